@@ -100,6 +100,7 @@ TimeUnit = Annotated[str, typer.Option(help="unit of the trace's times, if they 
 Kind = Annotated[str, typer.Option(help="kind of the trace: auto, accesses, table, oracleGeneral, lcs")]
 Sort = Annotated[bool, typer.Option("--sort", help="sort the trace by time instead of refusing it")]
 Site = Annotated[str | None, typer.Option(help="only accesses of jobs at this site")]
+Activity = Annotated[str | None, typer.Option(help="only accesses of analysis, or only of production")]
 Since = Annotated[
     str | None, typer.Option("--from", help="first UTC day that counts; earlier accesses warm the cache")
 ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -125,13 +126,18 @@ def source_and_path(text: str) -> tuple[str, str]:
     return source, path
 
 
+def only(site: str | None, activity: str | None) -> dict[str, str]:
+    """The roles of a trace's columns by which accesses are chosen, with the value asked for."""
+    return {role: value for role, value in (("site", site), ("activity", activity)) if value is not None}
+
+
 def trace_file(
     path: Path | None,
     columns: str,
     time_unit: str,
     kind: str,
     sort: bool,
-    site: str | None,
+    only: Mapping[str, str],
     until: str | None,
 ) -> TraceFile | None:
     """The trace that the options describe; None: there is no path. Raises InputError."""
@@ -142,7 +148,7 @@ def trace_file(
             raise InputError("options that describe a trace need one; give --trace")
         return None
     end_s = None if until is None else parse_day(until) + DAY_S
-    return TraceFile(path, _columns(columns), time_unit, kind, sort, site, end_s)
+    return TraceFile(path, _columns(columns), time_unit, kind, sort, only, end_s)
 
 
 def _columns(text: str) -> dict[str, str]:

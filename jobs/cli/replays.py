@@ -61,6 +61,7 @@ def replay(
     kind: options.Kind = "auto",
     sort: options.Sort = False,
     site: options.Site = None,
+    activity: options.Activity = None,
     since: options.Since = None,
     until: options.Until = None,
     scores: Annotated[
@@ -82,7 +83,8 @@ def replay(
     The accesses are those of a trace (--trace), or of days in the site's tables (--from, --to).
     """
     settings = options.load(conf, tables=tables)
-    file = parsing.trace_file(trace, columns, time_unit, kind, sort, site, until)
+    only = parsing.only(site, activity)
+    file = parsing.trace_file(trace, columns, time_unit, kind, sort, only, until)
     first_s, last_s = parsing.day(since), parsing.day(until)
     title = f"Replay of {_what(trace, since, until)}"
     if caches is not None:
@@ -97,7 +99,7 @@ def replay(
 
         with console.progress("replay", quiet=as_json):
             answer = fleet.run(
-                settings, file, caches=caches, first_day_s=first_s, last_day_s=last_s, site=site
+                settings, file, caches=caches, first_day_s=first_s, last_day_s=last_s, only=only
             )
         console.notes(answer.notes)
         console.show(answer.rows, as_json=as_json, title=title, columns=text.FLEET_COLUMNS)
@@ -127,7 +129,7 @@ def replay(
             from jobs.simulate import site_replay
 
             answer = site_replay.run(
-                settings, wanted, first_day_s=first_s, last_day_s=last_s, site=site, on_progress=advance
+                settings, wanted, first_day_s=first_s, last_day_s=last_s, only=only, on_progress=advance
             )
             planned_by = site_replay.planned_by(settings)
     console.notes(answer.notes)
@@ -160,6 +162,7 @@ def curve(
     kind: options.Kind = "auto",
     sort: options.Sort = False,
     site: options.Site = None,
+    activity: options.Activity = None,
     since: options.Since = None,
     until: options.Until = None,
     workers: options.Workers = None,
@@ -173,7 +176,8 @@ def curve(
     Also what doubling the cache adds, and the capacity that a hit ratio needs.
     """
     settings = options.load(conf, tables=tables)
-    file = parsing.trace_file(trace, columns, time_unit, kind, sort, site, until)
+    only = parsing.only(site, activity)
+    file = parsing.trace_file(trace, columns, time_unit, kind, sort, only, until)
     from jobs.report import export
     from jobs.simulate import curve as job
 
@@ -187,7 +191,7 @@ def curve(
             fractions=parsing.shares(capacity_fraction),
             first_day_s=parsing.day(since),
             last_day_s=parsing.day(until),
-            site=site,
+            only=only,
             workers=workers or os.cpu_count(),
             on_progress=advance,
         )
@@ -225,6 +229,7 @@ def evaluate(
     kind: options.Kind = "auto",
     sort: options.Sort = False,
     site: options.Site = None,
+    activity: options.Activity = None,
     until: options.Until = None,
     cycle: Annotated[
         str,
@@ -248,7 +253,8 @@ def evaluate(
 
     from_s, to_s, fractions = parse_day(since), parsing.day(until), parsing.shares(capacity_fraction)
     cycle_s = None if cycle == AUTO else parse_duration(cycle)
-    file = parsing.trace_file(trace, columns, time_unit, kind, sort, site, until)
+    only = parsing.only(site, activity)
+    file = parsing.trace_file(trace, columns, time_unit, kind, sort, only, until)
     settings = options.load(conf, tables=tables)
     if file is None:
         ready.to_evaluate(settings, accesses=accesses, from_s=from_s, to_s=to_s)

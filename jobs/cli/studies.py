@@ -79,6 +79,7 @@ def report(
     kind: options.Kind = "auto",
     sort: options.Sort = False,
     site: options.Site = None,
+    activity: options.Activity = None,
     since: Annotated[
         str | None, typer.Option("--from", help="first UTC day of the study; earlier ones are left out")
     ] = None,
@@ -92,9 +93,10 @@ def report(
     The newest replay, training, plan and push of the site; with --trace the caching study of that trace.
     """
     settings = options.load(conf, tables=tables)
-    file = parsing.trace_file(trace, columns, time_unit, kind, sort, site, until)
+    only = parsing.only(site, activity)
+    file = parsing.trace_file(trace, columns, time_unit, kind, sort, only, until)
     if file is None:
-        if any((capacity, capacity_fraction, watermarks, site, since, until)):
+        if any((capacity, capacity_fraction, watermarks, only, since, until)):
             raise InputError("options that describe a study need a trace; give --trace")
         from jobs.report import build
 
@@ -136,6 +138,7 @@ def worth_it(
     kind: options.Kind = "auto",
     sort: options.Sort = False,
     site: options.Site = None,
+    activity: options.Activity = None,
     since: Annotated[
         str | None,
         typer.Option(
@@ -154,7 +157,8 @@ def worth_it(
     that you give. The accesses are those of a trace, or of days in the site's tables.
     """
     settings = options.load(conf, tables=tables)
-    file = parsing.trace_file(trace, columns, time_unit, kind, sort, site, until)
+    only = parsing.only(site, activity)
+    file = parsing.trace_file(trace, columns, time_unit, kind, sort, only, until)
     from jobs.report import worth_page
     from jobs.simulate import worth as job
 
@@ -168,7 +172,7 @@ def worth_it(
             more=more,
             first_day_s=parsing.day(since),
             last_day_s=parsing.day(until),
-            site=site,
+            only=only,
             on_progress=advance,
         )
     if out is not None:

@@ -97,7 +97,7 @@ def read_entries(path: Path) -> tuple[Entry, ...]:
 def opened(entry: Entry, scratch: Path) -> BoardTrace:
     """The trace of an entry; a generated one is written to `scratch` first. Raises as its reader."""
     path = entry.path or _generated(entry, scratch)
-    file = TraceFile(path, entry.columns, entry.time_unit, "auto", entry.sort, None, None)
+    file = TraceFile(path, entry.columns, entry.time_unit, "auto", entry.sort, {}, None)
     loaded = file.load(keep=CONTEXT)
     trace = loaded.trace
     return BoardTrace(entry.name, trace, context_of(loaded), _counted_from(entry, trace))

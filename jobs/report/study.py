@@ -101,7 +101,15 @@ def _doubling(found: Study) -> str:
 
 def cache_sections(found: Study) -> Sequence[Section]:
     """Hit rate against capacity, fill level, days, origins, and WAN and CPU time saved."""
-    return [_capacity(found), _fill(found), _daily_hits(found), _origins(found), _benefit(found)]
+    by_activity = [_activities(found)] if found.activities else []
+    return [
+        _capacity(found),
+        _fill(found),
+        _daily_hits(found),
+        _origins(found),
+        *by_activity,
+        _benefit(found),
+    ]
 
 
 def _capacity(found: Study) -> Section:
@@ -179,13 +187,13 @@ def _origins(found: Study) -> Section:
         "that match none are unknown. Distant origins with many bytes gain most from a cache.",
         figures=[
             Figure(
-                study_plots.grouped_shares([row.region for row in rows], shares),
+                study_plots.grouped_shares([row.label for row in rows], shares),
                 "Shares of files and bytes by origin",
             )
         ],
         rows=[
             {
-                "region": row.region,
+                "region": row.label,
                 "round trip, ms": row.rtt_ms,
                 "files": row.files,
                 "files_share": row.files / files,
@@ -194,6 +202,26 @@ def _origins(found: Study) -> Section:
                 "WAN_saved_bytes": row.hit_bytes,
             }
             for row in rows
+        ],
+    )
+
+
+def _activities(found: Study) -> Section:
+    return Section(
+        title="Activities",
+        note="What the cache does for analysis and for production, where the trace tells them apart. "
+        "`--activity` studies one of them alone.",
+        rows=[
+            {
+                "activity": part.label,
+                "files": part.files,
+                "footprint_bytes": part.footprint_bytes,
+                "accesses": part.accesses,
+                "hit_ratio": part.hits / part.accesses,
+                "accessed_bytes": part.requested_bytes,
+                "byte_hit_ratio": part.hit_bytes / max(1, part.requested_bytes),
+            }
+            for part in found.activities
         ],
     )
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from features.common.errors import InputError
 from features.common.times import day_label
@@ -18,7 +18,7 @@ def loaded(
     *,
     first_day_s: int | None,
     last_day_s: int | None,
-    site: str | None,
+    only: Mapping[str, str],
     keep: Sequence[str] = (),
 ) -> LoadedTrace:
     """The accesses of `trace`; or those of days in the tables, after the history that warms the caches.
@@ -33,7 +33,7 @@ def loaded(
         since_s=first_s,
         until_s=last_s,
         demand_sources=settings.sources.demand,
-        site=site,
+        only=only,
         history_s=settings.features.spec.history_s,
         keep=keep,
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -90,7 +90,7 @@ def run(
     fractions: Sequence[float],
     first_day_s: int | None,
     last_day_s: int | None,
-    site: str | None,
+    only: Mapping[str, str],
     workers: int | None,
     on_progress: Advance,
 ) -> CurveAnswer:
@@ -102,8 +102,8 @@ def run(
     """
     on_progress(0, 1, "reading")
     if trace is None and not (capacities or fractions):
-        capacities = _configured(settings, site)
-    loaded = loaded_accesses(settings, trace, first_day_s=first_day_s, last_day_s=last_day_s, site=site)
+        capacities = _configured(settings, only.get("site"))
+    loaded = loaded_accesses(settings, trace, first_day_s=first_day_s, last_day_s=last_day_s, only=only)
     footprint = loaded.trace.footprint_bytes
     if not footprint:
         raise InputError("all files read are empty, so that every cache is the same; choose another trace")

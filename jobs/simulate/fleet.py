@@ -96,14 +96,14 @@ def run(
     caches: Path,
     first_day_s: int | None,
     last_day_s: int | None,
-    site: str | None,
+    only: Mapping[str, str],
 ) -> ReplayAnswer:
     """Replay the caches of the TOML file `caches`, on `trace` or on days of the tables.
 
     Raises ConfigError, InputError, StaleInputError.
     """
     federation = load_fleet(caches)
-    accesses = loaded(settings, trace, first_day_s=first_day_s, last_day_s=last_day_s, site=site)
+    accesses = loaded(settings, trace, first_day_s=first_day_s, last_day_s=last_day_s, only=only)
     rates = settings.benefit.read_rates
     return replay_fleet(accesses, federation, count_from_s=first_day_s, read_rates=rates)
 

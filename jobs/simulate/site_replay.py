@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import datetime as dt
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from features.common.errors import StaleInputError
 from features.common.progress import Advance
@@ -28,6 +28,7 @@ from jobs.store.keys import Key
 from jobs.store.tables import Tables
 from jobs.store.traces import sizes
 from replay.contest import PLAN, Row, Standings, standings
+from replay.read.choice import EVERYTHING
 
 
 def run(
@@ -36,7 +37,7 @@ def run(
     *,
     first_day_s: int | None,
     last_day_s: int | None,
-    site: str | None = None,
+    only: Mapping[str, str] = EVERYTHING,
     on_progress: Advance,
 ) -> ReplayAnswer:
     """Replay the days from `first_day_s` to `last_day_s` and write the results into the tables.
@@ -51,7 +52,7 @@ def run(
     tables, region, cycle_s = Tables(settings.tables.root), settings.region.name, settings.features.cycle
     tables.check_writable(REPLAYS)
     caches = dataclasses.replace(caches, watermarks=caches.watermarks or settings.replay.watermarks)
-    accesses = loaded(settings, None, first_day_s=first_s, last_day_s=last_s, site=site, keep=caches.keep)
+    accesses = loaded(settings, None, first_day_s=first_s, last_day_s=last_s, only=only, keep=caches.keep)
     trace, shared = accesses.trace, None
     if PLAN in named_policies(caches):
         _require_predictions(tables, region, first_s, last_s + DAY_S, cycle_s)

@@ -18,7 +18,7 @@ from replay.study.benefit import Tier
 from replay.study.study import Study, StudyConfig, study
 from replay.study.verdicts import Thresholds
 
-DETAILS = ("category", "tier", "dataset", "origin", "site")
+DETAILS = ("category", "tier", "dataset", "origin", "site", "activity")
 """Columns beside the trace that a study uses, if they exist."""
 N_STAGES = 5
 
@@ -58,7 +58,7 @@ def run(
     return write_study(
         trace.load(keep=DETAILS, since_s=since_s),
         settings,
-        what=trace.path.name if trace.site is None else f"{trace.path.name}, {trace.site}",
+        what=", ".join((trace.path.name, *trace.only.values())),
         capacity_bytes=capacity_bytes,
         capacity_fraction=capacity_fraction,
         watermarks=watermarks,

@@ -102,7 +102,7 @@ def run(
     more: float,
     first_day_s: int | None,
     last_day_s: int | None,
-    site: str | None,
+    only: Mapping[str, str],
     on_progress: Advance,
 ) -> Worth:
     """What LRU, a steward and `more` times the disk save at `capacity_bytes`, counted from `first_day_s`.
@@ -112,7 +112,7 @@ def run(
     """
     on_progress(0, 5, "reading")
     loaded = loaded_accesses(
-        settings, trace, first_day_s=first_day_s, last_day_s=last_day_s, site=site, keep=CONTEXT
+        settings, trace, first_day_s=first_day_s, last_day_s=last_day_s, only=only, keep=CONTEXT
     )
     from_s = _middle_s(loaded) if first_day_s is None else first_day_s
     case = _case(loaded, capacity_bytes, more, from_s=from_s, on_progress=on_progress)

@@ -20,6 +20,7 @@ from jobs.store.sizes import catalogue
 from jobs.store.tables import Tables, read_partitions
 from replay.read import LoadedTrace, read_trace
 from replay.read.assemble import from_arrow
+from replay.read.choice import EVERYTHING
 from replay.trace import Trace
 
 _READ = [
@@ -40,7 +41,7 @@ class TraceFile:
     time_unit: str
     kind: str
     sort: bool
-    site: str | None
+    only: Mapping[str, str]
     until_s: int | None
 
     def load(self, *, keep: Sequence[str] = (), since_s: int | None = None) -> LoadedTrace:
@@ -52,7 +53,7 @@ class TraceFile:
             time_unit=self.time_unit,
             kind=self.kind,
             sort=self.sort,
-            site=self.site,
+            only=self.only,
             since_s=since_s,
             until_s=self.until_s,
             keep=keep,
@@ -65,7 +66,7 @@ def from_tables(
     since_s: int,
     until_s: int,
     demand_sources: Mapping[str, str],
-    site: str | None = None,
+    only: Mapping[str, str] = EVERYTHING,
     known_before_s: int | None = None,
     history_s: int = 0,
     keep: Sequence[str] = (),
@@ -80,7 +81,7 @@ def from_tables(
     """
     snapshot = tables.snapshot(ACCESSES)
     days = snapshot.select(since=day_label(since_s - history_s), until=day_label(until_s))
-    accesses = read_partitions(snapshot, days, list(dict.fromkeys([*_READ, *keep])))
+    accesses = read_partitions(snapshot, days, list(dict.fromkeys([*_READ, *only, *keep])))
     if not accesses.num_rows:
         raise no_access(snapshot, first_s=since_s, last_s=until_s, before_s=history_s)
     counted = _before(demand(accesses, demand_sources), known_before_s)
@@ -90,7 +91,7 @@ def from_tables(
             f"{', '.join(accesses['source'].unique().to_pylist())}: name one in [sources] demand"
         )
     files = catalogue(tables, counted, accesses)
-    return from_arrow(counted, files=files, site=site, keep=keep)
+    return from_arrow(counted, files=files, only=only, keep=keep)
 
 
 def _before(accesses: pa.Table, instant_s: int | None) -> pa.Table:

@@ -8,7 +8,7 @@ from types import MappingProxyType
 
 from features.common.errors import InputError
 from replay.read.assemble import LoadedTrace, assemble
-from replay.read.choice import Choice
+from replay.read.choice import EVERYTHING, Choice
 from replay.read.formats import LCS, ORACLE, house_parts, kind_of, read_csv, read_lcs, read_oracle_general
 from replay.read.roles import Roles, foreign_roles, house_roles, is_house
 from replay.read.source import Source, parquet
@@ -29,7 +29,7 @@ def read_trace(
     columns: Mapping[str, str] = _AS_THEY_ARE,
     time_unit: str = "s",
     kind: str = "auto",
-    site: str | None = None,
+    only: Mapping[str, str] = EVERYTHING,
     since_s: int | None = None,
     until_s: int | None = None,
     keep: Sequence[str] = (),
@@ -38,9 +38,10 @@ def read_trace(
     """The trace in a file or folder; `docs/replay.md` lists the kinds, and the treatment of faulty rows.
 
     `columns`: the columns by role (`replay.read.roles`); an empty name: none has it. `time_unit` (s, ms, us,
-    ns): the unit of times that are numbers; timestamps have their own. Only accesses of `site` with
-    since_s <= time < until_s are kept. `keep`: columns to keep beside the trace, by role or else by name, if
-    they exist. `sort`: sort a foreign table by time. Raises InputError, SchemaError.
+    ns): the unit of times that are numbers; timestamps have their own. Only accesses with
+    since_s <= time < until_s, and `only` these values of the roles site and activity, are kept. `keep`:
+    columns to keep beside the trace, by role or else by name, if they exist. `sort`: sort a foreign table by
+    time. Raises InputError, SchemaError.
     """
     if kind not in KINDS:
         raise InputError(f"no trace kind {kind!r}; choose one of {', '.join(KINDS)}")
@@ -48,7 +49,7 @@ def read_trace(
         raise InputError(f"no time unit {time_unit!r}; choose one of {', '.join(UNITS)}")
     if not path.exists():
         raise InputError(f"there is no trace {path}; check the path")
-    choice = Choice(site, since_s, until_s, tuple(keep))
+    choice = Choice(only, since_s, until_s, tuple(keep))
     accesses, files = house_parts(path)
     found = kind if kind in _BINARY else kind_of(accesses, table=kind != "auto")
     if found in _BINARY:

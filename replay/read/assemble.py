@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from features.common.arrays import BoolArray, IntArray
 from features.common.errors import InputError, SchemaError
 from features.common.units import format_bytes
-from replay.read.choice import Choice, chosen_rows, columns_beside, details
+from replay.read.choice import EVERYTHING, Choice, chosen_rows, columns_beside, details
 from replay.read.files import dense_files, read_files, refuse_overflow, rows_of_known_size
 from replay.read.roles import Roles, house_roles, note
 from replay.read.source import Source, TableSource
@@ -119,7 +119,7 @@ def assemble(
     beside = columns_beside(source, roles, choice)
     ticks = read_ticks(source, roles.time, time_unit)
     rows = in_order(source, roles, ticks.value, sort=sort)
-    rows = chosen_rows(source, ticks, rows, choice, beside.get("site"))
+    rows = chosen_rows(source, ticks, rows, choice, beside)
     columns = read_files(source, roles, rows, files, dataset=beside.get("dataset"))
     rows, n_unsized = rows_of_known_size(rows, columns)
     n_reads = _n_reads(source, roles.n_reads)
@@ -177,7 +177,11 @@ def _repeated(source: Source, rows: Rows, n_reads: IntArray | None) -> Rows:
 
 
 def from_arrow(
-    accesses: pa.Table, *, files: pa.Table | None = None, site: str | None = None, keep: Sequence[str] = ()
+    accesses: pa.Table,
+    *,
+    files: pa.Table | None = None,
+    only: Mapping[str, str] = EVERYTHING,
+    keep: Sequence[str] = (),
 ) -> LoadedTrace:
     """The trace of an `accesses` table, and what happened to rows without a known size.
 
@@ -185,10 +189,10 @@ def from_arrow(
     closed_at and read_bytes. Rows are ordered by (accessed_at, event_id); a row of k reads becomes k accesses
     at its time. A file's size is the first one that an access states, else the one in `files` (did unique,
     size_bytes). A file of unknown size is dropped with its rows. Files of `files` that nobody reads come
-    after the others, since a planner may place them. `site`: only the accesses of this site;
+    after the others, since a planner may place them. `only`: as in `Choice`;
     `keep`: columns to keep beside the trace.
     Raises SchemaError, InputError.
     """
     source = TableSource("accesses", accesses)
     catalogue = None if files is None else TableSource("files", files)
-    return assemble(source, house_roles(source), Choice(site, keep=tuple(keep)), files=catalogue)
+    return assemble(source, house_roles(source), Choice(only, keep=tuple(keep)), files=catalogue)

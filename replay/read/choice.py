@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
@@ -15,17 +16,22 @@ from replay.read.source import Source, column_names
 from replay.read.times import Ticks
 from replay.read.values import UNKNOWN, Codes, Rows, array_of, codes_of, is_text, narrowed, pick
 
-SHOWN_SITES = 8
-"""Sites that a message lists."""
+SHOWN_VALUES = 8
+"""Values, sites for example, that a message lists."""
+_PLURAL = {"site": "sites", "activity": "activities"}
+EVERYTHING: Mapping[str, str] = MappingProxyType({})
 
 Column: TypeAlias = Codes | pa.ChunkedArray
 """A column beside the trace; strings are coded."""
 
 
 class Choice(NamedTuple):
-    """Which accesses to keep (None: all), and which columns beside the trace, by role or else by name."""
+    """Which accesses to keep (None: all), and which columns beside the trace, by role or else by name.
 
-    site: str | None = None
+    `only`: those with these values of the roles site or activity.
+    """
+
+    only: Mapping[str, str] = EVERYTHING
     since_s: int | None = None
     until_s: int | None = None
     keep: tuple[str, ...] = ()
@@ -36,9 +42,9 @@ def columns_beside(source: Source, roles: Roles, choice: Choice) -> dict[str, Co
 
     Raises SchemaError.
     """
-    if choice.site is not None and "site" not in roles.labels:
-        raise SchemaError(f"{source.label} has no column site to choose by; it has {column_names(source)}")
-    wanted = [*choice.keep, *([] if choice.site is None else ["site"]), *([] if roles.house else ["dataset"])]
+    for role in choice.only.keys() - roles.labels.keys():
+        raise SchemaError(f"{source.label} has no column {role} to choose by; it has {column_names(source)}")
+    wanted = [*choice.keep, *choice.only, *([] if roles.house else ["dataset"])]
     found: dict[str, Column] = {}
     for role in dict.fromkeys(wanted):
         name = roles.labels.get(role) if role in LABELS else role
@@ -54,20 +60,22 @@ def _refuse_nested(source: Source, name: str, kind: pa.DataType) -> None:
         raise SchemaError(f"{source.label}: {name} is {kind}; it must be strings or numbers")
 
 
-def chosen_rows(source: Source, ticks: Ticks, rows: Rows, choice: Choice, sites: Column | None) -> Rows:
-    """Those of `rows` that `choice` keeps, by site and time; `sites` is the column site, if there is one.
+def chosen_rows(
+    source: Source, ticks: Ticks, rows: Rows, choice: Choice, beside: Mapping[str, Column]
+) -> Rows:
+    """Those of `rows` that `choice` keeps, by time and the columns of `beside`.
 
     Raises InputError if none is left, SchemaError.
     """
     kept: BoolArray = np.ones(ticks.value.size, np.bool_)
-    if choice.site is not None:
-        kept = _of_site(source, sites, choice.site)
+    for role, value in choice.only.items():
+        kept &= _with(source, role, beside.get(role), value)
     if choice.since_s is not None:
         kept &= ticks.value >= choice.since_s * ticks.per_second
     if choice.until_s is not None:
         kept &= ticks.value < choice.until_s * ticks.per_second
     if not kept.any():
-        raise InputError(f"{source.label} has no access in the time asked for; choose other days or sites")
+        raise InputError(f"{source.label} has no access in the time asked for; choose others")
     return narrowed(rows, kept)
 
 
@@ -76,14 +84,18 @@ def details(beside: Mapping[str, Column], choice: Choice, rows: Rows) -> pa.Tabl
     return pa.table({name: _picked(beside[name], rows) for name in choice.keep if name in beside})
 
 
-def _of_site(source: Source, sites: Column | None, site: str) -> BoolArray:
-    if not isinstance(sites, Codes):
-        raise SchemaError(f"{source.label}: the site is no string in each row; name another column by site=")
-    known: list[str] = sites.values.to_pylist()
-    if site not in known:
-        listed = ", ".join(known[:SHOWN_SITES]) + (", …" if len(known) > SHOWN_SITES else "")
-        raise InputError(f"{source.label} has no access of site {site!r}; its sites are {listed}")
-    kept: BoolArray = sites.code == known.index(site)
+def _with(source: Source, role: str, column: Column | None, value: str) -> BoolArray:
+    if not isinstance(column, Codes):
+        raise SchemaError(
+            f"{source.label}: the {role} is no string in each row; name another column by {role}="
+        )
+    known: list[str] = column.values.to_pylist()
+    if value not in known:
+        listed = ", ".join(map(str, known[:SHOWN_VALUES])) + (", …" if len(known) > SHOWN_VALUES else "")
+        raise InputError(
+            f"{source.label} has no access of {role} {value!r}; its {_PLURAL[role]} are {listed}"
+        )
+    kept: BoolArray = column.code == known.index(value)
     return kept
 
 

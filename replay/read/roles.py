@@ -39,6 +39,7 @@ LABELS: Mapping[str, Sequence[str]] = MappingProxyType(
         "tier": ("tier", "data_tier"),
         "origin": ("origin",),
         "site": ("site",),
+        "activity": ("activity",),
     }
 )
 """Usual names of columns that describe an access, by role."""

@@ -1,9 +1,9 @@
-"""Where the bytes of a trace come from, and how many of each region the cache served."""
+"""Parts of a trace, by the region of the origin or by activity, and how much of each the cache served."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -17,16 +17,23 @@ UNKNOWN = "unknown"
 
 
 @dataclasses.dataclass(frozen=True)
-class Origin:
-    """One region: the files whose first access was to it, and all accesses to it."""
+class Part:
+    """Accesses with one label: the files whose first access has it, and all accesses that have it."""
 
-    region: str
-    rtt_ms: float | None
+    label: str
     files: int
     footprint_bytes: int
     accesses: int
+    hits: int
     requested_bytes: int
     hit_bytes: int
+
+
+@dataclasses.dataclass(frozen=True)
+class Origin(Part):
+    """The accesses to one region, its `label`."""
+
+    rtt_ms: float | None
 
 
 def origins(use: Use, details: pa.Table, regions: Sequence[Region]) -> list[Origin]:
@@ -35,22 +42,37 @@ def origins(use: Use, details: pa.Table, regions: Sequence[Region]) -> list[Orig
     `details`: one row per access, with a column `origin` if the trace has one.
     """
     code, names = _codes(use, details, regions)
-    n = len(names)
-    size = use.trace.size_bytes
+    rtt = {region.name: region.rtt_ms for region in regions}
+    return [
+        Origin(**dataclasses.asdict(part), rtt_ms=rtt.get(part.label)) for part in _parts(use, code, names)
+    ]
+
+
+def activities(use: Use, details: pa.Table) -> list[Part]:
+    """The activities of a trace, `unknown` last; none if it has no column `activity`, or nothing in it."""
+    if "activity" not in details.column_names:
+        return []
+    encoded = coded(details["activity"])
+    names = [*encoded.dictionary.to_pylist(), UNKNOWN]
+    code = encoded.indices.fill_null(len(names) - 1).to_numpy()
+    return list(_parts(use, code, names)) if len(names) > 1 else []
+
+
+def _parts(use: Use, code: ItemArray, names: Sequence[str]) -> Iterator[Part]:
+    """The parts that have accesses; `code`: the index in `names` of each access."""
+    n, size = len(names), use.trace.size_bytes
     of_access = size[use.trace.item]
     of_file = np.full(use.trace.n_items, -1, np.int32)
     of_file[use.trace.item[::-1]] = code[::-1]
-    rtt = [region.rtt_ms for region in regions] + [None]
     columns = (
         np.bincount(of_file[of_file >= 0], minlength=n),
         total_by(of_file, size, n),
         np.bincount(code, minlength=n),
+        np.bincount(code[use.hit], minlength=n),
         total_by(code, of_access, n),
         total_by(code, np.where(use.hit, of_access, 0), n),
     )
-    return [
-        Origin(names[k], rtt[k], *(int(column[k]) for column in columns)) for k in range(n) if columns[2][k]
-    ]
+    return (Part(names[k], *(int(column[k]) for column in columns)) for k in range(n) if columns[2][k])
 
 
 def reads(found: Sequence[Origin], tier: Tier = SSD) -> BytesRead:

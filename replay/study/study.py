@@ -15,7 +15,7 @@ from replay.curve import Curve, lru_curve
 from replay.result import Result
 from replay.study.benefit import BenefitModel, Cost, Region, Tier, cost
 from replay.study.categories import Category, Labels, categories, category_table, never_paying, refused
-from replay.study.origins import Origin, origins, reads
+from replay.study.origins import Origin, Part, activities, origins, reads
 from replay.study.shapes import (
     Hotness,
     Lifetimes,
@@ -87,6 +87,7 @@ class Study:
     curve: Curve
     ideal: list[Ideal]
     origins: list[Origin]
+    activities: list[Part]
     benefit: Benefit
 
 
@@ -125,6 +126,7 @@ def study(
         curve=curve,
         ideal=ideal,
         origins=origins(use, details, config.regions),
+        activities=activities(use, details),
         benefit=_benefit(use, chosen, details, config),
     )
 

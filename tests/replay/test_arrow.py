@@ -109,11 +109,11 @@ def test_whole_reads_that_end_at_once_cost_nothing() -> None:
 def test_a_site_is_chosen_before_sizes_are_looked_for() -> None:
     table = accesses((1, "a", 1, 1, "1"), (2, "a", 2, 1, "2"), (3, "b", 3, 1, "3"))
     table = table.append_column("site", pa.array(["X", "Y", "Y"]))
-    trace = from_arrow(table, site="Y").trace
+    trace = from_arrow(table, only={"site": "Y"}).trace
     assert trace.names.to_pylist() == ["a", "b"]
     assert trace.size_bytes.tolist() == [2, 3]
     with pytest.raises(InputError, match="no access of site 'Z'; its sites are X, Y"):
-        from_arrow(table, site="Z")
+        from_arrow(table, only={"site": "Z"})
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from replay.config import CacheConfig
 from replay.engine import simulate
 from replay.study.benefit import Region
 from replay.study.categories import categories, category_table
-from replay.study.origins import origins, reads
+from replay.study.origins import activities, origins, reads
 from replay.study.shapes import hotness, lifetimes, quadrants, ranks, running_mean, sizes
 from replay.study.use import lru_age_s, replayed, replayed_without
 from replay.study.verdicts import Thresholds
@@ -207,11 +207,32 @@ def test_origins_are_what_a_walk_over_the_accesses_counts(case: tuple[Trace, pa.
         row[:] = [a + int(b) for a, b in zip(row, more, strict=True)]
     found = origins(use, details, REGIONS)
     assert {
-        o.region: [o.files, o.footprint_bytes, o.accesses, o.requested_bytes, o.hit_bytes] for o in found
+        o.label: [o.files, o.footprint_bytes, o.accesses, o.requested_bytes, o.hit_bytes] for o in found
     } == dict(expected)
     by_class = reads(found)
     assert by_class.hit_bytes.sum() == int(use.hit_bytes.sum())
     assert by_class.miss_bytes.sum() + by_class.hit_bytes.sum() == int(use.requested_bytes.sum())
+
+
+@given(cases())
+def test_activities_part_the_accesses_and_their_hits(case: tuple[Trace, pa.Table, CacheConfig]) -> None:
+    trace, details, config = case
+    use, _ = replayed(trace, config)
+    n = trace.n_accesses
+    told = [("analysis", "production", None)[k % 3] for k in range(n)]
+    found = {
+        part.label: part for part in activities(use, pa.table({"activity": pa.array(told, pa.string())}))
+    }
+    for label, part in found.items():
+        mine = np.array([(one or "unknown") == label for one in told])
+        size = trace.size_bytes[trace.item]
+        assert part.accesses == mine.sum()
+        assert part.hits == (mine & use.hit).sum()
+        assert part.requested_bytes == size[mine].sum()
+        assert part.hit_bytes == size[mine & use.hit].sum()
+    assert sum(part.accesses for part in found.values()) == n
+    assert sum(part.files for part in found.values()) == len(np.unique(trace.item))
+    assert activities(use, details) == []
 
 
 @given(st.lists(st.integers(0, 10**9), min_size=1, max_size=60))

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 
 from features.common.errors import InputError, SchemaError
@@ -71,19 +72,37 @@ def test_details_go_with_the_accesses_that_are_kept(write: Callable[..., Path]) 
         "site": ["B", "A", "B"],
     }
     assert pa.types.is_dictionary(loaded.details.schema.field("category").type)
-    assert read_trace(path, keep=keep, site="A").details["cpu_s"].to_pylist() == [2.0, 0.0]
+    assert read_trace(path, keep=keep, only={"site": "A"}).details["cpu_s"].to_pylist() == [2.0, 0.0]
 
 
 def test_days_and_sites_are_chosen(write: Callable[..., Path]) -> None:
     path = write(house(), "a.parquet")
-    loaded = read_trace(path, site="B", since_s=START_S + 2)
+    loaded = read_trace(path, only={"site": "B"}, since_s=START_S + 2)
     assert told(loaded) == ([START_S + 3], ["x:1"], [11])
     with pytest.raises(InputError, match="its sites are A, B"):
-        read_trace(path, site="C")
+        read_trace(path, only={"site": "C"})
     with pytest.raises(InputError, match="no access in the time"):
         read_trace(path, since_s=START_S + 50)
     with pytest.raises(SchemaError, match="no column site"):
-        read_trace(write(PLAIN), site="A")
+        read_trace(write(PLAIN), only={"site": "A"})
+
+
+def test_an_activity_is_chosen_alone_or_within_a_site(write: Callable[..., Path]) -> None:
+    table = house().append_column("activity", pa.array(["analysis", None, "production", "analysis"]))
+    path = write(table, "a.parquet")
+    sites = {
+        activity: read_trace(path, only={"activity": activity}, keep=("site",)).details["site"].to_pylist()
+        for activity in ("analysis", "production")
+    }
+    expected = table.sort_by("accessed_at")
+    for activity, found in sites.items():
+        assert found == expected.filter(pc.equal(expected["activity"], activity))["site"].to_pylist()
+    both = read_trace(path, only={"activity": "analysis", "site": sites["analysis"][0]})
+    assert both.trace.n_accesses == sites["analysis"].count(sites["analysis"][0])
+    with pytest.raises(InputError, match="its activities are analysis, production"):
+        read_trace(path, only={"activity": "play"})
+    with pytest.raises(SchemaError, match="no column activity"):
+        read_trace(write(house(), "b.parquet"), only={"activity": "analysis"})
 
 
 def test_a_store_of_tables_is_not_read_past_its_commits(tmp_path: Path) -> None:
