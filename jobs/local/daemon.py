@@ -19,6 +19,7 @@ from pathlib import Path
 from features.common.errors import ServiceError
 
 SERVICE_USER = "xrootd"
+_ATTEMPTS = 4
 _START_TIMEOUT_S = 60.0
 _STOP_TIMEOUT_S = 10.0
 _COMPLAINT = re.compile(r"error|unable|cannot|invalid|in use", re.IGNORECASE)
@@ -51,7 +52,21 @@ class Daemon:
         return None if self._process is None else self._process.pid
 
     def start(self) -> None:
-        """Start the daemon. Raises ServiceError with the end of its log if it does not answer."""
+        """Start the daemon. Raises ServiceError with the end of its log if it does not answer.
+
+        Threads of XRootD (5.5.3 to 6.2.1) set and read the environment while it starts: about one start in a
+        hundred crashes, and is tried again.
+        """
+        for attempt in range(1, _ATTEMPTS + 1):
+            if (code := self._started()) is None:
+                return
+            if code >= 0 or attempt == _ATTEMPTS:
+                raise ServiceError(
+                    f"xrootd ({self._role}) does not answer on port {self.port}: {self.complaints()}"
+                )
+
+    def _started(self) -> int | None:
+        """None once it answers, else its exit code: negative for a crash."""
         self._process = subprocess.Popen(
             self.words(with_parent=True),
             stdin=subprocess.DEVNULL,
@@ -62,12 +77,12 @@ class Daemon:
         )
         deadline = time.monotonic() + _START_TIMEOUT_S
         while not self.answers():
-            if self._process.poll() is not None or time.monotonic() > deadline:
+            code = self._process.poll()
+            if code is not None or time.monotonic() > deadline:
                 self.stop()
-                raise ServiceError(
-                    f"xrootd ({self._role}) does not answer on port {self.port}: {self.complaints()}"
-                )
+                return code or 0
             time.sleep(0.02)
+        return None
 
     def words(self, *, with_parent: bool) -> list[str]:
         """The command that runs it; `with_parent`: it ends with the thread that starts it."""

@@ -18,7 +18,7 @@ from jobs.local.process import free_ports
 _DELAYS = "cms.delay startup 1 lookup 1 servers 1 qdl 1 drop 2 discard 2\n"
 
 
-_ATTEMPTS, _LOGIN_S = 4, 20
+_LOGIN_S = 20
 
 
 class Cmsd(Daemon):
@@ -60,21 +60,12 @@ class Node:
         return f"root://127.0.0.1:{self.port}"
 
     def start(self) -> None:
-        """Start both, again if one crashes.
-
-        Threads of 5.5.3 set and read the environment while it starts, which now and then is the end of it.
-        """
-        for attempt in range(_ATTEMPTS):
-            self.cmsd.log.unlink(missing_ok=True)
-            try:
-                self.cmsd.start()
-                self.server.start()
-                if eventually(lambda: self.cmsd.tells("ogged in"), _LOGIN_S):
-                    return
-            except ServiceError:
-                if attempt + 1 == _ATTEMPTS:
-                    raise
-            self.stop()
+        """Start both; raises ServiceError unless its manager knows the cmsd."""
+        self.cmsd.log.unlink(missing_ok=True)
+        self.cmsd.start()
+        self.server.start()
+        if not eventually(lambda: self.cmsd.tells("ogged in"), _LOGIN_S):
+            raise ServiceError(f"{self.name} is not logged in: {self.cmsd.complaints()}")
 
     def stop(self) -> None:
         """End both."""
