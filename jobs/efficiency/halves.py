@@ -5,13 +5,11 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 
 import duckdb
-import numpy as np
 
-from features.common.arrays import FloatArray, IntArray
 from features.common.errors import InputError
 from features.common.names import literal
 from features.common.times import DAY_S, parse_day
@@ -98,15 +96,16 @@ def effect(database: duckdb.DuckDBPyConnection, name: str, days: int) -> Effect:
         raise InputError(f"all jobs with a node are in one half of {name!r}; a comparison needs more nodes")
     with_it, without = (half.cpu_efficiency_share for half in halves)
     found = Effect(name, halves, 1 - without / with_it, None, None, days, None, n_unplaced)
-    pulls = _Pulls(*database.sql(_PULLS).to_arrow_table().to_pydict().values())
+    ((by_node, by_task, by_both, fixed, n_tasks),) = database.sql(_VARIANCE).fetchall()
     fewest = min(half.nodes for half in halves)
-    if fewest < FEWEST_NODES or len(set(pulls.task)) < FEWEST_TASKS:
+    if fewest < FEWEST_NODES or n_tasks < FEWEST_TASKS:
         return found
-    variance, fixed = pulls.variance * fewest / (fewest - 1), pulls.fixed_variance
+    variance = max(by_node + by_task - by_both, by_node, by_task) * fewest / (fewest - 1)
+    fixed = min(max(0.0, fixed), variance)
     width = _WIDTH + (_WIDTH**3 + _WIDTH) / (4 * (fewest - 1))  # Student's, about
     lower, upper = (1 - without / with_it * math.exp(sign * width * math.sqrt(variance)) for sign in (1, -1))
     left = (SEEN / (width + _POWER)) ** 2 - fixed
-    needed = math.ceil(days * max(0.0, variance - fixed) / left) if left > 0 else None
+    needed = math.ceil(days * (variance - fixed) / left) if left > 0 else None
     return dataclasses.replace(
         found, saved_lower_share=lower, saved_upper_share=upper, days_needed=needed and max(1, needed)
     )
@@ -143,36 +142,18 @@ def _halves(database: duckdb.DuckDBPyConnection) -> Iterator[Half]:
         yield Half(WITH if is_with else WITHOUT, *figures)
 
 
-_PULLS = """WITH good AS (SELECT *, wall_s * cores AS core_s FROM placed WHERE NOT failed)
-SELECT dense_rank() OVER (ORDER BY node) - 1 AS node, dense_rank() OVER (ORDER BY task) - 1 AS task,
-CAST(epoch(started_at) AS BIGINT) // 86400 % 2 AS is_odd, CASE WHEN is_with THEN 1 ELSE -1 END *
+# How far each job pulls the logarithm of the ratio of both efficiencies: its variance, with jobs alike within
+# nodes and within tasks (Cameron, Gelbach and Miller, 2011), and the part of it that no further day lowers,
+# which nodes have in common on odd and on even days.
+_VARIANCE = """WITH good AS (SELECT *, wall_s * cores AS core_s, epoch(started_at) // 86400 % 2 = 1 AS is_odd
+FROM placed WHERE NOT failed),
+pulls AS (SELECT node, task, is_odd, CASE WHEN is_with THEN 1 ELSE -1 END *
 (cpu_s / sum(cpu_s) OVER (PARTITION BY is_with) - core_s / sum(core_s) OVER (PARTITION BY is_with)) AS pull
-FROM good"""
-
-
-class _Pulls:
-    """How far each job pulls the logarithm of the ratio of both efficiencies, by its node, task and day."""
-
-    def __init__(
-        self, node: Sequence[int], task: Sequence[int], is_odd: Sequence[int], pull: Sequence[float]
-    ) -> None:
-        self.node, self.task, self._is_odd = np.array(node), np.array(task), np.array(is_odd) == 1
-        self._pull = np.array(pull)
-
-    @property
-    def variance(self) -> float:
-        """Of the logarithm; jobs of a node, and of a task, are alike (Cameron, Gelbach and Miller, 2011)."""
-        both = np.unique(self.node * (self.task.max() + 1) + self.task, return_inverse=True)[1]
-        by_node, by_task, by_both = (_squares(group, self._pull) for group in (self.node, self.task, both))
-        return max(by_node + by_task - by_both, by_node, by_task)
-
-    @property
-    def fixed_variance(self) -> float:
-        """The part that no further day lowers: what nodes have in common on odd and on even days."""
-        odd, even = (np.bincount(self.node, self._pull * days) for days in (self._is_odd, ~self._is_odd))
-        return max(0.0, 4 * float((odd * even).sum()))
-
-
-def _squares(group: IntArray, values: FloatArray) -> float:
-    """The sum of the squared sums of groups."""
-    return float((np.bincount(group, values) ** 2).sum())
+FROM good),
+cells AS (SELECT node, task, sum(pull) AS pull, coalesce(sum(pull) FILTER (is_odd), 0) AS odd
+FROM pulls GROUP BY node, task),
+by_node AS (SELECT sum(pull) AS pull, sum(odd) AS odd FROM cells GROUP BY node),
+by_task AS (SELECT sum(pull) AS pull FROM cells GROUP BY task)
+SELECT (SELECT sum(pull * pull) FROM by_node), (SELECT sum(pull * pull) FROM by_task),
+(SELECT sum(pull * pull) FROM cells), (SELECT 4 * sum(odd * (pull - odd)) FROM by_node),
+(SELECT count(*) FROM by_task)"""

@@ -25,6 +25,8 @@ LOCAL, HIT, MISS, REMOTE = PLACES = ("local", "hit", "miss", "remote")
 MIXED, NOWHERE = "mixed", "no reads found"
 PURE = 0.8
 """A job belongs to the place that gave it at least this share of its bytes; else it is mixed."""
+MOST_KINDS = 20
+"""Kinds of work that are told apart: those that took most core time; the rest are `others`."""
 _LONGEST_DAYS = 7
 """Reads are looked for this long after the last day of starts."""
 _SLACK = "INTERVAL 60 SECOND"
@@ -40,24 +42,30 @@ _OF_READS = (
 _DOMAIN = "nullif(regexp_extract({}, '[.]([^.]+[.].+)$', 1), '')"
 _TOTAL = " + ".join(PLACES)
 _CASES = " ".join(f"WHEN {place} >= {PURE} * ({_TOTAL}) THEN '{place}'" for place in PLACES)
+_HOURS = "generate_series(CAST(epoch({}) // 3600 AS BIGINT), CAST(epoch({}) // 3600 AS BIGINT))"
 _STEPS = (
-    "CREATE TABLE job AS SELECT * REPLACE (lower(node) AS node), row_number() OVER (ORDER BY event_id) AS id "
-    "FROM records",
-    "CREATE TABLE read AS SELECT *, row_number() OVER (ORDER BY event_id) AS id FROM accesses",
+    "CREATE VIEW job AS SELECT * REPLACE (lower(node) AS node), rowid AS id FROM records",
+    # A reader that never closes is no reader of a week later.
+    f"""CREATE VIEW read AS SELECT *, rowid AS id, least(coalesce(closed_at, accessed_at),
+    accessed_at + INTERVAL {_LONGEST_DAYS} DAY) AS left_at FROM accesses""",
     f"""CREATE TABLE named AS SELECT j.id AS job, r.id AS read FROM job j JOIN read r ON r.job = j.job
     AND r.accessed_at BETWEEN j.started_at - {_SLACK} AND j.ended_at + {_SLACK}""",
     # What a job reads, and when: by records that name it, else by its own.
-    """CREATE TABLE claim AS SELECT n.job, r.name, r.site, r.accessed_at AS since,
-    coalesce(r.closed_at, j.ended_at) AS until
+    f"""CREATE TABLE claim AS SELECT n.job, r.name, r.site, r.accessed_at - {_SLACK} AS since,
+    CASE WHEN r.closed_at IS NULL THEN j.ended_at ELSE r.left_at END + {_SLACK} AS until
     FROM named n JOIN read r ON r.id = n.read JOIN job j ON j.id = n.job
-    UNION ALL SELECT id, unnest(files), site, started_at, ended_at FROM job
+    UNION ALL SELECT id, unnest(files), site, started_at - {_SLACK}, ended_at + {_SLACK} FROM job
     WHERE id NOT IN (SELECT job FROM named)""",
+    # By the hour, since a file may be read very often.
+    f"""CREATE TABLE claimed AS SELECT *, unnest({_HOURS.format("since", "until")}) AS hour FROM claim""",
+    f"""CREATE TABLE nameless AS SELECT id, site, accessed_at, left_at, unnest([name, did]) AS name,
+    {_HOURS.format("accessed_at", "left_at")} AS hours FROM read
+    WHERE job IS NULL AND (name IN (SELECT name FROM claim) OR did IN (SELECT name FROM claim))""",
     # Sources name sites in their own ways; only equal ways compare.
-    f"""CREATE TABLE fits AS SELECT DISTINCT c.job, r.id AS read FROM claim c JOIN read r
-    ON (r.name = c.name OR r.did = c.name) AND r.accessed_at <= c.until + {_SLACK}
-    AND coalesce(r.closed_at, r.accessed_at) >= c.since - {_SLACK}
-    WHERE r.job IS NULL AND (coalesce(r.site = c.site, true) OR r.site NOT IN
-    (SELECT site FROM claim WHERE site IS NOT NULL))""",
+    """CREATE TABLE fits AS SELECT DISTINCT c.job, r.id AS read FROM claimed c
+    JOIN (SELECT * EXCLUDE (hours), unnest(hours) AS hour FROM nameless) r USING (name, hour)
+    WHERE r.accessed_at <= c.until AND r.left_at >= c.since AND (coalesce(r.site = c.site, true)
+    OR r.site NOT IN (SELECT site FROM claim WHERE site IS NOT NULL))""",
     # A cache reports a file once for all that hold it open at the same time.
     """CREATE TABLE pair AS SELECT job, read, 1 AS sharers FROM named
     UNION ALL SELECT job, read, count(*) OVER (PARTITION BY read) FROM fits""",
@@ -76,7 +84,10 @@ _STEPS = (
     arg_max(region, hit + miss + direct) AS region, arg_max(rtt_ms, hit + miss + direct) AS rtt_ms
     FROM (SELECT * FROM part QUALIFY is_told = bool_or(is_told) OVER (PARTITION BY job, name))
     GROUP BY job""",
-    f"""CREATE TABLE jobs AS SELECT j.* EXCLUDE (files, event_id, id),
+    f"""CREATE TABLE jobs AS SELECT j.* EXCLUDE (files, event_id, id)
+    REPLACE (CASE WHEN kind IS NULL OR kind IN
+    (SELECT kind FROM job GROUP BY kind ORDER BY sum(wall_s * cores) DESC LIMIT {MOST_KINDS})
+    THEN kind ELSE 'others' END AS kind),
     CASE WHEN coalesce({_TOTAL}, 0) = 0 THEN '{NOWHERE}' {_CASES} ELSE '{MIXED}' END AS place,
     coalesce(region, '{UNKNOWN}') AS region, rtt_ms,
     {", ".join(f"CAST(coalesce({place}, 0) AS BIGINT) AS {place}_bytes" for place in PLACES)}
@@ -108,33 +119,51 @@ def jobs_with_places(
     else if it is of one of its files, or of a file that it reads by another record, in that time and at that
     site; one that fits several jobs is shared. Raises StaleInputError without job records.
     """
-    records = _rows(tables, JOB_RECORDS, chosen.since, chosen.until, _OF_JOBS)
-    for name in ("site", "activity"):
-        if (value := getattr(chosen, name)) is not None:
-            records = records.filter(pc.equal(records[name], value))
-    if not records.num_rows:
-        raise StaleInputError(
-            f"no such job records from {chosen.since} to {chosen.until} under {tables.root}; "
-            "pull --source htcondor_history, wmarchive or panda_jobs first (docs/pull.md)"
-        )
     last = day_label(parse_as_of(f"{chosen.until}T00:00:00Z") + _LONGEST_DAYS * DAY_S)
-    reads = _rows(tables, ACCESSES, chosen.since, last, _OF_READS)
     with workspace.opened(JOB_RECORDS) as space:
-        for name, rows in (("records", records), ("accesses", reads), ("origins", _origins(reads, regions))):
-            space.database.register(name, rows)
+        database = space.database
+        _fill(database, "records", _days(tables, JOB_RECORDS, _OF_JOBS, chosen, ("site", "activity")))
+        if not database.sql("SELECT 1 FROM records LIMIT 1").fetchall():
+            raise StaleInputError(
+                f"no such job records from {chosen.since} to {chosen.until} under {tables.root}; "
+                "pull --source htcondor_history, wmarchive or panda_jobs first (docs/pull.md)"
+            )
+        _fill(
+            database, "accesses", _days(tables, ACCESSES, _OF_READS, dataclasses.replace(chosen, until=last))
+        )
+        database.register("origins", _origins(database, regions))
         for step in _STEPS:
-            space.database.execute(step)
-        yield space.database
+            database.execute(step)
+        yield database
 
 
-def _rows(tables: Tables, table: Table, since: str, until: str, columns: Sequence[str]) -> pa.Table:
+def _days(
+    tables: Tables, table: Table, columns: Sequence[str], chosen: Chosen, only: Sequence[str] = ()
+) -> Iterator[pa.Table]:
+    """The rows of each day that is `chosen`, and of columns `only` as chosen; first a table without rows."""
     head = tables.head(table)
-    return read_partitions(head, head.select(since=since, until=until), columns)
+    yield read_partitions(head, {}, columns)
+    for key, part in head.select(since=chosen.since, until=chosen.until).items():
+        rows = read_partitions(head, {key: part}, columns)
+        for name in only:
+            if (value := getattr(chosen, name)) is not None:
+                rows = rows.filter(pc.equal(rows[name], value))
+        yield rows
 
 
-def _origins(reads: pa.Table, regions: Sequence[Region]) -> pa.Table:
+def _fill(database: duckdb.DuckDBPyConnection, name: str, pieces: Iterator[pa.Table]) -> None:
+    """A table of `pieces`; what does not fit into memory is on disk."""
+    for number, rows in enumerate(pieces):
+        database.register("piece", rows)
+        into = f"INSERT INTO {name}" if number else f"CREATE TABLE {name} AS"
+        database.execute(f"{into} SELECT * FROM piece")
+        database.unregister("piece")
+
+
+def _origins(database: duckdb.DuckDBPyConnection, regions: Sequence[Region]) -> pa.Table:
     """Each origin once: its host, region and round-trip time."""
-    origin = reads["origin"].unique().drop_null()
+    found = database.sql("SELECT DISTINCT origin FROM accesses WHERE origin IS NOT NULL").to_arrow_table()
+    origin = found["origin"].combine_chunks()
     code, names = regions_of(pa.chunked_array([origin]), regions)
     rtt_ms = [*(region.rtt_ms for region in regions), None]
     return pa.table(

@@ -96,6 +96,15 @@ def test_a_job_that_nothing_names_is_found_by_its_files_time_and_site(tmp_path: 
     assert [row[0] for row in found] == ["remote", NOWHERE, "hit"]
 
 
+def test_rare_kinds_of_work_are_one(tmp_path: Path) -> None:
+    many: list[dict[str, Any]] = [{"job": str(k), "kind": f"k{k}", "wall_s": 1000.0 - k} for k in range(30)]
+    tables = Tables(str(tmp_path / "tables"))
+    places(tmp_path, [*many, {"job": "none", "kind": None}], [])
+    with jobs_with_places(tables, Chosen("2026-03-01", "2026-03-01"), REGIONS) as database:
+        counts = dict(database.sql("SELECT kind, count(*) FROM jobs GROUP BY kind").fetchall())
+    assert counts == {f"k{k}": 1 for k in range(20)} | {"others": 10, None: 1}
+
+
 def test_a_caches_record_of_a_file_that_two_jobs_hold_open_is_shared(tmp_path: Path) -> None:
     jobs: list[dict[str, Any]] = [{"job": "a"}, {"job": "b"}]
     reads: list[dict[str, Any]] = [
