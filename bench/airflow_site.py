@@ -150,8 +150,8 @@ class Site:
 
     def flag(self, moment: int) -> None:
         """Write the file on HDFS that the pull of a decision time waits for."""
-        at = dt.datetime.fromtimestamp(moment, dt.UTC)
-        store_at(f"{self.settings.tables.root}-ready/{at:%Y-%m-%d}").put_if_absent(f"{at:%H}", b"")
+        ended = dt.datetime.fromtimestamp(moment - 1, dt.UTC)
+        store_at(f"{self.settings.tables.root}-ready/{ended:%Y-%m-%d}").put_if_absent(f"{ended:%H}", b"")
 
     def arrivals(self, moment: int) -> str:
         """What the traces of a decision time lack by the table arrivals."""

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Protocol
 
 from features.common.errors import ConfigError, InputError
-from features.common.times import DAY_S, as_of_label, day_label, parse_as_of, parse_day
+from features.common.times import DAY_S, HOUR_S, as_of_label, day_label, parse_as_of, parse_day
 from jobs.settings.airflow import scheduling
 
 KEY_FORMAT = "%Y-%m-%dT%H:%M:%SZ"
@@ -19,8 +19,11 @@ KEY_FORMAT = "%Y-%m-%dT%H:%M:%SZ"
 
 AS_OF = "{{ as_of(dag_run, params) }}"
 DAY = "{{ day(as_of(dag_run, params)) }}"
-HOUR = "{{ hour(as_of(dag_run, params)) }}"
-"""Templates of a run's decision time, of its UTC day, and of the hour in it, for example 04."""
+"""Templates of a run's decision time, and of its UTC day."""
+
+LAST_DAY = "{{ day(ended(as_of(dag_run, params))) }}"
+LAST_HOUR = "{{ hour(ended(as_of(dag_run, params))) }}"
+"""Templates of the last UTC hour that has ended by a run's decision time, for example 03, and of its day."""
 
 CURRENT = "{{ if_current(as_of(dag_run, params), ti.start_date) }}"
 """Template of a run's decision time; empty if its cycle is over."""
@@ -52,6 +55,12 @@ def day(moment: str, before_days: int = 0) -> str:
 def hour(moment: str) -> str:
     """The UTC hour of `moment`, in two digits."""
     return as_of_label(parse_as_of(moment))[11:13]
+
+
+def ended(moment: str) -> str:
+    """The last second of the newest UTC hour that has ended by `moment`."""
+    at_s = parse_as_of(moment)
+    return as_of_label(at_s - at_s % HOUR_S - 1)
 
 
 def earlier(moment: str, before_days: int) -> str:

@@ -25,7 +25,7 @@ from __future__ import annotations
 from airflow.providers.standard.operators.empty import EmptyOperator
 
 from dags import alarms
-from dags.moments import AS_OF, DAY, HOUR, cron
+from dags.moments import AS_OF, DAY, LAST_DAY, LAST_HOUR, cron
 from dags.steps import ACCESSES, at, ended, listed, pipeline, spark_step, step
 from dags.waiting import Arrived
 from jobs.settings.airflow import scheduling
@@ -45,7 +45,7 @@ with pipeline("pull_accesses", __doc__, schedule=at(cron(settings.cycle_s))):
         for source, path in settings.airflow.records.items()
     ]
     for source, path in settings.airflow.wait.items():
-        named = path.replace("{day}", DAY).replace("{hour}", HOUR)
+        named = path.replace("{day}", LAST_DAY).replace("{hour}", LAST_HOUR)
         waited = Arrived(task_id=f"wait_{source}", path=named, within_s=settings.airflow.wait_for)
         waited >> records[list(settings.airflow.records).index(source)]
     for source, request in settings.airflow.servers.items():

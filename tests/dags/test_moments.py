@@ -110,8 +110,17 @@ def test_a_deadline_counts_from_the_decision_time_unless_that_is_long_ago(
     assert found == dt.datetime.fromisoformat(f"2026-03-01T{start}Z")
 
 
-def test_the_hour_of_a_decision_time_has_two_digits() -> None:
-    assert [moments.hour(at) for at in ("2026-03-01T04:00:00Z", "2026-03-01")] == ["04", "00"]
+@pytest.mark.parametrize(
+    ("at", "day", "hour"),
+    [
+        ("2026-03-01T04:00:00Z", "2026-03-01", "03"),
+        ("2026-03-01T04:45:00Z", "2026-03-01", "03"),
+        ("2026-03-01", "2026-02-28", "23"),
+    ],
+)
+def test_a_wait_is_for_the_newest_hour_that_has_ended(at: str, day: str, hour: str) -> None:
+    ended = moments.ended(at)
+    assert (moments.day(ended), moments.hour(ended)) == (day, hour)
 
 
 @pytest.fixture

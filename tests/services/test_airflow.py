@@ -273,7 +273,8 @@ def deliver(site: LocalSite, xcache: Loopback, key: str) -> list[str]:
         os.truncate(xcache.add_file(file["name"], b""), file["bytes"])
     jobs = [{"job_id": f"{n}", "file": name} for n, name in enumerate(queued)]
     (site.out / "queue.json").write_text(json.dumps(jobs))
-    (site.out / "written" / f"{at:%Y-%m-%d}" / f"{at:%H}").mkdir(parents=True)
+    ended = at - dt.timedelta(seconds=1)
+    (site.out / "written" / f"{ended:%Y-%m-%d}" / f"{ended:%H}").mkdir(parents=True)
     return queued
 
 
