@@ -217,6 +217,7 @@ PLANS = Table(
         Column(
             "needs_model", "bool", "false: a rule or queued jobs put it here, whatever the models; null: true"
         ),
+        Column("origin", "string", "where a prefetch is to come from; null: not known"),
     ),
 )
 

@@ -12,6 +12,7 @@ from jobs.evaluate.record import Candidates, Compared
 from jobs.evaluate.scene import Cache, Days, Scene
 from jobs.evaluate.walk_forward import SCORERS, ScoreStore
 from jobs.plan.file_facts import facts, hours_per_byte, plan_files
+from jobs.plan.origins import OriginRules
 from jobs.plan.planner import limits, model_weight
 from jobs.settings.tree import Settings
 from jobs.store.tables import Tables
@@ -46,9 +47,8 @@ def replayed(
     names, plan = scene.trace.names, settings.plan
     assert names is not None
     benefit, regions = settings.benefit.model, settings.regions
-    files, origins = plan_files(
-        names, facts(scene.tables, names), plan=plan, benefit=benefit, regions=regions
-    )
+    known = facts(scene.tables, names, OriginRules(regions, tape=plan.tape))
+    files, origins = plan_files(names, known, plan=plan, benefit=benefit, regions=regions)
     hours = hours_per_byte(files, origins, benefit, regions)
     scorers = [*SCORERS, *([] if known.champion is None else [CHAMPION_PLAN])]
     room = [int(cache.config.capacity_bytes * cache.config.high_watermark) for cache in scene.caches]

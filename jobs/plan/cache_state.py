@@ -22,6 +22,7 @@ from features.schema import ACCESSES, CONTENTS, PLANS
 from jobs.caches.federation import is_here, serving_at
 from jobs.caches.inventory import verified
 from jobs.plan.file_facts import facts, plan_files, read_shares
+from jobs.plan.origins import OriginRules
 from jobs.settings.plan import PlanSettings
 from jobs.settings.tree import CacheSettings, Settings
 from jobs.store.tables import Tables, read_partitions
@@ -155,14 +156,31 @@ def with_held(
     return pa.concat_arrays([dids, extra]), index
 
 
-def known_files(
-    tables: Tables, settings: Settings, moment: Moment, dids: pa.Array, *, cycle_s: int
-) -> tuple[Files, IntArray | None]:
-    """The facts about `dids` for the planner, and the bytes that each origin may deliver in the cycle."""
+class Known(NamedTuple):
+    """Facts about files: for the planner, and `origins`, their `origin` and `why`, as `nearest` gives them.
+
+    `budget`: bytes that each origin may deliver in the cycle; None: there is no limit.
+    """
+
+    files: Files
+    budget: IntArray | None
+    origins: pa.Table
+
+
+def known_files(tables: Tables, settings: Settings, moment: Moment, dids: pa.Array, *, cycle_s: int) -> Known:
+    """The facts about `dids`."""
     plan, as_of_s = settings.plan, moment.as_of_s
+    seen = Sources(plan.source_limits, (one for one in moment.tries if one.at_s < as_of_s))
+    rules = OriginRules(
+        settings.regions,
+        moment.cache.storage,
+        () if plan.from_tape else plan.tape,
+        frozenset(one.source for one in seen.left_alone(as_of_s)),
+    )
+    found = facts(tables, dids, rules)
     files, origins = plan_files(
         dids,
-        facts(tables, dids),
+        found,
         plan=plan,
         is_here=is_here(
             settings,
@@ -177,7 +195,7 @@ def known_files(
         regions=settings.regions,
     )
     budget = origin_bytes(origins, moment.tries, plan=plan, as_of_s=as_of_s, cycle_s=cycle_s)
-    return files, budget
+    return Known(files, budget, found.select(["origin", "why"]))
 
 
 MOST_BYTES_PER_S = 125 * 10**9

@@ -11,7 +11,8 @@ import pyarrow.compute as pc
 from features.common.arrays import BoolArray, IntArray
 from features.common.hosts import first_fit
 from features.common.times import DAY_S, day_label
-from features.schema import ACCESSES, FILES
+from features.schema import ACCESSES, FILES, arrow_schema
+from jobs.plan.origins import OriginRules, nearest
 from jobs.settings.plan import PlanSettings
 from jobs.settings.study import OriginSettings
 from jobs.store.tables import Tables
@@ -22,23 +23,19 @@ from replay.study.benefit import BenefitModel, BytesRead, cost
 
 READ_SHARE_DAYS = 7
 _FACTS = ["did", "dataset", "tier", "origins"]
-_EMPTY = pa.table(
-    {"did": [], "dataset": [], "tier": [], "origin": []},
-    pa.schema([(n, pa.string()) for n in ("did", "dataset", "tier", "origin")]),
-)
 
 
-def facts(tables: Tables, dids: pa.Array) -> pa.Table:
-    """Dataset, tier and first origin of each of `dids`, null if the files table has none."""
-    known = _EMPTY
+def facts(tables: Tables, dids: pa.Array, rules: OriginRules | None = None) -> pa.Table:
+    """Dataset, tier, and the columns of `nearest` by `rules` of each of `dids`; null if it is not known."""
+    rows = arrow_schema(FILES).empty_table().select(_FACTS)
     if tables.exists(FILES):
         rows = tables.read_arrow(FILES, columns=_FACTS)
         rows = rows.filter(pc.is_in(rows["did"], value_set=dids)).combine_chunks()
-        first = pc.list_element(
-            pc.if_else(pc.greater(pc.list_value_length(rows["origins"]), 0), rows["origins"], None), 0
-        )
-        known = rows.drop_columns(["origins"]).append_column("origin", first)
-    return known.take(pc.index_in(dids, value_set=known["did"].combine_chunks())).drop_columns(["did"])
+    rows = rows.take(pc.index_in(dids, value_set=rows["did"].combine_chunks()))
+    chosen = nearest(rows["origins"], rules or OriginRules())
+    for name in chosen.column_names:
+        rows = rows.append_column(name, chosen[name])
+    return rows.drop_columns(["did", "origins"])
 
 
 def plan_files(
@@ -72,6 +69,7 @@ def plan_files(
         origin=origin,
         read_share=share[dataset],
         saved_hours_per_byte=saved[origin],
+        barred=known["barred"].to_numpy(),
     )
     return files, origins
 

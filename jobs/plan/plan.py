@@ -73,6 +73,7 @@ class Judged:
 
     held: Sequence[Held]
     dids: pa.Array
+    origins: pa.Table
     index: IntArray
     judgement: Judgement
     queued: Queued
@@ -139,7 +140,9 @@ def make(tables: Tables, settings: Settings, moment: Moment, *, force: bool = Fa
     rows = contents(judged.held, held_dids, as_of_s=as_of_s)
     tables.replace_partition(CONTENTS, rows, key)
     plan, horizon_s = judged.judgement.plan, judged.judgement.horizon_s
-    rows = items(plan, judged.dids, key=key, as_of_s=as_of_s, horizon_s=horizon_s, model=judged.model)
+    rows = items(
+        plan, judged.dids, judged.origins, key=key, as_of_s=as_of_s, horizon_s=horizon_s, model=judged.model
+    )
     tables.replace_partition(PLANS, rows, key)
     region, every_s = settings.region.name, settings.features.cycle
     champion = named(tables, region=region).get(CHAMPION)
@@ -158,7 +161,8 @@ def explained_by(judged: Judged, moment: Moment, *, item: str) -> Explanation:
             f"{as_of_label(moment.as_of_s)}: neither it nor its dataset was read lately; write it as "
             "scope:name, or as the cache's path"
         )
-    return explain(judged.judgement, int(place))
+    found = explain(judged.judgement, int(place))
+    return dataclasses.replace(found, origin=judged.origins["why"][place].as_py())
 
 
 def judge(tables: Tables, settings: Settings, moment: Moment) -> Judged:
@@ -174,7 +178,7 @@ def judge(tables: Tables, settings: Settings, moment: Moment) -> Judged:
     unreadable = pa.array([file.name for file in inventory if file.unreadable], pa.string())
     dids = dids.filter(pc.invert(pc.is_in(names_of(dids), value_set=unreadable)))
     dids, index = with_held(dids, names_of(dids), held)
-    files, budget = known_files(tables, settings, moment, dids, cycle_s=cycle_s)
+    known = known_files(tables, settings, moment, dids, cycle_s=cycle_s)
     chosen = planner(
         tables,
         dids,
@@ -182,8 +186,8 @@ def judge(tables: Tables, settings: Settings, moment: Moment) -> Judged:
         plan=plan,
         cycle_s=cycle_s,
         predicted_every_s=every_s,
-        files=files,
-        origin_bytes=budget,
+        files=known.files,
+        origin_bytes=known.budget,
         work_at=lambda _: queued.of(dids),
         version=model.version,
     )
@@ -191,7 +195,7 @@ def judge(tables: Tables, settings: Settings, moment: Moment) -> Judged:
         chosen = chosen.beside_a_steward
     state = state_of(moment, held, index, inflow.by_cycle, cycle_s)
     faults = tuple(fault for fault in (inflow.fault, moment.fault) if fault is not None)
-    return Judged(held, dids, index, chosen.judge(state), queued, model, faults)
+    return Judged(held, dids, known.origins, index, chosen.judge(state), queued, model, faults)
 
 
 def _candidates(tables: Tables, as_of_s: int, region: str, queued: pa.ChunkedArray) -> tuple[pa.Array, Named]:

@@ -14,12 +14,13 @@ from features.common.times import DAY_S
 from features.schema import CONTENTS, PLANS, Table, arrow_schema
 from jobs.store.keys import MomentKey
 from models.serving.names import Named
-from prefetch.actions import ACTIONS
+from prefetch.actions import ACTIONS, Action
 from prefetch.plan import Plan
 from prefetch.plan.explain import reasons
 from prefetch.target import Held
 
 _ACTIONS = pa.array(list(ACTIONS), pa.string())
+_ORIGIN = ("origin", "why")
 
 PUSHED_AT_LEAST_S = DAY_S
 """A plan may be pushed for at least this long, because a site may plan only once a day."""
@@ -42,11 +43,25 @@ def contents(held: Sequence[Held], dids: pa.Array, *, as_of_s: int) -> pa.Table:
 
 
 def items(
-    plan: Plan, dids: pa.Array, *, key: MomentKey, as_of_s: int, horizon_s: int, model: Named | None
+    plan: Plan,
+    dids: pa.Array,
+    origins: pa.Table,
+    *,
+    key: MomentKey,
+    as_of_s: int,
+    horizon_s: int,
+    model: Named | None,
 ) -> pa.Table:
-    """The plan's items; `key`: their partition; `model`: the one that made the predictions."""
+    """The plan's items; `key`: their partition; `model`: the one that made the predictions.
+
+    `origins`: `origin` and `why` of each of `dids`, for the items that fetch.
+    """
     did = dids.take(pa.array(plan.item))
     action = _ACTIONS.take(pa.array(plan.action))
+    fetches = pa.array(plan.action == Action.PREFETCH.code)
+    origin, why = (pc.if_else(fetches, origins[name].take(pa.array(plan.item)), None) for name in _ORIGIN)
+    reason = reasons(plan, horizon_s=horizon_s)
+    sources = pc.coalesce(pc.binary_join_element_wise("; from ", why, ""), "")
     columns = {
         "item_id": item_ids(key.owner, as_of_s, did, action),
         "did": did,
@@ -57,13 +72,14 @@ def items(
         "cost_bytes": pa.array(plan.cost_bytes),
         "size_bytes": pa.array(plan.size_bytes),
         "probability": pa.array(plan.probability),
-        "reason": reasons(plan, horizon_s=horizon_s),
+        "reason": pc.binary_join_element_wise(reason, sources, ""),
         "expires_at": _repeated(as_of_s + max(horizon_s, PUSHED_AT_LEAST_S), len(did)),
         "model_version": pa.repeat(
             pa.scalar(None if model is None else model.version, pa.string()), len(did)
         ),
         "model_digest": pa.repeat(pa.scalar(None if model is None else model.digest, pa.string()), len(did)),
         "needs_model": pa.array(plan.needs_model),
+        "origin": origin,
     }
     return _rows(PLANS, columns)
 

@@ -10,7 +10,6 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from jobs.plan.file_facts import facts
 from jobs.plan.listing import planned
 from jobs.plan.planner import MODEL_COLUMNS, model_of
 from jobs.store.tables import Tables
@@ -77,11 +76,11 @@ class PlannedItems:
 
 def planned_items(tables: Tables, cache: str, as_of_s: int, basis: str) -> PlannedItems:
     """The items of a plan, each with the origin of its file. Raises StaleInputError if there is no plan."""
-    rows = planned(tables, cache, as_of_s, [*_COPIED, "expires_at", "needs_model", *MODEL_COLUMNS])
-    origins = facts(tables, rows["did"].combine_chunks())["origin"]
+    columns = [*_COPIED, "expires_at", "needs_model", "origin", *MODEL_COLUMNS]
+    rows = planned(tables, cache, as_of_s, columns)
     # An older cachecast did not say; its prefills are those without a model.
     needs = pc.coalesce(rows["needs_model"], pc.is_valid(rows["model_version"]))
     rows = rows.set_column(rows.column_names.index("needs_model"), "needs_model", needs)
     # A prefill follows no predictions, and replaces nothing but its own files.
     kind = PLAN if pc.any(pc.is_valid(rows["model_version"])).as_py() else PREFILL
-    return PlannedItems(rows.append_column("origin", origins), cache, as_of_s, kind, basis)
+    return PlannedItems(rows, cache, as_of_s, kind, basis)

@@ -103,14 +103,14 @@ def run(
             f"the files table knows none of the {len(entries.rows)} names asked for; pull the catalogue "
             "first, or write them as scope:name"
         )
-    planned, dids = _planned(tables, settings, moment, queued)
+    planned, dids, origins = _planned(tables, settings, moment, queued)
     name = f"prefill-{_digest(cache, request)}"
     if not dry_run:
         for row in entries.rows.values():
             row["cache"] = cache
         write(tables, entries, queue=name, source="prefill", as_of_s=as_of_s)
         rows = items(
-            planned.plan, dids, key=key, as_of_s=as_of_s, horizon_s=settings.plan.horizon, model=None
+            planned.plan, dids, origins, key=key, as_of_s=as_of_s, horizon_s=settings.plan.horizon, model=None
         )
         tables.replace_partition(PLANS, rows, key)
     pushed = None if dry_run else push.run(settings, cache=cache, as_of_s=as_of_s, on_progress=on_progress)
@@ -130,7 +130,9 @@ def _entries(request: Request, as_of_s: int, stale_s: int) -> Checked:
     return entries
 
 
-def _planned(tables: Tables, settings: Settings, moment: Moment, queued: Queued) -> tuple[Prefill, pa.Array]:
+def _planned(
+    tables: Tables, settings: Settings, moment: Moment, queued: Queued
+) -> tuple[Prefill, pa.Array, pa.Table]:
     plan, every_s, as_of_s = settings.plan, settings.features.cycle, moment.as_of_s
     wanted = queued.files["did"].combine_chunks()
     names = set(names_of(wanted).to_pylist())
@@ -138,12 +140,13 @@ def _planned(tables: Tables, settings: Settings, moment: Moment, queued: Queued)
     held = [file for file in moment.inventory if file.complete or file.name not in names]
     dids, index = with_held(wanted, names_of(wanted), held)
     cycle_s, inflow = cycle_of(tables, moment.cache, plan, as_of_s=as_of_s, every_s=every_s)
-    files, budget = known_files(tables, settings, moment, dids, cycle_s=cycle_s)
+    files, budget, origins = known_files(tables, settings, moment, dids, cycle_s=cycle_s)
     state = state_of(moment, held, index, inflow.by_cycle, cycle_s)
     scores = certain(queued.of(dids), as_of_s=as_of_s, horizon_s=plan.horizon)
     disk = on_disk(state, scores, files, plan.objective, 0, recent_s=cycle_s)
     candidates = absent(state, scores, files, plan.objective, 0)
-    return prefill(Case(state, scores, files, limits(plan, cycle_s, budget), disk, candidates)), dids
+    case = Case(state, scores, files, limits(plan, cycle_s, budget), disk, candidates)
+    return prefill(case), dids, origins
 
 
 def _summary(

@@ -87,6 +87,8 @@ class PlanSettings(Section):
     sources: tuple[SourceSettings, ...] = ()
     source_failures: Share
     reconsider_source: Seconds
+    tape: tuple[Pattern, ...] = ()
+    from_tape: bool = False
     cluster: ClusterSettings | None = None
 
     @property

@@ -163,6 +163,7 @@ class CacheSettings(Section):
     steward: bool = False
     evict_guard: Pause = 600
     max_clock_skew: Pause = 60
+    storage: tuple[Pattern, ...] = ()
     redirector: str | None = pydantic.Field(default=None, pattern=r"^roots?://[A-Za-z0-9.:\[\]-]+$")
     drain: bool = False
     keytab: Path | None = None

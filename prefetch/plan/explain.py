@@ -15,7 +15,7 @@ from prefetch.plan.items import Cause, Plan
 from prefetch.plan.planner import Judgement
 from prefetch.plan.rules import Treatment
 from prefetch.plan.scored_files import ScoredFiles
-from prefetch.plan.scores import UNKNOWN, places
+from prefetch.plan.scores import BARRED_WORDS, UNKNOWN, Barred, places
 
 _UNLIKELY = "hardly any"
 _BY_RULE = {
@@ -96,7 +96,8 @@ class Explanation:
 
     `action`: None if nothing is done; `because`: the reason, in words. `rank` is the file's place by value
     per byte (1 is best) among `of` files: those on disk, or the candidates that are not. `predictions`:
-    chance of a read by horizon. `limits`: the bound of each list, in words.
+    chance of a read by horizon. `limits`: the bound of each list, in words. `origin`: where its bytes are to
+    come from, and why; None: not known.
     """
 
     on_disk: bool
@@ -108,6 +109,7 @@ class Explanation:
     density: float
     predictions: dict[str, float]
     limits: dict[str, str]
+    origin: str | None = None
 
 
 def explain(judged: Judgement, item: int) -> Explanation:
@@ -170,6 +172,8 @@ def _left_out(judged: Judgement, valued: ScoredFiles, at: IntArray, item: int) -
         return "another server of the federation is where it belongs"
     if not at.size:
         return "nothing predicts a read of it: it was not read for longer than candidates are kept"
+    if valued is case.candidates and files.barred[item] != Barred.NOT:
+        return BARRED_WORDS[Barred(int(files.barred[item]))]
     place = int(at[0])
     if valued.longest[place] < limits.read_once_below:
         return f"likely read once: {valued.longest[place]:.1%} chance of another read, below read_once_below"

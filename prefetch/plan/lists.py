@@ -29,7 +29,7 @@ from prefetch.plan.items import Cause, Limit, Plan
 from prefetch.plan.limits import PlanLimits
 from prefetch.plan.rules import Treatment
 from prefetch.plan.scored_files import ScoredFiles
-from prefetch.plan.scores import Files, Scores
+from prefetch.plan.scores import Barred, Files, Scores
 from replay.planner import CacheState
 
 FREED = "room under the high watermark for what a cycle brings"
@@ -93,6 +93,11 @@ class Case:
         usable: BoolArray = may & ~files.is_control[item] & files.is_here[item] & ~read_once
         return usable
 
+    def fetchable(self) -> BoolArray:
+        """Which candidates may be fetched, bool[n]."""
+        may: BoolArray = self.files.barred[self.candidates.item] == Barred.NOT
+        return self.usable(self.candidates) & may
+
 
 def pins(case: Case) -> Choice:
     """The pins: files on disk, by rule first, then by value. An earlier pin stays while its rank is near."""
@@ -142,7 +147,7 @@ def fetches(case: Case, order: IntArray) -> Choice:
     """The prefetches: likely candidates, worth more than the files of `order` that they displace."""
     limits, candidates = case.limits, case.candidates
     limit = limits.prefetch(case.state)
-    worth_it = case.usable(candidates) & (candidates.density > _displaced_density(case, order, limit))
+    worth_it = case.fetchable() & (candidates.density > _displaced_density(case, order, limit))
     likely = worth_it & (candidates.probability >= limits.min_prefetch_probability)
     wanted = (
         completed(candidates, case.files, worth_it, likely, limits.dataset_bonus)

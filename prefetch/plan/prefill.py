@@ -15,6 +15,7 @@ from prefetch.plan.choice import best_first, head
 from prefetch.plan.items import Limit, Plan, joined, least
 from prefetch.plan.lists import Case, Choice, affordable
 from prefetch.plan.rules import Treatment
+from prefetch.plan.scores import BARRED_WORDS
 
 ROOM = Limit(0, "what may be pinned, less what is")
 
@@ -55,7 +56,7 @@ def _within(case: Case, wanted: BoolArray, limit: Limit) -> Choice:
 
 def _fetches(case: Case, limit: Limit) -> Choice:
     candidates = case.candidates
-    usable = case.usable(candidates)
+    usable = case.fetchable()
     order = best_first(candidates.density, candidates.last_use_s, candidates.item, usable)
     payable = affordable(case, order)
     chosen = head(payable, candidates.size_bytes, limit.n_bytes)
@@ -71,6 +72,7 @@ def _left_out(case: Case, pinned: Choice, fetched: Choice) -> dict[str, int]:
         "of the control group, which is never planned": files.is_control[item],
         "a rule excludes it or keeps it out of the cache": barred,
         "another server of the federation is where it belongs": ~files.is_here[item],
+        **{words: files.barred[item] == code for code, words in BARRED_WORDS.items()},
         "beyond the limits": ~_chosen(case, item, pinned, fetched),
     }
     counts, counted = {}, np.zeros(item.size, np.bool_)

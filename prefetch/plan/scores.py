@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import enum
 import functools
 
 import numpy as np
@@ -68,6 +69,20 @@ def places(scores: Scores, n_files: int) -> IntArray:
     return place
 
 
+class Barred(enum.IntEnum):
+    """Why a file is not fetched, whatever its value."""
+
+    NOT = 0
+    AT_SITE = 1
+    ON_TAPE = 2
+
+
+BARRED_WORDS = {
+    Barred.AT_SITE: "the site's own storage has it: it is not fetched over the WAN",
+    Barred.ON_TAPE: "only tape has it, which [plan] from_tape leaves alone",
+}
+
+
 @dataclasses.dataclass(frozen=True, eq=False)
 class Files:
     """What a planner knows of each file apart from predictions; arrays by dense id.
@@ -75,7 +90,7 @@ class Files:
     `is_control`: in the control group, never planned; `treatment`: codes of `prefetch.plan.rules.Treatment`;
     `is_here`: this cache is where the federation looks for it; `dataset`, `tier`, `origin`: codes, -1 where
     unknown; `read_share`: share of its bytes that a job reads; `saved_hours_per_byte`: CPU-hours that a byte
-    read from the cache saves.
+    read from the cache saves; `barred`: codes of `Barred`.
     """
 
     is_control: BoolArray
@@ -86,6 +101,7 @@ class Files:
     origin: IntArray
     read_share: FloatArray
     saved_hours_per_byte: FloatArray
+    barred: IntArray
 
     @property
     def n(self) -> int:
@@ -105,6 +121,7 @@ def plain_files(n: int, **known: IntArray | BoolArray | FloatArray) -> Files:
         "origin": unknown,
         "read_share": np.ones(n),
         "saved_hours_per_byte": np.zeros(n),
+        "barred": np.zeros(n, np.int64),
     }
     return Files(**(columns | known))  # type: ignore[arg-type]
 

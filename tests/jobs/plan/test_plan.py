@@ -274,12 +274,49 @@ def test_a_plan_leaves_alone_the_origins_that_a_push_would(tables: Tables) -> No
     assert not run(tables, inventory, settings=slow, tries=dead).prefetch
 
 
+def test_a_plan_fetches_from_the_nearest_origin_never_what_the_site_has_and_says_so(tables: Tables) -> None:
+    told = [dict(row, cache="xc1", bytes_missed=600 * MB) for row in one_access()]
+    tables.replace_arrow(ACCESSES, pa.Table.from_pylist(told))
+    known = {"scope": "cms", "size_bytes": MB, "known_at": dt.datetime.fromtimestamp(0, dt.UTC)}
+    here, tape = {lfn(86), lfn(87)}, {lfn(88), lfn(89)}
+    origins = {name: ["x.cern.ch", "EDGE_DISK"] for name in here} | {
+        name: ["EDGE_TAPE", "T1_Tape"] for name in tape
+    }
+    listed = {lfn(i): origins.get(lfn(i), ["FNAL", "x.cern.ch"]) for i in range(100)}
+    files = [known | {"did": f"cms:{name}", "name": name, "origins": of} for name, of in listed.items()]
+    tables.replace_rows(FILES, files, ())
+    slow = SETTINGS.model_copy(
+        update={"plan": SETTINGS.plan.model_copy(update={"cycle": 4 * 3600, "prefetch_share": 9})}
+    )
+    local = CACHE.model_copy(update={"storage": ("EDGE*",)})
+    inventory = [held(i) for i in range(80)]
+    assert run(tables, inventory, settings=slow, cache=local).prefetch
+    fetched = rows(tables, "prefetch")
+    assert {row["origin"] for row in fetched} == {"x.cern.ch"}
+    assert not {row["name"] for row in fetched} & (here | tape)
+    assert fetched[0]["reason"].endswith("; from x.cern.ch, 16 ms (central europe), nearest of several")
+    dead = [Try("x.cern.ch", AS_OF - 600, 1.0, True)] * 5
+    run(tables, inventory, settings=slow, cache=local, tries=dead)
+    fetched = rows(tables, "prefetch")
+    assert {row["origin"] for row in fetched} == {"FNAL"}
+    assert fetched[0]["reason"].endswith("; from FNAL, 150 ms (america), nearer ones fail")
+    # Asked for, tape is an origin; and a cache whose site has no storage fetches all.
+    asked = slow.model_copy(update={"plan": slow.plan.model_copy(update={"from_tape": True})})
+    run(tables, inventory, settings=asked)
+    assert {row["name"] for row in rows(tables, "prefetch")} >= here | tape
+    moment = Moment(local, inventory, set(), AS_OF)
+    for i, why in ((87, "the site's own storage has it"), (89, "only tape has it")):
+        found = plan.explained_by(plan.judge(tables, slow, moment), moment, item=lfn(i))
+        assert found.action is None
+        assert why in found.because
+
+
 @pytest.mark.parametrize(
     "origin", ["xrd.cern.ch", "XRD.CERN.CH", "Xrd.Cern.CH:1094", "root://u@XRD.CERN.CH//x"]
 )
 def test_a_plan_knows_the_region_that_the_study_knows(origin: str) -> None:
     benefit = SETTINGS.benefit.model
-    known = pa.table({"dataset": ["d"], "tier": ["AOD"], "origin": [origin]})
+    known = pa.table({"dataset": ["d"], "tier": ["AOD"], "origin": [origin], "barred": [0]})
     hours = SETTINGS.plan.model_copy(update={"objective": Objective.CPU_HOURS})
     hosts = {"far": ("*.jp",), "ch": ("*.CERN.ch",)}
     regions = {name: OriginSettings(hosts=each, rtt_ms=16) for name, each in hosts.items()}

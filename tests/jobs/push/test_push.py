@@ -63,12 +63,11 @@ def conf(tmp_path: Path) -> Path:
     )
     tables = Tables(f"{tmp_path}/tables")
     key = (day_label(AS_OF), as_of_label(AS_OF), "d")
-    tables.replace_rows(PLANS, [row(number) for number in range(N_FILES)], key)
+    origins = [f"xrd{n}:1094" if n < 2 else None for n in range(N_FILES)]
+    tables.replace_rows(PLANS, [row(n) | {"origin": origins[n]} for n in range(N_FILES)], key)
     known_at = dt.datetime.fromtimestamp(0, dt.UTC)
     file = {"scope": "cms", "size_bytes": 100, "known_at": known_at}
-    names = [
-        {"did": f"cms:/store/f{n}", "name": f"/store/f{n}", "origins": [f"xrd{n}:1094"]} for n in range(2)
-    ]
+    names = [{"did": f"cms:/store/f{n}", "name": f"/store/f{n}"} for n in range(2)]
     tables.replace_rows(FILES, [file | name for name in names], ())
     return folder
 
