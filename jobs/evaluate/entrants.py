@@ -47,8 +47,8 @@ def replayed(
     names, plan = scene.trace.names, settings.plan
     assert names is not None
     benefit, regions = settings.benefit.model, settings.regions
-    known = facts(scene.tables, names, OriginRules(regions, tape=plan.tape))
-    files, origins = plan_files(names, known, plan=plan, benefit=benefit, regions=regions)
+    told = facts(scene.tables, names, OriginRules(regions, tape=plan.tape))
+    files, origins = plan_files(names, told, plan=plan, benefit=benefit, regions=regions)
     hours = hours_per_byte(files, origins, benefit, regions)
     scorers = [*SCORERS, *([] if known.champion is None else [CHAMPION_PLAN])]
     room = [int(cache.config.capacity_bytes * cache.config.high_watermark) for cache in scene.caches]
