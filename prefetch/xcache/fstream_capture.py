@@ -14,17 +14,31 @@ import os
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from features.common.errors import InputError
 from features.common.input_files import InputFile, Unpacked, plain
 from prefetch.xcache.events import json_object
-from prefetch.xcache.fstream import CODE, PSEQ_MODULUS, Closed, Opened, Packet, decode, packet_code
+from prefetch.xcache.fstream import (
+    CODE,
+    PSEQ_MODULUS,
+    SESSION_CODES,
+    Closed,
+    Login,
+    Opened,
+    Packet,
+    decode,
+    decode_session,
+    packet_code,
+)
 from prefetch.xcache.gstream import Numberings
 
 # Base64 of the longest datagram, and what surrounds it.
 _MAX_LINE_BYTES = 2**17
 _SAMPLE_CHARS = 120
 LONE_CLOSE = "close without its open"
+_MOST_SESSIONS = 50_000
+"""Of more, the work of the oldest is forgotten."""
 
 Server = tuple[str, int]
 """Who sent a datagram and when it started: file and user numbers mean something within one only."""
@@ -34,7 +48,7 @@ Server = tuple[str, int]
 class Access:
     """One open, with its close if that was reported. The window is that of the open; times s since 1970.
 
-    `known_s`: when the datagram of the open was sent.
+    `known_s`: when the datagram of the open was sent; `work`: what its session works for, as far as told.
     """
 
     server: Server
@@ -43,6 +57,8 @@ class Access:
     begin_s: int
     end_s: int
     known_s: int
+    server_id: int = 0
+    work: str = ""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -72,6 +88,8 @@ class FstreamReader:
         self._open: dict[tuple[Server, int], Access] = {}
         self._seen: dict[tuple[Server, int], int] = {}
         self._numbers: list[tuple[int, int, int, Server]] = []
+        self._names: dict[tuple[int, int, int], str] = {}
+        self._works: dict[tuple[int, int, str], str] = {}
 
     @property
     def n_lost(self) -> int:
@@ -93,7 +111,7 @@ class FstreamReader:
 
     def unfinished(self) -> Iterator[Access]:
         """Opens without a close."""
-        yield from self._open.values()
+        yield from map(self._with_work, self._open.values())
 
     def _line(self, line: bytes) -> Iterator[Access | Fault]:
         told = json_object(line) or {}
@@ -104,6 +122,9 @@ class FstreamReader:
         try:
             datagram = base64.b64decode(data, validate=True)
             code = packet_code(datagram)
+            if code in SESSION_CODES:
+                self._note(datagram)
+                return
             if code != CODE:
                 yield Fault(f"not of the f-stream: {code}", remote)
                 return
@@ -112,6 +133,25 @@ class FstreamReader:
             yield Fault("malformed datagram", f"{remote}: {error}")
             return
         yield from self._packet((remote, packet.stod), packet, zlib.crc32(datagram))
+
+    def _note(self, datagram: bytes) -> None:
+        """Take the name of a session, or its work."""
+        told = decode_session(datagram)
+        known: dict[Any, str] = self._names if isinstance(told, Login) else self._works
+        key, value = (
+            ((told.stod, told.server_id, told.user_id), told.session)
+            if isinstance(told, Login)
+            else ((told.stod, told.server_id, told.session), told.work)
+        )
+        known.pop(key, None)
+        known[key] = value
+        if len(known) > _MOST_SESSIONS:
+            del known[next(iter(known))]
+
+    def _with_work(self, access: Access) -> Access:
+        of_server = access.server[1], access.server_id
+        name = self._names.get((*of_server, access.opened.user_id), "")
+        return dataclasses.replace(access, work=self._works.get((*of_server, name), ""))
 
     def _packet(self, server: Server, packet: Packet, checksum: int) -> Iterator[Access | Fault]:
         where = f"{server[0]} {packet.stod} pseq {packet.pseq}"
@@ -124,9 +164,15 @@ class FstreamReader:
         for opened in packet.opened:
             key = (server, opened.file_id)
             if key in self._open:
-                yield self._open.pop(key)
+                yield self._with_work(self._open.pop(key))
             self._open[key] = Access(
-                server, opened, None, packet.begin_s, packet.end_s, max(packet.begin_s, packet.end_s)
+                server,
+                opened,
+                None,
+                packet.begin_s,
+                packet.end_s,
+                max(packet.begin_s, packet.end_s),
+                packet.server_id,
             )
         for closed in packet.closed:
             access = self._open.pop((server, closed.file_id), None)
@@ -134,6 +180,6 @@ class FstreamReader:
                 told = f"{where} file {closed.file_id}"
                 yield LoneClose(LONE_CLOSE, told, server, closed)
             else:
-                yield dataclasses.replace(access, closed=closed)
+                yield self._with_work(dataclasses.replace(access, closed=closed))
         yield from [Fault("unknown record", where)] * packet.n_unknown
         yield from [Fault("record cut short", where)] * packet.n_cut

@@ -30,7 +30,7 @@ def query(site: Site) -> sql.Query:
     Wall and CPU time are those of all its runs. A removed job, one that a signal ended, and one with another
     exit code than 0 have failed. The id of a CRAB job is what CMSSW reports as `app_info` of its reads.
     """
-    crab_id = "concat_ws('_', CRAB_Id, 'https://glidein.cern.ch/' || CRAB_Id || '/' || {}, CRAB_Retry)"
+    work = "concat_ws('_', CRAB_Id, 'https://glidein.cern.ch/' || CRAB_Id || '/' || {}, CRAB_Retry)"
     moments = {
         "id": "coalesce(GlobalJobId, ClusterId || '.' || ProcId || '#' || JobStartDate)",
         "start_us": _date("JobStartDate", "JobCurrentStartDate"),
@@ -42,7 +42,7 @@ def query(site: Site) -> sql.Query:
         "node": "nullif(regexp_extract(LastRemoteHost, '([^@]*)$', 1), '')",
         "site": first_of(*_SITES),
         "code": f"coalesce({', '.join(map(sql.count, _CODES))})",
-        "crab_id": crab_id.format("replace(CRAB_ReqName, '_', ':')"),
+        "work": work.format("replace(CRAB_ReqName, '_', ':')"),
     }
     return job_records.query(
         "htcondor_history",
@@ -60,7 +60,7 @@ def query(site: Site) -> sql.Query:
 def _columns(salt: str) -> dict[str, str]:
     group = "concat_ws('#', split_part(GlobalJobId, '#', 1), coalesce(DAGManJobId, ClusterId, id))"
     return {
-        "job": f"CASE WHEN CRAB_ReqName IS NULL THEN id ELSE {sql.hashed_user('crab_id', salt)} END",
+        "job": f"CASE WHEN CRAB_ReqName IS NULL THEN id ELSE {sql.hashed_user('work', salt)} END",
         "task": f"coalesce({sql.hashed_user('CRAB_ReqName', salt)}, WMAgent_RequestName, {group})",
         "kind": "coalesce(CMS_TaskType, CMS_JobType)",
         "activity": "CASE WHEN CRAB_ReqName IS NOT NULL THEN 'analysis' "

@@ -27,7 +27,7 @@ _LEAST_BLOCK_BYTES = 64 * 1024
 _BYTES = ("size_bytes", "read", "readv", "written")
 _SCHEMA = pa.schema(
     [
-        *((name, pa.string()) for name in ("input", "remote", "lfn", "fault", "told")),
+        *((name, pa.string()) for name in ("input", "remote", "lfn", "fault", "told", "work")),
         *((name, pa.int64()) for name in ("stod", "file_id", "user_id", "opened_us", "closed_us", "known_s")),
         *((name, pa.int64()) for name in _BYTES),
     ]
@@ -136,6 +136,7 @@ def _row(record: Access | Fault, source: str) -> dict[str, object]:
         "opened_us": opened.at_us,
         "size_bytes": opened.size_bytes,
         "known_s": record.known_s,
+        "work": record.work or None,
         **_close(record.server, record.closed),
     }
 
@@ -167,6 +168,8 @@ def _columns(salt: str) -> dict[str, str]:
         **_at_close(accessed_at),
         "origin": urls.source_host("lfn"),
         "user": sql.hashed_user(session, salt),
+        # What CMSSW says of its job names the user, so it is kept as a hash.
+        "job": sql.hashed_user("work", salt),
         "source": "'xrootd_fstream'",
         "event_id": _event_id(),
     }

@@ -1,13 +1,19 @@
 from __future__ import annotations
 
+import base64
+import datetime as dt
+import json
 from pathlib import Path
 
 import pytest
 from job_records import PIC, plant
+from monitoring import closing, fstream, opening, users
 
 from features.common.errors import StaleInputError
 from jobs.efficiency import efficiency
-from jobs.efficiency.reads import Chosen
+from jobs.efficiency.reads import Chosen, jobs_with_places
+from jobs.ingest.local_engine import LocalEngine
+from jobs.ingest.pull_input import pull
 from jobs.settings.tree import Settings
 from jobs.store.tables import Tables
 
@@ -40,3 +46,27 @@ def test_pics_planted_efficiencies_are_recovered(settings: Settings, tmp_path: P
 def test_without_job_records_there_is_an_error_that_says_what_to_pull(settings: Settings) -> None:
     with pytest.raises(StaleInputError, match="pull --source htcondor_history"):
         efficiency.run(settings, DAYS)
+
+
+def test_what_cmssw_tells_a_server_finds_the_crab_job_of_htcondors_history(
+    settings: Settings, tmp_path: Path
+) -> None:
+    history = Path(__file__).parents[2] / "golden/pull/htcondor_history/input.jsonl"
+    begun_s, session = 1772323200, "xroot/pilot.7177:7@wn1.ciemat.es"
+    work = "1-1_https://glidein.cern.ch/1-1/260228:101553:jdoe:crab:Muon:2025C_0"
+    datagrams = [
+        users(b"u", session, 5, stod=begun_s - 60),
+        users(b"i", f"{session}\n{work}", 9, stod=begun_s - 60),
+        fstream(
+            opening(1), closing(1), pseq=0, begin=begun_s + 60, end=begun_s + 120, stod=begun_s - 60, sid=7
+        ),
+    ]
+    lines = [json.dumps({"remote": "h:1", "data": base64.b64encode(one).decode()}) for one in datagrams]
+    (tmp_path / "packets.jsonl").write_text("\n".join(lines))
+    tables = Tables(settings.tables.root)
+    for source, path in (("htcondor_history", history), ("xrootd_fstream", tmp_path / "packets.jsonl")):
+        pull(LocalEngine(), tables, source=source, path=str(path), day=dt.date(2026, 3, 5), salt="pepper")
+    with jobs_with_places(tables, DAYS, ()) as database:
+        found = database.sql("SELECT node, job FROM jobs JOIN accesses USING (job)").fetchall()
+    assert [node for node, _ in found] == ["wn1.ciemat.es"]
+    assert "jdoe" not in str(found)
