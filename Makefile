@@ -102,8 +102,9 @@ leaderboard: $(STAMP)-verify ## every policy on every trace, libCacheSim's besid
 	$(BIN)/python bench/leaderboard_rivals.py --traces $(TRACES) --out leaderboard-out
 	$(BIN)/cachecast leaderboard $(addprefix --traces ,$(TRACES)) --out leaderboard-out
 
-docs: $(STAMP)-verify ## the API's pages, in build/docs
-	$(BIN)/python bench/api_docs.py --out build/docs
+docs: $(STAMP)-verify ## the documentation as a site with search, in build/docs, with the API's pages; look: python -m http.server -d build/docs
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	$(BIN)/python bench/api_docs.py --out build/docs/api
 
 notebooks: $(STAMP)-notebooks ## JupyterLab on copies of the notebooks of docs/examples, in notebooks-out/
 	@mkdir -p $(NOTEBOOKS)

@@ -87,6 +87,7 @@ setup(
             "import-linter",
             # The judge of our policies (GPL-3: for tests only, never needed to run). Linux on x86_64 only.
             "libcachesim==0.3.5",
+            "mkdocs-material>=9.6,<10",  # the documentation site, which the tests build
             "moto[s3]>=5.2",  # the tests' S3 server; mlflow brings the Flask that it runs in
             "mypy",
             "pandas-stubs",

@@ -344,4 +344,4 @@ def _assumptions(case: _Case, value: Value, settings: Settings) -> Iterator[Assu
 def _disk(n_bytes: float | None) -> str:
     if n_bytes is None:
         return "unknown"
-    return format_bytes(n_bytes) if math.isfinite(n_bytes) else "no amount suffices"
+    return format_bytes(n_bytes) if math.isfinite(n_bytes) else "out of reach"

@@ -7,6 +7,7 @@ import dataclasses
 from collections.abc import Iterator, Sequence
 
 from features.common.errors import ModelError, ServiceError, StaleInputError
+from features.common.times import DAY_S, parse_as_of
 from features.results import DRIFT
 from features.schema import PREDICTIONS
 from features.spec import FeatureSpec
@@ -94,7 +95,10 @@ def _no_predictions(keys: Sequence[MomentKey]) -> Iterator[None]:
 def _watch(
     tables: Tables, features: Snapshot, keys: Sequence[MomentKey], models: RegionModels, spec: FeatureSpec
 ) -> tuple[str, ...]:
-    """Write the drift of every as_of; one alarm per as_of with drifted columns."""
+    """Write the drift of every as_of; an alarm per as_of with drifted columns, from a day after the training.
+
+    Before, one moment differs from the days that were trained on by its hour and weekday, not by a change.
+    """
     alarms = []
     for key in keys:
         part = features.partitions[key]
@@ -106,7 +110,8 @@ def _watch(
             for one in found
         ]
         tables.replace_rows(DRIFT, rows, key)
-        if moved := [one for one in found if one.drifted]:
+        is_new = parse_as_of(key.as_of) - models.bundle.until_s < DAY_S
+        if not is_new and (moved := [one for one in found if one.drifted]):
             worst = ", ".join(f"{one.column} {one.psi:.2f}" for one in moved[:_N_NAMED])
             alarms.append(
                 f"{key.as_of}: {len(moved)} of {len(found)} columns have drifted from training "

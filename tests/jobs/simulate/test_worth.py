@@ -73,7 +73,7 @@ def test_the_figures_are_those_of_plain_replays(trace: Path, plain: Any) -> None
     assert options["the bound"]["wan_bytes_per_day"] <= options["a steward"]["wan_bytes_per_day"]
     # What a steward saves, LRU saves with so much more disk: a replay at that capacity agrees.
     (told,) = (one for one in found["findings"] if one.startswith("More disk"))
-    if "suffices" not in told:
+    if "reach" not in told:
         same = CAPACITY + parse_bytes(told.split(": ")[1].split(" (")[0].rstrip("."))
         again = run_policy("lru", reads, same + 100, count_from_s=from_s)
         assert again.wan_bytes <= options["a steward"]["wan_bytes_per_day"] * n_days

@@ -1,0 +1,99 @@
+"""The documentation site: it is built with strict links, and the tutorial shows what its commands print."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+BIN = Path(sys.executable).parent
+BLOCK = re.compile(r"```console\n(.*?)```", re.DOTALL)
+NUMBER = re.compile(r"\d+(?:[ .,]\d+)*(?: [kMGTP]?B\b)?")
+"""Figures may differ between versions of libraries; words may not."""
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The site, built with strict links."""
+    out = tmp_path_factory.mktemp("site")
+    words = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(out)]
+    env = os.environ | {"NO_MKDOCS_2_WARNING": "1"}
+    done = subprocess.run(words, cwd=ROOT, env=env, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-3000:]
+    return out
+
+
+def test_every_page_can_be_searched_and_the_reference_is_made_from_the_code(site: Path) -> None:
+    found = json.loads((site / "search" / "search_index.json").read_text())["docs"]
+    pages = {one["location"].partition("#")[0] for one in found}
+    sources = {path.relative_to(ROOT / "docs") for path in (ROOT / "docs").rglob("*.md")}
+    names = {str(path.with_suffix(".html")).replace("README.html", "index.html") for path in sources}
+    assert names <= pages | {"index.html"}
+    commands = (site / "reference" / "commands.html").read_text()
+    for words in ("worth-it", "--price-steward", "rucio sync", "--dry-run"):
+        assert words in commands
+    assert "horizons" in (site / "reference" / "settings.html").read_text()
+    assert "byte_gap_closed" in (site / "reference" / "tables.html").read_text()
+
+
+def test_the_site_asks_no_other_host(site: Path) -> None:
+    for name in ("index.html", "tutorial.html"):
+        page = (site / name).read_text()
+        assert not re.findall(r'(?:src|<link[^>]*href)="https?://(?!cachecast)[^"]*"', page)
+
+
+def commands() -> list[tuple[str, list[str]]]:
+    """The commands of the tutorial in order, each with the lines that it is to print."""
+    found: list[tuple[str, list[str]]] = []
+    for block in BLOCK.findall((ROOT / "docs" / "tutorial.md").read_text()):
+        for part in re.split(r"^\$ ", block, flags=re.MULTILINE)[1:]:
+            lines = part.rstrip("\n").split("\n")
+            until = lines.index("END") + 1 if "<< END" in lines[0] else 1
+            found.append(("\n".join(lines[:until]), lines[until:]))
+    return found
+
+
+def shape(line: str) -> str:
+    """A line without its figures and spaces."""
+    return re.sub(r"\s+", " ", NUMBER.sub("#", line)).strip()
+
+
+def is_like(shown: str, printed: str) -> bool:
+    """Whether a printed line has the shape of one that is shown, where `…` stands for anything."""
+    pattern = ".*".join(map(re.escape, shape(shown).split("…")))
+    return re.fullmatch(pattern, shape(printed)) is not None
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    """A folder with a short name, as a reader's, which tables have room for."""
+    with tempfile.TemporaryDirectory(prefix="t") as name:
+        yield Path(name)
+
+
+def test_the_tutorial_prints_what_it_shows(folder: Path) -> None:
+    """In one shell, with a smaller training; each expected line comes after the one before it."""
+    env = {"PATH": f"{BIN}:{os.environ['PATH']}", "HOME": str(folder), "COLUMNS": "80"}
+    env |= {"CACHECAST_TRAINING__TREES": "20", "CACHECAST_TRAINING__SPAN": "7d"}
+    steps = commands()
+    assert len(steps) >= 12
+    script = "\n".join(f"{command}\necho '=== end of {n}'" for n, (command, _) in enumerate(steps))
+    done = subprocess.run(
+        ["bash", "-e"], input=script, cwd=folder, env=env, stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT, text=True, timeout=900, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout[-3000:]
+    rest = done.stdout
+    for n, (command, expected) in enumerate(steps):
+        screen, _, rest = rest.partition(f"=== end of {n}\n")
+        printed = iter(screen.splitlines())
+        for line in (one for one in expected if one != "…"):
+            assert any(is_like(line, one) for one in printed), (command, line, screen)
