@@ -85,20 +85,18 @@ def check_without_this_package(at: Mlflow, served: RegionModels, rows: pd.DataFr
 def test_drift_is_told_where_the_features_have_moved(
     server: Mlflow, own_tables: Tables, trained: TrainingAnswer
 ) -> None:
-    last = (N_AS_OFS - 1) * HOUR
-    moved = own_tables.read_arrow(SPEC.features_table, as_of=as_of_label(last))
-    at = moved.column_names.index("recency_s")
-    later = (N_AS_OFS + 5) * HOUR
-    label = pa.array([as_of_label(later)] * len(moved))
-    moved = moved.set_column(at, "recency_s", pc.add(moved["recency_s"], 40.0 * HOUR))
-    moved = moved.set_column(moved.column_names.index("as_of"), "as_of", label)
-    moved = moved.set_column(
-        moved.column_names.index("day"), "day", pa.array([day_label(later)] * len(moved))
-    )
-    own_tables.replace_arrow(SPEC.features_table, moved)
-    steady, shifted = (predictions(own_tables, server, as_of) for as_of in (last, later))
+    last, soon, later = ((N_AS_OFS + hours) * HOUR for hours in (-1, 5, 29))
+    rows = own_tables.read_arrow(SPEC.features_table, as_of=as_of_label(last))
+    recency = pc.add(rows["recency_s"], 40.0 * HOUR)
+    moved = rows.set_column(rows.column_names.index("recency_s"), "recency_s", recency)
+    for at_s in (soon, later):
+        for name, label in (("as_of", as_of_label(at_s)), ("day", day_label(at_s))):
+            moved = moved.set_column(moved.column_names.index(name), name, pa.array([label] * len(moved)))
+        own_tables.replace_arrow(SPEC.features_table, moved)
+    steady, early, shifted = (predictions(own_tables, server, as_of) for as_of in (last, soon, later))
     assert trained.version == steady.model_version
     assert not steady.alarms
+    assert not early.alarms  # one moment soon after the training differs from its days by the hour
     (alarm,) = shifted.alarms
     assert "recency_s" in alarm
     found = {row["column"]: row for row in own_tables.read_arrow(DRIFT, as_of=as_of_label(later)).to_pylist()}
