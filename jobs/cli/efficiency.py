@@ -16,6 +16,7 @@ from jobs.cli.options import Conf, Json, TablesRoot
 _FIRST = typer.Option("--from", help="first UTC day of the jobs' starts")
 _LAST = typer.Option("--to", help="last UTC day of the jobs' starts")
 Site = Annotated[str | None, typer.Option(help="only jobs at this site")]
+Source = Annotated[str | None, typer.Option(help="only jobs of this source, for example wmarchive")]
 Activity = Annotated[str | None, typer.Option(help="only analysis, or only production")]
 
 
@@ -24,6 +25,7 @@ def efficiency(
     until: Annotated[str, _LAST],
     site: Site = None,
     activity: Activity = None,
+    source: Source = None,
     out: options.OutPage = None,
     conf: Conf = None,
     tables: TablesRoot = None,
@@ -39,13 +41,15 @@ def efficiency(
     from jobs.efficiency.reads import Chosen
 
     with console.progress("efficiency", quiet=as_json):
-        answer = job.run(settings, Chosen(*span, site=site, activity=activity), out=out)
+        answer = job.run(settings, Chosen(*span, site=site, activity=activity, source=source), out=out)
     if as_json:
         console.show(answer, as_json=True)
         return
     for title, rows in (("place", answer.by_place), ("kind", answer.by_kind), ("region", answer.by_region)):
         columns = tuple(dict.fromkeys(("place", title, *text.EFFICIENCY_COLUMNS)))
         console.show(rows, as_json=False, title=f"Jobs by {title}", columns=columns)
+    if len(answer.sources) > 1:
+        console.warn(f"a job that several of {', '.join(answer.sources)} report counts twice: give --source")
     found = f"the reads of {text.percent(answer.found_share, 1)} of {text.count(answer.jobs)} jobs were found"
     console.sentence(f"{found}; {text.count(answer.shared_reads)} reads fit several jobs")
 
@@ -55,6 +59,7 @@ def refit(
     until: Annotated[str, _LAST],
     site: Site = None,
     activity: Activity = None,
+    source: Source = None,
     conf: Conf = None,
     tables: TablesRoot = None,
     as_json: Json = False,
@@ -67,7 +72,7 @@ def refit(
     from jobs.efficiency import refit as job
     from jobs.efficiency.reads import Chosen
 
-    answer = job.run(settings, Chosen(*span, site=site, activity=activity))
+    answer = job.run(settings, Chosen(*span, site=site, activity=activity, source=source))
     if as_json:
         console.show(answer, as_json=True)
         return
@@ -85,6 +90,7 @@ def halves(
     until: Annotated[str | None, _LAST] = None,
     site: Site = None,
     activity: Activity = None,
+    source: Source = None,
     conf: Conf = None,
     tables: TablesRoot = None,
     as_json: Json = False,
@@ -105,7 +111,7 @@ def halves(
     settings, span = options.load(conf, tables=tables), parsing.days(str(since), str(until))
     from jobs.efficiency.reads import Chosen
 
-    answer = job.run(settings, Chosen(*span, site=site, activity=activity), name=name)
+    answer = job.run(settings, Chosen(*span, site=site, activity=activity, source=source), name=name)
     if as_json:
         console.show(answer, as_json=True)
         return

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -70,11 +70,13 @@ class Group:
 class EfficiencyAnswer:
     """The groups by place alone, by kind of work, and by the region of the origin.
 
-    `found_share`: of the jobs, those whose reads were found. `shared_reads`: reads that fit several jobs, and
-    are shared among them.
+    `sources`: the number of jobs by reader; a job that two of them report counts twice. `found_share`: of
+    the jobs, those whose reads were found. `shared_reads`: reads that fit several jobs, and are shared among
+    them.
     """
 
     jobs: int
+    sources: Mapping[str, int]
     found_share: float
     shared_reads: int
     by_place: tuple[Group, ...]
@@ -129,6 +131,7 @@ def _answer(database: duckdb.DuckDBPyConnection) -> EfficiencyAnswer:
     ).fetchall()
     return EfficiencyAnswer(
         jobs=n_jobs,
+        sources=dict(database.sql("SELECT source, count(*) FROM jobs GROUP BY ALL ORDER BY ALL").fetchall()),
         found_share=1 - n_nowhere / n_jobs,
         shared_reads=n_shared,
         by_place=tuple(groups(database)),

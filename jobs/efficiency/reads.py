@@ -33,7 +33,7 @@ _SLACK = "INTERVAL 60 SECOND"
 """Clocks of caches, nodes and batch systems differ by less."""
 _OF_JOBS = (
     *("job", "task", "kind", "activity", "site", "node", "started_at", "ended_at", "cores", "cpu_s"),
-    *("wall_s", "failed", "read_bytes", "files", "event_id"),
+    *("wall_s", "failed", "read_bytes", "files", "source", "event_id"),
 )
 _OF_READS = (
     *("did", "name", "site", "cache", "origin", "job", "accessed_at", "closed_at", "size_bytes"),
@@ -99,13 +99,14 @@ _STEPS = (
 class Chosen:
     """Which jobs count: those that started on the days `since` … `until` (`2026-03-01`).
 
-    `site`, `activity`: only those of this site, or activity; None: all.
+    `site`, `activity`, `source`: only those of this site, activity, or reader; None: all.
     """
 
     since: str
     until: str
     site: str | None = None
     activity: str | None = None
+    source: str | None = None
 
 
 @contextmanager
@@ -122,7 +123,9 @@ def jobs_with_places(
     last = day_label(parse_as_of(f"{chosen.until}T00:00:00Z") + _LONGEST_DAYS * DAY_S)
     with workspace.opened(JOB_RECORDS) as space:
         database = space.database
-        _fill(database, "records", _days(tables, JOB_RECORDS, _OF_JOBS, chosen, ("site", "activity")))
+        _fill(
+            database, "records", _days(tables, JOB_RECORDS, _OF_JOBS, chosen, ("site", "activity", "source"))
+        )
         if not database.sql("SELECT 1 FROM records LIMIT 1").fetchall():
             raise StaleInputError(
                 f"no such job records from {chosen.since} to {chosen.until} under {tables.root}; "
