@@ -55,7 +55,9 @@ def _show(found: Status) -> None:
     if found.caches:
         console.show([_cache(one) for one in found.caches], as_json=False)
     if found.alarms:
-        console.show(found.alarms, as_json=False, title="Alarms (docs/troubleshoot.md has each)")
+        console.line(f"{len(found.alarms)} alarms, each with a section in docs/troubleshoot.md:")
+        for one in found.alarms:
+            console.sentence(f"{one.name} ({one.about}): {one.text}. Do: {one.remedy}")
     else:
         console.line("no alarm")
 

@@ -87,7 +87,9 @@ Day = Annotated[str | None, typer.Option(help="UTC day, for example 2026-03-01")
 
 TracePath = Annotated[
     Path | None,
-    typer.Option(help="a trace: accesses table, Parquet, CSV, libCacheSim's; else the site's tables"),
+    typer.Option(
+        help="a trace: accesses table, Parquet, CSV, libCacheSim's; -: stdin; else the site's tables"
+    ),
 ]
 Columns = Annotated[
     str,

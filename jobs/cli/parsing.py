@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import atexit
+import shutil
+import sys
+import tempfile
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -15,6 +19,7 @@ if TYPE_CHECKING:
     from jobs.store.traces import TraceFile
 
 _MOST_SPAN = 100_000
+STDIN = Path("-")
 
 
 def moments(as_of: str | None, day: str | None, cycle_s: int) -> list[int]:
@@ -140,7 +145,10 @@ def trace_file(
     only: Mapping[str, str],
     until: str | None,
 ) -> TraceFile | None:
-    """The trace that the options describe; None: there is no path. Raises InputError."""
+    """The trace that the options describe, `-`: what comes on stdin; None: there is no path.
+
+    Raises InputError.
+    """
     from jobs.store.traces import TraceFile
 
     if path is None:
@@ -148,7 +156,20 @@ def trace_file(
             raise InputError("options that describe a trace need one; give --trace")
         return None
     end_s = None if until is None else parse_day(until) + DAY_S
+    if path == STDIN:
+        path = _kept_stdin()
     return TraceFile(path, _columns(columns), time_unit, kind, sort, only, end_s)
+
+
+def _kept_stdin() -> Path:
+    """A file with what comes on stdin, which is opened more than once; it goes when the command ends."""
+    if sys.stdin.isatty():
+        raise InputError("--trace - reads a trace from stdin, and that is a terminal; pipe one into it")
+    folder = Path(tempfile.mkdtemp(prefix="cachecast-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    with (folder / "stdin").open("wb") as kept:
+        shutil.copyfileobj(sys.stdin.buffer, kept)
+    return folder / "stdin"
 
 
 def _columns(text: str) -> dict[str, str]:

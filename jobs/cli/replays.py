@@ -221,7 +221,6 @@ def evaluate(
         typer.Option(
             help="instead of the whole service: learn an order of eviction from this trace's days before "
             "--from, and compare it with other policies",
-            exists=True,
         ),
     ] = None,
     columns: options.Columns = "",
@@ -285,4 +284,5 @@ def evaluate(
 
 def _what(trace: Path | None, since: str | None, until: str | None) -> str:
     days = f"{since or 'its start'} to {until or 'its end'}" if since or until else ""
-    return ", ".join(part for part in ("" if trace is None else trace.name, days) if part)
+    name = "" if trace is None else "stdin" if trace == parsing.STDIN else trace.name
+    return ", ".join(part for part in (name, days) if part)

@@ -41,7 +41,8 @@ def write(rows: Sequence[Row], out: Path, *, claims: Sequence[Row]) -> Path:
     by_trace = [_section(trace, [row for row in rows if row["trace"] == trace], order) for trace in traces]
     html = page(
         title="Leaderboard of cache policies",
-        subtitle=f"{len(traces)} traces, {len(rows)} replays",
+        subtitle=f"Traces {', '.join(traces)}; caches of {percent(fractions[0], 1)} to "
+        f"{percent(fractions[-1], 1)} of the bytes read; {len(rows)} replays",
         answers=_answers(rows),
         sections=[
             Section("All traces, mean over the capacities", _NOTE, rows=overview(rows), only=True),

@@ -17,14 +17,17 @@ from jobs.text import Row, bounds, count, percent
 POLICIES = ("lru", "lru+plan", "clairvoyant", "bound")
 """Policies with a style of their own, in the order of the legend; others come between them."""
 
-LABELS = {"lru": "LRU", "lru+plan": "LRU + plan", "clairvoyant": "clairvoyant", "bound": "bound"}
 _COLOURS = {"lru": "#5b6770", "lru+plan": "#0b6e99", "clairvoyant": "#b5651d", "bound": "#111111"}
 _DASHES = {"lru": (0, (5, 2)), "lru+plan": "solid", "clairvoyant": (0, (1, 1)), "bound": (0, (5, 1, 1, 1))}
 _HATCHES = {"lru": ("", "///"), "lru+plan": ("..", "\\\\\\")}
 """Of hits and of misses."""
 _MARKERS = {"lru": "s", "lru+plan": "o", "clairvoyant": "^", "bound": "D"}
 
-_OTHER_COLOURS = ("#2e7d32", "#8e24aa", "#c62828", "#00838f", "#6d4c41", "#ad1457", "#9e9d24")
+_OTHER_COLOURS = (
+    *("#2e7d32", "#8e24aa", "#c62828", "#00838f", "#6d4c41", "#ad1457", "#9e9d24"),
+    *("#1a237e", "#e65100", "#558b2f", "#4527a0", "#827717", "#00695c", "#d81b60"),
+)
+"""As many as policies that a page shows together."""
 _OTHER_DASHES = ("solid", (0, (3, 1)), (0, (7, 1, 1, 1)))
 _OTHER_MARKERS = ("v", "P", "X", "<", ">", "*", "h", "p", "d", "8")
 _FILLS = ("full", "none", "left", "bottom")
@@ -49,7 +52,7 @@ def hit_ratio_against_capacity(replays: Sequence[Row]) -> Plot:
             at = [r["capacity_fraction"] * 100 for r in rows]
             (line,) = plot.axes.plot(at, [r["byte_hit_ratio"] * 100 for r in rows], **style)
             points = [_ratio_point(r, "byte_hit_ratio") for r in rows]
-            plot.add(LABELS.get(policy, policy), line, points, policy=policy)
+            plot.add(policy, line, points, policy=policy)
         plot.axes.set(xlabel="capacity, % of the bytes read", ylabel="byte hit ratio, %", ylim=(0, None))
         return plot
 
@@ -88,7 +91,7 @@ def gap_closed(rows: Sequence[Row], *, order: Sequence[str] = (), n_shown: int |
                 yerr=list(zip(*(_whiskers(r) for r in mine), strict=True)),
                 **looks[policy] | {"linestyle": "none", "capsize": 3},
             )
-            plot.add(LABELS.get(policy, policy), drawn, points, policy=policy, shown=policy in shown)
+            plot.add(policy, drawn, points, policy=policy, shown=policy in shown)
         plot.axes.axhline(0, color="black", linewidth=0.8, gid="@l")
         plot.axes.set_xticks(range(len(fractions)), [f"{100 * f:g}" for f in fractions])
         plot.axes.set(xlabel="capacity, % of the bytes read", ylabel="gap to the bound closed, %")
@@ -184,7 +187,7 @@ def fill_with_watermarks(fills: Sequence[Row], *, watermarks: tuple[float, float
         for policy in _present(fills):
             points = [_fill_point(r) for r in fills if r["policy"] == policy]
             (line,) = plot.axes.plot([p.x for p in points], [p.y for p in points], **_line(policy))
-            plot.add(LABELS.get(policy, policy), line, points, policy=policy)
+            plot.add(policy, line, points, policy=policy)
         for level, name in zip(watermarks, ("low", "high"), strict=True):
             plot.axes.axhline(100 * level, color="black", linewidth=0.8, linestyle=(0, (2, 4)))
             plot.axes.annotate(
@@ -202,7 +205,7 @@ def _fill_point(row: Row) -> Point:
 
 
 def hits_and_misses(days: Sequence[Row]) -> Plot:
-    """Hits and misses per day at one capacity, LRU beside LRU + plan. `days`: rows of replay_days."""
+    """Hits and misses per day at one capacity, lru beside lru+plan. `days`: rows of replay_days."""
     names = sorted({str(r["on_day"]) for r in days})
     shown = [p for p in ("lru", "lru+plan") if p in _present(days)]
     width = 0.8 / max(1, len(shown))
@@ -219,7 +222,7 @@ def hits_and_misses(days: Sequence[Row]) -> Plot:
             above = plot.axes.bar(at, misses, width, bottom=hits, **look)
             for what, bars, y, n_reads in (("hits", below, hits, hits), ("misses", above, tops, misses)):
                 said = [f"{count(n)} reads on {name}" for n, name in zip(n_reads, names, strict=True)]
-                plot.add(f"{LABELS[policy]}: {what}", bars, map(Point, at, y, said), policy=policy)
+                plot.add(f"{policy}: {what}", bars, map(Point, at, y, said), policy=policy)
         plot.axes.set_xticks(range(len(names)), [n[5:] for n in names], rotation=45)
         plot.axes.set(ylabel="reads per day")
         return plot

@@ -42,11 +42,12 @@ def answers(found: Study) -> Iterator[str]:
     """Answers to a planner's first questions, one sentence each."""
     result, cache = found.result, found.config.cache
     share = percent(cache.capacity_bytes / max(1, found.use.trace.footprint_bytes), 1)
+    size = format_bytes(cache.capacity_bytes)
+    yield f"A cache of {size} serves {percent(result.byte_hit_ratio, 1)} of the bytes that jobs read."
     yield (
-        f"A cache of {format_bytes(cache.capacity_bytes)} ({share} of the bytes of all files read) serves "
-        f"{percent(result.hit_ratio, 1)} of {count(result.requests)} accesses and "
-        f"{percent(result.byte_hit_ratio, 1)} of {format_bytes(result.bytes_requested)}: "
-        f"{format_bytes(result.hit_bytes)} stay off the WAN.{_overrun(found)}"
+        f"{format_bytes(result.hit_bytes)} of {format_bytes(result.bytes_requested)} stay off the WAN, with "
+        f"{percent(result.hit_ratio, 1)} of {count(result.requests)} accesses; the cache is {share} of the "
+        f"bytes of all files read.{_overrun(found)}"
     )
     yield _verdicts(found)
     yield _doubling(found)
@@ -190,7 +191,9 @@ def _origins(found: Study) -> Section:
                 study_plots.grouped_shares([row.label for row in rows], shares),
                 "Shares of files and bytes by origin",
             )
-        ],
+        ]
+        if len(rows) > 1
+        else [],
         rows=[
             {
                 "region": row.label,

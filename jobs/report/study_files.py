@@ -53,7 +53,9 @@ def _categories(found: Study) -> Section:
                 study_plots.served([row.name for row in rows], hit_bytes, missed),
                 "Bytes requested by category: from the cache, and over the WAN",
             )
-        ],
+        ]
+        if len(rows) > 1
+        else [],
         rows=[
             {
                 "category": row.name,

@@ -8,10 +8,10 @@ from collections.abc import Iterator, Sequence
 from features.common.units import format_bytes
 from features.results import CHALLENGER_PLAN, LRU, STEWARD
 from jobs.text import Row, bounds, percent
-from replay.contest import BOUND, PLAN
+from replay.contest import BOUND
 from replay.policies import CLAIRVOYANTS
 
-NAMES = {STEWARD: "a steward", CHALLENGER_PLAN: "plans by the new model", PLAN: "LRU + plan"}
+NAMES = {STEWARD: "a steward", CHALLENGER_PLAN: "plans by the new model"}
 KNOWING = (BOUND, *CLAIRVOYANTS)
 """What knows the future, and so cannot be had."""
 

@@ -239,7 +239,9 @@ def test_a_cache_too_small_for_its_traffic_is_told(tmp_path: Path) -> None:
     """Two files a second of 9 bytes each, purges every 300 s: 100 bytes are full at once."""
     trace = Trace(np.arange(2000) // 2, np.arange(2000, dtype=np.int32) % 1000, np.full(1000, 9))
     config = StudyConfig(CacheConfig(100, 0.8, 0.9), Thresholds(), [], BenefitModel(), SSD)
-    first = next(answers(study(trace, pa.table({"site": ["x"] * 2000}), config)))
+    told = list(answers(study(trace, pa.table({"site": ["x"] * 2000}), config)))
+    assert re.fullmatch(r"A cache of 100 B serves \d\.\d % of the bytes that jobs read\.", told[0])
+    first = told[1]
     assert re.search(
         r"But 17\.\d kB were read past it, because it was full between two purges \(300 s apart\)", first
     )

@@ -43,6 +43,4 @@ def test_several_capacities_are_one_sentence() -> None:
     assert told.startswith("At 20 B, a steward saves 4 B")
     worse = [row("lru", 10, 100), row("lru+plan", 10, 110, -0.2, cycle="1h")]
     (told,) = savings(worse, "capacity_bytes", ("lru+plan",))
-    assert told.startswith(
-        "At 10 B, LRU + plan every 1h costs 10 B of WAN traffic against LRU (10.0 %), -20 %"
-    )
+    assert told.startswith("At 10 B, lru+plan every 1h costs 10 B of WAN traffic against LRU (10.0 %), -20 %")

@@ -275,3 +275,12 @@ def test_a_steward_that_has_nothing_to_learn_from_says_so(tiny: Path) -> None:
     rows = json.loads(cachecast(*few, "lru,steward-auto,Steward-S3-FIFO").stdout)
     assert [row["policy"] for row in rows] == ["lru", "steward-auto", "steward-s3fifo", "bound"]
     assert rows[0]["hits"] == rows[1]["hits"]
+
+
+def test_a_trace_comes_on_stdin_too(tiny: Path) -> None:
+    words = ["replay", "--policy", "lru", "--capacity", "9", "--json"]
+    piped = CliRunner().invoke(app, [*words, "--trace", "-"], input=tiny.read_bytes())
+    assert piped.exception is None
+    told = json.loads(piped.stdout)
+    plain = json.loads(CliRunner().invoke(app, [*words, "--trace", str(tiny)]).stdout)
+    assert [row | {"seconds": 0} for row in told] == [row | {"seconds": 0} for row in plain]
