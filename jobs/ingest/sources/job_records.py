@@ -15,6 +15,7 @@ from features.common.names import literal
 from features.job_records import JOB_RECORDS
 from jobs.ingest.sources import Site, sql
 from jobs.ingest.sources.cms_tracer import is_ahead
+from jobs.ingest.sources.lines import MOST_LINE_BYTES
 from replay.config import expression
 
 FIELDS = ("id", "start_us", "end_us", "cpu", "wall", "n_cores", "n_bytes", "node", "site")
@@ -75,6 +76,7 @@ def _reason(site: Site, first: Sequence[tuple[str, str]]) -> str:
     elsewhere = f"NOT regexp_full_match(site, {literal(expression(site.job_sites))})"
     return sql.first_reason(
         (f"malformed AND {several}", "a record over several lines: write one record a line"),
+        (f"malformed AND strlen(value) >= {MOST_LINE_BYTES}", "longer than 16 MiB: write one record a line"),
         ("malformed", "malformed record"),
         ("id IS NULL", "missing field: id of the job"),
         *first,
