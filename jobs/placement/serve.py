@@ -76,6 +76,7 @@ def server(
         max_wait_s=serve.max_wait,
         never=serve.never,
         members=members(known),
+        federations=frozenset(cache.at_site for cache in known if serve.federation_tokens),
         clusters={name: _cluster(serve, site, job_read_rate_bytes_s) for name, site in serve.sites.items()},
         cluster=_cluster(serve, SiteSettings(), job_read_rate_bytes_s),
     )
@@ -164,8 +165,10 @@ _XROOTD_PORT = 1094
 def tokens(serve: ServeSettings, caches: Iterable[CacheSettings]) -> Tokens:
     """The tokens of operators and caches. Raises ConfigError, also if they would be sent unencrypted."""
     operator = read_token(serve.token.get_secret_value(), serve.token_file, "serve.token")
-    names = {cache.name for cache in caches}
-    found = Tokens(operator, read_folder(serve.cache_tokens, names, "serve.cache_tokens"))
+    known = list(caches)
+    names, sites = {cache.name for cache in known}, {cache.at_site for cache in known}
+    nodes = read_folder(serve.federation_tokens, sites, "serve.federation_tokens")
+    found = Tokens(operator, read_folder(serve.cache_tokens, names, "serve.cache_tokens"), nodes)
     if found and not (serve.tls_cert or serve.plain_http or is_loopback(serve.host)):
         raise ConfigError(
             "serve.host",

@@ -28,6 +28,7 @@ class ServeSettings(Section):
     token: pydantic.SecretStr
     token_file: str
     cache_tokens: str
+    federation_tokens: str = ""
     tls_cert: str
     tls_key: str
     plain_http: bool

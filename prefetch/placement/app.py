@@ -33,12 +33,12 @@ from prefetch.placement.messages import (
     score_asked,
 )
 from prefetch.placement.metrics import Figures, registry
-from prefetch.placement.names import checked_name, checked_site, dataset_of
+from prefetch.placement.names import checked_name, checked_site, dataset_of, joining
 from prefetch.placement.pages import TITLE, OperatorPages, Pages, Source
 from prefetch.placement.score import Score
 from prefetch.placement.service import Service
 from prefetch.placement.synchroniser import Synchroniser
-from prefetch.placement.tokens import OPERATORS, Tokens
+from prefetch.placement.tokens import OPERATORS, Tokens, federation_of
 
 _PIECE_BYTES = 64 * 1024
 """A plan is sent, and unpacked, piece by piece as the client takes it."""
@@ -154,10 +154,18 @@ class Api:
         return told
 
     async def beat(self, body: Heartbeat, request: Request) -> str:
-        """A cache server reports that it is alive; due well within the liveness time. Needs its token."""
-        if await self.known_only(request) not in (OPERATORS, body.id):
+        """A cache server reports that it is alive; due well within the liveness time. Needs its token.
+
+        One that is not configured needs that of its federation.
+        """
+        owner, members = await self.known_only(request), self._service.options.members
+        site = federation_of(owner)
+        if site is not None and body.id not in members:
+            self._service.admit(body.id, joining(site, at=body.site, address=body.address, size=body.size))
+        elif owner not in (OPERATORS, body.id):
             raise HTTPException(403, f"this is not the token of {body.id}")
-        self._service.heartbeat(body.id, site=body.site, address=body.address)
+        else:
+            self._service.heartbeat(body.id, site=body.site, address=body.address)
         return "OK"
 
     async def drop(self, site: SiteName, server: SiteName) -> dict[str, str]:

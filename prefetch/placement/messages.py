@@ -33,11 +33,15 @@ Seconds = Annotated[float, pydantic.Field(ge=0, le=_MAX_NUMBER, allow_inf_nan=Fa
 
 
 class Heartbeat(pydantic.BaseModel):
-    """A cache server reports that it is alive; site and address, if given, are the configured ones."""
+    """A cache server reports that it is alive; site and address, if given, are the configured ones.
+
+    A node that is not configured gives its address and its size in bytes.
+    """
 
     id: SiteName
     site: SiteName | None = None
     address: Address | None = None
+    size: Any = None
 
 
 class PrefixAsked(pydantic.BaseModel):

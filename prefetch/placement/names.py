@@ -63,6 +63,16 @@ class Member(NamedTuple):
 
 
 Members = Mapping[str, Member]
+_MOST_BYTES = 2**62
+
+
+def joining(site: str, *, at: str | None, address: str | None, size: object) -> Member:
+    """What the heartbeat of a node says that is not configured, by the token of `site`. Raises InputError."""
+    if at not in (None, site):
+        raise InputError(f"this is the token of federation {site}, and the heartbeat names {at}")
+    if address is None or not isinstance(size, int) or not 0 < size < _MOST_BYTES:
+        raise InputError("a node that is not configured gives its address, and its size in bytes")
+    return Member(site, checked_address(address), size)
 
 
 def member(members: Members, cache: str, *, site: str | None, address: str | None) -> Member:

@@ -17,7 +17,7 @@ from features.common.errors import InputError
 from prefetch.placement.database import Pending, Stored
 from prefetch.placement.fleet import Fleet, Server
 from prefetch.placement.messages import Answer, Input, ScoreAsked, etag, json_answer
-from prefetch.placement.names import OTHER, Members, checked_name, dataset_of, member
+from prefetch.placement.names import OTHER, Member, Members, checked_name, dataset_of, member
 from prefetch.placement.score import Score, score
 from prefetch.placement.snapshot import NOTHING, NOWHERE, Snapshot
 from replay.federation.rendezvous import key_of, scores
@@ -26,6 +26,7 @@ from replay.study.benefit import Cluster
 KEPT_ANSWERS = 100_000
 """Most answers that are kept, some 20 MB; then all are dropped."""
 KEPT_PATH_CHARS = 256
+MOST_NODES = 250
 
 Key = TypeVar("Key")
 
@@ -42,6 +43,7 @@ class Options:
     """The settings of the service.
 
     `never`: patterns of dids that are placed nowhere; `members`: the caches that may send heartbeats;
+    `federations`: sites whose nodes may, without being configured;
     `clusters`: rates of sites for Eq. 1, `cluster`: those of all other sites; `*_age_s`: how long others may
     keep an answer.
     """
@@ -51,6 +53,7 @@ class Options:
     max_wait_s: int
     never: tuple[str, ...]
     members: Members
+    federations: frozenset[str]
     clusters: Mapping[str, Cluster]
     cluster: Cluster
     ranges_age_s: int = 5
@@ -134,11 +137,26 @@ class Service:
         known = member(self.options.members, cache, site=site, address=address)
         if known.is_drained:
             return
-        server = Server(known.site, cache, known.address, float(known.size_bytes), self.now_s())
+        self._hear(Server(known.site, cache, known.address, float(known.size_bytes), self.now_s()))
+
+    def _hear(self, server: Server) -> None:
         self._heard[server.key] = server
         self._dropped.pop(server.key, None)
         if self._fleet.hear(server):
             self.tick()
+
+    def admit(self, node: str, known: Member) -> None:
+        """Take the heartbeat of a node that is not configured. Raises InputError if it takes another's place.
+
+        At a site that no refresh names it serves at once, elsewhere after the refresh that does.
+        """
+        others = [one for one in self._fleet.known() if one.id != node]
+        taken = {one.address for one in others} | {one.address for one in self.options.members.values()}
+        if known.address in taken:
+            raise InputError(f"another cache has the address {known.address}")
+        if sum(one.site == known.site for one in others) >= MOST_NODES:
+            raise InputError(f"site {known.site} has {MOST_NODES} nodes, and no room for another")
+        self._hear(Server(known.site, node, known.address, float(known.size_bytes), self.now_s()))
 
     def drop(self, site: str, id: str) -> bool:
         """Remove a server; return whether it was known."""
@@ -214,6 +232,8 @@ class Service:
 
     def _as_configured(self, server: Server) -> Server | None:
         known = self.options.members.get(server.id)
+        if known is None and server.site in self.options.federations:
+            return server
         if known is None or known.site != server.site or known.is_drained:
             return None
         return dataclasses.replace(server, address=known.address, size=float(known.size_bytes))

@@ -14,18 +14,26 @@ from prefetch import private_files
 
 MIN_TOKEN_CHARS = 16
 OPERATORS = "the operators"
+_FEDERATION = "the federation "
 _TOKEN = re.compile(r"[\x21-\x7e]+")
 _MAX_FILE_BYTES = 4096
 
 
 class Tokens:
-    """The operators' token, which allows all changes, and one per cache, which allows its heartbeats."""
+    """The operators' token, which allows all changes, and one per cache, which allows its heartbeats.
 
-    def __init__(self, operator: str, caches: Mapping[str, str]) -> None:
+    One per federation, by site, allows the heartbeats of nodes at that site that are not configured.
+    """
+
+    def __init__(
+        self, operator: str, caches: Mapping[str, str], federations: Mapping[str, str] | None = None
+    ) -> None:
         """An empty one allows nobody. Raises ConfigError for a short token, and for one that two share."""
         owners: dict[bytes, str] = {}
-        for owner, token in ((OPERATORS, operator), *caches.items()):
+        nodes = {_FEDERATION + site: token for site, token in (federations or {}).items()}
+        for owner, token in ((OPERATORS, operator), *caches.items(), *nodes.items()):
             where = "serve.token" if owner == OPERATORS else "serve.cache_tokens"
+            where = "serve.federation_tokens" if owner in nodes else where
             if token:
                 _check(token, owner, where)
                 other = owners.setdefault(_digest(token), owner)
@@ -38,12 +46,17 @@ class Tokens:
         return bool(self._owners)
 
     def owner(self, authorization: str | None) -> str | None:
-        """Whose token this `Authorization` header shows: a cache, `OPERATORS`, or nobody."""
+        """Whose token this `Authorization` header shows: a cache, a federation, `OPERATORS`, or nobody."""
         scheme, _, token = (authorization or "").partition(" ")
         given = _digest(token.strip())
         # Every digest is compared, so that the time does not say which one came near.
         found = [owner for digest, owner in self._owners.items() if hmac.compare_digest(given, digest)]
         return found[0] if found and scheme.lower() == "bearer" else None
+
+
+def federation_of(owner: str) -> str | None:
+    """The site of the federation that is a token's `owner`; None: it is none."""
+    return owner.removeprefix(_FEDERATION) if owner.startswith(_FEDERATION) else None
 
 
 def read_token(value: str, file: str, where: str) -> str:
@@ -55,8 +68,8 @@ def read_token(value: str, file: str, where: str) -> str:
     return _read(Path(file), f"{where}_file")
 
 
-def read_folder(folder: str, caches: Collection[str], where: str) -> dict[str, str]:
-    """Tokens by cache: the files of `folder`, each named like one of `caches`. Raises ConfigError."""
+def read_folder(folder: str, names: Collection[str], where: str) -> dict[str, str]:
+    """Tokens by cache or site: the files of `folder`, each named like one of `names`. Raises ConfigError."""
     if not folder:
         return {}
     path = Path(folder)
@@ -67,8 +80,8 @@ def read_folder(folder: str, caches: Collection[str], where: str) -> dict[str, s
         raise ConfigError(where, f"cannot read folder {path}: {error.strerror}") from None
     if stat.S_IMODE(mode) & 0o022:
         raise ConfigError(where, f"others may write to {path}: chmod 0700 it")
-    if strangers := [file.name for file in files if file.name not in caches]:
-        raise ConfigError(where, f"{path / strangers[0]} is of no configured cache; remove or rename it")
+    if strangers := [file.name for file in files if file.name not in names]:
+        raise ConfigError(where, f"{path / strangers[0]} is of no configured cache or site; remove it")
     return {file.name: _read(file, where) for file in files}
 
 

@@ -1,0 +1,93 @@
+"""Nodes that are not configured: admitted by the token of their federation, and by nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from placement_server import PlacementServer, eventually, threaded
+
+NEW = {"id": "n7", "address": "n7.example.org:1094", "size": 5 * 10**12}
+NOW_S = 1_772_323_200
+TOKENS = {"EDGE": "token-of-the-federation-EDGE", "FAR": "token-of-the-federation-FAR"}
+
+
+def serving_at(tmp_path: Path) -> AbstractContextManager[PlacementServer]:
+    at, caches = tmp_path / "fed", {"e1": ("EDGE", 10**12), "f1": ("FAR", 10**12)}
+    at.mkdir(mode=0o700, exist_ok=True)
+    for site, token in TOKENS.items():
+        (at / site).touch(mode=0o600)
+        (at / site).write_text(token)
+    return threaded(tmp_path / "p.db", lambda: NOW_S, caches=caches, federation_tokens=str(at))
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[PlacementServer]:
+    with serving_at(tmp_path) as started:
+        yield started
+
+
+def beat(server: PlacementServer, body: dict[str, Any], token: str = TOKENS["EDGE"]) -> httpx.Response:
+    return httpx.post(f"{server.url}/liveness", json=body, headers={"authorization": f"Bearer {token}"})
+
+
+def known(server: PlacementServer) -> dict[str, Any]:
+    found: dict[str, Any] = httpx.get(f"{server.url}/liveness").json()
+    return found
+
+
+def test_a_new_node_is_admitted_serves_and_stays(server: PlacementServer, tmp_path: Path) -> None:
+    assert beat(server, NEW).text == "OK"
+    assert beat(server, {"id": "e1"}, "token-of-e1-in-the-tests").text == "OK"
+    edge = known(server)["EDGE"]
+    assert (edge["n7"]["address"], edge["n7"]["live"]) == ("n7.example.org:1094", True)
+    servers = httpx.get(f"{server.url}/serverRanges").json()["EDGE"]["servers"]
+    assert ["n7.example.org:1094", 5 * 10**12] in servers
+    # Another service that shares the database knows it too.
+    more: dict[str, object] = {"federation_tokens": str(tmp_path / "fed")}
+    with threaded(
+        tmp_path / "p.db", lambda: NOW_S, caches={"e1": ("EDGE", 1), "f1": ("FAR", 1)}, **more
+    ) as other:
+        eventually(lambda: "n7" in known(other).get("EDGE", {}))
+
+
+@pytest.mark.parametrize(
+    ("body", "token", "status", "told"),
+    [
+        (NEW, "token-of-e1-in-the-tests", 403, "not the token of n7"),
+        (NEW, "nobodys-token-1234567890", 401, "needs a bearer token"),
+        (NEW | {"id": "e1"}, TOKENS["EDGE"], 403, "not the token of e1"),
+        (NEW | {"id": "f1"}, TOKENS["EDGE"], 403, "not the token of f1"),
+        (NEW | {"site": "FAR"}, TOKENS["EDGE"], 400, "token of federation EDGE"),
+        (NEW | {"address": "e1:1094"}, TOKENS["EDGE"], 400, "another cache has the address"),
+        (NEW | {"address": "f1:01094"}, TOKENS["EDGE"], 400, "another cache has the address"),
+        (NEW | {"address": None}, TOKENS["EDGE"], 400, "gives its address"),
+        (NEW | {"address": "root://x/y"}, TOKENS["EDGE"], 400, "not an address"),
+        (NEW | {"size": 0}, TOKENS["EDGE"], 400, "its size in bytes"),
+        (NEW | {"size": 2**70}, TOKENS["EDGE"], 400, "its size in bytes"),
+        (NEW | {"size": "5TB"}, TOKENS["EDGE"], 400, "its size in bytes"),
+        (NEW | {"id": "../x"}, TOKENS["EDGE"], 400, "not a site"),
+    ],
+)
+def test_nothing_else_is(
+    server: PlacementServer, body: dict[str, Any], token: str, status: int, told: str
+) -> None:
+    answer = beat(server, body, token)
+    assert (answer.status_code, told in answer.json()["error"]) == (status, True), answer.text
+    assert known(server) == {}
+
+
+def test_a_flood_of_nodes_is_cut_and_an_address_is_not_taken_over(server: PlacementServer) -> None:
+    with httpx.Client(headers={"authorization": f"Bearer {TOKENS['EDGE']}"}) as client:
+        answers = [
+            client.post(f"{server.url}/liveness", json=NEW | {"id": f"n{i}", "address": f"n{i}:1094"})
+            for i in range(252)
+        ]
+    assert [one.status_code for one in answers] == [200] * 250 + [400] * 2
+    assert "250 nodes" in answers[-1].json()["error"]
+    assert "another cache" in beat(server, NEW | {"id": "n3", "address": "n4:1094"}).json()["error"]
+    assert beat(server, NEW | {"id": "n3", "address": "n3:1095"}).text == "OK"
