@@ -48,10 +48,7 @@ def test_a_new_node_is_admitted_serves_and_stays(server: PlacementServer, tmp_pa
     servers = httpx.get(f"{server.url}/serverRanges").json()["EDGE"]["servers"]
     assert ["n7.example.org:1094", 5 * 10**12] in servers
     # Another service that shares the database knows it too.
-    more: dict[str, object] = {"federation_tokens": str(tmp_path / "fed")}
-    with threaded(
-        tmp_path / "p.db", lambda: NOW_S, caches={"e1": ("EDGE", 1), "f1": ("FAR", 1)}, **more
-    ) as other:
+    with serving_at(tmp_path) as other:
         eventually(lambda: "n7" in known(other).get("EDGE", {}))
 
 
