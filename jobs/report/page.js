@@ -220,12 +220,14 @@
   }
 
   function fold(table) {
-    let shown = 0;
+    let shown = 0, seen = 0;
     all("tbody tr", table).forEach((row) => {
       row.hidden = Boolean(picked()) && "capacity" in row.dataset && row.dataset.capacity !== picked();
       if (row.hidden) return;
-      row.classList.toggle("more", shown >= FOLD && !("kept" in row.dataset));
-      row.classList.toggle("even", shown % 2 === 1);
+      const isFolded = shown >= FOLD && !("kept" in row.dataset);
+      row.classList.toggle("more", isFolded);
+      seen += isFolded ? 0 : 1;
+      row.classList.toggle("even", (isFolded ? shown : seen - 1) % 2 === 1);
       shown += 1;
     });
     const switcher = table.closest(".scroll").previousElementSibling;

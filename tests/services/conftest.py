@@ -10,6 +10,7 @@ import signal
 import subprocess
 import tempfile
 from collections.abc import Callable, Iterator
+from importlib import resources
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,12 @@ _KEY_CODES = {
     **{"ArrowLeft": 37, "ArrowUp": 38, "ArrowRight": 39, "ArrowDown": 40},
 }
 _PATIENCE_S = 120
+_AXE = Path(str(resources.files("axe_core_python").joinpath("axe.min.js")))
+_RUN_AXE = (
+    # WCAG 2.2 asks no more that ids be unique where nothing refers to them, as in matplotlib's drawings.
+    "axe.run({rules: {'duplicate-id': {enabled: false}}})"
+    ".then(r => r.violations.map(v => [v.id, v.nodes.length, v.nodes[0].html.slice(0, 150)]))"
+)
 _REQUEST = "Network.requestWillBeSent"
 
 
@@ -58,7 +65,7 @@ class Browser:
         for fd in (to_read, from_write, log, *child):
             os.close(fd)
         self._out, self._in, self._left = to_write, from_read, b""
-        self._last = 0
+        self._last, self._is_scriptless = 0, False
         self.events: list[dict[str, Any]] = []
         self._session: str | None = None
         (page,) = [t for t in self._call("Target.getTargets")["targetInfos"] if t["type"] == "page"]
@@ -99,7 +106,25 @@ class Browser:
             "[document.documentElement.scrollWidth, document.documentElement.clientWidth]"
         )
         wider = [f"is {inside} px wide on a screen of {room}"] if inside > room else []
-        return self.complaints(page.resolve().as_uri()) + empty + wider
+        return self.complaints(page.resolve().as_uri()) + empty + wider + self.barriers()
+
+    def barriers(self) -> list[str]:
+        """What keeps people from using the open page, by axe-core: a line per rule that is broken.
+
+        Nothing where the page's scripts are off: then axe cannot run either.
+        """
+        if self._is_scriptless:
+            return []
+        self.ask(f"{_AXE.read_text()}; 0")
+        found = self._call("Runtime.evaluate", expression=_RUN_AXE, awaitPromise=True, returnByValue=True)[
+            "result"
+        ]["value"]
+        return [f"axe {rule}: {n} times, first {first}" for rule, n, first in found]
+
+    def in_the_dark(self, on: bool) -> None:
+        """Show pages to a reader who prefers dark ones, or no more."""
+        value = "dark" if on else ""
+        self._call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": value}])
 
     def complaints(self, own: str) -> list[str]:
         """The errors of the open page, and its requests to URLs that do not start with `own`."""
@@ -141,6 +166,7 @@ class Browser:
     def without_scripts(self, off: bool) -> None:
         """From the next page on, run no script of a page, or run them again."""
         self._call("Emulation.setScriptExecutionDisabled", value=off)
+        self._is_scriptless = off
 
     def on_paper(self, on: bool) -> None:
         """Show pages as they are printed, or on a screen again."""

@@ -127,4 +127,4 @@ def test_a_service_without_tables_says_so(browser: Any, tmp_path: Path) -> None:
         browser.open(f"{started.url}/operator", width=360)
         assert browser.complaints(started.url) == []
         text = browser.ask("document.body.innerText")
-        assert "there are no tables here" in text and "Off: no steward reports here" in text
+        assert "nothing was pulled yet" in text and "Off: no steward reports here" in text

@@ -42,8 +42,8 @@ def study(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_the_study_opens_without_a_fault(browser: Any, study: Path, width: int) -> None:
     assert browser.faults(study, width=width) == []
     assert browser.ask("document.querySelectorAll('.plot > svg').length") == 12
-    assert browser.ask("document.querySelectorAll('h2').length") == 11
-    assert browser.ask("document.querySelectorAll('.answer').length") == 4
+    assert browser.ask("document.querySelectorAll('h2').length") == 12
+    assert browser.ask("document.querySelectorAll('.answer').length") == 5
 
 
 def test_what_the_study_says_can_be_read(browser: Any, study: Path) -> None:
@@ -79,7 +79,16 @@ def walk(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_an_evaluation_opens_without_a_fault(browser: Any, walk: Path, width: int) -> None:
     assert browser.faults(walk, width=width) == []
     assert browser.ask("document.querySelectorAll('.plot > svg').length") == 1
-    assert browser.ask("document.querySelectorAll('.answer').length") == 3
+    assert browser.ask("document.querySelectorAll('.answer').length") == 4
+
+
+def test_a_page_can_be_read_in_the_dark(browser: Any, walk: Path) -> None:
+    browser.in_the_dark(True)
+    try:
+        assert browser.faults(walk, width=1200) == []
+        assert browser.ask("getComputedStyle(document.body).backgroundColor") == "rgb(22, 25, 29)"
+    finally:
+        browser.in_the_dark(False)
 
 
 EMPTY = '<svg width="300" height="0"></svg>'
@@ -89,6 +98,7 @@ BAD = {
     "asks for file:///elsewhere.css": '<link rel="stylesheet" href="/elsewhere.css">',
     "plot 'empty' is": f'<figure><div class="plot" aria-label="empty">{EMPTY}</div></figure>',
     "plot 'gone' is 0 × 0": '<figure><div class="plot" aria-label="gone"></div></figure>',
+    "axe image-alt": '<img src="data:,">',
     "px wide on a screen of 360": '<div style="width: 900px">wide</div>',
 }
 
