@@ -29,6 +29,7 @@ xrootd)
     want xrootd-server-plugins has_lib libXrdPfc
     want xrootd-client command -v xrdcp
     want xrootd-client-plugins has_lib libXrdPss
+    want xrootd-scitokens-plugins has_lib libXrdAccSciTokens
     want gcc command -v cc  # tests shift a server's clock by a preloaded library
     want libc6-dev test -e /usr/include/dlfcn.h
     ;;

@@ -21,7 +21,7 @@ from jobs.store.tables import Tables, read_partitions
 from prefetch.actions import Action
 from prefetch.directory.cache import DirectoryTarget
 from prefetch.target import CacheTarget, Held
-from prefetch.xcache import server
+from prefetch.xcache import bearer, server
 from prefetch.xcache.client import XCacheTarget
 from prefetch.xcache.redirector import NodeTarget, Redirector
 
@@ -39,8 +39,7 @@ def target(
                 f"caches.{cache.name}.origin", "a directory cache needs the folder of its origin"
             )
         return DirectoryTarget(cache.name, cache.origin, Path(cache.url))
-    if cache.keytab is not None:
-        server.use_keytab(cache.keytab, f"caches.{cache.name}.keytab")
+    log_in(cache)
     made = XCacheTarget if redirector is None else functools.partial(NodeTarget, redirector)
     return made(
         cache.name,
@@ -50,6 +49,14 @@ def target(
         spaces=cache.spaces,
         walks_apart=walks_apart,
     )
+
+
+def log_in(cache: CacheSettings) -> None:
+    """Let the XRootD client of this process log in by the cache's keytab or token. Raises ConfigError."""
+    if cache.keytab is not None:
+        server.use_keytab(cache.keytab, f"caches.{cache.name}.keytab")
+    if cache.token is not None:
+        bearer.use_token(cache.token, cache.audience, cache.url, f"caches.{cache.name}.token")
 
 
 _N_EXPECTED = 50

@@ -10,12 +10,13 @@ from pathlib import Path
 
 from features.common.errors import CachecastError, ConfigError, ServiceError
 from features.common.redaction import without_login
+from jobs.caches.inventory import log_in
 from jobs.operate import services
 from jobs.operate.services import Check, accepts, answers
 from jobs.settings.tree import CacheSettings, Settings
 from jobs.spark.java import java
 from jobs.store.tables import Tables
-from prefetch.xcache.server import parse_version, use_keytab
+from prefetch.xcache.server import parse_version
 from prefetch.xcache.session import version_of
 
 _SPARK_PORT, _XROOTD_PORT = 7077, 1094
@@ -102,8 +103,7 @@ def _cache(cache: CacheSettings) -> Check:
 def _with_version(found: Check, cache: CacheSettings) -> Check:
     """A check that the server accepts connections, with its version and what that changes."""
     try:
-        if cache.keytab is not None:
-            use_keytab(cache.keytab, f"caches.{cache.name}.keytab")
+        log_in(cache)
         answer = version_of(cache.url)
     except ConfigError as error:
         return dataclasses.replace(found, state="bad", detail=str(error))

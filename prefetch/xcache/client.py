@@ -38,6 +38,7 @@ _CHUNKS_PER_CALL = 256
 # A close while a block is on its way from memory to disk makes the cache note the end of the use 30 s late.
 _SETTLE_S = 0.05
 _EVICTED_WITHIN_S = 1.0
+_EVICT = "/xrdpfc_command/remove_file/"
 _URL = re.compile(r"x?roots?://(\[[0-9A-Fa-f:]+\]|[A-Za-z0-9.-]+)(:\d{1,5})?")
 _REREAD_S = (0.02, 0.1, 0.5)
 _KNOWN_FOR_S = 60.0
@@ -109,7 +110,7 @@ class XCacheTarget:
         The client library has no call for the server's `cache evict` (5.6), which does the same and would
         also report the result.
         """
-        command = f"{self._connections.url()}//xrdpfc_command/remove_file/ {checked_lfn(name)}"
+        command = f"{self._connections.url(_EVICT)}/{_EVICT} {checked_lfn(name)}"
         accepted(command, time.monotonic() + timeout_s)
 
     def removes_open_files(self) -> bool:
@@ -160,7 +161,7 @@ class XCacheTarget:
             except InputError:
                 return Confirmation(unreadable(name), "cinfo")
             return Confirmation(None if info is None else held_by(name, info), "cinfo")
-        found = stat(self._connections.url(), name)
+        found = stat(self._connections.url(name), name)
         if found is None or not found.is_held:
             return Confirmation(None, "stat")
         closed = self._last_close(name)
@@ -235,7 +236,7 @@ class XCacheTarget:
 
     def _server_holds(self, name: str) -> bool:
         with self._blaming():
-            found = stat(self._connections.url(), checked_lfn(name))
+            found = stat(self._connections.url(name), checked_lfn(name))
         return found is not None and found.is_held
 
     def _cinfo(self, name: str) -> cinfo.CInfo | None:
@@ -265,7 +266,7 @@ class XCacheTarget:
         return BLOCK_BYTES if info is None else info.block_size_bytes
 
     def _file_url(self, name: str) -> str:
-        return f"{self._connections.url()}/{checked_lfn(name)}"
+        return f"{self._connections.url(name)}/{checked_lfn(name)}"
 
     @contextmanager
     def _blaming(self) -> Iterator[None]:

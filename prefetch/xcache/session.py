@@ -27,6 +27,7 @@ from typing import Any, NamedTuple
 
 from features.common.errors import ConfigError, PushRejected, SourceUnavailable, TargetUnavailable, bounded
 from prefetch.target import ServerIdentity
+from prefetch.xcache import bearer
 
 _MOST = 256
 # Of the process: connections that one target left behind must not come to the next.
@@ -36,18 +37,27 @@ _numbers = itertools.count()
 class ThreadConnections:
     """URLs of the cache at `root://host:port` that differ in a user's name, which no server looks at.
 
-    The client library keeps a connection for each user and host. `spare` is used by nobody's files.
+    The client library keeps a connection for each user and host. A renewed token gets others: see `bearer`.
     """
 
     def __init__(self, url: str) -> None:
         self._scheme, _, self._host = url.partition("://")
         self._own = threading.local()
-        self.spare = self._of("ask")
 
-    def url(self) -> str:
-        """The cache's URL on the connection of this thread."""
-        if not hasattr(self._own, "url"):
+    @property
+    def spare(self) -> str:
+        """The cache's URL on a connection that is used by nobody's files. Raises TargetUnavailable."""
+        return self._of(f"ask{bearer.login(self._scheme)[:4]}")
+
+    def url(self, name: str = "") -> str:
+        """The cache's URL on the connection of this thread, for file or command `name`.
+
+        Raises TargetUnavailable if a token is in use that is expired or not for it.
+        """
+        login = bearer.login(self._scheme, name)
+        if getattr(self._own, "login", None) != login:
             self.leave()
+            self._own.login = login
         found: str = self._own.url
         return found
 

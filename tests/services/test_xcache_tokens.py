@@ -1,0 +1,144 @@
+"""Logins by bearer tokens at a real XCache with the SciTokens plugin, renewed while a process runs.
+
+Each in a process of its own: the XRootD client has one login and one trust a process.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import textwrap
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import token_issuer
+from cryptography.hazmat.primitives.asymmetric import ec
+from daemons import needed
+from token_issuer import AUDIENCE, Issuer
+
+from jobs.local.xrootd import Loopback
+
+pytestmark = [pytest.mark.service, pytest.mark.xrootd]
+Site = tuple[Loopback, Issuer, str, Path]
+_PRELUDE = """
+import sys, time
+from pathlib import Path
+from features.common.errors import CachecastError
+from jobs.caches.inventory import target
+from jobs.settings.tree import CacheSettings
+url, namespace, token, audience = sys.argv[1:]
+cache = CacheSettings(name="x", kind="xcache", url=url, capacity=10**9, namespace=Path(namespace),
+                      token=Path(token), audience=audience)
+at = target(cache)
+def told(do):
+    try:
+        return f"done {do()}"
+    except CachecastError as error:
+        return f"{type(error).__name__}: {error}"
+def fetch(name):
+    print(told(lambda: at.prefetch(f"/store/{name}", timeout_s=20)), flush=True)
+"""
+
+
+@pytest.fixture(scope="module")
+def site() -> Iterator[Site]:
+    for found in needed("an XCache with xrootd-scitokens-plugins", token_issuer.running()):
+        for i in range(5):
+            found[0].add_file(f"/store/f{i}", b"x" * 300_000)
+        yield found
+
+
+def answers(site: Site, tmp_path: Path, script: str, tokens: list[str]) -> list[str]:
+    """What `script` prints; at each `input()` the token is replaced by the next."""
+    running, _, url, trusted = site
+    token, other = tmp_path / "token", tmp_path / "next"
+
+    def renew(text: str) -> None:
+        other.touch(mode=0o600)
+        other.write_text(text)
+        other.replace(token)
+
+    renew(tokens[0])
+    words = [sys.executable, "-c", _PRELUDE + textwrap.dedent(script), url, str(running.namespace)]
+    process = subprocess.Popen(
+        [*words, str(token), AUDIENCE],
+        env={"X509_CERT_DIR": str(trusted), "PATH": "/usr/bin:/bin", "HOME": str(tmp_path)},
+        text=True,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    )
+    assert process.stdin is not None
+    assert process.stdout is not None
+    found = list[str]()
+    for following in tokens[1:]:
+        found.append(process.stdout.readline().strip())
+        renew(following)
+        process.stdin.write("\n")
+        process.stdin.flush()
+    rest, _ = process.communicate(timeout=60)
+    return [*found, *rest.strip().splitlines()]
+
+
+def test_a_token_fetches_and_evicts(site: Site, tmp_path: Path) -> None:
+    script = """
+        fetch("f0")
+        print(at.confirm("/store/f0").held.complete, at.removes_open_files() in (True, False))
+        print(told(lambda: at.evict("/store/f0", timeout_s=20)))
+        for _ in range(100):
+            if at.confirm("/store/f0").held is None:
+                break
+            time.sleep(0.1)
+        print(at.confirm("/store/f0").held)
+        sys.exit(0)
+    """
+    found = answers(site, tmp_path, script, [site[1].token()])
+    assert found == ["done 300000", "True True", "done None", "None"]
+
+
+def test_what_is_wrong_is_told_in_a_line_and_works_once_the_token_is_renewed(
+    site: Site, tmp_path: Path
+) -> None:
+    issuer, stranger = site[1], ec.generate_private_key(ec.SECP256R1())
+    tokens = [
+        issuer.token(ends_in_s=-100),
+        issuer.token(aud="other.example.org"),
+        issuer.token(scope="storage.read:/other"),
+        "no token at all",
+        issuer.token(key=stranger),
+        issuer.token(),
+    ]
+    script = """
+        for i in range(6):
+            fetch("f1")
+            i < 5 and input()
+        sys.exit(0)
+    """
+    found = answers(site, tmp_path, script, tokens)
+    words = (
+        "it expired 10",
+        "its audience is other.example.org, not cache.example.org; renew the token",
+        "its scope storage.read:/other does not cover /store/f1",
+        "it holds no token with an end",
+        "the cache does not know us: authentication failed",
+        "done 300000",
+    )
+    assert len(found) == len(words)
+    for line, expected in zip(found, words, strict=True):
+        assert expected in line
+        assert line.startswith(("TargetUnavailable: ", "done"))
+        assert not any(part in line for token in tokens for part in token.split(".") if len(part) > 20)
+
+
+def test_a_renewed_token_is_used_by_what_follows(site: Site, tmp_path: Path) -> None:
+    """The cache's log says by which token it was asked."""
+    tokens = [site[1].token(sub=f"pusher{i}") for i in range(3)]
+    script = """
+        for i in range(3):
+            fetch(f"f{2 + i}")
+            i < 2 and input()
+        sys.exit(0)
+    """
+    assert answers(site, tmp_path, script, tokens) == ["done 300000"] * 3
+    log = site[0].cache.log.read_text()
+    assert [f"subject=pusher{i}" in log for i in range(3)] == [True] * 3
