@@ -58,7 +58,9 @@ class ReportSummary:
 def run(settings: Settings, *, out: Path, note: str = "") -> ReportSummary:
     """Write the site's report; raises as `build`."""
     tables = Tables(settings.tables.root)
-    notes = [one for one in (generated.warning(tables), note) if one]
+    days = sorted(row["on_day"] for row in _newest_rows(tables, REPLAY_DAYS))
+    span = f"Region {settings.region.name}" + (f", replayed from {days[0]} to {days[-1]}" if days else "")
+    notes = [one for one in (span, generated.warning(tables), note) if one]
     html = build(
         tables,
         watermarks=settings.replay.watermarks,
@@ -93,15 +95,16 @@ def build(
         raise StaleInputError(
             f"no table to report on under {tables.root}; run replay, train, plan or push first"
         )
+    sizes = _capacities(replays)
     return page(
-        title="cachecast report",
+        title="What plans saved, and why",
         subtitle=note,
         answers=[
             *savings(replays, "capacity_bytes", (PLAN,)),
             *lowest_fills(fills, low_watermark=watermarks[0]),
         ],
         sections=sections,
-        capacities=Capacities(values=_capacities(replays)),
+        capacities=Capacities(values=sizes, picked=sizes[len(sizes) // 2] if sizes else None),
     )
 
 

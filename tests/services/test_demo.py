@@ -155,7 +155,7 @@ def test_the_page_is_whole_and_asks_the_network_for_nothing(demo: tuple[Path, di
     page = (demo[0] / "report.html").read_text()
     capacities = {row["capacity_bytes"] for row in demo[1]["replays"]}
     assert page.count('class="plot"') == 2 + 2 * len(capacities)
-    assert "% of the way to the bound" in page
+    assert "% of the gap (" in page
     assert "src=" not in page
     assert page.count("<script>") == 1
     assert not [link for link in page.split('href="')[1:] if not link.startswith(("#", "data:,"))]

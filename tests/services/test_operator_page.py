@@ -55,7 +55,7 @@ def pages(server: PlacementServer) -> list[str]:
 def test_every_page_opens_without_a_fault(browser: Any, server: PlacementServer, width: int) -> None:
     for page in pages(server):
         browser.open(page, width=width)
-        assert browser.complaints(server.url) == [], page
+        assert browser.complaints(server.url) + browser.barriers() == [], page
         assert not [event for event in browser.events if event["method"] == "Page.javascriptDialogOpening"]
         inside, room = browser.ask(ROOM)
         assert inside <= room, (page, inside)
@@ -76,7 +76,11 @@ def test_the_page_as_a_file_opens_without_a_service(browser: Any, tmp_path: Path
     answer = subprocess.run(command, cwd=ROOT, env=env, check=False, capture_output=True, text=True)
     assert answer.returncode == 1 and "drift" in answer.stdout, answer.stderr
     browser.open(page, width=360)
-    assert browser.complaints(page.as_uri()) == []
+    assert browser.faults(page, width=360) == []
+    browser.in_the_dark(True)
+    assert browser.barriers() == []
+    assert browser.ask("getComputedStyle(document.body).backgroundColor") == "rgb(22, 25, 29)"
+    browser.in_the_dark(False)
     inside, room = browser.ask(ROOM)
     assert inside <= room
     assert "follows the order s3fifo" in browser.ask("document.body.innerText")

@@ -97,10 +97,10 @@ def test_plots_over_time_are_drawn_for_each_capacity_that_has_rows(tables: Table
     ]
     tables.replace_rows(REPLAYS, rows, ("2026-03-01", "default"))
     page = build(tables, watermarks=WATERMARKS)
-    assert re.findall(r'<option value="(\d)">([^<]+)<', page) == [
-        ("0", "20 TB"),
-        ("1", "50 TB"),
-        ("2", "90 TB"),
+    assert re.findall(r'<option value="(\d)"( selected)?>([^<]+)<', page) == [
+        ("0", "", "20 TB"),
+        ("1", " selected", "50 TB"),  # one capacity at a time
+        ("2", "", "90 TB"),
     ]
     assert re.findall(r'<figure data-capacity="(\d)">', page) == ["1", "1"]  # days and fill level
     assert len(re.findall(r'<tr(?: data-kept)? data-capacity="\d">', page)) == 6
