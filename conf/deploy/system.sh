@@ -30,6 +30,8 @@ xrootd)
     want xrootd-client command -v xrdcp
     want xrootd-client-plugins has_lib libXrdPss
     want xrootd-scitokens-plugins has_lib libXrdAccSciTokens
+    want xrootd-voms-plugins has_lib libXrdVoms
+    want voms-clients command -v voms-proxy-fake
     want gcc command -v cc  # tests shift a server's clock by a preloaded library
     want libc6-dev test -e /usr/include/dlfcn.h
     ;;

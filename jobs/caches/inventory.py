@@ -52,9 +52,11 @@ def target(
 
 
 def log_in(cache: CacheSettings) -> None:
-    """Let the XRootD client of this process log in by the cache's keytab or token. Raises ConfigError."""
+    """Let the XRootD client of this process log in as the cache's settings say. Raises ConfigError."""
     if cache.keytab is not None:
-        server.use_keytab(cache.keytab, f"caches.{cache.name}.keytab")
+        server.use_login(server.KEYTAB, cache.keytab, f"caches.{cache.name}.keytab")
+    if cache.proxy is not None:
+        server.use_login(server.PROXY, cache.proxy, f"caches.{cache.name}.proxy")
     if cache.token is not None:
         bearer.use_token(cache.token, cache.audience, cache.url, f"caches.{cache.name}.token")
 

@@ -167,6 +167,7 @@ class CacheSettings(Section):
     redirector: str | None = pydantic.Field(default=None, pattern=r"^roots?://[A-Za-z0-9.:\[\]-]+$")
     drain: bool = False
     keytab: Path | None = None
+    proxy: Path | None = None
     token: Path | None = None
     audience: str | None = None
     rse: str = pydantic.Field(default="", pattern="^([A-Za-z0-9]+([_-][A-Za-z0-9]+)*)?$")

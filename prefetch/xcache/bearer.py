@@ -11,16 +11,14 @@ import base64
 import binascii
 import hashlib
 import json
-import os
 import time
 from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
 from features.common.errors import ConfigError, TargetUnavailable, bounded
-from prefetch import private_files
+from prefetch.xcache import server
 
-_VARIABLE = "BEARER_TOKEN_FILE"
 _MAX_BYTES = 16 * 1024
 _ENDS_S = 10.0
 """A token that ends within this time may end on its way."""
@@ -66,13 +64,7 @@ def use_token(path: Path, audience: str | None, url: str, setting: str) -> None:
     global _in_use  # noqa: PLW0603  the client library has one login a process
     if not url.startswith("roots://"):
         raise ConfigError(setting, "a token is sent over TLS only: write url = roots://…")
-    private_files.check(path, "token file", setting)
-    before = os.environ.get(_VARIABLE)
-    if before is not None and Path(before) != path:
-        raise ConfigError(
-            setting, f"this process logs in by {before} already; give all caches one token file"
-        )
-    os.environ[_VARIABLE] = str(path)
+    server.use_login(server.TOKEN, path, setting)
     _in_use = Login(path, audience)
 
 

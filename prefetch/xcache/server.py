@@ -110,19 +110,21 @@ class LastUsed:
         return [name for _, name in self._heap]
 
 
-_VARIABLE = "XrdSecSSSKT"
+KEYTAB, PROXY, TOKEN = "XrdSecSSSKT", "X509_USER_PROXY", "BEARER_TOKEN_FILE"
+"""Variables that name the file by which the XRootD client of a process logs in."""
+_WORDS = {KEYTAB: "keytab", PROXY: "proxy", TOKEN: "token file"}
 
 
-def use_keytab(path: Path, setting: str) -> None:
-    """Let the XRootD client of this process log in by the keytab at `path`.
+def use_login(variable: str, path: Path, setting: str) -> None:
+    """Let the XRootD client of this process log in by the file at `path`; `variable`: of what kind it is.
 
-    The client reads one keytab a process: keys of several caches lie in one file. Raises ConfigError, with
-    the `setting` it was given by, for a file that is not there, not ours alone, or not the one in use.
+    The client reads one a process: caches share it. Raises ConfigError, with the `setting` it was given by,
+    for a file that is not there, not ours alone, or not the one in use.
     """
-    private_files.check(path, "keytab", setting)
-    in_use = os.environ.get(_VARIABLE)
+    private_files.check(path, _WORDS[variable], setting)
+    in_use = os.environ.get(variable)
     if in_use is not None and Path(in_use) != path:
         raise ConfigError(
             setting, f"this process logs in by {in_use} already; put the keys of all caches into one file"
         )
-    os.environ[_VARIABLE] = str(path)
+    os.environ[variable] = str(path)

@@ -64,21 +64,21 @@ def test_each_thread_has_a_connection_and_leaves_it_for_good() -> None:
 def test_a_keytab_is_ours_alone_or_refused(tmp_path: Path) -> None:
     path = tmp_path / "sss.keytab"
     with pytest.raises(ConfigError, match="No such file"):
-        server.use_keytab(path, "caches.x.keytab")
+        server.use_login(server.KEYTAB, path, "caches.x.keytab")
     path.write_text("0 u:pusher")
     for mode in (0o644, 0o640, 0o660, 0o601, 0o700):
         path.chmod(mode)
         with pytest.raises(ConfigError, match=r"caches.x.keytab: .*chmod 0600"):
-            server.use_keytab(path, "caches.x.keytab")
+            server.use_login(server.KEYTAB, path, "caches.x.keytab")
     path.chmod(0o600)
     link = tmp_path / "link"
     link.symlink_to(path)
     with pytest.raises(ConfigError, match="no plain file"):
-        server.use_keytab(link, "caches.x.keytab")
+        server.use_login(server.KEYTAB, link, "caches.x.keytab")
     if os.geteuid() == 0:
         os.chown(path, 12345, -1)
         with pytest.raises(ConfigError, match="belongs to another user"):
-            server.use_keytab(path, "caches.x.keytab")
+            server.use_login(server.KEYTAB, path, "caches.x.keytab")
 
 
 def test_one_keytab_a_process(tmp_path: Path) -> None:
@@ -88,8 +88,8 @@ def test_one_keytab_a_process(tmp_path: Path) -> None:
     script = (
         "import os, sys; from pathlib import Path; from prefetch.xcache import server\n"
         "a, b = map(Path, sys.argv[1:])\n"
-        "server.use_keytab(a, 'x'); server.use_keytab(a, 'x'); assert os.environ['XrdSecSSSKT'] == str(a)\n"
-        "server.use_keytab(b, 'x')"
+        "server.use_login(server.KEYTAB, a, 'x'); server.use_login(server.KEYTAB, a, 'x'); assert os.environ['XrdSecSSSKT'] == str(a)\n"
+        "server.use_login(server.KEYTAB, b, 'x')"
     )
     command = [sys.executable, "-c", script, str(tmp_path / "a"), str(tmp_path / "b")]
     ended = subprocess.run(command, capture_output=True, text=True, check=False)
