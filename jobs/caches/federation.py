@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 from urllib.parse import urlsplit
 
 import numpy as np
@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 
 from features.common.arrays import BoolArray
 from features.common.names import names_of
+from features.common.times import DAY_S
 from jobs.caches.inventory import last
 from jobs.settings.tree import CacheSettings, Settings, site_capacities
 from jobs.store.tables import Tables
@@ -21,12 +22,13 @@ from replay.federation.ranges import OwnerArray
 _XROOTD_PORT = 1094
 
 
-def redirector_of(caches: Iterable[CacheSettings], cache: CacheSettings) -> Redirector | None:
+def redirector_of(caches: Collection[CacheSettings], cache: CacheSettings) -> Redirector | None:
     """The redirector before `cache`, with those of `caches` at its site as nodes; None: there is none."""
     if cache.redirector is None:
         return None
     nodes = {one.name: _addresses(one) for one in caches if one.at_site == cache.at_site}
-    return Redirector(cache.redirector, nodes)
+    drained = frozenset(one.name for one in caches if one.drain)
+    return Redirector(cache.redirector, nodes, drained)
 
 
 def serving_at(settings: Settings, cache: CacheSettings) -> frozenset[str]:
@@ -34,7 +36,7 @@ def serving_at(settings: Settings, cache: CacheSettings) -> frozenset[str]:
 
     Raises TargetUnavailable if the redirector does not answer, or knows none of them.
     """
-    redirector = redirector_of(settings.caches.values(), cache)
+    redirector = redirector_of(list(settings.caches.values()), cache)
     found = frozenset(_undrained(settings, cache))
     return found if redirector is None else found & redirector.serving()
 
@@ -53,7 +55,7 @@ def is_here(
     Files belong to one of `serving` (None: all that are not drained) by Rucio's hash. Behind a redirector a
     file belongs to the node that holds it, because readers are sent there; of several to the one that the
     hash names, or the first by name. `held`: names that this cache holds; what others hold is known by their
-    last inventories until `at_s`.
+    last inventories of the day before `at_s`.
     """
     members = site_capacities(settings.caches.values()).get(cache.at_site, {})
     if len(members) < 2 and not cache.drain:
@@ -62,7 +64,9 @@ def is_here(
     owner = owners(dids.to_pylist(), members, serving)
     if cache.redirector is not None and cache.name in serving:
         names, tables = names_of(dids), Tables(settings.tables.root)
-        known = {node: last(tables, node, at_s=at_s)["name"] for node in serving if node != cache.name}
+        since_s = max(0, at_s - DAY_S)
+        others = [node for node in serving if node != cache.name]
+        known = {node: last(tables, node, at_s=at_s, since_s=since_s)["name"] for node in others}
         known[cache.name] = pa.chunked_array([pa.array(held, pa.string())])
         owner = _with_holders(owner, {node: _among(names, known[node]) for node in sorted(known)})
     mine: BoolArray = owner == cache.name

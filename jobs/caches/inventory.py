@@ -78,10 +78,11 @@ def verified(tables: Tables, cache: CacheSettings, *, at_s: int, reported: Seque
     return held
 
 
-def last(tables: Tables, cache: str, *, at_s: int) -> pa.Table:
-    """Names, dids and bytes of the cache's last inventory until `at_s`; empty if there is none."""
-    head, until = tables.head(CONTENTS), as_of_label(at_s)
-    keys = sorted((key for key in head.partitions if key[2] == cache and key[1] <= until), key=_moment)
+def last(tables: Tables, cache: str, *, at_s: int, since_s: int = 0) -> pa.Table:
+    """Names, dids and bytes of the cache's last inventory from `since_s` to `at_s`; empty: there is none."""
+    head, since, until = tables.head(CONTENTS), as_of_label(since_s), as_of_label(at_s)
+    known = (key for key in head.partitions if key[2] == cache and since <= key[1] <= until)
+    keys = sorted(known, key=_moment)
     chosen = {key: head.partitions[key] for key in keys[-1:]}
     return read_partitions(head, chosen, ["name", "did", "bytes_on_disk"])
 

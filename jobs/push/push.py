@@ -143,7 +143,7 @@ def _work(settings: Settings, cache: str, *, evict_now: bool, force: bool) -> It
         limits, tables = push_limits(settings, chosen), Tables(settings.tables.root)
         overrides_steward = evict_now and not limits.evicts
         limits = dataclasses.replace(limits, evicts=limits.evicts or evict_now)
-        redirector = redirector_of(settings.caches.values(), chosen)
+        redirector = redirector_of(list(settings.caches.values()), chosen)
         at, region = target(chosen, redirector=redirector), settings.region.name
         share = settings.plan.evict_share if overrides_steward and not force else None
         yield Work(tables, journal, chosen.name, at, limits, time.time, settings.push.keep, region, share)

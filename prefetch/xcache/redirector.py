@@ -29,10 +29,15 @@ _Address = tuple[str, int]
 
 
 class Redirector:
-    """The redirector at `url`, and the `nodes` behind it: their addresses, `host:port`, by name."""
+    """The redirector at `url`, and the `nodes` behind it: their addresses, `host:port`, by name.
 
-    def __init__(self, url: str, nodes: Mapping[str, Iterable[str]]) -> None:
-        self._url = url
+    What it says of `drained` ones is left out: others stand in for them.
+    """
+
+    def __init__(
+        self, url: str, nodes: Mapping[str, Iterable[str]], drained: frozenset[str] = frozenset()
+    ) -> None:
+        self._url, self._drained = url, drained
         self._connections = ThreadConnections(url)
         self._names = {at: name for name, of in nodes.items() for one in of for at in _resolved(one)}
         self._strangers = set[str]()
@@ -69,7 +74,7 @@ class Redirector:
                 _log.warning(
                     "redirector %s names %s, no configured cache", self._url, bounded(one.address, 100)
                 )
-        return frozenset(found)
+        return frozenset(found) - self._drained
 
 
 class NodeTarget(XCacheTarget):

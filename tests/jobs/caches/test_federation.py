@@ -92,7 +92,12 @@ def test_of_several_copies_the_one_counts_that_the_hash_names(tmp_path: Path) ->
     others = owners(site(tmp_path / "2"), held={"b": NAMES, "c": NAMES})
     assert others == ["b" if of == "a" else of for of in by_hash]
     assert owners(site(tmp_path / "3"), held={"c": NAMES}) == ["c"] * len(NAMES)
-    # What a node holds that is lost does not count.
+    # What a node held two days ago, or holds that is lost, does not count.
+    owners(site(tmp_path / "5"), held={"c": NAMES})
+    settings = site(tmp_path / "5")
+    late = is_here(settings, settings.caches["a"], DIDS, serving=NODES, at_s=AS_OF + 2 * 86400)
+    assert late is not None
+    assert late.tolist() == [of == "a" for of in by_hash]
     assert "c" not in owners(site(tmp_path / "4"), serving={"a", "b"}, held={"c": NAMES})
 
 

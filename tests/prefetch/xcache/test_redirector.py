@@ -62,6 +62,14 @@ def test_a_flood_of_strangers_is_cut_and_nodes_that_are_lost_do_not_serve(
         told(monkeypatch, "127.0.0.1:1094", is_online=False).serving()
 
 
+def test_what_a_drained_node_holds_may_be_fetched_by_others(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(redirector, "locations", lambda *_: [Location("127.0.0.1:1094", is_online=True)])
+    assert Redirector("root://127.0.0.1:1", NODES, frozenset({"n1"})).holders("/store/f") == set()
+    assert not caplog.records
+
+
 def test_a_configured_address_must_be_one() -> None:
     with pytest.raises(ConfigError, match="is no address"):
         Redirector("root://r:1094", {"n1": ["n1"]})
