@@ -111,6 +111,7 @@ def _write_pushes(world: PushedWorld, tables: Tables) -> None:
         "model_version": pa.array(["m/1" if t < half else "m/2" for t in done.time_s.tolist()]),
         "model_digest": pa.nulls(n, pa.string()),
         "needs_model": pa.nulls(n, pa.bool_()),
+        "origin": pa.nulls(n, pa.string()),
     }
     receipt = {
         "state": pa.repeat("done", n),

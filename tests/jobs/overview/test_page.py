@@ -252,7 +252,7 @@ def test_an_unexpected_error_is_logged_once_until_the_source_answers(
     ("what", "words"),
     [
         ("no tables", "nothing was pulled yet"),
-        ("contents", "it cannot be read ("),
+        ("contents", "is damaged: "),
         ("commit", "is damaged"),
         ("journal", "the push journal does not answer"),
         ("figures", "cannot read what the steward reports in xc1.json"),
