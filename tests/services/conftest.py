@@ -92,7 +92,8 @@ class Browser:
         """What is wrong with `page` at `width` pixels: errors, requests elsewhere, empty plots, overflow."""
         self.open(page, width=width)
         plots = self.ask(
-            "[...document.querySelectorAll('figure > .plot')].map(f => [f.getAttribute('aria-label'), "
+            "[...document.querySelectorAll('figure > .plot')].filter(f => !f.closest('[hidden]'))"
+            ".map(f => [f.getAttribute('aria-label'), "
             "f.querySelector('svg')?.getBoundingClientRect(), "
             "f.querySelectorAll('svg :is(path, text)').length])"
             ".map(([name, box, n]) => [name, box ? box.width : 0, box ? box.height : 0, n])"
