@@ -78,18 +78,6 @@ def test_tables_that_hang_stop_neither_the_service_nor_its_end(pages: PageWorker
         assert time.monotonic() - began_s < 30
 
 
-def test_an_unexpected_error_leaves_its_traceback_in_the_log_of_the_service(
-    pages: PageWorker, tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
-    for path in (tmp_path / "tables" / "contents").rglob("*.parquet"):
-        path.unlink()
-        path.symlink_to(path.name)
-    page = pages.page(Asked(), {}).decode()
-    log = capfd.readouterr().err
-    assert "it cannot be read (" in page and "Traceback" not in page
-    assert "Traceback (most recent call last)" in log and "'cache xc1' cannot be read" in log
-
-
 def test_the_service_imports_no_reader_of_tables() -> None:
     code = (
         "import sys\nimport jobs.overview.page_worker, jobs.placement.serve\n"
