@@ -189,9 +189,15 @@ def _case(
     def learning(done: int, total: int, what: str) -> None:
         on_progress(1, 5, f"learning, {what}")
 
-    own = steward_policies(
-        [STEWARD], loaded, [capacity_bytes], from_s=from_s, as_xcache=False, on_progress=learning
-    )
+    try:
+        own = steward_policies(
+            [STEWARD], loaded, [capacity_bytes], from_s=from_s, as_xcache=False, on_progress=learning
+        )
+    except InputError:
+        raise InputError(
+            "the accesses before --from are too few for a steward to learn from; take a longer trace, or ask "
+            "`cachecast curve` what LRU and more disk save"
+        ) from None
     lineups = [
         Lineup(capacity_bytes, {LRU: None, **own, BOUND: None}),
         Lineup(larger, {LRU: None}),

@@ -106,6 +106,13 @@ def test_hours_grow_with_the_distance_and_have_a_price_of_their_own() -> None:
     assert worth.Value(model, worth.Figures(core_hour=2)).money(1e12) is None
 
 
+def test_too_little_past_to_learn_from_is_told_with_what_can_be_asked(tmp_path: Path) -> None:
+    short = tmp_path / "short.csv"
+    short.write_text("time,path,size\n" + "".join(f"{day * DAY_S},f{day % 3},9\n" for day in range(20)))
+    with pytest.raises(InputError, match=r"too few for a steward .* `cachecast curve`"):
+        asked(short)
+
+
 def interval(mean: float, lower: float | None, upper: float | None) -> worth.Option:
     return worth.Option("a steward", CAPACITY, 0.5, 1.0, mean, lower, upper, None, None)
 
