@@ -93,6 +93,7 @@ setup(
             "mypy",
             "pandas-stubs",
             "psycopg[binary]>=3.2,<4",
+            "pyjwt[crypto]>=2.10,<3",  # signs the tests' tokens
             "pytest>=9.2,<10",
             "pytest-xdist>=3.8,<4",
             "ruff",
