@@ -8,7 +8,7 @@ recency, is chosen for each capacity by replaying the last part of the past.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -19,13 +19,11 @@ from features.common.errors import InputError
 from features.common.progress import Advance
 from features.common.times import day_label
 from features.spec import COLUMNS, HOUR_S
-from models.evaluation.weight import WEIGHTS
 from models.learning.forest import forest_of
 from models.learning.learners import LightGBM
 from models.parallel import each
 from replay.access_context import AccessContext
 from replay.decisions import Decisions, decisions
-from replay.policies import run_policy
 from replay.policies.learned import Learned, Order
 from replay.trace import Trace
 from replay.trees.forest import HorizonModels, ladder
@@ -41,15 +39,22 @@ AGE_MOMENTS = 8
 """Number of times at which LRU's age is measured."""
 FEWEST_ROWS = 2000
 """A horizon with fewer labelled rows has no model."""
-TOLERANCE = 0.01
-"""Missed bytes that differ by less than this share count as equal: a short past cannot tell them apart."""
 KEPT_FOR_CHOICE = 0.25
 """Share of the past by which the models' share is chosen."""
+SHARES = (1.0, 0.5, 0.0)
+"""Shares of the models in an order; the rest is recency."""
+PARTS = 8
+"""Equal parts of that time, in which shares are compared."""
+SURENESS = 1.25
+"""Root sum squares of the differences in single parts, by which a smaller share must have missed less."""
+TOLERANCE = 0.03
+"""It must also have missed less by this share of the missed bytes."""
 MOST_CHOSEN_ON = 250_000
 """Most accesses by which the models' share is chosen: each is replayed once per capacity and share."""
 MOST_ROWS, ROWS_PER_ACCESS = 150_000, 8
 """Most training rows, in all and per access of the past."""
-LEARNER = LightGBM()
+LEARNER = LightGBM(trees=40, rate=0.12, extra_trees=True, min_rows=300)
+"""Few trees with random thresholds and large leaves: a few datasets make most of the rows of two weeks."""
 
 
 class HorizonTrees(NamedTuple):
@@ -104,26 +109,40 @@ def learn_horizons(
 def choose_shares(
     trace: Trace, story: AccessContext, capacities: Sequence[int], fitted: HorizonModels, *, from_s: float
 ) -> list[float]:
-    """The models' share in the order for each capacity: the largest that misses about the fewest bytes.
+    """The models' share in the order for each capacity: 1, unless a smaller one surely misses fewer bytes.
 
-    Bytes count from `from_s` on. The largest is chosen because in a quiet past all shares are alike: what a
-    middle one saves where the models then fail is less than what it costs on a real archive, where they do
-    not.
+    Bytes count from `from_s` on. A pass over one large dataset can outweigh all other reads of a few days,
+    and chance decides which share keeps its files. So a smaller share must have missed less in several parts
+    of the time.
     """
+    edges = trace.first_at(int(from_s)), trace.n_accesses
+    times_s = np.linspace(from_s, float(trace.time_s[-1]), PARTS, endpoint=False)
+    parts = np.clip(np.searchsorted(trace.time_s, times_s), *edges)
+    size_bytes = trace.size_bytes[trace.item[edges[0] :]]
 
-    def missed(tried: tuple[int, float]) -> int:
+    def missed(tried: tuple[int, float]) -> FloatArray:
         capacity_bytes, share = tried
-        order = Learned(story, [Order(from_s, fitted, share)])
-        done = run_policy("learned", trace, capacity_bytes, count_from_s=int(from_s), policy=order)
-        return done.wan_bytes
+        hit = np.zeros(trace.n_accesses, np.bool_)
+        Learned(story, [Order(from_s, fitted, share)])(trace, capacity_bytes, hit)
+        missed_bytes = np.where(hit[edges[0] :], 0, size_bytes)
+        sums = np.concatenate([[0.0], np.cumsum(missed_bytes, dtype=np.float64)])
+        return np.diff(sums[np.append(parts, edges[1]) - edges[0]])
 
-    tried = list(itertools.product(capacities, WEIGHTS))
+    tried = list(itertools.product(capacities, SHARES))
     bytes_of = dict(zip(tried, each(missed, tried), strict=True))
-    best = {one: min(bytes_of[one, share] for share in WEIGHTS) for one in capacities}
-    return [
-        next(share for share in WEIGHTS if bytes_of[one, share] <= best[one] * (1 + TOLERANCE))
-        for one in capacities
+    return [_surely_best({share: bytes_of[one, share] for share in SHARES}) for one in capacities]
+
+
+def _surely_best(missed: Mapping[float, FloatArray]) -> float:
+    """The share that is followed, of those whose missed bytes in each part are `missed`; the first is 1."""
+    saved = {share: missed[SHARES[0]] - of for share, of in missed.items()}
+    least = TOLERANCE * missed[SHARES[0]].sum()
+    surely = [
+        share
+        for share, of in saved.items()
+        if of.sum() > least and of.sum() > SURENESS * np.sqrt((of**2).sum())
     ]
+    return max(surely, key=lambda share: float(saved[share].sum()), default=SHARES[0])
 
 
 class Learning(NamedTuple):
