@@ -42,8 +42,8 @@ FORECAST_COLUMNS = (
     *("count_error", "last_count_error"),
 )
 EFFICIENCY_COLUMNS = (
-    *("jobs", "cpu_efficiency_share", "cpu_efficiency_lower_share", "cpu_efficiency_upper_share"),
-    *("failed_share", "wasted_core_hours"),
+    *("jobs", "cpu_efficiency_share", "failed_share", "wasted_core_hours"),
+    *("cpu_efficiency_lower_share", "cpu_efficiency_upper_share"),
 )
 WORTH_COLUMNS = (
     *("option", "capacity_bytes", "wan_bytes_per_day", "saved_bytes_per_day"),

@@ -128,6 +128,8 @@ CASES: list[Case] = [
     (["replay", "--caches", __file__], "jobs.simulate.fleet.run", "fleet"),
     (["curve", *DAYS], "jobs.simulate.curve.run", ""),
     (["worth-it", "--trace", "x", "--capacity", "9TB"], "jobs.simulate.worth.run", ""),
+    (["efficiency", *DAYS], "jobs.efficiency.efficiency.run", ""),
+    (["cached-fraction"], "jobs.simulate.cached_fraction.run", ""),
     (["leaderboard", "--out", "x"], "jobs.leaderboard.leaderboard.run", "leaderboard"),
     (["report"], "jobs.report.build.run", ""),
     (["report", "--trace", "x"], "jobs.simulate.study.run", ""),
@@ -155,7 +157,7 @@ CASES: list[Case] = [
 ]
 COMPARED = {"curve", "evaluate", "replay", "promote", "train", "doctor"}
 """Commands whose rows are read against each other: they need columns."""
-NO_SCREEN = {"serve", "collect", "steward", "package", "init", "due", "unlock"}
+NO_SCREEN = {"serve", "collect", "steward", "package", "init", "due", "unlock", "refit", "halves"}
 """Services, commands whose answer is a fact or two, and one that answers with commands to copy."""
 
 
