@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import os
 from collections.abc import Callable, Generator, Iterator, Sequence
 from pathlib import Path
@@ -112,18 +111,15 @@ def shared() -> Callable[[str], Path]:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> Generator[None]:
     """Mark the tests that take `shared` as `real_data`; leave them out where there is no such folder.
 
-    Tests of servers come first: they take longest, and the processes shall end together. Files whose tests
-    wait for a cache and those that compute take turns, so that some compute while others wait.
+    Files whose tests wait for a cache are spread among those that compute, so that some compute while others
+    wait; in each kind the largest come first, so that the processes end together.
     """
     for item in items:
         if "shared" in getattr(item, "fixturenames", ()):
             item.add_marker("real_data")
-    waiting, computing = (
-        sorted(_files(items, is_waiting=value), key=len, reverse=True) for value in (True, False)
-    )
-    in_turns = itertools.chain.from_iterable(itertools.zip_longest(waiting, computing, fillvalue=[]))
-    others = [item for item in items if item.get_closest_marker("service") is None]
-    items[:] = [*itertools.chain.from_iterable(in_turns), *others]
+    waiting, serving, computing = (_files(items, kind) for kind in ("waits", "serves", "computes"))
+    files = sorted([*_placed(waiting), *_placed([*serving, *computing])], key=lambda placed: placed[0])
+    items[:] = [item for _, file in files for item in file]
     yield
     if not SHARED.is_dir():
         left_out = [item for item in items if item.get_closest_marker("real_data")]
@@ -134,13 +130,24 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             sent["left_out"] = len(left_out)
 
 
-def _files(items: Sequence[pytest.Item], *, is_waiting: bool) -> list[list[pytest.Item]]:
-    """The tests of servers, by file: those of real caches, which wait most of the time, or the others."""
+def _kind(item: pytest.Item) -> str:
+    """Tests of real caches wait most of the time; those of other servers take longer than those of none."""
+    if item.get_closest_marker("service") is None:
+        return "computes"
+    return "waits" if item.get_closest_marker("xrootd") else "serves"
+
+
+def _files(items: Sequence[pytest.Item], kind: str) -> list[list[pytest.Item]]:
+    """The tests of a kind by file, the file with most tests first."""
     files: dict[Path, list[pytest.Item]] = {}
-    for item in items:
-        if item.get_closest_marker("service") and bool(item.get_closest_marker("xrootd")) is is_waiting:
-            files.setdefault(item.path, []).append(item)
-    return list(files.values())
+    for item in (one for one in items if _kind(one) == kind):
+        files.setdefault(item.path, []).append(item)
+    return sorted(files.values(), key=len, reverse=True)
+
+
+def _placed(files: Sequence[list[pytest.Item]]) -> Iterator[tuple[float, list[pytest.Item]]]:
+    """Each file with the share of `files` that come before it."""
+    return ((n / len(files), file) for n, file in enumerate(files))
 
 
 @pytest.hookimpl(optionalhook=True)
