@@ -92,7 +92,7 @@ def test_a_pin_that_has_ended_is_a_file_like_others(site: Site) -> None:
     site.steward()
     time.sleep(12 + PATIENCE_S)
     assert site.held() == names_of([pinned, *others]), "the end of a pin removes nothing"
-    slowly(site, site.files("j", 11))  # pins are read again while files go
+    site.read_all(site.files("j", 11))
     assert settled(site), site.held()
     assert name_of(pinned) not in site.held(), "nobody read it for longest"
 
