@@ -71,6 +71,7 @@ verify: $(STAMP)-verify ## longer checks: the wheel, oracles on thousands of cas
 	$(BIN)/python bench/xcache_purge.py
 	$(BIN)/python bench/drill_steward.py
 	$(BIN)/python bench/drill_attacker.py --minutes $(DRILL_MINUTES)
+	$(BIN)/python bench/drill_tokens.py --minutes 3 --token-minutes 0.8
 	$(BIN)/python bench/steward_million.py
 	$(BIN)/python bench/push.py
 	$(BIN)/python bench/xcache.py

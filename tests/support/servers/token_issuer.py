@@ -84,8 +84,11 @@ def _certificates(folder: Path) -> None:
 
 
 @contextlib.contextmanager
-def running() -> Iterator[tuple[Loopback, Issuer, str, Path]]:
-    """The cache, its issuer, its URL, and the folder of the certificates that a client should trust."""
+def running(*, gstream_port: int | None = None) -> Iterator[tuple[Loopback, Issuer, str, Path]]:
+    """The cache, its issuer, its URL, and the folder of the certificates that a client should trust.
+
+    `gstream_port`: see `loopback`; opens are reported there too.
+    """
     with tempfile.TemporaryDirectory(prefix="tok-") as name:
         folder, issuer = Path(name), Issuer()
         folder.chmod(0o755)
@@ -97,7 +100,13 @@ def running() -> Iterator[tuple[Loopback, Issuer, str, Path]]:
         try:
             with contextlib.ExitStack() as stack:
                 with mock.patch.dict(os.environ, {"XDG_CACHE_HOME": str(folder / "home")}):
-                    site = stack.enter_context(loopback(folder / "lb", more=more))
+                    servers = loopback(
+                        folder / "lb",
+                        gstream_port=gstream_port,
+                        reports_opens=gstream_port is not None,
+                        more=more,
+                    )
+                    site = stack.enter_context(servers)
                 yield site, issuer, f"roots://localhost:{site.cache.port}", folder / "trusted"
         except ServiceError as error:
             raise NoServer(f"{error}; see conf/deploy/system.sh xrootd") from None
