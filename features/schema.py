@@ -113,6 +113,7 @@ FILES = Table(
         Column("adler32", "string", "checksum, 8 hex digits"),
         Column("created_at", "timestamp", "when the file was created"),
         Column("origins", "strings", "RSEs or hosts that have it"),
+        Column("locked", "strings", "those of them whose replica a rule keeps; null: not stated"),
         Column("known_at", "timestamp", "when a source first published the file", required=True),
         Column("updated_at", "timestamp", "when these facts were published; null: at known_at"),
     ),

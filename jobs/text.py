@@ -49,6 +49,10 @@ WORTH_COLUMNS = (
     *("option", "capacity_bytes", "wan_bytes_per_day", "saved_bytes_per_day"),
     *("lower_bytes_per_day", "upper_bytes_per_day"),
 )
+STORAGE_COLUMNS = (
+    *("capacity_bytes", "dropped_bytes", "saved_bytes", "wan_bytes_per_day", "byte_hit_ratio"),
+    "nodes",
+)
 OUTCOME_COLUMNS = ("items", "read_items", "bytes_saved", "bytes_spent", "bytes_wasted")
 """Columns that answer the question on 80 characters; JSON and the tables have all of them."""
 

@@ -34,6 +34,7 @@ from jobs.cli import (
     plans,
     replays,
     site,
+    storage,
     studies,
 )
 from jobs.cli.ending import remedy
@@ -57,7 +58,7 @@ GROUPS: Mapping[str, Sequence[Any]] = {
     ),
     REPLAY: (
         *(studies.worth_it, replays.replay, studies.leaderboard, replays.curve, studies.report),
-        *(studies.workload, studies.forecast),
+        *(storage.storage, studies.workload, studies.forecast),
         *(efficiency.efficiency, efficiency.refit, efficiency.halves, efficiency.cached_fraction),
     ),
     CACHES: (

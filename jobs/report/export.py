@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from jobs.simulate.cached_fraction import FractionAnswer
     from jobs.simulate.curve import CurveAnswer
     from jobs.simulate.replay_trace import ReplayAnswer
+    from jobs.simulate.storage import StorageAnswer
 
 _REPLAY_PAGE_COLUMNS = (
     *("policy", "capacity_bytes", "capacity_fraction", "hit_ratio", "byte_hit_ratio", "wan_bytes"),
@@ -32,6 +33,10 @@ _FLEET_NOTE = "Each file belongs to one cache, by the hash of its name. Every ca
 _FRACTION_NOTE = (
     "The time is the longest of three: reading what is not cached over the network, reading the rest from "
     "the caches, and computing (KIT, Eq. 1)."
+)
+_STORAGE_NOTE = (
+    "The disk saved is that of the replicas that go, less the caches' own. The last replica on disk never "
+    "goes; those that a rule keeps need its removal first."
 )
 _EVALUATION_NOTE = (
     "WAN bytes are demand misses and prefetches of the counted days. 0 % of the gap is LRU, 100 % is the "
@@ -91,6 +96,15 @@ def export_fraction(answer: FractionAnswer, out: Path | None, *, title: str) -> 
         capacity="",
     )
     _write(out, points, page, lambda _: _processing_time(points))
+
+
+def export_storage(answer: StorageAnswer, out: Path | None, *, title: str) -> None:
+    """Write what caches replace to `out`, if given, in the format of its suffix."""
+    points = [as_row(point) for point in answer.points]
+    answers = (answer.verdict, *answer.findings)
+    page = _Page(title, answer.notes, points, answers, note=_STORAGE_NOTE, capacity="")
+    curve = [(point.capacity_bytes, point.wan_bytes_per_day) for point in answer.points]
+    _write(out, points, page, lambda plots: plots.wan_against_capacity(sorted(curve), []))
 
 
 def _processing_time(points: Sequence[Row]) -> Plot:

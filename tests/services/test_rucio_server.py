@@ -59,6 +59,8 @@ def held(rucio: RucioServer) -> dict[str, list[str]]:
     admin.add_dataset(SCOPE, AOD)
     admin.attach_dids(SCOPE, AOD, dids(SCOPE, named(6)))
     admin.close(SCOPE, AOD)
+    admin.set_local_account_limit("root", "ORIGIN_A", -1)
+    admin.add_replication_rule(dids(SCOPE, [AOD]), copies=1, rse_expression="ORIGIN_A", grouping="DATASET")
     admin.add_dataset(SCOPE, f"{AOD}.empty")
     admin.add_container(CMS, BLOCKS)
     for k in range(2):
@@ -125,11 +127,11 @@ def test_the_files_of_datasets_are_as_the_server_was_told(
         row = found[f"{SCOPE}:{name}"]
         assert (row["size_bytes"], row["adler32"]) == (1000 + index, f"{index:08x}")
         assert (row["dataset"], row["tier"]) == (f"{SCOPE}:{AOD}", "AOD")
-        assert row["campaign"] == SCOPE
+        assert (row["campaign"], row["locked"]) == (SCOPE, ["ORIGIN_A"])
         assert row["created_at"] <= row["known_at"] <= dt.datetime.now(dt.UTC)
         assert row["updated_at"] == dt.datetime(2030, 3, 5, tzinfo=dt.UTC)
     block = found[f"{CMS}:/store/mc/RunIII/TT/AODSIM/P-v1/1/0.root"]
-    assert (block["dataset"], block["tier"]) == (f"{CMS}:{BLOCKS}-1", "AODSIM")
+    assert (block["dataset"], block["tier"], block["locked"]) == (f"{CMS}:{BLOCKS}-1", "AODSIM", [])
 
 
 def test_a_second_pull_changes_nothing_and_a_later_one_what_has_changed(

@@ -2,7 +2,8 @@
 
 Rows have the fields of a `rucio_files` line; one with `refused` stands for a name that gave no file.
 Questions are bulk, of 1000 DIDs at most, as the server takes no more. It is asked once a dataset which RSEs
-hold it whole; replicas are listed file by file only of RSEs that hold a part, which is ten times slower. It
+hold it whole; replicas are listed file by file only of RSEs that hold a part, which is ten times slower.
+Rules are those on datasets; of a file outside of datasets it is not known whether a rule keeps it. The server
 drops unknown DIDs silently, so what it tells is compared with what was asked.
 """
 
@@ -120,15 +121,35 @@ class _Catalogue:
             by_dataset[parent].append(file)
         known, _ = self._metadata(list(dict.fromkeys(map(bulk.did_of, listed))))
         created = {bulk.did_of(meta): meta["created_at"] for meta in known}
+        rules = self._locked(asked)
+        locked: dict[Did, set[str]] = {}
+        for dataset, files in by_dataset.items():
+            for file in files:
+                locked.setdefault(bulk.did_of(file), set()).update(rules[dataset])
         found = []
-        for dataset in datasets:
-            files = by_dataset[bulk.did_of(dataset)]
-            origins = self._origins(bulk.did_of(dataset), files)
+        for meta in datasets:
+            files = by_dataset[bulk.did_of(meta)]
+            origins = self._origins(bulk.did_of(meta), files)
             found += [
-                _row(file, dataset, created.get(bulk.did_of(file)), origins[bulk.did_of(file)])
-                for file in files
+                _row(file, meta, created.get(did), origins[did], locked[did])
+                for did, file in ((bulk.did_of(file), file) for file in files)
             ]
         return found
+
+    def _locked(self, datasets: Sequence[Mapping[str, str]]) -> dict[Did, set[str]]:
+        """The RSEs at which a rule keeps each of `datasets`."""
+        asked = [{**dataset, "type": "dataset"} for dataset in datasets]
+        locks = self._session.ask(
+            "locks", lambda client: client.get_locks_for_dids(asked), form=bulk.DID | {"rse": (str,)}
+        )
+        locked: dict[Did, set[str]] = {Did(**dataset): set() for dataset in datasets}
+        for lock in locks:
+            if bulk.did_of(lock) not in locked:
+                raise self._session.strange(
+                    "locks", f"of {lock['scope']}:{lock['name']}, which was not asked"
+                )
+            locked[bulk.did_of(lock)].add(lock["rse"])
+        return locked
 
     def _of_files(self, files: Sequence[Row]) -> list[Row]:
         origins: dict[Did, list[str]] = {bulk.did_of(file): [] for file in files}
@@ -159,12 +180,17 @@ class _Catalogue:
 
 
 def _row(
-    file: Mapping[str, Any], dataset: Row | None, created: dt.datetime | None, origins: list[str]
+    file: Mapping[str, Any],
+    dataset: Row | None,
+    created: dt.datetime | None,
+    origins: list[str],
+    locked: set[str] | None = None,
 ) -> Row:
     if created is None:
         return _refused(f"{file['scope']}:{file['name']}", "gone while it was asked for")
     row = {field: file.get(field) for field in ("scope", "name", "bytes", "adler32")}
     row |= {"created_at": _utc(created), "known_at": _utc(created), "rses": sorted(origins)}
+    row |= {"locked": None if locked is None else sorted(locked & set(origins))}
     if dataset is not None:
         # Rucio told of the file in this dataset when both were there.
         row |= {"parent_scope": dataset["scope"], "parent_name": dataset["name"]}

@@ -27,15 +27,18 @@ _AVAILABLE = "A"
 def read(spark: SparkSession, path: str, *, day: str) -> tuple[DataFrame, sql.Query]:
     """Files with a replica, in the dump at `path`: one row a file, and one a refused replica.
 
-    `origins` are the RSEs with an available replica. `dataset` is the one the file was attached to first; of
+    `origins` are the RSEs with an available replica, but for volatile ones, which are caches; `locked` those
+    where a rule keeps it, if the dump has LOCK_CNT. A replica of an RSE that `rses` lacks is refused; its
+    file stays. `dataset` is the one the file was attached to first; of
     a CMS block, the CMS dataset. `created_at` is from dids, else the first replica's. `known_at` is when the
     file was there and attached: Rucio told it from then on. `updated_at` is the dump's date (that of the last
     folder of `path` that has one, else `day`), never before known_at. A tier that the file's name does not
     tell is the dataset's. Raises InputError if a part is not there, SchemaError if it lacks columns.
     """
     replicas = _with_verdict(_table(spark, path, "replicas", [*_KEY, "RSE_ID", "BYTES"], _OF_REPLICAS))
-    good = replicas.filter(F.col("reason").isNull())
-    files = _files(good, _rses(_table(spark, path, "rses", ["ID", "RSE"], ()))).join(
+    rses = _rses(_table(spark, path, "rses", ["ID", "RSE"], ("VOLATILE",)))
+    good = replicas.filter(F.col("reason").isNull()).join(F.broadcast(rses), "rse_id", how="left")
+    files = _files(good).join(
         _parents(_table(spark, path, "contents", [*_KEY, *_CHILD], ("DID_TYPE", "CREATED_AT"))),
         ["SCOPE", "NAME"],
         how="left",
@@ -43,13 +46,15 @@ def read(spark: SparkSession, path: str, *, day: str) -> tuple[DataFrame, sql.Qu
     dids = _dids(spark, path)
     files = files.join(dids, ["SCOPE", "NAME"], how="left") if dids is not None else _without_dids(files)
     sample = F.to_json(F.struct("file", *_KEY, "BYTES", "CREATED_AT"))
-    refused = replicas.filter(F.col("reason").isNotNull()).select("reason", sample.alias("told"))
+    strange = good.filter(F.col("rse").isNull()).withColumn("reason", F.lit("an RSE that rses does not list"))
+    bad = replicas.filter(F.col("reason").isNotNull()).unionByName(strange, allowMissingColumns=True)
+    refused = bad.select("reason", sample.alias("told"))
     rows = files.unionByName(refused, allowMissingColumns=True).withColumn("input", F.lit(path))
     return rows.withColumnRenamed("reason", "refused"), _query(_date(path) or day)
 
 
 _CHILD = ("CHILD_SCOPE", "CHILD_NAME", "CHILD_TYPE")
-_OF_REPLICAS = ("STATE", "ADLER32", "CREATED_AT")
+_OF_REPLICAS = ("STATE", "ADLER32", "CREATED_AT", "LOCK_CNT")
 
 
 def _table(
@@ -89,23 +94,26 @@ def _with_verdict(replicas: DataFrame) -> DataFrame:
     return raw.withColumn("reason", reason)
 
 
-def _files(replicas: DataFrame, rses: DataFrame) -> DataFrame:
-    """One row per SCOPE, NAME: size, checksum, created and the origins, in order."""
-    available = F.coalesce(F.col("STATE") == _AVAILABLE, F.lit(True))
-    return (
-        replicas.join(F.broadcast(rses), "rse_id", how="left")
-        .groupBy(*_KEY)
-        .agg(
-            F.max("size").alias("size"),
-            F.max(F.lower("ADLER32")).alias("checksum"),
-            F.min("created").alias("created"),
-            F.sort_array(F.collect_set(F.when(available, F.col("rse")))).alias("origins"),
-        )
+def _files(replicas: DataFrame) -> DataFrame:
+    """One row per SCOPE, NAME: size, checksum, created, the origins, and those locked, in order."""
+    is_origin = F.coalesce(F.col("STATE") == _AVAILABLE, F.lit(True)) & ~F.col("is_cache")
+    locks = F.col("LOCK_CNT").cast("string").try_cast("long")
+    locked = F.sort_array(F.collect_set(F.when(is_origin & (locks > 0), F.col("rse"))))
+    return replicas.groupBy(*_KEY).agg(
+        F.max("size").alias("size"),
+        F.max(F.lower("ADLER32")).alias("checksum"),
+        F.min("created").alias("created"),
+        F.sort_array(F.collect_set(F.when(is_origin, F.col("rse")))).alias("origins"),
+        # Of one replica without a count it is unknown whether a rule keeps it.
+        F.when(F.count(locks) == F.count(F.lit(1)), locked).alias("locked"),
     )
 
 
 def _rses(rses: DataFrame) -> DataFrame:
-    return rses.groupBy(_hex(F.col("ID")).alias("rse_id")).agg(F.max("RSE").alias("rse"))
+    is_cache = F.lower(F.col("VOLATILE").cast("string")).isin("1", "true")
+    return rses.groupBy(_hex(F.col("ID")).alias("rse_id")).agg(
+        F.max("RSE").alias("rse"), F.coalesce(F.max(is_cache), F.lit(False)).alias("is_cache")
+    )
 
 
 def _parents(contents: DataFrame) -> DataFrame:
@@ -151,6 +159,7 @@ def _query(dumped_on: str) -> sql.Query:
         "adler32": "CASE WHEN regexp_full_match(checksum, '[0-9a-f]{8}') THEN checksum END",
         "created_at": created,
         "origins": "origins",
+        "locked": "locked",
         "known_at": sql.timestamp(known),
         "updated_at": f"greatest(try_cast({literal(dumped_on)} AS TIMESTAMP), {sql.timestamp(known)})",
     }

@@ -1,8 +1,9 @@
 """Rucio's reply to a bulk file listing (`POST /dids/bulkfiles`-like), one JSON object a line.
 
 Fields: parent_scope, parent_name (the dataset), scope, name, bytes, adler32; optional created_at (ISO or
-seconds), known_at and updated_at (the same), rses (a list of names), datatype and campaign (of the dataset,
-where the name does not tell them), and refused (why there is no file of this name; `rucio_server` notes it).
+seconds), known_at and updated_at (the same), rses (a list of names), locked (those of them where a rule keeps
+the replica), datatype and campaign (of the dataset, where the name does not tell them), and refused (why
+there is no file of this name; `rucio_server` notes it).
 """
 
 from __future__ import annotations
@@ -12,7 +13,8 @@ from jobs.ingest.sources import Site, sql
 
 _FIELDS = (
     *("parent_scope", "parent_name", "scope", "name", "bytes", "adler32"),
-    *("created_at", "known_at", "updated_at", "rses", "datatype", "campaign", "refused"),
+    *("created_at", "known_at", "updated_at", "rses", "locked", "datatype"),
+    *("campaign", "refused"),
 )
 _TIMES = ("created_at", "known_at", "updated_at")
 
@@ -72,6 +74,7 @@ def _columns() -> dict[str, str]:
         "adler32": f"CASE WHEN {is_checksum} THEN lower(adler32) END",
         "created_at": sql.timestamp("created_at_us"),
         "origins": _names_of_list("rses"),
+        "locked": _names_of_list("locked"),
         "known_at": known_at,
         "updated_at": f"greatest({sql.timestamp('published_us')}, {known_at})",
     }

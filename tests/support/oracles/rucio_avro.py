@@ -9,7 +9,10 @@ from typing import Any
 
 import fastavro
 
-_STRINGS = ("SCOPE", "NAME", "CHILD_SCOPE", "CHILD_NAME", "CHILD_TYPE", "DID_TYPE", "STATE", "RSE", "DELETED")
+_STRINGS = (
+    *("SCOPE", "NAME", "CHILD_SCOPE", "CHILD_NAME", "CHILD_TYPE", "DID_TYPE", "STATE", "RSE", "DELETED"),
+    "VOLATILE",
+)
 _TYPES: Mapping[str, str] = {
     **dict.fromkeys((*_STRINGS, "ADLER32"), "string"),
     **dict.fromkeys(("RSE_ID", "ID"), "bytes"),
