@@ -38,6 +38,8 @@ BOUNDS: Mapping[str, Callable[..., Result]] = MappingProxyType(
 
 DailyHours = Callable[[Result, BoolArray], FloatArray]
 """From a result, and which of all accesses were hits: core-hours of the jobs, per day of `result.daily`."""
+DailyMisses = Callable[[Result, BoolArray], Mapping[str, IntArray]]
+"""From the same: bytes of misses per day of `result.daily`, by what accesses are told apart by."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -73,7 +75,8 @@ class Row:
     """One policy at one capacity; `result.daily` has its days.
 
     `capacity_bytes`: of the cache; `result.capacity_bytes`: what the policy ran with (see `Lineup`). `cpu_s`:
-    of the replay. `core_hours`: of the jobs that read, float64 per day; None: not known.
+    of the replay. `core_hours`: of the jobs that read, float64 per day; None: not known. `missed`: bytes of
+    misses by day, of parts of the accesses that are told apart; empty of a bound.
     """
 
     capacity_bytes: int
@@ -81,6 +84,7 @@ class Row:
     result: Result
     cpu_s: float
     core_hours: FloatArray | None = None
+    missed: Mapping[str, IntArray] = MappingProxyType({})
 
 
 class Gap(NamedTuple):
@@ -138,6 +142,7 @@ def contest(
     count_from_s: int | None = None,
     workers: int | None = None,
     hours: DailyHours | None = None,
+    misses: DailyMisses | None = None,
 ) -> Iterator[Row]:
     """Replay every lineup in `workers` threads, by default one per core; a row as each replay ends.
 
@@ -149,11 +154,12 @@ def contest(
     peaks: dict[int, int] = {}
 
     def in_xcache(one: Lineup, name: str) -> Row:
-        return _row(one, name, partial(_simulated, trace, one, name, count_from_s), hours)
+        return _row(one, name, partial(_simulated, trace, one, name, count_from_s), hours, misses)
 
     def at_each_access(one: Lineup, name: str) -> Row:
         room = peaks.get(one.capacity_bytes, one.capacity_bytes)
-        return _row(one, name, partial(_decided, trace, room, name, one.policies[name], count_from_s), hours)
+        decided = partial(_decided, trace, room, name, one.policies[name], count_from_s)
+        return _row(one, name, decided, hours, misses)
 
     with _threads(workers) as pool:
         for row in _done(pool.submit(in_xcache, one, name) for one in lineups for name in one.planners):
@@ -170,12 +176,13 @@ def standings(
     count_from_s: int | None = None,
     workers: int | None = None,
     hours: DailyHours | None = None,
+    misses: DailyMisses | None = None,
     on_done: Advance = unwatched,
 ) -> list[Standings]:
     """The standings of each lineup, rows in the order of its names. Arguments and errors as for `contest`."""
     total = sum(len(one.names) for one in lineups)
     rows: dict[tuple[int, str], Row] = {}
-    replays = contest(trace, lineups, count_from_s=count_from_s, workers=workers, hours=hours)
+    replays = contest(trace, lineups, count_from_s=count_from_s, workers=workers, hours=hours, misses=misses)
     for done, row in enumerate(replays, start=1):
         rows[row.capacity_bytes, row.policy] = row
         on_done(done, total, row.policy)
@@ -214,12 +221,19 @@ def _decided(
     return run_policy(name, trace, room, count_from_s=count_from_s, policy=policy, hit=hit), hit
 
 
-def _row(one: Lineup, name: str, replay: Callable[[], _Replayed], hours: DailyHours | None) -> Row:
+def _row(
+    one: Lineup,
+    name: str,
+    replay: Callable[[], _Replayed],
+    hours: DailyHours | None,
+    misses: DailyMisses | None,
+) -> Row:
     began_s = time.thread_time()
     result, hit = replay()
     cpu_s = time.thread_time() - began_s
     core_hours = None if hours is None or hit is None else hours(result, hit)
-    return Row(one.capacity_bytes, name, result, cpu_s, core_hours)
+    missed = {} if misses is None or hit is None else misses(result, hit)
+    return Row(one.capacity_bytes, name, result, cpu_s, core_hours, missed)
 
 
 def _done(tasks: Iterable[Future[Row]]) -> Iterator[Row]:

@@ -259,6 +259,7 @@ def evaluate(
         ready.to_evaluate(settings, accesses=accesses, from_s=from_s, to_s=to_s)
     from jobs.evaluate import evaluate as job
     from jobs.evaluate.scene import Request
+    from jobs.evaluate.slices import verdicts
     from jobs.report import export
 
     with console.progress("evaluation", quiet=as_json) as advance:
@@ -277,6 +278,8 @@ def evaluate(
     else:
         shown = text.EVALUATION_COLUMNS
         console.show_ranked(answer.rows, "capacity_fraction", as_json=False, title=title, columns=shown)
+        for line in verdicts(answer.slices):
+            console.sentence(line)
     export.export_evaluation(answer, out, title=title)
     if in_mlflow and answer.run_id is None:
         raise ServiceError("the evaluation is done, and not recorded in MLflow, as its notes say")

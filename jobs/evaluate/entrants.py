@@ -10,6 +10,7 @@ from features.common.progress import Advance
 from features.results import BESIDE_A_STEWARD, CHAMPION_PLAN, LRU, S3FIFO, STEWARD
 from jobs.evaluate.record import Candidates, Compared
 from jobs.evaluate.scene import Cache, Days, Scene
+from jobs.evaluate.slices import misses_by_activity
 from jobs.evaluate.walk_forward import SCORERS, ScoreStore
 from jobs.plan.file_facts import facts, hours_per_byte, plan_files
 from jobs.plan.origins import OriginRules
@@ -79,6 +80,7 @@ def replayed(
         lineups,
         count_from_s=days.from_s,
         hours=lambda result, hit: daily_hours(scene.trace, result, hit, hours),
+        misses=misses_by_activity(scene.trace, scene.details),
         on_done=lambda done, total, policy: on_progress(done, total, f"{policy} replayed"),
     )
     return [

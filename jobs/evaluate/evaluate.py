@@ -32,6 +32,7 @@ from jobs.evaluate.record import (
     record_run,
 )
 from jobs.evaluate.scene import Days, Request, Scene, capacity_bytes, scene, trial_days
+from jobs.evaluate.slices import misses_by_activity, slice_rows
 from jobs.evaluate.walk_forward import ScoreStore, Workspace, score, weeks
 from jobs.report import runs
 from jobs.report.export import export_evaluation
@@ -46,6 +47,7 @@ from replay.access_context import CONTEXT, AccessContext, context_of
 from replay.contest import BOUND, Lineup, standings
 from replay.policies import PartPolicy, Policy
 from replay.steward.policies import AUTO, DATASET_LRU, Orders, steward_policy
+from replay.study.origins import ACTIVITY
 
 TRIAL_TRAININGS = 2
 """Trainings for the days before counting begins, which only fill the caches and choose weights."""
@@ -55,8 +57,9 @@ TRIAL_TRAININGS = 2
 class EvaluationAnswer:
     """The result of an evaluation.
 
-    `rows`: one per capacity and policy, see `jobs.evaluate.record.answer_rows`. `model_version`: the
-    candidate that was evaluated, None without one; `run_id`: the run in MLflow, None if it was not recorded.
+    `rows`: one per capacity and policy, see `jobs.evaluate.record.answer_rows`; `slices`: the same by
+    activity, see `jobs.evaluate.slices.slice_rows`. `model_version`: the candidate that was evaluated, None
+    without one; `run_id`: the run in MLflow, None if it was not recorded.
     """
 
     model_version: str | None
@@ -65,6 +68,7 @@ class EvaluationAnswer:
     rows: tuple[dict[str, object], ...]
     notes: tuple[str, ...]
     run_id: str | None = None
+    slices: tuple[dict[str, object], ...] = ()
 
 
 def run(
@@ -97,6 +101,7 @@ def run(
         first_day=day_label(request.from_s),
         last_day=day_label(found.last_day_s),
         rows=answer_rows(compared),
+        slices=slice_rows(compared),
         notes=(*known.notes, *notes, *_notes(compared)),
     )
     evaluated = _evaluated(settings, request, answer, compared, known)
@@ -227,7 +232,7 @@ def run_trace(
     `mlflow`: where the evaluation becomes a run; None: nowhere. Raises InputError, SchemaError.
     """
     on_progress(0, 1, "reading")
-    loaded = file.load(keep=CONTEXT)
+    loaded = file.load(keep=(*CONTEXT, ACTIVITY))
     trace = loaded.trace
     told = context_of(loaded)
     check_days(int(trace.time_s[0]), int(trace.time_s[-1]), from_s=from_s)
@@ -242,6 +247,7 @@ def run_trace(
         trace,
         lineups,
         count_from_s=from_s,
+        misses=misses_by_activity(trace, loaded.details),
         on_done=lambda done, total, policy: on_progress(done, total, f"{policy} replayed"),
     )
     compared = [Compared(share, at) for share, at in zip(fractions, replayed, strict=True)]
@@ -250,6 +256,7 @@ def run_trace(
         first_day=day_label(from_s),
         last_day=day_label(int(trace.time_s[-1])),
         rows=answer_rows(compared),
+        slices=slice_rows(compared),
         notes=(*loaded.notes, *_left_out(stewards), *no_bounds(compared)),
     )
     if mlflow is None:

@@ -32,6 +32,7 @@ from replay.access_context import CONTEXT, AccessContext, context_of
 from replay.config import CacheConfig
 from replay.engine import simulate
 from replay.planner import Actions, CacheState
+from replay.study.origins import ACTIVITY
 from replay.trace import Trace
 
 FROM_FILE = "file"
@@ -174,6 +175,7 @@ class Scene:
     demand: Mapping[str, str]
     trace: Trace
     story: AccessContext
+    details: pa.Table
     caches: Sequence[Cache]
 
     @property
@@ -197,11 +199,11 @@ def scene(settings: Settings, request: Request, tables: Tables) -> Scene:
         site = Tables(settings.tables.root)
         since_s = learned_since_s(settings.features.spec, settings.training, at_s=request.from_s)
         copy_tables(site, tables, since_s=since_s, until_s=until_s)
-    loaded = from_tables(tables, since_s=0, until_s=until_s, demand_sources=demand, keep=CONTEXT)
+    loaded = from_tables(tables, since_s=0, until_s=until_s, demand_sources=demand, keep=(*CONTEXT, ACTIVITY))
     trace = loaded.trace
     ready.check_days(int(trace.time_s[0]), int(trace.time_s[-1]), from_s=request.from_s)
     caches = each(partial(_cache, settings, trace, request), request.fractions)
-    return Scene(tables, demand, trace, context_of(loaded), caches)
+    return Scene(tables, demand, trace, context_of(loaded), loaded.details, caches)
 
 
 def trial_days(settings: Settings, scene: Scene, from_s: int) -> Days:

@@ -34,6 +34,7 @@ _FRACTION_NOTE = (
     "The time is the longest of three: reading what is not cached over the network, reading the rest from "
     "the caches, and computing (KIT, Eq. 1)."
 )
+_SLICE_NOTE = "Misses of one activity, in one cache for all; saved is against LRU, with bounds of 95 % each."
 _STORAGE_NOTE = (
     "The disk saved is that of the replicas that go, less the caches' own. The last replica on disk never "
     "goes; those that a rule keeps need its removal first."
@@ -48,7 +49,8 @@ _EVALUATION_NOTE = (
 class _Page(NamedTuple):
     """What the HTML file shows: `answers` first, then the plot with `heading` and `note`, then `rows`.
 
-    `capacity`: the column of the capacities to pick from; empty: none.
+    `capacity`: the column of the capacities to pick from; empty: none. `more`: heading, note and rows of
+    further tables.
     """
 
     title: str
@@ -58,6 +60,7 @@ class _Page(NamedTuple):
     heading: str = "Against capacity"
     note: str = _REPLAY_NOTE
     capacity: str = "capacity_bytes"
+    more: Sequence[tuple[str, str, Sequence[Row]]] = ()
 
 
 def export_replay(answer: ReplayAnswer, out: Path | None, *, title: str) -> None:
@@ -124,6 +127,7 @@ def export_evaluation(answer: EvaluationAnswer, out: Path | None, *, title: str)
         heading="Against LRU and the bound",
         note=_EVALUATION_NOTE,
         capacity="capacity_fraction",
+        more=[("By activity", _SLICE_NOTE, answer.slices)] if answer.slices else [],
     )
     _write(out, rows, page, lambda plots: plots.gap_closed(rows))
 
@@ -165,6 +169,9 @@ def _html(shown: _Page, plot: Plot) -> str:
         title=shown.title,
         subtitle="; ".join(shown.notes),
         answers=shown.answers,
-        sections=[Section(shown.heading, shown.note, [Figure(plot, shown.title)], shown.rows)],
+        sections=[
+            Section(shown.heading, shown.note, [Figure(plot, shown.title)], shown.rows),
+            *(Section(heading, note, rows=rows) for heading, note, rows in shown.more),
+        ],
         capacities=Capacities(shown.capacity, values),
     )

@@ -13,7 +13,7 @@ from replay.study.benefit import SSD, BytesRead, Region, Tier
 from replay.study.use import Use, total_by
 from replay.trace import ItemArray
 
-UNKNOWN = "unknown"
+ACTIVITY, UNKNOWN = "activity", "unknown"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -50,12 +50,18 @@ def origins(use: Use, details: pa.Table, regions: Sequence[Region]) -> list[Orig
 
 def activities(use: Use, details: pa.Table) -> list[Part]:
     """The activities of a trace, `unknown` last; none if it has no column `activity`, or nothing in it."""
-    if "activity" not in details.column_names:
-        return []
-    encoded = coded(details["activity"])
+    code, names = activities_of(details)
+    return list(_parts(use, code, names)) if names else []
+
+
+def activities_of(details: pa.Table) -> tuple[ItemArray, list[str]]:
+    """The activity of each access, and the names of activities, `unknown` last; no name if none is told."""
+    if ACTIVITY not in details.column_names:
+        return np.zeros(details.num_rows, np.int32), []
+    encoded = coded(details[ACTIVITY])
     names = [*encoded.dictionary.to_pylist(), UNKNOWN]
-    code = encoded.indices.fill_null(len(names) - 1).to_numpy()
-    return list(_parts(use, code, names)) if len(names) > 1 else []
+    code = encoded.indices.fill_null(len(names) - 1).to_numpy().astype(np.int32)
+    return code, names if len(names) > 1 else []
 
 
 def _parts(use: Use, code: ItemArray, names: Sequence[str]) -> Iterator[Part]:

@@ -71,6 +71,25 @@ def test_the_learned_order_saves_what_recency_does_not(tmp_path: Path) -> None:
     assert all(row["prefetch_bytes"] == 0 for row in rows.values())
 
 
+def test_what_is_saved_is_told_by_activity_and_adds_up(tmp_path: Path) -> None:
+    path = trace(tmp_path / "t.csv")
+    table = pyarrow.csv.read_csv(path)
+    of_set = [
+        None if name == "set0" else ("production", "analysis")[len(name) % 2]
+        for name in table["set"].to_pylist()
+    ]
+    pyarrow.csv.write_csv(table.append_column("activity", pa.array(of_set)), path)
+    told = answered(path, "--out", str(tmp_path / "page.html"))
+    rows = {row["policy"]: row for row in told["rows"]}
+    for policy in ("steward", "s3fifo", "clairvoyant"):
+        mine = [row for row in told["slices"] if row["policy"] == policy]
+        assert {row["activity"] for row in mine} == {"production", "analysis", "unknown"}
+        assert sum(row["missed_bytes"] for row in mine) == rows[policy]["wan_bytes"]
+        saved = sum(row["saved_bytes_per_day"] for row in mine) * 3
+        assert saved == pytest.approx(rows["lru"]["wan_bytes"] - rows[policy]["wan_bytes"])
+    assert "By activity" in (tmp_path / "page.html").read_text()
+
+
 def test_stewards_without_a_kernel_are_left_out_of_long_traces(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
