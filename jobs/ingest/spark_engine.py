@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import re
+import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple
@@ -158,15 +159,17 @@ class SparkEngine:
     def _local_lines(self, request: Request, paths: Sequence[str]) -> _Records:
         """Pieces of this machine's files: Spark's own reader would follow links."""
         files = files_in([place for path in paths for place in places_at(path, request.path)])
+        query = _query(request, functools.partial(lines.first_line, files))
+        # A record may go over several lines: its file is read by one worker.
+        most_bytes = _PIECE_BYTES if query.join is None else sys.maxsize
         found: list[lines.Piece] = []
         refused: list[tuple[str, NotPlainError]] = []
         for file in files:
             try:
-                found += lines.pieces(file, _PIECE_BYTES)
+                found += lines.pieces(file, most_bytes)
             except NotPlainError as why:
                 refused.append((lines.uri_of(file), why))
         n_tasks = max(1, min(len(found), _TASKS_PER_CORE * self._context.defaultParallelism))
-        query = _query(request, functools.partial(lines.first_line, files))
         return _Records(self._context.parallelize(found, n_tasks), query, local_lines, refused)
 
     def _counts(self, parts: RDD[Piece], n_parts: int, records: _Records) -> pa.Table:

@@ -1,4 +1,4 @@
-"""HTCondor's history: job ads as JSON lines (`condor_history -jsonl`), or a list of ads in one line.
+"""HTCondor's history: job ads as JSON, one a line (`condor_history -jsonl`) or over several lines (`-json`).
 
 The glidein's and the experiments' attributes are read where they are: CRAB's and WMAgent's of CMS, and what
 CMSSW reports by Chirp. Any other pool's jobs have Owner, cluster and node.

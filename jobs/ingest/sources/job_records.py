@@ -16,6 +16,7 @@ from features.job_records import JOB_RECORDS
 from jobs.ingest.sources import Site, sql
 from jobs.ingest.sources.cms_tracer import is_ahead
 from jobs.ingest.sources.lines import MOST_LINE_BYTES
+from jobs.ingest.sources.several_lines import joined
 from replay.config import expression
 
 FIELDS = ("id", "start_us", "end_us", "cpu", "wall", "n_cores", "n_bytes", "node", "site")
@@ -51,6 +52,7 @@ def query(
         table=JOB_RECORDS,
         where=where,
         prepare=prepare or records,
+        join=None if prepare else joined,
         steps=steps,
         columns={
             "site": "site",
@@ -75,7 +77,7 @@ def _reason(site: Site, first: Sequence[tuple[str, str]]) -> str:
     several = f"regexp_matches(value, {literal(_SEVERAL_LINES)})"
     elsewhere = f"NOT regexp_full_match(site, {literal(expression(site.job_sites))})"
     return sql.first_reason(
-        (f"malformed AND {several}", "a record over several lines: write one record a line"),
+        (f"malformed AND {several}", "a part of a record: its beginning or its end is missing"),
         (f"malformed AND strlen(value) >= {MOST_LINE_BYTES}", "longer than 16 MiB: write one record a line"),
         ("malformed", "malformed record"),
         ("id IS NULL", "missing field: id of the job"),

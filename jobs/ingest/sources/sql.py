@@ -52,8 +52,9 @@ class Query:
     `steps`: columns that are added one step after the other, the first to the raw records; a raw record for
     which `where` does not hold counts as none. `columns`: by name, those of the table that the source knows.
     `reason` is null for an accepted record; `sample` shows a refused one. `prepare` turns a batch of raw
-    lines (`value`, `input`) into what the first step needs. `test_files`: patterns of names whose accesses
-    are refused.
+    lines (`value`, `input`) into what the first step needs; `join` makes batches of whole records of a
+    stream of batches in which a record may go over several lines. `test_files`: patterns of names whose
+    accesses are refused.
     """
 
     source: str
@@ -64,6 +65,7 @@ class Query:
     sample: str
     where: str = "true"
     prepare: Callable[[pa.RecordBatch], pa.RecordBatch] | None = None
+    join: Callable[[Iterable[pa.RecordBatch]], Iterable[pa.RecordBatch]] | None = None
     test_files: tuple[str, ...] = ()
 
     def reading(self, site: Site) -> Query:

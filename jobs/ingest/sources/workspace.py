@@ -57,7 +57,7 @@ def parse(query: Query, batches: Iterable[pa.RecordBatch], *, rows: int) -> Iter
 
     Raises what `batches` raises.
     """
-    schema, shared = parsed_schema(query.table), _Shared(_prepared(query, batch) for batch in batches)
+    schema, shared = parsed_schema(query.table), _Shared(_prepared(query, batches))
     first = next(shared, None)
     if first is None:
         return
@@ -80,7 +80,7 @@ class Workspace:
 
     def take(self, query: Query, batches: Iterable[pa.RecordBatch]) -> None:
         """Add the rows of raw records, batches of one schema, on all cores. Raises what `batches` raises."""
-        shared = _Shared(_prepared(query, batch) for batch in batches)
+        shared = _Shared(_prepared(query, batches))
         first = next(shared, None)
         if first is None:
             return
@@ -177,8 +177,9 @@ def _without_zones(schema: pa.Schema) -> pa.Schema:
     return pa.schema(fields)
 
 
-def _prepared(query: Query, batch: pa.RecordBatch) -> pa.RecordBatch:
-    return batch if query.prepare is None else query.prepare(batch)
+def _prepared(query: Query, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    whole = batches if query.join is None else query.join(batches)
+    return iter(whole) if query.prepare is None else map(query.prepare, whole)
 
 
 class _Shared(Iterator[pa.RecordBatch]):

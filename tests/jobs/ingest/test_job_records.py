@@ -3,10 +3,17 @@
 from __future__ import annotations
 
 import datetime as dt
+import json
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
+import pytest
+
+from features.job_records import JOB_RECORDS
 from jobs.ingest.local_engine import LocalEngine
-from jobs.ingest.pull_input import pull
+from jobs.ingest.pull_input import PullSummary, pull
+from jobs.ingest.sources import lines
 from jobs.ingest.sources.lines import MOST_LINE_BYTES
 from jobs.store.tables import Tables
 
@@ -33,4 +40,68 @@ def test_records_and_lists_of_them_may_follow_each_other(tmp_path: Path) -> None
     (tmp_path / "jobs.json").write_text("\n".join(lines))
     tables = Tables(str(tmp_path / "tables"))
     told = pull(LocalEngine(), tables, source="panda_jobs", path=str(tmp_path / "jobs.json"), day=DAY)
-    assert told.n_rejected == {"missing field: jobstatus": 4, "malformed record": 3}
+    assert told.n_rejected == {"missing field: jobstatus": 4, "malformed record": 2}
+
+
+GOLDEN = Path(__file__).parents[2] / "golden/pull/htcondor_history/input.jsonl"
+
+
+def ads() -> list[dict[str, Any]]:
+    """The ads of the golden case, good and absurd."""
+    found = []
+    for line in GOLDEN.read_text().splitlines():
+        try:
+            found.append(json.loads(line))
+        except ValueError:
+            continue
+    return [ad for ad in found if isinstance(ad, dict)]
+
+
+def as_condor_prints(some: Sequence[dict[str, Any]], indent: int = 2) -> str:
+    """`condor_history -json`: braces in the first column, each attribute on a line of its own."""
+    return "[\n" + "\n,\n".join(json.dumps(ad, indent=indent) for ad in some) + "\n]\n"
+
+
+def pulled(folder: Path, text: str) -> tuple[PullSummary, list[dict[str, Any]]]:
+    folder.mkdir()
+    (folder / "history.json").write_text(text)
+    tables = Tables(str(folder / "tables"))
+    told = pull(
+        LocalEngine(), tables, source="htcondor_history", path=str(folder / "history.json"), day=DAY, salt="s"
+    )
+    return told, sorted(tables.read_arrow(JOB_RECORDS).to_pylist(), key=lambda row: str(row["event_id"]))
+
+
+@pytest.mark.parametrize("form", ["condor", "jq"])
+def test_history_over_several_lines_is_that_of_one_line_each(
+    tmp_path: Path, form: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    nested = [ad | {"Stats": {"Files": [{"n": 1}, {"n": 2}], "s": 'a } " { b'}} for ad in ads()]
+    plain = pulled(tmp_path / "plain", "".join(f"{json.dumps(ad)}\n" for ad in nested))
+    text = as_condor_prints(nested) if form == "condor" else json.dumps(nested, indent=4)
+    monkeypatch.setattr(lines, "_CHUNK_BYTES", 700)  # an ad is longer
+    told, rows = pulled(tmp_path / "several", text)
+    assert (told.n_rows, told.n_new, dict(told.n_rejected)) == (
+        plain[0].n_rows,
+        plain[0].n_new,
+        dict(plain[0].n_rejected),
+    )
+    assert rows == plain[1]
+
+
+def test_a_damaged_record_over_several_lines_is_refused_alone(tmp_path: Path) -> None:
+    good = ads()[:3]
+    _, rows = pulled(tmp_path / "good", as_condor_prints(good))
+    cut = "\n".join(json.dumps(ads()[3], indent=2).splitlines()[:9])
+    lost = "\n".join(json.dumps(ads()[3], indent=2).splitlines()[9:])
+    whole = [json.dumps(ad, indent=2) for ad in good]
+    text = "\n".join(
+        ["[", cut, whole[0], ",", whole[1], ",", whole[1], "nonsense", json.dumps(good[2]), cut, "]"]
+    )
+    told, found = pulled(tmp_path / "damaged", text + "\n")
+    assert found == rows
+    assert (told.n_new, told.n_duplicates) == (3, 1)
+    assert sum(told.n_rejected.values()) == 3
+    told, found = pulled(tmp_path / "lost", "[\n" + lost + "\n,\n" + whole[0] + "\n]\n")
+    assert len(found) == 1
+    assert set(told.n_rejected) == {"a part of a record: its beginning or its end is missing"}
