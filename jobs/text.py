@@ -25,6 +25,10 @@ FLEET_COLUMNS = (
     *("cache", "capacity_bytes", "hit_ratio", "byte_hit_ratio", "wan_bytes"),
     "peak_hour_wan_bytes",
 )
+LEVEL_COLUMNS = (
+    *("cache", "hits", "under_way", "byte_hit_ratio", "in_bytes", "peak_hour_share", "mean_wait_s"),
+    "p95_wait_s",
+)
 CURVE_COLUMNS = (
     *("capacity_bytes", "hit_ratio", "byte_hit_ratio", "doubling_adds_byte_hit_ratio"),
     *("clairvoyant_byte_hit_ratio", "bound_byte_hit_ratio"),
@@ -109,6 +113,11 @@ def as_row(item: Any) -> dict[str, object]:
         if isinstance(item, Mapping)
         else {f.name: getattr(item, f.name) for f in dataclasses.fields(item)}
     )
+
+
+def fleet_columns(rows: Sequence[Row]) -> Sequence[str]:
+    """The columns that answer the question for several caches: side by side, or in levels."""
+    return LEVEL_COLUMNS if "under_way" in rows[0] else FLEET_COLUMNS
 
 
 def chosen(row: Row, columns: Sequence[str]) -> Row:

@@ -53,7 +53,8 @@ def replay(
     caches: Annotated[
         Path | None,
         typer.Option(
-            help="TOML file of several caches, each plain LRU; see docs/xcache-mode.md", exists=True
+            help="TOML file of several caches, beside each other or in levels; see docs/xcache-mode.md",
+            exists=True,
         ),
     ] = None,
     columns: options.Columns = "",
@@ -102,7 +103,9 @@ def replay(
                 settings, file, caches=caches, first_day_s=first_s, last_day_s=last_s, only=only
             )
         console.notes(answer.notes)
-        console.show(answer.rows, as_json=as_json, title=title, columns=text.FLEET_COLUMNS)
+        if answer.verdict and not as_json:
+            console.sentence(answer.verdict)
+        console.show(answer.rows, as_json=as_json, title=title, columns=text.fleet_columns(answer.rows))
         export.export_fleet(answer, out, title=title)
         return
     if file is not None and purge_interval and not watermarks:

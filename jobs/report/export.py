@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 from features.common import files
 from features.results import CHALLENGER_PLAN, STEWARD
 from jobs.report.verdicts import by_merit, savings, verdict
-from jobs.text import CURVE_COLUMNS, FLEET_COLUMNS, Row, as_row, chosen
+from jobs.text import CURVE_COLUMNS, Row, as_row, chosen, fleet_columns
 
 if TYPE_CHECKING:
     from jobs.evaluate.evaluate import EvaluationAnswer
@@ -30,6 +30,10 @@ _REPLAY_PAGE_COLUMNS = (
 )
 _REPLAY_NOTE = "No policy can fetch fewer bytes than the bound."
 _FLEET_NOTE = "Each file belongs to one cache, by the hash of its name. Every cache is an LRU."
+_LEVELS_NOTE = (
+    "What one level misses, the next one is asked for. A hit that is under way waits for bytes that another "
+    "read has asked for."
+)
 _FRACTION_NOTE = (
     "The time is the longest of three: reading what is not cached over the network, reading the rest from "
     "the caches, and computing (KIT, Eq. 1)."
@@ -73,8 +77,9 @@ def export_replay(answer: ReplayAnswer, out: Path | None, *, title: str) -> None
 
 def export_fleet(answer: ReplayAnswer, out: Path | None, *, title: str) -> None:
     """Write the replay of several caches to `out`, if given, in the format of its suffix."""
-    shown = [chosen(row, FLEET_COLUMNS) for row in answer.rows]
-    page = _Page(title, answer.notes, shown, heading="By cache", note=_FLEET_NOTE, capacity="")
+    shown = [chosen(row, fleet_columns(answer.rows)) for row in answer.rows]
+    said, note = ([answer.verdict], _LEVELS_NOTE) if answer.verdict else ([], _FLEET_NOTE)
+    page = _Page(title, answer.notes, shown, said, heading="By cache", note=note, capacity="")
     _write(out, answer.rows, page, lambda plots: plots.hit_ratio_by_cache(answer.rows))
 
 

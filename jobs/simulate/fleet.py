@@ -1,4 +1,4 @@
-"""Replay of several caches side by side, each plain LRU by its own rules, from a TOML file.
+"""Replay of several caches from a TOML file: side by side, each plain LRU by its own rules, or in levels.
 
 docs/xcache-mode.md explains the keys of the file.
 """
@@ -15,6 +15,7 @@ from jobs.settings.layers import read_file
 from jobs.settings.tree import Settings
 from jobs.settings.values import Bytes, Name, Seconds, Section, Watermarks
 from jobs.simulate.accesses import loaded
+from jobs.simulate.levels import READERS, load_levels, replay_levels
 from jobs.simulate.replay_trace import ReplayAnswer
 from jobs.store.traces import TraceFile
 from replay.config import CacheConfig
@@ -102,8 +103,13 @@ def run(
 
     Raises ConfigError, InputError, StaleInputError.
     """
-    federation = load_fleet(caches)
-    accesses = loaded(settings, trace, first_day_s=first_day_s, last_day_s=last_day_s, only=only)
+    levels = load_levels(caches)
+    federation = load_fleet(caches) if levels is None else None
+    accesses = loaded(
+        settings, trace, first_day_s=first_day_s, last_day_s=last_day_s, only=only, keep=READERS
+    )
+    if federation is None:
+        return replay_levels(accesses, levels or (), count_from_s=first_day_s)
     rates = settings.benefit.read_rates
     return replay_fleet(accesses, federation, count_from_s=first_day_s, read_rates=rates)
 

@@ -54,10 +54,14 @@ class Caches:
 
 @dataclasses.dataclass(frozen=True)
 class ReplayAnswer:
-    """A row per capacity and policy, and notes on rows of the trace that were changed or dropped."""
+    """A row per capacity and policy, and notes on rows of the trace that were changed or dropped.
+
+    `verdict`: what rows of several caches show, in sentences.
+    """
 
     rows: list[dict[str, object]]
     notes: tuple[str, ...]
+    verdict: str = ""
 
 
 def run(trace: TraceFile, caches: Caches, *, count_from_s: int | None, on_progress: Advance) -> ReplayAnswer:

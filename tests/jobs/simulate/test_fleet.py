@@ -12,6 +12,7 @@ import pytest
 
 from features.common.errors import ConfigError
 from jobs.simulate.fleet import load_fleet, replay_fleet
+from jobs.simulate.levels import load_levels, replay_levels
 from replay.read import LoadedTrace
 from replay.trace import Trace
 
@@ -91,3 +92,46 @@ def test_rows_are_of_all_and_of_each(tmp_path: Path) -> None:
     ssd = rows[0]["ssd_hit_bytes"]
     assert 0 < ssd < hit_bytes
     assert rows[0]["read_wait_s"] == pytest.approx(ssd / 100 + (hit_bytes - ssd) / 10)
+
+
+LEVELS = """
+[[levels]]
+name = "node"
+by = "reader"
+count = 2
+capacity = "10B"
+[[levels]]
+name = "site"
+capacity = "{capacity}"
+link = "1B"
+"""
+
+
+def test_levels_of_a_file_are_replayed_for_the_users_of_a_trace(tmp_path: Path) -> None:
+    levels = load_levels(write(tmp_path, LEVELS.format(capacity="1kB")))
+    assert levels is not None
+    reads = Trace(np.array([0, 100, 200, 300]), np.zeros(4, np.int32), np.array([5]))
+    users = pa.table({"user": ["ann", "bob", "ann", "bob"]})
+    answer = replay_levels(LoadedTrace(reads, users, ()), levels, count_from_s=None)
+    assert [(row["cache"], row["hits"]) for row in answer.rows] == [
+        ("node", 2),
+        ("site", 1),
+        ("origin", 1),
+        ("all", 3),
+    ]
+    assert (answer.rows[-1]["in_bytes"], answer.rows[-1]["mean_wait_s"]) == (5, 1.25)
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        (LEVELS.format(capacity="none"), "capacity"),
+        (LEVELS.format(capacity="1kB").replace("node", "site"), "names of their own"),
+        (LEVELS.format(capacity="1kB").replace("node", "origin"), "names of their own"),
+        (LEVELS.format(capacity="1kB").replace('"reader"', '"luck"'), "by"),
+        ("levels = []", "levels"),
+    ],
+)
+def test_a_wrong_level_is_told(tmp_path: Path, text: str, told: str) -> None:
+    with pytest.raises(ConfigError, match=told):
+        load_levels(write(tmp_path, text))
