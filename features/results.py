@@ -46,14 +46,14 @@ REPLAY_DAYS = Table(
 
 REPLAY_FILLS = Table(
     name="replay_fills",
-    grain="fill level of one replayed cache at one time",
+    grain="fill level of one replayed cache in one hour",
     key=("policy", "capacity_bytes", "at"),
     partition=("day", "region"),
     columns=(
         Column("policy", "string", "as in replays", required=True),
         Column("capacity_bytes", "long", "size of the cache", required=True),
-        Column("at", "timestamp", "time of the fill level", required=True),
-        Column("used_bytes", "long", "bytes on disk", required=True),
+        Column("at", "timestamp", "begin of the hour", required=True),
+        Column("used_bytes", "long", "mean of the bytes on disk after each read", required=True),
     ),
 )
 

@@ -245,7 +245,7 @@ def _unread_bytes(disk: kernels.Disk) -> int:
 
 
 def _shifted(tally: Tally, first: int) -> Tally:
-    return Tally(tally.hour, tally.first + first, tally.sums)
+    return tally._replace(first=tally.first + first)
 
 
 def access_log(trace: Trace, config: CacheConfig) -> AccessLog:

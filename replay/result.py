@@ -14,7 +14,6 @@ from replay.kernels.tally import (
     HIT_BYTES,
     HITS,
     REQUESTED,
-    USED_AFTER,
     Tally,
     empty_tally,
     tally_bytes,
@@ -55,7 +54,7 @@ class Daily:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Fill:
-    """Usage after the last access of each hour that begins at `time_s`; empty if policies know no time."""
+    """Mean usage after the accesses of each hour that begins at `time_s`; empty if policies know no time."""
 
     time_s: IntArray
     used_bytes: IntArray
@@ -205,7 +204,7 @@ def tallied(
     ssd_hit_bytes: int = 0,
     timed: bool = False,
 ) -> Result:
-    """The Result of a filled tally; `timed`: the tally has the usage after each hour."""
+    """The Result of a filled tally; `timed`: the tally has the usage of each hour."""
     totals = tally.sums.sum(axis=0)
     prefetched = int(placed.prefetch_bytes.sum())
     return Result(
@@ -244,7 +243,8 @@ def _hourly(tally: Tally, placed: Placed, count_from_s: int) -> Hourly:
 
 
 def _fill(tally: Tally) -> Fill:
-    return Fill(tally.hour * HOUR_S, tally.sums[:, USED_AFTER].copy())
+    mean_bytes = tally.used / np.maximum(1, np.diff(tally.first))
+    return Fill(tally.hour * HOUR_S, np.rint(mean_bytes).astype(np.int64))
 
 
 def _between(edges: IntArray, amount: IntArray) -> IntArray:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from features.common.times import DAY_S, day_label
-from jobs.demo import pair, summary
+from jobs.demo import pair, pair_section, summary
 from jobs.demo.serve import UNPROVEN, Reads, serve
 from jobs.demo.site import Demo, Screen, fresh
 from jobs.demo.xcache import running
@@ -38,11 +38,13 @@ def run(out: Path, *, seed: int, conf: Path | None, tables: str | None, screen: 
     replays = _replay(demo)
     with running(demo.site) as cache:
         answers = serve(demo, cache, reads)
-    page = demo.site.out / "report.html"
-    with demo.step("report"):
-        build.run(demo.settings, out=page, note=f"The plan was {UNPROVEN}.")
+    caches, page = demo.site.out / "side-by-side", demo.site.out / "report.html"
     with demo.step("side by side") as advance:
-        both = pair.run(demo.site.out / "side-by-side", seed=seed, base=conf, on_progress=advance)
+        both = pair.run(caches, seed=seed, base=conf, on_progress=advance)
+    with demo.step("report"):
+        told, *_ = summary.side_by_side_answers(both)
+        first = [pair_section.section(both, caches)]
+        build.run(demo.settings, out=page, answers=[told], first=first, note=f"The plan was {UNPROVEN}")
     summary.show(demo, replays, answers, page)
     summary.side_by_side(demo.screen, both)
     return {

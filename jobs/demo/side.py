@@ -12,11 +12,14 @@ from typing import Final
 
 from features.common.errors import PushError
 from features.common.progress import Advance
+from jobs.demo.pace import Paced
 from jobs.demo.site import Marks, Site
 from jobs.demo.xcache import XCache, reported_reads, xcache
 from jobs.settings.tree import CacheSettings, Settings
 from jobs.steward.steward import kept
+from models.serving.registry import ServedOrder
 from prefetch.journal.journal import Journal
+from replay.steward import EvictionOrder
 
 READS_PER_S: Final = 60
 """A second of these reads stands for hours of a site's."""
@@ -58,10 +61,14 @@ def read_through(
     *,
     sizes: dict[str, int],
     reads: Sequence[str],
+    served: ServedOrder | None,
     stopping: threading.Event,
     on_progress: Advance,
 ) -> Seen:
-    """Let jobs read the files `reads`, of `sizes`, one by one through cache `name`, until `stopping`."""
+    """Let jobs read the files `reads`, of `sizes`, one by one through cache `name`, until `stopping`.
+
+    `served`: the learned order that its steward follows; None: it needs none.
+    """
     gstream, ended = site.out / "gstream.txt", threading.Event()
     with (
         xcache(gstream, marks, reports_opens=True) as cache,
@@ -72,7 +79,7 @@ def read_through(
             name=name, kind="xcache", url=cache.url, marks=marks, namespace=cache.namespace, gstream=gstream
         )
         settings = site.settings()
-        steward = beside.submit(_keep, settings, settings.cache(name), ended)
+        steward = beside.submit(_keep, settings, settings.cache(name), served, ended)
         try:
             done = _read(cache, reads, stopping, on_progress)
             cache.await_reports(done.n_bytes, stopping)
@@ -132,11 +139,17 @@ def _await_room(cache: XCache, stopping: threading.Event) -> None:
             return
 
 
-def _keep(settings: Settings, cache: CacheSettings, ended: threading.Event) -> int:
+def _keep(
+    settings: Settings, cache: CacheSettings, served: ServedOrder | None, ended: threading.Event
+) -> int:
     """Be the steward of a cache until `ended`; the files evicted."""
+
+    def paced(order: EvictionOrder) -> EvictionOrder:
+        return order if served is None else Paced(order, from_s=served.until_s)
+
     with (
         contextlib.closing(Journal(settings.push.journal)) as journal,
-        kept(settings, cache, journal, None) as (keeper, _),
+        kept(settings, cache, journal, served, paced=paced) as (keeper, _),
     ):
         while not ended.is_set():
             keeper.step(STEP_S)

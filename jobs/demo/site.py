@@ -51,6 +51,9 @@ root = "{out}/tables"
 [spark]
 driver_memory = "2g"
 
+[region]
+name = "demo"
+
 [mlflow]
 uri = "sqlite:///{out}/mlflow.db"
 artifacts = "{out}/mlartifacts"

@@ -57,9 +57,14 @@ def show(demo: Demo, replays: Sequence[Row], answers_by_step: Mapping[str, Any],
 def side_by_side(screen: Screen, pair: Pair) -> None:
     """Show what two caches reported of the same reads, and which of them fetched less."""
     title = f"Two XCaches of {format_bytes(pair.capacity_bytes)} side by side, with the same reads"
-    screen.table([_side(pair.plain), _side(pair.steward)], title)
+    screen.table(side_by_side_rows(pair), title)
     for line in side_by_side_answers(pair):
         screen.line(line)
+
+
+def side_by_side_rows(pair: Pair) -> list[Row]:
+    """A row per cache: what it reported, and what its replay says."""
+    return [_side(pair.plain), _side(pair.steward)]
 
 
 def side_by_side_answers(pair: Pair) -> Iterator[str]:
@@ -67,10 +72,13 @@ def side_by_side_answers(pair: Pair) -> Iterator[str]:
     plain, steward = pair.plain, pair.steward
     replayed = f"In replay it {_saving(plain.replayed_wan_bytes, steward.replayed_wan_bytes)}."
     if plain.seen is None or steward.seen is None:
-        yield f"No real caches, only the replay of {steward.evicts_by}: {pair.missing}. {replayed}"
+        yield f"No real caches, only the replay of the {steward.evicts_by} order: {pair.missing}. {replayed}"
     else:
         live = f"{_saving(plain.seen.wan_bytes, steward.seen.wan_bytes)} of WAN traffic against plain"
-        yield f"By the caches' own records, {steward.evicts_by} {live}. {replayed}"
+        yield (
+            f"Side by side in two real caches, the {steward.evicts_by} order {live}, by their own records. "
+            f"{replayed}"
+        )
         apart = f"{_points(plain, plain.seen)} points (plain) and {_points(steward, steward.seen)} (steward)"
         yield f"Byte hits of the caches and of their replay differ by {apart}."
     purge = percent(pair.purge_byte_hit_ratio, 1)

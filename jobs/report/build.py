@@ -13,7 +13,7 @@ from features.common.units import duration_label, format_bytes
 from features.results import MODEL_METRICS, RELIABILITY, REPLAY_DAYS, REPLAY_FILLS, REPLAYS
 from features.schema import OUTCOMES, PLANS, RECEIPTS, Table
 from jobs.report import plots
-from jobs.report.page import Capacities, Figure, Section, page
+from jobs.report.page import Answer, Capacities, Figure, Section, page
 from jobs.report.recorded import recorded_section
 from jobs.report.verdicts import savings
 from jobs.settings.tree import Settings
@@ -41,6 +41,7 @@ _REPLAY_COLUMNS = (
 )
 _MODEL_COLUMNS = ("auc", "average_precision", "log_loss", "brier", "calibration_error", "n_rows")
 _PLAN_COLUMNS = ("action", "rank", "name", "size_bytes", "reason")
+_EARNED = ("bytes_saved", "bytes_spent", "bytes_wasted")
 _OUTCOME_COLUMNS = (
     *("did", "action", "confirmed_by", "n_hits", "bytes_saved"),
     *("bytes_spent", "bytes_wasted", "first_hit_delay_s"),
@@ -55,17 +56,27 @@ class ReportSummary:
     size_bytes: int
 
 
-def run(settings: Settings, *, out: Path, note: str = "") -> ReportSummary:
-    """Write the site's report; raises as `build`."""
+def run(
+    settings: Settings,
+    *,
+    out: Path,
+    answers: Sequence[str] = (),
+    first: Sequence[Section] = (),
+    note: str = "",
+) -> ReportSummary:
+    """Write the site's report, which begins with `answers` and the sections `first`; raises as `build`."""
     tables = Tables(settings.tables.root)
     days = sorted(row["on_day"] for row in _newest_rows(tables, REPLAY_DAYS))
-    span = f"Region {settings.region.name}" + (f", replayed from {days[0]} to {days[-1]}" if days else "")
-    notes = [one for one in (span, generated.warning(tables), note) if one]
+    warning = generated.warning(tables)
+    span = f", {days[0]} to {days[-1]}" if days else ""
     html = build(
         tables,
         watermarks=settings.replay.watermarks,
         regions=settings.origin_regions,
-        note=". ".join(notes),
+        title=f"Region {settings.region.name}{span}{': generated data' if warning else ''}",
+        note=" ".join(f"{one}." for one in (warning, note) if one),
+        answers=answers,
+        first=first,
     )
     out.parent.mkdir(parents=True, exist_ok=True)
     files.write(out, html)
@@ -73,12 +84,19 @@ def run(settings: Settings, *, out: Path, note: str = "") -> ReportSummary:
 
 
 def build(
-    tables: Tables, *, watermarks: tuple[float, float], regions: Sequence[Region] = (), note: str = ""
+    tables: Tables,
+    *,
+    watermarks: tuple[float, float],
+    regions: Sequence[Region] = (),
+    title: str = "What plans saved, and why",
+    note: str = "",
+    answers: Sequence[str] = (),
+    first: Sequence[Section] = (),
 ) -> str:
     """The HTML report of the caches' records, and the newest replay, training, plan and push in `tables`.
 
-    Parts without a table are left out. `watermarks`: drawn into the plot of the fill level; `regions`: of
-    the origins of the caches' records.
+    `answers` and the sections `first` come before; parts without a table are left out. `watermarks`: drawn
+    into the plot of the fill level; `regions`: of the origins of the caches' records.
     Raises StaleInputError if there is no part at all.
     """
     replays = _newest_rows(tables, REPLAYS)
@@ -87,25 +105,30 @@ def build(
         recorded_section(tables, regions),
         _replay_section(tables, replays, fills, watermarks),
         _model_section(tables),
-        _plan_section(tables),
-        _outcome_section(tables),
+        *_plan_sections(tables),
+        *_outcome_sections(tables),
     )
-    sections = [section for section in parts if section]
+    sections = [*first, *(section for section in parts if section)]
     if not sections:
         raise StaleInputError(
             f"no table to report on under {tables.root}; run replay, train, plan or push first"
         )
     sizes = _capacities(replays)
     return page(
-        title="What plans saved, and why",
+        title=title,
         subtitle=note,
-        answers=[
-            *savings(replays, "capacity_bytes", (PLAN,)),
-            *lowest_fills(fills, low_watermark=watermarks[0]),
-        ],
+        answers=[*answers, *_answers(replays, fills, watermarks[0])],
         sections=sections,
         capacities=Capacities(values=sizes, picked=sizes[len(sizes) // 2] if sizes else None),
     )
+
+
+def _answers(replays: Sequence[Row], fills: Sequence[Row], low_watermark: float) -> Iterator[Answer]:
+    """What the plan saved at each capacity, and how far it let the cache empty."""
+    for size in _capacities(replays):
+        mine, levels = ([row for row in rows if row["capacity_bytes"] == size] for rows in (replays, fills))
+        yield from (Answer(one, size) for one in savings(mine, "capacity_bytes", (PLAN,)))
+        yield from (Answer(one, size) for one in lowest_fills(levels, low_watermark=low_watermark))
 
 
 def lowest_fills(fills: Sequence[Row], *, low_watermark: float) -> Iterator[str]:
@@ -122,7 +145,7 @@ def lowest_fills(fills: Sequence[Row], *, low_watermark: float) -> Iterator[str]
     for capacity, shares in sorted(lowest.items()):
         if {"lru", "lru+plan"} <= shares.keys():
             yield (
-                f"A cache of {format_bytes(capacity)}: once warm, its lowest fill at the end of an hour is "
+                f"A cache of {format_bytes(capacity)}: once warm, its lowest fill as the mean of an hour is "
                 f"{percent(shares['lru+plan'])} with the plan, {percent(shares['lru'])} with LRU."
             )
 
@@ -196,32 +219,49 @@ def _calibration(metrics: Sequence[Row], reliability: Sequence[Row]) -> list[Fig
     return [Figure(plots.calibration(bins), f"Calibration of {best}")]
 
 
-def _plan_section(tables: Tables) -> Section | None:
+def _plan_sections(tables: Tables) -> Iterator[Section]:
+    """The sums of the newest plan, and its first items."""
     plan = _newest_rows(tables, PLANS)
     if not plan:
-        return None
-    counts = collections.Counter(row["action"] for row in plan)
-    summary = ", ".join(f"{counts[action]} to {action}" for action in reversed(ACTIONS))
-    shown = [row for row in plan if row["rank"] <= PLAN_ROWS]
-    shown.sort(key=lambda row: (str(row["action"]), row["rank"]))
-    return Section(
-        title="The plan",
-        note=f"{summary}; the first {PLAN_ROWS} of each:",
+        return
+    sums = [_planned(action, [row for row in plan if row["action"] == action]) for action in ACTIONS]
+    yield Section("The plan", rows=[row for row in sums if row["files"]])
+    shown = sorted((row for row in plan if row["rank"] <= PLAN_ROWS), key=lambda r: (r["action"], r["rank"]))
+    yield Section(
+        title="The plan, file by file",
+        note=f"The first {PLAN_ROWS} of each action.",
         rows=[chosen(row, _PLAN_COLUMNS) for row in shown],
     )
 
 
-def _outcome_section(tables: Tables) -> Section | None:
+def _planned(action: str, items: Sequence[Row]) -> Row:
+    sizes, costs = (sum(row[key] or 0 for row in items) for key in ("size_bytes", "cost_bytes"))
+    return {"action": action, "files": len(items), "size_bytes": sizes, "fetched_bytes": costs}
+
+
+def _outcome_sections(tables: Tables) -> Iterator[Section]:
+    """What the newest push saved in all, and file by file."""
     receipts = _newest_rows(tables, RECEIPTS)
     if not receipts:
-        return None
+        return
     states = collections.Counter(str(row["state"]) for row in receipts)
-    counted = ", ".join(f"{n} {state}" for state, n in sorted(states.items()))
     outcomes = {row["item_id"]: row for row in _newest_rows(tables, OUTCOMES)}
     measured = [{**row, **outcomes[row["item_id"]]} for row in receipts if row["item_id"] in outcomes]
-    measured.sort(key=lambda row: (-row["bytes_saved"], str(row["did"])))
-    return Section(
+    yield Section(
         title="What was pushed, and what it saved",
-        note=f"Receipts: {counted}. Every file that was fetched or pinned, best first:",
-        rows=[chosen(row, _OUTCOME_COLUMNS) for row in measured],
+        note=f"Receipts: {', '.join(f'{n} {state}' for state, n in sorted(states.items()))}.",
+        rows=[_earned(action, measured) for action in sorted({str(row["action"]) for row in measured})],
     )
+    measured.sort(key=lambda row: (-row["bytes_saved"], str(row["did"])))
+    if measured:
+        yield Section(
+            title="What was pushed, file by file",
+            note="Every file that was fetched or pinned, best first.",
+            rows=[chosen(row, _OUTCOME_COLUMNS) for row in measured],
+        )
+
+
+def _earned(action: str, measured: Sequence[Row]) -> Row:
+    mine = [row for row in measured if row["action"] == action]
+    sums = {key: sum(row[key] or 0 for row in mine) for key in _EARNED}
+    return {"action": action, "files": len(mine), "read_files": sum(row["n_hits"] > 0 for row in mine)} | sums

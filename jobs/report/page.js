@@ -206,7 +206,7 @@
 
   function follow() {
     const now = picked();
-    all("section[data-capacity], figure[data-capacity]").forEach((one) => {
+    all("section[data-capacity], figure[data-capacity], .answer[data-capacity]").forEach((one) => {
       one.hidden = Boolean(now) && one.dataset.capacity !== now;
     });
     all("section[data-only]").forEach((one) => {

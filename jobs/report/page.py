@@ -8,7 +8,7 @@ import hashlib
 import re
 from collections.abc import Mapping, Sequence
 from importlib import resources
-from typing import Any
+from typing import Any, NamedTuple
 
 import jinja2
 
@@ -53,6 +53,13 @@ class Section:
     columns: Mapping[str, float] = dataclasses.field(default_factory=dict)
 
 
+class Answer(NamedTuple):
+    """A sentence at the top. `capacity`: it is hidden while a reader has picked another capacity."""
+
+    text: str
+    capacity: float | None = None
+
+
 @dataclasses.dataclass(frozen=True)
 class Capacities:
     """What a reader can pick: rows of tables follow by their column `key`. `picked`: at first; None: all."""
@@ -93,7 +100,7 @@ def page(
     *,
     title: str,
     subtitle: str,
-    answers: Sequence[str],
+    answers: Sequence[str | Answer],
     sections: Sequence[Section],
     capacities: Capacities = Capacities(),
 ) -> str:
@@ -111,7 +118,7 @@ def page(
     return environment.get_template("page.html").render(
         title=title,
         subtitle=subtitle,
-        answers=[_UNIT.sub("\\1\u00a0", line) for line in answers],
+        answers=[Answer(_UNIT.sub("\\1\u00a0", text), of) for text, of in map(_answer, answers)],
         sections=shown,
         capacities=capacities,
         place=places.get,
@@ -124,6 +131,10 @@ def page(
         fold=FOLD,
         open_policies=OPEN_POLICIES,
     )
+
+
+def _answer(told: str | Answer) -> Answer:
+    return Answer(told) if isinstance(told, str) else told
 
 
 def _shown(section: Section, n: int, capacities: Capacities, legends: _Legends) -> dict[str, Any]:

@@ -26,6 +26,8 @@ HOURS = 7 * 24
 """Of records that are shown hour by hour."""
 RECENT_DAYS = 14
 """Of records in the table."""
+FEWEST_STEPS = 2
+"""Days or hours with records that make a plot."""
 MOST_CACHES = 6
 """Caches with plots of their own: those that served most."""
 _NOTE = (
@@ -97,6 +99,8 @@ def _pair(counts: pa.Table, step_s: int, until_s: int, what: str) -> Iterator[Fi
     """A plot of reads and one of bytes; hours are those of the last `HOURS`."""
     for unit, names in (("reads", ("hits", "misses")), ("bytes", ("hit_bytes", "missed_bytes"))):
         start_s, hits, misses = _series(counts, step_s, until_s, names)
+        if np.count_nonzero(hits + misses) < FEWEST_STEPS:
+            return
         plot = hits_and_misses(start_s, hits, misses, step_s=step_s, unit=unit)
         yield Figure(plot, f"Hits and misses {what}, in {unit}")
 

@@ -37,7 +37,7 @@ from prefetch.target import CacheTarget
 from prefetch.xcache import heartbeat
 from prefetch.xcache.captures import FolderReader
 from prefetch.xcache.gstream import CaptureReader
-from replay.steward import Steward, new_order
+from replay.steward import EvictionOrder, Steward, new_order
 
 if TYPE_CHECKING:
     from models.serving.registry import ServedOrder
@@ -112,8 +112,12 @@ def kept(
     *,
     force: bool = False,
     now_s: Callable[[], float] = time.time,
+    paced: Callable[[EvictionOrder], EvictionOrder] = lambda order: order,
 ) -> Iterator[tuple[Keeper, Book]]:
-    """The steward of `cache`, which knows what the cache holds, and the names of its files."""
+    """The steward of `cache`, which knows what the cache holds, and the names of its files.
+
+    `paced`: gives the order that is followed a clock of its own.
+    """
     low, high = cache.watermarks
     n_held = _n_files(cache.namespace)
     goal, push, root = target(cache, walks_apart=n_held > MANY_FILES), settings.push, _root(cache)
@@ -126,7 +130,7 @@ def kept(
         n_files=KNOWN_PER_HELD * n_held,
         is_proven=served is None or not served.is_imported,
     )
-    steward = Steward(order, capacity_bytes=int((low + high) / 2 * cache.capacity))
+    steward = Steward(paced(order), capacity_bytes=int((low + high) / 2 * cache.capacity))
     kinds = () if served is None else served.kinds
     book = Book(steward, _datasets(Tables(settings.tables.root)), kinds, settings.plan.test_files)
     limits = PushLimits(

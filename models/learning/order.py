@@ -77,11 +77,16 @@ def horizon_models(rungs: HorizonTrees) -> HorizonModels:
 
 
 def learn_horizons(
-    trace: Trace, story: AccessContext, ages_s: Sequence[float], *, to_s: float
+    trace: Trace,
+    story: AccessContext,
+    ages_s: Sequence[float],
+    *,
+    to_s: float,
+    most_rows: int = MOST_ROWS,
 ) -> HorizonTrees | None:
     """Models trained on what was known at `to_s`, for caches whose LRU ages are `ages_s`, in s.
 
-    None if the past is too short for any horizon.
+    None if the past is too short for any horizon. `most_rows`: of the training.
     """
     from_s = float(trace.time_s[0])
     rows = decisions(
@@ -90,7 +95,7 @@ def learn_horizons(
         [OUTLIVES * age for age in ages_s],
         from_s=from_s + (to_s - from_s) / 8,
         to_s=to_s,
-        most=min(MOST_ROWS, ROWS_PER_ACCESS * trace.first_at(int(to_s))),
+        most=min(most_rows, ROWS_PER_ACCESS * trace.first_at(int(to_s))),
     )
 
     def text(horizon_s: int) -> str | None:

@@ -127,7 +127,7 @@ def _hours(parts: Sequence[Hourly]) -> Hourly:
 
 
 def _fills(parts: Sequence[Fill]) -> Fill:
-    """Total usage; in an hour without an access, a cache counts with its usage after its last access."""
+    """Total usage; in an hour without an access, a cache counts with that of its last one that has any."""
     hours = np.unique(np.concatenate([part.time_s for part in parts]))
     if not hours.size:
         return NO_FILL

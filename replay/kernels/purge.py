@@ -45,7 +45,7 @@ from replay.kernels.disk import (
     remove,
     use_by_touch,
 )
-from replay.kernels.tally import USED_AFTER, Tally
+from replay.kernels.tally import Tally
 
 
 class Record(NamedTuple):
@@ -96,9 +96,8 @@ def serve(disk: Disk, rules: Rules, log: AccessLog, record: Record, part: Part) 
             _fetch_file(disk, log, log.item[i + AHEAD])
         if disk.sums[NEXT_CHECK] <= now:
             run_checks(disk, rules, log, now)
-        row = tally.sums[hour]
-        outcome[i] = access(disk, rules, log, i, row)
-        row[USED_AFTER] = disk.sums[USED]
+        outcome[i] = access(disk, rules, log, i, tally.sums[hour])
+        tally.used[hour] += disk.sums[USED]
 
 
 @bare

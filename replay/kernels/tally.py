@@ -6,25 +6,26 @@ from typing import NamedTuple
 
 import numpy as np
 
-from features.common.arrays import BoolArray, IntArray
+from features.common.arrays import BoolArray, FloatArray, IntArray
 from features.common.jit import kernel
 from features.common.times import HOUR_S
 from replay.trace import ItemArray
 
-# Columns of Tally.sums: hits; bytes requested, served from disk, and fetched from the origin; bytes on disk
-# after the hour's last access.
-HITS, REQUESTED, HIT_BYTES, FETCHED, USED_AFTER = range(5)
+# Columns of Tally.sums: hits; bytes requested, served from disk, and fetched from the origin.
+HITS, REQUESTED, HIT_BYTES, FETCHED = range(4)
 
 
 class Tally(NamedTuple):
-    """`hour`: hours since 1970 that have an access, ascending; `sums`: int64[hours, 5].
+    """`hour`: hours since 1970 that have an access, ascending; `sums`: int64[hours, 4].
 
-    `first`: index of each hour's first access, then the number of accesses.
+    `first`: index of each hour's first access, then the number of accesses. `used`: bytes on disk after each
+    access, summed over the hour: float64[hours], as 64 bits are too few for a large cache.
     """
 
     hour: IntArray
     first: IntArray
     sums: IntArray
+    used: FloatArray
 
 
 def empty_tally(time_s: IntArray) -> Tally:
@@ -33,7 +34,7 @@ def empty_tally(time_s: IntArray) -> Tally:
     n = _hours(time_s, starts)
     starts[n] = time_s.size
     first = starts[: n + 1]
-    return Tally(time_s[first[:-1]] // HOUR_S, first, np.zeros((n, 5), np.int64))
+    return Tally(time_s[first[:-1]] // HOUR_S, first, np.zeros((n, 4), np.int64), np.zeros(n))
 
 
 @kernel

@@ -79,7 +79,8 @@ def test_each_read_counts_once_in_reads_and_bytes_by_cache_and_origin(tmp_path: 
         "4 B, 2026-03-03T07:00:00Z": 4,
     }
     assert len(hours) == 3 * 24
-    assert "Hits and misses per day, b, in bytes" in figures
+    assert "Hits and misses per day, a, in bytes" in figures
+    assert "Hits and misses per day, b, in bytes" not in figures  # one bar is no plot
 
 
 def test_old_records_are_not_shown_and_none_are_no_section(tmp_path: Path) -> None:

@@ -103,6 +103,7 @@ def test_plots_over_time_are_drawn_for_each_capacity_that_has_rows(tables: Table
         ("2", "", "90 TB"),
     ]
     assert re.findall(r'<figure data-capacity="(\d)">', page) == ["1", "1"]  # days and fill level
+    assert re.findall(r'<p class="answer" data-capacity="(\d)">', page) == ["0", "1", "2"]
     assert len(re.findall(r'<tr(?: data-kept)? data-capacity="\d">', page)) == 6
     assert re.findall(r'id="policy-\d" data-key="([^"]+)"', page) == ["lru", "lru+plan"]
 

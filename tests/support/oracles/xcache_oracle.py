@@ -253,7 +253,7 @@ def brute_simulate(
     span: tuple[int, int] | None = None,
     elsewhere: Iterable[int] = (),
 ) -> tuple[dict[str, int], dict[int, int]]:
-    """The engine's Result as a dict, and the fill at the end of each hour.
+    """The engine's Result as a dict, and the mean fill of each hour.
 
     `span`: first and last second of the replay, if not those of the trace; `elsewhere`: files it never holds.
     """
@@ -261,7 +261,8 @@ def brute_simulate(
     sizes = trace.size_bytes[trace.item]
     read_bytes = sizes if config.block_bytes is None or trace.read_bytes is None else trace.read_bytes
     asked = read_bytes.tolist()
-    disk, counting, rows, fetched, fill = Brute(trace, config, elsewhere), False, [], 0, {}
+    disk, counting, rows, fetched = Brute(trace, config, elsewhere), False, [], 0
+    fill: dict[int, list[int]] = {}
     moments = {"cycle_s": cycle_s, "plan_from_s": plan_from_s, "count_from_s": count_from_s}
     span = span or (int(trace.time_s[0]), int(trace.time_s[-1]))
     for now, kind, i in sorted(events(trace, config, span=span, **moments)):
@@ -279,7 +280,7 @@ def brute_simulate(
             row = disk.access(int(trace.item[i]), now, closes[i], i, asked[i])
             if counting:
                 rows.append(row)
-                fill[now // 3600 * 3600] = disk.used
+                fill.setdefault(now // 3600 * 3600, []).append(disk.used)
     requested, hits, served, demand, again, past, fast = (sum(column) for column in zip(*rows, strict=True))
     return {
         "requests": len(rows),
@@ -294,4 +295,4 @@ def brute_simulate(
         "bypassed_bytes": past,
         "ssd_hit_bytes": fast,
         "peak_usage_bytes": disk.peak,
-    }, fill
+    }, {hour: round(sum(used) / len(used)) for hour, used in fill.items()}
