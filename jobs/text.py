@@ -57,6 +57,9 @@ STORAGE_COLUMNS = (
     *("capacity_bytes", "dropped_bytes", "saved_bytes", "wan_bytes_per_day", "byte_hit_ratio"),
     "nodes",
 )
+_RATE_COLUMNS = ("rate_bytes_per_s", "failed", "lowest_bytes_per_s", "highest_bytes_per_s")
+RATE_COLUMNS = ("place", "reading", "clients", *_RATE_COLUMNS)
+CLIENT_COLUMNS = ("place", "loops", "streams", "connections", *_RATE_COLUMNS)
 OUTCOME_COLUMNS = ("items", "read_items", "bytes_saved", "bytes_spent", "bytes_wasted")
 """Columns that answer the question on 80 characters; JSON and the tables have all of them."""
 

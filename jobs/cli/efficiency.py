@@ -1,17 +1,23 @@
-"""The commands about jobs: `efficiency`, `refit` and `halves` of those that have ended; `cached-fraction`."""
+"""The commands about jobs: `efficiency`, `refit` and `halves` of those that have ended; what they get.
+
+What they get: `cached-fraction`, calculated, and `site-test`, measured.
+"""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from features.common.errors import InputError
-from features.common.units import parse_bytes
+from features.common.errors import InputError, TargetUnavailable
+from features.common.units import parse_bytes, parse_duration
 from jobs import text
 from jobs.cli import console, options, parsing
-from jobs.cli.options import Conf, Json, TablesRoot
+from jobs.cli.options import Cache, Conf, Json, TablesRoot, file_to_write
+
+if TYPE_CHECKING:
+    from jobs.site_test.run import SiteTest
 
 _FIRST = typer.Option("--from", help="first UTC day of the jobs' starts")
 _LAST = typer.Option("--to", help="last UTC day of the jobs' starts")
@@ -153,3 +159,76 @@ def cached_fraction(
     for line in () if as_json else answer.answers:
         console.sentence(line)
     export.export_fraction(answer, out, title=title)
+
+
+def site_test(
+    cache: Cache,
+    origin: Annotated[
+        list[str] | None,
+        typer.Option(help="root://host:port of a server that the cache fetches from; may be repeated"),
+    ] = None,
+    file: Annotated[
+        list[str] | None,
+        typer.Option(help="path of a file to read, not in the cache; may be repeated; else recorded ones"),
+    ] = None,
+    bytes_: Annotated[
+        str, typer.Option("--bytes", help="limit of what is read, and fetched by the cache, together")
+    ] = "5GB",
+    time_: Annotated[str, typer.Option("--time", help="limit of the time it takes")] = "10m",
+    repeat: Annotated[int, typer.Option(min=1, max=100, help="rounds")] = 3,
+    clients: Annotated[str, typer.Option(help="numbers of clients that read at once")] = "1,4,16,64",
+    loops: Annotated[str, typer.Option(help="values of XRD_PARALLELEVTLOOP to compare")] = "1,10",
+    streams: Annotated[str, typer.Option(help="values of XRD_SUBSTREAMSPERCHANNEL to compare")] = "1,4",
+    files: Annotated[int, typer.Option(min=1, max=64, help="how many files, unless named by --file")] = 8,
+    write: Annotated[
+        Path | None, typer.Option(help="also write the settings to this TOML file", callback=file_to_write)
+    ] = None,
+    out: options.OutPage = None,
+    conf: Conf = None,
+    tables: TablesRoot = None,
+    as_json: Json = False,
+) -> None:
+    """Measure what a cache and its origins give to jobs.
+
+    Prints rates, outliers, settings for [regions], [benefit] and [push], and advice for clients. What the
+    cache fetches for it is evicted again.
+    """
+    settings = options.load(conf, tables=tables)
+    from jobs.report import site_page
+    from jobs.site_test import run as job
+    from jobs.site_test.schedule import Limits
+
+    limits = Limits(
+        n_bytes=parse_bytes(bytes_),
+        seconds=parse_duration(time_),
+        repeat=repeat,
+        clients=parsing.whole_numbers(clients),
+        loops=parsing.whole_numbers(loops),
+        streams=parsing.whole_numbers(streams),
+        files=files,
+    )
+    request = job.Request(cache, origin or [], file or [], limits)
+    with console.progress(f"testing {cache}", quiet=as_json) as advance:
+        answer = job.run(settings, request, say=console.log, on_progress=advance)
+    site_page.write(answer, settings_to=write, page_to=out)
+    if as_json:
+        console.show(answer, as_json=True)
+    else:
+        _show_site_test(answer)
+    if answer.failures:
+        raise TargetUnavailable(f"not all could be measured: {'; '.join(answer.failures)}")
+
+
+def _show_site_test(answer: SiteTest) -> None:
+    for line in answer.findings:
+        console.sentence(line)
+    processes = [row for row in answer.rates if not row.in_one_process]
+    console.show(processes, as_json=False, title="Rates", columns=text.RATE_COLUMNS)
+    if jobs := [row for row in answer.rates if row.in_one_process]:
+        title = f"Settings of the client: a job of {jobs[0].clients} threads, whole files"
+        console.show(jobs, as_json=False, title=title, columns=text.CLIENT_COLUMNS)
+    if answer.outliers:
+        console.show(answer.outliers, as_json=False, title="Reads that stood out")
+    console.notes(answer.notes)
+    console.line(f"\n{answer.settings}\n")
+    console.sentence(answer.advice)

@@ -63,7 +63,7 @@ GROUPS: Mapping[str, Sequence[Any]] = {
     ),
     CACHES: (
         *(caches.scan, caches.collect, caches.steward, caches.caches, caches.prefill, caches.queue),
-        caches.never_cache,
+        *(caches.never_cache, efficiency.site_test),
     ),
     PLACEMENT: (placement.place, placement.serve, placement.rucio),
     OPERATION: (

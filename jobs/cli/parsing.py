@@ -116,6 +116,14 @@ def sizes(text: str) -> list[int]:
     return [parse_bytes(part) for part in text.split(",") if part]
 
 
+def whole_numbers(text: str) -> tuple[int, ...]:
+    """The numbers in `1,4,16`. Raises InputError."""
+    parts = names(text)
+    if not parts or not all(part.isascii() and part.isdecimal() and len(part) < 10 for part in parts):
+        raise InputError(f"not whole numbers: {text[:100]!r}; write for example 1,4,16")
+    return tuple(map(int, parts))
+
+
 def seconds(text: str) -> int | None:
     """The seconds of `300`, `300s` or `5m`; None if nothing is given. Raises InputError."""
     if not text:

@@ -15,7 +15,7 @@ import jinja2
 from jobs.report.drawing import Plot, Series, swatch
 from jobs.text import Row, text
 
-WORDS = ("name", "did", "reason", "paper", "differs", "assumed", "change")
+WORDS = ("setting", "name", "did", "reason", "paper", "differs", "assumed", "change")
 """Columns with long words, which are left-aligned and wrapped."""
 FOLD = 12
 """Rows of a table that are shown before it is unfolded."""

@@ -39,7 +39,8 @@ _CHUNKS_PER_CALL = 256
 _SETTLE_S = 0.05
 _EVICTED_WITHIN_S = 1.0
 _EVICT = "/xrdpfc_command/remove_file/"
-_URL = re.compile(r"x?roots?://(\[[0-9A-Fa-f:]+\]|[A-Za-z0-9.-]+)(:\d{1,5})?")
+SERVER_URL = re.compile(r"x?roots?://(\[[0-9A-Fa-f:]+\]|[A-Za-z0-9.-]+)(:\d{1,5})?")
+"""A cache or an origin: a scheme, a host, and at most a port."""
 _REREAD_S = (0.02, 0.1, 0.5)
 _KNOWN_FOR_S = 60.0
 
@@ -66,7 +67,7 @@ class XCacheTarget:
         spaces: Sequence[Path] = (),
         walks_apart: bool = False,
     ) -> None:
-        if _URL.fullmatch(url) is None:
+        if SERVER_URL.fullmatch(url) is None:
             raise ConfigError(
                 f"cache {name!r}: url", "write root://host:port, without a path, user or options"
             )
@@ -174,7 +175,7 @@ class XCacheTarget:
     def confirm_absent(self, name: str) -> Confirmation:
         """By `stat`, which the server answers itself for what it holds. Raises TargetUnavailable."""
         for pause_s in _REREAD_S:
-            if not self._server_holds(name):
+            if not self.server_holds(name):
                 return Confirmation(None, "stat")
             # Removed a moment ago, or fetched since.
             time.sleep(pause_s)
@@ -232,9 +233,10 @@ class XCacheTarget:
 
     def _not_held(self, shown: Sequence[str]) -> list[str]:
         """Those of `shown` that the namespace holds and the server does not."""
-        return [name for name in shown if not self._server_holds(name) and self.confirm(name).held]
+        return [name for name in shown if not self.server_holds(name) and self.confirm(name).held]
 
-    def _server_holds(self, name: str) -> bool:
+    def server_holds(self, name: str) -> bool:
+        """Whether the server says that it holds a part of `name`, asked for now."""
         with self._blaming():
             found = stat(self._connections.url(name), checked_lfn(name))
         return found is not None and found.is_held

@@ -151,18 +151,25 @@ class RemoteFile:
     def read_all(self) -> int:
         """Read all of it, as a job does, and forget it; its size in bytes."""
         n_read = 0
-        while True:
-            status, data = self._file.read(n_read, _READ_BYTES, timeout=_left(self._url, self._deadline))
-            _check(self._url, status)
-            if not data:
-                return n_read
+        while data := self.read_part(n_read, _READ_BYTES):
             n_read += len(data)
+        return n_read
+
+    def read_part(self, offset: int, n_bytes: int) -> bytes:
+        """`n_bytes` from `offset` on; fewer where the file ends."""
+        status, data = self._file.read(offset, n_bytes, timeout=_left(self._url, self._deadline))
+        _check(self._url, status)
+        return bytes(data)
+
+    def read_parts(self, parts: Iterable[tuple[int, int]]) -> list[bytes]:
+        """The parts (offset, bytes), read by one request."""
+        status, found = self._file.vector_read(list(parts), timeout=_left(self._url, self._deadline))
+        _check(self._url, status)
+        return [bytes(one.buffer) for one in found.chunks]
 
     def read_one_byte_at(self, offsets: Iterable[int]) -> None:
         """Read one byte at each of `offsets` in one request, and forget them."""
-        chunks = [(offset, 1) for offset in offsets]
-        status, _ = self._file.vector_read(chunks, timeout=_left(self._url, self._deadline))
-        _check(self._url, status)
+        self.read_parts((offset, 1) for offset in offsets)
 
 
 def accepted(command_url: str, deadline: float) -> None:

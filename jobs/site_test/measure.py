@@ -1,0 +1,225 @@
+"""The measurements: each kind in each round, within bytes and time, and what was wrong with them."""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+import math
+import os
+import time
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from features.common.errors import PushRejected, TargetUnavailable
+from features.common.progress import Advance
+from jobs.site_test.processes import Server, ask, ask_at_once
+from jobs.site_test.removal import Fetched
+from jobs.site_test.schedule import COLD, WARM, Kind, Limits, Span, kinds, pieces, rounds, spans, weight
+from prefetch.xcache.reading import Piece, PieceRead, asked_bytes
+
+_PING_TIMEOUT_S = 12.0
+_TRIAL_BYTES = 4 * 2**20
+_LEAST_TIMEOUT_S, _TIMES = 15.0, 20
+"""A run may take so many times what it takes at the rate of the trial, and at least so long."""
+_GIVEN_UP_AFTER = 2
+"""Failed runs in a row after which a place is left alone; a way of reading is after its first.
+
+Runs with several streams do not count: there are servers at which they alone hang.
+"""
+_SAFE: Final = 0.5
+"""Part of the time that reads may take by the rate of the trial: the rest is for starts and evictions."""
+_SETTLE_S = 0.2
+
+
+@dataclasses.dataclass(frozen=True)
+class RoundTrip:
+    """Seconds of a server's own answers to a question; `connect_s`: of the first, with login."""
+
+    place: str
+    connect_s: float
+    seconds: tuple[float, ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class Run:
+    """One measurement of a kind; `seconds` from the first request to the last answer.
+
+    `cpu_share`: CPU time of the reading processes per wall time of theirs. `error`: the first, None: it went
+    well.
+    """
+
+    kind: Kind
+    number: int
+    seconds: float
+    bytes: int
+    cpu_share: float
+    reads: tuple[PieceRead, ...]
+    error: str | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class Measured:
+    """All runs, those that were left out for want of bytes or time, and the places left alone, with why."""
+
+    spans: tuple[Span, ...]
+    runs: tuple[Run, ...]
+    n_planned: int
+    bytes_used: int
+    seconds_used: float
+    stopped: str | None
+    given_up: Mapping[str, str]
+
+
+def round_trip(place: str, server: Server) -> RoundTrip:
+    """Ask a server some times. Raises TargetUnavailable, in one line, if it does not answer."""
+    try:
+        answer = ask(server, "ping", timeout_s=_PING_TIMEOUT_S)
+    except TargetUnavailable:
+        answer = {"connect_s": None, "round_trips_s": []}
+    if not answer["round_trips_s"]:
+        raise TargetUnavailable(
+            f"{place} at {server.url} does not answer; is it an XRootD server, and does it know us?"
+        )
+    return RoundTrip(place, answer["connect_s"], tuple(answer["round_trips_s"]))
+
+
+class Measuring:
+    """A test of `servers` by place (origins first, then the cache as COLD and WARM), within `limits`."""
+
+    def __init__(self, servers: Mapping[str, Server], fetched: Fetched, limits: Limits) -> None:
+        self._servers, self._fetched, self._limits = servers, fetched, limits
+        self._origins = [place for place in servers if place not in (COLD, WARM)]
+        self._began, self._bytes = time.monotonic(), 0
+        self._digests = dict[Piece, tuple[int, str]]()
+        self._trial_s = dict[str, float]()
+        self._failed = collections.Counter[str]()
+        self._given_up, self._never_again = dict[str, str](), set[Kind]()
+
+    def run(self, files: Sequence[tuple[str, int]], on_progress: Advance) -> Measured:
+        """Measure all kinds. Raises PushRejected for wrong bytes, and PushError if even the trial fails."""
+        found = kinds(self._origins, self._limits)
+        chosen = self._sized(files, found)
+        plan = list(rounds(found, self._limits.repeat))
+        runs, stopped, holds = list[Run](), None, False
+        for done, (number, kind) in enumerate(plan):
+            stopped = self._out_of(kind, chosen)
+            if stopped is not None:
+                break
+            on_progress(done, len(plan), f"{kind.place}, {kind.reading}, {kind.clients} clients")
+            is_left = kind.place in self._given_up or kind in self._never_again
+            if is_left or (kind.place == WARM and not holds):
+                continue
+            runs.append(self._run(kind, number, chosen))
+            if kind.place == COLD:
+                holds = runs[-1].error is None
+        return Measured(
+            spans=tuple(chosen),
+            runs=tuple(runs),
+            n_planned=len(plan),
+            bytes_used=self._bytes,
+            seconds_used=time.monotonic() - self._began,
+            stopped=stopped,
+            given_up=dict(self._given_up),
+        )
+
+    def _sized(self, files: Sequence[tuple[str, int]], found: Sequence[Kind]) -> list[Span]:
+        """What is read of the files, by the bytes and the time there are, after a trial of each place."""
+        name, size = files[0]
+        trial, slowest = Span(name, size, min(size, _TRIAL_BYTES, self._limits.n_bytes // 20)), math.inf
+        for place in [*self._origins, COLD]:
+            run = self._run(Kind(place, 1.0, 1, self._limits.loops[-1]), 0, [trial])
+            if run.error is not None:
+                raise TargetUnavailable(f"no file can be read from {place}: {run.error}")
+            self._trial_s[place] = run.seconds / run.bytes
+            slowest = min(slowest, run.bytes / run.seconds)
+        n_all = weight(found) * self._limits.repeat
+        by_time = self._left_s() * _SAFE * slowest
+        return spans(files, int(min(self._limits.n_bytes - self._bytes, by_time) / n_all))
+
+    def _left_s(self) -> float:
+        return self._began + self._limits.seconds - time.monotonic()
+
+    def _out_of(self, kind: Kind, chosen: Sequence[Span]) -> str | None:
+        """What there is too little of for another run, in words; None: there is enough."""
+        if self._left_s() < 1:
+            return "the time"
+        needed = weight([kind]) * sum(span.n_bytes for span in chosen)
+        return "the bytes" if self._bytes + needed > 1.05 * self._limits.n_bytes else None
+
+    def _run(self, kind: Kind, number: int, chosen: Sequence[Span]) -> Run:
+        """Measure once. Raises PushRejected if the bytes differ from those read before."""
+        timeout_s = self._timeout_s(kind, chosen)
+        try:
+            if kind.place == COLD:
+                self._make_cold(chosen)
+            run = self._read(kind, number, chosen, timeout_s)
+        except TargetUnavailable as error:
+            run = Run(kind, number, timeout_s, 0, 0.0, (), str(error))
+        self._count(run, chosen)
+        return run
+
+    def _timeout_s(self, kind: Kind, chosen: Sequence[Span]) -> float:
+        most = max(_LEAST_TIMEOUT_S, min(self._limits.seconds / 10, self._left_s()))
+        byte_s = self._trial_s.get(COLD if kind.place == WARM else kind.place, math.inf)
+        n_bytes = kind.share * sum(span.n_bytes for span in chosen)
+        return min(most, max(_LEAST_TIMEOUT_S, _TIMES * byte_s * n_bytes))
+
+    def _make_cold(self, chosen: Sequence[Span]) -> None:
+        names = [span.name for span in chosen]
+        self._fetched.claim(names)
+        if kept := self._fetched.remove(names):
+            raise TargetUnavailable(f"the cache keeps {kept[0]} as open, so that it cannot be read cold")
+        time.sleep(_SETTLE_S)
+
+    def _read(self, kind: Kind, number: int, chosen: Sequence[Span], timeout_s: float) -> Run:
+        clients = pieces(chosen, kind)
+        n_processes = 1 if kind.is_job else min(len(clients), len(os.sched_getaffinity(0)))
+        jobs = [
+            {
+                "clients": [[dataclasses.asdict(one) for one in some] for some in clients[k::n_processes]],
+                "is_shared": not kind.has_own,
+            }
+            for k in range(n_processes)
+        ]
+        server = self._servers[kind.place].with_client(kind.loops, kind.streams)
+        answers = ask_at_once(server, "read", jobs, timeout_s=timeout_s)
+        reads = tuple(
+            PieceRead(**{**one, "piece": Piece(**one["piece"])})
+            for answer in answers
+            for one in answer["pieces"]
+        )
+        seconds = max(one["ended"] for one in answers) - min(one["began"] for one in answers)
+        cpu_share = sum(one["cpu_s"] for one in answers) / (seconds * n_processes)
+        errors = [one.error for one in reads if one.error is not None]
+        n_bytes = sum(one.bytes for one in reads)
+        return Run(kind, number, seconds, n_bytes, cpu_share, reads, errors[0] if errors else None)
+
+    def _count(self, run: Run, chosen: Sequence[Span]) -> None:
+        """Note bytes, failures, and digests."""
+        place = run.kind.place
+        fetched = sum(span.n_bytes for span in chosen) if place == COLD else 0
+        self._bytes += run.bytes + fetched
+        for one in run.reads:
+            if one.error is None:
+                self._compare(one, place)
+        if run.error is None:
+            self._failed[place] = 0
+            return
+        self._never_again.add(run.kind)
+        self._failed[place] += run.kind.streams == 1
+        if self._failed[place] >= _GIVEN_UP_AFTER:
+            self._given_up[place] = run.error
+
+    def _compare(self, one: PieceRead, place: str) -> None:
+        """Raise PushRejected if a piece has other bytes than another place, or the same, gave before."""
+        if one.bytes != asked_bytes(one.piece):
+            raise PushRejected(
+                f"{place} gave {one.bytes} bytes of {one.piece.name}, {asked_bytes(one.piece)} were asked for"
+            )
+        digest, first = self._digests.setdefault(one.piece, (one.digest, place))
+        if digest != one.digest:
+            raise PushRejected(
+                f"{place} gives other bytes of {one.piece.name} than {first} did before (adler32 "
+                f"{one.digest:08x} and {digest:08x}, {one.piece.n_bytes} bytes from {one.piece.first}): "
+                "one of them is damaged, or the file changes"
+            )
