@@ -57,6 +57,10 @@ REMEDIES: Final[Mapping[str, str]] = {
 """What to do first, by name of the alarm."""
 
 
+CRITICAL: Final = frozenset({"above-high-watermark", "pins-over-limit", "steward-impostor"})
+"""Urgent, as a disk or records are at risk; the same in the rules for Prometheus."""
+
+
 @dataclasses.dataclass(frozen=True)
 class Alarm:
     """A condition that an operator should check; `name` is its heading in docs/troubleshoot.md."""
@@ -65,6 +69,16 @@ class Alarm:
     about: str
     text: str
     remedy: str
+
+    @property
+    def severity(self) -> str:
+        """`critical` or `warning`."""
+        return "critical" if self.name in CRITICAL else "warning"
+
+    @property
+    def has_section(self) -> bool:
+        """Whether docs/troubleshoot.md has a section of this name, which a steward may have made up."""
+        return self.name in REMEDIES
 
 
 def alarm(name: str, about: str, text: str) -> Alarm:

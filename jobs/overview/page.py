@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cache
 from importlib import resources
 from typing import Final
@@ -15,13 +15,18 @@ from markupsafe import Markup, escape
 from features.common.errors import InputError, printable
 from features.common.times import as_of_label, parse_as_of
 from jobs.operate.status import champion_line
-from jobs.overview.state import ITEMS_SHOWN, Plans, Sources, Unknown, state
+from jobs.overview.history import Histories, Step
+from jobs.overview.plans import ITEMS_SHOWN, Plans
+from jobs.overview.state import Sources, Unknown, state
 from jobs.settings.tree import Settings
 from jobs.text import count, percent, text
-from prefetch.placement.pages import KEPT_S, Asked, Heard
+from prefetch.placement.pages import KEPT_S, REFRESH_S, Asked, Heard
 
 _UNITS: Final = ((172_800, 86_400, "days"), (7_200, 3_600, "h"), (120, 60, "min"), (0, 1, "s"))
 _MOST_AHEAD_S: Final = 60
+_BAR: Final = 400.0
+_STEPS, _HIGH = 240, 40
+"""Sizes of drawings, in units of their own."""
 
 
 class Renderer:
@@ -32,12 +37,12 @@ class Renderer:
 
     def __init__(self, settings: Settings, *, began_s: float) -> None:
         self._settings, self._sources = settings, Sources(began_s)
-        self._plans = Plans(settings)
+        self._plans, self._histories = Plans(settings), Histories(settings)
 
     def page(self, asked: Asked, heard: Mapping[str, Heard], *, now_s: int) -> str:
         """The page that answers `asked` at `now_s`; `heard`: heartbeats by cache."""
         if not asked.cache:
-            return self._overview(heard, now_s, style="")
+            return self._overview(heard, now_s, style="", is_still=asked.is_still)
         found = self._plans.state(asked, self._sources, now_s=now_s)
         values = {"state": found, "up": "../../", "title": asked.cache, "step": ITEMS_SHOWN}
         return _template("plan.html").render(values, now_s=now_s, style="")
@@ -46,9 +51,10 @@ class Renderer:
         """The page of the region with its style in it, without links to a service and its heartbeats."""
         return self._overview({}, now_s, style=Markup(_read("style.css")))  # noqa: S704  our own file
 
-    def _overview(self, heard: Mapping[str, Heard], now_s: int, *, style: str) -> str:
-        found = state(self._settings, self._sources, heard, now_s=now_s)
+    def _overview(self, heard: Mapping[str, Heard], now_s: int, *, style: str, is_still: bool = True) -> str:
+        found = state(self._settings, self._sources, self._histories, heard, now_s=now_s)
         values = {"state": found, "up": "", "title": found.region_name, "champion_line": champion_line}
+        values |= {"docs": self._settings.serve.docs.rstrip("/"), "is_still": is_still}
         return _template("overview.html").render(values, now_s=now_s, style=style)
 
 
@@ -69,9 +75,11 @@ def _template(name: str) -> jinja2.Template:
         "percent": lambda share, digits=0: _whole(percent(share, digits)),
         "count": lambda number: _whole(count(number)),
         "kept_s": f"{KEPT_S:.0f}",
+        "refresh_s": REFRESH_S,
         "when": when,
         "moment": moment,
         "bar": bar,
+        "steps": steps,
     }
     return environment.get_template(name)
 
@@ -130,13 +138,36 @@ def _duration(seconds: int) -> str:
 
 
 def bar(share: float | None, low: float, high: float, label: str) -> Markup:
-    """How full a cache is, with its watermarks; the label says the same in words."""
+    """How full a cache is, with its watermarks by name; the label says the same in words."""
     if share is None or not math.isfinite(share):
         return Markup("")
-    width = 100 * min(max(share, 0.0), 1.0)
+    width, low_at, high_at = (_BAR * min(max(part, 0.0), 1.0) for part in (share, low, high))
     return Markup(
-        '<svg class="bar" role="img" aria-label="{}" viewBox="0 0 100 8" preserveAspectRatio="none">'
-        '<rect class="room" x="0" y="1" width="100" height="6"/>'
-        '<rect class="held" x="0" y="1" width="{:.1f}" height="6"/>'
-        '<line x1="{:.1f}" x2="{:.1f}" y1="0" y2="8"/><line x1="{:.1f}" x2="{:.1f}" y1="0" y2="8"/></svg>'
-    ).format(label, width, 100 * low, 100 * low, 100 * high, 100 * high)
+        '<svg class="bar" role="img" aria-label="{}" viewBox="0 0 490 44">'
+        '<rect class="room" x="1" y="2" width="{:.1f}" height="18"/>'
+        '<rect class="held{}" x="1" y="2" width="{:.1f}" height="18"/>'
+        '<line x1="{:.1f}" x2="{:.1f}" y1="0" y2="24"/><line x1="{:.1f}" x2="{:.1f}" y1="0" y2="24"/>'
+        '<text class="low" x="{:.1f}" y="40">low {:.0f} %</text>'
+        '<text x="{:.1f}" y="40">high {:.0f} %</text></svg>'
+    ).format(
+        *(label, _BAR, " over" if share > high else "", width, low_at, low_at, high_at, high_at),
+        *(low_at - 3, 100 * low, high_at + 3, 100 * high),
+    )
+
+
+def steps(found: Sequence[Step], label: str) -> Markup:
+    """A bar of the bytes read per step, the part that came over the WAN dark; the label says it in words."""
+    most = max((one.read_bytes for one in found), default=0)
+    width = _STEPS / max(1, len(found))
+    bars = [
+        Markup('<rect class="{}" x="{:.1f}" y="{:.1f}" width="{:.1f}" height="{:.1f}"/>').format(
+            name, k * width, _HIGH * (1 - n_bytes / most), 0.8 * width, _HIGH * n_bytes / most
+        )
+        for k, one in enumerate(found)
+        for name, n_bytes in (("read", one.read_bytes), ("wan", one.wan_bytes))
+        if most and n_bytes
+    ]
+    return Markup(
+        '<svg class="steps" role="img" aria-label="{}" viewBox="0 0 {} {}" preserveAspectRatio="none">{}'
+        '<line x1="0" x2="{}" y1="{}" y2="{}"/></svg>'
+    ).format(label, _STEPS, _HIGH + 1, Markup("").join(bars), _STEPS, _HIGH, _HIGH)

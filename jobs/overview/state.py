@@ -7,30 +7,22 @@ import dataclasses
 import functools
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from typing import Final, TypeVar
+from typing import TypeVar
 
-import pyarrow as pa
-import pyarrow.compute as pc
-
-from features.common.errors import CachecastError, InputError, StaleInputError
+from features.common.errors import CachecastError, StaleInputError
 from features.common.times import DAY_S, day_label
 from features.results import PROMOTIONS
-from features.schema import ACCESSES, CONTENTS, PLANS, PREDICTIONS, QUEUE
 from jobs.caches import steward_days
 from jobs.evaluate.decisions import Serving, serving
 from jobs.operate import status
 from jobs.operate.alarms import Alarm, cache_alarms, silence
-from jobs.placement.current_plans import current_plan
-from jobs.plan.cache_state import Moment, last_moment
-from jobs.plan.plan import Judged, explained_by, judge
+from jobs.overview.history import Histories, History
 from jobs.settings.tree import CacheSettings, Settings
 from jobs.store import generated
 from jobs.store.tables import Tables
 from jobs.text import Row
-from prefetch.actions import ACTIONS
 from prefetch.journal.journal import Journal
-from prefetch.placement.pages import Asked, Heard
-from prefetch.plan.explain import Explanation
+from prefetch.placement.pages import Heard
 from prefetch.steward.figures import Figures, read
 
 SHOWN_DAYS = 7
@@ -47,6 +39,25 @@ class CacheState:
     steward: Figures | Unknown | None
     silent: str | None
     days: Sequence[Row] | Unknown
+    history: History | Unknown
+
+    @property
+    def used_bytes(self) -> int | None:
+        """Bytes on disk: by its steward, which looks each minute, else by the inventory; None: not known."""
+        if isinstance(self.steward, Figures) and not self.silent:
+            return self.steward.used_bytes
+        return None if isinstance(self.found, Unknown) else self.found[0].held_bytes
+
+    @property
+    def evicted(self) -> Mapping[str, tuple[int, int]]:
+        """Files and bytes that its steward evicted on the last day shown, and on all of them."""
+        if isinstance(self.days, Unknown) or not self.days:
+            return {}
+        spans = {f"on {self.days[0]['day']}": self.days[:1], f"in {SHOWN_DAYS} days": self.days}
+        return {
+            name: (sum(day["evicted_files"] for day in days), sum(day["evicted_bytes"] for day in days))
+            for name, days in spans.items()
+        }
 
 
 @dataclasses.dataclass(frozen=True)
@@ -75,11 +86,28 @@ class State:
         return {name: part for name, part in parts.items() if isinstance(part, Unknown)}
 
 
-def state(settings: Settings, sources: Sources, heard: Mapping[str, Heard], *, now_s: int) -> State:
+def state(
+    settings: Settings,
+    sources: Sources,
+    histories: Histories,
+    heard: Mapping[str, Heard],
+    *,
+    now_s: int,
+) -> State:
     """The state at `now_s`; `heard`: heartbeats by cache."""
     tables, region = Tables(settings.tables.root), settings.region.name
     caches = [
-        _cache(tables, settings, name, sources, heard.get(name), now_s=now_s)
+        _cache(
+            tables,
+            settings,
+            name,
+            sources,
+            heard.get(name),
+            history=sources.known(
+                f"history {name}", functools.partial(histories.of, name, now_s=now_s), now_s=now_s
+            ),
+            now_s=now_s,
+        )
         for name in sorted(settings.caches)
     ]
     return State(
@@ -99,6 +127,7 @@ def _cache(
     sources: Sources,
     heard: Heard | None,
     *,
+    history: History | Unknown,
     now_s: int,
 ) -> CacheState:
     def found() -> tuple[status.CacheStatus, Sequence[Alarm]]:
@@ -119,6 +148,7 @@ def _cache(
             lambda: steward_days.by_day(tables, cache=name, since=since, until=None)[::-1],
             now_s=now_s,
         ),
+        history,
     )
 
 
@@ -187,83 +217,3 @@ class Sources:
             self._known_s[name] = now_s
             return found
         return Unknown(self._known_s.get(name, self._began_s), why)
-
-
-ITEMS_SHOWN: Final = 50
-"""Items on one page."""
-
-_ITEM_COLUMNS = ("action", "rank", "name", "size_bytes", "cost_bytes", "probability", "reason")
-
-
-@dataclasses.dataclass(frozen=True)
-class Listed:
-    """The items of a plan. `sums`: files and bytes by action; `rows`: those that are shown, of `n_items`."""
-
-    sums: Sequence[Row]
-    rows: Sequence[Row]
-    n_items: int
-
-
-@dataclasses.dataclass(frozen=True)
-class Why:
-    """Why file `item` is planned or not, at the time `as_of_s` of the plan; or that it is not known."""
-
-    item: str
-    as_of_s: int
-    answer: Explanation | str
-
-
-@dataclasses.dataclass(frozen=True)
-class PlanState:
-    """The page of one cache; `why` None: no file was asked for."""
-
-    settings: CacheSettings
-    asked: Asked
-    listed: Listed | Unknown
-    why: Why | Unknown | None
-
-
-class Plans:
-    """The plans of the caches of `settings`; the last judgement is kept for the next question."""
-
-    def __init__(self, settings: Settings) -> None:
-        self._settings, self._tables = settings, Tables(settings.tables.root)
-        self._judged: tuple[object, Moment, Judged] | None = None
-
-    def state(self, asked: Asked, sources: Sources, *, now_s: int) -> PlanState:
-        """The plan of a cache at `now_s`, and what is asked about a file."""
-        listed = sources.known(f"plan {asked.cache}", lambda: self._listed(asked, now_s), now_s=now_s)
-        why = None
-        if asked.item:
-            why = sources.known(f"why {asked.cache}", lambda: self._why(asked), now_s=now_s)
-        return PlanState(self._settings.caches[asked.cache], asked, listed, why)
-
-    def _listed(self, asked: Asked, now_s: int) -> Listed:
-        plan = current_plan(self._tables, asked.cache, now_s).select(_ITEM_COLUMNS)
-        sums = plan.group_by("action").aggregate(
-            [([], "count_all"), ("size_bytes", "sum"), ("cost_bytes", "sum")]
-        )
-        by_action = {row["action"]: row for row in sums.to_pylist()}
-        if asked.action:
-            plan = plan.filter(pc.equal(plan["action"], pa.scalar(asked.action)))
-        rows = plan.sort_by([("action", "ascending"), ("rank", "ascending")]).slice(asked.after, ITEMS_SHOWN)
-        chosen = [by_action[action] for action in ACTIONS if action in by_action]
-        return Listed(chosen, rows.to_pylist(), plan.num_rows)
-
-    def _why(self, asked: Asked) -> Why:
-        moment, judged = self._judgement(asked.cache)
-        try:
-            answer: Explanation | str = explained_by(judged, moment, item=asked.item)
-        except InputError as error:
-            answer = str(error)
-        return Why(asked.item, moment.as_of_s, answer)
-
-    def _judgement(self, cache: str) -> tuple[Moment, Judged]:
-        """The newest plan of the cache, judged again from the tables that it was made from."""
-        used = (PLANS, CONTENTS, PREDICTIONS, ACCESSES, QUEUE)
-        key = (cache, *(self._tables.head(table).number for table in used))
-        if self._judged is None or self._judged[0] != key:
-            self._judged = None
-            moment = last_moment(self._tables, self._settings, cache)
-            self._judged = (key, moment, judge(self._tables, self._settings, moment))
-        return self._judged[1], self._judged[2]

@@ -13,12 +13,11 @@ from features.common.arrays import IntArray
 from features.common.times import DAY_S, HOUR_S
 from features.schema import ACCESSES
 from jobs.report.page import Figure, Section
+from jobs.report.recorded_counts import counts_of_day, sums_by
 from jobs.report.study_plots import hits_and_misses
-from jobs.settings.sources import OF_CACHES
-from jobs.store.tables import Tables, read_partitions
+from jobs.store.tables import Tables
 from jobs.text import Row
 from replay.study.benefit import Region
-from replay.study.origins import regions_of
 
 DAYS = 91
 """Of records that are shown, up to the newest."""
@@ -35,14 +34,13 @@ _NOTE = (
     "the origin is a hit. Steps are days or hours (UTC), lines the mean of each day and the 13 days before. "
     f"The table is about the last {RECENT_DAYS} days."
 )
-_COUNTED = ("hits", "misses", "hit_bytes", "missed_bytes")
 
 
 def recorded_section(tables: Tables, regions: Sequence[Region]) -> Section | None:
     """The section about the caches' records; None if there are none."""
     days = sorted({key[0] for key in tables.head(ACCESSES).partitions})
     first = (dt.date.fromisoformat(days[-1]) - dt.timedelta(DAYS - 1)).isoformat() if days else ""
-    found = [_counts(tables, day, regions) for day in days if day >= first]
+    found = [counts_of_day(tables, day, regions) for day in days if day >= first]
     counts = pa.concat_tables(found) if found else None
     if counts is None or not counts.num_rows:
         return None
@@ -52,42 +50,8 @@ def recorded_section(tables: Tables, regions: Sequence[Region]) -> Section | Non
     return Section("Hits and misses, as recorded", _NOTE, list(_figures(counts, until_s)), rows)
 
 
-def _counts(tables: Tables, day: str, regions: Sequence[Region]) -> pa.Table:
-    """Reads and bytes of one day by hour (since 1970), cache and origin's region."""
-    head = tables.head(ACCESSES)
-    columns = ["source", "cache", "origin", "accessed_at", "n_reads", "bytes_hit", "bytes_missed"]
-    rows = read_partitions(head, head.select(since=day, until=day), columns)
-    is_told = pc.and_(pc.is_valid(rows["bytes_hit"]), pc.is_valid(rows["cache"]))
-    rows = rows.filter(pc.and_(is_told, pc.is_in(rows["source"], pa.array(sorted(OF_CACHES)))))
-    streamed = rows.filter(pc.equal(rows["source"], "xcache_gstream"))["cache"].unique()
-    is_again = pc.and_(pc.not_equal(rows["source"], "xcache_gstream"), pc.is_in(rows["cache"], streamed))
-    rows = rows.filter(pc.invert(is_again))
-    rows = rows.filter(pc.greater(pc.add(rows["bytes_hit"], pc.fill_null(rows["bytes_missed"], 0)), 0))
-    code, names = regions_of(rows["origin"], regions)
-    missed = pc.fill_null(rows["bytes_missed"], 0)
-    reads, is_hit = rows["n_reads"], pc.greater(rows["bytes_hit"], missed)
-    hour = pc.divide(rows["accessed_at"].cast(pa.int64()), HOUR_S * 1_000_000)
-    table = pa.table(
-        {
-            "hour": hour,
-            "cache": rows["cache"],
-            "origin": pa.array(names, pa.string()).take(pa.array(code)),
-            "hits": pc.if_else(is_hit, reads, 0),
-            "misses": pc.if_else(is_hit, 0, reads),
-            "hit_bytes": rows["bytes_hit"],
-            "missed_bytes": missed,
-        }
-    )
-    return _sums(table, "hour", "cache", "origin")
-
-
-def _sums(counts: pa.Table, *by: str) -> pa.Table:
-    sums = counts.group_by(list(by)).aggregate([(name, "sum") for name in _COUNTED])
-    return sums.rename_columns({f"{name}_sum": name for name in _COUNTED}).select([*by, *_COUNTED])
-
-
 def _figures(counts: pa.Table, until_s: int) -> Iterator[Figure]:
-    caches = _sums(counts, "cache").sort_by([("hit_bytes", "descending")])["cache"].to_pylist()
+    caches = sums_by(counts, "cache").sort_by([("hit_bytes", "descending")])["cache"].to_pylist()
     everywhere = "all caches" if len(caches) > 1 else str(caches[0])
     yield from _pair(counts, DAY_S, until_s, f"per day, {everywhere}")
     yield from _pair(counts, HOUR_S, until_s, f"per hour, {everywhere}")
@@ -133,5 +97,5 @@ def _rows(counts: pa.Table, by: str) -> list[Row]:
             "byte_hit_ratio": row["hit_bytes"] / max(1, row["hit_bytes"] + row["missed_bytes"]),
             "missed_bytes": row["missed_bytes"],
         }
-        for row in _sums(counts, by).sort_by(by).to_pylist()
+        for row in sums_by(counts, by).sort_by(by).to_pylist()
     ]

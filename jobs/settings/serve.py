@@ -29,6 +29,7 @@ class ServeSettings(Section):
     token_file: str
     cache_tokens: str
     federation_tokens: str = ""
+    docs: str = pydantic.Field(default="", pattern=r"^(https?://[^\s\"'<>]+)?$")
     tls_cert: str
     tls_key: str
     plain_http: bool

@@ -86,6 +86,8 @@ def _headers() -> dict[str, str]:
     return {"content-security-policy": _ONLY_US, "cache-control": "no-cache"}
 
 
+REFRESH_S: Final = 60
+"""The region's page loads itself anew so often."""
 KEPT_S: Final = 5.0
 """A page is this old at most."""
 _MOST_KEPT: Final = 64
@@ -103,12 +105,14 @@ class Asked(NamedTuple):
     """What a page shows: the region, or the plan of a `cache`.
 
     Of a plan: the items of an `action`, or all, after the first `after`; and why `item` is in it or not.
+    `is_still`: the region's page does not load itself anew.
     """
 
     cache: str = ""
     action: str = ""
     after: int = 0
     item: str = ""
+    is_still: bool = False
 
 
 class Heard(NamedTuple):
@@ -143,9 +147,12 @@ class OperatorPages:
         self._last_s: float | None = None
         self._began_s = service.now_s()
 
-    async def region(self) -> HTMLResponse:
-        """Caches, stewards, models and alarms."""
-        return await self._answer(Asked())
+    async def region(self, still: bool = False) -> HTMLResponse:
+        """Caches, stewards, models and alarms; unless `still`, a browser loads them anew each minute."""
+        answer = await self._answer(Asked(is_still=still))
+        if not still:
+            answer.headers["refresh"] = str(REFRESH_S)
+        return answer
 
     async def cache(
         self,

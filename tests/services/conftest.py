@@ -68,6 +68,7 @@ class Browser:
         self._last, self._is_scriptless = 0, False
         self.events: list[dict[str, Any]] = []
         self._session: str | None = None
+        self._scheme = ""
         (page,) = [t for t in self._call("Target.getTargets")["targetInfos"] if t["type"] == "page"]
         attached = self._call("Target.attachToTarget", targetId=page["targetId"], flatten=True)
         self._session = attached["sessionId"]
@@ -107,7 +108,20 @@ class Browser:
             "[document.documentElement.scrollWidth, document.documentElement.clientWidth]"
         )
         wider = [f"is {inside} px wide on a screen of {room}"] if inside > room else []
-        return self.complaints(page.resolve().as_uri()) + empty + wider + self.barriers()
+        faults = self.complaints(page.resolve().as_uri()) + empty + wider + self.barriers()
+        return faults + self.faults_on_paper()
+
+    def faults_on_paper(self) -> list[str]:
+        """What is wrong with the open page if it is printed: wider than the paper, or with controls."""
+        self.on_paper(True)
+        inside, room, shown = self.ask(
+            "[document.documentElement.scrollWidth, document.documentElement.clientWidth, "
+            "[...document.querySelectorAll('.controls, button, select')]"
+            ".filter(e => e.checkVisibility()).length]"
+        )
+        self.on_paper(False)
+        wider = [f"is {inside} px wide on paper of {room}"] if inside > room else []
+        return wider + ([f"has {shown} controls on paper"] if shown else [])
 
     def barriers(self) -> list[str]:
         """What keeps people from using the open page, by axe-core: a line per rule that is broken.
@@ -124,8 +138,8 @@ class Browser:
 
     def in_the_dark(self, on: bool) -> None:
         """Show pages to a reader who prefers dark ones, or no more."""
-        value = "dark" if on else ""
-        self._call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": value}])
+        self._scheme = "dark" if on else ""
+        self.on_paper(False)
 
     def complaints(self, own: str) -> list[str]:
         """The errors of the open page, and its requests to URLs that do not start with `own`."""
@@ -171,7 +185,8 @@ class Browser:
 
     def on_paper(self, on: bool) -> None:
         """Show pages as they are printed, or on a screen again."""
-        self._call("Emulation.setEmulatedMedia", media="print" if on else "")
+        scheme = {"name": "prefers-color-scheme", "value": self._scheme}
+        self._call("Emulation.setEmulatedMedia", media="print" if on else "", features=[scheme])
 
     def screenshot(self) -> str:
         """The whole page as PNG, base64."""

@@ -55,7 +55,7 @@ def pages(server: PlacementServer) -> list[str]:
 def test_every_page_opens_without_a_fault(browser: Any, server: PlacementServer, width: int) -> None:
     for page in pages(server):
         browser.open(page, width=width)
-        assert browser.complaints(server.url) + browser.barriers() == [], page
+        assert browser.complaints(server.url) + browser.barriers() + browser.faults_on_paper() == [], page
         assert not [event for event in browser.events if event["method"] == "Page.javascriptDialogOpening"]
         inside, room = browser.ask(ROOM)
         assert inside <= room, (page, inside)

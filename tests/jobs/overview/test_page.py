@@ -30,7 +30,7 @@ ELEMENTS = {
     *("html", "head", "meta", "title", "link", "body", "a", "header", "main", "footer", "nav", "section"),
     *("article", "h1", "h2", "h3", "h4", "p", "ul", "li", "dl", "dt", "dd", "strong", "span", "br", "time"),
     *("table", "caption", "thead", "tbody", "tr", "th", "td", "details", "summary", "svg", "rect", "line"),
-    *("form", "label", "input", "button"),
+    *("form", "label", "input", "button", "text", "div"),
 }
 
 
@@ -88,7 +88,7 @@ def test_a_region_is_shown_as_the_commands_tell_it(settings: Settings) -> None:
     text = shown(settings).text
     told = status.run(settings, now_s=NOW_S)
     for alarm in told.alarms:
-        assert f"{alarm.name} ({alarm.about}): {alarm.text}. To do: {alarm.remedy}." in text
+        assert f"{alarm.severity} {alarm.name} ({alarm.about}): {alarm.text}. To do: {alarm.remedy}." in text
     for words in (
         "93 GB of 100 GB (93 %), 93 files; inventory of 2026-03-01 04:00 UTC (10 min ago)",
         "low 90 % (90 GB), high 95 % (95 GB)",
@@ -98,6 +98,9 @@ def test_a_region_is_shown_as_the_commands_tell_it(settings: Settings) -> None:
         "92 GB; evicts above 93 GB; above 95 GB the cache purges by itself",
         "7 GB since its start, by its own count",
         "next in the order s3fifo 10 files 10 GB",
+        "92 GB of 100 GB (92 %), by its steward",
+        "last 24 hours 8 GB 75.0 % 2 GB last 7 days 12 GB 50.0 % 6 GB",
+        "0 files (0 B) on 2026-03-01, 0 files (0 B) in 7 days",
         f"2026-03-01 04:08 UTC (90 s ago) {lfn(3)} 1 GB a plan evicts it",
         "2026-03-01 s3fifo 10 GB 13 GB 3 GB",
         f"Champion of default {status.champion_line(told)}",
@@ -125,16 +128,19 @@ def test_the_items_of_a_plan_are_those_of_the_table(settings: Settings, action: 
         (row for row in rows if action in ("", row["action"])), key=lambda row: (row["action"], row["rank"])
     )
     text = shown(settings, Asked("xc1", action)).text
-    assert f"Items 1 to {min(len(chosen), 50)} of {len(chosen)} items" in text
-    for row in chosen[:3]:
-        assert f"{row['action']} no. {row['rank']} {printable(row['name'])} 1 GB" in text
+    for name in {row["action"] for row in chosen}:
+        mine = [row for row in chosen if row["action"] == name]
+        assert f"{name}: items 1 to {min(len(mine), 50 if action else 10)} of {len(mine)} items" in text
+        assert f"{name} {len(mine)} file" in text
+        for row in mine[:3]:
+            assert f"no. {row['rank']} {printable(row['name'])} 1 GB" in text
 
 
 def test_a_long_plan_has_pages(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("jobs.overview.state.ITEMS_SHOWN", 10)
+    monkeypatch.setattr("jobs.overview.plans.ITEMS_SHOWN", 10)
     first, second, end = (shown(settings, Asked("xc1", "pin", after)).text for after in (0, 10, 10**9))
-    assert "Items 1 to 10 of" in first and "Next items" in first and "Previous items" not in first
-    assert "Items 11 to 20 of" in second and "Previous items" in second
+    assert "items 1 to 10 of" in first and "Next items" in first and "Previous items" not in first
+    assert "items 11 to 20 of" in second and "Previous items" in second
     assert "No such item." in end
 
 
@@ -159,7 +165,7 @@ def test_the_same_plan_is_judged_once(settings: Settings, monkeypatch: pytest.Mo
         judged.append(moment)
         return plan.judge(tables, settings, moment)
 
-    monkeypatch.setattr("jobs.overview.state.judge", counted)
+    monkeypatch.setattr("jobs.overview.plans.judge", counted)
     renderer = Renderer(settings, began_s=0)
     for i in range(5):
         renderer.page(Asked("xc1", item=lfn(i)), {}, now_s=NOW_S)
@@ -291,7 +297,7 @@ def test_an_inventory_larger_than_the_cache_breaks_no_bar(settings: Settings) ->
     caches = {name: one.model_copy(update={"capacity": 10 * GB}) for name, one in settings.caches.items()}
     small = settings.model_copy(update={"caches": caches})
     page = Renderer(small, began_s=0).page(Asked(), {}, now_s=NOW_S)
-    assert 'class="held" x="0" y="1" width="100.0"' in page and "930\u00a0%" in page
+    assert 'class="held over" x="1" y="2" width="400.0"' in page and "920\u00a0%" in page
 
 
 def test_generated_tables_say_so(settings: Settings) -> None:
@@ -310,3 +316,12 @@ def test_the_page_as_a_file_needs_no_service(settings: Settings) -> None:
         link.startswith("#") or link == "data:," for link in re.findall('(?:href|src)="([^"]*)"', page)
     )
     assert "<script" not in page and "<img" not in page
+
+
+def test_an_alarm_links_to_its_section_and_one_that_is_made_up_does_not(settings: Settings) -> None:
+    figures(NOW_S, alarms={"steward-clock": "ahead", BAD_WORDS: "x"}).write(settings.steward.figures("xc1"))
+    serve = settings.serve.model_copy(update={"docs": "https://docs.example.org/cachecast/"})
+    page = Renderer(settings.model_copy(update={"serve": serve}), began_s=0).page(Asked(), {}, now_s=NOW_S)
+    links = re.findall(r'href="(https:[^"]*)"', page)
+    assert "https://docs.example.org/cachecast/troubleshoot.html#steward-clock" in links
+    assert len(links) == page.count("To do: ") - 1

@@ -68,6 +68,7 @@ def test_pages_need_no_token_and_allow_nothing_but_themselves(get: Get, told: To
     assert "unsafe" not in policy and "frame-ancestors 'none'" in policy
     assert reply.headers["x-content-type-options"] == "nosniff"
     assert reply.headers["referrer-policy"] == "no-referrer"
+    assert reply.headers["refresh"] == "60" and "refresh" not in get("/operator?still=true").headers
     style = get("/operator/style.css")
     assert (style.content, style.headers["content-type"]) == (told.style, "text/css; charset=utf-8")
     assert "operator" in get("/").text

@@ -8,7 +8,7 @@ from typing import Any
 
 from features.common.times import as_of_label, day_label
 from features.results import DRIFT, PROMOTIONS, STEWARD_DAYS
-from features.schema import PREDICTIONS, RECEIPTS, Table
+from features.schema import ACCESSES, PREDICTIONS, RECEIPTS, Table
 from jobs.plan import plan
 from jobs.plan.cache_state import Moment
 from jobs.settings.tree import Settings
@@ -100,6 +100,11 @@ def planted(folder: Path, *, now_s: int) -> Settings:
     promoted |= {"trained_until": as_of_label(as_of_s - 86400)}
     tables.replace_rows(PROMOTIONS, [promoted], (day, at, region))
     tables.replace_rows(DRIFT, [row(DRIFT, column="size", drifted=True)], (day, at, region))
+    for ago_s, hit, missed in ((3600, 6 * GB, 2 * GB), (3 * 86400, 0, 4 * GB)):
+        told = {"bytes_hit": hit, "bytes_missed": missed, "n_reads": 1, "source": "xcache_gstream"}
+        told |= {"cache": "xc1", "accessed_at": dt.datetime.fromtimestamp(now_s - ago_s, dt.UTC)}
+        key = (day_label(now_s - ago_s),)
+        tables.replace_rows(ACCESSES, [row(ACCESSES, event_id=str(ago_s), **told)], key)
     saved = {"wan_bytes": 10 * GB, "lru_wan_bytes": 13 * GB, "saved_wan_bytes": 3 * GB, "orders": "s3fifo"}
     tables.replace_rows(STEWARD_DAYS, [row(STEWARD_DAYS, model_version=None, **saved)], (day, "xc1"))
     settings.steward.state.mkdir(exist_ok=True)
