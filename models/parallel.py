@@ -14,14 +14,26 @@ _Item = TypeVar("_Item")
 _Result = TypeVar("_Result")
 
 
-def each(work: Callable[[_Item], _Result], items: Iterable[_Item]) -> list[_Result]:
+def nothing() -> None:
+    """Follow no progress."""
+
+
+def each(
+    work: Callable[[_Item], _Result], items: Iterable[_Item], *, on_done: Callable[[], None] = nothing
+) -> list[_Result]:
     """The results of `work` on every item, in order; for work that spends its time outside Python.
 
     Pieces run in parallel, each with one thread: OpenMP's threads wait for each other by spinning, which
-    costs many times the work where other programs run too.
+    costs many times the work where other programs run too. `on_done`: called after each piece, in its thread.
     """
+
+    def piece(item: _Item) -> _Result:
+        result = work(item)
+        on_done()
+        return result
+
     with threadpool_limits(1), ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
-        return list(pool.map(work, items))
+        return list(pool.map(piece, items))
 
 
 def in_turn(work: Callable[[_Item], object], items: Iterable[_Item]) -> None:

@@ -164,14 +164,18 @@ class Lines:
 
     def __init__(self, what: str, *, now_s: float) -> None:
         self._what, self._step, self._total = what, "", 0
-        self._began_s = self._step_s = self._told_s = now_s
+        self._began_s = self._step_s = self._told_s = self._part_s = now_s
+        self._done = self._first_done = 0
         self._is_told = True  # nothing to report before the first step
 
     def advance(self, done: int, total: int, last: str, *, now_s: float) -> None:
         """Note that `done` of `total` steps are done; `last`: the name of the present one."""
         step = f": {last}, {done} of {total} done"
         if step != self._step:
-            self._step, self._total, self._step_s, self._is_told = step, total, now_s, False
+            self._step, self._step_s, self._is_told = step, now_s, False
+        if total != self._total or done < self._done:
+            self._total, self._first_done, self._part_s = total, done, now_s
+        self._done = done
 
     def due(self, now_s: float) -> str | None:
         """The line to print at `now_s`, None if none is due."""
@@ -179,7 +183,16 @@ class Lines:
         if not is_step and now_s - self._told_s < EVERY_S:
             return None
         self._told_s, self._is_told = now_s, True
-        return f"{self._what}{self._step} ({duration_label(_rounded(now_s - self._began_s))})"
+        took = duration_label(_rounded(now_s - self._began_s))
+        return f"{self._what}{self._step} ({took}{self._left(now_s)})"
+
+    def _left(self, now_s: float) -> str:
+        """The time that the rest of many steps takes, if it is as fast as what is done."""
+        n_done, n_left = self._done - self._first_done, self._total - self._done
+        if self._total <= FEW or n_done <= 0 or n_left <= 0:
+            return ""
+        left_s = (now_s - self._part_s) * n_left / n_done
+        return f", about {duration_label(max(1, _rounded(left_s)))} left"
 
 
 def _rounded(seconds: float) -> int:

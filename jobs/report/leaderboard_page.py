@@ -48,7 +48,7 @@ def write(rows: Sequence[Row], out: Path, *, claims: Sequence[Row]) -> Path:
             Section("All traces, mean over the capacities", _NOTE, rows=overview(rows), only=True),
             *(_at(fraction, rows) for fraction in fractions),
             *by_trace,
-            *([Section("Claims of papers", _CLAIMS, rows=claims)] if claims else []),
+            *([Section("Claims of papers", _CLAIMS, rows=claims, folded=True)] if claims else []),
         ],
         capacities=Capacities("capacity_fraction", fractions),
     )
@@ -85,14 +85,23 @@ def overview(rows: Sequence[Row]) -> list[Row]:
 
 
 def _answers(rows: Sequence[Row]) -> list[str]:
-    """Which policies are best most often."""
-    best = collections.Counter(
-        max(group, key=lambda row: row["byte_gap_closed"])["policy"] for group in _groups(_competing(rows))
+    """Which policy is best over all, where it closes most of the gap, and which are best elsewhere."""
+    competing = _competing(rows)
+    if not competing:
+        return []
+    best = [max(group, key=lambda row: row["byte_gap_closed"]) for group in _groups(competing)]
+    wins = collections.Counter(str(row["policy"]) for row in best)
+    first = overview(rows)[0]
+    peak = max(
+        (row for row in competing if row["policy"] == first["policy"]), key=lambda row: row["byte_gap_closed"]
     )
-    total = sum(best.values())
+    others = ", ".join(f"{policy} in {n}" for policy, n in wins.most_common(4) if policy != first["policy"])
     return [
-        f"{policy} fetches the fewest bytes in {n} of {total} comparisons (trace × capacity)."
-        for policy, n in best.most_common(3)
+        f"{first['policy']} closes most of the gap to the bound: {first['all']} on average, and "
+        f"{percent(peak['byte_gap_closed'])} at best, on {peak['trace']} with a cache of "
+        f"{percent(peak['capacity_fraction'], 1)} of the bytes read.",
+        f"It fetches the fewest bytes in {wins[str(first['policy'])]} of {len(best)} comparisons "
+        f"(trace × capacity){f'; {others}' if others else ''}.",
     ]
 
 

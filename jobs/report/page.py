@@ -41,7 +41,7 @@ class Section:
 
     `capacity`: hidden while a reader has picked another one. `only`: shown only while exactly that capacity
     is picked, or, without a capacity, while none is.
-    `columns`: the columns of the table that are of one capacity each.
+    `columns`: the columns of the table that are of one capacity each. `folded`: a reader must open it.
     """
 
     title: str
@@ -50,6 +50,7 @@ class Section:
     rows: Sequence[Row] = ()
     capacity: float | None = None
     only: bool = False
+    folded: bool = False
     columns: Mapping[str, float] = dataclasses.field(default_factory=dict)
 
 

@@ -8,7 +8,7 @@ recency, is chosen for each capacity by replaying the last part of the past.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -16,12 +16,12 @@ import pandas as pd
 
 from features.common.arrays import BoolArray, FloatArray
 from features.common.errors import InputError
-from features.common.progress import Advance
+from features.common.progress import Advance, Steps
 from features.common.times import day_label
 from features.spec import COLUMNS, HOUR_S
 from models.learning.forest import forest_of
 from models.learning.learners import LightGBM
-from models.parallel import each
+from models.parallel import each, nothing
 from replay.access_context import AccessContext
 from replay.decisions import Decisions, decisions
 from replay.policies.learned import Learned, Order
@@ -83,10 +83,12 @@ def learn_horizons(
     *,
     to_s: float,
     most_rows: int = MOST_ROWS,
+    on_done: Callable[[], None] = nothing,
 ) -> HorizonTrees | None:
     """Models trained on what was known at `to_s`, for caches whose LRU ages are `ages_s`, in s.
 
-    None if the past is too short for any horizon. `most_rows`: of the training.
+    None if the past is too short for any horizon. `most_rows`: of the training. `on_done`: called after each
+    horizon, in its thread.
     """
     from_s = float(trace.time_s[0])
     rows = decisions(
@@ -105,20 +107,30 @@ def learn_horizons(
         x = pd.DataFrame(rows.x[labelled], columns=list(COLUMNS))
         return LEARNER.fit(x, is_read).text
 
-    horizons_s = [one for one in LADDER_S if one * PAST_PER_HORIZON <= to_s - from_s]
-    found = zip(horizons_s, each(text, horizons_s), strict=True)
+    horizons_s = _horizons_s(to_s - from_s)
+    found = zip(horizons_s, each(text, horizons_s, on_done=on_done), strict=True)
     learned = {horizon_s: of for horizon_s, of in found if of is not None}
     return HorizonTrees(tuple(learned), tuple(learned.values())) if learned else None
 
 
+def _horizons_s(past_s: float) -> list[int]:
+    return [one for one in LADDER_S if one * PAST_PER_HORIZON <= past_s]
+
+
 def choose_shares(
-    trace: Trace, story: AccessContext, capacities: Sequence[int], fitted: HorizonModels, *, from_s: float
+    trace: Trace,
+    story: AccessContext,
+    capacities: Sequence[int],
+    fitted: HorizonModels,
+    *,
+    from_s: float,
+    on_done: Callable[[], None] = nothing,
 ) -> list[float]:
     """The models' share in the order for each capacity: 1, unless a smaller one surely misses fewer bytes.
 
     Bytes count from `from_s` on. A pass over one large dataset can outweigh all other reads of a few days,
     and chance decides which share keeps its files. So a smaller share must have missed less in several parts
-    of the time.
+    of the time. `on_done`: called after each replay, in its thread.
     """
     edges = trace.first_at(int(from_s)), trace.n_accesses
     times_s = np.linspace(from_s, float(trace.time_s[-1]), PARTS, endpoint=False)
@@ -134,7 +146,7 @@ def choose_shares(
         return np.diff(sums[np.append(parts, edges[1]) - edges[0]])
 
     tried = list(itertools.product(capacities, SHARES))
-    bytes_of = dict(zip(tried, each(missed, tried), strict=True))
+    bytes_of = dict(zip(tried, each(missed, tried, on_done=on_done), strict=True))
     return [_surely_best({share: bytes_of[one, share] for share in SHARES}) for one in capacities]
 
 
@@ -167,10 +179,15 @@ class Learning(NamedTuple):
 
     def learn(self, until_s: int, on_progress: Advance) -> Learnt | None:
         """What is learned from the accesses before `until_s`; None if they are too few. Raises InputError."""
-        on_progress(0, 2, "how far to trust the models")
-        shares = self._shares(self._choice_begins_s(until_s), until_s)
-        on_progress(1, 2, f"learning until {day_label(until_s)}")
-        rungs = learn_horizons(self.trace, self.story, self._ages(until_s), to_s=until_s)
+        begin_s, from_s = self._choice_begins_s(until_s), float(self.trace.time_s[0])
+        n_tried, n_horizons = len(_horizons_s(begin_s - from_s)), len(_horizons_s(until_s - from_s))
+        n_replays = len(self.capacities) * len(SHARES)
+        steps = Steps(n_tried + n_replays + n_horizons, on_progress)
+        steps.begin("how far to trust the models")
+        shares = self._shares(begin_s, until_s, steps.done)
+        steps.begin(f"learning until {day_label(until_s)}", done=n_tried + n_replays)
+        ages_s = self._ages(until_s)
+        rungs = learn_horizons(self.trace, self.story, ages_s, to_s=until_s, on_done=steps.done)
         return None if rungs is None else Learnt(rungs, tuple(shares))
 
     def _choice_begins_s(self, until_s: int) -> float:
@@ -178,14 +195,14 @@ class Learning(NamedTuple):
         by_number = time_s[max(0, self.trace.first_at(until_s) - MOST_CHOSEN_ON)]
         return max(until_s - KEPT_FOR_CHOICE * (until_s - float(time_s[0])), float(by_number))
 
-    def _shares(self, begin_s: float, end_s: int) -> list[float]:
+    def _shares(self, begin_s: float, end_s: int, on_done: Callable[[], None]) -> list[float]:
         """For each capacity, the share of the models in the order that was best from `begin_s` to `end_s`."""
-        rungs = learn_horizons(self.trace, self.story, self._ages(begin_s), to_s=begin_s)
+        rungs = learn_horizons(self.trace, self.story, self._ages(begin_s), to_s=begin_s, on_done=on_done)
         if rungs is None:
             return [1.0] * len(self.capacities)
         fitted = horizon_models(rungs)
         past = self.trace.until(end_s)
-        return choose_shares(past, self.story, self.capacities, fitted, from_s=begin_s)
+        return choose_shares(past, self.story, self.capacities, fitted, from_s=begin_s, on_done=on_done)
 
     def _ages(self, at_s: float) -> list[float]:
         return oldest_ages_s(self.trace, self.capacities, to_s=at_s)

@@ -6,6 +6,8 @@ libCacheSim's binary traces are little-endian records without padding.
 from __future__ import annotations
 
 import codecs
+import itertools
+import re
 import struct
 from pathlib import Path
 
@@ -103,13 +105,14 @@ def _is_text(head: bytes) -> bool:
 _DELIMITERS = (",", ";", "\t")
 _BLOCK_BYTES = 16 * 2**20
 _EVERY_NAME = 2**31 - 1
+_LEADING_ZERO, _PADDED = re.compile(rb'[\n,;\t]"?0[0-9]'), "^0[0-9]"
 
 
 def read_csv(path: Path) -> Source:
     """A CSV file with a header, also .gz, .zst or .bz2; strings as dictionaries. Raises InputError.
 
     Numbers beyond 64 bits, for example hashes, are read as strings: as floats, two of them could become
-    equal.
+    equal. So are columns of numbers with leading zeros, for example datasets like 000123.
     """
     table = _read_table(path, {})
     try:
@@ -119,8 +122,8 @@ def read_csv(path: Path) -> Source:
     # Arrow reads integers beyond 64 bits as floats.
     columns = zip(table.schema, table.columns, strict=True)
     floats = [(field.name, column) for field, column in columns if pa.types.is_floating(field.type)]
-    wide = {name: pa.string() for name, column in floats if _beyond_int64(column)}
-    return TableSource(str(path), _read_table(path, wide) if wide else table)
+    kept = [*(name for name, column in floats if _beyond_int64(column)), *_padded(path, table.schema)]
+    return TableSource(str(path), _read_table(path, dict.fromkeys(kept, pa.string())) if kept else table)
 
 
 def _read_table(path: Path, types: dict[str, pa.DataType]) -> pa.Table:
@@ -154,6 +157,27 @@ def _parsed(
 def _delimiter(path: Path) -> str:
     header = head_of(path, _BLOCK_BYTES // 256).split(b"\n", 1)[0].decode(errors="replace")
     return max(_DELIMITERS, key=header.count)
+
+
+def _padded(path: Path, schema: pa.Schema) -> list[str]:
+    """The columns of integers that have leading zeros."""
+    whole = [field.name for field in schema if pa.types.is_integer(field.type)]
+    if not whole or not _has_leading_zeros(path):
+        return []
+    texts = _read_table(path, dict.fromkeys(whole, pa.string())).select(whole)
+    padded = [pc.any(pc.match_substring_regex(column, _PADDED)).as_py() for column in texts.columns]
+    return list(itertools.compress(whole, padded))
+
+
+def _has_leading_zeros(path: Path) -> bool:
+    """Whether a field may be a number with leading zeros; a time of day looks like one, too."""
+    with open_bytes(path) as stream:
+        tail = b"\n"
+        while block := stream.read(_BLOCK_BYTES):
+            if _LEADING_ZERO.search(tail + block):
+                return True
+            tail = block[-3:]
+    return False
 
 
 def _beyond_int64(column: pa.ChunkedArray) -> bool:

@@ -46,7 +46,9 @@ def test_a_long_step_tells_every_minute_that_it_goes_on() -> None:
 
 
 def test_many_steps_have_a_line_a_minute() -> None:
-    assert len(told([(n, 100, f"file {n}") for n in range(100)], each_s=3)) == 5
+    lines = told([(n, 100, f"file {n}") for n in range(100)], each_s=3)
+    assert len(lines) == 5
+    assert lines[2] == "up: file 59, 59 of 100 done (3m, about 2m left)"
 
 
 def test_quick_steps_have_no_line() -> None:

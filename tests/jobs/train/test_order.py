@@ -85,7 +85,7 @@ def test_shares_are_chosen_on_the_last_quarter_and_a_bounded_number_of_accesses(
 ) -> None:
     begun: list[float] = []
 
-    def shares(*given: object, from_s: float) -> list[float]:
+    def shares(*given: object, from_s: float, on_done: object) -> list[float]:
         begun.append(from_s)
         return [0.25, 0.5, 1.0]
 

@@ -103,6 +103,13 @@ def test_hashes_beyond_int64_stay_apart(write: Callable[..., Path]) -> None:
     assert told(read_trace(path))[1] == [str(2**64 - 1), str(2**64 - 2)]
 
 
+def test_numbers_with_leading_zeros_stay_as_they_are(write: Callable[..., Path]) -> None:
+    loaded = read_trace(write("time,id,size,dataset\n01,007,10,000123\n02,7,20,123\n"), keep=("dataset",))
+    assert told(loaded)[1:] == (["007", "7"], [10, 20])
+    assert loaded.details["dataset"].to_pylist() == ["000123", "123"]
+    assert loaded.trace.time_s.tolist() == [1, 2]
+
+
 def test_columns_are_mapped_by_role(write: Callable[..., Path]) -> None:
     path = write("version,at,lbn,size,done,got\n1,1,a,10,5,4\n1,2,b,20,2,20\n")
     columns = {"time": "at", "item": "lbn", "close": "done", "read": "got"}
