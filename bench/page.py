@@ -64,6 +64,7 @@ BENCHES = (
         "Evaluate: every policy on the generated regions, and claims of papers",
         "leaderboard.py",
     ),
+    Bench("queue", "Evaluate: what a batch queue is worth to the learned order", "queue_leads.py"),
     Bench("push", "Push: beside plain copies, and a large journal", "push.py"),
     Bench("xcache", "XCache: cold and warm reads, beside its origin", "xcache.py"),
     Bench("serve", "Placement service: requests per second", "serve.py"),

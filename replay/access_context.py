@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from features.common.arrays import Ids, IntArray
+from features.common.arrays import FloatArray, Ids, IntArray
 from features.common.errors import InputError
 from features.stream.state import Files, task_number, user_number
 from replay.read import LoadedTrace
@@ -23,16 +23,31 @@ CONTEXT = ("dataset", "user", "task")
 """Roles of columns that a context is made of."""
 
 
+class QueuedReads(NamedTuple):
+    """What batch queues say, in the order of `at_s`, float64[k], s since 1970: from then on known work is
+    expected to read `file`, int32[k], at `due_s`, float64[k], or not any more, NaN.
+    """
+
+    at_s: FloatArray
+    file: Ids
+    due_s: FloatArray
+
+
+NO_QUEUE = QueuedReads(np.zeros(0), np.zeros(0, np.int32), np.zeros(0))
+
+
 class AccessContext(NamedTuple):
     """What is known of the files and the readers of a trace of `n` accesses.
 
     `files`: see `features.stream.state`, datasets numbered from 0 to `n_datasets` - 1; `reader`: int64[n],
-    the task or user of each access (`task_number`, `user_number`), 0 if it is not named.
+    the task or user of each access (`task_number`, `user_number`), 0 if it is not named. `queued`: heeded by
+    learned orders.
     """
 
     files: Files
     n_datasets: int
     reader: IntArray
+    queued: QueuedReads = NO_QUEUE
 
 
 def context_of(loaded: LoadedTrace) -> AccessContext:
@@ -69,6 +84,8 @@ def check_fits(context: AccessContext, trace: Trace) -> None:
         and context.reader.size >= trace.n_accesses
         and files.dataset.min() >= 0
         and files.dataset.max() < context.n_datasets == files.n_files.size
+        and context.queued.file.max(initial=-1) < trace.n_items
+        and context.queued.file.min(initial=0) >= 0
     )
     if not fits:
         raise InputError("the context is of another trace; make it from the same accesses")

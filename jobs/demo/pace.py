@@ -46,6 +46,9 @@ class Paced:
         """A file is not on disk any more."""
         self._order.removed(file)
 
+    def expect(self, file: int, due_s: float) -> None:
+        """The demo has no queue."""
+
     def bytes_on_disk(self, file: int) -> int | None:
         """What the file has on disk."""
         return self._order.bytes_on_disk(file)

@@ -21,6 +21,7 @@ from jobs.settings.tree import CacheSettings, Settings
 from jobs.signals import Stopped, until_signalled
 from jobs.steward.days import Days
 from jobs.steward.promoted import Promoted
+from jobs.steward.queued import Queued
 from jobs.store.locks import alone_at
 from jobs.store.tables import Tables
 from prefetch.journal.journal import Journal
@@ -141,9 +142,12 @@ def kept(
         evict_guard_s=0,  # the steward sees which files are open
     )
 
+    queued = Queued(Tables(settings.tables.root), cache)
+
     def lists(times_s: Sequence[float]) -> Lists:
         pins = [pin.name for at_s in times_s for pin in journal.reports.pins(cache.name, now_s=at_s)]
-        return Lists(set(pins), journal.reports.evictions(cache.name, now_s=times_s[0]))
+        evictions = journal.reports.evictions(cache.name, now_s=times_s[0])
+        return Lists(set(pins), evictions, queued.due_s(times_s[0]))
 
     with Keeper(
         goal,

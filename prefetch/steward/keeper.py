@@ -19,7 +19,7 @@ from prefetch.steward.evictions import Evictions
 from prefetch.steward.feed import Feed
 from prefetch.steward.figures import Figures, Recent
 from prefetch.steward.fill import Implausible, Usage
-from prefetch.steward.lists import ListReader, Lists
+from prefetch.steward.lists import ListReader, Lists, QueuedReads
 from prefetch.steward.open_files import OpenFiles
 from prefetch.steward.readers import Readers
 from prefetch.steward.watch import Watch
@@ -79,6 +79,7 @@ class Keeper(AbstractContextManager["Keeper"]):
         self._target, self._book, self._steward = target, book, steward
         self._limits, self._now_s, self._opens = limits, now_s, opens
         self._lists, self._are_listed = ListReader(lists, limits.marks.look_s), False
+        self._queued = QueuedReads(book, steward)
         timeout_s = limits.push.timeout_s
         self._watch = Watch(
             target, feed, book, steward, opens=opens, timeout_s=timeout_s, readers=Readers(readers)
@@ -161,6 +162,7 @@ class Keeper(AbstractContextManager["Keeper"]):
         if lists is not None:
             self._steward.pin(self._book.known(lists.pins))
             self._evict_first(lists.evictions)
+            self._queued.tell(lists.expected)
             self._are_listed = True
 
     def _evict_first(self, planned: Iterable[str]) -> None:

@@ -1,13 +1,17 @@
-"""What plans ask of a steward, read from the journal in a thread of its own, as a journal may hang."""
+"""What plans and queues ask of a steward, read in a thread of its own, as journal and tables may hang."""
 
 from __future__ import annotations
 
+import math
 import threading
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from types import MappingProxyType
 from typing import Final, NamedTuple
 
 from features.common.errors import ServiceError
+from prefetch.steward.book import Book
+from replay.steward.steward import Steward
 
 FRESH_S: Final = 5.0
 """While files go, lists are read again after so long, as a newer plan may pin what an older one evicts."""
@@ -20,10 +24,35 @@ _PAUSES: Final = 20
 
 
 class Lists(NamedTuple):
-    """Names that plans pin, which are never evicted, and names that they evict, which go first."""
+    """Names that plans pin, which are never evicted, and names that they evict, which go first.
+
+    `expected`: names that queued work will read, and when, s since 1970.
+    """
 
     pins: Collection[str]
     evictions: Sequence[str]
+    expected: Mapping[str, float] = MappingProxyType({})
+
+
+class QueuedReads:
+    """Tells a steward which of the files in its book queued work will read, and when."""
+
+    def __init__(self, book: Book, steward: Steward) -> None:
+        self._book, self._steward = book, steward
+        self._due_s: Mapping[str, float] = {}
+        self._told: set[int] = set()
+
+    def tell(self, due_s: Mapping[str, float]) -> None:
+        """Tell all that is known now, unless it is the same object as before.
+
+        A file that was read meanwhile is expected again if a queue still names it.
+        """
+        if due_s is self._due_s:
+            return
+        known = {file: at_s for name, at_s in due_s.items() if (file := self._book.find(name)) is not None}
+        for file, at_s in (dict.fromkeys(self._told - known.keys(), math.nan) | known).items():
+            self._steward.expect(file, at_s)
+        self._due_s, self._told = due_s, set(known)
 
 
 class ListReader:

@@ -22,8 +22,14 @@ SETTLED_S = 3600.0
 """So long a value holds although other files of the dataset are read."""
 YOUNGEST_S = 60.0
 """Recency counts as at least this long."""
+SOON_S = 1800.0
+"""A read by known work is expected no sooner, as nobody knows when within a job it comes."""
 SEED = 88172645463325252
 
+TOLD_KEPT = 1 - 1 / 2048
+"""What is known of older entries of queues counts less, by this factor for each newer one."""
+# Entries of Values.told.
+READ, UNREAD = range(2)
 # Entries of Disk.sums.
 N_HELD, USED, PEAK = range(3)
 
@@ -39,12 +45,18 @@ class Disk(NamedTuple):
 class Values(NamedTuple):
     """Each file's last `value`, and when it was scored, `at_s` (NaN: never), float64[m]; `seed`: int64[1].
 
+    `due_s`: float64[m], when known work is expected to read each file, NaN: none will; `told_s`: float64[m],
+    since when. `told`: float64[2], how many were read, and how many were not before they were expected no
+    more; see above.
     `drawn`, `stale`: int32[SAMPLE], a sample and those of it that are being scored; `x`: float32[columns],
     the row of one of them.
     """
 
     value: FloatArray
     at_s: FloatArray
+    due_s: FloatArray
+    told_s: FloatArray
+    told: FloatArray
     seed: IntArray
     drawn: Ids
     stale: Ids
@@ -60,7 +72,11 @@ class Known(NamedTuple):
 
 
 class Rule(NamedTuple):
-    """log value = share · log hit rate + (1 - share) · log 1/age; `block`: room for rows being scored."""
+    """log value = share · log hit rate + (1 - share) · log 1/age; `block`: room for rows being scored.
+
+    A file that known work reads is worth at least 1/s until it is due, and 1/s since, times the square of
+    the share of such files that were read: some of them would have been read anyway.
+    """
 
     ladder: HorizonModels
     share: float
@@ -77,7 +93,8 @@ def no_values(n_files: int) -> Values:
     seed = np.array([SEED], np.int64)
     drawn, stale = np.zeros(SAMPLE, np.int32), np.zeros(SAMPLE, np.int32)
     x = np.zeros(len(COLUMNS), np.float32)
-    return Values(np.zeros(n_files), np.full(n_files, np.nan), seed, drawn, stale, x)
+    at_s, due_s, told_s = (np.full(n_files, np.nan) for _ in range(3))
+    return Values(np.zeros(n_files), at_s, due_s, told_s, np.zeros(2), seed, drawn, stale, x)
 
 
 def new_rule(ladder: HorizonModels, share: float) -> Rule:
@@ -128,6 +145,8 @@ def _is_fresh(known: Known, file: int, now_s: float) -> bool:
     at_s, last_s = known.values.at_s[file], known.state.file[file, LAST]
     if not at_s >= last_s or now_s - at_s > STALE * (at_s - last_s) + YOUNGEST_S:
         return False
+    if not np.isnan(known.values.due_s[file]) and now_s - at_s > SOON_S:
+        return False
     is_settled = at_s >= known.state.dataset[known.files.dataset[file], D_LAST]
     return bool(is_settled or now_s - at_s <= SETTLED_S)
 
@@ -152,6 +171,36 @@ def score(known: Known, rule: Rule, n: int, now_s: float) -> None:
             values.value[file] = -(1 - share) * np.log(max(YOUNGEST_S, now_s - of[file, LAST]))
         if share > 0:
             values.value[file] += share * np.log(block.rate[lane])
+        if not np.isnan(values.due_s[file]):
+            wait_s = max(SOON_S, abs(values.due_s[file] - now_s))
+            values.value[file] = max(np.log(_kept_word(values) ** 2 / wait_s), values.value[file])
+
+
+@bare
+def expect(known: Known, file: int, due_s: float, now_s: float) -> None:
+    """From `now_s` on known work is expected to read a file at `due_s`; NaN: not any more."""
+    values = known.values
+    if np.isnan(values.due_s[file]):
+        values.told_s[file] = now_s
+    elif known.state.file[file, LAST] >= values.told_s[file]:
+        _count(values, READ)
+        values.told_s[file] = now_s
+    elif np.isnan(due_s):
+        _count(values, UNREAD)
+    values.due_s[file], values.at_s[file] = due_s, np.nan
+
+
+@bare
+def _count(values: Values, how: int) -> None:
+    for k in range(values.told.size):
+        values.told[k] *= TOLD_KEPT
+    values.told[how] += 1
+
+
+@bare
+def _kept_word(values: Values) -> float:
+    """The share of expected files that were read."""
+    return float((values.told[READ] + 1) / (values.told[READ] + values.told[UNREAD] + 1))
 
 
 @bare

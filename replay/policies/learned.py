@@ -15,7 +15,7 @@ import numpy as np
 from features.common.arrays import BoolArray, Ids, IntArray
 from features.common.jit import bare
 from features.stream.state import Read, new_state, update
-from replay.access_context import AccessContext, check_fits
+from replay.access_context import AccessContext, QueuedReads, check_fits
 from replay.kernels.accesses import AHEAD, fetch
 from replay.kernels.scored_files import (
     PEAK,
@@ -24,6 +24,7 @@ from replay.kernels.scored_files import (
     Known,
     Rule,
     empty_disk,
+    expect,
     insert,
     least_valuable,
     new_rule,
@@ -95,12 +96,20 @@ class Cache(NamedTuple):
     recency: Recency
 
 
+class Told(NamedTuple):
+    """What queues say, and how many of the entries were told, `n`: int64[1]."""
+
+    queued: QueuedReads
+    n: IntArray
+
+
 class ScoredFiles(NamedTuple):
     """An order by value, and what it knows of the files; no file is in `spare`, bool[0]."""
 
     known: Known
     rule: Rule
     spare: BoolArray
+    told: Told
 
 
 def empty_cache(size: IntArray, capacity_bytes: int) -> Cache:
@@ -131,6 +140,7 @@ def serve_valued(cache: Cache, order: ScoredFiles, accesses: Accesses, part: Par
     """Serve accesses, marking hits, and remember them: where a file does not fit, the least valuable go."""
     item, known = accesses.item, order.known
     for i in range(part.start, part.stop):
+        _tell(known, order.told, float(accesses.time_s[i]))
         if _is_served(cache, item[i]):
             hit[i] = True
         elif cache.size[item[i]] <= cache.capacity:
@@ -142,10 +152,20 @@ def serve_valued(cache: Cache, order: ScoredFiles, accesses: Accesses, part: Par
 
 
 @bare
-def remember(known: Known, accesses: Accesses, part: Part) -> None:
+def remember(known: Known, told: Told, accesses: Accesses, part: Part) -> None:
     """Remember accesses that are served without what is known of the files."""
     for i in range(part.start, part.stop):
+        _tell(known, told, float(accesses.time_s[i]))
         _remember(known, accesses, i)
+
+
+@bare
+def _tell(known: Known, told: Told, now_s: float) -> None:
+    """Tell what queues say until `now_s`."""
+    queued, n = told
+    while n[0] < queued.at_s.size and queued.at_s[n[0]] <= now_s:
+        expect(known, queued.file[n[0]], queued.due_s[n[0]], queued.at_s[n[0]])
+        n[0] += 1
 
 
 @bare
@@ -206,9 +226,10 @@ class Learned:
         begins = np.searchsorted(trace.time_s, [order.from_s for order in self._orders]).tolist()
         edges = [*begins, trace.n_accesses]
         serve_lru(cache, accesses, Part(0, edges[0]), hit)
-        remember(known, accesses, Part(0, edges[0]))
+        told = Told(self._story.queued, np.zeros(1, np.int64))
+        remember(known, told, accesses, Part(0, edges[0]))
         for order, (start, stop) in zip(self._orders, pairwise(edges), strict=True):
             known.values.at_s[:] = np.nan
-            valued = ScoredFiles(known, new_rule(order.ladder, order.share), _NOTHING)
+            valued = ScoredFiles(known, new_rule(order.ladder, order.share), _NOTHING, told)
             serve_valued(cache, valued, accesses, Part(start, stop), hit)
         return int(cache.disk.sums[PEAK])

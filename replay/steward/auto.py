@@ -117,6 +117,11 @@ class Auto:
         for order in self._orders.values():
             order.removed(file)
 
+    def expect(self, file: int, due_s: float) -> None:
+        """See `EvictionOrder`."""
+        for order in self._all_orders:
+            order.expect(file, due_s)
+
     def bytes_on_disk(self, file: int) -> int | None:
         """See `EvictionOrder`."""
         return self._orders[LRU].bytes_on_disk(file)

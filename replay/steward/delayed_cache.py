@@ -83,6 +83,10 @@ class DelayedCache:
         self._later(now_s, self._delays.seen_s, lambda _: self._see(file, reader, now_s))
         return had
 
+    def expect(self, file: int, due_s: float) -> None:
+        """See `Steward`."""
+        self._steward.expect(file, due_s)
+
     def _fetch(self, file: int, wanted: int, now_s: int) -> int:
         """Bring the first `wanted` bytes if there is room, or can be; the bytes that came, else -1."""
         if wanted > self._capacity_bytes:

@@ -267,6 +267,9 @@ class DatasetLru:
         if files.pop(file, None) is not None and not files:
             del self._held[dataset]
 
+    def expect(self, file: int, due_s: float) -> None:
+        """Nothing to note."""
+
     def bytes_on_disk(self, file: int) -> int | None:
         """See `EvictionOrder`."""
         return self._held.get(self._dataset[file], {}).get(file)

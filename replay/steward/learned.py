@@ -16,6 +16,7 @@ from replay.kernels.scored_files import (
     Known,
     Rule,
     empty_disk,
+    expect,
     insert,
     least_valuable,
     new_rule,
@@ -63,7 +64,11 @@ class AccessHistory:
     def read(self, file: int, reader: int, at_s: float) -> None:
         """Count a read."""
         self._now_s = max(self._now_s, at_s)
-        _note(self.known.state, self.known.files, Read(file, reader, 1.0, at_s, self._now_s))
+        _note(self.known, Read(file, reader, 1.0, at_s, self._now_s))
+
+    def expect(self, file: int, due_s: float) -> None:
+        """Known work is expected to read the file at `due_s`; NaN: not any more."""
+        expect(self.known, file, due_s, self._now_s)
 
     def last_read_s(self, file: int) -> float:
         """Time of the file's last read; NaN: never."""
@@ -94,6 +99,8 @@ class AccessHistory:
             values._replace(
                 value=np.concatenate([values.value, unscored.value]),
                 at_s=np.concatenate([values.at_s, unscored.at_s]),
+                due_s=np.concatenate([values.due_s, unscored.due_s]),
+                told_s=np.concatenate([values.told_s, unscored.told_s]),
             ),
         )
 
@@ -104,8 +111,8 @@ def longer(values: _Integers, more: int, fill: int) -> _Integers:
 
 
 @bare
-def _note(state: State, files: Files, read: Read) -> None:
-    update(state, files, read)
+def _note(known: Known, read: Read) -> None:
+    update(known.state, known.files, read)
 
 
 _MOST_BYTES = 2**63 - 1
@@ -179,6 +186,11 @@ class LearnedOrder:
             self._own_lru.removed(file)
         if self._holds(file):
             remove(self._disk, file, self._bytes[file])
+
+    def expect(self, file: int, due_s: float) -> None:
+        """See `EvictionOrder`."""
+        if self._owns_history:
+            self.history.expect(file, due_s)
 
     def bytes_on_disk(self, file: int) -> int | None:
         """See `EvictionOrder`."""

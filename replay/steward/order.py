@@ -35,6 +35,9 @@ class EvictionOrder(Protocol):
     def removed(self, file: int) -> None:
         """A file is not on disk any more, whoever removed it."""
 
+    def expect(self, file: int, due_s: float) -> None:
+        """Known work is expected to read the file at `due_s`, s since 1970; NaN: not any more."""
+
     def bytes_on_disk(self, file: int) -> int | None:
         """What the file has on disk; None if it is not there."""
 
@@ -46,12 +49,15 @@ class EvictionOrder(Protocol):
 
 
 class ByReads:
-    """Base of orders that need neither datasets nor sizes of files: reads and bytes on disk are enough."""
+    """Base of orders that need nothing but reads and bytes on disk."""
 
     def add(self, dataset: int, tier: int, size_bytes: int) -> None:
         """Nothing to note."""
 
     def resize(self, file: int, size_bytes: int) -> None:
+        """Nothing to note."""
+
+    def expect(self, file: int, due_s: float) -> None:
         """Nothing to note."""
 
 

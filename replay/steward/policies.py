@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 
@@ -44,7 +45,10 @@ class Replayed:
         """Replay, marking hits; the peak usage in bytes. Raises InputError."""
         cache = self._cache(trace, capacity_bytes)
         reader, sizes = self._story.reader.tolist(), trace.size_bytes.tolist()
+        queued = deque(zip(*(column.tolist() for column in self._story.queued), strict=True))
         for i, (file, now_s) in enumerate(zip(trace.item.tolist(), trace.time_s.tolist(), strict=True)):
+            while queued and queued[0][0] <= now_s:
+                cache.expect(*queued.popleft()[1:])
             hit[i] = cache.read(file, reader[i], now_s, sizes[file]) >= sizes[file]
         if self._fetching is None and self._plans is None:
             return cache.peak_bytes
@@ -134,7 +138,8 @@ def steward_policy(
 
     Without delays and plans, a kernel replays `steward` and `steward-lru`. A loop replays all else, access by
     access; where both can, their hits are equal. Without learned orders, `steward` is LRU
-    in the kernel and an error in the loop. `block_bytes`: files are fetched by it as far as they are read.
+    in the kernel and an error in the loop. `block_bytes`: files are fetched by it as far as they are read;
+    what queues say is not heeded then.
     Calls raise ConfigError, InputError.
     """
     if block_bytes is not None:

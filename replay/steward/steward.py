@@ -109,6 +109,10 @@ class Steward:
             self._order.removed(file)
         self._evicted.pop(file, None)
 
+    def expect(self, file: int, due_s: float) -> None:
+        """Known work is expected to read the file at `due_s`, s since 1970; NaN: not any more."""
+        self._order.expect(file, due_s)
+
     def opened(self, file: int) -> None:
         """Someone opened the file: it stays until each one has closed it."""
         self._opens[file] += 1

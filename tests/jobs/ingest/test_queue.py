@@ -24,6 +24,7 @@ from jobs.plan import plan
 from jobs.plan.cache_state import Moment
 from jobs.push import prefill
 from jobs.settings.tree import CacheSettings, Settings
+from jobs.steward.queued import Queued
 from jobs.store.tables import Tables
 from prefetch.plan.rules import is_control
 
@@ -334,3 +335,21 @@ def test_a_queue_that_never_ends_is_an_error_that_names_it(
     monkeypatch.setattr(deadline, "MOST_BYTES", 20)
     with answering() as url, pytest.raises(ServiceError, match=rf"queue at {url}/queue: .* longer than"):
         queue.run(settings_of(tables, QUEUE__TOKEN="s3cret"), name="q", source=f"{url}/queue", as_of_s=AS_OF)
+
+
+def test_a_steward_is_told_when_queued_files_are_due(tables: Tables, tmp_path: Path) -> None:
+    """A job without a start is due when it was first seen; a queue that cannot be read says nothing."""
+    queued = Queued(tables, CACHE)
+    assert queued.due_s(AS_OF) == {}
+    jobs = [
+        {"job_id": "1", "files": [lfn(0)], "expected_start": as_of_label(AS_OF + 6 * HOUR_S)},
+        {"job_id": "2", "files": [lfn(1)]},
+    ]
+    ask(tables, jobs, tmp_path)
+    assert queued.due_s(AS_OF) == {lfn(0): AS_OF + 6 * HOUR_S, lfn(1): AS_OF}
+    ask(tables, jobs, tmp_path, as_of_s=AS_OF + HOUR_S)
+    assert queued.due_s(AS_OF + HOUR_S) == {lfn(0): AS_OF + 6 * HOUR_S, lfn(1): AS_OF}
+    assert set(queued.due_s(AS_OF + 28 * HOUR_S)) == {lfn(0)}
+    for commit in Path(tables.root, "queue").rglob("*.json"):
+        commit.write_text("{")
+    assert Queued(tables, CACHE).due_s(AS_OF + HOUR_S) == {}

@@ -7,10 +7,14 @@ import time
 from collections.abc import Sequence
 
 import pytest
+from ladders import DAY_S, one_split
 
 from features.common.errors import ServiceError
 from prefetch.steward import lists
-from prefetch.steward.lists import ListReader, Lists
+from prefetch.steward.book import Book, Datasets
+from prefetch.steward.lists import ListReader, Lists, QueuedReads
+from replay.policies.learned import Order
+from replay.steward import Steward, new_order
 
 NONE = Lists((), ())
 
@@ -68,3 +72,18 @@ def test_a_journal_that_hangs_is_asked_once_and_told_of(monkeypatch: pytest.Monk
     time.sleep(0.1)
     assert reader.read([0.0], files_go=True) == NONE
     assert journal.n_read == 1
+
+
+def test_what_queues_name_is_told_as_it_changes() -> None:
+    """The model values all files alike, so without a queue the oldest goes."""
+    order = new_order("learned", 1000, [Order(0.0, one_split("n_reads", 9.0, 0.0, 0.0), 0.5)])
+    steward = Steward(order, capacity_bytes=1000)
+    book = Book(steward, Datasets())
+    for at_s in range(3):
+        file = book.number(f"/f/{at_s}", 10)
+        steward.read(file, 0, float(at_s))
+        steward.stored(file, 10, float(at_s))
+    queued = QueuedReads(book, steward)
+    for due_s, goes in (({"/f/0": DAY_S, "/f/none": DAY_S}, 1), ({"/f/1": DAY_S}, 0), ({}, 0)):
+        queued.tell(due_s)
+        assert steward.victims(10, DAY_S - 3600) == [goes]

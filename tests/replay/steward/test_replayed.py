@@ -9,7 +9,7 @@ import pytest
 from ladders import one_split
 
 from features.stream.state import Files
-from replay.access_context import AccessContext
+from replay.access_context import AccessContext, QueuedReads
 from replay.policies import POLICIES, Policy, run_policy
 from replay.policies.learned import Learned, Order
 from replay.policies.policy import PartPolicy
@@ -56,8 +56,14 @@ def test_without_delays_lru_equals_its_kernel(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", range(4))
 def test_without_delays_the_learned_order_equals_its_kernel(seed: int) -> None:
-    """Also across the change from LRU to a first order and from it to a second."""
+    """Also across the change from LRU to a first order and from it to a second, and with a queue."""
     trace, context = world(seed)
+    draw, n_told = np.random.default_rng(seed), 400
+    told_s = np.sort(draw.choice(trace.time_s, n_told)).astype(np.float64)
+    due_s = np.where(draw.random(n_told) < 0.3, np.nan, told_s + draw.integers(-HOUR_S, 9 * HOUR_S, n_told))
+    file = draw.integers(0, trace.n_items, n_told).astype(np.int32)
+    without = context
+    context = context._replace(queued=QueuedReads(told_s, file, due_s))
     orders = [
         Order(float(trace.time_s[500]), one_split("n_reads", 3.0, -2.0, 1.0), 0.5),
         Order(float(trace.time_s[1700]), one_split("dataset_recency_s", 900.0, 2.0, -1.0), 1.0),
@@ -65,6 +71,29 @@ def test_without_delays_the_learned_order_equals_its_kernel(seed: int) -> None:
     for capacity in (700, 5000, 30_000):
         expected = hits(trace, Learned(context, orders), capacity)
         assert np.array_equal(hits(trace, replayed(context, "learned", orders=orders), capacity), expected)
+    unheard = hits(trace, Learned(without, orders), 5000)
+    assert not np.array_equal(unheard, hits(trace, Learned(context, orders), 5000))
+
+
+def test_what_a_queue_names_stays_until_it_was_due_for_long_or_is_named_no_more() -> None:
+    """The model values all files alike, so without a queue the oldest goes."""
+
+    def goes(now_s: float, *told: tuple[int, float]) -> list[int]:
+        order = new_order("auto", 1000, [Order(0.0, one_split("n_reads", 9.0, 0.0, 0.0), 0.5)])
+        for file in range(3):
+            order.add(0, 0, 10)
+            order.read(file, 0, 100.0 * file, is_held=False)
+            order.stored(file, 10, 100.0 * file)
+        for entry in told:
+            order.expect(*entry)
+        return order.victims(10, now_s, np.zeros(3, np.bool_))
+
+    assert goes(DAY_S) == [0]
+    assert goes(DAY_S, (0, DAY_S + HOUR_S)) == [1]
+    assert goes(DAY_S, (0, DAY_S - HOUR_S)) == [1]
+    assert goes(DAY_S, (0, DAY_S + HOUR_S), (0, np.nan)) == [0]
+    assert goes(DAY_S, (0, 90 * DAY_S)) == [0]
+    assert goes(9 * DAY_S, (0, DAY_S)) == [0]
 
 
 def dataset_lru_hits(trace: Trace, context: AccessContext, capacity: int) -> list[bool]:

@@ -1,0 +1,104 @@
+"""What a batch queue is worth to the learned order, by how long before a task begins it names its files.
+
+bench/queue_leads.py [--accesses N] [--seeds 1,2,3]
+
+Regions are generated and counted from their middle. The queue is that of their own tasks
+(`replay.workload.queue`) with its faults: read late, naming the files of other tasks, or only some of the
+tasks. A row has the gap closed at each capacity, mean ± standard error over regions and seeds, and the gain
+over the order without a queue.
+
+Needs the environment that `make verify` makes: .venv/bin/python bench/queue_leads.py
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from types import MappingProxyType
+
+import numpy as np
+
+ROOT = Path(__file__).parents[1]
+sys.path[:0] = [str(ROOT)]
+
+from features.common.progress import unwatched  # noqa: E402
+from features.common.times import HOUR_S  # noqa: E402
+from features.results import LRU, STEWARD  # noqa: E402
+from jobs.leaderboard.entries import BoardTrace, Entry, opened  # noqa: E402
+from jobs.leaderboard.parts import capacity  # noqa: E402
+from models.learning.order import CAPACITY_FRACTIONS, Learning  # noqa: E402
+from replay.contest import BOUND, Lineup, standings  # noqa: E402
+from replay.steward.policies import steward_policy  # noqa: E402
+from replay.workload.queue import QueueOf, queue_of  # noqa: E402
+
+REGIONS = ("mwt2", "prague")
+NONE = "no queue"
+QUEUES: Mapping[str, QueueOf | None] = MappingProxyType(
+    {
+        NONE: None,
+        "as tasks begin": QueueOf(0),
+        "1 h before": QueueOf(HOUR_S),
+        "6 h before": QueueOf(6 * HOUR_S),
+        "24 h before": QueueOf(24 * HOUR_S),
+        "6 h before, read 2 h late": QueueOf(6 * HOUR_S, late_s=2 * HOUR_S),
+        "6 h before, 30 % wrong": QueueOf(6 * HOUR_S, wrong=0.3),
+        "6 h before, all wrong": QueueOf(6 * HOUR_S, wrong=1.0),
+        "6 h before, half missing": QueueOf(6 * HOUR_S, missing=0.5),
+    }
+)
+
+
+def gaps(board: BoardTrace, seed: int) -> dict[str, list[float]]:
+    """The gap that the learned order closes with each queue, at each capacity."""
+    rooms = [capacity(board, share) for share in CAPACITY_FRACTIONS]
+    orders = Learning(board.trace, board.story, rooms).orders(board.from_s, unwatched)
+    found: dict[str, list[float]] = {}
+    is_task = (board.story.reader > 0) & (board.story.reader % 2 == 0)
+    for name, how in QUEUES.items():
+        story = board.story
+        if how is not None:
+            task = np.where(is_task, story.reader, -1)
+            story = story._replace(queued=queue_of(board.trace, task, how, np.random.default_rng(seed)))
+        lineups = [
+            Lineup(room, {LRU: None, BOUND: None, STEWARD: steward_policy(STEWARD, story, {room: order})})
+            for room, order in zip(rooms, orders, strict=True)
+        ]
+        closed = [one.gap(STEWARD) for one in standings(board.trace, lineups, count_from_s=board.from_s)]
+        found[name] = [one.closed or 0.0 for one in closed if one is not None]
+    return found
+
+
+def main() -> None:
+    """Print a table."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--accesses", type=int, default=120_000)
+    parser.add_argument("--seeds", default="1,2,3")
+    given = parser.parse_args()
+    seeds = [int(one) for one in given.seeds.split(",")]
+    runs: list[dict[str, list[float]]] = []
+    for region in REGIONS:
+        for seed in seeds:
+            with tempfile.TemporaryDirectory(prefix="cachecast-queue-") as scratch:
+                entry = Entry(name=region, scenario=region, accesses=given.accesses, seed=seed)
+                runs.append(gaps(opened(entry, Path(scratch)), seed))
+            print(f"{region}, seed {seed}: done", file=sys.stderr, flush=True)
+    shares = " | ".join(f"{share:.0%}" for share in CAPACITY_FRACTIONS)
+    print(f"{len(runs)} regions of {given.accesses} accesses: {', '.join(REGIONS)}; seeds {given.seeds}\n")
+    print(f"| queue | gap closed at {shares} | gain at {shares} |")
+    print(f"|---{'|---' * 2 * len(CAPACITY_FRACTIONS)}|")
+    without = np.array([run[NONE] for run in runs])
+    for name in QUEUES:
+        of = np.array([run[name] for run in runs])
+        print(f"| {name} | {_means(of)} | {_means(of - without)} |")
+
+
+def _means(of: np.ndarray) -> str:
+    error = of.std(axis=0, ddof=1) / np.sqrt(len(of)) if len(of) > 1 else np.zeros(of.shape[1])
+    return " | ".join(f"{mean:.3f} ± {e:.3f}" for mean, e in zip(of.mean(axis=0), error, strict=True))
+
+
+if __name__ == "__main__":
+    main()
