@@ -98,7 +98,12 @@ Columns = Annotated[
         "tier, origin, site; for example time=t,item=id; user=: none. Usual names are known"
     ),
 ]
-TimeUnit = Annotated[str, typer.Option(help="unit of the trace's times, if they are numbers: s, ms, us, ns")]
+TimeUnit = Annotated[
+    str,
+    typer.Option(
+        help="unit of the trace's times, if they are numbers: s, ms, us, ns; else a format: '%d/%m/%Y'"
+    ),
+]
 Kind = Annotated[str, typer.Option(help="kind of the trace: auto, accesses, table, oracleGeneral, lcs")]
 Sort = Annotated[bool, typer.Option("--sort", help="sort the trace by time instead of refusing it")]
 Site = Annotated[str | None, typer.Option(help="only accesses of jobs at this site")]

@@ -38,15 +38,17 @@ def read_trace(
     """The trace in a file or folder; `docs/replay.md` lists the kinds, and the treatment of faulty rows.
 
     `columns`: the columns by role (`replay.read.roles`); an empty name: none has it. `time_unit` (s, ms, us,
-    ns): the unit of times that are numbers; timestamps have their own. Only accesses with
-    since_s <= time < until_s, and `only` these values of the roles site and activity, are kept. `keep`:
-    columns to keep beside the trace, by role or else by name, if they exist. `sort`: sort a foreign table by
-    time. Raises InputError, SchemaError.
+    ns): the unit of times that are numbers, or a format of `strptime` for strings; timestamps have their own.
+    Only accesses with since_s <= time < until_s, and `only` these values of the roles site and activity, are
+    kept. `keep`: columns to keep beside the trace, by role or else by name, if they exist. `sort`: sort a
+    foreign table by time. Raises InputError, SchemaError.
     """
     if kind not in KINDS:
         raise InputError(f"no trace kind {kind!r}; choose one of {', '.join(KINDS)}")
-    if time_unit not in UNITS:
-        raise InputError(f"no time unit {time_unit!r}; choose one of {', '.join(UNITS)}")
+    if time_unit not in UNITS and "%" not in time_unit:
+        raise InputError(
+            f"no time unit {time_unit!r}; choose one of {', '.join(UNITS)}, or a format like %d/%m/%Y"
+        )
     if not path.exists():
         raise InputError(f"there is no trace {path}; check the path")
     choice = Choice(only, since_s, until_s, tuple(keep))

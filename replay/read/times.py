@@ -51,6 +51,8 @@ class Ticks(NamedTuple):
 def read_ticks(source: Source, name: str, time_unit: str) -> Ticks:
     """The column `name` of `source`: numbers in `time_unit`, timestamps, days, or ISO 8601 strings.
 
+    `time_unit` may also be a format of `strptime`, which has a `%`, for other strings.
+
     Raises InputError naming the row if a time is missing, negative or malformed, or if the span of times
     shows that the unit is wrong; SchemaError for other types.
     """
@@ -58,7 +60,7 @@ def read_ticks(source: Source, name: str, time_unit: str) -> Ticks:
     if not len(column):
         raise InputError(f"{source.label} has no row; choose days or a source that has some")
     refuse_null(source, column, name)
-    ticks = _ticks(source, column, name, UNITS[time_unit])
+    ticks = _ticks(source, column, name, time_unit)
     _check(source, ticks, name, time_unit)
     return ticks
 
@@ -71,12 +73,14 @@ def read_closes(source: Source, name: str, time_unit: str) -> tuple[Ticks, BoolA
     absent = ~valid(column)
     if absent.all():
         return Ticks(np.zeros(len(column), np.int64), 1), absent
-    ticks = _ticks(source, column, name, UNITS[time_unit])
+    ticks = _ticks(source, column, name, time_unit)
     return (Ticks(np.where(absent, 0, ticks.value), ticks.per_second) if absent.any() else ticks), absent
 
 
-def _ticks(source: Source, column: pa.ChunkedArray, name: str, per_second: int) -> Ticks:
-    kind = column.type
+def _ticks(source: Source, column: pa.ChunkedArray, name: str, time_unit: str) -> Ticks:
+    kind, per_second = column.type, UNITS.get(time_unit, 1)
+    if "%" in time_unit and is_text(kind):
+        return Ticks(_formatted(source, column.cast(pa.string()), name, time_unit), 1)
     if pa.types.is_timestamp(kind):
         return Ticks(values_of(column.cast(pa.int64())), UNITS[kind.unit])
     if pa.types.is_date32(kind):
@@ -98,6 +102,17 @@ def _ticks(source: Source, column: pa.ChunkedArray, name: str, per_second: int) 
     raise SchemaError(f"{source.label}: {name} is {kind}; times are numbers, timestamps or ISO 8601 strings")
 
 
+def _formatted(source: Source, column: pa.ChunkedArray, name: str, form: str) -> IntArray:
+    times = pc.strptime(column, format=form, unit="s", error_is_null=True)
+    if times.null_count > column.null_count:
+        row = pc.index(pc.and_(pc.is_null(times), pc.is_valid(column)), True).as_py()
+        raise InputError(
+            f"{source.where(row)} has {name} {column[row].as_py()!r}, which is not like {form!r}"
+        )
+    seconds: IntArray = values_of(times.cast(pa.int64()))
+    return seconds
+
+
 def _iso(source: Source, column: pa.ChunkedArray, name: str) -> IntArray:
     # Arrow has different types for times with and without a zone; a file may have either.
     for kind in (pa.timestamp("us", tz="UTC"), pa.timestamp("us")):
@@ -109,7 +124,8 @@ def _iso(source: Source, column: pa.ChunkedArray, name: str) -> IntArray:
     row = _odd_one(column)
     raise InputError(
         f"{source.where(row)} has {name} {column[row].as_py()!r}; times are numbers or "
-        "2026-03-01T04:00:00Z, all with a zone or all without"
+        "2026-03-01T04:00:00Z, all with a zone or all without; give others a format, for example --time-unit "
+        "'%d/%m/%Y %H:%M:%S'"
     )
 
 

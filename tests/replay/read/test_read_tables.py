@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from features.common.errors import InputError
 from replay.read import LoadedTrace, read_trace
 
 START = dt.datetime(2026, 3, 1, tzinfo=dt.UTC)
@@ -89,6 +90,14 @@ def test_iso_strings_are_times(write: Callable[..., Path], stated: Any) -> None:
     assert (read_trace(path).trace.time_s - START_S).tolist() == [1, 2]
     table = pa.table({"time": stated, "id": ["a", "a"], "size": [1, 1]})
     assert (read_trace(write(table, "t.parquet")).trace.time_s - START_S).tolist() == [1, 2]
+
+
+def test_times_may_be_written_in_a_format(write: Callable[..., Path]) -> None:
+    path = write("when,id,size\n01/03/2026 00:00:07,a,1\n02/03/2026 00:00:00,a,1\n")
+    times = read_trace(path, columns={"time": "when"}, time_unit="%d/%m/%Y %H:%M:%S").trace.time_s
+    assert times.tolist() == [1772323207, 1772409600]
+    with pytest.raises(InputError, match="row 1 has when '01/03/2026 00:00:07', which is not like '%Y-%m'"):
+        read_trace(path, columns={"time": "when"}, time_unit="%Y-%m")
 
 
 def test_days_and_timestamps_are_times(write: Callable[..., Path]) -> None:
