@@ -84,7 +84,7 @@ def refit(
         return
     console.line(answer.toml)
     if answer.missing:
-        console.notes([f"too few tasks show {', '.join(answer.missing)}"])
+        console.notes([f"too few tasks, or no plausible ones, show {', '.join(answer.missing)}"])
 
 
 def halves(

@@ -93,11 +93,12 @@ def effect(database: duckdb.DuckDBPyConnection, name: str, days: int) -> Effect:
     ((n_unplaced,),) = database.sql("SELECT count(*) FROM jobs WHERE node IS NULL").fetchall()
     halves = tuple(_halves(database))
     if len(halves) < 2:
-        raise InputError(f"all jobs with a node are in one half of {name!r}; a comparison needs more nodes")
+        told = [half.half for half in halves]
+        lacking = " or ".join(half for half in (WITH, WITHOUT) if half not in told)
+        raise InputError(f"no job of a known node {lacking} the cache ended well: {name!r} needs both halves")
     with_it, without = (half.cpu_efficiency_share for half in halves)
     found = Effect(name, halves, 1 - without / with_it, None, None, days, None, n_unplaced)
-    ((by_node, by_task, by_both, fixed, n_tasks),) = database.sql(_VARIANCE).fetchall()
-    fewest = min(half.nodes for half in halves)
+    ((by_node, by_task, by_both, fixed, n_tasks, fewest),) = database.sql(_VARIANCE).fetchall()
     if fewest < FEWEST_NODES or n_tasks < FEWEST_TASKS:
         return found
     variance = max(by_node + by_task - by_both, by_node, by_task) * fewest / (fewest - 1)
@@ -105,10 +106,8 @@ def effect(database: duckdb.DuckDBPyConnection, name: str, days: int) -> Effect:
     width = _WIDTH + (_WIDTH**3 + _WIDTH) / (4 * (fewest - 1))  # Student's, about
     lower, upper = (1 - without / with_it * math.exp(sign * width * math.sqrt(variance)) for sign in (1, -1))
     left = (SEEN / (width + _POWER)) ** 2 - fixed
-    needed = math.ceil(days * (variance - fixed) / left) if left > 0 else None
-    return dataclasses.replace(
-        found, saved_lower_share=lower, saved_upper_share=upper, days_needed=needed and max(1, needed)
-    )
+    needed = max(1, math.ceil(days * (variance - fixed) / left)) if left > 0 else None
+    return dataclasses.replace(found, saved_lower_share=lower, saved_upper_share=upper, days_needed=needed)
 
 
 def sentences(found: Effect) -> Iterator[str]:
@@ -136,7 +135,7 @@ def _halves(database: duckdb.DuckDBPyConnection) -> Iterator[Half]:
         f"SELECT is_with, count(DISTINCT node), count(*), sum(cpu_s) FILTER (NOT failed) / "
         "sum(wall_s * cores) FILTER (NOT failed) AS efficiency, avg(CAST(failed AS INT)), "
         f"sum(hit_bytes + miss_bytes) / nullif(sum({_READ}), 0) FROM placed GROUP BY is_with "
-        "HAVING efficiency > 0 ORDER BY is_with DESC"
+        "HAVING efficiency > 0 AND isfinite(efficiency) ORDER BY is_with DESC"
     ).fetchall()
     for is_with, *figures in found:
         yield Half(WITH if is_with else WITHOUT, *figures)
@@ -156,4 +155,5 @@ by_node AS (SELECT sum(pull) AS pull, sum(odd) AS odd FROM cells GROUP BY node),
 by_task AS (SELECT sum(pull) AS pull FROM cells GROUP BY task)
 SELECT (SELECT sum(pull * pull) FROM by_node), (SELECT sum(pull * pull) FROM by_task),
 (SELECT sum(pull * pull) FROM cells), (SELECT 4 * sum(odd * (pull - odd)) FROM by_node),
-(SELECT count(*) FROM by_task)"""
+(SELECT count(*) FROM by_task),
+(SELECT min(n) FROM (SELECT count(DISTINCT node) AS n FROM good GROUP BY is_with))"""

@@ -32,7 +32,7 @@ _LONGEST_DAYS = 7
 _SLACK = "INTERVAL 60 SECOND"
 """Clocks of caches, nodes and batch systems differ by less."""
 _OF_JOBS = (
-    *("job", "task", "kind", "activity", "site", "node", "started_at", "ended_at", "cores", "cpu_s"),
+    *("job", "user", "task", "kind", "activity", "site", "node", "started_at", "ended_at", "cores", "cpu_s"),
     *("wall_s", "failed", "read_bytes", "files", "source", "event_id"),
 )
 _OF_READS = (
@@ -44,6 +44,9 @@ _TOTAL = " + ".join(PLACES)
 _CASES = " ".join(f"WHEN {place} >= {PURE} * ({_TOTAL}) THEN '{place}'" for place in PLACES)
 _HOURS = "generate_series(CAST(epoch({}) // 3600 AS BIGINT), CAST(epoch({}) // 3600 AS BIGINT))"
 _STEPS = (
+    # Days are merged one by one: a job with two starts is on two of them.
+    """DELETE FROM records WHERE rowid NOT IN
+    (SELECT arg_max(rowid, (ended_at, started_at)) FROM records GROUP BY event_id)""",
     "CREATE VIEW job AS SELECT * REPLACE (lower(node) AS node), rowid AS id FROM records",
     # A reader that never closes is no reader of a week later.
     f"""CREATE VIEW read AS SELECT *, rowid AS id, least(coalesce(closed_at, accessed_at),
@@ -56,11 +59,12 @@ _STEPS = (
     FROM named n JOIN read r ON r.id = n.read JOIN job j ON j.id = n.job
     UNION ALL SELECT id, unnest(files), site, started_at - {_SLACK}, ended_at + {_SLACK} FROM job
     WHERE id NOT IN (SELECT job FROM named)""",
-    # By the hour, since a file may be read very often.
-    f"""CREATE TABLE claimed AS SELECT *, unnest({_HOURS.format("since", "until")}) AS hour FROM claim""",
     f"""CREATE TABLE nameless AS SELECT id, site, accessed_at, left_at, unnest([name, did]) AS name,
     {_HOURS.format("accessed_at", "left_at")} AS hours FROM read
     WHERE job IS NULL AND (name IN (SELECT name FROM claim) OR did IN (SELECT name FROM claim))""",
+    # By the hour, since a file may be read very often.
+    f"""CREATE TABLE claimed AS SELECT *, unnest({_HOURS.format("since", "until")}) AS hour FROM claim
+    WHERE name IN (SELECT name FROM nameless)""",
     # Sources name sites in their own ways; only equal ways compare.
     """CREATE TABLE fits AS SELECT DISTINCT c.job, r.id AS read FROM claimed c
     JOIN (SELECT * EXCLUDE (hours), unnest(hours) AS hour FROM nameless) r USING (name, hour)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import matplotlib as mpl
 
+from features.common.errors import bounded, printable
 from jobs.report.drawing import STYLE, Plot, Point
 from jobs.report.study_plots import DARK
 from jobs.text import Row, bounds, count, percent
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from jobs.efficiency.efficiency import Group
 
 GREY = "#5b6770"
+_NAME_CHARS = 30
 
 
 def interval_of(group: Group) -> str:
@@ -29,7 +31,8 @@ def efficiency(groups: Sequence[Group]) -> Plot:
     with mpl.rc_context(STYLE):
         plot = Plot(nearest="x")
         names = [
-            " ".join(str(part) for part in (g.place, g.kind, g.region) if part is not None) for g in groups
+            " ".join(bounded(printable(part), _NAME_CHARS) for part in (g.place, g.kind, g.region) if part)
+            for g in groups
         ]
         y = [100 * (g.cpu_efficiency_share or 0) for g in groups]
         low, high = (

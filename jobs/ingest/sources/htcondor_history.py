@@ -58,9 +58,13 @@ def query(site: Site) -> sql.Query:
 
 
 def _columns(salt: str) -> dict[str, str]:
-    group = "concat_ws('#', split_part(GlobalJobId, '#', 1), coalesce(DAGManJobId, ClusterId, id))"
+    # A user's own schedd is called user@host.
+    job, schedd = (
+        f"regexp_replace({one}, '^[^@#]*@', '')" for one in ("id", "split_part(GlobalJobId, '#', 1)")
+    )
+    group = f"concat_ws('#', {schedd}, coalesce(DAGManJobId, ClusterId, {job}))"
     return {
-        "job": f"CASE WHEN CRAB_ReqName IS NULL THEN id ELSE {sql.hashed_user('work', salt)} END",
+        "job": f"CASE WHEN CRAB_ReqName IS NULL THEN {job} ELSE {sql.hashed_user('work', salt)} END",
         "task": f"coalesce({sql.hashed_user('CRAB_ReqName', salt)}, WMAgent_RequestName, {group})",
         "kind": "coalesce(CMS_TaskType, CMS_JobType)",
         "activity": "CASE WHEN CRAB_ReqName IS NOT NULL THEN 'analysis' "

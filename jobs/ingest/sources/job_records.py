@@ -5,13 +5,13 @@ A source's steps end with the columns named in `FIELDS`, and `malformed`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import duckdb
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from features.common.names import literal
+from features.common.names import UNFIT_RE2, literal
 from features.job_records import JOB_RECORDS
 from jobs.ingest.sources import Site, sql
 from jobs.ingest.sources.cms_tracer import is_ahead
@@ -22,6 +22,7 @@ from replay.config import expression
 FIELDS = ("id", "start_us", "end_us", "cpu", "wall", "n_cores", "n_bytes", "node", "site")
 """Columns that a source's steps make: an id, times (µs), seconds, cores, bytes, and where the job ran."""
 _LONGEST_S = 60 * 86400
+_LONGEST_SPAN_S = 366 * 86400
 _MOST_CORES = 4096
 _SLACK_S = 60
 """Clocks of a node and of its batch system differ by less."""
@@ -29,6 +30,9 @@ _MOST_BUSY = 1.2
 """Threads use somewhat more than the cores that they asked for; what is far above counts other cores."""
 _SEVERAL_LINES = r"""^\s*([\[\]{},]|"[A-Za-z0-9_]+"\s*:.*)$"""
 _DOCUMENT = r"""^\s*(\[\s*\{|\{.*"jobs"\s*:\s*\[\s*\{)"""
+_NAMES = ("task", "kind", "node", "site", "dataset")
+"""Columns that reports show."""
+_LONGEST_NAME = 1024
 _TOLD = ("site", "node", "start_us", "end_us", "cpu", "wall", "n_cores")
 
 
@@ -68,12 +72,12 @@ def query(
             "event_id": sql.hashed(literal(source), "id"),
             **columns,
         },
-        reason=_reason(site, first),
+        reason=_reason(site, first, [columns.get(name, name) for name in _NAMES]),
         sample=f"concat_ws(' ', {told})",
     )
 
 
-def _reason(site: Site, first: Sequence[tuple[str, str]]) -> str:
+def _reason(site: Site, first: Sequence[tuple[str, str]], names: Iterable[str]) -> str:
     several = f"regexp_matches(value, {literal(_SEVERAL_LINES)})"
     elsewhere = f"NOT regexp_full_match(site, {literal(expression(site.job_sites))})"
     return sql.first_reason(
@@ -91,11 +95,20 @@ def _reason(site: Site, first: Sequence[tuple[str, str]]) -> str:
         ("cpu < 0 OR wall < 0", "negative time"),
         (f"wall > {_LONGEST_S}", "wall time of more than 60 days"),
         (f"wall > (end_us - start_us) / 1e6 + {_SLACK_S}", "wall time longer than from start to end"),
+        (f"(end_us - start_us) / 1e6 > {_LONGEST_SPAN_S}", "more than a year from start to end"),
         (f"n_cores IS NULL OR NOT n_cores BETWEEN 1 AND {_MOST_CORES}", "impossible number of cores"),
         (f"cpu > {_MOST_BUSY} * wall * n_cores + {_SLACK_S}", "CPU time above the wall time of its cores"),
         ("n_bytes < 0", "negative size"),
+        (
+            " OR ".join(map(_is_unfit, names)),
+            f"a name with control characters, or above {_LONGEST_NAME} bytes",
+        ),
         *([(elsewhere, "not a job: of another site")] if site.job_sites else []),
     )
+
+
+def _is_unfit(name: str) -> str:
+    return f"strlen({name}) > {_LONGEST_NAME} OR regexp_matches({name}, {literal(UNFIT_RE2)})"
 
 
 def records(batch: pa.RecordBatch) -> pa.RecordBatch:
@@ -107,11 +120,13 @@ def records(batch: pa.RecordBatch) -> pa.RecordBatch:
         return batch
     is_list = f"regexp_matches(value, {literal(_DOCUMENT)}) AND json_valid(value)"
     found = "coalesce(nullif(json_extract(value, '$[*]'), []), json_extract(value, '$.jobs[*]'))"
+    # What only looks like a list, as by `jobs` within another field, stays the line that it is.
+    split = f"(SELECT *, CASE WHEN {is_list} THEN {found} ELSE [] END AS found FROM batch)"
     with duckdb.connect() as database:
         database.register("batch", pa.Table.from_batches([batch]))
         told = database.sql(
-            f"SELECT CAST(unnest({found}) AS VARCHAR) AS value, input FROM batch WHERE {is_list} "
-            f"UNION ALL SELECT value, input FROM batch WHERE NOT ({is_list})"
+            f"SELECT CAST(unnest(found) AS VARCHAR) AS value, input FROM {split} "
+            f"UNION ALL SELECT value, input FROM {split} WHERE len(found) = 0"
         ).to_arrow_table()
     return told.combine_chunks().to_batches()[0].cast(batch.schema)
 

@@ -5,6 +5,7 @@ Of a report's steps the CPU times and bytes are summed; the job lasts from the f
 
 from __future__ import annotations
 
+from features.common.names import literal
 from jobs.ingest.sources import Site, job_records, sql
 from jobs.ingest.sources.job_records import number
 
@@ -12,6 +13,8 @@ _TEXTS = (
     *("wmaid", "task", "meta_data.fwjr_id", "meta_data.host", "meta_data.wn_name", "meta_data.jobtype"),
     *("meta_data.jobstate", "meta_data.crab_id", "meta_data.crab_exit_code", "meta_data.ts"),
 )
+_CRAB = "^/?[0-9]{6}_[0-9]{6}[:_]"
+"""What CRAB's names of workflows begin with; the user follows."""
 _MEBIBYTE = 2**20
 """CMSSW's MB."""
 
@@ -50,6 +53,7 @@ def query(site: Site) -> sql.Query:
         "n_bytes": f"try_cast(list_sum(megabytes) * {_MEBIBYTE} AS BIGINT)",
         "node": "coalesce(wn_name, host)",
         "site": f"list_filter(sites, lambda x: {sql.text('x')} IS NOT NULL)[1]",
+        "of_crab": f"crab_id IS NOT NULL OR regexp_matches(task, {literal(_CRAB)})",
         "code": f"coalesce(nullif({sql.count('crab_exit_code')}, 0), "
         "try_cast(list_filter(codes, lambda x: x <> 0)[1] AS BIGINT), 0)",
     }
@@ -66,11 +70,11 @@ def _columns(salt: str) -> dict[str, str]:
     workflow = "coalesce(nullif(split_part(task, '/', 2), ''), task)"
     of_user = sql.hashed_user(workflow, salt)
     return {
-        "job": "CASE WHEN crab_id IS NULL THEN id END",
-        "task": f"CASE WHEN crab_id IS NULL THEN {workflow} "
+        "job": "CASE WHEN NOT of_crab THEN id END",
+        "task": f"CASE WHEN NOT of_crab THEN {workflow} "
         f"ELSE coalesce({of_user}, {sql.hashed('host', workflow)}) END",
         "kind": "jobtype",
-        "activity": "CASE WHEN crab_id IS NULL THEN 'production' ELSE 'analysis' END",
+        "activity": "CASE WHEN of_crab THEN 'analysis' ELSE 'production' END",
         "failed": "jobstate <> 'success' OR code <> 0",
         "exit_code": "code",
         "dataset": "list_filter(datasets, lambda x: starts_with(x, '/'))[1]",

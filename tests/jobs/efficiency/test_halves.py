@@ -70,8 +70,22 @@ def test_few_nodes_have_no_bounds_and_one_half_no_effect(database: duckdb.DuckDB
     database.execute(
         f"DELETE FROM jobs WHERE node <> '{database.sql('SELECT min(node) FROM jobs').fetchall()[0][0]}'"
     )
-    with pytest.raises(InputError, match="one half"):
+    with pytest.raises(InputError, match="no job of a known node with"):
         halves.effect(database, "autumn", DAYS)
+
+
+def test_nodes_of_failed_jobs_alone_do_not_count_and_no_time_is_no_half(
+    database: duckdb.DuckDBPyConnection,
+) -> None:
+    fill(database, saved=0.0)
+    database.execute("UPDATE jobs SET cpu_s = 900, wall_s = 1000")
+    assert halves.effect(database, "spring", DAYS).days_needed == 1
+    few = "SELECT DISTINCT node FROM jobs ORDER BY node LIMIT 12"
+    database.execute(f"UPDATE jobs SET failed = node NOT IN ({few})")
+    assert halves.effect(database, "spring", DAYS).saved_lower_share is None
+    database.execute("UPDATE jobs SET wall_s = 0")
+    with pytest.raises(InputError, match="with or without"):
+        halves.effect(database, "spring", DAYS)
 
 
 def test_the_command_gives_the_halves_of_nodes_and_compares_them(tmp_path: Path) -> None:

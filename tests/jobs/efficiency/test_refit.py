@@ -1,13 +1,15 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
+import job_records
 import pytest
 from job_records import Planted, plant
 from typer.testing import CliRunner
 
 from jobs.cli.main import app
-from jobs.efficiency import refit
+from jobs.efficiency import efficiency, refit
 from jobs.efficiency.reads import Chosen
 from jobs.settings.tree import Settings
 from jobs.store.tables import Tables
@@ -61,6 +63,54 @@ def test_a_farther_origin_is_never_proposed_as_a_better_one(tmp_path: Path) -> N
     assert near.cpu_efficiency == far.cpu_efficiency == pytest.approx(0.8, abs=0.02)
 
 
+@pytest.mark.parametrize(
+    ("changed", "missing"),
+    [
+        ({"cpu_s": 50.0, "wall_s": 1.0}, {"points", "unknown_remote_efficiency", "miss_slowdown"}),
+        ({"cpu_s": 50.0, "wall_s": 0.0}, {"points", "unknown_remote_efficiency", "miss_slowdown"}),
+        ({"cpu_s": 1e-6}, {"points", "unknown_remote_efficiency", "miss_slowdown"}),
+        ({"failed": True}, {"points", "unknown_remote_efficiency", "miss_slowdown"}),
+        ({"read_bytes": 2**50}, {"job_read_rate"}),
+        ({"read_bytes": 3}, {"job_read_rate"}),
+    ],
+)
+def test_what_is_not_plausible_is_not_proposed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, changed: dict[str, Any], missing: set[str]
+) -> None:
+    settings = Settings.load(tables=str(tmp_path / "tables"), env={})
+    with_reads = job_records._job
+
+    def lying(one: Planted, *args: Any, **others: Any) -> Any:
+        job, reads = with_reads(one, *args, **others)
+        return (job | changed if one.place == "remote" or "read_bytes" in changed else job), reads
+
+    monkeypatch.setattr(job_records, "_job", lying)
+    plant(Tables(settings.tables.root), (Planted("remote", 400, 0.8), Planted("miss", 400, 0.6)))
+    found = refit.run(settings, DAYS)
+    assert missing <= set(found.missing)
+    (tmp_path / "site.toml").write_text(found.toml)
+    assert Settings.load(tmp_path / "site.toml", env={}).benefit.model
+
+
+def test_one_user_with_most_of_the_hours_is_told_and_a_job_with_two_starts_counts_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = Settings.load(tables=str(tmp_path / "tables"), env={})
+    of_nobody = job_records._job
+
+    def by_one(one: Planted, *args: Any, **others: Any) -> Any:
+        job, reads = of_nobody(one, *args, **others)
+        return job | {
+            "user": "0123456789abcdef",
+            "event_id": "e" if one.place == "hit" else job["event_id"],
+        }, reads
+
+    monkeypatch.setattr(job_records, "_job", by_one)
+    plant(Tables(settings.tables.root), (Planted("remote", 200, 0.8), Planted("hit", 200, 0.8)))
+    assert "one user or task took 100 % of the core hours" in refit.run(settings, DAYS).toml
+    assert efficiency.run(settings, DAYS).jobs == 201
+
+
 def test_what_too_few_tasks_show_is_not_proposed(tmp_path: Path) -> None:
     settings = Settings.load(tables=str(tmp_path / "tables"), env={})
     plant(
@@ -68,7 +118,8 @@ def test_what_too_few_tasks_show_is_not_proposed(tmp_path: Path) -> None:
     )
     found = refit.run(settings, DAYS)
     assert set(found.missing) == {
-        *("points", "hit_points", "unknown_remote_efficiency", "unknown_local_efficiency", "miss_slowdown")
+        *("points", "hit_points", "unknown_remote_efficiency", "unknown_local_efficiency", "miss_slowdown"),
+        "job_read_rate",
     }
     (tmp_path / "site.toml").write_text(found.toml)
     assert (

@@ -18,6 +18,7 @@ from jobs.ingest.sources.lines import MOST_LINE_BYTES
 from jobs.store.tables import Tables
 
 DAY = dt.date(2026, 3, 5)
+START_S = int(dt.datetime(2026, 3, 5, tzinfo=dt.UTC).timestamp())
 
 
 def test_a_list_that_is_too_long_for_a_line_says_what_to_write(tmp_path: Path) -> None:
@@ -36,11 +37,12 @@ def test_records_and_lists_of_them_may_follow_each_other(tmp_path: Path) -> None
         "[]",
         '{"a": 1, "jobs": [{"pandaid": 4}]}',
         "[{]",
+        '{"pandaid": 5, "more": {"jobs": [{"pandaid": 6}]}}',
     ]
     (tmp_path / "jobs.json").write_text("\n".join(lines))
     tables = Tables(str(tmp_path / "tables"))
     told = pull(LocalEngine(), tables, source="panda_jobs", path=str(tmp_path / "jobs.json"), day=DAY)
-    assert told.n_rejected == {"missing field: jobstatus": 4, "malformed record": 2}
+    assert told.n_rejected == {"missing field: jobstatus": 5, "malformed record": 2}
 
 
 GOLDEN = Path(__file__).parents[2] / "golden/pull/htcondor_history/input.jsonl"
@@ -105,3 +107,41 @@ def test_a_damaged_record_over_several_lines_is_refused_alone(tmp_path: Path) ->
     told, found = pulled(tmp_path / "lost", "[\n" + lost + "\n,\n" + whole[0] + "\n]\n")
     assert len(found) == 1
     assert set(told.n_rejected) == {"a part of a record: its beginning or its end is missing"}
+
+
+def of_lines(tmp_path: Path, source: str, *records: dict[str, Any]) -> PullSummary:
+    (tmp_path / "in.jsonl").write_text("\n".join(map(json.dumps, records)))
+    tables = Tables(str(tmp_path / "tables"))
+    return pull(LocalEngine(), tables, source=source, path=str(tmp_path / "in.jsonl"), day=DAY, salt="salt")
+
+
+def test_a_line_that_only_looks_like_a_list_is_one_record(tmp_path: Path) -> None:
+    told = of_lines(tmp_path, "panda_jobs", {"more": {"jobs": [{"pandaid": 6}]}})
+    assert told.n_rejected == {"missing field: id of the job": 1}
+
+
+def test_names_that_would_spoil_a_report_and_endless_jobs_are_refused(tmp_path: Path) -> None:
+    good = {"JobStatus": 4, "JobStartDate": START_S, "CompletionDate": START_S + 100, "RemoteUserCpu": 9}
+    good |= {"RemoteWallClockTime": 90, "GlobalJobId": "alice@s.es#1.0#1", "ClusterId": 1}
+    told = of_lines(
+        tmp_path,
+        "htcondor_history",
+        good,
+        *(good | {"GlobalJobId": f"s#{len(kind)}", "CMS_JobType": kind} for kind in ("x" * 1025, "\x1b[31m")),
+        good | {"GlobalJobId": "s#3", "JobStartDate": 1},
+    )
+    assert told.n_rejected == {
+        "a name with control characters, or above 1024 bytes": 2,
+        "more than a year from start to end": 1,
+    }
+    (row,) = Tables(str(tmp_path / "tables")).read_arrow(JOB_RECORDS).to_pylist()
+    assert (row["job"], row["task"]) == ("s.es#1.0#1", "s.es#1")
+
+
+def test_a_workflow_of_crab_is_never_stored_by_its_name(tmp_path: Path) -> None:
+    step = {"start": START_S, "stop": START_S + 100, "performance": {"cpu": {"TotalJobCPU": 90}}}
+    report = {"wmaid": "1", "task": "/260301_120000:alice_crab_mine/Analysis", "steps": [step]}
+    assert of_lines(tmp_path, "wmarchive", report | {"meta_data": {"jobstate": "success"}}).n_new == 1
+    (row,) = Tables(str(tmp_path / "tables")).read_arrow(JOB_RECORDS).to_pylist()
+    assert "alice" not in str(row)
+    assert row["activity"] == "analysis"
