@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from features.results import LRU
+from jobs.report.verdicts import verdict
 from jobs.settings.tree import MlflowSettings
 from jobs.text import Row
 from models.serving.mlflow_session import connect, patiently, service_errors
@@ -57,11 +58,13 @@ def comparison(
     fractions = sorted({float(row["capacity_fraction"]) for row in rows})
     competing = {key: of for key, of in groups.items() if key[1] not in (LRU, BOUND)}
     metrics = _means(competing)
-    if len({trace for trace, _ in groups}) == 1:
+    one_trace = len({trace for trace, _ in groups}) == 1
+    if one_trace:
         for (_, policy), of in competing.items():
             metrics |= figures(of, f"{_as_name(policy)}/", _GAPS)
     about = {**params, "capacities": ", ".join(map(at_capacity, fractions)), **code_version()}
-    return Run(name, kind, texts(about), dict(tags), metrics, children=tuple(children))
+    says = verdict(rows, "capacity_fraction") if one_trace else ""
+    return Run(name, kind, texts(about), dict(tags), metrics, children=tuple(children), says=says)
 
 
 def figures(rows: Sequence[Row], prefix: str = "", names: Sequence[str] = _FIGURES) -> dict[str, float]:

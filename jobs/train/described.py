@@ -78,6 +78,7 @@ def described(
         "last_day": data.last_day,
         "max_rows": settings["max_rows"],
         **dataclasses.asdict(effort),
+        "search_s": f"{effort.search_s:g}",
         "learners": ", ".join(effort.learners),
         **code_version(),
     }
@@ -93,6 +94,12 @@ def described(
         },
         headline(trained.reports),
         tables=data.tables,
+        says="; ".join(
+            f"within {one.within}: AUC {_bounded(one, 'auc')}, average precision "
+            f"{_bounded(one, 'average_precision')} by {one.model}"
+            for one in trained.reports
+            if one.serves
+        ),
     )
 
 
@@ -123,11 +130,11 @@ def card(trained: Trained, data: Data) -> Card:
 
 def _bounded(report: ModelReport, name: str) -> str | float | None:
     """A figure with its bounds where it has them, for example `0.871 (0.858 to 0.884)`."""
-    value, low, high = (
-        getattr(report, name),
-        *(report.bounds.get(f"{name}_{end}") for end in ("lower", "upper")),
-    )
-    return value if low is None or high is None else f"{value:.3f} ({low:.3f} to {high:.3f})"
+    value: float | None = getattr(report, name)
+    low, high = (report.bounds.get(f"{name}_{end}") for end in ("lower", "upper"))
+    if value is None or low is None or high is None:
+        return value
+    return f"{value:.3f} ({low:.3f} to {high:.3f})"
 
 
 def order_in_words(learned: OrderModel | None) -> str | None:

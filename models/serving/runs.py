@@ -31,6 +31,8 @@ from models.serving.mlflow_session import (
 ID_TAG, KIND_TAG = "cachecast.id", "kind"
 """Of every run: what was written together, and the `kind` of the run."""
 _PARENT, _SOURCE, _COMMIT = "mlflow.parentRunId", "mlflow.source.name", "mlflow.source.git.commit"
+_NOTE = "mlflow.note.content"
+"""MLflow shows it as the description of a run."""
 _PARAMS_AT_ONCE, _METRICS_AT_ONCE = 100, 1000
 """Most that MLflow takes in a request."""
 _DIGEST_CHARS = 36
@@ -58,6 +60,7 @@ class Run:
 
     `days`: by name, the figures of consecutive days from `first_day_s` on; they become steps. `model_id`: the
     model in MLflow that the figures are of. `folder`: of its files, relative to the root that `write` gets.
+    `says`: what was found, in sentences.
     """
 
     name: str
@@ -71,6 +74,7 @@ class Run:
     model_id: str | None = None
     folder: str | None = None
     children: tuple[Run, ...] = ()
+    says: str = ""
 
 
 class Written(NamedTuple):
@@ -135,7 +139,8 @@ def _end_abandoned(place: Place) -> None:
 def _write(
     place: Place, run: Run, common: Mapping[str, str], makes: Callable[[str], str] | None = None
 ) -> Written:
-    tags = {name: _text(value) for name, value in run.tags.items()}
+    noted = {_NOTE: run.says} if run.says else {}
+    tags = {name: _text(value) for name, value in {**run.tags, **noted}.items()}
     made = place.client.create_run(
         place.experiment_id,
         tags={**common, **tags, KIND_TAG: run.kind},

@@ -80,6 +80,7 @@ def test_a_comparison_is_a_run_with_one_nested_per_policy(kind: str, folder: Pat
                 own = whole.data.metrics.get(f"{policy}/{name}/10pct")
                 assert own == (None if policy in ("lru", "bound") else rows[policy][name])
     assert whole.data.tags["mlflow.source.name"] == words(kind, folder)[0]
+    assert kind == "leaderboard" or "WAN traffic" in whole.data.tags["mlflow.note.content"]
     if kind == "replay":  # the others count fewer than fourteen days
         assert rows["s3fifo"]["byte_gap_closed_lower"] < rows["s3fifo"]["byte_gap_closed_upper"]
 
