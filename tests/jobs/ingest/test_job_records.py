@@ -121,7 +121,12 @@ def test_a_line_that_only_looks_like_a_list_is_one_record(tmp_path: Path) -> Non
 
 
 def test_names_that_would_spoil_a_report_and_endless_jobs_are_refused(tmp_path: Path) -> None:
-    good = {"JobStatus": 4, "JobStartDate": START_S, "CompletionDate": START_S + 100, "RemoteUserCpu": 9}
+    good: dict[str, Any] = {
+        "JobStatus": 4,
+        "JobStartDate": START_S,
+        "CompletionDate": START_S + 100,
+        "RemoteUserCpu": 9,
+    }
     good |= {"RemoteWallClockTime": 90, "GlobalJobId": "alice@s.es#1.0#1", "ClusterId": 1}
     told = of_lines(
         tmp_path,
