@@ -14,6 +14,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
+from cachecast_main import cachecast
 from daemons import free_ports
 from placement_server import serving, token_of
 
@@ -74,8 +75,11 @@ def nobody() -> int:
     return free_ports(1)[0]
 
 
-def said(folder: Path, *words: str, **env: str) -> str:
-    """All that a command says, run as an operator would; what it leaves is in `folder`."""
+def said(folder: Path, *words: str, process: bool = False, **env: str) -> str:
+    """All that a command says, run as an operator would; what it leaves is in `folder`.
+
+    `process`: in one of its own, where libraries of C write too.
+    """
     given = {
         "CACHECAST_TABLES__ROOT": str(folder / "tables"),
         "CACHECAST_METRICS__FOLDER": str(folder / "metrics"),
@@ -85,15 +89,12 @@ def said(folder: Path, *words: str, **env: str) -> str:
         "CACHECAST_USERS__SALT": SALT,
         "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "0",
     }
-    kept = {name: os.environ[name] for name in ("PATH", "HOME") if name in os.environ}
-    done = subprocess.run(
-        [sys.executable, "-c", "from jobs.cli.main import main; main()", *words],
-        env=kept | given | env,
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=1200,
+    env = {name: os.environ[name] for name in ("PATH", "HOME") if name in os.environ} | given | env
+    command = [sys.executable, "-c", "from jobs.cli.main import main; main()", *words]
+    done = (
+        subprocess.run(command, env=env, cwd=ROOT, capture_output=True, text=True, check=False, timeout=1200)
+        if process
+        else cachecast(*words, **env)
     )
     text = done.stdout + done.stderr
     assert "Traceback" not in text, text
@@ -202,9 +203,11 @@ def test_a_push_by_a_keytab(tmp_path: Path, nobody: int) -> None:
         now_s=time.time(),
     )
     journal.close()
-    text = said(tmp_path, "push", "--cache", "xc", "--resume", "--conf", site)
+    text = said(tmp_path, "push", "--cache", "xc", "--resume", "--conf", site, process=True)
     keytab.chmod(0o600)
-    text += said(tmp_path, "push", "--cache", "xc", "--resume", "--conf", site, XRD_LOGLEVEL="Debug")
+    text += said(
+        tmp_path, "push", "--cache", "xc", "--resume", "--conf", site, process=True, XRD_LOGLEVEL="Debug"
+    )
     assert "chmod 0600" in text
     assert leaks(tmp_path, text, keytab) == []
 

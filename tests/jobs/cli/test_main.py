@@ -8,14 +8,9 @@ import sys
 from pathlib import Path
 
 import pytest
+from cachecast_main import cachecast
 
 TABLES_STEP = "no table accesses at"
-
-
-def cachecast(*words: str | Path, **env: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-c", "from jobs.cli.main import main; main()", *map(str, words)]
-    path = {"PATH": "/usr/bin:/bin", "HOME": "/tmp/cachecast-test-home"}
-    return subprocess.run(command, capture_output=True, text=True, env=path | env, timeout=120, check=False)
 
 
 @pytest.mark.parametrize(

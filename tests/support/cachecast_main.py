@@ -1,0 +1,54 @@
+"""`cachecast` as its program runs it, in this process: the exit code, all that it writes, an environment."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from jobs.cli import ending, main
+
+
+class Ended(NamedTuple):
+    """How a command ended, and what it wrote."""
+
+    returncode: int
+    stdout: str
+    stderr: str
+
+
+def cachecast(*words: str | Path, **env: str) -> Ended:
+    """Run a command with no environment but `env`, a plain PATH and a home of nobody's."""
+    out, err, code = io.StringIO(), io.StringIO(), 0
+    given = {"PATH": "/usr/bin:/bin", "HOME": "/tmp/cachecast-test-home"} | env
+    with (
+        _as_program(["cachecast", *map(str, words)], given),
+        contextlib.redirect_stdout(out),
+        contextlib.redirect_stderr(err),
+    ):
+        try:
+            main.main()
+        except SystemExit as end:
+            code = end.code if isinstance(end.code, int) else 0
+    return Ended(code, out.getvalue(), err.getvalue())
+
+
+@contextlib.contextmanager
+def _as_program(words: list[str], env: dict[str, str]) -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ending, "end_quietly", lambda: None)  # it is for the end of a process
+        patch.setattr(sys, "argv", words)
+        before = dict(os.environ)
+        os.environ.clear()
+        os.environ.update(env)
+        try:
+            yield
+        finally:
+            os.environ.clear()
+            os.environ.update(before)
