@@ -4,7 +4,7 @@ bench/drill_attacker.py [--minutes N] [--seed N] [--only PHASE ...]         exit
 
 An origin, an XCache that purges above 20 files of 1 MiB, a collector and a steward are processes, and so is
 the attacker. Jobs read all the time: short reads, reads that last, and files that a plan pins. Each phase is
-one attack of `tests/support/servers/forger.py`; or reports are missing, another XCache reports to the same
+one attack of `bench/forger.py`; or reports are missing, another XCache reports to the same
 collector, the steward is killed and begins anew, or its settings name a capacity ten times too small. The
 order of the phases and all that is forged follow from the seed.
 
@@ -277,7 +277,13 @@ class Drill:
         self.pinned, free = names[:N_PINS], names[N_PINS:]
         site.pin(*self.pinned, for_s=int(minutes * 60) + 3600)
         time.sleep(2.5)
-        words = [sys.executable, str(SERVERS / "forger.py"), str(site.port), str(site.captures), str(seed)]
+        words = [
+            sys.executable,
+            str(ROOT / "bench" / "forger.py"),
+            str(site.port),
+            str(site.captures),
+            str(seed),
+        ]
         self._forger = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         self._steward = site.steward()
         time.sleep(1)

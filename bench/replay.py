@@ -2,14 +2,12 @@
 
 bench/replay.py             M accesses per CPU second of one thread: medians of three runs, alternating
 bench/replay.py --exact     both miss ratios at 1, 5, 10 and 20 %; fails if one differs by more than 1e-9
-bench/replay.py --golden F  write libCacheSim's figures at those sizes, for the tests
 
 Needs the environment that `make verify` makes: .venv/bin/python bench/replay.py
 """
 
 from __future__ import annotations
 
-import csv
 import dataclasses
 import statistics
 import sys
@@ -68,8 +66,6 @@ def main() -> int:
         match sys.argv[1:]:
             case ["--exact"]:
                 return exact(trace, path)
-            case ["--golden", target]:
-                return golden(trace, path, Path(target))
             case []:
                 return speeds(trace, path)
     print(__doc__)
@@ -93,18 +89,6 @@ def exact(trace: Trace, path: Path) -> int:
                 f"  largest difference {off:.1e}{'' if off <= SAME else '  DIFFERS'}"
             )
     return int(wrong > 0)
-
-
-def golden(trace: Trace, path: Path, target: Path) -> int:
-    """Write libCacheSim's figures."""
-    with target.open("w", newline="") as file:
-        rows = csv.writer(file, lineterminator="\n")
-        rows.writerow(["policy", "capacity_bytes", "object_miss_ratio", "byte_miss_ratio"])
-        for policy in JUDGED:
-            for fraction in FRACTIONS:
-                capacity = int(fraction * trace.footprint_bytes)
-                rows.writerow([policy, capacity, *map(repr, judge(policy, path, capacity)[:2])])
-    return 0
 
 
 def speeds(trace: Trace, path: Path) -> int:

@@ -50,6 +50,11 @@ def written(folder: Path, text: str, name: str = "site.toml") -> Path:
         ("[plan]\nprefetch_share = 1e308", r"plan\.prefetch_share"),
         ("[benefit]\ncache_rtt_ms = inf", r"benefit\.cache_rtt_ms"),
         ("#" * (1 << 20) + "#", "larger than"),
+        ("a = " + "[" * 3000, "nested"),
+        ("a = " + "9" * 5000, "not TOML"),
+        (f'[caches.a]\nname = "a"\n{CACHE}'.replace("1TB", "9" * 400), "capacity"),
+        ("[plan]\nquiet = 3", r"plan\.quiet"),
+        ('[push]\ntimeout = "9999999999d"', r"push\.timeout"),
     ],
 )
 def test_settings_that_mean_no_good_are_refused(tmp_path: Path, text: str, words: str) -> None:

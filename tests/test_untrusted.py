@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-import json
 import os
 import shutil
 import struct
@@ -27,7 +25,6 @@ from prefetch.journal.tables import metadata
 from prefetch.xcache.cinfo_rows import batches
 from prefetch.xcache.events import json_object
 from prefetch.xcache.fstream_capture import Fault, FstreamReader
-from replay.read import read_trace
 
 DATA = Path(__file__).parent / "data"
 PARSERS = parsers(DATA)
@@ -182,22 +179,6 @@ def test_moments_that_no_date_can_be_reckoned_from_are_refused(text: str) -> Non
     assert parse_as_of(as_of_label(4102444799)) == 4102444799
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "a = " + "[" * 3000,
-        "a = " + "9" * 5000,
-        '[caches.a]\nname = "a"\nkind = "directory"\nurl = "/"\norigin = "/"\ncapacity = "' + "9" * 400 + '"',
-        "[plan]\nquiet = 3",
-        '[push]\ntimeout = "9999999999d"',
-    ],
-)
-def test_settings_beyond_reason_name_their_file(tmp_path: Path, text: str) -> None:
-    (tmp_path / "site.toml").write_text(text)
-    with pytest.raises(ConfigError, match=r"site\.toml"):
-        Settings.load(tmp_path / "site.toml", env={})
-
-
 def test_a_folder_of_settings_whose_caches_are_no_table(tmp_path: Path) -> None:
     (tmp_path / "base.toml").write_text("caches = 3")
     with pytest.raises(ConfigError, match="must be a table"):
@@ -238,13 +219,6 @@ def test_a_folder_too_deep_for_a_path_is_told_and_the_rest_is_read(tmp_path: Pat
     (batch,) = batches(tmp_path)
     assert sorted(batch["fault"].to_pylist(), key=str) == [None, "cannot be read"]
     shutil.rmtree(tmp_path)
-
-
-def test_a_trace_of_any_bytes_names_its_file(tmp_path: Path) -> None:
-    path = tmp_path / "trace.parquet"
-    path.write_bytes(b"PAR1" + base64.b64encode(json.dumps({}).encode()) + b"PAR1")
-    with pytest.raises(InputError, match=r"trace\.parquet"):
-        read_trace(path)
 
 
 def test_a_path_with_what_a_url_takes_for_options_is_a_path(tmp_path: Path) -> None:

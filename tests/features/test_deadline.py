@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import gzip
 import itertools
-import threading
 import time
 from collections.abc import Callable, Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
+import http_answers
 import pytest
 import requests
 
@@ -18,7 +17,7 @@ TIMEOUT_S = 0.2
 Write = Callable[[bytes], object]
 
 
-class Handler(BaseHTTPRequestHandler):
+class Handler(http_answers.Answers):
     protocol_version = "HTTP/1.1"
     asked: list[tuple[str | None, int]]
 
@@ -36,8 +35,7 @@ class Handler(BaseHTTPRequestHandler):
         self.end_headers()
 
     def _good(self) -> None:
-        self._start(("Content-Length", "4"))
-        self.wfile.write(b"good")
+        self.say(200, b"good")
 
     def _drips(self) -> None:
         self._start(("Content-Length", "1000000"))
@@ -62,12 +60,7 @@ class Handler(BaseHTTPRequestHandler):
             self.wfile.write(b"HTTP/1.1 100 Continue\r\n\r\n" * 1000)
 
     def _packed(self) -> None:
-        body = gzip.compress(bytes(2**20))
-        self._start(("Content-Encoding", "gzip"), ("Content-Length", str(len(body))))
-        self.wfile.write(body)
-
-    def log_message(self, *_words: object) -> None:
-        """Nothing: the test speaks."""
+        self.say(200, gzip.compress(bytes(2**20)), content_encoding="gzip")
 
 
 @pytest.fixture
@@ -75,12 +68,8 @@ def url(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     monkeypatch.setattr(deadline, "MOST_BYTES", 2**20)
     monkeypatch.setattr(deadline, "TIMES_THE_TIMEOUT", 10)
     monkeypatch.setattr(Handler, "asked", [], raising=False)
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    server.daemon_threads = True
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    yield f"http://127.0.0.1:{server.server_port}"
-    server.shutdown()
-    server.server_close()
+    with http_answers.answering(Handler) as url:
+        yield url
 
 
 @pytest.mark.parametrize("is_stream", [False, True])

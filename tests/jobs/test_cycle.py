@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
 import pytest
+from cachecast_main import asked
 from planted_region import MLFLOW_WARNINGS
-from typer.testing import CliRunner
 
 from features.common.times import as_of_label
 from features.schema import ACCESSES, FILES, PREDICTIONS
-from jobs.cli.main import app
 from jobs.settings.tree import Settings
 from jobs.store.tables import Tables
 
@@ -44,20 +42,13 @@ salt = "s"
 """
 
 
-def cachecast(*words: str) -> Any:
-    answer = CliRunner().invoke(app, list(words))
-    if answer.exception:
-        raise answer.exception
-    return json.loads(answer.stdout)
-
-
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Settings, and the raw records of a small week: the last day's file is there when the day is over."""
     folder = tmp_path_factory.mktemp("site")
     (folder / "base.toml").write_text(SITE.format(folder=folder))
-    cachecast("workload", "--scenario", "demo", "--days", "7", "--accesses", "12000", "--start", "2026-03-01",
-              "--out", str(folder / "raw"), "--raw", "--json")  # fmt: skip
+    asked("workload", "--scenario", "demo", "--days", "7", "--accesses", "12000", "--start", "2026-03-01",
+              "--out", str(folder / "raw"), "--raw")  # fmt: skip
     (folder / "raw/traces/traces.2026-03-07.jsonl").rename(folder / "later.jsonl")
     return folder
 
@@ -69,7 +60,7 @@ def n_lines(path: Path) -> int:
 def cycle(site: Path, as_of_s: int, *more: str) -> Any:
     raw = site / "raw"
     inputs = [f"rucio_traces={raw}/traces/traces.*.jsonl", f"rucio_files={raw}/files.jsonl"]
-    return cachecast("cycle", "--conf", str(site), "--as-of", as_of_label(as_of_s), "--json", *more,
+    return asked("cycle", "--conf", str(site), "--as-of", as_of_label(as_of_s), *more,
                      *(word for given in inputs for word in ("--pull", given)))  # fmt: skip
 
 

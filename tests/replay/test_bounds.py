@@ -58,14 +58,6 @@ def test_the_byte_bound_solves_the_linear_program(trace: Trace, capacity: int) -
     assert byte_bound(trace, capacity).hit_bytes == pytest.approx(best, abs=1e-6)
 
 
-@cases(40, thorough=1000)
-@given(traces(max_accesses=25), st.integers(0, 60))
-def test_the_object_bound_is_above_the_linear_program(trace: Trace, capacity: int) -> None:
-    kept = [span for span in spans(trace) if span[2] <= capacity]
-    best = best_kept(trace, capacity, kept, np.ones(len(kept))) if kept else 0
-    assert object_bound(trace, capacity).hits >= math.floor(best + 1e-6)
-
-
 @cases(60, thorough=2000)
 @given(traces(), st.integers(0, 60))
 def test_the_object_bound_takes_the_cheapest(trace: Trace, capacity: int) -> None:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Iterator
 
 import numpy as np
 import pytest
@@ -14,7 +13,6 @@ from hypothesis import strategies as st
 from features.common.errors import InputError
 from replay.curve import lru_curve
 from replay.policies import run_policy
-from replay.read import read_trace
 from replay.trace import Trace
 
 
@@ -93,22 +91,6 @@ def test_a_trace_read_once_has_no_hit_at_any_capacity() -> None:
     assert curve.capacity_for(hit_ratio=0.1) is None
     with pytest.raises(InputError, match="after the last access"):
         lru_curve(Trace(np.arange(3), np.arange(3, dtype=np.int32), np.ones(3, np.int64)), count_from_s=9)
-
-
-def test_cloudphysics(shared: Callable[[str], Path]) -> None:
-    trace = read_trace(shared("data/cloudphysics_io.csv.gz"), columns={"item": "lbn"}).trace
-    curve = lru_curve(trace)
-    assert trace.footprint_bytes == 2_029_769_728
-    golden = {0.01: (0.8338837, 0.9800275), 0.1: (0.8096810, 0.9518164), 0.2: (0.7332795, 0.8641825)}
-    for fraction, (objects, in_bytes) in golden.items():
-        capacity = int(fraction * trace.footprint_bytes)
-        assert 1 - curve.hit_ratio_at(capacity) == pytest.approx(objects, abs=1e-7)
-        assert 1 - curve.byte_hit_ratio_at(capacity) == pytest.approx(in_bytes, abs=1e-7)
-    rng = np.random.default_rng(1)
-    for capacity in rng.integers(curve.exact_from_bytes, trace.footprint_bytes, 12).tolist():
-        result = run_policy("lru", trace, capacity)
-        assert curve.hit_ratio_at(capacity) == result.hit_ratio
-        assert curve.byte_hit_ratio_at(capacity) == result.byte_hit_ratio
 
 
 def test_renumbering_slots_many_times_changes_nothing() -> None:

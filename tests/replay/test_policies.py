@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from policy_oracle import ORACLES, Cache, ScoreTail
 
 from features.common.errors import ConfigError, InputError
-from replay.policies import NAMES, POLICIES, canonical, run_policy, score_policies
+from replay.policies import POLICIES, run_policy, score_policies
 from replay.policies.policy import Policy
 from replay.policies.scores import least_score
 from replay.trace import Trace
@@ -47,10 +47,6 @@ def check(name: str, trace: Trace, capacity: int, oracle: Cache, policy: Policy 
         trace.size_bytes[f] for f, hit in zip(trace.item, hits, strict=True) if hit
     )
     assert result.peak_usage_bytes == oracle.peak <= capacity
-
-
-def test_every_policy_has_an_oracle() -> None:
-    assert list(ORACLES) == list(POLICIES)
 
 
 @pytest.mark.parametrize("name", POLICIES)
@@ -97,23 +93,6 @@ def test_scores_that_do_not_fit_are_named(boundaries: Any, table: Any, match: st
     policies = score_policies(TableScores(np.array(boundaries), np.array(table)))
     with pytest.raises(InputError, match=match):
         run_policy("score", trace, 10, policy=policies["score"])
-
-
-@pytest.mark.parametrize(
-    ("given_name", "name"),
-    [
-        ("S3-FIFO", "s3fifo"),
-        ("lfu_da", "lfu-da"),
-        ("LFUDA", "lfu-da"),
-        ("2Q", "2q"),
-        ("Belady", "clairvoyant"),
-        ("clairvoyant_bypass", "clairvoyant-bypass"),
-        ("scoretail", "score-tail"),
-        *((name, name) for name in NAMES),
-    ],
-)
-def test_names_are_normalised(given_name: str, name: str) -> None:
-    assert canonical(given_name) == name
 
 
 def test_the_name_of_the_result_is_the_canonical_one() -> None:

@@ -167,10 +167,3 @@ def test_the_page_opens_in_a_real_browser_without_a_fault(
     demo: tuple[Path, dict[str, Any]], browser: Any, width: int
 ) -> None:
     assert browser.faults(demo[0] / "report.html", width=width) == []
-
-
-def test_every_step_was_timed(demo: tuple[Path, dict[str, Any]]) -> None:
-    assert list(demo[1]["seconds"]) == [
-        *("access records", "features", "training", "predictions", "replay"),
-        *("plan", "push", "outcomes", "side by side", "report"),
-    ]

@@ -6,28 +6,27 @@ in pytest's own.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import itertools
 import json
 import os
 import re
-import subprocess
-import sys
 import time
 from pathlib import Path
 
 import pytest
+from cachecast_main import cachecast
+from planted_region import MLFLOW_WARNINGS
 
 from features.common.times import DAY_S, as_of_label, day_label
 from jobs.simulate import workload
 
-pytestmark = pytest.mark.service
+pytestmark = [pytest.mark.service, *MLFLOW_WARNINGS]
 
-ROOT = Path(__file__).parents[2]
 WIDTH = 80
 DAYS = 7
 CYCLE_S = DAY_S // 2
-TIMEOUT_S = 400
 BOXES = re.compile("[│┃┏└╭╰]")
 # A week of records is little: one horizon, one learner. Everything else is as shipped.
 SMALL = {
@@ -61,12 +60,7 @@ class Newcomer:
 
     def __init__(self, folder: Path, screens: Path) -> None:
         self._folder, self._screens = folder, screens
-        self._env = {
-            "PATH": os.environ["PATH"],
-            "HOME": str(folder),
-            "COLUMNS": str(WIDTH),
-            "PYTHONPATH": str(ROOT),
-        }
+        self._env = {"PATH": os.environ["PATH"], "HOME": str(folder), "COLUMNS": str(WIDTH)}
         self._env |= {f"CACHECAST_{key}": value for key, value in SMALL.items()}
         self.steps: list[Step] = []
 
@@ -74,13 +68,10 @@ class Newcomer:
         """Run `cachecast` with the words of `line`."""
         if "init" not in line:
             self._env["CACHECAST_CONF"] = str(self._folder / "site.toml")
-        command = [sys.executable, "-c", "from jobs.cli.main import main; main()", *line.split()]
         began = time.monotonic()
-        done = subprocess.run(
-            command, cwd=self._folder, env=self._env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT, text=True, timeout=TIMEOUT_S, check=False,
-        )  # fmt: skip
-        step = Step(line, done.returncode, time.monotonic() - began, done.stdout)
+        with contextlib.chdir(self._folder):
+            done = cachecast(*line.split(), **self._env)
+        step = Step(line, done.returncode, time.monotonic() - began, done.stderr + done.stdout)
         self.steps.append(step)
         head = f"$ cachecast {line}\nexit code {step.exit_code}, {step.seconds:.1f} s\n\n"
         name = f"{len(self.steps):02}-{line.split(maxsplit=1)[0].strip('-')}.txt"

@@ -5,8 +5,6 @@ from __future__ import annotations
 import itertools
 import os
 import re
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,8 +12,9 @@ from typing import Any
 from urllib.parse import quote
 
 import pytest
+from cachecast_main import cachecast
 from operator_site import GB, environment, lfn, planted
-from placement_server import ROOT, PlacementServer, serving
+from placement_server import PlacementServer, serving
 
 pytestmark = pytest.mark.service
 
@@ -72,8 +71,7 @@ def test_the_page_as_a_file_opens_without_a_service(browser: Any, tmp_path: Path
     page = tmp_path / "region.html"
     words = ["status", "--conf", str(tmp_path / "conf"), "--html", str(page)]
     env = {"PATH": os.environ["PATH"], "HOME": str(tmp_path)} | environment(tmp_path)
-    command = [sys.executable, "-c", "from jobs.cli.main import main; main()", *words]
-    answer = subprocess.run(command, cwd=ROOT, env=env, check=False, capture_output=True, text=True)
+    answer = cachecast(*words, **env)
     assert answer.returncode == 1 and "drift" in answer.stdout, answer.stderr
     browser.open(page, width=360)
     assert browser.faults(page, width=360) == []

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
 import time
 from pathlib import Path
 from typing import Any
 
 import pytest
+from cachecast_main import asked
 from placement_server import refresh, serving
 
 from jobs.evaluate.evaluate import EvaluationAnswer
@@ -20,18 +18,11 @@ pytestmark = pytest.mark.service
 WIDTHS = (360, 1200)
 
 
-def cachecast(*words: str | Path) -> Any:
-    command = [sys.executable, "-c", "from jobs.cli.main import main; main()", *map(str, words), "--json"]
-    answer = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
-    assert answer.returncode == 0, answer.stderr[-2000:]
-    return json.loads(answer.stdout)
-
-
 @pytest.fixture(scope="module")
 def study(tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("study")
-    cachecast("workload", "--scenario", "mwt2", "--accesses", "20000", "--out", out / "trace")
-    told = cachecast(
+    asked("workload", "--scenario", "mwt2", "--accesses", "20000", "--out", out / "trace")
+    told = asked(
         "report", "--trace", out / "trace", "--capacity-fraction", "0.02", "--out", out / "study.html"
     )
     assert told["accesses"] == pytest.approx(20_000, rel=0.01)

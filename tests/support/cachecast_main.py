@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import io
+import json
 import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
+from typer.testing import CliRunner
 
 from jobs.cli import ending, main
 
@@ -37,6 +39,14 @@ def cachecast(*words: str | Path, **env: str) -> Ended:
         except SystemExit as end:
             code = end.code if isinstance(end.code, int) else 0
     return Ended(code, out.getvalue(), err.getvalue())
+
+
+def asked(*words: str | Path) -> Any:
+    """The JSON that a command answers with. Raises what it raises."""
+    answer = CliRunner().invoke(main.app, [*map(str, words), "--json"])
+    if answer.exception is not None:
+        raise answer.exception
+    return json.loads(answer.stdout)
 
 
 @contextlib.contextmanager

@@ -129,8 +129,3 @@ def test_the_doctor_tells_what_is_there_and_fails_for_what_is_not(tmp_path: Path
     assert checks["java"]["state"] == "ok"
     assert checks["rucio"]["state"] == "off"
     assert cachecast("doctor", "--tables", tmp_path).returncode == 0
-
-
-def test_starting_needs_no_spark() -> None:
-    code = "import sys, jobs.cli; sys.exit(any(m in sys.modules for m in ('pyspark', 'mlflow', 'numba')))"
-    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -128,6 +128,7 @@ CASES: list[Case] = [
     (["replay", "--caches", __file__], "jobs.simulate.fleet.run", "fleet"),
     (["curve", *DAYS], "jobs.simulate.curve.run", ""),
     (["worth-it", "--trace", "x", "--capacity", "9TB"], "jobs.simulate.worth.run", ""),
+    (["storage", "--trace", "x", "--capacity", "9TB"], "jobs.simulate.storage.run", ""),
     (["efficiency", *DAYS], "jobs.efficiency.efficiency.run", ""),
     (["cached-fraction"], "jobs.simulate.cached_fraction.run", ""),
     (["leaderboard", "--out", "x"], "jobs.leaderboard.leaderboard.run", "leaderboard"),
@@ -221,7 +222,7 @@ def run(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("jobs.evaluate.ready.to_evaluate", lambda *_args, **_more: None)
     monkeypatch.setattr("jobs.push.status.is_over", lambda *_args, **_more: True)
     monkeypatch.setattr("jobs.outcomes.history.tell", lambda *_args, **_more: None)
-    for written in ("replay", "fleet", "curve", "evaluation"):
+    for written in ("replay", "fleet", "curve", "evaluation", "storage"):
         monkeypatch.setattr(f"jobs.report.export.export_{written}", lambda *_args, **_more: None)
     done = CliRunner().invoke(app, words)
     assert isinstance(done.exception, SystemExit | UnprovenError | None), done.exception
@@ -232,6 +233,8 @@ def test_every_screen_is_readable(case: Case, screen: Screen, monkeypatch: pytes
     run(case, monkeypatch)
     assert screen.asked
     screen.check()
+    if case[0][0] in COMPARED or "--cuts" in case[0]:
+        assert any(line.startswith("┃") for line in screen.lines)  # a grid, at 80 characters too
 
 
 def test_every_command_has_a_screen_here() -> None:
@@ -249,14 +252,3 @@ def test_the_tables_of_the_demo_are_readable(screen: Screen) -> None:
     terminal.table([{key: earned[key] for key in summary._OUTCOME}], "What each pushed file earned")
     screen.check()
     assert all(line.startswith(("┏", "┃", "┡", "│", "└", "Replay", "The ", "What ")) for line in screen.lines)
-
-
-@pytest.mark.parametrize(
-    "case",
-    [case for case in CASES if case[0][0] in COMPARED or "--cuts" in case[0]],
-    ids=lambda case: " ".join(case[0]),
-)
-def test_what_is_compared_is_a_grid_at_80(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
-    screen = Screen(80, monkeypatch)
-    run(case, monkeypatch)
-    assert any(line.startswith("┃") for line in screen.lines)

@@ -30,6 +30,7 @@ GOLDEN = Path(__file__).parents[2] / "golden/pull"
 DAY = dt.date(2026, 3, 5)
 DECODED = {"xcache_gstream", "xrootd_fstream"}
 FOLDERS = {"xcache_cinfo", "rucio_dumps"}
+BY_SPARK = {"rucio_traces", "osdf_accesses", "panda_jobs", "rucio_files"}
 HOSTILE = [
     b"[" * 100_000 + b"]" * 100_000,
     b'{"eventType": ' + b'{"a":' * 50_000 + b"1" + b"}" * 50_001,
@@ -64,20 +65,21 @@ def left(tables: Tables, engine: Engine, source: str, path: Path) -> dict[str, A
 
 
 @pytest.mark.parametrize("source", sorted(set(SOURCES) - FOLDERS - DECODED))
-def test_both_engines_leave_the_same_of_hostile_lines(
-    spark_engine: Engine, tmp_path: Path, source: str
+def test_hostile_lines_are_written_or_counted_and_by_both_engines_alike(
+    request: pytest.FixtureRequest, tmp_path: Path, source: str
 ) -> None:
+    """Workers of Spark run the same SQL: what differs is who cuts lines and headers."""
+    engines = [LocalEngine(), *([request.getfixturevalue("spark_engine")] if source in BY_SPARK else [])]
     folder = tmp_path / "raw é=1 +&"
     folder.mkdir()
     for case in sorted(path for path in (GOLDEN / source).rglob("input.*") if path.is_file())[:1]:
         lines = damaged(case.read_bytes(), 60, seed=3)
         content = lines + b"\n".join(HOSTILE) + b"\r\n"
         (folder / f"a b{case.suffix}").write_bytes(content)
-    found = [
-        left(Tables(str(tmp_path / engine.name)), engine, source, folder)
-        for engine in (LocalEngine(), spark_engine)
-    ]
-    assert found[0] == found[1]
+    found = [left(Tables(str(tmp_path / engine.name)), engine, source, folder) for engine in engines]
+    assert all(one == found[0] for one in found)
+    written = sum(len(found[0][table.name]) for table in (ACCESSES, FILES, JOB_RECORDS))
+    assert (found[0]["n_new"], found[0]["n_duplicates"] >= 0) == (written, True)
     assert found[0]["n_rejected"]
     assert found[0]["n_rows"] >= 40
 
@@ -160,7 +162,7 @@ def test_what_can_be_checked_is_checked_before_an_engine_starts(
     assert not (tmp_path / "tables").exists()
 
 
-@pytest.mark.parametrize("source", ["rucio_traces", "xcache_cinfo", "xcache_gstream", "xrootd_fstream"])
+@pytest.mark.parametrize("source", ["rucio_traces", "xcache_gstream"])
 def test_pulls_of_a_cache_s_host_start_no_java(tmp_path: Path, source: str) -> None:
     (path,) = (GOLDEN / source).glob("input.*")
     words = ["pull", "--source", source, "--input", str(path), "--day", "2026-03-01", "--json"]

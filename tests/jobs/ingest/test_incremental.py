@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 from rucio_avro import write_dump
 
-from features.common.errors import InputError
 from features.schema import ACCESSES, FILES, PULLS
 from jobs.ingest import incremental, pull_input
 from jobs.ingest.pull_input import Engine, PullSummary
@@ -90,9 +89,3 @@ def test_a_dump_is_one_input(spark_engine: Engine, tables: Tables, tmp_path: Pat
     os.utime(tmp_path / "dump/rses/part-m-00001.avro", (1, 1))
     assert pulled(spark_engine, tables, dump, "rucio_dumps").n_duplicates == 3
     assert tables.snapshot(FILES).n_rows == 3
-
-
-def test_nothing_there_is_an_input_error(engine: Engine, tables: Tables, tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="nothing-here"):
-        pulled(engine, tables, str(tmp_path / "nothing-here"))
-    assert not tables.exists(PULLS)

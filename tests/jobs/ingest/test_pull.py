@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import pytest
 from rucio_avro import write_dump
 
-from features.common.errors import ConfigError, ConflictError, InputError, SchemaError
+from features.common.errors import ConflictError, InputError, SchemaError
 from features.job_records import JOB_RECORDS
 from features.schema import ACCESSES, FILES, REJECTS
 from jobs.ingest import pull_input
@@ -315,11 +315,6 @@ def test_missing_columns_are_named(engine: Engine, tables: Tables, tmp_path: Pat
         pull_input.pull(engine, tables, source="osdf_accesses", path=str(tmp_path / "x.csv"), day=DAY)
     with pytest.raises(SchemaError, match=r"'week'.* or .*'n_accesses'"):
         pull_input.pull(engine, tables, source="popularity_series", path=str(tmp_path / "x.csv"), day=DAY)
-
-
-def test_an_unknown_source_is_a_config_error(engine: Engine, tables: Tables) -> None:
-    with pytest.raises(ConfigError, match="rucio_traces"):
-        pull_input.pull(engine, tables, source="nonsense", path="x", day=DAY)
 
 
 def test_two_pulls_at_once_are_refused(engine: Engine, tables: Tables) -> None:

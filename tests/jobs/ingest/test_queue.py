@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-import contextlib
 import datetime as dt
 import json
-import threading
-from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import http_answers
 import pytest
-from typer.testing import CliRunner
+from cachecast_main import asked as call
 
 from features.common import deadline
 from features.common.errors import InputError, ServiceError
 from features.common.times import as_of_label, day_label, parse_as_of
 from features.schema import FILES, PLANS, PREDICTIONS, QUEUE, RECEIPTS, REJECTS
-from jobs.cli.main import app
 from jobs.ingest import queue, queue_entries
 from jobs.plan import plan
 from jobs.plan.cache_state import Moment
@@ -190,39 +187,21 @@ def test_a_plan_takes_what_is_queued_and_without_a_queue_is_as_it_was(tables: Ta
     assert not any(row["needs_model"] for row in rows)
 
 
-class Handler(BaseHTTPRequestHandler):
+class Batch(http_answers.Answers):
     """Answers a queue to those with the token, and sends others elsewhere."""
 
     def do_GET(self) -> None:
         if self.path == "/moved":
-            self.send_response(302)
-            self.send_header("Location", "/queue")
-            self.end_headers()
+            self.say(302, location="/queue")
         elif self.headers.get("Authorization") != "Bearer s3cret":
             self.send_error(401)
         else:
             jobs = json.dumps([{"job_id": "7", "files": [lfn(5)]}])
             body = (jobs if self.path.startswith("/queue") else "<html>").encode()
-            self.send_response(200)
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
-
-    def log_message(self, *_: object) -> None:
-        """Stay quiet."""
+            self.say(200, body)
 
 
-@contextlib.contextmanager
-def answering() -> Iterator[str]:
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{server.server_port}"
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
+answering = partial(http_answers.answering, Batch)
 
 
 def test_a_queue_is_asked_by_url_with_a_token_of_the_environment(tables: Tables) -> None:
@@ -259,13 +238,7 @@ def site(tables: Tables, tmp_path: Path) -> list[str]:
         f'name = "dir"\nkind = "directory"\ncapacity = "30MB"\n{places}'
     )
     (conf / "base.toml").write_text(f'[push]\njournal = "{tmp_path / "journal.db"}"\n')
-    return ["--conf", str(conf), "--tables", tables.root, "--json"]
-
-
-def call(*words: str) -> Any:
-    answer = CliRunner().invoke(app, list(words), catch_exceptions=False)
-    assert answer.exit_code == 0, answer.output
-    return json.loads(answer.stdout)
+    return ["--conf", str(conf), "--tables", tables.root]
 
 
 def test_a_prefill_fetches_journals_and_is_known_to_the_next_plan(

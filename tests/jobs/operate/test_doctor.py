@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import json
 import os
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
+import http_answers
 import pytest
 
 from jobs.operate import doctor
@@ -26,23 +25,12 @@ HEALTHY = {
 def answering(told: object) -> Iterator[str]:
     """The URL of a server that gives every request the JSON `told`, or these bytes."""
 
-    class Handler(BaseHTTPRequestHandler):
+    class Told(http_answers.Answers):
         def do_GET(self) -> None:
-            body = told if isinstance(told, bytes) else json.dumps(told).encode()
-            self.send_response(200)
-            self.send_header("content-length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
+            self.say(200, told if isinstance(told, bytes) else json.dumps(told).encode())
 
-        def log_message(self, format: str, *args: object) -> None:
-            pass
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-        thread.start()
-        yield f"http://127.0.0.1:{server.server_port}"
-        server.shutdown()
-        thread.join()
+    with http_answers.answering(Told) as url:
+        yield url
 
 
 def checked(tmp_path: Path, part: str, **env: str) -> Check:

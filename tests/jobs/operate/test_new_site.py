@@ -14,7 +14,7 @@ import pytest
 
 from features.common.errors import CachecastError
 from jobs.operate import doctor
-from jobs.operate.new_site import Answers, run, suggested_name
+from jobs.operate.new_site import Answers, run
 from jobs.settings.tree import Settings
 
 NOW_S = 1772323200  # 2026-03-01
@@ -120,12 +120,6 @@ def test_a_file_that_is_there_is_kept_without_force(tmp_path: Path) -> None:
     assert site.read_text() == "mine"
     run(Answers(), out=site, force=True, now_s=NOW_S)
     assert Settings.load(site, env={}).tables.root == str(tmp_path / "tables")
-
-
-def test_a_cache_is_named_after_its_host_or_folder() -> None:
-    assert suggested_name("root://xc1.example.org:1094") == "xc1"
-    assert suggested_name("/srv/edge cache") == "edge-cache"
-    assert suggested_name("/") == "cache"
 
 
 def test_a_person_is_asked_and_a_script_is_not(tmp_path: Path) -> None:

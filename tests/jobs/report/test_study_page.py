@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
 import json
 import re
@@ -19,10 +18,10 @@ from features.common.errors import ConfigError
 from jobs.cli.main import app
 from jobs.report.study import answers, study_page
 from jobs.settings.tree import Settings
-from jobs.simulate.study import thresholds, write_study
+from jobs.simulate.study import write_study
 from replay.config import CacheConfig
 from replay.read import LoadedTrace
-from replay.study.benefit import HDD, SSD, BenefitModel, Region
+from replay.study.benefit import SSD, BenefitModel, Region
 from replay.study.study import Study, StudyConfig, study
 from replay.study.verdicts import Thresholds
 from replay.trace import Trace
@@ -222,17 +221,6 @@ def test_settings_that_make_no_sense_are_refused(loaded: LoadedTrace, tmp_path: 
             out=tmp_path / "x.html",
             on_progress=lambda done, total, last: None,
         )
-
-
-def test_the_shipped_settings_are_the_models_defaults() -> None:
-    settings = Settings.load(env={})
-    shipped, ours = settings.benefit.model, BenefitModel()
-    assert dataclasses.replace(shipped, points=ours.points) == ours
-    assert [(p.rtt_ms, p.cpu_efficiency) for p in shipped.points] == [
-        (p.rtt_ms, p.cpu_efficiency) for p in ours.points
-    ]
-    assert thresholds(settings.study) == Thresholds()
-    assert settings.benefit.read_rates == {tier.name: tier.read_rate_bytes_s for tier in (SSD, HDD)}
 
 
 def test_a_cache_too_small_for_its_traffic_is_told(tmp_path: Path) -> None:

@@ -204,9 +204,6 @@ HEAVY = ("pyspark", "mlflow", "pandas", "sklearn", "matplotlib", "lightgbm", "ji
 @pytest.mark.parametrize(
     ("words", "light"),
     [
-        (["--help"], (*HEAVY, "numba")),
-        (["replay", "--help"], (*HEAVY, "numba")),
-        (["curve", "--help"], (*HEAVY, "numba")),
         (["replay", "--trace", "TINY", "--capacity", "20"], HEAVY),
         (["curve", "--trace", "TINY", "--out", "OUT"], HEAVY),
     ],

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import datetime as dt
-import json
 from collections import OrderedDict, defaultdict
 from pathlib import Path
 from typing import Any
 
+import cachecast_main
 import numpy as np
 import pytest
-from typer.testing import CliRunner
 
 from features.common.errors import InputError
 from features.schema import FILES
-from jobs.cli.main import app
 from jobs.store.tables import Tables
 
 DAY_S, N_DAYS, SIZE, N_FILES = 86400, 6, 100_000, 60
@@ -65,10 +63,7 @@ def tables(tmp_path: Path) -> Path:
 
 
 def asked(*words: str) -> Any:
-    answer = CliRunner().invoke(app, ["storage", *words, "--json"])
-    if answer.exception is not None:
-        raise answer.exception
-    return json.loads(answer.stdout)
+    return cachecast_main.asked("storage", *words)
 
 
 def missed(reads: list[Read], capacity: int) -> list[Read]:

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import re
 from pathlib import Path
 from typing import Any
 
+import cachecast_main
 import numpy as np
 import pytest
-from typer.testing import CliRunner
 
 from features.common.errors import InputError
 from features.common.times import DAY_S, parse_day
 from features.common.units import parse_bytes
-from jobs.cli.main import app
 from jobs.simulate import worth
 from models.evaluation.bootstrap import mean_interval
 from replay.policies import run_policy
@@ -44,11 +42,7 @@ def trace(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def asked(trace: Path, *words: str) -> Any:
-    given = ["worth-it", "--trace", str(trace), "--capacity", f"{CAPACITY}B", "--json", *words]
-    answer = CliRunner().invoke(app, given)
-    if answer.exception is not None:
-        raise answer.exception
-    return json.loads(answer.stdout)
+    return cachecast_main.asked("worth-it", "--trace", trace, "--capacity", f"{CAPACITY}B", *words)
 
 
 @pytest.fixture(scope="module")

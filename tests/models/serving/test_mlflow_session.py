@@ -5,8 +5,8 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
+import http_answers
 import pytest
 
 from features.common.errors import ServiceError
@@ -51,7 +51,7 @@ def test_a_call_without_an_end_is_left_alone() -> None:
     assert time.monotonic() - began < 5
 
 
-class Handler(BaseHTTPRequestHandler):
+class Handler(http_answers.Answers):
     """Healthy; else it leads to `elsewhere`, or drips."""
 
     asked: list[str]
@@ -60,8 +60,7 @@ class Handler(BaseHTTPRequestHandler):
     def answer(self) -> None:
         self.asked.append(self.path)
         if self.path == "/health":
-            self.send_response(200)
-            return self.end_headers()
+            return self.say(200)
         if self.drips:
             self.send_response(200)
             self.send_header("Content-Length", "1000")
@@ -70,26 +69,16 @@ class Handler(BaseHTTPRequestHandler):
                 self.wfile.write(b" ")
                 time.sleep(0.05)
             return None
-        self.send_response(302)
-        self.send_header("Location", "/elsewhere")
-        self.send_header("Content-Length", "0")
-        return self.end_headers()
+        return self.say(302, location="/elsewhere")
 
     do_GET = do_POST = answer
-
-    def log_message(self, *_words: object) -> None:
-        """Nothing: the test speaks."""
 
 
 @pytest.fixture
 def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     monkeypatch.setattr(Handler, "asked", [], raising=False)
-    http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    http.daemon_threads = True
-    threading.Thread(target=http.serve_forever, daemon=True).start()
-    yield f"http://127.0.0.1:{http.server_port}"
-    http.shutdown()
-    http.server_close()
+    with http_answers.answering(Handler) as url:
+        yield url
 
 
 def test_a_redirect_is_not_followed(server: str) -> None:

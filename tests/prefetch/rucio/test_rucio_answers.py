@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import datetime as dt
 import json
-import threading
 from collections.abc import Callable, Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
+import http_answers
 import pytest
 import requests
 
@@ -24,7 +23,7 @@ from prefetch.rucio.session import Access, Session
 STREAM = "application/x-json-stream"
 
 
-class Rucio(BaseHTTPRequestHandler):
+class Rucio(http_answers.Answers):
     """Logs everybody in, and answers each path with what `answers` has for it, byte for byte."""
 
     answers: dict[str, bytes]
@@ -36,49 +35,36 @@ class Rucio(BaseHTTPRequestHandler):
         if path == "/dids/bulkmeta":
             body = b"".join(line for line in body.splitlines(True) if b'"f"' not in line or b'"f"' in asked)
         if body.startswith(b"/"):
-            self.send_response(302)
-            self.send_header("Location", body.decode())
-            self.send_header("Content-Length", "0")
-            return self.end_headers()
-        self.send_response(200)
+            return self.say(302, location=body.decode())
+        login = {}
         if path.startswith("/auth"):
             later = dt.datetime.now(dt.UTC) + dt.timedelta(hours=1)
-            self.send_header("X-Rucio-Auth-Token", "account-token")
-            self.send_header("X-Rucio-Auth-Token-Expires", later.strftime("%a, %d %b %Y %H:%M:%S UTC"))
-        self.send_header("Content-Type", STREAM)
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
+            login = {"x_rucio_auth_token": "account-token"}
+            login["x_rucio_auth_token_expires"] = later.strftime("%a, %d %b %Y %H:%M:%S UTC")
+        return self.say(200, body, content_type=STREAM, **login)
 
     do_GET = do_POST = answer
-
-    def log_message(self, *_words: object) -> None:
-        """Nothing: the test speaks."""
 
 
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[Callable[[dict[str, Any]], Session]]:
     handler = type("Answering", (Rucio,), {"answers": {}})
-    http = ThreadingHTTPServer(("127.0.0.1", 0), handler)
-    threading.Thread(target=http.serve_forever, daemon=True).start()
+    with http_answers.answering(handler) as url:
 
-    def answering(answers: dict[str, Any]) -> Session:
-        handler.answers = {  # type: ignore[attr-defined]
-            path: rows
-            if isinstance(rows, bytes)
-            else "".join(json.dumps(row) + "\n" for row in rows).encode()
-            for path, rows in answers.items()
-        }
-        url = f"http://127.0.0.1:{http.server_port}"
-        login = {"auth_type": "userpass", "username": "u", "password": "p-of-the-test", "account": "root"}
-        return Session(
-            Access(url=url, tokens=tmp_path / "tokens", timeout_s=5, attempts=1, **login),
-            pause=lambda _s: None,
-        )
+        def answering(answers: dict[str, Any]) -> Session:
+            handler.answers = {  # type: ignore[attr-defined]
+                path: rows
+                if isinstance(rows, bytes)
+                else "".join(json.dumps(row) + "\n" for row in rows).encode()
+                for path, rows in answers.items()
+            }
+            login = {"auth_type": "userpass", "username": "u", "password": "p-of-the-test", "account": "root"}
+            return Session(
+                Access(url=url, tokens=tmp_path / "tokens", timeout_s=5, attempts=1, **login),
+                pause=lambda _s: None,
+            )
 
-    yield answering
-    http.shutdown()
-    http.server_close()
+        yield answering
 
 
 RSES = [{"rse": "DISK", "volatile": False}]

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import http.client
-import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing, contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import urlsplit
+
+from http_answers import Answers, answering
 
 Lie = Callable[[str, str], int | Iterable[bytes] | None]
 _OWN_HEADERS = {"transfer-encoding", "content-length", "connection", "server", "date"}
@@ -22,8 +22,8 @@ class FaultyProxy:
     `lie`: by method and path with its query, what is answered in the server's place: a status, or pieces.
     """
 
-    def __init__(self, server: ThreadingHTTPServer) -> None:
-        self.url = f"http://127.0.0.1:{server.server_port}"
+    def __init__(self, url: str) -> None:
+        self.url = url
         self.faults: deque[str] = deque()
         self.slow_s = 3.0
         self.paths: list[str] = []
@@ -36,7 +36,7 @@ def before(upstream: str) -> Iterator[FaultyProxy]:
     host, port = urlsplit(upstream).hostname or "", urlsplit(upstream).port
     assert host
 
-    class Handler(BaseHTTPRequestHandler):
+    class Handler(Answers):
         def _forward(self) -> None:
             proxy.paths.append(self.path.split("?")[0])
             fault = proxy.faults.popleft() if proxy.faults else "pass"
@@ -71,22 +71,6 @@ def before(upstream: str) -> Iterator[FaultyProxy]:
 
         do_GET = do_POST = do_PUT = do_DELETE = do_PATCH = _forward
 
-        def log_message(self, format: str, *args: object) -> None:
-            pass
-
-    class Server(ThreadingHTTPServer):
-        daemon_threads = True
-
-        def handle_error(self, request: object, client_address: object) -> None:
-            """Who gave up waiting is no fault of the proxy's."""
-
-    server = Server(("127.0.0.1", 0), Handler)
-    proxy = FaultyProxy(server)
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
-    thread.start()
-    try:
+    with answering(Handler) as url:
+        proxy = FaultyProxy(url)
         yield proxy
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()

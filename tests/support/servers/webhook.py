@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import json
-import threading
-from http.server import BaseHTTPRequestHandler, HTTPServer
-from types import TracebackType
 from typing import Any
+
+import http_answers
 
 
 class Webhook:
@@ -17,24 +16,17 @@ class Webhook:
         self.status = 204
         webhook = self
 
-        class Handler(BaseHTTPRequestHandler):
+        class Kept(http_answers.Answers):
             def do_POST(self) -> None:
                 webhook.told.append(json.loads(self.rfile.read(int(self.headers["content-length"]))))
-                self.send_response(webhook.status)
-                self.end_headers()
+                self.say(webhook.status)
 
-            def log_message(self, format: str, *args: object) -> None:
-                pass
-
-        self._server = HTTPServer(("127.0.0.1", 0), Handler)
-        self._thread = threading.Thread(target=self._server.serve_forever, daemon=True)
-        self.url = f"http://127.0.0.1:{self._server.server_port}/{path}"
+        self._server = http_answers.answering(Kept)
+        self._path = path
 
     def __enter__(self) -> Webhook:
-        self._thread.start()
+        self.url = f"{self._server.__enter__()}/{self._path}"
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: object, trace: TracebackType | None) -> None:
-        self._server.shutdown()
-        self._server.server_close()
-        self._thread.join()
+    def __exit__(self, *error: object) -> None:
+        self._server.__exit__(None, None, None)

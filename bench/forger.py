@@ -2,7 +2,8 @@
 
 forger.py PORT CAPTURES SEED. Each line that it reads is a kind of `KINDS`, a tab, and seconds; when they are
 over it prints how many datagrams it has sent. It knows what captures show: the server's name, start and
-session number, its files' names and numbers, and its real datagrams.
+session number, its files' names and numbers, and its real datagrams. bench/drill_attacker.py starts it
+in the environment that `make verify` makes.
 """
 
 from __future__ import annotations
@@ -19,9 +20,8 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[3]
-if __name__ == "__main__":
-    sys.path[:0] = [str(ROOT)]
+ROOT = Path(__file__).resolve().parents[1]
+sys.path[:0] = [str(ROOT), str(ROOT / "tests" / "support" / "servers")]
 
 from monitoring import Sender, close, closing, opening, users  # noqa: E402
 
