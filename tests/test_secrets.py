@@ -133,13 +133,15 @@ def test_mlflow_by_a_url_with_a_password(
     assert leaks(tmp_path, text) == []
 
 
-def test_mlflow_that_sends_back_what_it_was_sent(tmp_path: Path, echo: ThreadingHTTPServer) -> None:
+def test_mlflow_that_sends_back_what_it_was_sent_or_is_away(
+    tmp_path: Path, echo: ThreadingHTTPServer, nobody: int
+) -> None:
     from models.serving.mlflow_session import connect  # noqa: PLC0415  takes seconds to import
 
-    for status, is_healthy in ((401, False), (401, True), (500, True)):
+    for status, is_healthy, port in ((401, 0, 0), (401, 1, 0), (500, 1, 0), (500, 1, nobody)):
         echo.status, echo.is_healthy = status, is_healthy  # type: ignore[attr-defined]
         with pytest.raises(Exception, match="MLflow at") as caught:
-            connect(f"http://ops:{IN_URL}@127.0.0.1:{echo.server_port}", str(tmp_path), "x")
+            connect(f"http://ops:{IN_URL}@127.0.0.1:{port or echo.server_port}", str(tmp_path), "x")
         assert leaks(tmp_path, f"{caught.value!r} {caught.value.__cause__!r}") == []
     echo.status, echo.is_healthy = 401, False  # type: ignore[attr-defined]
 

@@ -29,7 +29,6 @@ from replay.study.benefit import (
 
 MODEL = BenefitModel()
 SLOW_MISSES = BenefitModel(miss_slowdown=0.10)
-LOCAL = EfficiencyPoint(0.0, 1.0, "no waiting")
 
 
 def reads(rtt_ms: Sequence[float], miss: Any, hit: Any, tiers: Any = (SSD,)) -> BytesRead:
@@ -90,22 +89,6 @@ def test_pics_crab_efficiencies_bracket_the_unknown_origins() -> None:
     assert cost(third, MODEL).cpu_efficiency == pytest.approx(0.772, abs=0.002)
 
 
-def test_pics_second_site_gains_from_hits_at_nine_milliseconds() -> None:
-    """20 % of files are read 2.6 times more: 70.4 ± 1.0 % becomes 77.2 ± 0.9 %, and saves 8.8 ± 1.7 %.
-
-    PIC's 13 % for all nodes takes half of the bytes as hits.
-    """
-    model = BenefitModel(cache_rtt_ms=9.0)
-    hits = 0.2 * 2.6 / (1 + 0.2 * 2.6)
-    for share, saved, error in ((hits, 1 - 70.4 / 77.2, 0.017), (0.5, 0.13, 0.01)):
-        volume = reads([np.nan], [int((1 - share) * 1e15)], [[int(share * 1e15)]])
-        before, after = cost(volume.direct, model), cost(volume, model)
-        assert 1 - after.hs06_hours / before.hs06_hours == pytest.approx(saved, abs=error)
-        assert share > hits or after.cpu_efficiency == pytest.approx(0.772, abs=0.009)
-    far = reads([150], [10**15], [[10**15]])
-    assert cost(far, model) == cost(far, MODEL), "a hit at 9 ms is as good as a local one"
-
-
 def test_an_empty_cache_costs_where_misses_are_slower_and_a_better_policy_saves_against_a_worse_one() -> None:
     empty = reads([150], [10**15], [[0]])
     direct = cost(empty.direct, SLOW_MISSES).hs06_hours
@@ -114,14 +97,6 @@ def test_an_empty_cache_costs_where_misses_are_slower_and_a_better_policy_saves_
     lru, plan = reads([150], [6 * 10**14], [[4 * 10**14]]), reads([150], [4 * 10**14], [[6 * 10**14]])
     assert cost(plan, MODEL).hs06_hours < cost(lru, MODEL).hs06_hours
     assert cost(reads([0], [0], [[0]]), MODEL).hs06_hours == 0.0
-
-
-def test_cerns_cold_and_warm_media_come_out() -> None:
-    """Boosted-Higgs walltimes: local 4.11 h, HDD XCache 4.82 h, SSD XCache 4.09 h (local within 0.02 h)."""
-    local = dataclasses.replace(MODEL, points=(LOCAL,), hit_points=(LOCAL,))
-    volume = int(2.4e6 * 4.11 * 3600)
-    for tier, hours in ((HDD, 4.82), (SSD, 4.11)):
-        assert cost(reads([0], [0], [[volume]], (tier,)), local).core_hours == pytest.approx(hours, abs=0.02)
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ import pytest
 from rich.console import Console
 from typer.testing import CliRunner
 
-from features.common.errors import UnprovenError
+from features.common.errors import TargetUnavailable, UnprovenError
 from features.results import REPLAYS, WORTH
 from features.schema import Table
 from jobs import text
@@ -143,6 +143,7 @@ CASES: list[Case] = [
     ),
     (["caches"], "jobs.operate.due.listed", ""),
     (["prefill", *CACHE], "jobs.push.prefill.run", ""),
+    (["site-test", *CACHE], "jobs.site_test.run.run", ""),
     (["queue", "--name", "htcondor", "--input", "x"], "jobs.ingest.queue.run", ""),
     (["never-cache", *CACHE, "--out", "x"], "jobs.plan.never_cache.run", ""),
     (["place", *NOW], "jobs.placement.refresh.run", ""),
@@ -225,7 +226,7 @@ def run(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
     for written in ("replay", "fleet", "curve", "evaluation", "storage"):
         monkeypatch.setattr(f"jobs.report.export.export_{written}", lambda *_args, **_more: None)
     done = CliRunner().invoke(app, words)
-    assert isinstance(done.exception, SystemExit | UnprovenError | None), done.exception
+    assert isinstance(done.exception, SystemExit | UnprovenError | TargetUnavailable | None), done.exception
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: " ".join(case[0]))

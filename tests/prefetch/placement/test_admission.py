@@ -11,6 +11,8 @@ import httpx
 import pytest
 from placement_server import PlacementServer, eventually, threaded
 
+from prefetch.placement import service
+
 NEW = {"id": "n7", "address": "n7.example.org:1094", "size": 5 * 10**12}
 NOW_S = 1_772_323_200
 TOKENS = {"EDGE": "token-of-the-federation-EDGE", "FAR": "token-of-the-federation-FAR"}
@@ -78,13 +80,16 @@ def test_nothing_else_is(
     assert known(server) == {}
 
 
-def test_a_flood_of_nodes_is_cut_and_an_address_is_not_taken_over(server: PlacementServer) -> None:
+def test_a_flood_of_nodes_is_cut_and_an_address_is_not_taken_over(
+    server: PlacementServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(service, "MOST_NODES", 25)
     with httpx.Client(headers={"authorization": f"Bearer {TOKENS['EDGE']}"}) as client:
         answers = [
             client.post(f"{server.url}/liveness", json=NEW | {"id": f"n{i}", "address": f"n{i}:1094"})
-            for i in range(252)
+            for i in range(27)
         ]
-    assert [one.status_code for one in answers] == [200] * 250 + [400] * 2
-    assert "250 nodes" in answers[-1].json()["error"]
+    assert [one.status_code for one in answers] == [200] * 25 + [400] * 2
+    assert "25 nodes" in answers[-1].json()["error"]
     assert "another cache" in beat(server, NEW | {"id": "n3", "address": "n4:1094"}).json()["error"]
     assert beat(server, NEW | {"id": "n3", "address": "n3:1095"}).text == "OK"
