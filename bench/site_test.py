@@ -3,11 +3,11 @@
 bench/site_test.py            six pairs of distances, three rounds each
 bench/site_test.py --short    one pair, one round
 
-A real origin and a real XCache on loopback. Clients reach both, and the cache its origin, by links (a proxy in
-this process) that deliver every byte half a round trip later, take a round trip to connect, and hold at most
-4 MiB per connection under way, as TCP does. They lose nothing and have no slow start, and the machine is the
-bandwidth: what distance costs is seen, not what a busy network costs. A table compares with what CERN, PIC and
-DOMA published.
+A real origin and a real XCache on loopback. Clients reach both, and the cache its origin, by links (a proxy
+in this process) that deliver every byte half a round trip later, take a round trip to connect, and hold at
+most 4 MiB per connection under way, as TCP does. They lose nothing and have no slow start, and the machine is
+the bandwidth: what distance costs is seen, not what a busy network costs. A table compares with what CERN,
+PIC and DOMA published.
 Ends with 1 if a delay is not measured as it is, a file stays in the cache, or a distance is not seen.
 
 Needs the environment that `make verify` makes: .venv/bin/python bench/site_test.py
