@@ -29,7 +29,7 @@ class TricklingProxy:
         self.delay_s = 0.0
         self.window_bytes: int | None = None
         self._listener = listener
-        self._open = list[socket.socket]()
+        self._open = set[socket.socket]()
 
     def serve(self) -> None:
         """Take connections until the listener is closed."""
@@ -37,18 +37,29 @@ class TricklingProxy:
             while True:
                 client, _ = self._listener.accept()
                 server = socket.create_connection(("127.0.0.1", self.upstream))
-                self._open += [client, server]
-                for one in (client, server):
-                    one.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-                for give, ends in ((_give_all, (client, server)), (self._give, (server, client))):
-                    threading.Thread(target=self._carry, args=(give, *ends), daemon=True).start()
+                threading.Thread(target=self._connect, args=(client, server), daemon=True).start()
 
     def close(self) -> None:
         """End all connections."""
-        for one in (self._listener, *self._open):
+        for one in (self._listener, *self._open.copy()):
             with suppress(OSError):
                 one.shutdown(socket.SHUT_RDWR)
             one.close()
+
+    def _connect(self, client: socket.socket, server: socket.socket) -> None:
+        """Carry both ways until both have ended."""
+        ends = {client, server}
+        self._open |= ends
+        with suppress(OSError):
+            for one in ends:
+                one.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        asking = threading.Thread(target=self._carry, args=(_give_all, client, server), daemon=True)
+        asking.start()
+        self._carry(self._give, server, client)
+        asking.join()
+        for one in ends:
+            one.close()
+        self._open -= ends
 
     def _carry(
         self, give: Callable[[socket.socket, bytes], int], source: socket.socket, sink: socket.socket
