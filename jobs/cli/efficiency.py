@@ -207,6 +207,8 @@ def site_test(
         streams=parsing.whole_numbers(streams),
         files=files,
     )
+    if write is not None:
+        site_page.check_settings_file(write)
     request = job.Request(cache, origin or [], file or [], limits)
     with console.progress(f"testing {cache}", quiet=as_json) as advance:
         answer = job.run(settings, request, say=console.log, on_progress=advance)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import matplotlib as mpl
 
 from features.common import files
+from features.common.errors import InputError
 from features.common.units import format_bytes
 from jobs.report.drawing import STYLE, Plot, Point
 from jobs.report.page import Figure, Section, page
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
 
 _PLACES = "cold: through the cache without the files; warm: from what it holds; else directly from an origin."
 _HOW = "Points are medians of the rounds, whiskers the lowest and the highest round."
+MEASURED = "# measured by cachecast site-test"
+"""How settings begin that were measured."""
 _READINGS = ("5 %", "35 %", "whole")
 _LOG_ABOVE = 30
 """Ratio of the highest rate to the lowest above which the axis is logarithmic."""
@@ -36,6 +39,14 @@ def write(answer: SiteTest, *, settings_to: Path | None, page_to: Path | None) -
         if path is not None:
             path.parent.mkdir(parents=True, exist_ok=True)
             files.write(path, content)
+
+
+def check_settings_file(path: Path) -> None:
+    """Raise InputError if a file is there that `write` did not write: the site's own settings, perhaps."""
+    if path.exists() and not path.read_text(errors="replace").startswith(MEASURED):
+        raise InputError(
+            f"{path} exists, and site-test did not write it; name another file, and paste from it"
+        )
 
 
 def site_page(answer: SiteTest) -> str:

@@ -195,6 +195,12 @@ def findings(trips: Sequence[Latency], rows: Sequence[Rate]) -> Iterator[str]:
     ]
     if told:
         yield f"Many clients together: {', '.join(told)}."
+    opens = [
+        f"{row.open_ms:.3g} ms {_words(place)}"
+        for place in (*found.origins, COLD, WARM)
+        if (row := found.one(place)) is not None and row.open_ms is not None
+    ]
+    yield f"Opening a file takes {', '.join(opens)}; rates are without it."
     yield from _failures(found.failed)
     for place in found.origins:
         if (slower := slower_by(found, place)) is not None:

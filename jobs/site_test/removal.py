@@ -10,6 +10,7 @@ from typing import Final
 from features.common.errors import PushError, PushRejected, SourceUnavailable, TargetUnavailable, bounded
 from prefetch.target import CacheTarget
 from prefetch.xcache.client import XCacheTarget
+from prefetch.xcache.reading import plain
 
 _TIMEOUT_S = 10.0
 _AT_ONCE = 8
@@ -39,6 +40,10 @@ class Fetched:
                 f"{min(came)} came into the cache meanwhile: a job reads it; try again, or name others"
             )
         self._ours |= new
+
+    def lost(self, names: Collection[str]) -> list[str]:
+        """Those of `names` of which the cache holds nothing."""
+        return sorted(set(names) - self._held(names))
 
     def remove(self, names: Collection[str], *, patience_s: float = _PATIENCE_S) -> list[str]:
         """Have the cache drop those of `names` that are this test's; the names of those that it keeps.
@@ -90,7 +95,8 @@ class Fetched:
             left = self.remove_all()
         except PushError as error:
             shown = bounded(", ".join(sorted(self._ours)), 300)
-            return f"these files may be left in the cache, which does not answer ({error}): {shown}"
+            why = plain(str(error))
+            return f"these files may be left in the cache, which does not answer ({why}): {shown}"
         if left:
             return f"left in the cache, which keeps them as open: {bounded(', '.join(left), 300)}"
         return None

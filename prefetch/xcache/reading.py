@@ -32,7 +32,7 @@ PART_BYTES = 64 * 1024
 PARTS_PER_REQUEST = 16
 """1 MiB: what a job of PIC's 2.4 MB per second asks for twice a second."""
 _N_PINGS = 10
-_LOGIN = re.compile(r"//\w+@")  # of a connection: see `ThreadConnections`
+_LOGIN = re.compile(r"//\w+@")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -48,15 +48,17 @@ class Piece:
 
 @dataclasses.dataclass(frozen=True)
 class PieceRead:
-    """How a client read a piece. `open_s` is part of `seconds`; `digest`: adler32 of its bytes in order.
+    """How a client read a piece. `digest`: adler32 of its bytes in order.
 
-    `error`: why it failed, None: it did not.
+    `open_s` until it was open, `read_s` for the bytes, `seconds` in all, until it was closed. `error`: why it
+    failed, None: it did not.
     """
 
     piece: Piece
     bytes: int = 0
     digest: int = 1
     open_s: float = 0.0
+    read_s: float = 0.0
     seconds: float = 0.0
     error: str | None = None
 
@@ -79,12 +81,12 @@ def asked_bytes(piece: Piece) -> int:
 
 def read_piece(url: str, piece: Piece, deadline: float) -> PieceRead:
     """Open, read and close; `url`: of the server. `deadline`: of `time.monotonic`."""
-    began, opened, n_read, digest = time.monotonic(), 0.0, 0, 1
+    began, open_s, read_s, n_read, digest = time.monotonic(), 0.0, 0.0, 0, 1
     error = None
     try:
         with RemoteFile(f"{url}/{piece.name}", deadline) as remote:
             size = remote.size_bytes()
-            opened = time.monotonic() - began
+            open_s = time.monotonic() - began
             if size != piece.size_bytes:
                 raise TargetUnavailable(f"{piece.name} has {size} bytes now, not {piece.size_bytes}")
             for some in requests(piece):
@@ -95,11 +97,17 @@ def read_piece(url: str, piece: Piece, deadline: float) -> PieceRead:
                 for one in parts:
                     digest = zlib.adler32(one, digest)
                     n_read += len(one)
+            read_s = time.monotonic() - began - open_s
     except TimeOut:
         error = f"{piece.name}: no answer in time"
     except CachecastError as fault:
-        error = _LOGIN.sub("//", str(fault))
-    return PieceRead(piece, n_read, digest, opened, time.monotonic() - began, error)
+        error = plain(str(fault))
+    return PieceRead(piece, n_read, digest, open_s, read_s, time.monotonic() - began, error)
+
+
+def plain(told: str) -> str:
+    """An error's text without the names of connections; see `ThreadConnections`."""
+    return _LOGIN.sub("//", told)
 
 
 def _read(job: Mapping[str, Any]) -> dict[str, Any]:
@@ -123,13 +131,13 @@ def _read(job: Mapping[str, Any]) -> dict[str, Any]:
         running = [pool.submit(run, pieces) for pieces in clients]
         together.wait()
         began, cpu_s = time.monotonic(), time.process_time()
-        found = [dataclasses.asdict(one) for each in running for one in each.result()]
+        found = [[dataclasses.asdict(one) for one in each.result()] for each in running]
     # The clock is the machine's: the times of several processes can be compared.
     return {
         "began": began,
         "ended": time.monotonic(),
         "cpu_s": time.process_time() - cpu_s,
-        "pieces": found,
+        "clients": found,
     }
 
 

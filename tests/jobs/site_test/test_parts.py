@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import itertools
 import socket
 import time
@@ -9,9 +10,11 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from features.common.errors import InputError, PushRejected, TargetUnavailable
+from features.schema import ACCESSES, arrow_schema
 from jobs.report.site_page import site_page
 from jobs.settings.tree import Settings
 from jobs.site_test import advice, answer, files
@@ -20,6 +23,7 @@ from jobs.site_test.measure import Measured, Run, round_trip
 from jobs.site_test.processes import Server
 from jobs.site_test.run import SiteTest
 from jobs.site_test.schedule import COLD, WARM, Kind, Limits, Span, kinds, pieces, rounds, spans, weight
+from jobs.store.tables import Tables
 from prefetch.xcache.reading import PART_BYTES, Piece, PieceRead, asked_bytes, requests
 
 MIB = 2**20
@@ -67,6 +71,28 @@ def test_warm_reads_follow_a_cold_one_that_fetches_everything() -> None:
 def test_names_are_checked(name: str) -> None:
     with pytest.raises(PushRejected, match="not a usable file name"):
         files.named(["/store/good.root", name])
+
+
+def test_recorded_files_are_of_this_cache_and_those_not_read_for_longest_come_first(tmp_path: Path) -> None:
+    tables = Tables(str(tmp_path))
+    with pytest.raises(InputError, match="name some by --file"):
+        files.recorded(tables, "xc")
+    reads = [("xc", "/store/new"), ("xc", "/store/old"), ("other", "/store/b"), ("xc", "mc:no.path")]
+    reads += [("xc", "/store/../x"), ("xc", "/store/new")]
+    at = dt.datetime(2026, 3, 1, 12, tzinfo=dt.UTC)
+    rows = [
+        {"did": f"s:{name}", "scope": "s", "name": name, "cache": cache, "known_at": at, "n_reads": 1}
+        | {
+            "accessed_at": at - dt.timedelta(hours=k % 5),
+            "source": "t",
+            "event_id": str(k),
+            "day": "2026-03-01",
+        }
+        for k, (cache, name) in enumerate(reads)
+    ]
+    schema = pa.schema([*arrow_schema(ACCESSES), pa.field("day", pa.string())])
+    tables.replace_arrow(ACCESSES, pa.Table.from_pylist(rows, schema))
+    assert files.recorded(tables, "xc") == ["/store/old", "/store/new"]
 
 
 def test_a_server_that_accepts_and_never_answers_is_one_line() -> None:
@@ -131,7 +157,7 @@ def test_advice_names_what_helps_and_never_what_hangs() -> None:
 
 def test_reads_that_stand_out_are_named() -> None:
     kind = Kind(WARM, 1.0, 1, 10)
-    reads = tuple(PieceRead(Piece(f"/f{k}", 1, 0, 1), 1, 1, 0.0, 9.0 if k == 7 else 1.0) for k in range(8))
+    reads = tuple(PieceRead(Piece(f"/f{k}", 1, 0, 1), 1, seconds=9.0 if k == 7 else 1.0) for k in range(8))
     measured = Measured((), (Run(kind, 0, 9.0, 8, 0.1, reads),), 1, 8, 9.0, None, {})
     (found,) = answer.outliers(measured)
     assert (found.name, found.seconds, found.round) == ("/f7", 9.0, 1)
