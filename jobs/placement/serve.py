@@ -76,7 +76,8 @@ def server(
         max_wait_s=serve.max_wait,
         never=serve.never,
         members=members(known),
-        federations=frozenset(cache.at_site for cache in known if serve.federation_tokens),
+        federations=frozenset(node_tokens(serve, known)),
+        taken=frozenset(cache.name for cache in known),
         clusters={name: _cluster(serve, site, job_read_rate_bytes_s) for name, site in serve.sites.items()},
         cluster=_cluster(serve, SiteSettings(), job_read_rate_bytes_s),
     )
@@ -166,15 +167,21 @@ def tokens(serve: ServeSettings, caches: Iterable[CacheSettings]) -> Tokens:
     """The tokens of operators and caches. Raises ConfigError, also if they would be sent unencrypted."""
     operator = read_token(serve.token.get_secret_value(), serve.token_file, "serve.token")
     known = list(caches)
-    names, sites = {cache.name for cache in known}, {cache.at_site for cache in known}
-    nodes = read_folder(serve.federation_tokens, sites, "serve.federation_tokens")
-    found = Tokens(operator, read_folder(serve.cache_tokens, names, "serve.cache_tokens"), nodes)
+    names = {cache.name for cache in known}
+    own = read_folder(serve.cache_tokens, names, "serve.cache_tokens")
+    found = Tokens(operator, own, node_tokens(serve, known))
     if found and not (serve.tls_cert or serve.plain_http or is_loopback(serve.host)):
         raise ConfigError(
             "serve.host",
             f"tokens would come to {serve.host} unencrypted: set tls_cert and tls_key, or plain_http = true",
         )
     return found
+
+
+def node_tokens(serve: ServeSettings, caches: Iterable[CacheSettings]) -> dict[str, str]:
+    """The token of each site's nodes that are not configured. Raises ConfigError."""
+    sites = {cache.at_site for cache in caches}
+    return read_folder(serve.federation_tokens, sites, "serve.federation_tokens")
 
 
 def members(caches: Iterable[CacheSettings]) -> Members:

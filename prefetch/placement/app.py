@@ -158,9 +158,9 @@ class Api:
 
         One that is not configured needs that of its federation.
         """
-        owner, members = await self.known_only(request), self._service.options.members
+        owner = await self.known_only(request)
         site = federation_of(owner)
-        if site is not None and body.id not in members:
+        if site is not None and body.id not in self._service.options.taken:
             self._service.admit(body.id, joining(site, at=body.site, address=body.address, size=body.size))
         elif owner not in (OPERATORS, body.id):
             raise HTTPException(403, f"this is not the token of {body.id}")

@@ -41,6 +41,12 @@ def checked_address(text: str) -> str:
     return f"{match[1]}:{int(match[2])}"
 
 
+def host_and_port(address: str) -> tuple[str, int]:
+    """A checked address by which two spellings of one name are equal."""
+    host, _, port = address.rpartition(":")
+    return host.lower().removesuffix("."), int(port)
+
+
 def dataset_of(did: str) -> str:
     """The did under which a dataset is placed: a CMS block (`…#uuid`) goes with its dataset."""
     return did.partition("#")[0]

@@ -14,6 +14,7 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 
 from features.common.errors import InputError
+from prefetch.placement import names
 from prefetch.placement.database import Pending, Stored
 from prefetch.placement.fleet import Fleet, Server
 from prefetch.placement.messages import Answer, Input, ScoreAsked, etag, json_answer
@@ -43,7 +44,7 @@ class Options:
     """The settings of the service.
 
     `never`: patterns of dids that are placed nowhere; `members`: the caches that may send heartbeats;
-    `federations`: sites whose nodes may, without being configured;
+    `federations`: sites whose nodes may, without being configured, but not by the names `taken`;
     `clusters`: rates of sites for Eq. 1, `cluster`: those of all other sites; `*_age_s`: how long others may
     keep an answer.
     """
@@ -54,6 +55,7 @@ class Options:
     never: tuple[str, ...]
     members: Members
     federations: frozenset[str]
+    taken: frozenset[str]
     clusters: Mapping[str, Cluster]
     cluster: Cluster
     ranges_age_s: int = 5
@@ -139,10 +141,10 @@ class Service:
             return
         self._hear(Server(known.site, cache, known.address, float(known.size_bytes), self.now_s()))
 
-    def _hear(self, server: Server) -> None:
+    def _hear(self, server: Server, *, at_once: bool = True) -> None:
         self._heard[server.key] = server
         self._dropped.pop(server.key, None)
-        if self._fleet.hear(server):
+        if self._fleet.hear(server) and at_once:
             self.tick()
 
     def admit(self, node: str, known: Member) -> None:
@@ -150,13 +152,15 @@ class Service:
 
         At a site that no refresh names it serves at once, elsewhere after the refresh that does.
         """
-        others = [one for one in self._fleet.known() if one.id != node]
-        taken = {one.address for one in others} | {one.address for one in self.options.members.values()}
-        if known.address in taken:
+        others = [one for one in self._fleet.known() if one.key != (known.site, node)]
+        taken = [*(one.address for one in others), *(one.address for one in self.options.members.values())]
+        if names.host_and_port(known.address) in map(names.host_and_port, taken):
             raise InputError(f"another cache has the address {known.address}")
         if sum(one.site == known.site for one in others) >= MOST_NODES:
             raise InputError(f"site {known.site} has {MOST_NODES} nodes, and no room for another")
-        self._hear(Server(known.site, node, known.address, float(known.size_bytes), self.now_s()))
+        server = Server(known.site, node, known.address, float(known.size_bytes), self.now_s())
+        # What a live node says anew counts from the next tick on: a layout takes long.
+        self._hear(server, at_once=node not in self._fleet.alive(known.site))
 
     def drop(self, site: str, id: str) -> bool:
         """Remove a server; return whether it was known."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
@@ -11,11 +11,24 @@ import httpx
 import pytest
 from placement_server import PlacementServer, eventually, threaded
 
-from prefetch.placement import service
+from prefetch.placement import fleet, service
+from prefetch.placement.names import Member
+from prefetch.placement.service import Options, Service
+from replay.federation.ranges import Layout, layout_of
+from replay.study.benefit import Cluster
 
 NEW = {"id": "n7", "address": "n7.example.org:1094", "size": 5 * 10**12}
 NOW_S = 1_772_323_200
 TOKENS = {"EDGE": "token-of-the-federation-EDGE", "FAR": "token-of-the-federation-FAR"}
+
+
+DIRECTORY = """name = "d1"
+kind = "directory"
+url = "{path}/d1"
+origin = "{path}/origin"
+site = "EDGE"
+capacity = "1TB"
+"""
 
 
 def serving_at(tmp_path: Path) -> AbstractContextManager[PlacementServer]:
@@ -24,6 +37,9 @@ def serving_at(tmp_path: Path) -> AbstractContextManager[PlacementServer]:
     for site, token in TOKENS.items():
         (at / site).touch(mode=0o600)
         (at / site).write_text(token)
+    folder = tmp_path / "conf" / "caches"
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    (folder / "d1.toml").write_text(DIRECTORY.format(path=tmp_path))
     return threaded(tmp_path / "p.db", lambda: NOW_S, caches=caches, federation_tokens=str(at))
 
 
@@ -61,6 +77,8 @@ def test_a_new_node_is_admitted_serves_and_stays(server: PlacementServer, tmp_pa
         (NEW, "nobodys-token-1234567890", 401, "needs a bearer token"),
         (NEW | {"id": "e1"}, TOKENS["EDGE"], 403, "not the token of e1"),
         (NEW | {"id": "f1"}, TOKENS["EDGE"], 403, "not the token of f1"),
+        (NEW | {"id": "d1"}, TOKENS["EDGE"], 403, "not the token of d1"),
+        (NEW | {"address": "E1.:1094"}, TOKENS["EDGE"], 400, "another cache has the address"),
         (NEW | {"site": "FAR"}, TOKENS["EDGE"], 400, "token of federation EDGE"),
         (NEW | {"address": "e1:1094"}, TOKENS["EDGE"], 400, "another cache has the address"),
         (NEW | {"address": "f1:01094"}, TOKENS["EDGE"], 400, "another cache has the address"),
@@ -93,3 +111,33 @@ def test_a_flood_of_nodes_is_cut_and_an_address_is_not_taken_over(
     assert "25 nodes" in answers[-1].json()["error"]
     assert "another cache" in beat(server, NEW | {"id": "n3", "address": "n4:1094"}).json()["error"]
     assert beat(server, NEW | {"id": "n3", "address": "n3:1095"}).text == "OK"
+    of_far = beat(server, NEW | {"id": "n5", "address": "n5:1094"}, TOKENS["FAR"])
+    assert "another cache" in of_far.json()["error"]
+
+
+def test_a_node_that_changes_its_size_with_each_heartbeat_makes_no_layout_each_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    options = Options(
+        liveness_s=180,
+        forget_s=900,
+        max_wait_s=60,
+        never=(),
+        members={},
+        federations=frozenset({"A"}),
+        taken=frozenset(),
+        clusters={},
+        cluster=Cluster(1e9, 1e9, 1, 1e7, 100),
+    )
+    serving, made = Service(options, now_s=lambda: NOW_S), list[Mapping[str, float]]()
+
+    def counted(sizes: Mapping[str, float]) -> Layout:
+        made.append(sizes)
+        return layout_of(sizes)
+
+    monkeypatch.setattr(fleet, "layout_of", counted)
+    for size in range(1, 20):
+        serving.admit("n1", Member("A", "n1:1094", size))
+    assert len(made) == 1
+    serving.tick()
+    assert made[1:] == [{"n1": 19}]
