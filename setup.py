@@ -45,6 +45,7 @@ setup(
         "prometheus-client>=0.21",
         "pyarrow>=18",
         "pydantic>=2.10,<3",
+        "pyjwt[crypto]>=2.10,<3",
         "pyspark[sql]>=4.3,<4.4",
         "requests>=2.32",
         "rich>=13",
@@ -93,7 +94,6 @@ setup(
             "mypy",
             "pandas-stubs",
             "psycopg[binary]>=3.2,<4",
-            "pyjwt[crypto]>=2.10,<3",  # signs the tests' tokens
             "pytest>=9.2,<10",
             "pytest-xdist>=3.8,<4",
             "ruff",

@@ -9,7 +9,7 @@ import resource
 import socket
 import ssl
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import cast
 from urllib.parse import urlsplit
 
@@ -27,8 +27,9 @@ from prefetch.placement.gate import Gate
 from prefetch.placement.names import Member, Members, checked_address
 from prefetch.placement.pages import Source
 from prefetch.placement.service import Options, Service
+from prefetch.placement.signed_tokens import Issuer, SignedTokens
 from prefetch.placement.synchroniser import Synchroniser
-from prefetch.placement.tokens import Tokens, read_folder, read_token
+from prefetch.placement.tokens import OPERATORS, Tokens, federation, federation_of, read_folder, read_token
 from replay.study.benefit import Cluster
 
 _BACKLOG = 512
@@ -76,7 +77,7 @@ def server(
         max_wait_s=serve.max_wait,
         never=serve.never,
         members=members(known),
-        federations=frozenset(node_tokens(serve, known)),
+        federations=joinable(serve, known),
         taken=frozenset(cache.name for cache in known),
         clusters={name: _cluster(serve, site, job_read_rate_bytes_s) for name, site in serve.sites.items()},
         cluster=_cluster(serve, SiteSettings(), job_read_rate_bytes_s),
@@ -169,7 +170,7 @@ def tokens(serve: ServeSettings, caches: Iterable[CacheSettings]) -> Tokens:
     known = list(caches)
     names = {cache.name for cache in known}
     own = read_folder(serve.cache_tokens, names, "serve.cache_tokens")
-    found = Tokens(operator, own, node_tokens(serve, known))
+    found = Tokens(operator, own, node_tokens(serve, known), SignedTokens(issuers(serve, known)))
     if found and not (serve.tls_cert or serve.plain_http or is_loopback(serve.host)):
         raise ConfigError(
             "serve.host",
@@ -182,6 +183,37 @@ def node_tokens(serve: ServeSettings, caches: Iterable[CacheSettings]) -> dict[s
     """The token of each site's nodes that are not configured. Raises ConfigError."""
     sites = {cache.at_site for cache in caches}
     return read_folder(serve.federation_tokens, sites, "serve.federation_tokens")
+
+
+def joinable(serve: ServeSettings, caches: Sequence[CacheSettings]) -> frozenset[str]:
+    """The sites that nodes may join without being configured. Raises ConfigError."""
+    owners = (owner for issuer in issuers(serve, caches) for owner in issuer.owners.values())
+    return frozenset({*node_tokens(serve, caches), *filter(None, map(federation_of, owners))})
+
+
+def issuers(serve: ServeSettings, caches: Sequence[CacheSettings]) -> list[Issuer]:
+    """The issuers of signed tokens. Raises ConfigError for a role of nobody that is configured."""
+    names, sites = {cache.name for cache in caches}, {cache.at_site for cache in caches}
+
+    def owner(role: str, where: str) -> str:
+        kind, _, name = role.partition(" ")
+        if role == "operator":
+            return OPERATORS
+        if kind == "cache" and name in names:
+            return name
+        if kind == "site" and name in sites:
+            return federation(name)
+        raise ConfigError(where, f"{role!r} is none of: operator, cache NAME, site NAME, of configured ones")
+
+    return [
+        Issuer(
+            url,
+            one.keys,
+            one.audience,
+            {sub: owner(role, f"serve.issuers.{url}.subjects.{sub}") for sub, role in one.subjects.items()},
+        )
+        for url, one in serve.issuers.items()
+    ]
 
 
 def members(caches: Iterable[CacheSettings]) -> Members:

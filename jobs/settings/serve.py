@@ -18,6 +18,14 @@ class SiteSettings(Section):
     slots: int | None = pydantic.Field(default=None, gt=0)
 
 
+class IssuerSettings(Section):
+    """An issuer of tokens: its public keys, what `aud` must be, and the role of each `sub`."""
+
+    keys: Path
+    audience: str = pydantic.Field(min_length=1)
+    subjects: dict[str, str] = pydantic.Field(min_length=1)
+
+
 class ServeSettings(Section):
     """The placement service; conf/base.toml explains the keys."""
 
@@ -29,6 +37,7 @@ class ServeSettings(Section):
     token_file: str
     cache_tokens: str
     federation_tokens: str = ""
+    issuers: dict[str, IssuerSettings] = pydantic.Field(default_factory=dict)
     docs: str = pydantic.Field(default="", pattern=r"^(https?://[^\s\"'<>]+)?$")
     tls_cert: str
     tls_key: str

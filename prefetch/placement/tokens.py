@@ -11,6 +11,7 @@ from pathlib import Path
 
 from features.common.errors import ConfigError
 from prefetch import private_files
+from prefetch.placement.signed_tokens import SignedTokens
 
 MIN_TOKEN_CHARS = 16
 OPERATORS = "the operators"
@@ -23,14 +24,19 @@ class Tokens:
     """The operators' token, which allows all changes, and one per cache, which allows its heartbeats.
 
     One per federation, by site, allows the heartbeats of nodes at that site that are not configured.
+    `signed`: what an issuer's tokens allow.
     """
 
     def __init__(
-        self, operator: str, caches: Mapping[str, str], federations: Mapping[str, str] | None = None
+        self,
+        operator: str,
+        caches: Mapping[str, str],
+        federations: Mapping[str, str] | None = None,
+        signed: SignedTokens | None = None,
     ) -> None:
         """An empty one allows nobody. Raises ConfigError for a short token, and for one that two share."""
         owners: dict[bytes, str] = {}
-        nodes = {_FEDERATION + site: token for site, token in (federations or {}).items()}
+        nodes = {federation(site): token for site, token in (federations or {}).items()}
         for owner, token in ((OPERATORS, operator), *caches.items(), *nodes.items()):
             where = "serve.token" if owner == OPERATORS else "serve.cache_tokens"
             where = "serve.federation_tokens" if owner in nodes else where
@@ -39,11 +45,11 @@ class Tokens:
                 other = owners.setdefault(_digest(token), owner)
                 if other != owner:
                     raise ConfigError(where, f"{other} and {owner} have the same token; give each its own")
-        self._owners = owners
+        self._owners, self._signed = owners, signed or SignedTokens(())
 
     def __bool__(self) -> bool:
         """Whether there is any."""
-        return bool(self._owners)
+        return bool(self._owners or self._signed)
 
     def owner(self, authorization: str | None) -> str | None:
         """Whose token this `Authorization` header shows: a cache, a federation, `OPERATORS`, or nobody."""
@@ -51,7 +57,14 @@ class Tokens:
         given = _digest(token.strip())
         # Every digest is compared, so that the time does not say which one came near.
         found = [owner for digest, owner in self._owners.items() if hmac.compare_digest(given, digest)]
-        return found[0] if found and scheme.lower() == "bearer" else None
+        if scheme.lower() != "bearer":
+            return None
+        return found[0] if found else self._signed.owner(token.strip())
+
+
+def federation(site: str) -> str:
+    """The owner of the token of the federation at `site`."""
+    return _FEDERATION + site
 
 
 def federation_of(owner: str) -> str | None:
