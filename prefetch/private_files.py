@@ -14,15 +14,20 @@ def check(path: Path, what: str, setting: str) -> None:
 
     `what`: for people, for example "keytab".
     """
+    if (found := fault(path, what)) is not None:
+        raise ConfigError(setting, found)
+
+
+def fault(path: Path, what: str) -> str | None:
+    """Why `path` is no plain file of ours alone, and the remedy; None: it is."""
     try:
         status = path.lstat()
     except OSError as error:
-        raise ConfigError(setting, f"cannot read {what} {path}: {error.strerror}") from None
+        return f"cannot read {what} {path}: {error.strerror}"
     if not stat.S_ISREG(status.st_mode):
-        raise ConfigError(setting, f"{what} {path} is no plain file; name the file itself")
+        return f"{what} {path} is no plain file; name the file itself"
     if status.st_uid != os.geteuid():
-        raise ConfigError(
-            setting, f"{what} {path} belongs to another user; chown it to the one that runs this"
-        )
+        return f"{what} {path} belongs to another user; chown it to the one that runs this"
     if mode := stat.S_IMODE(status.st_mode) & 0o177:
-        raise ConfigError(setting, f"{what} {path} is open to others (bits {mode:04o}); chmod 0600 it")
+        return f"{what} {path} is open to others (bits {mode:04o}); chmod 0600 it"
+    return None

@@ -11,12 +11,14 @@ import base64
 import binascii
 import hashlib
 import json
+import os
 import time
 from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
 from features.common.errors import ConfigError, TargetUnavailable, bounded
+from prefetch import private_files
 from prefetch.xcache import server
 
 _MAX_BYTES = 16 * 1024
@@ -45,8 +47,11 @@ class Login:
         return hashlib.sha256(token).hexdigest()
 
     def _read(self) -> bytes:
+        # What renews it may leave another kind of file, or one open to all; a pipe would never end.
+        if (found := private_files.fault(self._path, "token file")) is not None:
+            raise TargetUnavailable(found)
         try:
-            with self._path.open("rb") as opened:
+            with open(self._path, "rb", opener=_without_waiting) as opened:
                 return opened.read(_MAX_BYTES).strip()
         except OSError as error:
             raise TargetUnavailable(f"token file {self._path}: {error.strerror}; renew the token") from None
@@ -71,6 +76,10 @@ def use_token(path: Path, audience: str | None, url: str, setting: str) -> None:
 def login(scheme: str, name: str = "") -> str:
     """`Login.checked` of the token in use; empty if there is none, or without TLS."""
     return "" if _in_use is None or scheme != "roots" else _in_use.checked(name)
+
+
+def _without_waiting(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK)
 
 
 def _claims(token: bytes) -> dict[str, Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import os
 import time
 from pathlib import Path
 from typing import Any
@@ -84,6 +85,24 @@ def test_deep_huge_and_missing_tokens_are_none(tmp_path: Path) -> None:
             Login(written(tmp_path, content), None).checked()
     with pytest.raises(TargetUnavailable, match="No such file"):
         Login(tmp_path / "none", None).checked()
+
+
+def test_what_takes_the_place_of_a_token_later_is_looked_at_too(tmp_path: Path) -> None:
+    path = written(tmp_path, token())
+    login = Login(path, None)
+    login.checked()
+    path.chmod(0o644)
+    with pytest.raises(TargetUnavailable, match="open to others"):
+        login.checked()
+    real = path.rename(tmp_path / "real")
+    real.chmod(0o600)
+    path.symlink_to(real)
+    with pytest.raises(TargetUnavailable, match="no plain file"):
+        login.checked()
+    path.unlink()
+    os.mkfifo(path, 0o600)
+    with pytest.raises(TargetUnavailable, match="no plain file"):
+        login.checked()
 
 
 def test_a_token_file_is_ours_alone_and_goes_over_tls(
