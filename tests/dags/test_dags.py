@@ -21,7 +21,7 @@ DAGS = {
 LONG = {"train_models", "evaluate_and_promote", "capacity_report", "backfill"}
 
 LOAD = """
-import json, sys
+import json, os, sys
 calls = []
 sys.addaudithook(lambda name, _: name in ("socket.connect", "socket.getaddrinfo") and calls.append(name))
 from airflow.dag_processing.dagbag import DagBag
@@ -37,51 +37,78 @@ def told(task):
         "cwd": getattr(task, "cwd", None), "priority": task.priority_weight,
         "timeout_s": task.execution_timeout.total_seconds(), "pod": task.executor_config,
     }
-bag = DagBag(sys.argv[1])
-dags = {
-    name: {
-        "doc": dag.doc_md or "", "description": dag.description,
-        "tags": list(dag.tags), "params": dag.params.dump(),
-        "asset": getattr(getattr(dag.timetable, "asset_condition", None), "name", None),
-        "cron": getattr(dag.timetable, "expression", None), "timetable": type(dag.timetable).__name__,
-        "deadline_s": [alert.interval.total_seconds() for alert in dag.deadline or []],
-        "counts_from": [type(alert.reference).__name__ for alert in dag.deadline or []],
-        "tasks": {t.task_id: told(t) for t in dag.tasks},
+def load():
+    bag = DagBag(sys.argv[1])
+    dags = {
+        name: {
+            "doc": dag.doc_md or "", "description": dag.description,
+            "tags": list(dag.tags), "params": dag.params.dump(),
+            "asset": getattr(getattr(dag.timetable, "asset_condition", None), "name", None),
+            "cron": getattr(dag.timetable, "expression", None), "timetable": type(dag.timetable).__name__,
+            "deadline_s": [alert.interval.total_seconds() for alert in dag.deadline or []],
+            "counts_from": [type(alert.reference).__name__ for alert in dag.deadline or []],
+            "tasks": {t.task_id: told(t) for t in dag.tasks},
+        }
+        for name, dag in bag.dags.items()
     }
-    for name, dag in bag.dags.items()
-}
-print("BAG" + json.dumps({"errors": bag.import_errors, "dags": dags, "calls": calls}, default=str))
+    found = {"errors": bag.import_errors, "dags": dags, "calls": calls}
+    print("BAG" + json.dumps(found, default=str), flush=True)
+for settings in json.load(sys.stdin):  # each as in a process of its own, which Airflow takes seconds to begin
+    if (pid := os.fork()) == 0:
+        os.environ.update(settings)
+        load()
+        os._exit(0)
+    os.waitpid(pid, 0)
 """
-
-
-def load(home: Path, **settings: str) -> dict[str, Any]:
-    """The DAGs as Airflow sees them, with some settings in the environment."""
-    env = os.environ | {
-        "AIRFLOW_HOME": str(home),
-        "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
-        "AIRFLOW__CORE__UNIT_TEST_MODE": "False",
-        "PYTHONWARNINGS": "ignore",
-        **settings,
-    }
-    command = [sys.executable, "-c", LOAD, str(ROOT / "dags")]
-    answer = subprocess.run(command, capture_output=True, text=True, env=env, timeout=180, check=False)
-    lines = [line[3:] for line in answer.stdout.splitlines() if line.startswith("BAG")]
-    assert lines, f"Airflow could not load the DAGs: {answer.stderr[-2000:]}"
-    found: dict[str, Any] = json.loads(lines[0])
-    return found
 
 
 PULL = '{ rucio_traces = "/data/traces/", rucio_server = "in-use" }'
 QUEUES = '{ htcondor = { input = "/spool/queue.json", site = "EDGE" }, panda = { input = "https://x/q" } }'
 
 
+POD = ROOT / "conf/deploy/kubernetes/spark-pod.yaml"
+CONNECTIONS = ("", "spark_site")
+Bags = dict[str, dict[str, Any]]
+WHOLE = {"CACHECAST_AIRFLOW__PULL": PULL, "CACHECAST_AIRFLOW__QUEUES": QUEUES}
+SITES: dict[str, dict[str, str]] = {
+    # Two sources to pull, two queues, a cycle of four hours, and somebody to tell.
+    "whole": WHOLE
+    | {"CACHECAST_FEATURES__CYCLE": "4h", "CACHECAST_AIRFLOW__WEBHOOK": "http://127.0.0.1:9/x"},
+    "few": {"CACHECAST_AIRFLOW__PULL": '{ rucio_traces = "/data/traces/" }'},
+    "wrong": {"CACHECAST_AIRFLOW__PULL": '{ rumours = "x" }'},
+    "submitted": WHOLE | {"CACHECAST_AIRFLOW__SPARK": "spark_site"},
+    **{
+        f"pods {connection}": {
+            "CACHECAST_AIRFLOW__PULL": PULL,
+            "CACHECAST_AIRFLOW__SPARK_POD": str(POD),
+            "CACHECAST_AIRFLOW__SPARK": connection,
+        }
+        for connection in CONNECTIONS
+    },
+}
+
+
 @pytest.fixture(scope="module")
-def bag(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """With two sources to pull, two queues, a cycle of four hours, and somebody to tell."""
-    home = tmp_path_factory.mktemp("airflow")
-    webhook = "http://127.0.0.1:9/x"
-    settings = {"CACHECAST_FEATURES__CYCLE": "4h", "CACHECAST_AIRFLOW__WEBHOOK": webhook}
-    return load(home, CACHECAST_AIRFLOW__PULL=PULL, CACHECAST_AIRFLOW__QUEUES=QUEUES, **settings)
+def bags(tmp_path_factory: pytest.TempPathFactory) -> Bags:
+    """The DAGs of each of `SITES` as Airflow sees them."""
+    env = os.environ | {
+        "AIRFLOW_HOME": str(tmp_path_factory.mktemp("airflow")),
+        "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
+        "AIRFLOW__CORE__UNIT_TEST_MODE": "False",
+        "PYTHONWARNINGS": "ignore",
+    }
+    command, asked = [sys.executable, "-c", LOAD, str(ROOT / "dags")], json.dumps(list(SITES.values()))
+    answer = subprocess.run(
+        command, input=asked, capture_output=True, text=True, env=env, timeout=300, check=False
+    )
+    found = [json.loads(line[3:]) for line in answer.stdout.splitlines() if line.startswith("BAG")]
+    assert len(found) == len(SITES), f"Airflow could not load the DAGs: {answer.stderr[-2000:]}"
+    return dict(zip(SITES, found, strict=True))
+
+
+@pytest.fixture
+def bag(bags: Bags) -> dict[str, Any]:
+    return bags["whole"]
 
 
 def steps(bag: dict[str, Any]) -> list[tuple[dict[str, Any], list[str]]]:
@@ -220,8 +247,8 @@ def test_a_day_is_judged_and_an_rse_looked_after_for_caches_that_have_one(bag: d
 
 
 @pytest.mark.service
-def test_without_queues_and_servers_nobody_is_asked(bag: dict[str, Any], tmp_path: Path) -> None:
-    found = load(tmp_path, CACHECAST_AIRFLOW__PULL='{ rucio_traces = "/data/traces/" }')
+def test_without_queues_and_servers_nobody_is_asked(bags: Bags) -> None:
+    found = bags["few"]
     assert found["errors"] == {}
     assert found["dags"]["place_and_push"]["tasks"]["known_work"]["after"] == []
     assert found["dags"]["pull_accesses"]["tasks"]["accesses"]["after"] == [
@@ -248,23 +275,20 @@ def test_a_backfill_takes_days_one_after_the_other(bag: dict[str, Any]) -> None:
 
 
 @pytest.mark.service
-def test_one_setting_submits_the_same_commands_to_a_cluster(bag: dict[str, Any], tmp_path: Path) -> None:
-    asked = {"CACHECAST_AIRFLOW__PULL": PULL, "CACHECAST_AIRFLOW__QUEUES": QUEUES}
-    submitted = load(tmp_path, CACHECAST_AIRFLOW__SPARK="spark_site", **asked)
+def test_one_setting_submits_the_same_commands_to_a_cluster(bags: Bags) -> None:
+    submitted = bags["submitted"]
     assert submitted["errors"] == {}
     told = {(words[1], task["kind"]) for task, words in steps(submitted)}
     spark = {"pull", "features", "train", "predict", "evaluate"}
     assert {name for name, kind in told if kind == "SparkSubmitOperator"} == spark
-    plain = [called(words)[0] for _, words in steps(bag)]
+    plain = [called(words)[0] for _, words in steps(bags["whole"])]
     assert [called(words)[0] for _, words in steps(submitted)] == plain
 
 
 @pytest.mark.service
-@pytest.mark.parametrize("connection", ["", "spark_site"])
-def test_under_kubernetes_what_may_use_spark_has_a_larger_pod(tmp_path: Path, connection: str) -> None:
-    template = str(ROOT / "conf/deploy/kubernetes/spark-pod.yaml")
-    env = {"CACHECAST_AIRFLOW__SPARK_POD": template, "CACHECAST_AIRFLOW__SPARK": connection}
-    found = load(tmp_path, CACHECAST_AIRFLOW__PULL=PULL, **env)
+@pytest.mark.parametrize("connection", CONNECTIONS)
+def test_under_kubernetes_what_may_use_spark_has_a_larger_pod(bags: Bags, connection: str) -> None:
+    found = bags[f"pods {connection}"]
     assert found["errors"] == {}
     tasks = {
         called(words)[0] if task["kind"] == "BashOperator" else words[1]: task["pod"]
@@ -272,11 +296,11 @@ def test_under_kubernetes_what_may_use_spark_has_a_larger_pod(tmp_path: Path, co
     }
     spark = {"pull", "features", "train", "predict", "evaluate"}
     assert {name for name, pod in tasks.items() if pod} == spark
-    assert tasks["train"] == {"pod_template_file": template}
+    assert tasks["train"] == {"pod_template_file": str(POD)}
 
 
 @pytest.mark.service
-def test_a_setting_that_cannot_be_is_told_in_the_ui(tmp_path: Path) -> None:
-    found = load(tmp_path, CACHECAST_AIRFLOW__PULL='{ rumours = "x" }')
+def test_a_setting_that_cannot_be_is_told_in_the_ui(bags: Bags) -> None:
+    found = bags["wrong"]
     assert found["dags"] == {}
     assert all("'rumours'" in error for error in found["errors"].values())

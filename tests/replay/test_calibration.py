@@ -100,12 +100,6 @@ def test_names_are_understood(generated: dict[str, Workload], scenario: str) -> 
         assert parse_name(row["did"] if row["scope"] != "cms" else row["name"]).campaign == row["campaign"]
 
 
-def test_nearly_all_unmerged_files_are_read_once(generated: dict[str, Workload]) -> None:
-    rows = generated["mwt2"].accesses().select(["category", "did"]).to_pandas()
-    reads = rows["did"][rows["category"] == "panda.um"].value_counts()
-    assert (reads[reads > 0] == 1).mean() > 0.99
-
-
 def test_hit_ratios_come_from_passes_that_follow_each_other(lines: dict[str, list[Line]]) -> None:
     """A twentieth of MWT2 and of its cache: a little below the full size, for its datasets are as large."""
     hits = {line.what: line.produced for line in lines["mwt2"] if "hit" in line.what}

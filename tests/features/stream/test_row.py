@@ -110,14 +110,6 @@ def test_a_catalogue_gives_places_and_numbers_of_files_before_they_are_read() ->
     assert (read["position"], next_one["position"], later["position"]) == pytest.approx((0, 0.1, 0.5))
 
 
-def test_the_state_of_a_file_does_not_depend_on_other_datasets() -> None:
-    files, reads = world(3)
-    own = [read for read in reads if files.dataset[read.file] == files.dataset[0]]
-    now_s = reads[-1].counted_s
-    alone, among = (columns_of(after(files, some), files, 0, now_s) for some in (own, reads))
-    assert alone == pytest.approx(among, rel=0, abs=0, nan_ok=True)
-
-
 def test_a_late_read_counts_as_of_its_time_and_changes_no_last_read() -> None:
     files = one_dataset(1)
     first = Read(100_000.0, 0, 2)

@@ -33,20 +33,6 @@ def test_a_table_with_room_is_a_grid_and_one_without_is_a_block_per_row() -> Non
     assert drawn(rows, 80)[:3] == [f"time of 0: {AT}", f"  time of 1: {AT}", f"  time of 2: {AT}"]
 
 
-def test_a_sentence_gives_way_before_a_number_or_a_name() -> None:
-    rows: list[Row] = [{"name": "xc1", "detail": "word " * 20, "held_bytes": 1.5e12}]
-    lines = drawn(rows, 60)
-    assert max(map(len, lines)) <= 60
-    assert any("xc1" in line and "1.5 TB" in line for line in lines)
-
-
-def test_a_sentence_with_too_little_room_becomes_a_line_of_its_own() -> None:
-    rows: list[Row] = [{"path": "/" + "x" * 40, "detail": "word " * 60, "n": 1}]
-    lines = drawn(rows, 80)
-    assert lines[0] == "path: /" + "x" * 40
-    assert max(map(len, lines)) <= 80
-
-
 def test_a_list_of_sentences_has_a_line_for_each() -> None:
     facts = [str(line) for line in layout.facts({"notes": ("one thing", "another thing"), "n": 1}, width=80)]
     assert facts == ["notes:", "  - one thing", "  - another thing", "n: 1"]

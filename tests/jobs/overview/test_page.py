@@ -186,15 +186,6 @@ def test_hostile_names_are_text(settings: Settings) -> None:
     assert "<script>alert(" in shown(settings, Asked("xc1", item=lfn(100))).text
 
 
-def test_every_number_has_a_unit(settings: Settings) -> None:
-    for asked in (Asked(), Asked("xc1"), Asked("xc1", item=lfn(91))):
-        page = Renderer(settings, began_s=0).page(asked, {}, now_s=NOW_S)
-        plain = re.sub(r"<title>.*?</title>|<(time|li|a|caption)[ >].*?</\1>|class=\"name\">.*?<", "<", page)
-        cells = re.findall(r"<(?:dd|td)[^>]*>([^<]*)", plain)
-        alone = [cell for cell in cells if re.fullmatch(r"[-–]?[0-9][0-9\u00a0 .,]*", cell.strip())]
-        assert not alone, alone
-
-
 def test_no_secret_is_shown(folder: Path) -> None:
     secrets = ("operators-token-of-the-tests", "salt-of-the-users", "pass-4711")
     settings = Settings.load(

@@ -7,30 +7,16 @@ import hashlib
 import json
 import re
 import xml.etree.ElementTree as ET
-from html.parser import HTMLParser
 
 import matplotlib as mpl
 import pytest
 from hostile_names import NAMES
+from html_page import Page
 
 from jobs.report.drawing import STYLE, Plot, Point
 from jobs.report.page import Capacities, Figure, Section, page
 
 DATA = re.compile(r'<script type="application/json">(.*?)</script>', re.DOTALL)
-
-
-class Tags(HTMLParser):
-    """The tags and the names of attributes in a page."""
-
-    def __init__(self, html: str) -> None:
-        super().__init__()
-        self.names: set[str] = set()
-        self.attributes: set[str] = set()
-        self.feed(html)
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.names.add(tag)
-        self.attributes.update(key for key, _ in attrs)
 
 
 def plot(*names: str, policy: bool = True) -> Plot:
@@ -61,8 +47,8 @@ def test_hostile_names_are_data_in_what_the_script_reads() -> None:
     for name in NAMES[:3]:
         assert name not in html
     assert html.count("<script") == html.count("</script>") == 2
-    tags = Tags(html)
-    assert "img" not in tags.names
+    tags = Page(html)
+    assert "img" not in tags.seen
     assert not [key for key in tags.attributes if key.startswith("on")]
     (data,) = DATA.findall(html)
     told = json.loads(data)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import datetime as dt
 import re
-from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
+from html_page import Page
 
 from features.common.errors import StaleInputError
 from features.results import MODEL_METRICS, RELIABILITY, REPLAY_DAYS, REPLAY_FILLS, REPLAYS
@@ -58,30 +58,9 @@ def tables(tmp_path: Path) -> Tables:
     return tables
 
 
-class Tags(HTMLParser):
-    """The tags of a page, and those that were left open."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.seen: list[str] = []
-        self.open: list[str] = []
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.seen.append(tag)
-        if tag not in ("meta", "link", "br", "input"):
-            self.open.append(tag)
-
-    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.seen.append(tag)
-
-    def handle_endtag(self, tag: str) -> None:
-        assert self.open.pop() == tag
-
-
 def test_the_page_is_well_formed_and_its_names_are_harmless(tables: Tables) -> None:
     page = build(tables, watermarks=WATERMARKS)
-    tags = Tags()
-    tags.feed(page)
+    tags = Page(page)
     assert tags.open == []
     assert page.count('class="plot"') == 4
     assert tags.seen.count("script") == 4 + 1  # the points of each plot, and ours

@@ -5,13 +5,13 @@ from __future__ import annotations
 import itertools
 import json
 import re
-from html.parser import HTMLParser
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from html_page import Page
 from typer.testing import CliRunner
 
 from features.common.errors import ConfigError
@@ -70,38 +70,6 @@ def found(loaded: LoadedTrace) -> Study:
     regions = [Region("europe", ("*.ch",), 16.0), Region("america", ("*.gov",), 150.0)]
     config = StudyConfig(cache, Thresholds(), regions, BenefitModel(), SSD)
     return study(loaded.trace, loaded.details, config)
-
-
-class Page(HTMLParser):
-    """Headings, answers, plots and the cells of the tables, and tags that were left open."""
-
-    def __init__(self, text: str) -> None:
-        super().__init__()
-        self.open: list[str] = []
-        self.headings: list[str] = []
-        self.answers: list[str] = []
-        self.cells: list[str] = []
-        self.seen: list[str] = []
-        self._now = ""
-        self.feed(text)
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.seen.append(tag)
-        if tag not in ("meta", "link", "br", "input"):
-            self.open.append(tag)
-        self._now = "answer" if dict(attrs).get("class") == "answer" else tag
-
-    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.seen.append(tag)
-
-    def handle_endtag(self, tag: str) -> None:
-        assert self.open.pop() == tag
-        self._now = ""
-
-    def handle_data(self, data: str) -> None:
-        lists = {"h2": self.headings, "answer": self.answers, "td": self.cells}
-        if self._now in lists:
-            lists[self._now].append(data.replace("\u00a0", " "))
 
 
 def test_the_page_has_every_part_and_harmless_names(found: Study) -> None:
