@@ -26,8 +26,8 @@ GENERATED = "generated reads, calibrated to this figure"
 COLD = "the month begins with an empty cache; `--from` would leave its filling out"
 READ_ONCE = "no replicas of PIC's: each file counts as stored once, on another disk too, and without a rule"
 CATEGORIES = (
-    "a tenth of the month and of the cache; the order of reads within a category is assumed, and decides what "
-    "a cache of half a percent of the bytes can hit"
+    "a tenth of the month and of the cache; the order of reads within a category is assumed, and decides "
+    "what a cache of half a percent of the bytes can hit"
 )
 MODEL = "the same equation; theirs is measured on a cluster, ours its limit"
 GROWN = "one size over all months, a tenth of the region; theirs grew, and counts blocks"
