@@ -24,13 +24,13 @@ MWT2_BYTES = 50e12
 """Of the cache that MWT2's reads were replayed through."""
 GENERATED = "generated reads, calibrated to this figure"
 COLD = "the month begins with an empty cache; `--from` would leave its filling out"
-READ_ONCE = "no replicas of PIC's: each file counts as stored once, on another disk too, and without a rule"
-CATEGORIES = (
-    "a tenth of the month and of the cache; the order of reads within a category is assumed, and decides "
-    "what a cache of half a percent of the bytes can hit"
+STORED = (
+    "PIC's replicas and the reads of its own storage are not published: each file counts as stored once, on "
+    "another disk too, without a rule, and as read as often as what its cache is asked for"
 )
+FITTED = "a tenth of the month and of the cache; generated reads, fitted to come near this figure"
 MODEL = "the same equation; theirs is measured on a cluster, ours its limit"
-GROWN = "one size over all months, a tenth of the region; theirs grew, and counts blocks"
+GROWN = "one size over all months, a tenth of the region, fitted to the hits; theirs grew, and counts blocks"
 PIC_SCALE = 11.4
 """Makes PIC's generated month as large as its storage, 4.6 PB."""
 
@@ -91,7 +91,7 @@ def of_pic(folder: Path, size: float) -> Iterator[Row]:
         f"{percent(one['byte_hit_ratio'])} of the bytes read of the rest, for "
         f"{one['wan_bytes_per_day'] / 1e12:.0f} TB of WAN traffic per day"
     )
-    yield Row("PIC", "what 175 TiB of cache replace of 4.6 PB", "not published", ours, "storage", READ_ONCE)
+    yield Row("PIC", "what 175 TiB of cache replace of 4.6 PB", "not published", ours, "storage", STORED)
 
 
 def of_mwt2(folder: Path, size: float) -> Iterator[Row]:
@@ -102,7 +102,7 @@ def of_mwt2(folder: Path, size: float) -> Iterator[Row]:
     (at,) = (point for point in points if point["capacity_bytes"] == capacity)
     for what, theirs, key in (("accesses", "40 %", "hit_ratio"), ("traffic", "55 %", "byte_hit_ratio")):
         question = f"{what} served by 50 TB of LRU"
-        yield Row("DOMA, MWT2", question, theirs, percent(at[key]), "curve --capacity", CATEGORIES)
+        yield Row("DOMA, MWT2", question, theirs, percent(at[key]), "curve --capacity", FITTED)
 
 
 def of_kit() -> Iterator[Row]:
