@@ -1,4 +1,4 @@
-"""The commands about jobs: `efficiency`, `refit` and `halves` of those that have ended; what they get.
+"""The commands about jobs: `efficiency`, `refit` and `halves` of those that have ended; `compare-caches`.
 
 What they get: `cached-fraction`, calculated, and `site-test`, measured.
 """
@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from features.common.errors import InputError, TargetUnavailable
+from features.common.times import parse_day
 from features.common.units import parse_bytes, parse_duration
 from jobs import text
 from jobs.cli import console, options, parsing
@@ -118,6 +119,40 @@ def halves(
     from jobs.efficiency.reads import Chosen
 
     answer = job.run(settings, Chosen(*span, site=site, activity=activity, source=source), name=name)
+    if as_json:
+        console.show(answer, as_json=True)
+        return
+    for sentence in job.sentences(answer):
+        console.sentence(sentence)
+
+
+def compare_caches(
+    steward: Annotated[str, typer.Argument(help="the cache that has a steward")],
+    other: Annotated[str, typer.Argument(help="a cache of the same federation that has none")],
+    began: Annotated[str, typer.Option(help="UTC day on which the steward began")],
+    since: Annotated[str, _FIRST],
+    until: Annotated[str, _LAST],
+    settle: Annotated[str, typer.Option(help="time after that which does not count")] = "3d",
+    conf: Conf = None,
+    tables: TablesRoot = None,
+    as_json: Json = False,
+) -> None:
+    """Compare a cache that has a steward with one of its federation that has none, by their own records.
+
+    The bytes saved, with an interval: the difference of both byte hit ratios, less that of the days before.
+    """
+    from jobs.efficiency import cache_pair as job
+
+    settings, (first, last) = options.load(conf, tables=tables), parsing.days(since, until)
+    answer = job.run(
+        settings,
+        steward=steward,
+        other=other,
+        since_s=parse_day(first),
+        until_s=parse_day(last),
+        began_s=parse_day(began),
+        settled_s=parse_duration(settle),
+    )
     if as_json:
         console.show(answer, as_json=True)
         return

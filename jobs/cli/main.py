@@ -59,7 +59,8 @@ GROUPS: Mapping[str, Sequence[Any]] = {
     REPLAY: (
         *(studies.worth_it, replays.replay, studies.leaderboard, replays.curve, studies.report),
         *(storage.storage, studies.workload, studies.forecast),
-        *(efficiency.efficiency, efficiency.refit, efficiency.halves, efficiency.cached_fraction),
+        *(efficiency.efficiency, efficiency.refit, efficiency.halves, efficiency.compare_caches),
+        efficiency.cached_fraction,
     ),
     CACHES: (
         *(caches.scan, caches.collect, caches.steward, caches.caches, caches.prefill, caches.queue),

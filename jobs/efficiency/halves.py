@@ -24,7 +24,7 @@ FEWEST_NODES = 10
 """With fewer nodes in a half there are no bounds."""
 SEEN = 0.02
 """The share of core hours saved that `days_needed` is about."""
-_WIDTH, _POWER = 1.96, 0.84
+_WIDTH, POWER = 1.96, 0.84
 """Of the normal distribution: a 95 % interval that leaves out 0 in 80 % of comparisons."""
 _READ = " + ".join(f"{place}_bytes" for place in PLACES)
 
@@ -103,11 +103,16 @@ def effect(database: duckdb.DuckDBPyConnection, name: str, days: int) -> Effect:
         return found
     variance = max(by_node + by_task - by_both, by_node, by_task) * fewest / (fewest - 1)
     fixed = min(max(0.0, fixed), variance)
-    width = _WIDTH + (_WIDTH**3 + _WIDTH) / (4 * (fewest - 1))  # Student's, about
+    width = student_width(fewest - 1)
     lower, upper = (1 - without / with_it * math.exp(sign * width * math.sqrt(variance)) for sign in (1, -1))
-    left = (SEEN / (width + _POWER)) ** 2 - fixed
+    left = (SEEN / (width + POWER)) ** 2 - fixed
     needed = max(1, math.ceil(days * (variance - fixed) / left)) if left > 0 else None
     return dataclasses.replace(found, saved_lower_share=lower, saved_upper_share=upper, days_needed=needed)
+
+
+def student_width(freedom: int) -> float:
+    """Half the width of a 95 % interval in standard errors, about, for these degrees of freedom."""
+    return _WIDTH + (_WIDTH**3 + _WIDTH) / (4 * freedom)
 
 
 def sentences(found: Effect) -> Iterator[str]:
