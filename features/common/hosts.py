@@ -63,6 +63,12 @@ def hosts_of(origins: pa.StringArray) -> pa.StringArray:
     return pc.utf8_lower(pc.replace_substring_regex(host, _AFTER_HOST, ""))
 
 
+def stated(origins: pa.StringArray) -> pa.StringArray:
+    """`origins` without spaces around them; null for what is blank, and names no place."""
+    plain = pc.utf8_trim_whitespace(origins)
+    return pc.if_else(pc.equal(plain, ""), pa.scalar(None, pa.string()), plain)
+
+
 def first_fit(origins: pa.StringArray, groups: Sequence[Sequence[str]]) -> IntArray:
     """Index of the first of `groups` (host patterns, for example `*.fr`) that fits each origin.
 

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from features.common.arrays import BoolArray, FloatArray, IntArray
-from features.common.hosts import first_fit
+from features.common.hosts import first_fit, stated
 from jobs.settings.study import OriginSettings
 from prefetch.plan.scores import Barred
 
@@ -36,7 +36,7 @@ def nearest(origins: pa.ChunkedArray, rules: OriginRules) -> pa.Table:
     Columns: `origin` (null: none is listed); `why`, in words; `barred`, a code of `Barred`.
     """
     lists = origins.combine_chunks()
-    flat = pc.list_flatten(lists).dictionary_encode()
+    flat = stated(pc.list_flatten(lists)).dictionary_encode()
     code = flat.indices.fill_null(-1).to_numpy(zero_copy_only=False)
     parent = pc.list_parent_indices(lists).to_numpy(zero_copy_only=False)
     parent, code = parent[code >= 0], code[code >= 0]

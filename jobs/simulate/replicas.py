@@ -12,13 +12,15 @@ import pyarrow.compute as pc
 
 from features.common.arrays import BoolArray, IntArray
 from features.common.errors import InputError
-from features.common.hosts import first_fit
+from features.common.hosts import first_fit, stated
+from features.common.times import DAY_S
 from features.schema import FILES
 from jobs.store.tables import Tables
 from jobs.text import count
 from replay.read import LoadedTrace
 
-_COLUMNS = ("did", "name", "dataset", "size_bytes", "origins", "locked")
+_COLUMNS = ("did", "name", "dataset", "size_bytes", "origins", "locked", "known_at", "updated_at")
+_OLD_DAYS = 7
 _SHOWN = 8
 
 
@@ -101,22 +103,24 @@ def of_trace(loaded: LoadedTrace) -> Replicas:
     )
 
 
-def of_tables(tables: Tables, loaded: LoadedTrace, *, rses: Sequence[str], tape: Sequence[str]) -> Replicas:
+def of_tables(
+    tables: Tables, loaded: LoadedTrace, *, rses: Sequence[str], tape: Sequence[str], caches: Sequence[str]
+) -> Replicas:
     """The replicas at the RSEs that patterns `rses` name, by the table `files`; `tape`: patterns of tape.
 
-    Files of the trace are found by did, else by name. Raises StaleInputError without the table, InputError
-    if no RSE fits.
+    `caches`: RSEs that are caches, and so no place of a replica. Files of the trace are found by did, else by
+    name. Raises StaleInputError without the table, InputError if no RSE fits.
     """
     files = tables.read_arrow(FILES, columns=_COLUMNS)
     n_bad = pc.sum(pc.less(files["size_bytes"], 0)).as_py() or 0
     files = files.filter(pc.greater_equal(files["size_bytes"], 0)) if n_bad else files
-    at = _Places(files["origins"].combine_chunks(), rses, tape)
+    at = _Places(files["origins"].combine_chunks(), rses, tape, caches)
     if not at.here.any():
         raise InputError(f"no replica is at {', '.join(rses)}; the table files has {at.known()}: give --rse")
     kind = np.where(at.elsewhere, int(Kind.UNKNOWN), np.where(at.on_tape, int(Kind.ON_TAPE), int(Kind.LAST)))
     locked = files["locked"].combine_chunks()
     is_told = pc.is_valid(locked).to_numpy(zero_copy_only=False)
-    is_ruled = _Places(locked, rses, ()).here
+    is_ruled = _Places(locked, rses, (), ()).here
     kind[at.elsewhere & is_told] = int(Kind.FREE)
     kind[at.elsewhere & is_ruled] = int(Kind.RULED)
     stored = files.filter(pa.array(at.here))
@@ -128,15 +132,19 @@ def of_tables(tables: Tables, loaded: LoadedTrace, *, rses: Sequence[str], tape:
         dataset=dataset.indices.to_numpy().astype(np.int64),
         datasets=dataset.dictionary,
         of_item=of_item,
-        notes=tuple(_notes(loaded, of_item, n_bad=n_bad, n_nowhere=at.n_nowhere)),
+        notes=tuple(_notes(loaded, of_item, stored, n_bad=n_bad, n_nowhere=at.n_nowhere)),
     )
 
 
 class _Places:
     """Where files are, of a list of RSEs each: `here`, on a disk `elsewhere`, and `on_tape` elsewhere."""
 
-    def __init__(self, lists: pa.ListArray, rses: Sequence[str], tape: Sequence[str]) -> None:
-        flat, parent = pc.list_flatten(lists), pc.list_parent_indices(lists).to_numpy(zero_copy_only=False)
+    def __init__(
+        self, lists: pa.ListArray, rses: Sequence[str], tape: Sequence[str], caches: Sequence[str]
+    ) -> None:
+        flat, parent = stated(pc.list_flatten(lists)), pc.list_parent_indices(lists)
+        is_place = flat.is_valid().to_numpy(zero_copy_only=False) & (first_fit(flat, [caches]) != 0)
+        flat, parent = flat.filter(pa.array(is_place)), parent.to_numpy(zero_copy_only=False)[is_place]
         self._names = flat
         is_tape = first_fit(flat, [tape]) == 0
         is_here = (first_fit(flat, [rses]) == 0) & ~is_tape
@@ -146,9 +154,8 @@ class _Places:
             found[parent[rows]] = True
             return found
 
-        is_other = ~is_here & flat.is_valid().to_numpy(zero_copy_only=False)
         self.here = some(is_here)
-        self.elsewhere, self.on_tape = some(is_other & ~is_tape), some(is_other & is_tape)
+        self.elsewhere, self.on_tape = some(~is_here & ~is_tape), some(~is_here & is_tape)
         self.n_nowhere = int(len(lists) - (self.here | self.elsewhere | self.on_tape).sum())
 
     def known(self) -> str:
@@ -166,7 +173,15 @@ def _rows(loaded: LoadedTrace, stored: pa.Table) -> IntArray:
     return rows
 
 
-def _notes(loaded: LoadedTrace, of_item: IntArray, *, n_bad: int, n_nowhere: int) -> Iterator[str]:
+def _notes(
+    loaded: LoadedTrace, of_item: IntArray, stored: pa.Table, *, n_bad: int, n_nowhere: int
+) -> Iterator[str]:
+    told_us = pc.coalesce(stored["updated_at"], stored["known_at"]).cast(pa.int64()).to_numpy()
+    if n := int((told_us < told_us.max() - _OLD_DAYS * DAY_S * 1_000_000).sum()):
+        yield (
+            f"{count(n)} of {count(told_us.size)} replicas were last told of more than {_OLD_DAYS} days before the others: they, or "
+            "those on other disks, may be gone; pull the catalogue again before you delete"
+        )
     is_stranger = of_item[loaded.trace.item] < 0
     if n := int(is_stranger.sum()):
         n_files = np.unique(loaded.trace.item[is_stranger]).size

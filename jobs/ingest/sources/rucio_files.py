@@ -83,4 +83,5 @@ def _columns() -> dict[str, str]:
 def _names_of_list(told: str) -> str:
     """The names in `told`, a JSON list, each once and in order; null if it is none."""
     json_list = f"CASE WHEN json_valid({told}) THEN {told} ELSE 'null' END"
-    return f"""list_sort(list_distinct(json_transform({json_list}, '["VARCHAR"]')))"""
+    names = f"""list_transform(json_transform({json_list}, '["VARCHAR"]'), lambda x: trim(x))"""
+    return f"list_sort(list_distinct(list_filter({names}, lambda x: x <> '')))"

@@ -20,7 +20,7 @@ REGIONS = {
 }
 RULES = OriginRules(REGIONS, storage=("EDGE*",), tape=("*tape*",), failing=frozenset({"x.es", "FNAL_A"}))
 NAMES = ["x.es", "root://y.ES:1094//", "PIC_DISK", "PIC_TAPE", "FNAL_A", "FNAL_B", "DARK", "?", "EDGE_D",
-         "EDGE_TAPE", ""]  # fmt: skip
+         "EDGE_TAPE", "", " ", " EDGE_D"]  # fmt: skip
 RTT_MS = {"x.es": 9, "root://y.ES:1094//": 9, "PIC_DISK": 9, "PIC_TAPE": 9, "FNAL_A": 150, "FNAL_B": 150}
 
 
@@ -30,7 +30,9 @@ def chosen(origins: list[str | None] | None) -> str | None:
         is_site = name.startswith("EDGE") and not is_tape
         return not is_site, is_tape, name in RULES.failing, RTT_MS.get(name, math.inf)
 
-    return min((name for name in origins or [] if name is not None), key=key, default=None)
+    return min(
+        (name.strip() for name in origins or [] if name is not None and name.strip()), key=key, default=None
+    )
 
 
 lists = st.lists(

@@ -130,6 +130,41 @@ def test_what_no_other_disk_has_stays_and_rules_are_named(
         asked(*(word.replace("pic*", "T2_XX*") for word in words))
 
 
+def test_a_blank_the_same_and_a_cache_are_no_other_disk_and_old_facts_are_told(
+    trace: Path, tables: Path, tmp_path: Path
+) -> None:
+    known = {"scope": "cms", "size_bytes": SIZE, "dataset": "cms:ds", "locked": []}
+    lying = [
+        ["PIC_DISK", ""],
+        ["PIC_DISK", "PIC_DISK "],
+        ["PIC_DISK", "pic_disk"],
+        ["PIC_DISK", "XC-PIC"],
+        ["XC-PIC"],
+    ]
+    days = [1, 30, 30, 30, 30]
+    Tables(str(tables)).replace_rows(
+        FILES,
+        [
+            known
+            | {"did": f"cms:{name(k)}", "name": name(k), "origins": origins}
+            | {"known_at": dt.datetime(2026, 1, day, tzinfo=dt.UTC)}
+            for k, (origins, day) in enumerate(zip(lying, days, strict=True))
+        ],
+        (),
+    )
+    cache = tmp_path / "conf" / "caches"
+    cache.mkdir(parents=True)
+    words = 'name = "xc"\nkind = "xcache"\nurl = "root://xc:1094"\ncapacity = "1TB"\nrse = "XC-PIC"\n'
+    (cache / "xc.toml").write_text(words)
+    found = asked(
+        *("--trace", str(trace), "--tables", str(tables), "--conf", str(cache.parent)),
+        *("--rse", "PIC_DISK", "--rse", "XC*", "--capacity", "100kB"),
+    )
+    assert [(one["kept_by"], one["files"]) for one in found["stored"]] == [("the last replica", 4)]
+    assert found["points"][0]["dropped_bytes"] == 0
+    assert sum("1 of 4 replicas were last told of" in note for note in found["notes"]) == 1
+
+
 def test_the_wan_limits_what_goes_the_most_read_stays(trace: Path, reads: list[Read]) -> None:
     words = ("--trace", str(trace), "--capacity", "300kB")
     whole, limit = asked(*words), 150
