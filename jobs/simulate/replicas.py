@@ -179,8 +179,9 @@ def _notes(
     told_us = pc.coalesce(stored["updated_at"], stored["known_at"]).cast(pa.int64()).to_numpy()
     if n := int((told_us < told_us.max() - _OLD_DAYS * DAY_S * 1_000_000).sum()):
         yield (
-            f"{count(n)} of {count(told_us.size)} replicas were last told of more than {_OLD_DAYS} days before the others: they, or "
-            "those on other disks, may be gone; pull the catalogue again before you delete"
+            f"{count(n)} of {count(told_us.size)} replicas were last told of more than {_OLD_DAYS} days "
+            "before the others: they, or those on other disks, may be gone; pull the catalogue again "
+            "before you delete"
         )
     is_stranger = of_item[loaded.trace.item] < 0
     if n := int(is_stranger.sum()):
