@@ -9,6 +9,7 @@ import typer
 
 from features.common.errors import InputError, TargetUnavailable, UnprovenError, printable
 from features.common.times import day_label, parse_as_of
+from features.common.units import format_bytes
 from jobs import text
 from jobs.cli import console, options, parsing
 from jobs.cli.options import AsOf, Cache, Conf, Force, Json, OutPage, TablesRoot
@@ -64,6 +65,13 @@ def plan(
     wanted = Wanted(parsing.names(action), dataset, reason) if with_files else None
     answer = job.run(settings, cache=cache, as_of_s=as_of_s, force=force, wanted=wanted)
     _show_plan(answer, as_json=as_json, with_files=with_files)
+    if not as_json:
+        console.sentence(
+            f"To do: fetch {text.count(answer.prefetch)} files ({format_bytes(answer.prefetch_bytes)}), pin "
+            f"{text.count(answer.pin)} ({format_bytes(answer.pin_bytes)}), evict {text.count(answer.evict)} "
+            f"({format_bytes(answer.evict_bytes)}). `cachecast push --cache {cache} "
+            f"--as-of {answer.as_of} --dry-run` lists them."
+        )
     for alarm in answer.alarms:
         console.warn(alarm)
 

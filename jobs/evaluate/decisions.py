@@ -44,7 +44,10 @@ def last_decision(tables: Tables, *, region: str) -> Promotion:
     """The newest decision about the region. Raises StaleInputError if there was none."""
     found = decisions(tables, region=region)
     if not found:
-        raise StaleInputError(f"nothing was decided about region {region!r} yet; run `cachecast promote`")
+        raise StaleInputError(
+            f"nothing was decided about region {region!r} yet; run `cachecast evaluate --from DAY`, then "
+            "`cachecast promote`"
+        )
     return found[-1]
 
 

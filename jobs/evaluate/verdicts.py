@@ -26,7 +26,7 @@ def newest_evaluation(tables: Tables, region: str) -> tuple[str, list[Row]]:
     newest = tables.newest(EVALUATIONS, owner=region)
     if not newest.partitions:
         raise StaleInputError(
-            f"region {region!r} has no evaluation; run `cachecast evaluate` for its candidate first"
+            f"region {region!r} has no evaluation; run `cachecast evaluate --from DAY` first"
         )
     as_of = next(iter(newest.partitions))[1]
     rows = read_partitions(newest, newest.partitions).to_pylist()

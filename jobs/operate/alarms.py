@@ -25,14 +25,16 @@ SILENT_S = 300.0
 """A steward that has reported nothing for longer is silent; it reports every minute."""
 
 REMEDIES: Final[Mapping[str, str]] = {
-    "no-champion": "read `cachecast promote --why`; a new site waits for its first evaluation",
-    "prediction-late": "run pull, features and predict of the last cycle: the first that fails is the cause",
+    "no-champion": "run `cachecast evaluate --from DAY`, which needs weeks of records, then `cachecast "
+    "promote`; `promote --why` says why one was refused",
+    "prediction-late": "run `cachecast cycle --as-of TIME`: the step that fails is the cause",
     "incomplete": "see why its records are missing, faulty or late; pull them again when they are there",
     "drift": "see which columns `cachecast predict` names; if there are many, train again",
-    "plan-late": "run `cachecast plan` for the cache: its error says what is missing",
-    "push-failed": "read the causes in `cachecast push --status`; the next plan has what is still worth it",
-    "not-pushed": "run `cachecast push`; it resumes where it stopped",
-    "unproven": "`cachecast push --cancel` stops what is undone; the rest ends with its time",
+    "plan-late": "run `cachecast plan --cache NAME --as-of TIME`: its error says what is missing",
+    "push-failed": "read the causes in `cachecast push --cache NAME --status`; the next plan has what is "
+    "still worth it",
+    "not-pushed": "run `cachecast push --cache NAME --as-of TIME`; it resumes where it stopped",
+    "unproven": "`cachecast push --cache NAME --cancel` stops what is undone; the rest ends with its time",
     "above-high-watermark": "free the disk, or restart a server that does not purge; compare `capacity` and "
     "`watermarks` with the server's",
     "pins-over-limit": "correct `capacity` or [push] journal, then plan and push: the next plan unpins",
@@ -54,7 +56,7 @@ REMEDIES: Final[Mapping[str, str]] = {
     "steward-clock": "set both clocks by NTP",
     "collector-full": "pull the captures with --new-only, or raise [collect] quota",
 }
-"""What to do first, by name of the alarm."""
+"""What to do first, by name of the alarm. NAME and TIME stand for the cache and the decision time."""
 
 
 CRITICAL: Final = frozenset({"above-high-watermark", "pins-over-limit", "steward-impostor"})
@@ -81,9 +83,10 @@ class Alarm:
         return self.name in REMEDIES
 
 
-def alarm(name: str, about: str, text: str) -> Alarm:
-    """The alarm `name` of a region or cache, with its remedy."""
-    return Alarm(name, about, text, REMEDIES.get(name, "see docs/troubleshoot.md"))
+def alarm(name: str, about: str, text: str, as_of: str = "TIME") -> Alarm:
+    """The alarm `name` of a region or cache, with its remedy, which may be for the decision time `as_of`."""
+    remedy = REMEDIES.get(name, "see docs/troubleshoot.md")
+    return Alarm(name, about, text, remedy.replace("NAME", about).replace("TIME", as_of))
 
 
 def arrival_alarms(tables: Tables, settings: Settings, *, now_s: int) -> list[Alarm]:
@@ -120,7 +123,7 @@ def _push_alarms(cache: CacheStatus) -> Iterator[Alarm]:
         yield alarm("push-failed", cache.cache, f"{text}; their errors are in the receipts table")
     if cache.plan_at is not None and cache.push_at != cache.plan_at:
         text = f"the plan of {cache.plan_at} was not pushed; cachecast push resumes it"
-        yield alarm("not-pushed", cache.cache, text)
+        yield alarm("not-pushed", cache.cache, text, cache.plan_at)
 
 
 def _unproven_alarms(cache: CacheStatus) -> Iterator[Alarm]:
@@ -187,7 +190,8 @@ def _reached(tables: Tables, settings: Settings, due: _Due) -> str:
 def _late(about: str, subject: str, newest: str | None, due: _Due, reached: str = "") -> Iterator[Alarm]:
     if (newest or "") < due.as_of:
         found = f"the newest {subject} is of {newest}" if newest else f"there is no {subject} yet"
-        yield alarm(f"{subject}-late", about, f"{found}; that of {due.as_of} was due by {due.by}{reached}")
+        text = f"{found}; that of {due.as_of} was due by {due.by}{reached}"
+        yield alarm(f"{subject}-late", about, text, due.as_of)
 
 
 def silence(found: Figures, *, now_s: float) -> str | None:

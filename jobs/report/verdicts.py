@@ -11,7 +11,7 @@ from jobs.text import Row, bounds, percent
 from replay.contest import BOUND
 from replay.policies import CLAIRVOYANTS
 
-NAMES = {STEWARD: "a steward", CHALLENGER_PLAN: "plans by the new model"}
+NAMES = {STEWARD: "a steward", CHALLENGER_PLAN: "a plan by the new model"}
 KNOWING = (BOUND, *CLAIRVOYANTS)
 """What knows the future, and so cannot be had."""
 
