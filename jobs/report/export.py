@@ -39,6 +39,7 @@ _FRACTION_NOTE = (
     "the caches, and computing (KIT, Eq. 1)."
 )
 _SLICE_NOTE = "Misses of one activity, in one cache for all; saved is against LRU, with bounds of 95 % each."
+_MOST_DATASETS = 100
 _STORAGE_NOTE = (
     "The disk saved is that of the replicas that go, less the caches' own. The last replica on disk never "
     "goes; those that a rule keeps need its removal first."
@@ -110,7 +111,12 @@ def export_storage(answer: StorageAnswer, out: Path | None, *, title: str) -> No
     """Write what caches replace to `out`, if given, in the format of its suffix."""
     points = [as_row(point) for point in answer.points]
     answers = (answer.verdict, *answer.findings)
-    page = _Page(title, answer.notes, points, answers, note=_STORAGE_NOTE, capacity="")
+    largest = sorted(answer.datasets, key=lambda one: -one.stored_bytes)[:_MOST_DATASETS]
+    more = [
+        ("Stored, by what keeps it", "", [as_row(one) for one in answer.stored]),
+        ("Datasets that go, the largest", "Of the first capacity.", [as_row(one) for one in largest]),
+    ]
+    page = _Page(title, answer.notes, points, answers, note=_STORAGE_NOTE, capacity="", more=more)
     curve = [(point.capacity_bytes, point.wan_bytes_per_day) for point in answer.points]
     _write(out, points, page, lambda plots: plots.wan_against_capacity(sorted(curve), []))
 

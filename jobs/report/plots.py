@@ -140,6 +140,10 @@ def lru_against_capacity(points: Sequence[Row]) -> Plot:
 _OPTIONS = {"LRU": "lru", "a steward": "steward", "the bound": "bound", "LRU, more disk": "lru, more disk"}
 
 
+_FEW = 20
+"""With fewer points, a line shows each of them."""
+
+
 def wan_against_capacity(curve: Sequence[tuple[int, float]], options: Sequence[Row]) -> Plot:
     """Bytes fetched per day: LRU's by capacity (a line), and those of each option (a mark).
 
@@ -149,8 +153,9 @@ def wan_against_capacity(curve: Sequence[tuple[int, float]], options: Sequence[R
     with mpl.rc_context(STYLE):
         plot = Plot()
         points = [_fetched_point("LRU", size, per_day) for size, per_day in curve]
-        (line,) = plot.axes.plot([p.x for p in points], [p.y for p in points], **_line("lru"))
-        plot.add("LRU at every capacity", line, points)
+        few = {"marker": "o", "clip_on": False} if len(points) < _FEW else {}
+        (line,) = plot.axes.plot([p.x for p in points], [p.y for p in points], **_line("lru") | few)
+        plot.add("LRU at these capacities" if few else "LRU at every capacity", line, points)
         for row in (one for one in options if one["option"] in _OPTIONS):
             point = _fetched_point(row["option"], row["capacity_bytes"], row["wan_bytes_per_day"])
             look = looks[_OPTIONS[row["option"]]] | {"linestyle": "none"}

@@ -107,11 +107,13 @@ def test_of_a_trace_alone_all_files_go_and_caches_serve_their_reads(trace: Path,
 
 
 def test_what_no_other_disk_has_stays_and_rules_are_named(
-    trace: Path, reads: list[Read], tables: Path
+    trace: Path, reads: list[Read], tables: Path, tmp_path: Path
 ) -> None:
+    page = tmp_path / "page.html"
     words = ("--trace", str(trace), "--tables", str(tables), "--rse", "pic*", "--capacity", "300kB")
-    found = asked(*words)
+    found = asked(*words, "--out", str(page))
     (point,) = found["points"]
+    assert "a rule keeps it, and on another disk" in page.read_text()
     stored = {one["kept_by"]: one["stored_bytes"] for one in found["stored"]}
     assert list(stored.values()) == [20 * SIZE, *[10 * SIZE] * 4]
     assert (point["dropped_bytes"], point["rule_bytes"]) == (40 * SIZE, 20 * SIZE)
