@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from features.common.arrays import IntArray
+from features.common.arrays import FloatArray, IntArray
 from features.common.times import DAY_S, HOUR_S, day_label
 from features.schema import ACCESSES
 from jobs.report.recorded_counts import counts_of_day, sums_by
@@ -81,11 +81,11 @@ def _steps(counts: pa.Table, first_hour: int, n_steps: int, hours: int) -> list[
     missed, hit = (_added(counts[name], at, is_in, n_steps) for name in ("missed_bytes", "hit_bytes"))
     starts = (first_hour + hours * np.arange(n_steps)) * HOUR_S
     rows = zip(starts.tolist(), (hit + missed).tolist(), missed.tolist(), strict=True)
-    return [Step(*row) for row in rows]
+    return [Step(*map(int, row)) for row in rows]
 
 
-def _added(column: pa.ChunkedArray, at: IntArray, is_in: IntArray, n_steps: int) -> IntArray:
-    sums = np.zeros(n_steps, np.int64)
+def _added(column: pa.ChunkedArray, at: IntArray, is_in: IntArray, n_steps: int) -> FloatArray:
+    sums = np.zeros(n_steps)
     np.add.at(sums, at[is_in], column.to_numpy()[is_in])
     return sums
 

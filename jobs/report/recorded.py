@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from features.common.arrays import IntArray
+from features.common.arrays import FloatArray, IntArray
 from features.common.times import DAY_S, HOUR_S
 from features.schema import ACCESSES
 from jobs.report.page import Figure, Section
@@ -71,7 +71,7 @@ def _pair(counts: pa.Table, step_s: int, until_s: int, what: str) -> Iterator[Fi
 
 def _series(
     counts: pa.Table, step_s: int, until_s: int, names: tuple[str, str]
-) -> tuple[IntArray, IntArray, IntArray]:
+) -> tuple[IntArray, FloatArray, FloatArray]:
     """The start of each step from the first record on, and the sums in it; a step without records has 0."""
     hour = counts["hour"].to_numpy()
     first_s = int(hour.min()) * HOUR_S // DAY_S * DAY_S
@@ -80,7 +80,7 @@ def _series(
     start_s = np.arange(first_s, until_s, step_s)
     at = (hour * HOUR_S - first_s) // step_s
     kept = at >= 0
-    sums = np.zeros((2, start_s.size), np.int64)
+    sums = np.zeros((2, start_s.size))
     for total, name in zip(sums, names, strict=True):
         np.add.at(total, at[kept], counts[name].to_numpy()[kept])
     return start_s, sums[0], sums[1]

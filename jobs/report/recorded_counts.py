@@ -29,8 +29,11 @@ def counts_of_day(tables: Tables, day: str, regions: Sequence[Region]) -> pa.Tab
     rows = rows.filter(pc.invert(is_again))
     rows = rows.filter(pc.greater(pc.add(rows["bytes_hit"], pc.fill_null(rows["bytes_missed"], 0)), 0))
     code, names = regions_of(rows["origin"], regions)
-    missed = pc.fill_null(rows["bytes_missed"], 0)
-    reads, is_hit = rows["n_reads"], pc.greater(rows["bytes_hit"], missed)
+    # As whole numbers the sums of absurd records would not fit into 64 bits.
+    hit, missed = (
+        pc.fill_null(rows[name], 0).cast(pa.float64(), safe=False) for name in ("bytes_hit", "bytes_missed")
+    )
+    reads, is_hit = rows["n_reads"], pc.greater(hit, missed)
     hour = pc.divide(rows["accessed_at"].cast(pa.int64()), HOUR_S * 1_000_000)
     table = pa.table(
         {
@@ -39,7 +42,7 @@ def counts_of_day(tables: Tables, day: str, regions: Sequence[Region]) -> pa.Tab
             "origin": pa.array(names, pa.string()).take(pa.array(code)),
             "hits": pc.if_else(is_hit, reads, 0),
             "misses": pc.if_else(is_hit, 0, reads),
-            "hit_bytes": rows["bytes_hit"],
+            "hit_bytes": hit,
             "missed_bytes": missed,
         }
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 import matplotlib as mpl
 import numpy as np
@@ -207,8 +207,11 @@ def fill_level(
         return plot
 
 
+_Amounts: TypeAlias = IntArray | FloatArray
+
+
 def hits_and_misses(
-    start_s: IntArray, hits: IntArray, misses: IntArray, *, step_s: int = DAY_S, unit: str = "accesses"
+    start_s: IntArray, hits: _Amounts, misses: _Amounts, *, step_s: int = DAY_S, unit: str = "accesses"
 ) -> Plot:
     """Hits and misses per day or hour as steps; of days the two-week running mean of each as a line, too.
 
@@ -220,11 +223,11 @@ def hits_and_misses(
         edges = _times(np.append(start_s, start_s[-1] + step_s))
         middle, labels = _times(start_s + step_s // 2), list(map(label_of, start_s.tolist()))
         said = format_bytes if unit == "bytes" else lambda amount: f"{count(amount)} {unit}"
-        steps: dict[str, tuple[IntArray, Any]] = {
+        steps: dict[str, tuple[_Amounts, Any]] = {
             "hits": (hits, {"fill": True, "color": LIGHT}),
             "misses": (misses, {"color": "#111111", "linestyle": (0, (1, 1))}),
         }
-        means: dict[str, tuple[IntArray, Any]] = {
+        means: dict[str, tuple[_Amounts, Any]] = {
             "hits, two-week mean": (hits, {"color": DARK}),
             "misses, two-week mean": (misses, {"color": WARM, "linestyle": (0, (5, 2))}),
         }

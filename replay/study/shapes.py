@@ -130,7 +130,7 @@ def _quadrant(use: Use, size: str, how: str, chosen: BoolArray) -> Quadrant:
     return Quadrant(size, how, int(chosen.sum()), *(int(column[chosen].sum()) for column in columns))
 
 
-def running_mean(per_day: IntArray) -> FloatArray:
+def running_mean(per_day: IntArray | FloatArray) -> FloatArray:
     """The mean of each day and the `MEAN_DAYS` - 1 before it; at the beginning, of the days there are."""
     total = np.concatenate([np.zeros(1, np.int64), np.cumsum(per_day)])
     end = np.arange(1, per_day.size + 1)

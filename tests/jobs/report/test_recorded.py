@@ -90,3 +90,9 @@ def test_old_records_are_not_shown_and_none_are_no_section(tmp_path: Path) -> No
     section = recorded_section(plant(tmp_path / "old", [old, *READS]), REGIONS)
     (series, *_) = section.figures[0].plot.series
     assert len(series.points) == 3
+
+
+def test_sums_of_absurd_records_do_not_turn_negative(tmp_path: Path) -> None:
+    reads = [{"accessed_at": at(1, 5), "bytes_hit": 2**55, "n_reads": 1} for _ in range(300)]
+    section = recorded_section(plant(tmp_path, reads), REGIONS)
+    assert [row["read_bytes"] for row in section.rows] == [300 * 2**55] * 2
