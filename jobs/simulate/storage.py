@@ -20,6 +20,7 @@ from jobs.simulate.accesses import loaded as loaded_accesses
 from jobs.simulate.replicas import DROPPABLE, WORDS, Kind, Replicas, Stored, of_tables, of_trace
 from jobs.store.tables import Tables
 from jobs.store.traces import TraceFile
+from jobs.text import percent
 from replay.policies import run_policy
 from replay.result import Result
 from replay.trace import Trace, window
@@ -272,12 +273,9 @@ def verdict(point: Replaced, stored_bytes: int) -> str:
     return (
         f"A cache of {at} can replace {dropped}: {format_bytes(point.saved_bytes)} less disk, for "
         f"{format_bytes(point.wan_bytes_per_day)} more WAN traffic per day, "
-        f"{format_bytes(point.wan_bytes_s)}/s in the busiest hour."
+        f"{format_bytes(point.wan_bytes_s)}/s in the busiest hour; {percent(point.byte_hit_ratio)} of the "
+        "bytes read of it are hits."
     )
-
-
-def _nodes(n: int) -> str:
-    return "1 node" if n == 1 else f"{n} nodes"
 
 
 def _findings(
@@ -286,18 +284,18 @@ def _findings(
     by_words = {one.kept_by: one for one in stored}
     stays = [one for kind in (Kind.ON_TAPE, Kind.LAST) if (one := by_words.get(WORDS[kind]))]
     if point.rule_bytes:
-        unknown = WORDS[Kind.UNKNOWN] in by_words
-        look = ", or of which no rule is known: look before you delete" if unknown else ""
+        look = "" if WORDS[Kind.UNKNOWN] not in by_words else ", or their rules are unknown: look first"
         yield f"{format_bytes(point.rule_bytes)} of that are kept by rules, which must go first{look}."
     if stays:
         kept = format_bytes(sum(one.stored_bytes for one in stays))
         yield f"{kept} stay whatever the cache, as no other disk has them."
     if wanted.network_bytes_s is not None:
-        most = format_bytes(wanted.network_bytes_s)
-        yield f"What is read most stays, so that the WAN takes at most {most}/s."
+        yield f"What is read most stays: the WAN takes at most {format_bytes(wanted.network_bytes_s)}/s."
     yield f"Nobody read {format_bytes(unread_bytes)} of what could go: no cache is needed for that."
+    disk, rate, served = map(
+        format_bytes, (wanted.node_disk_bytes, wanted.node_bytes_s, point.served_bytes_s)
+    )
     yield (
-        f"The cache takes {_nodes(point.nodes)} of {format_bytes(wanted.node_disk_bytes)} and "
-        f"{format_bytes(wanted.node_bytes_s)}/s, by their {point.limit}: it serves "
-        f"{format_bytes(point.served_bytes_s)}/s in the busiest hour, and its disks read or write as much."
+        f"The cache takes {point.nodes} node{'s' * (point.nodes > 1)} of {disk} and {rate}/s, by their "
+        f"{point.limit}: it serves {served}/s in the busiest hour, and its disks read or write as much."
     )
