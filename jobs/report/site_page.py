@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import matplotlib as mpl
+from matplotlib.ticker import LogFormatter
 
 from features.common import files
 from features.common.errors import InputError
@@ -51,7 +52,7 @@ def check_settings_file(path: Path) -> None:
 
 def site_page(answer: SiteTest) -> str:
     """The HTML page of an answer."""
-    processes = [row for row in answer.rates if not row.in_one_process]
+    processes, places = [row for row in answer.rates if not row.in_one_process], _places(answer.rates)
     few = min(row.clients for row in answer.rates)
     ladder = sorted({row.clients for row in processes})
     sections = [Section("Round trips", rows=[as_row(one) for one in answer.round_trips])]
@@ -60,13 +61,19 @@ def site_page(answer: SiteTest) -> str:
     }
     one = "one client" if few == 1 else f"{few} clients"
     figures = [
-        Figure(_plot(_READINGS, single, "part of a file that is read"), f"Rate of {one}, by part of a file.")
+        Figure(
+            _plot(_READINGS, single, "part of a file that is read", places=places),
+            f"Rate of {one}, by part of a file.",
+        )
     ]
     if len(ladder) > 1:
         many = {place: [_of(processes, place, "whole", n) for n in ladder] for place in _places(processes)}
         labels = [str(n) for n in ladder]
         figures.append(
-            Figure(_plot(labels, many, "clients at once"), "Rate of all clients together, whole files.")
+            Figure(
+                _plot(labels, many, "clients at once", places=places),
+                "Rate of all clients together, whole files.",
+            )
         )
     sections.append(
         Section(
@@ -77,7 +84,7 @@ def site_page(answer: SiteTest) -> str:
         )
     )
     if jobs := [row for row in answer.rates if row.in_one_process]:
-        sections.append(_of_clients(jobs))
+        sections.append(_of_clients(jobs, places))
     if answer.outliers:
         note = "Reads that took more than 5 times as long as the median of those like them."
         sections.append(Section("Reads that stood out", note, rows=[as_row(one) for one in answer.outliers]))
@@ -87,16 +94,17 @@ def site_page(answer: SiteTest) -> str:
     )
     if remarks := (*answer.failures, *answer.notes):
         sections.append(Section("Notes", rows=[{"reason": one} for one in remarks]))
+    n_files = f"{count(len(answer.files))} {'file' if len(answer.files) == 1 else 'files'}"
     used = f"{format_bytes(answer.bytes_used)} in {answer.seconds:.0f} s"
     return page(
         title=f"What cache {answer.cache} gives to jobs",
-        subtitle=f"{count(len(answer.files))} files, {used}, XRootD {answer.version}, {answer.measured_at}",
+        subtitle=f"{n_files}, {used}, XRootD {answer.version}, {answer.measured_at}",
         answers=[*answer.findings, answer.advice],
         sections=sections,
     )
 
 
-def _of_clients(jobs: Sequence[Rate]) -> Section:
+def _of_clients(jobs: Sequence[Rate], places: Sequence[str]) -> Section:
     labels = list(dict.fromkeys(map(_settings_of, jobs)))
     rates = {
         place: [
@@ -106,7 +114,7 @@ def _of_clients(jobs: Sequence[Rate]) -> Section:
     }
     note = f"A job of {jobs[0].clients} threads in one process, whole files. {_HOW}"
     figure = Figure(
-        _plot(labels, rates, "event loops, streams per connection, connections"),
+        _plot(labels, rates, "event loops, streams per connection, connections", places=places),
         "Rate by settings of the client.",
     )
     return Section(
@@ -141,10 +149,16 @@ def _lines(toml: str) -> list[tuple[str, str]]:
     return [(setting.strip(), comment) for setting, _, comment in parts]
 
 
-def _plot(labels: Sequence[str], series: Mapping[str, Sequence[Rate | None]], xlabel: str) -> Plot:
-    """Rates of each series, side by side at each label."""
+def _plot(
+    labels: Sequence[str],
+    series: Mapping[str, Sequence[Rate | None]],
+    xlabel: str,
+    *,
+    places: Sequence[str],
+) -> Plot:
+    """Rates of each series, side by side at each label; `places`: all of the page, which look alike in it."""
     with mpl.rc_context(STYLE):
-        plot, looks = Plot(nearest="xy"), styles(list(series))
+        plot, looks = Plot(nearest="xy"), styles(places)
         for k, (place, rates) in enumerate(series.items()):
             aside = _SPREAD * ((k + 0.5) / len(series) - 0.5)
             shown = [
@@ -163,6 +177,8 @@ def _plot(labels: Sequence[str], series: Mapping[str, Sequence[Rate | None]], xl
         plot.axes.set(xlabel=xlabel, ylabel="MB per second", xlim=(-0.5, len(labels) - 0.5))
         if heights and max(heights) > _LOG_ABOVE * min(heights):
             plot.axes.set_yscale("log")
+            for formatter in (plot.axes.yaxis.set_major_formatter, plot.axes.yaxis.set_minor_formatter):
+                formatter(LogFormatter(labelOnlyBase=False, minor_thresholds=(2, 1)))
         else:
             plot.axes.set_ylim(0, None)
         return plot

@@ -189,12 +189,12 @@ def findings(trips: Sequence[Latency], rows: Sequence[Rate]) -> Iterator[str]:
             who = "One client reads" if clients == 1 else f"{clients} clients read"
             yield f"{who} {what} at {', '.join(told)}."
     told = [
-        f"{_told(best)} {_words(place)} (with {best.clients})"
+        f"{_told(best)} {_words(place)} (by {best.clients})"
         for place in (*found.origins, COLD, WARM)
-        if (best := found.best(place)) is not None and best.clients > 1
+        if (best := found.best(place)) is not None
     ]
-    if told:
-        yield f"Many clients together: {', '.join(told)}."
+    if told and max(row.clients for row in rows) > 1:
+        yield f"The most that clients get together: {', '.join(told)}."
     opens = [
         f"{row.open_ms:.3g} ms {_words(place)}"
         for place in (*found.origins, COLD, WARM)

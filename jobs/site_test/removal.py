@@ -16,7 +16,8 @@ _TIMEOUT_S = 10.0
 _AT_ONCE = 8
 _PATIENCE_S: Final = 60.0
 """With read-ahead a server counts a file as open for half a minute after it was closed."""
-_POLL_S, _AGAIN_S = 0.05, 2.0
+_POLL_S, _AGAIN_S = 0.05, 10.0
+"""A second command while the first waits would remove the file after the next read."""
 _SETTLE_S = 0.5
 """After it a block that was on its way when a client was ended is on disk."""
 
