@@ -74,7 +74,6 @@ verify: $(STAMP)-verify ## longer checks: the wheel, oracles on thousands of cas
 	$(BIN)/python bench/drill_tokens.py --minutes 3 --token-minutes 0.8
 	$(BIN)/python bench/steward_million.py
 	$(BIN)/python bench/push.py
-	$(BIN)/python bench/xcache.py
 	$(BIN)/python bench/site_test.py --short
 	$(BIN)/python bench/replay.py --exact
 	$(BIN)/python bench/replay.py

@@ -67,7 +67,6 @@ BENCHES = (
     Bench("queue", "Evaluate: what a batch queue is worth to the learned order", "queue_leads.py"),
     Bench("papers", "Papers: their figures, and our answers to the same questions", "papers.py"),
     Bench("push", "Push: beside plain copies, and a large journal", "push.py"),
-    Bench("xcache", "XCache: cold and warm reads, beside its origin", "xcache.py"),
     Bench("site-test", "Site test: reads at distances, beside CERN's, PIC's and DOMA's", "site_test.py"),
     Bench("serve", "Placement service: requests per second", "serve.py"),
     Bench("dags", "Airflow: parsing the DAGs", "dags.py"),

@@ -1,6 +1,6 @@
 """What a cache and its origins give to jobs at distances: `cachecast site-test` over links that delay.
 
-bench/site_test.py            six pairs of distances, three rounds each
+bench/site_test.py            seven pairs of distances, three rounds each
 bench/site_test.py --short    one pair, one round
 
 A real origin and a real XCache on loopback. Clients reach both, and the cache its origin, by links (a proxy
@@ -36,7 +36,7 @@ from jobs.local.xrootd import Loopback, loopback  # noqa: E402
 from replay.study.benefit import PUBLISHED_HIT_POINTS, PUBLISHED_POINTS, EfficiencyPoint  # noqa: E402
 
 WINDOW_BYTES = 4 * 2**20
-N_FILES, FILE_BYTES = 4, 8 * 2**20
+N_FILES, FILE_BYTES = 4, 32 * 2**20
 JOB_RATE, LOCAL = 2.4e6, 0.98
 COMMAND = "import sys; from jobs.cli.main import main; sys.argv = ['cachecast', *sys.argv[1:]]; main()"
 READINGS = ("whole", "35 %", "5 %")
@@ -51,7 +51,7 @@ class Distance(NamedTuple):
 
 
 DISTANCES = (
-    *(Distance(0, 9), Distance(0, 30), Distance(0, 150)),
+    *(Distance(0, 0), Distance(0, 9), Distance(0, 30), Distance(0, 150)),
     *(Distance(9, 30), Distance(30, 150), Distance(150, 150)),
 )
 
@@ -76,12 +76,13 @@ def main() -> int:
     short = parser.parse_args().short
     found, faults = dict[Distance, Any](), list[str]()
     with site() as (servers, links, conf):
-        for distance in DISTANCES[1:2] if short else DISTANCES:
+        for distance in DISTANCES[2:3] if short else DISTANCES:
             links.set(distance)
             print(f"{distance}", file=sys.stderr, flush=True)
             found[distance] = answer = tested(conf, links, rounds=1 if short else 3)
             faults += _faults(distance, answer, servers)
-    print("Links delay by a proxy, with 4 MiB per connection under way; loopback is the bandwidth.\n")
+    print("Links delay by a proxy, with 4 MiB per connection under way; loopback is the bandwidth.")
+    print("The cache fetches blocks of 1 MiB, and nothing ahead.\n")
     print_rates(found)
     print_shapes(found)
     for fault in faults:
@@ -96,7 +97,7 @@ def site() -> Iterator[tuple[Loopback, Links, Path]]:
         folder = Path(name)
         folder.chmod(0o755)
         links = Links(*(stack.enter_context(door()) for _ in range(3)))
-        more = f"pss.origin 127.0.0.1:{links.behind.port}\n"
+        more = f"pss.origin 127.0.0.1:{links.behind.port}\npfc.blocksize 1m\n"
         servers = stack.enter_context(loopback(folder / "lb", more=more))
         links.to_cache.upstream = servers.cache.port
         links.to_origin.upstream = links.behind.upstream = servers.origin.port

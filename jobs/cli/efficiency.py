@@ -214,7 +214,7 @@ def site_test(
     clients: Annotated[str, typer.Option(help="numbers of clients that read at once")] = "1,4,16,64",
     loops: Annotated[str, typer.Option(help="values of XRD_PARALLELEVTLOOP to compare")] = "1,10",
     streams: Annotated[str, typer.Option(help="values of XRD_SUBSTREAMSPERCHANNEL to compare")] = "1,4",
-    files: Annotated[int, typer.Option(min=1, max=64, help="how many files, unless named by --file")] = 8,
+    files: Annotated[int, typer.Option(min=1, max=64, help="how many files, unless named by --file")] = 24,
     write: Annotated[
         Path | None, typer.Option(help="also write the settings to this TOML file", callback=file_to_write)
     ] = None,

@@ -22,6 +22,7 @@ from jobs.site_test.schedule import (
     Kind,
     Limits,
     Span,
+    groups,
     kinds,
     pieces,
     rounds,
@@ -44,6 +45,8 @@ _SAFE: Final = 0.7
 _START_S = 1.0
 """For the processes of a run, and evictions."""
 _SETTLE_S = 0.2
+_DETACH_S = 35.0
+"""A cache that reads ahead keeps a file open for half a minute after it was closed."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -107,6 +110,7 @@ class Measuring:
         self._began, self._bytes = time.monotonic(), 0
         self._digests = dict[Piece, tuple[int, str]]()
         self._trial_s = dict[str, float]()
+        self._read_s, self._rest_s = dict[str, float](), 0.0
         self._failed = collections.Counter[str]()
         self._given_up, self._never_again = dict[str, str](), set[Kind]()
 
@@ -114,17 +118,18 @@ class Measuring:
         """Measure all kinds. Raises PushRejected for wrong bytes, and PushError if even the trial fails."""
         found = kinds(self._origins, self._limits)
         chosen = self._sized(files, found)
+        read_by = groups(chosen, found)
         plan = list(rounds(found, self._limits.repeat))
         runs, stopped, holds = list[Run](), None, False
         for done, (number, kind) in enumerate(plan):
-            stopped = self._out_of(kind, chosen)
+            stopped = self._out_of(kind, read_by[kind])
             if stopped is not None:
                 break
-            on_progress(done, len(plan), f"{kind.place}, {kind.reading}, {kind.clients} clients")
+            on_progress(done, len(plan), f"{kind.place}, {kind.reading}, clients: {kind.clients}")
             is_left = kind.place in self._given_up or kind in self._never_again
             if is_left or (kind.place == WARM and not holds):
                 continue
-            runs.append(self._run(kind, number, chosen))
+            runs.append(self._run(kind, number, read_by[kind]))
             if kind.place == COLD:
                 holds = runs[-1].error is None
         return Measured(
@@ -149,11 +154,12 @@ class Measuring:
             self._trial_s[place] = run.reads[0].seconds / run.bytes
             slowest = min(slowest, run.bytes / run.seconds)
             other_s = max(other_s, run.reads[0].seconds - run.reads[0].read_s)
-        opens = sum(-(-len(files) // kind.clients) for kind in found)
+        n_groups = min(len(files), sum(kind.place == COLD for kind in found))
+        opens = sum(-(-len(files) // (n_groups * kind.clients)) for kind in found)
         reading_s = _SAFE * self._left_s() - self._limits.repeat * (opens * other_s + len(found) * _START_S)
         by_time = max(len(files) * LEAST_BYTES, slowest * reading_s / (weight(found) * self._limits.repeat))
         by_bytes = (self._limits.n_bytes - self._bytes) / (weight(found) * self._limits.repeat)
-        return spans(files, int(min(by_bytes, by_time)))
+        return spans(files, int(n_groups * min(by_bytes, by_time)))
 
     def _left_s(self) -> float:
         return self._began + self._limits.seconds - time.monotonic()
@@ -172,8 +178,14 @@ class Measuring:
             if kind.place == COLD:
                 self._make_cold(chosen)
             run = self._read(kind, number, chosen, timeout_s)
-            if kind.place == WARM and (lost := self._fetched.lost([span.name for span in chosen])):
+            names = [span.name for span in chosen]
+            self._read_s |= dict.fromkeys(names, time.monotonic())
+            if kind.place in (COLD, WARM) and (lost := self._fetched.lost(names)):
                 run = dataclasses.replace(run, error=f"the cache has dropped {lost[0]} meanwhile")
+                if kind.place == COLD and not self._rest_s:
+                    # It was still open from the read before, and what came was that file's, which is no more.
+                    self._rest_s = _DETACH_S
+                    return self._run(kind, number, chosen)
         except TargetUnavailable as error:
             run = Run(kind, number, timeout_s, 0, 0.0, (), plain(str(error)))
         self._count(run, chosen)
@@ -187,6 +199,8 @@ class Measuring:
 
     def _make_cold(self, chosen: Sequence[Span]) -> None:
         names = [span.name for span in chosen]
+        last_s = max((self._read_s.get(name, -math.inf) for name in names), default=-math.inf)
+        time.sleep(max(0.0, min(last_s + self._rest_s - time.monotonic(), self._left_s())))
         self._fetched.claim(names)
         if kept := self._fetched.remove(names):
             raise TargetUnavailable(f"the cache keeps {kept[0]} as open, so that it cannot be read cold")

@@ -29,7 +29,7 @@ class Limits:
     clients: tuple[int, ...] = (1, 4, 16, 64)
     loops: tuple[int, ...] = (1, 10)
     streams: tuple[int, ...] = (1, 4)
-    files: int = 8
+    files: int = 24
 
     def checked(self) -> Limits:
         """The same, with what is a list in rising order. Raises InputError."""
@@ -93,7 +93,7 @@ def rounds(found: Sequence[Kind], repeat: int) -> Iterator[tuple[int, Kind]]:
 
     In a round the cold reads come before the warm ones, and the last of them fetches all that those find.
     """
-    cold = sorted((kind for kind in found if kind.place == COLD), key=lambda kind: (kind.share, kind.clients))
+    cold = _cold(found)
     warm = [kind for kind in found if kind.place == WARM]
     direct = [kind for kind in found if kind.place not in (COLD, WARM)]
     for number in range(repeat):
@@ -102,8 +102,29 @@ def rounds(found: Sequence[Kind], repeat: int) -> Iterator[tuple[int, Kind]]:
             yield number, kind
 
 
+def groups(chosen: Sequence[Span], found: Sequence[Kind]) -> dict[Kind, list[Span]]:
+    """What each kind reads: as far as there are files, no cold read of a round has those of another.
+
+    A cache may keep a file open for a while after it was read, and would not read it cold again. Direct reads
+    have the files of the cold ones; warm ones, and jobs, those of the last cold one.
+    """
+    cold = _cold(found)
+    n_groups = min(len(cold), len(chosen))
+    parts = [list(chosen[number % n_groups :: n_groups]) for number in range(len(cold))]
+    alike = {(kind.share, kind.clients): part for kind, part in zip(cold, parts, strict=True)}
+    return {
+        kind: parts[-1] if kind.place == WARM or kind.is_job else alike[kind.share, kind.clients]
+        for kind in found
+    }
+
+
+def _cold(found: Sequence[Kind]) -> list[Kind]:
+    """The cold kinds in the order of a round."""
+    return sorted((kind for kind in found if kind.place == COLD), key=lambda kind: (kind.share, kind.clients))
+
+
 def weight(found: Sequence[Kind]) -> float:
-    """Bytes that one round takes, in bytes of all spans: a cold read is also fetched by the cache."""
+    """Bytes that one round takes, in bytes that a kind reads of: a cold read is also fetched by the cache."""
     return sum(kind.share + (kind.place == COLD) for kind in found)
 
 
