@@ -22,7 +22,19 @@ from jobs.site_test.answer import Latency, Rate
 from jobs.site_test.measure import Measured, Run, round_trip
 from jobs.site_test.processes import Server
 from jobs.site_test.run import SiteTest
-from jobs.site_test.schedule import COLD, WARM, Kind, Limits, Span, kinds, pieces, rounds, spans, weight
+from jobs.site_test.schedule import (
+    COLD,
+    WARM,
+    Kind,
+    Limits,
+    Span,
+    groups,
+    kinds,
+    pieces,
+    rounds,
+    spans,
+    weight,
+)
 from jobs.store.tables import Tables
 from prefetch.xcache.reading import PART_BYTES, Piece, PieceRead, asked_bytes, requests
 
@@ -65,6 +77,18 @@ def test_warm_reads_follow_a_cold_one_that_fetches_everything() -> None:
     for before, kind in itertools.pairwise(plan):
         if kind.place == WARM:
             assert before.place == WARM or (before.place, before.share) == (COLD, 1.0)
+
+
+@pytest.mark.parametrize("n_files", [1, 4, 24])
+def test_cold_reads_of_a_round_share_files_only_if_there_are_too_few(n_files: int) -> None:
+    found = kinds([ORIGIN], Limits(10**9, 600))
+    read_by = groups([Span(f"/f{k}", MIB, MIB) for k in range(n_files)], found)
+    cold = {kind: {span.name for span in read_by[kind]} for kind in found if kind.place == COLD}
+    assert all(cold.values()) and len(set.union(*cold.values())) == n_files
+    assert n_files < len(cold) or sum(map(len, cold.values())) == n_files
+    *_, last = (kind for _, kind in rounds(found, 1) if kind.place == COLD)
+    assert all(read_by[kind] == read_by[last] for kind in found if kind.place == WARM)
+    assert all(read_by[kind] for kind in found)
 
 
 @pytest.mark.parametrize("name", ["../../etc/passwd", "/store/a\nb.root", "/store/../x", "/xrdpfc_command/x"])
