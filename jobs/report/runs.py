@@ -42,6 +42,7 @@ def comparison(
 
     `rows`: one per capacity and policy, with the columns of an evaluation's, a replay's or a leaderboard's.
     """
+    params = {key: value for key, value in params.items() if value not in ("", None)}
     groups: dict[tuple[str, str], list[Row]] = {}
     for row in rows:
         groups.setdefault((str(row.get("trace", "")), str(row["policy"])), []).append(row)

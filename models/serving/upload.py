@@ -50,7 +50,7 @@ def upload(training: Training, *, uri: str, artifacts: str, experiment: str) -> 
         )
         version = _register(place, training, written.run_id, str(written.model_id))
         # Trainings of one moment differ by nothing else that people see first.
-        client.update_run(written.run_id, name=f"{training.run.name} v{version.rpartition('/')[2]}")
+        client.update_run(written.run_id, name=f"v{version.rpartition('/')[2]} {training.run.name}")
     return Uploaded(version, digest, tuple(one.run_id for one in written.children))
 
 
