@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 import stat
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -106,8 +107,10 @@ def _mark(path: Path) -> tuple[int, int, int] | None:
 def _read(issuer: Issuer) -> list[jwt.PyJWK]:
     where, path = f"serve.issuers.{issuer.url}.keys", issuer.keys
     try:
-        with path.open("rb") as opened:
-            mode, text = stat.S_IMODE(path.stat().st_mode), opened.read(_MAX_BYTES)
+        # A pipe in its place would hold the service for ever.
+        with open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as opened:
+            status = os.fstat(opened.fileno())
+            mode, text = stat.S_IMODE(status.st_mode), opened.read(_MAX_BYTES)
         keys = json.loads(text)["keys"]
         found = [jwt.PyJWK(key) for key in keys if key.get("kty") in ("RSA", "EC")]
     except OSError as error:

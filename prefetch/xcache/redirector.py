@@ -14,7 +14,7 @@ import socket
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
-from features.common.errors import ConfigError, PushRejected, TargetUnavailable, bounded
+from features.common.errors import ConfigError, PushRejected, TargetUnavailable, bounded, printable
 from prefetch.lfn import checked_lfn
 from prefetch.xcache.client import XCacheTarget
 from prefetch.xcache.session import Location, ThreadConnections, locations
@@ -71,9 +71,8 @@ class Redirector:
                 found.add(name)
             elif one.address not in self._strangers and len(self._strangers) < _MOST_NODES:
                 self._strangers.add(one.address)
-                _log.warning(
-                    "redirector %s names %s, no configured cache", self._url, bounded(one.address, 100)
-                )
+                shown = printable(bounded(one.address, 100))
+                _log.warning("redirector %s names %s, no configured cache", self._url, shown)
         return frozenset(found) - self._drained
 
 

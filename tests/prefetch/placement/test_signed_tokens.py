@@ -125,6 +125,8 @@ def test_new_keys_are_taken_up_and_a_broken_file_leaves_the_old_ones(tmp_path: P
     assert (signed.owner(token()), signed.owner(token(OTHER))) == (None, OPERATORS)
     path.unlink()
     assert signed.owner(token(OTHER)) == OPERATORS
+    os.mkfifo(path)
+    assert signed.owner(token(OTHER)) == OPERATORS
 
 
 @pytest.mark.parametrize(

@@ -49,6 +49,7 @@ def test_what_is_no_configured_node_is_named_once_and_not_used(
         assert [found.holders("/store/f"), found.serving()] == [{"n1"}, {"n1"}]
     assert len(caplog.records) == 1
     assert all(len(record.getMessage()) < 300 for record in caplog.records)
+    assert all(record.getMessage().isprintable() for record in caplog.records)
 
 
 def test_a_flood_of_strangers_is_cut_and_nodes_that_are_lost_do_not_serve(
