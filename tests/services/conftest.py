@@ -19,6 +19,8 @@ import xrootd_versions
 from daemons import needed
 from steward_site import Site, running
 
+from prefetch.journal.journal import Journal
+
 _FLAGS = (
     *("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-background-networking"),
     *("--disable-dev-shm-usage", "--no-first-run", "--hide-scrollbars", "--remote-debugging-pipe"),
@@ -255,6 +257,13 @@ def site(servers: Site) -> Site:
     """The module's cache, emptied, without a steward."""
     servers.empty()
     return servers
+
+
+@pytest.fixture
+def journal(tmp_path: Path) -> Iterator[Journal]:
+    opened = Journal(str(tmp_path / "journal.db"))
+    yield opened
+    opened.close()
 
 
 @pytest.fixture

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import datetime as dt
-import json
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import xcache_server
+from cachecast_main import asked
 from daemons import needed
-from typer.testing import CliRunner
 
 from features.schema import FILES, RECEIPTS
-from jobs.cli.main import app
 from jobs.local.xrootd import Loopback
 from jobs.store.tables import Tables
 from prefetch.xcache.client import XCacheTarget
@@ -47,8 +45,7 @@ def test_a_prefilled_dataset_is_in_the_cache(site: Loopback, tmp_path: Path) -> 
         f'kind = "xcache"\nurl = "{site.cache_url}"\nnamespace = "{site.namespace}"\ncapacity = "1GB"\n'
     )
     words = ["prefill", "--cache", "xc", "--dataset", DATASET, "--jobs", "4", "--conf", str(conf)]
-    answer = CliRunner().invoke(app, [*words, "--tables", tables.root, "--json"], catch_exceptions=False)
-    told = json.loads(answer.stdout)
+    told = asked(*words, "--tables", tables.root)
     assert (told["prefetch"], told["pushed"]["pushed"], told["left_out"]) == (6, 6, {})
     held = {
         file.name for file in XCacheTarget("xc", site.cache_url, site.namespace).inventory() if file.complete

@@ -37,13 +37,6 @@ def site(xrootd: str) -> Iterator[tuple[Loopback, Path]]:
     yield from needed("a real XCache", xcache_server.running(files_limit=(BASE, NOMINAL, MAXIMUM)))
 
 
-@pytest.fixture
-def journal(tmp_path: Path) -> Iterator[Journal]:
-    opened = Journal(str(tmp_path / "journal.db"))
-    yield opened
-    opened.close()
-
-
 def item(name: str, action: str, rank: int = 1) -> Item:
     lasts = {"as_of_s": AS_OF_S, "expires_at_s": AS_OF_S + 3600}
     return item_of(f"{action}{name}", "xc", name, action, rank=rank, **lasts)

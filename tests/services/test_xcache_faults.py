@@ -51,13 +51,6 @@ def sites(xrootd: str) -> Iterator[dict[str, Loopback]]:
     yield from needed("two real XCaches", two_sites())
 
 
-@pytest.fixture
-def journal(tmp_path: Path) -> Iterator[Journal]:
-    opened = Journal(str(tmp_path / "journal.db"))
-    yield opened
-    opened.close()
-
-
 def item(cache: str, name: str, action: str = "prefetch", rank: int = 1, size_bytes: int = SIZE) -> Item:
     item_id = f"{cache}{action}{name}{time.monotonic_ns()}"[-64:]
     return item_of(item_id, cache, name, action, as_of_s=AS_OF_S, rank=rank, size_bytes=size_bytes)

@@ -45,13 +45,6 @@ def site(running: tuple[Loopback, Path]) -> Iterator[Loopback]:
     eventually(lambda: not any(site.namespace.rglob("*.cinfo")), 10)
 
 
-@pytest.fixture
-def journal(tmp_path: Path) -> Iterator[Journal]:
-    opened = Journal(str(tmp_path / "journal.db"))
-    yield opened
-    opened.close()
-
-
 def target_of(site: Loopback, namespace: Path | None = None) -> XCacheTarget:
     return XCacheTarget("xc", site.cache_url, namespace or site.namespace)
 

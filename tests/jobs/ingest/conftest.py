@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from pyspark.sql import SparkSession
 
 from jobs.ingest.local_engine import LocalEngine
 from jobs.ingest.pull_input import Engine
 from jobs.ingest.spark_engine import SparkEngine
+from jobs.store.tables import Tables
 
 
 @pytest.fixture
@@ -18,3 +21,8 @@ def spark_engine(spark: SparkSession) -> Engine:
 @pytest.fixture
 def engine() -> Engine:
     return LocalEngine()
+
+
+@pytest.fixture
+def tables(tmp_path: Path) -> Tables:
+    return Tables(str(tmp_path / "tables"))

@@ -17,11 +17,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner
+from cachecast_main import asked
 
 from features.common.errors import InputError
 from features.common.times import parse_as_of
-from jobs.cli.main import app
 from jobs.ingest import incremental, pull, pull_input
 from jobs.ingest.local_engine import LocalEngine
 from jobs.ingest.pull_input import Mark, Request
@@ -248,9 +247,7 @@ def test_captures_that_were_pulled_are_deleted_in_their_time(
 
     def pulled(day: str, *words: str) -> dict[str, Any]:
         command = ["pull", "--source", "xcache_gstream", "--input", str(folder), "--day", day, *words]
-        answer = CliRunner().invoke(app, [*command, "--tables", str(tmp_path / "tables"), "--json"])
-        assert answer.exit_code == 0, answer.output
-        told: dict[str, Any] = json.loads(answer.stdout)
+        told: dict[str, Any] = asked(*command, "--tables", tmp_path / "tables")
         return told
 
     assert pulled("2026-03-17")["n_removed"] == 0  # nothing is marked
@@ -291,9 +288,7 @@ def test_a_name_that_is_no_text_costs_its_own_row_alone(
     words = ["--tables", str(tmp_path / "tables"), "--day", "2023-11-15", "--json"]
     command = ["pull", "--source", "xcache_gstream", "--input", str(tmp_path / "captures"), *words]
     for more, told in ((["--new-only"], (5, 4)), ([], (5, 0))):
-        answer = CliRunner().invoke(app, [*command, *more])
-        assert answer.exit_code == 0, answer.output
-        summary = json.loads(answer.stdout)
+        summary = asked(*command, *more)
         assert (summary["n_rows"], summary["n_new"]) == told
         assert summary["n_rejected"] == {"malformed record": 1}
 

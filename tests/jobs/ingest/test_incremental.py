@@ -17,11 +17,6 @@ DAY = dt.date(2026, 3, 5)
 DUMP = Path(__file__).parents[2] / "golden/pull/rucio_dumps/atlas_and_cms/input.json"
 
 
-@pytest.fixture
-def tables(tmp_path: Path) -> Tables:
-    return Tables(str(tmp_path / "tables"))
-
-
 def trace(uuid: str) -> str:
     start = 1772323200
     told = {"eventType": "get", "scope": "s", "filename": "f", "uuid": uuid, "transferStart": start}

@@ -26,11 +26,6 @@ GOLDEN = Path(__file__).parents[2] / "golden/pull"
 DAY = dt.date(2026, 3, 5)
 
 
-@pytest.fixture
-def tables(tmp_path: Path) -> Tables:
-    return Tables(str(tmp_path / "tables"))
-
-
 def outcome(tables: Tables, summary: pull_input.PullSummary) -> dict[str, Any]:
     """All that a pull left, in JSON's types and without null columns."""
     told = {

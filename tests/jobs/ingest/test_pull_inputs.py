@@ -34,11 +34,6 @@ LINES = {
 }
 
 
-@pytest.fixture
-def tables(tmp_path: Path) -> Tables:
-    return Tables(str(tmp_path / "tables"))
-
-
 def zstd(content: bytes) -> bytes:
     sink = pa.BufferOutputStream()
     with pa.CompressedOutputStream(sink, "zstd") as stream:

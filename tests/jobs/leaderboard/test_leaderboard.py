@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from cachecast_main import asked
 from typer.testing import CliRunner
 
 from features.common.errors import CachecastError, InputError
@@ -60,9 +61,7 @@ def traces(site: Path, tmp_path: Path) -> Path:
 
 def board(traces: Path, out: Path) -> dict[str, Any]:
     words = ["leaderboard", "--traces", str(traces), "--out", str(out), "--capacity-fraction", "0.1"]
-    answer = CliRunner().invoke(app, [*words, "--json"])
-    assert answer.exit_code == 0, answer.output
-    found: dict[str, Any] = json.loads(answer.stdout)
+    found: dict[str, Any] = asked(*words)
     return found
 
 

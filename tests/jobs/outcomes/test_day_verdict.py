@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pytest
+from cachecast_main import asked
 from pushed_world import PushedWorld, pushed_world
 from typer.testing import CliRunner
 
@@ -148,9 +148,7 @@ def _write_inventory(world: PushedWorld, tables: Tables, held: Any) -> None:
 
 
 def call(*words: str) -> Any:
-    answer = CliRunner().invoke(app, ["outcomes", *words], catch_exceptions=False)
-    assert answer.exit_code == 0, answer.output
-    return json.loads(answer.stdout)
+    return asked("outcomes", *words)
 
 
 def test_a_day_is_judged_from_the_tables_as_from_the_record(

@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from cachecast_main import asked
 from html_page import Page
 from typer.testing import CliRunner
 
@@ -132,9 +133,7 @@ def test_the_command_studies_a_file_with_its_own_column_names(tmp_path: Path) ->
     pq.write_table(accesses(), tmp_path / "t.parquet")
     words = ["report", "--trace", str(tmp_path / "t.parquet"), "--columns", "time=t,item=id,size=size"]
     more = ["--capacity", "60GB", "--watermarks", "0.85,0.95", "--out", str(tmp_path / "out.html"), "--json"]
-    answer = CliRunner().invoke(app, words + more)
-    assert answer.exit_code == 0, answer.output
-    told = json.loads(answer.stdout)
+    told = asked(*words, *more)
     assert told["accesses"] == 3000
     assert told["verdicts"] == {EVIL: "do not cache", "AOD": "cache"}
     assert 0 < told["byte_hit_ratio"] < told["chosen_byte_hit_ratio"]

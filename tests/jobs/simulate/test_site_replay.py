@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime as dt
-import json
 import re
 from pathlib import Path
 from typing import Any
@@ -11,6 +10,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
+from cachecast_main import asked
 from typer.testing import CliRunner
 
 from features.common.errors import StaleInputError
@@ -149,15 +149,14 @@ def test_days_without_accesses_are_refused(tables: Tables) -> None:
 
 def test_the_commands_read_the_tables(tables: Tables) -> None:
     words = ["--tables", tables.root, "--from", "2026-03-03", "--to", "2026-03-04", "--json"]
-    answer = CliRunner().invoke(app, ["replay", *words, "--capacity-fraction", "0.12"])
-    rows = json.loads(answer.stdout)
+    rows = asked("replay", *words, "--capacity-fraction", "0.12")
     assert [row["policy"] for row in rows] == ["lru", "lru+plan", "clairvoyant", "bound"]
     assert {row["requests"] for row in rows} == {2 * 2 * HOT + COLD // 2}
-    curve = json.loads(CliRunner().invoke(app, ["curve", *words, "--capacity-fraction", "0.12"]).stdout)
+    curve = asked("curve", *words, "--capacity-fraction", "0.12")
     assert curve["requests"] == rows[0]["requests"]
     assert curve["footprint_bytes"] == (HOT + COLD) * 10**6
-    asked = next(p for p in curve["points"] if p["capacity_bytes"] == rows[0]["capacity_bytes"])
-    assert asked["byte_hit_ratio"] <= rows[-1]["byte_hit_ratio"]
+    there = next(p for p in curve["points"] if p["capacity_bytes"] == rows[0]["capacity_bytes"])
+    assert there["byte_hit_ratio"] <= rows[-1]["byte_hit_ratio"]
     # With room for all, only the first reads of the cold files are missed.
     assert curve["points"][-1]["hit_ratio"] == 1 - (COLD // 2) / curve["requests"]
 
