@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 import re
 from collections.abc import Mapping
 from typing import NamedTuple
@@ -76,9 +77,21 @@ def joining(site: str, *, at: str | None, address: str | None, size: object) -> 
     """What the heartbeat of a node says that is not configured, by the token of `site`. Raises InputError."""
     if at not in (None, site):
         raise InputError(f"this is the token of federation {site}, and the heartbeat names {at}")
-    if address is None or not isinstance(size, int) or not 0 < size < _MOST_BYTES:
+    if address is None or not isinstance(size, int) or size is True or not 0 < size < _MOST_BYTES:
         raise InputError("a node that is not configured gives its address, and its size in bytes")
+    if _is_of_one_machine(host_and_port(checked_address(address))[0]):
+        raise InputError(f"jobs would not come to {address}: it is another machine on each of theirs")
     return Member(site, checked_address(address), size)
+
+
+def _is_of_one_machine(host: str) -> bool:
+    """Whether each machine takes `host` for itself, or for what only it can reach."""
+    try:
+        ip = ipaddress.ip_address(host.strip("[]"))
+    except ValueError:
+        return host == "localhost" or host.endswith(".localhost")
+    ip = getattr(ip, "ipv4_mapped", None) or ip
+    return ip.is_loopback or ip.is_link_local or ip.is_unspecified or ip.is_multicast
 
 
 def member(members: Members, cache: str, *, site: str | None, address: str | None) -> Member:
