@@ -22,6 +22,8 @@ from jobs.text import bounds, count, percent
 WITH, WITHOUT = "with", "without"
 FEWEST_NODES = 10
 """With fewer nodes in a half there are no bounds."""
+FEWEST_EVENLY = 5
+"""Nor if a half's core time is that of fewer equal nodes, or tasks: then one of them decides."""
 SEEN = 0.02
 """The share of core hours saved that `days_needed` is about."""
 _WIDTH, POWER = 1.96, 0.84
@@ -98,8 +100,8 @@ def effect(database: duckdb.DuckDBPyConnection, name: str, days: int) -> Effect:
         raise InputError(f"no job of a known node {lacking} the cache ended well: {name!r} needs both halves")
     with_it, without = (half.cpu_efficiency_share for half in halves)
     found = Effect(name, halves, 1 - without / with_it, None, None, days, None, n_unplaced)
-    ((by_node, by_task, by_both, fixed, n_tasks, fewest),) = database.sql(_VARIANCE).fetchall()
-    if fewest < FEWEST_NODES or n_tasks < FEWEST_TASKS:
+    ((by_node, by_task, by_both, fixed, n_tasks, fewest, evenly),) = database.sql(_VARIANCE).fetchall()
+    if fewest < FEWEST_NODES or n_tasks < FEWEST_TASKS or evenly < FEWEST_EVENLY:
         return found
     variance = max(by_node + by_task - by_both, by_node, by_task) * fewest / (fewest - 1)
     fixed = min(max(0.0, fixed), variance)
@@ -124,7 +126,7 @@ def sentences(found: Effect) -> Iterator[str]:
             f"{percent(half.cpu_efficiency_share, 1)}, {percent(half.failed_share, 1)} failed, "
             f"{read} of the bytes through a cache"
         )
-    sure = "too few nodes or tasks for an interval"
+    sure = "too few nodes or tasks, or one with most of the time, for an interval"
     if found.saved_lower_share is not None:
         sure = f"95 %: {bounds(found.saved_lower_share, found.saved_upper_share, 1)}"
     yield f"core hours saved: {percent(found.saved_share, 1)} ({sure}), over {found.days} days"
@@ -161,4 +163,7 @@ by_task AS (SELECT sum(pull) AS pull FROM cells GROUP BY task)
 SELECT (SELECT sum(pull * pull) FROM by_node), (SELECT sum(pull * pull) FROM by_task),
 (SELECT sum(pull * pull) FROM cells), (SELECT 4 * sum(odd * (pull - odd)) FROM by_node),
 (SELECT count(*) FROM by_task),
-(SELECT min(n) FROM (SELECT count(DISTINCT node) AS n FROM good GROUP BY is_with))"""
+(SELECT min(n) FROM (SELECT count(DISTINCT node) AS n FROM good GROUP BY is_with)),
+(SELECT min(n) FROM (SELECT sum(c) * sum(c) / sum(c * c) AS n FROM (
+SELECT is_with, node AS one, 'node' AS of, sum(core_s) AS c FROM good GROUP BY ALL
+UNION ALL SELECT is_with, task, 'task', sum(core_s) FROM good GROUP BY ALL) GROUP BY is_with, of))"""

@@ -74,6 +74,12 @@ def test_few_nodes_have_no_bounds_and_one_half_no_effect(database: duckdb.DuckDB
         halves.effect(database, "autumn", DAYS)
 
 
+def test_one_absurd_job_decides_nothing(database: duckdb.DuckDBPyConnection) -> None:
+    fill(database, saved=0.05)
+    database.execute("UPDATE jobs SET cores = 4096, wall_s = 60 * 86400, cpu_s = 1 WHERE rowid = 0")
+    assert halves.effect(database, "spring", DAYS).saved_lower_share is None
+
+
 def test_nodes_of_failed_jobs_alone_do_not_count_and_no_time_is_no_half(
     database: duckdb.DuckDBPyConnection,
 ) -> None:
