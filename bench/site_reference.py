@@ -1,4 +1,4 @@
-"""The pages of the documentation site that are made from the code: commands, settings, tables, decisions.
+"""The pages of the site that are made from the code: commands, settings, tables, metrics, alarms, decisions.
 
 A hook of mkdocs.yml: `make docs` builds the site, and a test of `make check` builds it with strict links.
 """
@@ -19,6 +19,11 @@ from mkdocs.structure.files import File, Files  # noqa: E402
 from features import results, schema  # noqa: E402
 from features.schema import Table  # noqa: E402
 from jobs.cli import main  # noqa: E402
+from jobs.operate import samples  # noqa: E402
+from jobs.operate.alarms import CRITICAL, REMEDIES, Alarm  # noqa: E402
+from jobs.operate.prometheus import Sample  # noqa: E402
+from jobs.operate.status import CacheStatus, Status  # noqa: E402
+from prefetch.steward.figures import Figures  # noqa: E402
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
@@ -27,6 +32,8 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
         "reference/commands.md": commands(),
         "reference/settings.md": settings(),
         "reference/tables.md": tables(),
+        "reference/metrics.md": metrics(),
+        "reference/alarms.md": alarms(),
         "adr/README.md": decisions(),
     }
     for path, lines in made.items():
@@ -36,7 +43,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 def commands() -> Iterator[str]:
     """Every command with its options, in the order of the help."""
-    yield "# Commands\n\nMade from the code. Every command also has `--quiet`, `--verbose` and `--help`."
+    yield _SCREEN
     for group, found in main.GROUPS.items():
         yield f"\n## {group}"
         for one in found:
@@ -45,6 +52,21 @@ def commands() -> Iterator[str]:
             parts = loaded.commands.items() if hasattr(loaded, "commands") else [("", loaded)]
             for part, command in parts:
                 yield from _command(f"{name} {part}".strip(), command)
+
+
+_SCREEN = """\
+# Commands
+
+Made from the code. The answer goes to stdout, progress, notes and warnings to stderr. Every command has
+
+| option | shows |
+|---|---|
+| `--json` | the answer as JSON with every column, and no progress |
+| `--quiet` | neither progress nor notes; warnings and errors stay |
+| `--verbose` | what is read and written: settings, tables and their commits, inventories, Spark's start |
+
+A table that is too wide for the terminal loses columns, and names them; `--json` has all. `COLUMNS=200` sets the
+width where there is no terminal."""
 
 
 def _command(name: str, command: Any) -> Iterator[str]:
@@ -85,6 +107,53 @@ def tables() -> Iterator[str]:
             needed = "" if column.required else " (may be null)"
             yield f"| `{column.name}` | {column.kind}{needed} | {_cell(column.doc)} |"
         yield ""
+
+
+def metrics() -> Iterator[str]:
+    """The metrics that commands and stewards leave for Prometheus, by example figures."""
+    yield "# Metrics\n\nWhat `cachecast status`, every command and every steward leave in `[metrics] folder`. "
+    yield "The services' own are on the pages of [placement](../placement.md) and [the collector](../hosts.md)."
+    for title, found in (("Status", samples.of_status(_STATUS)), ("Stewards", samples.of_steward(_FIGURES))):
+        yield f"\n## {title}\n\n| metric | labels | meaning |\n|---|---|---|"
+        yield from dict.fromkeys(map(_metric, found))
+    yield "\n## Commands\n\n`cachecast_job_{ended_seconds,duration_seconds,failed}`, by command and cache."
+
+
+def _metric(sample: Sample) -> str:
+    name, text, labels, _ = sample
+    return f"| `{name}` | {', '.join(labels)} | {_cell(text)} |"
+
+
+_AT = "2026-03-01T04:00:00Z"
+_STATUS = Status(
+    **{"at": _AT, "region": "r", "champion": "m", "decided_at": _AT, "candidate_serves": False},
+    **{"scored_by": "m", "predictions_at": _AT, "predictions": 1, "drifted_columns": 1},
+    caches=(
+        CacheStatus(
+            **{"cache": "c", "capacity_bytes": 1, "inventory_at": _AT, "held_files": 1, "held_bytes": 1},
+            **{"fill_share": 1.0, "pins": 1, "pinned_bytes": 1, "plan_at": _AT, "plan": {"pin": 1}},
+            **{"push_at": _AT, "push": {"done": 1}, "unproven": 0},
+        ),
+    ),
+    alarms=(Alarm("drift", "r", "", ""),),
+)
+_COUNTS = (
+    *("at_s", "started_s", "used_bytes", "target_bytes", "high_bytes", "inflow_bytes", "held_files"),
+    *("first_files", "first_bytes", "open_files", "evicted_files", "evicted_bytes", "evicted_bytes_hour"),
+    *("kept", "lost", "rescans", "saved_bytes"),
+)
+_MORE: dict[str, Any] = {"alarms": {"steward-clock": ""}, "last_hour": {}, "newest": (), "version": "m"}
+_FIGURES = Figures(cache="c", following="lru", **dict.fromkeys(_COUNTS, 0), **_MORE)
+
+
+def alarms() -> Iterator[str]:
+    """The alarms of `cachecast status`, each with its severity and what to do first."""
+    yield "# Alarms\n\nThose of `cachecast status`, which Prometheus has by the same names. "
+    yield "[Troubleshoot](../troubleshoot.md) has a section for each, and for those of other services.\n"
+    yield "| alarm | severity | what to do first |\n|---|---|---|"
+    for name, remedy in sorted(REMEDIES.items()):
+        severity = "critical" if name in CRITICAL else "warning"
+        yield f"| [{name}](../troubleshoot.md#{name}) | {severity} | {_cell(remedy)} |"
 
 
 def decisions() -> Iterator[str]:

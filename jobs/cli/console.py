@@ -37,6 +37,8 @@ is_quiet = False
 """Show neither progress nor notes."""
 FEW = 20
 """With at most this many steps each has a line; with more there is one line per minute."""
+FEWEST_TIMED = 5
+"""With fewer steps, which are unlike each other, no end is expected."""
 FEWEST = 3
 """A table that lists what else it has is narrowed to no fewer columns."""
 BRIEF_S = 2.0
@@ -189,7 +191,7 @@ class Lines:
     def _left(self, now_s: float) -> str:
         """The time that the rest of many steps takes, if it is as fast as what is done."""
         n_done, n_left = self._done - self._first_done, self._total - self._done
-        if self._total <= FEW or n_done <= 0 or n_left <= 0:
+        if self._total < FEWEST_TIMED or n_done <= 0 or n_left <= 0:
             return ""
         left_s = (now_s - self._part_s) * n_left / n_done
         return f", about {duration_label(max(1, _rounded(left_s)))} left"
