@@ -65,8 +65,8 @@ Made from the code. The answer goes to stdout, progress, notes and warnings to s
 | `--quiet` | neither progress nor notes; warnings and errors stay |
 | `--verbose` | what is read and written: settings, tables and their commits, inventories, Spark's start |
 
-A table that is too wide for the terminal loses columns, and names them; `--json` has all. `COLUMNS=200` sets the
-width where there is no terminal."""
+A table that is too wide for the terminal loses columns, and names them; `--json` has all. `COLUMNS=200` sets
+the width where there is no terminal."""
 
 
 def _command(name: str, command: Any) -> Iterator[str]:
@@ -111,8 +111,8 @@ def tables() -> Iterator[str]:
 
 def metrics() -> Iterator[str]:
     """The metrics that commands and stewards leave for Prometheus, by example figures."""
-    yield "# Metrics\n\nWhat `cachecast status`, every command and every steward leave in `[metrics] folder`. "
-    yield "The services' own are on the pages of [placement](../placement.md) and [the collector](../hosts.md)."
+    yield "# Metrics\n\nWhat `cachecast status`, every command and every steward leave in "
+    yield "`[metrics] folder`. See the pages of [placement](../placement.md) and [collectors](../hosts.md)."
     for title, found in (("Status", samples.of_status(_STATUS)), ("Stewards", samples.of_steward(_FIGURES))):
         yield f"\n## {title}\n\n| metric | labels | meaning |\n|---|---|---|"
         yield from dict.fromkeys(map(_metric, found))
