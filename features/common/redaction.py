@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import base64
+import re
 from collections.abc import Iterator
 from urllib.parse import quote, quote_plus, unquote, urlsplit
 
 STARS = "***"
+_TOKEN = re.compile(r"eyJ[A-Za-z0-9_-]{8,}(?:\.[A-Za-z0-9_-]*){0,2}")
+"""The base64 of `{"`, and up to two more parts."""
 
 
 def without_secrets(text: str, *secrets: str) -> str:
@@ -15,6 +18,11 @@ def without_secrets(text: str, *secrets: str) -> str:
     for form in sorted(forms, key=len, reverse=True):
         text = text.replace(form, STARS)
     return text
+
+
+def without_tokens(text: str) -> str:
+    """`text` with stars for whatever begins like a signed token (JWT), whoever's it is, and a cut one too."""
+    return _TOKEN.sub(STARS, text)
 
 
 def secrets_of(url: str) -> tuple[str, ...]:

@@ -26,6 +26,7 @@ from types import TracebackType
 from typing import Any, NamedTuple
 
 from features.common.errors import ConfigError, PushRejected, SourceUnavailable, TargetUnavailable, bounded
+from features.common.redaction import without_tokens
 from prefetch.target import ServerIdentity
 from prefetch.xcache import bearer
 
@@ -291,7 +292,8 @@ def _left(url: str, deadline: float) -> int:
 def _check(url: str, status: Any) -> None:
     if status.ok:
         return
-    reason = bounded(" ".join(str(status.message).split()), 200)
+    # A server may send back the token that it was sent.
+    reason = bounded(without_tokens(" ".join(str(status.message).split())), 200)
     if status.code == _CLIENT_AUTH_FAILED or (status.code, status.errno) == (_SERVER_ANSWERED, _AUTH_FAILED):
         # The door's fault, not the file's: with another keytab the same file may be had.
         raise TargetUnavailable(f"{url}: the cache does not know us: authentication failed ({reason})")

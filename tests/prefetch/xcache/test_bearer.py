@@ -7,6 +7,7 @@ import json
 import os
 import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from features.common.errors import ConfigError, TargetUnavailable
+from prefetch.xcache import session
 from prefetch.xcache.bearer import Login, use_token
 
 READ = "storage.read:/store"
@@ -103,6 +105,20 @@ def test_what_takes_the_place_of_a_token_later_is_looked_at_too(tmp_path: Path) 
     os.mkfifo(path, 0o600)
     with pytest.raises(TargetUnavailable, match="no plain file"):
         login.checked()
+
+
+@pytest.mark.parametrize("length", [40, 90, 10**6])
+def test_a_token_that_a_server_sends_back_is_in_no_message(
+    monkeypatch: pytest.MonkeyPatch, length: int
+) -> None:
+    sent = "eyJhbGciOiJFUzI1NiJ9" + token().decode().removeprefix("e30")
+    said = f"no access\nby Bearer {sent[:length]}"
+    status = SimpleNamespace(ok=False, code=400, errno=3012, message=said)
+    library = SimpleNamespace(FileSystem=lambda _: SimpleNamespace(stat=lambda *_, **__: (status, None)))
+    monkeypatch.setattr(session, "_library", lambda: library)
+    with pytest.raises(TargetUnavailable, match=r"no access by Bearer \*\*\*\)?$") as raised:
+        session.stat("roots://x:1094", "/store/f")
+    assert sent[:30] not in str(raised.value)
 
 
 def test_a_token_file_is_ours_alone_and_goes_over_tls(
