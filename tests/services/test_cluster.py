@@ -144,7 +144,7 @@ def test_spark_submit_with_the_zip_needs_no_installed_cachecast(
     )
     assert b"No module named 'jobs'" in alone.stderr
     done = subprocess.run(
-        [submit, "--master", cluster, "--conf", "spark.executor.memory=600m",
+        [submit, "--master", cluster, "--conf", "spark.executor.memory=600m", "--conf", "spark.cores.max=1",
          "--conf", f"spark.executorEnv.PYTHONPATH={environment['PYTHONPATH']}",
          "--py-files", tmp_path / "package.zip", ROOT / "conf" / "deploy" / "submit.py",
          "features", "--conf", site, "--as-of", FIRST],

@@ -54,11 +54,12 @@ def _as_program(words: list[str], env: dict[str, str]) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(ending, "end_quietly", lambda: None)  # it is for the end of a process
         patch.setattr(sys, "argv", words)
-        before = dict(os.environ)
+        before, mask = dict(os.environ), os.umask(0o022)
         os.environ.clear()
         os.environ.update(env)
         try:
             yield
         finally:
+            os.umask(mask)
             os.environ.clear()
             os.environ.update(before)

@@ -92,6 +92,7 @@ def test_a_version_explains_itself(server: Mlflow, tables: Tables, trained: Trai
     assert model.source_run_id == version.run_id
     assert {one.key for one in model.metrics} >= {"auc/1h", "calibration_error/3h"}
     mlflow.set_tracking_uri(server.uri)
+    mlflow.set_registry_uri(server.uri)  # another test may have worked elsewhere
     files = Path(mlflow.artifacts.download_artifacts(model.artifact_location, tracking_uri=server.uri))
     about = mlflow.models.Model.load(str(files))
     columns = [*SPEC.numeric_columns, *SPEC.categorical_columns]
