@@ -253,7 +253,7 @@ def site_test(
     else:
         _show_site_test(answer)
     if answer.failures:
-        raise TargetUnavailable(f"not all could be measured: {'; '.join(answer.failures)}")
+        raise TargetUnavailable("; ".join(answer.failures))
 
 
 def _show_site_test(answer: SiteTest) -> None:

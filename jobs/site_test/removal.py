@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import concurrent.futures
+import contextlib
 import time
 from collections.abc import Collection, Iterable
 from typing import Final
@@ -91,16 +92,15 @@ class Fetched:
         self._target.evict(name, timeout_s=_TIMEOUT_S)
 
     def end(self) -> str | None:
-        """Remove all; what is left in the cache and why, in one line; None: nothing is."""
+        """Remove all; what may be left in the cache and why, in one line; None: nothing is."""
+        why = "it keeps them as open"
         try:
             left = self.remove_all()
         except PushError as error:
-            shown = bounded(", ".join(sorted(self._ours)), 300)
-            why = plain(str(error))
-            return f"these files may be left in the cache, which does not answer ({why}): {shown}"
-        if left:
-            return f"left in the cache, which keeps them as open: {bounded(', '.join(left), 300)}"
-        return None
+            why, left = plain(str(error)), sorted(self._ours)
+            with contextlib.suppress(PushError):
+                left = sorted(self._held(self._ours))
+        return f"may be left in the cache ({why}): {bounded(', '.join(left), 300)}" if left else None
 
 
 def _is_open(target: CacheTarget, name: str) -> bool:

@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import xcache_server
@@ -17,6 +18,7 @@ from daemons import needed
 
 from features.common.errors import InputError, PushRejected
 from jobs.local.xrootd import Loopback
+from jobs.report import site_page
 from jobs.settings.tree import Settings
 from jobs.site_test import run as job
 from jobs.site_test.measure import Measuring
@@ -71,7 +73,9 @@ def holds(site: Loopback, *names: str) -> list[bool]:
     return [target.server_holds(name) for name in names]
 
 
-def test_all_is_measured_and_only_what_it_fetched_is_evicted(site: Loopback, tmp_path: Path) -> None:
+def test_all_is_measured_and_only_what_it_fetched_is_evicted(
+    site: Loopback, tmp_path: Path, browser: Any
+) -> None:
     own, *names = new_files(site, "all", 3)
     XCacheTarget("xc", site.cache_url, site.namespace).prefetch(own, timeout_s=20)
     found = measured(site, tmp_path, [own, *names])
@@ -81,8 +85,10 @@ def test_all_is_measured_and_only_what_it_fetched_is_evicted(site: Loopback, tmp
         (place, reading) for place in ("127.0.0.1", "cold", "warm") for reading in ("whole", "35 %", "5 %")
     }
     assert (found.failures, found.read_bytes) == ((), 2 * SIZE)
-    (tmp_path / "new.toml").write_text(found.settings)
-    assert Settings.load(tmp_path / "new.toml", env={}).regions["127.0.0.1"].rtt_ms > 0
+    new, page = tmp_path / "new.toml", tmp_path / "page.html"
+    site_page.write(found, settings_to=new, page_to=page)
+    assert [browser.faults(page, width=width) for width in (390, 1400)] == [[], []]
+    assert Settings.load(new, env={}).regions["127.0.0.1"].rtt_ms > 0
     with pytest.raises(InputError, match="holds it already"):
         measured(site, tmp_path, [own])
 
