@@ -57,6 +57,11 @@ def efficiency(
         console.show(rows, as_json=False, title=f"Jobs by {title}", columns=columns)
     if len(answer.sources) > 1:
         console.warn(f"a job that several of {', '.join(answer.sources)} report counts twice: give --source")
+    if answer.crowded_hours:
+        console.warn(
+            f"files that too many jobs read at once, in {text.count(answer.crowded_hours)} hours of a file, "
+            "do not count for any of them"
+        )
     found = f"the reads of {text.percent(answer.found_share, 1)} of {text.count(answer.jobs)} jobs were found"
     console.sentence(f"{found}; {text.count(answer.shared_reads)} reads fit several jobs")
 

@@ -72,13 +72,14 @@ class EfficiencyAnswer:
 
     `sources`: the number of jobs by reader; a job that two of them report counts twice. `found_share`: of
     the jobs, those whose reads were found. `shared_reads`: reads that fit several jobs, and are shared among
-    them.
+    them. `crowded_hours`: hours of a file in which they are too many to be shared.
     """
 
     jobs: int
     sources: Mapping[str, int]
     found_share: float
     shared_reads: int
+    crowded_hours: int
     by_place: tuple[Group, ...]
     by_kind: tuple[Group, ...]
     by_region: tuple[Group, ...]
@@ -125,15 +126,16 @@ def run(settings: Settings, chosen: Chosen, *, out: Path | None = None) -> Effic
 
 
 def _answer(database: duckdb.DuckDBPyConnection) -> EfficiencyAnswer:
-    ((n_jobs, n_nowhere, n_shared),) = database.sql(
+    ((n_jobs, n_nowhere, n_shared, n_crowded),) = database.sql(
         f"SELECT count(*), count(*) FILTER (place = '{NOWHERE}'), "
-        "(SELECT count(DISTINCT read) FROM pair WHERE sharers > 1) FROM jobs"
+        "(SELECT count(DISTINCT read) FROM pair WHERE sharers > 1), (SELECT count(*) FROM crowd) FROM jobs"
     ).fetchall()
     return EfficiencyAnswer(
         jobs=n_jobs,
         sources=dict(database.sql("SELECT source, count(*) FROM jobs GROUP BY ALL ORDER BY ALL").fetchall()),
         found_share=1 - n_nowhere / n_jobs,
         shared_reads=n_shared,
+        crowded_hours=n_crowded,
         by_place=tuple(groups(database)),
         by_kind=tuple(groups(database, "kind")),
         by_region=tuple(groups(database, "region")),

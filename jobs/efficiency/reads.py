@@ -27,6 +27,8 @@ PURE = 0.8
 """A job belongs to the place that gave it at least this share of its bytes; else it is mixed."""
 MOST_KINDS = 20
 """Kinds of work that are told apart: those that took most core time; the rest are `others`."""
+MOST_PAIRS = 1_000_000
+"""Of a file's reads and jobs in one hour; with more, the reads without a job are nobody's."""
 _LONGEST_DAYS = 7
 """Reads are looked for this long after the last day of starts."""
 _SLACK = "INTERVAL 60 SECOND"
@@ -65,6 +67,13 @@ _STEPS = (
     # By the hour, since a file may be read very often.
     f"""CREATE TABLE claimed AS SELECT *, unnest({_HOURS.format("since", "until")}) AS hour FROM claim
     WHERE name IN (SELECT name FROM nameless)""",
+    # Each read with each job: of a file that very many read at once, the pairs would fill the disk.
+    f"""CREATE TABLE crowd AS SELECT name, hour FROM
+    (SELECT name, hour, count(*) AS jobs FROM claimed GROUP BY ALL) JOIN
+    (SELECT name, hour, count(*) AS reads FROM (SELECT name, unnest(hours) AS hour FROM nameless)
+    GROUP BY ALL) USING (name, hour)
+    WHERE jobs * reads > {MOST_PAIRS}""",
+    "DELETE FROM claimed WHERE (name, hour) IN (FROM crowd)",
     # Sources name sites in their own ways; only equal ways compare.
     """CREATE TABLE fits AS SELECT DISTINCT c.job, r.id AS read FROM claimed c
     JOIN (SELECT * EXCLUDE (hours), unnest(hours) AS hour FROM nameless) r USING (name, hour)
@@ -117,12 +126,13 @@ class Chosen:
 def jobs_with_places(
     tables: Tables, chosen: Chosen, regions: Sequence[Region]
 ) -> Iterator[duckdb.DuckDBPyConnection]:
-    """A database with the table `jobs`, a row per job, and `pair`, the reads of jobs.
+    """A database with the table `jobs`, a row per job, `pair`, the reads of jobs, and `crowd`.
 
     `jobs` has columns of job_records, `place` (one of PLACES, MIXED or NOWHERE), the bytes by place, and
     `region` and `rtt_ms` of the origin that most of them come from. A read is a job's if it names the job,
     else if it is of one of its files, or of a file that it reads by another record, in that time and at that
-    site; one that fits several jobs is shared. Raises StaleInputError without job records.
+    site; one that fits several jobs is shared, but in a `crowd`: files and hours of too many.
+    Raises StaleInputError without job records.
     """
     last = day_label(parse_as_of(f"{chosen.until}T00:00:00Z") + _LONGEST_DAYS * DAY_S)
     with workspace.opened(JOB_RECORDS) as space:

@@ -113,3 +113,13 @@ def test_a_caches_record_of_a_file_that_two_jobs_hold_open_is_shared(tmp_path: P
         CACHED | {"bytes_hit": 200, "closed_at": AT + HOUR},
     ]
     assert places(tmp_path, jobs, reads) == [("hit", "far", 0, 100, 0, 0)] * 2
+
+
+def test_reads_of_a_file_that_too_many_jobs_read_at_once_are_nobodys(tmp_path: Path) -> None:
+    job: dict[str, Any] = {"job": "a", "files": ["/hot", "/own"]}
+    reads = [CACHED | {"name": "/hot", "bytes_hit": 7} for _ in range(1000)]
+    own = CACHED | {"name": "/own", "bytes_missed": 5}
+    several = places(tmp_path / "some", [job] * 1000, [*reads, own])
+    crowded = places(tmp_path / "many", [job] * 1001, [*reads, own])
+    assert (several[0][0], several[0][3]) == ("hit", 7)
+    assert (crowded[0][0], crowded[0][3]) == ("miss", 0)
