@@ -30,6 +30,8 @@ _MOST_BUSY = 1.2
 """Threads use somewhat more than the cores that they asked for; what is far above counts other cores."""
 _SEVERAL_LINES = r"""^\s*([\[\]{},]|"[A-Za-z0-9_]+"\s*:.*)$"""
 _DOCUMENT = r"""^\s*(\[\s*\{|\{.*"jobs"\s*:\s*\[\s*\{)"""
+_MOST_OF_A_LINE = 2**17
+"""Records in a line of 16 MiB: none is shorter than 128 bytes."""
 _NAMES = ("task", "kind", "node", "site", "dataset")
 """Columns that reports show."""
 _LONGEST_NAME = 1024
@@ -121,7 +123,9 @@ def records(batch: pa.RecordBatch) -> pa.RecordBatch:
     is_list = f"regexp_matches(value, {literal(_DOCUMENT)}) AND json_valid(value)"
     found = "coalesce(nullif(json_extract(value, '$[*]'), []), json_extract(value, '$.jobs[*]'))"
     # What only looks like a list, as by `jobs` within another field, stays the line that it is.
-    split = f"(SELECT *, CASE WHEN {is_list} THEN {found} ELSE [] END AS found FROM batch)"
+    n = "coalesce(nullif(json_array_length(value), 0), json_array_length(value, '$.jobs'))"
+    few = f"CASE WHEN {n} <= {_MOST_OF_A_LINE} THEN {found} ELSE [] END"
+    split = f"(SELECT *, CASE WHEN {is_list} THEN {few} ELSE [] END AS found FROM batch)"
     with duckdb.connect() as database:
         database.register("batch", pa.Table.from_batches([batch]))
         told = database.sql(

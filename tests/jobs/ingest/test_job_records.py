@@ -150,3 +150,10 @@ def test_a_workflow_of_crab_is_never_stored_by_its_name(tmp_path: Path) -> None:
     (row,) = Tables(str(tmp_path / "tables")).read_arrow(JOB_RECORDS).to_pylist()
     assert "alice" not in str(row)
     assert row["activity"] == "analysis"
+
+
+def test_a_line_of_very_many_records_is_refused_as_one(tmp_path: Path) -> None:
+    (tmp_path / "jobs.json").write_text("[" + ",".join(["{}"] * (2**17 + 1)) + "]")
+    tables = Tables(str(tmp_path / "tables"))
+    told = pull(LocalEngine(), tables, source="panda_jobs", path=str(tmp_path / "jobs.json"), day=DAY)
+    assert told.n_rejected == {"malformed record": 1}
