@@ -159,7 +159,10 @@ CASES: list[Case] = [
 ]
 COMPARED = {"curve", "evaluate", "replay", "promote", "train", "doctor"}
 """Commands whose rows are read against each other: they need columns."""
-NO_SCREEN = {"serve", "collect", "steward", "package", "init", "due", "unlock", "refit", "halves"}
+NO_SCREEN = {
+    *("serve", "collect", "steward", "package", "init", "due", "unlock", "refit", "halves"),
+    "compare-caches",
+}
 """Services, commands whose answer is a fact or two, and one that answers with commands to copy."""
 
 

@@ -10,7 +10,7 @@ from ladders import one_split
 from replay.policies.learned import Order
 from replay.steward import Steward, new_order
 
-N = 2**13
+N = 2**14
 
 
 MOST = {
