@@ -176,6 +176,7 @@ def known_files(tables: Tables, settings: Settings, moment: Moment, dids: pa.Arr
         moment.cache.storage,
         () if plan.from_tape else plan.tape,
         frozenset(one.source for one in seen.left_alone(as_of_s)),
+        settings.cache_rses,
     )
     found = facts(tables, dids, rules)
     files, origins = plan_files(

@@ -20,13 +20,15 @@ class OriginRules:
     """What decides between origins, which are hosts or RSEs; patterns of them name groups.
 
     `regions`: groups and their distance; `storage`: the site's own, where jobs read without a cache; `tape`:
-    those that nothing is fetched from; `failing`: origins that pushes leave alone now.
+    those that nothing is fetched from; `failing`: origins that pushes leave alone now; `caches`: no origins,
+    what they have came from one.
     """
 
     regions: Mapping[str, OriginSettings] = dataclasses.field(default_factory=dict)
     storage: tuple[str, ...] = ()
     tape: tuple[str, ...] = ()
     failing: frozenset[str] = frozenset()
+    caches: tuple[str, ...] = ()
 
 
 def nearest(origins: pa.ChunkedArray, rules: OriginRules) -> pa.Table:
@@ -36,7 +38,9 @@ def nearest(origins: pa.ChunkedArray, rules: OriginRules) -> pa.Table:
     Columns: `origin` (null: none is listed); `why`, in words; `barred`, a code of `Barred`.
     """
     lists = origins.combine_chunks()
-    flat = stated(pc.list_flatten(lists)).dictionary_encode()
+    named = stated(pc.list_flatten(lists))
+    is_cache = pa.array(first_fit(named, [rules.caches]) == 0)
+    flat = pc.if_else(is_cache, pa.scalar(None, pa.string()), named).dictionary_encode()
     code = flat.indices.fill_null(-1).to_numpy(zero_copy_only=False)
     parent = pc.list_parent_indices(lists).to_numpy(zero_copy_only=False)
     parent, code = parent[code >= 0], code[code >= 0]

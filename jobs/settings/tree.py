@@ -274,6 +274,11 @@ class Settings(Section):
         """`regions` in the type of the replay room, in their order."""
         return tuple(Region(name, one.hosts, one.rtt_ms) for name, one in self.regions.items())
 
+    @property
+    def cache_rses(self) -> tuple[str, ...]:
+        """The RSEs in Rucio that are the caches' own."""
+        return tuple(cache.rse for cache in self.caches.values() if cache.rse)
+
     def cache(self, name: str) -> CacheSettings:
         """The cache called `name`. Raises ConfigError."""
         if name not in self.caches:

@@ -121,8 +121,9 @@ def run(
     patterns = [*rses] or ([] if trace is not None else own)
     if patterns:
         tables = Tables(settings.tables.root)
-        at_caches = [cache.rse for cache in settings.caches.values() if cache.rse]
-        replicas = of_tables(tables, loaded, rses=patterns, tape=settings.plan.tape, caches=at_caches)
+        replicas = of_tables(
+            tables, loaded, rses=patterns, tape=settings.plan.tape, caches=settings.cache_rses
+        )
     elif trace is not None:
         replicas = of_trace(loaded)
     else:

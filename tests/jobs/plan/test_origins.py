@@ -18,9 +18,11 @@ REGIONS = {
     "far": OriginSettings(hosts=("FNAL*",), rtt_ms=150),
     "dark": OriginSettings(hosts=("DARK*",)),
 }
-RULES = OriginRules(REGIONS, storage=("EDGE*",), tape=("*tape*",), failing=frozenset({"x.es", "FNAL_A"}))
+RULES = OriginRules(
+    REGIONS, storage=("EDGE*",), tape=("*tape*",), failing=frozenset({"x.es", "FNAL_A"}), caches=("XC-PIC",)
+)
 NAMES = ["x.es", "root://y.ES:1094//", "PIC_DISK", "PIC_TAPE", "FNAL_A", "FNAL_B", "DARK", "?", "EDGE_D",
-         "EDGE_TAPE", "", " ", " EDGE_D"]  # fmt: skip
+         "EDGE_TAPE", "", " ", " EDGE_D", "XC-PIC"]  # fmt: skip
 RTT_MS = {"x.es": 9, "root://y.ES:1094//": 9, "PIC_DISK": 9, "PIC_TAPE": 9, "FNAL_A": 150, "FNAL_B": 150}
 
 
@@ -30,9 +32,8 @@ def chosen(origins: list[str | None] | None) -> str | None:
         is_site = name.startswith("EDGE") and not is_tape
         return not is_site, is_tape, name in RULES.failing, RTT_MS.get(name, math.inf)
 
-    return min(
-        (name.strip() for name in origins or [] if name is not None and name.strip()), key=key, default=None
-    )
+    stated = (name.strip() for name in origins or [] if name is not None)
+    return min((name for name in stated if name not in ("", "XC-PIC")), key=key, default=None)
 
 
 lists = st.lists(
