@@ -145,8 +145,8 @@ def lowest_fills(fills: Sequence[Row], *, low_watermark: float) -> Iterator[str]
     for capacity, shares in sorted(lowest.items()):
         if {"lru", "lru+plan"} <= shares.keys():
             yield (
-                f"A cache of {format_bytes(capacity)}: once warm, its lowest fill as the mean of an hour is "
-                f"{percent(shares['lru+plan'])} with the plan, {percent(shares['lru'])} with LRU."
+                f"A cache of {format_bytes(capacity)}: once warm, its emptiest hour is "
+                f"{percent(shares['lru+plan'])} full with the plan, {percent(shares['lru'])} with LRU."
             )
 
 

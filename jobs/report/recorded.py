@@ -31,9 +31,9 @@ MOST_CACHES = 6
 """Caches with plots of their own: those that served most."""
 _NOTE = (
     "By the caches' own records (g-stream, else cinfo). A read that took more bytes from the disk than from "
-    "the origin is a hit. Steps are days or hours (UTC), lines the mean of each day and the 13 days before. "
-    f"The table is about the last {RECENT_DAYS} days."
+    f"the origin is a hit. The table is about the last {RECENT_DAYS} days."
 )
+_OF_PLOTS = " Steps are days or hours (UTC), lines the mean of each day and the 13 days before."
 
 
 def recorded_section(tables: Tables, regions: Sequence[Region]) -> Section | None:
@@ -47,7 +47,8 @@ def recorded_section(tables: Tables, regions: Sequence[Region]) -> Section | Non
     until_s = (int(pc.max(counts["hour"]).as_py()) * HOUR_S // DAY_S + 1) * DAY_S
     recent = counts.filter(pc.greater_equal(counts["hour"], until_s // HOUR_S - RECENT_DAYS * 24))
     rows = [*_rows(recent, "cache"), *_rows(recent, "origin")]
-    return Section("Hits and misses, as recorded", _NOTE, list(_figures(counts, until_s)), rows)
+    figures = list(_figures(counts, until_s))
+    return Section("Hits and misses, as recorded", _NOTE + (_OF_PLOTS if figures else ""), figures, rows)
 
 
 def _figures(counts: pa.Table, until_s: int) -> Iterator[Figure]:
