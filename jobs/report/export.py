@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 _REPLAY_PAGE_COLUMNS = (
     *("policy", "capacity_bytes", "capacity_fraction", "hit_ratio", "byte_hit_ratio", "wan_bytes"),
-    *("prefetch_bytes", "peak_hour_wan_bytes", "byte_gap_closed", "object_gap_closed", "seconds"),
+    *("prefetch_bytes", "peak_hour_wan_bytes", "byte_gap_closed", "object_gap_closed"),
 )
 _REPLAY_NOTE = "No policy can fetch fewer bytes than the bound."
 _FLEET_NOTE = "Each file belongs to one cache, by the hash of its name. Every cache is an LRU."
@@ -71,7 +71,8 @@ class _Page(NamedTuple):
 def export_replay(answer: ReplayAnswer, out: Path | None, *, title: str) -> None:
     """Write a replay to `out`, if given, in the format of its suffix."""
     ranked = by_merit(answer.rows, "capacity_bytes")
-    shown = [chosen(row, _REPLAY_PAGE_COLUMNS) for row in ranked]
+    told = [key for key in _REPLAY_PAGE_COLUMNS if key != "prefetch_bytes" or any(r[key] for r in ranked)]
+    shown = [chosen(row, told) for row in ranked]
     page = _Page(title, answer.notes, shown, [verdict(answer.rows, "capacity_bytes")])
     _write(out, answer.rows, page, lambda plots: plots.hit_ratio_against_capacity(answer.rows))
 

@@ -73,12 +73,17 @@ def _overrun(found: Study) -> str:
     )
 
 
+MOST_NAMED = 6
+"""Categories in a sentence; the table has all."""
+
+
 def _verdicts(found: Study) -> str:
     sentences = []
     for verdict in (CACHE, CACHE_SMALL, DO_NOT_CACHE):
         names = [row.name for row in found.categories if row.verdict == verdict]
         if names:
-            sentences.append(f"{verdict.capitalize()}: {', '.join(names)}.")
+            more = f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else ""
+            sentences.append(f"{verdict.capitalize()}: {', '.join(names[:MOST_NAMED])}{more}.")
     answer = " ".join(sentences)
     if found.chosen is None:
         return answer
