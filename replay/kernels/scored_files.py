@@ -17,9 +17,9 @@ from replay.trees.lanes import LANES
 SAMPLE = LANES
 """Candidates of an eviction: as many as are scored side by side."""
 STALE = 0.05
-"""A value is scored again when the time since the file's last read has grown by this share."""
+"""A file is scored again when the time since the file's last read has grown by this share."""
 SETTLED_S = 3600.0
-"""So long a value holds although other files of the dataset are read."""
+"""So long a rate holds although other files of the dataset are read."""
 YOUNGEST_S = 60.0
 """Recency counts as at least this long."""
 SOON_S = 1800.0
@@ -43,8 +43,10 @@ class Disk(NamedTuple):
 
 
 class Values(NamedTuple):
-    """Each file's last `value`, and when it was scored, `at_s` (NaN: never), float64[m]; `seed`: int64[1].
+    """What is known of each file's value; orders of one ladder, of shares above 0, may have it in common.
 
+    `log_rate`: float64[m], of its hits by the ladder, per s; `at_s`: float64[m], when it was scored, NaN:
+    never. `seed`: int64[1].
     `due_s`: float64[m], when known work is expected to read each file, NaN: none will; `told_s`: float64[m],
     since when. `told`: float64[2], how many were read, and how many were not before they were expected no
     more; see above.
@@ -52,7 +54,7 @@ class Values(NamedTuple):
     the row of one of them.
     """
 
-    value: FloatArray
+    log_rate: FloatArray
     at_s: FloatArray
     due_s: FloatArray
     told_s: FloatArray
@@ -121,11 +123,28 @@ def least_valuable(disk: Disk, known: Known, rule: Rule, spare: BoolArray, now_s
             values.stale[n_stale] = file
             n_stale += 1
     score(known, rule, n_stale, now_s)
-    worst = -1
+    worst, least = -1, np.inf
     for file in values.drawn[:n]:
-        if worst < 0 or values.value[file] < values.value[worst]:
-            worst = file
+        value = worth(known, rule, file, now_s)
+        if worst < 0 or value < least:
+            worst, least = file, value
     return int(worst)
+
+
+@bare
+def worth(known: Known, rule: Rule, file: int, now_s: float) -> float:
+    """The value of a file that is scored by `rule`. One that was never read has no age, only its rate."""
+    of, values = known.state.file, known.values
+    share = 1.0 if of[file, READS] == 0 else rule.share
+    value = 0.0
+    if share < 1:
+        value -= (1 - share) * np.log(max(YOUNGEST_S, now_s - of[file, LAST]))
+    if share > 0:
+        value += share * values.log_rate[file]
+    if not np.isnan(values.due_s[file]):
+        wait_s = max(SOON_S, abs(values.due_s[file] - now_s))
+        value = max(np.log(_kept_word(values) ** 2 / wait_s), value)
+    return float(value)
 
 
 @bare
@@ -141,11 +160,9 @@ def _drawn(disk: Disk, values: Values, spare: BoolArray) -> int:
 
 @bare
 def _is_fresh(known: Known, file: int, now_s: float) -> bool:
-    """Whether the file's value still holds: it was not read since, nor its dataset, and is hardly older."""
+    """Whether the file's rate still holds: it was not read since, nor its dataset, and is hardly older."""
     at_s, last_s = known.values.at_s[file], known.state.file[file, LAST]
     if not at_s >= last_s or now_s - at_s > STALE * (at_s - last_s) + YOUNGEST_S:
-        return False
-    if not np.isnan(known.values.due_s[file]) and now_s - at_s > SOON_S:
         return False
     is_settled = at_s >= known.state.dataset[known.files.dataset[file], D_LAST]
     return bool(is_settled or now_s - at_s <= SETTLED_S)
@@ -153,7 +170,7 @@ def _is_fresh(known: Known, file: int, now_s: float) -> bool:
 
 @bare
 def score(known: Known, rule: Rule, n: int, now_s: float) -> None:
-    """Write the values of the first `n` stale files. One that was never read has no age, only its rate."""
+    """Write the hit rates of the first `n` stale files, if anything needs them."""
     values, block, of = known.values, rule.block, known.state.file
     has_rates = rule.share > 0
     for lane in range(n):
@@ -163,17 +180,8 @@ def score(known: Known, rule: Rule, n: int, now_s: float) -> None:
             row(known.state, known.files, values.stale[lane], now_s, values.x)
             fill(rule.ladder.forest, values.x, block, lane)
         hit_rates(rule.ladder, block, n)
-    for lane in range(n):
-        file = values.stale[lane]
-        share = 1.0 if of[file, READS] == 0 else rule.share
-        values.value[file] = 0.0
-        if share < 1:
-            values.value[file] = -(1 - share) * np.log(max(YOUNGEST_S, now_s - of[file, LAST]))
-        if share > 0:
-            values.value[file] += share * np.log(block.rate[lane])
-        if not np.isnan(values.due_s[file]):
-            wait_s = max(SOON_S, abs(values.due_s[file] - now_s))
-            values.value[file] = max(np.log(_kept_word(values) ** 2 / wait_s), values.value[file])
+        for lane in range(n):
+            values.log_rate[values.stale[lane]] = np.log(block.rate[lane])
 
 
 @bare
@@ -187,7 +195,7 @@ def expect(known: Known, file: int, due_s: float, now_s: float) -> None:
         values.told_s[file] = now_s
     elif np.isnan(due_s):
         _count(values, UNREAD)
-    values.due_s[file], values.at_s[file] = due_s, np.nan
+    values.due_s[file] = due_s
 
 
 @bare

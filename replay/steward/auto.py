@@ -9,12 +9,13 @@ from collections.abc import Sequence
 import numpy as np
 
 from features.common.arrays import BoolArray
+from features.common.times import DAY_S
 from replay.policies.learned import Order
 from replay.steward.heuristics import DatasetLru, Lru, S3Fifo
 from replay.steward.learned import LearnedOrder
 from replay.steward.order import EvictionOrder, Shadow
 
-LRU = "lru"
+LRU, LEARNED, HALF_LEARNED = "lru", "learned", "half-learned"
 MOST_SAMPLED = 2**17
 """Of more files, a half, a quarter, … stand for all."""
 ROUND = 1 / 16
@@ -22,18 +23,27 @@ ROUND = 1 / 16
 HALF_LIFE = 64
 """Rounds after which a result counts half."""
 FEWEST = 4
-"""Rounds, weighted, before another order is followed."""
+"""Rounds, weighted, before another order surely misses less."""
 SURENESS = 2.33
 """Standard errors, at each round, by which an order must have missed less than the one that is followed."""
 MARGIN = 0.01
 """It must also have missed less by this share of what LRU missed."""
+MOST_LOST = 0.01
+"""A learned order is left when another one has saved more than this share of what LRU misses in a week."""
+CREDIT = 0.02
+"""Savings of the followed order over another one count up to this share."""
+FILLS = 2.5
+"""That is done where LRU fetches at least so many times the capacity in a week."""
 
+WEEK_S = 7 * DAY_S
 _GOLDEN, _WORD = 0x9E3779B97F4A7C15, 1 << 64
 
 
 class Auto:
-    """Follows LRU, then a proven learned order from its beginning, until another's shadow surely misses less.
+    """Follows LRU, then a proven learned order from its beginning, until another's shadow has missed less.
 
+    Beside the learned order one competes that follows recency by half: it is never far from LRU, and often
+    better where what was learned holds no more.
     Every order is kept up to date with the cache, so that it can be followed from one victim to the next.
     """
 
@@ -57,14 +67,19 @@ class Auto:
         self._orders: dict[str, EvictionOrder] = _heuristics(capacity_bytes)
         shadowed: dict[str, EvictionOrder] = _heuristics(shadow_bytes)
         self._all_orders = [*self._orders.values(), *shadowed.values()]
+        proven: list[str] = []
         if learned:
-            order = LearnedOrder(learned, lru=self._orders[LRU])
-            self._all_orders.append(order)
-            self._orders["learned"] = order
-            shadowed["learned"] = LearnedOrder(learned, lru=shadowed[LRU], history=order.history)
+            first = LearnedOrder(learned, lru=self._orders[LRU])
+            self._all_orders.append(first)
+            halved = [order._replace(share=order.share / 2) for order in learned]
+            for name, orders in ((LEARNED, learned), (HALF_LEARNED, halved)):
+                followed = LearnedOrder(orders, lru=self._orders[LRU], history=first.history)
+                self._orders[name] = first if name == LEARNED else followed
+                shadowed[name] = LearnedOrder(orders, lru=shadowed[LRU], history=first.history)
+            proven = [LEARNED, HALF_LEARNED] if is_proven else []
         self._shadows = [Shadow(order, shadow_bytes) for order in shadowed.values()]
         self._chooser = OrderChooser(list(self._orders), ROUND * shadow_bytes)
-        self._learned_from_s = learned[0].from_s if learned and is_proven else math.inf
+        self._proven, self._proven_from_s = proven, learned[0].from_s if learned and proven else math.inf
         self._takes = array("q")
         self._nothing = np.zeros(1, np.bool_)
 
@@ -89,17 +104,17 @@ class Auto:
 
     def read(self, file: int, reader: int, at_s: float, *, is_held: bool) -> None:
         """See `EvictionOrder`."""
-        if at_s >= self._learned_from_s:
-            self._chooser.trust("learned")
-            self._learned_from_s = math.inf
+        if at_s >= self._proven_from_s:
+            self._chooser.trust(self._proven)
+            self._proven_from_s = math.inf
         if file * _GOLDEN % _WORD < self._sampled_below:
             n_bytes = self._takes[file]
-            # That of LRU comes last: it is what the learned one asks before its first order.
+            # That of LRU comes last: it is what the learned ones ask before their first order.
             missed = [
                 0 if shadow.read(file, reader, at_s, n_bytes, self._nothing) else n_bytes
                 for shadow in reversed(self._shadows)
             ]
-            self._chooser.count(missed[::-1])
+            self._chooser.count(missed[::-1], at_s)
         for order in self._orders.values():
             order.read(file, reader, at_s, is_held=is_held)
 
@@ -132,10 +147,13 @@ class Auto:
 
 
 class OrderChooser:
-    """Which of several orders to follow, by the bytes that each misses per round; earlier rounds count less.
+    """Which of several orders to follow, by the bytes that each misses.
 
-    To change costs something, as the disk holds what the order before chose: another one must surely miss
-    less than the one that is followed, at first the first one.
+    Orders are compared by round, and earlier rounds count less. To change costs something, as the disk holds
+    what the order before chose: another one must surely miss less, at first than the first one. Orders that
+    are trusted begin where the best one is, and need no such proof. Where LRU fills its capacity often in a
+    week (`FILLS`), they are left before they have cost much (`MOST_LOST`); elsewhere the disk is what earlier
+    evictions have made it for so long that this would come too late.
     """
 
     def __init__(self, names: Sequence[str], round_bytes: float) -> None:
@@ -144,26 +162,51 @@ class OrderChooser:
         # Decayed sums over rounds: of weights and their squares, of missed bytes and their products.
         self._weight = self._weight2 = 0.0
         self._missed, self._products = np.zeros(len(names)), np.zeros((len(names), len(names)))
-        self._followed = 0
+        self._surest = self._followed = 0
+        self._is_trusted, self._is_quick = np.zeros(len(names), np.bool_), False
+        self._saved = np.zeros(len(names))
+        self._began_s, self._lru_bytes = math.nan, 0
 
     @property
     def best(self) -> str:
         """The order to follow."""
         return self._names[self._followed]
 
-    def count(self, missed: Sequence[int]) -> None:
+    def count(self, missed: Sequence[int], at_s: float) -> None:
         """Count what each order missed at a read."""
         self._now += missed
+        self._began_s = at_s if math.isnan(self._began_s) else self._began_s
+        self._lru_bytes += missed[0]
+        if self._is_trusted.any():
+            self._weigh(missed, at_s - self._began_s)
         if self._now[0] >= self._round_bytes:
             self._end_round()
 
-    def trust(self, name: str) -> None:
-        """Follow the order `name`, which begins now: until now it has missed what the best one has."""
-        new, best = self._names.index(name), int(self._missed.argmin())
-        self._missed[new] = self._missed[best]
-        self._products[new] = self._products[best]
-        self._products[:, new] = self._products[:, best]
-        self._followed = new
+    def trust(self, names: Sequence[str]) -> None:
+        """Follow the first of the orders `names`, which begin now: they have missed what the best one has."""
+        best = int(self._missed.argmin())
+        for new in (self._names.index(name) for name in names):
+            self._missed[new] = self._missed[best]
+            self._products[new] = self._products[best]
+            self._products[:, new] = self._products[:, best]
+            self._is_trusted[new] = True
+        self._follow(self._names.index(names[0]))
+
+    def _weigh(self, missed: Sequence[int], since_s: float) -> None:
+        """Leave the followed order once another one has saved enough since it is followed."""
+        week_bytes = self._lru_bytes * WEEK_S / max(since_s, DAY_S)
+        self._saved += missed[self._followed] - np.array(missed)
+        np.maximum(self._saved, -CREDIT * week_bytes, out=self._saved)
+        rivals = np.flatnonzero(self._is_trusted).tolist()
+        rival = max((*rivals, self._surest), key=self._saved.__getitem__)
+        self._is_quick = since_s >= DAY_S and week_bytes >= FILLS * self._round_bytes / ROUND
+        if self._is_quick and self._saved[rival] > MOST_LOST * week_bytes:
+            self._follow(rival)
+
+    def _follow(self, order: int) -> None:
+        if order != self._followed:
+            self._saved[:] = 0
+        self._followed = order
 
     def _end_round(self) -> None:
         decay = 0.5 ** (1 / HALF_LIFE)
@@ -172,17 +215,21 @@ class OrderChooser:
         self._missed = self._missed * decay + self._now
         self._products = self._products * decay + np.outer(self._now, self._now)
         self._now[:] = 0
-        self._followed = self._judge()
+        before, self._surest = self._surest, self._judge(self._surest, ~self._is_trusted)
+        if not self._is_quick:
+            self._follow(self._judge(self._followed, np.ones(len(self._names), np.bool_)))
+        elif self._followed == before:
+            self._follow(self._surest)
 
-    def _judge(self) -> int:
-        followed = self._followed
+    def _judge(self, followed: int, among: BoolArray) -> int:
+        """The order that surely misses less than `followed`, or that itself."""
         mean, n_rounds = self._missed / self._weight, self._weight**2 / self._weight2
         if n_rounds < FEWEST:
             return followed
         moments = self._products / self._weight - np.outer(mean, mean)
         variance = moments[followed, followed] + moments.diagonal() - 2 * moments[followed]
         error = np.sqrt(np.maximum(0, variance) / (n_rounds - 1))
-        surely = mean[followed] - mean - SURENESS * error
+        surely = np.where(among, mean[followed] - mean - SURENESS * error, -np.inf)
         return int(surely.argmax()) if surely.max() > MARGIN * mean[0] else followed
 
 

@@ -97,7 +97,7 @@ class AccessHistory:
                 n_files=longer(files.n_files, d_more, 0),
             ),
             values._replace(
-                value=np.concatenate([values.value, unscored.value]),
+                log_rate=np.concatenate([values.log_rate, unscored.log_rate]),
                 at_s=np.concatenate([values.at_s, unscored.at_s]),
                 due_s=np.concatenate([values.due_s, unscored.due_s]),
                 told_s=np.concatenate([values.told_s, unscored.told_s]),

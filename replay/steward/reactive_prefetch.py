@@ -13,7 +13,7 @@ from features.common.jit import kernel
 from features.common.times import DAY_S
 from features.stream.row import row
 from features.stream.state import READS
-from replay.kernels.scored_files import N_HELD, Disk, Known, Rule, least_valuable, score
+from replay.kernels.scored_files import N_HELD, Disk, Known, Rule, least_valuable, score, worth
 from replay.steward.learned import LearnedOrder
 from replay.steward.steward import Steward
 from replay.trees.forest import chances, fill
@@ -56,11 +56,14 @@ def worth_more(disk: Disk, known: Known, rule: Rule, asked: Asked) -> BoolArray:
     files, n_held = asked.files, disk.sums[N_HELD]
     worst = least_valuable(disk, known, rule, asked.spare, asked.now_s)
     disk.sums[N_HELD] = n_held
-    floor = known.values.value[worst] if worst >= 0 else -np.inf
+    floor = worth(known, rule, worst, asked.now_s) if worst >= 0 else -np.inf
     known.values.stale[: files.size] = files
     score(known, rule, files.size, asked.now_s)
     known.values.at_s[files] = asked.now_s
-    return known.values.value[files] > floor
+    out = np.empty(files.size, np.bool_)
+    for k in range(files.size):
+        out[k] = worth(known, rule, files[k], asked.now_s) > floor
+    return out
 
 
 PAUSE_S = 60.0

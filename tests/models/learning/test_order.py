@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
+from cases import IS_THOROUGH
 
-from models.learning.order import PARTS, SHARES, _surely_best
+from features.common.progress import unwatched
+from features.results import LRU, STEWARD
+from jobs.leaderboard.entries import Entry, opened
+from jobs.leaderboard.parts import capacity
+from models.learning.order import PARTS, SHARES, Learning, _surely_best
+from replay.contest import Lineup, standings
+from replay.steward.policies import AUTO, steward_policy
 
 MISSED = np.full(PARTS, 100.0)
 
@@ -31,3 +40,21 @@ def test_one_burst_or_a_little_less_decides_nothing() -> None:
 def test_of_two_that_surely_miss_less_the_better_is_followed() -> None:
     both = missed(0.0, [10.0]) | {0.5: MISSED - 20}
     assert _surely_best(both) == 0.5
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize(
+    ("region", "share", "most"),
+    [("prague", 0.1, 0.97), ("mwt2", 0.05, 0.98), ("pic", 0.1, 1.01)][: 3 if IS_THOROUGH else 1],
+)
+def test_auto_misses_less_where_the_models_lose_for_a_while(
+    region: str, share: float, most: float, tmp_path: Path
+) -> None:
+    """Than the models alone and than LRU; what the models lose for a time `auto` mostly does not."""
+    board = opened(Entry(name=region, scenario=region, accesses=120_000), tmp_path)
+    room = capacity(board, share)
+    (order,) = Learning(board.trace, board.story, [room]).orders(board.from_s, unwatched)
+    lineup = {name: steward_policy(name, board.story, {room: order}) for name in (STEWARD, AUTO)}
+    (found,) = standings(board.trace, [Lineup(room, {LRU: None, **lineup})], count_from_s=board.from_s)
+    wan = {name: int(row.result.daily.wan_bytes.sum()) for name, row in found.rows.items()}
+    assert wan[AUTO] <= most * min(wan[LRU], wan[STEWARD])
