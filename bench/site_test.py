@@ -181,9 +181,10 @@ def print_shapes(found: Mapping[Distance, Any]) -> None:
     print("\nCERN: an empty cache is 10 % slower than direct reads (RNTuple), 39 % over the Atlantic (AGC);")
     print("a warm one is as direct reads are. DOMA: an empty cache takes 5 to 8 % longer than local reads.")
     print(
-        "\n| ms to cache, to origin | 16 threads, one connection: 10 event loops/1 | a connection each/one |"
+        "\n| ms to cache, to origin | 16 threads, one connection: 10 event loops/1 | a connection each: 10/1 "
+        "| 10 loops: a connection each/one |"
     )
-    print("|---|---|---|")
+    print("|---|---|---|---|")
     for distance, answer in found.items():
         for place in ("localhost", "warm"):
             jobs = {
@@ -191,9 +192,10 @@ def print_shapes(found: Mapping[Distance, Any]) -> None:
                 for row in answer["rates"]
                 if row["in_one_process"] and row["place"] == place
             }
-            ratios = jobs[10, "one"] / jobs[1, "one"], jobs[10, "own"] / jobs[10, "one"]
+            one, own = ([jobs[loops, connections] for loops in (1, 10)] for connections in ("one", "own"))
+            ratios = one[1] / one[0], own[1] / own[0], own[1] / one[1]
             where = f"{distance.cache:g}, {distance.origin:g}, {'direct' if place == 'localhost' else place}"
-            print(f"| {where} | {ratios[0]:.2f} | {ratios[1]:.2f} |")
+            print(f"| {where} | {' | '.join(f'{one:.2f}' for one in ratios)} |")
     print("\nCERN: XRD_PARALLELEVTLOOP=10 and several connections mattered, with 1 to 120 threads.")
 
 

@@ -83,7 +83,8 @@ def kinds(origins: Sequence[str], limits: Limits) -> list[Kind]:
     if threads > 1:
         jobs = [Kind("", 1.0, threads, loops, 1, True, False) for loops in limits.loops]
         jobs += [Kind("", 1.0, threads, loops, streams, True, False) for streams in limits.streams[1:]]
-        jobs.append(Kind("", 1.0, threads, loops, 1, True, True))
+        # With one connection there is work for one event loop.
+        jobs += [Kind("", 1.0, threads, loops, 1, True, True) for loops in limits.loops]
         found += [dataclasses.replace(job, place=place) for place in [WARM, *origins[:1]] for job in jobs]
     return found
 
