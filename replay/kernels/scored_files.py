@@ -45,19 +45,18 @@ class Disk(NamedTuple):
 class Values(NamedTuple):
     """What is known of each file's value; orders of one ladder, of shares above 0, may have it in common.
 
-    `log_rate`: float64[m], of its hits by the ladder, per s; `at_s`: float64[m], when it was scored, NaN:
-    never. `seed`: int64[1].
-    `due_s`: float64[m], when known work is expected to read each file, NaN: none will; `told_s`: float64[m],
-    since when. `told`: float64[2], how many were read, and how many were not before they were expected no
-    more; see above.
+    `log_rate`: float32[m], of its hits by the ladder, per s; `at_s`: float64[m], when it was scored, NaN:
+    never. `due_s`: float32[m], when known work is expected to read each file, NaN: none will; `told_s`:
+    float32[m], since when; both to a minute or two. `told`: float64[2], how many were read, and how many were
+    not before they were expected no more; see above. `seed`: int64[1].
     `drawn`, `stale`: int32[SAMPLE], a sample and those of it that are being scored; `x`: float32[columns],
     the row of one of them.
     """
 
-    log_rate: FloatArray
+    log_rate: Float32Array
     at_s: FloatArray
-    due_s: FloatArray
-    told_s: FloatArray
+    due_s: Float32Array
+    told_s: Float32Array
     told: FloatArray
     seed: IntArray
     drawn: Ids
@@ -95,8 +94,18 @@ def no_values(n_files: int) -> Values:
     seed = np.array([SEED], np.int64)
     drawn, stale = np.zeros(SAMPLE, np.int32), np.zeros(SAMPLE, np.int32)
     x = np.zeros(len(COLUMNS), np.float32)
-    at_s, due_s, told_s = (np.full(n_files, np.nan) for _ in range(3))
-    return Values(np.zeros(n_files), at_s, due_s, told_s, np.zeros(2), seed, drawn, stale, x)
+    due_s, told_s = (np.full(n_files, np.nan, np.float32) for _ in range(2))
+    return Values(
+        np.zeros(n_files, np.float32),
+        np.full(n_files, np.nan),
+        due_s,
+        told_s,
+        np.zeros(2),
+        seed,
+        drawn,
+        stale,
+        x,
+    )
 
 
 def new_rule(ladder: HorizonModels, share: float) -> Rule:

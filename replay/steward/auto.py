@@ -72,10 +72,11 @@ class Auto:
             first = LearnedOrder(learned, lru=self._orders[LRU])
             self._all_orders.append(first)
             halved = [order._replace(share=order.share / 2) for order in learned]
+            lru, history = self._orders[LRU], first.history
+            self._orders[LEARNED] = first
+            self._orders[HALF_LEARNED] = LearnedOrder(halved, lru=lru, history=history, twin=first)
             for name, orders in ((LEARNED, learned), (HALF_LEARNED, halved)):
-                followed = LearnedOrder(orders, lru=self._orders[LRU], history=first.history)
-                self._orders[name] = first if name == LEARNED else followed
-                shadowed[name] = LearnedOrder(orders, lru=shadowed[LRU], history=first.history)
+                shadowed[name] = LearnedOrder(orders, lru=shadowed[LRU], history=history)
             proven = [LEARNED, HALF_LEARNED] if is_proven else []
         self._shadows = [Shadow(order, shadow_bytes) for order in shadowed.values()]
         self._chooser = OrderChooser(list(self._orders), ROUND * shadow_bytes)

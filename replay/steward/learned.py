@@ -138,17 +138,20 @@ class LearnedOrder:
         *,
         lru: EvictionOrder | None = None,
         history: AccessHistory | None = None,
+        twin: LearnedOrder | None = None,
     ) -> None:
         """`orders`: by the time at which each begins. `lru` decides before the first one begins.
 
         `lru` (an LRU of the same disk) and `history` may be shared with other orders. Then their owner keeps
-        them up to date, and passes a read on to this order first. None: this order has its own.
+        them up to date, and passes a read on to this order first. None: this order has its own. `twin`: an
+        order of the same disk, which knows what is on it; it is told instead of this one.
         """
         self._orders = orders
         self._own_lru = Lru() if lru is None else None
         self._before = self._own_lru if lru is None else lru
         self.history = AccessHistory() if history is None else history
         self._owns_history = history is None
+        self._twin = twin
         self._disk, self._bytes = empty_disk(FEWEST), np.zeros(FEWEST, np.int64)
         self._at = -1
         self._rule: Rule | None = None
@@ -173,6 +176,8 @@ class LearnedOrder:
 
     def stored(self, file: int, n_bytes: int, at_s: float) -> None:
         """See `EvictionOrder`."""
+        if self._twin is not None:
+            return
         if self._own_lru is not None:
             self._own_lru.stored(file, n_bytes, at_s)
         self._make_room()
@@ -194,6 +199,8 @@ class LearnedOrder:
 
     def bytes_on_disk(self, file: int) -> int | None:
         """See `EvictionOrder`."""
+        if self._twin is not None:
+            return self._twin.bytes_on_disk(file)
         return int(self._bytes[file]) if self._holds(file) else None
 
     def victims(self, n_bytes: int, now_s: float, spare: BoolArray) -> list[int]:
@@ -202,9 +209,10 @@ class LearnedOrder:
         if rule is None:
             assert self._before is not None
             return self._before.victims(n_bytes, now_s, spare)
-        chosen = np.empty(self._disk.sums[N_HELD], np.int32)
-        wanted = Wanted(min(n_bytes, _MOST_BYTES), now_s, self._bytes, spare)
-        n = _choose(self._disk, self.history.known, rule, wanted, chosen)
+        of = self if self._twin is None else self._twin
+        chosen = np.empty(of._disk.sums[N_HELD], np.int32)
+        wanted = Wanted(min(n_bytes, _MOST_BYTES), now_s, of._bytes, spare)
+        n = _choose(of._disk, self.history.known, rule, wanted, chosen)
         found: list[int] = chosen[:n].tolist()
         return found
 
