@@ -126,7 +126,7 @@ def _section(trace: str, rows: Sequence[Row], order: Sequence[str]) -> Section:
     return Section(
         title=trace,
         note=f"{count(first['requests'])} of {count(first['accesses'])} accesses count, "
-        f"{first['n_days']} days. {few_days(first['n_days']) or ''}",
+        f"{first['n_days']} days; {few_days(first['n_days']) or 'bounds by blocks of them'}.",
         figures=[Figure(plots.gap_closed(judged, order=order, n_shown=SHOWN), f"Gap closed on {trace}")]
         if judged
         else [],

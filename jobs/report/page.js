@@ -124,6 +124,7 @@
       groups.flatMap((group) =>
         all("use, path", group)
           .filter((shape) => !shape.closest("defs"))
+          .filter((shape) => shape.localName === "use" || shape.hasAttribute("d")) // no bounds: no whiskers
           .map((shape) =>
             shape.localName === "use"
               ? { shape, ends: [["x", "y"].map((key) => Number(shape.getAttribute(key)))] }

@@ -205,7 +205,9 @@ def test_a_page_of_nothing_opens_without_an_error(browser: Any, tmp_path: Path) 
     rows = [{"policy": one, "capacity_fraction": 0.1} | nothing | unknown for one in ("lru", "s3fifo")]
     answer = EvaluationAnswer(None, "2026-03-01", "2026-03-02", tuple(rows), ())
     export_evaluation(answer, tmp_path / "none.html", title="Nothing")
-    board = leaderboard_page.write([row("one", "lru", 0.1, None)], tmp_path, claims=[])
+    no_bounds = {"byte_gap_closed_lower": None, "byte_gap_closed_upper": None}
+    few_days = [row("one", "sieve", share, 0.3) | no_bounds for share in CAPACITIES]
+    board = leaderboard_page.write([row("one", "lru", 0.1, None), *few_days], tmp_path, claims=[])
     for page in (tmp_path / "none.html", board):
         browser.open(page, width=360)
         assert browser.complaints(page.as_uri()) == []
