@@ -9,7 +9,6 @@ from typing import Final
 from features.common.errors import CachecastError
 from features.common.names import names_of
 from features.schema import QUEUE
-from jobs.ingest.queue import known_work
 from jobs.settings.tree import CacheSettings
 from jobs.store.tables import Tables
 
@@ -34,15 +33,20 @@ class Queued:
     def due_s(self, now_s: float) -> Mapping[str, float]:
         """What is known at `now_s`."""
         try:
-            found = self._tables.head(QUEUE).id
-            if self._read is None or found != self._read[0] or now_s - self._read[1] >= AGAIN_S:
-                self._due_s, self._read = self._known(int(now_s)), (found, now_s)
+            queues = self._tables.head(QUEUE)
+            if queues.number and (
+                self._read is None or queues.id != self._read[0] or now_s - self._read[1] >= AGAIN_S
+            ):
+                self._due_s, self._read = self._known(int(now_s)), (queues.id, now_s)
         except CachecastError as error:
             _log.warning("the order goes without queues: %s", error)
             self._due_s, self._read = {}, None
         return self._due_s
 
     def _known(self, as_of_s: int) -> dict[str, float]:
+        # It loads pandas, for which a steward without a queue has no use.
+        from jobs.ingest.queue import known_work  # noqa: PLC0415
+
         queued = known_work(self._tables, as_of_s=as_of_s, cache=self._cache.name, site=self._cache.at_site)
         names = names_of(queued.files["did"].combine_chunks()).to_pylist()
         return {
