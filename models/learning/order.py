@@ -45,7 +45,7 @@ SHARES = (1.0, 0.5, 0.0)
 """Shares of the models in an order; the rest is recency."""
 PARTS = 8
 """Equal parts of that time, in which shares are compared."""
-SURENESS = 1.25
+SURENESS = 1.6
 """Root sum squares of the differences in single parts, by which a smaller share must have missed less."""
 TOLERANCE = 0.03
 """It must also have missed less by this share of the missed bytes."""
