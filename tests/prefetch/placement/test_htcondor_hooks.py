@@ -99,12 +99,16 @@ def test_update_releases_a_job_that_has_waited_long_enough(server: PlacementServ
     assert run("update", job(waited_s=1000), server.url)["CachecastReleased"] == "true"
 
 
-def test_finalize_keeps_the_ranking_in_the_users_job(server: PlacementServer) -> None:
+def test_finalize_gives_the_users_job_its_ranking_and_what_its_copy_saw(server: PlacementServer) -> None:
     copy = run("translate", f"{ROUTE}\n------\n{job()}", server.url)
-    copy |= {"ClusterId": "9", "MachineAttrCachecastSite0": '"EDGE"', "ExitCode": "0"}
+    copy |= {"ClusterId": "9", "MachineAttrCachecastSite0": '"EDGE"', "Owner": '"router"'}
+    saw = {"ExitCode": "8021", "RemoteWallClockTime": "3600.0", "CumulativeRemoteUserCpu": "3100.0"}
+    saw |= {"LastRemoteHost": '"slot1@wn7.edge.org"', "ChirpCMSSWReadBytes": "5000000000"}
+    copy |= saw
     text = "".join(f"{name} = {value}\n" for name, value in copy.items())
     ad = run("finalize", f"{job()}------\n{text}", server.url)
     assert (ad["ClusterId"], ad["CachecastBest"]) == ("78251", '"EDGE"')
     assert ad["MachineAttrCachecastSite0"] == '"EDGE"'
-    assert "ExitCode" not in ad
+    assert saw.items() <= ad.items()
+    assert "Owner" not in ad
     assert ad["Requirements"] == '(TARGET.Arch == "X86_64")'
