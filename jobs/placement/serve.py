@@ -9,14 +9,14 @@ import resource
 import socket
 import ssl
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from typing import cast
 from urllib.parse import urlsplit
 
 import uvicorn
 
 from features.common.errors import ConfigError, InputError, ServiceError
-from features.common.hosts import is_loopback
+from jobs.placement import logins
 from jobs.settings.serve import ServeSettings, SiteSettings
 from jobs.settings.tree import CacheSettings, Settings
 from prefetch.databases import shown
@@ -27,9 +27,7 @@ from prefetch.placement.gate import Gate
 from prefetch.placement.names import Member, Members, checked_address
 from prefetch.placement.pages import Source
 from prefetch.placement.service import Options, Service
-from prefetch.placement.signed_tokens import Issuer, SignedTokens
 from prefetch.placement.synchroniser import Synchroniser
-from prefetch.placement.tokens import OPERATORS, Tokens, federation, federation_of, read_folder, read_token
 from replay.study.benefit import Cluster
 
 _BACKLOG = 512
@@ -77,7 +75,7 @@ def server(
         max_wait_s=serve.max_wait,
         never=serve.never,
         members=members(known),
-        federations=joinable(serve, known),
+        federations=logins.joinable(serve, known),
         taken=frozenset(cache.name for cache in known),
         clusters={name: _cluster(serve, site, job_read_rate_bytes_s) for name, site in serve.sites.items()},
         cluster=_cluster(serve, SiteSettings(), job_read_rate_bytes_s),
@@ -85,7 +83,7 @@ def server(
     service = Service(options, now_s=now_s)
     keeper = Synchroniser(service, Database(serve.database), every_s=serve.sync)
     hosts = {serve.host, socket.gethostname(), socket.getfqdn(), *serve.hosts}
-    front = application(service, keeper, tokens(serve, known), gate, operator, hosts=hosts)
+    front = application(service, keeper, logins.tokens(serve, known), gate, operator, hosts=hosts)
     config = uvicorn.Config(
         front,
         loop="uvloop",
@@ -132,6 +130,13 @@ def _tls(serve: ServeSettings) -> ssl.SSLContext | None:
     except OSError as error:
         reason = error.strerror or type(error).__name__
         raise ConfigError("serve.tls_cert", f"cannot use it with tls_key: {reason}; give PEM files") from None
+    if serve.client_ca:
+        try:
+            context.load_verify_locations(serve.client_ca)
+        except OSError as error:
+            reason = error.strerror or type(error).__name__
+            raise ConfigError("serve.client_ca", f"cannot use it: {reason}; give a PEM file") from None
+        context.verify_mode = ssl.CERT_OPTIONAL
     return context
 
 
@@ -162,58 +167,6 @@ def _listening(host: str, port: int) -> socket.socket:
 
 
 _XROOTD_PORT = 1094
-
-
-def tokens(serve: ServeSettings, caches: Iterable[CacheSettings]) -> Tokens:
-    """The tokens of operators and caches. Raises ConfigError, also if they would be sent unencrypted."""
-    operator = read_token(serve.token.get_secret_value(), serve.token_file, "serve.token")
-    known = list(caches)
-    names = {cache.name for cache in known}
-    own = read_folder(serve.cache_tokens, names, "serve.cache_tokens")
-    found = Tokens(operator, own, node_tokens(serve, known), SignedTokens(issuers(serve, known)))
-    if found and not (serve.tls_cert or serve.plain_http or is_loopback(serve.host)):
-        raise ConfigError(
-            "serve.host",
-            f"tokens would come to {serve.host} unencrypted: set tls_cert and tls_key, or plain_http = true",
-        )
-    return found
-
-
-def node_tokens(serve: ServeSettings, caches: Iterable[CacheSettings]) -> dict[str, str]:
-    """The token of each site's nodes that are not configured. Raises ConfigError."""
-    sites = {cache.at_site for cache in caches}
-    return read_folder(serve.federation_tokens, sites, "serve.federation_tokens")
-
-
-def joinable(serve: ServeSettings, caches: Sequence[CacheSettings]) -> frozenset[str]:
-    """The sites that nodes may join without being configured. Raises ConfigError."""
-    owners = (owner for issuer in issuers(serve, caches) for owner in issuer.owners.values())
-    return frozenset({*node_tokens(serve, caches), *filter(None, map(federation_of, owners))})
-
-
-def issuers(serve: ServeSettings, caches: Sequence[CacheSettings]) -> list[Issuer]:
-    """The issuers of signed tokens. Raises ConfigError for a role of nobody that is configured."""
-    names, sites = {cache.name for cache in caches}, {cache.at_site for cache in caches}
-
-    def owner(role: str, where: str) -> str:
-        kind, _, name = role.partition(" ")
-        if role == "operator":
-            return OPERATORS
-        if kind == "cache" and name in names:
-            return name
-        if kind == "site" and name in sites:
-            return federation(name)
-        raise ConfigError(where, f"{role!r} is none of: operator, cache NAME, site NAME, of configured ones")
-
-    return [
-        Issuer(
-            url,
-            one.keys,
-            one.audience,
-            {sub: owner(role, f"serve.issuers.{url}.subjects.{sub}") for sub, role in one.subjects.items()},
-        )
-        for url, one in serve.issuers.items()
-    ]
 
 
 def members(caches: Iterable[CacheSettings]) -> Members:

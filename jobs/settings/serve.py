@@ -41,6 +41,8 @@ class ServeSettings(Section):
     docs: str = pydantic.Field(default="", pattern=r"^(https?://[^\s\"'<>]+)?$")
     tls_cert: str
     tls_key: str
+    client_ca: str = ""
+    client_subjects: dict[str, str] = pydantic.Field(default_factory=dict)
     plain_http: bool
     connections: int = pydantic.Field(ge=64, le=100_000)
     connections_per_client: int = pydantic.Field(ge=8)
@@ -62,6 +64,10 @@ class ServeSettings(Section):
             raise ValueError("forget must be longer than liveness")
         if bool(self.tls_cert) != bool(self.tls_key):
             raise ValueError("tls_cert and tls_key go together")
+        if bool(self.client_ca) != bool(self.client_subjects):
+            raise ValueError("client_ca and client_subjects go together")
+        if self.client_ca and not self.tls_cert:
+            raise ValueError("client_ca needs tls_cert: certificates are shown over TLS")
         return self
 
 

@@ -20,6 +20,7 @@ from starlette.staticfiles import StaticFiles
 
 from features.common.errors import CachecastError, InputError, ServiceError, bounded
 from features.common.hosts import called_by
+from prefetch.placement.certificates import SUBJECT
 from prefetch.placement.front import Front
 from prefetch.placement.gate import Gate
 from prefetch.placement.messages import (
@@ -122,13 +123,16 @@ class Api:
 
     async def operators_only(self, request: Request) -> None:
         """Raise HTTPException (401) without the operators' token."""
-        _require(self._tokens.owner(request.headers.get("authorization")) == OPERATORS)
+        _require(self._owner(request) == OPERATORS)
 
     async def known_only(self, request: Request) -> str:
-        """The owner of the token: a cache, or OPERATORS. Raises HTTPException (401) without a known token."""
-        owner = self._tokens.owner(request.headers.get("authorization"))
+        """Who asks: a cache, a federation, or OPERATORS. Raises HTTPException (401) for all others."""
+        owner = self._owner(request)
         _require(owner is not None)
         return str(owner)
+
+    def _owner(self, request: Request) -> str | None:
+        return self._tokens.login(request.headers.get("authorization"), request.scope["state"].get(SUBJECT))
 
     async def server_ranges(self) -> dict[str, Any]:
         """What Rucio reads to rewrite PFNs: live servers by site, with address and size.

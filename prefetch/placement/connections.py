@@ -14,6 +14,7 @@ from typing import Any
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
+from prefetch.placement.certificates import SUBJECT, subject_of
 from prefetch.placement.gate import HEAD_S, Gate, Held
 
 MAX_HEAD_BYTES = 16 * 1024
@@ -33,11 +34,13 @@ class Connection(HttpToolsProtocol):
         super().__init__(**uvicorns)
         self._gate = gate
         self._is_head, self._n_head_bytes = True, 0
+        self._subject: str | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Count it."""
+        """Count it, and see whose certificate it shows."""
         if self.held is None:
             self.held = self._gate.enter(transport)
+        self._subject = subject_of(transport.get_extra_info("peercert"))
         super().connection_made(transport)
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -58,6 +61,7 @@ class Connection(HttpToolsProtocol):
         if len(self.pipeline) >= MAX_PIPELINED:
             raise PipelineError
         super().on_message_begin()
+        self.scope["state"][SUBJECT] = self._subject
 
     def on_headers_complete(self) -> None:
         """Parser: its headers are whole."""

@@ -24,7 +24,7 @@ class Tokens:
     """The operators' token, which allows all changes, and one per cache, which allows its heartbeats.
 
     One per federation, by site, allows the heartbeats of nodes at that site that are not configured.
-    `signed`: what an issuer's tokens allow.
+    `signed`: what an issuer's tokens allow; `subjects`: whom certificates speak for.
     """
 
     def __init__(
@@ -33,6 +33,7 @@ class Tokens:
         caches: Mapping[str, str],
         federations: Mapping[str, str] | None = None,
         signed: SignedTokens | None = None,
+        subjects: Mapping[str, str] | None = None,
     ) -> None:
         """An empty one allows nobody. Raises ConfigError for a short token, and for one that two share."""
         owners: dict[bytes, str] = {}
@@ -46,10 +47,17 @@ class Tokens:
                 if other != owner:
                     raise ConfigError(where, f"{other} and {owner} have the same token; give each its own")
         self._owners, self._signed = owners, signed or SignedTokens(())
+        self._subjects = dict(subjects or {})
 
     def __bool__(self) -> bool:
         """Whether there is any."""
         return bool(self._owners or self._signed)
+
+    def login(self, authorization: str | None, subject: str | None) -> str | None:
+        """Who asks: by the `Authorization` header if there is one, else by the subject of a certificate."""
+        if authorization is not None:
+            return self.owner(authorization)
+        return None if subject is None else self._subjects.get(subject)
 
     def owner(self, authorization: str | None) -> str | None:
         """Whose token this `Authorization` header shows: a cache, a federation, `OPERATORS`, or nobody."""

@@ -170,7 +170,8 @@ def threaded(
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
     thread.start()
     try:
-        url = f"http://127.0.0.1:{listener.getsockname()[1]}"
+        scheme = "https" if "tls_cert" in more else "http"
+        url = f"{scheme}://127.0.0.1:{listener.getsockname()[1]}"
         _wait(url)
         yield PlacementServer(url)
     finally:

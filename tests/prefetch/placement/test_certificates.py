@@ -1,0 +1,130 @@
+"""Certificates of clients: whom they speak for, and all that makes one nobody's."""
+
+from __future__ import annotations
+
+import datetime as dt
+import ssl
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
+from placement_server import PlacementServer, certificate, threaded
+
+from features.common.errors import ConfigError
+from prefetch.placement.certificates import subject_of
+
+NODE = {"id": "n7", "address": "n7.example.org:1094", "size": 5 * 10**12}
+SUBJECTS = {"/O=EDGE/CN=host/n7.edge.org": "site EDGE", "/O=EDGE/CN=e1": "cache e1"}
+
+
+class Authority:
+    """Signs certificates; `path`: its own, as PEM."""
+
+    def __init__(self, folder: Path, name: str) -> None:
+        self.path, self._folder = folder / f"{name}.pem", folder
+        self._key = ec.generate_private_key(ec.SECP256R1())
+        self._name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+        own = self._signed(self._name, self._key, days=2, is_authority=True)
+        self.path.write_bytes(own.public_bytes(serialization.Encoding.PEM))
+
+    def client(self, organisation: str, name: str, *, days: int = 1) -> Path:
+        """A file with the key and the certificate of a client."""
+        key = ec.generate_private_key(ec.SECP256R1())
+        parts = ((NameOID.ORGANIZATION_NAME, organisation), (NameOID.COMMON_NAME, name))
+        subject = x509.Name([x509.NameAttribute(kind, value) for kind, value in parts])
+        signed = self._signed(subject, key, days=days)
+        path = self._folder / f"client-{time.monotonic_ns()}.pem"
+        pem, plain = serialization.Encoding.PEM, serialization.NoEncryption()
+        text = key.private_bytes(pem, serialization.PrivateFormat.PKCS8, plain)
+        path.write_bytes(text + signed.public_bytes(pem))
+        return path
+
+    def _signed(
+        self, subject: x509.Name, key: ec.EllipticCurvePrivateKey, *, days: int, is_authority: bool = False
+    ) -> x509.Certificate:
+        now = dt.datetime.now(dt.UTC)
+        return (
+            x509.CertificateBuilder()
+            .subject_name(subject)
+            .issuer_name(self._name)
+            .public_key(key.public_key())
+            .serial_number(x509.random_serial_number())
+            .not_valid_before(now - dt.timedelta(days=3))
+            .not_valid_after(now + dt.timedelta(days=days))
+            .add_extension(x509.BasicConstraints(ca=is_authority, path_length=None), critical=True)
+            .sign(self._key, hashes.SHA256())
+        )
+
+
+@pytest.fixture
+def authority(tmp_path: Path) -> Authority:
+    return Authority(tmp_path, "ca")
+
+
+@pytest.fixture
+def server(tmp_path: Path, authority: Authority) -> Iterator[PlacementServer]:
+    login: dict[str, Any] = {"client_ca": str(authority.path), "client_subjects": SUBJECTS}
+    caches = {"e1": ("EDGE", 10**12)}
+    with threaded(tmp_path / "p.db", time.time, caches=caches, **certificate(tmp_path), **login) as started:
+        yield started
+
+
+def beat(server: PlacementServer, body: dict[str, object], shown: Path | None, token: str = "") -> int:
+    context = ssl.create_default_context()
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    if shown is not None:
+        context.load_cert_chain(shown)
+    headers = {"authorization": f"Bearer {token}"} if token else {}
+    with httpx.Client(verify=context) as client:
+        return client.post(f"{server.url}/liveness", json=body, headers=headers).status_code
+
+
+def test_a_certificate_speaks_for_its_subject_alone(server: PlacementServer, authority: Authority) -> None:
+    node, cache = authority.client("EDGE", "host/n7.edge.org"), authority.client("EDGE", "e1")
+    assert (beat(server, NODE, node), beat(server, {"id": "e1"}, cache)) == (200, 200)
+    assert (beat(server, {"id": "e1"}, node), beat(server, NODE, cache)) == (403, 403)
+    assert beat(server, NODE, authority.client("FAR", "host/n7.edge.org")) == 401
+    assert beat(server, NODE, None) == 401
+    assert beat(server, NODE, node, "a-token-that-nobody-has") == 401
+
+
+def test_a_certificate_of_another_authority_or_past_its_end_is_refused(
+    server: PlacementServer, authority: Authority, tmp_path: Path
+) -> None:
+    stranger = Authority(tmp_path, "other").client("EDGE", "host/n7.edge.org")
+    for wrong in (stranger, authority.client("EDGE", "host/n7.edge.org", days=-1)):
+        with pytest.raises(httpx.TransportError):
+            beat(server, NODE, wrong)
+
+
+def test_subjects_are_written_as_the_grid_does_and_no_value_reads_as_a_part() -> None:
+    def of(*parts: tuple[str, str]) -> str | None:
+        return subject_of({"subject": tuple((part,) for part in parts)})
+
+    assert of(("domainComponent", "org"), ("commonName", "host/a.b")) == "/DC=org/CN=host/a.b"
+    assert of(("organizationName", "X/CN=host"), ("commonName", "b")) is None
+    assert of(("organizationName", "CN=e1"), ("commonName", "b")) is None
+    assert of(("unheardOf", "x"), ("commonName", "b")) is None
+    assert subject_of(None) is None and subject_of({}) is None and of() is None
+
+
+def test_a_file_of_authorities_that_is_none_is_told(tmp_path: Path) -> None:
+    login: dict[str, Any] = {"client_ca": str(tmp_path / "none.pem"), "client_subjects": SUBJECTS}
+    with (
+        pytest.raises(ConfigError, match="client_ca"),
+        threaded(
+            tmp_path / "p.db",
+            time.time,
+            caches={"e1": ("EDGE", 10**12)},
+            **certificate(tmp_path),
+            **login,
+        ),
+    ):
+        pass
