@@ -17,7 +17,6 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from cachecast_main import cachecast
 from daemons import NoServer
 
 from features.common.errors import ServiceError
@@ -114,7 +113,8 @@ class Site:
             journal.plans.record_plan(self._items(Action.EVICT, names, at_s, at_s + 3600), now_s=time.time())
         words = ["push", "--cache", "cache", "--resume", "--json", "--conf", str(self.conf)]
         words += ["--evict-now", "--force"] if at_once else []
-        return dict(json.loads(cachecast(*words, **os.environ).stdout))
+        done = subprocess.run([*COMMAND, *words], capture_output=True, text=True, timeout=300, check=False)
+        return dict(json.loads(done.stdout))
 
     def _items(self, action: Action, names: Sequence[str], at_s: int, expires_at_s: int) -> list[Item]:
         return [
