@@ -39,7 +39,7 @@ test: $(STAMP)-dev ## everything, against real Spark, HDFS, Rucio, ActiveMQ, MLf
 	@conf/deploy/system.sh prometheus
 	@conf/deploy/hdfs.sh
 	@conf/deploy/rucio.sh
-	$(BIN)/python -m pytest $(APART) 4  # tests of caches wait most of the time
+	$(BIN)/python -m pytest $(APART) 6  # tests of caches wait most of the time
 
 lint: $(STAMP)-dev ## ruff, mypy strict, import-linter
 	$(BIN)/ruff check .

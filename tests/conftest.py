@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Callable, Generator, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,6 +22,10 @@ LEFT_OUT = pytest.StashKey[int]()
 # The same code meets the same random cases in each `make test`; `make verify` draws new ones.
 settings.register_profile("cachecast", derandomize=not IS_THOROUGH, database=None, deadline=None)
 settings.load_profile("cachecast")
+
+
+# Started in the background by a shell, this process and its children would ignore Ctrl-C.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(autouse=True)
