@@ -9,9 +9,18 @@ from types import MappingProxyType
 from features.common.errors import InputError
 from replay.read.assemble import LoadedTrace, assemble
 from replay.read.choice import EVERYTHING, Choice
-from replay.read.formats import LCS, ORACLE, house_parts, kind_of, read_csv, read_lcs, read_oracle_general
+from replay.read.formats import (
+    LCS,
+    ORACLE,
+    as_written,
+    house_parts,
+    kind_of,
+    read_csv,
+    read_lcs,
+    read_oracle_general,
+)
 from replay.read.roles import Roles, foreign_roles, house_roles, is_house
-from replay.read.source import Source, parquet
+from replay.read.source import Source, TableSource, parquet
 from replay.read.times import UNITS
 
 __all__ = ["KINDS", "LoadedTrace", "read_trace"]
@@ -57,14 +66,12 @@ def read_trace(
     if found in _BINARY:
         source, roles = _BINARY[found](accesses), Roles("time", "item", "size")
     else:
-        source = _open(found, accesses)
+        source = parquet(accesses) if found == "parquet" else read_csv(accesses)
         roles = _roles(source, kind, columns)
+        if isinstance(source, TableSource):
+            source = as_written(accesses, source, (roles.item, *roles.labels.values(), *keep))
     catalogue = None if files is None else parquet(files, repeated=False)
     return assemble(source, roles, choice, time_unit=time_unit, sort=sort, files=catalogue)
-
-
-def _open(found: str, path: Path) -> Source:
-    return parquet(path) if found == "parquet" else read_csv(path)
 
 
 def _roles(source: Source, kind: str, columns: Mapping[str, str]) -> Roles:

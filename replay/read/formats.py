@@ -9,6 +9,7 @@ import codecs
 import itertools
 import re
 import struct
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -108,22 +109,27 @@ _EVERY_NAME = 2**31 - 1
 _LEADING_ZERO, _PADDED = re.compile(rb'[\n,;\t]"?0[0-9]'), "^0[0-9]"
 
 
-def read_csv(path: Path) -> Source:
-    """A CSV file with a header, also .gz, .zst or .bz2; strings as dictionaries. Raises InputError.
-
-    Numbers beyond 64 bits, for example hashes, are read as strings: as floats, two of them could become
-    equal. So are columns of numbers with leading zeros, for example datasets like 000123.
-    """
+def read_csv(path: Path) -> TableSource:
+    """A CSV file with a header, also .gz, .zst or .bz2; strings as dictionaries. Raises InputError."""
     table = _read_table(path, {})
     try:
         table.column_names  # noqa: B018  Arrow decodes them when they are asked for
     except UnicodeDecodeError:
         raise InputError(f"{path} cannot be read as CSV: its header is not UTF-8; correct it") from None
-    # Arrow reads integers beyond 64 bits as floats.
-    columns = zip(table.schema, table.columns, strict=True)
-    floats = [(field.name, column) for field, column in columns if pa.types.is_floating(field.type)]
-    kept = [*(name for name, column in floats if _beyond_int64(column)), *_padded(path, table.schema)]
-    return TableSource(str(path), _read_table(path, dict.fromkeys(kept, pa.string())) if kept else table)
+    return TableSource(str(path), table)
+
+
+def as_written(path: Path, source: TableSource, names: Iterable[str]) -> TableSource:
+    """`source`, read from `path` by `read_csv`, with the columns `names` as the file has them.
+
+    These name something, so that 1.10 is not 1.1, 007 is not 7, and hashes beyond 64 bits, as floats, are
+    not equal. Integers that are written as usual stay integers.
+    """
+    types = {field.name: field.type for field in source.schema if field.name in set(names)}
+    whole = [name for name, kind in types.items() if pa.types.is_integer(kind)]
+    lossy = [name for name, kind in types.items() if name not in whole and pa.types.is_primitive(kind)]
+    kept = [*lossy, *_padded(path, whole)]
+    return TableSource(str(path), _read_table(path, dict.fromkeys(kept, pa.string()))) if kept else source
 
 
 def _read_table(path: Path, types: dict[str, pa.DataType]) -> pa.Table:
@@ -159,9 +165,8 @@ def _delimiter(path: Path) -> str:
     return max(_DELIMITERS, key=header.count)
 
 
-def _padded(path: Path, schema: pa.Schema) -> list[str]:
-    """The columns of integers that have leading zeros."""
-    whole = [field.name for field in schema if pa.types.is_integer(field.type)]
+def _padded(path: Path, whole: Sequence[str]) -> list[str]:
+    """Those of the columns of integers that have leading zeros."""
     if not whole or not _has_leading_zeros(path):
         return []
     texts = _read_table(path, dict.fromkeys(whole, pa.string())).select(whole)
@@ -178,11 +183,6 @@ def _has_leading_zeros(path: Path) -> bool:
                 return True
             tail = block[-3:]
     return False
-
-
-def _beyond_int64(column: pa.ChunkedArray) -> bool:
-    ends = pc.min_max(column).as_py()
-    return any(end is not None and abs(end) >= 2.0**63 for end in (ends["min"], ends["max"]))
 
 
 _ORACLE_RECORD = np.dtype([("time", "<u4"), ("item", "<u8"), ("size", "<u4"), ("following", "<i8")])

@@ -95,8 +95,6 @@ def _ticks(source: Source, column: pa.ChunkedArray, name: str, time_unit: str) -
         return Ticks(values, per_second)
     if pa.types.is_integer(kind):
         return Ticks(whole_numbers(source, column, name), per_second)
-    if is_text(kind) and str(column[0].as_py()).isdecimal():
-        return Ticks(whole_numbers(source, column, name), per_second)  # with leading zeros
     if is_text(kind):
         return Ticks(_iso(source, column.cast(pa.string()), name), UNITS["us"])
     raise SchemaError(f"{source.label}: {name} is {kind}; times are numbers, timestamps or ISO 8601 strings")

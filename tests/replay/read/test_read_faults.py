@@ -65,7 +65,7 @@ def test_columns_that_cannot_be_told_are_asked_for(
         ("1,a,1\n2,a\n", "t.csv cannot be read as CSV.*[Rr]ow #3"),
         ("", "t.csv has no row"),
         (f"1,a,{2**61}\n2,a,{2**61}\n", "4.61e[+]18 bytes in total.*unit of its sizes"),
-        (f"1,a,{2**63}\n", "t.csv row 1 has size '9223372036854775808', no whole number"),
+        (f"1,a,{2**63}\n", "t.csv row 1 has size 9.22.*, no whole number"),
         ("1700000000000000000,a,1\n1700000001000000000,a,1\n", "--time-unit"),
         ("1700000000000,a,1\n1800000000000,a,1\n", "--time-unit"),
     ],

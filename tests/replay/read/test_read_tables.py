@@ -119,6 +119,19 @@ def test_numbers_with_leading_zeros_stay_as_they_are(write: Callable[..., Path])
     assert loaded.trace.time_s.tolist() == [1, 2]
 
 
+@pytest.mark.parametrize(
+    "column", ["1.10,1.1", "1e3,1000.0", "true,True", "2026-03-01 00:00,2026-03-01T00:00:00"]
+)
+def test_names_keep_their_text_whatever_they_look_like(write: Callable[..., Path], column: str) -> None:
+    names = column.split(",")
+    rows = "".join(f"{n}.0,{name},10,{name},{name}\n" for n, name in enumerate(names, 1))
+    loaded = read_trace(write(f"time,id,size,dataset,version\n{rows}"), keep=("dataset", "version"))
+    assert loaded.trace.n_items == 2
+    for role in ("dataset", "version"):
+        assert loaded.details[role].to_pylist() == names
+    assert loaded.trace.time_s.tolist() == [1, 2]
+
+
 def test_columns_are_mapped_by_role(write: Callable[..., Path]) -> None:
     path = write("version,at,lbn,size,done,got\n1,1,a,10,5,4\n1,2,b,20,2,20\n")
     columns = {"time": "at", "item": "lbn", "close": "done", "read": "got"}
