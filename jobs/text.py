@@ -92,6 +92,17 @@ def text(key: str, value: object) -> str:
     return str(value)
 
 
+def heading(key: str) -> str:
+    """The key of a column as its heading: `wan_bytes_s` is `wan bytes/s`, `failed_share` is `failed`."""
+    words = key.removesuffix("_share").replace("_", " ")
+    return f"{words[:-2]}/s" if words.endswith("bytes s") else words
+
+
+def time_unit(longest_s: float) -> tuple[str, int]:
+    """The unit in which times up to `longest_s` are read easily, and its seconds."""
+    return next((one for one in (("h", 3600), ("min", 60)) if longest_s > 5 * one[1]), ("s", 1))
+
+
 def percent(share: float, digits: int = 0) -> str:
     """A share as a percentage, for example `12 %`."""
     return f"{100 * share:z.{digits}f} %"  # z: no minus before a zero

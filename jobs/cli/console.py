@@ -29,7 +29,7 @@ from features.common.errors import printable
 from features.common.progress import Advance, unwatched
 from features.common.units import duration_label
 from jobs.cli import layout
-from jobs.text import Row, as_row, chosen
+from jobs.text import Row, as_row, chosen, heading
 
 out = Console()
 err = Console(stderr=True)
@@ -106,7 +106,7 @@ def _show_rows(rows: Sequence[dict[str, object]], title: str, columns: Sequence[
         columns.pop()
     for part in layout.table(shown, title=title, width=out.width):
         out.print(part, soft_wrap=isinstance(part, Text))
-    if columns and (others := [key.replace("_", " ") for key in rows[0] if key not in columns]):
+    if columns and (others := [heading(key) for key in rows[0] if key not in columns]):
         line(layout.paragraph(f"--json also has: {', '.join(others)}", width=out.width))
 
 

@@ -52,6 +52,10 @@ def efficiency(
     if as_json:
         console.show(answer, as_json=True)
         return
+    from jobs.report.efficiency_page import answers
+
+    for line in answers(answer):
+        console.sentence(line)
     for title, rows in (("place", answer.by_place), ("kind", answer.by_kind), ("region", answer.by_region)):
         columns = tuple(dict.fromkeys(("place", title, *text.EFFICIENCY_COLUMNS)))
         console.show(rows, as_json=False, title=f"Jobs by {title}", columns=columns)
@@ -195,9 +199,9 @@ def cached_fraction(
     answer = job.run(cluster, volume_bytes=parse_bytes(volume))
     title = "Processing time by the cached fraction"
     console.notes(answer.notes)
-    console.show(answer if as_json else answer.points, as_json=as_json, title=title)
     for line in () if as_json else answer.answers:
         console.sentence(line)
+    console.show(answer if as_json else answer.points, as_json=as_json, title=title)
     export.export_fraction(answer, out, title=title)
 
 

@@ -12,7 +12,7 @@ from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from jobs.text import Row, as_row, text
+from jobs.text import Row, as_row, heading, text
 
 READABLE = 24
 """No text column is narrower than this, unless all its cells are."""
@@ -39,12 +39,12 @@ def table(rows: Sequence[Row], *, title: str = "", width: int) -> list[Renderabl
     numeric = {key for key in columns if all(isinstance(row[key], int | float | None) for row in rows)}
     full = {key: max(map(cell_len, cells)) for key, cells in columns.items()}
     narrow = {key: full[key] if key in numeric else _narrowest(cells) for key, cells in columns.items()}
-    headers = {key: key.replace("_", " ") for key in columns}
+    headers = {key: heading(key) for key in columns}
     least = {key: max(narrow[key], _longest_word(header)) for key, header in headers.items()}
     room = width - _EDGES * len(columns) - 1
     if sum(least.values()) > room:
-        heading: list[RenderableType] = [Text(paragraph(title, width=width), style="italic")] if title else []
-        return [*heading, *(line for row in rows for line in _block(row, width))]
+        above: list[RenderableType] = [Text(paragraph(title, width=width), style="italic")] if title else []
+        return [*above, *(line for row in rows for line in _block(row, width))]
     grid = Table(title=title or None, title_justify="left")
     is_tight = sum(max(full[key], cell_len(header)) for key, header in headers.items()) > room
     for key, header in headers.items():

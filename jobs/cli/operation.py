@@ -86,11 +86,14 @@ def steward_line(found: Figures) -> str:
         text.text("bytes", n_bytes)
         for n_bytes in (found.used_bytes, found.target_bytes, found.evicted_bytes_hour, found.saved_bytes)
     )
+    against = f"{saved} saved against LRU"
+    if found.saved_bytes < 0:
+        against = f"{saved.removeprefix('-')} more fetched than by LRU"
     why = "; ".join(f"{text.count(one.files)} files: {reason}" for reason, one in found.last_hour.items())
     hour = f"{evicted} evicted in the last hour" + (f" ({why})" if why else "")
     beside = "" if found.server is None else f" beside XRootD {found.server.removeprefix('v')}"
     first = f"{text.count(found.first_files)} files ({text.text('bytes', found.first_bytes)}) go first"
-    return f"{order}{beside}: {used} of {most}, {hour}, {first}, {saved} saved against LRU"
+    return f"{order}{beside}: {used} of {most}, {hour}, {first}, {against}"
 
 
 def _items(at: str | None, counts: dict[str, int]) -> str:

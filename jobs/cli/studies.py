@@ -53,6 +53,8 @@ def leaderboard(
     if as_json:
         console.show(answer, as_json=True)
     else:
+        for line in leaderboard_page.answers(answer.rows):
+            console.sentence(line)
         title = "Gap closed, mean over capacities"
         console.show(leaderboard_page.overview(answer.rows), as_json=False, title=title)
         console.sentence(

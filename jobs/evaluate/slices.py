@@ -70,8 +70,17 @@ def _slices(at: Compared) -> Iterator[dict[str, object]]:
 
 
 def verdicts(rows: Sequence[Row]) -> tuple[str, ...]:
-    """What a steward, and plans by the new model, do for each activity: a sentence per row of theirs."""
-    return tuple(_verdict(row) for row in rows if row["policy"] in (STEWARD, CHALLENGER_PLAN))
+    """What a steward, and plans by the new model, do for each activity: a sentence per row of theirs.
+
+    Activities whose misses no policy changes have one together.
+    """
+    told = [row for row in rows if row["policy"] in (STEWARD, CHALLENGER_PLAN)]
+    moved = {row["activity"] for row in rows if row["saved_share"]}
+    still = dict.fromkeys(str(row["activity"]) for row in rows if row["activity"] not in moved)
+    sentences = [_verdict(row) for row in told if row["activity"] in moved]
+    if still:
+        sentences.append(f"No policy changes what {' and '.join(still)} misses.")
+    return tuple(sentences)
 
 
 def _verdict(row: Row) -> str:

@@ -24,6 +24,11 @@ _WHERE = {
 }
 
 
+_READS = {"local": "Local reads", "hit": "Hits", "miss": "Misses", "remote": "Remote reads"}
+_UNSHOWN = ("tasks", "failed_lower_share", "failed_upper_share", "rtt_ms")
+"""Columns that `--json` has; with them the page would scroll sideways."""
+
+
 def efficiency_page(found: EfficiencyAnswer, span: str) -> str:
     """The HTML page of a report; `span`: the days of the jobs' starts, in words."""
     places = ", ".join(f"{place}: {what}" for place, what in _WHERE.items())
@@ -44,11 +49,18 @@ def efficiency_page(found: EfficiencyAnswer, span: str) -> str:
 
 
 def answers(found: EfficiencyAnswer) -> Iterator[str]:
-    """A sentence per place with jobs."""
+    """What a miss costs against a hit, then a sentence per place with jobs."""
+    share = {group.place: group.cpu_efficiency_share for group in found.by_place}
+    if (hit := share.get("hit")) is not None and (miss := share.get("miss")) is not None:
+        than = "less" if miss < hit else "more"
+        yield (
+            f"Jobs whose reads are misses have {abs(100 * (hit - miss)):.1f} points {than} CPU efficiency "
+            "than those whose reads are hits."
+        )
     for group in found.by_place:
         if group.cpu_efficiency_share is not None and group.place in _WHERE:
             yield (
-                f"{group.place}: a CPU efficiency of {percent(group.cpu_efficiency_share, 1)} "
+                f"{_READS[group.place]}: a CPU efficiency of {percent(group.cpu_efficiency_share, 1)} "
                 f"({interval_of(group)}); {percent(group.failed_share or 0, 1)} of {count(group.jobs)} jobs "
                 f"failed and wasted {count(group.wasted_core_hours)} of {count(group.core_hours)} core hours."
             )
@@ -61,9 +73,8 @@ def _section(title: str, note: str, groups: Sequence[Group]) -> Section:
 
 
 def _row(group: Group) -> Row:
-    row = as_row(group)
     return {
         key: value
-        for key, value in row.items()
-        if key not in ("kind", "region", "rtt_ms") or value is not None
+        for key, value in as_row(group).items()
+        if key not in _UNSHOWN and (key not in ("kind", "region") or value is not None)
     }

@@ -12,9 +12,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from features.common import files
-from features.results import CHALLENGER_PLAN, STEWARD
+from features.results import CHALLENGER_PLAN, LRU, STEWARD
 from jobs.report.verdicts import by_merit, savings, verdict
-from jobs.text import CURVE_COLUMNS, Row, as_row, chosen, fleet_columns
+from jobs.text import CURVE_COLUMNS, STORAGE_COLUMNS, Row, as_row, chosen, fleet_columns
+from replay.contest import BOUND
 
 if TYPE_CHECKING:
     from jobs.evaluate.evaluate import EvaluationAnswer
@@ -105,7 +106,7 @@ def export_fraction(answer: FractionAnswer, out: Path | None, *, title: str) -> 
         note=_FRACTION_NOTE,
         capacity="",
     )
-    _write(out, points, page, lambda _: _processing_time(points))
+    _write(out, points, page, lambda _: _job_plots().processing_time(points))
 
 
 def export_storage(answer: StorageAnswer, out: Path | None, *, title: str) -> None:
@@ -117,15 +118,18 @@ def export_storage(answer: StorageAnswer, out: Path | None, *, title: str) -> No
         ("Stored, by what keeps it", "", [as_row(one) for one in answer.stored]),
         ("Datasets that go, the largest", "Of the first capacity.", [as_row(one) for one in largest]),
     ]
-    page = _Page(title, answer.notes, points, answers, note=_STORAGE_NOTE, capacity="", more=more)
-    curve = [(point.capacity_bytes, point.wan_bytes_per_day) for point in answer.points]
-    _write(out, points, page, lambda plots: plots.wan_against_capacity(sorted(curve), []))
+    told = [key for key in points[0] if key in STORAGE_COLUMNS or any(point[key] for point in points)]
+    shown = [chosen(point, told) for point in points]
+    page = _Page(
+        title, answer.notes, shown, answers, "Disk against traffic", _STORAGE_NOTE, capacity="", more=more
+    )
+    _write(out, points, page, lambda _: _job_plots().traffic_against_disk(points))
 
 
-def _processing_time(points: Sequence[Row]) -> Plot:
-    from jobs.report.job_plots import processing_time
+def _job_plots() -> Any:
+    from jobs.report import job_plots
 
-    return processing_time(points)
+    return job_plots
 
 
 def export_evaluation(answer: EvaluationAnswer, out: Path | None, *, title: str) -> None:
@@ -134,7 +138,7 @@ def export_evaluation(answer: EvaluationAnswer, out: Path | None, *, title: str)
     page = _Page(
         title,
         answer.notes,
-        by_merit(rows, "capacity_fraction"),
+        [_without_bounds(row) for row in by_merit(rows, "capacity_fraction")],
         [verdict(rows, "capacity_fraction"), *savings(rows, "capacity_fraction", (CHALLENGER_PLAN, STEWARD))],
         heading="Against LRU and the bound",
         note=_EVALUATION_NOTE,
@@ -142,6 +146,12 @@ def export_evaluation(answer: EvaluationAnswer, out: Path | None, *, title: str)
         more=[("By activity", _SLICE_NOTE, answer.slices)] if answer.slices else [],
     )
     _write(out, rows, page, lambda plots: plots.gap_closed(rows))
+
+
+def _without_bounds(row: Row) -> Row:
+    """A row; LRU and the bound are the ends of the gap, and have no bounds."""
+    fixed = row["policy"] in (LRU, BOUND)
+    return {**row, "byte_gap_closed_lower": None, "byte_gap_closed_upper": None} if fixed else row
 
 
 def _write(out: Path | None, rows: Sequence[Row], page: _Page, draw: Callable[[Any], Plot]) -> None:

@@ -41,9 +41,9 @@ def write(rows: Sequence[Row], out: Path, *, claims: Sequence[Row]) -> Path:
     by_trace = [_section(trace, [row for row in rows if row["trace"] == trace], order) for trace in traces]
     html = page(
         title="Leaderboard of cache policies",
-        subtitle=f"Traces {', '.join(traces)}; caches of {percent(fractions[0], 1)} to "
+        subtitle=f"Replayed: {', '.join(traces)}; caches of {percent(fractions[0], 1)} to "
         f"{percent(fractions[-1], 1)} of the bytes read; {len(rows)} replays",
-        answers=_answers(rows),
+        answers=answers(rows),
         sections=[
             Section("All traces, mean over the capacities", _NOTE, rows=overview(rows), only=True),
             *(_at(fraction, rows) for fraction in fractions),
@@ -84,7 +84,7 @@ def overview(rows: Sequence[Row]) -> list[Row]:
     ]
 
 
-def _answers(rows: Sequence[Row]) -> list[str]:
+def answers(rows: Sequence[Row]) -> list[str]:
     """Which policy is best over all, where it closes most of the gap, and which are best elsewhere."""
     competing = _competing(rows)
     if not competing:
@@ -97,7 +97,7 @@ def _answers(rows: Sequence[Row]) -> list[str]:
     )
     others = ", ".join(f"{policy} in {n}" for policy, n in wins.most_common(4) if policy != first["policy"])
     return [
-        f"{first['policy']} closes most of the gap to the bound: {first['all']} on average, and "
+        f"Policy {first['policy']} closes most of the gap to the bound: {first['all']} on average, and "
         f"{percent(peak['byte_gap_closed'])} at best, on {peak['trace']} with a cache of "
         f"{percent(peak['capacity_fraction'], 1)} of the bytes read.",
         f"It fetches the fewest bytes in {wins[str(first['policy'])]} of {len(best)} comparisons "
@@ -158,4 +158,5 @@ def _cell(row: Row | None) -> str:
         return "–"
     low, high = row["byte_gap_closed_lower"], row["byte_gap_closed_upper"]
     gap = percent(row["byte_gap_closed"])
-    return gap if low is None else f"{gap} ({bounds(low, high)})"
+    ends = row["policy"] in ("lru", "bound")
+    return gap if low is None or ends else f"{gap} ({bounds(low, high)})"

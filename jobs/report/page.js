@@ -231,10 +231,11 @@
       row.classList.toggle("even", (isFolded ? shown : seen - 1) % 2 === 1);
       shown += 1;
     });
-    const switcher = table.closest(".scroll").previousElementSibling;
+    const box = table.closest(".scroll"), switcher = box.previousElementSibling;
     if (!switcher || !switcher.matches(".fold")) return;
     switcher.hidden = shown <= FOLD;
     switcher.firstElementChild.textContent = `Show all ${shown} rows`;
+    box.dataset.rest = `… of ${shown} rows; the screen shows all`;
   }
 
   function switched() {

@@ -13,9 +13,9 @@ from typing import Any, NamedTuple
 import jinja2
 
 from jobs.report.drawing import Plot, Series, swatch
-from jobs.text import Row, text
+from jobs.text import Row, heading, text
 
-WORDS = ("setting", "name", "did", "reason", "paper", "differs", "assumed", "change")
+WORDS = ("setting", "name", "dataset", "did", "reason", "paper", "differs", "assumed", "change")
 """Columns with long words, which are left-aligned and wrapped."""
 FOLD = 12
 """Rows of a table that are shown before it is unfolded."""
@@ -128,6 +128,7 @@ def page(
         script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
         style=_ours("page.css"),
         text=text,
+        heading=heading,
         words=WORDS,
         fold=FOLD,
         open_policies=OPEN_POLICIES,

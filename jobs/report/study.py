@@ -218,7 +218,7 @@ def _activities(found: Study) -> Section:
     return Section(
         title="Activities",
         note="What the cache does for analysis and for production, where the trace tells them apart. "
-        "`--activity` studies one of them alone.",
+        "--activity studies one of them alone.",
         rows=[
             {
                 "activity": part.label,

@@ -50,7 +50,8 @@ def grouped_shares(groups: Sequence[str], series: Mapping[str, Sequence[float]],
             ]
             plot.add(name, plot.axes.bar(x, y, width, **_FILLS[k]), map(Point, x, y, said))
         crowded = sum(len(line) for group in groups for line in group.split("\n")[-1:]) > 60
-        plot.axes.set_xticks(at, groups, rotation=40 if crowded else 0, ha="right" if crowded else "center")
+        lines = [one if crowded or "\n" in one else one.replace(" ", "\n") for one in groups]
+        plot.axes.set_xticks(at, lines, rotation=40 if crowded else 0, ha="right" if crowded else "center")
         plot.axes.set(ylabel="share, %", xlabel=xlabel, xlim=(-0.6, max(len(groups), 3) - 0.4))
         return plot
 

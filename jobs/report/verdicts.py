@@ -31,7 +31,7 @@ def verdict(rows: Sequence[Row], capacity: str) -> str:
         return _saving(row, lru, capacity) if lru is not None else f"Least WAN traffic: {_name(row)}."
     wins = itertools.groupby(best, key=lambda pair: pair[0]["policy"])
     where = [
-        f"{_name(pairs[0][0])} at {' and '.join(_size(row, capacity) for row, _ in pairs)}"
+        f"{_name(pairs[0][0])} at {_sizes([row for row, _ in pairs], capacity)}"
         for pairs in (list(group) for _, group in wins)
     ]
     shares = [1 - row["wan_bytes"] / max(1, lru["wan_bytes"]) for row, lru in best if lru is not None]
@@ -89,8 +89,13 @@ def _name(row: Row) -> str:
 
 
 def _size(row: Row, capacity: str) -> str:
-    size = row[capacity]
-    return format_bytes(size) if capacity == "capacity_bytes" else f"{percent(size, 1)} of the bytes read"
+    return _sizes([row], capacity)
+
+
+def _sizes(rows: Sequence[Row], capacity: str) -> str:
+    if capacity == "capacity_bytes":
+        return " and ".join(format_bytes(row[capacity]) for row in rows)
+    return f"{' and '.join(percent(row[capacity], 1) for row in rows)} of the bytes read"
 
 
 def _span(shares: Sequence[float]) -> str:

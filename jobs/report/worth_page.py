@@ -29,11 +29,9 @@ def write(answer: Worth, out: Path, *, what: str) -> None:
         Section("Options", _NOTE, [figure], [{key: row[key] for key in known} for row in rows]),
         Section("What was assumed, and how to change it", rows=[as_row(one) for one in answer.assumptions]),
     ]
-    if answer.notes:
-        sections.append(Section("Notes on the reads", rows=[{"reason": one} for one in answer.notes]))
     html = page(
         title="Is it worth it?",
-        subtitle=f"{what}, {answer.first_day} to {answer.last_day}",
+        subtitle="; ".join([f"{what}, {answer.first_day} to {answer.last_day}", *answer.notes]),
         answers=[answer.verdict, *answer.findings],
         sections=sections,
     )

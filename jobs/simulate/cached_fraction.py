@@ -7,10 +7,9 @@ import dataclasses
 import numpy as np
 
 from features.common.errors import InputError
-from features.common.times import HOUR_S
 from features.common.units import format_bytes
 from jobs.settings.tree import Settings
-from jobs.text import percent
+from jobs.text import percent, time_unit
 from replay.study.benefit import Cluster, best_cached_fraction, processing_parts_s
 
 _STEPS = 20
@@ -62,14 +61,16 @@ def run(cluster: Cluster, *, volume_bytes: int) -> FractionAnswer:
         for x, all_s in zip(fractions, parts.T, strict=True)
     )
     nothing, found = points[0], next(point for point in points if point.cached_fraction == best)
-    hours, without = (point.processing_s / HOUR_S for point in (found, nothing))
+    unit, unit_s = time_unit(nothing.processing_s)
+    takes, without = (f"{point.processing_s / unit_s:.3g} {unit}" for point in (found, nothing))
     answer = (
-        f"Best is to cache {percent(best)}: {format_bytes(volume_bytes)} take {hours:.3g} h instead of "
-        f"{without:.3g} h without caches, {without / hours:.1f} times the throughput."
+        f"Best is to cache {percent(best)}: {format_bytes(volume_bytes)} take {takes} instead of {without} "
+        f"without caches, {nothing.processing_s / found.processing_s:.1f} times the throughput."
     )
+    nodes = "1 cache" if cluster.n_nodes == 1 else f"{cluster.n_nodes} caches"
     site = (
         f"network {format_bytes(cluster.network_bytes_s)}/s",
-        f"{cluster.n_nodes} caches of {format_bytes(cluster.cache_bytes_s_per_node)}/s",
+        f"{nodes} of {format_bytes(cluster.cache_bytes_s_per_node)}/s",
         f"{cluster.n_slots} slots of {format_bytes(cluster.workflow_bytes_s_per_slot)}/s",
     )
     return FractionAnswer(best, points, (answer,), site)

@@ -107,13 +107,14 @@ def gap_columns(gap: Gap | None) -> dict[str, float | None]:
     """`byte_gap_closed`: the share of the way from LRU's WAN bytes to the bound's; its `_lower` and `_upper`.
 
     The last two are one-sided bounds at 95 % confidence each, by a block bootstrap over days. All are None
-    where LRU reaches the bound, the bounds also where days are too few.
+    where LRU reaches the bound, the bounds also where days are too few. None exceeds 1, the bound itself.
     """
     found = None if gap is None else ratio_interval(*gap)
+    upper = None if found is None or found.upper is None else max(found.mean, min(found.upper, 1.0))
     return {
         "byte_gap_closed": None if found is None else found.mean,
         "byte_gap_closed_lower": None if found is None else found.lower,
-        "byte_gap_closed_upper": None if found is None else found.upper,
+        "byte_gap_closed_upper": upper,
     }
 
 

@@ -118,7 +118,7 @@ class Browser:
         self.on_paper(True)
         inside, room, shown = self.ask(
             "[document.documentElement.scrollWidth, document.documentElement.clientWidth, "
-            "[...document.querySelectorAll('.controls, button, select')]"
+            "[...document.querySelectorAll('.controls, button, select, input')]"
             ".filter(e => e.checkVisibility()).length]"
         )
         self.on_paper(False)

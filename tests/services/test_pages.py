@@ -8,10 +8,12 @@ from typing import Any
 
 import pytest
 from cachecast_main import asked
+from job_records import plant
 from placement_server import refresh, serving
 
 from jobs.evaluate.evaluate import EvaluationAnswer
 from jobs.report.export import export_evaluation
+from jobs.store.tables import Tables
 
 pytestmark = pytest.mark.service
 
@@ -80,6 +82,55 @@ def test_a_page_can_be_read_in_the_dark(browser: Any, walk: Path) -> None:
         assert browser.ask("getComputedStyle(document.body).backgroundColor") == "rgb(22, 25, 29)"
     finally:
         browser.in_the_dark(False)
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A page of each other kind, by name in a folder."""
+    out = tmp_path_factory.mktemp("small")
+    trace = out / "trace"
+    asked("workload", "--scenario", "site", "--accesses", "6000", "--out", trace)
+    plant(Tables(str(out / "tables")), per_task=10)
+    days = ("--from", "2026-03-01", "--to", "2026-03-14")
+    of_trace = ("--trace", trace, "--capacity-fraction", "0.05,0.1")
+    asked("replay", *of_trace, "--policy", "lru,s3fifo", "--out", out / "replay.html")
+    asked("curve", *of_trace, "--out", out / "curve.html")
+    asked("storage", "--trace", trace, "--capacity", "200GB,1TB", "--out", out / "storage.html")
+    asked("efficiency", "--tables", out / "tables", *days, "--out", out / "jobs.html")
+    asked("cached-fraction", "--out", out / "fraction.html")
+    (out / "traces.toml").write_text(f'[[trace]]\nname = "t"\npath = "{trace}"\n')
+    named = ("--traces", out / "traces.toml", "--capacity-fraction", "0.1")
+    asked("leaderboard", *named, "--out", out / "board")
+    asked("worth-it", "--trace", trace, "--capacity", "300GB", "--out", out / "worth.html")
+    return out
+
+
+@pytest.mark.parametrize(
+    "name", ["replay", "curve", "storage", "jobs", "fraction", "board/leaderboard", "worth"]
+)
+def test_every_page_opens_on_a_desk_on_a_phone_in_the_dark_and_on_paper(
+    browser: Any, small: Path, name: str
+) -> None:
+    for width, is_dark in ((1400, False), (390, False), (1400, True)):
+        browser.in_the_dark(is_dark)
+        try:
+            assert browser.faults(small / f"{name}.html", width=width) == []
+        finally:
+            browser.in_the_dark(False)
+    answers = browser.ask("[...document.querySelectorAll('.answer')].map(e => e.innerText)")
+    assert answers and all(answer.endswith(".") for answer in answers)
+
+
+def test_long_tables_are_folded_on_paper(browser: Any, small: Path) -> None:
+    browser.open(small / "curve.html", width=760)
+    browser.on_paper(True)
+    rows, rest = browser.ask(
+        "[[...document.querySelectorAll('tbody tr')].filter(e => e.checkVisibility()).length,"
+        " getComputedStyle(document.querySelector('.scroll'), '::after').content]"
+    )
+    browser.on_paper(False)
+    assert rows == 12
+    assert "rows; the screen shows all" in rest
 
 
 EMPTY = '<svg width="300" height="0"></svg>'

@@ -199,10 +199,10 @@ class Screen:
     def check(self) -> None:
         """Every word of headers and cells is there, and every line of more than a word fits."""
         shown = {word for line in self.lines for word in line.split()}
-        keys = {word.rstrip(":") for word in shown}
+        keys = {word.rstrip(":,") for word in shown}
         for row in self.asked:
             for key, cell in row.items():
-                assert set(key.split("_")) <= keys, key
+                assert set(text.heading(key).split()) <= keys, key
                 if dataclasses.is_dataclass(cell):
                     continue  # shown as facts of its own
                 items = cell if isinstance(cell, list | tuple) else [cell]

@@ -52,7 +52,7 @@ def test_where_all_jobs_failed_there_is_no_efficiency_but_waste(settings: Settin
     (failed,) = [group for group in found.by_place if group.place == "remote"]
     assert (failed.cpu_efficiency_share, failed.failed_share) == (None, 1)
     assert failed.wasted_core_hours == failed.core_hours > 40
-    assert "hit: a CPU efficiency" in (tmp_path / "page.html").read_text()
+    assert "Hits: a CPU efficiency" in (tmp_path / "page.html").read_text()
 
 
 def test_a_job_that_two_sources_report_is_told(settings: Settings) -> None:
