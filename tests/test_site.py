@@ -52,10 +52,10 @@ def test_the_site_asks_no_other_host(site: Path) -> None:
         assert not re.findall(r'(?:src|<link[^>]*href)="https?://(?!cachecast)[^"]*"', page)
 
 
-def commands() -> list[tuple[str, list[str]]]:
-    """The commands of the tutorial in order, each with the lines that it is to print."""
+def commands(page: str) -> list[tuple[str, list[str]]]:
+    """The commands of a page in order, each with the lines that it is to print."""
     found: list[tuple[str, list[str]]] = []
-    for block in BLOCK.findall((ROOT / "docs" / "tutorial.md").read_text()):
+    for block in BLOCK.findall((ROOT / "docs" / f"{page}.md").read_text()):
         for part in re.split(r"^\$ ", block, flags=re.MULTILINE)[1:]:
             lines = part.rstrip("\n").split("\n")
             until = lines.index("END") + 1 if "<< END" in lines[0] else 1
@@ -82,11 +82,24 @@ def folder() -> Iterator[Path]:
 
 
 def test_the_tutorial_prints_what_it_shows(folder: Path) -> None:
-    """In one shell, with a smaller training; each expected line comes after the one before it."""
-    env = {"PATH": f"{BIN}:{os.environ['PATH']}", "HOME": str(folder), "COLUMNS": "80"}
-    env |= {"CACHECAST_TRAINING__TREES": "20", "CACHECAST_TRAINING__SPAN": "7d"}
-    steps = commands()
+    """With a smaller training."""
+    steps = commands("tutorial")
     assert len(steps) >= 12
+    follow(
+        steps, folder, {"COLUMNS": "80", "CACHECAST_TRAINING__TREES": "20", "CACHECAST_TRAINING__SPAN": "7d"}
+    )
+
+
+def test_pull_train_and_evaluate_print_what_their_pages_show(folder: Path) -> None:
+    """One after the other, as the pages name each other."""
+    steps = [step for page in ("pull", "train", "evaluate") for step in commands(page)]
+    assert len(steps) >= 12
+    follow(steps, folder, {"COLUMNS": "100"})
+
+
+def follow(steps: list[tuple[str, list[str]]], folder: Path, env: dict[str, str]) -> None:
+    """Run the commands in one shell; each expected line comes after the one before it."""
+    env = {"PATH": f"{BIN}:{os.environ['PATH']}", "HOME": str(folder)} | env
     script = "\n".join(f"{command}\necho '=== end of {n}'" for n, (command, _) in enumerate(steps))
     done = subprocess.run(
         ["bash", "-e"], input=script, cwd=folder, env=env, stdout=subprocess.PIPE,

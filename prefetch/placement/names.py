@@ -98,7 +98,9 @@ def member(members: Members, cache: str, *, site: str | None, address: str | Non
     """The configuration of `cache`; a heartbeat's `site` and `address` must agree. Raises InputError."""
     known = members.get(cache)
     if known is None:
-        raise InputError(f"no cache server is called {cache!r} here; add caches/{cache}.toml and restart")
+        raise InputError(
+            f"no cache server is called {cache!r} here; add an XCache of this name to the settings, restart"
+        )
     for name, said, meant in (("site", site, known.site), ("address", address, known.address)):
         if said is not None and said != meant:
             raise InputError(f"{name} of {cache} is {meant} by configuration, and {said} by its heartbeat")
