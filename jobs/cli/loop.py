@@ -67,6 +67,8 @@ def arrivals(
     settings = options.load(conf, tables=tables)
     found = job.run(settings, as_ofs=parsing.moments(as_of, day, settings.features.cycle))
     console.show(found, as_json=as_json, title="arrivals")
+    if not found and not as_json:
+        console.sentence("No source of accesses is in [airflow] pull, so none is expected.")
     for one in found:
         if one.why and not as_json:
             console.warn(f"{one.source} is incomplete at {one.as_of}: {one.why}")
