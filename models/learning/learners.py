@@ -62,10 +62,12 @@ class LightGBM(WithKnobs):
     """Gradient-boosted trees of LightGBM.
 
     `monotone`: more reads, or a shorter time since the last one, never lower the score of a file.
-    `extra_trees`: thresholds of splits are drawn at random.
+    `extra_trees`: thresholds of splits are drawn at random. `best_trees`: so many of the trees, the last
+    ones, have the best thresholds nevertheless.
     """
 
     trees: int = 80
+    best_trees: int = 0
     leaves: int = 31
     min_rows: int = 100
     rate: float = 0.06
@@ -82,7 +84,9 @@ class LightGBM(WithKnobs):
         categorical = [name for name in CATEGORICAL if name in x.columns]
         quiet = {"verbosity": -1, "num_threads": 1}
         data = lgb.Dataset(x, y, categorical_feature=categorical, params=quiet)
-        booster = lgb.train(self._parameters(list(x.columns)), data, self.trees)
+        parameters, n_drawn = self._parameters(list(x.columns)), self.trees - self.best_trees
+        is_drawn = lgb.reset_parameter(extra_trees=lambda tree: self.extra_trees and tree < n_drawn)
+        booster = lgb.train(parameters, data, self.trees, callbacks=[is_drawn])
         return Trees.of(str(booster.model_to_string()), list(x.columns))
 
     def _parameters(self, columns: Sequence[str]) -> dict[str, object]:

@@ -286,3 +286,12 @@ def test_shuffling_the_future_changes_no_past_prediction() -> None:
 
     for with_future, without in zip(predicted(shuffled), predicted(rows), strict=True):
         np.testing.assert_array_equal(with_future, without)
+
+
+def test_the_last_trees_have_the_best_thresholds() -> None:
+    sample = planted()
+    drawn, best = (
+        LightGBM(trees=6, best_trees=n, extra_trees=True).fit(sample.x, sample.y).text.split("Tree=")[1:]
+        for n in (0, 3)
+    )
+    assert [a == b for a, b in zip(drawn, best, strict=True)] == [True] * 3 + [False] * 3
