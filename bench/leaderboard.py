@@ -1,12 +1,14 @@
-"""The leaderboard of the generated regions, libCacheSim's policies beside ours, and the claims of papers.
+"""The leaderboard of public traces and generated regions, with libCacheSim's policies, and claims of papers.
 
-bench/leaderboard.py                          conf/leaderboard.toml, kept in leaderboard-out/
+bench/leaderboard.py                          two public traces of ../shared/data, a data archive's and a
+                                              CDN's, and conf/leaderboard.toml; kept in leaderboard-out/
 bench/leaderboard.py --traces FILE …          traces of your own
 bench/leaderboard.py --out DIR --capacity-fraction 0.1 --ours    other folder and capacities, ours alone
 bench/leaderboard.py --short                  one small trace and one capacity: whether it still runs
 
-The first table is the gap closed, the mean over the capacities; the second is what papers claim, and ours of
-the same measure. Replays that are kept in the folder are not repeated.
+The first table is the gap closed, the mean over the capacities; the second the shares of objects and bytes that
+public traces miss; the third is what papers claim, and ours of the same measure. Replays that are kept in the
+folder are not repeated.
 
 Needs the environment that `make verify` makes: .venv/bin/python bench/leaderboard.py
 """
@@ -20,9 +22,16 @@ import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
+DATA = ROOT.parent / "shared" / "data"
+PUBLIC = {
+    "dandi": ("dandi_accesses_2025-07-09_08-02.csv.gz", "2025-07-23"),
+    "cran": ("cran_accesses_2014-12-16_29d.csv.gz", "2014-12-31"),
+}
+"""Public traces by name: file, and the first day that counts."""
 SHORT = '[[trace]]\nname = "short"\nscenario = "prague"\naccesses = 30_000\nseed = 101\n'
 
 from jobs.report.leaderboard_page import overview  # noqa: E402
@@ -33,7 +42,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--traces", type=Path, nargs="+", default=[ROOT / "conf" / "leaderboard.toml"])
+    parser.add_argument("--traces", type=Path, nargs="+", help="TOML files instead of the two of the bench")
     parser.add_argument("--out", type=Path, default=ROOT / "leaderboard-out")
     parser.add_argument("--capacity-fraction", default="0.01,0.02,0.05,0.1,0.2,0.4")
     parser.add_argument("--ours", action="store_true", help="without libCacheSim's policies")
@@ -45,7 +54,24 @@ def main() -> None:
             given.traces[0].write_text(SHORT)
             report(given)
     else:
+        given.traces = given.traces or [*_public(given.out), ROOT / "conf" / "leaderboard.toml"]
         report(given)
+
+
+def _public(out: Path) -> list[Path]:
+    """A file of entries for the public traces; none where they are missing, which is said."""
+    if not DATA.is_dir():
+        print(f"without the public traces: there is no {DATA}", file=sys.stderr)
+        return []
+    entries = out.resolve() / "public.toml"
+    entries.parent.mkdir(parents=True, exist_ok=True)
+    entries.write_text(
+        "".join(
+            f'[[trace]]\nname = "{name}"\npath = "{DATA / file}"\ncount_from = "{day}"\n\n'
+            for name, (file, day) in PUBLIC.items()
+        )
+    )
+    return [entries]
 
 
 def report(given: argparse.Namespace) -> None:
@@ -58,8 +84,30 @@ def report(given: argparse.Namespace) -> None:
     answer = json.loads(_run("-m", "jobs", "leaderboard", *named, *shared, "--json"))
     print(f"Gap closed, mean over the capacities {given.capacity_fraction}\n")
     _table(overview(answer["rows"]))
+    if public := [row for row in answer["rows"] if row["trace"] in PUBLIC]:
+        print("\nObjects missed / bytes missed, by trace and capacity\n")
+        _table(misses(public))
     print("\nClaims of papers, beside ours of the same measure\n")
     _table(answer["claims"])
+
+
+def misses(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, str]]:
+    """A row per policy, the one with the fewest bytes missed first; a bound on bytes has no objects."""
+    found: dict[str, dict[str, tuple[float | None, float]]] = {}
+    for row in rows:
+        column = f"{row['trace']} {row['capacity_fraction']:.0%}"
+        found.setdefault(row["policy"], {})[column] = row["hit_ratio"], row["byte_hit_ratio"]
+    columns = dict.fromkeys(column for of in found.values() for column in of)
+    whole = {policy: of for policy, of in found.items() if len(of) == len(columns)}
+    best = sorted(whole, key=lambda policy: -sum(hits for _, hits in whole[policy].values()))
+    return [
+        {"policy": policy} | {column: _missed(*found[policy][column]) for column in columns}
+        for policy in best
+    ]
+
+
+def _missed(hits: float | None, byte_hits: float) -> str:
+    return f"{'–' if hits is None else f'{1 - hits:.1%}'} / {1 - byte_hits:.1%}"
 
 
 def _run(*words: str) -> str:

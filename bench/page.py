@@ -61,7 +61,7 @@ BENCHES = (
     Bench("plan", "Plan: a million candidates", "plan.py"),
     Bench(
         "leaderboard",
-        "Evaluate: every policy on the generated regions, and claims of papers",
+        "Evaluate: every policy on public traces and generated regions, and claims of papers",
         "leaderboard.py",
     ),
     Bench("queue", "Evaluate: what a batch queue is worth to the learned order", "queue_leads.py"),
