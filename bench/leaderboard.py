@@ -6,9 +6,9 @@ bench/leaderboard.py --traces FILE …          traces of your own
 bench/leaderboard.py --out DIR --capacity-fraction 0.1 --ours    other folder and capacities, ours alone
 bench/leaderboard.py --short                  one small trace and one capacity: whether it still runs
 
-The first table is the gap closed, the mean over the capacities; the second the shares of objects and bytes that
-public traces miss; the third is what papers claim, and ours of the same measure. Replays that are kept in the
-folder are not repeated.
+The first table is the gap closed, the mean over the capacities; the second the shares of objects and bytes
+that public traces miss; the third is what papers claim, and ours of the same measure. Kept replays
+are not repeated.
 
 Needs the environment that `make verify` makes: .venv/bin/python bench/leaderboard.py
 """
