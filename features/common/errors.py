@@ -24,6 +24,8 @@ Only the command line turns an error into an exit code.
 
 from __future__ import annotations
 
+from typing import Any
+
 MAX_MESSAGE_CHARS = 600
 
 
@@ -32,6 +34,17 @@ class CachecastError(Exception):
 
     def __init__(self, message: str) -> None:
         super().__init__(bounded(printable(message)))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Another process gets the same text, whatever an error was made of."""
+        return _again, (type(self), str(self), self.__dict__)
+
+
+def _again(kind: type[CachecastError], text: str, details: dict[str, Any]) -> CachecastError:
+    error = kind.__new__(kind)
+    CachecastError.__init__(error, text)
+    error.__dict__.update(details)
+    return error
 
 
 class ConfigError(CachecastError):

@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import logging
 import math
-import threading
+import multiprocessing
+import signal
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final
+from multiprocessing.connection import Connection
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from features.common.errors import CachecastError, ServiceError
 from features.common.times import as_of_label
@@ -37,7 +39,7 @@ _log = logging.getLogger(__name__)
 
 
 class Promoted:
-    """The region's promoted order for `cache`, looked up now and then by a thread that nobody waits for.
+    """The region's promoted order for `cache`, looked up now and then by a process that nobody waits for.
 
     `serves`: the order that may evict now, the same object as long as it serves; `since_s`: from when on, s
     since 1970; `fault`: why it is not the promoted one. An order that was promoted but cannot be read, or a
@@ -70,7 +72,7 @@ class Promoted:
 
     def refresh(self) -> None:
         """Take what the last look-up found, and begin the next one when it is due; waits for nothing."""
-        if self._look_up is not None and not self._look_up.is_alive():
+        if self._look_up is not None and self._look_up.is_done():
             found, self._look_up = self._look_up, None
             self._due = time.monotonic() + LOOK_UP_EVERY_S
             self._read, self._error = found.order, found.error
@@ -107,16 +109,29 @@ class Promoted:
         )
 
 
-class _LookUp(threading.Thread):
-    """Loads the promoted order; a server that never ends its answer holds up nothing, the end included."""
+class _LookUp:
+    """Loads the promoted order, in a process of its own: MLflow and scikit-learn take 200 MB.
+
+    A server that never ends its answer holds up nothing, the end of the steward included.
+    """
 
     def __init__(self, settings: Settings, capacity_bytes: int, known: ServedOrder | None) -> None:
-        super().__init__(name="promoted order", daemon=True)
         self.order = known
         self.error: CachecastError | None = None
-        self._settings, self._capacity_bytes, self._known = settings, capacity_bytes, known
         self._asked_s: float | None = None
-        self.start()
+        self._is_done = False
+        context = multiprocessing.get_context("spawn")
+        self._answers, theirs = context.Pipe(duplex=False)
+        asked = theirs, settings, capacity_bytes, known
+        self._process = context.Process(target=_look_up, args=asked, name="promoted order", daemon=True)
+        self._process.start()
+        theirs.close()
+
+    def is_done(self) -> bool:
+        """Whether `order` and `error` are what was found; waits for nothing."""
+        while not self._is_done and self._answers.poll():
+            self._take()
+        return self._is_done
 
     def is_late(self, timeout_s: float) -> bool:
         """Whether the answer takes longer than this; to load MLflow does not count."""
@@ -124,27 +139,57 @@ class _LookUp(threading.Thread):
 
     def wait(self, timeout_s: float) -> None:
         """Wait for the answer until it is late."""
-        while self.is_alive() and not self.is_late(timeout_s):
-            self.join(_STEP_S)
+        while not self.is_done() and not self.is_late(timeout_s):
+            self._answers.poll(_STEP_S)
 
-    def run(self) -> None:
-        """Read the table promotions, then ask the registry."""
-        # MLflow and scikit-learn take seconds and 160 MB: only a steward that looks up an order loads them.
-        from jobs.train.exchange import imported
-        from jobs.train.registry import registry
-        from models.serving.registry import load_order
-
-        self._asked_s = time.monotonic()
-        region, capacity_bytes = self._settings.region.name, self._capacity_bytes
+    def _take(self) -> None:
         try:
-            tables = Tables(self._settings.tables.root)
-            on_record = named(tables, region=region).get(STEWARD)
-            if on_record is None:  # never promoted or taken back, whatever MLflow says
-                is_auto = self._settings.steward.policy == "auto"
-                self.order = imported(tables, region, capacity_bytes, known=self._known) if is_auto else None
-            at = registry(self._settings.mlflow)
-            found = load_order(at, region, capacity_bytes, named=on_record, known=self._known)
-            if found is not None or on_record is not None:
-                self.order = found
-        except CachecastError as error:
-            self.error = error
+            answer: _Asking | _Found = self._answers.recv()
+        except (EOFError, OSError):
+            answer = _Found(None, True, ServiceError("the process that asks MLflow has ended early"))
+        if isinstance(answer, _Asking):
+            self._asked_s = time.monotonic()
+            return
+        self.error = answer.error
+        if not answer.is_known:
+            self.order = answer.order
+        self._is_done = True
+        self._answers.close()
+        self._process.join()
+
+
+class _Asking:
+    """A look-up has loaded what it needs, and asks."""
+
+
+class _Found(NamedTuple):
+    """What a look-up found. `is_known`: nothing else than was known."""
+
+    order: ServedOrder | None
+    is_known: bool
+    error: CachecastError | None
+
+
+def _look_up(to: Connection, settings: Settings, capacity_bytes: int, known: ServedOrder | None) -> None:
+    """Read the table promotions, then ask the registry; send when that begins, and what was found."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the steward, which ends this process
+    from jobs.train.exchange import imported
+    from jobs.train.registry import registry
+    from models.serving.registry import load_order
+
+    to.send(_Asking())
+    region, order, error = settings.region.name, known, None
+    try:
+        tables = Tables(settings.tables.root)
+        on_record = named(tables, region=region).get(STEWARD)
+        if on_record is None:  # never promoted or taken back, whatever MLflow says
+            is_auto = settings.steward.policy == "auto"
+            order = imported(tables, region, capacity_bytes, known=known) if is_auto else None
+        at = registry(settings.mlflow)
+        found = load_order(at, region, capacity_bytes, named=on_record, known=known)
+        if found is not None or on_record is not None:
+            order = found
+    except CachecastError as failed:
+        error = failed
+    is_known = order is known
+    to.send(_Found(None if is_known else order, is_known, error))

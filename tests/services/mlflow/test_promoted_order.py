@@ -27,6 +27,7 @@ from jobs.settings.tree import Settings
 from jobs.steward import promoted, steward
 from jobs.steward.promoted import Promoted
 from jobs.store.tables import Tables
+from prefetch.journal.journal import Journal
 from prefetch.steward.figures import Figures
 
 pytestmark = MLFLOW_WARNINGS
@@ -57,6 +58,9 @@ def site(folder: Path, at: Mlflow, policy: str = "auto") -> Settings:
         f'name = "xc1"\nkind = "directory"\norigin = "{folder}/origin"\nurl = "{folder}/cache"\n'
         'capacity = "100MB"\nsteward = true\n'
     )
+    journal = Journal(f"{folder}/journal.db")
+    journal.make()
+    journal.close()
     return Settings.load(folder / "conf", tables=str(folder / "tables"), env={})
 
 
@@ -125,7 +129,7 @@ def test_a_steward_follows_promotions_without_a_restart(
     lines = list[str]()
     steward.run(settings, cache="xc1", log=lines.append, figures=found.append, now_s=clock)
     thread.join()
-    assert not missed, lines
+    assert not missed, "\n".join(lines[:6])
     assert sum("begins anew" in line for line in lines) == 5
 
 
