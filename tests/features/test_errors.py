@@ -13,5 +13,5 @@ from features.common.errors import CachecastError, ConfigError, NotPlainError, S
     "error", [ConfigError("conf/base.toml: a", "no"), NotPlainError("p", "a pipe"), ServiceError("z")]
 )
 def test_another_process_gets_the_same_error(error: CachecastError) -> None:
-    again = pickle.loads(pickle.dumps(error))  # noqa: S301  our own
+    again = pickle.loads(pickle.dumps(error))
     assert (type(again), str(again), vars(again)) == (type(error), str(error), vars(error))
