@@ -94,7 +94,6 @@ def run(
                 if stopping():
                     break
                 report = _Report(settings, promoted, keeper.figures(), log, figures)
-                keeper.step(0.0)  # its first measure, which the first line tells
                 report("began", keeper)
                 while not (stopping() or promoted.serves is not served or _is_outdated(book, keeper)):
                     keeper.step(STEP_S)

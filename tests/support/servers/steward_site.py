@@ -176,7 +176,8 @@ class Site:
         """Have the server report to the new collector, and empty it.
 
         Seen on 5.5.3, 5.9.9 and 6.2.1: after a packet that no process received, the kernel refuses the next
-        one, and the server drops it.
+        one, and the server drops it. A 5.5.3 sometimes reports nothing more at all, for a reason that was not
+        found; a steward says so (steward-blind). It is started again then.
         """
         name = f"{TEST_FILES}heard.root"
         self.servers.add_file(name, os.urandom(MIB))
@@ -185,7 +186,9 @@ class Site:
             self.read(name)
             return eventually(lambda: name in self._closed(), 3)
 
-        assert eventually(heard)
+        if not eventually(heard, 30):
+            self.servers.restart_cache()
+            assert eventually(heard)
         assert eventually(self._evicted), self.held()
 
     def _evicted(self) -> bool:
