@@ -1,7 +1,7 @@
 """The leaderboard of public traces and generated regions, with libCacheSim's policies, and claims of papers.
 
-bench/leaderboard.py                          two public traces of ../shared/data, a data archive's and a
-                                              CDN's, and conf/leaderboard.toml; kept in leaderboard-out/
+bench/leaderboard.py                          conf/leaderboard.toml, kept in leaderboard-out/
+bench/leaderboard.py --public                 two public traces of ../shared/data, a data archive's and a CDN's
 bench/leaderboard.py --traces FILE …          traces of your own
 bench/leaderboard.py --out DIR --capacity-fraction 0.1 --ours    other folder and capacities, ours alone
 bench/leaderboard.py --short                  one small trace and one capacity: whether it still runs
@@ -42,7 +42,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--traces", type=Path, nargs="+", help="TOML files instead of the two of the bench")
+    parser.add_argument("--traces", type=Path, nargs="+", default=[ROOT / "conf" / "leaderboard.toml"])
+    parser.add_argument("--public", action="store_true", help="public traces instead of generated regions")
     parser.add_argument("--out", type=Path, default=ROOT / "leaderboard-out")
     parser.add_argument("--capacity-fraction", default="0.01,0.02,0.05,0.1,0.2,0.4")
     parser.add_argument("--ours", action="store_true", help="without libCacheSim's policies")
@@ -54,24 +55,22 @@ def main() -> None:
             given.traces[0].write_text(SHORT)
             report(given)
     else:
-        given.traces = given.traces or [*_public(given.out), ROOT / "conf" / "leaderboard.toml"]
+        if given.public:
+            given.traces = [_public(given.out.resolve())]
         report(given)
 
 
-def _public(out: Path) -> list[Path]:
-    """A file of entries for the public traces; none where they are missing, which is said."""
-    if not DATA.is_dir():
-        print(f"without the public traces: there is no {DATA}", file=sys.stderr)
-        return []
-    entries = out.resolve() / "public.toml"
-    entries.parent.mkdir(parents=True, exist_ok=True)
+def _public(out: Path) -> Path:
+    """A file of entries for the public traces."""
+    out.mkdir(parents=True, exist_ok=True)
+    entries = out / "public.toml"
     entries.write_text(
         "".join(
             f'[[trace]]\nname = "{name}"\npath = "{DATA / file}"\ncount_from = "{day}"\n\n'
             for name, (file, day) in PUBLIC.items()
         )
     )
-    return [entries]
+    return entries
 
 
 def report(given: argparse.Namespace) -> None:
