@@ -1,7 +1,7 @@
 """The leaderboard of public traces and generated regions, with libCacheSim's policies, and claims of papers.
 
 bench/leaderboard.py                          conf/leaderboard.toml, kept in leaderboard-out/
-bench/leaderboard.py --public                 two public traces of ../shared/data, a data archive's and a CDN's
+bench/leaderboard.py --public                 two public traces of ../shared/data, an archive's and a CDN's
 bench/leaderboard.py --traces FILE …          traces of your own
 bench/leaderboard.py --out DIR --capacity-fraction 0.1 --ours    other folder and capacities, ours alone
 bench/leaderboard.py --short                  one small trace and one capacity: whether it still runs
