@@ -49,7 +49,7 @@ RIVALS = {
 }  # fmt: skip
 REHEARSED = {"3lcache": 2_000_000}
 """Accesses that are played first, about."""
-TIMEOUT_S = 600
+TIMEOUT_S = 120
 
 
 def main() -> None:
