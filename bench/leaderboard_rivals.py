@@ -8,8 +8,8 @@ licence makes it a judge to compare with, no part of the program.
 
 3L-Cache learns from windows of a size that its Python build fixes, longer than a trace of some weeks: left
 alone it equals LRU. So the accesses before the counted days are played to it under other names first, again
-and again: it has learned from the past, and nothing else, when counting begins. LRB's window is fixed as well: it
-learns on a CDN's log of 600 thousand reads, and equals LRU where files are seldom read again.
+and again: it has learned from the past, and nothing else, when counting begins. LRB's window is fixed too:
+it learns on a CDN's log of 600 thousand reads, and equals LRU where files are seldom read again.
 
 Needs the environment that `make verify` makes.
 """
