@@ -59,6 +59,16 @@ def asked(site: Federation, names: Sequence[str]) -> Redirector:
     return found
 
 
+def logged_in(site: Federation, name: str) -> None:
+    """A running node logs in again if the redirector has forgotten its port, as 5.5.3 does now and then."""
+    urls = {name: [f"127.0.0.1:{site.nodes[name].port}"]}
+    if not eventually(lambda: name in _serving(Redirector(site.redirector.url, urls)), 20):
+        n_before = n_dropped(site)
+        site.nodes[name].stop()
+        assert eventually(lambda: n_dropped(site) == n_before + 1)
+        site.nodes[name].start()
+
+
 def _serving(found: Redirector) -> frozenset[str]:
     try:
         return found.serving()
@@ -150,8 +160,14 @@ def test_nodes_that_are_not_configured_are_left_alone(site: Federation) -> None:
         Redirector(site.redirector.url, {"n9": ["127.0.0.1:1"]}).serving()
 
 
+def n_dropped(site: Federation) -> int:
+    """How many nodes the redirector has dropped."""
+    return site.redirector.cmsd.log.read_text().count(" dropped.")
+
+
 def test_a_node_that_dies_or_joins_moves_its_share_alone(site: Federation, tmp_path: Path) -> None:
     asked(site, NODES)
+    n_before = n_dropped(site)
     options = configured(site, tmp_path, NODES)
     told = [prefilled(options, name, "b") for name in NODES]
     first = held(site, "b")
@@ -179,12 +195,13 @@ def test_a_node_that_dies_or_joins_moves_its_share_alone(site: Federation, tmp_p
             joined.stop()
             site.nodes.pop("n4")
             # Of a node that logs in while another of its host is being dropped, 5.5.3 forgets the port.
-            assert eventually(lambda: site.redirector.cmsd.log.read_text().count(" dropped.") == 2)
+            assert eventually(lambda: n_dropped(site) == n_before + 2)
             site.nodes["n3"].start()
     assert jobs.failed == []
     assert jobs.n_read > 0
     assert [read(site, name).returncode for name in FIRST] == [0] * len(FIRST)
     # It has what it had, and so have those that stood in for it: nobody fetches anything.
+    logged_in(site, "n3")
     asked(site, NODES)
     options = configured(site, tmp_path, NODES)
     assert [prefilled(options, name, "b")["prefetch"] for name in NODES] == [0, 0, 0]
