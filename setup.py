@@ -95,6 +95,7 @@ setup(
             "pandas-stubs",
             "psycopg[binary]>=3.2,<4",
             "pytest>=9.2,<10",
+            "pytest-rerunfailures>=16.1,<17",  # a second try against real servers, see tests/conftest.py
             "pytest-xdist>=3.8,<4",
             "ruff",
             "s3fs>=2026.1",

@@ -111,9 +111,9 @@ def test_a_steward_that_sees_no_open_files_stops_when_the_server_removes_them(si
     for name in names[:18]:
         site.read(name)
     steward = site.steward(sees_processes=False)
-    assert eventually(lambda: len(site.held()) <= 15, 60), site.held()
+    assert eventually(lambda: len(site.held()) <= 15), (len(site.held()), site.figures)
     with downgraded(site, older):
-        assert eventually(lambda: site.purged()[1] > 0, 60), "its own purge, at its start"
+        assert eventually(lambda: site.purged()[1] > 0), "its own purge, at its start"
         held = site.held() | {name_of(name) for name in names[18:29]}
         for name in names[18:29]:
             site.read(name)

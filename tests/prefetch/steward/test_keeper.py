@@ -74,6 +74,13 @@ class World:
     def held(self, names: list[str]) -> list[str]:
         return [name for name in names if self.target.confirm(name).held is not None]
 
+    def until_closed(self, names: list[str], within_s: float = 60.0) -> None:
+        """A server closes its file on disk some time after the job that read it."""
+        opens, ends = OpenFiles(self.root), time.monotonic() + within_s
+        while (still := [name for name in names if opens.has(name)]) and time.monotonic() < ends:
+            time.sleep(0.2)
+        assert not still
+
     def until(
         self, keeper: Keeper, so: Callable[[], bool], within_s: float = 15.0, step_s: float = 0.2
     ) -> None:
@@ -118,6 +125,7 @@ def test_the_oldest_go_until_there_is_room_but_no_pin_and_evictions_first(world:
     world.lists = Lists({names[0]}, [names[17]])
     for name in names:
         world.read(name, 0.0)
+    world.until_closed(names)
     with world.steward() as keeper:
         world.until(keeper, lambda: keeper.figures().held_files == 15)
         found = keeper.figures()

@@ -250,7 +250,8 @@ class Site:
 
     @property
     def figures(self) -> Figures:
-        """What the steward reported last."""
+        """What the steward reported last; it is waited for the first report of a new one."""
+        assert eventually(lambda: read(self.figures_file) is not None)
         found = read(self.figures_file)
         assert found is not None
         return found
