@@ -69,7 +69,7 @@ def first_fault(
 ) -> Fault:
     """The first fault of `section`, which is at `table`; missing keys of one table are reported together."""
     errors = error.errors(include_url=False)
-    first = errors[0]
+    first = _most_telling(errors)
     keys = (*table, *_keys(first))
     match first["type"]:
         case "extra_forbidden":
@@ -83,7 +83,25 @@ def first_fault(
         case "of_keys":
             concerned = first["ctx"]["keys"]
             return Fault(concerned, f"{dotted(concerned[0])}: {first['msg']}", has_remedy=True)
+        case "model_type" | "dict_type" if keys:
+            named = f" or [{dotted(keys)}.NAME]" if first["type"] == "dict_type" else ""
+            what = f"{dotted(keys)}: must be a table; write it once, as [{dotted(keys)}]{named}"
+            return Fault([keys], what, has_remedy=True)
+        case "list_type" | "tuple_type" if isinstance(first["input"], Mapping):
+            what = (
+                f"{dotted(keys)}: must be a list; if it is one of tables, write [[{dotted(keys)}]] above each"
+            )
+            return Fault([keys], what, has_remedy=True)
     return Fault([keys], f"{dotted(keys) or 'settings'}: {_rule(first)}", has_remedy=False)
+
+
+def _most_telling(errors: Sequence[ErrorDetails]) -> ErrorDetails:
+    """The first error; if that is a missing key, an unknown one of its table, which may be it misspelt."""
+    first = errors[0]
+    unknown = (
+        one for one in errors if one["type"] == "extra_forbidden" and one["loc"][:-1] == first["loc"][:-1]
+    )
+    return next(unknown, first) if first["type"] == "missing" else first
 
 
 def dotted(keys: Keys) -> str:

@@ -113,6 +113,8 @@ def test_parts_of_another_program_are_rows(traces: Path, tmp_path: Path) -> None
     ("text", "words"),
     [
         ("", "trace is missing"),
+        ('[[traces]]\nname = "x"\n', "unknown key traces; did you mean trace?"),
+        ('[trace]\nname = "x"\n', "trace: must be a list; if it is one of tables, write [[trace]]"),
         ('[[trace]]\nname = "a"\n', "path or scenario"),
         ('[[trace]]\nname = "../a"\npath = "t.parquet"\n', "name"),
         ('[[trace]]\nname = "a"\npath = "none.csv"\n', "none.csv"),
