@@ -13,6 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from jobs.local.process import free_ports
+
 ROOT = Path(__file__).parents[1]
 BIN = Path(sys.executable).parent
 BLOCK = re.compile(r"```console\n(.*?)```", re.DOTALL)
@@ -58,9 +60,14 @@ def commands(page: str) -> list[tuple[str, list[str]]]:
     for block in BLOCK.findall((ROOT / "docs" / f"{page}.md").read_text()):
         for part in re.split(r"^\$ ", block, flags=re.MULTILINE)[1:]:
             lines = part.rstrip("\n").split("\n")
-            until = lines.index("END") + 1 if "<< END" in lines[0] else 1
+            until = lines.index("END") + 1 if "<< END" in lines[0] else _end(lines)
             found.append(("\n".join(lines[:until]), lines[until:]))
     return found
+
+
+def _end(lines: list[str]) -> int:
+    """The number of lines of a command that may go on after a backslash."""
+    return next(n for n, line in enumerate(lines, 1) if not line.endswith("\\"))
 
 
 def shape(line: str) -> str:
@@ -97,10 +104,30 @@ def test_pull_train_and_evaluate_print_what_their_pages_show(folder: Path) -> No
     follow(steps, folder, {"COLUMNS": "100"})
 
 
+def test_push_and_placement_print_what_their_pages_show(folder: Path) -> None:
+    """With a smaller training, and the service at a port of its own."""
+    port = str(free_ports(1)[0])
+    steps = [
+        (command.replace("8400", port), expected)
+        for page in ("push", "placement")
+        for command, expected in commands(page)
+    ]
+    assert len(steps) >= 20
+    smaller = {"CACHECAST_TRAINING__TREES": "20", "CACHECAST_TRAINING__SPAN": "7d"}
+    follow(steps, folder, {"COLUMNS": "100", "CACHECAST_SERVE__PORT": port} | smaller)
+
+
+def _checked(command: str, expected: list[str]) -> str:
+    """The command, which is to fail if it is to print an error."""
+    fails = any(line.startswith("error:") for line in expected)
+    return f"if {command}; then exit 9; fi" if fails else command
+
+
 def follow(steps: list[tuple[str, list[str]]], folder: Path, env: dict[str, str]) -> None:
     """Run the commands in one shell; each expected line comes after the one before it."""
     env = {"PATH": f"{BIN}:{os.environ['PATH']}", "HOME": str(folder)} | env
-    script = "\n".join(f"{command}\necho '=== end of {n}'" for n, (command, _) in enumerate(steps))
+    lines = [f"{_checked(*step)}\necho '=== end of {n}'" for n, step in enumerate(steps)]
+    script = "\n".join(["trap 'kill $(jobs -p) 2> /dev/null || true' EXIT", *lines])
     done = subprocess.run(
         ["bash", "-e"], input=script, cwd=folder, env=env, stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT, text=True, timeout=900, check=False,
