@@ -139,8 +139,10 @@ def compare_caches(
     steward: Annotated[str, typer.Argument(help="the cache that has a steward")],
     other: Annotated[str, typer.Argument(help="a cache of the same federation that has none")],
     began: Annotated[str, typer.Option(help="UTC day on which the steward began")],
-    since: Annotated[str, _FIRST],
-    until: Annotated[str, _LAST],
+    since: Annotated[
+        str, typer.Option("--from", help="first UTC day of the reads, before the steward began")
+    ],
+    until: Annotated[str, typer.Option("--to", help="last UTC day of the reads")],
     settle: Annotated[str, typer.Option(help="time after that which does not count")] = "3d",
     conf: Conf = None,
     tables: TablesRoot = None,
