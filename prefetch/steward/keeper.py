@@ -292,7 +292,7 @@ class Keeper(AbstractContextManager["Keeper"]):
             at_s=now_s,
             started_s=self._started_s,
             following=self._steward.following,
-            used_bytes=self._budget.used_bytes,
+            used_bytes=self._budget.used_bytes or self._steward.used_bytes,  # not measured yet: by inventory
             target_bytes=self._budget.target_bytes,
             high_bytes=self._budget.high_bytes,
             inflow_bytes=self._budget.inflow_bytes,

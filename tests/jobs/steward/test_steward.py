@@ -75,7 +75,7 @@ def test_it_keeps_a_cache_until_it_is_stopped(settings: Settings, full: list[str
     found = steward.run(settings, cache="xc1", log=lines.append, figures=left.append, force=True)
     assert (found.held_files, found.evicted_files, found.following) == (18, 12, "s3fifo")
     assert left[0].evicted_files == 0 and left[-1] == found
-    assert "began: 30 files" in lines[0] and "stopped: 18 files" in lines[-1]
+    assert "began: 30 files, 0 open, 1.97 MB of at most" in lines[0] and "stopped: 18 files" in lines[-1]
     assert read(settings.steward.figures("xc1")) is None
 
 
