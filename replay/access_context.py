@@ -114,7 +114,10 @@ def _first_access(trace: Trace) -> IntArray:
 
 
 def file_kinds(trace: Trace) -> tuple[str, ...]:
-    """The kinds of files by number, in the order of the first files of each: extensions, empty for none."""
+    """The kinds of files by number, in the order of the first files of each: extensions, empty for none.
+
+    A number at the end is a version: both `x.root` and `x.root.1` are of the kind `root`.
+    """
     if trace.names is None:
         return ()
     return tuple(pc.unique(_extensions(trace.names)).to_pylist()[:MOST_KINDS])
@@ -134,7 +137,7 @@ def _kinds(trace: Trace) -> Ids:
 
 
 def _extensions(names: pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
-    parts = pc.extract_regex(names.cast(pa.string()), r"\.(?P<kind>[^./]{1,12})$")
+    parts = pc.extract_regex(names.cast(pa.string()), r"\.(?P<kind>[0-9]*[^./0-9][^./]{0,11})(?:\.[0-9]+)*$")
     return pc.fill_null(pc.struct_field(parts, "kind"), "")
 
 

@@ -50,3 +50,5 @@ def test_another_trace_numbers_kinds_by_a_vocabulary_that_was_kept() -> None:
     numbers = kind_numbers(pa.array(["a/x.nwb", "b.root", "c.tar", "plain"]), ("root", "", "nwb"))
     assert numbers.tolist() == [2, 0, MOST_KINDS, 1]
     assert kind_numbers(pa.array(["a.root"]), ()).tolist() == [MOST_KINDS]
+    versions = ["a.pool.root.1", "a.root.12.3", "pkg_0.4.3.321909"]
+    assert kind_numbers(pa.array(versions), ("", "root")).tolist() == [1, 1, 0], "a version is no kind"
