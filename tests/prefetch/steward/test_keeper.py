@@ -195,6 +195,7 @@ def test_nothing_is_evicted_while_pins_are_unknown(world: World) -> None:
     for name in names:
         world.read(name, 0.0)
     with world.steward() as keeper:
+        keeper.step(0.2)  # measures: before, it reports its inventory
         world.until(keeper, lambda: keeper.figures().used_bytes == 17 * SIZE)
         keeper.step(0.2)
         assert keeper.alarms == {"steward-lists": "push journal: unavailable"}
@@ -221,6 +222,7 @@ def test_after_a_purge_of_its_own_a_new_inventory_comes_before_further_evictions
         world.read(name, 0.0)
     world.journal_fault = "wait"
     with world.steward() as keeper:
+        keeper.step(0.2)  # measures: before, it reports its inventory
         world.until(keeper, lambda: keeper.figures().used_bytes == 19 * SIZE)
         for name in names[:8]:
             world.target.evict(name, timeout_s=10)
