@@ -171,13 +171,21 @@ class Learning(NamedTuple):
     story: AccessContext
     capacities: Sequence[int]
 
-    def orders(self, from_s: int, on_progress: Advance) -> list[list[Order]]:
-        """For each capacity the order from `from_s` on; none if the past is too short. Raises InputError."""
-        learnt = self.learn(from_s, on_progress)
-        if learnt is None:
-            return [[] for _ in self.capacities]
-        fitted = horizon_models(learnt.rungs)
-        return [[Order(from_s, fitted, share)] for share in learnt.shares]
+    def orders(self, from_s: int, on_progress: Advance, *, every_s: int | None = None) -> list[list[Order]]:
+        """For each capacity the order from `from_s` on, and if `every_s` is given, one from each such time.
+
+        Each is learned from what lies before it; where that is too little, there is none. Raises InputError.
+        """
+        end_s = from_s if every_s is None else int(self.trace.time_s[-1])
+        orders: list[list[Order]] = [[] for _ in self.capacities]
+        for at_s in range(from_s, end_s + 1, every_s or 1):
+            learnt = self.learn(at_s, on_progress)
+            if learnt is None:
+                continue
+            fitted = horizon_models(learnt.rungs)
+            for found, share in zip(orders, learnt.shares, strict=True):
+                found.append(Order(at_s, fitted, share))
+        return orders
 
     def learn(self, until_s: int, on_progress: Advance) -> Learnt | None:
         """What is learned from the accesses before `until_s`; None if they are too few. Raises InputError."""

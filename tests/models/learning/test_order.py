@@ -42,6 +42,20 @@ def test_of_two_that_surely_miss_less_the_better_is_followed() -> None:
     assert _surely_best(both) == 0.5
 
 
+def test_each_order_is_learned_from_what_lies_before_it(tmp_path: Path) -> None:
+    board = opened(Entry(name="prague", scenario="prague", accesses=10_000, count_from=0.3), tmp_path)
+    room, from_s = capacity(board, 0.1), board.from_s
+    every_s = (int(board.trace.time_s[-1]) - from_s) * 2 // 3
+    ((first, second),) = Learning(board.trace, board.story, [room]).orders(from_s, unwatched, every_s=every_s)
+    assert (first.from_s, second.from_s) == (from_s, from_s + every_s)
+    past = board.trace.until(int(second.from_s))
+    ((alone,),) = Learning(past, board.story, [room]).orders(int(second.from_s), unwatched)
+    assert second.share == alone.share
+    for mine, theirs in zip(second.ladder.forest, alone.ladder.forest, strict=True):
+        np.testing.assert_array_equal(mine, theirs)
+    assert not np.array_equal(first.ladder.forest.leaf, second.ladder.forest.leaf)
+
+
 @pytest.mark.thorough
 @pytest.mark.parametrize(
     ("region", "share", "most"),

@@ -1,0 +1,236 @@
+"""What replacing the order of eviction each week gains, as production does it: train, judge, promote.
+
+bench/weeks.py                              eight weeks of generated regions, and two public traces by days
+bench/weeks.py --regions mwt2 --seeds 1     one region; --regions without a name: none
+bench/weeks.py --public cran --step-days 2  one public trace
+
+At the beginning of each step a candidate is learned from what lies before it. `decide_order`, the rule of
+`cachecast promote`, judges it by a replay of the last 21 days: by an order learned at each step of them, as
+`evaluate` does, or by one order learned at their beginning. If it wins, the candidate serves from then on.
+The cache is carried from step to step. `never` follows the first order to the end, `always` takes each
+candidate; all begin with the first one, so that they differ by replacing alone.
+
+A step's `replacing saves` is what its candidate saves in that step against the order before it, in the cache
+that `always` has left, as a share of LRU's WAN bytes. `gap closed`, by step, is of the orders that the gate
+by an order per step let serve.
+
+Needs the environment that `make verify` makes: .venv/bin/python bench/weeks.py
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+ROOT = Path(__file__).parents[1]
+sys.path[:0] = [str(ROOT)]
+
+from leaderboard import DATA, PUBLIC  # noqa: E402
+
+from features.common.arrays import FloatArray, IntArray  # noqa: E402
+from features.common.progress import unwatched  # noqa: E402
+from features.common.times import DAY_S, day_label  # noqa: E402
+from features.results import LRU, S3FIFO, STEWARD  # noqa: E402
+from jobs.evaluate.record import Compared, day_rows  # noqa: E402
+from jobs.evaluate.verdicts import daily_wan  # noqa: E402
+from jobs.leaderboard.entries import BoardTrace, Entry, opened  # noqa: E402
+from jobs.leaderboard.parts import capacity  # noqa: E402
+from jobs.simulate import workload  # noqa: E402
+from models.evaluation.promotion import MIN_DAYS, Decision, decide_order  # noqa: E402
+from models.learning.order import Learning  # noqa: E402
+from replay.contest import BOUND, Lineup, standings  # noqa: E402
+from replay.policies.learned import Learned, Order  # noqa: E402
+
+CAPACITY_FRACTIONS = (0.05, 0.1)
+REGIONS = ("mwt2", "archive")
+DAYS = 56
+"""Of a generated region."""
+FIRST_DAYS, WARM_DAYS = 7, 14
+"""Before the first order that is learned, for a verdict, and before the first that serves."""
+NEVER, ALWAYS, ONCE, WEEKLY = "never", "always", "gate, one order", "gate, an order per step"
+CHOICES = (NEVER, ALWAYS, ONCE, WEEKLY)
+
+
+class Walk(NamedTuple):
+    """A trace, the capacities `rooms`, and for each the candidates, one per step.
+
+    The first steps are before the counted ones: verdicts need their orders.
+    """
+
+    board: BoardTrace
+    rooms: list[int]
+    candidates: list[list[Order]]
+
+    @property
+    def times_s(self) -> list[int]:
+        """When each step begins."""
+        return [int(order.from_s) for order in self.candidates[0]]
+
+    def follow(self, steps: Sequence[int], room: int) -> Learned:
+        """The candidates of `steps`, one after the other, at a capacity by its number."""
+        return Learned(self.board.story, [self.candidates[room][step] for step in steps])
+
+    def verdict(self, step: int, *, is_weekly: bool) -> Decision:
+        """What `promote` decides about the candidate of a step, by an evaluation of the days before it."""
+        at_s = self.times_s[step]
+        first = int(np.searchsorted(self.times_s, at_s - MIN_DAYS * DAY_S, side="right")) - 1
+        if first < 0:
+            return Decision(False, ("too few days",), ())
+        tried = range(first, step if is_weekly else first + 1)
+        trace = self.board.trace.until(at_s)
+        lineups = [
+            Lineup(size, {LRU: None, S3FIFO: None, STEWARD: self.follow(tried, room)})
+            for room, size in enumerate(self.rooms)
+        ]
+        found = standings(trace, lineups, count_from_s=self.times_s[first])
+        compared = [Compared(share, at) for share, at in zip(CAPACITY_FRACTIONS, found, strict=True)]
+        return decide_order(daily_wan(day_rows(compared, model_version="candidate", scored_by={})))
+
+    def by_step(self, wan_bytes: IntArray) -> FloatArray:
+        """Sums of the days of each counted step."""
+        starts = [(at_s - self.board.from_s) // DAY_S for at_s in self.times_s if at_s >= self.board.from_s]
+        return np.add.reduceat(wan_bytes, starts).astype(float)
+
+
+class Outcome(NamedTuple):
+    """WAN bytes per counted step of each choice, of LRU and of the bound, and of each step's other choice.
+
+    `kept`: had this step alone gone on with the order before it; `replaced`: by choice, the steps whose
+    candidate serves.
+    """
+
+    wan_bytes: Mapping[str, FloatArray]
+    kept: FloatArray
+    replaced: Mapping[str, list[int]]
+
+    def closed(self, choice: str) -> FloatArray:
+        """The gap closed per step."""
+        of = self.wan_bytes
+        return (of[LRU] - of[choice]) / (of[LRU] - of[BOUND])
+
+    def total(self, choice: str) -> float:
+        """The gap closed over all steps."""
+        sums = {name: of.sum() for name, of in self.wan_bytes.items()}
+        return float((sums[LRU] - sums[choice]) / (sums[LRU] - sums[BOUND]))
+
+    @property
+    def saved(self) -> FloatArray:
+        """What replacing saves in each step but the first, as a share of LRU's WAN bytes."""
+        return ((self.kept - self.wan_bytes[ALWAYS]) / self.wan_bytes[LRU])[1:]
+
+
+def walked(board: BoardTrace, step_days: int) -> Walk:
+    """Learn a candidate at each step."""
+    step_s = step_days * DAY_S
+    n_before = ((board.from_s - int(board.trace.time_s[0])) // DAY_S - FIRST_DAYS) // step_days
+    rooms = [capacity(board, share) for share in CAPACITY_FRACTIONS]
+    learning = Learning(board.trace, board.story, rooms)
+    first_s = board.from_s - max(0, n_before) * step_s
+    return Walk(board, rooms, learning.orders(first_s, unwatched, every_s=step_s))
+
+
+def outcomes(walk: Walk) -> list[Outcome]:
+    """Live through the steps by each choice; an outcome per capacity."""
+    first = walk.times_s.index(walk.board.from_s)
+    steps = range(first, len(walk.times_s))
+    served = {NEVER: [first], ALWAYS: list(steps)}
+    for choice in (ONCE, WEEKLY):
+        won = [step for step in steps[1:] if walk.verdict(step, is_weekly=choice == WEEKLY).promote]
+        served[choice] = [first, *won]
+    return [_outcome(walk, room, first, served) for room in range(len(walk.rooms))]
+
+
+def _outcome(walk: Walk, room: int, first: int, served: Mapping[str, list[int]]) -> Outcome:
+    others = {f"until {step}": walk.follow(range(first, step), room) for step in served[ALWAYS][1:]}
+    policies = {
+        LRU: None,
+        BOUND: None,
+        **{name: walk.follow(taken, room) for name, taken in served.items()},
+        **others,
+    }
+    (found,) = standings(
+        walk.board.trace, [Lineup(walk.rooms[room], policies)], count_from_s=walk.board.from_s
+    )
+    wan = {name: walk.by_step(row.result.daily.wan_bytes) for name, row in found.rows.items()}
+    kept = [wan[f"until {step}"][step - first] for step in served[ALWAYS][1:]]
+    replaced = {name: [step - first for step in taken] for name, taken in served.items()}
+    return Outcome(wan, np.array([wan[ALWAYS][0], *kept]), replaced)
+
+
+def main() -> None:
+    """Print a table of the choices, and one of the steps."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--regions", nargs="*", default=REGIONS)
+    parser.add_argument("--public", nargs="*", choices=tuple(PUBLIC), default=tuple(PUBLIC))
+    parser.add_argument("--seeds", default="101,102", help="of the generated regions")
+    parser.add_argument("--accesses", type=int, default=150_000, help="of a generated region, about")
+    parser.add_argument("--step-days", type=int, default=2, help="of a public trace; a region has weeks")
+    given = parser.parse_args()
+    found: dict[str, list[list[Outcome]]] = {}
+    for name, board, step_days in traces(given):
+        found.setdefault(name, []).append(outcomes(walked(board, step_days)))
+        print(f"{name}: done", file=sys.stderr, flush=True)
+    print("| trace | capacity | replace | gap closed | WAN bytes beside always | replaced |")
+    print("|---|---|---|---|---|---|")
+    rows = [
+        (name, share, [of[room] for of in runs])
+        for name, runs in found.items()
+        for room, share in enumerate(CAPACITY_FRACTIONS)
+    ]
+    for name, share, runs in rows:
+        for choice in CHOICES:
+            print(f"| {name} | {share:.0%} | {choice} | {_choice(runs, choice)} |")
+    print(
+        "\n| trace | capacity | replacing saves, mean over steps | by step | the gate replaced | gap closed |"
+    )
+    print("|---|---|---|---|---|---|")
+    for name, share, runs in rows:
+        for one in runs:
+            by_step = " ".join(f"{saved:+.1%}" for saved in one.saved)
+            steps = ", ".join(map(str, one.replaced[WEEKLY][1:])) or "none"
+            closed = " ".join(f"{closed:.2f}" for closed in one.closed(WEEKLY))
+            print(f"| {name} | {share:.0%} | {_mean(one.saved, '+.2%')} | {by_step} | {steps} | {closed} |")
+
+
+def traces(given: argparse.Namespace) -> Iterator[tuple[str, BoardTrace, int]]:
+    """Each trace with its name and days per step."""
+    for name in given.public:
+        file, day = PUBLIC[name]
+        entry = Entry(name=name, path=DATA / file, count_from=day)
+        yield f"{name}, {given.step_days} days", opened(entry, Path()), given.step_days
+    for name in given.regions:
+        for seed in map(int, given.seeds.split(",")):
+            with tempfile.TemporaryDirectory(prefix="cachecast-weeks-") as scratch:
+                config = workload.load(name, seed=seed, days=DAYS, accesses=given.accesses)
+                path = Path(workload.write(config, out=Path(scratch)).traces)
+                day = day_label(config.start_s + WARM_DAYS * DAY_S)
+                board = opened(Entry(name=name, path=path, count_from=day), Path())
+            yield f"{name}, weeks", board, 7
+
+
+def _choice(runs: Sequence[Outcome], choice: str) -> str:
+    closed = np.array([one.total(choice) for one in runs])
+    wan = np.array([one.wan_bytes[choice].sum() / one.wan_bytes[ALWAYS].sum() - 1 for one in runs])
+    replaced = sum(len(one.replaced[choice]) - 1 for one in runs)
+    of = sum(len(one.saved) for one in runs)
+    return f"{_mean(closed, '.3f')} | {_mean(wan, '+.2%')} | {replaced} of {of}"
+
+
+def _mean(values: FloatArray, form: str) -> str:
+    """The mean and its standard error."""
+    error = (
+        f" ± {format(values.std(ddof=1) / len(values) ** 0.5, form.lstrip('+'))}" if len(values) > 1 else ""
+    )
+    return f"{format(values.mean(), form)}{error}"
+
+
+if __name__ == "__main__":
+    main()
