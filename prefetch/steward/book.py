@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
+from prefetch.steward.names import Names
 from replay.access_context import MOST_KINDS
 from replay.config import expression
 from replay.steward.steward import Steward
@@ -64,8 +65,7 @@ class Book:
         self.tests: dict[int, None] = {}
         self._is_test = re.compile(expression(test_files)).fullmatch if test_files else lambda _: None
         self._steward, self._catalogue = steward, datasets
-        self._numbers: dict[str, int] = {}
-        self._names: list[str] = []
+        self._names = Names()
         self._datasets: dict[str, int] = {}
         self._kinds = {kind: number for number, kind in enumerate(kinds)}
         self._has_all_kinds = bool(kinds)
@@ -80,20 +80,19 @@ class Book:
 
     def known(self, names: Iterable[str]) -> list[int]:
         """The numbers of those of `names` that are known."""
-        return [number for name in names if (number := self._numbers.get(name)) is not None]
+        return [number for name in names if (number := self.find(name)) is not None]
 
     def find(self, name: str) -> int | None:
         """The number of file `name`; None if it is not known."""
-        return self._numbers.get(name)
+        return self._names.find(name)
 
     def number(self, name: str, size_bytes: int = -1) -> int:
         """The number of file `name`; an unknown file is added. `size_bytes`: -1 if unknown."""
-        found = self._numbers.get(name)
-        if found is not None:
-            return found
-        file = self._steward.add(self._dataset(name), self._kind(name), size_bytes)
-        self._numbers[name] = file
-        self._names.append(name)
+        n_known = len(self._names)
+        file = self._names.add(name)
+        if file < n_known:
+            return file
+        self._steward.add(self._dataset(name), self._kind(name), size_bytes)
         if self._is_test(name):
             self.tests[file] = None
         return file

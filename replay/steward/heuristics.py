@@ -64,10 +64,22 @@ class Queue:
         self.used_bytes -= self._bytes[file + 1]
         return self._bytes[file + 1]
 
-    def to_newest(self, file: int) -> None:
-        """Make a file in the queue the newest."""
-        self._unlink(file + 1)
-        self._between(file + 1, self._older[0], 0)
+    def insert_after(self, older: int, file: int, n_bytes: int) -> None:
+        """Add a file that is absent as the next newer one than `older`."""
+        self._add(file, n_bytes, older + 1, self._newer[older + 1])
+
+    def neighbours(self, file: int) -> tuple[int, int]:
+        """The next older and the next newer file of one in the queue; -1: there is none."""
+        return self._older[file + 1] - 1, self._newer[file + 1] - 1
+
+    def to_newest(self, oldest: int, newest: int) -> None:
+        """Make a run of neighbours in the queue, from its oldest file to its newest, the newest."""
+        first, last = oldest + 1, newest + 1
+        older, newer = self._older[first], self._newer[last]
+        self._newer[older], self._older[newer] = newer, older
+        before = self._older[0]
+        self._newer[before], self._older[first] = first, before
+        self._newer[last], self._older[0] = 0, last
 
     def remember(self, file: int, n_bytes: int, limit_bytes: int) -> None:
         """Add a file as the newest, and take out the oldest while all have more than `limit_bytes`."""
@@ -114,7 +126,7 @@ class Lru(ByReads):
     def read(self, file: int, reader: int, at_s: float, *, is_held: bool) -> None:
         """The file is the youngest now."""
         if file in self._queue:
-            self._queue.to_newest(file)
+            self._queue.to_newest(file, file)
 
     def stored(self, file: int, n_bytes: int, at_s: float) -> None:
         """A new file is the youngest."""
@@ -230,58 +242,60 @@ class S3Fifo(ByReads):
         return [file for _, file, _ in taken]
 
 
-class DatasetLru:
-    """Files of the longest unread dataset go first, among them the longest unread."""
+class DatasetLru(Lru):
+    """Files of the longest unread dataset go first, among them the longest unread.
+
+    The files of a dataset are neighbours in the queue.
+    """
 
     following = "dataset-lru"
 
     def __init__(self) -> None:
+        super().__init__()
         self._dataset = array("i")
-        # Datasets with files on disk, and the bytes of these, each from the oldest to the newest.
-        self._held: dict[int, dict[int, int]] = {}
+        # By dataset, its oldest and newest file on disk.
+        self._oldest, self._newest = array("i"), array("i")
 
     def add(self, dataset: int, tier: int, size_bytes: int) -> None:
         """Note the file's dataset."""
         self._dataset.append(dataset)
-
-    def resize(self, file: int, size_bytes: int) -> None:
-        """Nothing: bytes on disk count."""
+        more = [_ABSENT] * (dataset + 1 - len(self._oldest))
+        self._oldest.extend(more)
+        self._newest.extend(more)
 
     def read(self, file: int, reader: int, at_s: float, *, is_held: bool) -> None:
         """The dataset is the youngest now, and in it the file."""
         dataset = self._dataset[file]
-        files = self._held.pop(dataset, None)
-        if files is not None:
-            self._held[dataset] = files
-            if file in files:
-                files[file] = files.pop(file)
+        if self._oldest[dataset] == _ABSENT:
+            return
+        self._queue.to_newest(self._oldest[dataset], self._newest[dataset])
+        if file in self._queue and file != self._newest[dataset]:
+            if file == self._oldest[dataset]:
+                self._oldest[dataset] = self._queue.neighbours(file)[1]
+            self._queue.to_newest(file, file)
+            self._newest[dataset] = file
 
     def stored(self, file: int, n_bytes: int, at_s: float) -> None:
         """A new file is the youngest of its dataset; a dataset that had none is the youngest."""
-        self._held.setdefault(self._dataset[file], {})[file] = n_bytes
+        dataset = self._dataset[file]
+        if file in self._queue:
+            self._queue.resize(file, n_bytes)
+            return
+        if self._oldest[dataset] == _ABSENT:
+            self._oldest[dataset] = file
+            self._queue.append(file, n_bytes)
+        else:
+            self._queue.insert_after(self._newest[dataset], file, n_bytes)
+        self._newest[dataset] = file
 
     def removed(self, file: int) -> None:
         """Forget the file."""
-        dataset = self._dataset[file]
-        files = self._held.get(dataset, {})
-        if files.pop(file, None) is not None and not files:
-            del self._held[dataset]
-
-    def expect(self, file: int, due_s: float) -> None:
-        """Nothing to note."""
-
-    def bytes_on_disk(self, file: int) -> int | None:
-        """See `EvictionOrder`."""
-        return self._held.get(self._dataset[file], {}).get(file)
-
-    def victims(self, n_bytes: int, now_s: float, spare: BoolArray) -> list[int]:
-        """Files of the oldest datasets."""
-        chosen: list[int] = []
-        for files in self._held.values():
-            for file, size in files.items():
-                if n_bytes <= 0:
-                    return chosen
-                if not spare[file]:
-                    chosen.append(file)
-                    n_bytes -= size
-        return chosen
+        if file not in self._queue:
+            return
+        dataset, (older, newer) = self._dataset[file], self._queue.neighbours(file)
+        is_oldest, is_newest = file == self._oldest[dataset], file == self._newest[dataset]
+        if is_oldest:
+            self._oldest[dataset] = _ABSENT if is_newest else newer
+        if is_newest:
+            self._newest[dataset] = _ABSENT if is_oldest else older
+        self._queue.remove(file)

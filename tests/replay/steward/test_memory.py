@@ -16,7 +16,7 @@ N = 2**14
 MOST = {
     "lru": 60,
     "s3fifo": 65,
-    "dataset-lru": 150,
+    "dataset-lru": 75,
     "learned": 250,
     "auto": 500,
 }
