@@ -84,9 +84,12 @@ def first_fault(
             concerned = first["ctx"]["keys"]
             return Fault(concerned, f"{dotted(concerned[0])}: {first['msg']}", has_remedy=True)
         case "model_type" | "dict_type" if keys:
-            named = f" or [{dotted(keys)}.NAME]" if first["type"] == "dict_type" else ""
-            what = f"{dotted(keys)}: must be a table; write it once, as [{dotted(keys)}]{named}"
-            return Fault([keys], what, has_remedy=True)
+            place = dotted(tuple(part for part in keys if isinstance(part, str)))
+            header = f"as [[{place}]]" if isinstance(keys[-1], int) else f"once, as [{place}]"
+            named = f" or [{place}.NAME]" if first["type"] == "dict_type" else ""
+            return Fault(
+                [keys], f"{dotted(keys)}: must be a table; write it {header}{named}", has_remedy=True
+            )
         case "list_type" | "tuple_type" if isinstance(first["input"], Mapping):
             what = (
                 f"{dotted(keys)}: must be a list; if it is one of tables, write [[{dotted(keys)}]] above each"

@@ -142,7 +142,7 @@ def test_lru_has_something_to_lose_and_to_win(month: Workload) -> None:
             {"published": [{"metric": "hit_ratio", "value": 0.5}]},
             r"published\.0: .*a capacity_bytes",
         ),
-        ({"categories": [1]}, r"categories\.0: .*dictionary"),
+        ({"categories": [1]}, r"categories\.0: must be a table; write it as \[\[categories\]\]"),
         ({"speed": 1}, "unknown key speed"),
     ],
     ids=str,
