@@ -37,6 +37,7 @@ FILLS = 2.5
 
 WEEK_S = 7 * DAY_S
 _GOLDEN, _WORD = 0x9E3779B97F4A7C15, 1 << 64
+_UNSAMPLED = -1
 
 
 class Auto:
@@ -65,20 +66,25 @@ class Auto:
         self._sampled_below = int(share * _WORD)
         shadow_bytes = int(capacity_bytes * share)
         self._orders: dict[str, EvictionOrder] = _heuristics(capacity_bytes)
-        shadowed: dict[str, EvictionOrder] = _heuristics(shadow_bytes)
-        self._all_orders = [*self._orders.values(), *shadowed.values()]
+        # Of the sample: the number in it of each file known, and the files in it.
+        self._place, self._sample = array("i"), array("i")
+        sampled = _heuristics(shadow_bytes)
+        self._sampled_orders = list(sampled.values())
+        learned_shadows: list[EvictionOrder] = []
         proven: list[str] = []
         if learned:
             first = LearnedOrder(learned, lru=self._orders[LRU])
-            self._all_orders.append(first)
             halved = [order._replace(share=order.share / 2) for order in learned]
             lru, history = self._orders[LRU], first.history
             self._orders[LEARNED] = first
             self._orders[HALF_LEARNED] = LearnedOrder(halved, lru=lru, history=history, twin=first)
-            for name, orders in ((LEARNED, learned), (HALF_LEARNED, halved)):
-                shadowed[name] = LearnedOrder(orders, lru=shadowed[LRU], history=history)
+            lru_by_file = _ByFile(sampled[LRU], self._sample)
+            learned_shadows = [
+                LearnedOrder(orders, lru=lru_by_file, history=history) for orders in (learned, halved)
+            ]
             proven = [LEARNED, HALF_LEARNED] if is_proven else []
-        self._shadows = [Shadow(order, shadow_bytes) for order in shadowed.values()]
+        self._shadows = [(Shadow(order, shadow_bytes), True) for order in self._sampled_orders]
+        self._shadows += [(Shadow(order, shadow_bytes), False) for order in learned_shadows]
         self._chooser = OrderChooser(list(self._orders), ROUND * shadow_bytes)
         self._proven, self._proven_from_s = proven, learned[0].from_s if learned and proven else math.inf
         self._takes = array("q")
@@ -94,13 +100,20 @@ class Auto:
         self._takes.append(max(0, size_bytes))
         if len(self._takes) > self._nothing.size:
             self._nothing = np.zeros(2 * len(self._takes), np.bool_)
-        for order in self._all_orders:
+        orders, file = [*self._orders.values()], len(self._place)
+        if file * _GOLDEN % _WORD < self._sampled_below:
+            self._place.append(len(self._sample))
+            self._sample.append(file)
+            orders += self._sampled_orders
+        else:
+            self._place.append(_UNSAMPLED)
+        for order in orders:
             order.add(dataset, tier, size_bytes)
 
     def resize(self, file: int, size_bytes: int) -> None:
         """See `EvictionOrder`."""
         self._takes[file] = max(0, size_bytes)
-        for order in self._all_orders:
+        for order in self._orders.values():
             order.resize(file, size_bytes)
 
     def read(self, file: int, reader: int, at_s: float, *, is_held: bool) -> None:
@@ -108,12 +121,15 @@ class Auto:
         if at_s >= self._proven_from_s:
             self._chooser.trust(self._proven)
             self._proven_from_s = math.inf
-        if file * _GOLDEN % _WORD < self._sampled_below:
+        place = self._place[file]
+        if place != _UNSAMPLED:
             n_bytes = self._takes[file]
             # That of LRU comes last: it is what the learned ones ask before their first order.
             missed = [
-                0 if shadow.read(file, reader, at_s, n_bytes, self._nothing) else n_bytes
-                for shadow in reversed(self._shadows)
+                0
+                if shadow.read(place if is_sample else file, reader, at_s, n_bytes, self._nothing)
+                else n_bytes
+                for shadow, is_sample in reversed(self._shadows)
             ]
             self._chooser.count(missed[::-1], at_s)
         for order in self._orders.values():
@@ -124,9 +140,10 @@ class Auto:
         self._takes[file] = n_bytes
         for order in self._orders.values():
             order.stored(file, n_bytes, at_s)
-        if file * _GOLDEN % _WORD < self._sampled_below:
-            for shadow in self._shadows:
-                shadow.fill(file, n_bytes, at_s)
+        place = self._place[file]
+        if place != _UNSAMPLED:
+            for shadow, is_sample in self._shadows:
+                shadow.fill(place if is_sample else file, n_bytes, at_s)
 
     def removed(self, file: int) -> None:
         """See `EvictionOrder`."""
@@ -135,7 +152,7 @@ class Auto:
 
     def expect(self, file: int, due_s: float) -> None:
         """See `EvictionOrder`."""
-        for order in self._all_orders:
+        for order in self._orders.values():
             order.expect(file, due_s)
 
     def bytes_on_disk(self, file: int) -> int | None:
@@ -145,6 +162,17 @@ class Auto:
     def victims(self, n_bytes: int, now_s: float, spare: BoolArray) -> list[int]:
         """The victims of the order that is followed."""
         return self._orders[self.following].victims(n_bytes, now_s, spare)
+
+
+class _ByFile:
+    """The choices of an order that knows files by their number in a `sample` of all, as numbers of these."""
+
+    def __init__(self, order: EvictionOrder, sample: array[int]) -> None:
+        self._order, self._sample = order, sample
+
+    def victims(self, n_bytes: int, now_s: float, spare: BoolArray) -> list[int]:
+        """The order's victims, if none is spared."""
+        return [self._sample[place] for place in self._order.victims(n_bytes, now_s, spare)]
 
 
 class OrderChooser:

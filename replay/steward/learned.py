@@ -26,7 +26,7 @@ from replay.kernels.scored_files import (
 )
 from replay.policies.learned import Order
 from replay.steward.heuristics import Lru
-from replay.steward.order import EvictionOrder
+from replay.steward.order import Chooser
 
 _Integers = TypeVar("_Integers", Ids, IntArray)
 
@@ -136,7 +136,7 @@ class LearnedOrder:
         self,
         orders: Sequence[Order],
         *,
-        lru: EvictionOrder | None = None,
+        lru: Chooser | None = None,
         history: AccessHistory | None = None,
         twin: LearnedOrder | None = None,
     ) -> None:
@@ -148,7 +148,7 @@ class LearnedOrder:
         """
         self._orders = orders
         self._own_lru = Lru() if lru is None else None
-        self._before = self._own_lru if lru is None else lru
+        self._before: Chooser | None = self._own_lru if lru is None else lru
         self.history = AccessHistory() if history is None else history
         self._owns_history = history is None
         self._twin = twin

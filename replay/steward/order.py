@@ -7,7 +7,17 @@ from typing import Protocol
 from features.common.arrays import BoolArray
 
 
-class EvictionOrder(Protocol):
+class Chooser(Protocol):
+    """What chooses victims."""
+
+    def victims(self, n_bytes: int, now_s: float, spare: BoolArray) -> list[int]:
+        """Files on disk, the least valuable first, until their bytes reach `n_bytes` or none is left.
+
+        `spare`: bool[files known or more], files that must stay. They remain on disk until `removed`.
+        """
+
+
+class EvictionOrder(Chooser, Protocol):
     """An order of eviction that follows a cache event by event.
 
     Files and datasets are dense numbers from 0. Events come in the order in which they become known; their
@@ -40,12 +50,6 @@ class EvictionOrder(Protocol):
 
     def bytes_on_disk(self, file: int) -> int | None:
         """What the file has on disk; None if it is not there."""
-
-    def victims(self, n_bytes: int, now_s: float, spare: BoolArray) -> list[int]:
-        """Files on disk, the least valuable first, until their bytes reach `n_bytes` or none is left.
-
-        `spare`: bool[files known or more], files that must stay. They remain on disk until `removed`.
-        """
 
 
 class ByReads:

@@ -1,4 +1,4 @@
-"""Memory per known file on disk: a million of them must fit beside their names in 1 GB."""
+"""Memory per known file on disk: a million of them must fit beside their names in 600 MB."""
 
 from __future__ import annotations
 
