@@ -55,7 +55,7 @@ def main() -> int:
     tier = pa.array(rng.integers(0, 6, given.candidates)).dictionary_encode()
     tiers = pa.array(["AODSIM", "MINIAODSIM", "NANOAODSIM", "RAW", "USER", "AOD"]).take(tier.indices)
     started = time.process_time()
-    files = known(dids, tiers)
+    files, origins = known(dids, tiers), four_origins(given.candidates)
     print(f"rules, control group: {time.process_time() - started:.1f} s, once for all caches")
     capacities = {f"xc{k:02}": int(tb * 10**12) for k, tb in enumerate(CAPACITIES_TB[: given.caches])}
     slowest = 0.0
@@ -69,7 +69,10 @@ def main() -> int:
             planning += time.process_time() - began
             key, made_by = MomentKey("2026-03-01", "2026-03-01T00:00:00Z", cache), Named("bench", None)
             within_s = judged.horizon_s
-            n += len(items(judged.plan, dids, key=key, as_of_s=AS_OF_S, horizon_s=within_s, model=made_by))
+            more = items(
+                judged.plan, dids, origins, key=key, as_of_s=AS_OF_S, horizon_s=within_s, model=made_by
+            )
+            n += len(more)
         seconds = time.process_time() - started
         slowest = max(slowest, seconds)
         print(f"{kind}: {planning:.1f} s planning, {seconds:.1f} s with {n:,} rows, {len(capacities)} caches")
@@ -103,6 +106,14 @@ def known(dids: pa.Array, tiers: pa.Array) -> Files:
         tier=codes,
         origin=index % 4,
     )
+
+
+def four_origins(n: int) -> pa.Table:
+    """The origin of each file, and why it is that one, as `jobs.plan.origins.nearest` tells it."""
+    index = pa.array(np.arange(n) % 4)
+    names = [f"root://origin{k}.example:1094" for k in range(4)]
+    why = [f"{name}: the nearest of 2" for name in names]
+    return pa.table({"origin": pa.array(names).take(index), "why": pa.array(why).take(index)})
 
 
 def shared(dids: pa.Array, capacities: dict[str, int], kind: str) -> Iterator[tuple[str, BoolArray]]:
