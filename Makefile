@@ -45,6 +45,7 @@ lint: $(STAMP)-dev ## ruff, mypy strict, import-linter
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	MYPYPATH=bench $(BIN)/mypy bench/*.py
 	$(BIN)/lint-imports
 
 check: lint ## lint, and the tests that start no server

@@ -36,7 +36,6 @@ from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
 from airflow_site import (
-    CACHE,
     CYCLE_S,
     N_MOMENTS,
     TRACES,
@@ -56,6 +55,7 @@ from features.results import EVALUATIONS, PROMOTIONS
 from features.schema import OUTCOMES, PLANS, RECEIPTS
 from jobs.cli.parsing import moments as moments_of
 from jobs.ingest import pull
+from jobs.local.site import CACHE
 from jobs.settings.tree import Settings
 from jobs.store.trainings import named
 from jobs.train import features as feature_job

@@ -38,7 +38,7 @@ from features.spec import (  # noqa: E402
 from features.stream import events, names, row  # noqa: E402
 from features.stream.facts import CATALOGUE  # noqa: E402
 from features.stream.region import Region  # noqa: E402
-from features.stream.state import DATASET_WIDTH, FILE_WIDTH, PASS_WIDTH, PASSES, Files, new_state  # noqa: E402
+from features.stream.state import DATASET_WIDTH, FILE_WIDTH, PASS_WIDTH, PASSES, Files, State, new_state  # noqa: E402
 from features.stream.stored import Stored  # noqa: E402
 from jobs.settings.tree import Settings  # noqa: E402
 from jobs.store.tables import Tables  # noqa: E402
@@ -109,7 +109,7 @@ def _kernels(reads: pa.Table, spec: FeatureSpec, bandwidth: float) -> None:
         np.zeros(d, np.int64),
         float(spec.history_s),
     )
-    states = []
+    states: list[State] = []
 
     def count(stop: int) -> None:
         states[:] = [new_state(m, d)]

@@ -261,7 +261,7 @@ def databases(server: postgres_server.PostgresServer) -> dict[str, dict[str, str
     login = {"PGHOST": host, "PGPORT": port, "PGDATABASE": "postgres"}
     for command in (
         ["psql", "--username=tester", "--command=CREATE ROLE postgres SUPERUSER LOGIN"],
-        ["bash", "-e", CHART / "files" / "databases.sh"],
+        ["bash", "-e", str(CHART / "files" / "databases.sh")],
     ):
         subprocess.run(command, env=os.environ | login | words, check=True, stdout=subprocess.DEVNULL)
     other = ["psql", "--username=journal", "--dbname=placement", "--command=SELECT 1"]
@@ -302,7 +302,7 @@ def started(folder: Path, stack: contextlib.ExitStack) -> Site:
     site.disk.mkdir(parents=True)
     size = f"size={DISK_MIB}m,mode=2775,gid=10001"
     subprocess.run(["mount", "-t", "tmpfs", "-o", size, "none", site.disk], check=True)
-    stack.callback(subprocess.run, ["umount", "--lazy", site.disk], check=True)
+    stack.callback(lambda: subprocess.run(["umount", "--lazy", site.disk], check=True))
     return site
 
 

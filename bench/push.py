@@ -37,6 +37,7 @@ import psycopg
 from XRootD import client
 
 from jobs.local.xrootd import Loopback, loopback
+from prefetch.actions import Action
 from prefetch.directory.cache import DirectoryTarget
 from prefetch.journal.journal import Item, Journal
 from prefetch.push.push import PushLimits, push
@@ -118,7 +119,7 @@ def pushed(target: XCacheTarget, names: list[str], size_bytes: int, parallel: in
             now,
             f"t:{name}",
             name,
-            "prefetch",
+            Action.PREFETCH,
             rank,
             size_bytes,
             size_bytes,
@@ -204,7 +205,7 @@ def beside(name: str, url: str, bare: Bare, n_items: int, parallel: int) -> bool
             now,
             f"cms:/store/f{k}",
             f"/store/f{k}",
-            "prefetch",
+            Action.PREFETCH,
             k,
             10**9,
             0,

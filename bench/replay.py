@@ -156,7 +156,7 @@ def _policy_line(policy: str, trace: Trace, path: Path, capacity: int) -> bool:
 def bare_lookup(trace: Trace) -> float:
     """CPU seconds of reading and writing one int32 per access, at random."""
 
-    @numba.njit(nogil=True)  # type: ignore[untyped-decorator]
+    @numba.njit(nogil=True)
     def look(item, last):  # type: ignore[no-untyped-def]
         total = 0
         for i in range(item.size):

@@ -126,13 +126,30 @@ def _metric(sample: Sample) -> str:
 
 _AT = "2026-03-01T04:00:00Z"
 _STATUS = Status(
-    **{"at": _AT, "region": "r", "champion": "m", "decided_at": _AT, "candidate_serves": False},
-    **{"scored_by": "m", "predictions_at": _AT, "predictions": 1, "drifted_columns": 1},
+    at=_AT,
+    region="r",
+    champion="m",
+    decided_at=_AT,
+    candidate_serves=False,
+    scored_by="m",
+    predictions_at=_AT,
+    predictions=1,
+    drifted_columns=1,
     caches=(
         CacheStatus(
-            **{"cache": "c", "capacity_bytes": 1, "inventory_at": _AT, "held_files": 1, "held_bytes": 1},
-            **{"fill_share": 1.0, "pins": 1, "pinned_bytes": 1, "plan_at": _AT, "plan": {"pin": 1}},
-            **{"push_at": _AT, "push": {"done": 1}, "unproven": 0},
+            cache="c",
+            capacity_bytes=1,
+            inventory_at=_AT,
+            held_files=1,
+            held_bytes=1,
+            fill_share=1.0,
+            pins=1,
+            pinned_bytes=1,
+            plan_at=_AT,
+            plan={"pin": 1},
+            push_at=_AT,
+            push={"done": 1},
+            unproven=0,
         ),
     ),
     alarms=(Alarm("drift", "r", "", ""),),
@@ -142,8 +159,9 @@ _COUNTS = (
     *("first_files", "first_bytes", "open_files", "evicted_files", "evicted_bytes", "evicted_bytes_hour"),
     *("kept", "lost", "rescans", "saved_bytes"),
 )
-_MORE: dict[str, Any] = {"alarms": {"steward-clock": ""}, "last_hour": {}, "newest": (), "version": "m"}
-_FIGURES = Figures(cache="c", following="lru", **dict.fromkeys(_COUNTS, 0), **_MORE)
+_MORE = {"alarms": {"steward-clock": ""}, "last_hour": {}, "newest": (), "version": "m"}
+_VALUES: dict[str, Any] = dict.fromkeys(_COUNTS, 0) | _MORE
+_FIGURES = Figures(cache="c", following="lru", **_VALUES)
 
 
 def alarms() -> Iterator[str]:

@@ -137,7 +137,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="xc-") as folder:
         Path(folder).chmod(0o755)
         limit = (NOMINAL_BYTES // 2, NOMINAL_BYTES, MAXIMUM_BYTES)
-        with loopback(Path(folder) / "lb", files_limit=limit, purge_interval_s=INTERVAL_S) as site:
+        with loopback(Path(folder) / "lb", files_limit=limit) as site:
             reads, real, first_check_s = watch(site, sizes, chosen.rounds, chosen.seed)
     mine = replay(reads, sizes, first_check_s)
     same = True
