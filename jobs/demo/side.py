@@ -17,7 +17,7 @@ from jobs.demo.site import Marks, Site
 from jobs.demo.xcache import XCache, reported_reads, xcache
 from jobs.settings.tree import CacheSettings, Settings
 from jobs.steward.steward import kept
-from models.serving.registry import ServedOrder
+from models.serving.served_order import ServedOrder
 from prefetch.journal.journal import Journal
 from replay.steward import EvictionOrder
 

@@ -85,3 +85,7 @@ class StewardSettings(Section):
     def figures(self, cache: str) -> Path:
         """The file of the figures that a steward of `cache` reports."""
         return self.state / cache / f"{cache}.json"
+
+    def copies(self, cache: str) -> Path:
+        """The folder with a copy of the promoted order that a steward of `cache` followed last."""
+        return self.state / cache / "order"

@@ -41,7 +41,7 @@ from prefetch.xcache.gstream import CaptureReader
 from replay.steward import EvictionOrder, Steward, new_order
 
 if TYPE_CHECKING:
-    from models.serving.registry import ServedOrder
+    from models.serving.served_order import ServedOrder
 
 STEP_S: Final = 1.0
 REPORT_EVERY_S: Final = 60.0
@@ -85,11 +85,13 @@ def run(
         last: Figures | None = None
         with contextlib.suppress(Stopped), stopping.at_once():
             promoted = Promoted(settings, chosen, now_s=now_s)
+            n_files = _n_files(chosen.namespace)  # while another process looks for an order
+            promoted.first()
         while not stopping():
             served = promoted.serves
             with contextlib.ExitStack() as stack:
                 with contextlib.suppress(Stopped), stopping.at_once():
-                    began = kept(settings, chosen, journal, served, force=force, now_s=now_s)
+                    began = kept(settings, chosen, journal, served, n_files, force=force, now_s=now_s)
                     keeper, book = stack.enter_context(began)
                 if stopping():
                     break
@@ -100,6 +102,7 @@ def run(
                     promoted.refresh()
                     report.when_due(keeper)
                 last = report("stopped" if stopping() else "begins anew", keeper, is_last=True)
+                n_files = keeper.n_held
         settings.steward.figures(chosen.name).unlink(missing_ok=True)
         return last
 
@@ -110,6 +113,7 @@ def kept(
     cache: CacheSettings,
     journal: Journal,
     served: ServedOrder | None,
+    n_files: int = 0,
     *,
     force: bool = False,
     now_s: Callable[[], float] = time.time,
@@ -117,18 +121,17 @@ def kept(
 ) -> Iterator[tuple[Keeper, Book]]:
     """The steward of `cache`, which knows what the cache holds, and the names of its files.
 
-    `paced`: gives the order that is followed a clock of its own.
+    `n_files`: how many it holds, about; `paced`: gives the order that is followed a clock of its own.
     """
     low, high = cache.watermarks
-    n_held = _n_files(cache.namespace)
-    goal, push, root = target(cache, walks_apart=n_held > MANY_FILES), settings.push, _root(cache)
+    goal, push, root = target(cache, walks_apart=n_files > MANY_FILES), settings.push, _root(cache)
     learned = None if served is None else [served.order]
     capacity_bytes = int(high * cache.capacity)
     order = new_order(
         settings.steward.policy,
         capacity_bytes,
         learned,
-        n_files=KNOWN_PER_HELD * n_held,
+        n_files=KNOWN_PER_HELD * n_files,
         is_proven=served is None or not served.is_imported,
     )
     steward = Steward(paced(order), capacity_bytes=int((low + high) / 2 * cache.capacity))

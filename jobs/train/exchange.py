@@ -1,7 +1,8 @@
 """Orders of eviction between sites: `model export` writes one as a file, `model import` takes one in.
 
-An imported order is no version in MLflow and needs no promotion: a steward with the policy `auto` tries it in
-a shadow cache on the cache's own reads, and follows it while it surely misses fewer bytes there.
+An imported order is no version in MLflow and needs no promotion: a steward with the policy `auto` tries it
+(`jobs.steward.imported`) in a shadow cache on the cache's own reads, and follows it while it surely misses
+fewer bytes there.
 """
 
 from __future__ import annotations
@@ -9,25 +10,20 @@ from __future__ import annotations
 import dataclasses
 from pathlib import Path
 
-import pyarrow as pa
-
 from features.common import files
-from features.common.errors import InputError, ModelError, ServiceError, StaleInputError
+from features.common.errors import InputError, ModelError, StaleInputError
 from features.common.times import as_of_label
 from features.common.units import duration_label
 from features.results import IMPORTED_ORDERS
 from jobs.settings.tree import Settings
 from jobs.store.keys import MomentKey
-from jobs.store.tables import Tables, read_partitions
+from jobs.store.tables import Tables
 from jobs.store.trainings import as_trained, named, trained
 from jobs.train.described import order_in_words
 from jobs.train.registry import registry
-from models.learning.order import horizon_models
 from models.serving.bundle_files import read_about, read_order_trees
 from models.serving.names import STEWARD, no_model
 from models.serving.order_file import MOST_BYTES, OrderFile, digest
-from models.serving.registry import ServedOrder
-from replay.policies.learned import Order
 
 
 @dataclasses.dataclass(frozen=True)
@@ -108,34 +104,6 @@ def take(settings: Settings, file: Path, *, sha256: str, now_s: int) -> Exchange
     key = MomentKey.at(now_s, settings.region.name)
     Tables(settings.tables.root).replace_rows(IMPORTED_ORDERS, [row], key)
     return _exchanged(order_file, data)
-
-
-def imported(
-    tables: Tables, region: str, capacity_bytes: int, *, known: ServedOrder | None
-) -> ServedOrder | None:
-    """The region's newest imported order, for a cache of `capacity_bytes`; None if there is none.
-
-    `known`: an order that was loaded before, returned if it is still the same. Raises ModelError if its file
-    does not have its digest or cannot be followed, ServiceError if the table cannot be read.
-    """
-    try:
-        newest = tables.newest(IMPORTED_ORDERS, owner=region)
-        rows = read_partitions(newest, newest.partitions).to_pylist()
-    except (OSError, pa.ArrowException) as error:
-        raise ServiceError(f"the table {IMPORTED_ORDERS.name} cannot be read: {error}") from None
-    for row in rows:
-        version = f"imported-{row['digest'][:12]}"
-        if known is not None and known.version == version:
-            return known
-        data = row["file"].encode()
-        if digest(data) != row["digest"]:
-            raise ModelError(f"the file of {version} in the table {IMPORTED_ORDERS.name} was changed")
-        found = OrderFile.of(data)
-        order = Order(found.order.until_s, horizon_models(found.rungs), found.order.share(capacity_bytes))
-        return ServedOrder(
-            order, found.order.kinds, found.order.until_s, version, found.order.readers, is_imported=True
-        )
-    return None
 
 
 def _exchanged(found: OrderFile, data: bytes) -> Exchanged:

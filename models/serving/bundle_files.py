@@ -121,11 +121,11 @@ def _read(folder: Path, file: str) -> bytes:
 
 
 def _is_file(path: Path) -> bool:
-    """False for a folder; a link counts as a file that training never writes."""
-    if path.is_symlink():
-        raise ModelError(
-            f"the model bundle holds the link {path.name[:80]!r}, so it is not read; train again"
-        )
+    """False for a folder. Training writes nothing else than files, and a pipe could be read for ever."""
+    is_link = path.is_symlink()
+    if is_link or not (path.is_dir() or path.is_file()):
+        what = f"the link {path.name[:80]!r}" if is_link else f"{path.name[:80]!r}, which is no plain file"
+        raise ModelError(f"the model bundle holds {what}, so it is not read; train again")
     return not path.is_dir()
 
 

@@ -11,9 +11,8 @@ each version only with the digest that its training kept in the table trainings 
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -23,7 +22,6 @@ from models.serving.bundle_files import (
     BUNDLE_FOLDER,
     bundle_digest,
     check_listing,
-    read_about,
     read_bundle,
     read_order,
 )
@@ -40,7 +38,7 @@ from models.serving.mlflow_session import (
 )
 from models.serving.names import CHAMPION, STEWARD, Named, model_name, no_model, version_name
 from models.serving.scoring import RegionModels
-from replay.policies.learned import Order
+from models.serving.served_order import ServedOrder, served_order
 
 UNTIL_TAG = "until"
 """Of a version: the moment of its training, for example 2026-03-01T00:00:00Z; for people."""
@@ -225,23 +223,6 @@ def _missing(version: str) -> str:
     return f"MLflow has no model version {version}, or its files are gone; train again"
 
 
-@dataclasses.dataclass(frozen=True)
-class ServedOrder:
-    """An order of eviction for one cache.
-
-    `kinds`: names of the kinds of files in its training (`replay.access_context`); `readers`: the kinds of
-    readers that it distinguishes (`features.accesses`); `until_s`: end of the training data, s since
-    1970. `is_imported`: another site learned it, and no replay of this region's accesses proved it.
-    """
-
-    order: Order
-    kinds: tuple[str, ...]
-    until_s: int
-    version: str
-    readers: tuple[str, ...] = ()
-    is_imported: bool = False
-
-
 def load_order(
     registry: Registry,
     region: str,
@@ -249,21 +230,21 @@ def load_order(
     *,
     named: Named | None,
     known: ServedOrder | None = None,
+    keep: Callable[[Path, Named], None] = lambda _, __: None,
 ) -> ServedOrder | None:
     """The region's promoted order of eviction, for a cache of `capacity_bytes`; None if there is none.
 
     `named`: the version in the table promotions. `known`: an order loaded before, returned without reading
-    its files again if it is still the same version. Raises ModelError if its files were changed or cannot be
-    read, or the alias is not at `named`, and ServiceError.
+    its files again if it is still the same version with the same files. `keep`: gets the folder of files that
+    were read, and their version. Raises ModelError if its files were changed or cannot be read, or the alias
+    is not at `named`, and ServiceError.
     """
     if (confirmed := registry.confirmed(region, STEWARD, named)) is None:
         return None
-    version = confirmed.version
-    if known is not None and known.version == version:
+    if known is not None and (known.version, known.digest) == (confirmed.version, confirmed.digest):
         return known
     with registry.files(confirmed) as folder:
-        found = read_about(folder).order
-        if found is None:
-            return None
-        order = Order(found.until_s, read_order(folder, found), found.share(capacity_bytes))
-    return ServedOrder(order, found.kinds, found.until_s, version, found.readers)
+        found = served_order(folder, confirmed, capacity_bytes)
+        if found is not None:
+            keep(folder, confirmed)
+        return found

@@ -47,18 +47,18 @@ def test_an_order_reaches_another_site_without_names_and_is_not_trusted_there(
     assert len(names) > 40 and not [name for name in names if name in text]
 
     away = other_site(tmp_path)
-    assert Promoted(away, CACHE, now_s=lambda: NOW_S).serves is None
+    assert Promoted(away, CACHE, now_s=lambda: NOW_S).first() is None
     got = exchange.take(away, file, sha256=sent.digest.upper(), now_s=NOW_S)
     assert got == sent
-    served = Promoted(away, CACHE, now_s=lambda: NOW_S).serves
+    served = Promoted(away, CACHE, now_s=lambda: NOW_S).first()
     model = read_about(bundle_of(own, SECOND)).order
     assert served is not None and model is not None
     assert served.is_imported and served.version == f"imported-{sent.digest[:12]}"
     assert (served.kinds, served.until_s, served.order.from_s) == (model.kinds, *[TRAIN_UNTIL_S] * 2)
     too_late_s = TRAIN_UNTIL_S + away.training.max_age + 1
-    assert Promoted(away, CACHE, now_s=lambda: too_late_s).serves is None
-    assert Promoted(other_site(tmp_path, "s3fifo"), CACHE, now_s=lambda: NOW_S).serves is None
-    assert Promoted(other_site(tmp_path, "learned"), CACHE, now_s=lambda: NOW_S).serves is None
+    assert Promoted(away, CACHE, now_s=lambda: too_late_s).first() is None
+    assert Promoted(other_site(tmp_path, "s3fifo"), CACHE, now_s=lambda: NOW_S).first() is None
+    assert Promoted(other_site(tmp_path, "learned"), CACHE, now_s=lambda: NOW_S).first() is None
 
 
 def test_a_file_that_is_another_or_too_old_is_not_taken_in(own: Mlflow, tmp_path: Path) -> None:
@@ -80,4 +80,4 @@ def test_a_file_that_is_another_or_too_old_is_not_taken_in(own: Mlflow, tmp_path
     key = tuple(row[name] for name in IMPORTED_ORDERS.partition)
     store.replace_rows(IMPORTED_ORDERS, [row | {"file": row["file"] + " "}], key)
     found = Promoted(away, CACHE, now_s=lambda: NOW_S)
-    assert found.serves is None and found.fault is not None and "was changed" in found.fault
+    assert found.first() is None and found.fault is not None and "was changed" in found.fault

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import shutil
 import signal
+import socket
 import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
+from ladders import rates_of
 from planted_region import (
     DAY,
     FIRST,
@@ -23,10 +28,14 @@ from planted_region import (
 )
 
 from features.common.errors import ModelError
+from features.spec import COLUMNS
 from jobs.settings.tree import Settings
 from jobs.steward import promoted, steward
 from jobs.steward.promoted import Promoted
 from jobs.store.tables import Tables
+from models.serving.bundle_files import bundle_digest
+from models.serving.names import Named
+from models.serving.served_order import keep_files, kept_order
 from prefetch.journal.journal import Journal
 from prefetch.steward.figures import Figures
 
@@ -34,6 +43,7 @@ pytestmark = MLFLOW_WARNINGS
 WITHIN_S = 60.0
 FRESH_S = TRAIN_UNTIL_S + 35.0 * DAY
 """An order serves until then."""
+ROWS = np.random.default_rng(1).random((9, len(COLUMNS))).astype(np.float32)
 
 
 class Clock:
@@ -138,12 +148,82 @@ def test_the_first_look_up_decides_whether_learned_can_begin(own: Mlflow, tmp_pa
     cache = settings.cache("xc1")
     serve(Tables(settings.tables.root), own, 1, steward=SECOND)
     found = Promoted(settings, cache, now_s=lambda: FRESH_S)
-    assert found.serves is not None and (found.serves.version, found.fault) == (SECOND, None)
+    served = found.first()
+    assert served is not None and (served.version, found.fault) == (SECOND, None)
     found = Promoted(settings, cache, now_s=lambda: FRESH_S + 1)
-    assert found.serves is None and found.fault is not None and "train, evaluate" in found.fault
+    assert found.first() is None and found.fault is not None and "train, evaluate" in found.fault
+    shutil.rmtree(settings.steward.copies("xc1"))
     spoil(own, SECOND)
     with pytest.raises(ModelError, match="not those that were trained"):
-        Promoted(settings, cache, now_s=lambda: FRESH_S)
+        Promoted(settings, cache, now_s=lambda: FRESH_S).first()
+
+
+def test_a_copy_of_the_promoted_order_lets_a_steward_begin_whatever_mlflow_does(
+    own: Mlflow, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = site(tmp_path, own, "learned")
+    store, copies = Tables(settings.tables.root), settings.steward.copies("xc1")
+    serve(store, own, 1, steward=SECOND)
+
+    def begun(at: Settings) -> Promoted:
+        return Promoted(at, settings.cache("xc1"), now_s=lambda: FRESH_S)
+
+    asked = begun(settings).first()
+    (copy,) = copies.iterdir()
+    monkeypatch.setattr(promoted, "BEGINS_WITHIN_S", 3.0)
+    with socket.create_server(("127.0.0.1", 0)) as deaf:
+        uri = f"http://127.0.0.1:{deaf.getsockname()[1]}"
+        hung = settings.model_copy(update={"mlflow": settings.mlflow.model_copy(update={"uri": uri})})
+        found = begun(hung)
+        served = found.first()
+        assert served is not None and asked is not None
+        assert (served.version, served.digest, found.fault) == (SECOND, copy.name, None)
+        np.testing.assert_array_equal(*(rates_of(one.order.ladder, ROWS) for one in (served, asked)))
+        ends = time.monotonic() + WITHIN_S
+        while found.fault is None and time.monotonic() < ends:  # it asks MLflow at once
+            found.refresh()
+            time.sleep(0.1)
+        assert found.serves is served and found.fault is not None and "serves on" in found.fault
+    trees = copy / "order" / "90m.lgb"
+    before = trees.read_text()
+    trees.write_text(before.replace("shrinkage=1", "shrinkage=2"))
+    assert begun(settings).first() is not None and trees.read_text() == before  # mended from MLflow
+    serve(store, own, 2)
+    found = begun(hung)
+    assert (found.first(), found.fault) == (None, None)  # taken back
+
+
+def test_a_full_disk_leaves_the_copy_as_it_was(
+    two_versions: Mlflow, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files = [bundle_of(two_versions, FIRST), tmp_path / "newer"]
+    copies = tmp_path / "copies"
+    shutil.copytree(*files)
+    (files[1] / "bundle.json").write_text((files[0] / "bundle.json").read_text() + " ")
+    first, second = (Named(f"cachecast-emea/{i}", bundle_digest(one)) for i, one in enumerate(files))
+    keep_files(files[0], copies, first)
+    (copies / "note.txt").touch()
+
+    def fails(source: Path, to: Path) -> None:
+        to.mkdir()
+        (to / "bundle.json").write_text("{")
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as full:
+        full.setattr(shutil, "copytree", fails)
+        with pytest.raises(OSError, match="No space"):
+            keep_files(files[1], copies, second)
+    assert {one.name for one in copies.iterdir()} == {first.digest, "note.txt"}
+    assert kept_order(copies, second, 10**9) is None
+    served = kept_order(copies, first, 10**9)
+    assert served is not None and served.version == first.version
+    keep_files(files[1], copies, second)
+    assert {one.name for one in copies.iterdir()} == {second.digest, "note.txt"}
+    assert kept_order(copies, second, 10**9) is not None
+    trees = copies / str(second.digest) / "order" / "90m.lgb"
+    trees.unlink()
+    os.mkfifo(trees)
+    assert kept_order(copies, second, 10**9) is None
 
 
 def test_a_policy_that_is_not_learned_asks_for_no_order(own: Mlflow, tmp_path: Path) -> None:

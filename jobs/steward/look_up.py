@@ -1,0 +1,162 @@
+"""Looks up an order of eviction in a process of its own: on the disk, then in MLflow."""
+
+from __future__ import annotations
+
+import logging
+import multiprocessing
+import signal
+import time
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from features.common.errors import CachecastError, ServiceError
+from jobs.settings.tree import CacheSettings, Settings
+from jobs.steward.imported import imported
+from jobs.store.tables import Tables
+from jobs.store.trainings import named
+from models.serving.names import STEWARD, Named
+
+if TYPE_CHECKING:
+    from models.serving.served_order import ServedOrder
+
+_STEP_S: Final = 0.1
+
+_log = logging.getLogger(__name__)
+
+
+class Question(NamedTuple):
+    """What a look-up looks for. `known`: the order that was read last; `is_first`: a copy of it will do."""
+
+    settings: Settings
+    cache: CacheSettings
+    known: ServedOrder | None
+    is_first: bool
+
+    @property
+    def copies(self) -> Path:
+        """The folder with the copy."""
+        return self.settings.steward.copies(self.cache.name)
+
+
+class LookUp:
+    """Loads the promoted order, in a process of its own: MLflow and scikit-learn take 200 MB.
+
+    A server that never ends its answer holds up nothing, the end of the steward included. `has_asked`: MLflow
+    was asked, as the disk did not have all.
+    """
+
+    def __init__(self, question: Question) -> None:
+        self.order = question.known
+        self.error: CachecastError | None = None
+        self.has_asked = True
+        self._asked_s: float | None = None
+        self._is_done = False
+        context = multiprocessing.get_context("spawn")
+        self._answers, theirs = context.Pipe(duplex=False)
+        asked = theirs, question
+        self._process = context.Process(target=_look_up, args=asked, name="promoted order", daemon=True)
+        self._process.start()
+        theirs.close()
+
+    def is_done(self) -> bool:
+        """Whether `order` and `error` are what was found; waits for nothing."""
+        while not self._is_done and self._answers.poll():
+            self._take()
+        return self._is_done
+
+    def is_late(self, timeout_s: float) -> bool:
+        """Whether the answer takes longer than this; to load MLflow does not count."""
+        return self._asked_s is not None and time.monotonic() - self._asked_s > timeout_s
+
+    def wait(self, timeout_s: float) -> None:
+        """Wait for the answer until it is late."""
+        while not self.is_done() and not self.is_late(timeout_s):
+            self._answers.poll(_STEP_S)
+
+    def _take(self) -> None:
+        try:
+            answer: _Asking | _Found = self._answers.recv()
+        except (EOFError, OSError):
+            answer = _Found(None, True, ServiceError("the process that asks MLflow has ended early"), True)
+        if isinstance(answer, _Asking):
+            self._asked_s = time.monotonic() if answer.is_ready else None
+            return
+        self.error, self.has_asked = answer.error, answer.has_asked
+        if not answer.is_known:
+            self.order = answer.order
+        self._is_done = True
+        self._answers.close()
+        self._process.join()
+
+
+class _Asking(NamedTuple):
+    """A look-up has loaded what it needs, and asks the tables or MLflow; or it loads MLflow."""
+
+    is_ready: bool
+
+
+class _Found(NamedTuple):
+    """What a look-up found. `is_known`: nothing else than was known; `has_asked`: MLflow."""
+
+    order: ServedOrder | None
+    is_known: bool
+    error: CachecastError | None
+    has_asked: bool
+
+
+def _look_up(to: Connection, question: Question) -> None:
+    """Read the table promotions, then ask the registry; send when that begins, and what was found."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the steward, which ends this process
+    if question.is_first and question.copies.is_dir():
+        import models.serving.served_order  # noqa: F401  # to load LightGBM counts as no delay
+    to.send(_Asking(is_ready=True))
+    order, error, has_asked = question.known, None, False
+    try:
+        on_record, order = _on_disk(question)
+        has_asked = not question.is_first or (on_record is not None and order is None)
+        if has_asked:
+            to.send(_Asking(is_ready=False))
+            found = _in_registry(to, question, on_record, order)
+            if found is not None or on_record is not None:
+                order = found
+    except CachecastError as failed:
+        error = failed
+    is_known = order is question.known
+    to.send(_Found(None if is_known else order, is_known, error, has_asked))
+
+
+def _on_disk(question: Question) -> tuple[Named | None, ServedOrder | None]:
+    """The version in the table promotions, and the order that serves if MLflow does not answer."""
+    settings, cache, known, is_first = question
+    tables, region = Tables(settings.tables.root), settings.region.name
+    on_record = named(tables, region=region).get(STEWARD)
+    if on_record is None:  # never promoted or taken back, whatever MLflow says
+        is_auto = settings.steward.policy == "auto"
+        return None, imported(tables, region, cache.capacity, known=known) if is_auto else None
+    if not is_first or not question.copies.is_dir():
+        return on_record, known
+    from models.serving.served_order import kept_order
+
+    return on_record, kept_order(question.copies, on_record, cache.capacity)
+
+
+def _in_registry(
+    to: Connection, question: Question, on_record: Named | None, known: ServedOrder | None
+) -> ServedOrder | None:
+    """The order of the version in MLflow; its files are kept for the next start."""
+    from jobs.train.registry import registry
+    from models.serving.registry import load_order
+    from models.serving.served_order import keep_files
+
+    settings, cache = question.settings, question.cache
+
+    def keep(folder: Path, version: Named) -> None:
+        try:
+            keep_files(folder, question.copies, version)
+        except OSError as error:
+            _log.warning("the next start has to wait for MLflow, as no copy can be kept: %s", error)
+
+    to.send(_Asking(is_ready=True))
+    at = registry(settings.mlflow)
+    return load_order(at, settings.region.name, cache.capacity, named=on_record, known=known, keep=keep)
