@@ -136,7 +136,8 @@ def kept(
     )
     steward = Steward(paced(order), capacity_bytes=int((low + high) / 2 * cache.capacity))
     kinds = () if served is None else served.kinds
-    book = Book(steward, _datasets(Tables(settings.tables.root)), kinds, settings.plan.test_files)
+    datasets, tests = _datasets(Tables(settings.tables.root)), settings.plan.test_files
+    book = Book(steward, datasets, kinds, tests, n_expected=n_files)
     limits = PushLimits(
         parallel=push.parallel,
         timeout_s=push.timeout,

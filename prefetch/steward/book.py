@@ -52,7 +52,7 @@ class Book:
 
     A file without a dataset in `datasets` belongs to the dataset of its folder. `kinds`: the kinds of files
     that a model was trained with, in its order; empty: numbered as they come. `test_files`: patterns of names
-    that only monitoring reads; `tests`: the files that match them.
+    that only monitoring reads; `tests`: the files that match them. `n_expected`: see `Names`.
     """
 
     def __init__(
@@ -61,11 +61,13 @@ class Book:
         datasets: Datasets,
         kinds: Sequence[str] = (),
         test_files: Sequence[str] = (),
+        *,
+        n_expected: int = 0,
     ) -> None:
         self.tests: dict[int, None] = {}
         self._is_test = re.compile(expression(test_files)).fullmatch if test_files else lambda _: None
         self._steward, self._catalogue = steward, datasets
-        self._names = Names()
+        self._names = Names(n_expected)
         self._datasets: dict[str, int] = {}
         self._kinds = {kind: number for number, kind in enumerate(kinds)}
         self._has_all_kinds = bool(kinds)

@@ -11,6 +11,7 @@ from itertools import chain, islice
 from typing import Final
 
 import numpy as np
+import numpy.typing as npt
 
 from prefetch.steward.book import Book
 from prefetch.steward.clock import newest_use_s
@@ -149,7 +150,7 @@ def begin(
         recorded_s.extend(_recorded(held))
     n_held = len(n_bytes)
     live, follower.disk = follower.disk, Past(n_bytes, steward.capacity_bytes)
-    by_use = iter(np.argsort(np.array(used_s), kind="stable").tolist())
+    by_use = _numbers(np.argsort(np.array(used_s), kind="stable"))
     following = next(by_use, None)
     for report in chain(reports, [None]):
         until_s = math.inf if report is None else _time(report)
@@ -165,6 +166,12 @@ def begin(
         elif steward.bytes_on_disk(file) != n_bytes[file]:
             steward.stored(file, n_bytes[file], now_s)
     return newest_use_s(recorded_s)
+
+
+def _numbers(array: npt.NDArray[np.intp]) -> Iterator[int]:
+    """Its elements, some at a time: a list of a million takes 40 MB."""
+    for first in range(0, len(array), FILES_AT_ONCE):
+        yield from array[first : first + FILES_AT_ONCE].tolist()
 
 
 def _recorded(held: Held) -> Iterator[float]:
