@@ -178,7 +178,7 @@ def test_a_copy_of_the_promoted_order_lets_a_steward_begin_whatever_mlflow_does(
         served = found.first()
         assert served is not None and asked is not None
         assert (served.version, served.digest, found.fault) == (SECOND, copy.name, None)
-        np.testing.assert_array_equal(*(rates_of(one.order.ladder, ROWS) for one in (served, asked)))
+        np.testing.assert_array_equal(rates_of(served.order.ladder, ROWS), rates_of(asked.order.ladder, ROWS))
         ends = time.monotonic() + WITHIN_S
         while found.fault is None and time.monotonic() < ends:  # it asks MLflow at once
             found.refresh()
@@ -198,7 +198,7 @@ def test_a_full_disk_leaves_the_copy_as_it_was(
 ) -> None:
     files = [bundle_of(two_versions, FIRST), tmp_path / "newer"]
     copies = tmp_path / "copies"
-    shutil.copytree(*files)
+    shutil.copytree(files[0], files[1])
     (files[1] / "bundle.json").write_text((files[0] / "bundle.json").read_text() + " ")
     first, second = (Named(f"cachecast-emea/{i}", bundle_digest(one)) for i, one in enumerate(files))
     keep_files(files[0], copies, first)
