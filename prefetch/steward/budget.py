@@ -41,6 +41,11 @@ class Budget:
         self._above_at_start: int | None = None
 
     @property
+    def is_measured(self) -> bool:
+        """Whether `used_bytes` was measured; else it is 0."""
+        return self._above_at_start is not None
+
+    @property
     def high_bytes(self) -> int:
         """Where XCache begins to purge."""
         return int(self._marks.high * self._usage.capacity_bytes)

@@ -287,12 +287,13 @@ class Keeper(AbstractContextManager["Keeper"]):
         """The figures that it reports of itself now."""
         now_s = self._now_s()
         last_hour, first = self._recent.last_hour(now_s), self._steward.first_to_go()
+        measured = self._budget if self._budget.is_measured else self._steward
         return Figures(
             cache=self._target.name,
             at_s=now_s,
             started_s=self._started_s,
             following=self._steward.following,
-            used_bytes=self._budget.used_bytes or self._steward.used_bytes,  # not measured yet: by inventory
+            used_bytes=measured.used_bytes,  # before the first measure: by inventory
             target_bytes=self._budget.target_bytes,
             high_bytes=self._budget.high_bytes,
             inflow_bytes=self._budget.inflow_bytes,

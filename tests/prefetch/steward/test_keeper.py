@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,7 @@ from prefetch.steward.book import Book, Datasets
 from prefetch.steward.budget import Marks
 from prefetch.steward.feed import Feed
 from prefetch.steward.figures import Evicted
-from prefetch.steward.fill import Files
+from prefetch.steward.fill import Files, Usage
 from prefetch.steward.keeper import PLANNED, Keeper, Limits
 from prefetch.steward.lists import Lists
 from prefetch.steward.open_files import OpenFiles
@@ -58,14 +58,14 @@ class World:
             path.write_bytes(b"x" * SIZE)
         return names
 
-    def steward(self, policy: str = "lru") -> Keeper:
+    def steward(self, policy: str = "lru", usage: Usage | None = None) -> Keeper:
         steward = Steward(new_order(policy, CAPACITY, None), capacity_bytes=CAPACITY)
         return Keeper(
             self.target,
             Feed(capture_reader(self.gstream), self.target.identity),
             Book(steward, Datasets()),
             steward,
-            usage=lambda _: Files(CAPACITY, self.root),
+            usage=lambda _: usage or Files(CAPACITY, self.root),
             lists=self._listed,
             limits=LIMITS,
             opens=OpenFiles(self.root),
@@ -93,6 +93,13 @@ class World:
         if self.journal_fault:
             raise ServiceError(self.journal_fault)
         return self.lists
+
+
+class Empty(Files):
+    """A disk that shows nothing of its files, as a file system does that keeps small ones in its inodes."""
+
+    def used_bytes(self, held_bytes: int, growing: Iterable[tuple[str, int]]) -> int:
+        return 0
 
 
 @pytest.fixture(params=["directory", pytest.param("xcache", marks=pytest.mark.service)])
@@ -187,6 +194,16 @@ def test_a_steward_that_was_killed_leaves_nothing_that_the_next_one_does_not_kno
         held = world.held(names + late)
         # A step that a busy machine delays has seen more arrive, and leaves more free.
         assert set(late) <= set(held) and 13 <= len(held) <= 15 and names[3] not in held
+
+
+@pytest.mark.parametrize("world", ["directory"], indirect=True)
+def test_figures_are_by_inventory_until_the_disk_is_measured(world: World) -> None:
+    for name in world.files("a", 3):
+        world.read(name, 0.0)
+    with world.steward(usage=Empty(CAPACITY, world.root)) as keeper:
+        assert keeper.figures().used_bytes == 3 * SIZE
+        keeper.step(0.0)
+        assert (keeper.figures().used_bytes, keeper.figures().held_files) == (0, 3)
 
 
 def test_nothing_is_evicted_while_pins_are_unknown(world: World) -> None:
