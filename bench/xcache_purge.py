@@ -22,7 +22,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # bench/replay.py 
 import numpy as np
 
 from jobs.local.xrootd import Loopback, loopback
-from prefetch.xcache.client import XCacheTarget
+from prefetch.xcache.holdings import held_below
 from prefetch.xcache.session import RemoteFile
 from replay.config import CacheConfig
 from replay.engine import simulate
@@ -87,12 +87,13 @@ def watch(site: Loopback, sizes: list[int], rounds: int, seed: int) -> tuple[lis
     rng = np.random.default_rng(seed)
     site.restart_cache()
     first_check_s = time.time() + FIRST_CHECK_S
-    reader, target = Reader(site, sizes), XCacheTarget("xc", site.cache_url, site.namespace)
+    reader = Reader(site, sizes)
     held: list[set[int]] = []
     open_now: list[threading.Thread] = []
     for k in range(rounds + 1):
         time.sleep(max(0.0, first_check_s + k * INTERVAL_S + QUIET_S - time.time()))
-        held.append({int(one.name[-8:-5]) for one in target.inventory()})
+        # From its disk alone: a purge spares files that the server was asked for since the last one.
+        held.append({int(one.name[-8:-5]) for one in held_below(site.namespace)})
         print(f"check {k}: {len(held[-1])} files on disk", file=sys.stderr, flush=True)
         if k == rounds:
             break

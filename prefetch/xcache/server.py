@@ -91,7 +91,7 @@ N_ASKED = 5
 class LastUsed:
     """The `N_ASKED` files that were used last, of those offered.
 
-    Up to 5.5.3 a purge spares files that were asked for by `stat`; these it would spare in any case.
+    Up to 5.5.3 a purge spares files that were asked for by `stat`, and these are what it would take last.
     """
 
     def __init__(self) -> None:
