@@ -11,7 +11,7 @@ from features.results import BESIDE_A_STEWARD, CHAMPION_PLAN, LRU, S3FIFO, STEWA
 from jobs.evaluate.record import Candidates, Compared
 from jobs.evaluate.scene import Cache, Days, Scene
 from jobs.evaluate.slices import misses_by_activity
-from jobs.evaluate.walk_forward import SCORERS, WEEK_S, ScoreStore
+from jobs.evaluate.walk_forward import SCORERS, ScoreStore
 from jobs.plan.file_facts import facts, hours_per_byte, plan_files
 from jobs.plan.origins import OriginRules
 from jobs.plan.planner import limits, model_weight
@@ -53,7 +53,7 @@ def replayed(
     hours = hours_per_byte(files, origins, benefit, regions)
     scorers = [*SCORERS, *([] if known.champion is None else [CHAMPION_PLAN])]
     room = [int(cache.config.capacity_bytes * cache.config.high_watermark) for cache in scene.caches]
-    orders = Learning(scene.trace, scene.story, room).orders(days.from_s, on_progress, every_s=WEEK_S)
+    orders = Learning(scene.trace, scene.story, room).orders(days.from_s, on_progress)
     champion = "" if known.champion is None else known.champion.version
     site, region = Tables(settings.tables.root), settings.region.name
     production = model_weight(site, plan, region=region, version=champion)

@@ -22,7 +22,7 @@ from replay.trace import Trace
 
 SHIPPED = Path(str(resources.files("conf").joinpath("leaderboard.toml")))
 MOST_ENTRIES = 100
-FORM = 1
+FORM = 2
 """Version of what a kept result of a trace means; results of another one are made again."""
 
 

@@ -17,7 +17,7 @@ import pandas as pd
 from features.common.arrays import BoolArray, FloatArray
 from features.common.errors import InputError
 from features.common.progress import Advance, Steps
-from features.common.times import day_label
+from features.common.times import DAY_S, day_label
 from features.spec import COLUMNS, HOUR_S
 from models.learning.forest import forest_of
 from models.learning.learners import LightGBM
@@ -31,6 +31,10 @@ from replay.trees.forest import HorizonModels, ladder
 CAPACITY_FRACTIONS = (0.05, 0.1, 0.2)
 """Capacities that a training learns an order for, as shares of the bytes of all files read."""
 LADDER_S = tuple(int(hours * HOUR_S) for hours in (1.5, 3, 6, 12, 24, 48, 96, 192, 384, 768))
+EVERY_S = 7 * DAY_S
+"""An order is learned anew each week, as production does."""
+MOST_ORDERS = 8
+"""At most so many in one replay: less often in a longer one, as each learns from all that lies before it."""
 PAST_PER_HORIZON = 3
 """The past is at least this many times as long as the longest horizon."""
 OUTLIVES = 3
@@ -172,14 +176,17 @@ class Learning(NamedTuple):
     capacities: Sequence[int]
 
     def orders(self, from_s: int, on_progress: Advance, *, every_s: int | None = None) -> list[list[Order]]:
-        """For each capacity the order from `from_s` on, and if `every_s` is given, one from each such time.
+        """For each capacity the orders from `from_s` to the end of the trace, one from each `every_s` on.
 
-        Each is learned from what lies before it; where that is too little, there is none. Raises InputError.
+        Each is learned from what lies before it; where that is too little, there is none. None: each week,
+        see `EVERY_S`. Raises InputError.
         """
-        end_s = from_s if every_s is None else int(self.trace.time_s[-1])
         orders: list[list[Order]] = [[] for _ in self.capacities]
-        for at_s in range(from_s, end_s + 1, every_s or 1):
-            learnt = self.learn(at_s, on_progress)
+        end_s = max(from_s, int(self.trace.time_s[-1])) + 1
+        step_s = every_s or max(EVERY_S, -(-(end_s - from_s) // (MOST_ORDERS * DAY_S)) * DAY_S)
+        times_s = range(from_s, end_s, step_s)
+        for k, at_s in enumerate(times_s):
+            learnt = self.learn(at_s, _one_of(len(times_s), k, on_progress))
             if learnt is None:
                 continue
             fitted = horizon_models(learnt.rungs)
@@ -216,6 +223,11 @@ class Learning(NamedTuple):
 
     def _ages(self, at_s: float) -> list[float]:
         return oldest_ages_s(self.trace, self.capacities, to_s=at_s)
+
+
+def _one_of(n: int, k: int, on_progress: Advance) -> Advance:
+    """Reports the progress of the `k`-th of `n` learnings as progress of all."""
+    return lambda done, total, what: on_progress(k * total + done, n * total, what)
 
 
 def oldest_ages_s(trace: Trace, capacities: Sequence[int], *, to_s: float) -> list[float]:
