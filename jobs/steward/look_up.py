@@ -42,14 +42,14 @@ class Question(NamedTuple):
 class LookUp:
     """Loads the promoted order, in a process of its own: MLflow and scikit-learn take 200 MB.
 
-    A server that never ends its answer holds up nothing, the end of the steward included. `has_asked`: MLflow
-    was asked, as the disk did not have all.
+    A server that never ends its answer holds up nothing, the end of the steward included. `order`: by the
+    disk until MLflow has answered; `has_asked`: not by a copy alone.
     """
 
     def __init__(self, question: Question) -> None:
         self.order = question.known
         self.error: CachecastError | None = None
-        self.has_asked = True
+        self.has_asked = not question.is_first
         self._asked_s: float | None = None
         self._is_done = False
         context = multiprocessing.get_context("spawn")
@@ -74,35 +74,43 @@ class LookUp:
         while not self.is_done() and not self.is_late(timeout_s):
             self._answers.poll(_STEP_S)
 
+    def end(self) -> None:
+        """Do not wait for the answer any longer."""
+        self._is_done = True
+        self._answers.close()
+        self._process.kill()
+        self._process.join()
+
     def _take(self) -> None:
         try:
             answer: _Asking | _Found = self._answers.recv()
         except (EOFError, OSError):
-            answer = _Found(None, True, ServiceError("the process that asks MLflow has ended early"), True)
+            answer = _Found(None, True, ServiceError("the process that asks MLflow has ended early"))
         if isinstance(answer, _Asking):
-            self._asked_s = time.monotonic() if answer.is_ready else None
+            self._asked_s = time.monotonic()
             return
-        self.error, self.has_asked = answer.error, answer.has_asked
+        self.error = answer.error
         if not answer.is_known:
             self.order = answer.order
+        if answer.asks_next:
+            self.has_asked, self._asked_s = True, None
+            return
         self._is_done = True
         self._answers.close()
         self._process.join()
 
 
-class _Asking(NamedTuple):
-    """A look-up has loaded what it needs, and asks the tables or MLflow; or it loads MLflow."""
-
-    is_ready: bool
+class _Asking:
+    """A look-up has loaded what it needs, and asks the tables or MLflow."""
 
 
 class _Found(NamedTuple):
-    """What a look-up found. `is_known`: nothing else than was known; `has_asked`: MLflow."""
+    """What a look-up found. `is_known`: nothing else than was known; `asks_next`: it goes on with MLflow."""
 
     order: ServedOrder | None
     is_known: bool
     error: CachecastError | None
-    has_asked: bool
+    asks_next: bool = False
 
 
 def _look_up(to: Connection, question: Question) -> None:
@@ -110,20 +118,18 @@ def _look_up(to: Connection, question: Question) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the steward, which ends this process
     if question.is_first and question.copies.is_dir():
         import models.serving.served_order  # noqa: F401  # to load LightGBM counts as no delay
-    to.send(_Asking(is_ready=True))
-    order, error, has_asked = question.known, None, False
+    to.send(_Asking())
+    known, order, error = question.known, question.known, None
     try:
         on_record, order = _on_disk(question)
-        has_asked = not question.is_first or (on_record is not None and order is None)
-        if has_asked:
-            to.send(_Asking(is_ready=False))
+        if not question.is_first or (on_record is not None and order is None):
+            to.send(_Found(None if order is known else order, order is known, None, asks_next=True))
             found = _in_registry(to, question, on_record, order)
             if found is not None or on_record is not None:
                 order = found
     except CachecastError as failed:
         error = failed
-    is_known = order is question.known
-    to.send(_Found(None if is_known else order, is_known, error, has_asked))
+    to.send(_Found(None if order is known else order, order is known, error))
 
 
 def _on_disk(question: Question) -> tuple[Named | None, ServedOrder | None]:
@@ -157,6 +163,6 @@ def _in_registry(
         except OSError as error:
             _log.warning("the next start has to wait for MLflow, as no copy can be kept: %s", error)
 
-    to.send(_Asking(is_ready=True))
+    to.send(_Asking())
     at = registry(settings.mlflow)
     return load_order(at, settings.region.name, cache.capacity, named=on_record, known=known, keep=keep)

@@ -79,7 +79,11 @@ class Promoted:
             self._due = time.monotonic() + (LOOK_UP_EVERY_S if found.has_asked else 0.0)
             self._read, self._error = found.order, found.error
         elif self._look_up is not None and self._look_up.is_late(BEGINS_WITHIN_S):
+            self._read = self._look_up.order
             self._error = ServiceError(f"MLflow has not answered for {BEGINS_WITHIN_S:.0f} s")
+            if self._look_up.is_late(LOOK_UP_EVERY_S):
+                self._look_up.end()
+                self._look_up = self._begin()
         elif self._look_up is None and time.monotonic() >= self._due:
             self._look_up = self._begin()
         self._judge()
