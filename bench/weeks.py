@@ -5,14 +5,14 @@ bench/weeks.py --regions mwt2 --seeds 1     one region; --regions without a name
 bench/weeks.py --public cran --step-days 2  one public trace
 
 At the beginning of each step a candidate is learned from what lies before it. `decide_order`, the rule of
-`cachecast promote`, judges it by a replay of the last 21 days: by an order learned at each step of them, as
-`evaluate` does, or by one order learned at their beginning. If it wins, the candidate serves from then on.
-The cache is carried from step to step. `never` follows the first order to the end, `always` takes each
-candidate; all begin with the first one, so that they differ by replacing alone.
+`cachecast promote`, judges it by a replay of the last 21 days with an order learned at each step of them, as
+`evaluate` does: as a first order, or as the successor of one that serves. If it wins, the candidate serves
+from then on. The cache is carried from step to step. `never` follows the first order to the end, `always`
+takes each candidate; all begin with the first one, so that they differ by replacing alone.
 
 A step's `replacing saves` is what its candidate saves in that step against the order before it, in the cache
 that `always` has left, as a share of LRU's WAN bytes. `gap closed`, by step, is of the orders that the gate
-by an order per step let serve.
+let serve as successors.
 
 Needs the environment that `make verify` makes: .venv/bin/python bench/weeks.py
 """
@@ -42,7 +42,7 @@ from jobs.evaluate.verdicts import daily_wan  # noqa: E402
 from jobs.leaderboard.entries import BoardTrace, Entry, opened  # noqa: E402
 from jobs.leaderboard.parts import capacity  # noqa: E402
 from jobs.simulate import workload  # noqa: E402
-from models.evaluation.promotion import MIN_DAYS, Decision, decide_order  # noqa: E402
+from models.evaluation.promotion import MIN_DAYS, decide_order  # noqa: E402
 from models.learning.order import Learning  # noqa: E402
 from replay.contest import BOUND, Lineup, standings  # noqa: E402
 from replay.policies.learned import Learned, Order  # noqa: E402
@@ -53,8 +53,8 @@ DAYS = 56
 """Of a generated region."""
 FIRST_DAYS, WARM_DAYS = 7, 14
 """Before the first order that is learned, for a verdict, and before the first that serves."""
-NEVER, ALWAYS, ONCE, WEEKLY = "never", "always", "gate, one order", "gate, an order per step"
-CHOICES = (NEVER, ALWAYS, ONCE, WEEKLY)
+NEVER, ALWAYS, FIRST, SUCCESSOR = "never", "always", "gate, as a first order", "gate, as a successor"
+CHOICES = (NEVER, ALWAYS, FIRST, SUCCESSOR)
 
 
 class Walk(NamedTuple):
@@ -76,21 +76,23 @@ class Walk(NamedTuple):
         """The candidates of `steps`, one after the other, at a capacity by its number."""
         return Learned(self.board.story, [self.candidates[room][step] for step in steps])
 
-    def verdict(self, step: int, *, is_weekly: bool) -> Decision:
-        """What `promote` decides about the candidate of a step, by an evaluation of the days before it."""
+    def is_promoted(self, step: int) -> tuple[bool, bool]:
+        """Whether `promote` lets a step's candidate serve, as a first order and as a successor, by an
+        evaluation of the days before it.
+        """
         at_s = self.times_s[step]
         first = int(np.searchsorted(self.times_s, at_s - MIN_DAYS * DAY_S, side="right")) - 1
         if first < 0:
-            return Decision(False, ("too few days",), ())
-        tried = range(first, step if is_weekly else first + 1)
+            return False, False
         trace = self.board.trace.until(at_s)
         lineups = [
-            Lineup(size, {LRU: None, S3FIFO: None, STEWARD: self.follow(tried, room)})
+            Lineup(size, {LRU: None, S3FIFO: None, STEWARD: self.follow(range(first, step), room)})
             for room, size in enumerate(self.rooms)
         ]
         found = standings(trace, lineups, count_from_s=self.times_s[first])
         compared = [Compared(share, at) for share, at in zip(CAPACITY_FRACTIONS, found, strict=True)]
-        return decide_order(daily_wan(day_rows(compared, model_version="candidate", scored_by={})))
+        days = daily_wan(day_rows(compared, model_version="candidate", scored_by={}))
+        return decide_order(days).promote, decide_order(days, is_successor=True).promote
 
     def by_step(self, wan_bytes: IntArray) -> FloatArray:
         """Sums of the days of each counted step."""
@@ -140,9 +142,9 @@ def outcomes(walk: Walk) -> list[Outcome]:
     first = walk.times_s.index(walk.board.from_s)
     steps = range(first, len(walk.times_s))
     served = {NEVER: [first], ALWAYS: list(steps)}
-    for choice in (ONCE, WEEKLY):
-        won = [step for step in steps[1:] if walk.verdict(step, is_weekly=choice == WEEKLY).promote]
-        served[choice] = [first, *won]
+    verdicts = {step: walk.is_promoted(step) for step in steps[1:]}
+    for k, choice in enumerate((FIRST, SUCCESSOR)):
+        served[choice] = [first, *(step for step, won in verdicts.items() if won[k])]
     return [_outcome(walk, room, first, served) for room in range(len(walk.rooms))]
 
 
@@ -195,8 +197,8 @@ def main() -> None:
     for name, share, runs in rows:
         for one in runs:
             by_step = " ".join(f"{saved:+.1%}" for saved in one.saved)
-            steps = ", ".join(map(str, one.replaced[WEEKLY][1:])) or "none"
-            closed = " ".join(f"{closed:.2f}" for closed in one.closed(WEEKLY))
+            steps = ", ".join(map(str, one.replaced[SUCCESSOR][1:])) or "none"
+            closed = " ".join(f"{closed:.2f}" for closed in one.closed(SUCCESSOR))
             print(f"| {name} | {share:.0%} | {_mean(one.saved, '+.2%')} | {by_step} | {steps} | {closed} |")
 
 

@@ -66,7 +66,9 @@ def promote(settings: Settings, *, now_s: int) -> Promotion:
         remarks.append(f"the champion {rival} is older than {duration_label(max_age_s)}, so it is no rival")
         rival = None
     plans = decide_plans(rows, rival, min_days, judged)
-    order = decide_order(daily_wan(rows), min_days=min_days)
+    serving = known.get(present.steward) if present.steward else None
+    is_successor = serving is not None and parse_as_of(as_of) - serving.until_s <= max_age_s
+    order = decide_order(daily_wan(rows), is_successor=is_successor, min_days=min_days)
     has_won = plans.promote or order.promote
     trained_until = None
     if has_won:

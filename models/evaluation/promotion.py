@@ -86,12 +86,21 @@ def decide(replays: Sequence[DailyWan], *, has_champion: bool, min_days: int = M
     return _decided(replays, CHALLENGER_PLAN, rivals, min_days)
 
 
-def decide_order(replays: Sequence[DailyWan], *, min_days: int = MIN_DAYS) -> Decision:
+def decide_order(
+    replays: Sequence[DailyWan], *, is_successor: bool = False, min_days: int = MIN_DAYS
+) -> Decision:
     """Whether the learned order of eviction may serve: it beats LRU and in-line S3-FIFO at every capacity.
 
-    Beaten, days and determinism as in `decide`.
+    Beaten, days and determinism as in `decide`. The replay is of orders learned alike, one each week. So
+    where one of them serves (`is_successor`), to refuse the newest is to follow an older one: it is refused
+    only where it surely misses more than a rival, the upper bound of the saving being below 0.
     """
-    return _decided(replays, STEWARD, [LRU, S3FIFO], min_days)
+    found = _decided(replays, STEWARD, [LRU, S3FIFO], min_days)
+    if not is_successor or not found.comparisons:
+        return found
+    worse = [one for one in found.comparisons if one.upper_bytes is None or one.upper_bytes < 0]
+    rule = "an order learned alike serves: a newer one replaces it unless it surely misses more than a rival"
+    return dataclasses.replace(found, promote=not worse, reasons=(rule, *found.reasons))
 
 
 def decide_pair(replays: Sequence[DailyWan], *, has_champion: bool, min_days: int = MIN_DAYS) -> Decision:

@@ -118,6 +118,16 @@ def test_an_order_may_evict_if_it_beats_lru_and_s3fifo_at_every_capacity() -> No
         assert [one.won for one in refused.comparisons].count(False) == 1
 
 
+def test_a_successor_is_refused_only_where_it_surely_misses_more() -> None:
+    for savings, is_refused in (((3, 1), False), ((0, 0), False), ((3, -3), True), ((-3, 3), True)):
+        at = [in_line(0.05, lru=3, s3fifo=3), in_line(0.1, lru=savings[0], s3fifo=savings[1])]
+        found = decide_order(at, is_successor=True)
+        assert found.promote is not is_refused, savings
+        assert found.reasons[0].startswith("an order learned alike serves")
+    few = decide_order([in_line(n_days=20, lru=9, s3fifo=9)], is_successor=True)
+    assert not few.promote, "too few days decide nothing about a successor either"
+
+
 def test_plans_and_order_are_judged_apart() -> None:
     plans, order = replay(lru=3, s3fifo=1), in_line(lru=0, s3fifo=0)
     days = {**plans.wan_bytes, STEWARD: plans.wan_bytes[LRU], S3FIFO: order.wan_bytes[S3FIFO]}

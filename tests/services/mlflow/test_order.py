@@ -93,6 +93,26 @@ def test_plans_and_order_serve_apart_and_a_rollback_restores_both(own: Mlflow, t
     assert tags(own, SECOND)["may_evict"] == "no: the order that evicts is of none"
 
 
+def test_while_an_order_serves_a_newer_one_is_refused_only_if_it_surely_misses_more(
+    own: Mlflow, tmp_path: Path
+) -> None:
+    store = Tables(str(tmp_path / "tables"))
+    max_age_s = settings_of(store, own).training.max_age
+    decided: list[Promotion] = []
+    for version, order_saving, at_s in (
+        (FIRST, 0, 40 * DAY),  # none serves
+        (FIRST, 200, 41 * DAY),
+        (SECOND, -200, 42 * DAY),
+        (SECOND, 0, 43 * DAY),
+        (FIRST, 0, TRAIN_UNTIL_S + max_age_s + DAY),  # what serves is too old
+    ):
+        evaluate(store, version, at_s, saving=0, champion=None, order_saving=order_saving)
+        decided.append(decide(store, own, len(decided) + 1))
+    assert [one.may_evict for one in decided] == [False, True, False, True, False]
+    assert [one.steward for one in decided] == [None, FIRST, FIRST, SECOND, SECOND]
+    assert serving(own) == (None, SECOND)
+
+
 def test_a_model_without_an_order_may_not_evict_whatever_was_replayed(own: Mlflow, tmp_path: Path) -> None:
     folder, store = bundle_of(own, FIRST), Tables(str(tmp_path / "tables"))
     raw = json.loads((folder / BUNDLE_FILE).read_text())
