@@ -10,7 +10,6 @@ import pandas as pd
 
 from features.common.arrays import AnyFloatArray, BoolArray, Float32Array, FloatArray, IntArray
 from models.learning.frame import sampled
-from models.learning.learners import LightGBM, Scorer
 from models.series.series import Series
 
 _WINDOWS = (1, 2, 4, 8, 13, 26, 52)
@@ -155,7 +154,6 @@ _TRAINING_UNITS = 52
 _LONG_UNITS = 400
 _SPREAD_UNITS = 100
 _MIN_HISTORY = 4
-_MIN_ROWS = 50
 _MAX_PAIRS = 400_000
 
 
@@ -214,16 +212,3 @@ class Past:
             keep = self._sampled[code]
             self._tables[unit] = self._features.at(unit)[keep], code[keep]
         return self._tables[unit]
-
-
-def fit_chance(x: pd.DataFrame, labels: BoolArray) -> Scorer | None:
-    """Fit a classifier of few small trees, because popularity changes within a year.
-
-    Random thresholds follow single datasets less, and rank a little better on public series. None if there
-    are fewer than 50 rows or only one class.
-    """
-    if len(labels) < _MIN_ROWS or not 0 < labels.sum() < len(labels):
-        return None
-    min_rows = min(300, max(5, len(labels) // 100))
-    learner = LightGBM(trees=150, leaves=6, min_rows=min_rows, rate=0.05, extra_trees=True)
-    return learner.fit(x, labels.astype(np.float64))

@@ -9,9 +9,9 @@ import numpy as np
 
 from features.common.arrays import FloatArray
 from models.learning.calibration import platt
-from models.learning.learners import Scorer
 from models.series.counts import expected_reads
-from models.series.features import Past, Rows, fit_chance
+from models.series.features import Past, Rows
+from models.series.ranking import Ranking, fit_ranking
 from models.series.series import Series
 
 
@@ -29,16 +29,16 @@ def forecast(series: Series, horizons: Sequence[int]) -> list[HorizonForecast]:
     """A forecast per horizon (in units, rising), for all datasets of the series in order.
 
     Datasets are ranked by the chance of a read in the **next unit**, for all horizons: the labels of long
-    horizons are old and rank worse (docs/forecast.md). Each horizon maps this score to a probability, fitted
-    on the last 52 units with matured labels. Expected reads are made for a small absolute error, and are less
-    than a mean (`models.series.counts`).
+    horizons are old and rank worse. Each horizon maps this score to a probability, fitted on the last 52
+    units with matured labels. Expected reads are made for a small absolute error, and are less than a mean
+    (`models.series.counts`).
 
     A horizon without matured labels extends the next shorter one at a constant rate; without a shorter one,
     `rate_forecast` is used. A longer horizon never has a lower probability or fewer expected reads than a
     shorter one. Expected reads are never below the probability.
     """
     past = Past(series)
-    scorer = _ranking(past)
+    scorer = fit_ranking(past)
     present = past.present()
     results: list[HorizonForecast] = []
     for n_units in horizons:
@@ -68,12 +68,7 @@ def rate_forecast(series: Series, n_units: int) -> HorizonForecast:
     )
 
 
-def _ranking(past: Past) -> Scorer | None:
-    rows = past.matured(1)
-    return None if rows is None else fit_chance(rows.x, past.reads(rows, 1) > 0)
-
-
-def _learned(past: Past, present: Rows, scorer: Scorer, n_units: int) -> HorizonForecast | None:
+def _learned(past: Past, present: Rows, scorer: Ranking, n_units: int) -> HorizonForecast | None:
     """The forecast of a horizon by `scorer`; None if too few labels have matured."""
     rows = past.matured(n_units)
     if rows is None:
@@ -84,7 +79,7 @@ def _learned(past: Past, present: Rows, scorer: Scorer, n_units: int) -> Horizon
     # Platt's curve is strictly rising: it keeps the ranking and makes no ties.
     probability = platt(scorer.score(rows.x), labels)(scorer.score(present.x))
     expected = expected_reads(past, rows, present, probability, n_units)
-    return HorizonForecast(n_units, probability, expected, "lightgbm")
+    return HorizonForecast(n_units, probability, expected, scorer.name)
 
 
 def _extended(shorter: HorizonForecast, n_units: int) -> HorizonForecast:
