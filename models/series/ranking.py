@@ -71,7 +71,7 @@ def _trees_are_better(rows: Rows, labels: BoolArray) -> bool:
     of_units = [
         average_precision(read[here], alone[here]) - average_precision(read[here], both[here])
         for here in (of_row == unit for unit in last)
-        if read[here].any()
+        if 0 < read[here].sum() < here.sum()
     ]
     if len(of_units) < 2:
         return False
