@@ -23,6 +23,26 @@ def bare(function: _Kernel) -> _Kernel:
     return _compiled(function, _nrt=False)
 
 
+def direct(function: _Kernel) -> _Kernel:
+    """A kernel for calls from Python whose arguments always have the types of those of its first call.
+
+    These are looked up once: with many arrays, to look takes most of the time of a call. Other types of
+    numbers are converted; arrays must not differ, nobody checks.
+    """
+    compiled: Any = function
+    code: Callable[..., object] | None = None
+
+    def call(*arguments: object) -> object:
+        nonlocal code
+        if code is None:
+            types = tuple(compiled.typeof_pyval(one) for one in arguments)
+            compiled.compile(types)
+            code = compiled.get_overload(types)
+        return code(*arguments)
+
+    return cast(_Kernel, call)
+
+
 def _compiled(function: _Kernel, **options: bool) -> _Kernel:
     more: Any = {"nogil": True, **options}
     try:

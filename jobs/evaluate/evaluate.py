@@ -214,8 +214,6 @@ def _notes(compared: Sequence[Compared]) -> tuple[str, ...]:
 
 STEWARDS = (STEWARD, AUTO, DATASET_LRU)
 """The learned order, the choice among it and heuristics, and the one of these that is no policy itself."""
-MOST_FOLLOWED = 4_000_000
-"""No kernel serves the last two of `STEWARDS`: with more accesses, times capacities, they are left out."""
 POLICIES = ("lru", "fifo", "lfu", "lfu-da", "gdsf", "sieve", "2q", "s3fifo", "clairvoyant")
 
 
@@ -238,10 +236,8 @@ def run_trace(
     check_days(int(trace.time_s[0]), int(trace.time_s[-1]), from_s=from_s)
     capacities = [capacity_bytes(trace, share) for share in fractions]
     orders = Learning(trace, told, capacities).orders(from_s, on_progress)
-    stewards = STEWARDS if trace.n_accesses * len(capacities) <= MOST_FOLLOWED else STEWARDS[:1]
     lineups = [
-        Lineup(size, _policies(stewards, told, {size: order}))
-        for size, order in zip(capacities, orders, strict=True)
+        Lineup(size, _policies(told, {size: order})) for size, order in zip(capacities, orders, strict=True)
     ]
     replayed = standings(
         trace,
@@ -257,7 +253,7 @@ def run_trace(
         last_day=day_label(int(trace.time_s[-1])),
         rows=answer_rows(compared),
         slices=slice_rows(compared),
-        notes=(*loaded.notes, *_left_out(stewards), *no_bounds(compared)),
+        notes=(*loaded.notes, *no_bounds(compared)),
     )
     if mlflow is None:
         return answer
@@ -267,15 +263,7 @@ def run_trace(
     return _recorded(mlflow, evaluated, answer)
 
 
-def _policies(
-    stewards: Sequence[str], told: AccessContext, learned: Orders
-) -> dict[str, Policy | PartPolicy | None]:
+def _policies(told: AccessContext, learned: Orders) -> dict[str, Policy | PartPolicy | None]:
     """All that competes at one capacity; the stewards share what was learned."""
-    followed = {name: steward_policy(name, told, learned) for name in stewards}
+    followed = {name: steward_policy(name, told, learned) for name in STEWARDS}
     return {**dict.fromkeys(POLICIES), **followed, BOUND: None}
-
-
-def _left_out(stewards: Sequence[str]) -> tuple[str, ...]:
-    if left_out := [name for name in STEWARDS if name not in stewards]:
-        return (f"too many accesses for {' and '.join(left_out)}: `replay --policy` runs them alone",)
-    return ()

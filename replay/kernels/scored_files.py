@@ -84,6 +84,18 @@ class Rule(NamedTuple):
     block: Block
 
 
+class Wanted(NamedTuple):
+    """Victims of `n_bytes` at a time.
+
+    `bytes_of`: int64[m], on disk; `spare`: bool[m], files that stay, bool[0]: none.
+    """
+
+    n_bytes: int
+    now_s: float
+    bytes_of: IntArray
+    spare: BoolArray
+
+
 def empty_disk(n_files: int) -> Disk:
     """A disk for `n_files` files, with none."""
     return Disk(np.full(n_files, -1, np.int32), np.zeros(n_files, np.int32), np.zeros(3, np.int64))
@@ -111,6 +123,22 @@ def no_values(n_files: int) -> Values:
 def new_rule(ladder: HorizonModels, share: float) -> Rule:
     """A rule for one replay at a time."""
     return Rule(ladder, share, new_block(ladder.forest))
+
+
+@bare
+def choose(disk: Disk, known: Known, rule: Rule, wanted: Wanted, chosen: Ids) -> int:
+    """Write the files that should go to `chosen`, until their bytes are enough; their number."""
+    n_held, missing, n = disk.sums[N_HELD], wanted.n_bytes, 0
+    while missing > 0:
+        file = least_valuable(disk, known, rule, wanted.spare, wanted.now_s)
+        if file < 0:
+            break
+        set_aside(disk, file)
+        chosen[n] = file
+        missing -= wanted.bytes_of[file]
+        n += 1
+    disk.sums[N_HELD] = n_held
+    return n
 
 
 @bare

@@ -1,7 +1,6 @@
 """Eviction at each access by a learned order: of a sample of the files on disk, the least valuable goes.
 
-Before the first order begins, the least recently used file goes. For that, files are kept in a ring of
-links, which a file leaves or joins in one step.
+Before the first order begins, the least recently used file goes.
 """
 
 from __future__ import annotations
@@ -17,6 +16,8 @@ from features.common.jit import bare
 from features.stream.state import Read, new_state, update
 from replay.access_context import AccessContext, QueuedReads, check_fits
 from replay.kernels.accesses import AHEAD, fetch
+from replay.kernels.heuristics import ALL
+from replay.kernels.links import Queues, append, leave, no_queues, oldest, to_newest
 from replay.kernels.scored_files import (
     PEAK,
     USED,
@@ -35,43 +36,6 @@ from replay.trace import Trace
 from replay.trees.forest import HorizonModels
 
 
-class Recency(NamedTuple):
-    """Files in the order of their last use: the neighbours of each of `m` files, int32[m + 1].
-
-    Entry m is between the newest and the oldest.
-    """
-
-    older: Ids
-    newer: Ids
-
-
-def no_files(n_files: int) -> Recency:
-    """Room for `n_files` files, with none in order."""
-    return Recency(*(np.full(n_files + 1, n_files, np.int32) for _ in range(2)))
-
-
-@bare
-def oldest(recency: Recency) -> int:
-    """The file that was used longest ago, of one or more."""
-    return int(recency.newer[recency.newer.size - 1])
-
-
-@bare
-def append(recency: Recency, file: int) -> None:
-    """Add a file that is not in the order, as the newest."""
-    end = recency.newer.size - 1
-    before = recency.older[end]
-    recency.newer[before], recency.older[file] = file, before
-    recency.newer[file], recency.older[end] = end, file
-
-
-@bare
-def unlink(recency: Recency, file: int) -> None:
-    """Take a file out of the order."""
-    older, newer = recency.older[file], recency.newer[file]
-    recency.newer[older], recency.older[newer] = newer, older
-
-
 class Accesses(NamedTuple):
     """Accesses in time order: `time_s` int64[n], `item` int32[n], `reader` int64[n]."""
 
@@ -88,12 +52,12 @@ class Part(NamedTuple):
 
 
 class Cache(NamedTuple):
-    """A cache of `capacity` bytes, and `size` of each file, int64[m]."""
+    """A cache of `capacity` bytes, and `size` of each file, int64[m]; `recency`: files by their last use."""
 
     capacity: int
     size: IntArray
     disk: Disk
-    recency: Recency
+    recency: Queues
 
 
 class Told(NamedTuple):
@@ -114,7 +78,7 @@ class ScoredFiles(NamedTuple):
 
 def empty_cache(size: IntArray, capacity_bytes: int) -> Cache:
     """A cache without files."""
-    return Cache(capacity_bytes, size, empty_disk(size.size), no_files(size.size))
+    return Cache(capacity_bytes, size, empty_disk(size.size), no_queues(size.size))
 
 
 @bare
@@ -125,13 +89,11 @@ def serve_lru(cache: Cache, accesses: Accesses, part: Part, hit: BoolArray) -> N
         if i + AHEAD < part.stop:
             fetch(place, item[i + AHEAD])
             fetch(cache.size, item[i + AHEAD])
-            fetch(cache.recency.older, item[i + AHEAD])
-            fetch(cache.recency.newer, item[i + AHEAD])
         if _is_served(cache, item[i]):
             hit[i] = True
         elif cache.size[item[i]] <= cache.capacity:
             while cache.disk.sums[USED] + cache.size[item[i]] > cache.capacity:
-                _take_out(cache, oldest(cache.recency))
+                _take_out(cache, oldest(cache.recency, ALL))
             _take_in(cache, item[i])
 
 
@@ -173,21 +135,20 @@ def _is_served(cache: Cache, file: int) -> bool:
     """Whether the file is on disk, where it is the newest from now on."""
     is_hit = cache.disk.place[file] >= 0
     if is_hit:
-        unlink(cache.recency, file)
-        append(cache.recency, file)
+        to_newest(cache.recency, ALL, file, file)
     return bool(is_hit)
 
 
 @bare
 def _take_in(cache: Cache, file: int) -> None:
     insert(cache.disk, file, cache.size[file])
-    append(cache.recency, file)
+    append(cache.recency, ALL, file, cache.size[file])
 
 
 @bare
 def _take_out(cache: Cache, file: int) -> None:
     remove(cache.disk, file, cache.size[file])
-    unlink(cache.recency, file)
+    leave(cache.recency, file)
 
 
 @bare

@@ -8,16 +8,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from features.common.errors import ConfigError
+from replay.kernels.heuristics import NAMES
 from replay.policies.learned import Order
-from replay.steward.auto import Auto
-from replay.steward.heuristics import DatasetLru, Lru, S3Fifo
+from replay.steward.auto import AutoOrder
+from replay.steward.heuristics import HeuristicOrder
 from replay.steward.learned import LearnedOrder
 from replay.steward.order import EvictionOrder
 from replay.steward.steward import Saved, Steward
 
 __all__ = ["ORDERS", "EvictionOrder", "Saved", "Steward", "new_order"]
 
-ORDERS = ("lru", "s3fifo", "dataset-lru", "learned", "auto")
+ORDERS = (*NAMES, "learned", "auto")
 
 
 def new_order(
@@ -36,17 +37,13 @@ def new_order(
     name, and for `learned` without a model.
     """
     match name:
-        case "lru":
-            return Lru()
-        case "s3fifo":
-            return S3Fifo(capacity_bytes)
-        case "dataset-lru":
-            return DatasetLru()
+        case _ if name in NAMES:
+            return HeuristicOrder(NAMES.index(name), capacity_bytes)
         case "learned" if learned:
             return LearnedOrder(learned)
         case "learned":
             raise ConfigError("policy", "learned needs a model; train one, or choose auto")
         case "auto":
-            return Auto(capacity_bytes, learned, n_files, is_proven=is_proven)
+            return AutoOrder(capacity_bytes, learned, n_files, is_proven=is_proven)
         case _:
             raise ConfigError("policy", f"no order is called {name!r}; there are {', '.join(ORDERS)}")

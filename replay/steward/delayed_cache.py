@@ -9,8 +9,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from replay.kernels.heuristics import LRU
 from replay.policies.policy import Prefetched
-from replay.steward.heuristics import Lru
+from replay.steward.heuristics import HeuristicOrder
 from replay.steward.reactive_prefetch import FetchingSteward
 from replay.steward.steward import Steward
 
@@ -50,7 +51,7 @@ class DelayedCache:
         self._sizes = sizes
         self._steward, self._capacity_bytes, self._delays = steward, capacity_bytes, delays
         self._target_bytes = int(capacity_bytes * (1 - delays.headroom))
-        self._own = Lru()
+        self._own = HeuristicOrder(LRU, n_files=len(sizes))
         self._held = [_ABSENT] * len(sizes)
         self._fetches_ahead = steward if isinstance(steward, FetchingSteward) else None
         self._open_until_s: dict[int, int] = {}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from types import MappingProxyType
 
 import numpy as np
@@ -11,6 +12,7 @@ import numpy as np
 from features.common.arrays import BoolArray, IntArray
 from features.results import STEWARD
 from replay.access_context import AccessContext, check_fits
+from replay.kernels import heuristics as kinds
 from replay.policies.learned import Learned, Order
 from replay.policies.lru import lru
 from replay.policies.policy import Ahead, PartPolicy, Policy, Served
@@ -19,6 +21,7 @@ from replay.steward.delayed_cache import NO_DELAY, DelayedCache, Delays
 from replay.steward.learned import LearnedOrder
 from replay.steward.planned_cache import PlannedCache, Plans
 from replay.steward.reactive_prefetch import Fetching, FetchingSteward
+from replay.steward.serving import serve_auto, serve_by
 from replay.steward.steward import Steward
 from replay.trace import Trace
 
@@ -136,7 +139,7 @@ def steward_policy(
 ) -> Policy | PartPolicy:
     """The policy `name` of `STEWARDS` on the accesses of `context`.
 
-    Without delays and plans, a kernel replays `steward` and `steward-lru`. A loop replays all else, access by
+    Without delays and plans, a kernel replays all but `steward-ahead`. A loop replays all else, access by
     access; where both can, their hits are equal. Without learned orders, `steward` is LRU
     in the kernel and an error in the loop. `block_bytes`: files are fetched by it as far as they are read;
     what queues say is not heeded then.
@@ -157,8 +160,21 @@ def _learned(context: AccessContext, learned: Orders) -> Policy:
     return policy
 
 
+def _auto(context: AccessContext, learned: Orders) -> Policy:
+    def policy(trace: Trace, capacity_bytes: int, hit: BoolArray) -> int:
+        return serve_auto(_nearest(learned, capacity_bytes), context, trace, capacity_bytes, hit)
+
+    return policy
+
+
 _KERNELS: Mapping[str, Callable[[AccessContext, Orders], Policy]] = MappingProxyType(
-    {STEWARD: _learned, f"{STEWARD}-lru": lambda *_: lru}
+    {
+        STEWARD: _learned,
+        f"{STEWARD}-lru": lambda *_: lru,
+        f"{STEWARD}-s3fifo": lambda context, _: partial(serve_by, kinds.S3FIFO, context),
+        DATASET_LRU: lambda context, _: partial(serve_by, kinds.DATASET_LRU, context),
+        AUTO: _auto,
+    }
 )
 
 

@@ -13,6 +13,8 @@ from features.common.jit import kernel
 from features.common.times import DAY_S
 from features.stream.row import row
 from features.stream.state import READS
+from replay.kernels.heuristics import ALL
+from replay.kernels.links import oldest
 from replay.kernels.scored_files import N_HELD, Disk, Known, Rule, least_valuable, score, worth
 from replay.steward.learned import LearnedOrder
 from replay.steward.steward import Steward
@@ -139,11 +141,11 @@ class FetchingSteward(Steward):
         They are of datasets that were read since they were last asked about. A file that a plan evicts is
         none of them.
         """
-        oldest = self._lru.oldest
-        if oldest is None:
+        longest_unread = oldest(self._lru.order.queues, ALL)
+        if longest_unread < 0:
             self._due.clear()
             return []
-        age_s = now_s - self._learned.history.last_read_s(oldest)
+        age_s = now_s - self._learned.history.last_read_s(longest_unread)
         if not age_s > 0:
             return []
         sought = Sought(self._limits.least_chance, age_s, now_s, self._spare)

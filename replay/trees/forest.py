@@ -134,6 +134,27 @@ def ladder(forests: Sequence[Forest], horizons_s: Sequence[float]) -> HorizonMod
     return HorizonModels(joined(forests), first, np.array(horizons_s, np.float64))
 
 
+def no_models() -> HorizonModels:
+    """A ladder without rungs, which nothing asks."""
+    none, edges = np.zeros(0, np.int32), np.zeros(1, np.int32)
+    words = np.zeros(0, np.uint32)
+    forest = Forest(
+        column=none,
+        rule=np.zeros(0, np.int8),
+        first_part=edges,
+        first_split=edges,
+        first_set=none,
+        leaf=np.zeros((0, PART)),
+        plane=none,
+        threshold=np.zeros(0, np.float32),
+        right=words,
+        first_word=none,
+        n_words=none,
+        words=words,
+    )
+    return HorizonModels(forest, edges, np.zeros(0))
+
+
 @kernel
 def margins(forest: Forest, x: Float32Array, block: Block, out: FloatArray) -> None:
     """Write the sum of all trees for each row of `x`, float32[n, columns], to `out`, float64[n]."""

@@ -19,8 +19,9 @@ from prefetch.steward.open_files import OpenFiles
 from prefetch.steward.readers import Readers
 from prefetch.steward.watch import CacheDisk
 from prefetch.xcache.captures import FolderReader
+from replay.kernels.heuristics import LRU
 from replay.steward import Steward
-from replay.steward.heuristics import Lru
+from replay.steward.heuristics import HeuristicOrder
 
 pytestmark = [pytest.mark.service, pytest.mark.xrootd, pytest.mark.usefixtures("xrootd")]
 
@@ -107,11 +108,11 @@ def test_a_wrong_clock_is_told_and_removes_no_open_file(
         assert eventually(lambda: "s behind ours" in site.figures.alarms.get("steward-clock", ""))
 
 
-class Told(Lru):
+class Told(HeuristicOrder):
     """LRU that keeps who read what."""
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__(LRU)
         self.readers: dict[int, set[int]] = {}
 
     def read(self, file: int, reader: int, at_s: float, *, is_held: bool) -> None:

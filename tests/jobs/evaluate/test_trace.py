@@ -13,7 +13,6 @@ import pytest
 from typer.testing import CliRunner
 
 from jobs.cli.main import app
-from jobs.evaluate import evaluate as job
 
 DAY_S = 86400
 START_S = 1_750_032_000  # a midnight
@@ -88,16 +87,6 @@ def test_what_is_saved_is_told_by_activity_and_adds_up(tmp_path: Path) -> None:
         saved = sum(row["saved_bytes_per_day"] for row in mine) * 3
         assert saved == pytest.approx(rows["lru"]["wan_bytes"] - rows[policy]["wan_bytes"])
     assert "By activity" in (tmp_path / "page.html").read_text()
-
-
-def test_stewards_without_a_kernel_are_left_out_of_long_traces(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(job, "MOST_FOLLOWED", 100)
-    told = answered(trace(tmp_path / "t.csv", days=3), "--from", "2025-06-18")
-    named = {row["policy"] for row in told["rows"]}
-    assert named >= {"steward", "lru", "s3fifo", "bound"} and not named & set(job.STEWARDS[1:])
-    assert any("`replay --policy` runs them alone" in note for note in told["notes"])
 
 
 def test_what_happens_later_does_not_change_what_was_done_before(tmp_path: Path) -> None:

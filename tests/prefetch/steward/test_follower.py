@@ -12,18 +12,19 @@ from prefetch.steward.follower import MOST_OPEN, Follower
 from prefetch.steward.readers import Readers
 from prefetch.xcache.events import FileClose
 from prefetch.xcache.fstream import Closed, Login, Opened, Packet, Work
+from replay.kernels.heuristics import LRU
 from replay.steward import Steward
-from replay.steward.heuristics import Lru
+from replay.steward.heuristics import HeuristicOrder
 
 T = 1_700_000_000
 BLOCK = 128 * 1024
 
 
-class Reads(Lru):
+class Reads(HeuristicOrder):
     """LRU that keeps the reads that it is told."""
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__(LRU)
         self.reads: list[tuple[int, float, bool]] = []
         self.readers: list[int] = []
 
@@ -272,12 +273,12 @@ def test_a_use_of_the_inventory_counts_if_it_was_not_reported() -> None:
 def test_datasets_are_of_the_catalogue_or_the_folder_and_kinds_are_the_models() -> None:
     added: list[tuple[int, int]] = []
 
-    class Adding(Lru):
+    class Adding(HeuristicOrder):
         def add(self, dataset: int, tier: int, size_bytes: int) -> None:
             added.append((dataset, tier))
 
     catalogue = Datasets([(["/s/x/1.root", "2.root", "/s/z/3.root"], ["ds", "ds", None])])
-    book = Book(Steward(Adding(), capacity_bytes=1), catalogue, ["txt", "root"])
+    book = Book(Steward(Adding(LRU), capacity_bytes=1), catalogue, ["txt", "root"])
     for name in ("/s/x/1.root", "/s/y/2.root", "/s/z/3.root", "/s/z/4.txt", "/s/x/5.odd", "/s/x/1.root"):
         book.number(name)
     assert added == [(0, 1), (0, 1), (1, 1), (1, 0), (2, 32)]

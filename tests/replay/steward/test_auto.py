@@ -11,9 +11,9 @@ from ladders import one_split
 
 from features.stream.state import Files
 from replay.access_context import AccessContext
+from replay.kernels.chooser import FOLLOWED, Chooser, count, new_chooser, trust
 from replay.policies.learned import Order
 from replay.steward import new_order
-from replay.steward.auto import OrderChooser
 from replay.steward.policies import Replayed
 from replay.trace import Trace
 
@@ -120,41 +120,48 @@ def test_a_sample_of_many_files_chooses_as_well(monkeypatch: pytest.MonkeyPatch)
     )
 
 
+LRU, GOOD, BAD, LEARNED, HALF = range(5)
+
+
+def counted(chooser: Chooser, missed: list[int], at_s: float = 0.0) -> int:
+    """Count what orders missed at a read; the one that is followed from then on."""
+    chooser.missing[:] = missed
+    count(chooser, at_s)
+    return int(chooser.state[FOLLOWED])
+
+
 def test_a_chooser_follows_what_surely_saves_and_no_other() -> None:
+    """The third order is noise."""
     draw = np.random.default_rng(4)
-    chooser = OrderChooser(["lru", "good", "noise", "bad"], 100)
-    assert chooser.best == "lru"
+    chooser = new_chooser(4, 1600)
+    assert counted(chooser, [0, 0, 0, 0]) == LRU
     for _ in range(2000):
-        chooser.count([20, 15, int(draw.integers(0, 41)), 25], 0.0)
-    assert chooser.best == "good"
+        followed = counted(chooser, [20, 15, int(draw.integers(0, 41)), 25])
+    assert followed == GOOD
     for _ in range(4000):
-        chooser.count([20, 21, int(draw.integers(10, 41)), 25], 0.0)
-    assert chooser.best == "lru"
+        followed = counted(chooser, [20, 21, int(draw.integers(10, 41)), 25])
+    assert followed == LRU
 
 
 def test_a_trusted_order_is_left_before_it_costs_more_than_a_hundredth_of_a_week() -> None:
     """LRU misses 20 a minute, the best heuristic 15; the trusted order 15, then 25, and its rival 15."""
-    chooser, now_s, week = OrderChooser(["lru", "good", "bad", "learned", "half"], 100), 0.0, 7 * 1440 * 20
+    chooser, now_s, week = new_chooser(5, 1600), 0.0, 7 * 1440 * 20
     lost = 0
 
-    def minutes(n: int, *missed: int, until: str = "") -> None:
+    def minutes(n: int, *missed: int, until: int = -1) -> int:
         nonlocal now_s, lost
         for _ in range(n):
             now_s += 60
             lost += missed[2] - missed[0]
-            chooser.count([20, *missed], now_s)
-            if chooser.best == until:
-                return
+            followed = counted(chooser, [20, *missed], now_s)
+            if followed == until:
+                break
+        return followed
 
-    minutes(3000, 15, 30, 20, 20)
-    assert chooser.best == "good"
-    chooser.trust(["learned", "half"])
-    minutes(3000, 15, 30, 15, 20)
-    assert chooser.best == "learned"
+    assert minutes(3000, 15, 30, 20, 20) == GOOD
+    trust(chooser, LEARNED)
+    assert minutes(3000, 15, 30, 15, 20) == LEARNED
     lost = 0
-    minutes(3000, 15, 30, 25, 20, until="good")
-    assert chooser.best == "good" and 0 < lost < 0.011 * week
-    minutes(3000, 15, 30, 25, 10, until="half")
-    assert chooser.best == "half"
-    minutes(3000, 15, 30, 5, 10, until="learned")
-    assert chooser.best == "learned"
+    assert minutes(3000, 15, 30, 25, 20, until=GOOD) == GOOD and 0 < lost < 0.011 * week
+    assert minutes(3000, 15, 30, 25, 10, until=HALF) == HALF
+    assert minutes(3000, 15, 30, 5, 10, until=LEARNED) == LEARNED

@@ -9,13 +9,13 @@ import pytest
 from ladders import one_split
 
 from features.stream.state import Files
-from replay.access_context import AccessContext, QueuedReads
+from replay.access_context import NO_QUEUE, AccessContext, QueuedReads
 from replay.policies import POLICIES, Policy, run_policy
-from replay.policies.learned import Learned, Order
+from replay.policies.learned import Order
 from replay.policies.policy import PartPolicy
 from replay.steward import new_order
 from replay.steward.delayed_cache import NO_DELAY, XCACHE, Delays
-from replay.steward.policies import STEWARDS, InBlocks, Replayed, steward_policy
+from replay.steward.policies import AHEAD, STEWARDS, InBlocks, Replayed, steward_policy
 from replay.trace import Trace
 
 HOUR_S, DAY_S = 3600, 86_400.0
@@ -42,7 +42,8 @@ def hits(trace: Trace, policy: Policy, capacity: int) -> np.ndarray:
 def replayed(
     context: AccessContext, name: str, delays: Delays = NO_DELAY, orders: list[Order] | None = None
 ) -> Replayed:
-    return Replayed(context, lambda capacity: new_order(name, capacity, orders), delays)
+    n_files = context.files.dataset.size
+    return Replayed(context, lambda capacity: new_order(name, capacity, orders, n_files=n_files), delays)
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -54,25 +55,25 @@ def test_without_delays_lru_equals_its_kernel(seed: int) -> None:
         assert np.array_equal(hits(trace, replayed(context, "lru"), capacity), expected)
 
 
-@pytest.mark.parametrize("seed", range(4))
-def test_without_delays_the_learned_order_equals_its_kernel(seed: int) -> None:
-    """Also across the change from LRU to a first order and from it to a second, and with a queue."""
+def queued(seed: int) -> tuple[Trace, AccessContext]:
+    """The accesses of `world`, and a queue that names some of the files."""
     trace, context = world(seed)
     draw, n_told = np.random.default_rng(seed), 400
     told_s = np.sort(draw.choice(trace.time_s, n_told)).astype(np.float64)
     due_s = np.where(draw.random(n_told) < 0.3, np.nan, told_s + draw.integers(-HOUR_S, 9 * HOUR_S, n_told))
     file = draw.integers(0, trace.n_items, n_told).astype(np.int32)
-    without = context
-    context = context._replace(queued=QueuedReads(told_s, file, due_s))
-    orders = [
-        Order(float(trace.time_s[500]), one_split("n_reads", 3.0, -2.0, 1.0), 0.5),
-        Order(float(trace.time_s[1700]), one_split("dataset_recency_s", 900.0, 2.0, -1.0), 1.0),
-    ]
-    for capacity in (700, 5000, 30_000):
-        expected = hits(trace, Learned(context, orders), capacity)
-        assert np.array_equal(hits(trace, replayed(context, "learned", orders=orders), capacity), expected)
-    unheard = hits(trace, Learned(without, orders), 5000)
-    assert not np.array_equal(unheard, hits(trace, Learned(context, orders), 5000))
+    return trace, context._replace(queued=QueuedReads(told_s, file, due_s))
+
+
+@pytest.mark.parametrize("name", ["steward", "steward-auto"])
+def test_what_a_queue_says_is_heeded(name: str) -> None:
+    trace, context = queued(1)
+    orders = {CAPACITY: [Order(0.0, one_split("n_reads", 3.0, -2.0, 1.0), 0.5)]}
+    without = context._replace(queued=NO_QUEUE)
+    heard, unheard = (
+        hits(trace, whole(steward_policy(name, of, orders)), CAPACITY) for of in (context, without)
+    )
+    assert not np.array_equal(unheard, heard)
 
 
 def test_what_a_queue_names_stays_until_it_was_due_for_long_or_is_named_no_more() -> None:
@@ -277,16 +278,35 @@ def whole(policy: Policy | PartPolicy) -> Policy:
     return policy
 
 
-@pytest.mark.parametrize("name", ["steward", "steward-lru"])
-def test_what_a_kernel_replays_has_the_hits_of_the_loop(name: str) -> None:
-    """What was learned for the nearest capacity is followed, from its time on."""
-    trace, context = world(1)
-    order = [Order(float(trace.time_s[500]), one_split("n_reads", 3.0, -2.0, 1.0), 0.5)]
+KERNELS = [name for name in STEWARDS if name != AHEAD]
+
+
+@pytest.mark.parametrize("name", KERNELS)
+@pytest.mark.parametrize("seed", range(3))
+def test_what_a_kernel_replays_has_the_hits_of_the_loop(
+    name: str, seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was learned for the nearest capacity is followed, from its time on; shadows: half of the files."""
+    monkeypatch.setattr("replay.steward.auto.MOST_SAMPLED", 150)
+    trace, context = queued(seed)
+    orders = [
+        Order(float(trace.time_s[500]), one_split("n_reads", 3.0, -2.0, 1.0), 0.5),
+        Order(float(trace.time_s[1700]), one_split("dataset_recency_s", 900.0, 2.0, -1.0), 1.0),
+    ]
     other = [Order(float(trace.time_s[100]), one_split("n_reads", 3.0, 1.0, -2.0), 1.0)]
-    kernel = whole(steward_policy(name, context, {CAPACITY + 1: order, 9 * CAPACITY: other}))
-    loop = Replayed(context, lambda capacity: new_order(STEWARDS[name], capacity, order))
-    assert not isinstance(kernel, Replayed)
-    assert np.array_equal(hits(trace, kernel, CAPACITY), hits(trace, loop, CAPACITY))
+    for capacity in (0, 700, 5000, 30_000):
+        kernel = whole(steward_policy(name, context, {capacity + 1: orders, 9 * capacity + 9: other}))
+        assert not isinstance(kernel, Replayed)
+        expected = replayed(context, STEWARDS[name], orders=orders)
+        assert np.array_equal(hits(trace, kernel, capacity), hits(trace, expected, capacity))
+
+
+@pytest.mark.parametrize("name", ["steward-lru", "steward-auto"])
+def test_without_what_was_learned_a_kernel_has_the_hits_of_the_loop(name: str) -> None:
+    trace, context = world(1)
+    kernel = whole(steward_policy(name, context))
+    expected = hits(trace, replayed(context, STEWARDS[name]), CAPACITY)
+    assert np.array_equal(hits(trace, kernel, CAPACITY), expected)
 
 
 def test_without_what_was_learned_the_kernel_is_lru() -> None:
@@ -295,8 +315,8 @@ def test_without_what_was_learned_the_kernel_is_lru() -> None:
     assert np.array_equal(hits(trace, whole(steward_policy("steward", context)), CAPACITY), lru)
 
 
-def test_delays_blocks_and_other_orders_take_the_loop() -> None:
+def test_delays_blocks_and_prefetches_take_the_loop() -> None:
     _, context = world(3)
     assert isinstance(steward_policy("steward", context, delays=XCACHE), Replayed)
-    assert isinstance(steward_policy("steward-dataset-lru", context), Replayed)
+    assert isinstance(steward_policy(AHEAD, context), Replayed)
     assert isinstance(steward_policy("steward-lru", context, block_bytes=10), InBlocks)

@@ -1,0 +1,240 @@
+"""Orders of eviction without a model: LRU, S3-FIFO, and LRU by dataset."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from features.common.arrays import BoolArray, Ids, IntArray
+from features.common.jit import bare
+from replay.kernels.links import (
+    COUNT,
+    USED,
+    Queues,
+    append,
+    insert_behind,
+    leave,
+    newer,
+    no_queues,
+    older,
+    oldest,
+    put_back,
+    resize,
+    to_newest,
+)
+from replay.policies.s3fifo import GHOST_SHARE, HITS_TO_MOVE, MOST_HITS, SMALL_SHARE
+
+LRU, S3FIFO, DATASET_LRU = range(3)
+"""The longest unread file goes first; see below; files of the longest unread dataset, by their last read."""
+NAMES = ("lru", "s3fifo", "dataset-lru")
+
+# The queues: of LRU and dataset-LRU; of S3-FIFO.
+ALL = 1
+SMALL, MAIN, GHOSTS = 1, 2, 3
+# Entries of Heuristic.limits.
+SMALL_BYTES, MAIN_BYTES, GHOST_BYTES, HAS_EVICTED = range(4)
+TURNS = MOST_HITS + 2
+"""A file is met at most so many times until it goes, unless it is spared."""
+# Columns of Heuristic.ends.
+OLDEST, NEWEST = range(2)
+
+
+class Heuristic(NamedTuple):
+    """An order of `kind` (see above), and what it holds.
+
+    S3-FIFO: files with two hits in the small queue move to the main one, and so do ghosts that come again.
+    `hits`: uint8[m], of each file; `limits`: int64[4], bytes of each queue, and whether it has evicted.
+    Dataset-LRU: `dataset`: int32[m], of each file; `ends`: int32[d, 2], the oldest and the newest file on
+    disk of each dataset plus 1, 0: it has none. The files of a dataset are neighbours in the queue.
+    The arrays of other kinds are empty.
+    """
+
+    kind: int
+    queues: Queues
+    hits: npt.NDArray[np.uint8]
+    limits: IntArray
+    dataset: Ids
+    ends: Ids
+
+
+def new_heuristic(kind: int, capacity_bytes: int, n_files: int, n_datasets: int) -> Heuristic:
+    """The order for a cache, with room for files and datasets, and none on disk."""
+    small = int(capacity_bytes * SMALL_SHARE)
+    limits = [small, capacity_bytes - small, int(capacity_bytes * GHOST_SHARE), 0]
+    return Heuristic(
+        kind,
+        no_queues(n_files),
+        np.zeros(n_files if kind == S3FIFO else 0, np.uint8),
+        np.array(limits, np.int64),
+        np.zeros(n_files if kind == DATASET_LRU else 0, np.int32),
+        np.zeros((n_datasets if kind == DATASET_LRU else 0, 2), np.int32),
+    )
+
+
+@bare
+def is_held(order: Heuristic, file: int) -> bool:
+    """Whether the file is on disk; `order.queues.n_bytes` are its bytes."""
+    return bool(0 < order.queues.queue[file] < GHOSTS)
+
+
+@bare
+def used_bytes(order: Heuristic) -> int:
+    """The bytes on disk."""
+    return int(order.queues.sums[SMALL, USED] + order.queues.sums[MAIN, USED])
+
+
+@bare
+def note_read(order: Heuristic, file: int, was_held: bool) -> None:
+    """Count a read of a file, which `was_held` or not."""
+    if order.kind == S3FIFO:
+        if was_held:
+            order.hits[file] = min(MOST_HITS, order.hits[file] + 1)
+    elif order.kind == DATASET_LRU:
+        _read_of_dataset(order, file)
+    elif is_held(order, file):
+        to_newest(order.queues, ALL, file, file)
+
+
+@bare
+def store(order: Heuristic, file: int, n_bytes: int) -> None:
+    """A file has so many bytes on disk from now on."""
+    if is_held(order, file):
+        resize(order.queues, file, n_bytes)
+    elif order.kind == S3FIFO:
+        _enter_fifo(order, file, n_bytes)
+    elif order.kind == DATASET_LRU:
+        _enter_dataset(order, file, n_bytes)
+    else:
+        append(order.queues, ALL, file, n_bytes)
+
+
+@bare
+def drop(order: Heuristic, file: int) -> None:
+    """A file is not on disk any more."""
+    if not is_held(order, file):
+        return
+    queues = order.queues
+    if order.kind == DATASET_LRU:
+        _leave_dataset(order, file)
+    was_small = order.kind == S3FIFO and queues.queue[file] == SMALL
+    leave(queues, file)
+    if was_small:
+        _become_ghost(queues, file, order.limits[GHOST_BYTES])
+
+
+@bare
+def victims(order: Heuristic, n_bytes: int, spare: BoolArray, chosen: Ids) -> int:
+    """Write the files that go first to `chosen` until their bytes reach `n_bytes` or none is left; how many.
+
+    They stay on disk. `spare`: bool[m or more], files that must stay, bool[0]: none; `chosen`: int32, at
+    least as long as there are files on disk.
+    """
+    if order.kind == S3FIFO:
+        return _fifo_victims(order, n_bytes, spare, chosen) if n_bytes > 0 else 0
+    queues, n = order.queues, 0
+    file = oldest(queues, ALL)
+    while n_bytes > 0 and file >= 0:
+        if not (spare.size and spare[file]):
+            chosen[n] = file
+            n += 1
+            n_bytes -= queues.n_bytes[file]
+        file = newer(queues, file)
+    return n
+
+
+@bare
+def _enter_fifo(order: Heuristic, file: int, n_bytes: int) -> None:
+    """A new file enters the small queue; a ghost, and what comes to an empty cache, the main one."""
+    queues, limits = order.queues, order.limits
+    order.hits[file] = 0
+    is_ghost = queues.queue[file] == GHOSTS
+    if is_ghost:
+        leave(queues, file)
+    fills = limits[HAS_EVICTED] == 0 and queues.sums[SMALL, USED] >= limits[SMALL_BYTES]
+    append(queues, MAIN if is_ghost or fills else SMALL, file, n_bytes)
+
+
+@bare
+def _become_ghost(queues: Queues, file: int, limit_bytes: int) -> None:
+    """Remember a file, and forget the oldest ghosts while all have more than `limit_bytes`."""
+    n_bytes = queues.n_bytes[file]
+    if n_bytes > limit_bytes:
+        return
+    while queues.sums[GHOSTS, COUNT] > 0 and queues.sums[GHOSTS, USED] + n_bytes > limit_bytes:
+        leave(queues, oldest(queues, GHOSTS))
+    append(queues, GHOSTS, file, n_bytes)
+
+
+@bare
+def _fifo_victims(order: Heuristic, n_bytes: int, spare: BoolArray, chosen: Ids) -> int:
+    """Files without enough hits from the front of the queue that has more than its share.
+
+    Files that must stay move to the end of the main queue.
+    """
+    queues, hits, limits, sums = order.queues, order.hits, order.limits, order.queues.sums
+    limits[HAS_EVICTED] = 1
+    turns, n_spared, n = TURNS * (sums[SMALL, COUNT] + sums[MAIN, COUNT]), 0, 0
+    while n_bytes > 0 and turns > 0 and sums[SMALL, COUNT] + sums[MAIN, COUNT] > 0:
+        turns -= 1
+        is_full = sums[MAIN, USED] > limits[MAIN_BYTES] and n_spared < sums[MAIN, COUNT]
+        is_main = is_full or sums[SMALL, COUNT] == 0
+        file = oldest(queues, MAIN if is_main else SMALL)
+        size = queues.n_bytes[file]
+        leave(queues, file)
+        if spare.size and spare[file]:
+            append(queues, MAIN, file, size)
+            n_spared += 1
+        elif is_main and hits[file] > 0:
+            hits[file] -= 1
+            append(queues, MAIN, file, size)
+        elif hits[file] >= HITS_TO_MOVE:
+            hits[file] = 0
+            append(queues, MAIN, file, size)
+        else:
+            chosen[n] = file if is_main else ~file
+            n += 1
+            n_bytes -= size
+    for k in range(n - 1, -1, -1):
+        is_main = chosen[k] >= 0
+        chosen[k] = chosen[k] if is_main else ~chosen[k]
+        put_back(queues, MAIN if is_main else SMALL, chosen[k], queues.n_bytes[chosen[k]])
+    return n
+
+
+@bare
+def _read_of_dataset(order: Heuristic, file: int) -> None:
+    """The dataset is the newest now, and in it the file."""
+    queues, ends = order.queues, order.ends[order.dataset[file]]
+    if ends[OLDEST] == 0:
+        return
+    to_newest(queues, ALL, ends[OLDEST] - 1, ends[NEWEST] - 1)
+    if is_held(order, file) and file != ends[NEWEST] - 1:
+        if file == ends[OLDEST] - 1:
+            ends[OLDEST] = newer(queues, file) + 1
+        to_newest(queues, ALL, file, file)
+        ends[NEWEST] = file + 1
+
+
+@bare
+def _enter_dataset(order: Heuristic, file: int, n_bytes: int) -> None:
+    """A new file is the newest of its dataset; a dataset that had none is the newest."""
+    ends = order.ends[order.dataset[file]]
+    if ends[OLDEST] == 0:
+        append(order.queues, ALL, file, n_bytes)
+        ends[OLDEST] = file + 1
+    else:
+        insert_behind(order.queues, ends[NEWEST] - 1, file, n_bytes)
+    ends[NEWEST] = file + 1
+
+
+@bare
+def _leave_dataset(order: Heuristic, file: int) -> None:
+    """Another file is the oldest or the newest of its dataset, if there is one."""
+    ends, place = order.ends[order.dataset[file]], file + 1
+    is_oldest, is_newest = place == ends[OLDEST], place == ends[NEWEST]
+    if is_oldest:
+        ends[OLDEST] = 0 if is_newest else newer(order.queues, file) + 1
+    if is_newest:
+        ends[NEWEST] = 0 if is_oldest else older(order.queues, file) + 1
