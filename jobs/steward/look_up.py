@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import multiprocessing
+import shutil
 import signal
+import tempfile
 import time
+import weakref
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -21,6 +25,8 @@ if TYPE_CHECKING:
     from models.serving.served_order import ServedOrder
 
 _STEP_S: Final = 0.1
+_LOADS_WITHIN_S: Final = 120.0
+"""A process that has not loaded what it needs by then hangs."""
 
 _log = logging.getLogger(__name__)
 
@@ -38,6 +44,13 @@ class Question(NamedTuple):
         """The folder with the copy."""
         return self.settings.steward.copies(self.cache.name)
 
+    @property
+    def has_copy(self) -> bool:
+        """Whether there may be a copy that will do."""
+        with contextlib.suppress(OSError):
+            return self.is_first and self.copies.is_dir()
+        return False
+
 
 class LookUp:
     """Loads the promoted order, in a process of its own: MLflow and scikit-learn take 200 MB.
@@ -50,11 +63,13 @@ class LookUp:
         self.order = question.known
         self.error: CachecastError | None = None
         self.has_asked = not question.is_first
-        self._asked_s: float | None = None
+        self._counts_from_s = time.monotonic() + _LOADS_WITHIN_S
         self._is_done = False
+        scratch = tempfile.mkdtemp()  # a process that is killed removes nothing
+        self._clean = weakref.finalize(self, shutil.rmtree, scratch, ignore_errors=True)
         context = multiprocessing.get_context("spawn")
         self._answers, theirs = context.Pipe(duplex=False)
-        asked = theirs, question
+        asked = theirs, question, scratch
         self._process = context.Process(target=_look_up, args=asked, name="promoted order", daemon=True)
         self._process.start()
         theirs.close()
@@ -66,8 +81,8 @@ class LookUp:
         return self._is_done
 
     def is_late(self, timeout_s: float) -> bool:
-        """Whether the answer takes longer than this; to load MLflow does not count."""
-        return self._asked_s is not None and time.monotonic() - self._asked_s > timeout_s
+        """Whether the answer takes longer than this; to load MLflow does not count, unless that hangs."""
+        return time.monotonic() - self._counts_from_s > timeout_s
 
     def wait(self, timeout_s: float) -> None:
         """Wait for the answer until it is late."""
@@ -79,7 +94,8 @@ class LookUp:
         self._is_done = True
         self._answers.close()
         self._process.kill()
-        self._process.join()
+        self._process.join(_STEP_S)
+        self._clean()
 
     def _take(self) -> None:
         try:
@@ -87,17 +103,18 @@ class LookUp:
         except (EOFError, OSError):
             answer = _Found(None, True, ServiceError("the process that asks MLflow has ended early"))
         if isinstance(answer, _Asking):
-            self._asked_s = time.monotonic()
+            self._counts_from_s = time.monotonic()
             return
         self.error = answer.error
         if not answer.is_known:
             self.order = answer.order
         if answer.asks_next:
-            self.has_asked, self._asked_s = True, None
+            self.has_asked, self._counts_from_s = True, time.monotonic() + _LOADS_WITHIN_S
             return
         self._is_done = True
         self._answers.close()
-        self._process.join()
+        self._process.join(_STEP_S)
+        self._clean()
 
 
 class _Asking:
@@ -113,10 +130,14 @@ class _Found(NamedTuple):
     asks_next: bool = False
 
 
-def _look_up(to: Connection, question: Question) -> None:
-    """Read the table promotions, then ask the registry; send when that begins, and what was found."""
+def _look_up(to: Connection, question: Question, scratch: str) -> None:
+    """Read the table promotions, then ask the registry; send when that begins, and what was found.
+
+    `scratch`: the folder for temporary files.
+    """
+    tempfile.tempdir = scratch
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the steward, which ends this process
-    if question.is_first and question.copies.is_dir():
+    if question.has_copy:
         import models.serving.served_order  # noqa: F401  # to load LightGBM counts as no delay
     to.send(_Asking())
     known, order, error = question.known, question.known, None
@@ -134,13 +155,13 @@ def _look_up(to: Connection, question: Question) -> None:
 
 def _on_disk(question: Question) -> tuple[Named | None, ServedOrder | None]:
     """The version in the table promotions, and the order that serves if MLflow does not answer."""
-    settings, cache, known, is_first = question
+    settings, cache, known, _ = question
     tables, region = Tables(settings.tables.root), settings.region.name
     on_record = named(tables, region=region).get(STEWARD)
     if on_record is None:  # never promoted or taken back, whatever MLflow says
         is_auto = settings.steward.policy == "auto"
         return None, imported(tables, region, cache.capacity, known=known) if is_auto else None
-    if not is_first or not question.copies.is_dir():
+    if not question.has_copy:
         return on_record, known
     from models.serving.served_order import kept_order
 

@@ -58,12 +58,23 @@ def check_listing(sizes: Mapping[str, int]) -> None:
 
 def bundle_digest(folder: Path) -> str:
     """SHA-256 of all names and contents of the bundle in `folder`, as hex. Raises as `check_listing`."""
-    paths = {str(path.relative_to(folder)): path for path in folder.rglob("*") if _is_file(path)}
-    check_listing({name: path.stat().st_size for name, path in paths.items()})
+    paths = _listed(folder)
     whole = hashlib.sha256()
     for name in sorted(paths):
         whole.update(f"{name}\n{_file_digest(paths[name])}\n".encode())
     return whole.hexdigest()
+
+
+def copy_bundle(folder: Path, to: Path) -> None:
+    """Copy a bundle's files into the empty folder `to`, at most `MAX_FILE_BYTES` of each.
+
+    What is checked and then read there, nobody else can exchange between. Raises OSError, and as
+    `check_listing`.
+    """
+    for name, path in _listed(folder).items():
+        (to / name).parent.mkdir(exist_ok=True)
+        with path.open("rb") as stream:
+            (to / name).write_bytes(stream.read(MAX_FILE_BYTES))
 
 
 def read_bundle(folder: Path) -> tuple[Bundle, tuple[tuple[HorizonModel, Scorer], ...]]:
@@ -118,6 +129,12 @@ def _read(folder: Path, file: str) -> bytes:
         return (folder / file).read_bytes()
     except OSError as error:
         raise ModelError(f"{folder.name}/{file} cannot be read ({error.strerror}); train again") from None
+
+
+def _listed(folder: Path) -> dict[str, Path]:
+    paths = {str(path.relative_to(folder)): path for path in folder.rglob("*") if _is_file(path)}
+    check_listing({name: path.stat().st_size for name, path in paths.items()})
+    return paths
 
 
 def _is_file(path: Path) -> bool:

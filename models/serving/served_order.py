@@ -7,10 +7,11 @@ import dataclasses
 import re
 import secrets
 import shutil
+import tempfile
 from pathlib import Path
 
 from features.common.errors import ModelError
-from models.serving.bundle_files import bundle_digest, read_about, read_order
+from models.serving.bundle_files import bundle_digest, copy_bundle, read_about, read_order
 from models.serving.names import Named
 from replay.policies.learned import Order
 
@@ -52,14 +53,15 @@ def served_order(folder: Path, named: Named, capacity_bytes: int) -> ServedOrder
 def kept_order(copies: Path, named: Named, capacity_bytes: int) -> ServedOrder | None:
     """The order of the version whose files `keep_files` has copied; None without a copy that can be read.
 
-    The copy counts only if its files have the version's digest.
+    The copy counts only if its files have the version's digest. They are read once, whoever may write there.
     """
     folder = _copy(copies, named)
-    if folder is None or not folder.is_dir():
+    if folder is None:
         return None
-    with contextlib.suppress(OSError, ModelError):
-        if bundle_digest(folder) == named.digest:
-            return served_order(folder, named, capacity_bytes)
+    with contextlib.suppress(OSError, ModelError), tempfile.TemporaryDirectory() as scratch:
+        copy_bundle(folder, Path(scratch))
+        if bundle_digest(Path(scratch)) == named.digest:
+            return served_order(Path(scratch), named, capacity_bytes)
     return None
 
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import errno
+import multiprocessing
 import os
 import shutil
 import signal
 import socket
+import tempfile
 import threading
 import time
 from collections.abc import Callable
@@ -30,9 +32,10 @@ from planted_region import (
 from features.common.errors import ModelError
 from features.spec import COLUMNS
 from jobs.settings.tree import Settings
-from jobs.steward import promoted, steward
+from jobs.steward import look_up, promoted, steward
 from jobs.steward.promoted import Promoted
 from jobs.store.tables import Tables
+from models.serving import served_order
 from models.serving.bundle_files import bundle_digest
 from models.serving.names import Named
 from models.serving.served_order import keep_files, kept_order
@@ -233,6 +236,47 @@ def test_a_full_disk_leaves_the_copy_as_it_was(
     trees.unlink()
     os.mkfifo(trees)
     assert kept_order(copies, second, 10**9) is None
+
+
+def test_a_copy_that_changes_after_its_check_is_not_followed(
+    two_versions: Mlflow, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, copies = bundle_of(two_versions, FIRST), tmp_path / "copies"
+    first = Named(FIRST, bundle_digest(folder))
+    keep_files(folder, copies, first)
+    trees = copies / str(first.digest) / "order" / "90m.lgb"
+
+    def checks(place: Path) -> str:
+        found = bundle_digest(place)
+        trees.write_text(trees.read_text().replace("shrinkage=1", "shrinkage=2"))
+        return found
+
+    monkeypatch.setattr(served_order, "bundle_digest", checks)
+    served = kept_order(copies, first, 10**9)
+    assert served is not None
+    expected = served_order.served_order(folder, first, 10**9)
+    assert expected is not None
+    np.testing.assert_array_equal(rates_of(served.order.ladder, ROWS), rates_of(expected.order.ladder, ROWS))
+    monkeypatch.undo()
+    assert kept_order(copies, first, 10**9) is None
+
+
+def test_a_look_up_that_hangs_before_it_asks_is_late_and_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = site(tmp_path, Mlflow(uri="http://127.0.0.1:9"))
+    monkeypatch.setattr(look_up, "_LOADS_WITHIN_S", 0.0)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    before, others = set(tmp_path.iterdir()), multiprocessing.active_children()
+    found = look_up.LookUp(look_up.Question(settings, settings.cache("xc1"), None, is_first=True))
+    (process,) = set(multiprocessing.active_children()) - set(others)
+    os.kill(int(process.pid or 0), signal.SIGSTOP)
+    (scratch,) = set(tmp_path.iterdir()) - before
+    (scratch / "half").touch()
+    found.wait(0.5)
+    assert not found.is_done() and found.is_late(0.5)
+    found.end()
+    assert set(tmp_path.iterdir()) == before
 
 
 def test_a_policy_that_is_not_learned_asks_for_no_order(own: Mlflow, tmp_path: Path) -> None:
