@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from features.common.errors import StaleInputError
 from features.common.times import as_of_label, parse_as_of
 from features.common.units import duration_label
@@ -27,7 +29,7 @@ from jobs.evaluate.verdicts import (
 )
 from jobs.settings.tree import Settings
 from jobs.store.tables import Tables
-from jobs.store.trainings import as_trained, trained
+from jobs.store.trainings import Trained, as_trained, trained
 from jobs.train.registry import awaited_registry
 from models.evaluation.promotion import decide_order
 from models.serving.names import CHAMPION, STEWARD, Named
@@ -66,9 +68,12 @@ def promote(settings: Settings, *, now_s: int) -> Promotion:
         remarks.append(f"the champion {rival} is older than {duration_label(max_age_s)}, so it is no rival")
         rival = None
     plans = decide_plans(rows, rival, min_days, judged)
-    serving = known.get(present.steward) if present.steward else None
-    is_successor = serving is not None and parse_as_of(as_of) - serving.until_s <= max_age_s
-    order = decide_order(daily_wan(rows), is_successor=is_successor, min_days=min_days)
+    was_undone = present.steward != challenger and any(
+        one.may_evict and one.model_version == challenger for one in earlier
+    )
+    since_s = parse_as_of(as_of) - max_age_s
+    follows = not was_undone and _follows(known, challenger, present.steward, since_s)
+    order = decide_order(daily_wan(rows), is_successor=follows, min_days=min_days)
     has_won = plans.promote or order.promote
     trained_until = None
     if has_won:
@@ -149,6 +154,13 @@ def rollback(settings: Settings, *, now_s: int) -> Promotion:
     for version in _versions(back):
         registry.verify_bundle(Named(version, digests.get(version)))
     return promotion
+
+
+def _follows(known: Mapping[str, Trained], newer: str, serving: str | None, since_s: int) -> bool:
+    """Whether `serving` was trained at `since_s` or later, and `newer` is not the older one of both."""
+    if serving is None or serving not in known or newer not in known:
+        return False
+    return since_s <= known[serving].until_s <= known[newer].until_s
 
 
 def _pointed(registry: Registry, region: str) -> Versions:

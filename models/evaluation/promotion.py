@@ -98,7 +98,7 @@ def decide_order(
     found = _decided(replays, STEWARD, [LRU, S3FIFO], min_days)
     if not is_successor or not found.comparisons:
         return found
-    worse = [one for one in found.comparisons if one.upper_bytes is None or one.upper_bytes < 0]
+    worse = any(one.upper_bytes is None or not one.upper_bytes >= 0 for one in found.comparisons)  # NaN too
     rule = "an order learned alike serves: a newer one replaces it unless it surely misses more than a rival"
     return dataclasses.replace(found, promote=not worse, reasons=(rule, *found.reasons))
 

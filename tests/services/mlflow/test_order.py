@@ -113,6 +113,24 @@ def test_while_an_order_serves_a_newer_one_is_refused_only_if_it_surely_misses_m
     assert serving(own) == (None, SECOND)
 
 
+@pytest.mark.parametrize("why", ["older", "taken back"])
+def test_a_version_that_is_older_or_was_taken_back_has_to_win_like_a_first_one(
+    own: Mlflow, tmp_path: Path, why: str
+) -> None:
+    store = Tables(str(tmp_path / "tables"))
+    evaluate(store, FIRST, 41 * DAY, saving=0, champion=None, order_saving=200)
+    assert decide(store, own, 1).may_evict
+    evaluate(store, SECOND, 42 * DAY, saving=0, champion=None, order_saving=0)
+    if why == "older":
+        digest = bundle_digest(bundle_of(own, SECOND))
+        keep_training(store, region="emea", until_s=TRAIN_UNTIL_S - DAY, version=SECOND, digest=digest)
+    else:
+        assert decide(store, own, 2).steward == SECOND
+        assert promote.rollback(settings_of(store, own), now_s=3).steward == FIRST
+    found = decide(store, own, 4)
+    assert (found.may_evict, found.steward) == (False, FIRST)
+
+
 def test_a_model_without_an_order_may_not_evict_whatever_was_replayed(own: Mlflow, tmp_path: Path) -> None:
     folder, store = bundle_of(own, FIRST), Tables(str(tmp_path / "tables"))
     raw = json.loads((folder / BUNDLE_FILE).read_text())
