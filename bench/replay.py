@@ -1,6 +1,7 @@
 """The policies beside libCacheSim's own C loop on zipf10m: speed at 5 % of the footprint, and equality.
 
-bench/replay.py             M accesses per CPU second of one thread: medians of three runs, alternating
+bench/replay.py             M accesses per CPU second of one thread: medians of three runs, alternating; also
+                            those of stewards on a generated region, which libCacheSim has no match for
 bench/replay.py --exact     both miss ratios at 1, 5, 10 and 20 %; fails if one differs by more than 1e-9
 
 Needs the environment that `make verify` makes: .venv/bin/python bench/replay.py
@@ -27,12 +28,17 @@ sys.path[:0] = [str(ROOT), str(ROOT / "tests" / "support" / "oracles")]
 from libcachesim_oracle import JUDGED, judge, write_lcs  # noqa: E402
 from zipf10m import DAY_S, zipf10m  # noqa: E402
 
-from features.common.arrays import FloatArray  # noqa: E402
+from features.common.arrays import BoolArray, FloatArray  # noqa: E402
+from features.common.progress import unwatched  # noqa: E402
+from jobs.leaderboard.entries import Entry, opened  # noqa: E402
+from models.learning.order import Learning  # noqa: E402
 from replay.bounds import byte_bound, object_bound  # noqa: E402
 from replay.config import CacheConfig  # noqa: E402
 from replay.curve import lru_curve  # noqa: E402
 from replay.engine import simulate  # noqa: E402
-from replay.policies import POLICIES, run_policy, score_policies  # noqa: E402
+from replay.policies import POLICIES, PartPolicy, Policy, run_policy, score_policies  # noqa: E402
+from replay.steward.delayed_cache import NO_DELAY, XCACHE  # noqa: E402
+from replay.steward.policies import AHEAD, STEWARDS, steward_policy  # noqa: E402
 from replay.trace import Trace  # noqa: E402
 
 FRACTIONS = (0.01, 0.05, 0.10, 0.20)
@@ -42,6 +48,9 @@ SAME = 1e-9
 PROMISED = {"lru": 3.0, "sieve": 3.0, "s3fifo": 2.0, "gdsf": 6.0, "clairvoyant": 1.5}
 PROMISED_ALONE = {"XCache, 90/95 %": 0.5, "XCache, open files": 0.5, "LRU curve, all sizes": 0.5}
 """Of the speed of libCacheSim's LRU in the same run."""
+REGION = Entry(name="prague", scenario="prague", accesses=120_000)
+PROMISED_STEWARD = 20.0
+"""k accesses/s of a steward that decides alone, its cache without delays."""
 
 
 class DailyScores:
@@ -118,9 +127,38 @@ def speeds(trace: Trace, path: Path) -> int:
         slow += [name] * (rate < wanted * theirs)
         note = f"   promised {wanted:.1f}" if wanted else ""
         print(f"{name:22} {rate:8.1f} {rate / theirs:16.1f} {peak_mb(run):26.0f}{note}")
+    slow += stewards()
     if slow:
         print(f"\nslower than promised: {', '.join(slow)}")
     return int(bool(slow))
+
+
+def stewards() -> list[str]:
+    """Time each steward at 5 % of a region's files; those that are slower than promised."""
+    with tempfile.TemporaryDirectory(prefix="cachecast-") as folder:
+        board = opened(REGION, Path(folder))
+    trace, capacity = board.trace, int(0.05 * board.trace.footprint_bytes)
+    [orders] = Learning(trace, board.story, [capacity]).orders(board.from_s, unwatched)
+    slow = []
+    print(f"\nstewards, {trace.n_accesses} accesses     k/s   with a server's delays")
+    for name in STEWARDS:
+        at_once, late = (
+            trace.n_accesses / 1e3 / timed(partial(_hits, policy, trace, capacity))
+            for policy in (
+                steward_policy(name, board.story, {capacity: orders}, delays=delays)
+                for delays in (NO_DELAY, XCACHE)
+            )
+        )
+        slow += [name] * (name != AHEAD and at_once < PROMISED_STEWARD)
+        print(f"{name:22} {at_once:8.1f} {late:24.1f}")
+    return slow
+
+
+def _hits(policy: Policy | PartPolicy, trace: Trace, capacity: int) -> BoolArray:
+    """Which accesses a policy serves from the cache."""
+    hit = np.zeros(trace.n_accesses, np.bool_)
+    run_policy("steward", trace, capacity, policy=policy, hit=hit)
+    return hit
 
 
 def held_open(trace: Trace) -> Trace:
