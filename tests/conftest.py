@@ -147,11 +147,15 @@ def _kind(item: pytest.Item) -> str:
 
 
 def _files(items: Sequence[pytest.Item], kind: str) -> list[list[pytest.Item]]:
-    """The tests of a kind by file, the file with most tests first."""
+    """The tests of a kind by file, those with long tests first, then those with most."""
     files: dict[Path, list[pytest.Item]] = {}
     for item in (one for one in items if _kind(one) == kind):
         files.setdefault(item.path, []).append(item)
-    return sorted(files.values(), key=len, reverse=True)
+    return sorted(files.values(), key=lambda of: (any(map(_is_long, of)), len(of)), reverse=True)
+
+
+def _is_long(item: pytest.Item) -> bool:
+    return item.get_closest_marker("long") is not None
 
 
 def _placed(files: Sequence[list[pytest.Item]]) -> Iterator[tuple[float, list[pytest.Item]]]:

@@ -15,6 +15,8 @@ import pytest
 
 from jobs.local.process import free_ports
 
+pytestmark = pytest.mark.long
+
 ROOT = Path(__file__).parents[1]
 BIN = Path(sys.executable).parent
 BLOCK = re.compile(r"```console\n(.*?)```", re.DOTALL)

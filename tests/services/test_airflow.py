@@ -38,7 +38,7 @@ from jobs.local.xrootd import Loopback
 from jobs.settings.tree import Settings
 from jobs.store.tables import Tables
 
-pytestmark = [pytest.mark.service, *MLFLOW_WARNINGS]
+pytestmark = [pytest.mark.long, pytest.mark.service, *MLFLOW_WARNINGS]
 
 ROOT, PROGRAMS = Path(__file__).parents[2], Path(sys.executable).parent
 PUSHED = dt.datetime(2026, 3, 1, 4, tzinfo=dt.UTC)

@@ -25,7 +25,7 @@ from jobs.settings.tree import Settings
 from jobs.spark import code_zip
 from jobs.store.tables import Tables
 
-pytestmark = pytest.mark.service
+pytestmark = [pytest.mark.long, pytest.mark.service]
 
 ROOT = Path(__file__).parents[2]
 

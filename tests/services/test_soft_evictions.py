@@ -11,7 +11,7 @@ import pytest
 from monitoring import Sender, close
 from steward_site import MIB, TEST_FILES, Site, eventually, name_of
 
-pytestmark = [pytest.mark.service, pytest.mark.xrootd, pytest.mark.usefixtures("xrootd")]
+pytestmark = [pytest.mark.long, pytest.mark.service, pytest.mark.xrootd, pytest.mark.usefixtures("xrootd")]
 MOST, LEAST = 15, 10
 """So many files of a MiB stay in a cache of 20, at most and at least: 5 to 10 MiB may arrive in a look."""
 PATIENCE_S = 6.0

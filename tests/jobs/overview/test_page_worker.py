@@ -22,6 +22,8 @@ from features.common.errors import ServiceError
 from jobs.overview.page_worker import PageWorker
 from prefetch.placement.pages import Asked, Heard
 
+pytestmark = pytest.mark.long
+
 
 @pytest.fixture
 def pages(tmp_path: Path) -> Iterator[PageWorker]:

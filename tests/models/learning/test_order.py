@@ -16,6 +16,8 @@ from models.learning.order import PARTS, SHARES, Learning, _surely_best
 from replay.contest import Lineup, standings
 from replay.steward.policies import AUTO, steward_policy
 
+pytestmark = pytest.mark.long
+
 MISSED = np.full(PARTS, 100.0)
 
 

@@ -32,7 +32,7 @@ from models.serving.runs import ID_TAG
 from models.serving.spool import Training
 from models.serving.upload import upload
 
-pytestmark = MLFLOW_WARNINGS
+pytestmark = [pytest.mark.long, *MLFLOW_WARNINGS]
 ROOT = Path(__file__).parents[3]
 
 

@@ -18,7 +18,7 @@ from jobs.train import exchange
 from models.serving.bundle_files import read_about
 from models.serving.names import CANDIDATE
 
-pytestmark = MLFLOW_WARNINGS
+pytestmark = [pytest.mark.long, *MLFLOW_WARNINGS]
 CACHE = CacheSettings(name="xc1", kind="xcache", url="root://xc1:1094", capacity=100_000_000, steward=True)
 NOW_S = TRAIN_UNTIL_S + DAY
 

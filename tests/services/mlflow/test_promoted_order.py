@@ -42,7 +42,7 @@ from models.serving.served_order import keep_files, kept_order
 from prefetch.journal.journal import Journal
 from prefetch.steward.figures import Figures
 
-pytestmark = MLFLOW_WARNINGS
+pytestmark = [pytest.mark.long, *MLFLOW_WARNINGS]
 WITHIN_S = 60.0
 FRESH_S = TRAIN_UNTIL_S + 35.0 * DAY
 """An order serves until then."""
