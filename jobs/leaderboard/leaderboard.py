@@ -27,12 +27,15 @@ from jobs.text import Row
 from models.evaluation.bootstrap import gap_columns
 from models.learning.order import Learning
 from replay.contest import BOUND, Gap, Lineup, contest
-from replay.policies import POLICIES, PartPolicy, Policy
-from replay.steward.policies import steward_policy
+from replay.policies import POLICIES
+from replay.policies.learned import Order
+from replay.steward.policies import AUTO, steward_policy
 
 TABLE = "leaderboard.parquet"
 
-POLICY_NAMES = (*POLICIES, STEWARD, BOUND)
+STEWARDS = (STEWARD, AUTO)
+"""The learned order alone; and that or a heuristic, whichever misses least, as a live steward chooses."""
+POLICY_NAMES = (*POLICIES, *STEWARDS, BOUND)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -112,9 +115,18 @@ def _complete(
         for fraction in fractions
     }
     rooms = {fraction: capacity(board, fraction) for fraction in fractions}
-    stewards = _stewards(board, [one for one, names in missing.items() if STEWARD in names], progress)
+    learning = [one for one, names in missing.items() if not set(STEWARDS).isdisjoint(names)]
+    learned = _learned(board, learning, progress)
     lineups = [
-        Lineup(rooms[one], {name: stewards[one] if name == STEWARD else None for name in names})
+        Lineup(
+            rooms[one],
+            {
+                name: steward_policy(name, board.story, {rooms[one]: learned[one]})
+                if name in STEWARDS
+                else None
+                for name in names
+            },
+        )
         for one, names in missing.items()
     ]
     for row in contest(board.trace, lineups, count_from_s=board.from_s):
@@ -125,20 +137,17 @@ def _complete(
     return sum(len(names) for names in missing.values())
 
 
-def _stewards(
+def _learned(
     board: BoardTrace, fractions: Sequence[float], progress: Callable[[str], None]
-) -> dict[float, Policy | PartPolicy]:
-    """At each capacity, the policy that follows what is learned from what lies before the counted days."""
+) -> dict[float, list[Order]]:
+    """For each capacity the orders that are learned from what lies before the counted days, and each week."""
     if not fractions:
         return {}
     rooms = [capacity(board, fraction) for fraction in fractions]
     orders = Learning(board.trace, board.story, rooms).orders(
         board.from_s, lambda _, __, what: progress(what)
     )
-    return {
-        fraction: steward_policy(STEWARD, board.story, {room: order})
-        for fraction, room, order in zip(fractions, rooms, orders, strict=True)
-    }
+    return dict(zip(fractions, orders, strict=True))
 
 
 def _rows(parts: Sequence[Part]) -> list[Row]:

@@ -19,6 +19,8 @@ from typer.testing import CliRunner
 from features.common.errors import CachecastError, InputError
 from features.common.units import TOO_FEW_DAYS
 from jobs.cli.main import app
+from jobs.leaderboard.leaderboard import STEWARDS
+from jobs.report.leaderboard_page import overview
 
 DAY_S = 86400
 START_S = 1_750_032_000  # a midnight
@@ -68,11 +70,13 @@ def board(traces: Path, out: Path) -> dict[str, Any]:
 def test_each_policy_has_a_row_between_lru_and_the_bound(traces: Path, tmp_path: Path) -> None:
     answer = board(traces, tmp_path / "out")
     rows = {row["policy"]: row for row in answer["rows"]}
-    assert {"lru", "s3fifo", "sieve", "2q", "gdsf", "steward", "clairvoyant", "bound"} <= rows.keys()
+    assert {"lru", "s3fifo", "sieve", "2q", "gdsf", *STEWARDS, "clairvoyant", "bound"} <= rows.keys()
     assert rows["lru"]["byte_gap_closed"] == 0 and rows["bound"]["byte_gap_closed"] == 1
     assert rows["bound"]["wan_bytes"] <= min(row["wan_bytes"] for row in rows.values())
     assert rows["clairvoyant"]["byte_gap_closed"] > 0.8
     assert rows["lru"]["requests"] < rows["lru"]["accesses"] == 3000
+    worst = {row["policy"]: row["worst WAN / LRU"] for row in overview(answer["rows"])}
+    assert worst["fifo"] == f"{rows['fifo']['wan_bytes'] / rows['lru']['wan_bytes']:.3f}"
     table = pq.read_table(tmp_path / "out" / "leaderboard.parquet")
     assert table.num_rows == len(rows)
     html = (tmp_path / "out" / "leaderboard.html").read_text()
