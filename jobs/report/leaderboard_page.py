@@ -85,19 +85,19 @@ def overview(rows: Sequence[Row]) -> list[Row]:
     return [
         {"policy": policy, "all": percent(overall[policy])}
         | {trace: percent(means[policy][trace]) if trace in means[policy] else "–" for trace in traces}
-        | {"worst WAN / LRU": f"{worst[policy]:.3f}"}
+        | {"worst WAN / LRU": f"{worst[policy]:.3f}" if policy in worst else "–"}
         for policy in sorted(means, key=lambda policy: -overall[policy])
     ]
 
 
 def _worst(rows: Sequence[Row]) -> dict[str, float]:
-    """The most WAN bytes beside LRU's in one comparison, by policy."""
+    """The most WAN bytes beside LRU's in one comparison, by policy; where LRU was not compared, nothing."""
     worst: dict[str, float] = {}
     for group in _groups(rows):
-        lru = max(1, next(row["wan_bytes"] for row in group if row["policy"] == LRU))
-        for row in group:
-            policy = str(row["policy"])
-            worst[policy] = max(worst.get(policy, 0.0), row["wan_bytes"] / lru)
+        wan_bytes = {str(row["policy"]): row["wan_bytes"] for row in group}
+        if LRU in wan_bytes:
+            least = max(1, wan_bytes[LRU])
+            worst |= {one: max(worst.get(one, 0.0), read / least) for one, read in wan_bytes.items()}
     return worst
 
 

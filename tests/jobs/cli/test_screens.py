@@ -84,7 +84,7 @@ OUTCOME = {name: value(name, int) for name in text.OUTCOME_COLUMNS}
 GAP = {f"byte_gap_closed{end}": 0.54321 for end in ("", "_lower", "_upper")}
 NAMED = {"policy": "lru+challenger", "cycle": "15m", "trace": "mwt2"}
 EVALUATED = {name: value(name, int) for name in (*text.EVALUATION_COLUMNS, "wan_bytes")} | GAP | NAMED
-RANKED = {"capacity_fraction": 0.1, **GAP, **NAMED}
+RANKED = {"capacity_fraction": 0.1, "wan_bytes": value("wan_bytes", int), **GAP, **NAMED}
 REST: Mapping[str, Callable[[Any], Any]] = {
     "replay": lambda kind: kind(rows(REPLAYS), (SENTENCE,)),
     "fleet": lambda kind: kind([{name: value(name, int) for name in text.FLEET_COLUMNS}] * 3, (SENTENCE,)),
