@@ -77,6 +77,7 @@ def test_each_policy_has_a_row_between_lru_and_the_bound(traces: Path, tmp_path:
     assert rows["lru"]["requests"] < rows["lru"]["accesses"] == 3000
     worst = {row["policy"]: row["worst WAN / LRU"] for row in overview(answer["rows"])}
     assert worst["fifo"] == f"{rows['fifo']['wan_bytes'] / rows['lru']['wan_bytes']:.3f}"
+    assert {row["worst WAN / LRU"] for row in overview([rows["fifo"], rows["sieve"]])} == {"–"}
     table = pq.read_table(tmp_path / "out" / "leaderboard.parquet")
     assert table.num_rows == len(rows)
     html = (tmp_path / "out" / "leaderboard.html").read_text()
