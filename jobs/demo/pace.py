@@ -7,8 +7,10 @@ from __future__ import annotations
 
 from typing import Final
 
-from features.common.arrays import BoolArray
+from features.common.arrays import BoolArray, IntArray
+from replay.kernels.heuristics import Found
 from replay.steward import EvictionOrder
+from replay.steward.order import one_by_one
 
 READ_EVERY_S: Final = 260
 """From one read to the next: a generated site's sixty days, shared by the reads of them."""
@@ -41,6 +43,10 @@ class Paced:
     def stored(self, file: int, n_bytes: int, at_s: float) -> None:
         """A file has so many bytes on disk."""
         self._order.stored(file, n_bytes, self._now_s)
+
+    def found(self, found: Found) -> IntArray:
+        """Read and store the files of an inventory, each at its own moment of this clock."""
+        return one_by_one(self, found)
 
     def removed(self, file: int) -> None:
         """A file is not on disk any more."""

@@ -8,6 +8,9 @@ from collections import deque
 from collections.abc import Callable, Collection
 from typing import Final, Protocol
 
+import numpy as np
+
+from features.common.arrays import BoolArray, FloatArray, IntArray
 from features.common.errors import PushRejected
 from prefetch.lfn import checked_lfn
 from prefetch.steward.book import Book
@@ -15,6 +18,7 @@ from prefetch.steward.feed import Report, Restarted
 from prefetch.steward.readers import NOBODY, FileUses, Key, Readers, Use
 from prefetch.xcache.events import FileClose
 from prefetch.xcache.fstream import Closed, Login, Opened, Packet, Work
+from replay.kernels.heuristics import Found
 from replay.steward.steward import Steward
 
 MOST_OPEN: Final = 20_000
@@ -91,22 +95,29 @@ class Follower:
         """The files that are open, as far as reported."""
         return self._of_file.keys()
 
-    def looked_since(self, file: int, at_s: float) -> bool:
-        """Whether the disk was looked at for `file` at `at_s` or later, by our clock."""
+    def looked_since(self, files: IntArray, at_s: float | FloatArray) -> BoolArray:
+        """Whether the disk was looked at for each of `files` at `at_s` or later, by our clock."""
         self._grow()
-        return self._looked_s[file] >= at_s
+        return np.frombuffer(self._looked_s)[files] >= at_s if files.size else np.zeros(0, np.bool_)
 
-    def found(self, file: int, n_bytes: int, used_s: float, now_s: float) -> None:
-        """Take a file of an inventory begun at `now_s`, its bytes on disk and its last use.
+    def found(
+        self, files: IntArray, n_bytes: IntArray, used_s: FloatArray, now_s: float | FloatArray
+    ) -> None:
+        """Take different files of an inventory begun at `now_s`, their bytes on disk and their last uses.
 
         A use that ended after the last look was not reported: it counts as a read.
         """
-        self._grow()
-        if used_s > self._looked_s[file]:
-            self._read(file, NOBODY, min(used_s, now_s))
-        if self._looked_s[file] < now_s:
-            self._looked_s[file] = now_s
-            self._steward.stored(file, n_bytes, min(used_s, now_s))
+        is_read, is_new = ~self.looked_since(files, used_s), ~self.looked_since(files, now_s)
+        if self._book.tests:
+            is_read &= [file not in self._book.tests for file in files.tolist()]
+        at_s = np.minimum(used_s, now_s)
+        late = is_read & ~is_new
+        for file, read_s in zip(files[late].tolist(), at_s[late].tolist(), strict=True):
+            self._steward.read(file, NOBODY, read_s)
+        new = files[is_new]
+        if new.size:
+            np.frombuffer(self._looked_s)[new] = np.broadcast_to(now_s, files.shape)[is_new]
+            self._steward.found(Found(new, n_bytes[is_new], at_s[is_new], is_read[is_new]))
 
     def apply(self, report: Report, now_s: float) -> None:
         """Follow one report that is known at `now_s`."""

@@ -5,14 +5,15 @@ from __future__ import annotations
 import gc
 import math
 from array import array
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import chain, islice
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
+from features.common.arrays import BoolArray, FloatArray, IntArray
 from prefetch.steward.book import Book
 from prefetch.steward.clock import newest_use_s
 from prefetch.steward.feed import Report
@@ -23,11 +24,30 @@ from prefetch.xcache.fstream import Packet
 from replay.steward.steward import Steward
 
 FILES_AT_ONCE: Final = 2000
+FOUND_AT_ONCE: Final = 2**16
+"""Files that the steward is told at once: the arrays of a million would take 100 MB."""
 ABSENT_PER_HELD: Final = 2
 FEWEST_ABSENT: Final = 1000
 """At least so many files become known that only earlier reports name, or `ABSENT_PER_HELD` per file held."""
 N_EXPECTED: Final = 50
 """Names that the server is asked about, if the namespace does not show them."""
+
+
+class _Files(NamedTuple):
+    """Files by number, their bytes on disk, and their last uses, s since 1970."""
+
+    file: IntArray
+    n_bytes: IntArray
+    used_s: FloatArray
+
+    def taken(self, which: npt.NDArray[np.intp] | BoolArray | slice) -> _Files:
+        """Those at some places, in that order."""
+        return _Files(self.file[which], self.n_bytes[which], self.used_s[which])
+
+
+def _joined(parts: Sequence[_Files]) -> _Files:
+    none = _Files(np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0))
+    return _Files(*map(np.concatenate, zip(none, *parts, strict=True)))
 
 
 class Rescan:
@@ -42,8 +62,8 @@ class Rescan:
         self._target, self._book, self._steward, self._follower = target, book, steward, follower
         self._began_s = now_s
         self._files = iter(target.inventory(_some(book, steward)))
-        self._seen = bytearray(len(book))
-        self._unreported: list[tuple[float, int, int]] = []
+        self._seen = np.zeros(len(book), np.bool_)
+        self._unreported: list[_Files] = []
         self._uses_s = array("d")
 
     @property
@@ -57,31 +77,34 @@ class Rescan:
         Raises InputError and TargetUnavailable as `CacheTarget.inventory` does; then nothing counts as gone.
         """
         some = list(islice(self._files, FILES_AT_ONCE))
-        for held in some:
-            file = self._book.number(held.name, held.size_bytes)
-            self._uses_s.extend(_recorded(held))
-            self._unreported_or_known(file, held.bytes_on_disk, last_use_s(held, self._began_s))
-            if file < len(self._seen):
-                self._seen[file] = True
         if some:
+            self._take(some)
             return None
         # Uses that nobody reported count in their order.
-        for used_s, file, n_bytes in sorted(self._unreported):
-            self._follower.found(file, n_bytes, used_s, self._began_s)
+        unreported = _joined(self._unreported)
+        self._found(unreported.taken(np.lexsort((unreported.file, unreported.used_s))))
         return self._remove_unseen()
 
-    def _unreported_or_known(self, file: int, n_bytes: int, used_s: float) -> None:
-        if self._follower.looked_since(file, used_s):
-            self._follower.found(file, n_bytes, used_s, self._began_s)
-        else:
-            self._unreported.append((used_s, file, n_bytes))
+    def _take(self, some: Sequence[Held]) -> None:
+        for held in some:
+            self._uses_s.extend(_recorded(held))
+        files = _Files(
+            np.array([self._book.number(held.name, held.size_bytes) for held in some], np.int64),
+            np.array([held.bytes_on_disk for held in some], np.int64),
+            np.array([last_use_s(held, self._began_s) for held in some], np.float64),
+        )
+        self._seen[files.file[files.file < self._seen.size]] = True
+        is_known = self._follower.looked_since(files.file, files.used_s)
+        self._found(files.taken(is_known))
+        self._unreported.append(files.taken(~is_known))
+
+    def _found(self, files: _Files) -> None:
+        self._follower.found(*files, self._began_s)
 
     def _remove_unseen(self) -> int:
-        n_gone = 0
-        for file, seen in enumerate(self._seen):
-            if seen or self._steward.bytes_on_disk(file) is None:
-                continue
-            if self._follower.looked_since(file, self._began_s):
+        n_gone, unseen = 0, np.flatnonzero(~self._seen)
+        for file in unseen[~self._follower.looked_since(unseen, self._began_s)].tolist():
+            if self._steward.bytes_on_disk(file) is None:
                 continue
             if self._target.confirm(self._book.name(file)).held is None:
                 self._steward.removed(file)
@@ -150,13 +173,14 @@ def begin(
         recorded_s.extend(_recorded(held))
     n_held = len(n_bytes)
     live, follower.disk = follower.disk, Past(n_bytes, steward.capacity_bytes)
-    by_use = _numbers(np.argsort(np.array(used_s), kind="stable"))
-    following = next(by_use, None)
+    files, n_taken = _by_use(n_bytes, used_s), 0
     for report in chain(reports, [None]):
         until_s = math.inf if report is None else _time(report)
-        while following is not None and used_s[following] <= until_s:
-            follower.found(following, n_bytes[following], used_s[following], used_s[following])
-            following = next(by_use, None)
+        n_until = int(np.searchsorted(files.used_s, until_s, side="right"))
+        for first in range(n_taken, n_until, FOUND_AT_ONCE):
+            some = files.taken(slice(first, min(n_until, first + FOUND_AT_ONCE)))
+            follower.found(*some, some.used_s)
+        n_taken = max(n_taken, n_until)
         if report is not None:
             follower.apply(report, min(until_s, now_s))
     follower.disk = live
@@ -168,10 +192,10 @@ def begin(
     return newest_use_s(recorded_s)
 
 
-def _numbers(array: npt.NDArray[np.intp]) -> Iterator[int]:
-    """Its elements, some at a time: a list of a million takes 40 MB."""
-    for first in range(0, len(array), FILES_AT_ONCE):
-        yield from array[first : first + FILES_AT_ONCE].tolist()
+def _by_use(n_bytes: array[int], used_s: array[float]) -> _Files:
+    """Files 0 … n - 1 by their last use."""
+    files = _Files(np.arange(len(n_bytes)), np.array(n_bytes, np.int64), np.array(used_s, np.float64))
+    return files.taken(np.argsort(files.used_s, kind="stable"))
 
 
 def _recorded(held: Held) -> Iterator[float]:

@@ -17,7 +17,16 @@ from features.common.jit import bare
 from features.stream.state import Read, update
 from replay.kernels import heuristics, shadow
 from replay.kernels.chooser import FOLLOWED, Chooser, count, new_chooser, trust
-from replay.kernels.heuristics import LRU, Heuristic, drop, new_heuristic, note_read, store
+from replay.kernels.heuristics import (
+    LRU,
+    Found,
+    Heuristic,
+    drop,
+    is_held,
+    new_heuristic,
+    note_read,
+    store,
+)
 from replay.kernels.scored_files import (
     Disk,
     Known,
@@ -180,6 +189,19 @@ def stored(auto: Auto, file: int, n_bytes: int) -> None:
             shadow.fill(one, place, n_bytes)
         for k in range(N_HEURISTICS, auto.chooser.missing.size):
             _fill(auto.shadows, k - N_HEURISTICS, file, n_bytes)
+
+
+@bare
+def take(auto: Auto, learnt: Learnt, found: Found, before: IntArray) -> None:
+    """Count the files of an inventory; `before`: int64[n], gets what each had on disk, -1: nothing."""
+    held = auto.heuristics[LRU]
+    for k in range(found.file.size):
+        file, at_s = found.file[k], found.at_s[k]
+        was_held = is_held(held, file)
+        before[k] = held.queues.n_bytes[file] if was_held else -1
+        if found.is_read[k]:
+            read(auto, learnt, Read(file, 0, 1.0, at_s, at_s), was_held)
+        stored(auto, file, found.n_bytes[k])
 
 
 @bare

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from features.common.arrays import BoolArray, Ids, IntArray
+from features.common.arrays import BoolArray, FloatArray, Ids, IntArray
 from features.common.jit import bare
 from replay.kernels.links import (
     COUNT,
@@ -39,6 +39,23 @@ TURNS = MOST_HITS + 2
 """A file is met at most so many times until it goes, unless it is spared."""
 # Columns of Heuristic.ends.
 OLDEST, NEWEST = range(2)
+
+
+class Found(NamedTuple):
+    """Different files that an inventory has found, as a rule by their last use.
+
+    `file`: int64[n]; `n_bytes`: int64[n], on disk; `at_s`: float64[n], the last use; `is_read`: bool[n],
+    whether that counts as a read, before the file is on disk.
+    """
+
+    file: IntArray
+    n_bytes: IntArray
+    at_s: FloatArray
+    is_read: BoolArray
+
+    def part(self, which: slice) -> Found:
+        """Some of them."""
+        return Found(self.file[which], self.n_bytes[which], self.at_s[which], self.is_read[which])
 
 
 class Heuristic(NamedTuple):

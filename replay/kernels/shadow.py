@@ -8,7 +8,7 @@ import numpy as np
 
 from features.common.arrays import BoolArray, Ids, IntArray
 from features.common.jit import bare
-from replay.kernels.heuristics import Heuristic, drop, is_held, note_read, store, victims
+from replay.kernels.heuristics import Found, Heuristic, drop, is_held, note_read, store, victims
 
 
 class Shadow(NamedTuple):
@@ -59,3 +59,17 @@ def fill(shadow: Shadow, file: int, n_bytes: int) -> None:
     if has or used[0] + n_bytes <= shadow.capacity_bytes:
         used[0] += n_bytes - before
         store(order, file, n_bytes)
+
+
+@bare
+def take(shadow: Shadow, found: Found, takes: IntArray, hits: BoolArray) -> None:
+    """Serve and fill with the files of an inventory; `takes`: int64[m], bytes of each, which are corrected.
+
+    `hits`: bool[n], gets True where a read was served from disk.
+    """
+    for k in range(found.file.size):
+        file = found.file[k]
+        if found.is_read[k]:
+            hits[k] = serve(shadow, file, takes[file])
+        takes[file] = found.n_bytes[k]
+        fill(shadow, file, found.n_bytes[k])

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
 
 import numpy as np
 
@@ -22,7 +23,7 @@ from replay.kernels.auto import (
     new_auto,
 )
 from replay.kernels.chooser import FOLLOWED
-from replay.kernels.heuristics import DATASET_LRU, LRU
+from replay.kernels.heuristics import DATASET_LRU, LRU, Found
 from replay.kernels.scored_files import Wanted, expect, new_rule
 from replay.policies.learned import Order
 from replay.steward.heuristics import (
@@ -39,7 +40,7 @@ from replay.steward.learned import AccessHistory, make_room_on_disk
 from replay.trees.forest import no_models
 
 _read, _stored, _removed = direct(kernel.read), direct(kernel.stored), direct(kernel.removed)
-_victims, _expect = direct(kernel.victims), direct(expect)
+_take, _victims, _expect = direct(kernel.take), direct(kernel.victims), direct(expect)
 
 MOST_SAMPLED = 2**17
 """Of more files, a half, a quarter, … stand for all."""
@@ -77,6 +78,13 @@ class LearntOrders:
     def at(self, now_s: float, begun: int = -1) -> Learnt:
         """What is followed at a time, or what has `begun` if that is later."""
         return self.number(max(begun, bisect_right(self._from_s, now_s) - 1))
+
+    def parts(self, found: Found, begun: int) -> Iterator[tuple[Learnt, slice]]:
+        """What is followed at the time of each file, with the files for which it is the same."""
+        at = np.maximum(begun, np.searchsorted(self._from_s, found.at_s, side="right") - 1)
+        ends = [0, *(np.flatnonzero(np.diff(at)) + 1).tolist(), at.size]
+        for first, end in pairwise(ends):
+            yield self.number(int(at[first])), slice(first, end)
 
     def number(self, at: int) -> Learnt:
         """One of the orders; -1: none."""
@@ -149,6 +157,13 @@ class AutoOrder:
     def stored(self, file: int, n_bytes: int, at_s: float) -> None:
         """See `EvictionOrder`."""
         _stored(self._of, file, n_bytes)
+
+    def found(self, found: Found) -> IntArray:
+        """See `EvictionOrder`."""
+        before = np.empty(found.file.size, np.int64)
+        for learnt, part in self._learnt.parts(found, int(self._of.begun[SHADOWS])):
+            _take(self._of, learnt, found.part(part), before[part])
+        return before
 
     def removed(self, file: int) -> None:
         """See `EvictionOrder`."""

@@ -7,12 +7,13 @@ from typing import TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from features.common.arrays import BoolArray, Ids
+from features.common.arrays import BoolArray, Ids, IntArray
 from features.common.jit import direct
 from replay.kernels import heuristics as kernel
-from replay.kernels.heuristics import DATASET_LRU, GHOSTS, NAMES, S3FIFO, Heuristic, new_heuristic
+from replay.kernels.heuristics import DATASET_LRU, GHOSTS, NAMES, S3FIFO, Found, Heuristic, new_heuristic
 from replay.kernels.links import COUNT, ENDS
 from replay.kernels.shadow import Shadow
+from replay.steward.order import one_by_one
 
 FEWEST = 1024
 """Files and datasets that there is room for at first; it grows by an eighth."""
@@ -54,6 +55,10 @@ class HeuristicOrder:
     def stored(self, file: int, n_bytes: int, at_s: float) -> None:
         """See `EvictionOrder`."""
         _store(self._of, file, n_bytes)
+
+    def found(self, found: Found) -> IntArray:
+        """See `EvictionOrder`."""
+        return one_by_one(self, found)
 
     def removed(self, file: int) -> None:
         """See `EvictionOrder`."""

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from features.common.arrays import BoolArray
+from features.common.arrays import BoolArray, IntArray
 from features.common.jit import bare, direct
 from features.stream.state import LAST, Files, Read, new_state, update
-from replay.kernels.heuristics import LRU
+from replay.kernels.heuristics import LRU, Found
 from replay.kernels.scored_files import (
     N_HELD,
     Disk,
@@ -26,6 +26,7 @@ from replay.kernels.scored_files import (
 )
 from replay.policies.learned import Order
 from replay.steward.heuristics import FEWEST, MOST_BYTES, HeuristicOrder, extend, larger
+from replay.steward.order import one_by_one
 
 
 class AccessHistory:
@@ -138,6 +139,10 @@ class LearnedOrder:
         if self._disk.place[file] < 0:
             _insert(self._disk, file, n_bytes)
         self._bytes[file] = n_bytes
+
+    def found(self, found: Found) -> IntArray:
+        """See `EvictionOrder`."""
+        return one_by_one(self, found)
 
     def removed(self, file: int) -> None:
         """See `EvictionOrder`."""

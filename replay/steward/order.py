@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from features.common.arrays import BoolArray
+import numpy as np
+
+from features.common.arrays import BoolArray, IntArray
+from replay.kernels.heuristics import Found
 
 
 class EvictionOrder(Protocol):
@@ -32,6 +35,9 @@ class EvictionOrder(Protocol):
     def stored(self, file: int, n_bytes: int, at_s: float) -> None:
         """A file has so many bytes on disk from now on; it enters the order if it had none."""
 
+    def found(self, found: Found) -> IntArray:
+        """Read and store the files of an inventory, at once; the bytes that each had on disk, -1: none."""
+
     def removed(self, file: int) -> None:
         """A file is not on disk any more, whoever removed it."""
 
@@ -46,3 +52,16 @@ class EvictionOrder(Protocol):
 
         `spare`: bool[files known or more], files that must stay. They remain on disk until `removed`.
         """
+
+
+def one_by_one(order: EvictionOrder, found: Found) -> IntArray:
+    """`EvictionOrder.found` by the other methods of `order`."""
+    before = np.empty(found.file.size, np.int64)
+    files = zip(*(column.tolist() for column in found), strict=True)
+    for k, (file, n_bytes, at_s, is_read) in enumerate(files):
+        on_disk = order.bytes_on_disk(file)
+        before[k] = -1 if on_disk is None else on_disk
+        if is_read:
+            order.read(file, 0, at_s, is_held=on_disk is not None)
+        order.stored(file, n_bytes, at_s)
+    return before

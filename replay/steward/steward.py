@@ -9,15 +9,16 @@ from typing import NamedTuple
 
 import numpy as np
 
+from features.common.arrays import FloatArray, IntArray
 from features.common.jit import direct
 from features.common.times import DAY_S
 from replay.kernels import shadow
-from replay.kernels.heuristics import LRU, new_heuristic
+from replay.kernels.heuristics import LRU, Found, new_heuristic
 from replay.kernels.shadow import new_shadow
 from replay.steward.heuristics import extend, larger, make_room_in_shadow
 from replay.steward.order import EvictionOrder
 
-_serve, _fill = direct(shadow.serve), direct(shadow.fill)
+_serve, _fill, _take = direct(shadow.serve), direct(shadow.fill), direct(shadow.take)
 
 FEWEST = 1024
 """Files that there is room for at first; it grows by an eighth."""
@@ -105,6 +106,29 @@ class Steward:
         self.used_bytes += n_bytes - (before or 0)
         self._order.stored(file, n_bytes, at_s)
         _fill(self._lru, file, n_bytes)
+
+    def found(self, found: Found) -> None:
+        """Read and store the files of an inventory, at once: each by nobody who is named."""
+        if not found.file.size:
+            return
+        takes, hits = np.frombuffer(self._takes, np.int64), np.zeros(found.file.size, np.bool_)
+        n_bytes = takes[found.file]
+        _take(self._lru, found, takes, hits)
+        before = self._order.found(found)
+        self.n_held += int((before < 0).sum())
+        self.used_bytes += int((found.n_bytes - np.maximum(before, 0)).sum())
+        read = found.is_read
+        self._save(found.at_s[read], (n_bytes * ~hits)[read], (n_bytes * (before < 0))[read])
+
+    def _save(self, at_s: FloatArray, lru_bytes: IntArray, our_bytes: IntArray) -> None:
+        """Add what was read while it was not on disk with plain LRU, and with ours."""
+        days, which = np.unique(at_s // DAY_S, return_inverse=True)
+        sums = np.zeros((2, days.size), np.int64)
+        for sum_bytes, missed in zip(sums, (lru_bytes, our_bytes), strict=True):
+            np.add.at(sum_bytes, which, missed)
+        for day, lru, ours in zip(days.tolist(), *sums.tolist(), strict=True):
+            before = self._saved.get(int(day), Saved(0, 0))
+            self._saved[int(day)] = Saved(before.lru_bytes + lru, before.our_bytes + ours)
 
     def removed(self, file: int) -> None:
         """A file is not on disk any more, whoever removed it."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
 from features.stream.state import task_number, user_number
 from prefetch.steward.book import Book, Datasets
 from prefetch.steward.feed import Restarted
@@ -67,6 +69,10 @@ class World:
             readers=Readers(kinds),
             reports_opens=lambda: True,
         )
+
+    def finds(self, file: int, used_s: float, *, at_s: float) -> None:
+        """An inventory begun at `at_s` finds a file with a block."""
+        self.follower.found(np.array([file]), np.array([BLOCK]), np.array([float(used_s)]), at_s)
 
     def opens(self, at: int, *names: str, first_id: int = 1, stod: int = T, user: int = 0) -> None:
         opened = tuple(
@@ -134,7 +140,7 @@ def test_reads_of_what_only_monitoring_reads_do_not_count_and_its_bytes_do() -> 
         world.closes(T + 1, file_id, read=BLOCK)
     for name in ("/test/a", "//test//c", "/abc", "/abcd", "/a/test/b"):
         world.reports(name, T, T + 2)
-    world.follower.found(world.book.number("/test/d"), BLOCK, T + 9, T + 10)
+    world.finds(world.book.number("/test/d"), T + 9, at_s=T + 10)
     tests = {world.book.name(file) for file in world.book.tests}
     assert tests == {"/test/a", "/test/c", "/test/d", "/abc"}
     assert {world.book.name(file) for file, _, _ in world.order.reads} == {"/a/test/b", "/abcd"}
@@ -263,11 +269,14 @@ def test_names_that_no_file_can_have_are_left_out() -> None:
 def test_a_use_of_the_inventory_counts_if_it_was_not_reported() -> None:
     world = World()
     world.reports("/a", T, T + 10)
-    world.follower.found(0, BLOCK, T + 10.0, T + 100.0)
+    world.finds(0, T + 10, at_s=T + 100)
     assert len(world.order.reads) == 1
-    world.follower.found(0, BLOCK, T + 150.0, T + 200.0)
+    world.finds(0, T + 150, at_s=T + 200)
     assert [at for _, at, _ in world.order.reads] == [T, T + 150.0]
-    assert not world.follower.looked_since(0, T + 201.0)
+    assert world.follower.looked_since(np.array([0, 0]), np.array([T + 200.0, T + 201.0])).tolist() == [
+        True,
+        False,
+    ]
 
 
 def test_datasets_are_of_the_catalogue_or_the_folder_and_kinds_are_the_models() -> None:

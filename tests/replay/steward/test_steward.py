@@ -15,6 +15,7 @@ from ladders import one_split
 
 from features.common.errors import ConfigError
 from features.common.times import DAY_S
+from replay.kernels.heuristics import Found
 from replay.policies.learned import Order
 from replay.steward import ORDERS, Saved, Steward, new_order
 from replay.steward.learned import LearnedOrder
@@ -47,6 +48,42 @@ def test_victims_reach_the_bytes_asked_for_and_change_nothing(name: str) -> None
         steward.removed(file)
     assert (steward.used_bytes, steward.n_held) == (70, 7)
     assert not set(steward.victims(10**6, 100.0)) & set(first)
+
+
+@pytest.mark.parametrize("name", ORDERS)
+def test_an_inventory_at_once_is_the_same_as_file_by_file(name: str) -> None:
+    """Two learned orders begin within it; some files were on disk before, some uses count as no read."""
+    draw, n, day = np.random.default_rng(3), 3000, float(DAY_S)
+    orders = [
+        Order(at * day, one_split("recency_s", 7200.0, -low, low), 1.0) for at, low in ((3, 9), (6, -9))
+    ]
+    sizes, rounds = draw.integers(1, 1000, n), 3
+    capacity = int(sizes.sum()) // 3
+    stewards = [
+        Steward(new_order(name, capacity, orders, n_files=n), capacity_bytes=capacity) for _ in range(2)
+    ]
+    for steward in stewards:
+        for file in range(n):
+            steward.add(file // 50, 0, int(sizes[file]))
+        for file in range(0, n, 7):
+            steward.stored(file, 5, 0.0)
+    at_once, by_file = stewards
+    for part in np.array_split(np.arange(rounds * n // 2), rounds):
+        files = draw.permutation(n)[: part.size].astype(np.int64)
+        at_s = np.sort(draw.uniform(part[0], part[-1], part.size)) * 9 * day / (rounds * n // 2)
+        found = Found(files, draw.integers(0, 1000, part.size), at_s, draw.random(part.size) < 0.8)
+        at_once.found(found)
+        for file, n_bytes, used_s, is_read in zip(*(column.tolist() for column in found), strict=True):
+            if is_read:
+                by_file.read(file, 0, used_s)
+            by_file.stored(file, n_bytes, used_s)
+    at_once.found(Found(files[:0], found.n_bytes[:0], at_s[:0], found.is_read[:0]))
+    assert at_once.saved() == by_file.saved() and len(at_once.saved()) == 9
+    assert (at_once.used_bytes, at_once.n_held) == (by_file.used_bytes, by_file.n_held)
+    assert at_once.following == by_file.following
+    held = [[one.bytes_on_disk(file) for file in range(n)] for one in stewards]
+    assert held[0] == held[1]
+    assert at_once.victims(capacity // 2, 10 * day) == by_file.victims(capacity // 2, 10 * day)
 
 
 @pytest.mark.parametrize("name", HEURISTICS)
