@@ -11,7 +11,6 @@ from itertools import chain, islice
 from typing import Final, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from features.common.arrays import BoolArray, FloatArray, IntArray
 from prefetch.steward.book import Book
@@ -40,7 +39,7 @@ class _Files(NamedTuple):
     n_bytes: IntArray
     used_s: FloatArray
 
-    def taken(self, which: npt.NDArray[np.intp] | BoolArray | slice) -> _Files:
+    def taken(self, which: IntArray | BoolArray) -> _Files:
         """Those at some places, in that order."""
         return _Files(self.file[which], self.n_bytes[which], self.used_s[which])
 
@@ -173,13 +172,15 @@ def begin(
         recorded_s.extend(_recorded(held))
     n_held = len(n_bytes)
     live, follower.disk = follower.disk, Past(n_bytes, steward.capacity_bytes)
-    files, n_taken = _by_use(n_bytes, used_s), 0
+    by_use, n_taken = np.argsort(np.array(used_s), kind="stable"), 0
+    uses_s = np.array(used_s)[by_use]
     for report in chain(reports, [None]):
         until_s = math.inf if report is None else _time(report)
-        n_until = int(np.searchsorted(files.used_s, until_s, side="right"))
+        n_until = int(np.searchsorted(uses_s, until_s, side="right"))
         for first in range(n_taken, n_until, FOUND_AT_ONCE):
-            some = files.taken(slice(first, min(n_until, first + FOUND_AT_ONCE)))
-            follower.found(*some, some.used_s)
+            some = slice(first, min(n_until, first + FOUND_AT_ONCE))
+            on_disk = np.frombuffer(n_bytes, np.int64)[by_use[some]]
+            follower.found(by_use[some], on_disk, uses_s[some], uses_s[some])
         n_taken = max(n_taken, n_until)
         if report is not None:
             follower.apply(report, min(until_s, now_s))
@@ -190,12 +191,6 @@ def begin(
         elif steward.bytes_on_disk(file) != n_bytes[file]:
             steward.stored(file, n_bytes[file], now_s)
     return newest_use_s(recorded_s)
-
-
-def _by_use(n_bytes: array[int], used_s: array[float]) -> _Files:
-    """Files 0 … n - 1 by their last use."""
-    files = _Files(np.arange(len(n_bytes)), np.array(n_bytes, np.int64), np.array(used_s, np.float64))
-    return files.taken(np.argsort(files.used_s, kind="stable"))
 
 
 def _recorded(held: Held) -> Iterator[float]:
