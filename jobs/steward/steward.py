@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
+from itertools import accumulate
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -32,6 +33,7 @@ from prefetch.steward.feed import Feed
 from prefetch.steward.figures import Figures
 from prefetch.steward.fill import usage
 from prefetch.steward.keeper import Keeper, Limits
+from prefetch.steward.listing import Listing, listed
 from prefetch.steward.lists import Lists
 from prefetch.steward.open_files import OpenFiles
 from prefetch.target import CacheTarget
@@ -77,6 +79,7 @@ def run(
             f"caches.{cache}.steward",
             "is not true: plans would evict beside the steward, and nobody would have judged both together",
         )
+    _reports(chosen)
     with (
         alone_at(_root(chosen), f"steward of cache {chosen.name!r}"),
         until_signalled() as stopping,
@@ -85,13 +88,14 @@ def run(
         last: Figures | None = None
         with contextlib.suppress(Stopped), stopping.at_once():
             promoted = Promoted(settings, chosen, now_s=now_s)
-            n_files = _n_files(chosen.namespace)  # while another process looks for an order
+            # While another process looks for an order.
+            listing: Listing | None = listed(_target(chosen), now_s=now_s())
             promoted.first()
         while not stopping():
             served = promoted.serves
             with contextlib.ExitStack() as stack:
                 with contextlib.suppress(Stopped), stopping.at_once():
-                    began = kept(settings, chosen, journal, served, n_files, force=force, now_s=now_s)
+                    began = kept(settings, chosen, journal, served, listing, force=force, now_s=now_s)
                     keeper, book = stack.enter_context(began)
                 if stopping():
                     break
@@ -102,7 +106,7 @@ def run(
                     promoted.refresh()
                     report.when_due(keeper)
                 last = report("stopped" if stopping() else "begins anew", keeper, is_last=True)
-                n_files = keeper.n_held
+                listing = None
         settings.steward.figures(chosen.name).unlink(missing_ok=True)
         return last
 
@@ -113,7 +117,7 @@ def kept(
     cache: CacheSettings,
     journal: Journal,
     served: ServedOrder | None,
-    n_files: int = 0,
+    listing: Listing | None = None,
     *,
     force: bool = False,
     now_s: Callable[[], float] = time.time,
@@ -121,23 +125,26 @@ def kept(
 ) -> Iterator[tuple[Keeper, Book]]:
     """The steward of `cache`, which knows what the cache holds, and the names of its files.
 
-    `n_files`: how many it holds, about; `paced`: gives the order that is followed a clock of its own.
+    `listing`: what it held just now; None: that is looked up. `paced`: gives the order that is followed a
+    clock of its own.
     """
     low, high = cache.watermarks
-    goal, push, root = target(cache, walks_apart=n_files > MANY_FILES), settings.push, _root(cache)
+    goal, push, root = _target(cache), settings.push, _root(cache)
+    if listing is None:
+        listing = listed(goal, now_s=now_s())
     learned = None if served is None else [served.order]
     capacity_bytes = int(high * cache.capacity)
     order = new_order(
         settings.steward.policy,
         capacity_bytes,
         learned,
-        n_files=KNOWN_PER_HELD * n_files,
+        n_files=KNOWN_PER_HELD * len(listing.names),
         is_proven=served is None or not served.is_imported,
     )
     steward = Steward(paced(order), capacity_bytes=int((low + high) / 2 * cache.capacity))
     kinds = () if served is None else served.kinds
     datasets, tests = _datasets(Tables(settings.tables.root)), settings.plan.test_files
-    book = Book(steward, datasets, kinds, tests, n_expected=n_files)
+    book = Book(steward, datasets, kinds, tests, listing=listing)
     limits = PushLimits(
         parallel=push.parallel,
         timeout_s=push.timeout,
@@ -158,6 +165,7 @@ def kept(
         _feed(cache, goal),
         book,
         steward,
+        listing,
         usage=lambda names: usage(cache.capacity, root, names),
         lists=lists,
         limits=Limits(Marks(low, high, settings.steward.look), limits, cache.max_clock_skew),
@@ -239,9 +247,14 @@ def _is_outdated(book: Book, keeper: Keeper) -> bool:
     return keeper.began_astray or (len(book) > MOST_FILES and len(book) > 4 * keeper.n_held)
 
 
-def _n_files(root: Path | None) -> int:
-    """Files in a namespace, about: their records are not read; 0 without one."""
-    return 0 if root is None else sum(len(files) for _, _, files in os.walk(root)) // 2
+def _target(cache: CacheSettings) -> CacheTarget:
+    """The target of `cache`, of whose many files processes of their own read the inventory."""
+    return target(cache, walks_apart=cache.namespace is not None and _has_many_files(cache.namespace))
+
+
+def _has_many_files(root: Path) -> bool:
+    n_files = accumulate(len(files) for _, _, files in os.walk(root))
+    return any(n > 2 * MANY_FILES for n in n_files)  # each has a record
 
 
 def _datasets(tables: Tables) -> Datasets:
@@ -273,13 +286,19 @@ def _feed(cache: CacheSettings, goal: CacheTarget) -> Feed:
 
 
 def _captures(cache: CacheSettings) -> CaptureReader | FolderReader:
-    path = cache.gstream
-    if path is None and cache.kind == "directory":
-        path = Path(cache.url) / "gstream.txt"
-        path.touch()
-    if path is None:
+    path = _reports(cache)
+    return FolderReader(path, newest_bytes=HISTORY_BYTES) if path.is_dir() else CaptureReader(path)
+
+
+def _reports(cache: CacheSettings) -> Path:
+    """Where the cache's reports are. Raises ConfigError if that is not said."""
+    if cache.gstream is not None:
+        return cache.gstream
+    if cache.kind != "directory":
         raise ConfigError(
             f"caches.{cache.name}.gstream",
             "a steward follows what the cache reports; set the folder of `cachecast collect`",
         )
-    return FolderReader(path, newest_bytes=HISTORY_BYTES) if path.is_dir() else CaptureReader(path)
+    path = Path(cache.url) / "gstream.txt"
+    path.touch()
+    return path

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
+from prefetch.steward.listing import Listing
 from prefetch.steward.names import Names
 from replay.access_context import MOST_KINDS
 from replay.config import expression
@@ -50,9 +51,10 @@ class Datasets:
 class Book:
     """The known files by number, in the order in which `steward` got to know them.
 
-    A file without a dataset in `datasets` belongs to the dataset of its folder. `kinds`: the kinds of files
-    that a model was trained with, in its order; empty: numbered as they come. `test_files`: patterns of names
-    that only monitoring reads; `tests`: the files that match them. `n_expected`: see `Names`.
+    Those of `listing` are known from the beginning. A file without a dataset in `datasets` belongs to the
+    dataset of its folder. `kinds`: the kinds of files that a model was trained with, in its order; empty:
+    numbered as they come. `test_files`: patterns of names that only monitoring reads; `tests`: the files that
+    match them.
     """
 
     def __init__(
@@ -62,15 +64,18 @@ class Book:
         kinds: Sequence[str] = (),
         test_files: Sequence[str] = (),
         *,
-        n_expected: int = 0,
+        listing: Listing | None = None,
     ) -> None:
         self.tests: dict[int, None] = {}
         self._is_test = re.compile(expression(test_files)).fullmatch if test_files else lambda _: None
         self._steward, self._catalogue = steward, datasets
-        self._names = Names(n_expected)
+        self._names = Names() if listing is None else listing.names
         self._datasets: dict[str, int] = {}
         self._kinds = {kind: number for number, kind in enumerate(kinds)}
         self._has_all_kinds = bool(kinds)
+        if listing is not None:
+            for file, size_bytes in enumerate(listing.records.size_bytes.tolist()):
+                self._add(file, self._names[file], size_bytes)
 
     def __len__(self) -> int:
         """The number of files known."""
@@ -92,12 +97,14 @@ class Book:
         """The number of file `name`; an unknown file is added. `size_bytes`: -1 if unknown."""
         n_known = len(self._names)
         file = self._names.add(name)
-        if file < n_known:
-            return file
+        if file == n_known:
+            self._add(file, name, size_bytes)
+        return file
+
+    def _add(self, file: int, name: str, size_bytes: int) -> None:
         self._steward.add(self._dataset(name), self._kind(name), size_bytes)
         if self._is_test(name):
             self.tests[file] = None
-        return file
 
     def _dataset(self, name: str) -> int:
         # A dataset's name is no path, so that no folder is taken for one.

@@ -1,52 +1,34 @@
-"""A cache's inventory, taken in parts, so that nothing else waits for a walk through a million files."""
+"""A steward's inventory: at its start, and later in parts, so that nothing else waits for a walk."""
 
 from __future__ import annotations
 
-import gc
 import math
 from array import array
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Sequence
 from itertools import chain, islice
-from typing import Final, NamedTuple
+from typing import Final
 
 import numpy as np
 
-from features.common.arrays import BoolArray, FloatArray, IntArray
 from prefetch.steward.book import Book
 from prefetch.steward.clock import newest_use_s
 from prefetch.steward.feed import Report
 from prefetch.steward.follower import Follower
+from prefetch.steward.listing import FILES_AT_ONCE, Listing, Records
 from prefetch.target import CacheTarget, Held
 from prefetch.xcache.events import FileClose
 from prefetch.xcache.fstream import Packet
 from replay.steward.steward import Steward
 
-FILES_AT_ONCE: Final = 2000
 FOUND_AT_ONCE: Final = 2**16
 """Files that the steward is told at once: the arrays of a million would take 100 MB."""
 ABSENT_PER_HELD: Final = 2
 FEWEST_ABSENT: Final = 1000
 """At least so many files become known that only earlier reports name, or `ABSENT_PER_HELD` per file held."""
+SETTLED_S: Final = 60.0
+"""Seconds within which a report of a use has come, and the clocks of those who tell them differ."""
 N_EXPECTED: Final = 50
 """Names that the server is asked about, if the namespace does not show them."""
-
-
-class _Files(NamedTuple):
-    """Files by number, their bytes on disk, and their last uses, s since 1970."""
-
-    file: IntArray
-    n_bytes: IntArray
-    used_s: FloatArray
-
-    def taken(self, which: IntArray | BoolArray) -> _Files:
-        """Those at some places, in that order."""
-        return _Files(self.file[which], self.n_bytes[which], self.used_s[which])
-
-
-def _joined(parts: Sequence[_Files]) -> _Files:
-    none = _Files(np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0))
-    return _Files(*map(np.concatenate, zip(none, *parts, strict=True)))
 
 
 class Rescan:
@@ -62,7 +44,7 @@ class Rescan:
         self._began_s = now_s
         self._files = iter(target.inventory(_some(book, steward)))
         self._seen = np.zeros(len(book), np.bool_)
-        self._unreported: list[_Files] = []
+        self._unreported: list[Records] = []
         self._uses_s = array("d")
 
     @property
@@ -80,25 +62,21 @@ class Rescan:
             self._take(some)
             return None
         # Uses that nobody reported count in their order.
-        unreported = _joined(self._unreported)
-        self._found(unreported.taken(np.lexsort((unreported.file, unreported.used_s))))
+        unreported = Records.joined(self._unreported)
+        used_s = unreported.used_by(self._began_s)
+        self._found(unreported.taken(np.lexsort((unreported.file, used_s))))
         return self._remove_unseen()
 
     def _take(self, some: Sequence[Held]) -> None:
-        for held in some:
-            self._uses_s.extend(_recorded(held))
-        files = _Files(
-            np.array([self._book.number(held.name, held.size_bytes) for held in some], np.int64),
-            np.array([held.bytes_on_disk for held in some], np.int64),
-            np.array([last_use_s(held, self._began_s) for held in some], np.float64),
-        )
+        files = Records.of(some, lambda held: self._book.number(held.name, held.size_bytes))
+        self._uses_s.extend(files.used_s[~np.isnan(files.used_s)])
         self._seen[files.file[files.file < self._seen.size]] = True
-        is_known = self._follower.looked_since(files.file, files.used_s)
+        is_known = self._follower.looked_since(files.file, files.used_by(self._began_s))
         self._found(files.taken(is_known))
         self._unreported.append(files.taken(~is_known))
 
-    def _found(self, files: _Files) -> None:
-        self._follower.found(*files, self._began_s)
+    def _found(self, files: Records) -> None:
+        self._follower.found(files.file, files.n_bytes, files.used_by(self._began_s), self._began_s)
 
     def _remove_unseen(self) -> int:
         n_gone, unseen = 0, np.flatnonzero(~self._seen)
@@ -138,69 +116,60 @@ class Past:
         return None
 
 
-@contextmanager
-def _nothing_collected() -> Iterator[None]:
-    """Suspend garbage collection: a million new names hold none, and each search looks at all of them."""
-    gc.disable()
-    try:
-        yield
-    finally:
-        gc.enable()
-        gc.freeze()
-
-
-@_nothing_collected()
 def begin(
-    target: CacheTarget,
+    listing: Listing,
     book: Book,
     steward: Steward,
     follower: Follower,
     reports: Iterable[Report],
     *,
     now_s: float,
-) -> float | None:
-    """Learn what the cache holds, and from its earlier `reports` the order in which its files were read.
+) -> None:
+    """Learn from earlier `reports` the order in which the files of `listing` were read.
 
-    A file becomes known at its first report, or at its last use if that is older. Returns the newest use in a
-    record, s since 1970; None if there is none. Raises as `Rescan.step`.
+    A file becomes known at its first report, or at its last use if that is older. Reports since the walk
+    began, from the first one on, are followed as live ones are, by the disk. Raises InputError and PushError
+    as they do.
     """
-    n_bytes, used_s, recorded_s = array("q"), array("d"), array("d")
-    for held in target.inventory():
-        book.number(held.name, held.size_bytes)
-        n_bytes.append(held.bytes_on_disk)
-        used_s.append(last_use_s(held, now_s))
-        recorded_s.extend(_recorded(held))
-    n_held = len(n_bytes)
+    n_bytes = array("q", listing.records.n_bytes.tobytes())
+    told, reports = _InOrder(listing, follower), iter(reports)
     live, follower.disk = follower.disk, Past(n_bytes, steward.capacity_bytes)
-    by_use, n_taken = np.argsort(np.array(used_s), kind="stable"), 0
-    uses_s = np.array(used_s)[by_use]
-    for report in chain(reports, [None]):
-        until_s = math.inf if report is None else _time(report)
-        n_until = int(np.searchsorted(uses_s, until_s, side="right"))
-        for first in range(n_taken, n_until, FOUND_AT_ONCE):
-            some = slice(first, min(n_until, first + FOUND_AT_ONCE))
-            on_disk = np.frombuffer(n_bytes, np.int64)[by_use[some]]
-            follower.found(by_use[some], on_disk, uses_s[some], uses_s[some])
-        n_taken = max(n_taken, n_until)
-        if report is not None:
-            follower.apply(report, min(until_s, now_s))
+    new: list[Report] = []
+    for report in reports:
+        if _is_since(report, listing.at_s - SETTLED_S):
+            new = [report]
+            break
+        at_s = _time(report)
+        told.until(at_s)
+        follower.apply(report, min(at_s, listing.at_s))
+    told.until(math.inf)
     follower.disk = live
     for file in range(len(book)):
-        if file >= n_held:
+        if file >= len(listing.names):
             steward.removed(file)
         elif steward.bytes_on_disk(file) != n_bytes[file]:
-            steward.stored(file, n_bytes[file], now_s)
-    return newest_use_s(recorded_s)
+            steward.stored(file, n_bytes[file], listing.at_s)
+    for report in chain(new, reports):
+        follower.apply(report, now_s)
 
 
-def _recorded(held: Held) -> Iterator[float]:
-    if (used_s := held.last_use_s or held.last_detach_s) is not None:
-        yield float(used_s)
+class _InOrder:
+    """Tells `follower` the files of `listing` in the order of their last uses."""
 
+    def __init__(self, listing: Listing, follower: Follower) -> None:
+        self._records, self._follower = listing.records, follower
+        used_s = listing.records.used_by(listing.at_s)
+        self._files, self._n_told = np.argsort(used_s, kind="stable"), 0
+        self._used_s = used_s[self._files]
 
-def last_use_s(held: Held, now_s: float) -> float:
-    """When a file was last used, s since 1970; `now_s` if it was never closed."""
-    return float(held.last_use_s or held.last_detach_s or now_s)
+    def until(self, at_s: float) -> None:
+        """Those used until `at_s` that were not told yet."""
+        n_until = int(np.searchsorted(self._used_s, at_s, side="right"))
+        for first in range(self._n_told, n_until, FOUND_AT_ONCE):
+            some = slice(first, min(n_until, first + FOUND_AT_ONCE))
+            files, used_s = self._files[some], self._used_s[some]
+            self._follower.found(files, self._records.n_bytes[files], used_s, used_s)
+        self._n_told = max(self._n_told, n_until)
 
 
 def _time(report: Report) -> float:
@@ -208,6 +177,11 @@ def _time(report: Report) -> float:
     if isinstance(report, FileClose):
         return float(report.received_t)
     return float(report.end_s) if isinstance(report, Packet) else 0.0
+
+
+def _is_since(report: Report, at_s: float) -> bool:
+    """Whether a use was reported at `at_s` or later, by the clock of the one that received it."""
+    return isinstance(report, FileClose) and report.received_t >= at_s
 
 
 def _some(book: Book, steward: Steward) -> list[str]:

@@ -19,6 +19,7 @@ from prefetch.steward.evictions import Evictions
 from prefetch.steward.feed import Feed
 from prefetch.steward.figures import Figures, Recent
 from prefetch.steward.fill import Implausible, Usage
+from prefetch.steward.listing import Listing
 from prefetch.steward.lists import ListReader, Lists, QueuedReads
 from prefetch.steward.open_files import OpenFiles
 from prefetch.steward.readers import Readers
@@ -52,8 +53,9 @@ class Limits(NamedTuple):
 class Keeper(AbstractContextManager["Keeper"]):
     """The steward of one cache; a context manager.
 
-    `usage`: measures how full the cache is, given names of some files. `opens`: the files that are open now.
-    `lists`: gives the lists of plans at the times given, s since 1970. `readers`: see `Readers`.
+    `listing`: what `target` held just now, by the numbers of `book`. `usage`: measures how full the cache
+    is, given names of some files. `opens`: the files that are open now. `lists`: gives the lists of plans at
+    the times given, s since 1970. `readers`: see `Readers`.
 
     It evicts by what the cache's disk and its server's process show. Reports only say when to look, and in
     which order files are worth keeping. `Budget` says how much may go. All that it knows comes from the
@@ -66,6 +68,7 @@ class Keeper(AbstractContextManager["Keeper"]):
         feed: Feed,
         book: Book,
         steward: Steward,
+        listing: Listing,
         *,
         usage: Callable[[Sequence[str]], Usage],
         lists: Callable[[Sequence[float]], Lists],
@@ -85,7 +88,7 @@ class Keeper(AbstractContextManager["Keeper"]):
             target, feed, book, steward, opens=opens, timeout_s=timeout_s, readers=Readers(readers)
         )
         self._clock = Clock(target, now_s, max_skew_s=limits.max_clock_skew_s)
-        self._watch.begin(now_s())
+        self._watch.begin(listing, now_s())
         sample = [book.name(file) for file in range(0, len(book), 1 + len(book) // N_SAMPLED)]
         self._budget = Budget(usage(sample), limits.marks, force=force)
         self._evictions = Evictions(target, limits.push, now_s)

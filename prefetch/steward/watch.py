@@ -14,6 +14,7 @@ from prefetch.steward.canary import Canary
 from prefetch.steward.feed import ASK_EVERY_S, Feed, Lost, Report, Restarted
 from prefetch.steward.follower import Follower
 from prefetch.steward.inventory import Rescan, begin
+from prefetch.steward.listing import Listing
 from prefetch.steward.open_files import OpenFiles
 from prefetch.steward.readers import Readers
 from prefetch.target import CacheTarget, Held
@@ -129,13 +130,12 @@ class Watch:
         """Who else sends reports under the cache's name; None if nobody does."""
         return self._feed.fault
 
-    def begin(self, now_s: float) -> None:
-        """Learn what the cache holds. Raises InputError and PushError if that cannot be learned."""
+    def begin(self, listing: Listing, now_s: float) -> None:
+        """Learn what the cache holds, and what was reported. Raises InputError and PushError."""
         began = time.monotonic()
-        self.newest_s = begin(
-            self._target, self._book, self._steward, self.follower, self._feed.poll(), now_s=now_s
-        )
-        self._rest(began)
+        begin(listing, self._book, self._steward, self.follower, self._feed.poll(), now_s=now_s)
+        self.newest_s = listing.records.newest_s()
+        self._rest(began - (now_s - listing.at_s))
         self._taken_at = time.monotonic()
 
     def follow(self, now_s: float) -> None:

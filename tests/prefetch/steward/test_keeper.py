@@ -23,6 +23,7 @@ from prefetch.steward.feed import Feed
 from prefetch.steward.figures import Evicted
 from prefetch.steward.fill import Files, Usage
 from prefetch.steward.keeper import PLANNED, Keeper, Limits
+from prefetch.steward.listing import listed
 from prefetch.steward.lists import Lists
 from prefetch.steward.open_files import OpenFiles
 from prefetch.target import CacheTarget
@@ -60,11 +61,13 @@ class World:
 
     def steward(self, policy: str = "lru", usage: Usage | None = None) -> Keeper:
         steward = Steward(new_order(policy, CAPACITY, None), capacity_bytes=CAPACITY)
+        listing = listed(self.target, now_s=time.time())
         return Keeper(
             self.target,
             Feed(capture_reader(self.gstream), self.target.identity),
-            Book(steward, Datasets()),
+            Book(steward, Datasets(), listing=listing),
             steward,
+            listing,
             usage=lambda _: usage or Files(CAPACITY, self.root),
             lists=self._listed,
             limits=LIMITS,
