@@ -27,8 +27,8 @@ class Paced:
         """See `EvictionOrder`, as all that follows."""
         return self._order.following
 
-    def add(self, dataset: int, tier: int, size_bytes: int) -> None:
-        """Make a file known."""
+    def add(self, dataset: IntArray, tier: IntArray, size_bytes: IntArray) -> None:
+        """Make files known."""
         self._order.add(dataset, tier, size_bytes)
 
     def resize(self, file: int, size_bytes: int) -> None:

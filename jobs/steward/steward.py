@@ -97,6 +97,7 @@ def run(
                 with contextlib.suppress(Stopped), stopping.at_once():
                     began = kept(settings, chosen, journal, served, listing, force=force, now_s=now_s)
                     keeper, book = stack.enter_context(began)
+                    listing = None
                 if stopping():
                     break
                 report = _Report(settings, promoted, keeper.figures(), log, figures)
@@ -106,7 +107,6 @@ def run(
                     promoted.refresh()
                     report.when_due(keeper)
                 last = report("stopped" if stopping() else "begins anew", keeper, is_last=True)
-                listing = None
         settings.steward.figures(chosen.name).unlink(missing_ok=True)
         return last
 
@@ -174,6 +174,7 @@ def kept(
         force=force,
         now_s=now_s,
     ) as keeper:
+        del listing
         yield keeper, book
 
 

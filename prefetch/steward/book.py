@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
+from typing import Final
 
 import numpy as np
 
+from features.common.arrays import Ids, IntArray
 from prefetch.steward.listing import Listing
 from prefetch.steward.names import Names
 from replay.access_context import MOST_KINDS
 from replay.config import expression
 from replay.steward.steward import Steward
 
+_ADDED_AT_ONCE: Final = 2**16
 _MOST_CHARS = 12
 """Most characters of a name's ending that count as a kind of file."""
 
@@ -36,16 +39,19 @@ class Datasets:
         self._codes = np.concatenate(codes)[found]
         self._titles: list[str] = list(numbers)
 
-    def of(self, name: str) -> str | None:
-        """The dataset of file `name`, None if the catalogue has none for it."""
+    def of(self, names: Sequence[str]) -> list[str | None]:
+        """The dataset of each of the files `names`, None if the catalogue has none for it."""
         if not self._titles:
-            return None
-        for told in (name, name.rpartition("/")[2]):
-            number = hash(told)
-            at = int(np.searchsorted(self._hashes, number))
-            if at < self._hashes.size and self._hashes[at] == number:
-                return self._titles[int(self._codes[at])]
-        return None
+            return [None] * len(names)
+        whole, last = self._codes_of(names), self._codes_of([name.rpartition("/")[2] for name in names])
+        codes = np.where(whole < 0, last, whole).tolist()
+        return [self._titles[code] if code >= 0 else None for code in codes]
+
+    def _codes_of(self, names: Sequence[str]) -> Ids:
+        """The dataset's place in the titles; -1: none."""
+        hashes = np.fromiter(map(hash, names), np.int64, len(names))
+        at = np.minimum(np.searchsorted(self._hashes, hashes), self._hashes.size - 1)
+        return np.where(self._hashes[at] == hashes, self._codes[at], np.int32(-1))
 
 
 class Book:
@@ -74,8 +80,9 @@ class Book:
         self._kinds = {kind: number for number, kind in enumerate(kinds)}
         self._has_all_kinds = bool(kinds)
         if listing is not None:
-            for file, size_bytes in enumerate(listing.records.size_bytes.tolist()):
-                self._add(file, self._names[file], size_bytes)
+            for first in range(0, len(listing.names), _ADDED_AT_ONCE):
+                sizes = listing.records.size_bytes[first : first + _ADDED_AT_ONCE]
+                self._add(first, sizes)
 
     def __len__(self) -> int:
         """The number of files known."""
@@ -98,17 +105,20 @@ class Book:
         n_known = len(self._names)
         file = self._names.add(name)
         if file == n_known:
-            self._add(file, name, size_bytes)
+            self._add(file, np.array([size_bytes], np.int64))
         return file
 
-    def _add(self, file: int, name: str, size_bytes: int) -> None:
-        self._steward.add(self._dataset(name), self._kind(name), size_bytes)
-        if self._is_test(name):
-            self.tests[file] = None
+    def _add(self, first: int, size_bytes: IntArray) -> None:
+        """Let the steward know the files from `first` on, with these sizes."""
+        names = [self._names[file] for file in range(first, first + size_bytes.size)]
+        titles = self._catalogue.of(names)
+        datasets = [self._dataset(name, title) for name, title in zip(names, titles, strict=True)]
+        kinds = [self._kind(name) for name in names]
+        self._steward.add(np.array(datasets, np.int64), np.array(kinds, np.int64), size_bytes)
+        self.tests |= {file: None for file, name in enumerate(names, first) if self._is_test(name)}
 
-    def _dataset(self, name: str) -> int:
+    def _dataset(self, name: str, title: str | None) -> int:
         # A dataset's name is no path, so that no folder is taken for one.
-        title = self._catalogue.of(name)
         key = f"{name.rpartition('/')[0]}/" if title is None else title
         return self._datasets.setdefault(key, len(self._datasets))
 

@@ -108,8 +108,8 @@ class Follower:
         A use that ended after the last look was not reported: it counts as a read.
         """
         is_read, is_new = ~self.looked_since(files, used_s), ~self.looked_since(files, now_s)
-        if self._book.tests:
-            is_read &= [file not in self._book.tests for file in files.tolist()]
+        if tests := self._book.tests:
+            is_read &= np.isin(files, np.fromiter(tests, np.int64, len(tests)), invert=True)
         at_s = np.minimum(used_s, now_s)
         late = is_read & ~is_new
         for file, read_s in zip(files[late].tolist(), at_s[late].tolist(), strict=True):

@@ -34,6 +34,7 @@ from replay.steward.heuristics import (
     larger,
     make_room,
     make_room_in_shadow,
+    n_known,
     room_for_victims,
 )
 from replay.steward.learned import AccessHistory, make_room_on_disk
@@ -56,16 +57,12 @@ class Sampling:
             self.share /= 2
         self._below = int(self.share * _WORD)
 
-    def __contains__(self, file: int) -> bool:
-        return file * _GOLDEN % _WORD < self._below
-
-    def of(self, n_files: int) -> IntArray:
-        """Those of files 0 … n - 1, ascending."""
+    def of(self, n_files: int, first: int = 0) -> IntArray:
+        """Those of files `first` … n - 1, ascending."""
+        files = np.arange(first, n_files)
         if self._below == _WORD:
-            return np.arange(n_files)
-        return np.flatnonzero(
-            np.arange(n_files, dtype=np.uint64) * np.uint64(_GOLDEN) < np.uint64(self._below)
-        )
+            return files
+        return files[files.astype(np.uint64) * np.uint64(_GOLDEN) < np.uint64(self._below)]
 
 
 class LearntOrders:
@@ -127,21 +124,19 @@ class AutoOrder:
         """The order that is followed now."""
         return NAMES[self._of.chooser.state[FOLLOWED]]
 
-    def add(self, dataset: int, tier: int, size_bytes: int) -> None:
+    def add(self, dataset: IntArray, tier: IntArray, size_bytes: IntArray) -> None:
         """See `EvictionOrder`."""
-        file, is_sampled = self._n_files, self._n_files in self._sampling
-        self._make_room(dataset)
+        of, first, n_files = self._of, self._n_files, self._n_files + dataset.size
+        sampled = self._sampling.of(n_files, first)
+        places = np.arange(self._n_sampled, self._n_sampled + sampled.size)
+        self._n_files, self._n_sampled = n_files, self._n_sampled + sampled.size
+        self._make_room(n_known(dataset))
         if self._learns:
             self._history.add(dataset, tier, size_bytes)
-        of = self._of
-        of.takes[file] = max(0, size_bytes)
-        of.heuristics[DATASET_LRU].dataset[file] = dataset
-        if is_sampled:
-            place = self._n_sampled
-            of.sample.place[file], of.sample.file[place] = place, file
-            of.shadows.plain[DATASET_LRU].order.dataset[place] = dataset
-        self._n_files += 1
-        self._n_sampled += is_sampled
+        of.takes[first:n_files] = np.maximum(0, size_bytes)
+        of.heuristics[DATASET_LRU].dataset[first:n_files] = dataset
+        of.sample.place[sampled], of.sample.file[places] = places, sampled
+        of.shadows.plain[DATASET_LRU].order.dataset[places] = dataset[sampled - first]
 
     def resize(self, file: int, size_bytes: int) -> None:
         """See `EvictionOrder`."""
@@ -190,10 +185,11 @@ class AutoOrder:
         found: list[int] = chosen[:n].tolist()
         return found
 
-    def _make_room(self, dataset: int) -> None:
-        """Room for one more file, in the sample or not, and for `dataset`."""
-        of, n_files, n_sampled, n_datasets = self._of, self._n_files + 1, self._n_sampled + 1, dataset + 1
-        room, sampled = larger(of.takes.size, n_files), larger(of.sample.file.size, n_sampled)
+    def _make_room(self, n_datasets: int) -> None:
+        """Room for the files known, those in the sample, and `n_datasets`."""
+        of = self._of
+        room = larger(of.takes.size, self._n_files)
+        sampled = larger(of.sample.file.size, self._n_sampled)
         has_room = (room, sampled) == (of.takes.size, of.sample.file.size)
         if has_room and n_datasets <= len(of.heuristics[DATASET_LRU].ends):
             return

@@ -34,13 +34,12 @@ class HeuristicOrder:
         self._of = new_heuristic(kind, capacity_bytes, max(FEWEST, n_files), FEWEST)
         self._n_files = n_files
 
-    def add(self, dataset: int, tier: int, size_bytes: int) -> None:
+    def add(self, dataset: IntArray, tier: IntArray, size_bytes: IntArray) -> None:
         """See `EvictionOrder`."""
-        file = self._n_files
-        make_room(self._of, file + 1, dataset + 1)
+        first, self._n_files = self._n_files, self._n_files + dataset.size
+        make_room(self._of, self._n_files, n_known(dataset))
         if self._of.kind == DATASET_LRU:
-            self._of.dataset[file] = dataset
-        self._n_files += 1
+            self._of.dataset[first : self._n_files] = dataset
 
     def resize(self, file: int, size_bytes: int) -> None:
         """Nothing to note."""
@@ -107,6 +106,11 @@ def make_room_in_shadow(shadow: Shadow, n_files: int, n_datasets: int = 0) -> No
     """The same for a shadow."""
     make_room(shadow.order, n_files, n_datasets)
     extend(shadow.chosen, shadow.order.queues.queue.size)
+
+
+def n_known(dataset: IntArray) -> int:
+    """How many datasets there are, at least."""
+    return int(dataset.max(initial=-1)) + 1
 
 
 def larger(room: int, n: int) -> int:

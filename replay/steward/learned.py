@@ -25,7 +25,7 @@ from replay.kernels.scored_files import (
     remove,
 )
 from replay.policies.learned import Order
-from replay.steward.heuristics import FEWEST, MOST_BYTES, HeuristicOrder, extend, larger
+from replay.steward.heuristics import FEWEST, MOST_BYTES, HeuristicOrder, extend, larger, n_known
 from replay.steward.order import one_by_one
 
 
@@ -45,12 +45,12 @@ class AccessHistory:
         )
         self.known = Known(new_state(FEWEST, FEWEST), files, no_values(FEWEST))
 
-    def add(self, dataset: int, tier: int, size_bytes: int) -> None:
-        """Make a file known."""
-        self._make_room(dataset)
-        files, file = self.known.files, self.n_files
-        files.dataset[file], files.tier[file], files.size_bytes[file] = dataset, tier, size_bytes
-        self.n_files += 1
+    def add(self, dataset: IntArray, tier: IntArray, size_bytes: IntArray) -> None:
+        """Make files known."""
+        first, self.n_files = self.n_files, self.n_files + dataset.size
+        self._make_room(n_known(dataset))
+        files, new = self.known.files, slice(first, self.n_files)
+        files.dataset[new], files.tier[new], files.size_bytes[new] = dataset, tier, size_bytes
 
     def resize(self, file: int, size_bytes: int) -> None:
         """Correct a file's size."""
@@ -69,11 +69,11 @@ class AccessHistory:
         """Time of the file's last read; NaN: never."""
         return float(self.known.state.file[file, LAST])
 
-    def _make_room(self, dataset: int) -> None:
-        """Room for one more file, and for `dataset`."""
+    def _make_room(self, n_datasets: int) -> None:
+        """Room for the files known, and for `n_datasets`."""
         state, files, values = self.known
         room, d_room = files.dataset.size, files.n_files.size
-        n, d = larger(room, self.n_files + 1), larger(d_room, dataset + 1)
+        n, d = larger(room, self.n_files), larger(d_room, n_datasets)
         if (n, d) == (room, d_room):
             return
         unread, unscored = new_state(n - room, d - d_room), no_values(n - room)
@@ -114,7 +114,7 @@ class LearnedOrder:
         self._at = -1
         self._rule: Rule | None = None
 
-    def add(self, dataset: int, tier: int, size_bytes: int) -> None:
+    def add(self, dataset: IntArray, tier: IntArray, size_bytes: IntArray) -> None:
         """See `EvictionOrder`."""
         if self._lru is not None:
             self._lru.add(dataset, tier, size_bytes)

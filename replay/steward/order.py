@@ -20,8 +20,8 @@ class EvictionOrder(Protocol):
     @property
     def following(self) -> str: ...
 
-    def add(self, dataset: int, tier: int, size_bytes: int) -> None:
-        """Make a file known: its number is that of files known before. `size_bytes` -1: not known."""
+    def add(self, dataset: IntArray, tier: IntArray, size_bytes: IntArray) -> None:
+        """Make files known, numbered on from those known before. `size_bytes` -1: not known."""
 
     def resize(self, file: int, size_bytes: int) -> None:
         """Correct a file's size."""

@@ -63,8 +63,7 @@ class Replayed:
         steward = self._steward(capacity_bytes)
         files = self._story.files
         sizes: list[int] = trace.size_bytes.tolist()
-        for dataset, tier, size in zip(files.dataset.tolist(), files.tier.tolist(), sizes, strict=True):
-            steward.add(dataset, tier, size)
+        steward.add(files.dataset, files.tier, trace.size_bytes)
         if self._plans is None:
             return DelayedCache(steward, sizes, capacity_bytes, self._delays)
         start_s = int(trace.time_s[0])

@@ -17,7 +17,7 @@ from replay.kernels.heuristics import ALL
 from replay.kernels.links import oldest
 from replay.kernels.scored_files import N_HELD, Disk, Known, Rule, least_valuable, score, worth
 from replay.steward.learned import LearnedOrder
-from replay.steward.steward import Steward
+from replay.steward.steward import Numbers, Steward
 from replay.trees.forest import chances, fill
 from replay.trees.lanes import LANES
 
@@ -110,12 +110,13 @@ class FetchingSteward(Steward):
         self._under_way: set[int] = set()
         self._missed, self._begun = _Window(DAY_S), _Window(DAY_S)
 
-    def add(self, dataset: int, tier: int, size_bytes: int) -> int:
+    def add(self, dataset: Numbers, tier: Numbers, size_bytes: Numbers) -> int:
         """See `Steward`."""
-        file = super().add(dataset, tier, size_bytes)
-        self._files.setdefault(dataset, array("i")).append(file)
-        self._dataset.append(dataset)
-        return file
+        first = super().add(dataset, tier, size_bytes)
+        for file, of in enumerate(np.atleast_1d(dataset).tolist(), first):
+            self._files.setdefault(of, array("i")).append(file)
+            self._dataset.append(of)
+        return first
 
     def read(self, file: int, reader: int, at_s: float) -> None:
         """See `Steward`."""

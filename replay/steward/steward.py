@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from features.common.arrays import FloatArray, IntArray
+from features.common.arrays import FloatArray, Ids, IntArray
 from features.common.jit import direct
 from features.common.times import DAY_S
 from replay.kernels import shadow
@@ -20,6 +20,8 @@ from replay.steward.order import EvictionOrder
 
 _serve, _fill, _take = direct(shadow.serve), direct(shadow.fill), direct(shadow.take)
 
+Numbers = int | IntArray | Ids
+"""Of one file, or of several."""
 FEWEST = 1024
 """Files that there is room for at first; it grows by an eighth."""
 
@@ -68,16 +70,16 @@ class Steward:
         """The figures by day (days since 1970-01-01, UTC) on which a file was read."""
         return MappingProxyType(self._saved)
 
-    def add(self, dataset: int, tier: int, size_bytes: int) -> int:
-        """Make a file known; its number. `size_bytes` -1: not known."""
-        file = len(self._takes)
-        if file == self._spare.size:
-            make_room_in_shadow(self._lru, file + 1)
-            extend(self._spare, larger(file, file + 1))
-        self._order.add(dataset, tier, size_bytes)
-        self._takes.append(max(0, size_bytes))
-        self._opens.append(0)
-        return file
+    def add(self, dataset: Numbers, tier: Numbers, size_bytes: Numbers) -> int:
+        """Make a file known, or several; the number of the first. `size_bytes` -1: not known."""
+        files = [np.atleast_1d(column).astype(np.int64) for column in (dataset, tier, size_bytes)]
+        first, n_files = len(self._takes), len(self._takes) + files[0].size
+        make_room_in_shadow(self._lru, n_files)
+        extend(self._spare, larger(self._spare.size, n_files))
+        self._order.add(*files)
+        self._takes.frombytes(np.maximum(0, files[2]).tobytes())
+        self._opens.frombytes(np.zeros(files[0].size, np.int32).tobytes())
+        return first
 
     def bytes_on_disk(self, file: int) -> int | None:
         """What the file has on disk; None if it is not there."""

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from features.common.arrays import IntArray
 from features.stream.state import task_number, user_number
 from prefetch.steward.book import Book, Datasets
 from prefetch.steward.feed import Restarted
@@ -283,8 +284,8 @@ def test_datasets_are_of_the_catalogue_or_the_folder_and_kinds_are_the_models() 
     added: list[tuple[int, int]] = []
 
     class Adding(HeuristicOrder):
-        def add(self, dataset: int, tier: int, size_bytes: int) -> None:
-            added.append((dataset, tier))
+        def add(self, dataset: IntArray, tier: IntArray, size_bytes: IntArray) -> None:
+            added.extend(zip(dataset.tolist(), tier.tolist(), strict=True))
 
     catalogue = Datasets([(["/s/x/1.root", "2.root", "/s/z/3.root"], ["ds", "ds", None])])
     book = Book(Steward(Adding(LRU), capacity_bytes=1), catalogue, ["txt", "root"])

@@ -82,7 +82,7 @@ def test_what_a_queue_names_stays_until_it_was_due_for_long_or_is_named_no_more(
     def goes(now_s: float, *told: tuple[int, float]) -> list[int]:
         order = new_order("auto", 1000, [Order(0.0, one_split("n_reads", 9.0, 0.0, 0.0), 0.5)])
         for file in range(3):
-            order.add(0, 0, 10)
+            order.add(*np.array([[0], [0], [10]]))
             order.read(file, 0, 100.0 * file, is_held=False)
             order.stored(file, 10, 100.0 * file)
         for entry in told:
@@ -147,7 +147,7 @@ def test_a_file_that_was_never_read_goes_by_its_rate(share: float) -> None:
         ladder = one_split("n_reads", 0.5, chance, -9.0)
         order = new_order("learned", 1000, [Order(0.0, ladder, share)])
         for file in range(4):
-            order.add(0, 0, 10)
+            order.add(*np.array([[0], [0], [10]]))
             if file < 3:
                 order.read(file, 0, 100.0 * file, is_held=False)
             order.stored(file, 10, 100.0 * file)
