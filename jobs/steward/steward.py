@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import dataclasses
 import os
 import time
@@ -98,6 +99,7 @@ def run(
                     began = kept(settings, chosen, journal, served, listing, force=force, now_s=now_s)
                     keeper, book = stack.enter_context(began)
                     listing = None
+                    _give_back()
                 if stopping():
                     break
                 report = _Report(settings, promoted, keeper.figures(), log, figures)
@@ -246,6 +248,12 @@ def _line(found: Figures) -> str:
 
 def _is_outdated(book: Book, keeper: Keeper) -> bool:
     return keeper.began_astray or (len(book) > MOST_FILES and len(book) > 4 * keeper.n_held)
+
+
+def _give_back() -> None:
+    """Give the memory that the start needed back to the system, where the C library can."""
+    if (trim := getattr(ctypes.CDLL(None), "malloc_trim", None)) is not None:
+        trim(0)
 
 
 def _target(cache: CacheSettings) -> CacheTarget:

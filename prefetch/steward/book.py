@@ -15,7 +15,7 @@ from replay.access_context import MOST_KINDS
 from replay.config import expression
 from replay.steward.steward import Steward
 
-_ADDED_AT_ONCE: Final = 2**16
+_NAMES_AT_ONCE: Final = 2**14
 _MOST_CHARS = 12
 """Most characters of a name's ending that count as a kind of file."""
 
@@ -80,9 +80,7 @@ class Book:
         self._kinds = {kind: number for number, kind in enumerate(kinds)}
         self._has_all_kinds = bool(kinds)
         if listing is not None:
-            for first in range(0, len(listing.names), _ADDED_AT_ONCE):
-                sizes = listing.records.size_bytes[first : first + _ADDED_AT_ONCE]
-                self._add(first, sizes)
+            self._add(0, listing.size_bytes)
 
     def __len__(self) -> int:
         """The number of files known."""
@@ -110,12 +108,15 @@ class Book:
 
     def _add(self, first: int, size_bytes: IntArray) -> None:
         """Let the steward know the files from `first` on, with these sizes."""
-        names = [self._names[file] for file in range(first, first + size_bytes.size)]
-        titles = self._catalogue.of(names)
-        datasets = [self._dataset(name, title) for name, title in zip(names, titles, strict=True)]
-        kinds = [self._kind(name) for name in names]
-        self._steward.add(np.array(datasets, np.int64), np.array(kinds, np.int64), size_bytes)
-        self.tests |= {file: None for file, name in enumerate(names, first) if self._is_test(name)}
+        datasets, kinds = np.empty_like(size_bytes), np.empty_like(size_bytes)
+        for begin in range(0, size_bytes.size, _NAMES_AT_ONCE):
+            some = slice(begin, min(size_bytes.size, begin + _NAMES_AT_ONCE))
+            names = [self._names[first + at] for at in range(some.start, some.stop)]
+            titles = self._catalogue.of(names)
+            datasets[some] = [self._dataset(name, title) for name, title in zip(names, titles, strict=True)]
+            kinds[some] = [self._kind(name) for name in names]
+            self.tests |= {at: None for at, name in enumerate(names, first + begin) if self._is_test(name)}
+        self._steward.add(datasets, kinds, size_bytes)
 
     def _dataset(self, name: str, title: str | None) -> int:
         # A dataset's name is no path, so that no folder is taken for one.

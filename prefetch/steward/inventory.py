@@ -131,7 +131,7 @@ def begin(
     began, from the first one on, are followed as live ones are, by the disk. Raises InputError and PushError
     as they do.
     """
-    n_bytes = array("q", listing.records.n_bytes.tobytes())
+    n_bytes = array("q", listing.n_bytes.tobytes())
     told, reports = _InOrder(listing, follower), iter(reports)
     live, follower.disk = follower.disk, Past(n_bytes, steward.capacity_bytes)
     new: list[Report] = []
@@ -145,7 +145,7 @@ def begin(
     told.until(math.inf)
     follower.disk = live
     for file in range(len(book)):
-        if file >= len(listing.names):
+        if file >= listing.n_bytes.size:
             steward.removed(file)
         elif steward.bytes_on_disk(file) != n_bytes[file]:
             steward.stored(file, n_bytes[file], listing.at_s)
@@ -157,18 +157,16 @@ class _InOrder:
     """Tells `follower` the files of `listing` in the order of their last uses."""
 
     def __init__(self, listing: Listing, follower: Follower) -> None:
-        self._records, self._follower = listing.records, follower
-        used_s = listing.records.used_by(listing.at_s)
-        self._files, self._n_told = np.argsort(used_s, kind="stable"), 0
-        self._used_s = used_s[self._files]
+        self._listing, self._follower = listing, follower
+        self._files, self._n_told = np.argsort(listing.used_s, kind="stable"), 0
 
     def until(self, at_s: float) -> None:
         """Those used until `at_s` that were not told yet."""
-        n_until = int(np.searchsorted(self._used_s, at_s, side="right"))
+        n_until = int(np.searchsorted(self._listing.used_s, at_s, side="right", sorter=self._files))
         for first in range(self._n_told, n_until, FOUND_AT_ONCE):
-            some = slice(first, min(n_until, first + FOUND_AT_ONCE))
-            files, used_s = self._files[some], self._used_s[some]
-            self._follower.found(files, self._records.n_bytes[files], used_s, used_s)
+            files = self._files[first : min(n_until, first + FOUND_AT_ONCE)]
+            used_s = self._listing.used_s[files]
+            self._follower.found(files, self._listing.n_bytes[files], used_s, used_s)
         self._n_told = max(self._n_told, n_until)
 
 

@@ -58,13 +58,17 @@ class Records(NamedTuple):
 
 
 class Listing(NamedTuple):
-    """What a cache held, as a walk found it that began at `at_s`, s since 1970.
+    """What a cache held, as a walk found it that began at `at_s`: arrays in the order of `names`,
+    which may grow.
 
-    `records`: in the order of `names`, each name once.
+    `used_s`: the last use; `newest_s`: see `Records.newest_s`. Times are s since 1970.
     """
 
     names: Names
-    records: Records
+    size_bytes: IntArray
+    n_bytes: IntArray
+    used_s: FloatArray
+    newest_s: float | None
     at_s: float
 
 
@@ -82,12 +86,16 @@ def nothing_collected() -> Iterator[None]:
 @nothing_collected()
 def listed(target: CacheTarget, *, now_s: float) -> Listing:
     """What `target` holds. Raises InputError and TargetUnavailable as `CacheTarget.inventory` does."""
-    names, parts, files = Names(), list[Records](), iter(target.inventory())
+    names, files = Names(), iter(target.inventory())
+    columns = [bytearray() for _ in Records._fields]
     while some := list(islice(files, FILES_AT_ONCE)):
-        parts.append(Records.of(some, lambda held: names.add(held.name)))
-    records = Records.joined(parts)
-    parts.clear()
-    # A name that a folder listed twice has what was read last.
-    last = np.zeros(len(names), np.int64)
-    last[records.file] = np.arange(records.file.size)
-    return Listing(names, records.taken(last), now_s)
+        for column, values in zip(columns, Records.of(some, lambda held: names.add(held.name)), strict=True):
+            column.extend(values.tobytes())
+    file, size_bytes, n_bytes = (np.frombuffer(column, np.int64) for column in columns[:3])
+    records = Records(file, size_bytes, n_bytes, np.frombuffer(columns[3], np.float64))
+    if records.file.size > len(names):  # a folder listed a name twice: what was read last counts
+        last = np.zeros(len(names), np.int64)
+        last[records.file] = np.arange(records.file.size)
+        records = records.taken(last)
+    _, size_bytes, n_bytes, _ = records
+    return Listing(names, size_bytes, n_bytes, records.used_by(now_s), records.newest_s(), now_s)

@@ -134,7 +134,7 @@ class Watch:
         """Learn what the cache holds, and what was reported. Raises InputError and PushError."""
         began = time.monotonic()
         begin(listing, self._book, self._steward, self.follower, self._feed.poll(), now_s=now_s)
-        self.newest_s = listing.records.newest_s()
+        self.newest_s = listing.newest_s
         self._rest(began - (now_s - listing.at_s))
         self._taken_at = time.monotonic()
 

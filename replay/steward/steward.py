@@ -72,7 +72,7 @@ class Steward:
 
     def add(self, dataset: Numbers, tier: Numbers, size_bytes: Numbers) -> int:
         """Make a file known, or several; the number of the first. `size_bytes` -1: not known."""
-        files = [np.atleast_1d(column).astype(np.int64) for column in (dataset, tier, size_bytes)]
+        files = [np.atleast_1d(column).astype(np.int64, copy=False) for column in (dataset, tier, size_bytes)]
         first, n_files = len(self._takes), len(self._takes) + files[0].size
         make_room_in_shadow(self._lru, n_files)
         extend(self._spare, larger(self._spare.size, n_files))

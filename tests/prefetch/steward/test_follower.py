@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
+from unittest import mock
 
 import numpy as np
 
@@ -12,7 +13,10 @@ from features.stream.state import task_number, user_number
 from prefetch.steward.book import Book, Datasets
 from prefetch.steward.feed import Restarted
 from prefetch.steward.follower import MOST_OPEN, Follower
+from prefetch.steward.inventory import begin
+from prefetch.steward.listing import Listing, listed
 from prefetch.steward.readers import Readers
+from prefetch.target import CacheTarget, Held
 from prefetch.xcache.events import FileClose
 from prefetch.xcache.fstream import Closed, Login, Opened, Packet, Work
 from replay.kernels.heuristics import LRU
@@ -56,18 +60,37 @@ class FakeDisk:
         return self.shows_open
 
 
+def closed(name: str, attach: int, detach: int, *, read: int = BLOCK, size: int = BLOCK) -> FileClose:
+    event: dict[str, Any] = dict.fromkeys(("pseq", "index", "stod", "b_bypass", "b_miss"), 0)
+    event |= {"host": "h", "inst": "", "site": "", "b_todisk": None, "b_prefetch": None, "remotes": ()}
+    event |= {"lfn": name, "size_bytes": size, "blk_size": size, "n_blks": 1, "n_blks_done": 1}
+    event |= {"access_cnt": 1, "attach_t": attach, "detach_t": detach, "b_hit": read}
+    return FileClose(**event, received_t=detach + 1)
+
+
+def listed_at(at_s: float, *held: Held) -> Listing:
+    """What a cache with these files says."""
+    target = mock.create_autospec(CacheTarget)
+    target.inventory.return_value = held
+    return listed(target, now_s=at_s)
+
+
 class World:
     def __init__(self, *kinds: str, test_files: Sequence[str] = ()) -> None:
         self.order = Reads()
         self.steward = Steward(self.order, capacity_bytes=100 * BLOCK)
         self.book = Book(self.steward, Datasets(), test_files=test_files)
         self.disk = FakeDisk()
-        self.follower = Follower(
+        self.kinds = kinds
+        self.follower = self.new_follower()
+
+    def new_follower(self) -> Follower:
+        return Follower(
             self.book,
             self.steward,
             ours_last_s=60,
             disk=self.disk,
-            readers=Readers(kinds),
+            readers=Readers(self.kinds),
             reports_opens=lambda: True,
         )
 
@@ -86,11 +109,7 @@ class World:
         self.follower.apply(Packet(T, 0, 7, at, at + 1, (), closed, 0, 0, 0), at + 1.5)
 
     def reports(self, name: str, attach: int, detach: int, *, read: int = BLOCK, size: int = BLOCK) -> None:
-        event: dict[str, Any] = dict.fromkeys(("pseq", "index", "stod", "b_bypass", "b_miss"), 0)
-        event |= {"host": "h", "inst": "", "site": "", "b_todisk": None, "b_prefetch": None, "remotes": ()}
-        event |= {"lfn": name, "size_bytes": size, "blk_size": size, "n_blks": 1, "n_blks_done": 1}
-        event |= {"access_cnt": 1, "attach_t": attach, "detach_t": detach, "b_hit": read}
-        self.follower.apply(FileClose(**event, received_t=detach + 1), detach + 1.0)
+        self.follower.apply(closed(name, attach, detach, read=read, size=size), detach + 1.0)
 
     def is_victim(self, name: str) -> bool:
         return self.book.known([name])[0] in self.steward.victims(10**9, T + 999)
@@ -278,6 +297,40 @@ def test_a_use_of_the_inventory_counts_if_it_was_not_reported() -> None:
         True,
         False,
     ]
+
+
+def test_what_came_while_an_inventory_was_read_is_looked_up_and_what_had_gone_is_not() -> None:
+    world = World()
+    listing = listed_at(T, Held("/a", BLOCK, BLOCK, True, T - 500, False, last_use_s=T - 500))
+    world.book = Book(world.steward, Datasets(), listing=listing)
+    world.follower = world.new_follower()
+    reports = [
+        closed("/gone", T - 900, T - 800),
+        closed("/a", T - 700, T - 600),
+        closed("/new", T - 9, T + 1),
+    ]
+    begin(listing, world.book, world.steward, world.follower, reports, now_s=T + 20.0)
+    held = {world.book.name(file): world.steward.bytes_on_disk(file) for file in range(len(world.book))}
+    assert held == {"/a": BLOCK, "/gone": None, "/new": BLOCK}
+    # The last use of /a was not reported.
+    expected = [(1, T - 900), (0, T - 700), (0, T - 500), (2, T - 9)]
+    assert [(file, at_s) for file, at_s, _ in world.order.reads] == expected
+
+
+def test_a_name_that_an_inventory_has_twice_is_one_file_with_what_was_read_last() -> None:
+    twice = [Held("/a", 9, n_bytes, False, None, False) for n_bytes in (1, 2)]
+    listing = listed_at(T, twice[0], Held("/b", 5, 5, True, T - 5, False), twice[1])
+    assert [listing.names[0], listing.names[1]] == ["/a", "/b"] and len(listing.names) == 2
+    assert listing.n_bytes.tolist() == [2, 5] and listing.used_s.tolist() == [T, T - 5]
+    assert listing.newest_s == T - 5
+
+
+def test_an_inventory_without_news_changes_nothing_where_tests_are_named() -> None:
+    world = World(test_files=["/t*"])
+    world.reports("/test", T, T + 10)
+    world.follower.found(np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0), T + 50.0)
+    world.finds(0, T + 60, at_s=T + 70)
+    assert world.order.reads == [] and world.steward.n_held == 1
 
 
 def test_datasets_are_of_the_catalogue_or_the_folder_and_kinds_are_the_models() -> None:
