@@ -20,6 +20,7 @@ from jobs.steward.imported import imported
 from jobs.store.tables import Tables
 from jobs.store.trainings import named
 from models.serving.names import STEWARD, Named
+from replay.steward.rehearsal import rehearse
 
 if TYPE_CHECKING:
     from models.serving.served_order import ServedOrder
@@ -54,6 +55,8 @@ class Question(NamedTuple):
 
 class LookUp:
     """Loads the promoted order, in a process of its own: MLflow and scikit-learn take 200 MB.
+
+    The first one also sees to it that the kernels of the steward are compiled.
 
     A server that never ends its answer holds up nothing, the end of the steward included. `order`: by the
     disk until MLflow has answered; `has_asked`: not by a copy alone.
@@ -137,6 +140,8 @@ def _look_up(to: Connection, question: Question, scratch: str) -> None:
     """
     tempfile.tempdir = scratch
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the steward, which ends this process
+    if question.is_first:
+        rehearse(question.settings.steward.policy)  # here, for what compilation takes stays with its process
     if question.has_copy:
         import models.serving.served_order  # noqa: F401  # to load LightGBM counts as no delay
     to.send(_Asking())

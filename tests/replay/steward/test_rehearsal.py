@@ -1,0 +1,46 @@
+"""After a rehearsal a steward compiles nothing: its process would keep what that takes."""
+
+from __future__ import annotations
+
+import gc
+
+import numpy as np
+import pytest
+from numba.core.dispatcher import Dispatcher
+
+from replay.kernels.heuristics import Found
+from replay.policies.learned import Order
+from replay.steward import Steward, new_order
+from replay.steward.rehearsal import rehearse
+from replay.trees.forest import no_models
+
+
+def compiled() -> int:
+    """How many kernels there are, for each type of their arguments."""
+    return sum(len(one.signatures) for one in gc.get_objects() if isinstance(one, Dispatcher))
+
+
+@pytest.mark.parametrize("name", ["auto", "learned", "lru"])
+def test_a_steward_that_was_rehearsed_compiles_nothing(name: str) -> None:
+    rehearse(name)
+    n_compiled = compiled()
+    learned = [Order(at_s, no_models(), 1.0) for at_s in (0.0, 50.0)]
+    steward = Steward(new_order(name, 100, learned, n_files=9), capacity_bytes=100)
+    files = np.arange(5)
+    steward.add(files % 2, files, 10 + files)
+    read = np.array([True, False, True, False])
+    steward.found(Found(files[:4], 10 + files[:4], np.array([20.0, 40.0, 60.0, 80.0]), read))
+    steward.add(3, -1, -1)
+    for at_s, file in enumerate([4, 5, 0, 4], 100):
+        steward.read(file, 7 * file, float(at_s))
+        steward.opened(file)
+        steward.stored(file, 12, at_s + 0.5)
+        steward.closed(file)
+    steward.expect(2, 150.0)
+    steward.pin([1])
+    steward.evict_first([3])
+    victims = steward.victims(40, 200.0)
+    for file in victims:
+        steward.removed(file)
+    assert victims[0] == 3 and 1 not in victims and steward.n_held == 6 - len(victims)
+    assert compiled() == n_compiled > 0
