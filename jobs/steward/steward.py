@@ -80,9 +80,10 @@ def run(
             f"caches.{cache}.steward",
             "is not true: plans would evict beside the steward, and nobody would have judged both together",
         )
+    root = _root(chosen)
     _reports(chosen)
     with (
-        alone_at(_root(chosen), f"steward of cache {chosen.name!r}"),
+        alone_at(root, f"steward of cache {chosen.name!r}"),
         until_signalled() as stopping,
         contextlib.closing(Journal(settings.push.journal, must_exist=True)) as journal,
     ):
