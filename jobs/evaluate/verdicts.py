@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
-from features.common.errors import StaleInputError
+from features.common.errors import StaleInputError, bounded
+from features.common.times import DAY_S, day_label, parse_as_of
 from features.results import CHALLENGER_PLAN, CHAMPION_PLAN, EVALUATIONS, STEWARD_PLAN
 from jobs.settings.tree import Settings
 from jobs.store.tables import Tables, read_partitions
@@ -13,6 +15,9 @@ from jobs.text import Row
 from models.evaluation.promotion import DailyWan, Decision, decide_pair
 from models.evaluation.promotion import decide as decide_by_replay
 from models.serving.bundle import Bundle
+from models.serving.names import model_name
+
+_COUNTS = ("wan_bytes", "hit_bytes", "requests", "hits", "prefetch_bytes", "wasted_bytes")
 
 
 def plan_policies(settings: Settings) -> tuple[str, ...]:
@@ -22,7 +27,10 @@ def plan_policies(settings: Settings) -> tuple[str, ...]:
 
 
 def newest_evaluation(tables: Tables, region: str) -> tuple[str, list[Row]]:
-    """The as_of and the rows of the region's newest evaluation. Raises StaleInputError without rows."""
+    """The as_of and the rows of the region's newest evaluation.
+
+    Raises StaleInputError without rows, or with some that no evaluation writes.
+    """
     newest = tables.newest(EVALUATIONS, owner=region)
     if not newest.partitions:
         raise StaleInputError(
@@ -32,7 +40,34 @@ def newest_evaluation(tables: Tables, region: str) -> tuple[str, list[Row]]:
     rows = read_partitions(newest, newest.partitions).to_pylist()
     if not rows:
         raise StaleInputError(f"the evaluation of region {region!r} at {as_of} is empty; evaluate again")
+    if fault := _fault(rows, as_of, region):
+        raise StaleInputError(
+            f"the evaluation of region {region!r} at {as_of} decides nothing: {fault}; evaluate again"
+        )
     return as_of, rows
+
+
+def _fault(rows: Sequence[Row], as_of: str, region: str) -> str | None:
+    """What is wrong with the rows of an evaluation; None: they are of one version and one replayed past."""
+    versions, prefix = sorted({row["model_version"] for row in rows}), f"{model_name(region)}/"
+    if len(versions) > 1 or not versions[0].startswith(prefix):
+        return f"its rows are of {bounded(', '.join(versions), 200)}, not of one version of the region"
+    if odd := [row["capacity_fraction"] for row in rows if not 0 < row["capacity_fraction"] <= 1]:
+        return f"it has a capacity of {odd[0]:g} of the bytes read"
+    if len({(row["policy"], row["capacity_fraction"], row["on_day"]) for row in rows}) < len(rows):
+        return "it has two rows of one policy, capacity and day"
+    days, end_s = {row["on_day"] for row in rows}, parse_as_of(as_of)
+    if days != {day_label(end_s - ago * DAY_S) for ago in range(1, len(days) + 1)}:
+        return "its days are not the days before its end, without a gap"
+    if any(row[name] < 0 for row in rows for name in _COUNTS) or not all(map(_has_hours, rows)):
+        return "it has a figure that is negative or not finite"
+    if len({(row["on_day"], row["requests"]) for row in rows}) > len(days):
+        return "its policies were replayed on different reads"
+    return None
+
+
+def _has_hours(row: Row) -> bool:
+    return row["core_hours"] is None or 0 <= row["core_hours"] < math.inf
 
 
 def decide_plans(rows: Sequence[Row], rival: str | None, min_days: int, policies: Sequence[str]) -> Decision:
