@@ -127,6 +127,8 @@ def _decided(
     faults = [fault for replay in replays for fault in _faults(replay, mine, rivals, max(min_days, 1))]
     if not replays:
         faults = ["the evaluation has no rows"]
+    elif not any(any(days.values()) for replay in replays for days in replay.wan_bytes.values()):
+        faults = ["nothing was fetched on the replayed days"]
     if by_hours and not faults:
         faults = [fault for replay in replays for fault in _untold(replay, (mine, *by_hours))]
     if faults:

@@ -148,11 +148,26 @@ def test_plans_and_order_are_judged_apart() -> None:
     [
         ([in_line(n_days=20, lru=9, s3fifo=9)], "20 test days at 10% capacity are too few"),
         ([replay(lru=9, s3fifo=9)], "steward was not replayed at 10% capacity"),
+        (
+            [
+                DailyWan(
+                    0.1,
+                    {
+                        name: dict.fromkeys(days, 0)
+                        for name, days in in_line(lru=1, s3fifo=1).wan_bytes.items()
+                    },
+                )
+            ],
+            "nothing was fetched",
+        ),
         ([], "no rows"),
     ],
 )
-def test_an_order_is_refused_with_the_reason_by_what_cannot_decide(bad: list[DailyWan], words: str) -> None:
-    found = decide_order(bad)
+@pytest.mark.parametrize("is_successor", [False, True])
+def test_an_order_is_refused_with_the_reason_by_what_cannot_decide(
+    bad: list[DailyWan], words: str, is_successor: bool
+) -> None:
+    found = decide_order(bad, is_successor=is_successor)
     assert (found.promote, found.comparisons) == (False, ())
     assert any(words in reason for reason in found.reasons)
 
