@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from features.common.errors import StaleInputError
 from features.common.times import day_label, parse_as_of
-from features.results import PROMOTIONS
+from features.results import PROMOTIONS, STEWARD
 from jobs.store.tables import Tables
 from models.evaluation.promotion import Comparison
 
@@ -138,6 +138,12 @@ def digests_of(earlier: Sequence[Promotion]) -> dict[str | None, str | None]:
             if digest is not None:
                 digests.setdefault(version, digest)
     return digests
+
+
+def judged_at(earlier: Sequence[Promotion], steward: str | None) -> set[float]:
+    """The capacity fractions at which the order of `steward` won when a decision last let it evict."""
+    won = [one for one in earlier if one.may_evict and one.model_version == steward]
+    return {one.capacity_fraction for last in won[-1:] for one in last.comparisons if one.policy == STEWARD}
 
 
 def after_last(tables: Tables, region: str, now_s: int) -> int:

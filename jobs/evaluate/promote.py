@@ -15,6 +15,7 @@ from jobs.evaluate.decisions import (
     after_last,
     decisions,
     digests_of,
+    judged_at,
     keep_decision,
     newest_of,
     served_versions,
@@ -73,7 +74,12 @@ def promote(settings: Settings, *, now_s: int) -> Promotion:
     )
     since_s = parse_as_of(as_of) - max_age_s
     follows = not was_undone and _follows(known, challenger, present.steward, since_s)
-    order = decide_order(daily_wan(rows), is_successor=follows, min_days=min_days)
+    order = decide_order(
+        daily_wan(rows),
+        is_successor=follows,
+        served_at=judged_at(earlier, present.steward),
+        min_days=min_days,
+    )
     has_won = plans.promote or order.promote
     trained_until = None
     if has_won:

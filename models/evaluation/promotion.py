@@ -6,7 +6,7 @@ Savings are WAN bytes, and core-hours that jobs need for their reads, waiting in
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -87,17 +87,28 @@ def decide(replays: Sequence[DailyWan], *, has_champion: bool, min_days: int = M
 
 
 def decide_order(
-    replays: Sequence[DailyWan], *, is_successor: bool = False, min_days: int = MIN_DAYS
+    replays: Sequence[DailyWan],
+    *,
+    is_successor: bool = False,
+    served_at: Collection[float] = (),
+    min_days: int = MIN_DAYS,
 ) -> Decision:
     """Whether the learned order of eviction may serve: it beats LRU and in-line S3-FIFO at every capacity.
 
     Beaten, days and determinism as in `decide`. The replay is of orders learned alike, one each week. So
     where one of them serves (`is_successor`), to refuse the newest is to follow an older one: it is refused
-    only where it surely misses more than a rival, the upper bound of the saving being below 0.
+    only where it surely misses more than a rival, the upper bound of the saving being below 0. A replay
+    without a capacity at which the one that serves won (`served_at`) judges the newest as a first one.
     """
     found = _decided(replays, STEWARD, [LRU, S3FIFO], min_days)
     if not is_successor or not found.comparisons:
         return found
+    if missing := sorted(set(served_at) - {replay.capacity_fraction for replay in replays}):
+        at = ", ".join(f"{share:.0%}" for share in missing)
+        rule = (
+            f"the order that serves won at {at} capacity too: without it a newer one has to beat its rivals"
+        )
+        return dataclasses.replace(found, reasons=(rule, *found.reasons))
     worse = any(one.upper_bytes is None or not one.upper_bytes >= 0 for one in found.comparisons)  # NaN too
     rule = "an order learned alike serves: a newer one replaces it unless it surely misses more than a rival"
     return dataclasses.replace(found, promote=not worse, reasons=(rule, *found.reasons))

@@ -128,6 +128,15 @@ def test_a_successor_is_refused_only_where_it_surely_misses_more() -> None:
     assert not few.promote, "too few days decide nothing about a successor either"
 
 
+def test_a_successor_without_a_capacity_of_the_order_that_serves_is_judged_as_a_first_one() -> None:
+    for savings, may_evict in ((3, True), (0, False)):
+        at = [in_line(0.1, lru=savings, s3fifo=savings)]
+        found = decide_order(at, is_successor=True, served_at=(0.05, 0.1))
+        assert found.promote is may_evict
+        assert found.reasons[0].startswith("the order that serves won at 5% capacity too")
+        assert decide_order(at, is_successor=True, served_at=(0.1,)).promote
+
+
 def test_plans_and_order_are_judged_apart() -> None:
     plans, order = replay(lru=3, s3fifo=1), in_line(lru=0, s3fifo=0)
     days = {**plans.wan_bytes, STEWARD: plans.wan_bytes[LRU], S3FIFO: order.wan_bytes[S3FIFO]}

@@ -113,8 +113,8 @@ def test_while_an_order_serves_a_newer_one_is_refused_only_if_it_surely_misses_m
     assert serving(own) == (None, SECOND)
 
 
-@pytest.mark.parametrize("why", ["older", "taken back"])
-def test_a_version_that_is_older_or_was_taken_back_has_to_win_like_a_first_one(
+@pytest.mark.parametrize("why", ["older", "taken back", "another capacity"])
+def test_a_version_that_does_not_follow_the_one_that_serves_has_to_win_like_a_first_one(
     own: Mlflow, tmp_path: Path, why: str
 ) -> None:
     store = Tables(str(tmp_path / "tables"))
@@ -124,6 +124,9 @@ def test_a_version_that_is_older_or_was_taken_back_has_to_win_like_a_first_one(
     if why == "older":
         digest = bundle_digest(bundle_of(own, SECOND))
         keep_training(store, region="emea", until_s=TRAIN_UNTIL_S - DAY, version=SECOND, digest=digest)
+    elif why == "another capacity":
+        at = {"capacity_fraction": 0.4}
+        evaluate(store, SECOND, 42 * DAY, saving=0, champion=None, order_saving=0, **at)
     else:
         assert decide(store, own, 2).steward == SECOND
         assert promote.rollback(settings_of(store, own), now_s=3).steward == FIRST

@@ -228,6 +228,7 @@ def evaluate(
     champion: str | None,
     order_saving: int | None = None,
     hours: float | None = None,
+    capacity_fraction: float = 0.1,
 ) -> None:
     """A made-up evaluation of 28 days: the challenger saves `saving` bytes a day against every rival.
 
@@ -251,7 +252,7 @@ def evaluate(
         waits = 90.0 + rng.random(28) - (hours or 0.0) * (policy == STEWARD_PLAN)
         for i, wan_bytes in enumerate(wan.tolist()):
             zero = dict.fromkeys(("hit_bytes", "requests", "hits", "prefetch_bytes", "wasted_bytes"), 0)
-            where = {"capacity_fraction": 0.1, "on_day": day_label(as_of_s - (28 - i) * 86400)}
+            where = {"capacity_fraction": capacity_fraction, "on_day": day_label(as_of_s - (28 - i) * 86400)}
             what = {"model_version": challenger, "policy": policy, "scored_by": scored_by}
             rows.append({**what, **where, "wan_bytes": wan_bytes, **zero, "core_hours": float(waits[i])})
     store.replace_rows(EVALUATIONS, rows, (day_label(as_of_s), as_of_label(as_of_s), "emea"))
