@@ -1,23 +1,34 @@
 """Compilation by numba: a kernel keeps its Python signature, is cached on disk and releases the GIL.
 
-Of processes that begin together one compiles, the others wait for its machine code and load it. Without this,
-each would compile; and two that compile a kernel for different types at once may leave the code of one under
-the name of the other.
+Of processes that begin together one compiles, the others wait for its machine code and load it. A file of
+machine code holds all that decides it, and is taken only for that (`_Files`).
 """
 
 from __future__ import annotations
 
 import fcntl
+import functools
+import hashlib
+import inspect
 import os
+import pickle
+import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from types import ModuleType
+from typing import Any, Final, TypeVar, cast
 
 import numba
+from numba.core import serialize
+from numba.core.caching import FunctionCache
 from numba.core.compiler_lock import global_compiler_lock
+from numba.core.dispatcher import Dispatcher
+from numba.core.extending import _Intrinsic
+
+from features.common import files
 
 _Kernel = TypeVar("_Kernel", bound=Callable[..., object])
 
@@ -62,14 +73,105 @@ def direct(function: _Kernel) -> _Kernel:
 
 
 def _compiled(function: _Kernel, **options: bool) -> _Kernel:
-    more: Any = {"nogil": True, **options}
+    compiled = cast(Any, numba).njit(nogil=True, **options)(function)
     try:
-        compiled = numba.njit(cache=True, **more)(function)
+        cache = cast(Any, FunctionCache)(function)
     except RuntimeError:  # no locator available: there is no folder for the machine code
-        return cast(_Kernel, numba.njit(**more)(function))
-    lock = Path(compiled.stats.cache_path, f"{function.__module__}.lock")
-    compiled.compile = partial(_compile_alone, compiled.compile, lock)
+        return cast(_Kernel, compiled)
+    folder = Path(cache.cache_path)
+    cache._cache_file = _Files(folder, cache._impl.filename_base, function.__module__)
+    cache.save_overload = partial(_save, cache.save_overload)
+    compiled._cache = cache
+    compiled.compile = partial(_compile_alone, compiled.compile, folder / f"{function.__module__}.lock")
     return cast(_Kernel, compiled)
+
+
+def _save(save: Callable[..., None], *compiled: object) -> None:
+    """Keep what was compiled, unless the disk is full or nothing can be written there any more."""
+    with suppress(OSError):
+        save(*compiled)
+
+
+_DIGEST_BYTES: Final = 32
+_NAME_CHARS: Final = 16
+
+
+class _Files:
+    """The machine code of a kernel, one file in `folder` per types of its arguments.
+
+    It has the part of numba's files, which take code by the time of the kernel's own source: code with a
+    kernel of another module in it would stay when that one changes. A file of other sources is not read, nor
+    one that is damaged, and goes when one of these is written.
+    """
+
+    def __init__(self, folder: Path, base: str, module: str) -> None:
+        self._folder, self._base, self._module = folder, base, module
+
+    def save(self, key: object, data: object) -> None:
+        """Write the code of `key`. Raises OSError."""
+        content = cast(Any, serialize).dumps((self._told(key), data))
+        files.write(self._path(key), hashlib.sha256(content).digest() + content, settle=False)
+        for path in self._folder.iterdir():
+            if path.name.startswith(f"{self._base}.") and not path.name.startswith(self._present()):
+                path.unlink(missing_ok=True)
+
+    def load(self, key: object) -> object:
+        """The code of `key`; None if there is none."""
+        try:
+            found = self._path(key).read_bytes()
+        except OSError:
+            return None
+        digest, content = found[:_DIGEST_BYTES], found[_DIGEST_BYTES:]
+        if hashlib.sha256(content).digest() != digest:
+            return None
+        told, data = pickle.loads(content)  # noqa: S301  from a folder that holds code
+        return data if told == self._told(key) else None
+
+    def _told(self, key: object) -> tuple[object, str]:
+        return key, _sources(self._module)
+
+    def _present(self) -> str:
+        """How the names of files of the present sources begin."""
+        return f"{self._base}.{_sources(self._module)[:_NAME_CHARS]}."
+
+    def _path(self, key: object) -> Path:
+        name = hashlib.sha256(repr(key).encode()).hexdigest()[:_NAME_CHARS]
+        return self._folder / f"{self._present()}{name}.nbc"
+
+
+@functools.cache
+def _sources(module: str) -> str:
+    """The digest of what becomes machine code with the kernels of `module`: sources, constants, compiler."""
+    reached, waiting = set[str](), [module, __name__]
+    while waiting:
+        if (name := waiting.pop()) not in reached:
+            reached.add(name)
+            waiting += _used(name)
+    told = [numba.__version__, *(_source(name) for name in sorted(reached))]
+    return hashlib.sha256(repr(told).encode()).hexdigest()
+
+
+@functools.cache
+def _source(module: str) -> str:
+    known = vars(sys.modules[module])
+    told = sorted((of, repr(value)) for of, value in known.items() if _is_constant(value))
+    fields = sorted((of, value._fields) for of, value in known.items() if hasattr(value, "_fields"))
+    return repr((told, fields)) + inspect.getsource(sys.modules[module])
+
+
+def _is_constant(value: object) -> bool:
+    parts = value if isinstance(value, tuple) else (value,)
+    return all(isinstance(part, int | float | str) for part in parts)
+
+
+@functools.cache
+def _used(module: str) -> frozenset[str]:
+    """The modules with kernels, and with parts of kernels, among the globals of a module."""
+    found = set[str]()
+    for value in vars(sys.modules[module]).values():
+        parts = vars(value).values() if isinstance(value, ModuleType) else [value]
+        found |= {part.__module__ for part in parts if isinstance(part, Dispatcher | _Intrinsic)}
+    return frozenset(found)
 
 
 def _compile_alone(compile_for: Callable[[object], object], lock: Path, types: object) -> object:

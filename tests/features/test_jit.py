@@ -35,6 +35,27 @@ sys.stdin.readline()
 assert total(np.arange(5.0)) == 10
 print(sum(sum(one.stats.cache_misses.values()) for one in (plus, total)))
 """
+CALLEE = """
+from features.common.jit import bare
+
+@bare
+def plus(a, b):
+    return WEIGHT * a + b
+"""
+CALLER = """
+import numpy as np
+from callee import plus
+from features.common.jit import kernel
+
+@kernel
+def total(values):
+    found = 0.0
+    for one in values:
+        found = plus(found, one)
+    return found
+
+print(total(np.arange(3.0)))
+"""
 
 Begin = Callable[[], subprocess.Popen[str]]
 
@@ -87,3 +108,46 @@ def test_where_no_lock_can_be_made_a_kernel_is_compiled_all_the_same(tmp_path: P
     begun.stdin.write("\n")
     assert compiled(begun) == 2
     assert not (tmp_path / "__pycache__" / "nowhere").exists()
+
+
+def go(begun: subprocess.Popen[str]) -> int:
+    """Let it call its kernels; how many it compiled."""
+    assert begun.stdin is not None
+    begun.stdin.write("\n")
+    begun.stdin.flush()
+    return compiled(begun)
+
+
+@pytest.mark.parametrize("damage", [b"", b"junk", None])
+def test_machine_code_that_is_damaged_or_of_another_kernel_is_compiled_anew(
+    tmp_path: Path, begin: Begin, damage: bytes | None
+) -> None:
+    assert [go(begin()), go(begin())] == [2, 0]
+    plus, total = sorted((tmp_path / "__pycache__").glob("*.nbc"))
+    total.write_bytes(plus.read_bytes() if damage is None else damage)
+    assert [go(begin()), go(begin())] == [1, 0]
+
+
+def test_where_the_disk_is_full_a_kernel_is_compiled_all_the_same(
+    tmp_path: Path, begin: Begin, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(globals(), "CALL", "import resource\nresource.setrlimit(1, (9, 9))\n" + CALL)
+    assert go(begin()) == 2
+    assert not list((tmp_path / "__pycache__").glob("*.nbc"))
+
+
+def test_a_kernel_is_compiled_anew_when_one_of_another_module_changes(tmp_path: Path) -> None:
+    (tmp_path / "caller.py").write_text(CALLER)
+    said = []
+    for text in ("WEIGHT = 1", "WEIGHT = 10", "WEIGHT = 1"):
+        (tmp_path / "callee.py").write_text(text + CALLEE)
+        said.append(ran(tmp_path))
+    assert said == [3.0, 12.0, 3.0]
+    assert len(list((tmp_path / "__pycache__").glob("caller*.nbc"))) == 1
+
+
+def ran(folder: Path) -> float:
+    """What the caller prints."""
+    env = os.environ | {"PYTHONPATH": f"{folder}:{ROOT}", "PYTHONDONTWRITEBYTECODE": "1"}
+    words = [sys.executable, "-c", "import caller"]
+    return float(subprocess.run(words, env=env, capture_output=True, text=True, check=True).stdout)
