@@ -45,9 +45,9 @@ def days(since: str, until: str) -> tuple[str, str]:
 
 
 def shares(text: str) -> list[float]:
-    """Numbers above 0 and up to 1 of `0.05,0.1`. Raises InputError."""
+    """Numbers above 0 and up to 1 of `0.05,0.1`, each once. Raises InputError."""
     try:
-        found = [float(part) for part in text.split(",") if part]
+        found = list(dict.fromkeys(float(f"{float(part):.12g}") for part in text.split(",") if part))
     except ValueError:
         found = [0.0]
     if not all(0 < share <= 1 for share in found):

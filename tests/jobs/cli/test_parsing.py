@@ -8,7 +8,7 @@ import pytest
 
 from features.common.errors import InputError
 from features.common.times import DAY_S, day_label
-from jobs.cli.parsing import moments
+from jobs.cli.parsing import moments, shares
 
 HOUR_S = 3600
 
@@ -24,3 +24,7 @@ def test_a_day_has_the_cycles_that_have_begun() -> None:
     assert len(today) >= (now_s - today[0]) // 60
     with pytest.raises(InputError, match="has not begun"):
         moments(None, day_label(now_s + DAY_S), HOUR_S)
+
+
+def test_a_share_that_is_named_twice_is_one() -> None:
+    assert shares("0.1,0.05,0.10,0.1000000000000001") == [0.1, 0.05]
