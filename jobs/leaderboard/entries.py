@@ -80,7 +80,8 @@ class BoardTrace:
         """Of all that decides a replay of the trace."""
         trace, told = self.trace, self.story
         whole = hashlib.sha256(str(self.from_s).encode())
-        for values in (trace.time_s, trace.item, trace.size_bytes, told.files.dataset, told.reader):
+        files = (told.files.dataset, told.files.tier)
+        for values in (trace.time_s, trace.item, trace.size_bytes, *files, told.reader):
             whole.update(values.tobytes())
         return whole.hexdigest()[:32]
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 from cachecast_main import asked
@@ -103,6 +104,15 @@ def test_another_trace_of_the_same_name_is_replayed(traces: Path, tmp_path: Path
     again = board(traces, out)
     assert again["n_found"] == 0
     assert {row["n_days"] for row in again["rows"]} == {6}
+
+
+def test_a_trace_with_other_kinds_of_files_is_another_one(traces: Path, tmp_path: Path) -> None:
+    table = pq.read_table(tmp_path / "t.parquet")
+    kinds = pa.array(["txt" if name[-6] in "13579" else "root" for name in table["file"].to_pylist()])
+    stems = pc.replace_substring(table["file"], "root", "")
+    renamed = pc.binary_join_element_wise(stems, kinds, "")
+    pq.write_table(table.set_column(1, "file", renamed), tmp_path / "t.parquet")
+    assert board(traces, tmp_path / "out")["n_found"] == 0
 
 
 def test_parts_of_another_program_are_rows(traces: Path, tmp_path: Path) -> None:
