@@ -110,13 +110,14 @@ def _complete(
     board: BoardTrace, fractions: Sequence[float], parts: Parts, progress: Callable[[str], None]
 ) -> int:
     """Replay what is missing, and keep each part as it is done; how many there were to replay."""
+    learned_for = {name: sorted(fractions) if name in STEWARDS else [] for name in POLICY_NAMES}
     missing = {
-        fraction: [name for name in POLICY_NAMES if parts.find(board, fraction, name) is None]
+        fraction: [name for name, of in learned_for.items() if parts.find(board, fraction, name, of) is None]
         for fraction in fractions
     }
     rooms = {fraction: capacity(board, fraction) for fraction in fractions}
-    learning = [one for one, names in missing.items() if not set(STEWARDS).isdisjoint(names)]
-    learned = _learned(board, learning, progress)
+    is_learning = any(not set(STEWARDS).isdisjoint(names) for names in missing.values())
+    learned = _learned(board, sorted(fractions) if is_learning else [], progress)
     lineups = [
         Lineup(
             rooms[one],
@@ -133,14 +134,17 @@ def _complete(
         for fraction, names in missing.items():
             if row.policy in names and row.capacity_bytes == rooms[fraction]:
                 progress(f"{row.policy} at {fraction:.0%}")
-                parts.keep(part_of(board, fraction, row))
+                parts.keep(part_of(board, fraction, row, learned_for[row.policy]))
     return sum(len(names) for names in missing.values())
 
 
 def _learned(
     board: BoardTrace, fractions: Sequence[float], progress: Callable[[str], None]
 ) -> dict[float, list[Order]]:
-    """For each capacity the orders that are learned from what lies before the counted days, and each week."""
+    """For each capacity the orders that are learned from what lies before the counted days, and each week.
+
+    They depend on all the capacities, for which their models are learned together.
+    """
     if not fractions:
         return {}
     rooms = [capacity(board, fraction) for fraction in fractions]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Annotated, Final, TypeVar
 
@@ -95,7 +95,8 @@ class Part:
     """One policy at one capacity on one trace. Lists have an entry per counted day.
 
     `digest`: of the trace and its counted days; `cpu_s`: of the replay, warm-up included, `accesses` those it
-    replayed; `hits` is None for a bound on bytes.
+    replayed; `hits` is None for a bound on bytes. `learned_for`: the capacity fractions that its orders were
+    learned for, empty for a policy that follows none.
     """
 
     form: int
@@ -110,6 +111,7 @@ class Part:
     hits: Count | None
     cpu_s: Amount
     wan_bytes: list[Count]
+    learned_for: list[float] = dataclasses.field(default_factory=list)
 
     def __post_init__(self) -> None:
         """Refuse what cannot be: parts may come from elsewhere, and their policies become paths."""
@@ -129,11 +131,17 @@ class Parts:
 
     out: Path
 
-    def find(self, board: BoardTrace, fraction: float, policy: str) -> Part | None:
-        """The part, if it was replayed on this very trace. Raises InputError if it cannot be read."""
+    def find(
+        self, board: BoardTrace, fraction: float, policy: str, learned_for: Sequence[float] = ()
+    ) -> Part | None:
+        """The part, if it was replayed on this very trace, by orders learned for these capacity fractions.
+
+        Raises InputError if it cannot be read.
+        """
         path = self._path(board.name, fraction, policy)
         found = _read(path, _PARTS) if path.exists() else None
-        return found if found and (found.form, found.digest) == (FORM, board.digest) else None
+        wanted = (FORM, board.digest, list(learned_for))
+        return found if found and (found.form, found.digest, found.learned_for) == wanted else None
 
     def beside(self, board: BoardTrace, fraction: float) -> Iterator[Part]:
         """All parts of the trace at one capacity, also those that another program has put there."""
@@ -166,7 +174,7 @@ def _subject(part: Part) -> tuple[str, float, int, str, int]:
     return part.trace, part.capacity_fraction, part.capacity_bytes, part.policy, len(part.wan_bytes)
 
 
-def part_of(board: BoardTrace, fraction: float, row: Row) -> Part:
+def part_of(board: BoardTrace, fraction: float, row: Row, learned_for: Sequence[float]) -> Part:
     """A row of a contest as a part."""
     return Part(
         form=FORM,
@@ -181,6 +189,7 @@ def part_of(board: BoardTrace, fraction: float, row: Row) -> Part:
         hits=None if row.policy == BOUND else row.result.hits,
         cpu_s=row.cpu_s,
         wan_bytes=row.result.daily.wan_bytes.tolist(),
+        learned_for=list(learned_for),
     )
 
 

@@ -62,8 +62,8 @@ def traces(site: Path, tmp_path: Path) -> Path:
     return tmp_path / "traces.toml"
 
 
-def board(traces: Path, out: Path) -> dict[str, Any]:
-    words = ["leaderboard", "--traces", str(traces), "--out", str(out), "--capacity-fraction", "0.1"]
+def board(traces: Path, out: Path, fractions: str = "0.1") -> dict[str, Any]:
+    words = ["leaderboard", "--traces", str(traces), "--out", str(out), "--capacity-fraction", fractions]
     found: dict[str, Any] = asked(*words)
     return found
 
@@ -96,6 +96,24 @@ def test_a_stopped_run_goes_on_where_it_was(traces: Path, tmp_path: Path) -> Non
     assert [r | {"cpu_us_per_access": 0} for r in again["rows"]] == [
         r | {"cpu_us_per_access": 0} for r in first["rows"]
     ]
+
+
+def test_what_a_stopped_run_had_learned_is_learned_alike(traces: Path, tmp_path: Path) -> None:
+    """Orders are learned for all capacities together, whichever were replayed before."""
+    stopped, fresh = tmp_path / "out", tmp_path / "fresh"
+    first = board(traces, fresh, "0.1,0.3")
+    more = board(traces, stopped, "0.1,0.3")
+    assert more["n_found"] == len(more["rows"]) // 2 - len(STEWARDS)
+    for name in STEWARDS:
+        (stopped / "parts" / "small" / "0.3" / f"{name}.json").unlink()
+    again = board(traces, stopped, "0.3,0.1")
+    assert again["n_replayed"] == len(STEWARDS)
+    for found in (more, again):
+        assert wan_bytes(found) == wan_bytes(first)
+
+
+def wan_bytes(answer: dict[str, Any]) -> dict[tuple[float, str], int]:
+    return {(row["capacity_fraction"], row["policy"]): row["wan_bytes"] for row in answer["rows"]}
 
 
 def test_another_trace_of_the_same_name_is_replayed(traces: Path, tmp_path: Path) -> None:
