@@ -167,6 +167,7 @@ EVALUATIONS = Table(
     partition=("day", "as_of", "region"),
     columns=(
         Column("model_version", "string", "the challenger, for example `cachecast-emea/3`", required=True),
+        Column("model_digest", "string", "sha256 of its files as trained; null: not recorded"),
         Column(
             "policy",
             "string",

@@ -21,6 +21,7 @@ from jobs.evaluate.decisions import (
     served_versions,
 )
 from jobs.evaluate.verdicts import (
+    check_files,
     daily_wan,
     decide_plans,
     newest_evaluation,
@@ -45,19 +46,20 @@ def promote(settings: Settings, *, now_s: int) -> Promotion:
     Plans and order of eviction are judged apart: either may serve without the other. What serves is what
     earlier decisions made serve; an alias that was moved since is put back. A champion that is too old to
     serve at the end of the evaluation is no rival. Raises StaleInputError (no evaluation, or its model
-    is gone), ModelError (the files of a challenger that won were changed or cannot be read), ServiceError
-    (MLflow is unavailable); nothing has changed then. The files of versions that stay are checked after the
-    decision is recorded, with the same errors. If caches of the site have a steward, plans win only with the
-    order that it followed.
+    is gone or was trained anew), ModelError (the files of a challenger that won were changed or cannot be
+    read), ServiceError (MLflow is unavailable); nothing has changed then. The files of versions that stay are
+    checked after the decision is recorded, with the same errors. If caches of the site have a steward, plans
+    win only with the order that it followed.
     """
     tables, region, max_age_s = Tables(settings.tables.root), settings.region.name, settings.training.max_age
     judged, min_days = plan_policies(settings), settings.training.min_test_days
     as_of, rows = newest_evaluation(tables, region)
     now_s = after_last(tables, region, now_s)
     challenger = str(rows[0]["model_version"])
+    known = trained(tables, region=region)
+    check_files(rows, as_trained(known, challenger))
     registry = awaited_registry(settings.mlflow)
     earlier = decisions(tables, region=region)
-    known = trained(tables, region=region)
     present, pointed = newest_of(served_versions(earlier)), _pointed(registry, region)
     remarks = [f"the aliases pointed to {_shown(pointed)}, which no decision made"] * (pointed != present)
     digests = digests_of(earlier)

@@ -21,7 +21,7 @@ from jobs.store.trainings import as_trained, named, trained
 from jobs.text import percent
 from jobs.train.registry import awaited_registry
 from models.evaluation.bootstrap import few_days, gap_columns
-from models.serving.names import CANDIDATE, CHAMPION
+from models.serving.names import CANDIDATE, CHAMPION, Named
 from models.serving.runs import TableRead
 from models.serving.scoring import RegionModels
 from replay.contest import Gap, Standings
@@ -136,12 +136,13 @@ def _wasted(result: Result) -> IntArray:
 class Candidates:
     """The candidate that is evaluated, and the champion that it is compared with, if that is possible.
 
-    `candidate` None: the evaluation is not recorded.
+    `candidate` None: the evaluation is not recorded. `digest`: of the candidate's files.
     """
 
     candidate: str | None = None
     champion: RegionModels | None = None
     notes: tuple[str, ...] = ()
+    digest: str | None = None
 
 
 NOBODY = Candidates()
@@ -158,25 +159,26 @@ def candidates(settings: Settings, *, from_s: int) -> Candidates:
     candidate = registry.version_at(region, CANDIDATE)
     tables = Tables(settings.tables.root)
     champion, known = named(tables, region=region).get(CHAMPION), trained(tables, region=region)
-    notes = []
+    notes, digest = [], None
     if candidate is None:
         notes.append(f"region {region!r} has no candidate: nothing is recorded; run `cachecast train` first")
     else:
-        registry.verify_bundle(as_trained(known, candidate))
+        digest = as_trained(known, candidate).digest
+        registry.verify_bundle(Named(candidate, digest))
     if champion is None or champion.version == candidate:
-        return Candidates(candidate, None, tuple(notes))
+        return Candidates(candidate, None, tuple(notes), digest)
     if champion.version not in known:
         notes.append(f"an older cachecast trained the champion {champion.version}, so it is no rival")
-        return Candidates(candidate, None, tuple(notes))
+        return Candidates(candidate, None, tuple(notes), digest)
     served = registry.load_version(champion)
     if (seen_s := served.bundle.until_s) > from_s:
         notes.append(
             f"the champion {champion.version} has seen accesses until {as_of_label(seen_s)}, "
             "so it is no rival here"
         )
-        return Candidates(candidate, None, tuple(notes))
+        return Candidates(candidate, None, tuple(notes), digest)
     served.bundle.check(spec=settings.features.spec, region=region)
-    return Candidates(candidate, served, tuple(notes))
+    return Candidates(candidate, served, tuple(notes), digest)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -207,8 +209,9 @@ def record_days(settings: Settings, found: Evaluated, *, last_day_s: int) -> Non
     if found.known.candidate is None:
         return
     rows = day_rows(found.compared, model_version=found.known.candidate, scored_by=found.scored_by)
+    of_files = [row | {"model_digest": found.known.digest} for row in rows]
     key = MomentKey.at(last_day_s + DAY_S, settings.region.name)
-    Tables(settings.tables.root).replace_rows(EVALUATIONS, rows, key)
+    Tables(settings.tables.root).replace_rows(EVALUATIONS, of_files, key)
 
 
 def record_run(mlflow: MlflowSettings, found: Evaluated, files: Callable[[Path], None]) -> str:

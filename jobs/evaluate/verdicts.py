@@ -15,7 +15,7 @@ from jobs.text import Row
 from models.evaluation.promotion import DailyWan, Decision, decide_pair
 from models.evaluation.promotion import decide as decide_by_replay
 from models.serving.bundle import Bundle
-from models.serving.names import model_name
+from models.serving.names import Named, model_name
 
 _COUNTS = ("wan_bytes", "hit_bytes", "requests", "hits", "prefetch_bytes", "wasted_bytes")
 
@@ -45,6 +45,15 @@ def newest_evaluation(tables: Tables, region: str) -> tuple[str, list[Row]]:
             f"the evaluation of region {region!r} at {as_of} decides nothing: {fault}; evaluate again"
         )
     return as_of, rows
+
+
+def check_files(rows: Sequence[Row], model: Named) -> None:
+    """Raise StaleInputError if an evaluation is of other files than those of `model`, by its rows."""
+    if {row["model_digest"] for row in rows} - {None, model.digest}:
+        raise StaleInputError(
+            f"the evaluation is of other files of {model.version} than those that were trained last; "
+            "evaluate again"
+        )
 
 
 def _fault(rows: Sequence[Row], as_of: str, region: str) -> str | None:

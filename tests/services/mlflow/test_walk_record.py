@@ -8,12 +8,14 @@ import numpy as np
 import pytest
 from planted_region import DAY, FIRST, MLFLOW_WARNINGS, SECOND, TRAIN_UNTIL_S, Mlflow, serve, settings_of
 
+from features.common.errors import StaleInputError
 from features.common.times import as_of_label
 from features.results import CHALLENGER_PLAN, CHAMPION_PLAN, EVALUATIONS, LRU, S3FIFO, S3FIFO_PLAN, STEWARD
 from jobs.evaluate import promote
 from jobs.evaluate.record import Compared, Evaluated, candidates, record_days, record_run
 from jobs.settings.tree import Settings
 from jobs.store.tables import Tables
+from jobs.store.trainings import keep_training, trained
 from models.evaluation.bootstrap import gap_columns
 from models.serving.mlflow_session import mlflow
 from models.serving.runs import TableRead
@@ -95,6 +97,7 @@ def test_a_walk_is_recorded_for_its_candidate_and_promotion_decides_by_it(
     assert by_policy[CHALLENGER_PLAN] == SECOND
     assert by_policy[CHAMPION_PLAN] == FIRST
     assert by_policy[LRU] is None
+    check_trained_anew(store, local)
     decision = promote.promote(settings_of(store, local), now_s=0)
     assert decision.action == "refuse"
     plans = [one for one in decision.comparisons if one.policy == CHALLENGER_PLAN]
@@ -106,6 +109,15 @@ def test_a_walk_is_recorded_for_its_candidate_and_promotion_decides_by_it(
     assert all(one.n_days == 22 for one in decision.comparisons)
     card = mlflow.tracking.MlflowClient(local.uri).get_model_version(*SECOND.split("/")).description or ""
     assert card.index("## Evaluated") < card.index(run_id) < card.index("## Decided")
+
+
+def check_trained_anew(store: Tables, at: Mlflow) -> None:
+    """An evaluation says nothing of other files of the same name, which a new MLflow gives again."""
+    evaluated = trained(store, region="emea")[SECOND]
+    keep_training(store, region="emea", until_s=evaluated.until_s, version=SECOND, digest="0" * 64)
+    with pytest.raises(StaleInputError, match=f"other files of {SECOND} .* evaluate again"):
+        promote.promote(settings_of(store, at), now_s=0)
+    keep_training(store, region="emea", until_s=evaluated.until_s, version=SECOND, digest=evaluated.digest)
 
 
 def check_run(at: Mlflow, run_id: str, found: Compared) -> None:
