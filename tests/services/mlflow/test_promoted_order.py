@@ -11,7 +11,8 @@ import socket
 import tempfile
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -96,6 +97,27 @@ def refresh_until(found: Promoted, is_so: Callable[[], bool]) -> None:
         time.sleep(0.1)
 
 
+@contextmanager
+def operated(operate: Callable[[], None]) -> Iterator[None]:
+    """In another thread `operate`, which ends the daemon of the block, unless that has failed before."""
+    has_ended = threading.Event()
+
+    def operate_and_stop() -> None:
+        try:
+            operate()
+        finally:
+            if not has_ended.is_set():
+                os.kill(os.getpid(), signal.SIGTERM)
+
+    thread = threading.Thread(target=operate_and_stop)
+    thread.start()
+    try:
+        yield
+    finally:
+        has_ended.set()
+        thread.join()
+
+
 def test_a_steward_follows_promotions_without_a_restart(
     own: Mlflow, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -136,20 +158,10 @@ def test_a_steward_follows_promotions_without_a_restart(
         until("again", lambda one: one.version == SECOND)
         clock.now_s = FRESH_S + 1
         until("too old", lambda one: one.version is None and "max_age" in one.alarms.get("steward-order", ""))
-        os.kill(os.getpid(), signal.SIGTERM)
 
-    def operate_and_stop() -> None:
-        try:
-            operate()
-        finally:
-            if missed:
-                os.kill(os.getpid(), signal.SIGTERM)
-
-    thread = threading.Thread(target=operate_and_stop)
-    thread.start()
     lines = list[str]()
-    steward.run(settings, cache="xc1", log=lines.append, figures=found.append, now_s=clock)
-    thread.join()
+    with operated(operate):
+        steward.run(settings, cache="xc1", log=lines.append, figures=found.append, now_s=clock)
     assert not missed, "\n".join(lines[:6])
     assert sum("begins anew" in line for line in lines) == 5
 
