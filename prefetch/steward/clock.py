@@ -8,6 +8,7 @@ from typing import Final
 
 import numpy as np
 
+from features.common.arrays import FloatArray
 from features.common.errors import PushError
 from features.common.times import as_of_label
 from features.common.units import roughly
@@ -83,7 +84,7 @@ class Clock:
             return 0.0
 
 
-def newest_use_s(uses_s: Sequence[float]) -> float | None:
+def newest_use_s(uses_s: Sequence[float] | FloatArray) -> float | None:
     """The newest time, without the newest hundredth, which may be damaged; None if there are none."""
     if not len(uses_s):
         return None

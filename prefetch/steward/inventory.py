@@ -127,7 +127,8 @@ def begin(
 ) -> None:
     """Learn from earlier `reports` the order in which the files of `listing` were read.
 
-    A file becomes known at its first report, or at its last use if that is older. Reports since the walk
+    A file becomes known at its first report, or at its last use if that is older: a use that is reported
+    counts once. Reports since the walk
     began, from the first one on, are followed as live ones are, by the disk. Raises InputError and PushError
     as they do.
     """
@@ -139,9 +140,8 @@ def begin(
         if _is_since(report, listing.at_s - SETTLED_S):
             new = [report]
             break
-        at_s = _time(report)
-        told.until(at_s)
-        follower.apply(report, min(at_s, listing.at_s))
+        told.until(_use_s(report))
+        follower.apply(report, min(_time(report), listing.at_s))
     told.until(math.inf)
     follower.disk = live
     for file in range(len(book)):
@@ -161,8 +161,8 @@ class _InOrder:
         self._files, self._n_told = np.argsort(listing.used_s, kind="stable"), 0
 
     def until(self, at_s: float) -> None:
-        """Those used until `at_s` that were not told yet."""
-        n_until = int(np.searchsorted(self._listing.used_s, at_s, side="right", sorter=self._files))
+        """Those used before `at_s` that were not told yet."""
+        n_until = int(np.searchsorted(self._listing.used_s, at_s, sorter=self._files))
         for first in range(self._n_told, n_until, FOUND_AT_ONCE):
             files = self._files[first : min(n_until, first + FOUND_AT_ONCE)]
             used_s = self._listing.used_s[files]
@@ -175,6 +175,13 @@ def _time(report: Report) -> float:
     if isinstance(report, FileClose):
         return float(report.received_t)
     return float(report.end_s) if isinstance(report, Packet) else 0.0
+
+
+def _use_s(report: Report) -> float:
+    """From when on the uses are that a report tells of, s since 1970; 0 if it tells of none."""
+    if isinstance(report, FileClose):
+        return float(report.detach_t)
+    return float(report.begin_s) if isinstance(report, Packet) else 0.0
 
 
 def _is_since(report: Report, at_s: float) -> bool:

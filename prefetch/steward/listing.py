@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import math
-from array import array
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import islice
@@ -49,19 +48,19 @@ class Records(NamedTuple):
         return Records._make(column[which] for column in self)
 
     def used_by(self, now_s: float) -> FloatArray:
-        """The last uses, s since 1970; a file without one is used at `now_s`."""
-        return np.where(np.isnan(self.used_s), now_s, self.used_s)
+        """The last uses, s since 1970; a file without one, or with one to come, is used at `now_s`."""
+        return np.fmin(self.used_s, now_s)
 
     def newest_s(self) -> float | None:
         """The newest use that can be believed, s since 1970; None: none is recorded."""
-        return newest_use_s(array("d", self.used_s[~np.isnan(self.used_s)]))
+        return newest_use_s(self.used_s[~np.isnan(self.used_s)])
 
 
 class Listing(NamedTuple):
-    """What a cache held, as a walk found it that began at `at_s`: arrays in the order of `names`,
-    which may grow.
+    """What a cache held, as a walk found it that began at `at_s`: arrays in the order of `names`.
 
-    `used_s`: the last use; `newest_s`: see `Records.newest_s`. Times are s since 1970.
+    `names` may grow. `used_s`: see `Records.used_by`; `newest_s`: the newest use that a record names, see
+    `Records.newest_s`. Times are s since 1970.
     """
 
     names: Names
@@ -73,7 +72,7 @@ class Listing(NamedTuple):
 
 
 @contextmanager
-def nothing_collected() -> Iterator[None]:
+def _nothing_collected() -> Iterator[None]:
     """Suspend garbage collection: a million new names hold none, and each search looks at all of them."""
     gc.disable()
     try:
@@ -83,7 +82,7 @@ def nothing_collected() -> Iterator[None]:
         gc.freeze()
 
 
-@nothing_collected()
+@_nothing_collected()
 def listed(target: CacheTarget, *, now_s: float) -> Listing:
     """What `target` holds. Raises InputError and TargetUnavailable as `CacheTarget.inventory` does."""
     names, files = Names(), iter(target.inventory())

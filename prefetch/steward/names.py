@@ -13,14 +13,13 @@ _FREE: Final = -1
 class Names:
     """Different names, each with its number, from 0 in the order of `add`: about 20 bytes and its UTF-8.
 
-    `n_expected`: there is room for so many; it doubles, which takes a second for a million.
+    The room for them doubles, which takes a second for a million.
     """
 
-    def __init__(self, n_expected: int = 0) -> None:
+    def __init__(self) -> None:
         self._text, self._ends = bytearray(), array("q", [0])
         # A hash table with linear probing, at most half full.
-        n_slots = 1 << (2 * (n_expected + 1)).bit_length()
-        self._slots = array("i", [_FREE]) * max(_FEWEST, n_slots)
+        self._slots = array("i", [_FREE]) * _FEWEST
 
     def __len__(self) -> int:
         """How many there are."""

@@ -300,20 +300,21 @@ def test_a_use_of_the_inventory_counts_if_it_was_not_reported() -> None:
 
 
 def test_what_came_while_an_inventory_was_read_is_looked_up_and_what_had_gone_is_not() -> None:
-    world = World()
-    listing = listed_at(T, Held("/a", BLOCK, BLOCK, True, T - 500, False, last_use_s=T - 500))
+    world, used = World(), {"/a": T - 500, "/b": T - 200}
+    listing = listed_at(T, *(Held(name, BLOCK, BLOCK, True, at, False) for name, at in used.items()))
     world.book = Book(world.steward, Datasets(), listing=listing)
     world.follower = world.new_follower()
     reports = [
         closed("/gone", T - 900, T - 800),
         closed("/a", T - 700, T - 600),
+        closed("/b", T - 300, T - 200),
         closed("/new", T - 9, T + 1),
     ]
     begin(listing, world.book, world.steward, world.follower, reports, now_s=T + 20.0)
     held = {world.book.name(file): world.steward.bytes_on_disk(file) for file in range(len(world.book))}
-    assert held == {"/a": BLOCK, "/gone": None, "/new": BLOCK}
-    # The last use of /a was not reported.
-    expected = [(1, T - 900), (0, T - 700), (0, T - 500), (2, T - 9)]
+    assert held == {"/a": BLOCK, "/b": BLOCK, "/gone": None, "/new": BLOCK}
+    # The last use of /a was not reported, that of /b was: it counts once.
+    expected = [(2, T - 900), (0, T - 700), (0, T - 500), (1, T - 300), (3, T - 9)]
     assert [(file, at_s) for file, at_s, _ in world.order.reads] == expected
 
 
@@ -323,6 +324,11 @@ def test_a_name_that_an_inventory_has_twice_is_one_file_with_what_was_read_last(
     assert [listing.names[0], listing.names[1]] == ["/a", "/b"] and len(listing.names) == 2
     assert listing.n_bytes.tolist() == [2, 5] and listing.used_s.tolist() == [T, T - 5]
     assert listing.newest_s == T - 5
+
+
+def test_a_last_use_in_the_future_is_one_now_and_the_clock_is_told_of_it() -> None:
+    listing = listed_at(T, Held("/a", 5, 5, True, T + 10**9, False))
+    assert listing.used_s.tolist() == [T] and listing.newest_s == T + 10**9
 
 
 def test_an_inventory_without_news_changes_nothing_where_tests_are_named() -> None:
