@@ -136,12 +136,18 @@ def begin(
     told, reports = _InOrder(listing, follower), iter(reports)
     live, follower.disk = follower.disk, Past(n_bytes, steward.capacity_bytes)
     new: list[Report] = []
+    received_s = 0.0
     for report in reports:
         if _is_since(report, listing.at_s - SETTLED_S):
             new = [report]
             break
-        told.until(_use_s(report))
-        follower.apply(report, min(_time(report), listing.at_s))
+        if isinstance(report, FileClose):
+            received_s = max(received_s, report.received_t)
+        # A sender may name any time.
+        use_s = min(_use_s(report), received_s + SETTLED_S)
+        told.until(use_s)
+        # A use of which the cache's clock is ahead of ours is known by its report.
+        follower.apply(report, min(max(_time(report), use_s), listing.at_s))
     told.until(math.inf)
     follower.disk = live
     for file in range(len(book)):

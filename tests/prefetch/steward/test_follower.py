@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from typing import Any
 from unittest import mock
@@ -316,6 +317,37 @@ def test_what_came_while_an_inventory_was_read_is_looked_up_and_what_had_gone_is
     # The last use of /a was not reported, that of /b was: it counts once.
     expected = [(2, T - 900), (0, T - 700), (0, T - 500), (1, T - 300), (3, T - 9)]
     assert [(file, at_s) for file, at_s, _ in world.order.reads] == expected
+
+
+def test_no_report_of_a_use_to_come_and_no_clock_that_is_ahead_makes_two_uses_of_one() -> None:
+    forged = dataclasses.replace(closed("/forged", T - 900, 2**62), received_t=T - 899)
+    for before, ahead_s in (([forged], 0), ([], 5)):
+        world, uses = World(), [(f"/{n}", T - 500 + 10 * n) for n in range(9)]
+        listing = listed_at(T, *(Held(name, BLOCK, BLOCK, True, at, False) for name, at in uses))
+        world.book = Book(world.steward, Datasets(), listing=listing)
+        world.follower = world.new_follower()
+        closes = [closed(name, at - 5, at) for name, at in uses]
+        heard = [dataclasses.replace(one, received_t=one.detach_t - ahead_s) for one in closes]
+        begin(listing, world.book, world.steward, world.follower, [*before, *heard], now_s=T + 20.0)
+        assert [at for file, at, _ in world.order.reads if file < 9] == [at - 5 for _, at in uses]
+
+
+def test_few_files_of_an_inventory_are_found_as_many_are() -> None:
+    """The figures and reads are the same; few files are told without arrays, which take long."""
+    told = []
+    for at_once in (1, 100):
+        world = World(test_files=["/1*"])
+        for n in range(100):
+            world.book.number(f"/{n}", BLOCK)
+        world.reports("/7", T - 9, T - 5)
+        files = np.arange(100)
+        for first in range(0, 100, at_once):
+            some = files[first : first + at_once]
+            for now_s in (T + 1.0, T + some + 2.0):
+                world.follower.found(some, BLOCK + some, T - 10.0 + some, now_s)
+        held = [world.steward.bytes_on_disk(file) for file in files.tolist()]
+        told.append((held, sorted(world.order.reads), world.steward.saved(), world.steward.used_bytes))
+    assert told[0] == told[1]
 
 
 def test_a_name_that_an_inventory_has_twice_is_one_file_with_what_was_read_last() -> None:
