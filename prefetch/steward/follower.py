@@ -31,6 +31,8 @@ _UNSEEN_FOR_S: Final = 3600.0
 _CLOSE_COMES_WITHIN_S: Final = 60.0
 _OPEN_COMES_WITHIN_S: Final = 3.0
 """A short read may be reported closed before it is reported open: only the open says who reads."""
+_FEW_FILES: Final = 16
+"""Operations on arrays take longer than to find so many files one by one."""
 _SLASHES = re.compile("//+")
 
 
@@ -107,6 +109,12 @@ class Follower:
 
         A use that ended after the last look was not reported: it counts as a read.
         """
+        if files.size <= _FEW_FILES:
+            began_s = now_s.tolist() if isinstance(now_s, np.ndarray) else [now_s] * files.size
+            columns = files.tolist(), n_bytes.tolist(), used_s.tolist(), began_s
+            for file in zip(*columns, strict=True):
+                self._found_one(*file)
+            return
         is_read, is_new = ~self.looked_since(files, used_s), ~self.looked_since(files, now_s)
         if tests := self._book.tests:
             is_read &= np.isin(files, np.fromiter(tests, np.int64, len(tests)), invert=True)
@@ -118,6 +126,16 @@ class Follower:
         if new.size:
             np.frombuffer(self._looked_s)[new] = np.broadcast_to(now_s, files.shape)[is_new]
             self._steward.found(Found(new, n_bytes[is_new], at_s[is_new], is_read[is_new]))
+
+    def _found_one(self, file: int, n_bytes: int, used_s: float, now_s: float) -> None:
+        self._grow()
+        is_read, is_new = self._looked_s[file] < used_s, self._looked_s[file] < now_s
+        at_s = min(used_s, now_s)
+        if is_read:
+            self._read(file, NOBODY, at_s)
+        if is_new:
+            self._looked_s[file] = now_s
+            self._steward.stored(file, n_bytes, at_s)
 
     def apply(self, report: Report, now_s: float) -> None:
         """Follow one report that is known at `now_s`."""

@@ -165,15 +165,20 @@ class _InOrder:
     def __init__(self, listing: Listing, follower: Follower) -> None:
         self._listing, self._follower = listing, follower
         self._files, self._n_told = np.argsort(listing.used_s, kind="stable"), 0
+        self._next_s = -math.inf
 
     def until(self, at_s: float) -> None:
         """Those used before `at_s` that were not told yet."""
+        if at_s <= self._next_s:
+            return
         n_until = int(np.searchsorted(self._listing.used_s, at_s, sorter=self._files))
         for first in range(self._n_told, n_until, FOUND_AT_ONCE):
             files = self._files[first : min(n_until, first + FOUND_AT_ONCE)]
             used_s = self._listing.used_s[files]
             self._follower.found(files, self._listing.n_bytes[files], used_s, used_s)
         self._n_told = max(self._n_told, n_until)
+        following = self._files[self._n_told : self._n_told + 1]
+        self._next_s = float(self._listing.used_s[following[0]]) if following.size else math.inf
 
 
 def _time(report: Report) -> float:
