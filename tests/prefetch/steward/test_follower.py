@@ -343,8 +343,9 @@ def test_few_files_of_an_inventory_are_found_as_many_are() -> None:
         files = np.arange(100)
         for first in range(0, 100, at_once):
             some = files[first : first + at_once]
-            for now_s in (T + 1.0, T + some + 2.0):
-                world.follower.found(some, BLOCK + some, T - 10.0 + some, now_s)
+            used_s = (T - 10 + some).astype(np.float64)
+            for now_s in (T + 1.0, used_s + 12):
+                world.follower.found(some, BLOCK + some, used_s, now_s)
         held = [world.steward.bytes_on_disk(file) for file in files.tolist()]
         told.append((held, sorted(world.order.reads), world.steward.saved(), world.steward.used_bytes))
     assert told[0] == told[1]
