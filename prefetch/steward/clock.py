@@ -24,20 +24,29 @@ _END_S: Final = 4_102_444_800
 class Clock:
     """`now_s`, s since 1970, and how far it can be trusted. `max_skew_s`: beyond it there is an alarm.
 
-    `was_wrong`: it was in doubt at the start, and is not any more.
+    The start is when it was `started_s`, `booted_s` after the machine started (see `uptime_s`). `was_wrong`:
+    it was in doubt at the start, or has been set since then before the first use, and is not in doubt now.
     """
 
-    def __init__(self, target: CacheTarget, now_s: Callable[[], float], *, max_skew_s: float) -> None:
+    def __init__(
+        self,
+        target: CacheTarget,
+        now_s: Callable[[], float],
+        *,
+        max_skew_s: float,
+        started_s: float,
+        booted_s: float,
+    ) -> None:
         self.was_wrong = False
         self._target, self._now_s, self._max_skew_s = target, now_s, max_skew_s
-        self._started_s, self._booted_s = now_s(), _uptime_s()
+        self._started_s, self._booted_s = started_s, booted_s
         self._is_believed = False
-        self._doubted = False
+        self._doubted = abs(now_s() - self.steady_s) > max_skew_s
 
     @property
     def steady_s(self) -> float:
         """The time by the clock as it was at the start, however it was set since; s since 1970."""
-        return self._started_s + _uptime_s() - self._booted_s
+        return self._started_s + uptime_s() - self._booted_s
 
     def doubt(self, newest_s: float | None) -> str | None:
         """Why the clock must not be used for decisions; None once it has agreed with the server and its
@@ -100,5 +109,6 @@ def _skewed(skew_s: float) -> str:
     return f"the cache's clock is {abs(skew_s):.0f} s {'ahead of' if skew_s > 0 else 'behind'} ours"
 
 
-def _uptime_s() -> float:
+def uptime_s() -> float:
+    """Seconds since the machine started, whatever its clock is set to."""
     return time.clock_gettime(time.CLOCK_BOOTTIME)

@@ -87,7 +87,13 @@ class Keeper(AbstractContextManager["Keeper"]):
         self._watch = Watch(
             target, feed, book, steward, opens=opens, timeout_s=timeout_s, readers=Readers(readers)
         )
-        self._clock = Clock(target, now_s, max_skew_s=limits.max_clock_skew_s)
+        self._clock = Clock(
+            target,
+            now_s,
+            max_skew_s=limits.max_clock_skew_s,
+            started_s=listing.at_s,
+            booted_s=listing.uptime_s,
+        )
         self._watch.begin(listing, now_s())
         sample = [book.name(file) for file in range(0, len(book), 1 + len(book) // N_SAMPLED)]
         self._budget = Budget(usage(sample), limits.marks, force=force)
@@ -118,7 +124,7 @@ class Keeper(AbstractContextManager["Keeper"]):
 
     @property
     def began_astray(self) -> bool:
-        """Whether the clock was wrong at the start, so that the ages it took are wrong: start anew."""
+        """Whether the clock was wrong or set at the start, so that the ages it took are wrong: start anew."""
         return self._clock.was_wrong
 
     def step(self, within_s: float) -> None:

@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from features.common.arrays import BoolArray, FloatArray, IntArray
-from prefetch.steward.clock import newest_use_s
+from prefetch.steward.clock import newest_use_s, uptime_s
 from prefetch.steward.names import Names
 from prefetch.target import CacheTarget, Held
 
@@ -60,7 +60,7 @@ class Listing(NamedTuple):
     """What a cache held, as a walk found it that began at `at_s`: arrays in the order of `names`.
 
     `names` may grow. `used_s`: see `Records.used_by`; `newest_s`: the newest use that a record names, see
-    `Records.newest_s`. Times are s since 1970.
+    `Records.newest_s`. `uptime_s`: how long the machine had run at `at_s`. Times are s since 1970.
     """
 
     names: Names
@@ -69,6 +69,7 @@ class Listing(NamedTuple):
     used_s: FloatArray
     newest_s: float | None
     at_s: float
+    uptime_s: float
 
 
 @contextmanager
@@ -85,6 +86,7 @@ def _nothing_collected() -> Iterator[None]:
 @_nothing_collected()
 def listed(target: CacheTarget, *, now_s: float) -> Listing:
     """What `target` holds. Raises InputError and TargetUnavailable as `CacheTarget.inventory` does."""
+    began_s = uptime_s()
     names, files = Names(), iter(target.inventory())
     columns = [bytearray() for _ in Records._fields]
     while some := list(islice(files, FILES_AT_ONCE)):
@@ -97,4 +99,4 @@ def listed(target: CacheTarget, *, now_s: float) -> Listing:
         last[records.file] = np.arange(records.file.size)
         records = records.taken(last)
     _, size_bytes, n_bytes, _ = records
-    return Listing(names, size_bytes, n_bytes, records.used_by(now_s), records.newest_s(), now_s)
+    return Listing(names, size_bytes, n_bytes, records.used_by(now_s), records.newest_s(), now_s, began_s)

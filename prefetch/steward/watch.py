@@ -11,6 +11,7 @@ from typing import Final
 from features.common.errors import InputError, PushError
 from prefetch.steward.book import Book
 from prefetch.steward.canary import Canary
+from prefetch.steward.clock import uptime_s
 from prefetch.steward.feed import ASK_EVERY_S, Feed, Lost, Report, Restarted
 from prefetch.steward.follower import Follower
 from prefetch.steward.inventory import Rescan, begin
@@ -132,10 +133,10 @@ class Watch:
 
     def begin(self, listing: Listing, now_s: float) -> None:
         """Learn what the cache holds, and what was reported. Raises InputError and PushError."""
-        began = time.monotonic()
+        began = time.monotonic() - (uptime_s() - listing.uptime_s)
         begin(listing, self._book, self._steward, self.follower, self._feed.poll(), now_s=now_s)
         self.newest_s = listing.newest_s
-        self._rest(began - (now_s - listing.at_s))
+        self._rest(began)
         self._taken_at = time.monotonic()
 
     def follow(self, now_s: float) -> None:

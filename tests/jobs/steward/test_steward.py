@@ -166,3 +166,27 @@ def test_it_ends_while_it_still_begins(
     assert read(settings.steward.figures("xc1")) is None
     with alone_at(Path(settings.caches["xc1"].url) / "files", "steward"):  # the next one may begin
         assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+
+
+@pytest.mark.parametrize("hours", [-60, -2, 2])
+def test_a_clock_that_is_set_during_the_first_inventory_gives_no_ages(
+    settings: Settings, full: list[str], monkeypatch: pytest.MonkeyPatch, hours: int
+) -> None:
+    """As at boot, before NTP: it begins anew before anything goes."""
+    listed, off_s, lines = DirectoryTarget.inventory, [hours * 3600.0], list[str]()
+
+    def set_meanwhile(self: DirectoryTarget, expected: Collection[str] = ()) -> Iterator[Held]:
+        yield from listed(self, expected)
+        off_s[0] = 0.0
+
+    monkeypatch.setattr(DirectoryTarget, "inventory", set_meanwhile)
+    threading.Timer(8.0, os.kill, (os.getpid(), signal.SIGTERM)).start()
+    found = steward.run(
+        settings,
+        cache="xc1",
+        log=lines.append,
+        force=True,
+        now_s=lambda: time.time() + off_s[0],
+    )
+    assert any("begins anew: 30 files" in line for line in lines), lines
+    assert found is not None and (found.held_files, found.alarms) == (18, {})

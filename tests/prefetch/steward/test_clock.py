@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from features.common.errors import TargetUnavailable
-from prefetch.steward.clock import WRONG_S, Clock, newest_use_s
+from prefetch.steward.clock import WRONG_S, Clock, newest_use_s, uptime_s
 
 NOW_S = 1_800_000_000.0
 DAY_S = 86_400.0
@@ -22,7 +22,7 @@ class Time:
 
     def clock(self) -> Clock:
         target: Any = SimpleNamespace(clock_skew_s=self._skew)
-        return Clock(target, lambda: self.now_s, max_skew_s=60)
+        return Clock(target, lambda: self.now_s, max_skew_s=60, started_s=self.now_s, booted_s=uptime_s())
 
     def _skew(self) -> float:
         if self.skew_s is None:
