@@ -82,8 +82,10 @@ def walk(namespace: Path, spaces: Sequence[Path] = (), part: Part = WHOLE) -> It
     `part`: of the folders. Links are refused, also to folders, except for a cinfo that lies in one of
     `spaces`: with `oss.space` the namespace consists of links. Left out are files that vanish meanwhile, an
     empty cinfo whose file is empty too, a file system's own `/lost+found` and the cache's own statistics.
-    Raises InputError if `namespace` is no folder that can be read.
+    Raises InputError if `namespace` is no folder that can be read, and after the last file if another folder
+    is in its place by then.
     """
+    begun = _status(namespace)
     roots = tuple(f"{os.path.realpath(space)}/" for space in spaces)
     folders = [""]
     while folders:
@@ -105,6 +107,15 @@ def walk(namespace: Path, spaces: Sequence[Path] = (), part: Part = WHOLE) -> It
                         folders.append(name)
                 elif is_ours and name != _STATISTICS and (found := _found(entry, name, roots)) is not None:
                     yield found
+    if not os.path.samestat(begun, _status(namespace)):
+        raise InputError(f"namespace {namespace} was another folder when its walk began: is it mounted?")
+
+
+def _status(namespace: Path) -> os.stat_result:
+    try:
+        return namespace.stat()
+    except OSError as error:
+        raise InputError(f"cannot read namespace {namespace}: {error.strerror}") from error
 
 
 def _found(entry: os.DirEntry[str], name: str, roots: tuple[str, ...]) -> Found | None:

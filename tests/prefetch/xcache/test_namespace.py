@@ -130,6 +130,23 @@ def test_what_vanishes_during_the_walk_is_left_out(tmp_path: Path) -> None:
     assert all(found.info is not None for found in walking)
 
 
+@pytest.mark.parametrize("is_there", [True, False])
+def test_a_namespace_that_is_unmounted_during_the_walk_has_not_lost_its_files(
+    tmp_path: Path, is_there: bool
+) -> None:
+    """An empty folder may lie in its place: then the files that were not reached are not gone."""
+    root = tmp_path / "namespace"
+    for n in range(9):
+        put(root, f"/{n}/a", info(access()))
+    found = walk(root)
+    next(found)
+    root.rename(tmp_path / "elsewhere")
+    if is_there:
+        root.mkdir()
+    with pytest.raises(InputError, match="is it mounted" if is_there else "cannot read namespace"):
+        list(found)
+
+
 def test_a_namespace_that_is_none_is_an_input_error(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     for name in ("none", "file"):
