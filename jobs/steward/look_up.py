@@ -11,6 +11,7 @@ import tempfile
 import time
 import weakref
 from multiprocessing.connection import Connection
+from multiprocessing.context import SpawnProcess
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -69,11 +70,11 @@ class LookUp:
         self._counts_from_s = time.monotonic() + _LOADS_WITHIN_S
         self._is_done = False
         scratch = tempfile.mkdtemp()  # a process that is killed removes nothing
-        self._clean = weakref.finalize(self, shutil.rmtree, scratch, ignore_errors=True)
         context = multiprocessing.get_context("spawn")
         self._answers, theirs = context.Pipe(duplex=False)
         asked = theirs, question, scratch
         self._process = context.Process(target=_look_up, args=asked, name="promoted order", daemon=True)
+        self._clean = weakref.finalize(self, _clean, self._process, scratch)
         self._process.start()
         theirs.close()
 
@@ -96,8 +97,6 @@ class LookUp:
         """Do not wait for the answer any longer."""
         self._is_done = True
         self._answers.close()
-        self._process.kill()
-        self._process.join(_STEP_S)
         self._clean()
 
     def _take(self) -> None:
@@ -118,6 +117,14 @@ class LookUp:
         self._answers.close()
         self._process.join(_STEP_S)
         self._clean()
+
+
+def _clean(process: SpawnProcess, scratch: str) -> None:
+    """Leave no process and no folder: the interpreter would wait at its end for a process that is stopped."""
+    if process.pid is not None:
+        process.kill()
+        process.join(_STEP_S)
+    shutil.rmtree(scratch, ignore_errors=True)
 
 
 class _Asking:

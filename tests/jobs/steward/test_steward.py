@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import multiprocessing
 import os
 import signal
 import subprocess
@@ -10,6 +11,7 @@ import sys
 import threading
 import time
 from collections.abc import Collection, Iterator
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 
 import pytest
@@ -166,6 +168,26 @@ def test_it_ends_while_it_still_begins(
     assert read(settings.steward.figures("xc1")) is None
     with alone_at(Path(settings.caches["xc1"].url) / "files", "steward"):  # the next one may begin
         assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+
+
+def test_a_look_up_that_is_stopped_does_not_outlive_it(settings: Settings, full: list[str]) -> None:
+    """The interpreter would wait for it at its end."""
+    learns = settings.steward.model_copy(update={"policy": "auto"})
+    found = list[BaseProcess]()
+
+    def stop() -> None:
+        while not (started := multiprocessing.active_children()):
+            time.sleep(0.05)
+        found.extend(started)
+        os.kill(found[0].pid or 0, signal.SIGSTOP)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    threading.Thread(target=stop).start()
+    try:
+        assert steward.run(settings.model_copy(update={"steward": learns}), cache="xc1", log=print) is None
+        assert not found[0].is_alive()
+    finally:
+        found[0].kill()
 
 
 @pytest.mark.parametrize("hours", [-60, -2, 2])
