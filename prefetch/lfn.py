@@ -30,6 +30,11 @@ def checked_lfn(name: str) -> str:
     return name
 
 
+def is_usable(name: str) -> bool:
+    """Whether `checked_lfn` takes `name`."""
+    return _is_plain(name) or _fault(name) is None
+
+
 def path_below(root: Path, name: str, suffix: str = "", *, spaces: Sequence[Path] = ()) -> Path:
     """The path of file `name` in folder `root`; PushRejected if it leads out of `root`, also by a link.
 

@@ -145,13 +145,15 @@ class DirectoryTarget:
         return confirmed
 
     def inventory(self, expected: Collection[str] = ()) -> Iterator[Held]:
-        """Every file in the folder."""
+        """Every file in the folder. Raises TargetUnavailable if that is gone at the end."""
         for folder, _, files in os.walk(self.namespace):
             for file in files:
                 path = Path(folder) / file
                 held = _held(f"/{path.relative_to(self.namespace)}", path)
                 if held is not None:
                     yield held
+        if not self.namespace.is_dir():
+            raise TargetUnavailable(f"{self.namespace}, the folder of cache {self._name!r}, is gone")
 
     def read(self, name: str) -> bool:
         """Read `name` as a job would; True if it was here, else it is fetched first."""

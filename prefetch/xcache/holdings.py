@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from features.common.errors import InputError, TargetUnavailable
+from prefetch.lfn import is_usable
 from prefetch.target import Held
 from prefetch.xcache.cinfo import CInfo
 from prefetch.xcache.namespace import WHOLE, Part, walk
@@ -22,14 +23,20 @@ MOST_PROCESSES: Final = 4
 
 
 def held_below(namespace: Path, spaces: Sequence[Path] = (), part: Part = WHOLE) -> Iterator[Held]:
-    """Every file with a cinfo below `namespace`; `spaces`, `part`: see `walk`. Raises InputError."""
+    """Every file with a cinfo below `namespace`; `spaces`, `part`: see `walk`. Raises InputError.
+
+    Left out are names that no command and no question takes: nobody could ever see whether they are gone.
+    """
     for found in walk(namespace, spaces, part):
         if found.is_folder:
             raise InputError(
                 f"namespace {namespace}: {found.detail}, {found.fault}: what lies there would count as gone; "
                 "run as the cache's user"
             )
-        yield unreadable(found.name) if found.info is None else held_by(found.name, found.info)
+        if found.info is not None:
+            yield held_by(found.name, found.info)
+        elif is_usable(found.name):
+            yield unreadable(found.name)
 
 
 def held_by_processes(namespace: Path, spaces: Sequence[Path] = ()) -> Generator[Held]:

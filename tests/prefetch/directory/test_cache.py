@@ -82,3 +82,13 @@ def test_a_folder_in_place_of_a_file_is_refused_and_not_held(cache: DirectoryTar
             act("/store/f0", timeout_s=1)
     assert cache.confirm("/store/f0").held is None
     assert list(cache.inventory()) == []
+
+
+def test_a_folder_that_goes_away_is_no_empty_cache(cache: DirectoryTarget) -> None:
+    for number in range(3):
+        cache.read(f"/store/f{number}")
+    files = cache.inventory()
+    next(files)
+    cache.namespace.rename(cache.namespace.with_name("away"))
+    with pytest.raises(TargetUnavailable, match="is gone"):
+        list(files)
