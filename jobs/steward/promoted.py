@@ -67,7 +67,7 @@ class Promoted:
         is_learned = self._settings.steward.policy == "learned"
         if self._look_up is not None:
             self._look_up.wait(LEARNED_WITHIN_S if is_learned else BEGINS_WITHIN_S)
-            self.refresh()
+        self.refresh()
         if self._error is not None and self._read is None and is_learned:
             raise self._error
         return self.serves
@@ -88,8 +88,14 @@ class Promoted:
             self._look_up = self._begin()
         self._judge()
 
-    def _begin(self, *, is_first: bool = False) -> LookUp:
-        return LookUp(Question(self._settings, self._cache, self._read, is_first))
+    def _begin(self, *, is_first: bool = False) -> LookUp | None:
+        """A look-up; None if the machine has no room for its files or its process: later there may be."""
+        try:
+            return LookUp(Question(self._settings, self._cache, self._read, is_first))
+        except OSError as error:
+            self._error = ServiceError(f"no process can look for it: {error}")
+            self._due = time.monotonic() + LOOK_UP_EVERY_S
+            return None
 
     def _judge(self) -> None:
         """Let the order that was read last serve, unless it is too old."""

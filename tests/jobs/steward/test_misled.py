@@ -8,6 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Iterator
@@ -16,9 +17,11 @@ from typing import NamedTuple
 
 import pytest
 
+from features.common.errors import ServiceError
 from features.common.times import DAY_S
 from jobs.settings.tree import Settings
 from jobs.steward import steward
+from jobs.steward.promoted import Promoted
 from prefetch.actions import Action
 from prefetch.directory.cache import DirectoryTarget
 from prefetch.journal.journal import Item, Journal
@@ -186,3 +189,21 @@ def test_mlflow_that_answers_byte_by_byte_delays_neither_begin_nor_end(
     finally:
         process.kill()
         process.wait()
+
+
+@pytest.mark.parametrize("policy", ["auto", "learned"])
+def test_without_room_for_a_look_up_the_order_stays_and_it_is_told(
+    tmp_path: Path, policy: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    conf = configured(tmp_path, state=str(tmp_path / "state"), more="\n")
+    settings = Settings.load(conf, env={"CACHECAST_STEWARD__POLICY": policy})
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "gone"))
+    promoted = Promoted(settings, settings.cache("xc1"))
+    if policy == "learned":
+        with pytest.raises(ServiceError, match="no process can look for it"):
+            promoted.first()
+    else:
+        assert promoted.first() is None
+    assert promoted.fault is not None and "no process can look for it" in promoted.fault
+    promoted.refresh()  # it is not due yet
+    assert promoted.fault is not None and promoted.serves is None
