@@ -25,14 +25,14 @@ def checked_lfn(name: str) -> str:
     surrogate characters; `?`, `#` and backslashes; components that begin or end with white space;
     XCache's command space and its `.cinfo` files; more than 1024 bytes, or 240 in a component.
     """
-    if not _is_plain(name) and (fault := _fault(name)) is not None:
+    if (fault := fault_of(name)) is not None:
         raise PushRejected(f"not a usable file name: {name[:200]!r}: {fault}")
     return name
 
 
-def is_usable(name: str) -> bool:
-    """Whether `checked_lfn` takes `name`."""
-    return _is_plain(name) or _fault(name) is None
+def fault_of(name: str) -> str | None:
+    """Why `checked_lfn` refuses `name`; None if it does not."""
+    return None if _is_plain(name) else _fault(name)
 
 
 def path_below(root: Path, name: str, suffix: str = "", *, spaces: Sequence[Path] = ()) -> Path:

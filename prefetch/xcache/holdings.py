@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import multiprocessing
 import os
 import signal
@@ -13,7 +14,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from features.common.errors import InputError, TargetUnavailable
-from prefetch.lfn import is_usable
+from prefetch.lfn import fault_of
 from prefetch.target import Held
 from prefetch.xcache.cinfo import CInfo
 from prefetch.xcache.namespace import WHOLE, Part, walk
@@ -21,12 +22,16 @@ from prefetch.xcache.namespace import WHOLE, Part, walk
 FILES_AT_ONCE: Final = 2000
 MOST_PROCESSES: Final = 4
 
+_log = logging.getLogger(__name__)
+
 
 def held_below(namespace: Path, spaces: Sequence[Path] = (), part: Part = WHOLE) -> Iterator[Held]:
     """Every file with a cinfo below `namespace`; `spaces`, `part`: see `walk`. Raises InputError.
 
-    Left out are names that no command and no question takes: nobody could ever see whether they are gone.
+    Left out are names that no command and no question takes: nobody could ever see whether they are gone. A
+    warning says how many.
     """
+    n_left = 0
     for found in walk(namespace, spaces, part):
         if found.is_folder:
             raise InputError(
@@ -35,8 +40,12 @@ def held_below(namespace: Path, spaces: Sequence[Path] = (), part: Part = WHOLE)
             )
         if found.info is not None:
             yield held_by(found.name, found.info)
-        elif is_usable(found.name):
+        elif fault_of(found.name) is None:
             yield unreadable(found.name)
+        else:
+            n_left += 1
+    if n_left:
+        _log.warning("namespace %s: %d names that no command takes are left out", namespace, n_left)
 
 
 def held_by_processes(namespace: Path, spaces: Sequence[Path] = ()) -> Generator[Held]:

@@ -10,7 +10,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 
@@ -56,6 +56,30 @@ def full(settings: Settings, tmp_path: Path) -> list[str]:
     return names
 
 
+def n_held(folder: Path) -> int:
+    """How many files the cache holds."""
+    return len(list((folder / "cache/files/store").iterdir()))
+
+
+@contextlib.contextmanager
+def stopped(is_time: Callable[[], bool] = lambda: False, *, within_s: float = 20.0) -> Iterator[None]:
+    """A block that gets SIGTERM when it is time, but never after it was left: that would end the tests."""
+    left, ends = threading.Event(), time.monotonic() + within_s
+
+    def stop() -> None:
+        while not left.wait(0.05):
+            if is_time() or time.monotonic() >= ends:
+                return os.kill(os.getpid(), signal.SIGTERM)
+
+    thread = threading.Thread(target=stop)
+    thread.start()
+    try:
+        yield
+    finally:
+        left.set()
+        thread.join()
+
+
 def test_only_a_look_up_of_an_order_loads_mlflow() -> None:
     """They take seconds and 160 MB, and a steward that follows S3-FIFO has no use for them."""
     heavy = {"mlflow", "sklearn", "lightgbm", "pandas"}
@@ -66,15 +90,8 @@ def test_only_a_look_up_of_an_order_loads_mlflow() -> None:
 
 def test_it_keeps_a_cache_until_it_is_stopped(settings: Settings, full: list[str], tmp_path: Path) -> None:
     left, lines = list[Figures](), list[str]()
-
-    def stop_when_done() -> None:
-        ends = time.monotonic() + 20
-        while time.monotonic() < ends and len(list((tmp_path / "cache/files/store").iterdir())) > 18:
-            time.sleep(0.05)
-        os.kill(os.getpid(), signal.SIGTERM)
-
-    threading.Thread(target=stop_when_done).start()
-    found = steward.run(settings, cache="xc1", log=lines.append, figures=left.append, force=True)
+    with stopped(lambda: n_held(tmp_path) <= 18):
+        found = steward.run(settings, cache="xc1", log=lines.append, figures=left.append, force=True)
     assert (found.held_files, found.evicted_files, found.following) == (18, 12, "s3fifo")
     assert left[0].evicted_files == 0 and left[-1] == found
     assert "began: 30 files, 0 open, 1.97 MB of at most" in lines[0] and "stopped: 18 files" in lines[-1]
@@ -109,8 +126,8 @@ def test_a_cache_much_fuller_than_its_watermark_is_left_alone_without_force(
     settings: Settings, full: list[str], tmp_path: Path
 ) -> None:
     lines = list[str]()
-    threading.Timer(3.0, os.kill, (os.getpid(), signal.SIGTERM)).start()
-    found = steward.run(settings, cache="xc1", log=lines.append)
+    with stopped(within_s=3):
+        found = steward.run(settings, cache="xc1", log=lines.append)
     assert (found.held_files, found.evicted_files) == (30, 0)
     assert any("ALARM steward-implausible" in line and "--force" in line for line in lines)
 
@@ -120,14 +137,16 @@ def test_without_a_journal_no_pin_is_known_and_none_is_made(
 ) -> None:
     (tmp_path / "journal.db").unlink()
     lines = list[str]()
-    threading.Timer(3.0, os.kill, (os.getpid(), signal.SIGTERM)).start()
-    found = steward.run(settings, cache="xc1", log=lines.append, force=True)
+    with stopped(within_s=3):
+        found = steward.run(settings, cache="xc1", log=lines.append, force=True)
     assert found.evicted_files == 0 and not (tmp_path / "journal.db").exists()
     assert any("steward-lists: there is no push journal at" in line for line in lines)
 
 
 @pytest.mark.parametrize("days", [-3, 3])
-def test_by_a_clock_that_cannot_be_right_nothing_goes(settings: Settings, full: list[str], days: int) -> None:
+def test_by_a_clock_that_cannot_be_right_nothing_goes(
+    settings: Settings, full: list[str], tmp_path: Path, days: int
+) -> None:
     """Set right, it begins anew, and evicts."""
     off_s, lines = [days * 86_400.0], list[str]()
     blind = list[int]()
@@ -136,13 +155,12 @@ def test_by_a_clock_that_cannot_be_right_nothing_goes(settings: Settings, full: 
         time.sleep(3)
         blind.append(sum("began" in line for line in lines))
         off_s[0] = 0.0
-        time.sleep(6)
-        os.kill(os.getpid(), signal.SIGTERM)
 
     threading.Thread(target=mend).start()
-    found = steward.run(
-        settings, cache="xc1", log=lines.append, force=True, now_s=lambda: time.time() + off_s[0]
-    )
+    with stopped(lambda: n_held(tmp_path) <= 18):
+        found = steward.run(
+            settings, cache="xc1", log=lines.append, force=True, now_s=lambda: time.time() + off_s[0]
+        )
     assert blind == [1]
     told = next(line for line in lines if "ALARM steward-clock" in line)
     assert "nothing is evicted" in told and ("before" if days > 0 else "after") in told
@@ -161,9 +179,9 @@ def test_it_ends_while_it_still_begins(
             time.sleep(30)
 
     monkeypatch.setattr(DirectoryTarget, "inventory", slow)
-    threading.Timer(1.0, os.kill, (os.getpid(), signal.SIGTERM)).start()
     began = time.monotonic()
-    assert steward.run(settings, cache="xc1", log=print) is None
+    with stopped(within_s=1):
+        assert steward.run(settings, cache="xc1", log=print) is None
     assert time.monotonic() - began < 5
     assert read(settings.steward.figures("xc1")) is None
     with alone_at(Path(settings.caches["xc1"].url) / "files", "steward"):  # the next one may begin
@@ -175,24 +193,24 @@ def test_a_look_up_that_is_stopped_does_not_outlive_it(settings: Settings, full:
     learns = settings.steward.model_copy(update={"policy": "auto"})
     found = list[BaseProcess]()
 
-    def stop() -> None:
-        while not (started := multiprocessing.active_children()):
-            time.sleep(0.05)
-        found.extend(started)
-        os.kill(found[0].pid or 0, signal.SIGSTOP)
-        os.kill(os.getpid(), signal.SIGTERM)
+    def has_stopped_one() -> bool:
+        found.extend(one for one in multiprocessing.active_children() if one.name == "promoted order")
+        for one in found:
+            os.kill(one.pid or 0, signal.SIGSTOP)
+        return bool(found)
 
-    threading.Thread(target=stop).start()
     try:
-        assert steward.run(settings.model_copy(update={"steward": learns}), cache="xc1", log=print) is None
-        assert not found[0].is_alive()
+        with stopped(has_stopped_one):
+            run = steward.run(settings.model_copy(update={"steward": learns}), cache="xc1", log=print)
+        assert run is None and not found[0].is_alive()
     finally:
-        found[0].kill()
+        for one in found:
+            one.kill()
 
 
 @pytest.mark.parametrize("hours", [-60, -2, 2])
 def test_a_clock_that_is_set_during_the_first_inventory_gives_no_ages(
-    settings: Settings, full: list[str], monkeypatch: pytest.MonkeyPatch, hours: int
+    settings: Settings, full: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, hours: int
 ) -> None:
     """As at boot, before NTP: it begins anew before anything goes."""
     listed, off_s, lines = DirectoryTarget.inventory, [hours * 3600.0], list[str]()
@@ -202,13 +220,9 @@ def test_a_clock_that_is_set_during_the_first_inventory_gives_no_ages(
         off_s[0] = 0.0
 
     monkeypatch.setattr(DirectoryTarget, "inventory", set_meanwhile)
-    threading.Timer(8.0, os.kill, (os.getpid(), signal.SIGTERM)).start()
-    found = steward.run(
-        settings,
-        cache="xc1",
-        log=lines.append,
-        force=True,
-        now_s=lambda: time.time() + off_s[0],
-    )
+    with stopped(lambda: n_held(tmp_path) <= 18):
+        found = steward.run(
+            settings, cache="xc1", log=lines.append, force=True, now_s=lambda: time.time() + off_s[0]
+        )
     assert any("begins anew: 30 files" in line for line in lines), lines
     assert found is not None and (found.held_files, found.alarms) == (18, {})
