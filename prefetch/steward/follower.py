@@ -11,8 +11,7 @@ from typing import Final, Protocol
 import numpy as np
 
 from features.common.arrays import BoolArray, FloatArray, IntArray
-from features.common.errors import PushRejected
-from prefetch.lfn import checked_lfn
+from prefetch.lfn import fault_of
 from prefetch.steward.book import Book
 from prefetch.steward.feed import Report, Restarted
 from prefetch.steward.readers import NOBODY, FileUses, Key, Readers, Use
@@ -271,9 +270,8 @@ class Follower:
 
     def _number(self, lfn: str, reported_bytes: int) -> int | None:
         """The number of the file that a report names; None if no file on disk is called so."""
-        try:
-            name = checked_lfn(_SLASHES.sub("/", lfn))
-        except PushRejected:
+        name = name_in(lfn)
+        if name is None:
             return None
         file = self._book.find(name)
         if file is None:
@@ -289,3 +287,9 @@ class Follower:
         if more > 0:
             for times in (self._closed_s, self._opened_s, self._looked_s):
                 times.frombytes(bytes(8 * more))
+
+
+def name_in(lfn: str) -> str | None:
+    """The name of the file that a report calls `lfn`; None if no command would take it."""
+    name = _SLASHES.sub("/", lfn)
+    return name if fault_of(name) is None else None

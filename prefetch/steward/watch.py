@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Collection, Iterator
+from collections import deque
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import suppress
 from typing import Final
 
@@ -13,12 +14,14 @@ from prefetch.steward.book import Book
 from prefetch.steward.canary import Canary
 from prefetch.steward.clock import uptime_s
 from prefetch.steward.feed import ASK_EVERY_S, Feed, Lost, Report, Restarted
-from prefetch.steward.follower import Follower
+from prefetch.steward.follower import Follower, name_in
 from prefetch.steward.inventory import Rescan, begin
 from prefetch.steward.listing import Listing
 from prefetch.steward.open_files import OpenFiles
 from prefetch.steward.readers import Readers
 from prefetch.target import CacheTarget, Held
+from prefetch.xcache.events import FileClose
+from prefetch.xcache.server import N_ASKED
 from replay.steward.steward import Steward
 
 RESCAN_EVERY_S: Final = 24 * 3600.0
@@ -134,7 +137,12 @@ class Watch:
     def begin(self, listing: Listing, now_s: float) -> None:
         """Learn what the cache holds, and what was reported. Raises InputError and PushError."""
         began = time.monotonic() - (uptime_s() - listing.uptime_s)
-        begin(listing, self._book, self._steward, self.follower, self._feed.poll(), now_s=now_s)
+        closed: deque[str] = deque(maxlen=N_ASKED)
+        reports = _noted(self._feed.poll(), closed)
+        begin(listing, self._book, self._steward, self.follower, reports, now_s=now_s)
+        if not listing.n_bytes.size:
+            # The server is asked whether it holds what it reported: then the disk is not mounted here.
+            _ = next(iter(self._target.inventory(closed)), None)
         self.newest_s = listing.newest_s
         self._rest(began)
         self._taken_at = time.monotonic()
@@ -248,3 +256,11 @@ class Watch:
     def _rest(self, began: float) -> None:
         ended = time.monotonic()
         self._free_at = ended + max(REST_S, RESTS_PER_RESCAN * (ended - began))
+
+
+def _noted(reports: Iterable[Report], closed: deque[str]) -> Iterator[Report]:
+    """The same reports, while the names of files that were closed go to `closed`."""
+    for report in reports:
+        if isinstance(report, FileClose) and (name := name_in(report.lfn)) is not None:
+            closed.append(name)
+        yield report

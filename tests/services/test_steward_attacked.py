@@ -244,6 +244,22 @@ def test_a_folder_that_is_tidied_away_stops_nothing(own_disk: Site) -> None:
     assert eventually(lambda: len(site.held()) <= 24), f"{len(site.held())} files, {site.figures.alarms}"
 
 
+def test_a_disk_that_is_not_mounted_where_a_steward_begins_is_no_empty_cache(
+    site: Site, tmp_path: Path
+) -> None:
+    """The server reported and holds files that the namespace does not show; an empty cache is one."""
+    names, now_s = filled(site, "n", 7), int(time.time())
+    us = Sender.heard(site.captures)
+    site.forge(
+        us.gstream(close("/store/../n00.root", MIB, now_s), close("/store/none.root", MIB, now_s), ahead=1)
+    )
+    site.reported(*names, "/store/none.root")
+    site.configure(namespace=tmp_path)
+    assert "mount the disk" in site.refused()
+    assert eventually(site.is_emptied)
+    site.steward()
+
+
 @pytest.mark.parametrize("is_own", [True, False], ids=["own disk", "shared disk"])
 def test_no_file_goes_from_another_disk_at_the_place_of_the_caches(
     is_own: bool, request: pytest.FixtureRequest

@@ -75,8 +75,12 @@ class Site:
         journal: str | None = None,
         quota: str = "1GB",
         test_files: str = f"{TEST_FILES}*",
+        namespace: Path | None = None,
     ) -> None:
-        """Write the configuration; what was started before keeps what it has read. `quota`: of captures."""
+        """Write the configuration; what was started before keeps what it has read.
+
+        `quota`: of captures; `namespace`: None: the cache's own.
+        """
         folder = self.folder
         (self.conf / "base.toml").write_text(
             f'[tables]\nroot = "{folder}/tables"\n[collect]\nquota = "{quota}"\n'
@@ -87,8 +91,8 @@ class Site:
         (self.conf / "caches" / "cache.toml").write_text(
             f'name = "cache"\nkind = "xcache"\nurl = "{self.servers.cache_url}"\n'
             f'capacity = "{capacity_bytes}B"\nwatermarks = [0.5, {self._high}]\n'
-            f'namespace = "{self.servers.namespace}"\ngstream = "{self.captures}"\nsteward = true\n'
-            'evict_guard = "0s"\n'
+            f'namespace = "{namespace or self.servers.namespace}"\ngstream = "{self.captures}"\n'
+            'steward = true\nevict_guard = "0s"\n'
         )
 
     @property
@@ -189,9 +193,9 @@ class Site:
         if not eventually(heard, 30):
             self.servers.restart_cache()
             assert eventually(heard)
-        assert eventually(self._evicted), self.held()
+        assert eventually(self.is_emptied), self.held()
 
-    def _evicted(self) -> bool:
+    def is_emptied(self) -> bool:
         """Ask for all files to go; those that the cache still has in hand go when asked again."""
         for held in self.target.inventory():
             self.target.evict(held.name, timeout_s=20)
