@@ -11,7 +11,7 @@ import lightgbm as lgb
 import numpy as np
 import pandas as pd
 
-from features.common.arrays import FloatArray
+from features.common.arrays import FloatArray, IntArray
 from models.learning.forest import forest_of, probabilities
 from models.learning.lightgbm_text import checked_text
 from replay.trees.forest import Forest
@@ -81,13 +81,23 @@ class LightGBM(WithKnobs):
 
     def fit(self, x: pd.DataFrame, y: FloatArray) -> Trees:
         """Fit by binary log loss, with one thread (see `models.parallel`)."""
+        return self._trees(self.binned(x).set_label(y))
+
+    def binned(self, x: pd.DataFrame) -> lgb.Dataset:
+        """Rows for several fits: to find the bins takes as long as a fit of a few trees."""
         categorical = [name for name in CATEGORICAL if name in x.columns]
-        quiet = {"verbosity": -1, "num_threads": 1}
-        data = lgb.Dataset(x, y, categorical_feature=categorical, params=quiet)
-        parameters, n_drawn = self._parameters(list(x.columns)), self.trees - self.best_trees
+        parameters = self._parameters(list(x.columns))
+        return lgb.Dataset(x, categorical_feature=categorical, params=parameters).construct()
+
+    def fit_some(self, x: lgb.Dataset, rows: IntArray, y: FloatArray) -> Trees:
+        """Fit as `fit` does, to the rows of `binned` at ascending places `rows`, whose labels are `y`."""
+        return self._trees(x.subset(rows.tolist()).construct().set_label(y))
+
+    def _trees(self, data: lgb.Dataset) -> Trees:
+        columns, n_drawn = data.get_feature_name(), self.trees - self.best_trees
         is_drawn = lgb.reset_parameter(extra_trees=lambda tree: self.extra_trees and tree < n_drawn)
-        booster = lgb.train(parameters, data, self.trees, callbacks=[is_drawn])
-        return Trees.of(str(booster.model_to_string()), list(x.columns))
+        booster = lgb.train(self._parameters(columns), data, self.trees, callbacks=[is_drawn])
+        return Trees.of(str(booster.model_to_string()), columns)
 
     def _parameters(self, columns: Sequence[str]) -> dict[str, object]:
         parameters: dict[str, object] = {

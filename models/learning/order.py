@@ -106,12 +106,13 @@ def learn_horizons(
         most=min(most_rows, ROWS_PER_ACCESS * trace.first_at(int(to_s))),
     )
 
+    x = LEARNER.binned(pd.DataFrame(rows.x, columns=list(COLUMNS)))
+
     def text(horizon_s: int) -> str | None:
         labelled, is_read = _labels(rows, horizon_s, to_s)
         if labelled.sum() < FEWEST_ROWS or not 0 < is_read.mean() < 1:
             return None
-        x = pd.DataFrame(rows.x[labelled], columns=list(COLUMNS))
-        return LEARNER.fit(x, is_read).text
+        return LEARNER.fit_some(x, np.flatnonzero(labelled), is_read).text
 
     horizons_s = _horizons_s(to_s - from_s)
     found = zip(horizons_s, each(text, horizons_s, on_done=on_done), strict=True)

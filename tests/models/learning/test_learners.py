@@ -295,3 +295,16 @@ def test_the_last_trees_have_the_best_thresholds() -> None:
         for n in (0, 3)
     )
     assert [a == b for a, b in zip(drawn, best, strict=True)] == [True] * 3 + [False] * 3
+
+
+def test_fits_that_share_bins_learn_from_their_rows_alone() -> None:
+    sample, learner = planted(), LightGBM(trees=20)
+    bins, all_rows = learner.binned(sample.x), np.arange(len(sample))
+    assert learner.fit_some(bins, all_rows, sample.y) == learner.fit(sample.x, sample.y)
+    first, last = np.split(all_rows, [len(sample) // 2])
+    alike, opposite = (
+        learner.fit_some(bins, first, y).score(sample.x.iloc[last])
+        for y in (sample.y[first], 1 - sample.y[first])
+    )
+    assert auc(sample.y[last], alike) > 0.7
+    assert auc(sample.y[last], opposite) < 0.3

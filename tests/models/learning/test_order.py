@@ -9,7 +9,7 @@ import pytest
 from cases import IS_THOROUGH
 
 from features.common.progress import unwatched
-from features.results import LRU, STEWARD
+from features.results import LRU
 from jobs.leaderboard.entries import Entry, opened
 from jobs.leaderboard.parts import capacity
 from models.learning.order import PARTS, SHARES, Learning, _surely_best
@@ -58,19 +58,24 @@ def test_each_order_is_learned_from_what_lies_before_it(tmp_path: Path) -> None:
     assert not np.array_equal(first.ladder.forest.leaf, second.ladder.forest.leaf)
 
 
+N_ACCESSES, SEEDS = (120_000, (1, 2, 3)) if IS_THOROUGH else (20_000, (1,))
+
+
 @pytest.mark.thorough
 @pytest.mark.parametrize(
-    ("region", "share", "most"),
-    [("mwt2", 0.05, 0.99), ("prague", 0.1, 1.0), ("pic", 0.1, 1.01)][: 3 if IS_THOROUGH else 1],
+    ("region", "share"), [("mwt2", 0.05), ("prague", 0.1), ("pic", 0.1)][: 3 if IS_THOROUGH else 1]
 )
-def test_auto_misses_less_where_the_models_lose_for_a_while(
-    region: str, share: float, most: float, tmp_path: Path
-) -> None:
-    """Than the models alone and than LRU; what the models lose for a time `auto` mostly does not."""
-    board = opened(Entry(name=region, scenario=region, accesses=120_000), tmp_path)
-    room = capacity(board, share)
-    (order,) = Learning(board.trace, board.story, [room]).orders(board.from_s, unwatched)
-    lineup = {name: steward_policy(name, board.story, {room: order}) for name in (STEWARD, AUTO)}
-    (found,) = standings(board.trace, [Lineup(room, {LRU: None, **lineup})], count_from_s=board.from_s)
-    wan = {name: int(row.result.daily.wan_bytes.sum()) for name, row in found.rows.items()}
-    assert wan[AUTO] <= most * min(wan[LRU], wan[STEWARD])
+def test_auto_misses_no_more_than_lru(region: str, share: float, tmp_path: Path) -> None:
+    """By the mean over generated worlds, as one run moves by some hundredths; the models alone may."""
+
+    def against_lru(seed: int) -> float:
+        entry = Entry(name=region, scenario=region, accesses=N_ACCESSES, seed=seed)
+        board = opened(entry, tmp_path / str(seed))
+        room = capacity(board, share)
+        (order,) = Learning(board.trace, board.story, [room]).orders(board.from_s, unwatched)
+        lineup = {LRU: None, AUTO: steward_policy(AUTO, board.story, {room: order})}
+        (found,) = standings(board.trace, [Lineup(room, lineup)], count_from_s=board.from_s)
+        lru, auto = (int(found.rows[name].result.daily.wan_bytes.sum()) for name in (LRU, AUTO))
+        return auto / lru
+
+    assert np.mean([against_lru(seed) for seed in SEEDS]) <= 1.01

@@ -93,6 +93,20 @@ def test_poison_costs_three_percent_at_most(world: World, share: float) -> None:
     assert learned > 0.99 * auto
 
 
+def test_models_that_are_right_for_a_while_save_and_then_cost_little() -> None:
+    """Files read once are worth the least, as they are; from the middle on the model says the opposite."""
+    trace, context = made(*scans(np.random.default_rng(1)), seed=2)
+    capacity = int(0.05 * trace.footprint_bytes)
+    times_s = [float(trace.time_s[at]) for at in (0, trace.n_accesses // 2)]
+    models = [one_split("n_reads", 1.5, low, -low) for low in (-9.0, 9.0)]
+    orders = [Order(at_s, model, 1.0) for at_s, model in zip(times_s, models, strict=True)]
+    lru, s3fifo, learned, auto = (
+        wan(name, trace, context, capacity, orders) for name in ("lru", "s3fifo", "learned", "auto")
+    )
+    assert auto < min(lru, learned)
+    assert auto <= WORST * s3fifo
+
+
 def test_an_unproven_order_is_followed_once_its_shadow_won() -> None:
     trace, context = made(*scans(np.random.default_rng(1)), seed=2)
     capacity, begin_s = int(0.05 * trace.footprint_bytes), float(trace.time_s[0])
