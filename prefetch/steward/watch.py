@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterable, Iterator
 from contextlib import suppress
 from typing import Final
 
-from features.common.errors import InputError, PushError
+from features.common.errors import InputError, PushError, PushRejected
 from prefetch.steward.book import Book
 from prefetch.steward.canary import Canary
 from prefetch.steward.clock import uptime_s
@@ -140,12 +140,22 @@ class Watch:
         closed: deque[str] = deque(maxlen=N_ASKED)
         reports = _noted(self._feed.poll(), closed)
         begin(listing, self._book, self._steward, self.follower, reports, now_s=now_s)
-        if not listing.n_bytes.size:
-            # The server is asked whether it holds what it reported: then the disk is not mounted here.
-            _ = next(iter(self._target.inventory(closed)), None)
         self.newest_s = listing.newest_s
         self._rest(began)
+        if not listing.n_bytes.size:
+            self._see_that_it_is_empty(closed)
         self._taken_at = time.monotonic()
+
+    def _see_that_it_is_empty(self, closed: Iterable[str]) -> None:
+        """Ask the server whether it holds what was reported: then the disk is not mounted here.
+
+        Anybody may report what the server serves to nobody: that tells nothing. A disk that was mounted since
+        the walk is walked again, as the next inventory is due in a day.
+        """
+        for expected in [[name] for name in dict.fromkeys(closed)] or [[]]:
+            with suppress(PushRejected):
+                if next(iter(self._target.inventory(expected)), None) is not None:
+                    return self.rescan(is_urgent=True)
 
     def follow(self, now_s: float) -> None:
         """Take what was reported, and some files of a rescan that is due."""

@@ -104,7 +104,7 @@ _CLIENT_AUTH_FAILED = 204
 _OVERLOADED = 3024
 # The request, or the time for all requests of a file, ran out.
 _EXPIRED = 206
-_READABLE_AND_WRITABLE = 48
+_FOLDER, _READABLE_AND_WRITABLE = 2, 48
 _WHOLE = 512
 _IMPORTING = threading.Lock()
 _STATISTICS = re.compile(
@@ -212,7 +212,8 @@ def stat(url: str, name: str) -> Stat | None:
         return None
     _check(f"{url}/{name}", status)
     flags = int(info.flags)
-    is_held = flags & _READABLE_AND_WRITABLE == _READABLE_AND_WRITABLE
+    # Its own folders are readable and writable too.
+    is_held = flags & (_READABLE_AND_WRITABLE | _FOLDER) == _READABLE_AND_WRITABLE
     return Stat(int(info.size), is_held, bool(flags & _WHOLE))
 
 

@@ -257,6 +257,10 @@ def test_a_disk_that_is_not_mounted_where_a_steward_begins_is_no_empty_cache(
     site.configure(namespace=tmp_path)
     assert "mount the disk" in site.refused()
     assert eventually(site.is_emptied)
+    # Anybody may report a folder of the server, or what it serves to nobody: neither is a file that it holds.
+    us = Sender.heard(site.captures)
+    site.forge(us.gstream(close("/store", MIB, now_s), close("/etc/passwd", MIB, now_s), ahead=2))
+    site.reported("/store", "/etc/passwd")
     site.steward()
 
 

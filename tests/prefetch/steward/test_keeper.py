@@ -59,9 +59,13 @@ class World:
             path.write_bytes(b"x" * SIZE)
         return names
 
-    def steward(self, policy: str = "lru", usage: Usage | None = None) -> Keeper:
+    def steward(
+        self, policy: str = "lru", usage: Usage | None = None, meanwhile: Callable[[], object] = lambda: None
+    ) -> Keeper:
+        """`meanwhile`: what happens between the walk and the beginning."""
         steward = Steward(new_order(policy, CAPACITY, None), capacity_bytes=CAPACITY)
         listing = listed(self.target, now_s=time.time())
+        meanwhile()
         return Keeper(
             self.target,
             Feed(capture_reader(self.gstream), self.target.identity),
@@ -128,6 +132,18 @@ def world(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[World]:
 
         target = XCacheTarget("xc", url, site.namespace, capture)
         yield World(target, site.origin_root, site.namespace, capture, read)
+
+
+@pytest.mark.parametrize("world", ["directory"], indirect=True)
+def test_a_disk_that_is_mounted_after_the_walk_is_walked_again(world: World, tmp_path: Path) -> None:
+    """As at boot: no report tells of what lies there, and the next inventory is due in a day."""
+    for name in world.files("m", 5):
+        world.read(name, 0.0)
+    world.gstream.write_text("")
+    held, aside = world.root / "store", tmp_path / "not mounted"
+    held.rename(aside)
+    with world.steward(meanwhile=lambda: aside.rename(held)) as keeper:
+        world.until(keeper, lambda: keeper.figures().held_files == 5, within_s=5)
 
 
 def test_the_oldest_go_until_there_is_room_but_no_pin_and_evictions_first(world: World) -> None:
