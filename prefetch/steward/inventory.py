@@ -138,11 +138,11 @@ def begin(
     new: list[Report] = []
     received_s = 0.0
     for report in reports:
-        if _is_since(report, listing.at_s - SETTLED_S):
+        if _is_since(report, listing.at_s - SETTLED_S, now_s + SETTLED_S):
             new = [report]
             break
         if isinstance(report, FileClose):
-            received_s = max(received_s, report.received_t)
+            received_s = max(received_s, min(report.received_t, listing.at_s))
         # A sender may name any time.
         use_s = min(_use_s(report), received_s + SETTLED_S)
         told.until(use_s)
@@ -195,9 +195,12 @@ def _use_s(report: Report) -> float:
     return float(report.begin_s) if isinstance(report, Packet) else 0.0
 
 
-def _is_since(report: Report, at_s: float) -> bool:
-    """Whether a use was reported at `at_s` or later, by the clock of the one that received it."""
-    return isinstance(report, FileClose) and report.received_t >= at_s
+def _is_since(report: Report, at_s: float, until_s: float) -> bool:
+    """Whether a use was reported at `at_s` or later, by the clock of the one that received it.
+
+    Not if later than `until_s`: that clock was ahead once, and what came afterwards is no news.
+    """
+    return isinstance(report, FileClose) and at_s <= report.received_t <= until_s
 
 
 def _some(book: Book, steward: Steward) -> list[str]:

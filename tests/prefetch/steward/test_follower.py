@@ -332,6 +332,21 @@ def test_no_report_of_a_use_to_come_and_no_clock_that_is_ahead_makes_two_uses_of
         assert [at for file, at, _ in world.order.reads if file < 9] == [at - 5 for _, at in uses]
 
 
+def test_a_report_that_was_received_while_the_clock_was_ahead_makes_none_after_it_news() -> None:
+    """As at boot, before NTP: each use counted twice, and the file that was read last was the first to go."""
+    world, uses = World(), [(f"/{n}", T - 500 + 10 * n) for n in range(9)]
+    listing = listed_at(T, *(Held(name, BLOCK, BLOCK, True, at, False) for name, at in uses))
+    world.book = Book(world.steward, Datasets(), listing=listing)
+    world.follower = world.new_follower()
+    first, *others = (closed(name, at - 5, at) for name, at in uses[:-1])
+    reports = [dataclasses.replace(first, received_t=T + 10**6), *others]
+    begin(listing, world.book, world.steward, world.follower, reports, now_s=T + 20.0)
+    assert [(file, at) for file, at, _ in world.order.reads] == [
+        *((n, T - 505 + 10 * n) for n in range(8)),
+        (8, T - 420),
+    ]
+
+
 def test_few_files_of_an_inventory_are_found_as_many_are() -> None:
     """The figures and reads are the same; few files are told without arrays, which take long."""
     told = []
