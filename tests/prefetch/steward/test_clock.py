@@ -20,9 +20,10 @@ class Time:
     def __init__(self, skew_s: float | None = 0.0) -> None:
         self.now_s, self.skew_s = NOW_S, skew_s
 
-    def clock(self) -> Clock:
+    def clock(self, max_skew_s: float = 60) -> Clock:
         target: Any = SimpleNamespace(clock_skew_s=self._skew)
-        return Clock(target, lambda: self.now_s, max_skew_s=60, started_s=self.now_s, booted_s=uptime_s())
+        began = {"started_s": self.now_s, "booted_s": uptime_s()}
+        return Clock(target, lambda: self.now_s, max_skew_s=max_skew_s, **began)
 
     def _skew(self) -> float:
         if self.skew_s is None:
@@ -40,6 +41,13 @@ def test_a_clock_days_from_the_newest_record_is_in_doubt_until_it_is_right(days:
     at.now_s = newest_s + 5
     assert (clock.doubt(newest_s), clock.was_wrong) == (None, True)
     assert clock.fault() is not None  # it was set since the start
+
+
+def test_a_clock_that_nobody_sets_ends_no_steward_however_little_it_may_differ() -> None:
+    """With `max_clock_skew = "0s"` one would begin anew again and again, and evict nothing."""
+    at = Time()
+    clock = at.clock(max_skew_s=0)
+    assert (clock.doubt(NOW_S), clock.was_wrong) == (None, False)
 
 
 @pytest.mark.parametrize("skew_s", [-2 * WRONG_S, 2 * WRONG_S])
