@@ -106,6 +106,8 @@ def learn_horizons(
         most=min(most_rows, ROWS_PER_ACCESS * trace.first_at(int(to_s))),
     )
 
+    if rows.at_s.size < FEWEST_ROWS:
+        return None
     x = LEARNER.binned(pd.DataFrame(rows.x, columns=list(COLUMNS)))
 
     def text(horizon_s: int) -> str | None:

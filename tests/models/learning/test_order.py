@@ -12,7 +12,7 @@ from features.common.progress import unwatched
 from features.results import LRU
 from jobs.leaderboard.entries import Entry, opened
 from jobs.leaderboard.parts import capacity
-from models.learning.order import PARTS, SHARES, Learning, _surely_best
+from models.learning.order import PARTS, SHARES, Learning, _surely_best, learn_horizons
 from replay.contest import Lineup, standings
 from replay.steward.policies import AUTO, steward_policy
 
@@ -56,6 +56,14 @@ def test_each_order_is_learned_from_what_lies_before_it(tmp_path: Path) -> None:
     for mine, theirs in zip(second.ladder.forest, alone.ladder.forest, strict=True):
         np.testing.assert_array_equal(mine, theirs)
     assert not np.array_equal(first.ladder.forest.leaf, second.ladder.forest.leaf)
+
+
+def test_too_short_a_past_teaches_nothing(tmp_path: Path) -> None:
+    """Of one access there is no row to learn from."""
+    board = opened(Entry(name="prague", scenario="prague", accesses=3000), tmp_path)
+    until_s = int(board.trace.time_s[0]) + 1
+    found = learn_horizons(board.trace, board.story, [3600.0], to_s=until_s)
+    assert found is None
 
 
 N_ACCESSES, SEEDS = (120_000, (1, 2, 3)) if IS_THOROUGH else (20_000, (1,))
