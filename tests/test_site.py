@@ -103,7 +103,7 @@ def test_pull_train_and_evaluate_print_what_their_pages_show(folder: Path) -> No
     """One after the other, as the pages name each other."""
     steps = [step for page in ("pull", "train", "evaluate") for step in commands(page)]
     assert len(steps) >= 12
-    follow(steps, folder, {"COLUMNS": "100"})
+    follow(steps, folder, {"COLUMNS": "100", "CACHECAST_TRAINING__TREES": "20", "CACHECAST_TRAINING__SPAN": "7d"})
 
 
 def test_push_and_placement_print_what_their_pages_show(folder: Path) -> None:

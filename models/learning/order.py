@@ -55,7 +55,7 @@ TOLERANCE = 0.03
 """It must also have missed less by this share of the missed bytes."""
 MOST_CHOSEN_ON = 250_000
 """Most accesses by which the models' share is chosen: each is replayed once per capacity and share."""
-MOST_ROWS, ROWS_PER_ACCESS = 150_000, 8
+MOST_ROWS, ROWS_PER_ACCESS = 150_000, 4
 """Most training rows, in all and per access of the past."""
 LEARNER = LightGBM(trees=40, best_trees=20, rate=0.12, extra_trees=True, min_rows=300)
 """Few trees with large leaves, half of them with random thresholds: a few datasets make most of the rows of
