@@ -86,6 +86,7 @@ verify: $(STAMP)-verify ## longer checks: the wheel, oracles on thousands of cas
 	$(BIN)/python bench/hosts.py
 	$(BIN)/python bench/large_trace.py --accesses 300000
 	$(BIN)/python bench/leaderboard.py --short
+	$(BIN)/python bench/order_gaps.py --regions prague --worlds 101 --accesses 20000 --public
 	$(BIN)/python bench/collect.py
 	$(BIN)/python bench/plan.py
 	@conf/deploy/system.sh bench

@@ -65,6 +65,7 @@ BENCHES = (
         "Evaluate: every policy on the generated regions, and claims of papers",
         "leaderboard.py",
     ),
+    Bench("order", "Evaluate: the gap that the learned order closes", "order_gaps.py"),
     Bench("weeks", "Evaluate: an order of eviction replaced each week", "weeks.py"),
     Bench("queue", "Evaluate: what a batch queue is worth to the learned order", "queue_leads.py"),
     Bench("papers", "Papers: their figures, and our answers to the same questions", "papers.py"),

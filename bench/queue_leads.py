@@ -24,6 +24,8 @@ import numpy as np
 ROOT = Path(__file__).parents[1]
 sys.path[:0] = [str(ROOT)]
 
+from order_gaps import means  # noqa: E402
+
 from features.common.progress import unwatched  # noqa: E402
 from features.common.times import HOUR_S  # noqa: E402
 from features.results import LRU, STEWARD  # noqa: E402
@@ -92,12 +94,7 @@ def main() -> None:
     without = np.array([run[NONE] for run in runs])
     for name in QUEUES:
         of = np.array([run[name] for run in runs])
-        print(f"| {name} | {_means(of)} | {_means(of - without)} |")
-
-
-def _means(of: np.ndarray) -> str:
-    error = of.std(axis=0, ddof=1) / np.sqrt(len(of)) if len(of) > 1 else np.zeros(of.shape[1])
-    return " | ".join(f"{mean:.3f} ± {e:.3f}" for mean, e in zip(of.mean(axis=0), error, strict=True))
+        print(f"| {name} | {means(of)} | {means(of - without)} |")
 
 
 if __name__ == "__main__":

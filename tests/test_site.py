@@ -22,6 +22,8 @@ BIN = Path(sys.executable).parent
 BLOCK = re.compile(r"```console\n(.*?)```", re.DOTALL)
 NUMBER = re.compile(r"\d+(?:[ .,]\d+)*(?: [kMGTP]?B\b)?")
 """Figures may differ between versions of libraries; words may not."""
+SMALLER = {"CACHECAST_TRAINING__TREES": "20", "CACHECAST_TRAINING__SPAN": "7d"}
+"""A training that takes seconds."""
 
 
 @pytest.fixture(scope="module")
@@ -94,16 +96,14 @@ def test_the_tutorial_prints_what_it_shows(folder: Path) -> None:
     """With a smaller training."""
     steps = commands("tutorial")
     assert len(steps) >= 12
-    follow(
-        steps, folder, {"COLUMNS": "80", "CACHECAST_TRAINING__TREES": "20", "CACHECAST_TRAINING__SPAN": "7d"}
-    )
+    follow(steps, folder, {"COLUMNS": "80"} | SMALLER)
 
 
 def test_pull_train_and_evaluate_print_what_their_pages_show(folder: Path) -> None:
-    """One after the other, as the pages name each other."""
+    """One after the other, as the pages name each other, with a smaller training."""
     steps = [step for page in ("pull", "train", "evaluate") for step in commands(page)]
     assert len(steps) >= 12
-    follow(steps, folder, {"COLUMNS": "100", "CACHECAST_TRAINING__TREES": "20", "CACHECAST_TRAINING__SPAN": "7d"})
+    follow(steps, folder, {"COLUMNS": "100"} | SMALLER)
 
 
 def test_push_and_placement_print_what_their_pages_show(folder: Path) -> None:
@@ -115,8 +115,7 @@ def test_push_and_placement_print_what_their_pages_show(folder: Path) -> None:
         for command, expected in commands(page)
     ]
     assert len(steps) >= 20
-    smaller = {"CACHECAST_TRAINING__TREES": "20", "CACHECAST_TRAINING__SPAN": "7d"}
-    follow(steps, folder, {"COLUMNS": "100", "CACHECAST_SERVE__PORT": port} | smaller)
+    follow(steps, folder, {"COLUMNS": "100", "CACHECAST_SERVE__PORT": port} | SMALLER)
 
 
 def test_halves_of_nodes_print_what_their_page_shows(folder: Path) -> None:
