@@ -41,7 +41,7 @@ OUTLIVES = 3
 """Rows are of files up to this many times as old as LRU's oldest, as a learned order keeps some longer."""
 AGE_MOMENTS = 8
 """Number of times at which LRU's age is measured."""
-FEWEST_ROWS = 2000
+FEWEST_ROWS = 1000
 """A horizon with fewer labelled rows has no model."""
 KEPT_FOR_CHOICE = 0.25
 """Share of the past by which the models' share is chosen."""
