@@ -7,7 +7,7 @@ bench/order_gaps.py --regions --seeds 1               the public traces alone, o
 A public trace is counted from several days, a generated region from its middle. An order is learned from what
 lies before, and anew each week. `learned` follows it alone, `auto` is what a cache's steward does. ± is the
 standard error over runs: cuts and seeds of one trace, worlds of one region. `most WAN` is the largest share
-of LRU's WAN bytes that a run fetched at a capacity.
+of LRU's WAN bytes that a run fetched at a capacity. A gap of nothing counts as 0 closed.
 
 Needs the environment that `make verify` makes: .venv/bin/python bench/order_gaps.py
 """
