@@ -37,7 +37,6 @@ from jobs.leaderboard.entries import BoardTrace, Entry, opened  # noqa: E402
 from jobs.leaderboard.parts import capacity  # noqa: E402
 from models.learning import order  # noqa: E402
 from replay.contest import BOUND, Lineup, standings  # noqa: E402
-from replay.policies.learned import Order  # noqa: E402
 from replay.steward.policies import steward_policy  # noqa: E402
 
 CUTS: Mapping[str, tuple[str, ...]] = MappingProxyType(
@@ -63,8 +62,9 @@ def run_of(board: BoardTrace, shares: Sequence[float]) -> Run:
     """Replay a trace at capacities that are shares of what is read."""
     rooms = [capacity(board, share) for share in shares]
     orders = order.Learning(board.trace, board.story, rooms).orders(board.from_s, unwatched)
-    lineups = [_lineup(board, room, of) for room, of in zip(rooms, orders, strict=True)]
-    found = standings(board.trace, lineups, count_from_s=board.from_s)
+    stewards = {name: steward_policy(name, board.story, orders) for name in SHOWN if name != S3FIFO}
+    policies = {LRU: None, BOUND: None, S3FIFO: None, **stewards}
+    found = standings(board.trace, [Lineup(room, policies) for room in rooms], count_from_s=board.from_s)
     gaps: dict[str, list[float]] = {name: [] for name in SHOWN}
     wan: dict[str, list[float]] = {name: [] for name in SHOWN}
     for one in found:
@@ -74,11 +74,6 @@ def run_of(board: BoardTrace, shares: Sequence[float]) -> Run:
             bytes_of = [int(one.rows[of].result.daily.wan_bytes.sum()) for of in (name, LRU)]
             wan[name].append(bytes_of[0] / max(1, bytes_of[1]))
     return Run(*({name: np.array(of) for name, of in found.items()} for found in (gaps, wan)))
-
-
-def _lineup(board: BoardTrace, room: int, orders: Sequence[Order]) -> Lineup:
-    stewards = {name: steward_policy(name, board.story, {room: orders}) for name in SHOWN if name != S3FIFO}
-    return Lineup(room, {LRU: None, BOUND: None, S3FIFO: None, **stewards})
 
 
 def runs(entries: Sequence[Entry], seeds: Sequence[int], shares: Sequence[float]) -> Iterator[Run]:

@@ -64,10 +64,8 @@ def gaps(board: BoardTrace, seed: int) -> dict[str, list[float]]:
         if how is not None:
             task = np.where(is_task, story.reader, -1)
             story = story._replace(queued=queue_of(board.trace, task, how, np.random.default_rng(seed)))
-        lineups = [
-            Lineup(room, {LRU: None, BOUND: None, STEWARD: steward_policy(STEWARD, story, {room: order})})
-            for room, order in zip(rooms, orders, strict=True)
-        ]
+        policies = {LRU: None, BOUND: None, STEWARD: steward_policy(STEWARD, story, orders)}
+        lineups = [Lineup(room, policies) for room in rooms]
         closed = [one.gap(STEWARD) for one in standings(board.trace, lineups, count_from_s=board.from_s)]
         found[name] = [one.closed or 0.0 for one in closed if one is not None]
     return found

@@ -138,15 +138,14 @@ def stewards() -> list[str]:
     with tempfile.TemporaryDirectory(prefix="cachecast-") as folder:
         board = opened(REGION, Path(folder))
     trace, capacity = board.trace, int(0.05 * board.trace.footprint_bytes)
-    [orders] = Learning(trace, board.story, [capacity]).orders(board.from_s, unwatched)
+    orders = Learning(trace, board.story, [capacity]).orders(board.from_s, unwatched)
     slow = []
     print(f"\nstewards, {trace.n_accesses} accesses     k/s   with a server's delays")
     for name in STEWARDS:
         at_once, late = (
             trace.n_accesses / 1e3 / timed(partial(_hits, policy, trace, capacity))
             for policy in (
-                steward_policy(name, board.story, {capacity: orders}, delays=delays)
-                for delays in (NO_DELAY, XCACHE)
+                steward_policy(name, board.story, orders, delays=delays) for delays in (NO_DELAY, XCACHE)
             )
         )
         slow += [name] * (name != AHEAD and at_once < PROMISED_STEWARD)

@@ -58,23 +58,23 @@ CHOICES = (NEVER, ALWAYS, FIRST, SUCCESSOR)
 
 
 class Walk(NamedTuple):
-    """A trace, the capacities `rooms`, and for each the candidates, one per step.
+    """A trace, the capacities `rooms`, and the candidates, one per step.
 
     The first steps are before the counted ones: verdicts need their orders.
     """
 
     board: BoardTrace
     rooms: list[int]
-    candidates: list[list[Order]]
+    candidates: list[Order]
 
     @property
     def times_s(self) -> list[int]:
         """When each step begins."""
-        return [int(order.from_s) for order in self.candidates[0]]
+        return [int(order.from_s) for order in self.candidates]
 
-    def follow(self, steps: Sequence[int], room: int) -> Learned:
-        """The candidates of `steps`, one after the other, at a capacity by its number."""
-        return Learned(self.board.story, [self.candidates[room][step] for step in steps])
+    def follow(self, steps: Sequence[int]) -> Learned:
+        """The candidates of `steps`, one after the other."""
+        return Learned(self.board.story, [self.candidates[step] for step in steps])
 
     def is_promoted(self, step: int) -> tuple[bool, bool]:
         """Whether `promote` lets a step's candidate serve, as a first order and as a successor, by an
@@ -85,10 +85,8 @@ class Walk(NamedTuple):
         if first < 0:
             return False, False
         trace = self.board.trace.until(at_s)
-        lineups = [
-            Lineup(size, {LRU: None, S3FIFO: None, STEWARD: self.follow(range(first, step), room)})
-            for room, size in enumerate(self.rooms)
-        ]
+        policies = {LRU: None, S3FIFO: None, STEWARD: self.follow(range(first, step))}
+        lineups = [Lineup(room, policies) for room in self.rooms]
         found = standings(trace, lineups, count_from_s=self.times_s[first])
         compared = [Compared(share, at) for share, at in zip(CAPACITY_FRACTIONS, found, strict=True)]
         days = daily_wan(day_rows(compared, model_version="candidate", scored_by={}))
@@ -145,20 +143,18 @@ def outcomes(walk: Walk) -> list[Outcome]:
     verdicts = {step: walk.is_promoted(step) for step in steps[1:]}
     for k, choice in enumerate((FIRST, SUCCESSOR)):
         served[choice] = [first, *(step for step, won in verdicts.items() if won[k])]
-    return [_outcome(walk, room, first, served) for room in range(len(walk.rooms))]
+    return [_outcome(walk, room, first, served) for room in walk.rooms]
 
 
 def _outcome(walk: Walk, room: int, first: int, served: Mapping[str, list[int]]) -> Outcome:
-    others = {f"until {step}": walk.follow(range(first, step), room) for step in served[ALWAYS][1:]}
+    others = {f"until {step}": walk.follow(range(first, step)) for step in served[ALWAYS][1:]}
     policies = {
         LRU: None,
         BOUND: None,
-        **{name: walk.follow(taken, room) for name, taken in served.items()},
+        **{name: walk.follow(taken) for name, taken in served.items()},
         **others,
     }
-    (found,) = standings(
-        walk.board.trace, [Lineup(walk.rooms[room], policies)], count_from_s=walk.board.from_s
-    )
+    (found,) = standings(walk.board.trace, [Lineup(room, policies)], count_from_s=walk.board.from_s)
     wan = {name: walk.by_step(row.result.daily.wan_bytes) for name, row in found.rows.items()}
     kept = [wan[f"until {step}"][step - first] for step in served[ALWAYS][1:]]
     replaced = {name: [step - first for step in taken] for name, taken in served.items()}

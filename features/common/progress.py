@@ -14,20 +14,15 @@ def unwatched(_done: int, _total: int, _present: str) -> None:
 
 
 class Steps:
-    """Counts steps that end in any thread, and reports each to `on_progress`, which names all `total`."""
+    """Counts `total` steps called `name` that end in any thread; reports the beginning and each end."""
 
-    def __init__(self, total: int, on_progress: Advance) -> None:
-        self._total, self._on_progress = total, on_progress
-        self._lock, self._done, self._present = threading.Lock(), 0, ""
-
-    def begin(self, present: str, *, done: int = 0) -> None:
-        """Name the present step; `done` are over by now."""
-        with self._lock:
-            self._present, self._done = present, done
-            self._on_progress(done, self._total, present)
+    def __init__(self, total: int, name: str, on_progress: Advance) -> None:
+        self._total, self._name, self._on_progress = total, name, on_progress
+        self._lock, self._done = threading.Lock(), 0
+        on_progress(0, total, name)
 
     def done(self) -> None:
         """One step more is over."""
         with self._lock:
             self._done += 1
-            self._on_progress(self._done, self._total, self._present)
+            self._on_progress(self._done, self._total, self._name)

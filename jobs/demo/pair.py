@@ -104,7 +104,7 @@ def learn(period: Trace, limits: Marks, on_progress: Advance) -> ServedOrder:
     ages_s = oldest_ages_s(period, [limits.low_bytes], to_s=from_s)
     rungs = learn_horizons(period, story, ages_s, to_s=from_s, most_rows=_ROWS)
     assert rungs is not None, "the reads before are weeks, by the demo's clock"
-    order = Order(from_s, horizon_models(rungs), share=1.0)
+    order = Order(from_s, horizon_models(rungs))
     return ServedOrder(order, file_kinds(period), from_s, "learned by the demo")
 
 

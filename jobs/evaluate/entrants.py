@@ -71,10 +71,7 @@ def replayed(
         return {scorer: planner(scorer, cache) for scorer in scorers}
 
     plans = each(planners, scene.caches)
-    lineups = [
-        _lineup(scene, cache, order, of, days)
-        for cache, order, of in zip(scene.caches, orders, plans, strict=True)
-    ]
+    lineups = [_lineup(scene, cache, orders, of, days) for cache, of in zip(scene.caches, plans, strict=True)]
     found = standings(
         scene.trace,
         lineups,
@@ -89,9 +86,9 @@ def replayed(
     ]
 
 
-def _lineup(scene: Scene, cache: Cache, order: Sequence[Order], planners: Planners, days: Days) -> Lineup:
-    """All that competes at one capacity; without a learned `order` no steward does."""
-    stewards = _stewards(scene, cache, order, planners, days.trial_s) if order else {}
+def _lineup(scene: Scene, cache: Cache, orders: Sequence[Order], planners: Planners, days: Days) -> Lineup:
+    """All that competes at one capacity; without learned `orders` no steward does."""
+    stewards = _stewards(scene, cache, orders, planners, days.trial_s) if orders else {}
     return Lineup(
         cache.config.capacity_bytes,
         {**stewards, **dict.fromkeys((*PER_ACCESS, BOUND))},
@@ -103,11 +100,11 @@ def _lineup(scene: Scene, cache: Cache, order: Sequence[Order], planners: Planne
 
 
 def _stewards(
-    scene: Scene, cache: Cache, order: Sequence[Order], planners: Planners, plan_from_s: int
+    scene: Scene, cache: Cache, orders: Sequence[Order], planners: Planners, plan_from_s: int
 ) -> dict[str, Policy | PartPolicy]:
     """A live steward that follows each week's order: alone, and beside plans that leave evictions to it."""
     config = cache.config
-    follow = partial(steward_policy, STEWARD, scene.story, {config.capacity_bytes: order}, delays=XCACHE)
+    follow = partial(steward_policy, STEWARD, scene.story, orders, delays=XCACHE)
     rows = {STEWARD: follow()}
     for name, scorer in BESIDE_A_STEWARD.items():
         if scorer in planners:

@@ -46,7 +46,8 @@ from models.serving.scoring import RegionModels
 from replay.access_context import CONTEXT, AccessContext, context_of
 from replay.contest import BOUND, Lineup, standings
 from replay.policies import PartPolicy, Policy
-from replay.steward.policies import AUTO, DATASET_LRU, Orders, steward_policy
+from replay.policies.learned import Order
+from replay.steward.policies import AUTO, DATASET_LRU, steward_policy
 from replay.study.origins import ACTIVITY
 
 TRIAL_TRAININGS = 2
@@ -236,12 +237,10 @@ def run_trace(
     check_days(int(trace.time_s[0]), int(trace.time_s[-1]), from_s=from_s)
     capacities = [capacity_bytes(trace, share) for share in fractions]
     orders = Learning(trace, told, capacities).orders(from_s, on_progress)
-    lineups = [
-        Lineup(size, _policies(told, {size: order})) for size, order in zip(capacities, orders, strict=True)
-    ]
+    policies = _policies(told, orders)
     replayed = standings(
         trace,
-        lineups,
+        [Lineup(size, policies) for size in capacities],
         count_from_s=from_s,
         misses=misses_by_activity(trace, loaded.details),
         on_done=lambda done, total, policy: on_progress(done, total, f"{policy} replayed"),
@@ -263,7 +262,7 @@ def run_trace(
     return _recorded(mlflow, evaluated, answer)
 
 
-def _policies(told: AccessContext, learned: Orders) -> dict[str, Policy | PartPolicy | None]:
-    """All that competes at one capacity; the stewards share what was learned."""
+def _policies(told: AccessContext, learned: Sequence[Order]) -> dict[str, Policy | PartPolicy | None]:
+    """All that competes; the stewards share what was learned."""
     followed = {name: steward_policy(name, told, learned) for name in STEWARDS}
     return {**dict.fromkeys(POLICIES), **followed, BOUND: None}

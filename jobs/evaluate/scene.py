@@ -24,7 +24,6 @@ from jobs.settings.tree import Settings
 from jobs.store.tables import Tables, read_partitions
 from jobs.store.traces import from_tables
 from jobs.train.ready import learned_since_s
-from models.learning.order import KEPT_FOR_CHOICE
 from models.parallel import each
 from prefetch.plan.value import CYCLES_PER_AGE
 from prefetch.plan.value import fitting_cycle_s as within_grid
@@ -125,6 +124,8 @@ def _digest(path: Path) -> str:
 WATCHED_EVERY_S = 3600
 WARM_AGES = 3
 """Plans begin this many eviction ages before counting does."""
+TRIED_SHARE = 0.25
+"""Share of the past on which weights are tried."""
 TRIED_S = 14 * DAY_S
 """Weights are tried on no more days than this, if the caches are warm by then."""
 
@@ -215,7 +216,7 @@ def trial_days(settings: Settings, scene: Scene, from_s: int) -> Days:
     """
     every_s, past_s = settings.training.every, from_s - int(scene.trace.time_s[0])
     warm_s = max(WARM_AGES * (cache.age_s or 0) for cache in scene.caches)
-    tried_s = max(min(KEPT_FOR_CHOICE * past_s, TRIED_S), warm_s)
+    tried_s = max(min(TRIED_SHARE * past_s, TRIED_S), warm_s)
     return Days(from_s - int(min(tried_s, past_s / 2)) // every_s * every_s, from_s)
 
 

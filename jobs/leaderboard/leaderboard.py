@@ -122,9 +122,7 @@ def _complete(
         Lineup(
             rooms[one],
             {
-                name: steward_policy(name, board.story, {rooms[one]: learned[one]})
-                if name in STEWARDS
-                else None
+                name: steward_policy(name, board.story, learned) if name in STEWARDS else None
                 for name in names
             },
         )
@@ -138,20 +136,15 @@ def _complete(
     return sum(len(names) for names in missing.values())
 
 
-def _learned(
-    board: BoardTrace, fractions: Sequence[float], progress: Callable[[str], None]
-) -> dict[float, list[Order]]:
-    """For each capacity the orders that are learned from what lies before the counted days, and each week.
+def _learned(board: BoardTrace, fractions: Sequence[float], progress: Callable[[str], None]) -> list[Order]:
+    """The orders that are learned from what lies before the counted days, and each week.
 
-    They depend on all the capacities, for which their models are learned together.
+    They depend on all the capacities, for which they are learned together.
     """
     if not fractions:
-        return {}
+        return []
     rooms = [capacity(board, fraction) for fraction in fractions]
-    orders = Learning(board.trace, board.story, rooms).orders(
-        board.from_s, lambda _, __, what: progress(what)
-    )
-    return dict(zip(fractions, orders, strict=True))
+    return Learning(board.trace, board.story, rooms).orders(board.from_s, lambda _, __, what: progress(what))
 
 
 def _rows(parts: Sequence[Part]) -> list[Row]:

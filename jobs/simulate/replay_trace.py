@@ -239,13 +239,12 @@ def steward_policies(
     if block_bytes is not None and AHEAD in wanted:
         raise ConfigError("--policy", f"{AHEAD} fetches whole files; leave out --block-size")
     told = context_of(loaded)
-    learned: dict[int, list[Order]] = {}
+    learned: list[Order] = []
     if from_s is not None and (learns or AUTO in wanted):
         from models.learning.order import Learning
 
-        orders = Learning(loaded.trace, told, capacities).orders(from_s, on_progress)
-        learned = dict(zip(capacities, orders, strict=True))
-    if learns and not all(learned.values()):
+        learned = Learning(loaded.trace, told, capacities).orders(from_s, on_progress)
+    if learns and not learned:
         raise InputError(
             "there are too few accesses before --from to learn from; count from later, or choose " + AUTO
         )

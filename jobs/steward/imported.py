@@ -14,10 +14,8 @@ if TYPE_CHECKING:
     from models.serving.served_order import ServedOrder
 
 
-def imported(
-    tables: Tables, region: str, capacity_bytes: int, *, known: ServedOrder | None
-) -> ServedOrder | None:
-    """The region's newest imported order, for a cache of `capacity_bytes`; None if there is none.
+def imported(tables: Tables, region: str, *, known: ServedOrder | None) -> ServedOrder | None:
+    """The region's newest imported order; None if there is none.
 
     `known`: an order that was loaded before, returned if it is still the same. Raises ModelError if its file
     does not have its digest or cannot be followed, ServiceError if the table cannot be read.
@@ -31,11 +29,11 @@ def imported(
         version = f"imported-{row['digest'][:12]}"
         if known is not None and known.version == version:
             return known
-        return _served(row["file"].encode(), row["digest"], version, capacity_bytes)
+        return _served(row["file"].encode(), row["digest"], version)
     return None
 
 
-def _served(data: bytes, expected: str, version: str, capacity_bytes: int) -> ServedOrder:
+def _served(data: bytes, expected: str, version: str) -> ServedOrder:
     from models.learning.order import horizon_models
     from models.serving.order_file import OrderFile, digest
     from models.serving.served_order import ServedOrder
@@ -44,7 +42,7 @@ def _served(data: bytes, expected: str, version: str, capacity_bytes: int) -> Se
     if digest(data) != expected:
         raise ModelError(f"the file of {version} in the table {IMPORTED_ORDERS.name} was changed")
     found = OrderFile.of(data)
-    order = Order(found.order.until_s, horizon_models(found.rungs), found.order.share(capacity_bytes))
+    order = Order(found.order.until_s, horizon_models(found.rungs))
     return ServedOrder(
         order, found.order.kinds, found.order.until_s, version, found.order.readers, is_imported=True
     )

@@ -167,17 +167,17 @@ def _look_up(to: Connection, question: Question, scratch: str) -> None:
 
 def _on_disk(question: Question) -> tuple[Named | None, ServedOrder | None]:
     """The version in the table promotions, and the order that serves if MLflow does not answer."""
-    settings, cache, known, _ = question
+    settings, known = question.settings, question.known
     tables, region = Tables(settings.tables.root), settings.region.name
     on_record = named(tables, region=region).get(STEWARD)
     if on_record is None:  # never promoted or taken back, whatever MLflow says
         is_auto = settings.steward.policy == "auto"
-        return None, imported(tables, region, cache.capacity, known=known) if is_auto else None
+        return None, imported(tables, region, known=known) if is_auto else None
     if not question.has_copy:
         return on_record, known
     from models.serving.served_order import kept_order
 
-    return on_record, kept_order(question.copies, on_record, cache.capacity)
+    return on_record, kept_order(question.copies, on_record)
 
 
 def _in_registry(
@@ -188,7 +188,7 @@ def _in_registry(
     from models.serving.registry import load_order
     from models.serving.served_order import keep_files
 
-    settings, cache = question.settings, question.cache
+    settings = question.settings
 
     def keep(folder: Path, version: Named) -> None:
         try:
@@ -198,4 +198,4 @@ def _in_registry(
 
     to.send(_Asking())
     at = registry(settings.mlflow)
-    return load_order(at, settings.region.name, cache.capacity, named=on_record, known=known, keep=keep)
+    return load_order(at, settings.region.name, named=on_record, known=known, keep=keep)

@@ -10,7 +10,6 @@ import pandas as pd
 from features.common.times import as_of_label, day_label
 from features.common.units import duration_label
 from jobs.settings.tree import TrainingSettings
-from jobs.text import percent
 from models.serving.bundle import Bundle, OrderModel
 from models.serving.card import EXAMPLE_ROWS, Card
 from models.serving.runs import Run, TableRead, code_version
@@ -138,12 +137,5 @@ def _bounded(report: ModelReport, name: str) -> str | float | None:
 
 
 def order_in_words(learned: OrderModel | None) -> str | None:
-    """Horizons and shares of an order, for example `1h, 3h; 100 % models at 5 % of the bytes read, …`."""
-    if learned is None:
-        return None
-    horizons = ", ".join(map(duration_label, learned.horizons_s))
-    shares = ", ".join(
-        f"{percent(share)} models at {percent(fraction)}"
-        for fraction, share in zip(learned.fractions, learned.shares, strict=True)
-    )
-    return f"within {horizons}; {shares} of the bytes read"
+    """The horizons of an order, for example `within 90m, 3h`; None without one."""
+    return None if learned is None else f"within {', '.join(map(duration_label, learned.horizons_s))}"

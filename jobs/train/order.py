@@ -45,30 +45,23 @@ def learn(
         keep=(*CONTEXT, "source"),
     )
     trace = loaded.trace
-    footprint = trace.footprint_bytes
-    learning = Learning(
-        trace,
-        context_of(loaded),
-        [max(1, int(fraction * footprint)) for fraction in CAPACITY_FRACTIONS],
-    )
-    learnt = learning.learn(until_s, on_progress)
-    if learnt is None:
+    capacities = [max(1, int(fraction * trace.footprint_bytes)) for fraction in CAPACITY_FRACTIONS]
+    learning = Learning(trace, context_of(loaded), capacities)
+    rungs = learning.learn(until_s, on_progress)
+    if rungs is None:
         past = duration_label((until_s - int(trace.time_s[0])) // DAY_S * DAY_S)
         raise StaleInputError(
             f"{trace.n_accesses} accesses in the {past} before {as_of_label(until_s)} are too few to learn "
             "from; pull more days"
         )
     model = OrderModel(
-        horizons_s=learnt.rungs.horizons_s,
+        horizons_s=rungs.horizons_s,
         columns=COLUMNS,
         kinds=file_kinds(trace),
-        fractions=CAPACITY_FRACTIONS,
-        shares=learnt.shares,
-        footprint_bytes=footprint,
         until_s=until_s,
         readers=reader_kinds(loaded.details),
     )
-    return RegionOrder(model, learnt.rungs)
+    return RegionOrder(model, rungs)
 
 
 def _affordable_since_s(tables: Tables, until_s: int) -> int:

@@ -1,14 +1,11 @@
-"""An order of eviction for each capacity, learned from a trace's own past.
+"""An order of eviction for caches of several capacities, learned from a trace's own past.
 
-The order is a ladder of binary models, P(read within h) for horizons up to a third of the past. Long horizons
-have few labels, and a model of them may mislead: how far the order follows the ladder, and how far plain
-recency, is chosen for each capacity by replaying the last part of the past.
+The order is a ladder of binary models, P(read within h) for horizons up to a third of the past.
 """
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -24,12 +21,12 @@ from models.learning.learners import LightGBM
 from models.parallel import each, nothing
 from replay.access_context import AccessContext
 from replay.decisions import Decisions, decisions
-from replay.policies.learned import Learned, Order
+from replay.policies.learned import Order
 from replay.trace import Trace
 from replay.trees.forest import HorizonModels, ladder
 
 CAPACITY_FRACTIONS = (0.05, 0.1, 0.2)
-"""Capacities that a training learns an order for, as shares of the bytes of all files read."""
+"""Capacities of the caches that a training learns an order for, as shares of the bytes of all files read."""
 LADDER_S = tuple(int(hours * HOUR_S) for hours in (1.5, 3, 6, 12, 24, 48, 96, 192, 384, 768))
 EVERY_S = 7 * DAY_S
 """An order is learned anew each week, as production does."""
@@ -43,18 +40,6 @@ AGE_MOMENTS = 8
 """Number of times at which LRU's age is measured."""
 FEWEST_ROWS = 1000
 """A horizon with fewer labelled rows has no model."""
-KEPT_FOR_CHOICE = 0.25
-"""Share of the past by which the models' share is chosen."""
-SHARES = (1.0, 0.5, 0.0)
-"""Shares of the models in an order; the rest is recency."""
-PARTS = 8
-"""Equal parts of that time, in which shares are compared."""
-SURENESS = 1.6
-"""Root sum squares of the differences in single parts, by which a smaller share must have missed less."""
-TOLERANCE = 0.03
-"""It must also have missed less by this share of the missed bytes."""
-MOST_CHOSEN_ON = 250_000
-"""Most accesses by which the models' share is chosen: each is replayed once per capacity and share."""
 MOST_ROWS, ROWS_PER_ACCESS = 150_000, 4
 """Most training rows, in all and per access of the past."""
 LEARNER = LightGBM(trees=40, best_trees=20, rate=0.12, extra_trees=True, min_rows=300)
@@ -68,13 +53,6 @@ class HorizonTrees(NamedTuple):
 
     horizons_s: tuple[int, ...]
     texts: tuple[str, ...]
-
-
-class Learnt(NamedTuple):
-    """The models of an order, and for each capacity their share in it."""
-
-    rungs: HorizonTrees
-    shares: tuple[float, ...]
 
 
 def horizon_models(rungs: HorizonTrees) -> HorizonModels:
@@ -126,106 +104,35 @@ def _horizons_s(past_s: float) -> list[int]:
     return [one for one in LADDER_S if one * PAST_PER_HORIZON <= past_s]
 
 
-def choose_shares(
-    trace: Trace,
-    story: AccessContext,
-    capacities: Sequence[int],
-    fitted: HorizonModels,
-    *,
-    from_s: float,
-    on_done: Callable[[], None] = nothing,
-) -> list[float]:
-    """The models' share in the order for each capacity: 1, unless a smaller one surely misses fewer bytes.
-
-    Bytes count from `from_s` on. A pass over one large dataset can outweigh all other reads of a few days,
-    and chance decides which share keeps its files. So a smaller share must have missed less in several parts
-    of the time. `on_done`: called after each replay, in its thread.
-    """
-    edges = trace.first_at(int(from_s)), trace.n_accesses
-    times_s = np.linspace(from_s, float(trace.time_s[-1]), PARTS, endpoint=False)
-    parts = np.clip(np.searchsorted(trace.time_s, times_s), *edges)
-    size_bytes = trace.size_bytes[trace.item[edges[0] :]]
-
-    def missed(tried: tuple[int, float]) -> FloatArray:
-        capacity_bytes, share = tried
-        hit = np.zeros(trace.n_accesses, np.bool_)
-        Learned(story, [Order(from_s, fitted, share)])(trace, capacity_bytes, hit)
-        missed_bytes = np.where(hit[edges[0] :], 0, size_bytes)
-        sums = np.concatenate([[0.0], np.cumsum(missed_bytes, dtype=np.float64)])
-        return np.diff(sums[np.append(parts, edges[1]) - edges[0]])
-
-    tried = list(itertools.product(capacities, SHARES))
-    bytes_of = dict(zip(tried, each(missed, tried, on_done=on_done), strict=True))
-    return [_surely_best({share: bytes_of[one, share] for share in SHARES}) for one in capacities]
-
-
-def _surely_best(missed: Mapping[float, FloatArray]) -> float:
-    """The share that is followed, of those whose missed bytes in each part are `missed`; the first is 1."""
-    saved = {share: missed[SHARES[0]] - of for share, of in missed.items()}
-    least = TOLERANCE * missed[SHARES[0]].sum()
-    surely = [
-        share
-        for share, of in saved.items()
-        if of.sum() > least and of.sum() > SURENESS * np.sqrt((of**2).sum())
-    ]
-    return max(surely, key=lambda share: float(saved[share].sum()), default=SHARES[0])
-
-
 class Learning(NamedTuple):
-    """A trace and the capacities that orders of eviction are learned for."""
+    """A trace, and the capacities in bytes of the caches that orders of eviction are learned for."""
 
     trace: Trace
     story: AccessContext
     capacities: Sequence[int]
 
-    def orders(self, from_s: int, on_progress: Advance, *, every_s: int | None = None) -> list[list[Order]]:
-        """For each capacity the orders from `from_s` to the end of the trace, one from each `every_s` on.
+    def orders(self, from_s: int, on_progress: Advance, *, every_s: int | None = None) -> list[Order]:
+        """The orders from `from_s` to the end of the trace, one from each `every_s` on.
 
         Each is learned from what lies before it; where that is too little, there is none. None: each week,
         see `EVERY_S`. Raises InputError.
         """
-        orders: list[list[Order]] = [[] for _ in self.capacities]
         end_s = max(from_s, int(self.trace.time_s[-1])) + 1
         step_s = every_s or max(EVERY_S, -(-(end_s - from_s) // (MOST_ORDERS * DAY_S)) * DAY_S)
         times_s = range(from_s, end_s, step_s)
+        orders = []
         for k, at_s in enumerate(times_s):
-            learnt = self.learn(at_s, _one_of(len(times_s), k, on_progress))
-            if learnt is None:
-                continue
-            fitted = horizon_models(learnt.rungs)
-            for found, share in zip(orders, learnt.shares, strict=True):
-                found.append(Order(at_s, fitted, share))
+            rungs = self.learn(at_s, _one_of(len(times_s), k, on_progress))
+            if rungs is not None:
+                orders.append(Order(at_s, horizon_models(rungs)))
         return orders
 
-    def learn(self, until_s: int, on_progress: Advance) -> Learnt | None:
+    def learn(self, until_s: int, on_progress: Advance) -> HorizonTrees | None:
         """What is learned from the accesses before `until_s`; None if they are too few. Raises InputError."""
-        begin_s, from_s = self._choice_begins_s(until_s), float(self.trace.time_s[0])
-        n_tried, n_horizons = len(_horizons_s(begin_s - from_s)), len(_horizons_s(until_s - from_s))
-        n_replays = len(self.capacities) * len(SHARES)
-        steps = Steps(n_tried + n_replays + n_horizons, on_progress)
-        steps.begin("how far to trust the models")
-        shares = self._shares(begin_s, until_s, steps.done)
-        steps.begin(f"learning until {day_label(until_s)}", done=n_tried + n_replays)
-        ages_s = self._ages(until_s)
-        rungs = learn_horizons(self.trace, self.story, ages_s, to_s=until_s, on_done=steps.done)
-        return None if rungs is None else Learnt(rungs, tuple(shares))
-
-    def _choice_begins_s(self, until_s: int) -> float:
-        time_s = self.trace.time_s
-        by_number = time_s[max(0, self.trace.first_at(until_s) - MOST_CHOSEN_ON)]
-        return max(until_s - KEPT_FOR_CHOICE * (until_s - float(time_s[0])), float(by_number))
-
-    def _shares(self, begin_s: float, end_s: int, on_done: Callable[[], None]) -> list[float]:
-        """For each capacity, the share of the models in the order that was best from `begin_s` to `end_s`."""
-        rungs = learn_horizons(self.trace, self.story, self._ages(begin_s), to_s=begin_s, on_done=on_done)
-        if rungs is None:
-            return [1.0] * len(self.capacities)
-        fitted = horizon_models(rungs)
-        past = self.trace.until(end_s)
-        return choose_shares(past, self.story, self.capacities, fitted, from_s=begin_s, on_done=on_done)
-
-    def _ages(self, at_s: float) -> list[float]:
-        return oldest_ages_s(self.trace, self.capacities, to_s=at_s)
+        n_horizons = len(_horizons_s(until_s - float(self.trace.time_s[0])))
+        steps = Steps(n_horizons, f"learning until {day_label(until_s)}", on_progress)
+        ages_s = oldest_ages_s(self.trace, self.capacities, to_s=until_s)
+        return learn_horizons(self.trace, self.story, ages_s, to_s=until_s, on_done=steps.done)
 
 
 def _one_of(n: int, k: int, on_progress: Advance) -> Advance:

@@ -6,7 +6,6 @@ import dataclasses
 import functools
 import itertools
 import json
-import math
 
 import pydantic
 import pydantic_core
@@ -21,11 +20,10 @@ from models.learning.calibration import Knots
 from models.serving.drift import Reference
 from replay.access_context import MOST_KINDS
 
-FORMAT = 5
+FORMAT = 6
 MAX_CHARS = 16 << 20
 """Most characters of the JSON; a hundred columns and eight horizons take about a hundredth."""
 _MOST_READS = 1e9
-_MOST_BYTES = 1 << 63
 
 
 @dataclasses.dataclass(frozen=True)
@@ -53,28 +51,17 @@ class HorizonModel:
 class OrderModel:
     """An order of eviction (`models.learning.order`) without its trees.
 
-    `columns`: of `features.stream`; `kinds`: of files, by number (`replay.access_context`). `shares`: of the
-    models in the order, where the rest is recency, for caches whose capacity is the share `fractions` of
-    `footprint_bytes`, the bytes of all files in the training. `until_s`: nothing known later was used, s
-    since 1970. `readers`: the kinds of readers in the training data (`features.accesses`). `regions`: where
-    it was learned; none: in the bundle's region.
+    `columns`: of `features.stream`; `kinds`: of files, by number (`replay.access_context`). `until_s`:
+    nothing known later was used, s since 1970. `readers`: the kinds of readers in the training data
+    (`features.accesses`). `regions`: where it was learned; none: in the bundle's region.
     """
 
     horizons_s: tuple[int, ...]
     columns: tuple[str, ...]
     kinds: tuple[str, ...]
-    fractions: tuple[float, ...]
-    shares: tuple[float, ...]
-    footprint_bytes: int
     until_s: int
     readers: tuple[str, ...] = ()
     regions: tuple[str, ...] = ()
-
-    def share(self, capacity_bytes: int) -> float:
-        """The models' share for a cache of `capacity_bytes`: that of the capacity nearest by ratio."""
-        fraction = capacity_bytes / self.footprint_bytes
-        nearest = min(self.fractions, key=lambda known: abs(math.log(known / fraction)))
-        return self.shares[self.fractions.index(nearest)]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -205,10 +192,6 @@ def check_order(order: OrderModel) -> None:
     _need(0 < len(order.columns) == len(set(order.columns)), "order.columns")
     _need(len(order.kinds) == len(set(order.kinds)) <= MOST_KINDS, "order.kinds")
     _need(set(order.readers) <= set(KINDS), "order.readers")
-    _need(0 < len(order.fractions) == len(set(order.fractions)) == len(order.shares), "order.fractions")
-    _need(all(0 < fraction <= 1 for fraction in order.fractions), "order.fractions")
-    _need(all(0 <= share <= 1 for share in order.shares), "order.shares")
-    _need(0 < order.footprint_bytes < _MOST_BYTES, "order.footprint_bytes")
     parse_as_of(as_of_label(order.until_s))
 
 

@@ -19,7 +19,7 @@ from features.spec import COLUMNS
 from models.learning.order import HorizonTrees, horizon_models
 from models.serving.bundle import OrderModel, check_order
 
-FORMAT = 1
+FORMAT = 2
 MOST_BYTES = 16 << 20
 """Most bytes of a file; ten horizons take about a tenth."""
 KINDS = frozenset(
@@ -95,6 +95,7 @@ def _adapter() -> pydantic.TypeAdapter[OrderFile]:
 
 def _check(found: OrderFile) -> None:
     order = found.order
+    _need(found.format >= FORMAT, "an older cachecast wrote it; export it again")
     _need(found.format == FORMAT, f"not of format {FORMAT}")
     check_order(order)
     _need(order.columns == COLUMNS, "it takes other columns than this version makes")

@@ -226,13 +226,12 @@ def _missing(version: str) -> str:
 def load_order(
     registry: Registry,
     region: str,
-    capacity_bytes: int,
     *,
     named: Named | None,
     known: ServedOrder | None = None,
     keep: Callable[[Path, Named], None] = lambda _, __: None,
 ) -> ServedOrder | None:
-    """The region's promoted order of eviction, for a cache of `capacity_bytes`; None if there is none.
+    """The region's promoted order of eviction; None if there is none.
 
     `named`: the version in the table promotions. `known`: an order loaded before, returned without reading
     its files again if it is still the same version with the same files. `keep`: gets the folder of files that
@@ -244,7 +243,7 @@ def load_order(
     if known is not None and (known.version, known.digest) == (confirmed.version, confirmed.digest):
         return known
     with registry.files(confirmed) as folder:
-        found = served_order(folder, confirmed, capacity_bytes)
+        found = served_order(folder, confirmed)
         if found is not None:
             keep(folder, confirmed)
         return found

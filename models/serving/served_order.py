@@ -21,7 +21,7 @@ _OURS = re.compile(rf"{_DIGEST.pattern}|\.[0-9a-f]+\.draft")
 
 @dataclasses.dataclass(frozen=True)
 class ServedOrder:
-    """An order of eviction for one cache.
+    """An order of eviction for the caches of a region.
 
     `kinds`: names of the kinds of files in its training (`replay.access_context`); `readers`: the kinds of
     readers that it distinguishes (`features.accesses`); `until_s`: end of the training data, s since
@@ -38,19 +38,19 @@ class ServedOrder:
     digest: str | None = None
 
 
-def served_order(folder: Path, named: Named, capacity_bytes: int) -> ServedOrder | None:
-    """The order in the version's files in `folder`, for a cache of `capacity_bytes`; None: they have none.
+def served_order(folder: Path, named: Named) -> ServedOrder | None:
+    """The order in the version's files in `folder`; None: they have none.
 
     Raises ModelError if they cannot be read.
     """
     found = read_about(folder).order
     if found is None:
         return None
-    order = Order(found.until_s, read_order(folder, found), found.share(capacity_bytes))
+    order = Order(found.until_s, read_order(folder, found))
     return ServedOrder(order, found.kinds, found.until_s, named.version, found.readers, digest=named.digest)
 
 
-def kept_order(copies: Path, named: Named, capacity_bytes: int) -> ServedOrder | None:
+def kept_order(copies: Path, named: Named) -> ServedOrder | None:
     """The order of the version whose files `keep_files` has copied; None without a copy that can be read.
 
     The copy counts only if its files have the version's digest. They are read once, whoever may write there.
@@ -61,7 +61,7 @@ def kept_order(copies: Path, named: Named, capacity_bytes: int) -> ServedOrder |
     with contextlib.suppress(OSError, ModelError), tempfile.TemporaryDirectory() as scratch:
         copy_bundle(folder, Path(scratch))
         if bundle_digest(Path(scratch)) == named.digest:
-            return served_order(Path(scratch), named, capacity_bytes)
+            return served_order(Path(scratch), named)
     return None
 
 

@@ -234,7 +234,7 @@ def _learns(auto: Auto) -> bool:
 @bare
 def _rule(learnt: Learnt, order: int) -> Rule:
     rule = learnt.rule
-    return Rule(rule.ladder, rule.share * (1.0 if order == LEARNED else 0.5), rule.block)
+    return Rule(rule.ladder, 1.0 if order == LEARNED else 0.5, rule.block)
 
 
 @bare

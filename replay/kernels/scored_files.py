@@ -43,7 +43,7 @@ class Disk(NamedTuple):
 
 
 class Values(NamedTuple):
-    """What is known of each file's value; orders of one ladder, of shares above 0, may have it in common.
+    """What is known of each file's value; orders of one ladder may have it in common.
 
     `log_rate`: float32[m], of its hits by the ladder, per s; `at_s`: float64[m], when it was scored, NaN:
     never. `due_s`: float32[m], when known work is expected to read each file, NaN: none will; `told_s`:
@@ -75,8 +75,9 @@ class Known(NamedTuple):
 class Rule(NamedTuple):
     """log value = share · log hit rate + (1 - share) · log 1/age; `block`: room for rows being scored.
 
-    A file that known work reads is worth at least 1/s until it is due, and 1/s since, times the square of
-    the share of such files that were read: some of them would have been read anyway.
+    `share`: above 0, at most 1. A file that known work reads is worth at least 1/s until it is due, and 1/s
+    since, times the square of the share of such files that were read: some of them would have been read
+    anyway.
     """
 
     ladder: HorizonModels
@@ -120,9 +121,9 @@ def no_values(n_files: int) -> Values:
     )
 
 
-def new_rule(ladder: HorizonModels, share: float) -> Rule:
-    """A rule for one replay at a time."""
-    return Rule(ladder, share, new_block(ladder.forest))
+def new_rule(ladder: HorizonModels) -> Rule:
+    """A rule by the hit rate alone, for one replay at a time."""
+    return Rule(ladder, 1.0, new_block(ladder.forest))
 
 
 @bare
@@ -173,11 +174,9 @@ def worth(known: Known, rule: Rule, file: int, now_s: float) -> float:
     """The value of a file that is scored by `rule`. One that was never read has no age, only its rate."""
     of, values = known.state.file, known.values
     share = 1.0 if of[file, READS] == 0 else rule.share
-    value = 0.0
+    value = share * values.log_rate[file]
     if share < 1:
         value -= (1 - share) * np.log(max(YOUNGEST_S, now_s - of[file, LAST]))
-    if share > 0:
-        value += share * values.log_rate[file]
     if not np.isnan(values.due_s[file]):
         wait_s = max(SOON_S, abs(values.due_s[file] - now_s))
         value = max(np.log(_kept_word(values) ** 2 / wait_s), value)
@@ -207,18 +206,14 @@ def _is_fresh(known: Known, file: int, now_s: float) -> bool:
 
 @bare
 def score(known: Known, rule: Rule, n: int, now_s: float) -> None:
-    """Write the hit rates of the first `n` stale files, if anything needs them."""
-    values, block, of = known.values, rule.block, known.state.file
-    has_rates = rule.share > 0
+    """Write the hit rates of the first `n` stale files."""
+    values, block = known.values, rule.block
     for lane in range(n):
-        has_rates |= of[values.stale[lane], READS] == 0
-    if has_rates:
-        for lane in range(n):
-            row(known.state, known.files, values.stale[lane], now_s, values.x)
-            fill(rule.ladder.forest, values.x, block, lane)
-        hit_rates(rule.ladder, block, n)
-        for lane in range(n):
-            values.log_rate[values.stale[lane]] = np.log(block.rate[lane])
+        row(known.state, known.files, values.stale[lane], now_s, values.x)
+        fill(rule.ladder.forest, values.x, block, lane)
+    hit_rates(rule.ladder, block, n)
+    for lane in range(n):
+        values.log_rate[values.stale[lane]] = np.log(block.rate[lane])
 
 
 @bare

@@ -161,11 +161,10 @@ _NOTHING = np.zeros(0, np.bool_)
 
 
 class Order(NamedTuple):
-    """An order from time `from_s` on: log value = share · log hit rate + (1 - share) · log 1/age."""
+    """An order from time `from_s` on: the value of a file is its hit rate by `ladder`."""
 
     from_s: float
     ladder: HorizonModels
-    share: float
 
 
 class Learned:
@@ -191,6 +190,6 @@ class Learned:
         remember(known, told, accesses, Part(0, edges[0]))
         for order, (start, stop) in zip(self._orders, pairwise(edges), strict=True):
             known.values.at_s[:] = np.nan
-            valued = ScoredFiles(known, new_rule(order.ladder, order.share), _NOTHING, told)
+            valued = ScoredFiles(known, new_rule(order.ladder), _NOTHING, told)
             serve_valued(cache, valued, accesses, Part(start, stop), hit)
         return int(cache.disk.sums[PEAK])

@@ -86,8 +86,8 @@ class LearntOrders:
     def number(self, at: int) -> Learnt:
         """One of the orders; -1: none."""
         if at not in self._known:
-            _, ladder, share = self._orders[at] if at >= 0 else (0.0, no_models(), 0.0)
-            self._known[at] = Learnt(at, new_rule(ladder, share))
+            ladder = self._orders[at].ladder if at >= 0 else no_models()
+            self._known[at] = Learnt(at, new_rule(ladder))
         return self._known[at]
 
 

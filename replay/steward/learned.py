@@ -182,7 +182,7 @@ class LearnedOrder:
         while self._at + 1 < len(self._orders) and self._orders[self._at + 1].from_s <= now_s:
             self._at += 1
             self._lru, order = None, self._orders[self._at]
-            self._rule = new_rule(order.ladder, order.share)
+            self._rule = new_rule(order.ladder)
             self.history.known.values.at_s[:] = np.nan
         return self._rule
 

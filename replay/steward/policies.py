@@ -123,14 +123,11 @@ STEWARDS: Mapping[str, str] = MappingProxyType(
 FETCHING = Fetching(least_chance=0.9, share=0.05)
 """How `AHEAD` fetches files ahead."""
 
-Orders = Mapping[int, Sequence[Order]]
-"""What was learned, by capacity in bytes; a policy follows that of the nearest capacity."""
-
 
 def steward_policy(
     name: str,
     context: AccessContext,
-    learned: Orders = MappingProxyType({}),
+    learned: Sequence[Order] = (),
     *,
     delays: Delays = NO_DELAY,
     block_bytes: int | None = None,
@@ -138,10 +135,10 @@ def steward_policy(
 ) -> Policy | PartPolicy:
     """The policy `name` of `STEWARDS` on the accesses of `context`.
 
-    Without delays and plans, a kernel replays all but `steward-ahead`. A loop replays all else, access by
-    access; where both can, their hits are equal. Without learned orders, `steward` is LRU
-    in the kernel and an error in the loop. `block_bytes`: files are fetched by it as far as they are read;
-    what queues say is not heeded then.
+    `learned`: the orders it may follow, by the time at which each begins; without any, `steward` is LRU in
+    the kernel and an error in the loop. Without delays and plans, a kernel replays all but `steward-ahead`. A
+    loop replays all else, access by access; where both can, their hits are equal. `block_bytes`: files are
+    fetched by it as far as they are read; what queues say is not heeded then.
     Calls raise ConfigError, InputError.
     """
     if block_bytes is not None:
@@ -152,41 +149,17 @@ def steward_policy(
     return Replayed(context, _order(name, context, learned), delays, fetching, plans)
 
 
-def _learned(context: AccessContext, learned: Orders) -> Policy:
-    def policy(trace: Trace, capacity_bytes: int, hit: BoolArray) -> int:
-        return Learned(context, _nearest(learned, capacity_bytes))(trace, capacity_bytes, hit)
-
-    return policy
-
-
-def _auto(context: AccessContext, learned: Orders) -> Policy:
-    def policy(trace: Trace, capacity_bytes: int, hit: BoolArray) -> int:
-        return serve_auto(_nearest(learned, capacity_bytes), context, trace, capacity_bytes, hit)
-
-    return policy
-
-
-_KERNELS: Mapping[str, Callable[[AccessContext, Orders], Policy]] = MappingProxyType(
+_KERNELS: Mapping[str, Callable[[AccessContext, Sequence[Order]], Policy]] = MappingProxyType(
     {
-        STEWARD: _learned,
+        STEWARD: Learned,
         f"{STEWARD}-lru": lambda *_: lru,
         f"{STEWARD}-s3fifo": lambda context, _: partial(serve_by, kinds.S3FIFO, context),
         DATASET_LRU: lambda context, _: partial(serve_by, kinds.DATASET_LRU, context),
-        AUTO: _auto,
+        AUTO: lambda context, learned: partial(serve_auto, learned, context),
     }
 )
 
 
-def _order(name: str, context: AccessContext, learned: Orders) -> Callable[[int], EvictionOrder]:
+def _order(name: str, context: AccessContext, learned: Sequence[Order]) -> Callable[[int], EvictionOrder]:
     n_files = context.files.dataset.size
-
-    def order(capacity_bytes: int) -> EvictionOrder:
-        found = _nearest(learned, capacity_bytes)
-        return new_order(STEWARDS[name], capacity_bytes, found, n_files=n_files)
-
-    return order
-
-
-def _nearest(learned: Orders, capacity_bytes: int) -> Sequence[Order]:
-    """Of the nearest capacity: beside XCaches, a policy has their peak usage as capacity."""
-    return learned[min(learned, key=lambda known: abs(known - capacity_bytes))] if learned else ()
+    return lambda capacity_bytes: new_order(STEWARDS[name], capacity_bytes, learned, n_files=n_files)

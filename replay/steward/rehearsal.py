@@ -15,7 +15,7 @@ from replay.trees.forest import no_models
 
 def rehearse(name: str) -> None:
     """Let the order called `name` go through all events. Raises ConfigError as `new_order` does."""
-    order = new_order(name, 1, [Order(0.0, no_models(), 0.5)])
+    order = new_order(name, 1, [Order(0.0, no_models())])
     steward = Steward(order, capacity_bytes=1)
     file = steward.add(0, 0, 1)
     one = np.ones(1, np.int64)

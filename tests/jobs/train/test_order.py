@@ -7,15 +7,13 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
-from planted_accesses import FILE_BYTES, plant_accesses, small_models
+from planted_accesses import plant_accesses, small_models
 
-import models.learning.order
 from features.common.errors import StaleInputError
 from features.schema import ACCESSES
 from features.spec import COLUMNS
 from jobs.store.tables import Tables
 from jobs.train import order
-from models.learning.order import CAPACITY_FRACTIONS
 
 HOUR, DAY = 3600, 86400
 UNTIL_S = 3 * DAY
@@ -40,10 +38,6 @@ def test_an_order_knows_what_it_was_made_of(tmp_path: Path) -> None:
     assert model.horizons_s[-1] == 12 * HOUR
     assert (model.columns, model.until_s) == (COLUMNS, UNTIL_S)
     assert model.kinds == ("tar", "root")
-    assert model.fractions == CAPACITY_FRACTIONS
-    dids = store.read_arrow(ACCESSES, columns=["did", "known_at"])
-    known = dids.filter(pc.less(dids["known_at"], pa.scalar(UNTIL_S * 10**6, pa.timestamp("us", tz="UTC"))))
-    assert model.footprint_bytes == len(known["did"].unique()) * FILE_BYTES
 
 
 def test_an_order_says_by_what_it_told_readers_apart(tmp_path: Path) -> None:
@@ -77,28 +71,6 @@ def test_the_newest_days_are_learned_from_where_there_are_many(
     days = {key[0]: part.n_rows for key, part in store.head(ACCESSES).partitions.items()}
     monkeypatch.setattr(order, "MOST_ACCESSES", sum(days.values()) - 1)
     assert learn(store) == last_two
-
-
-@pytest.mark.parametrize("most", [50, 10**6])
-def test_shares_are_chosen_on_the_last_quarter_and_a_bounded_number_of_accesses(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, most: int
-) -> None:
-    begun: list[float] = []
-
-    def shares(*given: object, from_s: float, on_done: object) -> list[float]:
-        begun.append(from_s)
-        return [0.25, 0.5, 1.0]
-
-    monkeypatch.setattr(models.learning.order, "choose_shares", shares)
-    monkeypatch.setattr(models.learning.order, "MOST_CHOSEN_ON", most)
-    store = Tables(str(tmp_path))
-    plant_accesses(store, until_s=UNTIL_S)
-    assert learn(store).model.shares == (0.25, 0.5, 1.0)
-    rows = store.read_arrow(ACCESSES)
-    known = rows.filter(pc.less(rows["known_at"], pa.scalar(UNTIL_S * 10**6, pa.timestamp("us", tz="UTC"))))
-    times = sorted(int(at.timestamp()) for at in known["accessed_at"].to_pylist())
-    quarter = UNTIL_S - (UNTIL_S - times[0]) / 4
-    assert begun == [max(quarter, times[-most]) if most < len(times) else quarter]
 
 
 def test_too_little_past_is_an_error_with_the_reason(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""How far an order follows its models: all the way, unless a smaller share surely misses less."""
+"""Orders are learned from what lies before them, and what they save."""
 
 from __future__ import annotations
 
@@ -12,47 +12,21 @@ from features.common.progress import unwatched
 from features.results import LRU
 from jobs.leaderboard.entries import Entry, opened
 from jobs.leaderboard.parts import capacity
-from models.learning.order import PARTS, SHARES, Learning, _surely_best, learn_horizons
+from models.learning.order import Learning, learn_horizons
 from replay.contest import Lineup, standings
 from replay.steward.policies import AUTO, steward_policy
 
 pytestmark = pytest.mark.long
-
-MISSED = np.full(PARTS, 100.0)
-
-
-def missed(share: float, saved: list[float]) -> dict[float, np.ndarray]:
-    """Missed bytes by part where `share` saves something, and all others miss alike."""
-    return {one: MISSED - (np.resize(saved, PARTS) if one == share else 0) for one in SHARES}
-
-
-@pytest.mark.parametrize("share", [0.5, 0.0])
-def test_a_smaller_share_that_misses_less_in_many_parts_is_followed(share: float) -> None:
-    assert _surely_best(missed(share, [10.0])) == share
-    assert _surely_best(missed(share, [30.0, -5.0])) == share
-
-
-def test_one_burst_or_a_little_less_decides_nothing() -> None:
-    assert _surely_best(missed(0.0, [90.0] + [0.0] * (PARTS - 1))) == 1.0
-    assert _surely_best(missed(0.0, [1.0])) == 1.0
-    assert _surely_best(missed(0.0, [-10.0])) == 1.0
-    assert _surely_best(missed(0.0, [0.0])) == 1.0
-
-
-def test_of_two_that_surely_miss_less_the_better_is_followed() -> None:
-    both = missed(0.0, [10.0]) | {0.5: MISSED - 20}
-    assert _surely_best(both) == 0.5
 
 
 def test_each_order_is_learned_from_what_lies_before_it(tmp_path: Path) -> None:
     board = opened(Entry(name="prague", scenario="prague", accesses=10_000, count_from=0.3), tmp_path)
     room, from_s = capacity(board, 0.1), board.from_s
     every_s = (int(board.trace.time_s[-1]) - from_s) * 2 // 3
-    ((first, second),) = Learning(board.trace, board.story, [room]).orders(from_s, unwatched, every_s=every_s)
+    first, second = Learning(board.trace, board.story, [room]).orders(from_s, unwatched, every_s=every_s)
     assert (first.from_s, second.from_s) == (from_s, from_s + every_s)
     past = board.trace.until(int(second.from_s))
-    ((alone,),) = Learning(past, board.story, [room]).orders(int(second.from_s), unwatched)
-    assert second.share == alone.share
+    (alone,) = Learning(past, board.story, [room]).orders(int(second.from_s), unwatched)
     for mine, theirs in zip(second.ladder.forest, alone.ladder.forest, strict=True):
         np.testing.assert_array_equal(mine, theirs)
     assert not np.array_equal(first.ladder.forest.leaf, second.ladder.forest.leaf)
@@ -80,8 +54,8 @@ def test_auto_misses_no_more_than_lru(region: str, share: float, tmp_path: Path)
         entry = Entry(name=region, scenario=region, accesses=N_ACCESSES, seed=seed)
         board = opened(entry, tmp_path / str(seed))
         room = capacity(board, share)
-        (order,) = Learning(board.trace, board.story, [room]).orders(board.from_s, unwatched)
-        lineup = {LRU: None, AUTO: steward_policy(AUTO, board.story, {room: order})}
+        orders = Learning(board.trace, board.story, [room]).orders(board.from_s, unwatched)
+        lineup = {LRU: None, AUTO: steward_policy(AUTO, board.story, orders)}
         (found,) = standings(board.trace, [Lineup(room, lineup)], count_from_s=board.from_s)
         lru, auto = (int(found.rows[name].result.daily.wan_bytes.sum()) for name in (LRU, AUTO))
         return auto / lru

@@ -76,14 +76,14 @@ def test_a_journal_that_hangs_is_asked_once_and_told_of(monkeypatch: pytest.Monk
 
 
 def test_what_queues_name_is_told_as_it_changes() -> None:
-    """The model values all files alike, so without a queue the oldest goes."""
-    order = new_order("learned", 1000, [Order(0.0, one_split("n_reads", 9.0, 0.0, 0.0), 0.5)])
+    """The model values the smaller file less, so without a queue that one goes."""
+    order = new_order("learned", 1000, [Order(0.0, one_split("size_bytes", 15.0, -9.0, 0.0))])
     steward = Steward(order, capacity_bytes=1000)
     book = Book(steward, Datasets())
-    for at_s in range(3):
-        file = book.number(f"/f/{at_s}", 10)
+    for at_s, size in enumerate((10, 20)):
+        file = book.number(f"/f/{at_s}", size)
         steward.read(file, 0, float(at_s))
-        steward.stored(file, 10, float(at_s))
+        steward.stored(file, size, float(at_s))
     queued = QueuedReads(book, steward)
     for due_s, goes in (({"/f/0": DAY_S, "/f/none": DAY_S}, 1), ({"/f/1": DAY_S}, 0), ({}, 0)):
         queued.tell(due_s)

@@ -11,6 +11,7 @@ from features.spec import COLUMNS
 from features.stream.state import Files
 from replay.access_context import AccessContext
 from replay.decisions import decisions
+from replay.kernels.scored_files import new_rule
 from replay.policies import run_policy
 from replay.policies.learned import Learned, Order
 from replay.trace import Trace
@@ -49,10 +50,12 @@ def test_without_an_order_it_is_lru(seed: int) -> None:
         assert learned.wan_bytes == run_policy("lru", trace, capacity).wan_bytes
 
 
-def test_recency_alone_is_nearly_lru() -> None:
-    """With a share of 0 the oldest of a sample goes: of few files, the sample is nearly all of them."""
+def test_half_of_recency_is_nearly_lru_where_all_rates_are_alike(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The oldest of a sample goes: of few files, the sample is nearly all of them."""
+    half = lambda ladder: new_rule(ladder)._replace(share=0.5)  # noqa: E731
+    monkeypatch.setattr("replay.policies.learned.new_rule", half)
     trace = trace_of(1)
-    order = Order(float(trace.time_s[0]), one_split("n_reads", 1, -9, 9), 0.0)
+    order = Order(float(trace.time_s[0]), one_split("n_reads", 1, -9, -9))
     learned = run_policy("learned", trace, 12_000, policy=Learned(context_of_trace(trace), [order]))
     assert learned.wan_bytes == pytest.approx(run_policy("lru", trace, 12_000).wan_bytes, rel=0.02)
 
@@ -63,7 +66,7 @@ def test_the_least_valuable_file_goes_first() -> None:
     trace = Trace(np.arange(item.size) * 60, item, np.array([10, 100, 100, 100]))
     missed = {}
     for name, small, large in (("large", -9.0, 9.0), ("small", 9.0, -9.0)):
-        order = Order(0.0, one_split("size_bytes", 50.0, small, large), 1.0)
+        order = Order(0.0, one_split("size_bytes", 50.0, small, large))
         hit = hits_of(trace, [order], 305, n_datasets=1)
         missed[name] = np.bincount(item[~hit], minlength=4).tolist()
     assert missed["small"][0] == 1
@@ -73,8 +76,8 @@ def test_the_least_valuable_file_goes_first() -> None:
 def test_an_order_rules_from_its_time_until_the_next_begins() -> None:
     trace = trace_of(2)
     orders = [
-        Order(float(trace.time_s[1000]), one_split("recency_s", 600.0, -3.0, 3.0), 1.0),
-        Order(float(trace.time_s[2000]), one_split("size_bytes", 500.0, 3.0, -3.0), 1.0),
+        Order(float(trace.time_s[1000]), one_split("recency_s", 600.0, -3.0, 3.0)),
+        Order(float(trace.time_s[2000]), one_split("size_bytes", 500.0, 3.0, -3.0)),
     ]
     for n, order in enumerate(orders):
         without, ruled = hits_of(trace, orders[:n], 8000), hits_of(trace, orders[: n + 1], 8000)
@@ -85,7 +88,7 @@ def test_an_order_rules_from_its_time_until_the_next_begins() -> None:
 
 def test_a_file_larger_than_the_cache_stays_out() -> None:
     trace = trace_of(3)
-    order = Order(float(trace.time_s[10]), one_split("n_reads", 2.0, -1.0, 1.0), 0.5)
+    order = Order(float(trace.time_s[10]), one_split("n_reads", 2.0, -1.0, 1.0))
     hit = hits_of(trace, [order], 900)
     assert hit.any()
     assert not hit[trace.size_bytes[trace.item] > 900].any()

@@ -86,7 +86,7 @@ def test_poison_costs_three_percent_at_most(world: World, share: float) -> None:
     """The model values what was read last and most the least."""
     trace, context = made(*world(np.random.default_rng(1)), seed=2)
     capacity = int(share * trace.footprint_bytes)
-    bad = [Order(float(trace.time_s[trace.n_accesses // 4]), one_split("recency_s", 7200.0, -9.0, 9.0), 1.0)]
+    bad = [Order(float(trace.time_s[trace.n_accesses // 4]), one_split("recency_s", 7200.0, -9.0, 9.0))]
     lru, s3fifo, auto = (wan(name, trace, context, capacity, bad) for name in ("lru", "s3fifo", "auto"))
     learned = wan("learned", trace, context, capacity, bad)
     assert auto <= WORST * min(lru, s3fifo)
@@ -99,7 +99,7 @@ def test_models_that_are_right_for_a_while_save_and_then_cost_little() -> None:
     capacity = int(0.05 * trace.footprint_bytes)
     times_s = [float(trace.time_s[at]) for at in (0, trace.n_accesses // 2)]
     models = [one_split("n_reads", 1.5, low, -low) for low in (-9.0, 9.0)]
-    orders = [Order(at_s, model, 1.0) for at_s, model in zip(times_s, models, strict=True)]
+    orders = [Order(at_s, model) for at_s, model in zip(times_s, models, strict=True)]
     lru, s3fifo, learned, auto = (
         wan(name, trace, context, capacity, orders) for name in ("lru", "s3fifo", "learned", "auto")
     )
@@ -113,7 +113,7 @@ def test_an_unproven_order_is_followed_once_its_shadow_won() -> None:
 
     def replayed(low: float, *, is_proven: bool = False) -> tuple[str, int]:
         """What is followed at the end, and the WAN bytes; files read once have the log-odds `low`."""
-        model = Order(begin_s, one_split("n_reads", 1.5, low, -low), 1.0)
+        model = Order(begin_s, one_split("n_reads", 1.5, low, -low))
         order = new_order("auto", capacity, [model], n_files=trace.n_items, is_proven=is_proven)
         hit = np.zeros(trace.n_accesses, np.bool_)
         Replayed(context, lambda _: order)(trace, capacity, hit)

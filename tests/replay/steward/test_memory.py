@@ -36,7 +36,7 @@ def test_bytes_per_file(name: str) -> None:
 
 def filled(name: str, n_files: int) -> Steward:
     """A steward of so many files that were read once, a hundred in a dataset."""
-    orders = [Order(0.0, one_split("n_reads", 1.0, -1.0, 1.0), 1.0)]
+    orders = [Order(0.0, one_split("n_reads", 1.0, -1.0, 1.0))]
     steward = Steward(new_order(name, 10 * n_files, orders), capacity_bytes=10 * n_files)
     for k in range(n_files):
         steward.add(k // 100, 0, 10)

@@ -35,7 +35,7 @@ def steward(
     from_s: float = 0.0,
 ) -> FetchingSteward:
     """Files of 10 bytes, three of dataset 0, the others of 1; all were read, the last is on disk."""
-    kept = FetchingSteward(LearnedOrder([Order(from_s, ladder, 1.0)]), capacity_bytes=1000, fetching=fetching)
+    kept = FetchingSteward(LearnedOrder([Order(from_s, ladder)]), capacity_bytes=1000, fetching=fetching)
     for file in range(n_files):
         kept.add(0 if file < 3 else 1, 0, 10)
     for file in range(n_files):
@@ -122,7 +122,7 @@ def twice(*, pace_s: int, n: int = 4) -> tuple[Trace, AccessContext]:
 def outcome(delays: Delays, fetching: Fetching | None = ANY, *, pace_s: int = 600) -> Result:
     """Of the second time; a large file has pushed out the dataset, and another one that file."""
     trace, context = twice(pace_s=pace_s)
-    order = lambda n_bytes: new_order("learned", n_bytes, [Order(0.0, SURE, 1.0)])  # noqa: E731
+    order = lambda n_bytes: new_order("learned", n_bytes, [Order(0.0, SURE)])  # noqa: E731
     policy = Replayed(context, order, delays, fetching)
     return run_policy("steward", trace, 100, count_from_s=2 * DAY_S, policy=policy)
 

@@ -26,7 +26,7 @@ def compiled() -> int:
 def test_a_steward_that_was_rehearsed_compiles_nothing(name: str) -> None:
     rehearse(name)
     n_compiled = compiled()
-    learned = [Order(at_s, no_models(), 1.0) for at_s in (0.0, 50.0)]
+    learned = [Order(at_s, no_models()) for at_s in (0.0, 50.0)]
     steward = Steward(new_order(name, 100, learned, n_files=9), capacity_bytes=100)
     files = np.arange(5)
     steward.add(files % 2, files, 10 + files)

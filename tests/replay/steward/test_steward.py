@@ -54,9 +54,7 @@ def test_victims_reach_the_bytes_asked_for_and_change_nothing(name: str) -> None
 def test_an_inventory_at_once_is_the_same_as_file_by_file(name: str) -> None:
     """Two learned orders begin within it; some files were on disk before, some uses count as no read."""
     draw, n, day = np.random.default_rng(3), 3000, float(DAY_S)
-    orders = [
-        Order(at * day, one_split("recency_s", 7200.0, -low, low), 1.0) for at, low in ((3, 9), (6, -9))
-    ]
+    orders = [Order(at * day, one_split("recency_s", 7200.0, -low, low)) for at, low in ((3, 9), (6, -9))]
     sizes, rounds = draw.integers(1, 1000, n), 3
     capacity = int(sizes.sum()) // 3
     stewards = [
@@ -106,10 +104,10 @@ def test_pins_and_open_files_stay_and_lists_go_first(name: str) -> None:
 
 LEAVES = st.sampled_from([-800.0, -2.0, 0.0, 37.0, 800.0])
 MODELS = st.builds(
-    lambda column, threshold, low, high, share: (one_split(column, threshold, low, high), share),
+    one_split,
     st.sampled_from(["n_reads", "recency_s", "dataset_passes_per_day", "size_bytes", "tier"]),
     st.sampled_from([-1e9, 0.0, 3.0, 1e9]),
-    *(LEAVES, LEAVES, st.sampled_from([0.0, 0.5, 1.0])),
+    *(LEAVES, LEAVES),
 )
 BYTES = st.sampled_from([0, 1, 7, 29, 2**40, 2**60, 2**63 - 1])
 TIMES_S = st.sampled_from([0.0, 50.0, 1e9 - DAY_S, 1e9, 1e9 + 3600, 2.0**63])
@@ -133,11 +131,11 @@ class Events(RuleBasedStateMachine):
         self,
         name: str,
         capacity: int,
-        models: list[tuple[HorizonModels, float]],
+        models: list[HorizonModels],
         begin_s: float,
         n_files: int,
     ) -> None:
-        orders = [Order(begin_s + k * 1e8, ladder, share) for k, (ladder, share) in enumerate(models)]
+        orders = [Order(begin_s + k * 1e8, ladder) for k, ladder in enumerate(models)]
         order = new_order(name, capacity, orders, n_files=n_files)
         if isinstance(order, LearnedOrder):
             limits = Fetching(0.1, share=5.0)
@@ -224,7 +222,7 @@ TestEvents.settings = settings(
 
 
 def test_a_clock_that_is_a_day_behind_the_first_read_chooses_nevertheless() -> None:
-    order = new_order("learned", 100, [Order(-math.inf, one_split("n_reads", 0.0, 0.0, 0.0), 1.0)])
+    order = new_order("learned", 100, [Order(-math.inf, one_split("n_reads", 0.0, 0.0, 0.0))])
     steward = Steward(order, capacity_bytes=100)
     steward.add(0, 0, 10)
     steward.read(0, 0, 1e9)

@@ -62,7 +62,7 @@ def tags(at: Mlflow, version: str) -> dict[str, str]:
 
 
 def test_a_training_keeps_an_order_that_says_why_it_may_not_evict_yet(own: Mlflow) -> None:
-    assert load_order(registry(own), "emea", CAPACITY, named=None) is None
+    assert load_order(registry(own), "emea", named=None) is None
     told = tags(own, SECOND)
     assert told["may_evict"] == "no: not evaluated yet"
     assert told["order"].startswith("within 90m, 3h")
@@ -146,7 +146,7 @@ def test_a_model_without_an_order_may_not_evict_whatever_was_replayed(own: Mlflo
     assert found.order_reasons == ("the challenger has no order of eviction: too few accesses",)
     assert serving(own) == (FIRST, None)
     serve(store, own, 2, steward=FIRST)  # by hand
-    assert load_order(registry(own), "emea", CAPACITY, named=on_record(store)) is None
+    assert load_order(registry(own), "emea", named=on_record(store)) is None
 
 
 def test_plans_of_a_site_with_stewards_are_judged_beside_one_and_win_only_with_its_order(
@@ -196,19 +196,18 @@ def test_a_decision_of_a_cachecast_without_orders_is_read_and_undone(local: Mlfl
 def test_a_steward_gets_the_order_that_was_trained(own: Mlflow, tmp_path: Path) -> None:
     at, store = registry(own), Tables(str(tmp_path / "tables"))
     serve(store, own, 1, steward=SECOND)
-    served = load_order(at, "emea", CAPACITY, named=on_record(store))
+    served = load_order(at, "emea", named=on_record(store))
     assert served is not None
     assert (served.version, served.until_s, served.kinds) == (SECOND, TRAIN_UNTIL_S, ("tar", "root"))
     folder = bundle_of(own, SECOND)
     model = read_about(folder).order
     assert model is not None
-    assert served.order.share == model.share(CAPACITY)
     assert served.order.from_s == TRAIN_UNTIL_S
     rows = np.random.default_rng(1).random((9, len(COLUMNS))).astype(np.float32)
     np.testing.assert_array_equal(
         rates_of(served.order.ladder, rows), rates_of(read_order(folder, model), rows)
     )
-    assert load_order(at, "emea", CAPACITY, named=on_record(store), known=served) is served
+    assert load_order(at, "emea", named=on_record(store), known=served) is served
 
 
 def test_a_changed_order_serves_nobody(own: Mlflow, tmp_path: Path) -> None:
@@ -219,7 +218,7 @@ def test_a_changed_order_serves_nobody(own: Mlflow, tmp_path: Path) -> None:
     trees.write_text(trees.read_text().replace("shrinkage=1", "shrinkage=2"))
     assert bundle_digest(folder) != before
     with pytest.raises(ModelError, match="not those that were trained"):
-        load_order(at, "emea", CAPACITY, named=on_record(store))
+        load_order(at, "emea", named=on_record(store))
     evaluate(store, SECOND, 40 * DAY, saving=0, champion=None, order_saving=200)
     with pytest.raises(ModelError, match="not those that were trained"):
         decide(store, own, 2)

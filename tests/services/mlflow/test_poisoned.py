@@ -139,7 +139,7 @@ def test_what_mlflow_keeps_of_the_files_counts_nothing(own: Mlflow, store: Table
         with pytest.raises(ModelError, match=NOT_TRAINED):
             loaded(store, own, alias)
     with pytest.raises(ModelError, match=NOT_TRAINED):
-        load_order(at, "emea", 10**9, named=named(store, region="emea").get("steward"))
+        load_order(at, "emea", named=named(store, region="emea").get("steward"))
 
 
 def test_a_version_that_was_not_trained_here_serves_nobody(own: Mlflow, store: Tables) -> None:

@@ -238,16 +238,16 @@ def test_a_full_disk_leaves_the_copy_as_it_was(
         with pytest.raises(OSError, match="No space"):
             keep_files(files[1], copies, second)
     assert {one.name for one in copies.iterdir()} == {first.digest, "note.txt"}
-    assert kept_order(copies, second, 10**9) is None
-    served = kept_order(copies, first, 10**9)
+    assert kept_order(copies, second) is None
+    served = kept_order(copies, first)
     assert served is not None and served.version == first.version
     keep_files(files[1], copies, second)
     assert {one.name for one in copies.iterdir()} == {second.digest, "note.txt"}
-    assert kept_order(copies, second, 10**9) is not None
+    assert kept_order(copies, second) is not None
     trees = copies / str(second.digest) / "order" / "90m.lgb"
     trees.unlink()
     os.mkfifo(trees)
-    assert kept_order(copies, second, 10**9) is None
+    assert kept_order(copies, second) is None
 
 
 def test_a_copy_that_changes_after_its_check_is_not_followed(
@@ -264,10 +264,10 @@ def test_a_copy_that_changes_after_its_check_is_not_followed(
         return found
 
     monkeypatch.setattr(served_order, "bundle_digest", checks)
-    served = kept_order(copies, first, 10**9)
+    served = kept_order(copies, first)
     assert served is not None, "what was checked was read"
     monkeypatch.undo()
-    assert kept_order(copies, first, 10**9) is None
+    assert kept_order(copies, first) is None
 
 
 def test_a_look_up_that_hangs_before_it_asks_is_late_and_leaves_nothing(
