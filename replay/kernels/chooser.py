@@ -2,9 +2,8 @@
 
 Orders are compared by round, and earlier rounds count less. To change costs something, as the disk holds
 what the order before chose: another one must surely miss less, at first than the first one. Orders that are
-trusted begin where the best one is, and need no such proof. Where LRU fills its capacity often in a week
-(`FILLS`), they are left before they have cost much (`MOST_LOST`); elsewhere the disk is what earlier
-evictions have made it for so long that this would come too late.
+trusted begin where the best one is, and need no such proof. They are left before they have cost much
+(`MOST_LOST`), but not for less than a change may cost (`CHANGED`).
 """
 
 from __future__ import annotations
@@ -28,11 +27,11 @@ SURENESS = 2.33
 MARGIN = 0.01
 """It must also have missed less by this share of what LRU missed."""
 MOST_LOST = 0.01
-"""A learned order is left when another one has saved more than this share of what LRU misses in a week."""
-CREDIT = 0.02
-"""Savings of the followed order over another one count up to this share."""
-FILLS = 2.5
-"""That is done where LRU fetches at least so many times the capacity in a week."""
+"""A trusted order is left when another one has saved more than this share of what LRU misses in a week,"""
+CHANGED = 0.2
+"""and more than this share of the capacity: what another one would hold must be fetched first. The followed
+order's own savings over another one count up to as much.
+"""
 
 WEEK_S = 7 * DAY_S
 _DECAY = 0.5 ** (1 / HALF_LIFE)
@@ -41,7 +40,7 @@ _DECAY2 = _DECAY**2
 # Entries of Chooser.sums.
 WEIGHT, WEIGHT2, BEGAN_S, LRU_BYTES = range(4)
 # Entries of Chooser.state.
-SUREST, FOLLOWED, IS_QUICK = range(3)
+SUREST, FOLLOWED = range(2)
 
 
 class Chooser(NamedTuple):
@@ -50,9 +49,8 @@ class Chooser(NamedTuple):
     `missing`: int64[n], bytes that each missed at the read at hand; `now`: float64[n], in this round.
     `missed`: float64[n], `products`: float64[n, n], of earlier rounds. `is_trusted`: bool[n]; `saved`:
     float64[n], bytes over the followed order since it is followed. `sums`: float64[4], weights of the rounds
-    and of their squares, time of the first read, bytes that LRU missed in all. `state`: int64[3], the order
-    that surely misses least of those that are not trusted, the one that is followed, and whether trusted
-    ones are left at once.
+    and of their squares, time of the first read, bytes that LRU missed in all. `state`: int64[2], the order
+    that surely misses least of those that are not trusted, and the one that is followed.
     """
 
     round_bytes: float
@@ -77,7 +75,7 @@ def new_chooser(n_orders: int, capacity_bytes: int) -> Chooser:
         np.zeros(n_orders, np.bool_),
         np.zeros(n_orders),
         np.array([0.0, 0.0, np.nan, 0.0]),
-        np.zeros(3, np.int64),
+        np.zeros(2, np.int64),
     )
 
 
@@ -119,17 +117,16 @@ def _weigh(chooser: Chooser, since_s: float) -> None:
     """Leave the followed order once another one has saved enough since it is followed."""
     missing, saved, state = chooser.missing, chooser.saved, chooser.state
     week_bytes = chooser.sums[LRU_BYTES] * WEEK_S / max(since_s, float(DAY_S))
+    most_lost = max(MOST_LOST * week_bytes, CHANGED * chooser.round_bytes / ROUND)
     followed_missing = missing[state[FOLLOWED]]
     rival = -1
     for k in range(saved.size):
-        saved[k] = max(saved[k] + (followed_missing - missing[k]), -CREDIT * week_bytes)
+        saved[k] = max(saved[k] + (followed_missing - missing[k]), -most_lost)
         if chooser.is_trusted[k] and (rival < 0 or saved[k] > saved[rival]):
             rival = k
     if saved[state[SUREST]] > saved[rival]:
         rival = state[SUREST]
-    is_quick = since_s >= DAY_S and week_bytes >= FILLS * chooser.round_bytes / ROUND
-    state[IS_QUICK] = is_quick
-    if is_quick and saved[rival] > MOST_LOST * week_bytes:
+    if saved[rival] > most_lost:
         _follow(chooser, rival)
 
 
@@ -151,16 +148,14 @@ def _end_round(chooser: Chooser) -> None:
             chooser.products[k, other] = chooser.products[k, other] * _DECAY + now[k] * now[other]
     now[:] = 0
     before = state[SUREST]
-    state[SUREST] = _judge(chooser, before, False)
-    if not state[IS_QUICK]:
-        _follow(chooser, _judge(chooser, state[FOLLOWED], True))
-    elif state[FOLLOWED] == before:
+    state[SUREST] = _surest(chooser, before)
+    if state[FOLLOWED] == before:
         _follow(chooser, state[SUREST])
 
 
 @bare
-def _judge(chooser: Chooser, followed: int, trusted_too: bool) -> int:
-    """The order that surely misses less than `followed`, or that itself."""
+def _surest(chooser: Chooser, followed: int) -> int:
+    """Of those that are not trusted, the order that surely misses less than `followed`, or that itself."""
     missed, products, weight = chooser.missed, chooser.products, chooser.sums[WEIGHT]
     n_rounds = weight**2 / chooser.sums[WEIGHT2]
     if n_rounds < FEWEST:
@@ -168,7 +163,7 @@ def _judge(chooser: Chooser, followed: int, trusted_too: bool) -> int:
     surest, most = followed, MARGIN * (missed[0] / weight)
     own = missed[followed] / weight
     for k in range(missed.size):
-        if chooser.is_trusted[k] and not trusted_too:
+        if chooser.is_trusted[k]:
             continue
         mean = missed[k] / weight
         variance = (

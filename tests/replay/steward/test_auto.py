@@ -179,3 +179,15 @@ def test_a_trusted_order_is_left_before_it_costs_more_than_a_hundredth_of_a_week
     assert minutes(3000, 15, 30, 25, 20, until=GOOD) == GOOD and 0 < lost < 0.011 * week
     assert minutes(3000, 15, 30, 25, 10, until=HALF) == HALF
     assert minutes(3000, 15, 30, 5, 10, until=LEARNED) == LEARNED
+
+
+def test_a_trusted_order_is_kept_while_another_one_saves_less_than_a_change_costs() -> None:
+    """LRU misses 20 a minute and a fifth of the capacity in a thousand minutes, more than 1 % of a week."""
+    chooser, rival, now_s = new_chooser(5, 50_000), [20, 15, 30, 25, 20], 0.0
+    trust(chooser, LEARNED)
+    n_lost = 0
+    while counted(chooser, rival, now_s) == LEARNED:
+        now_s += 60
+        n_lost += 10
+    assert chooser.state[FOLLOWED] == GOOD
+    assert n_lost == pytest.approx(0.2 * 50_000, abs=20)
