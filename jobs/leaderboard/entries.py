@@ -22,8 +22,8 @@ from replay.trace import Trace
 
 SHIPPED = Path(str(resources.files("conf").joinpath("leaderboard.toml")))
 MOST_ENTRIES = 100
-FORM = 2
-"""Version of what a kept result of a trace means; results of another one are made again."""
+FORM = 3
+"""Version of what a kept result means and of how stewards decide; results of another one are made again."""
 
 
 class Entry(Section):
