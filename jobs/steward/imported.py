@@ -41,7 +41,10 @@ def _served(data: bytes, expected: str, version: str) -> ServedOrder:
 
     if digest(data) != expected:
         raise ModelError(f"the file of {version} in the table {IMPORTED_ORDERS.name} was changed")
-    found = OrderFile.of(data)
+    try:
+        found = OrderFile.of(data)
+    except ModelError as error:
+        raise ModelError(f"{version} in the table {IMPORTED_ORDERS.name} is not followed: {error}") from None
     order = Order(found.order.until_s, horizon_models(found.rungs))
     return ServedOrder(
         order, found.order.kinds, found.order.until_s, version, found.order.readers, is_imported=True

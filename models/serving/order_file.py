@@ -95,7 +95,7 @@ def _adapter() -> pydantic.TypeAdapter[OrderFile]:
 
 def _check(found: OrderFile) -> None:
     order = found.order
-    _need(found.format >= FORMAT, "an older cachecast wrote it; export it again")
+    _need(found.format >= FORMAT, "an older cachecast wrote it; export it again there, and import that")
     _need(found.format == FORMAT, f"not of format {FORMAT}")
     check_order(order)
     _need(order.columns == COLUMNS, "it takes other columns than this version makes")

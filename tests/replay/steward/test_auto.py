@@ -182,7 +182,7 @@ def test_a_trusted_order_is_left_before_it_costs_more_than_a_hundredth_of_a_week
 
 
 def test_a_trusted_order_is_kept_while_another_one_saves_less_than_a_change_costs() -> None:
-    """LRU misses 20 a minute and a fifth of the capacity in a thousand minutes, more than 1 % of a week."""
+    """The rival saves 10 bytes a minute: a fifth of the capacity, more than 1 % of a week, in a thousand."""
     chooser, rival, now_s = new_chooser(5, 50_000), [20, 15, 30, 25, 20], 0.0
     trust(chooser, LEARNED)
     n_lost = 0

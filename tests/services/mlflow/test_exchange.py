@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from jobs.store.tables import Tables
 from jobs.train import exchange
 from models.serving.bundle_files import read_about
 from models.serving.names import CANDIDATE
+from models.serving.order_file import FORMAT
 
 pytestmark = [pytest.mark.long, *MLFLOW_WARNINGS]
 CACHE = CacheSettings(name="xc1", kind="xcache", url="root://xc1:1094", capacity=100_000_000, steward=True)
@@ -81,3 +83,10 @@ def test_a_file_that_is_another_or_too_old_is_not_taken_in(own: Mlflow, tmp_path
     store.replace_rows(IMPORTED_ORDERS, [row | {"file": row["file"] + " "}], key)
     found = Promoted(away, CACHE, now_s=lambda: NOW_S)
     assert found.first() is None and found.fault is not None and "was changed" in found.fault
+    older = row["file"].replace(f'"format": {FORMAT}', f'"format": {FORMAT - 1}')
+    row |= {"digest": hashlib.sha256(older.encode()).hexdigest(), "file": older}
+    store.replace_rows(IMPORTED_ORDERS, [row], key)
+    found = Promoted(away, CACHE, now_s=lambda: NOW_S)
+    assert found.first() is None and found.fault is not None
+    assert f"imported-{row['digest'][:12]} in the table imported_orders is not followed" in found.fault
+    assert "an older cachecast wrote it; export it again there, and import that" in found.fault

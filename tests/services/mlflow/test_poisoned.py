@@ -15,6 +15,7 @@ from planted_region import (
     MLFLOW_WARNINGS,
     N_AS_OFS,
     SECOND,
+    TRAIN_UNTIL_S,
     Knobs,
     Mlflow,
     bundle_of,
@@ -29,9 +30,11 @@ from planted_region import (
 from features.common.errors import ModelError
 from features.results import TRAININGS
 from jobs.evaluate import promote
+from jobs.evaluate.record import candidates
 from jobs.store.tables import Tables
 from jobs.store.trainings import as_trained, named, trained
 from jobs.train import predict
+from models.serving.bundle import FORMAT
 from models.serving.bundle_files import BUNDLE_FILE, MAX_FILE_BYTES, bundle_digest, read_bundle
 from models.serving.mlflow_session import mlflow
 from models.serving.names import Named
@@ -172,6 +175,26 @@ def test_a_champion_of_an_older_cachecast_gives_way_to_the_next_winner(own: Mlfl
     found = promote.promote(settings_of(store, own), now_s=1)
     assert (found.action, found.champion) == ("promote", SECOND)
     assert f"an older cachecast trained the champion {FIRST}" in found.reasons[0]
+    assert loaded(store, own, "champion").version == SECOND
+
+
+def test_after_an_upgrade_a_new_model_takes_the_place_of_one_that_cannot_be_read(
+    own: Mlflow, store: Tables
+) -> None:
+    about = bundle_of(own, FIRST) / BUNDLE_FILE
+    about.write_text(about.read_text().replace(f'"format": {FORMAT}', f'"format": {FORMAT - 1}'))
+    serve(store, own, 0, champion=FIRST, steward=FIRST)
+    settings = settings_of(store, own)
+    known = candidates(settings, from_s=TRAIN_UNTIL_S)
+    assert (known.candidate, known.champion) == (SECOND, None)
+    assert known.notes == (f"an older cachecast trained the champion {FIRST}, so it is no rival",)
+    evaluate(store, SECOND, 40 * DAY, saving=-300, champion=None, order_saving=500)
+    with pytest.raises(ModelError, match=r"of an older cachecast.*train again"):
+        promote.promote(settings, now_s=1)  # the order alone: the plans that stay cannot be read
+    assert registry(own).version_at("emea", "steward") == SECOND
+    evaluate(store, SECOND, 41 * DAY, saving=300, champion=None, order_saving=500)
+    found = promote.promote(settings, now_s=2)
+    assert (found.action, found.champion, found.steward) == ("promote", SECOND, SECOND)
     assert loaded(store, own, "champion").version == SECOND
 
 
