@@ -11,7 +11,7 @@ from typing import Final
 import numpy as np
 
 from prefetch.steward.book import Book
-from prefetch.steward.clock import newest_use_s
+from prefetch.steward.clock import newest_use_s, uptime_s
 from prefetch.steward.feed import Report
 from prefetch.steward.follower import Follower
 from prefetch.steward.listing import FILES_AT_ONCE, Listing, Records
@@ -138,7 +138,9 @@ def begin(
     new: list[Report] = []
     received_s = 0.0
     for report in reports:
-        if _is_since(report, listing.at_s - SETTLED_S, now_s + SETTLED_S):
+        # The past takes a while, and the clock may have been set since the walk.
+        until_s = max(now_s, listing.at_s + uptime_s() - listing.uptime_s) + SETTLED_S
+        if _is_since(report, listing.at_s - SETTLED_S, until_s):
             new = [report]
             break
         if isinstance(report, FileClose):

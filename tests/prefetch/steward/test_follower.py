@@ -8,6 +8,7 @@ from typing import Any
 from unittest import mock
 
 import numpy as np
+import pytest
 
 from features.common.arrays import IntArray
 from features.stream.state import task_number, user_number
@@ -345,6 +346,15 @@ def test_a_report_that_was_received_while_the_clock_was_ahead_makes_none_after_i
         *((n, T - 505 + 10 * n) for n in range(8)),
         (8, T - 420),
     ]
+
+
+def test_a_file_that_came_while_the_past_was_read_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    """500 MB of captures take a minute. The clock that received its report is not ahead."""
+    world, listing = World(), listed_at(T)
+    late = closed("/new", T + 200, T + 201)
+    monkeypatch.setattr("prefetch.steward.inventory.uptime_s", lambda: listing.uptime_s + 210.0)
+    begin(listing, world.book, world.steward, world.follower, [late], now_s=T + 20.0)
+    assert world.steward.n_held == 1
 
 
 def test_few_files_of_an_inventory_are_found_as_many_are() -> None:
