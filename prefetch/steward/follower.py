@@ -59,8 +59,7 @@ class Follower:
     they ask for, or when it lasts longer than `ours_last_s`. The g-stream counts a read only where the
     f-stream reported no open for it, and none counts of a test file of monitoring. An open that the server's
     process does not show ends (`disk.is_open`): else forged ones would keep files for ever. Where `readers`
-    are told apart and `reports_opens` is true, closes of the g-stream wait for opens. `n_unfounded`: reports
-    of files that are not on disk.
+    are told apart and `reports_opens` is true, closes of the g-stream wait for opens.
     """
 
     def __init__(
@@ -116,7 +115,7 @@ class Follower:
             return
         is_read, is_new = ~self.looked_since(files, used_s), ~self.looked_since(files, now_s)
         if tests := self._book.tests:
-            is_read &= np.isin(files, np.fromiter(tests, np.int64, len(tests)), invert=True)
+            is_read &= np.fromiter((file not in tests for file in files.tolist()), np.bool_, files.size)
         at_s = np.minimum(used_s, now_s)
         late = is_read & ~is_new
         for file, read_s in zip(files[late].tolist(), at_s[late].tolist(), strict=True):
