@@ -22,6 +22,8 @@ from replay.steward.steward import Steward
 
 MOST_OPEN: Final = 20_000
 """Most opens that are followed, the newest; no server has so many at once."""
+SETTLED_S: Final = 60.0
+"""Seconds within which a report of a use has come, and the clocks of those who tell them differ."""
 _SMALLEST_BLOCK_BYTES: Final = 4096
 """Of `pfc.blocksize`. A prefetch asks for a byte of each block."""
 _CHECKED_EVERY_S: Final = 10.0
@@ -243,13 +245,15 @@ class Follower:
             self._look(file, used_s, now_s)
         else:  # once per step: a report says when to look, however many there are
             self._to_look[file] = used_s
+        # A use is known by its report, also if the cache's clock is ahead.
+        self._looked_s[file] = max(self._looked_s[file], min(float(event.detach_t), now_s + SETTLED_S))
 
     def _look(self, file: int, used_s: float, now_s: float) -> None:
         """See what the disk has of a file that was used until `used_s`."""
         n_bytes = self.disk.bytes_on_disk(file, self._book.name(file))
         if n_bytes is None:
             return
-        self._looked_s[file] = now_s
+        self._looked_s[file] = max(self._looked_s[file], now_s)
         if n_bytes:
             self._steward.stored(file, n_bytes, used_s)
         else:
