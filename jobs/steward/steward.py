@@ -88,6 +88,10 @@ def run(
         contextlib.closing(Journal(settings.push.journal, must_exist=True)) as journal,
     ):
         last: Figures | None = None
+        path = settings.steward.figures(chosen.name)
+        with contextlib.suppress(OSError):
+            if not path.exists():  # the first attempt counts, however often the service tries again
+                Figures.before(chosen.name, now_s()).write(path)
         with contextlib.suppress(Stopped), stopping.at_once():
             promoted = Promoted(settings, chosen, now_s=now_s)
             # While another process looks for an order.
@@ -110,7 +114,7 @@ def run(
                     promoted.refresh()
                     report.when_due(keeper)
                 last = report("stopped" if stopping() else "begins anew", keeper, is_last=True)
-        settings.steward.figures(chosen.name).unlink(missing_ok=True)
+        path.unlink(missing_ok=True)
         return last
 
 

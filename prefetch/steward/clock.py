@@ -19,8 +19,8 @@ WRONG_S: Final = 86_400.0
 _RECORDS_PER_ODD_ONE: Final = 100
 """One record in so many may be damaged and name any time."""
 _END_S: Final = 4_102_444_800
-_DRIFTS_S: Final = 1.0
-"""While a steward begins, a clock differs by less from the machine's steady one unless it is set."""
+_LEAST_SKEW_S: Final = 1.0
+"""Less is not seen: two readings of one clock differ, and a server reports whole seconds."""
 
 
 class Clock:
@@ -40,10 +40,10 @@ class Clock:
         booted_s: float,
     ) -> None:
         self.was_wrong = False
-        self._target, self._now_s, self._max_skew_s = target, now_s, max_skew_s
+        self._target, self._now_s, self._max_skew_s = target, now_s, max(max_skew_s, _LEAST_SKEW_S)
         self._started_s, self._booted_s = started_s, booted_s
         self._is_believed = False
-        self._doubted = abs(now_s() - self.steady_s) > max(max_skew_s, _DRIFTS_S)
+        self._doubted = abs(now_s() - self.steady_s) > self._max_skew_s
 
     @property
     def steady_s(self) -> float:

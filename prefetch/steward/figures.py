@@ -6,8 +6,9 @@ import dataclasses
 import json
 from collections import deque
 from collections.abc import Mapping
+from dataclasses import MISSING
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated, Any, Final
 
 import pydantic
 
@@ -81,6 +82,13 @@ class Figures:
     version: str | None = None
     version_since_s: _Time | None = None
     server: str | None = None
+
+    @classmethod
+    def before(cls, cache: str, at_s: float) -> Figures:
+        """Those of a steward of `cache` that has not begun at `at_s`; one without figures is not missed."""
+        none: dict[str, Any] = {one.name: 0 for one in dataclasses.fields(cls) if one.default is MISSING}
+        none |= {"cache": cache, "at_s": at_s, "started_s": at_s, "following": "none: it has not begun"}
+        return cls(**none | {"alarms": {}, "last_hour": {}, "newest": ()})
 
     def write(self, path: Path) -> None:
         """Replace the file at `path` atomically. Raises OSError."""

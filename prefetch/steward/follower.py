@@ -22,6 +22,8 @@ from replay.steward.steward import Steward
 
 MOST_OPEN: Final = 20_000
 """Most opens that are followed, the newest; no server has so many at once."""
+SETTLED_S: Final = 60.0
+"""Seconds within which a report of a use has come, and the clocks of those who tell them differ."""
 _SMALLEST_BLOCK_BYTES: Final = 4096
 """Of `pfc.blocksize`. A prefetch asks for a byte of each block."""
 _CHECKED_EVERY_S: Final = 10.0
@@ -59,8 +61,7 @@ class Follower:
     they ask for, or when it lasts longer than `ours_last_s`. The g-stream counts a read only where the
     f-stream reported no open for it, and none counts of a test file of monitoring. An open that the server's
     process does not show ends (`disk.is_open`): else forged ones would keep files for ever. Where `readers`
-    are told apart and `reports_opens` is true, closes of the g-stream wait for opens. `n_unfounded`: reports
-    of files that are not on disk.
+    are told apart and `reports_opens` is true, closes of the g-stream wait for opens.
     """
 
     def __init__(
@@ -116,7 +117,7 @@ class Follower:
             return
         is_read, is_new = ~self.looked_since(files, used_s), ~self.looked_since(files, now_s)
         if tests := self._book.tests:
-            is_read &= np.isin(files, np.fromiter(tests, np.int64, len(tests)), invert=True)
+            is_read &= np.fromiter((file not in tests for file in files.tolist()), np.bool_, files.size)
         at_s = np.minimum(used_s, now_s)
         late = is_read & ~is_new
         for file, read_s in zip(files[late].tolist(), at_s[late].tolist(), strict=True):
@@ -244,13 +245,15 @@ class Follower:
             self._look(file, used_s, now_s)
         else:  # once per step: a report says when to look, however many there are
             self._to_look[file] = used_s
+        # A use is known by its report, also if the cache's clock is ahead.
+        self._looked_s[file] = max(self._looked_s[file], min(float(event.detach_t), now_s + SETTLED_S))
 
     def _look(self, file: int, used_s: float, now_s: float) -> None:
         """See what the disk has of a file that was used until `used_s`."""
         n_bytes = self.disk.bytes_on_disk(file, self._book.name(file))
         if n_bytes is None:
             return
-        self._looked_s[file] = now_s
+        self._looked_s[file] = max(self._looked_s[file], now_s)
         if n_bytes:
             self._steward.stored(file, n_bytes, used_s)
         else:

@@ -11,9 +11,9 @@ from typing import Final
 import numpy as np
 
 from prefetch.steward.book import Book
-from prefetch.steward.clock import newest_use_s
+from prefetch.steward.clock import newest_use_s, uptime_s
 from prefetch.steward.feed import Report
-from prefetch.steward.follower import Follower
+from prefetch.steward.follower import SETTLED_S, Follower
 from prefetch.steward.listing import FILES_AT_ONCE, Listing, Records
 from prefetch.target import CacheTarget, Held
 from prefetch.xcache.events import FileClose
@@ -25,8 +25,6 @@ FOUND_AT_ONCE: Final = 2**16
 ABSENT_PER_HELD: Final = 2
 FEWEST_ABSENT: Final = 1000
 """At least so many files become known that only earlier reports name, or `ABSENT_PER_HELD` per file held."""
-SETTLED_S: Final = 60.0
-"""Seconds within which a report of a use has come, and the clocks of those who tell them differ."""
 N_EXPECTED: Final = 50
 """Names that the server is asked about, if the namespace does not show them."""
 
@@ -138,7 +136,9 @@ def begin(
     new: list[Report] = []
     received_s = 0.0
     for report in reports:
-        if _is_since(report, listing.at_s - SETTLED_S, now_s + SETTLED_S):
+        # The past takes a while, and the clock may have been set since the walk.
+        until_s = max(now_s, listing.at_s + uptime_s() - listing.uptime_s) + SETTLED_S
+        if _is_since(report, listing.at_s - SETTLED_S, until_s):
             new = [report]
             break
         if isinstance(report, FileClose):

@@ -33,6 +33,8 @@ READS_FOR_S: Final = 2.0
 BEHIND_S: Final = 30.0
 """If reports come faster than they can be taken for so many seconds, they are too old to evict by."""
 N_SPOTS: Final = 32
+N_CLOSED: Final = 1000
+"""Files closed last, of which the server is asked for some: a few reports that are forged hide no others."""
 _DRAWS: Final = 20
 
 
@@ -98,6 +100,7 @@ class Watch:
         )
         self._target, self._feed, self._book, self._steward = target, feed, book, steward
         self._chance = random.SystemRandom()
+        self._closed: deque[str] = deque(maxlen=N_CLOSED)
         self._reports: Iterator[Report] = iter(())
         self._taken_at = self._asked_at = time.monotonic()
         self._rescan: Rescan | None = None
@@ -137,24 +140,25 @@ class Watch:
     def begin(self, listing: Listing, now_s: float) -> None:
         """Learn what the cache holds, and what was reported. Raises InputError and PushError."""
         began = time.monotonic() - (uptime_s() - listing.uptime_s)
-        closed: deque[str] = deque(maxlen=N_ASKED)
-        reports = _noted(self._feed.poll(), closed)
+        reports = _noted(self._feed.poll(), self._closed)
         begin(listing, self._book, self._steward, self.follower, reports, now_s=now_s)
         self.newest_s = listing.newest_s
         self._rest(began)
-        if not listing.n_bytes.size:
-            self._see_that_it_is_empty(closed)
+        self._see_if_it_is_empty()
         self._taken_at = time.monotonic()
 
-    def _see_that_it_is_empty(self, closed: Iterable[str]) -> None:
-        """Ask the server whether it holds what was reported: then the disk is not mounted here.
+    def _see_if_it_is_empty(self) -> None:
+        """Ask the server for what was reported, if no byte is held: if it has that, no disk is mounted here.
 
         Anybody may report what the server serves to nobody: that tells nothing. A disk that was mounted since
-        the walk is walked again, as the next inventory is due in a day.
+        the walk is walked again.
         """
-        for expected in [[name] for name in dict.fromkeys(closed)] or [[]]:
+        if self._steward.used_bytes:
+            return
+        names = list(dict.fromkeys(self._closed))
+        for expected in [[name] for name in self._chance.sample(names, min(N_ASKED, len(names)))] or [[]]:
             with suppress(PushRejected):
-                if next(iter(self._target.inventory(expected)), None) is not None:
+                if any(held.bytes_on_disk for held in self._target.inventory(expected)):
                     return self.rescan(is_urgent=True)
 
     def follow(self, now_s: float) -> None:
@@ -209,7 +213,7 @@ class Watch:
         while True:
             report = next(self._reports, None)
             if report is None:
-                self._reports = self._feed.poll()
+                self._reports = _noted(self._feed.poll(), self._closed)
                 report = next(self._reports, None)
             if report is None:
                 self._taken_at = time.monotonic()
@@ -247,7 +251,9 @@ class Watch:
     def _scan(self, now_s: float) -> None:
         try:
             if self._rescan is None:
-                if time.monotonic() < max(self._due, self._free_at):
+                # A disk that is not mounted yet looks like an empty one.
+                due = self._due if self._steward.used_bytes else 0.0
+                if time.monotonic() < max(due, self._free_at):
                     return
                 self._began, self._due = time.monotonic(), time.monotonic() + RESCAN_EVERY_S
                 self._rescan = Rescan(self._target, self._book, self._steward, self.follower, now_s=now_s)
@@ -257,6 +263,7 @@ class Watch:
             self.newest_s = self._rescan.newest_s
             self._is_urgent = False
             self.faults.pop("inventory", None)
+            self._see_if_it_is_empty()
         except (InputError, PushError) as error:
             self.faults["inventory"] = str(error)
             self._due = 0.0

@@ -19,8 +19,8 @@ from features.common.errors import InputError
 VERSION = 4
 # A cache of petabytes holds no file whose block map is longer than this.
 MAX_BYTES = 64 * 2**20
-# No file has an exabyte; beyond it, sums of sizes would not fit.
-MAX_FILE_BYTES = 2**60
+# No file has a petabyte; of sizes beyond it a few would not fit into a sum of 64 bits.
+MAX_FILE_BYTES = 2**50
 # A cache keeps 20 unless told otherwise, and merges older ones.
 MAX_RECORDS = 100_000
 _VERSION = struct.Struct("<i")

@@ -228,7 +228,7 @@ class XCacheTarget:
             # Only what it does not hold does the server ask its origin for.
             with suppress(SourceUnavailable):
                 # A job may have fetched it since the walk passed by: then the namespace shows it by now.
-                if self.confirm(name).held is None:
+                if self.server_holds(name) and self.confirm(name).held is None:
                     self.confirm_absent(name)
 
     def _not_held(self, shown: Sequence[str]) -> list[str]:

@@ -83,8 +83,9 @@ class CaptureReader:
         Raises InputError if the capture cannot be read.
         """
         try:
+            is_replaced = self._closing is not None and self._is_replaced()
             yield from self._rest()
-            if self._is_replaced():
+            if is_replaced:
                 self.close()
                 yield from self._rest()
         except OSError as error:
@@ -103,11 +104,12 @@ class CaptureReader:
             with plain(self._path) as name:
                 self._file = os.open(name, os.O_RDONLY | os.O_CLOEXEC)
             self._closing = weakref.finalize(self, os.close, self._file)
-        if os.fstat(self._file).st_size < self._offset:
+        end = os.fstat(self._file).st_size
+        if end < self._offset:
             self._offset = 0  # truncated, and written again
         with open(self._file, "rb", closefd=False) as stream:
             stream.seek(self._offset)
-            for received_t, body in self._frames(stream):
+            for received_t, body in self._frames(stream, end):
                 yield from self._datagram(received_t, body)
 
     def _is_replaced(self) -> bool:
@@ -117,8 +119,9 @@ class CaptureReader:
         except FileNotFoundError:
             return False
 
-    def _frames(self, stream: BinaryIO) -> Iterator[tuple[int, bytes]]:
-        while True:
+    def _frames(self, stream: BinaryIO, end: int) -> Iterator[tuple[int, bytes]]:
+        # What is written meanwhile is for the next poll: a flood would let this one never end.
+        while self._offset < end:
             line = stream.readline(MAX_DATAGRAM_BYTES)
             if not line.endswith(b"\n") and len(line) < MAX_DATAGRAM_BYTES:
                 return

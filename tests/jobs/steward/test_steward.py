@@ -16,7 +16,8 @@ from pathlib import Path
 
 import pytest
 
-from features.common.errors import ConfigError, ConflictError
+from features.common.errors import ConfigError, ConflictError, TargetUnavailable
+from jobs.operate.alarms import silence
 from jobs.settings.tree import Settings
 from jobs.steward import steward
 from jobs.store.locks import alone_at
@@ -179,13 +180,36 @@ def test_it_ends_while_it_still_begins(
             time.sleep(30)
 
     monkeypatch.setattr(DirectoryTarget, "inventory", slow)
-    began = time.monotonic()
-    with stopped(within_s=1):
+    began, told, path = time.monotonic(), list[Figures](), settings.steward.figures("xc1")
+
+    def has_looked() -> bool:
+        told.extend(found for found in [read(path)] if found is not None)
+        return time.monotonic() - began > 1
+
+    with stopped(has_looked):
         assert steward.run(settings, cache="xc1", log=print) is None
     assert time.monotonic() - began < 5
-    assert read(settings.steward.figures("xc1")) is None
+    assert read(path) is None
+    # Until then it is missed if it never begins, as on a disk that hangs, though it has reported nothing yet.
+    assert silence(told[-1], now_s=time.time() + 400) is not None
     with alone_at(Path(settings.caches["xc1"].url) / "files", "steward"):  # the next one may begin
         assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+
+
+def test_one_that_cannot_begin_is_missed_from_its_first_attempt_on(
+    settings: Settings, full: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However often its service starts it again."""
+
+    def refuse(*_: object) -> Iterator[Held]:
+        raise TargetUnavailable("mount the disk")
+
+    monkeypatch.setattr(DirectoryTarget, "inventory", refuse)
+    for now_s in (lambda: time.time() - 900, time.time):
+        with pytest.raises(TargetUnavailable):
+            steward.run(settings, cache="xc1", log=print, now_s=now_s)
+    found = read(settings.steward.figures("xc1"))
+    assert found is not None and silence(found, now_s=time.time()) == "15m"
 
 
 def test_a_look_up_that_is_stopped_does_not_outlive_it(settings: Settings, full: list[str]) -> None:

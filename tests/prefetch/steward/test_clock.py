@@ -47,7 +47,7 @@ def test_a_clock_that_nobody_sets_ends_no_steward_however_little_it_may_differ()
     """With `max_clock_skew = "0s"` one would begin anew again and again, and evict nothing."""
     at = Time()
     clock = at.clock(max_skew_s=0)
-    assert (clock.doubt(NOW_S), clock.was_wrong) == (None, False)
+    assert (clock.doubt(NOW_S), clock.was_wrong, clock.fault()) == (None, False, None)
 
 
 @pytest.mark.parametrize("skew_s", [-2 * WRONG_S, 2 * WRONG_S])

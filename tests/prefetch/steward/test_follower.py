@@ -8,6 +8,7 @@ from typing import Any
 from unittest import mock
 
 import numpy as np
+import pytest
 
 from features.common.arrays import IntArray
 from features.stream.state import task_number, user_number
@@ -300,6 +301,19 @@ def test_a_use_of_the_inventory_counts_if_it_was_not_reported() -> None:
     ]
 
 
+@pytest.mark.parametrize("ahead_s", [0, 2, 59])
+def test_a_reported_use_is_one_use_though_the_clock_of_the_cache_is_ahead(ahead_s: int) -> None:
+    """By less than raises an alarm; each inventory counted the last use of each file once more."""
+    world = World()
+    for at_s in (T, T + 9):
+        world.follower.apply(closed("/a", at_s - 5 + ahead_s, at_s + ahead_s), at_s + 1.0)
+        world.follower.ripen(at_s + 1.0)
+    world.finds(0, T + 9 + ahead_s, at_s=T + 86_400)
+    assert len(world.order.reads) == 2
+    world.finds(0, T + 86_400 + 150, at_s=T + 2 * 86_400)
+    assert len(world.order.reads) == 3  # nobody reported that one
+
+
 def test_what_came_while_an_inventory_was_read_is_looked_up_and_what_had_gone_is_not() -> None:
     world, used = World(), {"/a": T - 500, "/b": T - 200}
     listing = listed_at(T, *(Held(name, BLOCK, BLOCK, True, at, False) for name, at in used.items()))
@@ -345,6 +359,15 @@ def test_a_report_that_was_received_while_the_clock_was_ahead_makes_none_after_i
         *((n, T - 505 + 10 * n) for n in range(8)),
         (8, T - 420),
     ]
+
+
+def test_a_file_that_came_while_the_past_was_read_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    """500 MB of captures take a minute. The clock that received its report is not ahead."""
+    world, listing = World(), listed_at(T)
+    late = closed("/new", T + 200, T + 201)
+    monkeypatch.setattr("prefetch.steward.inventory.uptime_s", lambda: listing.uptime_s + 210.0)
+    begin(listing, world.book, world.steward, world.follower, [late], now_s=T + 20.0)
+    assert world.steward.n_held == 1
 
 
 def test_few_files_of_an_inventory_are_found_as_many_are() -> None:

@@ -72,6 +72,20 @@ def test_a_part_read_capture_that_is_archived_is_read_to_its_end(tmp_path: Path,
     assert not list(reader.poll())
 
 
+@pytest.mark.parametrize("name", ["capture.txt", "gstream-000000000001-20231114T221320Z.capture.part"])
+def test_a_poll_ends_however_fast_a_capture_grows(tmp_path: Path, name: str) -> None:
+    """A steward that begins would read on and on in a flood of reports, and tell nobody."""
+    path, seen = tmp_path / name, list[str]()
+    path.write_bytes(framed(1))
+    reader = capture_reader(path if path.suffix == ".txt" else tmp_path)
+    for event in reader.poll():
+        seen.append(event.lfn)
+        with path.open("ab") as stream:
+            stream.write(framed(2) + framed(3))
+        assert len(seen) < 9
+    assert [*seen, *(event.lfn for event in reader.poll())] == ["/1", "/2", "/3"]
+
+
 @pytest.mark.parametrize("how", ["moved", "truncated"])
 def test_a_capture_that_is_replaced_is_read_from_its_beginning(tmp_path: Path, how: str) -> None:
     path = tmp_path / "capture.txt"

@@ -95,11 +95,12 @@ def test_sizes_that_cannot_be_are_refused_without_reserving_memory() -> None:
         (-1, 1, 0),
         (1, -1, 0),
         (1, 2**62, 0),
+        (2**62, 2**51, 0),
         (1, 1, -1),
         (1, 1, 2**31 - 1),
     ]:
         store = struct.pack("<qqqqQIi", block, size, 0, 0, 0, 0, n_records)
-        with pytest.raises(InputError):
+        with pytest.raises(InputError, match="cinfo with block size"):
             cinfo.parse(_sealed(store))
 
 

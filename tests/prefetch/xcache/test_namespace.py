@@ -236,6 +236,20 @@ def test_a_file_fetched_during_the_walk_is_no_lie_of_the_namespace(
         target.check_namespace([], {"/hidden"})
 
 
+def test_what_the_server_does_not_hold_is_looked_for_on_no_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Anybody may report `/lost+found/x`: that nobody may read there kept a steward from an empty cache."""
+
+    def refused(path: Path) -> None:
+        raise PermissionError(13, "Permission denied", str(path))
+
+    monkeypatch.setattr(client, "version_of", lambda _: "v5.6.0")
+    monkeypatch.setattr(client, "stat", lambda *_: None)
+    monkeypatch.setattr("prefetch.xcache.cinfo.read", refused)
+    XCacheTarget("c", "root://127.0.0.1:9", tmp_path).check_namespace([], {"/lost+found/x"})
+
+
 COUNTS = """{
  "m_sshot_stats_reset_time": 1795579796,
  "m_usage_update_time": 1795579800,

@@ -255,10 +255,14 @@ class Site:
     @property
     def figures(self) -> Figures:
         """What the steward reported last; it is waited for the first report of a new one."""
-        assert eventually(lambda: read(self.figures_file) is not None)
-        found = read(self.figures_file)
-        assert found is not None
-        return found
+        found: list[Figures] = []
+
+        def has_begun() -> bool:
+            found.extend(one for one in [read(self.figures_file)] if one is not None and one.high_bytes)
+            return bool(found)
+
+        assert eventually(has_begun)
+        return found[0]
 
     @property
     def figures_file(self) -> Path:
