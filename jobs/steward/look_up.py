@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import multiprocessing
+import pickle
 import shutil
 import signal
 import tempfile
@@ -29,6 +30,9 @@ if TYPE_CHECKING:
 _STEP_S: Final = 0.1
 _LOADS_WITHIN_S: Final = 120.0
 """A process that has not loaded what it needs by then hangs."""
+
+_OTHER_CODE: Final = (AttributeError, ImportError, TypeError, ValueError, pickle.UnpicklingError)
+"""What an answer raises that was made by another cachecast than asked: it was replaced meanwhile."""
 
 _log = logging.getLogger(__name__)
 
@@ -102,8 +106,9 @@ class LookUp:
     def _take(self) -> None:
         try:
             answer: _Asking | _Found = self._answers.recv()
-        except (EOFError, OSError):
-            answer = _Found(None, True, ServiceError("the process that asks MLflow has ended early"))
+        except (EOFError, OSError, *_OTHER_CODE):
+            what = "has ended early, or runs another cachecast: restart the steward after an upgrade"
+            answer = _Found(None, True, ServiceError(f"the process that asks MLflow {what}"))
         if isinstance(answer, _Asking):
             self._counts_from_s = time.monotonic()
             return

@@ -42,6 +42,7 @@ from models.serving.names import Named
 from models.serving.served_order import keep_files, kept_order
 from prefetch.journal.journal import Journal
 from prefetch.steward.figures import Figures
+from replay.policies.learned import Order
 
 pytestmark = [pytest.mark.long, *MLFLOW_WARNINGS]
 WITHIN_S = 60.0
@@ -286,6 +287,22 @@ def test_a_look_up_that_hangs_before_it_asks_is_late_and_leaves_nothing(
     assert not found.is_done() and found.is_late(0.5)
     found.end()
     assert set(tmp_path.iterdir()) == before
+
+
+class OfLonger:
+    """An order with one field more, as another cachecast may make it."""
+
+    def __reduce__(self) -> tuple[type[Order], tuple[float, None, float]]:
+        return Order, (0.0, None, 1.0)
+
+
+def test_an_answer_of_another_cachecast_is_an_error_and_ends_no_steward(own: Mlflow, tmp_path: Path) -> None:
+    settings = site(tmp_path, own)
+    found = look_up.LookUp(look_up.Question(settings, settings.cache("xc1"), None, is_first=True))
+    found._answers, theirs = multiprocessing.Pipe(duplex=False)
+    theirs.send(OfLonger())
+    found.wait(10.0)
+    assert found.is_done() and "restart the steward" in str(found.error)
 
 
 def test_a_policy_that_is_not_learned_asks_for_no_order(own: Mlflow, tmp_path: Path) -> None:
