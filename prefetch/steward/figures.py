@@ -6,7 +6,6 @@ import dataclasses
 import json
 from collections import deque
 from collections.abc import Mapping
-from dataclasses import MISSING
 from pathlib import Path
 from typing import Annotated, Any, Final
 
@@ -86,7 +85,8 @@ class Figures:
     @classmethod
     def before(cls, cache: str, at_s: float) -> Figures:
         """Those of a steward of `cache` that has not begun at `at_s`; one without figures is not missed."""
-        none: dict[str, Any] = {one.name: 0 for one in dataclasses.fields(cls) if one.default is MISSING}
+        needed = [one.name for one in dataclasses.fields(cls) if one.default is dataclasses.MISSING]
+        none: dict[str, Any] = dict.fromkeys(needed, 0)
         none |= {"cache": cache, "at_s": at_s, "started_s": at_s, "following": "none: it has not begun"}
         return cls(**none | {"alarms": {}, "last_hour": {}, "newest": ()})
 
