@@ -14,7 +14,7 @@ import pyarrow as pa
 from features.common.errors import SchemaError
 from features.common.hashes import SPARK_SEED, xxh64
 from features.schema import ACCESSES
-from jobs.ingest.sources import Site, rucio_traces, sql
+from jobs.ingest.sources import Site, Source, rucio_traces, sql
 from jobs.ingest.sources.csv_header import Header
 
 _COLUMNS = (
@@ -129,3 +129,6 @@ def _event_id() -> str:
     """
     identifying = [f'"{name}"' for name in _COLUMNS if name not in ("user", "created_at")]
     return sql.hashed(*identifying, "bucket")
+
+
+SOURCE = Source(query, header)

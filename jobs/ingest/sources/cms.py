@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from features.common.names import literal
 from features.schema import ACCESSES
-from jobs.ingest.sources import Site, sql, urls
+from jobs.ingest.sources import Site, Source, sql, urls
 
 _TIMES = ("start_time", "end_time", "kafka_timestamp", "timestamp")
 _SIZES = ("file_size", "read_bytes", "read_bytes_at_close")
@@ -133,3 +133,6 @@ def _micros_of_ms(milliseconds: str) -> str:
     value = f"try_cast({milliseconds} AS DOUBLE)"
     in_range = f"{value} >= {sql.EARLIEST_MS} AND {value} < {sql.LATEST_S * 1000}"
     return f"CASE WHEN {in_range} THEN CAST({value} * 1000 AS BIGINT) END"
+
+
+AAA, POPULARITY = Source(cms_aaa), Source(cmssw_pop)

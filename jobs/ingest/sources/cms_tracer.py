@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from features.common.names import literal
 from features.schema import ACCESSES
-from jobs.ingest.sources import Site, sql, urls
+from jobs.ingest.sources import Site, Source, sql, urls
 from jobs.ingest.sources.cms import is_one_of
 from replay.config import expression
 
@@ -79,3 +79,6 @@ def is_ahead(us: str, day: str) -> str:
         return "false"
     last = dt.datetime.fromisoformat(day).replace(tzinfo=dt.UTC) + dt.timedelta(days=_AHEAD_DAYS)
     return f"{us} >= {int(last.timestamp()) * 1_000_000}"
+
+
+SOURCE = Source(query, has_sizes=False)

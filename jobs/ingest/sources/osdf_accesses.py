@@ -7,7 +7,7 @@ close_time. The last three are empty while no close was seen.
 from __future__ import annotations
 
 from features.schema import ACCESSES
-from jobs.ingest.sources import Site, csv_header, sql, urls
+from jobs.ingest.sources import Site, Source, csv_header, sql, urls
 
 _COLUMNS = ("time", "win_end", "lfn", "size", "user_id", "file_id", "read", "readv", "close_time")
 _TIMES = {"time": "open_us", "win_end": "end_us", "close_time": "close_us"}
@@ -70,3 +70,6 @@ def _columns(salt: str) -> dict[str, str]:
         "source": "'osdf_accesses'",
         "event_id": sql.hashed("lfn", "user_id", "file_id", sql.seconds_text("open_us")),
     }
+
+
+SOURCE = Source(query, header, of_sessions=True)

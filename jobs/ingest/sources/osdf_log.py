@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from features.schema import ACCESSES
-from jobs.ingest.sources import Site, sql, urls
+from jobs.ingest.sources import Site, Source, sql, urls
 
 _FIELDS = ("Objectname", "Site", "Server", "ServerType", "Read", "Write")
 
@@ -58,3 +58,6 @@ def _columns() -> dict[str, str]:
         "source": "'osdf_log'",
         "event_id": sql.hashed("trim(value, ' ')"),
     }
+
+
+SOURCE = Source(query, has_sizes=False)

@@ -6,7 +6,7 @@ Week w begins 7·w days after 1970-01-01: sources number weeks from a start of t
 from __future__ import annotations
 
 from features.schema import ACCESSES
-from jobs.ingest.sources import Site, csv_header, sql
+from jobs.ingest.sources import Site, Source, csv_header, sql
 
 _WEEKLY = ("dataset", "week", "accesses")
 _DAILY = ("date", "dataset", "n_accesses")
@@ -70,3 +70,6 @@ def _date_s(date: str) -> str:
     is_date = f"regexp_full_match({date}, '[0-9]{{4}}-[0-9]{{2}}-[0-9]{{2}}')"
     start_s = f"epoch_us(CAST(try_cast({date} AS DATE) AS TIMESTAMP)) // 1000000"
     return f"CASE WHEN {is_date} AND {start_s} BETWEEN 0 AND {sql.LATEST_S} THEN {start_s} END"
+
+
+SOURCE = Source(query, header)

@@ -9,7 +9,7 @@ there is no file of this name; `rucio_server` notes it).
 from __future__ import annotations
 
 from features.schema import FILES
-from jobs.ingest.sources import Site, sql
+from jobs.ingest.sources import Site, Source, sql
 
 _FIELDS = (
     *("parent_scope", "parent_name", "scope", "name", "bytes", "adler32"),
@@ -85,3 +85,6 @@ def _names_of_list(told: str) -> str:
     json_list = f"CASE WHEN json_valid({told}) THEN {told} ELSE 'null' END"
     names = f"""list_transform(json_transform({json_list}, '["VARCHAR"]'), lambda x: trim(x))"""
     return f"list_sort(list_distinct(list_filter({names}, lambda x: x <> '')))"
+
+
+SOURCE = Source(query, table=FILES)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from features.common.names import literal
 from features.schema import ACCESSES
-from jobs.ingest.sources import Site, sql, urls
+from jobs.ingest.sources import Site, Source, sql, urls
 
 _READS = ("get", "get_sm", "sm_get", "get_sm_a", "sm_get_a", "download")
 _JOBS = ("get_sm", "sm_get")
@@ -116,3 +116,6 @@ def activity(kind: str, who: str) -> str:
 def bounded(words: str, value: str, form: str) -> str:
     """`words` and `value`; a value of another form than `form` is `other`, so that reasons stay few."""
     return f"'{words}' || CASE WHEN regexp_matches({value}, '{form}') THEN {value} ELSE 'other' END"
+
+
+SOURCE = Source(query)

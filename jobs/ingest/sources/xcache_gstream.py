@@ -10,7 +10,7 @@ import pyarrow as pa
 from features.common.errors import NotPlainError
 from features.common.input_files import InputFile
 from features.schema import ACCESSES
-from jobs.ingest.sources import Site, sql, urls
+from jobs.ingest.sources import Site, Source, sql, urls
 from jobs.ingest.sources.decoded import Earlier, batches_of
 from jobs.ingest.sources.local import captures_in
 from jobs.ingest.sources.workspace import Workspace
@@ -103,3 +103,6 @@ def _columns() -> dict[str, str]:
         "source": "'xcache_gstream'",
         "event_id": "event_id",
     }
+
+
+SOURCE = Source(decode=decode, of_caches=True)
