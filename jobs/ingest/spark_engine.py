@@ -126,7 +126,7 @@ class SparkEngine:
             if is_local(path):
                 check_plain(path)
             frame, query = source.read(self._spark, path, day=request.site.day)
-            return self._rows_of(frame, query, frame_rows)
+            return self._rows_of(frame, source.of(query, request.site), frame_rows)
         if is_local(request.path):
             return self._local_lines(source, request, paths)
         found = functools.reduce(DataFrame.unionByName, map(self._remote_lines, paths))

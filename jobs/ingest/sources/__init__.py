@@ -14,6 +14,7 @@ from importlib.metadata import EntryPoint
 from typing import TYPE_CHECKING
 
 from features.common.errors import CachecastError, ConfigError
+from features.common.names import literal
 from features.schema import ACCESSES, Table
 from jobs.settings.our_sources import GROUP, OURS
 from jobs.settings.sources import is_source, known, of_others
@@ -76,7 +77,13 @@ class Source:
         """The definition of lines; `first_line` of those at `path` is asked where it may be a header."""
         assert self.query is not None
         header = () if self.header is None else (self.header(first_line(), path),)
-        return self.query(site, *header).reading(site)
+        return self.of(self.query(site, *header), site)
+
+    def of(self, query: Query, site: Site) -> Query:
+        """A definition of the source with its name, and without reads of the test files of `site`."""
+        return dataclasses.replace(
+            query.reading(site), columns={**query.columns, "source": literal(self.name)}
+        )
 
     @contextmanager
     def blamed(self) -> Iterator[None]:

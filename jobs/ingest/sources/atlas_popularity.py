@@ -49,7 +49,6 @@ def query(site: Site, header: Header) -> sql.Query:
     # Without the user, whom a sample must not show.
     told = ", ".join(f"""coalesce("{name}", '')""" for name in (*_NEEDED[:4], "rse", *_NEEDED[4:]))
     return sql.Query(
-        source="atlas_popularity",
         table=ACCESSES,
         where=header.where,
         prepare=functools.partial(_with_bucket, at),
@@ -118,7 +117,6 @@ def _columns(salt: str) -> dict[str, str]:
         "origin": "rse",
         "user": sql.hashed_user('"user"', salt),
         "activity": rucio_traces.activity("eventtype", '"user"'),
-        "source": "'atlas_popularity'",
         "event_id": _event_id(),
     }
 

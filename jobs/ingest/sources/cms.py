@@ -29,7 +29,7 @@ def cms_aaa(site: Site) -> sql.Query:
 
     `site` is the client's domain: no more is reported.
     """
-    return _stream(site, "cms_aaa", site_column="client_domain")
+    return _stream(site, site_column="client_domain")
 
 
 def cmssw_pop(site: Site) -> sql.Query:
@@ -38,11 +38,11 @@ def cmssw_pop(site: Site) -> sql.Query:
     `site` is site_name. `fallback` (the job read over the WAN what its site did not have) shows in `origin`,
     and is not kept.
     """
-    return _stream(site, "cmssw_pop", site_column="site_name")
+    return _stream(site, site_column="site_name")
 
 
-def _stream(site: Site, source: str, *, site_column: str) -> sql.Query:
-    """Accesses of the stream `source`, one row a record; `site_column` is where the job ran.
+def _stream(site: Site, *, site_column: str) -> sql.Query:
+    """Accesses, one row a record; `site_column` is where the job ran.
 
     A record whose client is one of the site's caches is a cache's own fetch, and refused. `known_at` is the
     metadata's kafka_timestamp, else its timestamp, else end_time. Bytes are the greater of read_bytes and
@@ -59,11 +59,10 @@ def _stream(site: Site, source: str, *, site_column: str) -> sql.Query:
     )
     known = {"known_us": "coalesce(kafka_timestamp_us, timestamp_us, end_time_us)"}
     return sql.Query(
-        source=source,
         table=ACCESSES,
         where=sql.LINES,
         steps=[*sql.json_fields(_NAMES, numbers=_NUMBERS), parsed, known, *sql.with_parts("lfn")],
-        columns=_columns(source, site) | {"site": site_column},
+        columns=_columns(site) | {"site": site_column},
         reason=_reason(site.caches),
         sample=sql.without_users("value"),
     )
@@ -83,7 +82,7 @@ def _reason(caches: Sequence[str]) -> str:
     )
 
 
-def _columns(source: str, site: Site) -> dict[str, str]:
+def _columns(site: Site) -> dict[str, str]:
     served_by_a_cache = is_one_of("server", site.caches)
     known_origin = f"coalesce({_known('server_domain')}, {_known('src_experiment_site')})"
     origin = f"CASE WHEN NOT {served_by_a_cache} THEN {known_origin} END"
@@ -104,7 +103,6 @@ def _columns(source: str, site: Site) -> dict[str, str]:
         "job": sql.hashed_user("app_info", site.salt),
         "activity": "CASE WHEN contains(lower(app_info), 'crab') THEN 'analysis' "
         "WHEN app_info IS NOT NULL THEN 'production' END",
-        "source": literal(source),
         "event_id": sql.hashed("unique_id", "lfn", sql.seconds_text("start_time_us")),
     }
 

@@ -32,7 +32,6 @@ def query(site: Site) -> sql.Query:
         "writes": "lower(is_write) IN ('true', '1') OR event IN ('openw', 'closew', 'create', 'fwrite')",
     }
     return sql.Query(
-        source="cms_tracer",
         table=ACCESSES,
         where=sql.LINES,
         steps=[*sql.json_fields(_NAMES), parsed, *sql.with_parts("lfn")],
@@ -64,7 +63,6 @@ def _columns(site: Site) -> dict[str, str]:
         "known_at": sql.timestamp("at_us"),
         "n_reads": "1",
         "origin": urls.source_host("path"),
-        "source": "'cms_tracer'",
         "event_id": sql.hashed("storage", "tid", "lfn", "at_us"),
     }
 

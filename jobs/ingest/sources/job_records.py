@@ -54,7 +54,6 @@ def query(
     """
     told = ", ".join(f"coalesce(CAST({name} AS VARCHAR), '')" for name in _TOLD)
     return sql.Query(
-        source=source,
         table=JOB_RECORDS,
         where=where,
         prepare=prepare or records,
@@ -70,7 +69,6 @@ def query(
             "cpu_s": "cpu",
             "wall_s": "wall",
             "read_bytes": "n_bytes",
-            "source": literal(source),
             "event_id": sql.hashed(literal(source), "id"),
             **columns,
         },

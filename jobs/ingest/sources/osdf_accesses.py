@@ -31,7 +31,6 @@ def query(site: Site, header: csv_header.Header) -> sql.Query:
         **{f"n_{name}": sql.count(f'"{name}"') for name in _NUMBERS},
     }
     return sql.Query(
-        source="osdf_accesses",
         table=ACCESSES,
         where=header.where,
         prepare=csv_header.csv_columns(header.names, _COLUMNS),
@@ -67,7 +66,6 @@ def _columns(salt: str) -> dict[str, str]:
         "wall_s": "(close_us - open_us) / 1e6",
         "origin": urls.source_host("lfn"),
         "user": sql.hashed_user("user_id", salt),
-        "source": "'osdf_accesses'",
         "event_id": sql.hashed("lfn", "user_id", "file_id", sql.seconds_text("open_us")),
     }
 

@@ -21,7 +21,6 @@ def query(site: Site) -> sql.Query:
         "path": urls.plain_path("Objectname"),
     }
     return sql.Query(
-        source="osdf_log",
         table=ACCESSES,
         where=sql.LINES,
         steps=[
@@ -55,7 +54,6 @@ def _columns() -> dict[str, str]:
         "known_at": sql.timestamp("moment_us"),
         "read_bytes": "n_read",
         "n_reads": "1",
-        "source": "'osdf_log'",
         "event_id": sql.hashed("trim(value, ' ')"),
     }
 

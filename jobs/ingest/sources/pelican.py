@@ -42,7 +42,6 @@ def query(site: Site) -> sql.Query:
         "received": sql.count("bytes_rcvd"),
     }
     return sql.Query(
-        source="pelican",
         table=ACCESSES,
         where=sql.LINES,
         steps=[*sql.json_fields((*_TEXTS, *_NUMBERS), numbers=_NUMBERS), parsed, *sql.with_parts("path")],
@@ -83,7 +82,6 @@ def _columns(salt: str) -> dict[str, str]:
         "n_reads": "1",
         "origin": f"coalesce({urls.source_host('object_name')}, CASE WHEN kind = 'origin' THEN host END)",
         "user": sql.hashed_user("client", salt),
-        "source": "'pelican'",
         "event_id": sql.hashed(
             *("at_us", "path", "host", "place", "client", "appinfo", "sent", "received", "op_time")
         ),

@@ -28,7 +28,6 @@ def query(site: Site, header: csv_header.Header) -> sql.Query:
     unit, reads = ("week", "accesses") if weekly else ('"date"', "n_accesses")
     start_s = _week_s(unit) if weekly else _date_s(unit)
     return sql.Query(
-        source="popularity_series",
         table=ACCESSES,
         where=header.where,
         prepare=csv_header.csv_columns(header.names, _WEEKLY if weekly else _DAILY),
@@ -57,7 +56,6 @@ def _columns(unit_s: int) -> dict[str, str]:
         "closed_at": end,
         "known_at": end,
         "n_reads": "n",
-        "source": "'popularity_series'",
         "event_id": sql.hashed("dataset", "start_s", str(unit_s)),
     }
 

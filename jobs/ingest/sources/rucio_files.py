@@ -19,7 +19,7 @@ _FIELDS = (
 _TIMES = ("created_at", "known_at", "updated_at")
 
 
-def query(site: Site, source: str = "rucio_files") -> sql.Query:
+def query(site: Site) -> sql.Query:
     """Files, one row a line; a file of several datasets comes several times.
 
     `known_at` is the field, else created_at, else 00:00 UTC of `day`. `updated_at`, when the listing was
@@ -33,7 +33,6 @@ def query(site: Site, source: str = "rucio_files") -> sql.Query:
         "published_us": f"coalesce(updated_at_us, known_at_us, {midnight})",
     }
     return sql.Query(
-        source=source,
         table=FILES,
         where=sql.LINES,
         steps=[

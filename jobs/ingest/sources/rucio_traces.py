@@ -36,7 +36,6 @@ def query(site: Site) -> sql.Query:
         "origin_host": urls.origin_host("url"),
     }
     return sql.Query(
-        source="rucio_traces",
         table=ACCESSES,
         where=sql.LINES,
         steps=[
@@ -89,7 +88,6 @@ def _columns(salt: str) -> dict[str, str]:
         "task": "coalesce(taskid, appid)",
         "job": "appid",
         "activity": activity("eventType", "coalesce(usrdn, usr, account)"),
-        "source": "'rucio_traces'",
         "event_id": sql.hashed("uuid", "scope", "filename", sql.seconds_text("start_us")),
     }
 

@@ -57,7 +57,6 @@ class Query:
     accesses are refused.
     """
 
-    source: str
     table: Table
     steps: Sequence[Columns]
     columns: Columns

@@ -37,7 +37,6 @@ def query(cache: str, source: str) -> sql.Query:
     """
     told = "CASE WHEN len(records) > 0 THEN records WHEN fault IS NOT NULL THEN [NULL] ELSE [] END"
     return sql.Query(
-        source="xcache_cinfo",
         table=ACCESSES,
         steps=[
             {"record": f"unnest({told})", "input": literal(source)},

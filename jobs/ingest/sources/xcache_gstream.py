@@ -32,7 +32,6 @@ def query() -> sql.Query:
     """Accesses, one row a `file_close`: `hit_bytes` and `wan_bytes` as `bytes_hit` and `bytes_missed`."""
     moments = {f"{name}_us": sql.micros(name) for name in ("attach_t", "detach_t", "received_t")}
     return sql.Query(
-        source="xcache_gstream",
         table=ACCESSES,
         steps=[moments | {"path": urls.plain_path("lfn")}, *sql.with_parts("path")],
         columns=_columns(),

@@ -46,7 +46,6 @@ def query(site: Site) -> sql.Query:
         (f'"read" = 0 AND readv BETWEEN 1 AND {most}', literal(sql.OURS)),
     )
     return sql.Query(
-        source="xrootd_fstream",
         table=ACCESSES,
         steps=[{"path": urls.plain_path("lfn")}, *sql.with_parts("path")],
         columns=_columns(site.salt),
@@ -102,7 +101,6 @@ def _ended() -> sql.Query:
     is_its_own = f"({opened['closed_at']} IS NULL OR {opened['closed_at']} = make_timestamp(closed_us))"
     is_lone = f'NOT coalesce({is_its_own} AND "open" IS NOT NULL, false)'
     return sql.Query(
-        source="xrootd_fstream",
         table=ACCESSES,
         steps=[{"id": _event_id()}, {"open": "(SELECT opened FROM opened WHERE opened.event_id = id)"}],
         columns=opened | _at_close(opened["accessed_at"]),
