@@ -120,7 +120,8 @@ class SparkEngine:
     def _read(self, request: Request, paths: Sequence[str]) -> _Records:
         source = sources.named(request.source)
         if source.entry is not None:  # workers need not have the package
-            cloudpickle.register_pickle_by_value(sys.modules[source.entry.module.partition(".")[0]])
+            package = sys.modules[source.entry.module.partition(".")[0]]
+            cloudpickle.register_pickle_by_value(package)  # type: ignore[no-untyped-call]
         if source.read is not None:
             (path,) = paths
             if is_local(path):

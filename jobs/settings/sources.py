@@ -14,15 +14,15 @@ SERVER = "rucio_server"
 """The source that is a server; `--input` is the request."""
 
 
-def of_others(**chosen: str) -> list[EntryPoint]:
-    """The sources that other packages bring, or those of a `name`."""
-    found = entry_points(group=GROUP, **chosen)
+def of_others(name: str = "") -> list[EntryPoint]:
+    """The sources that other packages bring, or those of them called `name`."""
+    found = [one for one in entry_points(group=GROUP) if name in ("", one.name)]
     return [one for one in found if one.dist is not None and one.dist.name != "cachecast"]
 
 
 def is_source(name: str) -> bool:
     """Whether there is a source of files of this name."""
-    return name in OURS or bool(of_others(name=name))
+    return name in OURS or bool(of_others(name))
 
 
 def _checked(name: str) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import logging
+import re
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from importlib.metadata import EntryPoint
@@ -20,6 +21,8 @@ from jobs.settings.our_sources import GROUP, OURS
 from jobs.settings.sources import is_source, known, of_others
 
 if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
     from jobs.ingest.sources.decoded import Decode
     from jobs.ingest.sources.sql import Query
 
@@ -62,7 +65,7 @@ class Source:
     query: Callable[..., Query] | None = None
     header: Callable[[str, str], object] | None = None
     decode: Decode | None = None
-    read: Callable[..., tuple[object, Query]] | None = None
+    read: Callable[..., tuple[DataFrame, Query]] | None = None
     table: Table = ACCESSES
     is_whole: bool = False
     has_sizes: bool = True
@@ -104,7 +107,7 @@ def named(name: str) -> Source:
 
     Raises ConfigError if there is none, or if a package brings it that cannot be used.
     """
-    entries = of_others(name=name)
+    entries = of_others(name)
     if name in OURS:
         for one in entries:
             _log.warning("%s", _fault(one, "is left out, as cachecast has one of that name"))
@@ -117,10 +120,10 @@ def named(name: str) -> Source:
         raise _fault(entry, f"is also one of {_package(others[0])}; uninstall one of them")
     try:
         found = entry.load()
-    except Exception as error:  # noqa: BLE001  it is whatever the package raises
+    except (Exception, SystemExit) as error:  # noqa: BLE001  it is whatever the package raises
         raise _fault(entry, f"cannot be loaded: {_told(error)}") from None
     if not isinstance(found, Source):
-        raise _fault(entry, f"is no Source: {entry.value} is a {type(found).__name__}")
+        raise _fault(entry, f"is no Source but of type {type(found).__name__}")
     return dataclasses.replace(found, name=name, entry=entry)
 
 
@@ -137,7 +140,8 @@ def _package(entry: EntryPoint) -> str:
     return f"the package {entry.dist.name}" if entry.dist else "a package"
 
 
-def _told(error: Exception) -> str:
-    """What went wrong, on one line: the last one, for workers send a whole stack trace."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return f"{type(error).__name__}: {lines[-1] if lines else ''}"
+def _told(error: BaseException) -> str:
+    """What went wrong, on one line: of a stack trace that a worker sent the last line that names an error."""
+    text = f"{type(error).__name__}: {error}"
+    named = re.findall(r"^(?:[\w.]*[.])?(\w+(?:Error|Exception)\b.*)", text, re.MULTILINE)
+    return str([text.partition("\n")[0], *named][-1])
