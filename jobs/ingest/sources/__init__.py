@@ -111,13 +111,12 @@ def named(name: str) -> Source:
     if name in OURS:
         for one in entries:
             _log.warning("%s", _fault(one, "is left out, as cachecast has one of that name"))
-        source: Source = EntryPoint(name, OURS[name], GROUP).load()
-        return dataclasses.replace(source, name=name)
-    if not is_source(name):
+        return dataclasses.replace(EntryPoint(name, OURS[name], GROUP).load(), name=name)
+    if not entries:
         raise ConfigError("source", f"there is no source of files {name!r}; {known()}")
     entry, *others = entries
     if others:
-        raise _fault(entry, f"is also one of {_package(others[0])}; uninstall one of them")
+        raise _fault(entry, f"is brought by {len(entries)} packages; uninstall all but one")
     try:
         found = entry.load()
     except (Exception, SystemExit) as error:  # noqa: BLE001  it is whatever the package raises
@@ -133,11 +132,7 @@ def those(names: Iterable[str], is_wanted: Callable[[Source], bool]) -> list[str
 
 
 def _fault(entry: EntryPoint, what: str) -> ConfigError:
-    return ConfigError("source", f"{entry.name!r} of {_package(entry)} {what}")
-
-
-def _package(entry: EntryPoint) -> str:
-    return f"the package {entry.dist.name}" if entry.dist else "a package"
+    return ConfigError("source", f"{entry.name!r} of the package {entry.dist and entry.dist.name} {what}")
 
 
 def _told(error: BaseException) -> str:

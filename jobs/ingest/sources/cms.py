@@ -6,6 +6,7 @@ what the server knows of itself and of its client.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 
 from features.common.names import literal
@@ -24,24 +25,7 @@ _NUMBERS = (*(f"data.{name}" for name in ("start_time", "end_time", *_SIZES)), *
 _UNKNOWN = "(?i)^(unknown|none|null|n/a)?$"
 
 
-def cms_aaa(site: Site) -> sql.Query:
-    """Accesses that XRootD servers report (HDFS `…/xrootd/{raw,enr}/gled/`), see `_stream`.
-
-    `site` is the client's domain: no more is reported.
-    """
-    return _stream(site, site_column="client_domain")
-
-
-def cmssw_pop(site: Site) -> sql.Query:
-    """Accesses that CMS's jobs report, one per file read (HDFS `…/cmssw_pop/raw/metric/`), see `_stream`.
-
-    `site` is site_name. `fallback` (the job read over the WAN what its site did not have) shows in `origin`,
-    and is not kept.
-    """
-    return _stream(site, site_column="site_name")
-
-
-def _stream(site: Site, *, site_column: str) -> sql.Query:
+def query(site: Site, *, site_column: str) -> sql.Query:
     """Accesses, one row a record; `site_column` is where the job ran.
 
     A record whose client is one of the site's caches is a cache's own fetch, and refused. `known_at` is the
@@ -133,4 +117,8 @@ def _micros_of_ms(milliseconds: str) -> str:
     return f"CASE WHEN {in_range} THEN CAST({value} * 1000 AS BIGINT) END"
 
 
-AAA, POPULARITY = Source(cms_aaa), Source(cmssw_pop)
+# What servers report (HDFS `…/xrootd/{raw,enr}/gled/`): of the job's site no more than its domain.
+AAA = Source(functools.partial(query, site_column="client_domain"))
+# What jobs report, one per file read (HDFS `…/cmssw_pop/raw/metric/`). `fallback` (the job read over the WAN
+# what its site did not have) shows in `origin`, and is not kept.
+POPULARITY = Source(functools.partial(query, site_column="site_name"))

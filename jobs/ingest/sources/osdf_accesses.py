@@ -14,11 +14,6 @@ _TIMES = {"time": "open_us", "win_end": "end_us", "close_time": "close_us"}
 _NUMBERS = ("size", "read", "readv")
 
 
-def header(line: str, path: str) -> csv_header.Header:
-    """The columns that the first line names. Raises SchemaError."""
-    return csv_header.csv_header(line, path, _COLUMNS)
-
-
 def query(site: Site, header: csv_header.Header) -> sql.Query:
     """Accesses, one row a file open. A server's session number stands in for the user.
 
@@ -70,4 +65,4 @@ def _columns(salt: str) -> dict[str, str]:
     }
 
 
-SOURCE = Source(query, header, of_sessions=True)
+SOURCE = Source(query, lambda line, path: csv_header.csv_header(line, path, _COLUMNS), of_sessions=True)

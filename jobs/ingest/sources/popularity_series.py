@@ -14,11 +14,6 @@ _WEEK_S = 7 * 86400
 _MAX_WEEK = 6000
 
 
-def header(line: str, path: str) -> csv_header.Header:
-    """The columns that the first line names. Raises SchemaError."""
-    return csv_header.csv_header(line, path, _WEEKLY, _DAILY)
-
-
 def query(site: Site, header: csv_header.Header) -> sql.Query:
     """Accesses, one row a dataset and week or day, with `n_reads` reads.
 
@@ -70,4 +65,4 @@ def _date_s(date: str) -> str:
     return f"CASE WHEN {is_date} AND {start_s} BETWEEN 0 AND {sql.LATEST_S} THEN {start_s} END"
 
 
-SOURCE = Source(query, header)
+SOURCE = Source(query, lambda line, path: csv_header.csv_header(line, path, _WEEKLY, _DAILY))

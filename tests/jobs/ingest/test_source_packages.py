@@ -171,7 +171,7 @@ def test_of_two_sources_of_one_name_ours_counts(install: Install, caplog: pytest
 def test_of_two_packages_with_one_name_neither_is_guessed(install: Install) -> None:
     install(SHOWN["python"])
     install(SHOWN["python"], package="other")
-    with pytest.raises(ConfigError, match="is also one of the package"):
+    with pytest.raises(ConfigError, match="is brought by 2 packages"):
         sources.named("myexp_log")
 
 
