@@ -111,7 +111,8 @@ def named(name: str) -> Source:
     if name in OURS:
         for one in entries:
             _log.warning("%s", _fault(one, "is left out, as cachecast has one of that name"))
-        return dataclasses.replace(EntryPoint(name, OURS[name], GROUP).load(), name=name)
+        ours: Source = EntryPoint(name, OURS[name], GROUP).load()
+        return dataclasses.replace(ours, name=name)
     if not entries:
         raise ConfigError("source", f"there is no source of files {name!r}; {known()}")
     entry, *others = entries
