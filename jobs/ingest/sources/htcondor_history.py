@@ -47,7 +47,7 @@ def query(site: Site) -> sql.Query:
     return job_records.query(
         "htcondor_history",
         site,
-        steps=[*sql.json_fields((*_TEXTS, *_SITES, *_CODES, *_CORES, *_SPENT)), moments],
+        steps=[*sql.json_fields((*_TEXTS, *_SITES, *_CODES, *_CORES, *_SPENT), numbers=_SPENT), moments],
         first=(
             ("JobStatus IS NULL", "missing field: JobStatus"),
             ("JobStatus NOT IN ('3', '4')", "not a job: it has not ended"),

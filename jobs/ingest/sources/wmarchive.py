@@ -25,9 +25,8 @@ def query(site: Site) -> sql.Query:
     A job whose state is not `success`, or with an exit code other than 0, has failed. Without NumberOfThreads
     it held one core.
     """
-    document = "CASE WHEN broken THEN '{}' ELSE value END"
     lists = {
-        name: f"list_transform(json_extract_string({document}, '$.{path}'), lambda x: {number('x')})"
+        name: f"list_transform(json_extract_string(record, '$.{path}'), lambda x: {number('x')})"
         for name, path in {
             "cpus": "steps[*].performance.cpu.TotalJobCPU",
             "threads": "steps[*].performance.cpu.NumberOfThreads",
@@ -39,9 +38,9 @@ def query(site: Site) -> sql.Query:
         }.items()
     }
     texts = {
-        "lfns": f"json_extract_string({document}, '$.LFNArray[*]')",
-        "sites": f"json_extract_string({document}, '$.steps[*].site')",
-        "datasets": f"json_extract_string({document}, '$.steps[*].output[*].inputDataset')",
+        "lfns": "json_extract_string(record, '$.LFNArray[*]')",
+        "sites": "json_extract_string(record, '$.steps[*].site')",
+        "datasets": "json_extract_string(record, '$.steps[*].output[*].inputDataset')",
     }
     moments = {
         "id": "coalesce(wmaid, concat_ws('/', host, task, fwjr_id, ts))",
@@ -60,7 +59,7 @@ def query(site: Site) -> sql.Query:
     return job_records.query(
         "wmarchive",
         site,
-        steps=[*sql.json_fields(_TEXTS), lists | texts, moments],
+        steps=[*sql.json_fields(_TEXTS, states=("meta_data.jobstate",)), lists | texts, moments],
         first=(("task IS NULL", "missing field: task"), ("jobstate IS NULL", "missing field: jobstate")),
         columns=_columns(site.salt),
     )
