@@ -39,8 +39,8 @@ class Table:
 
     `partition` names its columns, `day` first: a `day` (`2026-03-01`), an `as_of` (`2026-03-01T04:00:00Z`),
     a `region`, a `cache` or a `queue`, all strings, none among `columns`. So writers of different
-    regions or caches never write to the same partition. `dated_by`: the time whose UTC day is a row's
-    partition; empty: none.
+    regions or caches never write to the same partition. `dated_by`: the times of which the first that is
+    known has the UTC day that is a row's partition; empty: none.
     """
 
     name: str
@@ -48,7 +48,7 @@ class Table:
     key: tuple[str, ...]
     partition: tuple[str, ...]
     columns: tuple[Column, ...]
-    dated_by: str = ""
+    dated_by: tuple[str, ...] = ()
 
     @property
     def column_names(self) -> list[str]:
@@ -93,7 +93,7 @@ ACCESSES = Table(
         Column("source", "string", "reader that made the row", required=True),
         Column("event_id", "string", "unique per event; duplicates drop by it", required=True),
     ),
-    dated_by="accessed_at",
+    dated_by=("accessed_at",),
 )
 
 FILES = Table(

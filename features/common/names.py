@@ -17,6 +17,11 @@ from typing import NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
+NO_NAMES = (
+    *("NA", "N/A", "n/a", "<NA>", "NaN", "nan", "NAN", "null", "NULL", "Null", "None", "none", "NONE"),
+    *("unknown", "Unknown", "UNKNOWN", "-", "[]", "\\N"),
+)
+"""What is written in place of a name, or of a number, where there is none."""
 MAX_NAME_CHARS = 4096
 # Engines differ in what ends a line, so a name with a control character or a line separator has no parts.
 UNFIT = "[\\u0000-\\u001f\\u007f\\u0085\\u2028\\u2029]"

@@ -46,8 +46,12 @@ def days(since: str, until: str) -> tuple[str, str]:
 
 def shares(text: str) -> list[float]:
     """Numbers above 0 and up to 1 of `0.05,0.1`, each once. Raises InputError."""
+    return list(dict.fromkeys(_shares(text)))
+
+
+def _shares(text: str) -> list[float]:
     try:
-        found = list(dict.fromkeys(float(f"{float(part):.12g}") for part in text.split(",") if part))
+        found = [float(f"{float(part):.12g}") for part in text.split(",") if part]
     except ValueError:
         found = [0.0]
     if not all(0 < share <= 1 for share in found):
@@ -84,8 +88,8 @@ def spans(text: str) -> list[int]:
 
 
 def watermarks(text: str) -> tuple[float, float]:
-    """Low and high of `0.85,0.95`. Raises InputError."""
-    found = shares(text)
+    """Low and high of `0.85,0.95`, which may be equal. Raises InputError."""
+    found = _shares(text)
     if len(found) != 2 or found[0] > found[1]:
         raise InputError(f"not a low and a high watermark: {text!r}; write for example 0.85,0.95")
     return found[0], found[1]

@@ -24,7 +24,7 @@ _BOUNDS = (0.025, 0.975)
 _ORDER = (*PLACES, MIXED, NOWHERE)
 _SUMS = {
     "cpu_s": "sum(cpu_s) FILTER (NOT failed)",
-    "core_s": "sum(wall_s * cores) FILTER (NOT failed)",
+    "core_s": "sum(wall_s * cores) FILTER (NOT failed AND cpu_s IS NOT NULL)",
     "jobs": "count(*)",
     "failed": "count(*) FILTER (failed)",
     "wasted_s": "sum(wall_s * cores) FILTER (failed)",
@@ -71,13 +71,15 @@ class EfficiencyAnswer:
     """The groups by place alone, by kind of work, and by the region of the origin.
 
     `sources`: the number of jobs by reader; a job that two of them report counts twice. `found_share`: of
-    the jobs, those whose reads were found. `shared_reads`: reads that fit several jobs, and are shared among
+    the jobs, those whose reads were found. `untimed_jobs`: those without CPU time, wall time or cores count as
+    jobs and failures, and in no sum of what they lack. `shared_reads`: reads that fit several jobs, and are shared among
     them. `crowded_hours`: hours of a file in which they are too many to be shared.
     """
 
     jobs: int
     sources: Mapping[str, int]
     found_share: float
+    untimed_jobs: int
     shared_reads: int
     crowded_hours: int
     by_place: tuple[Group, ...]
@@ -126,14 +128,16 @@ def run(settings: Settings, chosen: Chosen, *, out: Path | None = None) -> Effic
 
 
 def _answer(database: duckdb.DuckDBPyConnection) -> EfficiencyAnswer:
-    ((n_jobs, n_nowhere, n_shared, n_crowded),) = database.sql(
+    ((n_jobs, n_nowhere, n_untimed, n_shared, n_crowded),) = database.sql(
         f"SELECT count(*), count(*) FILTER (place = '{NOWHERE}'), "
+        "count(*) FILTER (cpu_s + wall_s + cores IS NULL), "
         "(SELECT count(DISTINCT read) FROM pair WHERE sharers > 1), (SELECT count(*) FROM crowd) FROM jobs"
     ).fetchall()
     return EfficiencyAnswer(
         jobs=n_jobs,
         sources=dict(database.sql("SELECT source, count(*) FROM jobs GROUP BY ALL ORDER BY ALL").fetchall()),
         found_share=1 - n_nowhere / n_jobs,
+        untimed_jobs=n_untimed,
         shared_reads=n_shared,
         crowded_hours=n_crowded,
         by_place=tuple(groups(database)),

@@ -140,7 +140,7 @@ def _halves(database: duckdb.DuckDBPyConnection) -> Iterator[Half]:
     """Both halves, first that with the cache; those without jobs that ended well are left out."""
     found = database.sql(
         f"SELECT is_with, count(DISTINCT node), count(*), sum(cpu_s) FILTER (NOT failed) / "
-        "sum(wall_s * cores) FILTER (NOT failed) AS efficiency, avg(CAST(failed AS INT)), "
+        "sum(wall_s * cores) FILTER (NOT failed AND cpu_s IS NOT NULL) AS efficiency, avg(CAST(failed AS INT)), "
         f"sum(hit_bytes + miss_bytes) / nullif(sum({_READ}), 0) FROM placed GROUP BY is_with "
         "HAVING efficiency > 0 AND isfinite(efficiency) ORDER BY is_with DESC"
     ).fetchall()
@@ -152,7 +152,7 @@ def _halves(database: duckdb.DuckDBPyConnection) -> Iterator[Half]:
 # nodes and within tasks (Cameron, Gelbach and Miller, 2011), and the part of it that no further day lowers,
 # which nodes have in common on odd and on even days.
 _VARIANCE = """WITH good AS (SELECT *, wall_s * cores AS core_s, epoch(started_at) // 86400 % 2 = 1 AS is_odd
-FROM placed WHERE NOT failed),
+FROM placed WHERE NOT failed AND cpu_s IS NOT NULL),
 pulls AS (SELECT node, task, is_odd, CASE WHEN is_with THEN 1 ELSE -1 END *
 (cpu_s / sum(cpu_s) OVER (PARTITION BY is_with) - core_s / sum(core_s) OVER (PARTITION BY is_with)) AS pull
 FROM good),

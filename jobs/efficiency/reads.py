@@ -35,7 +35,7 @@ _SLACK = "INTERVAL 60 SECOND"
 """Clocks of caches, nodes and batch systems differ by less."""
 _OF_JOBS = (
     *("job", "user", "task", "kind", "activity", "site", "node", "started_at", "ended_at", "cores", "cpu_s"),
-    *("wall_s", "failed", "read_bytes", "files", "source", "event_id"),
+    *("wall_s", "failed", "read_bytes", "files", "source", "event_id", "known_at"),
 )
 _OF_READS = (
     *("did", "name", "site", "cache", "origin", "job", "accessed_at", "closed_at", "size_bytes"),
@@ -48,13 +48,14 @@ _HOURS = "generate_series(CAST(epoch({}) // 3600 AS BIGINT), CAST(epoch({}) // 3
 _STEPS = (
     # Days are merged one by one: a job with two starts is on two of them.
     """DELETE FROM records WHERE rowid NOT IN
-    (SELECT arg_max(rowid, (ended_at, started_at)) FROM records GROUP BY event_id)""",
+    (SELECT arg_max(rowid, (ended_at IS NOT NULL, known_at, started_at)) FROM records GROUP BY event_id)""",
     "CREATE VIEW job AS SELECT * REPLACE (lower(node) AS node), rowid AS id FROM records",
     # A reader that never closes is no reader of a week later.
     f"""CREATE VIEW read AS SELECT *, rowid AS id, least(coalesce(closed_at, accessed_at),
     accessed_at + INTERVAL {_LONGEST_DAYS} DAY) AS left_at FROM accesses""",
     f"""CREATE TABLE named AS SELECT j.id AS job, r.id AS read FROM job j JOIN read r ON r.job = j.job
-    AND r.accessed_at BETWEEN j.started_at - {_SLACK} AND j.ended_at + {_SLACK}""",
+    AND r.accessed_at BETWEEN coalesce(j.started_at, j.known_at - INTERVAL {_LONGEST_DAYS} DAY) - {_SLACK}
+    AND coalesce(j.ended_at, j.known_at) + {_SLACK}""",
     # What a job reads, and when: by records that name it, else by its own.
     f"""CREATE TABLE claim AS SELECT n.job, r.name, r.site, r.accessed_at - {_SLACK} AS since,
     CASE WHEN r.closed_at IS NULL THEN j.ended_at ELSE r.left_at END + {_SLACK} AS until
@@ -97,7 +98,7 @@ _STEPS = (
     arg_max(region, hit + miss + direct) AS region, arg_max(rtt_ms, hit + miss + direct) AS rtt_ms
     FROM (SELECT * FROM part QUALIFY is_told = bool_or(is_told) OVER (PARTITION BY job, name))
     GROUP BY job""",
-    f"""CREATE TABLE jobs AS SELECT j.* EXCLUDE (files, event_id, id)
+    f"""CREATE TABLE jobs AS SELECT j.* EXCLUDE (files, event_id, id, known_at)
     REPLACE (CASE WHEN kind IS NULL OR kind IN
     (SELECT kind FROM job GROUP BY kind ORDER BY sum(wall_s * cores) DESC LIMIT {MOST_KINDS})
     THEN kind ELSE 'others' END AS kind),
@@ -110,7 +111,8 @@ _STEPS = (
 
 @dataclasses.dataclass(frozen=True)
 class Chosen:
-    """Which jobs count: those that started on the days `since` … `until` (`2026-03-01`).
+    """Which jobs count: those that started on the days `since` … `until` (`2026-03-01`), or were
+    reported then if no start is known.
 
     `site`, `activity`, `source`: only those of this site, activity, or reader; None: all.
     """

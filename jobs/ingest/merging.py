@@ -41,7 +41,7 @@ class _Rule:
 
 def day_of(table: Table) -> str:
     """The day of a row of a dated table: its partition."""
-    return f"CAST(CAST({table.dated_by} AS DATE) AS VARCHAR)"
+    return f"CAST(CAST(coalesce({', '.join(table.dated_by)}) AS DATE) AS VARCHAR)"
 
 
 def merge(space: Workspace, *, in_two_parts: bool = False, into: str = "merged", old: str = "old") -> None:
@@ -88,11 +88,11 @@ def _rule_of_accesses(in_two_parts: bool) -> _Rule:
 
 
 def _rule_of_jobs(_: bool) -> _Rule:
-    """One row per job: of several reports the one of the latest end."""
+    """One row per job: of several reports the one of the latest end, if it has one."""
     others = [name for name in JOB_RECORDS.column_names if name not in _SALTED]
     order = ["ended_at DESC", *_quoted(others), "changed", *_quoted(_SALTED)]
     return _Rule(
-        "event_id", ", ".join(f"{one} NULLS FIRST" for one in order), **_dated(JOB_RECORDS), known="known_at"
+        "event_id", ", ".join(f"{one} NULLS LAST" for one in order), **_dated(JOB_RECORDS), known="known_at"
     )
 
 

@@ -213,7 +213,10 @@ def _unusable(path: str, error: AnalysisException) -> InputError:
 def _first_line(found: DataFrame) -> str:
     """The first line that is not blank; empty if there is none."""
     first = found.filter(F.trim(F.col("value").cast("string")) != "").select("value").first()
-    return "" if first is None else bytes(first.value).decode(errors="replace")
+    line = b"" if first is None else bytes(first.value)
+    if line.startswith(lines.UTF_16):
+        raise InputError("cannot read a file that begins as text in UTF-16; write it as UTF-8")
+    return line.decode(errors="replace")
 
 
 def _changes(merged: Sequence[Merged]) -> Changes:

@@ -56,7 +56,8 @@ def counts(parsed: pa.Table, table: Table) -> pa.Table:
     """Counts of parsed rows: input, reason, day, n_rows and the least sample."""
     days = pa.nulls(parsed.num_rows, pa.string())
     if table.dated_by:
-        days = parsed[table.dated_by].cast(pa.timestamp("us")).cast(pa.date32()).cast(pa.string())
+        at = pc.coalesce(*(parsed[name] for name in table.dated_by))
+        days = at.cast(pa.timestamp("us")).cast(pa.date32()).cast(pa.string())
     counted = parsed.select(["input", "reason", "sample"]).append_column("day", days)
     found = counted.group_by(["input", "reason", "day"]).aggregate([("sample", "min"), ([], "count_all")])
     return found.rename_columns({"sample_min": "sample", "count_all": "n_rows"})

@@ -49,7 +49,7 @@ def efficiency_page(found: EfficiencyAnswer, span: str) -> str:
 
 
 def answers(found: EfficiencyAnswer) -> Iterator[str]:
-    """What a miss costs against a hit, then a sentence per place with jobs."""
+    """What a miss costs against a hit, then a sentence per place with jobs, and how many have no times."""
     share = {group.place: group.cpu_efficiency_share for group in found.by_place}
     if (hit := share.get("hit")) is not None and (miss := share.get("miss")) is not None:
         than = "less" if miss < hit else "more"
@@ -64,6 +64,11 @@ def answers(found: EfficiencyAnswer) -> Iterator[str]:
                 f"({interval_of(group)}); {percent(group.failed_share or 0, 1)} of {count(group.jobs)} jobs "
                 f"failed and wasted {count(group.wasted_core_hours)} of {count(group.core_hours)} core hours."
             )
+    if found.untimed_jobs:
+        yield (
+            f"{count(found.untimed_jobs)} of {count(found.jobs)} jobs have no CPU time, wall time or cores: they "
+            "count in jobs and failures, not in the efficiency or hours that need what they lack."
+        )
 
 
 def _section(title: str, note: str, groups: Sequence[Group]) -> Section:

@@ -54,8 +54,8 @@ Pattern = Annotated[str, pydantic.AfterValidator(_names_some)]
 
 def _rising(marks: tuple[float, float]) -> tuple[float, float]:
     low, high = marks
-    if not 0 < low < high <= 1:
-        raise ValueError("watermarks must be 0 < low < high <= 1")
+    if not 0 < low <= high <= 1:
+        raise ValueError("watermarks must be 0 < low <= high <= 1")
     return marks
 
 

@@ -11,6 +11,8 @@ from prefetch.steward.fill import Inflow, Miscount, Usage
 
 LEAST_SHARE: Final = 0.05
 """Share of the bytes between the watermarks that always stays free."""
+_BELOW_ONE_MARK: Final = 0.05
+"""Share of the capacity that stands for the bytes between the watermarks where these are equal."""
 _HOUR_S: Final = 3600.0
 
 
@@ -113,8 +115,9 @@ class Budget:
 
     @property
     def _between(self) -> int:
-        """Bytes between the watermarks."""
-        return int((self._marks.high - self._marks.low) * self._usage.capacity_bytes)
+        """Bytes between the watermarks, or below them if they are equal: a steward needs some room."""
+        share = self._marks.high - self._marks.low or min(_BELOW_ONE_MARK, self._marks.high)
+        return int(share * self._usage.capacity_bytes)
 
     @property
     def _allowance(self) -> int:

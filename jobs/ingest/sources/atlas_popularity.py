@@ -68,7 +68,9 @@ def query(site: Site, header: Header) -> sql.Query:
 def _fields(names: Sequence[str]) -> dict[str, str]:
     """Each of _COLUMNS as a text (null: empty or not there)."""
     texts = {
-        name: sql.text(f"fields[{names.index(name) + 1}]") if name in names else "CAST(NULL AS VARCHAR)"
+        name: sql.word(sql.text(f"fields[{names.index(name) + 1}]"))
+        if name in names
+        else "CAST(NULL AS VARCHAR)"
         for name in _COLUMNS
     }
     return {"malformed": f"len(fields) <> {len(names)}", **texts}

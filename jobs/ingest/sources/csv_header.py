@@ -41,18 +41,27 @@ def csv_header(line: str, path: str, *needs: Sequence[str]) -> Header:
     return Header(names, line)
 
 
-def csv_columns(names: Sequence[str], wanted: Sequence[str]) -> Callable[[pa.RecordBatch], pa.RecordBatch]:
-    """Makes of a batch of CSV lines (value, input) the columns `wanted` of those in `names`, as text.
+def csv_columns(
+    names: Sequence[str], wanted: Sequence[str], others: Sequence[str] = ()
+) -> Callable[[pa.RecordBatch], pa.RecordBatch]:
+    """Makes of a batch of CSV lines (value, input) what the step `fields(wanted)` needs.
 
-    An empty field is null; `malformed`: the line has more or fewer fields than `names`.
+    `others`: columns that only the file names, which become `other 0`, `other 1`, …
+    `malformed`: the line has more or fewer fields than `names`.
     """
-    return functools.partial(_columns, len(names), tuple((name, names.index(name)) for name in wanted))
+    called = [*((name, name) for name in wanted), *((f"other {i}", name) for i, name in enumerate(others))]
+    return functools.partial(_columns, len(names), tuple((one, names.index(name)) for one, name in called))
+
+
+def fields(wanted: Sequence[str]) -> sql.Columns:
+    """The step that makes the columns `wanted` of a CSV file, as texts; see `sql.word`."""
+    return {name: sql.word(sql.text(f'"{name} field"')) for name in wanted}
 
 
 def _columns(n_names: int, wanted: Sequence[tuple[str, int]], batch: pa.RecordBatch) -> pa.RecordBatch:
     records = [_fields(line) for line in batch["value"].to_pylist()]
     columns = {
-        name: pa.array([(one[at] or None) if at < len(one) else None for one in records], pa.string())
+        f"{name} field": pa.array([one[at] if at < len(one) else None for one in records], pa.string())
         for name, at in wanted
     }
     malformed = pa.array([len(one) != n_names for one in records], pa.bool_())

@@ -5,7 +5,7 @@ A source's steps end with the columns named in `FIELDS`, and `malformed`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import duckdb
 import pyarrow as pa
@@ -19,8 +19,12 @@ from jobs.ingest.sources.lines import MOST_LINE_BYTES
 from jobs.ingest.sources.several_lines import joined
 from replay.config import expression
 
-FIELDS = ("id", "start_us", "end_us", "cpu", "wall", "n_cores", "n_bytes", "node", "site")
-"""Columns that a source's steps make: an id, times (µs), seconds, cores, bytes, and where the job ran."""
+FIELDS = (
+    *("id", "start_us", "end_us", "reported_us", "cpu", "wall", "n_cores", "n_bytes", "node", "site", "code"),
+    "failed",
+)
+"""Columns that a source's steps make: an id, times (µs; of its start, end and report), seconds, cores, bytes,
+where the job ran, its exit code, and whether it failed. A job that failed early has few of them."""
 _LONGEST_S = 60 * 86400
 _LONGEST_SPAN_S = 366 * 86400
 _MOST_CORES = 4096
@@ -32,9 +36,9 @@ _SEVERAL_LINES = r"""^\s*([\[\]{},]|"[A-Za-z0-9_]+"\s*:.*)$"""
 _DOCUMENT = r"""^\s*(\[\s*\{|\{.*"jobs"\s*:\s*\[\s*\{)"""
 _MOST_OF_A_LINE = 2**17
 """Records in a line of 16 MiB: none is shorter than 128 bytes."""
-_NAMES = ("task", "kind", "node", "site", "dataset")
-"""Columns that reports show."""
 _LONGEST_NAME = 1024
+_NO_NAME = "^(?:[{[]|/Expr[(]|(?i:undefined|error|nat)$)"
+"""Objects, lists, and what HTCondor writes for an expression, or for what it could not evaluate."""
 _TOLD = ("site", "node", "start_us", "end_us", "cpu", "wall", "n_cores")
 
 
@@ -47,11 +51,17 @@ def query(
     columns: Mapping[str, str],
     where: str = sql.LINES,
     prepare: Callable[[pa.RecordBatch], pa.RecordBatch] | None = None,
+    unmeasured: str = "failed",
+    of_one_pool: bool = False,
 ) -> sql.Query:
     """Job records of a source; `columns`: those that it alone knows; `first`: checks before all others.
 
-    `known_at` is the end of the job. A sample of a refused record names no user.
+    `known_at` is the end of the job, else when it was reported. Only a failed job may lack times and cores;
+    `unmeasured`: it may lack its CPU time. With `of_one_pool` a job that names no site is of this one. A
+    sample of a refused record names no user.
     """
+    columns = {"site": "site", "node": "node", **columns}
+    names = {name: named(columns[name]) for name in ("kind", "site", "node", "dataset")}
     told = ", ".join(f"coalesce(CAST({name} AS VARCHAR), '')" for name in _TOLD)
     return sql.Query(
         table=JOB_RECORDS,
@@ -60,43 +70,49 @@ def query(
         join=None if prepare else joined,
         steps=steps,
         columns={
-            "site": "site",
-            "node": "node",
             "started_at": sql.timestamp("start_us"),
             "ended_at": sql.timestamp("end_us"),
-            "known_at": sql.timestamp("end_us"),
+            "known_at": sql.timestamp("coalesce(end_us, reported_us, start_us)"),
             "cores": "n_cores",
             "cpu_s": "cpu",
             "wall_s": "wall",
             "read_bytes": "n_bytes",
+            "failed": "failed",
+            "exit_code": "CASE WHEN NOT failed OR code <> 0 THEN code END",
             "event_id": sql.hashed(literal(source), "id"),
             **columns,
+            **names,
         },
-        reason=_reason(site, first, [columns.get(name, name) for name in _NAMES]),
+        reason=_reason(site, first, (columns["task"], *names.values()), unmeasured, of_one_pool),
         sample=f"concat_ws(' ', {told})",
     )
 
 
-def _reason(site: Site, first: Sequence[tuple[str, str]], names: Iterable[str]) -> str:
+def _reason(
+    site: Site, first: Sequence[tuple[str, str]], names: Sequence[str], unmeasured: str, of_one_pool: bool
+) -> str:
     several = f"regexp_matches(value, {literal(_SEVERAL_LINES)})"
-    elsewhere = f"NOT regexp_full_match(site, {literal(expression(site.job_sites))})"
+    where = named("site") if of_one_pool else f"coalesce({named('site')}, '')"
+    elsewhere = f"NOT regexp_full_match({where}, {literal(expression(site.job_sites))})"
     return sql.first_reason(
         (f"malformed AND {several}", "a part of a record: its beginning or its end is missing"),
         (f"malformed AND strlen(value) >= {MOST_LINE_BYTES}", "longer than 16 MiB: write one record a line"),
         ("malformed", "malformed record"),
         ("id IS NULL", "missing field: id of the job"),
         *first,
-        ("start_us IS NULL", "missing field: start"),
-        ("end_us IS NULL", "missing field: end"),
+        (f"{names[0]} IS NULL", "missing field: task"),
+        ("start_us IS NULL AND NOT failed", "missing field: start"),
+        ("end_us IS NULL AND NOT failed", "missing field: end"),
+        ("coalesce(start_us, end_us, reported_us) IS NULL", "missing field: any time"),
         ("end_us < start_us", "ends before it starts"),
-        (is_ahead("end_us", site.day), "ends in the future"),
-        ("cpu IS NULL OR NOT isfinite(cpu)", "missing field: CPU time"),
-        ("wall IS NULL OR NOT isfinite(wall)", "missing field: wall time"),
+        (is_ahead("greatest(start_us, coalesce(end_us, reported_us))", site.day), "ends in the future"),
+        (f"cpu IS NULL AND NOT ({unmeasured})", "missing field: CPU time"),
+        ("wall IS NULL AND NOT failed", "missing field: wall time"),
         ("cpu < 0 OR wall < 0", "negative time"),
         (f"wall > {_LONGEST_S}", "wall time of more than 60 days"),
         (f"wall > (end_us - start_us) / 1e6 + {_SLACK_S}", "wall time longer than from start to end"),
         (f"(end_us - start_us) / 1e6 > {_LONGEST_SPAN_S}", "more than a year from start to end"),
-        (f"n_cores IS NULL OR NOT n_cores BETWEEN 1 AND {_MOST_CORES}", "impossible number of cores"),
+        (f"NOT coalesce(n_cores BETWEEN 1 AND {_MOST_CORES}, failed)", "impossible number of cores"),
         (f"cpu > {_MOST_BUSY} * wall * n_cores + {_SLACK_S}", "CPU time above the wall time of its cores"),
         ("n_bytes < 0", "negative size"),
         (
@@ -134,11 +150,22 @@ def records(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def number(field: str) -> str:
-    """A number, or text of one, as DOUBLE; null if it is none."""
-    return f"try_cast({field} AS DOUBLE)"
+    """A finite number, or text of one, as DOUBLE; null if it is none."""
+    value = f"try_cast({field} AS DOUBLE)"
+    return f"CASE WHEN isfinite({value}) THEN {value} END"
+
+
+def cores(*fields: str) -> str:
+    """The first of the fields that is a number of cores; 1 if none is stated, null if all are unreadable."""
+    stated = f"coalesce({', '.join(fields)})"
+    return f"coalesce({', '.join(map(sql.count, fields))}, CASE WHEN {stated} IS NULL THEN 1 END)"
+
+
+def named(name: str) -> str:
+    """`name`, or null if it stands for none."""
+    return f"CASE WHEN NOT regexp_matches({name}, {literal(_NO_NAME)}) THEN {name} END"
 
 
 def first_of(*fields: str) -> str:
-    """The first of the columns that is not null."""
-    quoted = ", ".join(f'"{field}"' for field in fields)
-    return f"coalesce({quoted})"
+    """The first of the columns that names something."""
+    return f"coalesce({', '.join(named(field) for field in fields)})"

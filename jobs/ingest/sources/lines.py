@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import codecs
+import io
 import os
 import re
 import sys
@@ -26,6 +28,8 @@ _CHUNK_BYTES = 2**20
 # A MiB may be a million lines, and each has the name of its file.
 _LINES_AT_ONCE = 2**16
 _LINE_FEED = 10
+UTF_16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
+"""What text in UTF-16 begins with."""
 # What is quoted in a URI of Java's.
 _QUOTED = re.compile('[\x00-\x20"#%<>?\\[\\\\\\]^`{|}\x7f-\xa0]')
 
@@ -46,6 +50,8 @@ def uri_of(file: InputFile) -> str:
 def pieces(file: InputFile, most_bytes: int) -> list[Piece]:
     """`file` in pieces of about `most_bytes`. Raises NotPlainError, and InputError if it cannot be read."""
     with _readable(file), plain(file) as name, Path(name).open("rb") as stream:
+        with Unpacked(name, file) as content:
+            _beginning(content, file)
         size, starts = os.fstat(stream.fileno()).st_size, [0]
         for near in range(most_bytes, 0 if file.path.suffix in PACKED else size, most_bytes):
             stream.seek(max(near, starts[-1]))
@@ -135,12 +141,26 @@ def _split(content: bytes) -> pa.BinaryArray:
 
 def _chunks(piece: Piece) -> Iterator[bytes]:
     with _readable(piece.file), plain(piece.file) as name, Unpacked(name, piece.file) as stream:
+        left = sys.maxsize if piece.stop is None else piece.stop - piece.start
         if piece.start:
             stream.seek(piece.start)
-        left = sys.maxsize if piece.stop is None else piece.stop - piece.start
+        else:
+            begin = _beginning(stream, piece.file)
+            left -= len(begin)
+            yield begin.removeprefix(codecs.BOM_UTF8)
         while left and (chunk := stream.read(min(left, _CHUNK_BYTES))):
             left -= len(chunk)
             yield chunk
+
+
+def _beginning(stream: io.RawIOBase, file: InputFile) -> bytes:
+    """The first bytes of a file, as many as a byte order mark has. Raises NotPlainError for UTF-16."""
+    begin = b""
+    while len(begin) < len(codecs.BOM_UTF8) and (more := stream.read(len(codecs.BOM_UTF8) - len(begin))):
+        begin += more
+    if begin.startswith(UTF_16):
+        raise NotPlainError(str(file.path), "text in UTF-16 (write it as UTF-8)")
+    return begin
 
 
 @contextmanager

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from features.schema import ACCESSES
-from jobs.ingest.sources import Site, Source, sql, urls
+from jobs.ingest.sources import Site, Source, csv_header, sql, urls
 
 _FIELDS = ("Objectname", "Site", "Server", "ServerType", "Read", "Write")
 
@@ -13,7 +13,7 @@ def query(site: Site) -> sql.Query:
 
     `cache` is the server where the line says that it is one.
     """
-    told = {name: f"nullif(regexp_extract(value, '\\[{name}:([^\\]]*)\\]', 1), '')" for name in _FIELDS}
+    told = {name: f"regexp_extract(value, '\\[{name}:([^\\]]*)\\]', 1)" for name in _FIELDS}
     parsed = {
         "moment_us": sql.micros_of_moment("moment"),
         "n_read": sql.count("Read"),
@@ -24,7 +24,9 @@ def query(site: Site) -> sql.Query:
         table=ACCESSES,
         where=sql.LINES,
         steps=[
-            told | {"moment": "regexp_extract(value, '^\\[([^\\]]*)\\]', 1)"},
+            {f"{name} field": field for name, field in told.items()}
+            | {"moment": "regexp_extract(value, '^\\[([^\\]]*)\\]', 1)"},
+            csv_header.fields(_FIELDS),
             parsed,
             *sql.with_parts("path"),
         ],

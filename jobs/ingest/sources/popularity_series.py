@@ -1,9 +1,12 @@
 """Popularity series of datasets: CSV of `dataset,week,accesses` or `date,dataset,n_accesses`.
 
-Week w begins 7·w days after 1970-01-01: sources number weeks from a start of their own.
+Week w begins 7·w days after 1970-01-01: sources number weeks from a start of their own. Other columns are not
+kept, but tell rows apart: a dataset may have one per site and week.
 """
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 from features.schema import ACCESSES
 from jobs.ingest.sources import Site, Source, csv_header, sql
@@ -15,19 +18,27 @@ _MAX_WEEK = 6000
 
 
 def query(site: Site, header: csv_header.Header) -> sql.Query:
-    """Accesses, one row a dataset and week or day, with `n_reads` reads.
+    """Accesses, one row per row of the file that differs, with `n_reads` reads.
 
-    `accessed_at` is the start of the unit, `known_at` its end.
+    `accessed_at` is the start of the unit, `known_at` its end. Rows that are equal in all named columns are
+    one, wherever they stand; so a file that is pulled twice, whole or in parts, changes nothing.
     """
     weekly = set(_WEEKLY) <= set(header.names)
+    form = _WEEKLY if weekly else _DAILY
     unit, reads = ("week", "accesses") if weekly else ('"date"', "n_accesses")
     start_s = _week_s(unit) if weekly else _date_s(unit)
+    others = sorted({*header.names} - {*form, ""})
+    called = [f"other {i}" for i in range(len(others))]
     return sql.Query(
         table=ACCESSES,
         where=header.where,
-        prepare=csv_header.csv_columns(header.names, _WEEKLY if weekly else _DAILY),
-        steps=[{"start_s": start_s, "n": sql.count(reads)}, *sql.with_parts("dataset")],
-        columns=_columns(_WEEK_S if weekly else 86400),
+        prepare=csv_header.csv_columns(header.names, form, others),
+        steps=[
+            csv_header.fields([*form, *called]),
+            {"start_s": start_s, "n": sql.count(reads)},
+            *sql.with_parts("dataset"),
+        ],
+        columns=_columns(_WEEK_S if weekly else 86400, called),
         reason=_reason(),
         sample=f"CASE WHEN malformed THEN value ELSE concat_ws(',', dataset, {unit}, {reads}) END",
     )
@@ -44,14 +55,14 @@ def _reason() -> str:
     )
 
 
-def _columns(unit_s: int) -> dict[str, str]:
+def _columns(unit_s: int, others: Sequence[str]) -> dict[str, str]:
     end = sql.timestamp(f"(start_s + {unit_s}) * 1000000")
     return sql.named("dataset") | {
         "accessed_at": sql.timestamp("start_s * 1000000"),
         "closed_at": end,
         "known_at": end,
         "n_reads": "n",
-        "event_id": sql.hashed("dataset", "start_s", str(unit_s)),
+        "event_id": sql.hashed("dataset", "start_s", str(unit_s), "n", *(f'"{one}"' for one in others)),
     }
 
 

@@ -36,7 +36,7 @@ def query(site: Site) -> sql.Query:
         table=FILES,
         where=sql.LINES,
         steps=[
-            *sql.json_fields(_FIELDS, numbers=("bytes", *_TIMES)),
+            *sql.json_fields(_FIELDS, numbers=("bytes", *_TIMES), states=("rses", "locked")),
             moments,
             known,
             *sql.with_parts("name", "scope"),
@@ -52,7 +52,7 @@ def _reason() -> str:
         *((f"{name} IS NULL", f"missing field: {name}") for name in ("scope", "name", "bytes")),
         ("size IS NULL", "unparsable size"),
         ("size < 0", "negative size"),
-        *((f"{n} IS NOT NULL AND {n}_us IS NULL", f"unparsable time: {n}") for n in _TIMES),
+        *((f"{sql.stated_time(n)} IS NOT NULL AND {n}_us IS NULL", f"unparsable time: {n}") for n in _TIMES),
         ("first_us IS NULL", "missing field: known_at"),
     )
     return f"coalesce(CASE WHEN malformed THEN 'malformed JSON' END, refused, {needed})"

@@ -39,7 +39,7 @@ def query(site: Site) -> sql.Query:
         table=ACCESSES,
         where=sql.LINES,
         steps=[
-            *sql.json_fields(_FIELDS, times=_TIMES, counts=("filesize",)),
+            *sql.json_fields(_FIELDS, times=_TIMES, counts=("filesize",), states=("clientState",)),
             moments,
             *sql.with_parts("filename", "scope"),
         ],
@@ -94,8 +94,7 @@ def _columns(salt: str) -> dict[str, str]:
 
 def _dataset() -> str:
     named = "coalesce(datasetScope, scope) || ':' || dataset"
-    whole = f"CASE WHEN contains(dataset, ':') THEN dataset ELSE {named} END"
-    return f"CASE WHEN NOT {sql.is_one('dataset', ('None', 'unknown', '[]'))} THEN {whole} END"
+    return f"CASE WHEN contains(dataset, ':') THEN dataset ELSE {named} END"
 
 
 def not_a_read(kind: str) -> tuple[str, str]:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import pyarrow as pa
 
-from features.common.names import literal, name_parts, part
+from features.common.names import NO_NAMES, literal, name_parts, part
 from features.schema import ACCESSES, Table
 from jobs.ingest.sources import Site
 from replay.config import expression
@@ -35,11 +35,11 @@ _PERSON = (
 )
 ATLAS_SCOPE = "^(data|mc|valid|hi)[0-9]{1,2}_"
 EXPERIMENTS = ("cms", "atlas", "lhcb", "osdf")
-_WHOLE_NUMBER = "[ ]*[+-]?[0-9]{1,19}[ ]*"
-_DATE, _TIME = "[0-9]{4}-[0-9]{2}-[0-9]{2}", "[0-9]{2}:[0-9]{2}:[0-9]{2}(?:[.][0-9]{1,9})?"
-_MOMENT = (
-    f"{_DATE}(?:[T ][0-9]{{2}}:[0-9]{{2}}:[0-9]{{2}}(?:[.][0-9]{{1,9}})?(?:Z|[+-][0-9]{{2}}:[0-9]{{2}})?)?"
-)
+_WHOLE_NUMBER = "[ ]*[+-]?[0-9]{1,19}(?:[.]0*)?[ ]*"
+_POWER_OF_TEN = "[ ]*[+-]?[0-9]{1,19}(?:[.][0-9]*)?[eE][+-]?[0-9]{1,3}[ ]*"
+_DATE, _TIME = "[0-9]{4}-[0-9]{2}-[0-9]{2}", "[0-9]{2}:[0-9]{2}:[0-9]{2}(?:[.,][0-9]{1,9})?"
+_MOMENT = f"{_DATE}(?:[T ]{_TIME}(?:Z| UTC|[+-][0-9]{{2}}(?::?[0-9]{{2}})?)?)?"
+_LONGEST_NO_NAME = max(map(len, NO_NAMES))
 
 Columns = Mapping[str, str]
 """Expressions by the name of their column."""
@@ -136,36 +136,52 @@ def json_fields(
     numbers: Sequence[str] = (),
     times: Sequence[str] = (),
     counts: Sequence[str] = (),
+    states: Sequence[str] = (),
 ) -> list[Columns]:
-    """Steps that make of `value` each of `names` as a text column; null where absent, null or empty.
+    """Steps that make of `value` each of `names` as a text column; null where absent, or as `word` has it.
 
     A name `data.size` is the field `size` of the object `data`, or the field of that whole name; its column
-    is `size`. Those among `numbers` are mostly numbers: the same columns, read faster. `times` (seconds) are
-    columns of µs since 1970, `counts` of whole numbers; `unparsable` is the first of them that is there, as a
-    number or as text, but is none or out of range. `malformed` tells lines that are not one JSON object.
-    Other fields are ignored.
+    is `size`. Those among `numbers` are mostly numbers: the same columns, read faster. `states` are texts as
+    they are: lists, and words of which `unknown` is one. `times` (seconds; 0 stands for none) are columns of
+    µs since 1970, `counts` of whole numbers; `unparsable` is the first of them that is there, as a number or
+    as text, but is none or out of range. `malformed` tells lines that are not one JSON object. Other fields
+    are ignored. `record` is the object without the envelopes of MONIT and Elasticsearch.
     """
     # Casts ignore spaces, so these need no trimming.
     stated = {name: f'"{name} text"' for name in (*times, *counts)}
     values = {name: micros(stated[name]) for name in times} | {name: count(stated[name]) for name in counts}
-    wrong = [(f'"{name}" IS NULL AND {text(stated[name])} IS NOT NULL', name) for name in values]
-    texts = {name: _unquoted(_member(name)) if name in numbers else _member(name) for name in names}
+    told = {name: word(text(stated[name])) for name in values} | {n: stated_time(stated[n]) for n in times}
+    wrong = [(f'"{name}" IS NULL AND {told[name]} IS NOT NULL', name) for name in values]
+    texts = {name: text(_unquoted(_member(name))) for name in numbers}
+    texts |= {name: text(_member(name)) for name in states}
+    texts = {name: texts.get(name) or word(text(_member(name))) for name in names}
     kinds = dict.fromkeys(names, "VARCHAR") | dict.fromkeys((*numbers, *times, *counts), "JSON")
     outer = dict.fromkeys(name.split(".")[0] for name in names if "." in name)
-    # What is not JSON must not come to the functions that parse it: they would raise.
-    safe = "CASE WHEN broken THEN '{}' ELSE value END"
-    others = [f"json_type({safe}, '$.{name}') NOT IN ('OBJECT', 'NULL')" for name in outer]
+    others = [f"json_type(record, '$.{name}') NOT IN ('OBJECT', 'NULL')" for name in outer]
     steps: list[Columns] = [
         {"start": "CASE WHEN starts_with(value, ' ') THEN ltrim(value, ' ') ELSE value END"},
         {"broken": "NOT (starts_with(start, '{') AND json_valid(value))"},
+        # What is not JSON must not come to the functions that parse it: they would raise.
+        {"record": f"CASE WHEN broken THEN '{{}}' ELSE {_without_envelopes('data' in outer)} END"},
         {
-            "json": f"json_transform({safe}, {_structure(kinds)})",
+            "json": f"json_transform(record, {_structure(kinds)})",
             "malformed": f"coalesce({' OR '.join(['broken', *others])}, false)",
         },
-        {name.split(".")[-1]: text(field) for name, field in texts.items()}
+        {name.split(".")[-1]: field for name, field in texts.items()}
         | {f"{name} text": _unquoted(_member(name)) for name in stated},
     ]
     return [*steps, values, {"unparsable": first_reason(*wrong)}] if values else steps
+
+
+def _without_envelopes(has_data: bool) -> str:
+    """The object in `_source` or `data`, or in both; `has_data`: a record of the source has `data` itself."""
+    paths = ["$._source"] if has_data else ["$._source.data", "$._source", "$.data"]
+    inner = (
+        f"CASE WHEN json_type(value, '{at}') = 'OBJECT' THEN json_extract(value, '{at}') END" for at in paths
+    )
+    # Most records have none, and to find a word in them takes far less than to parse them once more.
+    words = " OR ".join(f"contains(value, '\"{at.split('.')[1]}\"')" for at in paths[-2:])
+    return f"CASE WHEN {words} THEN coalesce({', '.join(inner)}, value) ELSE value END"
 
 
 def _structure(kinds: Mapping[str, str]) -> str:
@@ -196,6 +212,22 @@ def text(field: str) -> str:
     return f"CASE WHEN {is_odd} THEN nullif(trim({field}, ' '), '') ELSE {field} END"
 
 
+def word(told: str) -> str:
+    """What a text names: null for words for none (`NA`, `null`, `-`), and 8 for the number 8.0.
+
+    Of a JSON list it is the only element; a list of more or of none names nothing.
+    """
+    # Each check stands behind one that takes little, for this is asked of every field.
+    listed = f"CASE WHEN json_array_length({told}) = 1 THEN json_extract_string({told}, '$[0]') END"
+    return (
+        f"CASE WHEN strlen({told}) <= {_LONGEST_NO_NAME} AND {is_one(told, NO_NAMES)} THEN NULL "
+        f"WHEN starts_with({told}, '[') THEN CASE WHEN json_valid({told}) THEN {listed} ELSE {told} END "
+        f"WHEN {told} >= '0' AND {told} < ':' AND contains({told}, '.') "
+        f"AND (ends_with({told}, '0') OR contains({told}, 'E')) "
+        f"THEN coalesce(CAST({count(told)} AS VARCHAR), {told}) ELSE {told} END"
+    )
+
+
 def first_reason(*checks: tuple[str, str]) -> str:
     """The words of the first check that holds (a null check does not), or null."""
     return first_words(*((check, literal(words)) for check, words in checks))
@@ -208,16 +240,23 @@ def first_words(*checks: tuple[str, str]) -> str:
 
 
 def micros(seconds: str) -> str:
-    """µs since 1970 of a number of seconds, or text of one; null if it is none or out of range."""
+    """µs since 1970 of a number of seconds, or text of one; null if it is none, 0 or out of range."""
     value = f"try_cast({seconds} AS DOUBLE)"
-    return f"CASE WHEN {value} >= 0 AND {value} < {LATEST_S} THEN CAST({value} * 1000000 AS BIGINT) END"
+    return f"CASE WHEN {value} > 0 AND {value} < {LATEST_S} THEN CAST({value} * 1000000 AS BIGINT) END"
+
+
+def stated_time(told: str) -> str:
+    """A time as `told`, or null where there is none; 0 is written for that, too."""
+    is_none = f"starts_with({told}, '0') AND try_cast({told} AS DOUBLE) = 0"
+    return f"CASE WHEN {is_none} THEN NULL ELSE {word(text(told))} END"
 
 
 def micros_of_moment(moment: str) -> str:
     """µs since 1970 of a date or time, in UTC where it names no zone; null if it is none or out of range."""
     is_moment = f"regexp_full_match({moment}, {literal(_MOMENT)})"
-    us = f"epoch_us(try_cast({moment} AS TIMESTAMPTZ))"
-    return f"CASE WHEN {is_moment} AND {us} BETWEEN 0 AND {LATEST_S * 1_000_000} THEN {us} END"
+    with_point = f"CASE WHEN contains({moment}, ',') THEN replace({moment}, ',', '.') ELSE {moment} END"
+    us = f"epoch_us(try_cast({with_point} AS TIMESTAMPTZ))"
+    return f"CASE WHEN {is_moment} AND {us} BETWEEN 1 AND {LATEST_S * 1_000_000} THEN {us} END"
 
 
 def micros_of_text(moment: str) -> str:
@@ -237,9 +276,13 @@ def seconds_text(us: str) -> str:
 
 
 def count(number: str) -> str:
-    """A whole number, or null; `1.5` is none."""
-    is_whole = f"regexp_full_match({number}, '{_WHOLE_NUMBER}')"
-    return f"CASE WHEN {is_whole} THEN try_cast({number} AS BIGINT) END"
+    """A whole number, also one written as `8.0` or `1e3`, or null; `1.5` is none."""
+    exact, near = (f"try_cast({number} AS {kind})" for kind in ("DECIMAL(38, 10)", "DOUBLE"))
+    return (
+        f"CASE WHEN regexp_full_match({number}, '{_WHOLE_NUMBER}') THEN try_cast({number} AS BIGINT) "
+        f"WHEN regexp_full_match({number}, '{_POWER_OF_TEN}') AND {exact} % 1 = 0 AND {near} = trunc({near}) "
+        f"THEN try_cast({number} AS BIGINT) END"
+    )
 
 
 def hashed(*parts: str) -> str:

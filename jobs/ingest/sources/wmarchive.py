@@ -1,6 +1,7 @@
 """WMArchive: framework job reports of CMS's production and CRAB jobs, a JSON document per line.
 
 Of a report's steps the CPU times and bytes are summed; the job lasts from the first start to the last stop.
+`meta_data.host` is the agent's machine, not the worker.
 """
 
 from __future__ import annotations
@@ -8,7 +9,7 @@ from __future__ import annotations
 from features.common.names import literal
 from features.job_records import JOB_RECORDS
 from jobs.ingest.sources import Site, Source, job_records, sql
-from jobs.ingest.sources.job_records import number
+from jobs.ingest.sources.job_records import named, number
 
 _TEXTS = (
     *("wmaid", "task", "meta_data.fwjr_id", "meta_data.host", "meta_data.wn_name", "meta_data.jobtype"),
@@ -16,6 +17,9 @@ _TEXTS = (
 )
 _CRAB = "^/?[0-9]{6}_[0-9]{6}[:_]"
 """What CRAB's names of workflows begin with; the user follows."""
+_UNSUBMITTED = "^(?:new|create|submit)"
+_AFTERWARDS = "^(?:stageOut|logArch)"
+"""Steps that fail if one before them did, although a report may have them first."""
 _MEBIBYTE = 2**20
 """CMSSW's MB."""
 
@@ -24,47 +28,64 @@ def query(site: Site) -> sql.Query:
     """Job records, one per report.
 
     A job whose state is not `success`, or with an exit code other than 0, has failed. Without NumberOfThreads
-    it held one core.
+    it held one core. Only cmsRun reports CPU time: jobs without it, for example LogCollect, have none.
     """
-    document = "CASE WHEN broken THEN '{}' ELSE value END"
     lists = {
-        name: f"list_transform(json_extract_string({document}, '$.{path}'), lambda x: {number('x')})"
+        name: f"list_transform(json_extract_string(record, '$.{path}'), lambda x: {number('x')})"
         for name, path in {
             "cpus": "steps[*].performance.cpu.TotalJobCPU",
-            "threads": "steps[*].performance.cpu.NumberOfThreads",
             "megabytes": "steps[*].performance.storage.readTotalMB",
             "starts": "steps[*].start",
             "stops": "steps[*].stop",
-            "codes": "steps[*].errors[*].exitCode",
             "inputs": "steps[*].input[*].lfn",
         }.items()
     }
+    is_after = f"coalesce(regexp_matches(json_extract_string(x, '$.name'), {literal(_AFTERWARDS)}), false)"
+    site_of_step = named(sql.word(sql.text("x")))
     texts = {
-        "lfns": f"json_extract_string({document}, '$.LFNArray[*]')",
-        "sites": f"json_extract_string({document}, '$.steps[*].site')",
-        "datasets": f"json_extract_string({document}, '$.steps[*].output[*].inputDataset')",
+        "lfns": "json_extract_string(record, '$.LFNArray[*]')",
+        "threads": "json_extract_string(record, '$.steps[*].performance.cpu.NumberOfThreads')",
+        "names": "json_extract_string(record, '$.steps[*].name')",
+        "codes": f"list_concat({_codes(f'NOT {is_after}')}, {_codes(is_after)})",
+        "sites": f"list_transform(json_extract_string(record, '$.steps[*].site'), lambda x: {site_of_step})",
+        "datasets": "json_extract_string(record, '$.steps[*].output[*].inputDataset')",
     }
     moments = {
         "id": "coalesce(wmaid, concat_ws('/', host, task, fwjr_id, ts))",
-        "start_us": sql.micros("list_min(starts)"),
+        "start_us": sql.micros(first := "list_min(list_filter(starts, lambda x: x > 0))"),
         "end_us": sql.micros("list_max(stops)"),
+        "reported_us": sql.micros("ts"),
         "cpu": "list_sum(cpus)",
-        "wall": "list_max(stops) - list_min(starts)",
-        "n_cores": "CAST(least(greatest(coalesce(list_max(threads), 1), 0), 1e6) AS BIGINT)",
+        "wall": f"nullif(list_max(stops), 0) - {first}",
+        "n_cores": f"coalesce(list_max(list_transform(threads, lambda x: {sql.count('x')})), "
+        "CASE WHEN coalesce(list_count(threads), 0) = 0 THEN 1 END)",
         "n_bytes": f"try_cast(list_sum(megabytes) * {_MEBIBYTE} AS BIGINT)",
-        "node": "coalesce(wn_name, host)",
-        "site": f"list_filter(sites, lambda x: {sql.text('x')} IS NOT NULL)[1]",
+        "node": "wn_name",
+        "site": "list_filter(sites, lambda x: x IS NOT NULL)[1]",
         "of_crab": f"crab_id IS NOT NULL OR regexp_matches(task, {literal(_CRAB)})",
         "code": f"coalesce(nullif({sql.count('crab_exit_code')}, 0), "
-        "try_cast(list_filter(codes, lambda x: x <> 0)[1] AS BIGINT), 0)",
+        f"list_filter(list_transform(codes, lambda x: {sql.count('x')}), lambda x: x <> 0)[1], 0)",
     }
+    failed = {"failed": "jobstate <> 'success' OR code <> 0"}
+    of_cmsrun = "list_bool_or(list_transform(names, lambda x: starts_with(x, 'cmsRun')))"
     return job_records.query(
         "wmarchive",
         site,
-        steps=[*sql.json_fields(_TEXTS), lists | texts, moments],
-        first=(("task IS NULL", "missing field: task"), ("jobstate IS NULL", "missing field: jobstate")),
+        steps=[*sql.json_fields(_TEXTS, states=("meta_data.jobstate",)), lists | texts, moments, failed],
+        first=(
+            ("task IS NULL", "missing field: task"),
+            ("jobstate IS NULL", "missing field: jobstate"),
+            (f"regexp_matches(jobstate, {literal(_UNSUBMITTED)})", "not a job: it has not run"),
+        ),
         columns=_columns(site.salt),
+        unmeasured=f"failed OR {of_cmsrun} IS FALSE",
     )
+
+
+def _codes(which: str) -> str:
+    """The exit codes of the steps for which `which` holds."""
+    steps = f"list_filter(json_extract(record, '$.steps[*]'), lambda x: {which})"
+    return f"flatten(list_transform({steps}, lambda x: json_extract_string(x, '$.errors[*].exitCode')))"
 
 
 def _columns(salt: str) -> dict[str, str]:
@@ -76,8 +97,6 @@ def _columns(salt: str) -> dict[str, str]:
         f"ELSE coalesce({of_user}, {sql.hashed('host', workflow)}) END",
         "kind": "jobtype",
         "activity": "CASE WHEN of_crab THEN 'analysis' ELSE 'production' END",
-        "failed": "jobstate <> 'success' OR code <> 0",
-        "exit_code": "code",
         "dataset": "list_filter(datasets, lambda x: starts_with(x, '/'))[1]",
         "files": "list_distinct(list_filter(list_transform(inputs, "
         "lambda x: lfns[try_cast(x AS BIGINT) + 1]), lambda x: x IS NOT NULL))",

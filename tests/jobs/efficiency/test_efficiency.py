@@ -98,3 +98,34 @@ def test_what_cmssw_tells_a_server_finds_the_crab_job_of_htcondors_history(
         found = database.sql("SELECT node, job FROM jobs JOIN accesses USING (job)").fetchall()
     assert [node for node, _ in found] == ["wn1.ciemat.es"]
     assert "jdoe" not in str(found)
+
+
+def test_jobs_without_times_count_as_jobs_and_failures_and_in_no_hours(
+    settings: Settings, tmp_path: Path
+) -> None:
+    tables = Tables(settings.tables.root)
+    plant(tables, (Planted("hit", 400, 0.9, failed=0.5),))
+    before = efficiency.run(settings, DAYS)
+    rows = tables.read_arrow(JOB_RECORDS).to_pylist()
+    lacking = [{"cpu_s": None}, {"wall_s": None}, {"cores": None}, {"ended_at": None}, {"started_at": None}]
+    early = [
+        row
+        | lacking[k % 5]
+        | {"failed": True, "event_id": f"e{k}", "job": f"e{k}", "cores": 1, **lacking[k % 5]}
+        for k, row in enumerate(rows[:100])
+    ]
+    good = [row | {"cpu_s": None, "failed": False, "event_id": f"g{k}"} for k, row in enumerate(rows[:50])]
+    schema = tables.read_arrow(JOB_RECORDS).schema
+    tables.replace_arrow(JOB_RECORDS, pa.Table.from_pylist([*rows, *early, *good], schema))
+    after = efficiency.run(settings, DAYS, out=tmp_path / "page.html")
+    assert (after.jobs, after.untimed_jobs, before.untimed_jobs) == (550, 110, 0)
+    shares = [
+        (
+            sum(group.jobs * (group.failed_share or 0) for group in one.by_place),
+            sum(group.core_hours - group.wasted_core_hours for group in one.by_place),
+            next(group.cpu_efficiency_share for group in one.by_place if group.place == "hit"),
+        )
+        for one in (before, after)
+    ]
+    assert shares[1] == pytest.approx((shares[0][0] + 100, *shares[0][1:]))
+    assert "110 of 550" in (tmp_path / "page.html").read_text().replace("\u00a0", " ")

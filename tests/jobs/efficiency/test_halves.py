@@ -109,3 +109,17 @@ def test_the_command_gives_the_halves_of_nodes_and_compares_them(tmp_path: Path)
     assert "core hours saved" in told.stdout
     failed = CliRunner().invoke(app, ["halves", "spring"])
     assert "either --nodes or --from and --to" in str(failed.exception)
+
+
+def test_jobs_without_cpu_time_change_no_comparison(database: duckdb.DuckDBPyConnection) -> None:
+    fill(database, saved=0.05)
+    before = halves.effect(database, "spring", DAYS)
+    database.execute("INSERT INTO jobs SELECT * REPLACE (NULL AS cpu_s) FROM jobs WHERE rowid < 500")
+    database.execute(
+        "INSERT INTO jobs SELECT * REPLACE (NULL AS cpu_s, NULL AS wall_s, NULL AS cores, "
+        "NULL AS started_at, true AS failed) FROM jobs WHERE rowid < 500"
+    )
+    after = halves.effect(database, "spring", DAYS)
+    assert after.saved_share == pytest.approx(before.saved_share)
+    assert after.saved_lower_share == pytest.approx(before.saved_lower_share)
+    assert sum(half.jobs for half in after.halves) == 4000

@@ -123,3 +123,16 @@ def test_reads_of_a_file_that_too_many_jobs_read_at_once_are_nobodys(tmp_path: P
     crowded = places(tmp_path / "many", [job] * 1001, [*reads, own])
     assert (several[0][0], several[0][3]) == ("hit", 7)
     assert (crowded[0][0], crowded[0][3]) == ("miss", 0)
+
+
+def test_a_failed_job_of_unknown_times_has_the_reads_that_name_it_and_no_others(tmp_path: Path) -> None:
+    early = {"failed": True, "known_at": AT + HOUR, "cpu_s": None, "wall_s": None, "cores": None}
+    jobs: list[dict[str, Any]] = [
+        early | {"job": "a", "started_at": None, "ended_at": None},
+        early | {"job": "b", "ended_at": None},
+        early | {"job": "c", "started_at": None, "ended_at": None, "files": ["/f"], "kind": "rare"},
+    ]
+    reads: list[dict[str, Any]] = [{"job": "a"}, {"job": "b", "origin": "x.store.org"}, {"name": "/f"}]
+    found = places(tmp_path, jobs, [*reads, {"job": "a", "accessed_at": AT + 2 * HOUR}])
+    assert [row[0] for row in found] == ["remote", "local", NOWHERE]
+    assert found[0][-1] == 100
