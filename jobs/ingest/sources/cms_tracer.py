@@ -29,7 +29,7 @@ def query(site: Site) -> sql.Query:
     parsed = {
         "at_us": sql.micros_of_text("ts_access"),
         "lfn": f"regexp_replace({urls.plain_path('path')}, '^/+', '/')",
-        "writes": "lower(is_write) IN ('true', '1') OR event IN ('openw', 'closew', 'create', 'fwrite')",
+        "writes": "coalesce(try_cast(is_write AS BOOLEAN), try_cast(is_write AS DOUBLE) <> 0, false) OR event IN ('openw', 'closew', 'create', 'fwrite')",
     }
     return sql.Query(
         source="cms_tracer",
