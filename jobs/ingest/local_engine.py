@@ -9,8 +9,11 @@ import datetime as dt
 import functools
 from collections.abc import Sequence
 
+import numpy as np
 import pyarrow as pa
 
+from features.common.names import literal
+from features.schema import ACCESSES, HALVES
 from jobs.ingest import merging, sources
 from jobs.ingest.pull_input import Changes, Mark, PullSummary, Request, earlier, summarise
 from jobs.ingest.sources import lines, workspace
@@ -30,6 +33,8 @@ class LocalEngine:
     def merge(self, tables: Tables, request: Request, paths: Sequence[str]) -> PullSummary:
         with tables.exclusive("pull"), workspace.opened(sources.table_of(request.source)) as space:
             n_lost = _read(space, tables, request, paths)
+            if space.halves is not None:
+                _keep(tables, space.halves)
             return merge(space, tables, request, n_lost=n_lost)
 
 
@@ -90,12 +95,38 @@ def _merged(space: Workspace, tables: Tables) -> Changes:
         found = space.found(
             f"SELECT DISTINCT {merging.day_of(table)} AS day FROM parsed WHERE reason IS NULL"
         )
-        touched = set(found["day"].to_pylist())
+        again = space.found("SELECT DISTINCT day FROM retracted")["day"].to_pylist()
+        touched = {*found["day"].to_pylist(), *again}
     chosen = {key: part for key, part in base.partitions.items() if touched is None or key[0] in touched}
     space.put("old", table.partition, (read_partitions(base, {key: part}) for key, part in chosen.items()))
+    reduced = _without_retracted(space) if table == ACCESSES else []
     merging.merge(space)
     changes = Changes.of(merging.changes(space))
-    if changes.n_new or not base.number:
-        where = "WHERE day IN (SELECT day FROM merged WHERE changed)" if table.dated_by else ""
-        tables.replace_each(table, merging.merged_rows(space, where), base=base)
+    changes = changes._replace(days=tuple(sorted({*changes.days, *reduced})))
+    if changes.n_new or reduced or not base.number:
+        days = ", ".join(map(literal, changes.days)) or "''"
+        where = f"WHERE day IN ({days})" if table.dated_by else ""
+        cover = [(day,) for day in reduced]
+        tables.replace_each(table, merging.merged_rows(space, where), cover=cover, base=base)
     return changes
+
+
+def _without_retracted(space: Workspace) -> list[str]:
+    """The days whose accesses are fewer without those that are retracted, which leave `old`."""
+    where = "WHERE event_id IN (SELECT event_id FROM retracted)"
+    days: list[str] = space.found(f"SELECT DISTINCT day FROM old {where}")["day"].to_pylist()
+    space.database.execute(f"DELETE FROM old {where}")
+    return days
+
+
+def _keep(tables: Tables, halves: pa.Table) -> None:
+    """Add `halves`, with their day, to those of the table; one that is there stays as it is."""
+    base, days = tables.head(HALVES), set(halves["day"].to_pylist())
+    chosen = {key: part for key, part in base.partitions.items() if key[0] in days}
+    old = read_partitions(base, chosen)
+    rows = pa.concat_tables([old, halves.select(old.column_names).cast(old.schema)])
+    numbered = rows.append_column("at", pa.array(np.arange(rows.num_rows)))
+    first = numbered.group_by([*HALVES.key, "day"]).aggregate([("at", "min")])
+    if first.num_rows > old.num_rows:
+        kept = rows.take(first["at_min"]).sort_by([(name, "ascending") for name in HALVES.key])
+        tables.replace_arrow(HALVES, kept, base=base)

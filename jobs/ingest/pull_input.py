@@ -15,7 +15,7 @@ from typing import NamedTuple, Protocol
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from features.schema import ACCESSES
+from features.schema import ACCESSES, Table
 from jobs.ingest.sources import Site, check_source
 from jobs.store.rejects import replace_rejects
 from jobs.store.tables import Tables, read_partitions
@@ -121,9 +121,11 @@ def pull(
     return dataclasses.replace(summary, engine=engine.name)
 
 
-def earlier(tables: Tables, source: str, since: str, until: str) -> list[pa.Table]:
-    """The accesses of `source` on the days `since` … `until`, with their day."""
-    head = tables.head(ACCESSES)
+def earlier(
+    tables: Tables, source: str, since: str, until: str, table: Table = ACCESSES
+) -> list[pa.Table]:
+    """The rows of `source` in `table` on the days `since` … `until`, with their day."""
+    head = tables.head(table)
     found = (
         read_partitions(head, {key: part}) for key, part in head.select(since=since, until=until).items()
     )

@@ -73,9 +73,9 @@ def _counts(storages: Sequence[str]) -> str:
     return f"regexp_full_match(storage, {literal(expression(storages))})" if storages else "true"
 
 
-def is_ahead(us: str, day: str) -> str:
-    """Whether a time is after the days that a pull of `day` may hold; false without a day."""
+def is_ahead(us: str, day: str, *, days: int = _AHEAD_DAYS) -> str:
+    """Whether a time is `days` after the begin of `day`, or later: no pull of it holds that; false without."""
     if not day:
         return "false"
-    last = dt.datetime.fromisoformat(day).replace(tzinfo=dt.UTC) + dt.timedelta(days=_AHEAD_DAYS)
+    last = dt.datetime.fromisoformat(day).replace(tzinfo=dt.UTC) + dt.timedelta(days=days)
     return f"{us} >= {int(last.timestamp()) * 1_000_000}"
