@@ -47,6 +47,7 @@ def merge(space: Workspace, tables: Tables, request: Request, *, n_lost: int = 0
         rejects=_rejects(space, request.source),
         changes=_merged(space, tables),
         n_lost=n_lost,
+        alarms=space.alarms,
     )
 
 

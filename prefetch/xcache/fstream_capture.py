@@ -47,8 +47,7 @@ _MOST_SESSIONS = 50_000
 class Server(NamedTuple):
     """Who sent a datagram: file and user numbers mean something within one only.
 
-    `sender`: address and port; of an address that servers share, or that came without its port, address and
-    `server_id`. `host`: the address. `stod`: when the server started.
+    `sender`: address and port, or without a port address and `server_id`. `host`: the address. `stod`: when the server started.
     """
 
     sender: str
@@ -60,8 +59,8 @@ class Server(NamedTuple):
 @functools.lru_cache(maxsize=1024)
 def _server(remote: str, stod: int, server_id: int) -> Server:
     host, port = address_and_port(remote)
-    # Shovelers have written IPv6 addresses with and without brackets and port: of one server all are one.
-    sender = f"{host}:{port}" if port and ":" not in host else f"{host} {server_id}"
+    address = f"[{host}]" if ":" in host else host  # shovelers have written it without brackets, too
+    sender = f"{address}:{port}" if port else f"{host} {server_id}"
     return Server(sender, stod, host, server_id)
 
 

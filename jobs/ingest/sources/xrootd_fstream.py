@@ -26,6 +26,7 @@ from prefetch.xcache.fstream_capture import Access, Fault, FstreamReader, LoneCl
 
 _AHEAD_DAYS = 366
 """A pull of old captures may be dated before them, but not by years."""
+_NAMELESS = "server-"
 _FIRST_US = 86400 * 1_000_000
 """A server without a clock begins its windows in the first hours of 1970."""
 _BYTES = ("size_bytes", "read", "readv", "written")
@@ -74,7 +75,19 @@ def decode(space: Workspace, places: Sequence[InputFile], *, site: Site, earlier
     halves = fstream_halves.Halves(_SCHEMA)
     space.take(query(site), batches_of(halves.without_lone(chain(rows, left)), _SCHEMA))
     halves.pair(space, query(site, ended=False), _event_id(), earlier)
+    space.alarms += _alarms(space)
     return reader.n_lost
+
+
+def _alarms(space: Workspace) -> Iterator[str]:
+    (found,) = space.found(
+        f"SELECT count(DISTINCT cache) AS n, min(cache) AS name FROM parsed WHERE starts_with(cache, '{_NAMELESS}')"
+    ).to_pylist()
+    if found["n"]:
+        yield (
+            f"opens came from a loopback address, which names no cache: each of {found['n']} starts of a server "
+            f"counts as a cache of its own, for example {found['name']}; let the shoveler write the server's address"
+        )
 
 
 def _file_rows(
@@ -112,9 +125,10 @@ def _row(record: Access | Fault, source: str, site: Site) -> dict[str, object]:
 
 
 def _cache(server: Server, site: Site) -> str:
-    """The cache's name; an address that servers share names none, so each life of a server is one."""
-    named = server.host if names_a_server(server.host) else f"server-{server.stod}-{server.server_id}"
-    return site.cache_of(server.host) or named
+    """The cache's name; a loopback address names none, so that each life of such a server is a cache."""
+    if names_a_server(server.host):
+        return site.cache_of(server.host) or server.host
+    return f"{_NAMELESS}{server.stod}-{server.server_id}"
 
 
 def _close(server: Server, closed: Closed | None) -> dict[str, object]:
