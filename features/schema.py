@@ -96,8 +96,8 @@ ACCESSES = Table(
     dated_by="accessed_at",
 )
 
-HALVES = Table(
-    name="halves",
+UNPAIRED = Table(
+    name="unpaired",
     grain="an open for writing, or a close, whose other half may be in another pull of its f-stream",
     key=("event_id", "is_open"),
     partition=("day",),

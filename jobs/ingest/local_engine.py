@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from features.common.names import literal
-from features.schema import ACCESSES, HALVES
+from features.schema import ACCESSES, UNPAIRED
 from jobs.ingest import merging, sources
 from jobs.ingest.pull_input import Changes, Mark, PullSummary, Request, earlier, summarise
 from jobs.ingest.sources import lines, workspace
@@ -33,8 +33,8 @@ class LocalEngine:
     def merge(self, tables: Tables, request: Request, paths: Sequence[str]) -> PullSummary:
         with tables.exclusive("pull"), workspace.opened(sources.table_of(request.source)) as space:
             n_lost = _read(space, tables, request, paths)
-            if space.halves is not None:
-                _keep(tables, space.halves)
+            if space.unpaired is not None:
+                _keep(tables, space.unpaired)
             return merge(space, tables, request, n_lost=n_lost)
 
 
@@ -45,7 +45,7 @@ def merge(space: Workspace, tables: Tables, request: Request, *, n_lost: int = 0
         request,
         inputs=space.found("SELECT input, count(*) AS n_rows FROM parsed GROUP BY input"),
         rejects=_rejects(space, request.source),
-        changes=_merged(space, tables),
+        changes=_merged(space, tables, renames=bool(request.site.senders)),
         n_lost=n_lost,
         alarms=space.alarms,
     )
@@ -90,7 +90,7 @@ def _rejects(space: Workspace, source: str) -> pa.Table:
     return found.append_column("source", pa.repeat(pa.scalar(source), found.num_rows))
 
 
-def _merged(space: Workspace, tables: Tables) -> Changes:
+def _merged(space: Workspace, tables: Tables, *, renames: bool) -> Changes:
     table, base, touched = space.table, tables.head(space.table), None
     if table.dated_by:
         found = space.found(
@@ -101,6 +101,8 @@ def _merged(space: Workspace, tables: Tables) -> Changes:
     chosen = {key: part for key, part in base.partitions.items() if touched is None or key[0] in touched}
     space.put("old", table.partition, (read_partitions(base, {key: part}) for key, part in chosen.items()))
     reduced = _without_retracted(space) if table == ACCESSES else []
+    if renames and table == ACCESSES:
+        space.database.execute(_RENAMED)
     merging.merge(space)
     changes = Changes.of(merging.changes(space))
     changes = changes._replace(days=tuple(sorted({*changes.days, *reduced})))
@@ -112,6 +114,13 @@ def _merged(space: Workspace, tables: Tables) -> Changes:
     return changes
 
 
+_RENAMED = (
+    "DELETE FROM old USING parsed WHERE old.event_id = parsed.event_id AND parsed.reason IS NULL "
+    "AND old.source IN ('xcache_gstream', 'xrootd_fstream') AND old.cache <> parsed.cache AND (old.closed_at IS NULL OR parsed.closed_at IS NOT NULL)"
+)
+"""Accesses of caches that were pulled before `hosts` named them make way for the same under their new names."""
+
+
 def _without_retracted(space: Workspace) -> list[str]:
     """The days whose accesses are fewer without those that are retracted, which leave `old`."""
     where = "WHERE event_id IN (SELECT event_id FROM retracted)"
@@ -120,14 +129,14 @@ def _without_retracted(space: Workspace) -> list[str]:
     return days
 
 
-def _keep(tables: Tables, halves: pa.Table) -> None:
-    """Add `halves`, with their day, to those of the table; one that is there stays as it is."""
-    base, days = tables.head(HALVES), set(halves["day"].to_pylist())
+def _keep(tables: Tables, unpaired: pa.Table) -> None:
+    """Add `unpaired`, with their day, to those of the table; one that is there stays as it is."""
+    base, days = tables.head(UNPAIRED), set(unpaired["day"].to_pylist())
     chosen = {key: part for key, part in base.partitions.items() if key[0] in days}
     old = read_partitions(base, chosen)
-    rows = pa.concat_tables([old, halves.select(old.column_names).cast(old.schema)])
+    rows = pa.concat_tables([old, unpaired.select(old.column_names).cast(old.schema)])
     numbered = rows.append_column("at", pa.array(np.arange(rows.num_rows)))
-    first = numbered.group_by([*HALVES.key, "day"]).aggregate([("at", "min")])
+    first = numbered.group_by([*UNPAIRED.key, "day"]).aggregate([("at", "min")])
     if first.num_rows > old.num_rows:
-        kept = rows.take(first["at_min"]).sort_by([(name, "ascending") for name in HALVES.key])
-        tables.replace_arrow(HALVES, kept, base=base)
+        kept = rows.take(first["at_min"]).sort_by([(name, "ascending") for name in UNPAIRED.key])
+        tables.replace_arrow(UNPAIRED, kept, base=base)

@@ -124,9 +124,7 @@ def pull(
     return dataclasses.replace(summary, engine=engine.name)
 
 
-def earlier(
-    tables: Tables, source: str, since: str, until: str, table: Table = ACCESSES
-) -> list[pa.Table]:
+def earlier(tables: Tables, source: str, since: str, until: str, table: Table = ACCESSES) -> list[pa.Table]:
     """The rows of `source` in `table` on the days `since` … `until`, with their day."""
     head = tables.head(table)
     found = (

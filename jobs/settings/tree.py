@@ -247,7 +247,9 @@ class Settings(Section):
         for cache in self.caches.values():
             for host in cache.hosts:
                 if (other := self.senders[host.lower()]) != cache.name:
-                    raise of_keys(f"{host} reports as {other} too; name it once", f"caches.{cache.name}.hosts")
+                    raise of_keys(
+                        f"{host} reports as {other} too; name it once", f"caches.{cache.name}.hosts"
+                    )
         return self
 
     @pydantic.model_validator(mode="after")

@@ -72,7 +72,7 @@ def parse(query: Query, batches: Iterable[pa.RecordBatch], *, rows: int) -> Iter
 class Workspace:
     """Rows of one table, as `parsed`, from any number of raw records. Use it within `opened`.
 
-    `halves`: rows of the table `halves` that the pull leaves, with their day; `alarms`: sentences for its answer.
+    `unpaired`: rows of the table `unpaired` that the pull leaves, with their day; `alarms`: sentences for its answer.
     """
 
     def __init__(self, database: duckdb.DuckDBPyConnection, table: Table) -> None:
@@ -81,7 +81,7 @@ class Workspace:
         columns = {column.name: _TYPES[column.kind] for column in table.columns} | _VERDICT
         self._create("parsed", columns)
         self._create("retracted", {"event_id": "VARCHAR", "day": "VARCHAR"})
-        self.halves: pa.Table | None = None
+        self.unpaired: pa.Table | None = None
         self.alarms: list[str] = []
 
     def take(self, query: Query, batches: Iterable[pa.RecordBatch]) -> None:

@@ -1,7 +1,7 @@
 """XRootD's f-stream: one access a file opened at a server, as its binary UDP datagrams tell.
 
 An open for writing is a read only if its close says that bytes were read. What a close of another pull may
-change is in the table `halves`, see `fstream_halves`.
+change is in the table `unpaired`, see `fstream_pairs`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from features.common.hosts import names_a_server
 from features.common.input_files import InputFile
 from features.common.names import literal
 from features.schema import ACCESSES
-from jobs.ingest.sources import Site, fstream_halves, sql, urls
+from jobs.ingest.sources import Site, fstream_pairs, sql, urls
 from jobs.ingest.sources.cms_tracer import is_ahead
 from jobs.ingest.sources.decoded import Earlier, batches_of
 from jobs.ingest.sources.local import captures_in
@@ -50,8 +50,8 @@ def query(site: Site, *, ended: bool = True) -> sql.Query:
         ("lfn = ''", "'missing field: lfn'"),
         (f"opened_us < {_FIRST_US}", "'unparsable time: window'"),
         (is_ahead("opened_us", site.day, days=_AHEAD_DAYS), "'in the future: window'"),
-        *fstream_halves.impossible(*_BYTES),
-        *(fstream_halves.no_read("for_writing", "size_bytes") if ended else ()),
+        *fstream_pairs.impossible(*_BYTES),
+        *(fstream_pairs.no_read("for_writing", "size_bytes") if ended else ()),
     )
     return sql.Query(
         source="xrootd_fstream",
@@ -72,9 +72,9 @@ def decode(space: Workspace, places: Sequence[InputFile], *, site: Site, earlier
     reader, uri = FstreamReader(), places[0].path.absolute().as_uri()
     rows = chain.from_iterable(_file_rows(space, reader, file, site) for file in captures_in(places))
     left = (_row(access, uri, site) for access in reader.unfinished())
-    halves = fstream_halves.Halves(_SCHEMA)
-    space.take(query(site), batches_of(halves.without_lone(chain(rows, left)), _SCHEMA))
-    halves.pair(space, query(site, ended=False), _event_id(), earlier)
+    pairs = fstream_pairs.Pairs(_SCHEMA)
+    space.take(query(site), batches_of(pairs.without_lone(chain(rows, left)), _SCHEMA))
+    pairs.pair(space, query(site, ended=False), _event_id(), earlier)
     space.alarms += _alarms(space)
     return reader.n_lost
 
@@ -151,7 +151,7 @@ def _columns(salt: str) -> dict[str, str]:
         "known_at": sql.timestamp("known_s * 1000000"),
         "size_bytes": "size_bytes",
         "n_reads": "1",
-        **fstream_halves.at_close(accessed_at),
+        **fstream_pairs.at_close(accessed_at),
         "origin": urls.source_host("lfn"),
         "user": sql.hashed_user(session, salt),
         # What CMSSW says of its job names the user, so it is kept as a hash.

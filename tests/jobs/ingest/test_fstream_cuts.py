@@ -60,10 +60,13 @@ def line(number: int, record: bytes, remote: str = "192.0.2.7:40000") -> str:
 def stream(files: Sequence[File]) -> list[str]:
     """A datagram for every open, then one for every close."""
     opens = [
-        line(at, opening(at, f"/store/{at}.root", size=one.size, flags=one.flags)) for at, one in enumerate(files)
+        line(at, opening(at, f"/store/{at}.root", size=one.size, flags=one.flags))
+        for at, one in enumerate(files)
     ]
     closes = [
-        line(len(files) + at, closing(at, *one.closed)) for at, one in enumerate(files) if one.closed is not None
+        line(len(files) + at, closing(at, *one.closed))
+        for at, one in enumerate(files)
+        if one.closed is not None
     ]
     return [*opens, *closes]
 
@@ -82,7 +85,9 @@ def pulled(tables: Tables, folder: Path, pieces: Sequence[Sequence[str]]) -> lis
 
 def test_what_is_read_and_what_is_written(tmp_path: Path) -> None:
     found = pulled(Tables(str(tmp_path / "t")), tmp_path, [stream(KINDS)])
-    assert {row["name"] for row in found} == {f"/store/{at}.root" for at, one in enumerate(KINDS) if one.is_read}
+    assert {row["name"] for row in found} == {
+        f"/store/{at}.root" for at, one in enumerate(KINDS) if one.is_read
+    }
     read = {row["name"]: row["read_bytes"] for row in found}
     assert [read["/store/11.root"], read["/store/12.root"]] == [100, 100]
 

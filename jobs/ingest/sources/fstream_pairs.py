@@ -1,7 +1,7 @@
 """Opens and closes of an f-stream that come apart: in another order, or in different pulls.
 
 A close that overtook its open, or whose open is in an earlier pull, ends the access that is there, or takes it
-back if it turns out to be no read. The table `halves` keeps what no access shows and a later pull may need:
+back if it turns out to be no read. The table `unpaired` keeps what no access shows and a later pull may need:
 opens for writing, closes without their open, and closes that say that theirs was no read.
 """
 
@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 
 from features.common.names import literal
 from features.common.times import DAY_S, day_label
-from features.schema import ACCESSES, HALVES, arrow_schema
+from features.schema import ACCESSES, UNPAIRED, arrow_schema
 from jobs.ingest import merging
 from jobs.ingest.sources import sql
 from jobs.ingest.sources.decoded import Earlier, batches_of
@@ -53,7 +53,7 @@ def at_close(accessed_at: str) -> dict[str, str]:
     }
 
 
-class Halves:
+class Pairs:
     """What comes apart in the rows of one pull, of `schema`."""
 
     def __init__(self, schema: pa.Schema) -> None:
@@ -76,7 +76,7 @@ class Halves:
                 self._refusing.append(row)
 
     def pair(self, space: Workspace, opens: sql.Query, event_id: str, earlier: Earlier) -> None:
-        """Add the accesses that closes end, retract those that are no reads, and leave `space.halves`.
+        """Add the accesses that closes end, retract those that are no reads, and leave `space.unpaired`.
 
         `opens`: how a row is an access whatever its close says; `event_id`: of a row.
         """
@@ -95,7 +95,7 @@ class Halves:
             space.database.execute(statement)
         space.parse_kept(_ended())
         space.retract(f"SELECT event_id, {merging.day_of(ACCESSES)} FROM raw WHERE why <> '{LONE_CLOSE}'")
-        space.halves = space.found(_kept(event_id))
+        space.unpaired = space.found(_kept(event_id))
 
     def _known(self, space: Workspace, earlier: Earlier) -> pa.Table:
         """The halves that may belong to the opens and to the lone closes of this pull."""
@@ -109,11 +109,11 @@ class Halves:
         found = [
             rows
             for since, until in spans
-            for rows in earlier(day_label(max(0, since - DAY_S)), day_label(until), HALVES)
+            for rows in earlier(day_label(max(0, since - DAY_S)), day_label(until), UNPAIRED)
         ]
         if not found:
-            return arrow_schema(HALVES).empty_table()
-        return pa.concat_tables(rows.select(HALVES.column_names) for rows in found)
+            return arrow_schema(UNPAIRED).empty_table()
+        return pa.concat_tables(rows.select(UNPAIRED.column_names) for rows in found)
 
     def _opened(self, earlier: Earlier) -> Sequence[pa.Table]:
         """The accesses that were opened in the days before the lone closes."""
@@ -195,7 +195,7 @@ def _kept(event_id: str) -> str:
     )
     empty = ", ".join(f'NULL AS "{name}"' for name in ACCESSES.column_names if name not in _OF_CLOSES)
     return (
-        f"SELECT *, {merging.day_of(HALVES)} AS day FROM ("
+        f"SELECT *, {merging.day_of(UNPAIRED)} AS day FROM ("
         f"SELECT * EXCLUDE (closed_us), make_timestamp(closed_us) AS accessed_at, 'xrootd_fstream' AS source, "
         f"false AS is_open, {empty} FROM ({closes}) WHERE closed_us BETWEEN 0 AND {sql.LATEST_S * 1_000_000} "
         "UNION ALL BY NAME SELECT *, true AS is_open FROM writes)"
