@@ -29,8 +29,8 @@ def is_loopback(host: str) -> bool:
 def address_and_port(sender: str) -> tuple[str, str]:
     """The address (or name) of a sender in its one form, and its port, empty if it is not given.
 
-    `192.0.2.7:40000`, `[2001:db8::1]:40000`, `2001:db8::1:40000`, or an address alone. What is an address as a
-    whole has no port; an IPv4 address written as IPv6 is the former.
+    `192.0.2.7:40000`, `[2001:db8::1]:40000`, `2001:db8::1:40000`, or an address alone. What is an address as
+    a whole has no port; an IPv4 address written as IPv6 is the former.
     """
     plain = sender.strip().lower()
     before, _, port = plain.rpartition(":")

@@ -1,7 +1,7 @@
 """One size per file, of records that may contradict each other.
 
-A file's size is the catalogue's, else the one that most records state, of several the largest. A size of 0 counts
-only if nothing else was ever stated: uploads begin with it, and an open after a stall is answered with it.
+A file's size is the catalogue's, else the one that most records state, of several the largest. A size of 0
+counts only if nothing else was ever stated: uploads begin with it, and an open after a stall is answered so.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ UNKNOWN = -1
 
 
 def most_stated(file: Ids, stated: IntArray, n_files: int) -> IntArray:
-    """The size of each of `n_files`; UNKNOWN where none is stated. `stated`: of each record, below 0: none."""
+    """Sizes of `n_files`, UNKNOWN where none is stated. `stated`: by each record, below 0: none."""
     size, differs = np.full(n_files, UNKNOWN, np.int64), np.zeros(n_files, np.bool_)
     _largest(file, stated, size, differs)
     rows = np.flatnonzero(differs[file] & (stated > 0))

@@ -116,9 +116,10 @@ def _merged(space: Workspace, tables: Tables, *, renames: bool) -> Changes:
 
 _RENAMED = (
     "DELETE FROM old USING parsed WHERE old.event_id = parsed.event_id AND parsed.reason IS NULL "
-    "AND old.source IN ('xcache_gstream', 'xrootd_fstream') AND old.cache <> parsed.cache AND (old.closed_at IS NULL OR parsed.closed_at IS NOT NULL)"
+    "AND old.source IN ('xcache_gstream', 'xrootd_fstream') AND old.cache <> parsed.cache "
+    "AND (old.closed_at IS NULL OR parsed.closed_at IS NOT NULL)"
 )
-"""Accesses of caches that were pulled before `hosts` named them make way for the same under their new names."""
+"""Accesses that were pulled before `hosts` named their cache make way for the same under its new name."""
 
 
 def _without_retracted(space: Workspace) -> list[str]:

@@ -35,7 +35,8 @@ class PullSummary:
     `n_unchanged`: inputs left out because they were pulled before (see `incremental`). `n_removed`: captures
     deleted because they are older than `[collect] keep`; `n_not_removed`: those that this account may not
     delete. `n_unsized`: for a source that states no sizes, its reads on `days` of files whose size nothing
-    else states. `alarms`: what of the input is ambiguous, in sentences. `engine`: what pulled, `local` or `spark`.
+    else states. `alarms`: what of the input is ambiguous, in sentences. `engine`: what pulled, `local` or
+    `spark`.
     """
 
     n_rows: int

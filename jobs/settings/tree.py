@@ -247,9 +247,7 @@ class Settings(Section):
         for cache in self.caches.values():
             for host in cache.hosts:
                 if (other := self.senders[host.lower()]) != cache.name:
-                    raise of_keys(
-                        f"{host} reports as {other} too; name it once", f"caches.{cache.name}.hosts"
-                    )
+                    raise of_keys(f"{host} is a host of {other} too", f"caches.{cache.name}.hosts")
         return self
 
     @pydantic.model_validator(mode="after")

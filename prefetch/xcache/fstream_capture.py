@@ -1,7 +1,7 @@
 """Reads f-stream datagrams that were kept as JSON lines, and pairs opens with closes.
 
-A line is `{"remote": "ip:port", "data": "<base64 of the datagram>", …}`, as OSDF's shovelers keep them. `remote` is
-where the datagram came from: of a server beside its shoveler a loopback address, which names no server.
+A line is `{"remote": "ip:port", "data": "<base64 of the datagram>", …}`, as OSDF's shovelers keep them.
+`remote` is where it came from: of a server beside its shoveler a loopback address, which names no server.
 Datagrams count in the order they stand: a close ends an open of the same datagram or of an earlier one.
 """
 
@@ -47,7 +47,8 @@ _MOST_SESSIONS = 50_000
 class Server(NamedTuple):
     """Who sent a datagram: file and user numbers mean something within one only.
 
-    `sender`: address and port, or without a port address and `server_id`. `host`: the address. `stod`: when the server started.
+    `sender`: address and port, or without a port address and `server_id`. `host`: the address. `stod`: when
+    the server started.
     """
 
     sender: str

@@ -36,8 +36,8 @@ class FileColumns(NamedTuple):
     """`code`: the file of each row of the source; the others have one entry per file.
 
     `size_bytes`: UNKNOWN where no source states it; `listed`: the file is in the catalogue. `n_differing`:
-    number of rows that state another size than their file's, `differing_bytes` by how much; `n_shared`: number of names that
-    several datasets have.
+    number of rows that state another size than their file's, `differing_bytes` by how much; `n_shared`:
+    number of names that several datasets have.
     """
 
     code: ItemArray
@@ -54,7 +54,8 @@ def read_files(
 ) -> FileColumns:
     """The files of `source`, then those that only `catalogue` has; sizes as `features.common.sizes` has them.
 
-    Files of a foreign trace have the size that is stated first, as in other simulators. `dataset`: of each row. A name that several datasets have is a file in each of them.
+    Files of a foreign trace have the size that is stated first, as in other simulators. `dataset`: of each
+    row. A name that several datasets have is a file in each of them.
     Raises InputError, SchemaError.
     """
     codes, n_shared = encode(source, source.take(roles.item), roles.item), 0

@@ -79,7 +79,7 @@ def test_a_size_is_the_catalogues_then_what_most_rows_state_then_unknown() -> No
     assert (trace.item.tolist(), trace.footprint_bytes) == ([0, 0, 0, 0, 1], 11)
     assert loaded.notes == (
         "rows left out, since no source knows their file's size: 1",
-        "rows that state another size than the catalogue or most rows of their file, which counts: 1 (2 B off)",
+        "rows that state another size than the catalogue or most rows, which counts: 1 (2 B off)",
     )
 
 

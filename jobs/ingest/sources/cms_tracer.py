@@ -29,7 +29,8 @@ def query(site: Site) -> sql.Query:
     parsed = {
         "at_us": sql.micros_of_text("ts_access"),
         "lfn": f"regexp_replace({urls.plain_path('path')}, '^/+', '/')",
-        "writes": "coalesce(try_cast(is_write AS BOOLEAN), try_cast(is_write AS DOUBLE) <> 0, false) OR event IN ('openw', 'closew', 'create', 'fwrite')",
+        "writes": "coalesce(try_cast(is_write AS BOOLEAN), try_cast(is_write AS DOUBLE) <> 0, false) "
+        "OR event IN ('openw', 'closew', 'create', 'fwrite')",
     }
     return sql.Query(
         source="cms_tracer",
@@ -74,7 +75,7 @@ def _counts(storages: Sequence[str]) -> str:
 
 
 def is_ahead(us: str, day: str, *, days: int = _AHEAD_DAYS) -> str:
-    """Whether a time is `days` after the begin of `day`, or later: no pull of it holds that; false without."""
+    """Whether a time is `days` after the begin of `day`, or later, which no pull of it holds; else false."""
     if not day:
         return "false"
     last = dt.datetime.fromisoformat(day).replace(tzinfo=dt.UTC) + dt.timedelta(days=days)

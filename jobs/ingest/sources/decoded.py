@@ -17,7 +17,7 @@ _BATCH_ROWS = 20_000
 
 
 class Earlier(Protocol):
-    """The rows of a source in a table that has days, on the days (`2026-03-01`) from … to, with their `day`."""
+    """The rows of a source in a dated table, on the days (`2026-03-01`) from … to, with their `day`."""
 
     def __call__(self, since: str, until: str, table: Table = ACCESSES) -> Sequence[pa.Table]: ...
 

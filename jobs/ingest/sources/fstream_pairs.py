@@ -1,8 +1,8 @@
 """Opens and closes of an f-stream that come apart: in another order, or in different pulls.
 
-A close that overtook its open, or whose open is in an earlier pull, ends the access that is there, or takes it
-back if it turns out to be no read. The table `unpaired` keeps what no access shows and a later pull may need:
-opens for writing, closes without their open, and closes that say that theirs was no read.
+A close that overtook its open, or whose open is in an earlier pull, ends the access that is there, or takes
+it back if it turns out to be no read. The table `unpaired` keeps what no access shows and a later pull may
+need: opens for writing, closes without their open, and closes that say that theirs was no read.
 """
 
 from __future__ import annotations
@@ -146,13 +146,13 @@ _NAMES = ", ".join(f'"{name}"' for name in ACCESSES.column_names)
 
 
 def _statements(event_id: str) -> Iterator[str]:
-    """Tables `closes`, `opens` and, of both, `raw`: the closes, and what their opens tell if they are there."""
+    """Tables `closes`, `opens` and, of both, `raw`: closes, and what their opens tell if they are there."""
     numbers = 'closed_us, "read", readv, written'
     opened = "SELECT event_id FROM parsed WHERE reason IS NULL UNION ALL SELECT event_id FROM writes"
     told = f"SELECT {event_id} FROM lone UNION ALL SELECT {event_id} FROM refusing"
     yield (
-        f"CREATE TABLE closes AS SELECT {event_id} AS id, input, fault, told, {numbers}, false AS is_old FROM lone "
-        "UNION ALL SELECT event_id, (SELECT min(input) FROM parsed), NULL, NULL, epoch_us(accessed_at), "
+        f"CREATE TABLE closes AS SELECT {event_id} AS id, input, told, {numbers}, false AS is_old FROM lone "
+        "UNION ALL SELECT event_id, (SELECT min(input) FROM parsed), NULL, epoch_us(accessed_at), "
         "read_bytes, vector_bytes, written_bytes, true "
         "FROM (SELECT DISTINCT ON (event_id) * FROM known WHERE NOT is_open "
         f"AND event_id NOT IN ({told}) AND event_id IN ({opened}))"
@@ -196,7 +196,7 @@ def _kept(event_id: str) -> str:
     empty = ", ".join(f'NULL AS "{name}"' for name in ACCESSES.column_names if name not in _OF_CLOSES)
     return (
         f"SELECT *, {merging.day_of(UNPAIRED)} AS day FROM ("
-        f"SELECT * EXCLUDE (closed_us), make_timestamp(closed_us) AS accessed_at, 'xrootd_fstream' AS source, "
+        "SELECT * EXCLUDE (closed_us), make_timestamp(closed_us) AS accessed_at, 'xrootd_fstream' AS source, "
         f"false AS is_open, {empty} FROM ({closes}) WHERE closed_us BETWEEN 0 AND {sql.LATEST_S * 1_000_000} "
         "UNION ALL BY NAME SELECT *, true AS is_open FROM writes)"
     )

@@ -1,9 +1,9 @@
 """Rucio traces: JSON lines as Rucio's tracer and its HDFS archive hold them (`traces.YYYY-MM-DD*`).
 
 Reads are get, get_sm, sm_get, their `_a` twins (analysis jobs) and download. States that count as done are
-DONE, FOUND and FOUND_ROOT (read remotely by the job); a trace without a state counts as done. CMS's own traces
-(dmwm/rucio-tracers, of CMSSW's, CRAB's and XRootD's records) have no uuid, site, size or transfer: a file, when
-it was read, and where.
+DONE, FOUND and FOUND_ROOT (read remotely by the job); a trace without a state counts as done. CMS's own
+traces (dmwm/rucio-tracers, of CMSSW's, CRAB's and XRootD's records) have no uuid, site, size or transfer: a
+file, when it was read, and where.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ def query(site: Site) -> sql.Query:
 
     `accessed_at` is transferStart, else timeStart, file_read_ts, timestamp, or of a trace without a uuid
     traceTimeentryUnix; `known_at` traceTimeentryUnix, else the end of the transfer, timestamp, file_read_ts.
-    A time of 0 is none. Without a uuid, traces of one file are the same if time, node, kind of job, account and
-    origin are. `job` is appid (the PanDA job), `task` taskid, else appid. `read_bytes` is the size where the
-    file was copied, null where the job read it remotely.
+    A time of 0 is none. Without a uuid, traces of one file are the same if time, node, kind of job, account
+    and origin are. `job` is appid (the PanDA job), `task` taskid, else appid. `read_bytes` is the size where
+    the file was copied, null where the job read it remotely.
     """
     read_at = [sql.micros(name) for name in _OF_CMS]
     moments = {
@@ -82,6 +82,7 @@ def _reason() -> str:
 
 def _columns(salt: str) -> dict[str, str]:
     named = sql.named("filename", "scope")
+    by_event = activity("eventType", "coalesce(usrdn, usr, account)")
     is_copied = "clientState IS NULL OR clientState <> 'FOUND_ROOT'"
     return named | {
         "dataset": f"coalesce({_dataset()}, {named['dataset']})",
@@ -98,7 +99,7 @@ def _columns(salt: str) -> dict[str, str]:
         "user": sql.hashed_user("coalesce(usr, usrdn, account)", salt),
         "task": "coalesce(taskid, appid)",
         "job": "appid",
-        "activity": f"CASE WHEN jobtype IS NULL THEN {activity('eventType', 'coalesce(usrdn, usr, account)')} "
+        "activity": f"CASE WHEN jobtype IS NULL THEN {by_event} "
         "WHEN lower(jobtype) = 'analysis' OR lower(account) = 'crab' THEN 'analysis' ELSE 'production' END",
         "source": "'rucio_traces'",
         "event_id": sql.hashed(_IDENTITY, "scope", "filename", sql.seconds_text("start_us")),

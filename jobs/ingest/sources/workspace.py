@@ -72,7 +72,8 @@ def parse(query: Query, batches: Iterable[pa.RecordBatch], *, rows: int) -> Iter
 class Workspace:
     """Rows of one table, as `parsed`, from any number of raw records. Use it within `opened`.
 
-    `unpaired`: rows of the table `unpaired` that the pull leaves, with their day; `alarms`: sentences for its answer.
+    `unpaired`: rows of the table `unpaired` that the pull leaves, with their day; `alarms`: sentences for its
+    answer.
     """
 
     def __init__(self, database: duckdb.DuckDBPyConnection, table: Table) -> None:

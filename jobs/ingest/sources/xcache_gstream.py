@@ -57,7 +57,7 @@ def decode(space: Workspace, places: Sequence[InputFile], *, site: Site, earlier
 
 
 class Senders:
-    """The caches that servers report as, by the settings of `site`, else by the names that they give themselves.
+    """The caches that servers report as: by the settings of `site`, else by the names they give themselves.
 
     Nodes of a federation often share the name of their instance, so hosts that share a name are warned of.
     """

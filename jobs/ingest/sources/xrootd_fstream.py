@@ -14,7 +14,6 @@ import pyarrow as pa
 from features.common.errors import NotPlainError
 from features.common.hosts import names_a_server
 from features.common.input_files import InputFile
-from features.common.names import literal
 from features.schema import ACCESSES
 from jobs.ingest.sources import Site, fstream_pairs, sql, urls
 from jobs.ingest.sources.cms_tracer import is_ahead
@@ -81,12 +80,14 @@ def decode(space: Workspace, places: Sequence[InputFile], *, site: Site, earlier
 
 def _alarms(space: Workspace) -> Iterator[str]:
     (found,) = space.found(
-        f"SELECT count(DISTINCT cache) AS n, min(cache) AS name FROM parsed WHERE starts_with(cache, '{_NAMELESS}')"
+        "SELECT count(DISTINCT cache) AS n, min(cache) AS name FROM parsed "
+        f"WHERE starts_with(cache, '{_NAMELESS}')"
     ).to_pylist()
     if found["n"]:
         yield (
-            f"opens came from a loopback address, which names no cache: each of {found['n']} starts of a server "
-            f"counts as a cache of its own, for example {found['name']}; let the shoveler write the server's address"
+            f"opens came from a loopback address, which names no cache: each of {found['n']} starts of a "
+            f"server counts as a cache of its own, for example {found['name']}; let the shoveler send the "
+            "server's address"
         )
 
 

@@ -54,20 +54,23 @@ KINDS = [
 def line(number: int, record: bytes, remote: str = "192.0.2.7:40000") -> str:
     begin = START + 600 * number
     datagram = fstream(record, pseq=number, begin=begin, end=begin + 10, stod=START - 100, sid=77)
+    return encoded(datagram, remote)
+
+
+def encoded(datagram: bytes, remote: str) -> str:
     return json.dumps({"remote": remote, "data": base64.b64encode(datagram).decode()})
+
+
+def name(at: int) -> str:
+    return f"/store/{at}.root"
 
 
 def stream(files: Sequence[File]) -> list[str]:
     """A datagram for every open, then one for every close."""
-    opens = [
-        line(at, opening(at, f"/store/{at}.root", size=one.size, flags=one.flags))
-        for at, one in enumerate(files)
-    ]
-    closes = [
-        line(len(files) + at, closing(at, *one.closed))
-        for at, one in enumerate(files)
-        if one.closed is not None
-    ]
+    numbered = list(enumerate(files))
+    opens = [line(at, opening(at, name(at), size=one.size, flags=one.flags)) for at, one in numbered]
+    ended = [(at, one.closed) for at, one in numbered if one.closed is not None]
+    closes = [line(len(files) + at, closing(at, *told)) for at, told in ended]
     return [*opens, *closes]
 
 
