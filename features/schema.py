@@ -96,6 +96,21 @@ ACCESSES = Table(
     dated_by=("accessed_at",),
 )
 
+UNPAIRED = Table(
+    name="unpaired",
+    grain="an open for writing, or a close, whose other half may be in another pull of its f-stream",
+    key=("event_id", "is_open"),
+    partition=("day",),
+    columns=(
+        *(dataclasses.replace(column, required=False) for column in ACCESSES.columns),
+        Column("is_open", "bool", "an open, as an access; else a close: event_id, accessed_at, bytes"),
+        Column("vector_bytes", "long", "bytes that the client read in vectors, beside read_bytes"),
+        Column("written_bytes", "long", "bytes that the client wrote"),
+    ),
+    dated_by=("accessed_at",),
+)
+"""What of an f-stream is no access, and decides later whether something is."""
+
 FILES = Table(
     name="files",
     grain="one file: when it became known, and its latest facts",

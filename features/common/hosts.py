@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import ipaddress
 import re
@@ -23,6 +24,27 @@ def is_loopback(host: str) -> bool:
         return host == "localhost" or ipaddress.ip_address(host).is_loopback
     except ValueError:
         return False
+
+
+def address_and_port(sender: str) -> tuple[str, str]:
+    """The address (or name) of a sender in its one form, and its port, empty if it is not given.
+
+    `192.0.2.7:40000`, `[2001:db8::1]:40000`, `2001:db8::1:40000`, or an address alone. What is an address as
+    a whole has no port; an IPv4 address written as IPv6 is the former.
+    """
+    plain = sender.strip().lower()
+    before, _, port = plain.rpartition(":")
+    for host, of_host in ((plain, ""), (before, port)):
+        with contextlib.suppress(ValueError):
+            address = ipaddress.ip_address(host.removeprefix("[").removesuffix("]"))
+            mapped = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
+            return str(mapped or address), of_host
+    return (before, port) if port.isdigit() else (plain, "")
+
+
+def names_a_server(host: str) -> bool:
+    """Whether `host` tells one server from others: a loopback address, or none, does not."""
+    return host not in ("", "0.0.0.0", "::") and not is_loopback(host)  # noqa: S104  nothing listens there
 
 
 def called_by(names: Iterable[str]) -> Callable[[bytes], bool]:

@@ -1,7 +1,7 @@
 """What is known of files beside their reads, and from when on.
 
 A fact is the one stated first, by a read or by the catalogue. So it does not matter how often, and from which
-state, features are computed.
+state, features are computed. Of sizes the catalogue's counts from when it is known, and 0 is none.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ CATALOGUE = ("did", "dataset", "tier", "campaign", "size_bytes", "created_at", "
 """Columns of `files` that are used."""
 OF_READS = ("tier", "campaign", "size_bytes")
 """Facts that reads state; a state keeps what they stated first."""
+_SIZE = "size_bytes"
 _TEXTS = ("dataset", "tier", "campaign")
 _TIME = pa.timestamp("us", tz="UTC")
 
@@ -89,7 +90,7 @@ def fact(
     value, from_s = np.full(n_files, -1, np.int64), np.full(n_files, NEVER)
     for source in sources:
         codes, usable_s = _codes(source.rows[name], words), source.usable_from(name)
-        is_stated = codes >= 0
+        is_stated = codes > 0 if name == _SIZE else codes >= 0
         if since_s is not None:
             is_stated &= usable_s >= since_s[source.item]
         row = source.first(n_files, is_stated)

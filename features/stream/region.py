@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 
 from features.common.arrays import AnyFloatArray, BoolArray, FloatArray, Ids, IntArray
 from features.common.hashes import mixed
+from features.common.sizes import catalogue_first
 from features.spec import COLUMNS, FeatureSpec
 from features.stream.events import count, hashes, ordered, usable
 from features.stream.facts import (
@@ -54,7 +55,8 @@ class Region:
         reads = Statements(of_accesses, from_s, accesses, order)
         self._stated = [before, reads]
         self._facts = {name: fact(name, m, [catalogue, *self._stated]) for name in OF_READS}
-        self._facts["created_at"] = fact("created_at", m, [catalogue])
+        self._facts["size_bytes"] = fact("size_bytes", m, self._stated)
+        self._listed = {name: fact(name, m, [catalogue]) for name in ("created_at", "size_bytes")}
         dataset, dataset_s, self._named = datasets(before, catalogue, reads, m)
         self._listed_s = np.maximum(dataset_s, listed_from(catalogue, m, cycle_s=spec.cycle_s))
         alone = np.flatnonzero(dataset >= len(self._named))
@@ -90,12 +92,13 @@ class Region:
         """
         self.advance(as_of_s)
         item = self._candidates(as_of_s)
-        size = self._facts["size_bytes"].at(item, as_of_s)
+        listed, stated = (facts["size_bytes"].at(item, as_of_s) for facts in (self._listed, self._facts))
+        size = catalogue_first(listed, stated)
         self._files.size_bytes[item] = size
         numeric = rows(self._state, self._files, item, float(as_of_s))
         values: dict[str, AnyFloatArray] = dict(zip(COLUMNS, numeric, strict=True))
         values["size_bytes"] = np.where(size < 0, np.nan, size)
-        created = self._facts["created_at"].at(item, as_of_s)
+        created = self._listed["created_at"].at(item, as_of_s)
         age = np.where(created < 0, np.nan, np.maximum(0, as_of_s - created))
         values["age_s"] = age.astype(np.float32)
         texts = {

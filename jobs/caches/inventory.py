@@ -47,6 +47,7 @@ def target(
         cache.namespace,
         cache.gstream,
         spaces=cache.spaces,
+        hosts=[host.lower() for host in cache.hosts],
         walks_apart=walks_apart,
     )
 

@@ -44,7 +44,7 @@ def pull(
 
     with console.progress(f"pulling {source}", quiet=as_json):
         answer = job.run(settings, source=source, path=input, day_s=day_s, new_only=new_only)
-    console.show(answer, as_json=as_json)
+    console.show_warning(answer, as_json=as_json)
     is_faulty = any(not re.match(EXPECTED_REJECTS, reason) for reason in answer.n_rejected)
     if is_faulty and sum(answer.n_rejected.values()) == answer.n_rows:
         raise InputError(f"every row of {input} was rejected; is {source} its kind? See the table rejects")

@@ -90,4 +90,5 @@ def _sum(one: PullSummary, other: PullSummary) -> PullSummary:
         n_lost=one.n_lost + other.n_lost,
         n_unchanged=one.n_unchanged + other.n_unchanged,
         n_late=one.n_late + other.n_late,
+        alarms=tuple(dict.fromkeys([*one.alarms, *other.alarms])),
     )

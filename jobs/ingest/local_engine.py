@@ -9,8 +9,11 @@ import datetime as dt
 import functools
 from collections.abc import Sequence
 
+import numpy as np
 import pyarrow as pa
 
+from features.common.names import literal
+from features.schema import ACCESSES, UNPAIRED
 from jobs.ingest import merging, sources
 from jobs.ingest.pull_input import Changes, Mark, PullSummary, Request, earlier, summarise
 from jobs.ingest.sources import Source, lines, workspace
@@ -31,6 +34,8 @@ class LocalEngine:
         source = sources.named(request.source)
         with tables.exclusive("pull"), workspace.opened(source.table) as space:
             n_lost = _read(space, tables, source, request, paths)
+            if space.unpaired is not None:
+                _keep(tables, space.unpaired)
             return merge(space, tables, request, n_lost=n_lost, in_two_parts=source.in_two_parts)
 
 
@@ -43,8 +48,9 @@ def merge(
         request,
         inputs=space.found("SELECT input, count(*) AS n_rows FROM parsed GROUP BY input"),
         rejects=_rejects(space, request.source),
-        changes=_merged(space, tables, in_two_parts),
+        changes=_merged(space, tables, in_two_parts=in_two_parts, renames=bool(request.site.senders)),
         n_lost=n_lost,
+        alarms=space.alarms,
     )
 
 
@@ -87,18 +93,54 @@ def _rejects(space: Workspace, source: str) -> pa.Table:
     return found.append_column("source", pa.repeat(pa.scalar(source), found.num_rows))
 
 
-def _merged(space: Workspace, tables: Tables, in_two_parts: bool) -> Changes:
+def _merged(space: Workspace, tables: Tables, *, in_two_parts: bool, renames: bool) -> Changes:
     table, base, touched = space.table, tables.head(space.table), None
     if table.dated_by:
         found = space.found(
             f"SELECT DISTINCT {merging.day_of(table)} AS day FROM parsed WHERE reason IS NULL"
         )
-        touched = set(found["day"].to_pylist())
+        again = space.found("SELECT DISTINCT day FROM retracted")["day"].to_pylist()
+        touched = {*found["day"].to_pylist(), *again}
     chosen = {key: part for key, part in base.partitions.items() if touched is None or key[0] in touched}
     space.put("old", table.partition, (read_partitions(base, {key: part}) for key, part in chosen.items()))
+    reduced = _without_retracted(space) if table == ACCESSES else []
+    if renames and table == ACCESSES:
+        space.database.execute(_RENAMED)
     merging.merge(space, in_two_parts=in_two_parts)
     changes = Changes.of(merging.changes(space))
-    if changes.n_new or not base.number:
-        where = "WHERE day IN (SELECT day FROM merged WHERE changed)" if table.dated_by else ""
-        tables.replace_each(table, merging.merged_rows(space, where), base=base)
+    changes = changes._replace(days=tuple(sorted({*changes.days, *reduced})))
+    if changes.n_new or reduced or not base.number:
+        days = ", ".join(map(literal, changes.days)) or "''"
+        where = f"WHERE day IN ({days})" if table.dated_by else ""
+        cover = [(day,) for day in reduced]
+        tables.replace_each(table, merging.merged_rows(space, where), cover=cover, base=base)
     return changes
+
+
+_RENAMED = (
+    "DELETE FROM old USING parsed WHERE old.event_id = parsed.event_id AND parsed.reason IS NULL "
+    "AND old.source IN ('xcache_gstream', 'xrootd_fstream') AND old.cache <> parsed.cache "
+    "AND (old.closed_at IS NULL OR parsed.closed_at IS NOT NULL)"
+)
+"""Accesses that were pulled before `hosts` named their cache make way for the same under its new name."""
+
+
+def _without_retracted(space: Workspace) -> list[str]:
+    """The days whose accesses are fewer without those that are retracted, which leave `old`."""
+    where = "WHERE event_id IN (SELECT event_id FROM retracted)"
+    days: list[str] = space.found(f"SELECT DISTINCT day FROM old {where}")["day"].to_pylist()
+    space.database.execute(f"DELETE FROM old {where}")
+    return days
+
+
+def _keep(tables: Tables, unpaired: pa.Table) -> None:
+    """Add `unpaired`, with their day, to those of the table; one that is there stays as it is."""
+    base, days = tables.head(UNPAIRED), set(unpaired["day"].to_pylist())
+    chosen = {key: part for key, part in base.partitions.items() if key[0] in days}
+    old = read_partitions(base, chosen)
+    rows = pa.concat_tables([old, unpaired.select(old.column_names).cast(old.schema)])
+    numbered = rows.append_column("at", pa.array(np.arange(rows.num_rows)))
+    first = numbered.group_by([*UNPAIRED.key, "day"]).aggregate([("at", "min")])
+    if first.num_rows > old.num_rows:
+        kept = rows.take(first["at_min"]).sort_by([(name, "ascending") for name in UNPAIRED.key])
+        tables.replace_arrow(UNPAIRED, kept, base=base)

@@ -51,6 +51,7 @@ def run(settings: Settings, *, source: str, path: str, day_s: int, new_only: boo
         storages=settings.sources.storages,
         job_sites=settings.sources.job_sites,
         test_files=settings.plan.test_files,
+        senders=settings.senders,
         take=incremental.only_new if new_only else None,
     )
     if not sources.named(source).has_sizes:

@@ -10,12 +10,13 @@ from __future__ import annotations
 import dataclasses
 import datetime as dt
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import NamedTuple, Protocol
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from features.schema import ACCESSES
+from features.schema import ACCESSES, Table
 from jobs.ingest.sources import Site, named
 from jobs.store.rejects import replace_rejects
 from jobs.store.tables import Tables, read_partitions
@@ -34,7 +35,8 @@ class PullSummary:
     `n_unchanged`: inputs left out because they were pulled before (see `incremental`). `n_removed`: captures
     deleted because they are older than `[collect] keep`; `n_not_removed`: those that this account may not
     delete. `n_unsized`: for a source that states no sizes, its reads on `days` of files whose size nothing
-    else states. `engine`: what pulled, `local` or `spark`.
+    else states. `alarms`: what of the input is ambiguous, in sentences. `engine`: what pulled, `local` or
+    `spark`.
     """
 
     n_rows: int
@@ -48,6 +50,7 @@ class PullSummary:
     n_removed: int = 0
     n_not_removed: int = 0
     n_unsized: int = 0
+    alarms: tuple[str, ...] = ()
     engine: str = ""
 
 
@@ -107,23 +110,32 @@ def pull(
     storages: Sequence[str] = (),
     job_sites: Sequence[str] = (),
     test_files: Sequence[str] = (),
+    senders: Mapping[str, str] = MappingProxyType({}),
     take: Selection | None = None,
 ) -> PullSummary:
     """Merge the input at `path`, read as `source`, into the tables; `day`: that of rejected rows.
 
-    `salt` to `test_files`: see `Site`. `take`: merges some of the inputs (`incremental.only_new`); None: all.
+    `salt` to `senders`: see `Site`. `take`: merges some of the inputs (`incremental.only_new`); None: all.
     Raises ConfigError for an unknown source, and as `Engine.merge`.
     """
-    site = Site(salt, day.isoformat(), *map(tuple, (caches, storages, job_sites, test_files)))
+    site = Site(
+        salt,
+        day.isoformat(),
+        tuple(caches),
+        tuple(storages),
+        tuple(job_sites),
+        tuple(test_files),
+        senders,
+    )
     request = Request(source, path, site)
     with named(source).blamed():
         summary = engine.merge(tables, request, [path]) if take is None else take(engine, tables, request)
     return dataclasses.replace(summary, engine=engine.name)
 
 
-def earlier(tables: Tables, source: str, since: str, until: str) -> list[pa.Table]:
-    """The accesses of `source` on the days `since` … `until`, with their day."""
-    head = tables.head(ACCESSES)
+def earlier(tables: Tables, source: str, since: str, until: str, table: Table = ACCESSES) -> list[pa.Table]:
+    """The rows of `source` in `table` on the days `since` … `until`, with their day."""
+    head = tables.head(table)
     found = (
         read_partitions(head, {key: part}) for key, part in head.select(since=since, until=until).items()
     )
@@ -146,7 +158,14 @@ class Changes(NamedTuple):
 
 
 def summarise(
-    tables: Tables, request: Request, *, inputs: pa.Table, rejects: pa.Table, changes: Changes, n_lost: int
+    tables: Tables,
+    request: Request,
+    *,
+    inputs: pa.Table,
+    rejects: pa.Table,
+    changes: Changes,
+    n_lost: int,
+    alarms: Sequence[str] = (),
 ) -> PullSummary:
     """Write the rejects of a merge, and sum it up.
 
@@ -164,4 +183,5 @@ def summarise(
         days=changes.days,
         n_lost=n_lost,
         n_late=changes.n_late,
+        alarms=tuple(alarms),
     )

@@ -152,6 +152,7 @@ class CacheSettings(Section):
     url: str
     site: Name | None = None
     address: str | None = None
+    hosts: tuple[str, ...] = ()
     capacity: Bytes
     watermarks: Watermarks = (0.90, 0.95)
     purge_interval: Seconds = 300
@@ -242,6 +243,14 @@ class Settings(Section):
         return self
 
     @pydantic.model_validator(mode="after")
+    def _hosts_are_of_one_cache(self) -> Settings:
+        for cache in self.caches.values():
+            for host in cache.hosts:
+                if (other := self.senders[host.lower()]) != cache.name:
+                    raise of_keys(f"{host} is a host of {other} too", f"caches.{cache.name}.hosts")
+        return self
+
+    @pydantic.model_validator(mode="after")
     def _sites_have_one_redirector(self) -> Settings:
         first: dict[str, CacheSettings] = {}
         for cache in self.caches.values():
@@ -273,6 +282,11 @@ class Settings(Section):
     def origin_regions(self) -> tuple[Region, ...]:
         """`regions` in the type of the replay room, in their order."""
         return tuple(Region(name, one.hosts, one.rtt_ms) for name, one in self.regions.items())
+
+    @property
+    def senders(self) -> dict[str, str]:
+        """The name of the cache that each host, or host:port, reports as."""
+        return {host.lower(): cache.name for cache in self.caches.values() for host in cache.hosts}
 
     @property
     def cache_rses(self) -> tuple[str, ...]:

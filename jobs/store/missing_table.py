@@ -11,7 +11,7 @@ from features.common.units import duration_label
 from jobs.store.commits import Snapshot
 
 WRITTEN_BY: Mapping[str, str] = {
-    **dict.fromkeys(("accesses", "files", "job_records", "pulls", "rejects"), "pull"),
+    **dict.fromkeys(("accesses", "files", "unpaired", "job_records", "pulls", "rejects"), "pull"),
     **dict.fromkeys(("features", "states", "dormant", "consumed"), "features"),
     **dict.fromkeys(("features_sample", "labels_sample"), "cycle --train"),
     **dict.fromkeys(("labels", "model_metrics", "reliability", "model_slices", "model_holdings"), "train"),

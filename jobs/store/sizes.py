@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from features.common.sizes import most_stated
 from features.schema import ACCESSES, CONTENTS, FILES
 from jobs.store.tables import Tables, read_partitions
 
@@ -17,16 +19,20 @@ def catalogue(tables: Tables, reads: pa.Table, beside: pa.Table) -> pa.Table | N
     """The files table (did, size_bytes), and what else is known of the files of `reads` without a size.
 
     That is what other sources state in `beside`, accesses of the same days, else the newest inventory of a
-    cache. None if there is neither a file nor a size.
+    cache. A size of 0 is replaced by any other. None if there is neither a file nor a size.
     """
     files = tables.read_arrow(FILES, columns=_COLUMNS) if tables.exists(FILES) else None
-    known = [] if files is None else [files["did"].combine_chunks()]
-    unsized = _without(_unsized(reads), known)
-    more = [] if not len(unsized) else [_stated(beside, unsized)]
-    if more:
-        more.append(_in_caches(tables, _without(unsized, [more[0]["did"].combine_chunks()])))
-    found = [table for table in (files, *more) if table is not None and table.num_rows]
-    return pa.concat_tables(table.select(_COLUMNS) for table in found) if found else files
+    unsized = _without(_unsized(reads), [] if files is None else [_sized(files)])
+    if not len(unsized):
+        return files
+    found = [_stated(beside, unsized)]
+    found.append(_in_caches(tables, _without(unsized, [_sized(found[0])])))
+    ranked = [*reversed(found), *([] if files is None else [files])]
+    whole = ranked[0]
+    for more in ranked[1:]:
+        there = pc.is_in(more["did"], value_set=whole["did"].combine_chunks())
+        whole = pa.concat_tables([whole, more.filter(pc.invert(there)).select(_COLUMNS)])
+    return whole if whole.num_rows else files
 
 
 def n_unknown(tables: Tables, source: str, days: Sequence[str]) -> int:
@@ -41,13 +47,15 @@ def n_unknown(tables: Tables, source: str, days: Sequence[str]) -> int:
     return len(missing.filter(pc.is_in(missing, value_set=_without(_unsized(reads), known))))
 
 
+def _sized(rows: pa.Table) -> pa.Array:
+    """The files that `rows` state a size of, but 0."""
+    return rows["did"].filter(pc.fill_null(pc.greater(rows["size_bytes"], 0), False)).combine_chunks()
+
+
 def _unsized(reads: pa.Table) -> pa.Array:
-    """The files of which no read states the size."""
-    if not reads["size_bytes"].null_count:
-        return reads["did"].slice(0, 0).combine_chunks()
-    has_size = pc.is_valid(reads["size_bytes"])
-    stated = reads["did"].filter(has_size).combine_chunks()
-    return _without(reads["did"].filter(pc.invert(has_size)).unique(), [stated])
+    """The files of which no read states a size, but 0."""
+    stated = _sized(reads)
+    return stated.slice(0, 0) if len(stated) == reads.num_rows else _without(reads["did"].unique(), [stated])
 
 
 def _without(dids: pa.Array, known: Iterable[pa.Array]) -> pa.Array:
@@ -57,10 +65,12 @@ def _without(dids: pa.Array, known: Iterable[pa.Array]) -> pa.Array:
 
 
 def _stated(rows: pa.Table, dids: pa.Array) -> pa.Table:
-    """The size of each of `dids` that `rows` state; of several the largest."""
-    wanted = pc.and_(pc.is_valid(rows["size_bytes"]), pc.is_in(rows["did"], value_set=dids))
-    sizes = rows.filter(wanted).group_by("did").aggregate([("size_bytes", "max")])
-    return sizes.rename_columns({"size_bytes_max": "size_bytes"})
+    """The size of each of `dids` that `rows` state."""
+    rows = rows.filter(pc.and_(pc.is_valid(rows["size_bytes"]), pc.is_in(rows["did"], value_set=dids)))
+    place = pc.index_in(rows["did"], value_set=dids).to_numpy()
+    size = most_stated(place.astype(np.int32), np.array(rows["size_bytes"]), len(dids))
+    known = pa.array(size >= 0)
+    return pa.table({"did": dids.filter(known), "size_bytes": pa.array(size).filter(known)})
 
 
 def _in_caches(tables: Tables, dids: pa.Array) -> pa.Table:

@@ -6,7 +6,7 @@ import contextlib
 import sqlite3
 import threading
 import weakref
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Final
 
@@ -105,11 +105,12 @@ CREATE TABLE latest (
 class LatestCloses:
     """The last close of each file in the captures of `reader`; may be used by several threads.
 
+    `hosts`: only what these report (host, or host:port, in lower case); none: all is of one cache.
     It is kept in a temporary SQLite file, so that memory does not grow with the captures.
     """
 
-    def __init__(self, reader: CaptureReader | FolderReader) -> None:
-        self._reader = reader
+    def __init__(self, reader: CaptureReader | FolderReader, hosts: Collection[str] = ()) -> None:
+        self._reader, self._hosts = reader, hosts
         self._lock = threading.Lock()
         self._database = sqlite3.connect(_TEMPORARY, check_same_thread=False)
         weakref.finalize(self, self._database.close)
@@ -119,7 +120,7 @@ class LatestCloses:
         """The file `lfn` at its last close captured so far. Raises InputError."""
         with self._lock:
             try:
-                rows = map(_row, self._reader.poll())
+                rows = map(_row, filter(self._is_ours, self._reader.poll()))
                 self._database.executemany("INSERT OR REPLACE INTO latest VALUES (?, ?, ?, ?, ?)", rows)
             finally:
                 # The reader gives no event twice: what came before an error stays.
@@ -130,6 +131,10 @@ class LatestCloses:
             return None
         size_bytes, on_disk, complete, detach_t = found
         return Held(lfn, size_bytes, on_disk, bool(complete), detach_t, False)
+
+    def _is_ours(self, event: FileClose) -> bool:
+        host = event.host.lower()
+        return not self._hosts or host in self._hosts or f"{host}:{event.port}" in self._hosts
 
 
 def _row(event: FileClose) -> tuple[str, int, int, bool, int]:

@@ -53,7 +53,8 @@ class XCacheTarget:
 
     `url`: `root://host:port`, nothing else. `namespace`: the cache's `oss.localroot`, if this process may
     read it, and `spaces`, folders of `oss.space` that its links lead to; else `gstream`, a capture of its
-    g-stream or a collector's folder, reports what it holds, and `stat` whether it still does.
+    g-stream or a collector's folder, reports what it holds, and `stat` whether it still does. `hosts`: as in
+    `LatestCloses`.
     `walks_apart`: a process of its own reads the namespace for an inventory; for millions of files.
     """
 
@@ -65,6 +66,7 @@ class XCacheTarget:
         gstream: Path | None = None,
         *,
         spaces: Sequence[Path] = (),
+        hosts: Sequence[str] = (),
         walks_apart: bool = False,
     ) -> None:
         if SERVER_URL.fullmatch(url) is None:
@@ -80,7 +82,7 @@ class XCacheTarget:
         self._namespace = namespace
         self._spaces = spaces
         self._walks_apart = walks_apart
-        self._closes = None if gstream is None else LatestCloses(capture_reader(gstream))
+        self._closes = None if gstream is None else LatestCloses(capture_reader(gstream), hosts)
         self._version: tuple[float, ServerVersion] | None = None
         self._skew: tuple[float, float] | None = None
 

@@ -55,6 +55,7 @@ class FileClose:
     pseq: int
     index: int
     received_t: int
+    port: str = ""
 
     @property
     def read_bytes(self) -> int:
@@ -148,6 +149,7 @@ def file_close(record: dict[str, Any], source: Source, index: int, received_t: i
         lfn=lfn,
         remotes=tuple(remotes),
         host=source.host,
+        port=source.key[2],
         inst=source.inst,
         site=source.site,
         stod=source.stod,

@@ -1,6 +1,7 @@
 """Reads f-stream datagrams that were kept as JSON lines, and pairs opens with closes.
 
-A line is `{"remote": "ip:port", "data": "<base64 of the datagram>", …}`, as OSDF's collectors keep them.
+A line is `{"remote": "ip:port", "data": "<base64 of the datagram>", …}`, as OSDF's shovelers keep them.
+`remote` is where it came from: of a server beside its shoveler a loopback address, which names no server.
 Datagrams count in the order they stand: a close ends an open of the same datagram or of an earlier one.
 """
 
@@ -9,16 +10,18 @@ from __future__ import annotations
 import base64
 import binascii
 import dataclasses
+import functools
 import io
 import os
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from features.common.errors import InputError
+from features.common.hosts import address_and_port
 from features.common.input_files import InputFile, Unpacked, plain
-from prefetch.xcache.events import json_object
+from prefetch.xcache.events import MAX_WORD_CHARS, json_object
 from prefetch.xcache.fstream import (
     CODE,
     PSEQ_MODULUS,
@@ -40,8 +43,26 @@ LONE_CLOSE = "close without its open"
 _MOST_SESSIONS = 50_000
 """Of more, the work of the oldest is forgotten."""
 
-Server = tuple[str, int]
-"""Who sent a datagram and when it started: file and user numbers mean something within one only."""
+
+class Server(NamedTuple):
+    """Who sent a datagram: file and user numbers mean something within one only.
+
+    `sender`: address and port, or without a port address and `server_id`. `host`: the address. `stod`: when
+    the server started.
+    """
+
+    sender: str
+    stod: int
+    host: str
+    server_id: int
+
+
+@functools.lru_cache(maxsize=1024)
+def _server(remote: str, stod: int, server_id: int) -> Server:
+    host, port = address_and_port(remote)
+    address = f"[{host}]" if ":" in host else host  # shovelers have written it without brackets, too
+    sender = f"{address}:{port}" if port else f"{host} {server_id}"
+    return Server(sender, stod, host, server_id)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -57,7 +78,6 @@ class Access:
     begin_s: int
     end_s: int
     known_s: int
-    server_id: int = 0
     work: str = ""
 
 
@@ -116,7 +136,7 @@ class FstreamReader:
     def _line(self, line: bytes) -> Iterator[Access | Fault]:
         told = json_object(line) or {}
         remote, data = told.get("remote"), told.get("data")
-        if not isinstance(remote, str) or not isinstance(data, str):
+        if not isinstance(remote, str) or len(remote) > MAX_WORD_CHARS or not isinstance(data, str):
             yield Fault("malformed line", line[:_SAMPLE_CHARS].strip().decode(errors="backslashreplace"))
             return
         try:
@@ -132,7 +152,8 @@ class FstreamReader:
         except (InputError, binascii.Error, ValueError) as error:
             yield Fault("malformed datagram", f"{remote}: {error}")
             return
-        yield from self._packet((remote, packet.stod), packet, zlib.crc32(datagram))
+        server = _server(remote, packet.stod, packet.server_id)
+        yield from self._packet(server, packet, zlib.crc32(datagram))
 
     def _note(self, datagram: bytes) -> None:
         """Take the name of a session, or its work."""
@@ -149,12 +170,12 @@ class FstreamReader:
             del known[next(iter(known))]
 
     def _with_work(self, access: Access) -> Access:
-        of_server = access.server[1], access.server_id
+        of_server = access.server.stod, access.server.server_id
         name = self._names.get((*of_server, access.opened.user_id), "")
         return dataclasses.replace(access, work=self._works.get((*of_server, name), ""))
 
     def _packet(self, server: Server, packet: Packet, checksum: int) -> Iterator[Access | Fault]:
-        where = f"{server[0]} {packet.stod} pseq {packet.pseq}"
+        where = f"{server.sender} {packet.stod} pseq {packet.pseq}"
         if self._seen.get((server, packet.pseq)) == checksum:
             yield Fault("datagram told twice", where)
             return
@@ -165,15 +186,8 @@ class FstreamReader:
             key = (server, opened.file_id)
             if key in self._open:
                 yield self._with_work(self._open.pop(key))
-            self._open[key] = Access(
-                server,
-                opened,
-                None,
-                packet.begin_s,
-                packet.end_s,
-                max(packet.begin_s, packet.end_s),
-                packet.server_id,
-            )
+            known_s = max(packet.begin_s, packet.end_s)
+            self._open[key] = Access(server, opened, None, packet.begin_s, packet.end_s, known_s)
         for closed in packet.closed:
             access = self._open.pop((server, closed.file_id), None)
             if access is None:

@@ -79,6 +79,7 @@ def _falls(column: pa.ChunkedArray, same: BoolArray) -> bool:
 
 _NOTES = (
     "rows left out, since no source knows their file's size",
+    "rows that state another size than the catalogue or most rows, which counts",
     "rows that state another size than their file's first, which counts",
     "accesses that close before they open, taken as closed at once",
     "accesses that read more than their file's size, taken as read whole",
@@ -126,6 +127,8 @@ def assemble(
     rows = _repeated(source, rows, n_reads)
     item, size, names = dense_files(rows, columns)
     n_differing, n_shared = columns.n_differing, columns.n_shared
+    off = f"{n_differing} ({format_bytes(columns.differing_bytes)} off)" if n_differing else ""
+    by_size = (off, 0) if roles.house else ("", n_differing)
     del columns
     refuse_overflow(source, item, size)
     time_s = ticks.seconds(rows)
@@ -136,7 +139,7 @@ def assemble(
     # Arrow keeps freed memory for its next column, and there is none.
     pa.default_memory_pool().release_unused()
     trace = Trace(time_s, item, size, names=names, close_s=close_s, read_bytes=read_bytes)
-    numbers = (n_unsized, n_differing, n_early, n_long, n_shared)
+    numbers = (n_unsized, *by_size, n_early, n_long, n_shared)
     counted = tuple(f"{what}: {n}" for what, n in zip(_NOTES, numbers, strict=True) if n)
     return LoadedTrace(trace, kept, (*note(source, roles), *_part_read(roles, trace), *counted))
 
@@ -187,9 +190,9 @@ def from_arrow(
 
     `accesses`: rows in any order; columns accessed_at, did and size_bytes, and if present n_reads, event_id,
     closed_at and read_bytes. Rows are ordered by (accessed_at, event_id); a row of k reads becomes k accesses
-    at its time. A file's size is the first one that an access states, else the one in `files` (did unique,
-    size_bytes). A file of unknown size is dropped with its rows. Files of `files` that nobody reads come
-    after the others, since a planner may place them. `only`: as in `Choice`;
+    at its time. A file's size is the one in `files` (did unique, size_bytes), else the one that most
+    accesses state (`features.common.sizes`). A file of unknown size is dropped with its rows. Files of
+    `files` that nobody reads come after the others, since a planner may place them. `only`: as in `Choice`;
     `keep`: columns to keep beside the trace.
     Raises SchemaError, InputError.
     """

@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 
 from features.common.arrays import BoolArray, IntArray
 from features.common.errors import InputError, SchemaError
-from features.common.jit import kernel
+from features.common.sizes import catalogue_first, first_stated, most_stated
 from replay.read.choice import Column
 from replay.read.roles import Roles
 from replay.read.source import Source, column_names
@@ -36,8 +36,8 @@ class FileColumns(NamedTuple):
     """`code`: the file of each row of the source; the others have one entry per file.
 
     `size_bytes`: UNKNOWN where no source states it; `listed`: the file is in the catalogue. `n_differing`:
-    number of rows that state another size than the first row of their file; `n_shared`: number of names that
-    several datasets have.
+    number of rows that state another size than their file's, `differing_bytes` by how much; `n_shared`:
+    number of names that several datasets have.
     """
 
     code: ItemArray
@@ -45,15 +45,17 @@ class FileColumns(NamedTuple):
     names: pa.StringArray
     listed: BoolArray
     n_differing: int
+    differing_bytes: int
     n_shared: int
 
 
 def read_files(
     source: Source, roles: Roles, rows: Rows, catalogue: Source | None, *, dataset: Column | None = None
 ) -> FileColumns:
-    """The files of `source`, then those that only `catalogue` has; of sizes the first among `rows` counts.
+    """The files of `source`, then those that only `catalogue` has; sizes as `features.common.sizes` has them.
 
-    `dataset`: of each row. A name that several datasets have is a file in each of them.
+    Files of a foreign trace have the size that is stated first, as in other simulators. `dataset`: of each
+    row. A name that several datasets have is a file in each of them.
     Raises InputError, SchemaError.
     """
     codes, n_shared = encode(source, source.take(roles.item), roles.item), 0
@@ -64,12 +66,14 @@ def read_files(
         refuse_null(source, column, roles.size)
     stated = least(source, column, roles.size, 0)
     del column
-    size = np.full(len(codes.values), UNKNOWN, np.int64)
     # Arrow's memory is read-only. To numba that is another type, which would need another compilation.
     writeable = np.require(pick(rows, stated), requirements=["W"])
-    n_differing = _set_first_stated(pick(rows, codes.code), writeable, size)
+    code = pick(rows, codes.code)
+    size = (most_stated if roles.house else first_stated)(code, writeable, len(codes.values))
     names, size, listed = with_catalogue(codes.values, size, catalogue)
-    return FileColumns(codes.code, size, names, listed, int(n_differing), n_shared)
+    differs = np.flatnonzero((writeable != UNKNOWN) & (writeable != size[code]))
+    off = np.abs(writeable[differs] - size[code[differs]]).sum(dtype=np.float64)
+    return FileColumns(codes.code, size, names, listed, differs.size, int(off), n_shared)
 
 
 def _apart(files: Codes, datasets: Codes) -> tuple[Codes, int]:
@@ -99,21 +103,6 @@ def _apart(files: Codes, datasets: Codes) -> tuple[Codes, int]:
     )
     values = pa.concat_arrays([pc.if_else(array_of(is_shared), of_first, names), of_others])
     return Codes(code, values), int(shared.size)
-
-
-@kernel
-def _set_first_stated(code: ItemArray, stated: IntArray, size: IntArray) -> int:
-    """Set each file's size to the first one stated; the number of rows that state another one."""
-    n_differing = 0
-    for i in range(code.size):
-        if stated[i] == UNKNOWN:
-            continue
-        known = size[code[i]]
-        if known == UNKNOWN:
-            size[code[i]] = stated[i]
-        elif known != stated[i]:
-            n_differing += 1
-    return n_differing
 
 
 def rows_of_known_size(rows: Rows, files: FileColumns) -> tuple[Rows, int]:
@@ -160,7 +149,7 @@ def with_catalogue(
 ) -> tuple[pa.StringArray, IntArray, BoolArray]:
     """Names and sizes of the files `values`, then of files that only `files` has; and which `files` lists.
 
-    `size`: bytes, or UNKNOWN, which is replaced by the catalogue's. `files`: did (unique), size_bytes.
+    `size`: bytes that records state, or UNKNOWN. `files`: did (unique), size_bytes.
     Raises SchemaError, InputError.
     """
     names: pa.StringArray = values.cast(pa.string())
@@ -176,7 +165,7 @@ def with_catalogue(
         raise InputError(f"{files.label} has {twice!r} twice; it needs one row per file")
     filled = np.full(len(both.values), UNKNOWN, np.int64)
     filled[place] = stated
-    filled[: size.size] = np.where(size == UNKNOWN, filled[: size.size], size)
+    filled[: size.size] = catalogue_first(filled[: size.size], size)
     return both.values, filled, rows > 0
 
 

@@ -59,31 +59,34 @@ def test_any_order_of_rows_gives_the_same_trace(rows: Any) -> None:
         assert [trace.names[i].as_py() for i in trace.item] == [name for _, _, name in expected]
 
 
-def test_a_size_is_the_first_stated_then_the_catalogues_then_unknown() -> None:
+def test_a_size_is_the_catalogues_then_what_most_rows_state_then_unknown() -> None:
     table = accesses(
         (1, "a", None, 1, "1"),
         (2, "a", 7, 1, "2"),
         (3, "a", 9, 1, "3"),
+        (3, "a", 9, 1, "6"),
         (4, "b", None, 1, "4"),
         (5, "c", None, 1, "5"),
     )
-    files = pa.table({"did": ["d", "b", "a"], "size_bytes": [4, 2, 1]})
+    files = pa.table({"did": ["d", "b", "a"], "size_bytes": [4, 2, 0]})
     loaded = from_arrow(table, files=files)
     trace = loaded.trace
     assert dict(zip(trace.names.to_pylist(), trace.size_bytes.tolist(), strict=True)) == {
-        "a": 7,
+        "a": 9,
         "b": 2,
         "d": 4,
     }
-    assert (trace.item.tolist(), trace.footprint_bytes) == ([0, 0, 0, 1], 9)
+    assert (trace.item.tolist(), trace.footprint_bytes) == ([0, 0, 0, 0, 1], 11)
     assert loaded.notes == (
         "rows left out, since no source knows their file's size: 1",
-        "rows that state another size than their file's first, which counts: 1",
+        "rows that state another size than the catalogue or most rows, which counts: 1 (2 B off)",
     )
 
 
-def test_the_first_size_is_that_of_the_first_access_not_of_the_first_row() -> None:
-    assert from_arrow(accesses((9, "a", 5, 1, "y"), (1, "a", 6, 1, "x"))).trace.size_bytes.tolist() == [6]
+def test_of_sizes_stated_as_often_the_largest_counts_in_any_order() -> None:
+    for times in ((9, 1), (1, 9)):
+        rows = [(at, "a", size, 1, "y") for at, size in zip(times, (5, 6), strict=True)]
+        assert from_arrow(accesses(*rows)).trace.size_bytes.tolist() == [6]
 
 
 def test_closes_and_reads_are_taken_where_stated() -> None:

@@ -9,7 +9,7 @@ import dataclasses
 import functools
 import logging
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from importlib.metadata import EntryPoint
 from typing import TYPE_CHECKING
@@ -36,7 +36,8 @@ class Site:
     `salt` hashes users (empty: no users). `day` (`2026-03-01`) dates records that do not state when they were
     made. `caches`: hosts and domains of caches, to distinguish a cache's own reads from those of jobs.
     `storages`, `job_sites`: patterns of the storages, and of the sites of jobs, that count where a source
-    names one (none: all count). `test_files`: patterns of names that only monitoring reads.
+    names one (none: all count). `test_files`: patterns of names that only monitoring reads. `senders`: the
+    cache that a host, or host:port, reports as.
     """
 
     salt: str = ""
@@ -45,6 +46,12 @@ class Site:
     storages: tuple[str, ...] = ()
     job_sites: tuple[str, ...] = ()
     test_files: tuple[str, ...] = ()
+    senders: Mapping[str, str] = dataclasses.field(default_factory=dict)
+
+    def cache_of(self, host: str, port: str = "") -> str | None:
+        """The cache that reports as a server at `host`; None if the settings name none."""
+        host = host.lower()
+        return self.senders.get(f"{host}:{port}") or self.senders.get(host)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -15,13 +15,20 @@ from jobs.ingest.sources import Site, Source, sql, urls
 
 _TIMES = ("start_time", "end_time", "kafka_timestamp", "timestamp")
 _SIZES = ("file_size", "read_bytes", "read_bytes_at_close")
+_WRITTEN = ("write_bytes", "write_bytes_at_close")
 _FIELDS = (
     *("file_lfn", "unique_id", "user_dn", "app_info", "is_transfer", "start_time", "end_time", *_SIZES),
     *("server_host", "server_domain", "client_host", "client_domain", "site_name", "src_experiment_site"),
+    *("operation", *_WRITTEN),
 )
 _PUBLISHED = ("metadata.kafka_timestamp", "metadata.timestamp")
 _NAMES = (*(f"data.{name}" for name in _FIELDS), *_PUBLISHED)
-_NUMBERS = (*(f"data.{name}" for name in ("start_time", "end_time", *_SIZES)), *_PUBLISHED)
+_NUMBERS = (*(f"data.{name}" for name in ("start_time", "end_time", *_SIZES, *_WRITTEN)), *_PUBLISHED)
+_READ = "greatest(n_read_bytes, n_read_bytes_at_close)"
+_IS_WRITE = (
+    f"coalesce({_READ}, 0) = 0 AND (lower(operation) = 'write' OR greatest(n_write_bytes, "
+    "n_write_bytes_at_close) > 0)"
+)
 _UNKNOWN = "(?i)^(unknown|none|null|n/a)?$"
 
 
@@ -34,7 +41,7 @@ def query(site: Site, *, site_column: str) -> sql.Query:
     """
     parsed = (
         {f"{name}_us": _micros_of_ms(f'"{name}"') for name in _TIMES}
-        | {f"n_{name}": sql.count(name) for name in _SIZES}
+        | {f"n_{name}": sql.count(name) for name in (*_SIZES, *_WRITTEN)}
         | {
             "lfn": urls.plain_path("file_lfn"),
             "server": _host_name("server"),
@@ -63,6 +70,7 @@ def _reason(caches: Sequence[str]) -> str:
         ("known_us IS NULL", "missing field: end_time"),
         *((f"{n} IS NOT NULL AND n_{n} IS NULL", f"unparsable number: {n}") for n in _SIZES),
         *((f"n_{n} < 0", "negative size") for n in _SIZES),
+        (_IS_WRITE, "not a read: write"),
     )
 
 
@@ -77,7 +85,7 @@ def _columns(site: Site) -> dict[str, str]:
         "closed_at": sql.timestamp("end_time_us"),
         "known_at": sql.timestamp("known_us"),
         "size_bytes": "n_file_size",
-        "read_bytes": "greatest(n_read_bytes, n_read_bytes_at_close)",
+        "read_bytes": _READ,
         "n_reads": "1",
         "wall_s": "(end_time_us - start_time_us) / 1e6",
         "origin": f"coalesce({urls.source_host('file_lfn')}, {origin})",

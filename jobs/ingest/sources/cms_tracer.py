@@ -29,7 +29,8 @@ def query(site: Site) -> sql.Query:
     parsed = {
         "at_us": sql.micros_of_text("ts_access"),
         "lfn": f"regexp_replace({urls.plain_path('path')}, '^/+', '/')",
-        "writes": "lower(is_write) IN ('true', '1') OR event IN ('openw', 'closew', 'create', 'fwrite')",
+        "writes": "coalesce(try_cast(is_write AS BOOLEAN), try_cast(is_write AS DOUBLE) <> 0, false) "
+        "OR event IN ('openw', 'closew', 'create', 'fwrite')",
     }
     return sql.Query(
         table=ACCESSES,
@@ -71,11 +72,11 @@ def _counts(storages: Sequence[str]) -> str:
     return f"regexp_full_match(storage, {literal(expression(storages))})" if storages else "true"
 
 
-def is_ahead(us: str, day: str) -> str:
-    """Whether a time is after the days that a pull of `day` may hold; false without a day."""
+def is_ahead(us: str, day: str, *, days: int = _AHEAD_DAYS) -> str:
+    """Whether a time is `days` after the begin of `day`, or later, which no pull of it holds; else false."""
     if not day:
         return "false"
-    last = dt.datetime.fromisoformat(day).replace(tzinfo=dt.UTC) + dt.timedelta(days=_AHEAD_DAYS)
+    last = dt.datetime.fromisoformat(day).replace(tzinfo=dt.UTC) + dt.timedelta(days=days)
     return f"{us} >= {int(last.timestamp()) * 1_000_000}"
 
 

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Protocol
 
 import pyarrow as pa
 
 from features.common.input_files import InputFile
+from features.schema import ACCESSES, Table
 from jobs.ingest.sources import Site
 from jobs.ingest.sources.workspace import Workspace
 
 _BATCH_ROWS = 20_000
 
-Earlier = Callable[[str, str], Sequence[pa.Table]]
-"""The earlier accesses of a source on the days (`2026-03-01`) from … to, with their `day`."""
+
+class Earlier(Protocol):
+    """The rows of a source in a dated table, on the days (`2026-03-01`) from … to, with their `day`."""
+
+    def __call__(self, since: str, until: str, table: Table = ACCESSES) -> Sequence[pa.Table]: ...
 
 
 class Decode(Protocol):

@@ -1,7 +1,7 @@
 """File opens of an OSDF cache, decoded from XRootD's f-stream: CSV with a header.
 
 Columns: time (open), win_beg, win_end (the packet's window), lfn, size, user_id, file_id, read, readv,
-close_time. The last three are empty while no close was seen.
+close_time, and perhaps write. The last are empty while no close was seen.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from jobs.ingest.sources import Site, Source, csv_header, sql, urls
 _COLUMNS = ("time", "win_end", "lfn", "size", "user_id", "file_id", "read", "readv", "close_time")
 _TIMES = {"time": "open_us", "win_end": "end_us", "close_time": "close_us"}
 _NUMBERS = ("size", "read", "readv")
+_WRITTEN = "write"
 
 
 def query(site: Site, header: csv_header.Header) -> sql.Query:
@@ -19,17 +20,19 @@ def query(site: Site, header: csv_header.Header) -> sql.Query:
 
     `known_at` is the end of the packet's window, or the close if that is later.
     """
+    names = [*_COLUMNS, *({_WRITTEN} & set(header.names))]
     told = ", ".join(f"""coalesce("{name}", '')""" for name in _COLUMNS)
     parsed = {
         "path": urls.plain_path("lfn"),
         **{column: sql.micros(f'"{name}"') for name, column in _TIMES.items()},
         **{f"n_{name}": sql.count(f'"{name}"') for name in _NUMBERS},
+        "n_written": sql.count(f'"{_WRITTEN}"') if _WRITTEN in header.names else "0",
     }
     return sql.Query(
         table=ACCESSES,
         where=header.where,
-        prepare=csv_header.csv_columns(header.names, _COLUMNS),
-        steps=[csv_header.fields(_COLUMNS), parsed, *sql.with_parts("path")],
+        prepare=csv_header.csv_columns(header.names, names),
+        steps=[csv_header.fields(names), parsed, *sql.with_parts("path")],
         columns=_columns(site.salt),
         reason=_reason(),
         sample=f"concat_ws(',', {told})",
@@ -46,6 +49,7 @@ def _reason() -> str:
         *((f'"{n}" IS NOT NULL AND n_{n} IS NULL', f"unparsable number: {n}") for n in _NUMBERS),
         *((f"n_{n} < 0", "negative size") for n in _NUMBERS),
         *((f"n_{n} > {sql.MOST_BYTES}", f"impossible size: {n}") for n in _NUMBERS),
+        ("coalesce(n_read, 0) + coalesce(n_readv, 0) = 0 AND n_written > 0", "not a read: write"),
     )
 
 

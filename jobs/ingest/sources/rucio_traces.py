@@ -1,7 +1,9 @@
 """Rucio traces: JSON lines as Rucio's tracer and its HDFS archive hold them (`traces.YYYY-MM-DD*`).
 
 Reads are get, get_sm, sm_get, their `_a` twins (analysis jobs) and download. States that count as done are
-DONE, FOUND and FOUND_ROOT (read remotely by the job); a trace without a state counts as done.
+DONE, FOUND and FOUND_ROOT (read remotely by the job); a trace without a state counts as done. CMS's own
+traces (dmwm/rucio-tracers, of CMSSW's, CRAB's and XRootD's records) have no uuid, site, size or transfer: a
+file, when it was read, and where.
 """
 
 from __future__ import annotations
@@ -14,24 +16,31 @@ _READS = ("get", "get_sm", "sm_get", "get_sm_a", "sm_get_a", "download")
 _JOBS = ("get_sm", "sm_get")
 _NOBODY = "(?i)robot|pilot|prod|ddmadmin|^root$"
 _DONE = ("DONE", "FOUND", "FOUND_ROOT")
+_OF_CMS = ("file_read_ts", "timestamp")
 _TIMES = ("transferStart", "timeStart", "transferEnd", "timeEnd", "traceTimeentryUnix")
+_ENTRY = "CASE WHEN uuid IS NULL THEN traceTimeentryUnix END"
+_IDENTITY = "coalesce(uuid, concat_ws(chr(30), 'no uuid', wn_name, jobtype, account, remoteSite))"
 _FIELDS = (
     *("eventType", "scope", "filename", "dataset", "datasetScope", "localSite", "remoteSite"),
     *("clientState", "url", "usr", "usrdn", "account", "uuid", "appid", "taskid"),
+    *("jobtype", "wn_name", *_OF_CMS),
 )
 
 
 def query(site: Site) -> sql.Query:
     """Accesses of traces: one row a trace of a read.
 
-    `accessed_at` is transferStart, else timeStart; `known_at` traceTimeentryUnix, else the end of the
-    transfer. `job` is appid (the PanDA job), `task` taskid, else appid. `read_bytes` is the size where the
-    file was copied, null where the job read it remotely.
+    `accessed_at` is transferStart, else timeStart, file_read_ts, timestamp, or of a trace without a uuid
+    traceTimeentryUnix; `known_at` traceTimeentryUnix, else the end of the transfer, timestamp, file_read_ts.
+    A time of 0 is none. Without a uuid, traces of one file are the same if time, node, kind of job, account
+    and origin are. `job` is appid (the PanDA job), `task` taskid, else appid. `read_bytes` is the size where
+    the file was copied, null where the job read it remotely.
     """
+    read_at = [sql.micros(name) for name in _OF_CMS]
     moments = {
-        "start_us": "coalesce(transferStart, timeStart)",
-        "end_us": "coalesce(transferEnd, timeEnd)",
-        "known_us": "coalesce(traceTimeentryUnix, transferEnd, timeEnd)",
+        "start_us": _first("transferStart", "timeStart", *read_at, _ENTRY),
+        "end_us": _first("transferEnd", "timeEnd"),
+        "known_us": _first("traceTimeentryUnix", "transferEnd", "timeEnd", *reversed(read_at)),
         "first_host": urls.first_host("url"),
         "origin_host": urls.origin_host("url"),
     }
@@ -52,8 +61,9 @@ def query(site: Site) -> sql.Query:
 def _reason() -> str:
     not_done = bounded("transfer not done: ", "clientState", "^[A-Z_]{1,40}$")
     incomplete = sql.first_reason(
-        *((f"{name} IS NULL", f"missing field: {name}") for name in ("scope", "filename", "uuid")),
+        *((f"{name} IS NULL", f"missing field: {name}") for name in ("scope", "filename")),
         *((f"unparsable = '{name}'", f"unparsable time: {name}") for name in _TIMES),
+        ("start_us IS NULL AND file_read_ts IS NOT NULL", "unparsable time: file_read_ts"),
         ("start_us IS NULL", "missing field: transferStart"),
         ("known_us IS NULL", "missing field: traceTimeentryUnix"),
         ("unparsable = 'filesize'", "unparsable size"),
@@ -71,6 +81,7 @@ def _reason() -> str:
 
 def _columns(salt: str) -> dict[str, str]:
     named = sql.named("filename", "scope")
+    by_event = activity("eventType", "coalesce(usrdn, usr, account)")
     is_copied = "clientState IS NULL OR clientState <> 'FOUND_ROOT'"
     return named | {
         "dataset": f"coalesce({_dataset()}, {named['dataset']})",
@@ -87,9 +98,15 @@ def _columns(salt: str) -> dict[str, str]:
         "user": sql.hashed_user("coalesce(usr, usrdn, account)", salt),
         "task": "coalesce(taskid, appid)",
         "job": "appid",
-        "activity": activity("eventType", "coalesce(usrdn, usr, account)"),
-        "event_id": sql.hashed("uuid", "scope", "filename", sql.seconds_text("start_us")),
+        "activity": f"CASE WHEN jobtype IS NULL THEN {by_event} "
+        "WHEN lower(jobtype) = 'analysis' OR lower(account) = 'crab' THEN 'analysis' ELSE 'production' END",
+        "event_id": sql.hashed(_IDENTITY, "scope", "filename", sql.seconds_text("start_us")),
     }
+
+
+def _first(*times: str) -> str:
+    """The first of these times that was set: tracers write 0 for what they did not measure."""
+    return f"coalesce({', '.join(f'nullif({one}, 0)' for one in times)})"
 
 
 def _dataset() -> str:

@@ -70,13 +70,20 @@ def parse(query: Query, batches: Iterable[pa.RecordBatch], *, rows: int) -> Iter
 
 
 class Workspace:
-    """Rows of one table, as `parsed`, from any number of raw records. Use it within `opened`."""
+    """Rows of one table, as `parsed`, from any number of raw records. Use it within `opened`.
+
+    `unpaired`: rows of the table `unpaired` that the pull leaves, with their day; `alarms`: sentences for its
+    answer.
+    """
 
     def __init__(self, database: duckdb.DuckDBPyConnection, table: Table) -> None:
         self.database, self.table = database, table
         self._refused: list[tuple[str, NotPlainError]] = []
         columns = {column.name: _TYPES[column.kind] for column in table.columns} | _VERDICT
         self._create("parsed", columns)
+        self._create("retracted", {"event_id": "VARCHAR", "day": "VARCHAR"})
+        self.unpaired: pa.Table | None = None
+        self.alarms: list[str] = []
 
     def take(self, query: Query, batches: Iterable[pa.RecordBatch]) -> None:
         """Add the rows of raw records, batches of one schema, on all cores. Raises what `batches` raises."""
@@ -95,17 +102,22 @@ class Workspace:
             finally:
                 shared.end()
 
-    def keep(self, schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> None:
-        """Hold raw records as the table `raw`, for `parse_kept`. Raises what `batches` raises."""
-        shared = _Shared(iter(batches))
-        with shared.failing():
-            self.database.register("records", pa.RecordBatchReader.from_batches(schema, shared))
-            self.database.execute("CREATE TABLE raw AS SELECT * FROM records")
-            self.database.unregister("records")
+    def keep(self, name: str, records: pa.Table) -> None:
+        """Hold `records` as the table `name`; those of `raw` are for `parse_kept`."""
+        self.database.register("records", records.cast(_without_zones(records.schema)))
+        self.database.execute(f'CREATE TABLE "{name}" AS SELECT * FROM records')
+        self.database.unregister("records")
 
     def parse_kept(self, query: Query) -> None:
         """Add the rows of the records of `raw`."""
         self.database.execute(f"INSERT INTO parsed {query.text}")
+
+    def retract(self, events: str) -> None:
+        """Take back the accesses of this pull and earlier ones whose event_id the SELECT `events` gives."""
+        self.database.execute(f"INSERT INTO retracted {events}")
+        self.database.execute(
+            "DELETE FROM parsed WHERE reason IS NULL AND event_id IN (SELECT event_id FROM retracted)"
+        )
 
     def refuse(self, uri: str, why: NotPlainError) -> None:
         """Count the input `uri` as refused."""

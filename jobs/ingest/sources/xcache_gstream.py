@@ -14,18 +14,21 @@ from jobs.ingest.sources import Site, Source, sql, urls
 from jobs.ingest.sources.decoded import Earlier, batches_of
 from jobs.ingest.sources.local import captures_in
 from jobs.ingest.sources.workspace import Workspace
-from prefetch.xcache.gstream import PSEQ_MODULUS, CaptureReader, FileClose, Numberings
+from prefetch.xcache.gstream import MAX_SENDERS, PSEQ_MODULUS, CaptureReader, FileClose, Numberings
+
+_SHOWN_HOSTS = 3
+"""Hosts under one name that a warning lists."""
 
 _SCHEMA = pa.schema(
     [
-        *((name, pa.string()) for name in ("lfn", "host", "inst", "site", "event_id", "remote")),
+        *((name, pa.string()) for name in ("lfn", "cache", "site", "event_id", "remote")),
         *((name, pa.int64()) for name in ("size_bytes", "attach_t", "detach_t", "received_t")),
         *((name, pa.int64()) for name in ("b_hit", "b_miss", "b_bypass", "b_todisk")),
         *((name, pa.bool_()) for name in ("is_ours", "malformed")),
         ("input", pa.string()),
     ]
 )
-_OF_EVENTS = [name for name in _SCHEMA.names if name not in {"remote", "malformed", "input"}]
+_OF_EVENTS = [name for name in _SCHEMA.names if name not in {"cache", "remote", "malformed", "input"}]
 
 
 def query() -> sql.Query:
@@ -45,18 +48,52 @@ def decode(space: Workspace, places: Sequence[InputFile], *, site: Site, earlier
 
     Several files are one stream, in order of their names.
     """
-    numberings = Numberings(PSEQ_MODULUS)
-    events = chain.from_iterable(_file_rows(space, file, numberings) for file in captures_in(places))
+    numberings, senders = Numberings(PSEQ_MODULUS), Senders(site)
+    events = chain.from_iterable(_file_rows(space, file, numberings, senders) for file in captures_in(places))
     space.take(query().reading(site), batches_of(events, _SCHEMA))
+    space.alarms += senders.alarms()
     return numberings.n_lost
 
 
-def _file_rows(space: Workspace, file: InputFile, numberings: Numberings) -> Iterator[dict[str, object]]:
+class Senders:
+    """The caches that servers report as: by the settings of `site`, else by the names they give themselves.
+
+    Nodes of a federation often share the name of their instance, so hosts that share a name are warned of.
+    """
+
+    def __init__(self, site: Site) -> None:
+        self._site = site
+        self._hosts: dict[str, dict[str, None]] = {}
+
+    def cache(self, event: FileClose) -> str | None:
+        """The cache that sent `event`, null if nothing names it."""
+        if (named := self._site.cache_of(event.host, event.port)) is not None:
+            return named
+        name = event.inst or event.site or event.host
+        hosts = self._hosts.setdefault(name, {}) if len(self._hosts) < MAX_SENDERS else {}
+        if len(hosts) <= _SHOWN_HOSTS:
+            hosts[f"{event.host}:{event.port}"] = None
+        return name or None
+
+    def alarms(self) -> Iterator[str]:
+        """A sentence for each name that several servers share."""
+        for name, hosts in sorted(self._hosts.items()):
+            if len(hosts) > 1:
+                shown = ", ".join(sorted(hosts)[:_SHOWN_HOSTS]) + (" …" if len(hosts) > _SHOWN_HOSTS else "")
+                yield (
+                    f"{shown} report as {name!r} and count as one cache; if they are several, say which is "
+                    f'which: hosts = ["{min(hosts)}"] in [caches.NAME]'
+                )
+
+
+def _file_rows(
+    space: Workspace, file: InputFile, numberings: Numberings, senders: Senders
+) -> Iterator[dict[str, object]]:
     """The capture's events, then one row for each thing in it that is none."""
     source, reader = file.path.absolute().as_uri(), CaptureReader(file, numberings)
     try:
         for event in reader.poll():
-            yield _event(event, source)
+            yield _event(event, source) | {"cache": senders.cache(event)}
     except NotPlainError as error:
         space.refuse(source, error)
     reader.close()
@@ -88,7 +125,7 @@ def _columns() -> dict[str, str]:
     not_fetched = sql.total(*read, *(f"-CAST({one} AS HUGEINT)" for one in missed))
     return sql.named("path") | {
         "site": "nullif(site, '')",
-        "cache": "coalesce(nullif(inst, ''), nullif(site, ''), host)",
+        "cache": "cache",
         "accessed_at": sql.timestamp("attach_t_us"),
         "closed_at": sql.timestamp("detach_t_us"),
         "known_at": sql.timestamp("received_t_us"),

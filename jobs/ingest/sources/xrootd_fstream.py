@@ -1,123 +1,106 @@
-"""XRootD's f-stream: one access a file opened at a server, as its binary UDP datagrams tell."""
+"""XRootD's f-stream: one access a file opened at a server, as its binary UDP datagrams tell.
+
+An open for writing is a read only if its close says that bytes were read. What a close of another pull may
+change is in the table `unpaired`, see `fstream_pairs`.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import chain
 
 import pyarrow as pa
 
 from features.common.errors import NotPlainError
+from features.common.hosts import names_a_server
 from features.common.input_files import InputFile
-from features.common.names import literal
-from features.common.times import day_label
 from features.schema import ACCESSES
-from jobs.ingest import merging
-from jobs.ingest.sources import Site, Source, sql, urls
+from jobs.ingest.sources import Site, Source, fstream_pairs, sql, urls
+from jobs.ingest.sources.cms_tracer import is_ahead
 from jobs.ingest.sources.decoded import Earlier, batches_of
 from jobs.ingest.sources.local import captures_in
 from jobs.ingest.sources.workspace import Workspace
 from prefetch.xcache.fstream import Closed
-from prefetch.xcache.fstream_capture import LONE_CLOSE, Access, Fault, FstreamReader, LoneClose, Server
+from prefetch.xcache.fstream_capture import Access, Fault, FstreamReader, LoneClose, Server
 
-# An open is looked for in the days before its close that late records re-open.
-_LONGEST_OPEN_S = 3 * 86400
-# No cache has smaller blocks; a prefetch of ours reads one byte of each by a vector read.
-_LEAST_BLOCK_BYTES = 64 * 1024
+_AHEAD_DAYS = 366
+"""A pull of old captures may be dated before them, but not by years."""
+_NAMELESS = "server-"
+_FIRST_US = 86400 * 1_000_000
+"""A server without a clock begins its windows in the first hours of 1970."""
 _BYTES = ("size_bytes", "read", "readv", "written")
 _SCHEMA = pa.schema(
     [
-        *((name, pa.string()) for name in ("input", "remote", "lfn", "fault", "told", "work")),
+        *((name, pa.string()) for name in ("input", "sender", "cache", "lfn", "fault", "told", "work")),
         *((name, pa.int64()) for name in ("stod", "file_id", "user_id", "opened_us", "closed_us", "known_s")),
         *((name, pa.int64()) for name in _BYTES),
+        ("for_writing", pa.bool_()),
     ]
 )
 
 
-def query(site: Site) -> sql.Query:
-    """Accesses, one row an open, known since it was reported. A session's number stands in for the user."""
-    most = f"ceil(size_bytes / {_LEAST_BLOCK_BYTES}.0)"
+def query(site: Site, *, ended: bool = True) -> sql.Query:
+    """Accesses, one row an open, known since it was reported. A session's number stands in for the user.
+
+    `ended`: whether what the close says, or that there is none, refuses an open.
+    """
     reason = sql.first_words(
         ("fault IS NOT NULL", "fault"),
         ("lfn = ''", "'missing field: lfn'"),
-        ("opened_us < 0", "'unparsable time: window'"),
-        *_impossible(*_BYTES),
-        ('"read" = 0 AND readv = 0 AND written > 0', "'not a read: write'"),
-        (f'"read" = 0 AND readv BETWEEN 1 AND {most}', literal(sql.OURS)),
+        (f"opened_us < {_FIRST_US}", "'unparsable time: window'"),
+        (is_ahead("opened_us", site.day, days=_AHEAD_DAYS), "'in the future: window'"),
+        *fstream_pairs.impossible(*_BYTES),
+        *(fstream_pairs.no_read("for_writing", "size_bytes") if ended else ()),
     )
     return sql.Query(
         table=ACCESSES,
         steps=[{"path": urls.plain_path("lfn")}, *sql.with_parts("path")],
         columns=_columns(site.salt),
         reason=reason,
-        sample="coalesce(told, concat_ws(' ', remote, stod, file_id, lfn))",
-    )
+        sample="coalesce(told, concat_ws(' ', sender, stod, file_id, lfn))",
+    ).reading(site)
 
 
 def decode(space: Workspace, places: Sequence[InputFile], *, site: Site, earlier: Earlier) -> int:
     """Accesses of the datagrams at `places` (JSON lines: files, and folders of them).
 
     They are read as one stream in order of the files' names. An open without a close stays without end and
-    bytes, until a later pull brings the close: it ends the open that `earlier` tells. So does one that
-    overtook its open. See `decoded.Decode`.
+    bytes, until a later pull brings the close. So does one that overtook its open. See `decoded.Decode`.
     """
-    reader = FstreamReader()
-    rows = chain.from_iterable(_file_rows(space, reader, file) for file in captures_in(places))
-    left = (_row(access, places[0].path.absolute().as_uri()) for access in reader.unfinished())
-    lone: list[dict[str, object]] = []
-    events = _without_lone(chain(rows, left), lone)
-    space.take(query(site).reading(site), batches_of(events, _SCHEMA))
-    if lone:
-        space.put("earlier", ACCESSES.partition, _opened(lone, earlier))
-        merging.merge(space, in_two_parts=True, into="opened", old="earlier")
-        space.take(_ended(), batches_of(lone, _SCHEMA))
+    reader, uri = FstreamReader(), places[0].path.absolute().as_uri()
+    rows = chain.from_iterable(_file_rows(space, reader, file, site) for file in captures_in(places))
+    left = (_row(access, uri, site) for access in reader.unfinished())
+    pairs = fstream_pairs.Pairs(_SCHEMA)
+    space.take(query(site), batches_of(pairs.without_lone(chain(rows, left)), _SCHEMA))
+    pairs.pair(space, query(site, ended=False), _event_id(), earlier)
+    space.alarms += _alarms(space)
     return reader.n_lost
 
 
-def _without_lone(
-    rows: Iterable[dict[str, object]], lone: list[dict[str, object]]
+def _alarms(space: Workspace) -> Iterator[str]:
+    (found,) = space.found(
+        "SELECT count(DISTINCT cache) AS n, min(cache) AS name FROM parsed "
+        f"WHERE starts_with(cache, '{_NAMELESS}')"
+    ).to_pylist()
+    if found["n"]:
+        yield (
+            f"opens came from a loopback address, which names no cache: each of {found['n']} starts of a "
+            f"server counts as a cache of its own, for example {found['name']}; let the shoveler send the "
+            "server's address"
+        )
+
+
+def _file_rows(
+    space: Workspace, reader: FstreamReader, file: InputFile, site: Site
 ) -> Iterator[dict[str, object]]:
-    """`rows`, but the closes without an open, which go to `lone`."""
-    for row in rows:
-        if row.get("fault") == LONE_CLOSE:
-            lone.append(row)
-        else:
-            yield row
-
-
-def _opened(lone: Sequence[dict[str, object]], earlier: Earlier) -> Sequence[pa.Table]:
-    """The accesses that were opened in the days before the closes in `lone`."""
-    times = [int(str(row["closed_us"])) // 1_000_000 for row in lone]
-    since, until = max(0, max(0, min(times)) - _LONGEST_OPEN_S), min(max(0, *times), sql.LATEST_S)
-    return earlier(day_label(since), day_label(until))
-
-
-def _ended() -> sql.Query:
-    """Closes as accesses, each with what table `opened` (unique by event_id) tells of its open; else refused.
-
-    An open that has ended is ended by the same close alone, told once more.
-    """
-    opened = {name: f'"open"."{name}"' for name in ACCESSES.column_names}
-    is_its_own = f"({opened['closed_at']} IS NULL OR {opened['closed_at']} = make_timestamp(closed_us))"
-    is_lone = f'NOT coalesce({is_its_own} AND "open" IS NOT NULL, false)'
-    return sql.Query(
-        table=ACCESSES,
-        steps=[{"id": _event_id()}, {"open": "(SELECT opened FROM opened WHERE opened.event_id = id)"}],
-        columns=opened | _at_close(opened["accessed_at"]),
-        reason=sql.first_words((is_lone, "fault"), *_impossible("read", "readv")),
-        sample="told",
-    )
-
-
-def _file_rows(space: Workspace, reader: FstreamReader, file: InputFile) -> Iterator[dict[str, object]]:
     source = file.path.absolute().as_uri()
     try:
-        yield from (_row(record, source) for record in reader.read(file))
+        yield from (_row(record, source, site) for record in reader.read(file))
     except NotPlainError as error:
         space.refuse(source, error)
 
 
-def _row(record: Access | Fault, source: str) -> dict[str, object]:
+def _row(record: Access | Fault, source: str, site: Site) -> dict[str, object]:
     if isinstance(record, LoneClose):
         return {"fault": record.reason, "told": record.sample, **_close(record.server, record.closed)} | {
             "input": source,
@@ -128,21 +111,30 @@ def _row(record: Access | Fault, source: str) -> dict[str, object]:
     opened = record.opened
     return {
         "input": source,
+        "cache": _cache(record.server, site),
         "lfn": opened.lfn,
         "file_id": opened.file_id,
         "user_id": opened.user_id,
         "opened_us": opened.at_us,
         "size_bytes": opened.size_bytes,
+        "for_writing": opened.for_writing,
         "known_s": record.known_s,
         "work": record.work or None,
         **_close(record.server, record.closed),
     }
 
 
+def _cache(server: Server, site: Site) -> str:
+    """The cache's name; a loopback address names none, so that each life of such a server is a cache."""
+    if names_a_server(server.host):
+        return site.cache_of(server.host) or server.host
+    return f"{_NAMELESS}{server.stod}-{server.server_id}"
+
+
 def _close(server: Server, closed: Closed | None) -> dict[str, object]:
     return {
-        "remote": server[0],
-        "stod": server[1],
+        "sender": server.sender,
+        "stod": server.stod,
         "closed_us": closed and closed.at_us,
         "read": closed and closed.read_bytes,
         "readv": closed and closed.readv_bytes,
@@ -150,20 +142,16 @@ def _close(server: Server, closed: Closed | None) -> dict[str, object]:
     }
 
 
-def _impossible(*names: str) -> list[tuple[str, str]]:
-    return [(f'NOT "{name}" BETWEEN 0 AND {sql.MOST_BYTES}', f"'impossible size: {name}'") for name in names]
-
-
 def _columns(salt: str) -> dict[str, str]:
-    session = "CASE WHEN user_id > 0 THEN concat_ws(':', remote, stod, user_id) END"
+    session = "CASE WHEN user_id > 0 THEN concat_ws(':', sender, stod, user_id) END"
     accessed_at = sql.timestamp("opened_us")
     return sql.named("path") | {
-        "cache": "regexp_replace(remote, ':[0-9]+$', '')",
+        "cache": "cache",
         "accessed_at": accessed_at,
         "known_at": sql.timestamp("known_s * 1000000"),
         "size_bytes": "size_bytes",
         "n_reads": "1",
-        **_at_close(accessed_at),
+        **fstream_pairs.at_close(accessed_at),
         "origin": urls.source_host("lfn"),
         "user": sql.hashed_user(session, salt),
         # What CMSSW says of its job names the user, so it is kept as a hash.
@@ -173,17 +161,8 @@ def _columns(salt: str) -> dict[str, str]:
     }
 
 
-def _at_close(accessed_at: str) -> dict[str, str]:
-    """What the close tells of an access that began at `accessed_at`; null where there is none."""
-    return {
-        "closed_at": sql.timestamp("closed_us"),
-        "read_bytes": sql.total('"read"', "readv"),
-        "wall_s": f"(closed_us - epoch_us({accessed_at})) / 1e6",
-    }
-
-
 def _event_id() -> str:
-    return sql.hashed("remote", "stod", "file_id")
+    return sql.hashed("sender", "stod", "file_id")
 
 
 SOURCE = Source(decode=decode, is_whole=True, of_sessions=True, in_two_parts=True)

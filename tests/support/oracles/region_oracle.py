@@ -118,14 +118,20 @@ class _At:
         }
 
     def fact(self, name: str, did: str) -> Any:
-        """The first statement that may be used; the catalogue goes first of those of the same time."""
+        """The first statement that may be used; the catalogue goes first of those of the same time.
+
+        Of sizes it goes first whenever it is known, and 0 is none.
+        """
         cycle_s, stated = self.spec.cycle_s, []
         if did in self.files:
             stated.append((_after(self.files[did].known, cycle_s), 0, getattr(self.files[did], name)))
         if name != "created":
             own = [r for r in self.every if r.did == did]
             stated += [(usable_s(r, cycle_s), 1 + k, getattr(r, name)) for k, r in enumerate(own)]
-        known = [one for one in stated if one[2] is not None and (name != "size" or one[2] >= 0)]
+        known = [one for one in stated if one[2] is not None and (name != "size" or one[2] > 0)]
+        if name == "size":
+            known = [one for one in known if one[0] <= self.as_of_s]
+            known = [one for one in known if one[1] == 0] or known
         first = min(known, default=None)
         return first[2] if first is not None and first[0] <= self.as_of_s else None
 
