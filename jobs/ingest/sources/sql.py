@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from features.common.names import literal, name_parts, part
 from features.schema import ACCESSES, Table
-from jobs.ingest.sources import Site
+from jobs.ingest.sources import Site, urls
 from replay.config import expression
 
 SAMPLE_CHARS = 200
@@ -95,7 +95,7 @@ class Query:
             else f'NULL AS "{column.name}"'
             for column in self.table.columns
         ]
-        cut = f"CASE WHEN reason IS NOT NULL THEN left({self.sample}, {SAMPLE_CHARS}) END AS sample"
+        cut = f"CASE WHEN reason IS NOT NULL THEN left({urls.without_secrets(self.sample)}, {SAMPLE_CHARS}) END AS sample"
         return f"SELECT {', '.join(fields)}, reason, {cut}, input FROM ({text})"
 
     def _of_tests(self) -> list[tuple[str, str]]:
@@ -261,34 +261,67 @@ def without_users(line: str) -> str:
     return f"""regexp_replace({line}, {literal(_PERSON)}, '"\\1":"*"', 'g')"""
 
 
+_HASHED = "^(.*)/([0-9a-f]{2})/([0-9a-f]{2})/([^/]+)$"
+"""Rucio's own place for a file below a prefix: its scope, four digits of the MD5 of its DID, and its name."""
+_OF_PERSON = "^.*/((?:user|group)[^/]*/.+)$"
+"""Such scopes have a folder a part."""
+
+
 def with_parts(name: str, scope: str | None = None) -> list[Columns]:
-    """Steps that add `parts`, what `name` tells; an ATLAS scope helps to know the file."""
-    full = name
-    if scope is not None:
-        is_atlas = f"regexp_matches({scope}, {literal(ATLAS_SCOPE)})"
-        full = f"CASE WHEN {is_atlas} THEN {scope} || ':' || {name} ELSE {name} END"
-    return [{"full_name": full}, {"parts": name_parts("full_name")}]
+    """Steps that add what column `name`, a plain path, tells of a file; or its name in `scope`.
+
+    A path where Rucio's `hash` naming puts a file is that file: the digits in it prove that.
+    """
+    told, hashed, path = (_of(name, what) for what in ("scope", "hashed", "path"))
+    is_path = f"starts_with({name}, '/') OR contains({name}, '/store/')"
+    plain = f"CASE WHEN {is_path} THEN {urls.plain_path(name)} ELSE {urls.without_cgi(name)} END"
+    by_person = f"regexp_extract({hashed}.above, '{_OF_PERSON}', 1)"
+    scopes = (f"replace({by_person}, '/', '.')", f"split_part({hashed}.above, '/', -1)")
+    proven = " ".join(
+        f"WHEN left(md5({one} || ':' || {hashed}.file), 4) = {hashed}.one || {hashed}.two THEN {one}"
+        for one in scopes
+    )
+    may_be = f"NOT starts_with({path}, '/store/') AND regexp_matches({path}, '/[0-9a-f]{{2}}/[0-9a-f]{{2}}/')"
+    taken = f"regexp_extract({path}, '{_HASHED}', ['above', 'one', 'two', 'file'])"
+    is_atlas = f"regexp_matches({told}, {literal(ATLAS_SCOPE)})"
+    file = _of(name, "file")
+    return [
+        {path.strip('"'): name if scope is None else plain},
+        {hashed.strip('"'): f"CASE WHEN {may_be} THEN {taken} END"},
+        {"proven": f"CASE {proven} END"},
+        {
+            told.strip('"'): f"coalesce(proven, {scope or 'NULL'})",
+            file.strip('"'): f"CASE WHEN proven IS NOT NULL THEN {hashed}.file ELSE {path} END",
+        },
+        {"full_name": f"CASE WHEN {is_atlas} THEN {told} || ':' || {file} ELSE {file} END"},
+        {"parts": name_parts("full_name")},
+    ]
 
 
 def named(name: str, scope: str | None = None) -> dict[str, str]:
     """Columns did, scope, name, dataset, tier, campaign, experiment of a file (or dataset) called `name`.
 
-    Without `scope` it is the experiment, or `unknown`. Add column `parts` (see `with_parts`) before.
+    Without `scope` it is the experiment, or `unknown`; an LFN of CMS is in scope cms whatever states another.
+    Add the columns of `with_parts` before.
     """
-    experiment, owner = part("parts", "experiment"), scope
+    experiment, told, file = part("parts", "experiment"), _of(name, "scope"), _of(name, "file")
+    owner = f"coalesce({told}, {experiment}, 'unknown')"
     if scope is not None:
-        experiment = f"coalesce({experiment}, CASE WHEN {is_one(scope, EXPERIMENTS)} THEN {scope} END)"
-    else:
-        owner = f"coalesce({experiment}, 'unknown')"
+        owner = f"CASE WHEN {experiment} = 'cms' AND starts_with({file}, '/store/') THEN 'cms' ELSE {told} END"
     return {
-        "did": f"{owner} || ':' || {name}",
-        "scope": f"{owner}",
-        "name": name,
+        "did": f"{owner} || ':' || {file}",
+        "scope": owner,
+        "name": file,
         "dataset": f"{owner} || ':' || {part('parts', 'dataset')}",
         "tier": part("parts", "tier"),
         "campaign": part("parts", "campaign"),
-        "experiment": experiment,
+        "experiment": f"coalesce({experiment}, CASE WHEN {is_one(told, EXPERIMENTS)} THEN {told} END)",
     }
+
+
+def _of(name: str, what: str) -> str:
+    """A column of `with_parts` about column `name`."""
+    return f'"{what} of {name.strip(chr(34))}"'
 
 
 def total(*numbers: str) -> str:
