@@ -78,7 +78,15 @@ def _rule_of_accesses() -> _Rule:
     others = [name for name in names if name not in {"known_at", *_SALTED}]
     whole = f"source <> '{IN_TWO_PARTS}'"
     known_at_once = f"CASE WHEN {whole} THEN known_at END"
-    order = ["closed_at IS NULL", known_at_once, *_quoted(others), "changed", *_quoted(_SALTED)]
+    # A scope that the catalogue told stays when the same record, which does not tell it, is pulled again.
+    order = [
+        "closed_at IS NULL",
+        "scope = 'unknown'",
+        known_at_once,
+        *_quoted(others),
+        "changed",
+        *_quoted(_SALTED),
+    ]
     return _Rule(
         key="event_id",
         order=", ".join(f"{one} NULLS FIRST" for one in order),

@@ -12,12 +12,12 @@ from features.common.input_files import InputFile
 from features.common.times import day_label
 from features.job_records import JOB_RECORDS
 from features.schema import ACCESSES, FILES, REJECTS
-from jobs.ingest import incremental, pull_input, sources
+from jobs.ingest import incremental, known_names, pull_input, sources
 from jobs.ingest.local_engine import LocalEngine
 from jobs.ingest.pull_input import Engine, Mark, PullSummary, Request
 from jobs.ingest.sources import Site
 from jobs.ingest.sources.local import files_at, is_local, local_path, places_at, status_of, unpacked_bytes
-from jobs.settings.sources import IN_USE, SERVERS, WITHOUT_SIZES
+from jobs.settings.sources import CATALOGUES, IN_USE, SERVERS, WITHOUT_SIZES
 from jobs.settings.tree import Settings, SparkSettings
 from jobs.store.sizes import n_unknown
 from jobs.store.tables import Tables
@@ -52,8 +52,11 @@ def run(settings: Settings, *, source: str, path: str, day_s: int, new_only: boo
         storages=settings.sources.storages,
         job_sites=settings.sources.job_sites,
         test_files=settings.plan.test_files,
+        scopes=settings.names.scopes,
         take=incremental.only_new if new_only else None,
     )
+    if sources.table_of(source) is not JOB_RECORDS:
+        known_names.settle(tables, None if source in CATALOGUES else summary.days)
     if source in WITHOUT_SIZES:
         return dataclasses.replace(summary, n_unsized=n_unknown(tables, source, summary.days))
     if source != "xcache_gstream" or not new_only:
@@ -80,6 +83,7 @@ def _pull_from_server(
         day=day,
         in_use_days=settings.rucio.in_use // 86400,
     )
+    known_names.settle(tables)
     return dataclasses.replace(summary, engine="local")
 
 

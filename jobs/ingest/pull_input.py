@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 import datetime as dt
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import NamedTuple, Protocol
 
 import pyarrow as pa
@@ -107,15 +108,16 @@ def pull(
     storages: Sequence[str] = (),
     job_sites: Sequence[str] = (),
     test_files: Sequence[str] = (),
+    scopes: Mapping[str, str] = MappingProxyType({}),
     take: Selection | None = None,
 ) -> PullSummary:
     """Merge the input at `path`, read as `source`, into the tables; `day`: that of rejected rows.
 
-    `salt` to `test_files`: see `Site`. `take`: merges some of the inputs (`incremental.only_new`); None: all.
+    `salt` to `scopes`: see `Site`. `take`: merges some of the inputs (`incremental.only_new`); None: all.
     Raises ConfigError for an unknown source, and as `Engine.merge`.
     """
     check_source(source)
-    site = Site(salt, day.isoformat(), *map(tuple, (caches, storages, job_sites, test_files)))
+    site = Site(salt, day.isoformat(), *map(tuple, (caches, storages, job_sites, test_files)), dict(scopes))
     request = Request(source, path, site)
     summary = engine.merge(tables, request, [path]) if take is None else take(engine, tables, request)
     return dataclasses.replace(summary, engine=engine.name)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal, get_args
+from typing import Annotated, Literal, get_args
 
 import pydantic
 
@@ -50,6 +50,15 @@ WITHOUT_SIZES = frozenset({"cms_tracer"})
 
 OF_CACHES = frozenset({"xcache_gstream", "xcache_cinfo"})
 """Sources that are records of the caches themselves, with the bytes served from disk."""
+
+
+class NamesSettings(Section):
+    """What names of files do not tell."""
+
+    scopes: dict[
+        Annotated[str, pydantic.Field(pattern=r"^(/[A-Za-z0-9._+=@-]+)+$")],
+        Annotated[str, pydantic.Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")],
+    ]
 
 
 class ArrivalSettings(Section):

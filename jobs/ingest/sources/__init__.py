@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import dataclasses
 import importlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from types import ModuleType
 from typing import TYPE_CHECKING, cast
 
@@ -41,6 +41,7 @@ class Site:
     made. `caches`: hosts and domains of caches, to distinguish a cache's own reads from those of jobs.
     `storages`, `job_sites`: patterns of the storages, and of the sites of jobs, that count where a source
     names one (none: all count). `test_files`: patterns of names that only monitoring reads.
+    `scopes`: Rucio's scopes by beginnings of paths, of files whose paths do not tell them.
     """
 
     salt: str = ""
@@ -49,6 +50,7 @@ class Site:
     storages: tuple[str, ...] = ()
     job_sites: tuple[str, ...] = ()
     test_files: tuple[str, ...] = ()
+    scopes: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
 
 def check_source(name: str) -> None:

@@ -68,5 +68,5 @@ def _columns(salt: str) -> dict[str, str]:
         "origin": urls.source_host("lfn"),
         "user": sql.hashed_user("user_id", salt),
         "source": "'osdf_accesses'",
-        "event_id": sql.hashed("lfn", "user_id", "file_id", sql.seconds_text("open_us")),
+        "event_id": sql.hashed(urls.without_cgi("lfn"), "user_id", "file_id", sql.seconds_text("open_us")),
     }

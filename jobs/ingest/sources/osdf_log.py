@@ -56,5 +56,5 @@ def _columns() -> dict[str, str]:
         "read_bytes": "n_read",
         "n_reads": "1",
         "source": "'osdf_log'",
-        "event_id": sql.hashed("trim(value, ' ')"),
+        "event_id": sql.hashed(urls.without_secrets("trim(value, ' ')")),
     }

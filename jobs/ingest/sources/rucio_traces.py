@@ -90,7 +90,7 @@ def _columns(salt: str) -> dict[str, str]:
         "job": "appid",
         "activity": activity("eventType", "coalesce(usrdn, usr, account)"),
         "source": "'rucio_traces'",
-        "event_id": sql.hashed("uuid", "scope", "filename", sql.seconds_text("start_us")),
+        "event_id": sql.hashed("uuid", "scope", urls.without_cgi("filename"), sql.seconds_text("start_us")),
     }
 
 

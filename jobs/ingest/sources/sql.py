@@ -35,6 +35,8 @@ _PERSON = (
 )
 ATLAS_SCOPE = "^(data|mc|valid|hi)[0-9]{1,2}_"
 EXPERIMENTS = ("cms", "atlas", "lhcb", "osdf")
+UNKNOWN = "unknown"
+"""The scope of a file of which neither its name nor a record tells one."""
 _WHOLE_NUMBER = "[ ]*[+-]?[0-9]{1,19}[ ]*"
 _DATE, _TIME = "[0-9]{4}-[0-9]{2}-[0-9]{2}", "[0-9]{2}:[0-9]{2}:[0-9]{2}(?:[.][0-9]{1,9})?"
 _MOMENT = (
@@ -54,7 +56,7 @@ class Query:
     `reason` is null for an accepted record; `sample` shows a refused one. `prepare` turns a batch of raw
     lines (`value`, `input`) into what the first step needs; `join` makes batches of whole records of a
     stream of batches in which a record may go over several lines. `test_files`: patterns of names whose
-    accesses are refused.
+    accesses are refused; `scopes`: see `Site`.
     """
 
     source: str
@@ -67,10 +69,11 @@ class Query:
     prepare: Callable[[pa.RecordBatch], pa.RecordBatch] | None = None
     join: Callable[[Iterable[pa.RecordBatch]], Iterable[pa.RecordBatch]] | None = None
     test_files: tuple[str, ...] = ()
+    scopes: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
     def reading(self, site: Site) -> Query:
-        """The same without reads of the test files of `site`."""
-        return dataclasses.replace(self, test_files=site.test_files)
+        """The same without reads of the test files of `site`, and with its scopes."""
+        return dataclasses.replace(self, test_files=site.test_files, scopes=site.scopes)
 
     @property
     def text(self) -> str:
@@ -78,16 +81,15 @@ class Query:
 
         A refused row keeps only its verdict, so that what is kept in memory is small.
         """
-        columns = _in_order(self.columns)
+        columns = scoped(_in_order(self.columns), self.scopes)
         impossible = [
             (f"{columns[name]} > {most}", f"impossible {name}")
             for name, most in _MOST.items()
             if name in columns
         ]
-        steps = [
-            *self.steps,
-            {"reason": f"coalesce({self.reason}, {first_reason(*self._of_tests(), *impossible)})"},
-        ]
+        nameless = [(f"{columns['name']} IN ('', '/')", "missing field: name")] if "name" in columns else []
+        others = first_reason(*nameless, *self._of_tests(), *impossible)
+        steps = [*self.steps, {"reason": f"coalesce({self.reason}, {others})"}]
         text = with_steps(f"SELECT * FROM raw WHERE {self.where}", steps)
         fields = [
             f'CASE WHEN reason IS NULL THEN {columns[column.name]} END AS "{column.name}"'
@@ -95,7 +97,8 @@ class Query:
             else f'NULL AS "{column.name}"'
             for column in self.table.columns
         ]
-        cut = f"CASE WHEN reason IS NOT NULL THEN left({urls.without_secrets(self.sample)}, {SAMPLE_CHARS}) END AS sample"
+        sample = f"left({urls.without_secrets(self.sample)}, {SAMPLE_CHARS})"
+        cut = f"CASE WHEN reason IS NOT NULL THEN {sample} END AS sample"
         return f"SELECT {', '.join(fields)}, reason, {cut}, input FROM ({text})"
 
     def _of_tests(self) -> list[tuple[str, str]]:
@@ -273,10 +276,13 @@ def with_parts(name: str, scope: str | None = None) -> list[Columns]:
     A path where Rucio's `hash` naming puts a file is that file: the digits in it prove that.
     """
     told, hashed, path = (_of(name, what) for what in ("scope", "hashed", "path"))
-    is_path = f"starts_with({name}, '/') OR contains({name}, '/store/')"
+    is_path = f"starts_with({name}, '/') OR contains({name}, '/store/') OR contains({name}, '://')"
     plain = f"CASE WHEN {is_path} THEN {urls.plain_path(name)} ELSE {urls.without_cgi(name)} END"
     by_person = f"regexp_extract({hashed}.above, '{_OF_PERSON}', 1)"
-    scopes = (f"replace({by_person}, '/', '.')", f"split_part({hashed}.above, '/', -1)")
+    scopes = (
+        f"nullif(replace({by_person}, '/', '.'), '')",
+        f"nullif(split_part({hashed}.above, '/', -1), '')",
+    )
     proven = " ".join(
         f"WHEN left(md5({one} || ':' || {hashed}.file), 4) = {hashed}.one || {hashed}.two THEN {one}"
         for one in scopes
@@ -286,12 +292,12 @@ def with_parts(name: str, scope: str | None = None) -> list[Columns]:
     is_atlas = f"regexp_matches({told}, {literal(ATLAS_SCOPE)})"
     file = _of(name, "file")
     return [
-        {path.strip('"'): name if scope is None else plain},
-        {hashed.strip('"'): f"CASE WHEN {may_be} THEN {taken} END"},
+        {path: name if scope is None else plain},
+        {hashed: f"CASE WHEN {may_be} THEN {taken} END"},
         {"proven": f"CASE {proven} END"},
         {
-            told.strip('"'): f"coalesce(proven, {scope or 'NULL'})",
-            file.strip('"'): f"CASE WHEN proven IS NOT NULL THEN {hashed}.file ELSE {path} END",
+            told: f"coalesce(proven, {scope or 'NULL'})",
+            file: f"CASE WHEN proven IS NOT NULL THEN {hashed}.file ELSE {path} END",
         },
         {"full_name": f"CASE WHEN {is_atlas} THEN {told} || ':' || {file} ELSE {file} END"},
         {"parts": name_parts("full_name")},
@@ -305,9 +311,11 @@ def named(name: str, scope: str | None = None) -> dict[str, str]:
     Add the columns of `with_parts` before.
     """
     experiment, told, file = part("parts", "experiment"), _of(name, "scope"), _of(name, "file")
-    owner = f"coalesce({told}, {experiment}, 'unknown')"
+    owner = f"coalesce({told}, {experiment}, '{UNKNOWN}')"
     if scope is not None:
-        owner = f"CASE WHEN {experiment} = 'cms' AND starts_with({file}, '/store/') THEN 'cms' ELSE {told} END"
+        owner = (
+            f"CASE WHEN {experiment} = 'cms' AND starts_with({file}, '/store/') THEN 'cms' ELSE {told} END"
+        )
     return {
         "did": f"{owner} || ':' || {file}",
         "scope": owner,
@@ -319,9 +327,26 @@ def named(name: str, scope: str | None = None) -> dict[str, str]:
     }
 
 
+def scoped(columns: Columns, scopes: Mapping[str, str]) -> dict[str, str]:
+    """`columns` of `named`, with the scope that `scopes` has for the longest beginning of the path.
+
+    It counts where a file is else called by its experiment; the names of CMS are its own.
+    """
+    if not scopes or "scope" not in columns:
+        return dict(columns)
+    name, guessed = columns["name"], columns["scope"]
+    longest_first = sorted(scopes.items(), key=lambda one: (-len(one[0]), one))
+    told = first_words(
+        *((f"starts_with({name}, {literal(f'{path}/')})", literal(scope)) for path, scope in longest_first)
+    )
+    is_guess = is_one(guessed, (UNKNOWN, *EXPERIMENTS[1:]))
+    scope = f"coalesce(CASE WHEN {is_guess} THEN {told} END, {guessed})"
+    return {**columns, "scope": scope, "did": f"{scope} || ':' || {name}"}
+
+
 def _of(name: str, what: str) -> str:
     """A column of `with_parts` about column `name`."""
-    return f'"{what} of {name.strip(chr(34))}"'
+    return f"{what}_of_{name.strip(chr(34))}"
 
 
 def total(*numbers: str) -> str:

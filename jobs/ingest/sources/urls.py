@@ -1,8 +1,8 @@
 """URLs and paths of files, taken apart and made plain, so that a file has one name whatever named it.
 
-Of the forward-proxy form, `root://cache:1094//root://origin:1094//store/f.root`, a cache's own records hold the
-second half as a path, `/root:/origin:1094//store/f.root`; a user before the host is dropped. Expressions of
-DuckDB, as in `jobs.ingest.sources.sql`.
+Of the forward-proxy form, `root://cache:1094//root://origin:1094//store/f.root`, a cache's own records hold
+the second half as a path, `/root:/origin:1094//store/f.root`; a user before the host is dropped. Expressions
+of DuckDB, as in `jobs.ingest.sources.sql`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _SCHEME = "^/*(?:file:(?://localhost/)?/*|[A-Za-z][A-Za-z0-9+.-]*://[^/]*/+)"
 """What comes before the path in URLs of other schemes, and in `file:/store`."""
 _CGI_BEGINS = "[?]|%3[Ff]|&(?:authz|access_token)="
 _CGI = f"(?s)(?:#|{_CGI_BEGINS}).*$"
-_SECRET = f"(?:{_CGI_BEGINS})[^\\t\\n\\r\",\\]]*|eyJ[A-Za-z0-9_-]{{8,}}(?:[.][A-Za-z0-9_-]*){{0,2}}"
+_SECRET = f'(?:(?:[?&]|%3[Ff])[A-Za-z0-9_.-]+(?:=|%3[Dd])|[Bb]earer )[^\\t\\n\\r",\\]]*|eyJ[A-Za-z0-9_-]{{8,}}(?:[.][A-Za-z0-9_-]*){{0,2}}'
 _OF_URLS = (":", "?", "#", "&", "%3")
 _REPEATED = ("//", "./")
 _CMS_DOOR = "^(?:/eos/(?:us)?cms)?(?:/store/test/xrootd/[^/]+)?/store/"
@@ -94,7 +94,8 @@ def _holds(text: str, *marks: str) -> str:
 
 def without_cgi(name: str) -> str:
     """`name` without CGI, which may hold a token."""
-    return f"CASE WHEN regexp_matches({name}, '{_CGI}') THEN regexp_replace({name}, '{_CGI}', '') ELSE {name} END"
+    is_odd = _holds(name, *_OF_URLS[1:])
+    return f"CASE WHEN {is_odd} THEN regexp_replace({name}, '{_CGI}', '') ELSE {name} END"
 
 
 def without_secrets(line: str) -> str:
