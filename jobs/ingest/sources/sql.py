@@ -37,6 +37,8 @@ ATLAS_SCOPE = "^(data|mc|valid|hi)[0-9]{1,2}_"
 EXPERIMENTS = ("cms", "atlas", "lhcb", "osdf")
 UNKNOWN = "unknown"
 """The scope of a file of which neither its name nor a record tells one."""
+GUESSED = (UNKNOWN, *EXPERIMENTS[1:])
+"""Scopes that stand for an experiment, and are not Rucio's; that of CMS is."""
 _WHOLE_NUMBER = "[ ]*[+-]?[0-9]{1,19}[ ]*"
 _DATE, _TIME = "[0-9]{4}-[0-9]{2}-[0-9]{2}", "[0-9]{2}:[0-9]{2}:[0-9]{2}(?:[.][0-9]{1,9})?"
 _MOMENT = (
@@ -339,7 +341,7 @@ def scoped(columns: Columns, scopes: Mapping[str, str]) -> dict[str, str]:
     told = first_words(
         *((f"starts_with({name}, {literal(f'{path}/')})", literal(scope)) for path, scope in longest_first)
     )
-    is_guess = is_one(guessed, (UNKNOWN, *EXPERIMENTS[1:]))
+    is_guess = is_one(guessed, GUESSED)
     scope = f"coalesce(CASE WHEN {is_guess} THEN {told} END, {guessed})"
     return {**columns, "scope": scope, "did": f"{scope} || ':' || {name}"}
 

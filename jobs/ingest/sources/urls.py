@@ -18,7 +18,10 @@ _SCHEME = "^/*(?:file:(?://localhost/)?/*|[A-Za-z][A-Za-z0-9+.-]*://[^/]*/+)"
 """What comes before the path in URLs of other schemes, and in `file:/store`."""
 _CGI_BEGINS = "[?]|%3[Ff]|&(?:authz|access_token)="
 _CGI = f"(?s)(?:#|{_CGI_BEGINS}).*$"
-_SECRET = f'(?:(?:[?&]|%3[Ff])[A-Za-z0-9_.-]+(?:=|%3[Dd])|[Bb]earer )[^\\t\\n\\r",\\]]*|eyJ[A-Za-z0-9_-]{{8,}}(?:[.][A-Za-z0-9_-]*){{0,2}}'
+_PRIVATE = (
+    '(?:(?:[?&]|%3[Ff])[A-Za-z0-9_.-]+(?:=|%3[Dd])|[Bb]earer )[^\\t\\n\\r",\\]]*'
+    "|eyJ[A-Za-z0-9_-]{8,}(?:[.][A-Za-z0-9_-]*){0,2}"
+)
 _OF_URLS = (":", "?", "#", "&", "%3")
 _REPEATED = ("//", "./")
 _CMS_DOOR = "^(?:/eos/(?:us)?cms)?(?:/store/test/xrootd/[^/]+)?/store/"
@@ -99,8 +102,8 @@ def without_cgi(name: str) -> str:
 
 
 def without_secrets(line: str) -> str:
-    """A raw record, as a sample of it may be kept: CGI and tokens in it are blotted out."""
-    return f"regexp_replace({line}, '{_SECRET}', '*', 'g')"
+    """A raw record, as a sample of it may be kept: CGI and tokens are blotted out."""
+    return f"regexp_replace({line}, '{_PRIVATE}', '*', 'g')"
 
 
 def _found(url: str, pattern: str) -> str:
