@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Mapping
 
 import pyarrow as pa
@@ -21,8 +21,8 @@ _MOST_LOOKED_AT = 1000
 class Paths:
     """The paths of files in `cache`, of which `held` has the DIDs by path.
 
-    What it does not hold would be below its prefix: of names that are paths the one that most of those have
-    in the cache, else none; of others that of the settings, else the one that most have.
+    What it does not hold would be below a prefix: of names that are paths the one that most of their scope
+    have in the cache, else none; of others that of the settings, else the one that most have.
     """
 
     def __init__(self, cache: CacheSettings, held: Mapping[str, str]) -> None:
@@ -55,28 +55,30 @@ class Paths:
         return pc.replace_with_mask(paths, is_absent, pa.array(absent, pa.string()))
 
     def _would_be(self, did: Did) -> str | None:
-        prefix = self._prefixes.get(_is_path(did))
+        prefix = self._prefixes.get(_kind(did), "" if _kind(did) else None)
         return None if prefix is None else prefix + place_of(did)
 
     @functools.cached_property
-    def _prefixes(self) -> Mapping[bool, str | None]:
-        """What comes before the places of files, by whether their names are paths."""
-        found = {True: Counter[str](), False: Counter[str]()}
+    def _prefixes(self) -> Mapping[str, str]:
+        """What comes before the places of files, by their kind."""
+        found = defaultdict[str, Counter[str]](Counter)
         step = 1 + len(self._paths) // _MOST_LOOKED_AT
         for path, text in zip(self._paths[::step].to_pylist(), self._dids[::step].to_pylist(), strict=True):
             did = _did(text)
             if path.endswith(place := place_of(did)):
-                found[_is_path(did)][path.removesuffix(place)] += 1
-        of_paths, of_hash = (next(iter(found[kind].most_common(1)), None) for kind in (True, False))
-        learned = None if of_hash is None else of_hash[0]
-        prefix = learned if self._cache.prefix is None else self._cache.prefix
-        return {True: "" if of_paths is None else of_paths[0], False: prefix}
+                found[_kind(did)][path.removesuffix(place)] += 1
+        learned = {kind: counted.most_common(1)[0][0] for kind, counted in found.items()}
+        return learned if self._cache.prefix is None else learned | {_BY_HASH: self._cache.prefix}
+
+
+_BY_HASH = ""
+
+
+def _kind(did: Did) -> str:
+    """The scope of a name that is a path; of others that they lie by hash."""
+    return did.scope if did.name.startswith("/") else _BY_HASH
 
 
 def _did(text: str) -> Did:
     scope, _, name = text.partition(":")
     return Did(scope, name)
-
-
-def _is_path(did: Did) -> bool:
-    return did.name.startswith("/")

@@ -56,7 +56,7 @@ class NamesSettings(Section):
     """What names of files do not tell."""
 
     scopes: dict[
-        Annotated[str, pydantic.Field(pattern=r"^(/[A-Za-z0-9._+=@-]+)+$")],
+        Annotated[str, pydantic.Field(pattern=r"^(/[A-Za-z0-9_][A-Za-z0-9._+=@-]*)+$")],
         Annotated[str, pydantic.Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")],
     ]
 

@@ -3,7 +3,6 @@ and what is planned by DID is fetched, pinned and evicted at its paths."""
 
 from __future__ import annotations
 
-import datetime as dt
 import hashlib
 import json
 import subprocess
@@ -19,7 +18,7 @@ from daemons import needed
 from steward_site import eventually
 
 from features.common.times import as_of_label, day_label
-from features.schema import ACCESSES, CONTENTS, OUTCOMES, PLANS, PREDICTIONS, RECEIPTS
+from features.schema import ACCESSES, OUTCOMES, PLANS, PREDICTIONS, RECEIPTS
 from jobs.local.xrootd import Loopback
 from jobs.settings.tree import Settings
 from jobs.store.tables import Tables
