@@ -47,6 +47,11 @@ class Paths:
             )
         return paths
 
+    def did_at(self, path: str) -> str | None:
+        """The DID of the file that is held at `path`; None if there is none."""
+        found = self._dids.filter(pc.equal(self._paths, path))
+        return str(found[0]) if len(found) else None
+
     def known(self, dids: pa.Array) -> pa.Array:
         """The path of each of `dids`, null where the prefix is not known."""
         paths = self._paths.take(pc.index_in(dids, value_set=self._dids))

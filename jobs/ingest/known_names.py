@@ -31,6 +31,23 @@ def dids_of(tables: Tables, held: Sequence[Held], scopes: Mapping[str, str]) -> 
     return dict(zip(found["name"].to_pylist(), found["did"].to_pylist(), strict=True))
 
 
+def plain_names(names: pa.Array) -> pa.Array:
+    """`names` of files as the catalogue has them: paths and URLs made plain, a path by hash its DID."""
+    plain_path = urls.plain_path('"name"')
+    steps = [{"path": f"CASE WHEN {_IS_PATH} THEN {plain_path} END"}, *sql.with_parts("path")]
+    text = sql.with_steps("SELECT name, n FROM raw", steps)
+    plain = sql.named("path")
+    told = f"CASE WHEN starts_with({plain['name']}, '/') THEN {plain['name']} ELSE {plain['did']} END"
+    with workspace.opened(CONTENTS) as space:
+        rows = pa.record_batch({"name": names, "n": pa.array(range(len(names)), pa.int64())})
+        space.keep(rows.schema, [rows])
+        found = space.found(f'SELECT coalesce({told}, "name") AS plain FROM ({text}) ORDER BY n')["plain"]
+    return found.combine_chunks()
+
+
+_IS_PATH = """starts_with("name", '/') OR contains("name", '://') OR starts_with("name", 'file:')"""
+
+
 def name_held(space: Workspace, tables: Tables, scopes: Mapping[str, str]) -> None:
     """Make the table held_dids (name, did) of the inventory in `raw`.
 

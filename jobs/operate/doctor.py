@@ -15,6 +15,7 @@ from features.common.errors import CachecastError, ConfigError, ServiceError
 from features.common.redaction import without_login
 from features.schema import FILES
 from jobs.caches.inventory import last, log_in
+from jobs.caches.paths import Paths
 from jobs.ingest.sources.sql import GUESSED
 from jobs.operate import services
 from jobs.operate.services import Check, accepts, answers
@@ -120,6 +121,10 @@ def _names(settings: Settings, cache: CacheSettings) -> Check:
     n_known = pc.sum(pc.is_in(held, value_set=files.combine_chunks())).as_py()
     n_unknown = pc.sum(pc.match_substring_regex(held, f"^(?:{'|'.join(GUESSED)}):/")).as_py()
     told = f"the catalogue knows {n_known} of {len(held)} files of the newest inventory"
+    by_hash = files.filter(pc.invert(pc.match_substring(files, ":/")))[:1]
+    paths = Paths.last(tables, cache, at_s=int(time.time()))
+    if len(by_hash) and not paths.known(by_hash.combine_chunks())[0].is_valid:
+        return Check(part, "contents", "bad", f"{told}; set caches.{cache.name}.prefix, as /atlas/rucio")
     if n_unknown:
         told += f"; the paths of {n_unknown} tell no scope: set [names] scopes, and pull again"
     return Check(part, "contents", "ok" if n_known else "bad", told)

@@ -161,7 +161,8 @@ def make(tables: Tables, settings: Settings, moment: Moment, *, force: bool = Fa
 
 
 def explained_by(judged: Judged, moment: Moment, *, item: str) -> Explanation:
-    """Why file `item` (a did or a name) is planned or not in `judged`, of `moment`. Raises InputError."""
+    """Why file `item` (a did, a name, or a held path) is planned or not in `judged`. Raises InputError."""
+    item = judged.paths.did_at(item) or item
     found = pc.or_(pc.equal(judged.dids, item), pc.ends_with(judged.dids, f":{item}"))
     place = pc.index(found, True).as_py()
     if place < 0:
