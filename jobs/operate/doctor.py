@@ -109,25 +109,25 @@ def _cache(cache: CacheSettings) -> Check:
 
 def _names(settings: Settings, cache: CacheSettings) -> Check:
     """How many files of the newest inventory the catalogue knows by the names that their paths have there."""
-    part = f"names {cache.name}"
+    part, now_s = f"names {cache.name}", int(time.time())
     try:
         tables = Tables(settings.tables.root)
-        held = last(tables, cache.name, at_s=int(time.time()))["did"]
-        files = tables.read_arrow(FILES, columns=["did"])["did"] if tables.exists(FILES) else None
+        held, paths = last(tables, cache.name, at_s=now_s)["did"], Paths.last(tables, cache, at_s=now_s)
+        if not tables.exists(FILES):
+            return Check(part, "contents", "off", "no catalogue yet: pull one")
+        files = tables.read_arrow(FILES, columns=["did"])["did"].combine_chunks()
     except CachecastError as error:
         return Check(part, "contents", "bad", str(error))
-    if not len(held) or files is None:
-        return Check(part, "contents", "off", "no inventory or no catalogue yet: plan or scan, and pull")
-    n_known = pc.sum(pc.is_in(held, value_set=files.combine_chunks())).as_py()
+    by_hash = files.filter(pc.invert(pc.match_substring(files, ":/")))[:1]
+    if paths.known(by_hash).null_count:
+        told = f"its paths of files like {by_hash[0]} are not known: set caches.{cache.name}.prefix"
+        return Check(part, "contents", "bad", told)
+    n_known = pc.sum(pc.is_in(held, value_set=files)).as_py() or 0
     n_unknown = pc.sum(pc.match_substring_regex(held, f"^(?:{'|'.join(GUESSED)}):/")).as_py()
     told = f"the catalogue knows {n_known} of {len(held)} files of the newest inventory"
-    by_hash = files.filter(pc.invert(pc.match_substring(files, ":/")))[:1]
-    paths = Paths.last(tables, cache, at_s=int(time.time()))
-    if len(by_hash) and not paths.known(by_hash.combine_chunks())[0].is_valid:
-        return Check(part, "contents", "bad", f"{told}; set caches.{cache.name}.prefix, as /atlas/rucio")
     if n_unknown:
         told += f"; the paths of {n_unknown} tell no scope: set [names] scopes, and pull again"
-    return Check(part, "contents", "ok" if n_known else "bad", told)
+    return Check(part, "contents", "bad" if len(held) and not n_known else "ok", told)
 
 
 def _with_version(found: Check, cache: CacheSettings) -> Check:

@@ -107,20 +107,20 @@ def run(
     named = dids_of(tables, moment.inventory, settings.names.scopes)
     planned, dids, origins = _planned(tables, settings, moment, queued, named)
     name = f"prefill-{_digest(cache, request)}"
+    rows = items(
+        planned.plan,
+        dids,
+        origins,
+        Paths(moment.cache, named),
+        key=key,
+        as_of_s=as_of_s,
+        horizon_s=settings.plan.horizon,
+        model=None,
+    )
     if not dry_run:
         for row in entries.rows.values():
             row["cache"] = cache
         write(tables, entries, queue=name, source="prefill", as_of_s=as_of_s)
-        rows = items(
-            planned.plan,
-            dids,
-            origins,
-            Paths(moment.cache, named),
-            key=key,
-            as_of_s=as_of_s,
-            horizon_s=settings.plan.horizon,
-            model=None,
-        )
         tables.replace_partition(PLANS, rows, key)
     pushed = None if dry_run else push.run(settings, cache=cache, as_of_s=as_of_s, on_progress=on_progress)
     return _summary(planned, queued, key, name, pushed)

@@ -3,9 +3,10 @@ and what is planned by DID is fetched, pinned and evicted at its paths."""
 
 from __future__ import annotations
 
-import hashlib
+import contextlib
 import json
 import subprocess
+import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,14 +15,19 @@ from typing import Any
 import pytest
 import xcache_server
 from cachecast_main import asked, cachecast
-from daemons import needed
+from daemons import NoServer, needed
+from federation import Federation
+from federation import running as nodes_running
+from raw_records import hashed
 from steward_site import eventually
 
+from features.common.errors import ServiceError
 from features.common.times import as_of_label, day_label
 from features.schema import ACCESSES, OUTCOMES, PLANS, PREDICTIONS, RECEIPTS
 from jobs.local.xrootd import Loopback
 from jobs.settings.tree import Settings
 from jobs.store.tables import Tables
+from replay.federation.ranges import layout_of
 
 pytestmark = [pytest.mark.service, pytest.mark.xrootd, pytest.mark.usefixtures("xrootd")]
 SIZE, CYCLE_S = 300_000, 10
@@ -58,12 +64,6 @@ def running(xrootd: str) -> Iterator[tuple[Loopback, Path]]:
     yield from needed("a real XCache", xcache_server.running())
 
 
-def hashed(scope: str, name: str) -> str:
-    """Where Rucio puts a file of ATLAS."""
-    digits = hashlib.md5(f"{scope}:{name}".encode(), usedforsecurity=False).hexdigest()
-    return f"/atlas/rucio/{scope.replace('.', '/')}/{digits[:2]}/{digits[2:4]}/{name}"
-
-
 def files_of(experiment: str) -> dict[str, tuple[str, str]]:
     """Three files by what is to happen: their DIDs and their paths in the cache."""
     if experiment == "cms":
@@ -74,7 +74,7 @@ def files_of(experiment: str) -> dict[str, tuple[str, str]]:
         what: f"DAOD_PHYS.41000001._{n:06}.{what}.root.1"
         for n, what in enumerate(("kept", "stale", "coming"))
     }
-    return {what: (f"{scope}:{name}", hashed(scope, name)) for what, name in names.items()}
+    return {what: (f"{scope}:{name}", hashed(scope, name, "/atlas/rucio")) for what, name in names.items()}
 
 
 def read(site: Loopback, path: str) -> None:
@@ -146,6 +146,56 @@ def test_a_cache_and_rucio_mean_the_same_files(
     assert of_push["prefetch"]["bytes_wasted"] == 0
     doctor = cachecast("doctor", *options)
     assert "knows 2 of 2 files" in doctor.stdout, doctor
+
+
+@pytest.fixture
+def federation(xrootd: str) -> Iterator[Federation]:
+    yield from needed("XRootD with cmsd", started())
+
+
+@contextlib.contextmanager
+def started() -> Iterator[Federation]:
+    with tempfile.TemporaryDirectory(prefix="fed-") as folder:
+        Path(folder).chmod(0o755)
+        try:
+            with nodes_running(Path(folder) / "f", ("n1", "n2")) as found:
+                yield found
+        except ServiceError as error:
+            raise NoServer(str(error)) from None
+
+
+def test_behind_a_redirector_each_file_of_atlas_has_one_node(federation: Federation, tmp_path: Path) -> None:
+    """A node asks the redirector by paths, and the hash that shares files is of Rucio's names."""
+    scope, names = "mc23_13p6TeV", [f"DAOD_PHYS.42000001._{n:06}.root" for n in range(12)]
+    for name in names:
+        federation.put(hashed(scope, name, "/atlas/rucio"), b"x" * SIZE)
+    journal = f'[push]\njournal = "{tmp_path / "journal.db"}"\nretry_after = "0s"\n'
+    caches = "".join(
+        f'[caches.{one.name}]\nname = "{one.name}"\nkind = "xcache"\nsite = "EDGE"\ncapacity = "1GB"\n'
+        f'url = "{one.url}"\nnamespace = "{one.namespace}"\nredirector = "{federation.redirector.url}"\n'
+        f'prefix = "/atlas/rucio"\n'
+        for one in federation.nodes.values()
+    )
+    (tmp_path / "site.toml").write_text(f"[plan]\ncontrol_share = 0.0\n{journal}{caches}")
+    options = ["--conf", str(tmp_path / "site.toml"), "--tables", str(tmp_path / "tables")]
+    (tmp_path / "files.jsonl").write_text("".join(listed(f"{scope}:{name}") for name in names))
+    asked(
+        "pull",
+        "--source",
+        "rucio_files",
+        "--input",
+        tmp_path / "files.jsonl",
+        "--day",
+        "2026-03-01",
+        *options,
+    )
+    for node in ("n1", "n2"):
+        told = asked("prefill", "--cache", node, "--dataset", "s:the.dataset", "--jobs", "4", *options)
+        assert told["pushed"]["failed"] == 0, told
+    held = [{path.name for path in node.namespace.rglob("*.root")} for node in federation.nodes.values()]
+    assert all(held) and not held[0] & held[1] and held[0] | held[1] == set(names)
+    by_hash = layout_of({"n1": 1, "n2": 1}).owners_of([f"{scope}:{name}" for name in names])
+    assert [name in held[0] for name in names] == [owner == "n1" for owner in by_hash]
 
 
 def n_told(capture: Path, path: str) -> int:
