@@ -12,7 +12,9 @@ import pyarrow.compute as pc
 
 from features.schema import ACCESSES, CONTENTS, FILES
 from jobs.ingest.sources import sql, urls, workspace
+from jobs.ingest.sources.file_names import UNKNOWN, scoped
 from jobs.ingest.sources.workspace import Workspace
+from jobs.store.keys import Key
 from jobs.store.tables import Tables, read_partitions
 from prefetch.target import Held
 
@@ -53,17 +55,17 @@ def name_held(space: Workspace, tables: Tables, scopes: Mapping[str, str]) -> No
 
     A cache may hold a file under two paths: the one with most bytes is the file, the others are their paths.
     """
-    columns = sql.scoped(sql.named("path"), scopes)
+    columns = scoped(sql.named("path"), scopes)
     steps = [{"path": urls.plain_path('"name"')}, *sql.with_parts("path")]
     held = sql.with_steps('SELECT "name", bytes_on_disk AS size FROM raw WHERE fault IS NULL', steps)
     named = f'"name", size, {columns["did"]} AS did, {columns["scope"]} AS scope, {columns["name"]} AS plain'
     space.database.execute(f"CREATE TABLE named AS SELECT {named} FROM ({held})")
-    strangers = space.found(f"SELECT DISTINCT plain FROM named WHERE scope = '{sql.UNKNOWN}'")["plain"]
+    strangers = space.found(f"SELECT DISTINCT plain FROM named WHERE scope = '{UNKNOWN}'")["plain"]
     space.database.register("catalogued", _catalogued(tables, strangers).select(["did", "name"]))
     space.database.execute(
         "CREATE TABLE held_dids AS WITH known AS (SELECT named.name, size, scope, "
         "coalesce(catalogued.did, named.did) AS did FROM named LEFT JOIN catalogued "
-        f"ON scope = '{sql.UNKNOWN}' AND catalogued.name = plain) "
+        f"ON scope = '{UNKNOWN}' AND catalogued.name = plain) "
         "SELECT name, CASE WHEN row_number() OVER (PARTITION BY did ORDER BY size DESC, name) = 1 THEN did "
         "ELSE scope || ':' || name END AS did FROM known"
     )
@@ -78,11 +80,11 @@ def settle(tables: Tables, days: Collection[str] | None = None) -> None:
         return
     with tables.exclusive("pull"):
         base = tables.head(ACCESSES)
-        unknown = {}
+        unknown: dict[Key, pa.Array] = {}
         for key, part in base.partitions.items():
             if days is None or key[0] in days:
                 rows = read_partitions(base, {key: part}, ["scope", "name"])
-                names = pc.unique(rows.filter(pc.equal(rows["scope"], sql.UNKNOWN))["name"])
+                names = pc.unique(rows.filter(pc.equal(rows["scope"], UNKNOWN))["name"])
                 unknown |= {key: names} if len(names) else {}
         strangers = pa.chunked_array(list(unknown.values()), pa.string())
         known = _catalogued(tables, strangers)
@@ -97,7 +99,7 @@ def settle(tables: Tables, days: Collection[str] | None = None) -> None:
 def _settled(rows: pa.Table, known: pa.Table) -> pa.Table:
     rows = rows.select(ACCESSES.column_names)
     at = pc.index_in(rows["name"], value_set=known["name"].combine_chunks())
-    is_known = pc.and_(pc.equal(rows["scope"], sql.UNKNOWN), pc.is_valid(at))
+    is_known = pc.and_(pc.equal(rows["scope"], UNKNOWN), pc.is_valid(at))
     for name in _OF_FILE:
         place, column = rows.schema.get_field_index(name), rows[name]
         found = pc.if_else(is_known, known[name].take(at), column)

@@ -117,7 +117,8 @@ def pull(
     Raises ConfigError for an unknown source, and as `Engine.merge`.
     """
     check_source(source)
-    site = Site(salt, day.isoformat(), *map(tuple, (caches, storages, job_sites, test_files)), dict(scopes))
+    lists = tuple(caches), tuple(storages), tuple(job_sites), tuple(test_files)
+    site = Site(salt, day.isoformat(), *lists, dict(scopes))
     request = Request(source, path, site)
     summary = engine.merge(tables, request, [path]) if take is None else take(engine, tables, request)
     return dataclasses.replace(summary, engine=engine.name)

@@ -16,7 +16,7 @@ from features.common.redaction import without_login
 from features.schema import FILES
 from jobs.caches.inventory import last, log_in
 from jobs.caches.paths import Paths
-from jobs.ingest.sources.sql import GUESSED
+from jobs.ingest.sources.file_names import GUESSED
 from jobs.operate import services
 from jobs.operate.services import Check, accepts, answers
 from jobs.settings.tree import CacheSettings, Settings

@@ -16,7 +16,7 @@ from jobs.caches.inventory import check_withdrawals, verified
 from jobs.caches.paths import Paths
 from jobs.ingest.known_names import dids_of
 from jobs.ingest.rucio import session
-from jobs.ingest.sources.sql import GUESSED
+from jobs.ingest.sources.file_names import GUESSED
 from jobs.settings.sources import RucioSettings
 from jobs.settings.tree import CacheSettings, Settings
 from jobs.store.tables import Tables

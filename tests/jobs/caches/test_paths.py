@@ -24,6 +24,8 @@ WORDS = st.from_regex(r"[a-zA-Z0-9]([.]?[a-zA-Z0-9_-]){0,19}", fullmatch=True)
 SCOPES = st.one_of(WORDS, *(WORDS.map(f"{kind}.{{}}".format) for kind in ("user", "group")))
 AOD, LFN = "mc26_14TeV:AOD.40000017._000023.pool.root.1", "cms:/store/mc/Run4/A/AOD/v1-v1/0/f.root"
 
+AOD_PLACE = place_of(Did("mc26_14TeV", "AOD.40000017._000023.pool.root.1"))
+
 
 @pytest.fixture(scope="module")
 def translation(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RSEDeterministicTranslation]:
@@ -71,9 +73,9 @@ def test_a_held_file_is_where_it_lies_and_another_where_most_lie() -> None:
     held = [lying("mc26_14TeV", f"EVNT.1._{n}.root", "/atlas/rucio") for n in range(3)]
     known = paths(*held, lying("user.ada", "u", "/old/rucio"), f"/eos/cms{LFN[4:]}")
     assert of(known, "user.ada:u", LFN) == [lying("user.ada", "u", "/old/rucio"), f"/eos/cms{LFN[4:]}"]
-    assert of(known, AOD, "acada:/ctao/f") == [lying(*AOD.split(":"), "/atlas/rucio"), "/ctao/f"]
-    assert of(paths(*held, prefix="/set"), AOD) == [lying(*AOD.split(":"), "/set")]
-    assert of(paths(prefix=""), AOD, LFN) == [lying(*AOD.split(":"), ""), LFN[4:]]
+    assert of(known, AOD, "acada:/ctao/f") == [f"/atlas/rucio{AOD_PLACE}", "/ctao/f"]
+    assert of(paths(*held, prefix="/set"), AOD) == [f"/set{AOD_PLACE}"]
+    assert of(paths(prefix=""), AOD, LFN) == [AOD_PLACE, LFN[4:]]
 
 
 def test_where_no_path_is_known_that_is_said_in_a_line() -> None:

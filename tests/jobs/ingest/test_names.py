@@ -7,10 +7,11 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
+from cachecast_main import asked
 from raw_records import AT_S, aaa, catalogue, gstream, hashed, osdf_accesses, osdf_log, tracer, traces
 
 from features.schema import ACCESSES, CONTENTS, FILES, REJECTS
-from jobs.ingest import known_names, pull_input, scan
+from jobs.ingest import pull_input, scan
 from jobs.ingest.pull_input import Engine
 from jobs.store.tables import Tables
 from prefetch.xcache.cinfo import AccessRecord, CInfo, dump
@@ -156,18 +157,17 @@ OF_CTAO = ("/ctao/dl0/run1.zfits", "/ctao/dl0/run2.zfits")
 
 
 @pytest.mark.parametrize("first", ["accesses", "catalogue"])
-def test_the_catalogue_tells_what_a_path_does_not(
-    engine: Engine, tmp_path: Path, tables: Tables, first: str
-) -> None:
+def test_the_catalogue_tells_what_a_path_does_not(tmp_path: Path, tables: Tables, first: str) -> None:
     accesses = ("xcache_gstream", gstream([*OF_CTAO, "/other/f"]))
     listing = (
         "rucio_files",
         catalogue(OF_CTAO, "acada", "dl0") + catalogue(["/other/f"], "a") + catalogue(["/other/f"], "b"),
     )
-    for source, text in (accesses, listing) if first == "accesses" else (listing, accesses):
-        days = pull(engine, tables, tmp_path, source, text).days
-        known_names.settle(tables, days or None)
-    pull(engine, tables, tmp_path, *accesses)
+    pulls = [accesses, listing] if first == "accesses" else [listing, accesses]
+    for number, (source, text) in enumerate([*pulls, accesses]):
+        path = tmp_path / f"in-{number}.capture"
+        path.write_text(text)
+        asked("pull", "--source", source, "--input", path, "--day", str(DAY), "--tables", tables.root)
     rows = tables.read_arrow(ACCESSES).to_pylist()
     told = {(row["did"], row["scope"], row["dataset"]) for row in rows}
     assert told == {(f"acada:{name}", "acada", "acada:dl0") for name in OF_CTAO} | {
