@@ -28,7 +28,7 @@ def query(site: Site) -> sql.Query:
     """
     parsed = {
         "at_us": sql.micros_of_text("ts_access"),
-        "lfn": f"regexp_replace({urls.plain_path('path')}, '^/+', '/')",
+        "lfn": urls.plain_path("path"),
         "writes": "lower(is_write) IN ('true', '1') OR event IN ('openw', 'closew', 'create', 'fwrite')",
     }
     return sql.Query(
