@@ -56,6 +56,9 @@ _CMS = "^/(?:eos/cms/)?store/"
 _CMS_KIND = "data|mc|hidata|himc|relval|express|generator|unmerged|backfill/[0-9]+/(?:data|mc)"
 _CMS_FILE = "([^/]+)/([^/]+)/([0-9A-Z_-]+)/([^/]+)/.+$"
 _CMS_DATASET = ("/", 2, "/", 1, "-", 4, "/", 3)
+CMS_LFN = f"^/store/(?:{_CMS_KIND})/{_CMS_FILE}"
+LHCB_LFN = "/lhcb/(?:(?:LHCb|MC)/[^/]+/[^/]+/[0-9]{8}|data/[0-9]{4}/RAW/[^/]+/[^/]+/[^/]+/[0-9]+)/.+"
+"""LFNs of whole datasets; the first as it begins, the second as a path may end."""
 _LHCB = "^(?:/eos/lhcb/grid/prod)?"
 _ATLAS_PROJECT = "(?:data|mc|valid|hi)[0-9]{1,2}_[0-9A-Za-z]+"
 # AOD, ESD, EVNT, HITS, HIST, RAW, RDO, TAG, TXT; with a suffix DAOD, DESD, DRAW, DRDO, NTUP, HIST, RDO, TXT.

@@ -10,7 +10,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from features.common.arrays import BoolArray
-from features.common.names import names_of
 from features.common.times import DAY_S
 from jobs.caches.inventory import last
 from jobs.settings.tree import CacheSettings, Settings, site_capacities
@@ -54,8 +53,8 @@ def is_here(
 
     Files belong to one of `serving` (None: all that are not drained) by Rucio's hash. Behind a redirector a
     file belongs to the node that holds it, because readers are sent there; of several to the one that the
-    hash names, or the first by name. `held`: names that this cache holds; what others hold is known by their
-    last inventories of the day before `at_s`.
+    hash names, or the first by name. `held`: DIDs of what this cache holds; what others hold is known by
+    their last inventories of the day before `at_s`.
     """
     members = site_capacities(settings.caches.values()).get(cache.at_site, {})
     if len(members) < 2 and not cache.drain:
@@ -63,12 +62,11 @@ def is_here(
     serving = _undrained(settings, cache) if serving is None else serving
     owner = owners(dids.to_pylist(), members, serving)
     if cache.redirector is not None and cache.name in serving:
-        names, tables = names_of(dids), Tables(settings.tables.root)
-        since_s = max(0, at_s - DAY_S)
+        tables, since_s = Tables(settings.tables.root), max(0, at_s - DAY_S)
         others = [node for node in serving if node != cache.name]
-        known = {node: last(tables, node, at_s=at_s, since_s=since_s)["name"] for node in others}
+        known = {node: last(tables, node, at_s=at_s, since_s=since_s)["did"] for node in others}
         known[cache.name] = pa.chunked_array([pa.array(held, pa.string())])
-        owner = _with_holders(owner, {node: _among(names, known[node]) for node in sorted(known)})
+        owner = _with_holders(owner, {node: _among(dids, known[node]) for node in sorted(known)})
     mine: BoolArray = owner == cache.name
     return mine
 
@@ -85,8 +83,8 @@ def _undrained(settings: Settings, cache: CacheSettings) -> list[str]:
     return [one.name for one in settings.caches.values() if one.at_site == cache.at_site and not one.drain]
 
 
-def _among(names: pa.Array, some: pa.ChunkedArray) -> BoolArray:
-    found: BoolArray = pc.is_in(names, value_set=some.combine_chunks()).to_numpy(zero_copy_only=False)
+def _among(dids: pa.Array, some: pa.ChunkedArray) -> BoolArray:
+    found: BoolArray = pc.is_in(dids, value_set=some.combine_chunks()).to_numpy(zero_copy_only=False)
     return found
 
 

@@ -78,7 +78,9 @@ def _rule_of_accesses(in_two_parts: bool) -> _Rule:
     names = [*ACCESSES.column_names, *ACCESSES.partition]
     others = [name for name in names if name not in {"known_at", *_SALTED}]
     known_at_once = [] if in_two_parts else ["known_at"]
-    order = ["closed_at IS NULL", *known_at_once, *_quoted(others), "changed", *_quoted(_SALTED)]
+    # A scope that the catalogue told stays when the same record, which does not tell it, is pulled again.
+    order = ["closed_at IS NULL", "scope = 'unknown'", *known_at_once, *_quoted(others)]
+    order += ["changed", *_quoted(_SALTED)]
     return _Rule(
         key="event_id",
         order=", ".join(f"{one} NULLS FIRST" for one in order),

@@ -111,22 +111,16 @@ def pull(
     job_sites: Sequence[str] = (),
     test_files: Sequence[str] = (),
     senders: Mapping[str, str] = MappingProxyType({}),
+    scopes: Mapping[str, str] = MappingProxyType({}),
     take: Selection | None = None,
 ) -> PullSummary:
     """Merge the input at `path`, read as `source`, into the tables; `day`: that of rejected rows.
 
-    `salt` to `senders`: see `Site`. `take`: merges some of the inputs (`incremental.only_new`); None: all.
+    `salt` to `scopes`: see `Site`. `take`: merges some of the inputs (`incremental.only_new`); None: all.
     Raises ConfigError for an unknown source, and as `Engine.merge`.
     """
-    site = Site(
-        salt,
-        day.isoformat(),
-        tuple(caches),
-        tuple(storages),
-        tuple(job_sites),
-        tuple(test_files),
-        senders,
-    )
+    lists = tuple(caches), tuple(storages), tuple(job_sites), tuple(test_files)
+    site = Site(salt, day.isoformat(), *lists, senders, dict(scopes))
     request = Request(source, path, site)
     with named(source).blamed():
         summary = engine.merge(tables, request, [path]) if take is None else take(engine, tables, request)

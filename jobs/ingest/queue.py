@@ -13,6 +13,7 @@ from features.common.arrays import IntArray
 from features.common.errors import InputError
 from features.common.times import day_label, parse_as_of
 from features.schema import FILES, QUEUE, REJECTS, arrow_schema
+from jobs.ingest.known_names import plain_names
 from jobs.ingest.queue_entries import FURTHEST_S, Checked, checked, entries
 from jobs.settings.tree import Settings
 from jobs.store.keys import Key, MomentKey
@@ -127,7 +128,8 @@ def resolved(tables: Tables, rows: pa.Table, as_of_s: int) -> Queued:
     n_jobs, first = np.zeros(files.num_rows, np.int64), np.full(files.num_rows, np.iinfo(np.int64).max)
     n_known = 0
     for is_dataset in (False, True):
-        inputs = _inputs(rows.filter(pc.equal(rows["is_dataset"], is_dataset)), as_of_s)
+        wanted = rows.filter(pc.equal(rows["is_dataset"], is_dataset))
+        inputs = _inputs(wanted if is_dataset else _plain(wanted), as_of_s)
         for names in _datasets(files) if is_dataset else _names(files):
             at = pc.index_in(names, value_set=inputs["input"].combine_chunks())
             found = np.flatnonzero(at.is_valid().to_numpy(zero_copy_only=False))
@@ -146,6 +148,13 @@ def resolved(tables: Tables, rows: pa.Table, as_of_s: int) -> Queued:
         "wait_s": first[chosen],
     }
     return Queued(pa.table(columns), n_unknown=max(0, n_inputs - n_known))
+
+
+def _plain(rows: pa.Table) -> pa.Table:
+    """`rows` with their inputs, files, as the catalogue names them."""
+    coded = rows["input"].combine_chunks().dictionary_encode()
+    plain = plain_names(coded.dictionary).take(coded.indices)
+    return rows.set_column(rows.column_names.index("input"), rows.schema.field("input"), plain)
 
 
 def _inputs(rows: pa.Table, as_of_s: int) -> pa.Table:

@@ -11,6 +11,7 @@ import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 
 import pyarrow as pa
 
@@ -18,7 +19,7 @@ from features.common.errors import ConfigError, InputError
 from features.common.times import as_of_label
 from features.schema import ACCESSES, CONTENTS, arrow_schema
 from jobs.caches.inventory import check_loss
-from jobs.ingest import local_engine
+from jobs.ingest import known_names, local_engine
 from jobs.ingest.pull_input import Request
 from jobs.ingest.sources import Site, sql, workspace, xcache_cinfo
 from jobs.ingest.sources.workspace import Workspace
@@ -81,6 +82,7 @@ def run(
         as_of_s=at_s,
         lost_share=1.0 if force else settings.plan.lost_share,
         test_files=settings.plan.test_files,
+        scopes=settings.names.scopes,
     )
 
 
@@ -105,17 +107,18 @@ def scan(
     spaces: Sequence[Path] = (),
     lost_share: float = 1.0,
     test_files: Sequence[str] = (),
+    scopes: Mapping[str, str] = MappingProxyType({}),
 ) -> ScanSummary:
     """Replace the contents of `cache` at `as_of_s`, and merge the accesses.
 
-    `spaces`: folders that links of the namespace may lead to; `test_files`: see `Site`. Raises SchemaError
-    for a name no cache can have, InputError if there is no folder `namespace`, ConflictError if a pull is at
-    work on these tables, LimitError if more than `lost_share` of the bytes of the last inventory is gone;
-    nothing is written then.
+    `spaces`: folders that links of the namespace may lead to; `test_files`, `scopes`: see `Site`. Raises
+    SchemaError for a name no cache can have, InputError if there is no folder `namespace`, ConflictError if
+    a pull is at work on these tables, LimitError if more than `lost_share` of the bytes of the last inventory
+    is gone; nothing is written then.
     """
     key = checked_key(CONTENTS, MomentKey.at(as_of_s, cache))
     input = namespace.absolute().as_uri()
-    site = Site(day=day_of(as_of_s).isoformat(), test_files=tuple(test_files))
+    site = Site(day=day_of(as_of_s).isoformat(), test_files=tuple(test_files), scopes=dict(scopes))
     request = Request("xcache_cinfo", input, site)
     with workspace.opened(ACCESSES) as space:
         space.keep(cinfo_rows.SCHEMA, cinfo_rows.batches(namespace, spaces))
@@ -125,8 +128,10 @@ def scan(
         with tables.exclusive("pull"):
             space.parse_kept(xcache_cinfo.query(cache, input).reading(site))
             merged = local_engine.merge(space, tables, request)
+        known_names.name_held(space, tables, scopes)
         pieces = ((key, piece) for piece in _inventory(space, as_of_s))
         tables.replace_each(CONTENTS, pieces, cover=[key], base=base)
+    known_names.settle(tables, merged.days)
     return ScanSummary(
         cache=cache,
         as_of=as_of_label(as_of_s),
@@ -153,12 +158,14 @@ def _held(space: Workspace) -> dict[str, int]:
 
 def _inventory(space: Workspace, as_of_s: int) -> Iterator[pa.Table]:
     """The inventory, `_FILES_AT_ONCE` files at a time."""
-    columns = sql.named('"name"') | {
+    columns = {
         "last_detach": sql.timestamp(sql.micros("last_detach_s")),
         "scanned_at": sql.timestamp(str(as_of_s * 10**6)),
     }
     wanted = ", ".join(f'{columns.get(name, name)} AS "{name}"' for name in CONTENTS.column_names)
-    held = sql.with_steps("SELECT * FROM raw WHERE fault IS NULL", sql.with_parts('"name"'))
     schema = pa.schema([field.with_nullable(True) for field in arrow_schema(CONTENTS)])
-    rows = space.batches(f"SELECT {wanted} FROM ({held}) ORDER BY did", _FILES_AT_ONCE)
+    rows = space.batches(
+        f"SELECT {wanted} FROM raw JOIN held_dids USING (name) WHERE fault IS NULL ORDER BY did",
+        _FILES_AT_ONCE,
+    )
     return (pa.Table.from_batches([batch]).cast(schema) for batch in rows)

@@ -143,14 +143,15 @@ def prepared(
 
 def _origin_config(folder: Path, port: int) -> str:
     return (
-        f"xrd.port {port}\nall.export /store r/o\noss.localroot {folder}/origin\n"
+        f"xrd.port {port}\nall.export /store r/o\nall.export /atlas r/o\noss.localroot {folder}/origin\n"
         f"all.adminpath {folder}/admin\nall.pidpath {folder}/admin\n{_LOCAL_ONLY}"
     )
 
 
 def _cache_config(folder: Path, port: int, origin_port: int) -> str:
     return (
-        f"xrd.port {port}\nall.sitename LOOPBACK\nall.export /store r/o\nall.export /xrdpfc_command\n"
+        f"xrd.port {port}\nall.sitename LOOPBACK\nall.export /store r/o\nall.export /atlas r/o\n"
+        "all.export /xrdpfc_command\n"
         f"oss.localroot {folder}/ns\nofs.osslib libXrdPss.so\npss.cachelib libXrdPfc.so\n"
         f"pss.origin 127.0.0.1:{origin_port}\n"
         f"pfc.blocksize 128k\npfc.ram 1g\npfc.prefetch 0\n"

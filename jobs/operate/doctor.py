@@ -4,13 +4,19 @@ from __future__ import annotations
 
 import dataclasses
 import subprocess
+import time
 import urllib.parse
 from collections.abc import Iterator
 from pathlib import Path
 
+import pyarrow.compute as pc
+
 from features.common.errors import CachecastError, ConfigError, ServiceError
 from features.common.redaction import without_login
-from jobs.caches.inventory import log_in
+from features.schema import FILES
+from jobs.caches.inventory import last, log_in
+from jobs.caches.paths import Paths
+from jobs.ingest.sources.file_names import GUESSED
 from jobs.operate import services
 from jobs.operate.services import Check, accepts, answers
 from jobs.settings.tree import CacheSettings, Settings
@@ -38,6 +44,7 @@ def _checks(settings: Settings) -> Iterator[Check]:
         yield Check("caches", "none", "off", "add one file per cache; see docs/operate.md")
     for cache in settings.caches.values():
         yield _cache(cache)
+        yield _names(settings, cache)
     yield from services.collectors(settings.caches.values())
     yield services.placement(settings.serve)
     yield services.airflow(settings.airflow.url)
@@ -98,6 +105,29 @@ def _cache(cache: CacheSettings) -> Check:
         return Check(part, cache.url, "bad" if missing else "ok", told)
     found = accepts(part, cache.url, urllib.parse.urlsplit(cache.url), _XROOTD_PORT)
     return found if found.state == "bad" else _with_version(found, cache)
+
+
+def _names(settings: Settings, cache: CacheSettings) -> Check:
+    """How many files of the newest inventory the catalogue knows by the names that their paths have there."""
+    part, now_s = f"names {cache.name}", int(time.time())
+    try:
+        tables = Tables(settings.tables.root)
+        held, paths = last(tables, cache.name, at_s=now_s)["did"], Paths.last(tables, cache, at_s=now_s)
+        if not tables.exists(FILES):
+            return Check(part, "contents", "off", "no catalogue yet: pull one")
+        files = tables.read_arrow(FILES, columns=["did"])["did"].combine_chunks()
+    except CachecastError as error:
+        return Check(part, "contents", "bad", str(error))
+    by_hash = files.filter(pc.invert(pc.match_substring(files, ":/")))[:1]
+    if paths.known(by_hash).null_count:
+        told = f"its paths of files like {by_hash[0]} are not known: set caches.{cache.name}.prefix"
+        return Check(part, "contents", "bad", told)
+    n_known = pc.sum(pc.is_in(held, value_set=files)).as_py() or 0
+    n_unknown = pc.sum(pc.match_substring_regex(held, f"^(?:{'|'.join(GUESSED)}):/")).as_py()
+    told = f"the catalogue knows {n_known} of {len(held)} files of the newest inventory"
+    if n_unknown:
+        told += f"; the paths of {n_unknown} tell no scope: set [names] scopes, and pull again"
+    return Check(part, "contents", "bad" if len(held) and not n_known else "ok", told)
 
 
 def _with_version(found: Check, cache: CacheSettings) -> Check:

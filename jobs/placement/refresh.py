@@ -110,7 +110,7 @@ def _misplaced(caches: Sequence[CacheSettings], plans: Sequence[pa.Table]) -> in
     for cache, plan in zip(caches, plans, strict=True):
         if cache.redirector is not None:
             continue  # the redirector sends readers to whichever node holds a file
-        kept = plan.filter(pc.is_in(plan["action"], value_set=_KEPT))["name"].to_pylist()
+        kept = plan.filter(pc.is_in(plan["action"], value_set=_KEPT))["did"].to_pylist()
         serving = [one.name for one in caches if not one.drain]
         n += int((~belongs(kept, capacities[cache.at_site], cache.name, serving)).sum())
     return n

@@ -15,7 +15,6 @@ import pyarrow.compute as pc
 from features.common.arrays import IntArray
 from features.common.errors import StaleInputError
 from features.common.hosts import first_fit
-from features.common.names import parse_name
 from features.common.times import DAY_S, day_label, parse_as_of
 from features.common.units import duration_label, format_bytes
 from features.schema import ACCESSES, CONTENTS, PLANS
@@ -33,7 +32,6 @@ from prefetch.push.origins import Sources
 from prefetch.target import Held
 from replay.planner import CacheState, peak_inflow, sure_inflow
 
-UNKNOWN_SCOPE = "unknown"
 _OUTSIDE = (
     "outside-federation: the redirector sends no reader to this cache, so nothing is planned for it; connect "
     "its cmsd, or set its `address` to what the redirector names"
@@ -142,18 +140,13 @@ def cycle_of(
     return cycle_s, inflows(tables, cache, as_of_s=as_of_s, cycle_s=cycle_s, assumed=assumed)
 
 
-def with_held(
-    dids: pa.Array, names: pa.Array, held: Sequence[Held]
-) -> tuple[pa.Array, np.ndarray[tuple[int], np.dtype[np.int64]]]:
-    """`dids` with those of held files that are no candidates, and each held file's index there."""
-    at = pc.index_in(pa.array([file.name for file in held], pa.string()), value_set=names)
-    strangers = [file.name for file, i in zip(held, at.to_pylist(), strict=True) if i is None]
+def with_held(dids: pa.Array, held: pa.Array) -> tuple[pa.Array, np.ndarray[tuple[int], np.dtype[np.int64]]]:
+    """`dids` with those of `held` files that are no candidates, and each held file's index there."""
+    at = pc.index_in(held, value_set=dids)
+    strangers = held.filter(pc.is_null(at))
     index = at.fill_null(-1).to_numpy().astype(np.int64)
     index[index < 0] = len(dids) + np.arange(len(strangers))
-    extra = pa.array(
-        [f"{parse_name(name).experiment or UNKNOWN_SCOPE}:{name}" for name in strangers], pa.string()
-    )
-    return pa.concat_arrays([dids, extra]), index
+    return pa.concat_arrays([dids, strangers]), index
 
 
 class Known(NamedTuple):
@@ -167,8 +160,10 @@ class Known(NamedTuple):
     origins: pa.Table
 
 
-def known_files(tables: Tables, settings: Settings, moment: Moment, dids: pa.Array, *, cycle_s: int) -> Known:
-    """The facts about `dids`."""
+def known_files(
+    tables: Tables, settings: Settings, moment: Moment, dids: pa.Array, *, held: Collection[str], cycle_s: int
+) -> Known:
+    """The facts about `dids`; `held`: those of the files that the cache holds."""
     plan, as_of_s = settings.plan, moment.as_of_s
     seen = Sources(plan.source_limits, (one for one in moment.tries if one.at_s < as_of_s))
     rules = OriginRules(
@@ -187,7 +182,7 @@ def known_files(tables: Tables, settings: Settings, moment: Moment, dids: pa.Arr
             settings,
             moment.cache,
             dids,
-            held=[file.name for file in moment.inventory],
+            held=held,
             serving=moment.serving,
             at_s=as_of_s,
         ),

@@ -10,11 +10,12 @@ import pyarrow.compute as pc
 
 from features.common.arrays import IntArray
 from features.common.errors import InputError, StaleInputError
-from features.common.names import names_of
 from features.common.times import as_of_label
 from features.schema import CONTENTS, PLANS, PREDICTIONS
 from jobs.caches.inventory import check_evictions, check_loss
+from jobs.caches.paths import Paths
 from jobs.ingest.arrivals import shortfalls
+from jobs.ingest.known_names import dids_of
 from jobs.ingest.queue import Queued, known_work
 from jobs.plan.cache_state import Moment, cycle_of, known_files, moment_of, state_of, with_held
 from jobs.plan.listing import PlannedFile, Wanted, planned_files
@@ -72,6 +73,7 @@ class Judged:
     """A cache at one decision time: its inventory, the plan with its inputs, and faults of these."""
 
     held: Sequence[Held]
+    paths: Paths
     dids: pa.Array
     origins: pa.Table
     index: IntArray
@@ -141,7 +143,14 @@ def make(tables: Tables, settings: Settings, moment: Moment, *, force: bool = Fa
     tables.replace_partition(CONTENTS, rows, key)
     plan, horizon_s = judged.judgement.plan, judged.judgement.horizon_s
     rows = items(
-        plan, judged.dids, judged.origins, key=key, as_of_s=as_of_s, horizon_s=horizon_s, model=judged.model
+        plan,
+        judged.dids,
+        judged.origins,
+        judged.paths,
+        key=key,
+        as_of_s=as_of_s,
+        horizon_s=horizon_s,
+        model=judged.model,
     )
     tables.replace_partition(PLANS, rows, key)
     region, every_s = settings.region.name, settings.features.cycle
@@ -152,7 +161,8 @@ def make(tables: Tables, settings: Settings, moment: Moment, *, force: bool = Fa
 
 
 def explained_by(judged: Judged, moment: Moment, *, item: str) -> Explanation:
-    """Why file `item` (a did or a name) is planned or not in `judged`, of `moment`. Raises InputError."""
+    """Why file `item` (a did, a name, or a held path) is planned or not in `judged`. Raises InputError."""
+    item = judged.paths.did_at(item) or item
     found = pc.or_(pc.equal(judged.dids, item), pc.ends_with(judged.dids, f":{item}"))
     place = pc.index(found, True).as_py()
     if place < 0:
@@ -171,14 +181,15 @@ def judge(tables: Tables, settings: Settings, moment: Moment) -> Judged:
     as_of_s = moment.as_of_s
     inventory = sorted(moment.inventory, key=lambda file: file.name)
     held = [file for file in inventory if not file.unreadable]
+    named = dids_of(tables, inventory, settings.names.scopes)
     cycle_s, inflow = cycle_of(tables, moment.cache, plan, as_of_s=as_of_s, every_s=every_s)
     queued = known_work(tables, as_of_s=as_of_s, cache=moment.cache.name, site=moment.cache.at_site)
     dids, model = _candidates(tables, as_of_s - as_of_s % every_s, region, queued.files["did"])
     # Nothing else is known of unreadable files, so they are left as they are.
-    unreadable = pa.array([file.name for file in inventory if file.unreadable], pa.string())
-    dids = dids.filter(pc.invert(pc.is_in(names_of(dids), value_set=unreadable)))
-    dids, index = with_held(dids, names_of(dids), held)
-    known = known_files(tables, settings, moment, dids, cycle_s=cycle_s)
+    unreadable = pa.array([named[file.name] for file in inventory if file.unreadable], pa.string())
+    dids = dids.filter(pc.invert(pc.is_in(dids, value_set=unreadable)))
+    dids, index = with_held(dids, pa.array([named[file.name] for file in held], pa.string()))
+    known = known_files(tables, settings, moment, dids, held=named.values(), cycle_s=cycle_s)
     chosen = planner(
         tables,
         dids,
@@ -195,7 +206,8 @@ def judge(tables: Tables, settings: Settings, moment: Moment) -> Judged:
         chosen = chosen.beside_a_steward
     state = state_of(moment, held, index, inflow.by_cycle, cycle_s)
     faults = tuple(fault for fault in (inflow.fault, moment.fault) if fault is not None)
-    return Judged(held, dids, known.origins, index, chosen.judge(state), queued, model, faults)
+    paths = Paths(moment.cache, named)
+    return Judged(held, paths, dids, known.origins, index, chosen.judge(state), queued, model, faults)
 
 
 def _candidates(tables: Tables, as_of_s: int, region: str, queued: pa.ChunkedArray) -> tuple[pa.Array, Named]:

@@ -9,9 +9,9 @@ from collections.abc import Sequence
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from features.common.names import names_of
 from features.common.times import DAY_S
 from features.schema import CONTENTS, PLANS, Table, arrow_schema
+from jobs.caches.paths import Paths
 from jobs.store.keys import MomentKey
 from models.serving.names import Named
 from prefetch.actions import ACTIONS, Action
@@ -46,6 +46,7 @@ def items(
     plan: Plan,
     dids: pa.Array,
     origins: pa.Table,
+    paths: Paths,
     *,
     key: MomentKey,
     as_of_s: int,
@@ -54,7 +55,8 @@ def items(
 ) -> pa.Table:
     """The plan's items; `key`: their partition; `model`: the one that made the predictions.
 
-    `origins`: `origin` and `why` of each of `dids`, for the items that fetch.
+    `origins`: `origin` and `why` of each of `dids`, for the items that fetch. Raises ConfigError if the path
+    of one in the cache is not known.
     """
     did = dids.take(pa.array(plan.item))
     action = _ACTIONS.take(pa.array(plan.action))
@@ -65,7 +67,7 @@ def items(
     columns = {
         "item_id": item_ids(key.owner, as_of_s, did, action),
         "did": did,
-        "name": names_of(did),
+        "name": paths.of(did),
         "action": action,
         "rank": pa.array(plan.rank),
         "value": pa.array(plan.value),

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pyarrow as pa
 
 from features.common.errors import InputError
-from features.common.names import names_of
 from features.common.progress import Advance
 from features.common.times import as_of_label
 from features.schema import PLANS, QUEUE, arrow_schema
+from jobs.caches.paths import Paths
+from jobs.ingest.known_names import dids_of
 from jobs.ingest.queue import Queued, resolved, write
 from jobs.ingest.queue_entries import Checked, checked
 from jobs.plan.cache_state import Moment, cycle_of, known_files, moment_of, state_of, with_held
@@ -103,15 +104,23 @@ def run(
             f"the files table knows none of the {len(entries.rows)} names asked for; pull the catalogue "
             "first, or write them as scope:name"
         )
-    planned, dids, origins = _planned(tables, settings, moment, queued)
+    named = dids_of(tables, moment.inventory, settings.names.scopes)
+    planned, dids, origins = _planned(tables, settings, moment, queued, named)
     name = f"prefill-{_digest(cache, request)}"
+    rows = items(
+        planned.plan,
+        dids,
+        origins,
+        Paths(moment.cache, named),
+        key=key,
+        as_of_s=as_of_s,
+        horizon_s=settings.plan.horizon,
+        model=None,
+    )
     if not dry_run:
         for row in entries.rows.values():
             row["cache"] = cache
         write(tables, entries, queue=name, source="prefill", as_of_s=as_of_s)
-        rows = items(
-            planned.plan, dids, origins, key=key, as_of_s=as_of_s, horizon_s=settings.plan.horizon, model=None
-        )
         tables.replace_partition(PLANS, rows, key)
     pushed = None if dry_run else push.run(settings, cache=cache, as_of_s=as_of_s, on_progress=on_progress)
     return _summary(planned, queued, key, name, pushed)
@@ -131,16 +140,16 @@ def _entries(request: Request, as_of_s: int, stale_s: int) -> Checked:
 
 
 def _planned(
-    tables: Tables, settings: Settings, moment: Moment, queued: Queued
+    tables: Tables, settings: Settings, moment: Moment, queued: Queued, named: Mapping[str, str]
 ) -> tuple[Prefill, pa.Array, pa.Table]:
     plan, every_s, as_of_s = settings.plan, settings.features.cycle, moment.as_of_s
     wanted = queued.files["did"].combine_chunks()
-    names = set(names_of(wanted).to_pylist())
+    of_request = set(wanted.to_pylist())
     # The rest of a file that is held in part is fetched.
-    held = [file for file in moment.inventory if file.complete or file.name not in names]
-    dids, index = with_held(wanted, names_of(wanted), held)
+    held = [file for file in moment.inventory if file.complete or named[file.name] not in of_request]
+    dids, index = with_held(wanted, pa.array([named[file.name] for file in held], pa.string()))
     cycle_s, inflow = cycle_of(tables, moment.cache, plan, as_of_s=as_of_s, every_s=every_s)
-    files, budget, origins = known_files(tables, settings, moment, dids, cycle_s=cycle_s)
+    files, budget, origins = known_files(tables, settings, moment, dids, held=named.values(), cycle_s=cycle_s)
     state = state_of(moment, held, index, inflow.by_cycle, cycle_s)
     scores = certain(queued.of(dids), as_of_s=as_of_s, horizon_s=plan.horizon)
     disk = on_disk(state, scores, files, plan.objective, 0, recent_s=cycle_s)

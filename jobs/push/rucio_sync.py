@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from urllib.parse import urlsplit
 
 import pyarrow as pa
@@ -13,14 +13,17 @@ import pyarrow as pa
 from features.common.errors import ConfigError
 from features.common.names import parse_name
 from jobs.caches.inventory import check_withdrawals, verified
+from jobs.caches.paths import Paths
+from jobs.ingest.known_names import dids_of
 from jobs.ingest.rucio import session
+from jobs.ingest.sources.file_names import GUESSED
 from jobs.settings.sources import RucioSettings
 from jobs.settings.tree import CacheSettings, Settings
 from jobs.store.tables import Tables
 from prefetch.plan import Treatment, treatments
 from prefetch.rucio import rse as rse_room
 from prefetch.rucio.broker import Broker, BrokerAccess
-from prefetch.rucio.names import Did, did_of_path
+from prefetch.rucio.names import Did
 from prefetch.rucio.rse import RseCheck, RseDoor
 from prefetch.rucio.sync import Changes, ReportedReplicas, Sync, SyncSummary, changes
 from prefetch.target import Held
@@ -57,9 +60,11 @@ def sync(
     chosen = settings.cache(cache)
     rse, broker = _rse(chosen), _broker(settings.rucio)
     with contextlib.closing(ReportedReplicas(settings.push.journal)) as reported:
-        inventory = _admitted(settings, _inventory(settings, chosen, reported.states(rse)))
-        held, n_unnamed = _held(inventory)
-        unreadable = [did for one in inventory if one.unreadable and (did := did_of_path(one.name))]
+        inventory = _inventory(settings, chosen, reported.states(rse))
+        named = dids_of(Tables(settings.tables.root), inventory, settings.names.scopes)
+        inventory = _admitted(settings, inventory, named)
+        held, n_unnamed = _held(inventory, named)
+        unreadable = [did for one in inventory if one.unreadable and (did := _told(named[one.name]))]
 
         def pending() -> Changes:
             known = reported.states(rse)
@@ -123,27 +128,34 @@ def _broker(rucio: RucioSettings) -> Broker:
 
 
 def _inventory(settings: Settings, cache: CacheSettings, reported: Mapping[Did, str]) -> list[Held]:
-    # The name of a CMS file is its path; the paths of other files are unknown.
-    names = [did.name for did, state in reported.items() if state == "there" and did.name.startswith("/")]
-    return verified(Tables(settings.tables.root), cache, at_s=int(time.time()), reported=names)
+    there = [f"{did.scope}:{did.name}" for did, state in reported.items() if state == "there"]
+    tables, now_s = Tables(settings.tables.root), int(time.time())
+    names = Paths.last(tables, cache, at_s=now_s).known(pa.array(there, pa.string())).drop_null().to_pylist()
+    return verified(tables, cache, at_s=now_s, reported=names)
 
 
 def _n_reported(states: Mapping[Did, str]) -> int:
     return sum(state != "unknown" for state in states.values())
 
 
-def _admitted(settings: Settings, inventory: Iterable[Held]) -> list[Held]:
+def _admitted(settings: Settings, held: Sequence[Held], named: Mapping[str, str]) -> list[Held]:
     """The inventory without test files and files that rules keep out: jobs read those directly."""
-    held = list(inventory)
-    names = pa.array([file.name for file in held], pa.string())
+    dids = pa.array([named[file.name] for file in held], pa.string())
     tiers = pa.array([parse_name(file.name).tier for file in held], pa.string())
-    codes, _ = treatments(settings.plan.planned_by, names, tiers)
+    codes, _ = treatments(settings.plan.planned_by, dids, tiers)
     left_out = (Treatment.NEVER, Treatment.TEST)
     return [file for file, code in zip(held, codes.tolist(), strict=True) if code not in left_out]
 
 
-def _held(inventory: Iterable[Held]) -> tuple[list[Did], int]:
+def _held(inventory: Iterable[Held], named: Mapping[str, str]) -> tuple[list[Did], int]:
     """The DIDs of complete files, and the number of files without one."""
-    dids = [did_of_path(file.name) for file in inventory if file.complete]
-    named = [did for did in dids if did is not None]
-    return named, len(dids) - len(named)
+    dids = [_told(named[file.name]) for file in inventory if file.complete]
+    known = [did for did in dids if did is not None]
+    return known, len(dids) - len(known)
+
+
+def _told(text: str) -> Did | None:
+    """A DID as Rucio knows it; None for a path whose scope is not known, or a second copy."""
+    scope, _, name = text.partition(":")
+    is_guess = scope in GUESSED or (scope == "cms" and not name.startswith("/store/"))
+    return None if is_guess else Did(scope, name)

@@ -42,6 +42,15 @@ IN_USE = "in-use"
 """The request for the datasets that are in use, by the accesses table."""
 
 
+class NamesSettings(Section):
+    """What names of files do not tell."""
+
+    scopes: dict[
+        Annotated[str, pydantic.Field(pattern=r"^(/[A-Za-z0-9_][A-Za-z0-9._+=@-]*)+$")],
+        Annotated[str, pydantic.Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")],
+    ]
+
+
 class ArrivalSettings(Section):
     """When the records of a decision time are incomplete; conf/base.toml explains the keys."""
 

@@ -24,7 +24,7 @@ from jobs.settings.features import FeatureSettings
 from jobs.settings.layers import layered
 from jobs.settings.plan import PlanSettings
 from jobs.settings.serve import ServeSettings, StewardSettings
-from jobs.settings.sources import ArrivalSettings, QueueSettings, RucioSettings, SourceName
+from jobs.settings.sources import ArrivalSettings, NamesSettings, QueueSettings, RucioSettings, SourceName
 from jobs.settings.study import BenefitSettings, OriginSettings, StudySettings
 from jobs.settings.values import Bytes, Name, Pattern, Pause, Seconds, Section, Watermarks, checked
 from replay.study.benefit import Region
@@ -166,6 +166,7 @@ class CacheSettings(Section):
     max_clock_skew: Pause = 60
     storage: tuple[Pattern, ...] = ()
     redirector: str | None = pydantic.Field(default=None, pattern=r"^roots?://[A-Za-z0-9.:\[\]-]+$")
+    prefix: str | None = pydantic.Field(default=None, pattern=r"^(/[A-Za-z0-9_][A-Za-z0-9._+=@-]*)*$")
     drain: bool = False
     keytab: Path | None = None
     proxy: Path | None = None
@@ -218,6 +219,7 @@ class Settings(Section):
     serve: ServeSettings
     users: UsersSettings
     sources: SourcesSettings
+    names: NamesSettings
     arrivals: ArrivalSettings
     airflow: AirflowSettings
     metrics: MetricsSettings

@@ -10,6 +10,8 @@ import pyarrow.compute as pc
 
 from features.common.errors import InputError, PushRejected, SourceUnavailable, TargetUnavailable, bounded
 from features.schema import ACCESSES, FILES
+from jobs.caches.paths import Paths
+from jobs.settings.tree import CacheSettings
 from jobs.site_test.processes import Server, ask
 from jobs.site_test.schedule import LEAST_BYTES
 from jobs.store.tables import Tables
@@ -36,17 +38,20 @@ def named(names: Sequence[str]) -> list[str]:
     return list(dict.fromkeys(map(checked_lfn, names)))
 
 
-def recorded(tables: Tables, cache: str) -> list[str]:
-    """Names in the accesses recorded of `cache`, those not read for longest first; then of the files table.
+def recorded(tables: Tables, cache: CacheSettings, *, at_s: int) -> list[str]:
+    """Paths of the accesses recorded of `cache`, those not read for longest first; then of the files table.
 
-    Of the last days with accesses. Names that are no paths are left out. Raises InputError if there are none.
+    Of the last days with accesses. Files without a known path in it are left out. Raises InputError if there
+    are none.
     """
-    usable = [name for name in _accessed(tables, cache) if _is_usable(name)]
+    paths = Paths.last(tables, cache, at_s=at_s)
+    usable = [name for name in _paths(paths, _accessed(tables, cache.name)) if _is_usable(name)]
     if len(usable) < _MOST_ASKED:
-        usable += [name for name in _catalogued(tables) if _is_usable(name) and name not in usable]
+        catalogued = _paths(paths, _catalogued(tables))
+        usable += [name for name in catalogued if _is_usable(name) and name not in usable]
     if not usable:
         raise InputError(
-            f"the tables have no path of a file that cache {cache!r} was asked for; name some by --file"
+            f"the tables have no path of a file that cache {cache.name!r} was asked for; name some by --file"
         )
     return usable[:_MOST_ASKED]
 
@@ -114,24 +119,25 @@ def _fault(
     return None
 
 
-def _accessed(tables: Tables, cache: str) -> list[str]:
+def _accessed(tables: Tables, cache: str) -> pa.ChunkedArray:
     days = sorted(key[0] for key in tables.head(ACCESSES).partitions)[-_DAYS:]
     if not days:
-        return []
-    rows = tables.read_arrow(ACCESSES, since=days[0], columns=["name", "cache", "accessed_at"])
+        return pa.chunked_array([], pa.string())
+    rows = tables.read_arrow(ACCESSES, since=days[0], columns=["did", "cache", "accessed_at"])
     rows = rows.filter(pc.equal(rows["cache"], cache))
-    last = rows.group_by("name").aggregate([("accessed_at", "max")]).sort_by("accessed_at_max")
-    return _paths(last["name"])
+    return rows.group_by("did").aggregate([("accessed_at", "max")]).sort_by("accessed_at_max")["did"]
 
 
-def _catalogued(tables: Tables) -> list[str]:
-    return _paths(tables.read_arrow(FILES, columns=["name"])["name"]) if tables.exists(FILES) else []
+def _catalogued(tables: Tables) -> pa.ChunkedArray:
+    if not tables.exists(FILES):
+        return pa.chunked_array([], pa.string())
+    return tables.read_arrow(FILES, columns=["did"])["did"]
 
 
-def _paths(names: pa.ChunkedArray) -> list[str]:
-    """The first of `names` that begin with a slash."""
-    found: list[str] = names.filter(pc.starts_with(names, "/"))[:_MOST_ASKED].to_pylist()
-    return found
+def _paths(paths: Paths, dids: pa.ChunkedArray) -> list[str]:
+    """The known paths of the first of `dids`."""
+    known: list[str] = paths.known(dids[: 10 * _MOST_ASKED].combine_chunks()).drop_null().to_pylist()
+    return known[:_MOST_ASKED]
 
 
 def _is_usable(name: str) -> bool:

@@ -77,7 +77,9 @@ def run(
     if cache.kind != "xcache":
         raise InputError(f"cache {cache.name!r} is a folder; only an XCache can be tested")
     origins = _origins(request.origins, cache)
-    names = files.named(request.files) or files.recorded(Tables(settings.tables.root), cache.name)
+    names = files.named(request.files) or files.recorded(
+        Tables(settings.tables.root), cache, at_s=int(time.time())
+    )
     before = dict(os.environ)  # an origin gets no login of the cache's settings
     xcache = target(cache)
     assert isinstance(xcache, XCacheTarget)

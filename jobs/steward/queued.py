@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from typing import Final
 
 from features.common.errors import CachecastError
-from features.common.names import names_of
 from features.schema import QUEUE
+from jobs.caches.paths import Paths
 from jobs.settings.tree import CacheSettings
 from jobs.store.tables import Tables
 
@@ -19,7 +19,7 @@ _log = logging.getLogger(__name__)
 
 
 class Queued:
-    """Reads when queued work is expected to read each file, by its name, s since 1970.
+    """Reads when queued work is expected to read each file, by its path in the cache, s since 1970.
 
     A job without an expected start may begin at once: it is due when a queue named its files first. So the
     longer it waits, the less it is believed. Tables that cannot be read say nothing.
@@ -48,8 +48,10 @@ class Queued:
         from jobs.ingest.queue import known_work  # noqa: PLC0415
 
         queued = known_work(self._tables, as_of_s=as_of_s, cache=self._cache.name, site=self._cache.at_site)
-        names = names_of(queued.files["did"].combine_chunks()).to_pylist()
+        paths = Paths.last(self._tables, self._cache, at_s=as_of_s)
+        names = paths.known(queued.files["did"].combine_chunks()).to_pylist()
         return {
             name: as_of_s + wait_s if wait_s else min(as_of_s, self._due_s.get(name, as_of_s))
             for name, wait_s in zip(names, queued.files["wait_s"].to_pylist(), strict=True)
+            if name is not None
         }

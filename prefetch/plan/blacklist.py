@@ -89,7 +89,8 @@ def _of_name(pattern: str) -> Iterator[str]:
     """A path; or a file's name, which has none of the path's slashes, with or without its scope."""
     scope, colon, name = pattern.rpartition(":")
     if pattern.startswith(("/", "*")) and not colon:
-        yield from _at_every_depth(pattern)
+        for root in _CMS_ROOTS if pattern.startswith("/store/") else ("",):
+            yield from _at_every_depth(root + pattern)
     elif name.startswith("/"):
         yield from _at_every_depth(name)
     else:

@@ -91,9 +91,7 @@ class NodeTarget(XCacheTarget):
         hosts: Sequence[str] = (),
         walks_apart: bool = False,
     ) -> None:
-        super().__init__(
-            name, url, namespace, gstream, spaces=spaces, hosts=hosts, walks_apart=walks_apart
-        )
+        super().__init__(name, url, namespace, gstream, spaces=spaces, hosts=hosts, walks_apart=walks_apart)
         self._redirector = redirector
 
     def prefetch(self, name: str, *, timeout_s: float) -> int:

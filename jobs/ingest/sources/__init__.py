@@ -37,7 +37,8 @@ class Site:
     made. `caches`: hosts and domains of caches, to distinguish a cache's own reads from those of jobs.
     `storages`, `job_sites`: patterns of the storages, and of the sites of jobs, that count where a source
     names one (none: all count). `test_files`: patterns of names that only monitoring reads. `senders`: the
-    cache that a host, or host:port, reports as.
+    cache that a host, or host:port, reports as. `scopes`: Rucio's scopes by beginnings of paths, of files
+    whose paths do not tell them.
     """
 
     salt: str = ""
@@ -47,6 +48,7 @@ class Site:
     job_sites: tuple[str, ...] = ()
     test_files: tuple[str, ...] = ()
     senders: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    scopes: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
     def cache_of(self, host: str, port: str = "") -> str | None:
         """The cache that reports as a server at `host`; None if the settings name none."""

@@ -28,7 +28,7 @@ def query(site: Site) -> sql.Query:
     """
     parsed = {
         "at_us": sql.micros_of_text("ts_access"),
-        "lfn": f"regexp_replace({urls.plain_path('path')}, '^/+', '/')",
+        "lfn": urls.plain_path("path"),
         "writes": "coalesce(try_cast(is_write AS BOOLEAN), try_cast(is_write AS DOUBLE) <> 0, false) "
         "OR event IN ('openw', 'closew', 'create', 'fwrite')",
     }

@@ -65,7 +65,7 @@ def _columns(salt: str) -> dict[str, str]:
         "wall_s": "(close_us - open_us) / 1e6",
         "origin": urls.source_host("lfn"),
         "user": sql.hashed_user("user_id", salt),
-        "event_id": sql.hashed("lfn", "user_id", "file_id", sql.seconds_text("open_us")),
+        "event_id": sql.hashed(urls.without_cgi("lfn"), "user_id", "file_id", sql.seconds_text("open_us")),
     }
 
 

@@ -56,7 +56,7 @@ def _columns() -> dict[str, str]:
         "known_at": sql.timestamp("moment_us"),
         "read_bytes": "n_read",
         "n_reads": "1",
-        "event_id": sql.hashed("trim(value, ' ')"),
+        "event_id": sql.hashed(urls.without_secrets("trim(value, ' ')")),
     }
 
 

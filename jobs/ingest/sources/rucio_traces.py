@@ -100,7 +100,9 @@ def _columns(salt: str) -> dict[str, str]:
         "job": "appid",
         "activity": f"CASE WHEN jobtype IS NULL THEN {by_event} "
         "WHEN lower(jobtype) = 'analysis' OR lower(account) = 'crab' THEN 'analysis' ELSE 'production' END",
-        "event_id": sql.hashed(_IDENTITY, "scope", "filename", sql.seconds_text("start_us")),
+        "event_id": sql.hashed(
+            _IDENTITY, "scope", urls.without_cgi("filename"), sql.seconds_text("start_us")
+        ),
     }
 
 

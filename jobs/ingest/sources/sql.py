@@ -12,9 +12,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import pyarrow as pa
 
-from features.common.names import NO_NAMES, literal, name_parts, part
+from features.common.names import NO_NAMES, literal
 from features.schema import ACCESSES, Table
-from jobs.ingest.sources import Site
+from jobs.ingest.sources import Site, file_names, urls
 from replay.config import expression
 
 SAMPLE_CHARS = 200
@@ -33,8 +33,6 @@ EARLIEST_MS = 10**12
 _PERSON = (
     '"((?:data[.])?(?:usr|usrdn|account|user_dn|username|app_info|tid))"[ ]*:[ ]*"(?:[^"\\\\]|\\\\.)*("|$)'
 )
-ATLAS_SCOPE = "^(data|mc|valid|hi)[0-9]{1,2}_"
-EXPERIMENTS = ("cms", "atlas", "lhcb", "osdf")
 _WHOLE_NUMBER = "[ ]*[+-]?[0-9]{1,19}(?:[.]0*)?[ ]*"
 _POWER_OF_TEN = "[ ]*[+-]?[0-9]{1,19}(?:[.][0-9]*)?[eE][+-]?[0-9]{1,3}[ ]*"
 _DATE, _TIME = "[0-9]{4}-[0-9]{2}-[0-9]{2}", "[0-9]{2}:[0-9]{2}:[0-9]{2}(?:[.,][0-9]{1,9})?"
@@ -43,6 +41,8 @@ _LONGEST_NO_NAME = max(map(len, NO_NAMES))
 
 Columns = Mapping[str, str]
 """Expressions by the name of their column."""
+
+with_parts, named = file_names.with_parts, file_names.named
 
 
 @dataclasses.dataclass(frozen=True)
@@ -54,7 +54,7 @@ class Query:
     `reason` is null for an accepted record; `sample` shows a refused one. `prepare` turns a batch of raw
     lines (`value`, `input`) into what the first step needs; `join` makes batches of whole records of a
     stream of batches in which a record may go over several lines. `test_files`: patterns of names whose
-    accesses are refused.
+    accesses are refused; `scopes`: see `Site`.
     """
 
     table: Table
@@ -66,10 +66,11 @@ class Query:
     prepare: Callable[[pa.RecordBatch], pa.RecordBatch] | None = None
     join: Callable[[Iterable[pa.RecordBatch]], Iterable[pa.RecordBatch]] | None = None
     test_files: tuple[str, ...] = ()
+    scopes: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
     def reading(self, site: Site) -> Query:
-        """The same without reads of the test files of `site`."""
-        return dataclasses.replace(self, test_files=site.test_files)
+        """The same without reads of the test files of `site`, and with its scopes."""
+        return dataclasses.replace(self, test_files=site.test_files, scopes=site.scopes)
 
     @property
     def text(self) -> str:
@@ -77,16 +78,15 @@ class Query:
 
         A refused row keeps only its verdict, so that what is kept in memory is small.
         """
-        columns = _in_order(self.columns)
+        columns = file_names.scoped(_in_order(self.columns), self.scopes)
         impossible = [
             (f"{columns[name]} > {most}", f"impossible {name}")
             for name, most in _MOST.items()
             if name in columns
         ]
-        steps = [
-            *self.steps,
-            {"reason": f"coalesce({self.reason}, {first_reason(*self._of_tests(), *impossible)})"},
-        ]
+        nameless = [(f"{columns['name']} IN ('', '/')", "missing field: name")] if "name" in columns else []
+        others = first_reason(*nameless, *self._of_tests(), *impossible)
+        steps = [*self.steps, {"reason": f"coalesce({self.reason}, {others})"}]
         text = with_steps(f"SELECT * FROM raw WHERE {self.where}", steps)
         fields = [
             f'CASE WHEN reason IS NULL THEN {columns[column.name]} END AS "{column.name}"'
@@ -94,7 +94,8 @@ class Query:
             else f'NULL AS "{column.name}"'
             for column in self.table.columns
         ]
-        cut = f"CASE WHEN reason IS NOT NULL THEN left({self.sample}, {SAMPLE_CHARS}) END AS sample"
+        sample = f"left({urls.without_secrets(self.sample)}, {SAMPLE_CHARS})"
+        cut = f"CASE WHEN reason IS NOT NULL THEN {sample} END AS sample"
         return f"SELECT {', '.join(fields)}, reason, {cut}, input FROM ({text})"
 
     def _of_tests(self) -> list[tuple[str, str]]:
@@ -301,36 +302,6 @@ def hashed_user(user: str, salt: str) -> str:
 def without_users(line: str) -> str:
     """A JSON line as a sample of it may be kept: the values of fields that name a person are blotted out."""
     return f"""regexp_replace({line}, {literal(_PERSON)}, '"\\1":"*"', 'g')"""
-
-
-def with_parts(name: str, scope: str | None = None) -> list[Columns]:
-    """Steps that add `parts`, what `name` tells; an ATLAS scope helps to know the file."""
-    full = name
-    if scope is not None:
-        is_atlas = f"regexp_matches({scope}, {literal(ATLAS_SCOPE)})"
-        full = f"CASE WHEN {is_atlas} THEN {scope} || ':' || {name} ELSE {name} END"
-    return [{"full_name": full}, {"parts": name_parts("full_name")}]
-
-
-def named(name: str, scope: str | None = None) -> dict[str, str]:
-    """Columns did, scope, name, dataset, tier, campaign, experiment of a file (or dataset) called `name`.
-
-    Without `scope` it is the experiment, or `unknown`. Add column `parts` (see `with_parts`) before.
-    """
-    experiment, owner = part("parts", "experiment"), scope
-    if scope is not None:
-        experiment = f"coalesce({experiment}, CASE WHEN {is_one(scope, EXPERIMENTS)} THEN {scope} END)"
-    else:
-        owner = f"coalesce({experiment}, 'unknown')"
-    return {
-        "did": f"{owner} || ':' || {name}",
-        "scope": f"{owner}",
-        "name": name,
-        "dataset": f"{owner} || ':' || {part('parts', 'dataset')}",
-        "tier": part("parts", "tier"),
-        "campaign": part("parts", "campaign"),
-        "experiment": experiment,
-    }
 
 
 def total(*numbers: str) -> str:

@@ -75,7 +75,7 @@ def _columns(cache: str) -> dict[str, str]:
         "wall_s": "CAST(wall_s AS DOUBLE)",
         "origin": urls.source_host('"name"'),
         "source": "'xcache_cinfo'",
-        "event_id": sql.hashed(literal(cache), '"name"', "attach_s"),
+        "event_id": sql.hashed(literal(cache), urls.without_cgi('"name"'), "attach_s"),
     }
 
 

@@ -55,7 +55,14 @@ def owners(
         Tables(settings.tables.root).replace_partition(CONTENTS, rows, MomentKey.at(AS_OF, name))
     mine: dict[str, BoolArray] = {}
     for name, cache in settings.caches.items():
-        found = is_here(settings, cache, DIDS, held=held.get(name, []), serving=serving, at_s=AS_OF)
+        found = is_here(
+            settings,
+            cache,
+            DIDS,
+            held=[f"cms:{file}" for file in held.get(name, [])],
+            serving=serving,
+            at_s=AS_OF,
+        )
         assert found is not None
         mine[name] = found
     assert (np.sum(list(mine.values()), axis=0) == 1).all()

@@ -16,7 +16,7 @@ import pytest
 from features.common.errors import InputError, PushRejected, TargetUnavailable
 from features.schema import ACCESSES, arrow_schema
 from jobs.report.site_page import site_page
-from jobs.settings.tree import Settings
+from jobs.settings.tree import CacheSettings, Settings
 from jobs.site_test import advice, answer, files
 from jobs.site_test.answer import Latency, Rate
 from jobs.site_test.measure import Measured, Run, round_trip
@@ -99,8 +99,9 @@ def test_names_are_checked(name: str) -> None:
 
 def test_recorded_files_are_of_this_cache_and_those_not_read_for_longest_come_first(tmp_path: Path) -> None:
     tables = Tables(str(tmp_path))
+    cache = CacheSettings(name="xc", kind="xcache", url="root://xc:1094", capacity=10**12)
     with pytest.raises(InputError, match="name some by --file"):
-        files.recorded(tables, "xc")
+        files.recorded(tables, cache, at_s=2**31)
     reads = [("xc", "/store/new"), ("xc", "/store/old"), ("other", "/store/b"), ("xc", "mc:no.path")]
     reads += [("xc", "/store/../x"), ("xc", "/store/new")]
     at = dt.datetime(2026, 3, 1, 12, tzinfo=dt.UTC)
@@ -116,7 +117,7 @@ def test_recorded_files_are_of_this_cache_and_those_not_read_for_longest_come_fi
     ]
     schema = pa.schema([*arrow_schema(ACCESSES), pa.field("day", pa.string())])
     tables.replace_arrow(ACCESSES, pa.Table.from_pylist(rows, schema))
-    assert files.recorded(tables, "xc") == ["/store/old", "/store/new"]
+    assert files.recorded(tables, cache, at_s=2**31) == ["/store/old", "/store/new"]
 
 
 def test_a_server_that_accepts_and_never_answers_is_one_line() -> None:

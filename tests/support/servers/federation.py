@@ -21,6 +21,10 @@ _DELAYS = "cms.delay startup 1 lookup 1 servers 1 qdl 1 drop 2 discard 2\n"
 _LOGIN_S = 20
 
 
+def _exported(how: str) -> str:
+    return f"all.export /store {how}\nall.export /atlas {how}\n"
+
+
 class Cmsd(Daemon):
     """A `cmsd`: it answers when it listens (a manager), or when its log says so."""
 
@@ -86,12 +90,12 @@ class Federation:
             folder_for_all(path)
         origin, redirector, self._manager = free_ports(3)
         paths = f"all.adminpath {folder}/admin\nall.pidpath {folder}/admin\n"
-        text = f"xrd.port {origin}\nall.export /store r/o\noss.localroot {self.root}\n{paths}"
+        text = f"xrd.port {origin}\n{_exported('r/o')}oss.localroot {self.root}\n{paths}"
         self.origin = Daemon("origin", folder, origin, text)
         self._common = f"all.manager localhost:{self._manager}\n{paths}{_DELAYS}"
         text = (
             f"xrd.port {redirector}\nif exec cmsd\nxrd.port {self._manager}\nfi\nall.role manager\n"
-            f"all.export /store r/o stage\n{self._common}"
+            f"{_exported('r/o stage')}{self._common}"
         )
         self.redirector = Node(folder, "redirector", redirector, text, self._manager)
         self.nodes = dict[str, Node]()
@@ -102,7 +106,7 @@ class Federation:
         (port,) = free_ports(1)
         folder_for_all(self._folder / name)
         text = (
-            f"xrd.port {port}\nall.role server\nall.export /store r/o stage\nall.export /xrdpfc_command\n"
+            f"xrd.port {port}\nall.role server\n{_exported('r/o stage')}all.export /xrdpfc_command\n"
             f"oss.localroot {self._folder}/{name}\nif exec xrootd\nofs.osslib libXrdPss.so\nfi\n"
             f"pss.cachelib libXrdPfc.so\npss.origin 127.0.0.1:{self.origin.port}\npfc.blocksize 128k\n"
             f"pfc.ram 1g\npfc.prefetch 0\npfc.allow_xrdpfc_command\n{self._common}"

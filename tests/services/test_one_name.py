@@ -1,0 +1,215 @@
+"""The loop beside a real XCache whose paths are not Rucio's names: what it read is what the catalogue lists,
+and what is planned by DID is fetched, pinned and evicted at its paths."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import xcache_server
+from cachecast_main import asked, cachecast
+from daemons import NoServer, needed
+from federation import Federation
+from federation import running as nodes_running
+from raw_records import hashed
+from steward_site import eventually
+
+from features.common.errors import ServiceError
+from features.common.times import as_of_label, day_label
+from features.schema import ACCESSES, OUTCOMES, PLANS, PREDICTIONS, RECEIPTS
+from jobs.local.xrootd import Loopback
+from jobs.settings.tree import Settings
+from jobs.store.tables import Tables
+from replay.federation.ranges import layout_of
+
+pytestmark = [pytest.mark.service, pytest.mark.xrootd, pytest.mark.usefixtures("xrootd")]
+SIZE, CYCLE_S = 300_000, 10
+SITE = """\
+[features]
+cycle = "10s"
+horizons = ["1h"]
+candidates = "1h"
+active_datasets = "1h"
+history = "1h"
+kept_at = 0
+[plan]
+horizon = "1h"
+control_share = 0.0
+cycle = "1d"
+prefetch_share = 1.0
+rules = [{{ action = "pin", names = ["*kept*"] }}, {{ action = "never", names = ["*stale*"] }}]
+[push]
+journal = "{folder}/journal.db"
+[sources]
+demand = {{ "*" = "xcache_gstream" }}
+[caches.cache]
+name = "cache"
+kind = "xcache"
+url = "{url}"
+namespace = "{namespace}"
+capacity = "1GB"
+evict_guard = "0s"
+"""
+
+
+@pytest.fixture
+def running(xrootd: str) -> Iterator[tuple[Loopback, Path]]:
+    yield from needed("a real XCache", xcache_server.running())
+
+
+def files_of(experiment: str) -> dict[str, tuple[str, str]]:
+    """Three files by what is to happen: their DIDs and their paths in the cache."""
+    if experiment == "cms":
+        names = {what: f"/store/mc/Run3/A/AOD/v1-v1/0/{what}.root" for what in ("kept", "stale", "coming")}
+        return {what: (f"cms:{name}", name) for what, name in names.items()}
+    scope = "user.ada" if experiment == "a user of atlas" else "mc23_13p6TeV"
+    names = {
+        what: f"DAOD_PHYS.41000001._{n:06}.{what}.root.1"
+        for n, what in enumerate(("kept", "stale", "coming"))
+    }
+    return {what: (f"{scope}:{name}", hashed(scope, name, "/atlas/rucio")) for what, name in names.items()}
+
+
+def read(site: Loopback, path: str) -> None:
+    subprocess.run(["xrdcp", "-s", "-f", f"{site.cache_url}/{path}", "/dev/null"], check=True, timeout=60)
+
+
+def on_disk(site: Loopback) -> set[str]:
+    return {
+        f"/{one.relative_to(site.namespace)}"
+        for one in site.namespace.rglob("*.root*")
+        if one.suffix != ".cinfo"
+    }
+
+
+@pytest.mark.parametrize("experiment", ["atlas", "a user of atlas", "cms"])
+def test_a_cache_and_rucio_mean_the_same_files(
+    running: tuple[Loopback, Path], tmp_path: Path, experiment: str
+) -> None:
+    site, capture = running
+    files = files_of(experiment)
+    for _, path in files.values():
+        site.add_file(path, b"x" * SIZE)
+    conf, tables = tmp_path / "site.toml", Tables(str(tmp_path / "tables"))
+    conf.write_text(SITE.format(folder=tmp_path, url=site.cache_url, namespace=site.namespace))
+    options = ["--conf", str(conf), "--tables", tables.root]
+    for what in ("kept", "stale", "kept"):
+        read(site, files[what][1])
+    assert eventually(lambda: capture.read_text(errors="replace").count('"file_close"') == 3, 40)
+    listing = tmp_path / "files.jsonl"
+    listing.write_text("".join(map(listed, (did for did, _ in files.values()))))
+    today = day_label(int(time.time()))
+    asked("pull", "--source", "xcache_gstream", "--input", capture, "--day", today, *options)
+    asked("pull", "--source", "rucio_files", "--input", listing, "--day", today, *options)
+    of_reads = tables.read_arrow(ACCESSES).to_pylist()
+    assert sorted(row["did"] for row in of_reads) == sorted(
+        [files["kept"][0], files["kept"][0], files["stale"][0]]
+    )
+
+    time.sleep(CYCLE_S - time.time() % CYCLE_S)
+    as_of_s = int(time.time()) // CYCLE_S * CYCLE_S
+    as_of = ["--as-of", as_of_label(as_of_s)]
+    asked("features", *as_of, *options)
+    computed = tables.read_arrow(Settings.load(conf, env={}).features.spec.features_table).to_pylist()
+    assert {row["dataset"] for row in computed} == {"s:the.dataset"}
+    assert {row["did"] for row in computed} >= {files["kept"][0], files["stale"][0]}
+
+    predicted = [prediction(did) for did, _ in files.values()]
+    tables.replace_rows(PREDICTIONS, predicted, (day_label(as_of_s), as_of_label(as_of_s), "default"))
+    planned = asked("plan", "--cache", "cache", *as_of, *options)
+    assert (planned["pin"], planned["evict"], planned["prefetch"]) == (1, 1, 1), planned
+    items = {row["action"]: row for row in tables.read_arrow(PLANS).to_pylist()}
+    for action, what in {"pin": "kept", "evict": "stale", "prefetch": "coming"}.items():
+        assert (items[action]["did"], items[action]["name"]) == files[what]
+
+    pushed = asked("push", "--cache", "cache", *as_of, "--unproven", "--force", *options)
+    assert (pushed["pushed"], pushed["failed"]) == (3, 0), pushed
+    receipts = tables.read_arrow(RECEIPTS).to_pylist()
+    assert {row["state"] for row in receipts} == {"done"}
+    assert eventually(lambda: on_disk(site) == {files["kept"][1], files["coming"][1]}, 20)
+
+    time.sleep(2)  # the cache reports whole seconds
+    n_before = n_told(capture, files["coming"][1])
+    read(site, files["coming"][1])
+    assert eventually(lambda: n_told(capture, files["coming"][1]) > n_before, 40)
+    asked("pull", "--source", "xcache_gstream", "--input", capture, "--day", today, *options)
+    asked("outcomes", "--cache", "cache", *as_of, *options)
+    of_push = {row["action"]: row for row in tables.read_arrow(OUTCOMES).to_pylist()}
+    assert (of_push["prefetch"]["did"], of_push["prefetch"]["n_hits"]) == (files["coming"][0], 1)
+    assert of_push["prefetch"]["bytes_wasted"] == 0
+    doctor = cachecast("doctor", *options)
+    assert "knows 2 of 2 files" in doctor.stdout, doctor
+
+
+@pytest.fixture
+def federation(xrootd: str) -> Iterator[Federation]:
+    yield from needed("XRootD with cmsd", started())
+
+
+@contextlib.contextmanager
+def started() -> Iterator[Federation]:
+    with tempfile.TemporaryDirectory(prefix="fed-") as folder:
+        Path(folder).chmod(0o755)
+        try:
+            with nodes_running(Path(folder) / "f", ("n1", "n2")) as found:
+                yield found
+        except ServiceError as error:
+            raise NoServer(str(error)) from None
+
+
+def test_behind_a_redirector_each_file_of_atlas_has_one_node(federation: Federation, tmp_path: Path) -> None:
+    """A node asks the redirector by paths, and the hash that shares files is of Rucio's names."""
+    scope, names = "mc23_13p6TeV", [f"DAOD_PHYS.42000001._{n:06}.root" for n in range(12)]
+    for name in names:
+        federation.put(hashed(scope, name, "/atlas/rucio"), b"x" * SIZE)
+    journal = f'[push]\njournal = "{tmp_path / "journal.db"}"\nretry_after = "0s"\n'
+    caches = "".join(
+        f'[caches.{one.name}]\nname = "{one.name}"\nkind = "xcache"\nsite = "EDGE"\ncapacity = "1GB"\n'
+        f'url = "{one.url}"\nnamespace = "{one.namespace}"\nredirector = "{federation.redirector.url}"\n'
+        f'prefix = "/atlas/rucio"\n'
+        for one in federation.nodes.values()
+    )
+    (tmp_path / "site.toml").write_text(f"[plan]\ncontrol_share = 0.0\n{journal}{caches}")
+    options = ["--conf", str(tmp_path / "site.toml"), "--tables", str(tmp_path / "tables")]
+    (tmp_path / "files.jsonl").write_text("".join(listed(f"{scope}:{name}") for name in names))
+    asked(
+        "pull",
+        "--source",
+        "rucio_files",
+        "--input",
+        tmp_path / "files.jsonl",
+        "--day",
+        "2026-03-01",
+        *options,
+    )
+    for node in ("n1", "n2"):
+        told = asked("prefill", "--cache", node, "--dataset", "s:the.dataset", "--jobs", "4", *options)
+        assert told["pushed"]["failed"] == 0, told
+    held = [{path.name for path in node.namespace.rglob("*.root")} for node in federation.nodes.values()]
+    assert all(held) and not held[0] & held[1] and held[0] | held[1] == set(names)
+    by_hash = layout_of({"n1": 1, "n2": 1}).owners_of([f"{scope}:{name}" for name in names])
+    assert [name in held[0] for name in names] == [owner == "n1" for owner in by_hash]
+
+
+def n_told(capture: Path, path: str) -> int:
+    return capture.read_text(errors="replace").count(f'"lfn":"{path}"')
+
+
+def listed(did: str) -> str:
+    scope, _, name = did.partition(":")
+    row = {"parent_scope": "s", "parent_name": "the.dataset", "scope": scope, "name": name, "bytes": SIZE}
+    return json.dumps(row | {"created_at": "2026-01-01", "rses": ["DISK"]}) + "\n"
+
+
+def prediction(did: str) -> dict[str, Any]:
+    return {
+        **{"did": did, "horizon_s": 3600, "probability": 0.9, "expected_accesses": 2.0, "size_bytes": SIZE},
+        **{"dataset": "s:the.dataset", "model_version": "m/1"},
+    }

@@ -1,0 +1,103 @@
+"""Raw records of reads and of a catalogue, as servers, caches and Rucio write them."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Sequence
+
+AT_S = 1775692800
+"""When the reads begin: 2026-04-09."""
+
+
+def hashed(scope: str, name: str, prefix: str) -> str:
+    """The place of a file by Rucio's `hash` naming, as Rucio's own code makes it."""
+    digits = hashlib.md5(f"{scope}:{name}".encode(), usedforsecurity=False).hexdigest()
+    folder = scope.replace(".", "/") if scope.startswith(("user", "group")) else scope
+    return f"{prefix}/{folder}/{digits[:2]}/{digits[2:4]}/{name}"
+
+
+def aaa(names: Sequence[str]) -> str:
+    start_ms = AT_S * 1000
+    data = [
+        {"unique_id": f"r{n}", "file_lfn": name, "file_size": 9, "start_time": start_ms, "end_time": start_ms}
+        for n, name in enumerate(names)
+    ]
+    return "".join(json.dumps({"data": one}) + "\n" for one in data)
+
+
+def osdf_log(names: Sequence[str]) -> str:
+    return "".join(
+        f"[2026-04-09T00:00:00Z] [Objectname:{name}] [Read:9] [n:{n}]\n" for n, name in enumerate(names)
+    )
+
+
+def osdf_accesses(names: Sequence[str]) -> str:
+    head = "time,win_beg,win_end,lfn,size,user_id,file_id,read,readv,close_time\n"
+    return head + "".join(f"{AT_S},{AT_S},{AT_S},{name},9,1,{n},9,0,{AT_S}\n" for n, name in enumerate(names))
+
+
+def tracer(names: Sequence[str]) -> str:
+    records = [
+        {"tid": f"u.1:{n}@wn", "event": "openr", "path": name, "ts_access": AT_S, "storage": "T1"}
+        for n, name in enumerate(names)
+    ]
+    return "".join(json.dumps(record) + "\n" for record in records)
+
+
+def gstream(names: Sequence[str]) -> str:
+    head = {
+        "code": "g",
+        "pseq": 1,
+        "stod": AT_S,
+        "sid": 1,
+        "src": {"site": "LAB", "host": "xc", "port": 1094, "inst": "xc"},
+    }
+    lines = [json.dumps(head | {"gs": {"type": "C", "tbeg": AT_S, "tend": AT_S + 60}})]
+    lines += [
+        json.dumps(
+            {
+                "event": "file_close",
+                "lfn": name,
+                "size": 9,
+                "blk_size": 9,
+                "n_blks": 1,
+                "n_blks_done": 1,
+                "access_cnt": 1,
+            }
+            | {
+                "attach_t": AT_S + n,
+                "detach_t": AT_S + n,
+                "remotes": [],
+                "b_hit": 0,
+                "b_miss": 9,
+                "b_bypass": 0,
+            }
+        )
+        for n, name in enumerate(names)
+    ]
+    text = "\n".join(lines)
+    return f"@@{AT_S + 60} 9931 {len(text.encode())}\n{text}\n"
+
+
+def traces(names: Sequence[str], scope: str = "cms") -> str:
+    records = [
+        {
+            "eventType": "get_sm",
+            "scope": scope,
+            "filename": name,
+            "uuid": f"u{n}",
+            "transferStart": AT_S,
+            "timeEnd": AT_S,
+        }
+        for n, name in enumerate(names)
+    ]
+    return "".join(json.dumps(record) + "\n" for record in records)
+
+
+def catalogue(names: Sequence[str], scope: str = "cms", dataset: str = "D") -> str:
+    rows = [
+        {"parent_name": dataset, "scope": scope, "name": name, "bytes": 9, "created_at": "2026-04-01"}
+        for name in names
+    ]
+    return "".join(json.dumps(row) + "\n" for row in rows)
