@@ -13,13 +13,15 @@ import binascii
 import dataclasses
 import os
 import re
+import shutil
+import tempfile
 import weakref
 from collections.abc import Callable, Hashable, Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
 
 from features.common.errors import InputError
-from features.common.input_files import InputFile, plain
+from features.common.input_files import PACKED, InputFile, Unpacked, plain
 from prefetch.xcache import fstream
 from prefetch.xcache.events import MAX_DATAGRAM_BYTES, FileClose, Source, file_close, is_int, json_object
 
@@ -102,7 +104,7 @@ class CaptureReader:
     def _rest(self) -> Iterator[Event]:
         if self._closing is None:
             with plain(self._path) as name:
-                self._file = os.open(name, os.O_RDONLY | os.O_CLOEXEC)
+                self._file = _opened(name, self._path)
             self._closing = weakref.finalize(self, os.close, self._file)
         end = os.fstat(self._file).st_size
         if end < self._offset:
@@ -181,6 +183,16 @@ class CaptureReader:
             return
         self._numberings.note((packet.server_id, packet.stod), packet.pseq, modulus=fstream.PSEQ_MODULUS)
         yield packet
+
+
+def _opened(name: str, path: Path | InputFile) -> int:
+    """A descriptor of the content of the plain file at `name`, unpacked by the suffix of `path`."""
+    if Path(path).suffix not in PACKED:
+        return os.open(name, os.O_RDONLY | os.O_CLOEXEC)
+    with Unpacked(name, path) as packed, tempfile.TemporaryFile() as content:
+        shutil.copyfileobj(packed, content, 2**20)
+        content.flush()
+        return os.dup(content.fileno())
 
 
 def read_capture(path: Path | InputFile, numberings: Numberings | None = None) -> Capture:

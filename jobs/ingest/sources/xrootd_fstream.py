@@ -64,7 +64,7 @@ def decode(space: Workspace, places: Sequence[InputFile], *, site: Site, earlier
     """
     reader = FstreamReader()
     rows = chain.from_iterable(_file_rows(space, reader, file) for file in captures_in(places))
-    left = (_row(access, places[0].path.absolute().as_uri()) for access in reader.unfinished())
+    left = (_row(access, places[0].uri) for access in reader.unfinished())
     lone: list[dict[str, object]] = []
     events = _without_lone(chain(rows, left), lone)
     space.take(query(site).reading(site), batches_of(events, _SCHEMA))
@@ -112,7 +112,7 @@ def _ended() -> sql.Query:
 
 
 def _file_rows(space: Workspace, reader: FstreamReader, file: InputFile) -> Iterator[dict[str, object]]:
-    source = file.path.absolute().as_uri()
+    source = file.uri
     try:
         yield from (_row(record, source) for record in reader.read(file))
     except NotPlainError as error:
