@@ -181,7 +181,7 @@ class CaptureReader:
         except (InputError, binascii.Error):
             self.n_malformed += 1
             return
-        self._numberings.note((packet.server_id, packet.stod), packet.pseq, modulus=fstream.PSEQ_MODULUS)
+        note(self._numberings, packet, 0)
         yield packet
 
 
@@ -207,10 +207,13 @@ def read_capture(path: Path | InputFile, numberings: Numberings | None = None) -
     return Capture(records, reader.n_lost - n_lost, reader.n_malformed)
 
 
-def note(numberings: Numberings, source: Source, received_t: int) -> None:
-    """Count the datagram that `source` numbered."""
-    before_first = 0 if received_t - source.stod <= _STARTED_S else None
-    numberings.note(source.key, source.pseq, before_first=before_first)
+def note(numberings: Numberings, told: Event, received_t: int) -> None:
+    """Count a datagram by its number, if it has one."""
+    if isinstance(told, fstream.Packet):
+        numberings.note((told.server_id, told.stod), told.pseq, modulus=fstream.PSEQ_MODULUS)
+    elif isinstance(told, Source) and told.pseq < PSEQ_MODULUS:
+        before_first = 0 if received_t - told.stod <= _STARTED_S else None
+        numberings.note(told.key, told.pseq, before_first=before_first)
 
 
 class Numberings:

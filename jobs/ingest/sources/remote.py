@@ -1,4 +1,4 @@
-"""Files on HDFS and S3 for sources that are decoded in this process: listed there, copied one at a time to read."""
+"""Files on HDFS and S3 for sources that are decoded in this process, copied one at a time to be read."""
 
 from __future__ import annotations
 
@@ -31,7 +31,9 @@ def files_at(path: str, *, whole: bool = False) -> list[InputFile]:
     Of a folder the same as on this machine; see `local.files_in`. Raises InputError if nothing is there.
     """
     return [
-        InputFile(Path(entry.path), "", True, store.uri_of(entry.path), functools.partial(store.fetch, entry.path))
+        InputFile(
+            Path(entry.path), "", True, store.uri_of(entry.path), functools.partial(store.fetch, entry.path)
+        )
         for store, entry in _entries(path, whole=whole)
     ]
 
@@ -39,7 +41,11 @@ def files_at(path: str, *, whole: bool = False) -> list[InputFile]:
 def marks(path: str, *, whole: bool) -> list[Mark]:
     """The marks of the files at `path`; see `pull_input.Engine.inputs`."""
     return [
-        Mark(store.uri_of(entry.path), entry.size_bytes, in_milliseconds(round(entry.modified_s * 1000) * 10**6))
+        Mark(
+            store.uri_of(entry.path),
+            entry.size_bytes,
+            in_milliseconds(round(entry.modified_s * 1000) * 10**6),
+        )
         for store, entry in _entries(path, whole=whole)
     ]
 
