@@ -72,7 +72,7 @@ class Bus:
             }
             self._closing = opened.pop_all()
         self.counts["files_recovered"] = sum(files.n_recovered for files in self._files.values())
-        self._quota = Quota(folder, quota_bytes, pattern="*/*-*.*")
+        self._quota = Quota(folder, quota_bytes, pattern="*/*-*.[cj]")
 
     def __enter__(self) -> Bus:
         return self

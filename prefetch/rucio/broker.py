@@ -262,10 +262,7 @@ class _Receipts(stomp.ConnectionListener):  # type: ignore[misc]
 
     def on_disconnected(self) -> None:
         if not self.is_ending:
-            self._fail("it closed the connection")
-
-    def on_heartbeat_timeout(self) -> None:
-        self._fail("it says nothing")
+            self._fail("it closed the connection, or is silent")
 
     def wait(self, receipts: set[str], timeout_s: float) -> None:
         """Until all `receipts` are there. Raises OSError."""

@@ -111,7 +111,7 @@ class RollingFiles:
         moment = as_of_label(int(now_s)).replace("-", "").replace(":", "")
         name, suffix = self._form
         self._path = self._folder / f"{name}-{self._number:012d}-{moment}{suffix}{PART}"
-        self._file = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_EXCL, _FILE_MODE)
+        self._file = os.open(self._path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_EXCL, _FILE_MODE)
         self._size_bytes, self._began_s, self._is_named = 0, now_s, False
 
     def _recover(self) -> int:
