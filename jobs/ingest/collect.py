@@ -42,12 +42,12 @@ def run(
     now_s: Callable[[], float],
     figures: Figures = lambda _, __: None,
 ) -> dict[str, int]:
-    """Write what is sent to UDP `host`:`port` into folder `out`, and what is published at the settings' broker
-    into folders below `out`/bus, until SIGTERM or SIGINT. One of the two may be left out.
+    """Write what is sent to UDP `host`:`port` into `out`, and what is published at the settings' broker into
+    folders below `out`/bus, until SIGTERM or SIGINT. One of the two may be left out.
 
     Returns the counts of `receiver.COUNTS`, and those of `bus.COUNTS` with `bus_`. `log` gets a line at the
-    start, at the end, and every `log_every_s` in between, `figures` the counts at the same times. When captures
-    fill `quota`, further datagrams are counted and dropped, messages left at the broker, and `log` gets an alarm.
+    start, at the end, and every `log_every_s`, `figures` the counts at the same times. When captures fill
+    their quota, `log` gets an alarm; further datagrams are counted and dropped, messages left at the broker.
     Raises ServiceError (port, disk), ConflictError (another collector writes to `out`), ConfigError.
     """
     if port is None and not settings.broker:

@@ -10,6 +10,7 @@ import threading
 import time
 from pathlib import Path
 from types import TracebackType
+from typing import TypeGuard
 
 from features.common.errors import InputError, ServiceError
 from prefetch.xcache import fstream
@@ -62,7 +63,7 @@ def read_datagram(datagram: bytes) -> Told | None:
     return fstream.decode(datagram) if code == fstream.CODE else fstream.decode_session(datagram)
 
 
-def is_kept(told: Told | None) -> bool:
+def is_kept(told: Told | None) -> TypeGuard[Told]:
     """Whether it is of a stream that captures keep."""
     return told.is_cache if isinstance(told, Source) else told is not None
 

@@ -1,7 +1,7 @@
 """What sites publish on a message broker, as captures and lines that the sources of `pull` read.
 
-Sources: opensciencegrid/xrootd-monitoring-shoveler (`packageudp.go`: `{"remote", "version", "data"}`, `data` a
-datagram in base64) and the collectors beside it: xrootd-monitoring-collector (`DetailedCollector.py`,
+Sources: opensciencegrid/xrootd-monitoring-shoveler (`packageudp.go`: `{"remote", "version", "data"}`, `data`
+is a datagram in base64) and the collectors beside it: xrootd-monitoring-collector (`DetailedCollector.py`,
 `wlcg_converter.py`) and the shoveler's own (`collector/correlator.go`, `wlcg_converter.go`). They publish a
 closed file in WLCG's form (`file_lfn`, `unique_id`, …) or their own (`filename`, `read`, `readv`, …), and a
 cache's `file_close` with its server (`sid`: start#address#port, `server_hostname` or `hostname`), with the
@@ -17,6 +17,7 @@ import contextlib
 import hashlib
 import json
 import math
+import struct
 from collections.abc import Iterator, Mapping
 from typing import Any, Final, Literal, NamedTuple
 
@@ -24,6 +25,7 @@ from features.common import strict_json
 from features.common.errors import InputError
 from prefetch.xcache.collector import Told, frame, is_kept, read_datagram
 from prefetch.xcache.events import MAX_DATAGRAM_BYTES, MAX_WORD_CHARS, Source, file_close
+from prefetch.xcache.fstream import stream_code
 from prefetch.xcache.gstream import PSEQ_MODULUS
 
 Kind = Literal["gstream", "fstream", "closes"]
@@ -70,6 +72,12 @@ _IN_WLCG: Final = {
 """The collectors' own names of a closed file's fields, and WLCG's."""
 
 
+_G_HEADER: Final = struct.Struct(">cBHIIIQ")
+"""XrdXrootdMonGS of `XrdXrootdMonData.hh`: what all binary datagrams have, the window, and the letter of the
+stream above the server's number."""
+_G_SERVER: Final = 2**48 - 1
+
+
 class Kept(NamedTuple):
     """What to append to the files of `kind`; `told`: what the datagram says, if it was one."""
 
@@ -88,7 +96,7 @@ _OTHER, _MALFORMED = Refused("other"), Refused("malformed")
 
 
 def read(body: bytes, at_s: int) -> Iterator[Kept | Refused]:
-    """What a message with `body`, published at `at_s` (since 1970), becomes: one answer for each of its records.
+    """What a message with `body`, published at `at_s` (since 1970), becomes: an answer per record.
 
     The same message gives the same rows, however often it is read.
     """
@@ -136,6 +144,8 @@ def _packet(remote: str, data: str, at_s: int) -> Kept | Refused:
 def _datagram(datagram: bytes, remote: str, at_s: int) -> Kept | Refused:
     if datagram.startswith(b"<"):
         return _OTHER
+    if stream_code(datagram) == "g" and remote:
+        return _binary_events(datagram, remote, at_s)
     try:
         told = read_datagram(datagram)
     except InputError:
@@ -147,6 +157,33 @@ def _datagram(datagram: bytes, remote: str, at_s: int) -> Kept | Refused:
         number = int(port) if port.isdecimal() and len(port) < len("100000") else 0
         return Kept("gstream", frame(at_s, number, datagram), told)
     return Kept("fstream", _line({"remote": remote, "data": base64.b64encode(datagram).decode()}), told)
+
+
+def _binary_events(datagram: bytes, remote: str, at_s: int) -> Kept | Refused:
+    """Events with the binary header that a server sends unless its `xrootd.mongstream` says `send json`.
+
+    It names no host, and numbers by one byte: gaps are not counted.
+    """
+    if len(datagram) < _G_HEADER.size:
+        return _MALFORMED
+    _, pseq, _, stod, _, _, ident = _G_HEADER.unpack_from(datagram)
+    if ident >> 56 != ord("C"):
+        return _OTHER
+    host, _, port = remote.rpartition(":")
+    header = {
+        **{
+            "code": "g",
+            "pseq": PSEQ_MODULUS + pseq,
+            "stod": stod,
+            "sid": ident & _G_SERVER,
+            "gs": {"type": "C"},
+        },
+        "src": {"host": host.strip("[]"), "inst": host.strip("[]"), "port": port, "site": ""},
+    }
+    whole = _line(header) + datagram[_G_HEADER.size :]
+    if len(whole) > MAX_DATAGRAM_BYTES:
+        return _MALFORMED
+    return Kept("gstream", frame(at_s, 0, whole), Source.of(header))
 
 
 def _cache_event(record: Mapping[str, Any], at_s: int) -> Kept | Refused:

@@ -30,8 +30,8 @@ class RollingFiles:
     """Frames appended to `gstream-<number>-<time>.capture` in `folder`, in the order of their names.
 
     `folder` is there already, and one process at a time writes to it. A file is finished at `roll_bytes`,
-    `roll_s` after its first frame, or at `close`. `form`: another name and suffix than `gstream` and `.capture`;
-    of lines a torn last one is cut off. Raises ServiceError where the folder cannot be written.
+    `roll_s` after its first frame, or at `close`. `form`: name and suffix, if not `gstream`, `.capture`; of
+    lines a torn last one is cut off. Raises ServiceError where the folder cannot be written.
     """
 
     def __init__(

@@ -75,6 +75,15 @@ def test_datagrams_in_a_shovelers_packets() -> None:
     assert body_of(kept) == [{"remote": "[2001:db8::1]:40000", "data": base64.b64encode(F_STREAM).decode()}]
 
 
+def test_events_with_a_binary_header_are_those_of_their_sender() -> None:
+    ident = ord("C") << 56 | 7
+    events = "\n".join(map(json.dumps, (EVENT, EVENT | {"lfn": "/store/b.root"}))).encode() + b"\n\0"
+    kept = only(packet(binary(b"g", struct.pack(">IIQ", AT - 5, AT, ident) + events), "[2001:db8::7]:40000"))
+    header, *records = body_of(kept)
+    assert (header["src"]["host"], header["stod"], header["sid"]) == ("2001:db8::7", AT - 900, 7)
+    assert [record["lfn"] for record in records] == ["/store/a.root", "/store/b.root"]
+
+
 @pytest.mark.parametrize(
     ("event", "host"),
     [
@@ -182,7 +191,8 @@ def test_an_array_is_its_records() -> None:
         (packet(b"<statistics/>"), "other"),
         (packet(json_datagram(gs={"type": "P"})), "other"),
         (packet(binary(b"=", b"....text")), "other"),
-        (packet(binary(b"g", b"....text")), "other"),
+        (packet(binary(b"g", struct.pack(">IIQ", AT - 5, AT, ord("T") << 56) + b"{}\n\0")), "other"),
+        (packet(binary(b"g", b"....text")), "malformed"),
         ({"TPC": "http", "Src": "a"}, "other"),
         ({}, "other"),
         (b"", "malformed"),
