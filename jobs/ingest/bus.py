@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -10,7 +11,9 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Final
 
-from prefetch.rucio.broker import AT_ONCE, Broker, BrokerUnavailable, Message, Subscription
+from features.common.errors import ServiceError
+from prefetch.rucio.broker import Broker, BrokerUnavailable, Subscription
+from prefetch.rucio.connection import AT_ONCE, Message
 from prefetch.xcache import heartbeat
 from prefetch.xcache.gstream import PSEQ_MODULUS, Numberings, note
 from prefetch.xcache.messages import FORMS, Kept, read
@@ -32,6 +35,7 @@ _WAIT_S: Final = 0.2
 _SETTLE_S: Final = 0.5
 _PAUSES_S: Final = (1.0, 60.0)
 _OLDEST_S: Final = 30 * 86400
+_FOLDER_MODE: Final = 0o750
 
 
 class Bus:
@@ -65,7 +69,9 @@ class Bus:
             self._files = {
                 kind: opened.enter_context(
                     contextlib.closing(
-                        RollingFiles(_made(folder / kind), roll_bytes=roll_bytes, roll_s=roll_s, form=form)
+                        RollingFiles(
+                            made_writable(folder / kind), roll_bytes=roll_bytes, roll_s=roll_s, form=form
+                        )
                     )
                 )
                 for kind, form in FORMS.items()
@@ -187,6 +193,12 @@ class Bus:
             self._beat_at = time.monotonic() + heartbeat.EVERY_S
 
 
-def _made(folder: Path) -> Path:
-    folder.mkdir(mode=0o750, parents=True, exist_ok=True)
+def made_writable(folder: Path) -> Path:
+    """`folder`, made if it is not there. Raises ServiceError if this account cannot write to it."""
+    try:
+        folder.mkdir(mode=_FOLDER_MODE, parents=True, exist_ok=True)
+    except OSError as error:
+        raise ServiceError(f"cannot make folder {folder}: {error.strerror}") from error
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise ServiceError(f"cannot write to folder {folder}: run as its owner, or choose another")
     return folder

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import os
 import threading
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from features.common.errors import ConfigError, InputError, ServiceError
+from features.common.errors import ConfigError, InputError
 from features.common.times import as_of_label
 from features.common.units import format_bytes
-from jobs.ingest.bus import Bus
+from jobs.ingest.bus import Bus, made_writable
 from jobs.settings.tree import CollectSettings
 from jobs.signals import until_signalled
 from jobs.store.locks import exclusive
@@ -22,7 +21,6 @@ from prefetch.xcache.receiver import Receiver
 from prefetch.xcache.rolling import Quota, RollingFiles
 
 _LOCK = ".collect.lock"
-_FOLDER_MODE = 0o750
 _BROKER_S = 20
 
 Figures = Callable[[str, Mapping[str, int]], None]
@@ -53,7 +51,7 @@ def run(
     if port is None and not settings.broker:
         raise InputError("nothing to collect: give --port for UDP, or --broker, or set [collect] broker")
     broker = _broker(settings) if settings.broker else None
-    _make_writable(out)
+    made_writable(out)
     how = _How(settings, roll_bytes, roll_s, log_every_s, log, now_s, figures)
     with exclusive(out / _LOCK, "collect"), until_signalled() as signalled, ThreadPoolExecutor() as pool:
         ended = threading.Event()
@@ -171,12 +169,3 @@ def _full(out: Path, quota_bytes: int, so: str) -> str:
         f"captures in {out} fill their quota of {format_bytes(quota_bytes)}, {so}; "
         "pull with --new-only, which deletes what is past [collect] keep, or raise [collect] quota"
     )
-
-
-def _make_writable(folder: Path) -> None:
-    try:
-        folder.mkdir(mode=_FOLDER_MODE, parents=True, exist_ok=True)
-    except OSError as error:
-        raise ServiceError(f"cannot make folder {folder}: {error.strerror}") from error
-    if not os.access(folder, os.W_OK | os.X_OK):
-        raise ServiceError(f"cannot write to folder {folder}: run as its owner, or choose another")

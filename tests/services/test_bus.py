@@ -24,7 +24,7 @@ import pytest
 import stomp
 from cachecast_main import asked
 from daemons import needed
-from monitoring import fstream
+from monitoring import closing, fstream, opening
 from stomp.exception import StompException
 from stomp_broker import KeepingBroker
 
@@ -192,15 +192,12 @@ def event(number: int) -> dict[str, Any]:
     return close_of(f"/store/e/{number}", number) | place
 
 
-def opened_and_closed(number: int) -> bytes:
-    name = f"/store/f/{number}".encode() + b"\0"
-    body = (10**6).to_bytes(8, "big") + (5).to_bytes(4, "big") + name
-    begun = bytes([1, 1]) + (len(body) + 8).to_bytes(2, "big") + number.to_bytes(4, "big") + body
-    done = bytes([0, 0]) + (32).to_bytes(2, "big") + number.to_bytes(4, "big")
-    done += (10**6).to_bytes(8, "big") + bytes(16)
-    return fstream(
-        begun, done, begin=NOW_S + number, end=NOW_S + number + 1, pseq=number % 256, stod=NOW_S, sid=7
-    )
+def opened_then_closed(number: int) -> list[bytes]:
+    records = (opening(number, f"/store/f/{number}", size=10**6), closing(number, 10**6, 0))
+    return [
+        fstream(record, pseq=2 * number + i, begin=NOW_S + number, end=NOW_S + number + 1, stod=NOW_S, sid=7)
+        for i, record in enumerate(records)
+    ]
 
 
 def wlcg(number: int) -> dict[str, Any]:
@@ -235,7 +232,7 @@ def publications() -> list[tuple[str, bytes]]:
         for number in range(1, N_OF_EACH + 1)
         for one in (
             (TOPIC, shovelled(g_stream(number), "192.0.2.7:40000")),
-            (TOPIC, shovelled(opened_and_closed(number), "192.0.2.8:40000")),
+            *((TOPIC, shovelled(one, "192.0.2.8:40000")) for one in opened_then_closed(number)),
             (QUEUE, json.dumps(event(number)).encode()),
             (QUEUE, json.dumps(wlcg(number)).encode()),
             (QUEUE, json.dumps(own(number)).encode()),
@@ -518,18 +515,17 @@ def test_a_broker_that_refuses_or_hangs_is_a_line_and_tried_again(
         (["--broker", "stomp://h:1"], "names nothing to follow"),
         (["--broker", "stomp://h:1", "--subscribe", "x"], "subscribe"),
         (["--broker", "stomp://h:1", "--subscribe", "/topic/x\ny:z"], "subscribe"),
+        (["--broker", "stomp+ssl://h:1", "--subscribe", "/topic/x"], "ca.pem is not there"),
+        (["--port", "0", "--broker", "stomp://h:1", "--subscribe", "/topic/x"], "cannot make folder"),
         ([], "nothing to collect"),
     ],
 )
 def test_what_cannot_be_followed_is_said_at_once(words: list[str], reason: str, tmp_path: Path) -> None:
-    line = [
-        sys.executable,
-        "-c",
-        "from jobs.cli.main import main; main()",
-        "collect",
-        "--out",
-        str(tmp_path / "o"),
-    ]
-    answer = subprocess.run([*line, *words], capture_output=True, text=True, timeout=60, check=False)
+    out = tmp_path / "out"
+    out.mkdir()
+    (out / "bus").write_text("no folder")
+    line = [sys.executable, "-c", "from jobs.cli.main import main; main()", "collect", "--out", str(out)]
+    env = os.environ | {"CACHECAST_COLLECT__BROKER_CA_CERT": "/nowhere/ca.pem"}
+    answer = subprocess.run([*line, *words], capture_output=True, text=True, timeout=60, check=False, env=env)
     assert answer.returncode == 1 and reason in answer.stderr.replace("\n", " ")
     assert "secret" not in answer.stderr and "Traceback" not in answer.stderr
