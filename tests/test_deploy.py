@@ -16,6 +16,7 @@ import yaml
 from command_line import called, options, required
 
 from dags import alarms
+from jobs.ingest import bus
 from jobs.operate.samples import of_status
 from jobs.operate.status import CacheStatus, Status
 from jobs.settings.tree import Settings
@@ -65,6 +66,7 @@ def known_figures() -> set[str]:
     told = Status(at, "r", "m/1", at, False, "m/1", at, 1, 0, (cache,), ())
     jobs = {f"cachecast_job_{name}" for name in ("ended_seconds", "duration_seconds", "failed")}
     collect = {f"cachecast_collect_{name}" for name in (*COUNTS, "seen_seconds")}
+    collect |= {f"cachecast_collect_bus_{name}" for name in (*bus.COUNTS, "seen_seconds")}
     text = PLACEMENT.read_text()
     served = set(re.findall(r'"(cachecast_placement_\w+)"', text)) | {
         f"cachecast_placement_{name}" for name in re.findall(r'^ +\("(\w+)", "', text, re.M)

@@ -7,7 +7,8 @@ import io
 import os
 import stat
 import sys
-from collections.abc import Iterator
+import tempfile
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -41,19 +42,27 @@ class InputFile:
 
     What is given may be a link, or behind one, if root or this account made it. No link is followed below it,
     and only plain files are opened. `is_listed`: it was found in a folder, and is no folder to look into.
+    `address`: its URI, if it is not of this machine; `fetch` then copies it to a path.
     """
 
     given: Path
     below: str = ""
     is_listed: bool = False
+    address: str = ""
+    fetch: Callable[[Path], None] | None = dataclasses.field(default=None, compare=False, repr=False)
 
     @property
     def path(self) -> Path:
         """Its path."""
         return self.given / self.below
 
+    @property
+    def uri(self) -> str:
+        """Its URI, the name of an input."""
+        return self.address or self.path.absolute().as_uri()
+
     def __fspath__(self) -> str:
-        return str(self.path)
+        return self.address or str(self.path)
 
     def status(self) -> os.stat_result:
         """Its status; for a link that was given, the status of what it leads to. Raises OSError."""
@@ -64,10 +73,16 @@ class InputFile:
 def plain(file: Path | InputFile) -> Iterator[str]:
     """A name of the plain file, for readers that open by name; it cannot become another file in the block.
 
-    A path counts as given. Raises NotPlainError, also for a file that is hardly more than holes, and OSError
-    as `open` does.
+    A path counts as given. Of a file elsewhere it is that of a copy, which is gone after the block. Raises
+    NotPlainError, also for a file that is hardly more than holes, and OSError as `open` does.
     """
     one = file if isinstance(file, InputFile) else InputFile(file)
+    if one.fetch is not None:
+        with tempfile.TemporaryDirectory(prefix="cachecast-pull-") as private:
+            one.fetch(copy := Path(private, "copy"))
+            with plain(copy) as name:
+                yield name
+        return
     with _looked_at(one) as descriptor:
         if (kind := _kind(descriptor)) is not None:
             raise NotPlainError(str(one.path), kind)

@@ -11,12 +11,15 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from features.common.redaction import without_login
 from features.common.units import parse_bytes, parse_duration
 from jobs.cli import console, options, parsing
 from jobs.cli.options import Cache, Conf, Force, Json, MaybeAsOf, TablesRoot, file_to_write, folder_to_fill
 from jobs.cli.plans import end_push
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from prefetch.steward.figures import Figures
 
 
@@ -54,38 +57,51 @@ def scan(
 
 
 def collect(
-    port: Annotated[int, typer.Option(help="UDP port to listen on; 0 takes any free one")],
     out: Annotated[
         Path,
         typer.Option(help="folder for the captures, made if it is not there", callback=folder_to_fill),
     ],
+    port: Annotated[int | None, typer.Option(help="UDP port to listen on; 0 takes any free one")] = None,
     host: Annotated[
         str, typer.Option(help="address to listen on; 0.0.0.0 for caches elsewhere")
     ] = "127.0.0.1",
     roll_size: Annotated[str, typer.Option(help="finish a file at this size")] = "64MB",
     roll_every: Annotated[str, typer.Option(help="finish a file this long after its first datagram")] = "1h",
     log_every: Annotated[str, typer.Option(help="time between two lines of counts")] = "1m",
+    broker: Annotated[
+        str | None,
+        typer.Option(help="follow stomp://HOST:PORT too, or stomp+ssl://; defaults to [collect] broker"),
+    ] = None,
+    subscribe: Annotated[
+        list[str] | None, typer.Option(help="what to follow there, for example /topic/NAME; may be repeated")
+    ] = None,
     conf: Conf = None,
     as_json: Json = False,
 ) -> None:
-    """Keep the g-streams that caches send by UDP.
+    """Keep what caches report by UDP, and what shovelers and collectors publish at a broker.
 
     Up to [collect] quota. Runs until it is stopped; run it as a service.
     """
     from jobs.ingest import collect as job
     from jobs.operate import prometheus
 
+    def leave(service: str, counts: Mapping[str, int]) -> None:
+        labels = {"port": str(port)} if service == "collect" else {"broker": without_login(settings.broker)}
+        prometheus.leave_counts(service, labels, counts, console.warn)
+
+    given = {"COLLECT__BROKER": broker, "COLLECT__SUBSCRIBE": subscribe}
+    settings = options.load(conf, given=given).collect
     answer = job.run(
+        settings,
         host=host,
         port=port,
         out=out,
         roll_bytes=parse_bytes(roll_size),
         roll_s=parse_duration(roll_every),
-        quota_bytes=options.load(conf).collect.quota,
         log_every_s=parse_duration(log_every),
         log=console.log,
         now_s=time.time,
-        figures=lambda counts: prometheus.leave_counts("collect", {"port": str(port)}, counts, console.warn),
+        figures=leave,
     )
     if as_json:
         console.show(answer, as_json=True)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -130,11 +132,18 @@ OutPage = Annotated[
 InMlflow = Annotated[bool, typer.Option("--mlflow", help="also record it as a run in MLflow")]
 
 
-def load(conf: Path | None, *, tables: str | None = None) -> Settings:
-    """The settings of this run; `tables`: root of the tables. Raises ConfigError."""
+def load(conf: Path | None, *, tables: str | None = None, given: Mapping[str, object] = {}) -> Settings:
+    """The settings of this run; `tables`: root of the tables; `given`: other values of the command line, by
+    names such as `COLLECT__BROKER`, None if not given. Raises ConfigError.
+    """
     from jobs.settings.tree import Settings
 
-    settings = Settings.load(conf, tables=tables)
+    more = {
+        f"CACHECAST_{name}": value if isinstance(value, str) else json.dumps(value)
+        for name, value in given.items()
+        if value
+    }
+    settings = Settings.load(conf, tables=tables, env=os.environ | more)
     where = conf or os.environ.get("CACHECAST_CONF") or "no file: the defaults"
     _log.info("settings from %s; tables at %s", where, settings.tables.root)
     # A root elsewhere is not asked: its server may hang, and the command may not need it.

@@ -5,7 +5,6 @@ Its cost follows the input: of the accesses only the days that the input touches
 
 from __future__ import annotations
 
-import datetime as dt
 import functools
 from collections.abc import Sequence
 
@@ -15,9 +14,9 @@ import pyarrow as pa
 from features.common.names import literal
 from features.schema import ACCESSES, UNPAIRED
 from jobs.ingest import merging, sources
-from jobs.ingest.pull_input import Changes, Mark, PullSummary, Request, earlier, summarise
-from jobs.ingest.sources import Source, lines, workspace
-from jobs.ingest.sources.local import files_at, files_in, places_at, status_of
+from jobs.ingest.pull_input import Changes, Mark, PullSummary, Request, earlier, in_milliseconds, summarise
+from jobs.ingest.sources import Source, lines, remote, workspace
+from jobs.ingest.sources.local import files_at, files_in, is_local, places_at, status_of
 from jobs.ingest.sources.workspace import Workspace
 from jobs.store.tables import Tables, read_partitions
 
@@ -28,7 +27,7 @@ class LocalEngine:
     name = "local"
 
     def inputs(self, path: str, *, whole: bool) -> list[Mark]:
-        return marks(path, whole=whole)
+        return marks(path, whole=whole) if is_local(path) else remote.marks(path, whole=whole)
 
     def merge(self, tables: Tables, request: Request, paths: Sequence[str]) -> PullSummary:
         source = sources.named(request.source)
@@ -58,18 +57,13 @@ def marks(path: str, *, whole: bool) -> list[Mark]:
     """The marks of the files of this machine at `path`; see `pull_input.Engine.inputs`."""
     found = [(file.path.absolute(), status_of(file)) for file in files_at(path, whole=whole)]
     return [
-        Mark(f"file:{file}", status.st_size, _in_milliseconds(status.st_mtime_ns)) for file, status in found
+        Mark(f"file:{file}", status.st_size, in_milliseconds(status.st_mtime_ns)) for file, status in found
     ]
 
 
-def _in_milliseconds(nanoseconds: int) -> dt.datetime:
-    """As precise as Spark's marks."""
-    whole = nanoseconds // 1_000_000
-    return dt.datetime.fromtimestamp(whole // 1000, dt.UTC) + dt.timedelta(milliseconds=whole % 1000)
-
-
 def _read(space: Workspace, tables: Tables, source: Source, request: Request, paths: Sequence[str]) -> int:
-    places = [place for path in paths for place in places_at(path, request.path)]
+    at = functools.partial(places_at, given=request.path) if is_local(request.path) else remote.files_at
+    places = [place for path in paths for place in at(path)]
     if source.decode is not None:
         n_lost = source.decode(
             space, places, site=request.site, earlier=functools.partial(earlier, tables, source.name)

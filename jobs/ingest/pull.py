@@ -22,7 +22,12 @@ from jobs.settings.tree import Settings, SparkSettings
 from jobs.store.sizes import n_unknown
 from jobs.store.tables import Tables
 
-_COLLECTORS = "gstream-*.capture"
+_COLLECTED = {
+    "xcache_gstream": "gstream-*.capture",
+    "xrootd_fstream": "bus/fstream/fstream-*.jsonl",
+    "cms_aaa": "bus/closes/closes-*.jsonl",
+}
+"""What the collector writes, by the source that reads it."""
 
 
 def run(settings: Settings, *, source: str, path: str, day_s: int, new_only: bool = False) -> PullSummary:
@@ -60,7 +65,7 @@ def run(settings: Settings, *, source: str, path: str, day_s: int, new_only: boo
         known_names.settle(tables, None if table is FILES else summary.days)
     if not sources.named(source).has_sizes:
         return dataclasses.replace(summary, n_unsized=n_unknown(tables, source, summary.days))
-    if source != "xcache_gstream" or not new_only:
+    if source not in _COLLECTED or not new_only or not is_local(path):
         return summary
     taken = incremental.taken(engine, tables, Request(source, path, Site()))
     removed = remove_captures(taken, before_s=day_s - settings.collect.keep)
@@ -96,7 +101,8 @@ def engine_for(tables: Tables, *, source: str, path: str, up_to_bytes: int, spar
     """
     definition = sources.named(source)
     if definition.decode is not None:
-        local_path(path)
+        if source == "xcache_cinfo":
+            local_path(path)  # a namespace
         return LocalEngine()  # their files only make sense one after the other
     files = files_at(path, whole=definition.is_whole) if is_local(path) else None
     if _fits(tables, definition, files, up_to_bytes):
@@ -128,7 +134,7 @@ def remove_captures(taken: Iterable[Mark], *, before_s: int) -> Removed:
     n_removed = n_not_removed = 0
     for mark in taken:
         path = local_path(mark.input)
-        if not path.match(_COLLECTORS) or mark.modified_at.timestamp() >= before_s:
+        if not any(map(path.match, _COLLECTED.values())) or mark.modified_at.timestamp() >= before_s:
             continue
         try:
             path.unlink(missing_ok=True)

@@ -72,6 +72,12 @@ class Mark:
     modified_at: dt.datetime
 
 
+def in_milliseconds(nanoseconds: int) -> dt.datetime:
+    """A time of change, as precise as Spark's marks."""
+    whole = nanoseconds // 1_000_000
+    return dt.datetime.fromtimestamp(whole // 1000, dt.UTC) + dt.timedelta(milliseconds=whole % 1000)
+
+
 class Engine(Protocol):
     """What reads and merges; `name` is `local` or `spark`."""
 

@@ -26,7 +26,17 @@ from jobs.settings.plan import PlanSettings
 from jobs.settings.serve import ServeSettings, StewardSettings
 from jobs.settings.sources import ArrivalSettings, NamesSettings, QueueSettings, RucioSettings, SourceName
 from jobs.settings.study import BenefitSettings, OriginSettings, StudySettings
-from jobs.settings.values import Bytes, Name, Pattern, Pause, Seconds, Section, Watermarks, checked
+from jobs.settings.values import (
+    Bytes,
+    Destination,
+    Name,
+    Pattern,
+    Pause,
+    Seconds,
+    Section,
+    Watermarks,
+    checked,
+)
 from replay.study.benefit import Region
 
 LearnerName = Literal["lightgbm", "lightgbm_monotone", "hist_boosting", "forest", "logistic"]
@@ -138,10 +148,18 @@ class UsersSettings(Section):
 
 
 class CollectSettings(Section):
-    """How many captures the collector keeps, and how long."""
+    """How many captures the collector keeps, and how long; the broker that it follows, if any."""
 
     quota: Bytes
     keep: Seconds
+    broker: str
+    broker_username: str
+    broker_password: pydantic.SecretStr
+    broker_ca_cert: str
+    broker_cert: str
+    broker_key: str
+    client: Name
+    subscribe: tuple[Destination, ...]
 
 
 class CacheSettings(Section):

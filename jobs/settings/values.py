@@ -41,6 +41,9 @@ Hour = Annotated[int, pydantic.Field(ge=0, le=24)]
 Share = Annotated[float, pydantic.Field(ge=0, le=1)]
 Name = Annotated[str, pydantic.Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")]
 
+Destination = Annotated[str, pydantic.Field(pattern=r"^/[a-z-]+/[A-Za-z0-9._/*#>-]{1,200}$")]
+"""Of messages at a broker, for example `/topic/xrootd.shoveler`."""
+
 
 def _names_some(pattern: str) -> str:
     if not pattern.strip("*?/ "):

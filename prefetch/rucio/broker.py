@@ -1,22 +1,29 @@
-"""Sends messages to Rucio's cache consumer, through the STOMP broker of the site's Rucio."""
+"""A STOMP broker: messages to Rucio's cache consumer, and those that others publish."""
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import json
-import logging
-import threading
-import time
-from collections.abc import Iterable, Iterator, Sequence
+import queue
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, Literal
 from urllib.parse import urlsplit
 
-import stomp
 from stomp.exception import StompException
 
 from features.common.errors import ConfigError, ServiceError, bounded
 from features.common.redaction import without_secrets
+from prefetch.rucio.connection import (
+    CONNECTED,
+    Connection,
+    Message,
+    Messages,
+    Receipts,
+    leave,
+    subscribing,
+)
 from prefetch.rucio.names import Did
 
 Operation = Literal["add_replicas", "delete_replicas"]
@@ -25,31 +32,43 @@ Operation = Literal["add_replicas", "delete_replicas"]
 FILES_PER_MESSAGE = 200
 _TLS = "stomp+ssl"
 _TOLD_CHARS = 200
-_CONNECTED = "connected"
-# The library's log holds the login at DEBUG, and tracebacks of what is raised here anyway.
-logging.getLogger("stomp.py").setLevel(logging.CRITICAL + 1)
 
 
 @dataclasses.dataclass(frozen=True)
 class BrokerAccess:
-    """`url`: stomp://host:port, or stomp+ssl:// with `ca_cert`; `topic`: what the consumer listens to."""
+    """`url`: stomp://host:port, or stomp+ssl:// with `ca_cert`; `topic`: what the consumer listens to.
+
+    `cert`, `key`: PEM files to log in with. `section`: of the settings that hold all this.
+    """
 
     url: str
-    topic: str
+    topic: str = ""
     username: str = ""
     password: str = dataclasses.field(default="", repr=False)
     ca_cert: str = ""
     timeout_s: int = 60
+    cert: str = ""
+    key: str = ""
+    section: str = "rucio"
+
+
+class BrokerUnavailable(ServiceError):
+    """A broker is unavailable, refuses a login or a subscription, or falls silent."""
 
 
 class Broker:
-    """One broker; connected while something is published."""
+    """One broker; connected while something is published or followed."""
 
     def __init__(self, access: BrokerAccess) -> None:
         """Raises ConfigError for what is no broker's URL."""
         url = urlsplit(access.url)
         if url.scheme not in ("stomp", _TLS) or not url.hostname or not url.port or "@" in url.netloc:
-            raise ConfigError("rucio.broker", "must be as stomp://broker.example.org:61613, without a user")
+            raise ConfigError(
+                f"{access.section}.broker", "must be as stomp://broker.example.org:61613, without a user"
+            )
+        for file in (access.ca_cert, access.cert, access.key):
+            if file and url.scheme == _TLS and not Path(file).is_file():
+                raise ConfigError(f"{access.section}.broker", f"its certificate {file} is not there")
         self._access, self._at = access, (url.hostname, url.port)
         self._is_tls = url.scheme == _TLS
 
@@ -59,84 +78,90 @@ class Broker:
         Reporting twice equals once. Raises ServiceError if the broker is unavailable, refuses the login, or
         does not confirm.
         """
-        listener = _Receipts()
-        connection = self._connection(listener)
-        try:
-            connection.connect(self._access.username, self._access.password)
-            listener.wait({_CONNECTED}, self._access.timeout_s)
+        listener = Receipts()
+        with self._connected(listener, f"messages for {self._access.topic}") as connection:
             receipts = set()
             for number, body in enumerate(_bodies(operation, rse, dids)):
                 receipts.add(str(number))
                 # Without a length the broker takes it as text, as Rucio's other tools do.
                 connection.send(self._access.topic, body, "application/json", receipt=str(number))
             listener.wait(receipts, self._access.timeout_s)
+
+    @contextmanager
+    def subscribed(
+        self, destinations: Sequence[str], *, client: str, most_bytes: int
+    ) -> Iterator[Subscription]:
+        """Follow `destinations` in the block. Of a topic the broker keeps for `client` what comes meanwhile.
+
+        Bodies over `most_bytes` are dropped. Raises BrokerUnavailable, also in the block.
+        """
+        listener = Messages(most_bytes)
+        is_kept = any(name.startswith("/topic/") for name in destinations)
+        with self._connected(
+            listener, "a subscription", {"client-id": client} if is_kept else {}, beats=True
+        ) as connection:
+            for number, name in enumerate(destinations):
+                connection.subscribe(
+                    name, str(number), "client-individual", subscribing(name, client), receipt=str(number)
+                )
+            listener.wait({str(number) for number in range(len(destinations))}, self._access.timeout_s)
+            yield Subscription(connection, listener)
+
+    @contextmanager
+    def _connected(
+        self, listener: Receipts, what: str, headers: Mapping[str, str] | None = None, *, beats: bool = False
+    ) -> Iterator[Any]:
+        connection = self._connection(listener, beats=beats)
+        try:
+            connection.connect(self._access.username, self._access.password, headers=dict(headers or {}))
+            listener.wait({CONNECTED}, self._access.timeout_s)
+            yield connection
         except (StompException, OSError) as error:
             told = without_secrets(listener.error or f"{type(error).__name__} {error}", self._access.password)
-            raise ServiceError(
-                f"broker {self._access.url} does not take messages for {self._access.topic}: "
+            raise BrokerUnavailable(
+                f"broker {self._access.url} does not take {what}: "
                 f"{bounded(' '.join(told.split()), _TOLD_CHARS)}; "
-                "is it up, and are [rucio] broker and its login right?"
+                f"is it up, and are [{self._access.section}] broker and its login right?"
             ) from None
         finally:
-            listener.is_ending = True
-            with contextlib.suppress(StompException, OSError):
-                connection.disconnect()
-            connection.transport.disconnect_socket()
+            leave(connection, listener)
 
-    def _connection(self, listener: _Receipts) -> Any:
-        connection = stomp.Connection12(
-            [self._at],
-            reconnect_attempts_max=1,
-            timeout=self._access.timeout_s,
-            auto_content_length=False,
-        )
+    def _connection(self, listener: Receipts, *, beats: bool) -> Any:
+        connection = Connection(self._at, self._access.timeout_s, beats=beats)
         if self._is_tls:
-            connection.set_ssl([self._at], ca_certs=self._access.ca_cert or None)
+            files = {
+                "ca_certs": self._access.ca_cert,
+                "cert_file": self._access.cert,
+                "key_file": self._access.key,
+            }
+            connection.set_ssl([self._at], **{name: file or None for name, file in files.items()})
         connection.set_listener("receipts", listener)
         return connection
 
 
-class _Receipts(stomp.ConnectionListener):  # type: ignore[misc]
-    """What the broker confirmed, or why it did not. The library itself would wait for it without end."""
+class Subscription:
+    """Messages as they come, until they are acknowledged: what is not, the broker sends again."""
 
-    def __init__(self) -> None:
-        self.error = ""
-        self.is_ending = False
-        self._got: set[str] = set()
-        self._changed = threading.Condition()
+    def __init__(self, connection: Any, listener: Messages) -> None:
+        self._connection, self._listener = connection, listener
 
-    def on_connected(self, frame: Any) -> None:
-        self._confirmed(_CONNECTED)
+    def next(self, timeout_s: float) -> Message | None:
+        """The next message; None if none comes for so long. Raises OSError once the connection is lost."""
+        if self._listener.error:
+            raise OSError(self._listener.error)
+        try:
+            return (
+                self._listener.messages.get(timeout=timeout_s)
+                if timeout_s
+                else self._listener.messages.get_nowait()
+            )
+        except queue.Empty:
+            return None
 
-    def on_receipt(self, frame: Any) -> None:
-        self._confirmed(frame.headers["receipt-id"])
-
-    def on_error(self, frame: Any) -> None:
-        self._fail(f"{frame.headers.get('message', '')} {frame.body or ''}")
-
-    def on_disconnected(self) -> None:
-        if not self.is_ending:
-            self._fail("it closed the connection")
-
-    def wait(self, receipts: set[str], timeout_s: float) -> None:
-        """Until all `receipts` are there. Raises OSError."""
-        deadline = time.monotonic() + timeout_s
-        with self._changed:
-            while missing := receipts - self._got:
-                left_s = deadline - time.monotonic()
-                if self.error or left_s <= 0:
-                    raise OSError(f"{len(missing)} of {len(receipts)} answers are missing. {self.error}")
-                self._changed.wait(left_s)
-
-    def _confirmed(self, receipt: str) -> None:
-        with self._changed:
-            self._got.add(receipt)
-            self._changed.notify()
-
-    def _fail(self, error: str) -> None:
-        with self._changed:
-            self.error = self.error or error
-            self._changed.notify()
+    def acknowledge(self, messages: Iterable[Message]) -> None:
+        """Let the broker forget `messages`. Raises OSError and StompException."""
+        for message in messages:
+            self._connection.ack(message.ticket)
 
 
 def _bodies(operation: Operation, rse: str, dids: Sequence[Did]) -> Iterator[str]:

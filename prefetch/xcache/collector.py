@@ -10,13 +10,16 @@ import threading
 import time
 from pathlib import Path
 from types import TracebackType
+from typing import TypeGuard
 
-from features.common.errors import ServiceError
+from features.common.errors import InputError, ServiceError
 from prefetch.xcache import fstream
-from prefetch.xcache.events import MAX_DATAGRAM_BYTES
+from prefetch.xcache.events import MAX_DATAGRAM_BYTES, Source, json_object
 
 BINARY = (fstream.CODE, *fstream.SESSION_CODES)
 """Codes of the binary streams that captures keep."""
+# Real ones have some 250.
+_MAX_HEADER_BYTES = 4096
 _WAKE_S = 0.2
 _BUFFER_BYTES = 4 * 2**20
 
@@ -36,6 +39,33 @@ def listening(host: str, port: int) -> socket.socket:
         raise ServiceError(f"cannot listen on UDP {host}:{port}: {told}") from error
     listener.settimeout(_WAKE_S)
     return listener
+
+
+Told = Source | fstream.Packet | fstream.Login | fstream.Work
+"""What a datagram says: the sender of a JSON one, or all of a binary one."""
+
+
+def read_datagram(datagram: bytes) -> Told | None:
+    """What `datagram` says; None for a binary one of another stream than `BINARY`.
+
+    Of a JSON one only the header is read. Raises InputError for what no XRootD server sends.
+    """
+    code = fstream.stream_code(datagram)
+    if code is None:
+        line = datagram[: _MAX_HEADER_BYTES + 1].split(b"\n", 1)[0]
+        header = json_object(line) if len(line) <= _MAX_HEADER_BYTES else None
+        source = None if header is None else Source.of(header)
+        if source is None:
+            raise InputError("no XRootD server sends such a header")
+        return source
+    if code not in BINARY:
+        return None
+    return fstream.decode(datagram) if code == fstream.CODE else fstream.decode_session(datagram)
+
+
+def is_kept(told: Told | None) -> TypeGuard[Told]:
+    """Whether it is of a stream that captures keep."""
+    return told.is_cache if isinstance(told, Source) else told is not None
 
 
 def frame(received_s: int, port: int, datagram: bytes) -> bytes:

@@ -13,13 +13,15 @@ import binascii
 import dataclasses
 import os
 import re
+import shutil
+import tempfile
 import weakref
 from collections.abc import Callable, Hashable, Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
 
 from features.common.errors import InputError
-from features.common.input_files import InputFile, plain
+from features.common.input_files import PACKED, InputFile, Unpacked, plain
 from prefetch.xcache import fstream
 from prefetch.xcache.events import MAX_DATAGRAM_BYTES, FileClose, Source, file_close, is_int, json_object
 
@@ -102,7 +104,7 @@ class CaptureReader:
     def _rest(self) -> Iterator[Event]:
         if self._closing is None:
             with plain(self._path) as name:
-                self._file = os.open(name, os.O_RDONLY | os.O_CLOEXEC)
+                self._file = _opened(name, self._path)
             self._closing = weakref.finalize(self, os.close, self._file)
         end = os.fstat(self._file).st_size
         if end < self._offset:
@@ -179,8 +181,18 @@ class CaptureReader:
         except (InputError, binascii.Error):
             self.n_malformed += 1
             return
-        self._numberings.note((packet.server_id, packet.stod), packet.pseq, modulus=fstream.PSEQ_MODULUS)
+        note(self._numberings, packet, 0)
         yield packet
+
+
+def _opened(name: str, path: Path | InputFile) -> int:
+    """A descriptor of the content of the plain file at `name`, unpacked by the suffix of `path`."""
+    if Path(path).suffix not in PACKED:
+        return os.open(name, os.O_RDONLY | os.O_CLOEXEC)
+    with Unpacked(name, path) as packed, tempfile.TemporaryFile() as content:
+        shutil.copyfileobj(packed, content, 2**20)
+        content.flush()
+        return os.dup(content.fileno())
 
 
 def read_capture(path: Path | InputFile, numberings: Numberings | None = None) -> Capture:
@@ -195,10 +207,13 @@ def read_capture(path: Path | InputFile, numberings: Numberings | None = None) -
     return Capture(records, reader.n_lost - n_lost, reader.n_malformed)
 
 
-def note(numberings: Numberings, source: Source, received_t: int) -> None:
-    """Count the datagram that `source` numbered."""
-    before_first = 0 if received_t - source.stod <= _STARTED_S else None
-    numberings.note(source.key, source.pseq, before_first=before_first)
+def note(numberings: Numberings, told: Event, received_t: int) -> None:
+    """Count a datagram by its number, if it has one."""
+    if isinstance(told, fstream.Packet):
+        numberings.note((told.server_id, told.stod), told.pseq, modulus=fstream.PSEQ_MODULUS)
+    elif isinstance(told, Source) and told.pseq < PSEQ_MODULUS:
+        before_first = 0 if received_t - told.stod <= _STARTED_S else None
+        numberings.note(told.key, told.pseq, before_first=before_first)
 
 
 class Numberings:

@@ -13,9 +13,9 @@ from typing import Final
 
 from features.common.errors import InputError
 from features.common.input_files import InputFile
-from prefetch.xcache import fstream, heartbeat
-from prefetch.xcache.collector import BINARY, frame, listening
-from prefetch.xcache.events import MAX_DATAGRAM_BYTES, Source, json_object
+from prefetch.xcache import heartbeat
+from prefetch.xcache.collector import frame, is_kept, listening, read_datagram
+from prefetch.xcache.events import MAX_DATAGRAM_BYTES, Source
 from prefetch.xcache.gstream import MAX_SENDERS, PSEQ_MODULUS, CaptureReader, Numberings, note
 from prefetch.xcache.rolling import Quota, RollingFiles
 
@@ -34,8 +34,6 @@ _COUNT_WITHIN_S: Final = 0.2
 # Linux 4.12: a socket's memory as counters of 32 bits, the last of these what it dropped so far.
 _SO_MEMINFO: Final = 55
 _MEMINFO = struct.Struct("=9I")
-# Real ones have some 250.
-_MAX_HEADER_BYTES: Final = 4096
 # So much of the last capture shows where each cache's numbering stood.
 _RESUME_BYTES: Final = 2**20
 
@@ -125,34 +123,19 @@ class Receiver:
         """Keep a datagram, or count why not."""
         self.counts["datagrams"] += 1
         self.counts["bytes"] += len(datagram)
-        if (code := fstream.stream_code(datagram)) is not None:
-            self._take_binary(code, datagram, port, now_s)
-            return
-        source = _source(datagram)
-        if source is None:
-            self.counts["malformed"] += 1
-            return
-        self._life(source)
-        if not source.is_cache:
-            self.counts["other"] += 1
-            return
-        self._keep(frame(int(now_s), port, datagram), now_s)
-        note(self._numberings, source, int(now_s))
-        self.counts["lost"] = self._numberings.n_lost
-
-    def _take_binary(self, code: str, datagram: bytes, port: int, now_s: float) -> None:
-        if code not in BINARY:
-            self.counts["other"] += 1
-            return
         try:
-            told = fstream.decode(datagram) if code == fstream.CODE else fstream.decode_session(datagram)
+            told = read_datagram(datagram)
         except InputError:
             self.counts["malformed"] += 1
             return
+        if isinstance(told, Source):
+            self._life(told)
+        if not is_kept(told):
+            self.counts["other"] += 1
+            return
         self._keep(frame(int(now_s), port, datagram), now_s)
-        if isinstance(told, fstream.Packet):
-            self._numberings.note((told.server_id, told.stod), told.pseq, modulus=fstream.PSEQ_MODULUS)
-            self.counts["lost"] = self._numberings.n_lost
+        note(self._numberings, told, int(now_s))
+        self.counts["lost"] = self._numberings.n_lost
 
     def _keep(self, framed: bytes, now_s: float) -> None:
         self._is_full = not self._quota.admits(len(framed))
@@ -198,10 +181,3 @@ class Receiver:
             pass
         reader.close()
         self._numberings.n_lost = 0
-
-
-def _source(datagram: bytes) -> Source | None:
-    """Who sent it, as its header line says; None if no XRootD server sends such a header."""
-    line = datagram[: _MAX_HEADER_BYTES + 1].split(b"\n", 1)[0]
-    header = json_object(line) if len(line) <= _MAX_HEADER_BYTES else None
-    return None if header is None else Source.of(header)

@@ -21,18 +21,24 @@ from prefetch.xcache.collector import append
 
 PART: Final = ".part"
 SYNC_EVERY_S: Final = 1.0
+CAPTURES: Final = "gstream", ".capture"
 _FILE_MODE = 0o640
+_MAX_LINE_BYTES = 2**22
 
 
 class RollingFiles:
     """Frames appended to `gstream-<number>-<time>.capture` in `folder`, in the order of their names.
 
     `folder` is there already, and one process at a time writes to it. A file is finished at `roll_bytes`,
-    `roll_s` after its first frame, or at `close`. Raises ServiceError where the folder cannot be written.
+    `roll_s` after its first frame, or at `close`. `form`: name and suffix, if not `gstream`, `.capture`; of
+    lines a torn last one is cut off. Raises ServiceError where the folder cannot be written.
     """
 
-    def __init__(self, folder: Path, *, roll_bytes: int, roll_s: int) -> None:
+    def __init__(
+        self, folder: Path, *, roll_bytes: int, roll_s: int, form: tuple[str, str] = CAPTURES
+    ) -> None:
         self._folder = folder
+        self._form = form
         self._roll_bytes = roll_bytes
         self._roll_s = roll_s
         self._file: int | None = None
@@ -40,12 +46,13 @@ class RollingFiles:
         self._size_bytes = 0
         self._began_s = 0.0
         self._failure: OSError | None = None
-        self._to_finish: queue.SimpleQueue[tuple[int, Path] | None] = queue.SimpleQueue()
+        self._is_named = True
+        self._to_finish: queue.Queue[tuple[int, Path] | None] = queue.Queue()
         try:
             self.n_recovered = self._recover()
         except OSError as error:
             raise self._unwritable(error) from error
-        self._number = max(map(_number, folder.glob("gstream-*.capture")), default=0)
+        self._number = max(map(_number, folder.glob("-*".join(form))), default=0)
         self._syncer = threading.Thread(target=self._sync, name="capture-sync", daemon=True)
         self._syncer.start()
 
@@ -70,6 +77,20 @@ class RollingFiles:
             self._to_finish.put((self._file, self._path))
             self._file = None
 
+    def sync(self) -> None:
+        """Bring all frames, and the names of their files, to the disk. Raises ServiceError."""
+        self._to_finish.join()
+        try:
+            if self._failure is not None:
+                raise self._failure
+            if self._file is not None:
+                os.fdatasync(self._file)
+            if not self._is_named:
+                _sync_folder(self._folder)
+                self._is_named = True
+        except OSError as error:
+            raise self._unwritable(error) from error
+
     def close(self) -> None:
         """Finish the file. Raises ServiceError if one could not be brought to the disk."""
         if self._file is not None:
@@ -82,19 +103,20 @@ class RollingFiles:
 
     def newest(self) -> Path | None:
         """The last finished file, or None."""
-        return max(self._folder.glob("gstream-*.capture"), key=_number, default=None)
+        return max(self._folder.glob("-*".join(self._form)), key=_number, default=None)
 
     def _begin(self, now_s: float) -> None:
         # Rising, also where finished files were moved away or the clock went back.
         self._number = max(self._number + 1, int(now_s))
         moment = as_of_label(int(now_s)).replace("-", "").replace(":", "")
-        self._path = self._folder / f"gstream-{self._number:012d}-{moment}.capture{PART}"
-        self._file = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_EXCL, _FILE_MODE)
-        self._size_bytes, self._began_s = 0, now_s
+        name, suffix = self._form
+        self._path = self._folder / f"{name}-{self._number:012d}-{moment}{suffix}{PART}"
+        self._file = os.open(self._path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_EXCL, _FILE_MODE)
+        self._size_bytes, self._began_s, self._is_named = 0, now_s, False
 
     def _recover(self) -> int:
         """Finish what a killed writer left; the number of files."""
-        left = sorted(self._folder.glob(f"gstream-*.capture{PART}"))
+        left = sorted(self._folder.glob(f"{'-*'.join(self._form)}{PART}"))
         for path in left:
             _finish(os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK), path)
         return len(left)
@@ -106,7 +128,10 @@ class RollingFiles:
                 job = self._to_finish.get(timeout=SYNC_EVERY_S)
                 if job is None:
                     return
-                _finish(*job)
+                try:
+                    _finish(*job)
+                finally:
+                    self._to_finish.task_done()
             except queue.Empty:
                 if file is not None:
                     os.fdatasync(file)
@@ -120,6 +145,8 @@ class RollingFiles:
 def _finish(file: int, path: Path) -> None:
     """Bring the file and its final name to the disk; one without a byte is removed."""
     try:
+        if CAPTURES[1] not in path.suffixes:
+            _cut(file)
         os.fsync(file)
         if os.fstat(file).st_size:
             path.rename(path.with_suffix(""))
@@ -127,7 +154,19 @@ def _finish(file: int, path: Path) -> None:
             path.unlink()
     finally:
         os.close(file)
-    folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
+    _sync_folder(path.parent)
+
+
+def _cut(file: int) -> None:
+    """Cut off a last line without an end: a full disk, or the end of a process, tore it."""
+    end = os.fstat(file).st_size
+    tail = os.pread(file, _MAX_LINE_BYTES, max(0, end - _MAX_LINE_BYTES))
+    if n_torn := len(tail) - (tail.rfind(b"\n") + 1):
+        os.ftruncate(file, end - n_torn)
+
+
+def _sync_folder(path: Path) -> None:
+    folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(folder)
     finally:
@@ -143,15 +182,21 @@ _MEASURED_EVERY_S: Final = 1.0
 
 
 class Quota:
-    """The bytes of the captures in `folder`, which should stay within `quota_bytes`.
+    """The bytes of the captures in `folder`, with names of `pattern`, which should stay within `quota_bytes`.
 
     What is added is counted as it comes. What others delete is seen by `measure`, which is called when the
     folder is full, at most once a second. `clock`: s, as `time.monotonic`.
     """
 
     def __init__(
-        self, folder: Path, quota_bytes: int, *, clock: Callable[[], float] = time.monotonic
+        self,
+        folder: Path,
+        quota_bytes: int,
+        *,
+        pattern: str = "-*".join(CAPTURES),
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
+        self._pattern = pattern
         self.quota_bytes = quota_bytes
         self.held_bytes = 0
         self.folder = folder
@@ -160,25 +205,28 @@ class Quota:
 
     def measure(self) -> None:
         """Look how much there is."""
-        self.held_bytes = held_bytes(self.folder)
+        self.held_bytes = held_bytes(self.folder, self._pattern)
         self._measured_s = self._clock()
 
     def admits(self, n_bytes: int) -> bool:
         """Whether `n_bytes` more fit; if so, they count as held."""
+        has_room = self.has_room(n_bytes)
+        self.held_bytes += n_bytes if has_room else 0
+        return has_room
+
+    def has_room(self, n_bytes: int = 1) -> bool:
+        """Whether `n_bytes` more fit."""
         if self._is_over(n_bytes) and self._clock() - self._measured_s >= _MEASURED_EVERY_S:
             self.measure()
-        if self._is_over(n_bytes):
-            return False
-        self.held_bytes += n_bytes
-        return True
+        return not self._is_over(n_bytes)
 
     def _is_over(self, n_bytes: int) -> bool:
         return self.held_bytes + n_bytes > self.quota_bytes
 
 
-def held_bytes(folder: Path) -> int:
+def held_bytes(folder: Path, pattern: str = "-*".join(CAPTURES)) -> int:
     """The bytes of all captures in `folder`, also of one being written."""
-    return sum(map(_size_bytes, folder.glob("gstream-*.capture*")))
+    return sum(map(_size_bytes, folder.glob(f"{pattern}*")))
 
 
 def _size_bytes(path: Path) -> int:

@@ -20,7 +20,7 @@ _MOST_LEVELS = 100
 _PACKED = (".gz", ".bz2", ".zst", ".parquet")
 _UNPACKED = 10
 """Bytes in memory of a byte in a packed file, about."""
-_WILD = re.compile("[*?{[]")
+WILD = re.compile("[*?{[]")
 _SCHEME = re.compile("([A-Za-z][A-Za-z0-9+.-]*):/")
 
 
@@ -56,7 +56,7 @@ def places_at(path: str, given: str = "") -> list[InputFile]:
         return [dataclasses.replace(_below(root, place), is_listed=True)]
     if os.path.lexists(place):
         return [_below(root, place)]
-    found = sorted({Path(one) for form in _alternatives(str(place)) for one in glob.glob(form)})  # noqa: PTH207
+    found = sorted({Path(one) for form in alternatives(str(place)) for one in glob.glob(form)})  # noqa: PTH207
     if not found:
         raise InputError(f"cannot read {path}: there is no such file; is the path right?")
     return [_below(root, one) for one in found]
@@ -86,7 +86,7 @@ def _fixed(place: Path) -> Path:
     """`place`, or of a glob what comes before its first wildcard."""
     if os.path.lexists(place):
         return place
-    return Path(*itertools.takewhile(lambda part: not _WILD.search(part), place.parts))
+    return Path(*itertools.takewhile(lambda part: not WILD.search(part), place.parts))
 
 
 def _below(root: Path, place: Path) -> InputFile:
@@ -101,13 +101,13 @@ def is_local(path: str) -> bool:
     return scheme is None or scheme[1] == "file"
 
 
-def _alternatives(form: str) -> list[str]:
+def alternatives(form: str) -> list[str]:
     """The globs that `form` stands for, which may hold alternatives: `{01,05}`."""
     braces = re.search("[{]([^{}]*)[}]", form)
     if braces is None:
         return [form]
     before, after = form[: braces.start()], form[braces.end() :]
-    return [found for one in braces[1].split(",") for found in _alternatives(f"{before}{one}{after}")]
+    return [found for one in braces[1].split(",") for found in alternatives(f"{before}{one}{after}")]
 
 
 def _files_in(place: InputFile, whole: bool) -> Iterator[InputFile]:

@@ -90,7 +90,7 @@ def _file_rows(
     space: Workspace, file: InputFile, numberings: Numberings, senders: Senders
 ) -> Iterator[dict[str, object]]:
     """The capture's events, then one row for each thing in it that is none."""
-    source, reader = file.path.absolute().as_uri(), CaptureReader(file, numberings)
+    source, reader = file.uri, CaptureReader(file, numberings)
     try:
         for event in reader.poll():
             yield _event(event, source) | {"cache": senders.cache(event)}

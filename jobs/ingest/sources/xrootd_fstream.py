@@ -67,7 +67,7 @@ def decode(space: Workspace, places: Sequence[InputFile], *, site: Site, earlier
     They are read as one stream in order of the files' names. An open without a close stays without end and
     bytes, until a later pull brings the close. So does one that overtook its open. See `decoded.Decode`.
     """
-    reader, uri = FstreamReader(), places[0].path.absolute().as_uri()
+    reader, uri = FstreamReader(), places[0].uri
     rows = chain.from_iterable(_file_rows(space, reader, file, site) for file in captures_in(places))
     left = (_row(access, uri, site) for access in reader.unfinished())
     pairs = fstream_pairs.Pairs(_SCHEMA)
@@ -93,7 +93,7 @@ def _alarms(space: Workspace) -> Iterator[str]:
 def _file_rows(
     space: Workspace, reader: FstreamReader, file: InputFile, site: Site
 ) -> Iterator[dict[str, object]]:
-    source = file.path.absolute().as_uri()
+    source = file.uri
     try:
         yield from (_row(record, source, site) for record in reader.read(file))
     except NotPlainError as error:

@@ -6,7 +6,8 @@ import abc
 import posixpath
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
-from typing import Any
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import fsspec
 import pyarrow as pa
@@ -15,6 +16,15 @@ import pyarrow.parquet as pq
 from features.common.errors import ServiceError
 from jobs.store import locks
 from jobs.store.filesystems.base import write_parquet
+
+
+class Entry(NamedTuple):
+    """A file or folder: its path in the file system, and its time of change, s since 1970."""
+
+    path: str
+    is_folder: bool
+    size_bytes: int
+    modified_s: float
 
 
 class RemoteStore(abc.ABC):
@@ -66,6 +76,33 @@ class RemoteStore(abc.ABC):
         with self._service_errors():
             found = self._fs.find(self._path(folder))
         return sorted(posixpath.relpath(path, self._folder) for path in found)
+
+    def entries(self, pattern: str = "") -> list[Entry]:
+        """What is at `pattern`, a name or a glob, in order. Raises FileNotFoundError."""
+        path = self._path(pattern)
+        with self._service_errors():
+            has_magic = fsspec.core.has_magic(path)
+            infos = self._fs.glob(path, detail=True).values() if has_magic else [self._fs.info(path)]
+        return sorted(map(self._entry, infos))
+
+    def inside(self, folder: Entry) -> list[Entry]:
+        """What is in `folder`, in order."""
+        with self._service_errors():
+            infos = self._fs.ls(folder.path, detail=True)
+        return sorted(entry for entry in map(self._entry, infos) if entry.path != folder.path)
+
+    def _entry(self, info: Mapping[str, Any]) -> Entry:
+        is_folder = info["type"] == "directory"
+        return Entry(info["name"].rstrip("/"), is_folder, info["size"] or 0, self._modified_s(info))
+
+    def uri_of(self, path: str) -> str:
+        """The URI of an entry's path."""
+        return f"{self.root.removesuffix(self._folder)}{path}"
+
+    def fetch(self, path: str, to: Path) -> None:
+        """Copy the file at an entry's path to this machine."""
+        with self._service_errors():
+            self._fs.get_file(path, str(to))
 
     def read(self, name: str) -> bytes:
         with self._service_errors():

@@ -109,3 +109,19 @@ def test_senders_that_anyone_can_make_up_take_no_more_memory() -> None:
     for sender in range(MAX_SENDERS + 50):
         numberings.note(sender, 1)
     assert len(numberings._last) == MAX_SENDERS
+
+
+def test_lines_are_whole_and_on_the_disk_after_a_sync(tmp_path: Path) -> None:
+    left = tmp_path / "closes-000000000001-20231114T221320Z.jsonl.part"
+    left.write_bytes(b'{"a": 1}\n{"b"')
+    files = RollingFiles(tmp_path, roll_bytes=30, roll_s=60, form=("closes", ".jsonl"))
+    for number in range(4):
+        files.append(b'{"number": %d}\n' % number, NOW)
+        files.sync()
+    assert files_in(tmp_path)[-1].endswith(".jsonl.part")
+    files.close()
+    assert files_in(tmp_path)[0] == left.with_suffix("").name and files.n_recovered == 1
+    contents = [(tmp_path / name).read_bytes() for name in files_in(tmp_path)]
+    assert contents[0] == b'{"a": 1}\n'
+    assert b"".join(contents[1:]) == b"".join(b'{"number": %d}\n' % number for number in range(4))
+    assert len(contents) == 3

@@ -1,0 +1,204 @@
+"""Messages of a site's broker into captures and lines, acknowledged once they are on the disk."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Final
+
+from features.common.errors import ServiceError
+from prefetch.rucio.broker import Broker, BrokerUnavailable, Subscription
+from prefetch.rucio.connection import AT_ONCE, Message
+from prefetch.xcache import heartbeat
+from prefetch.xcache.gstream import PSEQ_MODULUS, Numberings, note
+from prefetch.xcache.messages import FORMS, Kept, read
+from prefetch.xcache.rolling import Quota, RollingFiles
+
+COUNTS: Final = (
+    *("messages", "bytes", *FORMS, "lost", "other", "malformed", "too_large", "again", "connected"),
+    *("failures", "files_recovered", "last_s", "held_bytes", "quota_bytes"),
+)
+"""What is counted since the start. messages, bytes: received and acknowledged, again: those of them that the
+broker sent once more. gstream, fstream, closes: records kept in files of these. lost: missing in the servers'
+numbering. Not kept are other: records of kinds that no source reads, malformed: those of none, and too_large:
+messages over `MOST_BYTES`. connected: 1 while the broker's messages come; failures: how often they ceased to;
+last_s: when the last one came, since 1970. held_bytes, quota_bytes: of the files now, and at most."""
+
+MOST_BYTES: Final = 2**20
+"""Of one message: the longest datagram in base64 is a tenth of it."""
+_WAIT_S: Final = 0.2
+_SETTLE_S: Final = 0.5
+_PAUSES_S: Final = (1.0, 60.0)
+_OLDEST_S: Final = 30 * 86400
+_FOLDER_MODE: Final = 0o750
+
+
+class Bus:
+    """Follows `destinations` of a broker, and keeps in folders below `folder` what is published there.
+
+    Use it as a context manager. A message is acknowledged after its records were brought to the disk: what is
+    not, the broker sends again, to this process or the next, and its rows are the same. While the files fill
+    their quota nothing is taken. Raises ServiceError if the disk fails.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        broker: Broker,
+        *,
+        destinations: Sequence[str],
+        client: str,
+        roll_bytes: int,
+        roll_s: int,
+        quota_bytes: int,
+        now_s: Callable[[], float],
+        log: Callable[[str], None],
+    ) -> None:
+        self.counts: Counter[str] = Counter(dict.fromkeys(COUNTS, 0))
+        self._folder, self._broker = folder, broker
+        self._destinations, self._client = destinations, client
+        self._now_s, self._log = now_s, log
+        self._numberings = Numberings(PSEQ_MODULUS)
+        self._beat_at, self._pause_s = 0.0, _PAUSES_S[0]
+        with ExitStack() as opened:
+            self._files = {
+                kind: opened.enter_context(
+                    contextlib.closing(
+                        RollingFiles(
+                            made_writable(folder / kind), roll_bytes=roll_bytes, roll_s=roll_s, form=form
+                        )
+                    )
+                )
+                for kind, form in FORMS.items()
+            }
+            self._closing = opened.pop_all()
+        self.counts["files_recovered"] = sum(files.n_recovered for files in self._files.values())
+        self._quota = Quota(folder, quota_bytes, pattern="*/*-*.[cj]")
+
+    def __enter__(self) -> Bus:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Finish the files. Raises ServiceError."""
+        heartbeat.end(self._folder / "gstream")
+        self._closing.close()
+
+    def run(self, stopping: Callable[[], bool], *, report_every_s: float, report: Callable[[], None]) -> None:
+        """Follow the broker until `stopping`; while it is unavailable try again, less and less often.
+
+        `report` is called now and then.
+        """
+        self._report, self._report_every_s = report, report_every_s
+        self._report_at = time.monotonic() + report_every_s
+        told = ""
+        while not stopping():
+            try:
+                if self._quota.has_room():
+                    self._follow_broker(stopping)
+            except BrokerUnavailable as error:
+                self.counts["failures"] += 1
+                if str(error) != told:
+                    self._log(told := str(error))
+            finally:
+                self.counts["connected"] = 0
+            self._pause(stopping)
+            self._pause_s = min(2 * self._pause_s, _PAUSES_S[1])
+
+    def measure(self) -> None:
+        """Count what the files hold."""
+        self._quota.measure()
+        self.counts["held_bytes"] = self._quota.held_bytes
+        self.counts["quota_bytes"] = self._quota.quota_bytes
+
+    def is_full(self) -> bool:
+        """Whether nothing is taken, as the files fill their quota."""
+        return not self._quota.has_room()
+
+    def _pause(self, stopping: Callable[[], bool]) -> None:
+        until = time.monotonic() + self._pause_s
+        while time.monotonic() < until and not stopping():
+            self._tend()
+            time.sleep(_WAIT_S)
+
+    def _follow_broker(self, stopping: Callable[[], bool]) -> None:
+        with self._broker.subscribed(
+            self._destinations, client=self._client, most_bytes=MOST_BYTES
+        ) as subscription:
+            self.counts["connected"], self._pause_s = 1, _PAUSES_S[0]
+            self._log(f"subscribed to {', '.join(self._destinations)}")
+            taken: list[Message] = []
+            since = time.monotonic()
+            while not stopping() and self._quota.has_room():
+                message = subscription.next(0 if taken else _WAIT_S)
+                if message is not None:
+                    self._take(message)
+                    taken.append(message)
+                if taken and (
+                    message is None or len(taken) >= AT_ONCE or time.monotonic() - since > _SETTLE_S
+                ):
+                    self._settle(subscription, taken)
+                if not taken:
+                    since = time.monotonic()
+                self._tend()
+                self._beat()
+            self._settle(subscription, taken)
+
+    def _settle(self, subscription: Subscription, taken: list[Message]) -> None:
+        """Bring what was taken to the disk, then acknowledge it."""
+        for files in self._files.values():
+            files.sync()
+        subscription.acknowledge(taken)
+        self.counts["messages"] += len(taken)
+        self.counts["bytes"] += sum(message.size_bytes for message in taken)
+        self.counts["again"] += sum(message.is_again for message in taken)
+        taken.clear()
+
+    def _take(self, message: Message) -> None:
+        now_s = self._now_s()
+        self.counts["last_s"] = int(now_s)
+        if message.body is None:
+            self.counts["too_large"] += 1
+            return
+        # When it was published, so that it is the same record when it comes again; a clock may be wrong.
+        published_s = message.published_ms / 1000
+        at_s = int(published_s if now_s - _OLDEST_S < published_s <= now_s else now_s)
+        for record in read(message.body, at_s):
+            if not isinstance(record, Kept):
+                self.counts[record.reason] += 1
+                continue
+            self._quota.held_bytes += len(record.content)
+            self._files[record.kind].append(record.content, now_s)
+            self.counts[record.kind] += 1
+            if record.told is not None and not message.is_again:
+                note(self._numberings, record.told, at_s)
+                self.counts["lost"] = self._numberings.n_lost
+
+    def _tend(self) -> None:
+        """Finish files in their time, and report."""
+        for files in self._files.values():
+            files.roll(self._now_s())
+        if time.monotonic() >= self._report_at:
+            self._report_at += self._report_every_s
+            self._report()
+
+    def _beat(self) -> None:
+        """Say that caches' records come: only while they do."""
+        if time.monotonic() >= self._beat_at:
+            heartbeat.Heartbeat(0, 0, is_full=False).write(self._folder / "gstream")
+            self._beat_at = time.monotonic() + heartbeat.EVERY_S
+
+
+def made_writable(folder: Path) -> Path:
+    """`folder`, made if it is not there. Raises ServiceError if this account cannot write to it."""
+    try:
+        folder.mkdir(mode=_FOLDER_MODE, parents=True, exist_ok=True)
+    except OSError as error:
+        raise ServiceError(f"cannot make folder {folder}: {error.strerror}") from error
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise ServiceError(f"cannot write to folder {folder}: run as its owner, or choose another")
+    return folder

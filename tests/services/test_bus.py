@@ -1,0 +1,531 @@
+"""What sites publish, followed from a real broker: killed meanwhile, hostile, full, over TLS.
+
+Nothing is lost or counted twice, known by what the tests published themselves.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import stomp
+from cachecast_main import asked
+from daemons import needed
+from monitoring import closing, fstream, opening
+from stomp.exception import StompException
+from stomp_broker import KeepingBroker
+
+from features.schema import ACCESSES
+from jobs.store.tables import Tables
+
+pytestmark = pytest.mark.service
+
+TOPIC, QUEUE = "/topic/xrootd.shoveler", "/queue/xrootd.collector"
+PASSWORD = "pass-word"
+DAY = "2026-03-02"
+NOW_S = 1_772_400_000
+N_OF_EACH = 60
+PATIENCE_S = 90.0
+
+
+@contextmanager
+def keeping(folder: Path, keystore: Path | None = None) -> Iterator[KeepingBroker]:
+    folder.mkdir()
+    broker = KeepingBroker(folder, keystore)
+    try:
+        yield broker
+    finally:
+        broker.end()
+
+
+@pytest.fixture
+def broker(tmp_path: Path) -> Iterator[KeepingBroker]:
+    yield from needed("a real message broker", keeping(tmp_path / "broker"))
+
+
+class Collector:
+    """`cachecast collect` in a process of its own; `log` has its lines once it has ended."""
+
+    def __init__(self, out: Path, broker: str, *words: str, **env: str) -> None:
+        line = [sys.executable, "-c", "from jobs.cli.main import main; main()", "collect", "--json"]
+        line += ["--out", str(out), "--broker", broker, "--subscribe", TOPIC, "--subscribe", QUEUE, *words]
+        login = {"CACHECAST_COLLECT__BROKER_USERNAME": "u", "CACHECAST_COLLECT__BROKER_PASSWORD": PASSWORD}
+        self.log_file = out.parent / f"collect-{time.monotonic_ns()}.log"
+        with self.log_file.open("w") as log:
+            self.process = subprocess.Popen(
+                line, stdout=subprocess.PIPE, stderr=log, text=True, env=os.environ | login | env
+            )
+
+    @property
+    def log(self) -> str:
+        return self.log_file.read_text()
+
+    def says(self, what: str) -> bool:
+        assert self.process.poll() is None, self.log
+        return what in self.log
+
+    def stop(self) -> dict[str, int]:
+        self.process.send_signal(signal.SIGTERM)
+        out, _ = self.process.communicate(timeout=30)
+        assert self.process.returncode == 0, self.log
+        assert PASSWORD not in self.log
+        counts: dict[str, int] = json.loads(out)
+        return counts
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.process.communicate(timeout=20)
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Callable[..., Collector]]:
+    collectors: list[Collector] = []
+
+    def started(broker: str, *words: str, **env: str) -> Collector:
+        collectors.append(Collector(tmp_path / "out", broker, *words, **env))
+        return collectors[-1]
+
+    yield started
+    for one in collectors:
+        one.kill()
+
+
+def until(condition: Callable[[], bool], patience_s: float = PATIENCE_S) -> None:
+    deadline = time.monotonic() + patience_s
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+
+
+class Publisher:
+    """Publishes until the broker says that it has a message, as shovelers and collectors do."""
+
+    def __init__(self, port: int) -> None:
+        self.port, self.n_confirmed = port, 0
+        self._connection: Any = None
+
+    def publish(self, destination: str, body: bytes) -> None:
+        deadline = time.monotonic() + PATIENCE_S
+        while not self._confirmed(destination, body):
+            assert time.monotonic() < deadline
+            self._connection = None
+            time.sleep(0.3)
+        self.n_confirmed += 1
+
+    def _confirmed(self, destination: str, body: bytes) -> bool:
+        try:
+            if self._connection is None:
+                self._connection = stomp.Connection12([("127.0.0.1", self.port)], reconnect_attempts_max=1)
+                self._receipts = _Receipts()
+                self._connection.set_listener("", self._receipts)
+                self._connection.connect("u", "p", wait=True)
+            receipt = str(time.monotonic_ns())
+            self._connection.send(destination, body, headers={"persistent": "true"}, receipt=receipt)
+            return self._receipts.has(receipt)
+        except (StompException, OSError):
+            return False
+
+
+class _Receipts(stomp.ConnectionListener):  # type: ignore[misc]
+    def __init__(self) -> None:
+        self._got: set[str] = set()
+        self._is_lost = False
+
+    def on_receipt(self, frame: Any) -> None:
+        self._got.add(frame.headers["receipt-id"])
+
+    def on_disconnected(self) -> None:
+        self._is_lost = True
+
+    def has(self, receipt: str) -> bool:
+        deadline = time.monotonic() + 10
+        while receipt not in self._got and not self._is_lost and time.monotonic() < deadline:
+            time.sleep(0.001)
+        return receipt in self._got
+
+
+def shovelled(datagram: bytes, remote: str) -> bytes:
+    data = base64.b64encode(datagram).decode()
+    return json.dumps({"remote": remote, "version": "1.4.0", "data": data}).encode()
+
+
+def g_stream(number: int) -> bytes:
+    source = {"site": "EDGE", "host": "xc1.example.org", "port": 1094, "inst": "xc1"}
+    header = {
+        "code": "g",
+        "pseq": number % 1000,
+        "stod": NOW_S - 9,
+        "sid": 7,
+        "src": source,
+        "gs": {"type": "C"},
+    }
+    return "\n".join(map(json.dumps, (header, close_of(f"/store/g/{number}", number)))).encode() + b"\0"
+
+
+def close_of(lfn: str, number: int) -> dict[str, Any]:
+    return {
+        **{"event": "file_close", "lfn": lfn, "size": 10**6, "blk_size": 10**5, "n_blks": 10},
+        **{"n_blks_done": 10, "access_cnt": 1, "attach_t": NOW_S + number, "detach_t": NOW_S + number + 5},
+        **{"remotes": [], "b_hit": 0, "b_miss": 10**6, "b_bypass": 0},
+    }
+
+
+def event(number: int) -> dict[str, Any]:
+    place = {
+        "sid": f"{NOW_S}#192.0.2.9#40000",
+        "server_ip": "192.0.2.9",
+        "server_hostname": "xc2.example.org",
+    }
+    return close_of(f"/store/e/{number}", number) | place
+
+
+def opened_then_closed(number: int) -> list[bytes]:
+    records = (opening(number, f"/store/f/{number}", size=10**6), closing(number, 10**6, 0))
+    return [
+        fstream(record, pseq=2 * number + i, begin=NOW_S + number, end=NOW_S + number + 1, stod=NOW_S, sid=7)
+        for i, record in enumerate(records)
+    ]
+
+
+def wlcg(number: int) -> dict[str, Any]:
+    return {
+        **{
+            "file_lfn": f"/store/w/{number}",
+            "unique_id": f"id-{number}",
+            "file_size": 10**6,
+            "read_bytes": 10**6,
+        },
+        **{"server_host": "se1", "server_domain": "example.org", "client_host": "wn1", "operation": "read"},
+        **{
+            "start_time": NOW_S + number,
+            "end_time": NOW_S + number + 5,
+            "metadata": {"timestamp": NOW_S * 1000},
+        },
+    }
+
+
+def own(number: int) -> dict[str, Any]:
+    return {
+        **{"filename": f"/store/o/{number}", "filesize": 10**6, "read": 10**6, "readv": 0, "write": 0},
+        **{"server_hostname": "se1.example.org", "host": "wn1.example.org", "site": "EDGE"},
+        **{"start_time": (NOW_S + number) * 1000, "end_time": (NOW_S + number + 5) * 1000},
+    }
+
+
+def publications() -> list[tuple[str, bytes]]:
+    """A site's, in the order of their numbers; all are different."""
+    return [
+        one
+        for number in range(1, N_OF_EACH + 1)
+        for one in (
+            (TOPIC, shovelled(g_stream(number), "192.0.2.7:40000")),
+            *((TOPIC, shovelled(one, "192.0.2.8:40000")) for one in opened_then_closed(number)),
+            (QUEUE, json.dumps(event(number)).encode()),
+            (QUEUE, json.dumps(wlcg(number)).encode()),
+            (QUEUE, json.dumps(own(number)).encode()),
+        )
+    ]
+
+
+def names(*kinds: str) -> list[str]:
+    return sorted(f"/store/{kind}/{number}" for kind in kinds for number in range(1, N_OF_EACH + 1))
+
+
+SOURCES = {
+    "xcache_gstream": ("gstream", names("g", "e")),
+    "xrootd_fstream": ("fstream", names("f")),
+    "cms_aaa": ("closes", names("w", "o")),
+}
+
+
+def n_kept(out: Path) -> int:
+    """Different records in all files."""
+    contents = [path.read_bytes() for path in out.glob("bus/*/*-*")]
+    kept = {name for content in contents for name in re.findall(rb'/store/[gewo]/\d+"', content)}
+    lines = {line for content in contents for line in content.splitlines() if b'"data": "' in line}
+    return len(kept) + len(lines)
+
+
+def pulled(tables: Path, source: str, folder: Path, *words: str) -> dict[str, Any]:
+    line = ["pull", "--source", source, "--input", str(folder), "--day", DAY, "--tables", str(tables), *words]
+    told: dict[str, Any] = asked(*line)
+    return told
+
+
+def test_broker_and_collector_are_killed_and_nothing_is_lost_or_twice(
+    broker: KeepingBroker, start: Callable[..., Collector], tmp_path: Path
+) -> None:
+    url, out = f"stomp://127.0.0.1:{broker.port}", tmp_path / "out"
+    collector = start(url, "--roll-size", "20kB")
+    until(lambda: collector.says("subscribed to"))
+    publisher, all_of_them = Publisher(broker.port), publications()
+
+    def publish() -> None:
+        for destination, body in all_of_them:
+            publisher.publish(destination, body)
+
+    publishing = threading.Thread(target=publish, daemon=True)
+    publishing.start()
+    n_of_them = len(all_of_them)
+    for share in (5, 4, 3, 2):
+        until(lambda least=n_of_them // share: publisher.n_confirmed >= least)  # type: ignore[misc]
+        if share in (5, 2):
+            collector.kill()
+            time.sleep(1)
+            collector = start(url, "--roll-size", "20kB")
+        if share in (4, 2):
+            broker.kill()
+            time.sleep(1)
+            broker.start()
+    publishing.join(PATIENCE_S)
+    assert publisher.n_confirmed == len(all_of_them)
+    until(lambda: n_kept(out) >= len(all_of_them))
+    counts = collector.stop()
+    assert (counts["bus_malformed"], counts["bus_other"]) == (0, 0)
+    assert not list(out.glob("bus/*/*.part"))
+    for source, (folder, expected) in SOURCES.items():
+        tables = tmp_path / source
+        pulled(tables, source, out / "bus" / folder, "--new-only")
+        read = Tables(str(tables)).read_arrow(ACCESSES)
+        assert sorted(read["name"].to_pylist()) == expected
+        assert set(read["read_bytes"].to_pylist()) == {10**6}
+        assert pulled(tables, source, out / "bus" / folder)["n_new"] == 0
+
+
+HOSTILE = [
+    *(
+        b"",
+        b"\0" * 5000,
+        os.urandom(5000),
+        b"{" * 100_000,
+        b'{"file_lfn": ',
+        b"x" * 5 * 2**20,
+        b"\0" * 5 * 2**20,
+    ),
+    *(
+        b'{"remote": "a:1", "data": "%"}',
+        b"[]",
+        b"null",
+        b"\xff\xfe{\0}\0",
+        json.dumps({"a": "\ud800"}).encode(),
+    ),
+    *(b"<statistics/>", b'{"TPC": "http"}', b"MESSAGE\nmessage-id:1\nack:1\n\n\0RECEIPT\nreceipt-id:0\n\n\0"),
+]
+
+
+def test_hostile_messages_are_counted_and_stop_nothing(
+    broker: KeepingBroker, start: Callable[..., Collector], tmp_path: Path
+) -> None:
+    collector = start(f"stomp://127.0.0.1:{broker.port}", "--log-every", "1s")
+    until(lambda: collector.says("subscribed to"))
+    publisher = Publisher(broker.port)
+    for number, body in enumerate(HOSTILE, 1):
+        publisher.publish(QUEUE, body)
+        publisher.publish(QUEUE, json.dumps(wlcg(number)).encode())
+    until(lambda: n_kept(tmp_path / "out") >= len(HOSTILE))
+    until(lambda: collector.says(f"followed: messages {2 * len(HOSTILE)},"))
+    counts = collector.stop()
+    assert counts["bus_messages"] == 2 * len(HOSTILE)
+    assert counts["bus_closes"] == len(HOSTILE)
+    # Of an empty array there is nothing to say.
+    assert (counts["bus_too_large"], counts["bus_other"]) == (2, 2)
+    assert counts["bus_malformed"] == len(HOSTILE) - 2 - 2 - 1
+    assert counts["bus_failures"] == 0
+    told = pulled(tmp_path / "tables", "cms_aaa", tmp_path / "out" / "bus" / "closes")
+    assert (told["n_new"], told["n_rejected"]) == (len(HOSTILE), {})
+
+
+def test_while_the_folder_is_full_messages_stay_at_the_broker(
+    broker: KeepingBroker, start: Callable[..., Collector], tmp_path: Path
+) -> None:
+    out, publisher = tmp_path / "out", Publisher(broker.port)
+    for destination, body in publications():
+        if destination == QUEUE:
+            publisher.publish(destination, body)
+    url = f"stomp://127.0.0.1:{broker.port}"
+    collector = start(url, "--log-every", "1s", CACHECAST_COLLECT__QUOTA="20kB")
+    until(lambda: collector.says("ALARM: captures in"))
+    counts = collector.stop()
+    assert 0 < counts["bus_messages"] < 3 * N_OF_EACH and counts["bus_held_bytes"] < 40_000
+    collector = start(url)
+    until(lambda: n_kept(out) >= 3 * N_OF_EACH)
+    counts_after = collector.stop()
+    assert counts["bus_messages"] + counts_after["bus_messages"] == 3 * N_OF_EACH
+
+
+def test_a_full_disk_ends_it_and_nothing_is_lost(
+    broker: KeepingBroker, start: Callable[..., Collector], tmp_path: Path
+) -> None:
+    out, publisher = tmp_path / "out", Publisher(broker.port)
+    for number in range(1, N_OF_EACH + 1):
+        publisher.publish(QUEUE, json.dumps(wlcg(number)).encode())
+    url = f"stomp://127.0.0.1:{broker.port}"
+    limited = f"ulimit -f 8; trap '' XFSZ; exec {sys.executable} -c 'from jobs.cli.main import main; main()'"
+    words = ["collect", "--out", str(out), "--broker", url, "--subscribe", QUEUE]
+    answer = subprocess.run(
+        ["bash", "-c", f'{limited} "$@"', "-", *words],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert answer.returncode == 1 and "cannot write captures to" in answer.stderr.replace("\n", " ")
+    assert "Traceback" not in answer.stderr
+    collector = start(url)
+    until(lambda: n_kept(out) >= N_OF_EACH)
+    collector.stop()
+    told = pulled(tmp_path / "tables", "cms_aaa", out / "bus" / "closes")
+    assert (told["n_new"], told["n_rejected"]) == (N_OF_EACH, {})
+
+
+def test_udp_and_a_broker_are_followed_beside_each_other(
+    broker: KeepingBroker, start: Callable[..., Collector], tmp_path: Path
+) -> None:
+    collector = start(
+        f"stomp://127.0.0.1:{broker.port}", "--port", "0", CACHECAST_METRICS__FOLDER=str(tmp_path / "m")
+    )
+    until(lambda: collector.says("subscribed to") and collector.says("listening on UDP"))
+    port = re.search(r"UDP 127\.0\.0\.1:(\d+)", collector.log)
+    assert port
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
+        sender.sendto(g_stream(1), ("127.0.0.1", int(port[1])))
+    Publisher(broker.port).publish(TOPIC, shovelled(g_stream(2), "192.0.2.7:40000"))
+    until(lambda: n_kept(tmp_path / "out") == 1)
+    counts = collector.stop()
+    assert (counts["datagrams"], counts["bus_gstream"], counts["bus_connected"]) == (1, 1, 0)
+    told = pulled(tmp_path / "tables", "xcache_gstream", tmp_path / "out")
+    told_of_bus = pulled(tmp_path / "tables", "xcache_gstream", tmp_path / "out" / "bus" / "gstream")
+    assert (told["n_new"], told_of_bus["n_new"]) == (1, 1)
+    figures = "".join(path.read_text() for path in (tmp_path / "m").glob("*.prom"))
+    assert f'cachecast_collect_bus_gstream{{broker="stomp://127.0.0.1:{broker.port}"}} 1.0' in figures
+    assert "cachecast_collect_datagrams" in figures
+
+
+def certificates(folder: Path) -> None:
+    """An authority, certificates of the broker (in a keystore too) and of a client, and another authority."""
+    folder.mkdir()
+    make = "req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN={0} -keyout {0}.key -out {0}.pem"
+    signed = f"{make} -CA ca.pem -CAkey ca.key -addext {{1}}"
+    commands = [make.format(name) for name in ("ca", "stranger")]
+    commands += [signed.format("host", "subjectAltName=IP:127.0.0.1")]
+    commands += [signed.format("client", "basicConstraints=CA:FALSE")]
+    commands += ["pkcs12 -export -in host.pem -inkey host.key -out host.p12 -name host -passout pass:tests"]
+    lines = [f"openssl {command}" for command in commands]
+    lines += ["keytool -importcert -alias ca -file ca.pem -keystore host.p12 -storepass tests -noprompt"]
+    for line in lines:
+        subprocess.run(line.split(), check=True, capture_output=True, cwd=folder)
+
+
+def test_over_tls_with_certificates_on_both_sides(start: Callable[..., Collector], tmp_path: Path) -> None:
+    keys = tmp_path / "keys"
+    certificates(keys)
+    for tls in needed("a real message broker", keeping(tmp_path / "broker", keys / "host.p12")):
+        mine = {"CACHECAST_COLLECT__BROKER_CERT": str(keys / "client.pem")}
+        mine["CACHECAST_COLLECT__BROKER_KEY"] = str(keys / "client.key")
+        ours = {"CACHECAST_COLLECT__BROKER_CA_CERT": str(keys / "ca.pem")}
+        strangers = {"CACHECAST_COLLECT__BROKER_CA_CERT": str(keys / "stranger.pem")}
+        for env in (mine, ours, mine | strangers):
+            a_while_without(start(f"stomp+ssl://127.0.0.1:{tls.port}", **env))
+        a_while_with(start(f"stomp+ssl://127.0.0.1:{tls.port}", **mine, **ours), tls)
+
+
+def a_while_without(collector: Collector) -> None:
+    until(lambda: collector.says("does not take a subscription"))
+    assert collector.stop()["bus_connected"] == 0
+
+
+def a_while_with(collector: Collector, broker: KeepingBroker) -> None:
+    until(lambda: collector.says("subscribed to"))
+    broker.kill()
+    until(lambda: collector.says("it closed the connection"), 8)
+    broker.start()
+    until(lambda: collector.log.count("subscribed to") == 2)
+    collector.stop()
+
+
+@contextmanager
+def answering(*answers: bytes) -> Iterator[int]:
+    """The port of a server that gives these answers, one to each thing that a client says, then nothing."""
+    with socket.socket() as server:
+        server.bind(("127.0.0.1", 0))
+        server.listen()
+
+        def serve() -> None:
+            while True:
+                try:
+                    client, _ = server.accept()
+                except OSError:
+                    return
+                threading.Thread(target=talk, args=(client,), daemon=True).start()
+
+        def talk(client: socket.socket) -> None:
+            for answer in answers:
+                client.recv(4096)
+                client.sendall(answer)
+            while client.recv(4096):
+                pass
+
+        threading.Thread(target=serve, daemon=True).start()
+        yield server.getsockname()[1]
+
+
+CONNECTED = b"CONNECTED\nversion:1.2\nheart-beat:1000,1000\n\n\0"
+RECEIPTS = b"RECEIPT\nreceipt-id:0\n\n\0RECEIPT\nreceipt-id:1\n\n\0"
+
+
+@pytest.mark.parametrize(
+    ("answers", "reason", "patience_s"),
+    [
+        ([f"ERROR\nmessage:User u or {PASSWORD} is invalid\n\n\0".encode()], "User u or .* is invalid", 10),
+        ([], "answers are missing", 40),
+        ([CONNECTED], "2 of 2 answers are missing", 40),
+        ([CONNECTED, RECEIPTS], "or is silent", 40),
+        ([CONNECTED, RECEIPTS + b"MESSAGE\nmessage-id:1\n\nx\0"], "cannot be acknowledged", 10),
+        ([b"HTTP/1.1 400 Bad Request\r\n\r\n"], "missing|closed", 40),
+    ],
+)
+def test_a_broker_that_refuses_or_hangs_is_a_line_and_tried_again(
+    answers: list[bytes], reason: str, patience_s: float, start: Callable[..., Collector]
+) -> None:
+    with answering(*answers) as port:
+        collector = start(f"stomp://127.0.0.1:{port}")
+        told = rf"(?s)broker stomp://127.0.0.1:{port} does not take a subscription: .*({reason})"
+        until(lambda: re.search(told, collector.log) is not None, patience_s)
+        assert collector.stop()["bus_failures"] >= 1
+
+
+@pytest.mark.parametrize(
+    ("words", "reason"),
+    [
+        (["--broker", "stomp://u:secret@h:1", "--subscribe", "/topic/x"], "without a user"),
+        (["--broker", "http://h:1", "--subscribe", "/topic/x"], "must be as stomp://"),
+        (["--broker", "stomp://h:1"], "names nothing to follow"),
+        (["--broker", "stomp://h:1", "--subscribe", "x"], "subscribe"),
+        (["--broker", "stomp://h:1", "--subscribe", "/topic/x\ny:z"], "subscribe"),
+        (["--broker", "stomp+ssl://h:1", "--subscribe", "/topic/x"], "ca.pem is not there"),
+        (["--port", "0", "--broker", "stomp://h:1", "--subscribe", "/topic/x"], "cannot make folder"),
+        ([], "nothing to collect"),
+    ],
+)
+def test_what_cannot_be_followed_is_said_at_once(words: list[str], reason: str, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    out.mkdir()
+    (out / "bus").write_text("no folder")
+    line = [sys.executable, "-c", "from jobs.cli.main import main; main()", "collect", "--out", str(out)]
+    env = os.environ | {"CACHECAST_COLLECT__BROKER_CA_CERT": "/nowhere/ca.pem"}
+    answer = subprocess.run([*line, *words], capture_output=True, text=True, timeout=60, check=False, env=env)
+    assert answer.returncode == 1 and reason in answer.stderr.replace("\n", " ")
+    assert "secret" not in answer.stderr and "Traceback" not in answer.stderr
