@@ -1,7 +1,11 @@
 """cachecast: forecasts which data files will be read again, and places them in XCache servers."""
 
+import runpy
+from pathlib import Path
+
 from setuptools import find_packages, setup
 
+SOURCES = runpy.run_path(str(Path(__file__).parent / "jobs" / "settings" / "our_sources.py"))
 ROOMS = ["dags", "jobs", "models", "prefetch", "replay", "features"]
 
 setup(
@@ -105,5 +109,6 @@ setup(
     entry_points={
         "console_scripts": ["cachecast = jobs.cli.main:main"],
         "airflow.plugins": ["cachecast = dags.deadlines:CachecastPlugin"],
+        SOURCES["GROUP"]: [f"{name} = {place}" for name, place in SOURCES["OURS"].items()],
     },
 )

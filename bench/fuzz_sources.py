@@ -29,9 +29,9 @@ from features.schema import ACCESSES, FILES, REJECTS  # noqa: E402
 from jobs.ingest import pull_input  # noqa: E402
 from jobs.ingest.local_engine import LocalEngine  # noqa: E402
 from jobs.ingest.pull_input import Engine  # noqa: E402
-from jobs.ingest.sources import decoder  # noqa: E402
+from jobs.ingest.sources import named  # noqa: E402
 from jobs.ingest.spark_engine import SparkEngine  # noqa: E402
-from jobs.settings.sources import SOURCES  # noqa: E402
+from jobs.settings.our_sources import OURS  # noqa: E402
 from jobs.settings.tree import Settings  # noqa: E402
 from jobs.spark.session import spark_session  # noqa: E402
 from jobs.store.tables import Tables  # noqa: E402
@@ -56,7 +56,7 @@ def main() -> int:
     )
     kept = [
         same(engines, source, given.lines, seed)
-        for source in given.source or sorted(set(SOURCES) - BINARY)
+        for source in given.source or sorted(set(OURS) - BINARY)
         for seed in range(given.seeds)
     ]
     spark.stop()
@@ -66,7 +66,9 @@ def main() -> int:
 
 def same(engines: Sequence[Engine], source: str, n_lines: int, seed: int) -> bool:
     """Read damaged lines with each engine that reads them; whether they lose nothing and leave the same."""
-    reading = engines if decoder(source) is None else engines[:1]  # what is decoded is the local engine's
+    reading = (
+        engines if named(source).decode is None else engines[:1]
+    )  # what is decoded is the local engine's
     found = [left(engine, source, n_lines, seed) for engine in reading]
     is_same = found[0] is not None and found[0] == found[-1]
     if not is_same and None not in found:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 import pyarrow as pa
@@ -38,17 +38,16 @@ SESSION: Final = "session"
 KINDS: Final = (TASK, USER, SESSION)
 LEAST_SHARE: Final = 0.1
 """A kind that names the readers of fewer accesses than this share is not one of a table's kinds."""
-_OF_SESSIONS: Final = ("xrootd_fstream", "osdf_accesses")
-"""Sources whose column `user` is the session of a server."""
 
 
-def reader_kinds(accesses: pa.Table) -> tuple[str, ...]:
+def reader_kinds(accesses: pa.Table, of_sessions: Sequence[str]) -> tuple[str, ...]:
     """The kinds of `KINDS`, in their order, that occur in rows with the columns user, task and source.
 
-    An access has the kind of its task, else of its user; a session is a user of a source that knows no name.
+    An access has the kind of its task, else of its user. `of_sessions`: the sources that know no name of a
+    user, only the session of a server.
     """
     has_task, has_user = pc.is_valid(accesses[TASK]), pc.is_valid(accesses[USER])
-    of_session = pc.is_in(accesses["source"], value_set=pa.array(_OF_SESSIONS, pa.string()))
+    of_session = pc.is_in(accesses["source"], value_set=pa.array(of_sessions, pa.string()))
     user = pc.and_not(has_user, has_task)
     found = {TASK: has_task, USER: pc.and_not(user, of_session), SESSION: pc.and_(user, of_session)}
     least = LEAST_SHARE * accesses.num_rows

@@ -5,7 +5,10 @@ from __future__ import annotations
 import subprocess
 import sys
 import zipfile
+from importlib.metadata import PathDistribution
 from pathlib import Path
+
+from jobs.settings.our_sources import GROUP, OURS
 
 ROOT = Path(__file__).parents[1]
 RUN = "import features, conf, sys; from jobs.cli.main import main; print(features.__file__); main()"
@@ -29,6 +32,9 @@ def test_the_command_runs_from_the_wheel_and_not_from_the_checkout(tmp_path: Pat
     with zipfile.ZipFile(wheel) as archive:
         names = set(archive.namelist())
         archive.extractall(unpacked)
+    (told,) = unpacked.glob("*.dist-info")
+    brought = PathDistribution(told).entry_points.select(group=GROUP)
+    assert {one.name: one.value for one in brought} == OURS
     assert {"conf/base.toml", "conf/workloads/demo.toml", "jobs/report/page.html"} <= names
     assert {"jobs/overview/frame.html", "jobs/overview/style.css"} <= names
     assert {"jobs/report/page.css", "jobs/report/page.js"} <= names

@@ -14,7 +14,8 @@ from features.common.times import DAY_S, as_of_label, day_label
 from features.common.units import duration_label
 from features.results import ARRIVALS
 from features.schema import ACCESSES, REJECTS
-from jobs.settings.sources import OF_ACCESSES, ArrivalSettings
+from jobs.ingest import sources
+from jobs.settings.sources import ArrivalSettings
 from jobs.settings.tree import Settings
 from jobs.store.keys import MomentKey
 from jobs.store.tables import Tables, read_partitions
@@ -22,7 +23,7 @@ from jobs.store.tables import Tables, read_partitions
 _WEEK_S = 7 * DAY_S
 _SHORTEST_S = 3600
 """Shorter cycles are judged by their last hour, as fewer reads say less."""
-EXPECTED_REJECTS = "^(not a read|not a job|our own)"
+EXPECTED_REJECTS = "^(not a read|not a job|our own|client is a cache)"
 """Reasons that a sound source has too: records of what is no read of a job, or no job that ended here."""
 
 
@@ -70,10 +71,11 @@ def run(settings: Settings, *, as_ofs: Sequence[int]) -> list[Arrival]:
     """Judge every source of `[airflow] pull` with accesses at `as_ofs`, into the table arrivals."""
     tables, cycle_s = Tables(settings.tables.root), settings.features.cycle
     tables.check_writable(ARRIVALS)
-    known, sources = _Known(tables), sorted(set(settings.airflow.records) & set(OF_ACCESSES))
+    known = _Known(tables)
+    pulled = sorted(sources.those(settings.airflow.pull, lambda source: source.table is ACCESSES))
     answer = []
     for as_of_s in as_ofs:
-        found = [judged(tables, known, settings.arrivals, one, as_of_s, cycle_s=cycle_s) for one in sources]
+        found = [judged(tables, known, settings.arrivals, one, as_of_s, cycle_s=cycle_s) for one in pulled]
         rows = [{**dataclasses.asdict(one), "complete": not one.why} for one in found]
         tables.replace_rows(ARRIVALS, rows, MomentKey.at(as_of_s, settings.region.name))
         answer += found

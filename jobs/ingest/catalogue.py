@@ -38,7 +38,7 @@ def pull(tables: Tables, *, session: Session, path: str, day: dt.date, in_use_da
             f"{path} names no dataset; give lines like mc23_13p6TeV:mc23_13p6TeV.1.X.AOD.e1, or in-use"
         )
     site = Site(day=day.isoformat())
-    query = rucio_files.query(site, _NAME)
+    query = rucio_files.query(site)
     with workspace.opened(FILES) as space:
         # Fetched before the lock of pulls is taken, because a large catalogue takes long.
         for rows in rucio_catalogue.rows(session, wanted):

@@ -13,8 +13,8 @@ from collections.abc import Iterator, Sequence
 import pyarrow as pa
 
 from features.schema import PULLS, arrow_schema
+from jobs.ingest import sources
 from jobs.ingest.pull_input import Engine, Mark, PullSummary, Request
-from jobs.ingest.sources import reads_whole
 from jobs.ingest.sources.local import BEING_WRITTEN
 from jobs.store.tables import Tables
 
@@ -25,10 +25,10 @@ MERGED_AT_ONCE = 32
 def only_new(engine: Engine, tables: Tables, request: Request) -> PullSummary:
     """Merge the inputs that are new, or changed since they were marked.
 
-    Files that can only be read together (`reads_whole`) are one input. Raises ConflictError if another pull
-    set marks in the meantime.
+    Files that mean nothing alone (`Source.is_whole`) are one input. Raises ConflictError if another pull set
+    marks in the meantime.
     """
-    whole = reads_whole(request.source)
+    whole = sources.named(request.source).is_whole
     found = _inputs(engine, request)
     old = _marks(tables, request.source)
     new = [mark for mark in found if mark not in old]
@@ -53,7 +53,7 @@ def _batches(marks: Sequence[Mark], *, whole: bool) -> Iterator[Sequence[Mark]]:
 
 def _inputs(engine: Engine, request: Request) -> list[Mark]:
     """The inputs, without those still being written."""
-    marks = engine.inputs(request.path, whole=reads_whole(request.source))
+    marks = engine.inputs(request.path, whole=sources.named(request.source).is_whole)
     return [mark for mark in marks if not mark.input.endswith(BEING_WRITTEN)]
 
 

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from jobs.ingest import merging, sources
 from jobs.ingest.pull_input import Changes, Mark, PullSummary, Request, earlier, summarise
-from jobs.ingest.sources import lines, workspace
+from jobs.ingest.sources import Source, lines, workspace
 from jobs.ingest.sources.local import files_at, files_in, places_at, status_of
 from jobs.ingest.sources.workspace import Workspace
 from jobs.store.tables import Tables, read_partitions
@@ -28,19 +28,22 @@ class LocalEngine:
         return marks(path, whole=whole)
 
     def merge(self, tables: Tables, request: Request, paths: Sequence[str]) -> PullSummary:
-        with tables.exclusive("pull"), workspace.opened(sources.table_of(request.source)) as space:
-            n_lost = _read(space, tables, request, paths)
-            return merge(space, tables, request, n_lost=n_lost)
+        source = sources.named(request.source)
+        with tables.exclusive("pull"), workspace.opened(source.table) as space:
+            n_lost = _read(space, tables, source, request, paths)
+            return merge(space, tables, request, n_lost=n_lost, in_two_parts=source.in_two_parts)
 
 
-def merge(space: Workspace, tables: Tables, request: Request, *, n_lost: int = 0) -> PullSummary:
+def merge(
+    space: Workspace, tables: Tables, request: Request, *, n_lost: int = 0, in_two_parts: bool = False
+) -> PullSummary:
     """Merge the parsed rows of `space`, under the lock of pulls; see `pull_input.Engine.merge`."""
     return summarise(
         tables,
         request,
         inputs=space.found("SELECT input, count(*) AS n_rows FROM parsed GROUP BY input"),
         rejects=_rejects(space, request.source),
-        changes=_merged(space, tables),
+        changes=_merged(space, tables, in_two_parts),
         n_lost=n_lost,
     )
 
@@ -59,17 +62,17 @@ def _in_milliseconds(nanoseconds: int) -> dt.datetime:
     return dt.datetime.fromtimestamp(whole // 1000, dt.UTC) + dt.timedelta(milliseconds=whole % 1000)
 
 
-def _read(space: Workspace, tables: Tables, request: Request, paths: Sequence[str]) -> int:
+def _read(space: Workspace, tables: Tables, source: Source, request: Request, paths: Sequence[str]) -> int:
     places = [place for path in paths for place in places_at(path, request.path)]
-    if decode := sources.decoder(request.source):
-        n_lost = decode(
-            space, places, site=request.site, earlier=functools.partial(earlier, tables, request.source)
+    if source.decode is not None:
+        n_lost = source.decode(
+            space, places, site=request.site, earlier=functools.partial(earlier, tables, source.name)
         )
         space.count_refused()
         return n_lost
     files = files_in(places)
     first = functools.partial(lines.first_line, files)
-    query = sources.query_of_lines(request.source, request.site, first, request.path)
+    query = source.lines(request.site, first, request.path)
     found = lines.batches(map(lines.Piece, files), lambda file, why: space.refuse(lines.uri_of(file), why))
     space.take(query, found)
     space.count_refused()
@@ -84,7 +87,7 @@ def _rejects(space: Workspace, source: str) -> pa.Table:
     return found.append_column("source", pa.repeat(pa.scalar(source), found.num_rows))
 
 
-def _merged(space: Workspace, tables: Tables) -> Changes:
+def _merged(space: Workspace, tables: Tables, in_two_parts: bool) -> Changes:
     table, base, touched = space.table, tables.head(space.table), None
     if table.dated_by:
         found = space.found(
@@ -93,7 +96,7 @@ def _merged(space: Workspace, tables: Tables) -> Changes:
         touched = set(found["day"].to_pylist())
     chosen = {key: part for key, part in base.partitions.items() if touched is None or key[0] in touched}
     space.put("old", table.partition, (read_partitions(base, {key: part}) for key, part in chosen.items()))
-    merging.merge(space)
+    merging.merge(space, in_two_parts=in_two_parts)
     changes = Changes.of(merging.changes(space))
     if changes.n_new or not base.number:
         where = "WHERE day IN (SELECT day FROM merged WHERE changed)" if table.dated_by else ""

@@ -22,8 +22,6 @@ from jobs.store.schema_check import partition_groups
 
 # These may be salted hashes: a difference caused by another salt of the site is no change.
 _SALTED = ("user", "task", "job")
-IN_TWO_PARTS = "xrootd_fstream"
-"""The source that reports an access at its open, and its end and bytes later."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -46,9 +44,12 @@ def day_of(table: Table) -> str:
     return f"CAST(CAST(coalesce({', '.join(table.dated_by)}) AS DATE) AS VARCHAR)"
 
 
-def merge(space: Workspace, *, into: str = "merged", old: str = "old") -> None:
-    """The table `into`: one row per key of the accepted rows and of those of the table `old`."""
-    rule = _RULES[space.table.name]()
+def merge(space: Workspace, *, in_two_parts: bool = False, into: str = "merged", old: str = "old") -> None:
+    """The table `into`: one row per key of the accepted rows and of those of the table `old`.
+
+    `in_two_parts`: the accepted rows report an access at its open, and its end and bytes later.
+    """
+    rule = _RULES[space.table.name](in_two_parts)
     accepted = "SELECT * EXCLUDE (reason, sample, input) FROM parsed WHERE reason IS NULL"
     run, both, repeated, key = space.database.execute, f'"{into} both"', f'"{into} repeated"', rule.key
     run(
@@ -68,26 +69,25 @@ def merge(space: Workspace, *, into: str = "merged", old: str = "old") -> None:
     run(f'CREATE VIEW "{into}" AS {once} UNION ALL BY NAME SELECT * FROM "{into} chosen"')
 
 
-def _rule_of_accesses() -> _Rule:
+def _rule_of_accesses(in_two_parts: bool) -> _Rule:
     """One row per event.
 
     Of several rows of an event, one with its end is preferred, then the one known first. An open reported
-    before its close (`IN_TWO_PARTS`) is completed by the close and stays known since the open.
+    before its close is completed by the close and stays known since the open.
     """
     names = [*ACCESSES.column_names, *ACCESSES.partition]
     others = [name for name in names if name not in {"known_at", *_SALTED}]
-    whole = f"source <> '{IN_TWO_PARTS}'"
-    known_at_once = f"CASE WHEN {whole} THEN known_at END"
-    order = ["closed_at IS NULL", known_at_once, *_quoted(others), "changed", *_quoted(_SALTED)]
+    known_at_once = [] if in_two_parts else ["known_at"]
+    order = ["closed_at IS NULL", *known_at_once, *_quoted(others), "changed", *_quoted(_SALTED)]
     return _Rule(
         key="event_id",
         order=", ".join(f"{one} NULLS FIRST" for one in order),
         **_dated(ACCESSES),
-        known=f"CASE WHEN {whole} THEN known_at ELSE first_at END",
+        known="first_at" if in_two_parts else "known_at",
     )
 
 
-def _rule_of_jobs() -> _Rule:
+def _rule_of_jobs(_: bool) -> _Rule:
     """One row per job: of several reports the one of the latest end, if it has one."""
     others = [name for name in JOB_RECORDS.column_names if name not in _SALTED]
     order = ["ended_at DESC", *_quoted(others), "changed", *_quoted(_SALTED)]
@@ -102,7 +102,7 @@ def _dated(table: Table) -> dict[str, str]:
     return {"new": f'{", ".join(names)}, {day_of(table)} AS "day"', "old": ", ".join([*names, '"day"'])}
 
 
-def _rule_of_files() -> _Rule:
+def _rule_of_files(_: bool) -> _Rule:
     """One row per file.
 
     The content is the one published last (`updated_at`). `known_at` is the earliest of any source, so that a

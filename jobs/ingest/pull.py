@@ -15,9 +15,9 @@ from features.schema import ACCESSES, FILES, REJECTS
 from jobs.ingest import incremental, pull_input, sources
 from jobs.ingest.local_engine import LocalEngine
 from jobs.ingest.pull_input import Engine, Mark, PullSummary, Request
-from jobs.ingest.sources import Site
+from jobs.ingest.sources import Site, Source
 from jobs.ingest.sources.local import files_at, is_local, local_path, places_at, status_of, unpacked_bytes
-from jobs.settings.sources import IN_USE, SERVERS, WITHOUT_SIZES
+from jobs.settings.sources import IN_USE, SERVER
 from jobs.settings.tree import Settings, SparkSettings
 from jobs.store.sizes import n_unknown
 from jobs.store.tables import Tables
@@ -35,9 +35,8 @@ def run(settings: Settings, *, source: str, path: str, day_s: int, new_only: boo
     """
     tables, day = Tables(settings.tables.root), dt.date.fromisoformat(day_label(day_s))
     tables.check_writable(ACCESSES, FILES, JOB_RECORDS, REJECTS)
-    if source in SERVERS:
+    if source == SERVER:
         return _pull_from_server(settings, tables, path=path, day=day, new_only=new_only, source=source)
-    sources.check_source(source)
     engine = engine_for(
         tables, source=source, path=path, up_to_bytes=settings.sources.local_up_to, spark=settings.spark
     )
@@ -54,7 +53,7 @@ def run(settings: Settings, *, source: str, path: str, day_s: int, new_only: boo
         test_files=settings.plan.test_files,
         take=incremental.only_new if new_only else None,
     )
-    if source in WITHOUT_SIZES:
+    if not sources.named(source).has_sizes:
         return dataclasses.replace(summary, n_unsized=n_unknown(tables, source, summary.days))
     if source != "xcache_gstream" or not new_only:
         return summary
@@ -89,11 +88,12 @@ def engine_for(tables: Tables, *, source: str, path: str, up_to_bytes: int, spar
     Local, if input and tables are on this machine, what must be read is at most `up_to_bytes` (packed files
     count tenfold), and the source does not need Spark. Raises InputError if nothing is at a local `path`.
     """
-    if sources.decoder(source) is not None:
+    definition = sources.named(source)
+    if definition.decode is not None:
         local_path(path)
         return LocalEngine()  # their files only make sense one after the other
-    files = files_at(path, whole=sources.reads_whole(source)) if is_local(path) else None
-    if _fits(tables, source, files, up_to_bytes):
+    files = files_at(path, whole=definition.is_whole) if is_local(path) else None
+    if _fits(tables, definition, files, up_to_bytes):
         return LocalEngine()
     from jobs.ingest.spark_engine import SparkEngine  # noqa: PLC0415  Spark is loaded where it is used
     from jobs.spark.session import spark_session  # noqa: PLC0415
@@ -101,10 +101,10 @@ def engine_for(tables: Tables, *, source: str, path: str, up_to_bytes: int, spar
     return SparkEngine(spark_session(spark))
 
 
-def _fits(tables: Tables, source: str, files: Sequence[InputFile] | None, up_to_bytes: int) -> bool:
-    if files is None or sources.needs_spark(source) or not is_local(tables.root):
+def _fits(tables: Tables, source: Source, files: Sequence[InputFile] | None, up_to_bytes: int) -> bool:
+    if files is None or source.read is not None or not is_local(tables.root):
         return False
-    if sources.table_of(source) is FILES:  # which is merged as a whole
+    if source.table is FILES:  # which is merged as a whole
         files = [*files, *map(InputFile, tables.local_files(FILES))]
     sizes = (unpacked_bytes(str(file.path), status_of(file).st_size) for file in files)
     return sum(sizes) <= up_to_bytes

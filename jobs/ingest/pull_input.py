@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from features.schema import ACCESSES
-from jobs.ingest.sources import Site, check_source
+from jobs.ingest.sources import Site, named
 from jobs.store.rejects import replace_rejects
 from jobs.store.tables import Tables, read_partitions
 
@@ -114,10 +114,10 @@ def pull(
     `salt` to `test_files`: see `Site`. `take`: merges some of the inputs (`incremental.only_new`); None: all.
     Raises ConfigError for an unknown source, and as `Engine.merge`.
     """
-    check_source(source)
     site = Site(salt, day.isoformat(), *map(tuple, (caches, storages, job_sites, test_files)))
     request = Request(source, path, site)
-    summary = engine.merge(tables, request, [path]) if take is None else take(engine, tables, request)
+    with named(source).blamed():
+        summary = engine.merge(tables, request, [path]) if take is None else take(engine, tables, request)
     return dataclasses.replace(summary, engine=engine.name)
 
 

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 from py4j.protocol import Py4JError
-from pyspark import RDD
+from pyspark import RDD, cloudpickle
 from pyspark.errors import AnalysisException, PySparkException
 from pyspark.serializers import NoOpSerializer
 from pyspark.sql import DataFrame, SparkSession
@@ -27,7 +27,7 @@ from features.common.errors import InputError, NotPlainError
 from jobs.ingest import sources
 from jobs.ingest.local_engine import marks
 from jobs.ingest.pull_input import Changes, Mark, PullSummary, Request, summarise
-from jobs.ingest.sources import lines, workspace
+from jobs.ingest.sources import Source, lines, workspace
 from jobs.ingest.sources.local import check_plain, files_in, is_local, places_at, unpacked_bytes
 from jobs.ingest.sources.sql import Query
 from jobs.ingest.spark_parts import (
@@ -110,7 +110,7 @@ class SparkEngine:
             return _summed(tables, request, found, changes)
 
     def _n_parts(self, request: Request, paths: Sequence[str], head: Snapshot) -> int:
-        whole = sources.reads_whole(request.source)
+        whole = sources.named(request.source).is_whole
         found = [mark for path in paths for mark in self.inputs(path, whole=whole)]
         n_bytes = sum(unpacked_bytes(one.input, one.size_bytes) for one in found)
         n_rows = max((part.n_rows for part in head.partitions.values()), default=0)
@@ -118,16 +118,20 @@ class SparkEngine:
         return min(most, 1 + max(n_bytes // _BYTES_PER_PART, n_rows // _ROWS_PER_PART))
 
     def _read(self, request: Request, paths: Sequence[str]) -> _Records:
-        if sources.needs_spark(request.source):
+        source = sources.named(request.source)
+        if source.entry is not None:  # workers need not have the package
+            package = sys.modules[source.entry.module.partition(".")[0]]
+            cloudpickle.register_pickle_by_value(package)  # type: ignore[no-untyped-call]
+        if source.read is not None:
             (path,) = paths
             if is_local(path):
                 check_plain(path)
-            frame, query = sources.module(request.source).read(self._spark, path, day=request.site.day)
-            return self._rows_of(frame, query, frame_rows)
+            frame, query = source.read(self._spark, path, day=request.site.day)
+            return self._rows_of(frame, source.of(query, request.site), frame_rows)
         if is_local(request.path):
-            return self._local_lines(request, paths)
+            return self._local_lines(source, request, paths)
         found = functools.reduce(DataFrame.unionByName, map(self._remote_lines, paths))
-        query = _query(request, functools.partial(_first_line, found))
+        query = source.lines(request.site, functools.partial(_first_line, found), request.path)
         return self._rows_of(found, query, frame_lines)
 
     def _rows_of(
@@ -156,10 +160,10 @@ class SparkEngine:
             raise _unusable(path, error) from None
         return found.select(F.col("value").cast("binary"), F.col("_metadata.file_path").alias("input"))
 
-    def _local_lines(self, request: Request, paths: Sequence[str]) -> _Records:
+    def _local_lines(self, source: Source, request: Request, paths: Sequence[str]) -> _Records:
         """Pieces of this machine's files: Spark's own reader would follow links."""
         files = files_in([place for path in paths for place in places_at(path, request.path)])
-        query = _query(request, functools.partial(lines.first_line, files))
+        query = source.lines(request.site, functools.partial(lines.first_line, files), request.path)
         # A record may go over several lines: its file is read by one worker.
         most_bytes = _PIECE_BYTES if query.join is None else sys.maxsize
         found: list[lines.Piece] = []
@@ -204,10 +208,6 @@ class SparkEngine:
 
 def _unusable(path: str, error: AnalysisException) -> InputError:
     return InputError(f"cannot read {path}: {error.getCondition() or 'unusable'}; is the path right?")
-
-
-def _query(request: Request, first_line: Callable[[], str]) -> Query:
-    return sources.query_of_lines(request.source, request.site, first_line, request.path)
 
 
 def _first_line(found: DataFrame) -> str:

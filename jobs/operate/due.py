@@ -8,8 +8,8 @@ from features.common.errors import NotDueError
 from features.common.times import DAY_S, as_of_label, day_label
 from features.results import WORTH
 from features.schema import RECEIPTS
+from jobs.ingest import sources
 from jobs.ingest.arrivals import shortfalls
-from jobs.settings.sources import OF_CACHES
 from jobs.settings.tree import Settings
 from jobs.store.tables import Tables
 from jobs.store.trainings import named, trained
@@ -112,7 +112,7 @@ def listed(settings: Settings, wanted: Wanted) -> list[CacheLine]:
 
 
 def _unjudged(tables: Tables, settings: Settings, day: str) -> set[str]:
-    if not OF_CACHES & settings.airflow.pull.keys():
+    if not sources.those(settings.airflow.pull, lambda source: source.of_caches):
         return set()
     pushed = {key[2] for key in tables.head(RECEIPTS).partitions if key[0] == day}
     judged = {key[1] for key in tables.head(WORTH).partitions if key[0] == day}

@@ -15,7 +15,9 @@ from urllib.parse import urlsplit
 from features.common import files
 from features.common.errors import ConfigError, InputError
 from features.common.times import day_label
-from jobs.settings.sources import OF_ACCESSES
+from features.schema import ACCESSES
+from jobs.ingest import sources
+from jobs.settings.sources import known
 from jobs.settings.tree import Settings
 
 _HEAD = """\
@@ -118,9 +120,8 @@ def _complete(given: Answers) -> Answers:
 
 def existing_source(given: str) -> str:
     """The name of a source whose rows are accesses. Raises InputError if it is none."""
-    if given not in OF_ACCESSES:
-        known = ", ".join(OF_ACCESSES)
-        raise InputError(f"no source of accesses is called {given!r}; there are {known}")
+    if not sources.those([given], lambda source: source.table is ACCESSES):
+        raise InputError(f"no source of accesses is called {given!r}; {known()}")
     return given
 
 

@@ -9,7 +9,7 @@ import pyarrow.compute as pc
 
 from features.common.times import HOUR_S
 from features.schema import ACCESSES
-from jobs.settings.sources import OF_CACHES
+from jobs.ingest import sources
 from jobs.store.tables import Tables, read_partitions
 from replay.study.benefit import Region
 from replay.study.origins import regions_of
@@ -22,8 +22,9 @@ def counts_of_day(tables: Tables, day: str, regions: Sequence[Region]) -> pa.Tab
     head = tables.head(ACCESSES)
     columns = ["source", "cache", "origin", "accessed_at", "n_reads", "bytes_hit", "bytes_missed"]
     rows = read_partitions(head, head.select(since=day, until=day), columns)
+    of_caches = sources.those(rows["source"].unique().to_pylist(), lambda source: source.of_caches)
     is_told = pc.and_(pc.is_valid(rows["bytes_hit"]), pc.is_valid(rows["cache"]))
-    rows = rows.filter(pc.and_(is_told, pc.is_in(rows["source"], pa.array(sorted(OF_CACHES)))))
+    rows = rows.filter(pc.and_(is_told, pc.is_in(rows["source"], pa.array(of_caches, pa.string()))))
     streamed = rows.filter(pc.equal(rows["source"], "xcache_gstream"))["cache"].unique()
     is_again = pc.and_(pc.not_equal(rows["source"], "xcache_gstream"), pc.is_in(rows["cache"], streamed))
     rows = rows.filter(pc.invert(is_again))

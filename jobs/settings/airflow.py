@@ -11,7 +11,7 @@ import pydantic
 
 from features.common.units import parse_duration
 from jobs.settings.layers import layered
-from jobs.settings.sources import SERVERS, ServerName, SourceName
+from jobs.settings.sources import SERVER, SourceName
 from jobs.settings.values import HttpUrl, Name, Seconds, SecretHttpUrl, Section, checked
 
 
@@ -26,7 +26,7 @@ class AirflowSettings(Section):
     """Schedules, retries and alerts of the DAGs; conf/base.toml explains the keys."""
 
     url: HttpUrl
-    pull: dict[Literal[SourceName, ServerName], str]
+    pull: dict[SourceName, str]
     wait: dict[str, str]
     wait_for: Seconds
     queues: dict[Name, QueueInput]
@@ -56,7 +56,7 @@ class AirflowSettings(Section):
     @property
     def records(self) -> dict[str, str]:
         """The sources of `pull` that are files, with their paths."""
-        return {source: path for source, path in self.pull.items() if source not in SERVERS}
+        return {source: path for source, path in self.pull.items() if source != SERVER}
 
     def due_s(self, cycle_s: int) -> int:
         """Seconds from a decision time until its plans are to be pushed: `deadline`, or one cycle."""
@@ -65,7 +65,7 @@ class AirflowSettings(Section):
     @property
     def servers(self) -> dict[str, str]:
         """The sources of `pull` that are servers, with the request."""
-        return {source: request for source, request in self.pull.items() if source in SERVERS}
+        return {source: request for source, request in self.pull.items() if source == SERVER}
 
 
 class Scheduling(NamedTuple):

@@ -2,54 +2,44 @@
 
 from __future__ import annotations
 
-from typing import Literal, get_args
+from importlib.metadata import EntryPoint, entry_points
+from typing import Annotated, Literal
 
 import pydantic
 
+from jobs.settings.our_sources import GROUP, OURS
 from jobs.settings.values import HttpUrl, Pause, Seconds, Section, Share, WholeDays
 
-SourceName = Literal[
-    "rucio_traces",
-    "rucio_files",
-    "rucio_dumps",
-    "atlas_popularity",
-    "cms_aaa",
-    "cmssw_pop",
-    "cms_tracer",
-    "xcache_gstream",
-    "xcache_cinfo",
-    "xrootd_fstream",
-    "osdf_accesses",
-    "osdf_log",
-    "popularity_series",
-    "htcondor_history",
-    "wmarchive",
-    "panda_jobs",
-]
-"""Sources that are files at a path."""
-ServerName = Literal["rucio_server"]
-"""Sources that are servers; `--input` is the request."""
+SERVER = "rucio_server"
+"""The source that is a server; `--input` is the request."""
 
-SOURCES: tuple[str, ...] = get_args(SourceName)
-SERVERS: tuple[str, ...] = get_args(ServerName)
 
-CATALOGUES = frozenset({"rucio_files", "rucio_dumps"})
-"""Those of them that list files."""
+def of_others(name: str = "") -> list[EntryPoint]:
+    """The sources that other packages bring, or those of them called `name`."""
+    found = [one for one in entry_points(group=GROUP) if name in ("", one.name)]
+    return [one for one in found if one.dist is not None and one.dist.name != "cachecast"]
 
-OF_JOBS = frozenset({"htcondor_history", "wmarchive", "panda_jobs"})
-"""Those that report jobs that have ended."""
 
-OF_ACCESSES = tuple(source for source in SOURCES if source not in CATALOGUES | OF_JOBS)
-"""Those whose rows are accesses."""
+def is_source(name: str) -> bool:
+    """Whether there is a source of files of this name."""
+    return name in OURS or bool(of_others(name))
+
+
+def _checked(name: str) -> str:
+    if name != SERVER and not is_source(name):
+        raise ValueError(f"there is no source {name!r}; {known()}")
+    return name
+
+
+def known() -> str:
+    """A part of a sentence that lists the sources."""
+    return "there are " + ", ".join(sorted({SERVER, *OURS, *(one.name for one in of_others())}))
+
+
+SourceName = Annotated[str, pydantic.AfterValidator(_checked)]
 
 IN_USE = "in-use"
 """The request for the datasets that are in use, by the accesses table."""
-
-WITHOUT_SIZES = frozenset({"cms_tracer"})
-"""Sources of accesses that do not state the sizes of files."""
-
-OF_CACHES = frozenset({"xcache_gstream", "xcache_cinfo"})
-"""Sources that are records of the caches themselves, with the bytes served from disk."""
 
 
 class ArrivalSettings(Section):

@@ -12,6 +12,7 @@ from features.common.times import DAY_S, as_of_label, day_label, parse_day
 from features.common.units import duration_label
 from features.schema import ACCESSES
 from features.spec import COLUMNS
+from jobs.ingest import sources
 from jobs.store.tables import Tables
 from jobs.store.traces import from_tables
 from models.learning.order import CAPACITY_FRACTIONS, HorizonTrees, Learning
@@ -54,12 +55,13 @@ def learn(
             f"{trace.n_accesses} accesses in the {past} before {as_of_label(until_s)} are too few to learn "
             "from; pull more days"
         )
+    told = loaded.details["source"].unique().to_pylist()
     model = OrderModel(
         horizons_s=rungs.horizons_s,
         columns=COLUMNS,
         kinds=file_kinds(trace),
         until_s=until_s,
-        readers=reader_kinds(loaded.details),
+        readers=reader_kinds(loaded.details, sources.those(told, lambda source: source.of_sessions)),
     )
     return RegionOrder(model, rungs)
 

@@ -1,36 +1,32 @@
 """The sources, by name, and what of a site they depend on. A source is loaded when it is used.
 
-A source is one definition of how raw records become rows, whichever engine runs it:
-
-- lines: `query(site)` over each line, or `query(site, header)` where a first line names the columns;
-  of `cms`, whose records several sources share, a function of the source's name;
-- decoded: `decode(…)` of files that only make sense one after the other, see `decoded.Decode`;
-- Spark's: `read(spark, path, …)` of files that Spark alone reads.
+They are the entry points `cachecast.sources` of this and of other packages, each a `Source`.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import importlib
-from collections.abc import Callable
-from types import ModuleType
-from typing import TYPE_CHECKING, cast
+import functools
+import logging
+import re
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from importlib.metadata import EntryPoint
+from typing import TYPE_CHECKING
 
-from features.common.errors import ConfigError
-from features.job_records import JOB_RECORDS
-from features.schema import ACCESSES, FILES, Table
-from jobs.settings.sources import CATALOGUES, OF_JOBS, SERVERS, SOURCES
+from features.common.errors import CachecastError, ConfigError
+from features.common.names import literal
+from features.schema import ACCESSES, Table
+from jobs.settings.our_sources import GROUP, OURS
+from jobs.settings.sources import is_source, known, of_others
 
 if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
     from jobs.ingest.sources.decoded import Decode
     from jobs.ingest.sources.sql import Query
 
-_OF_CMS = frozenset({"cms_aaa", "cmssw_pop"})
-_HEADED = frozenset({"atlas_popularity", "osdf_accesses", "panda_jobs", "popularity_series"})
-_DECODED = frozenset({"xcache_gstream", "xcache_cinfo", "xrootd_fstream"})
-_OF_SPARK = frozenset({"rucio_dumps"})
-# Their files mean nothing alone: all at a path is one input.
-_WHOLE = frozenset({"rucio_dumps", "xcache_cinfo", "xrootd_fstream"})
+_log = logging.getLogger(__name__)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -51,44 +47,97 @@ class Site:
     test_files: tuple[str, ...] = ()
 
 
-def check_source(name: str) -> None:
-    """Raises ConfigError naming the sources there are, unless `name` is one of them."""
-    if name not in SOURCES:
-        known = ", ".join(sorted([*SOURCES, *SERVERS]))
-        raise ConfigError("source", f"there is no {name!r}; there are {known}")
+@dataclasses.dataclass(frozen=True)
+class Source:
+    """One raw format: how its records become rows of `table`, whichever engine runs it.
 
+    One of three says how it is read. `query(site)` is the definition of lines, or `query(site, header)` where
+    a first line names the columns, of which `header(line, path)` makes the header (SchemaError if some are
+    missing). `decode(…)` is for files that only make sense one after the other, see `decoded.Decode`.
+    `read(spark, path, day=…)` is for files that Spark alone reads: a frame, and the definition of its rows.
 
-def table_of(name: str) -> Table:
-    """The table that rows of the source go to."""
-    return FILES if name in CATALOGUES else JOB_RECORDS if name in OF_JOBS else ACCESSES
-
-
-def needs_spark(name: str) -> bool:
-    """Whether Spark alone reads the source."""
-    return name in _OF_SPARK
-
-
-def reads_whole(name: str) -> bool:
-    """Whether all at a path is one input."""
-    return name in _WHOLE
-
-
-def decoder(name: str) -> Decode | None:
-    """How the source is decoded; None if its records are lines."""
-    return cast("Decode", module(name).decode) if name in _DECODED else None
-
-
-def query_of_lines(name: str, site: Site, first_line: Callable[[], str], path: str) -> Query:
-    """The definition of a source of lines; `first_line` of those at `path` is asked where it may be a header.
-
-    Raises SchemaError if the header lacks columns.
+    `is_whole`: the files mean nothing alone; all at a path is one input. `has_sizes`: records state the sizes
+    of files. `of_caches`: they are those of the caches themselves, with the bytes served from disk.
+    `of_sessions`: a user is a session of a server. `in_two_parts`: what is decoded reports an access
+    at its open, and its end and bytes later.
     """
-    source = module(name)
-    define = getattr(source, name if name in _OF_CMS else "query")
-    header = (source.header(first_line(), path),) if name in _HEADED else ()
-    return cast("Query", define(site, *header)).reading(site)
+
+    query: Callable[..., Query] | None = None
+    header: Callable[[str, str], object] | None = None
+    decode: Decode | None = None
+    read: Callable[..., tuple[DataFrame, Query]] | None = None
+    table: Table = ACCESSES
+    is_whole: bool = False
+    has_sizes: bool = True
+    of_caches: bool = False
+    of_sessions: bool = False
+    in_two_parts: bool = False
+    name: str = ""
+    entry: EntryPoint | None = None
+    """Where another package brings the source; None for ours."""
+
+    def lines(self, site: Site, first_line: Callable[[], str], path: str) -> Query:
+        """The definition of lines; `first_line` of those at `path` is asked where it may be a header."""
+        assert self.query is not None
+        header = () if self.header is None else (self.header(first_line(), path),)
+        return self.of(self.query(site, *header), site)
+
+    def of(self, query: Query, site: Site) -> Query:
+        """A definition of the source with its name, and without reads of the test files of `site`."""
+        return dataclasses.replace(
+            query.reading(site), columns={**query.columns, "source": literal(self.name)}
+        )
+
+    @contextmanager
+    def blamed(self) -> Iterator[None]:
+        """Raise ConfigError that names the package where code of another package fails in the block."""
+        try:
+            yield
+        except (CachecastError, OSError):
+            raise
+        except Exception as error:
+            if self.entry is None:
+                raise
+            raise _fault(self.entry, f"failed: {_told(error)}") from None
 
 
-def module(name: str) -> ModuleType:
-    """The module of a source."""
-    return importlib.import_module(f"jobs.ingest.sources.{'cms' if name in _OF_CMS else name}")
+@functools.cache
+def named(name: str) -> Source:
+    """The source of files called `name`; of two of one name ours.
+
+    Raises ConfigError if there is none, or if a package brings it that cannot be used.
+    """
+    entries = of_others(name)
+    if name in OURS:
+        for one in entries:
+            _log.warning("%s", _fault(one, "is left out, as cachecast has one of that name"))
+        ours: Source = EntryPoint(name, OURS[name], GROUP).load()
+        return dataclasses.replace(ours, name=name)
+    if not entries:
+        raise ConfigError("source", f"there is no source of files {name!r}; {known()}")
+    entry, *others = entries
+    if others:
+        raise _fault(entry, f"is brought by {len(entries)} packages; uninstall all but one")
+    try:
+        found = entry.load()
+    except (Exception, SystemExit) as error:  # noqa: BLE001  it is whatever the package raises
+        raise _fault(entry, f"cannot be loaded: {_told(error)}") from None
+    if not isinstance(found, Source):
+        raise _fault(entry, f"is no Source but of type {type(found).__name__}")
+    return dataclasses.replace(found, name=name, entry=entry)
+
+
+def those(names: Iterable[str], is_wanted: Callable[[Source], bool]) -> list[str]:
+    """Those of `names` that are such sources; of a name that is none here nothing is known."""
+    return [name for name in names if is_source(name) and is_wanted(named(name))]
+
+
+def _fault(entry: EntryPoint, what: str) -> ConfigError:
+    return ConfigError("source", f"{entry.name!r} of the package {entry.dist and entry.dist.name} {what}")
+
+
+def _told(error: BaseException) -> str:
+    """What went wrong, on one line: of a stack trace that a worker sent the last line that names an error."""
+    text = f"{type(error).__name__}: {error}"
+    named = re.findall(r"^(?:[\w.]*[.])?(\w+(?:Error|Exception)\b.*)", text, re.MULTILINE)
+    return str([text.partition("\n")[0], *named][-1])

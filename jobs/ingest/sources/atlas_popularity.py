@@ -14,7 +14,7 @@ import pyarrow as pa
 from features.common.errors import SchemaError
 from features.common.hashes import SPARK_SEED, xxh64
 from features.schema import ACCESSES
-from jobs.ingest.sources import Site, rucio_traces, sql
+from jobs.ingest.sources import Site, Source, rucio_traces, sql
 from jobs.ingest.sources.csv_header import Header
 
 _COLUMNS = (
@@ -49,7 +49,6 @@ def query(site: Site, header: Header) -> sql.Query:
     # Without the user, whom a sample must not show.
     told = ", ".join(f"""coalesce("{name}", '')""" for name in (*_NEEDED[:4], "rse", *_NEEDED[4:]))
     return sql.Query(
-        source="atlas_popularity",
         table=ACCESSES,
         where=header.where,
         prepare=functools.partial(_with_bucket, at),
@@ -120,7 +119,6 @@ def _columns(salt: str) -> dict[str, str]:
         "origin": "rse",
         "user": sql.hashed_user('"user"', salt),
         "activity": rucio_traces.activity("eventtype", '"user"'),
-        "source": "'atlas_popularity'",
         "event_id": _event_id(),
     }
 
@@ -131,3 +129,6 @@ def _event_id() -> str:
     """
     identifying = [f'"{name}"' for name in _COLUMNS if name not in ("user", "created_at")]
     return sql.hashed(*identifying, "bucket")
+
+
+SOURCE = Source(query, header)

@@ -6,11 +6,12 @@ what the server knows of itself and of its client.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 
 from features.common.names import literal
 from features.schema import ACCESSES
-from jobs.ingest.sources import Site, sql, urls
+from jobs.ingest.sources import Site, Source, sql, urls
 
 _TIMES = ("start_time", "end_time", "kafka_timestamp", "timestamp")
 _SIZES = ("file_size", "read_bytes", "read_bytes_at_close")
@@ -24,25 +25,8 @@ _NUMBERS = (*(f"data.{name}" for name in ("start_time", "end_time", *_SIZES)), *
 _UNKNOWN = "(?i)^(unknown|none|null|n/a)?$"
 
 
-def cms_aaa(site: Site) -> sql.Query:
-    """Accesses that XRootD servers report (HDFS `…/xrootd/{raw,enr}/gled/`), see `_stream`.
-
-    `site` is the client's domain: no more is reported.
-    """
-    return _stream(site, "cms_aaa", site_column="client_domain")
-
-
-def cmssw_pop(site: Site) -> sql.Query:
-    """Accesses that CMS's jobs report, one per file read (HDFS `…/cmssw_pop/raw/metric/`), see `_stream`.
-
-    `site` is site_name. `fallback` (the job read over the WAN what its site did not have) shows in `origin`,
-    and is not kept.
-    """
-    return _stream(site, "cmssw_pop", site_column="site_name")
-
-
-def _stream(site: Site, source: str, *, site_column: str) -> sql.Query:
-    """Accesses of the stream `source`, one row a record; `site_column` is where the job ran.
+def query(site: Site, *, site_column: str) -> sql.Query:
+    """Accesses, one row a record; `site_column` is where the job ran.
 
     A record whose client is one of the site's caches is a cache's own fetch, and refused. `known_at` is the
     metadata's kafka_timestamp, else its timestamp, else end_time. Bytes are the greater of read_bytes and
@@ -59,11 +43,10 @@ def _stream(site: Site, source: str, *, site_column: str) -> sql.Query:
     )
     known = {"known_us": "coalesce(kafka_timestamp_us, timestamp_us, end_time_us)"}
     return sql.Query(
-        source=source,
         table=ACCESSES,
         where=sql.LINES,
         steps=[*sql.json_fields(_NAMES, numbers=_NUMBERS), parsed, known, *sql.with_parts("lfn")],
-        columns=_columns(source, site) | {"site": site_column},
+        columns=_columns(site) | {"site": site_column},
         reason=_reason(site.caches),
         sample=sql.without_users("value"),
     )
@@ -83,7 +66,7 @@ def _reason(caches: Sequence[str]) -> str:
     )
 
 
-def _columns(source: str, site: Site) -> dict[str, str]:
+def _columns(site: Site) -> dict[str, str]:
     served_by_a_cache = is_one_of("server", site.caches)
     known_origin = f"coalesce({_known('server_domain')}, {_known('src_experiment_site')})"
     origin = f"CASE WHEN NOT {served_by_a_cache} THEN {known_origin} END"
@@ -104,7 +87,6 @@ def _columns(source: str, site: Site) -> dict[str, str]:
         "job": sql.hashed_user("app_info", site.salt),
         "activity": "CASE WHEN contains(lower(app_info), 'crab') THEN 'analysis' "
         "WHEN app_info IS NOT NULL THEN 'production' END",
-        "source": literal(source),
         "event_id": sql.hashed("unique_id", "lfn", sql.seconds_text("start_time_us")),
     }
 
@@ -133,3 +115,10 @@ def _micros_of_ms(milliseconds: str) -> str:
     value = f"try_cast({milliseconds} AS DOUBLE)"
     in_range = f"{value} >= {sql.EARLIEST_MS} AND {value} < {sql.LATEST_S * 1000}"
     return f"CASE WHEN {in_range} THEN CAST({value} * 1000 AS BIGINT) END"
+
+
+# What servers report (HDFS `…/xrootd/{raw,enr}/gled/`): of the job's site no more than its domain.
+AAA = Source(functools.partial(query, site_column="client_domain"))
+# What jobs report, one per file read (HDFS `…/cmssw_pop/raw/metric/`). `fallback` (the job read over the WAN
+# what its site did not have) shows in `origin`, and is not kept.
+POPULARITY = Source(functools.partial(query, site_column="site_name"))

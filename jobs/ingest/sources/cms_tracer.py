@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from features.common.names import literal
 from features.schema import ACCESSES
-from jobs.ingest.sources import Site, sql, urls
+from jobs.ingest.sources import Site, Source, sql, urls
 from jobs.ingest.sources.cms import is_one_of
 from replay.config import expression
 
@@ -32,7 +32,6 @@ def query(site: Site) -> sql.Query:
         "writes": "lower(is_write) IN ('true', '1') OR event IN ('openw', 'closew', 'create', 'fwrite')",
     }
     return sql.Query(
-        source="cms_tracer",
         table=ACCESSES,
         where=sql.LINES,
         steps=[*sql.json_fields(_NAMES), parsed, *sql.with_parts("lfn")],
@@ -64,7 +63,6 @@ def _columns(site: Site) -> dict[str, str]:
         "known_at": sql.timestamp("at_us"),
         "n_reads": "1",
         "origin": urls.source_host("path"),
-        "source": "'cms_tracer'",
         "event_id": sql.hashed("storage", "tid", "lfn", "at_us"),
     }
 
@@ -79,3 +77,6 @@ def is_ahead(us: str, day: str) -> str:
         return "false"
     last = dt.datetime.fromisoformat(day).replace(tzinfo=dt.UTC) + dt.timedelta(days=_AHEAD_DAYS)
     return f"{us} >= {int(last.timestamp()) * 1_000_000}"
+
+
+SOURCE = Source(query, has_sizes=False)

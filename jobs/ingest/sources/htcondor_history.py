@@ -6,7 +6,8 @@ CMSSW reports by Chirp. Any other pool's jobs have Owner, cluster and node.
 
 from __future__ import annotations
 
-from jobs.ingest.sources import Site, job_records, sql
+from features.job_records import JOB_RECORDS
+from jobs.ingest.sources import Site, Source, job_records, sql
 from jobs.ingest.sources.job_records import cores, first_of, number
 
 _SITES = (
@@ -127,3 +128,6 @@ def _date(*fields: str) -> str:
     """The first of the times that is stated; HTCondor writes 0 for none."""
     stated = ", ".join(f"nullif({field}, '0')" for field in fields)
     return sql.micros(f"coalesce({stated})")
+
+
+SOURCE = Source(query, table=JOB_RECORDS)

@@ -64,7 +64,6 @@ def query(
     names = {name: named(columns[name]) for name in ("kind", "site", "node", "dataset")}
     told = ", ".join(f"coalesce(CAST({name} AS VARCHAR), '')" for name in _TOLD)
     return sql.Query(
-        source=source,
         table=JOB_RECORDS,
         where=where,
         prepare=prepare or records,
@@ -80,7 +79,6 @@ def query(
             "read_bytes": "n_bytes",
             "failed": "failed",
             "exit_code": "CASE WHEN NOT failed OR code <> 0 THEN code END",
-            "source": literal(source),
             "event_id": sql.hashed(literal(source), "id"),
             **columns,
             **names,

@@ -7,16 +7,11 @@ close_time. The last three are empty while no close was seen.
 from __future__ import annotations
 
 from features.schema import ACCESSES
-from jobs.ingest.sources import Site, csv_header, sql, urls
+from jobs.ingest.sources import Site, Source, csv_header, sql, urls
 
 _COLUMNS = ("time", "win_end", "lfn", "size", "user_id", "file_id", "read", "readv", "close_time")
 _TIMES = {"time": "open_us", "win_end": "end_us", "close_time": "close_us"}
 _NUMBERS = ("size", "read", "readv")
-
-
-def header(line: str, path: str) -> csv_header.Header:
-    """The columns that the first line names. Raises SchemaError."""
-    return csv_header.csv_header(line, path, _COLUMNS)
 
 
 def query(site: Site, header: csv_header.Header) -> sql.Query:
@@ -31,7 +26,6 @@ def query(site: Site, header: csv_header.Header) -> sql.Query:
         **{f"n_{name}": sql.count(f'"{name}"') for name in _NUMBERS},
     }
     return sql.Query(
-        source="osdf_accesses",
         table=ACCESSES,
         where=header.where,
         prepare=csv_header.csv_columns(header.names, _COLUMNS),
@@ -67,6 +61,8 @@ def _columns(salt: str) -> dict[str, str]:
         "wall_s": "(close_us - open_us) / 1e6",
         "origin": urls.source_host("lfn"),
         "user": sql.hashed_user("user_id", salt),
-        "source": "'osdf_accesses'",
         "event_id": sql.hashed("lfn", "user_id", "file_id", sql.seconds_text("open_us")),
     }
+
+
+SOURCE = Source(query, lambda line, path: csv_header.csv_header(line, path, _COLUMNS), of_sessions=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from features.schema import ACCESSES
-from jobs.ingest.sources import Site, csv_header, sql, urls
+from jobs.ingest.sources import Site, Source, csv_header, sql, urls
 
 _FIELDS = ("Objectname", "Site", "Server", "ServerType", "Read", "Write")
 
@@ -21,7 +21,6 @@ def query(site: Site) -> sql.Query:
         "path": urls.plain_path("Objectname"),
     }
     return sql.Query(
-        source="osdf_log",
         table=ACCESSES,
         where=sql.LINES,
         steps=[
@@ -57,6 +56,8 @@ def _columns() -> dict[str, str]:
         "known_at": sql.timestamp("moment_us"),
         "read_bytes": "n_read",
         "n_reads": "1",
-        "source": "'osdf_log'",
         "event_id": sql.hashed("trim(value, ' ')"),
     }
+
+
+SOURCE = Source(query, has_sizes=False)

@@ -6,7 +6,8 @@ Columns are PanDA's, in lower case; those of a CSV may be in upper case.
 from __future__ import annotations
 
 from features.common.names import literal
-from jobs.ingest.sources import Site, csv_header, job_records, sql
+from features.job_records import JOB_RECORDS
+from jobs.ingest.sources import Site, Source, csv_header, job_records, sql
 from jobs.ingest.sources.csv_header import Header
 from jobs.ingest.sources.job_records import cores, number
 
@@ -103,3 +104,6 @@ def _columns(salt: str) -> dict[str, str]:
 def _stated(*names: str) -> str:
     """The counts, null where 0, which PanDA writes for none."""
     return ", ".join(f"nullif({sql.count(name)}, 0)" for name in names)
+
+
+SOURCE = Source(query, header, table=JOB_RECORDS)

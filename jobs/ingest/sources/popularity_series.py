@@ -9,17 +9,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from features.schema import ACCESSES
-from jobs.ingest.sources import Site, csv_header, sql
+from jobs.ingest.sources import Site, Source, csv_header, sql
 
 _WEEKLY = ("dataset", "week", "accesses")
 _DAILY = ("date", "dataset", "n_accesses")
 _WEEK_S = 7 * 86400
 _MAX_WEEK = 6000
-
-
-def header(line: str, path: str) -> csv_header.Header:
-    """The columns that the first line names. Raises SchemaError."""
-    return csv_header.csv_header(line, path, _WEEKLY, _DAILY)
 
 
 def query(site: Site, header: csv_header.Header) -> sql.Query:
@@ -35,7 +30,6 @@ def query(site: Site, header: csv_header.Header) -> sql.Query:
     others = sorted({*header.names} - {*form, ""})
     called = [f"other {i}" for i in range(len(others))]
     return sql.Query(
-        source="popularity_series",
         table=ACCESSES,
         where=header.where,
         prepare=csv_header.csv_columns(header.names, form, others),
@@ -68,7 +62,6 @@ def _columns(unit_s: int, others: Sequence[str]) -> dict[str, str]:
         "closed_at": end,
         "known_at": end,
         "n_reads": "n",
-        "source": "'popularity_series'",
         "event_id": sql.hashed("dataset", "start_s", str(unit_s), "n", *(f'"{one}"' for one in others)),
     }
 
@@ -81,3 +74,6 @@ def _date_s(date: str) -> str:
     is_date = f"regexp_full_match({date}, '[0-9]{{4}}-[0-9]{{2}}-[0-9]{{2}}')"
     start_s = f"epoch_us(CAST(try_cast({date} AS DATE) AS TIMESTAMP)) // 1000000"
     return f"CASE WHEN {is_date} AND {start_s} BETWEEN 0 AND {sql.LATEST_S} THEN {start_s} END"
+
+
+SOURCE = Source(query, lambda line, path: csv_header.csv_header(line, path, _WEEKLY, _DAILY))

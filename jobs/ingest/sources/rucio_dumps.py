@@ -16,7 +16,7 @@ from pyspark.sql import functions as F
 from features.common.errors import InputError, SchemaError
 from features.common.names import literal, name_parts, part
 from features.schema import FILES
-from jobs.ingest.sources import sql
+from jobs.ingest.sources import Source, sql
 
 _AVRO = "org.apache.spark.sql.avro.AvroFileFormat"
 _DATE = re.compile(r"(?<![^/=])\d{4}-(?:0[1-9]|1[0-2])-(?:0[1-9]|[12]\d|3[01])(?![^/])")
@@ -168,7 +168,7 @@ def _query(dumped_on: str) -> sql.Query:
         *sql.with_parts('"NAME"', '"SCOPE"'),
         {"of_dataset": name_parts("parent_name")},
     ]
-    return sql.Query("rucio_dumps", FILES, steps, columns, reason="refused", sample="told")
+    return sql.Query(FILES, steps, columns, reason="refused", sample="told")
 
 
 def _date(path: str) -> str:
@@ -195,3 +195,6 @@ def _first_reason(*checks: tuple[Column, str]) -> Column:
     for check, words in reversed(checks):
         reason = F.when(check, F.lit(words)).otherwise(reason)
     return reason
+
+
+SOURCE = Source(read=read, table=FILES, is_whole=True)

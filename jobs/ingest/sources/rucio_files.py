@@ -9,7 +9,7 @@ there is no file of this name; `rucio_server` notes it).
 from __future__ import annotations
 
 from features.schema import FILES
-from jobs.ingest.sources import Site, sql
+from jobs.ingest.sources import Site, Source, sql
 
 _FIELDS = (
     *("parent_scope", "parent_name", "scope", "name", "bytes", "adler32"),
@@ -19,7 +19,7 @@ _FIELDS = (
 _TIMES = ("created_at", "known_at", "updated_at")
 
 
-def query(site: Site, source: str = "rucio_files") -> sql.Query:
+def query(site: Site) -> sql.Query:
     """Files, one row a line; a file of several datasets comes several times.
 
     `known_at` is the field, else created_at, else 00:00 UTC of `day`. `updated_at`, when the listing was
@@ -33,7 +33,6 @@ def query(site: Site, source: str = "rucio_files") -> sql.Query:
         "published_us": f"coalesce(updated_at_us, known_at_us, {midnight})",
     }
     return sql.Query(
-        source=source,
         table=FILES,
         where=sql.LINES,
         steps=[
@@ -85,3 +84,6 @@ def _names_of_list(told: str) -> str:
     json_list = f"CASE WHEN json_valid({told}) THEN {told} ELSE 'null' END"
     names = f"""list_transform(json_transform({json_list}, '["VARCHAR"]'), lambda x: trim(x))"""
     return f"list_sort(list_distinct(list_filter({names}, lambda x: x <> '')))"
+
+
+SOURCE = Source(query, table=FILES)

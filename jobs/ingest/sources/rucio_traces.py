@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from features.common.names import literal
 from features.schema import ACCESSES
-from jobs.ingest.sources import Site, sql, urls
+from jobs.ingest.sources import Site, Source, sql, urls
 
 _READS = ("get", "get_sm", "sm_get", "get_sm_a", "sm_get_a", "download")
 _JOBS = ("get_sm", "sm_get")
@@ -36,7 +36,6 @@ def query(site: Site) -> sql.Query:
         "origin_host": urls.origin_host("url"),
     }
     return sql.Query(
-        source="rucio_traces",
         table=ACCESSES,
         where=sql.LINES,
         steps=[
@@ -89,7 +88,6 @@ def _columns(salt: str) -> dict[str, str]:
         "task": "coalesce(taskid, appid)",
         "job": "appid",
         "activity": activity("eventType", "coalesce(usrdn, usr, account)"),
-        "source": "'rucio_traces'",
         "event_id": sql.hashed("uuid", "scope", "filename", sql.seconds_text("start_us")),
     }
 
@@ -115,3 +113,6 @@ def activity(kind: str, who: str) -> str:
 def bounded(words: str, value: str, form: str) -> str:
     """`words` and `value`; a value of another form than `form` is `other`, so that reasons stay few."""
     return f"'{words}' || CASE WHEN regexp_matches({value}, '{form}') THEN {value} ELSE 'other' END"
+
+
+SOURCE = Source(query)

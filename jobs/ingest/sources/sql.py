@@ -57,7 +57,6 @@ class Query:
     accesses are refused.
     """
 
-    source: str
     table: Table
     steps: Sequence[Columns]
     columns: Columns
@@ -177,7 +176,9 @@ def json_fields(
 def _without_envelopes(has_data: bool) -> str:
     """The object in `_source` or `data`, or in both; `has_data`: a record of the source has `data` itself."""
     paths = ["$._source"] if has_data else ["$._source.data", "$._source", "$.data"]
-    inner = (f"CASE WHEN json_type(value, '{at}') = 'OBJECT' THEN json_extract(value, '{at}') END" for at in paths)
+    inner = (
+        f"CASE WHEN json_type(value, '{at}') = 'OBJECT' THEN json_extract(value, '{at}') END" for at in paths
+    )
     # Most records have none, and to find a word in them takes far less than to parse them once more.
     words = " OR ".join(f"contains(value, '\"{at.split('.')[1]}\"')" for at in paths[-2:])
     return f"CASE WHEN {words} THEN coalesce({', '.join(inner)}, value) ELSE value END"

@@ -7,7 +7,8 @@ Of a report's steps the CPU times and bytes are summed; the job lasts from the f
 from __future__ import annotations
 
 from features.common.names import literal
-from jobs.ingest.sources import Site, job_records, sql
+from features.job_records import JOB_RECORDS
+from jobs.ingest.sources import Site, Source, job_records, sql
 from jobs.ingest.sources.job_records import named, number
 
 _TEXTS = (
@@ -100,3 +101,6 @@ def _columns(salt: str) -> dict[str, str]:
         "files": "list_distinct(list_filter(list_transform(inputs, "
         "lambda x: lfns[try_cast(x AS BIGINT) + 1]), lambda x: x IS NOT NULL))",
     }
+
+
+SOURCE = Source(query, table=JOB_RECORDS)

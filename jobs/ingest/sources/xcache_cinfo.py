@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from features.common.input_files import InputFile
 from features.common.names import literal
 from features.schema import ACCESSES
-from jobs.ingest.sources import Site, sql, urls
+from jobs.ingest.sources import Site, Source, sql, urls
 from jobs.ingest.sources.decoded import Earlier
 from jobs.ingest.sources.workspace import Workspace
 from prefetch.xcache import cinfo_rows
@@ -37,7 +37,6 @@ def query(cache: str, source: str) -> sql.Query:
     """
     told = "CASE WHEN len(records) > 0 THEN records WHEN fault IS NOT NULL THEN [NULL] ELSE [] END"
     return sql.Query(
-        source="xcache_cinfo",
         table=ACCESSES,
         steps=[
             {"record": f"unnest({told})", "input": literal(source)},
@@ -78,3 +77,6 @@ def _columns(cache: str) -> dict[str, str]:
         "source": "'xcache_cinfo'",
         "event_id": sql.hashed(literal(cache), '"name"', "attach_s"),
     }
+
+
+SOURCE = Source(decode=decode, is_whole=True, of_caches=True)

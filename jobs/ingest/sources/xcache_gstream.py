@@ -10,7 +10,7 @@ import pyarrow as pa
 from features.common.errors import NotPlainError
 from features.common.input_files import InputFile
 from features.schema import ACCESSES
-from jobs.ingest.sources import Site, sql, urls
+from jobs.ingest.sources import Site, Source, sql, urls
 from jobs.ingest.sources.decoded import Earlier, batches_of
 from jobs.ingest.sources.local import captures_in
 from jobs.ingest.sources.workspace import Workspace
@@ -32,7 +32,6 @@ def query() -> sql.Query:
     """Accesses, one row a `file_close`: `hit_bytes` and `wan_bytes` as `bytes_hit` and `bytes_missed`."""
     moments = {f"{name}_us": sql.micros(name) for name in ("attach_t", "detach_t", "received_t")}
     return sql.Query(
-        source="xcache_gstream",
         table=ACCESSES,
         steps=[moments | {"path": urls.plain_path("lfn")}, *sql.with_parts("path")],
         columns=_columns(),
@@ -103,3 +102,6 @@ def _columns() -> dict[str, str]:
         "source": "'xcache_gstream'",
         "event_id": "event_id",
     }
+
+
+SOURCE = Source(decode=decode, of_caches=True)

@@ -13,7 +13,7 @@ from features.common.names import literal
 from features.common.times import day_label
 from features.schema import ACCESSES
 from jobs.ingest import merging
-from jobs.ingest.sources import Site, sql, urls
+from jobs.ingest.sources import Site, Source, sql, urls
 from jobs.ingest.sources.decoded import Earlier, batches_of
 from jobs.ingest.sources.local import captures_in
 from jobs.ingest.sources.workspace import Workspace
@@ -46,7 +46,6 @@ def query(site: Site) -> sql.Query:
         (f'"read" = 0 AND readv BETWEEN 1 AND {most}', literal(sql.OURS)),
     )
     return sql.Query(
-        source="xrootd_fstream",
         table=ACCESSES,
         steps=[{"path": urls.plain_path("lfn")}, *sql.with_parts("path")],
         columns=_columns(site.salt),
@@ -70,7 +69,7 @@ def decode(space: Workspace, places: Sequence[InputFile], *, site: Site, earlier
     space.take(query(site).reading(site), batches_of(events, _SCHEMA))
     if lone:
         space.put("earlier", ACCESSES.partition, _opened(lone, earlier))
-        merging.merge(space, into="opened", old="earlier")
+        merging.merge(space, in_two_parts=True, into="opened", old="earlier")
         space.take(_ended(), batches_of(lone, _SCHEMA))
     return reader.n_lost
 
@@ -102,7 +101,6 @@ def _ended() -> sql.Query:
     is_its_own = f"({opened['closed_at']} IS NULL OR {opened['closed_at']} = make_timestamp(closed_us))"
     is_lone = f'NOT coalesce({is_its_own} AND "open" IS NOT NULL, false)'
     return sql.Query(
-        source="xrootd_fstream",
         table=ACCESSES,
         steps=[{"id": _event_id()}, {"open": "(SELECT opened FROM opened WHERE opened.event_id = id)"}],
         columns=opened | _at_close(opened["accessed_at"]),
@@ -186,3 +184,6 @@ def _at_close(accessed_at: str) -> dict[str, str]:
 
 def _event_id() -> str:
     return sql.hashed("remote", "stod", "file_id")
+
+
+SOURCE = Source(decode=decode, is_whole=True, of_sessions=True, in_two_parts=True)

@@ -22,7 +22,7 @@ from jobs.ingest import incremental, pull, pull_input
 from jobs.ingest.local_engine import LocalEngine
 from jobs.ingest.pull_input import Engine, PullSummary
 from jobs.ingest.sources import lines, workspace
-from jobs.settings.sources import SOURCES
+from jobs.settings.our_sources import OURS
 from jobs.settings.tree import Settings, SparkSettings
 from jobs.store.tables import Tables
 
@@ -64,7 +64,7 @@ def left(tables: Tables, engine: Engine, source: str, path: Path) -> dict[str, A
     return found
 
 
-@pytest.mark.parametrize("source", sorted(set(SOURCES) - FOLDERS - DECODED))
+@pytest.mark.parametrize("source", sorted(set(OURS) - FOLDERS - DECODED))
 def test_hostile_lines_are_written_or_counted_and_by_both_engines_alike(
     request: pytest.FixtureRequest, tmp_path: Path, source: str
 ) -> None:

@@ -24,7 +24,7 @@ def moment(hours: int | None) -> dt.datetime | None:
     return None if hours is None else START + dt.timedelta(hours=hours)
 
 
-def merged(table: Table, new: Sequence[Row], old: Sequence[Row]) -> list[Row]:
+def merged(table: Table, new: Sequence[Row], old: Sequence[Row], *, in_two_parts: bool = False) -> list[Row]:
     """What a workspace merges."""
     schema = parsed_schema(table)
     stored = pa.schema([*arrow_schema(table), *((name, pa.string()) for name in table.partition)])
@@ -32,7 +32,7 @@ def merged(table: Table, new: Sequence[Row], old: Sequence[Row]) -> list[Row]:
         space.put("given", ("reason", "sample", "input"), [pa.Table.from_pylist(list(new), schema=schema)])
         space.database.execute("INSERT INTO parsed BY NAME SELECT * FROM given")
         space.put("old", table.partition, [pa.Table.from_pylist(list(old), schema=stored)])
-        merge(space, into="merged", old="old")
+        merge(space, in_two_parts=in_two_parts, into="merged", old="old")
         columns = ", ".join(f'"{name}"' for name in [*table.column_names, *table.partition, "changed"])
         times = {field.name: field.type for field in stored}
         rows = space.found(f"SELECT {columns} FROM merged ORDER BY {table.key[0]}")
@@ -130,7 +130,7 @@ def test_an_access_that_ended_goes_before_the_same_without_its_end() -> None:
 
 def test_an_open_completed_by_its_close_stays_known_since_the_open() -> None:
     def row(known: int, closed: int | None, read_bytes: int | None = None) -> Row:
-        name = {"did": "s:f", "scope": "s", "name": "f", "source": "xrootd_fstream", "event_id": "e"}
+        name = {"did": "s:f", "scope": "s", "name": "f", "source": "x", "event_id": "e"}
         times = {"accessed_at": START, "known_at": moment(known), "closed_at": moment(closed)}
         return {**name, **times, "day": "2026-03-01", "n_reads": 1, "read_bytes": read_bytes}
 
@@ -138,6 +138,6 @@ def test_an_open_completed_by_its_close_stays_known_since_the_open() -> None:
     for order in itertools.permutations(versions):
         table: list[Row] = []
         for version in order:
-            table = without_changed(merged(ACCESSES, [version], table))
+            table = without_changed(merged(ACCESSES, [version], table, in_two_parts=True))
         (found,) = table
         assert (found["known_at"], found["closed_at"], found["read_bytes"]) == (moment(1), moment(3), 7)
