@@ -71,9 +71,9 @@ class EfficiencyAnswer:
     """The groups by place alone, by kind of work, and by the region of the origin.
 
     `sources`: the number of jobs by reader; a job that two of them report counts twice. `found_share`: of
-    the jobs, those whose reads were found. `untimed_jobs`: those without CPU time, wall time or cores count as
-    jobs and failures, and in no sum of what they lack. `shared_reads`: reads that fit several jobs, and are shared among
-    them. `crowded_hours`: hours of a file in which they are too many to be shared.
+    the jobs, those whose reads were found. `untimed_jobs`: those without CPU time, wall time or cores; they
+    count as jobs and failures, and in no sum of what they lack. `shared_reads`: reads that fit several jobs,
+    and are shared among them. `crowded_hours`: hours of a file in which they are too many to be shared.
     """
 
     jobs: int

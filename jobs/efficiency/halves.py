@@ -140,8 +140,9 @@ def _halves(database: duckdb.DuckDBPyConnection) -> Iterator[Half]:
     """Both halves, first that with the cache; those without jobs that ended well are left out."""
     found = database.sql(
         f"SELECT is_with, count(DISTINCT node), count(*), sum(cpu_s) FILTER (NOT failed) / "
-        "sum(wall_s * cores) FILTER (NOT failed AND cpu_s IS NOT NULL) AS efficiency, avg(CAST(failed AS INT)), "
-        f"sum(hit_bytes + miss_bytes) / nullif(sum({_READ}), 0) FROM placed GROUP BY is_with "
+        "sum(wall_s * cores) FILTER (NOT failed AND cpu_s IS NOT NULL) AS efficiency, "
+        f"avg(CAST(failed AS INT)), sum(hit_bytes + miss_bytes) / nullif(sum({_READ}), 0) "
+        "FROM placed GROUP BY is_with "
         "HAVING efficiency > 0 AND isfinite(efficiency) ORDER BY is_with DESC"
     ).fetchall()
     for is_with, *figures in found:

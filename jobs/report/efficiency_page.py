@@ -66,8 +66,8 @@ def answers(found: EfficiencyAnswer) -> Iterator[str]:
             )
     if found.untimed_jobs:
         yield (
-            f"{count(found.untimed_jobs)} of {count(found.jobs)} jobs have no CPU time, wall time or cores: they "
-            "count in jobs and failures, not in the efficiency or hours that need what they lack."
+            f"{count(found.untimed_jobs)} of {count(found.jobs)} jobs have no CPU time, wall time or cores: "
+            "they count in jobs and failures, not in the efficiency or hours that need what they lack."
         )
 
 

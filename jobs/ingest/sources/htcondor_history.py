@@ -87,9 +87,10 @@ def _runs() -> dict[str, str]:
     RemoteWallClockTime is of all runs; RemoteUserCpu and RemoteSysCpu leave out those that were evicted.
     """
     last = ", ".join(f"nullif({number(name)}, 0)" for name in _LAST_RUN)
+    system = f"coalesce({number('CumulativeRemoteSysCpu')}, {number('RemoteSysCpu')}, 0)"
     again = f"{_date('JobCurrentStartDate')} > {_date('JobStartDate')} + {_SAME_START_US}"
     return {
-        "all_cpu": f"{number('CumulativeRemoteUserCpu')} + coalesce({number('CumulativeRemoteSysCpu')}, 0)",
+        "all_cpu": f"{number('CumulativeRemoteUserCpu')} + {system}",
         "all_wall": number("RemoteWallClockTime"),
         "last_cpu": f"{number('RemoteUserCpu')} + coalesce({number('RemoteSysCpu')}, 0)",
         "last_wall": f"coalesce({last})",

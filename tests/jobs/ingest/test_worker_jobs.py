@@ -224,8 +224,14 @@ def test_a_job_without_a_start_is_dated_by_what_there_is(tmp_path: Path) -> None
     assert found == [(dt.datetime(2026, 4, 2, 9, 0, 0, 500000, dt.UTC), None, "2026-04-02")] * 3
 
 
-NO_STEP = {"name": "JobKilled", "start": None, "stop": None, "site": {}, "errors": [{"exitCode": 71304}]}
-OUT = {"name": "stageOut1", "start": None, "stop": None, "errors": [{"exitCode": 99999}]}
+NO_STEP: dict[str, Any] = {
+    "name": "JobKilled",
+    "start": None,
+    "stop": None,
+    "site": {},
+    "errors": [{"exitCode": 71304}],
+}
+OUT: dict[str, Any] = {"name": "stageOut1", "start": None, "stop": None, "errors": [{"exitCode": 99999}]}
 FAILED = {"errors": [{"exitCode": "8001"}, {"exitCode": 8001}]}
 SITE = "T2_XX_Edge"
 OF_REPORTS: list[tuple[dict[str, Any], Any]] = [
