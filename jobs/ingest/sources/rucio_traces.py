@@ -19,6 +19,7 @@ _FIELDS = (
     *("eventType", "scope", "filename", "dataset", "datasetScope", "localSite", "remoteSite"),
     *("clientState", "url", "usr", "usrdn", "account", "uuid", "appid", "taskid"),
 )
+_AS_THEY_ARE = ("eventType", "clientState", "url", "usrdn", "uuid")
 
 
 def query(site: Site) -> sql.Query:
@@ -40,7 +41,7 @@ def query(site: Site) -> sql.Query:
         table=ACCESSES,
         where=sql.LINES,
         steps=[
-            *sql.json_fields(_FIELDS, times=_TIMES, counts=("filesize",), states=("clientState",)),
+            *sql.json_fields(_FIELDS, times=_TIMES, counts=("filesize",), states=_AS_THEY_ARE),
             moments,
             *sql.with_parts("filename", "scope"),
         ],
