@@ -180,13 +180,13 @@ def test_reads_within_counts_only_what_follows(tmp_path: Path) -> None:
         ("a,b\n1,2\n", "5", SchemaError, "dataset,week,accesses"),
         ("dataset,week,accesses\n", "5", InputError, "no records"),
         ("dataset,week,accesses\na,9,1\n", "5", InputError, "no record up to 5"),
-        ("dataset,week,accesses\na,x,1\n", "5", InputError, "record 1: week is 'x'"),
-        ("dataset,week,accesses\na,1,1\na,2,-4\n", "5", InputError, "record 2: accesses is '-4'"),
+        ("dataset,week,accesses\na,x,1\n", "5", InputError, "row 1 has week 'x'"),
+        ("dataset,week,accesses\na,1,1\na,2,-4\n", "5", InputError, "row 2 has accesses -4"),
         ("dataset,week,accesses\n,1,1\n", "5", InputError, "no dataset"),
         ("dataset,week,accesses\na,1,1\n", "2015-09-01", InputError, "a week's number"),
         ("date,dataset,n_accesses\n2015-02-30,a,1\n", "2015-09-01", InputError, "2015-02-30"),
         ("date,dataset,n_accesses\n2015-02-20,a,1\n", "soon", InputError, "need a date"),
-        ("", "5", InputError, "cannot be read"),
+        ("", "5", InputError, "is empty"),
     ],
 )
 def test_unusable_input_is_named(
