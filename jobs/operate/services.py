@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+from alembic.script import ScriptDirectory
 from sqlalchemy import make_url
 
 from features.common import strict_json
@@ -118,20 +119,23 @@ def _schema_fault(uri: str) -> str | None:
         return None
     try:
         with contextlib.closing(sqlite3.connect(f"{file.absolute().as_uri()}?mode=ro", uri=True)) as database:
-            has_any = database.execute("SELECT 1 FROM sqlite_master WHERE name = 'alembic_version'").fetchone()
-            stated = database.execute("SELECT version_num FROM alembic_version").fetchone() if has_any else None
+            has_any = database.execute(
+                "SELECT 1 FROM sqlite_master WHERE name = 'alembic_version'"
+            ).fetchone()
+            stated = (
+                database.execute("SELECT version_num FROM alembic_version").fetchone() if has_any else None
+            )
     except sqlite3.Error as error:
         return bounded(f"cannot be read ({error}); is it a database of MLflow's?", 200)
-    # Here, as it comes with MLflow, which a cache's host may not have and which takes seconds to be imported.
-    from alembic.script import ScriptDirectory
-
+    # MLflow itself takes seconds to be imported.
     steps = ScriptDirectory(str(Path(package.origin).parent / "store" / "db_migrations"))
     wanted, known = steps.get_heads(), {step.revision for step in steps.walk_revisions()}
     if stated is None or [stated[0]] == wanted:
         return None
     version, schema = importlib.metadata.version("mlflow"), bounded(str(stated[0]), 40)
     if stated[0] in known:
-        return f"schema {schema} is older than MLflow {version} reads: back it up, then run: mlflow db upgrade {uri}"
+        older = f"schema {schema} is older than MLflow {version} reads"
+        return f"{older}: back it up, then run: mlflow db upgrade {uri}"
     return (
         f"schema {schema} is unknown to MLflow {version}, so a newer one wrote it: install that one here, or "
         "restore the backup made before its upgrade (mlflow db upgrade leads forward only)"

@@ -81,8 +81,8 @@ def _repeated(known: Series) -> tuple[str, ...]:
     if not known.n_twice:
         return ()
     return (
-        f"{known.n_twice} rows up to --as-of are equal to another one and count once; if they are of different "
-        "sites, add a column that says which",
+        f"{known.n_twice} rows up to --as-of are equal to another one and count once; if they are of "
+        "different sites, add a column that says which",
     )
 
 

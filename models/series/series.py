@@ -147,7 +147,9 @@ def _reads(source: Source, name: str, known: BoolArray) -> IntArray:
     column = source.take(name)
     column = pc.if_else(pa.array(known), column, pa.scalar(None, column.type))
     reads = least(source, column, name, 0)
-    _refuse(source, name, column, (reads > _MOST_READS) | (known & (reads == UNKNOWN)), "a number of accesses")
+    _refuse(
+        source, name, column, (reads > _MOST_READS) | (known & (reads == UNKNOWN)), "a number of accesses"
+    )
     return reads
 
 

@@ -178,7 +178,11 @@ def _plain(source: Source, name: str, column: pa.ChunkedArray) -> pa.ChunkedArra
     if pa.types.is_decimal(column.type):
         try:
             # Of decimals of 32 and 64 bits Arrow makes no integers.
-            wide = column if column.type.bit_width >= _WIDE_BITS else column.cast(pa.decimal128(38, column.type.scale))
+            wide = (
+                column
+                if column.type.bit_width >= _WIDE_BITS
+                else column.cast(pa.decimal128(38, column.type.scale))
+            )
             return wide.cast(pa.int64())
         except pa.ArrowInvalid:
             pass

@@ -81,7 +81,7 @@ def read_closes(source: Source, name: str, time_unit: str) -> tuple[Ticks, BoolA
 
 def _ticks(source: Source, column: pa.ChunkedArray, name: str, time_unit: str) -> Ticks:
     kind, per_second = column.type, UNITS.get(time_unit, 1)
-    if "%" in time_unit and is_text(kind):
+    if "%" in time_unit and (is_text(kind) or pa.types.is_integer(kind)):
         return _formatted(source, column.cast(pa.string()), name, time_unit)
     if pa.types.is_timestamp(kind):
         return Ticks(values_of(column.cast(pa.int64())), UNITS[kind.unit])
@@ -113,7 +113,9 @@ def _formatted(source: Source, column: pa.ChunkedArray, name: str, form: str) ->
     if "%f" in form:
         pattern, short = _with_fraction(form)
         whole = pc.if_else(
-            pc.match_substring_regex(column, pattern), pc.replace_substring_regex(column, pattern, r"\1\3"), None
+            pc.match_substring_regex(column, pattern),
+            pc.replace_substring_regex(column, pattern, r"\1\3"),
+            None,
         )
         fraction = pc.replace_substring_regex(column, pattern, r"\2")
     times = pc.strptime(whole, format=short, unit="s", error_is_null=True)
@@ -130,7 +132,12 @@ def _formatted(source: Source, column: pa.ChunkedArray, name: str, form: str) ->
 
 
 _DIGITS_OF_US = 6
-_DIGITS = dict.fromkeys("mdHIMSy", r"\d{1,2}") | {"Y": r"\d{4}", "j": r"\d{1,3}", "e": r"\s*\d{1,2}", "%": "%"}
+_DIGITS = dict.fromkeys("mdHIMSy", r"\d{1,2}") | {
+    "Y": r"\d{4}",
+    "j": r"\d{1,3}",
+    "e": r"\s*\d{1,2}",
+    "%": "%",
+}
 _DIGITS |= {"T": r"\d{1,2}:\d{1,2}:\d{1,2}", "F": r"\d{4}-\d{1,2}-\d{1,2}", "z": r"(?:Z|[+-]\d{2}:?\d{2})"}
 
 

@@ -61,7 +61,9 @@ def fields(wanted: Sequence[str]) -> sql.Columns:
 def _columns(n_names: int, wanted: Sequence[tuple[str, int]], batch: pa.RecordBatch) -> pa.RecordBatch:
     records = [_fields(line) for line in batch["value"].to_pylist()]
     columns = {
-        f"{name} field": pa.array([(one[at] or None) if at < len(one) else None for one in records], pa.string())
+        f"{name} field": pa.array(
+            [(one[at] or None) if at < len(one) else None for one in records], pa.string()
+        )
         for name, at in wanted
     }
     malformed = pa.array([len(one) != n_names for one in records], pa.bool_())

@@ -145,10 +145,10 @@ def json_fields(
 
     A name `data.size` is the field `size` of the object `data`, or the field of that whole name; its column
     is `size`. Those among `numbers` are mostly numbers: the same columns, read faster. `states` are texts as
-    they are: lists, words of which `unknown` is one, and what cannot be one. `times` (seconds; 0 stands for none) are columns of
-    µs since 1970, `counts` of whole numbers; `unparsable` is the first of them that is there, as a number or
-    as text, but is none or out of range. `malformed` tells lines that are not one JSON object. Other fields
-    are ignored. `record` is the object without the envelopes of MONIT and Elasticsearch.
+    they are: lists, words of which `unknown` is one, and what cannot be one. `times` (seconds; 0 stands for
+    none) are columns of µs since 1970, `counts` of whole numbers; `unparsable` is the first of them that is
+    there, as a number or as text, but is none or out of range. `malformed` tells lines that are not one JSON
+    object. Other fields are ignored. `record` is the object without envelopes of MONIT and Elasticsearch.
     """
     # Casts ignore spaces, so these need no trimming.
     stated = {name: f'"{name} text"' for name in (*times, *counts)}
@@ -159,20 +159,9 @@ def json_fields(
     words = [name for name in names if name not in (*numbers, *states)]
     kinds = dict.fromkeys(names, "VARCHAR") | dict.fromkeys((*numbers, *times, *counts), "JSON")
     outer = dict.fromkeys(name.split(".")[0] for name in names if "." in name)
-    envelopes = ["_source"] if "data" in outer else ["_source", "data"]
-    structure = _structure(kinds | dict.fromkeys(envelopes, "JSON"))
     others = [f"json_type(record, '$.{name}') NOT IN ('OBJECT', 'NULL')" for name in outer]
     steps: list[Columns] = [
-        {"start": "CASE WHEN starts_with(value, ' ') THEN ltrim(value, ' ') ELSE value END"},
-        {"broken": "NOT (starts_with(start, '{') AND json_valid(value))"},
-        # What is not JSON must not come to the functions that parse it: they would raise.
-        {"whole": "CASE WHEN broken THEN '{}' ELSE value END"},
-        {"outer json": f"json_transform(whole, {structure})"},
-        {"enveloped": _in_envelopes(envelopes)},
-        {
-            "json": f'CASE WHEN enveloped IS NULL THEN "outer json" ELSE json_transform(enveloped, {structure}) END',
-            "record": "coalesce(enveloped, whole)",
-        },
+        *_parsed(kinds, has_data="data" in outer),
         {_column(name, name in words): field for name, field in texts.items()}
         | {f"{name} text": _unquoted(_member(name)) for name in stated}
         | {"malformed": f"coalesce({' OR '.join(['broken', *others])}, false)"},
@@ -182,8 +171,27 @@ def json_fields(
     return [*steps, values, {"unparsable": first_reason(*wrong)}] if values else steps
 
 
+def _parsed(kinds: Mapping[str, str], *, has_data: bool) -> list[Columns]:
+    """Steps that make of `value` the struct `json`, of the fields `kinds`, and `record`.
+
+    `has_data`: records of the source have an object `data` themselves, so it is no envelope.
+    """
+    envelopes = ["_source"] if has_data else ["_source", "data"]
+    structure = _structure(dict(kinds) | dict.fromkeys(envelopes, "JSON"))
+    inner = 'enveloped IS NULL THEN "outer json" ELSE json_transform(enveloped'
+    return [
+        {"start": "CASE WHEN starts_with(value, ' ') THEN ltrim(value, ' ') ELSE value END"},
+        {"broken": "NOT (starts_with(start, '{') AND json_valid(value))"},
+        # What is not JSON must not come to the functions that parse it: they would raise.
+        {"whole": "CASE WHEN broken THEN '{}' ELSE value END"},
+        {"outer json": f"json_transform(whole, {structure})"},
+        {"enveloped": _in_envelopes(envelopes)},
+        {"json": f"CASE WHEN {inner}, {structure}) END", "record": "coalesce(enveloped, whole)"},
+    ]
+
+
 def _column(name: str, is_raw: bool = False) -> str:
-    return name.split(".")[-1] + " told" * is_raw
+    return name.rsplit(".", maxsplit=1)[-1] + " told" * is_raw
 
 
 def _in_envelopes(names: Sequence[str]) -> str:
@@ -230,9 +238,13 @@ def word(told: str) -> str:
     # Asked of every field: what takes long stands behind what takes little. Words for none begin with a sign,
     # or with n or u of either case.
     may_be_none = f"({told} < '0' OR {told} >= 'N' AND {told} < '_' OR {told} >= 'n')"
-    is_none = f"strlen({told}) <= {_LONGEST_NO_NAME} AND {may_be_none} AND regexp_full_match({told}, {_NO_NAME})"
+    is_none = (
+        f"strlen({told}) <= {_LONGEST_NO_NAME} AND {may_be_none} AND regexp_full_match({told}, {_NO_NAME})"
+    )
     only = f"CASE WHEN json_array_length({told}) = 1 THEN json_extract_string({told}, '$[0]') END"
-    may_be_number = f"{told} < ':' AND {told} >= '0' AND strlen({told}) <= {_LONGEST_NUMBER} AND contains({told}, '.')"
+    may_be_number = (
+        f"{told} < ':' AND {told} >= '0' AND strlen({told}) <= {_LONGEST_NUMBER} AND contains({told}, '.')"
+    )
     return (
         f"CASE WHEN {is_none} THEN NULL "
         f"WHEN {told} >= '[' AND {told} < '\\' THEN CASE WHEN json_valid({told}) THEN {only} ELSE {told} END "
