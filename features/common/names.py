@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 NO_NAMES = (
-    *("NA", "N/A", "n/a", "<NA>", "NaN", "nan", "NAN", "null", "NULL", "Null", "None", "none", "NONE"),
+    *("NA", "N/A", "n/a", "NaN", "nan", "NAN", "null", "NULL", "Null", "None", "none", "NONE"),
     *("unknown", "Unknown", "UNKNOWN", "-", "[]", "\\N"),
 )
 """What is written in place of a name, or of a number, where there is none."""

@@ -12,7 +12,6 @@ from pathlib import Path
 import pyarrow.compute as pc
 
 from features.common.errors import CachecastError, ConfigError, ServiceError
-from features.common.redaction import without_login
 from features.schema import FILES
 from jobs.caches.inventory import last, log_in
 from jobs.caches.paths import Paths
@@ -37,7 +36,7 @@ def _checks(settings: Settings) -> Iterator[Check]:
     yield _tables(settings.tables.root)
     yield _java()
     yield _spark(settings.spark.master)
-    yield _mlflow(settings.mlflow.uri)
+    yield services.mlflow(settings.mlflow.uri)
     yield _rucio(settings.rucio.url)
     yield _salt(settings.users.salt.get_secret_value())
     if not settings.caches:
@@ -76,13 +75,6 @@ def _spark(master: str) -> Check:
             "spark", master, "ok", "in this process" if master.startswith("local") else "not tried here"
         )
     return accepts("spark", master, urllib.parse.urlsplit(master), _SPARK_PORT)
-
-
-def _mlflow(uri: str) -> Check:
-    if uri.startswith("sqlite:"):
-        return Check("mlflow", uri, "ok", "a file on this machine")
-    shown = without_login(uri)  # its health needs no login
-    return answers("mlflow", shown, f"{shown.rstrip('/')}/health")
 
 
 def _rucio(url: str) -> Check:

@@ -62,7 +62,7 @@ def run(*, series: Path, as_of: str, horizons: Sequence[int], out: Path) -> Fore
         models={str(result.n_units): result.model for result in results},
         rows=_write(out, _table(known, results)),
         out=str(out),
-        alarms=_silence(known),
+        alarms=(*_silence(known), *_repeated(known)),
     )
 
 
@@ -74,6 +74,15 @@ def _silence(known: Series) -> tuple[str, ...]:
     return (
         f"the series has no read in the {silent} {unit}s up to --as-of, and the forecast takes that for "
         "silence; if they were not recorded, give an earlier --as-of",
+    )
+
+
+def _repeated(known: Series) -> tuple[str, ...]:
+    if not known.n_twice:
+        return ()
+    return (
+        f"{known.n_twice} rows up to --as-of are equal to another one and count once; if they are of "
+        "different sites, add a column that says which",
     )
 
 

@@ -1,28 +1,33 @@
 """A popularity series in memory: the reads of each dataset in each unit of time, up to a given unit.
 
-CSV of `dataset,week,accesses` (a unit is a week, by its number) or `date,dataset,n_accesses` (a unit is a
-UTC day); further columns are ignored. Records after the given unit are not used.
+Columns `dataset,week,accesses` (a unit is a week, by its number) or `date,dataset,n_accesses` (a unit is a
+UTC day); further columns only tell rows apart. Records after the given unit are not used.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import datetime as dt
-import zlib
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
+import pyarrow.compute as pc
 
-from features.common.arrays import FloatArray, IntArray
+from features.common.arrays import BoolArray, FloatArray, IntArray
 from features.common.errors import InputError, SchemaError
+from features.common.names import NO_NAMES
 from features.common.times import DAY_S
+from replay.read.formats import read_table
+from replay.read.source import Source
+from replay.read.values import UNKNOWN, is_text, least, refuse_null, values_of
 
 _EPOCH = dt.date(1970, 1, 1)
 _MAX_UNIT = 100_000
 _WEEKLY = ("week", "accesses", 7 * DAY_S)
 _DAILY = ("date", "n_accesses", DAY_S)
-_INTEGER = r"\s*\d{1,15}\s*"
+_MOST_READS = 10**15
 
 
 @dataclasses.dataclass(frozen=True)
@@ -31,6 +36,7 @@ class Series:
 
     `names`: every dataset with a record, sorted; `born`: its first record's unit, even of 0 reads. `code`
     (place in `names`), `unit` and `reads`: the records with reads, unique and sorted by code and unit.
+    `n_twice`: rows of the file that are equal to an earlier one.
     """
 
     unit_s: int
@@ -40,6 +46,7 @@ class Series:
     code: IntArray
     unit: IntArray
     reads: IntArray
+    n_twice: int = 0
 
     @property
     def first(self) -> int:
@@ -71,43 +78,41 @@ class Series:
 
 
 def read_series(path: Path, as_of: str) -> Series:
-    """The series in the CSV file `path` (may be gzipped) as known at `as_of`.
+    """The series in the file `path`, CSV (also packed) or Parquet, as known at `as_of`.
 
     `as_of`: a week's number; for a daily series a date `2015-09-30`, or a day's number with 1 for the file's
-    first date. That unit is the last one known. Records of one dataset and unit are summed. Raises InputError
-    (unreadable, no record up to as_of, a malformed value up to it), SchemaError (columns).
+    first date. That unit is the last one known. Rows of one dataset and unit are summed; rows that are equal
+    in all named columns count once, as a pull counts them. Raises InputError (unreadable, no record up to
+    as_of, a malformed value up to it), SchemaError (columns).
     """
-    raw = _read(path)
-    time, count, unit_s = _columns(path, list(raw.columns))
-    units = _weeks(path, raw[time]) if time == "week" else _days(path, raw[time])
-    if units.empty:
+    source = read_table(path, ("dataset",))
+    time, count, unit_s = _columns(path, source.schema.names)
+    units = _weeks(source) if time == "week" else _days(source)
+    if not units.size:
         raise InputError(f"{path}: there are no records")
     now = _last_unit(as_of, weekly=time == "week", first=int(units.min()))
-    known = units <= now
+    known: BoolArray = units <= now
     if not known.any():
         raise InputError(f"{path}: no record up to {as_of}; the first is of unit {units.min()}")
-    reads = _counts(path, raw.loc[known, count])
-    names = raw.loc[known, "dataset"]
-    if (names == "").any():
+    names = _as_text(source.take("dataset"))
+    is_named = pc.and_(pc.is_valid(names), pc.invert(pc.is_in(names, value_set=pa.array(["", *NO_NAMES]))))
+    if (known & ~is_named.to_numpy()).any():
         raise InputError(f"{path}: a record up to {as_of} has no dataset")
-    rows = pd.DataFrame({"name": names, "unit": units[known], "reads": reads})
-    return _series(rows, unit_s=unit_s, now=now)
+    others = sorted({*source.schema.names} - {"dataset", time, count, ""})
+    table = {"name": names, "unit": units, "reads": _reads(source, count, known)}
+    table |= {f"other {name}": _as_text(source.take(name)) for name in others if _is_flat(source, name)}
+    rows = pd.DataFrame({name: pd.Series(column) for name, column in table.items()})[known]
+    once = rows.drop_duplicates()
+    return _series(once[["name", "unit", "reads"]], unit_s=unit_s, now=now, n_twice=len(rows) - len(once))
 
 
-def _series(rows: pd.DataFrame, *, unit_s: int, now: int) -> Series:
+def _series(rows: pd.DataFrame, *, unit_s: int, now: int, n_twice: int) -> Series:
     ordered = sorted(rows["name"].unique())
     rows = rows.assign(code=rows["name"].map({name: i for i, name in enumerate(ordered)}))
     born = rows.groupby("code")["unit"].min().to_numpy(dtype=np.int64)
     summed = rows[rows["reads"] > 0].groupby(["code", "unit"], as_index=False)["reads"].sum()
     code, unit, reads = (summed[name].to_numpy(dtype=np.int64) for name in ("code", "unit", "reads"))
-    return Series(unit_s, now, ordered, born, code, unit, reads)
-
-
-def _read(path: Path) -> pd.DataFrame:
-    try:
-        return pd.read_csv(path, dtype=str, keep_default_na=False)
-    except (OSError, EOFError, zlib.error, UnicodeDecodeError, ValueError) as error:
-        raise InputError(f"{path}: cannot be read as CSV: {error}") from None
+    return Series(unit_s, now, ordered, born, code, unit, reads, n_twice)
 
 
 def _columns(path: Path, columns: list[str]) -> tuple[str, str, int]:
@@ -117,27 +122,50 @@ def _columns(path: Path, columns: list[str]) -> tuple[str, str, int]:
     raise SchemaError(f"{path}: has columns {columns}; need dataset,week,accesses or date,dataset,n_accesses")
 
 
-def _weeks(path: Path, column: pd.Series[str]) -> pd.Series[int]:
-    _refuse(path, column, ~column.str.fullmatch(r"\s*\d{1,5}\s*"), "a week's number")
-    return column.astype(np.int64)
+def _weeks(source: Source) -> IntArray:
+    column = source.take("week")
+    refuse_null(source, column, "week")
+    weeks = least(source, column, "week", 0)
+    _refuse(source, "week", column, weeks >= _MAX_UNIT, f"below {_MAX_UNIT}")
+    return weeks
 
 
-def _days(path: Path, column: pd.Series[str]) -> pd.Series[int]:
-    times = pd.to_datetime(column, format="%Y-%m-%d", errors="coerce")
-    _refuse(path, column, times.isna(), "a date such as 2015-09-30")
-    return (times - pd.Timestamp(_EPOCH)).dt.days.astype(np.int64)
+def _days(source: Source) -> IntArray:
+    column = source.take("date")
+    refuse_null(source, column, "date")
+    text = _as_text(column.cast(pa.timestamp("s")) if pa.types.is_temporal(column.type) else column)
+    date = pc.replace_substring_regex(text, " 00:00:00Z?$", "")
+    times = pc.strptime(date, format="%Y-%m-%d", unit="s", error_is_null=True)
+    # It takes 30 February for 2 March, and a month of one digit.
+    is_date = pc.fill_null(pc.equal(pc.strftime(times, format="%Y-%m-%d"), date), False)
+    _refuse(source, "date", text, ~is_date.to_numpy(), "a date such as 2015-09-30")
+    return np.asarray(values_of(times.cast(pa.int64())) // DAY_S, np.int64)
 
 
-def _counts(path: Path, column: pd.Series[str]) -> pd.Series[int]:
-    _refuse(path, column, ~column.str.fullmatch(_INTEGER), "a number of accesses")
-    return column.astype(np.int64)
+def _reads(source: Source, name: str, known: BoolArray) -> IntArray:
+    """The accesses of each row that is `known`; -1 for others, which may be anything."""
+    column = source.take(name)
+    column = pc.if_else(pa.array(known), column, pa.scalar(None, column.type))
+    reads = least(source, column, name, 0)
+    _refuse(
+        source, name, column, (reads > _MOST_READS) | (known & (reads == UNKNOWN)), "a number of accesses"
+    )
+    return reads
 
 
-def _refuse(path: Path, column: pd.Series[str], bad: pd.Series[bool], wanted: str) -> None:
-    if bad.any():
-        place = int(np.flatnonzero(bad.to_numpy())[0])
-        where = f"{path}, record {column.index[place] + 1}"
-        raise InputError(f"{where}: {column.name} is {column.iloc[place]!r}, not {wanted}")
+def _as_text(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    return column.cast(pa.string())
+
+
+def _is_flat(source: Source, name: str) -> bool:
+    kind = source.schema.field(name).type
+    return source.schema.names.count(name) == 1 and (is_text(kind) or bool(pa.types.is_primitive(kind)))
+
+
+def _refuse(source: Source, name: str, column: pa.ChunkedArray, wrong: BoolArray, wanted: str) -> None:
+    if wrong.any():
+        row = int(wrong.argmax())
+        raise InputError(f"{source.where(row)} has {name} {column[row].as_py()!r}, not {wanted}")
 
 
 def _last_unit(as_of: str, *, weekly: bool, first: int) -> int:

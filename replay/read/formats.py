@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 import pyarrow.csv as pacsv
 
 from features.common.errors import InputError
-from replay.read.source import Source, TableSource
+from replay.read.source import Source, TableSource, parquet
 from replay.read.values import array_of
 from replay.trace import MOST_ACCESSES
 
@@ -39,8 +39,10 @@ def kind_of(path: Path, *, table: bool = False) -> str:
     if path.is_dir():
         return "parquet"
     head = head_of(path, _HEAD_BYTES)
-    if not head:
-        raise InputError(f"{path} is empty; give a trace that has accesses")
+    if head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        raise InputError(f"{path} is text in UTF-16; write it as UTF-8")
+    if not head.removeprefix(codecs.BOM_UTF8):
+        raise InputError(f"{path} is empty; give a file that has accesses")
     if head.startswith(_PARQUET_MAGIC):
         return "parquet"
     if table:
@@ -53,6 +55,15 @@ def kind_of(path: Path, *, table: bool = False) -> str:
     if _is_text(head):
         return "csv"
     raise InputError(f"{path} is neither Parquet, CSV nor LCS; give --kind oracleGeneral if it is that")
+
+
+def read_table(path: Path, names: Iterable[str]) -> Source:
+    """Parquet, or a CSV file with the columns `names` as they are written. Raises InputError."""
+    if not path.exists():
+        raise InputError(f"there is no {path}; check the path")
+    if kind_of(path, table=True) == "parquet":
+        return parquet(path)
+    return as_written(path, read_csv(path), names)
 
 
 def open_bytes(path: Path) -> pa.NativeFile:

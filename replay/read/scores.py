@@ -11,8 +11,8 @@ import pyarrow.compute as pc
 
 from features.common.arrays import FloatArray, IntArray
 from features.common.errors import InputError, SchemaError
-from replay.read.formats import as_written, kind_of, read_csv
-from replay.read.source import Source, column_names, parquet
+from replay.read.formats import read_table
+from replay.read.source import Source, column_names
 from replay.read.times import read_ticks
 from replay.read.values import encode, refuse_null, values_of
 from replay.trace import Trace
@@ -45,9 +45,7 @@ def read_scores(path: Path, trace: Trace) -> TableScores:
 
     Items that are not in the trace are left out. Raises SchemaError, InputError.
     """
-    if not path.exists():
-        raise InputError(f"there are no scores {path}; check the path")
-    source: Source = parquet(path) if kind_of(path, table=True) == "parquet" else _csv(path)
+    source = read_table(path, ("item",))
     if missing := [name for name in _COLUMNS if name not in source.schema.names]:
         raise SchemaError(f"{path} has no column {', '.join(missing)}; it has {column_names(source)}")
     as_of_s = read_ticks(source, "as_of", "s").seconds(None)
@@ -61,10 +59,6 @@ def read_scores(path: Path, trace: Trace) -> TableScores:
     order = np.flatnonzero(known)[np.argsort(as_of_s[known], kind="stable")]
     boundaries, first = np.unique(as_of_s[order], return_index=True)
     return TableScores(boundaries, np.append(first, order.size), item[order], score[order], trace.n_items)
-
-
-def _csv(path: Path) -> Source:
-    return as_written(path, read_csv(path), ("item",))
 
 
 def _scores(source: Source) -> FloatArray:

@@ -1,4 +1,8 @@
-"""Sources of columns: a table in memory, or Parquet files that are read one column at a time."""
+"""Sources of columns: a table in memory, or Parquet files that are read one column at a time.
+
+Whatever wrote them, a column of bytes that are UTF-8 is one of strings, and one of decimals one of numbers:
+Hive's strings are plain bytes, Oracle's whole numbers are decimals.
+"""
 
 from __future__ import annotations
 
@@ -15,6 +19,7 @@ from features.common.errors import InputError, SchemaError
 
 _Read = TypeVar("_Read")
 
+_WIDE_BITS = 128
 _NEVER_REPEATED = ("event_id",)
 """Columns of unique values, for which a dictionary would be larger than the column."""
 
@@ -39,13 +44,13 @@ class TableSource:
 
     def __init__(self, label: str, table: pa.Table) -> None:
         self.label = label
-        self.schema = table.schema
+        self.schema = _plain_schema(table.schema)
         self._columns: dict[str, pa.ChunkedArray] = dict(zip(table.column_names, table.columns, strict=True))
 
     def take(self, name: str) -> pa.ChunkedArray:
         """The column `name`. Raises SchemaError."""
         refuse_twice(self, name)
-        return self._columns.pop(name)
+        return _plain(self, name, self._columns.pop(name))
 
     def where(self, row: int) -> str:
         """As `Source.where`."""
@@ -62,7 +67,8 @@ class ParquetSource:
         self._files = files
         self._paths = paths
         self._folders = [_folder_values(path.relative_to(root)) for path in paths]
-        self.schema = files[0].schema_arrow
+        self._written = files[0].schema_arrow
+        self.schema = _plain_schema(self._written)
         for key in self._folders[0]:
             self.schema = self.schema.append(pa.field(key, pa.string()))
 
@@ -70,15 +76,17 @@ class ParquetSource:
         """The column `name`. Raises InputError, SchemaError."""
         refuse_twice(self, name)
         pieces: list[pa.Array] = []
+        at = self._written.get_field_index(name)
+        kind = self.schema.field(name).type if at < 0 else self._written.field(at).type
         for file, path, folder in zip(self._files, self._paths, self._folders, strict=True):
             if name in folder:
                 pieces += _parquet_read(path, partial(_repeated, folder[name], file.metadata.num_rows))
             else:
-                pieces += _parquet_read(path, partial(self._column, file, name))
-        return pa.chunked_array(pieces, self.schema.field(name).type)
+                pieces += _parquet_read(path, partial(self._column, file, name, kind))
+        return _plain(self, name, pa.chunked_array(pieces, kind))
 
-    def _column(self, file: pq.ParquetFile, name: str) -> list[pa.Array]:
-        column, kind = file.read(columns=[name])[name], self.schema.field(name).type
+    def _column(self, file: pq.ParquetFile, name: str, kind: pa.DataType) -> list[pa.Array]:
+        column = file.read(columns=[name])[name]
         # Arrow believes a file that its strings are text, and that its codes name values.
         column.validate(full=True)
         if len(column) != file.metadata.num_rows:
@@ -110,7 +118,7 @@ def parquet(path: Path, *, repeated: bool = True) -> ParquetSource:
 
 
 def _opened(path: Path, repeated: bool) -> pq.ParquetFile:
-    texts = [f.name for f in pq.read_schema(path) if _is_text(f.type) and f.name not in _NEVER_REPEATED]
+    texts = [f.name for f in pq.read_schema(path) if _repeats(f.type) and f.name not in _NEVER_REPEATED]
     return pq.ParquetFile(path, read_dictionary=texts if repeated else None)
 
 
@@ -143,8 +151,46 @@ def _below(folder: Path) -> list[Path]:
     )
 
 
-def _is_text(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
+def _repeats(kind: pa.DataType) -> bool:
+    types = pa.types
+    is_text = types.is_string(kind) or types.is_large_string(kind)
+    return bool(is_text or types.is_binary(kind) or types.is_large_binary(kind))
+
+
+def _plain_schema(schema: pa.Schema) -> pa.Schema:
+    return pa.schema([field.with_type(_plain_type(field.type)) for field in schema], schema.metadata)
+
+
+def _plain_type(kind: pa.DataType) -> pa.DataType:
+    types = pa.types
+    if types.is_dictionary(kind):
+        return pa.dictionary(kind.index_type, _plain_type(kind.value_type))
+    if types.is_large_binary(kind):
+        return pa.large_string()
+    is_text = types.is_string_view(kind) or types.is_binary_view(kind)
+    if is_text or types.is_binary(kind) or types.is_fixed_size_binary(kind):
+        return pa.string()
+    return pa.float64() if types.is_decimal(kind) else kind
+
+
+def _plain(source: Source, name: str, column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """`column` with its plain type; of decimals that are all whole, integers of 64 bits."""
+    if pa.types.is_decimal(column.type):
+        try:
+            # Of decimals of 32 and 64 bits Arrow makes no integers.
+            wide = (
+                column
+                if column.type.bit_width >= _WIDE_BITS
+                else column.cast(pa.decimal128(38, column.type.scale))
+            )
+            return wide.cast(pa.int64())
+        except pa.ArrowInvalid:
+            pass
+    plain = _plain_type(column.type)
+    try:
+        return column if column.type == plain else column.cast(plain)
+    except pa.ArrowInvalid:
+        raise InputError(f"{source.label}: {name} has bytes that are not UTF-8; correct them") from None
 
 
 def _parquet_read(path: Path, read: Callable[[], _Read]) -> _Read:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
@@ -51,7 +52,8 @@ class Ticks(NamedTuple):
 def read_ticks(source: Source, name: str, time_unit: str) -> Ticks:
     """The column `name` of `source`: numbers in `time_unit`, timestamps, days, or ISO 8601 strings.
 
-    `time_unit` may also be a format of `strptime`, which has a `%`, for other strings.
+    `time_unit` may also be a format of `strptime`, which has a `%`, for other strings; `%f` is a fraction of
+    1 to 9 digits, after a point or a comma.
 
     Raises InputError naming the row if a time is missing, negative or malformed, or if the span of times
     shows that the unit is wrong; SchemaError for other types.
@@ -79,12 +81,12 @@ def read_closes(source: Source, name: str, time_unit: str) -> tuple[Ticks, BoolA
 
 def _ticks(source: Source, column: pa.ChunkedArray, name: str, time_unit: str) -> Ticks:
     kind, per_second = column.type, UNITS.get(time_unit, 1)
-    if "%" in time_unit and is_text(kind):
-        return Ticks(_formatted(source, column.cast(pa.string()), name, time_unit), 1)
+    if "%" in time_unit and (is_text(kind) or pa.types.is_integer(kind)):
+        return _formatted(source, column.cast(pa.string()), name, time_unit)
     if pa.types.is_timestamp(kind):
         return Ticks(values_of(column.cast(pa.int64())), UNITS[kind.unit])
-    if pa.types.is_date32(kind):
-        days: IntArray = values_of(column.cast(pa.int32())).astype(np.int64)
+    if pa.types.is_date(kind):
+        days: IntArray = values_of(column.cast(pa.date32()).cast(pa.int32())).astype(np.int64)
         return Ticks(days * DAY_S, 1)
     if pa.types.is_floating(kind):
         values = values_of(column.cast(pa.float64()))
@@ -96,29 +98,78 @@ def _ticks(source: Source, column: pa.ChunkedArray, name: str, time_unit: str) -
     if pa.types.is_integer(kind):
         return Ticks(whole_numbers(source, column, name), per_second)
     if is_text(kind):
-        return Ticks(_iso(source, column.cast(pa.string()), name), UNITS["us"])
+        plain = column.cast(pa.string())
+        for number in (pa.int64(), pa.float64()):
+            try:
+                return _ticks(source, plain.cast(number), name, time_unit)
+            except pa.ArrowInvalid:
+                continue
+        return Ticks(_iso(source, plain, name), UNITS["us"])
     raise SchemaError(f"{source.label}: {name} is {kind}; times are numbers, timestamps or ISO 8601 strings")
 
 
-def _formatted(source: Source, column: pa.ChunkedArray, name: str, form: str) -> IntArray:
-    times = pc.strptime(column, format=form, unit="s", error_is_null=True)
+def _formatted(source: Source, column: pa.ChunkedArray, name: str, form: str) -> Ticks:
+    whole, fraction, short = column, None, form
+    if "%f" in form:
+        pattern, short = _with_fraction(form)
+        whole = pc.if_else(
+            pc.match_substring_regex(column, pattern),
+            pc.replace_substring_regex(column, pattern, r"\1\3"),
+            None,
+        )
+        fraction = pc.replace_substring_regex(column, pattern, r"\2")
+    times = pc.strptime(whole, format=short, unit="s", error_is_null=True)
     if times.null_count > column.null_count:
         row = pc.index(pc.and_(pc.is_null(times), pc.is_valid(column)), True).as_py()
         raise InputError(
             f"{source.where(row)} has {name} {column[row].as_py()!r}, which is not like {form!r}"
         )
     seconds: IntArray = values_of(times.cast(pa.int64()))
-    return seconds
+    if fraction is None:
+        return Ticks(seconds, 1)
+    padded = pc.utf8_slice_codeunits(pc.utf8_rpad(fraction, _DIGITS_OF_US, "0"), 0, _DIGITS_OF_US)
+    return Ticks(seconds * UNITS["us"] + values_of(padded.cast(pa.int64())), UNITS["us"])
+
+
+_DIGITS_OF_US = 6
+_DIGITS = dict.fromkeys("mdHIMSy", r"\d{1,2}") | {
+    "Y": r"\d{4}",
+    "j": r"\d{1,3}",
+    "e": r"\s*\d{1,2}",
+    "%": "%",
+}
+_DIGITS |= {"T": r"\d{1,2}:\d{1,2}:\d{1,2}", "F": r"\d{4}-\d{1,2}-\d{1,2}", "z": r"(?:Z|[+-]\d{2}:?\d{2})"}
+
+
+def _with_fraction(form: str) -> tuple[str, str]:
+    """A pattern of texts like `form`: what is before the fraction, its digits, and what follows; and `form`
+    without the fraction, which Arrow's strptime does not know.
+    """
+    before, _, after = form.partition("%f")
+    has_point = before.endswith((".", ","))
+    before = before[:-1] if has_point else before
+    point = "[.,]" if has_point else ""
+    return f"^({_pattern(before)}){point}(\\d{{1,9}})({_pattern(after)})$", before + after
+
+
+def _pattern(form: str) -> str:
+    pieces = re.split(r"(%.|\s+)", form)
+    known = ((piece, _DIGITS.get(piece[1:], r"[^\d,;]+?")) for piece in pieces if piece.startswith("%"))
+    by_piece = dict(known)
+    return "".join(by_piece.get(one) or (r"\s*" if one.isspace() else re.escape(one)) for one in pieces)
 
 
 def _iso(source: Source, column: pa.ChunkedArray, name: str) -> IntArray:
+    # With a point before the fraction, and no more digits than Arrow reads.
+    plain = pc.replace_substring_regex(column, r"(:\d{2})[.,](\d{1,6})\d*", r"\1.\2")
     # Arrow has different types for times with and without a zone; a file may have either.
-    for kind in (pa.timestamp("us", tz="UTC"), pa.timestamp("us")):
-        try:
-            ticks: IntArray = values_of(column.cast(kind).cast(pa.int64()))
-        except pa.ArrowInvalid:
-            continue
-        return ticks
+    for text in (column, plain):
+        for kind in (pa.timestamp("us", tz="UTC"), pa.timestamp("us")):
+            try:
+                ticks: IntArray = values_of(text.cast(kind).cast(pa.int64()))
+            except pa.ArrowInvalid:
+                continue
+            return ticks
     row = _odd_one(column)
     raise InputError(
         f"{source.where(row)} has {name} {column[row].as_py()!r}; times are numbers or "
@@ -129,7 +180,7 @@ def _iso(source: Source, column: pa.ChunkedArray, name: str) -> IntArray:
 
 def _odd_one(column: pa.ChunkedArray) -> int:
     """The first row that does not look like a time, or else the first that is written unlike row 0."""
-    time_pattern = r"^\d{4}-\d{2}-\d{2}([T ]\d{2}:\d{2}(:\d{2}(\.\d+)?)?)?"
+    time_pattern = r"^\d{4}-\d{2}-\d{2}([T ]\d{2}:\d{2}(:\d{2}([.,]\d+)?)?)?"
     is_time = pc.match_substring_regex(column, time_pattern)
     is_number = pc.match_substring_regex(column, r"^-?\d+(\.\d+)?$")
     zoned = pc.match_substring_regex(column, time_pattern + r"(Z|[+-]\d{2}:?\d{2})$")

@@ -73,6 +73,8 @@ def narrowed(rows: Rows, kept: BoolArray) -> Rows:
     return np.flatnonzero(kept) if rows is None else rows[kept[rows]]
 
 
+_EXACT = pa.decimal128(38, 19)
+"""Whole numbers of 64 bits, and what comes after their point."""
 UNKNOWN = -1
 """In place of a number that a row does not have."""
 
@@ -92,7 +94,7 @@ def refuse_null(source: Source, column: pa.ChunkedArray, name: str) -> None:
 
 
 def whole_numbers(source: Source, column: pa.ChunkedArray, name: str) -> IntArray:
-    """Integers, or floats and strings that are whole, as int64; UNKNOWN where null.
+    """Integers, or floats and strings that are whole (`8.0`, `1e3`), as int64; UNKNOWN where null.
 
     Raises InputError naming the first row that is no whole number, SchemaError for other types.
     """
@@ -108,13 +110,25 @@ def whole_numbers(source: Source, column: pa.ChunkedArray, name: str) -> IntArra
         raise SchemaError(f"{source.label}: {name} is {kind}; it must be whole numbers")
     if kind != pa.int64():
         try:
-            column = column.cast(pa.int64())
+            column = _whole(column)
         except pa.ArrowInvalid:
             raise _no_whole_number(source, column, name) from None
     numbers: IntArray = values_of(column)
     if column.null_count:
         numbers = np.where(valid(column), numbers, UNKNOWN)
     return numbers
+
+
+def _whole(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    if pa.types.is_float16(column.type):
+        column = column.cast(pa.float32())
+    if not pa.types.is_string(column.type):
+        return column.cast(pa.int64())
+    column = pc.utf8_trim_whitespace(column)
+    try:
+        return column.cast(pa.int64())
+    except pa.ArrowInvalid:
+        return column.cast(_EXACT).cast(pa.int64())
 
 
 def texts(source: Source, column: pa.ChunkedArray, name: str) -> pa.ChunkedArray:
@@ -140,11 +154,13 @@ def least(source: Source, column: pa.ChunkedArray, name: str, minimum: int) -> I
 
 
 def encode(source: Source, column: pa.ChunkedArray, name: str) -> Codes:
-    """Dense ids of integers or strings, in order of appearance unless the source has dictionaries.
+    """Dense ids of whole numbers or strings, in order of appearance unless the source has dictionaries.
 
     Raises InputError naming the row of a missing or negative one, SchemaError for other types.
     """
     refuse_null(source, column, name)
+    if pa.types.is_floating(column.type):
+        column = pa.chunked_array([array_of(whole_numbers(source, column, name))])
     kind = column.type
     if pa.types.is_integer(kind) and column.num_chunks and pc.min(column).as_py() < 0:
         row = pc.index(pc.less(column, 0), True).as_py()
@@ -193,7 +209,7 @@ def is_text(kind: pa.DataType) -> bool:
 
 
 def _no_whole_number(source: Source, column: pa.ChunkedArray, name: str) -> InputError:
-    whole = pc.match_substring_regex(column.cast(pa.string()), r"^-?\d{1,18}(\.0*)?$")
+    whole = pc.match_substring_regex(column.cast(pa.string()), r"^\s*-?\d{1,18}(\.0*)?\s*$")
     row = max(0, pc.index(whole, False).as_py())
     return InputError(
         f"{source.where(row)} has {name} {column[row].as_py()!r}, no whole number; correct the row"

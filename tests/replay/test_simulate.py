@@ -91,3 +91,11 @@ def test_wrong_settings_are_named() -> None:
         simulate(trace, config, count_from_s=301)
     with pytest.raises(InputError, match="prefetch list"):
         simulate(trace, config, planner=Fixed(prefetch=[20]), cycle_s=100)
+
+
+def test_with_equal_watermarks_a_purge_removes_what_is_above_and_no_more() -> None:
+    trace = small_trace(*((300 * i, i) for i in range(12)), (4000, 7), (4001, 6))
+    outcome = np.zeros(14, np.uint8)
+    simulate(trace, CacheConfig(100, 0.5, 0.5, 300), outcome=outcome)
+    # Of 12 files of 10 bytes the last five stay.
+    assert outcome.tolist() == [0] * 12 + [HIT, 0]

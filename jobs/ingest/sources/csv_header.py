@@ -55,13 +55,15 @@ def csv_columns(
 
 def fields(wanted: Sequence[str]) -> sql.Columns:
     """The step that makes the columns `wanted` of a CSV file, as texts; see `sql.word`."""
-    return {name: sql.word(sql.text(f'"{name} field"')) for name in wanted}
+    return {name: sql.word(f'"{name} field"') for name in wanted}
 
 
 def _columns(n_names: int, wanted: Sequence[tuple[str, int]], batch: pa.RecordBatch) -> pa.RecordBatch:
     records = [_fields(line) for line in batch["value"].to_pylist()]
     columns = {
-        f"{name} field": pa.array([one[at] if at < len(one) else None for one in records], pa.string())
+        f"{name} field": pa.array(
+            [(one[at] or None) if at < len(one) else None for one in records], pa.string()
+        )
         for name, at in wanted
     }
     malformed = pa.array([len(one) != n_names for one in records], pa.bool_())

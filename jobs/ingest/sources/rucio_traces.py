@@ -25,6 +25,7 @@ _FIELDS = (
     *("clientState", "url", "usr", "usrdn", "account", "uuid", "appid", "taskid"),
     *("jobtype", "wn_name", *_OF_CMS),
 )
+_AS_THEY_ARE = ("eventType", "clientState", "url", "usrdn", "uuid")
 
 
 def query(site: Site) -> sql.Query:
@@ -48,7 +49,7 @@ def query(site: Site) -> sql.Query:
         table=ACCESSES,
         where=sql.LINES,
         steps=[
-            *sql.json_fields(_FIELDS, times=_TIMES, counts=("filesize",), states=("clientState",)),
+            *sql.json_fields(_FIELDS, times=_TIMES, counts=("filesize",), states=_AS_THEY_ARE),
             moments,
             *sql.with_parts("filename", "scope"),
         ],

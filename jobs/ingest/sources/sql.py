@@ -37,7 +37,9 @@ _WHOLE_NUMBER = "[ ]*[+-]?[0-9]{1,19}(?:[.]0*)?[ ]*"
 _POWER_OF_TEN = "[ ]*[+-]?[0-9]{1,19}(?:[.][0-9]*)?[eE][+-]?[0-9]{1,3}[ ]*"
 _DATE, _TIME = "[0-9]{4}-[0-9]{2}-[0-9]{2}", "[0-9]{2}:[0-9]{2}:[0-9]{2}(?:[.,][0-9]{1,9})?"
 _MOMENT = f"{_DATE}(?:[T ]{_TIME}(?:Z| UTC|[+-][0-9]{{2}}(?::?[0-9]{{2}})?)?)?"
-_LONGEST_NO_NAME = max(map(len, NO_NAMES))
+# As a pattern: DuckDB makes a join of each list of many words.
+_LONGEST_NUMBER = 24
+_LONGEST_NO_NAME, _NO_NAME = max(map(len, NO_NAMES)), literal(expression(NO_NAMES))
 
 Columns = Mapping[str, str]
 """Expressions by the name of their column."""
@@ -143,46 +145,61 @@ def json_fields(
 
     A name `data.size` is the field `size` of the object `data`, or the field of that whole name; its column
     is `size`. Those among `numbers` are mostly numbers: the same columns, read faster. `states` are texts as
-    they are: lists, and words of which `unknown` is one. `times` (seconds; 0 stands for none) are columns of
-    µs since 1970, `counts` of whole numbers; `unparsable` is the first of them that is there, as a number or
-    as text, but is none or out of range. `malformed` tells lines that are not one JSON object. Other fields
-    are ignored. `record` is the object without the envelopes of MONIT and Elasticsearch.
+    they are: lists, words of which `unknown` is one, and what cannot be one. `times` (seconds; 0 stands for
+    none) are columns of µs since 1970, `counts` of whole numbers; `unparsable` is the first of them that is
+    there, as a number or as text, but is none or out of range. `malformed` tells lines that are not one JSON
+    object. Other fields are ignored. `record` is the object without envelopes of MONIT and Elasticsearch.
     """
     # Casts ignore spaces, so these need no trimming.
     stated = {name: f'"{name} text"' for name in (*times, *counts)}
     values = {name: micros(stated[name]) for name in times} | {name: count(stated[name]) for name in counts}
     told = {name: word(text(stated[name])) for name in values} | {n: stated_time(stated[n]) for n in times}
     wrong = [(f'"{name}" IS NULL AND {told[name]} IS NOT NULL', name) for name in values]
-    texts = {name: text(_unquoted(_member(name))) for name in numbers}
-    texts |= {name: text(_member(name)) for name in states}
-    texts = {name: texts.get(name) or word(text(_member(name))) for name in names}
+    texts = {name: text(_unquoted(_member(name)) if name in numbers else _member(name)) for name in names}
+    words = [name for name in names if name not in (*numbers, *states)]
     kinds = dict.fromkeys(names, "VARCHAR") | dict.fromkeys((*numbers, *times, *counts), "JSON")
     outer = dict.fromkeys(name.split(".")[0] for name in names if "." in name)
     others = [f"json_type(record, '$.{name}') NOT IN ('OBJECT', 'NULL')" for name in outer]
     steps: list[Columns] = [
-        {"start": "CASE WHEN starts_with(value, ' ') THEN ltrim(value, ' ') ELSE value END"},
-        {"broken": "NOT (starts_with(start, '{') AND json_valid(value))"},
-        # What is not JSON must not come to the functions that parse it: they would raise.
-        {"record": f"CASE WHEN broken THEN '{{}}' ELSE {_without_envelopes('data' in outer)} END"},
-        {
-            "json": f"json_transform(record, {_structure(kinds)})",
-            "malformed": f"coalesce({' OR '.join(['broken', *others])}, false)",
-        },
-        {name.split(".")[-1]: field for name, field in texts.items()}
-        | {f"{name} text": _unquoted(_member(name)) for name in stated},
+        *_parsed(kinds, has_data="data" in outer),
+        {_column(name, name in words): field for name, field in texts.items()}
+        | {f"{name} text": _unquoted(_member(name)) for name in stated}
+        | {"malformed": f"coalesce({' OR '.join(['broken', *others])}, false)"},
+        # DuckDB works out what stands in several branches of a CASE once for each.
+        {_column(name): word(f'"{_column(name, True)}"') for name in words},
     ]
     return [*steps, values, {"unparsable": first_reason(*wrong)}] if values else steps
 
 
-def _without_envelopes(has_data: bool) -> str:
-    """The object in `_source` or `data`, or in both; `has_data`: a record of the source has `data` itself."""
-    paths = ["$._source"] if has_data else ["$._source.data", "$._source", "$.data"]
-    inner = (
-        f"CASE WHEN json_type(value, '{at}') = 'OBJECT' THEN json_extract(value, '{at}') END" for at in paths
-    )
-    # Most records have none, and to find a word in them takes far less than to parse them once more.
-    words = " OR ".join(f"contains(value, '\"{at.split('.')[1]}\"')" for at in paths[-2:])
-    return f"CASE WHEN {words} THEN coalesce({', '.join(inner)}, value) ELSE value END"
+def _parsed(kinds: Mapping[str, str], *, has_data: bool) -> list[Columns]:
+    """Steps that make of `value` the struct `json`, of the fields `kinds`, and `record`.
+
+    `has_data`: records of the source have an object `data` themselves, so it is no envelope.
+    """
+    envelopes = ["_source"] if has_data else ["_source", "data"]
+    structure = _structure(dict(kinds) | dict.fromkeys(envelopes, "JSON"))
+    inner = 'enveloped IS NULL THEN "outer json" ELSE json_transform(enveloped'
+    return [
+        {"start": "CASE WHEN starts_with(value, ' ') THEN ltrim(value, ' ') ELSE value END"},
+        {"broken": "NOT (starts_with(start, '{') AND json_valid(value))"},
+        # What is not JSON must not come to the functions that parse it: they would raise.
+        {"whole": "CASE WHEN broken THEN '{}' ELSE value END"},
+        {"outer json": f"json_transform(whole, {structure})"},
+        {"enveloped": _in_envelopes(envelopes)},
+        {"json": f"CASE WHEN {inner}, {structure}) END", "record": "coalesce(enveloped, whole)"},
+    ]
+
+
+def _column(name: str, is_raw: bool = False) -> str:
+    return name.rsplit(".", maxsplit=1)[-1] + " told" * is_raw
+
+
+def _in_envelopes(names: Sequence[str]) -> str:
+    """The object in `_source`, or in `data`, or in the one in the other; null for a record without."""
+    fields = [f'"outer json"."{name}"' for name in names]
+    inner = [f"json_extract({fields[0]}, '$.data')", *fields] if len(names) > 1 else fields
+    found = ", ".join(f"CASE WHEN json_type({one}) = 'OBJECT' THEN {one} END" for one in inner)
+    return f"CASE WHEN {' OR '.join(f'{one} IS NOT NULL' for one in fields)} THEN coalesce({found}) END"
 
 
 def _structure(kinds: Mapping[str, str]) -> str:
@@ -218,14 +235,20 @@ def word(told: str) -> str:
 
     Of a JSON list it is the only element; a list of more or of none names nothing.
     """
-    # Each check stands behind one that takes little, for this is asked of every field.
-    listed = f"CASE WHEN json_array_length({told}) = 1 THEN json_extract_string({told}, '$[0]') END"
+    # Asked of every field: what takes long stands behind what takes little. Words for none begin with a sign,
+    # or with n or u of either case.
+    may_be_none = f"({told} < '0' OR {told} >= 'N' AND {told} < '_' OR {told} >= 'n')"
+    is_none = (
+        f"strlen({told}) <= {_LONGEST_NO_NAME} AND {may_be_none} AND regexp_full_match({told}, {_NO_NAME})"
+    )
+    only = f"CASE WHEN json_array_length({told}) = 1 THEN json_extract_string({told}, '$[0]') END"
+    may_be_number = (
+        f"{told} < ':' AND {told} >= '0' AND strlen({told}) <= {_LONGEST_NUMBER} AND contains({told}, '.')"
+    )
     return (
-        f"CASE WHEN strlen({told}) <= {_LONGEST_NO_NAME} AND {is_one(told, NO_NAMES)} THEN NULL "
-        f"WHEN starts_with({told}, '[') THEN CASE WHEN json_valid({told}) THEN {listed} ELSE {told} END "
-        f"WHEN {told} >= '0' AND {told} < ':' AND contains({told}, '.') "
-        f"AND (ends_with({told}, '0') OR contains({told}, 'E')) "
-        f"THEN coalesce(CAST({count(told)} AS VARCHAR), {told}) ELSE {told} END"
+        f"CASE WHEN {is_none} THEN NULL "
+        f"WHEN {told} >= '[' AND {told} < '\\' THEN CASE WHEN json_valid({told}) THEN {only} ELSE {told} END "
+        f"WHEN {may_be_number} THEN coalesce(CAST({count(told)} AS VARCHAR), {told}) ELSE {told} END"
     )
 
 

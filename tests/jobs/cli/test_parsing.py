@@ -8,7 +8,7 @@ import pytest
 
 from features.common.errors import InputError
 from features.common.times import DAY_S, day_label
-from jobs.cli.parsing import moments, shares
+from jobs.cli.parsing import moments, shares, watermarks
 
 HOUR_S = 3600
 
@@ -28,3 +28,9 @@ def test_a_day_has_the_cycles_that_have_begun() -> None:
 
 def test_a_share_that_is_named_twice_is_one() -> None:
     assert shares("0.1,0.05,0.10,0.1000000000000001") == [0.1, 0.05]
+
+
+def test_watermarks_may_be_equal_and_do_not_fall() -> None:
+    assert watermarks("0.95,0.95") == (0.95, 0.95)
+    with pytest.raises(InputError, match="not a low and a high watermark"):
+        watermarks("0.95,0.9")

@@ -103,7 +103,7 @@ def test_a_folder_holds_one_file_per_cache(tmp_path: Path) -> None:
         ('[sources]\ndemand = { "*" = "rumours" }\n', "sources.demand", "rucio_traces"),
         ('[plan]\ntest_files = ["*"]\n', "plan.test_files", "means every name"),
         ('[plan]\ntest_files = ["/*/"]\n', "plan.test_files", "means every name"),
-        ("[replay]\nwatermarks = [0.9, 0.8]\n", "replay.watermarks", "low < high"),
+        ("[replay]\nwatermarks = [0.9, 0.8]\n", "replay.watermarks", "low <= high"),
         ("[plan]\nquiet_hours = [1, 25]\n", "plan.quiet_hours", "25 should be less than or equal to 24"),
         ("[serve]\nsite_share = 0\n", "serve.site_share", "greater than 0"),
         ('[features]\nhorizons = ["100m", "30d"]\n', "features", "multiples of cycle"),
@@ -113,7 +113,7 @@ def test_a_folder_holds_one_file_per_cache(tmp_path: Path) -> None:
             '[caches.x]\nname = "x"\nkind = "xcache"\nurl = "root://x"\ncapacity = 9\n'
             "watermarks = [0.9, 0.8]\n",
             "caches.x",
-            "low < high",
+            "low <= high",
         ),
     ],
 )

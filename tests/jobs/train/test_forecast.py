@@ -7,6 +7,8 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from features.common.errors import InputError, SchemaError
@@ -174,19 +176,68 @@ def test_reads_within_counts_only_what_follows(tmp_path: Path) -> None:
     assert series.reads_within(code, unit, 3).tolist() == [2, 9, 9, 6, 0, 0]
 
 
+WEEKS = {"dataset": ["b", "a", "b", "c"], "week": [3, 1, 3, 2], "accesses": [5, 2, 1, 0]}
+FORMS = {
+    "mark": "\ufeffdataset,week,accesses\nb,3,5\na,1,2\nb,3,1\nc,2,0\n",
+    "pandas": ",dataset,week,accesses\n0,b,3.0,5.0\n1,a,1.0,2.0\n2,b,3.0,1.0\n3,c,2.0,0.0\n",
+    "texts": 'dataset,week,accesses\nb,"3.0",5\na,1,2.0\nb,3, 1\nc,2e0,0\n',
+    "later": "dataset,week,accesses\nb,3,5\na,1,2\nb,3,1\nc,2,0\na,6,x\n",
+    "decimals": pa.table(WEEKS).cast(
+        pa.schema({"dataset": pa.binary(), "week": pa.decimal128(38, 0), "accesses": pa.float64()})
+    ),
+}
+
+
+@pytest.mark.parametrize("form", FORMS.values(), ids=FORMS)
+def test_a_series_is_read_in_every_form(tmp_path: Path, form: str | pa.Table) -> None:
+    path = tmp_path / "s"
+    if isinstance(form, str):
+        path.write_text(form)
+    else:
+        pq.write_table(form, path)
+    series = read_series(path, "5")
+    assert (series.names, series.born.tolist()) == (["a", "b", "c"], [1, 3, 2])
+    assert (series.unit.tolist(), series.reads.tolist(), series.n_twice) == ([1, 3], [2, 6], 0)
+
+
+DAYS = [pa.array([20513, 20514], pa.date32()), pa.array([20513 * 86400, 20514 * 86400], pa.timestamp("s"))]
+
+
+@pytest.mark.parametrize(
+    "days", [*DAYS, pa.array(["2026-03-01", "2026-03-02"])], ids=lambda one: str(one.type)
+)
+def test_days_of_every_type(tmp_path: Path, days: pa.Array) -> None:
+    pq.write_table(pa.table({"date": days, "dataset": ["a", "a"], "n_accesses": [1, 2]}), tmp_path / "s")
+    assert read_series(tmp_path / "s", "2026-03-02").unit.tolist() == [20513, 20514]
+
+
+def test_equal_rows_count_once_and_that_is_told(tmp_path: Path) -> None:
+    path = tmp_path / "s.csv"
+    path.write_text("dataset,week,accesses\na,1,10\na,1,7\na,1,10.0\na,2,1\n")
+    series = read_series(path, "2")
+    assert (series.reads.tolist(), series.n_twice) == ([17, 1], 1)
+    told = run(series=path, as_of="2", horizons=[1], out=tmp_path / "o.csv").alarms
+    assert [words for words in told if words.startswith("1 rows up to --as-of are equal to another one")]
+    path.write_text("dataset,week,accesses,site\na,1,10,T1\na,1,10,T2\n")
+    assert read_series(path, "1").reads.tolist() == [20]
+
+
 @pytest.mark.parametrize(
     ("text", "as_of", "error", "words"),
     [
         ("a,b\n1,2\n", "5", SchemaError, "dataset,week,accesses"),
         ("dataset,week,accesses\n", "5", InputError, "no records"),
         ("dataset,week,accesses\na,9,1\n", "5", InputError, "no record up to 5"),
-        ("dataset,week,accesses\na,x,1\n", "5", InputError, "record 1: week is 'x'"),
-        ("dataset,week,accesses\na,1,1\na,2,-4\n", "5", InputError, "record 2: accesses is '-4'"),
+        ("dataset,week,accesses\na,x,1\n", "5", InputError, "row 1 has week 'x'"),
+        ("dataset,week,accesses\na,1,1\na,2,-4\n", "5", InputError, "row 2 has accesses -4"),
         ("dataset,week,accesses\n,1,1\n", "5", InputError, "no dataset"),
+        ("dataset,week,accesses\nNone,1,1\n", "5", InputError, "no dataset"),
+        ("dataset,week,accesses\na,1.5,1\n", "5", InputError, "row 1 has week 1.5, no whole number"),
+        ("dataset,week,accesses\na,1,1\na,2,\n", "5", InputError, "row 2 has accesses None, not a number"),
         ("dataset,week,accesses\na,1,1\n", "2015-09-01", InputError, "a week's number"),
         ("date,dataset,n_accesses\n2015-02-30,a,1\n", "2015-09-01", InputError, "2015-02-30"),
         ("date,dataset,n_accesses\n2015-02-20,a,1\n", "soon", InputError, "need a date"),
-        ("", "5", InputError, "cannot be read"),
+        ("", "5", InputError, "is empty"),
     ],
 )
 def test_unusable_input_is_named(

@@ -20,10 +20,10 @@ class World:
 
     capacity_bytes = CAPACITY
 
-    def __init__(self, used: int, *, force: bool = False) -> None:
+    def __init__(self, used: int, *, force: bool = False, marks: Marks = MARKS) -> None:
         self.used, self.evicted, self.now = used, 0, 0.0
         self.count: Counted | None = None
-        self.budget = Budget(self, MARKS, force=force, clock=lambda: self.now)
+        self.budget = Budget(self, marks, force=force, clock=lambda: self.now)
         self.look()
 
     def used_bytes(self, held_bytes: int, growing: Iterable[tuple[str, int]]) -> int:
@@ -99,3 +99,14 @@ def test_a_server_that_counts_what_its_disk_never_had_is_told() -> None:
     world.count = None
     world.look()
     assert world.budget.miscounted_bytes == 0
+
+
+@pytest.mark.parametrize("mark", [0.01, 0.95, 1.0])
+def test_with_equal_watermarks_some_room_is_kept_below_them(mark: float) -> None:
+    world = World(int(mark * CAPACITY), marks=Marks(mark, mark, 60.0))
+    assert world.budget.high_bytes - 50 <= world.budget.target_bytes < world.budget.high_bytes
+    assert world.evict() > 0 and world.budget.fault is None
+    for _ in range(100):  # it comes to rest
+        world.look()
+        last = world.evict()
+    assert (last == 0 and world.used > 0) or mark == 0.01

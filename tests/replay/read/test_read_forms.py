@@ -1,0 +1,138 @@
+"""Columns as Oracle, Hive, Kibana and log4j write them: decimals, bytes, fractions, and marks before text."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Callable
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from features.common.errors import InputError
+from replay.read import read_trace
+
+ROWS: dict[str, list[Any]] = {"time": [1, 2, 3], "item": ["a", "b", "a"], "size": [10, 20, 10]}
+
+
+def column(values: list[Any], kind: pa.DataType) -> pa.Array:
+    return pa.array(values, kind)
+
+
+NUMBERS = [
+    pa.decimal128(38, 0),
+    pa.decimal128(20, 2),
+    pa.decimal256(60, 0),
+    pa.decimal32(9, 0),
+    *(pa.int8(), pa.uint8(), pa.int16(), pa.uint64(), pa.float16(), pa.float32(), pa.float64()),
+]
+TEXTS = [pa.binary(), pa.large_binary(), pa.binary(1), pa.large_string(), pa.string_view(), pa.binary_view()]
+
+
+@pytest.mark.parametrize("kind", NUMBERS, ids=str)
+@pytest.mark.parametrize("name", ["size", "time"])
+def test_whole_numbers_of_every_type(write: Callable[..., Path], kind: pa.DataType, name: str) -> None:
+    values = [Decimal(one) for one in ROWS[name]] if pa.types.is_decimal(kind) else ROWS[name]
+    trace = read_trace(write(pa.table(ROWS | {name: column(values, kind)}), "t.parquet")).trace
+    assert trace.time_s.tolist() == ROWS["time"]
+    assert trace.size_bytes[trace.item].tolist() == ROWS["size"]
+
+
+@pytest.mark.parametrize("kind", TEXTS, ids=str)
+def test_names_of_every_type(write: Callable[..., Path], kind: pa.DataType) -> None:
+    values = [one.encode() if "binary" in str(kind) else one for one in ROWS["item"]]
+    trace = read_trace(write(pa.table(ROWS | {"item": column(values, kind)}), "t.parquet")).trace
+    assert [trace.names[i].as_py() for i in trace.item] == ROWS["item"]
+
+
+@pytest.mark.parametrize("kind", [pa.decimal128(38, 0), pa.float64(), pa.int64()], ids=str)
+def test_numbers_as_names(write: Callable[..., Path], kind: pa.DataType) -> None:
+    values = [Decimal(i) if pa.types.is_decimal(kind) else i for i in (12, 7, 12)]
+    trace = read_trace(write(pa.table(ROWS | {"item": column(values, kind)}), "t.parquet")).trace
+    assert [trace.names[i].as_py() for i in trace.item] == ["12", "7", "12"]
+
+
+def test_hive_s_files_with_text_alone(write: Callable[..., Path]) -> None:
+    table = pa.table({name: [str(one).encode() for one in values] for name, values in ROWS.items()})
+    trace = read_trace(write(table, "t.parquet")).trace
+    assert (trace.time_s.tolist(), trace.size_bytes.tolist()) == ([1, 2, 3], [10, 20])
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"item": column([b"a", b"\xff\xfe", b"a"], pa.binary())}, "item has bytes that are not UTF-8"),
+        ({"size": column([Decimal("1.5")] * 3, pa.decimal128(9, 1))}, "row 1 has size 1.5, no whole number"),
+        ({"size": ["8.0", "x", "1e3"]}, "row 2 has size 'x', no whole number"),
+        ({"size": [1.0, float("nan"), 2.0]}, "row 2 has size nan, no whole number"),
+        ({"item": column([Decimal("1.5")] * 3, pa.decimal128(9, 1))}, "row 1 has item 1.5, no whole number"),
+    ],
+)
+def test_what_they_are_not_is_named(write: Callable[..., Path], changes: Any, words: str) -> None:
+    with pytest.raises(InputError, match=words):
+        read_trace(write(pa.table(ROWS | changes), "t.parquet"))
+
+
+def test_whole_numbers_as_text(write: Callable[..., Path]) -> None:
+    path = write(pa.table(ROWS | {"size": ["8.0", " 20 ", "8.00"], "read": ["1e1", "2E1", "8"]}), "t.parquet")
+    assert read_trace(path).trace.size_bytes.tolist() == [8, 20]
+
+
+@pytest.mark.parametrize("unit", ["s", "ms", "us", "ns"])
+@pytest.mark.parametrize("zone", [None, "UTC", "Europe/Berlin"])
+def test_timestamps_of_every_unit(write: Callable[..., Path], unit: str, zone: str | None) -> None:
+    moments = [dt.datetime(2026, 3, 1, 0, 0, s, tzinfo=dt.UTC if zone else None) for s in (1, 2, 3)]
+    table = pa.table(ROWS | {"time": pa.array(moments, pa.timestamp(unit, tz=zone))})
+    assert read_trace(write(table, "t.parquet")).trace.time_s.tolist() == [1772323201, 1772323202, 1772323203]
+
+
+FORMS = [
+    (
+        "%Y-%m-%d %H:%M:%S,%f",
+        ["2026-03-01 04:00:00,123", "2026-03-01 04:00:00,1234567", "2026-03-01 04:00:01,4"],
+    ),
+    (
+        "%Y-%m-%d %H:%M:%S.%f",
+        ["2026-03-01 04:00:00,1", "2026-03-01 04:00:00.123456789", "2026-03-01 04:00:01.0"],
+    ),
+    ("%b %d, %Y @ %H:%M:%S.%f", [f"Mar 1, 2026 @ 04:00:0{s}.000" for s in (0, 0, 1)]),
+    ("%H:%M:%S.%f %d.%m.%Y", [f"04:00:0{s}.5 01.03.2026" for s in (0, 0, 1)]),
+    ("%Y%m%d%H%M%S%f", [f"202603010400{s}250" for s in ("00", "00", "01")]),
+    ("%Y-%m-%dT%H:%M:%S.%f%z", [f"2026-03-01T05:00:0{s}.5+0100" for s in (0, 0, 1)]),
+    ("%Y-%m-%dT%H:%M:%S.%fZ", [f"2026-03-01T04:00:0{s}.5Z" for s in (0, 0, 1)]),
+    ("s", ["2026-03-01 04:00:00,123", "2026-03-01 04:00:00,1234567", "2026-03-01 04:00:01,4"]),
+]
+
+
+@pytest.mark.parametrize(("form", "times"), FORMS, ids=[form for form, _ in FORMS])
+def test_fractions_of_a_second(write: Callable[..., Path], form: str, times: list[str]) -> None:
+    text = "time,item,size\n" + "".join(f'"{one}",{i},10\n' for i, one in enumerate(times))
+    trace = read_trace(write(text), time_unit=form).trace
+    assert trace.time_s.tolist() == [1772337600, 1772337600, 1772337601]
+
+
+def test_fractions_are_kept_where_they_order_rows(write: Callable[..., Path]) -> None:
+    text = 'time,item,size\n"2026-03-01 04:00:00,5",a,1\n"2026-03-01 04:00:00,05",b,1\n'
+    with pytest.raises(InputError, match=r"row 2 has time .*, earlier than"):
+        read_trace(write(text), time_unit="%Y-%m-%d %H:%M:%S,%f")
+    trace = read_trace(write(text), time_unit="%Y-%m-%d %H:%M:%S,%f", sort=True).trace
+    assert [trace.names[i].as_py() for i in trace.item] == ["b", "a"]
+
+
+@pytest.mark.parametrize(
+    "odd", ["2026-03-01 04:00:00", "2026-03-01 04:00:00,", "2026-03-01 04:00:00,1234567890"]
+)
+def test_a_text_without_the_fraction_is_named(write: Callable[..., Path], odd: str) -> None:
+    text = f'time,item,size\n"2026-03-01 04:00:00,5",a,1\n"{odd}",b,1\n'
+    with pytest.raises(InputError, match=r"row 2 has time '2026-03-01 04:00:00.*', which is not like"):
+        read_trace(write(text), time_unit="%Y-%m-%d %H:%M:%S,%f")
+
+
+def test_marks_before_a_text(write: Callable[..., Path]) -> None:
+    assert read_trace(write(b"\xef\xbb\xbftime,item,size\n1,a,1\n")).trace.time_s.tolist() == [1]
+    with pytest.raises(InputError, match="is text in UTF-16; write it as UTF-8"):
+        read_trace(write("time,item,size\n1,a,1\n".encode("utf-16")))
+    with pytest.raises(InputError, match="is empty"):
+        read_trace(write(b"\xef\xbb\xbf"))
