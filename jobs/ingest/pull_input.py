@@ -119,7 +119,8 @@ def pull(
     Raises ConfigError for an unknown source, and as `Engine.merge`.
     """
     check_source(source)
-    site = Site(salt, day.isoformat(), *map(tuple, (caches, storages, job_sites, test_files)), senders)
+    patterns = map(tuple, (caches, storages, job_sites, test_files))
+    site = dataclasses.replace(Site(salt, day.isoformat(), *patterns), senders=senders)
     request = Request(source, path, site)
     summary = engine.merge(tables, request, [path]) if take is None else take(engine, tables, request)
     return dataclasses.replace(summary, engine=engine.name)

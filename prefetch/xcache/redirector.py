@@ -88,9 +88,10 @@ class NodeTarget(XCacheTarget):
         gstream: Path | None = None,
         *,
         spaces: Sequence[Path] = (),
+        hosts: Sequence[str] = (),
         walks_apart: bool = False,
     ) -> None:
-        super().__init__(name, url, namespace, gstream, spaces=spaces, walks_apart=walks_apart)
+        super().__init__(name, url, namespace, gstream, spaces=spaces, hosts=hosts, walks_apart=walks_apart)
         self._redirector = redirector
 
     def prefetch(self, name: str, *, timeout_s: float) -> int:

@@ -125,9 +125,8 @@ class Pairs:
 
 def _may_refuse(row: Mapping[str, object]) -> bool:
     """Whether the close of an open for reading may say that it was no read, or cannot be."""
-    size, *done = (row.get(name) or 0 for name in ("size_bytes", "read", "readv", "written"))
-    n_read, n_vector, _ = done
-    is_ours = n_read == 0 and n_vector <= size // _LEAST_BLOCK_BYTES + 1
+    size, *done = (int(str(row.get(name) or 0)) for name in ("size_bytes", "read", "readv", "written"))
+    is_ours = done[0] == 0 and done[1] <= size // _LEAST_BLOCK_BYTES + 1
     return row.get("closed_us") is not None and (is_ours or not all(0 <= n <= sql.MOST_BYTES for n in done))
 
 
