@@ -119,8 +119,12 @@ def pull(
     Raises ConfigError for an unknown source, and as `Engine.merge`.
     """
     check_source(source)
-    patterns = map(tuple, (caches, storages, job_sites, test_files))
-    site = dataclasses.replace(Site(salt, day.isoformat(), *patterns), senders=senders)
+    site = Site(
+        salt,
+        day.isoformat(),
+        *(tuple(caches), tuple(storages), tuple(job_sites), tuple(test_files)),
+        senders=senders,
+    )
     request = Request(source, path, site)
     summary = engine.merge(tables, request, [path]) if take is None else take(engine, tables, request)
     return dataclasses.replace(summary, engine=engine.name)
