@@ -83,10 +83,9 @@ class Pairs:
         known = self._known(space, earlier)
         if not (self._lone or self._writes or self._refusing or known.num_rows):
             return
-        space.keep("known", known)
+        space.keep(known.schema, known.to_batches(), "known")
         for name, rows in (("lone", self._lone), ("refusing", self._refusing)):
-            batches = list(batches_of(rows, self._schema))
-            space.keep(name, pa.Table.from_batches(batches, self._schema))
+            space.keep(self._schema, batches_of(rows, self._schema), name)
         writes = parse(opens, batches_of(self._writes, self._schema), rows=_ROWS_AT_ONCE)
         space.put("writes", (), map(_accepted, writes))
         space.put("earlier", ACCESSES.partition, self._opened(earlier))
