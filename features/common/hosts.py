@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import ipaddress
 import re
@@ -35,11 +34,20 @@ def address_and_port(sender: str) -> tuple[str, str]:
     plain = sender.strip().lower()
     before, _, port = plain.rpartition(":")
     for host, of_host in ((plain, ""), (before, port)):
-        with contextlib.suppress(ValueError):
-            address = ipaddress.ip_address(host.removeprefix("[").removesuffix("]"))
-            mapped = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
-            return str(mapped or address), of_host
+        if _is_address(bare := host.removeprefix("[").removesuffix("]")):
+            return plain_address(bare), of_host
     return (before, port) if port.isdigit() else (plain, "")
+
+
+def plain_address(host: str) -> str:
+    """`host` in its one form: an IPv4 address also where it is written as IPv6; a name as it is."""
+    try:
+        ip = ipaddress.ip_address(host)
+    except ValueError:
+        return host
+    # XRootD writes 127.0.0.1 as ::127.0.0.1 or ::ffff:127.0.0.1.
+    is_four = ip.version == 6 and int(ip) >> 32 in (0, 0xFFFF) and int(ip) > 1
+    return str(ipaddress.IPv4Address(int(ip) & 0xFFFFFFFF) if is_four else ip)
 
 
 def names_a_server(host: str) -> bool:

@@ -7,7 +7,6 @@ remembers the locations of a file, also that there are none: only a refresh asks
 
 from __future__ import annotations
 
-import ipaddress
 import logging
 import re
 import socket
@@ -15,6 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from features.common.errors import ConfigError, PushRejected, TargetUnavailable, bounded, printable
+from features.common.hosts import plain_address
 from prefetch.lfn import checked_lfn
 from prefetch.xcache.client import XCacheTarget
 from prefetch.xcache.session import Location, ThreadConnections, locations
@@ -108,17 +108,7 @@ class NodeTarget(XCacheTarget):
 def _parsed(address: str) -> _Address:
     """Host (an IPv4 address also where it is written as IPv6) and port; ("", 0) for what is no address."""
     found = _ADDRESS.fullmatch(address)
-    return ("", 0) if found is None else (_plain(found[1].lower()), int(found[2]))
-
-
-def _plain(host: str) -> str:
-    try:
-        ip = ipaddress.ip_address(host)
-    except ValueError:
-        return host
-    # XRootD writes 127.0.0.1 as ::127.0.0.1 or ::ffff:127.0.0.1.
-    is_four = ip.version == 6 and int(ip) >> 32 in (0, 0xFFFF) and int(ip) > 1
-    return str(ipaddress.IPv4Address(int(ip) & 0xFFFFFFFF) if is_four else ip)
+    return ("", 0) if found is None else (plain_address(found[1].lower()), int(found[2]))
 
 
 def _resolved(address: str) -> list[_Address]:
@@ -130,4 +120,4 @@ def _resolved(address: str) -> list[_Address]:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     except OSError:
         found = []
-    return [(host, port), *((_plain(str(one[4][0])), port) for one in found)]
+    return [(host, port), *((plain_address(str(one[4][0])), port) for one in found)]

@@ -83,10 +83,9 @@ class Pairs:
         known = self._known(space, earlier)
         if not (self._lone or self._writes or self._refusing or known.num_rows):
             return
-        space.keep("known", known)
+        space.keep(known.schema, known.to_batches(), "known")
         for name, rows in (("lone", self._lone), ("refusing", self._refusing)):
-            batches = list(batches_of(rows, self._schema))
-            space.keep(name, pa.Table.from_batches(batches, self._schema))
+            space.keep(self._schema, batches_of(rows, self._schema), name)
         writes = parse(opens, batches_of(self._writes, self._schema), rows=_ROWS_AT_ONCE)
         space.put("writes", (), map(_accepted, writes))
         space.put("earlier", ACCESSES.partition, self._opened(earlier))
@@ -126,8 +125,7 @@ class Pairs:
 def _may_refuse(row: Mapping[str, object]) -> bool:
     """Whether the close of an open for reading may say that it was no read, or cannot be."""
     size, *done = (int(str(row.get(name) or 0)) for name in ("size_bytes", "read", "readv", "written"))
-    n_read, n_vector, _ = done
-    is_ours = n_read == 0 and n_vector <= size // _LEAST_BLOCK_BYTES + 1
+    is_ours = done[0] == 0 and done[1] <= size // _LEAST_BLOCK_BYTES + 1
     return row.get("closed_us") is not None and (is_ours or not all(0 <= n <= sql.MOST_BYTES for n in done))
 
 

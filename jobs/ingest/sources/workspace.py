@@ -102,11 +102,13 @@ class Workspace:
             finally:
                 shared.end()
 
-    def keep(self, name: str, records: pa.Table) -> None:
-        """Hold `records` as the table `name`; those of `raw` are for `parse_kept`."""
-        self.database.register("records", records.cast(_without_zones(records.schema)))
-        self.database.execute(f'CREATE TABLE "{name}" AS SELECT * FROM records')
-        self.database.unregister("records")
+    def keep(self, schema: pa.Schema, batches: Iterable[pa.RecordBatch], name: str = "raw") -> None:
+        """Hold records as the table `name`; `raw` is for `parse_kept`. Raises what `batches` raises."""
+        shared = _Shared(iter(batches))
+        with shared.failing():
+            self.database.register("records", pa.RecordBatchReader.from_batches(schema, shared))
+            self.database.execute(f'CREATE TABLE "{name}" AS SELECT * FROM records')
+            self.database.unregister("records")
 
     def parse_kept(self, query: Query) -> None:
         """Add the rows of the records of `raw`."""
