@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import codecs
 import dataclasses
 import functools
 import io
@@ -125,7 +126,7 @@ class FstreamReader:
             with plain(path) as name, io.BufferedReader(Unpacked(name, path)) as stream:
                 while line := stream.readline(_MAX_LINE_BYTES):
                     if line.strip():
-                        yield from self._line(line)
+                        yield from self._line(line.removeprefix(codecs.BOM_UTF8))
         except OSError as error:
             raise InputError(f"cannot read {os.fspath(path)}: {error}") from error
 

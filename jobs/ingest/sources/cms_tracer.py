@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import datetime as dt
 from collections.abc import Sequence
 
 from features.common.names import literal
@@ -17,7 +16,7 @@ from replay.config import expression
 _NAMES = ("tid", "event", "path", "is_write", "ts_access", "storage")
 _OURS = "^(?:cc[0-9]{1,3}|ask)[.]"
 """Sessions of our own connections (`prefetch.xcache.connections`)."""
-_AHEAD_DAYS = 2
+AHEAD_DAYS = 2
 """Lines of the day that is pulled, and of the next, which has begun elsewhere, are not of the future."""
 
 
@@ -51,7 +50,7 @@ def _reason(site: Site) -> str:
         (f"NOT {_counts(site.storages)}", "not a read: another storage"),
         (f"regexp_matches(tid, {literal(_OURS)})", sql.OURS),
         ("at_us IS NULL", "unparsable time: ts_access"),
-        (is_ahead("at_us", site.day), "in the future: ts_access"),
+        (sql.is_ahead("at_us", site.day, days=AHEAD_DAYS), sql.FUTURE),
     )
 
 
@@ -70,14 +69,6 @@ def _columns(site: Site) -> dict[str, str]:
 
 def _counts(storages: Sequence[str]) -> str:
     return f"regexp_full_match(storage, {literal(expression(storages))})" if storages else "true"
-
-
-def is_ahead(us: str, day: str, *, days: int = _AHEAD_DAYS) -> str:
-    """Whether a time is `days` after the begin of `day`, or later, which no pull of it holds; else false."""
-    if not day:
-        return "false"
-    last = dt.datetime.fromisoformat(day).replace(tzinfo=dt.UTC) + dt.timedelta(days=days)
-    return f"{us} >= {int(last.timestamp()) * 1_000_000}"
 
 
 SOURCE = Source(query, has_sizes=False)

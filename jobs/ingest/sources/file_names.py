@@ -28,8 +28,6 @@ def with_parts(name: str, scope: str | None = None) -> list[dict[str, str]]:
     A path where Rucio's `hash` naming puts a file is that file: the digits in it prove that.
     """
     told, hashed, path = (_of(name, what) for what in ("scope", "hashed", "path"))
-    is_path = f"starts_with({name}, '/') OR contains({name}, '/store/') OR contains({name}, '://')"
-    plain = f"CASE WHEN {is_path} THEN {urls.plain_path(name)} ELSE {urls.without_cgi(name)} END"
     by_person = f"regexp_extract({hashed}.above, '{_OF_PERSON}', 1)"
     scopes = (
         f"nullif(replace({by_person}, '/', '.'), '')",
@@ -44,7 +42,7 @@ def with_parts(name: str, scope: str | None = None) -> list[dict[str, str]]:
     is_atlas = f"regexp_matches({told}, {literal(ATLAS_SCOPE)})"
     file = _of(name, "file")
     return [
-        {path: name if scope is None else plain},
+        {path: name if scope is None else plain(name)},
         {hashed: f"CASE WHEN {may_be} THEN {taken} END"},
         {"proven": f"CASE {proven} END"},
         {
@@ -54,6 +52,13 @@ def with_parts(name: str, scope: str | None = None) -> list[dict[str, str]]:
         {"full_name": f"CASE WHEN {is_atlas} THEN {told} || ':' || {file} ELSE {file} END"},
         {"parts": name_parts("full_name")},
     ]
+
+
+def plain(name: str) -> str:
+    """`name` without CGI; what begins as a path, or is a URL, as the plain path."""
+    begins = " OR ".join(f"starts_with({name}, '{begin}')" for begin in ("/", "store/", "lhcb/"))
+    is_path = f"{begins} OR contains({name}, '/store/') OR contains({name}, '://')"
+    return f"CASE WHEN {is_path} THEN {urls.plain_path(name)} ELSE {urls.without_cgi(name)} END"
 
 
 def named(name: str, scope: str | None = None) -> dict[str, str]:

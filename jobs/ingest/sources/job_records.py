@@ -13,8 +13,8 @@ import pyarrow.compute as pc
 
 from features.common.names import UNFIT_RE2, literal
 from features.job_records import JOB_RECORDS
-from jobs.ingest.sources import Site, sql
-from jobs.ingest.sources.cms_tracer import is_ahead
+from jobs.ingest.sources import Site, sql, urls
+from jobs.ingest.sources.cms_tracer import AHEAD_DAYS
 from jobs.ingest.sources.lines import MOST_LINE_BYTES
 from jobs.ingest.sources.several_lines import joined
 from replay.config import expression
@@ -60,7 +60,7 @@ def query(
     `unmeasured`: it may lack its CPU time. With `of_one_pool` a job that names no site is of this one. A
     sample of a refused record names no user.
     """
-    columns = {"site": "site", "node": "node", **columns}
+    columns = {"site": "site", "node": urls.host_name("node"), **columns}
     names = {name: named(columns[name]) for name in ("kind", "site", "node", "dataset")}
     told = ", ".join(f"coalesce(CAST({name} AS VARCHAR), '')" for name in _TOLD)
     return sql.Query(
@@ -105,7 +105,7 @@ def _reason(
         ("end_us IS NULL AND NOT failed", "missing field: end"),
         ("coalesce(start_us, end_us, reported_us) IS NULL", "missing field: any time"),
         ("end_us < start_us", "ends before it starts"),
-        (is_ahead("greatest(start_us, coalesce(end_us, reported_us))", site.day), "ends in the future"),
+        (sql.is_ahead("greatest(start_us, coalesce(end_us, reported_us))", site.day, days=AHEAD_DAYS), "ends in the future"),
         (f"cpu IS NULL AND NOT ({unmeasured})", "missing field: CPU time"),
         ("wall IS NULL AND NOT failed", "missing field: wall time"),
         ("cpu < 0 OR wall < 0", "negative time"),

@@ -13,7 +13,7 @@ def query(site: Site) -> sql.Query:
 
     `cache` is the server where the line says that it is one.
     """
-    told = {name: f"nullif(regexp_extract(value, '\\[{name}:([^\\]]*)\\]', 1), '')" for name in _FIELDS}
+    told = {name: f"nullif(regexp_extract(value, '\\[{name}:((?:\\[[^\\]]*\\])?[^\\]]*)\\]', 1), '')" for name in _FIELDS}
     parsed = {
         "moment_us": sql.micros_of_moment("moment"),
         "n_read": sql.count("Read"),
@@ -50,7 +50,7 @@ def _reason() -> str:
 def _columns() -> dict[str, str]:
     return sql.named("path") | {
         "site": "Site",
-        "cache": "CASE WHEN lower(ServerType) = 'cache' THEN Server END",
+        "cache": "CASE WHEN lower(ServerType) = 'cache' THEN " + urls.server("Server") + " END",
         "origin": urls.source_host("Objectname"),
         "accessed_at": sql.timestamp("moment_us"),
         "known_at": sql.timestamp("moment_us"),

@@ -34,7 +34,7 @@ def query(site: Site) -> sql.Query:
     parsed = {
         "path": urls.plain_path(_known("object_name")),
         "client": f"regexp_replace({_known('remote_ip')}, '{_ADDRESS}', '\\1')",
-        "host": _known("server"),
+        "host": urls.server(_known("server")),
         "place": _known("site"),
         "kind": "lower(server_type)",
         "at_us": f"CASE WHEN {ms} >= {sql.EARLIEST_MS} THEN {sql.micros(f'({ms} / 1000)')} END",

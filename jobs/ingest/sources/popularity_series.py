@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from features.schema import ACCESSES
-from jobs.ingest.sources import Site, Source, csv_header, sql
+from jobs.ingest.sources import Site, Source, csv_header, file_names, sql
 
 _WEEKLY = ("dataset", "week", "accesses")
 _DAILY = ("date", "dataset", "n_accesses")
@@ -35,8 +35,8 @@ def query(site: Site, header: csv_header.Header) -> sql.Query:
         prepare=csv_header.csv_columns(header.names, form, others),
         steps=[
             csv_header.fields([*form, *called]),
-            {"start_s": start_s, "n": sql.count(reads)},
-            *sql.with_parts("dataset"),
+            {"start_s": start_s, "n": sql.count(reads), "plain": file_names.plain("dataset")},
+            *sql.with_parts("plain"),
         ],
         columns=_columns(_WEEK_S if weekly else 86400, called),
         reason=_reason(),
@@ -57,12 +57,12 @@ def _reason() -> str:
 
 def _columns(unit_s: int, others: Sequence[str]) -> dict[str, str]:
     end = sql.timestamp(f"(start_s + {unit_s}) * 1000000")
-    return sql.named("dataset") | {
+    return sql.named("plain") | {
         "accessed_at": sql.timestamp("start_s * 1000000"),
         "closed_at": end,
         "known_at": end,
         "n_reads": "n",
-        "event_id": sql.hashed("dataset", "start_s", str(unit_s), "n", *(f'"{one}"' for one in others)),
+        "event_id": sql.hashed("plain", "start_s", str(unit_s), "n", *(f'"{one}"' for one in others)),
     }
 
 

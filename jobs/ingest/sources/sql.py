@@ -7,6 +7,7 @@ the same text wherever it runs (see `jobs.ingest.sources.workspace`).
 from __future__ import annotations
 
 import dataclasses
+import datetime as dt
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
@@ -19,6 +20,9 @@ from replay.config import expression
 
 SAMPLE_CHARS = 200
 OURS = "our own prefetch or touch"
+FUTURE = "in the future"
+_AHEAD_DAYS = 366
+"""A pull of old records may be dated before them, but not by years; nor does a read go on for one."""
 TEST_FILE = "not a read: a test file of monitoring"
 # No record tells of 32 PiB or 16 million reads; of a few that did, sums (2^32 a read) would not fit.
 MOST_BYTES = 2**55
@@ -56,7 +60,7 @@ class Query:
     `reason` is null for an accepted record; `sample` shows a refused one. `prepare` turns a batch of raw
     lines (`value`, `input`) into what the first step needs; `join` makes batches of whole records of a
     stream of batches in which a record may go over several lines. `test_files`: patterns of names whose
-    accesses are refused; `scopes`: see `Site`.
+    accesses are refused; `scopes`, `day`: see `Site`.
     """
 
     table: Table
@@ -69,10 +73,11 @@ class Query:
     join: Callable[[Iterable[pa.RecordBatch]], Iterable[pa.RecordBatch]] | None = None
     test_files: tuple[str, ...] = ()
     scopes: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    day: str = ""
 
     def reading(self, site: Site) -> Query:
-        """The same without reads of the test files of `site`, and with its scopes."""
-        return dataclasses.replace(self, test_files=site.test_files, scopes=site.scopes)
+        """The same without reads of the test files of `site`, and with its scopes and day."""
+        return dataclasses.replace(self, test_files=site.test_files, scopes=site.scopes, day=site.day)
 
     @property
     def text(self) -> str:
@@ -86,8 +91,9 @@ class Query:
             for name, most in _MOST.items()
             if name in columns
         ]
-        nameless = [(f"{columns['name']} IN ('', '/')", "missing field: name")] if "name" in columns else []
-        others = first_reason(*nameless, *self._of_tests(), *impossible)
+        nameless = [(_is_no_name(columns["name"]), "missing field: name")] if "name" in columns else []
+        ahead = is_ahead(f"epoch_us({columns['known_at']})", self.day, days=_AHEAD_DAYS)
+        others = first_reason(*nameless, *self._of_tests(), *impossible, (ahead, FUTURE))
         steps = [*self.steps, {"reason": f"coalesce({self.reason}, {others})"}]
         text = with_steps(f"SELECT * FROM raw WHERE {self.where}", steps)
         fields = [
@@ -116,16 +122,32 @@ def with_steps(text: str, steps: Iterable[Columns]) -> str:
     return text
 
 
+def _is_no_name(name: str) -> str:
+    is_short = f"strlen({name}) <= {_LONGEST_NO_NAME + 1}"
+    return f"{is_short} AND regexp_full_match({name}, '/?(?:' || {_NO_NAME} || ')?')"
+
+
+def is_ahead(us: str, day: str, *, days: int) -> str:
+    """Whether a time is `days` after the begin of `day`, or later, which no pull of it holds; else false."""
+    if not day:
+        return "false"
+    last = dt.datetime.fromisoformat(day).replace(tzinfo=dt.UTC) + dt.timedelta(days=days)
+    return f"{us} >= {int(last.timestamp()) * 1_000_000}"
+
+
 def _in_order(columns: Columns) -> dict[str, str]:
-    """Clocks differ: an access is not known before it began, and an end before the start is no end."""
+    """Clocks differ: an access is not known before it began, and an end before it, or years later, is none."""
     if "accessed_at" not in columns:
         return dict(columns)
     start = columns["accessed_at"]
     ordered = {"known_at": f"greatest({columns['known_at']}, {start})"}
     if "closed_at" in columns:
-        ordered["closed_at"] = f"CASE WHEN {columns['closed_at']} >= {start} THEN {columns['closed_at']} END"
+        last = f"{start} + INTERVAL {_AHEAD_DAYS} DAY"
+        end = columns["closed_at"]
+        ordered["closed_at"] = f"CASE WHEN {end} BETWEEN {start} AND {last} THEN {end} END"
     if "wall_s" in columns:
-        ordered["wall_s"] = f"CASE WHEN {columns['wall_s']} >= 0 THEN {columns['wall_s']} END"
+        wall, most = columns["wall_s"], _AHEAD_DAYS * 86400
+        ordered["wall_s"] = f"CASE WHEN {wall} BETWEEN 0 AND {most} THEN {wall} END"
     return {**columns, **ordered}
 
 

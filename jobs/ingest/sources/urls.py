@@ -22,6 +22,8 @@ _PRIVATE = (
     '(?:(?:[?&]|%3[Ff])[A-Za-z0-9_.-]+(?:=|%3[Dd])|[Bb]earer )[^\\t\\n\\r",\\]]*'
     "|eyJ[A-Za-z0-9_-]{8,}(?:[.][A-Za-z0-9_-]*){0,2}"
 )
+_SIX = "((?:[0-9A-Fa-f]{1,4}:){7}[0-9A-Fa-f]{1,4}|[0-9A-Fa-f:]*::[0-9A-Fa-f:.]*)"
+_LOOPBACK = r"(?i)(?:localhost[^:]*|127[.][0-9.]+|\[::(?:1|(?:ffff:)?127[.][0-9.]+)\])(?::[0-9]*)?"
 _OF_URLS = (":", "?", "#", "&", "%3")
 _REPEATED = ("//", "./")
 _CMS_DOOR = "^(?:/eos/(?:us)?cms)?(?:/store/test/xrootd/[^/]+)?/store/"
@@ -32,22 +34,33 @@ _OF_PEOPLE = "^/(?:afs|home|tmp|users?|eos/(?:home|user)[^/]*)/"
 
 def first_host(url: str) -> str:
     """host:port that `url` names first; null for a plain path."""
-    return _found(url, _FIRST)
+    return server(_found(url, _FIRST))
 
 
 def cache_host(url: str) -> str:
     """host:port of the cache that `url` goes through; null if it names one server or none."""
-    return f"CASE WHEN {origin_host(url)} IS NOT NULL THEN {first_host(url)} END"
+    return f"CASE WHEN {_found(url, _SECOND)} IS NOT NULL THEN {first_host(url)} END"
 
 
 def origin_host(url: str) -> str:
     """host:port behind the cache that `url` goes through; null if it names one server or none."""
-    return _found(url, _SECOND)
+    return server(_found(url, _SECOND))
 
 
 def source_host(url: str) -> str:
     """host:port that the file comes from: behind the cache, or the only one; null for a plain path."""
     return f"coalesce({origin_host(url)}, {first_host(url)})"
+
+
+def server(host: str) -> str:
+    """A host, with its port if it has one, in one form: IPv6 in brackets. A loopback address names none."""
+    once = f"regexp_replace({host}, '^{_SIX}(:[0-9]+)?$', '[\\1]\\2')"
+    return f"nullif(regexp_replace({once}, '^{_LOOPBACK}$', ''), '')"
+
+
+def host_name(host: str) -> str:
+    """The same of a host without a port, as a plain address."""
+    return f"regexp_replace({server(host)}, '^\\[(.*)\\]$', '\\1')"
 
 
 def plain_path(url: str) -> str:

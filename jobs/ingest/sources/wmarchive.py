@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from features.common.names import literal
 from features.job_records import JOB_RECORDS
-from jobs.ingest.sources import Site, Source, job_records, sql
+from jobs.ingest.sources import Site, Source, job_records, sql, urls
 from jobs.ingest.sources.job_records import named, number
 
 _TEXTS = (
@@ -99,7 +99,7 @@ def _columns(salt: str) -> dict[str, str]:
         "activity": "CASE WHEN of_crab THEN 'analysis' ELSE 'production' END",
         "dataset": "list_filter(datasets, lambda x: starts_with(x, '/'))[1]",
         "files": "list_distinct(list_filter(list_transform(inputs, "
-        "lambda x: lfns[try_cast(x AS BIGINT) + 1]), lambda x: x IS NOT NULL))",
+        f"lambda x: {urls.plain_path('lfns[try_cast(x AS BIGINT) + 1]')}), lambda x: x IS NOT NULL))",
     }
 
 

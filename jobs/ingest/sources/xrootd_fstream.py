@@ -16,15 +16,12 @@ from features.common.hosts import names_a_server
 from features.common.input_files import InputFile
 from features.schema import ACCESSES
 from jobs.ingest.sources import Site, Source, fstream_pairs, sql, urls
-from jobs.ingest.sources.cms_tracer import is_ahead
 from jobs.ingest.sources.decoded import Earlier, batches_of
 from jobs.ingest.sources.local import captures_in
 from jobs.ingest.sources.workspace import Workspace
 from prefetch.xcache.fstream import Closed
 from prefetch.xcache.fstream_capture import Access, Fault, FstreamReader, LoneClose, Server
 
-_AHEAD_DAYS = 366
-"""A pull of old captures may be dated before them, but not by years."""
 _NAMELESS = "server-"
 _FIRST_US = 86400 * 1_000_000
 """A server without a clock begins its windows in the first hours of 1970."""
@@ -48,7 +45,6 @@ def query(site: Site, *, ended: bool = True) -> sql.Query:
         ("fault IS NOT NULL", "fault"),
         ("lfn = ''", "'missing field: lfn'"),
         (f"opened_us < {_FIRST_US}", "'unparsable time: window'"),
-        (is_ahead("opened_us", site.day, days=_AHEAD_DAYS), "'in the future: window'"),
         *fstream_pairs.impossible(*_BYTES),
         *(fstream_pairs.no_read("for_writing", "size_bytes") if ended else ()),
     )
