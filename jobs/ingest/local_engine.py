@@ -11,11 +11,13 @@ from collections.abc import Sequence
 
 import pyarrow as pa
 
+from features.schema import ACCESSES
 from jobs.ingest import merging, sources
 from jobs.ingest.pull_input import Changes, Mark, PullSummary, Request, earlier, summarise
-from jobs.ingest.sources import lines, workspace
+from jobs.ingest.sources import fetched, lines, workspace
 from jobs.ingest.sources.local import files_at, files_in, places_at, status_of
 from jobs.ingest.sources.workspace import Workspace
+from jobs.store.commits import Snapshot
 from jobs.store.tables import Tables, read_partitions
 
 
@@ -84,6 +86,10 @@ def _rejects(space: Workspace, source: str) -> pa.Table:
     return found.append_column("source", pa.repeat(pa.scalar(source), found.num_rows))
 
 
+def _rows(base: Snapshot, day: str, columns: Sequence[str] | None) -> pa.Table:
+    return read_partitions(base, {(day,): base.partitions[(day,)]}, columns)
+
+
 def _merged(space: Workspace, tables: Tables) -> Changes:
     table, base, touched = space.table, tables.head(space.table), None
     if table.dated_by:
@@ -95,7 +101,11 @@ def _merged(space: Workspace, tables: Tables) -> Changes:
     space.put("old", table.partition, (read_partitions(base, {key: part}) for key, part in chosen.items()))
     merging.merge(space)
     changes = Changes.of(merging.changes(space))
-    if changes.n_new or not base.number:
+    if table == ACCESSES:
+        others = [day for (day,) in base.partitions if (day,) not in chosen]
+        rows_of = functools.partial(_rows, base)
+        changes = changes.with_days(fetched.settle(space, others, rows_of))
+    if changes.n_new or changes.days or not base.number:
         where = "WHERE day IN (SELECT day FROM merged WHERE changed)" if table.dated_by else ""
         tables.replace_each(table, merging.merged_rows(space, where), base=base)
     return changes

@@ -22,6 +22,7 @@ from jobs.store.schema_check import partition_groups
 
 # These may be salted hashes: a difference caused by another salt of the site is no change.
 _SALTED = ("user", "task", "job")
+_FOLLOWING = ("bytes_hit", "bytes_missed")
 IN_TWO_PARTS = "xrootd_fstream"
 """The source that reports an access at its open, and its end and bytes later."""
 
@@ -71,14 +72,18 @@ def merge(space: Workspace, *, into: str = "merged", old: str = "old") -> None:
 def _rule_of_accesses() -> _Rule:
     """One row per event.
 
-    Of several rows of an event, one with its end is preferred, then the one known first. An open reported
-    before its close (`IN_TWO_PARTS`) is completed by the close and stays known since the open.
+    Of several rows of an event, one with its end is preferred, then the one known first, then the one that
+    the cache recorded first. An open reported before its close (`IN_TWO_PARTS`) is completed by the close and
+    stays known since the open. Bytes that follow from other rows (`fetched`) are no difference.
     """
     names = [*ACCESSES.column_names, *ACCESSES.partition]
-    others = [name for name in names if name not in {"known_at", *_SALTED}]
+    others = [name for name in names if name not in {"known_at", *_FOLLOWING, *_SALTED}]
     whole = f"source <> '{IN_TWO_PARTS}'"
     known_at_once = f"CASE WHEN {whole} THEN known_at END"
-    order = ["closed_at IS NULL", known_at_once, *_quoted(others), "changed", *_quoted(_SALTED)]
+    recorded = ["disk_bytes IS NULL", "disk_accesses", "disk_bytes"]
+    following = [f"CASE WHEN bypassed_bytes IS NULL THEN {name} END" for name in _FOLLOWING]
+    order = ["closed_at IS NULL", known_at_once, *recorded, *_quoted(others), *following]
+    order += ["changed", *_quoted(_SALTED)]
     return _Rule(
         key="event_id",
         order=", ".join(f"{one} NULLS FIRST" for one in order),
