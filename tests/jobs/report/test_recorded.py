@@ -116,7 +116,7 @@ def test_hits_have_the_origin_of_the_last_fetch_and_unknown_reads_are_in_no_rati
 
 def test_old_records_are_not_shown_and_none_are_no_section(tmp_path: Path) -> None:
     assert recorded_section(Tables(str(tmp_path / "empty")), REGIONS) is None
-    assert recorded_section(plant(tmp_path / "others", READS[6:]), REGIONS) is None
+    assert recorded_section(plant(tmp_path / "others", READS[6:7]), REGIONS) is None
     old = {**READS[0], "accessed_at": dt.datetime(2025, 3, 1, tzinfo=dt.UTC)}
     section = recorded_section(plant(tmp_path / "old", [old, *READS]), REGIONS)
     (series, *_) = section.figures[0].plot.series
