@@ -86,8 +86,8 @@ _STEPS = (
     f"""CREATE TABLE part AS SELECT p.job, r.name,
     r.bytes_hit IS NOT NULL OR r.bytes_missed IS NOT NULL AS is_told,
     coalesce(r.bytes_hit, 0) / sharers AS hit,
-    coalesce(least(r.bytes_missed, CASE WHEN r.read_bytes >= r.bytes_hit THEN r.read_bytes - r.bytes_hit END), 0)
-    / sharers AS miss,
+    coalesce(least(r.bytes_missed, CASE WHEN r.read_bytes >= r.bytes_hit
+    THEN r.read_bytes - r.bytes_hit END), 0) / sharers AS miss,
     CASE WHEN r.cache IS NULL THEN coalesce(r.read_bytes, r.size_bytes, 0) / sharers ELSE 0 END AS direct,
     coalesce(o.rtt_ms = 0 OR lower(r.origin) = lower(coalesce(r.site, j.site))
     OR ends_with(j.node, '.' || o.host) OR {_DOMAIN.format("o.host")} = {_DOMAIN.format("j.node")},

@@ -50,7 +50,11 @@ class History:
     def sums(self) -> dict[str, Step]:
         """All hours, and all days, by name; without those in which nothing was recorded."""
         spans = {f"last {HOURS} hours": self.hours, f"last {DAYS} days": self.days}
-        return {name: _sum(steps) for name, steps in spans.items() if any(one.read_bytes or one.unknown_reads for one in steps)}
+        return {
+            name: _sum(steps)
+            for name, steps in spans.items()
+            if any(one.read_bytes or one.unknown_reads for one in steps)
+        }
 
 
 class Histories:

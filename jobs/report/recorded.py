@@ -12,15 +12,13 @@ import pyarrow.compute as pc
 from features.common.arrays import FloatArray, IntArray
 from features.common.times import DAY_S, HOUR_S, day_label
 from features.schema import ACCESSES
-from jobs.ingest.sources import workspace
-from jobs.report.hit_origins import give_origins
+from jobs.report.hit_origins import counts_by_place
 from jobs.report.page import Figure, Section
-from jobs.report.recorded_counts import COUNTED, counts_of_day, recorded_reads, sums_by
+from jobs.report.recorded_counts import counts_of_day, sums_by
 from jobs.report.study_plots import hits_and_misses
 from jobs.store.tables import Tables
 from jobs.text import Row
 from replay.study.benefit import Region
-from replay.study.origins import regions_of
 
 DAYS = 91
 """Of records that are shown, up to the newest."""
@@ -34,9 +32,9 @@ MOST_CACHES = 6
 """Caches with plots of their own: those that served most."""
 _NOTE = (
     "By the caches' own records (g-stream, else cinfo). A read that took more bytes from the disk than were "
-    "fetched for it is a hit; one of which that is unknown is in no ratio. Missed bytes were fetched, read or "
-    f"not. The table is about the last {RECENT_DAYS} days; a hit counts for the origin of the file's last fetch, "
-    "else for the nearest in the catalogue."
+    "fetched for it is a hit; one of which that is unknown is in no ratio. Missed bytes were fetched, read "
+    f"or not. The table is about the last {RECENT_DAYS} days; a hit counts for the origin of the file's last "
+    "fetch, else for the nearest in the catalogue."
 )
 _OF_PLOTS = " Steps are days or hours (UTC), lines the mean of each day and the 13 days before."
 
@@ -52,7 +50,7 @@ def recorded_section(tables: Tables, regions: Sequence[Region]) -> Section | Non
         return None
     until_s = (int(pc.max(counts["hour"]).as_py()) * HOUR_S // DAY_S + 1) * DAY_S
     recent = day_label(until_s - RECENT_DAYS * DAY_S)
-    of_place = _by_place(
+    of_place = counts_by_place(
         tables,
         [day for day in days if day >= recent],
         regions,
@@ -97,37 +95,6 @@ def _series(
     for total, name in zip(sums, names, strict=True):
         np.add.at(total, at[kept], counts[name].to_numpy()[kept])
     return start_s, sums[0], sums[1]
-
-
-def _by_place(
-    tables: Tables, days: Sequence[str], regions: Sequence[Region], *, before: Sequence[str]
-) -> list[Row]:
-    """The counts of `days` by cache, then by the region of the origin, with the number of `files`.
-
-    `of`: `cache xc` or `origin near`. Hits have the origin of the file's last fetch, be it on a day of `before`.
-    """
-    with workspace.opened(ACCESSES) as space:
-        database = space.database
-        for number, day in enumerate([*before, *days]):
-            database.register("day", recorded_reads(tables, day))
-            rows = f"SELECT *, {day in days} AS is_counted FROM day"
-            into = "INSERT INTO accesses" if number else "CREATE TABLE accesses AS"
-            database.execute(f"{into} {rows} WHERE is_counted OR origin IS NOT NULL")
-            database.unregister("day")
-        give_origins(database, tables, regions)
-        origins = space.found("SELECT DISTINCT origin FROM located")["origin"]
-        code, names = regions_of(origins, regions)
-        place = pa.array(names, pa.string()).take(pa.array(code))
-        database.register("region", pa.table({"origin": origins, "place": place}))
-        counted = ", ".join(f"CAST(sum({name}) AS DOUBLE) AS {name}" for name in COUNTED)
-        by = "SELECT '{0} ' || {0} AS of, count(DISTINCT did) AS files, {1} FROM counted GROUP BY {0}"
-        database.execute(
-            "CREATE VIEW counted AS SELECT l.* REPLACE (place AS origin) FROM located l "
-            "JOIN region r ON l.origin IS NOT DISTINCT FROM r.origin WHERE is_counted"
-        )
-        of_place = " UNION ALL ".join(by.format(column, counted) for column in ("cache", "origin"))
-        found: list[Row] = space.found(f"SELECT * FROM ({of_place}) ORDER BY of").to_pylist()
-    return found
 
 
 def _rows(places: Sequence[Row]) -> list[Row]:

@@ -105,9 +105,9 @@ def _fetched(info: CInfo) -> list[int]:
     """Bytes fetched for each access of `info`: together those on disk, and those read past it.
 
     XCache counts a read of a block that is still coming as a hit, so what it counts as missed is a part of
-    what was fetched, and about the same part for each access. A prefetch of ours reads one byte of each block.
-    The first access began with nothing on disk, so what it read once was fetched, read ahead or not; what
-    nothing else explains was read ahead for it, too.
+    what was fetched, and about the same part for each access. A prefetch of ours reads one byte of each
+    block. The first access began with nothing on disk, so what it read once was fetched, read ahead or not;
+    what nothing else explains was read ahead for it, too.
     """
     left = info.bytes_on_disk
     fetched, missed = [0] * len(info.accesses), [0] * len(info.accesses)

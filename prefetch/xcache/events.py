@@ -31,9 +31,9 @@ class FileClose:
     """One `file_close` event: all overlapping opens of one file, sent at the last close.
 
     Times (`_t`) are s since 1970, `b_*` bytes. `b_todisk` (fetched and written to disk) and `b_prefetch` are
-    None before XRootD 5.7.2; `b_hit` and `b_miss` do not say what was fetched: reads of a block that is still
-    coming count as hits. `access_cnt`: events of the file since it came to the disk. `remotes` are the origins
-    asked: empty for a pure hit. `index` is the record's place in its datagram.
+    None before XRootD 5.7.2; `b_hit` and `b_miss` do not say what was fetched: reads of a block that is
+    still coming count as hits. `access_cnt`: events of the file since it came to the disk. `remotes` are the
+    origins asked: empty for a pure hit. `index` is the record's place in its datagram.
     """
 
     lfn: str

@@ -20,7 +20,7 @@ RowsOf = Callable[[str, Sequence[str] | None], pa.Table]
 """The rows of a day of the table: some columns, or all."""
 
 LOOK_BACK_DAYS = 3
-"""The read before is looked for so long; one record changes what was fetched for reads up to as long after."""
+"""The read before is looked for so long, so that a record has a bearing on reads up to as long after it."""
 
 SOURCE = "xcache_gstream"
 """The source whose records are about one read each, one after the other."""
@@ -59,9 +59,9 @@ def settle(space: Workspace, others: Iterable[str], rows_of: RowsOf) -> set[str]
         return set()
     near = [day for day in others if _is_near(dt.date.fromisoformat(day), touched, LOOK_BACK_DAYS)]
     space.put("near", ACCESSES.partition, (_recorded(rows_of(day, [*_FACTS, "day"])) for day in near))
+    selected = f"SELECT {', '.join(_FACTS)}, day FROM {{}} SEMI JOIN settling USING (cache, did)"
     facts = " UNION ALL BY NAME ".join(
-        f"SELECT {', '.join(_FACTS)}, day FROM {rows} SEMI JOIN settling USING (cache, did) WHERE {_IS_RECORDED}"
-        for rows in ("merged", "near")
+        f"{selected.format(rows)} WHERE {_IS_RECORDED}" for rows in ("merged", "near")
     )
     befores = f"SELECT *, {_BEFORE} FROM ({facts}) WINDOW by_file AS ({_BY_FILE})"
     after = [day for day in (*near, *map(str, touched)) if _is_near(dt.date.fromisoformat(day), touched, 0)]
@@ -99,8 +99,9 @@ def _replace(space: Workspace) -> None:
         f"CASE WHEN s.event_id IS NULL THEN m.{name} ELSE s.{new} END AS {name}"
         for name, new in settled.items()
     )
+    columns += ", m.changed OR s.event_id IS NOT NULL AS changed"
     space.database.execute('ALTER VIEW merged RENAME TO "merged as recorded"')
     space.database.execute(
-        f"CREATE VIEW merged AS SELECT m.* REPLACE ({columns}, m.changed OR s.event_id IS NOT NULL AS changed) "
+        f"CREATE VIEW merged AS SELECT m.* REPLACE ({columns}) "
         'FROM "merged as recorded" m LEFT JOIN settled s USING (event_id, day)'
     )

@@ -25,7 +25,7 @@ Row = dict[str, Any]
 
 @dataclasses.dataclass
 class Cache:
-    """Blocks of one file on disk. Reads of a block that is coming count as hits; `fetched`: what came, by close."""
+    """Blocks of one file on disk. Reads of a block that is coming are hits; `fetched`: bytes by close."""
 
     lfn: str = "/store/f.root"
     says_todisk: bool = False

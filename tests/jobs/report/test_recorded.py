@@ -28,7 +28,14 @@ def plant(tmp_path: Path, reads: list[dict[str, Any]]) -> Tables:
     }
     rows = []
     for number, read in enumerate(reads):
-        row = {**base, "did": f"cms:/{number}", "event_id": str(number), "known_at": read["accessed_at"], "bytes_missed": 0, **read}
+        row = {
+            **base,
+            "did": f"cms:/{number}",
+            "event_id": str(number),
+            "known_at": read["accessed_at"],
+            "bytes_missed": 0,
+            **read,
+        }
         row["day"] = f"{row['accessed_at']:%Y-%m-%d}"
         rows.append({name: row.get(name) for name in schema.names})
     tables.replace_arrow(ACCESSES, pa.Table.from_pylist(rows, schema))
@@ -97,10 +104,16 @@ def test_hits_have_the_origin_of_the_last_fetch_and_unknown_reads_are_in_no_rati
         {"accessed_at": at(20, 5), "did": "x", "bytes_hit": None, "bytes_missed": None, "read_bytes": 9},
     ]
     tables = plant(tmp_path, reads)
-    listed = {name: "x" for name in ("scope", "name")} | {"did": "listed", "size_bytes": 4, "known_at": at(1, 1)}
+    listed = dict.fromkeys(("scope", "name"), "x") | {
+        "did": "listed",
+        "size_bytes": 4,
+        "known_at": at(1, 1),
+    }
     listed |= {"origins": ["far.org", "T1_ES.es"]}
     tables.replace_arrow(FILES, pa.Table.from_pylist([listed], arrow_schema(FILES)))
-    found = {row["of"]: row for row in recorded_section(tables, (Region("far", ("*.org",), 90.0), *REGIONS)).rows}
+    found = {
+        row["of"]: row for row in recorded_section(tables, (Region("far", ("*.org",), 90.0), *REGIONS)).rows
+    }
     columns = ("files", "reads", "hit_ratio", "unknown_reads", "read_bytes", "missed_bytes")
     assert {of: tuple(row[name] for name in columns) for of, row in found.items()} == {
         "cache a": (3, 5, 0.8, 1, 20, 6),
