@@ -106,8 +106,8 @@ def _fetched(info: CInfo) -> list[int]:
 
     XCache counts a read of a block that is still coming as a hit, so what it counts as missed is a part of
     what was fetched, and about the same part for each access. A prefetch of ours reads one byte of each
-    block. The first access began with nothing on disk, so what it read once was fetched, read ahead or not;
-    what nothing else explains was read ahead for it, too.
+    block. The first access began with nothing on disk: if it missed nothing, what it read was read ahead for
+    it, and if no other missed anything, all was.
     """
     left = info.bytes_on_disk
     fetched, missed = [0] * len(info.accesses), [0] * len(info.accesses)
@@ -119,9 +119,10 @@ def _fetched(info: CInfo) -> list[int]:
             left -= fetched[at]
     if fetched and left:
         first, others = info.accesses[0], sum(missed[1:])
-        read_once = 0 if _is_ours(info, first) else max(0, first.bytes_read) // max(1, first.n_ios)
-        share = left * missed[0] // (missed[0] + others) if others else left
-        of_first = max(share, min(left, read_once))
+        if missed[0] or not others or _is_ours(info, first):
+            of_first = left * missed[0] // (missed[0] + others) if others else left
+        else:
+            of_first = min(left, max(0, first.bytes_read))
         for at in range(1, len(missed)):
             fetched[at] += (left - of_first) * missed[at] // max(1, others)
         fetched[0] += of_first
@@ -137,9 +138,9 @@ def _mean_end(access: AccessRecord) -> int:
 
 def _remembered(info: CInfo, access: AccessRecord, end: int | None, nth: int, fetched: int) -> Remembered:
     n_reads, read = _n_reads(access), access.bytes_read
-    if fetched and info.size_bytes:
+    if fetched and n_reads == 1 and info.complete and read > info.size_bytes:
         # xrdcp 5.5 copying a file for the first time has up to half of it counted twice.
-        read = min(read, info.size_bytes * max(n_reads, access.n_ios))
+        read -= read % max(1, info.size_bytes)
     return Remembered(
         attach_s=access.attach_s,
         nth=nth,

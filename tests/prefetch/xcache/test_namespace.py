@@ -206,7 +206,7 @@ HALF, WHOLE, WARM = as_counted(15 * MIB, MIB), as_counted(30 * MIB, 2 * MIB), as
         ([WHOLE, WARM], 32, [32, 0]),
         ([HALF, as_counted(16 * MIB, 0), as_counted(31 * MIB, MIB), WARM], 32, [16, 0, 16, 0]),
         (
-            [as_counted(30 * MIB, MIB, n_ios=2), as_counted(31 * MIB, MIB)],
+            [as_counted(31 * MIB, MIB), as_counted(31 * MIB, MIB)],
             32,
             [16, 16],
         ),  # two read half at a time
