@@ -134,7 +134,8 @@ def reported_reads(gstream: Path) -> list[Row]:
         tables = Tables(folder)
         pull(LocalEngine(), tables, source="xcache_gstream", path=str(gstream), day=dt.date(1970, 1, 1))
         rows = tables.read_arrow(ACCESSES, columns=columns)
-    return rows.sort_by([(name, "ascending") for name in columns[:3]]).select(columns[3:]).to_pylist()
+    found: list[Row] = rows.sort_by([(name, "ascending") for name in columns[:3]]).to_pylist()
+    return found
 
 
 def make_files(root: Path, sizes: dict[str, int]) -> None:

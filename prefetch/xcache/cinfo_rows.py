@@ -104,28 +104,25 @@ def remembered(info: CInfo) -> list[Remembered]:
 def _fetched(info: CInfo) -> list[int]:
     """Bytes fetched for each access of `info`: together those on disk, and those read past it.
 
-    XCache counts a read of a block that is still coming as a hit, so what it counts as missed is a part of
-    what was fetched, and about the same part for each access. A prefetch of ours reads one byte of each
-    block. The first access began with nothing on disk: if it missed nothing, what it read was read ahead for
-    it, and if no other missed anything, all was.
+    XCache counts a read of a block that is still coming as a hit, so of what it fetched only a part counts as
+    missed. An access that missed at all, or began with nothing on disk, fetched what it read, as far as there
+    is so much; the rest, of sparse reads or read ahead, is shared out by the bytes missed, or was read ahead
+    for the first. A prefetch of ours reads one byte of each block.
     """
-    left = info.bytes_on_disk
-    fetched, missed = [0] * len(info.accesses), [0] * len(info.accesses)
-    for at, access in enumerate(info.accesses):
-        if not _is_ours(info, access):
-            missed[at] = max(0, access.bytes_missed)
-        else:
-            fetched[at] = min(left, max(0, access.bytes_missed) * info.block_size_bytes)
-            left -= fetched[at]
-    if fetched and left:
-        first, others = info.accesses[0], sum(missed[1:])
-        if missed[0] or not others or _is_ours(info, first):
-            of_first = left * missed[0] // (missed[0] + others) if others else left
-        else:
-            of_first = min(left, max(0, first.bytes_read))
-        for at in range(1, len(missed)):
-            fetched[at] += (left - of_first) * missed[at] // max(1, others)
-        fetched[0] += of_first
+    left, fetched, missed = info.bytes_on_disk, [0] * len(info.accesses), [0] * len(info.accesses)
+    is_ours = [_is_ours(info, access) for access in info.accesses]
+    for at in sorted(range(len(fetched)), key=lambda at: not is_ours[at]):
+        access = info.accesses[at]
+        n_missed = max(0, access.bytes_missed)
+        most = n_missed * info.block_size_bytes
+        if not is_ours[at]:
+            most, missed[at] = max(0, access.bytes_read) if n_missed or not at else 0, n_missed
+        fetched[at] = min(left, most)
+        left -= fetched[at]
+    if n_missed := sum(missed):
+        fetched = [n + left * part // n_missed for n, part in zip(fetched, missed, strict=True)]
+    elif fetched:
+        fetched[0] += left
     return [
         n_bytes + max(0, access.bytes_bypassed)
         for n_bytes, access in zip(fetched, info.accesses, strict=True)

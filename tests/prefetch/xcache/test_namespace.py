@@ -205,11 +205,7 @@ HALF, WHOLE, WARM = as_counted(15 * MIB, MIB), as_counted(30 * MIB, 2 * MIB), as
         ([WHOLE], 32, [32]),
         ([WHOLE, WARM], 32, [32, 0]),
         ([HALF, as_counted(16 * MIB, 0), as_counted(31 * MIB, MIB), WARM], 32, [16, 0, 16, 0]),
-        (
-            [as_counted(31 * MIB, MIB), as_counted(31 * MIB, MIB)],
-            32,
-            [16, 16],
-        ),  # two read half at a time
+        ([HALF, as_counted(7 * MIB, MIB // 16), as_counted(8 * MIB, MIB)], 32, [16, 7, 8]),  # odd offsets
         ([as_counted(62 * MIB, 2 * MIB, n_ios=2), WARM], 32, [32, 0]),
         (
             [as_counted(0, 20), as_counted(31 * MIB, 12 * MIB // 16)],
