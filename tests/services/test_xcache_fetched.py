@@ -13,17 +13,21 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from daemons import NoServer, needed
 from steward_site import eventually
 from XRootD import client
 
 from features.common.errors import ServiceError
-from features.schema import ACCESSES
+from features.job_records import JOB_RECORDS
+from features.schema import ACCESSES, arrow_schema
+from jobs.efficiency.reads import Chosen, jobs_with_places
 from jobs.ingest import pull_input, scan
 from jobs.ingest.local_engine import LocalEngine
 from jobs.local.xrootd import Loopback, loopback
 from jobs.report.recorded import recorded_section
+from jobs.report.recorded_counts import counts_of_day, sums_by
 from jobs.store.tables import Tables
 from prefetch.xcache import cinfo
 from prefetch.xcache.client import XCacheTarget
@@ -185,6 +189,21 @@ def told(tables: Tables) -> dict[str, list[Row]]:
     return found
 
 
+def of_a_job(tables: Tables) -> float:
+    """The share from the cache's disk of what a job read that is known to have read all these files."""
+    (first, *_), day = tables.head(ACCESSES).partitions, dt.datetime.now(dt.UTC)
+    job = {
+        **{"job": "a", "event_id": "a", "task": "t", "source": "s", "node": "wn1", "day": f"{day:%Y-%m-%d}"},
+        **{"started_at": day - dt.timedelta(hours=1), "ended_at": day, "known_at": day, "failed": False},
+        **{"cores": 1, "cpu_s": 1.0, "wall_s": 2.0, "files": [f"/store/{name}.root" for name in NAMES]},
+    }
+    schema = arrow_schema(JOB_RECORDS).append(pa.field("day", pa.string()))
+    tables.replace_arrow(JOB_RECORDS, pa.Table.from_pylist([job], schema))
+    with jobs_with_places(tables, Chosen(first[0], f"{day:%Y-%m-%d}"), ()) as database:
+        (found,) = database.sql("SELECT hit_bytes / (hit_bytes + miss_bytes) FROM jobs").fetchall()
+    return float(found[0])
+
+
 def test_what_was_fetched_is_within_two_percent_of_the_truth(site: Site, tmp_path: Path) -> None:
     use(site)
     lives = {"evicted": SIZE}  # cinfo knows nothing of an earlier life
@@ -202,6 +221,10 @@ def test_what_was_fetched_is_within_two_percent_of_the_truth(site: Site, tmp_pat
         assert section is not None
         (row,) = [row for row in section.rows if str(row["of"]).startswith("cache")]
         assert row["byte_hit_ratio"] == pytest.approx(hit / read, abs=0.02)
+        assert of_a_job(tables) == pytest.approx(hit / read, abs=0.02)
+        days = [counts_of_day(tables, day) for (day,) in tables.head(ACCESSES).partitions]
+        (compared,) = sums_by(pa.concat_tables(days), "cache").to_pylist()
+        assert compared["hit_bytes"] / compared["read_bytes"] == pytest.approx(hit / read, abs=0.02)
         reads = told(tables)
         assert [row["bytes_hit"] > 0 for row in reads["half"]] == [False, True, True]
         assert [row["bytes_missed"] for row in reads["within"][1:]] == [0, 0, 0]
