@@ -16,7 +16,7 @@ from features.schema import ACCESSES, UNPAIRED
 from jobs.ingest import merging, sources
 from jobs.ingest.pull_input import Changes, Mark, PullSummary, Request, earlier, in_milliseconds, summarise
 from jobs.ingest.sources import Source, fetched, lines, remote, workspace
-from jobs.ingest.sources.local import files_at, files_in, is_local, places_at, status_of
+from jobs.ingest.sources.local import files_at, files_in, is_local, local_path, places_at, status_of
 from jobs.ingest.sources.workspace import Workspace
 from jobs.store.commits import Snapshot
 from jobs.store.tables import Tables, read_partitions
@@ -32,6 +32,8 @@ class LocalEngine:
 
     def merge(self, tables: Tables, request: Request, paths: Sequence[str]) -> PullSummary:
         source = sources.named(request.source)
+        if source.is_local:
+            local_path(request.path)
         with tables.exclusive("pull"), workspace.opened(source.table) as space:
             n_lost = _read(space, tables, source, request, paths)
             if space.unpaired is not None:

@@ -74,8 +74,8 @@ def _rule_of_accesses(in_two_parts: bool) -> _Rule:
     """One row per event.
 
     Of several rows of an event, one with its end is preferred, then the one known first, then the one that
-    the cache recorded first. An open reported before its close is completed by the close and stays known since
-    the open. Bytes that follow from other rows (`fetched`) are no difference.
+    the cache recorded first. An open reported before its close is completed by the close and stays known
+    since the open. Bytes that follow from other rows (`fetched`) are no difference.
     """
     names = [*ACCESSES.column_names, *ACCESSES.partition]
     others = [name for name in names if name not in {"known_at", *_FOLLOWING, *_SALTED}]
