@@ -286,7 +286,7 @@ def closes(site: Site, names: list[str]) -> list[Read]:
     found = []
     for path in sorted(site.captures.glob("gstream-*")):
         events = CaptureReader(path).poll()
-        found += [Read(number[one.lfn], one.hit_bytes, one.wan_bytes) for one in events if one.lfn in number]
+        found += [Read(number[one.lfn], one.b_hit, one.b_miss) for one in events if one.lfn in number]
     return found
 
 

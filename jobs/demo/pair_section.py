@@ -17,8 +17,7 @@ from jobs.demo.xcache import reported_reads
 from jobs.report.drawing import STYLE, Plot, Point
 from jobs.report.page import Figure, Section
 from jobs.report.plots import styles
-from jobs.text import count
-from prefetch.xcache.events import FileClose
+from jobs.text import Row, count
 
 _POINTS: Final = 60
 """Of each line."""
@@ -55,8 +54,8 @@ def _figure(out: Path) -> Figure:
         return Figure(plot, "Bytes that each cache has fetched from its origin; lower is better")
 
 
-def _points(closes: Sequence[FileClose]) -> Iterator[Point]:
-    fetched = list(itertools.accumulate(one.wan_bytes for one in closes))
+def _points(closes: Sequence[Row]) -> Iterator[Point]:
+    fetched = list(itertools.accumulate(one["bytes_missed"] for one in closes))
     step = max(1, len(fetched) // _POINTS)
     for n_reads in dict.fromkeys([*range(step, len(fetched) + 1, step), len(fetched)]):
         n_bytes = fetched[n_reads - 1]

@@ -91,8 +91,8 @@ def read_through(
         reads=done.n_reads,
         failed_reads=done.n_failed,
         closes=len(closes),
-        hit_bytes=sum(one.hit_bytes for one in closes),
-        wan_bytes=sum(one.wan_bytes for one in closes),
+        hit_bytes=sum(one["bytes_hit"] for one in closes),
+        wan_bytes=sum(one["bytes_missed"] for one in closes),
         evicted_files=n_evicted,
         mean_bytes=sum(full) // max(1, len(full)),
     )

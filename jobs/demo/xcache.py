@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import datetime as dt
 import os
 import tempfile
 import threading
@@ -13,13 +14,17 @@ from pathlib import Path
 from typing import Protocol
 
 from features.common.errors import ServiceError
+from features.schema import ACCESSES
 from jobs.demo.site import MARKS, Marks, Site
+from jobs.ingest.local_engine import LocalEngine
+from jobs.ingest.pull_input import pull
 from jobs.local.daemon import folder_for_all
 from jobs.local.xrootd import Loopback, available, loopback
+from jobs.store.tables import Tables
+from jobs.text import Row
 from prefetch.directory.cache import DirectoryTarget
 from prefetch.xcache.collector import Collector
-from prefetch.xcache.events import FileClose
-from prefetch.xcache.gstream import CaptureReader, read_capture
+from prefetch.xcache.gstream import CaptureReader
 from prefetch.xcache.server import parse_version
 from prefetch.xcache.session import RemoteFile, version_of
 
@@ -119,9 +124,18 @@ def xcache(gstream: Path, marks: Marks, *, reports_opens: bool = False) -> Itera
         yield XCache(servers, gstream, marks)
 
 
-def reported_reads(gstream: Path) -> list[FileClose]:
-    """Reads of jobs that the capture at `gstream` reports. Raises InputError if it cannot be read."""
-    return [one for one in read_capture(gstream).records if not one.is_ours]
+def reported_reads(gstream: Path) -> list[Row]:
+    """`bytes_hit` and `bytes_missed` of the reads of jobs that the capture at `gstream` reports.
+
+    Raises InputError if it cannot be read.
+    """
+    columns = ["known_at", "accessed_at", "event_id", "bytes_hit", "bytes_missed"]
+    with tempfile.TemporaryDirectory(prefix="cachecast-") as folder:
+        tables = Tables(folder)
+        pull(LocalEngine(), tables, source="xcache_gstream", path=str(gstream), day=dt.date(1970, 1, 1))
+        rows = tables.read_arrow(ACCESSES, columns=columns)
+    found: list[Row] = rows.sort_by([(name, "ascending") for name in columns[:3]]).to_pylist()
+    return found
 
 
 def make_files(root: Path, sizes: dict[str, int]) -> None:

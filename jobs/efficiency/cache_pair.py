@@ -60,7 +60,7 @@ def run(
     if steward == other:
         raise InputError(f"{steward} cannot be compared with itself; name another cache")
     for at_s in range(since_s, until_s + 1, DAY_S):
-        sums = sums_by(counts_of_day(tables, day_label(at_s), ()), "cache")
+        sums = sums_by(counts_of_day(tables, day_label(at_s)), "cache")
         rows = {row["cache"]: row for row in sums.to_pylist()}
         ratios[at_s] = (_ratio(rows.get(steward)), _ratio(rows.get(other)))
     for at, name in enumerate((steward, other)):
@@ -133,9 +133,7 @@ def sentences(found: Pair) -> Iterator[str]:
 
 
 def _ratio(row: dict[str, int] | None) -> float | None:
-    if row is None or not (read := row["hit_bytes"] + row["missed_bytes"]):
-        return None
-    return row["hit_bytes"] / read
+    return row["hit_bytes"] / row["read_bytes"] if row is not None and row["read_bytes"] else None
 
 
 def _spread(gaps: FloatArray) -> float:

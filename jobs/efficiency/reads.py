@@ -16,6 +16,7 @@ from features.common.times import DAY_S, day_label, parse_as_of
 from features.job_records import JOB_RECORDS
 from features.schema import ACCESSES, Table
 from jobs.ingest.sources import workspace
+from jobs.report.hit_origins import give_origins
 from jobs.store.tables import Tables, read_partitions
 from replay.study.benefit import Region
 from replay.study.origins import UNKNOWN, regions_of
@@ -52,7 +53,7 @@ _STEPS = (
     "CREATE VIEW job AS SELECT * REPLACE (lower(node) AS node), rowid AS id FROM records",
     # A reader that never closes is no reader of a week later.
     f"""CREATE VIEW read AS SELECT *, rowid AS id, least(coalesce(closed_at, accessed_at),
-    accessed_at + INTERVAL {_LONGEST_DAYS} DAY) AS left_at FROM accesses""",
+    accessed_at + INTERVAL {_LONGEST_DAYS} DAY) AS left_at FROM located""",
     f"""CREATE TABLE named AS SELECT j.id AS job, r.id AS read FROM job j JOIN read r ON r.job = j.job
     AND r.accessed_at BETWEEN coalesce(j.started_at, j.known_at - INTERVAL {_LONGEST_DAYS} DAY) - {_SLACK}
     AND coalesce(j.ended_at, j.known_at) + {_SLACK}""",
@@ -85,7 +86,9 @@ _STEPS = (
     UNION ALL SELECT job, read, count(*) OVER (PARTITION BY read) FROM fits""",
     f"""CREATE TABLE part AS SELECT p.job, r.name,
     r.bytes_hit IS NOT NULL OR r.bytes_missed IS NOT NULL AS is_told,
-    coalesce(r.bytes_hit, 0) / sharers AS hit, coalesce(r.bytes_missed, 0) / sharers AS miss,
+    coalesce(r.bytes_hit, 0) / sharers AS hit,
+    coalesce(least(r.bytes_missed, CASE WHEN r.read_bytes >= r.bytes_hit
+    THEN r.read_bytes - r.bytes_hit END), 0) / sharers AS miss,
     CASE WHEN r.cache IS NULL THEN coalesce(r.read_bytes, r.size_bytes, 0) / sharers ELSE 0 END AS direct,
     coalesce(o.rtt_ms = 0 OR lower(r.origin) = lower(coalesce(r.site, j.site))
     OR ends_with(j.node, '.' || o.host) OR {_DOMAIN.format("o.host")} = {_DOMAIN.format("j.node")},
@@ -131,7 +134,8 @@ def jobs_with_places(
     """A database with the table `jobs`, a row per job, `pair`, the reads of jobs, and `crowd`.
 
     `jobs` has columns of job_records, `place` (one of PLACES, MIXED or NOWHERE), the bytes by place, and
-    `region` and `rtt_ms` of the origin that most of them come from. A read is a job's if it names the job,
+    `region` and `rtt_ms` of the origin that most of them come from (of hits: see `give_origins`). What was
+    fetched beyond what was read counts for no job. A read is a job's if it names the job,
     else if it is of one of its files, or of a file that it reads by another record, in that time and at that
     site; one that fits several jobs is shared, but in a `crowd`: files and hours of too many.
     Raises StaleInputError without job records.
@@ -150,6 +154,7 @@ def jobs_with_places(
         _fill(
             database, "accesses", _days(tables, ACCESSES, _OF_READS, dataclasses.replace(chosen, until=last))
         )
+        give_origins(database, tables, regions)
         database.register("origins", _origins(database, regions))
         for step in _STEPS:
             database.execute(step)
@@ -181,7 +186,7 @@ def _fill(database: duckdb.DuckDBPyConnection, name: str, pieces: Iterator[pa.Ta
 
 def _origins(database: duckdb.DuckDBPyConnection, regions: Sequence[Region]) -> pa.Table:
     """Each origin once: its host, region and round-trip time."""
-    found = database.sql("SELECT DISTINCT origin FROM accesses WHERE origin IS NOT NULL").to_arrow_table()
+    found = database.sql("SELECT DISTINCT origin FROM located WHERE origin IS NOT NULL").to_arrow_table()
     origin = found["origin"].combine_chunks()
     code, names = regions_of(pa.chunked_array([origin]), regions)
     rtt_ms = [*(region.rtt_ms for region in regions), None]

@@ -15,9 +15,10 @@ from features.common.names import literal
 from features.schema import ACCESSES, UNPAIRED
 from jobs.ingest import merging, sources
 from jobs.ingest.pull_input import Changes, Mark, PullSummary, Request, earlier, in_milliseconds, summarise
-from jobs.ingest.sources import Source, lines, remote, workspace
-from jobs.ingest.sources.local import files_at, files_in, is_local, places_at, status_of
+from jobs.ingest.sources import Source, fetched, lines, remote, workspace
+from jobs.ingest.sources.local import files_at, files_in, is_local, local_path, places_at, status_of
 from jobs.ingest.sources.workspace import Workspace
+from jobs.store.commits import Snapshot
 from jobs.store.tables import Tables, read_partitions
 
 
@@ -31,6 +32,8 @@ class LocalEngine:
 
     def merge(self, tables: Tables, request: Request, paths: Sequence[str]) -> PullSummary:
         source = sources.named(request.source)
+        if source.is_local:
+            local_path(request.path)
         with tables.exclusive("pull"), workspace.opened(source.table) as space:
             n_lost = _read(space, tables, source, request, paths)
             if space.unpaired is not None:
@@ -87,6 +90,10 @@ def _rejects(space: Workspace, source: str) -> pa.Table:
     return found.append_column("source", pa.repeat(pa.scalar(source), found.num_rows))
 
 
+def _rows(base: Snapshot, day: str, columns: Sequence[str] | None) -> pa.Table:
+    return read_partitions(base, {(day,): base.partitions[(day,)]}, columns)
+
+
 def _merged(space: Workspace, tables: Tables, *, in_two_parts: bool, renames: bool) -> Changes:
     table, base, touched = space.table, tables.head(space.table), None
     if table.dated_by:
@@ -102,8 +109,12 @@ def _merged(space: Workspace, tables: Tables, *, in_two_parts: bool, renames: bo
         space.database.execute(_RENAMED)
     merging.merge(space, in_two_parts=in_two_parts)
     changes = Changes.of(merging.changes(space))
-    changes = changes._replace(days=tuple(sorted({*changes.days, *reduced})))
-    if changes.n_new or reduced or not base.number:
+    changes = changes.with_days(reduced)
+    if table == ACCESSES:
+        others = [day for (day,) in base.partitions if (day,) not in chosen]
+        rows_of = functools.partial(_rows, base)
+        changes = changes.with_days(fetched.settle(space, others, rows_of))
+    if changes.n_new or changes.days or not base.number:
         days = ", ".join(map(literal, changes.days)) or "''"
         where = f"WHERE day IN ({days})" if table.dated_by else ""
         cover = [(day,) for day in reduced]

@@ -22,6 +22,7 @@ from jobs.store.schema_check import partition_groups
 
 # These may be salted hashes: a difference caused by another salt of the site is no change.
 _SALTED = ("user", "task", "job")
+_FOLLOWING = ("bytes_hit", "bytes_missed")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -72,14 +73,24 @@ def merge(space: Workspace, *, in_two_parts: bool = False, into: str = "merged",
 def _rule_of_accesses(in_two_parts: bool) -> _Rule:
     """One row per event.
 
-    Of several rows of an event, one with its end is preferred, then the one known first. An open reported
-    before its close is completed by the close and stays known since the open.
+    Of several rows of an event, one with its end is preferred, then the one known first, then the one that
+    the cache recorded first. An open reported before its close is completed by the close and stays known
+    since the open. Bytes that follow from other rows (`fetched`) are no difference.
     """
     names = [*ACCESSES.column_names, *ACCESSES.partition]
-    others = [name for name in names if name not in {"known_at", *_SALTED}]
+    others = [name for name in names if name not in {"known_at", *_FOLLOWING, *_SALTED}]
     known_at_once = [] if in_two_parts else ["known_at"]
+    recorded = ["disk_bytes IS NULL", "disk_accesses", "disk_bytes"]
+    following = [f"CASE WHEN bypassed_bytes IS NULL THEN {name} END" for name in _FOLLOWING]
     # A scope that the catalogue told stays when the same record, which does not tell it, is pulled again.
-    order = ["closed_at IS NULL", "scope = 'unknown'", *known_at_once, *_quoted(others)]
+    order = [
+        "closed_at IS NULL",
+        "scope = 'unknown'",
+        *known_at_once,
+        *recorded,
+        *_quoted(others),
+        *following,
+    ]
     order += ["changed", *_quoted(_SALTED)]
     return _Rule(
         key="event_id",

@@ -101,8 +101,8 @@ def engine_for(tables: Tables, *, source: str, path: str, up_to_bytes: int, spar
     """
     definition = sources.named(source)
     if definition.decode is not None:
-        if source == "xcache_cinfo":
-            local_path(path)  # a namespace
+        if definition.is_local:
+            local_path(path)
         return LocalEngine()  # their files only make sense one after the other
     files = files_at(path, whole=definition.is_whole) if is_local(path) else None
     if _fits(tables, definition, files, up_to_bytes):

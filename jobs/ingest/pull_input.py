@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import datetime as dt
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import NamedTuple, Protocol
 
@@ -155,6 +155,10 @@ class Changes(NamedTuple):
         n_new, n_late = (int(pc.sum(changed[name]).as_py() or 0) for name in ("n", "n_late"))
         days = sorted(set(changed["day"].to_pylist())) if "day" in changed.column_names else ()
         return cls(n_new, n_late, tuple(days))
+
+    def with_days(self, more: Iterable[str]) -> Changes:
+        """The same where rows of more days changed by what is new."""
+        return self._replace(days=tuple(sorted({*self.days, *more})))
 
 
 def summarise(

@@ -28,7 +28,7 @@ BLOCK_BYTES = 2**20
 
 _READ = [
     *("did", "cache", "source", "event_id", "accessed_at", "closed_at"),
-    *("size_bytes", "bytes_hit", "bytes_missed"),
+    *("size_bytes", "read_bytes", "bytes_hit", "bytes_missed"),
 ]
 _CODES = {action.value: action.code for action in Action}
 
@@ -167,7 +167,10 @@ def _record(reads: pa.Table, pushed: pa.Table, held: pa.Table, control_share: fl
     size = np.zeros(len(dids), np.int64)
     for at, rows in zip((item, placed, there), tables, strict=True):
         np.maximum.at(size, at, _ints(rows["size_bytes"]))
-    hit, missed = _ints(reads["bytes_hit"]), _ints(pc.fill_null(reads["bytes_missed"], 0))
+    hit, fetched = _ints(reads["bytes_hit"]), _ints(pc.fill_null(reads["bytes_missed"], 0))
+    # The replay knows reads of so many bytes, not which blocks of a file they touch, nor what was read ahead.
+    read = _ints(pc.fill_null(reads["read_bytes"], 2**62))
+    missed = np.minimum(fetched, np.maximum(0, read - hit))
     time_s = _ints(_seconds(reads["accessed_at"]))
     closed_s = _ints(_seconds(pc.coalesce(reads["closed_at"], reads["accessed_at"])))
     trace = Trace(

@@ -23,16 +23,20 @@ DAYS: Final = 7
 
 @dataclasses.dataclass(frozen=True)
 class Step:
-    """Bytes that jobs read in an hour or a day that begins at `from_s`, and those that came over the WAN."""
+    """Bytes that jobs read in an hour or a day that begins at `from_s`, those of them that were on disk, and
+    those that came over the WAN, read or not. `unknown_reads` are in none of them.
+    """
 
     from_s: int
     read_bytes: int
+    hit_bytes: int
     wan_bytes: int
+    unknown_reads: int
 
     @property
     def byte_hit_ratio(self) -> float | None:
         """Share of the bytes read that came from the cache's disk; None: nothing was read."""
-        return 1 - self.wan_bytes / self.read_bytes if self.read_bytes else None
+        return self.hit_bytes / self.read_bytes if self.read_bytes else None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -46,14 +50,18 @@ class History:
     def sums(self) -> dict[str, Step]:
         """All hours, and all days, by name; without those in which nothing was recorded."""
         spans = {f"last {HOURS} hours": self.hours, f"last {DAYS} days": self.days}
-        return {name: _sum(steps) for name, steps in spans.items() if any(one.read_bytes for one in steps)}
+        return {
+            name: _sum(steps)
+            for name, steps in spans.items()
+            if any(one.read_bytes or one.unknown_reads for one in steps)
+        }
 
 
 class Histories:
     """The histories of the caches of `settings`; the counts of a day are kept while its records stay."""
 
     def __init__(self, settings: Settings) -> None:
-        self._tables, self._regions = Tables(settings.tables.root), settings.origin_regions
+        self._tables = Tables(settings.tables.root)
         self._kept: dict[str, tuple[object, pa.Table]] = {}
 
     def of(self, cache: str, *, now_s: int) -> History:
@@ -71,16 +79,17 @@ class Histories:
         records = self._tables.head(ACCESSES).select(since=day, until=day)
         known = self._kept.get(day)
         if known is None or known[0] != records:
-            known = self._kept[day] = records, counts_of_day(self._tables, day, self._regions)
+            known = self._kept[day] = records, counts_of_day(self._tables, day)
         return known[1]
 
 
 def _steps(counts: pa.Table, first_hour: int, n_steps: int, hours: int) -> list[Step]:
     at = (counts["hour"].to_numpy() - first_hour) // hours
     is_in = (at >= 0) & (at < n_steps)
-    missed, hit = (_added(counts[name], at, is_in, n_steps) for name in ("missed_bytes", "hit_bytes"))
+    names = ("read_bytes", "hit_bytes", "missed_bytes", "unknown_reads")
+    sums = (_added(counts[name], at, is_in, n_steps).tolist() for name in names)
     starts = (first_hour + hours * np.arange(n_steps)) * HOUR_S
-    rows = zip(starts.tolist(), (hit + missed).tolist(), missed.tolist(), strict=True)
+    rows = zip(starts.tolist(), *sums, strict=True)
     return [Step(*map(int, row)) for row in rows]
 
 
@@ -91,4 +100,5 @@ def _added(column: pa.ChunkedArray, at: IntArray, is_in: IntArray, n_steps: int)
 
 
 def _sum(steps: Sequence[Step]) -> Step:
-    return Step(steps[0].from_s, sum(one.read_bytes for one in steps), sum(one.wan_bytes for one in steps))
+    names = [field.name for field in dataclasses.fields(Step)][1:]
+    return Step(steps[0].from_s, *(sum(getattr(one, name) for one in steps) for name in names))

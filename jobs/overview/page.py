@@ -156,7 +156,7 @@ def bar(share: float | None, low: float, high: float, label: str) -> Markup:
 
 
 def steps(found: Sequence[Step], label: str) -> Markup:
-    """A bar of the bytes read per step, the part that came over the WAN dark; the label says it in words."""
+    """A bar of the bytes read per step, the part that was not on disk dark; the label says it in words."""
     most = max((one.read_bytes for one in found), default=0)
     width = _STEPS / max(1, len(found))
     bars = [
@@ -164,7 +164,7 @@ def steps(found: Sequence[Step], label: str) -> Markup:
             name, k * width, _HIGH * (1 - n_bytes / most), 0.8 * width, _HIGH * n_bytes / most
         )
         for k, one in enumerate(found)
-        for name, n_bytes in (("read", one.read_bytes), ("wan", one.wan_bytes))
+        for name, n_bytes in (("read", one.read_bytes), ("wan", one.read_bytes - one.hit_bytes))
         if most and n_bytes
     ]
     return Markup(

@@ -219,13 +219,16 @@ def inflows(tables: Tables, cache: CacheSettings, *, as_of_s: int, cycle_s: int,
         ACCESSES,
         since=day_label(as_of_s - day_s),
         until=day_label(as_of_s),
-        columns=["cache", "accessed_at", "known_at", "bytes_missed"],
+        columns=["cache", "source", "accessed_at", "known_at", "bytes_missed"],
     )
     kind = rows.schema.field("known_at").type
     since, until = (pa.scalar(dt.datetime.fromtimestamp(t, dt.UTC), kind) for t in (as_of_s - day_s, as_of_s))
     of_cache = pc.and_(pc.equal(rows["cache"], cache.name), pc.less(rows["known_at"], until))
     recent = pc.and_(pc.greater_equal(rows["accessed_at"], since), pc.less(rows["accessed_at"], until))
     rows = rows.filter(pc.and_(pc.and_(of_cache, recent), pc.is_valid(rows["bytes_missed"])))
+    streamed = pc.equal(rows["source"], "xcache_gstream")
+    if pc.any(streamed).as_py():  # what cinfo files tell of the same reads does not come in again
+        rows = rows.filter(streamed)
     if not rows.num_rows:
         return unknown
     ago_s = as_of_s - rows["accessed_at"].cast(pa.int64()).to_numpy() / 1e6

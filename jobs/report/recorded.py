@@ -10,8 +10,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from features.common.arrays import FloatArray, IntArray
-from features.common.times import DAY_S, HOUR_S
+from features.common.times import DAY_S, HOUR_S, day_label
 from features.schema import ACCESSES
+from jobs.report.hit_origins import counts_by_place
 from jobs.report.page import Figure, Section
 from jobs.report.recorded_counts import counts_of_day, sums_by
 from jobs.report.study_plots import hits_and_misses
@@ -30,8 +31,10 @@ FEWEST_STEPS = 2
 MOST_CACHES = 6
 """Caches with plots of their own: those that served most."""
 _NOTE = (
-    "By the caches' own records (g-stream, else cinfo). A read that took more bytes from the disk than from "
-    f"the origin is a hit. The table is about the last {RECENT_DAYS} days."
+    "By the caches' own records (g-stream, else cinfo). A read that took more bytes from the disk than were "
+    "fetched for it is a hit; one of which that is unknown is in no ratio. Missed bytes were fetched, read "
+    f"or not. The table is about the last {RECENT_DAYS} days; a hit counts for the origin of the file's last "
+    "fetch, else for the nearest in the catalogue."
 )
 _OF_PLOTS = " Steps are days or hours (UTC), lines the mean of each day and the 13 days before."
 
@@ -40,15 +43,22 @@ def recorded_section(tables: Tables, regions: Sequence[Region]) -> Section | Non
     """The section about the caches' records; None if there are none."""
     days = sorted({key[0] for key in tables.head(ACCESSES).partitions})
     first = (dt.date.fromisoformat(days[-1]) - dt.timedelta(DAYS - 1)).isoformat() if days else ""
-    found = [counts_of_day(tables, day, regions) for day in days if day >= first]
+    days = [day for day in days if day >= first]
+    found = [counts_of_day(tables, day) for day in days]
     counts = pa.concat_tables(found) if found else None
     if counts is None or not counts.num_rows:
         return None
     until_s = (int(pc.max(counts["hour"]).as_py()) * HOUR_S // DAY_S + 1) * DAY_S
-    recent = counts.filter(pc.greater_equal(counts["hour"], until_s // HOUR_S - RECENT_DAYS * 24))
-    rows = [*_rows(recent, "cache"), *_rows(recent, "origin")]
+    recent = day_label(until_s - RECENT_DAYS * DAY_S)
+    of_place = counts_by_place(
+        tables,
+        [day for day in days if day >= recent],
+        regions,
+        before=[day for day in days if day < recent],
+    )
     figures = list(_figures(counts, until_s))
-    return Section("Hits and misses, as recorded", _NOTE + (_OF_PLOTS if figures else ""), figures, rows)
+    note = _NOTE + (_OF_PLOTS if figures else "")
+    return Section("Hits and misses, as recorded", note, figures, _rows(of_place))
 
 
 def _figures(counts: pa.Table, until_s: int) -> Iterator[Figure]:
@@ -87,16 +97,24 @@ def _series(
     return start_s, sums[0], sums[1]
 
 
-def _rows(counts: pa.Table, by: str) -> list[Row]:
-    """A row per cache, or per region of origins."""
+def _rows(places: Sequence[Row]) -> list[Row]:
+    """A row per cache, and per region of origins, with its shares of all caches' files, reads and bytes."""
+    caches = [row for row in places if str(row["of"]).startswith("cache ")]
+    total = {name: max(1, sum(row[name] for row in caches)) for name in ("hits", "misses", "read_bytes")}
+    files = max(1, sum(row["files"] for row in places if row not in caches))
     return [
         {
-            "of": f"{by} {row[by]}",
-            "reads": row["hits"] + row["misses"],
-            "hit_ratio": row["hits"] / max(1, row["hits"] + row["misses"]),
-            "read_bytes": row["hit_bytes"] + row["missed_bytes"],
-            "byte_hit_ratio": row["hit_bytes"] / max(1, row["hit_bytes"] + row["missed_bytes"]),
+            "of": row["of"],
+            "files": row["files"],
+            "of_files_share": row["files"] / files if row not in caches else None,
+            "reads": (reads := int(row["hits"] + row["misses"])),
+            "of_reads_share": reads / (total["hits"] + total["misses"]),
+            "hit_ratio": row["hits"] / reads if reads else None,
+            "unknown_reads": int(row["unknown_reads"]),
+            "read_bytes": row["read_bytes"],
+            "of_bytes_share": row["read_bytes"] / total["read_bytes"],
+            "byte_hit_ratio": row["hit_bytes"] / row["read_bytes"] if row["read_bytes"] else None,
             "missed_bytes": row["missed_bytes"],
         }
-        for row in sums_by(counts, by).sort_by(by).to_pylist()
+        for row in places
     ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import accumulate, chain
 from pathlib import Path
@@ -23,31 +24,37 @@ _LONG, _BOOL, _TEXT = pa.int64(), pa.bool_(), pa.string()
 class Remembered(NamedTuple):
     """One access record. Times are s since 1970; `detach_s` is None while the file is open.
 
-    `n_reads`: more than 1 where the cache merged records; `wall_s` is then the sum of them all. `is_ours`: at
-    most a byte per block and read was read, as in `FileClose.is_ours`.
+    `nth`: of the records that began in the same second, from 0. `n_reads`: more than 1 where the cache merged
+    records; `wall_s` is then the sum of them all. `bytes_hit` to `bytes_bypassed` are the cache's own counts,
+    `bytes_read` and `bytes_fetched` what was read, and fetched for it: see `_fetched`. `is_ours`: at most a
+    byte per block and read was read, as in `FileClose.is_ours`.
     """
 
     attach_s: int
+    nth: int
     detach_s: int | None
     wall_s: int
     n_reads: int
     bytes_hit: int
     bytes_missed: int
     bytes_bypassed: int
+    bytes_read: int
+    bytes_fetched: int
     is_ours: bool
 
 
 _RECORD = pa.struct(
     [
-        *((name, _LONG) for name in ("attach_s", "detach_s", "wall_s", "n_reads")),
+        *((name, _LONG) for name in ("attach_s", "nth", "detach_s", "wall_s", "n_reads")),
         *((name, _LONG) for name in ("bytes_hit", "bytes_missed", "bytes_bypassed")),
+        *((name, _LONG) for name in ("bytes_read", "bytes_fetched")),
         ("is_ours", _BOOL),
     ]
 )
 SCHEMA = pa.schema(
     [
         *((name, _TEXT) for name in ("name", "fault", "told")),
-        *((name, _LONG) for name in ("size_bytes", "bytes_on_disk", "last_detach_s")),
+        *((name, _LONG) for name in ("size_bytes", "bytes_on_disk", "n_accesses", "last_detach_s")),
         *((name, _BOOL) for name in ("complete", "open")),
         ("records", pa.list_(_RECORD)),
     ]
@@ -86,26 +93,72 @@ def remembered(info: CInfo) -> list[Remembered]:
     """
     died = [access.detach_s or _mean_end(access) for access in info.accesses[:-1]]
     ends = [*died, *(access.detach_s or None for access in info.accesses[-1:])]
-    return [_remembered(info, access, end) for access, end in zip(info.accesses, ends, strict=True)]
+    begun: Counter[int] = Counter()
+    records = []
+    for access, end, fetched in zip(info.accesses, ends, _fetched(info), strict=True):
+        records.append(_remembered(info, access, end, begun[access.attach_s], fetched))
+        begun[access.attach_s] += 1
+    return records
+
+
+def _fetched(info: CInfo) -> list[int]:
+    """Bytes fetched for each access of `info`: together those on disk, and those read past it.
+
+    XCache counts a read of a block that is still coming as a hit, so of what it fetched only a part counts as
+    missed. An access that missed at all, or began with nothing on disk, fetched what it read, as far as there
+    is so much; the rest, of sparse reads or read ahead, is shared out by the bytes missed, or was read ahead
+    for the first. A prefetch of ours reads one byte of each block.
+    """
+    left, fetched, missed = info.bytes_on_disk, [0] * len(info.accesses), [0] * len(info.accesses)
+    is_ours = [_is_ours(info, access) for access in info.accesses]
+    for at in sorted(range(len(fetched)), key=lambda at: not is_ours[at]):
+        access = info.accesses[at]
+        n_missed = max(0, access.bytes_missed)
+        most = n_missed * info.block_size_bytes
+        if not is_ours[at]:
+            most, missed[at] = max(0, access.bytes_read) if n_missed or not at else 0, n_missed
+        fetched[at] = min(left, most)
+        left -= fetched[at]
+    if n_missed := sum(missed):
+        fetched = [n + left * part // n_missed for n, part in zip(fetched, missed, strict=True)]
+    elif fetched:
+        fetched[0] += left
+    return [
+        n_bytes + max(0, access.bytes_bypassed)
+        for n_bytes, access in zip(fetched, info.accesses, strict=True)
+    ]
 
 
 def _mean_end(access: AccessRecord) -> int:
     return access.attach_s + access.duration_s // max(1, access.n_ios)
 
 
-def _remembered(info: CInfo, access: AccessRecord, end: int | None) -> Remembered:
-    n_reads = 1 + max(0, access.n_merged)
-    n_bytes = access.bytes_hit + access.bytes_missed + access.bytes_bypassed
+def _remembered(info: CInfo, access: AccessRecord, end: int | None, nth: int, fetched: int) -> Remembered:
+    n_reads, read = _n_reads(access), access.bytes_read
+    if fetched and n_reads == 1 and info.complete and read > info.size_bytes:
+        # xrdcp 5.5 copying a file for the first time has up to half of it counted twice.
+        read -= read % max(1, info.size_bytes)
     return Remembered(
         attach_s=access.attach_s,
+        nth=nth,
         detach_s=end if end is None else _in_64_bits(end),
         wall_s=access.duration_s if n_reads > 1 or end is None else _in_64_bits(end - access.attach_s),
         n_reads=n_reads,
         bytes_hit=access.bytes_hit,
         bytes_missed=access.bytes_missed,
         bytes_bypassed=access.bytes_bypassed,
-        is_ours=n_bytes <= n_reads * info.n_blocks,
+        bytes_read=_in_64_bits(read),
+        bytes_fetched=_in_64_bits(fetched),
+        is_ours=_is_ours(info, access),
     )
+
+
+def _n_reads(access: AccessRecord) -> int:
+    return 1 + max(0, access.n_merged)
+
+
+def _is_ours(info: CInfo, access: AccessRecord) -> bool:
+    return access.bytes_read <= _n_reads(access) * info.n_blocks
 
 
 def _in_64_bits(number: int) -> int:
@@ -122,6 +175,7 @@ def _batch(files: Sequence[Found]) -> pa.RecordBatch:
         "told": _texts(file.detail[:SAMPLE_CHARS] or None for file in files),
         "size_bytes": pa.array([info and info.size_bytes for info in infos], _LONG),
         "bytes_on_disk": pa.array([info and info.bytes_on_disk for info in infos], _LONG),
+        "n_accesses": pa.array([info and _in_64_bits(info.n_accesses) for info in infos], _LONG),
         "last_detach_s": pa.array([info and info.last_detach_s for info in infos], _LONG),
         "complete": pa.array([info and info.complete for info in infos], _BOOL),
         "open": pa.array([info and info.is_open for info in infos], _BOOL),

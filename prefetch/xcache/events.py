@@ -30,8 +30,10 @@ _SINCE_5_7_2 = ("b_todisk", "b_prefetch")
 class FileClose:
     """One `file_close` event: all overlapping opens of one file, sent at the last close.
 
-    Times (`_t`) are s since 1970, `b_*` bytes. `b_todisk` and `b_prefetch` are None before XRootD 5.7.2.
-    `remotes` are the origins read from: empty for a pure hit. `index` is the record's place in its datagram.
+    Times (`_t`) are s since 1970, `b_*` bytes. `b_todisk` (fetched and written to disk) and `b_prefetch` are
+    None before XRootD 5.7.2; `b_hit` and `b_miss` do not say what was fetched: reads of a block that is
+    still coming count as hits. `access_cnt`: events of the file since it came to the disk. `remotes` are the
+    origins asked: empty for a pure hit. `index` is the record's place in its datagram.
     """
 
     lfn: str
@@ -63,18 +65,9 @@ class FileClose:
         return self.b_hit + self.b_miss + self.b_bypass
 
     @property
-    def wan_bytes(self) -> int:
-        """Bytes fetched from the origin, read or not.
-
-        Reads of a block that came moments before count as hits. From 5.7.2 on the cache also reports what it
-        wrote to disk, which shows such blocks, and those that it read ahead.
-        """
-        return max(self.b_miss, self.b_todisk or 0) + self.b_bypass
-
-    @property
-    def hit_bytes(self) -> int:
-        """Bytes read that did not have to be fetched from the origin for this read."""
-        return min(self.b_hit, max(0, self.read_bytes - self.wan_bytes))
+    def disk_bytes(self) -> int:
+        """Bytes of the file on disk at the close; the last block may be short."""
+        return min(self.size_bytes, self.n_blks_done * self.blk_size)
 
     @property
     def is_ours(self) -> bool:

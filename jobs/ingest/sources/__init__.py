@@ -68,7 +68,7 @@ class Source:
     `is_whole`: the files mean nothing alone; all at a path is one input. `has_sizes`: records state the sizes
     of files. `of_caches`: they are those of the caches themselves, with the bytes served from disk.
     `of_sessions`: a user is a session of a server. `in_two_parts`: what is decoded reports an access
-    at its open, and its end and bytes later.
+    at its open, and its end and bytes later. `is_local`: only folders of this machine are read.
     """
 
     query: Callable[..., Query] | None = None
@@ -81,6 +81,7 @@ class Source:
     of_caches: bool = False
     of_sessions: bool = False
     in_two_parts: bool = False
+    is_local: bool = False
     name: str = ""
     entry: EntryPoint | None = None
     """Where another package brings the source; None for ours."""

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from features.common.input_files import InputFile
 from features.common.names import literal
 from features.schema import ACCESSES
-from jobs.ingest.sources import Site, Source, sql, urls
+from jobs.ingest.sources import Site, Source, fetched, sql, urls
 from jobs.ingest.sources.decoded import Earlier
 from jobs.ingest.sources.workspace import Workspace
 from prefetch.xcache import cinfo_rows
@@ -15,7 +15,7 @@ from prefetch.xcache import cinfo_rows
 STILL_OPEN = "still open: it counts when it has ended"
 _TIMES = ("attach_s", "detach_s")
 _BYTES = ("bytes_hit", "bytes_missed", "bytes_bypassed")
-_RECORD = (*_TIMES, *_BYTES, "wall_s", "n_reads", "is_ours")
+_RECORD = (*_TIMES, *_BYTES, "bytes_read", "bytes_fetched", "nth", "wall_s", "n_reads", "is_ours")
 
 
 def decode(space: Workspace, places: Sequence[InputFile], *, site: Site, earlier: Earlier) -> int:
@@ -32,8 +32,9 @@ def decode(space: Workspace, places: Sequence[InputFile], *, site: Site, earlier
 def query(cache: str, source: str) -> sql.Query:
     """Accesses of files (see `cinfo_rows.SCHEMA`) as those of `cache`; `source` is the input's URI.
 
-    An access is known when the cache writes it down, at its end. Its id is that of the cache, the file and
-    its start, so that it counts once however often the namespace is scanned and whatever XCache merges.
+    An access is known when the cache writes it down, at its end. Its id is that of the cache, the file, its
+    start and its place among those that start in that second, so that it counts once however often the
+    namespace is scanned and whatever XCache merges.
     """
     told = "CASE WHEN len(records) > 0 THEN records WHEN fault IS NOT NULL THEN [NULL] ELSE [] END"
     return sql.Query(
@@ -61,22 +62,24 @@ def _reason() -> str:
 
 
 def _columns(cache: str) -> dict[str, str]:
-    missed = sql.total("bytes_missed", "bytes_bypassed")
+    event = [literal(cache), urls.without_cgi('"name"'), "attach_s"]
     return sql.named("path") | {
         "cache": literal(cache),
         "accessed_at": sql.timestamp("attach_s_us"),
         "closed_at": sql.timestamp("detach_s_us"),
         "known_at": sql.timestamp("detach_s_us"),
         "size_bytes": "size_bytes",
-        "read_bytes": sql.total("bytes_hit", "bytes_missed", "bytes_bypassed"),
-        "bytes_hit": "bytes_hit",
-        "bytes_missed": missed,
+        "read_bytes": "bytes_read",
+        "bytes_hit": fetched.hit("bytes_read", "bytes_fetched"),
+        "bytes_missed": "bytes_fetched",
+        "disk_bytes": "bytes_on_disk",
+        "disk_accesses": "n_accesses",
         "n_reads": "n_reads",
         "wall_s": "CAST(wall_s AS DOUBLE)",
         "origin": urls.source_host('"name"'),
         "source": "'xcache_cinfo'",
-        "event_id": sql.hashed(literal(cache), urls.without_cgi('"name"'), "attach_s"),
+        "event_id": f"CASE WHEN nth = 0 THEN {sql.hashed(*event)} ELSE {sql.hashed(*event, 'nth')} END",
     }
 
 
-SOURCE = Source(decode=decode, is_whole=True, of_caches=True)
+SOURCE = Source(decode=decode, is_whole=True, of_caches=True, is_local=True)

@@ -10,7 +10,7 @@ import pyarrow as pa
 from features.common.errors import NotPlainError
 from features.common.input_files import InputFile
 from features.schema import ACCESSES
-from jobs.ingest.sources import Site, Source, sql, urls
+from jobs.ingest.sources import Site, Source, fetched, sql, urls
 from jobs.ingest.sources.decoded import Earlier, batches_of
 from jobs.ingest.sources.local import captures_in
 from jobs.ingest.sources.workspace import Workspace
@@ -24,6 +24,7 @@ _SCHEMA = pa.schema(
         *((name, pa.string()) for name in ("lfn", "cache", "site", "event_id", "remote")),
         *((name, pa.int64()) for name in ("size_bytes", "attach_t", "detach_t", "received_t")),
         *((name, pa.int64()) for name in ("b_hit", "b_miss", "b_bypass", "b_todisk")),
+        *((name, pa.int64()) for name in ("disk_bytes", "access_cnt")),
         *((name, pa.bool_()) for name in ("is_ours", "malformed")),
         ("input", pa.string()),
     ]
@@ -32,7 +33,10 @@ _OF_EVENTS = [name for name in _SCHEMA.names if name not in {"cache", "remote", 
 
 
 def query() -> sql.Query:
-    """Accesses, one row a `file_close`: `hit_bytes` and `wan_bytes` as `bytes_hit` and `bytes_missed`."""
+    """Accesses, one row a `file_close`.
+
+    `bytes_missed` is null where it follows from the cache's records before: see `jobs.ingest.fetched`.
+    """
     moments = {f"{name}_us": sql.micros(name) for name in ("attach_t", "detach_t", "received_t")}
     return sql.Query(
         table=ACCESSES,
@@ -121,8 +125,16 @@ def _reason() -> str:
 
 
 def _columns() -> dict[str, str]:
-    read, missed = ("b_hit", "b_miss", "b_bypass"), ("greatest(b_miss, coalesce(b_todisk, 0))", "b_bypass")
-    not_fetched = sql.total(*read, *(f"-CAST({one} AS HUGEINT)" for one in missed))
+    read = sql.total("b_hit", "b_miss", "b_bypass")
+    # xrdcp 5.5 copying a whole file for the first time has up to half of it counted twice.
+    is_twice = "remote IS NOT NULL AND size_bytes > 0 AND disk_bytes >= size_bytes"
+    once = f"CASE WHEN {is_twice} AND {read} > size_bytes THEN {read} - {read} % size_bytes ELSE {read} END"
+    is_stated = "b_todisk IS NOT NULL"
+    is_hit = "remote IS NULL AND b_miss + b_bypass = 0"
+    missed = (
+        f"CASE WHEN {is_stated} THEN {sql.total('greatest(b_miss, b_todisk)', 'b_bypass')} "
+        f"WHEN {is_hit} THEN 0 END"
+    )
     return sql.named("path") | {
         "site": "nullif(site, '')",
         "cache": "cache",
@@ -130,9 +142,12 @@ def _columns() -> dict[str, str]:
         "closed_at": sql.timestamp("detach_t_us"),
         "known_at": sql.timestamp("received_t_us"),
         "size_bytes": "size_bytes",
-        "read_bytes": sql.total(*read),
-        "bytes_hit": f"least(b_hit, greatest(0, {not_fetched}))",
-        "bytes_missed": sql.total(*missed),
+        "read_bytes": once,
+        "bytes_hit": fetched.hit(once, missed),
+        "bytes_missed": missed,
+        "disk_bytes": f"CASE WHEN NOT ({is_stated}) THEN disk_bytes END",
+        "disk_accesses": f"CASE WHEN NOT ({is_stated}) THEN access_cnt END",
+        "bypassed_bytes": f"CASE WHEN NOT ({is_stated} OR {is_hit}) THEN b_bypass END",
         "n_reads": "1",
         "wall_s": "CAST(detach_t AS DOUBLE) - attach_t",
         "origin": f"coalesce(remote, {urls.source_host('lfn')})",

@@ -76,6 +76,20 @@ CACHED: dict[str, Any] = {"cache": "xc", "bytes_hit": 0, "bytes_missed": 0}
             [{"job": "a"}, CACHED | {"bytes_hit": 9, "accessed_at": AT + 3 * HOUR}],
             ("remote", "far", 0, 0, 0, 100),
         ),
+        # What was read ahead, or of sparse reads the rest of blocks, no job has read.
+        ([CACHED | {"job": "a", "bytes_missed": 500}], ("miss", "far", 0, 0, 100, 0)),
+        # A hit names no origin: the file's last fetch does.
+        (
+            [
+                CACHED | {"job": "a", "bytes_hit": 100, "origin": None},
+                CACHED | {"cache": "other", "bytes_missed": 100, "accessed_at": AT - 5 * HOUR},
+            ],
+            ("hit", "far", 0, 100, 0, 0),
+        ),
+        (
+            [CACHED | {"job": "a", "bytes_hit": None, "bytes_missed": None, "origin": None}],
+            (NOWHERE, "unknown", 0, 0, 0, 0),
+        ),
         ([CACHED | {"bytes_hit": 100}], (NOWHERE, "unknown", 0, 0, 0, 0)),
     ],
 )

@@ -146,7 +146,7 @@ def test_what_is_local_and_of_ordinary_size_is_pulled_without_spark(tmp_path: Pa
         ({"source": "nonsense"}, ConfigError, "rucio_traces"),
         ({"path": "nothing-here"}, InputError, "nothing-here: there is no such file"),
         ({"path": "nothing-here", "source": "rucio_dumps"}, InputError, "nothing-here"),
-        ({"path": "hdfs://h:1/x", "source": "xcache_gstream"}, InputError, "copy them from hdfs://"),
+        ({"path": "hdfs://h:1/x", "source": "xcache_cinfo"}, InputError, "copy them from hdfs://"),
         ({"path": "nothing-here", "source": "rucio_server"}, InputError, "nothing-here"),
         ({"root": "a"}, ServiceError, r"tables: .* is no folder"),
     ],

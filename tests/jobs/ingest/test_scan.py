@@ -138,3 +138,38 @@ def test_a_scan_without_a_namespace_takes_the_caches_own_and_its_spaces(tmp_path
     refused = CliRunner().invoke(app, ["scan", "--cache", "xc2", *common, *moment])
     assert isinstance(refused.exception, ConfigError)
     assert "caches.xc2.namespace" in str(refused.exception)
+
+
+def test_reads_within_one_second_stay_apart_over_scans(tmp_path: Path) -> None:
+    tables, namespace = Tables(str(tmp_path / "tables")), tmp_path / "xc1"
+
+    def scanned(*starts: int) -> tuple[int, int]:
+        put(namespace, "/store/user/a.root", cinfo(*starts))
+        told = scan.scan(tables, namespace=namespace, cache="xc1", as_of_s=AS_OF + len(starts))
+        return told.new_accesses, told.known_accesses
+
+    assert scanned(START, START, START) == (3, 0)
+    assert scanned(START, START, START) == (0, 3)
+    assert scanned(START, START, START, START, START + 1) == (2, 3)
+    assert len({row["event_id"] for row in tables.read_arrow(ACCESSES).to_pylist()}) == 5
+
+
+def test_the_earliest_scan_says_what_was_fetched(tmp_path: Path) -> None:
+    """Later more is on disk, for other accesses; the order of the scans makes no difference."""
+    first = AccessRecord(START, START + 10, 1, 10, 0, 0, BLOCK - 100, 100, 0)
+    second = AccessRecord(START + 50, START + 60, 1, 10, 0, 0, 3 * BLOCK, 50, 0)
+    states = {
+        "early": CInfo(BLOCK, 4 * BLOCK, START, 0, 1, 0, b"\x03", (first,)),
+        "late": CInfo(BLOCK, 4 * BLOCK, START, 0, 2, 0, b"\x0f", (first, second)),
+    }
+    found = []
+    for order in (("early", "late"), ("late", "early")):
+        tables = Tables(str(tmp_path / order[0] / "tables"))
+        for name in order:
+            put(tmp_path / order[0] / name / "xc1", "/store/user/a.root", dump(states[name]))
+            path = str(tmp_path / order[0] / name / "xc1")
+            pull_input.pull(LocalEngine(), tables, source="xcache_cinfo", path=path, day=scan.day_of(AS_OF))
+        rows = tables.read_arrow(ACCESSES).sort_by("accessed_at").to_pylist()
+        found.append([row["bytes_missed"] for row in rows])
+    assert found[0] == found[1]
+    assert found[0][0] == 2 * BLOCK

@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from features.schema import ACCESSES, arrow_schema
+from features.schema import ACCESSES, FILES, arrow_schema
 from jobs.report.recorded import recorded_section
 from jobs.store.tables import Tables
 from replay.study.benefit import Region
@@ -20,7 +20,6 @@ def plant(tmp_path: Path, reads: list[dict[str, Any]]) -> Tables:
     tables = Tables(str(tmp_path))
     schema = arrow_schema(ACCESSES).append(pa.field("day", pa.string()))
     base = {
-        "did": "cms:/f",
         "scope": "cms",
         "name": "/f",
         "n_reads": 1,
@@ -29,7 +28,14 @@ def plant(tmp_path: Path, reads: list[dict[str, Any]]) -> Tables:
     }
     rows = []
     for number, read in enumerate(reads):
-        row = {**base, "event_id": str(number), "known_at": read["accessed_at"], "bytes_missed": 0, **read}
+        row = {
+            **base,
+            "did": f"cms:/{number}",
+            "event_id": str(number),
+            "known_at": read["accessed_at"],
+            "bytes_missed": 0,
+            **read,
+        }
         row["day"] = f"{row['accessed_at']:%Y-%m-%d}"
         rows.append({name: row.get(name) for name in schema.names})
     tables.replace_arrow(ACCESSES, pa.Table.from_pylist(rows, schema))
@@ -83,9 +89,47 @@ def test_each_read_counts_once_in_reads_and_bytes_by_cache_and_origin(tmp_path: 
     assert "Hits and misses per day, b, in bytes" not in figures  # one bar is no plot
 
 
+def test_hits_have_the_origin_of_the_last_fetch_and_unknown_reads_are_in_no_ratio(tmp_path: Path) -> None:
+    cold = {"bytes_hit": 0, "bytes_missed": 6, "read_bytes": 4}
+    warm = {"bytes_hit": 4, "bytes_missed": 0, "read_bytes": 4}
+    far, near = {"origin": "far.org:1094"}, {"origin": "SE.PIC.ES:1094"}
+    reads: list[dict[str, Any]] = [
+        {"accessed_at": at(1, 1), "did": "x", **cold, **near},  # more than two weeks before
+        {"accessed_at": at(20, 1), "did": "x", **warm},
+        {"accessed_at": at(20, 1), "did": "x", "cache": "b", **warm},  # fetched by the other cache only
+        {"accessed_at": at(20, 2), "did": "x", **cold, **far},
+        {"accessed_at": at(20, 3), "did": "x", **warm},
+        {"accessed_at": at(20, 4), "did": "listed", **warm},
+        {"accessed_at": at(20, 4), "did": "nowhere", **warm},
+        {"accessed_at": at(20, 5), "did": "x", "bytes_hit": None, "bytes_missed": None, "read_bytes": 9},
+    ]
+    tables = plant(tmp_path, reads)
+    listed = dict.fromkeys(("scope", "name"), "x") | {
+        "did": "listed",
+        "size_bytes": 4,
+        "known_at": at(1, 1),
+    }
+    listed |= {"origins": ["far.org", "T1_ES.es"]}
+    tables.replace_arrow(FILES, pa.Table.from_pylist([listed], arrow_schema(FILES)))
+    found = {
+        row["of"]: row for row in recorded_section(tables, (Region("far", ("*.org",), 90.0), *REGIONS)).rows
+    }
+    columns = ("files", "reads", "hit_ratio", "unknown_reads", "read_bytes", "missed_bytes")
+    assert {of: tuple(row[name] for name in columns) for of, row in found.items()} == {
+        "cache a": (3, 5, 0.8, 1, 20, 6),
+        "cache b": (1, 1, 1.0, 0, 4, 0),
+        "origin far": (1, 2, 0.5, 1, 8, 6),
+        "origin near": (2, 3, 1.0, 0, 12, 0),
+        "origin unknown": (1, 1, 1.0, 0, 4, 0),
+    }
+    near_shares = [found["origin near"][f"of_{of}_share"] for of in ("files", "reads", "bytes")]
+    assert near_shares == [2 / 4, 3 / 6, 12 / 24]
+    assert found["cache a"]["byte_hit_ratio"] == 16 / 20
+
+
 def test_old_records_are_not_shown_and_none_are_no_section(tmp_path: Path) -> None:
     assert recorded_section(Tables(str(tmp_path / "empty")), REGIONS) is None
-    assert recorded_section(plant(tmp_path / "others", READS[6:]), REGIONS) is None
+    assert recorded_section(plant(tmp_path / "others", READS[6:7]), REGIONS) is None
     old = {**READS[0], "accessed_at": dt.datetime(2025, 3, 1, tzinfo=dt.UTC)}
     section = recorded_section(plant(tmp_path / "old", [old, *READS]), REGIONS)
     (series, *_) = section.figures[0].plot.series

@@ -16,7 +16,7 @@ from prefetch.xcache.cinfo_rows import remembered
 from prefetch.xcache.client import XCacheTarget
 from prefetch.xcache.namespace import Counted, counted, walk
 
-BLOCK = 131072
+BLOCK, MIB = 131072, 2**20
 
 
 def access(attach: int = 100, detach: int = 200, **changes: int) -> AccessRecord:
@@ -183,6 +183,61 @@ def test_a_record_the_cache_died_in_ends_as_xcache_ends_it_and_an_open_one_has_n
 def test_touches_and_prefetches_are_ours(n_bytes: int, n_merged: int, ours: bool) -> None:
     (one,) = remembered(info(access(bytes_missed=n_bytes, n_merged=n_merged)))
     assert one.is_ours is ours
+
+
+def fetched_of(*accesses: AccessRecord, blocks: int, n_blocks: int = 32, size: int = 32 * MIB) -> list[int]:
+    vector = ((1 << blocks) - 1).to_bytes(-(-n_blocks // 8), "little")
+    records = remembered(CInfo(MIB, size, 1, 0, len(accesses), 0, vector, accesses))
+    return [one.bytes_fetched for one in records]
+
+
+def as_counted(hit: int, missed: int, n_ios: int = 1, bypassed: int = 0) -> AccessRecord:
+    return AccessRecord(100, 200, n_ios, 100, 0, 0, hit, missed, bypassed)
+
+
+# As real caches of 1 MiB blocks write them: of a block that is read whole, 64 KiB are a miss.
+HALF, WHOLE, WARM = as_counted(15 * MIB, MIB), as_counted(30 * MIB, 2 * MIB), as_counted(32 * MIB, 0)
+
+
+@pytest.mark.parametrize(
+    ("accesses", "blocks", "fetched"),
+    [
+        ([WHOLE], 32, [32]),
+        ([WHOLE, WARM], 32, [32, 0]),
+        ([HALF, as_counted(16 * MIB, 0), as_counted(31 * MIB, MIB), WARM], 32, [16, 0, 16, 0]),
+        ([HALF, as_counted(7 * MIB, MIB // 16), as_counted(8 * MIB, MIB)], 32, [16, 7, 8]),  # odd offsets
+        ([as_counted(62 * MIB, 2 * MIB, n_ios=2), WARM], 32, [32, 0]),
+        (
+            [as_counted(0, 20), as_counted(31 * MIB, 12 * MIB // 16)],
+            32,
+            [20, 12],
+        ),  # a prefetch of ours of 20 blocks
+        ([as_counted(0, 32), WARM], 32, [32, 0]),
+        ([WARM, WARM], 32, [32, 0]),  # read ahead: all are hits
+        ([as_counted(10 * MIB, 0), WARM], 32, [32, 0]),
+        ([WARM, as_counted(32 * MIB, 52)], 32, [32, 0]),
+        ([as_counted(0, 0), WARM], 32, [32, 0]),  # a prefetch of ours that only opens the file
+        (
+            [as_counted(2 * MIB, MIB), as_counted(2 * MIB, MIB)],
+            20,
+            [10, 10],
+        ),  # sparse reads fetch whole blocks
+        ([], 0, []),
+    ],
+)
+def test_what_is_on_disk_was_fetched_for_those_that_missed(
+    accesses: list[AccessRecord], blocks: int, fetched: list[int]
+) -> None:
+    assert [n_bytes // MIB for n_bytes in fetched_of(*accesses, blocks=blocks)] == fetched
+    past = [one._replace(bytes_bypassed=MIB) for one in accesses]
+    assert sum(fetched_of(*past, blocks=blocks)) >= sum(fetched) * MIB + len(past) * MIB - len(past)
+
+
+def test_a_first_copy_that_the_server_counts_twice_in_part_was_read_once() -> None:
+    copied = CInfo(
+        MIB, 32 * MIB, 1, 0, 2, 0, b"\xff" * 4, (as_counted(40 * MIB, 2 * MIB), as_counted(64 * MIB, 0, 2))
+    )
+    assert [one.bytes_read // MIB for one in remembered(copied)] == [32, 64]
 
 
 def test_memory_is_bounded_by_batches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

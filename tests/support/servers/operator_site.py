@@ -103,6 +103,7 @@ def planted(folder: Path, *, now_s: int) -> Settings:
     for ago_s, hit, missed in ((3600, 6 * GB, 2 * GB), (3 * 86400, 0, 4 * GB)):
         told = {"bytes_hit": hit, "bytes_missed": missed, "n_reads": 1, "source": "xcache_gstream"}
         told |= {"cache": "xc1", "accessed_at": dt.datetime.fromtimestamp(now_s - ago_s, dt.UTC)}
+        told |= {"read_bytes": hit + missed}
         key = (day_label(now_s - ago_s),)
         tables.replace_rows(ACCESSES, [row(ACCESSES, event_id=str(ago_s), **told)], key)
     saved = {"wan_bytes": 10 * GB, "lru_wan_bytes": 13 * GB, "saved_wan_bytes": 3 * GB, "orders": "s3fifo"}
