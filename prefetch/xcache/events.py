@@ -116,10 +116,10 @@ class Source:
     def of(header: dict[str, Any]) -> Source | None:
         """The sender that a header line names, or None if the header is malformed."""
         who, stream = header.get("src"), header.get("gs")
-        numbers: dict[str, Any] = {field: header.get(field) for field in ("stod", "pseq", "sid")}
+        numbers: dict[str, Any] = {field: whole(header.get(field)) for field in ("stod", "pseq", "sid")}
         if not isinstance(who, dict) or not all(map(is_int, numbers.values())):
             return None
-        host, inst, site, port = (_word(who.get(field)) for field in ("host", "inst", "site", "port"))
+        host, inst, site, port = (_word(whole(who.get(field))) for field in ("host", "inst", "site", "port"))
         if max(map(len, (host, inst, site, port))) > MAX_WORD_CHARS:
             return None
         is_cache = header.get("code") == "g" and isinstance(stream, dict) and stream.get("type") == "C"
@@ -134,8 +134,8 @@ def file_close(record: dict[str, Any], source: Source, index: int, received_t: i
         return None
     if not all(isinstance(remote, str) for remote in remotes):
         return None
-    numbers: dict[str, Any] = {ours: record.get(theirs) for ours, theirs in _REQUIRED.items()}
-    later: dict[str, Any] = {field: record.get(field) for field in _SINCE_5_7_2}
+    numbers: dict[str, Any] = {ours: whole(record.get(theirs)) for ours, theirs in _REQUIRED.items()}
+    later: dict[str, Any] = {field: whole(record.get(field)) for field in _SINCE_5_7_2}
     if not all(map(is_int, [*numbers.values(), *(value for value in later.values() if value is not None)])):
         return None
     return FileClose(
@@ -152,6 +152,11 @@ def file_close(record: dict[str, Any], source: Source, index: int, received_t: i
         **numbers,
         **later,
     )
+
+
+def whole(value: object) -> object:
+    """`8.0` is 8, as programs write it that copy JSON."""
+    return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
 def is_int(value: object) -> bool:

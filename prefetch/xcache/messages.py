@@ -16,7 +16,6 @@ import binascii
 import contextlib
 import hashlib
 import json
-import math
 import struct
 from collections.abc import Iterator, Mapping
 from typing import Any, Final, Literal, NamedTuple
@@ -24,7 +23,7 @@ from typing import Any, Final, Literal, NamedTuple
 from features.common import strict_json
 from features.common.errors import InputError
 from prefetch.xcache.collector import Told, frame, is_kept, read_datagram
-from prefetch.xcache.events import MAX_DATAGRAM_BYTES, MAX_WORD_CHARS, Source, file_close
+from prefetch.xcache.events import MAX_DATAGRAM_BYTES, MAX_WORD_CHARS, Source, file_close, whole
 from prefetch.xcache.fstream import stream_code
 from prefetch.xcache.gstream import PSEQ_MODULUS
 
@@ -191,7 +190,7 @@ def _cache_event(record: Mapping[str, Any], at_s: int) -> Kept | Refused:
 
     It has that of its content, beyond those of caches: two messages are one event if they say the same.
     """
-    event = {_SHORTER.get(name, name): _whole(value) for name, value in record.items()}
+    event = {_SHORTER.get(name, name): whole(value) for name, value in record.items()}
     event |= {"event": "file_close", "remotes": _remotes(event.get("remotes"))}
     stod, _, address = _text(event, "sid").partition("#")
     host = _text(event, "server_hostname", "hostname", "server_ip", "addr") or address.partition("#")[0]
@@ -221,7 +220,7 @@ def _close(record: dict[str, Any], at_s: int) -> Kept | Refused:
     close.setdefault("file_size", close.get("fize_size"))
     close.setdefault("app_info", close.get("CRAB_Workflow"))
     close.setdefault("unique_id", f"{_number(record):016x}")
-    parts = [n for n in map(_whole, (close.get("read"), close.get("readv"))) if isinstance(n, int)]
+    parts = [n for n in map(whole, (close.get("read"), close.get("readv"))) if isinstance(n, int)]
     if parts:
         close.setdefault("read_bytes", sum(parts))
     for name in ("start_time", "end_time"):
@@ -242,11 +241,6 @@ def _number(record: Mapping[str, Any]) -> int:
 
 def _milliseconds(value: object) -> object:
     return value * 1000 if isinstance(value, int | float) and 0 < value < _LATEST_S else value
-
-
-def _whole(value: object) -> object:
-    """`8.0` is 8."""
-    return int(value) if isinstance(value, float) and math.isfinite(value) and value.is_integer() else value
 
 
 def _remotes(value: object) -> object:

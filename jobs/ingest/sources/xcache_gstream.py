@@ -8,6 +8,7 @@ from itertools import chain
 import pyarrow as pa
 
 from features.common.errors import NotPlainError
+from features.common.hosts import names_a_server, plain_address
 from features.common.input_files import InputFile
 from features.schema import ACCESSES
 from jobs.ingest.sources import Site, Source, fetched, sql, urls
@@ -71,12 +72,13 @@ class Senders:
 
     def cache(self, event: FileClose) -> str | None:
         """The cache that sent `event`, null if nothing names it."""
-        if (named := self._site.cache_of(event.host, event.port)) is not None:
+        host = plain_address(event.host.removeprefix("[").removesuffix("]"))
+        if (named := self._site.cache_of(host, event.port)) is not None:
             return named
-        name = event.inst or event.site or event.host
+        name = event.inst or event.site or host * names_a_server(host)
         hosts = self._hosts.setdefault(name, {}) if len(self._hosts) < MAX_SENDERS else {}
         if len(hosts) <= _SHOWN_HOSTS:
-            hosts[f"{event.host}:{event.port}"] = None
+            hosts[f"{host}:{event.port}"] = None
         return name or None
 
     def alarms(self) -> Iterator[str]:

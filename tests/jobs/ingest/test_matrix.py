@@ -13,14 +13,19 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from matrix_records import DAMAGES, FORMS, TOKEN, Form, Record, named, written, write_cinfo
+from pyspark.sql import SparkSession
+from rucio_avro import write_dump
 
 from features.job_records import JOB_RECORDS
 from features.schema import ACCESSES, FILES, REJECTS
-from jobs.ingest import pull_input
+from jobs.ingest import pull_input, sources
 from jobs.ingest.local_engine import LocalEngine
 from jobs.ingest.pull_input import Engine
+from jobs.ingest.sources import Site, rucio_dumps
+from jobs.ingest.sources.workspace import parse
 from jobs.settings.our_sources import OURS
 from jobs.store.tables import Tables
 
@@ -28,6 +33,7 @@ ROOT = Path(__file__).parents[3]
 MATRIX = ROOT / "tests/golden/matrix.json"
 PAGE = ROOT / "docs/damage.md"
 DAY = dt.date(2026, 3, 5)
+BEGIN = "<!-- written by tests/jobs/ingest/test_matrix.py -->\n"
 BY_SPARK = {"rucio_dumps"}
 FOLDERS = {"xcache_cinfo"}
 GROUPS = {
@@ -97,10 +103,10 @@ def pulled_by_lines(source: str, folder: Path) -> dict[str, str]:
         pulled(put(source, folder / "a", {LAST: records[LAST][:1]}))
     pulled(put(source, folder / "b", records))
     once = pulled.rows()
-    n_new = pulled(put(source, folder / "c", records, turned=True))
-    if n_new: print("NEW AGAIN", n_new, [r for r in pulled.rows() if r not in once])
+    assert pulled(put(source, folder / "c", records, turned=True)) == 0
+    assert pulled.rows() == once
     rejects = [(row["input"].rsplit("/", 1)[-1], row["reason"]) for row in pulled.rejects()]
-    if TOKEN  in repr((once, pulled.rejects())): print("TOKEN", [r for r in once+pulled.rejects() if TOKEN in repr(r)])
+    assert TOKEN not in repr((once, pulled.rejects()))
     return {
         kind: cell(kind, once, sorted({why for file, why in rejects if tokens()[kind] in file}))
         for kind in records
@@ -156,6 +162,31 @@ def pulled_by_folders(source: str, folder: Path) -> dict[str, str]:
     return {kind: cell(kind, found, rejects[kind]) for kind in records}
 
 
+def pulled_from_dump(spark: SparkSession, folder: Path) -> dict[str, str]:
+    """All damages in one dump, whose refused rows are told apart before they are counted."""
+    records = {kind: some for kind, some in records_of("rucio_dumps").items() if kind not in NAMELESS}
+    replicas = [one for some in records.values() for one in some]
+    told = {
+        "rses": [{"ID": replicas[0]["RSE_ID"], "RSE": "PIC"}],
+        "replicas": replicas,
+        "contents": [{"SCOPE": "cms", "NAME": "D", "CHILD_SCOPE": "x", "CHILD_NAME": "y", "CHILD_TYPE": "F"}],
+    }
+    (folder / "told.json").write_text(json.dumps(told))
+    dump = write_dump(folder / "told.json", folder / "dump")
+    frame, query = rucio_dumps.read(spark, str(dump), day=DAY.isoformat())
+    site = Site(day=DAY.isoformat())
+    batches = frame.toArrow().combine_chunks().to_batches()
+    found = pa.Table.from_batches(parse(sources.named("rucio_dumps").of(query, site), batches, rows=1000))
+    assert TOKEN not in repr(rows := found.to_pylist())
+    good = [{n: v for n, v in row.items() if n != "sample"} for row in rows if row["reason"] is None]
+    refused = {
+        kind: sorted({row["reason"] for row in rows if tokens()[kind] in str(row["sample"])})
+        for kind in records
+    }
+    return {kind: cell(kind, good, refused[kind]) for kind in records}
+
+
+NAMELESS = ("`NA` as name", "`null` as name")
 LAST = "the later one first"
 
 
@@ -169,5 +200,39 @@ def test_folders(tmp_path: Path, source: str) -> None:
     check(source, pulled_by_folders(source, tmp_path))
 
 
+def test_dumps(spark: SparkSession, tmp_path: Path) -> None:
+    check("rucio_dumps", pulled_from_dump(spark, tmp_path))
+
+
 def check(source: str, found: Mapping[str, str]) -> None:
-    print(json.dumps({source: found}, indent=1))
+    """Compare with the matrix, or write it."""
+    if os.environ.get("WRITE_GOLDEN"):
+        matrix = json.loads(MATRIX.read_text()) if MATRIX.exists() else {}
+        matrix[source] = dict(found)
+        MATRIX.write_text(json.dumps(matrix, indent=1, ensure_ascii=False, sort_keys=True) + "\n")
+        PAGE.write_text(page({source: matrix[source] for source in FORMS if source in matrix}))
+    assert found == json.loads(MATRIX.read_text())[source]
+
+
+def page(matrix: Mapping[str, Mapping[str, str]]) -> str:
+    """The page of the docs with the tables of `matrix`."""
+    head = PAGE.read_text().split(BEGIN)[0]
+    return head + BEGIN + "\n" + "\n".join(table(title, sources, matrix) for title, sources in GROUPS.items())
+
+
+def table(title: str, names: Sequence[str], matrix: Mapping[str, Mapping[str, str]]) -> str:
+    lines = [f"\n## {title}\n", f"| | {' | '.join(f'`{name}`' for name in names)} |", "|---" * (len(names) + 1) + "|"]
+    for kind in list(DAMAGES)[1:]:
+        cells = [in_words(matrix.get(name, {}).get(kind, "–")) for name in names]
+        if set(cells) != {"–"}:
+            lines.append(f"| {kind} | {' | '.join(cells)} |")
+    return "\n".join(lines) + "\n"
+
+
+def in_words(told: str) -> str:
+    return "=" if told == "row" else told.replace("|", "/")
+
+
+def test_the_page_shows_the_matrix() -> None:
+    """After a change on purpose, all of them are written with WRITE_GOLDEN=1."""
+    assert PAGE.read_text() == page(json.loads(MATRIX.read_text()))
