@@ -66,8 +66,9 @@ class FileClose:
 
     @property
     def disk_bytes(self) -> int:
-        """Bytes of the file on disk at the close; the last block may be short."""
-        return min(self.size_bytes, self.n_blks_done * self.blk_size)
+        """Bytes of the file on disk at the close; the last block may be short, where the size is known."""
+        blocks = self.n_blks_done * self.blk_size
+        return min(self.size_bytes, blocks) if self.size_bytes else blocks
 
     @property
     def is_ours(self) -> bool:

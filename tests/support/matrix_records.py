@@ -142,6 +142,8 @@ class Form:
     is_json: bool = True
     is_binary: bool = False
     is_capture: bool = False
+    is_folder: bool = False
+    """A file for all that is known of a file, which has one size, and its reads in order."""
 
 
 def of_ms(seconds: float) -> Any:
@@ -206,7 +208,7 @@ FORMS: dict[str, Form] = {
     "xcache_cinfo": Form(
         {"name": LFN[1:], "size": 4 * BLOCK, "start": START, "hit": 0, "missed": 1000},
         lambda records: "", "name", "start", "start", "size", "name", "", "root:/{}:1094/" + LFN,
-        is_json=False, is_binary=True,
+        is_json=False, is_binary=True, is_folder=True,
     ),
     "xrootd_fstream": Form(
         {"lfn": LFN, "id": 0, "size": 1000, "flags": 1, "read": 500, "written": 0, "begin": START,
@@ -326,7 +328,7 @@ def later(form: Form, record: Record, **changes: Any) -> Record:
 
 def contradicting(form: Form, record: Record) -> list[Record] | None:
     other = {form.size: 2 * record[form.size]} if form.size else {}
-    return [record, later(form, record, **other)] if form.size else None
+    return [record, later(form, record, **other)] if form.size and not form.is_folder else None
 
 
 def enveloped(form: Form, record: Record) -> list[Record] | None:
@@ -338,7 +340,7 @@ def same(form: Form, record: Record) -> list[Record] | None:
 
 
 def two_reads(form: Form, record: Record) -> list[Record] | None:
-    return [later(form, record), record] if form.another else None
+    return [later(form, record), record] if form.another and not form.is_folder else None
 
 
 DAMAGES: dict[str, Damage] = {

@@ -168,7 +168,7 @@ def _query(dumped_on: str) -> sql.Query:
         *sql.with_parts('"NAME"', '"SCOPE"'),
         {"of_dataset": name_parts("parent_name")},
     ]
-    return sql.Query(FILES, steps, columns, reason="refused", sample="told")
+    return sql.Query(FILES, steps, columns, reason="refused", sample='coalesce(told, "NAME")')
 
 
 def _date(path: str) -> str:
