@@ -1,4 +1,4 @@
-"""Calibration: maps from scores to probabilities and to expected reads, as lists of knots."""
+"""Calibration: maps from scores to probabilities and expected reads, and corrections by hour of the week."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from scipy.special import expit
 from sklearn.isotonic import IsotonicRegression
 from sklearn.linear_model import LogisticRegression
 
-from features.common.arrays import FloatArray, IntArray
+from features.common.arrays import BoolArray, FloatArray, IntArray
 from models.evaluation.metrics import log_loss
 
 Fit = Callable[[FloatArray, FloatArray], "Knots"]
@@ -43,6 +43,7 @@ class Knots:
 
 
 IDENTITY = Knots("identity", (0.0, 1.0), (0.0, 1.0))
+WEEK_HOURS = 168
 
 
 def isotonic(probabilities: FloatArray, labels: FloatArray) -> Knots:
@@ -86,7 +87,7 @@ def calibrate(probabilities: FloatArray, labels: FloatArray, as_of: IntArray) ->
     loss than the shift on the other half; smaller gains do not last until the next weeks. The halves are
     split in time by as_of (alternate rows if there is one as_of). Identity with few rows or one class.
     """
-    early = as_of < np.median(as_of) if len(np.unique(as_of)) > 1 else np.arange(len(labels)) % 2 == 0
+    early = _early(as_of)
     if any(_is_too_little(part) for part in (labels[early], labels[~early])):
         return IDENTITY
 
@@ -98,6 +99,54 @@ def calibrate(probabilities: FloatArray, labels: FloatArray, as_of: IntArray) ->
     by = {fit: losses(fit) for fit in (shift, platt, isotonic)}
     lasting = [fit for fit in (platt, isotonic) if (by[fit] < _CLEARLY * by[shift]).all()]
     return min(lasting or [shift], key=lambda fit: by[fit].sum())(probabilities, labels)
+
+
+def weekly(probabilities: FloatArray, labels: FloatArray, as_of: IntArray) -> tuple[float, ...]:
+    """Log-odds to add per hour of the week (`hour_of_week` of the as_of), from calibrated `probabilities`.
+
+    At night and on weekends all files are read less, which a model of few weeks does not know. Each hour has
+    the mean of its as_ofs' errors, shrunk as by one more as_of without an error. Empty unless this lessens
+    the log loss of either half of the time, fitted on the other.
+    """
+    early = _early(as_of)
+    if any(_is_too_little(part) for part in (labels[early], labels[~early])):
+        return ()
+
+    def lessens(fitted: BoolArray) -> bool:
+        week, tested = _errors(probabilities[fitted], labels[fitted], as_of[fitted]), ~fitted
+        plain, later = (
+            probabilities[tested],
+            by_hour(probabilities[tested], week, hour_of_week(as_of[tested])),
+        )
+        return log_loss(labels[tested], later) < log_loss(labels[tested], plain)
+
+    return _errors(probabilities, labels, as_of) if lessens(early) and lessens(~early) else ()
+
+
+def _errors(probabilities: FloatArray, labels: FloatArray, as_of: IntArray) -> tuple[float, ...]:
+    moments, place = np.unique(as_of, return_inverse=True)
+    missing = np.bincount(place, labels - probabilities)
+    error = missing / np.maximum(np.bincount(place, probabilities * (1 - probabilities)), 1.0)
+    hour = hour_of_week(moments)
+    total, n = (np.bincount(hour, weights, WEEK_HOURS) for weights in (error, None))
+    return _floats(np.clip(total / (n + 1), -1.0, 1.0))
+
+
+def hour_of_week(as_of: IntArray) -> IntArray:
+    """0 to 167 per as_of, from Thursday 0:00 UTC as 1970 began; 24 x `weekday` + `hour` of the features."""
+    return as_of // 3600 % WEEK_HOURS
+
+
+def by_hour(probabilities: FloatArray, week: tuple[float, ...], hour: IntArray) -> FloatArray:
+    """`probabilities` corrected by `week` of `weekly`; `hour`: of the week, per row."""
+    corrected: FloatArray = expit(_logit(probabilities) + np.array(week)[hour])
+    return corrected
+
+
+def _early(as_of: IntArray) -> BoolArray:
+    several = len(np.unique(as_of)) > 1
+    early: BoolArray = as_of < np.median(as_of) if several else np.arange(len(as_of)) % 2 == 0
+    return early
 
 
 def calibrate_score(scores: FloatArray, labels: FloatArray, as_of: IntArray) -> Knots:
