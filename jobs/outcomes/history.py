@@ -253,7 +253,7 @@ def _with_expiry(tables: Tables, receipts: pd.DataFrame, key: MomentKey) -> pd.D
 
 
 def _plan_summary(cache: str, as_of: str, rows: pd.DataFrame) -> OutcomeSummary:
-    counts = {}
+    counts: dict[str, int] = {}
     for action, files in ((Action.PREFETCH, "prefetched_files"), (Action.PIN, "pinned_files")):
         uses = rows.loc[rows["action"] == action, "use"]
         counts |= {files: len(uses)} | {f"{files}_{use}": int((uses == use).sum()) for use in Use}

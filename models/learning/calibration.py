@@ -12,7 +12,7 @@ from scipy.special import expit
 from sklearn.isotonic import IsotonicRegression
 from sklearn.linear_model import LogisticRegression
 
-from features.common.arrays import BoolArray, FloatArray, IntArray
+from features.common.arrays import FloatArray, IntArray
 from models.evaluation.metrics import log_loss
 
 Fit = Callable[[FloatArray, FloatArray], "Knots"]
@@ -87,7 +87,7 @@ def calibrate(probabilities: FloatArray, labels: FloatArray, as_of: IntArray) ->
     loss than the shift on the other half; smaller gains do not last until the next weeks. The halves are
     split in time by as_of (alternate rows if there is one as_of). Identity with few rows or one class.
     """
-    early = _early(as_of)
+    early = as_of < np.median(as_of) if len(np.unique(as_of)) > 1 else np.arange(len(labels)) % 2 == 0
     if any(_is_too_little(part) for part in (labels[early], labels[~early])):
         return IDENTITY
 
@@ -106,21 +106,17 @@ def weekly(probabilities: FloatArray, labels: FloatArray, as_of: IntArray) -> tu
 
     At night and on weekends all files are read less, which a model of few weeks does not know. Each hour has
     the mean of its as_ofs' errors, shrunk as by one more as_of without an error. Empty unless this lessens
-    the log loss of either half of the time, fitted on the other.
+    the log loss of weeks that it was not fitted on, each in turn.
     """
-    early = _early(as_of)
-    if any(_is_too_little(part) for part in (labels[early], labels[~early])):
+    week, corrected = as_of // (WEEK_HOURS * 3600), np.empty_like(probabilities)
+    weeks = np.unique(week)
+    if len(weeks) < 2 or _is_too_little(labels):
         return ()
-
-    def lessens(fitted: BoolArray) -> bool:
-        week, tested = _errors(probabilities[fitted], labels[fitted], as_of[fitted]), ~fitted
-        plain, later = (
-            probabilities[tested],
-            by_hour(probabilities[tested], week, hour_of_week(as_of[tested])),
-        )
-        return log_loss(labels[tested], later) < log_loss(labels[tested], plain)
-
-    return _errors(probabilities, labels, as_of) if lessens(early) and lessens(~early) else ()
+    for tested in (week == one for one in weeks):
+        others = _errors(probabilities[~tested], labels[~tested], as_of[~tested])
+        corrected[tested] = by_hour(probabilities[tested], others, hour_of_week(as_of[tested]))
+    is_better = log_loss(labels, corrected) < log_loss(labels, probabilities)
+    return _errors(probabilities, labels, as_of) if is_better else ()
 
 
 def _errors(probabilities: FloatArray, labels: FloatArray, as_of: IntArray) -> tuple[float, ...]:
@@ -141,12 +137,6 @@ def by_hour(probabilities: FloatArray, week: tuple[float, ...], hour: IntArray) 
     """`probabilities` corrected by `week` of `weekly`; `hour`: of the week, per row."""
     corrected: FloatArray = expit(_logit(probabilities) + np.array(week)[hour])
     return corrected
-
-
-def _early(as_of: IntArray) -> BoolArray:
-    several = len(np.unique(as_of)) > 1
-    early: BoolArray = as_of < np.median(as_of) if several else np.arange(len(as_of)) % 2 == 0
-    return early
 
 
 def calibrate_score(scores: FloatArray, labels: FloatArray, as_of: IntArray) -> Knots:

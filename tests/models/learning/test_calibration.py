@@ -57,7 +57,7 @@ def test_a_shift_moves_the_mean_and_nothing_else() -> None:
 
 
 def weeks(rng: np.random.Generator, *, weekend: float) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Four weeks of predictions that know no weekend, what was read, and the times; its odds are x `weekend`."""
+    """Four weeks of predictions that know no weekend, what was read, and when; its odds are x `weekend`."""
     as_of = np.repeat(np.arange(28 * 4) * 6 * 3600, 400)
     p = rng.random(as_of.size)
     odds = p / (1 - p) * np.where(np.isin(as_of // 86400 % 7, (2, 3)), weekend, 1.0)
