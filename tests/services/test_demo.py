@@ -93,7 +93,7 @@ def test_what_was_pushed_is_accounted_from_the_caches_own_records(demo: tuple[Pa
             reads.setdefault(close.lfn, []).append(close)
     fetched = {row["did"].partition(":")[2]: row["use"] for row in earned if row["action"] == "prefetch"}
     first = {name: min(reads[name], key=lambda close: close.attach_t) for name in fetched if name in reads}
-    assert {name for name, close in first.items() if not close.wan_bytes} == {
+    assert {name for name, close in first.items() if not close.remotes} == {
         name for name, use in fetched.items() if use == "read"
     }
     assert {name for name, use in fetched.items() if use == "pending"} == fetched.keys() - first.keys()
