@@ -271,8 +271,10 @@ OUTCOMES = Table(
         Column("n_hits", "long", "reads served from the cache after the push", required=True),
         Column("bytes_saved", "long", "bytes of those reads that were not fetched", required=True),
         Column("bytes_spent", "long", "bytes fetched for the item by the push", required=True),
-        Column("bytes_wasted", "long", "bytes spent on an item that was not read", required=True),
+        Column("bytes_wasted", "long", "bytes spent on an unread item", required=True),
         Column("first_hit_delay_s", "double", "from the receipt to the first hit"),
+        Column("use", "string", "read, pending (not read yet) or unread; null: of an older cachecast"),
+        Column("expires_at", "timestamp", "as in plans: an item not read by then is unread"),
     ),
 )
 

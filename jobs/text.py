@@ -60,8 +60,14 @@ STORAGE_COLUMNS = (
 _RATE_COLUMNS = ("rate_bytes_per_s", "failed", "lowest_bytes_per_s", "highest_bytes_per_s")
 RATE_COLUMNS = ("place", "reading", "clients", *_RATE_COLUMNS)
 CLIENT_COLUMNS = ("place", "loops", "streams", "connections", *_RATE_COLUMNS)
-OUTCOME_COLUMNS = ("items", "read_items", "bytes_saved", "bytes_spent", "bytes_wasted")
+OUTCOME_COLUMNS = (
+    *("items", "read_items", "pending_items"),
+    *("bytes_saved", "bytes_spent", "bytes_wasted", "bytes_pending"),
+)
 """Columns that answer the question on 80 characters; JSON and the tables have all of them."""
+OUTCOME_NOTE = (
+    "Pending: not read yet, and not expired. Wasted: fetched, and not read before it expired or was gone."
+)
 
 
 def text(key: str, value: object) -> str:

@@ -243,7 +243,7 @@ def outcomes(
 
     Of one plan (--as-of) or of a day's plans (--day); without either, shows what was accounted so far.
     """
-    from jobs.outcomes import history
+    from jobs.outcomes import history, history_page
 
     settings, as_of_s, day_s = options.load(conf, tables=tables), parsing.moment(as_of), parsing.day(day)
     if as_of_s is not None and day_s is not None:
@@ -258,7 +258,7 @@ def outcomes(
         first, last = (None if one is None else day_label(one) for one in map(parsing.day, (since, until)))
         found = history.history(settings, cache=cache, since=first, until=last)
         if out is not None:
-            history.write_page(found, cache=cache, out=out)
+            history_page.write_page(found, cache=cache, out=out)
         if as_json:
             console.show(found, as_json=True)
         else:

@@ -20,7 +20,6 @@ from jobs.store.tables import Tables
 from jobs.train import features, predict, training
 
 HISTORY_DAYS, WARM_DAYS = 30, 6
-TRAIN_EVERY_S = 12 * 3600
 FRACTIONS = (0.05, 0.1, 0.2)
 POLICIES = ("lru", "lru+plan", "clairvoyant")
 
@@ -76,12 +75,14 @@ def _records(demo: Demo, seed: int) -> Reads:
     demo.found(
         f"{reads.n_new:,} reads of {HISTORY_DAYS} days, {files.n_new:,} files, {n_rejected} rows refused"
     )
-    return Reads.around(raw / "traces" / f"traces.{day_label(demo.as_of_s - DAY_S)}.jsonl", future)
+    yesterday = raw / "traces" / f"traces.{day_label(demo.as_of_s - DAY_S)}.jsonl"
+    return Reads.around(yesterday, future, midnight_s=demo.as_of_s)
 
 
 def _features(demo: Demo) -> None:
     begin = demo.as_of_s - (HISTORY_DAYS - WARM_DAYS) * DAY_S
-    as_ofs = [*range(begin, demo.held_out_s, TRAIN_EVERY_S), *demo.held_out_cycles]
+    # At all hours at which plans are made: a model of some hours promises as many reads for all others.
+    as_ofs = range(begin, demo.as_of_s + 1, demo.settings.features.cycle)
     with demo.step("features"):
         done = features.run(demo.settings, as_ofs=as_ofs)
     demo.found(f"{done.rows:,} rows at {done.as_ofs} moments, in one pass")

@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 from features.common.errors import ServiceError
 from features.common.names import names_of
 from features.common.progress import Advance, unwatched
+from features.common.times import HOUR_S
 from features.schema import FILES, PREDICTIONS, RECEIPTS
 from jobs.caches.inventory import target
 from jobs.demo.site import Demo
@@ -36,15 +37,25 @@ PARTS = 5
 
 @dataclasses.dataclass(frozen=True)
 class Reads:
-    """Names of the files that jobs read before and after the time of the plan, in order."""
+    """Names of the files that jobs read before and after the time of the plan, in order.
+
+    `after_s`: the time that the reads after it took where they were made.
+    """
 
     before: Sequence[str]
     after: Sequence[str]
+    after_s: int
 
     @classmethod
-    def around(cls, yesterday: Path, today: Path) -> Reads:
+    def around(cls, yesterday: Path, today: Path, *, midnight_s: int) -> Reads:
         """The reads around midnight, from two days' raw traces."""
-        return cls(before=_names(yesterday)[-READS_BEFORE:], after=_names(today)[:READS_AFTER])
+        earlier, later = (pd.read_json(traces, lines=True) for traces in (yesterday, today))
+        later = later.head(READS_AFTER)
+        return cls(
+            before=earlier["filename"].tolist()[-READS_BEFORE:],
+            after=later["filename"].tolist(),
+            after_s=int(later["transferStart"].max()) - midnight_s,
+        )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -79,6 +90,8 @@ def serve(demo: Demo, cache: DemoCache, reads: Reads) -> dict[str, Any]:
             demo.settings, source="xcache_gstream", path=str(cache.gstream), day_s=demo.as_of_s
         )
         earned = history.of_plan(demo.settings, cache=NAME, as_of_s=demo.as_of_s)
+    hours = f"the first {reads.after_s / HOUR_S:.1f} h of the plan's day"
+    demo.found(f"{len(reads.after)} reads, {hours}; {earned.in_words}")
     return {
         "plan": planned,
         "push": pushed,
@@ -143,8 +156,3 @@ def _sizes(demo: Demo, reads: Reads) -> dict[str, int]:
     is_predicted = pc.is_in(files["did"], value_set=pc.unique(predicted["did"]))
     rows = files.filter(pc.or_(is_read, is_predicted))
     return dict(zip(rows["name"].to_pylist(), rows["size_bytes"].to_pylist(), strict=True))
-
-
-def _names(traces: Path) -> list[str]:
-    names: list[str] = pd.read_json(traces, lines=True)["filename"].tolist()
-    return names

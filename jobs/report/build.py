@@ -19,7 +19,8 @@ from jobs.report.verdicts import savings
 from jobs.settings.tree import Settings
 from jobs.store import generated
 from jobs.store.tables import Tables, read_partitions
-from jobs.text import Row, chosen, percent
+from jobs.text import OUTCOME_NOTE, Row, chosen, percent
+from prefetch.accounting.outcomes import Use
 from prefetch.actions import ACTIONS
 from replay.contest import PLAN
 from replay.study.benefit import Region
@@ -43,7 +44,7 @@ _MODEL_COLUMNS = ("auc", "average_precision", "log_loss", "brier", "calibration_
 _PLAN_COLUMNS = ("action", "rank", "name", "size_bytes", "reason")
 _EARNED = ("bytes_saved", "bytes_spent", "bytes_wasted")
 _OUTCOME_COLUMNS = (
-    *("did", "action", "confirmed_by", "n_hits", "bytes_saved"),
+    *("did", "action", "confirmed_by", "use", "n_hits", "bytes_saved"),
     *("bytes_spent", "bytes_wasted", "first_hit_delay_s"),
 )
 
@@ -249,7 +250,7 @@ def _outcome_sections(tables: Tables) -> Iterator[Section]:
     measured = [{**row, **outcomes[row["item_id"]]} for row in receipts if row["item_id"] in outcomes]
     yield Section(
         title="What was pushed, and what it saved",
-        note=f"Receipts: {', '.join(f'{n} {state}' for state, n in sorted(states.items()))}.",
+        note=f"Receipts: {', '.join(f'{n} {state}' for state, n in sorted(states.items()))}. {OUTCOME_NOTE}",
         rows=[_earned(action, measured) for action in sorted({str(row["action"]) for row in measured})],
     )
     measured.sort(key=lambda row: (-row["bytes_saved"], str(row["did"])))
@@ -264,4 +265,6 @@ def _outcome_sections(tables: Tables) -> Iterator[Section]:
 def _earned(action: str, measured: Sequence[Row]) -> Row:
     mine = [row for row in measured if row["action"] == action]
     sums = {key: sum(row[key] or 0 for row in mine) for key in _EARNED}
-    return {"action": action, "files": len(mine), "read_files": sum(row["n_hits"] > 0 for row in mine)} | sums
+    uses = collections.Counter(row["use"] for row in mine)
+    files = {"files": len(mine)} | {f"{use}_files": uses[use] for use in Use}
+    return {"action": action} | files | sums

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator, Sequence
+from typing import Protocol
 
 import numpy as np
 import pandas as pd
@@ -13,7 +14,16 @@ from features.common.errors import ModelError
 from features.common.units import duration_label
 from models.evaluation.metrics import log_loss
 from models.learning.baselines import Untrained
-from models.learning.calibration import IDENTITY, Knots, calibrate, calibrate_score, reads_if_any
+from models.learning.calibration import (
+    IDENTITY,
+    Knots,
+    by_hour,
+    calibrate,
+    calibrate_score,
+    hour_of_week,
+    reads_if_any,
+    weekly,
+)
 from models.learning.frame import Known, Sample, time_split
 from models.learning.learners import Learner, Scorer
 
@@ -44,7 +54,8 @@ class Scored:
 class CalibratedModel:
     """A scorer with its calibration, the map to mean reads, and the rows that both were fitted on.
 
-    `scored`: None if the history is too short for a validation; then `calibration` is the identity.
+    `week`: of `calibration.weekly`. `scored`: None if the history is too short for a validation; then
+    `calibration` is the identity.
     `validation_log_loss`: of uncalibrated probabilities, on rows at least a horizon after those fitted on;
     None without a validation, and for scores that are not learned.
     """
@@ -55,18 +66,41 @@ class CalibratedModel:
     reads: Knots
     scored: Scored | None
     validation_log_loss: float | None
+    week: tuple[float, ...] = ()
 
     def predict(self, x: pd.DataFrame) -> tuple[FloatArray, FloatArray]:
         """Probability and expected reads of every row of a model matrix."""
-        return probability_and_reads(self.scorer.score(x), self.calibration, self.reads)
+        return probability_and_reads(self, self.scorer, x)
+
+
+class Calibrated(Protocol):
+    """What maps scores of one horizon."""
+
+    @property
+    def calibration(self) -> Knots:
+        """From scores to probabilities."""
+        ...
+
+    @property
+    def week(self) -> tuple[float, ...]:
+        """Of `calibration.weekly`."""
+        ...
+
+    @property
+    def reads(self) -> Knots:
+        """From probabilities to mean reads of files that are read."""
+        ...
 
 
 def probability_and_reads(
-    scores: FloatArray, calibration: Knots, reads: Knots
+    model: Calibrated, scorer: Scorer, x: pd.DataFrame
 ) -> tuple[FloatArray, FloatArray]:
-    """Probability = calibration(score); expected reads = probability × mean reads of files that are read."""
-    probability = calibration(scores)
-    return probability, probability * reads(probability)
+    """Probability = calibration(score), by hour of the week; expected reads = probability × reads(it)."""
+    probability = model.calibration(scorer.score(x))
+    if model.week:
+        hour = 24 * x["weekday"].to_numpy(np.int64) + x["hour"].to_numpy(np.int64)
+        probability = by_hour(probability, model.week, hour)
+    return probability, probability * model.reads(probability)
 
 
 def check_enough(known: Known) -> None:
@@ -123,8 +157,13 @@ def refitted(learner: Learner, model: CalibratedModel, later: Sample, everything
 def _calibrated(name: str, scorer: Scorer, scored: Scored, loss: float | None) -> CalibratedModel:
     fit = calibrate_score if isinstance(scorer, Untrained) else calibrate
     calibration = fit(scored.scores, scored.y, scored.as_of)
-    reads = reads_if_any(calibration(scored.scores), scored.reads)
-    return CalibratedModel(name, scorer, calibration, reads, scored, loss)
+    probability = calibration(scored.scores)
+    week = weekly(probability, scored.y, scored.as_of)
+    if week:
+        probability = by_hour(probability, week, hour_of_week(scored.as_of))
+    return CalibratedModel(
+        name, scorer, calibration, reads_if_any(probability, scored.reads), scored, loss, week
+    )
 
 
 def _scored(scorer: Scorer, rows: Sample) -> Scored:

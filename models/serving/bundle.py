@@ -16,7 +16,7 @@ from features.common.times import as_of_label, parse_as_of
 from features.common.units import duration_label
 from features.spec import LONGEST_HORIZON_S, FeatureSpec
 from models.learning.baselines import RECENCY
-from models.learning.calibration import Knots
+from models.learning.calibration import WEEK_HOURS, Knots
 from models.serving.drift import Reference
 from replay.access_context import MOST_KINDS
 
@@ -31,7 +31,7 @@ class HorizonModel:
     """One horizon's model without its trees. `learner`: recency, or the name of a LightGBM.
 
     `trained_until_s`: end of the latest label used, s since 1970; `scores`: the distribution of its
-    probabilities over the rows it was fitted on.
+    probabilities over the rows it was fitted on; `week`: of `calibration.weekly`.
     """
 
     horizon_s: int
@@ -40,6 +40,7 @@ class HorizonModel:
     reads: Knots
     trained_until_s: int
     scores: Reference
+    week: tuple[float, ...] = ()
 
     @property
     def within(self) -> str:
@@ -182,6 +183,8 @@ def _check_numbers(bundle: Bundle) -> None:
         _need(model.learner != RECENCY or "recency_s" in bundle.columns, "recency without its column")
         _check_knots(model.calibration, most=1.0)
         _check_knots(model.reads, most=_MOST_READS)
+        _need(len(model.week) in (0, WEEK_HOURS) and all(abs(shift) <= 1 for shift in model.week), "week")
+        _need(not model.week or {"hour", "weekday"} <= set(bundle.columns), "week without its columns")
     for reference in (*bundle.spread.values(), *(model.scores for model in bundle.models)):
         _need(_rise(reference.edges), "edges")
         _need(len(reference.shares) == len(reference.edges) + 2, "shares")

@@ -59,7 +59,7 @@ class RegionModels:
         """Per horizon: its model, and the probability and expected reads of every row."""
         x = pd.DataFrame(matrix, columns=list(self.bundle.columns), copy=False)
         for model, scorer in self.fitted:
-            yield model, *probability_and_reads(scorer.score(x), model.calibration, model.reads)
+            yield model, *probability_and_reads(model, scorer, x)
 
     def table(self, rows: pa.Table, each: Each = map) -> pa.Table:
         """The predictions for rows of the features table; `each`: maps over batches, perhaps in threads."""

@@ -183,6 +183,7 @@ def horizon_model(model: CalibratedModel, known: Known) -> HorizonModel:
         reads=model.reads,
         trained_until_s=known.until_s,
         scores=reference(probability, known.sample.as_of),
+        week=model.week,
     )
 
 

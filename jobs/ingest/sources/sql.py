@@ -175,8 +175,12 @@ def json_fields(
     # Casts ignore spaces, so these need no trimming.
     stated = {name: f'"{name} text"' for name in (*times, *counts)}
     values = {name: micros(stated[name]) for name in times} | {name: count(stated[name]) for name in counts}
-    told = {name: word(text(stated[name])) for name in values} | {n: stated_time(stated[n]) for n in times}
-    wrong = [(f'"{name}" IS NULL AND {told[name]} IS NOT NULL', name) for name in values]
+    # What is none of these is looked at again; a column of its own is planned once, not for each place.
+    unread = {
+        f"{name} unread": f'CASE WHEN "{name}" IS NULL THEN {text(stated[name])} END' for name in values
+    }
+    is_stated = {name: stated_time if name in times else word for name in values}
+    wrong = [(f"{is_stated[name](f'{chr(34)}{name} unread{chr(34)}')} IS NOT NULL", name) for name in values]
     texts = {name: text(_unquoted(_member(name)) if name in numbers else _member(name)) for name in names}
     words = [name for name in names if name not in (*numbers, *states)]
     kinds = dict.fromkeys(names, "VARCHAR") | dict.fromkeys((*numbers, *times, *counts), "JSON")
@@ -190,7 +194,7 @@ def json_fields(
         # DuckDB works out what stands in several branches of a CASE once for each.
         {_column(name): word(f'"{_column(name, True)}"') for name in words},
     ]
-    return [*steps, values, {"unparsable": first_reason(*wrong)}] if values else steps
+    return [*steps, values, unread, {"unparsable": first_reason(*wrong)}] if values else steps
 
 
 def _parsed(kinds: Mapping[str, str], *, has_data: bool) -> list[Columns]:
@@ -294,7 +298,7 @@ def micros(seconds: str) -> str:
 def stated_time(told: str) -> str:
     """A time as `told`, or null where there is none; 0 is written for that, too."""
     is_none = f"starts_with({told}, '0') AND try_cast({told} AS DOUBLE) = 0"
-    return f"CASE WHEN {is_none} THEN NULL ELSE {word(text(told))} END"
+    return f"CASE WHEN {is_none} THEN NULL ELSE {word(told)} END"
 
 
 def micros_of_moment(moment: str) -> str:

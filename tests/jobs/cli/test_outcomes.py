@@ -1,4 +1,4 @@
-"""What `outcomes` shows: tables that have rows, and a line for those that have none."""
+"""What `outcomes` accounts and shows: read, pending and unread; a line for tables without rows."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 from typer.testing import CliRunner, Result
 
-from features.schema import OUTCOMES, PLANS
+from features.schema import ACCESSES, OUTCOMES, PLANS, RECEIPTS
 from jobs.caches.steward_days import StewardDay, keep
 from jobs.cli.main import app
 from jobs.store.tables import Tables
@@ -76,3 +76,75 @@ def test_days_of_a_steward_are_shown_without_any_plan(tmp_path: Path) -> None:
         "By its own count the steward saved 60 B of WAN traffic against plain LRU (28.6 %) on 2 days." in page
     )
     assert "days of the steward" in outcomes(tmp_path, None).stdout
+
+
+PLANNED = dt.datetime(2026, 3, 1, tzinfo=dt.UTC)
+
+
+def pushed(tables: Tables) -> None:
+    """A plan of two prefetches of 100 bytes, done at 0:10:00.6, that expires after four days."""
+    items = [{"item_id": name, "did": f"x:{name}", "action": "prefetch"} for name in "ab"]
+    done = {"state": "done", "attempts": 1, "bytes": 100, "seconds": 1.0}
+    done |= {"updated_at": PLANNED + dt.timedelta(minutes=10, seconds=0.6)}
+    plan = {"name": "/f", "rank": 1, "value": 1.0, "cost_bytes": 100, "size_bytes": 100, "reason": "r"}
+    plan |= {"expires_at": PLANNED + dt.timedelta(days=4)}
+    tables.replace_rows(PLANS, [item | plan for item in items], KEY)
+    tables.replace_rows(RECEIPTS, [item | done for item in items], KEY)
+
+
+def reported(tables: Tables, did: str, at: dt.timedelta) -> None:
+    """A hit that the cache reports in whole seconds; the only access of its day."""
+    began = PLANNED + at
+    row = {"did": did, "scope": "x", "name": "/f", "cache": "xc1", "source": "xcache_gstream", "n_reads": 1}
+    row |= {"accessed_at": began, "closed_at": began, "known_at": began, "event_id": did, "size_bytes": 100}
+    row |= {"bytes_hit": 100, "bytes_missed": 0}
+    tables.replace_rows(ACCESSES, [row], (f"{began:%Y-%m-%d}",))
+
+
+def test_what_may_still_be_read_is_pending_and_a_later_day_finds_it_unread(tmp_path: Path) -> None:
+    tables = Tables(str(tmp_path / "tables"))
+    pushed(tables)
+    reported(tables, "x:a", dt.timedelta(minutes=10))
+    first = json.loads(outcomes(tmp_path, None, "--as-of", KEY[1], "--json").stdout)
+    names = (
+        "prefetched_files",
+        "prefetched_files_read",
+        "prefetched_files_pending",
+        "prefetched_files_unread",
+    )
+    assert [first[name] for name in names] == [2, 1, 1, 0], "a read in the second of the receipt"
+    sums = ("bytes_saved", "bytes_spent", "bytes_pending", "bytes_wasted")
+    assert [first[name] for name in sums] == [100, 200, 100, 0]
+    (plan,) = json.loads(outcomes(tmp_path, None, "--json").stdout)["plans"]
+    assert [plan[name] for name in ("items", "read_items", "pending_items", *sums)] == [
+        2,
+        1,
+        1,
+        100,
+        200,
+        100,
+        0,
+    ]
+    # Days later than a plan is usually accounted again; the cache reports a read of another file.
+    reported(tables, "x:c", dt.timedelta(days=4, hours=1))
+    assert outcomes(tmp_path, None, "--day", "2026-03-05").exit_code == 0
+    (plan,) = json.loads(outcomes(tmp_path, None, "--json").stdout)["plans"]
+    assert [plan[name] for name in ("items", "read_items", "pending_items", *sums)] == [
+        2,
+        1,
+        0,
+        100,
+        200,
+        0,
+        100,
+    ]
+    assert {row["did"]: row["use"] for row in tables.read_arrow(OUTCOMES).to_pylist()} == {
+        "x:a": "read",
+        "x:b": "unread",
+    }
+
+
+def test_outcomes_of_an_older_cachecast_are_read_or_not(tmp_path: Path) -> None:
+    old = [EARNED, EARNED | {"item_id": "2", "n_hits": 0, "bytes_wasted": 7, "bytes_spent": 7}]
+    (plan,) = json.loads(outcomes(tmp_path, old, "--json").stdout)["plans"]
+    assert (plan["read_items"], plan["pending_items"], plan["bytes_pending"]) == (1, 0, 0)

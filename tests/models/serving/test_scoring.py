@@ -37,6 +37,9 @@ SPEC = FeatureSpec(
 )
 
 
+WEEK = tuple(np.linspace(-1, 1, 168).tolist())
+
+
 @pytest.fixture(scope="module")
 def rows() -> pd.DataFrame:
     """A features table's rows, with nulls of every kind."""
@@ -46,6 +49,7 @@ def rows() -> pd.DataFrame:
     frame["size_bytes"] = rng.integers(1, 10**12, n).astype(float)
     frame["recency_s"] = rng.integers(1, 10**6, n).astype(float)
     frame = frame.mask(rng.random(frame.shape) < 0.1)
+    frame["hour"], frame["weekday"] = rng.integers(0, 24, n) * 1.0, rng.integers(0, 7, n) * 1.0
     tier = np.array(["AOD", "RAW", None, "ÄÖ"], dtype=object)[rng.integers(0, 4, n)]
     names = [f"s:f{i}" for i in range(n)]
     where = {"region": "emea", "dataset": None, "day": "1970-01-01", "as_of": "1970-01-01T01:00:00Z"}
@@ -67,6 +71,7 @@ def models(rows: pd.DataFrame) -> RegionModels:
             reads=Knots("bins", (0.0, 1.0), (1.0, 7.0)),
             trained_until_s=0,
             scores=Reference((), (1.0, 0.0), 0.0),
+            week=WEEK if learner == "lightgbm" else (),
         )
         for learner, horizon_s in (("lightgbm", 3600), ("recency", 7200))
     ]
@@ -86,6 +91,11 @@ def slowly(rows: pd.DataFrame, models: RegionModels) -> pd.DataFrame:
         else:
             raw = Recency().score(matrix)
         p = np.interp(raw, model.calibration.x, model.calibration.y)
+        if model.week:
+            odds = (
+                p / (1 - p) * np.exp([WEEK[int(24 * w + h)] for w, h in rows[["weekday", "hour"]].to_numpy()])
+            )
+            p = odds / (1 + odds)
         part = rows[["did", "dataset", "tier", "region", "day", "as_of"]].assign(
             horizon_s=model.horizon_s,
             probability=p,

@@ -7,6 +7,7 @@ from typing import Any
 
 import pandas as pd
 import pyarrow as pa
+import pytest
 from cases import cases
 from hypothesis import given
 from hypothesis import strategies as st
@@ -17,11 +18,14 @@ from prefetch.accounting.outcomes import outcomes
 START = dt.datetime(2026, 3, 1, tzinfo=dt.UTC)
 
 
-def at(second: int) -> dt.datetime:
+EXPIRES = 20.0
+
+
+def at(second: float) -> dt.datetime:
     return START + dt.timedelta(seconds=second)
 
 
-def receipt(item_id: str, second: int, **changes: Any) -> dict[str, Any]:
+def receipt(item_id: str, second: float, **changes: Any) -> dict[str, Any]:
     known = {
         "item_id": item_id,
         "cache": "c",
@@ -30,14 +34,16 @@ def receipt(item_id: str, second: int, **changes: Any) -> dict[str, Any]:
         "state": "done",
         "bytes": 100,
     }
-    return known | {"updated_at": at(second), "attempts": 1, "error": None} | changes
+    known |= {"updated_at": at(second), "expires_at": at(EXPIRES)}
+    return known | {"attempts": 1, "error": None} | changes
 
 
-def read(second: int, **changes: Any) -> dict[str, Any]:
+def read(second: float, lasted_s: float = 0, **changes: Any) -> dict[str, Any]:
     known = {
         "did": "t:a",
         "cache": "c",
         "accessed_at": at(second),
+        "closed_at": at(second + lasted_s),
         "bytes_hit": 50,
         "bytes_missed": 0,
         "n_reads": 1,
@@ -49,42 +55,57 @@ def frames(receipts: list[dict[str, Any]], reads: list[dict[str, Any]]) -> tuple
     return pd.DataFrame(receipts, columns=list(receipt("", 0))), pd.DataFrame(reads, columns=list(read(0)))
 
 
-def rows(receipts: list[dict[str, Any]], reads: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    table = outcomes(*frames(receipts, reads))
+def rows(
+    receipts: list[dict[str, Any]], reads: list[dict[str, Any]], *, until: float | None = EXPIRES
+) -> list[dict[str, Any]]:
+    known = None if until is None else at(until)
+    table = outcomes(*frames(receipts, reads), until=known)
     assert list(table.columns) == [*OUTCOMES.column_names, "cache"]
     schema = arrow_schema(OUTCOMES).append(pa.field("cache", pa.string(), nullable=False))
     return pa.Table.from_pandas(table, schema=schema, preserve_index=False).to_pylist()
 
 
-def oracle(receipts: list[dict[str, Any]], reads: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def follows(one: dict[str, Any], item: dict[str, Any]) -> bool:
+    """Whether read `one` began after `item` was done, as far as whole seconds tell."""
+    began, done = one["accessed_at"], item["updated_at"]
+    if began.microsecond or began > done:
+        return bool(began > done)
+    in_its_second = began + dt.timedelta(seconds=1) > done
+    return bool(in_its_second and (item["action"] == "prefetch" or (one["closed_at"] or began) > done))
+
+
+def oracle(receipts: list[dict[str, Any]], reads: list[dict[str, Any]], until: float) -> list[dict[str, Any]]:
     items = [each for each in receipts if each["state"] == "done" and each["action"] in ("prefetch", "pin")]
     earned: dict[str, list[dict[str, Any]]] = {each["item_id"]: [] for each in items}
     for one in reads:
         before = [
             each
             for each in items
-            if (each["cache"], each["did"]) == (one["cache"], one["did"])
-            and each["updated_at"] < one["accessed_at"]
+            if (each["cache"], each["did"]) == (one["cache"], one["did"]) and follows(one, each)
         ]
         if before:
             earned[max(before, key=lambda each: (each["updated_at"], each["item_id"]))["item_id"]].append(one)
     made = []
     for each in sorted(items, key=lambda each: each["item_id"]):
         hits: list[dict[str, Any]] = []
-        for second in sorted({one["accessed_at"] for one in earned[each["item_id"]]}):
+        use = "pending" if each["expires_at"] > at(until) else "unread"
+        for n, second in enumerate(sorted({one["accessed_at"] for one in earned[each["item_id"]]})):
             together = [one for one in earned[each["item_id"]] if one["accessed_at"] == second]
+            if n == 0:
+                use = "unread" if any((one["bytes_missed"] or 0) > 0 for one in together) else "read"
             if any(one["bytes_missed"] != 0 or not one["bytes_hit"] > 0 for one in together):
                 break
             hits += together
         spent = each["bytes"] if each["action"] == "prefetch" else 0
-        delay = (hits[0]["accessed_at"] - each["updated_at"]).total_seconds() if hits else None
+        delays = [max(0.0, (one["accessed_at"] - each["updated_at"]).total_seconds()) for one in hits]
         made.append(
-            {key: each[key] for key in ("item_id", "cache", "did", "action")}
+            {key: each[key] for key in ("item_id", "cache", "did", "action", "expires_at")}
             | {
                 "n_hits": sum(one["n_reads"] for one in hits),
                 "bytes_saved": sum(one["bytes_hit"] for one in hits),
             }
-            | {"bytes_spent": spent, "bytes_wasted": 0 if hits else spent, "first_hit_delay_s": delay}
+            | {"bytes_spent": spent, "bytes_wasted": spent if use == "unread" else 0, "use": use}
+            | {"first_hit_delay_s": min(delays, default=None)}
         )
     return made
 
@@ -92,23 +113,25 @@ def oracle(receipts: list[dict[str, Any]], reads: list[dict[str, Any]]) -> list[
 RECEIPTS = st.lists(
     st.builds(
         lambda second, **changes: (second, changes),
-        st.integers(0, 20),
+        st.one_of(st.integers(0, 20), st.integers(0, 100).map(lambda tenths: tenths / 10)),
         did=st.sampled_from(["t:a", "t:b"]),
         cache=st.sampled_from(["c", "d"]),
         action=st.sampled_from(["prefetch", "pin", "evict"]),
         state=st.sampled_from(["done", "done", "failed"]),
         bytes=st.integers(0, 100),
+        expires_at=st.integers(0, 40).map(at),
     ),
     max_size=6,
 ).map(lambda made: [receipt(f"i{n}", second, **changes) for n, (second, changes) in enumerate(made)])
 READS = st.lists(
     st.builds(
         read,
-        st.integers(0, 30),
+        st.one_of(st.integers(0, 30), st.integers(0, 150).map(lambda tenths: tenths / 10)),
+        st.sampled_from([0, 0, 1, 5]),
         did=st.sampled_from(["t:a", "t:b"]),
         cache=st.sampled_from(["c", "d", None]),
         bytes_hit=st.integers(0, 3),
-        bytes_missed=st.sampled_from([0, 0, 0, 1]),
+        bytes_missed=st.sampled_from([0, 0, 0, 1, None]),
         n_reads=st.integers(1, 3),
     ),
     max_size=15,
@@ -116,14 +139,14 @@ READS = st.lists(
 
 
 @cases(40, thorough=1000)
-@given(RECEIPTS, READS)
-def test_equals_the_oracle(receipts: list[dict[str, Any]], reads: list[dict[str, Any]]) -> None:
-    assert rows(receipts, reads) == oracle(receipts, reads)
+@given(RECEIPTS, READS, st.integers(0, 40))
+def test_equals_the_oracle(receipts: list[dict[str, Any]], reads: list[dict[str, Any]], until: float) -> None:
+    assert rows(receipts, reads, until=until) == oracle(receipts, reads, until)
 
 
 def test_a_hit_pays_and_an_unread_file_is_wasted() -> None:
     got = rows(
-        [receipt("a", 10), receipt("b", 10, did="t:b")], [read(5), read(10), read(15), read(30, n_reads=2)]
+        [receipt("a", 10), receipt("b", 10, did="t:b")], [read(5), read(9), read(15), read(30, n_reads=2)]
     )
     assert [(r["n_hits"], r["bytes_saved"], r["bytes_spent"], r["bytes_wasted"]) for r in got] == [
         (3, 100, 100, 0),
@@ -132,14 +155,55 @@ def test_a_hit_pays_and_an_unread_file_is_wasted() -> None:
     assert [r["first_hit_delay_s"] for r in got] == [5.0, None]
 
 
-def test_nothing_is_earned_after_a_miss() -> None:
-    (got,) = rows([receipt("a", 10)], [read(15, bytes_missed=1), read(20)])
-    assert (got["n_hits"], got["bytes_wasted"]) == (0, 100)
+@pytest.mark.parametrize(
+    ("action", "begin", "lasted_s", "hits"),
+    [
+        ("prefetch", 10, 0, 1),  # in the second of the receipt: without the prefetch it had missed
+        ("prefetch", 10, 3, 1),
+        ("prefetch", 9, 0, 0),
+        ("prefetch", 9, 3, 0),  # began before the receipt, whenever it ended
+        ("prefetch", 10.5, 3, 0),  # a time with a fraction is exact
+        ("prefetch", 10.7, 0, 1),
+        ("pin", 10, 0, 0),  # may have ended before the receipt
+        ("pin", 10, 1, 1),
+        ("pin", 9, 3, 0),
+        ("pin", 11, 0, 1),
+    ],
+)
+def test_a_read_counts_if_it_began_after_the_receipt_as_far_as_whole_seconds_tell(
+    action: str, begin: float, lasted_s: float, hits: int
+) -> None:
+    (got,) = rows([receipt("a", 10.6, action=action)], [read(begin, lasted_s)])
+    assert got["n_hits"] == hits
+    assert got["first_hit_delay_s"] is None or got["first_hit_delay_s"] >= 0
 
 
-def test_unknown_bytes_are_no_hit() -> None:
-    (got,) = rows([receipt("a", 10)], [read(15, bytes_hit=None, bytes_missed=None)])
-    assert got["n_hits"] == 0
+def test_a_read_that_a_later_pin_cannot_claim_counts_for_the_earlier_one() -> None:
+    got = rows([receipt("a", 5.5, action="pin"), receipt("b", 10.6, action="pin")], [read(10)])
+    assert [row["n_hits"] for row in got] == [1, 0]
+
+
+def test_an_item_that_may_still_be_read_is_pending_and_no_waste() -> None:
+    items = [receipt("a", 10), receipt("b", 10, action="pin", did="t:b"), receipt("c", 10, did="t:c")]
+    reads = [read(12, did="t:c")]
+
+    def uses(until: float | None) -> list[tuple[str, int]]:
+        return [(row["use"], row["bytes_wasted"]) for row in rows(items, reads, until=until)]
+
+    assert uses(None) == uses(19.9) == [("pending", 0), ("pending", 0), ("read", 0)]
+    assert uses(EXPIRES) == [("unread", 100), ("unread", 0), ("read", 0)]
+    assert [row["use"] for row in rows([receipt("a", 10, expires_at=None)], [], until=99)] == ["pending"]
+
+
+def test_a_file_that_was_gone_when_it_was_read_is_wasted_at_once() -> None:
+    (got,) = rows([receipt("a", 10)], [read(15, bytes_missed=1), read(20)], until=16)
+    assert (got["n_hits"], got["use"], got["bytes_wasted"]) == (0, "unread", 100)
+
+
+def test_unknown_bytes_are_neither_a_hit_nor_waste() -> None:
+    (got,) = rows([receipt("a", 10)], [read(15, bytes_missed=None)])
+    assert (got["n_hits"], got["bytes_saved"], got["use"], got["bytes_wasted"]) == (0, 0, "read", 0)
+    assert rows([receipt("a", 10)], [read(15, bytes_hit=None, bytes_missed=None)])[0]["n_hits"] == 0
 
 
 def test_no_receipts_and_no_reads_give_an_empty_table() -> None:
