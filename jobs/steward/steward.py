@@ -146,7 +146,6 @@ def kept(
         capacity_bytes,
         learned,
         n_files=KNOWN_PER_HELD * len(listing.names),
-        is_proven=served is None or not served.is_imported,
     )
     steward = Steward(paced(order), capacity_bytes=int((low + high) / 2 * cache.capacity))
     kinds = () if served is None else served.kinds
