@@ -20,7 +20,6 @@ from prefetch.target import Confirmation, Held, ServerIdentity
 from prefetch.xcache import cinfo
 from prefetch.xcache.captures import LatestCloses, capture_reader
 from prefetch.xcache.holdings import held_below, held_by, held_by_processes, unreadable
-from prefetch.xcache.namespace import SUFFIX
 from prefetch.xcache.server import N_ASKED, LastUsed, ServerVersion, parse_version
 from prefetch.xcache.session import (
     RemoteFile,
@@ -244,7 +243,7 @@ class XCacheTarget:
     def _cinfo(self, name: str) -> cinfo.CInfo | None:
         """The record of `name`; None if there is none. Raises InputError if it is damaged."""
         assert self._namespace is not None
-        path = path_below(self._namespace, name, SUFFIX, spaces=self._spaces)
+        path = path_below(self._namespace, name, cinfo.SUFFIX, spaces=self._spaces)
         for pause_s in _REREAD_S:
             try:
                 return cinfo.read(path)
@@ -291,5 +290,5 @@ class XCacheTarget:
 
 def _is_empty(path: Path) -> bool:
     """Made by a cache that then had no room for a byte, neither of the record nor of the file."""
-    both = (path, path.with_name(path.name.removesuffix(SUFFIX)))
+    both = (path, path.with_name(path.name.removesuffix(cinfo.SUFFIX)))
     return path.exists() and not any(one.exists() and one.stat().st_size for one in both)

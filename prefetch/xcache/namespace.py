@@ -13,8 +13,8 @@ from typing import Final, NamedTuple
 from features.common.errors import InputError, PushRejected
 from prefetch.lfn import checked_lfn
 from prefetch.xcache import cinfo
+from prefetch.xcache.cinfo import SUFFIX
 
-SUFFIX: Final = ".cinfo"
 OLDER_VERSIONS: Final = (1, 2, 3)
 # The cache rewrites a cinfo in place, so a reader may meet half of a young one.
 _YOUNG_S = 10.0
@@ -131,9 +131,12 @@ def _found(entry: os.DirEntry[str], name: str, roots: tuple[str, ...]) -> Found 
     if not is_cinfo:
         return None
     try:
-        return _read(path, checked_lfn(lfn)) or _lost(entry.path, lfn)
+        found = _read(path, checked_lfn(lfn)) or _lost(entry.path, lfn)
     except PushRejected as error:
         return Found(lfn, None, "not a usable file name", str(error))
+    if found is not None and found.info is not None and (why := cinfo.doubt(found.info, entry.path)):
+        return Found(lfn, None, why, lfn)
+    return found
 
 
 def _read(path: str, lfn: str) -> Found | None:
