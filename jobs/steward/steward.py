@@ -32,7 +32,7 @@ from prefetch.steward.book import Book, Datasets
 from prefetch.steward.budget import Marks
 from prefetch.steward.feed import Feed
 from prefetch.steward.figures import Figures
-from prefetch.steward.fill import usage
+from prefetch.steward.fill import DataDisks
 from prefetch.steward.keeper import Keeper, Limits
 from prefetch.steward.listing import Listing, listed
 from prefetch.steward.lists import Lists
@@ -172,7 +172,7 @@ def kept(
         book,
         steward,
         listing,
-        usage=lambda names: usage(cache.capacity, root, names),
+        usage=DataDisks(cache.capacity, root),
         lists=lists,
         limits=Limits(Marks(low, high, settings.steward.look), limits, cache.max_clock_skew),
         opens=OpenFiles(root),

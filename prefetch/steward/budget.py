@@ -37,6 +37,7 @@ class Budget:
         self.used_bytes = 0
         self._usage, self._marks, self._force, self._clock = usage, marks, force, clock
         self._inflow, self._miscount = Inflow(marks.look_s), Miscount()
+        self._measures = usage.measures
         self._began_s = clock()
         self._above_at_start: int | None = None
 
@@ -63,8 +64,8 @@ class Budget:
 
     @property
     def excess_bytes(self) -> int:
-        """Bytes to evict; negative if there is room."""
-        return self.used_bytes - self.target_bytes
+        """Bytes to evict; negative if there is room. What was evicted just now is given time to get free."""
+        return self.used_bytes - self._inflow.being_freed_bytes - self.target_bytes
 
     def measure(self, held_bytes: int, growing: Sequence[tuple[str, int]], evicted_bytes: int) -> None:
         """Measure the disk. `held_bytes`, `growing`: see `Usage.used_bytes`; `evicted_bytes`: since the
@@ -73,7 +74,9 @@ class Budget:
         Raises TargetUnavailable, and Implausible if much of the disk is used by others.
         """
         self.used_bytes = self._usage.used_bytes(held_bytes, growing)
-        self._inflow.note(self._clock(), self.used_bytes, evicted_bytes)
+        if self._measures != self._usage.measures:  # other file systems: what was in use there did not arrive
+            self._measures, self._inflow = self._usage.measures, Inflow(self._marks.look_s)
+        self._inflow.note(self._clock(), self.used_bytes, evicted_bytes, self._usage.others_bytes)
         self._miscount.note(self._usage.counted(), self.used_bytes)
         if self._above_at_start is None:
             above = max(0, self.used_bytes - self.high_bytes)
@@ -88,11 +91,24 @@ class Budget:
     @property
     def may_evict(self) -> bool:
         """Whether the excess is small enough to be true."""
-        return self.excess_bytes <= self._allowance
+        return self.excess_bytes <= self._allowance and not self._is_in_vain
+
+    @property
+    def _is_in_vain(self) -> bool:
+        """Whether most of what was evicted in the last hour is still in use, above the high watermark."""
+        is_much = max(self._inflow.removed_bytes, LEAST_SHARE * self._between)
+        return self.used_bytes > self.high_bytes and 2 * self._inflow.unfreed_bytes > is_much
 
     @property
     def fault(self) -> str | None:
         """Which figures contradict each other, in words; None if none do."""
+        if self._is_in_vain:
+            unfreed, removed = map(format_bytes, (self._inflow.unfreed_bytes, self._inflow.removed_bytes))
+            return (
+                f"{unfreed} of the {removed} evicted in the last hour are still in use on the cache's disks: "
+                "a snapshot has them, a process has them open or mapped, or the file system frees late; "
+                "nothing is evicted until they are free"
+            )
         if self.may_evict or self.used_bytes <= self.high_bytes:
             return None
         used, high, capacity, excess, allowance = map(

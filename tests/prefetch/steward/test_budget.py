@@ -19,6 +19,7 @@ class World:
     """A disk that is measured each minute."""
 
     capacity_bytes = CAPACITY
+    measures = others_bytes = 0
 
     def __init__(self, used: int, *, force: bool = False) -> None:
         self.used, self.evicted, self.now = used, 0, 0.0
@@ -32,7 +33,9 @@ class World:
     def counted(self) -> Counted | None:
         return self.count
 
-    def look(self) -> None:
+    def look(self, names: Iterable[str] = ()) -> None:
+        if names != ():
+            return
         self.now += 60.0
         self.budget.measure(0, [], self.evicted)
 
@@ -77,6 +80,34 @@ def test_no_hour_evicts_more_than_came_in_it_and_a_looks_room(minutes: list[tupl
         # What came in the minute before the hour is seen in its first look.
         before = history[-61][0] if len(history) > 60 else 0
         assert gone <= came + before + (MARKS.high - MARKS.low) * CAPACITY
+
+
+def test_what_is_evicted_and_not_free_is_neither_arrived_nor_made_up_for() -> None:
+    """A snapshot, or a process that maps the file, keeps its bytes in use."""
+    world, gone = World(700), 0
+    world.look()
+    for minute in range(60):
+        arrives = 20 if minute % 3 == 0 else 0
+        world.used += arrives
+        world.look()
+        n_bytes = max(0, world.budget.excess_bytes) if world.budget.may_evict else 0
+        gone, world.evicted = gone + n_bytes, world.evicted + n_bytes
+        world.others_bytes += n_bytes
+        world.budget.measure(0, [], world.evicted)
+        assert world.budget.excess_bytes <= 0 or not world.budget.may_evict or not n_bytes
+    assert gone <= 400 + (MARKS.high - MARKS.low) * CAPACITY
+    assert "still in use" in (world.budget.fault or "")
+    world.used, world.others_bytes = world.used - world.others_bytes, 0
+    world.look()
+    assert world.budget.fault is None
+
+
+def test_file_systems_that_come_later_bring_no_arrivals() -> None:
+    world = World(100)
+    world.look()
+    world.measures, world.used = 1, 1400
+    world.look()
+    assert world.evict() == 0, "nothing arrived, and at the start there was room"
 
 
 def test_a_server_that_counts_what_its_disk_never_had_is_told() -> None:
