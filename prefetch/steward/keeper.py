@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import time
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -95,7 +96,8 @@ class Keeper(AbstractContextManager["Keeper"]):
         )
         self._watch.begin(listing, now_s())
         self._usage, self._budget = usage, Budget(usage, limits.marks, force=force)
-        self._evictions = Evictions(target, limits.push, now_s)
+        last_look = dataclasses.replace(limits.push, is_open=opens.has_now)
+        self._evictions = Evictions(target, last_look, now_s)
         self._recent = Recent()
         self._why: dict[int, str] = {}
         self._saved_before = dict(steward.saved())
