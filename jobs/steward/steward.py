@@ -172,7 +172,7 @@ def kept(
         book,
         steward,
         listing,
-        usage=DataDisks(cache.capacity, root),
+        usage=DataDisks(cache.capacity, root, cache.spaces),
         lists=lists,
         limits=Limits(Marks(low, high, settings.steward.look), limits, cache.max_clock_skew),
         opens=OpenFiles(root),

@@ -15,16 +15,17 @@ import numpy as np
 from features.common.errors import TargetUnavailable
 from features.common.times import DAY_S
 from features.common.units import format_bytes
+from prefetch.xcache.cinfo import BYTES_PER_BLOCK
 from prefetch.xcache.namespace import Counted, counted
 
-_OWN_DISK_SHARE: Final = 0.8
+OWN_DISK_SHARE: Final = 0.8
 """Least share of its file systems that a cache has if it has them to itself, and of its capacity that these
 have.
 """
-_BLOCK_BYTES: Final = 512
-"""Of `st_blocks`."""
 _QUANTILE: Final = 0.99
 _HOUR_S: Final = 3600.0
+_SETTLED_S: Final = 60.0
+"""Within so many seconds what has arrived is reported, and what was removed is free."""
 _Answer = TypeVar("_Answer")
 
 
@@ -67,23 +68,14 @@ class Disks:
     `folders`: one on each, which stays as long as its file system is mounted; `root`: of the namespace.
     """
 
-    def __init__(self, folders: Sequence[Path], root: Path) -> None:
-        self._folders, self._root = {folder: _device(folder) for folder in folders}, root
-        self.others_bytes = 0
+    def __init__(self, folders: Iterable[Path], root: Path) -> None:
+        self._folders, self._root, self.others_bytes = tuple(folders), root, 0
         self.capacity_bytes = sum(status.f_blocks * status.f_frsize for status in self._statuses())
 
     def used_bytes(self, held_bytes: int, growing: Iterable[tuple[str, int]]) -> int:
-        """What is not available to others than root, as XCache counts.
-
-        Raises Implausible if more than a share of it is not the cache's: then it is no measure of the cache.
-        """
+        """What is not available to others than root, as XCache counts."""
         used = sum((one.f_blocks - one.f_bavail) * one.f_frsize for one in self._statuses())
-        self.others_bytes = others = used - held_bytes - _grown(self._root, growing)
-        if others > (1 - _OWN_DISK_SHARE) * self.capacity_bytes:
-            raise Implausible(
-                f"{format_bytes(others)} of {format_bytes(self.capacity_bytes)} on the cache's disks are not "
-                "files of the cache: remove them, or set its capacity and watermarks as for a shared disk"
-            )
+        self.others_bytes = used - held_bytes - _grown(self._root, growing)
         return used
 
     def counted(self) -> Counted | None:
@@ -91,9 +83,6 @@ class Disks:
         return None
 
     def _statuses(self) -> list[os.statvfs_result]:
-        for folder, device in self._folders.items():
-            if _device(folder) != device:
-                raise TargetUnavailable(f"another file system is mounted at {folder} than at the start")
         return [_asked(os.statvfs, folder) for folder in self._folders]
 
 
@@ -120,15 +109,15 @@ class Files:
 class DataDisks:
     """How the cache whose namespace is `root` counts its declared `capacity_bytes`: by where its files lie.
 
-    With `oss.space` files are links to other file systems than the namespace's, so that an empty cache does
-    not show them: until `look` has found a file, its files are counted. File systems that come later are
-    measured too.
+    With `oss.space` files are links into `spaces`, on other file systems than the namespace's, so that an
+    empty cache does not show them: until `look` has found a file, its files are counted. File systems that
+    come later are measured too.
     """
 
-    def __init__(self, capacity_bytes: int, root: Path) -> None:
+    def __init__(self, capacity_bytes: int, root: Path, spaces: Sequence[Path] = ()) -> None:
         self.measures = 0
-        self._declared, self._root = capacity_bytes, root
-        self._folders = dict[int, Path]()
+        self._declared, self._root, self._spaces = capacity_bytes, root, spaces
+        self._folders, self._most_bytes = dict[int, Path](), 0
         self._by: Disks | Files = Files(capacity_bytes, root)
 
     @property
@@ -142,25 +131,32 @@ class DataDisks:
         return self._by.others_bytes
 
     def look(self, names: Iterable[str]) -> None:
-        """See on which file systems the files called `names` lie. Raises TargetUnavailable."""
-        strange = _folders_of(self._root, names).items() - self._folders.items()
-        if not {device for device, _ in strange} - self._folders.keys():
-            return
-        self._folders = dict(strange) | self._folders
-        disks = Disks([_top(folder) for folder in self._folders.values()], self._root)
-        has_them_alone = self._declared >= _OWN_DISK_SHARE * disks.capacity_bytes
-        self._by = disks if has_them_alone else Files(self._declared, self._root)
-        self.measures += 1
+        """See on which file systems the files called `names` lie.
 
-    def used_bytes(self, held_bytes: int, growing: Iterable[tuple[str, int]]) -> int:
-        """Bytes in use. Raises Implausible if the file systems are smaller than what was declared."""
-        if _OWN_DISK_SHARE * self._declared > self._by.capacity_bytes:
-            where = ", ".join(sorted(str(_top(folder)) for folder in self._folders.values()))
+        Raises TargetUnavailable, and Implausible if there is too little of them for what was declared.
+        """
+        for device, folder in self._folders.items():
+            if _device(folder) != device:
+                raise TargetUnavailable(f"another file system is mounted at {folder} than at the start")
+        folders = _folders_of(self._root, names) | self._folders
+        if folders.keys() != self._folders.keys():
+            disks = Disks(folders.values(), self._root)
+            has_them_alone = self._declared >= OWN_DISK_SHARE * disks.capacity_bytes
+            is_all = disks.capacity_bytes >= OWN_DISK_SHARE * self._declared
+            everywhere = {_device(space): space for space in self._spaces} | folders
+            self._most_bytes = Disks(everywhere.values(), self._root).capacity_bytes
+            self._by = disks if has_them_alone and is_all else Files(self._declared, self._root)
+            self._folders, self.measures = folders, self.measures + 1
+        if self._folders and self._most_bytes < OWN_DISK_SHARE * self._declared:
+            where = ", ".join(sorted(map(str, {*self._folders.values(), *self._spaces})))
             raise Implausible(
                 f"its capacity is set to {format_bytes(self._declared)}, and the file systems of its files "
-                f"({where}) have {format_bytes(self._by.capacity_bytes)}; nothing is evicted: correct the "
+                f"({where}) have {format_bytes(self._most_bytes)}; nothing is evicted: correct the "
                 "capacity, or mount the disk that is missing"
             )
+
+    def used_bytes(self, held_bytes: int, growing: Iterable[tuple[str, int]]) -> int:
+        """Bytes in use."""
         return self._by.used_bytes(held_bytes, growing)
 
     def counted(self) -> Counted | None:
@@ -218,6 +214,7 @@ class Inflow:
         self._arrived: deque[tuple[int, int]] = deque(maxlen=math.ceil(DAY_S / look_s))
         self._hour: deque[_Look] = deque(maxlen=math.ceil(_HOUR_S / look_s) + 1)
         self._last = _Look(0.0, 0, 0, 0)
+        self._settling = deque[_Look]()
 
     def note(self, at_s: float, used_bytes: int, removed_bytes: int, others_bytes: int = 0) -> None:
         """Record the bytes in use at a look, those removed since the start, and those in use that are of no
@@ -225,6 +222,9 @@ class Inflow:
         """
         total = used_bytes + removed_bytes
         self._last = _Look(at_s, total, total - others_bytes, removed_bytes)
+        self._settling.append(self._last)
+        while at_s - self._settling[0].at_s > _SETTLED_S:
+            self._settling.popleft()
         if self._hour and at_s - self._hour[-1].at_s < self._look_s:
             return
         if self._hour:
@@ -250,20 +250,20 @@ class Inflow:
 
     @property
     def unfreed_bytes(self) -> int:
-        """Of what was removed in the last hour, about so many bytes are still in use."""
-        least = min((look.others for look in self._hour), default=self._last.others)
-        return min(max(0, self._last.others - least), self.removed_bytes)
+        """Of what was removed in the last hour, about so many bytes are still in use, as for a minute.
+
+        What arrives is in use before it is reported, but not for so long.
+        """
+        now, least = (
+            min((look.others for look in looks), default=0) for looks in (self._settling, self._hour)
+        )
+        return min(max(0, now - least), self.removed_bytes)
 
     @property
     def being_freed_bytes(self) -> int:
-        """The same of what was removed since the last look."""
-        if not self._hour:
-            return 0
-        grown, removed = (
-            self._last.others - self._hour[-1].others,
-            self._last.removed - self._hour[-1].removed,
-        )
-        return min(max(0, grown), removed)
+        """Of what was removed in the last minute, at most so many bytes are still in use."""
+        first = self._settling[0] if self._settling else self._last
+        return min(max(0, self._last.others - first.others), self._last.removed - first.removed)
 
     def _came_since(self, look: _Look) -> tuple[int, int]:
         return max(0, self._last.in_use - look.in_use), max(0, self._last.in_files - look.in_files)
@@ -281,12 +281,13 @@ def _device(folder: Path) -> int:
 
 
 def _folders_of(root: Path, names: Iterable[str]) -> dict[int, Path]:
-    """A folder on each file system that holds some of the files `names` below `root`, by device."""
+    """The top of each file system that holds some of the files `names` below `root`, by device."""
     folders = dict[int, Path]()
     for name in names:
         with contextlib.suppress(OSError):
             path = Path(os.path.realpath(f"{root}{name}"))
-            folders.setdefault(path.stat().st_dev, path.parent)
+            if (device := path.stat().st_dev) not in folders:
+                folders[device] = _top(path.parent)
     return folders
 
 
@@ -305,6 +306,6 @@ def _grown(root: Path, growing: Iterable[tuple[str, int]]) -> int:
 
 def _on_disk(path: str) -> int:
     try:
-        return Path(path).stat().st_blocks * _BLOCK_BYTES
+        return Path(path).stat().st_blocks * BYTES_PER_BLOCK
     except OSError:
         return 0

@@ -158,7 +158,8 @@ class Keeper(AbstractContextManager["Keeper"]):
             for file in self._watch.follower.growing
         ]
         self._usage.look([*some_held(self._book, self._steward), *(name for name, _ in growing)])
-        self._budget.measure(self._steward.used_bytes, growing, self._evicted_bytes)
+        left_out = self._target.left_out
+        self._budget.measure(self._steward.used_bytes, growing, self._evicted_bytes, left_out)
 
     def _refresh_lists(self) -> None:
         """Take what plans ask for. Pins stay as last read; evictions count only while they can be read."""

@@ -25,7 +25,7 @@ MAX_BYTES = 64 * 2**20
 MAX_FILE_BYTES = 2**50
 # A cache keeps 20 unless told otherwise, and merges older ones.
 MAX_RECORDS = 100_000
-_ALLOCATED_BYTES = 512
+BYTES_PER_BLOCK = 512
 """Of `st_blocks`."""
 _SLACK_BYTES = 2**20
 _ALLOCATED_WITHIN_S = 60.0
@@ -37,6 +37,10 @@ _HEAD = struct.Struct("<qqqqQIiI")
 _STORE_AT = _VERSION.size
 _STORE_CRC_AT = _STORE_AT + _STORE.size
 _BLOCKS_AT = _STORE_CRC_AT + _CRC.size
+
+
+class Doubted(InputError):
+    """A record that is not believed, and does not become better."""
 
 
 class AccessRecord(NamedTuple):
@@ -153,21 +157,25 @@ def doubt(info: CInfo, path: str) -> str | None:
     it is data shows in a record of its own. What a record claims must be allocated beside it, about: disks
     may compress, and some allocate only after a while.
     """
-    if os.access(f"{path}{SUFFIX}", os.F_OK, follow_symlinks=False):
+    if _is_data(path):
         return "a file of jobs, called as a record is"
     try:
         status = os.stat(path.removesuffix(SUFFIX))  # noqa: PTH116  a path costs more, for each of a million
     except OSError:
         return None
-    allocated = 2 * status.st_blocks * _ALLOCATED_BYTES + _SLACK_BYTES
+    allocated = 2 * status.st_blocks * BYTES_PER_BLOCK + _SLACK_BYTES
     if allocated >= info.size_bytes or allocated >= info.bytes_on_disk:
         return None
     return None if time.time() - status.st_mtime < _ALLOCATED_WITHIN_S else "claims more than its file has"
 
 
+def _is_data(path: str | Path) -> bool:
+    return os.access(f"{path}{SUFFIX}", os.F_OK, follow_symlinks=False)
+
+
 def read(path: Path) -> CInfo:
-    """The record in file `path`. Raises InputError naming the file, also if it is not believed, and OSError
-    as `open` does.
+    """The record in file `path`. Raises InputError naming the file, Doubted if it is not believed, and
+    OSError as `open` does.
     """
     # A pipe in a namespace would wait for a writer for ever.
     with os.fdopen(os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK), "rb") as stream:
@@ -177,9 +185,9 @@ def read(path: Path) -> CInfo:
     try:
         info = parse(content)
     except InputError as error:
-        raise InputError(f"{path}: {error}") from error
+        raise (Doubted if _is_data(path) else InputError)(f"{path}: {error}") from error
     if (why := doubt(info, str(path))) is not None:
-        raise InputError(f"{path}: {why}")
+        raise Doubted(f"{path}: {why}")
     return info
 
 

@@ -17,7 +17,7 @@ from prefetch.xcache.cinfo import SUFFIX
 
 OLDER_VERSIONS: Final = (1, 2, 3)
 # The cache rewrites a cinfo in place, so a reader may meet half of a young one.
-_YOUNG_S = 10.0
+YOUNG_S = 10.0
 _USUAL_BYTES = 8192
 _REREAD_S = 0.02
 _LOST_AND_FOUND = "/lost+found"
@@ -146,7 +146,7 @@ def _read(path: str, lfn: str) -> Found | None:
         try:
             return Found(lfn, cinfo.parse(content)) if content else None
         except InputError:
-            if time.time() - Path(path).stat().st_mtime >= _YOUNG_S:
+            if time.time() - Path(path).stat().st_mtime >= YOUNG_S:
                 raise
         time.sleep(_REREAD_S)  # it may be written just now
         content = _content(path)
@@ -168,7 +168,7 @@ def _lost(path: str, lfn: str) -> Found | None:
     record = Path(path)
     try:
         status = record.stat()
-        is_old = not status.st_size and time.time() - status.st_mtime > _YOUNG_S
+        is_old = not status.st_size and time.time() - status.st_mtime > YOUNG_S
         is_lost = is_old and record.with_suffix("").stat().st_size > 0
     except (FileNotFoundError, NotADirectoryError):
         linked = record.is_symlink() and not record.exists()

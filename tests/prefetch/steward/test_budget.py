@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from prefetch.steward.budget import Budget, Marks
+from prefetch.target import LeftOut
 from prefetch.xcache.namespace import Counted
 
 MARKS = Marks(0.5, 1.0, 60.0)
@@ -24,6 +25,7 @@ class World:
     def __init__(self, used: int, *, force: bool = False) -> None:
         self.used, self.evicted, self.now = used, 0, 0.0
         self.count: Counted | None = None
+        self.left_out = LeftOut()
         self.budget = Budget(self, MARKS, force=force, clock=lambda: self.now)
         self.look()
 
@@ -37,7 +39,7 @@ class World:
         if names != ():
             return
         self.now += 60.0
-        self.budget.measure(0, [], self.evicted)
+        self.budget.measure(0, [], self.evicted, self.left_out)
 
     def evict(self) -> int:
         """Evict what should go, if it may; how much."""
@@ -100,6 +102,42 @@ def test_what_is_evicted_and_not_free_is_neither_arrived_nor_made_up_for() -> No
     world.used, world.others_bytes = world.used - world.others_bytes, 0
     world.look()
     assert world.budget.fault is None
+
+
+def test_what_arrives_before_it_is_reported_is_not_what_was_evicted() -> None:
+    """A burst after a few evictions, whose files are reported a few seconds later."""
+    world = World(960)
+    world.evicted, world.used = 100, 860
+    world.look()
+    for _ in range(4):
+        world.now -= 50.0
+        world.used, world.others_bytes = world.used + 45, world.others_bytes + 45
+        world.look()
+        assert "still in use" not in (world.budget.fault or ""), f"{world.others_bytes} not reported yet"
+    world.others_bytes = 0
+    world.look()
+    assert world.budget.fault is None and world.budget.may_evict
+
+
+def test_bytes_that_no_eviction_frees_are_no_measure_of_the_cache() -> None:
+    world = World(700)
+    world.others_bytes = 201
+    world.look()
+    assert not world.budget.may_evict
+    assert "201 B of 1 kB on the cache's disks are not files" in (world.budget.fault or "")
+    world.others_bytes, world.left_out = 0, LeftOut(2, 201, ("/store/a#", "/store/b\udcff"))
+    world.look()
+    assert not world.budget.may_evict
+    told = "201 B of 1 kB are in 2 files whose names no command takes ('/store/a#', '/store/b\\udcff')"
+    assert told in (world.budget.fault or "")
+
+
+@pytest.mark.parametrize(("used", "advised"), [(1600, "evicts those 850 B"), (2000, "")])
+def test_force_is_advised_with_what_it_evicts_and_not_where_it_empties_the_cache(
+    used: int, advised: str
+) -> None:
+    fault = World(used).budget.fault or ""
+    assert ("--force" in fault) == bool(advised) and advised in fault
 
 
 def test_file_systems_that_come_later_bring_no_arrivals() -> None:
