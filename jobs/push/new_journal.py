@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import datetime as dt
+import sqlite3
 from collections import Counter
 from contextlib import closing
 from pathlib import Path
@@ -69,7 +70,7 @@ def _set_aside(url: str, to: str) -> str | None:
         with closing(Journal(url)) as journal:
             n_items = sum(journal.reports.counts().values())
     except ServiceError:
-        if "://" in url or not Path(url).exists():
+        if "://" in url or not Path(url).exists() or not _is_damaged(Path(url)):
             raise
         for part in _PARTS:
             if Path(url + part).exists():
@@ -78,6 +79,18 @@ def _set_aside(url: str, to: str) -> str | None:
     if n_items:
         raise ConflictError(f"the push journal at {shown(url)} can be read and has {n_items} items: keep it")
     return None
+
+
+def _is_damaged(file: Path) -> bool:
+    """Whether a file is no database: one that is locked, or another account's, may be a good one."""
+    try:
+        with closing(sqlite3.connect(f"{file.absolute().as_uri()}?mode=ro", uri=True)) as connection:
+            connection.execute("SELECT * FROM sqlite_schema").fetchall()
+    except sqlite3.OperationalError:
+        return False
+    except sqlite3.DatabaseError:
+        return True
+    return not file.stat().st_size
 
 
 def _pins(tables: Tables, *, now_s: float, keep_s: float) -> dict[str, int]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import threading
 import time
 from collections.abc import Iterator
@@ -24,13 +25,14 @@ class OpenFiles:
     def __init__(self, root: Path) -> None:
         self._root = root
         self._inodes: set[_Inode] = set()
-        self._looked_at = -_RECENT_S
+        self._looked_at = -math.inf
         self._looking = threading.Lock()
 
     def has(self, name: str, *, within_s: float = _RECENT_S) -> bool:
         """Whether file `name` of the cache was open at a look that began at most `within_s` ago."""
-        with self._looking:
-            if time.monotonic() - self._looked_at >= within_s:
+        since = time.monotonic() - within_s
+        with self._looking:  # who waits here shares the next look with others who do
+            if self._looked_at < since:
                 self.look()
             inodes = self._inodes
         try:

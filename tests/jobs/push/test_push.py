@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import datetime as dt
 import json
+import sqlite3
 import os
 import re
 import shutil
@@ -437,3 +438,18 @@ def test_a_journal_that_is_lost_is_replaced_by_the_operator_alone(
     assert push(conf, "--resume")["pushed"] == 0
     again = push(conf, "--as-of", as_of_label(AS_OF))
     assert again["pushed"] + again["already_done"] == 2
+
+
+def test_a_journal_that_is_only_locked_is_not_set_aside(
+    conf: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A push that hangs holds it: its pins would be forgotten though nothing is lost."""
+    journal = tmp_path / "journal.db"
+    with closing(Journal(str(journal))) as kept:
+        kept.make()
+    monkeypatch.setattr("prefetch.journal.journal._PATIENCE_S", 1)
+    with closing(sqlite3.connect(journal, isolation_level=None)) as other:
+        other.execute("BEGIN EXCLUSIVE")
+        with pytest.raises(ServiceError, match="does not answer"):
+            push(conf, "--new-journal")
+    assert not list(tmp_path.glob("journal.db.lost-*"))
