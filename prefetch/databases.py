@@ -93,7 +93,8 @@ class Database:
         Nor is one made in a file that was left without a byte: what it held is lost, as somebody has to know.
         """
         file = self._engine.url.database if self._engine.dialect.name == "sqlite" else None
-        if not self._is_made and file is not None and _stays_empty(Path(file)):
+        is_asked = self._must_have is not None or not self._is_made
+        if is_asked and file is not None and _stays_empty(Path(file)):
             at = bounded(file, 200)
             raise ServiceError(f"the {self._what} at {at} has no byte: it was damaged; restore it")
         if self._must_have is None:
