@@ -21,6 +21,7 @@ from prefetch.xcache.namespace import WHOLE, Part, walk
 FILES_AT_ONCE: Final = 2000
 MOST_PROCESSES: Final = 4
 
+
 def held_below(namespace: Path, spaces: Sequence[Path] = (), part: Part = WHOLE) -> Iterator[Held]:
     """Every file with a cinfo below `namespace`; `spaces`, `part`: see `walk`. Raises InputError.
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import dataclasses
 import datetime as dt
 import json
-import sqlite3
 import os
 import re
 import shutil
+import sqlite3
 import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
