@@ -10,6 +10,8 @@ import dataclasses
 from collections.abc import Callable, Collection, Iterable
 from typing import NamedTuple, Protocol
 
+N_NAMED = 3
+"""Of the files that are left out."""
 CLOCK_ERROR_S = 2.0
 """A server reports whole seconds, and its answer may be on its way for up to 3 s."""
 
@@ -39,6 +41,10 @@ class LeftOut(NamedTuple):
     n_files: int = 0
     n_bytes: int = 0
     some: tuple[str, ...] = ()
+
+    def with_one(self, held: Held) -> LeftOut:
+        """These, and one more."""
+        return LeftOut(self.n_files + 1, self.n_bytes + held.bytes_on_disk, (*self.some, held.name)[:N_NAMED])
 
 
 @dataclasses.dataclass(frozen=True)

@@ -16,7 +16,7 @@ _BELOW_ONE_MARK: Final = 0.05
 """Share of the capacity that stands for the bytes between the watermarks where these are equal."""
 _HOUR_S: Final = 3600.0
 _MOST_FORCED: Final = 0.6
-"""No more of a cache is evicted by force on advice: then a figure is wrong, rather than the cache too full."""
+"""Share of a cache whose eviction by force is advised: of more, a figure is wrong, and no cache too full."""
 _NAME_CHARS: Final = 80
 _NONE_LEFT_OUT: Final = LeftOut()
 
@@ -126,11 +126,11 @@ class Budget:
                 "files of the cache: remove them, or set its capacity and watermarks as for a shared disk"
             )
         if self._left_out.n_bytes > (1 - OWN_DISK_SHARE) * capacity:
-            some = ", ".join(ascii(name[:_NAME_CHARS]) for name in self._left_out.some)
+            n_files, n_bytes, names = self._left_out
+            some = ", ".join(ascii(name[:_NAME_CHARS]) for name in names)
             return (
-                f"{format_bytes(self._left_out.n_bytes)} of {format_bytes(capacity)} are in "
-                f"{self._left_out.n_files} files whose names no command takes ({some}): only the server's own "
-                "purge removes them, so nothing is evicted"
+                f"{format_bytes(n_bytes)} of {format_bytes(capacity)} are in {n_files} files whose names no "
+                f"command takes ({some}): only the server's own purge removes them, so nothing is evicted"
             )
         return None
 

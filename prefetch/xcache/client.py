@@ -43,8 +43,6 @@ SERVER_URL = re.compile(r"x?roots?://(\[[0-9A-Fa-f:]+\]|[A-Za-z0-9.-]+)(:\d{1,5}
 """A cache or an origin: a scheme, a host, and at most a port."""
 _REREAD_S = (0.02, 0.1, 0.5)
 _KNOWN_FOR_S = 60.0
-_N_NAMED = 3
-"""Of the files that are left out."""
 
 
 _log = logging.getLogger(__name__)
@@ -202,22 +200,21 @@ class XCacheTarget:
                 f"cache {self._name!r}: namespace", "needed for an inventory; the g-stream has none"
             )
         shown, missing = LastUsed(), set(expected)
-        n_left, left_bytes, n_unreadable, some = 0, 0, 0, list[str]()
+        left_out, n_unreadable = LeftOut(), 0
         walked = held_by_processes if self._walks_apart else held_below
         for held in walked(self._namespace, self._spaces):
             if held.unreadable and fault_of(held.name) is not None:
-                n_left, left_bytes = n_left + 1, left_bytes + held.bytes_on_disk
-                some += [held.name] * (n_left <= _N_NAMED)
+                left_out = left_out.with_one(held)
                 continue
             missing.discard(held.name)
             n_unreadable += held.unreadable
             if held.bytes_on_disk and not held.unreadable:
                 shown.offer(held.name, held.last_detach_s or 0)
             yield held
-        self.left_out = LeftOut(n_left, left_bytes, tuple(some))
-        if n_left or n_unreadable:
-            told = "namespace %s: %d records are damaged or not believed, and no command takes the names of %d files"
-            _log.warning(told, self._namespace, n_unreadable, n_left)
+        self.left_out = left_out
+        if left_out.n_files or n_unreadable:
+            told = f"{n_unreadable} records are damaged or not believed, and no command takes the names of"
+            _log.warning("namespace %s: %s %d files", self._namespace, told, left_out.n_files)
         self.check_namespace(shown.names, missing)
 
     def check_namespace(self, shown: Sequence[str], missing: Collection[str] = ()) -> None:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import ctypes
-import mmap
 import os
 import re
 import subprocess
@@ -13,15 +11,11 @@ from collections.abc import Iterator
 
 import pytest
 from daemons import needed
-from steward_site import COMMAND, MIB, Site, eventually, name_of, running
+from steward_site import COMMAND, MIB, Site, eventually, forged, mapped, name_of, read_any, running
 
 from features.common.errors import PushError
-from prefetch.xcache.cinfo import AccessRecord, CInfo, dump
-from prefetch.xcache.client import BLOCK_BYTES
-from prefetch.xcache.session import RemoteFile
 
 pytestmark = [pytest.mark.service, pytest.mark.xrootd, pytest.mark.usefixtures("xrootd")]
-_NUMBERS = [ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_long]
 PATIENCE_S = 6.0
 """So long it is watched that nothing goes: three looks."""
 DISK_BYTES = 128 * MIB
@@ -60,23 +54,6 @@ def own_disk(xrootd: str) -> Iterator[Site]:
     yield from needed("a real XCache on a disk of its own", running(64 * MIB))
 
 
-@contextlib.contextmanager
-def mapped(site: Site) -> Iterator[None]:
-    """A process has mapped all files, and closed them: it is this one, as Python's own maps keep them open."""
-    libc = ctypes.CDLL(None, use_errno=True)
-    libc.mmap.restype, libc.mmap.argtypes = ctypes.c_void_p, [ctypes.c_void_p, ctypes.c_size_t, *_NUMBERS]
-    libc.munmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
-    maps = []
-    for path in site.servers.namespace.rglob("*.root"):
-        with path.open("rb") as file:
-            maps.append(libc.mmap(None, MIB, mmap.PROT_READ, mmap.MAP_PRIVATE, file.fileno(), 0))
-    try:
-        yield
-    finally:
-        for at in maps:
-            libc.munmap(at, MIB)
-
-
 def test_what_is_evicted_and_not_free_is_not_made_up_for(own_disk: Site) -> None:
     """What is evicted stays in use, so that nothing is gained by more."""
     site = own_disk
@@ -98,13 +75,6 @@ def targets(site: Site) -> list[int]:
     return [int(float(told) * 10**6) for told in re.findall(r"of at most ([0-9.]+) MB", site.log("steward"))]
 
 
-def forged(n_bytes: int) -> bytes:
-    """A record that says that a file was used last in 2001, and that `n_bytes` of it are on disk."""
-    blocks = b"\xff" * (n_bytes // BLOCK_BYTES // 8)
-    access = AccessRecord(10**9, 10**9 + 10, 1, 10, 0, 0, 0, n_bytes, 0)
-    return dump(CInfo(BLOCK_BYTES, n_bytes, 10**9, 0, 1, 0, blocks, (access,)))
-
-
 @pytest.fixture
 def own_site(xrootd: str) -> Iterator[Site]:
     """A cache for one test: what this leaves in it no command takes."""
@@ -120,7 +90,7 @@ def test_a_record_that_a_job_brings_decides_nothing_of_other_files(own_site: Sit
     for name in names[8:]:
         site.servers.add_file(f"{name}.cinfo", forged(n_bytes))
         with contextlib.suppress(PushError):
-            read(site, f"{name}.cinfo")
+            read_any(site, f"{name}.cinfo")
     site.steward()
     for name in site.files("f", 5):
         site.read(name)
@@ -137,12 +107,6 @@ def test_a_record_that_a_job_brings_decides_nothing_of_other_files(own_site: Sit
     assert "6 records are damaged or not believed" in site.log("steward"), site.log("steward")
 
 
-def read(site: Site, name: str) -> None:
-    """Read a file of any size as a job does."""
-    with RemoteFile(f"{site.servers.cache_url}/{name}", time.monotonic() + 60) as remote:
-        remote.read_all()
-
-
 def test_files_with_long_names_go_and_those_with_odd_names_are_the_caches(own_disk: Site) -> None:
     site = own_disk
     longest = [
@@ -151,7 +115,7 @@ def test_files_with_long_names_go_and_those_with_odd_names_are_the_caches(own_di
     odd = ["/store/mc/o#dd.root", "/store/mc/ odd.root"]
     for name in [*longest, *odd]:
         site.servers.add_file(name, os.urandom(MIB))
-        read(site, name)
+        read_any(site, name)
     site.read_all(site.files("g", 40))
     site.steward()
     for name in site.files("h", 18):
