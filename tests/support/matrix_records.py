@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from monitoring import closing, fstream, opening
+
 from prefetch.xcache.cinfo import AccessRecord, CInfo, dump
 
 Record = dict[str, Any]
@@ -163,7 +164,14 @@ AAA = {"file_lfn": LFN, "file_size": 1000, "unique_id": "{}", "start_time": STAR
        "server_domain": "cern.ch", "client_domain": "pic.es", "site_name": "T1_ES_PIC", "write_bytes": 0,
        "operation": "read"}  # fmt: skip
 AAA_ROLES: dict[str, Any] = {
-    **{"name": "file_lfn", "size": "file_size", "time": "start_time", "end": "end_time", "unit": of_ms, "another": "unique_id"},
+    **{
+        "name": "file_lfn",
+        "size": "file_size",
+        "time": "start_time",
+        "end": "end_time",
+        "unit": of_ms,
+        "another": "unique_id",
+    },
     **{"host": "file_lfn", "address": PROXY + LFN},
     "write": {"operation": "write", "read_bytes": 0, "read_bytes_at_close": 0, "write_bytes": 500},
 }
@@ -377,7 +385,11 @@ DAMAGES: dict[str, Damage] = {
 def named(record: Record, token: str, number: int) -> Record:
     """The good record, told from others by `token` and `number`."""
     return {
-        name: value.replace("{}", token) if isinstance(value, str) else number * 4 if name in ("id", "pseq") else value
+        name: value.replace("{}", token)
+        if isinstance(value, str)
+        else number * 4
+        if name in ("id", "pseq")
+        else value
         for name, value in record.items()
     }
 

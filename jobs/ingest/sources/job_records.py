@@ -105,7 +105,10 @@ def _reason(
         ("end_us IS NULL AND NOT failed", "missing field: end"),
         ("coalesce(start_us, end_us, reported_us) IS NULL", "missing field: any time"),
         ("end_us < start_us", "ends before it starts"),
-        (sql.is_ahead("greatest(start_us, coalesce(end_us, reported_us))", site.day, days=AHEAD_DAYS), "ends in the future"),
+        (
+            sql.is_ahead("greatest(start_us, coalesce(end_us, reported_us))", site.day, days=AHEAD_DAYS),
+            "ends in the future",
+        ),
         (f"cpu IS NULL AND NOT ({unmeasured})", "missing field: CPU time"),
         ("wall IS NULL AND NOT failed", "missing field: wall time"),
         ("cpu < 0 OR wall < 0", "negative time"),

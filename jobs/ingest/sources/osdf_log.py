@@ -13,7 +13,10 @@ def query(site: Site) -> sql.Query:
 
     `cache` is the server where the line says that it is one.
     """
-    told = {name: f"nullif(regexp_extract(value, '\\[{name}:((?:\\[[^\\]]*\\])?[^\\]]*)\\]', 1), '')" for name in _FIELDS}
+    told = {
+        name: f"nullif(regexp_extract(value, '\\[{name}:((?:\\[[^\\]]*\\])?[^\\]]*)\\]', 1), '')"
+        for name in _FIELDS
+    }
     parsed = {
         "moment_us": sql.micros_of_moment("moment"),
         "n_read": sql.count("Read"),

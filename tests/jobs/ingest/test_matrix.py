@@ -16,7 +16,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from matrix_records import DAMAGES, FORMS, TOKEN, Form, Record, named, written, write_cinfo
+from matrix_records import DAMAGES, FORMS, TOKEN, Record, named, write_cinfo, written
 from pyspark.sql import SparkSession
 from rucio_avro import write_dump
 
@@ -225,7 +225,11 @@ def page(matrix: Mapping[str, Mapping[str, str]]) -> str:
 
 
 def table(title: str, names: Sequence[str], matrix: Mapping[str, Mapping[str, str]]) -> str:
-    lines = [f"\n## {title}\n", f"| | {' | '.join(f'`{name}`' for name in names)} |", "|---" * (len(names) + 1) + "|"]
+    lines = [
+        f"\n## {title}\n",
+        f"| | {' | '.join(f'`{name}`' for name in names)} |",
+        "|---" * (len(names) + 1) + "|",
+    ]
     for kind in list(DAMAGES)[1:]:
         cells = [in_words(matrix.get(name, {}).get(kind, "–")) for name in names]
         if set(cells) != {"–"}:
