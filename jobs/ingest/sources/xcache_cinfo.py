@@ -62,6 +62,8 @@ def _reason() -> str:
 
 
 def _columns(cache: str) -> dict[str, str]:
+    # What was read of a file without a size was fetched, too, but not of how many blocks.
+    missed = "CASE WHEN size_bytes > 0 OR bytes_read = 0 THEN bytes_fetched END"
     event = [literal(cache), urls.without_cgi('"name"'), "attach_s"]
     return sql.named("path") | {
         "cache": literal(cache),
@@ -70,8 +72,8 @@ def _columns(cache: str) -> dict[str, str]:
         "known_at": sql.timestamp("detach_s_us"),
         "size_bytes": "size_bytes",
         "read_bytes": "bytes_read",
-        "bytes_hit": fetched.hit("bytes_read", "bytes_fetched"),
-        "bytes_missed": "bytes_fetched",
+        "bytes_hit": fetched.hit("bytes_read", missed),
+        "bytes_missed": missed,
         "disk_bytes": "bytes_on_disk",
         "disk_accesses": "n_accesses",
         "n_reads": "n_reads",
