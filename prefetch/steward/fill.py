@@ -241,7 +241,7 @@ class Inflow:
             return 0
         looks = list(self._arrived)[-len(self._hour) + 1 :] if len(self._hour) > 1 else []
         arrived = (sum(column) for column in zip(*looks, self._came_since(self._hour[-1]), strict=True))
-        return min(arrived) - self.removed_bytes
+        return int(min(arrived)) - self.removed_bytes
 
     @property
     def removed_bytes(self) -> int:
