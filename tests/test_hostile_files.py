@@ -291,8 +291,8 @@ def test_a_pipe_is_no_catalogue(tmp_path: Path) -> None:
     [
         (pa.array([[1]] * 4), "is list"),
         (pa.array([{"a": 1}] * 4), "is struct"),
-        (pa.array([b"\xff"] * 4), "is binary"),
-        (pa.array([1] * 4).cast(pa.decimal128(38, 2)), "is decimal"),
+        (pa.array([b"\xff"] * 4), "has bytes that are not UTF-8"),
+        (pa.array([1] * 4).cast(pa.decimal128(38, 2)), None),
         (pa.nulls(4), None),
         (pa.array([1.5, float("nan"), None, 1.5]), None),
     ],
@@ -302,7 +302,7 @@ def test_columns_beside_a_trace_are_strings_or_numbers(
 ) -> None:
     path = house(tmp_path, x=column)
     if why is not None:
-        with pytest.raises(SchemaError, match=rf"trace\.parquet: x {why}"):
+        with pytest.raises(InputError, match=rf"trace\.parquet: x {why}"):
             read_trace(path, keep=("x",))
         return
     loaded = read_trace(path, keep=("x",))

@@ -14,7 +14,7 @@ from features.common.errors import ServiceError, StaleInputError
 from features.common.times import DAY_S, day_label, parse_as_of
 from features.common.units import format_bytes
 from features.results import WORTH
-from features.schema import ACCESSES, OUTCOMES, PLANS, RECEIPTS
+from features.schema import ACCESSES, OUTCOMES, PLANS, RECEIPTS, arrow_schema
 from jobs.caches import steward_days
 from jobs.outcomes import day_verdict
 from jobs.outcomes.day_verdict import DayVerdict
@@ -89,7 +89,9 @@ def history(settings: Settings, *, cache: str, since: str | None, until: str | N
     if not has_plans:
         return History([], [], days, watched)
     rows = _with_uses(tables.read_arrow(OUTCOMES, columns=["as_of", "use", *_STORED], **where))
-    models = tables.read_arrow(PLANS, columns=["as_of", "model_version"], **where)
+    models = arrow_schema(PLANS).append(pa.field("as_of", pa.string())).empty_table()
+    if tables.exists(PLANS):
+        models = tables.read_arrow(PLANS, columns=["as_of", "model_version"], **where)
     by_plan = models.group_by("as_of").aggregate([("model_version", "max")])
     names = dict(zip(by_plan["as_of"].to_pylist(), by_plan["model_version_max"].to_pylist(), strict=True))
     followed = pa.array([names.get(as_of) or NO_MODEL for as_of in rows["as_of"].to_pylist()], pa.string())
@@ -245,7 +247,12 @@ def of_plan(settings: Settings, *, cache: str, as_of_s: int, until_s: int = 0) -
 
 
 def _with_expiry(tables: Tables, receipts: pd.DataFrame, key: MomentKey) -> pd.DataFrame:
-    """`receipts` with `expires_at` of their items; an item that was planned no more has the plan's latest."""
+    """`receipts` with `expires_at` of their items; an item that was planned no more has the plan's latest.
+
+    Null where there is no plan any more: such an item stays pending until it is read.
+    """
+    if not tables.exists(PLANS):
+        return receipts.assign(expires_at=pd.NaT)
     columns = ["item_id", "expires_at"]
     plan = tables.read_arrow(PLANS, as_of=key.as_of, owner=key.owner, columns=columns).to_pandas()
     rows = receipts.merge(plan, on="item_id", how="left")
