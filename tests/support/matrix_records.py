@@ -1,5 +1,6 @@
 """A small good record of every source, and the damages that servers, brokers and other tools do to it."""
 
+# ruff: noqa: E501  records are tables
 from __future__ import annotations
 
 import base64

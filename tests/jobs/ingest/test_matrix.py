@@ -178,7 +178,8 @@ def pulled_from_dump(spark: SparkSession, folder: Path) -> dict[str, str]:
     site = Site(day=DAY.isoformat())
     batches = frame.toArrow().combine_chunks().to_batches()
     found = pa.Table.from_batches(parse(sources.named("rucio_dumps").of(query, site), batches, rows=1000))
-    assert TOKEN not in repr(rows := found.to_pylist())
+    rows = found.to_pylist()
+    assert TOKEN not in repr(rows)
     good = [{n: v for n, v in row.items() if n != "sample"} for row in rows if row["reason"] is None]
     refused = {
         kind: sorted({row["reason"] for row in rows if row["reason"] and told_by(kind, row["sample"])})
