@@ -245,7 +245,7 @@ FORMS: dict[str, Form] = {
     "popularity_series": Form(
         {"dataset": "/TT/RunIII-{}/AODSIM", "week": 2930, "accesses": 5},
         separated(","), "dataset", "accesses", "week",
-        unit=lambda s: {0: 0, START: 2930, LATER: 7305}.get(s, 2930.25), is_json=False,
+        unit=lambda s: dict[float, float]({0: 0, START: 2930, LATER: 7305}).get(s, 2930.25), is_json=False,
     ),
     "htcondor_history": Form(
         {"GlobalJobId": "s#1.0#{}", "JobStatus": 4, "WMAgent_RequestName": "request-{}", "JobUniverse": 5, "ClusterId": 9,
@@ -373,7 +373,7 @@ DAMAGES: dict[str, Damage] = {
     "time with a fraction": at(START + 0.25),
     "end 0": at(0, "end"),
     "end in 2049": at(LATER, "end"),
-    "a write": lambda form, record: [record | form.write] if form.write else None,
+    "a write": lambda form, record: [{**record, **form.write}] if form.write else None,
     "twice in a pull": lambda form, record: [record, record],
     "in two pulls": lambda form, record: [record],
     "the later one first": two_reads,
