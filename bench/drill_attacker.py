@@ -4,9 +4,9 @@ bench/drill_attacker.py [--minutes N] [--seed N] [--only PHASE ...]         exit
 
 An origin, an XCache that purges above 20 files of 1 MiB, a collector and a steward are processes, and so is
 the attacker. Jobs read all the time: short reads, reads that last, and files that a plan pins. Each phase is
-one attack of `bench/forger.py`; or reports are missing, another XCache reports to the same
-collector, the steward is killed and begins anew, or its settings name a capacity ten times too small. The
-order of the phases and all that is forged follow from the seed.
+one attack of `bench/forger.py`, or of jobs (`BY_JOBS`); or reports are missing, another XCache reports to the
+same collector, the steward is killed and begins anew, or its settings name a capacity ten times too small.
+The order of the phases and all that is forged follow from the seed.
 
 What happens is measured on the cache's disk twenty times a second, never by the steward's figures; of these
 only the target is taken. Jobs fetch no more than the cache has room for; what it purges by itself is known
@@ -38,10 +38,20 @@ sys.path[:0] = [str(ROOT), str(SERVERS)]
 
 from daemons import NoServer, free_ports  # noqa: E402
 from forger import KINDS  # noqa: E402
-from steward_site import MIB, Site, eventually, name_of, read_at, running  # noqa: E402
+from steward_site import (  # noqa: E402
+    MIB,
+    Site,
+    eventually,
+    forged,
+    mapped,
+    name_of,
+    read_any,
+    read_at,
+    running,
+)
 from XRootD import client  # noqa: E402
 
-from features.common.errors import InputError  # noqa: E402
+from features.common.errors import CachecastError, InputError  # noqa: E402
 
 N_FILES, N_PINS, N_READERS, N_HOLDERS = 60, 3, 3, 3
 KEPT_BYTES = 16 * MIB
@@ -309,6 +319,11 @@ class Drill:
                 ended = time.monotonic()
         elif name == SECOND:
             self._second_cache(seconds)
+        elif name in BY_JOBS:
+            self._jobs_attack(BY_JOBS[name], seconds)
+        elif name == MAPPED:
+            with mapped(self.site):
+                n_sent = self.attack("a mix of all", seconds)
         elif name == BEGUN_ANEW:
             self._steward.kill()
             self._begin()
@@ -357,6 +372,17 @@ class Drill:
     def _begin(self) -> None:
         self._steward = self.site.steward()
         self.disk.steward_pid = self._steward.pid
+
+    def _jobs_attack(self, made: Callable[[str], tuple[str, bytes]], seconds: float) -> None:
+        """Read files that somebody has put at the origin."""
+        until = time.monotonic() + seconds
+        while time.monotonic() < until:
+            free = [name for name in sorted(self.site.held()) if f"/store/mc/{name}" not in self.pinned]
+            name, content = made(f"/store/mc/{self.chance.choice(free)}")
+            self.site.servers.add_file(name, content)
+            with contextlib.suppress(CachecastError):
+                read_any(self.site, name)
+            time.sleep(FETCH_EVERY_S)
 
     def _second_cache(self, seconds: float) -> None:
         """Read through another cache of the same name."""
@@ -409,6 +435,12 @@ MISSING = {
 }
 SECOND, BEGUN_ANEW = "a second XCache reports", "steward killed, begins anew"
 RESTARTS = "restarts in its name"
+MAPPED = "all files mapped by a process"
+BY_JOBS: dict[str, Callable[[str], tuple[str, bytes]]] = {
+    "records that jobs bring": lambda name: (f"{name}.cinfo", forged(MIB)),
+    "names of 249 bytes": lambda name: (f"/store/mc/{name_of(name)[:20]:x>244}.root", bytes(MIB)),
+}
+"""A file that somebody puts at the origin and reads, by the name of one that the cache has."""
 TOO_SMALL = "capacity ten times too small"
 
 
@@ -506,7 +538,7 @@ def table(rows: list[Row]) -> str:
     return "\n".join(lines)
 
 
-PHASES = (*KINDS, *MISSING, SECOND, BEGUN_ANEW)
+PHASES = (*KINDS, *BY_JOBS, MAPPED, *MISSING, SECOND, BEGUN_ANEW)
 
 
 def main() -> int:

@@ -24,7 +24,9 @@ import numpy as np
 import pyarrow as pa
 
 from features.common.arrays import BoolArray, IntArray
+from jobs.caches.paths import Paths
 from jobs.plan.rows import items
+from jobs.settings.tree import CacheSettings
 from jobs.store.keys import MomentKey
 from models.serving.names import Named
 from prefetch.plan import Files, PlanLimits, Rule, Scores, ValuePlanner, plain_files, treatments
@@ -67,10 +69,14 @@ def main() -> int:
             began = time.process_time()
             judged = ValuePlanner(lambda _: scores, LIMITS, mine, 2 * 86400).judge(state)
             planning += time.process_time() - began
+            settings = CacheSettings(
+                name=cache, kind="xcache", url="root://127.0.0.1:1", capacity=capacities[cache]
+            )
+            paths = Paths(settings, {})
             key, made_by = MomentKey("2026-03-01", "2026-03-01T00:00:00Z", cache), Named("bench", None)
             within_s = judged.horizon_s
             more = items(
-                judged.plan, dids, origins, key=key, as_of_s=AS_OF_S, horizon_s=within_s, model=made_by
+                judged.plan, dids, origins, paths, key=key, as_of_s=AS_OF_S, horizon_s=within_s, model=made_by
             )
             n += len(more)
         seconds = time.process_time() - started

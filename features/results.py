@@ -200,17 +200,6 @@ TRAININGS = Table(
     ),
 )
 
-IMPORTED_ORDERS = Table(
-    name="imported_orders",
-    grain="an order of eviction of another site, taken in at as_of",
-    key=("digest",),
-    partition=("day", "as_of", "region"),
-    columns=(
-        Column("digest", "string", "sha256 of the file that `model export` wrote", required=True),
-        Column("file", "string", "that file; models.serving.order_file", required=True),
-    ),
-)
-
 ARRIVALS = Table(
     name="arrivals",
     grain="what one source delivered by one decision time",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -16,6 +17,7 @@ from features.common.errors import ConfigError, ServiceError, bounded
 _T = TypeVar("_T")
 _INSERTS: dict[str, Any] = {"sqlite": sqlite.insert, "postgresql": postgresql.insert}
 _ROWS_AT_ONCE = 10_000
+_LOOKS, _LOOK_S = 5, 0.1
 _STATEMENT_PATIENCES, _IDLE_PATIENCES = 6, 2
 
 
@@ -86,16 +88,32 @@ class Database:
             raise ServiceError(f"the {self._what} does not answer ({fault})") from None
 
     def _check_exists(self) -> None:
-        """Raises ServiceError if the database has to be there and is not; SQLite would make an empty one."""
+        """Raises ServiceError if the database has to be there and is not; SQLite would make an empty one.
+
+        Nor is one made in a file that was left without a byte: what it held is lost, as somebody has to know.
+        """
+        file = self._engine.url.database if self._engine.dialect.name == "sqlite" else None
+        is_asked = self._must_have is not None or not self._is_made
+        if is_asked and file is not None and _stays_empty(Path(file)):
+            at = bounded(file, 200)
+            raise ServiceError(f"the {self._what} at {at} has no byte: it was damaged; restore it")
         if self._must_have is None:
             return
-        file = self._engine.url.database if self._engine.dialect.name == "sqlite" else None
         if file is None or Path(file).is_file():
             with self._reading.connect() as connection:
                 if sa.inspect(connection).has_table(self._must_have):
                     return
         at = shown(self._engine.url.render_as_string()) if file is None else file
         raise ServiceError(f"there is no {self._what} at {bounded(at, 200)}; correct {self._setting}")
+
+
+def _stays_empty(file: Path) -> bool:
+    """Whether a file has no byte for longer than another program takes that makes a database of it."""
+    for _ in range(_LOOKS):
+        if not file.is_file() or file.stat().st_size:
+            return False
+        time.sleep(_LOOK_S)
+    return True
 
 
 def upsert(connection: sa.Connection, table: sa.Table, rows: Iterable[Mapping[str, Any]]) -> None:

@@ -10,8 +10,8 @@ from pathlib import Path
 from features.common.errors import PushRejected
 
 MAX_NAME_BYTES = 1024
-# A file system allows 255 bytes, of which the cache needs some for its `.cinfo`.
-MAX_COMPONENT_BYTES = 240
+# A file system allows 255 bytes, of which the cache needs six for its `.cinfo`.
+MAX_COMPONENT_BYTES = 249
 COMMAND_ROOT = "xrdpfc_command"
 _PLAIN = re.compile(rf"(?:/[\w+=:,@~-][\w.+=:,@~-]{{0,{MAX_COMPONENT_BYTES - 1}}})+", re.ASCII)
 _URL_SYNTAX = frozenset("?#\\")
@@ -23,7 +23,7 @@ def checked_lfn(name: str) -> str:
 
     Refused with PushRejected: relative paths; empty, `.` and `..` components; control, format and
     surrogate characters; `?`, `#` and backslashes; components that begin or end with white space;
-    XCache's command space and its `.cinfo` files; more than 1024 bytes, or 240 in a component.
+    XCache's command space and its `.cinfo` files; more than 1024 bytes, or 249 in a component.
     """
     if (fault := fault_of(name)) is not None:
         raise PushRejected(f"not a usable file name: {name[:200]!r}: {fault}")

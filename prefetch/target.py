@@ -10,6 +10,8 @@ import dataclasses
 from collections.abc import Callable, Collection, Iterable
 from typing import NamedTuple, Protocol
 
+N_NAMED = 3
+"""Of the files that are left out."""
 CLOCK_ERROR_S = 2.0
 """A server reports whole seconds, and its answer may be on its way for up to 3 s."""
 
@@ -19,7 +21,8 @@ class Held(NamedTuple):
 
     `last_detach_s`: end of the last access, touches and prefetches among them; `last_use_s`: end of the last
     access by a job, else when the file came, None where the cache does not tell them apart. `unreadable`: it
-    is there, but its record cannot be read: sizes are 0 and the last use is None.
+    is there, but its record cannot be read, or is not believed: its sizes are those of the file, and its last
+    use is its last change; 0 and None where that is not known either.
     """
 
     name: str
@@ -30,6 +33,18 @@ class Held(NamedTuple):
     is_open: bool
     unreadable: bool = False
     last_use_s: int | None = None
+
+
+class LeftOut(NamedTuple):
+    """Files of a cache that no command can name: their number, their bytes on disk, and some names."""
+
+    n_files: int = 0
+    n_bytes: int = 0
+    some: tuple[str, ...] = ()
+
+    def with_one(self, held: Held) -> LeftOut:
+        """These, and one more."""
+        return LeftOut(self.n_files + 1, self.n_bytes + held.bytes_on_disk, (*self.some, held.name)[:N_NAMED])
 
 
 @dataclasses.dataclass(frozen=True)
@@ -67,6 +82,11 @@ class CacheTarget(Protocol):
     @property
     def name(self) -> str:
         """The cache's name in configuration."""
+        ...
+
+    @property
+    def left_out(self) -> LeftOut:
+        """What the last whole inventory has left out."""
         ...
 
     def prefetch(self, name: str, *, timeout_s: float) -> int:

@@ -12,6 +12,7 @@ import hashlib
 import inspect
 import os
 import pickle
+import stat
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -94,6 +95,7 @@ def _save(save: Callable[..., None], *compiled: object) -> None:
 
 _DIGEST_BYTES: Final = 32
 _NAME_CHARS: Final = 16
+_READ_FLAGS: Final = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 
 
 class _Files:
@@ -101,7 +103,8 @@ class _Files:
 
     It has the part of numba's files, which take code by the time of the kernel's own source: code with a
     kernel of another module in it would stay when that one changes. A file of other sources is not read, nor
-    one that is damaged, and goes when one of these is written.
+    one that is damaged, and goes when one of these is written. Nor is one that another account than root's or
+    this one's may write: what is read becomes code of this process.
     """
 
     def __init__(self, folder: Path, base: str, module: str) -> None:
@@ -110,7 +113,7 @@ class _Files:
     def save(self, key: object, data: object) -> None:
         """Write the code of `key`. Raises OSError."""
         content = cast(Any, serialize).dumps((self._told(key), data))
-        files.write(self._path(key), hashlib.sha256(content).digest() + content, settle=False)
+        files.write(self._path(key), hashlib.sha256(content).digest() + content, mode=0o644, settle=False)
         for path in self._folder.iterdir():
             if path.name.startswith(f"{self._base}.") and not path.name.startswith(self._present()):
                 path.unlink(missing_ok=True)
@@ -118,13 +121,15 @@ class _Files:
     def load(self, key: object) -> object:
         """The code of `key`; None if there is none."""
         try:
-            found = self._path(key).read_bytes()
+            with os.fdopen(os.open(self._path(key), _READ_FLAGS), "rb") as file:
+                if not _is_trusted(os.fstat(file.fileno())):
+                    return None
+                digest, content = file.read(_DIGEST_BYTES), file.read()
         except OSError:
             return None
-        digest, content = found[:_DIGEST_BYTES], found[_DIGEST_BYTES:]
         if hashlib.sha256(content).digest() != digest:
             return None
-        told, data = pickle.loads(content)  # noqa: S301  from a folder that holds code
+        told, data = pickle.loads(content)  # noqa: S301  of root or of this account
         return data if told == self._told(key) else None
 
     def _told(self, key: object) -> tuple[object, str]:
@@ -137,6 +142,11 @@ class _Files:
     def _path(self, key: object) -> Path:
         name = hashlib.sha256(repr(key).encode()).hexdigest()[:_NAME_CHARS]
         return self._folder / f"{self._present()}{name}.nbc"
+
+
+def _is_trusted(status: os.stat_result) -> bool:
+    is_plain, writable = stat.S_ISREG(status.st_mode), stat.S_IWGRP | stat.S_IWOTH
+    return is_plain and status.st_uid in (0, os.geteuid()) and not status.st_mode & writable
 
 
 @functools.cache

@@ -27,7 +27,6 @@ from jobs.cli import (
     efficiency,
     ending,
     loop,
-    models,
     operation,
     options,
     placement,
@@ -54,7 +53,7 @@ OPERATION = "Operation"
 GROUPS: Mapping[str, Sequence[Any]] = {
     LOOP: (
         *(loop.pull, loop.arrivals, loop.features, loop.train, loop.predict, replays.evaluate, loop.promote),
-        *(plans.plan, plans.push, plans.due, plans.outcomes, loop.cycle, models.model),
+        *(plans.plan, plans.push, plans.due, plans.outcomes, loop.cycle),
     ),
     REPLAY: (
         *(studies.worth_it, replays.replay, studies.leaderboard, replays.curve, studies.report),

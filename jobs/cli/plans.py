@@ -108,6 +108,10 @@ def push(
             "--if-current", help="exit with 99 if a later time has overtaken --as-of, or it has not come"
         ),
     ] = False,
+    new_journal: Annotated[
+        bool,
+        typer.Option("--new-journal", help="replace a lost journal, say what is forgotten, and push nothing"),
+    ] = False,
     force: Force = False,
     conf: Conf = None,
     tables: TablesRoot = None,
@@ -121,6 +125,7 @@ def push(
     and none was done.
     """
     modes = {"--dry-run": dry_run, "--resume": resume, "--status": status, "--cancel": cancel}
+    modes["--new-journal"] = new_journal
     if len(given := [name for name, is_set in modes.items() if is_set]) > 1:
         raise InputError(f"{' and '.join(given)} cannot go together; give one of them")
     if not dry_run and (action or dataset or reason):
@@ -129,10 +134,14 @@ def push(
         raise InputError("--resume continues every plan in the journal; leave out --as-of")
     from jobs.operate import due as times
     from jobs.plan.listing import Wanted
+    from jobs.push import new_journal as journals
     from jobs.push import push as job
     from jobs.push import status as questions
 
     settings, as_of_s = options.load(conf, tables=tables), parsing.moment(as_of)
+    if new_journal:
+        console.show(journals.run(settings, now_s=time.time()), as_json=as_json)
+        return
     if status or cancel:
         found = (questions.status if status else job.cancel)(settings, cache=cache, as_of_s=as_of_s)
         console.show(found, as_json=as_json)

@@ -15,6 +15,7 @@ from features.common.times import DAY_S, as_of_label
 from features.schema import RECEIPTS, arrow_schema
 from jobs.caches.federation import redirector_of
 from jobs.caches.inventory import check_listed_evictions, check_planned_evictions, target
+from jobs.push import new_journal
 from jobs.push.planned_items import PlannedItems, planned_items
 from jobs.settings.tree import CacheSettings, Settings
 from jobs.store.keys import MomentKey
@@ -141,6 +142,7 @@ def _work(settings: Settings, cache: str, *, evict_now: bool, force: bool) -> It
     chosen = settings.cache(cache)
     with closing(Journal(settings.push.journal)) as journal:
         limits, tables = push_limits(settings, chosen), Tables(settings.tables.root)
+        new_journal.check(settings, tables, journal, chosen.name, now_s=time.time())
         overrides_steward = evict_now and not limits.evicts
         limits = dataclasses.replace(limits, evicts=limits.evicts or evict_now)
         redirector = redirector_of(list(settings.caches.values()), chosen)

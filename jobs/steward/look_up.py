@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from features.common.errors import CachecastError, ServiceError
 from jobs.settings.tree import CacheSettings, Settings
-from jobs.steward.imported import imported
 from jobs.store.tables import Tables
 from jobs.store.trainings import named
 from models.serving.names import STEWARD, Named
@@ -176,8 +175,7 @@ def _on_disk(question: Question) -> tuple[Named | None, ServedOrder | None]:
     tables, region = Tables(settings.tables.root), settings.region.name
     on_record = named(tables, region=region).get(STEWARD)
     if on_record is None:  # never promoted or taken back, whatever MLflow says
-        is_auto = settings.steward.policy == "auto"
-        return None, imported(tables, region, known=known) if is_auto else None
+        return None, None
     if not question.has_copy:
         return on_record, known
     from models.serving.served_order import kept_order

@@ -1,7 +1,7 @@
 """The order of eviction that a cache's steward may follow: the one promoted, unless it is too old.
 
 A steward keeps a copy of the order that it follows. It begins by the table promotions and that copy, while
-MLflow is asked only afterwards. Until one is promoted, `auto` tries the region's imported one.
+MLflow is asked only afterwards.
 """
 
 from __future__ import annotations

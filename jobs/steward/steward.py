@@ -32,7 +32,7 @@ from prefetch.steward.book import Book, Datasets
 from prefetch.steward.budget import Marks
 from prefetch.steward.feed import Feed
 from prefetch.steward.figures import Figures
-from prefetch.steward.fill import usage
+from prefetch.steward.fill import DataDisks
 from prefetch.steward.keeper import Keeper, Limits
 from prefetch.steward.listing import Listing, listed
 from prefetch.steward.lists import Lists
@@ -146,7 +146,6 @@ def kept(
         capacity_bytes,
         learned,
         n_files=KNOWN_PER_HELD * len(listing.names),
-        is_proven=served is None or not served.is_imported,
     )
     steward = Steward(paced(order), capacity_bytes=int((low + high) / 2 * cache.capacity))
     kinds = () if served is None else served.kinds
@@ -173,7 +172,7 @@ def kept(
         book,
         steward,
         listing,
-        usage=lambda names: usage(cache.capacity, root, names),
+        usage=DataDisks(cache.capacity, root, cache.spaces),
         lists=lists,
         limits=Limits(Marks(low, high, settings.steward.look), limits, cache.max_clock_skew),
         opens=OpenFiles(root),

@@ -16,7 +16,6 @@ WRITTEN_BY: Mapping[str, str] = {
     **dict.fromkeys(("features_sample", "labels_sample"), "cycle --train"),
     **dict.fromkeys(("labels", "model_metrics", "reliability", "model_slices", "model_holdings"), "train"),
     "arrivals": "arrivals",
-    "imported_orders": "model import",
     "trainings": "train",
     **dict.fromkeys(("predictions", "drift"), "predict"),
     **dict.fromkeys(("contents", "plans"), "plan"),

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from scipy.special import expit
 
 from features.common.arrays import Float32Array, FloatArray, Ids, IntArray
-from models.learning.lightgbm_text import checked_text
+from features.common.errors import ModelError
 from replay.trees.forest import (
     CATEGORY,
     NAN_IS_ZERO,
@@ -28,6 +28,7 @@ from replay.trees.forest import (
     slots,
 )
 
+_END = "end of trees\n"
 _TREE = re.compile(r"^Tree=\d+$", re.MULTILINE)
 _CATEGORICAL_BIT, _DEFAULT_LEFT_BIT, _MISSING_SHIFT = 1, 2, 2
 _RULES = np.array([[NAN_IS_ZERO, ZERO_RIGHT, NAN_RIGHT], [NAN_IS_ZERO, ZERO_LEFT, NAN_LEFT]])
@@ -38,11 +39,21 @@ def forest_of(text: str, columns: Sequence[str]) -> Forest:
     """The trees of a model text of `columns`.
 
     LightGBM: src/io/tree.cpp, `Tree::Tree(const char*)` and `Tree::NumericalDecision`. The kernels follow the
-    arrays without looking at their bounds, so the text is checked first. Raises ModelError.
+    arrays without looking at their bounds: a text must be what was trained, which its version's digest shows.
+    Raises ModelError for a text of other columns.
     """
-    text = checked_text(text, columns)
-    _, *blocks = _TREE.split(text[: text.index("end of trees")])
+    head, *blocks = _TREE.split(trees_of(text))
+    if f"\nfeature_names={' '.join(columns)}\n" not in head:
+        raise ModelError(f"the LightGBM model is not of the columns {', '.join(columns)[:200]}")
     return joined([_tree(_fields(block)) for block in blocks])
+
+
+def trees_of(text: str) -> str:
+    """A model text without what follows its trees. Raises ModelError if it is none."""
+    trees, end, _ = text.partition(_END)
+    if not end:
+        raise ModelError("the LightGBM model is cut short")
+    return trees + end
 
 
 def probabilities(forest: Forest, x: Float32Array) -> FloatArray:

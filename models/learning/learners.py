@@ -12,8 +12,7 @@ import numpy as np
 import pandas as pd
 
 from features.common.arrays import FloatArray, IntArray
-from models.learning.forest import forest_of, probabilities
-from models.learning.lightgbm_text import checked_text
+from models.learning.forest import forest_of, probabilities, trees_of
 from replay.trees.forest import Forest
 
 CATEGORICAL = ("tier", "campaign")
@@ -123,15 +122,15 @@ class LightGBM(WithKnobs):
 
 @dataclasses.dataclass(frozen=True)
 class Trees:
-    """A LightGBM model as its checked text, scored by a kernel. `columns`: of the rows that it scores."""
+    """A LightGBM model as its text, scored by a kernel. `columns`: of the rows that it scores."""
 
     text: str
     columns: tuple[str, ...]
 
     @staticmethod
     def of(text: str, columns: Sequence[str]) -> Trees:
-        """The model of `text` without what follows its trees. Raises ModelError unless it is of `columns`."""
-        return Trees(checked_text(text, columns), tuple(columns))
+        """The model of `text` without what follows its trees. Raises ModelError if it is cut short."""
+        return Trees(trees_of(text), tuple(columns))
 
     @functools.cached_property
     def _forest(self) -> Forest:

@@ -56,7 +56,7 @@ class HorizonTrees(NamedTuple):
 
 
 def horizon_models(rungs: HorizonTrees) -> HorizonModels:
-    """The models in the form that a kernel scores. Raises ModelError if a text is damaged or forged."""
+    """The models in the form that a kernel scores. Raises ModelError for a text of other columns."""
     return ladder([forest_of(text, COLUMNS) for text in rungs.texts], rungs.horizons_s)
 
 

@@ -54,7 +54,7 @@ class OrderModel:
 
     `columns`: of `features.stream`; `kinds`: of files, by number (`replay.access_context`). `until_s`:
     nothing known later was used, s since 1970. `readers`: the kinds of readers in the training data
-    (`features.accesses`). `regions`: where it was learned; none: in the bundle's region.
+    (`features.accesses`).
     """
 
     horizons_s: tuple[int, ...]
@@ -62,7 +62,6 @@ class OrderModel:
     kinds: tuple[str, ...]
     until_s: int
     readers: tuple[str, ...] = ()
-    regions: tuple[str, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True)

@@ -25,8 +25,7 @@ class ServedOrder:
 
     `kinds`: names of the kinds of files in its training (`replay.access_context`); `readers`: the kinds of
     readers that it distinguishes (`features.accesses`); `until_s`: end of the training data, s since
-    1970; `digest`: of its files. `is_imported`: another site learned it, and no replay of this region's
-    accesses proved it.
+    1970; `digest`: of its files.
     """
 
     order: Order
@@ -34,7 +33,6 @@ class ServedOrder:
     until_s: int
     version: str
     readers: tuple[str, ...] = ()
-    is_imported: bool = False
     digest: str | None = None
 
 

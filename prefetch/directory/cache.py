@@ -19,7 +19,7 @@ from pathlib import Path
 
 from features.common.errors import PushRejected, SourceUnavailable, TargetUnavailable
 from prefetch.lfn import checked_lfn, path_below
-from prefetch.target import Confirmation, Held
+from prefetch.target import Confirmation, Held, LeftOut
 from prefetch.xcache.collector import append, frame
 from prefetch.xcache.gstream import PSEQ_MODULUS
 
@@ -78,6 +78,8 @@ class DirectoryTarget:
 
     `now_s`: the clock of accesses, s since 1970; a demo may give simulated time.
     """
+
+    left_out = LeftOut()
 
     def __init__(
         self, name: str, origin: Path, root: Path, *, now_s: Callable[[], float] = time.time

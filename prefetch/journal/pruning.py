@@ -9,6 +9,9 @@ from prefetch.journal.cancel_superseded import delete_all, recorder
 from prefetch.journal.reports import of_plan
 from prefetch.journal.tables import UNDONE, items, plans, pruned
 
+_ALL_BEFORE = 0
+"""The time of planning that stands for all plans of a lost journal."""
+
 
 class Pruning:
     """Deletion of plans; every method raises ServiceError if the database is unavailable."""
@@ -50,6 +53,16 @@ class Pruning:
             insert_new(connection, pruned, [row])
             connection.execute(sa.delete(plans).where(plans.c.cache == cache, plans.c.as_of_s == as_of_s))
         return delete_all(self._database, whose)
+
+    def give_up(self, cache: str, *, now_s: float) -> None:
+        """Remember that all plans of a cache before `now_s` were lost with another journal."""
+        row = {"cache": cache, "as_of_s": _ALL_BEFORE, "n_items": 0, "pruned_at_s": now_s}
+        with self._database.writing() as connection:
+            insert_new(connection, pruned, [row])
+
+    def given_up_s(self, cache: str) -> float | None:
+        """Until when plans were lost, s since 1970; None: none were."""
+        return self.pruned_at_s(cache, _ALL_BEFORE)
 
     def pruned_at_s(self, cache: str, as_of_s: int) -> float | None:
         """When a plan's items were deleted, s since 1970; None: they were not."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 import re
+import socket
 from collections.abc import Mapping
 from typing import NamedTuple
 
@@ -17,6 +18,7 @@ OTHER = "other"
 _UNFIT = re.compile(UNFIT)
 _SITE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _HOST = r"(?:[A-Za-z0-9](?:[A-Za-z0-9._-]{0,252})|\[[0-9A-Fa-f:.]{2,45}\])"
+_NUMERIC = re.compile(r"(?:0x[0-9a-fA-F]*|[0-9]+)(?:\.(?:0x[0-9a-fA-F]*|[0-9]+)){0,3}\.?")
 _ADDRESS = re.compile(rf"(?:x?roots?://)?({_HOST}):([0-9]{{1,5}})/?")
 
 
@@ -87,9 +89,10 @@ def joining(site: str, *, at: str | None, address: str | None, size: object) -> 
 def _is_of_one_machine(host: str) -> bool:
     """Whether each machine takes `host` for itself, or for what only it can reach."""
     try:
-        ip = ipaddress.ip_address(host.strip("[]"))
-    except ValueError:
-        return host == "localhost" or host.endswith(".localhost")
+        # Resolvers also read 127.1, 0 and 0x7f000001 as addresses.
+        ip = ipaddress.ip_address(socket.inet_aton(host) if _NUMERIC.fullmatch(host) else host.strip("[]"))
+    except (OSError, ValueError):
+        return host == "localhost" or host.endswith(".localhost") or _NUMERIC.fullmatch(host) is not None
     ip = getattr(ip, "ipv4_mapped", None) or ip
     return ip.is_loopback or ip.is_link_local or ip.is_unspecified or ip.is_multicast
 

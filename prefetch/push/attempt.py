@@ -34,7 +34,8 @@ class PushLimits:
     the cache was unavailable this many times in a row, and the rest stays planned. `evict_guard_s`: a server
     that removes open files is not asked to remove a file whose last known use ended less than this ago by the
     cache's clock; if that clock differs from ours by more than `max_clock_skew_s`, it is asked to remove
-    none. `evicts` False: evictions stay planned, for the cache's steward.
+    none. `evicts` False: evictions stay planned, for the cache's steward. `is_open`: whether a process of
+    this machine has a file open, asked last thing before a server that removes open files is asked to.
     """
 
     parallel: int = 8
@@ -47,6 +48,7 @@ class PushLimits:
     evict_guard_s: int = 600
     max_clock_skew_s: int = 60
     evicts: bool = True
+    is_open: Callable[[str], bool] | None = None
     sources: SourceLimits = dataclasses.field(default_factory=SourceLimits)
 
 
@@ -217,6 +219,8 @@ def _evict_and_wait(
     if keeps_open and target.removes_open_files():
         raise TargetUnavailable("an older server was started meanwhile, which removes open files")
     until = min(deadline, time.monotonic() + _EVICTED_WITHIN_S) if keeps_open else deadline
+    if limits.is_open is not None and not keeps_open and limits.is_open(name):
+        raise PushRejected("in use: a job has opened it meanwhile")
     target.evict(name, timeout_s=limits.timeout_s)
     try:
         _await(target, name, lambda held: held is None, until)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Sequence
 from typing import Final
 
@@ -12,7 +11,7 @@ from features.common.arrays import Ids, IntArray
 from prefetch.steward.listing import Listing
 from prefetch.steward.names import Names
 from replay.access_context import MOST_KINDS
-from replay.config import expression
+from replay.config import matching
 from replay.steward.steward import Steward
 
 _NAMES_AT_ONCE: Final = 2**14
@@ -73,7 +72,7 @@ class Book:
         listing: Listing | None = None,
     ) -> None:
         self.tests: dict[int, None] = {}
-        self._is_test = re.compile(expression(test_files)).fullmatch if test_files else lambda _: None
+        self._is_test = matching(test_files)
         self._steward, self._catalogue = steward, datasets
         self._names = Names() if listing is None else listing.names
         self._datasets: dict[str, int] = {}

@@ -7,13 +7,18 @@ from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
 from features.common.units import format_bytes
-from prefetch.steward.fill import Inflow, Miscount, Usage
+from prefetch.steward.fill import OWN_DISK_SHARE, Inflow, Miscount, Usage
+from prefetch.target import LeftOut
 
 LEAST_SHARE: Final = 0.05
 """Share of the bytes between the watermarks that always stays free."""
 _BELOW_ONE_MARK: Final = 0.05
 """Share of the capacity that stands for the bytes between the watermarks where these are equal."""
 _HOUR_S: Final = 3600.0
+_MOST_FORCED: Final = 0.6
+"""Share of a cache whose eviction by force is advised: of more, a figure is wrong, and no cache too full."""
+_NAME_CHARS: Final = 80
+_NONE_LEFT_OUT: Final = LeftOut()
 
 
 class Marks(NamedTuple):
@@ -39,8 +44,10 @@ class Budget:
         self.used_bytes = 0
         self._usage, self._marks, self._force, self._clock = usage, marks, force, clock
         self._inflow, self._miscount = Inflow(marks.look_s), Miscount()
+        self._measures = usage.measures
         self._began_s = clock()
         self._above_at_start: int | None = None
+        self._left_out = LeftOut()
 
     @property
     def is_measured(self) -> bool:
@@ -65,17 +72,26 @@ class Budget:
 
     @property
     def excess_bytes(self) -> int:
-        """Bytes to evict; negative if there is room."""
-        return self.used_bytes - self.target_bytes
+        """Bytes to evict; negative if there is room. What was evicted just now is given time to get free."""
+        return self.used_bytes - self._inflow.being_freed_bytes - self.target_bytes
 
-    def measure(self, held_bytes: int, growing: Sequence[tuple[str, int]], evicted_bytes: int) -> None:
-        """Measure the disk. `held_bytes`, `growing`: see `Usage.used_bytes`; `evicted_bytes`: since the
-        start.
+    def measure(
+        self,
+        held_bytes: int,
+        growing: Sequence[tuple[str, int]],
+        evicted_bytes: int,
+        left_out: LeftOut = _NONE_LEFT_OUT,
+    ) -> None:
+        """Measure the disk. `held_bytes`, `growing`: see `Usage.used_bytes`, without those `left_out`;
+        `evicted_bytes`: since the start.
 
-        Raises TargetUnavailable, and Implausible if much of the disk is used by others.
+        Raises TargetUnavailable.
         """
-        self.used_bytes = self._usage.used_bytes(held_bytes, growing)
-        self._inflow.note(self._clock(), self.used_bytes, evicted_bytes)
+        self._left_out = left_out
+        self.used_bytes = self._usage.used_bytes(held_bytes + left_out.n_bytes, growing)
+        if self._measures != self._usage.measures:  # other file systems: what was in use there did not arrive
+            self._measures, self._inflow = self._usage.measures, Inflow(self._marks.look_s)
+        self._inflow.note(self._clock(), self.used_bytes, evicted_bytes, self._usage.others_bytes)
         self._miscount.note(self._usage.counted(), self.used_bytes)
         if self._above_at_start is None:
             above = max(0, self.used_bytes - self.high_bytes)
@@ -89,14 +105,40 @@ class Budget:
 
     @property
     def may_evict(self) -> bool:
-        """Whether the excess is small enough to be true."""
-        return self.excess_bytes <= self._allowance
+        """Whether the excess is small enough to be true, and the cache's."""
+        return self.excess_bytes <= self._allowance and self._misused is None
+
+    @property
+    def _misused(self) -> str | None:
+        """Why evictions gain nothing, or too little of the cache can be evicted, in words; None: neither."""
+        inflow, capacity = self._inflow, self._usage.capacity_bytes
+        if 2 * inflow.unfreed_bytes > max(inflow.removed_bytes, LEAST_SHARE * self._between):
+            unfreed, removed = map(format_bytes, (inflow.unfreed_bytes, inflow.removed_bytes))
+            return (
+                f"{unfreed} of the {removed} evicted in the last hour are still in use on the cache's disks: "
+                "a snapshot has them, a process has them open or mapped, the file system frees late, or "
+                "others write there; nothing is evicted until they are free"
+            )
+        others = self._usage.others_bytes - inflow.being_freed_bytes
+        if others > (1 - OWN_DISK_SHARE) * capacity:
+            return (
+                f"{format_bytes(others)} of {format_bytes(capacity)} on the cache's disks are not "
+                "files of the cache: remove them, or set its capacity and watermarks as for a shared disk"
+            )
+        if self._left_out.n_bytes > (1 - OWN_DISK_SHARE) * capacity:
+            n_files, n_bytes, names = self._left_out
+            some = ", ".join(ascii(name[:_NAME_CHARS]) for name in names)
+            return (
+                f"{format_bytes(n_bytes)} of {format_bytes(capacity)} are in {n_files} files whose names no "
+                f"command takes ({some}): only the server's own purge removes them, so nothing is evicted"
+            )
+        return None
 
     @property
     def fault(self) -> str | None:
         """Which figures contradict each other, in words; None if none do."""
-        if self.may_evict or self.used_bytes <= self.high_bytes:
-            return None
+        if (misused := self._misused) is not None or self.may_evict or self.used_bytes <= self.high_bytes:
+            return misused
         used, high, capacity, excess, allowance = map(
             format_bytes,
             (
@@ -107,10 +149,13 @@ class Budget:
                 max(0, self._allowance),
             ),
         )
+        remedy = "correct what is wrong"
+        if self.excess_bytes <= _MOST_FORCED * self.used_bytes:
+            remedy += f", or start the steward with --force, which evicts those {excess}"
         return (
             f"{excess} should go, and in an hour {allowance} may: the disk has {used}, and by capacity "
             f"({capacity}) and watermarks ({self._marks.low:g}, {self._marks.high:g}) its server purges "
-            f"above {high}; nothing is evicted: correct what is wrong, or start the steward with --force"
+            f"above {high}; nothing is evicted: {remedy}"
         )
 
     @property

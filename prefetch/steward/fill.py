@@ -8,21 +8,24 @@ import os
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Final, Protocol, TypeVar
+from typing import Final, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 
 from features.common.errors import TargetUnavailable
 from features.common.times import DAY_S
 from features.common.units import format_bytes
+from prefetch.xcache.cinfo import BYTES_PER_BLOCK
 from prefetch.xcache.namespace import Counted, counted
 
-_OWN_DISK_SHARE: Final = 0.8
-"""Least share of its file systems that a cache has if it has them to itself."""
-_BLOCK_BYTES: Final = 512
-"""Of `st_blocks`."""
+OWN_DISK_SHARE: Final = 0.8
+"""Least share of its file systems that a cache has if it has them to itself, and of its capacity that these
+have.
+"""
 _QUANTILE: Final = 0.99
 _HOUR_S: Final = 3600.0
+_SETTLED_S: Final = 60.0
+"""Within so many seconds what has arrived is reported, and what was removed is free."""
 _Answer = TypeVar("_Answer")
 
 
@@ -31,10 +34,24 @@ class Implausible(TargetUnavailable):
 
 
 class Usage(Protocol):
-    """How much of `capacity_bytes` a cache uses."""
+    """How much of `capacity_bytes` a cache uses.
+
+    `others_bytes`: of what was in use at the last measure, those of no file that the cache has, as far as
+    they count; `measures`: how often what is measured has changed.
+    """
 
     @property
     def capacity_bytes(self) -> int: ...
+
+    @property
+    def others_bytes(self) -> int: ...
+
+    @property
+    def measures(self) -> int: ...
+
+    def look(self, names: Iterable[str]) -> None:
+        """See on which file systems some of the cache's files lie, those called `names`."""
+        ...
 
     def used_bytes(self, held_bytes: int, growing: Iterable[tuple[str, int]]) -> int:
         """Bytes in use. `held_bytes`: by the cache's reports; `growing`: open files, with known bytes."""
@@ -51,22 +68,14 @@ class Disks:
     `folders`: one on each, which stays as long as its file system is mounted; `root`: of the namespace.
     """
 
-    def __init__(self, folders: Sequence[Path], root: Path) -> None:
-        self._folders, self._root = {folder: _device(folder) for folder in folders}, root
+    def __init__(self, folders: Iterable[Path], root: Path) -> None:
+        self._folders, self._root, self.others_bytes = tuple(folders), root, 0
         self.capacity_bytes = sum(status.f_blocks * status.f_frsize for status in self._statuses())
 
     def used_bytes(self, held_bytes: int, growing: Iterable[tuple[str, int]]) -> int:
-        """What is not available to others than root, as XCache counts.
-
-        Raises Implausible if more than a share of it is not the cache's: then it is no measure of the cache.
-        """
+        """What is not available to others than root, as XCache counts."""
         used = sum((one.f_blocks - one.f_bavail) * one.f_frsize for one in self._statuses())
-        others = used - held_bytes - _grown(self._root, growing)
-        if others > (1 - _OWN_DISK_SHARE) * self.capacity_bytes:
-            raise Implausible(
-                f"{format_bytes(others)} of {format_bytes(self.capacity_bytes)} on the cache's disks are not "
-                "files of the cache: remove them, or set its capacity and watermarks as for a shared disk"
-            )
+        self.others_bytes = used - held_bytes - _grown(self._root, growing)
         return used
 
     def counted(self) -> Counted | None:
@@ -74,17 +83,19 @@ class Disks:
         return None
 
     def _statuses(self) -> list[os.statvfs_result]:
-        for folder, device in self._folders.items():
-            if _device(folder) != device:
-                raise TargetUnavailable(f"another file system is mounted at {folder} than at the start")
         return [_asked(os.statvfs, folder) for folder in self._folders]
 
 
 class Files:
     """A share of a file system: XCache adds up its files (`pfc.diskusage … files BASE NOMINAL MAX`)."""
 
+    others_bytes, measures = 0, 0
+
     def __init__(self, capacity_bytes: int, root: Path) -> None:
         self.capacity_bytes, self._root = capacity_bytes, root
+
+    def look(self, names: Iterable[str]) -> None:
+        """Its files count, wherever they lie."""
 
     def used_bytes(self, held_bytes: int, growing: Iterable[tuple[str, int]]) -> int:
         """What is reported, and what open files have grown by since."""
@@ -95,13 +106,62 @@ class Files:
         return counted(self._root)
 
 
-def usage(capacity_bytes: int, root: Path, names: Sequence[str]) -> Disks | Files:
-    """How the cache whose namespace is `root` counts its `capacity_bytes`; `names`: some of its files.
+class DataDisks:
+    """How the cache whose namespace is `root` counts its declared `capacity_bytes`: by where its files lie.
 
-    With `oss.space` files are links to other file systems, which `names` lead to. Raises TargetUnavailable.
+    With `oss.space` files are links into `spaces`, on other file systems than the namespace's, so that an
+    empty cache does not show them: until `look` has found a file, its files are counted. File systems that
+    come later are measured too.
     """
-    disks = Disks(_data_folders(root, names), root)
-    return disks if capacity_bytes >= _OWN_DISK_SHARE * disks.capacity_bytes else Files(capacity_bytes, root)
+
+    def __init__(self, capacity_bytes: int, root: Path, spaces: Sequence[Path] = ()) -> None:
+        self.measures = 0
+        self._declared, self._root, self._spaces = capacity_bytes, root, spaces
+        self._folders, self._most_bytes = dict[int, Path](), 0
+        self._by: Disks | Files = Files(capacity_bytes, root)
+
+    @property
+    def capacity_bytes(self) -> int:
+        """That of the file systems, if the cache has them to itself, else the declared one."""
+        return self._by.capacity_bytes
+
+    @property
+    def others_bytes(self) -> int:
+        """See `Usage`."""
+        return self._by.others_bytes
+
+    def look(self, names: Iterable[str]) -> None:
+        """See on which file systems the files called `names` lie.
+
+        Raises TargetUnavailable, and Implausible if there is too little of them for what was declared.
+        """
+        for device, folder in self._folders.items():
+            if _device(folder) != device:
+                raise TargetUnavailable(f"another file system is mounted at {folder} than at the start")
+        folders = _folders_of(self._root, names) | self._folders
+        if folders.keys() != self._folders.keys():
+            disks = Disks(folders.values(), self._root)
+            has_them_alone = self._declared >= OWN_DISK_SHARE * disks.capacity_bytes
+            is_all = disks.capacity_bytes >= OWN_DISK_SHARE * self._declared
+            everywhere = {_device(space): space for space in self._spaces} | folders
+            self._most_bytes = Disks(everywhere.values(), self._root).capacity_bytes
+            self._by = disks if has_them_alone and is_all else Files(self._declared, self._root)
+            self._folders, self.measures = folders, self.measures + 1
+        if self._folders and self._most_bytes < OWN_DISK_SHARE * self._declared:
+            where = ", ".join(sorted(map(str, {*self._folders.values(), *self._spaces})))
+            raise Implausible(
+                f"its capacity is set to {format_bytes(self._declared)}, and the file systems of its files "
+                f"({where}) have {format_bytes(self._most_bytes)}; nothing is evicted: correct the "
+                "capacity, or mount the disk that is missing"
+            )
+
+    def used_bytes(self, held_bytes: int, growing: Iterable[tuple[str, int]]) -> int:
+        """Bytes in use."""
+        return self._by.used_bytes(held_bytes, growing)
+
+    def counted(self) -> Counted | None:
+        """See `Usage`."""
+        return self._by.counted()
 
 
 class Miscount:
@@ -129,39 +189,84 @@ class Miscount:
         return max(0, self._last.n_bytes - max(self._peaks))
 
 
+class _Look(NamedTuple):
+    """A look at the disk: bytes in use, in all and in the cache's files, each with those removed."""
+
+    at_s: float
+    in_use: int
+    in_files: int
+    removed: int
+
+    @property
+    def others(self) -> int:
+        return self.in_use - self.in_files
+
+
 class Inflow:
-    """How many bytes arrive between two looks, by the last day; `look_s`: seconds between looks."""
+    """How many bytes arrive between two looks, by the last day; `look_s`: seconds between looks.
+
+    What arrived is known twice: by what is in use, and by the cache's files. The lesser counts: bytes that
+    were evicted and are not free yet did not arrive.
+    """
 
     def __init__(self, look_s: float) -> None:
         self._look_s = look_s
-        self._arrived: deque[int] = deque(maxlen=math.ceil(DAY_S / look_s))
-        self._removed: deque[int] = deque(maxlen=math.ceil(_HOUR_S / look_s))
-        self._since: tuple[float, int, int] | None = None
-        self._last = 0, 0
+        self._arrived: deque[tuple[int, int]] = deque(maxlen=math.ceil(DAY_S / look_s))
+        self._hour: deque[_Look] = deque(maxlen=math.ceil(_HOUR_S / look_s) + 1)
+        self._last = _Look(0.0, 0, 0, 0)
+        self._settling = deque[_Look]()
 
-    def note(self, at_s: float, used_bytes: int, removed_bytes: int) -> None:
-        """Record the bytes in use at a look, and those that were removed since the start."""
+    def note(self, at_s: float, used_bytes: int, removed_bytes: int, others_bytes: int = 0) -> None:
+        """Record the bytes in use at a look, those removed since the start, and those in use that are of no
+        file of the cache.
+        """
         total = used_bytes + removed_bytes
-        self._last = total, removed_bytes
-        if self._since is None:
-            self._since = at_s, total, removed_bytes
-        elif at_s - self._since[0] >= self._look_s:
-            self._arrived.append(max(0, total - self._since[1]))
-            self._removed.append(removed_bytes - self._since[2])
-            self._since = at_s, total, removed_bytes
+        self._last = _Look(at_s, total, total - others_bytes, removed_bytes)
+        self._settling.append(self._last)
+        while at_s - self._settling[0].at_s > _SETTLED_S:
+            self._settling.popleft()
+        if self._hour and at_s - self._hour[-1].at_s < self._look_s:
+            return
+        if self._hour:
+            self._arrived.append(self._came_since(self._hour[-1]))
+        self._hour.append(self._last)
 
     def headroom(self, unmeasured: int) -> int:
         """The 99 % quantile of the bytes that arrive from look to look; `unmeasured` before the first two."""
-        return int(np.quantile(self._arrived, _QUANTILE)) if self._arrived else unmeasured
+        return int(np.quantile(self._arrived, _QUANTILE, axis=0).min()) if self._arrived else unmeasured
 
     def balance(self) -> int:
         """Bytes that arrived in the last hour, less those removed in it."""
-        n_looks = len(self._removed)
-        if self._since is None:
+        if not self._hour:
             return 0
-        _, total, removed = self._since
-        newest = max(0, self._last[0] - total) - (self._last[1] - removed)
-        return newest + sum(list(self._arrived)[-n_looks:] if n_looks else ()) - sum(self._removed)
+        looks = list(self._arrived)[-len(self._hour) + 1 :] if len(self._hour) > 1 else []
+        arrived = (sum(column) for column in zip(*looks, self._came_since(self._hour[-1]), strict=True))
+        return int(min(arrived)) - self.removed_bytes
+
+    @property
+    def removed_bytes(self) -> int:
+        """Bytes that were removed in the last hour."""
+        return self._last.removed - self._hour[0].removed if self._hour else 0
+
+    @property
+    def unfreed_bytes(self) -> int:
+        """Of what was removed in the last hour, about so many bytes are still in use, as for a minute.
+
+        What arrives is in use before it is reported, but not for so long.
+        """
+        now, least = (
+            min((look.others for look in looks), default=0) for looks in (self._settling, self._hour)
+        )
+        return min(max(0, now - least), self.removed_bytes)
+
+    @property
+    def being_freed_bytes(self) -> int:
+        """Of what was removed in the last minute, at most so many bytes are still in use."""
+        first = self._settling[0] if self._settling else self._last
+        return min(max(0, self._last.others - first.others), self._last.removed - first.removed)
+
+    def _came_since(self, look: _Look) -> tuple[int, int]:
+        return max(0, self._last.in_use - look.in_use), max(0, self._last.in_files - look.in_files)
 
 
 def _asked(ask: Callable[[Path], _Answer], folder: Path) -> _Answer:
@@ -175,14 +280,15 @@ def _device(folder: Path) -> int:
     return _asked(os.stat, folder).st_dev
 
 
-def _data_folders(root: Path, names: Sequence[str]) -> list[Path]:
-    """Where the file systems are mounted that hold some of the files `names`; `root` if none does."""
-    found: dict[int, Path] = {}
+def _folders_of(root: Path, names: Iterable[str]) -> dict[int, Path]:
+    """The top of each file system that holds some of the files `names` below `root`, by device."""
+    folders = dict[int, Path]()
     for name in names:
         with contextlib.suppress(OSError):
             path = Path(os.path.realpath(f"{root}{name}"))
-            found.setdefault(path.stat().st_dev, path.parent)
-    return [_top(folder) for folder in found.values()] or [root]
+            if (device := path.stat().st_dev) not in folders:
+                folders[device] = _top(path.parent)
+    return folders
 
 
 def _top(folder: Path) -> Path:
@@ -200,6 +306,6 @@ def _grown(root: Path, growing: Iterable[tuple[str, int]]) -> int:
 
 def _on_disk(path: str) -> int:
     try:
-        return Path(path).stat().st_blocks * _BLOCK_BYTES
+        return Path(path).stat().st_blocks * BYTES_PER_BLOCK
     except OSError:
         return 0

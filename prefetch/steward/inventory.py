@@ -40,7 +40,7 @@ class Rescan:
     ) -> None:
         self._target, self._book, self._steward, self._follower = target, book, steward, follower
         self._began_s = now_s
-        self._files = iter(target.inventory(_some(book, steward)))
+        self._files = iter(target.inventory(some_held(book, steward)))
         self._seen = np.zeros(len(book), np.bool_)
         self._unreported: list[Records] = []
         self._uses_s = array("d")
@@ -203,7 +203,7 @@ def _is_since(report: Report, at_s: float, until_s: float) -> bool:
     return isinstance(report, FileClose) and at_s <= report.received_t <= until_s
 
 
-def _some(book: Book, steward: Steward) -> list[str]:
+def some_held(book: Book, steward: Steward) -> list[str]:
     """Names of files on disk, spread over all."""
     n_known = len(book)
     spread = range(0, n_known, 1 + n_known // N_EXPECTED)

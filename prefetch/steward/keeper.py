@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import time
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -19,6 +20,7 @@ from prefetch.steward.evictions import Evictions
 from prefetch.steward.feed import Feed
 from prefetch.steward.figures import Figures, Recent
 from prefetch.steward.fill import Implausible, Usage
+from prefetch.steward.inventory import some_held
 from prefetch.steward.listing import Listing
 from prefetch.steward.lists import ListReader, Lists, QueuedReads
 from prefetch.steward.open_files import OpenFiles
@@ -33,8 +35,6 @@ SPARED_S: Final = 60.0
 """A file that is open, or could not be evicted, is not tried again for this long."""
 ABSENT_IN_A_ROW: Final = 3
 """After so many evictions in a row of files that were gone, only a new inventory allows others."""
-N_SAMPLED: Final = 100
-"""Files that show on which file systems the cache keeps its files."""
 PLANNED: Final = "a plan evicts it"
 TEST: Final = "only monitoring reads it"
 """The reasons of evictions that go first; the reason of others names the order followed."""
@@ -54,7 +54,7 @@ class Keeper(AbstractContextManager["Keeper"]):
     """The steward of one cache; a context manager.
 
     `listing`: what `target` held just now, by the numbers of `book`. `usage`: measures how full the cache
-    is, given names of some files. `opens`: the files that are open now. `lists`: gives the lists of plans at
+    is. `opens`: the files that are open now. `lists`: gives the lists of plans at
     the times given, s since 1970. `readers`: see `Readers`.
 
     It evicts by what the cache's disk and its server's process show. Reports only say when to look, and in
@@ -70,7 +70,7 @@ class Keeper(AbstractContextManager["Keeper"]):
         steward: Steward,
         listing: Listing,
         *,
-        usage: Callable[[Sequence[str]], Usage],
+        usage: Usage,
         lists: Callable[[Sequence[float]], Lists],
         limits: Limits,
         opens: OpenFiles,
@@ -95,9 +95,9 @@ class Keeper(AbstractContextManager["Keeper"]):
             booted_s=listing.uptime_s,
         )
         self._watch.begin(listing, now_s())
-        sample = [book.name(file) for file in range(0, len(book), 1 + len(book) // N_SAMPLED)]
-        self._budget = Budget(usage(sample), limits.marks, force=force)
-        self._evictions = Evictions(target, limits.push, now_s)
+        self._usage, self._budget = usage, Budget(usage, limits.marks, force=force)
+        last_look = dataclasses.replace(limits.push, is_open=opens.has_now)
+        self._evictions = Evictions(target, last_look, now_s)
         self._recent = Recent()
         self._why: dict[int, str] = {}
         self._saved_before = dict(steward.saved())
@@ -157,7 +157,9 @@ class Keeper(AbstractContextManager["Keeper"]):
             (self._book.name(file), self._steward.bytes_on_disk(file) or 0)
             for file in self._watch.follower.growing
         ]
-        self._budget.measure(self._steward.used_bytes, growing, self._evicted_bytes)
+        self._usage.look([*some_held(self._book, self._steward), *(name for name, _ in growing)])
+        left_out = self._target.left_out
+        self._budget.measure(self._steward.used_bytes, growing, self._evicted_bytes, left_out)
 
     def _refresh_lists(self) -> None:
         """Take what plans ask for. Pins stay as last read; evictions count only while they can be read."""

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import math
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-_FRESH_S: Final = 0.1
+_RECENT_S: Final = 0.1
 
 _Inode = tuple[int, int]
 
@@ -23,21 +25,30 @@ class OpenFiles:
     def __init__(self, root: Path) -> None:
         self._root = root
         self._inodes: set[_Inode] = set()
-        self._looked_at = -_FRESH_S
+        self._looked_at = -math.inf
+        self._looking = threading.Lock()
 
-    def has(self, name: str) -> bool:
-        """Whether file `name` of the cache was open a moment ago."""
-        if time.monotonic() - self._looked_at >= _FRESH_S:
-            self.look()
+    def has(self, name: str, *, within_s: float = _RECENT_S) -> bool:
+        """Whether file `name` of the cache was open at a look that began at most `within_s` ago."""
+        since = time.monotonic() - within_s
+        with self._looking:  # who waits here shares the next look with others who do
+            if self._looked_at < since:
+                self.look()
+            inodes = self._inodes
         try:
             status = Path(f"{self._root}{name}").stat()
         except OSError:
             return False
-        return (status.st_dev, status.st_ino) in self._inodes
+        return (status.st_dev, status.st_ino) in inodes
+
+    def has_now(self, name: str) -> bool:
+        """Whether file `name` is open, by a look that begins now."""
+        return self.has(name, within_s=0.0)
 
     def look(self) -> None:
-        """See what is open now."""
-        self._inodes, self._looked_at = _open_inodes(), time.monotonic()
+        """See what is open now; with many open files this takes a while."""
+        began = time.monotonic()
+        self._inodes, self._looked_at = _open_inodes(), began
 
 
 def _open_inodes() -> set[_Inode]:

@@ -47,7 +47,7 @@ class CacheDisk:
     def size_bytes(self, name: str, reported: int) -> int | None:
         """As the record has it; -1 if that cannot be read, None if there is none."""
         held = self._held(name)
-        return held and (-1 if held.unreadable else held.size_bytes)
+        return held and (held.size_bytes or (-1 if held.unreadable else 0))
 
     def bytes_on_disk(self, file: int, name: str) -> int | None:
         """As the record has it: 0 if there is none, None if it cannot be read."""
@@ -55,7 +55,7 @@ class CacheDisk:
             held = self._target.confirm(name).held
         except PushError:
             return None
-        return 0 if held is None else None if held.unreadable else held.bytes_on_disk
+        return 0 if held is None else held.bytes_on_disk or (None if held.unreadable else 0)
 
     def is_open(self, name: str) -> bool | None:
         """As the kernel lists it; None while our own open shows that its list is not ours to read."""

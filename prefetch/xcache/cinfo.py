@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import stat
 import struct
+import time
 from pathlib import Path
 from typing import NamedTuple
 
@@ -16,6 +17,7 @@ import google_crc32c
 
 from features.common.errors import InputError
 
+SUFFIX = ".cinfo"
 VERSION = 4
 # A cache of petabytes holds no file whose block map is longer than this.
 MAX_BYTES = 64 * 2**20
@@ -23,6 +25,10 @@ MAX_BYTES = 64 * 2**20
 MAX_FILE_BYTES = 2**50
 # A cache keeps 20 unless told otherwise, and merges older ones.
 MAX_RECORDS = 100_000
+BYTES_PER_BLOCK = 512
+"""Of `st_blocks`."""
+_SLACK_BYTES = 2**20
+_ALLOCATED_WITHIN_S = 60.0
 _VERSION = struct.Struct("<i")
 _STORE = struct.Struct("<qqqqQIi")
 _ACCESS = struct.Struct("<qqiiiiqqq")
@@ -31,6 +37,10 @@ _HEAD = struct.Struct("<qqqqQIiI")
 _STORE_AT = _VERSION.size
 _STORE_CRC_AT = _STORE_AT + _STORE.size
 _BLOCKS_AT = _STORE_CRC_AT + _CRC.size
+
+
+class Doubted(InputError):
+    """A record that is not believed, and does not become better."""
 
 
 class AccessRecord(NamedTuple):
@@ -140,17 +150,45 @@ def parse(content: bytes) -> CInfo:
     return CInfo(block_size, size, created_s, no_checksum_s, n_accesses, status, blocks, accesses)
 
 
+def doubt(info: CInfo, path: str) -> str | None:
+    """Why the record `info` at `path` is not believed; None: it is.
+
+    A file called `X.cinfo` at an origin, read through the cache, lies where the record of `X` belongs; that
+    it is data shows in a record of its own. What a record claims must be allocated beside it, about: disks
+    may compress, and some allocate only after a while.
+    """
+    if _is_data(path):
+        return "a file of jobs, called as a record is"
+    try:
+        status = os.stat(path.removesuffix(SUFFIX))  # noqa: PTH116  a path costs more, for each of a million
+    except OSError:
+        return None
+    allocated = 2 * status.st_blocks * BYTES_PER_BLOCK + _SLACK_BYTES
+    if allocated >= info.size_bytes or allocated >= info.bytes_on_disk:
+        return None
+    return None if time.time() - status.st_mtime < _ALLOCATED_WITHIN_S else "claims more than its file has"
+
+
+def _is_data(path: str | Path) -> bool:
+    return os.access(f"{path}{SUFFIX}", os.F_OK, follow_symlinks=False)
+
+
 def read(path: Path) -> CInfo:
-    """The record in file `path`. Raises InputError naming the file, and OSError as `open` does."""
+    """The record in file `path`. Raises InputError naming the file, Doubted if it is not believed, and
+    OSError as `open` does.
+    """
     # A pipe in a namespace would wait for a writer for ever.
     with os.fdopen(os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK), "rb") as stream:
         if not stat.S_ISREG(os.fstat(stream.fileno()).st_mode):
             raise InputError(f"{path} is no plain file")
         content = stream.read(MAX_BYTES + 1)
     try:
-        return parse(content)
+        info = parse(content)
     except InputError as error:
-        raise InputError(f"{path}: {error}") from error
+        raise (Doubted if _is_data(path) else InputError)(f"{path}: {error}") from error
+    if (why := doubt(info, str(path))) is not None:
+        raise Doubted(f"{path}: {why}")
+    return info
 
 
 def dump(info: CInfo) -> bytes:

@@ -15,12 +15,12 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from features.common.errors import ConfigError, InputError, SourceUnavailable, TargetUnavailable
-from prefetch.lfn import checked_lfn, path_below
-from prefetch.target import Confirmation, Held, ServerIdentity
+from prefetch.lfn import checked_lfn, fault_of, path_below
+from prefetch.target import Confirmation, Held, LeftOut, ServerIdentity
 from prefetch.xcache import cinfo
 from prefetch.xcache.captures import LatestCloses, capture_reader
 from prefetch.xcache.holdings import held_below, held_by, held_by_processes, unreadable
-from prefetch.xcache.namespace import SUFFIX
+from prefetch.xcache.namespace import YOUNG_S
 from prefetch.xcache.server import N_ASKED, LastUsed, ServerVersion, parse_version
 from prefetch.xcache.session import (
     RemoteFile,
@@ -85,6 +85,7 @@ class XCacheTarget:
         self._closes = None if gstream is None else LatestCloses(capture_reader(gstream), hosts)
         self._version: tuple[float, ServerVersion] | None = None
         self._skew: tuple[float, float] | None = None
+        self.left_out = LeftOut()
 
     @property
     def name(self) -> str:
@@ -162,7 +163,7 @@ class XCacheTarget:
             try:
                 info = self._cinfo(name)
             except InputError:
-                return Confirmation(unreadable(name), "cinfo")
+                return Confirmation(unreadable(name, f"{self._namespace}{name}"), "cinfo")
             return Confirmation(None if info is None else held_by(name, info), "cinfo")
         found = stat(self._connections.url(name), name)
         if found is None or not found.is_held:
@@ -189,7 +190,7 @@ class XCacheTarget:
         )
 
     def inventory(self, expected: Collection[str] = ()) -> Iterator[Held]:
-        """Every file with a cinfo.
+        """Every file with a cinfo; `left_out` has those with names that no command and no question takes.
 
         Raises InputError if a folder cannot be read, and TargetUnavailable unless the server holds most of
         the files used last, and none of `expected` that is missing.
@@ -199,12 +200,21 @@ class XCacheTarget:
                 f"cache {self._name!r}: namespace", "needed for an inventory; the g-stream has none"
             )
         shown, missing = LastUsed(), set(expected)
+        left_out, n_unreadable = LeftOut(), 0
         walked = held_by_processes if self._walks_apart else held_below
         for held in walked(self._namespace, self._spaces):
+            if held.unreadable and fault_of(held.name) is not None:
+                left_out = left_out.with_one(held)
+                continue
             missing.discard(held.name)
-            if held.bytes_on_disk:
+            n_unreadable += held.unreadable
+            if held.bytes_on_disk and not held.unreadable:
                 shown.offer(held.name, held.last_detach_s or 0)
             yield held
+        self.left_out = left_out
+        if left_out.n_files or n_unreadable:
+            told = f"{n_unreadable} records are damaged or not believed, and no command takes the names of"
+            _log.warning("namespace %s: %s %d files", self._namespace, told, left_out.n_files)
         self.check_namespace(shown.names, missing)
 
     def check_namespace(self, shown: Sequence[str], missing: Collection[str] = ()) -> None:
@@ -246,17 +256,20 @@ class XCacheTarget:
     def _cinfo(self, name: str) -> cinfo.CInfo | None:
         """The record of `name`; None if there is none. Raises InputError if it is damaged."""
         assert self._namespace is not None
-        path = path_below(self._namespace, name, SUFFIX, spaces=self._spaces)
+        path = path_below(self._namespace, name, cinfo.SUFFIX, spaces=self._spaces)
         for pause_s in _REREAD_S:
             try:
                 return cinfo.read(path)
             except (FileNotFoundError, NotADirectoryError):
                 return None
-            except InputError:
-                # The cache rewrites it in place: a reader may see half.
-                time.sleep(pause_s)
+            except InputError as error:
+                # The cache rewrites it in place: a reader may see half of a young one.
+                is_settled = isinstance(error, cinfo.Doubted) or not _is_young(path)
+                time.sleep(0.0 if is_settled else pause_s)
                 if _is_empty(path):
                     return None
+                if is_settled:
+                    raise
             except PermissionError as error:
                 raise TargetUnavailable(
                     f"cannot read {path}: run as the cache's user, or leave out namespace"
@@ -291,7 +304,13 @@ class XCacheTarget:
             raise TargetUnavailable(str(error)) from error
 
 
+def _is_young(path: Path) -> bool:
+    with suppress(OSError):
+        return time.time() - path.stat().st_mtime < YOUNG_S
+    return True
+
+
 def _is_empty(path: Path) -> bool:
     """Made by a cache that then had no room for a byte, neither of the record nor of the file."""
-    both = (path, path.with_name(path.name.removesuffix(SUFFIX)))
+    both = (path, path.with_name(path.name.removesuffix(cinfo.SUFFIX)))
     return path.exists() and not any(one.exists() and one.stat().st_size for one in both)

@@ -2,36 +2,31 @@
 
 from __future__ import annotations
 
-import logging
 import multiprocessing
 import os
 import signal
+import stat
 from collections.abc import Generator, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from itertools import islice
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any, Final
 
 from features.common.errors import InputError, TargetUnavailable
-from prefetch.lfn import fault_of
 from prefetch.target import Held
-from prefetch.xcache.cinfo import CInfo
+from prefetch.xcache.cinfo import BYTES_PER_BLOCK, CInfo
 from prefetch.xcache.namespace import WHOLE, Part, walk
 
 FILES_AT_ONCE: Final = 2000
 MOST_PROCESSES: Final = 4
 
-_log = logging.getLogger(__name__)
-
 
 def held_below(namespace: Path, spaces: Sequence[Path] = (), part: Part = WHOLE) -> Iterator[Held]:
     """Every file with a cinfo below `namespace`; `spaces`, `part`: see `walk`. Raises InputError.
 
-    Left out are names that no command and no question takes: nobody could ever see whether they are gone. A
-    warning says how many.
+    Those whose names no command takes are unreadable ones.
     """
-    n_left = 0
     for found in walk(namespace, spaces, part):
         if found.is_folder:
             raise InputError(
@@ -40,12 +35,8 @@ def held_below(namespace: Path, spaces: Sequence[Path] = (), part: Part = WHOLE)
             )
         if found.info is not None:
             yield held_by(found.name, found.info)
-        elif fault_of(found.name) is None:
-            yield unreadable(found.name)
         else:
-            n_left += 1
-    if n_left:
-        _log.warning("namespace %s: %d names that no command takes are left out", namespace, n_left)
+            yield unreadable(found.name, f"{namespace}{found.name}")
 
 
 def held_by_processes(namespace: Path, spaces: Sequence[Path] = ()) -> Generator[Held]:
@@ -93,9 +84,15 @@ def _received(connection: Connection, namespace: Path) -> list[tuple[Any, ...]]:
     return some
 
 
-def unreadable(name: str) -> Held:
-    """A file whose record cannot be read."""
-    return Held(name, 0, 0, False, None, False, unreadable=True)
+def unreadable(name: str, path: str) -> Held:
+    """A file at `path` whose record cannot be read, or is not believed: what it has on disk all the same."""
+    size_bytes, on_disk, changed_s = 0, 0, None
+    with suppress(OSError, ValueError):
+        status = os.stat(path)  # noqa: PTH116  a name need not be text
+        if stat.S_ISREG(status.st_mode):
+            size_bytes, on_disk = status.st_size, status.st_blocks * BYTES_PER_BLOCK
+            changed_s = int(status.st_mtime)
+    return Held(name, size_bytes, on_disk, False, None, False, unreadable=True, last_use_s=changed_s)
 
 
 def held_by(name: str, info: CInfo) -> Held:

@@ -13,11 +13,11 @@ from typing import Final, NamedTuple
 from features.common.errors import InputError, PushRejected
 from prefetch.lfn import checked_lfn
 from prefetch.xcache import cinfo
+from prefetch.xcache.cinfo import SUFFIX
 
-SUFFIX: Final = ".cinfo"
 OLDER_VERSIONS: Final = (1, 2, 3)
 # The cache rewrites a cinfo in place, so a reader may meet half of a young one.
-_YOUNG_S = 10.0
+YOUNG_S = 10.0
 _USUAL_BYTES = 8192
 _REREAD_S = 0.02
 _LOST_AND_FOUND = "/lost+found"
@@ -131,9 +131,12 @@ def _found(entry: os.DirEntry[str], name: str, roots: tuple[str, ...]) -> Found 
     if not is_cinfo:
         return None
     try:
-        return _read(path, checked_lfn(lfn)) or _lost(entry.path, lfn)
+        found = _read(path, checked_lfn(lfn)) or _lost(entry.path, lfn)
     except PushRejected as error:
         return Found(lfn, None, "not a usable file name", str(error))
+    if found is not None and found.info is not None and (why := cinfo.doubt(found.info, entry.path)):
+        return Found(lfn, None, why, lfn)
+    return found
 
 
 def _read(path: str, lfn: str) -> Found | None:
@@ -143,7 +146,7 @@ def _read(path: str, lfn: str) -> Found | None:
         try:
             return Found(lfn, cinfo.parse(content)) if content else None
         except InputError:
-            if time.time() - Path(path).stat().st_mtime >= _YOUNG_S:
+            if time.time() - Path(path).stat().st_mtime >= YOUNG_S:
                 raise
         time.sleep(_REREAD_S)  # it may be written just now
         content = _content(path)
@@ -165,7 +168,7 @@ def _lost(path: str, lfn: str) -> Found | None:
     record = Path(path)
     try:
         status = record.stat()
-        is_old = not status.st_size and time.time() - status.st_mtime > _YOUNG_S
+        is_old = not status.st_size and time.time() - status.st_mtime > YOUNG_S
         is_lost = is_old and record.with_suffix("").stat().st_size > 0
     except (FileNotFoundError, NotADirectoryError):
         linked = record.is_symlink() and not record.exists()

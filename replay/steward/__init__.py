@@ -27,13 +27,11 @@ def new_order(
     learned: Sequence[Order] | None,
     *,
     n_files: int = 0,
-    is_proven: bool = True,
 ) -> EvictionOrder:
     """The order called `name` for a cache of `capacity_bytes`.
 
     `learned`: what `learned` follows, each from its time on; `auto` goes without. `n_files`: how many files
-    will be known, about: `auto` tries its orders on a sample of many. `is_proven`: whether `auto` follows
-    what was learned before its shadow has missed less than the others'. Raises ConfigError for an unknown
+    will be known, about: `auto` tries its orders on a sample of many. Raises ConfigError for an unknown
     name, and for `learned` without a model.
     """
     match name:
@@ -44,6 +42,6 @@ def new_order(
         case "learned":
             raise ConfigError("policy", "learned needs a model; train one, or choose auto")
         case "auto":
-            return AutoOrder(capacity_bytes, learned, n_files, is_proven=is_proven)
+            return AutoOrder(capacity_bytes, learned, n_files)
         case _:
             raise ConfigError("policy", f"no order is called {name!r}; there are {', '.join(ORDERS)}")

@@ -99,13 +99,8 @@ class AutoOrder:
         capacity_bytes: int,
         learned: Sequence[Order] | None,
         n_files: int,
-        *,
-        is_proven: bool = True,
     ) -> None:
-        """`learned`: None for a choice among heuristics; `n_files`: how many will be known, 0: a few.
-
-        `is_proven`: False for a learned order that its shadow must prove before it is followed.
-        """
+        """`learned`: None for a choice among heuristics; `n_files`: how many will be known, 0: a few."""
         self._sampling, self._learnt = Sampling(n_files), LearntOrders(learned or ())
         self._history = AccessHistory()
         self._n_files = self._n_sampled = 0
@@ -116,7 +111,7 @@ class AutoOrder:
             Room(FEWEST, FEWEST, FEWEST),
             self._history.known,
             learns=self._learns,
-            proven_from_s=learned[0].from_s if learned and is_proven else math.inf,
+            proven_from_s=learned[0].from_s if learned else math.inf,
         )
 
     @property

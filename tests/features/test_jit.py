@@ -128,6 +128,20 @@ def test_machine_code_that_is_damaged_or_of_another_kernel_is_compiled_anew(
     assert [go(begin()), go(begin())] == [1, 0]
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file to another account")
+@pytest.mark.parametrize("is_others", [True, False])
+def test_machine_code_that_another_account_may_write_is_not_read(
+    tmp_path: Path, begin: Begin, is_others: bool
+) -> None:
+    assert [go(begin()), go(begin())] == [2, 0]
+    for code in (tmp_path / "__pycache__").glob("*.nbc"):
+        if is_others:
+            os.chown(code, 12345, -1)
+        else:
+            code.chmod(0o664)
+    assert [go(begin()), go(begin())] == [2, 0]
+
+
 def test_where_the_disk_is_full_a_kernel_is_compiled_all_the_same(
     tmp_path: Path, begin: Begin, monkeypatch: pytest.MonkeyPatch
 ) -> None:

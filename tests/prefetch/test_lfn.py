@@ -34,7 +34,7 @@ BAD = [
     "/xrdpfc_command/remove_file/x",
     "/xrdpfc_command",
     "/store/x.cinfo",
-    "/" + "a" * 241,
+    "/" + "a" * 250,
     "/a" * 513,
 ]
 

@@ -1,6 +1,5 @@
 """A small good record of every source, and the damages that servers, brokers and other tools do to it."""
 
-# ruff: noqa: E501  records are tables
 from __future__ import annotations
 
 import base64
@@ -117,12 +116,15 @@ def write_cinfo(records: Sequence[Record], folder: Path) -> None:
     path.write_bytes(dump(CInfo(BLOCK, size, START, 0, len(accesses), 0, b"\x0f", tuple(accesses))))
 
 
+WEEKS: dict[float, Any] = {0: 0, START: 2930, LATER: 7305}
+
+
 @dataclass(frozen=True)
 class Form:
     """How a source's records look. `record`: a good one, in which `{}` stands for what tells it from others.
 
-    `text` writes records. `name` to `place` are the fields of the file's (dataset's, task's) name, of its size
-    (the bytes read of a job), of the time, of who served it and of the site; empty where records have none.
+    `text` writes records. `name` to `place` are the fields of the file's (dataset's, task's) name, of its
+    size (the bytes read of a job), of the time, of who served it and of the site; empty: records have none.
     `write` changes a record to one of a write; `another` is the field by which another read differs.
     `unit` makes the field of a time of seconds. `address`: the field `host` with an address.
     """
@@ -199,8 +201,8 @@ FORMS: dict[str, Form] = {
         write={"bytes_sent": 0, "bytes_rcvd": 1000}, unit=of_ms,
     ),
     "osdf_log": Form(
-        {"time": moment(START), "Objectname": "/ncar/rda/{}.nc", "Site": "PIC", "Server": "xc.example.org:8443",
-         "ServerType": "Cache", "Read": 1000, "Write": 0},
+        {"time": moment(START), "Objectname": "/ncar/rda/{}.nc", "Site": "PIC",
+         "Server": "xc.example.org:8443", "ServerType": "Cache", "Read": 1000, "Write": 0},
         osdf_lines, "Objectname", "Read", "time", "", "Server", "Site", "{}:8443",
         {"Read": 0, "Write": 1000}, unit=moment, is_json=False,
     ),
@@ -212,7 +214,8 @@ FORMS: dict[str, Form] = {
         {"lfn": LFN, "size": 1000, "blk_size": 1000, "n_blks": 1, "n_blks_done": 1, "access_cnt": 1,
          "attach_t": START, "detach_t": START + 9, "remotes": [], "b_hit": 0, "b_miss": 1000, "b_bypass": 0,
          "inst": "", "host": "xc.example.org", "pseq": 0},
-        captures, "lfn", "detach_t", "attach_t", "size", "host", end="detach_t", is_json=False, is_capture=True,
+        captures, "lfn", "detach_t", "attach_t", "size", "host", end="detach_t",
+        is_json=False, is_capture=True,
     ),
     "xcache_cinfo": Form(
         {"name": LFN[1:], "size": 4 * BLOCK, "start": START, "hit": 0, "missed": 1000},
@@ -237,18 +240,20 @@ FORMS: dict[str, Form] = {
         lambda records: "", "NAME", "", "CREATED_AT", "BYTES", unit=of_ms, is_json=False, is_binary=True,
     ),
     "atlas_popularity": Form(
-        {"timestamp": moment(START), "user": "jdoe", "scope": "mc23", "name": "mc23.{}.DAOD", "eventtype": "get_sm",
-         "rse": "PIC", "bytes": 1000, "ops": 3, "file_ops": 5, "created_at": "2026-03-02"},
-        separated("\t"), "name", "ops", "timestamp", "bytes", "", "rse", "", {"eventtype": "put_sm"}, unit=moment,
-        is_json=False,
+        {"timestamp": moment(START), "user": "jdoe", "scope": "mc23", "name": "mc23.{}.DAOD",
+         "eventtype": "get_sm", "rse": "PIC", "bytes": 1000, "ops": 3, "file_ops": 5,
+         "created_at": "2026-03-02"},
+        separated("\t"), "name", "ops", "timestamp", "bytes", "", "rse", "", {"eventtype": "put_sm"},
+        unit=moment, is_json=False,
     ),
     "popularity_series": Form(
         {"dataset": "/TT/RunIII-{}/AODSIM", "week": 2930, "accesses": 5},
         separated(","), "dataset", "accesses", "week",
-        unit=lambda s: dict[float, float]({0: 0, START: 2930, LATER: 7305}).get(s, 2930.25), is_json=False,
+        unit=lambda s: WEEKS.get(s, 2930.25), is_json=False,
     ),
     "htcondor_history": Form(
-        {"GlobalJobId": "s#1.0#{}", "JobStatus": 4, "WMAgent_RequestName": "request-{}", "JobUniverse": 5, "ClusterId": 9,
+        {"GlobalJobId": "s#1.0#{}", "JobStatus": 4, "WMAgent_RequestName": "request-{}", "JobUniverse": 5,
+         "ClusterId": 9,
          "MATCH_EXP_JOB_GLIDEIN_CMSSite": "T1_ES_PIC", "LastRemoteHost": "slot1@wn-{}", "JobStartDate": START,
          "CompletionDate": START + 900, "RemoteWallClockTime": 900, "CumulativeRemoteUserCpu": 600,
          "CumulativeRemoteSysCpu": 60, "RequestCpus": 1, "ExitCode": 0, "ChirpCMSSWReadBytes": 1000},
@@ -261,10 +266,12 @@ FORMS: dict[str, Form] = {
         report, "task", "wmaid", "start", "megabytes", "wn_name", "site", path="lfn", end="stop",
     ),
     "panda_jobs": Form(
-        {"pandaid": "7{}", "jeditaskid": "task-{}", "computingsite": "PIC", "wn": "wn-{}", "jobstatus": "finished",
+        {"pandaid": "7{}", "jeditaskid": "task-{}", "computingsite": "PIC", "wn": "wn-{}",
+         "jobstatus": "finished",
          "starttime": START, "endtime": START + 900, "cpuconsumptiontime": 660, "actualcorecount": 1,
          "inputfilebytes": 1000},
-        json_lines, "jeditaskid", "pandaid", "starttime", "inputfilebytes", "wn", "computingsite", path="", end="endtime",
+        json_lines, "jeditaskid", "pandaid", "starttime", "inputfilebytes", "wn", "computingsite", path="",
+        end="endtime",
     ),
 }  # fmt: skip
 

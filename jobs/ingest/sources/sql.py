@@ -136,7 +136,7 @@ def is_ahead(us: str, day: str, *, days: int) -> str:
 
 
 def _in_order(columns: Columns) -> dict[str, str]:
-    """Clocks differ: an access is not known before it began; an end before it, or a year later, is none."""
+    """Clocks differ: no access is known before it began, and an end before it, or years later, is none."""
     if "accessed_at" not in columns:
         return dict(columns)
     start = columns["accessed_at"]

@@ -154,8 +154,6 @@ CASES: list[Case] = [
     (["doctor"], "jobs.operate.doctor.run", ""),
     (["up"], "jobs.local.services.up", ""),
     (["down"], "jobs.local.services.down", ""),
-    (["model", "export", "--out", "x"], "jobs.train.exchange.export", ""),
-    (["model", "import", __file__, "--sha256", "0"], "jobs.train.exchange.take", ""),
 ]
 COMPARED = {"curve", "evaluate", "replay", "promote", "train", "doctor"}
 """Commands whose rows are read against each other: they need columns."""

@@ -8,6 +8,7 @@ import json
 import os
 import re
 import shutil
+import sqlite3
 import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
@@ -18,7 +19,14 @@ import pytest
 from pushes import item_of
 from typer.testing import CliRunner
 
-from features.common.errors import CachecastError, ConflictError, InputError, LimitError, StaleInputError
+from features.common.errors import (
+    CachecastError,
+    ConflictError,
+    InputError,
+    LimitError,
+    ServiceError,
+    StaleInputError,
+)
 from features.common.times import as_of_label, day_label
 from features.schema import CONTENTS, FILES, PLANS, RECEIPTS
 from jobs.caches.inventory import target
@@ -399,3 +407,49 @@ def test_a_push_of_which_one_item_fails_ends_with_0(conf: Path, tmp_path: Path) 
     words = ["push", "--conf", str(conf), "--cache", "d", "--as-of", as_of_label(AS_OF)]
     answer = CliRunner().invoke(app, words)
     assert (answer.exit_code, "1 items failed" in answer.stderr) == (0, True)
+
+
+@pytest.mark.parametrize("how", ["no byte", "gone", "another"])
+def test_a_journal_that_is_lost_is_replaced_by_the_operator_alone(
+    conf: Path, tmp_path: Path, how: str
+) -> None:
+    """Its pins would be forgotten without a word, and a steward would evict what they hold."""
+    tables = Tables(Settings.load(conf, env={}).tables.root)
+    for at_s, action in ((AS_OF - 3600, "prefetch"), (AS_OF, "pin")):
+        rows = [row(n, action) | {"cost_bytes": 0} for n in (0, 1)]
+        tables.replace_rows(PLANS, rows, (day_label(at_s), as_of_label(at_s), "d"))
+        push(conf, "--as-of", as_of_label(at_s))
+    with pytest.raises(ConflictError, match="can be read and has"):
+        push(conf, "--new-journal")
+    journal = tmp_path / "journal.db"
+    for path in tmp_path.glob("journal.db*"):
+        path.unlink()
+    if how == "no byte":
+        journal.touch()
+    elif how == "another":
+        with closing(Journal(str(journal))) as other:
+            other.make()
+    for words in (["--resume"], ["--as-of", as_of_label(AS_OF)]):
+        with pytest.raises(ServiceError, match="no byte" if how == "no byte" else "--new-journal"):
+            push(conf, *words)
+    answer = push(conf, "--new-journal")
+    assert answer["pins_forgotten"] == {"d": 2}
+    assert (answer["set_aside"] is not None) == (how == "no byte")
+    assert push(conf, "--resume")["pushed"] == 0
+    again = push(conf, "--as-of", as_of_label(AS_OF))
+    assert again["pushed"] + again["already_done"] == 2
+
+
+def test_a_journal_that_is_only_locked_is_not_set_aside(
+    conf: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A push that hangs holds it: its pins would be forgotten though nothing is lost."""
+    journal = tmp_path / "journal.db"
+    with closing(Journal(str(journal))) as kept:
+        kept.make()
+    monkeypatch.setattr("prefetch.journal.journal._PATIENCE_S", 1)
+    with closing(sqlite3.connect(journal, isolation_level=None)) as other:
+        other.execute("BEGIN EXCLUSIVE")
+        with pytest.raises(ServiceError, match="does not answer"):
+            push(conf, "--new-journal")
+    assert not list(tmp_path.glob("journal.db.lost-*"))

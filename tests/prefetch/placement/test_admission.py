@@ -85,7 +85,10 @@ def test_a_new_node_is_admitted_serves_and_stays(server: PlacementServer, tmp_pa
         (NEW | {"address": None}, TOKENS["EDGE"], 400, "gives its address"),
         (NEW | {"address": "root://x/y"}, TOKENS["EDGE"], 400, "not an address"),
         (NEW | {"address": "169.254.169.254:80"}, TOKENS["EDGE"], 400, "would not come"),
-        (NEW | {"address": "[::ffff:127.0.0.1]:1094"}, TOKENS["EDGE"], 400, "would not come"),
+        *(
+            (NEW | {"address": f"{host}:1094"}, TOKENS["EDGE"], 400, "would not come")
+            for host in ("[::ffff:127.0.0.1]", "127.1", "0", "0x7f000001", "2130706433")
+        ),
         (NEW | {"address": "Localhost.:1094"}, TOKENS["EDGE"], 400, "would not come"),
         (NEW | {"size": True}, TOKENS["EDGE"], 400, "its size in bytes"),
         (NEW | {"size": 0}, TOKENS["EDGE"], 400, "its size in bytes"),

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from prefetch.steward.budget import Budget, Marks
+from prefetch.target import LeftOut
 from prefetch.xcache.namespace import Counted
 
 MARKS = Marks(0.5, 1.0, 60.0)
@@ -19,10 +20,12 @@ class World:
     """A disk that is measured each minute."""
 
     capacity_bytes = CAPACITY
+    measures = others_bytes = 0
 
     def __init__(self, used: int, *, force: bool = False, marks: Marks = MARKS) -> None:
         self.used, self.evicted, self.now = used, 0, 0.0
         self.count: Counted | None = None
+        self.left_out = LeftOut()
         self.budget = Budget(self, marks, force=force, clock=lambda: self.now)
         self.look()
 
@@ -32,9 +35,11 @@ class World:
     def counted(self) -> Counted | None:
         return self.count
 
-    def look(self) -> None:
+    def look(self, names: Iterable[str] = ()) -> None:
+        if names != ():
+            return
         self.now += 60.0
-        self.budget.measure(0, [], self.evicted)
+        self.budget.measure(0, [], self.evicted, self.left_out)
 
     def evict(self) -> int:
         """Evict what should go, if it may; how much."""
@@ -77,6 +82,70 @@ def test_no_hour_evicts_more_than_came_in_it_and_a_looks_room(minutes: list[tupl
         # What came in the minute before the hour is seen in its first look.
         before = history[-61][0] if len(history) > 60 else 0
         assert gone <= came + before + (MARKS.high - MARKS.low) * CAPACITY
+
+
+def test_what_is_evicted_and_not_free_is_neither_arrived_nor_made_up_for() -> None:
+    """A snapshot, or a process that maps the file, keeps its bytes in use."""
+    world, gone = World(700), 0
+    world.look()
+    for minute in range(60):
+        arrives = 20 if minute % 3 == 0 else 0
+        world.used += arrives
+        world.look()
+        n_bytes = max(0, world.budget.excess_bytes) if world.budget.may_evict else 0
+        gone, world.evicted = gone + n_bytes, world.evicted + n_bytes
+        world.others_bytes += n_bytes
+        world.budget.measure(0, [], world.evicted)
+        assert world.budget.excess_bytes <= 0 or not world.budget.may_evict or not n_bytes
+    assert gone <= 400 + (MARKS.high - MARKS.low) * CAPACITY
+    assert "still in use" in (world.budget.fault or "")
+    world.used, world.others_bytes = world.used - world.others_bytes, 0
+    world.look()
+    assert world.budget.fault is None
+
+
+def test_what_arrives_before_it_is_reported_is_not_what_was_evicted() -> None:
+    """A burst after a few evictions, whose files are reported a few seconds later."""
+    world = World(960)
+    world.evicted, world.used = 100, 860
+    world.look()
+    for _ in range(4):
+        world.now -= 50.0
+        world.used, world.others_bytes = world.used + 45, world.others_bytes + 45
+        world.look()
+        assert "still in use" not in (world.budget.fault or ""), f"{world.others_bytes} not reported yet"
+    world.others_bytes = 0
+    world.look()
+    assert world.budget.fault is None and world.budget.may_evict
+
+
+def test_bytes_that_no_eviction_frees_are_no_measure_of_the_cache() -> None:
+    world = World(700)
+    world.others_bytes = 201
+    world.look()
+    assert not world.budget.may_evict
+    assert "201 B of 1 kB on the cache's disks are not files" in (world.budget.fault or "")
+    world.others_bytes, world.left_out = 0, LeftOut(2, 201, ("/store/a#", "/store/b\udcff"))
+    world.look()
+    assert not world.budget.may_evict
+    told = "201 B of 1 kB are in 2 files whose names no command takes ('/store/a#', '/store/b\\udcff')"
+    assert told in (world.budget.fault or "")
+
+
+@pytest.mark.parametrize(("used", "advised"), [(1600, "evicts those 850 B"), (2000, "")])
+def test_force_is_advised_with_what_it_evicts_and_not_where_it_empties_the_cache(
+    used: int, advised: str
+) -> None:
+    fault = World(used).budget.fault or ""
+    assert ("--force" in fault) == bool(advised) and advised in fault
+
+
+def test_file_systems_that_come_later_bring_no_arrivals() -> None:
+    world = World(100)
+    world.look()
+    world.measures, world.used = 1, 1400
+    world.look()
+    assert world.evict() == 0, "nothing arrived, and at the start there was room"
 
 
 def test_a_server_that_counts_what_its_disk_never_had_is_told() -> None:

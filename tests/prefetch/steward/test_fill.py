@@ -2,46 +2,109 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from features.common.errors import TargetUnavailable
 from prefetch.steward import fill
-from prefetch.steward.fill import Disks, Files, Implausible, Inflow, usage
+from prefetch.steward.fill import DataDisks, Disks, Files, Implausible, Inflow
 
 
 def test_a_cache_with_the_disk_to_itself_is_as_full_as_the_disk(tmp_path: Path) -> None:
     status = os.statvfs(tmp_path)
     total = status.f_blocks * status.f_frsize
-    found = usage(int(0.9 * total), tmp_path, [])
-    assert isinstance(found, Disks) and found.capacity_bytes == total
+    (tmp_path / "a").write_bytes(b"x")
+    found = DataDisks(int(0.9 * total), tmp_path)
+    found.look(["/a"])
+    assert (found.capacity_bytes, found.measures) == (total, 1)
     used = total - status.f_bavail * status.f_frsize
     assert abs(found.used_bytes(used, []) - used) < 0.05 * total
-
-
-def test_a_disk_that_others_fill_is_no_measure_of_the_cache(tmp_path: Path) -> None:
-    disks = Disks([tmp_path], tmp_path)
-    disks.capacity_bytes = 100
-    with pytest.raises(Implausible, match="are not files of the cache"):
-        disks.used_bytes(0, [])
 
 
 def test_a_folder_of_the_cache_that_goes_is_no_disk_that_goes(tmp_path: Path) -> None:
     (tmp_path / "store").mkdir()
     (tmp_path / "store" / "a").write_bytes(b"x")
-    found = usage(10**15, tmp_path, ["/store/a"])
+    found = DataDisks(_bytes_of(tmp_path), tmp_path)
+    found.look(["/store/a"])
     (tmp_path / "store" / "a").unlink()
     (tmp_path / "store").rmdir()
-    assert found.used_bytes(10**15, []) > 0
+    found.look(["/store/a"])
+    assert found.used_bytes(10**15, []) > 0 and found.measures == 1
 
 
 def test_a_cache_with_a_share_of_a_disk_is_as_full_as_its_files(tmp_path: Path) -> None:
-    found = usage(10**6, tmp_path, ["/none"])
-    assert isinstance(found, Files) and found.capacity_bytes == 10**6
+    found = Files(10**6, tmp_path)
     (tmp_path / "open").write_bytes(b"x" * 40_960)
     assert found.used_bytes(100_000, [("/open", 4096), ("/gone", 5)]) == 100_000 + 40_960 - 4096
+
+
+def _bytes_of(folder: Path) -> int:
+    status = os.statvfs(folder)
+    return status.f_blocks * status.f_frsize
+
+
+@pytest.fixture
+def data_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of its own, of 64 MB, for the data of a cache whose names lie elsewhere."""
+    folder = tmp_path / "data"
+    folder.mkdir()
+    command = ["mount", "-t", "tmpfs", "-o", "size=64m", "tmpfs", str(folder)]
+    if os.geteuid() != 0 or subprocess.run(command, capture_output=True, check=False).returncode:
+        pytest.skip("no file system can be mounted here")
+    try:
+        yield folder
+    finally:
+        subprocess.run(["umount", "--lazy", str(folder)], check=False)
+
+
+def test_an_empty_cache_is_no_measurement_of_the_disk_of_its_names(tmp_path: Path, data_disk: Path) -> None:
+    """With `oss.space` links are on a disk that others fill, data on another."""
+    names, capacity = tmp_path / "names", _bytes_of(data_disk)
+    names.mkdir()
+    cache = DataDisks(capacity, names)
+    cache.look([])
+    assert cache.used_bytes(0, []) == 0 and cache.measures == 0
+    (data_disk / "00").write_bytes(bytes(8 * 2**20))
+    (names / "a").symlink_to(data_disk / "00")
+    cache.look(["/a"])
+    assert (cache.capacity_bytes, cache.measures) == (capacity, 1)
+    assert cache.used_bytes(8 * 2**20, []) in range(8 * 2**20, 9 * 2**20)
+
+
+def test_a_disk_that_is_empty_yet_counts_if_it_is_one_of_the_spaces(tmp_path: Path, data_disk: Path) -> None:
+    """XRootD writes to the emptiest disk first: until the large one has a file, the files are counted."""
+    (data_disk / "00").write_bytes(b"x")
+    (tmp_path / "a").symlink_to(data_disk / "00")
+    declared = _bytes_of(data_disk) + _bytes_of(tmp_path)
+    cache = DataDisks(declared, tmp_path, [data_disk, tmp_path])
+    cache.look(["/a"])
+    assert (cache.used_bytes(100, []), cache.capacity_bytes) == (100, declared)
+    (tmp_path / "deep").mkdir()
+    (tmp_path / "deep" / "b").write_bytes(b"x")
+    cache.look(["/deep/b"])
+    (tmp_path / "deep" / "b").unlink()
+    (tmp_path / "deep").rmdir()
+    cache.look(["/a"])
+    assert cache.used_bytes(100, []) > 100 and cache.measures == 2
+
+
+def test_disks_smaller_than_the_declared_capacity_are_not_believed(tmp_path: Path, data_disk: Path) -> None:
+    (data_disk / "00").write_bytes(b"x")
+    (tmp_path / "a").symlink_to(data_disk / "00")
+    cache = DataDisks(2 * _bytes_of(data_disk), tmp_path)
+    for _ in range(2):
+        with pytest.raises(
+            Implausible, match=r"capacity is set to 134 MB.*have 67\.1 MB.*correct the capacity"
+        ):
+            cache.look(["/a"])
+    (tmp_path / "b").write_bytes(b"x")  # on a second, large disk
+    cache.look(["/a", "/b"])
+    assert cache.used_bytes(100, []) == 100, "a share of both"
 
 
 def test_a_disk_that_is_gone_is_told(tmp_path: Path) -> None:
@@ -52,10 +115,13 @@ def test_a_disk_that_is_gone_is_told(tmp_path: Path) -> None:
 
 
 def test_another_file_system_at_its_place_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    disks = Disks([tmp_path], tmp_path)
+    (tmp_path / "a").write_bytes(b"x")
+    cache = DataDisks(10**12, tmp_path)
+    with contextlib.suppress(Implausible):
+        cache.look(["/a"])
     monkeypatch.setattr(fill, "_device", lambda folder: -1)
     with pytest.raises(TargetUnavailable, match="another file system is mounted"):
-        disks.used_bytes(0, [])
+        cache.look([])
 
 
 def test_what_came_between_looks_decides_what_stays_free() -> None:

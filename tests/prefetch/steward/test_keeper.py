@@ -72,7 +72,7 @@ class World:
             Book(steward, Datasets(), listing=listing),
             steward,
             listing,
-            usage=lambda _: usage or Files(CAPACITY, self.root),
+            usage=usage or Files(CAPACITY, self.root),
             lists=self._listed,
             limits=LIMITS,
             opens=OpenFiles(self.root),

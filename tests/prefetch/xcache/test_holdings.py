@@ -12,6 +12,7 @@ import pytest
 from features.common.errors import InputError, TargetUnavailable
 from prefetch.xcache import holdings
 from prefetch.xcache.cinfo import AccessRecord, CInfo, dump
+from prefetch.xcache.client import XCacheTarget
 from prefetch.xcache.holdings import held_below, held_by_processes
 from prefetch.xcache.namespace import Part
 
@@ -66,13 +67,18 @@ def test_a_namespace_that_goes_away_is_no_end_of_the_files(tmp_path: Path) -> No
 def test_names_that_cannot_be_asked_about_are_no_files_of_the_cache_and_counted(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Once they are gone, the question whether they are would be refused for ever."""
+    """Once they are gone, the question whether they are would be refused for ever; their bytes are in use."""
     namespace = namespace_of(tmp_path, 1)
     record = (namespace / "store/d0/f0.root.cinfo").read_bytes()
-    for odd in (b"two\nlines", b"no text \xff", b" space", b"x" * 249):
+    for odd in (b"two\nlines", b"no text \xff", b" space"):
         Path(os.fsdecode(bytes(namespace / "store") + b"/" + odd + b".cinfo")).write_bytes(record)
-    assert [held.name for held in held_below(namespace)] == ["/store/d0/f0.root"]
-    assert "4 names that no command takes" in caplog.text
+    (namespace / "store/ space").write_bytes(bytes(8192))
+    target = XCacheTarget("xc", "root://127.0.0.1:1", namespace)
+    names, walk = list[str](), target.inventory()
+    with pytest.raises(TargetUnavailable):  # nobody serves it
+        names += (held.name for held in walk)
+    assert (target.left_out.n_files, target.left_out.n_bytes, len(target.left_out.some)) == (3, 8192, 3)
+    assert "names of 3 files" in caplog.text
 
 
 def test_a_process_that_is_killed_is_no_end_of_the_files(tmp_path: Path) -> None:

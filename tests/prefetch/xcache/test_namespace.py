@@ -341,3 +341,28 @@ def test_no_statistics_are_no_fault(tmp_path: Path) -> None:
     (tmp_path / "pfc-stats" / "DirStat.json").unlink()
     os.mkfifo(tmp_path / "pfc-stats" / "DirStat.json")
     assert counted(tmp_path) is None
+
+
+def test_a_record_that_is_data_or_claims_what_is_not_there_is_not_believed(tmp_path: Path) -> None:
+    """A file X.cinfo at the origin, read through the cache, lies where the record of X belongs."""
+    for name in ("/store/forged", "/store/claims", "/store/young", "/store/true"):
+        put(tmp_path, name, info(size=64 * BLOCK, blocks=b"\xff" * 8))
+        (tmp_path / name[1:]).write_bytes(bytes(64 * BLOCK if name == "/store/true" else 4096))
+    put(tmp_path, "/store/forged.cinfo", info())
+    for name in ("forged", "claims", "true"):
+        os.utime(tmp_path / "store" / name, (0, 0))
+    assert names(tmp_path) == ["/store/true", "/store/young"]
+    assert faults(tmp_path) == {
+        "/store/forged": "a file of jobs, called as a record is",
+        "/store/forged.cinfo": "not a usable file name",
+        "/store/claims": "claims more than its file has",
+    }
+    target = XCacheTarget("xc", "root://127.0.0.1:1", tmp_path)
+    held = {name: target.confirm(f"/store/{name}").held for name in ("forged", "claims", "true")}
+    assert [one is not None and one.unreadable for one in held.values()] == [True, True, False]
+
+
+def test_the_longest_names_that_a_cache_can_hold_are_known(tmp_path: Path) -> None:
+    longest = "/store/" + 249 * "x"
+    put(tmp_path, longest, info())
+    assert names(tmp_path) == [longest]

@@ -107,24 +107,6 @@ def test_models_that_are_right_for_a_while_save_and_then_cost_little() -> None:
     assert auto <= WORST * s3fifo
 
 
-def test_an_unproven_order_is_followed_once_its_shadow_won() -> None:
-    trace, context = made(*scans(np.random.default_rng(1)), seed=2)
-    capacity, begin_s = int(0.05 * trace.footprint_bytes), float(trace.time_s[0])
-
-    def replayed(low: float, *, is_proven: bool = False) -> tuple[str, int]:
-        """What is followed at the end, and the WAN bytes; files read once have the log-odds `low`."""
-        model = Order(begin_s, one_split("n_reads", 1.5, low, -low))
-        order = new_order("auto", capacity, [model], n_files=trace.n_items, is_proven=is_proven)
-        hit = np.zeros(trace.n_accesses, np.bool_)
-        Replayed(context, lambda _: order)(trace, capacity, hit)
-        return order.following, int(trace.size_bytes[trace.item[~hit]].sum())
-
-    without = wan("auto", trace, context, capacity, None)
-    following, wan_bytes = replayed(-9.0)
-    assert following in ("learned", "half-learned") and wan_bytes < without
-    assert replayed(9.0)[1] == without < replayed(9.0, is_proven=True)[1]
-
-
 def test_a_sample_of_many_files_chooses_as_well(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("replay.steward.auto.MOST_SAMPLED", 5000)
     trace, context = made(*scans(np.random.default_rng(1)), seed=2)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import json
+import mmap
 import os
 import re
 import shutil
@@ -27,7 +29,8 @@ from prefetch.journal.journal import Item, Journal
 from prefetch.journal.tables import KNOWN
 from prefetch.push.push import PushLimits, push
 from prefetch.steward.figures import Figures, read
-from prefetch.xcache.client import XCacheTarget
+from prefetch.xcache.cinfo import AccessRecord, CInfo, dump
+from prefetch.xcache.client import BLOCK_BYTES, XCacheTarget
 from prefetch.xcache.events import FileClose
 from prefetch.xcache.gstream import CaptureReader
 from prefetch.xcache.session import RemoteFile
@@ -43,6 +46,8 @@ STARTS_WITHIN_S = 240.0
 LATEST_S = 90.0
 """What has to come comes within this time, on a machine that is busy."""
 _NAMELESS = "xrootd.monitor all auth fstat 1s ops xfr 5 dest fstat user info 127.0.0.1:{}\n"
+_NUMBERS = [ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_long]
+_SPACES = "oss.space data {}\noss.space meta {}\npfc.spaces data meta\n"
 _PURGED = re.compile(r"Finished, removed (\d+) data files")
 _LOOKED = re.compile(r"Purge\(\) Started|purge not required|scheduling purge task")
 """In the log of a cache: 5.5.3 has the first, newer ones the others."""
@@ -56,13 +61,16 @@ class Site:
     `disk_bytes`: the cache has a disk of this size to itself, and its steward keeps below nine tenths of it.
     """
 
-    def __init__(self, folder: Path, servers: Loopback, port: int, disk_bytes: int | None) -> None:
-        self.folder, self.servers = folder, servers
-        self.target = XCacheTarget("cache", servers.cache_url, servers.namespace)
+    def __init__(
+        self, folder: Path, servers: Loopback, port: int, disk_bytes: int | None, spaces: Sequence[Path] = ()
+    ) -> None:
+        self.folder, self.servers, self._spaces = folder, servers, spaces
+        self.target = XCacheTarget("cache", servers.cache_url, servers.namespace, spaces=spaces)
         self.captures, self.conf = folder / "captures", folder / "conf"
         self.port, self._n_started = port, 0
         self._running: list[subprocess.Popen[bytes]] = []
-        self._high = 0.9 if disk_bytes else 1.0
+        # The server takes space for a new file twice, and looks for what is free once a minute.
+        self._marks = (0.2, 0.4) if spaces else (0.5, 0.9 if disk_bytes else 1.0)
         (self.conf / "caches").mkdir(parents=True)
         self.configure(capacity_bytes=disk_bytes or CAPACITY)
         self._make_journal()
@@ -90,8 +98,9 @@ class Site:
         )
         (self.conf / "caches" / "cache.toml").write_text(
             f'name = "cache"\nkind = "xcache"\nurl = "{self.servers.cache_url}"\n'
-            f'capacity = "{capacity_bytes}B"\nwatermarks = [0.5, {self._high}]\n'
+            f'capacity = "{capacity_bytes}B"\nwatermarks = {list(self._marks)}\n'
             f'namespace = "{namespace or self.servers.namespace}"\ngstream = "{self.captures}"\n'
+            f"spaces = {[str(space) for space in self._spaces]}\n"
             'steward = true\nevict_guard = "0s"\n'
         )
 
@@ -303,27 +312,34 @@ class Site:
 
 
 @contextlib.contextmanager
-def running(disk_bytes: int | None = None, *, names_files: bool = True) -> Iterator[Site]:
+def running(
+    disk_bytes: int | None = None, *, names_bytes: int | None = None, names_files: bool = True
+) -> Iterator[Site]:
     """A site of its own; `disk_bytes`: on a file system of this size, which needs root.
 
-    `names_files` False: the server's `xrootd.monitor` has no `lfn`.
+    `names_bytes`: links and records lie on another one, of this size (`oss.space`). `names_files` False: the
+    server's `xrootd.monitor` has no `lfn`.
     """
     with tempfile.TemporaryDirectory(prefix="xc-") as folder:
         Path(folder).chmod(0o755)
         (port,) = free_ports(1)
+        base = Path(folder) / "lb"
+        data, meta = base / "data", base / "ns" / "meta"
+        more = "" if names_bytes is None else _SPACES.format(data, meta)
         limits = (4 * MIB, 8 * MIB, CAPACITY) if disk_bytes is None else None
         try:
             with (
-                memory_disk(Path(folder) / "lb" / "ns", disk_bytes),
+                memory_disk(base / "ns", disk_bytes if names_bytes is None else names_bytes),
+                memory_disk(data, None if names_bytes is None else disk_bytes),
                 loopback(
-                    Path(folder) / "lb",
+                    base,
                     files_limit=limits,
                     gstream_port=port,
                     reports_opens=names_files,
-                    more="pfc.trace info\n" + ("" if names_files else _NAMELESS.format(port)),
+                    more=f"pfc.trace info\n{more}" + ("" if names_files else _NAMELESS.format(port)),
                 ) as servers,
             ):
-                site = Site(Path(folder), servers, port, disk_bytes)
+                site = Site(Path(folder), servers, port, disk_bytes, (data, meta) if more else ())
                 try:
                     site.make_heard()
                     yield site
@@ -356,6 +372,36 @@ def read_at(other: Loopback, name: str) -> None:
     other.add_file(name, bytes(MIB))
     with RemoteFile(f"{other.cache_url}/{name}", time.monotonic() + 60) as remote:
         remote.read_all()
+
+
+def read_any(site: Site, name: str) -> None:
+    """Read a file of any size as a job does."""
+    with RemoteFile(f"{site.servers.cache_url}/{name}", time.monotonic() + 60) as remote:
+        remote.read_all()
+
+
+def forged(n_bytes: int) -> bytes:
+    """A record that says that a file was used last in 2001, and that `n_bytes` of it are on disk."""
+    blocks = b"\xff" * (n_bytes // BLOCK_BYTES // 8)
+    access = AccessRecord(10**9, 10**9 + 10, 1, 10, 0, 0, 0, n_bytes, 0)
+    return dump(CInfo(BLOCK_BYTES, n_bytes, 10**9, 0, 1, 0, blocks, (access,)))
+
+
+@contextlib.contextmanager
+def mapped(site: Site) -> Iterator[None]:
+    """This process has mapped all files, and closed them, as Python's own maps do not."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    libc.mmap.restype, libc.mmap.argtypes = ctypes.c_void_p, [ctypes.c_void_p, ctypes.c_size_t, *_NUMBERS]
+    libc.munmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
+    maps = []
+    for path in site.servers.namespace.rglob("*.root"):
+        with path.open("rb") as file:
+            maps.append(libc.mmap(None, MIB, mmap.PROT_READ, mmap.MAP_PRIVATE, file.fileno(), 0))
+    try:
+        yield
+    finally:
+        for at in maps:
+            libc.munmap(at, MIB)
 
 
 def eventually(so: Callable[[], bool], within_s: float = LATEST_S) -> bool:
