@@ -254,9 +254,8 @@ class Inflow:
 
         What arrives is in use before it is reported, but not for so long.
         """
-        now, least = (
-            min((look.others for look in looks), default=0) for looks in (self._settling, self._hour)
-        )
+        now = min((look.others for look in self._settling), default=0)
+        least = min((look.others for look in self._hour), default=0)
         return min(max(0, now - least), self.removed_bytes)
 
     @property

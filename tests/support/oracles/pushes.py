@@ -11,7 +11,7 @@ from typing import Any
 from prefetch.actions import Action
 from prefetch.journal.journal import Item, Journal
 from prefetch.push.push import PushLimits, PushSummary, push
-from prefetch.target import Confirmation, Held
+from prefetch.target import Confirmation, Held, LeftOut
 
 AS_OF_S = int(time.time())
 AT_ONCE: dict[str, Any] = {"retry_after_s": 0.0, "evict_guard_s": 0}
@@ -39,6 +39,7 @@ class Fake:
     """A cache in memory whose verbs can be made to fail."""
 
     name = "fake"
+    left_out = LeftOut()
 
     def __init__(self) -> None:
         self.removes_open = False
