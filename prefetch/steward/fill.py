@@ -6,7 +6,7 @@ import contextlib
 import math
 import os
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple, Protocol, TypeVar
 
@@ -240,7 +240,9 @@ class Inflow:
         if not self._hour:
             return 0
         looks = list(self._arrived)[-len(self._hour) + 1 :] if len(self._hour) > 1 else []
-        arrived = (sum(column) for column in zip(*looks, self._came_since(self._hour[-1]), strict=True))
+        arrived: Iterator[int] = (
+            sum(column) for column in zip(*looks, self._came_since(self._hour[-1]), strict=True)
+        )
         return min(arrived) - self.removed_bytes
 
     @property

@@ -10,7 +10,7 @@ import pytest
 
 from features.common.errors import InputError, TargetUnavailable
 from prefetch.target import Confirmation, Held
-from prefetch.xcache import cinfo_rows, client, namespace
+from prefetch.xcache import cinfo, cinfo_rows, client, namespace
 from prefetch.xcache.cinfo import AccessRecord, CInfo, dump
 from prefetch.xcache.cinfo_rows import remembered
 from prefetch.xcache.client import XCacheTarget
@@ -330,5 +330,10 @@ def test_a_look_at_a_record_that_is_not_believed_takes_no_time_and_ends_nothing(
     assert target.confirm("/store/old").held is not None
     record = tmp_path / "store" / "forged.cinfo"
     monkeypatch.setattr(Path, "exists", lambda _: True)
-    monkeypatch.setattr(client.cinfo, "_is_data", lambda _: (record.unlink(missing_ok=True), True)[1])
+
+    def is_gone(_: str | Path) -> bool:
+        record.unlink(missing_ok=True)
+        return True
+
+    monkeypatch.setattr(cinfo, "_is_data", is_gone)
     target.confirm("/store/forged")
