@@ -60,7 +60,7 @@ FULL = 17
 """Jobs fetch until the cache has so many files: more than the steward keeps, fewer than the cache does."""
 FETCH_EVERY_S = 0.5
 LOOK_S = 0.05
-PURGE_TAKES_S = 2.0
+PURGE_TAKES_S = 5.0
 """From the first file that the cache purges by itself until its log says so, and that is read."""
 BLIND_WITHIN_S = 15.0
 """So soon after its last report a steward must have stopped."""

@@ -6,7 +6,7 @@ import contextlib
 import math
 import os
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple, Protocol, TypeVar
 
@@ -240,8 +240,10 @@ class Inflow:
         if not self._hour:
             return 0
         looks = list(self._arrived)[-len(self._hour) + 1 :] if len(self._hour) > 1 else []
-        arrived = (sum(column) for column in zip(*looks, self._came_since(self._hour[-1]), strict=True))
-        return int(min(arrived)) - self.removed_bytes
+        arrived: Iterator[int] = (
+            sum(column) for column in zip(*looks, self._came_since(self._hour[-1]), strict=True)
+        )
+        return min(arrived) - self.removed_bytes
 
     @property
     def removed_bytes(self) -> int:
@@ -254,9 +256,8 @@ class Inflow:
 
         What arrives is in use before it is reported, but not for so long.
         """
-        now, least = (
-            min((look.others for look in looks), default=0) for looks in (self._settling, self._hour)
-        )
+        now = min((look.others for look in self._settling), default=0)
+        least = min((look.others for look in self._hour), default=0)
         return min(max(0, now - least), self.removed_bytes)
 
     @property

@@ -311,6 +311,9 @@ def _is_young(path: Path) -> bool:
 
 
 def _is_empty(path: Path) -> bool:
-    """Made by a cache that then had no room for a byte, neither of the record nor of the file."""
-    both = (path, path.with_name(path.name.removesuffix(cinfo.SUFFIX)))
-    return path.exists() and not any(one.exists() and one.stat().st_size for one in both)
+    """Made by a cache that then had no room for a byte, neither of the record nor of the file; or gone."""
+    sizes = list[int]()
+    for one in (path, path.with_name(path.name.removesuffix(cinfo.SUFFIX))):
+        with suppress(OSError):
+            sizes.append(one.stat().st_size)
+    return not any(sizes)

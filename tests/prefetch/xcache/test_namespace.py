@@ -10,7 +10,7 @@ import pytest
 
 from features.common.errors import InputError, TargetUnavailable
 from prefetch.target import Confirmation, Held
-from prefetch.xcache import cinfo_rows, client, namespace
+from prefetch.xcache import cinfo, cinfo_rows, client, namespace
 from prefetch.xcache.cinfo import AccessRecord, CInfo, dump
 from prefetch.xcache.cinfo_rows import remembered
 from prefetch.xcache.client import XCacheTarget
@@ -366,3 +366,29 @@ def test_the_longest_names_that_a_cache_can_hold_are_known(tmp_path: Path) -> No
     longest = "/store/" + 249 * "x"
     put(tmp_path, longest, info())
     assert names(tmp_path) == [longest]
+
+
+def test_a_look_at_a_record_that_is_not_believed_takes_no_time_and_ends_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Some of them would keep a steward from evicting; one may go between two looks."""
+    put(tmp_path, "/store/forged", info(size=BLOCK))
+    put(tmp_path, "/store/forged.cinfo", info())
+    put(tmp_path, "/store/old", info(size=BLOCK))
+    (tmp_path / "store" / "old.cinfo").write_bytes(b"damaged")
+    os.utime(tmp_path / "store" / "old.cinfo", (0, 0))
+    (tmp_path / "store" / "forged").write_bytes(bytes(8192))
+    monkeypatch.setattr(client, "_REREAD_S", (60.0,))
+    target = XCacheTarget("xc", "root://127.0.0.1:1", tmp_path)
+    held = target.confirm("/store/forged").held
+    assert held is not None and (held.unreadable, held.bytes_on_disk) == (True, 8192)
+    assert target.confirm("/store/old").held is not None
+    record = tmp_path / "store" / "forged.cinfo"
+    monkeypatch.setattr(Path, "exists", lambda _: True)
+
+    def is_gone(_: str | Path) -> bool:
+        record.unlink(missing_ok=True)
+        return True
+
+    monkeypatch.setattr(cinfo, "_is_data", is_gone)
+    target.confirm("/store/forged")
