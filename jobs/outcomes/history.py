@@ -252,7 +252,7 @@ def _with_expiry(tables: Tables, receipts: pd.DataFrame, key: MomentKey) -> pd.D
     Null where there is no plan any more: such an item stays pending until it is read.
     """
     if not tables.exists(PLANS):
-        return receipts.assign(expires_at=pd.NaT)
+        return receipts.assign(expires_at=pd.Series(pd.NaT, receipts.index))
     columns = ["item_id", "expires_at"]
     plan = tables.read_arrow(PLANS, as_of=key.as_of, owner=key.owner, columns=columns).to_pandas()
     rows = receipts.merge(plan, on="item_id", how="left")
