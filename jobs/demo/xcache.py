@@ -132,7 +132,13 @@ def reported_reads(gstream: Path) -> list[Row]:
     columns = ["known_at", "accessed_at", "event_id", "bytes_hit", "bytes_missed"]
     with tempfile.TemporaryDirectory(prefix="cachecast-") as folder:
         tables = Tables(folder)
-        pull(LocalEngine(), tables, source="xcache_gstream", path=str(gstream), day=dt.date(1970, 1, 1))
+        pull(
+            LocalEngine(),
+            tables,
+            source="xcache_gstream",
+            path=str(gstream),
+            day=dt.datetime.now(dt.UTC).date(),
+        )
         rows = tables.read_arrow(ACCESSES, columns=columns)
     found: list[Row] = rows.sort_by([(name, "ascending") for name in columns[:3]]).to_pylist()
     return found

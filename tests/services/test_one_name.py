@@ -21,12 +21,13 @@ from federation import running as nodes_running
 from raw_records import hashed
 from steward_site import eventually
 
-from features.common.errors import ServiceError
+from features.common.errors import ServiceError, TargetUnavailable
 from features.common.times import as_of_label, day_label
 from features.schema import ACCESSES, OUTCOMES, PLANS, PREDICTIONS, RECEIPTS
 from jobs.local.xrootd import Loopback
 from jobs.settings.tree import Settings
 from jobs.store.tables import Tables
+from prefetch.xcache.redirector import Redirector
 from replay.federation.ranges import layout_of
 
 pytestmark = [pytest.mark.service, pytest.mark.xrootd, pytest.mark.usefixtures("xrootd")]
@@ -189,6 +190,7 @@ def test_behind_a_redirector_each_file_of_atlas_has_one_node(federation: Federat
         "2026-03-01",
         *options,
     )
+    assert eventually(lambda: serving(federation) == {"n1", "n2"})
     for node in ("n1", "n2"):
         told = asked("prefill", "--cache", node, "--dataset", "s:the.dataset", "--jobs", "4", *options)
         assert told["pushed"]["failed"] == 0, told
@@ -196,6 +198,14 @@ def test_behind_a_redirector_each_file_of_atlas_has_one_node(federation: Federat
     assert all(held) and not held[0] & held[1] and held[0] | held[1] == set(names)
     by_hash = layout_of({"n1": 1, "n2": 1}).owners_of([f"{scope}:{name}" for name in names])
     assert [name in held[0] for name in names] == [owner == "n1" for owner in by_hash]
+
+
+def serving(federation: Federation) -> frozenset[str]:
+    urls = {name: [f"127.0.0.1:{node.port}"] for name, node in federation.nodes.items()}
+    try:
+        return Redirector(federation.redirector.url, urls).serving()
+    except TargetUnavailable:
+        return frozenset()
 
 
 def n_told(capture: Path, path: str) -> int:

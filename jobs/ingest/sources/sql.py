@@ -92,7 +92,8 @@ class Query:
             if name in columns
         ]
         nameless = [(_is_no_name(columns["name"]), "missing field: name")] if "name" in columns else []
-        ahead = is_ahead(f"epoch_us({columns['known_at']})", self.day, days=_AHEAD_DAYS)
+        at = columns.get("accessed_at", columns["known_at"])  # old records may be published today
+        ahead = is_ahead(f"epoch_us({at})", self.day, days=_AHEAD_DAYS)
         others = first_reason(*nameless, *self._of_tests(), *impossible, (ahead, FUTURE))
         steps = [*self.steps, {"reason": f"coalesce({self.reason}, {others})"}]
         text = with_steps(f"SELECT * FROM raw WHERE {self.where}", steps)
