@@ -27,7 +27,7 @@ MAIN = (
 
 
 def uses(word: str) -> re.Pattern[str]:
-    return re.compile(rf"\b{re.escape(word).replace(r'\ ', r'\s+')}s?\b", re.IGNORECASE)
+    return re.compile(r"\b" + r"\s+".join(map(re.escape, word.split())) + r"s?\b", re.IGNORECASE)
 
 
 def test_the_pages_are_few_and_short() -> None:
