@@ -12,6 +12,7 @@ PAGES = {str(path.relative_to(DOCS)): path.read_text() for path in DOCS.rglob("*
 GLOSSARY = PAGES["glossary.md"]
 WORDS = re.findall(r"^\| (?!word \|)([a-z].*?) \| (.*?) \| (.*?)\|$", GLOSSARY, re.M)
 OTHERS = "".join(page for name, page in PAGES.items() if name != "glossary.md")
+WORD = re.compile(r"\S*\w\S*")
 MAIN = (
     "README",
     "tutorial",
@@ -31,7 +32,8 @@ def uses(word: str) -> re.Pattern[str]:
 
 
 def test_the_pages_are_few_and_short() -> None:
-    written = {name: len(page.split()) for name, page in PAGES.items() if name != "benchmarks.md"}
+    """A word has a letter or a digit: the bars of tables are none. The benchmarks are what benches print."""
+    written = {name: len(WORD.findall(page)) for name, page in PAGES.items() if name != "benchmarks.md"}
     assert sum(written.values()) <= 50_000
     assert {name: n for name, n in written.items() if name.startswith("adr/") and n > 250} == {}
 
