@@ -1,4 +1,4 @@
-"""The commands about traces and pages: `leaderboard`, `report`, `workload` and `forecast`."""
+"""The commands about traces and pages: `report`, `worth-it`, `workload` and `forecast`."""
 
 from __future__ import annotations
 
@@ -11,57 +11,7 @@ from features.common.errors import InputError
 from features.common.units import parse_bytes
 from jobs import text
 from jobs.cli import console, options, parsing
-from jobs.cli.options import Conf, InMlflow, Json, TablesRoot, file_to_write, folder_to_fill
-
-FRACTIONS = "0.01,0.02,0.05,0.1,0.2,0.4"
-
-
-def leaderboard(
-    out: Annotated[
-        Path,
-        typer.Option(
-            help="folder for the table, the page, and the replays done so far", callback=folder_to_fill
-        ),
-    ],
-    traces: Annotated[
-        list[Path] | None,
-        typer.Option(
-            help="TOML file that names traces; may be repeated; defaults to generated regions", exists=True
-        ),
-    ] = None,
-    capacity_fraction: Annotated[
-        str, typer.Option(help="capacities as fractions of the bytes of all files read")
-    ] = FRACTIONS,
-    in_mlflow: InMlflow = False,
-    conf: Conf = None,
-    as_json: Json = False,
-) -> None:
-    """Compare every policy on every trace at every capacity.
-
-    What learns, learns from the days before those that count. A run that was stopped goes on where it was.
-    """
-    from jobs.leaderboard import entries
-
-    mlflow = options.load(conf).mlflow if in_mlflow else None
-    named = [one for file in traces or [entries.SHIPPED] for one in entries.read_entries(file)]
-    fractions = parsing.shares(capacity_fraction)
-    from jobs.leaderboard import leaderboard as job
-    from jobs.report import leaderboard_page
-
-    with console.progress("leaderboard", quiet=as_json) as advance:
-        answer = job.run(named, fractions=fractions, out=out, on_progress=advance)
-    if as_json:
-        console.show(answer, as_json=True)
-    else:
-        for line in leaderboard_page.answers(answer.rows):
-            console.sentence(line)
-        title = "Gap closed, mean over capacities"
-        console.show(leaderboard_page.overview(answer.rows), as_json=False, title=title)
-        console.sentence(
-            f"{answer.n_replayed} replays, {answer.n_found} found. Table: {answer.table}, page: {answer.page}"
-        )
-    if mlflow is not None:
-        job.record_run(mlflow, answer)
+from jobs.cli.options import Conf, Json, TablesRoot, file_to_write, folder_to_fill
 
 
 def report(
