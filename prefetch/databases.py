@@ -28,9 +28,8 @@ class Database:
     refused. `setting` is the URL's key in configuration, `what` names the database in errors, and
     `patience_s` is how long a lock or a silent server is waited for. `keep_open`: SQLite's file stays open
     between transactions, which is some ten times as fast; else it is noticed when the file is moved or
-    replaced. `must_have`: a
-    table without which there is no such database here: an error, and nothing is made. Raises ConfigError for
-    a URL that cannot be used, and for tables of another version.
+    replaced. `must_have`: a table without which there is no such database here: an error, and nothing is
+    made. Raises ConfigError for a URL that cannot be used, and for tables of another version.
     """
 
     def __init__(
