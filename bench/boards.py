@@ -14,8 +14,8 @@ sys.path.insert(0, str(ROOT))
 DATA = ROOT.parent / "shared" / "data"
 
 from features.common.times import DAY_S, parse_day  # noqa: E402
-from jobs.simulate import workload  # noqa: E402
-from jobs.store.traces import TraceFile  # noqa: E402
+from jobs.loop.traces import TraceFile  # noqa: E402
+from jobs.studies.simulate import workload  # noqa: E402
 from replay.access_context import CONTEXT, AccessContext, context_of  # noqa: E402
 from replay.trace import Trace  # noqa: E402
 

@@ -9,9 +9,9 @@ import typer
 
 from features.common.errors import InputError
 from features.common.units import parse_bytes
-from jobs import text
 from jobs.cli import console, options, parsing
 from jobs.cli.options import Conf, Json, TablesRoot, file_to_write, folder_to_fill
+from jobs.ground import text
 
 
 def report(
@@ -50,13 +50,13 @@ def report(
     if file is None:
         if any((capacity, capacity_fraction, watermarks, only, since, until)):
             raise InputError("options that describe a study need a trace; give --trace")
-        from jobs.report import build
+        from jobs.operator.site_report import build
 
         console.show(build.run(settings, out=out), as_json=as_json)
         return
     if capacity and capacity_fraction:
         raise InputError("give either --capacity or --capacity-fraction")
-    from jobs.simulate import study
+    from jobs.studies.simulate import study
 
     with console.progress("study", quiet=as_json) as advance:
         answer = study.run(
@@ -111,8 +111,8 @@ def worth_it(
     settings = options.load(conf, tables=tables)
     only = parsing.only(site, activity)
     file = parsing.trace_file(trace, columns, time_unit, kind, sort, only, until)
-    from jobs.report import worth_page
-    from jobs.simulate import worth as job
+    from jobs.studies.simulate import worth as job
+    from jobs.studies.simulate import worth_page
 
     figures = job.Figures(round_trip_ms, price_wan, price_core_hour, price_disk, price_steward)
     with console.progress("worth-it", quiet=as_json) as advance:
@@ -173,7 +173,7 @@ def workload(
 
     The shipped scenarios are calibrated to published figures; site and archive have the habits of users.
     """
-    from jobs.simulate import workload as job
+    from jobs.studies.simulate import workload as job
 
     with console.progress("workload", quiet=as_json) as advance:
         answer = job.run(
@@ -220,7 +220,7 @@ def forecast(
     For each dataset and horizon: how likely it is read again, and how often.
     """
     ahead, judged = parsing.counts(horizons), None if cuts is None else parsing.spans(cuts)
-    from jobs.train import forecast as job
+    from jobs.loop.train import forecast as job
 
     with console.progress("forecast", quiet=as_json):
         if judged is None:

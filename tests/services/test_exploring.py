@@ -15,12 +15,13 @@ from hostile_names import NAMES
 from typer.testing import CliRunner
 
 from jobs.cli.main import app
-from jobs.evaluate.evaluate import EvaluationAnswer
-from jobs.report import plots
-from jobs.report.export import export_evaluation, export_replay
-from jobs.report.page import Capacities, Figure, Section
-from jobs.report.page import page as html_page
-from jobs.simulate.replay_trace import ReplayAnswer
+from jobs.loop.evaluate.answer import EvaluationAnswer
+from jobs.loop.evaluate.page import export_evaluation
+from jobs.pages import plots
+from jobs.pages.page import Capacities, Figure, Section
+from jobs.pages.page import page as html_page
+from jobs.studies.simulate.answer import ReplayAnswer
+from jobs.studies.simulate.exports import export_replay
 
 pytestmark = pytest.mark.service
 

@@ -12,8 +12,8 @@ from cases import IS_THOROUGH
 from features.common.progress import unwatched
 from features.common.times import DAY_S
 from features.results import LRU
-from jobs.simulate import workload
-from jobs.store.traces import TraceFile
+from jobs.loop.traces import TraceFile
+from jobs.studies.simulate import workload
 from models.learning.order import Learning, learn_horizons
 from replay.access_context import CONTEXT, AccessContext, context_of
 from replay.contest import Lineup, standings
