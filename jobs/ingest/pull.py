@@ -12,7 +12,7 @@ from features.common.input_files import InputFile
 from features.common.times import day_label
 from features.job_records import JOB_RECORDS
 from features.schema import ACCESSES, FILES, REJECTS
-from jobs.ingest import incremental, known_names, pull_input, sources
+from jobs.ingest import incremental, pull_input, sources
 from jobs.ingest.local_engine import LocalEngine
 from jobs.ingest.pull_input import Engine, Mark, PullSummary, Request
 from jobs.ingest.sources import Site, Source
@@ -60,9 +60,6 @@ def run(settings: Settings, *, source: str, path: str, day_s: int, new_only: boo
         scopes=settings.names.scopes,
         take=incremental.only_new if new_only else None,
     )
-    table = sources.named(source).table
-    if table is not JOB_RECORDS:
-        known_names.settle(tables, None if table is FILES else summary.days)
     if not sources.named(source).has_sizes:
         return dataclasses.replace(summary, n_unsized=n_unknown(tables, source, summary.days))
     if source not in _COLLECTED or not new_only or not is_local(path):
@@ -88,8 +85,8 @@ def _pull_from_server(
         path=path,
         day=day,
         in_use_days=settings.rucio.in_use // 86400,
+        scopes=settings.names.scopes,
     )
-    known_names.settle(tables)
     return dataclasses.replace(summary, engine="local")
 
 

@@ -131,7 +131,6 @@ def scan(
         known_names.name_held(space, tables, scopes)
         pieces = ((key, piece) for piece in _inventory(space, as_of_s))
         tables.replace_each(CONTENTS, pieces, cover=[key], base=base)
-    known_names.settle(tables, merged.days)
     return ScanSummary(
         cache=cache,
         as_of=as_of_label(as_of_s),

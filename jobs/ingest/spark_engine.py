@@ -24,7 +24,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from features.common.errors import InputError, NotPlainError
-from jobs.ingest import sources
+from jobs.ingest import known_names, sources
 from jobs.ingest.local_engine import marks
 from jobs.ingest.pull_input import Changes, Mark, PullSummary, Request, summarise
 from jobs.ingest.sources import Source, lines, workspace
@@ -106,7 +106,9 @@ class SparkEngine:
             parse = Parse(records.query, n_parts, records.read)
             parts = records.given.mapPartitions(parse).partitionBy(n_parts + 1, int)
             found = self._counts(parts, n_parts, records)
-            changes = self._merged(tables, head, parts, n_parts, days=set(found["day"].to_pylist()))
+            days = set(found["day"].to_pylist())
+            changes = self._merged(tables, head, parts, n_parts, days=days)
+            known_names.settle(tables, head.table, request.site.scopes, days)
             return _summed(tables, request, found, changes)
 
     def _n_parts(self, request: Request, paths: Sequence[str], head: Snapshot) -> int:
