@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from raw_records import catalogue
 
 from features.schema import ACCESSES
 from jobs.ingest import pull_input
@@ -158,6 +159,27 @@ def test_what_was_fetched_does_not_depend_on_how_captures_are_cut(
         assert rows(tables) == rows(whole)
         assert summaries[-1].n_new == 0 and not summaries[-1].days
         assert all(one.n_duplicates >= 0 for one in summaries)
+
+
+def test_a_path_whose_scope_the_catalogue_tells_is_one_file(tmp_path: Path) -> None:
+    cache, listing = Cache("/ctao/dl0/run1"), tmp_path / "files.jsonl"
+    cache.read(START_S, range(20))
+    cache.read(START_S + DAY_S, range(25))
+    cache.read(START_S + 2 * DAY_S, range(30))
+    first, second, third = datagrams(cache.closes)
+    listing.write_text(catalogue([cache.lfn], "acada"))
+    orders = ((first, None, second, third), (third, None, first, second), (None, second, third, first))
+    for number, order in enumerate(orders):
+        tables = Tables(str(tmp_path / str(number)))
+        for piece in order:
+            if piece is None:
+                pull_input.pull(
+                    LocalEngine(), tables, source="rucio_files", path=str(listing), day=dt.date(2026, 3, 5)
+                )
+            else:
+                pull(tables, tmp_path, [[piece]])
+        assert [missed for missed, _ in bytes_of(tables)] == [20 * BLOCK, 5 * BLOCK, 5 * BLOCK]
+        assert {row["did"] for row in rows(tables)} == {f"acada:{cache.lfn}"}
 
 
 def test_a_cold_cache_of_large_blocks_is_no_hit(tmp_path: Path) -> None:
