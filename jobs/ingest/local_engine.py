@@ -12,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from features.common.names import literal
+from features.common.times import day_label
 from features.schema import ACCESSES, UNPAIRED
 from jobs.ingest import known_names, merging, sources
 from jobs.ingest.pull_input import Changes, Mark, PullSummary, Request, earlier, in_milliseconds, summarise
@@ -146,6 +147,15 @@ def _without_retracted(space: Workspace) -> list[str]:
     days: list[str] = space.found(f"SELECT DISTINCT day FROM old {where}")["day"].to_pylist()
     space.database.execute(f"DELETE FROM old {where}")
     return days
+
+
+def forget_unpaired(tables: Tables, *, before_s: int) -> None:
+    """Delete the halves of days before that of `before_s` (since 1970)."""
+    with tables.exclusive("pull"):
+        base = tables.head(UNPAIRED)
+        old = [key for key in base.partitions if key[0] < day_label(before_s)]
+        if old:
+            tables.replace_each(UNPAIRED, [], base=base, drop=old)
 
 
 def _keep(tables: Tables, unpaired: pa.Table) -> None:

@@ -13,7 +13,7 @@ from features.common.times import day_label
 from features.job_records import JOB_RECORDS
 from features.schema import ACCESSES, FILES, REJECTS
 from jobs.ingest import incremental, pull_input, sources
-from jobs.ingest.local_engine import LocalEngine
+from jobs.ingest.local_engine import LocalEngine, forget_unpaired
 from jobs.ingest.pull_input import Engine, Mark, PullSummary, Request
 from jobs.ingest.sources import Site, Source
 from jobs.ingest.sources.local import files_at, is_local, local_path, places_at, status_of, unpacked_bytes
@@ -35,8 +35,9 @@ def run(settings: Settings, *, source: str, path: str, day_s: int, new_only: boo
 
     `new_only`: leave out files that an earlier pull with `new_only` read, unless they changed since. Captures
     of the collector that are older than `[collect] keep` at `day_s` are then deleted, as they are in the
-    tables. What can be checked is checked before an engine starts. Raises InputError if the source or the
-    input cannot be read, ConfigError for an unknown source or unusable tables.
+    tables, and halves of accesses whose other half never came. What can be checked is checked before an
+    engine starts. Raises InputError if the source or the input cannot be read, ConfigError for an unknown
+    source or unusable tables.
     """
     tables, day = Tables(settings.tables.root), dt.date.fromisoformat(day_label(day_s))
     tables.check_writable(ACCESSES, FILES, JOB_RECORDS, REJECTS)
@@ -60,6 +61,8 @@ def run(settings: Settings, *, source: str, path: str, day_s: int, new_only: boo
         scopes=settings.names.scopes,
         take=incremental.only_new if new_only else None,
     )
+    if new_only:
+        forget_unpaired(tables, before_s=day_s - settings.collect.keep)
     if not sources.named(source).has_sizes:
         return dataclasses.replace(summary, n_unsized=n_unknown(tables, source, summary.days))
     if source not in _COLLECTED or not new_only or not is_local(path):
