@@ -19,6 +19,7 @@ from jobs.placement.current_plans import acting_plan, packed, rows_of
 from jobs.placement.serve import rates
 from jobs.settings.tree import CacheSettings, Settings, site_capacities
 from jobs.store import commits
+from jobs.store.sizes import agreed
 from jobs.store.tables import Tables
 from jobs.store.trainings import named
 from models.serving.names import CHAMPION
@@ -137,10 +138,12 @@ def _newest_inventory(tables: Tables, cache: str, as_of_s: int) -> commits.Snaps
 def _files(tables: Tables, predictions: pa.Table, others: Sequence[pa.Table]) -> pa.Table:
     """One row per did: `size_bytes`, `dataset` (without CMS block), `expected_accesses` (0: no candidate)."""
     parts = [predictions, *(other.select(["did", "size_bytes"]) for other in others)]
-    values = ("size_bytes", "dataset", "expected_accesses")
-    found = pa.concat_tables(parts, promote_options="default")
-    found = found.group_by("did").aggregate([(name, "max") for name in values])
+    values = ("dataset", "expected_accesses")
+    rows = pa.concat_tables(parts, promote_options="default")
+    found = rows.group_by("did").aggregate([(name, "max") for name in values])
     found = found.rename_columns({f"{name}_max": name for name in values})
+    size = agreed(tables, found["did"].combine_chunks(), rows)
+    found = found.append_column("size_bytes", pa.array(np.maximum(0, size)))
     dataset = found["dataset"]
     if tables.exists(FILES):
         catalogue = tables.read_arrow(FILES, columns=["did", "dataset"])
@@ -198,7 +201,7 @@ def _snapshot(
     def by_dataset(values: FloatArray) -> FloatArray:
         return np.bincount(dataset_of_file, values, no_dataset + 1)[:no_dataset]
 
-    size = files["size_bytes"].fill_null(0).to_numpy().astype(np.float64)
+    size = files["size_bytes"].to_numpy().astype(np.float64)
     reads = files["expected_accesses"].to_numpy()
     total = by_dataset(size)
     whole = [_with_datasets(one, dataset_of_file, files.num_rows, no_dataset) for one in holdings]
