@@ -1,0 +1,205 @@
+"""The DIDs of paths: of what a cache holds, and of reads whose path alone does not tell the scope.
+
+Where it does not, the catalogue does, which may be pulled before or after: the tables are the same then.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Collection, Mapping, Sequence
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from features.common.names import CMS_LFN
+from features.schema import ACCESSES, CONTENTS, FILES, Table, arrow_schema
+from jobs.ground.store.keys import Key
+from jobs.ground.store.tables import Snapshot, Tables, read_partitions
+from jobs.loop.ingest import sources
+from jobs.loop.ingest.sources import sql, urls, workspace
+from jobs.loop.ingest.sources.file_names import EXPERIMENTS, UNKNOWN, scoped
+from jobs.loop.ingest.sources.workspace import Workspace
+from prefetch.target import Held
+
+_OF_FILE = ["did", "scope", "name", "dataset", "tier", "campaign", "experiment"]
+
+
+def dids_of(tables: Tables, held: Sequence[Held], scopes: Mapping[str, str]) -> dict[str, str]:
+    """The DID of each held file by its path in the cache; `scopes`: see `[names]`. See `name_held`."""
+    names = pa.array([file.name for file in held], pa.string())
+    sizes = pa.array([file.bytes_on_disk for file in held], pa.int64())
+    rows = pa.record_batch({"name": names, "bytes_on_disk": sizes, "fault": pa.nulls(len(held), pa.string())})
+    with workspace.opened(CONTENTS) as space:
+        space.keep(rows.schema, [rows])
+        name_held(space, tables, scopes)
+        found = space.found("SELECT name, did FROM held_dids")
+    return dict(zip(found["name"].to_pylist(), found["did"].to_pylist(), strict=True))
+
+
+def plain_names(names: pa.Array) -> pa.Array:
+    """`names` of files as the catalogue has them: paths and URLs made plain, a path by hash its DID."""
+    plain_path = urls.plain_path('"name"')
+    steps = [{"path": f"CASE WHEN {_IS_PATH} THEN {plain_path} END"}, *sql.with_parts("path")]
+    text = sql.with_steps("SELECT name, n FROM raw", steps)
+    plain = sql.named("path")
+    told = f"CASE WHEN starts_with({plain['name']}, '/') THEN {plain['name']} ELSE {plain['did']} END"
+    with workspace.opened(CONTENTS) as space:
+        rows = pa.record_batch({"name": names, "n": pa.array(range(len(names)), pa.int64())})
+        space.keep(rows.schema, [rows])
+        found = space.found(f'SELECT coalesce({told}, "name") AS plain FROM ({text}) ORDER BY n')["plain"]
+    return found.combine_chunks()
+
+
+_IS_PATH = """starts_with("name", '/') OR contains("name", '://') OR starts_with("name", 'file:')"""
+
+
+def name_held(space: Workspace, tables: Tables, scopes: Mapping[str, str]) -> None:
+    """Make the table held_dids (name, did) of the inventory in `raw`.
+
+    A cache may hold a file under two paths: the one with most bytes is the file, the others are their paths.
+    """
+    columns = scoped(sql.named("path"), scopes)
+    steps = [{"path": urls.plain_path('"name"')}, *sql.with_parts("path")]
+    held = sql.with_steps('SELECT "name", bytes_on_disk AS size FROM raw WHERE fault IS NULL', steps)
+    named = f'"name", size, {columns["did"]} AS did, {columns["scope"]} AS scope, {columns["name"]} AS plain'
+    space.database.execute(f"CREATE TABLE named AS SELECT {named} FROM ({held})")
+    strangers = space.found(f"SELECT DISTINCT plain FROM named WHERE scope = '{UNKNOWN}'")["plain"]
+    known = _alone(_catalogued(tables, strangers, strangers[:0]))
+    space.database.register("catalogued", known.select(["did", "name"]))
+    space.database.execute(
+        "CREATE TABLE held_dids AS WITH known AS (SELECT named.name, size, scope, "
+        "coalesce(catalogued.did, named.did) AS did FROM named LEFT JOIN catalogued "
+        f"ON scope = '{UNKNOWN}' AND catalogued.name = plain) "
+        "SELECT name, CASE WHEN row_number() OVER (PARTITION BY did ORDER BY size DESC, name) = 1 THEN did "
+        "ELSE scope || ':' || name END AS did FROM known"
+    )
+
+
+def settle(
+    tables: Tables, table: Table, scopes: Mapping[str, str], days: Collection[str | None] | None
+) -> None:
+    """Give reads the names and datasets that `scopes` and the catalogue tell now, after a merge into `table`.
+
+    Of accesses those on `days`; after a merge of files all. Only reads that sources know by a path: a scope
+    that the catalogue alone tells is that of the one file of that name. A dataset is the catalogue's if it
+    knew the file when the read was published, else what the name tells. Whatever was pulled first, the table
+    is the same then. Under the lock of pulls.
+    """
+    base = tables.head(ACCESSES)
+    chosen = [
+        key for key in base.partitions if table == FILES or (table == ACCESSES and key[0] in (days or ()))
+    ]
+    of_days = [_candidates(_part(base, key, _LOOKED_AT), scopes) for key in chosen]
+    if not any(len(some) for day in of_days for some in day):
+        return
+    paths, dids = (pc.unique(pa.chunked_array(column, pa.string())) for column in zip(*of_days, strict=True))
+    told = _told(paths, scopes)
+    strangers = told.filter(pc.equal(told["scope"], UNKNOWN))["name"]
+    files = _catalogued(tables, strangers, pa.chunked_array([dids, *told["did"].chunks]))
+    told = _completed(told, _alone(files))
+
+    def settled(key: Key, columns: Sequence[str]) -> tuple[pa.Table, pa.Table]:
+        rows = _part(base, key, columns)
+        return rows, _settled(rows, told, files, scopes)
+
+    seen = [*_OF_FILE, "known_at", "source"]
+    changed = [key for key in chosen if operator.ne(*settled(key, seen))]
+    pieces = ((key, settled(key, ACCESSES.column_names)[1].sort_by(_ORDER)) for key in changed)
+    if changed:
+        tables.replace_each(ACCESSES, pieces, cover=changed, base=base)
+
+
+_LOOKED_AT = ["did", "scope", "name", "source"]
+_ORDER = [("did", "ascending"), ("event_id", "ascending")]
+
+
+def _part(base: Snapshot, key: Key, columns: Sequence[str]) -> pa.Table:
+    return read_partitions(base, {key: base.partitions[key]}, columns)
+
+
+def _candidates(rows: pa.Table, scopes: Mapping[str, str]) -> tuple[pa.Array, pa.Array]:
+    """Paths whose scope may be told anew, and DIDs of files whose dataset the catalogue may tell."""
+    is_path, is_listed = _is_path(rows, scopes), _is_listed(rows)
+    return pc.unique(rows["name"].filter(is_path)), pc.unique(rows["did"].filter(is_listed))
+
+
+def _is_path(rows: pa.Table, scopes: Mapping[str, str]) -> pa.ChunkedArray:
+    """Of which rows the name is a path, and the scope not told by it alone."""
+    told = ["cms", *(() if scopes else EXPERIMENTS)]
+    is_told = pc.is_in(rows["scope"], value_set=pa.array(told))
+    return pc.and_not(pc.and_(_is_of_path(rows), pc.starts_with(rows["name"], "/")), is_told)
+
+
+def _is_listed(rows: pa.Table) -> pa.ChunkedArray:
+    """Of which rows the catalogue may tell the dataset: the name of a file of CMS does."""
+    return pc.and_not(_is_of_path(rows), pc.match_substring_regex(rows["name"], CMS_LFN))
+
+
+def _is_of_path(rows: pa.Table) -> pa.ChunkedArray:
+    """Which rows are of sources that know a file by its path alone."""
+    there = rows["source"].unique().to_pylist()
+    of_paths = pa.array(sources.those(there, lambda source: source.of_paths), pa.string())
+    return pc.or_(pc.is_in(rows["source"], value_set=of_paths), pc.equal(rows["scope"], UNKNOWN))
+
+
+def _told(paths: pa.Array, scopes: Mapping[str, str]) -> pa.Table:
+    """What each of `paths` and `scopes` tell of a file."""
+    columns = scoped(sql.named("path"), scopes)
+    wanted = ", ".join(f'{columns[name]} AS "{name}"' for name in _OF_FILE)
+    with workspace.opened(ACCESSES) as space:
+        space.keep(pa.schema({"path": pa.string()}), [pa.record_batch({"path": paths})])
+        return space.found(
+            f"SELECT {wanted} FROM ({sql.with_steps('SELECT path FROM raw', sql.with_parts('path'))})"
+        )
+
+
+def _completed(told: pa.Table, files: pa.Table) -> pa.Table:
+    """`told`, with what `files` tell of names of unknown scope, but their datasets."""
+    at = pc.index_in(told["name"], value_set=files["name"])
+    is_known = pc.and_(pc.equal(told["scope"], UNKNOWN), pc.is_valid(at))
+    for name in _OF_FILE:
+        if name != "dataset":
+            found = pc.if_else(is_known, files[name].take(at), told[name])
+            told = told.set_column(told.schema.get_field_index(name), name, found)
+    return told.combine_chunks()
+
+
+def _settled(rows: pa.Table, told: pa.Table, files: pa.Table, scopes: Mapping[str, str]) -> pa.Table:
+    at = pc.index_in(rows["name"], value_set=told["name"])
+    is_told, is_listed = pc.and_(_is_path(rows, scopes), pc.is_valid(at)), _is_listed(rows)
+    for name in _OF_FILE:
+        rows = _with(rows, name, pc.if_else(is_told, told[name].take(at), rows[name]))
+    listed = pc.index_in(rows["did"], value_set=files["did"])
+    was_known = pc.less_equal(files["known_at"].take(listed), rows["known_at"])
+    dataset = pc.if_else(pc.and_(is_listed, was_known), files["dataset"].take(listed), None)
+    return _with(rows, "dataset", pc.coalesce(dataset, rows["dataset"]))
+
+
+def _with(rows: pa.Table, name: str, values: pa.ChunkedArray) -> pa.Table:
+    place = rows.schema.get_field_index(name)
+    return rows.set_column(place, rows.schema.field(name), values)
+
+
+def _catalogued(tables: Tables, names: pa.ChunkedArray, dids: pa.ChunkedArray) -> pa.Table:
+    """What the files table tells of files by name or DID."""
+    columns = [*_OF_FILE, "known_at"]
+    empty = arrow_schema(FILES).empty_table().select(columns)
+    if not tables.exists(FILES) or not (len(names) or len(dids)):
+        return empty
+    # DIDs and names alone take the least memory, and mostly none is known.
+    known = tables.read_arrow(FILES, columns=["did", "name"])
+    if not pc.any(_is_either(known, names, dids)).as_py():
+        return empty
+    files = tables.read_arrow(FILES, columns=columns)
+    return files.filter(_is_either(files, names, dids)).combine_chunks()
+
+
+def _is_either(files: pa.Table, names: pa.ChunkedArray, dids: pa.ChunkedArray) -> pa.ChunkedArray:
+    return pc.or_(pc.is_in(files["name"], value_set=names), pc.is_in(files["did"], value_set=dids))
+
+
+def _alone(files: pa.Table) -> pa.Table:
+    """Those of `files` whose name no other has."""
+    counted = pc.value_counts(files["name"])
+    several = counted.field("values").filter(pc.greater(counted.field("counts"), 1))
+    return files.filter(pc.invert(pc.is_in(files["name"], value_set=several))).combine_chunks()
