@@ -11,7 +11,7 @@ from collections.abc import Collection, Mapping, Sequence
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from features.common.names import CMS_LFN
+from features.common.names import CMS_LFN, literal
 from features.schema import ACCESSES, CONTENTS, FILES, Table, arrow_schema
 from jobs.ground.store.keys import Key
 from jobs.ground.store.tables import Snapshot, Tables, read_partitions
@@ -24,14 +24,16 @@ from prefetch.target import Held
 _OF_FILE = ["did", "scope", "name", "dataset", "tier", "campaign", "experiment"]
 
 
-def dids_of(tables: Tables, held: Sequence[Held], scopes: Mapping[str, str]) -> dict[str, str]:
+def dids_of(
+    tables: Tables, held: Sequence[Held], scopes: Mapping[str, str], prefix: str | None = None
+) -> dict[str, str]:
     """The DID of each held file by its path in the cache; `scopes`: see `[names]`. See `name_held`."""
     names = pa.array([file.name for file in held], pa.string())
     sizes = pa.array([file.bytes_on_disk for file in held], pa.int64())
     rows = pa.record_batch({"name": names, "bytes_on_disk": sizes, "fault": pa.nulls(len(held), pa.string())})
     with workspace.opened(CONTENTS) as space:
         space.keep(rows.schema, [rows])
-        name_held(space, tables, scopes)
+        name_held(space, tables, scopes, prefix)
         found = space.found("SELECT name, did FROM held_dids")
     return dict(zip(found["name"].to_pylist(), found["did"].to_pylist(), strict=True))
 
@@ -53,24 +55,29 @@ def plain_names(names: pa.Array) -> pa.Array:
 _IS_PATH = """starts_with("name", '/') OR contains("name", '://') OR starts_with("name", 'file:')"""
 
 
-def name_held(space: Workspace, tables: Tables, scopes: Mapping[str, str]) -> None:
+def name_held(space: Workspace, tables: Tables, scopes: Mapping[str, str], prefix: str | None = None) -> None:
     """Make the table held_dids (name, did) of the inventory in `raw`.
 
-    A cache may hold a file under two paths: the one with most bytes is the file, the others are their paths.
+    A cache may hold a file under two paths, and anybody may make one: the file is the one below the cache's
+    `prefix`, else one without a server or CGI, else the one with most bytes. The others are their paths.
     """
     columns = scoped(sql.named("path"), scopes)
     steps = [{"path": urls.plain_path('"name"')}, *sql.with_parts("path")]
     held = sql.with_steps('SELECT "name", bytes_on_disk AS size FROM raw WHERE fault IS NULL', steps)
-    named = f'"name", size, {columns["did"]} AS did, {columns["scope"]} AS scope, {columns["name"]} AS plain'
+    below = "false" if prefix is None else f"starts_with(path, {literal(f'{prefix}/')})"
+    rank = f"""path = "name" AS is_plain, {below} AND is_plain AS is_below"""
+    told = f"{columns['did']} AS did, {columns['scope']} AS scope, {columns['name']} AS plain"
+    named = f'"name", size, {rank}, {told}'
     space.database.execute(f"CREATE TABLE named AS SELECT {named} FROM ({held})")
     strangers = space.found(f"SELECT DISTINCT plain FROM named WHERE scope = '{UNKNOWN}'")["plain"]
     known = _alone(_catalogued(tables, strangers, strangers[:0]))
     space.database.register("catalogued", known.select(["did", "name"]))
     space.database.execute(
-        "CREATE TABLE held_dids AS WITH known AS (SELECT named.name, size, scope, "
-        "coalesce(catalogued.did, named.did) AS did FROM named LEFT JOIN catalogued "
+        "CREATE TABLE held_dids AS WITH known AS (SELECT named.*, "
+        "coalesce(catalogued.did, named.did) AS known FROM named LEFT JOIN catalogued "
         f"ON scope = '{UNKNOWN}' AND catalogued.name = plain) "
-        "SELECT name, CASE WHEN row_number() OVER (PARTITION BY did ORDER BY size DESC, name) = 1 THEN did "
+        "SELECT name, CASE WHEN row_number() OVER (PARTITION BY known "
+        "ORDER BY is_below DESC, is_plain DESC, size DESC, name) = 1 THEN known "
         "ELSE scope || ':' || name END AS did FROM known"
     )
 

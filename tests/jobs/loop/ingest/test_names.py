@@ -36,6 +36,8 @@ SPELLINGS = {
         "root://xc.example.org:1094//root://se.example.org//" + LFN + "&authz=s3cr3t",
         "srm://se.example.org:8443/srm/managerv2?SFN=/dpm/example.org/home/cms" + LFN,
         LFN + "%3Fauthz=s3cr3t",
+        LFN + "%26authz%3Ds3cr3t",
+        "https://se.example.org" + LFN + "%253Fauthz%253Ds3cr3t",
         LFN + "#s3cr3t",
     ),
     LHCB: (LHCB, "/eos/lhcb/grid/prod" + LHCB, "/pnfs/example.org/lhcb/LHCb-Disk" + LHCB, "/" + LHCB),
@@ -124,6 +126,17 @@ def test_a_path_whose_hash_does_not_fit_stays_a_path(engine: Engine, tables: Tab
     wrong = path.replace("AOD.1", "AOD.9")
     pull(engine, tables, tmp_path, "xcache_gstream", gstream([path, wrong]))
     assert set(tables.read_arrow(ACCESSES)["name"].to_pylist()) == {"AOD.1._2.root", wrong}
+
+
+@pytest.mark.parametrize(
+    "did", [("mc26:eve", "f"), ("mc26 ", "f"), ("..", "f"), ("mc26", ".."), ("mc'26", "f")]
+)
+def test_a_scope_that_no_rucio_has_is_none(
+    engine: Engine, tables: Tables, tmp_path: Path, did: tuple[str, str]
+) -> None:
+    path = hashed(*did, "/atlas")
+    pull(engine, tables, tmp_path, "xcache_gstream", gstream([path]))
+    assert tables.read_arrow(ACCESSES)["did"].to_pylist() == [f"unknown:{path}"]
 
 
 def test_both_engines_name_files_alike(
