@@ -65,7 +65,8 @@ def name_held(space: Workspace, tables: Tables, scopes: Mapping[str, str], prefi
     steps = [{"path": urls.plain_path('"name"')}, *sql.with_parts("path")]
     held = sql.with_steps('SELECT "name", bytes_on_disk AS size FROM raw WHERE fault IS NULL', steps)
     below = "false" if prefix is None else f"starts_with(path, {literal(f'{prefix}/')})"
-    rank = f"""path = "name" AS is_plain, {below} AND is_plain AS is_below"""
+    # Of one file, the shortest path below the prefix is the one right below it.
+    rank = f"""path = "name" AS is_plain, CASE WHEN {below} AND is_plain THEN strlen(path) END AS below"""
     told = f"{columns['did']} AS did, {columns['scope']} AS scope, {columns['name']} AS plain"
     named = f'"name", size, {rank}, {told}'
     space.database.execute(f"CREATE TABLE named AS SELECT {named} FROM ({held})")
@@ -77,7 +78,7 @@ def name_held(space: Workspace, tables: Tables, scopes: Mapping[str, str], prefi
         "coalesce(catalogued.did, named.did) AS known FROM named LEFT JOIN catalogued "
         f"ON scope = '{UNKNOWN}' AND catalogued.name = plain) "
         "SELECT name, CASE WHEN row_number() OVER (PARTITION BY known "
-        "ORDER BY is_below DESC, is_plain DESC, size DESC, name) = 1 THEN known "
+        "ORDER BY below NULLS LAST, is_plain DESC, size DESC, name) = 1 THEN known "
         "ELSE scope || ':' || name END AS did FROM known"
     )
 
