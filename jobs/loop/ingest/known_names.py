@@ -11,6 +11,7 @@ from collections.abc import Collection, Mapping, Sequence
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from features.common.errors import ConfigError
 from features.common.names import CMS_LFN, literal
 from features.schema import ACCESSES, CONTENTS, FILES, Table, arrow_schema
 from jobs.ground.store.keys import Key
@@ -97,7 +98,8 @@ def settle(
     chosen = [
         key for key in base.partitions if table == FILES or (table == ACCESSES and key[0] in (days or ()))
     ]
-    of_days = [_candidates(_part(base, key, _LOOKED_AT), scopes) for key in chosen]
+    has_files = tables.exists(FILES)
+    of_days = [_candidates(_part(base, key, _LOOKED_AT), scopes, has_files=has_files) for key in chosen]
     if not any(len(some) for day in of_days for some in day):
         return
     paths, dids = (pc.unique(pa.chunked_array(column, pa.string())) for column in zip(*of_days, strict=True))
@@ -105,6 +107,8 @@ def settle(
     strangers = told.filter(pc.equal(told["scope"], UNKNOWN))["name"]
     files = _catalogued(tables, strangers, pa.chunked_array([dids, *told["did"].chunks]))
     told = _completed(told, _alone(files))
+    if not (told.num_rows or files.num_rows):
+        return
 
     def settled(key: Key, columns: Sequence[str]) -> tuple[pa.Table, pa.Table]:
         rows = _part(base, key, columns)
@@ -125,10 +129,10 @@ def _part(base: Snapshot, key: Key, columns: Sequence[str]) -> pa.Table:
     return read_partitions(base, {key: base.partitions[key]}, columns)
 
 
-def _candidates(rows: pa.Table, scopes: Mapping[str, str]) -> tuple[pa.Array, pa.Array]:
+def _candidates(rows: pa.Table, scopes: Mapping[str, str], *, has_files: bool) -> tuple[pa.Array, pa.Array]:
     """Paths whose scope may be told anew, and DIDs of files whose dataset the catalogue may tell."""
-    is_path, is_listed = _is_path(rows, scopes), _is_listed(rows)
-    return pc.unique(rows["name"].filter(is_path)), pc.unique(rows["did"].filter(is_listed))
+    listed = rows.filter(_is_listed(rows)) if has_files else rows[:0]
+    return pc.unique(rows["name"].filter(_is_path(rows, scopes))), pc.unique(listed["did"])
 
 
 def _is_path(rows: pa.Table, scopes: Mapping[str, str]) -> pa.ChunkedArray:
@@ -145,9 +149,15 @@ def _is_listed(rows: pa.Table) -> pa.ChunkedArray:
 
 def _is_of_path(rows: pa.Table) -> pa.ChunkedArray:
     """Which rows are of sources that know a file by its path alone."""
-    there = rows["source"].unique().to_pylist()
-    of_paths = pa.array(sources.those(there, lambda source: source.of_paths), pa.string())
+    of_paths = pa.array(filter(_knows_paths, rows["source"].unique().to_pylist()), pa.string())
     return pc.or_(pc.is_in(rows["source"], value_set=of_paths), pc.equal(rows["scope"], UNKNOWN))
+
+
+def _knows_paths(source: str) -> bool:
+    try:
+        return bool(sources.those([source], lambda one: one.of_paths))
+    except ConfigError:  # a package that cannot be used any more
+        return False
 
 
 def _told(paths: pa.Array, scopes: Mapping[str, str]) -> pa.Table:

@@ -69,7 +69,8 @@ def _faults(space: Workspace) -> Iterator[str]:
         yield f"servers of {len(row['sites'])} sites ({shown}) report as {row['cache']!r}: {_SET}"
     for row in space.found(_MIXED).to_pylist():
         if row["cache"] not in {one["cache"] for one in of_sites}:
-            yield f"several servers report as {row['cache']!r}: {_SET}"
+            told = f"several servers report as {row['cache']!r}, or it holds files under two paths"
+            yield f"{told}: {_SET}"
     for row in space.found(_ALIKE).to_pylist():
         yield (
             f"{row['host']!r} reads what {row['cache']!r} reads: if they are one cache, set hosts = "
@@ -77,4 +78,4 @@ def _faults(space: Workspace) -> Iterator[str]:
         )
 
 
-_SET = 'set hosts = ["HOST"] in [caches.NAME] for each, and pull again'
+_SET = 'if they are several, set hosts = ["HOST"] in [caches.NAME] for each, and pull again'

@@ -79,7 +79,7 @@ def reads(counts: list[int], **named: str | None) -> list[dict[str, Any]]:
         ([], "off", "no records"),
         (reads([1, 2, 3, 1] * 10), "ok", "one name"),
         (reads([5, 6, 1, 2]), "ok", "one name"),
-        (reads([5, 1, 6, 7]), "bad", "several servers report as 'xc': set hosts = "),
+        (reads([5, 1, 6, 7]), "bad", "several servers report as 'xc', or"),
         (reads([1], site="A") + reads([1], site="B"), "bad", "servers of 2 sites (A, B) report as 'xc'"),
         (
             reads([1] * 48) + reads([0] * 44, source="xrootd_fstream", cache="192.0.2.7"),
