@@ -105,8 +105,14 @@ def test_a_size_is_the_catalogues_else_what_most_say_and_0_only_if_nothing_else_
 ) -> None:
     listed = {"did": "cms:/a", "scope": "cms", "name": "/a", "size_bytes": 7, "known_at": DAY}
     tables.replace_arrow(FILES, pa.Table.from_pylist([listed], schema=arrow_schema(FILES)))
-    told = {"/a": [9, 9], "/b": [0, 5, 5, 100], "/c": [0, None], "/d": [3, 8], "/e": [None]}
-    rows = [{"did": f"cms:{name}", "size_bytes": size} for name, sizes in told.items() for size in sizes]
+    told: dict[str, list[int | None]] = {
+        "/a": [9, 9],
+        "/b": [0, 5, 5, 100],
+        "/c": [0, None],
+        "/d": [3, 8],
+        "/e": [None],
+    }
+    rows = [{"did": f"cms:{name}", "size_bytes": size} for name, stated in told.items() for size in stated]
     dids = pa.array([f"cms:{name}" for name in told])
     schema = pa.schema({"did": pa.string(), "size_bytes": pa.int64()})
     assert sizes.agreed(tables, dids, pa.Table.from_pylist(rows, schema)).tolist() == [7, 5, 0, 8, -1]

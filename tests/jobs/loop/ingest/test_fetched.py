@@ -93,6 +93,13 @@ def pull(tables: Tables, folder: Path, pieces: Sequence[Sequence[str]]) -> list[
     return summaries
 
 
+def list_files(tables: Tables, folder: Path, names: Sequence[str]) -> None:
+    """Pull a catalogue that has these files in a scope that their paths do not tell."""
+    (folder / "files.jsonl").write_text(catalogue(names, "acada"))
+    path, day = str(folder / "files.jsonl"), dt.date(2026, 3, 5)
+    pull_input.pull(LocalEngine(), tables, source="rucio_files", path=path, day=day)
+
+
 def rows(tables: Tables) -> list[Row]:
     return (
         tables.read_arrow(ACCESSES)
@@ -131,15 +138,17 @@ def lives(seed: int, lfn: str, *, says_todisk: bool) -> Cache:
 
 
 @pytest.mark.parametrize("says_todisk", [False, True])
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize(("seed", "where"), [(0, "/store"), (1, "/ctao")])
 def test_what_was_fetched_does_not_depend_on_how_captures_are_cut(
-    tmp_path: Path, seed: int, says_todisk: bool
+    tmp_path: Path, seed: int, where: str, says_todisk: bool
 ) -> None:
+    """Nor on when the catalogue is pulled, which tells the scope of paths that do not."""
     rng = random.Random(seed)
-    caches = [lives(seed, f"/store/f{n}.root", says_todisk=says_todisk) for n in range(6)]
+    caches = [lives(seed, f"{where}/f{n}.root", says_todisk=says_todisk) for n in range(6)]
     sent = datagrams([close for cache in caches for close in cache.closes])
     whole = Tables(str(tmp_path / "whole"))
     pull(whole, tmp_path, [sent])
+    list_files(whole, tmp_path, [cache.lfn for cache in caches] if where == "/ctao" else [])
     found = {(row["name"], row["disk_accesses"] or 0, row["accessed_at"]): row for row in rows(whole)}
     for cache in caches:
         for close, fetched in zip(cache.closes, cache.fetched, strict=True):
@@ -155,31 +164,13 @@ def test_what_was_fetched_does_not_depend_on_how_captures_are_cut(
         cuts = sorted(rng.sample(range(len(sent)), 4))
         cut = [pieces[a:b] for a, b in zip([0, *cuts], [*cuts, len(sent)], strict=True)]
         tables = Tables(str(tmp_path / str(number)))
-        summaries = pull(tables, tmp_path, [*cut, cut[0]])
+        n_first = rng.randint(1, len(cut) - 1)
+        pull(tables, tmp_path, cut[:n_first])
+        list_files(tables, tmp_path, [cache.lfn for cache in caches] if where == "/ctao" else [])
+        summaries = pull(tables, tmp_path, [*cut[n_first:], cut[0]])
         assert rows(tables) == rows(whole)
         assert summaries[-1].n_new == 0 and not summaries[-1].days
         assert all(one.n_duplicates >= 0 for one in summaries)
-
-
-def test_a_path_whose_scope_the_catalogue_tells_is_one_file(tmp_path: Path) -> None:
-    cache, listing = Cache("/ctao/dl0/run1"), tmp_path / "files.jsonl"
-    cache.read(START_S, range(20))
-    cache.read(START_S + DAY_S, range(25))
-    cache.read(START_S + 2 * DAY_S, range(30))
-    first, second, third = datagrams(cache.closes)
-    listing.write_text(catalogue([cache.lfn], "acada"))
-    orders = ((first, None, second, third), (third, None, first, second), (None, second, third, first))
-    for number, order in enumerate(orders):
-        tables = Tables(str(tmp_path / str(number)))
-        for piece in order:
-            if piece is None:
-                pull_input.pull(
-                    LocalEngine(), tables, source="rucio_files", path=str(listing), day=dt.date(2026, 3, 5)
-                )
-            else:
-                pull(tables, tmp_path, [[piece]])
-        assert [missed for missed, _ in bytes_of(tables)] == [20 * BLOCK, 5 * BLOCK, 5 * BLOCK]
-        assert {row["did"] for row in rows(tables)} == {f"acada:{cache.lfn}"}
 
 
 def test_a_cold_cache_of_large_blocks_is_no_hit(tmp_path: Path) -> None:

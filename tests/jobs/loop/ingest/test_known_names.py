@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import itertools
 import json
 from pathlib import Path
@@ -26,7 +27,7 @@ def pull(
 ) -> pull_input.PullSummary:
     path = folder / f"in-{abs(hash(text))}.capture"
     path.write_text(text)
-    day = pull_input.dt.date.fromisoformat(day_label(AT_S))
+    day = dt.date.fromisoformat(day_label(AT_S))
     return pull_input.pull(engine, tables, source=source, path=str(path), day=day, **site)
 
 
