@@ -197,7 +197,8 @@ def test_what_others_write_leads_to_no_other_file(running: tuple[Loopback, Path]
     for _, path in files.values():
         site.add_file(path, b"x" * SIZE)
     conf, tables = tmp_path / "site.toml", Tables(str(tmp_path / "tables"))
-    text = SITE.format(folder=tmp_path, url=site.cache_url, namespace=site.namespace)
+    seen_by = f'namespace = "{site.namespace}"'
+    text = SITE.format(folder=tmp_path, url=site.cache_url, seen_by=seen_by)
     conf.write_text(f'{text}prefix = "/atlas/rucio"\n')
     options = ["--conf", str(conf), "--tables", tables.root]
     held = [files["kept"][1], files["stale"][1], *copies]
