@@ -7,10 +7,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
-from cachecast_main import asked
-from raw_records import AT_S, aaa, catalogue, gstream, hashed, osdf_accesses, osdf_log, tracer, traces
+from raw_records import AT_S, aaa, gstream, hashed, osdf_accesses, osdf_log, tracer, traces
 
-from features.schema import ACCESSES, CONTENTS, FILES, REJECTS
+from features.schema import ACCESSES, CONTENTS, REJECTS
 from jobs.ground.store.tables import Tables
 from jobs.loop.ingest import pull_input, scan
 from jobs.loop.ingest.pull_input import Engine
@@ -167,26 +166,6 @@ def test_no_token_is_in_the_sample_of_a_reject(engine: Engine, tables: Tables, t
 
 
 OF_CTAO = ("/ctao/dl0/run1.zfits", "/ctao/dl0/run2.zfits")
-
-
-@pytest.mark.parametrize("first", ["accesses", "catalogue"])
-def test_the_catalogue_tells_what_a_path_does_not(tmp_path: Path, tables: Tables, first: str) -> None:
-    accesses = ("xcache_gstream", gstream([*OF_CTAO, "/other/f"]))
-    listing = (
-        "rucio_files",
-        catalogue(OF_CTAO, "acada", "dl0") + catalogue(["/other/f"], "a") + catalogue(["/other/f"], "b"),
-    )
-    pulls = [accesses, listing] if first == "accesses" else [listing, accesses]
-    for number, (source, text) in enumerate([*pulls, accesses]):
-        path = tmp_path / f"in-{number}.capture"
-        path.write_text(text)
-        asked("pull", "--source", source, "--input", path, "--day", str(DAY), "--tables", tables.root)
-    rows = tables.read_arrow(ACCESSES).to_pylist()
-    told = {(row["did"], row["scope"], row["dataset"]) for row in rows}
-    assert told == {(f"acada:{name}", "acada", "acada:dl0") for name in OF_CTAO} | {
-        ("unknown:/other/f", "unknown", None)
-    }
-    assert len(tables.read_arrow(FILES)) == 4
 
 
 def test_settings_tell_what_neither_does(engine: Engine, tables: Tables, tmp_path: Path) -> None:
