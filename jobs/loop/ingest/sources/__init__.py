@@ -66,7 +66,8 @@ class Source:
     `read(spark, path, day=…)` is for files that Spark alone reads: a frame, and the definition of its rows.
 
     `is_whole`: the files mean nothing alone; all at a path is one input. `has_sizes`: records state the sizes
-    of files. `of_caches`: they are those of the caches themselves, with the bytes served from disk.
+    of files. `of_paths`: records name files by their paths alone. `of_caches`: they are those of the caches
+    themselves, with the bytes served from disk.
     `of_sessions`: a user is a session of a server. `in_two_parts`: what is decoded reports an access
     at its open, and its end and bytes later. `is_local`: only folders of this machine are read.
     """
@@ -78,6 +79,7 @@ class Source:
     table: Table = ACCESSES
     is_whole: bool = False
     has_sizes: bool = True
+    of_paths: bool = False
     of_caches: bool = False
     of_sessions: bool = False
     in_two_parts: bool = False
