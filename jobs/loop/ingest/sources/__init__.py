@@ -20,6 +20,7 @@ from features.common.names import literal
 from features.schema import ACCESSES, Table
 from jobs.ground.settings.our_sources import GROUP, OURS
 from jobs.ground.settings.sources import is_source, known, of_others
+from jobs.ground.signals import Stopped
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -111,7 +112,7 @@ class Source:
         try:
             with redirect_stdout(sys.stderr):
                 yield
-        except (CachecastError, KeyboardInterrupt):
+        except (CachecastError, KeyboardInterrupt, Stopped):
             raise
         except BaseException as error:  # noqa: BLE001  it is whatever the package raises
             raise _fault(self.entry, f"failed: {_told(error)}") from None
@@ -137,7 +138,7 @@ def named(name: str) -> Source:
     try:
         with redirect_stdout(sys.stderr):
             found = entry.load()
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, Stopped):
         raise
     except BaseException as error:  # noqa: BLE001  it is whatever the package raises
         raise _fault(entry, f"cannot be loaded: {_told(error)}") from None

@@ -136,7 +136,10 @@ def test_workers_of_spark_need_not_have_the_package(
         ("x = 1\n", "cannot be loaded: AttributeError"),
         ("raise SystemExit(3)\n", "cannot be loaded: SystemExit"),
         ("class Odd(BaseException): pass\nraise Odd('a\\nb')\n", "cannot be loaded: Odd: a; "),
-        (f"{IMPORT}def query(site):\n    raise OSError('no')\nSOURCE = Source(query)\n", "failed: OSError: no"),
+        (
+            f"{IMPORT}def query(site):\n    raise OSError('no')\nSOURCE = Source(query)\n",
+            "failed: OSError: no",
+        ),
         (f"{IMPORT}SOURCE = Source()\n", "has 0 of query, decode and read, and needs one"),
         (f"{SHOWN['python']}SOURCE = Source(query, decode=print)\n", "has 2 of query, decode and read"),
         (f"{SHOWN['python']}SOURCE = Source(query, table='x')\n", "has no Table as its table but a str"),
@@ -171,7 +174,9 @@ def test_a_package_that_fails_in_a_worker_of_spark_is_named(
 def test_what_a_package_prints_is_no_answer(
     install: Install, tables: Tables, records: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    install(f"print('loaded')\n{SHOWN['python']}\nSOURCE = Source(lambda site: print('asked') or query(site))\n")
+    install(
+        f"print('loaded')\n{SHOWN['python']}\nSOURCE = Source(lambda site: print('asked') or query(site))\n"
+    )
     pulled(LocalEngine(), tables, records)
     assert capsys.readouterr() == ("", "loaded\nasked\n")
 
