@@ -95,7 +95,8 @@ def plain(file: Path | InputFile) -> Iterator[str]:
 class Unpacked(io.RawIOBase):
     """The content of the plain file at `name` (see `plain`), decompressed by the suffix of `file`.
 
-    `packing`: how it is compressed, whatever its suffix. Reading raises NotPlainError once the content is far larger than the file, and Arrow's errors.
+    `packing`: how it is compressed, whatever its suffix. Reading raises NotPlainError once the content is far
+    larger than the file, and Arrow's errors.
     """
 
     def __init__(self, name: str, file: Path | InputFile, packing: str | None = None) -> None:

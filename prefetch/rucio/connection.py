@@ -79,7 +79,8 @@ class Connection(BaseConnection, Protocol12):  # type: ignore[misc]
 
     def silent_s(self) -> float:
         """How long nothing came."""
-        return time.monotonic() - self.transport.heard_s
+        heard_s: float = self.transport.heard_s
+        return time.monotonic() - heard_s
 
     def ask(self) -> None:
         """Make the broker say something: not all send heart-beats."""
@@ -97,7 +98,7 @@ class _Frames:
 
     def whole(self, content: bytes) -> bytes:
         """The frames that end in `content`, and the line ends between them. Raises OSError."""
-        frames = []
+        frames: list[bytes] = []
         while content:
             if not self._is_in_body:
                 content = self._after_header(content, frames)
