@@ -171,6 +171,15 @@ def test_a_package_that_fails_in_a_worker_of_spark_is_named(
         pulled(spark_engine, tables, records)
 
 
+def test_a_package_with_broken_entry_points_is_an_error(install: Install, tmp_path: Path) -> None:
+    install(SHOWN["python"])
+    (tmp_path / "site-myexp" / "myexp-1.0.dist-info" / "entry_points.txt").write_text(
+        f"[{GROUP}]\nno_value\n"
+    )
+    with pytest.raises(ConfigError, match="entry points of an installed package cannot be read"):
+        sources.named("myexp_log")
+
+
 def test_what_a_package_prints_is_no_answer(
     install: Install, tables: Tables, records: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
