@@ -23,7 +23,7 @@ def of_others(name: str = "") -> list[EntryPoint]:
         text = f"{type(error).__name__}: {error}"
         raise ConfigError(
             "source",
-            f"the entry points of an installed package cannot be read: {text}; is `pip check` clean?",
+            f"the entry points of an installed package cannot be read: {text}; reinstall it",
         ) from None
     found = [one for one in entries if name in ("", one.name)]
     return [one for one in found if one.dist is not None and one.dist.name != "cachecast"]
