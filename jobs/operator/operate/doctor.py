@@ -18,6 +18,7 @@ from jobs.ground.caches.paths import Paths
 from jobs.ground.settings.tree import CacheSettings, Settings
 from jobs.ground.spark.java import java
 from jobs.ground.store.tables import Tables
+from jobs.loop.ingest import senders
 from jobs.loop.ingest.sources.file_names import GUESSED
 from jobs.operator.operate import services
 from jobs.operator.operate.services import Check, accepts, answers
@@ -44,6 +45,7 @@ def _checks(settings: Settings) -> Iterator[Check]:
     for cache in settings.caches.values():
         yield _cache(cache)
         yield _names(settings, cache)
+    yield _hosts(settings.tables.root)
     yield from services.collectors(settings.caches.values())
     yield services.placement(settings.serve)
     yield services.airflow(settings.airflow.url)
@@ -58,6 +60,18 @@ def _tables(root: str) -> Check:
     except CachecastError as error:
         return Check("tables", root, "bad", str(error))
     return Check("tables", root, "ok", f"{len(names)} tables" if names else "will be made by the first pull")
+
+
+def _hosts(root: str) -> Check:
+    """Whether each cache has one name in its records."""
+    try:
+        n, faults = senders.named(Tables(root))
+    except CachecastError as error:
+        return Check("hosts", "accesses", "bad", str(error))
+    if not n:
+        return Check("hosts", "accesses", "off", "no records of caches themselves yet")
+    state, told = ("bad", "; ".join(faults)) if faults else ("ok", "each has one name in its records")
+    return Check("hosts", f"{n} caches", state, told)
 
 
 def _java() -> Check:
