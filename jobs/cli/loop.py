@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from features.common.errors import InputError
-from features.common.times import DAY_S, parse_as_of, parse_day
+from features.common.times import DAY_S, parse_day
 from jobs.cli import console, options, parsing
 from jobs.cli.options import Conf, Day, Json, OneAsOf, TablesRoot
 from jobs.ground import text
@@ -132,7 +132,7 @@ def train(
             Tables(settings.tables.root), spool=settings.training.spool, mlflow=settings.mlflow
         )
     else:
-        until_s, search_s = parse_as_of(as_of), 60 * search_minutes
+        until_s, search_s = parsing.come(as_of, settings.features.cycle), 60 * search_minutes
         ready.to_train(settings, until_s=until_s)
         from jobs.loop.train import training as job
 
@@ -249,7 +249,8 @@ def cycle(
     as_json: Json = False,
 ) -> None:
     """Pull what is new, compute features, and predict, in one command."""
-    settings, as_of_s = options.load(conf, tables=tables), parse_as_of(as_of)
+    settings = options.load(conf, tables=tables)
+    as_of_s = parsing.come(as_of, settings.features.cycle)
     inputs = [parsing.source_and_path(one) for one in pull or []]
     from jobs.loop import cycle as job
 
