@@ -1,4 +1,4 @@
-"""`promote` and its rollback, killed before or after what they decide by and repeated, end as if they were not."""
+"""`promote` and its rollback, killed around each write they decide by and repeated, end as if never killed."""
 
 from __future__ import annotations
 
@@ -103,7 +103,11 @@ def copied(local: Mlflow, tmp_path: Path) -> Iterator[Callable[[], tuple[Setting
 
 
 def check_every_kill(
-    copied: Callable[[], tuple[Settings, Mlflow]], command: Callable[..., Any], champion: str, *, but_last: bool = False
+    copied: Callable[[], tuple[Settings, Mlflow]],
+    command: Callable[..., Any],
+    champion: str,
+    *,
+    but_last: bool = False,
 ) -> None:
     """`but_last`: a command that was killed after its last write has done all, and does more if repeated."""
     wanted = ends(copied, command, killed_at=None)

@@ -151,7 +151,7 @@ def test_a_server_that_floods_the_client_fills_no_memory() -> None:
     with socket.create_server(("127.0.0.1", 0)) as door:
         threading.Thread(target=flood, args=(door,), daemon=True).start()
         url = f"root://127.0.0.1:{door.getsockname()[1]}"
-        with pytest.raises(TargetUnavailable, match="origin at .* the client ran out of memory"):
+        with pytest.raises(TargetUnavailable, match=r"origin at .* the client ran out of memory"):
             round_trip("origin", Server(url, dict(os.environ)))
     assert max(before, 600_000) >= resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
 
