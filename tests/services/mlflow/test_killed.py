@@ -1,4 +1,4 @@
-"""`promote` and its rollback, killed around each write they decide by and repeated, end as if never killed."""
+"""`promote` and its rollback, killed around each write they decide by and repeated, end as if not killed."""
 
 from __future__ import annotations
 
