@@ -14,6 +14,7 @@ from planted_region import DAY, FIRST, MLFLOW_WARNINGS, SECOND, Mlflow, evaluate
 from jobs.ground.settings.tree import Settings
 from jobs.ground.store.tables import Tables
 from jobs.loop.evaluate import promote
+from jobs.loop.evaluate.decisions import decisions
 from models.serving.mlflow_session import mlflow
 
 pytestmark = MLFLOW_WARNINGS
@@ -30,7 +31,7 @@ class Killed(BaseException):
 def state(settings: Settings, local: Mlflow) -> dict[str, Any]:
     client, at = mlflow.tracking.MlflowClient(local.uri), registry(local)
     tags = {one: client.get_model_version(*one.split("/")).tags for one in (FIRST, SECOND)}
-    last = promote.decisions(Tables(settings.tables.root), region="emea")[-1]
+    last = decisions(Tables(settings.tables.root), region="emea")[-1]
     return {
         "aliases": [at.version_at("emea", alias) for alias in ("champion", "steward")],
         "may": {one: [tags[one].get(tag) for tag in ("may_push", "may_evict")] for one in tags},
