@@ -24,7 +24,7 @@ from jobs.signals import Stopped, until_signalled
 from jobs.steward.days import Days
 from jobs.steward.promoted import Promoted
 from jobs.steward.queued import Queued
-from jobs.store.locks import alone_at
+from jobs.store.locks import alone_at, exclusive
 from jobs.store.tables import Tables
 from prefetch.journal.journal import Journal
 from prefetch.push.attempt import PushLimits
@@ -82,13 +82,14 @@ def run(
         )
     root = _root(chosen)
     _reports(chosen)
+    path, us = settings.steward.figures(chosen.name), f"steward of cache {chosen.name!r}"
     with (
-        alone_at(root, f"steward of cache {chosen.name!r}"),
+        exclusive(path.with_suffix(".lock"), us),
+        alone_at(root, us),
         until_signalled() as stopping,
         contextlib.closing(Journal(settings.push.journal, must_exist=True)) as journal,
     ):
         last: Figures | None = None
-        path = settings.steward.figures(chosen.name)
         with contextlib.suppress(OSError):
             if not path.exists():  # the first attempt counts, however often the service tries again
                 Figures.before(chosen.name, now_s()).write(path)
