@@ -91,7 +91,9 @@ def exclusive(path: Path, work: str) -> Iterator[None]:
         file = path.open("a+")
         os.fchmod(file.fileno(), 0o600)
     except PermissionError as error:
-        raise ConfigError(str(path), f"{error.strerror}; if another account has left it, remove it") from error
+        raise ConfigError(
+            str(path), f"{error.strerror}; if another account has left it, remove it"
+        ) from error
     with file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 
 import sqlalchemy as sa
 
+from features.common.errors import ServiceError
 from prefetch.actions import ItemState
 
 CLAIMED = (ItemState.RUNNING, ItemState.CANCELLING)
@@ -36,6 +37,19 @@ MAX_ERROR_CHARS = 300
 
 metadata = sa.MetaData()
 
+
+class _Name(sa.types.TypeDecorator[str]):
+    """Text, and nothing else that SQLite keeps as well in such a column."""
+
+    impl, cache_ok = sa.Text, True
+
+    def process_result_value(self, value: object, dialect: sa.Dialect) -> str:
+        """The text. Raises ServiceError: somebody has written what no journal holds."""
+        if not isinstance(value, str):
+            raise ServiceError("the push journal is damaged, as a name in it is no text; restore it")
+        return value
+
+
 items = sa.Table(
     "push_items",
     metadata,
@@ -43,7 +57,7 @@ items = sa.Table(
     sa.Column("cache", sa.String(255), nullable=False),
     sa.Column("as_of_s", sa.BigInteger, nullable=False),
     sa.Column("did", sa.Text, nullable=False),
-    sa.Column("name", sa.Text, nullable=False),
+    sa.Column("name", _Name, nullable=False),
     sa.Column("action", sa.String(16), nullable=False),
     sa.Column("rank", sa.BigInteger, nullable=False),
     sa.Column("size_bytes", sa.BigInteger, nullable=False),

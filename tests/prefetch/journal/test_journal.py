@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import sqlite3
 from pathlib import Path
@@ -152,3 +153,18 @@ def test_errors_are_bounded(journal: Journal) -> None:
     finish(journal, "1000-prefetch-1", Receipt(ItemState.FAILED, error="e" * 9999), now_s=1002)
     (row,) = journal.reports.receipts()
     assert len(row["error"]) == 300
+
+
+def test_a_name_that_is_no_text_is_a_damage_that_is_said(tmp_path: Path) -> None:
+    """SQLite keeps any bytes in a column of text, whoever wrote them: a steward ended by them, and a push."""
+    journal = Journal(f"{tmp_path}/journal.db")
+    journal.plans.record_plan([item(1, Action.PIN), item(2, Action.EVICT), item(3)], now_s=1000)
+    with contextlib.closing(sqlite3.connect(tmp_path / "journal.db")) as connection, connection:
+        connection.execute("UPDATE push_items SET name = CAST(name AS BLOB)")
+        connection.execute("UPDATE push_items SET state = 'done' WHERE action = 'pin'")
+    for read in (journal.reports.pins, journal.reports.evictions):
+        with pytest.raises(ServiceError, match="is no text"):
+            read("xc", now_s=1000)
+    with pytest.raises(ServiceError, match="is no text"):
+        begin(journal)
+    journal.close()
