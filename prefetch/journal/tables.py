@@ -35,7 +35,21 @@ Clocks of pushers agree to a minute; an hour leaves room for a plan that is made
 
 MAX_ERROR_CHARS = 300
 
+_END_S = 253_402_300_800
+
 metadata = sa.MetaData()
+
+
+class _Time(sa.types.TypeDecorator[int]):
+    """Seconds since 1970 up to the year 9999, and nothing else that SQLite keeps as well."""
+
+    impl, cache_ok = sa.BigInteger, True
+
+    def process_result_value(self, value: object, dialect: sa.Dialect) -> int | None:
+        """The time; None: of no row. Raises ServiceError: somebody has written what no journal holds."""
+        if value is None or (isinstance(value, int) and 0 <= value < _END_S):
+            return value
+        raise ServiceError("the push journal is damaged, as a time in it is none; restore it")
 
 
 class _Name(sa.types.TypeDecorator[str]):
@@ -55,14 +69,14 @@ items = sa.Table(
     metadata,
     sa.Column("item_id", sa.String(64), primary_key=True),
     sa.Column("cache", sa.String(255), nullable=False),
-    sa.Column("as_of_s", sa.BigInteger, nullable=False),
+    sa.Column("as_of_s", _Time, nullable=False),
     sa.Column("did", sa.Text, nullable=False),
     sa.Column("name", _Name, nullable=False),
     sa.Column("action", sa.String(16), nullable=False),
     sa.Column("rank", sa.BigInteger, nullable=False),
     sa.Column("size_bytes", sa.BigInteger, nullable=False),
     sa.Column("cost_bytes", sa.BigInteger, nullable=False),
-    sa.Column("expires_at_s", sa.BigInteger, nullable=False),
+    sa.Column("expires_at_s", _Time, nullable=False),
     sa.Column("source", sa.Text),
     sa.Column("kind", sa.String(16)),
     sa.Column("basis", sa.String(16)),
@@ -94,7 +108,7 @@ plans = sa.Table(
     "push_plans",
     metadata,
     sa.Column("cache", sa.String(255), primary_key=True),
-    sa.Column("as_of_s", sa.BigInteger, primary_key=True),
+    sa.Column("as_of_s", _Time, primary_key=True),
     sa.Column("kind", sa.String(16), nullable=False),
     sa.Column("generation", sa.BigInteger, nullable=False),
     sa.Column("digest", sa.String(64)),
@@ -136,7 +150,7 @@ pruned = sa.Table(
     "push_pruned",
     metadata,
     sa.Column("cache", sa.String(255), primary_key=True),
-    sa.Column("as_of_s", sa.BigInteger, primary_key=True),
+    sa.Column("as_of_s", _Time, primary_key=True),
     sa.Column("n_items", sa.BigInteger, nullable=False),
     sa.Column("pruned_at_s", sa.Double, nullable=False),
 )
