@@ -7,11 +7,15 @@ import json
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from features.common.errors import StaleInputError
+import pydantic
+
+from features.common.errors import ServiceError, StaleInputError
 from features.common.times import day_label, parse_as_of
 from features.results import PROMOTIONS, STEWARD
 from jobs.store.tables import Tables
 from models.evaluation.promotion import Comparison
+
+_COMPARISONS = pydantic.TypeAdapter(tuple[Comparison, ...])
 
 
 @dataclasses.dataclass(frozen=True)
@@ -52,7 +56,7 @@ def last_decision(tables: Tables, *, region: str) -> Promotion:
 
 
 def decisions(tables: Tables, *, region: str) -> list[Promotion]:
-    """Every decision about the region, the oldest first."""
+    """Every decision about the region, the oldest first. Raises ServiceError if one cannot be read."""
     if not tables.exists(PROMOTIONS):
         return []
     rows = tables.read_arrow(PROMOTIONS, owner=region).to_pylist()
@@ -64,7 +68,7 @@ def decisions(tables: Tables, *, region: str) -> list[Promotion]:
             champion=row["champion"],
             evaluated_as_of=row["evaluated_as_of"],
             reasons=tuple(row["reasons"]),
-            comparisons=tuple(Comparison(**one) for one in json.loads(row["comparisons"])),
+            comparisons=_comparisons(row["comparisons"]),
             may_evict=row["may_evict"],
             steward=row["steward"],
             order_reasons=tuple(row["order_reasons"] or ()),
@@ -74,6 +78,13 @@ def decisions(tables: Tables, *, region: str) -> list[Promotion]:
         )
         for row in sorted(rows, key=lambda row: str(row["as_of"]))
     ]
+
+
+def _comparisons(text: str) -> tuple[Comparison, ...]:
+    try:
+        return _COMPARISONS.validate_json(text)
+    except pydantic.ValidationError:
+        raise ServiceError(f"the table promotions cannot be read: comparisons {text[:80]!r}") from None
 
 
 @dataclasses.dataclass(frozen=True)

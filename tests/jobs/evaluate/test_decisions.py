@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from operator_site import row
 
-from features.common.errors import StaleInputError
+from features.common.errors import ServiceError, StaleInputError
 from features.results import PROMOTIONS
 from jobs.evaluate.decisions import last_decision, serving
 from jobs.store.tables import Tables
@@ -39,3 +39,11 @@ def test_what_serves_is_told_by_the_decision_that_made_it_so(tmp_path: Path) -> 
     found = serving(tables, region="emea")
     assert found is not None and found.champion_by is None and found.steward_by is None
     assert serving(tables, region="apac") is None
+
+
+@pytest.mark.parametrize("text", ["not json", "[1]", '[{"x": 1}]', "[" * 100_000, '[{"against": 7}]'])
+def test_comparisons_that_nobody_made_are_an_error(tmp_path: Path, text: str) -> None:
+    tables = Tables(str(tmp_path))
+    decided(tables, "2026-03-01", model_version="m/1", comparisons=text)
+    with pytest.raises(ServiceError, match="promotions cannot be read"):
+        serving(tables, region="emea")
