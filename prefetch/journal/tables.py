@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from typing import Any
 
 import sqlalchemy as sa
 
@@ -40,16 +41,22 @@ _END_S = 253_402_300_800
 metadata = sa.MetaData()
 
 
-class _Time(sa.types.TypeDecorator[int]):
+class _Time(sa.types.TypeDecorator[Any]):
     """Seconds since 1970 up to the year 9999, and nothing else that SQLite keeps as well."""
 
     impl, cache_ok = sa.BigInteger, True
 
-    def process_result_value(self, value: object, dialect: sa.Dialect) -> int | None:
+    def process_result_value(self, value: object, dialect: sa.Dialect) -> Any:
         """The time; None: of no row. Raises ServiceError: somebody has written what no journal holds."""
-        if value is None or (isinstance(value, int) and 0 <= value < _END_S):
+        if value is None or (isinstance(value, int | float) and 0 <= value < _END_S):
             return value
         raise ServiceError("the push journal is damaged, as a time in it is none; restore it")
+
+
+class _Moment(_Time):
+    """The same with its fractions."""
+
+    impl, cache_ok = sa.Double, True
 
 
 class _Name(sa.types.TypeDecorator[str]):
@@ -88,8 +95,8 @@ items = sa.Table(
     sa.Column("error", sa.Text),
     sa.Column("fault", sa.String(16)),
     sa.Column("confirmed_by", sa.String(32)),
-    sa.Column("updated_at_s", sa.Double, nullable=False),
-    sa.Column("renewed_at_s", sa.Double),
+    sa.Column("updated_at_s", _Moment, nullable=False),
+    sa.Column("renewed_at_s", _Moment),
     sa.Index("push_items_waiting", "cache", "state", "action", "attempts", "as_of_s", "rank"),
     sa.Index("push_items_of_plan", "cache", "as_of_s"),
     sa.Index("push_items_standing", "cache", "action", "expires_at_s"),

@@ -155,16 +155,28 @@ def test_errors_are_bounded(journal: Journal) -> None:
     assert len(row["error"]) == 300
 
 
-def test_a_name_that_is_no_text_is_a_damage_that_is_said(tmp_path: Path) -> None:
-    """SQLite keeps any bytes in a column of text, whoever wrote them: a steward ended by them, and a push."""
+@pytest.mark.parametrize(
+    "damage", ["name = CAST(name AS BLOB)", "expires_at_s = 1 << 62", "updated_at_s = 'x'"]
+)
+def test_what_no_journal_holds_is_a_damage_that_is_said(tmp_path: Path, damage: str) -> None:
+    """SQLite keeps anything in any column, whoever wrote it: a steward ended by it, and a push."""
     journal = Journal(f"{tmp_path}/journal.db")
-    journal.plans.record_plan([item(1, Action.PIN), item(2, Action.EVICT), item(3)], now_s=1000)
+    journal.plans.record_plan([item(1, Action.PIN), item(2)], now_s=1000)
+    with contextlib.closing(sqlite3.connect(tmp_path / "journal.db")) as connection, connection:
+        connection.execute(f"UPDATE push_items SET {damage}")
+        connection.execute("UPDATE push_items SET state = 'done' WHERE action = 'pin'")
+    with pytest.raises(ServiceError, match="the push journal is damaged"):
+        journal.reports.pins("xc", now_s=1000)
+    with pytest.raises(ServiceError, match="the push journal is damaged"):
+        list(journal.reports.receipts("xc"))
+    journal.close()
+
+
+def test_a_name_that_a_plan_evicts_is_text(tmp_path: Path) -> None:
+    journal = Journal(f"{tmp_path}/journal.db")
+    journal.plans.record_plan([item(1, Action.EVICT)], now_s=1000)
     with contextlib.closing(sqlite3.connect(tmp_path / "journal.db")) as connection, connection:
         connection.execute("UPDATE push_items SET name = CAST(name AS BLOB)")
-        connection.execute("UPDATE push_items SET state = 'done' WHERE action = 'pin'")
-    for read in (journal.reports.pins, journal.reports.evictions):
-        with pytest.raises(ServiceError, match="is no text"):
-            read("xc", now_s=1000)
-    with pytest.raises(ServiceError, match="is no text"):
-        begin(journal)
+    with pytest.raises(ServiceError, match="the push journal is damaged"):
+        journal.reports.evictions("xc", now_s=1000)
     journal.close()
