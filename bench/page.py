@@ -79,7 +79,7 @@ BENCHES = (
     Bench("drill-steward", "Trust: drills of the steward beside real XCaches", "drill_steward.py"),
     Bench("drill-attacker", "Trust: an attacker beside a steward and a real XCache", "drill_attacker.py"),
     Bench(
-        "drill-attacker-new",
+        "attacker-new",
         "Trust: an attacker beside a steward and XRootD 6.2.1",
         "drill_attacker.py --xrootd 6.2.1 --minutes 5",
     ),
