@@ -44,7 +44,8 @@ metadata = sa.MetaData()
 class _Time(sa.types.TypeDecorator[Any]):
     """Seconds since 1970 up to the year 9999, and nothing else that SQLite keeps as well."""
 
-    impl, cache_ok = sa.BigInteger, True
+    impl: type[sa.types.TypeEngine[Any]] = sa.BigInteger
+    cache_ok = True
 
     def process_result_value(self, value: object, dialect: sa.Dialect) -> Any:
         """The time; None: of no row. Raises ServiceError: somebody has written what no journal holds."""
