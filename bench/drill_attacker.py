@@ -3,7 +3,7 @@
 bench/drill_attacker.py [--minutes N] [--seed N] [--xrootd VERSION] [--only PHASE ...]
 exit code 1 if a promise breaks
 
-An origin, an XCache with a disk for 20 files of 1 MiB, a collector and a steward are processes, and so is
+An origin, an XCache with a disk for 64 files of 1 MiB, a collector and a steward are processes, and so is
 the attacker. Jobs read all the time: short reads, reads that last, and files that a plan pins. Each phase is
 one attack of `bench/forger.py`, or of jobs (`BY_JOBS`); or reports are missing, another XCache reports to the
 same collector, the steward is killed and begins anew, or its settings name a capacity ten times too small.
@@ -23,6 +23,7 @@ import bisect
 import contextlib
 import itertools
 import json
+import os
 import random
 import signal
 import subprocess
@@ -55,11 +56,11 @@ from XRootD import client  # noqa: E402
 
 from features.common.errors import CachecastError, InputError  # noqa: E402
 
-N_FILES, N_PINS, N_READERS, N_HOLDERS = 60, 3, 3, 3
-DISK_BYTES = 20 * MIB
-KEPT_BYTES = 18 * MIB
+N_FILES, N_PINS, N_READERS, N_HOLDERS = 140, 3, 3, 3
+DISK_BYTES = 64 * MIB
+KEPT_BYTES = int(0.9 * DISK_BYTES)
 """Nine tenths of the disk: the steward has to evict before the cache's own purge does."""
-FULL = 18
+FULL = 58
 """Jobs fetch until the cache has so many files: more than the steward keeps, fewer than the cache does."""
 FETCH_EVERY_S = 0.5
 LOOK_S = 0.05
@@ -73,7 +74,7 @@ PUBLISHED_WITHIN_S = 2.0
 """After its target has changed a steward publishes it so soon, and it is read here."""
 RSS_MORE_BYTES = 48 * MIB
 """What a steward of so few files may take more than when it began."""
-SEED_FILES = 12
+SEED_FILES = 50
 LOG_CHARS = 20_000
 """Of the stewards' logs, that are printed where a promise is broken."""
 
@@ -109,8 +110,9 @@ class Disk(threading.Thread):
 
     @property
     def used(self) -> int:
-        """Bytes on disk."""
-        return sum(n_bytes for n_bytes in self._files.values())
+        """Bytes in use on the cache's disk, with its records."""
+        status = os.statvfs(self._site.servers.namespace)
+        return (status.f_blocks - status.f_bavail) * status.f_frsize
 
     def run(self) -> None:
         """Look until `end`."""
