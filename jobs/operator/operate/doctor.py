@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pyarrow.compute as pc
 
-from features.common.errors import CachecastError, ConfigError, ServiceError
+from features.common.errors import CachecastError, ConfigError, ServiceError, TargetUnavailable
 from features.schema import FILES
 from jobs.ground.caches.inventory import last, log_in
 from jobs.ground.caches.paths import Paths
@@ -23,7 +23,7 @@ from jobs.loop.ingest.sources.file_names import GUESSED
 from jobs.operator.operate import services
 from jobs.operator.operate.services import Check, accepts, answers
 from prefetch.xcache.server import parse_version
-from prefetch.xcache.session import version_of
+from prefetch.xcache.session import ThreadConnections, version_of
 
 _SPARK_PORT, _XROOTD_PORT = 7077, 1094
 
@@ -140,8 +140,8 @@ def _with_version(found: Check, cache: CacheSettings) -> Check:
     """A check that the server accepts connections, with its version and what that changes."""
     try:
         log_in(cache)
-        answer = version_of(cache.url)
-    except ConfigError as error:
+        answer = version_of(ThreadConnections(cache.url).spare)
+    except (ConfigError, TargetUnavailable) as error:
         return dataclasses.replace(found, state="bad", detail=str(error))
     if answer is None:
         told = f"{found.detail}, but does not tell its version: no XRootD, or it does not know us"
