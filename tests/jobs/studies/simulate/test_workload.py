@@ -91,7 +91,7 @@ def test_a_trace_is_two_parquet_files(tmp_path: Path) -> None:
 
 
 def mwt2() -> str:
-    return (Path(workload.__file__).parents[2] / "conf" / "workloads" / "mwt2.toml").read_text()
+    return (Path(workload.__file__).parents[3] / "conf" / "workloads" / "mwt2.toml").read_text()
 
 
 def test_generated_data_says_so_everywhere_and_never_joins_real_records(tmp_path: Path) -> None:
