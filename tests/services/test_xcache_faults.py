@@ -248,6 +248,7 @@ def test_a_slow_origin_is_told_from_a_silent_cache(sites: dict[str, Loopback], j
     assert run(sites, journal, [], cache="two").pushed == 1
 
 
+@pytest.mark.every_version
 def test_evict_waits_for_the_guard_of_a_server_that_removes_open_files(
     sites: dict[str, Loopback], journal: Journal
 ) -> None:
@@ -282,6 +283,7 @@ def fetched(site: Loopback, name: str) -> Iterator[None]:
         time.sleep(0.5)
 
 
+@pytest.mark.every_version
 @pytest.mark.parametrize("use", ["opened", "read", "prefetched"])
 def test_a_file_in_use_stays(sites: dict[str, Loopback], journal: Journal, use: str) -> None:
     """Held before, so that its record may not show who has it open; a server that keeps it needs no guard."""
@@ -309,6 +311,7 @@ class OpenedMeanwhile(XCacheTarget):
         super().evict(name, timeout_s=timeout_s)
 
 
+@pytest.mark.every_version
 def test_a_file_opened_between_question_and_command_stays_where_the_server_keeps_it(
     sites: dict[str, Loopback], journal: Journal
 ) -> None:
