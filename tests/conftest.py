@@ -118,9 +118,13 @@ def shared() -> Callable[[str], Path]:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> Generator[None]:
     """Mark the tests that take `shared` as `real_data`; leave them out where there is no such folder.
 
+    Those of `make verify` alone are left to it.
+
     Files whose tests wait for a cache are spread among those that compute, so that some compute while others
     wait; in each kind the largest come first, so that the processes end together.
     """
+    if not IS_THOROUGH:
+        _leave_out(config, items, [item for item in items if item.get_closest_marker("verify")])
     for item in items:
         if "shared" in getattr(item, "fixturenames", ()):
             item.add_marker("real_data")
@@ -132,11 +136,15 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     yield
     if not SHARED.is_dir():
         left_out = [item for item in items if item.get_closest_marker("real_data")]
-        items[:] = [item for item in items if item not in left_out]
-        config.hook.pytest_deselected(items=left_out)
+        _leave_out(config, items, left_out)
         config.stash[LEFT_OUT] = len(left_out)
         if (sent := getattr(config, "workeroutput", None)) is not None:
             sent["left_out"] = len(left_out)
+
+
+def _leave_out(config: pytest.Config, items: list[pytest.Item], left_out: list[pytest.Item]) -> None:
+    items[:] = [item for item in items if item not in left_out]
+    config.hook.pytest_deselected(items=left_out)
 
 
 def _kind(item: pytest.Item) -> str:

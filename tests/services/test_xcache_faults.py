@@ -204,7 +204,7 @@ def test_a_silent_origin_holds_up_its_own_files_only(sites: dict[str, Loopback],
     assert whole(site, slow)
 
 
-@pytest.mark.parametrize("bytes_per_s", [5, 20_000])
+@pytest.mark.parametrize("bytes_per_s", [pytest.param(5, marks=pytest.mark.verify), 20_000])
 def test_an_origin_that_trickles_holds_no_slot_and_is_left_alone(journal: Journal, bytes_per_s: int) -> None:
     """At 5 bytes a second an open never ends; at 20 000 blocks come, but no file in time."""
     with tempfile.TemporaryDirectory(prefix="xc-") as folder, trickling_proxy.door() as door:
