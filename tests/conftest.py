@@ -171,6 +171,29 @@ def _placed(files: Sequence[list[pytest.Item]]) -> Iterator[tuple[float, list[py
     return ((n / len(files), file) for n, file in enumerate(files))
 
 
+TOGETHER = {
+    "a Rucio": ("services/test_rucio_server", "services/test_rucio_sync", "services/test_rucio_placement"),
+    "HDFS and S3": ("services/test_hdfs", "store/test_tables", "store/test_s3_commits", "test_pull_remote"),
+    "Spark for inputs": ("test_pull", "test_pull_inputs", "test_pull_links", "test_incremental"),
+    "Spark for records": ("ingest/test_names", "test_fields", "test_worker_jobs", "test_source_packages"),
+}
+"""Files whose tests share what takes long to start: one process has it, with `--dist loadfile`."""
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> object:
+    """Files stay in one process, and those in `TOGETHER` in the same."""
+    from xdist.scheduler import LoadFileScheduling  # noqa: PLC0415  where tests run in several processes
+
+    class Together(LoadFileScheduling):  # type: ignore[misc]
+        def _split_scope(self, nodeid: str) -> str:
+            file = str(super()._split_scope(nodeid))
+            of = (what for what, files in TOGETHER.items() if file.removesuffix(".py").endswith(files))
+            return next(of, file)
+
+    return Together(config, log) if config.getoption("dist") == "loadfile" else None
+
+
 @pytest.hookimpl(optionalhook=True)
 def pytest_testnodedown(node: Any) -> None:
     """With several processes each of them collects all tests, so each leaves out the same number."""
