@@ -11,7 +11,7 @@ from rich.console import Console
 
 from jobs import text as texts
 from jobs.cli import layout
-from jobs.text import Row, text
+from jobs.ground.text import Row, text
 
 AT = "2026-03-01T04:00:00Z"
 
