@@ -311,12 +311,6 @@ def test_columns_beside_a_trace_are_strings_or_numbers(
         assert context_of(named).reader.size == loaded.trace.n_accesses == 4
 
 
-@pytest.mark.parametrize(("name", "match"), [("nope", "no column nope"), ("did", "did has a role already")])
-def test_a_column_that_cannot_be_a_dataset_is_named(tmp_path: Path, name: str, match: str) -> None:
-    with pytest.raises(SchemaError, match=match):
-        read_trace(house(tmp_path), columns={"dataset": name})
-
-
 def test_an_error_that_quotes_a_row_gives_the_terminal_no_orders(tmp_path: Path) -> None:
     path = written(tmp_path, "time,item,size\n1,a,5\nx\x1b[2J\x1b]0;title\x07\x9b\u202e\n", "trace.csv")
     with pytest.raises(InputError) as caught:

@@ -16,7 +16,6 @@ from untrusted import Target, answers, parsers
 from features.common import strict_json
 from features.common.errors import ConfigError, InputError
 from features.common.times import as_of_label, parse_as_of
-from features.common.units import parse_bytes, parse_duration
 from jobs.ground.settings.tree import Settings
 from jobs.loop.ingest.queue_entries import checked, entries
 from prefetch.databases import Database, shown
@@ -162,14 +161,6 @@ def test_a_queues_url_that_is_none_is_refused(url: str) -> None:
 def test_an_entry_beyond_what_tables_hold_is_counted(field: dict[str, object]) -> None:
     told = checked([{"job_id": "1", "file": "/f"} | field], as_of_s=1_772_323_200, stale_s=60)
     assert (told.refused.total(), told.rows) == (1, {})
-
-
-@pytest.mark.parametrize("text", ["9" * 5000 + "TB", "9" * 400, "1e999"])
-def test_sizes_and_durations_beyond_reason_are_refused(text: str) -> None:
-    with pytest.raises(InputError):
-        parse_bytes(text)
-    with pytest.raises(InputError):
-        parse_duration(text + "d")
 
 
 @pytest.mark.parametrize("text", ["0001-01-01T00:00:00+23:00", "9999-12-31", "1969-12-31T23:59:59Z"])

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from jobs import text as texts
 from jobs.cli import layout
+from jobs.ground import text as texts
 from jobs.ground.text import Row, text
 
 AT = "2026-03-01T04:00:00Z"
