@@ -11,7 +11,7 @@ import pydantic
 import pydantic_core
 
 from features.accesses import KINDS
-from features.common.errors import InputError, ModelError, OlderModelError, StaleInputError
+from features.common.errors import InputError, ModelError, StaleInputError
 from features.common.times import as_of_label, parse_as_of
 from features.common.units import duration_label
 from features.spec import LONGEST_HORIZON_S, FeatureSpec
@@ -94,20 +94,15 @@ class Bundle:
     def from_json(text: str | bytes) -> Bundle:
         """The bundle in a text of `to_json`.
 
-        Raises OlderModelError if an older cachecast wrote it, ModelError if it is damaged or of a newer one.
+        Raises ModelError if it is damaged, or another version of cachecast wrote it.
         """
         try:
             if len(text) > MAX_CHARS:
                 raise ValueError(f"{len(text)} characters, more than {MAX_CHARS}")
             raw = pydantic_core.from_json(text, allow_inf_nan=False)
             found = raw.get("format") if isinstance(raw, dict) else None
-            if _is_older(found):
-                raise OlderModelError(
-                    f"the model bundle cannot be read (it has format {found}, of an older cachecast, and "
-                    f"this one reads format {FORMAT}); train again, then evaluate and promote"
-                )
             if found != FORMAT:
-                raise ValueError(f"not of format {FORMAT}")
+                raise ValueError(f"another version of cachecast wrote it: not of format {FORMAT}")
             bundle = _adapter().validate_json(text, strict=True)
             _check_numbers(bundle)
         except pydantic.ValidationError as error:
@@ -156,10 +151,6 @@ class Bundle:
                 f"the models of region {self.region!r} are of {as_of_label(self.until_s)}, more than "
                 f"{duration_label(max_age_s)} before {as_of_label(as_of_s)} ([training] max_age); train again"
             )
-
-
-def _is_older(found: object) -> bool:
-    return isinstance(found, int) and not isinstance(found, bool) and 0 < found < FORMAT
 
 
 @functools.cache

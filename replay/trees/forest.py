@@ -185,14 +185,6 @@ def hit_rates(ladder: HorizonModels, block: Block, n: int) -> None:
 
 
 @bare
-def chances(ladder: HorizonModels, rung: int, block: Block, n: int) -> None:
-    """Write to `block.chance` of the first `n` rows the chance of a read within horizon `rung`."""
-    _add_trees(ladder.forest, ladder.first_tree[rung], ladder.first_tree[rung + 1], block, n)
-    for i in range(n):
-        block.chance[i] = 1 / (1 + np.exp(-block.total[i]))
-
-
-@bare
 def fill(forest: Forest, x: Float32Array, block: Block, lane: int) -> None:
     """Make `x`, float32[columns], the row in `lane`."""
     for p in range(forest.column.size):
