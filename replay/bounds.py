@@ -11,7 +11,7 @@ import numpy as np
 from features.common.arrays import BoolArray, FloatArray, IntArray
 from features.common.jit import bare
 from replay.kernels.accesses import AHEAD, fetch
-from replay.kernels.farthest import Positions, add, discard, expect, farthest, no_positions
+from replay.policies.clairvoyant import Positions, add, discard, expect, farthest, no_positions
 from replay.result import Result, summarise
 from replay.trace import IndexArray, ItemArray, Requests, Trace, window
 

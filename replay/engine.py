@@ -12,10 +12,10 @@ from features.common.errors import ConfigError, InputError
 from features.common.times import DAY_S, HOUR_S
 from replay.config import CacheConfig, refused
 from replay.kernels import disk as kernels
-from replay.kernels import placing
+from replay.kernels import purge
+from replay.kernels.accesses import Tally, empty_tally
 from replay.kernels.disk import AccessLog, OutcomeArray
 from replay.kernels.purge import Part, Record, run_checks, serve
-from replay.kernels.tally import Tally, empty_tally
 from replay.planner import Actions, CacheState, Planner, peak_inflow, sure_inflow
 from replay.result import Placed, Result, tallied
 from replay.trace import IndexArray, Trace, Window, window
@@ -135,13 +135,13 @@ class Run:
         actions = self.planner.actions(self._state(as_of_s, cycle_s))
         self.start_cycle()
         disk, log = self._disk, self._log
-        placing.evict(disk, self._ids(actions, "evict"))
-        placing.unpin(disk, self._ids(actions, "unpin"))
+        purge.evict(disk, self._ids(actions, "evict"))
+        purge.unpin(disk, self._ids(actions, "unpin"))
         wanted = self._ids(actions, "prefetch")
         self._last_use_s[wanted[disk.latest_use[wanted] == kernels.ABSENT]] = as_of_s
-        if fetched := placing.prefetch(disk, self._rules, log, wanted, as_of_s):
+        if fetched := purge.prefetch(disk, self._rules, log, wanted, as_of_s):
             self._prefetches.append((as_of_s, fetched))
-        placing.pin(disk, log, self._ids(actions, "pin"), as_of_s)
+        purge.pin(disk, log, self._ids(actions, "pin"), as_of_s)
 
     def result(self, name: str, seconds: float) -> Result:
         """The outcome of the counted window."""

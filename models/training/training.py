@@ -23,7 +23,7 @@ from models.serving.bundle import Bundle, HorizonModel
 from models.serving.drift import references
 from models.serving.scoring import RegionModels
 from models.serving.spool import Spool
-from models.training.compare import Evaluation, best, evaluate_baseline, evaluate_learner
+from models.training.compare import Evaluation, best, evaluate_baseline, evaluate_learner, search
 from models.training.recording import (
     ModelReport,
     holding_row,
@@ -33,7 +33,6 @@ from models.training.recording import (
     to_serve,
     trees_of,
 )
-from models.training.search import search
 
 Rows = list[dict[str, Any]]
 

@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from features.common.arrays import BoolArray, IntArray
 from features.common.jit import bare
-from replay.kernels.tally import FETCHED, HIT_BYTES, HITS, REQUESTED
+from replay.kernels.accesses import FETCHED, HIT_BYTES, HITS, REQUESTED
 from replay.trace import IndexArray, ItemArray
 
 OutcomeArray = npt.NDArray[np.uint8]

@@ -24,12 +24,14 @@ from replay.kernels.links import (
     resize,
     to_newest,
 )
-from replay.policies.s3fifo import GHOST_SHARE, HITS_TO_MOVE, MOST_HITS, SMALL_SHARE
 
 LRU, S3FIFO, DATASET_LRU = range(3)
 """The longest unread file goes first; see below; files of the longest unread dataset, by their last read."""
 NAMES = ("lru", "s3fifo", "dataset-lru")
 
+# Of S3-FIFO: shares of the capacity, hits that a file counts, and hits that take it to the main queue.
+SMALL_SHARE, GHOST_SHARE = 0.10, 0.90
+MOST_HITS, HITS_TO_MOVE = 3, 2
 # The queues: of LRU and dataset-LRU; of S3-FIFO.
 ALL = 1
 SMALL, MAIN, GHOSTS = 1, 2, 3
@@ -255,3 +257,67 @@ def _leave_dataset(order: Heuristic, file: int) -> None:
         ends[OLDEST] = 0 if is_newest else newer(order.queues, file) + 1
     if is_newest:
         ends[NEWEST] = 0 if is_oldest else older(order.queues, file) + 1
+
+
+class Shadow(NamedTuple):
+    """A cache of `capacity_bytes`.
+
+    `used_bytes`: int64[1]; `chosen`: int32[m], victims; `nothing`: bool[0], files that must stay.
+    """
+
+    capacity_bytes: int
+    order: Heuristic
+    used_bytes: IntArray
+    chosen: Ids
+    nothing: BoolArray
+
+
+def new_shadow(order: Heuristic, capacity_bytes: int) -> Shadow:
+    """An empty cache."""
+    n_files = order.queues.queue.size
+    return Shadow(
+        capacity_bytes, order, np.zeros(1, np.int64), np.zeros(n_files, np.int32), np.zeros(0, np.bool_)
+    )
+
+
+@bare
+def serve(shadow: Shadow, file: int, n_bytes: int) -> bool:
+    """Serve a read of a file that takes `n_bytes`; whether it was on disk."""
+    order, used, chosen = shadow.order, shadow.used_bytes, shadow.chosen
+    has = is_held(order, file)
+    comes = not has and n_bytes <= shadow.capacity_bytes
+    missing = used[0] + n_bytes - shadow.capacity_bytes
+    if comes and missing > 0:
+        for gone in chosen[: victims(order, missing, shadow.nothing, chosen)]:
+            used[0] -= order.queues.n_bytes[gone]
+            drop(order, gone)
+    note_read(order, file, has)
+    if comes:
+        used[0] += n_bytes
+        store(order, file, n_bytes)
+    return has
+
+
+@bare
+def fill(shadow: Shadow, file: int, n_bytes: int) -> None:
+    """Add a file that nobody has read, if there is room; correct the bytes of one that is on disk."""
+    order, used = shadow.order, shadow.used_bytes
+    has = is_held(order, file)
+    before = order.queues.n_bytes[file] if has else 0
+    if has or used[0] + n_bytes <= shadow.capacity_bytes:
+        used[0] += n_bytes - before
+        store(order, file, n_bytes)
+
+
+@bare
+def take(shadow: Shadow, found: Found, takes: IntArray, hits: BoolArray) -> None:
+    """Serve and fill with the files of an inventory; `takes`: int64[m], bytes of each, which are corrected.
+
+    `hits`: bool[n], gets True where a read was served from disk.
+    """
+    for k in range(found.file.size):
+        file = found.file[k]
+        if found.is_read[k]:
+            hits[k] = serve(shadow, file, takes[file])
+        takes[file] = found.n_bytes[k]
+        fill(shadow, file, found.n_bytes[k])

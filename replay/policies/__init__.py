@@ -9,15 +9,13 @@ import numpy as np
 
 from features.common.arrays import BoolArray
 from features.common.errors import ConfigError
-from replay.kernels.tally import FETCHED, HIT_BYTES, HITS, REQUESTED, empty_tally
+from replay.kernels.accesses import FETCHED, HIT_BYTES, HITS, REQUESTED, empty_tally
 from replay.policies.clairvoyant import clairvoyant, clairvoyant_bypass
 from replay.policies.frequency import gdsf, lfu, lfu_da
-from replay.policies.lru import fifo, lru
+from replay.policies.one_queue import fifo, lru, sieve
 from replay.policies.policy import Ahead, PartPolicy, Policy, Served
-from replay.policies.s3fifo import s3fifo
 from replay.policies.scores import Scores, score_policies
-from replay.policies.sieve import sieve
-from replay.policies.two_queues import two_queues
+from replay.policies.several_queues import s3fifo, two_queues
 from replay.result import NOTHING_PLACED, Result, summarise, tallied
 from replay.trace import Trace, Window, window
 

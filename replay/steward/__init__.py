@@ -11,9 +11,8 @@ from features.common.errors import ConfigError
 from replay.kernels.heuristics import NAMES
 from replay.policies.learned import Order
 from replay.steward.auto import AutoOrder
-from replay.steward.heuristics import HeuristicOrder
 from replay.steward.learned import LearnedOrder
-from replay.steward.order import EvictionOrder
+from replay.steward.order import EvictionOrder, HeuristicOrder
 from replay.steward.steward import Saved, Steward
 
 __all__ = ["ORDERS", "EvictionOrder", "Saved", "Steward", "new_order"]

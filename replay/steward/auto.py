@@ -26,7 +26,8 @@ from replay.kernels.chooser import FOLLOWED
 from replay.kernels.heuristics import DATASET_LRU, LRU, Found
 from replay.kernels.scored_files import Wanted, expect, new_rule
 from replay.policies.learned import Order
-from replay.steward.heuristics import (
+from replay.steward.learned import AccessHistory, make_room_on_disk
+from replay.steward.order import (
     FEWEST,
     MOST_BYTES,
     bytes_held,
@@ -37,7 +38,6 @@ from replay.steward.heuristics import (
     n_known,
     room_for_victims,
 )
-from replay.steward.learned import AccessHistory, make_room_on_disk
 from replay.trees.forest import no_models
 
 _read, _stored, _removed = direct(kernel.read), direct(kernel.stored), direct(kernel.removed)

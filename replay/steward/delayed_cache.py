@@ -11,7 +11,7 @@ import numpy as np
 
 from replay.kernels.heuristics import LRU
 from replay.policies.policy import Prefetched
-from replay.steward.heuristics import HeuristicOrder
+from replay.steward.order import HeuristicOrder
 from replay.steward.reactive_prefetch import FetchingSteward
 from replay.steward.steward import Steward
 

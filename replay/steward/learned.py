@@ -25,8 +25,7 @@ from replay.kernels.scored_files import (
     remove,
 )
 from replay.policies.learned import Order
-from replay.steward.heuristics import FEWEST, MOST_BYTES, HeuristicOrder, extend, larger, n_known
-from replay.steward.order import one_by_one
+from replay.steward.order import FEWEST, MOST_BYTES, HeuristicOrder, extend, larger, n_known, one_by_one
 
 
 class AccessHistory:

@@ -2,12 +2,25 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 import numpy as np
+import numpy.typing as npt
 
-from features.common.arrays import BoolArray, IntArray
-from replay.kernels.heuristics import Found
+from features.common.arrays import BoolArray, Ids, IntArray
+from features.common.jit import direct
+from replay.kernels import heuristics as kernel
+from replay.kernels.heuristics import (
+    DATASET_LRU,
+    GHOSTS,
+    NAMES,
+    S3FIFO,
+    Found,
+    Heuristic,
+    Shadow,
+    new_heuristic,
+)
+from replay.kernels.links import COUNT, ENDS
 
 
 class EvictionOrder(Protocol):
@@ -65,3 +78,114 @@ def one_by_one(order: EvictionOrder, found: Found) -> IntArray:
             order.read(file, 0, at_s, is_held=on_disk is not None)
         order.stored(file, n_bytes, at_s)
     return before
+
+
+FEWEST = 1024
+"""Files and datasets that there is room for at first; it grows by an eighth."""
+MOST_BYTES = 2**63 - 1
+
+_note_read, _store, _drop = direct(kernel.note_read), direct(kernel.store), direct(kernel.drop)
+_victims = direct(kernel.victims)
+
+_Number = TypeVar("_Number", bound=np.generic)
+
+
+class HeuristicOrder:
+    """The order of a kind (see `replay.kernels.heuristics`); 17 bytes per known file or a few more."""
+
+    def __init__(self, kind: int, capacity_bytes: int = 0, *, n_files: int = 0) -> None:
+        """`n_files`: known from the beginning, which dataset-LRU does not allow."""
+        self.following = NAMES[kind]
+        self._of = new_heuristic(kind, capacity_bytes, max(FEWEST, n_files), FEWEST)
+        self._n_files = n_files
+
+    def add(self, dataset: IntArray, tier: IntArray, size_bytes: IntArray) -> None:
+        """See `EvictionOrder`."""
+        first, self._n_files = self._n_files, self._n_files + dataset.size
+        make_room(self._of, self._n_files, n_known(dataset))
+        if self._of.kind == DATASET_LRU:
+            self._of.dataset[first : self._n_files] = dataset
+
+    def resize(self, file: int, size_bytes: int) -> None:
+        """Nothing to note."""
+
+    def expect(self, file: int, due_s: float) -> None:
+        """Nothing to note."""
+
+    def read(self, file: int, reader: int, at_s: float, *, is_held: bool) -> None:
+        """See `EvictionOrder`."""
+        _note_read(self._of, file, is_held)
+
+    def stored(self, file: int, n_bytes: int, at_s: float) -> None:
+        """See `EvictionOrder`."""
+        _store(self._of, file, n_bytes)
+
+    def found(self, found: Found) -> IntArray:
+        """See `EvictionOrder`."""
+        return one_by_one(self, found)
+
+    def removed(self, file: int) -> None:
+        """See `EvictionOrder`."""
+        _drop(self._of, file)
+
+    def bytes_on_disk(self, file: int) -> int | None:
+        """See `EvictionOrder`."""
+        return bytes_held(self._of, file)
+
+    def victims(self, n_bytes: int, now_s: float, spare: BoolArray) -> list[int]:
+        """See `EvictionOrder`."""
+        if n_bytes <= 0:
+            return []
+        chosen = room_for_victims(self._of)
+        n = _victims(self._of, min(n_bytes, MOST_BYTES), spare, chosen)
+        found: list[int] = chosen[:n].tolist()
+        return found
+
+
+def bytes_held(order: Heuristic, file: int) -> int | None:
+    """What the file has on disk; None if it is not there."""
+    queues = order.queues
+    return int(queues.n_bytes[file]) if 0 < queues.queue[file] < GHOSTS else None
+
+
+def room_for_victims(order: Heuristic) -> Ids:
+    """Room for all files on disk, which a kernel fills."""
+    return np.empty(int(order.queues.sums[:GHOSTS, COUNT].sum()), np.int32)
+
+
+def make_room(order: Heuristic, n_files: int, n_datasets: int) -> None:
+    """Make room for so many files and datasets."""
+    queues = order.queues
+    room = larger(queues.queue.size, n_files)
+    extend(queues.link, room + ENDS)
+    extend(queues.queue, room)
+    extend(queues.n_bytes, room)
+    if order.kind == S3FIFO:
+        extend(order.hits, room)
+    if order.kind == DATASET_LRU:
+        extend(order.dataset, room)
+        extend(order.ends, larger(len(order.ends), n_datasets))
+
+
+def make_room_in_shadow(shadow: Shadow, n_files: int, n_datasets: int = 0) -> None:
+    """The same for a shadow."""
+    make_room(shadow.order, n_files, n_datasets)
+    extend(shadow.chosen, shadow.order.queues.queue.size)
+
+
+def n_known(dataset: IntArray) -> int:
+    """How many datasets there are, at least."""
+    return int(dataset.max(initial=-1)) + 1
+
+
+def larger(room: int, n: int) -> int:
+    """Room for `n` things where there was `room`."""
+    return room if n <= room else max(n, room + room // 8)
+
+
+def extend(values: npt.NDArray[_Number], n: int, by: npt.ArrayLike = 0) -> None:
+    """Make `values` an array of `n` rows or more, in place; the new ones are `by`."""
+    before = len(values)
+    if n > before:
+        values.resize((n, *values.shape[1:]), refcheck=False)
+        values[before:] = by

@@ -14,7 +14,7 @@ from features.results import STEWARD
 from replay.access_context import AccessContext, check_fits
 from replay.kernels import heuristics as kinds
 from replay.policies.learned import Learned, Order
-from replay.policies.lru import lru
+from replay.policies.one_queue import lru
 from replay.policies.policy import Ahead, PartPolicy, Policy, Served
 from replay.steward import ORDERS, EvictionOrder, new_order
 from replay.steward.delayed_cache import NO_DELAY, DelayedCache, Delays

@@ -12,13 +12,11 @@ import numpy as np
 from features.common.arrays import FloatArray, Ids, IntArray
 from features.common.jit import direct
 from features.common.times import DAY_S
-from replay.kernels import shadow
-from replay.kernels.heuristics import LRU, Found, new_heuristic
-from replay.kernels.shadow import new_shadow
-from replay.steward.heuristics import extend, larger, make_room_in_shadow
-from replay.steward.order import EvictionOrder
+from replay.kernels import heuristics as kernel
+from replay.kernels.heuristics import LRU, Found, new_heuristic, new_shadow
+from replay.steward.order import EvictionOrder, extend, larger, make_room_in_shadow
 
-_serve, _fill, _take = direct(shadow.serve), direct(shadow.fill), direct(shadow.take)
+_serve, _fill, _take = direct(kernel.serve), direct(kernel.fill), direct(kernel.take)
 
 Numbers = int | IntArray | Ids
 """Of one file, or of several."""

@@ -20,7 +20,7 @@ from replay.contest import BOUND, Lineup, standings
 from replay.engine import simulate
 from replay.kernels.disk import HIT
 from replay.planner import Actions, CacheState
-from replay.policies.lru import lru
+from replay.policies.one_queue import lru
 from replay.result import Result
 from replay.trace import Trace
 

@@ -11,7 +11,7 @@ from ladders import rates_of
 
 from features.common.arrays import Float32Array, FloatArray
 from features.common.errors import ModelError
-from models.learning.forest import forest_of, probabilities
+from models.learning.learners import forest_of, probabilities
 from replay.trees.forest import Forest, ladder, margins, new_block
 from replay.trees.lanes import LANES
 

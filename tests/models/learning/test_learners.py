@@ -20,8 +20,7 @@ from models.learning.frame import Known, Sample, horizon_parts, known_by, model_
 from models.learning.learners import Learner, LightGBM, Trees
 from models.learning.sklearn_learners import Forest, HistBoosting, Logistic
 from models.parallel import each
-from models.training.compare import best, evaluate_baseline, evaluate_learner
-from models.training.search import search
+from models.training.compare import best, evaluate_baseline, evaluate_learner, search
 
 SPEC = FeatureSpec(
     cycle_s=3600,

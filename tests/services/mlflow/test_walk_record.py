@@ -22,7 +22,7 @@ from models.serving.runs import TableRead
 from replay.config import CacheConfig
 from replay.contest import BOUND, Lineup, standings
 from replay.planner import Actions, CacheState
-from replay.policies.lru import lru
+from replay.policies.one_queue import lru
 from replay.trace import Trace
 
 pytestmark = MLFLOW_WARNINGS
