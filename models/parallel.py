@@ -45,5 +45,5 @@ def in_turn(work: Callable[[_Item], object], items: Iterable[_Item]) -> None:
             if len(running) == n_threads:
                 running.popleft().result()
             running.append(pool.submit(work, item))
-        for one in running:
-            one.result()
+        for future in running:
+            future.result()

@@ -56,8 +56,8 @@ def context_of(loaded: LoadedTrace) -> AccessContext:
     A file without a dataset belongs to that of its folder; without a folder it is a dataset of its own. No
     catalogue is used: a dataset has as many files as have been read.
     """
-    trace, told = loaded.trace, dict(zip(loaded.details.column_names, loaded.details.columns, strict=True))
-    of_file = _datasets(trace, told.get("dataset"))
+    trace, columns = loaded.trace, dict(zip(loaded.details.column_names, loaded.details.columns, strict=True))
+    of_file = _datasets(trace, columns.get("dataset"))
     n_datasets = int(of_file.max(initial=-1)) + 1
     files = Files(
         of_file,
@@ -69,8 +69,8 @@ def context_of(loaded: LoadedTrace) -> AccessContext:
     )
     reader = np.zeros(trace.n_accesses, np.int64)
     for role, number in (("user", user_number), ("task", task_number)):
-        if role in told:
-            codes = _codes(told[role]).astype(np.int64)
+        if role in columns:
+            codes = _codes(columns[role]).astype(np.int64)
             reader = np.where(codes >= 0, number(codes), reader)
     return AccessContext(files, n_datasets, reader)
 
@@ -125,8 +125,8 @@ def file_kinds(trace: Trace) -> tuple[str, ...]:
 
 def kind_numbers(names: pa.Array | pa.ChunkedArray, kinds: Sequence[str]) -> Ids:
     """The number of the kind of each file, int32; `kinds`: of `file_kinds`, of this trace or of another."""
-    found = pc.index_in(_extensions(names), value_set=pa.array(kinds, pa.string()))
-    numbers: Ids = np.asarray(pc.fill_null(found, MOST_KINDS)).astype(np.int32)
+    places = pc.index_in(_extensions(names), value_set=pa.array(kinds, pa.string()))
+    numbers: Ids = np.asarray(pc.fill_null(places, MOST_KINDS)).astype(np.int32)
     return numbers
 
 

@@ -101,11 +101,11 @@ class Curve:
         self, *, hit_ratio: float | None = None, byte_hit_ratio: float | None = None
     ) -> int | None:
         """The smallest capacity with the given ratios, at least `exact_from_bytes`; None if there is none."""
-        wanted = (
+        goals = (
             (hit_ratio, self.hits, self.requests),
             (byte_hit_ratio, self.hit_bytes, self.bytes_requested),
         )
-        least = [_first(found, ratio, of) for ratio, found, of in wanted if ratio is not None]
+        least = [_first(cumulative, ratio, of) for ratio, cumulative, of in goals if ratio is not None]
         index = max(least, default=-1)
         if index < 0:
             return 0

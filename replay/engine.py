@@ -137,9 +137,9 @@ class Run:
         disk, log = self._disk, self._log
         purge.evict(disk, self._ids(actions, "evict"))
         purge.unpin(disk, self._ids(actions, "unpin"))
-        wanted = self._ids(actions, "prefetch")
-        self._last_use_s[wanted[disk.latest_use[wanted] == kernels.ABSENT]] = as_of_s
-        if fetched := purge.prefetch(disk, self._rules, log, wanted, as_of_s):
+        prefetched = self._ids(actions, "prefetch")
+        self._last_use_s[prefetched[disk.latest_use[prefetched] == kernels.ABSENT]] = as_of_s
+        if fetched := purge.prefetch(disk, self._rules, log, prefetched, as_of_s):
             self._prefetches.append((as_of_s, fetched))
         purge.pin(disk, log, self._ids(actions, "pin"), as_of_s)
 

@@ -42,8 +42,8 @@ class Fact(NamedTuple):
 
     def column(self, item: Ids, as_of_s: int) -> pa.Array:
         """The fact of each of `item` as known at `as_of_s`, as an Arrow column; null: not known."""
-        found = self.at(item, as_of_s)
-        values = pa.array(found, mask=found < 0)
+        codes = self.at(item, as_of_s)
+        values = pa.array(codes, mask=codes < 0)
         return values if self.words is None else self.words.take(values)
 
 
@@ -108,9 +108,9 @@ def of_catalogue(files: pa.Table, item: Ids, *, cycle_s: int) -> Statements:
 def listed_from(catalogue: Statements, n_files: int, *, cycle_s: int) -> IntArray:
     """From when on each file is listed as one of its dataset: known, and created; NEVER: not listed."""
     created = usable_from(pc.fill_null(catalogue.rows["created_at"], pa.scalar(0, _TIME)), cycle_s)
-    found = np.full(n_files, NEVER)
-    found[catalogue.item] = np.maximum(catalogue.from_s, created)
-    return found
+    from_s = np.full(n_files, NEVER)
+    from_s[catalogue.item] = np.maximum(catalogue.from_s, created)
+    return from_s
 
 
 def _codes(column: pa.ChunkedArray, words: pa.Array | None) -> IntArray:

@@ -21,8 +21,8 @@ from features.stream.texts import whole
 
 def distinct(columns: Sequence[pa.ChunkedArray | pa.Array]) -> pa.Array:
     """The distinct texts of all columns, sorted; nulls are left out."""
-    found = [pc.unique(column).cast(pa.string()) for column in columns]
-    return pc.unique(pa.concat_arrays(found)).drop_null().sort()
+    texts = [pc.unique(column).cast(pa.string()) for column in columns]
+    return pc.unique(pa.concat_arrays(texts)).drop_null().sort()
 
 
 def numbers(values: pa.ChunkedArray | pa.Array, known: pa.Array) -> Ids:
@@ -32,8 +32,8 @@ def numbers(values: pa.ChunkedArray | pa.Array, known: pa.Array) -> Ids:
     coded = pc.dictionary_encode(whole(values))
     places = pc.fill_null(pc.index_in(coded.dictionary, value_set=known), -1).to_numpy(zero_copy_only=False)
     codes = pc.fill_null(coded.indices, len(places)).to_numpy(zero_copy_only=False)
-    found: Ids = np.append(places, -1).astype(np.int32)[codes]
-    return found
+    number: Ids = np.append(places, -1).astype(np.int32)[codes]
+    return number
 
 
 def merged(columns: Sequence[pa.ChunkedArray]) -> tuple[pa.Array, list[Ids]]:
@@ -51,8 +51,8 @@ def merged(columns: Sequence[pa.ChunkedArray]) -> tuple[pa.Array, list[Ids]]:
     every = pa.concat_arrays([names, others]).take(pa.array(source))
     of_others = np.empty(len(others), np.int32)
     of_others[is_there], of_others[is_new] = old_number[place[is_there]], new_number
-    found = [of_others[numbers(column, others)] for column in (rest, *columns[1:])]
-    return every, [np.concatenate([old_number, found[0]]), *found[1:]]
+    number_of = [of_others[numbers(column, others)] for column in (rest, *columns[1:])]
+    return every, [np.concatenate([old_number, number_of[0]]), *number_of[1:]]
 
 
 def _sorted_start(column: pa.ChunkedArray) -> tuple[pa.Array, pa.ChunkedArray]:
@@ -63,18 +63,18 @@ def _sorted_start(column: pa.ChunkedArray) -> tuple[pa.Array, pa.ChunkedArray]:
     return pa.array([], pa.string()), column
 
 
-def search(names: pa.Array, wanted: pa.Array) -> tuple[IntArray, BoolArray]:
-    """Where each of `wanted` is, or would be, in `names` (sorted, each once), and whether it is there."""
-    place, is_there = np.empty(len(wanted), np.int64), np.empty(len(wanted), np.bool_)
-    _search(_texts(names), _texts(wanted), place, is_there)
+def search(names: pa.Array, texts: pa.Array) -> tuple[IntArray, BoolArray]:
+    """Where each of `texts` is, or would be, in `names` (sorted, each once), and whether it is there."""
+    place, is_there = np.empty(len(texts), np.int64), np.empty(len(texts), np.bool_)
+    _search(_texts(names), _texts(texts), place, is_there)
     return place, is_there
 
 
-def absent(wanted: pa.Array, column: pa.ChunkedArray) -> pa.Array:
-    """The texts of `wanted` (without nulls) that do not occur in `column`."""
+def absent(texts: pa.Array, column: pa.ChunkedArray) -> pa.Array:
+    """The texts of `texts` (without nulls) that do not occur in `column`."""
     names, rest = _sorted_start(column)
-    _, is_there = search(names, wanted)
-    return wanted.filter(pc.invert(pc.or_(pa.array(is_there), pc.is_in(wanted, value_set=rest))))
+    _, is_there = search(names, texts)
+    return texts.filter(pc.invert(pc.or_(pa.array(is_there), pc.is_in(texts, value_set=rest))))
 
 
 class _Texts(NamedTuple):
@@ -87,33 +87,33 @@ class _Texts(NamedTuple):
 def _texts(names: pa.Array) -> _Texts:
     _, starts, letters = names.buffers()
     every = np.frombuffer(starts, np.int32) if starts else np.zeros(1, np.int32)
-    found = every[names.offset : names.offset + len(names) + 1], np.frombuffer(letters or b"", np.uint8)
-    for array in found:
+    buffers = every[names.offset : names.offset + len(names) + 1], np.frombuffer(letters or b"", np.uint8)
+    for array in buffers:
         array.flags.writeable = False  # the kernel is compiled for one type
-    return _Texts(*found)
+    return _Texts(*buffers)
 
 
 @bare
-def _search(names: _Texts, wanted: _Texts, place: IntArray, is_there: BoolArray) -> None:
+def _search(names: _Texts, texts: _Texts, place: IntArray, is_there: BoolArray) -> None:
     n = names.starts.size - 1
     for k in range(place.size):
         low, high = 0, n
         while low < high:
             middle = (low + high) // 2
-            if _order(names, middle, wanted, k) < 0:
+            if _order(names, middle, texts, k) < 0:
                 low = middle + 1
             else:
                 high = middle
         place[k] = low
-        is_there[k] = low < n and _order(names, low, wanted, k) == 0
+        is_there[k] = low < n and _order(names, low, texts, k) == 0
 
 
 @bare
-def _order(one: _Texts, i: int, other: _Texts, k: int) -> int:
+def _order(left: _Texts, i: int, right: _Texts, k: int) -> int:
     """-1 if the text `i` comes before the other's text `k`, 0 if they are equal, else 1."""
-    a, b = one.starts[i], other.starts[k]
-    n, m = one.starts[i + 1] - a, other.starts[k + 1] - b
+    a, b = left.starts[i], right.starts[k]
+    n, m = left.starts[i + 1] - a, right.starts[k + 1] - b
     for at in range(min(n, m)):
-        if one.letters[a + at] != other.letters[b + at]:
-            return -1 if one.letters[a + at] < other.letters[b + at] else 1
+        if left.letters[a + at] != right.letters[b + at]:
+            return -1 if left.letters[a + at] < right.letters[b + at] else 1
     return 0 if n == m else -1 if n < m else 1

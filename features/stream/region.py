@@ -121,18 +121,18 @@ class Region:
         self.advance(as_of_s)
         last, counted = self._state.dataset[:, D_LAST], self._state.dataset[:, D_COUNTED]
         alive = last >= as_of_s - self._spec.history_s
-        chosen = alive & (counted >= counted_since_s) & (counted < counted_before_s)
-        item = np.flatnonzero(self._is_known() & chosen[self._files.dataset]).astype(np.int32)
+        is_stored = alive & (counted >= counted_since_s) & (counted < counted_before_s)
+        item = np.flatnonzero(self._is_known() & is_stored[self._files.dataset]).astype(np.int32)
         began_s = self._state.dataset[self._files.dataset, D_LIFE]
         facts = {}
         for name in OF_READS:
-            one = fact(name, len(self._dids), self._stated, since_s=began_s)
-            facts[name] = one.column(item, as_of_s)
-            facts[f"{name}_s"] = pa.array(one.from_s[item], mask=one.at(item, as_of_s) < 0)
+            stated = fact(name, len(self._dids), self._stated, since_s=began_s)
+            facts[name] = stated.column(item, as_of_s)
+            facts[f"{name}_s"] = pa.array(stated.from_s[item], mask=stated.at(item, as_of_s) < 0)
         return Stored.of(
             self._state,
             item,
-            np.flatnonzero(chosen),
+            np.flatnonzero(is_stored),
             dids=self._dids,
             dataset_of=self._files.dataset,
             dataset_names=self._dataset_names,
@@ -179,7 +179,7 @@ def datasets(
     was first read (or if nobody read it); else the first by name of those that the reads of that time state.
     Else the file is alone: its code is a number of its own after those of the names.
     """
-    names = distinct([one.rows["dataset"] for one in (before, catalogue, reads)])
+    names = distinct([statements.rows["dataset"] for statements in (before, catalogue, reads)])
     everything = reads.first(n_files, np.ones(reads.item.size, np.bool_))
     first_s = np.append(reads.from_s, NEVER)[everything]
     by_catalogue = fact("dataset", n_files, [catalogue], words=names)

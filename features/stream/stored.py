@@ -114,8 +114,8 @@ def _matrix(values: pa.ChunkedArray, width: int) -> FloatArray:
     for chunk in values.chunks:
         _, starts, texts = chunk.buffers()
         ends = np.frombuffer(starts, np.int32)[[chunk.offset, chunk.offset + len(chunk)]]
-        found = np.frombuffer(texts or b"", np.uint8)[ends[0] : ends[1]].view(np.float64)
-        parts.append(found.reshape(len(chunk), width))
+        values_of_chunk = np.frombuffer(texts or b"", np.uint8)[ends[0] : ends[1]].view(np.float64)
+        parts.append(values_of_chunk.reshape(len(chunk), width))
     return parts[1] if len(parts) == 2 else np.concatenate(parts)
 
 

@@ -61,12 +61,12 @@ def part_of(names: pa.ChunkedArray | pa.Array, n_parts: int) -> IntArray:
     if pa.types.is_dictionary(names.type):
         part: IntArray = part_of(names.dictionary, n_parts)[names.indices.to_numpy()]
         return part
-    found = np.empty(len(names), np.uint64)
+    hashes = np.empty(len(names), np.uint64)
     _, offsets, texts = names.buffers()
     if len(names):
         ends = np.frombuffer(offsets, np.int32)[names.offset : names.offset + len(names) + 1]
-        _hash(ends, np.frombuffer(texts or b"", np.uint8), found)
-    return (found % np.uint64(n_parts)).astype(np.int64)
+        _hash(ends, np.frombuffer(texts or b"", np.uint8), hashes)
+    return (hashes % np.uint64(n_parts)).astype(np.int64)
 
 
 def divided(rows: pa.Table, part: IntArray, n_parts: int) -> Iterator[tuple[int, pa.Table]]:
@@ -84,10 +84,10 @@ def divided(rows: pa.Table, part: IntArray, n_parts: int) -> Iterator[tuple[int,
 def _hash(ends: npt.NDArray[np.int32], texts: npt.NDArray[np.uint8], out: Hashes) -> None:
     """FNV-1a of each text, its halves mixed."""
     for k in range(out.size):
-        found = _START
+        digest = _START
         for place in range(ends[k], ends[k + 1]):
-            found = (found ^ np.uint64(texts[place])) * _FACTOR
-        out[k] = found ^ (found >> _HALF)
+            digest = (digest ^ np.uint64(texts[place])) * _FACTOR
+        out[k] = digest ^ (digest >> _HALF)
 
 
 def _compact(column: pa.ChunkedArray) -> pa.ChunkedArray | pa.Array:

@@ -110,11 +110,13 @@ def gap_columns(gap: Gap | None) -> dict[str, float | None]:
     The last two are one-sided bounds at 95 % confidence each, by a block bootstrap over days. All are None
     where LRU reaches the bound, the bounds also where days are too few. None exceeds 1, the bound itself.
     """
-    found = None if gap is None else ratio_interval(*gap)
-    upper = None if found is None or found.upper is None else max(found.mean, min(found.upper, 1.0))
+    interval = None if gap is None else ratio_interval(*gap)
+    upper = (
+        None if interval is None or interval.upper is None else max(interval.mean, min(interval.upper, 1.0))
+    )
     return {
-        "byte_gap_closed": None if found is None else found.mean,
-        "byte_gap_closed_lower": None if found is None else found.lower,
+        "byte_gap_closed": None if interval is None else interval.mean,
+        "byte_gap_closed_lower": None if interval is None else interval.lower,
         "byte_gap_closed_upper": upper,
     }
 
@@ -171,9 +173,9 @@ class _Cells:
 
 
 def quality_bounds(
-    found: Quality, labels: npt.ArrayLike, scores: npt.ArrayLike, groups: npt.ArrayLike
+    measured: Quality, labels: npt.ArrayLike, scores: npt.ArrayLike, groups: npt.ArrayLike
 ) -> dict[str, float]:
-    """One-sided bounds of figures of `found`, such as `auc_lower` and `auc_upper`, each at 95 % confidence.
+    """One-sided bounds at 95 % confidence of figures of `measured`, for example `auc_lower`, `auc_upper`.
 
     Of `auc` and `average_precision`, and of `calibration_error` if the scores are probabilities. `groups`:
     what a row belongs to, for example its dataset, from 0; whole groups are drawn, as rows of a dataset are
@@ -185,7 +187,7 @@ def quality_bounds(
     if n_groups < LEAST_GROUPS:
         return {}
     ranked = _Cells.of(group, _falling_ranks(s), y, 1 - y)
-    binned = _Cells.of(group, bin_of_rows(s), s - y, np.ones(len(y))) if found.reliability else None
+    binned = _Cells.of(group, bin_of_rows(s), s - y, np.ones(len(y))) if measured.reliability else None
     once = _figures(ranked, binned, np.ones(n_groups, dtype=np.int64))
     drawn = np.array([_figures(ranked, binned, times) for times in times_drawn(n_groups, _RESAMPLES)])
     if not np.isfinite(once).all() or not np.isfinite(drawn).all():
@@ -196,7 +198,7 @@ def quality_bounds(
         below[2] = -above[2]  # the chance of a draw only adds to a calibration error
     bounds = {}
     for i, name in enumerate(("auc", "average_precision", "calibration_error")[: len(once)]):
-        value = getattr(found, name)
+        value = getattr(measured, name)
         bounds[f"{name}_lower"] = float(max(0.0, value + below[i]))
         bounds[f"{name}_upper"] = float(min(1.0, value + above[i]))
     return bounds

@@ -125,8 +125,8 @@ def baselines(spec: FeatureSpec, horizon_s: int) -> list[Baseline]:
     ]
 
 
-def _nearest(durations: Sequence[float], wanted: float) -> float:
-    return min(durations, key=lambda d: (abs(np.log(d / wanted)), d))
+def _nearest(durations: Sequence[float], target: float) -> float:
+    return min(durations, key=lambda d: (abs(np.log(d / target)), d))
 
 
 def _saturated(x: pd.DataFrame, column: str) -> FloatArray:

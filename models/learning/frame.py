@@ -90,14 +90,14 @@ def model_matrix(
     A categorical column holds the number of its word in `vocabulary`; NaN for an unknown word. Raises
     SchemaError if a column is missing.
     """
-    wanted = list(columns) if columns is not None else [*spec.numeric_columns, *spec.categorical_columns]
-    _refuse_missing(wanted, list(rows.columns))
-    matrix = np.empty((len(rows), len(wanted)), dtype=np.float32)  # row-major, as scoring needs it
-    for i, name in enumerate(wanted):
+    names = list(columns) if columns is not None else [*spec.numeric_columns, *spec.categorical_columns]
+    _refuse_missing(names, list(rows.columns))
+    matrix = np.empty((len(rows), len(names)), dtype=np.float32)  # row-major, as scoring needs it
+    for i, name in enumerate(names):
         column = rows[name]
         words = vocabulary.get(name)
         matrix[:, i] = _number(column) if words is None else _coded(_words(column), words)
-    return pd.DataFrame(matrix, columns=wanted, copy=False)
+    return pd.DataFrame(matrix, columns=names, copy=False)
 
 
 def arrow_matrix(rows: pa.RecordBatch, vocabulary: Vocabulary, columns: Sequence[str]) -> Float32Array:
@@ -111,8 +111,8 @@ def arrow_matrix(rows: pa.RecordBatch, vocabulary: Vocabulary, columns: Sequence
     return matrix
 
 
-def _refuse_missing(wanted: Sequence[str], there: Sequence[str]) -> None:
-    if missing := sorted(set(wanted) - set(there)):
+def _refuse_missing(needed: Sequence[str], present: Sequence[str]) -> None:
+    if missing := sorted(set(needed) - set(present)):
         raise SchemaError(
             f"the features have no columns {missing}, which the model needs; compute the features again"
         )

@@ -1,4 +1,4 @@
-"""Learners turn a matrix and labels into a scorer; LightGBM, whose models are stored and serve."""
+"""Learners, and LightGBM, whose models are stored and serve: a text, read as arrays that a kernel scores."""
 
 from __future__ import annotations
 

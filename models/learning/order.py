@@ -1,6 +1,7 @@
 """An order of eviction for caches of several capacities, learned from a trace's own past.
 
-The order is a ladder of binary models, P(read within h) for horizons up to a third of the past.
+The order is made of binary models, P(read within h) for horizons up to a third of the past.
+They learn from files as they were when a cache might have evicted them (`decisions`).
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from models.parallel import each, nothing
 from replay.access_context import AccessContext, check_fits
 from replay.policies.learned import Order
 from replay.trace import ItemArray, Trace
-from replay.trees.forest import HorizonModels, ladder
+from replay.trees.forest import HorizonModels, join_models
 
 CAPACITY_FRACTIONS = (0.05, 0.1, 0.2)
 """Capacities of the caches that a training learns an order for, as shares of the bytes of all files read."""
@@ -56,14 +57,14 @@ class HorizonTrees(NamedTuple):
     texts: tuple[str, ...]
 
 
-def horizon_models(rungs: HorizonTrees) -> HorizonModels:
+def horizon_models(trees: HorizonTrees) -> HorizonModels:
     """The models in the form that a kernel scores. Raises ModelError for a text of other columns."""
-    return ladder([forest_of(text, COLUMNS) for text in rungs.texts], rungs.horizons_s)
+    return join_models([forest_of(text, COLUMNS) for text in trees.texts], trees.horizons_s)
 
 
 def learn_horizons(
     trace: Trace,
-    story: AccessContext,
+    context: AccessContext,
     ages_s: Sequence[float],
     *,
     to_s: float,
@@ -78,7 +79,7 @@ def learn_horizons(
     from_s = float(trace.time_s[0])
     rows = decisions(
         trace,
-        story,
+        context,
         [OUTLIVES * age for age in ages_s],
         from_s=from_s + (to_s - from_s) / 8,
         to_s=to_s,
@@ -96,20 +97,20 @@ def learn_horizons(
         return LEARNER.fit_some(x, np.flatnonzero(labelled), is_read).text
 
     horizons_s = _horizons_s(to_s - from_s)
-    found = zip(horizons_s, each(text, horizons_s, on_done=on_done), strict=True)
-    learned = {horizon_s: of for horizon_s, of in found if of is not None}
+    fitted = zip(horizons_s, each(text, horizons_s, on_done=on_done), strict=True)
+    learned = {horizon_s: of for horizon_s, of in fitted if of is not None}
     return HorizonTrees(tuple(learned), tuple(learned.values())) if learned else None
 
 
 def _horizons_s(past_s: float) -> list[int]:
-    return [one for one in LADDER_S if one * PAST_PER_HORIZON <= past_s]
+    return [horizon_s for horizon_s in LADDER_S if horizon_s * PAST_PER_HORIZON <= past_s]
 
 
 class Learning(NamedTuple):
     """A trace, and the capacities in bytes of the caches that orders of eviction are learned for."""
 
     trace: Trace
-    story: AccessContext
+    context: AccessContext
     capacities: Sequence[int]
 
     def orders(self, from_s: int, on_progress: Advance, *, every_s: int | None = None) -> list[Order]:
@@ -123,9 +124,9 @@ class Learning(NamedTuple):
         times_s = range(from_s, end_s, step_s)
         orders = []
         for k, at_s in enumerate(times_s):
-            rungs = self.learn(at_s, _one_of(len(times_s), k, on_progress))
-            if rungs is not None:
-                orders.append(Order(at_s, horizon_models(rungs)))
+            trees = self.learn(at_s, _one_of(len(times_s), k, on_progress))
+            if trees is not None:
+                orders.append(Order(at_s, horizon_models(trees)))
         return orders
 
     def learn(self, until_s: int, on_progress: Advance) -> HorizonTrees | None:
@@ -133,7 +134,7 @@ class Learning(NamedTuple):
         n_horizons = len(_horizons_s(until_s - float(self.trace.time_s[0])))
         steps = Steps(n_horizons, f"learning until {day_label(until_s)}", on_progress)
         ages_s = oldest_ages_s(self.trace, self.capacities, to_s=until_s)
-        return learn_horizons(self.trace, self.story, ages_s, to_s=until_s, on_done=steps.done)
+        return learn_horizons(self.trace, self.context, ages_s, to_s=until_s, on_done=steps.done)
 
 
 def _one_of(n: int, k: int, on_progress: Advance) -> Advance:
@@ -236,9 +237,9 @@ def _until_next(trace: Trace, file: Ids, at: IntArray, stop: int) -> FloatArray:
     order = np.argsort(trace.item[:stop], kind="stable")
     key = trace.item[:stop][order].astype(np.int64) * (stop + 1) + order
     place = np.searchsorted(key, file.astype(np.int64) * (stop + 1) + at)
-    found = order[np.minimum(place, stop - 1)]
-    is_same = (place < stop) & (trace.item[found] == file)
-    return np.where(is_same, trace.time_s[found] - trace.time_s[at], np.inf)
+    next_access = order[np.minimum(place, stop - 1)]
+    is_same = (place < stop) & (trace.item[next_access] == file)
+    return np.where(is_same, trace.time_s[next_access] - trace.time_s[at], np.inf)
 
 
 @kernel

@@ -100,13 +100,13 @@ class Bundle:
             if len(text) > MAX_CHARS:
                 raise ValueError(f"{len(text)} characters, more than {MAX_CHARS}")
             raw = pydantic_core.from_json(text, allow_inf_nan=False)
-            found = raw.get("format") if isinstance(raw, dict) else None
-            if _is_older(found):
+            number = raw.get("format") if isinstance(raw, dict) else None
+            if _is_older(number):
                 raise OlderModelError(
-                    f"the model bundle cannot be read (it has format {found}, of an older cachecast, and "
+                    f"the model bundle cannot be read (it has format {number}, of an older cachecast, and "
                     f"this one reads format {FORMAT}); train again, then evaluate and promote"
                 )
-            if found != FORMAT:
+            if number != FORMAT:
                 raise ValueError(f"not of format {FORMAT}")
             bundle = _adapter().validate_json(text, strict=True)
             _check_numbers(bundle)
@@ -158,8 +158,8 @@ class Bundle:
             )
 
 
-def _is_older(found: object) -> bool:
-    return isinstance(found, int) and not isinstance(found, bool) and 0 < found < FORMAT
+def _is_older(number: object) -> bool:
+    return isinstance(number, int) and not isinstance(number, bool) and 0 < number < FORMAT
 
 
 @functools.cache

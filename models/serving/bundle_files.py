@@ -81,8 +81,8 @@ def read_bundle(folder: Path) -> tuple[Bundle, tuple[tuple[HorizonModel, Scorer]
     """The bundle in `folder`, and a scorer for each of its horizons. Raises ModelError."""
     bundle = read_about(folder)
     fitted = (
-        (one, Recency() if one.learner == RECENCY else _trees(folder, one.horizon_s, bundle.columns))
-        for one in bundle.models
+        (model, Recency() if model.learner == RECENCY else _trees(folder, model.horizon_s, bundle.columns))
+        for model in bundle.models
     )
     return bundle, tuple(fitted)
 
@@ -147,8 +147,8 @@ def _is_file(path: Path) -> bool:
 
 
 def _file_digest(path: Path) -> str:
-    found = hashlib.sha256()
+    digest = hashlib.sha256()
     with path.open("rb") as stream:
         while block := stream.read(_BLOCK_BYTES):
-            found.update(block)
-    return found.hexdigest()
+            digest.update(block)
+    return digest.hexdigest()

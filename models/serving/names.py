@@ -41,9 +41,9 @@ def version_name(model: str, number: object) -> str:
 
 def no_model(region: str, aliases: Sequence[str]) -> StaleInputError:
     """The error that no model of `region` has one of `aliases`."""
-    wanted = " or ".join(f"{model_name(region)}@{alias}" for alias in aliases)
+    names = " or ".join(f"{model_name(region)}@{alias}" for alias in aliases)
     if CANDIDATE in aliases:
         remedy = "run `cachecast train`, which makes the candidate"
     else:
         remedy = "train, evaluate and promote one ([mlflow] serve names the aliases that may serve)"
-    return StaleInputError(f"MLflow has no model {wanted}; {remedy}")
+    return StaleInputError(f"MLflow has no model {names}; {remedy}")

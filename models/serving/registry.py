@@ -63,12 +63,12 @@ class Registry:
             if not self._client.search_registered_models(f"name = '{name}'"):
                 return None
             try:
-                found = self._client.get_model_version_by_alias(name, alias)
+                version = self._client.get_model_version_by_alias(name, alias)
             except MlflowException as error:
                 if error.error_code == "INVALID_PARAMETER_VALUE":  # how MLflow says: no such alias
                     return None
                 raise
-        return version_name(name, found.version)
+        return version_name(name, version.version)
 
     def point(self, alias: str, version: str, *, tags: Mapping[str, str]) -> None:
         """Move `alias` to `version` (`name/number`) and tag it. Raises StaleInputError if there is none."""
@@ -173,10 +173,10 @@ class Registry:
                 "others registered it; train, evaluate and promote again"
             )
         with self._bundle(named.version) as folder:
-            if (found := bundle_digest(folder)) != named.digest:
+            if (digest := bundle_digest(folder)) != named.digest:
                 raise ModelError(
                     f"the files of {named.version} in MLflow are not those that were trained: digest "
-                    f"{found[:12]}…, not {named.digest[:12]}…; find out who changed them, then train again "
+                    f"{digest[:12]}…, not {named.digest[:12]}…; find out who changed them, then train again "
                     "or `cachecast promote --rollback`"
                 )
             yield folder
@@ -206,15 +206,15 @@ def _fetch(files: ArtifactRepository, folder: Path) -> int:
     sizes: dict[str, int] = {}
     for top in files.list_artifacts():
         inside = files.list_artifacts(top.path) if top.is_dir else [top]
-        sizes |= {str(one.path): int(one.file_size or 0) for one in inside}
+        sizes |= {str(entry.path): int(entry.file_size or 0) for entry in inside}
     if sizes:
         check_listing(sizes)
     for name, size in sizes.items():
         (folder / name).parent.mkdir(exist_ok=True)
         files._download_file(name, str(folder / name))  # type: ignore[no-untyped-call]
-        if (found := (folder / name).stat().st_size) != size:
+        if (n_bytes := (folder / name).stat().st_size) != size:
             raise ModelError(
-                f"MLflow lists {size} bytes of {name} and sends {found}; find out who changed it"
+                f"MLflow lists {size} bytes of {name} and sends {n_bytes}; find out who changed it"
             )
     return len(sizes)
 
@@ -243,7 +243,7 @@ def load_order(
     if known is not None and (known.version, known.digest) == (confirmed.version, confirmed.digest):
         return known
     with registry.files(confirmed) as folder:
-        found = served_order(folder, confirmed)
-        if found is not None:
+        order = served_order(folder, confirmed)
+        if order is not None:
             keep(folder, confirmed)
-        return found
+        return order

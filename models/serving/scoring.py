@@ -46,8 +46,8 @@ class RegionModels:
 
     def only(self, horizons_s: Iterable[int]) -> RegionModels:
         """Leave out the models of other horizons."""
-        wanted = set(horizons_s)
-        fitted = tuple((model, scorer) for model, scorer in self.fitted if model.horizon_s in wanted)
+        served_s = set(horizons_s)
+        fitted = tuple((model, scorer) for model, scorer in self.fitted if model.horizon_s in served_s)
         bundle = dataclasses.replace(self.bundle, models=tuple(model for model, _ in fitted))
         return dataclasses.replace(self, bundle=bundle, fitted=fitted)
 
@@ -69,17 +69,17 @@ class RegionModels:
 
     def predictions(self, rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         """Per horizon one prediction per row of the features table, with its partition columns."""
-        kept = {name: rows.column(name) for name in ("did", "dataset", "tier", *PREDICTIONS.partition)}
-        kept |= {"size_bytes": _rounded(rows, "size_bytes"), "last_read_s": _rounded(rows, "recency_s")}
-        kept["model_version"] = pa.repeat(pa.scalar(self.version), rows.num_rows)
-        kept["model_digest"] = pa.repeat(pa.scalar(self.digest, pa.string()), rows.num_rows)
+        shared = {name: rows.column(name) for name in ("did", "dataset", "tier", *PREDICTIONS.partition)}
+        shared |= {"size_bytes": _rounded(rows, "size_bytes"), "last_read_s": _rounded(rows, "recency_s")}
+        shared["model_version"] = pa.repeat(pa.scalar(self.version), rows.num_rows)
+        shared["model_digest"] = pa.repeat(pa.scalar(self.digest, pa.string()), rows.num_rows)
         for model, probability, expected in self.probabilities(self.matrix(rows)):
             made = {
                 "horizon_s": pa.repeat(pa.scalar(model.horizon_s, pa.int64()), rows.num_rows),
                 "probability": pa.array(probability),
                 "expected_accesses": pa.array(expected),
             }
-            columns = {**kept, **made}
+            columns = {**shared, **made}
             yield pa.RecordBatch.from_arrays(
                 [columns[name] for name in PREDICTION_SCHEMA.names], schema=PREDICTION_SCHEMA
             )

@@ -41,11 +41,11 @@ def served_order(folder: Path, named: Named) -> ServedOrder | None:
 
     Raises ModelError if they cannot be read.
     """
-    found = read_about(folder).order
-    if found is None:
+    model = read_about(folder).order
+    if model is None:
         return None
-    order = Order(found.until_s, read_order(folder, found))
-    return ServedOrder(order, found.kinds, found.until_s, named.version, found.readers, digest=named.digest)
+    order = Order(model.until_s, read_order(folder, model))
+    return ServedOrder(order, model.kinds, model.until_s, named.version, model.readers, digest=named.digest)
 
 
 def kept_order(copies: Path, named: Named) -> ServedOrder | None:
@@ -65,7 +65,7 @@ def kept_order(copies: Path, named: Named) -> ServedOrder | None:
 
 def keep_files(folder: Path, copies: Path, named: Named) -> None:
     """Copy a version's files into the folder `copies`, in place of those of others. Raises OSError."""
-    if (kept := _copy(copies, named)) is None:
+    if (copy := _copy(copies, named)) is None:
         return
     copies.mkdir(parents=True, exist_ok=True)
     draft = copies / f".{secrets.token_hex(8)}.draft"
@@ -74,7 +74,7 @@ def keep_files(folder: Path, copies: Path, named: Named) -> None:
         for other in copies.iterdir():
             if other != draft and _OURS.fullmatch(other.name):
                 _remove(other)
-        draft.rename(kept)
+        draft.rename(copy)
     finally:
         _remove(draft)
 

@@ -108,9 +108,9 @@ class Spool:
         """Keep the model that serves a horizon."""
         write_trees(self._folder / BUNDLE_FOLDER, horizon_s, trees.text)
 
-    def add_order(self, rungs: HorizonTrees) -> None:
+    def add_order(self, trees: HorizonTrees) -> None:
         """Keep the trees of the order of eviction."""
-        for horizon_s, text in zip(rungs.horizons_s, rungs.texts, strict=True):
+        for horizon_s, text in zip(trees.horizons_s, trees.texts, strict=True):
             write_trees(self._folder / BUNDLE_FOLDER / ORDER_FOLDER, horizon_s, text)
 
     def finish(self, bundle: Bundle, run: Run, *, card: Card, answer: Mapping[str, Any]) -> Training:
@@ -148,8 +148,8 @@ def waiting(root: Path) -> list[Training]:
 
 def waiting_folders(root: Path) -> list[Path]:
     """The folders of the complete trainings below `root`, the oldest first; they may be damaged."""
-    found = [path for path in root.glob(f"*/{_FILE}") if not path.parent.name.startswith(".")]
-    return [path.parent for path in sorted(found, key=lambda p: (p.stat().st_mtime, str(p)))]
+    files = [path for path in root.glob(f"*/{_FILE}") if not path.parent.name.startswith(".")]
+    return [path.parent for path in sorted(files, key=lambda p: (p.stat().st_mtime, str(p)))]
 
 
 def read(folder: Path) -> Training:
@@ -159,7 +159,7 @@ def read(folder: Path) -> Training:
         if raw.pop("format") != _FORMAT:
             raise ValueError("written by another version")
         run = _RUN.validate_python(raw.pop("run"))
-        if run.folder is not None or not all(_is_known_folder(one) for one in run.children):
+        if run.folder is not None or not all(_is_known_folder(child) for child in run.children):
             raise ValueError("a run's folder is elsewhere")
         return Training(folder=folder, run=run, **raw)
     except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
@@ -176,7 +176,7 @@ def _write_importance(trees: Trees, path: Path) -> None:
 
 def _is_known_folder(run: Run) -> bool:
     """Whether a nested run's files are in a folder of its own, and the runs nested in it have none."""
-    return bool(_RUN_FOLDER.fullmatch(run.folder or "")) and not any(one.folder for one in run.children)
+    return bool(_RUN_FOLDER.fullmatch(run.folder or "")) and not any(child.folder for child in run.children)
 
 
 def texts(params: Mapping[str, object]) -> dict[str, str]:

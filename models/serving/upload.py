@@ -51,7 +51,7 @@ def upload(training: Training, *, uri: str, artifacts: str, experiment: str) -> 
         version = _register(place, training, written.run_id, str(written.model_id))
         # Trainings of one moment differ by nothing else that people see first.
         client.update_run(written.run_id, name=f"v{version.rpartition('/')[2]} {training.run.name}")
-    return Uploaded(version, digest, tuple(one.run_id for one in written.children))
+    return Uploaded(version, digest, tuple(child.run_id for child in written.children))
 
 
 def _make_model(place: Place, training: Training, run_id: str) -> str:

@@ -55,7 +55,7 @@ def slices(
     sample: Sample, scores: FloatArray, vocabulary: Mapping[str, Sequence[str]], *, are_probabilities: bool
 ) -> list[Slice]:
     """Figures per weighting and part of at least 50 rows. Rows of weight 0 (size unknown) are left out."""
-    found = []
+    results = []
     for weighting, weights in _weightings(sample).items():
         for part, inside in _parts(sample, vocabulary):
             rows = inside & (weights > 0)
@@ -63,8 +63,8 @@ def slices(
                 continue
             judge = quality if are_probabilities else ranking_quality
             if rows.any():
-                found.append(Slice(weighting, part, judge(sample.y[rows], scores[rows], weights[rows])))
-    return found
+                results.append(Slice(weighting, part, judge(sample.y[rows], scores[rows], weights[rows])))
+    return results
 
 
 def holdings(sample: Sample, scores: FloatArray) -> list[Holding]:
@@ -78,16 +78,16 @@ def holdings(sample: Sample, scores: FloatArray) -> list[Holding]:
     sample, scores = sample.where(known), scores[known]
     size = sample.x["size_bytes"].to_numpy(dtype=np.float64)
     filled = _filled(size, scores, sample.as_of)
-    found = []
+    results = []
     for fraction in CAPACITY_FRACTIONS:
         held = filled <= fraction
         reads_held = _share(sample.reads * held, sample.reads)
         for weighting, w in _weightings(sample).items():
             hit = w * sample.y * held
-            found.append(
+            results.append(
                 Holding(weighting, fraction, _share(hit, w * held), _share(hit, w * sample.y), reads_held)
             )
-    return found
+    return results
 
 
 def _filled(size: FloatArray, scores: FloatArray, as_of: IntArray) -> FloatArray:
@@ -105,13 +105,13 @@ def _filled(size: FloatArray, scores: FloatArray, as_of: IntArray) -> FloatArray
 
 def _weightings(sample: Sample) -> dict[str, FloatArray]:
     size = np.nan_to_num(sample.x["size_bytes"].to_numpy(dtype=np.float64), nan=0.0)
-    found = {"file": np.ones(len(sample)), "byte": np.maximum(size, 0.0)}
+    weightings = {"file": np.ones(len(sample)), "byte": np.maximum(size, 0.0)}
     if sample.dataset is not None:
         moment = np.unique(sample.as_of, return_inverse=True)[1]
         pair = moment * (sample.dataset.max(initial=0) + 1) + sample.dataset
         _, group, n_rows = np.unique(pair, return_inverse=True, return_counts=True)
-        found["dataset"] = 1.0 / n_rows[group]
-    return found
+        weightings["dataset"] = 1.0 / n_rows[group]
+    return weightings
 
 
 def _parts(sample: Sample, vocabulary: Mapping[str, Sequence[str]]) -> Iterator[tuple[str, BoolArray]]:
@@ -229,7 +229,11 @@ def search(train: Known, start: LightGBM, *, seconds: float, max_trials: int) ->
         lambda trial: _loss(_suggested(trial, start), *parts), n_trials=max_trials, timeout=seconds
     )
     best = dataclasses.replace(start, **study.best_params, name="lightgbm_searched")
-    trials = tuple(Trial(one.number, one.params, one.value) for one in study.trials if one.value is not None)
+    trials = tuple(
+        Trial(finished.number, finished.params, finished.value)
+        for finished in study.trials
+        if finished.value is not None
+    )
     return Searched(best, study.best_value, trials)
 
 

@@ -75,13 +75,13 @@ def _parts(trace: Trace, federation: Federation) -> list[tuple[str, Trace, BoolA
         raise ConfigError("caches", "the trace has no names to distribute files by; give only one cache")
     layout = layout_of({name: config.capacity_bytes for name, config in federation.caches.items()})
     owner = layout.owners_of(trace.names.to_pylist())
-    found: list[tuple[str, Trace, BoolArray | None]] = []
+    parts: list[tuple[str, Trace, BoolArray | None]] = []
     for name in names:
         elsewhere: BoolArray = owner != name
         asked = ~elsewhere[trace.item]
         if asked.any():
-            found.append((name, _of(trace, asked), elsewhere))
-    return found
+            parts.append((name, _of(trace, asked), elsewhere))
+    return parts
 
 
 def _of(trace: Trace, here: BoolArray) -> Trace:

@@ -50,8 +50,8 @@ class Layout:
         uppers, owners = self._arrays
         index = np.searchsorted(uppers, positions(names), side="right")
         # A hash just below 1 is rounded to 1.
-        found: OwnerArray = owners[np.minimum(index, owners.size - 1)]
-        return found
+        owner: OwnerArray = owners[np.minimum(index, owners.size - 1)]
+        return owner
 
     @functools.cached_property
     def _arrays(self) -> tuple[FloatArray, OwnerArray]:
@@ -109,12 +109,12 @@ def preferences(slots: Iterable[int], servers: Mapping[str, float]) -> FloatArra
 
 def merged(ranges: Iterable[Range]) -> Layout:
     """A layout of ascending ranges, in which neighbours with one owner are merged."""
-    found: list[Range] = []
+    neighbours: list[Range] = []
     for part in ranges:
-        if found and found[-1].owner == part.owner:
-            found.pop()
-        found.append(part)
-    return Layout(tuple(found))
+        if neighbours and neighbours[-1].owner == part.owner:
+            neighbours.pop()
+        neighbours.append(part)
+    return Layout(tuple(neighbours))
 
 
 def _covered(layout: Layout, stand_ins: Mapping[str, float]) -> Iterator[Range]:
@@ -133,14 +133,14 @@ def _covered(layout: Layout, stand_ins: Mapping[str, float]) -> Iterator[Range]:
 @functools.lru_cache(maxsize=1024)
 def _layout(sizes: tuple[tuple[str, float], ...]) -> Layout:
     """Assign slots by descending preference; a server takes what the slot and its own share still have."""
-    wanted = {name: n for name, n in shares(dict(sizes)).items() if n}
-    if not wanted:
+    units = {name: n for name, n in shares(dict(sizes)).items() if n}
+    if not units:
         return Layout()
-    names, left = list(wanted), list(wanted.values())
+    names, left = list(units), list(units.values())
     free = [SLOT] * SLOTS
     taken: list[list[tuple[str, int]]] = [[] for _ in range(SLOTS)]
     # The weights are shares, not sizes, so that the result does not depend on the unit.
-    order = np.argsort(-preferences(range(SLOTS), wanted), axis=None, kind="stable")
+    order = np.argsort(-preferences(range(SLOTS), units), axis=None, kind="stable")
     for pair in order.tolist():
         slot, server = divmod(pair, len(names))
         n = min(free[slot], left[server])

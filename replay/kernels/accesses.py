@@ -1,4 +1,4 @@
-"""What a policy's loop reads and writes, and `fetch`, which asks for array elements before they are needed.
+"""What a policy's loop reads and writes, its sums per hour, and `fetch`, which loads array elements early.
 
 A replay reads a few bytes of state per access, at random places that are known long before. An early
 request hides the time that memory takes. Without it, on zipf10m, LRU takes 1.5 times as long, SIEVE 1.4,

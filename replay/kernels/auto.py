@@ -31,10 +31,10 @@ from replay.kernels.heuristics import (
 )
 from replay.kernels.scored_files import (
     Disk,
+    Eviction,
     Known,
     Rule,
     Values,
-    Wanted,
     choose,
     empty_disk,
     insert,
@@ -186,23 +186,23 @@ def stored(auto: Auto, file: int, n_bytes: int) -> None:
         _store_valued(auto.valued, file, n_bytes)
     place = auto.sample.place[file]
     if place != NOT_SAMPLED:
-        for one in auto.shadows.plain:
-            heuristics.fill(one, place, n_bytes)
+        for sampled in auto.shadows.plain:
+            heuristics.fill(sampled, place, n_bytes)
         for k in range(N_HEURISTICS, auto.chooser.missing.size):
             _fill(auto.shadows, k - N_HEURISTICS, file, n_bytes)
 
 
 @bare
-def take(auto: Auto, learnt: Learnt, found: Found, before: IntArray) -> None:
+def take(auto: Auto, learnt: Learnt, inventory: Found, before: IntArray) -> None:
     """Count the files of an inventory; `before`: int64[n], gets what each had on disk, -1: nothing."""
     held = auto.heuristics[LRU]
-    for k in range(found.file.size):
-        file, at_s = found.file[k], found.at_s[k]
+    for k in range(inventory.file.size):
+        file, at_s = inventory.file[k], inventory.at_s[k]
         was_held = is_held(held, file)
         before[k] = held.queues.n_bytes[file] if was_held else -1
-        if found.is_read[k]:
+        if inventory.is_read[k]:
             read(auto, learnt, Read(file, 0, 1.0, at_s, at_s), was_held)
-        stored(auto, file, found.n_bytes[k])
+        stored(auto, file, inventory.n_bytes[k])
 
 
 @bare
@@ -215,16 +215,16 @@ def removed(orders: tuple[Heuristic, Heuristic, Heuristic], valued: Valued, file
 
 
 @bare
-def victims(auto: Auto, learnt: Learnt, wanted: Wanted, chosen: Ids) -> int:
-    """Write the victims of the order that is followed to `chosen`; how many. See `heuristics.victims`."""
+def victims(auto: Auto, learnt: Learnt, eviction: Eviction, victim: Ids) -> int:
+    """Write the victims of the order that is followed to `victim`; how many. See `heuristics.victims`."""
     followed = auto.chooser.state[FOLLOWED]
     if followed >= N_HEURISTICS:
         _begin(auto.begun, followed - N_HEURISTICS, learnt.at, auto.known.values)
         if auto.begun[followed - N_HEURISTICS] >= 0:
             rule = _rule(learnt, followed)
-            return choose(auto.valued.disk, auto.known, rule, wanted, chosen)
+            return choose(auto.valued.disk, auto.known, rule, eviction, victim)
         followed = LRU
-    return heuristics.victims(auto.heuristics[followed], wanted.n_bytes, wanted.spare, chosen)
+    return heuristics.victims(auto.heuristics[followed], eviction.n_bytes, eviction.spare, victim)
 
 
 @bare
@@ -235,7 +235,7 @@ def _learns(auto: Auto) -> bool:
 @bare
 def _rule(learnt: Learnt, order: int) -> Rule:
     rule = learnt.rule
-    return Rule(rule.ladder, 1.0 if order == LEARNED else 0.5, rule.block)
+    return Rule(rule.models, 1.0 if order == LEARNED else 0.5, rule.block)
 
 
 @bare
@@ -274,8 +274,8 @@ def _shadow_victims(auto: Auto, learnt: Learnt, k: int, n_bytes: int, at_s: floa
     lru, order = auto.shadows.plain[LRU], k - N_HEURISTICS
     if auto.begun[SHADOWS + order] >= 0:
         valued = auto.shadows.valued[order]
-        wanted = Wanted(n_bytes, at_s, valued.n_bytes, lru.nothing)
-        return choose(valued.disk, auto.known, _rule(learnt, k), wanted, lru.chosen)
+        eviction = Eviction(n_bytes, at_s, valued.n_bytes, lru.nothing)
+        return choose(valued.disk, auto.known, _rule(learnt, k), eviction, lru.chosen)
     n = heuristics.victims(lru.order, n_bytes, lru.nothing, lru.chosen)
     for at in range(n):
         lru.chosen[at] = auto.sample.file[lru.chosen[at]]

@@ -144,19 +144,19 @@ def drop(order: Heuristic, file: int) -> None:
 
 
 @bare
-def victims(order: Heuristic, n_bytes: int, spare: BoolArray, chosen: Ids) -> int:
-    """Write the files that go first to `chosen` until their bytes reach `n_bytes` or none is left; how many.
+def victims(order: Heuristic, n_bytes: int, spare: BoolArray, victim: Ids) -> int:
+    """Write the files that go first to `victim` until their bytes reach `n_bytes` or none is left; how many.
 
-    They stay on disk. `spare`: bool[m or more], files that must stay, bool[0]: none; `chosen`: int32, at
+    They stay on disk. `spare`: bool[m or more], files that must stay, bool[0]: none; `victim`: int32, at
     least as long as there are files on disk.
     """
     if order.kind == S3FIFO:
-        return _fifo_victims(order, n_bytes, spare, chosen) if n_bytes > 0 else 0
+        return _fifo_victims(order, n_bytes, spare, victim) if n_bytes > 0 else 0
     queues, n = order.queues, 0
     file = oldest(queues, ALL)
     while n_bytes > 0 and file >= 0:
         if not (spare.size and spare[file]):
-            chosen[n] = file
+            victim[n] = file
             n += 1
             n_bytes -= queues.n_bytes[file]
         file = newer(queues, file)
@@ -187,7 +187,7 @@ def _become_ghost(queues: Queues, file: int, limit_bytes: int) -> None:
 
 
 @bare
-def _fifo_victims(order: Heuristic, n_bytes: int, spare: BoolArray, chosen: Ids) -> int:
+def _fifo_victims(order: Heuristic, n_bytes: int, spare: BoolArray, victim: Ids) -> int:
     """Files without enough hits from the front of the queue that has more than its share.
 
     Files that must stay move to the end of the main queue.
@@ -212,13 +212,13 @@ def _fifo_victims(order: Heuristic, n_bytes: int, spare: BoolArray, chosen: Ids)
             hits[file] = 0
             append(queues, MAIN, file, size)
         else:
-            chosen[n] = file if is_main else ~file
+            victim[n] = file if is_main else ~file
             n += 1
             n_bytes -= size
     for k in range(n - 1, -1, -1):
-        is_main = chosen[k] >= 0
-        chosen[k] = chosen[k] if is_main else ~chosen[k]
-        put_back(queues, MAIN if is_main else SMALL, chosen[k], queues.n_bytes[chosen[k]])
+        is_main = victim[k] >= 0
+        victim[k] = victim[k] if is_main else ~victim[k]
+        put_back(queues, MAIN if is_main else SMALL, victim[k], queues.n_bytes[victim[k]])
     return n
 
 
@@ -283,12 +283,12 @@ def new_shadow(order: Heuristic, capacity_bytes: int) -> Shadow:
 @bare
 def serve(shadow: Shadow, file: int, n_bytes: int) -> bool:
     """Serve a read of a file that takes `n_bytes`; whether it was on disk."""
-    order, used, chosen = shadow.order, shadow.used_bytes, shadow.chosen
+    order, used, victim = shadow.order, shadow.used_bytes, shadow.chosen
     has = is_held(order, file)
     comes = not has and n_bytes <= shadow.capacity_bytes
     missing = used[0] + n_bytes - shadow.capacity_bytes
     if comes and missing > 0:
-        for gone in chosen[: victims(order, missing, shadow.nothing, chosen)]:
+        for gone in victim[: victims(order, missing, shadow.nothing, victim)]:
             used[0] -= order.queues.n_bytes[gone]
             drop(order, gone)
     note_read(order, file, has)
@@ -310,14 +310,14 @@ def fill(shadow: Shadow, file: int, n_bytes: int) -> None:
 
 
 @bare
-def take(shadow: Shadow, found: Found, takes: IntArray, hits: BoolArray) -> None:
+def take(shadow: Shadow, inventory: Found, takes: IntArray, hits: BoolArray) -> None:
     """Serve and fill with the files of an inventory; `takes`: int64[m], bytes of each, which are corrected.
 
     `hits`: bool[n], gets True where a read was served from disk.
     """
-    for k in range(found.file.size):
-        file = found.file[k]
-        if found.is_read[k]:
+    for k in range(inventory.file.size):
+        file = inventory.file[k]
+        if inventory.is_read[k]:
             hits[k] = serve(shadow, file, takes[file])
-        takes[file] = found.n_bytes[k]
-        fill(shadow, file, found.n_bytes[k])
+        takes[file] = inventory.n_bytes[k]
+        fill(shadow, file, inventory.n_bytes[k])

@@ -3,7 +3,8 @@
 This is what XRootD 5.5 to 6.2 does at a check. Candidates are ordered by their latest close, open files by
 the start of their session. The oldest are collected until their bytes are twice what must go. Of these, open
 files are passed over, and so are files that were asked for since the last check. So a purge can fall short of
-the low watermark.
+the low watermark. What a plan does to the disk (evictions, prefetches, and pins, which are touches) comes
+last.
 """
 
 from __future__ import annotations
@@ -262,12 +263,12 @@ def _oldest_open(disk: Disk, log: AccessLog, now: int, n_passed: int) -> int:
 @bare
 def _drop_ended_sessions(disk: Disk, log: AccessLog, now: int) -> None:
     """Keep in `still_open` only the sessions that are open at `now`."""
-    kept = 0
+    n_open = 0
     for k in range(disk.sums[N_STILL_OPEN]):
         if _is_open(disk, log, disk.still_open[k], now):
-            disk.still_open[kept] = disk.still_open[k]
-            kept += 1
-    disk.sums[N_STILL_OPEN] = kept
+            disk.still_open[n_open] = disk.still_open[k]
+            n_open += 1
+    disk.sums[N_STILL_OPEN] = n_open
 
 
 @bare
@@ -354,13 +355,13 @@ def touch(disk: Disk, log: AccessLog, file: int, now: int) -> None:
 @bare
 def _forget_touches(disk: Disk, log: AccessLog) -> None:
     """Make room in `touches`: keep those that are a file's latest use, which are at most half of them."""
-    kept = 0
+    n_latest = 0
     for k in range(disk.sums[TOUCH_TAIL], disk.sums[N_TOUCHES]):
         file = disk.touches[k, TOUCHED_FILE]
         if disk.latest_use[file] == use_by_touch(log, k):
-            disk.touches[kept, TOUCHED_FILE] = file
-            disk.touches[kept, TOUCHED_AT] = disk.touches[k, TOUCHED_AT]
-            disk.latest_use[file] = use_by_touch(log, kept)
-            kept += 1
-    disk.sums[N_TOUCHES] = kept
+            disk.touches[n_latest, TOUCHED_FILE] = file
+            disk.touches[n_latest, TOUCHED_AT] = disk.touches[k, TOUCHED_AT]
+            disk.latest_use[file] = use_by_touch(log, n_latest)
+            n_latest += 1
+    disk.sums[N_TOUCHES] = n_latest
     disk.sums[TOUCH_TAIL] = 0

@@ -1,6 +1,8 @@
 """Belady's policy, which knows the future, for whole files: evict the file with the farthest next access.
 
 With files of different sizes it is no bound on hits; its bytes are within 1e-4 of `replay.bounds`.
+
+The farthest next access is found in a set of positions, a 64-ary tree of bits.
 """
 
 from __future__ import annotations

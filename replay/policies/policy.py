@@ -40,17 +40,17 @@ class Prefetched(NamedTuple):
         )
 
 
-class Ahead(NamedTuple):
+class ServedWithPrefetch(NamedTuple):
     """The peak usage in bytes, measured after each access, and what was fetched ahead."""
 
     peak_bytes: int
     prefetched: Prefetched
 
 
-# (trace, capacity_bytes, hit) -> peak usage in bytes, measured after each access, or `Ahead` of a policy
+# (trace, capacity_bytes, hit) -> peak usage in bytes, measured after each access, or `ServedWithPrefetch` of a policy
 # that also fetches ahead. Sets hit[i] if access i is served from the cache; `hit` is all False before. Files
 # are cached whole; a file larger than the capacity is a miss and does not change the cache.
-Policy = Callable[[Trace, int, BoolArray], int | Ahead]
+Policy = Callable[[Trace, int, BoolArray], int | ServedWithPrefetch]
 
 
 class Served(NamedTuple):

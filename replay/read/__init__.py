@@ -20,7 +20,7 @@ from replay.read.formats import (
     read_oracle_general,
 )
 from replay.read.roles import Roles, foreign_roles, house_roles, is_house
-from replay.read.source import Source, TableSource, parquet
+from replay.read.source import ColumnSource, TableSource, parquet
 from replay.read.times import UNITS
 
 __all__ = ["KINDS", "LoadedTrace", "read_trace"]
@@ -62,11 +62,11 @@ def read_trace(
         raise InputError(f"there is no trace {path}; check the path")
     choice = Choice(only, since_s, until_s, tuple(keep))
     accesses, files = house_parts(path)
-    found = kind if kind in _BINARY else kind_of(accesses, table=kind != "auto")
-    if found in _BINARY:
-        source, roles = _BINARY[found](accesses), Roles("time", "item", "size")
+    form = kind if kind in _BINARY else kind_of(accesses, table=kind != "auto")
+    if form in _BINARY:
+        source, roles = _BINARY[form](accesses), Roles("time", "item", "size")
     else:
-        source = parquet(accesses) if found == "parquet" else read_csv(accesses)
+        source = parquet(accesses) if form == "parquet" else read_csv(accesses)
         roles = _roles(source, kind, columns)
         if isinstance(source, TableSource):
             source = as_written(accesses, source, (roles.item, *roles.labels.values(), *keep))
@@ -74,7 +74,7 @@ def read_trace(
     return assemble(source, roles, choice, time_unit=time_unit, sort=sort, files=catalogue)
 
 
-def _roles(source: Source, kind: str, columns: Mapping[str, str]) -> Roles:
+def _roles(source: ColumnSource, kind: str, columns: Mapping[str, str]) -> Roles:
     if kind == "accesses" or (kind == "auto" and is_house(source, columns)):
         return house_roles(source, columns)
     return foreign_roles(source, columns)

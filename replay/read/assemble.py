@@ -15,13 +15,13 @@ from features.common.units import format_bytes
 from replay.read.choice import EVERYTHING, Choice, chosen_rows, columns_beside, details
 from replay.read.files import dense_files, read_files, refuse_overflow, rows_of_known_size
 from replay.read.roles import Roles, house_roles, note
-from replay.read.source import Source, TableSource
+from replay.read.source import ColumnSource, TableSource
 from replay.read.times import TickArray, closes, read_ticks, reads
 from replay.read.values import Rows, array_of, is_text, least, pick, refuse_null, values_of
 from replay.trace import MOST_ACCESSES, Trace
 
 
-def in_order(source: Source, roles: Roles, ticks: TickArray, *, sort: bool) -> Rows:
+def in_order(source: ColumnSource, roles: Roles, ticks: TickArray, *, sort: bool) -> Rows:
     """The rows in time order: those of an `accesses` table by (time, event_id), others as they are.
 
     `sort`: sort the rows of a foreign table by time. Raises InputError naming the first row that is earlier
@@ -42,7 +42,7 @@ def in_order(source: Source, roles: Roles, ticks: TickArray, *, sort: bool) -> R
     return _by_event(source, roles.event_id, rows, pick(rows, ticks))
 
 
-def _by_event(source: Source, name: str, rows: Rows, ticks: TickArray) -> Rows:
+def _by_event(source: ColumnSource, name: str, rows: Rows, ticks: TickArray) -> Rows:
     same: BoolArray = ticks[1:] == ticks[:-1]
     if not same.any():
         return rows
@@ -56,12 +56,12 @@ def _by_event(source: Source, name: str, rows: Rows, ticks: TickArray) -> Rows:
         return None
     tied = np.concatenate([same, [False]]) | np.concatenate([[False], same])
     at = np.flatnonzero(tied)
-    chosen = at if rows is None else rows[at]
-    pairs = pa.table({"at": array_of(ticks[at]), "event": column.take(array_of(chosen))})
+    rows_tied = at if rows is None else rows[at]
+    pairs = pa.table({"at": array_of(ticks[at]), "event": column.take(array_of(rows_tied))})
     order = pc.sort_indices(pairs, [("at", "ascending"), ("event", "ascending")])
-    found = np.arange(ticks.size) if rows is None else rows
-    found[at] = chosen[values_of(pa.chunked_array([order]))]
-    return found
+    ordered = np.arange(ticks.size) if rows is None else rows
+    ordered[at] = rows_tied[values_of(pa.chunked_array([order]))]
+    return ordered
 
 
 def _falls(column: pa.ChunkedArray, same: BoolArray) -> bool:
@@ -104,13 +104,13 @@ class LoadedTrace(NamedTuple):
 
 
 def assemble(
-    source: Source,
+    source: ColumnSource,
     roles: Roles,
     choice: Choice,
     *,
     time_unit: str = "s",
     sort: bool = False,
-    files: Source | None = None,
+    files: ColumnSource | None = None,
 ) -> LoadedTrace:
     """The trace of the rows of `source`; see `read_trace` and `docs/replay.md`.
 
@@ -135,13 +135,13 @@ def assemble(
     del ticks
     close_s, n_early = closes(source, roles.close, rows, time_s, time_unit)
     read_bytes, n_long = reads(source, roles.read, rows, n_reads, size[item] if roles.read else size)
-    kept = details(beside, choice, rows)
+    labels = details(beside, choice, rows)
     # Arrow keeps freed memory for its next column, and there is none.
     pa.default_memory_pool().release_unused()
     trace = Trace(time_s, item, size, names=names, close_s=close_s, read_bytes=read_bytes)
     numbers = (n_unsized, *by_size, n_early, n_long, n_shared)
     counted = tuple(f"{what}: {n}" for what, n in zip(_NOTES, numbers, strict=True) if n)
-    return LoadedTrace(trace, kept, (*note(source, roles), *_part_read(roles, trace), *counted))
+    return LoadedTrace(trace, labels, (*note(source, roles), *_part_read(roles, trace), *counted))
 
 
 def _part_read(roles: Roles, trace: Trace) -> tuple[str, ...]:
@@ -155,7 +155,7 @@ def _part_read(roles: Roles, trace: Trace) -> tuple[str, ...]:
     )
 
 
-def _n_reads(source: Source, name: str | None) -> IntArray | None:
+def _n_reads(source: ColumnSource, name: str | None) -> IntArray | None:
     if name is None:
         return None
     column = source.take(name)
@@ -163,7 +163,7 @@ def _n_reads(source: Source, name: str | None) -> IntArray | None:
     return least(source, column, name, 1)
 
 
-def _repeated(source: Source, rows: Rows, n_reads: IntArray | None) -> Rows:
+def _repeated(source: ColumnSource, rows: Rows, n_reads: IntArray | None) -> Rows:
     """Each row as often as it has reads. Raises InputError if these are more than a trace may have."""
     if n_reads is None or (n_reads == 1).all():
         return rows

@@ -12,7 +12,7 @@ import pyarrow as pa
 from features.common.arrays import BoolArray
 from features.common.errors import InputError, SchemaError
 from replay.read.roles import LABELS, Roles
-from replay.read.source import Source, column_names
+from replay.read.source import ColumnSource, column_names
 from replay.read.times import Ticks
 from replay.read.values import UNKNOWN, Codes, Rows, array_of, codes_of, is_text, narrowed, pick
 
@@ -37,46 +37,46 @@ class Choice(NamedTuple):
     keep: tuple[str, ...] = ()
 
 
-def columns_beside(source: Source, roles: Roles, choice: Choice) -> dict[str, Column]:
+def columns_beside(source: ColumnSource, roles: Roles, choice: Choice) -> dict[str, Column]:
     """The columns that are not part of the trace itself: those to keep, and those to choose or tell files by.
 
     Raises SchemaError.
     """
     for role in choice.only.keys() - roles.labels.keys():
         raise SchemaError(f"{source.label} has no column {role} to choose by; it has {column_names(source)}")
-    wanted = [*choice.keep, *choice.only, *([] if roles.house else ["dataset"])]
-    found: dict[str, Column] = {}
-    for role in dict.fromkeys(wanted):
+    names_or_roles = [*choice.keep, *choice.only, *([] if roles.house else ["dataset"])]
+    columns: dict[str, Column] = {}
+    for role in dict.fromkeys(names_or_roles):
         name = roles.labels.get(role) if role in LABELS else role
         if name is not None and name in source.schema.names and name not in roles.own:
             column = source.take(name)
             _refuse_nested(source, name, column.type)
-            found[role] = codes_of(column) if is_text(column.type) else column
-    return found
+            columns[role] = codes_of(column) if is_text(column.type) else column
+    return columns
 
 
-def _refuse_nested(source: Source, name: str, kind: pa.DataType) -> None:
+def _refuse_nested(source: ColumnSource, name: str, kind: pa.DataType) -> None:
     if not (is_text(kind) or pa.types.is_primitive(kind) or pa.types.is_null(kind)):
         raise SchemaError(f"{source.label}: {name} is {kind}; it must be strings or numbers")
 
 
 def chosen_rows(
-    source: Source, ticks: Ticks, rows: Rows, choice: Choice, beside: Mapping[str, Column]
+    source: ColumnSource, ticks: Ticks, rows: Rows, choice: Choice, beside: Mapping[str, Column]
 ) -> Rows:
     """Those of `rows` that `choice` keeps, by time and the columns of `beside`.
 
     Raises InputError if none is left, SchemaError.
     """
-    kept: BoolArray = np.ones(ticks.value.size, np.bool_)
+    is_kept: BoolArray = np.ones(ticks.value.size, np.bool_)
     for role, value in choice.only.items():
-        kept &= _with(source, role, beside.get(role), value)
+        is_kept &= _with(source, role, beside.get(role), value)
     if choice.since_s is not None:
-        kept &= ticks.value >= choice.since_s * ticks.per_second
+        is_kept &= ticks.value >= choice.since_s * ticks.per_second
     if choice.until_s is not None:
-        kept &= ticks.value < choice.until_s * ticks.per_second
-    if not kept.any():
+        is_kept &= ticks.value < choice.until_s * ticks.per_second
+    if not is_kept.any():
         raise InputError(f"{source.label} has no access in the time asked for; choose others")
-    return narrowed(rows, kept)
+    return narrowed(rows, is_kept)
 
 
 def details(beside: Mapping[str, Column], choice: Choice, rows: Rows) -> pa.Table:
@@ -84,7 +84,7 @@ def details(beside: Mapping[str, Column], choice: Choice, rows: Rows) -> pa.Tabl
     return pa.table({name: _picked(beside[name], rows) for name in choice.keep if name in beside})
 
 
-def _with(source: Source, role: str, column: Column | None, value: str) -> BoolArray:
+def _with(source: ColumnSource, role: str, column: Column | None, value: str) -> BoolArray:
     if not isinstance(column, Codes):
         raise SchemaError(
             f"{source.label}: the {role} is no string in each row; name another column by {role}="
@@ -95,8 +95,8 @@ def _with(source: Source, role: str, column: Column | None, value: str) -> BoolA
         raise InputError(
             f"{source.label} has no access of {role} {value!r}; its {_PLURAL[role]} are {listed}"
         )
-    kept: BoolArray = column.code == known.index(value)
-    return kept
+    matches: BoolArray = column.code == known.index(value)
+    return matches
 
 
 def _picked(column: Column, rows: Rows) -> pa.Array | pa.ChunkedArray:

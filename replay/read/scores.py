@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from features.common.arrays import FloatArray, IntArray
 from features.common.errors import InputError, SchemaError
 from replay.read.formats import read_table
-from replay.read.source import Source, column_names
+from replay.read.source import ColumnSource, column_names
 from replay.read.times import read_ticks
 from replay.read.values import encode, refuse_null, values_of
 from replay.trace import Trace
@@ -61,7 +61,7 @@ def read_scores(path: Path, trace: Trace) -> TableScores:
     return TableScores(boundaries, np.append(first, order.size), item[order], score[order], trace.n_items)
 
 
-def _scores(source: Source) -> FloatArray:
+def _scores(source: ColumnSource) -> FloatArray:
     column = source.take("score")
     refuse_null(source, column, "score")
     kind = column.type

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 
 from features.common.arrays import BoolArray, IntArray
 from features.common.errors import InputError, SchemaError
-from replay.read.source import Source
+from replay.read.source import ColumnSource
 from replay.trace import ItemArray
 
 
@@ -66,11 +66,11 @@ def pick(rows: Rows, values: npt.NDArray[_Value]) -> npt.NDArray[_Value]:
     return values if rows is None else values[rows]
 
 
-def narrowed(rows: Rows, kept: BoolArray) -> Rows:
-    """Those of `rows` for which `kept` (one entry per row of the table) is true."""
-    if kept.all():
+def narrowed(rows: Rows, mask: BoolArray) -> Rows:
+    """Those of `rows` for which `mask` (one entry per row of the table) is true."""
+    if mask.all():
         return rows
-    return np.flatnonzero(kept) if rows is None else rows[kept[rows]]
+    return np.flatnonzero(mask) if rows is None else rows[mask[rows]]
 
 
 _EXACT = pa.decimal128(38, 19)
@@ -86,14 +86,14 @@ class Codes(NamedTuple):
     values: pa.Array
 
 
-def refuse_null(source: Source, column: pa.ChunkedArray, name: str) -> None:
+def refuse_null(source: ColumnSource, column: pa.ChunkedArray, name: str) -> None:
     """Raise InputError naming the first row without a value."""
     if column.null_count:
         row = pc.index(pc.is_null(column), True).as_py()
         raise InputError(f"{source.where(row)} has no {name}; correct or drop the row")
 
 
-def whole_numbers(source: Source, column: pa.ChunkedArray, name: str) -> IntArray:
+def whole_numbers(source: ColumnSource, column: pa.ChunkedArray, name: str) -> IntArray:
     """Integers, or floats and strings that are whole (`8.0`, `1e3`), as int64; UNKNOWN where null.
 
     Raises InputError naming the first row that is no whole number, SchemaError for other types.
@@ -131,7 +131,7 @@ def _whole(column: pa.ChunkedArray) -> pa.ChunkedArray:
         return column.cast(_EXACT).cast(pa.int64())
 
 
-def texts(source: Source, column: pa.ChunkedArray, name: str) -> pa.ChunkedArray:
+def texts(source: ColumnSource, column: pa.ChunkedArray, name: str) -> pa.ChunkedArray:
     """A dictionary's values as plain strings. Raises InputError for bytes that are none."""
     try:
         return column.cast(pa.string())
@@ -139,7 +139,7 @@ def texts(source: Source, column: pa.ChunkedArray, name: str) -> pa.ChunkedArray
         raise InputError(f"{source.label}: {name} has bytes that are not UTF-8; correct them") from None
 
 
-def least(source: Source, column: pa.ChunkedArray, name: str, minimum: int) -> IntArray:
+def least(source: ColumnSource, column: pa.ChunkedArray, name: str, minimum: int) -> IntArray:
     """`whole_numbers` of at least `minimum` (UNKNOWN where null). Raises InputError naming another row.""" ""
     numbers = whole_numbers(source, column, name)
     low = numbers < minimum
@@ -153,7 +153,7 @@ def least(source: Source, column: pa.ChunkedArray, name: str, minimum: int) -> I
     return numbers
 
 
-def encode(source: Source, column: pa.ChunkedArray, name: str) -> Codes:
+def encode(source: ColumnSource, column: pa.ChunkedArray, name: str) -> Codes:
     """Dense ids of whole numbers or strings, in order of appearance unless the source has dictionaries.
 
     Raises InputError naming the row of a missing or negative one, SchemaError for other types.
@@ -208,7 +208,7 @@ def is_text(kind: pa.DataType) -> bool:
     return bool(pa.types.is_string(plain) or pa.types.is_large_string(plain))
 
 
-def _no_whole_number(source: Source, column: pa.ChunkedArray, name: str) -> InputError:
+def _no_whole_number(source: ColumnSource, column: pa.ChunkedArray, name: str) -> InputError:
     whole = pc.match_substring_regex(column.cast(pa.string()), r"^\s*-?\d{1,18}(\.0*)?\s*$")
     row = max(0, pc.index(whole, False).as_py())
     return InputError(

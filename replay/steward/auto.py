@@ -24,7 +24,7 @@ from replay.kernels.auto import (
 )
 from replay.kernels.chooser import FOLLOWED
 from replay.kernels.heuristics import DATASET_LRU, LRU, Found
-from replay.kernels.scored_files import Wanted, expect, new_rule
+from replay.kernels.scored_files import Eviction, expect, new_rule
 from replay.policies.learned import Order
 from replay.steward.learned import AccessHistory, make_room_on_disk
 from replay.steward.order import (
@@ -76,9 +76,9 @@ class LearntOrders:
         """What is followed at a time, or what has `begun` if that is later."""
         return self.number(max(begun, bisect_right(self._from_s, now_s) - 1))
 
-    def parts(self, found: Found, begun: int) -> Iterator[tuple[Learnt, slice]]:
+    def parts(self, inventory: Found, begun: int) -> Iterator[tuple[Learnt, slice]]:
         """What is followed at the time of each file, with the files for which it is the same."""
-        at = np.maximum(begun, np.searchsorted(self._from_s, found.at_s, side="right") - 1)
+        at = np.maximum(begun, np.searchsorted(self._from_s, inventory.at_s, side="right") - 1)
         ends = [0, *(np.flatnonzero(np.diff(at)) + 1).tolist(), at.size]
         for first, end in pairwise(ends):
             yield self.number(int(at[first])), slice(first, end)
@@ -86,8 +86,8 @@ class LearntOrders:
     def number(self, at: int) -> Learnt:
         """One of the orders; -1: none."""
         if at not in self._known:
-            ladder = self._orders[at].ladder if at >= 0 else no_models()
-            self._known[at] = Learnt(at, new_rule(ladder))
+            models = self._orders[at].models if at >= 0 else no_models()
+            self._known[at] = Learnt(at, new_rule(models))
         return self._known[at]
 
 
@@ -148,11 +148,11 @@ class AutoOrder:
         """See `EvictionOrder`."""
         _stored(self._of, file, n_bytes)
 
-    def found(self, found: Found) -> IntArray:
+    def found(self, inventory: Found) -> IntArray:
         """See `EvictionOrder`."""
-        before = np.empty(found.file.size, np.int64)
-        for learnt, part in self._learnt.parts(found, int(self._of.begun[SHADOWS])):
-            _take(self._of, learnt, found.part(part), before[part])
+        before = np.empty(inventory.file.size, np.int64)
+        for learnt, part in self._learnt.parts(inventory, int(self._of.begun[SHADOWS])):
+            _take(self._of, learnt, inventory.part(part), before[part])
         return before
 
     def removed(self, file: int) -> None:
@@ -173,12 +173,12 @@ class AutoOrder:
         of = self._of
         followed = of.chooser.state[FOLLOWED]
         begun = int(of.begun[followed - N_HEURISTICS]) if followed >= N_HEURISTICS else -1
-        chosen = room_for_victims(of.heuristics[LRU])
+        victim = room_for_victims(of.heuristics[LRU])
         least = max(0, min(n_bytes, MOST_BYTES))
-        wanted = Wanted(least, float(now_s), of.valued.n_bytes, spare)
-        n = _victims(of, self._learnt.at(now_s, begun), wanted, chosen)
-        found: list[int] = chosen[:n].tolist()
-        return found
+        eviction = Eviction(least, float(now_s), of.valued.n_bytes, spare)
+        n = _victims(of, self._learnt.at(now_s, begun), eviction, victim)
+        files: list[int] = victim[:n].tolist()
+        return files
 
     def _make_room(self, n_datasets: int) -> None:
         """Room for the files known, those in the sample, and `n_datasets`."""

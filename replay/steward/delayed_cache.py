@@ -66,17 +66,17 @@ class DelayedCache:
         self._last_use_s = [0] * len(sizes)
         self._inflow_bytes = 0
 
-    def read(self, file: int, reader: int, now_s: int, wanted: int) -> int:
-        """Serve a read of the first `wanted` bytes; the bytes that were on disk, -1 if the file was not."""
+    def read(self, file: int, reader: int, now_s: int, needed: int) -> int:
+        """Serve a read of the first `needed` bytes; the bytes that were on disk, -1 if the file was not."""
         while self._due and self._due[0][0] <= now_s:
             due_s, _, act = heapq.heappop(self._due)
             act(due_s)
         had = self._held[file]
-        self.fetched_bytes = 0 if had >= wanted else self._fetch(file, wanted, now_s)
+        self.fetched_bytes = 0 if had >= needed else self._fetch(file, needed, now_s)
         self.came.end(file, now_s, is_read=True)
         if file in self._away:
             self._away.remove(file)
-            self.came.refetched.append((now_s, wanted if self.fetched_bytes < 0 else self.fetched_bytes))
+            self.came.refetched.append((now_s, needed if self.fetched_bytes < 0 else self.fetched_bytes))
         self._last_use_s[file] = now_s + self._delays.open_s
         self._own.read(file, reader, now_s, is_held=had != _ABSENT)
         if self._delays.open_s:
@@ -88,11 +88,11 @@ class DelayedCache:
         """See `Steward`."""
         self._steward.expect(file, due_s)
 
-    def _fetch(self, file: int, wanted: int, now_s: int) -> int:
-        """Bring the first `wanted` bytes if there is room, or can be; the bytes that came, else -1."""
-        if wanted > self._capacity_bytes:
+    def _fetch(self, file: int, needed: int, now_s: int) -> int:
+        """Bring the first `needed` bytes if there is room, or can be; the bytes that came, else -1."""
+        if needed > self._capacity_bytes:
             return -1
-        n_bytes = wanted - max(0, self._held[file])
+        n_bytes = needed - max(0, self._held[file])
         if not self._delays.look_s:
             self._look_for(file, n_bytes, now_s)
         missing = self._used_bytes + n_bytes - self._capacity_bytes
@@ -100,10 +100,10 @@ class DelayedCache:
             self._purge(missing, now_s, file)
         if self._used_bytes + n_bytes > self._capacity_bytes:
             return -1
-        self._held[file] = wanted
+        self._held[file] = needed
         self._used_bytes += n_bytes
         self._inflow_bytes += n_bytes
-        self._own.stored(file, wanted, now_s)
+        self._own.stored(file, needed, now_s)
         self.peak_bytes = max(self.peak_bytes, self._used_bytes)
         return n_bytes
 

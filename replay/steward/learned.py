@@ -13,9 +13,9 @@ from replay.kernels.heuristics import LRU, Found
 from replay.kernels.scored_files import (
     N_HELD,
     Disk,
+    Eviction,
     Known,
     Rule,
-    Wanted,
     choose,
     empty_disk,
     expect,
@@ -87,7 +87,7 @@ class AccessHistory:
         extend(values.log_rate, n, unscored.log_rate)
         extend(values.at_s, n, unscored.at_s)
         extend(values.due_s, n, unscored.due_s)
-        extend(values.told_s, n, unscored.told_s)
+        extend(values.due_from_s, n, unscored.due_from_s)
 
 
 @bare
@@ -139,9 +139,9 @@ class LearnedOrder:
             _insert(self._disk, file, n_bytes)
         self._bytes[file] = n_bytes
 
-    def found(self, found: Found) -> IntArray:
+    def found(self, inventory: Found) -> IntArray:
         """See `EvictionOrder`."""
-        return one_by_one(self, found)
+        return one_by_one(self, inventory)
 
     def removed(self, file: int) -> None:
         """See `EvictionOrder`."""
@@ -164,11 +164,11 @@ class LearnedOrder:
         if rule is None:
             assert self._lru is not None
             return self._lru.victims(n_bytes, now_s, spare)
-        chosen = np.empty(self._disk.sums[N_HELD], np.int32)
-        wanted = Wanted(min(n_bytes, MOST_BYTES), float(now_s), self._bytes, spare)
-        n = _choose(self._disk, self.history.known, rule, wanted, chosen)
-        found: list[int] = chosen[:n].tolist()
-        return found
+        victim = np.empty(self._disk.sums[N_HELD], np.int32)
+        eviction = Eviction(min(n_bytes, MOST_BYTES), float(now_s), self._bytes, spare)
+        n = _choose(self._disk, self.history.known, rule, eviction, victim)
+        files: list[int] = victim[:n].tolist()
+        return files
 
     def valued(self, now_s: float) -> tuple[Disk, Known, Rule] | None:
         """The disk, its files, and the rule that values them at `now_s`; None before the first order."""
@@ -181,7 +181,7 @@ class LearnedOrder:
         while self._at + 1 < len(self._orders) and self._orders[self._at + 1].from_s <= now_s:
             self._at += 1
             self._lru, order = None, self._orders[self._at]
-            self._rule = new_rule(order.ladder)
+            self._rule = new_rule(order.models)
             self.history.known.values.at_s[:] = np.nan
         return self._rule
 

@@ -1,4 +1,7 @@
-"""The protocol of an order of eviction."""
+"""Orders of eviction beside a live cache: their protocol, and those without a model.
+
+`replay.kernels.heuristics` has what the latter do.
+"""
 
 from __future__ import annotations
 
@@ -48,7 +51,7 @@ class EvictionOrder(Protocol):
     def stored(self, file: int, n_bytes: int, at_s: float) -> None:
         """A file has so many bytes on disk from now on; it enters the order if it had none."""
 
-    def found(self, found: Found) -> IntArray:
+    def found(self, inventory: Found) -> IntArray:
         """Read and store the files of an inventory, at once; the bytes that each had on disk, -1: none."""
 
     def removed(self, file: int) -> None:
@@ -67,10 +70,10 @@ class EvictionOrder(Protocol):
         """
 
 
-def one_by_one(order: EvictionOrder, found: Found) -> IntArray:
+def one_by_one(order: EvictionOrder, inventory: Found) -> IntArray:
     """`EvictionOrder.found` by the other methods of `order`."""
-    before = np.empty(found.file.size, np.int64)
-    files = zip(*(column.tolist() for column in found), strict=True)
+    before = np.empty(inventory.file.size, np.int64)
+    files = zip(*(column.tolist() for column in inventory), strict=True)
     for k, (file, n_bytes, at_s, is_read) in enumerate(files):
         on_disk = order.bytes_on_disk(file)
         before[k] = -1 if on_disk is None else on_disk
@@ -120,9 +123,9 @@ class HeuristicOrder:
         """See `EvictionOrder`."""
         _store(self._of, file, n_bytes)
 
-    def found(self, found: Found) -> IntArray:
+    def found(self, inventory: Found) -> IntArray:
         """See `EvictionOrder`."""
-        return one_by_one(self, found)
+        return one_by_one(self, inventory)
 
     def removed(self, file: int) -> None:
         """See `EvictionOrder`."""
@@ -136,10 +139,10 @@ class HeuristicOrder:
         """See `EvictionOrder`."""
         if n_bytes <= 0:
             return []
-        chosen = room_for_victims(self._of)
-        n = _victims(self._of, min(n_bytes, MOST_BYTES), spare, chosen)
-        found: list[int] = chosen[:n].tolist()
-        return found
+        victim = room_for_victims(self._of)
+        n = _victims(self._of, min(n_bytes, MOST_BYTES), spare, victim)
+        files: list[int] = victim[:n].tolist()
+        return files
 
 
 def bytes_held(order: Heuristic, file: int) -> int | None:

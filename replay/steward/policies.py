@@ -15,7 +15,7 @@ from replay.access_context import AccessContext, check_fits
 from replay.kernels import heuristics as kinds
 from replay.policies.learned import Learned, Order
 from replay.policies.one_queue import lru
-from replay.policies.policy import Ahead, PartPolicy, Policy, Served
+from replay.policies.policy import PartPolicy, Policy, Served, ServedWithPrefetch
 from replay.steward import ORDERS, EvictionOrder, new_order
 from replay.steward.delayed_cache import NO_DELAY, DelayedCache, Delays
 from replay.steward.learned import LearnedOrder
@@ -41,27 +41,27 @@ class Replayed:
         fetching: Fetching | None = None,
         plans: Plans | None = None,
     ) -> None:
-        self._story, self._order, self._delays = context, order, delays
+        self._context, self._order, self._delays = context, order, delays
         self._fetching, self._plans = fetching, plans
 
-    def __call__(self, trace: Trace, capacity_bytes: int, hit: BoolArray) -> int | Ahead:
+    def __call__(self, trace: Trace, capacity_bytes: int, hit: BoolArray) -> int | ServedWithPrefetch:
         """Replay, marking hits; the peak usage in bytes. Raises InputError."""
         cache = self._cache(trace, capacity_bytes)
-        reader, sizes = self._story.reader.tolist(), trace.size_bytes.tolist()
-        queued = deque(zip(*(column.tolist() for column in self._story.queued), strict=True))
+        reader, sizes = self._context.reader.tolist(), trace.size_bytes.tolist()
+        queued = deque(zip(*(column.tolist() for column in self._context.queued), strict=True))
         for i, (file, now_s) in enumerate(zip(trace.item.tolist(), trace.time_s.tolist(), strict=True)):
             while queued and queued[0][0] <= now_s:
                 cache.expect(*queued.popleft()[1:])
             hit[i] = cache.read(file, reader[i], now_s, sizes[file]) >= sizes[file]
         if self._fetching is None and self._plans is None:
             return cache.peak_bytes
-        return Ahead(cache.peak_bytes, cache.came.prefetched())
+        return ServedWithPrefetch(cache.peak_bytes, cache.came.prefetched())
 
     def _cache(self, trace: Trace, capacity_bytes: int) -> DelayedCache:
         """An empty cache for the files of `trace`, with its steward. Raises InputError."""
-        check_fits(self._story, trace)
+        check_fits(self._context, trace)
         steward = self._steward(capacity_bytes)
-        files = self._story.files
+        files = self._context.files
         sizes: list[int] = trace.size_bytes.tolist()
         steward.add(files.dataset, files.tier, trace.size_bytes)
         if self._plans is None:
@@ -94,9 +94,9 @@ class InBlocks(Replayed):
     def serve(self, trace: Trace, capacity_bytes: int) -> Served:
         """Replay, by the bytes that each access reads. Raises InputError."""
         cache = self._cache(trace, capacity_bytes)
-        asked, wanted = _requests(trace, self._block_bytes)
+        asked, needed = _requests(trace, self._block_bytes)
         had, fetched = np.empty_like(asked), np.empty_like(asked)
-        rows = (column.tolist() for column in (trace.item, trace.time_s, self._story.reader, wanted))
+        rows = (column.tolist() for column in (trace.item, trace.time_s, self._context.reader, needed))
         for i, (file, now_s, reader, n_bytes) in enumerate(zip(*rows, strict=False)):
             had[i] = cache.read(file, reader, now_s, n_bytes)
             fetched[i] = cache.fetched_bytes
@@ -104,7 +104,7 @@ class InBlocks(Replayed):
         served = np.minimum(asked, on_disk)
         is_kept = fetched >= 0
         missing = np.where(is_kept, fetched, asked - served)
-        return Served(cache.peak_bytes, asked, served, missing, had >= wanted)
+        return Served(cache.peak_bytes, asked, served, missing, had >= needed)
 
 
 def _requests(trace: Trace, block_bytes: int) -> tuple[IntArray, IntArray]:

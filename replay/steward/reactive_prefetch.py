@@ -31,8 +31,8 @@ class Asked(NamedTuple):
 
 
 @kernel
-def likely(disk: Disk, known: Known, rule: Rule, asked: Asked, rung: int) -> FloatArray:
-    """The chance of a read within horizon `rung` of each file, float64[k]; -1: on disk, or never read."""
+def likely(disk: Disk, known: Known, rule: Rule, asked: Asked, horizon: int) -> FloatArray:
+    """The chance of a read within horizon `horizon` of each file, float64[k]; -1: on disk, or never read."""
     files, now_s, n = asked.files, asked.now_s, 0
     out = np.empty(files.size)
     for k in range(files.size):
@@ -41,11 +41,11 @@ def likely(disk: Disk, known: Known, rule: Rule, asked: Asked, rung: int) -> Flo
         out[k] = 0.0 if is_asked else -1.0
         if is_asked:
             row(known.state, known.files, file, now_s, known.values.x)
-            fill(rule.ladder.forest, known.values.x, rule.block, n)
+            fill(rule.models.forest, known.values.x, rule.block, n)
             known.values.stale[n] = k
             n += 1
         if n == LANES or (n > 0 and k == files.size - 1):
-            chances(rule.ladder, rung, rule.block, n)
+            chances(rule.models, horizon, rule.block, n)
             for lane in range(n):
                 out[known.values.stale[lane]] = rule.block.chance[lane]
             n = 0
@@ -183,8 +183,8 @@ def candidates(order: LearnedOrder, files: Ids, sought: Sought) -> list[int]:
         return []
     _, _, rule = of
     asked = Asked(files, sought.now_s, sought.spare)
-    rung = int(np.abs(np.log(rule.ladder.horizon_s / sought.age_s)).argmin())
-    chance = likely(*of, asked, rung)
+    horizon = int(np.abs(np.log(rule.models.horizon_s / sought.age_s)).argmin())
+    chance = likely(*of, asked, horizon)
     best = np.argsort(-chance, kind="stable")[:LANES]
     asked = asked._replace(files=files[best[chance[best] >= sought.least_chance]])
     found: list[int] = asked.files[worth_more(*of, asked)].tolist()

@@ -26,8 +26,8 @@ from replay.kernels.heuristics import (
     used_bytes,
     victims,
 )
-from replay.kernels.scored_files import Known, Wanted, expect, no_values
-from replay.policies.learned import Accesses, Order, Part, Told
+from replay.kernels.scored_files import Eviction, Known, expect, no_values
+from replay.policies.learned import Accesses, Order, Part, QueueFeed
 from replay.steward.auto import LearntOrders, Sampling
 from replay.trace import Trace
 
@@ -68,10 +68,10 @@ def serve_auto(
     check_fits(context, trace)
     serving, learnt = _serving(context, trace, capacity_bytes, hit), LearntOrders(learned)
     auto = _auto(learned, context, trace, capacity_bytes)
-    told = Told(context.queued, np.zeros(1, np.int64))
+    feed = QueueFeed(context.queued, np.zeros(1, np.int64))
     begins = np.searchsorted(trace.time_s, [order.from_s for order in learned]).tolist()
     for at, (start, stop) in enumerate(pairwise([0, *begins, trace.n_accesses]), start=-1):
-        _serve_auto(auto, learnt.number(at), told, serving, Part(start, stop))
+        _serve_auto(auto, learnt.number(at), feed, serving, Part(start, stop))
     return int(serving.peak[0])
 
 
@@ -110,7 +110,7 @@ def _auto(learned: Sequence[Order], context: AccessContext, trace: Trace, capaci
 
 @bare
 def _serve_heuristic(order: Heuristic, serving: Serving) -> None:
-    item, chosen = serving.accesses.item, serving.chosen
+    item, victim = serving.accesses.item, serving.chosen
     for i in range(item.size):
         file = item[i]
         size, was_held = serving.size[file], is_held(order, file)
@@ -119,7 +119,7 @@ def _serve_heuristic(order: Heuristic, serving: Serving) -> None:
             serving.hit[i] = True
         elif fits:
             missing = used_bytes(order) + size - serving.capacity
-            for gone in chosen[: victims(order, missing, serving.nothing, chosen)]:
+            for gone in victim[: victims(order, missing, serving.nothing, victim)]:
                 drop(order, gone)
         note_read(order, file, was_held)
         if fits:
@@ -128,19 +128,19 @@ def _serve_heuristic(order: Heuristic, serving: Serving) -> None:
 
 
 @bare
-def _serve_auto(auto: Auto, learnt: Learnt, told: Told, serving: Serving, part: Part) -> None:
-    accesses, chosen, lru = serving.accesses, serving.chosen, auto.heuristics[LRU]
+def _serve_auto(auto: Auto, learnt: Learnt, feed: QueueFeed, serving: Serving, part: Part) -> None:
+    accesses, victim, lru = serving.accesses, serving.chosen, auto.heuristics[LRU]
     for i in range(part.start, part.stop):
         file, now_s = accesses.item[i], float(accesses.time_s[i])
-        _tell(auto, told, now_s)
+        _follow_queues(auto, feed, now_s)
         size, was_held = serving.size[file], is_held(lru, file)
         fits = size <= serving.capacity
         if was_held:
             serving.hit[i] = True
         elif fits:
             missing = used_bytes(lru) + size - serving.capacity
-            wanted = Wanted(missing, now_s, auto.valued.n_bytes, serving.nothing)
-            for gone in chosen[: orders.victims(auto, learnt, wanted, chosen)]:
+            eviction = Eviction(missing, now_s, auto.valued.n_bytes, serving.nothing)
+            for gone in victim[: orders.victims(auto, learnt, eviction, victim)]:
                 orders.removed(auto.heuristics, auto.valued, gone)
         orders.read(auto, learnt, Read(file, accesses.reader[i], 1.0, now_s, now_s), was_held)
         if fits:
@@ -149,9 +149,9 @@ def _serve_auto(auto: Auto, learnt: Learnt, told: Told, serving: Serving, part: 
 
 
 @bare
-def _tell(auto: Auto, told: Told, now_s: float) -> None:
-    """Tell what queues say until `now_s`, to an order that learns."""
-    queued, n = told
+def _follow_queues(auto: Auto, feed: QueueFeed, now_s: float) -> None:
+    """Note what queues say until `now_s`, to an order that learns."""
+    queued, n = feed
     while n[0] < queued.at_s.size and queued.at_s[n[0]] <= now_s:
         if auto.known.values.due_s.size:
             expect(auto.known, queued.file[n[0]], queued.due_s[n[0]], auto.clock[NOW_S])

@@ -107,18 +107,18 @@ class Steward:
         self._order.stored(file, n_bytes, at_s)
         _fill(self._lru, file, n_bytes)
 
-    def found(self, found: Found) -> None:
+    def found(self, inventory: Found) -> None:
         """Read and store the files of an inventory, at once: each by nobody who is named."""
-        if not found.file.size:
+        if not inventory.file.size:
             return
-        takes, hits = np.frombuffer(self._takes, np.int64), np.zeros(found.file.size, np.bool_)
-        n_bytes = takes[found.file]
-        _take(self._lru, found, takes, hits)
-        before = self._order.found(found)
+        takes, hits = np.frombuffer(self._takes, np.int64), np.zeros(inventory.file.size, np.bool_)
+        n_bytes = takes[inventory.file]
+        _take(self._lru, inventory, takes, hits)
+        before = self._order.found(inventory)
         self.n_held += int((before < 0).sum())
-        self.used_bytes += int((found.n_bytes - np.maximum(before, 0)).sum())
-        read = found.is_read
-        self._save(found.at_s[read], (n_bytes * ~hits)[read], (n_bytes * (before < 0))[read])
+        self.used_bytes += int((inventory.n_bytes - np.maximum(before, 0)).sum())
+        read = inventory.is_read
+        self._save(inventory.at_s[read], (n_bytes * ~hits)[read], (n_bytes * (before < 0))[read])
 
     def _save(self, at_s: FloatArray, lru_bytes: IntArray, our_bytes: IntArray) -> None:
         """Add what was read while it was not on disk with plain LRU, and with ours."""
@@ -169,8 +169,8 @@ class Steward:
 
     def first_to_go(self) -> Sum:
         """The files of `evict_first` on disk that are neither pinned nor open."""
-        found = [self.bytes_on_disk(file) for file in self._evicted if not self._spare[file]]
-        held = [n_bytes for n_bytes in found if n_bytes is not None]
+        on_disk = [self.bytes_on_disk(file) for file in self._evicted if not self._spare[file]]
+        held = [n_bytes for n_bytes in on_disk if n_bytes is not None]
         return Sum(len(held), sum(held))
 
     def victims(self, n_bytes: int, now_s: float) -> list[int]:
@@ -178,17 +178,17 @@ class Steward:
 
         They count as held until `removed`. Neither a pin nor an open file is among them.
         """
-        chosen: list[int] = []
+        first: list[int] = []
         for file in self._evicted:
             if n_bytes <= 0:
-                return chosen
+                return first
             on_disk = self.bytes_on_disk(file)
             if on_disk is not None and not self._spare[file]:
-                chosen.append(file)
+                first.append(file)
                 n_bytes -= on_disk
-        for file in chosen:
+        for file in first:
             self._spare[file] = True
-        found = self._order.victims(n_bytes, now_s, self._spare)
-        for file in chosen:
+        others = self._order.victims(n_bytes, now_s, self._spare)
+        for file in first:
             self._spare[file] = False
-        return [*chosen, *found]
+        return [*first, *others]

@@ -82,7 +82,7 @@ def refused(trace: Trace, labels: Labels, table: list[Category], thresholds: Thr
     verdicts = {row.name: row.verdict for row in table}
     of_code = [verdicts.get(name, CACHE) for name in labels.names]
     never, if_small = (
-        np.array([v == one for v in of_code])[labels.code] for one in (DO_NOT_CACHE, CACHE_SMALL)
+        np.array([v == verdict for v in of_code])[labels.code] for verdict in (DO_NOT_CACHE, CACHE_SMALL)
     )
     out: BoolArray = never | (if_small & (trace.size_bytes > thresholds.small_file_bytes))
     return out
@@ -134,14 +134,14 @@ def tiers_of(names: pa.StringArray) -> pa.StringArray:
     unfit = pc.match_substring_regex(bare, UNFIT_RE2)
     fit = pc.and_(pc.invert(unfit), pc.less_equal(pc.utf8_length(bare), MAX_NAME_CHARS))
     left = pc.if_else(fit, bare, None)
-    found = pa.nulls(len(names), pa.string())
+    tier_of = pa.nulls(len(names), pa.string())
     for rule in RULES:
         matches = pc.match_substring_regex(left, rule.pattern).fill_null(False)
         if rule.tier:
             tier = pc.replace_substring_regex(left, rule.pattern, rf"\{rule.tier}")
-            found = pc.if_else(matches, tier, found)
+            tier_of = pc.if_else(matches, tier, tier_of)
         left = pc.if_else(matches, None, left)
-    return pc.if_else(pc.equal(found, ""), None, found)
+    return pc.if_else(pc.equal(tier_of, ""), None, tier_of)
 
 
 def _known(trace: Trace, details: pa.Table, roles: Sequence[str]) -> pa.StringArray:
@@ -166,7 +166,7 @@ def _largest(trace: Trace, labels: Labels) -> Labels:
         return labels
     size = trace.size_bytes[trace.item]
     requested = np.bincount(labels.code[trace.item], weights=size, minlength=len(labels.names))
-    kept = np.argsort(-requested, kind="stable")[:MAX_CATEGORIES]
+    largest = np.argsort(-requested, kind="stable")[:MAX_CATEGORIES]
     renumbered = np.full(len(labels.names), MAX_CATEGORIES, np.int32)
-    renumbered[kept] = np.arange(MAX_CATEGORIES)
-    return Labels(renumbered[labels.code], [labels.names[code] for code in kept] + [REST])
+    renumbered[largest] = np.arange(MAX_CATEGORIES)
+    return Labels(renumbered[labels.code], [labels.names[code] for code in largest] + [REST])

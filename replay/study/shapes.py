@@ -83,10 +83,10 @@ def hotness(use: Use) -> list[Hotness]:
     """Files, accesses and bytes by how often a file is read; without classes that have no file."""
     rows = []
     for least, most in HOTNESS_CLASSES:
-        chosen = (use.accesses >= least) & (use.accesses <= (most or np.iinfo(np.int64).max))
-        if chosen.any():
-            accesses, requested = use.accesses[chosen], use.requested_bytes[chosen]
-            rows.append(Hotness(least, most, int(chosen.sum()), int(accesses.sum()), int(requested.sum())))
+        in_class = (use.accesses >= least) & (use.accesses <= (most or np.iinfo(np.int64).max))
+        if in_class.any():
+            accesses, requested = use.accesses[in_class], use.requested_bytes[in_class]
+            rows.append(Hotness(least, most, int(in_class.sum()), int(accesses.sum()), int(requested.sum())))
     return rows
 
 
@@ -125,9 +125,9 @@ def quadrants(use: Use, *, small_file_bytes: int, many_accesses: int) -> list[Qu
     ]
 
 
-def _quadrant(use: Use, size: str, how: str, chosen: BoolArray) -> Quadrant:
+def _quadrant(use: Use, size: str, how: str, inside: BoolArray) -> Quadrant:
     columns = (use.accesses, use.trace.size_bytes, use.hits, use.hit_bytes)
-    return Quadrant(size, how, int(chosen.sum()), *(int(column[chosen].sum()) for column in columns))
+    return Quadrant(size, how, int(inside.sum()), *(int(column[inside].sum()) for column in columns))
 
 
 def running_mean(per_day: IntArray | FloatArray) -> FloatArray:

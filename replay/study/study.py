@@ -102,7 +102,7 @@ def study(
     use, result = replayed(whole, config.cache)
     on_done("the cache")
     labels = categories(whole, details)
-    table, chosen = _judged(use, labels, config)
+    table, by_verdict = _judged(use, labels, config)
     on_done("categories")
     curve = lru_curve(whole)
     on_done("the curve")
@@ -115,7 +115,7 @@ def study(
         result=result,
         lru_age_s=lru_age_s(use),
         categories=table,
-        chosen=chosen,
+        chosen=by_verdict,
         sizes=sizes(use),
         hotness=hotness(use),
         ranks=ranks(use),
@@ -127,7 +127,7 @@ def study(
         ideal=ideal,
         origins=origins(use, details, config.regions),
         activities=activities(use, details),
-        benefit=_benefit(use, chosen, details, config),
+        benefit=_benefit(use, by_verdict, details, config),
     )
 
 
@@ -153,9 +153,9 @@ def _ideal(trace: Trace, capacity_bytes: int) -> list[Ideal]:
     ]
 
 
-def _benefit(use: Use, chosen: Use | None, details: pa.Table, config: StudyConfig) -> Benefit:
+def _benefit(use: Use, by_verdict: Use | None, details: pa.Table, config: StudyConfig) -> Benefit:
     by_lru = reads(origins(use, details, config.regions), config.tier)
     selected = None
-    if chosen is not None:
-        selected = cost(reads(origins(chosen, details, config.regions), config.tier), config.model)
+    if by_verdict is not None:
+        selected = cost(reads(origins(by_verdict, details, config.regions), config.tier), config.model)
     return Benefit(cost(by_lru.direct, config.model), cost(by_lru, config.model), selected)

@@ -92,11 +92,14 @@ def judged(whole: Sums, small: Sums, thresholds: Thresholds, *, lru_age_s: int |
     if not whole.inflow_bytes:
         return DO_NOT_CACHE, "none of its files fits into the cache"
     age = "" if lru_age_s is None else f" (LRU age {age_text(lru_age_s)})"
-    kept = 100 * whole.hits / whole.rereads
+    kept_percent = 100 * whole.hits / whole.rereads
     saved = f"a byte fetched saves {whole.saved_per_byte:.2g}"
     if whole.saved_per_byte >= least:
-        return CACHE, f"{_reread(whole)}, {kept:.0f} % of that while still cached{age}; {saved}"
-    return DO_NOT_CACHE, f"{_reread(whole)}, {100 - kept:.0f} % of that when it was gone{age}; {saved}"
+        return CACHE, f"{_reread(whole)}, {kept_percent:.0f} % of that while still cached{age}; {saved}"
+    return (
+        DO_NOT_CACHE,
+        f"{_reread(whole)}, {100 - kept_percent:.0f} % of that when it was gone{age}; {saved}",
+    )
 
 
 def _why_never(whole: Sums, thresholds: Thresholds) -> str:

@@ -1,4 +1,4 @@
-"""The passes of users and production over datasets, and when they begin."""
+"""The passes of users and production over datasets, when they begin, and every read of them in time order."""
 
 from __future__ import annotations
 
@@ -48,8 +48,8 @@ def make_tasks(config: WorkloadConfig, datasets: Datasets, rhythm: Rhythm, rng: 
     order = np.lexsort((rng.random(dataset.size), dataset))
     dataset, share = dataset[order], share[order]
     start = _starts(config, datasets, rhythm, dataset, rng)
-    kept = _in_life(datasets, rhythm, dataset, start, rng)
-    dataset, share, start = dataset[kept], share[kept], start[kept]
+    is_alive = _in_life(datasets, rhythm, dataset, start, rng)
+    dataset, share, start = dataset[is_alive], share[is_alive], start[is_alive]
     by_production = np.array([c.activity == PRODUCTION for c in config.categories])
     production = by_production[datasets.category[dataset]] | (datasets.role[dataset] == ONCE)
     user = (datasets.line[dataset] * 7 + (_COMMUNITY * rng.random(dataset.size) ** 2).astype(np.int64)) % (
@@ -83,15 +83,15 @@ def _more(
 ) -> tuple[IntArray, FloatArray]:
     """Passes after the first, by popularity, for the category's other accesses; the last one is cut."""
     members = np.flatnonzero((datasets.category == index) & (datasets.role == REREAD))
-    wanted = round(category.accesses * growth) - max(1, round(category.files * growth))
-    if not members.size or wanted <= 0:
+    further = round(category.accesses * growth) - max(1, round(category.files * growth))
+    if not members.size or further <= 0:
         return np.zeros(0, np.int64), np.zeros(0)
     odds = np.cumsum(datasets.weight[members])
     n_files = datasets.n_files[members]
     mean = float((datasets.weight[members] * n_files).sum() / odds[-1])
     picks: list[IntArray] = []
     shares: list[FloatArray] = []
-    missing = float(wanted)
+    missing = float(further)
     while missing > 0:
         block = 16 + int(1.1 * missing / mean)
         pick = np.searchsorted(odds, odds[-1] * rng.random(block), side="right")
@@ -225,7 +225,7 @@ def make_reads(
     # The last unit is left free: every read is before the end of the days.
     last_unit = config.days * _DAY_US // unit_us - 1
     key = np.empty(n, np.int64)
-    kept = 0
+    n_kept = 0
     for begin in range(0, n, _AT_ONCE):
         number = np.arange(begin, min(n, begin + _AT_ONCE))
         task = np.searchsorted(first_read, number, side="right") - 1
@@ -234,9 +234,9 @@ def make_reads(
         inside = in_ring | ((work >= 0) & (work < rhythm.total))
         day = rhythm.day(work[inside] % rhythm.total)
         units = np.minimum((day * (_DAY_US / unit_us)).astype(np.int64), last_unit)
-        key[kept : kept + units.size] = _packed(units, number[inside], number_bits)
-        kept += units.size
-    key = key[:kept]
+        key[n_kept : n_kept + units.size] = _packed(units, number[inside], number_bits)
+        n_kept += units.size
+    key = key[:n_kept]
     key.sort()
     return PackedReads(
         key=key,

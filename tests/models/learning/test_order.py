@@ -27,9 +27,9 @@ def test_each_order_is_learned_from_what_lies_before_it(tmp_path: Path) -> None:
     assert (first.from_s, second.from_s) == (from_s, from_s + every_s)
     past = board.trace.until(int(second.from_s))
     (alone,) = Learning(past, board.story, [room]).orders(int(second.from_s), unwatched)
-    for mine, theirs in zip(second.ladder.forest, alone.ladder.forest, strict=True):
+    for mine, theirs in zip(second.models.forest, alone.models.forest, strict=True):
         np.testing.assert_array_equal(mine, theirs)
-    assert not np.array_equal(first.ladder.forest.leaf, second.ladder.forest.leaf)
+    assert not np.array_equal(first.models.forest.leaf, second.models.forest.leaf)
 
 
 def test_too_short_a_past_teaches_nothing(tmp_path: Path) -> None:

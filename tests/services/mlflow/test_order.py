@@ -205,7 +205,7 @@ def test_a_steward_gets_the_order_that_was_trained(own: Mlflow, tmp_path: Path) 
     assert served.order.from_s == TRAIN_UNTIL_S
     rows = np.random.default_rng(1).random((9, len(COLUMNS))).astype(np.float32)
     np.testing.assert_array_equal(
-        rates_of(served.order.ladder, rows), rates_of(read_order(folder, model), rows)
+        rates_of(served.order.models, rows), rates_of(read_order(folder, model), rows)
     )
     assert load_order(at, "emea", named=on_record(store), known=served) is served
 

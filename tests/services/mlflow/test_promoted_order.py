@@ -203,7 +203,7 @@ def test_a_copy_of_the_promoted_order_lets_a_steward_begin_whatever_mlflow_does(
         served = found.first()
         assert served is not None and asked is not None
         assert (served.version, served.digest, found.fault) == (SECOND, copy.name, None)
-        np.testing.assert_array_equal(rates_of(served.order.ladder, ROWS), rates_of(asked.order.ladder, ROWS))
+        np.testing.assert_array_equal(rates_of(served.order.models, ROWS), rates_of(asked.order.models, ROWS))
         refresh_until(found, lambda: found.fault is not None)  # it asks MLflow at once
         assert found.serves is served and "serves on" in str(found.fault)
         serve(store, own, 2)  # taken back, while MLflow hangs
