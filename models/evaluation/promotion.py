@@ -244,7 +244,8 @@ def _hours_in_words(comparison: Comparison) -> str:
         )
     return (
         f"{verdict} {comparison.against} at {comparison.capacity_fraction:.0%} capacity: saves {hours} "
-        f"and {n_bytes} of WAN bytes per day ({comparison.saving_share:.1%}), {surely}, over {comparison.n_days} days"
+        f"and {n_bytes} of WAN bytes per day ({comparison.saving_share:.1%}), {surely}, "
+        f"over {comparison.n_days} days"
     )
 
 
