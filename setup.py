@@ -5,7 +5,7 @@ from pathlib import Path
 
 from setuptools import find_packages, setup
 
-SOURCES = runpy.run_path(str(Path(__file__).parent / "jobs" / "settings" / "our_sources.py"))
+SOURCES = runpy.run_path(str(Path(__file__).parent / "jobs" / "ground" / "settings" / "our_sources.py"))
 ROOMS = ["dags", "jobs", "models", "prefetch", "replay", "features"]
 
 setup(
@@ -26,7 +26,7 @@ setup(
             "deploy/submit.py",
         ],
         "dags": [".airflowignore"],
-        "jobs": ["report/page.*", "overview/*.html", "overview/*.css"],
+        "jobs": ["pages/page.*", "operator/overview/*.html", "operator/overview/*.css"],
     },
     install_requires=[
         "duckdb>=2.0,<3",

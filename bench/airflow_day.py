@@ -54,11 +54,11 @@ from features.common.times import DAY_S, as_of_label, day_label, parse_as_of, pa
 from features.results import EVALUATIONS, PROMOTIONS
 from features.schema import OUTCOMES, PLANS, RECEIPTS
 from jobs.cli.parsing import moments as moments_of
-from jobs.ingest import pull
-from jobs.local.site import CACHE
-from jobs.settings.tree import Settings
-from jobs.store.trainings import named
-from jobs.train import features as feature_job
+from jobs.ground.settings.tree import Settings
+from jobs.local_site.local.site import CACHE
+from jobs.loop.ingest import pull
+from jobs.loop.train import features as feature_job
+from jobs.loop.trainings import named
 from models.serving.names import CHAMPION
 
 PIECE_DAYS, N_BACKWARDS = 3, 3

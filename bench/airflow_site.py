@@ -25,10 +25,10 @@ from webhook import Webhook  # noqa: E402
 from features.common.times import DAY_S, as_of_label, day_label  # noqa: E402
 from features.results import ARRIVALS  # noqa: E402
 from features.schema import Table  # noqa: E402
-from jobs.local.site import CACHE  # noqa: E402
-from jobs.settings.tree import Settings  # noqa: E402
-from jobs.store.filesystems import store_at  # noqa: E402
-from jobs.store.tables import Tables  # noqa: E402
+from jobs.ground.settings.tree import Settings  # noqa: E402
+from jobs.ground.store.filesystems import store_at  # noqa: E402
+from jobs.ground.store.tables import Tables  # noqa: E402
+from jobs.local_site.local.site import CACHE  # noqa: E402
 from prefetch.xcache.session import RemoteFile  # noqa: E402
 
 CYCLE_S, N_MOMENTS = 4 * 3600, 6

@@ -40,7 +40,7 @@ from helm_chart import (  # noqa: E402
 )
 
 from features.common.errors import CachecastError  # noqa: E402
-from jobs.settings.tree import Settings  # noqa: E402
+from jobs.ground.settings.tree import Settings  # noqa: E402
 
 UNITS = ROOT / "conf" / "deploy" / "systemd"
 VERSIONS = ("1.27", "1.32", "1.37")

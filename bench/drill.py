@@ -51,7 +51,7 @@ from drill_site import (  # noqa: E402
 from monitoring import Sender, close  # noqa: E402
 
 from features.schema import ACCESSES, PLANS, RECEIPTS, REJECTS, Table  # noqa: E402
-from jobs.settings.tree import Settings  # noqa: E402
+from jobs.ground.settings.tree import Settings  # noqa: E402
 
 _STACK = "Traceback (most recent call last)"
 

@@ -16,8 +16,8 @@ from pathlib import Path
 
 from features.common.times import as_of_label, day_label
 from features.schema import PREDICTIONS, Table
-from jobs.settings.tree import Settings
-from jobs.store.tables import Tables
+from jobs.ground.settings.tree import Settings
+from jobs.ground.store.tables import Tables
 
 ROOT = Path(__file__).resolve().parents[1]
 N_FILES, SIZE, CAPACITY = 40, 4000, 120_000

@@ -35,8 +35,8 @@ sys.path[:0] = [str(ROOT), str(ROOT / "tests" / "support" / "servers")]
 import token_issuer  # noqa: E402
 from steward_site import COMMAND, MIB, eventually  # noqa: E402
 
-from jobs.local.process import free_ports  # noqa: E402
-from jobs.local.xrootd import Loopback  # noqa: E402
+from jobs.local_site.local.process import free_ports  # noqa: E402
+from jobs.local_site.local.xrootd import Loopback  # noqa: E402
 from prefetch.actions import Action, ItemState  # noqa: E402
 from prefetch.journal.journal import Item, Journal  # noqa: E402
 from prefetch.journal.tables import KNOWN  # noqa: E402

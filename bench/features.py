@@ -40,11 +40,11 @@ from features.stream.facts import CATALOGUE  # noqa: E402
 from features.stream.region import Region  # noqa: E402
 from features.stream.state import DATASET_WIDTH, FILE_WIDTH, PASS_WIDTH, PASSES, Files, State, new_state  # noqa: E402
 from features.stream.stored import Stored  # noqa: E402
-from jobs.settings.tree import Settings  # noqa: E402
-from jobs.store.tables import Tables  # noqa: E402
-from jobs.train import features as job  # noqa: E402
-from jobs.train.local_engine import LocalEngine  # noqa: E402
-from jobs.train.work import Engine  # noqa: E402
+from jobs.ground.settings.tree import Settings  # noqa: E402
+from jobs.ground.store.tables import Tables  # noqa: E402
+from jobs.loop.train import features as job  # noqa: E402
+from jobs.loop.train.local_engine import LocalEngine  # noqa: E402
+from jobs.loop.train.work import Engine  # noqa: E402
 
 START_S = 1_772_323_200 // DAY_S * DAY_S
 FILES_PER_DATASET = 50
@@ -134,8 +134,8 @@ def _rebuilds(tables: Tables, spec: FeatureSpec, settings: Settings, n_accesses:
     n_rows = tables.read_arrow(spec.features_table, columns=["did"]).num_rows
     _rate(f"rebuild, {n_rows} rows: here", n_accesses, local)
     duck = _median(lambda: _duckdb(tables, spec, as_of_s))
-    from jobs.spark.session import spark_session  # noqa: PLC0415  Spark starts after what needs none
-    from jobs.train.spark_engine import SparkEngine  # noqa: PLC0415
+    from jobs.ground.spark.session import spark_session  # noqa: PLC0415  Spark starts after what needs none
+    from jobs.loop.train.spark_engine import SparkEngine  # noqa: PLC0415
 
     spark = spark_session(settings.spark.model_copy(update={"master": "local[2]"}))
     distributed = _median(lambda: _rebuilt(tables, spec, as_of_s, SparkEngine(spark)))

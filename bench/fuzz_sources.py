@@ -26,15 +26,15 @@ from damage import damaged  # noqa: E402
 
 from features.job_records import JOB_RECORDS  # noqa: E402
 from features.schema import ACCESSES, FILES, REJECTS  # noqa: E402
-from jobs.ingest import pull_input  # noqa: E402
-from jobs.ingest.local_engine import LocalEngine  # noqa: E402
-from jobs.ingest.pull_input import Engine  # noqa: E402
-from jobs.ingest.sources import named  # noqa: E402
-from jobs.ingest.spark_engine import SparkEngine  # noqa: E402
-from jobs.settings.our_sources import OURS  # noqa: E402
-from jobs.settings.tree import Settings  # noqa: E402
-from jobs.spark.session import spark_session  # noqa: E402
-from jobs.store.tables import Tables  # noqa: E402
+from jobs.ground.settings.our_sources import OURS  # noqa: E402
+from jobs.ground.settings.tree import Settings  # noqa: E402
+from jobs.ground.spark.session import spark_session  # noqa: E402
+from jobs.ground.store.tables import Tables  # noqa: E402
+from jobs.loop.ingest import pull_input  # noqa: E402
+from jobs.loop.ingest.local_engine import LocalEngine  # noqa: E402
+from jobs.loop.ingest.pull_input import Engine  # noqa: E402
+from jobs.loop.ingest.sources import named  # noqa: E402
+from jobs.loop.ingest.spark_engine import SparkEngine  # noqa: E402
 
 GOLDEN = ROOT / "tests" / "golden" / "pull"
 BINARY = {"xcache_cinfo", "rucio_dumps"}

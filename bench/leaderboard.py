@@ -34,7 +34,7 @@ PUBLIC = {
 """Public traces by name: file, and the first day that counts."""
 SHORT = '[[trace]]\nname = "short"\nscenario = "prague"\naccesses = 30_000\nseed = 101\n'
 
-from jobs.report.leaderboard_page import overview  # noqa: E402
+from jobs.studies.leaderboard.leaderboard_page import overview  # noqa: E402
 
 
 def main() -> None:

@@ -37,8 +37,8 @@ sys.path[:0] = [str(ROOT), str(ROOT / "tests" / "support" / "oracles")]
 from libcachesim_oracle import write_lcs  # noqa: E402
 
 from features.common.times import DAY_S  # noqa: E402
-from jobs.leaderboard.entries import FORM, BoardTrace, opened, read_entries  # noqa: E402
-from jobs.leaderboard.parts import Part, Parts, capacity  # noqa: E402
+from jobs.studies.leaderboard.entries import FORM, BoardTrace, opened, read_entries  # noqa: E402
+from jobs.studies.leaderboard.parts import Part, Parts, capacity  # noqa: E402
 from replay.trace import Trace  # noqa: E402
 
 PREFIX = "libcachesim-"

@@ -33,8 +33,8 @@ from leaderboard import DATA, PUBLIC  # noqa: E402
 from features.common.arrays import FloatArray  # noqa: E402
 from features.common.progress import unwatched  # noqa: E402
 from features.results import LRU, S3FIFO, STEWARD  # noqa: E402
-from jobs.leaderboard.entries import BoardTrace, Entry, opened  # noqa: E402
-from jobs.leaderboard.parts import capacity  # noqa: E402
+from jobs.studies.leaderboard.entries import BoardTrace, Entry, opened  # noqa: E402
+from jobs.studies.leaderboard.parts import capacity  # noqa: E402
 from models.learning import order  # noqa: E402
 from replay.contest import BOUND, Lineup, standings  # noqa: E402
 from replay.steward.policies import steward_policy  # noqa: E402

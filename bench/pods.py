@@ -36,7 +36,7 @@ from helm_chart import CHART, RELEASE, Object, pods, rendered  # noqa: E402
 from pod_runner import Kubelet, answer  # noqa: E402
 
 from features.common.errors import ServiceError  # noqa: E402
-from jobs.local.xrootd import loopback  # noqa: E402
+from jobs.local_site.local.xrootd import loopback  # noqa: E402
 from prefetch.xcache.session import RemoteFile  # noqa: E402
 
 MIB = 2**20

@@ -36,7 +36,7 @@ import postgres_server
 import psycopg
 from XRootD import client
 
-from jobs.local.xrootd import Loopback, loopback
+from jobs.local_site.local.xrootd import Loopback, loopback
 from prefetch.actions import Action
 from prefetch.directory.cache import DirectoryTarget
 from prefetch.journal.journal import Item, Journal

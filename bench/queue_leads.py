@@ -29,8 +29,8 @@ from order_gaps import means  # noqa: E402
 from features.common.progress import unwatched  # noqa: E402
 from features.common.times import HOUR_S  # noqa: E402
 from features.results import LRU, STEWARD  # noqa: E402
-from jobs.leaderboard.entries import BoardTrace, Entry, opened  # noqa: E402
-from jobs.leaderboard.parts import capacity  # noqa: E402
+from jobs.studies.leaderboard.entries import BoardTrace, Entry, opened  # noqa: E402
+from jobs.studies.leaderboard.parts import capacity  # noqa: E402
 from models.learning.order import CAPACITY_FRACTIONS, Learning  # noqa: E402
 from replay.contest import BOUND, Lineup, standings  # noqa: E402
 from replay.steward.policies import steward_policy  # noqa: E402

@@ -30,21 +30,21 @@ from measured import family_cpu_s  # noqa: E402
 
 from features.common.input_files import InputFile  # noqa: E402
 from features.schema import ACCESSES  # noqa: E402
-from jobs.ingest import pull_input  # noqa: E402
-from jobs.ingest.local_engine import LocalEngine  # noqa: E402
-from jobs.ingest.pull_input import Engine  # noqa: E402
-from jobs.ingest.sources import (  # noqa: E402
+from jobs.ground.settings.tree import SparkSettings  # noqa: E402
+from jobs.ground.spark.session import spark_session  # noqa: E402
+from jobs.ground.store.tables import Tables  # noqa: E402
+from jobs.loop.ingest import pull_input  # noqa: E402
+from jobs.loop.ingest.local_engine import LocalEngine  # noqa: E402
+from jobs.loop.ingest.pull_input import Engine  # noqa: E402
+from jobs.loop.ingest.sources import (  # noqa: E402
     Site,
     lines,
     rucio_traces,
 )
-from jobs.ingest.sources.workspace import opened  # noqa: E402
-from jobs.ingest.spark_engine import SparkEngine  # noqa: E402
-from jobs.ingest.spark_parts import Parse, local_lines  # noqa: E402
-from jobs.settings.tree import SparkSettings  # noqa: E402
-from jobs.simulate.workload import load, write  # noqa: E402
-from jobs.spark.session import spark_session  # noqa: E402
-from jobs.store.tables import Tables  # noqa: E402
+from jobs.loop.ingest.sources.workspace import opened  # noqa: E402
+from jobs.loop.ingest.spark_engine import SparkEngine  # noqa: E402
+from jobs.loop.ingest.spark_parts import Parse, local_lines  # noqa: E402
+from jobs.studies.simulate.workload import load, write  # noqa: E402
 
 RUNS = 2
 SPARK = SparkSettings(

@@ -30,7 +30,7 @@ from zipf10m import DAY_S, zipf10m  # noqa: E402
 
 from features.common.arrays import BoolArray, FloatArray  # noqa: E402
 from features.common.progress import unwatched  # noqa: E402
-from jobs.leaderboard.entries import Entry, opened  # noqa: E402
+from jobs.studies.leaderboard.entries import Entry, opened  # noqa: E402
 from models.learning.order import Learning  # noqa: E402
 from replay.bounds import byte_bound, object_bound  # noqa: E402
 from replay.config import CacheConfig  # noqa: E402

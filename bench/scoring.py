@@ -33,10 +33,10 @@ from measured import family_cpu_s  # noqa: E402
 
 from features.common.units import duration_label  # noqa: E402
 from features.spec import FeatureSpec  # noqa: E402
-from jobs.settings.tree import Settings, SparkSettings  # noqa: E402
-from jobs.spark.session import spark_session  # noqa: E402
-from jobs.store.tables import Tables  # noqa: E402
-from jobs.train.spark_engine import staged  # noqa: E402
+from jobs.ground.settings.tree import Settings, SparkSettings  # noqa: E402
+from jobs.ground.spark.session import spark_session  # noqa: E402
+from jobs.ground.store.tables import Tables  # noqa: E402
+from jobs.loop.train.spark_engine import staged  # noqa: E402
 from models.learning.calibration import platt, reads_if_any  # noqa: E402
 from models.learning.frame import arrow_matrix  # noqa: E402
 from models.learning.learners import LightGBM, Trees  # noqa: E402

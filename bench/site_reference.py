@@ -19,10 +19,9 @@ from mkdocs.structure.files import File, Files  # noqa: E402
 from features import results, schema  # noqa: E402
 from features.schema import Table  # noqa: E402
 from jobs.cli import main  # noqa: E402
-from jobs.operate import samples  # noqa: E402
-from jobs.operate.alarms import CRITICAL, REMEDIES, Alarm  # noqa: E402
-from jobs.operate.prometheus import Sample  # noqa: E402
-from jobs.operate.status import CacheStatus, Status  # noqa: E402
+from jobs.operator.operate import samples  # noqa: E402
+from jobs.operator.operate.condition import CRITICAL, REMEDIES, Alarm, CacheStatus, Status  # noqa: E402
+from jobs.operator.operate.prometheus import Sample  # noqa: E402
 from prefetch.steward.figures import Figures  # noqa: E402
 
 

@@ -32,7 +32,7 @@ sys.path[:0] = [str(ROOT), str(ROOT / "tests" / "support" / "servers")]
 import numpy as np  # noqa: E402
 from trickling_proxy import TricklingProxy, door  # noqa: E402
 
-from jobs.local.xrootd import Loopback, loopback  # noqa: E402
+from jobs.local_site.local.xrootd import Loopback, loopback  # noqa: E402
 from replay.study.benefit import PUBLISHED_HIT_POINTS, PUBLISHED_POINTS, EfficiencyPoint  # noqa: E402
 
 WINDOW_BYTES = 4 * 2**20

@@ -31,8 +31,8 @@ from measured import cpu_s, memory_bytes  # noqa: E402
 from monitoring import Sender, close, closing, opening  # noqa: E402
 from steward_site import COMMAND, memory_disk  # noqa: E402
 
-from jobs.local.process import free_ports  # noqa: E402
-from jobs.local.xrootd import loopback  # noqa: E402
+from jobs.local_site.local.process import free_ports  # noqa: E402
+from jobs.local_site.local.xrootd import loopback  # noqa: E402
 from prefetch.journal.journal import Journal  # noqa: E402
 from prefetch.target import ServerIdentity  # noqa: E402
 from prefetch.xcache.cinfo import AccessRecord, CInfo, dump  # noqa: E402

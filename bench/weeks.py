@@ -37,11 +37,11 @@ from features.common.arrays import FloatArray, IntArray  # noqa: E402
 from features.common.progress import unwatched  # noqa: E402
 from features.common.times import DAY_S, day_label  # noqa: E402
 from features.results import LRU, S3FIFO, STEWARD  # noqa: E402
-from jobs.evaluate.record import Compared, day_rows  # noqa: E402
-from jobs.evaluate.verdicts import daily_wan  # noqa: E402
-from jobs.leaderboard.entries import BoardTrace, Entry, opened  # noqa: E402
-from jobs.leaderboard.parts import capacity  # noqa: E402
-from jobs.simulate import workload  # noqa: E402
+from jobs.loop.evaluate.record import Compared, day_rows  # noqa: E402
+from jobs.loop.evaluate.verdicts import daily_wan  # noqa: E402
+from jobs.studies.leaderboard.entries import BoardTrace, Entry, opened  # noqa: E402
+from jobs.studies.leaderboard.parts import capacity  # noqa: E402
+from jobs.studies.simulate import workload  # noqa: E402
 from models.evaluation.promotion import MIN_DAYS, decide_order  # noqa: E402
 from models.learning.order import Learning  # noqa: E402
 from replay.contest import BOUND, Lineup, standings  # noqa: E402

@@ -21,7 +21,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # bench/replay.py 
 
 import numpy as np
 
-from jobs.local.xrootd import Loopback, loopback
+from jobs.local_site.local.xrootd import Loopback, loopback
 from prefetch.xcache.holdings import held_below
 from prefetch.xcache.session import RemoteFile
 from replay.config import CacheConfig

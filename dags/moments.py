@@ -12,7 +12,7 @@ from typing import Protocol
 
 from features.common.errors import ConfigError, InputError
 from features.common.times import DAY_S, HOUR_S, as_of_label, day_label, parse_as_of, parse_day
-from jobs.settings.airflow import scheduling
+from jobs.ground.settings.airflow import scheduling
 
 KEY_FORMAT = "%Y-%m-%dT%H:%M:%SZ"
 """Format of partition keys, the same as that of an as_of."""

@@ -28,7 +28,7 @@ from dags import alarms
 from dags.moments import AS_OF, DAY, LAST_DAY, LAST_HOUR, cron
 from dags.steps import ACCESSES, at, ended, listed, pipeline, spark_step, step
 from dags.waiting import Arrived
-from jobs.settings.airflow import scheduling
+from jobs.ground.settings.airflow import scheduling
 
 settings = scheduling()
 

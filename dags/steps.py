@@ -19,7 +19,7 @@ from airflow.sdk.definitions.deadline import DeadlineAlert, DeadlineReference
 from dags import alarms, moments
 from dags.deadlines import DecisionTime
 from features.common.units import duration_label
-from jobs.settings.airflow import Scheduling, scheduling
+from jobs.ground.settings.airflow import Scheduling, scheduling
 
 if TYPE_CHECKING:
     from airflow.sdk import BaseOperator

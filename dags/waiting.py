@@ -86,7 +86,7 @@ class PathTrigger(BaseTrigger):
 
 def is_there(path: str) -> bool:
     """Whether a file or a folder is there, as far as its file system says."""
-    from jobs.store.filesystems import store_at  # noqa: PLC0415  no job is imported to parse a DAG
+    from jobs.ground.store.filesystems import store_at  # noqa: PLC0415  no job is imported to parse a DAG
 
     try:
         return store_at(path).exists()

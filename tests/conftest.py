@@ -42,8 +42,8 @@ def umask() -> Iterator[None]:
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
     """One Spark session for the whole run: the smallest there is, on two cores."""
-    from jobs.settings.tree import SparkSettings  # noqa: PLC0415
-    from jobs.spark.session import spark_session  # noqa: PLC0415  rooms without Spark must not load it
+    from jobs.ground.settings.tree import SparkSettings  # noqa: PLC0415
+    from jobs.ground.spark.session import spark_session  # noqa: PLC0415  rooms without Spark must not load it
 
     settings = SparkSettings(
         master="local[2]",

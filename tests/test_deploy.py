@@ -16,10 +16,10 @@ import yaml
 from command_line import called, options, required
 
 from dags import alarms
-from jobs.ingest import bus
-from jobs.operate.samples import of_status
-from jobs.operate.status import CacheStatus, Status
-from jobs.settings.tree import Settings
+from jobs.ground.settings.tree import Settings
+from jobs.loop.ingest import bus
+from jobs.operator.operate.condition import CacheStatus, Status
+from jobs.operator.operate.samples import of_status
 from prefetch.xcache.receiver import COUNTS
 
 DEPLOY = Path(__file__).parents[1] / "conf" / "deploy"
@@ -93,7 +93,7 @@ def test_every_alert_names_a_section_and_every_section_is_an_alarm() -> None:
     rules = (DEPLOY / "prometheus" / "alerts.yml").read_text()
     told = re.findall(r"^ +runbook: docs/troubleshoot\.md#(\S+)$", rules, re.M)
     assert len(told) == rules.count("- alert:")
-    of_status = re.findall(r'Alarm\("([a-z-]+)"', (ROOT / "jobs" / "operate" / "status.py").read_text())
+    of_status = re.findall(r'Alarm\("([a-z-]+)"', (ROOT / "jobs/operator/operate/status.py").read_text())
     of_airflow = {alarms.TASK_FAILED, alarms.DEADLINE_MISSED, alarms.INCOMPLETE}
     of_plan = {"implausible-inflow", "outside-federation"}
     assert {*told, *of_status, *of_plan, "prediction-late", "plan-late", *of_airflow} == SECTIONS.keys()

@@ -14,11 +14,11 @@ import pyarrow.parquet as pq
 import pytest
 
 from features.common.errors import CachecastError, ConfigError, InputError, SchemaError
-from jobs.ingest import queue_entries
-from jobs.ingest.queue_entries import checked, entries
-from jobs.settings.tree import Settings
-from jobs.simulate import workload
-from jobs.simulate.fleet import load_fleet
+from jobs.ground.settings.tree import Settings
+from jobs.loop.ingest import queue_entries
+from jobs.loop.ingest.queue_entries import checked, entries
+from jobs.studies.simulate import workload
+from jobs.studies.simulate.fleet import load_fleet
 from prefetch.xcache import cinfo, cinfo_rows
 from prefetch.xcache.cinfo import AccessRecord, CInfo, dump
 from replay.access_context import context_of

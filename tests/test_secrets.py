@@ -20,7 +20,7 @@ from placement_server import serving, token_of
 
 from features.common.errors import ConfigError
 from features.common.redaction import secrets_of, without_login, without_secrets
-from jobs.settings.tree import Settings
+from jobs.ground.settings.tree import Settings
 from prefetch.actions import Action
 from prefetch.journal.journal import Item, Journal
 

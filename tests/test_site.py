@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from jobs.local.process import free_ports
+from jobs.local_site.local.process import free_ports
 
 pytestmark = pytest.mark.long
 

@@ -17,8 +17,8 @@ from features.common import strict_json
 from features.common.errors import ConfigError, InputError
 from features.common.times import as_of_label, parse_as_of
 from features.common.units import parse_bytes, parse_duration
-from jobs.ingest.queue_entries import checked, entries
-from jobs.settings.tree import Settings
+from jobs.ground.settings.tree import Settings
+from jobs.loop.ingest.queue_entries import checked, entries
 from prefetch.databases import Database, shown
 from prefetch.journal.journal import Journal
 from prefetch.journal.tables import metadata

@@ -8,7 +8,7 @@ import zipfile
 from importlib.metadata import PathDistribution
 from pathlib import Path
 
-from jobs.settings.our_sources import GROUP, OURS
+from jobs.ground.settings.our_sources import GROUP, OURS
 
 ROOT = Path(__file__).parents[1]
 RUN = "import features, conf, sys; from jobs.cli.main import main; print(features.__file__); main()"
@@ -35,9 +35,9 @@ def test_the_command_runs_from_the_wheel_and_not_from_the_checkout(tmp_path: Pat
     (told,) = unpacked.glob("*.dist-info")
     brought = PathDistribution(told).entry_points.select(group=GROUP)
     assert {one.name: one.value for one in brought} == OURS
-    assert {"conf/base.toml", "conf/workloads/demo.toml", "jobs/report/page.html"} <= names
-    assert {"jobs/overview/frame.html", "jobs/overview/style.css"} <= names
-    assert {"jobs/report/page.css", "jobs/report/page.js"} <= names
+    assert {"conf/base.toml", "conf/workloads/demo.toml", "jobs/pages/page.html"} <= names
+    assert {"jobs/operator/overview/frame.html", "jobs/operator/overview/style.css"} <= names
+    assert {"jobs/pages/page.css", "jobs/pages/page.js"} <= names
     assert not [name for name in names if name.startswith(("tests/", "bench/", "docs/"))]
     run = [sys.executable, "-P", "-c", RUN, "doctor", "--json", "--tables", str(tmp_path)]
     answer = subprocess.run(

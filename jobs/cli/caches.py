@@ -42,7 +42,7 @@ def scan(
 
     The inventory goes into the table contents, the reads that cinfo files remember into accesses.
     """
-    from jobs.ingest import scan as job
+    from jobs.loop.ingest import scan as job
 
     with console.progress(f"scanning {cache}", quiet=as_json):
         answer = job.run(
@@ -82,8 +82,8 @@ def collect(
 
     Up to [collect] quota. Runs until it is stopped; run it as a service.
     """
-    from jobs.ingest import collect as job
-    from jobs.operate import prometheus
+    from jobs.loop.ingest import collect as job
+    from jobs.operator.operate import prometheus
 
     def leave(service: str, counts: Mapping[str, int]) -> None:
         labels = {"port": str(port)} if service == "collect" else {"broker": without_login(settings.broker)}
@@ -120,8 +120,8 @@ def steward(
 
     Runs until it is stopped; run it as a service on the cache's host. Without it the cache is plain LRU.
     """
-    from jobs.operate import prometheus, samples
-    from jobs.steward import steward as job
+    from jobs.loop.steward import steward as job
+    from jobs.operator.operate import prometheus, samples
 
     settings = options.load(conf, tables=tables)
     folder = settings.metrics.folder
@@ -157,7 +157,7 @@ def caches(
 
     Airflow maps its tasks over them.
     """
-    from jobs.operate import due as job
+    from jobs.operator.operate import due as job
 
     wanted = job.Wanted(
         pushed_at_s=parsing.moment(pushed_at),
@@ -188,7 +188,7 @@ def prefill(
 
     The next plans hold these files until the task has read them.
     """
-    from jobs.push import prefill as job
+    from jobs.loop.push import prefill as job
 
     listed = [] if files is None else job.listed(files)
     request = job.Request(dataset or [], listed, jobs, parsing.moment(start))
@@ -221,7 +221,7 @@ def queue(
 
     Plans from then on take these reads into account.
     """
-    from jobs.ingest import queue as job
+    from jobs.loop.ingest import queue as job
 
     settings, as_of_s = options.load(conf, tables=tables), parsing.moment_or_now(as_of)
     console.show(job.run(settings, name=name, source=input, as_of_s=as_of_s, site=site), as_json=as_json)
@@ -241,6 +241,6 @@ def never_cache(
 
     A cache reads the file when it starts.
     """
-    from jobs.plan import never_cache as job
+    from jobs.loop.plan import never_cache as job
 
     console.show(job.run(options.load(conf, tables=tables), cache=cache, out=out), as_json=as_json)

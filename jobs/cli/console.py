@@ -29,7 +29,7 @@ from features.common.errors import printable
 from features.common.progress import Advance, unwatched
 from features.common.units import duration_label
 from jobs.cli import layout
-from jobs.text import Row, as_row, chosen, heading
+from jobs.ground.text import Row, as_row, chosen, heading
 
 out = Console()
 err = Console(stderr=True)
@@ -72,7 +72,7 @@ def show_ranked(
     if as_json:
         show(rows, as_json=True)
         return
-    from jobs.report.verdicts import by_merit, verdict
+    from jobs.pages.verdicts import by_merit, verdict
 
     sentence(verdict(rows, capacity))
     show(by_merit(rows, capacity), as_json=False, title=title, columns=columns)

@@ -13,12 +13,12 @@ import typer
 from features.common.errors import InputError, TargetUnavailable
 from features.common.times import parse_day
 from features.common.units import parse_bytes, parse_duration
-from jobs import text
 from jobs.cli import console, options, parsing
 from jobs.cli.options import Cache, Conf, Json, TablesRoot, file_to_write
+from jobs.ground import text
 
 if TYPE_CHECKING:
-    from jobs.site_test.run import SiteTest
+    from jobs.studies.site_test.run import SiteTest
 
 _FIRST = typer.Option("--from", help="first UTC day of the jobs' starts")
 _LAST = typer.Option("--to", help="last UTC day of the jobs' starts")
@@ -44,15 +44,15 @@ def efficiency(
     work and distance, with intervals.
     """
     settings, span = options.load(conf, tables=tables), parsing.days(since, until)
-    from jobs.efficiency import efficiency as job
-    from jobs.efficiency.reads import Chosen
+    from jobs.studies.efficiency import efficiency as job
+    from jobs.studies.efficiency.reads import Chosen
 
     with console.progress("efficiency", quiet=as_json):
         answer = job.run(settings, Chosen(*span, site=site, activity=activity, source=source), out=out)
     if as_json:
         console.show(answer, as_json=True)
         return
-    from jobs.report.efficiency_page import answers
+    from jobs.studies.efficiency.efficiency_page import answers
 
     for line in answers(answer):
         console.sentence(line)
@@ -85,8 +85,8 @@ def refit(
     CPU efficiency by distance, of hits, how much longer misses take, and the rate at which jobs read.
     """
     settings, span = options.load(conf, tables=tables), parsing.days(since, until)
-    from jobs.efficiency import refit as job
-    from jobs.efficiency.reads import Chosen
+    from jobs.studies.efficiency import refit as job
+    from jobs.studies.efficiency.reads import Chosen
 
     answer = job.run(settings, Chosen(*span, site=site, activity=activity, source=source))
     if as_json:
@@ -116,7 +116,7 @@ def halves(
     Half of the nodes, by hash, use it. --nodes gives the halves; later, --from and --to the core hours saved,
     with an interval, and the days that 2 % need.
     """
-    from jobs.efficiency import halves as job
+    from jobs.studies.efficiency import halves as job
 
     if (nodes is None) == (since is None) or (since is None) != (until is None):
         raise InputError("give either --nodes or --from and --to")
@@ -125,7 +125,7 @@ def halves(
             console.line(f"{node} {half}")
         return
     settings, span = options.load(conf, tables=tables), parsing.days(str(since), str(until))
-    from jobs.efficiency.reads import Chosen
+    from jobs.studies.efficiency.reads import Chosen
 
     answer = job.run(settings, Chosen(*span, site=site, activity=activity, source=source), name=name)
     if as_json:
@@ -152,7 +152,7 @@ def compare_caches(
 
     The bytes saved, with an interval: the difference of both byte hit ratios, less that of the days before.
     """
-    from jobs.efficiency import cache_pair as job
+    from jobs.studies.efficiency import cache_pair as job
 
     settings, (first, last) = options.load(conf, tables=tables), parsing.days(since, until)
     answer = job.run(
@@ -187,8 +187,8 @@ def cached_fraction(
     Rates default to those of [plan] cluster, else of [serve], [benefit] and the configured caches.
     """
     settings = options.load(conf)
-    from jobs.report import export
-    from jobs.simulate import cached_fraction as job
+    from jobs.studies.simulate import cached_fraction as job
+    from jobs.studies.simulate import exports
 
     cluster = job.cluster_of(
         settings,
@@ -204,7 +204,7 @@ def cached_fraction(
     for line in () if as_json else answer.answers:
         console.sentence(line)
     console.show(answer if as_json else answer.points, as_json=as_json, title=title)
-    export.export_fraction(answer, out, title=title)
+    exports.export_fraction(answer, out, title=title)
 
 
 def site_test(
@@ -240,9 +240,9 @@ def site_test(
     cache fetches for it is evicted again.
     """
     settings = options.load(conf, tables=tables)
-    from jobs.report import site_page
-    from jobs.site_test import run as job
-    from jobs.site_test.schedule import Limits
+    from jobs.studies.site_test import run as job
+    from jobs.studies.site_test import site_page
+    from jobs.studies.site_test.schedule import Limits
 
     limits = Limits(
         n_bytes=parse_bytes(bytes_),

@@ -12,7 +12,7 @@ from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from jobs.text import Row, as_row, heading, text
+from jobs.ground.text import Row, as_row, heading, text
 
 READABLE = 24
 """No text column is narrower than this, unless all its cells are."""

@@ -10,9 +10,9 @@ import typer
 
 from features.common.errors import InputError
 from features.common.times import DAY_S, parse_as_of, parse_day
-from jobs import text
 from jobs.cli import console, options, parsing
 from jobs.cli.options import Conf, Day, Json, OneAsOf, TablesRoot
+from jobs.ground import text
 
 _VERDICTS = {True: "may evict", False: "may not evict", None: "not judged"}
 
@@ -39,8 +39,8 @@ def pull(
     """
     settings = options.load(conf, tables=tables)
     day_s = int(time.time()) // DAY_S * DAY_S if day is None else parse_day(day)
-    from jobs.ingest import pull as job
-    from jobs.ingest.arrivals import EXPECTED_REJECTS
+    from jobs.loop.ingest import pull as job
+    from jobs.loop.ingest.arrivals import EXPECTED_REJECTS
 
     with console.progress(f"pulling {source}", quiet=as_json):
         answer = job.run(settings, source=source, path=input, day_s=day_s, new_only=new_only)
@@ -62,7 +62,7 @@ def arrivals(
     By their own past, at one decision time (--as-of) or at every cycle of a day (--day). Plans of an
     incomplete decision time say so.
     """
-    from jobs.ingest import arrivals as job
+    from jobs.loop.ingest import arrivals as job
 
     settings = options.load(conf, tables=tables)
     found = job.run(settings, as_ofs=parsing.moments(as_of, day, settings.features.cycle))
@@ -85,12 +85,12 @@ def features(
 
     At one decision time (--as-of), or at every cycle of a day (--day).
     """
-    from jobs.train import ready
+    from jobs.loop.train import ready
 
     settings = options.load(conf, tables=tables)
     as_ofs = parsing.moments(as_of, day, settings.features.cycle)
     ready.to_compute(settings, as_ofs=as_ofs)
-    from jobs.train import features as job
+    from jobs.loop.train import features as job
 
     with console.progress("features", quiet=as_json):
         answer = job.run(settings, as_ofs=as_ofs)
@@ -117,7 +117,7 @@ def train(
     as_json: Json = False,
 ) -> None:
     """Train a model for every horizon, and record it in MLflow beside scores that are not learned."""
-    from jobs.train import ready
+    from jobs.loop.train import ready
 
     settings = options.load(conf, tables=tables)
     if resume == (as_of is not None):
@@ -125,8 +125,8 @@ def train(
     if (compare and resume) or (search_minutes and not compare):
         raise InputError("--search-minutes needs --compare, and --compare needs --as-of")
     if as_of is None:
-        from jobs.store.tables import Tables
-        from jobs.train import deliver
+        from jobs.ground.store.tables import Tables
+        from jobs.loop.train import deliver
 
         answers = deliver.resume(
             Tables(settings.tables.root), spool=settings.training.spool, mlflow=settings.mlflow
@@ -134,7 +134,7 @@ def train(
     else:
         until_s, search_s = parse_as_of(as_of), 60 * search_minutes
         ready.to_train(settings, until_s=until_s)
-        from jobs.train import training as job
+        from jobs.loop.train import training as job
 
         with console.progress("training", quiet=as_json) as advance:
             answers = [
@@ -173,12 +173,12 @@ def predict(
 
     At one decision time (--as-of), or at every cycle of a day (--day).
     """
-    from jobs.train import ready
+    from jobs.loop.train import ready
 
     settings = options.load(conf, tables=tables)
     as_ofs = parsing.moments(as_of, day, settings.features.cycle)
     ready.to_predict(settings, as_ofs=as_ofs, alias=alias)
-    from jobs.train import predict as job
+    from jobs.loop.train import predict as job
 
     with console.progress("predictions", quiet=as_json):
         answer = job.run(settings, as_ofs=as_ofs, alias=alias)
@@ -202,9 +202,9 @@ def promote(
     if why and rollback:
         raise InputError("give either --why or --rollback")
     from features.results import STEWARD
-    from jobs.evaluate import promote as job
-    from jobs.evaluate.decisions import last_decision
-    from jobs.store.tables import Tables
+    from jobs.ground.store.tables import Tables
+    from jobs.loop.evaluate import promote as job
+    from jobs.loop.evaluate.decisions import last_decision
 
     settings = options.load(conf, tables=tables)
     if why:
@@ -251,7 +251,7 @@ def cycle(
     """Pull what is new, compute features, and predict, in one command."""
     settings, as_of_s = options.load(conf, tables=tables), parse_as_of(as_of)
     inputs = [parsing.source_and_path(one) for one in pull or []]
-    from jobs import cycle as job
+    from jobs.loop import cycle as job
 
     with console.progress("cycle", quiet=as_json) as advance:
         answer = job.run(settings, as_of_s=as_of_s, inputs=inputs, train=train, on_progress=advance)

@@ -37,7 +37,7 @@ from jobs.cli import (
     studies,
 )
 from jobs.cli.ending import remedy
-from jobs.operate.prometheus import measured
+from jobs.operator.operate.prometheus import measured
 
 _log = logging.getLogger(__name__)
 

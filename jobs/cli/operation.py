@@ -11,12 +11,12 @@ from rich.markup import escape
 
 from features.common import files
 from features.common.times import as_of_label
-from jobs import text
 from jobs.cli import console, options
 from jobs.cli.options import Conf, Json, OutPage, TablesRoot, file_to_write
+from jobs.ground import text
 
 if TYPE_CHECKING:
-    from jobs.operate.status import CacheStatus, Status
+    from jobs.operator.operate.condition import CacheStatus, Status
     from prefetch.steward.figures import Figures
 
 
@@ -25,12 +25,12 @@ def status(html: OutPage = None, conf: Conf = None, tables: TablesRoot = None, a
 
     Exit code 1 if there is an alarm.
     """
-    from jobs.operate import prometheus, samples
-    from jobs.operate import status as job
+    from jobs.operator.operate import prometheus, samples
+    from jobs.operator.operate import status as job
 
     settings, now_s = options.load(conf, tables=tables), int(time.time())
     if html is not None:
-        from jobs.overview.page import Renderer
+        from jobs.operator.overview.page import Renderer
 
         html.parent.mkdir(parents=True, exist_ok=True)
         files.write(html, Renderer(settings, began_s=now_s).file(now_s=now_s))
@@ -46,7 +46,7 @@ def status(html: OutPage = None, conf: Conf = None, tables: TablesRoot = None, a
 
 
 def _show(found: Status) -> None:
-    from jobs.operate.status import champion_line
+    from jobs.operator.operate.status import champion_line
 
     console.out.print(f"[bold]{escape(found.region)}[/bold] at {found.at}", highlight=False)
     console.sentence(f"champion: {champion_line(found)}")
@@ -105,7 +105,7 @@ def doctor(conf: Conf = None, tables: TablesRoot = None, as_json: Json = False) 
 
     Exit code 1 if something does not.
     """
-    from jobs.operate import doctor as job
+    from jobs.operator.operate import doctor as job
 
     found = job.run(options.load(conf, tables=tables))
     rows = [
@@ -121,7 +121,7 @@ def unlock(conf: Conf = None, tables: TablesRoot = None, as_json: Json = False) 
 
     Shows who held it. A local folder needs no unlocking.
     """
-    from jobs.store.tables import Tables
+    from jobs.ground.store.tables import Tables
 
     at = Tables(options.load(conf, tables=tables).tables.root)
     console.show({"tables": at.root, "held_by": at.unlock("pull")}, as_json=as_json)
@@ -135,7 +135,7 @@ def package(
 
     See docs/cluster.md.
     """
-    from jobs.spark import code_zip
+    from jobs.ground.spark import code_zip
 
     out.parent.mkdir(parents=True, exist_ok=True)
     path = code_zip.write(out)

@@ -16,7 +16,7 @@ from features.common.errors import InputError
 from jobs.cli import console
 
 if TYPE_CHECKING:
-    from jobs.settings.tree import Settings
+    from jobs.ground.settings.tree import Settings
 
 
 _log = logging.getLogger(__name__)
@@ -136,7 +136,7 @@ def load(conf: Path | None, *, tables: str | None = None, given: Mapping[str, ob
     """The settings of this run; `tables`: root of the tables; `given`: other values of the command line, by
     names such as `COLLECT__BROKER`, None if not given. Raises ConfigError.
     """
-    from jobs.settings.tree import Settings
+    from jobs.ground.settings.tree import Settings
 
     more = {
         f"CACHECAST_{name}": value if isinstance(value, str) else json.dumps(value)
@@ -148,8 +148,8 @@ def load(conf: Path | None, *, tables: str | None = None, given: Mapping[str, ob
     _log.info("settings from %s; tables at %s", where, settings.tables.root)
     # A root elsewhere is not asked: its server may hang, and the command may not need it.
     if "://" not in settings.tables.root and (Path(settings.tables.root) / "GENERATED.txt").is_file():
-        from jobs.store import generated
-        from jobs.store.tables import Tables
+        from jobs.ground.store import generated
+        from jobs.ground.store.tables import Tables
 
         console.notes(filter(None, [generated.warning(Tables(settings.tables.root))]))
     return settings

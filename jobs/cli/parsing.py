@@ -16,7 +16,7 @@ from features.common.times import DAY_S, parse_as_of, parse_day
 from features.common.units import parse_bytes, parse_duration
 
 if TYPE_CHECKING:
-    from jobs.store.traces import TraceFile
+    from jobs.loop.traces import TraceFile
 
 _MOST_SPAN = 100_000
 STDIN = Path("-")
@@ -161,7 +161,7 @@ def trace_file(
 
     Raises InputError.
     """
-    from jobs.store.traces import TraceFile
+    from jobs.loop.traces import TraceFile
 
     if path is None:
         if columns or sort or (time_unit, kind) != ("s", "auto"):

@@ -26,7 +26,7 @@ def place(as_of: AsOf, conf: Conf = None, tables: TablesRoot = None, as_json: Js
 
     By predicted popularity, and by what the caches hold.
     """
-    from jobs.placement import refresh as job
+    from jobs.operator.placement import refresh as job
 
     answer = job.run(options.load(conf, tables=tables), as_of_s=parse_as_of(as_of))
     console.show(answer, as_json=as_json)
@@ -43,8 +43,8 @@ def serve(
 
     Runs until it is stopped; run it as a service.
     """
-    from jobs.overview.page_worker import PageWorker
-    from jobs.placement import serve as job
+    from jobs.operator.overview.page_worker import PageWorker
+    from jobs.operator.placement import serve as job
 
     settings = options.load(conf)
     job.run(settings, PageWorker(settings), host=host, port=port, log=console.log)
@@ -63,7 +63,7 @@ def setup_rse(
     as_json: Json = False,
 ) -> None:
     """Make the RSE of a cache: volatile, not writable, not deletable, read only; or make it so again."""
-    from jobs.push import rucio_sync as job
+    from jobs.loop.push import rucio_sync as job
 
     answer = job.set_up(options.load(conf), cache=cache, prefix=prefix, algorithm=algorithm)
     console.show(answer, as_json=as_json)
@@ -76,7 +76,7 @@ def check(
     as_json: Json = False,
 ) -> None:
     """Look whether the RSEs of the caches are misused, or could be; exit code 1 if something is bad."""
-    from jobs.push import rucio_sync as job
+    from jobs.loop.push import rucio_sync as job
 
     checks = job.check(options.load(conf), cache=cache)
     console.show(checks, as_json=as_json)
@@ -98,7 +98,7 @@ def sync(
 ) -> None:
     """Bring the replicas at a cache's RSE in step with the complete files that the cache holds now."""
     settings, wait_s = options.load(conf), parse_duration(wait)
-    from jobs.push import rucio_sync as job
+    from jobs.loop.push import rucio_sync as job
 
     with console.progress(f"telling Rucio of {cache}", quiet=as_json):
         answer = job.sync(settings, cache=cache, dry_run=dry_run, wait_s=wait_s, recheck=recheck, force=force)

@@ -10,14 +10,14 @@ import typer
 from features.common.errors import InputError, TargetUnavailable, UnprovenError, printable
 from features.common.times import day_label, parse_as_of
 from features.common.units import format_bytes
-from jobs import text
 from jobs.cli import console, options, parsing
 from jobs.cli.options import AsOf, Cache, Conf, Force, Json, OutPage, TablesRoot
+from jobs.ground import text
 
 if TYPE_CHECKING:
-    from jobs.outcomes.history import History
-    from jobs.plan.plan import PlanSummary
-    from jobs.push.status import DryRun
+    from jobs.loop.outcomes.history import History
+    from jobs.loop.plan.plan import PlanSummary
+    from jobs.loop.push.status import DryRun
     from prefetch.push.push import PushSummary
 
 _DAY_COLUMNS = ("day", "hit_bytes", "lru_wan_bytes", "saved_wan_bytes", "withheld")
@@ -53,8 +53,8 @@ def plan(
 
     From the cache's own inventory and the region's predictions; every item has a reason.
     """
-    from jobs.plan import plan as job
-    from jobs.plan.listing import Wanted
+    from jobs.loop.plan import plan as job
+    from jobs.loop.plan.listing import Wanted
 
     if not with_files and (action or dataset or reason):
         raise InputError("--action, --dataset and --reason choose what --list lists; give it too")
@@ -132,11 +132,11 @@ def push(
         raise InputError("--action, --dataset and --reason choose what --dry-run lists; a push does all")
     if resume and as_of is not None:
         raise InputError("--resume continues every plan in the journal; leave out --as-of")
-    from jobs.operate import due as times
-    from jobs.plan.listing import Wanted
-    from jobs.push import new_journal as journals
-    from jobs.push import push as job
-    from jobs.push import status as questions
+    from jobs.loop.plan.listing import Wanted
+    from jobs.loop.push import new_journal as journals
+    from jobs.loop.push import push as job
+    from jobs.loop.push import status as questions
+    from jobs.operator.operate import due as times
 
     settings, as_of_s = options.load(conf, tables=tables), parsing.moment(as_of)
     if new_journal:
@@ -176,7 +176,7 @@ def push(
 
 def _show_plan(answer: PlanSummary | DryRun, *, as_json: bool, with_files: bool) -> None:
     """Print a plan; `with_files`: what they add up to, and a line for each."""
-    from jobs.plan.listing import totals
+    from jobs.loop.plan.listing import totals
 
     row = text.as_row(answer)
     if as_json:
@@ -228,7 +228,7 @@ def due(
     Exit code 99, with the reason, if no model may serve then, it has not come, a later decision
     time has overtaken it, or its records are incomplete and `[arrivals] incomplete` is "skip".
     """
-    from jobs.operate import due as job
+    from jobs.operator.operate import due as job
 
     now_s = None if past else int(time.time())
     job.run(options.load(conf, tables=tables), as_of_s=parse_as_of(as_of), now_s=now_s)
@@ -252,7 +252,7 @@ def outcomes(
 
     Of one plan (--as-of) or of a day's plans (--day); without either, shows what was accounted so far.
     """
-    from jobs.outcomes import history, history_page
+    from jobs.loop.outcomes import history, history_page
 
     settings, as_of_s, day_s = options.load(conf, tables=tables), parsing.moment(as_of), parsing.day(day)
     if as_of_s is not None and day_s is not None:

@@ -11,8 +11,8 @@ import typer
 from features.common.errors import InputError, ServiceError
 from features.common.times import parse_day
 from features.common.units import parse_bytes, parse_duration
-from jobs import text
 from jobs.cli import console, options, parsing
+from jobs.ground import text
 
 AUTO = "auto"
 REPLAYED, EVALUATED = "0.01,0.05,0.1,0.2", "0.05,0.1,0.2"
@@ -95,8 +95,7 @@ def replay(
             raise InputError(
                 "--caches describes the caches itself; leave out policies, capacities, watermarks and blocks"
             )
-        from jobs.report import export
-        from jobs.simulate import fleet
+        from jobs.studies.simulate import exports, fleet
 
         with console.progress("replay", quiet=as_json):
             answer = fleet.run(
@@ -106,12 +105,11 @@ def replay(
         if answer.verdict and not as_json:
             console.sentence(answer.verdict)
         console.show(answer.rows, as_json=as_json, title=title, columns=text.fleet_columns(answer.rows))
-        export.export_fleet(answer, out, title=title)
+        exports.export_fleet(answer, out, title=title)
         return
     if file is not None and purge_interval and not watermarks:
         raise InputError("--purge-interval needs --watermarks")
-    from jobs.report import export
-    from jobs.simulate import replay_trace
+    from jobs.studies.simulate import exports, replay_trace
 
     wanted = replay_trace.Caches(
         policies=parsing.names(policy or (SITE_POLICIES if file is None else TRACE_POLICIES)),
@@ -129,7 +127,7 @@ def replay(
         if file is not None:
             answer = replay_trace.run(file, wanted, count_from_s=first_s, on_progress=advance)
         else:
-            from jobs.simulate import site_replay
+            from jobs.studies.simulate import site_replay
 
             answer = site_replay.run(
                 settings, wanted, first_day_s=first_s, last_day_s=last_s, only=only, on_progress=advance
@@ -138,7 +136,7 @@ def replay(
     console.notes(answer.notes)
     shown = text.REPLAY_COLUMNS if "lru+plan" in wanted.policies else text.TRACE_COLUMNS
     console.show_ranked(answer.rows, "capacity_bytes", as_json=as_json, title=title, columns=shown)
-    export.export_replay(answer, out, title=title)
+    exports.export_replay(answer, out, title=title)
     if in_mlflow:
         accesses = {"trace": trace.name if trace else "the site's", "from": since or "", "to": until or ""}
         how = {"watermarks": watermarks, "block_size": block_size}
@@ -181,8 +179,8 @@ def curve(
     settings = options.load(conf, tables=tables)
     only = parsing.only(site, activity)
     file = parsing.trace_file(trace, columns, time_unit, kind, sort, only, until)
-    from jobs.report import export
-    from jobs.simulate import curve as job
+    from jobs.studies.simulate import curve as job
+    from jobs.studies.simulate import exports
 
     with console.progress("curve", quiet=as_json) as advance:
         answer = job.run(
@@ -205,7 +203,7 @@ def curve(
     console.show(
         answer if as_json else answer.points, as_json=as_json, title=title, columns=text.CURVE_COLUMNS
     )
-    export.export_curve(answer, out, title=title)
+    exports.export_curve(answer, out, title=title)
 
 
 def evaluate(
@@ -251,7 +249,7 @@ def evaluate(
     Features, trainings, predictions and plans are made as the service would have made them then. With
     --trace, a learned order of eviction is compared with other policies on any trace; nothing is prefetched.
     """
-    from jobs.evaluate import ready
+    from jobs.loop.evaluate import ready
 
     from_s, to_s, fractions = parse_day(since), parsing.day(until), parsing.shares(capacity_fraction)
     cycle_s = None if cycle == AUTO else parse_duration(cycle)
@@ -260,10 +258,10 @@ def evaluate(
     settings = options.load(conf, tables=tables)
     if file is None:
         ready.to_evaluate(settings, accesses=accesses, from_s=from_s, to_s=to_s)
-    from jobs.evaluate import evaluate as job
-    from jobs.evaluate.scene import Request
-    from jobs.evaluate.slices import verdicts
-    from jobs.report import export
+    from jobs.loop.evaluate import evaluate as job
+    from jobs.loop.evaluate import page
+    from jobs.loop.evaluate.scene import Request
+    from jobs.loop.evaluate.slices import verdicts
 
     with console.progress("evaluation", quiet=as_json) as advance:
         if file is None:
@@ -283,7 +281,7 @@ def evaluate(
         console.show_ranked(answer.rows, "capacity_fraction", as_json=False, title=title, columns=shown)
         for line in verdicts(answer.slices):
             console.sentence(line)
-    export.export_evaluation(answer, out, title=title)
+    page.export_evaluation(answer, out, title=title)
     if in_mlflow and answer.run_id is None:
         raise ServiceError("the evaluation is done, and not recorded in MLflow, as its notes say")
 

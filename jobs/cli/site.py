@@ -16,7 +16,7 @@ from features.common.progress import Advance
 from features.common.units import parse_bytes
 from jobs.cli import console
 from jobs.cli.options import Conf, Json, TablesRoot, file_to_write, folder_to_fill
-from jobs.text import Row
+from jobs.ground.text import Row
 
 _SOURCE = "rucio_traces"
 _Local = Annotated[
@@ -64,7 +64,7 @@ def init(
 
     Asks for what is not given as an option; without a terminal it asks nothing. Names the next commands.
     """
-    from jobs.operate import new_site as job
+    from jobs.operator.operate import new_site as job
 
     is_asking = not yes and not as_json and sys.stdin.isatty()
 
@@ -160,7 +160,7 @@ def up(
 
     Airflow, MLflow, the placement service, the collector and an XCache; run again, it starts what is missing.
     """
-    from jobs.local import services as job
+    from jobs.local_site.local import services as job
 
     with console.progress("up", quiet=as_json) as advance:
         answer = job.up(out, tables=tables, hdfs=hdfs, on_progress=advance)
@@ -181,7 +181,7 @@ def down(out: _Local = _LOCAL, as_json: Json = False) -> None:
 
     The folder stays.
     """
-    from jobs.local import services as job
+    from jobs.local_site.local import services as job
 
     console.show(job.down(out), as_json=as_json)
 
@@ -220,7 +220,7 @@ def demo(
 
     From raw records to what each pushed file earned.
     """
-    from jobs.demo import run as job
+    from jobs.local_site.demo import run as job
 
     answer = job.run(out, seed=seed, conf=conf, tables=tables, screen=DemoScreen(quiet=as_json))
     if as_json:

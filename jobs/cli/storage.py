@@ -7,9 +7,9 @@ from typing import Annotated
 import typer
 
 from features.common.units import parse_bytes
-from jobs import text
 from jobs.cli import console, options, parsing
 from jobs.cli.options import Conf, Json, TablesRoot
+from jobs.ground import text
 
 N_SHOWN = 5
 """Datasets that the screen shows, the largest; --json has all."""
@@ -62,8 +62,8 @@ def storage(
     settings = options.load(conf, tables=tables)
     only = parsing.only(site, activity)
     file = parsing.trace_file(trace, columns, time_unit, kind, sort, only, until)
-    from jobs.report import export
-    from jobs.simulate import storage as job
+    from jobs.studies.simulate import exports
+    from jobs.studies.simulate import storage as job
 
     wanted = job.Wanted(
         capacities=parsing.sizes(capacity),
@@ -84,7 +84,7 @@ def storage(
             only=only,
             on_progress=advance,
         )
-    export.export_storage(answer, out, title="Storage against cache")
+    exports.export_storage(answer, out, title="Storage against cache")
     if as_json:
         console.show(answer, as_json=True)
         return

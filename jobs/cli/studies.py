@@ -9,9 +9,9 @@ import typer
 
 from features.common.errors import InputError
 from features.common.units import parse_bytes
-from jobs import text
 from jobs.cli import console, options, parsing
 from jobs.cli.options import Conf, InMlflow, Json, TablesRoot, file_to_write, folder_to_fill
+from jobs.ground import text
 
 FRACTIONS = "0.01,0.02,0.05,0.1,0.2,0.4"
 
@@ -40,13 +40,13 @@ def leaderboard(
 
     What learns, learns from the days before those that count. A run that was stopped goes on where it was.
     """
-    from jobs.leaderboard import entries
+    from jobs.studies.leaderboard import entries
 
     mlflow = options.load(conf).mlflow if in_mlflow else None
     named = [one for file in traces or [entries.SHIPPED] for one in entries.read_entries(file)]
     fractions = parsing.shares(capacity_fraction)
-    from jobs.leaderboard import leaderboard as job
-    from jobs.report import leaderboard_page
+    from jobs.studies.leaderboard import leaderboard as job
+    from jobs.studies.leaderboard import leaderboard_page
 
     with console.progress("leaderboard", quiet=as_json) as advance:
         answer = job.run(named, fractions=fractions, out=out, on_progress=advance)
@@ -100,13 +100,13 @@ def report(
     if file is None:
         if any((capacity, capacity_fraction, watermarks, only, since, until)):
             raise InputError("options that describe a study need a trace; give --trace")
-        from jobs.report import build
+        from jobs.operator.site_report import build
 
         console.show(build.run(settings, out=out), as_json=as_json)
         return
     if capacity and capacity_fraction:
         raise InputError("give either --capacity or --capacity-fraction")
-    from jobs.simulate import study
+    from jobs.studies.simulate import study
 
     with console.progress("study", quiet=as_json) as advance:
         answer = study.run(
@@ -161,8 +161,8 @@ def worth_it(
     settings = options.load(conf, tables=tables)
     only = parsing.only(site, activity)
     file = parsing.trace_file(trace, columns, time_unit, kind, sort, only, until)
-    from jobs.report import worth_page
-    from jobs.simulate import worth as job
+    from jobs.studies.simulate import worth as job
+    from jobs.studies.simulate import worth_page
 
     figures = job.Figures(round_trip_ms, price_wan, price_core_hour, price_disk, price_steward)
     with console.progress("worth-it", quiet=as_json) as advance:
@@ -223,7 +223,7 @@ def workload(
 
     The shipped scenarios are calibrated to published figures; site and archive have the habits of users.
     """
-    from jobs.simulate import workload as job
+    from jobs.studies.simulate import workload as job
 
     with console.progress("workload", quiet=as_json) as advance:
         answer = job.run(
@@ -270,7 +270,7 @@ def forecast(
     For each dataset and horizon: how likely it is read again, and how often.
     """
     ahead, judged = parsing.counts(horizons), None if cuts is None else parsing.spans(cuts)
-    from jobs.train import forecast as job
+    from jobs.loop.train import forecast as job
 
     with console.progress("forecast", quiet=as_json):
         if judged is None:

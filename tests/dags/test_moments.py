@@ -19,7 +19,7 @@ from webhook import Webhook
 
 from dags import alarms, deadlines, moments, waiting
 from features.common.errors import ConfigError, InputError
-from jobs.settings.airflow import scheduling
+from jobs.ground.settings.airflow import scheduling
 
 T = dt.datetime(2026, 3, 1, 4, 59, 59, tzinfo=dt.UTC)
 

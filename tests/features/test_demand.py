@@ -11,10 +11,10 @@ from local_engines import LOCAL
 from features.accesses import demand
 from features.common.errors import StaleInputError
 from features.spec import FeatureSpec
-from jobs.ingest import pull_input
-from jobs.ingest.local_engine import LocalEngine
-from jobs.store.tables import Tables
-from jobs.train import features
+from jobs.ground.store.tables import Tables
+from jobs.loop.ingest import pull_input
+from jobs.loop.ingest.local_engine import LocalEngine
+from jobs.loop.train import features
 
 ROWS = [
     (cache, site, source) for cache in ("xc", None) for site in ("S", "T", None) for source in ("traces", "g")

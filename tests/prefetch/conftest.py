@@ -15,7 +15,7 @@ import xcache_server
 from daemons import needed
 from postgres_server import PostgresServer
 
-from jobs.local.xrootd import Loopback
+from jobs.local_site.local.xrootd import Loopback
 from prefetch.directory.cache import DirectoryTarget
 from prefetch.journal.journal import Journal
 from prefetch.target import CacheTarget

@@ -31,12 +31,12 @@ from webhook import Webhook
 
 from features.results import WORTH
 from features.schema import ACCESSES, OUTCOMES, PLANS, RECEIPTS
-from jobs.local.process import Services
-from jobs.local.services import airflow, airflow_env, prepare_airflow
-from jobs.local.site import LocalSite, opened
-from jobs.local.xrootd import Loopback
-from jobs.settings.tree import Settings
-from jobs.store.tables import Tables
+from jobs.ground.settings.tree import Settings
+from jobs.ground.store.tables import Tables
+from jobs.local_site.local.process import Services
+from jobs.local_site.local.services import airflow, airflow_env, prepare_airflow
+from jobs.local_site.local.site import LocalSite, opened
+from jobs.local_site.local.xrootd import Loopback
 
 pytestmark = [pytest.mark.long, pytest.mark.service, *MLFLOW_WARNINGS]
 

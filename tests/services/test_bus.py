@@ -29,7 +29,7 @@ from stomp.exception import StompException
 from stomp_broker import KeepingBroker
 
 from features.schema import ACCESSES
-from jobs.store.tables import Tables
+from jobs.ground.store.tables import Tables
 
 pytestmark = pytest.mark.service
 

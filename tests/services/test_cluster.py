@@ -21,9 +21,9 @@ from typer.testing import CliRunner
 from features.common.times import as_of_label
 from features.schema import STATES
 from jobs.cli.main import app
-from jobs.settings.tree import Settings
-from jobs.spark import code_zip
-from jobs.store.tables import Tables
+from jobs.ground.settings.tree import Settings
+from jobs.ground.spark import code_zip
+from jobs.ground.store.tables import Tables
 
 pytestmark = [pytest.mark.long, pytest.mark.service]
 

@@ -17,12 +17,12 @@ from steward_site import eventually
 
 from features.common.errors import ServiceError
 from features.schema import ACCESSES
-from jobs.ingest import pull
-from jobs.ingest.scan import scan
-from jobs.local.xrootd import Loopback, loopback
-from jobs.settings.tree import Settings
-from jobs.store.tables import Tables
-from jobs.store.traces import from_tables
+from jobs.ground.settings.tree import Settings
+from jobs.ground.store.tables import Tables
+from jobs.local_site.local.xrootd import Loopback, loopback
+from jobs.loop.ingest import pull
+from jobs.loop.ingest.scan import scan
+from jobs.loop.traces import from_tables
 from prefetch.xcache.client import XCacheTarget
 from prefetch.xcache.session import RemoteFile
 

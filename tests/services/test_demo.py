@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 
 from features.schema import OUTCOMES, PLANS, RECEIPTS
-from jobs.demo import pair, summary
-from jobs.demo.pair import Pair, Side
-from jobs.demo.side import Seen
-from jobs.store.tables import Tables
+from jobs.ground.store.tables import Tables
+from jobs.local_site.demo import pair, summary
+from jobs.local_site.demo.pair import Pair, Side
+from jobs.local_site.demo.side import Seen
 from prefetch.xcache.gstream import FileClose, read_capture
 
 pytestmark = pytest.mark.service

@@ -13,14 +13,14 @@ from pathlib import Path
 import pytest
 from steward_site import eventually
 
-from jobs.local.xrootd import available
+from jobs.local_site.local.xrootd import available
 
 pytestmark = pytest.mark.service
 COMMAND = """
 import sys
 from pathlib import Path
 from jobs.cli import ending
-from jobs.demo import pair
+from jobs.local_site.demo import pair
 
 def advance(done, total, what):
     if done:

@@ -15,10 +15,11 @@ from hostile_names import NAMES
 from typer.testing import CliRunner
 
 from jobs.cli.main import app
-from jobs.evaluate.evaluate import EvaluationAnswer
-from jobs.report import leaderboard_page
-from jobs.report.export import export_evaluation, export_replay
-from jobs.simulate.replay_trace import ReplayAnswer
+from jobs.loop.evaluate.answer import EvaluationAnswer
+from jobs.loop.evaluate.page import export_evaluation
+from jobs.studies.leaderboard import leaderboard_page
+from jobs.studies.simulate.answer import ReplayAnswer
+from jobs.studies.simulate.exports import export_replay
 
 pytestmark = pytest.mark.service
 

@@ -22,7 +22,7 @@ from typer.testing import CliRunner
 from features.common.errors import PushRejected, ServiceError, TargetUnavailable
 from features.schema import FILES
 from jobs.cli.main import app
-from jobs.store.tables import Tables
+from jobs.ground.store.tables import Tables
 from prefetch.xcache.redirector import NodeTarget, Redirector
 
 pytestmark = [pytest.mark.service, pytest.mark.xrootd]

@@ -1,6 +1,6 @@
 """Tables on a real HDFS, from several processes, from Spark, and by the command line.
 
-What tables promise on any store is in tests/jobs/store/test_tables.py, which runs on this HDFS too.
+What tables promise on any store is in tests/jobs/ground/store/test_tables.py, which runs on this HDFS too.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from hdfs_native.fsspec import HdfsFileSystem
 
 from features.common.errors import ConflictError, InputError, ServiceError
 from features.schema import ACCESSES, REJECTS
-from jobs.ingest import pull_input
-from jobs.ingest.spark_engine import SparkEngine
-from jobs.operate import doctor
-from jobs.settings.tree import Settings
-from jobs.store.filesystems import store_at
-from jobs.store.tables import Tables
+from jobs.ground.settings.tree import Settings
+from jobs.ground.store.filesystems import store_at
+from jobs.ground.store.tables import Tables
+from jobs.loop.ingest import pull_input
+from jobs.loop.ingest.spark_engine import SparkEngine
+from jobs.operator.operate import doctor
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -41,7 +41,7 @@ import sys
 import pyarrow as pa
 from features.common.errors import ConflictError
 from features.schema import REJECTS
-from jobs.store.tables import Tables, read_partitions
+from jobs.ground.store.tables import Tables, read_partitions
 
 tables, times = Tables(sys.argv[1]), int(sys.argv[2])
 while times:
@@ -58,14 +58,14 @@ _DIE_BEFORE_COMMIT = """
 import os, sys
 from features.schema import REJECTS
 from hdfs_native.fsspec import HdfsFileSystem
-from jobs.store.tables import Tables
+from jobs.ground.store.tables import Tables
 
 HdfsFileSystem.mv = lambda *_, **__: os._exit(9)
 Tables(sys.argv[1]).replace_rows(REJECTS, [], ("2026-03-01",))
 """
 _HOLD = """
 import sys, time
-from jobs.store.tables import Tables
+from jobs.ground.store.tables import Tables
 
 with Tables(sys.argv[1]).exclusive("pull"):
     print("held", flush=True)

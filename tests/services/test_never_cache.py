@@ -11,9 +11,9 @@ import xcache_server
 from daemons import needed
 from XRootD.client.file import File
 
-from jobs.local.xrootd import Loopback
-from jobs.plan import never_cache
-from jobs.settings.tree import Settings
+from jobs.ground.settings.tree import Settings
+from jobs.local_site.local.xrootd import Loopback
+from jobs.loop.plan import never_cache
 
 pytestmark = [pytest.mark.service, pytest.mark.xrootd, pytest.mark.usefixtures("xrootd")]
 AOD = "/store/mc/Run3/TT/AODSIM/v1/0/f.root"

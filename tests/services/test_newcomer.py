@@ -20,7 +20,7 @@ from cachecast_main import cachecast
 from planted_region import MLFLOW_WARNINGS
 
 from features.common.times import DAY_S, as_of_label, day_label
-from jobs.simulate import workload
+from jobs.studies.simulate import workload
 
 pytestmark = [pytest.mark.service, *MLFLOW_WARNINGS]
 

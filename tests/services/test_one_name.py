@@ -24,9 +24,9 @@ from steward_site import eventually
 from features.common.errors import ServiceError, TargetUnavailable
 from features.common.times import as_of_label, day_label
 from features.schema import ACCESSES, OUTCOMES, PLANS, PREDICTIONS, RECEIPTS
-from jobs.local.xrootd import Loopback
-from jobs.settings.tree import Settings
-from jobs.store.tables import Tables
+from jobs.ground.settings.tree import Settings
+from jobs.ground.store.tables import Tables
+from jobs.local_site.local.xrootd import Loopback
 from prefetch.xcache.redirector import Redirector
 from replay.federation.ranges import layout_of
 

@@ -11,9 +11,9 @@ from cachecast_main import asked
 from job_records import plant
 from placement_server import refresh, serving
 
-from jobs.evaluate.evaluate import EvaluationAnswer
-from jobs.report.export import export_evaluation
-from jobs.store.tables import Tables
+from jobs.ground.store.tables import Tables
+from jobs.loop.evaluate.answer import EvaluationAnswer
+from jobs.loop.evaluate.page import export_evaluation
 
 pytestmark = pytest.mark.service
 

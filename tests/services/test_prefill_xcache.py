@@ -12,8 +12,8 @@ from cachecast_main import asked
 from daemons import needed
 
 from features.schema import FILES, RECEIPTS
-from jobs.local.xrootd import Loopback
-from jobs.store.tables import Tables
+from jobs.ground.store.tables import Tables
+from jobs.local_site.local.xrootd import Loopback
 from prefetch.xcache.client import XCacheTarget
 
 pytestmark = [pytest.mark.service, pytest.mark.xrootd, pytest.mark.usefixtures("xrootd")]

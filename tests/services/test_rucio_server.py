@@ -18,10 +18,10 @@ from typer.testing import CliRunner
 from features.common.errors import CachecastError, ConfigError, InputError, ServiceError
 from features.schema import ACCESSES, FILES, REJECTS
 from jobs.cli.main import app
-from jobs.ingest import catalogue
-from jobs.ingest.pull_input import PullSummary
-from jobs.ingest.sources import rucio_catalogue
-from jobs.store.tables import Tables
+from jobs.ground.store.tables import Tables
+from jobs.loop.ingest import catalogue
+from jobs.loop.ingest.pull_input import PullSummary
+from jobs.loop.ingest.sources import rucio_catalogue
 from prefetch.rucio import bulk
 from prefetch.rucio.session import Access, Session
 

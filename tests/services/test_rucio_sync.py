@@ -21,7 +21,7 @@ from typer.testing import CliRunner
 
 from features.common.errors import CachecastError, ConfigError, ServiceError
 from jobs.cli.main import app
-from jobs.ingest.sources import rucio_catalogue
+from jobs.loop.ingest.sources import rucio_catalogue
 from prefetch.directory.cache import DirectoryTarget
 from prefetch.rucio import rse as rse_room
 from prefetch.rucio.broker import FILES_PER_MESSAGE, Broker, BrokerAccess

@@ -17,12 +17,12 @@ import xcache_server
 from daemons import needed
 
 from features.common.errors import InputError, PushRejected
-from jobs.local.xrootd import Loopback
-from jobs.report import site_page
-from jobs.settings.tree import Settings
-from jobs.site_test import run as job
-from jobs.site_test.measure import Measuring
-from jobs.site_test.schedule import Kind, Limits, Span
+from jobs.ground.settings.tree import Settings
+from jobs.local_site.local.xrootd import Loopback
+from jobs.studies.site_test import run as job
+from jobs.studies.site_test import site_page
+from jobs.studies.site_test.measure import Measuring
+from jobs.studies.site_test.schedule import Kind, Limits, Span
 from prefetch.xcache.client import XCacheTarget
 
 pytestmark = [pytest.mark.service, pytest.mark.xrootd, pytest.mark.usefixtures("xrootd")]

@@ -16,9 +16,9 @@ from pushes import item_of
 from steward_site import eventually
 
 from features.common.errors import PushRejected, ServiceError, TargetUnavailable
-from jobs.local.xrootd import Loopback, loopback
-from jobs.operate import doctor
-from jobs.settings.tree import Settings
+from jobs.ground.settings.tree import Settings
+from jobs.local_site.local.xrootd import Loopback, loopback
+from jobs.operator.operate import doctor
 from prefetch.journal.journal import Item, Journal
 from prefetch.push.push import PushLimits, PushSummary, push
 from prefetch.xcache.client import XCacheTarget

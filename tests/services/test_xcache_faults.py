@@ -23,7 +23,7 @@ import xcache_server
 from daemons import needed
 from pushes import item_of
 
-from jobs.local.xrootd import Loopback, loopback
+from jobs.local_site.local.xrootd import Loopback, loopback
 from prefetch.journal.journal import Item, Journal, Receipt
 from prefetch.journal.tables import PREFILL
 from prefetch.push.push import PushLimits, PushSummary, push

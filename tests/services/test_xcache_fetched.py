@@ -22,13 +22,13 @@ from XRootD import client
 from features.common.errors import ServiceError
 from features.job_records import JOB_RECORDS
 from features.schema import ACCESSES, arrow_schema
-from jobs.efficiency.reads import Chosen, jobs_with_places
-from jobs.ingest import pull_input, scan
-from jobs.ingest.local_engine import LocalEngine
-from jobs.local.xrootd import Loopback, loopback
-from jobs.report.recorded import recorded_section
-from jobs.report.recorded_counts import counts_of_day, sums_by
-from jobs.store.tables import Tables
+from jobs.ground.store.tables import Tables
+from jobs.local_site.local.xrootd import Loopback, loopback
+from jobs.loop.ingest import pull_input, scan
+from jobs.loop.ingest.local_engine import LocalEngine
+from jobs.operator.site_report.recorded import recorded_section
+from jobs.operator.site_report.recorded_counts import counts_of_day, sums_by
+from jobs.studies.efficiency.reads import Chosen, jobs_with_places
 from prefetch.xcache import cinfo
 from prefetch.xcache.client import XCacheTarget
 from prefetch.xcache.collector import Collector

@@ -17,7 +17,7 @@ from pushes import item_of
 from steward_site import eventually
 
 from features.common.errors import InputError, TargetUnavailable
-from jobs.local.xrootd import Loopback, loopback
+from jobs.local_site.local.xrootd import Loopback, loopback
 from prefetch.journal.journal import Item, Journal
 from prefetch.push.push import PushLimits, PushSummary, push
 from prefetch.xcache.client import XCacheTarget

@@ -17,7 +17,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from daemons import needed
 from token_issuer import AUDIENCE, Issuer
 
-from jobs.local.xrootd import Loopback
+from jobs.local_site.local.xrootd import Loopback
 
 pytestmark = [pytest.mark.service, pytest.mark.xrootd]
 Site = tuple[Loopback, Issuer, str, Path]
@@ -25,8 +25,8 @@ _PRELUDE = """
 import sys, time
 from pathlib import Path
 from features.common.errors import CachecastError
-from jobs.caches.inventory import target
-from jobs.settings.tree import CacheSettings
+from jobs.ground.caches.inventory import target
+from jobs.ground.settings.tree import CacheSettings
 url, namespace, token, audience = sys.argv[1:]
 cache = CacheSettings(name="x", kind="xcache", url=url, capacity=10**9, namespace=Path(namespace),
                       token=Path(token), audience=audience)

@@ -12,15 +12,15 @@ import voms_site
 from daemons import needed
 from voms_site import Authority
 
-from jobs.local.xrootd import Loopback
+from jobs.local_site.local.xrootd import Loopback
 
 pytestmark = [pytest.mark.service, pytest.mark.xrootd]
 _SCRIPT = """
 import sys
 from pathlib import Path
 from features.common.errors import CachecastError
-from jobs.caches.inventory import target
-from jobs.settings.tree import CacheSettings
+from jobs.ground.caches.inventory import target
+from jobs.ground.settings.tree import CacheSettings
 url, namespace, proxy = sys.argv[1:]
 cache = CacheSettings(name="x", kind="xcache", url=url, capacity=10**9, namespace=Path(namespace),
                       proxy=Path(proxy))

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from features.job_records import JOB_RECORDS
 from features.schema import ACCESSES, arrow_schema
-from jobs.store.tables import Tables
+from jobs.ground.store.tables import Tables
 
 START = dt.datetime(2026, 3, 1, tzinfo=dt.UTC)
 RATE = 2.4e6

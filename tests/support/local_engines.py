@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from jobs.settings.tree import SparkSettings
-from jobs.train.engines import Engines
+from jobs.ground.settings.tree import SparkSettings
+from jobs.loop.train.engines import Engines
 
 LOCAL = Engines(10**9, SparkSettings(master="local[2]", driver_memory="1g", shuffle_partitions=2, conf={}))

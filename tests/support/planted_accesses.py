@@ -8,7 +8,7 @@ import pytest
 
 from features.common.times import day_label
 from features.schema import ACCESSES, arrow_schema
-from jobs.store.tables import Tables
+from jobs.ground.store.tables import Tables
 from models.learning import order
 from models.learning.learners import LightGBM
 

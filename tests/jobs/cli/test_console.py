@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 from jobs.cli import console
 from jobs.cli.ending import remedy
 from jobs.cli.main import app
-from jobs.operate.status import Status
+from jobs.operator.operate.condition import Status
 
 AT = "2026-03-01T04:00:00Z"
 NAME = "/store/[red]/[/bold]/f[1].root"
@@ -58,7 +58,7 @@ def status(**values: object) -> Status:
 def test_the_status_says_which_model_serves(
     monkeypatch: pytest.MonkeyPatch, found: Status, told: str
 ) -> None:
-    monkeypatch.setattr("jobs.operate.status.run", lambda *_args, **_more: found)
+    monkeypatch.setattr("jobs.operator.operate.status.run", lambda *_args, **_more: found)
     assert told in CliRunner().invoke(app, ["status"]).stdout
 
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from jobs.cli import layout
-from jobs.text import Row, text
+from jobs.ground.text import Row, text
 
 AT = "2026-03-01T04:00:00Z"
 

@@ -10,9 +10,9 @@ from pathlib import Path
 from typer.testing import CliRunner, Result
 
 from features.schema import ACCESSES, OUTCOMES, PLANS, RECEIPTS
-from jobs.caches.steward_days import StewardDay, keep
 from jobs.cli.main import app
-from jobs.store.tables import Tables
+from jobs.ground.caches.steward_days import StewardDay, keep
+from jobs.ground.store.tables import Tables
 
 KEY = ("2026-03-01", "2026-03-01T00:00:00Z", "xc1")
 EARNED = {"item_id": "1", "did": "x:f", "action": "pin", "n_hits": 1}

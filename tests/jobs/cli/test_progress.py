@@ -14,7 +14,7 @@ from features.common.progress import unwatched
 from jobs.cli import console
 from jobs.cli.console import Lines
 from jobs.cli.main import app
-from jobs.operate import due as cache_list
+from jobs.operator.operate import due as cache_list
 
 
 def told(steps: list[tuple[int, int, str]], *, each_s: int) -> list[str]:
@@ -90,7 +90,7 @@ def listing(monkeypatch: pytest.MonkeyPatch) -> None:
         with console.progress("listing") as advance:
             console.log("silent" if advance is unwatched else "watched")
         console.notes(["a remark"])
-        logging.getLogger("jobs.operate.due").info("read a table")
+        logging.getLogger("jobs.operator.operate.due").info("read a table")
         return []
 
     monkeypatch.setattr(cache_list, "listed", listed)
@@ -107,7 +107,7 @@ def test_quiet_silences_and_verbose_explains(
     shown = CliRunner().invoke(app, ["caches", *words]).stderr
     assert ("watched" in shown, "silent" in shown) == (watched, not watched)
     assert ("note: a remark" in shown) == noted
-    assert ("jobs.operate.due: read a table" in shown) == explained
+    assert ("jobs.operator.operate.due: read a table" in shown) == explained
     assert ("settings from" in shown) == explained
 
 

@@ -17,11 +17,11 @@ from typer.testing import CliRunner
 from features.common.errors import TargetUnavailable, UnprovenError
 from features.results import REPLAYS, WORTH
 from features.schema import Table
-from jobs import text
 from jobs.cli import console, layout
 from jobs.cli.main import COMMANDS, app
 from jobs.cli.site import DemoScreen
-from jobs.demo import summary
+from jobs.ground import text
+from jobs.local_site.demo import summary
 
 AT, DAY = "2026-03-01T04:00:00Z", "2026-03-01"
 SENTENCE = "the cache's records of that day end two hours before midnight: pull the rest, and judge it again"
@@ -104,56 +104,56 @@ CACHE = ["--cache", "xc1"]
 DAYS = ["--from", DAY, "--to", DAY]
 Case = tuple[list[str], str, str]
 CASES: list[Case] = [
-    (["pull", "--source", "rucio_traces", "--input", "x", "--day", DAY], "jobs.ingest.pull.run", ""),
-    (["arrivals", *NOW], "jobs.ingest.arrivals.run", ""),
-    (["scan", *CACHE], "jobs.ingest.scan.run", ""),
-    (["features", *NOW], "jobs.train.features.run", ""),
-    (["train", *NOW], "jobs.train.training.run", ""),
-    (["predict", *NOW], "jobs.train.predict.run", ""),
-    (["cycle", *NOW], "jobs.cycle.run", ""),
-    (["evaluate", "--from", DAY], "jobs.evaluate.evaluate.run", "evaluation"),
-    (["promote"], "jobs.evaluate.promote.promote", ""),
-    (["promote", "--why"], "jobs.evaluate.decisions.last_decision", ""),
-    (["plan", *CACHE, *NOW], "jobs.plan.plan.run", ""),
-    (["plan", *CACHE, *NOW, "--explain", "f"], "jobs.plan.plan.explained", ""),
-    (["push", *CACHE, *NOW], "jobs.push.push.run", ""),
-    (["push", *CACHE, "--status"], "jobs.push.status.status", ""),
-    (["push", *CACHE, "--cancel"], "jobs.push.push.cancel", ""),
-    (["push", *CACHE, *NOW, "--dry-run"], "jobs.push.status.dry_run", ""),
-    (["outcomes", *CACHE], "jobs.outcomes.history.history", "history"),
-    (["outcomes", *CACHE, *NOW], "jobs.outcomes.history.of_plan", ""),
-    (["outcomes", *CACHE, "--day", DAY], "jobs.outcomes.history.of_day", ""),
-    (["replay", *DAYS], "jobs.simulate.site_replay.run", "replay"),
-    (["replay", "--trace", "x", "--policy", "lru"], "jobs.simulate.replay_trace.run", "replay"),
-    (["replay", "--caches", __file__], "jobs.simulate.fleet.run", "fleet"),
-    (["curve", *DAYS], "jobs.simulate.curve.run", ""),
-    (["worth-it", "--trace", "x", "--capacity", "9TB"], "jobs.simulate.worth.run", ""),
-    (["storage", "--trace", "x", "--capacity", "9TB"], "jobs.simulate.storage.run", ""),
-    (["efficiency", *DAYS], "jobs.efficiency.efficiency.run", ""),
-    (["cached-fraction"], "jobs.simulate.cached_fraction.run", ""),
-    (["leaderboard", "--out", "x"], "jobs.leaderboard.leaderboard.run", "leaderboard"),
-    (["report"], "jobs.report.build.run", ""),
-    (["report", "--trace", "x"], "jobs.simulate.study.run", ""),
-    (["workload", "--out", "x", "--report"], "jobs.simulate.workload.run", ""),
+    (["pull", "--source", "rucio_traces", "--input", "x", "--day", DAY], "jobs.loop.ingest.pull.run", ""),
+    (["arrivals", *NOW], "jobs.loop.ingest.arrivals.run", ""),
+    (["scan", *CACHE], "jobs.loop.ingest.scan.run", ""),
+    (["features", *NOW], "jobs.loop.train.features.run", ""),
+    (["train", *NOW], "jobs.loop.train.training.run", ""),
+    (["predict", *NOW], "jobs.loop.train.predict.run", ""),
+    (["cycle", *NOW], "jobs.loop.cycle.run", ""),
+    (["evaluate", "--from", DAY], "jobs.loop.evaluate.evaluate.run", "evaluation"),
+    (["promote"], "jobs.loop.evaluate.promote.promote", ""),
+    (["promote", "--why"], "jobs.loop.evaluate.decisions.last_decision", ""),
+    (["plan", *CACHE, *NOW], "jobs.loop.plan.plan.run", ""),
+    (["plan", *CACHE, *NOW, "--explain", "f"], "jobs.loop.plan.plan.explained", ""),
+    (["push", *CACHE, *NOW], "jobs.loop.push.push.run", ""),
+    (["push", *CACHE, "--status"], "jobs.loop.push.status.status", ""),
+    (["push", *CACHE, "--cancel"], "jobs.loop.push.push.cancel", ""),
+    (["push", *CACHE, *NOW, "--dry-run"], "jobs.loop.push.status.dry_run", ""),
+    (["outcomes", *CACHE], "jobs.loop.outcomes.history.history", "history"),
+    (["outcomes", *CACHE, *NOW], "jobs.loop.outcomes.history.of_plan", ""),
+    (["outcomes", *CACHE, "--day", DAY], "jobs.loop.outcomes.history.of_day", ""),
+    (["replay", *DAYS], "jobs.studies.simulate.site_replay.run", "replay"),
+    (["replay", "--trace", "x", "--policy", "lru"], "jobs.studies.simulate.replay_trace.run", "replay"),
+    (["replay", "--caches", __file__], "jobs.studies.simulate.fleet.run", "fleet"),
+    (["curve", *DAYS], "jobs.studies.simulate.curve.run", ""),
+    (["worth-it", "--trace", "x", "--capacity", "9TB"], "jobs.studies.simulate.worth.run", ""),
+    (["storage", "--trace", "x", "--capacity", "9TB"], "jobs.studies.simulate.storage.run", ""),
+    (["efficiency", *DAYS], "jobs.studies.efficiency.efficiency.run", ""),
+    (["cached-fraction"], "jobs.studies.simulate.cached_fraction.run", ""),
+    (["leaderboard", "--out", "x"], "jobs.studies.leaderboard.leaderboard.run", "leaderboard"),
+    (["report"], "jobs.operator.site_report.build.run", ""),
+    (["report", "--trace", "x"], "jobs.studies.simulate.study.run", ""),
+    (["workload", "--out", "x", "--report"], "jobs.studies.simulate.workload.run", ""),
     (["forecast", "--series", __file__, "--as-of", "9", "--horizons", "1", "--out", "x"], "F.run", ""),
     (
         ["forecast", "--series", __file__, "--as-of", "9", "--horizons", "1", "--out", "x", "--cuts", "5"],
         "F.judge",
         "",
     ),
-    (["caches"], "jobs.operate.due.listed", ""),
-    (["prefill", *CACHE], "jobs.push.prefill.run", ""),
-    (["site-test", *CACHE], "jobs.site_test.run.run", ""),
-    (["queue", "--name", "htcondor", "--input", "x"], "jobs.ingest.queue.run", ""),
-    (["never-cache", *CACHE, "--out", "x"], "jobs.plan.never_cache.run", ""),
-    (["place", *NOW], "jobs.placement.refresh.run", ""),
-    (["rucio", "setup-rse", *CACHE], "jobs.push.rucio_sync.set_up", ""),
-    (["rucio", "check"], "jobs.push.rucio_sync.check", ""),
-    (["rucio", "sync", *CACHE], "jobs.push.rucio_sync.sync", ""),
-    (["status"], "jobs.operate.status.run", ""),
-    (["doctor"], "jobs.operate.doctor.run", ""),
-    (["up"], "jobs.local.services.up", ""),
-    (["down"], "jobs.local.services.down", ""),
+    (["caches"], "jobs.operator.operate.due.listed", ""),
+    (["prefill", *CACHE], "jobs.loop.push.prefill.run", ""),
+    (["site-test", *CACHE], "jobs.studies.site_test.run.run", ""),
+    (["queue", "--name", "htcondor", "--input", "x"], "jobs.loop.ingest.queue.run", ""),
+    (["never-cache", *CACHE, "--out", "x"], "jobs.loop.plan.never_cache.run", ""),
+    (["place", *NOW], "jobs.operator.placement.refresh.run", ""),
+    (["rucio", "setup-rse", *CACHE], "jobs.loop.push.rucio_sync.set_up", ""),
+    (["rucio", "check"], "jobs.loop.push.rucio_sync.check", ""),
+    (["rucio", "sync", *CACHE], "jobs.loop.push.rucio_sync.sync", ""),
+    (["status"], "jobs.operator.operate.status.run", ""),
+    (["doctor"], "jobs.operator.operate.doctor.run", ""),
+    (["up"], "jobs.local_site.local.services.up", ""),
+    (["down"], "jobs.local_site.local.services.down", ""),
 ]
 COMPARED = {"curve", "evaluate", "replay", "promote", "train", "doctor"}
 """Commands whose rows are read against each other: they need columns."""
@@ -214,18 +214,19 @@ class Screen:
 def run(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
     """Run a command whose job answers at once."""
     words, job, answer = case
-    job = job.replace("F.", "jobs.train.forecast.")
+    job = job.replace("F.", "jobs.loop.train.forecast.")
     module, _, name = job.rpartition(".")
     kind = typing.get_type_hints(getattr(importlib.import_module(module), name))["return"]
     given = REST[answer](kind) if answer else value("", kind)
     monkeypatch.setattr(job, lambda *_args, **_more: given)
     for check in ("train.ready.to_compute", "train.ready.to_train", "train.ready.to_predict"):
-        monkeypatch.setattr(f"jobs.{check}", lambda *_args, **_more: None)
-    monkeypatch.setattr("jobs.evaluate.ready.to_evaluate", lambda *_args, **_more: None)
-    monkeypatch.setattr("jobs.push.status.is_over", lambda *_args, **_more: True)
-    monkeypatch.setattr("jobs.outcomes.history.tell", lambda *_args, **_more: None)
+        monkeypatch.setattr(f"jobs.loop.{check}", lambda *_args, **_more: None)
+    monkeypatch.setattr("jobs.loop.evaluate.ready.to_evaluate", lambda *_args, **_more: None)
+    monkeypatch.setattr("jobs.loop.push.status.is_over", lambda *_args, **_more: True)
+    monkeypatch.setattr("jobs.loop.outcomes.history.tell", lambda *_args, **_more: None)
     for written in ("replay", "fleet", "curve", "evaluation", "storage"):
-        monkeypatch.setattr(f"jobs.report.export.export_{written}", lambda *_args, **_more: None)
+        room = "loop.evaluate.page" if written == "evaluation" else "studies.simulate.exports"
+        monkeypatch.setattr(f"jobs.{room}.export_{written}", lambda *_args, **_more: None)
     done = CliRunner().invoke(app, words)
     assert isinstance(done.exception, SystemExit | UnprovenError | TargetUnavailable | None), done.exception
 

@@ -10,8 +10,8 @@ from cases import IS_THOROUGH
 
 from features.common.progress import unwatched
 from features.results import LRU
-from jobs.leaderboard.entries import Entry, opened
-from jobs.leaderboard.parts import capacity
+from jobs.studies.leaderboard.entries import Entry, opened
+from jobs.studies.leaderboard.parts import capacity
 from models.learning.order import Learning, learn_horizons
 from replay.contest import Lineup, standings
 from replay.steward.policies import AUTO, steward_policy

@@ -14,9 +14,9 @@ import pytest
 from features.common.errors import ModelError
 from features.schema import PREDICTIONS
 from features.spec import FeatureSpec
-from jobs.store.keys import Key
-from jobs.store.tables import Tables
-from jobs.train.spark_engine import staged
+from jobs.ground.store.keys import Key
+from jobs.ground.store.tables import Tables
+from jobs.loop.train.spark_engine import staged
 from models.learning.baselines import Recency, S3FifoCounts
 from models.learning.calibration import Knots
 from models.learning.frame import learn_vocabulary, model_matrix

@@ -19,7 +19,7 @@ from jwt.api_jws import PyJWS
 from placement_server import threaded
 
 from features.common.errors import ConfigError
-from jobs.settings.serve import IssuerSettings
+from jobs.ground.settings.serve import IssuerSettings
 from prefetch.placement.signed_tokens import Issuer, SignedTokens
 from prefetch.placement.tokens import OPERATORS, Tokens, federation
 

@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from features.common.names import parse_name
-from jobs.ingest.known_names import dids_of
-from jobs.store.tables import Tables
+from jobs.ground.store.tables import Tables
+from jobs.loop.ingest.known_names import dids_of
 from prefetch.plan.blacklist import DEPTH, blacklist
 from prefetch.plan.rules import Rule, Treatment, treatments
 from prefetch.target import Held

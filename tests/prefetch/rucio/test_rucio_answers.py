@@ -14,7 +14,7 @@ import requests
 
 from features.common import deadline
 from features.common.errors import ServiceError
-from jobs.ingest.sources import rucio_catalogue
+from jobs.loop.ingest.sources import rucio_catalogue
 from prefetch.rucio import bulk
 from prefetch.rucio import rse as rse_room
 from prefetch.rucio.names import Did

@@ -14,8 +14,8 @@ from planted_accesses import plant_accesses, small_models
 from planted_region import DAY, FIRST, SECOND, TRAIN_UNTIL_S, Knobs, Mlflow, fit, planted
 
 from features.results import TRAININGS
-from jobs.store.tables import Tables
-from jobs.train.deliver import TrainingAnswer
+from jobs.ground.store.tables import Tables
+from jobs.loop.train.deliver import TrainingAnswer
 
 
 @pytest.fixture(scope="session")

@@ -22,9 +22,9 @@ from planted_region import DAY, MLFLOW_WARNINGS, TRAIN_UNTIL_S, Knobs, Mlflow, a
 
 from features.common.errors import ConflictError, InputError, ServiceError
 from features.results import MODEL_METRICS, TRAININGS
-from jobs.store.tables import Tables
-from jobs.store.trainings import keep_training
-from jobs.train import deliver
+from jobs.ground.store.tables import Tables
+from jobs.loop.train import deliver
+from jobs.loop.trainings import keep_training
 from models.serving import spool
 from models.serving.mlflow_session import MlflowClient
 from models.serving.registry import Registry

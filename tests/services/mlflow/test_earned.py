@@ -9,10 +9,10 @@ import pytest
 from planted_region import FIRST, MLFLOW_WARNINGS, SECOND, Mlflow, away
 
 from features.schema import OUTCOMES, PLANS
-from jobs.caches import steward_days
-from jobs.outcomes import history
-from jobs.settings.tree import Settings
-from jobs.store.tables import Tables
+from jobs.ground.caches import steward_days
+from jobs.ground.settings.tree import Settings
+from jobs.ground.store.tables import Tables
+from jobs.loop.outcomes import history
 from models.serving.mlflow_session import mlflow
 
 pytestmark = MLFLOW_WARNINGS

@@ -18,7 +18,7 @@ from planted_region import MLFLOW_WARNINGS, Mlflow
 
 from features.common import deadline
 from features.common.errors import ModelError, ServiceError
-from jobs.report import runs
+from jobs.pages import runs
 from models.serving.bundle_files import BUNDLE_FILE, bundle_digest
 from models.serving.mlflow_session import MlflowClient, MlflowException, connect
 from models.serving.names import Named

@@ -26,11 +26,11 @@ from planted_region import (
 from features.common.errors import ModelError
 from features.results import CHALLENGER_PLAN, PROMOTIONS, STEWARD, STEWARD_PLAN
 from features.spec import COLUMNS
-from jobs.evaluate import promote
-from jobs.evaluate.decisions import Promotion, last_decision
-from jobs.settings.tree import CacheSettings
-from jobs.store.tables import Tables
-from jobs.store.trainings import keep_training, named
+from jobs.ground.settings.tree import CacheSettings
+from jobs.ground.store.tables import Tables
+from jobs.loop.evaluate import promote
+from jobs.loop.evaluate.decisions import Promotion, last_decision
+from jobs.loop.trainings import keep_training, named
 from models.serving.bundle_files import BUNDLE_FILE, bundle_digest, read_about, read_order
 from models.serving.mlflow_session import mlflow
 from models.serving.names import Named

@@ -29,11 +29,11 @@ from planted_region import (
 
 from features.common.errors import ModelError
 from features.results import TRAININGS
-from jobs.evaluate import promote
-from jobs.evaluate.record import candidates
-from jobs.store.tables import Tables
-from jobs.store.trainings import as_trained, named, trained
-from jobs.train import predict
+from jobs.ground.store.tables import Tables
+from jobs.loop.evaluate import promote
+from jobs.loop.evaluate.record import candidates
+from jobs.loop.train import predict
+from jobs.loop.trainings import as_trained, named, trained
 from models.serving.bundle import FORMAT
 from models.serving.bundle_files import BUNDLE_FILE, MAX_FILE_BYTES, bundle_digest, read_bundle
 from models.serving.mlflow_session import mlflow

@@ -26,9 +26,9 @@ from features.common.errors import ModelError, StaleInputError
 from features.common.times import as_of_label, day_label
 from features.results import DRIFT
 from features.schema import PREDICTIONS
-from jobs.store.tables import Tables
-from jobs.train import predict
-from jobs.train.deliver import TrainingAnswer
+from jobs.ground.store.tables import Tables
+from jobs.loop.train import predict
+from jobs.loop.train.deliver import TrainingAnswer
 from models.learning.frame import model_matrix
 from models.serving.mlflow_session import mlflow
 from models.serving.names import model_name

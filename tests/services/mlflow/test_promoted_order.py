@@ -32,10 +32,10 @@ from planted_region import (
 
 from features.common.errors import ModelError
 from features.spec import COLUMNS
-from jobs.settings.tree import Settings
-from jobs.steward import look_up, promoted, steward
-from jobs.steward.promoted import Promoted
-from jobs.store.tables import Tables
+from jobs.ground.settings.tree import Settings
+from jobs.ground.store.tables import Tables
+from jobs.loop.steward import look_up, promoted, steward
+from jobs.loop.steward.promoted import Promoted
 from models.serving import served_order
 from models.serving.bundle_files import bundle_digest
 from models.serving.names import Named

@@ -21,9 +21,9 @@ from planted_region import (
 from features.common.errors import ModelError, StaleInputError
 from features.common.times import as_of_label
 from features.results import CHAMPION_PLAN, LRU, PROMOTIONS, S3FIFO_PLAN
-from jobs.evaluate import promote
-from jobs.evaluate.decisions import Promotion, last_decision
-from jobs.store.tables import Tables
+from jobs.ground.store.tables import Tables
+from jobs.loop.evaluate import promote
+from jobs.loop.evaluate.decisions import Promotion, last_decision
 from models.serving.mlflow_session import mlflow
 
 pytestmark = MLFLOW_WARNINGS

@@ -22,8 +22,8 @@ from planted_region import (
 
 from features.common.errors import StaleInputError
 from features.results import MODEL_HOLDINGS, MODEL_METRICS, MODEL_SLICES, RELIABILITY
-from jobs.store.tables import Tables
-from jobs.train.deliver import TrainingAnswer
+from jobs.ground.store.tables import Tables
+from jobs.loop.train.deliver import TrainingAnswer
 from models.learning.baselines import Recency
 from models.serving.mlflow_session import mlflow
 

@@ -11,11 +11,11 @@ from planted_region import DAY, FIRST, MLFLOW_WARNINGS, SECOND, TRAIN_UNTIL_S, M
 from features.common.errors import StaleInputError
 from features.common.times import as_of_label
 from features.results import CHALLENGER_PLAN, CHAMPION_PLAN, EVALUATIONS, LRU, S3FIFO, S3FIFO_PLAN, STEWARD
-from jobs.evaluate import promote
-from jobs.evaluate.record import Compared, Evaluated, candidates, record_days, record_run
-from jobs.settings.tree import Settings
-from jobs.store.tables import Tables
-from jobs.store.trainings import keep_training, trained
+from jobs.ground.settings.tree import Settings
+from jobs.ground.store.tables import Tables
+from jobs.loop.evaluate import promote
+from jobs.loop.evaluate.record import Compared, Evaluated, candidates, record_days, record_run
+from jobs.loop.trainings import keep_training, trained
 from models.evaluation.bootstrap import gap_columns
 from models.serving.mlflow_session import mlflow
 from models.serving.runs import TableRead

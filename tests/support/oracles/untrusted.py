@@ -28,11 +28,11 @@ from features.common.names import parse_name
 from features.common.times import parse_as_of, parse_day
 from features.common.units import format_bytes, parse_bytes, parse_duration
 from features.schema import QUEUE, arrow_schema
-from jobs.ingest.queue_entries import checked, entries
-from jobs.placement.serve import server
-from jobs.settings.tree import CacheSettings, Settings
-from jobs.simulate import workload
-from jobs.simulate.fleet import load_fleet
+from jobs.ground.settings.tree import CacheSettings, Settings
+from jobs.loop.ingest.queue_entries import checked, entries
+from jobs.operator.placement.serve import server
+from jobs.studies.simulate import workload
+from jobs.studies.simulate.fleet import load_fleet
 from prefetch.databases import Database, shown
 from prefetch.journal.tables import metadata
 from prefetch.lfn import checked_lfn, path_below

@@ -9,7 +9,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from jobs.local.process import seen
+from jobs.local_site.local.process import seen
 
 
 def running(words: str) -> list[int]:

@@ -14,7 +14,7 @@ from typing import TypeVar
 
 import pytest
 
-from jobs.local.process import free_ports
+from jobs.local_site.local.process import free_ports
 
 __all__ = ["PATIENCE_S", "NoServer", "end", "free_ports", "needed", "start", "wait"]
 

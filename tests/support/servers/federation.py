@@ -10,9 +10,9 @@ from pathlib import Path
 from steward_site import eventually
 
 from features.common.errors import ServiceError
-from jobs.local import xrootd
-from jobs.local.daemon import Daemon, folder_for_all, hand_over
-from jobs.local.process import free_ports
+from jobs.local_site.local import xrootd
+from jobs.local_site.local.daemon import Daemon, folder_for_all, hand_over
+from jobs.local_site.local.process import free_ports
 
 # The defaults wait for 90 s at the start, 5 s for a look-up, and 10 min for a node that is lost.
 _DELAYS = "cms.delay startup 1 lookup 1 servers 1 qdl 1 drop 2 discard 2\n"

@@ -9,7 +9,7 @@ from pathlib import Path
 from daemons import NoServer, end, free_ports, start, wait
 
 from features.common.errors import ServiceError
-from jobs.local.hdfs import DATA_NODE, NAME_NODE, is_up, prepared
+from jobs.local_site.local.hdfs import DATA_NODE, NAME_NODE, is_up, prepared
 
 
 @contextmanager

@@ -9,10 +9,10 @@ from typing import Any
 from features.common.times import as_of_label, day_label
 from features.results import DRIFT, PROMOTIONS, STEWARD_DAYS
 from features.schema import ACCESSES, PREDICTIONS, RECEIPTS, Table
-from jobs.plan import plan
-from jobs.plan.cache_state import Moment
-from jobs.settings.tree import Settings
-from jobs.store.tables import Tables
+from jobs.ground.settings.tree import Settings
+from jobs.ground.store.tables import Tables
+from jobs.loop.plan import plan
+from jobs.loop.plan.cache_state import Moment
 from prefetch.steward.figures import Evicted, Eviction, Figures
 from prefetch.target import Held
 

@@ -23,8 +23,8 @@ import httpx
 import numpy as np
 from daemons import PATIENCE_S
 
-from jobs.placement.serve import server as built
-from jobs.settings.tree import Settings
+from jobs.ground.settings.tree import Settings
+from jobs.operator.placement.serve import server as built
 from prefetch.placement.build import Holding, snapshot_of
 from prefetch.placement.database import Database
 from prefetch.placement.pages import Source

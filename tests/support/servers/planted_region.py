@@ -24,11 +24,11 @@ from features.results import (
 )
 from features.schema import arrow_schema
 from features.spec import FeatureSpec
-from jobs.settings.tree import LearnerName, MlflowSettings, Settings, TrainingSettings
-from jobs.store.tables import Tables
-from jobs.store.trainings import named, trained
-from jobs.train import training as train
-from jobs.train.deliver import TrainingAnswer
+from jobs.ground.settings.tree import LearnerName, MlflowSettings, Settings, TrainingSettings
+from jobs.ground.store.tables import Tables
+from jobs.loop.train import training as train
+from jobs.loop.train.deliver import TrainingAnswer
+from jobs.loop.trainings import named, trained
 from models.serving.bundle_files import bundle_digest
 from models.serving.mlflow_session import mlflow
 from models.serving.registry import Registry

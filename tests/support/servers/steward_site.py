@@ -22,8 +22,8 @@ from typing import Any
 from daemons import NoServer
 
 from features.common.errors import ServiceError
-from jobs.local.process import free_ports
-from jobs.local.xrootd import Loopback, loopback
+from jobs.local_site.local.process import free_ports
+from jobs.local_site.local.xrootd import Loopback, loopback
 from prefetch.actions import Action
 from prefetch.journal.journal import Item, Journal
 from prefetch.journal.tables import KNOWN

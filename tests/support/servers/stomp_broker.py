@@ -11,8 +11,8 @@ from pathlib import Path
 from daemons import NoServer, end, free_ports, start, wait
 
 from features.common.errors import ServiceError
-from jobs.local.hdfs import jars
-from jobs.spark.java import java
+from jobs.ground.spark.java import java
+from jobs.local_site.local.hdfs import jars
 
 _N_JARS = 10
 _JAVA = ("-Xmx96m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Djava.net.preferIPv4Stack=true")

@@ -20,8 +20,8 @@ from daemons import NoServer
 from jwt.algorithms import ECAlgorithm
 
 from features.common.errors import ServiceError
-from jobs.local.daemon import hand_over
-from jobs.local.xrootd import Loopback, loopback
+from jobs.local_site.local.daemon import hand_over
+from jobs.local_site.local.xrootd import Loopback, loopback
 
 ISSUER, AUDIENCE = "https://issuer.example.org", "cache.example.org"
 SCOPE = "storage.read:/store storage.read:/xrdpfc_command"

@@ -6,10 +6,10 @@ import time
 
 from features.common.times import as_of_label, day_label
 from features.results import PROMOTIONS
-from jobs.settings.tree import Settings
-from jobs.store.tables import Tables
-from jobs.store.trainings import trained
-from jobs.train.registry import registry
+from jobs.ground.settings.tree import Settings
+from jobs.ground.store.tables import Tables
+from jobs.loop.train.registry import registry
+from jobs.loop.trainings import trained
 from models.serving.names import CANDIDATE, CHAMPION
 
 

@@ -13,8 +13,8 @@ from unittest import mock
 from daemons import NoServer
 
 from features.common.errors import ServiceError
-from jobs.local.daemon import hand_over
-from jobs.local.xrootd import Loopback, loopback
+from jobs.local_site.local.daemon import hand_over
+from jobs.local_site.local.xrootd import Loopback, loopback
 
 _CA, _VOMS = "/DC=test/CN=testca", "/DC=test/CN=voms.test"
 _POLICY = f"access_id_CA X509 '{_CA}'\npos_rights globus CA:sign\ncond_subjects globus '\"*\"'\n"

@@ -10,7 +10,7 @@ from pathlib import Path
 from daemons import NoServer
 
 from features.common.errors import ServiceError
-from jobs.local.xrootd import Loopback, loopback
+from jobs.local_site.local.xrootd import Loopback, loopback
 from prefetch.xcache.collector import Collector
 
 

@@ -1,0 +1,89 @@
+"""What a cache calls a file: the path at which it has, or would have, the file of a DID."""
+
+from __future__ import annotations
+
+import functools
+from collections import Counter, defaultdict
+from collections.abc import Mapping
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from features.common.errors import ConfigError
+from jobs.ground.caches.inventory import last
+from jobs.ground.settings.tree import CacheSettings
+from jobs.ground.store.tables import Tables
+from prefetch.rucio.names import Did, place_of
+
+_MOST_LOOKED_AT = 1000
+
+
+class Paths:
+    """The paths of files in `cache`, of which `held` has the DIDs by path.
+
+    What it does not hold would be below a prefix: of names that are paths the one that most of their scope
+    have in the cache, else none; of others that of the settings, else the one that most have.
+    """
+
+    def __init__(self, cache: CacheSettings, held: Mapping[str, str]) -> None:
+        self._cache = cache
+        self._dids, self._paths = pa.array(held.values(), pa.string()), pa.array(held, pa.string())
+
+    @classmethod
+    def last(cls, tables: Tables, cache: CacheSettings, *, at_s: int) -> Paths:
+        """By the cache's last inventory until `at_s`."""
+        held = last(tables, cache.name, at_s=at_s)
+        return cls(cache, dict(zip(held["name"].to_pylist(), held["did"].to_pylist(), strict=True)))
+
+    def of(self, dids: pa.Array) -> pa.Array:
+        """The path of each of `dids`. Raises ConfigError if one is not known."""
+        paths = self.known(dids)
+        unknown = dids.filter(pc.is_null(paths))
+        if len(unknown):
+            raise ConfigError(
+                f"caches.{self._cache.name}.prefix",
+                f"no path is known for {str(unknown[0])[:200]!r}: the cache holds no file by Rucio's hash "
+                "naming yet; set what comes before the scope in its paths, for example /atlas/rucio",
+            )
+        return paths
+
+    def did_at(self, path: str) -> str | None:
+        """The DID of the file that is held at `path`; None if there is none."""
+        found = self._dids.filter(pc.equal(self._paths, path))
+        return str(found[0]) if len(found) else None
+
+    def known(self, dids: pa.Array) -> pa.Array:
+        """The path of each of `dids`, null where the prefix is not known."""
+        paths = self._paths.take(pc.index_in(dids, value_set=self._dids))
+        is_absent = pc.is_null(paths)
+        absent = [self._would_be(_did(did)) for did in dids.filter(is_absent).to_pylist()]
+        return pc.replace_with_mask(paths, is_absent, pa.array(absent, pa.string()))
+
+    def _would_be(self, did: Did) -> str | None:
+        prefix = self._prefixes.get(_kind(did), "" if _kind(did) else None)
+        return None if prefix is None else prefix + place_of(did)
+
+    @functools.cached_property
+    def _prefixes(self) -> Mapping[str, str]:
+        """What comes before the places of files, by their kind."""
+        found = defaultdict[str, Counter[str]](Counter)
+        step = 1 + len(self._paths) // _MOST_LOOKED_AT
+        for path, text in zip(self._paths[::step].to_pylist(), self._dids[::step].to_pylist(), strict=True):
+            did = _did(text)
+            if path.endswith(place := place_of(did)):
+                found[_kind(did)][path.removesuffix(place)] += 1
+        learned = {kind: counted.most_common(1)[0][0] for kind, counted in found.items()}
+        return learned if self._cache.prefix is None else learned | {_BY_HASH: self._cache.prefix}
+
+
+_BY_HASH = ""
+
+
+def _kind(did: Did) -> str:
+    """The scope of a name that is a path; of others that they lie by hash."""
+    return did.scope if did.name.startswith("/") else _BY_HASH
+
+
+def _did(text: str) -> Did:
+    scope, _, name = text.partition(":")
+    return Did(scope, name)

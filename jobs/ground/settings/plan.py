@@ -1,0 +1,103 @@
+"""The settings of `[plan]`: value, limits, rules and sources; conf/base.toml explains the keys."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import pydantic
+
+from features.common.errors import ConfigError
+from jobs.ground.settings.values import Bytes, Hour, Pattern, Seconds, Section, Share
+from prefetch.plan import Objective, Rule
+from prefetch.plan.rules import TEST
+from prefetch.push.origins import SourceLimits
+from replay.study.benefit import Cluster, best_cached_fraction
+
+
+class RuleSettings(Section):
+    """One rule; its patterns may contain `*` and `?`."""
+
+    action: Literal["include", "exclude", "pin", "never"]
+    tiers: tuple[str, ...] = ()
+    names: tuple[str, ...] = ()
+    users: tuple[str, ...] = ()
+
+    @pydantic.model_validator(mode="after")
+    def _is_a_rule(self) -> RuleSettings:
+        try:
+            _ = self.rule
+        except ConfigError as error:
+            raise ValueError(str(error)) from None
+        return self
+
+    @property
+    def rule(self) -> Rule:
+        """The rule in the planner's type."""
+        return Rule(self.action, self.tiers, self.names, self.users)
+
+
+class SourceSettings(Section):
+    """The limit of an origin; `hosts`: patterns of hosts or RSEs; the first source that matches counts."""
+
+    hosts: tuple[str, ...] = pydantic.Field(min_length=1)
+    per_hour: Bytes
+
+
+class ClusterSettings(Section):
+    """The site of KIT's Eq. 1; rates in bytes per second."""
+
+    network: Bytes
+    cache_per_node: Bytes
+    n_nodes: int = pydantic.Field(gt=0)
+    workflow_per_slot: Bytes
+    n_slots: int = pydantic.Field(gt=0)
+
+    @property
+    def cluster(self) -> Cluster:
+        """The same in the type of the replay room."""
+        return Cluster(self.network, self.cache_per_node, self.n_nodes, self.workflow_per_slot, self.n_slots)
+
+    @property
+    def cached_fraction(self) -> float:
+        """The part of a dataset that is worth caching."""
+        return best_cached_fraction(self.cluster)
+
+
+class PlanSettings(Section):
+    """Value and limits of a plan."""
+
+    objective: Objective
+    horizon: Seconds
+    cycle: Literal["auto"] | Seconds
+    assumed_inflow: Share
+    prefetch_share: float = pydantic.Field(ge=0, le=1000)
+    queued_share: Share
+    min_prefetch_probability: Share
+    read_once_below: Share
+    model_weight: Literal["auto"] | Share
+    hysteresis: float = pydantic.Field(ge=0, le=10)
+    dataset_bonus: float = pydantic.Field(ge=0, le=10)
+    control_share: Share
+    evict_share: Share
+    lost_share: Share
+    wan_per_hour: Bytes | None = None
+    quiet_hours: tuple[Hour, Hour] | None = None
+    rules: tuple[RuleSettings, ...] = ()
+    test_files: tuple[Pattern, ...] = ()
+    sources: tuple[SourceSettings, ...] = ()
+    source_failures: Share
+    reconsider_source: Seconds
+    tape: tuple[Pattern, ...] = ()
+    from_tape: bool = False
+    cluster: ClusterSettings | None = None
+
+    @property
+    def planned_by(self) -> tuple[Rule, ...]:
+        """The site's rules in the planner's type, and last the one of its test files."""
+        tests = (Rule(TEST, names=self.test_files),) if self.test_files else ()
+        return (*(one.rule for one in self.rules), *tests)
+
+    @property
+    def source_limits(self) -> SourceLimits:
+        """When plans and pushes stop fetching from an origin."""
+        return SourceLimits(self.source_failures, self.reconsider_source)

@@ -1,0 +1,95 @@
+"""The sources of `cachecast pull`, and the settings of what is read: arrivals, queues of jobs, Rucio."""
+
+from __future__ import annotations
+
+from importlib.metadata import EntryPoint, entry_points
+from typing import Annotated, Literal
+
+import pydantic
+
+from jobs.ground.settings.our_sources import GROUP, OURS
+from jobs.ground.settings.values import HttpUrl, Pause, Seconds, Section, Share, WholeDays
+
+SERVER = "rucio_server"
+"""The source that is a server; `--input` is the request."""
+
+
+def of_others(name: str = "") -> list[EntryPoint]:
+    """The sources that other packages bring, or those of them called `name`."""
+    found = [one for one in entry_points(group=GROUP) if name in ("", one.name)]
+    return [one for one in found if one.dist is not None and one.dist.name != "cachecast"]
+
+
+def is_source(name: str) -> bool:
+    """Whether there is a source of files of this name."""
+    return name in OURS or bool(of_others(name))
+
+
+def _checked(name: str) -> str:
+    if name != SERVER and not is_source(name):
+        raise ValueError(f"there is no source {name!r}; {known()}")
+    return name
+
+
+def known() -> str:
+    """A part of a sentence that lists the sources."""
+    return "there are " + ", ".join(sorted({SERVER, *OURS, *(one.name for one in of_others())}))
+
+
+SourceName = Annotated[str, pydantic.AfterValidator(_checked)]
+
+IN_USE = "in-use"
+"""The request for the datasets that are in use, by the accesses table."""
+
+
+class NamesSettings(Section):
+    """What names of files do not tell."""
+
+    scopes: dict[
+        Annotated[str, pydantic.Field(pattern=r"^(/[A-Za-z0-9_][A-Za-z0-9._+=@-]*)+$")],
+        Annotated[str, pydantic.Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")],
+    ]
+
+
+class ArrivalSettings(Section):
+    """When the records of a decision time are incomplete; conf/base.toml explains the keys."""
+
+    usual_share: Share
+    least: int = pydantic.Field(ge=1)
+    weeks: int = pydantic.Field(ge=1, le=52)
+    delay: Pause
+    rejected: Share
+    max_age: Seconds
+    incomplete: Literal["note", "skip"]
+
+
+class QueueSettings(Section):
+    """How queues of jobs are queried, and how long their entries are valid."""
+
+    stale: Seconds
+    timeout: Seconds
+    token: pydantic.SecretStr
+
+
+class RucioSettings(Section):
+    """The Rucio server, if any, and how to log in there."""
+
+    url: HttpUrl
+    auth_url: HttpUrl
+    account: str
+    auth_type: Literal["userpass", "x509", "x509_proxy", "oidc"]
+    vo: str
+    username: str
+    password: pydantic.SecretStr
+    client_cert: str
+    client_key: str
+    client_proxy: str
+    ca_cert: str
+    timeout: Seconds
+    attempts: int = pydantic.Field(gt=0, le=20)
+    in_use: WholeDays
+    broker: str
+    broker_username: str
+    broker_password: pydantic.SecretStr
+    withdraw_share: Share
+    topic: str = pydantic.Field(pattern="^/(topic|queue)/[A-Za-z0-9._-]+$")

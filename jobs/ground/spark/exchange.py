@@ -1,0 +1,113 @@
+"""What Spark's workers send each other and the driver.
+
+Rows travel as bytes of Arrow tables, which the JVM does not look into; written files as a line each.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import uuid
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+import pyarrow as pa
+
+from features.common.arrays import IntArray
+from features.schema import Table
+from features.stream.texts import divided, joined
+from jobs.ground.store.keys import Key
+from jobs.ground.store.tables import Partition, Snapshot, StagedFile, Tables, new_folder, read_partitions
+
+Kind = tuple[str, ...]
+"""What rows are, by which a worker tells them apart: a word, or the key of their partition."""
+Piece = tuple[int, tuple[Kind, bytes]]
+"""The number of a part, and rows of a kind that are in it."""
+
+_PACKING = pa.ipc.IpcWriteOptions(compression="lz4")
+
+
+@dataclasses.dataclass(frozen=True)
+class Source:
+    """Files of a partition, to be read by a worker; `kind`: what they hold. The snapshot names no others."""
+
+    kind: Kind
+    snapshot: Snapshot
+    key: Key
+    part: Partition
+
+    @property
+    def chosen(self) -> dict[Key, Partition]:
+        """The partition with these files alone."""
+        return {self.key: self.part}
+
+    def rows(self, columns: Sequence[str] | None = None) -> pa.Table:
+        """The `columns` of its rows; None: all, and those of the partition."""
+        return read_partitions(self.snapshot, self.chosen, columns)
+
+
+def sources(kind: Kind, snapshot: Snapshot, chosen: Mapping[Key, Partition]) -> Iterator[Source]:
+    """The files of `chosen` partitions, one by one."""
+    alone = bare(snapshot)
+    for key, part in sorted(chosen.items()):
+        for name in part.files:
+            yield Source(kind, alone, key, dataclasses.replace(part, files=(name,)))
+
+
+def bare(snapshot: Snapshot) -> Snapshot:
+    """The snapshot without its list of partitions, which would be sent with every task."""
+    return dataclasses.replace(snapshot, partitions={})
+
+
+def sent(kind: Kind, rows: pa.Table, part: IntArray, n_parts: int) -> Iterator[Piece]:
+    """The rows of each part, to be sent to it; -1: to none."""
+    for number, some in divided(rows, part, n_parts):
+        yield number, (kind, packed(some))
+
+
+def received(pieces: Iterable[Piece]) -> dict[Kind, pa.Table]:
+    """The rows of a part by kind, in one chunk; a column that is coded has one dictionary."""
+    found: dict[Kind, list[pa.Table]] = {}
+    for _, (kind, content) in pieces:
+        found.setdefault(kind, []).append(unpacked(content))
+    return {kind: joined(pa.concat_tables(some)) for kind, some in found.items()}
+
+
+def packed(rows: pa.Table) -> bytes:
+    """The bytes of `rows`."""
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, rows.schema, options=_PACKING) as stream:
+        stream.write_table(rows)
+    content: bytes = sink.getvalue().to_pybytes()
+    return content
+
+
+def unpacked(content: bytes) -> pa.Table:
+    """The rows of bytes that `packed` made."""
+    return pa.ipc.open_stream(content).read_all()
+
+
+class Written(NamedTuple):
+    """A file of a table that a worker has written."""
+
+    table: str
+    file: StagedFile
+
+
+@dataclasses.dataclass(frozen=True)
+class Staging:
+    """A folder of a table for new files of its partitions."""
+
+    root: str
+    table: Table
+    folder: str
+
+    @classmethod
+    def of(cls, tables: Tables, table: Table) -> Staging:
+        """A new one."""
+        return cls(tables.root, table, new_folder())
+
+    def written(self, pieces: Iterable[tuple[Key, pa.Table]]) -> Iterator[Written]:
+        """Write rows. A task that runs twice, or another, writes files of different names."""
+        prefix = f"part-{uuid.uuid4().hex}"
+        staged = Tables(self.root).stage(self.table, self.folder, pieces, prefix=prefix)
+        return (Written(self.table.name, file) for file in staged)

@@ -1,0 +1,138 @@
+"""The Spark session of every job: UTC, quiet, and closed to the network when local."""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import functools
+import logging
+import os
+import re
+import shutil
+import signal
+import sys
+import tempfile
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from types import FrameType
+
+from pyspark import SparkConf
+from pyspark.sql import SparkSession
+
+from jobs.ground.settings.tree import SparkSettings
+from jobs.ground.spark import code_zip, jvm
+from jobs.ground.spark.java import check_spark, is_submitted
+
+_log = logging.getLogger(__name__)
+
+_JAVA_OPTIONS = "spark.driver.extraJavaOptions"
+
+# Before a session exists, only a log4j file can silence the messages of its start.
+_LOG4J = """\
+rootLogger.level = error
+rootLogger.appenderRef.stderr.ref = stderr
+appender.stderr.type = Console
+appender.stderr.name = stderr
+appender.stderr.target = SYSTEM_ERR
+appender.stderr.layout.type = PatternLayout
+appender.stderr.layout.pattern = spark %p %c{1}: %m%n%ex{1}
+logger.gateway.name = org.apache.spark.api.python.PythonGatewayServer
+logger.gateway.level = error
+"""
+
+
+def spark_session(settings: SparkSettings) -> SparkSession:
+    """A running SparkSession, which may be the existing one of the process.
+
+    `settings.conf` overrides everything set here, except that its `spark.driver.extraJavaOptions`
+    are added to ours. Timestamps are UTC. Workers elsewhere than in
+    this process get the rooms as a zip: they need this Python and the libraries, but not cachecast. Under
+    spark-submit its own --master counts. Raises ServiceError without Java.
+    """
+    check_spark()
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+    with tempfile.TemporaryDirectory(prefix="cachecast-") as folder:
+        log4j = Path(folder) / "log4j2.properties"
+        log4j.write_text(_LOG4J)
+        conf = SparkConf(loadDefaults=False).setAppName("cachecast")
+        conf.setAll(list(session_conf(settings, log4j).items()))
+        with _interruptible():
+            if not is_submitted():
+                jvm.start(conf.setMaster(settings.master))
+            session = SparkSession.builder.config(conf=conf).getOrCreate()
+    _log.info("Spark %s runs at %s", session.version, session.sparkContext.master)
+    if not str(session.sparkContext.master).startswith("local"):
+        session.sparkContext.addPyFile(str(_package()))
+    return session
+
+
+@contextlib.contextmanager
+def _interruptible() -> Iterator[None]:
+    """Keep the handler of Ctrl-C in the block, and end what was started in it, which would be left behind.
+
+    Spark's own handler calls the JVM in the middle of another call, which fails.
+    """
+    handler, before = signal.getsignal(signal.SIGINT), _children()
+    if threading.current_thread() is not threading.main_thread() or not callable(handler):
+        yield
+        return
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        for child in _children() - before:
+            os.kill(child, signal.SIGTERM)
+        handler(number, frame)
+
+    signal.signal(signal.SIGINT, stop)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, handler)
+
+
+def _children() -> set[int]:
+    """The processes that this thread has started."""
+    listed = Path(f"/proc/self/task/{threading.get_native_id()}/children")
+    return set(map(int, listed.read_text().split())) if listed.exists() else set()
+
+
+@functools.cache
+def _package() -> Path:
+    """The program as a zip; workers may request it at any time, so it stays until this process ends."""
+    folder = Path(tempfile.mkdtemp(prefix="cachecast-package-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return code_zip.write(folder / "cachecast-package.zip")
+
+
+def _umask() -> int:
+    """That of this process; `os.umask` would change it for other threads."""
+    found = re.search(r"^Umask:\s*([0-7]+)$", Path("/proc/self/status").read_text(), re.M)
+    return int(found[1], 8) if found else 0o027
+
+
+def session_conf(settings: SparkSettings, log4j: Path) -> dict[str, str]:
+    """Every Spark setting of a session, by key."""
+    conf = {
+        "spark.driver.memory": settings.driver_memory,
+        "spark.sql.shuffle.partitions": str(settings.shuffle_partitions),
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.execution.arrow.pyspark.enabled": "true",
+        # A year of days is listed in the driver: a Spark job for it costs more than it saves.
+        "spark.sql.sources.parallelPartitionDiscovery.threshold": "512",
+        # Feature plans generate more classes than the default keeps; without room each run compiles anew.
+        "spark.sql.codegen.cache.maxEntries": "2000",
+        # The JVM never compiles a method of more than 8000 bytes, so Spark must not generate any.
+        "spark.sql.codegen.hugeMethodLimit": "8000",
+        # Recording the line of code of each column takes most of the time of building a plan.
+        "spark.python.sql.dataFrameDebugging.enabled": "false",
+        # Hadoop has an umask of its own; this process's holds.
+        "spark.hadoop.fs.permissions.umask-mode": f"{_umask():03o}",
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+    }
+    if settings.master.startswith("local"):
+        conf |= {"spark.driver.bindAddress": "127.0.0.1", "spark.driver.host": "127.0.0.1"}
+    conf |= settings.conf
+    options = f"-Dlog4j2.configurationFile={log4j.as_uri()} {settings.conf.get(_JAVA_OPTIONS, '')}"
+    return conf | {_JAVA_OPTIONS: options.strip()}

@@ -1,0 +1,81 @@
+"""Tables on HDFS. Spark has its own client; everything else uses hdfs-native, without Java."""
+
+from __future__ import annotations
+
+import functools
+import os
+import posixpath
+import urllib.parse
+import uuid
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from typing import Any
+
+from hdfs_native.fsspec import HdfsFileSystem
+
+from features.common.errors import ConfigError
+from jobs.ground.store.filesystems.remote import RemoteStore
+
+# An unavailable single NameNode is reported within seconds; by default the library retries for three minutes.
+# A nameservice keeps the number of attempts of the cluster's configuration, for a failover.
+_ATTEMPTS = {"dfs.client.failover.max.attempts": "2"}
+
+
+class HdfsStore(RemoteStore):
+    """A folder of HDFS; see `Store`. A name is created by a rename that does not overwrite."""
+
+    def __init__(self, root: str) -> None:
+        """`root`: `hdfs://namenode:port/path`, or `hdfs://nameservice/path` of HADOOP_CONF_DIR.
+
+        Raises ConfigError if it names no host.
+        """
+        url = urllib.parse.urlsplit(root)
+        if not url.hostname or url.query or url.fragment or "@" in url.netloc:
+            raise ConfigError("tables.root", f"{root!r} is not of the form hdfs://namenode:port/path")
+        folder = posixpath.normpath(url.path or "/")
+        try:
+            filesystem = _filesystem(url.hostname, url.port, os.getpid())
+        except RuntimeError:
+            raise ConfigError(
+                "tables.root", f"{root!r}: without a port this must be a nameservice of HADOOP_CONF_DIR"
+            ) from None
+        super().__init__(f"hdfs://{url.netloc}{folder.rstrip('/')}", filesystem, folder)
+
+    def below(self, name: str) -> HdfsStore:
+        return HdfsStore(f"{self.root}/{name}")
+
+    def make_folder(self, name: str) -> None:
+        with self._service_errors():
+            self._fs.makedirs(self._path(name), exist_ok=True)
+
+    def settle_folders(self, names: Iterable[str]) -> None:
+        """Do nothing: the NameNode answers when a name is in its journal."""
+
+    def put_if_absent(self, name: str, content: bytes) -> bool:
+        path = self._path(name)
+        draft = posixpath.join(posixpath.dirname(path), f".{uuid.uuid4().hex}.draft")
+        with self._service_errors():
+            try:
+                with self._fs.open(draft, "wb", overwrite=False) as file:
+                    file.write(content)
+                self._fs.mv(draft, path, overwrite=False)
+            except (FileExistsError, FileNotFoundError):
+                # If the answer of the NameNode is lost, the library retries and finds our own file.
+                return self._holds(name, content)
+            finally:
+                with suppress(FileNotFoundError):
+                    self._fs.rm(draft)
+        return True
+
+    def _modified_s(self, info: Mapping[str, Any]) -> float:
+        return float(info["modification_time"]) / 1000
+
+
+@functools.cache
+def _filesystem(host: str, port: int | None, _process: int) -> HdfsFileSystem:
+    """The client of a process, shared by its threads.
+
+    It is cached here and not by fsspec, which drops it in every forked child, for example at the start of
+    Spark: there its destructor would wait for ever for threads that were not forked.
+    """
+    return HdfsFileSystem(host, port, skip_instance_cache=True, **(_ATTEMPTS if port else {}))

@@ -1,0 +1,174 @@
+"""The common part of HDFS and S3, by their fsspec file systems: all but the atomic creation of a name."""
+
+from __future__ import annotations
+
+import abc
+import posixpath
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, suppress
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import fsspec
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from features.common.errors import ServiceError
+from jobs.ground.store import locks
+from jobs.ground.store.filesystems.base import write_parquet
+
+
+class Entry(NamedTuple):
+    """A file or folder: its path in the file system, and its time of change, s since 1970."""
+
+    path: str
+    is_folder: bool
+    size_bytes: int
+    modified_s: float
+
+
+class RemoteStore(abc.ABC):
+    """A folder of a file system shared by several machines; see `Store`."""
+
+    faults: tuple[type[Exception], ...] = (OSError, RuntimeError)
+    """Exceptions of the file system if it is unavailable or refuses access."""
+
+    def __init__(self, root: str, filesystem: fsspec.AbstractFileSystem, folder: str) -> None:
+        """`folder`: the path of `root` in `filesystem`."""
+        self.root = root
+        self._fs = filesystem
+        self._folder = folder
+
+    @abc.abstractmethod
+    def below(self, name: str) -> RemoteStore: ...
+
+    @abc.abstractmethod
+    def put_if_absent(self, name: str, content: bytes) -> bool: ...
+
+    @abc.abstractmethod
+    def _modified_s(self, info: Mapping[str, Any]) -> float:
+        """Time of the last change of a file or folder, 0 if unknown."""
+
+    def exists(self) -> bool:
+        with self._service_errors():
+            try:
+                self._fs.info(self._folder)
+            except FileNotFoundError:
+                return False
+        return True
+
+    def names(self, folder: str = "") -> list[str]:
+        with self._service_errors():
+            try:
+                return [posixpath.basename(path) for path in self._fs.ls(self._path(folder), detail=False)]
+            except FileNotFoundError:
+                return []
+
+    def folders(self) -> list[str]:
+        with self._service_errors():
+            try:
+                entries = self._fs.ls(self._folder, detail=True)
+            except FileNotFoundError:
+                return []
+        return [posixpath.basename(one["name"].rstrip("/")) for one in entries if one["type"] == "directory"]
+
+    def files(self, folder: str) -> list[str]:
+        with self._service_errors():
+            found = self._fs.find(self._path(folder))
+        return sorted(posixpath.relpath(path, self._folder) for path in found)
+
+    def entries(self, pattern: str = "") -> list[Entry]:
+        """What is at `pattern`, a name or a glob, in order. Raises FileNotFoundError."""
+        path = self._path(pattern)
+        with self._service_errors():
+            has_magic = fsspec.core.has_magic(path)
+            infos = self._fs.glob(path, detail=True).values() if has_magic else [self._fs.info(path)]
+        return sorted(map(self._entry, infos))
+
+    def inside(self, folder: Entry) -> list[Entry]:
+        """What is in `folder`, in order."""
+        with self._service_errors():
+            infos = self._fs.ls(folder.path, detail=True)
+        return sorted(entry for entry in map(self._entry, infos) if entry.path != folder.path)
+
+    def _entry(self, info: Mapping[str, Any]) -> Entry:
+        is_folder = info["type"] == "directory"
+        return Entry(info["name"].rstrip("/"), is_folder, info["size"] or 0, self._modified_s(info))
+
+    def uri_of(self, path: str) -> str:
+        """The URI of an entry's path."""
+        return f"{self.root.removesuffix(self._folder)}{path}"
+
+    def fetch(self, path: str, to: Path) -> None:
+        """Copy the file at an entry's path to this machine."""
+        with self._service_errors():
+            self._fs.get_file(path, str(to))
+
+    def read(self, name: str) -> bytes:
+        with self._service_errors():
+            return bytes(self._fs.cat_file(self._path(name)))
+
+    @abc.abstractmethod
+    def make_folder(self, name: str) -> None: ...
+
+    @abc.abstractmethod
+    def settle_folders(self, names: Iterable[str]) -> None: ...
+
+    def check_writable(self) -> None:  # noqa: B027  the same for all of them
+        """Nothing is clear without the server, which refuses the first write."""
+
+    def _holds(self, name: str, content: bytes) -> bool:
+        try:
+            return self.read(name) == content
+        except FileNotFoundError:
+            return False
+
+    def remove(self, name: str) -> None:
+        with self._service_errors(), suppress(FileNotFoundError):
+            self._fs.rm(self._path(name), recursive=True)
+
+    def modified_s(self, name: str) -> float:
+        path = self._path(name)
+        with self._service_errors():
+            below = self._fs.find(path, detail=True).values()
+            return max(self._modified_s(info) for info in (self._fs.info(path), *below))
+
+    def read_parquet(self, name: str, *, columns: Sequence[str], schema: pa.Schema) -> pa.Table:
+        with self._service_errors():
+            return pq.read_table(
+                self._path(name),
+                columns=list(columns),
+                schema=schema,
+                partitioning=None,
+                filesystem=self._fs,
+            )
+
+    def parquet_metadata(self, name: str) -> pq.FileMetaData:
+        with self._service_errors():
+            return pq.read_metadata(self._path(name), filesystem=self._fs)
+
+    def write_parquet(self, name: str, rows: pa.Table) -> str:
+        with self._service_errors(), self._fs.open(self._path(name), "wb") as file:
+            return write_parquet(file, rows)
+
+    def exclusive(self, name: str, work: str) -> AbstractContextManager[None]:
+        return locks.leased(self, name, work)
+
+    def unlock(self, name: str) -> str | None:
+        return locks.broken(self, name)
+
+    def _path(self, name: str) -> str:
+        return posixpath.join(self._folder, name) if name else self._folder
+
+    @contextmanager
+    def _service_errors(self) -> Iterator[None]:
+        """Turn errors of the file system into ServiceError, except existing and missing names."""
+        try:
+            yield
+        except (FileNotFoundError, FileExistsError):
+            raise
+        except self.faults as error:
+            reason = str(error).split("\\n")[0].split("\n")[0] or type(error).__name__
+            raise ServiceError(
+                f"{self.root}: {reason}; is it up, and may this user read and write there?"
+            ) from None

@@ -1,0 +1,173 @@
+"""Locks: of one machine, released by the kernel; and leases on file systems that many machines share.
+
+A lease is a file that names its holder and is created only once. No kernel releases it when its holder dies:
+it stays until the holder removes it, or an operator breaks it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import datetime as dt
+import fcntl
+import getpass
+import json
+import os
+import signal
+import socket
+import threading
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING
+
+from features.common import strict_json
+from features.common.errors import ConfigError, ConflictError
+
+if TYPE_CHECKING:
+    from jobs.ground.store.filesystems.base import Store
+
+
+@contextmanager
+def alone_at(folder: Path, work: str) -> Iterator[None]:
+    """Hold a lock on `folder` itself while the block runs, whatever it is called; nothing is written.
+
+    `work`: the kind of work, for example `steward of cache 'xc1'`. Raises ConflictError at once, naming the
+    holder, if another process of this machine has it, ConfigError if the folder cannot be locked, for example
+    on a network file system.
+    """
+    try:
+        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except OSError as error:
+        raise ConfigError(str(folder), f"cannot be locked for the {work}: {error.strerror}") from error
+    try:
+        _lock(descriptor, folder, work)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _lock(descriptor: int, folder: Path, work: str) -> None:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise ConflictError(_at_work(work, _holder(descriptor), folder)) from None
+    except OSError as error:
+        raise ConfigError(str(folder), f"cannot be locked for the {work}: {error.strerror}") from error
+
+
+def _holder(descriptor: int) -> str:
+    """The process that holds the lock on what is open as `descriptor`, by the kernel's list."""
+    number = f":{os.fstat(descriptor).st_ino}"
+    with contextlib.suppress(OSError):
+        for line in Path("/proc/locks").read_text().splitlines():
+            words = line.split()
+            if words[1:2] == ["FLOCK"] and words[5].endswith(number):
+                return words[4]
+    return "unknown"
+
+
+@contextmanager
+def exclusive(path: Path, work: str) -> Iterator[None]:
+    """Hold the lock file `path` while the block runs; `work`: the kind of work, for example `pull`.
+
+    The file stays, and contains the process id of its last holder. Raises ConflictError at once, naming the
+    holder, if another process has it. Local file systems only.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("a+") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            file.seek(0)
+            holder = file.read(20).strip() or "unknown"
+            raise ConflictError(_at_work(work, holder, path.parent)) from None
+        file.truncate(0)
+        file.write(f"{os.getpid()}\n")
+        file.flush()
+        yield
+
+
+def _at_work(work: str, holder: str, folder: Path) -> str:
+    return f"another {work} (process {holder}) is at work on {folder}; wait for it to end"
+
+
+@contextmanager
+def leased(store: Store, name: str, work: str) -> Iterator[None]:
+    """Hold the lease `name` while the block runs; `work`: the kind of work, for example `pull`.
+
+    The lease is released however the block ends, also by SIGTERM, but not by SIGKILL or the loss of the
+    machine. Raises ConflictError at once, naming the holder, if the lease is held.
+    """
+    lease = json.dumps(_us() | {"what": work}).encode()
+    if not store.put_if_absent(name, lease):
+        raise ConflictError(
+            f"another {work} ({_holder_label(_read_lease(store, name))}) is at work on {store.root}; wait "
+            f"for it to end. If it died, break its lock: cachecast unlock --tables {store.root}"
+        )
+    try:
+        with _terminable():
+            yield
+    finally:
+        if _read_lease(store, name) == lease:
+            store.remove(name)
+
+
+def broken(store: Store, name: str) -> str | None:
+    """Break the lease `name`; returns a description of its holder, None if nobody held it."""
+    lease = _read_lease(store, name)
+    if lease is None:
+        return None
+    store.remove(name)
+    return _holder_label(lease)
+
+
+def _us() -> dict[str, str]:
+    return {
+        "owner": _user(),
+        "host": socket.gethostname(),
+        "pid": str(os.getpid()),
+        "since": dt.datetime.now(dt.UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+        "token": uuid.uuid4().hex,
+    }
+
+
+def _user() -> str:
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):  # a container's user may have no name
+        return f"user {os.getuid()}"
+
+
+def _read_lease(store: Store, name: str) -> bytes | None:
+    try:
+        return store.read(name)
+    except FileNotFoundError:
+        return None
+
+
+def _holder_label(lease: bytes | None) -> str:
+    try:
+        words = {key: str(value) for key, value in strict_json.loads(lease or b"{}").items()}
+        return f"{words['owner']} on {words['host']}, process {words['pid']}, since {words['since']}"
+    except (ValueError, AttributeError, KeyError):
+        return "unknown"
+
+
+@contextmanager
+def _terminable() -> Iterator[None]:
+    """Let SIGTERM unwind the block; by default it ends the process without cleaning up."""
+    ours = threading.current_thread() is threading.main_thread()
+    if not ours or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
+        yield
+        return
+    signal.signal(signal.SIGTERM, _unwind)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+
+def _unwind(number: int, _frame: FrameType | None) -> None:
+    raise SystemExit(128 + number)

@@ -1,0 +1,24 @@
+"""Rejected rows: the reasons of one input replace its earlier ones in the rejects table."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from features.schema import REJECTS, arrow_schema
+from jobs.ground.store.keys import Key
+from jobs.ground.store.tables import Tables, read_partitions
+
+
+def replace_rejects(tables: Tables, source: str, day: str, inputs: pa.Array, rejects: pa.Table) -> None:
+    """Replace the rejects of these inputs of `source` on `day`."""
+    base = tables.head(REJECTS)
+    key: Key = (day,)
+    if not rejects.num_rows and key not in base.partitions:
+        return
+    columns = arrow_schema(REJECTS).names
+    old = read_partitions(base, {key: base.partitions[key]} if key in base.partitions else {}, columns)
+    ours = pc.and_(pc.equal(old["source"], source), pc.is_in(old["input"], inputs))
+    pieces = [old.filter(pc.invert(ours)), rejects.select(columns).cast(old.schema)]
+    rows = pa.concat_tables(pieces).sort_by([(name, "ascending") for name in REJECTS.key])
+    tables.replace_partition(REJECTS, rows, key, base=base)

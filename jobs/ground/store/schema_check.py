@@ -1,0 +1,107 @@
+"""Conversion of rows to the columns, types and partition values of a table."""
+
+from __future__ import annotations
+
+import datetime as dt
+import re
+from collections.abc import Iterator
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from features.common.errors import SchemaError
+from features.schema import Table, arrow_schema
+from jobs.ground.store.keys import Key
+
+_FORM = {"day": "%Y-%m-%d", "as_of": "%Y-%m-%dT%H:%M:%SZ"}
+_OWNER = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+
+
+def conform(table: Table, data: pa.Table) -> pa.Table:
+    """`data` with the table's columns and types; other columns are dropped.
+
+    Integers and floats widen, timestamps become microseconds. Raises SchemaError naming the column.
+    """
+    return _fitted(table, data, arrow_schema(table))
+
+
+def _fitted(table: Table, data: pa.Table, schema: pa.Schema) -> pa.Table:
+    columns = []
+    for field in schema:
+        if field.name not in data.column_names:
+            raise SchemaError(
+                f"table {table.name}: column {field.name!r} is missing; there are {data.column_names}"
+            )
+        column = data.column(field.name)
+        if not _fits(column.type, field.type):
+            raise SchemaError(f"table {table.name}: column {field.name!r} is {column.type}, not {field.type}")
+        if column.null_count and not field.nullable:
+            raise SchemaError(f"table {table.name}: column {field.name!r} holds {column.null_count} nulls")
+        try:
+            columns.append(column.cast(field.type))
+        except pa.ArrowInvalid as error:
+            raise SchemaError(f"table {table.name}: column {field.name!r}: {error}") from None
+    return pa.table(columns, schema=schema)
+
+
+def partition_groups(table: Table, data: pa.Table) -> Iterator[tuple[Key, pa.Table]]:
+    """Each partition of `data`, in order of the keys, with its rows; rows keep their order.
+
+    `data` has the table's partition columns as strings. Raises SchemaError naming the column.
+    """
+    names = list(table.partition)
+    if not names:
+        yield (), data
+        return
+    keys = _fitted(table, data, pa.schema([pa.field(name, pa.string(), nullable=False) for name in names]))
+    start, order = 0, [(name, "ascending") for name in names]
+    counts = keys.group_by(names).aggregate([([], "count_all")]).sort_by(order)
+    if counts.num_rows > 1:
+        data = data.take(pc.sort_indices(keys, order))
+    for row in counts.to_pylist():
+        yield tuple(row[name] for name in names), data.slice(start, row["count_all"])
+        start += row["count_all"]
+
+
+def partition_path(table: Table, key: Key) -> str:
+    """The folder of a partition below its data folder, named as by Spark; empty without partition columns."""
+    names = zip(table.partition, checked_key(table, key), strict=True)
+    return "/".join(f"{name}={value.replace(':', '%3A')}" for name, value in names)
+
+
+def checked_key(table: Table, key: Key) -> Key:
+    """`key`, checked to be safe in a path. Raises SchemaError for a malformed partition value."""
+    if len(key) != len(table.partition):
+        raise SchemaError(f"table {table.name}: {key} is no partition of {table.partition}")
+    for name, value in zip(table.partition, key, strict=True):
+        if not (_is_moment(value, _FORM[name]) if name in _FORM else _OWNER.fullmatch(value)):
+            form = _FORM.get(name, "letters, digits, dots, dashes")
+            raise SchemaError(f"table {table.name}: {name} {value!r} is not written as {form}")
+    return key
+
+
+def _is_moment(text: str, form: str) -> bool:
+    try:
+        moment = dt.datetime.strptime(text, form).replace(tzinfo=dt.UTC)
+    except ValueError:
+        return False
+    return moment.strftime(form) == text
+
+
+def _fits(found: pa.DataType, wanted: pa.DataType) -> bool:
+    """Whether a cast from `found` to `wanted` keeps all values: it widens, or only changes the encoding."""
+    if pa.types.is_dictionary(found):
+        return _fits(found.value_type, wanted)
+    if pa.types.is_null(found) or found == wanted:
+        return True
+    if pa.types.is_list(wanted):
+        return isinstance(found, pa.ListType | pa.LargeListType) and _fits(found.value_type, pa.string())
+    integer, floating = bool(pa.types.is_integer(found)), bool(pa.types.is_floating(found))
+    return bool(
+        (pa.types.is_timestamp(wanted) and pa.types.is_timestamp(found) and found.tz is not None)
+        or (
+            pa.types.is_string(wanted) and (pa.types.is_large_string(found) or pa.types.is_string_view(found))
+        )
+        or (pa.types.is_integer(wanted) and integer)
+        or (pa.types.is_floating(wanted) and (floating or integer))
+    )

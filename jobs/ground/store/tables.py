@@ -1,0 +1,289 @@
+"""The table store: Parquet files, consistent snapshots, and commits that never overwrite.
+
+    <root>/<table>/_commits/000000000012.json    immutable; the highest one is current
+    <root>/<table>/data-<random>/day=2026-03-01/as_of=2026-03-01T04%3A00%3A00Z/*.parquet
+
+A commit names the directory and files of every partition. A reader loads the highest commit once and reads
+the files it names, so it never sees half of a write. A crash leaves only directories that no commit names;
+`vacuum` removes them.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import logging
+import time
+import uuid
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from pathlib import Path
+
+import pyarrow as pa
+
+from features.common.errors import ConflictError
+from features.schema import Table, arrow_schema
+from jobs.ground.store.commits import (
+    COMMITS,
+    Partition,
+    Snapshot,
+    StagedFile,
+    commit_name,
+    commit_numbers,
+    dump,
+    load,
+    partitions_of,
+    read_partitions,
+    snapshot_id,
+)
+from jobs.ground.store.filesystems import Store, store_at
+from jobs.ground.store.keys import Key
+from jobs.ground.store.missing_table import no_table
+from jobs.ground.store.schema_check import checked_key, conform, partition_groups, partition_path
+
+__all__ = ["Partition", "Snapshot", "StagedFile", "Tables", "new_folder", "read_partitions"]
+
+_log = logging.getLogger(__name__)
+
+
+class Tables:
+    """The tables under one root: a local folder, or one on HDFS or S3."""
+
+    def __init__(self, root: str) -> None:
+        """`root`: see `store_at`; created by the first write. Raises ConfigError."""
+        self._store = store_at(root)
+        self.root = self._store.root
+
+    def names(self) -> list[str]:
+        """The names of the tables with a commit."""
+        return sorted(name for name in self._store.folders() if self._store.names(f"{name}/{COMMITS}"))
+
+    def local_files(self, table: Table) -> list[Path]:
+        """The files of the table's current snapshot, which is in a local folder."""
+        head = self.head(table)
+        parts = head.partitions.values()
+        return [Path(head.root, part.path, name) for part in parts for name in part.files]
+
+    def exclusive(self, work: str) -> AbstractContextManager[None]:
+        """Hold the lock of `work`, for example `pull`, on these tables in a block. Raises ConflictError."""
+        return self._store.exclusive(f".{work}.lock", work)
+
+    def unlock(self, work: str) -> str | None:
+        """Break the lock of `work`; returns its holder. Raises InputError on a local folder: not needed."""
+        return self._store.unlock(f".{work}.lock")
+
+    def check_writable(self, *written: Table) -> None:
+        """Raise ServiceError if it is already clear that these tables cannot be written."""
+        for store in (self._store, *(self._store.below(table.name) for table in written)):
+            store.check_writable()
+
+    def exists(self, table: Table) -> bool:
+        """Whether the table has a commit."""
+        return self.head(table).number > 0
+
+    def snapshot(self, table: Table) -> Snapshot:
+        """The table as it is now. Raises StaleInputError if it has no commit."""
+        head = self.head(table)
+        if not head.number:
+            raise no_table(table.name, self.root, others=self.names())
+        return head
+
+    def head(self, table: Table) -> Snapshot:
+        """The same as `snapshot`, but an empty snapshot (number 0) if there is no commit."""
+        store = self._store.below(table.name)
+        while numbers := commit_numbers(store):
+            try:
+                return load(table, store, numbers[-1])
+            except FileNotFoundError:
+                continue  # vacuumed since it was listed, so there is a higher one
+        return Snapshot(table, store.root, 0, snapshot_id(table, {}), {})
+
+    def newest(
+        self, table: Table, *, owner: str | None = None, after: str | None = None, until: str | None = None
+    ) -> Snapshot:
+        """The table with only its newest partition, or with none if no partition fits.
+
+        `owner`: only partitions of this region or cache. `after` and `until`: only those whose as_of
+        (`2026-03-01T04:00:00Z`) is later than `after`, and not later than `until`.
+        """
+        head = self.head(table)
+        keys = [
+            key
+            for key in head.select(owner=owner)
+            if (after is None or key[1] > after) and (until is None or key[1] <= until)
+        ]
+        return dataclasses.replace(head, partitions={key: head.partitions[key] for key in keys[-1:]})
+
+    def read_arrow(
+        self,
+        table: Table,
+        *,
+        since: str | None = None,
+        until: str | None = None,
+        as_of: str | None = None,
+        owner: str | None = None,
+        columns: Sequence[str] | None = None,
+    ) -> pa.Table:
+        """The rows of the chosen partitions, in no particular order.
+
+        Columns: the table's, then its partition columns as strings; or just `columns`, in that order.
+        `since` and `until` are inclusive days (`2026-03-01`), `owner` a region or cache.
+        Raises StaleInputError, SchemaError.
+        """
+        snapshot = self.snapshot(table)
+        return read_partitions(
+            snapshot, snapshot.select(since=since, until=until, as_of=as_of, owner=owner), columns
+        )
+
+    def replace_arrow(
+        self, table: Table, data: pa.Table, *, cover: Iterable[Key] = (), base: Snapshot | None = None
+    ) -> Snapshot:
+        """Replace the partitions present in `data`, and those of `cover`; other partitions stay.
+
+        `data` has the table's columns and its partition columns as strings; other columns are dropped. A
+        partition of `cover` without a row becomes empty. `base`: the snapshot that `data` was made from, if
+        any. Raises SchemaError (nothing is written), ConflictError (another run replaced a partition).
+        """
+        return self.replace_each(table, partition_groups(table, data), cover=cover, base=base)
+
+    def replace_each(
+        self,
+        table: Table,
+        pieces: Iterable[tuple[Key, pa.Table]],
+        *,
+        cover: Iterable[Key] = (),
+        base: Snapshot | None = None,
+        drop: Collection[Key] = (),
+    ) -> Snapshot:
+        """The same for rows that come by partition, each partition in one piece or more; see `replace_arrow`.
+
+        Each piece becomes a file. The partitions `drop` are left out.
+        """
+        base = base or self.head(table)
+        return self.commit(table, self.stage(table, new_folder(), pieces), base=base, cover=cover, drop=drop)
+
+    def stage(
+        self, table: Table, folder: str, pieces: Iterable[tuple[Key, pa.Table]], *, prefix: str = "part"
+    ) -> list[StagedFile]:
+        """Write each of `pieces` that has rows as a file of its partition below `folder`; for `commit`.
+
+        `prefix`: begins the names of the files; tasks that write into one folder need different ones. Raises
+        SchemaError for a piece that does not fit the table, or a malformed partition value.
+        """
+        store, files = self._store.below(table.name), list[StagedFile]()
+        for number, (key, piece) in enumerate(pieces):
+            rows, name = conform(table, piece), f"{prefix}-{number}.parquet"
+            if not rows.num_rows:
+                continue
+            path = f"{folder}/{partition_path(table, key)}".rstrip("/")
+            store.make_folder(path)
+            digest = store.write_parquet(f"{path}/{name}", rows)
+            files.append(StagedFile(key, path, name, rows.num_rows, digest))
+        return files
+
+    def replace_partition(
+        self, table: Table, rows: pa.Table, key: Key, *, base: Snapshot | None = None
+    ) -> Snapshot:
+        """Replace one partition by `rows` of the table's columns; without rows it becomes empty.
+
+        Raises as `replace_arrow`.
+        """
+        return self.replace_each(table, [(key, rows)], cover=[key], base=base)
+
+    def replace_rows(self, table: Table, rows: Sequence[Mapping[str, object]], key: Key) -> Snapshot:
+        """Replace one partition by `rows`, by column name; without rows it becomes empty.
+
+        For small tables only, such as summaries. Raises as `replace_arrow`.
+        """
+        return self.replace_partition(table, pa.Table.from_pylist(list(rows), arrow_schema(table)), key)
+
+    def discard(self, table: Table, folder: str) -> None:
+        """Remove a folder that `stage` wrote into, or one below it, that is not committed."""
+        self._store.below(table.name).remove(folder)
+
+    def commit(
+        self,
+        table: Table,
+        files: Iterable[StagedFile],
+        *,
+        base: Snapshot | None,
+        cover: Iterable[Key] = (),
+        drop: Collection[Key] = (),
+    ) -> Snapshot:
+        """Publish staged `files` in one step: they replace their partitions. Returns the new snapshot.
+
+        Partitions of `cover` without a file, and a table without partition columns, become empty; those of
+        `drop` are left out. `base`: the snapshot that the new data was made from, None for an empty table.
+        Equal content makes no commit, and the current snapshot is returned. Raises ConflictError if a
+        partition was replaced since `base`, SchemaError if a partition value is malformed.
+        """
+        store = self._store.below(table.name)
+        covered = [*(checked_key(table, key) for key in cover), *([] if table.partition else [()])]
+        staged = partitions_of(files, covered)
+        store.settle_folders(part.path for part in staged.values() if part.files)
+        while True:
+            head = self.head(table)
+            _refuse_conflict(table, staged, head, {} if base is None else base.partitions)
+            changed = {k: part for k, part in staged.items() if not _same(head.partitions.get(k), part)}
+            merged = {k: part for k, part in {**head.partitions, **changed}.items() if k not in drop}
+            if head.number and not changed and len(merged) == len(head.partitions):
+                _discard(store, staged.values(), head.partitions.values())
+                _log.info("table %s is unchanged: commit %d, %s", table.name, head.number, store.root)
+                return head
+            new = Snapshot(table, store.root, head.number + 1, snapshot_id(table, merged), merged)
+            if store.put_if_absent(commit_name(new.number), dump(new).encode()):
+                n_rows = sum(part.n_rows for part in changed.values())
+                written = (len(changed), n_rows, table.name, new.number, store.root)
+                _log.info("wrote %d partitions, %d rows of table %s: commit %d, %s", *written)
+                return new
+
+    def vacuum(self, table: Table, *, keep: int = 20, grace_s: float = 86400.0) -> int:
+        """Delete files that no reader needs; returns the number of data folders deleted.
+
+        Kept are the last `keep` commits, commits superseded less than `grace_s` ago, the files that they
+        name, and folders younger than `grace_s`, which a writer may still use.
+        """
+        store = self._store.below(table.name)
+        oldest = time.time() - grace_s
+        numbers = commit_numbers(store)
+        for number, successor in itertools.pairwise(numbers[: 1 - keep] if keep > 1 else numbers):
+            if store.modified_s(commit_name(successor)) < oldest:
+                store.remove(commit_name(number))
+        used = {
+            part.path.split("/")[0]
+            for number in commit_numbers(store)
+            for part in load(table, store, number).partitions.values()
+        }
+        unused = [name for name in store.names() if name.startswith("data-") and name not in used]
+        doomed = [name for name in unused if store.modified_s(name) < oldest]
+        drafts = [f"{COMMITS}/{name}" for name in store.names(COMMITS) if name.endswith(".draft")]
+        for name in [*doomed, *(draft for draft in drafts if store.modified_s(draft) < oldest)]:
+            store.remove(name)
+        return len(doomed)
+
+
+def new_folder() -> str:
+    """The name of a fresh folder for data files of a table; nothing reads them until they are committed."""
+    return f"data-{uuid.uuid4().hex}"
+
+
+def _refuse_conflict(
+    table: Table, mine: Collection[Key], head: Snapshot, base: Mapping[Key, Partition]
+) -> None:
+    for key in mine:
+        now, then = head.partitions.get(key), base.get(key)
+        if (now and now.path) != (then and then.path):
+            raise ConflictError(
+                f"table {table.name}, partition {'/'.join(key) or '(whole)'}: "
+                "another run replaced it in the meantime; run again"
+            )
+
+
+def _same(old: Partition | None, new: Partition) -> bool:
+    return old is not None and (old.digest, old.n_rows) == (new.digest, new.n_rows)
+
+
+def _discard(store: Store, unused: Iterable[Partition], used: Iterable[Partition]) -> None:
+    keep = {part.path.split("/")[0] for part in used}
+    for name in {part.path.split("/")[0] for part in unused if part.path} - keep:
+        store.remove(name)

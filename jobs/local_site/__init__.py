@@ -1,0 +1,1 @@
+"""A whole site on one machine: its services, and the demonstration."""

@@ -1,0 +1,123 @@
+"""The demo: the steps of the loop in order, by the same functions as the commands."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+from features.common.times import DAY_S, day_label
+from jobs.ground.store import generated
+from jobs.ground.store.tables import Tables
+from jobs.local_site.demo import pair, pair_section, summary
+from jobs.local_site.demo.serve import UNPROVEN, Reads, serve
+from jobs.local_site.demo.site import Demo, Screen, fresh
+from jobs.local_site.demo.xcache import running
+from jobs.loop.ingest import pull
+from jobs.loop.train import features, predict, training
+from jobs.operator.site_report import build
+from jobs.studies.simulate import replay_trace, site_replay, workload
+from jobs.studies.simulate.replay_trace import Caches
+
+HISTORY_DAYS, WARM_DAYS = 30, 6
+FRACTIONS = (0.05, 0.1, 0.2)
+POLICIES = ("lru", "lru+plan", "clairvoyant")
+
+
+def run(out: Path, *, seed: int, conf: Path | None, tables: str | None, screen: Screen) -> dict[str, Any]:
+    """Run the loop in folder `out`; the plan is made for today (UTC), from the 30 days before it.
+
+    `conf`: settings that the demo's own override; `tables`: root of the tables, by default below `out`.
+    """
+    now = int(time.time())
+    demo = Demo(fresh(out, base=conf, tables=tables), as_of_s=now - now % DAY_S, screen=screen)
+    reads = _records(demo, seed)
+    _features(demo)
+    models = _train(demo)
+    replays = _replay(demo)
+    with running(demo.site) as cache:
+        answers = serve(demo, cache, reads)
+    caches, page = demo.site.out / "side-by-side", demo.site.out / "report.html"
+    with demo.step("side by side") as advance:
+        both = pair.run(caches, seed=seed, base=conf, on_progress=advance)
+    with demo.step("report"):
+        told, *_ = summary.side_by_side_answers(both)
+        first = [pair_section.section(both, caches)]
+        build.run(demo.settings, out=page, answers=[told], first=first, note=f"The plan was {UNPROVEN}")
+    summary.show(demo, replays, answers, page)
+    summary.side_by_side(demo.screen, both)
+    return {
+        "replays": replays,
+        "models": models,
+        **answers,
+        "seconds": demo.seconds,
+        "report": str(page),
+        "side by side": both,
+    }
+
+
+def _records(demo: Demo, seed: int) -> Reads:
+    raw, today = demo.site.raw, day_label(demo.as_of_s)
+    with demo.step("access records") as advance:
+        advance(0, 3, "generating raw records")
+        first_s = demo.as_of_s - HISTORY_DAYS * DAY_S
+        config = workload.load("demo", start_s=first_s, seed=seed, days=HISTORY_DAYS + 1)
+        generated.mark(Tables(demo.settings.tables.root), workload.label(config))
+        month = workload.write(config, out=raw, raw=True)
+        # The plan must not know the reads after it: they stay out of the folder that is pulled.
+        future = raw / f"future.{today}.jsonl"
+        (raw / "traces" / f"traces.{today}.jsonl").rename(future)
+        advance(1, 3, "pulling Rucio traces")
+        reads = pull.run(demo.settings, source="rucio_traces", path=month.traces, day_s=demo.as_of_s)
+        advance(2, 3, "pulling the files catalogue")
+        files = pull.run(demo.settings, source="rucio_files", path=month.catalogue, day_s=demo.as_of_s)
+    n_rejected = sum(reads.n_rejected.values()) + sum(files.n_rejected.values())
+    demo.found(
+        f"{reads.n_new:,} reads of {HISTORY_DAYS} days, {files.n_new:,} files, {n_rejected} rows refused"
+    )
+    yesterday = raw / "traces" / f"traces.{day_label(demo.as_of_s - DAY_S)}.jsonl"
+    return Reads.around(yesterday, future, midnight_s=demo.as_of_s)
+
+
+def _features(demo: Demo) -> None:
+    begin = demo.as_of_s - (HISTORY_DAYS - WARM_DAYS) * DAY_S
+    # At all hours at which plans are made: a model of some hours promises as many reads for all others.
+    as_ofs = range(begin, demo.as_of_s + 1, demo.settings.features.cycle)
+    with demo.step("features"):
+        done = features.run(demo.settings, as_ofs=as_ofs)
+    demo.found(f"{done.rows:,} rows at {done.as_ofs} moments, in one pass")
+
+
+def _train(demo: Demo) -> Any:
+    with demo.step("training") as advance:
+        report = training.run(demo.settings, until_s=demo.held_out_s, on_progress=advance)
+    summary.models(demo, report.models)
+    with demo.step("predictions"):
+        scored = predict.run(demo.settings, as_ofs=demo.held_out_cycles)
+    demo.found(f"{scored.rows:,} predictions at {scored.as_ofs} moments")
+    return report.models
+
+
+def _replay(demo: Demo) -> list[dict[str, object]]:
+    with demo.step("replay") as advance:
+        caches = Caches(
+            policies=POLICIES,
+            capacities=(),
+            fractions=FRACTIONS,
+            purge_interval_s=demo.settings.replay.purge_interval,
+        )
+        answer = site_replay.run(
+            demo.settings,
+            caches,
+            first_day_s=demo.held_out_s,
+            last_day_s=demo.as_of_s - DAY_S,
+            on_progress=advance,
+        )
+        days = {"from": day_label(demo.held_out_s), "to": day_label(demo.as_of_s - DAY_S)}
+        replay_trace.record_run(
+            demo.settings.mlflow,
+            answer,
+            what=f"{days['from']} to {days['to']}, the demo",
+            params={"trace": "the demo's", **days, **site_replay.planned_by(demo.settings)},
+        )
+        return answer.rows

@@ -1,0 +1,156 @@
+"""One of two caches side by side: a real XCache, its steward, and the jobs that read through it."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import threading
+import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Final
+
+from features.common.errors import PushError
+from features.common.progress import Advance
+from jobs.ground.settings.tree import CacheSettings, Settings
+from jobs.local_site.demo.pace import Paced
+from jobs.local_site.demo.site import Marks, Site
+from jobs.local_site.demo.xcache import XCache, reported_reads, xcache
+from jobs.loop.steward.steward import kept
+from models.serving.served_order import ServedOrder
+from prefetch.journal.journal import Journal
+from replay.steward import EvictionOrder
+
+READS_PER_S: Final = 60
+"""A second of these reads stands for hours of a site's."""
+STEP_S: Final = 0.2
+"""A steward looks so often at its cache."""
+
+_READS_PER_LOOK: Final = 15
+_PATIENCE_S: Final = 20.0
+_WARM_SHARE: Final = 0.25
+"""The first looks do not count for the mean use: the cache is not full yet."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Seen:
+    """What was seen of a cache that served `reads`.
+
+    It reported `closes`, fewer if a file was read again before the first close was reported, and by them
+    `hit_bytes` from its disk and `wan_bytes` from the origin. `mean_bytes`: on its disk since it was full.
+    """
+
+    reads: int
+    failed_reads: int
+    closes: int
+    hit_bytes: int
+    wan_bytes: int
+    evicted_files: int
+    mean_bytes: int
+
+    @property
+    def byte_hit_ratio(self) -> float:
+        """Share of the bytes read that came from its disk."""
+        return self.hit_bytes / max(1, self.hit_bytes + self.wan_bytes)
+
+
+def read_through(
+    site: Site,
+    name: str,
+    marks: Marks,
+    *,
+    sizes: dict[str, int],
+    reads: Sequence[str],
+    served: ServedOrder | None,
+    stopping: threading.Event,
+    on_progress: Advance,
+) -> Seen:
+    """Let jobs read the files `reads`, of `sizes`, one by one through cache `name`, until `stopping`.
+
+    `served`: the learned order that its steward follows; None: it needs none.
+    """
+    gstream, ended = site.out / "gstream.txt", threading.Event()
+    with (
+        xcache(gstream, marks, reports_opens=True) as cache,
+        ThreadPoolExecutor(1, "steward") as beside,
+    ):
+        cache.add_files(sizes)
+        site.add_cache(
+            name=name, kind="xcache", url=cache.url, marks=marks, namespace=cache.namespace, gstream=gstream
+        )
+        settings = site.settings()
+        steward = beside.submit(_keep, settings, settings.cache(name), served, ended)
+        try:
+            done = _read(cache, reads, stopping, on_progress)
+            cache.await_reports(done.n_bytes, stopping)
+        finally:
+            ended.set()
+        n_evicted = steward.result()
+    full, closes = done.used_bytes[int(_WARM_SHARE * len(done.used_bytes)) :], reported_reads(gstream)
+    return Seen(
+        reads=done.n_reads,
+        failed_reads=done.n_failed,
+        closes=len(closes),
+        hit_bytes=sum(one["bytes_hit"] for one in closes),
+        wan_bytes=sum(one["bytes_missed"] for one in closes),
+        evicted_files=n_evicted,
+        mean_bytes=sum(full) // max(1, len(full)),
+    )
+
+
+@dataclasses.dataclass
+class _Done:
+    """What jobs have read, and the bytes on disk that were seen meanwhile."""
+
+    n_reads: int = 0
+    n_failed: int = 0
+    n_bytes: int = 0
+    used_bytes: list[int] = dataclasses.field(default_factory=list)
+
+
+def _read(cache: XCache, names: Sequence[str], stopping: threading.Event, on_progress: Advance) -> _Done:
+    """Read at the pace of `READS_PER_S` at most, until `stopping`.
+
+    Jobs wait while the cache is too full: a steward that a busy machine delays by a second would be late by
+    hours at a site.
+    """
+    due, done = time.monotonic(), _Done()
+    for number, name in enumerate(names):
+        if number % _READS_PER_LOOK == 0:
+            _await_room(cache, stopping)
+            done.used_bytes.append(cache.used_bytes())
+            on_progress(number, len(names), "jobs read")
+        if stopping.wait(max(0.0, due - time.monotonic())):
+            break
+        due = max(due, time.monotonic()) + 1 / READS_PER_S
+        try:
+            done.n_bytes += cache.read_and_settle(name)
+            done.n_reads += 1
+        except PushError:
+            done.n_failed += 1
+    return done
+
+
+def _await_room(cache: XCache, stopping: threading.Event) -> None:
+    """Wait until the cache is below its high watermark, for a while."""
+    deadline = time.monotonic() + _PATIENCE_S
+    while cache.used_bytes() > cache.marks.high_bytes and time.monotonic() < deadline:
+        if stopping.wait(STEP_S):
+            return
+
+
+def _keep(
+    settings: Settings, cache: CacheSettings, served: ServedOrder | None, ended: threading.Event
+) -> int:
+    """Be the steward of a cache until `ended`; the files evicted."""
+
+    def paced(order: EvictionOrder) -> EvictionOrder:
+        return order if served is None else Paced(order, from_s=served.until_s)
+
+    with (
+        contextlib.closing(Journal(settings.push.journal)) as journal,
+        kept(settings, cache, journal, served, paced=paced) as (keeper, _),
+    ):
+        while not ended.is_set():
+            keeper.step(STEP_S)
+        return keeper.figures().evicted_files

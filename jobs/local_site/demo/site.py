@@ -1,0 +1,213 @@
+"""The demo's site: its folders, and its settings, written so that its steps can be run again by hand."""
+
+from __future__ import annotations
+
+import dataclasses
+import secrets
+import shutil
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+from typing import NamedTuple, Protocol
+
+from features.common.errors import InputError
+from features.common.progress import Advance
+from features.common.times import DAY_S, as_of_label
+from jobs.ground.settings.layers import SECRETS
+from jobs.ground.settings.tree import Settings
+from jobs.ground.store.tables import Tables
+from jobs.ground.text import Row
+
+MARKER = ".cachecast-demo"
+
+
+class Marks(NamedTuple):
+    """The bytes that a cache may hold, and its watermarks as shares of them."""
+
+    capacity_bytes: int
+    low: float
+    high: float
+
+    @property
+    def low_bytes(self) -> int:
+        """Where a purge ends."""
+        return int(self.low * self.capacity_bytes)
+
+    @property
+    def high_bytes(self) -> int:
+        """Where a purge begins."""
+        return int(self.high * self.capacity_bytes)
+
+
+MARKS = Marks(600_000_000, 0.90, 0.95)
+"""Of the demo's cache, which holds about one in a hundred of the month's bytes."""
+
+_BASE = """\
+# Written by `cachecast demo`; its steps can be run again with --conf on this folder.
+[tables]
+root = "{out}/tables"
+
+[spark]
+driver_memory = "2g"
+
+[region]
+name = "demo"
+
+[mlflow]
+uri = "sqlite:///{out}/mlflow.db"
+artifacts = "{out}/mlartifacts"
+serve = ["champion", "candidate"]  # a month is too short to prove a model, so the demo pushes with --unproven
+
+[push]
+journal = "{out}/journal.db"
+
+[features]
+cycle = "4h"
+horizons = ["12h", "2d"]
+candidates = "7d"
+
+[steward]
+policy = "{order}"
+look = "1s"
+state = "{out}/steward"
+
+[training]
+max_rows = 100000
+trees = 80
+order = false         # learning one takes minutes
+spool = "{out}/trainings"
+
+[plan]
+assumed_inflow = 0.5  # the demo's cache is small: a few hours of reads turn it over
+model_weight = 1.0  # the demo does not evaluate its model
+"""
+
+_PRIVATE = """\
+[users]
+salt = "{salt}"
+"""
+
+_CACHE = """\
+name = "{name}"
+kind = "{kind}"
+url = "{url}"
+capacity = {marks.capacity_bytes}
+watermarks = [{marks.low}, {marks.high}]
+touch_every = "1s"
+evict_guard = "0s"  # the demo's jobs have ended when it evicts
+{more}
+"""
+
+
+@dataclasses.dataclass(frozen=True)
+class Site:
+    """The demo's folder. `base`: settings that the demo's own override; `tables`: root of the tables."""
+
+    out: Path
+    base: Path | None = None
+    tables: str | None = None
+
+    @property
+    def conf(self) -> Path:
+        """The folder of the demo's settings."""
+        return self.out / "conf"
+
+    @property
+    def raw(self) -> Path:
+        """The folder of the raw records."""
+        return self.out / "raw"
+
+    def settings(self) -> Settings:
+        """The demo's settings, as its commands read them."""
+        return Settings.load(self.conf, base=self.base, tables=self.tables)
+
+    def add_cache(self, *, name: str, kind: str, url: str, marks: Marks = MARKS, **paths: Path) -> None:
+        """Configure a cache; `paths` are its folders by key."""
+        more = "\n".join(f'{key} = "{path}"' for key, path in paths.items())
+        text = _CACHE.format(name=name, kind=kind, url=url, marks=marks, more=more)
+        (self.conf / "caches" / f"{name}.toml").write_text(text)
+
+
+def fresh(out: Path, *, base: Path | None = None, tables: str | None = None, order: str = "auto") -> Site:
+    """An empty demo folder at `out`, whose stewards follow `order`.
+
+    Raises InputError if it holds files that no demo made.
+    """
+    out = out.resolve()
+    if out.exists() and any(out.iterdir()) and not (out / MARKER).exists():
+        raise InputError(f"{out} is not empty and was not made by a demo; give another --out")
+    shutil.rmtree(out, ignore_errors=True)
+    site = Site(out, base, tables)
+    (site.conf / "caches").mkdir(parents=True)
+    (out / MARKER).touch()
+    (site.conf / "base.toml").write_text(_BASE.format(out=out, order=order))
+    private = site.conf / SECRETS
+    private.touch(mode=0o600)
+    private.write_text(_PRIVATE.format(salt=secrets.token_hex(16)))
+    return site
+
+
+STEPS = 10
+HELD_OUT_DAYS = 7
+
+
+class Screen(Protocol):
+    """The output of the demo."""
+
+    def progress(self, title: str, /) -> AbstractContextManager[Advance]:
+        """Show a progress bar for one step."""
+
+    def line(self, plain: str) -> None:
+        """Show one line as it is."""
+
+    def table(self, rows: Sequence[Row], title: str = "") -> None:
+        """Show a table, if there are rows."""
+
+
+@dataclasses.dataclass
+class Demo:
+    """One run of the demo; the plan is made at `as_of_s`, from what was known then."""
+
+    site: Site
+    as_of_s: int
+    screen: Screen
+    seconds: dict[str, float] = dataclasses.field(default_factory=dict)
+
+    @property
+    def settings(self) -> Settings:
+        """The demo's settings, with the caches configured so far."""
+        return self.site.settings()
+
+    @property
+    def tables(self) -> Tables:
+        """The demo's tables."""
+        return Tables(self.settings.tables.root)
+
+    @property
+    def as_of(self) -> str:
+        """The time of the plan as a partition value."""
+        return as_of_label(self.as_of_s)
+
+    @property
+    def held_out_s(self) -> int:
+        """First second of the days that no model is trained on."""
+        return self.as_of_s - HELD_OUT_DAYS * DAY_S
+
+    @property
+    def held_out_cycles(self) -> list[int]:
+        """Plan boundaries of the held-out days, and the time of the plan."""
+        return list(range(self.held_out_s, self.as_of_s + 1, self.settings.features.cycle))
+
+    @contextmanager
+    def step(self, name: str) -> Iterator[Advance]:
+        """Time a step and show its progress."""
+        started = time.monotonic()
+        with self.screen.progress(f"[{len(self.seconds) + 1}/{STEPS}] {name}") as advance:
+            yield advance
+        self.seconds[name] = time.monotonic() - started
+        self.screen.line(f"✓ {name}, {self.seconds[name]:.0f} s")
+
+    def found(self, text: str) -> None:
+        """Show one line about the result of a step."""
+        self.screen.line(f"  {text}")

@@ -1,0 +1,231 @@
+"""The caches of the demo: a real XCache on loopback where XRootD is installed, else a folder."""
+
+from __future__ import annotations
+
+import contextlib
+import datetime as dt
+import os
+import tempfile
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Protocol
+
+from features.common.errors import ServiceError
+from features.schema import ACCESSES
+from jobs.ground.store.tables import Tables
+from jobs.ground.text import Row
+from jobs.local_site.demo.site import MARKS, Marks, Site
+from jobs.local_site.local.daemon import folder_for_all
+from jobs.local_site.local.xrootd import Loopback, available, loopback
+from jobs.loop.ingest.local_engine import LocalEngine
+from jobs.loop.ingest.pull_input import pull
+from prefetch.directory.cache import DirectoryTarget
+from prefetch.xcache.collector import Collector
+from prefetch.xcache.gstream import CaptureReader
+from prefetch.xcache.server import parse_version
+from prefetch.xcache.session import RemoteFile, version_of
+
+READ_TIMEOUT_S = 60.0
+PURGE_TIMEOUT_S = 180.0
+REPORT_TIMEOUT_S = 3.0
+"""The others, about one in a thousand, met a block on its way to the disk: they come when the server ends."""
+
+_DATAGRAM_BYTES = 2048
+"""Of the g-stream: it has room for three reports or four, and is sent when it is full."""
+_LOOK_S = 0.2
+_BLOCK_LOOK_S, _BLOCK_TIMEOUT_S = 0.002, 0.5
+
+
+class XCache:
+    """A running XCache with the limits `marks`, whose reports go to the capture at `gstream`."""
+
+    kind = "a real XCache on loopback"
+
+    def __init__(self, servers: Loopback, gstream: Path, marks: Marks) -> None:
+        self.gstream, self.marks = gstream, marks
+        self._servers = servers
+
+    @property
+    def url(self) -> str:
+        """Where jobs read: `root://127.0.0.1:port`."""
+        return self._servers.cache_url
+
+    @property
+    def namespace(self) -> Path:
+        """The folder of its files."""
+        return self._servers.namespace
+
+    def add_files(self, sizes: dict[str, int]) -> None:
+        """Put files of these names and sizes at the origin."""
+        make_files(self._servers.origin_root, sizes)
+
+    def read(self, name: str) -> None:
+        """Read all of a file, as a job does."""
+        with RemoteFile(f"{self.url}/{name}", time.monotonic() + READ_TIMEOUT_S) as file:
+            file.read_all()
+
+    def read_and_settle(self, name: str) -> int:
+        """Read all of a file, and close it when it is on the cache's disk; its size in bytes.
+
+        XCache reports a close that meets a block on its way to the disk half a minute late.
+        """
+        deadline = time.monotonic() + _BLOCK_TIMEOUT_S
+        with RemoteFile(f"{self.url}/{name}", time.monotonic() + READ_TIMEOUT_S) as file:
+            n_bytes = file.read_all()
+            while _on_disk(Path(f"{self.namespace}{name}")) < n_bytes and time.monotonic() < deadline:
+                time.sleep(_BLOCK_LOOK_S)
+            time.sleep(_BLOCK_LOOK_S)
+        return n_bytes
+
+    def purge(self) -> None:
+        """Make it purge if it is above its high watermark."""
+        # A running XCache checks once a minute and spares files used since. Before 5.8 it also purges when it
+        # starts, and spares none, which is quicker here and a harder test of the pins.
+        if parse_version(version_of(self.url) or "").purges_at_start:
+            self._servers.restart_cache()
+        deadline = time.monotonic() + PURGE_TIMEOUT_S
+        while self.used_bytes() > self.marks.high_bytes:
+            if time.monotonic() > deadline:
+                raise ServiceError(f"the cache did not purge within {PURGE_TIMEOUT_S:.0f} s")
+            time.sleep(_LOOK_S)
+
+    def used_bytes(self) -> int:
+        """Bytes of its files on disk."""
+        walk = os.walk(self.namespace)
+        paths = (Path(folder, name) for folder, _, names in walk for name in names)
+        return sum(_on_disk(path) for path in paths if path.suffix == ".root")
+
+    def await_reports(self, n_bytes: int, stopping: threading.Event) -> None:
+        """Wait until it has reported `n_bytes` that jobs read, or for a while, or until `stopping`."""
+        deadline = time.monotonic() + REPORT_TIMEOUT_S
+        with contextlib.closing(CaptureReader(self.gstream)) as capture:
+            while n_bytes > 0 and time.monotonic() < deadline and not stopping.wait(_LOOK_S):
+                n_bytes -= sum(one.read_bytes for one in capture.poll() if not one.is_ours)
+
+
+@contextlib.contextmanager
+def xcache(gstream: Path, marks: Marks, *, reports_opens: bool = False) -> Iterator[XCache]:
+    """A running XCache with an origin of its own. `reports_opens`: as a steward needs it."""
+    limits = (int(0.9 * marks.low_bytes), marks.low_bytes, marks.high_bytes)
+    with (
+        tempfile.TemporaryDirectory(prefix="cachecast-", ignore_cleanup_errors=True) as folder,
+        Collector(gstream) as collector,
+        loopback(
+            Path(folder),
+            files_limit=limits,
+            gstream_port=collector.port,
+            gstream_bytes=_DATAGRAM_BYTES,
+            reports_opens=reports_opens,
+        ) as servers,
+    ):
+        yield XCache(servers, gstream, marks)
+
+
+def reported_reads(gstream: Path) -> list[Row]:
+    """`bytes_hit` and `bytes_missed` of the reads of jobs that the capture at `gstream` reports.
+
+    Raises InputError if it cannot be read.
+    """
+    columns = ["known_at", "accessed_at", "event_id", "bytes_hit", "bytes_missed"]
+    with tempfile.TemporaryDirectory(prefix="cachecast-") as folder:
+        tables = Tables(folder)
+        pull(
+            LocalEngine(),
+            tables,
+            source="xcache_gstream",
+            path=str(gstream),
+            day=dt.datetime.now(dt.UTC).date(),
+        )
+        rows = tables.read_arrow(ACCESSES, columns=columns)
+    found: list[Row] = rows.sort_by([(name, "ascending") for name in columns[:3]]).to_pylist()
+    return found
+
+
+def make_files(root: Path, sizes: dict[str, int]) -> None:
+    """Files of these names and sizes below `root`, sparse: an origin needs no disk space."""
+    for name, size in sizes.items():
+        path = root / name.lstrip("/")
+        folder_for_all(path.parent)
+        with path.open("wb") as file:
+            file.truncate(size)
+        path.chmod(0o644)
+
+
+def _on_disk(path: Path) -> int:
+    try:
+        return 512 * path.stat().st_blocks
+    except FileNotFoundError:  # purged meanwhile
+        return 0
+
+
+NAME = "cache"
+"""The name of the loopback server (`xrootd -n`), which its records carry."""
+
+PARALLEL = 8
+
+
+class DemoCache(Protocol):
+    """A running cache, its origin, and the jobs that read through it."""
+
+    kind: str
+    gstream: Path
+
+    def add_files(self, sizes: dict[str, int]) -> None:
+        """Put files of these names and sizes at the origin."""
+        ...
+
+    def read(self, name: str) -> None:
+        """Read all of a file through the cache, as a job does."""
+        ...
+
+    def purge(self) -> None:
+        """Make the cache purge as it does when it exceeds its limit."""
+        ...
+
+
+def read_all(cache: DemoCache, names: Sequence[str]) -> None:
+    """Read files in order, a few at once, as jobs do."""
+    with ThreadPoolExecutor(PARALLEL, "job") as jobs:
+        list(jobs.map(cache.read, names))
+
+
+@contextlib.contextmanager
+def running(site: Site) -> Iterator[DemoCache]:
+    """The demo's cache, configured in `site`; it ends with the block."""
+    with _loopback(site) if available() is None else _folder(site) as cache:
+        yield cache
+
+
+class _Folder:
+    kind = "a directory-backed cache (no XRootD server here)"
+
+    def __init__(self, target: DirectoryTarget, origin: Path) -> None:
+        self._target, self._origin, self.gstream = target, origin, target.gstream
+
+    def add_files(self, sizes: dict[str, int]) -> None:
+        make_files(self._origin, sizes)
+
+    def read(self, name: str) -> None:
+        self._target.read(name)
+
+    def purge(self) -> None:
+        self._target.purge(MARKS.low, MARKS.high, MARKS.capacity_bytes)
+
+
+@contextlib.contextmanager
+def _loopback(site: Site) -> Iterator[DemoCache]:
+    gstream = site.out / "gstream.txt"
+    with xcache(gstream, MARKS) as cache:
+        site.add_cache(name=NAME, kind="xcache", url=cache.url, namespace=cache.namespace, gstream=gstream)
+        yield cache
+
+
+@contextlib.contextmanager
+def _folder(site: Site) -> Iterator[DemoCache]:
+    origin, root = site.out / "origin", site.out / "cache"
+    origin.mkdir()
+    site.add_cache(name=NAME, kind="directory", url=str(root), origin=origin)
+    yield _Folder(DirectoryTarget(NAME, origin, root), origin)

@@ -1,0 +1,255 @@
+"""The services of a local deployment in the order of their start, and how each shows that it works."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import shlex
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Callable, Iterator, Mapping
+from importlib import resources
+from pathlib import Path
+
+from features.common.errors import InputError, ServiceError
+from features.common.progress import Advance
+from jobs.ground.store.locks import exclusive
+from jobs.local_site.local import hdfs
+from jobs.local_site.local.daemon import Daemon
+from jobs.local_site.local.process import Service, Services, ServiceState
+from jobs.local_site.local.site import CACHE, LocalSite, found, opened, write_private
+from jobs.local_site.local.xrootd import available, prepared
+
+_LOCAL = "http://127.0.0.1"
+_DAGS = Path(__file__).parents[3] / "dags"
+_LOGIN = "airflow-passwords.json"
+_LAST_LINES = 5
+_AIRFLOW_PARTS = {"scheduler": "scheduler", "dag-processor": "dag_processor", "triggerer": "triggerer"}
+"""Airflow's processes beside the API server, by command, and what its health calls them."""
+
+
+def services(site: LocalSite, *, xrootd: bool) -> Iterator[Service]:
+    """Every service; one needs at most those before it."""
+    if site.hdfs.exists():
+        yield from _hdfs(site)
+    yield mlflow(site)
+    yield _cachecast(site, "placement", ["serve"], f"{_LOCAL}:{site.ports['placement']}")
+    port = str(site.ports["collector"])
+    words = ["collect", "--port", port, "--out", str(site.out / "gstream"), "--roll-every", "5m"]
+    yield _cachecast(site, "collector", words, f"UDP 127.0.0.1:{port}")
+    if xrootd:
+        ports = (site.ports["origin"], site.ports["cache"])
+        servers = prepared(
+            site.out / "xrootd", ports=ports, gstream_port=site.ports["collector"], reports_opens=True
+        )
+        yield _xrootd("origin", servers.origin)
+        yield _xrootd("cache", servers.cache)
+    yield steward(site)
+    yield from airflow(site)
+
+
+def steward(site: LocalSite) -> Service:
+    """The steward of the deployment's cache."""
+    state = site.out / "steward"
+    words = [sys.executable, "-m", "jobs", "steward", "--cache", CACHE]
+    env = {"CACHECAST_CONF": str(site.conf), "CACHECAST_STEWARD__STATE": str(state)}
+    return Service("steward", words, f"cache {CACHE}", writes(state / CACHE / f"{CACHE}.json"), env)
+
+
+def mlflow(site: LocalSite) -> Service:
+    """A tracking server on SQLite, that hands artifacts through."""
+    port, folder = site.ports["mlflow"], site.out / "mlflow"
+    listens = ["--host", "127.0.0.1", "--port", str(port), "--workers", "1"]
+    stores = ["--backend-store-uri", f"sqlite:///{folder}/mlflow.db"]
+    artifacts = ["--serve-artifacts", "--artifacts-destination", (folder / "artifacts").as_uri()]
+    return Service(
+        "mlflow",
+        [sys.executable, "-m", "mlflow", "server", *listens, *stores, *artifacts],
+        f"{_LOCAL}:{port}",
+        answers(port, "/health"),
+        # Without its job runner it takes a quarter of the memory.
+        {"MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false", "MLFLOW_DISABLE_TELEMETRY": "true"},
+        page=f"{_LOCAL}:{port}",
+    )
+
+
+def airflow_env(site: LocalSite) -> dict[str, str]:
+    """The environment of every Airflow process, and of an `airflow` command by hand."""
+    port = site.ports["airflow"]
+    programs = Path(sys.executable).parent
+    return {
+        "PATH": f"{programs}{os.pathsep}{os.environ.get('PATH', os.defpath)}",
+        "CACHECAST_CONF": str(site.conf),
+        "AIRFLOW_HOME": str(site.out / "airflow"),
+        "AIRFLOW__CORE__DAGS_FOLDER": str(_DAGS),
+        "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
+        "AIRFLOW__CORE__EXECUTOR": "LocalExecutor",
+        "AIRFLOW__CORE__PARALLELISM": "4",
+        "AIRFLOW__CORE__EXECUTION_API_SERVER_URL": f"{_LOCAL}:{port}/execution/",
+        "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_USERS": "admin:admin",
+        "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_PASSWORDS_FILE": str(site.secret_file(_LOGIN)),
+        "AIRFLOW__API__HOST": "127.0.0.1",
+        "AIRFLOW__API__PORT": str(port),
+        "AIRFLOW__API__BASE_URL": f"{_LOCAL}:{port}",
+        "AIRFLOW__API__WORKERS": "1",
+        "AIRFLOW__API_AUTH__JWT_SECRET": site.secret("airflow-jwt"),
+        "AIRFLOW__LOGGING__WORKER_LOG_SERVER_PORT": str(site.ports["airflow_worker_logs"]),
+        "AIRFLOW__LOGGING__TRIGGER_LOG_SERVER_PORT": str(site.ports["airflow_triggerer_logs"]),
+        "AIRFLOW__USAGE_DATA_COLLECTION__ENABLED": "False",
+        "AIRFLOW__DAG_PROCESSOR__REFRESH_INTERVAL": "30",
+    }
+
+
+def airflow(site: LocalSite) -> Iterator[Service]:
+    """Airflow's four processes, on the database that `prepare_airflow` made."""
+    port, env = site.ports["airflow"], airflow_env(site)
+    web = f"{_LOCAL}:{port}"
+    is_up = answers(port, "/api/v2/monitor/health")
+    yield Service("airflow-api", _airflow_words("api-server"), web, is_up, env, page=web)
+    for command, part in _AIRFLOW_PARTS.items():
+        yield Service(f"airflow-{command}", _airflow_words(command), web, airflow_part(port, part), env)
+
+
+def prepare_airflow(site: LocalSite) -> None:
+    """Make what Airflow starts from, if it is not there: database, pools, and its user's password.
+
+    `airflow/env.sh` is for `airflow` commands by hand. Raises ServiceError.
+    """
+    login, by_hand = site.secret_file(_LOGIN), site.out / "airflow" / "env.sh"
+    write_private(login, json.dumps({"admin": site.secret("airflow-password")}))
+    write_private(
+        by_hand, "".join(f"export {key}={shlex.quote(v)}\n" for key, v in airflow_env(site).items())
+    )
+    if not (site.out / "airflow" / "airflow.db").exists():
+        pools = resources.files("conf") / "deploy" / "pools.json"
+        for words in (["db", "migrate"], ["pools", "import", str(pools)]):
+            _run_airflow(site, words)
+
+
+def _run_airflow(site: LocalSite, words: list[str]) -> None:
+    env = os.environ | airflow_env(site)
+    command = [sys.executable, "-m", "airflow", *words]
+    done = subprocess.run(command, env=env, capture_output=True, text=True, check=False)
+    if done.returncode:
+        errors = " ".join(done.stderr.splitlines()[-_LAST_LINES:])
+        raise ServiceError(f"airflow {' '.join(words)} failed: {errors}")
+
+
+def _hdfs(site: LocalSite) -> Iterator[Service]:
+    rpc_port, http_port = site.ports["hdfs"], site.ports["hdfs_web"]
+    words = hdfs.prepared(site.hdfs, rpc_port=rpc_port, http_port=http_port)
+    at, page = f"hdfs://localhost:{rpc_port}", f"http://localhost:{http_port}"
+    is_up = answers(http_port, "/jmx?qry=none")
+    yield Service("hdfs-namenode", [*words, hdfs.NAME_NODE], at, is_up, page=page)
+    yield Service("hdfs-datanode", [*words, hdfs.DATA_NODE], at, lambda: hdfs.is_up(http_port))
+
+
+def _airflow_words(command: str) -> list[str]:
+    return [sys.executable, "-m", "airflow", command]
+
+
+def _cachecast(site: LocalSite, name: str, words: list[str], at: str) -> Service:
+    port = site.ports[name]
+    page = "" if at.startswith("UDP") else at
+    is_healthy = answers(port, "/health") if page else takes_datagrams(port)
+    env: Mapping[str, str] = {"CACHECAST_CONF": str(site.conf)}
+    return Service(name, [sys.executable, "-m", "jobs", *words], at, is_healthy, env, page)
+
+
+def _xrootd(name: str, daemon: Daemon) -> Service:
+    return Service(name, daemon.words(with_parent=False), f"root://127.0.0.1:{daemon.port}", daemon.answers)
+
+
+_TIMEOUT_S = 5.0
+_FIGURES_S = 300.0
+
+
+def answers(port: int, path: str) -> Callable[[], bool]:
+    """A check that an HTTP server on the port answers 200 at `path`."""
+
+    def look() -> bool:
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=_TIMEOUT_S) as reply:
+                return bool(reply.status == 200)
+        except OSError:
+            return False
+
+    return look
+
+
+def airflow_part(port: int, part: str) -> Callable[[], bool]:
+    """A check that Airflow's API server reports `part` (scheduler, triggerer, dag_processor) as healthy."""
+
+    def look() -> bool:
+        url = f"http://127.0.0.1:{port}/api/v2/monitor/health"
+        try:
+            with urllib.request.urlopen(url, timeout=_TIMEOUT_S) as reply:
+                return bool(json.load(reply)[part]["status"] == "healthy")
+        except (OSError, ValueError, KeyError):
+            return False
+
+    return look
+
+
+def takes_datagrams(port: int) -> Callable[[], bool]:
+    """A check that a process listens on the UDP port, by the kernel's table: a probe could take the port."""
+    return lambda: any(
+        int(line.split()[1].rpartition(":")[2], 16) == port
+        for table in (Path("/proc/net/udp"), Path("/proc/net/udp6"))
+        if table.exists()
+        for line in table.read_text().splitlines()[1:]
+    )
+
+
+def writes(file: Path) -> Callable[[], bool]:
+    """A check that a service has written its figures to `file` in the last five minutes."""
+
+    def look() -> bool:
+        try:
+            return time.time() - file.stat().st_mtime < _FIGURES_S
+        except OSError:
+            return False
+
+    return look
+
+
+@dataclasses.dataclass(frozen=True)
+class Ended:
+    """The number of processes that `down` ended."""
+
+    out: str
+    processes: int
+
+
+def up(out: Path, *, tables: str | None, hdfs: bool, on_progress: Advance) -> list[ServiceState]:
+    """Start what is not running, in order; each is healthy before the next.
+
+    `tables` and `hdfs` say where the tables are, the first time: elsewhere, or on an HDFS of its own.
+    Raises InputError, ServiceError, and ConflictError if another one is at work.
+    """
+    if hdfs and tables is not None:
+        raise InputError("the tables are either at --tables or on the deployment's own --hdfs; give one")
+    xrootd = available() is None
+    site = opened(out, tables=tables, xrootd=xrootd, hdfs=hdfs)
+    with exclusive(site.run / ".lock", "up"):
+        return _started(site, xrootd=xrootd, on_progress=on_progress)
+
+
+def _started(site: LocalSite, *, xrootd: bool, on_progress: Advance) -> list[ServiceState]:
+    on_progress(0, 1, "databases")
+    prepare_airflow(site)
+    keeper, states = Services(site.run), []
+    wanted = list(services(site, xrootd=xrootd))
+    for n_done, service in enumerate(wanted):
+        on_progress(n_done, len(wanted), service.name)
+        states.append(keeper.start(service))
+    return states
+
+
+def down(out: Path) -> Ended:
+    """End what `up` has started in `out`, and nothing else; files stay."""
+    site = found(out)
+    return Ended(str(site.out), len(Services(site.run).stop()))

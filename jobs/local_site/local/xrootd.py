@@ -1,0 +1,181 @@
+"""A real origin and a real XCache on loopback, for the demo and the service tests.
+
+Both are plain `xrootd` daemons in a folder of their own, and accept clients of this machine only.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import os
+import shutil
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from features.common.errors import ServiceError
+from jobs.local_site.local.daemon import SERVICE_USER, Daemon, folder_for_all, hand_over, service_user
+from jobs.local_site.local.process import free_ports
+
+_LIBRARIES = ("libXrdPss", "libXrdPfc")
+_LIBRARY_FOLDERS = ("/usr/lib", "/usr/lib64", "/usr/local/lib", "/usr/local/lib64")
+_LOCAL_ONLY = "xrd.allow host 127.0.0.1\nxrd.allow host localhost\nxrd.allow host [::1]\n"
+_REMEDY = "install xrootd-server and xrootd-server-plugins (`make test` does), or use the directory cache"
+
+
+@dataclasses.dataclass(frozen=True)
+class Loopback:
+    """A running origin and cache. `origin_root` and `namespace` are the folders behind `/store`.
+
+    A file of LFN `/store/x` lies at `origin_root/store/x`; the cache's copy and its cinfo under `namespace`.
+    """
+
+    folder: Path
+    origin: Daemon
+    cache: Daemon
+    origin_root: Path
+    namespace: Path
+
+    @property
+    def cache_url(self) -> str:
+        """`root://127.0.0.1:port` of the cache."""
+        return f"root://127.0.0.1:{self.cache.port}"
+
+    def restart_cache(self) -> None:
+        """Stop and start the cache on the same port, with what it holds."""
+        self.cache.stop()
+        self.cache.start()
+
+    def add_file(self, lfn: str, content: bytes) -> Path:
+        """Write a file readable by the origin; returns its path."""
+        path = self.origin_root / lfn.lstrip("/")
+        folder_for_all(path.parent)
+        path.write_bytes(content)
+        path.chmod(0o644)
+        return path
+
+
+def available() -> str | None:
+    """None if this machine can run `loopback`, else what is missing and the remedy."""
+    program = shutil.which("xrootd")
+    if program is None:
+        return f"no xrootd program found: {_REMEDY}"
+    folders = [Path(program).resolve().parents[1] / "lib", *map(Path, _LIBRARY_FOLDERS)]
+    missing = [library for library in _LIBRARIES if not _has_library(library, folders)]
+    if missing:
+        return f"no {', '.join(missing)} found: {_REMEDY}"
+    if os.geteuid() == 0 and (service_user() is None or shutil.which("setpriv") is None):
+        return f"xrootd refuses to run as root, and user {SERVICE_USER!r} or setpriv is not here: {_REMEDY}"
+    return None
+
+
+@contextlib.contextmanager
+def loopback(
+    folder: Path,
+    *,
+    files_limit: tuple[int, int, int] | None = None,
+    gstream_port: int | None = None,
+    gstream_bytes: int = 8192,
+    reports_opens: bool = False,
+    more: str = "",
+) -> Iterator[Loopback]:
+    """A running `Loopback` in `folder` (made if missing; a short path: it holds sockets).
+
+    `files_limit`: base, nominal and maximal bytes of cached files (kept to the KiB), or None: purge by disk
+    usage only. Seen on 5.5.3: looked at when the cache starts and once a minute after, its own lower bound.
+    Above maximal, files go down to nominal, the one whose last use ended first goes first; base plays no part
+    while the disk has room. Candidates are twice the bytes needed, and those opened or asked for since the
+    last purge are spared, so a purge may stop short: `restart_cache` purges at once and spares none. Seen on
+    6.2.1: looked at each minute, first a minute after the start; above maximal, files go down to maximal,
+    less what was written in the last minute.
+    `gstream_port`: UDP port of a `prefetch.xcache.collector.Collector`;
+    `gstream_bytes`: of a datagram, which is sent when it is full, and each second: reports longer than it
+    are lost; `reports_opens`: the f-stream and users' names go there too.
+    `more`: lines that the cache's configuration ends with.
+    Raises ServiceError if xrootd is missing or does not start.
+    """
+    ports = free_ports(2)
+    servers = prepared(
+        folder,
+        ports=(ports[0], ports[1]),
+        files_limit=files_limit,
+        gstream_port=gstream_port,
+        gstream_bytes=gstream_bytes,
+        reports_opens=reports_opens,
+        more=more,
+    )
+    try:
+        servers.origin.start()
+        servers.cache.start()
+        yield servers
+    finally:
+        servers.cache.stop()
+        servers.origin.stop()
+
+
+def prepared(
+    folder: Path,
+    *,
+    ports: tuple[int, int],
+    files_limit: tuple[int, int, int] | None = None,
+    gstream_port: int | None = None,
+    gstream_bytes: int = 8192,
+    reports_opens: bool = False,
+    more: str = "",
+) -> Loopback:
+    """An origin and a cache on `ports`, configured in `folder` and not started; else as `loopback`."""
+    fault = available()
+    if fault is not None:
+        raise ServiceError(fault)
+    origin_root, namespace = folder / "origin", folder / "ns"
+    for path in (folder, origin_root / "store", namespace):
+        folder_for_all(path)
+    origin_port, cache_port = ports
+    origin = Daemon("origin", folder, origin_port, _origin_config(folder, origin_port))
+    purge = _purge_config(files_limit)
+    stream = "" if gstream_port is None else _gstream_config(gstream_port, gstream_bytes)
+    if gstream_port is not None and reports_opens:
+        stream += _fstream_config(gstream_port)
+    text = _cache_config(folder, cache_port, origin_port) + purge + stream + more
+    cache = Daemon("cache", folder, cache_port, text)
+    hand_over(folder)
+    return Loopback(folder, origin, cache, origin_root, namespace)
+
+
+def _origin_config(folder: Path, port: int) -> str:
+    return (
+        f"xrd.port {port}\nall.export /store r/o\nall.export /atlas r/o\noss.localroot {folder}/origin\n"
+        f"all.adminpath {folder}/admin\nall.pidpath {folder}/admin\n{_LOCAL_ONLY}"
+    )
+
+
+def _cache_config(folder: Path, port: int, origin_port: int) -> str:
+    return (
+        f"xrd.port {port}\nall.sitename LOOPBACK\nall.export /store r/o\nall.export /atlas r/o\n"
+        "all.export /xrdpfc_command\n"
+        f"oss.localroot {folder}/ns\nofs.osslib libXrdPss.so\npss.cachelib libXrdPfc.so\n"
+        f"pss.origin 127.0.0.1:{origin_port}\n"
+        f"pfc.blocksize 128k\npfc.ram 1g\npfc.prefetch 0\n"
+        f"pfc.allow_xrdpfc_command\nall.adminpath {folder}/admin\nall.pidpath {folder}/admin\n{_LOCAL_ONLY}"
+    )
+
+
+def _purge_config(files_limit: tuple[int, int, int] | None) -> str:
+    # A number without a unit would be taken as a share of the disk.
+    sizes = () if files_limit is None else (f"{n_bytes // 1024}k" for n_bytes in files_limit)
+    files = "" if files_limit is None else "files " + " ".join(sizes)
+    return f"pfc.diskusage 0.97 0.98 {files} purgeinterval 60s\n"
+
+
+def _gstream_config(port: int, n_bytes: int) -> str:
+    return f"xrootd.mongstream pfc use flush 1s maxlen {n_bytes} send json fullhdr 127.0.0.1:{port}\n"
+
+
+def _fstream_config(port: int) -> str:
+    # Seen on 5.5.3: without `xfr` closes are not reported.
+    return f"xrootd.monitor all auth fstat 1s lfn ops xfr 5 dest fstat user info 127.0.0.1:{port}\n"
+
+
+def _has_library(name: str, folders: Iterable[Path]) -> bool:
+    """Whether one of `folders` has library `name` for any major version of XRootD."""
+    patterns = (f"{name}-*.so", f"*/{name}-*.so")
+    return any(next(folder.glob(pattern), None) is not None for folder in folders for pattern in patterns)

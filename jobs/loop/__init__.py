@@ -1,0 +1,1 @@
+"""The loop: records in, features, models, plans, pushes, outcomes, the steward."""

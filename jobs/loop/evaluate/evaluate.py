@@ -1,0 +1,251 @@
+"""Step `evaluate`: replay the whole service over past accesses, or a learned order of eviction on a trace.
+
+On a trace the order is learned once, from what lies before the counted days; nothing is prefetched, and every
+policy decides at each access.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import tempfile
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+
+from features.common.errors import InputError, ServiceError
+from features.common.progress import Advance
+from features.common.times import DAY_S, day_label
+from features.common.units import duration_label
+from features.results import CHALLENGER_PLAN, STEWARD
+from features.schema import ACCESSES
+from jobs.ground.settings.tree import MlflowSettings, Settings
+from jobs.ground.store.tables import Tables
+from jobs.loop.evaluate.answer import EvaluationAnswer
+from jobs.loop.evaluate.entrants import replayed
+from jobs.loop.evaluate.page import export_evaluation
+from jobs.loop.evaluate.ready import check_days
+from jobs.loop.evaluate.record import (
+    NOBODY,
+    Candidates,
+    Compared,
+    Evaluated,
+    answer_rows,
+    candidates,
+    no_bounds,
+    record_days,
+    record_run,
+)
+from jobs.loop.evaluate.scene import Days, Request, Scene, capacity_bytes, scene, trial_days
+from jobs.loop.evaluate.slices import misses_by_activity, slice_rows
+from jobs.loop.evaluate.walk_forward import ScoreStore, Workspace, score, weeks
+from jobs.loop.traces import TraceFile
+from jobs.loop.train.engines import Engines
+from jobs.pages import runs
+from models.learning.order import Learning
+from models.serving.runs import TableRead
+from models.serving.scoring import RegionModels
+from replay.access_context import CONTEXT, AccessContext, context_of
+from replay.contest import BOUND, Lineup, standings
+from replay.policies import PartPolicy, Policy
+from replay.policies.learned import Order
+from replay.steward.policies import AUTO, DATASET_LRU, steward_policy
+from replay.study.origins import ACTIVITY
+
+TRIAL_TRAININGS = 2
+"""Trainings for the days before counting begins, which only fill the caches and choose weights."""
+
+
+def run(
+    settings: Settings, request: Request, *, in_mlflow: bool = False, on_progress: Advance
+) -> EvaluationAnswer:
+    """Train and score week by week, replay every rival, and record the result for the site's own accesses.
+
+    Accesses before `request.from_s` warm the caches and train the first models. The results for the site's
+    accesses go to the table evaluations and to MLflow, if there is a candidate; with `in_mlflow` to MLflow in
+    any case.
+    Raises InputError, StaleInputError, ModelError, ServiceError.
+    """
+    grid_s, cycle_s = settings.features.cycle, request.cycle_s
+    if cycle_s is not None and grid_s % cycle_s and (cycle_s % grid_s or DAY_S % cycle_s):
+        raise InputError(
+            f"a cycle of {duration_label(cycle_s)} does not fit the grid of {duration_label(grid_s)} "
+            "([features] cycle): choose a part of it, or a multiple that divides a day"
+        )
+    on_progress(0, 1, "reading")
+    known = NOBODY if request.accesses is not None else candidates(settings, from_s=request.from_s)
+    with tempfile.TemporaryDirectory(prefix="cachecast-walk-") as scratch:
+        found = scene(settings, request, Tables(f"{scratch}/tables"))
+        assert found.trace.names is not None
+        store = ScoreStore(Path(scratch), found.trace.names)
+        days = trial_days(settings, found, request.from_s)
+        notes = _scored(settings, found, store, champion=known.champion, days=days, on_progress=on_progress)
+        compared = replayed(settings, found, store, known, days, on_progress=on_progress)
+    answer = EvaluationAnswer(
+        model_version=known.candidate,
+        first_day=day_label(request.from_s),
+        last_day=day_label(found.last_day_s),
+        rows=answer_rows(compared),
+        slices=slice_rows(compared),
+        notes=(*known.notes, *notes, *_notes(compared)),
+    )
+    evaluated = _evaluated(settings, request, answer, compared, known)
+    record_days(settings, evaluated, last_day_s=found.last_day_s)
+    return (
+        _recorded(settings.mlflow, evaluated, answer) if in_mlflow or known.candidate is not None else answer
+    )
+
+
+def _recorded(mlflow: MlflowSettings, evaluated: Evaluated, answer: EvaluationAnswer) -> EvaluationAnswer:
+    """The answer with its run in MLflow, or with a note that says why there is none: hours of work stay."""
+    try:
+        run_id = record_run(mlflow, evaluated, partial(write_files, answer))
+    except ServiceError as error:
+        return dataclasses.replace(answer, notes=(*answer.notes, f"not recorded in MLflow: {error}"))
+    return dataclasses.replace(answer, run_id=run_id)
+
+
+def write_files(answer: EvaluationAnswer, folder: Path) -> None:
+    """Write the evaluation's page and table into `folder`."""
+    for file in (runs.PAGE, runs.TABLE):
+        export_evaluation(answer, folder / file, title=title_of(answer))
+
+
+def title_of(answer: EvaluationAnswer) -> str:
+    """The evaluation's days and its model."""
+    days = f"Evaluation from {answer.first_day} to {answer.last_day}"
+    return f"{days}, {answer.model_version or 'no candidate'}"
+
+
+def _evaluated(
+    settings: Settings,
+    request: Request,
+    answer: EvaluationAnswer,
+    compared: Sequence[Compared],
+    known: Candidates,
+) -> Evaluated:
+    """The evaluation with the parameters of its run in MLflow: days, accesses, settings of the models."""
+    training, spec = settings.training, settings.features.spec
+    params = {
+        "region": settings.region.name,
+        "first_day": answer.first_day,
+        "last_day": answer.last_day,
+        "accesses": "the site's" if request.accesses is None else request.accesses.name,
+        "cycle": ", ".join(dict.fromkeys(duration_label(at.cycle_s) for at in compared if at.cycle_s)),
+        "features_cycle": duration_label(spec.cycle_s),
+        "horizons": ", ".join(map(duration_label, spec.horizons_s)),
+        "every": duration_label(training.every),
+        "span": duration_label(training.span),
+        **{name: getattr(training, name) for name in ("trees", "max_rows", "seed")},
+        **{
+            f"model_weight/{runs.at_capacity(at.capacity_fraction)}": at.model_weight[CHALLENGER_PLAN]
+            for at in compared
+            if CHALLENGER_PLAN in at.model_weight
+        },
+        "demand": ", ".join(sorted(set(settings.sources.demand.values()))) or "all",
+    }
+    tables: tuple[TableRead, ...] = ()
+    if request.accesses is None:
+        tables = (TableRead(ACCESSES.name, Tables(settings.tables.root).snapshot(ACCESSES).id),)
+    name = f"{settings.region.name} {answer.first_day} to {answer.last_day}"
+    return Evaluated(name, params, compared, request.from_s, tables, known)
+
+
+def _scored(
+    settings: Settings,
+    scene: Scene,
+    store: ScoreStore,
+    *,
+    champion: RegionModels | None,
+    days: Days,
+    on_progress: Advance,
+) -> tuple[str, ...]:
+    """Write the scores of every boundary, of the days of trial and those that count, to `store`; notes."""
+    tried, walked = (
+        weeks(
+            first_s=int(scene.trace.time_s[0]),
+            from_s=from_s,
+            until_s=until_s,
+            cycles_s=sorted({cache.predicted_every_s for cache in scene.caches}),
+            every_s=settings.training.every,
+            span_s=settings.training.span,
+            most=most,
+        )
+        for from_s, until_s, most in (
+            (days.trial_s, days.from_s, TRIAL_TRAININGS),
+            (days.from_s, int(scene.trace.time_s[-1]) + 1, None),
+        )
+    )
+    workspace = Workspace(
+        scene.tables,
+        settings.features.spec,
+        settings.region.name,
+        settings.training,
+        scene.demand,
+        candidates=scene.n_read(before_s=days.trial_s),
+    )
+    notes = score(
+        Engines.of(settings), workspace, [*tried, *walked], store, champion=champion, on_progress=on_progress
+    )
+    return tuple(notes)
+
+
+def _notes(compared: Sequence[Compared]) -> tuple[str, ...]:
+    if all(STEWARD in at.standings.rows for at in compared):
+        return no_bounds(compared)
+    none = "no order of eviction, so no steward: too few accesses before --from to learn one from"
+    return (none, *no_bounds(compared))
+
+
+STEWARDS = (STEWARD, AUTO, DATASET_LRU)
+"""The learned order, the choice among it and heuristics, and the one of these that is no policy itself."""
+POLICIES = ("lru", "fifo", "lfu", "lfu-da", "gdsf", "sieve", "2q", "s3fifo", "clairvoyant")
+
+
+def run_trace(
+    file: TraceFile,
+    *,
+    from_s: int,
+    fractions: Sequence[float],
+    mlflow: MlflowSettings | None = None,
+    on_progress: Advance,
+) -> EvaluationAnswer:
+    """A row per capacity and policy, counted from `from_s`; what lies before is learned from, and warms.
+
+    `mlflow`: where the evaluation becomes a run; None: nowhere. Raises InputError, SchemaError.
+    """
+    on_progress(0, 1, "reading")
+    loaded = file.load(keep=(*CONTEXT, ACTIVITY))
+    trace = loaded.trace
+    told = context_of(loaded)
+    check_days(int(trace.time_s[0]), int(trace.time_s[-1]), from_s=from_s)
+    capacities = [capacity_bytes(trace, share) for share in fractions]
+    orders = Learning(trace, told, capacities).orders(from_s, on_progress)
+    policies = _policies(told, orders)
+    replayed = standings(
+        trace,
+        [Lineup(size, policies) for size in capacities],
+        count_from_s=from_s,
+        misses=misses_by_activity(trace, loaded.details),
+        on_done=lambda done, total, policy: on_progress(done, total, f"{policy} replayed"),
+    )
+    compared = [Compared(share, at) for share, at in zip(fractions, replayed, strict=True)]
+    answer = EvaluationAnswer(
+        model_version=None,
+        first_day=day_label(from_s),
+        last_day=day_label(int(trace.time_s[-1])),
+        rows=answer_rows(compared),
+        slices=slice_rows(compared),
+        notes=(*loaded.notes, *no_bounds(compared)),
+    )
+    if mlflow is None:
+        return answer
+    params = {"trace": file.path.name, "first_day": answer.first_day, "last_day": answer.last_day}
+    name = f"{file.path.name} {answer.first_day} to {answer.last_day}"
+    evaluated = Evaluated(name, params, compared, from_s)
+    return _recorded(mlflow, evaluated, answer)
+
+
+def _policies(told: AccessContext, learned: Sequence[Order]) -> dict[str, Policy | PartPolicy | None]:
+    """All that competes; the stewards share what was learned."""
+    followed = {name: steward_policy(name, told, learned) for name in STEWARDS}
+    return {**dict.fromkeys(POLICIES), **followed, BOUND: None}

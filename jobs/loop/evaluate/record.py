@@ -1,0 +1,285 @@
+"""The record of an evaluation: rows of its standings, the table evaluations, and a run in MLflow."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from types import MappingProxyType
+
+import numpy as np
+
+from features.common.arrays import IntArray
+from features.common.errors import OlderModelError
+from features.common.times import DAY_S, as_of_label, day_label
+from features.common.units import duration_label
+from features.results import BESIDE_A_STEWARD, CHALLENGER_PLAN, CHAMPION_PLAN, EVALUATIONS, LRU, STEWARD
+from jobs.ground.settings.tree import MlflowSettings, Settings
+from jobs.ground.store.keys import MomentKey
+from jobs.ground.store.tables import Tables
+from jobs.ground.text import percent
+from jobs.loop.train.registry import awaited_registry
+from jobs.loop.trainings import as_trained, named, trained
+from jobs.pages import runs
+from models.evaluation.bootstrap import few_days, gap_columns
+from models.serving.names import CANDIDATE, CHAMPION, Named
+from models.serving.runs import TableRead
+from models.serving.scoring import RegionModels
+from replay.contest import Gap, Standings
+from replay.result import Result
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Compared:
+    """The standings at one capacity, as a share of the bytes of all files read.
+
+    Plans were made every `cycle_s` (None: there are none); `model_weight`: of the models in them, by policy.
+    """
+
+    capacity_fraction: float
+    standings: Standings
+    cycle_s: int | None = None
+    model_weight: Mapping[str, float] = MappingProxyType({})
+
+    @property
+    def few_days(self) -> str | None:
+        """Why there are no bounds, in words; None: there are."""
+        return few_days(self.standings.rows[LRU].result.daily.day.size)
+
+    def gap(self, policy: str) -> Gap:
+        """How near a policy came to the bound, day by day."""
+        gap = self.standings.gap(policy)
+        assert gap is not None  # LRU and the bound always compete
+        return gap
+
+
+def answer_rows(compared: Sequence[Compared]) -> tuple[dict[str, object], ...]:
+    """A row per capacity and policy over the counted days.
+
+    Columns: `policy`; `capacity_fraction`; `cycle`, between plans, None for policies that make none;
+    `hit_ratio`; `byte_hit_ratio`; `wan_bytes`; `prefetch_bytes`; `wasted_bytes`; those of `gap_columns`;
+    `core_hours`, of the jobs that read, waiting included, None of the bound and where they are not known.
+    """
+    return tuple(_answer_row(at, policy) for at in compared for policy in at.standings.rows)
+
+
+def _answer_row(at: Compared, policy: str) -> dict[str, object]:
+    one = at.standings.rows[policy]
+    return {
+        "policy": policy,
+        "capacity_fraction": at.capacity_fraction,
+        "cycle": None if at.cycle_s is None or "+" not in policy else duration_label(at.cycle_s),
+        "hit_ratio": one.result.hit_ratio,
+        "byte_hit_ratio": one.result.byte_hit_ratio,
+        "wan_bytes": one.result.wan_bytes,
+        "prefetch_bytes": one.result.prefetch_bytes,
+        "wasted_bytes": one.result.wasted_bytes,
+        **gap_columns(at.gap(policy)),
+        "core_hours": None if one.core_hours is None else float(one.core_hours.sum()),
+    }
+
+
+def no_bounds(compared: Sequence[Compared]) -> tuple[str, ...]:
+    """Why the gaps closed have no bounds, a sentence per reason; empty if they have."""
+    return tuple({at.few_days: None for at in compared if at.few_days})
+
+
+def day_rows(
+    compared: Sequence[Compared], *, model_version: str, scored_by: Mapping[str, str]
+) -> list[dict[str, object]]:
+    """Rows of the table evaluations, one per capacity, policy and day.
+
+    `scored_by`: by policy, the version of the models that its plans follow.
+    """
+    return [
+        {
+            "model_version": model_version,
+            "policy": policy,
+            "scored_by": scored_by.get(policy),
+            "capacity_fraction": at.capacity_fraction,
+            "capacity_bytes": at.standings.capacity_bytes,
+            "model_weight": at.model_weight.get(policy),
+            "on_day": day_label(day * DAY_S),
+            "wan_bytes": wan,
+            "hit_bytes": hit_bytes,
+            "requests": hits + misses,
+            "hits": hits,
+            "prefetch_bytes": prefetched,
+            "wasted_bytes": wasted,
+            "core_hours": hours,
+        }
+        for at in compared
+        for policy, one in at.standings.rows.items()
+        for day, wan, hit_bytes, hits, misses, prefetched, wasted, hours in zip(
+            *(column.tolist() for column in _columns_by_day(one.result)),
+            [None] * one.result.daily.day.size if one.core_hours is None else one.core_hours.tolist(),
+            strict=True,
+        )
+    ]
+
+
+def _columns_by_day(result: Result) -> tuple[IntArray, ...]:
+    daily = result.daily
+    columns = daily.day, daily.wan_bytes, daily.hit_bytes, daily.hits, daily.misses, daily.prefetch_bytes
+    return *columns, _wasted(result)
+
+
+def _wasted(result: Result) -> IntArray:
+    """Wasted bytes per day: a replay knows only their sum, split here in proportion to prefetches."""
+    sums = np.cumsum(result.daily.prefetch_bytes)
+    total = max(1, int(sums[-1]))
+    # Differences of rounded cumulative sums: integers that add up to the sum.
+    upto = [result.wasted_bytes * int(part) // total for part in sums]
+    return np.array(upto, np.int64) - np.array([0, *upto[:-1]], np.int64)
+
+
+@dataclasses.dataclass(frozen=True)
+class Candidates:
+    """The candidate that is evaluated, and the champion that it is compared with, if that is possible.
+
+    `candidate` None: the evaluation is not recorded. `digest`: of the candidate's files.
+    """
+
+    candidate: str | None = None
+    champion: RegionModels | None = None
+    notes: tuple[str, ...] = ()
+    digest: str | None = None
+
+
+NOBODY = Candidates()
+
+
+def candidates(settings: Settings, *, from_s: int) -> Candidates:
+    """The region's candidate, and its champion unless that was trained on data from `from_s` on, or by an
+    older cachecast.
+
+    Raises ServiceError, ModelError if files of either were changed, or the champion was trained with other
+    settings.
+    """
+    region = settings.region.name
+    registry = awaited_registry(settings.mlflow)
+    candidate = registry.version_at(region, CANDIDATE)
+    tables = Tables(settings.tables.root)
+    champion, known = named(tables, region=region).get(CHAMPION), trained(tables, region=region)
+    notes, digest = [], None
+    if candidate is None:
+        notes.append(f"region {region!r} has no candidate: nothing is recorded; run `cachecast train` first")
+    else:
+        digest = as_trained(known, candidate).digest
+        registry.verify_bundle(Named(candidate, digest))
+    if champion is None or champion.version == candidate:
+        return Candidates(candidate, None, tuple(notes), digest)
+    try:
+        served = registry.load_version(champion) if champion.version in known else None
+    except OlderModelError:
+        served = None
+    if served is None:
+        notes.append(f"an older cachecast trained the champion {champion.version}, so it is no rival")
+        return Candidates(candidate, None, tuple(notes), digest)
+    if (seen_s := served.bundle.until_s) > from_s:
+        notes.append(
+            f"the champion {champion.version} has seen accesses until {as_of_label(seen_s)}, "
+            "so it is no rival here"
+        )
+        return Candidates(candidate, None, tuple(notes), digest)
+    served.bundle.check(spec=settings.features.spec, region=region)
+    return Candidates(candidate, served, tuple(notes), digest)
+
+
+@dataclasses.dataclass(frozen=True)
+class Evaluated:
+    """An evaluation that is to be recorded. `name`, `params`: of its run; `tables`: that it read."""
+
+    name: str
+    params: Mapping[str, object]
+    compared: Sequence[Compared]
+    first_day_s: int
+    tables: tuple[TableRead, ...] = ()
+    known: Candidates = NOBODY
+
+    @property
+    def scored_by(self) -> dict[str, str]:
+        """By policy, the version of the models that its plans follow."""
+        known = self.known
+        if known.candidate is None:
+            return {}
+        scored_by = {CHALLENGER_PLAN: known.candidate}
+        if known.champion is not None:
+            scored_by[CHAMPION_PLAN] = known.champion.version
+        return scored_by | {name: scored_by[of] for name, of in BESIDE_A_STEWARD.items() if of in scored_by}
+
+
+def record_days(settings: Settings, found: Evaluated, *, last_day_s: int) -> None:
+    """Write the days into the table evaluations, at the end of `last_day_s`, if there is a candidate."""
+    if found.known.candidate is None:
+        return
+    rows = day_rows(found.compared, model_version=found.known.candidate, scored_by=found.scored_by)
+    of_files = [row | {"model_digest": found.known.digest} for row in rows]
+    key = MomentKey.at(last_day_s + DAY_S, settings.region.name)
+    Tables(settings.tables.root).replace_rows(EVALUATIONS, of_files, key)
+
+
+def record_run(mlflow: MlflowSettings, found: Evaluated, files: Callable[[Path], None]) -> str:
+    """Write the evaluation as a run of MLflow, linked to the versions that it judged; return its id.
+
+    `files`: writes its page and table into a folder. Raises ServiceError.
+    """
+    registry, rows = awaited_registry(mlflow), answer_rows(found.compared)
+    linked = {policy: registry.model_id(version) for policy, version in found.scored_by.items()}
+    versions = {"candidate": found.known.candidate, "champion": found.scored_by.get(CHAMPION_PLAN)}
+    run = runs.comparison(
+        found.name,
+        "evaluation",
+        rows,
+        params=found.params,
+        tags={name: version for name, version in versions.items() if version is not None},
+    )
+    judged = runs.figures([row for row in rows if row["policy"] == CHALLENGER_PLAN])
+    judged |= runs.figures([row for row in rows if row["policy"] == STEWARD], "steward/")
+    days = _days(found.compared)
+    run = dataclasses.replace(
+        run,
+        metrics=judged or run.metrics,
+        days=days.get(CHALLENGER_PLAN, {}) or days.get(STEWARD, {}),
+        first_day_s=found.first_day_s,
+        tables=found.tables,
+        model_id=linked.get(CHALLENGER_PLAN),
+        children=tuple(
+            dataclasses.replace(
+                child,
+                days=days[child.params["policy"]],
+                first_day_s=found.first_day_s,
+                model_id=linked.get(child.params["policy"]),
+            )
+            for child in run.children
+        ),
+    )
+    run_id = runs.keep(mlflow, run, made_by="evaluate", files=files)
+    if found.known.candidate is not None:
+        saved = _saved(found.compared)
+        registry.tag(found.known.candidate, {"wan_saved": saved, "evaluation_run": run_id})
+        said = f"{found.name}: its plans save {saved} against LRU. Run {run_id}."
+        registry.describe(found.known.candidate, "Evaluated", said)
+    return run_id
+
+
+def _days(compared: Sequence[Compared]) -> dict[str, dict[str, tuple[float, ...]]]:
+    """By policy: WAN bytes per day, and those saved against LRU, by their names in MLflow."""
+    found: dict[str, dict[str, tuple[float, ...]]] = {}
+    for at in compared:
+        lru, capacity = at.standings.rows[LRU].result.daily, runs.at_capacity(at.capacity_fraction)
+        for policy, one in at.standings.rows.items():
+            wan = one.result.daily.wan_bytes
+            days = found.setdefault(policy, {})
+            days[f"wan_bytes_per_day/{capacity}"] = tuple(wan.astype(float).tolist())
+            days[f"wan_saved_bytes_per_day/{capacity}"] = tuple((lru.wan_bytes - wan).astype(float).tolist())
+    return found
+
+
+def _saved(compared: Sequence[Compared]) -> str:
+    """The WAN bytes saved against LRU, as text: `4.2 % at 5 % of the bytes read, …`."""
+    savings = []
+    for at in compared:
+        ours, lru = (at.standings.rows[policy].result.wan_bytes for policy in (CHALLENGER_PLAN, LRU))
+        savings.append(f"{percent(1 - ours / max(1, lru), 1)} at {percent(at.capacity_fraction)}")
+    return f"{', '.join(savings)} of the bytes read"

@@ -1,0 +1,263 @@
+"""Walk-forward evaluation: features at every decision time, a training per week, scores at every boundary.
+
+A training at T learns, like `cachecast train` at T, from samples of features before T and from labels of what
+was known before T. Its models score the plan boundaries of the following week. Only samples and scores are
+written; the features at boundaries are scored as they are computed. They are kept on disk.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from features.common.errors import StaleInputError
+from features.common.progress import Advance
+from features.common.times import DAY_S, as_of_label
+from features.results import CHALLENGER_PLAN, CHAMPION_PLAN, S3FIFO_PLAN
+from features.spec import FeatureSpec
+from jobs.ground.settings.tree import TrainingSettings
+from jobs.ground.store.tables import Tables
+from jobs.loop.train import features as feature_job
+from jobs.loop.train.engines import Engines
+from jobs.loop.train.samples import sample_share, training_sample
+from models.learning.baselines import baselines
+from models.learning.learners import Learner, LightGBM
+from models.parallel import in_turn
+from models.serving.scoring import ROWS_AT_A_TIME, RegionModels
+from models.training.training import fit_in_memory
+from prefetch.plan import Scores
+from prefetch.plan.scores import NEVER_S
+
+WEEK_S = 7 * DAY_S
+RECENCY_PLAN = "lru+recency"
+SCORERS = (CHALLENGER_PLAN, S3FIFO_PLAN, RECENCY_PLAN)
+"""Policies that plan by models trained during the walk."""
+
+By = Callable[[int], Learner]
+"""The learner of each horizon."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Week:
+    """A training at `trained_s` from features at `learned_s`, and the boundaries that its models score."""
+
+    trained_s: int
+    learned_s: tuple[int, ...]
+    boundaries_s: tuple[int, ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class Workspace:
+    """The input of an evaluation: its own `tables`, and the `demand` sources that count.
+
+    `candidates`: their approximate number at one decision time.
+    """
+
+    tables: Tables
+    spec: FeatureSpec
+    region: str
+    training: TrainingSettings
+    demand: Mapping[str, str]
+    candidates: int
+
+    def spec_of_samples(self, walked: Sequence[Week]) -> FeatureSpec:
+        """Of samples that are large enough for each training."""
+        fewest = min(len(week.learned_s) for week in walked)
+        share = sample_share(self.training, candidates=self.candidates, moments=fewest)
+        return dataclasses.replace(self.spec, sample_share=share)
+
+
+def weeks(
+    *,
+    first_s: int,
+    from_s: int,
+    until_s: int,
+    cycles_s: Sequence[int],
+    every_s: int,
+    span_s: int,
+    most: int | None = None,
+) -> list[Week]:
+    """The weeks of a walk from `from_s` to before `until_s`, planned at the multiples of all `cycles_s`.
+
+    Trainings learn from one decision time per `every_s`, not before `first_s` and at most `span_s` ago.
+    `most`: the largest number of trainings; each then serves several weeks.
+    """
+    walked = []
+    n_weeks = -(-(until_s - from_s) // WEEK_S)
+    each_s = WEEK_S * (1 if most is None else max(1, -(-n_weeks // most)))
+    for trained_s in range(from_s, until_s, each_s):
+        end_s = min(until_s, trained_s + each_s)
+        boundaries = {at for cycle in cycles_s for at in range(-(-trained_s // cycle) * cycle, end_s, cycle)}
+        first = max(first_s, trained_s - span_s)
+        # One grid for all weeks, so that they share most decision times.
+        back = (from_s - first) // every_s
+        learned = range(from_s - back * every_s, trained_s, every_s)
+        walked.append(Week(trained_s, tuple(learned), tuple(sorted(boundaries))))
+    return walked
+
+
+def score(
+    engines: Engines,
+    workspace: Workspace,
+    walked: Sequence[Week],
+    store: ScoreStore,
+    *,
+    champion: RegionModels | None,
+    on_progress: Advance,
+) -> tuple[str, ...]:
+    """Write the scores of every scorer at every boundary into `store`; returns notes on dropped horizons.
+
+    The scorers are the challenger, its equally calibrated rivals without learning, and `champion`. Raises
+    StaleInputError if there is nothing to train on before the first boundary.
+    """
+    learning = dataclasses.replace(workspace, spec=workspace.spec_of_samples(walked))
+    on_progress(0, len(walked) + 1, "features to learn from")
+    feature_job.compute(
+        engines,
+        learning.tables,
+        spec=learning.spec,
+        region=learning.region,
+        as_ofs=[at for week in walked for at in week.learned_s],
+        demand_sources=learning.demand,
+    )
+    dropped: dict[str, str] = {}
+    serving: dict[int, Mapping[str, RegionModels]] = {}
+    for done, week in enumerate(walked, start=1):
+        on_progress(done, len(walked) + 1, f"training at {as_of_label(week.trained_s)}")
+        models = _trained(engines, learning, week)
+        dropped |= models[CHALLENGER_PLAN].bundle.dropped
+        if champion is not None:
+            models[CHAMPION_PLAN] = champion
+        serving |= dict.fromkeys(week.boundaries_s, models)
+    on_progress(len(walked), len(walked) + 1, f"scores at {len(serving)} moments")
+    moments = sorted(serving)
+    rows = feature_job.streamed(
+        engines,
+        workspace.tables,
+        spec=workspace.spec,
+        region=workspace.region,
+        as_ofs=moments,
+        demand_sources=workspace.demand,
+    )
+    in_turn(lambda one: store.score(one[1], serving[one[0]], one[0]), zip(moments, rows, strict=True))
+    on_progress(len(walked) + 1, len(walked) + 1, "scored")
+    return tuple(f"no model within {within}: {why}" for within, why in sorted(dropped.items()))
+
+
+def _trained(engines: Engines, workspace: Workspace, week: Week) -> dict[str, RegionModels]:
+    """The models of every learner, trained on what was known before the week."""
+    soonest = min(workspace.spec.horizons_s)
+    learned = [at for at in week.learned_s if at + soonest <= week.trained_s]
+    if not learned:
+        raise StaleInputError(
+            f"nothing to train on before {as_of_label(week.trained_s)}; choose a later --from, "
+            "or more accesses before it"
+        )
+    feature_job.label(
+        engines,
+        workspace.tables,
+        spec=workspace.spec,
+        until_s=week.trained_s,
+        as_ofs=learned,
+        demand_sources=workspace.demand,
+    )
+    rows = training_sample(
+        workspace.tables.snapshot(workspace.spec.features_table),
+        workspace.tables.snapshot(workspace.spec.labels_table),
+        spec=workspace.spec,
+        region=workspace.region,
+        max_rows=workspace.training.max_rows,
+        until_s=week.trained_s,
+    )
+    rows = rows[rows["as_of_s"] >= learned[0]]
+    return {
+        name: fit_in_memory(
+            rows,
+            spec=workspace.spec,
+            region=workspace.region,
+            until_s=week.trained_s,
+            learner=by,
+            version=f"{name} at {as_of_label(week.trained_s)}",
+        )
+        for name, by in learners(workspace.spec, workspace.training).items()
+    }
+
+
+def learners(spec: FeatureSpec, training: TrainingSettings) -> dict[str, By]:
+    """The learner of each policy."""
+
+    def baseline(name: str) -> By:
+        return lambda horizon_s: next(one for one in baselines(spec, horizon_s) if one.name == name)
+
+    return {
+        CHALLENGER_PLAN: lambda _: LightGBM(trees=training.trees, seed=training.seed),
+        S3FIFO_PLAN: baseline("s3fifo_counts"),
+        RECENCY_PLAN: baseline("recency"),
+    }
+
+
+ROWS = "rows"
+
+
+@dataclasses.dataclass(frozen=True)
+class ScoreStore:
+    """Scores under `folder`, of files numbered by their index in `dids`."""
+
+    folder: Path
+    dids: pa.Array
+
+    def score(self, rows: pa.Table, models: Mapping[str, RegionModels], as_of_s: int) -> None:
+        """Write the scores of the features rows at one as_of by each of `models`, by name."""
+        item = pc.index_in(rows["did"], value_set=self.dids)
+        usable = pc.and_(pc.is_valid(item), pc.is_valid(rows["size_bytes"]))
+        rows = rows.append_column("item", item).filter(usable)
+        ids = rows["item"].to_numpy().astype(np.int64)
+        size = rows["size_bytes"].to_numpy().astype(np.int64)
+        recency_s = pc.round(rows["recency_s"]).cast(pa.int64())
+        last_read_s = pc.subtract(as_of_s, recency_s).fill_null(NEVER_S).to_numpy()
+        np.savez(self._path(ROWS, as_of_s), item=ids, size_bytes=size, last_read_s=last_read_s)
+        for name, loaded in models.items():
+            np.savez(
+                self._path(name, as_of_s),
+                horizons_s=np.array([model.horizon_s for model, _ in loaded.fitted]),
+                probability=_probabilities(rows, loaded),
+            )
+
+    def at(self, name: str, as_of_s: int) -> Scores:
+        """The scores by the scorer `name` at a decision time. Raises StaleInputError if there are none."""
+        path = self._path(name, as_of_s)
+        if not path.is_file():
+            raise StaleInputError(f"{name} made no predictions at {as_of_label(as_of_s)}")
+        with np.load(self._path(ROWS, as_of_s)) as rows, np.load(path) as kept:
+            return Scores(
+                as_of_s,
+                rows["item"],
+                rows["size_bytes"],
+                tuple(kept["horizons_s"].tolist()),
+                kept["probability"].astype(np.float64),
+                rows["last_read_s"],
+            )
+
+    def reader(self, name: str, *, every_s: int) -> Callable[[int], Scores]:
+        """A reader of the latest scores by one scorer, made every `every_s`; the last ones stay in memory."""
+        kept = functools.lru_cache(maxsize=1)(functools.partial(self.at, name))
+        return lambda as_of_s: kept(as_of_s - as_of_s % every_s)
+
+    def _path(self, name: str, as_of_s: int) -> Path:
+        return self.folder / f"{name}-{as_of_s}.npz"
+
+
+def _probabilities(rows: pa.Table, loaded: RegionModels) -> np.ndarray[tuple[int, int], np.dtype[np.float32]]:
+    """float32[k, n]: per horizon, the probability of every row."""
+    pieces = [np.zeros((len(loaded.fitted), 0), np.float32)]
+    for batch in rows.combine_chunks().to_batches(max_chunksize=ROWS_AT_A_TIME):
+        if batch.num_rows:
+            found = [probability for _, probability, _ in loaded.probabilities(loaded.matrix(batch))]
+            pieces.append(np.array(found, np.float32))
+    return np.concatenate(pieces, axis=1)

@@ -1,0 +1,140 @@
+"""Step `arrivals`: whether the sources delivered by a decision time what they usually do."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime as dt
+import statistics
+from collections.abc import Sequence
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from features.common.times import DAY_S, as_of_label, day_label
+from features.common.units import duration_label
+from features.results import ARRIVALS
+from features.schema import ACCESSES, REJECTS
+from jobs.ground.settings.sources import ArrivalSettings
+from jobs.ground.settings.tree import Settings
+from jobs.ground.store.keys import MomentKey
+from jobs.ground.store.tables import Tables, read_partitions
+from jobs.loop.ingest import sources
+
+_WEEK_S = 7 * DAY_S
+_SHORTEST_S = 3600
+"""Shorter cycles are judged by their last hour, as fewer reads say less."""
+EXPECTED_REJECTS = "^(not a read|not a job|our own|client is a cache)"
+"""Reasons that a sound source has too: records of what is no read of a job, or no job that ended here."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Arrival:
+    """What one source delivered by a decision time.
+
+    `rows`: reads known within the judged time; `expected`: what is usual then; None: too little past to say.
+    `rejected_share`: faulty records among those of the day. `newest_at`: the newest known read. `why`: what
+    makes it incomplete, empty if it is complete.
+    """
+
+    as_of: str
+    source: str
+    rows: int
+    expected: float | None
+    rejected_share: float
+    newest_at: dt.datetime | None
+    why: str
+
+
+class _Known:
+    """The reads that were known at any time, a day of accesses read at most once."""
+
+    def __init__(self, tables: Tables) -> None:
+        self._head = tables.head(ACCESSES)
+        self._days: dict[str, pa.Table] = {}
+
+    def between(self, source: str, since_s: int, until_s: int) -> pa.ChunkedArray:
+        """`known_at` of the reads of `source` known from `since_s` until before `until_s`."""
+        days = {day_label(at) for at in (since_s - DAY_S, *range(since_s, until_s, DAY_S), until_s)}
+        rows = pa.concat_tables([self._day(day) for day in sorted(days)])
+        known = rows.filter(pc.equal(rows["source"], source))["known_at"]
+        first, last = (pa.scalar(dt.datetime.fromtimestamp(at, dt.UTC)) for at in (since_s, until_s))
+        return known.filter(pc.and_(pc.greater_equal(known, first), pc.less(known, last)))
+
+    def _day(self, day: str) -> pa.Table:
+        if day not in self._days:
+            chosen = self._head.select(since=day, until=day)
+            self._days[day] = read_partitions(self._head, chosen, ["source", "known_at"])
+        return self._days[day]
+
+
+def run(settings: Settings, *, as_ofs: Sequence[int]) -> list[Arrival]:
+    """Judge every source of `[airflow] pull` with accesses at `as_ofs`, into the table arrivals."""
+    tables, cycle_s = Tables(settings.tables.root), settings.features.cycle
+    tables.check_writable(ARRIVALS)
+    known = _Known(tables)
+    pulled = sorted(sources.those(settings.airflow.pull, lambda source: source.table is ACCESSES))
+    answer = []
+    for as_of_s in as_ofs:
+        found = [judged(tables, known, settings.arrivals, one, as_of_s, cycle_s=cycle_s) for one in pulled]
+        rows = [{**dataclasses.asdict(one), "complete": not one.why} for one in found]
+        tables.replace_rows(ARRIVALS, rows, MomentKey.at(as_of_s, settings.region.name))
+        answer += found
+    return answer
+
+
+def judged(
+    tables: Tables, known: _Known, limits: ArrivalSettings, source: str, as_of_s: int, *, cycle_s: int
+) -> Arrival:
+    """What `source` delivered by `as_of_s`, against `limits`."""
+    until_s, span_s = as_of_s - limits.delay, max(cycle_s, _SHORTEST_S)
+    n_rows = len(known.between(source, until_s - span_s, until_s))
+    expected = _usual(known, limits.weeks, source, until_s, span_s)
+    newest = pc.max(known.between(source, until_s - limits.max_age, as_of_s)).as_py()
+    day_s = as_of_s - as_of_s % DAY_S
+    # Rejects have no time: those of the whole day are compared with its reads, also when it is judged again.
+    n_today = len(known.between(source, min(day_s, until_s - span_s), day_s + DAY_S))
+    n_faulty = _rejected(tables, source, day_label(as_of_s))
+    share = n_faulty / max(1, n_faulty + n_today)
+    why = []
+    if expected is not None and expected >= limits.least and n_rows < limits.usual_share * expected:
+        why.append(f"{n_rows} reads in {duration_label(span_s)}, where {expected:.0f} are usual")
+    if share > limits.rejected:
+        why.append(f"{100 * share:.0f} % of the day's records were rejected")
+    if newest is None:
+        why.append(f"nothing newer than {duration_label(limits.max_age)}")
+    return Arrival(as_of_label(as_of_s), source, n_rows, expected, share, newest, "; ".join(why))
+
+
+def _usual(known: _Known, weeks: int, source: str, until_s: int, span_s: int) -> float | None:
+    """The median of the same hours of this weekday before; with one such week only, of the days before."""
+    same_weekday = [until_s - n * _WEEK_S for n in range(1, weeks + 1)]
+    for ends in (same_weekday, [until_s - n * DAY_S for n in range(1, 8)]):
+        counts = _counts(known, source, ends, span_s)
+        if len(counts) > 1:
+            return statistics.median(counts)
+    return None
+
+
+def _counts(known: _Known, source: str, ends: Sequence[int], span_s: int) -> list[int]:
+    """Reads known within `span_s` before each of `ends`, the newest first, since `source` has delivered."""
+    n = len(ends)
+    while n and not len(known.between(source, ends[n - 1] - max(span_s, DAY_S), ends[n - 1])):
+        n -= 1
+    return [len(known.between(source, end - span_s, end)) for end in ends[:n]]
+
+
+def _rejected(tables: Tables, source: str, day: str) -> int:
+    """Faulty records of `source` that pulls of `day` rejected."""
+    head = tables.head(REJECTS)
+    rows = read_partitions(head, head.select(since=day, until=day), ["source", "reason", "n_rows"])
+    is_faulty = pc.invert(pc.match_substring_regex(rows["reason"], EXPECTED_REJECTS))
+    return int(
+        pc.sum(rows.filter(pc.and_(pc.equal(rows["source"], source), is_faulty))["n_rows"]).as_py() or 0
+    )
+
+
+def shortfalls(tables: Tables, *, region: str, as_of_s: int) -> list[str]:
+    """Why the records of a decision time are incomplete, a sentence per source."""
+    head, label = tables.head(ARRIVALS), as_of_label(as_of_s)
+    rows = read_partitions(head, head.select(as_of=label, owner=region), ["source", "why"]).to_pylist()
+    return [f"{row['source']} is incomplete: {row['why']}" for row in rows if row["why"]]

@@ -1,0 +1,84 @@
+"""Pull from a Rucio server: the files of listed datasets, or of those in use, into the files table."""
+
+from __future__ import annotations
+
+import datetime as dt
+import fnmatch
+from collections.abc import Iterable, Sequence
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from features.common.errors import InputError
+from features.schema import ACCESSES, FILES
+from jobs.ground.settings.sources import IN_USE
+from jobs.ground.store.filesystems import store_at
+from jobs.ground.store.tables import Tables, read_partitions
+from jobs.loop.ingest import local_engine
+from jobs.loop.ingest.pull_input import PullSummary, Request
+from jobs.loop.ingest.sources import Site, lines, rucio_catalogue, rucio_files, workspace
+from jobs.loop.ingest.sources.local import files_at, is_local
+from prefetch.rucio.bulk import Row
+from prefetch.rucio.session import Session
+
+_NAME = "rucio_server"
+_COMMENT = "#"
+
+
+def pull(tables: Tables, *, session: Session, path: str, day: dt.date, in_use_days: int) -> PullSummary:
+    """Merge the files of the datasets at `path` into the files table; `day`: that of rejected rows.
+
+    `path`: a file (or a glob) with one DID or `scope:pattern` per line, or `IN_USE`: the datasets that were
+    read in the `in_use_days` up to `day`, by the accesses table. Raises InputError if it names
+    none, ServiceError (nothing is written then), StaleInputError without accesses, ConflictError.
+    """
+    wanted = _in_use(tables, day, in_use_days) if path == IN_USE else _listed(path)
+    if not wanted:
+        raise InputError(
+            f"{path} names no dataset; give lines like mc23_13p6TeV:mc23_13p6TeV.1.X.AOD.e1, or in-use"
+        )
+    site = Site(day=day.isoformat())
+    query = rucio_files.query(site)
+    with workspace.opened(FILES) as space:
+        # Fetched before the lock of pulls is taken, because a large catalogue takes long.
+        for rows in rucio_catalogue.rows(session, wanted):
+            space.take(query, [_lines(rows, path, site.day)])
+        with tables.exclusive("pull"):
+            return local_engine.merge(space, tables, Request(_NAME, path, site))
+
+
+def _lines(rows: Sequence[Row], path: str, day: str) -> pa.RecordBatch:
+    """What the server told, as lines; their input is who named them."""
+    told = pa.array([rucio_catalogue.line(row, day) for row in rows], pa.string())
+    return pa.record_batch({"value": told, "input": pa.repeat(pa.scalar(path), len(told))})
+
+
+def _in_use(tables: Tables, day: dt.date, days: int) -> list[str]:
+    snapshot, since = tables.snapshot(ACCESSES), day - dt.timedelta(days=days)
+    chosen = snapshot.select(since=since.isoformat(), until=day.isoformat())
+    found = [
+        pc.unique(read_partitions(snapshot, {key: part}, ["dataset"])["dataset"])
+        for key, part in chosen.items()
+    ]
+    names = pa.chunked_array(found, pa.string()).drop_null()
+    return [str(name) for name in pc.unique(names).sort().to_pylist()]
+
+
+def _listed(path: str) -> list[str]:
+    names = (line.strip(" ") for line in (_local_lines(path) if is_local(path) else _remote_lines(path)))
+    return list(dict.fromkeys(name for name in names if name and not name.startswith(_COMMENT)))
+
+
+def _local_lines(path: str) -> Iterable[str]:
+    for batch in lines.batches(map(lines.Piece, files_at(path)), lines.fail):
+        yield from batch["value"].to_pylist()
+
+
+def _remote_lines(path: str) -> Iterable[str]:
+    folder, _, pattern = path.rpartition("/")
+    store = store_at(folder)
+    names = [name for name in sorted(store.names()) if fnmatch.fnmatchcase(name, pattern)]
+    if not names:
+        raise InputError(f"cannot read {path}: there is no such file; is the path right?")
+    for name in names:
+        yield from (line.decode(errors="replace") for line in store.read(name).splitlines())

@@ -1,0 +1,171 @@
+"""The daemon that writes what caches report, by UDP and through a broker, into captures and lines."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import threading
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from features.common.errors import ConfigError, InputError
+from features.common.times import as_of_label
+from features.common.units import format_bytes
+from jobs.ground.settings.tree import CollectSettings
+from jobs.ground.signals import until_signalled
+from jobs.ground.store.locks import exclusive
+from jobs.loop.ingest.bus import Bus, made_writable
+from prefetch.rucio.broker import Broker, BrokerAccess
+from prefetch.xcache.receiver import Receiver
+from prefetch.xcache.rolling import Quota, RollingFiles
+
+_LOCK = ".collect.lock"
+_BROKER_S = 20
+
+Figures = Callable[[str, Mapping[str, int]], None]
+"""Takes the counts of `collect` (UDP) and `collect_bus`."""
+
+
+def run(
+    settings: CollectSettings,
+    *,
+    host: str,
+    port: int | None,
+    out: Path,
+    roll_bytes: int,
+    roll_s: int,
+    log_every_s: int,
+    log: Callable[[str], None],
+    now_s: Callable[[], float],
+    figures: Figures = lambda _, __: None,
+) -> dict[str, int]:
+    """Write what is sent to UDP `host`:`port` into `out`, and what is published at the settings' broker into
+    folders below `out`/bus, until SIGTERM or SIGINT. One of the two may be left out.
+
+    Returns the counts of `receiver.COUNTS`, and those of `bus.COUNTS` with `bus_`. `log` gets a line at the
+    start, at the end, and every `log_every_s`, `figures` the counts at the same times. When captures fill
+    their quota, `log` gets an alarm; further datagrams are counted and dropped, messages left at the broker.
+    Raises ServiceError (port, disk), ConflictError (another collector writes to `out`), ConfigError.
+    """
+    if port is None and not settings.broker:
+        raise InputError("nothing to collect: give --port for UDP, or --broker, or set [collect] broker")
+    broker = _broker(settings) if settings.broker else None
+    made_writable(out)
+    how = _How(settings, roll_bytes, roll_s, log_every_s, log, now_s, figures)
+    with exclusive(out / _LOCK, "collect"), until_signalled() as signalled, ThreadPoolExecutor() as pool:
+        ended = threading.Event()
+
+        def stopping() -> bool:
+            return signalled() or ended.is_set()
+
+        try:
+            following = (
+                None if broker is None else pool.submit(_follow, how, broker, out / "bus", stopping, ended)
+            )
+            counts = {} if port is None else _listen(how, host, port, out, stopping)
+            return counts if following is None else counts | following.result()
+        finally:
+            ended.set()
+
+
+@dataclasses.dataclass(frozen=True)
+class _How:
+    """What both ways to collect share; see `run`."""
+
+    settings: CollectSettings
+    roll_bytes: int
+    roll_s: int
+    log_every_s: int
+    log: Callable[[str], None]
+    now_s: Callable[[], float]
+    figures: Figures
+
+    def say(self, text: str) -> None:
+        self.log(f"{as_of_label(int(self.now_s()))} {text}")
+
+    def report(self, service: str, counts: Mapping[str, int], event: str, alarm: str) -> None:
+        self.say(f"{event}: {', '.join(f'{name} {n}' for name, n in counts.items())}")
+        self.figures(service, counts)
+        if alarm:
+            self.say(f"ALARM: {alarm}")
+
+
+def _listen(how: _How, host: str, port: int, out: Path, stopping: Callable[[], bool]) -> dict[str, int]:
+    """Keep datagrams until `stopping`; their counts."""
+    quota_bytes = how.settings.quota
+    with contextlib.closing(RollingFiles(out, roll_bytes=how.roll_bytes, roll_s=how.roll_s)) as files:
+        receiver = Receiver(files, Quota(out, quota_bytes), host=host, port=port, now_s=how.now_s)
+        n_reported = 0
+
+        def report(event: str = "received") -> None:
+            nonlocal n_reported
+            n_refused = receiver.counts["over_quota"]
+            alarm = (
+                _full(out, quota_bytes, f"{n_refused} datagrams were not kept")
+                if n_refused > n_reported
+                else ""
+            )
+            n_reported = n_refused
+            how.report("collect", receiver.counts, event, alarm)
+
+        how.say(f"listening on UDP {host}:{receiver.port}, writing to {out}")
+        receiver.run(stopping, report_every_s=how.log_every_s, report=report)
+    report("stopped")
+    return dict(receiver.counts)
+
+
+def _follow(
+    how: _How, broker: Broker, out: Path, stopping: Callable[[], bool], ended: threading.Event
+) -> dict[str, int]:
+    """Keep messages until `stopping`; their counts. Sets `ended` at its end."""
+    settings = how.settings
+    try:
+        with Bus(
+            out,
+            broker,
+            destinations=settings.subscribe,
+            client=settings.client,
+            roll_bytes=how.roll_bytes,
+            roll_s=how.roll_s,
+            quota_bytes=settings.quota,
+            now_s=how.now_s,
+            log=how.say,
+        ) as bus:
+
+            def report(event: str = "followed") -> None:
+                bus.measure()
+                alarm = _full(out, settings.quota, "messages are left at the broker") if bus.is_full() else ""
+                how.report("collect_bus", bus.counts, event, alarm)
+
+            how.say(f"following {settings.broker}, writing to {out}")
+            bus.run(stopping, report_every_s=how.log_every_s, report=report)
+        report("stopped following")
+        return {f"bus_{name}": n for name, n in bus.counts.items()}
+    finally:
+        ended.set()
+
+
+def _broker(settings: CollectSettings) -> Broker:
+    if not settings.subscribe:
+        raise ConfigError(
+            "collect.subscribe", 'names nothing to follow; set it, for example to ["/topic/NAME"]'
+        )
+    access = BrokerAccess(
+        url=settings.broker,
+        username=settings.broker_username,
+        password=settings.broker_password.get_secret_value(),
+        ca_cert=settings.broker_ca_cert,
+        cert=settings.broker_cert,
+        key=settings.broker_key,
+        timeout_s=_BROKER_S,
+        section="collect",
+    )
+    return Broker(access)
+
+
+def _full(out: Path, quota_bytes: int, so: str) -> str:
+    return (
+        f"captures in {out} fill their quota of {format_bytes(quota_bytes)}, {so}; "
+        "pull with --new-only, which deletes what is past [collect] keep, or raise [collect] quota"
+    )

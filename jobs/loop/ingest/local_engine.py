@@ -1,0 +1,159 @@
+"""The engine for inputs and tables of this machine, up to an ordinary size: DuckDB in this process.
+
+Its cost follows the input: of the accesses only the days that the input touches are read and written.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+
+import numpy as np
+import pyarrow as pa
+
+from features.common.names import literal
+from features.schema import ACCESSES, UNPAIRED
+from jobs.ground.store.commits import Snapshot
+from jobs.ground.store.tables import Tables, read_partitions
+from jobs.loop.ingest import merging, sources
+from jobs.loop.ingest.pull_input import (
+    Changes,
+    Mark,
+    PullSummary,
+    Request,
+    earlier,
+    in_milliseconds,
+    summarise,
+)
+from jobs.loop.ingest.sources import Source, fetched, lines, remote, workspace
+from jobs.loop.ingest.sources.local import files_at, files_in, is_local, local_path, places_at, status_of
+from jobs.loop.ingest.sources.workspace import Workspace
+
+
+class LocalEngine:
+    """DuckDB in this process; see `jobs.loop.ingest.pull_input.Engine`."""
+
+    name = "local"
+
+    def inputs(self, path: str, *, whole: bool) -> list[Mark]:
+        return marks(path, whole=whole) if is_local(path) else remote.marks(path, whole=whole)
+
+    def merge(self, tables: Tables, request: Request, paths: Sequence[str]) -> PullSummary:
+        source = sources.named(request.source)
+        if source.is_local:
+            local_path(request.path)
+        with tables.exclusive("pull"), workspace.opened(source.table) as space:
+            n_lost = _read(space, tables, source, request, paths)
+            if space.unpaired is not None:
+                _keep(tables, space.unpaired)
+            return merge(space, tables, request, n_lost=n_lost, in_two_parts=source.in_two_parts)
+
+
+def merge(
+    space: Workspace, tables: Tables, request: Request, *, n_lost: int = 0, in_two_parts: bool = False
+) -> PullSummary:
+    """Merge the parsed rows of `space`, under the lock of pulls; see `pull_input.Engine.merge`."""
+    return summarise(
+        tables,
+        request,
+        inputs=space.found("SELECT input, count(*) AS n_rows FROM parsed GROUP BY input"),
+        rejects=_rejects(space, request.source),
+        changes=_merged(space, tables, in_two_parts=in_two_parts, renames=bool(request.site.senders)),
+        n_lost=n_lost,
+        alarms=space.alarms,
+    )
+
+
+def marks(path: str, *, whole: bool) -> list[Mark]:
+    """The marks of the files of this machine at `path`; see `pull_input.Engine.inputs`."""
+    found = [(file.path.absolute(), status_of(file)) for file in files_at(path, whole=whole)]
+    return [
+        Mark(f"file:{file}", status.st_size, in_milliseconds(status.st_mtime_ns)) for file, status in found
+    ]
+
+
+def _read(space: Workspace, tables: Tables, source: Source, request: Request, paths: Sequence[str]) -> int:
+    at = functools.partial(places_at, given=request.path) if is_local(request.path) else remote.files_at
+    places = [place for path in paths for place in at(path)]
+    if source.decode is not None:
+        n_lost = source.decode(
+            space, places, site=request.site, earlier=functools.partial(earlier, tables, source.name)
+        )
+        space.count_refused()
+        return n_lost
+    files = files_in(places)
+    first = functools.partial(lines.first_line, files)
+    query = source.lines(request.site, first, request.path)
+    found = lines.batches(map(lines.Piece, files), lambda file, why: space.refuse(lines.uri_of(file), why))
+    space.take(query, found)
+    space.count_refused()
+    return 0
+
+
+def _rejects(space: Workspace, source: str) -> pa.Table:
+    found = space.found(
+        "SELECT input, reason, count(*) AS n_rows, min(sample) AS sample FROM parsed "
+        "WHERE reason IS NOT NULL GROUP BY input, reason"
+    )
+    return found.append_column("source", pa.repeat(pa.scalar(source), found.num_rows))
+
+
+def _rows(base: Snapshot, day: str, columns: Sequence[str] | None) -> pa.Table:
+    return read_partitions(base, {(day,): base.partitions[(day,)]}, columns)
+
+
+def _merged(space: Workspace, tables: Tables, *, in_two_parts: bool, renames: bool) -> Changes:
+    table, base, touched = space.table, tables.head(space.table), None
+    if table.dated_by:
+        found = space.found(
+            f"SELECT DISTINCT {merging.day_of(table)} AS day FROM parsed WHERE reason IS NULL"
+        )
+        again = space.found("SELECT DISTINCT day FROM retracted")["day"].to_pylist()
+        touched = {*found["day"].to_pylist(), *again}
+    chosen = {key: part for key, part in base.partitions.items() if touched is None or key[0] in touched}
+    space.put("old", table.partition, (read_partitions(base, {key: part}) for key, part in chosen.items()))
+    reduced = _without_retracted(space) if table == ACCESSES else []
+    if renames and table == ACCESSES:
+        space.database.execute(_RENAMED)
+    merging.merge(space, in_two_parts=in_two_parts)
+    changes = Changes.of(merging.changes(space))
+    changes = changes.with_days(reduced)
+    if table == ACCESSES:
+        others = [day for (day,) in base.partitions if (day,) not in chosen]
+        rows_of = functools.partial(_rows, base)
+        changes = changes.with_days(fetched.settle(space, others, rows_of))
+    if changes.n_new or changes.days or not base.number:
+        days = ", ".join(map(literal, changes.days)) or "''"
+        where = f"WHERE day IN ({days})" if table.dated_by else ""
+        cover = [(day,) for day in reduced]
+        tables.replace_each(table, merging.merged_rows(space, where), cover=cover, base=base)
+    return changes
+
+
+_RENAMED = (
+    "DELETE FROM old USING parsed WHERE old.event_id = parsed.event_id AND parsed.reason IS NULL "
+    "AND old.source IN ('xcache_gstream', 'xrootd_fstream') AND old.cache <> parsed.cache "
+    "AND (old.closed_at IS NULL OR parsed.closed_at IS NOT NULL)"
+)
+"""Accesses that were pulled before `hosts` named their cache make way for the same under its new name."""
+
+
+def _without_retracted(space: Workspace) -> list[str]:
+    """The days whose accesses are fewer without those that are retracted, which leave `old`."""
+    where = "WHERE event_id IN (SELECT event_id FROM retracted)"
+    days: list[str] = space.found(f"SELECT DISTINCT day FROM old {where}")["day"].to_pylist()
+    space.database.execute(f"DELETE FROM old {where}")
+    return days
+
+
+def _keep(tables: Tables, unpaired: pa.Table) -> None:
+    """Add `unpaired`, with their day, to those of the table; one that is there stays as it is."""
+    base, days = tables.head(UNPAIRED), set(unpaired["day"].to_pylist())
+    chosen = {key: part for key, part in base.partitions.items() if key[0] in days}
+    old = read_partitions(base, chosen)
+    rows = pa.concat_tables([old, unpaired.select(old.column_names).cast(old.schema)])
+    numbered = rows.append_column("at", pa.array(np.arange(rows.num_rows)))
+    first = numbered.group_by([*UNPAIRED.key, "day"]).aggregate([("at", "min")])
+    if first.num_rows > old.num_rows:
+        kept = rows.take(first["at_min"]).sort_by([(name, "ascending") for name in UNPAIRED.key])
+        tables.replace_arrow(UNPAIRED, kept, base=base)

@@ -1,0 +1,151 @@
+"""Step `pull`: raw records into the tables, from files or from a server."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime as dt
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from features.common.errors import InputError
+from features.common.input_files import InputFile
+from features.common.times import day_label
+from features.job_records import JOB_RECORDS
+from features.schema import ACCESSES, FILES, REJECTS
+from jobs.ground.settings.sources import IN_USE, SERVER
+from jobs.ground.settings.tree import Settings, SparkSettings
+from jobs.ground.store.sizes import n_unknown
+from jobs.ground.store.tables import Tables
+from jobs.loop.ingest import incremental, known_names, pull_input, sources
+from jobs.loop.ingest.local_engine import LocalEngine
+from jobs.loop.ingest.pull_input import Engine, Mark, PullSummary, Request
+from jobs.loop.ingest.sources import Site, Source
+from jobs.loop.ingest.sources.local import (
+    files_at,
+    is_local,
+    local_path,
+    places_at,
+    status_of,
+    unpacked_bytes,
+)
+
+_COLLECTED = {
+    "xcache_gstream": "gstream-*.capture",
+    "xrootd_fstream": "bus/fstream/fstream-*.jsonl",
+    "cms_aaa": "bus/closes/closes-*.jsonl",
+}
+"""What the collector writes, by the source that reads it."""
+
+
+def run(settings: Settings, *, source: str, path: str, day_s: int, new_only: bool = False) -> PullSummary:
+    """Merge raw records into the tables.
+
+    `new_only`: leave out files that an earlier pull with `new_only` read, unless they changed since. Captures
+    of the collector that are older than `[collect] keep` at `day_s` are then deleted, as they are in the
+    tables. What can be checked is checked before an engine starts. Raises InputError if the source or the
+    input cannot be read, ConfigError for an unknown source or unusable tables.
+    """
+    tables, day = Tables(settings.tables.root), dt.date.fromisoformat(day_label(day_s))
+    tables.check_writable(ACCESSES, FILES, JOB_RECORDS, REJECTS)
+    if source == SERVER:
+        return _pull_from_server(settings, tables, path=path, day=day, new_only=new_only, source=source)
+    engine = engine_for(
+        tables, source=source, path=path, up_to_bytes=settings.sources.local_up_to, spark=settings.spark
+    )
+    summary = pull_input.pull(
+        engine,
+        tables,
+        source=source,
+        path=path,
+        day=day,
+        salt=settings.users.salt.get_secret_value(),
+        caches=settings.sources.cache_hosts,
+        storages=settings.sources.storages,
+        job_sites=settings.sources.job_sites,
+        test_files=settings.plan.test_files,
+        senders=settings.senders,
+        scopes=settings.names.scopes,
+        take=incremental.only_new if new_only else None,
+    )
+    table = sources.named(source).table
+    if table is not JOB_RECORDS:
+        known_names.settle(tables, None if table is FILES else summary.days)
+    if not sources.named(source).has_sizes:
+        return dataclasses.replace(summary, n_unsized=n_unknown(tables, source, summary.days))
+    if source not in _COLLECTED or not new_only or not is_local(path):
+        return summary
+    taken = incremental.taken(engine, tables, Request(source, path, Site()))
+    removed = remove_captures(taken, before_s=day_s - settings.collect.keep)
+    return dataclasses.replace(summary, **removed._asdict())
+
+
+def _pull_from_server(
+    settings: Settings, tables: Tables, *, source: str, path: str, day: dt.date, new_only: bool
+) -> PullSummary:
+    from jobs.loop.ingest import catalogue  # noqa: PLC0415  Rucio is loaded where it is used
+    from jobs.loop.ingest.rucio import session  # noqa: PLC0415
+
+    if new_only:
+        raise InputError(f"--new-only leaves out files that were read before; {source} is a server: drop it")
+    if path != IN_USE and is_local(path):
+        places_at(path)
+    summary = catalogue.pull(
+        tables,
+        session=session(settings.rucio),
+        path=path,
+        day=day,
+        in_use_days=settings.rucio.in_use // 86400,
+    )
+    known_names.settle(tables)
+    return dataclasses.replace(summary, engine="local")
+
+
+def engine_for(tables: Tables, *, source: str, path: str, up_to_bytes: int, spark: SparkSettings) -> Engine:
+    """DuckDB in this process for an input at `path` that is local and of ordinary size, else Spark, started.
+
+    Local, if input and tables are on this machine, what must be read is at most `up_to_bytes` (packed files
+    count tenfold), and the source does not need Spark. Raises InputError if nothing is at a local `path`.
+    """
+    definition = sources.named(source)
+    if definition.decode is not None:
+        if definition.is_local:
+            local_path(path)
+        return LocalEngine()  # their files only make sense one after the other
+    files = files_at(path, whole=definition.is_whole) if is_local(path) else None
+    if _fits(tables, definition, files, up_to_bytes):
+        return LocalEngine()
+    from jobs.ground.spark.session import spark_session  # noqa: PLC0415
+    from jobs.loop.ingest.spark_engine import SparkEngine  # noqa: PLC0415  Spark is loaded where it is used
+
+    return SparkEngine(spark_session(spark))
+
+
+def _fits(tables: Tables, source: Source, files: Sequence[InputFile] | None, up_to_bytes: int) -> bool:
+    if files is None or source.read is not None or not is_local(tables.root):
+        return False
+    if source.table is FILES:  # which is merged as a whole
+        files = [*files, *map(InputFile, tables.local_files(FILES))]
+    sizes = (unpacked_bytes(str(file.path), status_of(file).st_size) for file in files)
+    return sum(sizes) <= up_to_bytes
+
+
+class Removed(NamedTuple):
+    """Numbers of captures deleted, and of those that this account may not delete."""
+
+    n_removed: int
+    n_not_removed: int
+
+
+def remove_captures(taken: Iterable[Mark], *, before_s: int) -> Removed:
+    """Delete the collector's captures among `taken` that last changed before `before_s` (since 1970)."""
+    n_removed = n_not_removed = 0
+    for mark in taken:
+        path = local_path(mark.input)
+        if not any(map(path.match, _COLLECTED.values())) or mark.modified_at.timestamp() >= before_s:
+            continue
+        try:
+            path.unlink(missing_ok=True)
+            n_removed += 1
+        except OSError:
+            n_not_removed += 1
+    return Removed(n_removed, n_not_removed)

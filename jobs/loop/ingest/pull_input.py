@@ -1,0 +1,191 @@
+"""Pull one raw input into the tables: accesses and jobs by day, files by did, and rejects with their reason.
+
+Pulling the same input twice changes nothing. Late rows re-open their day. Of rows with the same key one
+stays, and which one does not depend on their order (see `merging`). Which engine pulls makes no difference
+to what is in the tables afterwards.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime as dt
+from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
+from typing import NamedTuple, Protocol
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from features.schema import ACCESSES, Table
+from jobs.ground.store.rejects import replace_rejects
+from jobs.ground.store.tables import Tables, read_partitions
+from jobs.loop.ingest.sources import Site, named
+
+LATE_DAYS = 3
+"""A record published more than this many days after its end is late."""
+
+
+@dataclasses.dataclass(frozen=True)
+class PullSummary:
+    """Counts of the rows read: n_rows = n_new + n_duplicates + the sum of n_rejected.
+
+    `n_new`: rows that changed a table; `n_late`: those of them that were published more than LATE_DAYS after
+    their end, too late for the features of their days. `n_rejected`: by reason. `days`: days of accesses or
+    jobs that changed. `n_lost`: records that the source reports as missing, not part of `n_rows`.
+    `n_unchanged`: inputs left out because they were pulled before (see `incremental`). `n_removed`: captures
+    deleted because they are older than `[collect] keep`; `n_not_removed`: those that this account may not
+    delete. `n_unsized`: for a source that states no sizes, its reads on `days` of files whose size nothing
+    else states. `alarms`: what of the input is ambiguous, in sentences. `engine`: what pulled, `local` or
+    `spark`.
+    """
+
+    n_rows: int
+    n_new: int
+    n_duplicates: int
+    n_rejected: Mapping[str, int]
+    days: tuple[str, ...]
+    n_lost: int
+    n_unchanged: int = 0
+    n_late: int = 0
+    n_removed: int = 0
+    n_not_removed: int = 0
+    n_unsized: int = 0
+    alarms: tuple[str, ...] = ()
+    engine: str = ""
+
+
+@dataclasses.dataclass(frozen=True)
+class Request:
+    """What to pull: `path` as `source` reads it. Rejected rows are dated as the site's `day`."""
+
+    source: str
+    path: str
+    site: Site
+
+
+@dataclasses.dataclass(frozen=True)
+class Mark:
+    """An input as it was pulled; it is unchanged as long as its mark is the same."""
+
+    input: str
+    size_bytes: int
+    modified_at: dt.datetime
+
+
+def in_milliseconds(nanoseconds: int) -> dt.datetime:
+    """A time of change, as precise as Spark's marks."""
+    whole = nanoseconds // 1_000_000
+    return dt.datetime.fromtimestamp(whole // 1000, dt.UTC) + dt.timedelta(milliseconds=whole % 1000)
+
+
+class Engine(Protocol):
+    """What reads and merges; `name` is `local` or `spark`."""
+
+    @property
+    def name(self) -> str: ...
+
+    def inputs(self, path: str, *, whole: bool) -> list[Mark]:
+        """The files at `path` (a folder, a file or a glob), in order; `whole`: with those in folders below.
+
+        Raises InputError if nothing is there.
+        """
+
+    def merge(self, tables: Tables, request: Request, paths: Sequence[str]) -> PullSummary:
+        """Merge all at `paths`, which are some of the request's inputs, under the lock of pulls.
+
+        Raises InputError and SchemaError for an unusable input (nothing is written then), ConflictError if
+        another pull is at work on these tables.
+        """
+
+
+class Selection(Protocol):
+    """Merges the inputs of a request, or some of them."""
+
+    def __call__(self, engine: Engine, tables: Tables, request: Request) -> PullSummary: ...
+
+
+def pull(
+    engine: Engine,
+    tables: Tables,
+    *,
+    source: str,
+    path: str,
+    day: dt.date,
+    salt: str = "",
+    caches: Sequence[str] = (),
+    storages: Sequence[str] = (),
+    job_sites: Sequence[str] = (),
+    test_files: Sequence[str] = (),
+    senders: Mapping[str, str] = MappingProxyType({}),
+    scopes: Mapping[str, str] = MappingProxyType({}),
+    take: Selection | None = None,
+) -> PullSummary:
+    """Merge the input at `path`, read as `source`, into the tables; `day`: that of rejected rows.
+
+    `salt` to `scopes`: see `Site`. `take`: merges some of the inputs (`incremental.only_new`); None: all.
+    Raises ConfigError for an unknown source, and as `Engine.merge`.
+    """
+    lists = tuple(caches), tuple(storages), tuple(job_sites), tuple(test_files)
+    site = Site(salt, day.isoformat(), *lists, senders, dict(scopes))
+    request = Request(source, path, site)
+    with named(source).blamed():
+        summary = engine.merge(tables, request, [path]) if take is None else take(engine, tables, request)
+    return dataclasses.replace(summary, engine=engine.name)
+
+
+def earlier(tables: Tables, source: str, since: str, until: str, table: Table = ACCESSES) -> list[pa.Table]:
+    """The rows of `source` in `table` on the days `since` … `until`, with their day."""
+    head = tables.head(table)
+    found = (
+        read_partitions(head, {key: part}) for key, part in head.select(since=since, until=until).items()
+    )
+    return [rows.filter(pc.equal(rows["source"], source)) for rows in found]
+
+
+class Changes(NamedTuple):
+    """Counts of a merge into one table."""
+
+    n_new: int = 0
+    n_late: int = 0
+    days: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, changed: pa.Table) -> Changes:
+        """The sum of `n` and `n_late` of changed partitions, with `day` if they have one."""
+        n_new, n_late = (int(pc.sum(changed[name]).as_py() or 0) for name in ("n", "n_late"))
+        days = sorted(set(changed["day"].to_pylist())) if "day" in changed.column_names else ()
+        return cls(n_new, n_late, tuple(days))
+
+    def with_days(self, more: Iterable[str]) -> Changes:
+        """The same where rows of more days changed by what is new."""
+        return self._replace(days=tuple(sorted({*self.days, *more})))
+
+
+def summarise(
+    tables: Tables,
+    request: Request,
+    *,
+    inputs: pa.Table,
+    rejects: pa.Table,
+    changes: Changes,
+    n_lost: int,
+    alarms: Sequence[str] = (),
+) -> PullSummary:
+    """Write the rejects of a merge, and sum it up.
+
+    `inputs`: input, n_rows; `rejects`: source, input, reason, n_rows, sample.
+    """
+    replace_rejects(tables, request.source, request.site.day, inputs["input"].combine_chunks(), rejects)
+    by_reason = rejects.group_by("reason").aggregate([("n_rows", "sum")]).sort_by("reason").to_pylist()
+    n_rejected = {row["reason"]: row["n_rows_sum"] for row in by_reason}
+    n_rows = pc.sum(inputs["n_rows"]).as_py() or 0
+    return PullSummary(
+        n_rows=n_rows,
+        n_new=changes.n_new,
+        n_duplicates=n_rows - changes.n_new - sum(n_rejected.values()),
+        n_rejected=n_rejected,
+        days=changes.days,
+        n_lost=n_lost,
+        n_late=changes.n_late,
+        alarms=tuple(alarms),
+    )

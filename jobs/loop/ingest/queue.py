@@ -1,0 +1,178 @@
+"""Queues of jobs: their reports into the queue table, and their valid entries into plans."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime as dt
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from features.common.arrays import IntArray
+from features.common.errors import InputError
+from features.common.times import day_label, parse_as_of
+from features.schema import FILES, QUEUE, REJECTS, arrow_schema
+from jobs.ground.settings.tree import Settings
+from jobs.ground.store.keys import Key, MomentKey
+from jobs.ground.store.rejects import replace_rejects
+from jobs.ground.store.tables import Tables, read_partitions
+from jobs.loop.ingest.known_names import plain_names
+from jobs.loop.ingest.queue_entries import FURTHEST_S, Checked, checked, entries
+from prefetch.plan.scores import KnownWork
+
+SOURCE = "queued_jobs"
+_LOOK_BACK_S = FURTHEST_S + 7 * 86400
+
+
+@dataclasses.dataclass(frozen=True)
+class QueueSummary:
+    """What a queue reported. `jobs`: of the accepted entries; `inputs`: their names, once per job.
+
+    `rejected`: entries by reason; they are in the rejects table.
+    """
+
+    queue: str
+    as_of: str
+    entries: int
+    jobs: int
+    inputs: int
+    duplicates: int
+    rejected: dict[str, int]
+
+
+@dataclasses.dataclass(frozen=True)
+class Queued:
+    """Files that queued jobs will read: columns did, size_bytes, n_jobs and wait_s, one row per file.
+
+    `n_unknown`: inputs that the files table does not know; `n_stale`: inputs whose entries are stale.
+    """
+
+    files: pa.Table
+    n_unknown: int = 0
+    n_stale: int = 0
+
+    def of(self, dids: pa.Array) -> KnownWork:
+        """The same for a planner that numbers files by their index in `dids`, which contains all of them."""
+        item = pc.index_in(self.files["did"], value_set=dids).to_numpy().astype(np.int64)
+        size, jobs, wait_s = (self.files[name].to_numpy() for name in ("size_bytes", "n_jobs", "wait_s"))
+        return KnownWork(item, size, jobs, wait_s)
+
+
+_NOTHING = pa.table(
+    {"did": pa.array([], pa.string())}
+    | {n: pa.array([], pa.int64()) for n in ("size_bytes", "n_jobs", "wait_s")}
+)
+
+
+def run(settings: Settings, *, name: str, source: str, as_of_s: int, site: str | None = None) -> QueueSummary:
+    """Read a queue of jobs from a path or URL; its entries are the state of `name` from `as_of_s` on."""
+    raw = entries(source, token=settings.queue.token.get_secret_value(), timeout_s=settings.queue.timeout)
+    accepted = checked(raw, as_of_s=as_of_s, stale_s=settings.queue.stale, site=site)
+    shown = source.partition("?")[0]
+    return write(Tables(settings.tables.root), accepted, queue=name, source=shown, as_of_s=as_of_s)
+
+
+def write(tables: Tables, entries: Checked, *, queue: str, source: str, as_of_s: int) -> QueueSummary:
+    """Replace what the queue reports at `as_of_s` by `entries`; `source` names it among the rejects.
+
+    Raises InputError if every entry was refused; earlier entries then stay.
+    """
+    key = MomentKey.at(as_of_s, queue)
+    refused = [
+        {"source": SOURCE, "input": source, "reason": reason, "n_rows": n, "sample": entries.samples[reason]}
+        for reason, n in sorted(entries.refused.items())
+    ]
+    replace_rejects(
+        tables, SOURCE, key.day, pa.array([source]), pa.Table.from_pylist(refused, arrow_schema(REJECTS))
+    )
+    if refused and not entries.rows:
+        raise InputError(
+            f"no entry of {source} can be used: {refused[0]['reason']} ({entries.refused.total()} in all); "
+            "docs/prefill.md describes them"
+        )
+    tables.replace_rows(QUEUE, list(entries.rows.values()), key)
+    rejected = dict(sorted(entries.refused.items()))
+    return QueueSummary(
+        queue, key.as_of, entries.n_entries, entries.n_jobs, len(entries.rows), entries.n_duplicates, rejected
+    )
+
+
+def known_work(tables: Tables, *, as_of_s: int, cache: str, site: str) -> Queued:
+    """The files that jobs will read through `cache` of `site`, by the queues as known at `as_of_s`."""
+    if not tables.exists(QUEUE):
+        return Queued(_NOTHING)
+    snapshot = tables.snapshot(QUEUE)
+    since, until = day_label(as_of_s - _LOOK_BACK_S), day_label(as_of_s)
+    latest: dict[str, Key] = {}
+    for key in snapshot.select(since=since, until=until):
+        if parse_as_of(key[1]) <= as_of_s:
+            latest[key[2]] = key  # in order of time
+    rows = read_partitions(snapshot, {key: snapshot.partitions[key] for key in latest.values()})
+    now = pa.scalar(dt.datetime.fromtimestamp(as_of_s, dt.UTC), pa.timestamp("us", tz="UTC"))
+    ours = pc.and_(
+        pc.fill_null(pc.equal(rows["cache"], cache), True), pc.fill_null(pc.equal(rows["site"], site), True)
+    )
+    rows = rows.filter(pc.and_(ours, pc.less_equal(rows["known_at"], now)))
+    valid = rows.filter(pc.greater(rows["expires_at"], now))
+    return dataclasses.replace(resolved(tables, valid, as_of_s), n_stale=rows.num_rows - valid.num_rows)
+
+
+def resolved(tables: Tables, rows: pa.Table, as_of_s: int) -> Queued:
+    """The files behind the inputs of `rows`, as the files table knew them at `as_of_s`."""
+    if not rows.num_rows or not tables.exists(FILES):
+        return Queued(_NOTHING, n_unknown=rows.num_rows)
+    now = pa.scalar(dt.datetime.fromtimestamp(as_of_s, dt.UTC), pa.timestamp("us", tz="UTC"))
+    files = tables.read_arrow(FILES, columns=["did", "name", "dataset", "size_bytes", "known_at"])
+    files = files.filter(pc.less_equal(files["known_at"], now)).combine_chunks()
+    n_jobs, first = np.zeros(files.num_rows, np.int64), np.full(files.num_rows, np.iinfo(np.int64).max)
+    n_known = 0
+    for is_dataset in (False, True):
+        wanted = rows.filter(pc.equal(rows["is_dataset"], is_dataset))
+        inputs = _inputs(wanted if is_dataset else _plain(wanted), as_of_s)
+        for names in _datasets(files) if is_dataset else _names(files):
+            at = pc.index_in(names, value_set=inputs["input"].combine_chunks())
+            found = np.flatnonzero(at.is_valid().to_numpy(zero_copy_only=False))
+            place = at.drop_null().to_numpy().astype(np.int64)
+            n_jobs[found] += inputs["n_jobs"].to_numpy()[place]
+            first[found] = np.minimum(first[found], inputs["wait_s"].to_numpy()[place])
+            n_known += np.unique(place).size
+    n_inputs = len(
+        pc.unique(pc.binary_join_element_wise(rows["input"], rows["is_dataset"].cast(pa.string()), "\n"))
+    )
+    chosen: IntArray = np.flatnonzero(n_jobs > 0)
+    columns = {
+        "did": files["did"].take(pa.array(chosen)),
+        "size_bytes": files["size_bytes"].take(pa.array(chosen)),
+        "n_jobs": n_jobs[chosen],
+        "wait_s": first[chosen],
+    }
+    return Queued(pa.table(columns), n_unknown=max(0, n_inputs - n_known))
+
+
+def _plain(rows: pa.Table) -> pa.Table:
+    """`rows` with their inputs, files, as the catalogue names them."""
+    coded = rows["input"].combine_chunks().dictionary_encode()
+    plain = plain_names(coded.dictionary).take(coded.indices)
+    return rows.set_column(rows.column_names.index("input"), rows.schema.field("input"), plain)
+
+
+def _inputs(rows: pa.Table, as_of_s: int) -> pa.Table:
+    """Each input of `rows` once: `n_jobs` that will read it, and `wait_s` until the first."""
+    starts_s = pc.floor(pc.divide(rows["starts_at"].cast(pa.int64()), 1_000_000)).cast(pa.int64())
+    wait_s = pc.fill_null(pc.max_element_wise(pc.subtract(starts_s, as_of_s), 0), 0)
+    rows = rows.select(["input", "n_jobs"]).append_column("wait_s", wait_s)
+    sums = rows.group_by("input").aggregate([("n_jobs", "sum"), ("wait_s", "min")])
+    return sums.rename_columns({"n_jobs_sum": "n_jobs", "wait_s_min": "wait_s"})
+
+
+def _names(files: pa.Table) -> tuple[pa.Array, pa.Array]:
+    return files["did"].combine_chunks(), files["name"].combine_chunks()
+
+
+def _datasets(files: pa.Table) -> tuple[pa.Array, pa.Array]:
+    """The dataset of each file, with and without its scope."""
+    coded = files["dataset"].combine_chunks().dictionary_encode()
+    names = pc.replace_substring_regex(coded.dictionary, r"^[^:/]*:", "")
+    bare = pc.if_else(pc.equal(names, coded.dictionary), None, names)
+    return files["dataset"].combine_chunks(), bare.take(coded.indices)

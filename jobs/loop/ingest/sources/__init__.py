@@ -1,0 +1,153 @@
+"""The sources, by name, and what of a site they depend on. A source is loaded when it is used.
+
+They are the entry points `cachecast.sources` of this and of other packages, each a `Source`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import logging
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from importlib.metadata import EntryPoint
+from typing import TYPE_CHECKING
+
+from features.common.errors import CachecastError, ConfigError
+from features.common.names import literal
+from features.schema import ACCESSES, Table
+from jobs.ground.settings.our_sources import GROUP, OURS
+from jobs.ground.settings.sources import is_source, known, of_others
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from jobs.loop.ingest.sources.decoded import Decode
+    from jobs.loop.ingest.sources.sql import Query
+
+_log = logging.getLogger(__name__)
+
+
+@dataclasses.dataclass(frozen=True)
+class Site:
+    """The site's settings that sources depend on.
+
+    `salt` hashes users (empty: no users). `day` (`2026-03-01`) dates records that do not state when they were
+    made. `caches`: hosts and domains of caches, to distinguish a cache's own reads from those of jobs.
+    `storages`, `job_sites`: patterns of the storages, and of the sites of jobs, that count where a source
+    names one (none: all count). `test_files`: patterns of names that only monitoring reads. `senders`: the
+    cache that a host, or host:port, reports as. `scopes`: Rucio's scopes by beginnings of paths, of files
+    whose paths do not tell them.
+    """
+
+    salt: str = ""
+    day: str = ""
+    caches: tuple[str, ...] = ()
+    storages: tuple[str, ...] = ()
+    job_sites: tuple[str, ...] = ()
+    test_files: tuple[str, ...] = ()
+    senders: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    scopes: Mapping[str, str] = dataclasses.field(default_factory=dict)
+
+    def cache_of(self, host: str, port: str = "") -> str | None:
+        """The cache that reports as a server at `host`; None if the settings name none."""
+        host = host.lower()
+        return self.senders.get(f"{host}:{port}") or self.senders.get(host)
+
+
+@dataclasses.dataclass(frozen=True)
+class Source:
+    """One raw format: how its records become rows of `table`, whichever engine runs it.
+
+    One of three says how it is read. `query(site)` is the definition of lines, or `query(site, header)` where
+    a first line names the columns, of which `header(line, path)` makes the header (SchemaError if some are
+    missing). `decode(…)` is for files that only make sense one after the other, see `decoded.Decode`.
+    `read(spark, path, day=…)` is for files that Spark alone reads: a frame, and the definition of its rows.
+
+    `is_whole`: the files mean nothing alone; all at a path is one input. `has_sizes`: records state the sizes
+    of files. `of_caches`: they are those of the caches themselves, with the bytes served from disk.
+    `of_sessions`: a user is a session of a server. `in_two_parts`: what is decoded reports an access
+    at its open, and its end and bytes later. `is_local`: only folders of this machine are read.
+    """
+
+    query: Callable[..., Query] | None = None
+    header: Callable[[str, str], object] | None = None
+    decode: Decode | None = None
+    read: Callable[..., tuple[DataFrame, Query]] | None = None
+    table: Table = ACCESSES
+    is_whole: bool = False
+    has_sizes: bool = True
+    of_caches: bool = False
+    of_sessions: bool = False
+    in_two_parts: bool = False
+    is_local: bool = False
+    name: str = ""
+    entry: EntryPoint | None = None
+    """Where another package brings the source; None for ours."""
+
+    def lines(self, site: Site, first_line: Callable[[], str], path: str) -> Query:
+        """The definition of lines; `first_line` of those at `path` is asked where it may be a header."""
+        assert self.query is not None
+        header = () if self.header is None else (self.header(first_line(), path),)
+        return self.of(self.query(site, *header), site)
+
+    def of(self, query: Query, site: Site) -> Query:
+        """A definition of the source with its name, and without reads of the test files of `site`."""
+        return dataclasses.replace(
+            query.reading(site), columns={**query.columns, "source": literal(self.name)}
+        )
+
+    @contextmanager
+    def blamed(self) -> Iterator[None]:
+        """Raise ConfigError that names the package where code of another package fails in the block."""
+        try:
+            yield
+        except (CachecastError, OSError):
+            raise
+        except Exception as error:
+            if self.entry is None:
+                raise
+            raise _fault(self.entry, f"failed: {_told(error)}") from None
+
+
+@functools.cache
+def named(name: str) -> Source:
+    """The source of files called `name`; of two of one name ours.
+
+    Raises ConfigError if there is none, or if a package brings it that cannot be used.
+    """
+    entries = of_others(name)
+    if name in OURS:
+        for one in entries:
+            _log.warning("%s", _fault(one, "is left out, as cachecast has one of that name"))
+        ours: Source = EntryPoint(name, OURS[name], GROUP).load()
+        return dataclasses.replace(ours, name=name)
+    if not entries:
+        raise ConfigError("source", f"there is no source of files {name!r}; {known()}")
+    entry, *others = entries
+    if others:
+        raise _fault(entry, f"is brought by {len(entries)} packages; uninstall all but one")
+    try:
+        found = entry.load()
+    except (Exception, SystemExit) as error:  # noqa: BLE001  it is whatever the package raises
+        raise _fault(entry, f"cannot be loaded: {_told(error)}") from None
+    if not isinstance(found, Source):
+        raise _fault(entry, f"is no Source but of type {type(found).__name__}")
+    return dataclasses.replace(found, name=name, entry=entry)
+
+
+def those(names: Iterable[str], is_wanted: Callable[[Source], bool]) -> list[str]:
+    """Those of `names` that are such sources; of a name that is none here nothing is known."""
+    return [name for name in names if is_source(name) and is_wanted(named(name))]
+
+
+def _fault(entry: EntryPoint, what: str) -> ConfigError:
+    return ConfigError("source", f"{entry.name!r} of the package {entry.dist and entry.dist.name} {what}")
+
+
+def _told(error: BaseException) -> str:
+    """What went wrong, on one line: of a stack trace that a worker sent the last line that names an error."""
+    text = f"{type(error).__name__}: {error}"
+    named = re.findall(r"^(?:[\w.]*[.])?(\w+(?:Error|Exception)\b.*)", text, re.MULTILINE)
+    return str([text.partition("\n")[0], *named][-1])

@@ -1,0 +1,134 @@
+"""ATLAS's daily popularity roll-up: TSV, one row a day, user, dataset, RSE and kind of event.
+
+Columns in this order, or as a header line tells. Of no use here: project, datatype, run_number, stream_name,
+prod_step, version, length, distinct_files and panda_jobs.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+
+import pyarrow as pa
+
+from features.common.errors import SchemaError
+from features.common.hashes import SPARK_SEED, xxh64
+from features.schema import ACCESSES
+from jobs.loop.ingest.sources import Site, Source, rucio_traces, sql
+from jobs.loop.ingest.sources.csv_header import Header
+
+_COLUMNS = (
+    *("timestamp", "user", "scope", "name", "project", "datatype", "run_number", "stream_name", "prod_step"),
+    *("version", "eventtype", "rse", "bytes", "length", "ops", "file_ops", "distinct_files", "panda_jobs"),
+    "created_at",
+)
+_NEEDED = ("timestamp", "scope", "name", "eventtype", "bytes", "ops", "file_ops", "created_at")
+_TIMES = ("timestamp", "created_at")
+_NUMBERS = ("bytes", "ops", "file_ops")
+_USER_BUCKETS = 64
+
+
+def header(line: str, path: str) -> Header:
+    """The columns that the first line names, or those of a file without such a line. Raises SchemaError."""
+    told = line.split("\t")
+    found = Header(told, line) if "timestamp" in told else Header(_COLUMNS)
+    if missing := sorted(set(_NEEDED) - set(found.names)):
+        raise SchemaError(f"{path}: columns {missing} are missing; there are {list(found.names)}")
+    return found
+
+
+def query(site: Site, header: Header) -> sql.Query:
+    """Accesses of the roll-up, one row a line; `did` and `dataset` are the dataset.
+
+    `n_reads` is file_ops, so that it counts the reads of files as every other source does; ops where it is 0
+    or empty. `accessed_at` is timestamp (a day), `known_at` created_at.
+    """
+    at = header.names.index("user") if "user" in header.names else None
+    parsed = {f"{name}_us": sql.micros_of_text(f'"{name}"') for name in _TIMES}
+    parsed |= {f"n_{name}": sql.count(name) for name in _NUMBERS}
+    # Without the user, whom a sample must not show.
+    told = ", ".join(f"""coalesce("{name}", '')""" for name in (*_NEEDED[:4], "rse", *_NEEDED[4:]))
+    return sql.Query(
+        table=ACCESSES,
+        where=header.where,
+        prepare=functools.partial(_with_bucket, at),
+        steps=[
+            {"fields": "string_split(value, chr(9))"},
+            _fields(header.names),
+            parsed,
+            {"n_reads": "coalesce(nullif(n_file_ops, 0), n_ops)"},
+            *sql.with_parts('"name"', "scope"),
+        ],
+        columns=_columns(site.salt),
+        reason=_reason(),
+        sample=f"concat_ws(chr(9), {told})",
+    )
+
+
+def _fields(names: Sequence[str]) -> dict[str, str]:
+    """Each of _COLUMNS as a text (null: empty or not there)."""
+    texts = {
+        name: sql.word(sql.text(f"fields[{names.index(name) + 1}]"))
+        if name in names
+        else "CAST(NULL AS VARCHAR)"
+        for name in _COLUMNS
+    }
+    return {"malformed": f"len(fields) <> {len(names)}", **texts}
+
+
+def _with_bucket(at: int | None, batch: pa.RecordBatch) -> pa.RecordBatch:
+    """`batch` with `bucket`, which one of 64 the user (the field number `at`) is in."""
+    users = [_field(line, at) for line in batch["value"].to_pylist()]
+    return batch.append_column("bucket", pa.array(map(_bucket, users), pa.int64()))
+
+
+def _field(line: str, at: int | None) -> str:
+    fields = line.split("\t", -1 if at is None else at + 1)
+    return "" if at is None or at >= len(fields) else fields[at].strip(" ")
+
+
+@functools.lru_cache(maxsize=100_000)
+def _bucket(user: str) -> int:
+    return (xxh64(user.encode(), SPARK_SEED) if user else SPARK_SEED) % _USER_BUCKETS
+
+
+def _reason() -> str:
+    needed = ("timestamp", "scope", "name", "eventtype", "created_at")
+    no_read = sql.first_words(
+        ("malformed", "'malformed TSV'"),
+        *((f'"{name}" IS NULL', f"'missing field: {name}'") for name in needed),
+        rucio_traces.not_a_read("eventtype"),
+    )
+    wrong = sql.first_reason(
+        *((f"{name}_us IS NULL", f"unparsable time: {name}") for name in _TIMES),
+        *((f"{n} IS NOT NULL AND n_{n} IS NULL", f"unparsable number: {n}") for n in _NUMBERS),
+        *((f"n_{n} < 0", f"negative number: {n}") for n in _NUMBERS),
+        ("coalesce(n_reads, 0) = 0", "no accesses"),
+    )
+    return f"coalesce({no_read}, {wrong})"
+
+
+def _columns(salt: str) -> dict[str, str]:
+    named = sql.named('"name"', "scope")
+    return named | {
+        "dataset": named["did"],
+        "accessed_at": sql.timestamp("timestamp_us"),
+        "known_at": sql.timestamp("created_at_us"),
+        "read_bytes": "n_bytes",
+        "n_reads": "n_reads",
+        "origin": "rse",
+        "user": sql.hashed_user('"user"', salt),
+        "activity": rucio_traces.activity("eventtype", '"user"'),
+        "event_id": _event_id(),
+    }
+
+
+def _event_id() -> str:
+    """Of all that the row tells but created_at. The user only by one of 64 buckets: an unsalted hash of the
+    whole name could be looked up, and a salted one would make another event of the row under another salt.
+    """
+    identifying = [f'"{name}"' for name in _COLUMNS if name not in ("user", "created_at")]
+    return sql.hashed(*identifying, "bucket")
+
+
+SOURCE = Source(query, header)

@@ -1,0 +1,74 @@
+"""CMS's file-access tracer: a JSON line per event of XRootD's `ofs.notify`, without size, bytes or user.
+
+`tid` is XRootD's name of the client's session, `user.process:descriptor@host`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from features.common.names import literal
+from features.schema import ACCESSES
+from jobs.loop.ingest.sources import Site, Source, sql, urls
+from jobs.loop.ingest.sources.cms import is_one_of
+from replay.config import expression
+
+_NAMES = ("tid", "event", "path", "is_write", "ts_access", "storage")
+_OURS = "^(?:cc[0-9]{1,3}|ask)[.]"
+"""Sessions of our own connections (`prefetch.xcache.connections`)."""
+AHEAD_DAYS = 2
+"""Lines of the day that is pulled, and of the next, which has begun elsewhere, are not of the future."""
+
+
+def query(site: Site) -> sql.Query:
+    """Accesses, one row an open for reading, known at once; its end and bytes are not reported.
+
+    `cache` is the storage if that is one of the site's caches, else `site` is.
+    """
+    parsed = {
+        "at_us": sql.micros_of_text("ts_access"),
+        "lfn": urls.plain_path("path"),
+        "writes": "coalesce(try_cast(is_write AS BOOLEAN), try_cast(is_write AS DOUBLE) <> 0, false) "
+        "OR event IN ('openw', 'closew', 'create', 'fwrite')",
+    }
+    return sql.Query(
+        table=ACCESSES,
+        where=sql.LINES,
+        steps=[*sql.json_fields(_NAMES), parsed, *sql.with_parts("lfn")],
+        columns=_columns(site),
+        reason=_reason(site),
+        sample=sql.without_users("value"),
+    )
+
+
+def _reason(site: Site) -> str:
+    return sql.first_reason(
+        ("malformed", "malformed JSON"),
+        *((f'"{name}" IS NULL', f"missing field: {name}") for name in _NAMES if name != "is_write"),
+        ("writes", "not a read: write"),
+        ("event NOT IN ('openr', 'open')", "not a read: another event"),
+        (f"NOT {_counts(site.storages)}", "not a read: another storage"),
+        (f"regexp_matches(tid, {literal(_OURS)})", sql.OURS),
+        ("at_us IS NULL", "unparsable time: ts_access"),
+        (sql.is_ahead("at_us", site.day, days=AHEAD_DAYS), sql.FUTURE),
+    )
+
+
+def _columns(site: Site) -> dict[str, str]:
+    is_cache = is_one_of("storage", site.caches)
+    return sql.named("lfn") | {
+        "site": f"CASE WHEN NOT {is_cache} THEN storage END",
+        "cache": f"CASE WHEN {is_cache} THEN storage END",
+        "accessed_at": sql.timestamp("at_us"),
+        "known_at": sql.timestamp("at_us"),
+        "n_reads": "1",
+        "origin": urls.source_host("path"),
+        "event_id": sql.hashed("storage", "tid", "lfn", "at_us"),
+    }
+
+
+def _counts(storages: Sequence[str]) -> str:
+    return f"regexp_full_match(storage, {literal(expression(storages))})" if storages else "true"
+
+
+SOURCE = Source(query, has_sizes=False)

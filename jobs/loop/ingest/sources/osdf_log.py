@@ -1,0 +1,66 @@
+"""OSDF access log: lines of `[time] [Objectname:…] [Host:…] [Read:…] [Write:…]` and further fields."""
+
+from __future__ import annotations
+
+from features.schema import ACCESSES
+from jobs.loop.ingest.sources import Site, Source, csv_header, sql, urls
+
+_FIELDS = ("Objectname", "Site", "Server", "ServerType", "Read", "Write")
+
+
+def query(site: Site) -> sql.Query:
+    """Accesses, one row a line that read something; the time is when it was logged.
+
+    `cache` is the server where the line says that it is one.
+    """
+    told = {
+        name: f"nullif(regexp_extract(value, '\\[{name}:((?:\\[[^\\]]*\\])?[^\\]]*)\\]', 1), '')"
+        for name in _FIELDS
+    }
+    parsed = {
+        "moment_us": sql.micros_of_moment("moment"),
+        "n_read": sql.count("Read"),
+        "n_write": sql.count("Write"),
+        "path": urls.plain_path("Objectname"),
+    }
+    return sql.Query(
+        table=ACCESSES,
+        where=sql.LINES,
+        steps=[
+            {f"{name} field": field for name, field in told.items()}
+            | {"moment": "regexp_extract(value, '^\\[([^\\]]*)\\]', 1)"},
+            csv_header.fields(_FIELDS),
+            parsed,
+            *sql.with_parts("path"),
+        ],
+        columns=_columns(),
+        reason=_reason(),
+        sample="value",
+    )
+
+
+def _reason() -> str:
+    return sql.first_reason(
+        ("NOT regexp_matches(value, '^\\[.*\\]\\s*$')", "malformed line"),
+        ("moment_us IS NULL", "unparsable time"),
+        *((f"{name} IS NULL", f"missing field: {name}") for name in ("Objectname", "Read")),
+        ("n_read IS NULL", "unparsable number: Read"),
+        ("n_read < 0", "negative size"),
+        ("n_read = 0 AND n_write > 0", "not a read: write"),
+    )
+
+
+def _columns() -> dict[str, str]:
+    return sql.named("path") | {
+        "site": "Site",
+        "cache": "CASE WHEN lower(ServerType) = 'cache' THEN " + urls.server("Server") + " END",
+        "origin": urls.source_host("Objectname"),
+        "accessed_at": sql.timestamp("moment_us"),
+        "known_at": sql.timestamp("moment_us"),
+        "read_bytes": "n_read",
+        "n_reads": "1",
+        "event_id": sql.hashed(urls.without_secrets("trim(value, ' ')")),
+    }
+
+
+SOURCE = Source(query, has_sizes=False)

@@ -1,0 +1,79 @@
+"""Popularity series of datasets: CSV of `dataset,week,accesses` or `date,dataset,n_accesses`.
+
+Week w begins 7·w days after 1970-01-01: sources number weeks from a start of their own. Other columns are not
+kept, but tell rows apart: a dataset may have one per site and week.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from features.schema import ACCESSES
+from jobs.loop.ingest.sources import Site, Source, csv_header, file_names, sql
+
+_WEEKLY = ("dataset", "week", "accesses")
+_DAILY = ("date", "dataset", "n_accesses")
+_WEEK_S = 7 * 86400
+_MAX_WEEK = 6000
+
+
+def query(site: Site, header: csv_header.Header) -> sql.Query:
+    """Accesses, one row per row of the file that differs, with `n_reads` reads.
+
+    `accessed_at` is the start of the unit, `known_at` its end. Rows that are equal in all named columns are
+    one, wherever they stand; so a file that is pulled twice, whole or in parts, changes nothing.
+    """
+    weekly = set(_WEEKLY) <= set(header.names)
+    form = _WEEKLY if weekly else _DAILY
+    unit, reads = ("week", "accesses") if weekly else ('"date"', "n_accesses")
+    start_s = _week_s(unit) if weekly else _date_s(unit)
+    others = sorted({*header.names} - {*form, ""})
+    called = [f"other {i}" for i in range(len(others))]
+    return sql.Query(
+        table=ACCESSES,
+        where=header.where,
+        prepare=csv_header.csv_columns(header.names, form, others),
+        steps=[
+            csv_header.fields([*form, *called]),
+            {"start_s": start_s, "n": sql.count(reads), "plain": file_names.plain("dataset")},
+            *sql.with_parts("plain"),
+        ],
+        columns=_columns(_WEEK_S if weekly else 86400, called),
+        reason=_reason(),
+        sample=f"CASE WHEN malformed THEN value ELSE concat_ws(',', dataset, {unit}, {reads}) END",
+    )
+
+
+def _reason() -> str:
+    return sql.first_reason(
+        ("malformed", "malformed CSV"),
+        ("dataset IS NULL", "missing field: dataset"),
+        ("start_s IS NULL", "unparsable time"),
+        ("n IS NULL", "unparsable number of accesses"),
+        ("n < 0", "negative number of accesses"),
+        ("n = 0", "no accesses"),
+    )
+
+
+def _columns(unit_s: int, others: Sequence[str]) -> dict[str, str]:
+    end = sql.timestamp(f"(start_s + {unit_s}) * 1000000")
+    return sql.named("plain") | {
+        "accessed_at": sql.timestamp("start_s * 1000000"),
+        "closed_at": end,
+        "known_at": end,
+        "n_reads": "n",
+        "event_id": sql.hashed("plain", "start_s", str(unit_s), "n", *(f'"{one}"' for one in others)),
+    }
+
+
+def _week_s(week: str) -> str:
+    return f"CASE WHEN {sql.count(week)} BETWEEN 0 AND {_MAX_WEEK} THEN {sql.count(week)} * {_WEEK_S} END"
+
+
+def _date_s(date: str) -> str:
+    is_date = f"regexp_full_match({date}, '[0-9]{{4}}-[0-9]{{2}}-[0-9]{{2}}')"
+    start_s = f"epoch_us(CAST(try_cast({date} AS DATE) AS TIMESTAMP)) // 1000000"
+    return f"CASE WHEN {is_date} AND {start_s} BETWEEN 0 AND {sql.LATEST_S} THEN {start_s} END"
+
+
+SOURCE = Source(query, lambda line, path: csv_header.csv_header(line, path, _WEEKLY, _DAILY))

@@ -1,0 +1,90 @@
+"""Files on HDFS and S3 for sources that are decoded in this process, copied one at a time to be read."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from features.common.errors import ConfigError, InputError
+from features.common.input_files import InputFile
+from jobs.ground.store.filesystems import store_at
+from jobs.ground.store.filesystems.remote import Entry, RemoteStore
+from jobs.loop.ingest.pull_input import Mark, in_milliseconds
+from jobs.loop.ingest.sources.local import BEING_WRITTEN, WILD, alternatives
+
+_MOST_LEVELS = 100
+
+
+class _Place(NamedTuple):
+    """A path, `pattern` below the folder of `store`: empty, or a glob."""
+
+    store: RemoteStore
+    pattern: str
+
+
+def files_at(path: str, *, whole: bool = False) -> list[InputFile]:
+    """The files at `path` (a file, a folder or a glob), in order, without those still being written.
+
+    Of a folder the same as on this machine; see `local.files_in`. Raises InputError if nothing is there.
+    """
+    return [
+        InputFile(
+            Path(entry.path), "", True, store.uri_of(entry.path), functools.partial(store.fetch, entry.path)
+        )
+        for store, entry in _entries(path, whole=whole)
+    ]
+
+
+def marks(path: str, *, whole: bool) -> list[Mark]:
+    """The marks of the files at `path`; see `pull_input.Engine.inputs`."""
+    return [
+        Mark(
+            store.uri_of(entry.path),
+            entry.size_bytes,
+            in_milliseconds(round(entry.modified_s * 1000) * 10**6),
+        )
+        for store, entry in _entries(path, whole=whole)
+    ]
+
+
+def _entries(path: str, *, whole: bool) -> list[tuple[RemoteStore, Entry]]:
+    try:
+        found = {
+            entry.path: (store, entry)
+            for store, pattern in map(_place, alternatives(path))
+            for place in store.entries(pattern)
+            for entry in _files(store, place, whole)
+            if not entry.path.endswith(BEING_WRITTEN) or not (pattern or place.is_folder)
+        }
+    except FileNotFoundError:
+        found = {}
+    if not found:
+        raise InputError(f"cannot read {path}: there is no such file; is the path right?")
+    return [found[key] for key in sorted(found)]
+
+
+def _files(store: RemoteStore, place: Entry, whole: bool, level: int = 0) -> Iterator[Entry]:
+    if not place.is_folder:
+        yield place
+        return
+    for entry in store.inside(place):
+        name = entry.path.rpartition("/")[2]
+        is_hidden = name.startswith(".") or (name.startswith("_") and "=" not in name)
+        if not is_hidden and (not entry.is_folder or (level < _MOST_LEVELS and (whole or "=" in name))):
+            yield from _files(store, entry, whole, level + 1)
+
+
+def _place(path: str) -> _Place:
+    scheme, _, rest = path.partition("://")
+    if scheme not in ("hdfs", "s3a", "s3"):
+        raise InputError(f"cannot read {path}: this source reads files of this machine, hdfs:// and s3a://")
+    plain = list(itertools.takewhile(lambda part: not WILD.search(part), rest.split("/")))
+    try:
+        store = store_at(f"{scheme}://{'/'.join(plain)}")
+    except ConfigError as error:
+        raise InputError(f"cannot read {path}: {str(error).partition(': ')[2]}") from None
+    assert isinstance(store, RemoteStore)
+    return _Place(store, "/".join(rest.split("/")[len(plain) :]))

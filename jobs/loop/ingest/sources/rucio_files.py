@@ -1,0 +1,89 @@
+"""Rucio's reply to a bulk file listing (`POST /dids/bulkfiles`-like), one JSON object a line.
+
+Fields: parent_scope, parent_name (the dataset), scope, name, bytes, adler32; optional created_at (ISO or
+seconds), known_at and updated_at (the same), rses (a list of names), locked (those of them where a rule keeps
+the replica), datatype and campaign (of the dataset, where the name does not tell them), and refused (why
+there is no file of this name; `rucio_server` notes it).
+"""
+
+from __future__ import annotations
+
+from features.schema import FILES
+from jobs.loop.ingest.sources import Site, Source, sql
+
+_FIELDS = (
+    *("parent_scope", "parent_name", "scope", "name", "bytes", "adler32"),
+    *("created_at", "known_at", "updated_at", "rses", "locked", "datatype"),
+    *("campaign", "refused"),
+)
+_TIMES = ("created_at", "known_at", "updated_at")
+
+
+def query(site: Site) -> sql.Query:
+    """Files, one row a line; a file of several datasets comes several times.
+
+    `known_at` is the field, else created_at, else 00:00 UTC of `day`. `updated_at`, when the listing was
+    made, is the field, else the field known_at, else 00:00 UTC of `day`; never before known_at.
+    """
+    moments = {f"{name}_us": sql.micros_of_text(name) for name in _TIMES}
+    midnight = f"epoch_us(TIMESTAMP '{site.day}')" if site.day else "CAST(NULL AS BIGINT)"
+    known = {
+        "size": sql.count("bytes"),
+        "first_us": f"coalesce(known_at_us, created_at_us, {midnight})",
+        "published_us": f"coalesce(updated_at_us, known_at_us, {midnight})",
+    }
+    return sql.Query(
+        table=FILES,
+        where=sql.LINES,
+        steps=[
+            *sql.json_fields(_FIELDS, numbers=("bytes", *_TIMES), states=("rses", "locked")),
+            moments,
+            known,
+            *sql.with_parts("name", "scope"),
+        ],
+        columns=_columns(),
+        reason=_reason(),
+        sample="value",
+    )
+
+
+def _reason() -> str:
+    needed = sql.first_reason(
+        *((f"{name} IS NULL", f"missing field: {name}") for name in ("scope", "name", "bytes")),
+        ("size IS NULL", "unparsable size"),
+        ("size < 0", "negative size"),
+        *((f"{sql.stated_time(n)} IS NOT NULL AND {n}_us IS NULL", f"unparsable time: {n}") for n in _TIMES),
+        ("first_us IS NULL", "missing field: known_at"),
+    )
+    return f"coalesce(CASE WHEN malformed THEN 'malformed JSON' END, refused, {needed})"
+
+
+def _columns() -> dict[str, str]:
+    named = sql.named("name", "scope")
+    # In Rucio a CMS block (`/A/B/C#id`) is the parent; popularity is known by the dataset it belongs to.
+    dataset = "regexp_replace(parent_name, '#.*$', '')"
+    parent = f"coalesce(parent_scope, scope) || ':' || {dataset}"
+    is_checksum = "regexp_full_match(lower(adler32), '[0-9a-f]{8}')"
+    known_at = sql.timestamp("first_us")
+    return named | {
+        "dataset": f"coalesce({parent}, {named['dataset']})",
+        "tier": f"coalesce({named['tier']}, datatype)",
+        "campaign": f"coalesce({named['campaign']}, campaign)",
+        "size_bytes": "size",
+        "adler32": f"CASE WHEN {is_checksum} THEN lower(adler32) END",
+        "created_at": sql.timestamp("created_at_us"),
+        "origins": _names_of_list("rses"),
+        "locked": _names_of_list("locked"),
+        "known_at": known_at,
+        "updated_at": f"greatest({sql.timestamp('published_us')}, {known_at})",
+    }
+
+
+def _names_of_list(told: str) -> str:
+    """The names in `told`, a JSON list, each once and in order; null if it is none."""
+    json_list = f"CASE WHEN json_valid({told}) THEN {told} ELSE 'null' END"
+    names = f"""list_transform(json_transform({json_list}, '["VARCHAR"]'), lambda x: trim(x))"""
+    return f"list_sort(list_distinct(list_filter({names}, lambda x: x <> '')))"
+
+
+SOURCE = Source(query, table=FILES)

@@ -1,0 +1,364 @@
+"""What the definitions of sources are made of: DuckDB expressions, each a text.
+
+A definition is a `Query`: how raw records become rows of a table, each with a reason if it is refused. It is
+the same text wherever it runs (see `jobs.loop.ingest.sources.workspace`).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime as dt
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+import pyarrow as pa
+
+from features.common.names import NO_NAMES, literal
+from features.schema import ACCESSES, Table
+from jobs.loop.ingest.sources import Site, file_names, urls
+from replay.config import expression
+
+SAMPLE_CHARS = 200
+OURS = "our own prefetch or touch"
+FUTURE = "in the future"
+_AHEAD_DAYS = 366
+"""A pull of old records may be dated before them, but not by years; nor does a read go on for one."""
+TEST_FILE = "not a read: a test file of monitoring"
+# No record tells of 32 PiB or 16 million reads; of a few that did, sums (2^32 a read) would not fit.
+MOST_BYTES = 2**55
+MOST_READS = 2**24
+_MOST = dict.fromkeys(("size_bytes", "read_bytes", "bytes_hit", "bytes_missed"), MOST_BYTES)
+_MOST["n_reads"] = MOST_READS
+# Seconds since 1970 that a record can have: up to the year 2100. Milliseconds fall outside, and are refused.
+LATEST_S = 4102444800
+# Milliseconds start in September 2001: seconds of our days would be January 1970.
+EARLIEST_MS = 10**12
+# Fields of JSON records that name a person, with their value.
+_PERSON = (
+    '"((?:data[.])?(?:usr|usrdn|account|user_dn|username|app_info|tid))"[ ]*:[ ]*"(?:[^"\\\\]|\\\\.)*("|$)'
+)
+_WHOLE_NUMBER = "[ ]*[+-]?[0-9]{1,19}(?:[.]0*)?[ ]*"
+_POWER_OF_TEN = "[ ]*[+-]?[0-9]{1,19}(?:[.][0-9]*)?[eE][+-]?[0-9]{1,3}[ ]*"
+_DATE, _TIME = "[0-9]{4}-[0-9]{2}-[0-9]{2}", "[0-9]{2}:[0-9]{2}:[0-9]{2}(?:[.,][0-9]{1,9})?"
+_MOMENT = f"{_DATE}(?:[T ]{_TIME}(?:Z| UTC|[+-][0-9]{{2}}(?::?[0-9]{{2}})?)?)?"
+# As a pattern: DuckDB makes a join of each list of many words.
+_LONGEST_NUMBER = 24
+_LONGEST_NO_NAME, _NO_NAME = max(map(len, NO_NAMES)), literal(expression(NO_NAMES))
+
+Columns = Mapping[str, str]
+"""Expressions by the name of their column."""
+
+with_parts, named = file_names.with_parts, file_names.named
+
+
+@dataclasses.dataclass(frozen=True)
+class Query:
+    """How raw records become rows of `table`.
+
+    `steps`: columns that are added one step after the other, the first to the raw records; a raw record for
+    which `where` does not hold counts as none. `columns`: by name, those of the table that the source knows.
+    `reason` is null for an accepted record; `sample` shows a refused one. `prepare` turns a batch of raw
+    lines (`value`, `input`) into what the first step needs; `join` makes batches of whole records of a
+    stream of batches in which a record may go over several lines. `test_files`: patterns of names whose
+    accesses are refused; `scopes`, `day`: see `Site`.
+    """
+
+    table: Table
+    steps: Sequence[Columns]
+    columns: Columns
+    reason: str
+    sample: str
+    where: str = "true"
+    prepare: Callable[[pa.RecordBatch], pa.RecordBatch] | None = None
+    join: Callable[[Iterable[pa.RecordBatch]], Iterable[pa.RecordBatch]] | None = None
+    test_files: tuple[str, ...] = ()
+    scopes: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    day: str = ""
+
+    def reading(self, site: Site) -> Query:
+        """The same without reads of the test files of `site`, and with its scopes and day."""
+        return dataclasses.replace(self, test_files=site.test_files, scopes=site.scopes, day=site.day)
+
+    @property
+    def text(self) -> str:
+        """A SELECT over `raw`: the table's columns, `reason`, `sample` and `input`.
+
+        A refused row keeps only its verdict, so that what is kept in memory is small.
+        """
+        columns = file_names.scoped(_in_order(self.columns), self.scopes)
+        impossible = [
+            (f"{columns[name]} > {most}", f"impossible {name}")
+            for name, most in _MOST.items()
+            if name in columns
+        ]
+        nameless = [(_is_no_name(columns["name"]), "missing field: name")] if "name" in columns else []
+        at = columns.get("accessed_at", columns["known_at"])  # old records may be published today
+        ahead = is_ahead(f"epoch_us({at})", self.day, days=_AHEAD_DAYS)
+        others = first_reason(*nameless, *self._of_tests(), *impossible, (ahead, FUTURE))
+        steps = [*self.steps, {"reason": f"coalesce({self.reason}, {others})"}]
+        text = with_steps(f"SELECT * FROM raw WHERE {self.where}", steps)
+        fields = [
+            f'CASE WHEN reason IS NULL THEN {columns[column.name]} END AS "{column.name}"'
+            if column.name in columns
+            else f'NULL AS "{column.name}"'
+            for column in self.table.columns
+        ]
+        sample = f"left({urls.without_secrets(self.sample)}, {SAMPLE_CHARS})"
+        cut = f"CASE WHEN reason IS NOT NULL THEN {sample} END AS sample"
+        return f"SELECT {', '.join(fields)}, reason, {cut}, input FROM ({text})"
+
+    def _of_tests(self) -> list[tuple[str, str]]:
+        if self.table != ACCESSES or not self.test_files:
+            return []
+        return [
+            (f"regexp_full_match({self.columns['name']}, {literal(expression(self.test_files))})", TEST_FILE)
+        ]
+
+
+def with_steps(text: str, steps: Iterable[Columns]) -> str:
+    """The SELECT `text` with the columns of `steps`, added one step after the other."""
+    for step in steps:
+        added = ", ".join(f'{expression} AS "{name}"' for name, expression in step.items())
+        text = f"SELECT *, {added} FROM ({text})"
+    return text
+
+
+def _is_no_name(name: str) -> str:
+    is_short = f"strlen({name}) <= {_LONGEST_NO_NAME + 1}"
+    return f"{is_short} AND regexp_full_match({name}, '/?(?:' || {_NO_NAME} || ')?')"
+
+
+def is_ahead(us: str, day: str, *, days: int) -> str:
+    """Whether a time is `days` after the begin of `day`, or later, which no pull of it holds; else false."""
+    if not day:
+        return "false"
+    last = dt.datetime.fromisoformat(day).replace(tzinfo=dt.UTC) + dt.timedelta(days=days)
+    return f"{us} >= {int(last.timestamp()) * 1_000_000}"
+
+
+def _in_order(columns: Columns) -> dict[str, str]:
+    """Clocks differ: no access is known before it began, and an end before it, or years later, is none."""
+    if "accessed_at" not in columns:
+        return dict(columns)
+    start = columns["accessed_at"]
+    ordered = {"known_at": f"greatest({columns['known_at']}, {start})"}
+    if "closed_at" in columns:
+        last = f"{start} + INTERVAL {_AHEAD_DAYS} DAY"
+        end = columns["closed_at"]
+        ordered["closed_at"] = f"CASE WHEN {end} BETWEEN {start} AND {last} THEN {end} END"
+    if "wall_s" in columns:
+        wall, most = columns["wall_s"], _AHEAD_DAYS * 86400
+        ordered["wall_s"] = f"CASE WHEN {wall} BETWEEN 0 AND {most} THEN {wall} END"
+    return {**columns, **ordered}
+
+
+LINES = "CASE WHEN starts_with(value, ' ') THEN trim(value, ' ') ELSE value END <> ''"
+"""The `where` of sources of lines: blank ones count as none."""
+
+
+def json_fields(
+    names: Sequence[str],
+    *,
+    numbers: Sequence[str] = (),
+    times: Sequence[str] = (),
+    counts: Sequence[str] = (),
+    states: Sequence[str] = (),
+) -> list[Columns]:
+    """Steps that make of `value` each of `names` as a text column; null where absent, or as `word` has it.
+
+    A name `data.size` is the field `size` of the object `data`, or the field of that whole name; its column
+    is `size`. Those among `numbers` are mostly numbers: the same columns, read faster. `states` are texts as
+    they are: lists, words of which `unknown` is one, and what cannot be one. `times` (seconds; 0 stands for
+    none) are columns of µs since 1970, `counts` of whole numbers; `unparsable` is the first of them that is
+    there, as a number or as text, but is none or out of range. `malformed` tells lines that are not one JSON
+    object. Other fields are ignored. `record` is the object without envelopes of MONIT and Elasticsearch.
+    """
+    # Casts ignore spaces, so these need no trimming.
+    stated = {name: f'"{name} text"' for name in (*times, *counts)}
+    values = {name: micros(stated[name]) for name in times} | {name: count(stated[name]) for name in counts}
+    # What is none of these is looked at again; a column of its own is planned once, not for each place.
+    unread = {
+        f"{name} unread": f'CASE WHEN "{name}" IS NULL THEN {text(stated[name])} END' for name in values
+    }
+    is_stated = {name: stated_time if name in times else word for name in values}
+    wrong = [(f"{is_stated[name](f'{chr(34)}{name} unread{chr(34)}')} IS NOT NULL", name) for name in values]
+    texts = {name: text(_unquoted(_member(name)) if name in numbers else _member(name)) for name in names}
+    words = [name for name in names if name not in (*numbers, *states)]
+    kinds = dict.fromkeys(names, "VARCHAR") | dict.fromkeys((*numbers, *times, *counts), "JSON")
+    outer = dict.fromkeys(name.split(".")[0] for name in names if "." in name)
+    others = [f"json_type(record, '$.{name}') NOT IN ('OBJECT', 'NULL')" for name in outer]
+    steps: list[Columns] = [
+        *_parsed(kinds, has_data="data" in outer),
+        {_column(name, name in words): field for name, field in texts.items()}
+        | {f"{name} text": _unquoted(_member(name)) for name in stated}
+        | {"malformed": f"coalesce({' OR '.join(['broken', *others])}, false)"},
+        # DuckDB works out what stands in several branches of a CASE once for each.
+        {_column(name): word(f'"{_column(name, True)}"') for name in words},
+    ]
+    return [*steps, values, unread, {"unparsable": first_reason(*wrong)}] if values else steps
+
+
+def _parsed(kinds: Mapping[str, str], *, has_data: bool) -> list[Columns]:
+    """Steps that make of `value` the struct `json`, of the fields `kinds`, and `record`.
+
+    `has_data`: records of the source have an object `data` themselves, so it is no envelope.
+    """
+    envelopes = ["_source"] if has_data else ["_source", "data"]
+    structure = _structure(dict(kinds) | dict.fromkeys(envelopes, "JSON"))
+    inner = 'enveloped IS NULL THEN "outer json" ELSE json_transform(enveloped'
+    return [
+        {"start": "CASE WHEN starts_with(value, ' ') THEN ltrim(value, ' ') ELSE value END"},
+        {"broken": "NOT (starts_with(start, '{') AND json_valid(value))"},
+        # What is not JSON must not come to the functions that parse it: they would raise.
+        {"whole": "CASE WHEN broken THEN '{}' ELSE value END"},
+        {"outer json": f"json_transform(whole, {structure})"},
+        {"enveloped": _in_envelopes(envelopes)},
+        {"json": f"CASE WHEN {inner}, {structure}) END", "record": "coalesce(enveloped, whole)"},
+    ]
+
+
+def _column(name: str, is_raw: bool = False) -> str:
+    return name.rsplit(".", maxsplit=1)[-1] + " told" * is_raw
+
+
+def _in_envelopes(names: Sequence[str]) -> str:
+    """The object in `_source`, or in `data`, or in the one in the other; null for a record without."""
+    fields = [f'"outer json"."{name}"' for name in names]
+    inner = [f"json_extract({fields[0]}, '$.data')", *fields] if len(names) > 1 else fields
+    found = ", ".join(f"CASE WHEN json_type({one}) = 'OBJECT' THEN {one} END" for one in inner)
+    return f"CASE WHEN {' OR '.join(f'{one} IS NOT NULL' for one in fields)} THEN coalesce({found}) END"
+
+
+def _structure(kinds: Mapping[str, str]) -> str:
+    members: dict[str, dict[str, str]] = {}
+    for name, kind in kinds.items():
+        outer, dot, inner = name.partition(".")
+        if dot:
+            members.setdefault(outer, {})[inner] = kind
+    return literal(json.dumps(members | dict(kinds)))
+
+
+def _unquoted(field: str) -> str:
+    """The text of a field of type JSON. json_transform takes far longer to make a number a VARCHAR."""
+    raw = f"CAST({field} AS VARCHAR)"
+    return f"CASE WHEN starts_with({raw}, '\"') THEN json_extract_string({raw}, '$') ELSE {raw} END"
+
+
+def _member(name: str) -> str:
+    outer, dot, inner = name.partition(".")
+    return f'coalesce(json."{outer}"."{inner}", json."{name}")' if dot else f'json."{name}"'
+
+
+def text(field: str) -> str:
+    """`field` without spaces around it; null if nothing is left."""
+    # Trimming costs much more than to see that there is nothing to trim. Less than '!' is what begins with a
+    # space, or is empty.
+    is_odd = f"{field} < '!' OR ends_with({field}, ' ')"
+    return f"CASE WHEN {is_odd} THEN nullif(trim({field}, ' '), '') ELSE {field} END"
+
+
+def word(told: str) -> str:
+    """What a text names: null for words for none (`NA`, `null`, `-`), and 8 for the number 8.0.
+
+    Of a JSON list it is the only element; a list of more or of none names nothing.
+    """
+    # Asked of every field: what takes long stands behind what takes little. Words for none begin with a sign,
+    # or with n or u of either case.
+    may_be_none = f"({told} < '0' OR {told} >= 'N' AND {told} < '_' OR {told} >= 'n')"
+    is_none = (
+        f"strlen({told}) <= {_LONGEST_NO_NAME} AND {may_be_none} AND regexp_full_match({told}, {_NO_NAME})"
+    )
+    only = f"CASE WHEN json_array_length({told}) = 1 THEN json_extract_string({told}, '$[0]') END"
+    may_be_number = (
+        f"{told} < ':' AND {told} >= '0' AND strlen({told}) <= {_LONGEST_NUMBER} AND contains({told}, '.')"
+    )
+    return (
+        f"CASE WHEN {is_none} THEN NULL "
+        f"WHEN {told} >= '[' AND {told} < '\\' THEN CASE WHEN json_valid({told}) THEN {only} ELSE {told} END "
+        f"WHEN {may_be_number} THEN coalesce(CAST({count(told)} AS VARCHAR), {told}) ELSE {told} END"
+    )
+
+
+def first_reason(*checks: tuple[str, str]) -> str:
+    """The words of the first check that holds (a null check does not), or null."""
+    return first_words(*((check, literal(words)) for check, words in checks))
+
+
+def first_words(*checks: tuple[str, str]) -> str:
+    """The same with an expression for the words of each check."""
+    cases = " ".join(f"WHEN {check} THEN {words}" for check, words in checks)
+    return f"CASE {cases} END" if cases else "NULL"
+
+
+def micros(seconds: str) -> str:
+    """µs since 1970 of a number of seconds, or text of one; null if it is none, 0 or out of range."""
+    value = f"try_cast({seconds} AS DOUBLE)"
+    return f"CASE WHEN {value} > 0 AND {value} < {LATEST_S} THEN CAST({value} * 1000000 AS BIGINT) END"
+
+
+def stated_time(told: str) -> str:
+    """A time as `told`, or null where there is none; 0 is written for that, too."""
+    is_none = f"starts_with({told}, '0') AND try_cast({told} AS DOUBLE) = 0"
+    return f"CASE WHEN {is_none} THEN NULL ELSE {word(told)} END"
+
+
+def micros_of_moment(moment: str) -> str:
+    """µs since 1970 of a date or time, in UTC where it names no zone; null if it is none or out of range."""
+    is_moment = f"regexp_full_match({moment}, {literal(_MOMENT)})"
+    with_point = f"CASE WHEN contains({moment}, ',') THEN replace({moment}, ',', '.') ELSE {moment} END"
+    us = f"epoch_us(try_cast({with_point} AS TIMESTAMPTZ))"
+    return f"CASE WHEN {is_moment} AND {us} BETWEEN 1 AND {LATEST_S * 1_000_000} THEN {us} END"
+
+
+def micros_of_text(moment: str) -> str:
+    """The same, or of a number of seconds."""
+    is_number = f"try_cast({moment} AS DOUBLE) IS NOT NULL"
+    return f"CASE WHEN {is_number} THEN {micros(moment)} ELSE {micros_of_moment(moment)} END"
+
+
+def timestamp(us: str) -> str:
+    """Timestamp of µs since 1970."""
+    return f"make_timestamp({us})"
+
+
+def seconds_text(us: str) -> str:
+    """`1772323200.250000` of µs since 1970, as ids of events hold it."""
+    return f"({us} // 1000000) || '.' || substr(CAST({us} % 1000000 + 1000000 AS VARCHAR), 2, 6)"
+
+
+def count(number: str) -> str:
+    """A whole number, also one written as `8.0` or `1e3`, or null; `1.5` is none."""
+    exact, near = (f"try_cast({number} AS {kind})" for kind in ("DECIMAL(38, 10)", "DOUBLE"))
+    return (
+        f"CASE WHEN regexp_full_match({number}, '{_WHOLE_NUMBER}') THEN try_cast({number} AS BIGINT) "
+        f"WHEN regexp_full_match({number}, '{_POWER_OF_TEN}') AND {exact} % 1 = 0 AND {near} = trunc({near}) "
+        f"THEN try_cast({number} AS BIGINT) END"
+    )
+
+
+def hashed(*parts: str) -> str:
+    """32 hex digits of the sha256 of `parts`; a null part counts as absent."""
+    texts = ", ".join(f"coalesce(CAST({one} AS VARCHAR), chr(0))" for one in parts)
+    return f"left(sha256(concat_ws(chr(31), {texts})), 32)"
+
+
+def hashed_user(user: str, salt: str) -> str:
+    """16 hex digits that stand for `user`; null without a salt, as a bare hash could be looked up."""
+    if not salt:
+        return "NULL"
+    return f"left(sha256({literal(salt)} || chr(31) || {user}), 16)"
+
+
+def without_users(line: str) -> str:
+    """A JSON line as a sample of it may be kept: the values of fields that name a person are blotted out."""
+    return f"""regexp_replace({line}, {literal(_PERSON)}, '"\\1":"*"', 'g')"""
+
+
+def total(*numbers: str) -> str:
+    """The sum of whole numbers; null if one is null, or if it is none of 64 bits."""
+    return f"try_cast({' + '.join(f'CAST({one} AS HUGEINT)' for one in numbers)} AS BIGINT)"
+
+
+def is_one(value: str, words: Sequence[str]) -> str:
+    """Whether `value` is one of `words`; null for a null."""
+    return f"{value} IN ({', '.join(map(literal, words))})"

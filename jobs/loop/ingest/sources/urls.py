@@ -1,0 +1,127 @@
+"""URLs and paths of files, taken apart and made plain, so that a file has one name whatever named it.
+
+Of the forward-proxy form, `root://cache:1094//root://origin:1094//store/f.root`, a cache's own records hold
+the second half as a path, `/root:/origin:1094//store/f.root`; a user before the host is dropped. Expressions
+of DuckDB, as in `jobs.loop.ingest.sources.sql`.
+"""
+
+from __future__ import annotations
+
+from features.common.names import CMS_LFN, LHCB_LFN
+
+_USER = "(?:[^/@]*@)?"
+_SERVER = f"(?:xroots?|roots?|https?|davs?):/+{_USER}"
+_FIRST = f"^/*{_SERVER}([^/@]+)/"
+_SECOND = f"^/*{_SERVER}[^/@]+/+{_SERVER}([^/@]+)/"
+_SERVERS = f"^(?:/*{_SERVER}[^/@]+){{1,2}}/+"
+_SCHEME = "^/*(?:file:(?://localhost/)?/*|[A-Za-z][A-Za-z0-9+.-]*://[^/]*/+)"
+"""What comes before the path in URLs of other schemes, and in `file:/store`."""
+_CGI_BEGINS = "[?]|%3[Ff]|&(?:authz|access_token)="
+_CGI = f"(?s)(?:#|{_CGI_BEGINS}).*$"
+_PRIVATE = (
+    '(?:(?:[?&]|%3[Ff])[A-Za-z0-9_.-]+(?:=|%3[Dd])|[Bb]earer )[^\\t\\n\\r",\\]]*'
+    "|eyJ[A-Za-z0-9_-]{8,}(?:[.][A-Za-z0-9_-]*){0,2}"
+)
+_SIX = "((?:[0-9A-Fa-f]{1,4}:){7}[0-9A-Fa-f]{1,4}|[0-9A-Fa-f:]*::[0-9A-Fa-f:.]*)"
+_LOOPBACK = r"(?i)(?:localhost[^:]*|127[.][0-9.]+|\[::(?:1|(?:ffff:)?127[.][0-9.]+)\])(?::[0-9]*)?"
+_OF_URLS = (":", "?", "#", "&", "%3")
+_REPEATED = ("//", "./")
+_CMS_DOOR = "^(?:/eos/(?:us)?cms)?(?:/store/test/xrootd/[^/]+)?/store/"
+_LHCB_DOOR = f"(?s)^/(?:eos/lhcb/grid/(?:prod|user)(/lhcb/.+)|.*({LHCB_LFN}))$"
+_OF_PEOPLE = "^/(?:afs|home|tmp|users?|eos/(?:home|user)[^/]*)/"
+"""Where people keep copies, which are files of their own."""
+
+
+def first_host(url: str) -> str:
+    """host:port that `url` names first; null for a plain path."""
+    return server(_found(url, _FIRST))
+
+
+def cache_host(url: str) -> str:
+    """host:port of the cache that `url` goes through; null if it names one server or none."""
+    return f"CASE WHEN {_found(url, _SECOND)} IS NOT NULL THEN {first_host(url)} END"
+
+
+def origin_host(url: str) -> str:
+    """host:port behind the cache that `url` goes through; null if it names one server or none."""
+    return server(_found(url, _SECOND))
+
+
+def source_host(url: str) -> str:
+    """host:port that the file comes from: behind the cache, or the only one; null for a plain path."""
+    return f"coalesce({origin_host(url)}, {first_host(url)})"
+
+
+def server(host: str) -> str:
+    """A host, with its port if it has one, in one form: IPv6 in brackets. A loopback address names none."""
+    once = f"regexp_replace({host}, '^{_SIX}(:[0-9]+)?$', '[\\1]\\2')"
+    return f"nullif(regexp_replace({once}, '^{_LOOPBACK}$', ''), '')"
+
+
+def host_name(host: str) -> str:
+    """The same of a host without a port, as a plain address."""
+    return f"regexp_replace({server(host)}, '^\\[(.*)\\]$', '\\1')"
+
+
+def plain_path(url: str) -> str:
+    """`/store/f.root` of a path at a server, or of a URL of any form; with a slash at the beginning.
+
+    Without server, CGI, doubled slashes, and the prefix of a door: a path that ends in a whole LFN of CMS or
+    LHCb is that LFN, unless it lies in somebody's own area.
+    """
+    is_odd = f"NOT starts_with({url}, '/') OR {_holds(url, *_OF_URLS, *_REPEATED)}"
+    is_behind_a_door = (
+        f"CASE WHEN starts_with({url}, '/store/') THEN starts_with({url}, '/store/test/xrootd/') "
+        f"ELSE contains({url}, '/store/') OR contains({url}, '/lhcb/') END"
+    )
+    path = f"list_transform([{_path(url)}], lambda p: {_through_doors()})[1]"
+    return f"CASE WHEN {is_odd} OR {is_behind_a_door} THEN {path} ELSE {url} END"
+
+
+def _path(url: str) -> str:
+    """The path of `url`, each slash once; `/` if there is none."""
+    sfn = f"regexp_replace({url}, '^srm://.*[?]SFN=', '')"
+    bare = f"regexp_replace({sfn}, '{_CGI}', '')"
+    is_coded = f"contains({url}, '%') AND regexp_matches({url}, '^/*(?:https?|davs?):')"
+    decoded = f"CASE WHEN {is_coded} THEN url_decode({bare}) ELSE {bare} END"
+    path = f"regexp_replace(regexp_replace({decoded}, '{_SERVERS}', '/'), '{_SCHEME}', '/')"
+    once = f"regexp_replace('/' || {path}, '(?:/+[.])*/+', '/', 'g')"
+    is_rooted = f"starts_with({url}, '/')"
+    is_odd = _holds(url, *_OF_URLS, *_REPEATED)
+    return f"CASE WHEN {is_odd} THEN {once} WHEN {is_rooted} THEN {url} ELSE '/' || {url} END"
+
+
+def _through_doors() -> str:
+    """The path `p` without the prefix of a door."""
+    lfn = "substr(p, strpos(p, '/store/'))"
+    cases = {
+        f"regexp_matches(p, '{_CMS_DOOR}')": f"regexp_replace(p, '{_CMS_DOOR}', '/store/')",
+        "starts_with(p, '/store/')": "p",
+        f"regexp_matches(p, '{_OF_PEOPLE}')": "p",
+        f"contains(p, '/store/') AND regexp_matches({lfn}, '{CMS_LFN}')": lfn,
+        "contains(p, '/lhcb/')": f"regexp_replace(p, '{_LHCB_DOOR}', '\\1\\2')",
+    }
+    return f"CASE {' '.join(f'WHEN {check} THEN {path}' for check, path in cases.items())} ELSE p END"
+
+
+def _holds(text: str, *marks: str) -> str:
+    return "(" + " OR ".join(f"contains({text}, '{mark}')" for mark in marks) + ")"
+
+
+def without_cgi(name: str) -> str:
+    """`name` without CGI, which may hold a token."""
+    is_odd = _holds(name, *_OF_URLS[1:])
+    return f"CASE WHEN {is_odd} THEN regexp_replace({name}, '{_CGI}', '') ELSE {name} END"
+
+
+def without_secrets(line: str) -> str:
+    """A raw record, as a sample of it may be kept: CGI and tokens are blotted out."""
+    return f"regexp_replace({line}, '{_PRIVATE}', '*', 'g')"
+
+
+def _found(url: str, pattern: str) -> str:
+    """Group 1 of `pattern`. Without the user it is found in one pass, many times faster."""
+    any_form, without_user = (
+        f"regexp_extract({url}, '{form}', 1)" for form in (pattern, pattern.replace(_USER, ""))
+    )
+    return f"nullif(CASE WHEN contains({url}, '@') THEN {any_form} ELSE {without_user} END, '')"

@@ -1,0 +1,239 @@
+"""The engine for inputs and tables of any size, on any file system: Spark.
+
+Spark distributes lines, files and parts; its workers run the SQL of the sources and of the merge in DuckDB,
+and write the files of the new partitions, which the driver commits.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from py4j.protocol import Py4JError
+from pyspark import RDD, cloudpickle
+from pyspark.errors import AnalysisException, PySparkException
+from pyspark.serializers import NoOpSerializer
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.pandas.types import to_arrow_schema
+
+from features.common.errors import InputError, NotPlainError
+from jobs.ground.spark.exchange import Piece, Staging, received
+from jobs.ground.spark.exchange import sources as files_of
+from jobs.ground.store.tables import Snapshot, Tables
+from jobs.loop.ingest import sources
+from jobs.loop.ingest.local_engine import marks
+from jobs.loop.ingest.pull_input import Changes, Mark, PullSummary, Request, summarise
+from jobs.loop.ingest.sources import Source, lines, workspace
+from jobs.loop.ingest.sources.local import check_plain, files_in, is_local, places_at, unpacked_bytes
+from jobs.loop.ingest.sources.sql import Query
+from jobs.loop.ingest.spark_parts import (
+    OLD,
+    Merge,
+    Merged,
+    Parse,
+    Reader,
+    counts,
+    frame_lines,
+    frame_rows,
+    local_lines,
+    stored,
+)
+
+_BROKEN = re.compile("(?:FAILED_READ_FILE.*? file|Could not read file:) ([^ \n]+?)[.]?(?: |\n|$)")
+_OURS = re.compile("InputError: (cannot read [^\n]+)")
+_PIECE_BYTES = 128 * 2**20
+"""Of a file of this machine, about, that a worker reads at a time."""
+_TASKS_PER_CORE = 8
+_BYTES_PER_PART = 256 * 2**20
+"""Of raw records, about, that a worker merges at a time."""
+_ROWS_PER_PART = 1_000_000
+"""Of a partition of the table, which may have to be merged too."""
+
+
+class _Records(NamedTuple):
+    """What workers are given, which `read` makes raw records of; inputs that were `refused`."""
+
+    given: RDD[Any]
+    query: Query
+    read: Reader
+    refused: Sequence[tuple[str, NotPlainError]] = ()
+
+
+@contextmanager
+def _readable(path: str) -> Iterator[None]:
+    """Raise InputError for a file that is found broken while the block runs, for example a gz cut short."""
+    try:
+        yield
+    except (PySparkException, Py4JError) as error:
+        if (ours := _OURS.search(str(error))) is not None:
+            raise InputError(ours[1]) from None
+        broken = _BROKEN.search(str(error))
+        if broken is None:
+            raise
+        raise InputError(f"cannot read {broken[1]} of {path}: it is broken, or still being written") from None
+
+
+class SparkEngine:
+    """Spark; see `jobs.loop.ingest.pull_input.Engine`. Sources that are decoded are the local engine's."""
+
+    name = "spark"
+
+    def __init__(self, spark: SparkSession) -> None:
+        self._spark, self._context = spark, spark.sparkContext
+
+    def inputs(self, path: str, *, whole: bool) -> list[Mark]:
+        if is_local(path):
+            return marks(path, whole=whole)
+        try:
+            files = self._spark.read.format("binaryFile").option("recursiveFileLookup", whole).load(path)
+        except AnalysisException as error:
+            raise _unusable(path, error) from None
+        found = files.select("path", "length", "modificationTime").toArrow().sort_by("path").to_pylist()
+        return [Mark(row["path"], row["length"], row["modificationTime"]) for row in found]
+
+    def merge(self, tables: Tables, request: Request, paths: Sequence[str]) -> PullSummary:
+        with _readable(request.path), tables.exclusive("pull"):
+            records = self._read(request, paths)
+            head = tables.head(records.query.table)
+            n_parts = self._n_parts(request, paths, head)
+            parse = Parse(records.query, n_parts, records.read)
+            parts = records.given.mapPartitions(parse).partitionBy(n_parts + 1, int)
+            found = self._counts(parts, n_parts, records)
+            changes = self._merged(tables, head, parts, n_parts, days=set(found["day"].to_pylist()))
+            return _summed(tables, request, found, changes)
+
+    def _n_parts(self, request: Request, paths: Sequence[str], head: Snapshot) -> int:
+        whole = sources.named(request.source).is_whole
+        found = [mark for path in paths for mark in self.inputs(path, whole=whole)]
+        n_bytes = sum(unpacked_bytes(one.input, one.size_bytes) for one in found)
+        n_rows = max((part.n_rows for part in head.partitions.values()), default=0)
+        most = int(str(self._spark.conf.get("spark.sql.shuffle.partitions")))
+        return min(most, 1 + max(n_bytes // _BYTES_PER_PART, n_rows // _ROWS_PER_PART))
+
+    def _read(self, request: Request, paths: Sequence[str]) -> _Records:
+        source = sources.named(request.source)
+        if source.entry is not None:  # workers need not have the package
+            package = sys.modules[source.entry.module.partition(".")[0]]
+            cloudpickle.register_pickle_by_value(package)  # type: ignore[no-untyped-call]
+        if source.read is not None:
+            (path,) = paths
+            if is_local(path):
+                check_plain(path)
+            frame, query = source.read(self._spark, path, day=request.site.day)
+            return self._rows_of(frame, source.of(query, request.site), frame_rows)
+        if is_local(request.path):
+            return self._local_lines(source, request, paths)
+        found = functools.reduce(DataFrame.unionByName, map(self._remote_lines, paths))
+        query = source.lines(request.site, functools.partial(_first_line, found), request.path)
+        return self._rows_of(found, query, frame_lines)
+
+    def _rows_of(
+        self,
+        frame: DataFrame,
+        query: Query,
+        read: Callable[[pa.Schema, Iterable[bytes]], Iterable[pa.RecordBatch]],
+    ) -> _Records:
+        """The rows of a frame as Arrow's messages, which one worker parses and divides.
+
+        What `mapInArrow` makes would go through the JVM's rows and to a second worker.
+        """
+        messages = frame._jdf.toArrowBatchRdd().toJavaRDD()
+        given: RDD[Any] = RDD(messages, self._context, NoOpSerializer())
+        return _Records(given, query, functools.partial(read, to_arrow_schema(frame.schema)))
+
+    def _remote_lines(self, path: str) -> DataFrame:
+        """Every line as `value`, in bytes, with the file it came from as `input`, of another file system.
+
+        gz, bz2 and zst by their suffix; `path` may be a folder or a glob. Raises InputError if nothing is
+        there.
+        """
+        try:
+            found = self._spark.read.text(path)
+        except AnalysisException as error:
+            raise _unusable(path, error) from None
+        return found.select(F.col("value").cast("binary"), F.col("_metadata.file_path").alias("input"))
+
+    def _local_lines(self, source: Source, request: Request, paths: Sequence[str]) -> _Records:
+        """Pieces of this machine's files: Spark's own reader would follow links."""
+        files = files_in([place for path in paths for place in places_at(path, request.path)])
+        query = source.lines(request.site, functools.partial(lines.first_line, files), request.path)
+        # A record may go over several lines: its file is read by one worker.
+        most_bytes = _PIECE_BYTES if query.join is None else sys.maxsize
+        found: list[lines.Piece] = []
+        refused: list[tuple[str, NotPlainError]] = []
+        for file in files:
+            try:
+                found += lines.pieces(file, most_bytes)
+            except NotPlainError as why:
+                refused.append((lines.uri_of(file), why))
+        n_tasks = max(1, min(len(found), _TASKS_PER_CORE * self._context.defaultParallelism))
+        return _Records(self._context.parallelize(found, n_tasks), query, local_lines, refused)
+
+    def _counts(self, parts: RDD[Piece], n_parts: int, records: _Records) -> pa.Table:
+        """The counts of the parsed rows of all workers, and of inputs that were refused before."""
+        table = records.query.table
+        refused = counts(workspace.refusals(table, records.refused), table)
+        found = received(self._context.runJob(parts, list, [n_parts]))
+        return pa.concat_tables([refused, *found.values()])
+
+    def _merged(
+        self, tables: Tables, head: Snapshot, parts: RDD[Piece], n_parts: int, *, days: set[str | None]
+    ) -> Changes:
+        """Merge the accepted rows in `parts`, which are of `days`, and commit the partitions that changed."""
+        table = head.table
+        touched = {key: part for key, part in head.partitions.items() if not table.dated_by or key[0] in days}
+        files = list(files_of(OLD, head, touched))
+        n_tasks = max(1, min(len(files), _TASKS_PER_CORE * self._context.defaultParallelism))
+        old = self._context.parallelize(files, n_tasks).flatMap(functools.partial(stored, n_parts=n_parts))
+        into = Staging.of(tables, table)
+        pieces = parts.union(old.partitionBy(n_parts + 1, int))
+        merged = self._context.runJob(pieces, Merge(into), list(range(n_parts)))
+        changes = _changes(merged)
+        if not changes.n_new and head.number:
+            tables.discard(table, into.folder)
+            return changes
+        same = {one.file.folder for one in merged if table.partition and one.file.key[0] not in changes.days}
+        for folder_of_day in same:
+            tables.discard(table, folder_of_day)
+        tables.commit(table, [one.file for one in merged if one.file.folder not in same], base=head)
+        return changes
+
+
+def _unusable(path: str, error: AnalysisException) -> InputError:
+    return InputError(f"cannot read {path}: {error.getCondition() or 'unusable'}; is the path right?")
+
+
+def _first_line(found: DataFrame) -> str:
+    """The first line that is not blank; empty if there is none."""
+    first = found.filter(F.trim(F.col("value").cast("string")) != "").select("value").first()
+    line = b"" if first is None else bytes(first.value)
+    if line.startswith(lines.UTF_16):
+        raise InputError("cannot read a file that begins as text in UTF-16; write it as UTF-8")
+    return line.decode(errors="replace")
+
+
+def _changes(merged: Sequence[Merged]) -> Changes:
+    days = {one.file.key[0] for one in merged if one.n and one.file.key}
+    return Changes(sum(one.n for one in merged), sum(one.n_late for one in merged), tuple(sorted(days)))
+
+
+def _summed(tables: Tables, request: Request, found: pa.Table, changes: Changes) -> PullSummary:
+    inputs = found.group_by("input").aggregate([("n_rows", "sum")])
+    refused = found.filter(pc.is_valid(found["reason"]))
+    rejects = refused.group_by(["input", "reason"]).aggregate([("n_rows", "sum"), ("sample", "min")])
+    rejects = rejects.rename_columns({"n_rows_sum": "n_rows", "sample_min": "sample"})
+    return summarise(
+        tables,
+        request,
+        inputs=inputs.rename_columns({"n_rows_sum": "n_rows"}),
+        rejects=rejects.append_column("source", pa.repeat(pa.scalar(request.source), rejects.num_rows)),
+        changes=changes,
+        n_lost=0,
+    )

@@ -1,0 +1,267 @@
+"""A cache at a decision time in the planner's types: inventory, inflow, and what its origins may deliver."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import datetime as dt
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from features.common.arrays import IntArray
+from features.common.errors import StaleInputError
+from features.common.hosts import first_fit
+from features.common.times import DAY_S, day_label, parse_as_of
+from features.common.units import duration_label, format_bytes
+from features.schema import ACCESSES, CONTENTS, PLANS
+from jobs.ground.caches.federation import is_here, serving_at
+from jobs.ground.caches.inventory import verified
+from jobs.ground.settings.plan import PlanSettings
+from jobs.ground.settings.tree import CacheSettings, Settings
+from jobs.ground.store.tables import Tables, read_partitions
+from jobs.loop.plan.file_facts import facts, plan_files, read_shares
+from jobs.loop.plan.origins import OriginRules
+from prefetch.journal.items import Try
+from prefetch.journal.journal import Journal
+from prefetch.plan import Files
+from prefetch.push.origins import Sources
+from prefetch.target import Held
+from replay.planner import CacheState, peak_inflow, sure_inflow
+
+_OUTSIDE = (
+    "outside-federation: the redirector sends no reader to this cache, so nothing is planned for it; connect "
+    "its cmsd, or set its `address` to what the redirector names"
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class Moment:
+    """A cache at `as_of_s`: its own inventory, and the names that earlier plans pinned there.
+
+    `tries`: attempts of its pushes to fetch from origins, oldest first; `serving`: the caches of its site
+    that take files now, None: all that are not drained.
+    """
+
+    cache: CacheSettings
+    inventory: Sequence[Held]
+    pinned: Collection[str]
+    as_of_s: int
+    tries: Sequence[Try] = ()
+    serving: frozenset[str] | None = None
+
+    @property
+    def fault(self) -> str | None:
+        """What keeps everything from being planned for this cache; None: nothing, or it is drained."""
+        if self.cache.redirector is None or self.cache.drain or self.serving is None:
+            return None
+        return None if self.cache.name in self.serving else _OUTSIDE
+
+
+def moment_of(settings: Settings, cache: str, as_of_s: int) -> Moment:
+    """A cache at `as_of_s`: its own inventory, its pins, and the latest attempts of its pushes."""
+    chosen = settings.cache(cache)
+    pinned, tries = _pushed(settings, cache, as_of_s)
+    held = verified(Tables(settings.tables.root), chosen, at_s=as_of_s)
+    return Moment(chosen, held, pinned, as_of_s, tries, serving_at(settings, chosen))
+
+
+def last_moment(tables: Tables, settings: Settings, cache: str) -> Moment:
+    """A cache as its newest plan found it, by the tables; the cache itself is not asked.
+
+    Raises StaleInputError if there is no plan with its inventory.
+    """
+    plans, contents = tables.head(PLANS), tables.head(CONTENTS)
+    keys = sorted(key for key in plans.select(owner=cache) if key in contents.partitions)
+    if not keys:
+        raise StaleInputError(f"there is no plan for cache {cache!r} yet; run `cachecast plan`")
+    as_of_s = parse_as_of(keys[-1][1])
+    rows = read_partitions(contents, {keys[-1]: contents.partitions[keys[-1]]})
+    pinned, tries = _pushed(settings, cache, as_of_s)
+    return Moment(settings.cache(cache), [_held(row) for row in rows.to_pylist()], pinned, as_of_s, tries)
+
+
+def _pushed(settings: Settings, cache: str, as_of_s: int) -> tuple[Collection[str], Sequence[Try]]:
+    """The names that are pinned in the cache, and the latest attempts of its pushes."""
+    with contextlib.closing(Journal(settings.push.journal)) as journal:
+        pins = journal.reports.pins(cache, now_s=as_of_s)
+        return {pin.name for pin in pins}, journal.reports.tries(
+            cache, since_s=as_of_s - settings.plan.reconsider_source
+        )
+
+
+def _held(row: Mapping[str, Any]) -> Held:
+    detached = row["last_detach"]
+    return Held(
+        row["name"],
+        row["size_bytes"],
+        row["bytes_on_disk"],
+        row["complete"],
+        None if detached is None else int(detached.timestamp()),
+        row["open"],
+    )
+
+
+def state_of(
+    moment: Moment, held: Sequence[Held], index: IntArray, recent: Sequence[int], cycle_s: int
+) -> CacheState:
+    """The state of the cache; a file that was never closed counts as used now."""
+    cache, as_of_s = moment.cache, moment.as_of_s
+    return CacheState(
+        as_of_s=as_of_s,
+        capacity_bytes=cache.capacity,
+        low_watermark=cache.watermarks[0],
+        high_watermark=cache.watermarks[1],
+        item=index,
+        bytes_on_disk=np.array([file.bytes_on_disk for file in held], np.int64),
+        last_access_s=np.array([_last_use_s(file, as_of_s) for file in held], np.int64),
+        pinned=np.array([file.name in moment.pinned for file in held], bool),
+        is_open=np.array([file.is_open for file in held], bool),
+        inflow_bytes=sum(recent) // len(recent),
+        peak_inflow_bytes=peak_inflow(recent, cycle_s),
+        lru_age_s=None,
+        sure_inflow_bytes=sure_inflow(recent, cycle_s),
+    )
+
+
+def _last_use_s(file: Held, as_of_s: int) -> int:
+    return as_of_s if file.is_open else file.last_use_s or file.last_detach_s or as_of_s
+
+
+def cycle_of(
+    tables: Tables, cache: CacheSettings, plan: PlanSettings, *, as_of_s: int, every_s: int
+) -> tuple[int, Inflows]:
+    """Seconds that a plan covers, and the inflow of each such cycle in the last day."""
+    cycle_s = every_s if plan.cycle == "auto" else plan.cycle
+    assumed = plan.assumed_inflow * cycle_s / every_s
+    return cycle_s, inflows(tables, cache, as_of_s=as_of_s, cycle_s=cycle_s, assumed=assumed)
+
+
+def with_held(dids: pa.Array, held: pa.Array) -> tuple[pa.Array, np.ndarray[tuple[int], np.dtype[np.int64]]]:
+    """`dids` with those of `held` files that are no candidates, and each held file's index there."""
+    at = pc.index_in(held, value_set=dids)
+    strangers = held.filter(pc.is_null(at))
+    index = at.fill_null(-1).to_numpy().astype(np.int64)
+    index[index < 0] = len(dids) + np.arange(len(strangers))
+    return pa.concat_arrays([dids, strangers]), index
+
+
+class Known(NamedTuple):
+    """Facts about files: for the planner, and `origins`, their `origin` and `why`, as `nearest` gives them.
+
+    `budget`: bytes that each origin may deliver in the cycle; None: there is no limit.
+    """
+
+    files: Files
+    budget: IntArray | None
+    origins: pa.Table
+
+
+def known_files(
+    tables: Tables, settings: Settings, moment: Moment, dids: pa.Array, *, held: Collection[str], cycle_s: int
+) -> Known:
+    """The facts about `dids`; `held`: those of the files that the cache holds."""
+    plan, as_of_s = settings.plan, moment.as_of_s
+    seen = Sources(plan.source_limits, (one for one in moment.tries if one.at_s < as_of_s))
+    rules = OriginRules(
+        settings.regions,
+        moment.cache.storage,
+        () if plan.from_tape else plan.tape,
+        frozenset(one.source for one in seen.left_alone(as_of_s)),
+        settings.cache_rses,
+    )
+    found = facts(tables, dids, rules)
+    files, origins = plan_files(
+        dids,
+        found,
+        plan=plan,
+        is_here=is_here(
+            settings,
+            moment.cache,
+            dids,
+            held=held,
+            serving=moment.serving,
+            at_s=as_of_s,
+        ),
+        read_share=read_shares(tables, as_of_s=as_of_s),
+        benefit=settings.benefit.model,
+        regions=settings.regions,
+    )
+    budget = origin_bytes(origins, moment.tries, plan=plan, as_of_s=as_of_s, cycle_s=cycle_s)
+    return Known(files, budget, found.select(["origin", "why"]))
+
+
+MOST_BYTES_PER_S = 125 * 10**9
+"""No cache's network brings more, 1 Tbit/s; records may claim anything."""
+
+
+class Inflows(NamedTuple):
+    """Bytes that came in `by_cycle`, oldest first; `fault`: what was claimed and cannot be, None: nothing."""
+
+    by_cycle: list[int]
+    fault: str | None = None
+
+
+def inflows(tables: Tables, cache: CacheSettings, *, as_of_s: int, cycle_s: int, assumed: float) -> Inflows:
+    """What came in during each cycle of the day before `as_of_s`.
+
+    Without a record of that day, or if what they claim is implausible: one cycle of the `assumed` share of
+    the capacity.
+    """
+    unknown = Inflows([int(assumed * cache.capacity)])
+    if not tables.exists(ACCESSES):
+        return unknown
+    day_s = max(DAY_S, cycle_s)
+    rows = tables.read_arrow(
+        ACCESSES,
+        since=day_label(as_of_s - day_s),
+        until=day_label(as_of_s),
+        columns=["cache", "source", "accessed_at", "known_at", "bytes_missed"],
+    )
+    kind = rows.schema.field("known_at").type
+    since, until = (pa.scalar(dt.datetime.fromtimestamp(t, dt.UTC), kind) for t in (as_of_s - day_s, as_of_s))
+    of_cache = pc.and_(pc.equal(rows["cache"], cache.name), pc.less(rows["known_at"], until))
+    recent = pc.and_(pc.greater_equal(rows["accessed_at"], since), pc.less(rows["accessed_at"], until))
+    rows = rows.filter(pc.and_(pc.and_(of_cache, recent), pc.is_valid(rows["bytes_missed"])))
+    streamed = pc.equal(rows["source"], "xcache_gstream")
+    if pc.any(streamed).as_py():  # what cinfo files tell of the same reads does not come in again
+        rows = rows.filter(streamed)
+    if not rows.num_rows:
+        return unknown
+    ago_s = as_of_s - rows["accessed_at"].cast(pa.int64()).to_numpy() / 1e6
+    cycle = (ago_s / cycle_s).astype(np.int64)
+    bytes_missed = np.maximum(rows["bytes_missed"].to_numpy(), 0)
+    missed = np.bincount(cycle, weights=bytes_missed, minlength=day_s // cycle_s)
+    if (most := int(missed.max())) > MOST_BYTES_PER_S * cycle_s:
+        return unknown._replace(fault=_inflow_fault(most, cycle_s))
+    return Inflows(missed[::-1].astype(np.int64).tolist())
+
+
+def _inflow_fault(most: int, cycle_s: int) -> str:
+    return (
+        f"implausible-inflow: by its records {format_bytes(most)} came in within {duration_label(cycle_s)}, "
+        "more than any network brings; the plan goes by [plan] assumed_inflow instead"
+    )
+
+
+NO_LIMIT = 2**62
+_HOUR_S = 3600
+
+
+def origin_bytes(
+    origins: Sequence[str], tries: Sequence[Try], *, plan: PlanSettings, as_of_s: int, cycle_s: int
+) -> IntArray | None:
+    """Bytes that each of `origins` may deliver in the cycle from `as_of_s`; None: there is no limit.
+
+    `tries`: attempts of earlier pushes, oldest first. An origin that pushes leave alone delivers nothing.
+    """
+    seen = Sources(plan.source_limits, (one for one in tries if one.at_s < as_of_s))
+    per_hour = [source.per_hour for source in plan.sources]
+    limit = np.array([*(n * cycle_s // _HOUR_S for n in per_hour), NO_LIMIT], np.int64)
+    fits = first_fit(pa.array(origins, pa.string()), [source.hosts for source in plan.sources])
+    budget: IntArray = limit[fits]
+    budget[[seen.leaves(origin, as_of_s) for origin in origins]] = 0
+    return budget if (budget < NO_LIMIT).any() else None

@@ -1,0 +1,184 @@
+"""Step `prefill`: fetch the files that a task will read, at once."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import pyarrow as pa
+
+from features.common.errors import InputError
+from features.common.progress import Advance
+from features.common.times import as_of_label
+from features.schema import PLANS, QUEUE, arrow_schema
+from jobs.ground.caches.paths import Paths
+from jobs.ground.settings.tree import Settings
+from jobs.ground.store.keys import MomentKey
+from jobs.ground.store.tables import Tables
+from jobs.loop.ingest.known_names import dids_of
+from jobs.loop.ingest.queue import Queued, resolved, write
+from jobs.loop.ingest.queue_entries import Checked, checked
+from jobs.loop.plan.cache_state import Moment, cycle_of, known_files, moment_of, state_of, with_held
+from jobs.loop.plan.planner import limits
+from jobs.loop.plan.rows import items
+from jobs.loop.push import push
+from prefetch.actions import Action
+from prefetch.plan.lists import Case
+from prefetch.plan.prefill import Prefill, prefill
+from prefetch.plan.scored_files import absent, on_disk
+from prefetch.plan.scores import certain
+from prefetch.push.push import PushSummary
+
+_COMMENT = "#"
+
+
+@dataclasses.dataclass(frozen=True)
+class Request:
+    """The inputs of a task: datasets and files, read by `n_jobs` jobs from `starts_s` on (None: soon)."""
+
+    datasets: Sequence[str]
+    files: Sequence[str]
+    n_jobs: int = 1
+    starts_s: int | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class PrefillSummary:
+    """Summary of a prefill; `pushed`: that of its push, None for a dry run.
+
+    `files`, `bytes`: of the request, by the files table; `on_disk`: files in the cache, pinned from now on;
+    `unknown`: requested names that the files table lacks; `left_out`: files by reason; `bound_by`: the limit
+    that kept more from being fetched.
+    """
+
+    cache: str
+    as_of: str
+    queue: str
+    files: int
+    bytes: int
+    on_disk: int
+    prefetch: int
+    prefetch_bytes: int
+    unknown: int
+    left_out: dict[str, int]
+    bound_by: str
+    pushed: PushSummary | None
+
+
+def listed(path: Path) -> list[str]:
+    """The names in a file, one per line; lines that begin with # are ignored. Raises InputError."""
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"cannot read the list {path}: {error}") from None
+    return [name for line in lines if (name := line.strip()) and not name.startswith(_COMMENT)]
+
+
+def run(
+    settings: Settings,
+    request: Request,
+    *,
+    cache: str,
+    as_of_s: int,
+    dry_run: bool,
+    on_progress: Advance,
+) -> PrefillSummary:
+    """Fetch the files of `request` into a cache within its limits; later plans keep them.
+
+    A dry run writes nothing. Raises InputError if the request names nothing usable, or if the cache has a
+    plan of the same time.
+    """
+    tables, moment = Tables(settings.tables.root), moment_of(settings, cache, as_of_s)
+    key = MomentKey.at(as_of_s, cache)
+    if not dry_run and tables.exists(PLANS) and key in tables.snapshot(PLANS).partitions:
+        raise InputError(
+            f"cache {cache!r} has a plan at {key.as_of}; give another --as-of, or resume it: cachecast push"
+        )
+    entries = _entries(request, as_of_s, settings.queue.stale)
+    requested = pa.Table.from_pylist(list(entries.rows.values()), arrow_schema(QUEUE))
+    queued = resolved(tables, requested, as_of_s)
+    if not queued.files.num_rows:
+        raise InputError(
+            f"the files table knows none of the {len(entries.rows)} names asked for; pull the catalogue "
+            "first, or write them as scope:name"
+        )
+    named = dids_of(tables, moment.inventory, settings.names.scopes)
+    planned, dids, origins = _planned(tables, settings, moment, queued, named)
+    name = f"prefill-{_digest(cache, request)}"
+    rows = items(
+        planned.plan,
+        dids,
+        origins,
+        Paths(moment.cache, named),
+        key=key,
+        as_of_s=as_of_s,
+        horizon_s=settings.plan.horizon,
+        model=None,
+    )
+    if not dry_run:
+        for row in entries.rows.values():
+            row["cache"] = cache
+        write(tables, entries, queue=name, source="prefill", as_of_s=as_of_s)
+        tables.replace_partition(PLANS, rows, key)
+    pushed = None if dry_run else push.run(settings, cache=cache, as_of_s=as_of_s, on_progress=on_progress)
+    return _summary(planned, queued, key, name, pushed)
+
+
+def _entries(request: Request, as_of_s: int, stale_s: int) -> Checked:
+    starts = {} if request.starts_s is None else {"expected_start": as_of_label(request.starts_s)}
+    job = {"job_id": "prefill", "n_jobs": request.n_jobs, **starts}
+    raw = [job | {"dataset": name} for name in request.datasets] + [job | {"file": f} for f in request.files]
+    if not raw:
+        raise InputError("nothing is asked for; give --dataset, or --files with a list that names some")
+    entries = checked(raw, as_of_s=as_of_s, stale_s=stale_s)
+    if entries.refused:
+        reason = next(iter(entries.refused))
+        raise InputError(f"{entries.samples[reason]} cannot be used: {reason}")
+    return entries
+
+
+def _planned(
+    tables: Tables, settings: Settings, moment: Moment, queued: Queued, named: Mapping[str, str]
+) -> tuple[Prefill, pa.Array, pa.Table]:
+    plan, every_s, as_of_s = settings.plan, settings.features.cycle, moment.as_of_s
+    wanted = queued.files["did"].combine_chunks()
+    of_request = set(wanted.to_pylist())
+    # The rest of a file that is held in part is fetched.
+    held = [file for file in moment.inventory if file.complete or named[file.name] not in of_request]
+    dids, index = with_held(wanted, pa.array([named[file.name] for file in held], pa.string()))
+    cycle_s, inflow = cycle_of(tables, moment.cache, plan, as_of_s=as_of_s, every_s=every_s)
+    files, budget, origins = known_files(tables, settings, moment, dids, held=named.values(), cycle_s=cycle_s)
+    state = state_of(moment, held, index, inflow.by_cycle, cycle_s)
+    scores = certain(queued.of(dids), as_of_s=as_of_s, horizon_s=plan.horizon)
+    disk = on_disk(state, scores, files, plan.objective, 0, recent_s=cycle_s)
+    candidates = absent(state, scores, files, plan.objective, 0)
+    case = Case(state, scores, files, limits(plan, cycle_s, budget), disk, candidates)
+    return prefill(case), dids, origins
+
+
+def _summary(
+    planned: Prefill, queued: Queued, key: MomentKey, name: str, pushed: PushSummary | None
+) -> PrefillSummary:
+    plan = planned.plan
+    return PrefillSummary(
+        cache=key.owner,
+        as_of=key.as_of,
+        queue=name,
+        files=queued.files.num_rows,
+        bytes=int(queued.files["size_bytes"].to_numpy().sum()),
+        on_disk=plan.of(Action.PIN).size,
+        prefetch=plan.of(Action.PREFETCH).size,
+        prefetch_bytes=plan.bytes_of(Action.PREFETCH),
+        unknown=queued.n_unknown,
+        left_out=planned.left_out,
+        bound_by=plan.bound_by[Action.PREFETCH],
+        pushed=pushed,
+    )
+
+
+def _digest(cache: str, request: Request) -> str:
+    """An id of the request: repeating it replaces its earlier entries."""
+    text = "\n".join([cache, *sorted(request.datasets), "", *sorted(request.files)])
+    return hashlib.sha256(text.encode()).hexdigest()[:12]

@@ -1,0 +1,307 @@
+"""Carry out one cache's plan: from the plans table through the journal to the receipts table."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Callable, Iterator, Set
+from contextlib import closing, contextmanager
+
+import pyarrow as pa
+
+from features.common.errors import ConflictError
+from features.common.progress import Advance
+from features.common.times import DAY_S, as_of_label
+from features.schema import RECEIPTS, arrow_schema
+from jobs.ground.caches.federation import redirector_of
+from jobs.ground.caches.inventory import check_listed_evictions, check_planned_evictions, target
+from jobs.ground.settings.tree import CacheSettings, Settings
+from jobs.ground.store.keys import MomentKey
+from jobs.ground.store.tables import Tables
+from jobs.loop.push import new_journal
+from jobs.loop.push.planned_items import PlannedItems, planned_items
+from jobs.loop.trainings import named, unproven_because
+from models.serving.names import CHAMPION
+from prefetch.actions import ItemState
+from prefetch.databases import pages
+from prefetch.journal.journal import Item, Journal, Receipt
+from prefetch.journal.tables import PROMOTED, UNPROVEN
+from prefetch.push.attempt import PushLimits
+from prefetch.push.push import PushSummary, push
+from prefetch.push.renewals import UNMEASURED_S
+from prefetch.target import CacheTarget
+
+
+@dataclasses.dataclass(frozen=True)
+class Cancelled:
+    """Numbers of items cancelled, and of items under way: these end as they do and are not tried again."""
+
+    cache: str
+    as_of: str | None
+    cancelled: int
+    under_way: int
+
+
+@dataclasses.dataclass(frozen=True)
+class Work:
+    """A push's tables, journal, target, limits and clock; `keep_s`: how long its journal keeps plans.
+
+    `region`: the one whose champion's plans may act. `evict_share`: if it evicts what was left to the cache's
+    steward, the largest share of the cache's bytes that this may be; None: any.
+    """
+
+    tables: Tables
+    journal: Journal
+    cache: str
+    target: CacheTarget
+    limits: PushLimits
+    now_s: Callable[[], float]
+    keep_s: float = 7 * DAY_S
+    region: str = "default"
+    evict_share: float | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class Admitted:
+    """The items of a plan that may enter the journal; `withheld`: how many others per action, and `why`."""
+
+    items: PlannedItems
+    withheld: dict[str, int]
+    why: str | None
+
+
+def run(
+    settings: Settings,
+    *,
+    cache: str,
+    as_of_s: int,
+    on_progress: Advance,
+    force: bool = False,
+    unproven: bool = False,
+    evict_now: bool = False,
+) -> PushSummary:
+    """Carry out one cache's plan; `force`: however much it evicts; `unproven`: see `push_plan`.
+
+    Evictions are left to the cache's steward, if it has one, unless `evict_now`. Raises StaleInputError if
+    there is no plan, and LimitError.
+    """
+    tables, name = Tables(settings.tables.root), settings.cache(cache).name
+    plan = planned_items(tables, name, as_of_s, UNPROVEN)
+    if not force:
+        share = settings.plan.evict_share
+        check_planned_evictions(tables, plan.rows, cache=name, at_s=as_of_s, share=share)
+    with _work(settings, cache, evict_now=evict_now, force=force) as work:
+        return push_plan(work, plan, on_progress=on_progress, unproven=unproven)
+
+
+def resume(
+    settings: Settings, *, cache: str, on_progress: Advance, force: bool = False, evict_now: bool = False
+) -> PushSummary:
+    """Continue every plan that the journal has for a cache; `evict_now`: see `run`.
+
+    Raises LimitError if that evicts more than its share of the cache at once, unless `force`.
+    """
+    with _work(settings, cache, evict_now=evict_now, force=force) as work:
+        return push_rest(work, on_progress=on_progress)
+
+
+def cancel(settings: Settings, *, cache: str, as_of_s: int | None) -> Cancelled:
+    """Cancel the unfinished items of all plans for a cache, or of one plan."""
+    name, began_s = settings.cache(cache).name, time.time()
+    with closing(Journal(settings.push.journal)) as journal:
+        n_cancelled, n_under_way = journal.plans.cancel(name, as_of_s, now_s=began_s)
+        for at in journal.reports.changed_plans(name, since_s=began_s):
+            write_receipts(Tables(settings.tables.root), journal, name, at)
+    label = None if as_of_s is None else as_of_label(as_of_s)
+    return Cancelled(name, label, n_cancelled, n_under_way)
+
+
+def push_limits(settings: Settings, cache: CacheSettings) -> PushLimits:
+    """The limits of pushes to `cache`."""
+    touch_every_s = None if cache.touch_every == "auto" else cache.touch_every
+    if touch_every_s is None and cache.kind == "xcache" and cache.namespace is None:
+        # Without an inventory the cache's LRU age is unknown.
+        touch_every_s = UNMEASURED_S
+    return PushLimits(
+        parallel=settings.push.parallel,
+        bytes_per_s=settings.push.bytes_per_s,
+        timeout_s=settings.push.timeout,
+        attempts=settings.push.attempts,
+        retry_after_s=settings.push.retry_after,
+        touch_every_s=touch_every_s,
+        breaker=settings.push.breaker,
+        evict_guard_s=cache.evict_guard,
+        max_clock_skew_s=cache.max_clock_skew,
+        evicts=not cache.steward,
+        sources=settings.plan.source_limits,
+    )
+
+
+@contextmanager
+def _work(settings: Settings, cache: str, *, evict_now: bool, force: bool) -> Iterator[Work]:
+    chosen = settings.cache(cache)
+    with closing(Journal(settings.push.journal)) as journal:
+        limits, tables = push_limits(settings, chosen), Tables(settings.tables.root)
+        new_journal.check(settings, tables, journal, chosen.name, now_s=time.time())
+        overrides_steward = evict_now and not limits.evicts
+        limits = dataclasses.replace(limits, evicts=limits.evicts or evict_now)
+        redirector = redirector_of(list(settings.caches.values()), chosen)
+        at, region = target(chosen, redirector=redirector), settings.region.name
+        share = settings.plan.evict_share if overrides_steward and not force else None
+        yield Work(tables, journal, chosen.name, at, limits, time.time, settings.push.keep, region, share)
+
+
+def push_plan(work: Work, plan: PlannedItems, *, on_progress: Advance, unproven: bool = False) -> PushSummary:
+    """Push a `plan` of the cache and write its receipts; a second run repeats nothing.
+
+    What models chose is withheld unless they were promoted, or `unproven`. Unfinished items of older plans
+    are replaced; see `Plans.record_plan`.
+    """
+    began_s = work.now_s()
+    admission = admitted(work, plan, unproven=unproven)
+    work.journal.plans.record_plan(admission.items, now_s=began_s)
+    receipts_of = {plan.as_of_s} if len(admission.items) else set()
+    done = push_rest(work, on_progress=on_progress, receipts_of=receipts_of, since_s=began_s)
+    return dataclasses.replace(done, withheld=admission.withheld, unproven=admission.why)
+
+
+def admitted(work: Work, plan: PlannedItems, *, unproven: bool) -> Admitted:
+    """What may enter the journal of a cache's `plan`.
+
+    All of it if no model chose any of it, if the table promotions names the model that did, with its digest,
+    if the journal has the plan already, or if an operator insists (`unproven`). Else what needs no model; and
+    nothing while another plan of that time stands, which it would replace.
+    """
+    why = unproven_plan(work.tables, plan, work.region)
+    if why is None:
+        return Admitted(dataclasses.replace(plan, basis=PROMOTED), {}, None)
+    # What was recorded under a promotion stays what it was when there is another champion, or none.
+    if (known_as := work.journal.plans.recorded_as(plan)) is not None:
+        return Admitted(dataclasses.replace(plan, basis=known_as), {}, None)
+    if unproven:
+        return Admitted(plan, {}, None)
+    if work.journal.reports.stands(work.cache, plan.as_of_s):
+        why = f"{why}; another plan of that time stands, so nothing of this one is carried out"
+        return Admitted(plan.none(), plan.of_models(), why)
+    return Admitted(plan.known(), plan.of_models(), why)
+
+
+def unproven_plan(tables: Tables, plan: PlannedItems, region: str) -> str | None:
+    """Why what models chose of a plan may not act by the tables; None: it may, or they chose none of it."""
+    if not plan.of_models():
+        return None
+    return unproven_because(plan.model, named(tables, region=region).get(CHAMPION))
+
+
+def push_rest(
+    work: Work, *, on_progress: Advance, receipts_of: Set[int] = frozenset(), since_s: float | None = None
+) -> PushSummary:
+    """Push the unfinished items in the journal of a cache, write receipts, and prune the journal.
+
+    Receipts are written of plans that changed since `since_s` (None: since now), and in any case of the
+    plans at the times `receipts_of`.
+    """
+    began_s = work.now_s() if since_s is None else since_s
+    _check_evictions(work, at_s=began_s)
+    n_waiting = work.journal.reports.undone(work.cache)[ItemState.PLANNED]
+    if not work.limits.evicts:
+        n_waiting -= len(work.journal.reports.evictions(work.cache, now_s=began_s))
+    done = 0
+
+    def count(item: Item, receipt: Receipt) -> None:
+        nonlocal done
+        done += receipt.state in (ItemState.DONE, ItemState.FAILED)
+        on_progress(done, n_waiting, f"{item.action} {item.name}")
+
+    summary = push(
+        work.target,
+        work.journal,
+        cache=work.cache,
+        now_s=work.now_s,
+        limits=work.limits,
+        on_progress=count,
+    )
+    changed = work.journal.reports.changed_plans(work.cache, since_s=began_s)
+    for as_of_s in sorted({*changed, *receipts_of}):
+        write_receipts(work.tables, work.journal, work.cache, as_of_s)
+    prune(work)
+    return summary
+
+
+def _check_evictions(work: Work, *, at_s: float) -> None:
+    """Raise LimitError if what was left to the steward is more than a push may evict at once.
+
+    The limit of a plan was checked, or overridden, for a steward that evicts as much as it needs room for.
+    """
+    if work.evict_share is None:
+        return
+    names = pa.array(work.journal.reports.evictions(work.cache, now_s=at_s), pa.string())
+    share = work.evict_share
+    check_listed_evictions(work.tables, names, "name", cache=work.cache, at_s=int(at_s), share=share)
+
+
+def prune(work: Work) -> int:
+    """Delete the plans from the journal that were settled `keep_s` ago; the number of items deleted.
+
+    The receipts of a plan are written first: if the table is unavailable, nothing is deleted. Ages are
+    counted from the newest plan at the latest, so that a clock that is a year ahead does not delete the
+    current pins.
+    """
+    now_s, n_items = work.now_s(), 0
+    newest_s = work.journal.reports.newest_s(work.cache, now_s=now_s)
+    if newest_s is None:
+        return 0
+    now_s = min(now_s, newest_s)
+    before_s = now_s - work.keep_s
+    for as_of_s in work.journal.pruning.prunable(work.cache, before_s=before_s, now_s=now_s):
+        plan = (work.tables, work.journal, work.cache, as_of_s)
+        if work.journal.pruning.pruned_at_s(work.cache, as_of_s) is None and not are_written(*plan):
+            write_receipts(*plan)
+        n_items += work.journal.pruning.forget(work.cache, as_of_s, before_s=before_s, now_s=now_s)
+    return n_items
+
+
+_WRITE_ATTEMPTS = 5
+_ROWS_AT_ONCE = 5000
+
+
+def write_receipts(tables: Tables, journal: Journal, cache: str, as_of_s: int) -> None:
+    """Replace the receipts of one plan by those in the journal; those of a pruned plan stay as they are.
+
+    Raises ConflictError if other pushers of the plan commit first, time after time.
+    """
+    key = MomentKey.at(as_of_s, cache)
+    for attempt in range(1, _WRITE_ATTEMPTS + 1):
+        rows = _in_journal(journal, cache, as_of_s)
+        # Checked after the rows were read: if the plan is pruned meanwhile, some of them may be missing.
+        if journal.pruning.pruned_at_s(cache, as_of_s) is not None:
+            return
+        try:
+            tables.replace_partition(RECEIPTS, rows, key)
+            return
+        except ConflictError:
+            # Another pusher of the same plan committed first. The journal is newer than both.
+            if attempt == _WRITE_ATTEMPTS:
+                raise
+
+
+def are_written(tables: Tables, journal: Journal, cache: str, as_of_s: int) -> bool:
+    """Whether the receipts table agrees with the journal about one plan."""
+    key = MomentKey.at(as_of_s, cache)
+    if not tables.exists(RECEIPTS) or key not in tables.snapshot(RECEIPTS).partitions:
+        return False
+    columns = ["item_id", "state", "updated_at"]
+    written = tables.read_arrow(RECEIPTS, as_of=key.as_of, owner=cache, columns=columns)
+    known = _in_journal(journal, cache, as_of_s).select(columns)
+    written, known = (rows.sort_by("item_id") for rows in (written, known))
+    return all(written[name].equals(known[name]) for name in columns)
+
+
+def _in_journal(journal: Journal, cache: str, as_of_s: int) -> pa.Table:
+    """The receipts of one plan as columns: as Python rows, a million of them would take some GB."""
+    schema = arrow_schema(RECEIPTS)
+    batches = (
+        pa.RecordBatch.from_pylist(rows, schema)
+        for rows in pages(journal.reports.receipts(cache, as_of_s), _ROWS_AT_ONCE)
+    )
+    return pa.Table.from_batches(batches, schema)

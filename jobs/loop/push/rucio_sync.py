@@ -1,0 +1,161 @@
+"""Steps `rucio sync`, `setup` and `check`: the caches as RSEs of the configured Rucio."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from urllib.parse import urlsplit
+
+import pyarrow as pa
+
+from features.common.errors import ConfigError
+from features.common.names import parse_name
+from jobs.ground.caches.inventory import check_withdrawals, verified
+from jobs.ground.caches.paths import Paths
+from jobs.ground.settings.sources import RucioSettings
+from jobs.ground.settings.tree import CacheSettings, Settings
+from jobs.ground.store.tables import Tables
+from jobs.loop.ingest.known_names import dids_of
+from jobs.loop.ingest.rucio import session
+from jobs.loop.ingest.sources.file_names import GUESSED
+from prefetch.plan import Treatment, treatments
+from prefetch.rucio import rse as rse_room
+from prefetch.rucio.broker import Broker, BrokerAccess
+from prefetch.rucio.names import Did
+from prefetch.rucio.rse import RseCheck, RseDoor
+from prefetch.rucio.sync import Changes, ReportedReplicas, Sync, SyncSummary, changes
+from prefetch.target import Held
+
+
+@dataclasses.dataclass(frozen=True)
+class RseSetUp:
+    """The changes that made the RSE of `cache` safe; none if it was safe."""
+
+    cache: str
+    rse: str
+    done: tuple[str, ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class Drift:
+    """What a sync would report to Rucio; see `SyncSummary`."""
+
+    cache: str
+    rse: str
+    held: int
+    unnamed: int
+    to_add: int
+    to_remove: int
+
+
+def sync(
+    settings: Settings, *, cache: str, dry_run: bool, wait_s: int, recheck: bool, force: bool = False
+) -> SyncSummary | Drift:
+    """Report the changes of a cache to Rucio and wait until it confirms them; `dry_run`: only count them.
+
+    Raises LimitError if more replicas would be removed than settings allow without `force`.
+    """
+    chosen = settings.cache(cache)
+    rse, broker = _rse(chosen), _broker(settings.rucio)
+    with contextlib.closing(ReportedReplicas(settings.push.journal)) as reported:
+        inventory = _inventory(settings, chosen, reported.states(rse))
+        named = dids_of(Tables(settings.tables.root), inventory, settings.names.scopes)
+        inventory = _admitted(settings, inventory, named)
+        held, n_unnamed = _held(inventory, named)
+        unreadable = [did for one in inventory if one.unreadable and (did := _told(named[one.name]))]
+
+        def pending() -> Changes:
+            known = reported.states(rse)
+            wanted = changes(held, known, unreadable)
+            if not force:
+                share = settings.rucio.withdraw_share
+                check_withdrawals(len(wanted.remove), _n_reported(known), rse=rse, share=share)
+            return wanted
+
+        if dry_run:
+            drift = pending()
+            return Drift(cache, rse, len(held) + n_unnamed, n_unnamed, len(drift.add), len(drift.remove))
+        at = Sync(rse, told=reported, broker=broker, session=session(settings.rucio))
+        if recheck:
+            at.recheck()
+        at.tell(pending(), now_s=time.time())
+        return SyncSummary(cache, rse, len(held) + n_unnamed, n_unnamed, **at.confirm(wait_s=wait_s))
+
+
+def set_up(settings: Settings, *, cache: str, prefix: str, algorithm: str) -> RseSetUp:
+    """Create the RSE of a cache, or make it safe again."""
+    chosen = settings.cache(cache)
+    rse, door = _rse(chosen), None
+    if chosen.kind == "xcache":
+        at = urlsplit(chosen.url)
+        door = RseDoor(at.hostname or "", at.port or 1094, prefix, algorithm)
+    return RseSetUp(cache, rse, tuple(rse_room.set_up(session(settings.rucio), rse, door)))
+
+
+def check(settings: Settings, *, cache: str | None) -> list[RseCheck]:
+    """The checks of one cache's RSE, or of all that have one. Raises ConfigError if none has."""
+    caches = list(settings.caches.values()) if cache is None else [settings.cache(cache)]
+    rses = [one.rse for one in caches if one.rse] if cache is None else [_rse(caches[0])]
+    if not rses:
+        raise ConfigError("caches", "no cache has an RSE; set rse in caches/NAME.toml")
+    at = session(settings.rucio)
+    return [found for rse in rses for found in rse_room.check(at, rse)]
+
+
+def _rse(cache: CacheSettings) -> str:
+    if not cache.rse:
+        raise ConfigError(f"caches.{cache.name}.rse", "this cache has no RSE; set its name, like XCACHE_PIC")
+    return cache.rse
+
+
+def _broker(rucio: RucioSettings) -> Broker:
+    if not rucio.broker:
+        raise ConfigError(
+            "rucio.broker", "no broker is configured; set it to stomp://broker.example.org:61613"
+        )
+    return Broker(
+        BrokerAccess(
+            url=rucio.broker,
+            topic=rucio.topic,
+            username=rucio.broker_username,
+            password=rucio.broker_password.get_secret_value(),
+            ca_cert=rucio.ca_cert,
+            timeout_s=rucio.timeout,
+        )
+    )
+
+
+def _inventory(settings: Settings, cache: CacheSettings, reported: Mapping[Did, str]) -> list[Held]:
+    there = [f"{did.scope}:{did.name}" for did, state in reported.items() if state == "there"]
+    tables, now_s = Tables(settings.tables.root), int(time.time())
+    names = Paths.last(tables, cache, at_s=now_s).known(pa.array(there, pa.string())).drop_null().to_pylist()
+    return verified(tables, cache, at_s=now_s, reported=names)
+
+
+def _n_reported(states: Mapping[Did, str]) -> int:
+    return sum(state != "unknown" for state in states.values())
+
+
+def _admitted(settings: Settings, held: Sequence[Held], named: Mapping[str, str]) -> list[Held]:
+    """The inventory without test files and files that rules keep out: jobs read those directly."""
+    dids = pa.array([named[file.name] for file in held], pa.string())
+    tiers = pa.array([parse_name(file.name).tier for file in held], pa.string())
+    codes, _ = treatments(settings.plan.planned_by, dids, tiers)
+    left_out = (Treatment.NEVER, Treatment.TEST)
+    return [file for file, code in zip(held, codes.tolist(), strict=True) if code not in left_out]
+
+
+def _held(inventory: Iterable[Held], named: Mapping[str, str]) -> tuple[list[Did], int]:
+    """The DIDs of complete files, and the number of files without one."""
+    dids = [_told(named[file.name]) for file in inventory if file.complete]
+    known = [did for did in dids if did is not None]
+    return known, len(dids) - len(known)
+
+
+def _told(text: str) -> Did | None:
+    """A DID as Rucio knows it; None for a path whose scope is not known, or a second copy."""
+    scope, _, name = text.partition(":")
+    is_guess = scope in GUESSED or (scope == "cms" and not name.startswith("/store/"))
+    return None if is_guess else Did(scope, name)

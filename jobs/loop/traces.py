@@ -1,0 +1,115 @@
+"""The accesses of a replay, from a trace file or from the site's tables."""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from features.accesses import demand
+from features.common.errors import InputError, StaleInputError
+from features.common.times import day_label
+from features.common.units import format_bytes
+from features.schema import ACCESSES
+from jobs.ground.store.missing_table import no_access
+from jobs.ground.store.sizes import catalogue
+from jobs.ground.store.tables import Tables, read_partitions
+from replay.read import LoadedTrace, read_trace
+from replay.read.assemble import from_arrow
+from replay.read.choice import EVERYTHING
+from replay.trace import Trace
+
+_READ = [
+    *("accessed_at", "closed_at", "did", "size_bytes", "read_bytes"),
+    *("n_reads", "event_id", "cache", "site", "source", "known_at"),
+]
+
+
+_log = logging.getLogger(__name__)
+
+
+@dataclasses.dataclass(frozen=True)
+class TraceFile:
+    """A trace given on the command line; the fields are the parameters of `read_trace`."""
+
+    path: Path
+    columns: Mapping[str, str]
+    time_unit: str
+    kind: str
+    sort: bool
+    only: Mapping[str, str]
+    until_s: int | None
+
+    def load(self, *, keep: Sequence[str] = (), since_s: int | None = None) -> LoadedTrace:
+        """The trace, from `since_s` on, with the further columns `keep`. Raises InputError."""
+        _log.info("reading the trace %s", self.path)
+        return read_trace(
+            self.path,
+            columns=self.columns,
+            time_unit=self.time_unit,
+            kind=self.kind,
+            sort=self.sort,
+            only=self.only,
+            since_s=since_s,
+            until_s=self.until_s,
+            keep=keep,
+        )
+
+
+def from_tables(
+    tables: Tables,
+    *,
+    since_s: int,
+    until_s: int,
+    demand_sources: Mapping[str, str],
+    only: Mapping[str, str] = EVERYTHING,
+    known_before_s: int | None = None,
+    history_s: int = 0,
+    keep: Sequence[str] = (),
+) -> LoadedTrace:
+    """The accesses of the days of `since_s` to `until_s` (inclusive), with the files table as catalogue.
+
+    Sizes that neither has come from other sources and the caches' inventories (`jobs.ground.store.sizes`).
+
+    `known_before_s`: only accesses that were known, and happened, before it; `history_s`: also those of this
+    long before `since_s`; `keep`: columns to keep beside the trace. Raises StaleInputError if there is no
+    access, InputError.
+    """
+    snapshot = tables.snapshot(ACCESSES)
+    days = snapshot.select(since=day_label(since_s - history_s), until=day_label(until_s))
+    accesses = read_partitions(snapshot, days, list(dict.fromkeys([*_READ, *only, *keep])))
+    if not accesses.num_rows:
+        raise no_access(snapshot, first_s=since_s, last_s=until_s, before_s=history_s)
+    counted = _before(demand(accesses, demand_sources), known_before_s)
+    if not counted.num_rows:
+        raise StaleInputError(
+            "no access of those days is of a demand source; there are some of "
+            f"{', '.join(accesses['source'].unique().to_pylist())}: name one in [sources] demand"
+        )
+    files = catalogue(tables, counted, accesses)
+    return from_arrow(counted, files=files, only=only, keep=keep)
+
+
+def _before(accesses: pa.Table, instant_s: int | None) -> pa.Table:
+    """The accesses that were known, and happened, before `instant_s`."""
+    if instant_s is None:
+        return accesses
+    instant = pa.scalar(instant_s * 1_000_000, pa.timestamp("us", tz="UTC"))
+    is_past = [pc.less(accesses[name], instant) for name in ("known_at", "accessed_at")]
+    return accesses.filter(pc.and_(*is_past))
+
+
+def sizes(trace: Trace, *, capacities: Sequence[int], fractions: Sequence[float]) -> list[int]:
+    """Capacities in bytes: `capacities`, and `fractions` of all files read. Raises InputError."""
+    footprint = trace.footprint_bytes
+    found = [*capacities, *(int(share * footprint) for share in fractions)]
+    if any(size <= 0 for size in found):
+        raise InputError(
+            f"a cache needs room: {trace.n_accesses} accesses read {format_bytes(footprint)} of files, and a "
+            "capacity is less than a byte; give --capacity, or larger fractions"
+        )
+    return list(dict.fromkeys(found))

@@ -1,0 +1,133 @@
+"""Step `predict`: every horizon's predictions for the candidates at given as_ofs, and their drift."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+from collections.abc import Iterator, Sequence
+
+from features.common.errors import ModelError, ServiceError, StaleInputError
+from features.common.times import DAY_S, parse_as_of
+from features.results import DRIFT
+from features.schema import PREDICTIONS
+from features.spec import FeatureSpec
+from jobs.ground.settings.tree import Settings
+from jobs.ground.store.keys import Key, MomentKey
+from jobs.ground.store.tables import Partition, Snapshot, Tables, read_partitions
+from jobs.loop.train.engines import Engines
+from jobs.loop.train.ready import check_features
+from jobs.loop.train.registry import registry
+from jobs.loop.train.samples import feature_sample
+from jobs.loop.train.work import Written, check_on_grid, written
+from jobs.loop.trainings import named, trained
+from models.learning.frame import arrow_matrix
+from models.parallel import each
+from models.serving.drift import Drift, drifts
+from models.serving.mlflow_session import patiently
+from models.serving.names import CHAMPION
+from models.serving.scoring import RegionModels
+
+DRIFT_ROWS = 20_000
+"""Rows per as_of that are compared with training; the PSI of so many is exact to about 0.001."""
+_N_NAMED = 5
+
+
+@dataclasses.dataclass(frozen=True)
+class Predicted(Written):
+    """The predictions table after the step; `alarms`: for the operator."""
+
+    model_version: str
+    alarms: tuple[str, ...]
+
+
+def run(settings: Settings, *, as_ofs: Sequence[int], alias: str | None = None) -> Predicted:
+    """Replace the predictions at every as_of (seconds since 1970), and the drift of the scored rows.
+
+    The models are those of `alias`, by default of the first alias in `[mlflow] serve` that exists; a champion
+    is the one that the table promotions names. A second run changes nothing. Without usable models there are
+    no predictions, and so no plan: raises InputError (an as_of off the grid), StaleInputError (no features at
+    an as_of, no models, or too old ones), ModelError (models of other settings, trained on data later than an
+    as_of, or a champion that was not promoted), ServiceError.
+    """
+    spec, region, tables = settings.features.spec, settings.region.name, Tables(settings.tables.root)
+    check_on_grid(as_ofs, spec.cycle_s)
+    aliases = settings.mlflow.serve if alias is None else (alias,)
+    features = tables.snapshot(spec.features_table)
+    keys = check_features(features, region, as_ofs)
+    with _no_predictions(keys):
+        champion = named(tables, region=region).get(CHAMPION)
+        digests = {version: one.digest for version, one in trained(tables, region=region).items()}
+        models = patiently(
+            lambda: registry(settings.mlflow).load(region, aliases, champion=champion, digests=digests),
+            patience_s=settings.mlflow.patience,
+        )
+        models.bundle.check(spec=spec, region=region)
+        for as_of in as_ofs:
+            models.bundle.check_time(as_of, max_age_s=settings.training.max_age)
+        models = models.only(spec.horizons_s)
+    base = tables.head(PREDICTIONS)
+    chosen: dict[Key, Partition] = {key: features.partitions[key] for key in keys}
+    engines = Engines.of(settings)
+    if engines.is_local(sum(part.n_rows for part in chosen.values())):
+        pieces = ((key, models.table(read_partitions(features, {key: chosen[key]}), each)) for key in keys)
+        snapshot = tables.replace_each(PREDICTIONS, pieces, cover=keys, base=base)
+    else:
+        from jobs.loop.train.spark_engine import staged  # noqa: PLC0415  Spark is loaded where it is used
+
+        files = staged(engines.spark(), tables, features, chosen, models)
+        snapshot = tables.commit(PREDICTIONS, files, cover=keys, base=base)
+    alarms = _watch(tables, features, keys, models, spec)
+    done = written(snapshot, as_ofs)
+    return Predicted(**dataclasses.asdict(done), model_version=models.version, alarms=alarms)
+
+
+@contextlib.contextmanager
+def _no_predictions(keys: Sequence[MomentKey]) -> Iterator[None]:
+    """Add the consequence for the caches to an error."""
+    try:
+        yield
+    except (ModelError, ServiceError, StaleInputError) as error:
+        raise type(error)(
+            f"no predictions at {keys[0].as_of}, so no plan: caches run plain LRU. {error}"
+        ) from error
+
+
+def _watch(
+    tables: Tables, features: Snapshot, keys: Sequence[MomentKey], models: RegionModels, spec: FeatureSpec
+) -> tuple[str, ...]:
+    """Write the drift of every as_of; an alarm per as_of with drifted columns, from a day after the training.
+
+    Before, one moment differs from the days that were trained on by its hour and weekday, not by a change.
+    """
+    alarms = []
+    for key in keys:
+        part = features.partitions[key]
+        if not part.n_rows:
+            continue
+        found = _drift(models, features, key, spec)
+        rows: list[dict[str, object]] = [
+            {**dataclasses.asdict(one), "drifted": one.drifted, "model_version": models.version}
+            for one in found
+        ]
+        tables.replace_rows(DRIFT, rows, key)
+        is_new = parse_as_of(key.as_of) - models.bundle.until_s < DAY_S
+        if not is_new and (moved := [one for one in found if one.drifted]):
+            worst = ", ".join(f"{one.column} {one.psi:.2f}" for one in moved[:_N_NAMED])
+            alarms.append(
+                f"{key.as_of}: {len(moved)} of {len(found)} columns have drifted from training "
+                f"(PSI: {worst}); see the table drift, and train again if it lasts"
+            )
+    return tuple(alarms)
+
+
+def _drift(models: RegionModels, features: Snapshot, key: MomentKey, spec: FeatureSpec) -> list[Drift]:
+    part, bundle = features.partitions[key], models.bundle
+    sample = feature_sample(features, key, part, spec=spec, share=DRIFT_ROWS / part.n_rows)
+    if not sample.num_rows:
+        return []
+    matrix = arrow_matrix(sample.combine_chunks().to_batches()[0], bundle.vocabulary, bundle.columns)
+    found = drifts(bundle.spread, {name: matrix[:, i] for i, name in enumerate(bundle.columns)})
+    for model, probability, _ in models.probabilities(matrix):
+        name = f"probability_{model.within}"
+        found += drifts({name: model.scores}, {name: probability})
+    return sorted(found, key=lambda one: (-one.psi, one.column))

@@ -1,0 +1,109 @@
+"""What features, a training and predictions need, checked before Spark is even imported."""
+
+from __future__ import annotations
+
+import contextlib
+import sqlite3
+from collections.abc import Sequence
+from pathlib import Path
+
+from features.common.errors import StaleInputError
+from features.common.times import as_of_label, day_label, parse_as_of
+from features.common.units import duration_label
+from features.schema import ACCESSES, PREDICTIONS
+from features.spec import FeatureSpec
+from jobs.ground.settings.tree import Settings, TrainingSettings
+from jobs.ground.store.keys import MomentKey
+from jobs.ground.store.missing_table import no_access
+from jobs.ground.store.tables import Snapshot, Tables
+from jobs.loop.train.engines import Engines
+from jobs.loop.train.work import check_on_grid
+from models.serving.names import model_name, no_model
+
+_SQLITE = "sqlite:///"
+
+
+def to_compute(settings: Settings, *, as_ofs: Sequence[int]) -> None:
+    """Raise unless features can be computed: StaleInputError without accesses that they look back on."""
+    spec, tables = settings.features.spec, Tables(settings.tables.root)
+    check_on_grid(as_ofs, spec.cycle_s)
+    tables.check_writable(spec.features_table)
+    Engines.of(settings).check(tables)
+    accesses = tables.snapshot(ACCESSES)
+    looks_back_s = max(spec.candidate_s, spec.active_dataset_s)
+    days = accesses.select(since=day_label(min(as_ofs) - looks_back_s), until=day_label(max(as_ofs)))
+    if not any(part.n_rows for part in days.values()):
+        raise no_access(accesses, first_s=min(as_ofs), last_s=max(as_ofs), before_s=looks_back_s)
+
+
+def to_train(settings: Settings, *, until_s: int) -> None:
+    """Raise StaleInputError unless there are features, and a label of them is known by `until_s`."""
+    spec, tables, region = settings.features.spec, Tables(settings.tables.root), settings.region.name
+    tables.check_writable(spec.labels_table)
+    Engines.of(settings).check(tables)
+    tables.snapshot(ACCESSES)
+    features = tables.snapshot(spec.features_table)
+    computed = [
+        parse_as_of(key[1]) for key, part in features.partitions.items() if key[2] == region and part.n_rows
+    ]
+    if not computed:
+        raise StaleInputError(f"there are no features of region {region!r}; run `cachecast features` first")
+    soonest_s = min(spec.horizons_s)
+    if min(computed) + soonest_s > until_s:
+        raise StaleInputError(
+            f"no label is known by {as_of_label(until_s)}, not even within {duration_label(soonest_s)}: the "
+            f"first features are of {as_of_label(min(computed))}; train later, or run `cachecast features` "
+            "for earlier days"
+        )
+
+
+def to_predict(settings: Settings, *, as_ofs: Sequence[int], alias: str | None = None) -> None:
+    """Raise unless candidates can be scored: StaleInputError without features or without any model."""
+    spec, tables = settings.features.spec, Tables(settings.tables.root)
+    check_on_grid(as_ofs, spec.cycle_s)
+    tables.check_writable(PREDICTIONS)
+    Engines.of(settings).check(tables)
+    check_features(tables.snapshot(spec.features_table), settings.region.name, as_ofs)
+    aliases = settings.mlflow.serve if alias is None else (alias,)
+    _check_registry(settings.mlflow.uri, settings.region.name, aliases)
+
+
+def learned_since_s(spec: FeatureSpec, training: TrainingSettings, *, at_s: int) -> int:
+    """The first accesses that matter to a training at `at_s`."""
+    return at_s - max(spec.history_s, training.span)
+
+
+def check_features(features: Snapshot, region: str, as_ofs: Sequence[int]) -> list[MomentKey]:
+    """The partitions of `features` at `as_ofs`. Raises StaleInputError naming the first that is missing."""
+    keys = [MomentKey.at(as_of, region) for as_of in sorted(set(as_ofs))]
+    if missing := [key.as_of for key in keys if key not in features.partitions]:
+        known = sorted(key[1] for key in features.partitions if key[-1] == region)
+        latest = f"the latest are at {known[-1]}" if known else f"region {region!r} has none"
+        raise StaleInputError(
+            f"there are no features at {missing[0]}; {latest}: run `cachecast features` for it first"
+        )
+    return keys
+
+
+def _check_registry(uri: str, region: str, aliases: Sequence[str]) -> None:
+    """Raise StaleInputError if MLflow's database is on this machine, and has no such model.
+
+    Loading MLflow to ask it takes seconds.
+    """
+    path = Path(uri.removeprefix(_SQLITE))
+    if uri.startswith(_SQLITE) and _has_none(path, model_name(region), aliases):
+        raise no_model(region, aliases)
+
+
+def _has_none(database: Path, name: str, aliases: Sequence[str]) -> bool:
+    """Whether it is clear that the model has none of the aliases; a database that is not there has none."""
+    if not database.exists():
+        return True
+    with contextlib.closing(
+        sqlite3.connect(f"{database.absolute().as_uri()}?mode=ro", uri=True)
+    ) as connection:
+        try:
+            rows = connection.execute("SELECT alias FROM registered_model_aliases WHERE name = ?", (name,))
+            return {alias for (alias,) in rows}.isdisjoint(aliases)
+        except sqlite3.Error:
+            return False  # of another version, or locked: MLflow itself answers

@@ -1,0 +1,142 @@
+"""Features and labels with Spark, for more than fits into memory: parts of the data, each as in one process.
+
+All that is known of a dataset is in one part, for features; of a file, for labels. Spark's workers read the
+tables' files, send each other the rows of each part, and write the files of the new partitions, which the
+driver commits.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from features.schema import DORMANT, FILES, PREDICTIONS, STATES, Table
+from features.stream.texts import part_of
+from jobs.ground.spark.exchange import Piece, Source, Staging, Written, sent, sources
+from jobs.ground.store.keys import Key
+from jobs.ground.store.tables import Partition, Snapshot, StagedFile, Tables, read_partitions
+from jobs.loop.train.spark_parts import FILES as CATALOGUE
+from jobs.loop.train.spark_parts import HITS, READS, STATE, FeatureParts, LabelParts
+from jobs.loop.train.work import FeatureWork, LabelWork
+from models.serving.scoring import RegionModels
+
+if TYPE_CHECKING:
+    from pyspark import RDD
+    from pyspark.sql import SparkSession
+
+
+ROWS_PER_PART = 1_000_000
+"""Reads, about, that a worker has in memory at a time."""
+ROWS_WORTH_A_PART = 100_000
+"""Reads for which another worker is worth its start, and another file of each partition."""
+TASKS_PER_CORE = 4
+"""Tasks, at most, that read files, for each core."""
+PAIRS_PER_PART = 10_000_000
+"""Rows to be labelled, about, that a worker has in memory at a time."""
+
+
+class SparkEngine:
+    """Spark; see `jobs.loop.train.work.Engine`."""
+
+    def __init__(self, spark: SparkSession) -> None:
+        self._spark = spark
+
+    def write_features(self, tables: Tables, work: FeatureWork, *, base: Snapshot) -> Snapshot:
+        bases, catalogue = {kept: tables.head(kept) for kept in work.kept}, tables.head(FILES)
+        n_parts = self._n_parts(_n_rows(work.days))
+        table = work.spec.features_table
+        parts = FeatureParts.of(work, tables, n_parts)
+        read = [
+            *sources(READS, work.accesses, work.days),
+            *sources(CATALOGUE, catalogue, catalogue.partitions),
+            *_states(tables, work),
+        ]
+        by_dataset = _gathered(self._read(read, parts.by_file), n_parts).mapPartitions(parts.by_dataset)
+        written = _gathered(by_dataset, n_parts).mapPartitions(parts.written).collect()
+        done = tables.commit(table, _files(written, table), cover=work.keys, base=base)
+        for kept, before in bases.items():
+            files = _files(written, kept)
+            tables.commit(kept, files, cover=work.keys[-1:], base=before, drop=work.older(kept))
+        return done
+
+    def features(self, tables: Tables, work: FeatureWork) -> Iterator[pa.Table]:
+        done = self.write_features(tables, work, base=tables.head(work.spec.features_table))
+        for key in work.keys:
+            yield read_partitions(done, {key: done.partitions[key]})
+
+    def write_labels(self, tables: Tables, work: LabelWork, *, base: Snapshot) -> Snapshot:
+        n_pairs = _n_rows(work.wanted)
+        n_parts = max(self._n_parts(_n_rows(work.days)), 1 + n_pairs // PAIRS_PER_PART)
+        table = work.spec.labels_table
+        parts = LabelParts.of(work, tables, n_parts)
+        read = [
+            *sources(READS, work.accesses, work.days),
+            *(one for key in work.wanted for one in sources(key, work.features, {key: work.wanted[key]})),
+        ]
+        pieces = self._read(read, parts.by_file)
+        if work.hits is not None:
+            hits = sent(HITS, work.hits, part_of(work.hits["did"], n_parts), n_parts)
+            pieces = pieces.union(self._spark.sparkContext.parallelize(list(hits)))
+        written = _gathered(pieces, n_parts).mapPartitions(parts.written).collect()
+        return tables.commit(table, _files(written, table), cover=work.wanted, base=base)
+
+    def _n_parts(self, n_reads: int) -> int:
+        """Parts that fit into memory, and enough of them for the cluster; the same in each run."""
+        wanted = int(str(self._spark.conf.get("spark.sql.shuffle.partitions")))
+        return max(1 + n_reads // ROWS_PER_PART, min(wanted, 1 + n_reads // ROWS_WORTH_A_PART))
+
+    def _read(self, files: Sequence[Source], by_file: Callable[[Source], Iterator[Piece]]) -> RDD[Piece]:
+        context = self._spark.sparkContext
+        n_tasks = max(1, min(len(files), TASKS_PER_CORE * context.defaultParallelism))
+        return context.parallelize(files, n_tasks).flatMap(by_file)
+
+
+def _n_rows(partitions: Mapping[Key, Partition]) -> int:
+    return sum(part.n_rows for part in partitions.values())
+
+
+def _states(tables: Tables, work: FeatureWork) -> Iterator[Source]:
+    """The files of the state to be carried on."""
+    if work.source is not None and work.source.since is not None:
+        states, since = tables.head(STATES), work.source.since
+        yield from sources(STATE, states, {since: states.partitions[since]})
+        yield from sources(STATE, tables.head(DORMANT), work.source.dormant)
+
+
+def _gathered(pieces: RDD[Piece], n_parts: int) -> RDD[Piece]:
+    """The pieces, with those of each part in a partition of Spark's."""
+    return pieces.partitionBy(n_parts, int)
+
+
+def _files(written: Iterable[Written], table: Table) -> list[StagedFile]:
+    """The files of a table."""
+    return [one.file for one in written if one.table == table.name]
+
+
+def staged(
+    spark: SparkSession,
+    tables: Tables,
+    features: Snapshot,
+    chosen: Mapping[Key, Partition],
+    models: RegionModels,
+) -> list[StagedFile]:
+    """Write the predictions of `chosen` partitions of `features`, a file for each of theirs; for `commit`."""
+    files = list(sources(("features",), features, chosen))
+    score = _Score(Staging.of(tables, PREDICTIONS), models)
+    return _files(
+        spark.sparkContext.parallelize(files, max(1, len(files))).flatMap(score).collect(), PREDICTIONS
+    )
+
+
+@dataclasses.dataclass(frozen=True)
+class _Score:
+    """Writes the predictions of a file of features."""
+
+    into: Staging
+    models: RegionModels
+
+    def __call__(self, source: Source) -> Iterator[Written]:
+        return self.into.written([(source.key, self.models.table(source.rows()))])

@@ -1,0 +1,170 @@
+"""The states of features: what is remembered of a region's reads at an `as_of`, carried on to the next.
+
+A state at S has counted the accesses that were usable at S. The state at a later T counts those that became
+usable since. Only two kinds of days are read for that: those whose accesses changed since S, and those with
+accesses that were not usable yet at S.
+
+Accesses that were written late, although they were usable at S, cannot be told from those that are counted
+already. The state is then rebuilt from all accesses, and also if settings have changed.
+
+A state has two parts, so that a cycle costs what its reads and candidates do, however long the history is.
+The table `states` holds the datasets that may have candidates, and is written anew with each state. At the
+first state of a day those that have become too old move to a partition of the table `dormant`, which later
+states share. When a dormant dataset is read, it is in `states` again, and what `dormant` has of it is void.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+from collections.abc import Collection, Mapping
+
+import numpy as np
+
+from features.common.times import DAY_S, day_label, parse_as_of
+from features.schema import ACCESSES, CONSUMED, DORMANT, STATES, Table
+from features.spec import FeatureSpec
+from features.stream.events import usable
+from jobs.ground.store.keys import Key, MomentKey
+from jobs.ground.store.tables import Partition, Snapshot, Tables, read_partitions
+from jobs.loop.train.reads import PLACE, demanded
+from jobs.loop.train.work import DayInState, FeatureWork, Source
+
+STATE_FORM = 4
+"""Version of the state's content. Raise it when the content changes its meaning: all states are rebuilt."""
+
+VACUUM_AFTER_S = 3600.0
+"""Replaced states stay on disk this long, for readers still at work."""
+_TIMES = ("accessed_at", "known_at")
+
+
+@dataclasses.dataclass(frozen=True)
+class States:
+    """The states of one region."""
+
+    tables: Tables
+    spec: FeatureSpec
+    region: str
+    demand_sources: Mapping[str, str]
+
+    def source(self, accesses: Snapshot, as_of_s: int) -> Source:
+        """The least that must be read for the state at `as_of_s`."""
+        states = self._until(STATES, as_of_s)
+        for key in states:
+            if (found := self._carried_on(key, accesses, as_of_s)) is not None:
+                return found
+        days = accesses.select(until=_next_day(as_of_s))
+        counted = {key[0]: self._count(accesses, key, as_of_s, as_of_s)[1] for key in days}
+        return Source(None, {}, days, counted, self._older(as_of_s, (), ()))
+
+    def begin(self, as_of_s: int) -> None:
+        """Mark the state at `as_of_s` as unusable until `conclude`."""
+        self.tables.replace_rows(CONSUMED, [], MomentKey.at(as_of_s, self.region))
+
+    def conclude(self, work: FeatureWork) -> None:
+        """Note what the state, which has been written, has counted, and what is dormant."""
+        assert work.source is not None
+        here, as_of_s = work.keys[-1], work.as_ofs[-1]
+        oldest_s = as_of_s - self.spec.history_s
+        dormant = {key: part for key, part in work.source.dormant.items() if self._moved_s(key) > oldest_s}
+        if DORMANT in work.kept:
+            dormant[here] = self.tables.head(DORMANT).partitions[here]
+        parts = [(ACCESSES.name, day, dataclasses.asdict(one)) for day, one in work.source.in_state.items()]
+        for key, part in dormant.items():
+            parts.append((DORMANT.name, key[1], dataclasses.asdict(_whole(part))))
+        rows = [
+            {"table": table, "part": part, **counted, "made_by": self._settings_digest}
+            for table, part, counted in sorted(parts, key=lambda row: row[:2])
+        ]
+        self.tables.replace_rows(CONSUMED, rows, here)
+        for table in (STATES, DORMANT, CONSUMED):
+            self.tables.vacuum(table, keep=2, grace_s=VACUUM_AFTER_S)
+
+    def _carried_on(self, key: MomentKey, accesses: Snapshot, as_of_s: int) -> Source | None:
+        """The source of the state at `as_of_s` if it carries on that of `key`; None if that cannot be."""
+        since_s, found = parse_as_of(key.as_of), self._content(key)
+        if found is None:
+            return None
+        in_state, dormant = found
+        days = accesses.select(until=_next_day(as_of_s))
+        unread = {
+            day: part
+            for day, part in days.items()
+            if not in_state.get(day[0], DayInState()).is_complete(part.digest)
+        }
+        counted = {day: one for day, one in in_state.items() if (day,) in days and (day,) not in unread}
+        for day in unread:
+            n_before, counted[day[0]] = self._count(accesses, day, since_s, as_of_s)
+            if n_before != in_state.get(day[0], DayInState()).n_known:
+                return None
+        return Source(key, dormant, unread, counted, self._older(as_of_s, [key], dormant))
+
+    def _until(self, table: Table, as_of_s: int) -> list[MomentKey]:
+        """The region's partitions at or before `as_of_s`, latest first."""
+        keys = [MomentKey(*key) for key in self.tables.head(table).partitions if key[2] == self.region]
+        return sorted((key for key in keys if parse_as_of(key.as_of) <= as_of_s), reverse=True)
+
+    def _older(
+        self, as_of_s: int, states: Collection[Key], dormant: Collection[Key]
+    ) -> dict[Table, list[Key]]:
+        """What is needed no more once the state at `as_of_s` is written, which is made of those given."""
+        here = MomentKey.at(as_of_s, self.region)
+        return {
+            table: [key for key in self._until(table, as_of_s) if key != here and key not in needed]
+            for table, needed in ((STATES, states), (DORMANT, dormant))
+        }
+
+    def _moved_s(self, key: Key) -> int:
+        """All reads of the datasets that became dormant at `key` happened before this time."""
+        return self.spec.dormant_before(parse_as_of(key[1]))
+
+    def _count(self, accesses: Snapshot, day: Key, since_s: int, as_of_s: int) -> tuple[int, DayInState]:
+        """A day's demand rows usable at `since_s`, and what the state at `as_of_s` has counted of it."""
+        part = accesses.partitions[day]
+        rows = demanded(read_partitions(accesses, {day: part}, [*_TIMES, *PLACE]), self.demand_sources)
+        from_s = usable(rows, cycle_s=self.spec.cycle_s)
+        in_state = DayInState(part.digest, int(np.sum(from_s <= as_of_s)), rows.num_rows)
+        return int(np.sum(from_s <= since_s)), in_state
+
+    def _content(self, key: Key) -> tuple[dict[str, DayInState], dict[Key, Partition]] | None:
+        """The days that the state `key` has counted, and the dormant datasets that belong to it.
+
+        None if it was made with other settings, or if the dormant datasets are not those of then.
+        """
+        consumed, dormant = self.tables.head(CONSUMED), self.tables.head(DORMANT).partitions
+        if key not in consumed.partitions:
+            return None
+        rows = read_partitions(consumed, {key: consumed.partitions[key]}).to_pylist()
+        if not rows or any(row["made_by"] != self._settings_digest for row in rows):
+            return None
+        days: dict[str, DayInState] = {}
+        parts: dict[Key, Partition] = {}
+        for row in rows:
+            counted = DayInState(row["digest"], row["n_known"], row["n_rows"])
+            if row["table"] == ACCESSES.name:
+                days[row["part"]] = counted
+                continue
+            moved = MomentKey.at(parse_as_of(row["part"]), self.region)
+            if moved not in dormant or _whole(dormant[moved]) != counted:
+                return None
+            parts[moved] = dormant[moved]
+        return days, parts
+
+    @property
+    def _settings_digest(self) -> str:
+        spec = self.spec
+        values = [
+            *(STATE_FORM, spec.cycle_s, spec.history_s, max(spec.candidate_s, spec.active_dataset_s)),
+            sorted(self.demand_sources.items()),
+        ]
+        return hashlib.sha256(json.dumps(values).encode()).hexdigest()
+
+
+def _next_day(as_of_s: int) -> str:
+    """The last day that may have usable accesses: clocks may be ahead."""
+    return day_label(as_of_s + DAY_S)
+
+
+def _whole(part: Partition) -> DayInState:
+    return DayInState(part.digest, part.n_rows, part.n_rows)

@@ -1,0 +1,90 @@
+"""Model versions by the site's own tables: the files that were trained, and what `promote` lets act.
+
+The tables are ours; in MLflow, whoever reaches it can exchange files and move an alias.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import pyarrow as pa
+
+from features.common.errors import ServiceError
+from features.common.times import parse_as_of
+from features.results import PROMOTIONS, TRAININGS
+from jobs.ground.store.keys import Key, MomentKey
+from jobs.ground.store.tables import Tables, read_partitions
+from models.serving.names import CHAMPION, STEWARD, Named
+
+
+class Trained(NamedTuple):
+    """What is recorded of a trained version.
+
+    `digest`: SHA-256 of its files, as hex; `until_s`: nothing known later was used, s since 1970.
+    """
+
+    digest: str
+    until_s: int
+
+
+def trained(tables: Tables, *, region: str) -> dict[str, Trained]:
+    """The region's versions that this cachecast trained, by name (`cachecast-emea/3`).
+
+    Raises ServiceError if the table trainings cannot be read.
+    """
+    try:
+        head = tables.head(TRAININGS)
+        columns = ["model_version", "model_digest", "as_of"]
+        rows = read_partitions(head, head.select(owner=region), columns).to_pylist()
+    except (OSError, pa.ArrowException) as error:
+        raise ServiceError(f"the table trainings cannot be read: {error}") from None
+    return {row["model_version"]: Trained(row["model_digest"], parse_as_of(row["as_of"])) for row in rows}
+
+
+def as_trained(known: Mapping[str, Trained], version: str) -> Named:
+    """The version with the digest that its training kept; with none if it is not `known`."""
+    return Named(version, known[version].digest if version in known else None)
+
+
+def keep_training(tables: Tables, *, region: str, until_s: int, version: str, digest: str) -> None:
+    """Add the files of a version to the table, in place of an earlier one of that name: MLflow began anew."""
+    key, head = MomentKey.at(until_s, region), tables.head(TRAININGS)
+    kept: dict[Key, list[dict[str, object]]] = {key: []}
+    for row in read_partitions(head, head.select(owner=region)).to_pylist():
+        kept.setdefault(tuple(row[name] for name in TRAININGS.partition), []).append(row)
+    for where, rows in kept.items():
+        others = [row for row in rows if row["model_version"] != version]
+        made = [{"model_version": version, "model_digest": digest}] if where == key else []
+        if made or len(others) < len(rows):
+            tables.replace_rows(TRAININGS, [*others, *made], where)
+
+
+def named(tables: Tables, *, region: str) -> dict[str, Named]:
+    """What the region's last decision lets act, by alias in MLflow; nothing acts by an alias that is missing.
+
+    Raises ServiceError if the table cannot be read.
+    """
+    columns = ["champion", "champion_digest", "steward", "steward_digest"]
+    try:
+        newest = tables.newest(PROMOTIONS, owner=region)
+        rows = read_partitions(newest, newest.partitions, columns).to_pylist()
+    except (OSError, pa.ArrowException) as error:
+        raise ServiceError(f"the table promotions cannot be read: {error}") from None
+    return {
+        alias: Named(row[alias], row[f"{alias}_digest"])
+        for row in rows
+        for alias in (CHAMPION, STEWARD)
+        if row[alias] is not None
+    }
+
+
+def unproven_because(model: Named, champion: Named | None) -> str | None:
+    """Why plans by `model` may not act, if the table promotions lets `champion` act; None: they may."""
+    if champion is None:
+        return f"the plan is by {model.version}, and no model was promoted yet"
+    if model.version != champion.version:
+        return f"the plan is by {model.version}, and the champion is {champion.version}"
+    if model.digest is None or model.digest != champion.digest:
+        return f"the plan is by {model.version}, but not by those files of it that were promoted"
+    return None

@@ -1,0 +1,220 @@
+"""`cachecast init`: the settings of a new site, from answers to a few questions."""
+
+from __future__ import annotations
+
+import dataclasses
+import glob
+import json
+import re
+import shlex
+import tempfile
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from features.common import files
+from features.common.errors import ConfigError, InputError
+from features.common.times import day_label
+from features.schema import ACCESSES
+from jobs.ground.settings.sources import known
+from jobs.ground.settings.tree import Settings
+from jobs.loop.ingest import sources
+
+_HEAD = """\
+# Written by `cachecast init`. conf/base.toml has every other key with its default, and
+# conf/caches/example.toml.sample those of a cache. Secrets belong into secrets.toml beside this file, mode
+# 0600, or into the environment.
+"""
+
+
+@dataclasses.dataclass(frozen=True)
+class Answers:
+    """The answers about a new site; an empty text means that it has none.
+
+    `cache`: root://host:port of an XCache, or the folder of a directory-backed cache, whose files come from
+    folder `origin`. `namespace`: folder of an XCache's names, if this host sees it; `gstream`: folder of what
+    `cachecast collect` keeps. `records`: path or glob of access records of the kind `source`. `tables`: root
+    of the tables; by default a folder beside the settings.
+    """
+
+    cache: str = ""
+    name: str = ""
+    capacity: str = ""
+    origin: str = ""
+    source: str = "rucio_traces"
+    records: str = ""
+    rucio: str = ""
+    rucio_account: str = ""
+    tables: str = ""
+    namespace: str = ""
+    gstream: str = ""
+
+
+@dataclasses.dataclass(frozen=True)
+class NewSite:
+    """The file that was written, the root of its tables, and the commands to run next."""
+
+    settings: str
+    tables: str
+    next: list[str]
+
+
+def is_server(cache: str) -> bool:
+    """Whether `cache` is the address of a server, not a folder."""
+    return "://" in cache
+
+
+def suggested_name(cache: str) -> str:
+    """A name for the cache at an address: its host's first part, or its folder."""
+    last = (urlsplit(cache).hostname or "").partition(".")[0] if is_server(cache) else Path(cache).name
+    return re.sub(r"[^A-Za-z0-9._-]", "-", last).lstrip("._-")[:64] or "cache"
+
+
+def run(answers: Answers, *, out: Path, force: bool, now_s: int) -> NewSite:
+    """Write the settings to file `out`; without `force` it must not exist.
+
+    The folder of a directory-backed cache is made if it is not there. Raises InputError, and ConfigError if
+    the answers make no valid settings.
+    """
+    out = Path(_absolute(str(out)))
+    refuse_existing(out, force=force)
+    given = _complete(answers)
+    tables = given.tables or str(out.parent / "tables")
+    text = _HEAD + "".join(_toml(name, table) for name, table in _sections(given, out.parent, tables))
+    _check(text, out)
+    try:
+        if given.cache and not is_server(given.cache):
+            Path(given.cache).mkdir(parents=True, exist_ok=True)
+        out.parent.mkdir(parents=True, exist_ok=True)
+        files.write(out, text)
+    except OSError as error:
+        raise InputError(f"cannot write {error.filename}: {error.strerror}; choose another folder") from None
+    return NewSite(str(out), tables, list(_next(given, out, day_label(now_s))))
+
+
+def refuse_existing(out: Path, *, force: bool) -> None:
+    """Raise InputError if the settings exist, unless `force`."""
+    if out.exists() and not force:
+        raise InputError(f"{out} exists already; give --force to replace it, or another --out")
+
+
+def _complete(given: Answers) -> Answers:
+    """The answers with absolute paths, and a name for the cache. Raises InputError."""
+    existing_source(given.source)
+    if given.cache and not given.capacity:
+        raise InputError("the capacity of the cache is unknown; give --capacity, for example 50TB")
+    is_folder = bool(given.cache) and not is_server(given.cache)
+    if is_folder:
+        existing_origin(given.origin)
+    return dataclasses.replace(
+        given,
+        records=existing_records(given.records),
+        name=(given.name or suggested_name(given.cache)) if given.cache else "",
+        cache=_absolute(given.cache),
+        origin=_absolute(given.origin) if is_folder else "",
+        namespace=_absolute(given.namespace),
+        gstream=_absolute(given.gstream),
+        tables=_absolute(given.tables),
+    )
+
+
+def existing_source(given: str) -> str:
+    """The name of a source whose rows are accesses. Raises InputError if it is none."""
+    if not sources.those([given], lambda source: source.table is ACCESSES):
+        raise InputError(f"no source of accesses is called {given!r}; {known()}")
+    return given
+
+
+def existing_origin(given: str) -> str:
+    """The folder that a cache's files are fetched from. Raises InputError if it is none."""
+    if not Path(given or "/nowhere").is_dir():
+        raise InputError(
+            f"{given!r} is not a folder; a cache in a folder needs --origin, the folder that its files are "
+            "fetched from"
+        )
+    return given
+
+
+def existing_records(given: str) -> str:
+    """The path or glob of the records, absolute if it is local. Raises InputError if nothing is there."""
+    records = _absolute(given)
+    # Only Spark knows other file systems and {a,b}.
+    is_checked = records.startswith("/") and "{" not in records
+    if is_checked and not glob.glob(records):  # noqa: PTH207 - Path.glob takes no absolute one
+        raise InputError(f"nothing is at {records}; give the path or glob of the records, or none")
+    return records
+
+
+def _absolute(path: str) -> str:
+    """An absolute local path without `..`; a URL or an empty text is returned unchanged.
+
+    Links stay as they are, but for those that a `..` follows.
+    """
+    if not path or "://" in path:
+        return path
+    parts = Path(path).absolute().parts
+    n_left = len(parts) - parts[::-1].index("..") if ".." in parts else 0
+    return str(Path(*parts[:n_left]).resolve().joinpath(*parts[n_left:]) if n_left else Path(*parts))
+
+
+def _sections(given: Answers, folder: Path, tables: str) -> Iterator[tuple[str, Mapping[str, object]]]:
+    """The tables of the settings; all paths are absolute, so that commands may run in any folder."""
+    yield "tables", {"root": tables}
+    yield "mlflow", {"uri": f"sqlite:///{folder}/mlflow.db", "artifacts": f"{folder}/mlartifacts"}
+    yield "training", {"spool": f"{folder}/trainings"}
+    yield "push", {"journal": f"{folder}/journal.db"}
+    yield "steward", {"state": f"{folder}/steward"}
+    yield "serve", {"database": f"{folder}/placement.db"}
+    yield "sources", {"demand": {"*": given.source}}
+    pulled = {"pull": {given.source: given.records}} if given.records else {}
+    yield "airflow", {"reports": f"{folder}/reports", **pulled}
+    if given.rucio:
+        yield "rucio", {"url": given.rucio, "account": given.rucio_account}
+    if given.cache:
+        kind = "xcache" if is_server(given.cache) else "directory"
+        places = {"origin": given.origin, "namespace": given.namespace, "gstream": given.gstream}
+        cache = {"name": given.name, "kind": kind, "url": given.cache, "capacity": given.capacity}
+        cache |= {key: place for key, place in places.items() if place}
+        yield f"caches.{_key(given.name)}", cache
+
+
+def _toml(name: str, table: Mapping[str, object]) -> str:
+    return f"\n[{name}]\n" + "".join(f"{key} = {_value(value)}\n" for key, value in table.items())
+
+
+def _value(value: object) -> str:
+    if isinstance(value, Mapping):
+        return "{ " + ", ".join(f"{_key(str(key))} = {_value(one)}" for key, one in value.items()) + " }"
+    return _text(str(value))
+
+
+def _key(name: str) -> str:
+    return name if re.fullmatch("[A-Za-z0-9_-]+", name) else _text(name)
+
+
+def _text(text: str) -> str:
+    """A TOML string; JSON's differ in DEL alone, which TOML wants escaped."""
+    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
+
+
+def _check(text: str, out: Path) -> None:
+    """Raise ConfigError, naming `out`, unless `text` is valid settings."""
+    with tempfile.TemporaryDirectory() as folder:
+        trial = Path(folder) / out.name
+        trial.write_text(text)
+        try:
+            Settings.load(trial)
+        except ConfigError as error:
+            where, _, what = str(error).replace(str(trial), str(out)).partition(": ")
+            raise ConfigError(where, what) from None
+
+
+def _next(given: Answers, out: Path, day: str) -> Iterator[str]:
+    yield f"export CACHECAST_CONF={shlex.quote(str(out))}"
+    yield "cachecast doctor"
+    if given.records:
+        yield f"cachecast pull --source {given.source} --input {shlex.quote(given.records)} --day {day}"
+    else:
+        trial = shlex.quote(str(out.parent / "generated"))
+        yield f"cachecast pull --source {given.source} --input PATH --day {day}  # PATH: your records"
+        yield f"cachecast workload --out {trial} --tables {trial}/tables  # or generated reads"

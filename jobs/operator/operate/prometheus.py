@@ -1,0 +1,123 @@
+"""Metrics for Prometheus in files: node_exporter's textfile collector reads `[metrics] folder`.
+
+A file per command and cache has the time, duration and success of the last run; `status` and `collect` write
+their own metrics beside it. If a metric cannot be written, that is a warning and no job fails.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from features.common import files
+from features.common.errors import CachecastError, NotDueError
+from jobs.ground.settings.layers import layered
+
+_MISUSED = 2
+"""Exit code of a command line with an unknown command or option; such a line leaves no metrics."""
+_UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
+
+Sample = tuple[str, str, Mapping[str, str], float]
+"""Name, help, labels and value of one metric; metrics of one name have the same label names."""
+
+
+def folder(words: Sequence[str] = (), env: Mapping[str, str] = os.environ) -> Path | None:
+    """`[metrics] folder`, None if it is not set; `words`: a command line with its --conf."""
+    conf = _option(words, "--conf")
+    named = layered(Path(conf) if conf else None, env=env).values["metrics"]["folder"]
+    return Path(named) if named else None
+
+
+@contextmanager
+def measured(words: Sequence[str], *, warn: Callable[[str], None]) -> Iterator[None]:
+    """Run a command line and write its metrics, unless it has no command or is invalid.
+
+    The settings are read once more for it, which takes a few milliseconds.
+    """
+    command, cache = _command(words), _option(words, "--cache") or ""
+    started_s, ok, ran = time.time(), False, True
+    try:
+        yield
+        ok = True
+    except SystemExit as end:
+        ok, ran = end.code in (None, 0), end.code != _MISUSED
+        raise
+    except NotDueError:
+        ok = True
+        raise
+    finally:
+        if command and ran and not {"-h", "--help"} & set(words):
+            labels = {"command": command, "cache": cache}
+            _leave(words, _job_samples(labels, started_s, ok=ok), f"{command}-{cache}", warn)
+
+
+def leave_counts(
+    service: str, labels: Mapping[str, str], counts: Mapping[str, int], warn: Callable[[str], None]
+) -> None:
+    """Write the counts of a service, for example `cachecast_collect_lost`; a failure is a warning."""
+    found = [
+        (f"cachecast_{service}_{name}", "see docs/hosts.md", labels, float(n)) for name, n in counts.items()
+    ]
+    found.append(
+        (f"cachecast_{service}_seen_seconds", "when it reported this, since 1970", labels, time.time())
+    )
+    _leave([], found, f"{service}-{'-'.join(labels.values())}", warn)
+
+
+def leave(where: Path, name: str, samples: Sequence[Sample]) -> None:
+    """Replace the file of `name` in folder `where` atomically. Raises OSError."""
+    # Loading the client takes a tenth of a second, so only sites with metrics do it.
+    from prometheus_client import CollectorRegistry, Gauge, generate_latest  # noqa: PLC0415
+
+    registry, gauges = CollectorRegistry(), dict[str, Gauge]()
+    for metric, text, labels, value in samples:
+        if metric not in gauges:
+            gauges[metric] = Gauge(metric, text, list(labels), registry=registry)
+        (gauges[metric].labels(**labels) if labels else gauges[metric]).set(value)
+    where.mkdir(parents=True, exist_ok=True)
+    # node_exporter reads it, as another account.
+    place = where / f"cachecast-{_UNSAFE.sub('-', name).strip('-')}.prom"
+    files.write(place, generate_latest(registry), mode=0o644, settle=False)
+
+
+def _leave(words: Sequence[str], samples: Sequence[Sample], name: str, warn: Callable[[str], None]) -> None:
+    with contextlib.suppress(CachecastError):  # invalid settings have failed the command itself
+        try:
+            if (where := folder(words)) is not None:
+                leave(where, name, samples)
+        except OSError as error:
+            warn(f"no metrics of this run: {error.strerror}; see [metrics] folder")
+
+
+def _job_samples(labels: Mapping[str, str], started_s: float, *, ok: bool) -> list[Sample]:
+    now_s = time.time()
+    samples = [
+        ("cachecast_job_ended_seconds", "when the command last ended, since 1970", labels, now_s),
+        ("cachecast_job_duration_seconds", "how long it took", labels, now_s - started_s),
+        ("cachecast_job_failed", "1 if it failed", labels, float(not ok)),
+    ]
+    return samples
+
+
+def _command(words: Sequence[str]) -> str:
+    """The words before the first option, for example `push` or `rucio sync`."""
+    named = []
+    for word in words:
+        if word.startswith("-"):
+            break
+        named.append(word)
+    return " ".join(named[:2])
+
+
+def _option(words: Sequence[str], option: str) -> str | None:
+    for i, word in enumerate(words):
+        if word == option and i + 1 < len(words):
+            return words[i + 1]
+        if word.startswith(f"{option}="):
+            return word.partition("=")[2]
+    return None

@@ -1,0 +1,127 @@
+"""The status for operators: caches, plans, pushes, the model, alarms. No server is contacted."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+from collections.abc import Mapping
+
+import pyarrow.compute as pc
+
+from features.common.errors import InputError
+from features.common.times import as_of_label
+from features.results import DRIFT, PROMOTIONS
+from features.schema import CONTENTS, PLANS, PREDICTIONS, RECEIPTS
+from jobs.ground.settings.tree import CacheSettings, Settings
+from jobs.ground.store.keys import Key
+from jobs.ground.store.tables import Snapshot, Tables, read_partitions
+from jobs.operator.operate.alarms import arrival_alarms, cache_alarms, region_alarms
+from jobs.operator.operate.condition import CacheStatus, Status
+from prefetch.journal.journal import Journal
+from prefetch.journal.tables import UNPROVEN
+from prefetch.steward.figures import read
+
+
+def run(settings: Settings, *, now_s: int) -> Status:
+    """The status at `now_s`, from the tables and the journal."""
+    tables = Tables(settings.tables.root)
+    region = of_region(tables, settings, now_s=now_s)
+    with contextlib.closing(Journal(settings.push.journal)) as journal:
+        caches = tuple(
+            of_cache(tables, journal, settings, name, now_s=now_s) for name in sorted(settings.caches)
+        )
+    short = arrival_alarms(tables, settings, now_s=now_s)
+    alarms = (one for cache in caches for one in cache_alarms(cache, settings, now_s=now_s))
+    return dataclasses.replace(region, caches=caches, alarms=(*region.alarms, *short, *alarms))
+
+
+def of_region(tables: Tables, settings: Settings, *, now_s: int) -> Status:
+    """The status without the caches."""
+    region = settings.region.name
+    decided = tables.newest(PROMOTIONS, owner=region)
+    predicted = tables.newest(PREDICTIONS, owner=region, until=as_of_label(now_s))
+    champion = _first(decided, ["champion"]).get("champion")
+    scored_by = _first(predicted, ["model_version"]).get("model_version")
+    status = Status(
+        at=as_of_label(now_s),
+        region=region,
+        champion=champion,
+        decided_at=_at(decided),
+        candidate_serves=bool(scored_by and not champion and "candidate" in settings.mlflow.serve),
+        scored_by=scored_by,
+        predictions_at=_at(predicted),
+        predictions=sum(part.n_rows for part in predicted.partitions.values()),
+        drifted_columns=_count(tables.newest(DRIFT, owner=region), "drifted").get("True", 0),
+        caches=(),
+        alarms=(),
+    )
+    return dataclasses.replace(status, alarms=tuple(region_alarms(status, tables, settings, now_s=now_s)))
+
+
+def champion_line(found: Status) -> str:
+    """What serves in the region, in words."""
+    if found.champion:
+        return f"{found.champion} (decided {found.decided_at})"
+    if found.candidate_serves:
+        return f"none yet; the candidate {found.scored_by} serves until one is promoted"
+    return "none, caches run plain LRU"
+
+
+def of_cache(tables: Tables, journal: Journal, settings: Settings, name: str, *, now_s: int) -> CacheStatus:
+    """The status of one cache."""
+    found = _cache(tables, journal, settings.caches[name], now_s)
+    try:
+        return dataclasses.replace(found, steward=read(settings.steward.figures(found.cache)))
+    except InputError as error:
+        return dataclasses.replace(found, steward_fault=str(error))
+
+
+def _cache(tables: Tables, journal: Journal, cache: CacheSettings, now_s: int) -> CacheStatus:
+    contents, plan, push = (
+        tables.newest(table, owner=cache.name, until=as_of_label(now_s))
+        for table in (CONTENTS, PLANS, RECEIPTS)
+    )
+    held = _sum(contents, "bytes_on_disk") if contents.partitions else None
+    pins = journal.reports.pins(cache.name, now_s=now_s)
+    return CacheStatus(
+        cache=cache.name,
+        capacity_bytes=cache.capacity,
+        inventory_at=_at(contents),
+        held_files=sum(p.n_rows for p in contents.partitions.values()) if contents.partitions else None,
+        held_bytes=held,
+        fill_share=None if held is None else held / cache.capacity,
+        pins=len(pins),
+        pinned_bytes=sum(item.size_bytes for item in pins),
+        plan_at=_at(plan),
+        plan=_count(plan, "action"),
+        push_at=_at(push),
+        push=_count(push, "state"),
+        unproven=journal.reports.unproven(cache.name, now_s=now_s)
+        + sum(pin.basis == UNPROVEN for pin in pins),
+        watermarks=cache.watermarks,
+    )
+
+
+def _at(newest: Snapshot) -> str | None:
+    keys: list[Key] = list(newest.partitions)
+    return keys[0][1] if keys else None
+
+
+def _count(newest: Snapshot, column: str) -> dict[str, int]:
+    """The number of rows with each value of a column."""
+    if not newest.partitions:
+        return {}
+    rows = read_partitions(newest, newest.partitions, [column])
+    counts = rows.group_by(column).aggregate([([], "count_all")]).sort_by(column).to_pylist()
+    return {str(row[column]): row["count_all"] for row in counts}
+
+
+def _sum(newest: Snapshot, column: str) -> int:
+    return int(pc.sum(read_partitions(newest, newest.partitions, [column])[column]).as_py() or 0)
+
+
+def _first(newest: Snapshot, columns: list[str]) -> Mapping[str, str | None]:
+    if not newest.partitions:
+        return {}
+    rows = read_partitions(newest, newest.partitions, columns).slice(0, 1).to_pylist()
+    return rows[0] if rows else {}

@@ -1,0 +1,173 @@
+"""The pages as HTML: no script, no style of their own, every name escaped, every number with its unit."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping, Sequence
+from functools import cache
+from importlib import resources
+from typing import Final
+
+import jinja2
+from markupsafe import Markup, escape
+
+from features.common.errors import InputError, printable
+from features.common.times import as_of_label, parse_as_of
+from jobs.ground.settings.tree import Settings
+from jobs.ground.text import count, percent, text
+from jobs.operator.operate.status import champion_line
+from jobs.operator.overview.history import Histories, Step
+from jobs.operator.overview.plans import ITEMS_SHOWN, Plans
+from jobs.operator.overview.state import Sources, Unknown, state
+from prefetch.placement.pages import KEPT_S, REFRESH_S, Asked, Heard
+
+_UNITS: Final = ((172_800, 86_400, "days"), (7_200, 3_600, "h"), (120, 60, "min"), (0, 1, "s"))
+_MOST_AHEAD_S: Final = 60
+_BAR: Final = 400.0
+_STEPS, _HIGH = 240, 40
+"""Sizes of drawings, in units of their own."""
+
+
+class Renderer:
+    """The pages about the caches and models of `settings`, for a browser or as a file.
+
+    `began_s`: since when a source that never answered is unknown, s since 1970.
+    """
+
+    def __init__(self, settings: Settings, *, began_s: float) -> None:
+        self._settings, self._sources = settings, Sources(began_s)
+        self._plans, self._histories = Plans(settings), Histories(settings)
+
+    def page(self, asked: Asked, heard: Mapping[str, Heard], *, now_s: int) -> str:
+        """The page that answers `asked` at `now_s`; `heard`: heartbeats by cache."""
+        if not asked.cache:
+            return self._overview(heard, now_s, style="", is_still=asked.is_still)
+        found = self._plans.state(asked, self._sources, now_s=now_s)
+        values = {"state": found, "up": "../../", "title": asked.cache, "step": ITEMS_SHOWN}
+        return _template("plan.html").render(values, now_s=now_s, style="")
+
+    def file(self, *, now_s: int) -> str:
+        """The page of the region with its style in it, without links to a service and its heartbeats."""
+        return self._overview({}, now_s, style=Markup(_read("style.css")))  # noqa: S704  our own file
+
+    def _overview(self, heard: Mapping[str, Heard], now_s: int, *, style: str, is_still: bool = True) -> str:
+        found = state(self._settings, self._sources, self._histories, heard, now_s=now_s)
+        values = {"state": found, "up": "", "title": found.region_name, "champion_line": champion_line}
+        values |= {"docs": self._settings.serve.docs.rstrip("/"), "is_still": is_still}
+        return _template("overview.html").render(values, now_s=now_s, style=style)
+
+
+@cache
+def _template(name: str) -> jinja2.Template:
+    environment = jinja2.Environment(
+        loader=jinja2.FunctionLoader(_read),
+        autoescape=True,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        undefined=jinja2.StrictUndefined,
+        finalize=_shown,
+    )
+    environment.tests["unknown"] = lambda value: isinstance(value, Unknown)
+    environment.globals |= {
+        "amount": amount,
+        "files": lambda number: _whole(f"{count(number)} {'file' if number == 1 else 'files'}"),
+        "percent": lambda share, digits=0: _whole(percent(share, digits)),
+        "count": lambda number: _whole(count(number)),
+        "kept_s": f"{KEPT_S:.0f}",
+        "refresh_s": REFRESH_S,
+        "when": when,
+        "moment": moment,
+        "bar": bar,
+        "steps": steps,
+    }
+    return environment.get_template(name)
+
+
+def _read(name: str) -> str:
+    return resources.files("jobs.operator.overview").joinpath(name).read_text(encoding="utf-8")
+
+
+def _shown(value: object) -> object:
+    """Untrusted text without control characters, some of which reorder the text around them."""
+    return value if isinstance(value, Markup) or not isinstance(value, str) else _lines(value)
+
+
+def _lines(value: str) -> str:
+    parts = re.split("([\n\u00a0])", value)
+    return "".join(part if part in ("\n", "\u00a0") else printable(part) for part in parts)
+
+
+def amount(n_bytes: float | None) -> str:
+    """Bytes with their unit."""
+    return _whole(text("bytes", n_bytes))
+
+
+def _whole(number: str) -> str:
+    """A number that is not broken from its unit at the end of a line."""
+    return number.replace(" ", "\u00a0")
+
+
+def when(at: float | str | None, now_s: int) -> Markup:
+    """A time in UTC, and how long ago it is; `at`: s since 1970, or a label."""
+    if at is None:
+        return Markup("never")
+    try:
+        at_s = parse_as_of(at) if isinstance(at, str) else int(at)
+        return Markup("{} ({})").format(moment(at_s), _ago(now_s - at_s))
+    except (InputError, OverflowError, ValueError, OSError):
+        return escape(printable(str(at)))
+
+
+def moment(at_s: int) -> Markup:
+    """A time in UTC, to the minute."""
+    label = as_of_label(at_s)
+    shown = f"{label[:10]} {label[11:16]} UTC"
+    return Markup('<time datetime="{}">{}</time>').format(label, shown)
+
+
+def _ago(passed_s: int) -> str:
+    if passed_s < -_MOST_AHEAD_S:
+        return f"in {_duration(-passed_s)}: a clock is wrong"
+    return f"{_duration(max(0, passed_s))} ago"
+
+
+def _duration(seconds: int) -> str:
+    unit_s, unit = next(one[1:] for one in _UNITS if seconds >= one[0])
+    return f"{seconds // unit_s} {unit}"
+
+
+def bar(share: float | None, low: float, high: float, label: str) -> Markup:
+    """How full a cache is, with its watermarks by name; the label says the same in words."""
+    if share is None or not math.isfinite(share):
+        return Markup("")
+    width, low_at, high_at = (_BAR * min(max(part, 0.0), 1.0) for part in (share, low, high))
+    return Markup(
+        '<svg class="bar" role="img" aria-label="{}" viewBox="0 0 490 44">'
+        '<rect class="room" x="1" y="2" width="{:.1f}" height="18"/>'
+        '<rect class="held{}" x="1" y="2" width="{:.1f}" height="18"/>'
+        '<line x1="{:.1f}" x2="{:.1f}" y1="0" y2="24"/><line x1="{:.1f}" x2="{:.1f}" y1="0" y2="24"/>'
+        '<text class="low" x="{:.1f}" y="40">low {:.0f} %</text>'
+        '<text x="{:.1f}" y="40">high {:.0f} %</text></svg>'
+    ).format(
+        *(label, _BAR, " over" if share > high else "", width, low_at, low_at, high_at, high_at),
+        *(low_at - 3, 100 * low, high_at + 3, 100 * high),
+    )
+
+
+def steps(found: Sequence[Step], label: str) -> Markup:
+    """A bar of the bytes read per step, the part that was not on disk dark; the label says it in words."""
+    most = max((one.read_bytes for one in found), default=0)
+    width = _STEPS / max(1, len(found))
+    bars = [
+        Markup('<rect class="{}" x="{:.1f}" y="{:.1f}" width="{:.1f}" height="{:.1f}"/>').format(
+            name, k * width, _HIGH * (1 - n_bytes / most), 0.8 * width, _HIGH * n_bytes / most
+        )
+        for k, one in enumerate(found)
+        for name, n_bytes in (("read", one.read_bytes), ("wan", one.read_bytes - one.hit_bytes))
+        if most and n_bytes
+    ]
+    return Markup(
+        '<svg class="steps" role="img" aria-label="{}" viewBox="0 0 {} {}" preserveAspectRatio="none">{}'
+        '<line x1="0" x2="{}" y1="{}" y2="{}"/></svg>'
+    ).format(label, _STEPS, _HIGH + 1, Markup("").join(bars), _STEPS, _HIGH, _HIGH)

@@ -1,0 +1,220 @@
+"""The state of a region, its caches, stewards and models, each part by itself: one may be unknown."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import functools
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from typing import TypeVar
+
+from features.common.errors import CachecastError, StaleInputError
+from features.common.times import DAY_S, day_label
+from features.results import PROMOTIONS
+from jobs.ground.caches import steward_days
+from jobs.ground.settings.tree import CacheSettings, Settings
+from jobs.ground.store import generated
+from jobs.ground.store.tables import Tables
+from jobs.ground.text import Row
+from jobs.loop.evaluate.decisions import Serving, serving
+from jobs.operator.operate import status
+from jobs.operator.operate.alarms import cache_alarms, silence
+from jobs.operator.operate.condition import Alarm, CacheStatus, Status
+from jobs.operator.overview.history import Histories, History
+from prefetch.journal.journal import Journal
+from prefetch.placement.pages import Heard
+from prefetch.steward.figures import Figures, read
+
+SHOWN_DAYS = 7
+"""Days of a steward that are shown."""
+
+
+@dataclasses.dataclass(frozen=True)
+class CacheState:
+    """One cache. `found`: its status and its alarms; `silent`: how long its steward has reported nothing."""
+
+    settings: CacheSettings
+    heard: Heard | None
+    found: tuple[CacheStatus, Sequence[Alarm]] | Unknown
+    steward: Figures | Unknown | None
+    silent: str | None
+    days: Sequence[Row] | Unknown
+    history: History | Unknown
+
+    @property
+    def used_bytes(self) -> int | None:
+        """Bytes on disk: by its steward, which looks each minute, else by the inventory; None: not known."""
+        if isinstance(self.steward, Figures) and not self.silent:
+            return self.steward.used_bytes
+        return None if isinstance(self.found, Unknown) else self.found[0].held_bytes
+
+    @property
+    def evicted(self) -> Mapping[str, tuple[int, int]]:
+        """Files and bytes that its steward evicted on the last day shown, and on all of them."""
+        if isinstance(self.days, Unknown) or not self.days:
+            return {}
+        spans = {f"on {self.days[0]['day']}": self.days[:1], f"in {SHOWN_DAYS} days": self.days}
+        return {
+            name: (sum(day["evicted_files"] for day in days), sum(day["evicted_bytes"] for day in days))
+            for name, days in spans.items()
+        }
+
+
+@dataclasses.dataclass(frozen=True)
+class State:
+    """What the page shows. `models`: by region; None: nothing was decided yet. `generated`: see its store."""
+
+    region_name: str
+    policy: str
+    region: Status | Unknown
+    caches: Sequence[CacheState]
+    models: Mapping[str, Serving | Unknown | None]
+    generated: str | Unknown | None = None
+
+    @property
+    def alarms(self) -> list[Alarm]:
+        """All alarms that are known."""
+        of_region = [] if isinstance(self.region, Unknown) else [*self.region.alarms]
+        found = (one.found for one in self.caches)
+        return of_region + [alarm for one in found if not isinstance(one, Unknown) for alarm in one[1]]
+
+    @property
+    def unknown(self) -> dict[str, Unknown]:
+        """What is unknown, and so has no alarms here."""
+        parts: dict[str, object] = {f"region {self.region_name}": self.region}
+        parts |= {f"cache {one.settings.name}": one.found for one in self.caches}
+        return {name: part for name, part in parts.items() if isinstance(part, Unknown)}
+
+
+def state(
+    settings: Settings,
+    sources: Sources,
+    histories: Histories,
+    heard: Mapping[str, Heard],
+    *,
+    now_s: int,
+) -> State:
+    """The state at `now_s`; `heard`: heartbeats by cache."""
+    tables, region = Tables(settings.tables.root), settings.region.name
+    caches = [
+        _cache(
+            tables,
+            settings,
+            name,
+            sources,
+            heard.get(name),
+            history=sources.known(
+                f"history {name}", functools.partial(histories.of, name, now_s=now_s), now_s=now_s
+            ),
+            now_s=now_s,
+        )
+        for name in sorted(settings.caches)
+    ]
+    return State(
+        region,
+        settings.steward.policy,
+        sources.known("region", lambda: status.of_region(_there(tables), settings, now_s=now_s), now_s=now_s),
+        caches,
+        _models(tables, region, sources, now_s=now_s),
+        sources.known("tables", lambda: generated.warning(tables), now_s=now_s),
+    )
+
+
+def _cache(
+    tables: Tables,
+    settings: Settings,
+    name: str,
+    sources: Sources,
+    heard: Heard | None,
+    *,
+    history: History | Unknown,
+    now_s: int,
+) -> CacheState:
+    def found() -> tuple[CacheStatus, Sequence[Alarm]]:
+        with contextlib.closing(Journal(settings.push.journal)) as journal:
+            one = status.of_cache(_there(tables), journal, settings, name, now_s=now_s)
+        return one, tuple(cache_alarms(one, settings, now_s=now_s))
+
+    since = day_label(now_s - (SHOWN_DAYS - 1) * DAY_S)
+    steward = sources.known(f"steward {name}", lambda: read(settings.steward.figures(name)), now_s=now_s)
+    return CacheState(
+        settings.caches[name],
+        heard,
+        sources.known(f"cache {name}", found, now_s=now_s),
+        steward,
+        silence(steward, now_s=now_s) if isinstance(steward, Figures) else None,
+        sources.known(
+            f"days {name}",
+            lambda: steward_days.by_day(tables, cache=name, since=since, until=None)[::-1],
+            now_s=now_s,
+        ),
+        history,
+    )
+
+
+def _models(
+    tables: Tables, region: str, sources: Sources, *, now_s: int
+) -> Mapping[str, Serving | Unknown | None]:
+    """The models of the region, and of the others that were decided about in these tables."""
+    known = sources.known(
+        "regions", lambda: {key[2] for key in tables.head(PROMOTIONS).partitions}, now_s=now_s
+    )
+    regions = sorted({region} | (set() if isinstance(known, Unknown) else known))
+
+    def of(region: str) -> Serving | None:
+        return serving(_there(tables), region=region)
+
+    return {one: sources.known(f"models {one}", functools.partial(of, one), now_s=now_s) for one in regions}
+
+
+def _there(tables: Tables) -> Tables:
+    """`tables`, if there are any. Raises StaleInputError."""
+    if not tables.names():
+        raise StaleInputError(
+            "nothing was pulled yet into the tables of this service; if a pull has ended, start the service "
+            "with the same settings ([tables] root)"
+        )
+    return tables
+
+
+T = TypeVar("T")
+_log = logging.getLogger(__name__)
+
+
+@dataclasses.dataclass(frozen=True)
+class Unknown:
+    """A source that cannot be used now; `since_s`: when it was last, or the first question."""
+
+    since_s: float
+    why: str
+
+
+class Sources:
+    """Remembers when each source could last be used."""
+
+    def __init__(self, began_s: float) -> None:
+        self._began_s = began_s
+        self._known_s: dict[str, float] = {}
+        self._logged: dict[str, str] = {}
+
+    def known(self, name: str, read: Callable[[], T], *, now_s: float) -> T | Unknown:
+        """The result of `read`, or Unknown with the reason why the source `name` cannot be read.
+
+        An unexpected error is logged with its traceback, once until the source answers again or fails
+        differently: the page names only its type.
+        """
+        try:
+            found = read()
+        except CachecastError as error:
+            why = str(error)
+        except Exception as error:  # noqa: BLE001  a damaged file may fail anywhere: the rest is shown all the same
+            why = f"it cannot be read ({type(error).__name__}); the service's log says more"
+            if self._logged.get(name) != why:
+                self._logged[name] = why
+                _log.exception("operator's page: the source %r cannot be read", name)
+        else:
+            self._logged.pop(name, None)
+            self._known_s[name] = now_s
+            return found
+        return Unknown(self._known_s.get(name, self._began_s), why)

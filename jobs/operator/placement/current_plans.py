@@ -1,0 +1,99 @@
+"""The current plan of each cache: what its pushes may still carry out, as the placement service serves it."""
+
+from __future__ import annotations
+
+import datetime as dt
+import gzip
+import json
+from collections.abc import Sequence
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from features.common.times import DAY_S, as_of_label
+from features.schema import CONTENTS, PLANS, RECEIPTS, arrow_schema
+from jobs.ground.store.keys import Key
+from jobs.ground.store.tables import Snapshot, Tables, read_partitions
+from models.serving.names import Named
+from prefetch.actions import ItemState
+
+_GIVEN_UP = pa.array([ItemState.FAILED, ItemState.CANCELLED, ItemState.CANCELLING])
+_PLAN_COLUMNS = (
+    *("action", "rank", "did", "name", "size_bytes", "cost_bytes", "value", "probability", "reason"),
+    "expires_at",
+)
+
+
+def current_plan(tables: Tables, cache: str, as_of_s: int) -> pa.Table:
+    """The items of a cache's newest plan of the last day and of the prefills since; one row per file.
+
+    Of a file in several of them, the latest item counts. Expired items are left out, and so are items that
+    failed or were cancelled.
+    """
+    plans = tables.head(PLANS)
+    keys = _newest_plan_and_prefills(tables, partitions_of_last_day(plans, cache, as_of_s))
+    items = rows_of(plans, keys[-1:])
+    for key in reversed(keys[:-1]):
+        older = rows_of(plans, [key])
+        is_replaced = pc.is_in(older["did"], value_set=items["did"].combine_chunks())
+        items = pa.concat_tables([items, older.filter(pc.invert(is_replaced))])
+    is_given_up = pc.is_in(items["item_id"], value_set=_given_up(tables, keys))
+    now = pa.scalar(dt.datetime.fromtimestamp(as_of_s, dt.UTC), items["expires_at"].type)
+    return items.filter(pc.and_(pc.invert(is_given_up), pc.greater(items["expires_at"], now)))
+
+
+def acting_plan(tables: Tables, cache: str, as_of_s: int, champion: Named | None) -> pa.Table:
+    """`current_plan` with what pushes carry out alone: what `champion` chose, or no model, or was pushed."""
+    plan, receipts = current_plan(tables, cache, as_of_s), tables.head(RECEIPTS)
+    pushed = read_partitions(
+        receipts,
+        {key: receipts.partitions[key] for key in partitions_of_last_day(receipts, cache, as_of_s)},
+        ["item_id"],
+    )
+    acts = pc.is_in(plan["item_id"], value_set=pushed["item_id"].combine_chunks())
+    acts = pc.or_(acts, pc.invert(pc.coalesce(plan["needs_model"], pc.is_valid(plan["model_version"]))))
+    if champion is not None and champion.digest is not None:
+        of_champion = pc.and_(
+            pc.equal(plan["model_version"], champion.version), pc.equal(plan["model_digest"], champion.digest)
+        )
+        acts = pc.or_(acts, pc.fill_null(of_champion, fill_value=False))
+    return plan.filter(acts)
+
+
+def packed(plan: pa.Table, cache: str, as_of_s: int) -> bytes:
+    """A plan as the service hands it out: gzipped JSON."""
+    rows = plan.select(_PLAN_COLUMNS).sort_by([("action", "ascending"), ("rank", "ascending")])
+    items = [
+        row | {"expires_at": as_of_label(int(row["expires_at"].timestamp()))} for row in rows.to_pylist()
+    ]
+    document = {"cache": cache, "as_of": as_of_label(as_of_s), "items": items}
+    return gzip.compress(json.dumps(document, separators=(",", ":")).encode(), 6, mtime=0)
+
+
+def partitions_of_last_day(snapshot: Snapshot, cache: str, as_of_s: int) -> list[Key]:
+    """The cache's partitions of the 24 hours up to `as_of_s`, oldest first."""
+    since, until = as_of_label(as_of_s - DAY_S), as_of_label(as_of_s)
+    keys = [key for key in snapshot.partitions if key[2] == cache and since < key[1] <= until]
+    return sorted(keys, key=lambda key: key[1])
+
+
+def rows_of(snapshot: Snapshot, keys: Sequence[Key]) -> pa.Table:
+    """The rows of partitions, without the partition columns."""
+    chosen = {key: snapshot.partitions[key] for key in keys}
+    return read_partitions(snapshot, chosen, arrow_schema(snapshot.table).names)
+
+
+def _newest_plan_and_prefills(tables: Tables, keys: Sequence[Key]) -> Sequence[Key]:
+    """The key of the newest plan among `keys`, and those of the prefills since; the last key without one."""
+    inventories = tables.head(CONTENTS).partitions
+    # A plan writes the cache's inventory, a prefill does not.
+    plans = [position for position, key in enumerate(keys) if key in inventories]
+    return keys[plans[-1] if plans else -1 :]
+
+
+def _given_up(tables: Tables, keys: Sequence[Key]) -> pa.Array:
+    """The items of plans that failed or were cancelled."""
+    receipts = tables.head(RECEIPTS)
+    pushed = {key: receipts.partitions[key] for key in keys if key in receipts.partitions}
+    rows = read_partitions(receipts, pushed, ["item_id", "state"])
+    return rows.filter(pc.is_in(rows["state"], value_set=_GIVEN_UP))["item_id"].combine_chunks()

@@ -1,0 +1,253 @@
+"""The refresh of the placement service: predictions, inventories and plans in, one snapshot out."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from contextlib import closing
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from features.common.arrays import FloatArray, IntArray
+from features.common.errors import ConfigError, StaleInputError
+from features.common.times import DAY_S, as_of_label
+from features.common.units import duration_label
+from features.schema import CONTENTS, FILES, PREDICTIONS
+from jobs.ground.settings.tree import CacheSettings, Settings, site_capacities
+from jobs.ground.store import commits
+from jobs.ground.store.tables import Tables
+from jobs.loop.trainings import named
+from jobs.operator.placement.current_plans import acting_plan, packed, rows_of
+from jobs.operator.placement.serve import rates
+from models.serving.names import CHAMPION
+from prefetch.actions import Action
+from prefetch.placement.build import Holding, Supply, fraction, placed, snapshot_of
+from prefetch.placement.database import Database
+from prefetch.placement.snapshot import NOWHERE, Snapshot, dump
+from prefetch.plan.rules import belongs
+from replay.federation.rendezvous import keys_of
+
+MAX_CACHES = 250
+_KEPT = pa.array([Action.PIN, Action.PREFETCH])
+
+
+@dataclasses.dataclass(frozen=True)
+class PlacementSummary:
+    """Counts of a refresh.
+
+    `no_inventory`: caches without an inventory in the last day; `misplaced`: pins and prefetches of files
+    that another cache owns, because their plans were made with other caches or capacities configured.
+    """
+
+    as_of: str
+    refresh: int
+    datasets: int
+    nowhere: int
+    files: int
+    sites: int
+    caches: int
+    no_inventory: list[str]
+    misplaced: int
+    snapshot_bytes: int
+
+
+@dataclasses.dataclass(frozen=True)
+class _Demand:
+    """Time, horizon and threshold of the demand."""
+
+    as_of_s: int
+    horizon_s: int
+    min_reads: float
+
+
+def run(settings: Settings, *, as_of_s: int) -> PlacementSummary:
+    """Place every dataset that is predicted or held at `as_of_s`, and store it for the placement service.
+
+    Nothing later than `as_of_s` is used. Raises ConfigError, StaleInputError, ServiceError.
+    """
+    tables, caches, region = (
+        Tables(settings.tables.root),
+        list(settings.caches.values()),
+        settings.region.name,
+    )
+    if not 0 < len(caches) <= MAX_CACHES:
+        raise ConfigError("caches", f"the service places at 1 to {MAX_CACHES} caches, not at {len(caches)}")
+    newest = [_newest_inventory(tables, cache.name, as_of_s) for cache in caches]
+    inventories = [rows_of(one, list(one.partitions)) for one in newest]
+    champion = named(tables, region=region).get(CHAMPION)
+    plans = [acting_plan(tables, cache.name, as_of_s, champion) for cache in caches]
+    predictions = _predictions(tables, region, as_of_s, settings.plan.horizon)
+    files = _files(tables, predictions, [*inventories, *plans])
+    holdings = _holdings(files["did"], inventories, plans)
+    demand = _Demand(as_of_s, settings.plan.horizon, settings.serve.min_reads)
+    snapshot = _snapshot(files, holdings, demand, _supply(settings), caches)
+    data = dump(snapshot)
+    plan_documents = {
+        cache.name: packed(plan, cache.name, as_of_s)
+        for cache, plan in zip(caches, plans, strict=True)
+        if plan.num_rows
+    }
+    with closing(Database(settings.serve.database)) as database:
+        refreshed = database.refresh(data, snapshot.as_of, plan_documents)
+    return PlacementSummary(
+        as_of=snapshot.as_of,
+        refresh=refreshed,
+        datasets=snapshot.dataset_keys.size,
+        nowhere=int((snapshot.placed[:, 0] == NOWHERE).sum()),
+        files=files.num_rows,
+        sites=len(snapshot.sites),
+        caches=len(caches),
+        no_inventory=[cache.name for cache, one in zip(caches, newest, strict=True) if not one.partitions],
+        misplaced=_misplaced(caches, plans),
+        snapshot_bytes=len(data),
+    )
+
+
+def _misplaced(caches: Sequence[CacheSettings], plans: Sequence[pa.Table]) -> int:
+    capacities, n = site_capacities(caches), 0
+    for cache, plan in zip(caches, plans, strict=True):
+        if cache.redirector is not None:
+            continue  # the redirector sends readers to whichever node holds a file
+        kept = plan.filter(pc.is_in(plan["action"], value_set=_KEPT))["did"].to_pylist()
+        serving = [one.name for one in caches if not one.drain]
+        n += int((~belongs(kept, capacities[cache.at_site], cache.name, serving)).sum())
+    return n
+
+
+def _predictions(tables: Tables, region: str, as_of_s: int, horizon_s: int) -> pa.Table:
+    label = as_of_label(as_of_s)
+    columns = ["did", "dataset", "size_bytes", "expected_accesses", "horizon_s"]
+    rows = tables.read_arrow(PREDICTIONS, as_of=label, owner=region, columns=columns)
+    rows = rows.filter(pc.equal(rows["horizon_s"], horizon_s)).drop_columns("horizon_s")
+    if not rows.num_rows:
+        raise StaleInputError(
+            f"no predictions at {label} for region {region!r} within {duration_label(horizon_s)}; run predict"
+        )
+    return rows
+
+
+def _newest_inventory(tables: Tables, cache: str, as_of_s: int) -> commits.Snapshot:
+    """The cache's newest inventory of the last day, without a partition if there is none."""
+    since, until = as_of_label(as_of_s - DAY_S), as_of_label(as_of_s)
+    return tables.newest(CONTENTS, owner=cache, after=since, until=until)
+
+
+def _files(tables: Tables, predictions: pa.Table, others: Sequence[pa.Table]) -> pa.Table:
+    """One row per did: `size_bytes`, `dataset` (without CMS block), `expected_accesses` (0: no candidate)."""
+    parts = [predictions, *(other.select(["did", "size_bytes"]) for other in others)]
+    values = ("size_bytes", "dataset", "expected_accesses")
+    found = pa.concat_tables(parts, promote_options="default")
+    found = found.group_by("did").aggregate([(name, "max") for name in values])
+    found = found.rename_columns({f"{name}_max": name for name in values})
+    dataset = found["dataset"]
+    if tables.exists(FILES):
+        catalogue = tables.read_arrow(FILES, columns=["did", "dataset"])
+        at = pc.index_in(found["did"], value_set=catalogue["did"].combine_chunks())
+        dataset = pc.coalesce(dataset, catalogue["dataset"].take(at))
+    bare = pc.replace_substring_regex(dataset, "#.*$", "")
+    found = found.set_column(found.column_names.index("dataset"), "dataset", bare)
+    return found.set_column(
+        found.column_names.index("expected_accesses"),
+        "expected_accesses",
+        found["expected_accesses"].fill_null(0.0),
+    )
+
+
+def _holdings(
+    dids: pa.ChunkedArray, inventories: Sequence[pa.Table], plans: Sequence[pa.Table]
+) -> list[Holding]:
+    """The files held by each cache, by their index in `dids`."""
+    parts = [part["did"] for pair in zip(inventories, plans, strict=True) for part in pair]
+    # One look-up for all caches, because its hash table is as large as `dids`.
+    all_dids = pa.chunked_array([chunk for part in parts for chunk in part.chunks], pa.string())
+    at = pc.index_in(all_dids, value_set=dids.combine_chunks()).to_numpy().astype(np.int64)
+    pieces = iter(np.split(at, np.cumsum([len(part) for part in parts])[:-1]))
+    return [
+        _holding(next(pieces), inventory, next(pieces), plan)
+        for inventory, plan in zip(inventories, plans, strict=True)
+    ]
+
+
+def _holding(held: IntArray, inventory: pa.Table, planned: IntArray, plan: pa.Table) -> Holding:
+    evicted, fetched = (
+        pc.equal(plan["action"], action).to_numpy().astype(bool) for action in (Action.EVICT, Action.PREFETCH)
+    )
+    item = np.unique(np.concatenate([held, planned[fetched]]))
+    now = np.zeros(item.size)
+    now[np.searchsorted(item, held)] = inventory["bytes_on_disk"].to_numpy()
+    soon = now.copy()
+    soon[np.isin(item, planned[evicted])] = 0.0
+    soon[np.searchsorted(item, planned[fetched])] = plan["size_bytes"].to_numpy()[fetched]
+    return Holding(item, now, soon)
+
+
+def _snapshot(
+    files: pa.Table,
+    holdings: Sequence[Holding],
+    demand: _Demand,
+    supply: Supply,
+    caches: Sequence[CacheSettings],
+) -> Snapshot:
+    encoded = files["dataset"].combine_chunks().dictionary_encode()
+    datasets = encoded.dictionary.to_pylist()
+    no_dataset = len(datasets)
+    dataset_of_file = encoded.indices.fill_null(no_dataset).to_numpy()
+
+    def by_dataset(values: FloatArray) -> FloatArray:
+        return np.bincount(dataset_of_file, values, no_dataset + 1)[:no_dataset]
+
+    size = files["size_bytes"].fill_null(0).to_numpy().astype(np.float64)
+    reads = files["expected_accesses"].to_numpy()
+    total = by_dataset(size)
+    whole = [_with_datasets(one, dataset_of_file, files.num_rows, no_dataset) for one in holdings]
+    held = np.zeros((no_dataset, len(supply.sites)))
+    for cache, one in zip(caches, whole, strict=True):
+        held[:, supply.sites.index(cache.at_site)] += fraction(
+            one.predicted_bytes[one.item >= files.num_rows], total
+        )
+    keys = keys_of(datasets)
+    rows = placed(
+        keys,
+        np.minimum(held, 1.0),
+        by_dataset(reads * size) / demand.horizon_s,
+        by_dataset(reads) / by_dataset(np.ones(size.size)),
+        supply,
+        min_reads=demand.min_reads,
+    )
+    return snapshot_of(
+        as_of=as_of_label(demand.as_of_s),
+        sites=supply.sites,
+        caches=[(cache.name, cache.at_site) for cache in caches],
+        capacities=site_capacities(caches),
+        datasets=keys,
+        placed=rows,
+        items=[*files["did"].to_pylist(), *datasets],
+        size_bytes=np.concatenate([size, total]),
+        holdings=whole,
+    )
+
+
+def _with_datasets(one: Holding, dataset_of_file: IntArray, n_files: int, n_datasets: int) -> Holding:
+    """The holdings of a cache by file, followed by those by dataset.
+
+    `dataset_of_file`: index of each file's dataset; `n_datasets` for files without one.
+    """
+    now, soon = (
+        np.bincount(dataset_of_file[one.item], n_bytes, n_datasets + 1)[:n_datasets]
+        for n_bytes in (one.cached_bytes, one.predicted_bytes)
+    )
+    return Holding(
+        np.concatenate([one.item, n_files + np.arange(n_datasets)]),
+        np.concatenate([one.cached_bytes, now]),
+        np.concatenate([one.predicted_bytes, soon]),
+    )
+
+
+def _supply(settings: Settings) -> Supply:
+    capacities = site_capacities(settings.caches.values())
+    sites = tuple(sorted(capacities))
+    weights = tuple(float(sum(capacities[site].values())) for site in sites)
+    read_rates = rates(settings.serve, {site: len(capacities[site]) for site in sites})
+    return Supply(sites, weights, tuple(read_rates[site] for site in sites))

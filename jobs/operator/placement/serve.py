@@ -1,0 +1,190 @@
+"""The configured placement service: its parts, its socket, and its loop until a signal."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+import resource
+import socket
+import ssl
+import time
+from collections.abc import Callable, Iterable, Mapping
+from typing import cast
+from urllib.parse import urlsplit
+
+import uvicorn
+
+from features.common.errors import ConfigError, InputError, ServiceError
+from jobs.ground.settings.serve import ServeSettings, SiteSettings
+from jobs.ground.settings.tree import CacheSettings, Settings
+from jobs.operator.placement import logins
+from prefetch.databases import shown
+from prefetch.placement.app import application
+from prefetch.placement.connections import connections
+from prefetch.placement.database import Database
+from prefetch.placement.gate import Gate
+from prefetch.placement.names import Member, Members, checked_address
+from prefetch.placement.pages import Source
+from prefetch.placement.service import Options, Service
+from prefetch.placement.synchroniser import Synchroniser
+from replay.study.benefit import Cluster
+
+_BACKLOG = 512
+_OTHER_DESCRIPTORS = 128
+"""File descriptors of the database, the event loop and libraries."""
+_LAST_ANSWERS_S = 10
+"""Time for the last answers when the service is stopped; a slow client must not delay it further."""
+
+
+def run(
+    settings: Settings, operator: Source, *, host: str | None, port: int | None, log: Callable[[str], None]
+) -> None:
+    """Answer on `host`:`port`, by default those of [serve], until SIGTERM or SIGINT.
+
+    Raises ConfigError, ServiceError.
+    """
+    given = {key: value for key, value in (("host", host), ("port", port)) if value is not None}
+    serve, rate = settings.serve.model_copy(update=given), settings.benefit.job_read_rate
+    _allow_descriptors(serve.connections)
+    built = server(serve, settings.caches.values(), operator, job_read_rate_bytes_s=rate, now_s=time.time)
+    with _listening(serve.host, serve.port) as listener:
+        address, bound = listener.getsockname()[:2]
+        scheme = "https" if serve.tls_cert else "http"
+        log(f"answering on {scheme}://{address}:{bound}, kept in {shown(serve.database)}")
+        built.run(sockets=[listener])
+
+
+def server(
+    serve: ServeSettings,
+    caches: Iterable[CacheSettings],
+    operator: Source | None,
+    *,
+    job_read_rate_bytes_s: float,
+    now_s: Callable[[], float],
+) -> uvicorn.Server:
+    """The HTTP server of the service with its limits; it runs on a socket. Raises ConfigError.
+
+    `operator`: where the operator's pages come from; None: there are none.
+    """
+    gate = Gate(most=serve.connections, per_client=serve.connections_per_client)
+    known = list(caches)
+    options = Options(
+        liveness_s=serve.liveness,
+        forget_s=serve.forget,
+        max_wait_s=serve.max_wait,
+        never=serve.never,
+        members=members(known),
+        federations=logins.joinable(serve, known),
+        taken=frozenset(cache.name for cache in known),
+        clusters={name: _cluster(serve, site, job_read_rate_bytes_s) for name, site in serve.sites.items()},
+        cluster=_cluster(serve, SiteSettings(), job_read_rate_bytes_s),
+    )
+    service = Service(options, now_s=now_s)
+    keeper = Synchroniser(service, Database(serve.database), every_s=serve.sync)
+    hosts = {serve.host, socket.gethostname(), socket.getfqdn(), *serve.hosts}
+    front = application(service, keeper, logins.tokens(serve, known), gate, operator, hosts=hosts)
+    config = uvicorn.Config(
+        front,
+        loop="uvloop",
+        http=cast(type[asyncio.Protocol], connections(gate, _tls(serve))),
+        ws="none",
+        interface="asgi3",
+        proxy_headers=False,
+        lifespan="on",
+        # With a warning per request that is not HTTP, anybody could fill the log.
+        log_level="error",
+        access_log=False,
+        server_header=False,
+        backlog=_BACKLOG,
+        timeout_graceful_shutdown=_LAST_ANSWERS_S,
+    )
+    return uvicorn.Server(config)
+
+
+def rates(serve: ServeSettings, n_nodes: Mapping[str, int]) -> dict[str, float]:
+    """Bytes per second that one dataset may read at each site; `n_nodes`: caches per site."""
+    named = {site: serve.sites.get(site, SiteSettings()) for site in n_nodes}
+    return {
+        site: serve.site_share * n_nodes[site] * (one.cache_read or serve.cache_read)
+        for site, one in named.items()
+    }
+
+
+def _cluster(serve: ServeSettings, site: SiteSettings, job_read_rate_bytes_s: float) -> Cluster:
+    return Cluster(
+        network_bytes_s=site.network or serve.network,
+        cache_bytes_s_per_node=site.cache_read or serve.cache_read,
+        n_nodes=1,
+        workflow_bytes_s_per_slot=job_read_rate_bytes_s,
+        n_slots=site.slots or serve.slots,
+    )
+
+
+def _tls(serve: ServeSettings) -> ssl.SSLContext | None:
+    if not serve.tls_cert:
+        return None
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    try:
+        context.load_cert_chain(serve.tls_cert, serve.tls_key)
+    except OSError as error:
+        reason = error.strerror or type(error).__name__
+        raise ConfigError("serve.tls_cert", f"cannot use it with tls_key: {reason}; give PEM files") from None
+    if serve.client_ca:
+        try:
+            context.load_verify_locations(serve.client_ca)
+        except OSError as error:
+            reason = error.strerror or type(error).__name__
+            raise ConfigError("serve.client_ca", f"cannot use it: {reason}; give a PEM file") from None
+        context.verify_mode = ssl.CERT_OPTIONAL
+    return context
+
+
+def _allow_descriptors(n_connections: int) -> None:
+    """Raise the limit of open files for the connections, also for those accepted before they are counted."""
+    needed = n_connections + _BACKLOG + _OTHER_DESCRIPTORS
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard != resource.RLIM_INFINITY and hard < needed:
+        raise ConfigError(
+            "serve.connections",
+            f"{n_connections} need {needed} open files of {hard} allowed: raise LimitNOFILE or lower it",
+        )
+    if soft != resource.RLIM_INFINITY and soft < needed:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (needed, hard))
+
+
+def _listening(host: str, port: int) -> socket.socket:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        return socket.create_server((host, port), family=family, backlog=_BACKLOG)
+    except socket.gaierror:
+        raise ConfigError("serve.host", f"{host!r} is no address of this machine") from None
+    except OSError as error:
+        remedy = "; choose another port" if error.errno == errno.EADDRINUSE else ""
+        raise ServiceError(
+            f"cannot listen on {host}:{port}: {os.strerror(error.errno or 0)}{remedy}"
+        ) from None
+
+
+_XROOTD_PORT = 1094
+
+
+def members(caches: Iterable[CacheSettings]) -> Members:
+    """The caches that clients read through, without directory caches. Raises ConfigError."""
+    return {
+        cache.name: Member(cache.at_site, _address(cache), cache.capacity, cache.drain)
+        for cache in caches
+        if cache.kind == "xcache"
+    }
+
+
+def _address(cache: CacheSettings) -> str:
+    key = "url" if cache.address is None else "address"
+    try:
+        if cache.address is not None:
+            return checked_address(cache.address)
+        parts = urlsplit(cache.url)
+        host = parts.hostname or ""
+        return checked_address(f"{f'[{host}]' if ':' in host else host}:{parts.port or _XROOTD_PORT}")
+    except (InputError, ValueError) as error:
+        raise ConfigError(f"caches.{cache.name}.{key}", str(error)) from None

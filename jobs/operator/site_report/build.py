@@ -1,0 +1,270 @@
+"""The site's report: what caches recorded, the newest replay, training, plan and push, as one HTML page."""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from features.common import files
+from features.common.errors import StaleInputError
+from features.common.units import duration_label, format_bytes
+from features.results import MODEL_METRICS, RELIABILITY, REPLAY_DAYS, REPLAY_FILLS, REPLAYS
+from features.schema import OUTCOMES, PLANS, RECEIPTS, Table
+from jobs.ground.settings.tree import Settings
+from jobs.ground.store import generated
+from jobs.ground.store.tables import Tables, read_partitions
+from jobs.ground.text import OUTCOME_NOTE, Row, chosen, percent
+from jobs.operator.site_report.recorded import recorded_section
+from jobs.pages import plots
+from jobs.pages.page import Answer, Capacities, Figure, Section, page
+from jobs.pages.verdicts import savings
+from prefetch.accounting.outcomes import Use
+from prefetch.actions import ACTIONS
+from replay.contest import PLAN
+from replay.study.benefit import Region
+
+PLAN_ROWS = 12
+"""Plan items shown per action; the plans table holds all of them."""
+
+_REPLAY_COLUMNS = (
+    "policy",
+    "capacity_bytes",
+    "capacity_fraction",
+    "hit_ratio",
+    "byte_hit_ratio",
+    "wan_bytes",
+    "prefetch_bytes",
+    "wasted_bytes",
+    "refetch_bytes",
+    "byte_gap_closed",
+)
+_MODEL_COLUMNS = ("auc", "average_precision", "log_loss", "brier", "calibration_error", "n_rows")
+_PLAN_COLUMNS = ("action", "rank", "name", "size_bytes", "reason")
+_EARNED = ("bytes_saved", "bytes_spent", "bytes_wasted")
+_OUTCOME_COLUMNS = (
+    *("did", "action", "confirmed_by", "use", "n_hits", "bytes_saved"),
+    *("bytes_spent", "bytes_wasted", "first_hit_delay_s"),
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class ReportSummary:
+    """The page that was written."""
+
+    report: str
+    size_bytes: int
+
+
+def run(
+    settings: Settings,
+    *,
+    out: Path,
+    answers: Sequence[str] = (),
+    first: Sequence[Section] = (),
+    note: str = "",
+) -> ReportSummary:
+    """Write the site's report, which begins with `answers` and the sections `first`; raises as `build`."""
+    tables = Tables(settings.tables.root)
+    days = sorted(row["on_day"] for row in _newest_rows(tables, REPLAY_DAYS))
+    warning = generated.warning(tables)
+    span = f", {days[0]} to {days[-1]}" if days else ""
+    html = build(
+        tables,
+        watermarks=settings.replay.watermarks,
+        regions=settings.origin_regions,
+        title=f"Region {settings.region.name}{span}{': generated data' if warning else ''}",
+        note=" ".join(f"{one}." for one in (warning, note) if one),
+        answers=answers,
+        first=first,
+    )
+    out.parent.mkdir(parents=True, exist_ok=True)
+    files.write(out, html)
+    return ReportSummary(str(out), len(html.encode()))
+
+
+def build(
+    tables: Tables,
+    *,
+    watermarks: tuple[float, float],
+    regions: Sequence[Region] = (),
+    title: str = "What plans saved, and why",
+    note: str = "",
+    answers: Sequence[str] = (),
+    first: Sequence[Section] = (),
+) -> str:
+    """The HTML report of the caches' records, and the newest replay, training, plan and push in `tables`.
+
+    `answers` and the sections `first` come before; parts without a table are left out. `watermarks`: drawn
+    into the plot of the fill level; `regions`: of the origins of the caches' records.
+    Raises StaleInputError if there is no part at all.
+    """
+    replays = _newest_rows(tables, REPLAYS)
+    fills = sorted(_newest_rows(tables, REPLAY_FILLS), key=lambda row: str(row["at"]))
+    parts = (
+        recorded_section(tables, regions),
+        _replay_section(tables, replays, fills, watermarks),
+        _model_section(tables),
+        *_plan_sections(tables),
+        *_outcome_sections(tables),
+    )
+    sections = [*first, *(section for section in parts if section)]
+    if not sections:
+        raise StaleInputError(
+            f"no table to report on under {tables.root}; run replay, train, plan or push first"
+        )
+    sizes = _capacities(replays)
+    return page(
+        title=title,
+        subtitle=note,
+        answers=[*answers, *_answers(replays, fills, watermarks[0])],
+        sections=sections,
+        capacities=Capacities(values=sizes, picked=sizes[len(sizes) // 2] if sizes else None),
+    )
+
+
+def _answers(replays: Sequence[Row], fills: Sequence[Row], low_watermark: float) -> Iterator[Answer]:
+    """What the plan saved at each capacity, and how far it let the cache empty."""
+    for size in _capacities(replays):
+        mine, levels = ([row for row in rows if row["capacity_bytes"] == size] for rows in (replays, fills))
+        yield from (Answer(one, size) for one in savings(mine, "capacity_bytes", (PLAN,)))
+        yield from (Answer(one, size) for one in lowest_fills(levels, low_watermark=low_watermark))
+
+
+def lowest_fills(fills: Sequence[Row], *, low_watermark: float) -> Iterator[str]:
+    """The lowest fill of each cache with the plan and with LRU, a sentence per capacity that has both.
+
+    `fills`: by time. A cache is warm from its first hour at the low watermark on.
+    """
+    lowest: dict[int, dict[str, float]] = {}
+    for row in fills:
+        capacity, policy = row["capacity_bytes"], str(row["policy"])
+        share, warm = row["used_bytes"] / capacity, lowest.setdefault(capacity, {})
+        if policy in warm or share >= low_watermark:
+            warm[policy] = min(share, warm.get(policy, share))
+    for capacity, shares in sorted(lowest.items()):
+        if {"lru", "lru+plan"} <= shares.keys():
+            yield (
+                f"A cache of {format_bytes(capacity)}: once warm, its emptiest hour is "
+                f"{percent(shares['lru+plan'])} full with the plan, {percent(shares['lru'])} with LRU."
+            )
+
+
+def _newest_rows(tables: Tables, table: Table) -> list[Row]:
+    newest = tables.newest(table)
+    rows: list[Row] = read_partitions(newest, newest.partitions).to_pylist()
+    return rows
+
+
+def _replay_section(
+    tables: Tables, replays: Sequence[Row], fills: Sequence[Row], watermarks: tuple[float, float]
+) -> Section | None:
+    if not replays:
+        return None
+    ordered = sorted(replays, key=lambda r: (r["capacity_bytes"], plots.rank(str(r["policy"]))))
+    days = _newest_rows(tables, REPLAY_DAYS)
+    against = Figure(plots.hit_ratio_against_capacity(ordered), "Byte hit ratio against capacity")
+    return Section(
+        title="Replay of the held-out days",
+        note="WAN bytes are demand misses and prefetches; no policy can do better than the bound. "
+        "LRU and the plan run between the watermarks, as XCache does; the other policies have none.",
+        figures=[against, *_over_time(_capacities(replays), days, fills, watermarks)],
+        rows=[chosen(row, _REPLAY_COLUMNS) for row in ordered],
+    )
+
+
+def _capacities(replays: Sequence[Row]) -> list[int]:
+    return sorted({row["capacity_bytes"] for row in replays})
+
+
+def _over_time(
+    capacities: Sequence[int], days: Sequence[Row], fills: Sequence[Row], watermarks: tuple[float, float]
+) -> Iterator[Figure]:
+    """The plots of days and of the fill level, one per capacity that has rows."""
+    for size in capacities:
+        cache = f"cache of {format_bytes(size)}"
+        per_day, levels = ([row for row in rows if row["capacity_bytes"] == size] for rows in (days, fills))
+        if per_day:
+            yield Figure(plots.hits_and_misses(per_day), f"Hits and misses per day, {cache}", size)
+        if levels:
+            plot = plots.fill_with_watermarks(levels, watermarks=watermarks)
+            yield Figure(plot, f"Fill level, {cache}", size)
+
+
+def _model_section(tables: Tables) -> Section | None:
+    metrics = _newest_rows(tables, MODEL_METRICS)
+    if not metrics:
+        return None
+    metrics.sort(key=lambda row: (row["horizon_s"], -(row["auc"] or 0)))
+    return Section(
+        title="Models, on days they were not trained on",
+        note="Recency and decayed frequency are the baselines to beat; they are scores, not probabilities.",
+        figures=_calibration(metrics, _newest_rows(tables, RELIABILITY)),
+        rows=[
+            {"model": row["model"], "within": duration_label(row["horizon_s"])}
+            | {key: row[key] for key in _MODEL_COLUMNS}
+            for row in metrics
+        ],
+    )
+
+
+def _calibration(metrics: Sequence[Row], reliability: Sequence[Row]) -> list[Figure]:
+    """The reliability of the best model that has one."""
+    reliable = {row["model"] for row in reliability}
+    calibrated = [row for row in metrics if row["model"] in reliable]
+    if not calibrated:
+        return []
+    best = max(calibrated, key=lambda row: row["auc"] or 0)["model"]
+    bins = [row for row in reliability if row["model"] == best]
+    return [Figure(plots.calibration(bins), f"Calibration of {best}")]
+
+
+def _plan_sections(tables: Tables) -> Iterator[Section]:
+    """The sums of the newest plan, and its first items."""
+    plan = _newest_rows(tables, PLANS)
+    if not plan:
+        return
+    sums = [_planned(action, [row for row in plan if row["action"] == action]) for action in ACTIONS]
+    yield Section("The plan", rows=[row for row in sums if row["files"]])
+    shown = sorted((row for row in plan if row["rank"] <= PLAN_ROWS), key=lambda r: (r["action"], r["rank"]))
+    yield Section(
+        title="The plan, file by file",
+        note=f"The first {PLAN_ROWS} of each action.",
+        rows=[chosen(row, _PLAN_COLUMNS) for row in shown],
+    )
+
+
+def _planned(action: str, items: Sequence[Row]) -> Row:
+    sizes, costs = (sum(row[key] or 0 for row in items) for key in ("size_bytes", "cost_bytes"))
+    return {"action": action, "files": len(items), "size_bytes": sizes, "fetched_bytes": costs}
+
+
+def _outcome_sections(tables: Tables) -> Iterator[Section]:
+    """What the newest push saved in all, and file by file."""
+    receipts = _newest_rows(tables, RECEIPTS)
+    if not receipts:
+        return
+    states = collections.Counter(str(row["state"]) for row in receipts)
+    outcomes = {row["item_id"]: row for row in _newest_rows(tables, OUTCOMES)}
+    measured = [{**row, **outcomes[row["item_id"]]} for row in receipts if row["item_id"] in outcomes]
+    yield Section(
+        title="What was pushed, and what it saved",
+        note=f"Receipts: {', '.join(f'{n} {state}' for state, n in sorted(states.items()))}. {OUTCOME_NOTE}",
+        rows=[_earned(action, measured) for action in sorted({str(row["action"]) for row in measured})],
+    )
+    measured.sort(key=lambda row: (-row["bytes_saved"], str(row["did"])))
+    if measured:
+        yield Section(
+            title="What was pushed, file by file",
+            note="Every file that was fetched or pinned, best first.",
+            rows=[chosen(row, _OUTCOME_COLUMNS) for row in measured],
+        )
+
+
+def _earned(action: str, measured: Sequence[Row]) -> Row:
+    mine = [row for row in measured if row["action"] == action]
+    sums = {key: sum(row[key] or 0 for row in mine) for key in _EARNED}
+    uses = collections.Counter(row["use"] for row in mine)
+    files = {"files": len(mine)} | {f"{use}_files": uses[use] for use in Use}
+    return {"action": action} | files | sums

@@ -1,0 +1,186 @@
+"""Plots in one style, readable in black and white: matplotlib's SVG, and what a page needs to explore it."""
+
+from __future__ import annotations
+
+import dataclasses
+import io
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import matplotlib as mpl
+from matplotlib.axes import Axes
+from matplotlib.container import Container
+from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
+from matplotlib.figure import Figure
+
+from features.common.errors import printable
+
+STYLE: Any = {
+    "svg.fonttype": "none",
+    "text.parse_math": False,  # a name may hold a dollar sign
+    "font.size": 10,
+    "axes.grid": True,
+    "axes.axisbelow": True,
+    "grid.alpha": 0.3,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+}
+POINTS_PER_INCH = 72
+DARK, LIGHT, WARM = "#0b6e99", "#9fb8c4", "#b5651d"
+_NO_METADATA = dict.fromkeys(("Date", "Creator", "Format", "Type"))
+_SERIES, _AXIS, _TICK, _OTHER = (
+    re.compile(f'<g id="{name}">') for name in (r"@(\d+)", r"@([xyl])", "([xy])tick_[0-9]+", '[^"]*')
+)
+
+
+class Point(NamedTuple):
+    """A value to read at (x, y) in units of the axes; `capacity`: the one it is of, if of one."""
+
+    x: Any
+    y: float
+    text: str
+    capacity: float | None = None
+
+
+class Series(NamedTuple):
+    """What a reader can switch off: a `policy` in all plots of a page at once. `drawn`: for the legend."""
+
+    label: str
+    drawn: Any
+    points: Sequence[Point]
+    policy: str | None
+    shown: bool
+
+
+@dataclasses.dataclass(frozen=True)
+class Zoom:
+    """A plot with one place per capacity on its horizontal axis, at 0, 1, …, which a page can zoom into.
+
+    `asides`: how far each series is moved sideways from its places; all share a width of `spread`.
+    """
+
+    capacities: Sequence[float]
+    asides: Sequence[float]
+    spread: float
+
+
+class Plot:
+    """One plot: draw on `axes` within `mpl.rc_context(STYLE)`, then `add` each series.
+
+    `nearest`: whether a pointer finds the nearest point in both directions (`xy`) or along one axis.
+    """
+
+    def __init__(self, *, nearest: str = "xy") -> None:
+        self.figure = Figure(figsize=(6.4, 3.6), dpi=POINTS_PER_INCH, layout="constrained")
+        self.axes: Axes = self.figure.add_subplot()
+        self.series: list[Series] = []
+        self.nearest = nearest
+        self.zoom: Zoom | None = None
+
+    def add(
+        self,
+        label: str,
+        drawn: Any,
+        points: Iterable[Point],
+        *,
+        policy: str | None = None,
+        shown: bool = True,
+    ) -> None:
+        """Register what was drawn as a series; without a label it is always shown and in no legend."""
+        for artist in drawn.get_children() if isinstance(drawn, Container) else [drawn]:
+            artist.set_gid(f"@{len(self.series)}")
+        self.series.append(Series(printable(label), drawn, list(points), policy, shown))
+
+    def svg(self, *, salt: str = "cachecast", legend: bool = True) -> str:
+        """The plot as an `<svg>` element; `salt` keeps its ids apart from those of other plots."""
+        labelled = [one for one in self.series if one.label and one.shown] if legend else []
+        with mpl.rc_context(STYLE):
+            if labelled:
+                self.figure.legend(
+                    [one.drawn for one in labelled],
+                    [_in_legend(one.label) for one in labelled],
+                    loc="outside upper center",
+                    ncols=4,
+                    frameon=False,
+                    fontsize=8,
+                )
+            for name, axis in (("x", self.axes.xaxis), ("y", self.axes.yaxis)):
+                axis.set_gid(f"@{name}")
+            return self._marked(_svg(self.figure, salt))
+
+    def _marked(self, svg: str) -> str:
+        """`svg` with attributes by which a page finds series, axes and ticks, and no other id of a group."""
+
+        def series(found: re.Match[str]) -> str:
+            off = "" if self.series[int(found[1])].shown else ' class="off"'
+            return f'<g data-series="{found[1]}"{off}>'
+
+        marked = _AXIS.sub(r'<g data-axis="\1">', _SERIES.sub(series, svg))
+        return _OTHER.sub("<g>", _TICK.sub(r'<g class="tick">', marked))
+
+    def reading(self, capacities: Sequence[float]) -> dict[str, Any]:
+        """What a page's script reads, after `svg`: points and axes in units of the SVG.
+
+        A point is series, x, y, text and the place of its capacity in `capacities` (None: of no capacity).
+        """
+        found = {capacity: k for k, capacity in enumerate(capacities)}
+        points = [
+            [k, *self._place(point.x, point.y), point.text, found.get(point.capacity)]  # type: ignore[arg-type]
+            for k, one in enumerate(self.series)
+            for point in one.points
+        ]
+        told: dict[str, Any] = {"near": self.nearest, "points": points, "box": self._box()}
+        return told if self.zoom is None else told | {"zoom": self._zoom(self.zoom, found)}
+
+    def _zoom(self, zoom: Zoom, found: Mapping[float, int]) -> dict[str, Any]:
+        start, unit = self._place(0, 0), self._place(1, 0)[0] - self._place(0, 0)[0]
+        places = {found[c]: self._place(k, 0)[0] for k, c in enumerate(zoom.capacities) if c in found}
+        return {
+            "unit": round(unit, 2),
+            "places": places,
+            "asides": [round(unit * aside, 2) for aside in zoom.asides],
+            "spread": zoom.spread,
+            "zero": start[1],
+            "one": self._place(0, 1)[1],
+        }
+
+    def _place(self, x: Any, y: float) -> tuple[float, float]:
+        at = self.axes.transData.transform((self.axes.convert_xunits(x), self.axes.convert_yunits(y)))
+        return round(float(at[0]), 2), round(self._height() - float(at[1]), 2)
+
+    def _box(self) -> list[float]:
+        box, height = self.axes.bbox, self._height()
+        return [round(float(v), 2) for v in (box.x0, height - box.y1, box.x1, height - box.y0)]
+
+    def _height(self) -> float:
+        return float(self.figure.get_figheight()) * POINTS_PER_INCH
+
+
+def swatch(drawn: Any) -> str:
+    """The look of a series in a legend, as an `<svg>` element."""
+    with mpl.rc_context(STYLE):
+        figure = Figure(figsize=(0.4, 0.2), dpi=POINTS_PER_INCH)
+        none = dict.fromkeys(("borderpad", "borderaxespad", "handletextpad", "labelspacing"), 0)
+        figure.legend([drawn], [""], loc="center", frameon=False, handlelength=2.4, **none)
+        return _OTHER.sub("<g>", _svg(figure, "swatch"))
+
+
+def dated(axes: Axes) -> None:
+    """Label the horizontal axis with times, as briefly as possible."""
+    locator = AutoDateLocator()
+    axes.xaxis.set_major_locator(locator)
+    axes.xaxis.set_major_formatter(ConciseDateFormatter(locator))
+
+
+def _svg(figure: Figure, salt: str) -> str:
+    buffer = io.StringIO()
+    with mpl.rc_context({"svg.hashsalt": salt}):  # the same data give the same page
+        figure.savefig(buffer, format="svg", metadata=_NO_METADATA)
+    text = buffer.getvalue()
+    return text[text.index("<svg") :]
+
+
+def _in_legend(label: str) -> str:
+    """`label`, which matplotlib would leave out of a legend if it began with an underscore."""
+    return f"\u200b{label}" if label.startswith("_") else label

@@ -1,0 +1,115 @@
+"""Comparisons of policies as runs in MLflow: of evaluations, replays and leaderboards.
+
+A comparison is one run with its page and table as artifacts, and a nested run for each policy, so that
+policies and comparisons are compared by the same names of figures: `byte_gap_closed/10pct` and the like.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import tempfile
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from features.results import LRU
+from jobs.ground.settings.tree import MlflowSettings
+from jobs.ground.text import Row
+from jobs.pages.verdicts import verdict
+from models.serving.mlflow_session import connect, patiently, service_errors
+from models.serving.runs import Place, Run, code_version, write
+from models.serving.spool import texts
+from replay.contest import BOUND
+
+_GAPS = ("byte_gap_closed", "byte_gap_closed_lower", "byte_gap_closed_upper")
+_FIGURES = (
+    *_GAPS,
+    *("byte_hit_ratio", "hit_ratio", "wan_bytes", "prefetch_bytes", "wasted_bytes", "core_hours"),
+)
+_FILES = "files"
+PAGE, TABLE = "page.html", "table.csv"
+
+
+def comparison(
+    name: str, kind: str, rows: Sequence[Row], *, params: Mapping[str, object], tags: Mapping[str, str]
+) -> Run:
+    """The run of a comparison, with one nested per policy, and per trace if `rows` name several.
+
+    Its own figures: the mean share of the gap that each policy closed and, of a single trace, the share at
+    each capacity with its bounds, for example `s3fifo/byte_gap_closed/10pct`; not of LRU and the bound, which
+    are 0 and 1.
+
+    `rows`: one per capacity and policy, with the columns of an evaluation's, a replay's or a leaderboard's.
+    """
+    params = {key: value for key, value in params.items() if value not in ("", None)}
+    groups: dict[tuple[str, str], list[Row]] = {}
+    for row in rows:
+        groups.setdefault((str(row.get("trace", "")), str(row["policy"])), []).append(row)
+    children = [
+        Run(
+            f"{policy} {trace}".strip(),
+            "policy",
+            texts({**params, "policy": policy} | ({"trace": trace} if trace else {})),
+            dict(tags),
+            figures(of),
+        )
+        for (trace, policy), of in groups.items()
+    ]
+    fractions = sorted({float(row["capacity_fraction"]) for row in rows})
+    competing = {key: of for key, of in groups.items() if key[1] not in (LRU, BOUND)}
+    metrics = _means(competing)
+    one_trace = len({trace for trace, _ in groups}) == 1
+    if one_trace:
+        for (_, policy), of in competing.items():
+            metrics |= figures(of, f"{_as_name(policy)}/", _GAPS)
+    about = {**params, "capacities": ", ".join(map(at_capacity, fractions)), **code_version()}
+    says = verdict(rows, "capacity_fraction") if one_trace else ""
+    return Run(name, kind, texts(about), dict(tags), metrics, children=tuple(children), says=says)
+
+
+def figures(rows: Sequence[Row], prefix: str = "", names: Sequence[str] = _FIGURES) -> dict[str, float]:
+    """The figures of one policy at each capacity, by their names in MLflow; those not known are left out."""
+    named = {
+        f"{prefix}{name}/{at_capacity(row['capacity_fraction'])}": row.get(name)
+        for name in names
+        for row in rows
+    }
+    return {name: float(value) for name, value in named.items() if value is not None and math.isfinite(value)}
+
+
+def _as_name(policy: str) -> str:
+    """A policy as a part of a figure's name: MLflow allows no `+`."""
+    return policy.replace("+", "_")
+
+
+def at_capacity(fraction: float) -> str:
+    """A capacity as a part of a figure's name, for example `10pct`."""
+    return f"{100 * fraction:.4g}pct"
+
+
+def keep(mlflow: MlflowSettings, run: Run, *, made_by: str, files: Callable[[Path], None]) -> str:
+    """Write `run` into MLflow with what `files` writes into a folder; return its id. Raises ServiceError."""
+    written_id = uuid.uuid4().hex
+
+    def attempt(root: Path) -> str:
+        client, experiment_id = connect(mlflow.uri, mlflow.artifacts, mlflow.experiment)
+        place = Place(client, mlflow.uri, experiment_id, root)
+        with service_errors(mlflow.uri):
+            with_files = dataclasses.replace(run, folder=_FILES)
+            return write(place, with_files, written_id=written_id, made_by=made_by).run_id
+
+    with tempfile.TemporaryDirectory(prefix="cachecast-run-") as scratch:
+        root = Path(scratch)
+        (root / _FILES).mkdir()
+        files(root / _FILES)
+        return patiently(lambda: attempt(root), patience_s=mlflow.patience)
+
+
+def _means(groups: Mapping[tuple[str, str], Sequence[Row]]) -> dict[str, float]:
+    """The mean share of the gap that each policy closed over traces and capacities, by name in MLflow."""
+    closed: dict[str, list[float]] = {}
+    for (_, policy), rows in groups.items():
+        known = [row["byte_gap_closed"] for row in rows if row["byte_gap_closed"] is not None]
+        closed.setdefault(_as_name(policy), []).extend(known)
+    return {f"mean_byte_gap_closed/{name}": sum(all_) / len(all_) for name, all_ in closed.items() if all_}

@@ -1,0 +1,1 @@
+"""Questions that a planner asks. Each study can be deleted alone."""

@@ -1,0 +1,236 @@
+"""LRU at every capacity: points of the curve, the bound at some of them, and sentences for planners."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from features.common.errors import InputError
+from features.common.progress import Advance
+from features.common.units import format_bytes
+from features.results import LRU
+from jobs.ground.settings.tree import Settings
+from jobs.ground.text import percent
+from jobs.loop.traces import TraceFile, sizes
+from jobs.studies.simulate.accesses import loaded as loaded_accesses
+from replay.contest import BOUND, Lineup, contest
+from replay.curve import Curve, lru_curve
+from replay.result import Result
+from replay.trace import Trace
+
+N_POINTS = 20
+"""Capacities shown, evenly spaced on a log scale from LEAST_FRACTION to all bytes read."""
+LEAST_FRACTION = 0.001
+N_IDEAL = 5
+"""Capacities at which clairvoyant and bound are shown too."""
+
+Ratios = tuple[float, float]
+_Key = tuple[str, int]
+_IDEAL = ("clairvoyant", BOUND)
+
+
+@dataclasses.dataclass(frozen=True)
+class Point:
+    """LRU at one capacity.
+
+    `doubling_adds_…`: what twice the capacity adds. `replayed`: the capacity is below the largest file's
+    size, so that LRU itself was replayed. The last two fields are given at a few points only.
+    """
+
+    capacity_bytes: int
+    capacity_fraction: float
+    hit_ratio: float
+    byte_hit_ratio: float
+    wan_bytes: int
+    doubling_adds_hit_ratio: float
+    doubling_adds_byte_hit_ratio: float
+    doubling_saves_bytes: int
+    replayed: bool
+    clairvoyant_byte_hit_ratio: float | None
+    bound_byte_hit_ratio: float | None
+
+
+@dataclasses.dataclass(frozen=True)
+class Need:
+    """The smallest capacity at which LRU has a `ratio` of the `kind` hit or byte hit; None: no capacity.
+
+    `reachable`: the ratio of a cache that holds everything.
+    """
+
+    kind: str
+    ratio: float
+    reachable: float
+    capacity_bytes: int | None
+    capacity_fraction: float | None
+
+
+@dataclasses.dataclass(frozen=True)
+class CurveAnswer:
+    """The curve of a trace. `exact_from_bytes`: size of the largest file read, see `Point.replayed`."""
+
+    requests: int
+    bytes_requested: int
+    footprint_bytes: int
+    exact_from_bytes: int
+    points: list[Point]
+    needs: list[Need]
+    answers: list[str]
+    notes: tuple[str, ...]
+
+
+def run(
+    settings: Settings,
+    trace: TraceFile | None,
+    *,
+    hit_ratios: Sequence[float],
+    byte_hit_ratios: Sequence[float],
+    capacities: Sequence[int],
+    fractions: Sequence[float],
+    first_day_s: int | None,
+    last_day_s: int | None,
+    only: Mapping[str, str],
+    workers: int | None,
+    on_progress: Advance,
+) -> CurveAnswer:
+    """The LRU curve of `trace`, or of days in the tables after the history that warms the cache.
+
+    It has about twenty capacities and the given ones; then the capacities that the given ratios need. For the
+    tables, the effect of doubling is shown for the configured caches, unless capacities are given. Raises
+    InputError, StaleInputError.
+    """
+    on_progress(0, 1, "reading")
+    if trace is None and not (capacities or fractions):
+        capacities = _configured(settings, only.get("site"))
+    loaded = loaded_accesses(settings, trace, first_day_s=first_day_s, last_day_s=last_day_s, only=only)
+    footprint = loaded.trace.footprint_bytes
+    if not footprint:
+        raise InputError("all files read are empty, so that every cache is the same; choose another trace")
+    asked = sizes(loaded.trace, capacities=capacities, fractions=fractions)
+    on_progress(0, 1, "every capacity")
+    curve = lru_curve(loaded.trace, count_from_s=first_day_s)
+    listed = sorted({*_grid(footprint), *asked})
+    ideal = {listed[i] for i in np.linspace(0, len(listed) - 1, min(N_IDEAL, len(listed))).astype(int)}
+    found = _replays(
+        loaded.trace,
+        curve,
+        listed=listed,
+        ideal=ideal,
+        count_from_s=first_day_s,
+        workers=workers,
+        on_progress=on_progress,
+    )
+    needs = [_need(curve, footprint, hit_ratio=ratio) for ratio in hit_ratios]
+    needs += [_need(curve, footprint, byte_hit_ratio=ratio) for ratio in byte_hit_ratios]
+    points = [_point(curve, footprint, size, found) for size in listed]
+    return CurveAnswer(
+        requests=curve.requests,
+        bytes_requested=curve.bytes_requested,
+        footprint_bytes=footprint,
+        exact_from_bytes=curve.exact_from_bytes,
+        points=points,
+        needs=needs,
+        answers=[
+            *(_sentence(need) for need in needs),
+            *_doubling([point for point in points if point.capacity_bytes in asked]),
+        ],
+        notes=loaded.notes,
+    )
+
+
+def _configured(settings: Settings, site: str | None) -> list[int]:
+    """The total capacity of the caches of `site`, or of the region; empty if there is no cache."""
+    total = sum(cache.capacity for cache in settings.caches.values() if site in (None, cache.at_site))
+    return [total] if total else []
+
+
+def _grid(footprint_bytes: int) -> list[int]:
+    spaced = np.geomspace(max(1.0, LEAST_FRACTION * footprint_bytes), footprint_bytes, N_POINTS)
+    return [int(size) for size in spaced[:-1]] + [footprint_bytes]
+
+
+def _replays(
+    trace: Trace,
+    curve: Curve,
+    *,
+    listed: Sequence[int],
+    ideal: set[int],
+    count_from_s: int | None,
+    workers: int | None,
+    on_progress: Advance,
+) -> dict[_Key, Result]:
+    """Replays that the curve needs: LRU below the largest file, clairvoyant and bound at `ideal`."""
+
+    # A point needs LRU at twice its capacity too.
+    small = {s for size in listed for s in (size, 2 * size) if s < curve.exact_from_bytes}
+    wanted = {
+        size: [*([LRU] if size in small else []), *(_IDEAL if size in ideal else [])]
+        for size in (*listed, *small)
+    }
+    lineups = [Lineup(size, dict.fromkeys(names)) for size, names in sorted(wanted.items())]
+    total = 1 + sum(len(one.names) for one in lineups)
+    results: dict[_Key, Result] = {}
+    for row in contest(trace, lineups, count_from_s=count_from_s, workers=workers):
+        results[row.policy, row.capacity_bytes] = row.result
+        on_progress(1 + len(results), total, row.policy)
+    return results
+
+
+def _point(curve: Curve, footprint: int, size: int, found: dict[_Key, Result]) -> Point:
+    def lru(capacity: int) -> Ratios:
+        result = found.get((LRU, capacity))
+        if result is None:
+            return curve.hit_ratio_at(capacity), curve.byte_hit_ratio_at(capacity)
+        return result.hit_ratio, result.byte_hit_ratio
+
+    def best(policy: str) -> float | None:
+        result = found.get((policy, size))
+        return None if result is None else result.byte_hit_ratio
+
+    (hit, byte_hit), (hit_twice, byte_hit_twice) = lru(size), lru(2 * size)
+    return Point(
+        capacity_bytes=size,
+        capacity_fraction=size / footprint,
+        hit_ratio=hit,
+        byte_hit_ratio=byte_hit,
+        wan_bytes=round((1 - byte_hit) * curve.bytes_requested),
+        doubling_adds_hit_ratio=hit_twice - hit,
+        doubling_adds_byte_hit_ratio=byte_hit_twice - byte_hit,
+        doubling_saves_bytes=round((byte_hit_twice - byte_hit) * curve.bytes_requested),
+        replayed=(LRU, size) in found,
+        clairvoyant_byte_hit_ratio=best("clairvoyant"),
+        bound_byte_hit_ratio=best(BOUND),
+    )
+
+
+def _need(
+    curve: Curve, footprint: int, *, hit_ratio: float | None = None, byte_hit_ratio: float | None = None
+) -> Need:
+    size = curve.capacity_for(hit_ratio=hit_ratio, byte_hit_ratio=byte_hit_ratio)
+    share = None if size is None else size / footprint
+    if hit_ratio is not None:
+        return Need("hit", hit_ratio, curve.hit_ratio_at(footprint), size, share)
+    assert byte_hit_ratio is not None
+    return Need("byte hit", byte_hit_ratio, curve.byte_hit_ratio_at(footprint), size, share)
+
+
+def _sentence(need: Need) -> str:
+    wanted = f"a {need.kind} ratio of {percent(need.ratio, 1)}"
+    if need.capacity_bytes is None or need.capacity_fraction is None:
+        return (
+            f"{wanted.capitalize()} is out of reach: at most {percent(need.reachable, 1)}, since every file "
+            "is missed once."
+        )
+    room = f"{format_bytes(need.capacity_bytes)} ({percent(need.capacity_fraction, 1)} of the footprint)"
+    return f"For {wanted} LRU needs {room}."
+
+
+def _doubling(points: Sequence[Point]) -> list[str]:
+    return [
+        f"Doubling {format_bytes(point.capacity_bytes)} lifts LRU's byte hit ratio from "
+        f"{percent(point.byte_hit_ratio, 1)} to "
+        f"{percent(point.byte_hit_ratio + point.doubling_adds_byte_hit_ratio, 1)} and saves "
+        f"{format_bytes(point.doubling_saves_bytes)} of WAN traffic."
+        for point in points
+    ]

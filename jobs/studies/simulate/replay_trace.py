@@ -1,0 +1,243 @@
+"""Replay of a trace: policies, those that drive a steward, and the bound, at several capacities."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from features.common.errors import ConfigError, InputError
+from features.common.progress import Advance
+from features.common.times import HOUR_S
+from features.results import LRU, STEWARD
+from jobs.ground.settings.tree import MlflowSettings
+from jobs.loop.traces import TraceFile, sizes
+from jobs.studies.simulate.answer import ReplayAnswer
+from jobs.studies.simulate.exports import export_replay
+from models.evaluation.bootstrap import gap_columns
+from replay.access_context import CONTEXT, context_of
+from replay.config import CacheConfig
+from replay.contest import BOUND, BOUNDS, PLAN, Lineup, Standings, standings
+from replay.planner import Planner
+from replay.policies import POLICIES, PartPolicy, Policy, canonical, score_policies
+from replay.policies.learned import Order
+from replay.read import LoadedTrace
+from replay.read.scores import read_scores
+from replay.steward.delayed_cache import NO_DELAY, XCACHE
+from replay.steward.policies import AHEAD, AUTO, LEARNED, STEWARDS, steward_policy
+
+
+@dataclasses.dataclass(frozen=True)
+class Caches:
+    """What to replay: policies at `capacities` (bytes) and `fractions` of the bytes of all files read.
+
+    `watermarks`: LRU is an XCache with these, checked every `purge_interval_s`; None: every policy decides at
+    each access. `scores`: a file with a score per item, for the policies that need scores. `block_bytes`:
+    files are fetched by blocks of this size as far as they are read, None: whole. Only stewards and XCaches
+    do so.
+    """
+
+    policies: Sequence[str]
+    capacities: Sequence[int]
+    fractions: Sequence[float]
+    watermarks: tuple[float, float] | None = None
+    purge_interval_s: int = 300
+    scores: Path | None = None
+    with_bound: bool = True
+    workers: int | None = None
+    block_bytes: int | None = None
+
+    @property
+    def keep(self) -> Sequence[str]:
+        """Columns of the trace that stewards use; empty if no policy is one."""
+        return CONTEXT if any(name in STEWARDS for name in named_policies(self)) else ()
+
+
+def run(trace: TraceFile, caches: Caches, *, count_from_s: int | None, on_progress: Advance) -> ReplayAnswer:
+    """A row per capacity and policy, and one for the bound; accesses before `count_from_s` warm the caches.
+
+    Raises ConfigError, InputError.
+    """
+    if PLAN in named_policies(caches):
+        raise ConfigError(
+            "--policy",
+            f"{PLAN} needs the site's tables, with predictions; leave out --trace, or this policy",
+        )
+    on_progress(0, 1, "reading")
+    loaded = trace.load(keep=caches.keep)
+    chosen = sizes(loaded.trace, capacities=caches.capacities, fractions=caches.fractions)
+    own = own_policies(caches, loaded, chosen, count_from_s=count_from_s, on_progress=on_progress)
+    lineups = [lineup(caches, size, own=own) for size in chosen]
+    replayed = standings(
+        loaded.trace, lineups, count_from_s=count_from_s, workers=caches.workers, on_done=on_progress
+    )
+    rows = [summary(at, name, loaded.trace.footprint_bytes) for at in replayed for name in shown(caches)]
+    return ReplayAnswer(rows, loaded.notes)
+
+
+def record_run(
+    mlflow: MlflowSettings, answer: ReplayAnswer, *, what: str, params: Mapping[str, object]
+) -> str:
+    """Write a replay as a run of MLflow with its page and table; return its id. Raises ServiceError.
+
+    `what`: was replayed, for example `trace.parquet`: the run's name, which MLflow shows 17 letters of.
+    """
+    from jobs.pages import runs  # it loads MLflow, which few replays need
+
+    def files(folder: Path) -> None:
+        for file in (runs.PAGE, runs.TABLE):
+            export_replay(answer, folder / file, title=f"Replay of {what}")
+
+    run = runs.comparison(what, "replay", answer.rows, params=params, tags={})
+    return runs.keep(mlflow, run, made_by="replay", files=files)
+
+
+def lineup(
+    caches: Caches,
+    capacity_bytes: int,
+    *,
+    own: Mapping[str, Policy | PartPolicy],
+    planner: Planner | None = None,
+    cycle_s: int = HOUR_S,
+    plan_from_s: int | None = None,
+) -> Lineup:
+    """What is replayed at one capacity: the policies, and LRU and the bounds, from which gaps are measured.
+
+    With watermarks LRU, and LRU with plans by `planner`, are XCaches. Where parts of files are cached, there
+    are no bounds. `own`: policies that are not built in. Raises ConfigError.
+    """
+    xcache = None
+    if caches.watermarks is not None:
+        low, high = caches.watermarks
+        interval_s, block_bytes = caches.purge_interval_s, caches.block_bytes
+        xcache = CacheConfig(capacity_bytes, low, high, interval_s, block_bytes=block_bytes)
+    bounds = BOUNDS if BOUND in shown(caches) else ()
+    names = [*([LRU] if bounds or xcache else []), *named_policies(caches)]
+    in_xcache = {LRU: None, PLAN: planner} if xcache else {}
+    return Lineup(
+        capacity_bytes,
+        {name: own.get(name) for name in (*names, *bounds) if name not in in_xcache},
+        xcache,
+        {name: in_xcache[name] for name in names if name in in_xcache},
+        cycle_s,
+        plan_from_s,
+    )
+
+
+def own_policies(
+    caches: Caches,
+    loaded: LoadedTrace,
+    capacities: Sequence[int],
+    *,
+    count_from_s: int | None,
+    on_progress: Advance,
+) -> dict[str, Policy | PartPolicy]:
+    """The policies that need the file of scores, if there is one, and those that drive a steward."""
+    scored = {} if caches.scores is None else score_policies(read_scores(caches.scores, loaded.trace))
+    return scored | steward_policies(
+        named_policies(caches),
+        loaded,
+        capacities,
+        from_s=count_from_s,
+        as_xcache=caches.watermarks is not None,
+        block_bytes=caches.block_bytes,
+        on_progress=on_progress,
+    )
+
+
+def named_policies(caches: Caches) -> list[str]:
+    """The policies' canonical names, without the bound. Raises ConfigError for one that lacks its scores."""
+    names = [name for name in _named(caches) if name != BOUND]
+    for name in names:
+        if name not in (*POLICIES, *STEWARDS, PLAN) and caches.scores is None:
+            raise ConfigError("--policy", f"{name} needs scores; give them with --scores FILE")
+        if caches.block_bytes is not None and name not in _in_parts(caches):
+            what = f"{name} caches whole files; choose among {', '.join(_in_parts(caches))}"
+            raise ConfigError("--block-size", what)
+    return names
+
+
+def _in_parts(caches: Caches) -> list[str]:
+    """Policies that can cache parts of files."""
+    return [*(() if caches.watermarks is None else (LRU, PLAN)), *STEWARDS]
+
+
+def shown(caches: Caches) -> list[str]:
+    """The policies that get a row; the bound too, by default or as one of them, unless parts are cached."""
+    names = list(dict.fromkeys(named_policies(caches)))
+    with_bound = caches.with_bound or BOUND in _named(caches)
+    return [*names, *([BOUND] if with_bound and caches.block_bytes is None else [])]
+
+
+def _named(caches: Caches) -> list[str]:
+    return [canonical(name, others=(*STEWARDS, PLAN, BOUND)) for name in caches.policies]
+
+
+def summary(at: Standings, policy: str, footprint_bytes: int) -> dict[str, object]:
+    """A row of a contest as a flat dict; hits are None for the bound on bytes, as it has none."""
+    result, is_bound, gap = at.rows[policy].result, policy == BOUND, at.gap(policy)
+    return {
+        "policy": policy,
+        "capacity_bytes": at.capacity_bytes,
+        "capacity_fraction": at.capacity_bytes / footprint_bytes if footprint_bytes else 0.0,
+        "requests": result.requests,
+        "hits": None if is_bound else result.hits,
+        "hit_ratio": None if is_bound else result.hit_ratio,
+        "byte_hit_ratio": result.byte_hit_ratio,
+        "object_miss_ratio": None if is_bound else result.object_miss_ratio,
+        "byte_miss_ratio": result.byte_miss_ratio,
+        "bytes_requested": result.bytes_requested,
+        "wan_bytes": result.wan_bytes,
+        "prefetch_bytes": result.prefetch_bytes,
+        "prefetch_precision": result.prefetch_precision,
+        "prefetch_coverage": result.prefetch_coverage,
+        "wasted_bytes": result.wasted_bytes,
+        "refetch_bytes": result.refetch_bytes,
+        "bypassed_bytes": result.bypassed_bytes,
+        "peak_usage_bytes": result.peak_usage_bytes,
+        "peak_hour_wan_bytes": result.peak_hour_wan_bytes,
+        **gap_columns(gap),
+        "object_gap_closed": at.hits_gap_closed(policy),
+        "seconds": result.seconds,
+    }
+
+
+def steward_policies(
+    names: Sequence[str],
+    loaded: LoadedTrace,
+    capacities: Sequence[int],
+    *,
+    from_s: int | None,
+    as_xcache: bool,
+    block_bytes: int | None = None,
+    on_progress: Advance,
+) -> dict[str, Policy | PartPolicy]:
+    """Those of `names` that drive a steward.
+
+    What is learned is learned from the accesses before `from_s`, for `capacities`. `as_xcache`: with the
+    delays of a live cache; `block_bytes`: files are fetched by it as far as they are read. Raises
+    ConfigError, InputError, SchemaError.
+    """
+    wanted = [name for name in names if name in STEWARDS]
+    if not wanted:
+        return {}
+    learns = any(STEWARDS[name] == LEARNED for name in wanted)
+    if learns and from_s is None:
+        what = f"{STEWARD} learns from the accesses before --from; give it, or choose {AUTO}"
+        raise ConfigError("--policy", what)
+    if block_bytes is not None and AHEAD in wanted:
+        raise ConfigError("--policy", f"{AHEAD} fetches whole files; leave out --block-size")
+    told = context_of(loaded)
+    learned: list[Order] = []
+    if from_s is not None and (learns or AUTO in wanted):
+        from models.learning.order import Learning
+
+        learned = Learning(loaded.trace, told, capacities).orders(from_s, on_progress)
+    if learns and not learned:
+        raise InputError(
+            "there are too few accesses before --from to learn from; count from later, or choose " + AUTO
+        )
+    delays = XCACHE if as_xcache else NO_DELAY
+    return {
+        name: steward_policy(name, told, learned, delays=delays, block_bytes=block_bytes) for name in wanted
+    }

@@ -1,0 +1,144 @@
+"""Replay of the site's own accesses: policies, LRU + plan and the bound; results go into the tables."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime as dt
+from collections.abc import Mapping, Sequence
+
+from features.common.errors import StaleInputError
+from features.common.progress import Advance
+from features.common.times import DAY_S, as_of_label, day_label
+from features.common.units import duration_label
+from features.results import REPLAY_DAYS, REPLAY_FILLS, REPLAYS
+from features.schema import PREDICTIONS
+from jobs.ground.settings.tree import Settings
+from jobs.ground.store.keys import Key
+from jobs.ground.store.tables import Tables
+from jobs.loop.plan.planner import MODEL_COLUMNS, model_of, planner
+from jobs.loop.traces import sizes
+from jobs.studies.simulate.accesses import days_of_tables, loaded
+from jobs.studies.simulate.answer import ReplayAnswer
+from jobs.studies.simulate.replay_trace import (
+    Caches,
+    lineup,
+    named_policies,
+    own_policies,
+    shown,
+    summary,
+)
+from replay.contest import PLAN, Row, Standings, standings
+from replay.read.choice import EVERYTHING
+
+
+def run(
+    settings: Settings,
+    caches: Caches,
+    *,
+    first_day_s: int | None,
+    last_day_s: int | None,
+    only: Mapping[str, str] = EVERYTHING,
+    on_progress: Advance,
+) -> ReplayAnswer:
+    """Replay the days from `first_day_s` to `last_day_s` and write the results into the tables.
+
+    Both are first seconds of days, and both days count. The history of features before them warms the caches,
+    which are XCaches with the site's watermarks by default. Fractions are of the bytes of all files read in
+    the history and those days. The policy lru+plan plans as production does, and needs predictions for every
+    cycle of the counted days. Returns the rows of the replays table with further columns. Raises ConfigError,
+    InputError, StaleInputError.
+    """
+    first_s, last_s = days_of_tables(first_day_s, last_day_s)
+    tables, region, cycle_s = Tables(settings.tables.root), settings.region.name, settings.features.cycle
+    tables.check_writable(REPLAYS)
+    caches = dataclasses.replace(caches, watermarks=caches.watermarks or settings.replay.watermarks)
+    accesses = loaded(settings, None, first_day_s=first_s, last_day_s=last_s, only=only, keep=caches.keep)
+    trace, shared = accesses.trace, None
+    if PLAN in named_policies(caches):
+        _require_predictions(tables, region, first_s, last_s + DAY_S, cycle_s)
+        version = _version(tables, region, first_s)
+        shared = planner(
+            tables, trace.names, region=region, plan=settings.plan, cycle_s=cycle_s, version=version
+        )
+    chosen = sizes(trace, capacities=caches.capacities, fractions=caches.fractions)
+    own = own_policies(caches, accesses, chosen, count_from_s=first_s, on_progress=on_progress)
+    replayed = standings(
+        trace,
+        [
+            lineup(caches, size, own=own, planner=shared, cycle_s=cycle_s, plan_from_s=first_s)
+            for size in chosen
+        ],
+        count_from_s=first_s,
+        workers=caches.workers,
+        on_done=on_progress,
+    )
+    key = day_label(last_s), region
+    return ReplayAnswer(_write(tables, caches, replayed, trace.footprint_bytes, key), accesses.notes)
+
+
+def planned_by(settings: Settings) -> dict[str, object]:
+    """What plans of a replay depend on, by name, as parameters of its run in MLflow."""
+    plan = settings.plan
+    names = ("objective", "model_weight", "prefetch_share", "min_prefetch_probability", "read_once_below")
+    return {"cycle": duration_label(settings.features.cycle)} | {name: getattr(plan, name) for name in names}
+
+
+def _require_predictions(tables: Tables, region: str, since_s: int, until_s: int, cycle_s: int) -> None:
+    predicted = {as_of for _, as_of, _ in tables.head(PREDICTIONS).select(owner=region)}
+    boundaries = [as_of_label(at) for at in range(since_s, until_s, cycle_s)]
+    missing = [label for label in boundaries if label not in predicted]
+    if missing:
+        raise StaleInputError(
+            f"no predictions for {len(missing)} of the replayed plan boundaries, the first at {missing[0]}; "
+            "run `cachecast features` and `cachecast predict` for those days, or leave lru+plan out: "
+            "--policy lru,clairvoyant"
+        )
+
+
+def _version(tables: Tables, region: str, as_of_s: int) -> str:
+    label = as_of_label(as_of_s)
+    return model_of(tables.read_arrow(PREDICTIONS, as_of=label, owner=region, columns=MODEL_COLUMNS)).version
+
+
+def _write(
+    tables: Tables, caches: Caches, replayed: Sequence[Standings], footprint_bytes: int, key: Key
+) -> list[dict[str, object]]:
+    names = shown(caches)
+    replays = [summary(at, name, footprint_bytes) for at in replayed for name in names]
+    rows = [at.rows[name] for at in replayed for name in names]
+    tables.replace_rows(REPLAYS, replays, key)
+    tables.replace_rows(REPLAY_DAYS, [line for row in rows for line in _days(row)], key)
+    tables.replace_rows(REPLAY_FILLS, [line for row in rows for line in _fills(row)], key)
+    return replays
+
+
+def _days(row: Row) -> list[dict[str, object]]:
+    daily = row.result.daily
+    columns = (daily.day, daily.hits, daily.misses, daily.hit_bytes, daily.wan_bytes)
+    return [
+        {
+            "policy": row.policy,
+            "capacity_bytes": row.capacity_bytes,
+            "on_day": day_label(day * DAY_S),
+            "hits": hits,
+            "misses": misses,
+            "hit_bytes": hit_bytes,
+            "wan_bytes": wan_bytes,
+        }
+        for day, hits, misses, hit_bytes, wan_bytes in zip(
+            *(column.tolist() for column in columns), strict=True
+        )
+    ]
+
+
+def _fills(row: Row) -> list[dict[str, object]]:
+    fill = row.result.fill
+    return [
+        {
+            "policy": row.policy,
+            "capacity_bytes": row.capacity_bytes,
+            "at": dt.datetime.fromtimestamp(at, dt.UTC),
+            "used_bytes": used,
+        }
+        for at, used in zip(fill.time_s.tolist(), fill.used_bytes.tolist(), strict=True)
+    ]

@@ -1,0 +1,302 @@
+"""Storage against cache: which replicas a site could drop for a cache, and the traffic and disk of that."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from features.common.arrays import BoolArray, IntArray
+from features.common.errors import InputError
+from features.common.progress import Advance
+from features.common.times import DAY_S, HOUR_S
+from features.common.units import format_bytes
+from features.results import LRU
+from jobs.ground.settings.tree import Settings
+from jobs.ground.store.tables import Tables
+from jobs.ground.text import percent
+from jobs.loop.traces import TraceFile
+from jobs.studies.simulate.accesses import loaded as loaded_accesses
+from jobs.studies.simulate.replicas import DROPPABLE, WORDS, Kind, Replicas, Stored, of_tables, of_trace
+from replay.policies import run_policy
+from replay.result import Result
+from replay.trace import Trace, window
+
+
+@dataclasses.dataclass(frozen=True)
+class Wanted:
+    """What is asked: caches of these `capacities`, and what they may take.
+
+    `second_bytes`: of a cache behind each, which its misses go to; 0: none. `network_bytes_s`: of the WAN, in
+    the busiest hour; None: any. `node_disk_bytes`, `node_bytes_s`: disk and network of a cache node.
+    `keep_ruled`: propose only replicas that no rule keeps.
+    """
+
+    capacities: Sequence[int]
+    second_bytes: int
+    network_bytes_s: int | None
+    node_disk_bytes: int
+    node_bytes_s: int
+    keep_ruled: bool
+
+
+@dataclasses.dataclass(frozen=True)
+class Replaced:
+    """What a cache of one capacity replaces. Rates are of the busiest hour.
+
+    `dropped_bytes`: of replicas that go; `rule_bytes`: those of them whose rules must go, or be looked up,
+    first; `saved_bytes`: disk saved, less the caches' own. `wan_bytes_per_day` comes on top of today's.
+    `byte_hit_ratio`: of all caches. `served_bytes_s`: to jobs; `wan_bytes_s`: fetched; `second_bytes_s`:
+    asked of the second cache. `nodes`: of the first, by the `limit` that needs more.
+    """
+
+    capacity_bytes: int
+    dropped_bytes: int
+    saved_bytes: int
+    wan_bytes_per_day: float
+    byte_hit_ratio: float
+    nodes: int
+    rule_bytes: int
+    second_capacity_bytes: int
+    served_bytes_s: float
+    wan_bytes_s: float
+    second_bytes_s: float
+    limit: str
+
+
+@dataclasses.dataclass(frozen=True)
+class Dropped:
+    """The replicas of a dataset that could go, least read first; `ruled_files`: those whose rules must go."""
+
+    dataset: str
+    files: int
+    stored_bytes: int
+    read_bytes_per_day: float
+    ruled_files: int
+
+
+@dataclasses.dataclass(frozen=True)
+class StorageAnswer:
+    """`datasets`: what goes for the first capacity."""
+
+    verdict: str
+    findings: tuple[str, ...]
+    points: tuple[Replaced, ...]
+    stored: tuple[Stored, ...]
+    datasets: tuple[Dropped, ...]
+    days: int
+    notes: tuple[str, ...]
+
+
+def run(
+    settings: Settings,
+    trace: TraceFile | None,
+    wanted: Wanted,
+    *,
+    rses: Sequence[str],
+    first_day_s: int | None,
+    last_day_s: int | None,
+    only: Mapping[str, str],
+    on_progress: Advance,
+) -> StorageAnswer:
+    """What caches replace of the replicas at `rses` (empty: of the storage of the configured caches).
+
+    With a trace and no RSE the trace's files are the storage. Raises InputError, StaleInputError.
+    """
+    if not wanted.capacities or min(*wanted.capacities, wanted.node_disk_bytes, wanted.node_bytes_s) <= 0:
+        raise InputError("capacities, and the disk and rate of a node, must be above 0")
+    on_progress(0, len(wanted.capacities) + 1, "reading")
+    loaded = loaded_accesses(
+        settings,
+        trace,
+        first_day_s=first_day_s,
+        last_day_s=last_day_s,
+        only=only,
+        keep=("dataset",) if trace is not None else (),
+    )
+    own = [rse for cache in settings.caches.values() for rse in cache.storage]
+    patterns = [*rses] or ([] if trace is not None else own)
+    if patterns:
+        tables = Tables(settings.tables.root)
+        replicas = of_tables(
+            tables, loaded, rses=patterns, tape=settings.plan.tape, caches=settings.cache_rses
+        )
+    elif trace is not None:
+        replicas = of_trace(loaded)
+    else:
+        raise InputError("name the site's storage: --rse, or `storage` of a cache")
+    case = _Case(loaded.trace, replicas, wanted, first_day_s)
+    points = []
+    for done, capacity in enumerate(wanted.capacities, start=1):
+        on_progress(done, len(wanted.capacities) + 1, format_bytes(capacity))
+        points.append(case.replaced(capacity))
+    stored = tuple(replicas.stored(case.read, case.n_days))
+    return StorageAnswer(
+        verdict=verdict(points[0], sum(one.stored_bytes for one in stored)),
+        findings=tuple(_findings(points[0], stored, wanted, unread_bytes=case.unread_bytes)),
+        points=tuple(points),
+        stored=stored,
+        datasets=tuple(case.datasets(wanted.capacities[0])),
+        days=case.n_days,
+        notes=(*loaded.notes, *replicas.notes),
+    )
+
+
+class _Case:
+    """The reads of a site's replicas, and its datasets in the order in which they go: least read first.
+
+    `read`: how often each replica was read on the `n_days` that count.
+    """
+
+    def __init__(self, trace: Trace, replicas: Replicas, wanted: Wanted, count_from_s: int | None) -> None:
+        self._replicas, self._wanted = replicas, wanted
+        counted = window(trace, count_from_s)
+        self._from_s = counted.count_from_s
+        self.n_days = int(trace.time_s[-1]) // DAY_S - self._from_s // DAY_S + 1
+        row = replicas.of_item[trace.item]
+        n = replicas.size_bytes.size
+        self.read: IntArray = np.bincount(row[counted.first :][row[counted.first :] >= 0], minlength=n)
+        kinds = (Kind.FREE,) if wanted.keep_ruled else DROPPABLE
+        self._may_go: BoolArray = np.isin(replicas.kind, kinds)
+        n_sets = len(replicas.datasets)
+        stored = self._by_dataset(replicas.size_bytes)
+        asked = self._by_dataset(self.read * replicas.size_bytes)
+        self._order: IntArray = np.argsort(asked / np.maximum(stored, 1), kind="stable")
+        rank = np.empty(n_sets, np.int64)
+        rank[self._order] = np.arange(n_sets)
+        self._rank = np.where(self._may_go, rank[replicas.dataset], n_sets)
+        self._trace, self._row = trace, row
+        self._n_sets: dict[int, int] = {}
+
+    @property
+    def unread_bytes(self) -> int:
+        """Bytes of what may go and nobody read."""
+        return int(self._replicas.size_bytes[self._may_go & (self.read == 0)].sum())
+
+    def _by_dataset(self, amount: IntArray) -> IntArray:
+        """`amount` of the replicas that may go, per dataset."""
+        total = np.zeros(len(self._replicas.datasets), np.int64)
+        np.add.at(total, self._replicas.dataset[self._may_go], amount[self._may_go])
+        return total
+
+    def replaced(self, capacity: int) -> Replaced:
+        """What the cache replaces: all that may go, or as much as the WAN takes in its busiest hour."""
+        most = self._wanted.network_bytes_s
+        low, high = 0, len(self._replicas.datasets)
+        found = self._point(capacity, high)
+        if most is not None and found.wan_bytes_s > most:
+            # A cache that is asked for more hits less of the rest: the traffic grows with what goes.
+            while high - low > 1:
+                middle = (low + high) // 2
+                fits = self._point(capacity, middle).wan_bytes_s <= most
+                low, high = (middle, high) if fits else (low, middle)
+            high, found = low, self._point(capacity, low)
+        self._n_sets[capacity] = high
+        return found
+
+    def _point(self, capacity: int, n_sets: int) -> Replaced:
+        goes = self._rank < n_sets
+        first, last = self._replays(capacity, goes)
+        kind, size, wanted = self._replicas.kind, self._replicas.size_bytes, self._wanted
+        dropped = int(size[goes].sum())
+        served_s = 0.0 if first is None else (first.hourly.hit_bytes + first.hourly.wan_bytes).max() / HOUR_S
+        by_disk, by_network = (
+            -(-capacity // wanted.node_disk_bytes),
+            math.ceil(served_s / wanted.node_bytes_s),
+        )
+        asked, wan = (
+            (0, 0) if first is None else (first.bytes_requested, 0 if last is None else last.wan_bytes)
+        )
+        return Replaced(
+            capacity_bytes=capacity,
+            dropped_bytes=dropped,
+            saved_bytes=dropped - capacity - wanted.second_bytes,
+            wan_bytes_per_day=wan / self.n_days,
+            byte_hit_ratio=1 - wan / asked if asked else 0.0,
+            nodes=max(by_disk, by_network),
+            rule_bytes=int(size[goes & (kind != Kind.FREE)].sum()),
+            second_capacity_bytes=wanted.second_bytes,
+            served_bytes_s=float(served_s),
+            wan_bytes_s=0.0 if last is None else last.peak_hour_wan_bytes / HOUR_S,
+            second_bytes_s=first.peak_hour_wan_bytes / HOUR_S if first and wanted.second_bytes else 0.0,
+            limit="disk" if by_disk >= by_network else "network",
+        )
+
+    def _replays(self, capacity: int, goes: BoolArray) -> tuple[Result | None, Result | None]:
+        """LRU on the reads of what goes, in the first cache and the last; None: nothing is asked of it."""
+        first = self._replay(self._trace, (self._row >= 0) & goes[self._row], capacity)
+        if first is None or not self._wanted.second_bytes:
+            return (None, None) if first is None else (first.result, first.result)
+        behind = self._replay(first.reads, ~first.hit, self._wanted.second_bytes)
+        return first.result, None if behind is None else behind.result
+
+    def _replay(self, trace: Trace, chosen: BoolArray, capacity: int) -> _Replay | None:
+        if not (chosen & (trace.time_s >= self._from_s)).any():
+            return None
+        reads = Trace(trace.time_s[chosen], trace.item[chosen], trace.size_bytes)
+        hit = np.zeros(reads.n_accesses, np.bool_)
+        return _Replay(reads, hit, run_policy(LRU, reads, capacity, count_from_s=self._from_s, hit=hit))
+
+    def datasets(self, capacity: int) -> Iterator[Dropped]:
+        """What goes for a cache that `replaced` was asked about, by dataset."""
+        size = self._replicas.size_bytes
+        one: IntArray = np.ones_like(size)
+        files, stored, asked, ruled = map(
+            self._by_dataset, (one, size, self.read * size, one * (self._replicas.kind != Kind.FREE))
+        )
+        for code in self._order[: self._n_sets[capacity]]:
+            if files[code]:
+                name = self._replicas.datasets[int(code)].as_py()
+                yield Dropped(
+                    name, int(files[code]), int(stored[code]), asked[code] / self.n_days, int(ruled[code])
+                )
+
+
+class _Replay(NamedTuple):
+    reads: Trace
+    hit: BoolArray
+    result: Result
+
+
+def verdict(point: Replaced, stored_bytes: int) -> str:
+    """What the cache replaces of all that is stored, in one sentence."""
+    at, of = format_bytes(point.capacity_bytes), format_bytes(stored_bytes)
+    if point.second_capacity_bytes:
+        at += f" with one of {format_bytes(point.second_capacity_bytes)} behind it"
+    if not point.dropped_bytes:
+        return f"No: nothing of the {of} stored can go for a cache of {at}."
+    dropped = f"{format_bytes(point.dropped_bytes)} of the {of} stored"
+    if point.saved_bytes <= 0:
+        return f"No: a cache of {at} takes as much disk as it replaces, {dropped}."
+    return (
+        f"A cache of {at} can replace {dropped}: {format_bytes(point.saved_bytes)} less disk, for "
+        f"{format_bytes(point.wan_bytes_per_day)} more WAN traffic per day, "
+        f"{format_bytes(point.wan_bytes_s)}/s in the busiest hour; {percent(point.byte_hit_ratio)} of the "
+        "bytes read of it are hits."
+    )
+
+
+def _findings(
+    point: Replaced, stored: Sequence[Stored], wanted: Wanted, *, unread_bytes: int
+) -> Iterator[str]:
+    by_words = {one.kept_by: one for one in stored}
+    stays = [one for kind in (Kind.ON_TAPE, Kind.LAST) if (one := by_words.get(WORDS[kind]))]
+    if point.rule_bytes:
+        look = "" if WORDS[Kind.UNKNOWN] not in by_words else ", or their rules are unknown: look first"
+        yield f"{format_bytes(point.rule_bytes)} of that are kept by rules, which must go first{look}."
+    if stays:
+        kept = format_bytes(sum(one.stored_bytes for one in stays))
+        yield f"{kept} stay whatever the cache, as no other disk has them."
+    if wanted.network_bytes_s is not None:
+        yield f"What is read most stays: the WAN takes at most {format_bytes(wanted.network_bytes_s)}/s."
+    yield f"Nobody read {format_bytes(unread_bytes)} of what could go: no cache is needed for that."
+    disk, rate, served = map(
+        format_bytes, (wanted.node_disk_bytes, wanted.node_bytes_s, point.served_bytes_s)
+    )
+    yield (
+        f"The cache takes {point.nodes} node{'s' * (point.nodes > 1)} of {disk} and {rate}/s, by their "
+        f"{point.limit}: it serves {served}/s in the busiest hour, and its disks read or write as much."
+    )

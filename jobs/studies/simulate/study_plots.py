@@ -1,0 +1,234 @@
+"""The study's plots: bars differ by hatch, lines by dash and marker."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import matplotlib as mpl
+import numpy as np
+from matplotlib.ticker import MaxNLocator
+
+from features.common.arrays import FloatArray, IntArray
+from features.common.times import as_of_label
+from features.common.units import format_bytes
+from jobs.ground.text import count, percent
+from jobs.pages.drawing import DARK, LIGHT, STYLE, WARM, Plot, Point, dated
+from jobs.pages.plots import BYTES_AXIS, COUNTS_AXIS, as_times
+from replay.curve import Curve
+from replay.study.shapes import Lifetimes, Ranks, Sizes
+from replay.study.study import Ideal
+
+_FILLS: tuple[dict[str, Any], ...] = (
+    {"color": DARK, "edgecolor": "white"},
+    {"color": "white", "edgecolor": "#111111", "hatch": "////"},
+    {"color": LIGHT, "edgecolor": "#111111", "hatch": ".."},
+)
+_AREA: dict[str, Any] = {"color": LIGHT, "edgecolor": DARK, "fill": True}
+_OUTLINE: dict[str, Any] = {"color": "#111111", "linestyle": (0, (4, 2))}
+_LRU_BYTES: dict[str, Any] = {"color": DARK}
+_LRU_ACCESSES: dict[str, Any] = {"color": "#5b6770", "linestyle": (0, (5, 2))}
+_CLAIRVOYANT: dict[str, Any] = {"linestyle": "none", "marker": "^", "color": WARM, "zorder": 3}
+_BOUND: dict[str, Any] = {"linestyle": "none", "marker": "D", "mfc": "none", "mec": "#111111", "ms": 9}
+MAX_POINTS = 800
+_READ_POINTS = 200
+"""Points of a smooth line that can be read."""
+
+
+def grouped_shares(groups: Sequence[str], series: Mapping[str, Sequence[float]], *, xlabel: str = "") -> Plot:
+    """Bars in % for up to three `series` (shares 0 … 1), side by side for each of `groups`."""
+    with mpl.rc_context(STYLE):
+        plot = Plot(nearest="x")
+        at, width = np.arange(len(groups)), 0.8 / len(series)
+        for k, (name, shares) in enumerate(series.items()):
+            x, y = at + (k - (len(series) - 1) / 2) * width, [100 * share for share in shares]
+            said = [
+                f"{share:.1f} %, {group.replace(chr(10), ' ')}"
+                for share, group in zip(y, groups, strict=True)
+            ]
+            plot.add(name, plot.axes.bar(x, y, width, **_FILLS[k]), map(Point, x, y, said))
+        crowded = sum(len(line) for group in groups for line in group.split("\n")[-1:]) > 60
+        lines = [one if crowded or "\n" in one else one.replace(" ", "\n") for one in groups]
+        plot.axes.set_xticks(at, lines, rotation=40 if crowded else 0, ha="right" if crowded else "center")
+        plot.axes.set(ylabel="share, %", xlabel=xlabel, xlim=(-0.6, max(len(groups), 3) - 0.4))
+        return plot
+
+
+def served(names: Sequence[str], hit_bytes: Sequence[int], missed_bytes: Sequence[int]) -> Plot:
+    """Bytes requested of each category: those that the cache served, and the rest."""
+    with mpl.rc_context(STYLE):
+        plot = Plot(nearest="y")
+        axes = plot.axes
+        at = np.arange(len(names))[::-1]
+        ends = [hit + missed for hit, missed in zip(hit_bytes, missed_bytes, strict=True)]
+        hit = axes.barh(at, hit_bytes, **_FILLS[0])
+        missed = axes.barh(at, missed_bytes, left=hit_bytes, **_FILLS[1])
+        for label, bars, x, n_bytes in (
+            ("from the cache", hit, hit_bytes, hit_bytes),
+            ("over the WAN", missed, ends, missed_bytes),
+        ):
+            said = [f"{format_bytes(n)} of {name}" for n, name in zip(n_bytes, names, strict=True)]
+            plot.add(label, bars, map(Point, x, at, said))
+        axes.set_yticks(at, names, fontsize=8)
+        axes.set_ylim(len(names) - max(len(names), 4) - 0.6, len(names) - 0.4)
+        axes.xaxis.set_major_formatter(BYTES_AXIS)
+        axes.xaxis.set_major_locator(MaxNLocator(6))
+        axes.set(xlabel="bytes requested")
+        return plot
+
+
+def size_distribution(sizes: Sizes) -> Plot:
+    """Shares of files and of their bytes by file size, on a log scale."""
+    with mpl.rc_context(STYLE):
+        plot = Plot(nearest="x")
+        edges = sizes.edges_bytes
+        middles = np.sqrt(edges[:-1] * edges[1:])
+        ranges = [f"{format_bytes(low)} to {format_bytes(high)}" for low, high in itertools.pairwise(edges)]
+        for label, amounts, look in (
+            ("files", sizes.files, _AREA),
+            ("bytes", sizes.footprint_bytes, _OUTLINE),
+        ):
+            shares = 100 * _shares(amounts)
+            points = _steps(middles, shares, ranges)
+            plot.add(label, plot.axes.stairs(shares, edges, **look), points)
+        plot.axes.set_xscale("log")
+        plot.axes.xaxis.set_major_formatter(BYTES_AXIS)
+        plot.axes.set(xlabel="file size", ylabel="share, %")
+        return plot
+
+
+def rank_plot(ranks: Ranks) -> Plot:
+    """Accesses of a file against its rank, both on log scales."""
+    with mpl.rc_context(STYLE):
+        plot = Plot()
+        (line,) = plot.axes.loglog(ranks.rank, ranks.accesses, color=DARK, marker="o", markersize=2.5)
+        plot.add(
+            "",
+            line,
+            [
+                Point(rank, accesses, f"{count(accesses)} accesses of the file of rank {count(rank)}")
+                for rank, accesses in zip(ranks.rank.tolist(), ranks.accesses.tolist(), strict=True)
+            ],
+        )
+        for axis in (plot.axes.xaxis, plot.axes.yaxis):
+            axis.set_major_formatter(COUNTS_AXIS)
+            axis.set_minor_formatter("")
+        plot.axes.set(xlabel="file's rank, the most read first", ylabel="accesses")
+        return plot
+
+
+def hits_by_days(lifetimes: Lifetimes, *, by: str) -> Plot:
+    """Hits and their bytes by whole days: `by` is a file's `lifetime`, or its `age` at the hit."""
+    hits, in_bytes = (
+        (lifetimes.hits_by_lifetime, lifetimes.hit_bytes_by_lifetime)
+        if by == "lifetime"
+        else (lifetimes.hits_by_age, lifetimes.hit_bytes_by_age)
+    )
+    with mpl.rc_context(STYLE):
+        plot = Plot(nearest="x")
+        edges = np.arange(hits.size + 1)
+        days = [f"{k} to {k + 1} days" for k in range(hits.size)]
+        for label, amounts, look in (("hits", hits, _AREA), ("bytes of hits", in_bytes, _OUTLINE)):
+            shares = 100 * _shares(amounts)
+            plot.add(label, plot.axes.stairs(shares, edges, **look), _steps(edges[:-1] + 0.5, shares, days))
+        what = "first to last access" if by == "lifetime" else "first access to the hit"
+        plot.axes.set(xlabel=f"days from a file's {what}", ylabel="share, %", xlim=(0, None))
+        return plot
+
+
+def hits_against_capacity(curve: Curve, ideal: Sequence[Ideal]) -> Plot:
+    """The exact LRU curve over all capacities, clairvoyant and bound at some of them."""
+    with mpl.rc_context(STYLE):
+        plot = Plot()
+        axes = plot.axes
+        sizes = [point.capacity_bytes for point in ideal]
+        highest = max([2 * max(sizes), *curve.capacity_bytes[-1:].tolist()])
+        at = np.geomspace(min(sizes) / 10, highest, MAX_POINTS)
+        place = np.searchsorted(curve.capacity_bytes, at, side="right")
+        hits, hit_bytes = (np.concatenate([[0], total])[place] for total in (curve.hits, curve.hit_bytes))
+        lines = {
+            "bytes": (hit_bytes / max(1, curve.bytes_requested), _LRU_BYTES),
+            "accesses": (hits / curve.requests, _LRU_ACCESSES),
+        }
+        for what, (ratio, look) in lines.items():
+            (line,) = axes.plot(at, 100 * ratio, **look)
+            step = MAX_POINTS // _READ_POINTS
+            plot.add(f"LRU: {what}", line, _served_at(at[::step], ratio[::step], what))
+        marks = {
+            "clairvoyant": ([p.clairvoyant for p in ideal], _CLAIRVOYANT),
+            "bound": ([p.bound for p in ideal], _BOUND),
+        }
+        for name, (shares, look) in marks.items():
+            (drawn,) = axes.plot(sizes, [100 * share for share in shares], **look)
+            plot.add(f"{name}: bytes", drawn, _served_at(sizes, shares, "bytes"))
+        axes.set_xscale("log")
+        axes.xaxis.set_major_formatter(BYTES_AXIS)
+        axes.set(xlabel="capacity", ylabel="hits, %", ylim=(0, None))
+        return plot
+
+
+def _served_at(capacities: Any, shares: Any, what: str) -> Iterator[Point]:
+    for size, share in zip(capacities, shares, strict=True):
+        said = f"{percent(share, 1)} of the {what} at {format_bytes(size)}"
+        yield Point(float(size), 100 * float(share), said, capacity=size)
+
+
+def fill_level(
+    time_s: IntArray, used_bytes: IntArray, *, capacity_bytes: int, watermarks: tuple[float, float]
+) -> Plot:
+    """Fill level over time in % of the capacity, with both watermarks; points are peaks of intervals."""
+    starts = np.arange(0, time_s.size, max(1, time_s.size // MAX_POINTS))
+    highest = np.maximum.reduceat(used_bytes, starts)
+    with mpl.rc_context(STYLE):
+        plot = Plot(nearest="x")
+        axes, at = plot.axes, as_times(time_s[starts])
+        (line,) = axes.plot(at, 100 * highest / capacity_bytes, color=DARK)
+        said = [
+            f"{percent(used / capacity_bytes, 1)} full ({format_bytes(used)}) at {as_of_label(when)}"
+            for used, when in zip(highest.tolist(), time_s[starts].tolist(), strict=True)
+        ]
+        plot.add("", line, map(Point, at, 100 * highest / capacity_bytes, said))
+        for level, name in zip(watermarks, ("low", "high"), strict=True):
+            axes.axhline(100 * level, color="black", linewidth=0.8, linestyle=(0, (2, 4)))
+            side = ("top", -2) if name == "low" else ("bottom", 2)
+            axes.annotate(
+                f"{name} watermark, {100 * level:.0f} %",
+                (1, 100 * level),
+                xycoords=("axes fraction", "data"),
+                xytext=(0, side[1]),
+                textcoords="offset points",
+                ha="right",
+                va=side[0],
+                fontsize=8,
+            )
+        axes.set(ylabel=f"fill, % of {format_bytes(capacity_bytes)}", ylim=(0, 112))
+        dated(axes)
+        return plot
+
+
+def hours(names: Sequence[str], hs06_hours: Sequence[float]) -> Plot:
+    """HS06-hours of the jobs in each case, one bar each."""
+    with mpl.rc_context(STYLE):
+        plot = Plot(nearest="y")
+        axes, at = plot.axes, np.arange(len(names))[::-1]
+        bars = axes.barh(at, hs06_hours, height=0.5, **_FILLS[0])
+        said = [f"{name}: {count(value)} HS06-hours" for name, value in zip(names, hs06_hours, strict=True)]
+        axes.bar_label(bars, [f" {count(value)}" for value in hs06_hours])
+        plot.add("", bars, map(Point, hs06_hours, at, said))
+        axes.set_yticks(at, names)
+        axes.margins(x=0.25)
+        axes.xaxis.set_major_formatter(COUNTS_AXIS)
+        axes.grid(visible=False, axis="y")
+        axes.set(xlabel="HS06-hours")
+        axes.xaxis.set_major_locator(MaxNLocator(5))
+        return plot
+
+
+def _steps(middles: Any, shares: FloatArray, ranges: Sequence[str]) -> Iterator[Point]:
+    for at, share, where in zip(middles.tolist(), shares.tolist(), ranges, strict=True):
+        yield Point(at, share, f"{share:.1f} %, {where}")
+
+
+def _shares(amounts: IntArray) -> FloatArray:
+    return np.asarray(amounts / max(1, int(amounts.sum())), np.float64)

@@ -1,0 +1,353 @@
+"""Whether a cache, a steward or more disk is worth it for a site: bytes, hours and money, with bounds."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Iterator, Mapping, Sequence
+
+import numpy as np
+
+from features.common.arrays import FloatArray, IntArray
+from features.common.errors import InputError
+from features.common.progress import Advance
+from features.common.times import DAY_S, day_label
+from features.common.units import format_bytes
+from features.results import LRU, STEWARD
+from jobs.ground.settings.tree import Settings
+from jobs.ground.text import percent
+from jobs.loop.traces import TraceFile
+from jobs.studies.simulate.accesses import loaded as loaded_accesses
+from jobs.studies.simulate.replay_trace import steward_policies
+from models.evaluation.bootstrap import BOUNDED_DAYS, Interval, few_days, mean_interval
+from replay.access_context import CONTEXT
+from replay.contest import BOUND, Lineup, Row, standings
+from replay.curve import Curve, lru_curve
+from replay.read import LoadedTrace
+from replay.study.benefit import BenefitModel, BytesRead, cost
+from replay.trace import window
+
+TB, DAYS_PER_YEAR = 10**12, 365
+LEAST_PAST_S = 7 * DAY_S
+"""Of the past that is left to learn from, where counting begins before the middle of a trace."""
+GRID = 40
+"""Capacities at which the page draws LRU."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Figures:
+    """What only the site knows; None: not given, and what follows from it is left out.
+
+    `rtt_ms`: round trip to the origins. Money in any one currency: `wan_tb`, per TB fetched; `core_hour`;
+    `disk_tb_year`, per TB and year; `run_year`, for running a steward for a year.
+    """
+
+    rtt_ms: float | None = None
+    wan_tb: float | None = None
+    core_hour: float | None = None
+    disk_tb_year: float | None = None
+    run_year: float | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class Option:
+    """What could be done, per day of the counted days; `saved_…` is against LRU at the capacity asked for.
+
+    `lower` and `upper`: bounds of 95 % each, None for too few days. `core_hours`: that jobs wait less;
+    `money_per_year`: what is saved less what it costs.
+    """
+
+    option: str
+    capacity_bytes: int
+    byte_hit_ratio: float
+    wan_bytes_per_day: float
+    saved_bytes_per_day: float | None
+    lower_bytes_per_day: float | None
+    upper_bytes_per_day: float | None
+    core_hours_per_day: float | None
+    money_per_year: float | None
+
+
+@dataclasses.dataclass(frozen=True)
+class Assumption:
+    """What the figures rest on, and how to change it."""
+
+    assumed: str
+    change: str
+
+
+@dataclasses.dataclass(frozen=True)
+class Worth:
+    """The verdict, a sentence each for what follows, the options, and what was assumed.
+
+    `curve`: LRU's bytes fetched per day by capacity.
+    """
+
+    verdict: str
+    findings: tuple[str, ...]
+    options: tuple[Option, ...]
+    assumptions: tuple[Assumption, ...]
+    first_day: str
+    last_day: str
+    curve: tuple[tuple[int, float], ...]
+    notes: tuple[str, ...]
+
+
+def run(
+    settings: Settings,
+    trace: TraceFile | None,
+    figures: Figures,
+    *,
+    capacity_bytes: int,
+    more: float,
+    first_day_s: int | None,
+    last_day_s: int | None,
+    only: Mapping[str, str],
+    on_progress: Advance,
+) -> Worth:
+    """What LRU, a steward and `more` times the disk save at `capacity_bytes`, counted from `first_day_s`.
+
+    A steward learns from what lies before; None: from the first half of the trace. Raises InputError,
+    StaleInputError.
+    """
+    on_progress(0, 5, "reading")
+    loaded = loaded_accesses(
+        settings, trace, first_day_s=first_day_s, last_day_s=last_day_s, only=only, keep=CONTEXT
+    )
+    from_s = _middle_s(loaded) if first_day_s is None else first_day_s
+    case = _case(loaded, capacity_bytes, more, from_s=from_s, on_progress=on_progress)
+    value = Value(settings.benefit.model, figures)
+    options = tuple(_options(case, value))
+    return Worth(
+        verdict=verdict(capacity_bytes, case.n_days, options[3], figures),
+        findings=tuple(_findings(case, options, value)),
+        options=options,
+        assumptions=tuple(_assumptions(case, value, settings)),
+        first_day=day_label(from_s),
+        last_day=day_label(int(loaded.trace.time_s[-1])),
+        curve=tuple(case.drawn()),
+        notes=loaded.notes,
+    )
+
+
+def _middle_s(loaded: LoadedTrace) -> int:
+    """The first second of the day in the middle of the trace, or earlier if only so bounds are possible.
+
+    Raises InputError if the trace has but one day.
+    """
+    first_s, last_s = int(loaded.trace.time_s[0]), int(loaded.trace.time_s[-1])
+    middle_s = (first_s + last_s) // 2 // DAY_S * DAY_S
+    bounded_s = (last_s // DAY_S - BOUNDED_DAYS + 1) * DAY_S
+    found_s = bounded_s if first_s + LEAST_PAST_S <= bounded_s < middle_s else middle_s
+    if found_s <= first_s:
+        raise InputError("a steward learns from the past, and the trace has one day; take a longer one")
+    return found_s
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class _Case:
+    """One trace and cache: its replays, the curve of LRU, and the bytes of the counted days."""
+
+    capacity_bytes: int
+    more_bytes: int
+    rows: Mapping[str, Row]
+    larger: Row
+    curve: Curve
+
+    @property
+    def n_days(self) -> int:
+        return int(self.rows[LRU].result.daily.day.size)
+
+    @property
+    def requested(self) -> int:
+        return self.rows[LRU].result.bytes_requested
+
+    def saved(self, wan_bytes: IntArray) -> Interval:
+        """Bytes per day that are fetched less than by LRU at the capacity asked for."""
+        return mean_interval(self.rows[LRU].result.daily.wan_bytes - wan_bytes)
+
+    def same_as(self, saved_bytes_per_day: float | None) -> float | None:
+        """The bytes of disk that LRU needs more to fetch so much less; infinite: it cannot. None: unknown."""
+        if saved_bytes_per_day is None:
+            return None
+        wan = self.rows[LRU].result.wan_bytes - saved_bytes_per_day * self.n_days
+        found = self.curve.capacity_for(byte_hit_ratio=max(0.0, 1 - wan / max(1, self.requested)))
+        return math.inf if found is None else float(max(0, found - self.capacity_bytes))
+
+    def drawn(self) -> Iterator[tuple[int, float]]:
+        """LRU's bytes fetched per day, from a quarter of the capacity to four times of it."""
+        for size in np.geomspace(self.capacity_bytes / 4, self.capacity_bytes * 4, GRID).astype(np.int64):
+            yield int(size), (1 - self.curve.byte_hit_ratio_at(int(size))) * self.requested / self.n_days
+
+
+def _case(
+    loaded: LoadedTrace, capacity_bytes: int, more: float, *, from_s: int, on_progress: Advance
+) -> _Case:
+    window(loaded.trace, from_s)
+    larger = int(more * capacity_bytes)
+
+    def learning(done: int, total: int, what: str) -> None:
+        on_progress(1, 5, f"learning, {what}")
+
+    try:
+        own = steward_policies(
+            [STEWARD], loaded, [capacity_bytes], from_s=from_s, as_xcache=False, on_progress=learning
+        )
+    except InputError:
+        raise InputError(
+            "the accesses before --from are too few for a steward to learn from; take a longer trace, or ask "
+            "`cachecast curve` what LRU and more disk save"
+        ) from None
+    lineups = [
+        Lineup(capacity_bytes, {LRU: None, **own, BOUND: None}),
+        Lineup(larger, {LRU: None}),
+    ]
+    mine, theirs = standings(
+        loaded.trace,
+        lineups,
+        count_from_s=from_s,
+        on_done=lambda done, _, name: on_progress(done, 5, f"{name} replayed"),
+    )
+    curve = lru_curve(loaded.trace, count_from_s=from_s)
+    return _Case(capacity_bytes, larger, mine.rows, theirs.rows[LRU], curve)
+
+
+@dataclasses.dataclass(frozen=True)
+class Value:
+    """What bytes that are not fetched are worth."""
+
+    model: BenefitModel
+    figures: Figures
+
+    def hours(self, n_bytes: float | None) -> float | None:
+        """Core hours that jobs wait less; None: the round trip, or the bytes, are unknown."""
+        if self.figures.rtt_ms is None or n_bytes is None:
+            return None
+        at: FloatArray = np.array([self.figures.rtt_ms])
+        none, one = np.zeros(1, np.int64), np.array([TB], np.int64)
+        missed = cost(BytesRead(at, one, none[:, None]), self.model)
+        hit = cost(BytesRead(at, none, one[:, None]), self.model)
+        return (missed.core_hours - hit.core_hours) * n_bytes / TB
+
+    def money(self, n_bytes: float | None) -> float | None:
+        """Money per year for so many bytes per day; None: no price is known that they have."""
+        if n_bytes is None:
+            return None
+        hours = self.hours(n_bytes)
+        parts = [
+            None if self.figures.wan_tb is None else n_bytes / TB * self.figures.wan_tb,
+            None if hours is None or self.figures.core_hour is None else hours * self.figures.core_hour,
+        ]
+        known = [part for part in parts if part is not None]
+        return DAYS_PER_YEAR * sum(known) if known else None
+
+
+def _options(case: _Case, value: Value) -> Iterator[Option]:
+    lru, steward, bound = (case.rows[name].result for name in (LRU, STEWARD, BOUND))
+    per_day = case.requested / case.n_days
+    nothing = Option(
+        "no cache", 0, 0.0, per_day, lru.wan_bytes / case.n_days - per_day, None, None, None, None
+    )
+    less = nothing.saved_bytes_per_day
+    yield dataclasses.replace(nothing, core_hours_per_day=value.hours(less), money_per_year=value.money(less))
+    disk = value.figures.disk_tb_year
+    more_disk = None if disk is None else disk * (case.more_bytes - case.capacity_bytes) / TB
+    for name, result, costs in (
+        ("LRU", lru, 0.0),
+        ("LRU, more disk", case.larger.result, more_disk),
+        ("a steward", steward, value.figures.run_year),
+        ("the bound", bound, None),
+    ):
+        saved = case.saved(result.daily.wan_bytes)
+        worth = value.money(saved.mean)
+        yield Option(
+            name,
+            case.more_bytes if result is case.larger.result else case.capacity_bytes,
+            result.byte_hit_ratio,
+            result.wan_bytes / case.n_days,
+            saved.mean,
+            saved.lower,
+            saved.upper,
+            value.hours(saved.mean),
+            None if worth is None or costs is None else worth - costs,
+        )
+
+
+def verdict(capacity_bytes: int, n_days: int, steward: Option, figures: Figures) -> str:
+    """Whether a steward is worth it, in one sentence; `steward`: what it saves on `n_days`."""
+    at, n = format_bytes(capacity_bytes), steward.saved_bytes_per_day or 0.0
+    if why := few_days(n_days):
+        return f"At {at}, whether a steward saves more than LRU is unknown, {why}; take a longer trace."
+    low, high = steward.lower_bytes_per_day or 0.0, steward.upper_bytes_per_day or 0.0
+    bounds = f"bounds {format_bytes(low)} to {format_bytes(high)}"
+    gain = f"{format_bytes(n)} of WAN traffic per day against LRU ({bounds})"
+    if high <= 0:
+        return f"No: at {at}, a steward costs {format_bytes(-n)} per day more than LRU."
+    if low <= 0:
+        return f"Not shown: at {at}, a steward saves {gain}, which may be chance."
+    if steward.money_per_year is None or figures.run_year is None:
+        return f"At {at}, a steward saves {gain}: more than chance."
+    pays = "Yes" if steward.money_per_year > 0 else "No"
+    net = f"{abs(steward.money_per_year):,.0f} per year {'more' if pays == 'Yes' else 'less'} than it costs"
+    return f"{pays}: at {at}, a steward saves {gain}, worth {net}."
+
+
+def _findings(case: _Case, options: Sequence[Option], value: Value) -> Iterator[str]:
+    nothing, lru, more, steward, bound = options
+    saved, read = -(nothing.saved_bytes_per_day or 0.0), nothing.wan_bytes_per_day
+    yield (
+        f"LRU saves {format_bytes(saved)} of the {format_bytes(read)} that jobs read per day "
+        f"({percent(lru.byte_hit_ratio, 1)}); no policy of this size can save more than "
+        f"{format_bytes(saved + (bound.saved_bytes_per_day or 0.0))}."
+    )
+    disks = [
+        case.same_as(one)
+        for one in (steward.saved_bytes_per_day, steward.lower_bytes_per_day, steward.upper_bytes_per_day)
+    ]
+    bounds = "" if disks[1] is None else f" (bounds {_disk(disks[1])} to {_disk(disks[2])})"
+    yield f"More disk with which LRU fetches as little as the steward: {_disk(disks[0])}{bounds}."
+    gained = format_bytes(more.saved_bytes_per_day or 0.0)
+    yield f"LRU with {format_bytes(case.more_bytes)} saves {gained} per day more than LRU of this size."
+    if steward.core_hours_per_day is not None:
+        yield f"With the steward, jobs wait {steward.core_hours_per_day:.3g} core hours per day less."
+    yield from _break_even(case, steward, value)
+
+
+def _break_even(case: _Case, steward: Option, value: Value) -> Iterator[str]:
+    worth, costs = value.money(steward.saved_bytes_per_day), value.figures.run_year
+    if costs is None or worth is None:
+        return
+    if worth <= 0:
+        yield "No amount of traffic of this kind pays for a steward."
+        return
+    from_bytes = format_bytes(case.requested / case.n_days * costs / worth)
+    yield f"A steward pays from {from_bytes} read per day on, with files and disk in proportion."
+
+
+def _assumptions(case: _Case, value: Value, settings: Settings) -> Iterator[Assumption]:
+    given, rate = value.figures, settings.benefit.job_read_rate
+    yield Assumption(
+        f"{case.n_days} days count; what lies before warms the caches, and is learned from", "--from, --to"
+    )
+    yield Assumption("files are fetched whole, and a steward evicts at each read", "cachecast replay")
+    yield Assumption(f"more disk is {case.more_bytes / case.capacity_bytes:g} times as much", "--more")
+    yield Assumption(
+        "no CPU hours: the round trip to the origins is not given"
+        if given.rtt_ms is None
+        else f"origins are {given.rtt_ms:g} ms away; a job reads {format_bytes(rate)} per second of CPU time",
+        "--round-trip-ms; [benefit] job_read_rate, points",
+    )
+    prices = {
+        "per TB of WAN traffic": (given.wan_tb, "--price-wan"),
+        "per core hour": (given.core_hour, "--price-core-hour"),
+        "per TB of disk and year": (given.disk_tb_year, "--price-disk"),
+        "per year to run a steward": (given.run_year, "--price-steward"),
+    }
+    for what, (price, option) in prices.items():
+        yield Assumption(f"no price {what}" if price is None else f"{price:g} {what}", option)
+
+
+def _disk(n_bytes: float | None) -> str:
+    if n_bytes is None:
+        return "unknown"
+    return format_bytes(n_bytes) if math.isfinite(n_bytes) else "out of reach"

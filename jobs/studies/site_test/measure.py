@@ -1,0 +1,272 @@
+"""The measurements: each kind in each round, within bytes and time, and what was wrong with them."""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+import itertools
+import math
+import os
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from features.common.errors import PushRejected, TargetUnavailable
+from features.common.progress import Advance
+from jobs.studies.site_test.processes import Server, ask, ask_at_once
+from jobs.studies.site_test.removal import Fetched
+from jobs.studies.site_test.schedule import (
+    COLD,
+    LEAST_BYTES,
+    WARM,
+    Kind,
+    Limits,
+    Span,
+    groups,
+    kinds,
+    pieces,
+    rounds,
+    spans,
+    weight,
+)
+from prefetch.xcache.reading import Piece, PieceRead, asked_bytes, plain
+
+_PING_TIMEOUT_S = 12.0
+_TRIAL_BYTES = 4 * 2**20
+_LEAST_TIMEOUT_S, _TIMES = 15.0, 20
+"""A run may take so many times what it takes at the rate of the trial, and at least so long."""
+_GIVEN_UP_AFTER = 2
+"""Failed runs in a row after which a place is left alone; a way of reading is after its first.
+
+Runs with several streams do not count: there are servers at which they alone hang.
+"""
+_SAFE: Final = 0.7
+"""Part of the time that is planned with, by the trial."""
+_START_S = 1.0
+"""For the processes of a run, and evictions."""
+_SETTLE_S = 0.2
+_DETACH_S = 35.0
+"""A cache that reads ahead keeps a file open for half a minute after it was closed."""
+
+
+@dataclasses.dataclass(frozen=True)
+class RoundTrip:
+    """Seconds of a server's own answers to a question; `connect_s`: of the first, with login."""
+
+    place: str
+    connect_s: float
+    seconds: tuple[float, ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class Run:
+    """One measurement of a kind; `seconds` from the first request to the last answer, without opening files.
+
+    `cpu_share`: CPU time of the reading processes per wall time of theirs. `error`: the first, None: it went
+    well.
+    """
+
+    kind: Kind
+    number: int
+    seconds: float
+    bytes: int
+    cpu_share: float
+    reads: tuple[PieceRead, ...]
+    error: str | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class Measured:
+    """All runs, those that were left out for want of bytes or time, and the places left alone, with why."""
+
+    spans: tuple[Span, ...]
+    runs: tuple[Run, ...]
+    n_planned: int
+    bytes_used: int
+    seconds_used: float
+    stopped: str | None
+    given_up: Mapping[str, str]
+
+
+def round_trip(place: str, server: Server) -> RoundTrip:
+    """Ask a server some times. Raises TargetUnavailable, in one line, if it does not answer."""
+    try:
+        answer = ask(server, "ping", timeout_s=_PING_TIMEOUT_S)
+    except TargetUnavailable:
+        answer = {"connect_s": None, "round_trips_s": []}
+    if not answer["round_trips_s"]:
+        raise TargetUnavailable(
+            f"{place} at {server.url} does not answer; is it an XRootD server, and does it know us?"
+        )
+    return RoundTrip(place, answer["connect_s"], tuple(answer["round_trips_s"]))
+
+
+class Measuring:
+    """A test of `servers` by place (origins first, then the cache as COLD and WARM), within `limits`."""
+
+    def __init__(self, servers: Mapping[str, Server], fetched: Fetched, limits: Limits) -> None:
+        self._servers, self._fetched, self._limits = servers, fetched, limits
+        self._origins = [place for place in servers if place not in (COLD, WARM)]
+        self._began, self._bytes = time.monotonic(), 0
+        self._digests = dict[Piece, tuple[int, str]]()
+        self._trial_s = dict[str, float]()
+        self._read_s, self._rest_s = dict[str, float](), 0.0
+        self._failed = collections.Counter[str]()
+        self._given_up, self._never_again = dict[str, str](), set[Kind]()
+
+    def run(self, files: Sequence[tuple[str, int]], on_progress: Advance) -> Measured:
+        """Measure all kinds. Raises PushRejected for wrong bytes, and PushError if even the trial fails."""
+        found = kinds(self._origins, self._limits)
+        chosen = self._sized(files, found)
+        read_by = groups(chosen, found)
+        plan = list(rounds(found, self._limits.repeat))
+        runs, stopped, holds = list[Run](), None, False
+        for done, (number, kind) in enumerate(plan):
+            stopped = self._out_of(kind, read_by[kind])
+            if stopped is not None:
+                break
+            on_progress(done, len(plan), f"{kind.place}, {kind.reading}, clients: {kind.clients}")
+            is_left = kind.place in self._given_up or kind in self._never_again
+            if is_left or (kind.place == WARM and not holds):
+                continue
+            runs.append(self._run(kind, number, read_by[kind]))
+            if kind.place == COLD:
+                holds = runs[-1].error is None
+        return Measured(
+            spans=tuple(chosen),
+            runs=tuple(runs),
+            n_planned=len(plan),
+            bytes_used=self._bytes,
+            seconds_used=time.monotonic() - self._began,
+            stopped=stopped,
+            given_up=dict(self._given_up),
+        )
+
+    def _sized(self, files: Sequence[tuple[str, int]], found: Sequence[Kind]) -> list[Span]:
+        """What is read of the files, by the bytes and the time there are, after a trial of each place."""
+        name, size = files[0]
+        trial = Span(name, size, min(size, _TRIAL_BYTES, self._limits.n_bytes // 20))
+        slowest, other_s = math.inf, 0.0
+        for place in [*self._origins, COLD]:
+            run = self._run(Kind(place, 1.0, 1, self._limits.loops[-1]), 0, [trial])
+            if run.error is not None:
+                raise TargetUnavailable(f"no file can be read from {place}: {run.error}")
+            self._trial_s[place] = run.reads[0].seconds / run.bytes
+            slowest = min(slowest, run.bytes / run.seconds)
+            other_s = max(other_s, run.reads[0].seconds - run.reads[0].read_s)
+        n_groups = min(len(files), sum(kind.place == COLD for kind in found))
+        opens = sum(-(-len(files) // (n_groups * kind.clients)) for kind in found)
+        reading_s = _SAFE * self._left_s() - self._limits.repeat * (opens * other_s + len(found) * _START_S)
+        by_time = max(len(files) * LEAST_BYTES, slowest * reading_s / (weight(found) * self._limits.repeat))
+        by_bytes = (self._limits.n_bytes - self._bytes) / (weight(found) * self._limits.repeat)
+        return spans(files, int(n_groups * min(by_bytes, by_time)))
+
+    def _left_s(self) -> float:
+        return self._began + self._limits.seconds - time.monotonic()
+
+    def _out_of(self, kind: Kind, chosen: Sequence[Span]) -> str | None:
+        """What there is too little of for another run, in words; None: there is enough."""
+        if self._left_s() < 1:
+            return "the time"
+        needed = weight([kind]) * sum(span.n_bytes for span in chosen)
+        return "the bytes" if self._bytes + needed > 1.05 * self._limits.n_bytes else None
+
+    def _run(self, kind: Kind, number: int, chosen: Sequence[Span]) -> Run:
+        """Measure once. Raises PushRejected if the bytes differ from those read before."""
+        timeout_s = self._timeout_s(kind, chosen)
+        try:
+            if kind.place == COLD:
+                self._make_cold(chosen)
+            run = self._read(kind, number, chosen, timeout_s)
+            names = [span.name for span in chosen]
+            self._read_s |= dict.fromkeys(names, time.monotonic())
+            if kind.place in (COLD, WARM) and (lost := self._fetched.lost(names)):
+                run = dataclasses.replace(run, error=f"the cache has dropped {lost[0]} meanwhile")
+                if kind.place == COLD and not self._rest_s:
+                    # It was still open from the read before, and what came was that file's, which is no more.
+                    self._rest_s = _DETACH_S
+                    return self._run(kind, number, chosen)
+        except TargetUnavailable as error:
+            run = Run(kind, number, timeout_s, 0, 0.0, (), plain(str(error)))
+        self._count(run, chosen)
+        return run
+
+    def _timeout_s(self, kind: Kind, chosen: Sequence[Span]) -> float:
+        most = max(_LEAST_TIMEOUT_S, min(self._limits.seconds / 10, self._left_s()))
+        byte_s = self._trial_s.get(COLD if kind.place == WARM else kind.place, math.inf)
+        n_bytes = kind.share * sum(span.n_bytes for span in chosen)
+        return min(most, max(_LEAST_TIMEOUT_S, _TIMES * byte_s * n_bytes))
+
+    def _make_cold(self, chosen: Sequence[Span]) -> None:
+        names = [span.name for span in chosen]
+        last_s = max((self._read_s.get(name, -math.inf) for name in names), default=-math.inf)
+        time.sleep(max(0.0, min(last_s + self._rest_s - time.monotonic(), self._left_s())))
+        self._fetched.claim(names)
+        if kept := self._fetched.remove(names):
+            raise TargetUnavailable(f"the cache keeps {kept[0]} as open, so that it cannot be read cold")
+        time.sleep(_SETTLE_S)
+
+    def _read(self, kind: Kind, number: int, chosen: Sequence[Span], timeout_s: float) -> Run:
+        clients = pieces(chosen, kind)
+        n_processes = 1 if kind.is_job else min(len(clients), len(os.sched_getaffinity(0)))
+        jobs = [
+            {
+                "clients": [[dataclasses.asdict(one) for one in some] for some in clients[k::n_processes]],
+                "is_shared": not kind.has_own,
+            }
+            for k in range(n_processes)
+        ]
+        server = self._servers[kind.place].with_client(kind.loops, kind.streams)
+        answers = ask_at_once(server, "read", jobs, timeout_s=timeout_s)
+        by_client = [[_read(one) for one in some] for answer in answers for some in answer["clients"]]
+        reads = tuple(itertools.chain(*by_client))
+        wall_s = max(one["ended"] for one in answers) - min(one["began"] for one in answers)
+        cpu_share = sum(one["cpu_s"] for one in answers) / (wall_s * n_processes)
+        errors = [one.error for one in reads if one.error is not None]
+        n_bytes = sum(one.bytes for one in reads)
+        seconds = _reading_s(wall_s, by_client)
+        return Run(kind, number, seconds, n_bytes, cpu_share, reads, errors[0] if errors else None)
+
+    def _count(self, run: Run, chosen: Sequence[Span]) -> None:
+        """Note bytes, failures, and digests."""
+        place = run.kind.place
+        fetched = sum(span.n_bytes for span in chosen) if place == COLD else 0
+        self._bytes += run.bytes + fetched
+        for one in run.reads:
+            if one.error is None:
+                self._compare(one, place)
+        if run.error is None:
+            self._failed[place] = 0
+            return
+        self._never_again.add(run.kind)
+        self._failed[place] += run.kind.streams == 1
+        if self._failed[place] >= _GIVEN_UP_AFTER:
+            self._given_up[place] = run.error
+
+    def _compare(self, one: PieceRead, place: str) -> None:
+        """Raise PushRejected if a piece has other bytes than another place, or the same, gave before."""
+        if one.bytes != asked_bytes(one.piece):
+            raise PushRejected(
+                f"{place} gave {one.bytes} bytes of {one.piece.name}, {asked_bytes(one.piece)} were asked for"
+            )
+        digest, first = self._digests.setdefault(one.piece, (one.digest, place))
+        if digest != one.digest:
+            raise PushRejected(
+                f"{place} gives other bytes of {one.piece.name} than {first} did before (adler32 "
+                f"{one.digest:08x} and {digest:08x}, {one.piece.n_bytes} bytes from {one.piece.first}): "
+                "one of them is damaged, or the file changes"
+            )
+
+
+def _read(told: Mapping[str, Any]) -> PieceRead:
+    return PieceRead(**{**told, "piece": Piece(**told["piece"])})
+
+
+def _reading_s(wall_s: float, by_client: Sequence[Sequence[PieceRead]]) -> float:
+    """Wall time without what the clients needed, on average, to open and close files.
+
+    A job reads a file for longer than a test does, so that this would count for too much.
+    """
+    others_s = [sum(one.seconds - one.read_s for one in some) for some in by_client]
+    longest_s = max((sum(one.read_s for one in some) for some in by_client), default=0.0)
+    return max(wall_s - sum(others_s) / max(1, len(others_s)), longest_s, 1e-6)

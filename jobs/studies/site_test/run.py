@@ -1,0 +1,193 @@
+"""`cachecast site-test`: choose, measure, clean up, and say what was found."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+
+import pyarrow as pa
+
+from features.common.errors import ConfigError, InputError, TargetUnavailable
+from features.common.hosts import hosts_of
+from features.common.progress import Advance
+from features.common.times import as_of_label
+from features.common.units import duration_label, format_bytes
+from jobs.ground.caches.inventory import target
+from jobs.ground.settings.tree import CacheSettings, Settings
+from jobs.ground.store.tables import Tables
+from jobs.studies.site_test import advice, answer, files
+from jobs.studies.site_test.answer import Latency, Outlier, Rate
+from jobs.studies.site_test.measure import Measured, Measuring, round_trip
+from jobs.studies.site_test.processes import Server
+from jobs.studies.site_test.removal import Fetched
+from jobs.studies.site_test.schedule import COLD, WARM, Limits, kinds
+from prefetch.xcache.client import SERVER_URL, XCacheTarget
+
+_CACHE = "the cache"
+
+
+@dataclasses.dataclass(frozen=True)
+class SiteTest:
+    """What a test of a cache and its origins found.
+
+    `read_bytes`: of the files, per reading of all of them. `failures`: places that failed, and why; the
+    command then ends with 1. `settings`: TOML for the site's file.
+    """
+
+    cache: str
+    version: str
+    measured_at: str
+    files: tuple[str, ...]
+    read_bytes: int
+    bytes_used: int
+    seconds: float
+    findings: tuple[str, ...]
+    advice: str
+    settings: str
+    round_trips: tuple[Latency, ...]
+    rates: tuple[Rate, ...]
+    outliers: tuple[Outlier, ...]
+    failures: tuple[str, ...]
+    notes: tuple[str, ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class Request:
+    """What to test: a configured cache, URLs of origins, and names of files (none: those of the tables)."""
+
+    cache: str
+    origins: Sequence[str]
+    files: Sequence[str]
+    limits: Limits
+
+
+def run(
+    settings: Settings, request: Request, *, say: Callable[[str], None], on_progress: Advance
+) -> SiteTest:
+    """Measure, and evict again what the cache fetched for it; `say`: takes what is told before it starts.
+
+    Raises InputError and PushError; nothing is left in the cache then, or the error's line says what.
+    """
+    limits, cache = request.limits.checked(), settings.cache(request.cache)
+    if cache.kind != "xcache":
+        raise InputError(f"cache {cache.name!r} is a folder; only an XCache can be tested")
+    origins = _origins(request.origins, cache)
+    names = files.named(request.files) or files.recorded(
+        Tables(settings.tables.root), cache, at_s=int(time.time())
+    )
+    before = dict(os.environ)  # an origin gets no login of the cache's settings
+    xcache = target(cache)
+    assert isinstance(xcache, XCacheTarget)
+    servers = {place: Server(url, before) for place, url in origins.items()}
+    servers |= dict.fromkeys((COLD, WARM), Server(cache.url, dict(os.environ)))
+    trips = [round_trip(place, servers[place]) for place in origins]
+    trips.append(round_trip(_CACHE, servers[WARM]))
+    chosen = files.choose(
+        names,
+        servers[WARM],
+        [servers[place] for place in origins],
+        n_files=limits.files,
+        all_of=bool(request.files),
+    )
+    version, now_s = str(xcache.server_version()), int(time.time())
+    say(_announced(cache, origins, len(chosen.files), limits))
+    with _removed_at_the_end(Fetched(xcache), say) as (fetched, left):
+        measured = Measuring(servers, fetched, limits).run(chosen.files, on_progress)
+    rows = answer.rates(measured, kinds(list(origins), limits))
+    latencies = [answer.latency(one) for one in trips]
+    what = f"measured by cachecast site-test of cache {cache.name} at {as_of_label(now_s)}"
+    return SiteTest(
+        cache=cache.name,
+        version=version,
+        measured_at=as_of_label(now_s),
+        files=tuple(span.name for span in measured.spans),
+        read_bytes=sum(span.n_bytes for span in measured.spans),
+        bytes_used=measured.bytes_used,
+        seconds=measured.seconds_used,
+        findings=tuple(answer.findings(latencies, rows)),
+        advice=advice.advice(rows),
+        settings=advice.toml(
+            settings, origins, latencies, rows, largest_bytes=max(size for _, size in chosen.files), what=what
+        ),
+        round_trips=tuple(latencies),
+        rates=tuple(rows),
+        outliers=tuple(answer.outliers(measured)),
+        failures=(*(f"{place}: {why}" for place, why in measured.given_up.items()), *left),
+        notes=(*chosen.notes, *_notes(measured, chosen.through_s, origins)),
+    )
+
+
+def _origins(urls: Sequence[str], cache: CacheSettings) -> dict[str, str]:
+    """The URLs by host, or by URL where a host has several. Raises ConfigError."""
+    for url in urls:
+        if SERVER_URL.fullmatch(url) is None:
+            raise ConfigError(
+                "--origin", f"{url[:100]!r} is no server; write root://host:port, and nothing else"
+            )
+        if url == cache.url:
+            raise ConfigError("--origin", f"{url} is the cache itself; name a server that it fetches from")
+    hosts = hosts_of(pa.array(urls, pa.string())).to_pylist()
+    return {host if hosts.count(host) == 1 else url: url for host, url in zip(hosts, urls, strict=True)}
+
+
+def _announced(cache: CacheSettings, origins: Mapping[str, str], n_files: int, limits: Limits) -> str:
+    where = " and ".join([f"cache {cache.name}", *origins])
+    size, time_s = format_bytes(limits.n_bytes), duration_label(limits.seconds)
+    return (
+        f"reads {_counted(n_files, 'file')} from {where}, {_counted(limits.repeat, 'round')}, up to "
+        f"{_counted(limits.clients[-1], 'client')}: at most {size}, what the cache fetches included, within "
+        f"{time_s}. What the cache fetches for it is evicted at the end."
+    )
+
+
+def _counted(number: int, what: str) -> str:
+    return f"{number} {what}{'' if number == 1 else 's'}"
+
+
+@contextmanager
+def _removed_at_the_end(fetched: Fetched, say: Callable[[str], None]) -> Iterator[tuple[Fetched, list[str]]]:
+    """`fetched`, whose files go as the block ends, also by Ctrl-C or SIGTERM; and what is left."""
+    left = list[str]()
+
+    def interrupt(*_: object) -> None:
+        signal.raise_signal(signal.SIGINT)
+
+    is_main = threading.current_thread() is threading.main_thread()
+    before = signal.signal(signal.SIGTERM, interrupt) if is_main else None
+    try:
+        yield fetched, left
+    except BaseException as error:
+        if isinstance(error, KeyboardInterrupt):
+            say("interrupted: evicting what was fetched; a second Ctrl-C leaves it in the cache")
+        if (told := fetched.end()) is not None:
+            if isinstance(error, KeyboardInterrupt):
+                say(told)
+                raise
+            raise TargetUnavailable(f"{error}; {told}") from None
+        raise
+    else:
+        if (told := fetched.end()) is not None:
+            left.append(told)
+    finally:
+        if is_main:
+            signal.signal(signal.SIGTERM, before)
+
+
+def _notes(measured: Measured, through_s: Sequence[float], origins: Mapping[str, str]) -> Iterator[str]:
+    if measured.stopped is not None:
+        yield (
+            f"{measured.stopped} ended after {len(measured.runs)} of {measured.n_planned} runs; give more, "
+            "or fewer --clients, --files or --repeat"
+        )
+    if not origins:
+        yield "without --origin nothing is known of direct reads, of regions and of the slowdown of misses"
+    if through_s:
+        ms = 1000 * sorted(through_s)[len(through_s) // 2]
+        yield f"the cache's origin answers through it in {ms:.3g} ms"
+    if any(span.n_bytes < span.size_bytes for span in measured.spans):
+        yield "of larger files only the first part was read; a cache that reads ahead may have fetched more"

@@ -1,0 +1,177 @@
+"""How much a plan, a push, a scan and a sync may take away by an inventory."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from features.common.errors import LimitError, TargetUnavailable
+from features.common.times import as_of_label, day_label
+from features.schema import CONTENTS, PLANS, PREDICTIONS
+from jobs.ground.caches import inventory
+from jobs.ground.settings.plan import RuleSettings
+from jobs.ground.settings.tree import CacheSettings, Settings
+from jobs.ground.store.tables import Tables
+from jobs.loop.ingest import scan
+from jobs.loop.plan import plan
+from jobs.loop.plan.cache_state import Moment
+from jobs.loop.push import push
+from jobs.loop.push import rucio_sync as rucio
+from jobs.loop.push.rucio_sync import Drift
+from prefetch.rucio.names import Did
+from prefetch.rucio.sync import ReportedReplicas, changes
+from prefetch.target import Held
+
+AS_OF = 1_772_323_200
+MB = 10**6
+SETTINGS = Settings.load(env={})
+CACHE = CacheSettings(name="xc1", kind="xcache", url="root://127.0.0.1:9", capacity=100 * MB)
+
+
+def lfn(i: int) -> str:
+    return f"/store/mc/Run3/A/AOD/v0/000/f{i}.root"
+
+
+def held(numbers: Sequence[int]) -> list[Held]:
+    return [Held(lfn(i), MB, MB, True, AS_OF - 7200, False) for i in numbers]
+
+
+@pytest.fixture
+def tables(tmp_path: Path) -> Tables:
+    """Predictions of 40 files, and an inventory of an hour before that shows them all."""
+    tables = Tables(str(tmp_path / "tables"))
+    rows = [
+        {
+            "did": f"cms:{lfn(i)}",
+            "horizon_s": SETTINGS.plan.horizon,
+            "probability": 0.01 * i,
+            "expected_accesses": 0.01 * i,
+            "size_bytes": MB,
+            "last_read_s": 3600,
+            "model_version": "m/1",
+        }
+        for i in range(40)
+    ]
+    tables.replace_rows(PREDICTIONS, rows, (day_label(AS_OF), as_of_label(AS_OF), "default"))
+    put_contents(tables, AS_OF - 3600, range(40))
+    return tables
+
+
+def put_contents(tables: Tables, at_s: int, numbers: Sequence[int]) -> None:
+    same = {"size_bytes": MB, "bytes_on_disk": MB, "complete": True, "open": False}
+    at = dt.datetime.fromtimestamp(at_s, dt.UTC)
+    rows = [
+        {"did": f"cms:{lfn(i)}", "name": lfn(i), "scanned_at": at, "last_detach": at, **same} for i in numbers
+    ]
+    tables.replace_rows(CONTENTS, rows, (day_label(at_s), as_of_label(at_s), "xc1"))
+
+
+def planned(tables: Tables, files: list[Held], *, settings: Settings = SETTINGS, force: bool = False) -> Any:
+    return plan.make(tables, settings, Moment(CACHE, files, set(), AS_OF), force=force)
+
+
+@pytest.mark.parametrize("n_held", [0, 19])
+def test_a_cache_that_lost_most_of_its_bytes_is_not_planned(tables: Tables, n_held: int) -> None:
+    with pytest.raises(LimitError, match=r"lost_share = 0\.5.*--force"):
+        planned(tables, held(range(n_held)))
+    assert not tables.exists(PLANS)
+    assert len(tables.head(CONTENTS).partitions) == 1, "the inventory that counts is still the last one"
+    assert planned(tables, held(range(n_held)), force=True).held_files == n_held
+
+
+def test_a_cache_that_turned_over_is_planned(tables: Tables) -> None:
+    assert planned(tables, held(range(20, 60))).held_files == 40
+
+
+def test_a_plan_that_evicts_most_of_a_cache_is_refused_and_not_pushed(tables: Tables) -> None:
+    never = RuleSettings(action="never", names=("*/f*.root",))
+    settings = SETTINGS.model_copy(
+        update={
+            "plan": SETTINGS.plan.model_copy(update={"rules": (never,)}),
+            "tables": SETTINGS.tables.model_copy(update={"root": tables.root}),
+            "caches": {"xc1": CACHE},
+        }
+    )
+    with pytest.raises(LimitError, match=r"evict_share = 0\.5.*--force"):
+        planned(tables, held(range(40)), settings=settings)
+    assert planned(tables, held(range(40)), settings=settings, force=True).evict > 30
+    with pytest.raises(LimitError, match="evict_share"):
+        push.run(settings, cache="xc1", as_of_s=AS_OF, on_progress=lambda *_: None)
+
+
+def test_evictions_of_a_cache_without_an_inventory_are_refused(tables: Tables) -> None:
+    planned_rows = pa.table({"did": [f"cms:{lfn(1)}"], "action": ["evict"]})
+    with pytest.raises(LimitError, match="no inventory"):
+        inventory.check_planned_evictions(tables, planned_rows, cache="other", at_s=AS_OF, share=0.5)
+    inventory.check_planned_evictions(tables, planned_rows, cache="xc1", at_s=AS_OF, share=0.5)
+    nothing = planned_rows.slice(0, 0)
+    inventory.check_planned_evictions(tables, nothing, cache="other", at_s=AS_OF, share=0.5)
+
+
+def test_a_file_with_an_unreadable_record_is_left_as_it_is(tables: Tables) -> None:
+    damaged = [Held(lfn(i), 0, 0, False, None, False, unreadable=True) for i in (38, 39)]
+    planned(tables, [*held(range(38)), *damaged])
+    named = {row["name"] for row in tables.read_arrow(PLANS).to_pylist()}
+    assert named.isdisjoint({lfn(38), lfn(39)})
+    known = {lfn(i) for i in range(38)}
+    assert set(tables.read_arrow(CONTENTS, as_of=as_of_label(AS_OF))["name"].to_pylist()) == known
+
+
+def test_a_scan_of_an_unmounted_folder_is_refused(tables: Tables, tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(LimitError, match="lost_share"):
+        scan.scan(tables, namespace=tmp_path / "empty", cache="xc1", as_of_s=AS_OF, lost_share=0.5)
+    assert len(tables.head(CONTENTS).partitions) == 1
+
+
+def test_an_inventory_needs_a_server_that_answers(tables: Tables, tmp_path: Path) -> None:
+    cache = CACHE.model_copy(update={"namespace": tmp_path})
+    with pytest.raises(TargetUnavailable, match="does not answer"):
+        inventory.verified(tables, cache, at_s=AS_OF)
+
+
+@pytest.mark.parametrize("dry_run", [True, False])
+def test_replicas_are_not_withdrawn_by_an_empty_folder(tmp_path: Path, dry_run: bool) -> None:
+    (tmp_path / "origin").mkdir()
+    conf, journal = tmp_path / "site.toml", tmp_path / "journal.db"
+    conf.write_text(
+        f'[tables]\nroot = "{tmp_path}/tables"\n[push]\njournal = "{journal}"\n'
+        '[rucio]\nbroker = "stomp://127.0.0.1:1"\nurl = "http://127.0.0.1:1"\n'
+        'username = "u"\npassword = "p"\n'
+        f'[caches.dir]\nname = "dir"\nkind = "directory"\nurl = "{tmp_path}/cache"\n'
+        f'origin = "{tmp_path}/origin"\ncapacity = "1GB"\nrse = "XCACHE"\n'
+    )
+    dids = [Did("cms", lfn(i)) for i in range(10)]
+    told = ReportedReplicas(str(journal))
+    told.note("XCACHE", dids, "there", now_s=1.0)
+    settings = Settings.load(conf, env={})
+
+    def sync(*, force: bool = False) -> Any:
+        return rucio.sync(
+            settings, cache="dir", dry_run=dry_run or force, wait_s=0, recheck=False, force=force
+        )
+
+    with pytest.raises(LimitError, match=r"10 of 10 replicas at XCACHE .*withdraw_share = 0\.2.*--force"):
+        sync()
+    drift = sync(force=True)
+    assert isinstance(drift, Drift) and drift.to_remove == 10
+    assert set(told.states("XCACHE").values()) == {"there"}
+    for i in range(8):
+        path = tmp_path / "cache/files" / lfn(i)[1:]
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(b"x")
+    inventory.check_withdrawals(2, 10, rse="XCACHE", share=settings.rucio.withdraw_share)
+    if dry_run:
+        assert sync().to_remove == 2
+    told.close()
+
+
+def test_an_unreadable_file_is_neither_told_nor_withdrawn() -> None:
+    there, new, gone = (Did("cms", lfn(i)) for i in range(3))
+    what = changes([], {there: "there", gone: "there"}, [there, new])
+    assert (what.add, what.remove) == ([], [gone])

@@ -1,0 +1,370 @@
+"""The tables' promises, each kept on a local folder and on a real HDFS."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+import multiprocessing
+import os
+import threading
+import uuid
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hdfs_native.fsspec import HdfsFileSystem
+
+from features.common.errors import ConfigError, ConflictError, SchemaError, ServiceError, StaleInputError
+from features.schema import CONTENTS, FILES, REJECTS, arrow_schema
+from jobs.ground.store.filesystems import Store, store_at
+from jobs.ground.store.filesystems.s3 import S3Store
+from jobs.ground.store.tables import Tables, read_partitions
+
+DAY = "2026-03-01"
+
+
+def rejects(day: str, *n_rows: int, source: str = "s") -> pa.Table:
+    rows = [
+        {"source": source, "input": f"i{k}", "reason": "r", "n_rows": n, "sample": None, "day": day}
+        for k, n in enumerate(n_rows)
+    ]
+    schema = arrow_schema(REJECTS).append(pa.field("day", pa.string(), nullable=False))
+    return pa.Table.from_pylist(rows, schema=schema)
+
+
+@pytest.fixture(params=["local", *(pytest.param(name, marks=pytest.mark.service) for name in ("hdfs", "s3"))])
+def root(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    if request.param == "local":
+        return str(tmp_path / "tables")
+    return f"{request.getfixturevalue(request.param)}/{uuid.uuid4().hex}"
+
+
+@pytest.fixture
+def tables(root: str) -> Tables:
+    return Tables(root)
+
+
+@pytest.fixture
+def local(tmp_path: Path) -> Tables:
+    return Tables(str(tmp_path / "tables"))
+
+
+def rejects_in(tables: Tables) -> Store:
+    return store_at(tables.root).below("rejects")
+
+
+def data_folders(tables: Tables) -> list[str]:
+    return [name for name in rejects_in(tables).names() if name.startswith("data-")]
+
+
+def test_a_table_never_written_is_stale_input(tables: Tables) -> None:
+    assert not tables.exists(REJECTS)
+    with pytest.raises(StaleInputError, match="rejects"):
+        tables.snapshot(REJECTS)
+
+
+def test_rows_come_back_with_their_partition(tables: Tables) -> None:
+    tables.replace_arrow(REJECTS, pa.concat_tables([rejects(DAY, 1, 2), rejects("2026-03-02", 3)]))
+    assert tables.exists(REJECTS)
+    back = tables.read_arrow(REJECTS)
+    assert back.column_names == [*REJECTS.column_names, "day"]
+    assert sorted(zip(back["day"].to_pylist(), back["n_rows"].to_pylist(), strict=True)) == [
+        (DAY, 1),
+        (DAY, 2),
+        ("2026-03-02", 3),
+    ]
+    assert tables.snapshot(REJECTS).n_rows == 3
+    assert tables.read_arrow(REJECTS, since="2026-03-02")["n_rows"].to_pylist() == [3]
+    assert tables.read_arrow(REJECTS, until=DAY, columns=["day"]).to_pydict() == {"day": [DAY, DAY]}
+
+
+def test_replacing_one_partition_leaves_the_others(tables: Tables) -> None:
+    tables.replace_arrow(REJECTS, pa.concat_tables([rejects(DAY, 1), rejects("2026-03-02", 2)]))
+    tables.replace_arrow(REJECTS, rejects(DAY, 5))
+    assert sorted(tables.read_arrow(REJECTS)["n_rows"].to_pylist()) == [2, 5]
+
+
+def test_equal_content_is_no_new_commit_and_an_equal_id(tables: Tables) -> None:
+    first = tables.replace_arrow(REJECTS, rejects(DAY, 1))
+    assert tables.replace_arrow(REJECTS, rejects(DAY, 1)) == first
+    assert len(data_folders(tables)) == 1
+    assert Tables(f"{tables.root}-other").replace_arrow(REJECTS, rejects(DAY, 1)).id == first.id
+    assert tables.replace_arrow(REJECTS, rejects(DAY, 2)).id != first.id
+
+
+def test_as_of_is_encoded_in_the_path_and_read_alone(tables: Tables) -> None:
+    moment = dt.datetime(2026, 3, 1, 4, tzinfo=dt.UTC)
+    row = dict.fromkeys(CONTENTS.column_names) | {
+        "cache": "c", "did": "s:n", "name": "n", "size_bytes": 1, "bytes_on_disk": 1,
+        "complete": True, "open": False, "scanned_at": moment, "day": DAY,
+    }  # fmt: skip
+    data = pa.Table.from_pylist([row | {"as_of": f"{DAY}T0{h}:00:00Z"} for h in (0, 4)])
+    snapshot = tables.replace_arrow(CONTENTS, data)
+    assert all(":" not in part.path for part in snapshot.partitions.values())
+    assert list(snapshot.select(as_of=f"{DAY}T04:00:00Z", owner="c")) == [(DAY, f"{DAY}T04:00:00Z", "c")]
+    read = tables.read_arrow(CONTENTS, as_of=f"{DAY}T04:00:00Z")
+    assert read["as_of"].to_pylist() == [f"{DAY}T04:00:00Z"]
+    assert read["scanned_at"].to_pylist() == [moment]
+
+
+def test_a_covered_partition_without_rows_becomes_empty(tables: Tables) -> None:
+    tables.replace_arrow(REJECTS, pa.concat_tables([rejects(DAY, 1), rejects("2026-03-02", 2)]))
+    tables.replace_arrow(REJECTS, rejects(DAY), cover=[(DAY,)])
+    assert tables.read_arrow(REJECTS)["n_rows"].to_pylist() == [2]
+    assert (DAY,) in tables.snapshot(REJECTS).partitions
+
+
+def test_a_table_without_partitions_is_replaced_whole(tables: Tables) -> None:
+    empty = arrow_schema(FILES).empty_table()
+    assert tables.replace_arrow(FILES, empty).n_rows == 0
+    assert tables.exists(FILES)
+    assert tables.read_arrow(FILES).column_names == FILES.column_names
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda t: t.drop_columns(["reason"]), "'reason' is missing"),
+        (lambda t: t.set_column(3, "n_rows", pa.array(["1"])), "'n_rows' is string, not int64"),
+        (lambda t: t.set_column(0, "source", pa.array([None], pa.string())), "'source' holds 1 nulls"),
+        (lambda t: t.set_column(5, "day", pa.array(["../../x"])), "day '../../x'"),
+        (lambda t: t.set_column(5, "day", pa.array(["2026-3-1"])), "day '2026-3-1'"),
+        (lambda t: t.set_column(5, "day", pa.array(["2026-02-30"])), "day '2026-02-30'"),
+    ],
+)
+def test_what_does_not_fit_is_refused_and_named(tables: Tables, change: Any, words: str) -> None:
+    with pytest.raises(SchemaError, match=words):
+        tables.replace_arrow(REJECTS, change(rejects(DAY, 1)))
+    assert not tables.exists(REJECTS)
+
+
+def test_integers_widen_and_further_columns_are_dropped(tables: Tables) -> None:
+    data = (
+        rejects(DAY, 1).set_column(3, "n_rows", pa.array([1], pa.int16())).append_column("x", pa.array([1]))
+    )
+    tables.replace_arrow(REJECTS, data)
+    assert tables.read_arrow(REJECTS).schema.field("n_rows").type == pa.int64()
+
+
+def test_other_stores_are_a_config_error() -> None:
+    for root in ("memory://x", "nonsense://x", "hdfs:///x", "hdfs://nn:8020/x?y", "s3a://bucket"):
+        with pytest.raises(ConfigError, match="root"):
+            Tables(root)
+
+
+def test_a_crash_before_the_commit_leaves_the_table_as_it_was(
+    tables: Tables, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = tables.replace_arrow(REJECTS, rejects(DAY, 1))
+
+    def crash(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        for where, naming in ((os, "link"), (HdfsFileSystem, "mv"), (S3Store, "put_if_absent")):
+            patch.setattr(where, naming, crash)
+        with pytest.raises(KeyboardInterrupt):
+            tables.replace_arrow(REJECTS, rejects(DAY, 2))
+    assert tables.snapshot(REJECTS) == before
+    assert tables.read_arrow(REJECTS)["n_rows"].to_pylist() == [1]
+    assert tables.vacuum(REJECTS, grace_s=3600) == 0
+    assert tables.vacuum(REJECTS, grace_s=-1) == 1
+    assert len(data_folders(tables)) == 1
+    assert tables.read_arrow(REJECTS)["n_rows"].to_pylist() == [1]
+
+
+def test_a_killed_writer_leaves_the_table_as_it_was(local: Tables) -> None:
+    local.replace_arrow(REJECTS, rejects(DAY, 1))
+    process = multiprocessing.get_context("fork").Process(target=_die_before_commit, args=(local.root,))
+    process.start()
+    process.join(30)
+    assert process.exitcode == 9
+    assert local.read_arrow(REJECTS)["n_rows"].to_pylist() == [1]
+    assert local.vacuum(REJECTS, grace_s=-1) == 1
+
+
+def _die_before_commit(root: str) -> None:
+    os.link = lambda *_: os._exit(9)
+    Tables(root).replace_arrow(REJECTS, rejects(DAY, 2))
+
+
+def test_an_older_base_loses(tables: Tables) -> None:
+    base = tables.replace_arrow(REJECTS, rejects(DAY, 1))
+    tables.replace_arrow(REJECTS, rejects(DAY, 2), base=base)
+    with pytest.raises(ConflictError, match=DAY):
+        tables.replace_arrow(REJECTS, rejects(DAY, 3), base=base)
+    assert tables.read_arrow(REJECTS)["n_rows"].to_pylist() == [2]
+    tables.replace_arrow(REJECTS, rejects("2026-03-02", 4), base=base)
+    assert sorted(tables.read_arrow(REJECTS)["n_rows"].to_pylist()) == [2, 4]
+
+
+def test_no_base_means_an_empty_table(tables: Tables) -> None:
+    tables.replace_arrow(REJECTS, rejects(DAY, 1))
+    with pytest.raises(ConflictError):
+        tables.commit(REJECTS, [], cover=[(DAY,)], base=None)
+
+
+def test_writers_of_other_partitions_all_succeed(local: Tables) -> None:
+    context = multiprocessing.get_context("fork")
+    workers = [context.Process(target=_write_days, args=(local.root, k)) for k in range(4)]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join(60)
+    assert [worker.exitcode for worker in workers] == [0] * 4
+    assert local.snapshot(REJECTS).number == 40
+    assert sorted(local.read_arrow(REJECTS)["n_rows"].to_pylist()) == list(range(40))
+
+
+def _write_days(root: str, worker: int) -> None:
+    tables = Tables(root)
+    for k in range(10):
+        tables.replace_arrow(REJECTS, rejects(f"2026-0{worker + 1}-{k + 1:02d}", worker * 10 + k))
+
+
+def test_writers_of_one_partition_never_lose_an_update(local: Tables) -> None:
+    """Four processes each add 5 to one number, again after every conflict."""
+    local.replace_arrow(REJECTS, rejects(DAY, 0))
+    context = multiprocessing.get_context("fork")
+    workers = [context.Process(target=_increment, args=(local.root, 5)) for _ in range(4)]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join(60)
+    assert [worker.exitcode for worker in workers] == [0] * 4
+    assert local.read_arrow(REJECTS)["n_rows"].to_pylist() == [20]
+
+
+def _increment(root: str, times: int) -> None:
+    tables = Tables(root)
+    while times:
+        base = tables.snapshot(REJECTS)
+        n_rows = read_partitions(base, base.partitions)["n_rows"].to_pylist()[0]
+        try:
+            tables.replace_arrow(REJECTS, rejects(DAY, n_rows + 1), base=base)
+            times -= 1
+        except ConflictError:
+            continue
+
+
+def test_a_reader_never_sees_half(tables: Tables) -> None:
+    """Two partitions are always replaced together by equal numbers; a reader hammers meanwhile."""
+    days = (DAY, "2026-03-02")
+    tables.replace_arrow(REJECTS, pa.concat_tables([rejects(day, 0, 0) for day in days]))
+    seen: list[set[int]] = []
+    done = threading.Event()
+
+    def hammer() -> None:
+        while not done.is_set():
+            seen.append(set(tables.read_arrow(REJECTS)["n_rows"].to_pylist()))
+
+    readers = [threading.Thread(target=hammer) for _ in range(2)]
+    for reader in readers:
+        reader.start()
+    for n in range(1, 60 if tables.root.startswith("/") else 8):
+        tables.replace_arrow(REJECTS, pa.concat_tables([rejects(day, n, n) for day in days]))
+    done.set()
+    for reader in readers:
+        reader.join()
+    assert len(seen) > 5
+    assert all(len(numbers) == 1 for numbers in seen)
+
+
+def test_vacuum_keeps_the_last_commits_and_what_they_name(tables: Tables) -> None:
+    for n in range(4):
+        tables.replace_arrow(REJECTS, rejects(DAY, n))
+    assert tables.vacuum(REJECTS, keep=2, grace_s=3600) == 0
+    assert tables.vacuum(REJECTS, keep=2, grace_s=-1) == 2
+    assert sorted(rejects_in(tables).names("_commits")) == [
+        "000000000003.json",
+        "000000000004.json",
+    ]
+    assert tables.read_arrow(REJECTS)["n_rows"].to_pylist() == [3]
+    assert tables.replace_arrow(REJECTS, rejects(DAY, 9)).number == 5
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"{", b"[]", b"{}", b"\xff", b'{"id": "\xed\xa0\x80", "partitions": []}', b"[" * 100_000]
+)
+def test_a_damaged_commit_names_itself(local: Tables, content: bytes) -> None:
+    local.replace_arrow(REJECTS, rejects(DAY, 1))
+    Path(local.root, "rejects/_commits/000000000001.json").write_bytes(content)
+    with pytest.raises(SchemaError, match=r"000000000001\.json is damaged"):
+        local.snapshot(REJECTS)
+
+
+def test_a_commit_is_readable_by_people(tables: Tables) -> None:
+    tables.replace_arrow(REJECTS, rejects(DAY, 1))
+    commit = json.loads(rejects_in(tables).read("_commits/000000000001.json"))
+    assert commit["partitions"][0]["key"] == [DAY]
+    assert commit["partitions"][0]["n_rows"] == 1
+
+
+def test_a_data_file_that_is_lost_or_damaged_is_told_in_one_line(local: Tables) -> None:
+    local.replace_arrow(REJECTS, rejects(DAY, 1))
+    (file,) = Path(local.root).rglob("*.parquet")
+    file.write_bytes(file.read_bytes()[:-5])
+    with pytest.raises(ServiceError, match=r"table rejects: .*\.parquet is damaged: .*; restore it"):
+        local.read_arrow(REJECTS)
+    file.unlink()
+    with pytest.raises(ServiceError, match=r"table rejects: .*\.parquet is missing; restore it"):
+        local.read_arrow(REJECTS)
+
+
+def test_what_else_lies_in_the_root_is_no_table(tables: Tables) -> None:
+    store = store_at(tables.root)
+    assert store.put_if_absent("notes.txt", b"not a table")
+    before = tables.names()
+    assert "notes.txt" not in before
+    tables.replace_rows(REJECTS, [], ("2026-03-01",))
+    assert sorted({*before, REJECTS.name}) == tables.names()
+
+
+def test_a_file_or_a_folder_is_there_or_not(root: str) -> None:
+    assert not store_at(root).exists()
+    assert store_at(root).put_if_absent("a/name", b"x")
+    for name, is_there in {"a": True, "a/name": True, "a/nam": False, "b/name": False}.items():
+        assert store_at(f"{root}/{name}").exists() is is_there, name
+    assert store_at(root).exists()
+
+
+@pytest.mark.parametrize(
+    "root", ["hdfs://no-nameservice/x", "hdfs://nn:99999/x", "hdfs://[nn/x", "s3a://b/x?y", "s3a://b/x#y"]
+)
+def test_a_root_that_names_no_place_is_told_in_one_line(root: str) -> None:
+    with pytest.raises(ConfigError, match=r"tables\.root"):
+        store_at(root)
+
+
+@pytest.mark.parametrize("root", ["file", "file/tables"])
+def test_a_folder_that_cannot_hold_tables_is_told_in_one_line(tmp_path: Path, root: str) -> None:
+    (tmp_path / "file").touch()
+    tables = Tables(str(tmp_path / root))
+    for use in (tables.check_writable, lambda: tables.replace_arrow(REJECTS, rejects(DAY, 1))):
+        with pytest.raises(ServiceError, match=r"^tables: .*; mend that, or name other tables by --tables"):
+            use()
+
+
+def test_a_folder_of_another_user_is_told_in_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "theirs").mkdir(mode=0o500)
+    tables, told = Tables(str(tmp_path / "theirs")), "theirs.* may not be used by this user; mend that"
+    privileged = os.geteuid() == 0
+    if privileged:
+        os.seteuid(65534)
+    try:
+        with pytest.raises(ServiceError, match=told):
+            tables.replace_arrow(REJECTS, rejects(DAY, 1))
+    finally:
+        if privileged:
+            os.seteuid(0)
+    monkeypatch.setattr(os, "access", lambda *_: False)
+    with pytest.raises(ServiceError, match=told):
+        tables.check_writable()
+
+
+def test_a_missing_folder_can_hold_tables(tmp_path: Path) -> None:
+    Tables(str(tmp_path / "not" / "there")).check_writable(REJECTS)
+    assert not list(tmp_path.iterdir())

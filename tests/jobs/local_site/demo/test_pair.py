@@ -1,0 +1,75 @@
+"""Two caches side by side: their reads, their replay, and what is said of them."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from features.common.progress import unwatched
+from jobs.local_site.demo import pair, summary
+from jobs.local_site.demo.pair import Pair, Side
+from jobs.local_site.demo.side import Seen
+
+
+def test_without_a_server_the_reads_are_replayed_and_the_summary_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pair, "available", lambda: "no xrootd program found")
+    both = pair.run(tmp_path / "both", seed=1, on_progress=unwatched)
+    assert both.plain.seen is None and both.steward.seen is None
+    assert both.missing == "no xrootd program found"
+    assert 0 < both.plain.replayed_byte_hit_ratio < both.steward.replayed_byte_hit_ratio < 1
+    first, *_ = summary.side_by_side_answers(both)
+    assert first.startswith(
+        "No real caches, only the replay of the learned order: no xrootd program found. In replay it "
+    )
+    assert not (tmp_path / "both").exists()
+
+
+def test_the_reads_of_a_seed_are_the_same_and_fit_pages() -> None:
+    trace = pair.last_reads(pair.all_reads(3))
+    names = pair.names_read(trace)
+    assert names == pair.names_read(pair.last_reads(pair.all_reads(3)))
+    assert len(names) == pair.READS
+    assert set(names) == pair.file_sizes(trace).keys()
+    assert max(Counter(names).values()) > 1
+    assert not (trace.size_bytes % 4096).any() and trace.size_bytes.min() > 0
+
+
+def test_a_plain_purge_replays_as_lru() -> None:
+    """The plain cache is kept by a steward: XCache's own purge must be no other order."""
+    for seed in (1, 2, 3):
+        trace = pair.last_reads(pair.all_reads(seed))
+        marks = pair.marks(trace)
+        mean_bytes = (marks.low_bytes + marks.high_bytes) // 2
+        lru = pair.replay(trace, marks, "lru", mean_bytes).byte_hit_ratio
+        assert pair.replay_purge(trace, marks).byte_hit_ratio == pytest.approx(lru, abs=0.03)
+
+
+def both(plain_wan: int, steward_wan: int) -> Pair:
+    """Two caches that fetched so many bytes of 1000 read, and whose replay fetched 10 more."""
+
+    def side(name: str, wan: int) -> Side:
+        seen = Seen(
+            reads=9,
+            closes=9,
+            failed_reads=0,
+            hit_bytes=1000 - wan,
+            wan_bytes=wan,
+            evicted_files=3,
+            mean_bytes=80,
+        )
+        return Side(name, pair.ORDERS[name], seen, (1000 - wan - 10) / 1000, wan + 10)
+
+    return Pair(100, 95, side(pair.PLAIN, plain_wan), side(pair.STEWARD, steward_wan), 0.4, None)
+
+
+def test_the_summary_says_so_if_the_steward_loses() -> None:
+    live = both(400, 410)
+    first, *_ = summary.side_by_side_answers(live)
+    assert "the learned order costs 10 B (2.5 %) of WAN traffic against plain" in first
+    failed = dataclasses.replace(live.plain, seen=None)
+    assert "No real caches" in next(summary.side_by_side_answers(dataclasses.replace(live, plain=failed)))

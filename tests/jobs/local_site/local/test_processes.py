@@ -1,0 +1,166 @@
+"""Processes of a deployment: found again and ended, all of them and nobody else's."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+from typer.testing import CliRunner
+
+from features.common.errors import InputError, ServiceError
+from jobs.cli.main import app
+from jobs.local_site.local import site
+from jobs.local_site.local.process import Service, Services, ServiceState, seen
+from jobs.local_site.local.services import down, services, takes_datagrams
+
+FAMILY = """
+import os, subprocess, sys, time
+child = [sys.executable, "-c", "import time; time.sleep(600)"]
+one = subprocess.Popen(child, start_new_session=True)
+two = subprocess.Popen(child, start_new_session=True, env={})
+open(sys.argv[1], "w").write(f"{one.pid} {two.pid}")
+time.sleep(600)
+"""
+ALONE = "import time; time.sleep(600)"
+
+
+def there(path: Path) -> Callable[[], bool]:
+    return lambda: path.exists() and path.read_text() != ""
+
+
+@pytest.fixture
+def keeper(tmp_path: Path) -> Iterator[Services]:
+    made = Services(tmp_path / "run")
+    yield made
+    made.stop()
+
+
+def service(tmp_path: Path, code: str = FAMILY, name: str = "family") -> Service:
+    told = tmp_path / name
+    return Service(name, [sys.executable, "-c", code, str(told)], "nowhere", there(told), within_s=60)
+
+
+def lives(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def test_a_family_is_ended_whole_also_those_with_sessions_and_environments_of_their_own(
+    tmp_path: Path, keeper: Services
+) -> None:
+    stranger = subprocess.Popen([sys.executable, "-c", ALONE])
+    try:
+        parent = int(keeper.start(service(tmp_path)).pid)
+        family = {parent, *map(int, (tmp_path / "family").read_text().split())}
+        assert all(lives(pid) for pid in family)
+        assert keeper.stop() == sorted(family)
+        assert not any(lives(pid) for pid in family)
+        assert stranger.poll() is None
+        assert keeper.stop() == []
+    finally:
+        stranger.kill()
+        stranger.wait()
+
+
+def test_what_a_dead_service_left_behind_is_ended_by_its_mark(tmp_path: Path, keeper: Services) -> None:
+    parent = int(keeper.start(service(tmp_path)).pid)
+    marked, _ = map(int, (tmp_path / "family").read_text().split())
+    os.kill(parent, 9)
+    assert marked in keeper.stop()
+    assert not lives(marked)
+    # Its sibling, with neither a parent nor a mark, is a stranger by then.
+    os.kill(_, 9)
+
+
+def test_a_second_start_leaves_a_healthy_service_alone_and_replaces_a_sick_one(
+    tmp_path: Path, keeper: Services
+) -> None:
+    first = keeper.start(service(tmp_path))
+    assert first.state == "started"
+    again = keeper.start(service(tmp_path))
+    assert (again.state, again.pid) == ("running", first.pid)
+    (tmp_path / "family").write_text("")
+    replaced = keeper.start(service(tmp_path))
+    assert replaced.state == "started"
+    assert replaced.pid != first.pid
+    assert not lives(int(first.pid))
+
+
+def test_a_recycled_pid_is_not_ours(tmp_path: Path, keeper: Services) -> None:
+    stranger = subprocess.Popen([sys.executable, "-c", ALONE])
+    try:
+        (tmp_path / "run").mkdir()
+        begun = seen()[stranger.pid].begun
+        (tmp_path / "run" / "family.pid").write_text(f"{stranger.pid} {begun - 1}\n")
+        assert keeper.stop() == []
+        assert stranger.poll() is None
+    finally:
+        stranger.kill()
+        stranger.wait()
+
+
+def test_a_service_that_ends_at_once_is_told_with_its_log(tmp_path: Path, keeper: Services) -> None:
+    with pytest.raises(ServiceError, match="no such luck"):
+        keeper.start(service(tmp_path, "raise SystemExit('no such luck')", "unlucky"))
+
+
+def test_a_port_that_takes_datagrams_is_seen() -> None:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as listener:
+        listener.bind(("127.0.0.1", 0))
+        port = listener.getsockname()[1]
+        assert takes_datagrams(port)()
+    assert not takes_datagrams(port)()
+
+
+def test_a_site_keeps_ports_secrets_and_edited_settings(tmp_path: Path) -> None:
+    made = site.opened(tmp_path / "out", tables=None, xrootd=False)
+    base = made.conf / "base.toml"
+    base.write_text(base.read_text() + "\n# edited\n")
+    again = site.opened(tmp_path / "out", tables=None, xrootd=False)
+    assert again.ports == made.ports
+    assert len(set(made.ports.values())) == len(made.ports)
+    assert again.secret("salt") == made.secret("salt")
+    assert base.read_text().endswith("# edited\n")
+    private = [base, tmp_path / "out" / "conf" / "secrets.toml", *(tmp_path / "out" / "secrets").iterdir()]
+    assert all(path.stat().st_mode & 0o077 == 0 for path in private)
+
+
+def test_each_service_for_people_has_a_page(tmp_path: Path) -> None:
+    made = site.opened(tmp_path / "out", tables=None, xrootd=False)
+    airflow, mlflow, placement = (made.ports[name] for name in ("airflow", "mlflow", "placement"))
+    assert {one.name: one.page for one in services(made, xrootd=False) if one.page} == {
+        "mlflow": f"http://127.0.0.1:{mlflow}",
+        "placement": f"http://127.0.0.1:{placement}",
+        "airflow-api": f"http://127.0.0.1:{airflow}",
+    }
+
+
+def test_up_shows_pages_to_open_in_80_columns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    web = "http://127.0.0.1:45678"
+    started = [
+        ServiceState("airflow-api", web, web, "started", "123", "a.log"),
+        ServiceState("collector", "UDP 127.0.0.1:45679", "", "running", "124", "c.log"),
+    ]
+    monkeypatch.setattr("jobs.local_site.local.services.up", lambda *_, **__: started)
+    monkeypatch.setattr("jobs.cli.console.out", Console(width=80))
+    answer = CliRunner().invoke(app, ["up", "--out", str(tmp_path)])
+    table, beside = answer.output.split("without a page:")
+    assert f"{web} │ airflow-api │ started" in table
+    assert "collector" not in table
+    assert "collector at UDP 127.0.0.1:45679 (running)\n" in beside
+
+
+def test_folders_of_others_are_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "mine").touch()
+    with pytest.raises(InputError, match="not empty"):
+        site.opened(tmp_path, tables=None, xrootd=False)
+    with pytest.raises(InputError, match="holds no deployment"):
+        down(tmp_path)

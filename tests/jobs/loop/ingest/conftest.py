@@ -1,0 +1,28 @@
+"""The engines of a pull; that both leave the same in the tables, whatever they read, is in `test_engines`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from jobs.ground.store.tables import Tables
+from jobs.loop.ingest.local_engine import LocalEngine
+from jobs.loop.ingest.pull_input import Engine
+from jobs.loop.ingest.spark_engine import SparkEngine
+
+
+@pytest.fixture
+def spark_engine(spark: SparkSession) -> Engine:
+    return SparkEngine(spark)
+
+
+@pytest.fixture
+def engine() -> Engine:
+    return LocalEngine()
+
+
+@pytest.fixture
+def tables(tmp_path: Path) -> Tables:
+    return Tables(str(tmp_path / "tables"))

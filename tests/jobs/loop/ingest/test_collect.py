@@ -1,0 +1,326 @@
+"""The collector as a real process: real datagrams, killed and stopped, nothing received is lost."""
+
+from __future__ import annotations
+
+import contextlib
+import datetime as dt
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cachecast_main import asked
+
+from features.common.errors import InputError
+from features.common.times import parse_as_of
+from jobs.ground.store.tables import Tables
+from jobs.loop.ingest import incremental, pull, pull_input
+from jobs.loop.ingest.local_engine import LocalEngine
+from jobs.loop.ingest.pull_input import Mark, Request
+from jobs.loop.ingest.sources import Site
+from jobs.loop.ingest.sources.local import captures_in, places_at
+from prefetch.xcache.gstream import PSEQ_MODULUS, Capture, Numberings, read_capture
+
+STOP_S = 5.0
+"""A busy machine may take this long; a collector that waits for its next datagram would never stop."""
+
+
+class Daemon:
+    """`cachecast collect` in a process of its own; `log` has its lines so far."""
+
+    def __init__(self, out: Path, *words: str) -> None:
+        command = [sys.executable, "-c", "from jobs.cli.main import main; main()", "collect", "--json"]
+        self.process = subprocess.Popen(
+            [*command, "--port", "0", "--out", str(out), *words],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        assert self.process.stderr is not None
+        self.log = [self.process.stderr.readline()]
+        found = re.search(r"listening on UDP 127\.0\.0\.1:(\d+), writing", self.log[0])
+        assert found, self.log[0] + self.process.stderr.read()
+        self.socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        self.socket.connect(("127.0.0.1", int(found[1])))
+
+    def stop(self, number: int = signal.SIGTERM) -> dict[str, int]:
+        """Stop it, in time; what it counted."""
+        began = time.monotonic()
+        self.process.send_signal(number)
+        out, err = self.process.communicate(timeout=20)
+        assert time.monotonic() - began < STOP_S
+        assert self.process.returncode == 0, err
+        self.log += err.splitlines()
+        self.socket.close()
+        counts: dict[str, int] = json.loads(out)
+        return counts
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.process.communicate(timeout=20)
+        self.socket.close()
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Callable[..., Daemon]]:
+    daemons: list[Daemon] = []
+
+    def started(*words: str) -> Daemon:
+        daemons.append(Daemon(tmp_path / "captures", *words))
+        return daemons[-1]
+
+    yield started
+    for daemon in daemons:
+        if daemon.process.poll() is None:
+            daemon.kill()
+
+
+def datagram(pseq: int, *, inst: str = "cache1", stod: int = 1_700_000_000, lfn: str = "") -> bytes:
+    source = {"site": "S", "host": "h", "port": 1094, "inst": inst}
+    header = {"code": "g", "pseq": pseq % 1000, "stod": stod, "sid": 7, "src": source, "gs": {"type": "C"}}
+    numbers = {"size": 10**6, "blk_size": 10**5, "n_blks": 10, "n_blks_done": 10, "access_cnt": 1}
+    counts = {"b_hit": 0, "b_miss": 10**6, "b_bypass": 0, "attach_t": stod, "detach_t": stod + 5}
+    record = {"event": "file_close", "lfn": lfn or f"/store/{inst}/{pseq}", "remotes": []}
+    return "\n".join(map(json.dumps, (header, record | numbers | counts))).encode() + b"\0"
+
+
+def until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 10
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def n_kept(folder: Path) -> int:
+    """Events in all files; a file that is finished meanwhile does not count."""
+    n_events = 0
+    for path in folder.glob("gstream-*"):
+        with contextlib.suppress(FileNotFoundError):
+            n_events += path.read_bytes().count(b"file_close")
+    return n_events
+
+
+def captured(folder: Path) -> Capture:
+    """All finished captures, as the reader takes them."""
+    numberings = Numberings(PSEQ_MODULUS)
+    captures = [read_capture(path, numberings) for path in captures_in(places_at(str(folder)))]
+    records = tuple(record for capture in captures for record in capture.records)
+    return Capture(records, numberings.n_lost, sum(capture.n_malformed for capture in captures))
+
+
+def test_samples_of_real_caches_are_kept(start: Callable[..., Daemon], data: Path, tmp_path: Path) -> None:
+    daemon = start()
+    n_sent = 0
+    for version in ("5.5.3", "6.2.1"):
+        content = (data / f"gstream-{version}.txt").read_bytes()
+        bodies = [body.strip() for body in re.split(rb"(?m)^@@\d+ \d+ \d+\n", content) if body.strip()]
+        for body in bodies:
+            daemon.socket.send(body + b"\0")
+            n_sent += 1
+    counts = daemon.stop(signal.SIGINT)
+    assert (counts["datagrams"], counts["lost"], counts["dropped"]) == (n_sent, 0, 0)
+    assert counts["caches"] == 3
+    lfns = [record.lfn for record in captured(tmp_path / "captures").records]
+    assert lfns[:2] == ["/store/data/l/f0000.root", "/store/data/l/f0001.root"]
+
+
+def test_killed_mid_stream_and_started_again_nothing_received_is_lost(
+    start: Callable[..., Daemon], tmp_path: Path
+) -> None:
+    folder = tmp_path / "captures"
+    daemon = start("--roll-size", "50kB")
+    for number in range(1, 401):
+        daemon.socket.send(datagram(number))
+    until(lambda: n_kept(folder) == 400 and len(list(folder.glob("*.part"))) == 1)
+    daemon.kill()
+    assert len(list(folder.glob("*.part"))) == 1
+
+    daemon = start("--roll-size", "50kB")
+    assert not list(folder.glob("*.part"))
+    # Ten went by while it was away, five more get lost; another cache says hello, and starts again.
+    for number in [*range(411, 500), *range(505, 601)]:
+        daemon.socket.send(datagram(number))
+    for stod in (1_700_000_000, 1_700_000_900):
+        daemon.socket.send(datagram(1, inst="cache2", stod=stod))
+    daemon.socket.send(b"garbage")
+    counts = daemon.stop()
+    assert counts == {
+        **{"datagrams": 188, "caches": 2, "lost": 15, "dropped": 0, "restarts": 1, "other": 0},
+        **{"malformed": 1, "over_quota": 0, "files_recovered": 1, "bytes": counts["bytes"]},
+        **{"held_bytes": sum(path.stat().st_size for path in folder.glob("gstream-*"))},
+        **{"quota_bytes": 20 * 10**9},
+    }
+    capture = captured(folder)
+    assert [record.lfn for record in capture.records if record.inst == "cache1"] == [
+        f"/store/cache1/{number}" for number in (*range(1, 401), *range(411, 500), *range(505, 601))
+    ]
+    assert (capture.n_lost, capture.n_malformed) == (15, 0)
+    assert len(list(folder.glob("gstream-*.capture"))) > 3
+    assert "lost 15" in daemon.log[-1] and "stopped" in daemon.log[-1]
+
+
+def test_it_logs_counts_and_finishes_an_idle_file_in_time(
+    start: Callable[..., Daemon], tmp_path: Path
+) -> None:
+    folder = tmp_path / "captures"
+    daemon = start("--roll-every", "1s", "--log-every", "1s")
+    daemon.socket.send(datagram(1))
+    until(lambda: bool(list(folder.glob("*.capture"))))
+    daemon.stop()
+    assert any("received: datagrams 1, " in line for line in daemon.log)
+    (path,) = folder.glob("gstream-*")
+    assert path.stat().st_mode & 0o777 == 0o640 & ~_umask()
+    assert folder.stat().st_mode & 0o777 == 0o750 & ~_umask()
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
+
+
+def test_every_datagram_of_a_flood_is_kept_or_counted(start: Callable[..., Daemon], tmp_path: Path) -> None:
+    daemon, n_sent = start(), 20_000
+    for number in range(1, n_sent + 1):
+        daemon.socket.send(datagram(number))
+    counts = daemon.stop()
+    assert counts["datagrams"] + counts["dropped"] == n_sent
+    assert len(captured(tmp_path / "captures").records) == counts["datagrams"]
+
+
+def test_a_full_folder_is_an_alarm_and_a_count(
+    start: Callable[..., Daemon], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CACHECAST_COLLECT__QUOTA", "2kB")
+    monkeypatch.setenv("CACHECAST_METRICS__FOLDER", str(tmp_path / "prom"))
+    daemon = start("--log-every", "1h")
+    for number in range(1, 101):
+        daemon.socket.send(datagram(number))
+    figures = tmp_path / "prom"
+    until(lambda: any("over_quota" in path.read_text() for path in figures.glob("*.prom")))
+    counts = daemon.stop()
+    assert 0 < len(captured(tmp_path / "captures").records) == 100 - counts["over_quota"] < 100
+    assert 0 < counts["held_bytes"] <= counts["quota_bytes"] == 2000
+    alarms = [line for line in daemon.log if "ALARM" in line]
+    assert "raise [collect] quota" in alarms[0] and len(alarms) == 2
+
+
+def test_captures_pulled_twice_change_nothing_and_tell_what_was_lost(
+    start: Callable[..., Daemon], tmp_path: Path
+) -> None:
+    daemon = start("--roll-size", "1kB")
+    for number in (1, 2, 3, 4, 7, 8, 9):
+        daemon.socket.send(datagram(number))
+    daemon.stop()
+    tables, folder = Tables(str(tmp_path / "tables")), tmp_path / "captures"
+    assert len(list(folder.glob("*.capture"))) > 2
+    (folder / "gstream-999999999999-20231114T221320Z.capture.part").write_text("half a fi")
+    for n_new, n_duplicates in ((7, 0), (0, 7)):
+        told = pull_input.pull(
+            LocalEngine(), tables, source="xcache_gstream", path=str(folder), day=dt.date(2023, 11, 15)
+        )
+        assert (told.n_new, told.n_duplicates, told.n_lost, told.n_rejected) == (n_new, n_duplicates, 2, {})
+
+
+def test_captures_that_were_pulled_are_deleted_in_their_time(
+    start: Callable[..., Daemon], tmp_path: Path
+) -> None:
+    folder = tmp_path / "captures"
+    daemon = start("--roll-size", "1kB")
+    for number in range(1, 7):
+        daemon.socket.send(datagram(number))
+    daemon.stop()
+    first, second, *later = sorted(folder.glob("*.capture"))
+    noon = parse_as_of("2026-03-01T12:00:00Z")
+    for path in (first, second, folder / "notes.txt", folder / "gstream-1.capture.part"):
+        path.touch()
+        os.utime(path, (noon, noon))
+    (folder / "notes.txt").write_bytes(first.read_bytes())
+
+    def pulled(day: str, *words: str) -> dict[str, Any]:
+        command = ["pull", "--source", "xcache_gstream", "--input", str(folder), "--day", day, *words]
+        told: dict[str, Any] = asked(*command, "--tables", tmp_path / "tables")
+        return told
+
+    assert pulled("2026-03-17")["n_removed"] == 0  # nothing is marked
+    assert pulled("2026-03-15", "--new-only")["n_removed"] == 0  # 14 days after are not over
+    assert first.exists()
+    second.write_bytes(second.read_bytes() + b"more\n")  # not what was pulled
+    os.utime(second, (noon + 1, noon + 1))
+    assert [mark.input.rpartition("/")[2] for mark in marked(tmp_path)].count(second.name) == 0
+    told = pulled("2026-03-17", "--new-only")
+    assert (told["n_removed"], told["n_not_removed"]) == (2, 0)
+    assert sorted(path.name for path in folder.glob("*.*")) == sorted(
+        ["gstream-1.capture.part", "notes.txt", ".collect.lock", *(path.name for path in later)]
+    )
+
+
+def test_a_capture_that_may_not_be_deleted_is_counted(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    old = dt.datetime(2026, 3, 1, tzinfo=dt.UTC)
+    mark = Mark(f"file:{tmp_path}/file/gstream-000000000001-20260301T000000Z.capture", 1, old)
+    assert pull.remove_captures([mark], before_s=int(old.timestamp()) + 1) == (0, 1)
+    assert pull.remove_captures([mark], before_s=int(old.timestamp())) == (0, 0)
+
+
+def marked(tmp_path: Path) -> list[Mark]:
+    tables, folder = Tables(str(tmp_path / "tables")), str(tmp_path / "captures")
+    return incremental.taken(LocalEngine(), tables, Request("xcache_gstream", folder, Site()))
+
+
+@pytest.mark.parametrize("half", [b"\xed\xa0\x80", b"\\ud800"])
+def test_a_name_that_is_no_text_costs_its_own_row_alone(
+    start: Callable[..., Daemon], tmp_path: Path, half: bytes
+) -> None:
+    daemon = start()
+    for number in range(1, 6):
+        whole = datagram(number, lfn="/store/HERE" if number == 3 else "")
+        daemon.socket.send(whole.replace(b"HERE", half))
+    daemon.stop()
+    words = ["--tables", str(tmp_path / "tables"), "--day", "2023-11-15", "--json"]
+    command = ["pull", "--source", "xcache_gstream", "--input", str(tmp_path / "captures"), *words]
+    for more, told in ((["--new-only"], (5, 4)), ([], (5, 0))):
+        summary = asked(*command, *more)
+        assert (summary["n_rows"], summary["n_new"]) == told
+        assert summary["n_rejected"] == {"malformed record": 1}
+
+
+def test_two_collectors_of_one_folder_or_port_are_refused(
+    start: Callable[..., Daemon], tmp_path: Path
+) -> None:
+    daemon = start()
+    port = daemon.socket.getpeername()[1]
+    command = [sys.executable, "-c", "from jobs.cli.main import main; main()", "collect", "--port", str(port)]
+    for out, told in (
+        ("captures", f"another collect (process {daemon.process.pid})"),
+        ("else", "cannot listen"),
+    ):
+        answer = subprocess.run(
+            [*command, "--out", str(tmp_path / out)], capture_output=True, text=True, timeout=60, check=False
+        )
+        assert (answer.returncode, answer.stdout) == (1, "")
+        assert answer.stderr.startswith("error: ") and told in answer.stderr.replace("\n", " ")
+    daemon.stop()
+
+
+def test_a_reader_takes_no_file_that_is_being_written(tmp_path: Path) -> None:
+    for name in ("b.capture", "a.capture", "c.capture.part", ".collect.lock"):
+        (tmp_path / name).write_text("")
+    (tmp_path / "folder").mkdir()
+
+    def names(path: str) -> list[str]:
+        return [file.path.name for file in captures_in(places_at(path))]
+
+    assert names(str(tmp_path)) == ["a.capture", "b.capture"]
+    assert names(f"{tmp_path}/[abf]*") == ["a.capture", "b.capture"]
+    assert names(str(tmp_path / "c.capture.part")) == ["c.capture.part"]
+    with pytest.raises(InputError, match="nothing"):
+        places_at(str(tmp_path / "nothing*"))

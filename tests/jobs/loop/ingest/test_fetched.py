@@ -1,0 +1,237 @@
+"""What caches fetched, by their g-streams: against a cache of blocks in plain Python that knows it."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime as dt
+import json
+import random
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from features.schema import ACCESSES
+from jobs.ground.store.tables import Tables
+from jobs.loop.ingest import pull_input
+from jobs.loop.ingest.local_engine import LocalEngine
+
+START_S, DAY_S = 1772323200, 86400
+BLOCK, N_BLOCKS = 2**20, 30
+SIZE = BLOCK * N_BLOCKS
+Row = dict[str, Any]
+
+
+@dataclasses.dataclass
+class Cache:
+    """Blocks of one file on disk. Reads of a block that is coming are hits; `fetched`: bytes by close."""
+
+    lfn: str = "/store/f.root"
+    says_todisk: bool = False
+    blocks: set[int] = dataclasses.field(default_factory=set)
+    n_accesses: int = 0
+    closes: list[Row] = dataclasses.field(default_factory=list)
+    fetched: list[int] = dataclasses.field(default_factory=list)
+
+    def read(self, at_s: int, blocks: Iterable[int], *, times: int = 1, ahead: int = 0) -> None:
+        wanted = set(blocks)
+        until = min(N_BLOCKS, max(wanted) + 1 + ahead)
+        new = (wanted | set(range(until) if ahead else ())) - self.blocks
+        self.blocks |= new
+        n_missed = len(new & wanted) * BLOCK // 16
+        self._close(at_s, times * len(wanted) * BLOCK - n_missed, n_missed, len(new) * BLOCK)
+
+    def touch(self, at_s: int, blocks: Iterable[int] = ()) -> None:
+        """A pin's touch, or a prefetch of ours: a byte of each block."""
+        new = set(blocks) - self.blocks
+        self.blocks |= new
+        self._close(at_s, 0, len(new), len(new) * BLOCK)
+
+    def evict(self) -> None:
+        self.blocks, self.n_accesses = set(), 0
+
+    def _close(self, at_s: int, hit: int, missed: int, fetched: int) -> None:
+        self.n_accesses += 1
+        whole = len(self.blocks) * BLOCK == SIZE and not fetched
+        stated = {"b_todisk": fetched, "b_prefetch": 0} if self.says_todisk else {}
+        self.fetched.append(fetched)
+        self.closes.append(
+            {
+                **{"event": "file_close", "lfn": self.lfn, "size": SIZE, "blk_size": BLOCK},
+                **{"n_blks": N_BLOCKS, "n_blks_done": len(self.blocks), "access_cnt": self.n_accesses},
+                **{"attach_t": at_s, "detach_t": at_s + 60, "remotes": [] if whole else ["eos:1094"]},
+                **{"b_hit": hit, "b_miss": missed, "b_bypass": 0, "n_cks_errs": 0, **stated},
+            }
+        )
+
+
+def datagrams(closes: Sequence[Row], inst: str = "xc") -> list[str]:
+    """A datagram per close, as the collector writes it down."""
+    sent = []
+    for number, close in enumerate(closes):
+        header = {
+            **{"code": "g", "pseq": number % 4096, "stod": 1772323000, "sid": 1},
+            **{"src": {"site": "XC", "host": "h", "port": 1094, "inst": inst}, "gs": {"type": "C"}},
+        }
+        body = f"{json.dumps(header)}\n{json.dumps(close)}\n"
+        sent.append(f"@@{close['detach_t'] + 1} 4000 {len(body) + 1}\n{body}\0")
+    return sent
+
+
+def pull(tables: Tables, folder: Path, pieces: Sequence[Sequence[str]]) -> list[pull_input.PullSummary]:
+    summaries = []
+    for number, piece in enumerate(pieces):
+        capture = folder / f"{number}.txt"
+        capture.write_text("".join(piece))
+        summaries.append(
+            pull_input.pull(
+                LocalEngine(), tables, source="xcache_gstream", path=str(capture), day=dt.date(2026, 3, 5)
+            )
+        )
+    return summaries
+
+
+def rows(tables: Tables) -> list[Row]:
+    return (
+        tables.read_arrow(ACCESSES)
+        .sort_by([("accessed_at", "ascending"), ("event_id", "ascending")])
+        .to_pylist()
+    )
+
+
+def bytes_of(tables: Tables) -> list[tuple[int | None, int | None]]:
+    return [(row["bytes_missed"], row["bytes_hit"]) for row in rows(tables)]
+
+
+def lives(seed: int, lfn: str, *, says_todisk: bool) -> Cache:
+    """Some lives of a file over some days: parts and wholes are read, pinned, evicted, read ahead."""
+    rng, cache, at_s = random.Random(f"{seed} {lfn}"), Cache(lfn, says_todisk), START_S
+    for _ in range(12):
+        at_s += rng.choice((int(says_todisk), 60, 3600, DAY_S, 2 * DAY_S))
+        first = rng.randrange(N_BLOCKS)
+        part = range(first, rng.randint(first + 1, N_BLOCKS))
+        match rng.choice(("part", "part", "whole", "twice", "ahead", "touch", "evict", "evict ahead")):
+            case "part":
+                cache.read(at_s, part)
+            case "whole":
+                cache.read(at_s, range(N_BLOCKS))
+            case "twice":
+                cache.read(at_s, part, times=2)
+            case "ahead":
+                cache.read(at_s, part, ahead=5)
+            case "touch":
+                cache.touch(at_s)
+            case evicted:
+                cache.evict()
+                at_s += 1
+                cache.read(at_s, part, ahead=3 * evicted.endswith("ahead"))
+    return cache
+
+
+@pytest.mark.parametrize("says_todisk", [False, True])
+@pytest.mark.parametrize("seed", range(2))
+def test_what_was_fetched_does_not_depend_on_how_captures_are_cut(
+    tmp_path: Path, seed: int, says_todisk: bool
+) -> None:
+    rng = random.Random(seed)
+    caches = [lives(seed, f"/store/f{n}.root", says_todisk=says_todisk) for n in range(6)]
+    sent = datagrams([close for cache in caches for close in cache.closes])
+    whole = Tables(str(tmp_path / "whole"))
+    pull(whole, tmp_path, [sent])
+    found = {(row["name"], row["disk_accesses"] or 0, row["accessed_at"]): row for row in rows(whole)}
+    for cache in caches:
+        for close, fetched in zip(cache.closes, cache.fetched, strict=True):
+            if (read := close["b_hit"] + close["b_miss"]) <= N_BLOCKS:
+                continue
+            n_before = 0 if says_todisk else close["access_cnt"]
+            row = found[cache.lfn, n_before, dt.datetime.fromtimestamp(close["attach_t"], dt.UTC)]
+            assert row["bytes_missed"] == fetched
+            if fetched < SIZE and row["read_bytes"] == read:
+                assert row["bytes_hit"] == max(0, read - fetched)
+    for number in range(2):
+        pieces = rng.sample(sent, len(sent))
+        cuts = sorted(rng.sample(range(len(sent)), 4))
+        cut = [pieces[a:b] for a, b in zip([0, *cuts], [*cuts, len(sent)], strict=True)]
+        tables = Tables(str(tmp_path / str(number)))
+        summaries = pull(tables, tmp_path, [*cut, cut[0]])
+        assert rows(tables) == rows(whole)
+        assert summaries[-1].n_new == 0 and not summaries[-1].days
+        assert all(one.n_duplicates >= 0 for one in summaries)
+
+
+def test_a_cold_cache_of_large_blocks_is_no_hit(tmp_path: Path) -> None:
+    cache, tables = Cache(), Tables(str(tmp_path / "tables"))
+    cache.read(START_S, range(N_BLOCKS))
+    cache.read(START_S + 100, range(N_BLOCKS))
+    pull(tables, tmp_path, [datagrams(cache.closes)])
+    assert bytes_of(tables) == [(SIZE, 0), (0, SIZE)]
+
+
+def test_without_the_record_before_a_read_that_asked_an_origin_is_fetched_whole(tmp_path: Path) -> None:
+    """Lost, older than three days, of an earlier life of the file, or of a file that was whole."""
+    cache = Cache()
+    cache.read(START_S, range(20))
+    cache.read(START_S + 3 * DAY_S + 1, range(25))
+    cache.read(START_S + 3 * DAY_S + 2, range(30))
+    tables = Tables(str(tmp_path / "late"))
+    pull(tables, tmp_path, [datagrams(cache.closes)])
+    assert [missed for missed, _ in bytes_of(tables)] == [20 * BLOCK, 25 * BLOCK, 5 * BLOCK]
+    cache.evict()
+    cache.read(START_S + 3 * DAY_S + 3, range(10))
+    cache.read(START_S + 3 * DAY_S + 4, range(12, 16))
+    tables = Tables(str(tmp_path / "lost"))
+    pull(tables, tmp_path, [datagrams([*cache.closes[:3], cache.closes[4]])])
+    assert bytes_of(tables)[-1] == (4 * BLOCK, 0)
+
+
+def test_a_copy_that_the_server_counts_twice_in_part_was_read_once(tmp_path: Path) -> None:
+    """xrdcp 5.5 of a file that is not cached: up to half of it stands in `b_hit` twice."""
+    cache, tables = Cache(), Tables(str(tmp_path / "tables"))
+    cache.read(START_S, range(N_BLOCKS))
+    cache.read(START_S + 100, range(N_BLOCKS), times=2)
+    cache.closes[0]["b_hit"] += SIZE // 3
+    pull(tables, tmp_path, [datagrams(cache.closes)])
+    assert [(row["read_bytes"], row["bytes_hit"]) for row in rows(tables)] == [
+        (SIZE, 0),
+        (2 * SIZE, 2 * SIZE),
+    ]
+
+
+def test_bytes_read_past_the_disk_were_fetched_too(tmp_path: Path) -> None:
+    cache, tables = Cache(), Tables(str(tmp_path / "tables"))
+    cache.read(START_S, range(10))
+    cache.read(START_S + 100, range(12))
+    cache.closes[1]["b_bypass"] = 5000
+    pull(tables, tmp_path, [datagrams(cache.closes)])
+    assert bytes_of(tables)[1] == (2 * BLOCK + 5000, 10 * BLOCK)
+
+
+@pytest.mark.parametrize(
+    ("b_todisk", "hit", "missed"),
+    [(0, 70, 35), (30, 70, 35), (60, 40, 65), (100, 0, 105), (200, 0, 205)],
+    ids=["not written", "as missed", "came while read", "all", "more was read ahead"],
+)
+def test_what_was_written_to_disk_was_fetched(tmp_path: Path, b_todisk: int, hit: int, missed: int) -> None:
+    cache, tables = Cache(says_todisk=True), Tables(str(tmp_path / "tables"))
+    cache.read(START_S, range(10))
+    cache.closes[0] |= {"b_hit": 70, "b_miss": 30, "b_bypass": 5, "b_todisk": b_todisk}
+    pull(tables, tmp_path, [datagrams(cache.closes)])
+    assert bytes_of(tables) == [(missed, hit)]
+
+
+def test_days_nearby_are_only_written_where_a_row_changes(tmp_path: Path) -> None:
+    cache, other = Cache(), Cache("/store/other.root")
+    cache.read(START_S, range(10))
+    cache.read(START_S + DAY_S, range(20))
+    other.read(START_S + 2 * DAY_S, range(20))
+    sent = datagrams([*cache.closes, *other.closes])
+    tables = Tables(str(tmp_path / "tables"))
+    pull(tables, tmp_path, [sent[1:]])
+    before = tables.head(ACCESSES).partitions
+    assert bytes_of(tables)[0] == (20 * BLOCK, 0)
+    (summary,) = pull(tables, tmp_path, [sent[:1]])
+    assert bytes_of(tables)[:2] == [(10 * BLOCK, 0), (10 * BLOCK, 10 * BLOCK)]
+    assert (summary.n_new, summary.n_duplicates, summary.days) == (1, 0, ("2026-03-01", "2026-03-02"))
+    after = tables.head(ACCESSES).partitions
+    assert after[("2026-03-03",)] == before[("2026-03-03",)]

@@ -1,0 +1,268 @@
+"""Fields as pandas, Spark, Kibana and Elasticsearch write them: what they say, whatever their form."""
+
+from __future__ import annotations
+
+import bz2
+import codecs
+import datetime as dt
+import gzip
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pytest
+
+from features.schema import ACCESSES, FILES, REJECTS
+from jobs.ground.store.tables import Tables
+from jobs.loop.ingest import pull_input
+from jobs.loop.ingest.pull_input import Engine
+from jobs.loop.ingest.sources import sql
+
+DAY = dt.date(2026, 3, 5)
+MARK = codecs.BOM_UTF8
+HEADER = "time,win_beg,win_end,lfn,size,user_id,file_id,read,readv,close_time"
+OPEN = "1772323200.5,1772323200,1772323210,/osdf/data/a.h5,1000000,7,12,1000000,0,1772323204"
+TRACE = {
+    "eventType": "download",
+    "clientState": "DONE",
+    "scope": "mc23_13p6TeV",
+    "filename": "AOD.1._001.pool.root.1",
+    "uuid": "u1",
+    "localSite": "XX",
+    "dataset": "mc23_13p6TeV.1.deriv",
+    "filesize": 8,
+    "transferStart": 1772323200,
+    "timeStart": 1772323190,
+    "transferEnd": 1772323201,
+    "traceTimeentryUnix": 1772323202,
+    "appid": 6001,
+}
+FILE = {
+    "scope": "cms",
+    "name": "/store/a/b.root",
+    "bytes": 5,
+    "created_at": "2026-03-01T00:00:00",
+    "rses": ["T1"],
+}
+
+
+class Pulled:
+    """What is in the tables after pulls of files with these contents."""
+
+    def __init__(self, engine: Engine, tables: Tables, folder: Path) -> None:
+        self.engine, self.tables, self.folder = engine, tables, folder
+
+    def __call__(self, source: str, *contents: str | bytes, suffix: str = "txt") -> list[dict[str, Any]]:
+        for i, content in enumerate(contents):
+            path = self.folder / f"{source}-{i}.{suffix}"
+            path.write_bytes(content if isinstance(content, bytes) else content.encode())
+            pull_input.pull(self.engine, self.tables, source=source, path=str(path), day=DAY, salt="s")
+        table = FILES if source == "rucio_files" else ACCESSES
+        rows = self.tables.read_arrow(table).to_pylist() if self.tables.exists(table) else []
+        return sorted(rows, key=lambda row: str(row.get("event_id") or row["did"]))
+
+    def reasons(self) -> dict[str, int]:
+        return {row["reason"]: row["n_rows"] for row in self.tables.read_arrow(REJECTS).to_pylist()}
+
+
+@pytest.fixture
+def pulled(engine: Engine, tables: Tables, tmp_path: Path) -> Pulled:
+    return Pulled(engine, tables, tmp_path)
+
+
+@pytest.fixture
+def elsewhere(engine: Engine, tmp_path: Path) -> Pulled:
+    (tmp_path / "other").mkdir()
+    return Pulled(engine, Tables(str(tmp_path / "other tables")), tmp_path / "other")
+
+
+def trace(**changes: object) -> str:
+    return json.dumps(TRACE | changes)
+
+
+WHOLE = {
+    "8": 8, "8.0": 8, " 8.00 ": 8, "8.": 8, "1e3": 1000, "1.5E3": 1500, "4.2E9": 4_200_000_000, "-3.0": -3,
+    "9.007199254740993E15": 9_007_199_254_740_993, "1e+16": 10**16, "0.0": 0,
+}  # fmt: skip
+NONE = ["1.5", "1.25e1", "8.00000000001e0", "nan", "inf", "1e30", "1e-1", "0x10", "1_000", "8.0.0", "", "e3"]
+
+
+def value_of(expression: str, text: str) -> Any:
+    with duckdb.connect() as database:
+        database.execute("SET TimeZone = 'UTC'")
+        return database.execute(f"SELECT {expression} FROM (SELECT ? AS x)", [text]).fetchone()[0]
+
+
+def test_a_whole_number_is_one_however_it_is_written() -> None:
+    assert {text: value_of(sql.count("x"), text) for text in WHOLE} == WHOLE
+    assert [text for text in NONE if value_of(sql.count("x"), text) is not None] == []
+
+
+@pytest.mark.parametrize(
+    ("text", "micros"),
+    [
+        ("2026-03-01 04:00:00,123", 1772337600123000),
+        ("2026-03-01T04:00:00.123456789+0000", 1772337600123456),
+        ("2026-03-01 05:00:00.5+01", 1772337600500000),
+        ("2026-03-01 04:00:00 UTC", 1772337600000000),
+        ("1970-01-01", None),
+        ("1969-12-31T23:00:00Z", None),
+    ],
+)
+def test_moments_with_fractions(text: str, micros: int | None) -> None:
+    assert value_of(sql.micros_of_moment("x"), text) == micros
+
+
+@pytest.mark.parametrize(
+    ("text", "named"),
+    [
+        *((word, None) for word in ("NA", "N/A", "None", "null", "NaN", "unknown", "Unknown", "-", "[]")),
+        *((word, word) for word in ("NAF", "none/x", "unknowns", "n", "1.5", "-x", "x.0", "1.2.0", "[x].r")),
+        ("12.0", "12"), ("12.00", "12"), ("6.001E9", "6001000000"), ('["a:b"]', "a:b"), ('["a", "b"]', None),
+    ],
+)  # fmt: skip
+def test_what_a_text_names(text: str, named: str | None) -> None:
+    assert value_of(sql.word("x"), text) == named
+
+
+def test_a_record_that_pandas_wrote_again_is_the_same_event(pulled: Pulled) -> None:
+    again = OPEN.replace(",12,1000000,0,", ",12.0,1000000.0,0.0,").replace(",7,", ",7.0,") + ".0"
+    (row,) = pulled("osdf_accesses", f"{HEADER}\n{OPEN}\n", f"{HEADER}\n{again}\n")
+    assert (row["size_bytes"], row["read_bytes"], row["wall_s"]) == (10**6, 10**6, 3.5)
+    assert not pulled.tables.exists(REJECTS) or not pulled.reasons()
+
+
+def test_no_close_may_be_written_as_empty_nan_or_zero(pulled: Pulled) -> None:
+    rows = pulled("osdf_accesses", "\n".join([HEADER, *(
+        f"1772323200.5,1772323200,1772323210,/osdf/{i},1,7,{i},{none},{none},{zero}"
+        for i, (none, zero) in enumerate([("", ""), ("NaN", "NA"), ("null", "0"), ("", "0.0")])
+    )]))  # fmt: skip
+    assert [(row["closed_at"], row["read_bytes"]) for row in rows] == [(None, None)] * 4
+
+
+PACKED: Mapping[str, Callable[[bytes], bytes]] = {"txt": bytes, "gz": gzip.compress, "bz2": bz2.compress}
+
+
+@pytest.mark.parametrize("suffix", PACKED)
+def test_a_byte_order_mark_is_no_part_of_the_first_field(pulled: Pulled, suffix: str) -> None:
+    opens = [MARK + f"{HEADER}\n{OPEN.replace('a.h5', name)}\n".encode() for name in ("a", "b")]
+    assert len(pulled("osdf_accesses", *map(PACKED[suffix], [*opens, MARK]), suffix=suffix)) == 2
+    traces = MARK + trace().encode() + b"\n"
+    assert len(pulled("rucio_traces", PACKED[suffix](traces), suffix=suffix)) == 3
+    assert not pulled.tables.exists(REJECTS) or not pulled.reasons()
+
+
+def test_files_that_are_read_together_each_have_their_mark(pulled: Pulled, tmp_path: Path) -> None:
+    folder = tmp_path / "opens"
+    folder.mkdir()
+    for name in "abc":
+        (folder / f"{name}.csv").write_bytes(MARK + f"{HEADER}\n{OPEN.replace('a.h5', name)}\n".encode())
+    told = pull_input.pull(
+        pulled.engine, pulled.tables, source="osdf_accesses", path=str(folder), day=DAY, salt="s"
+    )
+    assert (told.n_new, dict(told.n_rejected)) == (3, {})
+
+
+@pytest.mark.parametrize("pack", PACKED.values(), ids=PACKED)
+def test_utf_16_is_refused_by_its_name(pulled: Pulled, pack: Callable[[bytes], bytes]) -> None:
+    suffix = next(name for name, one in PACKED.items() if one is pack)
+    assert pulled("rucio_traces", pack(trace().encode("utf-16")), suffix=suffix) == []
+    assert pulled.reasons() == {"not a plain file: text in UTF-16 (write it as UTF-8)": 1}
+
+
+ENVELOPES: list[Callable[[Any], Any]] = [
+    lambda record: {"data": record, "metadata": {"kafka_timestamp": 1}},
+    lambda record: {"metadata": {"kafka_timestamp": 1}, "data": record},
+    lambda record: {"_index": "i", "_id": "x", "_source": record, "sort": [1]},
+    lambda record: {"_index": "i", "_source": {"data": record, "metadata": {}}},
+]
+
+
+@pytest.mark.parametrize("envelope", ENVELOPES)
+@pytest.mark.parametrize(("source", "record"), [("rucio_traces", TRACE), ("rucio_files", FILE)])
+def test_an_envelope_changes_nothing(
+    pulled: Pulled, elsewhere: Pulled, source: str, record: Any, envelope: Callable[[Any], Any]
+) -> None:
+    plain = pulled(source, json.dumps(record))
+    assert elsewhere(source, json.dumps(envelope(record))) == plain
+    assert len(plain) == 1
+
+
+def test_both_engines_read_marks_envelopes_and_words_alike(
+    pulled: Pulled, spark_engine: Engine, tmp_path: Path
+) -> None:
+    lines = [trace(), trace(uuid="u2", dataset="NA"), json.dumps(ENVELOPES[3](TRACE | {"uuid": "u3"}))]
+    content = MARK + "\n".join(lines).encode()
+    (tmp_path / "spark").mkdir()
+    by_spark = Pulled(spark_engine, Tables(str(tmp_path / "spark tables")), tmp_path / "spark")
+    rows = pulled("rucio_traces", content)
+    assert by_spark("rucio_traces", content) == rows
+    assert len(rows) == 3
+    assert by_spark("rucio_files", trace().encode("utf-16")) == []
+    assert by_spark.reasons() == {"not a plain file: text in UTF-16 (write it as UTF-8)": 1}
+
+
+@pytest.mark.parametrize(
+    ("changes", "column", "value"),
+    [
+        ({"dataset": "NA"}, "dataset", None),
+        ({"dataset": ["mc23_13p6TeV:d"]}, "dataset", "mc23_13p6TeV:d"),
+        ({"dataset": ["a:b", "c:d"]}, "dataset", None),
+        ({"dataset": []}, "dataset", None),
+        ({"localSite": "unknown"}, "site", None),
+        ({"appid": 6001.0}, "job", "6001"),
+        ({"filesize": 8.0}, "size_bytes", 8),
+        ({"filesize": "8.0"}, "size_bytes", 8),
+        ({"filesize": "NA"}, "size_bytes", None),
+        ({"transferStart": 0}, "accessed_at", dt.datetime(2026, 2, 28, 23, 59, 50, tzinfo=dt.UTC)),
+        ({"transferStart": "0.0"}, "accessed_at", dt.datetime(2026, 2, 28, 23, 59, 50, tzinfo=dt.UTC)),
+        ({"transferEnd": 0}, "closed_at", None),
+    ],
+)
+def test_a_trace_says_what_it_says(pulled: Pulled, changes: Any, column: str, value: Any) -> None:
+    (row,) = pulled("rucio_traces", trace(**changes))
+    assert row[column] == value
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"filename": "NA"}, "missing field: filename"),
+        ({"filesize": 1.5}, "unparsable size"),
+        ({"transferStart": 0, "timeStart": 0}, "missing field: transferStart"),
+        ({"transferStart": -5}, "unparsable time: transferStart"),
+        ({"transferStart": 1772323200000}, "unparsable time: transferStart"),
+        ({"transferStart": 1772323200000000}, "unparsable time: transferStart"),
+        ({"clientState": "unknown"}, "transfer not done: other"),
+    ],
+)
+def test_what_a_trace_cannot_say_is_refused(pulled: Pulled, changes: Any, reason: str) -> None:
+    assert pulled("rucio_traces", trace(**changes)) == []
+    assert pulled.reasons() == {reason: 1}
+
+
+WEEKLY = "dataset,week,accesses\n"
+CUTS = [
+    ["/A/B/C,1,10\n/A/B/C,1,7\n/D/E/F,2,3\n"],
+    ["/A/B/C,1,7\n", "/D/E/F,2,3\n/A/B/C,1,10\n"],
+    ["/A/B/C,1.0,10.0\n", "/A/B/C,1,10\n/A/B/C,1,7\n", "/D/E/F,2,3\n/A/B/C,1,7\n"],
+]
+
+
+@pytest.mark.parametrize("cuts", CUTS)
+def test_a_series_is_the_same_however_it_is_cut(pulled: Pulled, elsewhere: Pulled, cuts: list[str]) -> None:
+    rows = pulled("popularity_series", *(WEEKLY + cut for cut in cuts))
+    assert sum(row["n_reads"] for row in rows) == 20
+    assert rows == elsewhere("popularity_series", WEEKLY + CUTS[0][0])
+
+
+def test_columns_that_a_series_has_beside_tell_its_rows_apart(pulled: Pulled, elsewhere: Pulled) -> None:
+    rows = pulled("popularity_series", "date,site,dataset,n_accesses\n2026-03-01,T1,a,5\n2026-03-01,T2,a,5\n")
+    assert [row["n_reads"] for row in rows] == [5, 5]
+    # Their order is no matter, and what pandas numbers rows by names nothing.
+    turned = (
+        ',n_accesses,dataset,site,date\n0,5,a,"T2",2026-03-01\n1,5.0,a,T1,2026-03-01\n2,5,a,T1,2026-03-01\n'
+    )
+    assert elsewhere("popularity_series", turned) == rows

@@ -1,0 +1,120 @@
+"""An f-stream gives one table, however its datagrams are cut into files and pulls, and in whatever order."""
+
+from __future__ import annotations
+
+import base64
+import datetime as dt
+import json
+import random
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+from monitoring import closing, fstream, opening
+
+from features.schema import ACCESSES, REJECTS
+from jobs.ground.store.tables import Tables
+from jobs.loop.ingest import pull_input
+from jobs.loop.ingest.local_engine import LocalEngine
+
+DAY = dt.date(2026, 3, 1)
+START = 1772323200
+WRITE = "not a read: write"
+FOR_WRITING = 3
+MIB = 2**20
+
+
+class File(NamedTuple):
+    """An open, what its close says (None: it is still open), and whether it is a read."""
+
+    flags: int
+    size: int
+    closed: tuple[int, int, int] | None
+    is_read: bool
+
+
+KINDS = [
+    File(1, MIB, (MIB, 0, 0), True),
+    File(1, MIB, (0, MIB, 0), True),
+    File(1, MIB, None, True),
+    File(1, MIB, (0, 0, 0), True),
+    File(1, 0, (0, 0, 0), True),
+    File(1, MIB, (0, 16, 0), False),  # our own prefetch: a byte of each block
+    File(1, MIB, (0, 0, MIB), False),
+    File(1, MIB, (-1, 0, 0), False),
+    File(FOR_WRITING, 0, (0, 0, MIB), False),
+    File(FOR_WRITING, 0, (0, 0, 0), False),  # an HTTP PUT
+    File(FOR_WRITING, 0, None, False),
+    File(FOR_WRITING, MIB, (100, 0, 7), True),  # an update that reads
+    File(FOR_WRITING, MIB, (0, 100, 0), True),
+]
+
+
+def line(number: int, record: bytes, remote: str = "192.0.2.7:40000") -> str:
+    begin = START + 600 * number
+    datagram = fstream(record, pseq=number, begin=begin, end=begin + 10, stod=START - 100, sid=77)
+    return encoded(datagram, remote)
+
+
+def encoded(datagram: bytes, remote: str) -> str:
+    return json.dumps({"remote": remote, "data": base64.b64encode(datagram).decode()})
+
+
+def name(at: int) -> str:
+    return f"/store/{at}.root"
+
+
+def stream(files: Sequence[File]) -> list[str]:
+    """A datagram for every open, then one for every close."""
+    numbered = list(enumerate(files))
+    opens = [line(at, opening(at, name(at), size=one.size, flags=one.flags)) for at, one in numbered]
+    ended = [(at, one.closed) for at, one in numbered if one.closed is not None]
+    closes = [line(len(files) + at, closing(at, *told)) for at, told in ended]
+    return [*opens, *closes]
+
+
+def pulled(tables: Tables, folder: Path, pieces: Sequence[Sequence[str]]) -> list[dict[str, Any]]:
+    """The accesses after a pull of each of `pieces`."""
+    for number, piece in enumerate(pieces):
+        path = folder / f"{number}.jsonl"
+        path.write_text("\n".join(piece))
+        summary = pull_input.pull(
+            LocalEngine(), tables, source="xrootd_fstream", path=str(path), day=DAY, salt="pepper"
+        )
+        assert summary.n_rows == summary.n_new + summary.n_duplicates + sum(summary.n_rejected.values())
+    return tables.read_arrow(ACCESSES).sort_by("event_id").to_pylist()
+
+
+def test_what_is_read_and_what_is_written(tmp_path: Path) -> None:
+    found = pulled(Tables(str(tmp_path / "t")), tmp_path, [stream(KINDS)])
+    assert {row["name"] for row in found} == {
+        f"/store/{at}.root" for at, one in enumerate(KINDS) if one.is_read
+    }
+    read = {row["name"]: row["read_bytes"] for row in found}
+    assert [read["/store/11.root"], read["/store/12.root"]] == [100, 100]
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_the_table_does_not_depend_on_cuts_and_order(tmp_path: Path, seed: int) -> None:
+    rng, whole = random.Random(seed), stream(KINDS)
+    pieces: list[list[str]] = [[] for _ in range(rng.randint(1, 4))]
+    for one in rng.sample(whole, len(whole)):
+        rng.choice(pieces).append(one)
+    expected = pulled(Tables(str(tmp_path / "whole")), tmp_path, [whole])
+    assert pulled(Tables(str(tmp_path / "cut")), tmp_path, [*pieces, rng.choice(pieces)]) == expected
+
+
+@pytest.mark.parametrize("order", [(0, 1), (1, 0)])
+def test_an_upload_in_two_pulls_is_a_write_in_both(tmp_path: Path, order: tuple[int, int]) -> None:
+    lines = stream([File(FOR_WRITING, 0, (0, 0, MIB), False)])
+    tables = Tables(str(tmp_path / "t"))
+    assert not pulled(tables, tmp_path, [[lines[at]] for at in order])
+    assert set(tables.read_arrow(REJECTS)["reason"].to_pylist()) == {WRITE}
+
+
+def test_a_read_that_turns_out_to_be_none_leaves_the_table_and_its_day_empty(tmp_path: Path) -> None:
+    lines, tables = stream([File(1, MIB, (0, 16, 0), False)]), Tables(str(tmp_path / "t"))
+    assert len(pulled(tables, tmp_path, [lines[:1]])) == 1
+    assert not pulled(tables, tmp_path, [lines[1:]])
+    assert not pulled(tables, tmp_path, [lines[:1]])

@@ -1,0 +1,159 @@
+"""Records of jobs that golden files cannot hold."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from features.job_records import JOB_RECORDS
+from jobs.ground.store.tables import Tables
+from jobs.loop.ingest.local_engine import LocalEngine
+from jobs.loop.ingest.pull_input import PullSummary, pull
+from jobs.loop.ingest.sources import lines
+from jobs.loop.ingest.sources.lines import MOST_LINE_BYTES
+
+DAY = dt.date(2026, 3, 5)
+START_S = int(dt.datetime(2026, 3, 5, tzinfo=dt.UTC).timestamp())
+
+
+def test_a_list_that_is_too_long_for_a_line_says_what_to_write(tmp_path: Path) -> None:
+    (tmp_path / "jobs.json").write_bytes(
+        b'{"jobs": [{"pandaid": 1},' + b" " * MOST_LINE_BYTES + b'{"pandaid": 2}]}'
+    )
+    tables = Tables(str(tmp_path / "tables"))
+    told = pull(LocalEngine(), tables, source="panda_jobs", path=str(tmp_path / "jobs.json"), day=DAY)
+    assert told.n_rejected == {"longer than 16 MiB: write one record a line": 1}
+
+
+def test_records_and_lists_of_them_may_follow_each_other(tmp_path: Path) -> None:
+    lines = [
+        '{"pandaid": 1}',
+        '[{"pandaid": 2}, 7, {"pandaid": 3}]',
+        "[]",
+        '{"a": 1, "jobs": [{"pandaid": 4}]}',
+        "[{]",
+        '{"pandaid": 5, "more": {"jobs": [{"pandaid": 6}]}}',
+    ]
+    (tmp_path / "jobs.json").write_text("\n".join(lines))
+    tables = Tables(str(tmp_path / "tables"))
+    told = pull(LocalEngine(), tables, source="panda_jobs", path=str(tmp_path / "jobs.json"), day=DAY)
+    assert told.n_rejected == {"missing field: jobstatus": 5, "malformed record": 2}
+
+
+GOLDEN = Path(__file__).parents[3] / "golden/pull/htcondor_history/input.jsonl"
+
+
+def ads() -> list[dict[str, Any]]:
+    """The ads of the golden case, good and absurd."""
+    found = []
+    for line in GOLDEN.read_text().splitlines():
+        try:
+            found.append(json.loads(line))
+        except ValueError:
+            continue
+    return [ad for ad in found if isinstance(ad, dict)]
+
+
+def as_condor_prints(some: Sequence[dict[str, Any]], indent: int = 2) -> str:
+    """`condor_history -json`: braces in the first column, each attribute on a line of its own."""
+    return "[\n" + "\n,\n".join(json.dumps(ad, indent=indent) for ad in some) + "\n]\n"
+
+
+def pulled(folder: Path, text: str) -> tuple[PullSummary, list[dict[str, Any]]]:
+    folder.mkdir()
+    (folder / "history.json").write_text(text)
+    tables = Tables(str(folder / "tables"))
+    told = pull(
+        LocalEngine(), tables, source="htcondor_history", path=str(folder / "history.json"), day=DAY, salt="s"
+    )
+    return told, sorted(tables.read_arrow(JOB_RECORDS).to_pylist(), key=lambda row: str(row["event_id"]))
+
+
+@pytest.mark.parametrize("form", ["condor", "jq"])
+def test_history_over_several_lines_is_that_of_one_line_each(
+    tmp_path: Path, form: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    nested = [ad | {"Stats": {"Files": [{"n": 1}, {"n": 2}], "s": 'a } " { b'}} for ad in ads()]
+    plain = pulled(tmp_path / "plain", "".join(f"{json.dumps(ad)}\n" for ad in nested))
+    text = as_condor_prints(nested) if form == "condor" else json.dumps(nested, indent=4)
+    monkeypatch.setattr(lines, "_CHUNK_BYTES", 700)  # an ad is longer
+    told, rows = pulled(tmp_path / "several", text)
+    assert (told.n_rows, told.n_new, dict(told.n_rejected)) == (
+        plain[0].n_rows,
+        plain[0].n_new,
+        dict(plain[0].n_rejected),
+    )
+    assert rows == plain[1]
+
+
+def test_a_damaged_record_over_several_lines_is_refused_alone(tmp_path: Path) -> None:
+    good = ads()[:3]
+    _, rows = pulled(tmp_path / "good", as_condor_prints(good))
+    cut = "\n".join(json.dumps(ads()[3], indent=2).splitlines()[:9])
+    lost = "\n".join(json.dumps(ads()[3], indent=2).splitlines()[9:])
+    whole = [json.dumps(ad, indent=2) for ad in good]
+    text = "\n".join(
+        ["[", cut, whole[0], ",", whole[1], ",", whole[1], "nonsense", json.dumps(good[2]), cut, "]"]
+    )
+    told, found = pulled(tmp_path / "damaged", text + "\n")
+    assert found == rows
+    assert (told.n_new, told.n_duplicates) == (3, 1)
+    assert sum(told.n_rejected.values()) == 3
+    told, found = pulled(tmp_path / "lost", "[\n" + lost + "\n,\n" + whole[0] + "\n]\n")
+    assert len(found) == 1
+    assert set(told.n_rejected) == {"a part of a record: its beginning or its end is missing"}
+
+
+def of_lines(tmp_path: Path, source: str, *records: dict[str, Any]) -> PullSummary:
+    (tmp_path / "in.jsonl").write_text("\n".join(map(json.dumps, records)))
+    tables = Tables(str(tmp_path / "tables"))
+    return pull(LocalEngine(), tables, source=source, path=str(tmp_path / "in.jsonl"), day=DAY, salt="salt")
+
+
+def test_a_line_that_only_looks_like_a_list_is_one_record(tmp_path: Path) -> None:
+    told = of_lines(tmp_path, "panda_jobs", {"more": {"jobs": [{"pandaid": 6}]}})
+    assert told.n_rejected == {"missing field: id of the job": 1}
+
+
+def test_names_that_would_spoil_a_report_and_endless_jobs_are_refused(tmp_path: Path) -> None:
+    good: dict[str, Any] = {
+        "JobStatus": 4,
+        "JobStartDate": START_S,
+        "CompletionDate": START_S + 100,
+        "RemoteUserCpu": 9,
+    }
+    good |= {"RemoteWallClockTime": 90, "GlobalJobId": "alice@s.es#1.0#1", "ClusterId": 1}
+    told = of_lines(
+        tmp_path,
+        "htcondor_history",
+        good,
+        *(good | {"GlobalJobId": f"s#{len(kind)}", "CMS_JobType": kind} for kind in ("x" * 1025, "\x1b[31m")),
+        good | {"GlobalJobId": "s#3", "JobStartDate": 1},
+    )
+    assert told.n_rejected == {
+        "a name with control characters, or above 1024 bytes": 2,
+        "more than a year from start to end": 1,
+    }
+    (row,) = Tables(str(tmp_path / "tables")).read_arrow(JOB_RECORDS).to_pylist()
+    assert (row["job"], row["task"]) == ("s.es#1.0#1", "s.es#1")
+
+
+def test_a_workflow_of_crab_is_never_stored_by_its_name(tmp_path: Path) -> None:
+    step = {"start": START_S, "stop": START_S + 100, "performance": {"cpu": {"TotalJobCPU": 90}}}
+    report = {"wmaid": "1", "task": "/260301_120000:alice_crab_mine/Analysis", "steps": [step]}
+    assert of_lines(tmp_path, "wmarchive", report | {"meta_data": {"jobstate": "success"}}).n_new == 1
+    (row,) = Tables(str(tmp_path / "tables")).read_arrow(JOB_RECORDS).to_pylist()
+    assert "alice" not in str(row)
+    assert row["activity"] == "analysis"
+
+
+def test_a_line_of_very_many_records_is_refused_as_one(tmp_path: Path) -> None:
+    (tmp_path / "jobs.json").write_text("[" + ",".join(["{}"] * (2**17 + 1)) + "]")
+    tables = Tables(str(tmp_path / "tables"))
+    told = pull(LocalEngine(), tables, source="panda_jobs", path=str(tmp_path / "jobs.json"), day=DAY)
+    assert told.n_rejected == {"malformed record": 1}

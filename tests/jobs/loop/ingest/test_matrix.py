@@ -1,0 +1,289 @@
+"""What every source makes of every damage: a matrix that is written down once, and shown in the docs.
+
+After a change on purpose, `WRITE_GOLDEN=1 pytest tests/jobs/loop/ingest/test_matrix.py` writes matrix and
+page; read the difference cell by cell.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+import os
+import random
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from matrix_records import DAMAGES, FORMS, TOKEN, Record, named, write_cinfo, written
+from pyspark.sql import SparkSession
+from rucio_avro import write_dump
+
+from features.job_records import JOB_RECORDS
+from features.schema import ACCESSES, FILES, REJECTS
+from jobs.ground.settings.our_sources import OURS
+from jobs.ground.store.tables import Tables
+from jobs.loop.ingest import pull_input, sources
+from jobs.loop.ingest.local_engine import LocalEngine
+from jobs.loop.ingest.pull_input import Engine
+from jobs.loop.ingest.sources import Site, rucio_dumps
+from jobs.loop.ingest.sources.workspace import parse
+
+ROOT = Path(__file__).parents[4]
+MATRIX = ROOT / "tests/golden/matrix.json"
+PAGE = ROOT / "docs/damage.md"
+DAY = dt.date(2026, 3, 5)
+BEGIN = "<!-- written by tests/jobs/loop/ingest/test_matrix.py -->\n"
+BY_SPARK = {"rucio_dumps"}
+FOLDERS = {"xcache_cinfo"}
+GROUPS = {
+    "Reads, by tracers and monitoring": ("rucio_traces", "cms_aaa", "cmssw_pop", "cms_tracer"),
+    "Reads, by OSDF": ("pelican", "osdf_log", "osdf_accesses"),
+    "Reads, by caches and servers": ("xcache_gstream", "xcache_cinfo", "xrootd_fstream"),
+    "Files, and reads by dataset": ("rucio_files", "rucio_dumps", "atlas_popularity", "popularity_series"),
+    "Jobs": ("htcondor_history", "wmarchive", "panda_jobs"),
+}
+FOLLOWING = {"event_id", "did", "known_at", "updated_at", "day", "user", "job"}
+"""Columns that follow from others, or stand for a read."""
+
+
+def test_every_source_is_in_the_matrix() -> None:
+    assert set(FORMS) == set(OURS) == {source for sources in GROUPS.values() for source in sources}
+
+
+class Pulled:
+    """The tables after pulls of a source."""
+
+    def __init__(self, source: str, engine: Engine, folder: Path) -> None:
+        self.source, self.engine, self.tables = source, engine, Tables(str(folder / "tables"))
+
+    def __call__(self, path: Path) -> int:
+        told = pull_input.pull(
+            self.engine, self.tables, source=self.source, path=str(path), day=DAY, salt="s"
+        )
+        assert told.n_rows == told.n_new + told.n_duplicates + sum(told.n_rejected.values())
+        return told.n_new
+
+    def rows(self) -> list[dict[str, Any]]:
+        found = [table for table in (ACCESSES, FILES, JOB_RECORDS) if self.tables.exists(table)]
+        return [row for table in found for row in self.tables.read_arrow(table).to_pylist()]
+
+    def rejects(self) -> list[dict[str, Any]]:
+        return self.tables.read_arrow(REJECTS).to_pylist() if self.tables.exists(REJECTS) else []
+
+
+def tokens() -> dict[str, str]:
+    """What the names in the records of each damage hold."""
+    return {kind: f"k{number:02d}k" for number, kind in enumerate(DAMAGES)}
+
+
+def records_of(source: str) -> dict[str, list[Record]]:
+    """The records of each damage that can be done to the source's."""
+    form, found = FORMS[source], {}
+    for number, (kind, token) in enumerate(tokens().items()):
+        records = DAMAGES[kind](form, named(form.record, token, number))
+        if records is not None:
+            found[kind] = list(records)
+    return found
+
+
+def put(source: str, folder: Path, records: Mapping[str, Sequence[Record]], *, turned: bool = False) -> Path:
+    """A folder with a file for each damage; `turned`: the last one first."""
+    folder.mkdir()
+    for number, (kind, some) in enumerate(records.items()):
+        at = len(records) - number if turned else number
+        (folder / f"{at:02d}-{tokens()[kind]}.txt").write_bytes(written(FORMS[source], kind, some))
+    return folder
+
+
+def pulled_by_lines(source: str, folder: Path) -> dict[str, str]:
+    """All damages in one pull, after one that has a later read already, and before one of all again."""
+    records, pulled = records_of(source), Pulled(source, LocalEngine(), folder)
+    if LAST in records:
+        pulled(put(source, folder / "a", {LAST: records[LAST][:1]}))
+    pulled(put(source, folder / "b", records))
+    once = pulled.rows()
+    assert pulled(put(source, folder / "c", records, turned=True)) == 0
+    assert pulled.rows() == once
+    rejects = [(row["input"].rsplit("/", 1)[-1], row["reason"]) for row in pulled.rejects()]
+    assert TOKEN not in repr((once, pulled.rejects()))
+    return {
+        kind: cell(kind, once, sorted({why for file, why in rejects if tokens()[kind] in file}))
+        for kind in records
+    }
+
+
+def cell(kind: str, rows: Sequence[Record], reasons: Sequence[str]) -> str:
+    """What became of the records of a damage."""
+    plain, *others = [row for row in rows if tokens()["nothing"] in repr(row)]
+    assert not others
+    found = [row for row in rows if tokens()[kind] in repr(row)]
+    told = sorted(difference(row, plain) for row in found)
+    return " + ".join([*told, *(f"refused: {why}" for why in reasons)]) or "LOST"
+
+
+def difference(row: Record, plain: Record) -> str:
+    changes = [
+        f"{name} {shown(value)}"
+        for name, value in plainly(row).items()
+        if value != plainly(plain)[name] and name not in FOLLOWING
+    ]
+    return ", ".join(changes) or "row"
+
+
+def plainly(row: Record) -> Record:
+    def plain(value: Any) -> Any:
+        for token in tokens().values():
+            if isinstance(value, list):
+                value = [one.replace(token, "…") for one in value]
+            value = value.replace(token, "…") if isinstance(value, str) else value
+        return value
+
+    return {name: plain(value) for name, value in row.items()}
+
+
+def shown(value: Any) -> str:
+    if isinstance(value, dt.datetime):
+        return value.replace(tzinfo=None).isoformat()
+    return "unknown" if value is None else str(value)
+
+
+def pulled_by_folders(source: str, folder: Path) -> dict[str, str]:
+    """Each damage in a pull of its own, as a folder is one input."""
+    found, rejects, records = [], {}, records_of(source)
+    for kind, some in records.items():
+        pulled, path = Pulled(source, LocalEngine(), folder / tokens()[kind]), folder / tokens()[kind] / "xc"
+        write_cinfo(some, path)
+        pulled(path)
+        assert pulled(path) == 0
+        found += pulled.rows()
+        rejects[kind] = sorted({row["reason"] for row in pulled.rejects()})
+        assert TOKEN not in repr((found, pulled.rejects()))
+    return {kind: cell(kind, found, rejects[kind]) for kind in records}
+
+
+def pulled_from_dump(spark: SparkSession, folder: Path) -> dict[str, str]:
+    """All damages in one dump, whose refused rows are told apart before they are counted."""
+    records = records_of("rucio_dumps")
+    replicas = [one for some in records.values() for one in some]
+    told = {
+        "rses": [{"ID": replicas[0]["RSE_ID"], "RSE": "PIC"}],
+        "replicas": replicas,
+        "contents": [{"SCOPE": "cms", "NAME": "D", "CHILD_SCOPE": "x", "CHILD_NAME": "y", "CHILD_TYPE": "F"}],
+    }
+    (folder / "told.json").write_text(json.dumps(told))
+    dump = write_dump(folder / "told.json", folder / "dump")
+    frame, query = rucio_dumps.read(spark, str(dump), day=DAY.isoformat())
+    site = Site(day=DAY.isoformat())
+    batches = frame.toArrow().combine_chunks().to_batches()
+    found = pa.Table.from_batches(parse(sources.named("rucio_dumps").of(query, site), batches, rows=1000))
+    rows = found.to_pylist()
+    assert TOKEN not in repr(rows)
+    good = [{n: v for n, v in row.items() if n != "sample"} for row in rows if row["reason"] is None]
+    refused = {
+        kind: sorted({row["reason"] for row in rows if row["reason"] and told_by(kind, row["sample"])})
+        for kind in records
+    }
+    return {kind: cell(kind, good, refused[kind]) for kind in records}
+
+
+def told_by(kind: str, sample: str) -> bool:
+    return tokens()[kind] in sample or kind == f"`{sample}` as name"
+
+
+LAST = "the later one first"
+
+
+@pytest.mark.parametrize("source", [source for source in FORMS if source not in BY_SPARK | FOLDERS])
+def test_lines(tmp_path: Path, source: str) -> None:
+    check(source, pulled_by_lines(source, tmp_path))
+
+
+@pytest.mark.parametrize("source", sorted(FOLDERS))
+def test_folders(tmp_path: Path, source: str) -> None:
+    check(source, pulled_by_folders(source, tmp_path))
+
+
+def test_dumps(spark: SparkSession, tmp_path: Path) -> None:
+    check("rucio_dumps", pulled_from_dump(spark, tmp_path))
+
+
+def check(source: str, found: Mapping[str, str]) -> None:
+    """Compare with the matrix, or write it."""
+    if os.environ.get("WRITE_GOLDEN"):
+        matrix = json.loads(MATRIX.read_text()) if MATRIX.exists() else {}
+        matrix[source] = dict(found)
+        MATRIX.write_text(json.dumps(matrix, indent=1, ensure_ascii=False, sort_keys=True) + "\n")
+        PAGE.write_text(page({source: matrix[source] for source in FORMS if source in matrix}))
+    assert found == json.loads(MATRIX.read_text())[source]
+
+
+def page(matrix: Mapping[str, Mapping[str, str]]) -> str:
+    """The page of the docs with the tables of `matrix`."""
+    head = PAGE.read_text().split(BEGIN)[0]
+    return head + BEGIN + "\n" + "\n".join(table(title, sources, matrix) for title, sources in GROUPS.items())
+
+
+def table(title: str, names: Sequence[str], matrix: Mapping[str, Mapping[str, str]]) -> str:
+    lines = [
+        f"\n## {title}\n",
+        f"| | {' | '.join(f'`{name}`' for name in names)} |",
+        "|---" * (len(names) + 1) + "|",
+    ]
+    for kind in list(DAMAGES)[1:]:
+        cells = [in_words(matrix.get(name, {}).get(kind, "–")) for name in names]
+        if set(cells) != {"–"}:
+            lines.append(f"| {kind} | {' | '.join(cells)} |")
+    return "\n".join(lines) + "\n"
+
+
+def in_words(told: str) -> str:
+    return "=" if told == "row" else told.replace("|", "/")
+
+
+def test_the_page_shows_the_matrix() -> None:
+    """After a change on purpose, all of them are written with WRITE_GOLDEN=1."""
+    assert PAGE.read_text() == page(json.loads(MATRIX.read_text()))
+
+
+CUT = [source for source in FORMS if source not in BY_SPARK | FOLDERS | {"xrootd_fstream"}]
+
+
+@pytest.mark.parametrize("source", CUT)
+def test_the_table_does_not_depend_on_cuts_and_order(tmp_path: Path, source: str) -> None:
+    check_cuts(source, LocalEngine(), tmp_path)
+
+
+@pytest.mark.parametrize("source", ["rucio_traces", "osdf_accesses", "rucio_files"])
+def test_nor_with_spark(spark_engine: Engine, tmp_path: Path, source: str) -> None:
+    check_cuts(source, spark_engine, tmp_path)
+
+
+def check_cuts(source: str, engine: Engine, folder: Path) -> None:
+    """Records of all damages, whole, and in random pieces and order, some of them again."""
+    rng = random.Random(source)
+    whole = [one for some in records_of(source).values() for one in some]
+    pulls: list[list[list[Record]]] = [[[] for _ in range(rng.randint(1, 3))] for _ in range(2)]
+    for one in rng.sample(whole, len(whole)) + rng.sample(whole, 5):
+        rng.choice(rng.choice(pulls)).append(one)
+    found = [
+        pulled_files(source, LocalEngine(), folder / "whole", [[whole]]),
+        pulled_files(source, engine, folder / "cut", pulls),
+    ]
+    assert found[0][0]
+    assert found[0] == found[1]
+
+
+def pulled_files(
+    source: str, engine: Engine, folder: Path, pulls: Sequence[Sequence[Sequence[Record]]]
+) -> tuple[list[str], set[str]]:
+    """The rows after pulls of files of records, and why records were refused."""
+    pulled = Pulled(source, engine, folder)
+    for number, files in enumerate(pulls):
+        path = folder / f"{number}"
+        path.mkdir(parents=True)
+        for at, records in enumerate(one for one in files if one):
+            (path / f"{at}.txt").write_bytes(written(FORMS[source], "nothing", records))
+        pulled(path)
+    return sorted(map(repr, pulled.rows())), {row["reason"] for row in pulled.rejects()}

@@ -1,0 +1,205 @@
+"""One file has one name, whatever named it: servers, caches, doors and Rucio."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pytest
+from cachecast_main import asked
+from raw_records import AT_S, aaa, catalogue, gstream, hashed, osdf_accesses, osdf_log, tracer, traces
+
+from features.schema import ACCESSES, CONTENTS, FILES, REJECTS
+from jobs.ground.store.tables import Tables
+from jobs.loop.ingest import pull_input, scan
+from jobs.loop.ingest.pull_input import Engine
+from prefetch.xcache.cinfo import AccessRecord, CInfo, dump
+
+DAY, BLOCK = dt.date(2026, 4, 9), 131072
+LFN = "/store/data/Run2026A/JetMET0/NANOAOD/PromptReco-v1/000/391/q.root"
+LHCB = "/lhcb/LHCb/Collision26/BHADRON.DST/00391234/0001/00391234_00017_1.bhadron.dst"
+SPELLINGS = {
+    LFN: (
+        LFN,
+        "/eos/cms" + LFN,
+        "/eos/uscms" + LFN,
+        "/" + LFN,
+        LFN.replace("/Run", "//Run"),
+        LFN[1:],
+        "file:" + LFN,
+        "file://" + LFN,
+        "/store/test/xrootd/T1_XX_Lab" + LFN,
+        "/eos/cms/store/test/xrootd/T1_XX_Lab" + LFN,
+        "root://door.example.org:1094/" + LFN,
+        "davs://door.example.org:2880/pnfs/example.org/cms" + LFN + "?authz=Bearer%20s3cr3t",
+        "root://xc.example.org:1094//root://se.example.org//" + LFN + "&authz=s3cr3t",
+        "srm://se.example.org:8443/srm/managerv2?SFN=/dpm/example.org/home/cms" + LFN,
+        LFN + "%3Fauthz=s3cr3t",
+        LFN + "#s3cr3t",
+    ),
+    LHCB: (LHCB, "/eos/lhcb/grid/prod" + LHCB, "/pnfs/example.org/lhcb/LHCb-Disk" + LHCB, "/" + LHCB),
+    "/store/user/ada/tree.root": ("/eos/cms/store/user/ada/tree.root", "store/user/ada/tree.root"),
+    "/icecube/2026/i3.zst": ("osdf:///icecube/2026/i3.zst", "pelican://osg-htc.org/icecube/2026/./i3.zst"),
+    # Copies in somebody's area are files of their own.
+    "/eos/user/a/ada" + LFN: ("/eos/user/a/ada" + LFN,),
+    "/store/user/ada" + LFN: ("/store/user/ada" + LFN,),
+}
+
+
+WRITERS: dict[str, Callable[[Sequence[str]], str]] = {
+    "cms_aaa": aaa,
+    "cmssw_pop": aaa,
+    "cms_tracer": tracer,
+    "osdf_log": osdf_log,
+    "osdf_accesses": osdf_accesses,
+    "xcache_gstream": gstream,
+    "rucio_traces": traces,
+}
+
+
+def pull(
+    engine: Engine, tables: Tables, folder: Path, source: str, text: str, **site: object
+) -> pull_input.PullSummary:
+    path = folder / ("in-0001.capture" if source == "xcache_gstream" else f"{source}.txt")
+    path.write_text(text)
+    return pull_input.pull(engine, tables, source=source, path=str(path), day=DAY, **site)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("source", WRITERS)
+def test_every_source_gives_a_file_one_name(
+    engine: Engine, tables: Tables, tmp_path: Path, source: str
+) -> None:
+    for spellings in SPELLINGS.values():
+        written = [one for one in spellings if not (source == "rucio_traces" and one.startswith("store"))]
+        assert pull(engine, tables, tmp_path, source, WRITERS[source](written)).n_rejected == {}
+    names = tables.read_arrow(ACCESSES)
+    assert set(names["name"].to_pylist()) == set(SPELLINGS)
+    assert len(set(names["did"].to_pylist())) == len(SPELLINGS)
+    assert "s3cr3t" not in str(names.to_pylist())
+
+
+PEOPLE = {
+    "user.ada": "user.ada.4711._000003.tree.root",
+    "group.phys-higgs": "group.phys-higgs.1._000001.root",
+}
+OF_ATLAS = {
+    "mc26_14TeV": "AOD.40000017._000023.pool.root.1",
+    "data26_14TeV": "data26_14TeV.00500123.x.daq.RAW._lb0001._SFO-1._0001.data",
+} | PEOPLE
+
+
+@pytest.mark.parametrize(
+    "prefix", ["/atlas/rucio", "/pnfs/example.org/atlasdatadisk/rucio", "/eos/user/x", ""]
+)
+def test_a_path_by_rucios_hash_naming_is_its_did(
+    engine: Engine, tables: Tables, tmp_path: Path, prefix: str
+) -> None:
+    pull(
+        engine,
+        tables,
+        tmp_path,
+        "xcache_gstream",
+        gstream([hashed(*did, prefix) for did in OF_ATLAS.items()]),
+    )
+    for scope, name in OF_ATLAS.items():
+        pull(engine, tables, tmp_path, "rucio_traces", traces([name], scope))
+    rows = tables.read_arrow(ACCESSES).to_pylist()
+    told = {row["did"]: (row["scope"], row["name"]) for row in rows}
+    assert told == {f"{scope}:{name}": (scope, name) for scope, name in OF_ATLAS.items()}
+    by_source = {
+        source: {
+            (row["did"], row["tier"], row["campaign"], row["experiment"])
+            for row in rows
+            if row["source"] == source
+        }
+        for source in ("xcache_gstream", "rucio_traces")
+    }
+    assert by_source["xcache_gstream"] == by_source["rucio_traces"], "they say the same of a file"
+    assert ("AOD", "mc26_14TeV") in {(row["tier"], row["campaign"]) for row in rows}
+
+
+def test_a_path_whose_hash_does_not_fit_stays_a_path(engine: Engine, tables: Tables, tmp_path: Path) -> None:
+    path = hashed("mc26_14TeV", "AOD.1._2.root", "/atlas/rucio")
+    wrong = path.replace("AOD.1", "AOD.9")
+    pull(engine, tables, tmp_path, "xcache_gstream", gstream([path, wrong]))
+    assert set(tables.read_arrow(ACCESSES)["name"].to_pylist()) == {"AOD.1._2.root", wrong}
+
+
+def test_both_engines_name_files_alike(
+    spark_engine: Engine, engine: Engine, tables: Tables, tmp_path: Path
+) -> None:
+    names = [*SPELLINGS[LFN], *SPELLINGS[LHCB], *(hashed(*did, "/rucio") for did in OF_ATLAS.items())]
+    found = []
+    for number, one in enumerate((spark_engine, engine)):
+        into = Tables(str(tmp_path / str(number)))
+        pull(one, into, tmp_path, "cms_aaa", aaa(names))
+        found.append(into.read_arrow(ACCESSES).sort_by("event_id").to_pylist())
+    assert found[0] == found[1]
+    assert len({row["did"] for row in found[0]}) == 2 + len(OF_ATLAS)
+
+
+def test_no_token_is_in_the_sample_of_a_reject(engine: Engine, tables: Tables, tmp_path: Path) -> None:
+    token = "eyJhbGciOiJSUzI1NiJ9.eyJzdWIiOiJhZGEifQ.c2VjcmV0"
+    told = [f"/store/a.root?authz=Bearer {token}&scitag.flow=1", f"/store/b.root%3Fauthz={token}"]
+    for source in ("cms_aaa", "osdf_log", "osdf_accesses"):
+        text = WRITERS[source](told).replace('"file_size": 9', '"file_size": "?"').replace("Read:9", "Read:x")
+        assert pull(engine, tables, tmp_path, source, text.replace(",9,1,", ",x,1,")).n_new == 0
+    assert pull(engine, tables, tmp_path, "osdf_log", osdf_log(["?authz=" + token])).n_rejected == {
+        "missing field: name": 1
+    }
+    samples = tables.read_arrow(REJECTS)["sample"].to_pylist()
+    assert len(samples) == 3
+    assert not [sample for sample in samples if "eyJ" in sample or "c2Vj" in sample or "Bearer" in sample]
+
+
+OF_CTAO = ("/ctao/dl0/run1.zfits", "/ctao/dl0/run2.zfits")
+
+
+@pytest.mark.parametrize("first", ["accesses", "catalogue"])
+def test_the_catalogue_tells_what_a_path_does_not(tmp_path: Path, tables: Tables, first: str) -> None:
+    accesses = ("xcache_gstream", gstream([*OF_CTAO, "/other/f"]))
+    listing = (
+        "rucio_files",
+        catalogue(OF_CTAO, "acada", "dl0") + catalogue(["/other/f"], "a") + catalogue(["/other/f"], "b"),
+    )
+    pulls = [accesses, listing] if first == "accesses" else [listing, accesses]
+    for number, (source, text) in enumerate([*pulls, accesses]):
+        path = tmp_path / f"in-{number}.capture"
+        path.write_text(text)
+        asked("pull", "--source", source, "--input", path, "--day", str(DAY), "--tables", tables.root)
+    rows = tables.read_arrow(ACCESSES).to_pylist()
+    told = {(row["did"], row["scope"], row["dataset"]) for row in rows}
+    assert told == {(f"acada:{name}", "acada", "acada:dl0") for name in OF_CTAO} | {
+        ("unknown:/other/f", "unknown", None)
+    }
+    assert len(tables.read_arrow(FILES)) == 4
+
+
+def test_settings_tell_what_neither_does(engine: Engine, tables: Tables, tmp_path: Path) -> None:
+    scopes = {"/ctao": "acada", "/ctao/dl0": "dl0", "/atlas": "wrong", "/store": "wrong"}
+    names = [*OF_CTAO, "/ctao/raw", "/ctaoX/f", LFN, hashed("mc26_14TeV", "AOD.1._2.root", "/atlas")]
+    pull(engine, tables, tmp_path, "xcache_gstream", gstream(names), scopes=scopes)
+    found = set(tables.read_arrow(ACCESSES)["did"].to_pylist())
+    ours = {f"dl0:{OF_CTAO[0]}", f"dl0:{OF_CTAO[1]}", "acada:/ctao/raw"}
+    assert found == ours | {"unknown:/ctaoX/f", f"cms:{LFN}", "mc26_14TeV:AOD.1._2.root"}
+
+
+def test_an_inventory_has_the_same_names(tables: Tables, tmp_path: Path) -> None:
+    at = hashed("mc26_14TeV", "AOD.1._2.root", "/atlas/rucio")
+    held = {at: 5, "/eos/cms" + LFN: 5, "/store/test/xrootd/T1" + LFN: 3, "/ctao/raw": 1}
+    cache = tmp_path / "cache"
+    for name, size in held.items():
+        path = cache / f"{name[1:]}.cinfo"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        read = AccessRecord(AT_S, AT_S + 1, 1, 1, 0, 0, 1, 1, 0)
+        path.write_bytes(dump(CInfo(BLOCK, 5 * BLOCK, AT_S, 0, 1, 0, bytes([2**size - 1]), (read,))))
+    scan.scan(tables, namespace=cache, cache="xc", as_of_s=AT_S, scopes={"/ctao": "acada"})
+    rows = tables.read_arrow(CONTENTS).to_pylist()
+    assert {row["did"]: row["name"] for row in rows} == {
+        "mc26_14TeV:AOD.1._2.root": at,
+        f"cms:{LFN}": "/eos/cms" + LFN,
+        # A second copy: of no use, and evicted by its own path.
+        "cms:/store/test/xrootd/T1" + LFN: "/store/test/xrootd/T1" + LFN,
+        "acada:/ctao/raw": "/ctao/raw",
+    }

@@ -1,0 +1,319 @@
+from __future__ import annotations
+
+import datetime as dt
+import gzip
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+from rucio_avro import write_dump
+
+from features.common.errors import ConflictError, InputError, SchemaError
+from features.job_records import JOB_RECORDS
+from features.schema import ACCESSES, FILES, REJECTS
+from jobs.ground.settings.our_sources import OURS
+from jobs.ground.store.locks import exclusive
+from jobs.ground.store.tables import Tables
+from jobs.loop.ingest import pull_input
+from jobs.loop.ingest.pull_input import Engine
+from jobs.loop.ingest.sources import sql, those
+
+GOLDEN = Path(__file__).parents[3] / "golden/pull"
+DAY = dt.date(2026, 3, 5)
+
+
+def outcome(tables: Tables, summary: pull_input.PullSummary) -> dict[str, Any]:
+    """All that a pull left, in JSON's types and without null columns."""
+    told = {
+        "n_rows": summary.n_rows,
+        "n_new": summary.n_new,
+        "n_duplicates": summary.n_duplicates,
+        "n_lost": summary.n_lost,
+        "days": list(summary.days),
+        "n_rejected": dict(summary.n_rejected),
+    }
+    found = {
+        table.name: rows(tables, table)
+        for table in (ACCESSES, FILES, JOB_RECORDS, REJECTS)
+        if tables.exists(table)
+    }
+    for row in found.get("rejects", []):
+        row["input"] = row["input"].rsplit("/", 1)[-1]
+    return told | found
+
+
+def rows(tables: Tables, table: Any) -> list[dict[str, Any]]:
+    order = [(name, "ascending") for name in (*table.partition, "did", *table.key) if name in _names(table)]
+    plain = tables.read_arrow(table).sort_by(order).to_pylist()
+    return [{name: plainly(value) for name, value in row.items() if value is not None} for row in plain]
+
+
+def _names(table: Any) -> set[str]:
+    return {*table.column_names, *table.partition}
+
+
+def plainly(value: object) -> object:
+    return value.isoformat() if isinstance(value, dt.datetime) else value
+
+
+CASES = sorted(str(path.parent.relative_to(GOLDEN)) for path in GOLDEN.rglob("input.*"))
+
+
+def given(case: str, folder: Path) -> str:
+    """The input of a golden case; a dump is written as Avro into `folder`."""
+    (path,) = (GOLDEN / case).glob("input.*")
+    return str(write_dump(path, folder / "dump") if case.startswith("rucio_dumps") else path)
+
+
+def test_every_source_has_a_golden_case() -> None:
+    assert {case.split("/")[0] for case in CASES} == set(OURS)
+
+
+@pytest.mark.parametrize("case", [case for case in CASES if "dumps" not in case])
+def test_golden_input_gives_the_expected_tables(
+    engine: Engine, tables: Tables, tmp_path: Path, case: str
+) -> None:
+    check_golden(engine, tables, tmp_path, case)
+
+
+@pytest.mark.parametrize("case", [case for case in CASES if "dumps" in case])
+def test_golden_dump_gives_the_expected_tables(
+    spark_engine: Engine, tables: Tables, tmp_path: Path, case: str
+) -> None:
+    check_golden(spark_engine, tables, tmp_path, case)
+
+
+def check_golden(engine: Engine, tables: Tables, tmp_path: Path, case: str) -> None:
+    source, path = case.split("/", maxsplit=1)[0], given(case, tmp_path)
+    known = GOLDEN / case / "site.json"
+    site = json.loads(known.read_text()) if known.exists() else {}
+    summary = pull_input.pull(engine, tables, source=source, path=path, day=DAY, salt="pepper", **site)
+    found = outcome(tables, summary)
+    expect = GOLDEN / case / "expect.json"
+    if os.environ.get("WRITE_GOLDEN"):
+        expect.write_text(json.dumps(found, indent=1, sort_keys=True) + "\n")
+    assert found == json.loads(expect.read_text())
+
+    written = sum(len(found.get(name, [])) for name in ("accesses", "files", "job_records"))
+    rejected = sum(row["n_rows"] for row in found["rejects"])
+    assert summary.n_rows == summary.n_new + summary.n_duplicates + rejected
+    assert (summary.n_new, rejected) == (written, sum(summary.n_rejected.values()))
+
+    before = {table.name: tables.head(table) for table in (ACCESSES, FILES, JOB_RECORDS, REJECTS)}
+    again = pull_input.pull(engine, tables, source=source, path=path, day=DAY, salt="other salt", **site)
+    assert (again.n_new, again.days, again.n_duplicates) == (0, (), summary.n_new + summary.n_duplicates)
+    assert {table.name: tables.head(table) for table in (ACCESSES, FILES, JOB_RECORDS, REJECTS)} == before
+
+
+@pytest.mark.parametrize("source", those(sorted(OURS), lambda source: source.table is ACCESSES))
+def test_test_files_of_monitoring_are_no_reads_in_any_source(
+    engine: Engine, tables: Tables, source: str
+) -> None:
+    path = given(next(case for case in CASES if case.split("/")[0] == source), Path())
+    before = pull_input.pull(engine, Tables(f"{tables.root}-before"), source=source, path=path, day=DAY)
+    summary = pull_input.pull(engine, tables, source=source, path=path, day=DAY, test_files=["*"])
+    assert (summary.n_new, summary.n_rows) == (0, before.n_rows)
+    assert summary.n_rejected[sql.TEST_FILE] == before.n_new + before.n_duplicates
+
+
+class Real(NamedTuple):
+    """A real file, and what pulling it reads and writes."""
+
+    source: str
+    file: str
+    n_rows: int
+    n_new: int
+    n_days: int
+
+
+CARRIED = [
+    Real("osdf_accesses", "osdf_fstream_decoded.csv.gz", 2219, 2219, 2),
+    Real("xcache_gstream", "gstream-6.2.1.txt", 2, 2, 1),
+    Real("xcache_gstream", "gstream-5.5.3.txt", 0, 0, 0),
+    Real("xrootd_fstream", "osdf_fstream_packets.jsonl.gz", 2313, 2216, 2),
+]
+NOT_CARRIED = [
+    Real("osdf_log", "samples/osdf_access_log.txt", 7, 7, 2),
+    Real("popularity_series", "data/lhcb_weekly_1_78.csv.gz", 27044, 27044, 77),
+    Real("popularity_series", "data/cms_daily_60d.csv.gz", 9960, 3253, 60),
+]
+
+
+@pytest.mark.parametrize("real", CARRIED, ids=lambda real: real.file)
+def test_carried_data_is_pulled_whole(engine: Engine, tables: Tables, data: Path, real: Real) -> None:
+    check_pulled_whole(engine, tables, data / real.file, real)
+
+
+def test_reads_through_a_newer_cache_count_what_it_fetched(
+    engine: Engine, tables: Tables, data: Path
+) -> None:
+    """It counts a read of a block that is on its way as a hit; what it wrote to disk tells."""
+    capture = data / "gstream-6.2.1.txt"
+    pull_input.pull(engine, tables, source="xcache_gstream", path=str(capture), day=DAY, salt="pepper")
+    found = tables.read_arrow(ACCESSES, columns=["bytes_hit", "bytes_missed", "read_bytes"]).to_pylist()
+    assert [tuple(row.values()) for row in found] == [
+        (0, 52428800, 52428800)
+    ] * 2  # each was copied once, cold
+
+
+@pytest.mark.parametrize("real", NOT_CARRIED, ids=lambda real: real.file)
+def test_shared_data_is_pulled_whole(
+    engine: Engine, tables: Tables, shared: Callable[[str], Path], real: Real
+) -> None:
+    check_pulled_whole(engine, tables, shared(real.file), real)
+
+
+def check_pulled_whole(engine: Engine, tables: Tables, path: Path, real: Real) -> None:
+    source, _, n_rows, n_new, n_days = real
+    summary = pull_input.pull(engine, tables, source=source, path=str(path), day=DAY, salt="pepper")
+    assert (summary.n_rows, summary.n_new, len(summary.days)) == (n_rows, n_new, n_days)
+    assert n_rows == n_new + summary.n_duplicates + sum(summary.n_rejected.values())
+    # Of the f-stream's closes 45 come before their opens.
+    assert summary.n_duplicates == (45 if source == "xrootd_fstream" else 0)
+    assert tables.snapshot(ACCESSES).n_rows == n_new
+
+
+def trace(**fields: object) -> str:
+    start = 1772323200
+    told = {"eventType": "get", "scope": "s", "filename": "f", "uuid": "u", "transferStart": start}
+    return json.dumps({**told, "transferEnd": start + 1, **fields})
+
+
+@pytest.mark.parametrize("name", ["engine", "spark_engine"])
+def test_late_rows_reopen_their_day_and_leave_the_others(
+    request: pytest.FixtureRequest, name: str, tables: Tables, tmp_path: Path
+) -> None:
+    engine = request.getfixturevalue(name)
+    first, late = tmp_path / "first.jsonl", tmp_path / "late.jsonl.gz"
+    first.write_text("\n".join([trace(), trace(uuid="v", transferStart=1772409600)]))
+    late.write_bytes(gzip.compress(trace(uuid="w").encode()))
+    pull_input.pull(engine, tables, source="rucio_traces", path=str(first), day=DAY)
+    before = tables.snapshot(ACCESSES).partitions
+    summary = pull_input.pull(engine, tables, source="rucio_traces", path=str(late), day=DAY)
+    after = tables.snapshot(ACCESSES).partitions
+    assert (summary.n_new, summary.days) == (1, ("2026-03-01",))
+    assert {key[0]: part.n_rows for key, part in after.items()} == {"2026-03-01": 2, "2026-03-02": 1}
+    assert after["2026-03-02",] == before["2026-03-02",]
+
+
+def test_late_records_are_merged_and_counted(engine: Engine, tables: Tables, tmp_path: Path) -> None:
+    """Late: published more than three days after the end, whenever it is pulled; counted once."""
+    start, days = 1772323200, 86400
+    ends = {"in-time": start + 3 * days + 1, "late": start + 3 * days + 2, "long": start + 9 * days}
+    told = [trace(uuid=name, traceTimeentryUnix=known) for name, known in ends.items()]
+    told[2] = trace(uuid="long", transferEnd=start + 8 * days, traceTimeentryUnix=ends["long"])
+    (tmp_path / "t").write_text("\n".join(told))
+    first, again = (
+        pull_input.pull(engine, tables, source="rucio_traces", path=str(tmp_path / "t"), day=DAY)
+        for _ in range(2)
+    )
+    assert (first.n_new, first.n_late, again.n_new, again.n_late) == (3, 1, 0, 0)
+
+
+def test_an_f_stream_cut_in_two_tells_what_the_whole_does(engine: Engine, tmp_path: Path, data: Path) -> None:
+    """An open of one capture is ended by its close in another one, pulled later.
+
+    In this stream 18 closes of the first half have their opens in the second, which is pulled first.
+    """
+    lines = gzip.decompress((data / "osdf_fstream_packets.jsonl.gz").read_bytes()).splitlines(True)
+    pieces = {"whole": lines, "first": lines[: len(lines) // 2], "second": lines[len(lines) // 2 :]}
+    for name, piece in pieces.items():
+        (tmp_path / f"{name}.jsonl").write_bytes(b"".join(piece))
+    found, told = {}, []
+    for form in (["whole"], ["second", "first", "first"]):
+        tables = Tables(str(tmp_path / f"tables-{len(form)}"))
+        told = [
+            pull_input.pull(
+                engine, tables, source="xrootd_fstream", path=str(tmp_path / f"{name}.jsonl"), day=DAY
+            )
+            for name in form
+        ]
+        found[len(form)] = tables.read_arrow(ACCESSES).sort_by("event_id").to_pylist()
+    assert found[3] == found[1]
+    assert any(row["closed_at"] and row["closed_at"] > row["known_at"] for row in found[1])
+    refused = {"close without its open": 12, "not a read: write": 3}
+    assert told[1].n_rejected == told[2].n_rejected == refused
+    assert (told[1].n_new, told[2].n_new) == (839 + 18, 0)
+
+
+def test_a_namespace_is_read_on_this_machine_alone(engine: Engine, tables: Tables) -> None:
+    for path in ("hdfs://namenode:9000/ns", "s3a://bucket/ns"):
+        with pytest.raises(InputError, match=r"reads files of this machine; copy them from (hdfs|s3a)://"):
+            pull_input.pull(engine, tables, source="xcache_cinfo", path=path, day=DAY)
+
+
+@pytest.mark.parametrize("source", ["xcache_gstream", "xcache_cinfo", "xrootd_fstream"])
+def test_a_file_and_its_uri_are_one_input(engine: Engine, tables: Tables, source: str) -> None:
+    (case,) = (GOLDEN / source).glob("input.*")
+    first = pull_input.pull(engine, tables, source=source, path=str(case), day=DAY)
+    again = pull_input.pull(engine, tables, source=source, path=case.as_uri(), day=DAY)
+    assert (again.n_new, again.n_rows) == (0, first.n_rows)
+
+
+def test_which_came_first_does_not_matter(engine: Engine, tmp_path: Path) -> None:
+    """The same event told twice differently: the one known first stays, whatever the order of pulls."""
+    files = {"a": trace(traceTimeentryUnix=1772323300), "b": trace(traceTimeentryUnix=1772323250)}
+    for name, text in files.items():
+        (tmp_path / name).write_text(text)
+    ids = set()
+    for order in ("ab", "ba"):
+        tables = Tables(str(tmp_path / f"tables-{order}"))
+        for name in order:
+            pull_input.pull(engine, tables, source="rucio_traces", path=str(tmp_path / name), day=DAY)
+        ids.add(tables.snapshot(ACCESSES).id)
+        assert tables.read_arrow(ACCESSES)["known_at"].to_pylist()[0].minute == 0
+    assert len(ids) == 1
+
+
+def test_rejects_of_an_input_are_replaced_and_of_others_kept(
+    engine: Engine, tables: Tables, tmp_path: Path
+) -> None:
+    first, second = tmp_path / "a.jsonl", tmp_path / "b.jsonl"
+    first.write_text("broken\n")
+    second.write_text("broken\nbroken\n")
+    for path in (first, second):
+        pull_input.pull(engine, tables, source="rucio_traces", path=str(path), day=DAY)
+    first.write_text(trace() + "\n")
+    pull_input.pull(engine, tables, source="rucio_traces", path=str(first), day=DAY)
+    assert tables.read_arrow(REJECTS)["n_rows"].to_pylist() == [2]
+
+
+def test_without_a_salt_there_is_no_user(engine: Engine, tables: Tables, tmp_path: Path) -> None:
+    (tmp_path / "t").write_text(trace(usr="jdoe"))
+    pull_input.pull(engine, tables, source="rucio_traces", path=str(tmp_path / "t"), day=DAY)
+    assert tables.read_arrow(ACCESSES)["user"].to_pylist() == [None]
+
+
+def test_an_empty_file_is_no_rows(engine: Engine, tables: Tables, tmp_path: Path) -> None:
+    for source in sorted(set(OURS) - {"rucio_dumps", "xcache_cinfo"}):  # they read a folder
+        (tmp_path / "empty").write_text("")
+        summary = pull_input.pull(engine, tables, source=source, path=str(tmp_path / "empty"), day=DAY)
+        assert (summary.n_rows, summary.n_new) == (0, 0), source
+
+
+def test_a_path_that_is_not_there_is_an_input_error(engine: Engine, tables: Tables, tmp_path: Path) -> None:
+    for source in sorted(OURS):
+        if source == "rucio_dumps":
+            continue  # which Spark reads
+        with pytest.raises(InputError, match="nothing-here"):
+            pull_input.pull(engine, tables, source=source, path=str(tmp_path / "nothing-here"), day=DAY)
+    assert not tables.exists(ACCESSES)
+
+
+def test_missing_columns_are_named(engine: Engine, tables: Tables, tmp_path: Path) -> None:
+    (tmp_path / "x.csv").write_text("time,lfn\n1,2\n")
+    with pytest.raises(SchemaError, match="close_time"):
+        pull_input.pull(engine, tables, source="osdf_accesses", path=str(tmp_path / "x.csv"), day=DAY)
+    with pytest.raises(SchemaError, match=r"'week'.* or .*'n_accesses'"):
+        pull_input.pull(engine, tables, source="popularity_series", path=str(tmp_path / "x.csv"), day=DAY)
+
+
+def test_two_pulls_at_once_are_refused(engine: Engine, tables: Tables) -> None:
+    with (
+        exclusive(Path(tables.root, ".pull.lock"), "pull"),
+        pytest.raises(ConflictError, match=f"process {os.getpid()}"),
+    ):
+        pull_input.pull(engine, tables, source="osdf_log", path="x", day=DAY)

@@ -1,0 +1,159 @@
+"""What holds of the inputs of every source: packed, broken and empty ones, and dumps of many forms."""
+
+from __future__ import annotations
+
+import bz2
+import datetime as dt
+import gzip
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from rucio_avro import write_dump, write_part
+
+from features.common.errors import InputError, SchemaError
+from features.schema import ACCESSES, FILES, REJECTS
+from jobs.ground.store.tables import Tables
+from jobs.loop.ingest import pull_input
+from jobs.loop.ingest.pull_input import Engine
+
+GOLDEN = Path(__file__).parents[3] / "golden/pull"
+DUMP = GOLDEN / "rucio_dumps/atlas_and_cms/input.json"
+DAY = dt.date(2026, 3, 5)
+LINES = {
+    "rucio_traces": "rucio_traces/input.jsonl",
+    "rucio_files": "rucio_files/input.jsonl",
+    "cms_aaa": "cms_aaa/raw/input.jsonl",
+    "cmssw_pop": "cmssw_pop/metric/input.jsonl",
+    "atlas_popularity": "atlas_popularity/header/input.tsv",
+    "osdf_log": "osdf_log/input.txt",
+    "osdf_accesses": "osdf_accesses/input.csv",
+    "popularity_series": "popularity_series/input.csv",
+}
+
+
+def zstd(content: bytes) -> bytes:
+    sink = pa.BufferOutputStream()
+    with pa.CompressedOutputStream(sink, "zstd") as stream:
+        stream.write(content)
+    return sink.getvalue().to_pybytes()
+
+
+PACKED: dict[str, Callable[[bytes], bytes]] = {"gz": gzip.compress, "bz2": bz2.compress, "zst": zstd}
+
+
+@pytest.mark.parametrize("source", sorted(LINES))
+def test_packed_inputs_give_what_the_plain_one_gives(
+    engine: Engine, tables: Tables, tmp_path: Path, source: str
+) -> None:
+    """Pulled after the plain one, a folder of it packed in three ways is all duplicates and refusals."""
+    plain = GOLDEN / LINES[source]
+    first = pull_input.pull(engine, tables, source=source, path=str(plain), day=DAY)
+    (tmp_path / "packed").mkdir()
+    for suffix, pack in PACKED.items():
+        (tmp_path / "packed" / f"{plain.name}.{suffix}").write_bytes(pack(plain.read_bytes()))
+    again = pull_input.pull(engine, tables, source=source, path=str(tmp_path / "packed"), day=DAY)
+    assert (again.n_rows, again.n_new) == (3 * first.n_rows, 0)
+    assert again.n_rejected == {reason: 3 * n_rows for reason, n_rows in first.n_rejected.items()}
+
+
+@pytest.mark.parametrize("suffix", sorted(PACKED))
+def test_a_file_cut_short_is_an_input_error_that_names_it(
+    engine: Engine, tables: Tables, tmp_path: Path, suffix: str
+) -> None:
+    path = tmp_path / f"cut.{suffix}"
+    whole = PACKED[suffix](b"".join(b'{"n": %d}\n' % n**7 for n in range(5000)))
+    path.write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(InputError, match=path.name):
+        pull_input.pull(engine, tables, source="rucio_traces", path=str(path), day=DAY)
+    assert not tables.exists(ACCESSES)
+
+
+def test_a_dump_cut_short_is_an_input_error_that_names_it(
+    spark_engine: Engine, tables: Tables, tmp_path: Path
+) -> None:
+    dump = write_dump(DUMP, tmp_path / "dump")
+    path = dump / "contents/part-m-00001.avro"
+    path.write_bytes(path.read_bytes()[:-20])
+    with pytest.raises(InputError, match=path.name):
+        pull_input.pull(spark_engine, tables, source="rucio_dumps", path=str(dump), day=DAY)
+    assert not tables.exists(FILES)
+
+
+def test_dumps_with_numbers_as_text_or_without_compression_are_the_same(
+    spark_engine: Engine, tmp_path: Path
+) -> None:
+    forms = {
+        "a": write_dump(DUMP, tmp_path / "a"),
+        "b": write_dump(DUMP, tmp_path / "b", codec="null", text=("BYTES", "CREATED_AT")),
+    }
+    ids = set()
+    for name, dump in forms.items():
+        tables = Tables(str(tmp_path / f"tables-{name}"))
+        pull_input.pull(spark_engine, tables, source="rucio_dumps", path=f"{dump}/", day=DAY)
+        ids.add(tables.snapshot(FILES).id)
+    assert len(ids) == 1
+
+
+def test_a_dump_without_dids_dates_files_by_their_first_replica(
+    spark_engine: Engine, tables: Tables, tmp_path: Path
+) -> None:
+    told = json.loads(DUMP.read_text())
+    del told["dids"]
+    (tmp_path / "told.json").write_text(json.dumps(told))
+    dump = write_dump(tmp_path / "told.json", tmp_path / "dump")
+    pull_input.pull(spark_engine, tables, source="rucio_dumps", path=str(dump), day=DAY)
+    created = tables.read_arrow(FILES, columns=["scope", "created_at"]).to_pylist()
+    expected = min(r["CREATED_AT"] for r in told["replicas"] if (r["NAME"] or "").endswith("/a.root"))
+    (found,) = [row["created_at"] for row in created if row["scope"] == "cms"]
+    assert found.timestamp() * 1000 == expected
+
+
+def test_a_dump_without_rows_is_no_files(spark_engine: Engine, tables: Tables, tmp_path: Path) -> None:
+    for table, columns in {
+        "replicas": ["SCOPE", "NAME", "RSE_ID", "BYTES"],
+        "contents": ["SCOPE", "NAME", "CHILD_SCOPE", "CHILD_NAME", "CHILD_TYPE"],
+        "rses": ["ID", "RSE"],
+    }.items():
+        write_part(tmp_path / "dump" / table / "part-m-00000.avro", columns, [])
+    summary = pull_input.pull(
+        spark_engine, tables, source="rucio_dumps", path=str(tmp_path / "dump"), day=DAY
+    )
+    assert (summary.n_rows, tables.snapshot(FILES).n_rows) == (0, 0)
+
+
+def test_what_a_dump_lacks_is_named(spark_engine: Engine, tables: Tables, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="replicas"):
+        pull_input.pull(spark_engine, tables, source="rucio_dumps", path=str(tmp_path), day=DAY)
+    write_part(tmp_path / "replicas/part-m-00000.avro", ["SCOPE", "NAME"], [])
+    with pytest.raises(SchemaError, match=r"\['BYTES', 'RSE_ID'\]"):
+        pull_input.pull(spark_engine, tables, source="rucio_dumps", path=str(tmp_path), day=DAY)
+
+
+def test_missing_columns_of_a_roll_up_are_named(engine: Engine, tables: Tables, tmp_path: Path) -> None:
+    (tmp_path / "x.tsv").write_text("timestamp\tscope\tname\n")
+    with pytest.raises(SchemaError, match=r"\['bytes', 'created_at', 'eventtype', 'file_ops', 'ops'\]"):
+        pull_input.pull(engine, tables, source="atlas_popularity", path=str(tmp_path / "x.tsv"), day=DAY)
+
+
+def test_no_sample_shows_a_user(engine: Engine, tables: Tables, tmp_path: Path) -> None:
+    """Refused records of users `jdoe` leave no trace of them."""
+    cms = {"data": {"user_dn": '/CN="jdoe', "app_info": "1_jdoe:crab"}, "metadata": {}}
+    flat = {"data.user_dn": "/CN=jdoe"}
+    atlas = {"usr": "jdoe", "usrdn": "/CN=jdoe", "account": "jdoe", "eventType": "get"}
+    cut = '{"data": {"user_dn": "/CN=jdoe'
+    files = {
+        "cms_aaa": [json.dumps(cms), json.dumps(flat), cut],
+        "rucio_traces": [json.dumps(atlas)],
+        "atlas_popularity": ["2026-03-01\tjdoe\tscope"],
+    }
+    for source, lines in files.items():
+        for number, line in enumerate(lines):
+            path = tmp_path / f"{source}-{number}"
+            path.write_text(line)
+            pull_input.pull(engine, tables, source=source, path=str(path), day=DAY)
+    samples = tables.read_arrow(REJECTS)["sample"].to_pylist()
+    assert len(samples) == 5
+    assert not [sample for sample in samples if "jdoe" in sample]

@@ -1,0 +1,246 @@
+"""A drop folder that a hostile neighbour fills: only plain files are read, all else is counted."""
+
+from __future__ import annotations
+
+import datetime as dt
+import gzip
+import json
+import os
+import socket
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from features.common import input_files
+from features.common.errors import InputError, NotPlainError
+from features.common.input_files import InputFile
+from features.schema import ACCESSES, REJECTS
+from jobs.ground.store.tables import Tables
+from jobs.loop.ingest import incremental, pull_input, queue_entries
+from jobs.loop.ingest.pull_input import Engine, PullSummary, Request, Selection
+from jobs.loop.ingest.sources import Site, lines
+from jobs.loop.ingest.spark_engine import SparkEngine
+
+DAY = dt.date(2026, 3, 5)
+GOLDEN = Path(__file__).parents[3] / "golden/pull"
+TOKEN = "0123456789abcdef-the-operators-token"
+
+
+@pytest.fixture
+def secret(tmp_path: Path) -> Path:
+    (tmp_path / "secret").mkdir()
+    path = tmp_path / "secret" / "token"
+    path.write_text(TOKEN)
+    path.chmod(0o600)
+    return path
+
+
+@pytest.fixture
+def drop(tmp_path: Path, secret: Path) -> Iterator[Path]:
+    """A folder with one of each kind."""
+    folder = tmp_path / "drop"
+    folder.mkdir()
+    (folder / "link.jsonl").symlink_to(secret)
+    (folder / "day=1").symlink_to(secret.parent)
+    os.mkfifo(folder / "pipe.jsonl")
+    (folder / "x.csv").mkdir()
+    (folder / "zero.jsonl").symlink_to("/dev/zero")
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(folder / "socket.jsonl"))
+        yield folder
+
+
+REFUSED = {
+    "not a plain file: a folder": 1,
+    "not a plain file: a link": 3,
+    "not a plain file: a pipe": 1,
+    "not a plain file: a socket": 1,
+}
+
+
+def pulled(
+    engine: Engine, tables: Tables, source: str, path: str, take: Selection | None = None
+) -> PullSummary:
+    return pull_input.pull(engine, tables, source=source, path=path, day=DAY, salt="s", caches=(), take=take)
+
+
+def told(tables: Tables) -> str:
+    """All that can be read in the tables afterwards."""
+    return "".join(
+        repr(tables.read_arrow(table).to_pylist()) for table in (ACCESSES, REJECTS) if tables.exists(table)
+    )
+
+
+@pytest.mark.parametrize("source", ["rucio_traces", "xcache_gstream", "xrootd_fstream"])
+@pytest.mark.parametrize("form", ["{}", "{}/*"])
+def test_what_is_no_plain_file_is_counted_and_the_rest_is_read(
+    engine: Engine, tmp_path: Path, drop: Path, source: str, form: str
+) -> None:
+    seed = sorted(path for path in (GOLDEN / source).rglob("input.*") if path.is_file())[0]
+    (drop / f"plain{seed.suffix}").write_bytes(seed.read_bytes())
+    tables = Tables(str(tmp_path / "tables"))
+    summary = pulled(engine, tables, source, form.format(drop))
+    found = {why: n for why, n in summary.n_rejected.items() if why.startswith("not a plain file")}
+    # A folder that a glob names is looked into.
+    assert found | {"not a plain file: a folder": 1} == REFUSED
+    assert summary.n_new > 0
+    assert summary.n_rows == summary.n_new + summary.n_duplicates + sum(summary.n_rejected.values())
+    assert TOKEN not in told(tables)
+    inputs = [row["input"] for row in tables.read_arrow(REJECTS).to_pylist()]
+    assert any(one.endswith("/drop/link.jsonl") for one in inputs)
+
+
+def test_new_links_count_once_where_only_new_inputs_are_pulled(
+    engine: Engine, tmp_path: Path, drop: Path
+) -> None:
+    tables = Tables(str(tmp_path / "tables"))
+    first = pulled(engine, tables, "rucio_traces", str(drop), incremental.only_new)
+    again = pulled(engine, tables, "rucio_traces", str(drop), incremental.only_new)
+    assert (first.n_rejected, again.n_rejected) == (REFUSED, {})
+    assert again.n_unchanged == sum(REFUSED.values())
+
+
+@pytest.mark.parametrize("source", ["rucio_traces", "xcache_gstream"])
+def test_a_file_that_becomes_a_link_after_it_was_listed_is_not_read(
+    engine: Engine, tmp_path: Path, secret: Path, source: str
+) -> None:
+    (tmp_path / "drop" / "k=1").mkdir(parents=True)
+    place = tmp_path / "drop" / "k=1" / "a.jsonl"
+    place.write_text("no trace\n")
+    (mark,) = engine.inputs(str(tmp_path / "drop"), whole=False)
+    place.unlink()
+    place.parent.rmdir()
+    place.parent.symlink_to(secret.parent)
+    (secret.parent / "a.jsonl").write_text(TOKEN)
+    tables = Tables(str(tmp_path / "tables"))
+    request = Request(source, str(tmp_path / "drop"), Site(day=DAY.isoformat()))
+    summary = engine.merge(tables, request, [mark.input.removeprefix("file:")])
+    assert summary.n_rejected == {"not a plain file: behind a link": 1}
+    assert TOKEN not in told(tables)
+
+
+def test_a_file_that_becomes_a_link_after_spark_has_cut_it_ends_the_pull(
+    spark_engine: SparkEngine, tmp_path: Path, secret: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "drop").mkdir()
+    place = tmp_path / "drop" / "a.jsonl"
+    place.write_text("no trace\n")
+    cut = lines.pieces
+
+    def swapped(file: InputFile, most_bytes: int) -> list[lines.Piece]:
+        found = cut(file, most_bytes)
+        place.unlink()
+        place.symlink_to(secret)
+        return found
+
+    monkeypatch.setattr(lines, "pieces", swapped)
+    tables = Tables(str(tmp_path / "tables"))
+    with pytest.raises(InputError, match=r"a\.jsonl: it is a link"):
+        pulled(spark_engine, tables, "rucio_traces", str(tmp_path / "drop"))
+    assert TOKEN not in told(tables)
+
+
+def test_the_lines_of_pieces_are_those_of_the_file(tmp_path: Path) -> None:
+    rows = [f"line {i} {'x' * (i % 50)}" for i in range(2000)]
+    text = "\r\n".join(rows[:1000]) + "\n" + "\n".join(rows[1000:])
+    (tmp_path / "a").write_bytes(text.encode())
+    pieces = lines.pieces(InputFile(tmp_path / "a"), 1000)
+    assert len(pieces) > 40
+    found = [one for batch in lines.batches(pieces, lines.fail) for one in batch["value"].to_pylist()]
+    assert found == rows
+
+
+def test_a_given_pipe_is_counted_and_a_strangers_link_refused(
+    engine: Engine, tmp_path: Path, secret: Path
+) -> None:
+    tables = Tables(str(tmp_path / "tables"))
+    os.mkfifo(tmp_path / "pipe")
+    told = pulled(engine, tables, "rucio_traces", str(tmp_path / "pipe")).n_rejected
+    assert told == {"not a plain file: a pipe": 1}
+    (tmp_path / "link").symlink_to(secret)
+    os.lchown(tmp_path / "link", 65534, 65534)
+    with pytest.raises(NotPlainError, match="link is a link of another account"):
+        pulled(engine, tables, "rucio_traces", str(tmp_path / "link"))
+
+
+def test_a_queue_is_read_from_a_plain_file_or_a_link_of_ones_own(tmp_path: Path, secret: Path) -> None:
+    (tmp_path / "jobs.json").write_text(json.dumps([{"job_id": "1"}]))
+    (tmp_path / "own.json").symlink_to("jobs.json")
+    assert queue_entries.entries(str(tmp_path / "own.json"), token="", timeout_s=1) == [{"job_id": "1"}]
+    (tmp_path / "foreign.json").symlink_to(secret)
+    os.lchown(tmp_path / "foreign.json", 65534, 65534)
+    os.mkfifo(tmp_path / "pipe.json")
+    for name, kind in (("foreign.json", "a link of another account"), ("pipe.json", "a pipe")):
+        with pytest.raises(NotPlainError, match=f"{name} is {kind}"):
+            queue_entries.entries(str(tmp_path / name), token="", timeout_s=1)
+
+
+def test_a_maze_of_folders_is_counted_and_a_name_that_is_no_text_is_named(
+    engine: Engine, tmp_path: Path
+) -> None:
+    maze = tmp_path / "maze"
+    maze.mkdir()
+    here = Path.cwd()
+    os.chdir(maze)
+    try:
+        for _ in range(2000):
+            Path("a=b").mkdir()
+            os.chdir("a=b")
+    finally:
+        os.chdir(here)
+    tables = Tables(str(tmp_path / "tables"))
+    try:
+        assert pulled(engine, tables, "rucio_traces", str(maze)).n_rejected == {
+            "not a plain file: a folder": 1
+        }
+    finally:
+        subprocess.run(["rm", "-rf", str(maze)], check=True)  # deeper than Python's own removal can go
+    (tmp_path / "names").mkdir()
+    Path(os.fsdecode(os.fsencode(tmp_path / "names") + b"/a\xff.jsonl")).touch()
+    with pytest.raises(InputError, match="not UTF-8"):
+        pulled(engine, tables, "rucio_traces", str(tmp_path / "names"))
+
+
+@pytest.mark.parametrize("source", ["rucio_traces", "xrootd_fstream"])
+def test_what_unpacks_to_far_more_than_it_takes_is_refused_and_the_rest_is_read(
+    engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, source: str
+) -> None:
+    monkeypatch.setattr(input_files, "_MAY_HOLD_BYTES", 2**20)
+    drop = tmp_path / "drop"
+    drop.mkdir()
+    (drop / "a.jsonl.gz").write_bytes(gzip.compress(b"{" * 2**24))
+    seed = sorted((GOLDEN / source).rglob("input.*"))[0]
+    (drop / f"b{seed.suffix}").write_bytes(seed.read_bytes())
+    tables = Tables(str(tmp_path / "tables"))
+    summary = pulled(engine, tables, source, str(drop))
+    assert summary.n_rejected["not a plain file: packed, and 200 times as long as it looks"] == 1
+    assert summary.n_new > 0
+
+
+def test_a_line_that_never_ends_is_cut_and_costs_no_more_than_its_bytes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    n_bytes, with_line_feeds = list[int](), lines._with_line_feeds
+
+    def counted(some: bytes) -> bytes:
+        n_bytes.append(len(some))
+        return with_line_feeds(some)
+
+    monkeypatch.setattr(lines, "_with_line_feeds", counted)
+    (tmp_path / "a").write_bytes(b"x" * 2**28 + b"\n{}\n")
+    found = [
+        len(value.as_py())
+        for some in lines.batches([lines.Piece(InputFile(tmp_path / "a"))], lines.fail)
+        for value in some["value"]
+    ]
+    assert found[0] <= lines.MOST_LINE_BYTES + 2**20 and found[1:] == [2]
+    assert sum(n_bytes) < 2**28
+
+
+def test_a_batch_of_many_lines_does_not_name_its_file_a_million_times(tmp_path: Path) -> None:
+    (tmp_path / "a").write_bytes(b"\n" * 2**20)
+    found = list(lines.batches([lines.Piece(InputFile(tmp_path / "a"))], lines.fail))
+    assert sum(some.num_rows for some in found) == 2**20
+    assert max(some.num_rows for some in found) <= 2**16

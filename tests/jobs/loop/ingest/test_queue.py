@@ -1,0 +1,328 @@
+"""Queues of jobs and prefills, from a file or a URL to the plan and the cache."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import http_answers
+import pytest
+from cachecast_main import asked as call
+
+from features.common import deadline
+from features.common.errors import InputError, ServiceError
+from features.common.times import as_of_label, day_label, parse_as_of
+from features.schema import FILES, PLANS, PREDICTIONS, QUEUE, RECEIPTS, REJECTS
+from jobs.ground.settings.tree import CacheSettings, Settings
+from jobs.ground.store.tables import Tables
+from jobs.loop.ingest import queue, queue_entries
+from jobs.loop.plan import plan
+from jobs.loop.plan.cache_state import Moment
+from jobs.loop.push import prefill
+from jobs.loop.steward.queued import Queued
+from prefetch.plan.rules import is_control
+
+AS_OF = 1_772_323_200  # 2026-03-01T00:00:00Z
+HOUR_S, DAY_S, MB = 3600, 86400, 10**6
+DATASET = "cms:/A/Run3-v1/AOD"
+CACHE = CacheSettings(name="xc1", kind="xcache", url="root://xc1:1094", site="EDGE", capacity=100 * MB)
+SETTINGS = Settings.load(env={})
+
+
+def lfn(i: int) -> str:
+    return f"/store/mc/Run3/A/AOD/v1/000/f{i}.root"
+
+
+PLANNED = [i for i in range(40) if not is_control([f"cms:{lfn(i)}"], SETTINGS.plan.control_share)[0]]
+
+
+def at(moment_s: int) -> dt.datetime:
+    return dt.datetime.fromtimestamp(moment_s, dt.UTC)
+
+
+@pytest.fixture
+def tables(tmp_path: Path) -> Tables:
+    tables = Tables(str(tmp_path / "tables"))
+    files = [
+        {
+            "did": f"cms:{lfn(i)}",
+            "scope": "cms",
+            "name": lfn(i),
+            "dataset": DATASET if i < 20 else "cms:/B/Run3-v1/AOD",
+            "size_bytes": MB,
+            "known_at": at(AS_OF - DAY_S if i != 19 else AS_OF + DAY_S),
+        }
+        for i in range(40)
+    ]
+    tables.replace_rows(FILES, files, ())
+    horizons = SETTINGS.features.horizons
+    predicted = [
+        {"did": f"cms:{lfn(i)}", "horizon_s": h, "probability": 0.01, "expected_accesses": 0.01}
+        | {"size_bytes": MB, "last_read_s": 3600, "model_version": "m/1"}
+        for i in range(30, 40)
+        for h in horizons
+    ]
+    tables.replace_rows(PREDICTIONS, predicted, (day_label(AS_OF), as_of_label(AS_OF), "default"))
+    return tables
+
+
+def settings_of(tables: Tables, **more: str) -> Settings:
+    return Settings.load(env={f"CACHECAST_{key}": value for key, value in more.items()}, tables=tables.root)
+
+
+def ask(tables: Tables, told: object, folder: Path, *, name: str = "q", as_of_s: int = AS_OF) -> Any:
+    path = folder / f"{name}.json"
+    path.write_text(json.dumps(told))
+    return queue.run(settings_of(tables), name=name, source=str(path), as_of_s=as_of_s)
+
+
+def known(tables: Tables, *, as_of_s: int = AS_OF, cache: str = "xc1", site: str = "EDGE") -> Any:
+    return queue.known_work(tables, as_of_s=as_of_s, cache=cache, site=site)
+
+
+def test_a_queue_in_json_lines_csv_and_json_says_the_same(tables: Tables, tmp_path: Path) -> None:
+    jobs = [
+        {"job_id": 1, "dataset": DATASET, "n_jobs": 12, "expected_start": "2026-03-01T06:00:00Z"},
+        {"job_id": "2", "file": lfn(30), "known_at": "2026-02-28T23:00:00Z", "priority": 3},
+    ]
+    (tmp_path / "a.json").write_text(json.dumps({"jobs": jobs}))
+    (tmp_path / "b.jsonl").write_text("\n".join(map(json.dumps, jobs)))
+    (tmp_path / "c.csv").write_text(
+        "job_id,dataset,file,n_jobs,expected_start,known_at\n"
+        f"1,{DATASET},,12,2026-03-01T06:00:00Z,\n2,,{lfn(30)},,,2026-02-28T23:00:00Z\n"
+    )
+    found = []
+    for name in ("a.json", "b.jsonl", "c.csv"):
+        queue.run(settings_of(tables), name="q", source=str(tmp_path / name), as_of_s=AS_OF)
+        rows = tables.read_arrow(QUEUE).sort_by("job_id").to_pylist()
+        found.append(rows)
+        assert tables.read_arrow(REJECTS).num_rows == 0 if tables.exists(REJECTS) else True
+    assert found[0] == found[1] == found[2] and len(found[0]) == 2
+    assert (found[0][0]["n_jobs"], found[0][0]["expires_at"]) == (12, at(AS_OF + 6 * HOUR_S + DAY_S))
+    files = {row["did"]: row for row in known(tables).files.to_pylist()}
+    # File 19 is of the dataset, but was not known yet.
+    assert set(files) == {f"cms:{lfn(i)}" for i in (*range(19), 30)}
+    assert (files[f"cms:{lfn(0)}"]["n_jobs"], files[f"cms:{lfn(0)}"]["wait_s"]) == (12, 6 * HOUR_S)
+
+
+def test_what_is_malformed_is_counted_with_its_reason(tables: Tables, tmp_path: Path) -> None:
+    told = [
+        {"job_id": "ok", "files": [lfn(0), lfn(0), "/no/such.root"]},
+        {"job_id": "ok", "files": [lfn(0)]},
+        {"files": [lfn(1)]},
+        {"job_id": "none"},
+        {"job_id": "late", "dataset": DATASET, "known_at": "2026-03-01T00:00:01Z"},
+        {"job_id": "far", "dataset": DATASET, "expected_start": "2027-03-01"},
+        {"job_id": "when", "dataset": DATASET, "expected_start": "soon"},
+        {"job_id": "few", "dataset": DATASET, "n_jobs": 0},
+        {"job_id": "odd", "files": ["/a\nb"]},
+        "no object",
+    ]
+    answer = ask(tables, told, tmp_path)
+    assert (answer.entries, answer.inputs, answer.duplicates) == (10, 2, 2)
+    assert answer.entries == 2 + sum(answer.rejected.values()) and len(answer.rejected) == 8
+    rejects = tables.read_arrow(REJECTS).to_pylist()
+    assert {row["reason"]: row["n_rows"] for row in rejects} == answer.rejected
+    assert all(row["source"] == "queued_jobs" and row["sample"] for row in rejects)
+    assert known(tables).n_unknown == 1
+    with pytest.raises(InputError, match="no entry of"):
+        ask(tables, told[2:4], tmp_path)
+    assert known(tables).files.num_rows == 1, "an unusable queue does not replace a usable one"
+
+
+def test_a_queue_of_too_many_inputs_is_refused_whole(
+    tables: Tables, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(queue_entries, "MOST_INPUTS", 3)
+    jobs = [{"job_id": str(n), "files": [lfn(1), lfn(2)]} for n in range(2)]
+    with pytest.raises(InputError, match="more than 3 inputs"):
+        ask(tables, jobs, tmp_path)
+    assert not tables.exists(QUEUE)
+
+
+def test_what_was_not_known_or_is_no_longer_believed_does_not_count(tables: Tables, tmp_path: Path) -> None:
+    ask(tables, [{"job_id": "1", "files": [lfn(0)]}], tmp_path)
+    assert known(tables, as_of_s=AS_OF - 1).files.num_rows == 0
+    assert known(tables, as_of_s=AS_OF + DAY_S - 1).files.num_rows == 1
+    stale = known(tables, as_of_s=AS_OF + DAY_S)
+    assert (stale.files.num_rows, stale.n_stale) == (0, 1)
+    # The next answer replaces the last one of that queue, and of no other.
+    ask(tables, [{"job_id": "2", "files": [lfn(1)]}], tmp_path, name="other", as_of_s=AS_OF + 1)
+    ask(tables, [], tmp_path, as_of_s=AS_OF + HOUR_S)
+    assert known(tables, as_of_s=AS_OF + HOUR_S - 1).files["did"].to_pylist() == [
+        f"cms:{lfn(i)}" for i in (0, 1)
+    ]
+    assert known(tables, as_of_s=AS_OF + HOUR_S).files["did"].to_pylist() == [f"cms:{lfn(1)}"]
+
+
+def test_a_queue_of_a_site_is_for_its_caches(tables: Tables, tmp_path: Path) -> None:
+    told = [{"job_id": str(i), "files": [lfn(i)], "site": site} for i, site in enumerate(("EDGE", "FAR", ""))]
+    ask(tables, told, tmp_path)
+    assert known(tables).files.num_rows == 2
+    assert known(tables, site="FAR").files["did"].to_pylist() == [f"cms:{lfn(1)}", f"cms:{lfn(2)}"]
+
+
+def planned(tables: Tables) -> list[dict[str, Any]]:
+    roomy = SETTINGS.plan.model_copy(update={"prefetch_share": 1.0})
+    settings = settings_of(tables).model_copy(update={"plan": roomy})
+    moment = Moment(CACHE, [], set(), AS_OF)
+    answer = plan.make(tables, settings, moment)
+    rows: list[dict[str, Any]] = tables.read_arrow(PLANS, as_of=as_of_label(AS_OF), owner="xc1").to_pylist()
+    assert answer.prefetch == len(rows)
+    return rows
+
+
+def test_a_plan_takes_what_is_queued_and_without_a_queue_is_as_it_was(tables: Tables, tmp_path: Path) -> None:
+    assert planned(tables) == []
+    ask(tables, [{"job_id": "1", "dataset": "/A/Run3-v1/AOD", "n_jobs": 12}], tmp_path)
+    rows = planned(tables)
+    assert {row["name"] for row in rows} == {lfn(i) for i in range(10) if i in PLANNED} | {
+        lfn(i) for i in range(10, 19) if i in PLANNED
+    } & {row["name"] for row in rows}
+    assert sum(row["cost_bytes"] for row in rows) <= 10 * MB, "no more than the assumed inflow"
+    assert {row["reason"] for row in rows} == {"queued: 12 jobs; not on disk yet"}
+    assert not any(row["needs_model"] for row in rows)
+
+
+class Batch(http_answers.Answers):
+    """Answers a queue to those with the token, and sends others elsewhere."""
+
+    def do_GET(self) -> None:
+        if self.path == "/moved":
+            self.say(302, location="/queue")
+        elif self.headers.get("Authorization") != "Bearer s3cret":
+            self.send_error(401)
+        else:
+            jobs = json.dumps([{"job_id": "7", "files": [lfn(5)]}])
+            body = (jobs if self.path.startswith("/queue") else "<html>").encode()
+            self.say(200, body)
+
+
+answering = partial(http_answers.answering, Batch)
+
+
+def test_a_queue_is_asked_by_url_with_a_token_of_the_environment(tables: Tables) -> None:
+    trusted = settings_of(tables, QUEUE__TOKEN="s3cret")
+    with answering() as url:
+        asked = f"{url}/queue?key=hidden"
+        answer = queue.run(trusted, name="q", source=asked, as_of_s=AS_OF)
+        assert answer.inputs == 1 and known(tables).files["did"].to_pylist() == [f"cms:{lfn(5)}"]
+        with pytest.raises(ServiceError, match="answers 401; set CACHECAST_QUEUE__TOKEN") as caught:
+            queue.run(settings_of(tables), name="q", source=asked, as_of_s=AS_OF)
+        assert "hidden" not in str(caught.value)
+        with pytest.raises(ServiceError, match="answers 302"):
+            queue.run(trusted, name="q", source=f"{url}/moved", as_of_s=AS_OF)
+        with pytest.raises(InputError, match="is not JSON"):
+            queue.run(trusted, name="q", source=f"{url}/page", as_of_s=AS_OF)
+    with pytest.raises(ServiceError, match="does not answer"):
+        queue.run(trusted, name="q", source=asked, as_of_s=AS_OF)
+    with pytest.raises(InputError, match="not sent over plain http"):
+        queue.run(trusted, name="q", source="http://batch.example.org/q", as_of_s=AS_OF)
+
+
+@pytest.fixture
+def site(tables: Tables, tmp_path: Path) -> list[str]:
+    """The options of a site with a directory cache whose origin holds every file."""
+    conf = tmp_path / "conf"
+    (conf / "caches").mkdir(parents=True)
+    origin = tmp_path / "origin"
+    for i in range(40):
+        path = origin / lfn(i)[1:]
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(b"x" * MB)
+    places = f'url = "{tmp_path / "cache"}"\norigin = "{origin}"\n'
+    (conf / "caches" / "dir.toml").write_text(
+        f'name = "dir"\nkind = "directory"\ncapacity = "30MB"\n{places}'
+    )
+    (conf / "base.toml").write_text(f'[push]\njournal = "{tmp_path / "journal.db"}"\n')
+    return ["--conf", str(conf), "--tables", tables.root]
+
+
+def test_a_prefill_fetches_journals_and_is_known_to_the_next_plan(
+    tables: Tables, tmp_path: Path, site: list[str]
+) -> None:
+    (tmp_path / "list.txt").write_text(f"# of a task\ncms:{lfn(0)}\n\n{lfn(1)}\n/store/no/such.root\n")
+    asked = ["prefill", "--cache", "dir", "--files", str(tmp_path / "list.txt"), "--jobs", "3", *site]
+    shown = call(*asked, "--dry-run")
+    wanted = {lfn(i) for i in (0, 1) if i in PLANNED}
+    assert (shown["files"], shown["prefetch"], shown["unknown"], shown["pushed"]) == (2, len(wanted), 1, None)
+    assert not tables.exists(PLANS) and not tables.exists(QUEUE)
+    assert not list((tmp_path / "cache").rglob("*.root"))
+    told = call(*asked)
+    assert told["pushed"]["pushed"] == len(wanted)
+    on_disk = {
+        f"/{p.relative_to(tmp_path / 'cache' / 'files')}" for p in (tmp_path / "cache").rglob("*.root")
+    }
+    assert on_disk == wanted
+    done = tables.read_arrow(RECEIPTS).to_pylist()
+    assert {row["state"] for row in done} == {"done"} and len(done) == len(wanted)
+    reasons = {row["reason"] for row in tables.read_arrow(PLANS).to_pylist()}
+    assert reasons == {"queued: 3 jobs; not on disk yet"}
+    # The next plan holds them, though nothing predicts them.
+    later = tables.snapshot(PLANS).select(owner="dir")
+    as_of_s = parse_as_of(next(iter(later))[1])
+    assert known(tables, as_of_s=as_of_s, cache="dir", site="dir").files.num_rows == 2
+    assert known(tables, as_of_s=as_of_s, cache="xc1").files.num_rows == 0
+
+
+def test_a_prefill_again_pins_what_is_there_and_refuses_a_plans_own_moment(
+    tables: Tables, site: list[str]
+) -> None:
+    asked = ["prefill", "--cache", "dir", "--dataset", DATASET, *site]
+    first = call(*asked)
+    n_planned = sum(i in PLANNED for i in range(20))
+    assert (first["files"], first["prefetch"], first["on_disk"]) == (20, n_planned, 0)
+    assert (
+        first["left_out"] == {"of the control group, which is never planned": 20 - n_planned}
+        or n_planned == 20
+    )
+    later_s = parse_as_of(first["as_of"]) + 60
+    again = call(*asked, "--as-of", as_of_label(later_s))
+    assert (again["prefetch"], again["on_disk"], again["queue"]) == (0, n_planned, first["queue"])
+    with pytest.raises(InputError, match=f"has a plan at {as_of_label(later_s)}"):
+        prefill.run(
+            Settings.load(Path(site[1]), tables=tables.root),
+            prefill.Request([DATASET], []),
+            cache="dir",
+            as_of_s=later_s,
+            dry_run=False,
+            on_progress=lambda *_: None,
+        )
+    with pytest.raises(InputError, match="knows none of the 1 names"):
+        prefill.run(
+            Settings.load(Path(site[1]), tables=tables.root),
+            prefill.Request([], ["/no.root"]),
+            cache="dir",
+            as_of_s=later_s + 1,
+            dry_run=True,
+            on_progress=lambda *_: None,
+        )
+
+
+def test_a_queue_that_never_ends_is_an_error_that_names_it(
+    tables: Tables, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(deadline, "MOST_BYTES", 20)
+    with answering() as url, pytest.raises(ServiceError, match=rf"queue at {url}/queue: .* longer than"):
+        queue.run(settings_of(tables, QUEUE__TOKEN="s3cret"), name="q", source=f"{url}/queue", as_of_s=AS_OF)
+
+
+def test_a_steward_is_told_when_queued_files_are_due(tables: Tables, tmp_path: Path) -> None:
+    """A job without a start is due when it was first seen; a queue that cannot be read says nothing."""
+    queued = Queued(tables, CACHE)
+    assert queued.due_s(AS_OF) == {}
+    jobs = [
+        {"job_id": "1", "files": [lfn(0)], "expected_start": as_of_label(AS_OF + 6 * HOUR_S)},
+        {"job_id": "2", "files": [lfn(1)]},
+    ]
+    ask(tables, jobs, tmp_path)
+    assert queued.due_s(AS_OF) == {lfn(0): AS_OF + 6 * HOUR_S, lfn(1): AS_OF}
+    ask(tables, jobs, tmp_path, as_of_s=AS_OF + HOUR_S)
+    assert queued.due_s(AS_OF + HOUR_S) == {lfn(0): AS_OF + 6 * HOUR_S, lfn(1): AS_OF}
+    assert set(queued.due_s(AS_OF + 28 * HOUR_S)) == {lfn(0)}
+    for commit in Path(tables.root, "queue").rglob("*.json"):
+        commit.write_text("{")
+    assert Queued(tables, CACHE).due_s(AS_OF + HOUR_S) == {}

@@ -1,0 +1,175 @@
+"""A namespace of real and made cinfo files, scanned into contents and accesses."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from features.common.errors import ConfigError, InputError, SchemaError
+from features.common.times import as_of_label
+from features.schema import ACCESSES, CONTENTS, REJECTS
+from jobs.cli.main import app
+from jobs.ground.store.tables import Tables
+from jobs.loop.ingest import pull_input, scan
+from jobs.loop.ingest.local_engine import LocalEngine
+from prefetch.xcache.cinfo import AccessRecord, CInfo, dump
+
+BLOCK = 131072
+START = 1772323200
+AS_OF = START + 86400
+
+
+def cinfo(*starts: int, end: int = 100, merged: int = 0, blocks: bytes = b"\x0f") -> bytes:
+    accesses = [AccessRecord(at, end and at + end, 1, 100, merged, 0, 10**6, 500, 7) for at in starts]
+    return dump(CInfo(BLOCK, 4 * BLOCK, START, 0, len(starts), 0, blocks, tuple(accesses)))
+
+
+def put(namespace: Path, name: str, content: bytes) -> None:
+    path = namespace / f"{name[1:]}.cinfo"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(content)
+
+
+def test_a_scan_tells_what_is_held_and_what_was_read(tmp_path: Path, data: Path) -> None:
+    tables, namespace = Tables(str(tmp_path / "tables")), tmp_path / "ns"
+    put(namespace, "/store/user/half.root", cinfo(START, START + 500, blocks=b"\x05"))
+    put(namespace, "/store/user/open.root", cinfo(START, end=0))
+    put(namespace, "/store/user/merged.root", cinfo(START, merged=4))
+    put(namespace, "/store/user/real.root", (data / "v4-6.2.1.cinfo").read_bytes())
+    put(namespace, "/store/user/broken.root", b"\x04broken")
+    (namespace / "away").symlink_to(tmp_path)
+
+    told = scan.scan(tables, namespace=namespace, cache="xc1", as_of_s=AS_OF)
+    contents = {row["name"]: row for row in tables.read_arrow(CONTENTS).to_pylist()}
+    assert (told.files, told.complete, told.open) == (4, 3, 1)
+    assert told.bytes_on_disk == sum(row["bytes_on_disk"] for row in contents.values())
+    assert {row["cache"] for row in contents.values()} == {"xc1"}
+    half = contents["/store/user/half.root"]
+    assert (half["did"], half["size_bytes"], half["bytes_on_disk"]) == (
+        "cms:/store/user/half.root",
+        4 * BLOCK,
+        2 * BLOCK,
+    )
+    assert (half["complete"], half["open"], half["last_detach"].timestamp()) == (False, False, START + 600)
+    held_open = contents["/store/user/open.root"]
+    assert (held_open["open"], held_open["last_detach"]) == (True, None)
+    assert contents["/store/user/real.root"]["size_bytes"] == 8388638
+
+    accesses = tables.read_arrow(ACCESSES).to_pylist()
+    assert len(accesses) == told.new_accesses == 4
+    assert {row["name"]: row["n_reads"] for row in accesses}["/store/user/merged.root"] == 5
+    assert dict(told.n_rejected) == {
+        "damaged cinfo": 1,
+        "a link, not followed": 1,
+        "our own prefetch or touch": 2,  # in the real one, made by a touch test
+        "still open: it counts when it has ended": 1,
+    }
+    samples = {row["reason"]: row["sample"] for row in tables.read_arrow(REJECTS).to_pylist()}
+    assert samples["damaged cinfo"].startswith("/store/user/broken.root: cinfo")
+
+    before = {table.name: tables.head(table) for table in (ACCESSES, CONTENTS, REJECTS)}
+    again = scan.scan(tables, namespace=namespace, cache="xc1", as_of_s=AS_OF)
+    assert (again.new_accesses, again.known_accesses) == (0, 4)
+    assert {table.name: tables.head(table) for table in (ACCESSES, CONTENTS, REJECTS)} == before
+
+
+def test_a_later_scan_adds_what_is_new_and_keeps_the_earlier_inventory(tmp_path: Path) -> None:
+    tables, namespace = Tables(str(tmp_path / "tables")), tmp_path / "xc1"
+    put(namespace, "/store/user/a.root", cinfo(START, START + 500))
+    put(namespace, "/store/user/gone.root", cinfo(START))
+    scan.scan(tables, namespace=namespace, cache="xc1", as_of_s=AS_OF)
+    # The cache merges the two records it has, and notes a third.
+    merged = AccessRecord(START, START + 600, 2, 200, 1, 0, 2 * 10**6, 1000, 14)
+    third = AccessRecord(START + 9000, START + 9100, 1, 100, 0, 0, 10**6, 0, 0)
+    put(
+        namespace,
+        "/store/user/a.root",
+        dump(CInfo(BLOCK, 4 * BLOCK, START, 0, 3, 0, b"\x0f", (merged, third))),
+    )
+    (namespace / "store/user/gone.root.cinfo").unlink()
+    told = scan.scan(tables, namespace=namespace, cache="xc1", as_of_s=AS_OF + 3600)
+    assert (told.files, told.new_accesses, told.known_accesses) == (1, 1, 1)
+    reads = tables.read_arrow(ACCESSES, columns=["n_reads"])["n_reads"].to_pylist()
+    assert reads == [1, 1, 1, 1]
+    assert [part.n_rows for part in tables.head(CONTENTS).partitions.values()] == [2, 1]
+    # A pull of a folder that is called as the cache tells the same accesses.
+    path = str(namespace)
+    summary = pull_input.pull(LocalEngine(), tables, source="xcache_cinfo", path=path, day=scan.day_of(AS_OF))
+    assert (summary.n_new, summary.n_duplicates) == (0, 2)
+
+    shutil.rmtree(namespace / "store")
+    told = scan.scan(tables, namespace=namespace, cache="xc1", as_of_s=AS_OF + 7200)
+    assert (told.files, told.bytes_on_disk, told.new_accesses) == (0, 0, 0)
+
+
+def test_a_scan_of_nothing_or_for_nobody_changes_nothing(tmp_path: Path) -> None:
+    tables = Tables(str(tmp_path / "tables"))
+    with pytest.raises(InputError, match="nowhere"):
+        scan.scan(tables, namespace=tmp_path / "nowhere", cache="xc1", as_of_s=AS_OF)
+    with pytest.raises(SchemaError, match=r"\.\./x"):
+        scan.scan(tables, namespace=tmp_path, cache="../x", as_of_s=AS_OF)
+    assert not tables.exists(CONTENTS)
+    assert not tables.exists(ACCESSES)
+
+
+def test_a_scan_without_a_namespace_takes_the_caches_own_and_its_spaces(tmp_path: Path) -> None:
+    namespace, space, conf = tmp_path / "ns", tmp_path / "disk1", tmp_path / "conf" / "caches"
+    put(space, "/00/held", cinfo(START))
+    put(tmp_path / "elsewhere", "/stray", cinfo(START))
+    (namespace / "store").mkdir(parents=True)
+    (namespace / "store/held.root.cinfo").symlink_to(space / "00/held.cinfo")
+    (namespace / "store/stray.root.cinfo").symlink_to(tmp_path / "elsewhere/stray.cinfo")
+    conf.mkdir(parents=True)
+    cache = 'kind = "xcache"\nurl = "root://127.0.0.1:9"\ncapacity = "1TB"\n'
+    own = f'namespace = "{namespace}"\nspaces = ["{space}"]\n'
+    (conf / "xc1.toml").write_text(f'name = "xc1"\n{cache}{own}')
+    (conf / "xc2.toml").write_text(f'name = "xc2"\n{cache}')
+    common = ["--conf", str(conf.parent), "--tables", str(tmp_path / "tables"), "--json"]
+    moment = ["--as-of", as_of_label(AS_OF)]
+
+    told = json.loads(CliRunner().invoke(app, ["scan", "--cache", "xc1", *common, *moment]).stdout)
+    assert (told["files"], told["n_rejected"]) == (1, {"a link, not followed": 1})
+    assert Tables(str(tmp_path / "tables")).read_arrow(CONTENTS)["name"].to_pylist() == ["/store/held.root"]
+
+    refused = CliRunner().invoke(app, ["scan", "--cache", "xc2", *common, *moment])
+    assert isinstance(refused.exception, ConfigError)
+    assert "caches.xc2.namespace" in str(refused.exception)
+
+
+def test_reads_within_one_second_stay_apart_over_scans(tmp_path: Path) -> None:
+    tables, namespace = Tables(str(tmp_path / "tables")), tmp_path / "xc1"
+
+    def scanned(*starts: int) -> tuple[int, int]:
+        put(namespace, "/store/user/a.root", cinfo(*starts))
+        told = scan.scan(tables, namespace=namespace, cache="xc1", as_of_s=AS_OF + len(starts))
+        return told.new_accesses, told.known_accesses
+
+    assert scanned(START, START, START) == (3, 0)
+    assert scanned(START, START, START) == (0, 3)
+    assert scanned(START, START, START, START, START + 1) == (2, 3)
+    assert len({row["event_id"] for row in tables.read_arrow(ACCESSES).to_pylist()}) == 5
+
+
+def test_the_earliest_scan_says_what_was_fetched(tmp_path: Path) -> None:
+    """Later more is on disk, for other accesses; the order of the scans makes no difference."""
+    first = AccessRecord(START, START + 10, 1, 10, 0, 0, BLOCK - 100, 100, 0)
+    second = AccessRecord(START + 50, START + 60, 1, 10, 0, 0, 3 * BLOCK, 50, 0)
+    states = {
+        "early": CInfo(BLOCK, 4 * BLOCK, START, 0, 1, 0, b"\x03", (first,)),
+        "late": CInfo(BLOCK, 4 * BLOCK, START, 0, 2, 0, b"\x0f", (first, second)),
+    }
+    found = []
+    for order in (("early", "late"), ("late", "early")):
+        tables = Tables(str(tmp_path / order[0] / "tables"))
+        for name in order:
+            put(tmp_path / order[0] / name / "xc1", "/store/user/a.root", dump(states[name]))
+            path = str(tmp_path / order[0] / name / "xc1")
+            pull_input.pull(LocalEngine(), tables, source="xcache_cinfo", path=path, day=scan.day_of(AS_OF))
+        rows = tables.read_arrow(ACCESSES).sort_by("accessed_at").to_pylist()
+        found.append([row["bytes_missed"] for row in rows])
+    assert found[0] == found[1]
+    assert found[0][0] == 2 * BLOCK

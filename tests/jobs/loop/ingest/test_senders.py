@@ -1,0 +1,99 @@
+"""Which cache a record is of: by settings, by the name that its server gives itself, or by its address."""
+
+from __future__ import annotations
+
+import base64
+import datetime as dt
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from monitoring import closing, fstream, opening
+
+from features.common.errors import ConfigError
+from features.common.hosts import address_and_port
+from features.schema import ACCESSES
+from jobs.ground.settings.tree import Settings
+from jobs.ground.store.tables import Tables
+from jobs.loop.ingest import pull_input
+from jobs.loop.ingest.local_engine import LocalEngine
+from jobs.loop.ingest.pull_input import PullSummary
+
+DAY = dt.date(2026, 3, 1)
+START = 1772323200
+
+
+def close(host: str, at: int, inst: str = "atlas-xcache") -> bytes:
+    """A frame of a capture: one close at a server."""
+    source = {"site": "", "host": host, "port": 1094, "inst": inst, "pgm": "xrootd", "ver": "5.9.0"}
+    header = {"code": "g", "pseq": at, "stod": START, "sid": len(host), "src": source, "gs": {"type": "C"}}
+    numbers = {"size": 1000, "blk_size": 1000, "n_blks": 1, "n_blks_done": 1, "access_cnt": 1}
+    times = {"attach_t": START + at, "detach_t": START + at + 1, "remotes": []}
+    record = {"event": "file_close", "lfn": "/store/f", "b_hit": 1000, "b_miss": 0, "b_bypass": 0}
+    body = b"\n".join(json.dumps(one).encode() for one in (header, record | numbers | times))
+    return b"@@%d 9931 %d\n%s" % (START + at + 2, len(body), body)
+
+
+def pull(tables: Tables, source: str, path: Path, senders: dict[str, str] | None = None) -> PullSummary:
+    return pull_input.pull(
+        LocalEngine(), tables, source=source, path=str(path), day=DAY, senders=senders or {}
+    )
+
+
+def caches(tables: Tables) -> list[Any]:
+    return sorted(tables.read_arrow(ACCESSES)["cache"].to_pylist())
+
+
+def test_hosts_of_one_name_are_warned_of_and_told_apart_by_a_setting(tmp_path: Path) -> None:
+    path, tables = tmp_path / "x.capture", Tables(str(tmp_path / "t"))
+    path.write_bytes(close("xc-a", 1) + close("xc-b", 2) + close("xc-c", 3, inst="other"))
+    (alarm,) = pull(tables, "xcache_gstream", path).alarms
+    assert alarm.startswith("xc-a:1094, xc-b:1094 report as 'atlas-xcache' and count as one cache")
+    assert caches(tables) == ["atlas-xcache", "atlas-xcache", "other"]
+    before = tables.read_arrow(ACCESSES)["event_id"].to_pylist()
+    named = pull(tables, "xcache_gstream", path, {"xc-a": "a", "xc-b:1094": "b"})
+    assert (named.alarms, caches(tables)) == ((), ["a", "b", "other"])
+    assert sorted(tables.read_arrow(ACCESSES)["event_id"].to_pylist()) == sorted(before)
+    assert pull(tables, "xcache_gstream", path, {"xc-a": "a", "xc-b:1094": "b"}).n_new == 0
+
+
+def test_a_host_is_of_one_cache(tmp_path: Path) -> None:
+    (tmp_path / "caches").mkdir()
+    for name in ("a", "b"):
+        (tmp_path / "caches" / f"{name}.toml").write_text(
+            f'name = "{name}"\nkind = "directory"\nurl = "/c"\norigin = "/o"\n'
+            'capacity = "1TB"\nhosts = ["H"]\n'
+        )
+    with pytest.raises(ConfigError, match="H is a host of b too"):
+        Settings.load(tmp_path, env={})
+
+
+@pytest.mark.parametrize(
+    ("remote", "address"),
+    [
+        ("192.0.2.7:40000", "192.0.2.7"),
+        ("192.0.2.7", "192.0.2.7"),
+        ("2001:db8:c00:0:c:ffff:120c:1b1:51729", "2001:db8:c00:0:c:ffff:120c:1b1"),
+        ("[2001:db8:c00:0:c:ffff:120c:1b1]:51729", "2001:db8:c00:0:c:ffff:120c:1b1"),
+        ("2001:db8:c00:0:c:ffff:120c:1111", "2001:db8:c00:0:c:ffff:120c:1111"),
+        ("2001:DB8::1", "2001:db8::1"),
+        ("[::ffff:192.0.2.7]:1", "192.0.2.7"),
+        ("xc.example.org:40000", "xc.example.org"),
+        ("xc.example.org", "xc.example.org"),
+    ],
+)
+def test_an_address_has_one_form(remote: str, address: str) -> None:
+    assert address_and_port(remote)[0] == address
+
+
+def test_a_loopback_address_names_no_cache(tmp_path: Path) -> None:
+    lines = []
+    for stod, remote in ((5, "127.0.0.1:1"), (6, "[::1]:2"), (7, "192.0.2.7:3")):
+        sent = fstream(opening(1), closing(1), pseq=1, begin=START, end=START + 1, stod=stod, sid=9)
+        lines.append(json.dumps({"remote": remote, "data": base64.b64encode(sent).decode()}))
+    (tmp_path / "x.jsonl").write_text("\n".join(lines))
+    tables = Tables(str(tmp_path / "t"))
+    (alarm,) = pull(tables, "xrootd_fstream", tmp_path / "x.jsonl", {"192.0.2.7": "xc"}).alarms
+    assert "each of 2 starts of a server" in alarm
+    assert caches(tables) == ["server-5-9", "server-6-9", "xc"]

@@ -1,0 +1,204 @@
+"""Sources of other packages: found by their entry point, read by both engines, and blamed by name."""
+
+from __future__ import annotations
+
+import datetime as dt
+import importlib
+import json
+import logging
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from importlib.metadata import EntryPoint
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from features.common.errors import ConfigError
+from features.schema import ACCESSES
+from jobs.ground.settings.our_sources import GROUP, OURS
+from jobs.ground.settings.tree import Settings
+from jobs.ground.store.tables import Tables
+from jobs.loop.ingest import pull_input, sources
+from jobs.loop.ingest.local_engine import LocalEngine
+from jobs.loop.ingest.pull_input import Engine
+
+ROOT = Path(__file__).parents[4]
+PAGE = (ROOT / "docs" / "source.md").read_text()
+SHOWN = dict(re.findall(r"```(toml|python)\n(.*?)```", PAGE, re.DOTALL))
+DAY = dt.date(2026, 3, 5)
+RECORDS = [
+    {"time": 1772323200.5, "path": "/store/data/a.root", "bytes": 7, "host": "xc1"},
+    {"time": 1772323201, "path": "/store/data/b.root", "bytes": "9", "host": "xc2"},
+    {"time": "soon", "path": "/store/data/b.root", "bytes": 1, "host": "xc2"},
+    {"path": "/store/data/b.root", "bytes": 1, "host": "xc2"},
+    {"time": 1772323201, "path": "/store/data/b.root", "bytes": -1, "host": "xc2"},
+]
+REFUSED = {"missing field": 1, "negative size": 1, "unparsable number": 1}
+
+Install = Callable[..., None]
+
+
+@pytest.fixture
+def records(tmp_path: Path) -> str:
+    (tmp_path / "records.jsonl").write_text("".join(json.dumps(one) + "\n" for one in RECORDS))
+    return str(tmp_path / "records.jsonl")
+
+
+@pytest.fixture
+def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Install]:
+    """Puts a package with one module and one source where this process finds it, and no other does."""
+    modules = []
+    sources.named.cache_clear()
+
+    def put(code: str, *, name: str = "myexp_log", package: str = "myexp", attribute: str = "SOURCE") -> None:
+        folder = tmp_path / f"site-{package}"
+        told = folder / f"{package}-1.0.dist-info"
+        told.mkdir(parents=True)
+        (folder / f"of_{package}.py").write_text(code)
+        (told / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {package}\nVersion: 1.0\n")
+        (told / "entry_points.txt").write_text(f"[{GROUP}]\n{name} = of_{package}:{attribute}\n")
+        monkeypatch.syspath_prepend(folder)
+        modules.append(f"of_{package}")
+
+    yield put
+    sources.named.cache_clear()
+    for module in modules:
+        sys.modules.pop(module, None)
+
+
+def pulled(engine: Engine, tables: Tables, path: str, source: str = "myexp_log") -> dict[str, int]:
+    return dict(pull_input.pull(engine, tables, source=source, path=path, day=DAY).n_rejected)
+
+
+def rows(tables: Tables) -> list[dict[str, Any]]:
+    return sorted(tables.read_arrow(ACCESSES).to_pylist(), key=lambda row: str(row["name"]))
+
+
+def test_the_package_of_the_page_is_installed_and_pulled_with(tmp_path: Path, records: str) -> None:
+    assert len([line for line in SHOWN["python"].splitlines() if line.strip()]) <= 20
+    (tmp_path / "package").mkdir()
+    (tmp_path / "package" / "pyproject.toml").write_text(SHOWN["toml"])
+    (tmp_path / "package" / "myexp_cachecast.py").write_text(SHOWN["python"])
+    install = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--target"]
+    subprocess.run([*install, tmp_path / "site", tmp_path / "package"], check=True, timeout=180)
+    words = ["--source", "myexp_log", "--input", records, "--day", "2026-03-05", "--json"]
+    answer = subprocess.run(
+        [sys.executable, "-m", "jobs", "pull", *words, "--tables", str(tmp_path / "tables")],
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        env=os.environ
+        | {"PYTHONPATH": f"{tmp_path / 'site'}:{ROOT}", "CACHECAST_SOURCES__DEMAND": '{"*" = "myexp_log"}'},
+        check=False,
+        timeout=120,
+    )
+    assert answer.returncode == 0, answer.stderr
+    told = json.loads(answer.stdout)
+    assert (told["n_new"], told["n_rejected"], told["n_unsized"]) == (2, REFUSED, 2)
+    first, second = rows(Tables(str(tmp_path / "tables")))
+    assert (first["name"], first["cache"], first["source"]) == ("/store/data/a.root", "xc1", "myexp_log")
+    assert first["accessed_at"] == dt.datetime(2026, 3, 1, 0, 0, 0, 500_000, dt.UTC)
+    assert (first["read_bytes"], second["read_bytes"]) == (7, 9)
+
+
+def test_workers_of_spark_need_not_have_the_package(
+    install: Install, spark_engine: Engine, tmp_path: Path, records: str
+) -> None:
+    """Code of the package runs there too: it is sent."""
+    own = "\nimport dataclasses\n\ndef same(batch):\n    return batch\n\n"
+    install(
+        f"{SHOWN['python']}{own}"
+        "SOURCE = Source(lambda site: dataclasses.replace(query(site), prepare=same))\n"
+    )
+    found = []
+    for engine in (LocalEngine(), spark_engine):
+        tables = Tables(str(tmp_path / engine.name))
+        assert pulled(engine, tables, records) == REFUSED
+        found.append(rows(tables))
+    assert found[0] == found[1]
+    assert len(found[0]) == 2
+
+
+@pytest.mark.parametrize(
+    ("code", "words"),
+    [
+        (
+            "import no_such_module\n",
+            "cannot be loaded: ModuleNotFoundError: No module named 'no_such_module'",
+        ),
+        ("def f(:\n", "cannot be loaded: SyntaxError"),
+        ("x = 1\n", "cannot be loaded: AttributeError"),
+        ("raise SystemExit(3)\n", "cannot be loaded: SystemExit"),
+        ("SOURCE = 3\n", "is no Source but of type int"),
+        (
+            "from jobs.loop.ingest.sources import Source\nSOURCE = Source(lambda site: 1 / 0)\n",
+            "failed: ZeroDivisionError: division by zero",
+        ),
+        (f"{SHOWN['python'].replace('n_reads', 'n_read')}", "failed: "),
+        (f"{SHOWN['python'].replace('bytes < 0', 'bites < 0')}", "failed: "),
+    ],
+)
+def test_a_package_that_fails_is_named_in_one_line(
+    install: Install, tables: Tables, records: str, code: str, words: str
+) -> None:
+    install(code)
+    with pytest.raises(ConfigError) as error:
+        pulled(LocalEngine(), tables, records)
+    assert f"source: 'myexp_log' of the package myexp {words}" in str(error.value)
+    assert "\n" not in str(error.value)
+    assert not tables.exists(ACCESSES)
+
+
+def test_a_package_that_fails_in_a_worker_of_spark_is_named(
+    install: Install, spark_engine: Engine, tables: Tables, records: str
+) -> None:
+    install(SHOWN["python"].replace("bytes < 0", "bites < 0"))
+    with pytest.raises(ConfigError, match=r"'myexp_log' of the package myexp failed: .*bites"):
+        pulled(spark_engine, tables, records)
+
+
+def test_of_two_sources_of_one_name_ours_counts(install: Install, caplog: pytest.LogCaptureFixture) -> None:
+    install("raise RuntimeError\n", name="osdf_log")
+    with caplog.at_level(logging.WARNING):
+        assert sources.named("osdf_log").entry is None
+    assert "'osdf_log' of the package myexp is left out" in caplog.text
+
+
+def test_of_two_packages_with_one_name_neither_is_guessed(install: Install) -> None:
+    install(SHOWN["python"])
+    install(SHOWN["python"], package="other")
+    with pytest.raises(ConfigError, match="is brought by 2 packages"):
+        sources.named("myexp_log")
+
+
+def test_settings_know_the_sources_of_packages_and_list_them(install: Install, tmp_path: Path) -> None:
+    install(SHOWN["python"])
+    site = tmp_path / "site.toml"
+    site.write_text('[sources]\ndemand = { "*" = "myexp_log" }\n[airflow.pull]\nmyexp_log = "/x"\n')
+    assert Settings.load(site).sources.demand == {"*": "myexp_log"}
+    site.write_text('[sources]\ndemand = { "*" = "myexp" }\n')
+    with pytest.raises(ConfigError, match=r"no source 'myexp'; there are .*myexp_log.*osdf_log"):
+        Settings.load(site)
+
+
+def test_a_name_that_is_none_is_an_error_that_lists_the_sources() -> None:
+    with pytest.raises(ConfigError, match=r"no source of files 'rumours'; there are .*rucio_traces"):
+        sources.named("rumours")
+
+
+def test_ours_are_found_where_their_entry_points_say() -> None:
+    for name, place in OURS.items():
+        source = EntryPoint(name, place, GROUP).load()
+        ways = (source.query, source.decode, source.read)
+        assert sum(way is not None for way in ways) == 1, name
+
+
+def test_asking_for_ours_takes_no_look_at_the_packages(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every command loads settings: a look takes as long as hundreds of packages are many."""
+    monkeypatch.setattr(importlib.metadata, "entry_points", None)
+    monkeypatch.setattr("jobs.ground.settings.sources.entry_points", None)
+    assert Settings.load().sources.demand == {"*": "rucio_traces"}

@@ -1,0 +1,342 @@
+"""The plan step: a cache's own inventory and the predictions in, plan items with reasons out."""
+
+from __future__ import annotations
+
+import datetime as dt
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from features.common.errors import InputError, StaleInputError
+from features.common.times import as_of_label, day_label
+from features.results import ARRIVALS
+from features.schema import ACCESSES, CONTENTS, FILES, PLANS, PREDICTIONS
+from jobs.ground.settings.plan import RuleSettings, SourceSettings
+from jobs.ground.settings.study import OriginSettings
+from jobs.ground.settings.tree import CacheSettings, Settings
+from jobs.ground.store.tables import Tables
+from jobs.loop.plan import plan
+from jobs.loop.plan.cache_state import Moment, origin_bytes
+from jobs.loop.plan.file_facts import plan_files
+from jobs.loop.plan.listing import Wanted, planned_files
+from prefetch.journal.items import Try
+from prefetch.plan import Objective
+from prefetch.plan.rules import is_control
+from prefetch.target import Held
+from replay.study.benefit import Region
+from replay.study.origins import regions_of
+
+AS_OF = 1_772_323_200  # 2026-03-01T00:00:00Z
+MB = 10**6
+SETTINGS = Settings.load(env={})
+CACHE = CacheSettings(name="xc1", kind="xcache", url="root://xc1:1094", capacity=100 * MB)
+
+
+def lfn(i: int) -> str:
+    return f"/store/mc/Run3/A/AOD/v{i % 3}/000/f{i}.root"
+
+
+def predicted(probability: dict[int, float]) -> list[dict[str, object]]:
+    return [
+        {
+            "did": f"cms:{lfn(i)}",
+            "horizon_s": SETTINGS.plan.horizon,
+            "probability": p,
+            "expected_accesses": p,
+            "size_bytes": MB,
+            "last_read_s": None if i >= 90 else 3600,
+            "model_version": "m/1",
+            "model_digest": "d1",
+        }
+        for i, p in probability.items()
+    ]
+
+
+def held(i: int, *, ago_s: int = 7200) -> Held:
+    return Held(lfn(i), MB, MB, True, AS_OF - ago_s, False)
+
+
+@pytest.fixture
+def tables(tmp_path: Path) -> Tables:
+    tables = Tables(str(tmp_path / "tables"))
+    chances = {i: 0.01 * i for i in range(100)}
+    key = (day_label(AS_OF), as_of_label(AS_OF), "default")
+    tables.replace_rows(PREDICTIONS, predicted(chances), key)
+    return tables
+
+
+def run(
+    tables: Tables, inventory: list[Held], *, settings: Settings = SETTINGS, **more: Any
+) -> plan.PlanSummary:
+    moment: dict[str, Any] = {"cache": CACHE, "inventory": inventory, "pinned": set(), "as_of_s": AS_OF}
+    return plan.make(tables, settings, Moment(**(moment | more)))
+
+
+def rows(tables: Tables, action: str) -> list[dict[str, Any]]:
+    found = tables.read_arrow(PLANS, as_of=as_of_label(AS_OF), owner="xc1").to_pylist()
+    return sorted((row for row in found if row["action"] == action), key=lambda row: row["rank"])
+
+
+def test_a_plan_beside_a_steward_leaves_the_room_to_it_but_not_what_a_rule_keeps_out(tables: Tables) -> None:
+    full = [held(i, ago_s=7200 + i) for i in range(92)]
+    alone = run(tables, full)
+    assert alone.evict > 0
+    beside = CACHE.model_copy(update={"steward": True})
+    summary = run(tables, full, cache=beside)
+    assert (summary.evict, rows(tables, "evict")) == (0, [])
+    assert summary.bound_by["evict"] == "the cache's steward makes the room"
+    assert (summary.pin, summary.prefetch) == (alone.pin, alone.prefetch)
+    never = RuleSettings(action="never", names=(lfn(7),))
+    ruled = SETTINGS.model_copy(update={"plan": SETTINGS.plan.model_copy(update={"rules": (never,)})})
+    run(tables, full, settings=ruled, cache=beside)
+    assert [row["did"] for row in rows(tables, "evict")] == [f"cms:{lfn(7)}"]
+
+
+def test_what_only_monitoring_reads_is_never_placed_and_goes_first(tables: Tables) -> None:
+    """Also if it was read last, or is of the control group; not while there is room."""
+    probes = tuple(lfn(i) for i in range(80, 99))
+    tested = SETTINGS.model_copy(update={"plan": SETTINGS.plan.model_copy(update={"test_files": probes})})
+    summary = run(tables, [held(i, ago_s=9200 - i) for i in range(92)], settings=tested)
+    gone = [row["name"] for row in rows(tables, "evict")]
+    assert summary.evict == 2 and set(gone) <= set(probes[:12])
+    assert {row["reason"] for row in rows(tables, "evict")} == {"only monitoring reads it"}
+    assert not {row["needs_model"] for row in rows(tables, "evict")} - {False}
+    placed = {row["name"] for action in ("pin", "prefetch") for row in rows(tables, action)}
+    assert placed and not placed & set(probes)
+    run(tables, [held(i, ago_s=9200 - i) for i in range(60)], settings=tested)
+    assert rows(tables, "evict") == []
+
+
+def test_the_best_are_pinned_the_worst_leave_and_the_likely_come(tables: Tables) -> None:
+    summary = run(tables, [held(i, ago_s=7200 + i) for i in range(92)])
+    planned = {
+        name: not flag
+        for name, flag in zip(
+            range(100), is_control([f"cms:{lfn(i)}" for i in range(100)], 0.05), strict=True
+        )
+    }
+    assert [row["name"] for row in rows(tables, "pin")][:3] == [
+        lfn(i) for i in range(91, 0, -1) if planned[i]
+    ][:3]
+    worst = [lfn(i) for i in range(92) if planned[i]]
+    assert [row["name"] for row in rows(tables, "evict")] == worst[: summary.evict]
+    assert summary.pin_bytes <= 70 * MB
+    assert (summary.held_files, summary.held_bytes) == (92, 92 * MB)
+    assert summary.evict_bytes == 92 * MB + 5 * MB - 95 * MB  # room for one purge
+    assert all(row["cost_bytes"] == 0 for action in ("pin", "evict") for row in rows(tables, action))
+    assert all("chance of a read within 2d" in row["reason"] for row in rows(tables, "pin"))
+    made_by = {(row["model_version"], row["model_digest"], row["needs_model"]) for row in rows(tables, "pin")}
+    assert made_by == {("m/1", "d1", True)}
+    assert "no model was promoted" in summary.alarms[0]
+    listed = planned_files(tables, "xc1", AS_OF, Wanted(["evict"], reason="chance"))
+    assert [one.name for one in listed] == [
+        row["name"] for row in rows(tables, "evict") if "chance" in row["reason"]
+    ]
+    assert {(one.n_bytes, one.dataset) for one in listed} <= {(MB, None)}
+
+
+@pytest.mark.parametrize("claimed", [[2**62] * 4, [-(2**62)], [-(2**62), 2**62, 2**60]])
+def test_an_absurd_inflow_empties_no_cache(tables: Tables, claimed: list[int]) -> None:
+    """A record may claim any bytes; the plan frees what one purge does and what it brings."""
+    access = one_access()[0] | {"cache": "xc1"}
+    told = [access | {"bytes_missed": n, "event_id": f"e{i}"} for i, n in enumerate(claimed)]
+    tables.replace_arrow(ACCESSES, pa.Table.from_pylist(told))
+    summary = run(tables, [held(i, ago_s=7200 + i) for i in range(92)])
+    assert summary.evict_bytes == summary.prefetch_bytes + (2 * MB if max(claimed) > 0 else 0)
+    assert summary.prefetch_bytes <= 0.05 * 100 * MB
+    assert any("implausible-inflow" in one for one in summary.alarms) == (max(claimed) > 0)
+    assert summary.pin > 0  # dropped by no figure that cannot be
+
+
+def test_what_is_fetched_is_likely_unread_and_charged(tables: Tables) -> None:
+    told = [dict(row, cache="xc1", bytes_missed=600 * MB) for row in one_access()]
+    tables.replace_arrow(ACCESSES, pa.Table.from_pylist(told))
+    followed = {"cycle": 4 * 3600, "model_weight": 1.0}
+    slow = SETTINGS.model_copy(update={"plan": SETTINGS.plan.model_copy(update=followed)})
+    summary = run(tables, [held(i) for i in range(80)], settings=slow)
+    fetched = rows(tables, "prefetch")
+    assert 0 < summary.prefetch_bytes <= 0.05 * 100 * MB
+    assert all(row["probability"] >= SETTINGS.plan.min_prefetch_probability for row in fetched)
+    assert all(row["cost_bytes"] == row["size_bytes"] for row in fetched)
+    assert {row["reason"].split("; ")[1] for row in fetched} == {"unread file of a dataset in use"}
+
+
+def one_access() -> list[dict[str, Any]]:
+    at = dt.datetime.fromtimestamp(AS_OF - 3600, dt.UTC)
+    empty = dict.fromkeys(ACCESSES.column_names)
+    filled = {"did": "cms:/x", "scope": "cms", "name": "/x", "accessed_at": at, "known_at": at, "n_reads": 1}
+    return [empty | filled | {"source": "xcache_gstream", "event_id": "e1", "day": day_label(AS_OF - 3600)}]
+
+
+def test_a_file_nobody_predicts_leaves_unless_it_came_just_now(tables: Tables) -> None:
+    old, new = (
+        Held("/store/x/old.root", MB, MB, True, AS_OF - 10**6, False),
+        Held("/store/x/new.root", MB, MB, True, AS_OF - 60, False),
+    )
+    run(tables, [held(i, ago_s=7200 + i) for i in range(92)] + [old, new])
+    evicted = [row["did"] for row in rows(tables, "evict")]
+    assert "cms:/store/x/old.root" in evicted or is_control(["cms:/store/x/old.root"], 0.05)[0]
+    assert "cms:/store/x/new.root" not in evicted
+
+
+def test_a_second_run_changes_nothing_and_caches_do_not_meet(tables: Tables) -> None:
+    run(tables, [held(i) for i in range(92)])
+    before = tables.snapshot(PLANS).id, tables.snapshot(CONTENTS).id
+    run(tables, [held(i) for i in range(92)])
+    assert (tables.snapshot(PLANS).id, tables.snapshot(CONTENTS).id) == before
+    other = CACHE.model_copy(update={"name": "xc2"})
+    run(tables, [held(3)], cache=other)
+    ids = [row["item_id"] for row in tables.read_arrow(PLANS).to_pylist()]
+    assert len(ids) == len(set(ids))
+    assert {key[2] for key in tables.snapshot(PLANS).partitions} == {"xc1", "xc2"}
+
+
+def test_the_summary_says_what_bound_and_what_cycle_fits(tables: Tables) -> None:
+    summary = run(tables, [held(i) for i in range(92)])
+    assert set(summary.bound_by) == {"evict", "unpin", "pin", "prefetch"} - {"unpin"}
+    assert "capacity" in summary.bound_by["pin"] or "watermark" in summary.bound_by["pin"]
+    assert summary.eviction_age_s == pytest.approx(9 * SETTINGS.features.cycle, rel=0.01)
+    assert summary.cycle_s == SETTINGS.features.cycle
+
+
+def test_between_predictions_the_latest_ones_count(tables: Tables) -> None:
+    run(tables, [held(i) for i in range(92)], as_of_s=AS_OF + 900)
+    assert tables.read_arrow(PLANS, as_of=as_of_label(AS_OF + 900), owner="xc1").num_rows > 0
+
+
+def test_rules_hold_and_bar_files(tables: Tables) -> None:
+    rules = (
+        RuleSettings(action="pin", names=("*/f1.root",)),
+        RuleSettings(action="never", names=("*/f91.root",)),
+    )
+    ruled = SETTINGS.plan.model_copy(update={"rules": rules, "control_share": 0.0})
+    run(tables, [held(i) for i in range(92)], settings=SETTINGS.model_copy(update={"plan": ruled}))
+    assert (rows(tables, "pin")[0]["name"], rows(tables, "evict")[0]["name"]) == (lfn(1), lfn(91))
+    assert rows(tables, "pin")[0]["reason"] == "a rule of the site pins it"
+
+
+def test_caches_of_one_site_share_no_file(tables: Tables) -> None:
+    twins = [CACHE.model_copy(update={"name": name, "site": "EDGE"}) for name in ("xc1", "xc2")]
+    both = SETTINGS.model_copy(update={"caches": {one.name: one for one in twins}})
+    for one in twins:
+        run(tables, [held(i) for i in range(92)], settings=both, cache=one)
+    planned = tables.read_arrow(PLANS, columns=["name", "action"]).to_pylist()
+    pinned = [row["name"] for row in planned if row["action"] == "pin"]
+    assert len(pinned) == len(set(pinned)) > 0
+
+
+def test_a_file_is_explained_by_name_and_nothing_is_written(tables: Tables) -> None:
+    moment = Moment(CACHE, [held(i) for i in range(92)], set(), AS_OF)
+    judged = plan.judge(tables, SETTINGS, moment)
+    told = plan.explained_by(judged, moment, item=lfn(91))
+    assert (told.action, told.on_disk, told.of) == ("pin", True, 92)
+    assert told.predictions == {"2d": 0.91}
+    assert not tables.exists(PLANS)
+    with pytest.raises(InputError, match="neither in cache"):
+        plan.explained_by(judged, moment, item="/no/such.root")
+
+
+def test_a_plan_of_an_incomplete_decision_time_says_so(tables: Tables) -> None:
+    row = {"source": "rucio_traces", "rows": 3, "rejected_share": 0.0, "why": "3 reads", "complete": False}
+    key = (day_label(AS_OF), as_of_label(AS_OF), "default")
+    tables.replace_rows(ARRIVALS, [row], key)
+    assert "rucio_traces is incomplete: 3 reads" in run(tables, [held(1)]).alarms
+    tables.replace_rows(ARRIVALS, [row | {"why": "", "complete": True}], key)
+    assert not any("rucio_traces" in one for one in run(tables, [held(1)]).alarms)
+
+
+def test_an_origin_that_fails_is_left_alone_for_a_while() -> None:
+    tries = [Try(("good", "bad")[i % 2], AS_OF - 600, 1.0, bool(i % 2)) for i in range(20)]
+    later = [Try("good", AS_OF, 1.0, True)] * 20
+    knobs: dict[str, Any] = {"plan": SETTINGS.plan, "cycle_s": 3600}
+    budget = origin_bytes(["good", "bad"], [*tries, *later], as_of_s=AS_OF, **knobs)
+    assert budget is not None and budget.tolist() == [2**62, 0]
+    assert origin_bytes(["good", "bad"], tries, as_of_s=AS_OF + 1800, **knobs) is None
+    assert origin_bytes([], tries, as_of_s=AS_OF, **knobs) is None
+    limited = SETTINGS.plan.model_copy(update={"sources": (SourceSettings(hosts=("go*",), per_hour=7),)})
+    budget = origin_bytes(["GOOD:1094", "bad"], tries, as_of_s=AS_OF + 1800, **(knobs | {"plan": limited}))
+    assert budget is not None and budget.tolist() == [7, 2**62]
+
+
+def test_a_plan_leaves_alone_the_origins_that_a_push_would(tables: Tables) -> None:
+    told = [dict(row, cache="xc1", bytes_missed=600 * MB) for row in one_access()]
+    tables.replace_arrow(ACCESSES, pa.Table.from_pylist(told))
+    known = {"scope": "cms", "size_bytes": MB, "origins": ["xrd.cern.ch"]}
+    known |= {"known_at": dt.datetime.fromtimestamp(0, dt.UTC)}
+    files = [known | {"did": f"cms:{lfn(i)}", "name": lfn(i)} for i in range(100)]
+    tables.replace_rows(FILES, files, ())
+    slow = SETTINGS.model_copy(update={"plan": SETTINGS.plan.model_copy(update={"cycle": 4 * 3600})})
+    inventory = [held(i) for i in range(80)]
+    assert run(tables, inventory, settings=slow).prefetch
+    dead = [Try("xrd.cern.ch", AS_OF - 600, 1.0, True)] * 5
+    assert not run(tables, inventory, settings=slow, tries=dead).prefetch
+
+
+def test_a_plan_fetches_from_the_nearest_origin_never_what_the_site_has_and_says_so(tables: Tables) -> None:
+    told = [dict(row, cache="xc1", bytes_missed=600 * MB) for row in one_access()]
+    tables.replace_arrow(ACCESSES, pa.Table.from_pylist(told))
+    known = {"scope": "cms", "size_bytes": MB, "known_at": dt.datetime.fromtimestamp(0, dt.UTC)}
+    here, tape = {lfn(86), lfn(87)}, {lfn(88), lfn(89)}
+    origins = {name: ["x.cern.ch", "EDGE_DISK"] for name in here} | {
+        name: ["EDGE_TAPE", "T1_Tape"] for name in tape
+    }
+    listed = {lfn(i): origins.get(lfn(i), ["FNAL", "x.cern.ch"]) for i in range(100)}
+    files = [known | {"did": f"cms:{name}", "name": name, "origins": of} for name, of in listed.items()]
+    tables.replace_rows(FILES, files, ())
+    slow = SETTINGS.model_copy(
+        update={"plan": SETTINGS.plan.model_copy(update={"cycle": 4 * 3600, "prefetch_share": 9})}
+    )
+    local = CACHE.model_copy(update={"storage": ("EDGE*",)})
+    inventory = [held(i) for i in range(80)]
+    assert run(tables, inventory, settings=slow, cache=local).prefetch
+    fetched = rows(tables, "prefetch")
+    assert {row["origin"] for row in fetched} == {"x.cern.ch"}
+    assert not {row["name"] for row in fetched} & (here | tape)
+    assert fetched[0]["reason"].endswith("; from x.cern.ch, 16 ms (central europe), nearest of several")
+    dead = [Try("x.cern.ch", AS_OF - 600, 1.0, True)] * 5
+    run(tables, inventory, settings=slow, cache=local, tries=dead)
+    fetched = rows(tables, "prefetch")
+    assert {row["origin"] for row in fetched} == {"FNAL"}
+    assert fetched[0]["reason"].endswith("; from FNAL, 150 ms (america), nearer ones fail")
+    # Asked for, tape is an origin; and a cache whose site has no storage fetches all.
+    asked = slow.model_copy(update={"plan": slow.plan.model_copy(update={"from_tape": True})})
+    run(tables, inventory, settings=asked)
+    assert {row["name"] for row in rows(tables, "prefetch")} >= here | tape
+    moment = Moment(local, inventory, set(), AS_OF)
+    for i, why in ((87, "the site's own storage has it"), (89, "only tape has it")):
+        found = plan.explained_by(plan.judge(tables, slow, moment), moment, item=lfn(i))
+        assert found.action is None
+        assert why in found.because
+
+
+@pytest.mark.parametrize(
+    "origin", ["xrd.cern.ch", "XRD.CERN.CH", "Xrd.Cern.CH:1094", "root://u@XRD.CERN.CH//x"]
+)
+def test_a_plan_knows_the_region_that_the_study_knows(origin: str) -> None:
+    benefit = SETTINGS.benefit.model
+    known = pa.table({"dataset": ["d"], "tier": ["AOD"], "origin": [origin], "barred": [0]})
+    hours = SETTINGS.plan.model_copy(update={"objective": Objective.CPU_HOURS})
+    hosts = {"far": ("*.jp",), "ch": ("*.CERN.ch",)}
+    regions = {name: OriginSettings(hosts=each, rtt_ms=16) for name, each in hosts.items()}
+    files, _ = plan_files(pa.array(["cms:f"]), known, plan=hours, benefit=benefit, regions=regions)
+    other, _ = plan_files(pa.array(["cms:f"]), known, plan=hours, benefit=benefit, regions={})
+    assert files.saved_hours_per_byte[0] != other.saved_hours_per_byte[0]
+    code, names = regions_of(
+        pa.chunked_array([[origin]]), [Region(name, each, 16) for name, each in hosts.items()]
+    )
+    assert names[code[0]] == "ch"
+
+
+def test_without_predictions_there_is_no_plan(tables: Tables) -> None:
+    with pytest.raises(StaleInputError, match="run `cachecast features` and `cachecast predict`"):
+        run(tables, [held(1)], as_of_s=AS_OF + 14400)
+    assert not tables.exists(PLANS)
+
+
+def test_predictions_of_another_horizon_are_no_reason_to_evict(tables: Tables) -> None:
+    narrower = SETTINGS.plan.model_copy(update={"horizon": 43200})
+    with pytest.raises(StaleInputError, match="within 12h"):
+        run(tables, [held(1)], settings=SETTINGS.model_copy(update={"plan": narrower}))
+    assert not tables.exists(PLANS)

@@ -1,0 +1,455 @@
+"""`cachecast push` from the plans table to the receipts table, on a directory-backed cache."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime as dt
+import json
+import os
+import re
+import shutil
+import sqlite3
+import time
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pushes import item_of
+from typer.testing import CliRunner
+
+from features.common.errors import (
+    CachecastError,
+    ConflictError,
+    InputError,
+    LimitError,
+    ServiceError,
+    StaleInputError,
+)
+from features.common.times import as_of_label, day_label
+from features.schema import CONTENTS, FILES, PLANS, RECEIPTS
+from jobs.cli.main import app
+from jobs.ground.caches.inventory import target
+from jobs.ground.settings.tree import CacheSettings, Settings
+from jobs.ground.store.tables import Tables
+from jobs.loop.push import push as job
+from jobs.loop.push.planned_items import planned_items
+from prefetch.actions import Action, ItemState
+from prefetch.journal.journal import Item, Journal, Receipt
+from prefetch.journal.tables import UNPROVEN
+from prefetch.journal.work import Work
+from prefetch.push.renewals import UNMEASURED_S
+
+AS_OF = int(time.time()) // 3600 * 3600
+N_FILES = 8
+
+
+def row(number: int, action: str = "prefetch") -> dict[str, Any]:
+    name = f"/store/f{number}"
+    numbers = {"rank": number, "value": 1.0, "cost_bytes": 100, "size_bytes": 100}
+    words = {"item_id": f"{action}{number}", "did": f"cms:{name}", "name": name, "reason": "because"}
+    expires = dt.datetime.fromtimestamp(AS_OF + 2 * 86400, dt.UTC)
+    return {"action": action, **numbers, **words, "expires_at": expires}
+
+
+@pytest.fixture
+def conf(tmp_path: Path) -> Path:
+    """A site with one folder as cache, and a plan of eight files; two of them have an origin by name."""
+    for number in range(N_FILES):
+        path = tmp_path / "origin" / "store" / f"f{number}"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(b"x" * 100)
+    folder = tmp_path / "conf"
+    (folder / "caches").mkdir(parents=True)
+    (folder / "base.toml").write_text(
+        f'[tables]\nroot = "{tmp_path}/tables"\n[push]\njournal = "{tmp_path}/journal.db"\n'
+    )
+    (folder / "caches" / "d.toml").write_text(
+        f'name = "d"\nkind = "directory"\nurl = "{tmp_path}/cache"\ncapacity = "1GB"\n'
+        f'origin = "{tmp_path}/origin"\nevict_guard = "0s"\n'
+    )
+    tables = Tables(f"{tmp_path}/tables")
+    key = (day_label(AS_OF), as_of_label(AS_OF), "d")
+    origins = [f"xrd{n}:1094" if n < 2 else None for n in range(N_FILES)]
+    tables.replace_rows(PLANS, [row(n) | {"origin": origins[n]} for n in range(N_FILES)], key)
+    known_at = dt.datetime.fromtimestamp(0, dt.UTC)
+    file = {"scope": "cms", "size_bytes": 100, "known_at": known_at}
+    names = [{"did": f"cms:/store/f{n}", "name": f"/store/f{n}"} for n in range(2)]
+    tables.replace_rows(FILES, [file | name for name in names], ())
+    return folder
+
+
+def push(conf: Path, *words: str) -> Any:
+    answer = CliRunner().invoke(app, ["push", "--conf", str(conf), "--cache", "d", "--json", *words])
+    if answer.exception is not None and not isinstance(answer.exception, SystemExit):
+        raise answer.exception
+    return json.loads(answer.stdout)
+
+
+def receipts(conf: Path) -> list[str]:
+    tables = Tables(Settings.load(conf, env={}).tables.root)
+    rows = tables.read_arrow(RECEIPTS, as_of=as_of_label(AS_OF), owner="d").to_pylist()
+    return [one["state"] for one in rows]
+
+
+def test_a_plan_is_pushed_once_and_its_receipts_are_written(conf: Path, tmp_path: Path) -> None:
+    label = as_of_label(AS_OF)
+    assert push(conf, "--as-of", label, "--dry-run")["items"] == {"prefetch": N_FILES}
+    assert not (tmp_path / "cache/files/store").exists()
+    first, again = push(conf, "--as-of", label), push(conf, "--as-of", label)
+    assert (first["pushed"], first["bytes_fetched"], again["pushed"]) == (N_FILES, N_FILES * 100, 0)
+    assert receipts(conf) == ["done"] * N_FILES
+    status = push(conf, "--status")
+    assert (status["items"], status["as_of"], status["pusher"]) == ({"done": N_FILES}, None, None)
+    assert status["sources"] == [
+        f"{source}: 0 of {n} tries failed, 0 s wasted"
+        for source, n in (("the cache's own origin", 6), ("xrd0:1094", 1), ("xrd1:1094", 1))
+    ]
+
+
+def test_a_dry_run_lists_the_files_that_were_asked_for(conf: Path) -> None:
+    key = (day_label(AS_OF), as_of_label(AS_OF), "d")
+    tables = Tables(Settings.load(conf, env={}).tables.root)
+    said = [row(0), row(1) | {"reason": "read once"}, row(2, "evict") | {"cost_bytes": 0}]
+    tables.replace_rows(PLANS, said, key)
+    rows = tables.read_arrow(FILES).to_pylist()
+    tables.replace_rows(FILES, [one | {"dataset": f"cms:/D{i}/AOD"} for i, one in enumerate(rows)], ())
+    dry = ("--as-of", as_of_label(AS_OF), "--dry-run")
+
+    def listed(*words: str) -> list[tuple[str, int, str]]:
+        return [(one["action"], one["n_bytes"], one["name"]) for one in push(conf, *dry, *words)["files"]]
+
+    evicted, first, second = (
+        ("evict", 100, "/store/f2"),
+        ("prefetch", 100, "/store/f0"),
+        ("prefetch", 100, "/store/f1"),
+    )
+    assert listed() == [evicted, first, second]
+    assert listed("--action", "evict,pin") == [evicted]
+    assert listed("--dataset", "/D1/*") == listed("--dataset", "cms:/D1/AOD") == [second]
+    assert listed("--dataset", "/D1") == listed("--reason", "nobody") == []
+    assert listed("--reason", "Read once") == [second]
+    shown = CliRunner().invoke(app, ["push", "--conf", str(conf), "--cache", "d", *dry]).stdout
+    assert "Files of the plan: evict 1 (100 B), prefetch 2 (200 B)." in shown
+    assert "prefetch    100 B  /store/f1  (read once)" in shown
+    with pytest.raises(InputError, match="no action delete; there are evict"):
+        push(conf, *dry, "--action", "delete")
+    with pytest.raises(InputError, match="--dry-run lists"):
+        push(conf, "--as-of", as_of_label(AS_OF), "--action", "evict")
+
+
+def test_what_is_cancelled_stays_so(conf: Path, tmp_path: Path) -> None:
+    (tmp_path / "origin").rename(tmp_path / "away")
+    first = push(conf, "--as-of", as_of_label(AS_OF))
+    assert first["left_alone"] and not first["pushed"]
+    told = push(conf, "--status", "--as-of", as_of_label(AS_OF))
+    assert sum(told["faults"].values()) >= 5 and "is unavailable" in told["last_errors"][0]
+    cancelled = push(conf, "--cancel", "--as-of", as_of_label(AS_OF))
+    assert (cancelled["cancelled"], cancelled["under_way"]) == (N_FILES - first["failed"], 0)
+    (tmp_path / "away").rename(tmp_path / "origin")
+    assert push(conf, "--resume")["pushed"] == push(conf, "--as-of", as_of_label(AS_OF))["pushed"] == 0
+    assert set(receipts(conf)) <= {"cancelled", "failed"}
+
+
+def test_resume_needs_no_plan_and_writes_the_receipts_of_all_it_changes(conf: Path) -> None:
+    journal = Journal(Settings.load(conf, env={}).push.journal)
+    names = [f"/store/f{number}" for number in range(3)]
+    until_s = AS_OF + 2 * 86400
+    plan = [item_of(name, "d", name, "prefetch", as_of_s=AS_OF, expires_at_s=until_s) for name in names]
+    journal.plans.record_plan(plan, now_s=time.time())
+    with journal.leases.held("d", time.time):
+        assert push(conf, "--status")["pusher"].startswith(f"process {os.getpid()} on ")
+    journal.close()
+    assert push(conf, "--resume")["pushed"] == 3
+    assert receipts(conf) == ["done"] * 3
+
+
+def test_a_plan_pushed_while_another_push_works_is_recorded_for_later(conf: Path) -> None:
+    journal = Journal(Settings.load(conf, env={}).push.journal)
+    with journal.leases.held("d", time.time), pytest.raises(ConflictError, match="pushes to cache 'd'"):
+        push(conf, "--as-of", as_of_label(AS_OF))
+    journal.close()
+    assert push(conf, "--resume")["pushed"] == N_FILES
+
+
+@contextmanager
+def working(conf: Path, *, days_later: float = 0) -> Iterator[job.Work]:
+    settings = Settings.load(conf, env={})
+    cache, journal = settings.cache("d"), Journal(settings.push.journal)
+    limits = job.push_limits(settings, cache)
+    later_s = days_later * 86400
+    yield job.Work(
+        Tables(settings.tables.root),
+        journal,
+        "d",
+        target(cache),
+        limits,
+        lambda: time.time() + later_s,
+        settings.push.keep,
+    )
+    journal.close()
+
+
+def newest(work: job.Work) -> Item:
+    at_s = int(work.now_s())
+    return item_of(f"n{at_s}", "d", "/store/n", "unpin", as_of_s=at_s)
+
+
+def resume(work: job.Work) -> None:
+    """Resume beside a newer plan: the age of plans is counted up to the newest one."""
+    work.journal.plans.record_plan([newest(work)], now_s=work.now_s())
+    job.push_rest(work, on_progress=lambda *_: None)
+
+
+def test_a_settled_plan_is_pruned_after_a_week_and_its_receipts_stay(conf: Path, tmp_path: Path) -> None:
+    push(conf, "--as-of", as_of_label(AS_OF))
+    assert push(conf, "--status")["oldest"] == as_of_label(AS_OF)
+    # As if the run had ended before its receipts were delivered.
+    shutil.rmtree(tmp_path / "tables" / "receipts")
+    with working(conf, days_later=6.9) as work:
+        resume(work)
+        assert work.journal.reports.counts("d", AS_OF)["done"] == N_FILES
+    with working(conf, days_later=7.1) as work:
+        resume(work)
+        assert work.journal.reports.counts("d", AS_OF)["done"] == 0
+    assert receipts(conf) == ["done"] * N_FILES
+    assert push(conf, "--as-of", as_of_label(AS_OF))["pushed"] == 0
+    assert receipts(conf) == ["done"] * N_FILES
+    status = push(conf, "--status", "--as-of", as_of_label(AS_OF))
+    assert status["items"] == {} and status["oldest"] > as_of_label(AS_OF)
+
+
+def test_receipts_that_the_table_has_are_not_written_again(
+    conf: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    push(conf, "--as-of", as_of_label(AS_OF))
+    with working(conf, days_later=8) as work:
+        work.journal.plans.record_plan([newest(work)], now_s=work.now_s())
+        monkeypatch.delattr(job, "write_receipts")
+        assert job.prune(work) == N_FILES
+
+
+def test_nothing_is_pruned_while_its_receipts_cannot_be_delivered(conf: Path, tmp_path: Path) -> None:
+    push(conf, "--as-of", as_of_label(AS_OF))
+    shutil.rmtree(tmp_path / "tables" / "receipts")
+    (tmp_path / "tables" / "receipts").write_text("in the way")
+    with working(conf, days_later=8) as work:
+        with pytest.raises((CachecastError, OSError)):
+            resume(work)
+        assert work.journal.reports.counts("d", AS_OF)["done"] == N_FILES
+        (tmp_path / "tables" / "receipts").unlink()
+        resume(work)
+        assert work.journal.reports.oldest_s("d") > AS_OF
+    assert receipts(conf) == ["done"] * N_FILES
+
+
+def test_a_clock_that_was_a_year_ahead_costs_no_plan_and_no_pin(conf: Path) -> None:
+    with working(conf) as work:
+        work.target.prefetch("/store/f1", timeout_s=5)
+        until_s = AS_OF + 2 * 86400
+        plan = [
+            item_of(action, "d", f"/store/f{n}", action, as_of_s=AS_OF, expires_at_s=until_s)
+            for n, action in enumerate(("prefetch", "pin"))
+        ]
+        work.journal.plans.record_plan(plan, now_s=time.time())
+        with work.journal.leases.held("d", time.time) as lease:
+            (pin,) = Work(lease).begin(Action.PIN, 1, now_s=time.time())
+            Work(lease).finish({pin.item_id: Receipt(ItemState.DONE)}, now_s=time.time())
+    with working(conf, days_later=400) as wrong:
+        summary = job.push_rest(wrong, on_progress=lambda *_: None)
+        assert (summary.pushed, summary.expired) == (0, 1)
+    with working(conf) as work:
+        assert len(work.journal.reports.pins("d", now_s=time.time())) == 1
+        assert job.push_rest(work, on_progress=lambda *_: None).pushed == 1
+    assert receipts(conf) == ["done", "done"]
+
+
+def test_a_plan_of_the_future_is_refused(conf: Path) -> None:
+    future_s = AS_OF + 3 * 3600
+    tables = Tables(Settings.load(conf, env={}).tables.root)
+    tables.replace_rows(PLANS, [row(1)], (day_label(future_s), as_of_label(future_s), "d"))
+    with pytest.raises(InputError, match="of the future"):
+        push(conf, "--as-of", as_of_label(future_s))
+    assert push(conf, "--as-of", as_of_label(AS_OF))["pushed"] == N_FILES
+
+
+def test_a_plan_whose_time_is_over_says_what_to_do(conf: Path, tmp_path: Path) -> None:
+    past_s = AS_OF - 30 * 86400
+    over = {"expires_at": dt.datetime.fromtimestamp(past_s + 86400, dt.UTC)}
+    rows = [row(number) | over for number in range(3)]
+    Tables(f"{tmp_path}/tables").replace_rows(PLANS, rows, (day_label(past_s), as_of_label(past_s), "d"))
+    words = ["push", "--conf", str(conf), "--cache", "d", "--as-of", as_of_label(past_s)]
+    for _ in range(2):
+        answer = CliRunner().invoke(app, words)
+        said = " ".join(answer.stderr.split())
+        assert answer.exit_code == 0
+        assert "the time of the plan is over" in said and "cachecast plan --cache d" in said
+    assert "is over" not in CliRunner().invoke(app, [*words[:-1], as_of_label(AS_OF)]).stderr
+
+
+def test_a_newer_plan_pins_what_an_older_one_would_still_evict(conf: Path, tmp_path: Path) -> None:
+    tables = Tables(f"{tmp_path}/tables")
+    with working(conf) as work:
+        work.target.prefetch("/store/f1", timeout_s=5)
+        # The older plan is in the journal, and was not carried out.
+        older, newer = AS_OF - 7200, AS_OF - 3600
+        for at, actions in ((older, ("evict", "prefetch")), (newer, ("pin",))):
+            rows = [row(n + 1, action) | {"item_id": f"{at}{action}"} for n, action in enumerate(actions)]
+            rows = [one | {"model_version": "m/1", "needs_model": False} for one in rows]
+            tables.replace_rows(PLANS, rows, (day_label(at), as_of_label(at), "d"))
+        expires = {"as_of_s": older, "expires_at_s": AS_OF + 86400}
+        plan = [
+            item_of(f"{older}{action}", "d", f"/store/f{n + 1}", action, **expires)
+            for n, action in enumerate(("evict", "prefetch"))
+        ]
+        work.journal.plans.record_plan(plan, now_s=time.time())
+        summary = job.push_plan(
+            work, planned_items(tables, "d", newer, UNPROVEN), on_progress=lambda *_: None
+        )
+        assert (summary.pushed + summary.already_done, summary.failed) == (1, 0)
+        assert work.target.confirm("/store/f1").held is not None
+        late = job.push_plan(work, planned_items(tables, "d", older, UNPROVEN), on_progress=lambda *_: None)
+        assert (late.pushed, late.already_done, late.failed) == (0, 0, 0)
+    rows = tables.read_arrow(RECEIPTS, as_of=as_of_label(older), owner="d").to_pylist()
+    assert {one["state"] for one in rows} == {"cancelled"}
+    assert {one["error"] for one in rows} == {f"replaced by the plan of {as_of_label(newer)}"}
+
+
+def evicts(journal: Journal, cache: str, n_files: int, at_s: int) -> None:
+    """Record a plan that evicts the first `n_files`, as a push with --force leaves it to a steward."""
+    names = [f"/store/f{number}" for number in range(n_files)]
+    until_s = AS_OF + 2 * 86400
+    items = [item_of(f"{n}-{at_s}", cache, n, "evict", as_of_s=at_s, expires_at_s=until_s) for n in names]
+    journal.plans.record_plan(items, now_s=time.time())
+
+
+def holds(tables: Tables, cache: str) -> None:
+    """Record an inventory of all files."""
+    sizes = {"size_bytes": 100, "bytes_on_disk": 100, "complete": True, "open": False}
+    row = sizes | {"scanned_at": dt.datetime.fromtimestamp(AS_OF, dt.UTC)}
+    names = [f"/store/f{number}" for number in range(N_FILES)]
+    rows = [row | {"did": f"cms:{name}", "name": name} for name in names]
+    tables.replace_rows(CONTENTS, rows, (day_label(AS_OF), as_of_label(AS_OF), cache))
+
+
+def test_evictions_at_once_obey_the_share_of_the_cache(conf: Path) -> None:
+    (conf / "caches" / "x.toml").write_text(
+        'name = "x"\nkind = "xcache"\nurl = "root://127.0.0.1:1"\ncapacity = "1GB"\nsteward = true\n'
+        f'watermarks = [0.9, 0.95]\nnamespace = "{conf}"\ngstream = "{conf}"\n'
+    )
+    settings = Settings.load(conf, env={})
+    holds(Tables(settings.tables.root), "x")
+    with closing(Journal(settings.push.journal)) as journal:
+        evicts(journal, "x", 5, AS_OF)
+        with pytest.raises(LimitError, match=r"evict_share = 0\.5.*--force"):
+            job.resume(settings, cache="x", on_progress=lambda *_: None, evict_now=True)
+        assert journal.reports.counts("x")["planned"] == 5
+    left = job.resume(settings, cache="x", on_progress=lambda *_: None)
+    assert left.left_to_steward == 5
+
+
+def test_evictions_up_to_the_share_and_those_that_are_forced_are_carried_out(conf: Path) -> None:
+    with working(conf) as work:
+        for number in range(N_FILES):
+            work.target.prefetch(f"/store/f{number}", timeout_s=5)
+        holds(work.tables, "d")
+        limited = dataclasses.replace(work, evict_share=0.5)
+        evicts(work.journal, "d", 5, AS_OF)
+        with pytest.raises(LimitError):
+            job.push_rest(limited, on_progress=lambda *_: None)
+        evicts(work.journal, "d", 4, AS_OF + 1)  # replaces the other
+        assert job.push_rest(limited, on_progress=lambda *_: None).pushed == 4
+        evicts(work.journal, "d", 6, AS_OF + 2)
+        assert job.push_rest(work, on_progress=lambda *_: None).pushed == 2
+
+
+def test_what_does_not_go_together_is_refused(conf: Path) -> None:
+    label = as_of_label(AS_OF)
+    for words, match in (
+        (["--status", "--cancel"], "cannot go together"),
+        (["--resume", "--as-of", label], "leave out --as-of"),
+        ([], "give --as-of"),
+        (["--dry-run"], "give --as-of"),
+    ):
+        with pytest.raises(InputError, match=match):
+            push(conf, *words)
+    with pytest.raises(StaleInputError, match="run plan first"):
+        push(conf, "--as-of", as_of_label(AS_OF - 3600))
+
+
+def test_limits_come_from_settings() -> None:
+    settings = Settings.load(env={"CACHECAST_PUSH__BYTES_PER_S": "5MB", "CACHECAST_PUSH__RETRY_AFTER": "0s"})
+    auto = CacheSettings(name="x", kind="xcache", url="root://x", capacity=1, gstream=Path("g"))
+    limits = job.push_limits(settings, auto)
+    assert (limits.bytes_per_s, limits.retry_after_s, limits.evict_guard_s) == (5_000_000, 0, 600)
+    assert (limits.sources.failures, limits.sources.reconsider_s) == (0.5, 1800)
+    # Without the namespace there is no inventory to measure the LRU age on.
+    assert limits.touch_every_s == UNMEASURED_S
+    seen = auto.model_copy(update={"namespace": Path("/ns")})
+    assert job.push_limits(settings, seen).touch_every_s is None
+
+
+def test_a_push_of_which_all_items_fail_says_why_and_ends_with_1(conf: Path, tmp_path: Path) -> None:
+    for number in range(N_FILES):
+        (tmp_path / "origin" / "store" / f"f{number}").unlink()
+    words = ["push", "--conf", str(conf), "--cache", "d", "--as-of", as_of_label(AS_OF)]
+    answer = CliRunner().invoke(app, words)
+    assert answer.exit_code == 1
+    assert f"failed: {N_FILES}" in answer.stdout
+    shown = " ".join(answer.stdout.split())
+    assert re.search(rf"failures: - .*: {N_FILES} expired: 0", shown)
+    assert "cachecast push --cache d --status" in answer.stderr
+
+
+def test_a_push_of_which_one_item_fails_ends_with_0(conf: Path, tmp_path: Path) -> None:
+    (tmp_path / "origin" / "store" / "f0").unlink()
+    words = ["push", "--conf", str(conf), "--cache", "d", "--as-of", as_of_label(AS_OF)]
+    answer = CliRunner().invoke(app, words)
+    assert (answer.exit_code, "1 items failed" in answer.stderr) == (0, True)
+
+
+@pytest.mark.parametrize("how", ["no byte", "gone", "another"])
+def test_a_journal_that_is_lost_is_replaced_by_the_operator_alone(
+    conf: Path, tmp_path: Path, how: str
+) -> None:
+    """Its pins would be forgotten without a word, and a steward would evict what they hold."""
+    tables = Tables(Settings.load(conf, env={}).tables.root)
+    for at_s, action in ((AS_OF - 3600, "prefetch"), (AS_OF, "pin")):
+        rows = [row(n, action) | {"cost_bytes": 0} for n in (0, 1)]
+        tables.replace_rows(PLANS, rows, (day_label(at_s), as_of_label(at_s), "d"))
+        push(conf, "--as-of", as_of_label(at_s))
+    with pytest.raises(ConflictError, match="can be read and has"):
+        push(conf, "--new-journal")
+    journal = tmp_path / "journal.db"
+    for path in tmp_path.glob("journal.db*"):
+        path.unlink()
+    if how == "no byte":
+        journal.touch()
+    elif how == "another":
+        with closing(Journal(str(journal))) as other:
+            other.make()
+    for words in (["--resume"], ["--as-of", as_of_label(AS_OF)]):
+        with pytest.raises(ServiceError, match="no byte" if how == "no byte" else "--new-journal"):
+            push(conf, *words)
+    answer = push(conf, "--new-journal")
+    assert answer["pins_forgotten"] == {"d": 2}
+    assert (answer["set_aside"] is not None) == (how == "no byte")
+    assert push(conf, "--resume")["pushed"] == 0
+    again = push(conf, "--as-of", as_of_label(AS_OF))
+    assert again["pushed"] + again["already_done"] == 2
+
+
+def test_a_journal_that_is_only_locked_is_not_set_aside(
+    conf: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A push that hangs holds it: its pins would be forgotten though nothing is lost."""
+    journal = tmp_path / "journal.db"
+    with closing(Journal(str(journal))) as kept:
+        kept.make()
+    monkeypatch.setattr("prefetch.journal.journal._PATIENCE_S", 1)
+    with closing(sqlite3.connect(journal, isolation_level=None)) as other:
+        other.execute("BEGIN EXCLUSIVE")
+        with pytest.raises(ServiceError, match="does not answer"):
+            push(conf, "--new-journal")
+    assert not list(tmp_path.glob("journal.db.lost-*"))

@@ -1,0 +1,55 @@
+"""What Rucio is told of a cache: complete files that its rules let stay."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+
+from jobs.ground.settings.tree import Settings
+from jobs.loop.push import rucio_sync
+from jobs.loop.push.rucio_sync import Drift
+
+HELD = ("/store/mc/Run3/TT/AODSIM/v1/0/f.root", "/store/user/alice/f.root", "/store/data/x/f.root")
+
+
+def drift(folder: Path, rules: str) -> Drift:
+    """What a sync of a folder cache that holds `HELD` would tell, by the site's `rules`."""
+    for name in HELD:
+        path = folder / "cache" / "files" / name[1:]
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(b"x")
+    (folder / "origin").mkdir(exist_ok=True)
+    conf = folder / "site.toml"
+    conf.write_text(
+        f'[plan]\nrules = [{rules}]\n[push]\njournal = "{folder / "journal.db"}"\n'
+        '[rucio]\nbroker = "stomp://127.0.0.1:1"\n'
+        f'[caches.dir]\nname = "dir"\nkind = "directory"\nurl = "{folder / "cache"}"\n'
+        f'origin = "{folder / "origin"}"\ncapacity = "1GB"\nrse = "XCACHE"\n'
+    )
+    told = rucio_sync.sync(Settings.load(conf, env={}), cache="dir", dry_run=True, wait_s=0, recheck=False)
+    assert isinstance(told, Drift)
+    return told
+
+
+def test_a_sync_gives_back_its_connections(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    opened: list[sa.Engine] = []
+    made = sa.create_engine
+
+    def watched(*args: Any, **options: Any) -> sa.Engine:
+        opened.append(made(*args, **options))
+        return opened[-1]
+
+    monkeypatch.setattr(sa, "create_engine", watched)
+    drift(tmp_path, "")
+    assert [engine.pool.checkedin() for engine in opened] == [0]  # type: ignore[attr-defined]
+
+
+def test_what_must_not_be_cached_is_not_told(tmp_path: Path) -> None:
+    assert (drift(tmp_path, "").held, drift(tmp_path, "").to_add) == (3, 3)
+    never = '{ action = "never", tiers = ["AODSIM"] }, { action = "never", users = ["alice"] }'
+    assert (drift(tmp_path, never).held, drift(tmp_path, never).to_add) == (1, 1)
+    excluded = '{ action = "exclude", users = ["*"] }'
+    assert drift(tmp_path, excluded).held == 3, "left to the cache's own judgement, it may stay"

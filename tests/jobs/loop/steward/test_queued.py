@@ -1,0 +1,44 @@
+"""What queues name by DID, a steward knows by the cache's paths."""
+
+from __future__ import annotations
+
+import datetime as dt
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from raw_records import AT_S, hashed
+
+from features.schema import CONTENTS, FILES
+from jobs.ground.settings.tree import CacheSettings
+from jobs.ground.store.keys import MomentKey
+from jobs.ground.store.tables import Tables
+from jobs.loop.ingest.queue import write
+from jobs.loop.ingest.queue_entries import checked
+from jobs.loop.plan.rows import contents
+from jobs.loop.steward.queued import Queued
+from prefetch.target import Held
+
+SCOPE, LFN = "mc26_14TeV", "/store/mc/Run4/A/AOD/v1-v1/0/f.root"
+HELD, COMING = "AOD.1._1.root", "AOD.1._2.root"
+
+
+@pytest.mark.parametrize("prefix", [None, "/atlas/rucio"])
+def test_queued_files_are_due_at_their_paths(tmp_path: Path, prefix: str | None) -> None:
+    tables, day_s = Tables(str(tmp_path)), AT_S + 86400
+    names = [(SCOPE, HELD), (SCOPE, COMING), ("cms", LFN)]
+    known = {"dataset": "s:d", "size_bytes": 1, "known_at": dt.datetime.fromtimestamp(AT_S, dt.UTC)}
+    rows = [known | {"did": f"{scope}:{name}", "scope": scope, "name": name} for scope, name in names]
+    tables.replace_rows(FILES, rows, ())
+    entries = checked([{"job_id": "j", "dataset": "s:d"}], as_of_s=day_s, stale_s=86400)
+    write(tables, entries, queue="q", source="q", as_of_s=day_s)
+    cache = CacheSettings(name="xc", kind="xcache", url="root://xc:1", capacity=10**9, prefix=prefix)
+    atlas = {hashed(SCOPE, name, "/atlas/rucio") for name in (HELD, COMING)}
+    assert Queued(tables, cache).due_s(day_s).keys() == {LFN} | (atlas if prefix else set())
+    held = contents(
+        [Held(hashed(SCOPE, HELD, "/atlas/rucio"), 1, 1, True, AT_S, False)],
+        pa.array([f"{SCOPE}:{HELD}"]),
+        as_of_s=AT_S,
+    )
+    tables.replace_partition(CONTENTS, held, MomentKey.at(AT_S, "xc"))
+    assert Queued(tables, cache).due_s(day_s).keys() == atlas | {LFN}

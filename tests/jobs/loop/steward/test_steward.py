@@ -1,0 +1,252 @@
+"""The steward as a job, beside a folder as cache."""
+
+from __future__ import annotations
+
+import contextlib
+import multiprocessing
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Collection, Iterator
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+
+import pytest
+
+from features.common.errors import ConfigError, ConflictError, TargetUnavailable
+from jobs.ground.settings.tree import Settings
+from jobs.ground.store.locks import alone_at
+from jobs.loop.steward import steward
+from jobs.operator.operate.alarms import silence
+from prefetch.directory.cache import DirectoryTarget
+from prefetch.journal.journal import Journal
+from prefetch.steward.figures import Figures, read
+from prefetch.target import Held
+
+SIZE = 1 << 16
+
+
+@pytest.fixture
+def settings(tmp_path: Path) -> Settings:
+    (tmp_path / "conf" / "caches").mkdir(parents=True)
+    (tmp_path / "conf" / "base.toml").write_text(
+        f'[push]\njournal = "{tmp_path}/journal.db"\n[steward]\nstate = "{tmp_path}/s"\npolicy = "s3fifo"\n'
+    )
+    for name, kind in (("xc1", f'"directory"\norigin = "{tmp_path}/origin"'), ("far", '"xcache"')):
+        url = f"{tmp_path}/cache" if name == "xc1" else "root://x:1"
+        (tmp_path / "conf" / "caches" / f"{name}.toml").write_text(
+            f'name = "{name}"\nkind = {kind}\nurl = "{url}"\ncapacity = "{20 * SIZE}B"\nsteward = true\n'
+        )
+    with contextlib.closing(Journal(f"{tmp_path}/journal.db")) as journal:
+        journal.make()
+    return Settings.load(tmp_path / "conf", tables=str(tmp_path / "tables"), env={})
+
+
+@pytest.fixture
+def full(settings: Settings, tmp_path: Path) -> list[str]:
+    """Files of a cache that holds more than its high watermark."""
+    names = [f"/store/{n:02}.root" for n in range(30)]
+    (tmp_path / "origin" / "store").mkdir(parents=True)
+    cache = DirectoryTarget("xc1", tmp_path / "origin", tmp_path / "cache")
+    for name in names:
+        (tmp_path / "origin" / name[1:]).write_bytes(b"x" * SIZE)
+        cache.read(name)
+    return names
+
+
+def n_held(folder: Path) -> int:
+    """How many files the cache holds."""
+    return len(list((folder / "cache/files/store").iterdir()))
+
+
+@contextlib.contextmanager
+def stopped(is_time: Callable[[], bool] = lambda: False, *, within_s: float = 20.0) -> Iterator[None]:
+    """A block that gets SIGTERM when it is time, but never after it was left: that would end the tests."""
+    left, ends = threading.Event(), time.monotonic() + within_s
+
+    def stop() -> None:
+        while not left.wait(0.05):
+            if is_time() or time.monotonic() >= ends:
+                return os.kill(os.getpid(), signal.SIGTERM)
+
+    thread = threading.Thread(target=stop)
+    thread.start()
+    try:
+        yield
+    finally:
+        left.set()
+        thread.join()
+
+
+def test_only_a_look_up_of_an_order_loads_mlflow() -> None:
+    """They take seconds and 160 MB, and a steward that follows S3-FIFO has no use for them."""
+    heavy = {"mlflow", "sklearn", "lightgbm", "pandas"}
+    code = f"import sys, jobs.loop.steward.steward; print(*{heavy} & set(sys.modules))"
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert found.stdout.split() == []
+
+
+def test_it_keeps_a_cache_until_it_is_stopped(settings: Settings, full: list[str], tmp_path: Path) -> None:
+    left, lines = list[Figures](), list[str]()
+    with stopped(lambda: n_held(tmp_path) <= 18):
+        found = steward.run(settings, cache="xc1", log=lines.append, figures=left.append, force=True)
+    assert (found.held_files, found.evicted_files, found.following) == (18, 12, "s3fifo")
+    assert left[0].evicted_files == 0 and left[-1] == found
+    assert "began: 30 files, 0 open, 1.97 MB of at most" in lines[0] and "stopped: 18 files" in lines[-1]
+    assert read(settings.steward.figures("xc1")) is None
+
+
+def test_a_second_steward_is_refused_and_told_of_the_first(
+    settings: Settings, full: list[str], tmp_path: Path
+) -> None:
+    """Also one that is started in another folder and calls the cache otherwise: the cache's own is locked."""
+    moved = settings.model_copy(update={"steward": settings.steward.model_copy(update={"state": tmp_path})})
+    with (
+        alone_at(tmp_path / "cache" / "files", "steward"),
+        pytest.raises(ConflictError, match=rf"steward of cache 'xc1' \(process {os.getpid()}\) is at work"),
+    ):
+        steward.run(moved, cache="xc1", log=print)
+
+
+def test_what_it_needs_of_a_cache_is_named(settings: Settings, tmp_path: Path) -> None:
+    far = settings.caches["far"].model_copy(update={"gstream": tmp_path})
+    with pytest.raises(ConfigError, match=r"caches\.far\.namespace"):
+        steward.run(settings.model_copy(update={"caches": {"far": far}}), cache="far", log=print)
+    far = settings.caches["far"].model_copy(update={"steward": False})
+    with pytest.raises(ConfigError, match=r"caches\.far\.steward"):
+        steward.run(settings.model_copy(update={"caches": {"far": far}}), cache="far", log=print)
+    far = settings.caches["far"].model_copy(update={"namespace": tmp_path})
+    with pytest.raises(ConfigError, match=r"caches\.far\.gstream"):
+        steward.run(settings.model_copy(update={"caches": {"far": far}}), cache="far", log=print)
+
+
+def test_a_cache_much_fuller_than_its_watermark_is_left_alone_without_force(
+    settings: Settings, full: list[str], tmp_path: Path
+) -> None:
+    lines = list[str]()
+    with stopped(within_s=3):
+        found = steward.run(settings, cache="xc1", log=lines.append)
+    assert (found.held_files, found.evicted_files) == (30, 0)
+    assert any("ALARM steward-implausible" in line and "--force" in line for line in lines)
+
+
+def test_without_a_journal_no_pin_is_known_and_none_is_made(
+    settings: Settings, full: list[str], tmp_path: Path
+) -> None:
+    (tmp_path / "journal.db").unlink()
+    lines = list[str]()
+    with stopped(within_s=3):
+        found = steward.run(settings, cache="xc1", log=lines.append, force=True)
+    assert found.evicted_files == 0 and not (tmp_path / "journal.db").exists()
+    assert any("steward-lists: there is no push journal at" in line for line in lines)
+
+
+@pytest.mark.parametrize("days", [-3, 3])
+def test_by_a_clock_that_cannot_be_right_nothing_goes(
+    settings: Settings, full: list[str], tmp_path: Path, days: int
+) -> None:
+    """Set right, it begins anew, and evicts."""
+    off_s, lines = [days * 86_400.0], list[str]()
+    blind = list[int]()
+
+    def mend() -> None:
+        time.sleep(3)
+        blind.append(sum("began" in line for line in lines))
+        off_s[0] = 0.0
+
+    threading.Thread(target=mend).start()
+    with stopped(lambda: n_held(tmp_path) <= 18):
+        found = steward.run(
+            settings, cache="xc1", log=lines.append, force=True, now_s=lambda: time.time() + off_s[0]
+        )
+    assert blind == [1]
+    told = next(line for line in lines if "ALARM steward-clock" in line)
+    assert "nothing is evicted" in told and ("before" if days > 0 else "after") in told
+    assert any("begins anew: 30 files" in line for line in lines), lines
+    assert found is not None and (found.held_files, found.alarms) == (18, {})
+
+
+def test_it_ends_while_it_still_begins(
+    settings: Settings, full: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    listed = DirectoryTarget.inventory
+
+    def slow(self: DirectoryTarget, expected: Collection[str] = ()) -> Iterator[Held]:
+        for held in listed(self, expected):
+            yield held
+            time.sleep(30)
+
+    monkeypatch.setattr(DirectoryTarget, "inventory", slow)
+    began, told, path = time.monotonic(), list[Figures](), settings.steward.figures("xc1")
+
+    def has_looked() -> bool:
+        told.extend(found for found in [read(path)] if found is not None)
+        return time.monotonic() - began > 1
+
+    with stopped(has_looked):
+        assert steward.run(settings, cache="xc1", log=print) is None
+    assert time.monotonic() - began < 5
+    assert read(path) is None
+    # Until then it is missed if it never begins, as on a disk that hangs, though it has reported nothing yet.
+    assert silence(told[-1], now_s=time.time() + 400) is not None
+    with alone_at(Path(settings.caches["xc1"].url) / "files", "steward"):  # the next one may begin
+        assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+
+
+def test_one_that_cannot_begin_is_missed_from_its_first_attempt_on(
+    settings: Settings, full: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However often its service starts it again."""
+
+    def refuse(*_: object) -> Iterator[Held]:
+        raise TargetUnavailable("mount the disk")
+
+    monkeypatch.setattr(DirectoryTarget, "inventory", refuse)
+    for now_s in (lambda: time.time() - 900, time.time):
+        with pytest.raises(TargetUnavailable):
+            steward.run(settings, cache="xc1", log=print, now_s=now_s)
+    found = read(settings.steward.figures("xc1"))
+    assert found is not None and silence(found, now_s=time.time()) == "15m"
+
+
+def test_a_look_up_that_is_stopped_does_not_outlive_it(settings: Settings, full: list[str]) -> None:
+    """The interpreter would wait for it at its end."""
+    learns = settings.steward.model_copy(update={"policy": "auto"})
+    found = list[BaseProcess]()
+
+    def has_stopped_one() -> bool:
+        found.extend(one for one in multiprocessing.active_children() if one.name == "promoted order")
+        for one in found:
+            os.kill(one.pid or 0, signal.SIGSTOP)
+        return bool(found)
+
+    try:
+        with stopped(has_stopped_one):
+            run = steward.run(settings.model_copy(update={"steward": learns}), cache="xc1", log=print)
+        assert run is None and not found[0].is_alive()
+    finally:
+        for one in found:
+            one.kill()
+
+
+@pytest.mark.parametrize("hours", [-60, -2, 2])
+def test_a_clock_that_is_set_during_the_first_inventory_gives_no_ages(
+    settings: Settings, full: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, hours: int
+) -> None:
+    """As at boot, before NTP: it begins anew before anything goes."""
+    listed, off_s, lines = DirectoryTarget.inventory, [hours * 3600.0], list[str]()
+
+    def set_meanwhile(self: DirectoryTarget, expected: Collection[str] = ()) -> Iterator[Held]:
+        yield from listed(self, expected)
+        off_s[0] = 0.0
+
+    monkeypatch.setattr(DirectoryTarget, "inventory", set_meanwhile)
+    with stopped(lambda: n_held(tmp_path) <= 18):
+        found = steward.run(
+            settings, cache="xc1", log=lines.append, force=True, now_s=lambda: time.time() + off_s[0]
+        )
+    assert any("begins anew: 30 files" in line for line in lines), lines
+    assert found is not None and (found.held_files, found.alarms) == (18, {})

@@ -1,0 +1,262 @@
+"""Features and labels as the jobs write them: the same by both engines, after crashes, and by states."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pytest
+from labels_oracle import US, expected
+from local_engines import LOCAL
+from region_oracle import usable_s
+from worlds import Worlds, random_worlds, tables_of
+
+from features.common.times import as_of_label, parse_as_of
+from features.schema import ACCESSES, CONSUMED, DORMANT, FILES, STATES, Table
+from jobs.ground.store.keys import MomentKey
+from jobs.ground.store.tables import Tables
+from jobs.loop.train import features as job
+from jobs.loop.train.local_engine import LocalEngine
+from jobs.loop.train.states import States
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from jobs.loop.train.work import Engine
+
+
+@dataclasses.dataclass(frozen=True)
+class Only:
+    """Always this engine."""
+
+    chosen: Engine
+
+    def engine(self, n_rows: int) -> Engine:
+        return self.chosen
+
+
+def fill(tables: Tables, worlds: Worlds, *, known_by_s: int | None = None) -> Tables:
+    """Write the worlds, or what is known of the reads by a time."""
+    reads = worlds.reads
+    if known_by_s is not None:
+        reads = [r for r in reads if usable_s(r, worlds.spec.cycle_s) <= known_by_s]
+    accesses, files = tables_of(dataclasses.replace(worlds, reads=reads))
+    tables.replace_arrow(ACCESSES, accesses)
+    tables.replace_arrow(FILES, files)
+    return tables
+
+
+def compute(tables: Tables, worlds: Worlds, as_ofs: list[int], engines: Any = LOCAL) -> None:
+    job.compute(engines, tables, spec=worlds.spec, region="r", as_ofs=as_ofs)
+
+
+def written(tables: Tables, table: Table, as_of_s: int | None = None) -> dict[str, list[Any]]:
+    """A table's columns, its rows in order."""
+    rows = tables.read_arrow(table, as_of=None if as_of_s is None else as_of_label(as_of_s))
+    rows = rows.sort_by([(name, "ascending") for name in (*table.partition, *table.key)])
+    return rows.to_pydict()
+
+
+def instants(worlds: Worlds, *cycles: int) -> list[int]:
+    return [worlds.start + k * worlds.spec.cycle_s for k in cycles]
+
+
+def test_spark_in_several_parts_writes_what_this_process_writes(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from jobs.loop.train import spark_engine  # noqa: PLC0415  only where Spark is
+
+    monkeypatch.setattr(spark_engine, "ROWS_PER_PART", 100)
+    worlds = random_worlds(11, n_worlds=15)
+    spec, times = worlds.spec, instants(worlds, 6, 13, 20)
+    folders = {}
+    for name, engine in (("here", LocalEngine()), ("spark", spark_engine.SparkEngine(spark))):
+        tables = folders[name] = Tables(str(tmp_path / name))
+        for as_of_s in times:
+            fill(tables, worlds, known_by_s=as_of_s)
+            compute(tables, worlds, [as_of_s], Only(engine))
+        compute(tables, worlds, times[1:], Only(engine))
+        hits = {r.did: r.at // US for r in worlds.reads if r.at % 2}
+        monkeypatch.setattr(
+            job,
+            "clairvoyant_hits",
+            lambda *_, rows=hits, **__: pa.table(
+                {"did": list(rows), "at": pa.array(list(rows.values()), pa.int64())}
+            ),
+        )
+        job.label(Only(engine), tables, spec=spec, until_s=times[2] + 3600, kept_at=0.1)  # type: ignore[arg-type]
+    here, there = folders.values()
+    for table in (spec.features_table, STATES, DORMANT, CONSUMED, spec.labels_table):
+        found, wanted = written(there, table), written(here, table)
+        if table is CONSUMED:  # equal rows are other bytes in the files of another engine
+            assert len(found.pop("digest")) == len(wanted.pop("digest"))
+        assert found == wanted, table.name
+        assert found[table.key[0]]
+    assert {True, False, None} == set(written(here, spec.labels_table)["kept"])
+
+
+def test_labels_of_stored_features_equal_plain_loops(tmp_path: Path) -> None:
+    worlds = random_worlds(4, n_worlds=6)
+    tables, as_ofs = fill(Tables(str(tmp_path)), worlds), instants(worlds, 8, 9, 2000)
+    compute(tables, worlds, as_ofs)
+    until_s = as_ofs[1] + max(worlds.spec.horizons_s)
+    job.label(LOCAL, tables, spec=worlds.spec, until_s=until_s)
+    rows = tables.read_arrow(worlds.spec.labels_table).to_pylist()
+    features = tables.read_arrow(worlds.spec.features_table, columns=["did", "as_of"]).to_pylist()
+    assert {(row["did"], row["as_of"]) for row in rows} == {(row["did"], row["as_of"]) for row in features}
+    for row in rows:
+        at = parse_as_of(row["as_of"])
+        wanted = expected(worlds, row["did"], at, until_s)
+        assert {name: row[name] for name in wanted} == wanted
+
+
+def test_a_cycle_at_a_time_is_the_same_as_one_rebuild(tmp_path: Path) -> None:
+    worlds = random_worlds(7, n_worlds=20)
+    carried, times = Tables(str(tmp_path / "carried")), instants(worlds, 5, 6, 9, 20)
+    since: MomentKey | None = None
+    for as_of_s in times:
+        fill(carried, worlds, known_by_s=as_of_s)
+        states = States(carried, worlds.spec, "r", {})
+        assert states.source(carried.snapshot(ACCESSES), as_of_s).since == since
+        compute(carried, worlds, [as_of_s])
+        rebuilt = fill(Tables(str(tmp_path / f"{as_of_s}")), worlds)
+        compute(rebuilt, worlds, [as_of_s])
+        for table in (worlds.spec.features_table, STATES):
+            assert written(carried, table, as_of_s) == written(rebuilt, table, as_of_s)
+        kept = sorted(key[1] for key in carried.head(STATES).partitions)
+        assert kept == [key.as_of for key in (since,) if key is not None] + [as_of_label(as_of_s)]
+        since = MomentKey.at(as_of_s, "r")
+    before = carried.head(worlds.spec.features_table).id
+    compute(carried, worlds, [as_of_s])
+    assert carried.head(worlds.spec.features_table).id == before
+
+
+def test_only_a_record_that_should_have_been_counted_rebuilds_a_state(tmp_path: Path) -> None:
+    worlds = random_worlds(8, n_worlds=10)
+    first, second = instants(worlds, 8, 9)
+    tables = fill(Tables(str(tmp_path)), worlds, known_by_s=first)
+    compute(tables, worlds, [first])
+    states = States(tables, worlds.spec, "r", {})
+    fill(tables, worlds)
+    assert states.source(tables.snapshot(ACCESSES), second).since == MomentKey.at(first, "r")
+    too_late = dataclasses.replace(worlds.reads[0], at=worlds.start * US, known=worlds.start * US, n=77)
+    fill(tables, dataclasses.replace(worlds, reads=[*worlds.reads, too_late]))
+    assert states.source(tables.snapshot(ACCESSES), second).since is None
+
+
+def test_other_settings_rebuild_a_state_unless_it_does_not_depend_on_them(tmp_path: Path) -> None:
+    worlds = random_worlds(8, n_worlds=3)
+    first, second = instants(worlds, 8, 9)
+    tables = fill(Tables(str(tmp_path)), worlds)
+    compute(tables, worlds, [first])
+    spec, accesses = worlds.spec, tables.snapshot(ACCESSES)
+    of_first = MomentKey.at(first, "r")
+    longer = dataclasses.replace(spec, history_s=spec.history_s + spec.cycle_s)
+    others = dataclasses.replace(spec, unread_per_dataset=7, horizons_s=(9 * spec.cycle_s,))
+    for states, since in (
+        (States(tables, spec, "r", {"*": "test"}), None),
+        (States(tables, longer, "r", {}), None),
+        (States(tables, spec, "elsewhere", {}), None),
+        (States(tables, others, "r", {}), of_first),
+    ):
+        assert states.source(accesses, second).since == since
+
+
+def remembered(tables: Tables, worlds: Worlds, as_of_s: int) -> dict[tuple[str, str], dict[str, Any]]:
+    """A state by kind and entity: its own rows, else the newest dormant ones that are not forgotten."""
+    awake = tables.read_arrow(STATES, as_of=as_of_label(as_of_s)).to_pylist()
+    dormant = tables.read_arrow(DORMANT).to_pylist() if tables.exists(DORMANT) else []
+    dormant = [row for row in dormant if parse_as_of(row["as_of"]) <= as_of_s]
+    newest: dict[tuple[str, str], dict[str, Any]] = {}
+    for row in sorted(dormant, key=lambda row: str(row["as_of"])) + awake:
+        if row["last_read_s"] >= as_of_s - worlds.spec.history_s:
+            found = {name: value for name, value in row.items() if name not in STATES.partition}
+            newest[row["kind"], row["entity"]] = found
+    return newest
+
+
+@pytest.mark.parametrize("history_cycles", [12, 100])
+def test_with_dormant_datasets_a_state_is_the_rebuilt_one(tmp_path: Path, history_cycles: int) -> None:
+    forgets = history_cycles < 100
+    worlds = random_worlds(3, n_worlds=30, history_cycles=history_cycles, agreed=forgets)
+    carried, woken, n_dormant = Tables(str(tmp_path / "carried")), set(), []
+    slept: set[tuple[str, str]] = set()
+    for as_of_s in instants(worlds, 4, 7, 10, 12, 13, 15, 18, 19, 24, 31):
+        fill(carried, worlds, known_by_s=as_of_s)
+        compute(carried, worlds, [as_of_s])
+        rebuilt = fill(Tables(str(tmp_path / f"{as_of_s}")), worlds)
+        compute(rebuilt, worlds, [as_of_s])
+        found = remembered(carried, worlds, as_of_s)
+        assert found == remembered(rebuilt, worlds, as_of_s)
+        table = worlds.spec.features_table
+        assert written(carried, table, as_of_s) == written(rebuilt, table, as_of_s)
+        awake = written(carried, STATES, as_of_s)
+        awake_now = set(zip(awake["kind"], awake["entity"], strict=True))
+        woken |= slept & awake_now
+        slept = found.keys() - awake_now
+        n_dormant.append(len(slept))
+    assert woken or forgets
+    assert max(n_dormant) > 10
+    for as_of_s in instants(worlds, 2000, 2007):
+        compute(carried, worlds, [as_of_s])
+    parts = carried.head(DORMANT).partitions
+    assert len(parts) <= 2 + len(carried.head(STATES).partitions)
+
+
+def test_a_state_is_not_carried_on_with_dormant_datasets_of_another(tmp_path: Path) -> None:
+    worlds = random_worlds(3, n_worlds=10)
+    first, second, third = instants(worlds, 6, 13, 14)
+    tables = fill(Tables(str(tmp_path)), worlds)
+    for as_of_s in (first, second):
+        compute(tables, worlds, [as_of_s])
+    states, accesses = States(tables, worlds.spec, "r", {}), tables.snapshot(ACCESSES)
+    since = MomentKey.at(second, "r")
+    assert states.source(accesses, third).since == since
+    moved = tables.read_arrow(DORMANT, as_of=since.as_of)
+    assert moved.num_rows > 1
+    tables.replace_arrow(DORMANT, moved[1:])
+    assert states.source(accesses, third).since == MomentKey.at(first, "r")
+
+
+class Killed(BaseException):
+    """A process ends."""
+
+
+@pytest.mark.parametrize("table", ["features", "states", "dormant", "consumed"])
+def test_a_step_killed_before_it_writes_a_table_is_right_when_it_runs_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, table: str
+) -> None:
+    worlds = random_worlds(7, n_worlds=10)
+    times = instants(worlds, 5, 6, 7)
+    tables, sound = (Tables(str(tmp_path / name)) for name in ("killed", "sound"))
+    for as_of_s in times:
+        for one in (tables, sound):
+            fill(one, worlds, known_by_s=as_of_s)
+        if as_of_s == times[1]:
+            with monkeypatch.context() as patch:
+                patch.setattr(Tables, "commit", killed_at(table, Tables.commit))
+                with pytest.raises(Killed):
+                    compute(tables, worlds, [as_of_s])
+        else:
+            compute(tables, worlds, [as_of_s])
+        compute(sound, worlds, [as_of_s])
+    assert written(tables, STATES, times[2]) == written(sound, STATES, times[2])
+    compute(tables, worlds, [times[1]])
+    for as_of_s in times:
+        found = written(tables, worlds.spec.features_table, as_of_s)
+        assert found == written(sound, worlds.spec.features_table, as_of_s)
+
+
+def killed_at(name: str, commit: Callable[..., Any]) -> Callable[..., Any]:
+    """`commit`, which ends the process before it writes a table; consumed: when a state is concluded."""
+
+    def killed(self: Tables, table: Table, files: Any, **options: Any) -> Any:
+        staged = list(files)
+        if table.name == name and (name != "consumed" or any(one.n_rows for one in staged)):
+            raise Killed
+        return commit(self, table, staged, **options)
+
+    return killed

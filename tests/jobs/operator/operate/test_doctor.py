@@ -1,0 +1,142 @@
+"""The doctor: what answers is ok, what is not used is off, what should answer and does not is bad."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import http_answers
+import pytest
+
+from jobs.ground.settings.tree import Settings
+from jobs.operator.operate import doctor
+from jobs.operator.operate.services import Check
+from prefetch.xcache.heartbeat import Heartbeat
+
+HEALTHY = {
+    part: {"status": "healthy"} for part in ("metadatabase", "scheduler", "dag_processor", "triggerer")
+}
+
+
+@contextmanager
+def answering(told: object) -> Iterator[str]:
+    """The URL of a server that gives every request the JSON `told`, or these bytes."""
+
+    class Told(http_answers.Answers):
+        def do_GET(self) -> None:
+            self.say(200, told if isinstance(told, bytes) else json.dumps(told).encode())
+
+    with http_answers.answering(Told) as url:
+        yield url
+
+
+def checked(tmp_path: Path, part: str, **env: str) -> Check:
+    """The doctor's line for `part`."""
+    found = doctor.run(Settings.load(tables=str(tmp_path / "tables"), env=env))
+    return next(check for check in found if check.part == part)
+
+
+@pytest.mark.parametrize(
+    ("told", "state", "words"),
+    [
+        ({"status": "ok", "servers_alive": 3}, "ok", "3 caches are alive"),
+        ({"status": "degraded", "servers_alive": 0, "database": "unavailable"}, "bad", "unavailable"),
+        ({"name": "another program"}, "off", "not as this service"),
+        (b"[" * 100_000, "off", "not as this service"),
+        (b'{"status": "ok", "servers_alive": "\\ud800"}', "off", "not as this service"),
+        ({"status": "degraded", "servers_alive": 0, "database": "x" * 10**5}, "bad", "is degraded: xxx"),
+    ],
+)
+def test_the_placement_service_is_asked(tmp_path: Path, told: object, state: str, words: str) -> None:
+    with answering(told) as url:
+        check = checked(tmp_path, "placement", CACHECAST_SERVE__PORT=url.rpartition(":")[2])
+    assert (check.configured, check.state) == (url, state)
+    assert words in check.detail
+    assert len(check.detail) <= 300
+
+
+def test_a_placement_service_that_is_set_up_must_answer(tmp_path: Path) -> None:
+    unused = {"CACHECAST_SERVE__PORT": "9"}
+    assert checked(tmp_path, "placement", **unused).state == "off"
+    missing = checked(tmp_path, "placement", **unused, CACHECAST_SERVE__TOKEN="0123456789abcdef")
+    assert missing.state == "bad"
+    assert "cachecast serve" in missing.detail
+
+
+@pytest.mark.parametrize(
+    ("told", "state", "words"),
+    [
+        (HEALTHY, "ok", "healthy"),
+        (HEALTHY | {"scheduler": {"status": "unhealthy"}, "triggerer": None}, "bad", "scheduler, triggerer"),
+        ([], "bad", "not as this service"),
+    ],
+)
+def test_airflow_is_asked_where_it_is_configured(
+    tmp_path: Path, told: object, state: str, words: str
+) -> None:
+    assert checked(tmp_path, "airflow").state == "off"
+    with answering(told) as url:
+        check = checked(tmp_path, "airflow", CACHECAST_AIRFLOW__URL=url)
+    assert check.state == state
+    assert words in check.detail
+
+
+def test_a_collector_is_seen_by_its_heartbeat(tmp_path: Path) -> None:
+    assert checked(tmp_path, "collector").state == "off"
+    site, folder = tmp_path / "site.toml", tmp_path / "captures"
+    server = 'name = "xc1"\nkind = "xcache"\nurl = "root://127.0.0.1:9"\ncapacity = 1\n'
+    site.write_text(f'[caches.xc1]\n{server}gstream = "{folder}"\n')
+    given = {"CACHECAST_CONF": str(site)}
+    assert "no such folder" in checked(tmp_path, "collector", **given).detail
+    folder.mkdir()
+    idle = checked(tmp_path, "collector", **given)
+    assert (idle.state, f"--out {folder}" in idle.detail) == ("bad", True)
+    Heartbeat(0, 0, False).write(folder)
+    assert checked(tmp_path, "collector", **given).state == "ok"
+    Heartbeat(0, 5, True).write(folder)
+    assert "fill their quota" in checked(tmp_path, "collector", **given).detail
+    os.utime(folder / ".heartbeat", (1, 1))
+    assert "has hung" in checked(tmp_path, "collector", **given).detail
+
+
+def test_a_directory_cache_needs_its_folder_and_its_origin(tmp_path: Path) -> None:
+    site, cache, origin = tmp_path / "site.toml", tmp_path / "cache", tmp_path / "origin"
+    site.write_text(
+        f'[caches.d]\nname = "d"\nkind = "directory"\nurl = "{cache}"\norigin = "{origin}"\ncapacity = 1\n'
+    )
+    given = {"CACHECAST_CONF": str(site)}
+    cache.mkdir()
+    assert str(origin) in checked(tmp_path, "cache d", **given).detail
+    origin.mkdir()
+    assert checked(tmp_path, "cache d", **given).state == "ok"
+
+
+def test_the_master_of_airflows_connection_is_asked_and_no_secret_is_shown(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def told() -> Check:
+        return checked(tmp_path, "airflow spark", CACHECAST_AIRFLOW__SPARK="spark_site")
+
+    assert told().state == "off"
+    with answering({}) as url:
+        port = int(url.rpartition(":")[2])
+        for connection in (
+            f"spark://127.0.0.1:{port}",
+            json.dumps({"conn_type": "spark", "host": "spark://127.0.0.1", "port": port}),
+            json.dumps({"conn_type": "spark", "host": "127.0.0.1", "port": port}),
+        ):
+            monkeypatch.setenv("AIRFLOW_CONN_SPARK_SITE", connection)
+            assert told().state == "ok"
+            assert "accepts" in told().detail
+    assert told().state == "bad"
+    monkeypatch.setenv(
+        "AIRFLOW_CONN_SPARK_SITE", '{"conn_type": "spark", "host": "yarn", "password": "hush"}'
+    )
+    assert told().state == "ok"
+    for wrong in ('{"password": "hush"}', "{hush"):
+        monkeypatch.setenv("AIRFLOW_CONN_SPARK_SITE", wrong)
+        assert told().state == "bad"
+        assert "hush" not in str(told())

@@ -1,0 +1,144 @@
+"""`cachecast init`: what it writes is valid, the doctor finds it green, and nothing is overwritten."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from features.common.errors import CachecastError
+from jobs.ground.settings.tree import Settings
+from jobs.operator.operate import doctor
+from jobs.operator.operate.new_site import Answers, run
+
+NOW_S = 1772323200  # 2026-03-01
+CLI = [sys.executable, "-c", "from jobs.cli.main import main; main()", "init"]
+
+
+def test_a_directory_cache_is_green_at_once(tmp_path: Path) -> None:
+    (tmp_path / "origin").mkdir()
+    (tmp_path / "traces.jsonl").touch()
+    given = Answers(
+        cache=f"{tmp_path}/cache",
+        name="edge.1",
+        capacity="10GB",
+        origin=f"{tmp_path}/origin",
+        records=f"{tmp_path}/traces*",
+    )
+    new = run(given, out=tmp_path / "site.toml", force=False, now_s=NOW_S)
+    settings = Settings.load(Path(new.settings), env={"CACHECAST_SERVE__PORT": "9"})
+    cache = settings.cache("edge.1")
+    assert (cache.kind, cache.capacity, cache.origin) == ("directory", 10**10, tmp_path / "origin")
+    assert settings.tables.root == new.tables == str(tmp_path / "tables")
+    assert settings.airflow.pull == {"rucio_traces": f"{tmp_path}/traces*"}
+    assert not [check for check in doctor.run(settings) if check.state == "bad"]
+    assert (
+        new.next[-1] == f"cachecast pull --source rucio_traces --input '{tmp_path}/traces*' --day 2026-03-01"
+    )
+
+
+def test_paths_are_written_without_dots_and_links_are_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "here" / "below").mkdir(parents=True)
+    (tmp_path / "2026-03").mkdir()
+    (tmp_path / "latest").symlink_to(tmp_path / "2026-03")
+    (tmp_path / "2026-03" / "traces-1").touch()
+    monkeypatch.chdir(tmp_path / "here" / "below")
+    given = Answers(
+        cache="../cache", capacity="1GB", origin="../../latest", records="../../latest/traces*", tables="../t"
+    )
+    new = run(given, out=Path("../site/../site.toml"), force=False, now_s=NOW_S)
+    text = Path(new.settings).read_text()
+    assert new.settings == f"{tmp_path}/here/site.toml" and ".." not in text
+    assert f'"{tmp_path}/here/cache"' in text and f'"{tmp_path}/latest/traces*"' in text
+    assert new.tables == f"{tmp_path}/here/t"
+
+
+def test_an_xcache_with_rucio_and_tables_elsewhere(tmp_path: Path) -> None:
+    given = Answers(
+        cache="root://xc1.example.org:1094",
+        capacity="50TB",
+        namespace="/xcache/ns",
+        gstream="/var/captures",
+        source="xcache_gstream",
+        rucio="https://rucio.example.org",
+        rucio_account="cachecast",
+        tables="hdfs://nn/tables",
+    )
+    new = run(given, out=tmp_path / "site.toml", force=False, now_s=NOW_S)
+    settings = Settings.load(Path(new.settings), env={})
+    cache = settings.cache("xc1")
+    assert (cache.kind, cache.namespace, cache.gstream) == (
+        "xcache",
+        Path("/xcache/ns"),
+        Path("/var/captures"),
+    )
+    assert settings.sources.demand == {"*": "xcache_gstream"}
+    assert (settings.rucio.url, settings.rucio.account) == ("https://rucio.example.org", "cachecast")
+    assert settings.tables.root == "hdfs://nn/tables"
+    own, generated = new.next[-2:]
+    assert "--input PATH" in own
+    assert f"--tables {tmp_path}/generated/tables" in generated  # never into the site's own
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        (Answers(cache="root://xc1"), "give --capacity"),
+        (Answers(cache="root://xc1", capacity="much"), "site.toml: caches.xc1.capacity"),
+        (Answers(cache="http://xc1", capacity="1TB"), "root://"),
+        (Answers(cache="root://xc1", name='x"]', capacity="1TB"), "name"),
+        (Answers(cache="cache", capacity="1TB", origin="/nowhere"), "--origin"),
+        (Answers(source="rumours"), "rucio_traces"),
+        (Answers(source="rucio_files"), "no source of accesses"),
+        (Answers(records="/nowhere/traces*"), "nothing is at /nowhere"),
+        (Answers(rucio="rucio.example.org"), r"rucio\.url: must start with http"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_an_answer_that_cannot_be_is_refused_and_nothing_is_written(
+    tmp_path: Path, given: Answers, told: str
+) -> None:
+    with pytest.raises(CachecastError, match=told) as error:
+        run(given, out=tmp_path / "site.toml", force=False, now_s=NOW_S)
+    assert str(Path(tempfile.gettempdir(), "tmp")) not in str(error.value)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_file_that_is_there_is_kept_without_force(tmp_path: Path) -> None:
+    site = tmp_path / "site.toml"
+    site.write_text("mine")
+    with pytest.raises(CachecastError, match="--force"):
+        run(Answers(), out=site, force=False, now_s=NOW_S)
+    assert site.read_text() == "mine"
+    run(Answers(), out=site, force=True, now_s=NOW_S)
+    assert Settings.load(site, env={}).tables.root == str(tmp_path / "tables")
+
+
+def test_a_person_is_asked_and_a_script_is_not(tmp_path: Path) -> None:
+    ours, theirs = pty.openpty()
+    # An empty capacity, and records that are not there, are asked for again.
+    os.write(ours, b"root://xc1.example.org:1094\n\n\nmuch\n50TB\n/xcache/ns\n\n/nowhere/x\n\n\n")
+    asked = subprocess.run(
+        [*CLI, "--rucio", "https://rucio.example.org"],
+        stdin=theirs, capture_output=True, text=True, timeout=60, cwd=tmp_path, check=False,
+    )  # fmt: skip
+    os.close(ours)
+    os.close(theirs)
+    assert asked.returncode == 0, asked.stderr
+    assert "Its name [xc1]" in asked.stderr
+    assert "nothing is at /nowhere/x" in asked.stderr and asked.stderr.count("Its capacity") == 3
+    assert "cachecast doctor" in asked.stdout
+    settings = Settings.load(tmp_path / "site.toml", env={})
+    assert settings.cache("xc1").namespace == Path("/xcache/ns")
+    assert (settings.cache("xc1").capacity, settings.rucio.url) == (50 * 10**12, "https://rucio.example.org")
+    words = [*CLI, "--out", "other.toml", "--json"]
+    script = subprocess.run(words, capture_output=True, text=True, timeout=60, cwd=tmp_path, check=True)
+    assert json.loads(script.stdout)["settings"] == str(tmp_path / "other.toml")

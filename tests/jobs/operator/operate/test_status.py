@@ -1,0 +1,293 @@
+"""The status by tables written here, its alarms, and the figures that commands leave."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime as dt
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from features.common.times import as_of_label, parse_as_of
+from features.results import ARRIVALS, PROMOTIONS
+from features.schema import CONTENTS, PLANS, PREDICTIONS, RECEIPTS, Table
+from jobs.cli.operation import steward_line
+from jobs.ground.settings.tree import Settings
+from jobs.ground.store.tables import Tables
+from jobs.operator.operate import prometheus
+from jobs.operator.operate.condition import REMEDIES
+from jobs.operator.operate.samples import of_status, of_steward
+from jobs.operator.operate.status import run
+from prefetch.actions import Action, ItemState
+from prefetch.journal.journal import Item, Journal, Receipt
+from prefetch.journal.work import Work
+from prefetch.steward.figures import Figures
+
+ROOT = Path(__file__).parents[4]
+AT = "2026-03-01T04:00:00Z"
+NOW_S = parse_as_of("2026-03-01T05:00:00Z")
+
+
+def row(table: Table, **values: Any) -> dict[str, Any]:
+    """A row of a table; what is not given is what its type has for nothing."""
+    nothing = {"string": "", "long": 0, "double": 0.0, "bool": False, "strings": []}
+    at = dt.datetime(2026, 3, 1, 4, tzinfo=dt.UTC)
+    return {column.name: nothing.get(column.kind, at) for column in table.columns} | values
+
+
+@pytest.fixture
+def settings(tmp_path: Path) -> Settings:
+    (tmp_path / "caches").mkdir()
+    (tmp_path / "caches" / "xc1.toml").write_text(
+        'name = "xc1"\nkind = "xcache"\nurl = "root://x:1"\ncapacity = "1000GB"\n'
+    )
+    files = {"CACHECAST_PUSH__JOURNAL": "journal.db", "CACHECAST_STEWARD__STATE": "steward"}
+    env = {key: str(tmp_path / name) for key, name in files.items()}
+    return Settings.load(tmp_path, tables=str(tmp_path / "tables"), env=env)
+
+
+@pytest.fixture
+def tables(settings: Settings) -> Tables:
+    """A region in order: predictions, a champion, a cache that was planned for and pushed to at AT."""
+    made, key = Tables(settings.tables.root), ("2026-03-01", AT)
+    older = ("2026-03-01", "2026-03-01T03:00:00Z")
+    made.replace_rows(PREDICTIONS, [row(PREDICTIONS, did="a", model_version="m/2")], (*key, "default"))
+    decision = row(PROMOTIONS, model_version="m/2", champion="m/2", action="promote", comparisons="[]")
+    made.replace_rows(PROMOTIONS, [decision], (*key, "default"))
+    for at, size in ((older, 1), (key, 400 * 10**9)):
+        held = [row(CONTENTS, did=did, bytes_on_disk=size) for did in ("a", "b")]
+        made.replace_rows(CONTENTS, held, (*at, "xc1"))
+    plan = [row(PLANS, item_id=str(n), action=action) for n, action in enumerate(("pin", "pin", "evict"))]
+    made.replace_rows(PLANS, plan, (*key, "xc1"))
+    made.replace_rows(RECEIPTS, [row(RECEIPTS, item_id="0", state="done")], (*key, "xc1"))
+    return made
+
+
+def pin(settings: Settings, size_bytes: int) -> None:
+    journal = Journal(settings.push.journal)
+    item = Item(
+        "0", "xc1", NOW_S - 3600, "a", "/a", Action.PIN, 1, size_bytes, 0, NOW_S + 3600, basis="known"
+    )
+    journal.plans.record_plan([item], now_s=NOW_S)
+    with journal.leases.held("xc1", lambda: NOW_S) as lease:
+        Work(lease).begin(Action.PIN, 1, now_s=NOW_S)
+        Work(lease).finish({"0": Receipt(ItemState.DONE)}, now_s=NOW_S)
+    journal.close()
+
+
+def alarms(settings: Settings, now_s: int = NOW_S) -> set[tuple[str, str]]:
+    return {(alarm.name, alarm.about) for alarm in run(settings, now_s=now_s).alarms}
+
+
+def test_a_region_in_order_has_no_alarm(settings: Settings, tables: Tables) -> None:
+    pin(settings, 5)
+    told = run(settings, now_s=NOW_S)
+    assert told.alarms == ()
+    assert (told.champion, told.scored_by, told.predictions_at) == ("m/2", "m/2", AT)
+    (cache,) = told.caches
+    assert (cache.held_files, cache.held_bytes, cache.fill_share) == (2, 800 * 10**9, 0.8)
+    assert (cache.pins, cache.pinned_bytes) == (1, 5)
+    assert (cache.plan, cache.push) == ({"pin": 2, "evict": 1}, {"done": 1})
+
+
+def test_a_new_site_is_told_what_is_missing(settings: Settings) -> None:
+    assert alarms(settings) == {
+        ("no-champion", "default"),
+        ("prediction-late", "default"),
+        ("plan-late", "xc1"),
+    }
+
+
+def test_each_alarm_comes_when_it_should(settings: Settings, tables: Tables) -> None:
+    key = ("2026-03-01", AT, "xc1")
+    assert alarms(settings, NOW_S + 3 * 3600) == {("prediction-late", "default"), ("plan-late", "xc1")}
+    receipts = [row(RECEIPTS, item_id=str(n), state=state) for n, state in enumerate(("done", "failed"))]
+    tables.replace_rows(RECEIPTS, receipts, key)
+    assert alarms(settings) == {("push-failed", "xc1")}
+    tables.replace_rows(RECEIPTS, [row(RECEIPTS, item_id="0", state="done")], key)
+    tables.replace_rows(CONTENTS, [row(CONTENTS, did="a", bytes_on_disk=951 * 10**9)], key)
+    assert alarms(settings) == {("above-high-watermark", "xc1")}
+    tables.replace_rows(CONTENTS, [], key)
+    pin(settings, 701 * 10**9)  # a fifth stays free below 0.9
+    assert alarms(settings) == {("pins-over-limit", "xc1")}
+    tables.replace_rows(PLANS, [row(PLANS, item_id="9")], ("2026-03-01", "2026-03-01T05:00:00Z", "xc1"))
+    assert ("not-pushed", "xc1") in alarms(settings)
+
+
+@pytest.mark.parametrize(("deadline", "late_at_s"), [("auto", 7200), ("30m", 5400), ("3h", 14400)])
+def test_the_chain_of_a_decision_time_is_due_a_deadline_after_it(
+    settings: Settings, tables: Tables, deadline: str, late_at_s: int
+) -> None:
+    env = {"CACHECAST_AIRFLOW__DEADLINE": deadline, "CACHECAST_PUSH__JOURNAL": settings.push.journal}
+    conf = Path(settings.push.journal).parent
+    asked = Settings.load(conf, tables=settings.tables.root, env=env)
+    begun_s = parse_as_of(AT)
+    assert alarms(asked, begun_s + late_at_s - 1) == set()
+    assert {"prediction-late", "plan-late"} == {name for name, _ in alarms(asked, begun_s + late_at_s)}
+
+
+def test_a_late_prediction_says_which_step_is_missing(settings: Settings, tables: Tables) -> None:
+    def late() -> str:
+        return next(one.text for one in run(settings, now_s=NOW_S + 3600).alarms if one.about == "default")
+
+    due, key = "2026-03-01T05:00:00Z", ("2026-03-01", "2026-03-01T05:00:00Z", "default")
+    assert late() == (
+        f"the newest prediction is of {AT}; that of {due} was due by 2026-03-01T06:00:00Z; "
+        "neither its arrivals nor its features are there"
+    )
+    tables.replace_rows(ARRIVALS, [row(ARRIVALS, source="rucio_traces")], key)
+    assert late().endswith("; its arrivals are there")
+    tables.replace_rows(settings.features.spec.features_table, [], key)
+    assert late().endswith("; its features are there")
+
+
+def test_a_candidate_that_serves_is_named_without_an_alarm(settings: Settings, tables: Tables) -> None:
+    refused = row(PROMOTIONS, model_version="m/2", champion=None, action="refuse", comparisons="[]")
+    tables.replace_rows(PROMOTIONS, [refused], ("2026-03-01", AT, "default"))
+    assert not run(settings, now_s=NOW_S).candidate_serves
+    assert alarms(settings) == {("no-champion", "default")}
+    serve = settings.mlflow.model_copy(update={"serve": ("champion", "candidate")})
+    found = run(settings.model_copy(update={"mlflow": serve}), now_s=NOW_S)
+    assert (found.candidate_serves, found.champion, found.scored_by) == (True, None, "m/2")
+    assert found.alarms == ()
+
+
+def test_the_fill_is_told_with_the_time_of_its_inventory(settings: Settings, tables: Tables) -> None:
+    tables.replace_rows(
+        CONTENTS, [row(CONTENTS, did="a", bytes_on_disk=951 * 10**9)], ("2026-03-01", AT, "xc1")
+    )
+    found = run(settings, now_s=NOW_S)
+    assert found.caches[0].inventory_at == AT
+    assert [alarm.text for alarm in found.alarms] == [
+        f"95 % full, above its high watermark of 95 %, by its inventory of {AT}: does it purge?"
+    ]
+
+
+def test_captures_near_their_quota_are_an_alarm(tables: Tables, settings: Settings, tmp_path: Path) -> None:
+    cache = settings.caches["xc1"].model_copy(update={"gstream": tmp_path / "captures"})
+    quota = settings.collect.model_copy(update={"quota": 100})
+    changed = settings.model_copy(update={"caches": {"xc1": cache}, "collect": quota})
+    assert alarms(changed) == set()
+    (tmp_path / "captures").mkdir()
+    path = tmp_path / "captures" / "gstream-000000000001-20231114T221320Z.capture"
+    path.write_bytes(b"x" * 80)
+    assert alarms(changed) == set()
+    path.write_bytes(b"x" * 81)
+    assert alarms(changed) == {("collector-full", "xc1")}
+
+
+def test_every_alarm_has_a_remedy_and_a_section() -> None:
+    sections = set(re.findall(r"^### (\S+)$", (ROOT / "docs/troubleshoot.md").read_text(), re.MULTILINE))
+    names = ("jobs/operator/operate/alarms.py", "prefetch/steward/keeper.py", "jobs/loop/steward/steward.py")
+    code = [(ROOT / name).read_text() for name in names]
+    named = set(re.findall(r'alarm\("([a-z-]+)"|alarms\["([a-z-]+)"\]|_late\([^"]*"([a-z]+)"', "".join(code)))
+    raised = {plain or of_steward or f"{late}-late" for plain, of_steward, late in named}
+    assert raised == set(REMEDIES) <= sections
+
+
+def figures(path: Path) -> dict[str, list[tuple[dict[str, str], float]]]:
+    """The figures in a file, as Prometheus parses them."""
+    found: dict[str, list[tuple[dict[str, str], float]]] = {}
+    for family in text_string_to_metric_families(path.read_text()):
+        for sample in family.samples:
+            found.setdefault(sample.name, []).append((sample.labels, sample.value))
+    return found
+
+
+def test_the_status_is_told_to_prometheus(settings: Settings, tables: Tables, tmp_path: Path) -> None:
+    prometheus.leave(tmp_path / "prom", "state", of_status(run(settings, now_s=NOW_S)))
+    found = figures(tmp_path / "prom" / "cachecast-state.prom")
+    assert found["cachecast_cache_held_bytes"] == [({"cache": "xc1"}, 800e9)]
+    assert found["cachecast_plan_as_of_seconds"] == [({"cache": "xc1"}, parse_as_of(AT))]
+    assert ({"cache": "xc1", "action": "pin"}, 2.0) in found["cachecast_plan_items"]
+    assert "cachecast_alarm" not in found
+
+
+@pytest.mark.parametrize(
+    ("words", "end", "failed"),
+    [
+        (["push", "--cache", "xc1"], None, 0.0),
+        (["push", "--cache=xc1"], SystemExit(0), 0.0),
+        (["push", "--cache", "xc1"], SystemExit(1), 1.0),
+        (["push", "--cache", "xc1"], RuntimeError("x"), 1.0),
+    ],
+)
+def test_a_command_leaves_its_figures_however_it_ends(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    words: list[str],
+    end: BaseException | None,
+    failed: float,
+) -> None:
+    monkeypatch.setenv("CACHECAST_METRICS__FOLDER", str(tmp_path))
+    try:
+        with prometheus.measured(words, warn=pytest.fail):
+            if end is not None:
+                raise end
+    except (SystemExit, RuntimeError) as error:
+        assert error is end
+    found = figures(tmp_path / "cachecast-push-xc1.prom")
+    assert found["cachecast_job_failed"] == [({"command": "push", "cache": "xc1"}, failed)]
+    assert len(list(tmp_path.iterdir())) == 1
+
+
+def test_a_cache_named_from_outside_makes_no_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CACHECAST_METRICS__FOLDER", str(tmp_path / "a"))
+    with prometheus.measured(["push", "--cache", "../../b"], warn=pytest.fail):
+        pass
+    (made,) = tmp_path.rglob("*.prom")
+    assert made.parent == tmp_path / "a"
+    assert re.fullmatch(r"[A-Za-z0-9._-]+", made.name)
+
+
+def test_figures_that_cannot_be_written_fail_no_job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("CACHECAST_METRICS__FOLDER", str(tmp_path / "file"))
+    told: list[str] = []
+    with prometheus.measured(["plan"], warn=told.append):
+        pass
+    assert len(told) == 1
+
+
+def test_a_line_without_a_command_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CACHECAST_METRICS__FOLDER", str(tmp_path))
+    for words in ([], ["--help"], ["push", "--help"]):
+        with prometheus.measured(words, warn=pytest.fail):
+            pass
+    with pytest.raises(SystemExit), prometheus.measured(["psuh", "--cache", "xc1"], warn=pytest.fail):
+        raise SystemExit(2)  # as Typer ends it
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_steward_is_shown_with_its_alarms_and_missed_when_it_is_silent(
+    settings: Settings, tables: Tables
+) -> None:
+    names = (field.name for field in dataclasses.fields(Figures))
+    told: dict[str, Any] = dict.fromkeys(names, 0)
+    told |= {"cache": "xc1", "at_s": NOW_S, "following": "lru", "alarms": {}, "last_hour": {}, "newest": ()}
+    told |= {"version": "cachecast-emea/3", "version_since_s": NOW_S - 60, "server": "v6.2.1"}
+    told |= {"first_files": 3, "first_bytes": 5 * 10**9}
+    path = settings.steward.figures("xc1")
+    path.parent.mkdir(parents=True)
+    Figures(**told).write(path)
+    found = run(settings, now_s=NOW_S + 200)
+    assert found.alarms == () and found.caches[0].steward is not None
+    Figures(**(told | {"alarms": {"steward-blind": "no collector"}})).write(path)
+    assert alarms(settings, NOW_S + 200) == {("steward-blind", "xc1")}
+    assert alarms(settings, NOW_S + 400) == {("steward-silent", "xc1")}
+    path.write_text('{"of": "another version"}')
+    damaged = run(settings, now_s=NOW_S)
+    assert damaged.caches[0].steward is None and [alarm.name for alarm in damaged.alarms] == [
+        "steward-silent"
+    ]
+    assert "cannot read what the steward reports in xc1.json" in damaged.alarms[0].text
+    shown = steward_line(Figures(**told))
+    since = as_of_label(NOW_S - 60)
+    assert shown.startswith(f"lru (cachecast-emea/3 serves since {since}) beside XRootD 6.2.1: ")
+    assert "3 files (5 GB) go first" in shown
+    metrics = {name: value for name, _, labels, value in of_steward(Figures(**told))}
+    assert metrics["cachecast_steward_order_since_seconds"] == NOW_S - 60
+    assert metrics["cachecast_steward_follows"] == 1 and "cachecast_steward_alarm" not in metrics

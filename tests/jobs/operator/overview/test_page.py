@@ -1,0 +1,318 @@
+"""The operator's pages by tables written here, and by tables that are missing, damaged or lie."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import sqlite3
+from contextlib import closing
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+from operator_site import BAD_WORDS, GB, HOSTILE, environment, figures, lfn, loaded, planted
+
+from features.common.errors import printable
+from features.common.times import parse_as_of
+from features.results import PROMOTIONS
+from features.schema import CONTENTS, PLANS
+from jobs.ground.settings.tree import Settings
+from jobs.ground.store.tables import Tables
+from jobs.loop.plan import plan
+from jobs.loop.plan.cache_state import Moment, last_moment
+from jobs.operator.operate import status
+from jobs.operator.overview.page import Renderer
+from jobs.operator.overview.state import Sources, Unknown
+from prefetch.placement.pages import Asked, Heard
+
+NOW_S = parse_as_of("2026-03-01T04:10:00Z")
+ELEMENTS = {
+    *("html", "head", "meta", "title", "link", "body", "a", "header", "main", "footer", "nav", "section"),
+    *("article", "h1", "h2", "h3", "h4", "p", "ul", "li", "dl", "dt", "dd", "strong", "span", "br", "time"),
+    *("table", "caption", "thead", "tbody", "tr", "th", "td", "details", "summary", "svg", "rect", "line"),
+    *("form", "label", "input", "button", "text", "div"),
+}
+
+
+class Markup(HTMLParser):
+    """The elements, attributes and text of a page."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.elements, self.attributes, self.words = set[str](), set[str](), list[str]()
+        self.feed(page)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.elements.add(tag)
+        self.attributes |= {name for name, _ in attrs}
+
+    def handle_endtag(self, tag: str) -> None:
+        if tag in {"td", "dt", "dd", "li", "tr", "p", "h3", "h4"}:
+            self.words.append(" ")
+
+    def handle_data(self, data: str) -> None:
+        self.words.append(data)
+
+    @property
+    def text(self) -> str:
+        return " ".join("".join(self.words).split())
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("site")
+    planted(folder, now_s=NOW_S)
+    return folder
+
+
+@pytest.fixture
+def folder(site: Path, tmp_path: Path) -> Path:
+    """A copy of the site that may be damaged."""
+    return Path(shutil.copytree(site, tmp_path / "site"))
+
+
+@pytest.fixture
+def settings(folder: Path) -> Settings:
+    return loaded(folder)
+
+
+def shown(settings: Settings, asked: Asked = Asked(), *, now_s: int = NOW_S) -> Markup:  # noqa: B008
+    """A page of a new renderer; it has no element or attribute but ours, whatever is told."""
+    page = Markup(Renderer(settings, began_s=NOW_S - 60).page(asked, {}, now_s=now_s))
+    assert page.elements <= ELEMENTS
+    assert not {name for name in page.attributes if name.startswith("on") or name in ("style", "srcdoc")}
+    return page
+
+
+def test_a_region_is_shown_as_the_commands_tell_it(settings: Settings) -> None:
+    text = shown(settings).text
+    told = status.run(settings, now_s=NOW_S)
+    for alarm in told.alarms:
+        assert f"{alarm.severity} {alarm.name} ({alarm.about}): {alarm.text}. To do: {alarm.remedy}." in text
+    for words in (
+        "93 GB of 100 GB (93 %), 93 files; inventory of 2026-03-01 04:00 UTC (10 min ago)",
+        "low 90 % (90 GB), high 95 % (95 GB)",
+        "on; last report 2026-03-01 04:09 UTC (20 s ago), started 2026-03-01 02:10 UTC (2 h ago)",
+        "auto; follows the order s3fifo",
+        "Learned order of cachecast-default/2, since 2026-03-01 03:10 UTC (60 min ago)",
+        "92 GB; evicts above 93 GB; above 95 GB the cache purges by itself",
+        "7 GB since its start, by its own count",
+        "next in the order s3fifo 10 files 10 GB",
+        "92 GB of 100 GB (92 %), by its steward",
+        "last 24 hours 8 GB 75.0 % 2 GB last 7 days 12 GB 50.0 % 6 GB",
+        "0 files (0 B) on 2026-03-01, 0 files (0 B) in 7 days",
+        f"2026-03-01 04:08 UTC (90 s ago) {lfn(3)} 1 GB a plan evicts it",
+        "2026-03-01 s3fifo 10 GB 13 GB 3 GB",
+        f"Champion of default {status.champion_line(told)}",
+        "cachecast-default/2; trained on what was known at 2026-02-28 04:00 UTC (24 h ago)",
+        "saves 2 TB per day against lru",
+        "May evict no model",
+        f"order of eviction: {BAD_WORDS}",
+        "Off: no steward reports here. Without one the cache evicts by itself, as plain LRU. Policy",
+        "none heard by this service",
+    ):
+        assert words in text, words
+
+
+def test_heartbeats_are_shown_with_their_age(settings: Settings) -> None:
+    heard = {"xc1": Heard(NOW_S - 30.0, True), "xc2": Heard(NOW_S - 700.0, False)}
+    text = Markup(Renderer(settings, began_s=0).page(Asked(), heard, now_s=NOW_S)).text
+    assert "Last heartbeat 2026-03-01 04:09 UTC (30 s ago) Steward" in text
+    assert "(11 min ago): not alive, other caches serve its files" in text
+
+
+@pytest.mark.parametrize("action", ["", "pin", "evict"])
+def test_the_items_of_a_plan_are_those_of_the_table(settings: Settings, action: str) -> None:
+    rows = Tables(settings.tables.root).read_arrow(PLANS, owner="xc1").to_pylist()
+    chosen = sorted(
+        (row for row in rows if action in ("", row["action"])), key=lambda row: (row["action"], row["rank"])
+    )
+    text = shown(settings, Asked("xc1", action)).text
+    for name in {row["action"] for row in chosen}:
+        mine = [row for row in chosen if row["action"] == name]
+        assert f"{name}: items 1 to {min(len(mine), 50 if action else 10)} of {len(mine)} items" in text
+        assert f"{name} {len(mine)} file" in text
+        for row in mine[:3]:
+            assert f"no. {row['rank']} {printable(row['name'])} 1 GB" in text
+
+
+def test_a_long_plan_has_pages(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("jobs.operator.overview.plans.ITEMS_SHOWN", 10)
+    first, second, end = (shown(settings, Asked("xc1", "pin", after)).text for after in (0, 10, 10**9))
+    assert "items 1 to 10 of" in first and "Next items" in first and "Previous items" not in first
+    assert "items 11 to 20 of" in second and "Previous items" in second
+    assert "No such item." in end
+
+
+@pytest.mark.parametrize("i", [91, 3, 100, 119])
+def test_a_file_is_explained_as_by_the_command(settings: Settings, i: int) -> None:
+    tables = Tables(settings.tables.root)
+    moment = last_moment(tables, settings, "xc1")
+    told = plan.explained_by(plan.judge(tables, settings, moment), moment, item=lfn(i))
+    text = shown(settings, Asked("xc1", item=lfn(i))).text
+    assert f"{told.action or 'Not planned'}: {' '.join(told.because.split())}" in text
+    assert f"no. {told.rank}" in text or f"{told.rank} of {told.of} files" in text
+    planned = tables.read_arrow(PLANS, owner="xc1").to_pylist()
+    assert [row["action"] for row in planned if row["name"] == lfn(i)] == (
+        [told.action] if told.action else []
+    )
+
+
+def test_the_same_plan_is_judged_once(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    judged = list[Moment]()
+
+    def counted(tables: Tables, settings: Settings, moment: Moment) -> plan.Judged:
+        judged.append(moment)
+        return plan.judge(tables, settings, moment)
+
+    monkeypatch.setattr("jobs.operator.overview.plans.judge", counted)
+    renderer = Renderer(settings, began_s=0)
+    for i in range(5):
+        renderer.page(Asked("xc1", item=lfn(i)), {}, now_s=NOW_S)
+    assert len(judged) == 1
+
+
+def test_a_file_that_nobody_knows_is_told_so(settings: Settings) -> None:
+    text = shown(settings, Asked("xc1", item=f"/no/{HOSTILE}")).text
+    assert "is neither in cache 'xc1' nor a candidate at 2026-03-01T04:00:00Z" in text
+    assert "there is no plan for cache 'xc2' yet" in shown(settings, Asked("xc2", item="/f")).text
+
+
+def test_hostile_names_are_text(settings: Settings) -> None:
+    for asked in (Asked(), Asked("xc1", "pin"), Asked("xc1", item=lfn(100)), Asked("xc1", item=HOSTILE)):
+        page = Renderer(settings, began_s=0).page(asked, {}, now_s=NOW_S)
+        assert "<script" not in page and "<img" not in page and "\u202e" not in page
+        shown(settings, asked)
+    assert "<script>alert(" in shown(settings, Asked("xc1", item=lfn(100))).text
+
+
+def test_no_secret_is_shown(folder: Path) -> None:
+    secrets = ("operators-token-of-the-tests", "salt-of-the-users", "pass-4711")
+    settings = Settings.load(
+        folder / "conf",
+        env=environment(folder)
+        | {"CACHECAST_SERVE__TOKEN": secrets[0], "CACHECAST_USERS__SALT": secrets[1]}
+        | {"CACHECAST_PUSH__JOURNAL": f"postgresql+psycopg://ops:{secrets[2]}@127.0.0.1:1/none"},
+    )
+    page = Renderer(settings, began_s=0).page(Asked(), {}, now_s=NOW_S)
+    assert "the push journal does not answer" in page
+    assert not [secret for secret in secrets if secret in page]
+
+
+def damage(folder: Path, what: str) -> None:
+    """Damage one source of the site."""
+    tables, settings = folder / "tables", loaded(folder)
+    if what == "no tables":
+        shutil.rmtree(tables)
+    elif what == "contents":
+        for path in (tables / CONTENTS.name).rglob("*.parquet"):
+            path.write_bytes(b"no parquet")
+    elif what == "commit":
+        for path in (tables / PROMOTIONS.name / "_commits").iterdir():
+            path.chmod(0o600)
+            path.write_bytes(b'{"number": 1, "partitions": [{"key": 7}]}')
+    elif what == "journal":
+        with closing(sqlite3.connect(folder / "journal.db")):
+            (folder / "journal.db").write_bytes(b"no database" * 1000)
+    elif what == "figures":
+        settings.steward.figures("xc1").write_text('{"cache": "xc1", "at_s": NaN}')
+    elif what == "endless figures":
+        settings.steward.figures("xc1").unlink()
+        settings.steward.figures("xc1").symlink_to("/dev/zero")
+
+
+def test_a_steward_without_a_learned_order_says_so(folder: Path) -> None:
+    settings = loaded(folder)
+    figures(NOW_S, version=None, version_since_s=None).write(settings.steward.figures("xc1"))
+    assert "Learned order none serves this steward" in shown(settings).text
+
+
+def test_an_unexpected_error_is_logged_once_until_the_source_answers(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    def fails() -> int:
+        raise ZeroDivisionError("of a damaged file")
+
+    sources = Sources(began_s=0)
+    for _ in range(2):
+        found = sources.known("plan xc1", fails, now_s=1)
+        assert isinstance(found, Unknown) and "damaged" not in found.why
+    (record,) = caplog.records
+    assert "plan xc1" in caplog.text and "Traceback" in caplog.text and "of a damaged file" in caplog.text
+    assert record.levelname == "ERROR"
+    assert sources.known("plan xc1", lambda: 3, now_s=2) == 3
+    sources.known("plan xc1", fails, now_s=3)
+    assert len(caplog.records) == 2
+
+
+@pytest.mark.parametrize(
+    ("what", "words"),
+    [
+        ("no tables", "nothing was pulled yet"),
+        ("contents", "is damaged: "),
+        ("commit", "is damaged"),
+        ("journal", "the push journal does not answer"),
+        ("figures", "cannot read what the steward reports in xc1.json"),
+        ("endless figures", "cannot read what the steward reports in xc1.json"),
+    ],
+)
+def test_what_cannot_be_read_is_unknown_since_and_the_rest_is_shown(
+    folder: Path, what: str, words: str
+) -> None:
+    renderer = Renderer(loaded(folder), began_s=NOW_S - 3600)
+    renderer.page(Asked(), {}, now_s=NOW_S - 300)
+    damage(folder, what)
+    text = Markup(renderer.page(Asked(), {}, now_s=NOW_S)).text
+    assert re.search(rf"Unknown since 2026-03-01 04:05 UTC \(5 min ago\): .*{re.escape(words)}", text), text
+    assert "Cache xc2" in text
+    if "figures" not in what:
+        assert "follows the order s3fifo" in text
+    if what in ("contents", "figures"):
+        assert "trained on what was known at" in text
+    for asked in (Asked("xc1"), Asked("xc1", item=lfn(3)), Asked("xc2")):
+        renderer.page(asked, {}, now_s=NOW_S)
+
+
+def test_a_steward_that_is_silent_or_lies_is_shown_so(settings: Settings) -> None:
+    path = settings.steward.figures("xc1")
+    figures(NOW_S - 600).write(path)
+    assert "Silent since 2026-03-01 03:59 UTC (10 min ago)" in shown(settings).text
+    figures(NOW_S + 86400, used_bytes=-(2**62), saved_bytes=2**62, following=BAD_WORDS).write(path)
+    text = shown(settings).text
+    assert "in 23 h: a clock is wrong" in text and BAD_WORDS in text
+    figures(NOW_S, alarms={BAD_WORDS: BAD_WORDS}).write(path)
+    assert f"{BAD_WORDS} (xc1): {BAD_WORDS}. To do: see docs/troubleshoot.md." in shown(settings).text
+
+
+def test_an_inventory_larger_than_the_cache_breaks_no_bar(settings: Settings) -> None:
+    caches = {name: one.model_copy(update={"capacity": 10 * GB}) for name, one in settings.caches.items()}
+    small = settings.model_copy(update={"caches": caches})
+    page = Renderer(small, began_s=0).page(Asked(), {}, now_s=NOW_S)
+    assert 'class="held over" x="1" y="2" width="400.0"' in page and "920\u00a0%" in page
+
+
+def test_generated_tables_say_so(settings: Settings) -> None:
+    assert "Generated data" not in shown(settings).text
+    Path(settings.tables.root, "GENERATED.txt").write_text("reads of <b>MWT2</b>, seed 1\n")
+    assert "Generated data, not a site's: reads of <b>MWT2</b>, seed 1" in shown(settings).text
+
+
+def test_the_page_as_a_file_needs_no_service(settings: Settings) -> None:
+    page = Renderer(settings, began_s=0).file(now_s=NOW_S)
+    text = Markup(page).text
+    for words in ("93 GB of 100 GB (93 %)", "follows the order s3fifo", "Champion of default"):
+        assert words in text
+    assert "heartbeat" not in text and "Reload" not in text and "max-width: 70rem" in page
+    assert all(
+        link.startswith("#") or link == "data:," for link in re.findall('(?:href|src)="([^"]*)"', page)
+    )
+    assert "<script" not in page and "<img" not in page
+
+
+def test_an_alarm_links_to_its_section_and_one_that_is_made_up_does_not(settings: Settings) -> None:
+    figures(NOW_S, alarms={"steward-clock": "ahead", BAD_WORDS: "x"}).write(settings.steward.figures("xc1"))
+    serve = settings.serve.model_copy(update={"docs": "https://docs.example.org/cachecast/"})
+    page = Renderer(settings.model_copy(update={"serve": serve}), began_s=0).page(Asked(), {}, now_s=NOW_S)
+    links = re.findall(r'href="(https:[^"]*)"', page)
+    assert "https://docs.example.org/cachecast/troubleshoot.html#steward-clock" in links
+    assert len(links) == page.count("To do: ") - 1

@@ -1,0 +1,273 @@
+"""The refresh: predictions, inventories and plans in; what the service then answers, against plain sums."""
+
+from __future__ import annotations
+
+import datetime as dt
+import gzip
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pyarrow as pa
+import pytest
+from placement_server import eventually, threaded
+from ranges_oracle import rucio_server
+
+from features.common.errors import ConfigError, StaleInputError
+from features.common.times import as_of_label, day_label
+from features.results import PROMOTIONS
+from features.schema import CONTENTS, FILES, PLANS, PREDICTIONS, RECEIPTS
+from jobs.ground.caches.federation import is_here
+from jobs.ground.settings.tree import CacheSettings, Settings
+from jobs.ground.store.tables import Tables
+from jobs.operator.placement import refresh
+from prefetch.placement.database import Database, Pending
+from prefetch.placement.snapshot import Snapshot, load
+from prefetch.plan.rules import belongs
+
+AS_OF = 1_772_323_200  # 2026-03-01T00:00:00Z
+HOUR, HORIZON = 3600, 2 * 86400
+GB = 10**9
+SETTINGS = Settings.load(env={})
+CACHES = [
+    CacheSettings(name=name, kind="xcache", url=f"root://{name}", site=site, capacity=size)
+    for name, site, size in (("e1", "EDGE", 100 * GB), ("e2", "EDGE", 100 * GB), ("f1", "FAR", 300 * GB))
+]
+HELD, HOT, COLD, NEW = "cms:/H/E/AOD", "cms:/T/E/AOD", "cms:/C/E/AOD", "cms:/N/E/AOD"
+
+
+def at(seconds: int) -> dt.datetime:
+    return dt.datetime.fromtimestamp(seconds, dt.UTC)
+
+
+def prediction(did: str, dataset: str | None, reads: float, horizon_s: int = HORIZON) -> dict[str, Any]:
+    more = {"probability": 0.5, "model_version": "m/1", "last_read_s": 60}
+    known = {"size_bytes": GB, "expected_accesses": reads, "horizon_s": horizon_s}
+    return {"did": did, "dataset": dataset, **known, **more}
+
+
+def content(did: str, n_bytes: int, scanned_at_s: int) -> dict[str, Any]:
+    flags = {"complete": n_bytes == GB, "open": False, "last_detach": None}
+    sizes = {"size_bytes": GB, "bytes_on_disk": n_bytes, "scanned_at": at(scanned_at_s)}
+    return {"did": did, "name": did.partition(":")[2], **sizes, **flags}
+
+
+def item(action: str, did: str, *, expires_at_s: int = AS_OF + HORIZON) -> dict[str, Any]:
+    numbers = {"rank": 1, "value": 5.0, "cost_bytes": GB, "size_bytes": GB, "probability": 0.5}
+    words = {"item_id": f"{action}-{did}", "name": did.partition(":")[2], "reason": "because"}
+    return {"did": did, "action": action, **numbers, **words, "expires_at": at(expires_at_s)}
+
+
+def put(tables: Tables, table: Any, rows: list[dict[str, Any]], as_of_s: int, owner: str) -> None:
+    tables.replace_rows(table, rows, (day_label(as_of_s), as_of_label(as_of_s), owner))
+
+
+@pytest.fixture
+def tables(tmp_path: Path) -> Tables:
+    tables = Tables(str(tmp_path / "tables"))
+    # Blocks of CMS are placed with their dataset; f2's dataset is known from the catalogue alone.
+    predicted = [prediction("cms:/f0", f"{HELD}#block", 1.0), prediction("cms:/f1", HELD, 1.0)]
+    predicted += [prediction(f"cms:/t{i}", HOT, 40_000.0) for i in range(10)]
+    predicted += [prediction("cms:/c0", COLD, 0.001), prediction("cms:/n0", NEW, 0.9)]
+    predicted += [prediction("cms:/c0", COLD, 99.0, horizon_s=HOUR)]
+    put(tables, PREDICTIONS, predicted, AS_OF, "default")
+    catalogue = {"did": "cms:/f2", "scope": "cms", "name": "/f2", "dataset": HELD, "size_bytes": GB}
+    tables.replace_rows(FILES, [catalogue | {"known_at": at(0)}], ())
+    put(
+        tables,
+        CONTENTS,
+        [content("cms:/f0", GB, AS_OF - HOUR), content("cms:/t0", GB, AS_OF - HOUR)],
+        AS_OF - HOUR,
+        "e1",
+    )
+    put(tables, CONTENTS, [content("cms:/f1", GB, 0)], AS_OF - 2 * HOUR, "e1")
+    put(tables, CONTENTS, [content("cms:/f2", GB // 2, AS_OF)], AS_OF, "f1")
+    put(tables, CONTENTS, [content("cms:/n0", GB, AS_OF)], AS_OF + HOUR, "f1")
+    put(tables, CONTENTS, [content("cms:/n0", GB, AS_OF)], AS_OF - 86400, "e2")
+    put(
+        tables,
+        PLANS,
+        [item("prefetch", "cms:/f1"), item("evict", "cms:/t0"), item("pin", "cms:/f0")],
+        AS_OF,
+        "e1",
+    )
+    put(tables, PLANS, [item("prefetch", "cms:/n0", expires_at_s=AS_OF)], AS_OF - HOUR, "f1")
+    return tables  # fmt: skip
+
+
+def run(
+    tables: Tables, database: Path, *, caches: Sequence[CacheSettings] = CACHES, as_of_s: int = AS_OF
+) -> refresh.PlacementSummary:
+    """The answer of the step with these settings."""
+    serve = SETTINGS.serve.model_copy(update={"database": str(database), "min_reads": 0.05})
+    plan = SETTINGS.plan.model_copy(update={"horizon": HORIZON})
+    root = SETTINGS.tables.model_copy(update={"root": tables.root})
+    own = {"serve": serve, "plan": plan, "tables": root, "caches": {one.name: one for one in caches}}
+    return refresh.run(SETTINGS.model_copy(update=own), as_of_s=as_of_s)
+
+
+def stored(database: Path) -> tuple[Snapshot, dict[str, Any]]:
+    found = Database(str(database)).sync(Pending({}, {}, 0)).refresh
+    assert found is not None
+    plans = {name: json.loads(gzip.decompress(plan)) for name, plan in found.plans.items()}
+    return load(found.snapshot), plans
+
+
+def sites(snapshot: Snapshot, did: str) -> tuple[str, ...] | None:
+    row = snapshot.row(did)
+    return None if row is None else snapshot.sites_of(row)
+
+
+def test_datasets_go_where_they_are_held_and_as_far_as_they_are_read(tables: Tables, tmp_path: Path) -> None:
+    summary = run(tables, tmp_path / "p.db")
+    snapshot, _ = stored(tmp_path / "p.db")
+    assert (summary.datasets, summary.nowhere, summary.sites, summary.caches) == (4, 1, 2, 3)
+    assert summary.no_inventory == ["e2"]
+    assert sites(snapshot, HELD) == ("EDGE",)
+    # 10 files × 40 000 reads × 1 GB in two days is 2.3 GB/s: more than a tenth of what either site reads.
+    assert set(sites(snapshot, HOT) or ()) == {"EDGE", "FAR"}
+    assert sites(snapshot, COLD) == ()
+    assert len(sites(snapshot, NEW) or ()) == 1
+    assert sites(snapshot, "cms:/U/E/AOD") is None
+
+
+def test_a_cache_that_was_found_empty_has_an_inventory(tables: Tables, tmp_path: Path) -> None:
+    put(tables, CONTENTS, [], AS_OF, "e2")
+    assert run(tables, tmp_path / "p.db").no_inventory == []
+
+
+def test_what_pushes_withhold_is_not_placed(tables: Tables, tmp_path: Path) -> None:
+    def placed(step: str) -> set[str]:
+        run(tables, tmp_path / f"{step}.db")
+        return {one["did"] for one in stored(tmp_path / f"{step}.db")[1].get("f1", {"items": []})["items"]}
+
+    model = {"model_version": "m/1", "model_digest": "d1", "needs_model": True}
+    chosen, known = item("pin", "cms:/f1") | model, item("pin", "cms:/f2") | model | {"needs_model": False}
+    put(tables, PLANS, [chosen, known], AS_OF - 600, "f1")
+    decision = {"action": "promote", "model_version": "m/1", "reasons": [], "comparisons": "[]"}
+    assert placed("nothing promoted") == {"cms:/f2"}
+    for digest, found in (("d2", {"cms:/f2"}), ("d1", {"cms:/f1", "cms:/f2"})):
+        row = decision | {"champion": "m/1", "champion_digest": digest}
+        put(tables, PROMOTIONS, [row], AS_OF - HOUR, "default")
+        assert placed(digest) == found
+    put(tables, PROMOTIONS, [decision | {"champion": None}], AS_OF, "default")
+    assert placed("taken back") == {"cms:/f2"}
+    receipt = {
+        "item_id": chosen["item_id"],
+        "did": "cms:/f1",
+        "action": "pin",
+        "state": "done",
+        "attempts": 1,
+    }
+    receipt |= {"attempts": 1, "bytes": 0, "seconds": 0.0, "updated_at": at(AS_OF)}
+    put(tables, RECEIPTS, [receipt], AS_OF - 600, "f1")
+    assert placed("but pushed before") == {"cms:/f1", "cms:/f2"}
+
+
+def test_a_prefill_adds_to_the_plan_before_it(tables: Tables, tmp_path: Path) -> None:
+    put(tables, PLANS, [item("prefetch", "cms:/n0"), item("pin", "cms:/f1")], AS_OF - 600, "f1")
+    run(tables, tmp_path / "p.db")
+    before = stored(tmp_path / "p.db")[1]
+    put(tables, PLANS, [item("pin", "cms:/f2")], AS_OF - HOUR, "f1")
+    put(tables, CONTENTS, [], AS_OF - HOUR, "f1")
+    run(tables, tmp_path / "p2.db")
+    after = stored(tmp_path / "p2.db")[1]
+    names = [{one["did"] for one in told["f1"]["items"]} for told in (before, after)]
+    assert names == [{"cms:/n0", "cms:/f1"}, {"cms:/n0", "cms:/f1", "cms:/f2"}]
+
+
+def test_fractions_are_those_of_bytes_now_and_after_the_plan(tables: Tables, tmp_path: Path) -> None:
+    run(tables, tmp_path / "p.db")
+    snapshot, _ = stored(tmp_path / "p.db")
+    assert snapshot.caches == (("e1", "EDGE"), ("e2", "EDGE"), ("f1", "FAR"))
+    known = snapshot.fractions([HELD, HOT, "cms:/f0", "cms:/f2", "cms:/n0", "cms:/t0"])
+    assert known.size_bytes.tolist() == [3 * GB, 10 * GB, GB, GB, GB, GB]
+    assert known.cached[0] == pytest.approx([1 / 3, 0, 1 / 6])
+    assert known.predicted[0] == pytest.approx([2 / 3, 0, 1 / 6])
+    assert known.cached[1] == pytest.approx([0.1, 0, 0])
+    assert known.predicted[1] == pytest.approx([0, 0, 0])
+    assert known.cached[3] == pytest.approx([0, 0, 0.5])
+    # Later inventories, older than a day, and expired plans do not count.
+    assert not known.cached[4].any()
+    assert not known.predicted[4].any()
+
+
+@pytest.mark.parametrize(
+    ("state", "predicted"), [("failed", 1 / 3), ("cancelled", 1 / 3), ("planned", 2 / 3)]
+)
+def test_what_a_push_gave_up_is_not_expected(
+    tables: Tables, tmp_path: Path, state: str, predicted: float
+) -> None:
+    tried = {"attempts": 1, "bytes": 0, "seconds": 1.0, "updated_at": at(AS_OF)}
+    asked = {"item_id": "prefetch-cms:/f1", "did": "cms:/f1", "action": "prefetch", "state": state}
+    put(tables, RECEIPTS, [asked | tried], AS_OF, "e1")
+    run(tables, tmp_path / "p.db")
+    snapshot, plans = stored(tmp_path / "p.db")
+    assert snapshot.fractions([HELD]).predicted[0] == pytest.approx([predicted, 0, 1 / 6])
+    assert ("prefetch" in {one["action"] for one in plans["e1"]["items"]}) == (state == "planned")
+
+
+def test_standing_plans_are_handed_out(tables: Tables, tmp_path: Path) -> None:
+    run(tables, tmp_path / "p.db")
+    _, plans = stored(tmp_path / "p.db")
+    assert list(plans) == ["e1"]
+    assert (plans["e1"]["cache"], plans["e1"]["as_of"]) == ("e1", as_of_label(AS_OF))
+    assert [one["action"] for one in plans["e1"]["items"]] == ["evict", "pin", "prefetch"]
+    assert plans["e1"]["items"][1]["expires_at"] == as_of_label(AS_OF + HORIZON)
+
+
+def test_the_same_tables_give_the_same_bytes_and_a_refresh_replaces_the_last(
+    tables: Tables, tmp_path: Path
+) -> None:
+    first = run(tables, tmp_path / "p.db")
+    before, _ = stored(tmp_path / "p.db")
+    second = run(tables, tmp_path / "p.db")
+    after, _ = stored(tmp_path / "p.db")
+    assert second.refresh == first.refresh + 1
+    assert (before.placed == after.placed).all()
+    assert before.dataset_keys.tobytes() == after.dataset_keys.tobytes()
+
+
+def test_without_predictions_or_caches_nothing_is_stored(tables: Tables, tmp_path: Path) -> None:
+    with pytest.raises(StaleInputError, match="run predict"):
+        run(tables, tmp_path / "p.db", as_of_s=AS_OF + HOUR)
+    with pytest.raises(ConfigError, match="caches"):
+        run(tables, tmp_path / "p.db", caches=[])
+    assert not (tmp_path / "p.db").exists()
+
+
+def test_rucio_is_sent_to_the_cache_that_plans_for_a_file(tables: Tables, tmp_path: Path) -> None:
+    caches = [CACHES[0], CACHES[1].model_copy(update={"capacity": 250 * GB}), CACHES[2]]
+    caches += [CACHES[0].model_copy(update={"name": "e3", "capacity": 30 * GB})]
+    configured = SETTINGS.model_copy(update={"caches": {one.name: one for one in caches}})
+    names = [f"/store/f{i}.root" for i in range(500)]
+    dids = pa.array([f"cms:{name}" for name in names])
+    planned: dict[str, Any] = {}
+    for cache in caches[:2] + caches[3:]:
+        mine = is_here(configured, cache, dids)
+        assert mine is not None
+        planned |= {name: f"{cache.name}:1094" for name, is_mine in zip(names, mine, strict=True) if is_mine}
+    # The service's configuration has other sizes, and a cache that the last `place` did not know.
+    joined = {id: ("EDGE", size) for size, id in enumerate(("e3", "stranger", "e2", "e1"), start=1)}
+    with threaded(tmp_path / "p.db", lambda: AS_OF, caches=joined) as started:
+        for id in joined:
+            started.beat(id)
+        run(tables, tmp_path / "p.db", caches=caches)
+        eventually(lambda: bool(httpx.get(f"{started.url}/health").json()["as_of"]))
+        reply = httpx.get(f"{started.url}/serverRanges").json()["EDGE"]
+        assert {name: rucio_server(reply, name) for name in names} == planned
+        asked = {"client": "EDGE", "filename": names[0]}
+        assert httpx.post(f"{started.url}/prefix", json=asked).text == planned[names[0]]
+        health = httpx.get(f"{started.url}/health").json()
+        assert (health["unplanned"], health["silent"]) == (["EDGE/stranger"], ["FAR/f1"])
+
+
+def test_plans_made_with_other_caches_configured_are_counted(tables: Tables, tmp_path: Path) -> None:
+    dids = [f"cms:/s{i}" for i in range(40)]
+    # As if e1's own host knew no other cache of the site: it pins all.
+    put(tables, PLANS, [item("pin", did) for did in dids], AS_OF, "e1")
+    others = belongs(dids, {"e1": 1, "e2": 1}, "e2").sum()
+    assert 0 < others < 40
+    assert run(tables, tmp_path / "p.db").misplaced == others

@@ -1,0 +1,112 @@
+"""Pages: what a script reads is data, whatever the names; one script, named by its hash; no other host."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import re
+import xml.etree.ElementTree as ET
+
+import matplotlib as mpl
+import pytest
+from hostile_names import NAMES
+from html_page import Page
+
+from jobs.pages.drawing import STYLE, Plot, Point
+from jobs.pages.page import Capacities, Figure, Section, page
+
+DATA = re.compile(r'<script type="application/json">(.*?)</script>', re.DOTALL)
+
+
+def plot(*names: str, policy: bool = True) -> Plot:
+    with mpl.rc_context(STYLE):
+        made = Plot()
+        for n, name in enumerate(names):
+            (line,) = made.axes.plot([1, 2], [n, n + 1])
+            points = [Point(1, n, f"{n} % of {name}", 10), Point(2, n + 1, "no number", 20)]
+            made.add(name, line, points, policy=name if policy else None)
+        made.axes.set_xticks([1, 2], [*names, "x", "y"][:2])
+    return made
+
+
+def written(*names: str) -> str:
+    rows = [{"policy": name, "capacity_bytes": 10} for name in names]
+    return page(
+        title="t",
+        subtitle=names[0],
+        answers=names,
+        sections=[Section(names[0], names[0], [Figure(plot(*names), names[0])], rows)],
+        capacities=Capacities(values=[10, 20]),
+    )
+
+
+@pytest.mark.filterwarnings("ignore:Glyph")
+def test_hostile_names_are_data_in_what_the_script_reads() -> None:
+    html = written(*NAMES)
+    for name in NAMES[:3]:
+        assert name not in html
+    assert html.count("<script") == html.count("</script>") == 2
+    tags = Page(html)
+    assert "img" not in tags.seen
+    assert not [key for key in tags.attributes if key.startswith("on")]
+    (data,) = DATA.findall(html)
+    told = json.loads(data)
+    assert "\u2028" not in data
+    assert [key for key, _ in told["series"]] == list(NAMES)
+    assert told["points"][0][3] == f"0 % of {NAMES[0]}"
+
+
+@pytest.mark.filterwarnings("ignore:Glyph")
+def test_a_plot_is_well_formed_and_marks_its_series() -> None:
+    root = ET.fromstring(plot(*NAMES).svg())
+    marked = [one.get("data-series") for one in root.iter() if one.get("data-series")]
+    assert marked == [str(n) for n in range(len(NAMES))]
+    ids = [one.get("id") for one in root.iter() if one.get("id")]
+    assert len(ids) == len(set(ids))
+
+
+def test_ids_of_two_plots_differ_and_the_same_data_give_the_same_page() -> None:
+    names = ("lru", "s3fifo")
+    figures = [Figure(plot(*names), "one"), Figure(plot(*names), "two")]
+    html = page(title="t", subtitle="", answers=[], sections=[Section("s", figures=figures)])
+    ids = re.findall(r'\bid="([^"]+)"', re.sub(r'<svg class="looks".*?</section>', "", html))
+    in_plots = [set(re.findall(r'\bid="([^"]+)"', svg)) for svg in html.split('<div class="plot"')[1:]]
+    assert in_plots[0] and not in_plots[0] & in_plots[1]
+    assert ids
+    assert written(*names) == written(*names)
+
+
+def test_only_our_script_may_run_and_nothing_may_be_fetched() -> None:
+    html = written("lru")
+    (script,) = re.findall(r"<script>(.*?)</script>", html, re.DOTALL)
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    assert (
+        f"default-src 'none'; img-src data:; style-src 'unsafe-inline'; script-src 'sha256-{digest}'" in html
+    )
+    assert not re.findall(r'(?:src|href)="(?!#|data:,)', html)
+
+
+def test_points_are_where_their_marks_are() -> None:
+    made = plot("lru", policy=False)
+    svg, told = made.svg(legend=False), made.reading([10, 20])
+    ((_, x0, y0, _, first), (_, x1, y1, _, second)) = told["points"]
+    path = ET.fromstring(svg).find(".//*[@data-series='0']/{http://www.w3.org/2000/svg}path")
+    assert path is not None
+    found = [float(number) for number in re.findall(r"-?[\d.]+", path.get("d") or "")]
+    assert found == pytest.approx([x0, y0, x1, y1], abs=0.01)
+    assert (first, second) == (0, 1)
+
+
+def test_a_long_table_is_folded_and_rows_name_their_capacity() -> None:
+    rows = [{"name": f"n{k}", "capacity_bytes": 10 if k % 2 else 20} for k in range(100)]
+    html = page(
+        title="t",
+        subtitle="",
+        answers=[],
+        sections=[Section("s", rows=rows)],
+        capacities=Capacities(values=[10, 20]),
+    )
+    assert "<summary>Show all 100 rows</summary>" in html
+    assert html.count('<tr class="more"') == 100 - 12
+    assert html.count('data-capacity="0"') == html.count('data-capacity="1"') == 50

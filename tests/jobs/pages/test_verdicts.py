@@ -1,0 +1,46 @@
+"""What a comparison found, in words: the best that knows no future, and how much it saves."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from jobs.pages.verdicts import by_merit, savings, verdict
+
+
+def row(policy: str, size: int, wan: int, gap: float | None = None, **more: Any) -> dict[str, Any]:
+    return {"policy": policy, "capacity_bytes": size, "wan_bytes": wan, "byte_gap_closed": gap, **more}
+
+
+ONE = [
+    row("lru", 10, 100, 0.0),
+    row("sieve", 10, 90, 0.2, byte_gap_closed_lower=0.1, byte_gap_closed_upper=0.3),
+    row("clairvoyant", 10, 60, 0.8),
+    row("bound", 10, 50, 1.0),
+]
+
+
+def test_the_best_is_named_that_knows_no_future() -> None:
+    assert verdict(ONE, "capacity_bytes") == (
+        "At 10 B, sieve saves 10 B of WAN traffic against LRU (10.0 %), 20 % of the gap (10 % to 30 %)."
+    )
+    assert verdict(ONE[:1], "capacity_bytes") == "At 10 B, no policy that was compared fetches less than LRU."
+    assert verdict(ONE[1:2], "capacity_bytes") == "Least WAN traffic: sieve."
+    assert verdict(ONE[2:], "capacity_bytes") == "Nothing that could be run was compared."
+    level = [row("sieve", 10, 100, 0.0), *ONE[:1]]
+    assert "no policy" in verdict(level, "capacity_bytes")  # a draw is no gain
+
+
+def test_several_capacities_are_one_sentence() -> None:
+    two = [*ONE, row("lru", 20, 80, 0.0), row("steward", 20, 76, 0.5), row("bound", 20, 72, 1.0)]
+    assert verdict(two, "capacity_bytes") == (
+        "Least WAN traffic without knowing the future: sieve at 10 B, a steward at 20 B; "
+        "5.0 % to 10.0 % less than LRU, 20.0 % to 50.0 % of the gap to the bound."
+    )
+    order = [(one["capacity_bytes"], one["policy"]) for one in by_merit(two[::-1], "capacity_bytes")]
+    assert order[:3] == [(10, "bound"), (10, "clairvoyant"), (10, "sieve")]
+    assert order[-3:] == [(20, "bound"), (20, "steward"), (20, "lru")]
+    (told,) = savings(two, "capacity_bytes", ("steward",))
+    assert told.startswith("At 20 B, a steward saves 4 B")
+    worse = [row("lru", 10, 100), row("lru+plan", 10, 110, -0.2, cycle="1h")]
+    (told,) = savings(worse, "capacity_bytes", ("lru+plan",))
+    assert told.startswith("At 10 B, lru+plan every 1h costs 10 B of WAN traffic against LRU (10.0 %), -20 %")

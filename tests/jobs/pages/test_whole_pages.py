@@ -1,0 +1,97 @@
+"""Whatever a command writes for people and programs is whole, or as it was: also when the disk is full."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from full_disk import full_disk
+
+from features.results import REPLAYS
+from jobs.cli.options import EXPORTS
+from jobs.ground.settings.tree import Settings
+from jobs.ground.spark import code_zip
+from jobs.ground.store.tables import Tables
+from jobs.operator.operate import new_site, prometheus
+from jobs.operator.site_report import build
+from jobs.studies.leaderboard import leaderboard_page
+from jobs.studies.simulate import exports, workload
+
+Write = Callable[[Path], object]
+
+
+def row(policy: str, wan: int) -> dict[str, Any]:
+    numbers = dict.fromkeys(("requests", "hits", "bytes_requested", "prefetch_bytes", "wasted_bytes"), 10)
+    more = dict.fromkeys(("refetch_bytes", "peak_usage_bytes", "peak_hour_wan_bytes"), 1)
+    ratios = {"hit_ratio": 0.5, "byte_hit_ratio": 0.5, "capacity_fraction": 0.1, "seconds": 0.1}
+    gaps = {"byte_gap_closed": 0.1, "object_gap_closed": 0.1}
+    return {"policy": policy, "capacity_bytes": 10**12, "wan_bytes": wan} | numbers | more | ratios | gaps
+
+
+def exported(suffix: str) -> Write:
+    answer: Any = SimpleNamespace(rows=[row("lru", 10), row("bound", 5)] * 40, notes=("a note",))
+    return lambda folder: exports.export_replay(answer, folder / f"page{suffix}", title="Replay")
+
+
+def reported(folder: Path) -> None:
+    tables = folder.parent / "tables"
+    rows = [
+        {k: v for k, v in one.items() if k in REPLAYS.column_names}
+        for one in (row("lru", 9), row("bound", 5))
+    ]
+    if not tables.exists():
+        Tables(str(tables)).replace_rows(REPLAYS, rows, ("2026-03-01", "default"))
+    build.run(Settings.load(env={}, tables=str(tables)), out=folder / "report.html")
+
+
+def ranked(folder: Path) -> None:
+    more = {"trace": "t", "accesses": 1000, "n_days": 9, "cpu_us_per_access": 1.5}
+    more |= {"byte_gap_closed_lower": 0.0, "byte_gap_closed_upper": 0.2}
+    rows = [row(policy, 10) | more for policy in ("lru", "sieve")]
+    leaderboard_page.write(rows, folder, claims=[])
+
+
+def measured(folder: Path) -> None:
+    samples = [(f"cachecast_m{i}", "help", {"cache": "c"}, 1.0) for i in range(50)]
+    prometheus.leave(folder, "m", samples)
+
+
+def month() -> Any:
+    return workload.load("demo", start_s=1_772_323_200, seed=3, days=1)
+
+
+WRITERS: dict[str, Write] = {
+    **{f"export {suffix}": exported(suffix) for suffix in EXPORTS},
+    "report": reported,
+    "leaderboard": ranked,
+    "metrics": measured,
+    "package": lambda folder: code_zip.write(folder / "package.zip"),
+    "init": lambda folder: new_site.run(new_site.Answers(), out=folder / "site.toml", force=True, now_s=0),
+    "workload": lambda folder: workload.write(month(), out=folder, raw=False),
+    "raw workload": lambda folder: workload.write(month(), out=folder, raw=True),
+}
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+@pytest.mark.parametrize("writer", WRITERS)
+def test_a_full_disk_leaves_what_was_there_and_no_half(tmp_path: Path, writer: str) -> None:
+    folder = tmp_path / "out"
+    folder.mkdir()
+    WRITERS[writer](folder)
+    before = contents(folder)
+    assert before
+    with full_disk(100), pytest.raises(Exception, match=r"(?i)too large|no space|cannot write"):
+        WRITERS[writer](folder)
+    assert contents(folder) == before
+    shutil.rmtree(folder)
+    folder.mkdir()
+    with full_disk(100), pytest.raises(Exception, match=r"(?i)too large|no space|cannot write"):
+        WRITERS[writer](folder)
+    assert contents(folder) == {}

@@ -1,0 +1,95 @@
+"""Two caches of a federation: what the steward of one saves, told from how they differ anyway."""
+
+from __future__ import annotations
+
+import datetime as dt
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from typer.testing import CliRunner
+
+from features.common.errors import InputError
+from features.common.times import DAY_S, parse_day
+from features.schema import ACCESSES, arrow_schema
+from jobs.cli.main import app
+from jobs.ground.store.tables import Tables
+from jobs.studies.efficiency.cache_pair import Pair, compared
+
+BEGAN_S = parse_day("2026-03-20")
+Ratios = dict[int, tuple[float | None, float | None]]
+
+
+def ratios(saved: float, *, seed: int = 1, days: int = 28, noise: float = 0.02) -> Ratios:
+    """Both caches move together; `a` is 5 points better anyway, and by `saved` more with its steward."""
+    rng = np.random.default_rng(seed)
+    found: Ratios = {}
+    for at_s in range(BEGAN_S - days * DAY_S, BEGAN_S + days * DAY_S, DAY_S):
+        both = 0.5 + 0.1 * rng.standard_normal()
+        more = saved if at_s >= BEGAN_S else 0.0
+        found[at_s] = (both + 0.05 + more + noise * rng.standard_normal(), both)
+    return found
+
+
+def pair(found: Ratios, settled_days: int = 0) -> Pair:
+    return compared(found, steward="a", other="b", began_s=BEGAN_S, settled_s=settled_days * DAY_S)
+
+
+def test_a_planted_saving_is_within_its_interval_about_as_often_as_it_says() -> None:
+    inside = 0
+    for seed in range(200):
+        found = pair(ratios(0.03, seed=seed))
+        assert found.saved_lower_share is not None and found.saved_upper_share is not None
+        inside += found.saved_lower_share < 0.03 < found.saved_upper_share
+    assert 180 <= inside <= 199
+    assert found.before == pytest.approx(0.05, abs=0.02)
+    assert found.days_needed is not None and 3 <= found.days_needed <= 28
+
+
+def test_days_that_say_too_little_have_no_interval_and_no_promise() -> None:
+    few = pair(ratios(0.03, days=6))
+    assert (few.saved_lower_share, few.days_needed) == (None, None)
+    assert pair(ratios(0.03, days=28, noise=0.2)).days_needed is None
+
+
+def test_days_after_the_beginning_do_not_count_until_it_has_settled() -> None:
+    found = ratios(0.0, noise=0.0)
+    found |= {BEGAN_S + k * DAY_S: (0.0, 1.0) for k in range(3)}
+    assert pair(found, settled_days=3).saved_share == pytest.approx(0)
+    assert pair(found).saved_share < -0.05
+    found[BEGAN_S - DAY_S] = (None, 0.5)
+    assert (pair(found).left_out, pair(found).days_before) == (1, 27)
+
+
+def test_nothing_on_one_side_is_told() -> None:
+    with pytest.raises(InputError, match="on no day after"):
+        pair({at_s: one for at_s, one in ratios(0.0).items() if at_s < BEGAN_S})
+    with pytest.raises(InputError, match="on no day before"):
+        pair({at_s: one for at_s, one in ratios(0.0).items() if at_s >= BEGAN_S})
+
+
+def recorded(root: Path) -> None:
+    """Twenty days: cache `a` hits 60 % of its bytes, and 80 % from the tenth day on; `b` half of them."""
+    schema = arrow_schema(ACCESSES).append(pa.field("day", pa.string()))
+    rows = []
+    for day in range(20):
+        at = dt.datetime(2026, 3, 10, tzinfo=dt.UTC) + dt.timedelta(day)
+        for cache, hit in (("a", 80 if day >= 10 else 60), ("b", 50)):
+            row = {"did": "cms:/f", "scope": "cms", "name": "/f", "n_reads": 1, "source": "xcache_gstream"}
+            row |= {"cache": cache, "event_id": f"{cache}{day}", "accessed_at": at, "known_at": at}
+            row |= {"bytes_hit": hit, "bytes_missed": 100 - hit, "day": f"{at:%Y-%m-%d}"}
+            rows.append({name: row.get(name) for name in schema.names})
+    Tables(str(root)).replace_arrow(ACCESSES, pa.Table.from_pylist(rows, schema))
+
+
+def test_the_command_reads_the_caches_own_records(tmp_path: Path) -> None:
+    recorded(tmp_path)
+    days = ["--from", "2026-03-10", "--to", "2026-03-29", "--began", "2026-03-20", "--tables", str(tmp_path)]
+    done = CliRunner().invoke(app, ["compare-caches", "a", "b", *days])
+    assert done.exit_code == 0, done.output
+    assert "saved of the bytes read: 20.0 %" in done.output
+    assert "10.0 % on 10 days" in done.output and "30.0 % on 7 days" in done.output
+    for wrong, told in ((["a", "c"], "'c' has no recorded reads"), (["a", "a"], "with itself")):
+        done = CliRunner().invoke(app, ["compare-caches", *wrong, *days])
+        assert done.exit_code == 1 and told in str(done.exception)

@@ -1,0 +1,159 @@
+"""What is written: the same arguments give the same bytes, and the real readers read all of it."""
+
+from __future__ import annotations
+
+import datetime as dt
+import re
+import tomllib
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+import pytest
+from typer.testing import CliRunner
+
+from features.common.errors import ConfigError, InputError
+from features.common.times import parse_day
+from features.common.units import parse_bytes
+from features.schema import ACCESSES, FILES
+from jobs.cli.main import app
+from jobs.ground.store.tables import Tables
+from jobs.loop.ingest import pull_input
+from jobs.loop.ingest.local_engine import LocalEngine
+from jobs.studies.simulate import workload
+from replay.read import read_trace
+
+START = parse_day("2026-03-01")
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {str(p.relative_to(folder)): p.read_bytes() for p in sorted(folder.rglob("*")) if p.is_file()}
+
+
+def test_raw_files_are_pulled_back_whole(tmp_path: Path) -> None:
+    config = workload.load("demo", start_s=START, seed=3, days=2)
+    made = workload.write(config, out=tmp_path / "raw", raw=True)
+    tables, day = Tables(str(tmp_path / "tables")), dt.date(2026, 3, 3)
+    reads = pull_input.pull(LocalEngine(), tables, source="rucio_traces", path=made.traces, day=day, salt="s")
+    files = pull_input.pull(LocalEngine(), tables, source="rucio_files", path=made.catalogue, day=day)
+    assert (reads.n_new, dict(reads.n_rejected), reads.days) == (
+        made.accesses,
+        {},
+        ("2026-03-01", "2026-03-02"),
+    )
+    assert (files.n_new, dict(files.n_rejected)) == (made.files, {})
+    accesses = tables.read_arrow(ACCESSES).to_pandas()
+    assert (accesses["known_at"] > accesses["closed_at"]).all()
+    assert accesses["user"].str.fullmatch("[0-9a-f]{16}").all()
+    assert set(accesses["did"]) <= set(tables.read_arrow(FILES, columns=["did"])["did"].to_pylist())
+    assert set(accesses["activity"]) == {"analysis", "production"}
+
+
+@pytest.mark.parametrize("raw", [False, True])
+def test_the_same_arguments_give_the_same_bytes(tmp_path: Path, raw: bool) -> None:
+    for folder, seed in (("a", 1), ("b", 1), ("c", 2)):
+        config = workload.load("demo", start_s=START, seed=seed, days=1)
+        workload.write(config, out=tmp_path / folder, raw=raw)
+    assert contents(tmp_path / "a") == contents(tmp_path / "b")
+    assert contents(tmp_path / "a") != contents(tmp_path / "c")
+
+
+def test_a_trace_is_two_parquet_files(tmp_path: Path) -> None:
+    made = workload.write(workload.load("mwt2", seed=1, scale=0.01), out=tmp_path / "t", report=True)
+    assert sorted(contents(tmp_path / "t")) == ["accesses.parquet", "files.parquet"]
+    accesses, files = pq.read_table(made.traces), pq.read_table(made.catalogue)
+    assert (accesses.num_rows, files.num_rows) == (made.accesses, made.files)
+    assert made.size_bytes == pc.sum(files["size_bytes"]).as_py()
+    assert accesses.column_names == [
+        *("accessed_at", "closed_at", "did", "dataset", "category", "tier", "size_bytes", "read_bytes"),
+        *("origin", "site", "user", "task", "activity"),
+    ]
+    assert {
+        "did",
+        "scope",
+        "name",
+        "dataset",
+        "tier",
+        "category",
+        "size_bytes",
+        "created_at",
+        "origin",
+    } <= set(files.column_names)
+    assert accesses.schema.field("accessed_at").type == pa.timestamp("us", tz="UTC")
+    for name in ("did", "dataset", "category", "tier", "origin", "site", "user", "task", "activity"):
+        assert pa.types.is_dictionary(accesses.schema.field(name).type), name
+    assert pc.any(pc.invert(pc.is_in(files["did"], pc.unique(accesses["did"].cast(pa.string()))))).as_py()
+    trace = read_trace(tmp_path / "t").trace
+    assert (trace.n_accesses, trace.n_items) == (made.accesses, made.files)
+    assert len(made.calibration) == len(tomllib.loads(mwt2())["published"])
+    assert len(workload.calibration_rows(made.calibration)) == len(made.calibration)
+
+
+def mwt2() -> str:
+    return (Path(workload.__file__).parents[2] / "conf" / "workloads" / "mwt2.toml").read_text()
+
+
+def test_generated_data_says_so_everywhere_and_never_joins_real_records(tmp_path: Path) -> None:
+    workload.write(workload.load("mwt2", seed=7, scale=0.001), out=tmp_path / "t")
+    (note,) = read_trace(tmp_path / "t").notes
+    assert note.startswith("Generated data, not a site's: reads of MWT2") and note.endswith("seed 7")
+
+    def into(tables: str) -> str:
+        words = [
+            "workload",
+            "--out",
+            str(tmp_path / "raw"),
+            "--days",
+            "1",
+            "--tables",
+            str(tmp_path / tables),
+        ]
+        answer = CliRunner().invoke(app, words)
+        if answer.exception is not None:
+            raise answer.exception
+        return answer.stderr
+
+    into("own")
+    again = CliRunner().invoke(app, ["arrivals", "--as-of", "2026-03-01", "--tables", str(tmp_path / "own")])
+    assert "note: Generated data, not a site's: reads of" in again.stderr
+    assert "note: Generated" in into("own")
+    (tmp_path / "own" / "GENERATED.txt").unlink()
+    with pytest.raises(InputError, match="accesses that were not generated"):
+        into("own")
+
+
+def test_accesses_choose_the_scale() -> None:
+    config = workload.load("prague", seed=1, accesses=100_000_000)
+    assert config.scale == pytest.approx(100 / 1.4)
+    assert workload.load("prague", seed=1, days=62, accesses=2_800_000).scale == pytest.approx(1)
+    with pytest.raises(ConfigError, match="leave --scale out"):
+        workload.load("prague", seed=1, accesses=5, scale=2.0)
+
+
+def test_a_scenario_of_ones_own_is_a_file_and_a_bad_one_is_told(tmp_path: Path) -> None:
+    own = tmp_path / "mine.toml"
+    own.write_text("days = 3\n")
+    with pytest.raises(ConfigError, match=r"period_days, .* are missing"):
+        workload.load(str(own), start_s=START, seed=1)
+    with pytest.raises(ConfigError, match="there is no"):
+        workload.load("../base", start_s=START, seed=1)
+    with pytest.raises(ConfigError, match="no published figures"):
+        workload.write(workload.load("demo", seed=1, days=1), out=tmp_path, report=True)
+    with pytest.raises(InputError, match="cannot write"):
+        workload.write(workload.load("demo", seed=1, days=1), out=own)
+
+
+def test_the_capacities_of_what_if_fit_its_trace(tmp_path: Path) -> None:
+    page = (Path(__file__).parents[4] / "docs" / "what-if.md").read_text()
+    made = re.search(r"workload --scenario (\w+) --accesses (\d+)", page)
+    assert made is not None
+    workload.write(workload.load(made[1], seed=1, accesses=int(made[2])), out=tmp_path)
+    footprint = read_trace(tmp_path).trace.footprint_bytes
+    asked = [
+        parse_bytes(one) for text in re.findall(r"--capacity (\w[\w,]*)", page) for one in text.split(",")
+    ]
+    assert len(asked) >= 5
+    # A cache of a tenth is large already; one of everything answers nothing.
+    assert max(asked) < footprint / 10
+    assert f"of {footprint / 1e12:.0f} TB of files" in page

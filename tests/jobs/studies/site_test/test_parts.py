@@ -1,0 +1,213 @@
+"""The parts of a site test that need no server: what is read, what is chosen, what follows from rates."""
+
+from __future__ import annotations
+
+import datetime as dt
+import itertools
+import socket
+import time
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from features.common.errors import InputError, PushRejected, TargetUnavailable
+from features.schema import ACCESSES, arrow_schema
+from jobs.ground.settings.tree import CacheSettings, Settings
+from jobs.ground.store.tables import Tables
+from jobs.studies.site_test import advice, answer, files
+from jobs.studies.site_test.answer import Latency, Rate
+from jobs.studies.site_test.measure import Measured, Run, round_trip
+from jobs.studies.site_test.processes import Server
+from jobs.studies.site_test.run import SiteTest
+from jobs.studies.site_test.schedule import (
+    COLD,
+    WARM,
+    Kind,
+    Limits,
+    Span,
+    groups,
+    kinds,
+    pieces,
+    rounds,
+    spans,
+    weight,
+)
+from jobs.studies.site_test.site_page import site_page
+from prefetch.xcache.reading import PART_BYTES, Piece, PieceRead, asked_bytes, requests
+
+MIB = 2**20
+ORIGIN = "se.fnal.gov"
+
+
+@pytest.mark.parametrize(("n_files", "n_clients"), [(f, c) for f in (1, 3, 8) for c in (1, 2, 7, 64)])
+def test_clients_read_every_byte_once(n_files: int, n_clients: int) -> None:
+    chosen = [Span(f"/f{k}", 9 * MIB, (5 + k) * MIB + k) for k in range(n_files)]
+    some = pieces(chosen, Kind(WARM, 1.0, n_clients, 1))
+    assert len(some) <= n_clients and all(some)
+    for span in chosen:
+        read = sorted((p.first, p.first + p.n_bytes) for p in itertools.chain(*some) if p.name == span.name)
+        assert (read[0][0], read[-1][1]) == (0, span.n_bytes)
+        assert all(a[1] == b[0] for a, b in itertools.pairwise(read))
+
+
+@pytest.mark.parametrize("share", [0.05, 0.35, 1.0])
+def test_requests_ask_for_their_share_within_the_piece(share: float) -> None:
+    piece = Piece("/f", 100 * MIB, 3 * PART_BYTES, 50 * MIB + 7, share)
+    asked = [one for some in requests(piece) for one in some]
+    assert all(a[0] + a[1] <= b[0] for a, b in itertools.pairwise(asked))
+    assert asked[0][0] == piece.first and sum(asked[-1]) <= piece.first + piece.n_bytes
+    assert asked_bytes(piece) == pytest.approx(share * piece.n_bytes, rel=0.01)
+
+
+def test_what_is_planned_stays_within_the_bytes() -> None:
+    found = kinds([ORIGIN], Limits(10**9, 600))
+    chosen = spans([("/small", 2 * MIB), ("/a", 10**9), ("/b", 10**9)], int(10**9 / 3 / weight(found)))
+    assert chosen[0].n_bytes == 2 * MIB and chosen[1].n_bytes == pytest.approx(chosen[2].n_bytes, rel=0.01)
+    read = sum(span.n_bytes for span in chosen)
+    assert 0.99e9 < sum(read * (k.share + (k.place == COLD)) for _, k in rounds(found, 3)) <= 1e9
+    with pytest.raises(InputError, match="give more --bytes"):
+        spans([("/a", 10**9)], MIB - 1)
+
+
+def test_warm_reads_follow_a_cold_one_that_fetches_everything() -> None:
+    plan = [kind for _, kind in rounds(kinds([ORIGIN], Limits(10**9, 600)), 3)]
+    for before, kind in itertools.pairwise(plan):
+        if kind.place == WARM:
+            assert before.place == WARM or (before.place, before.share) == (COLD, 1.0)
+
+
+@pytest.mark.parametrize("n_files", [1, 4, 24])
+def test_cold_reads_of_a_round_share_files_only_if_there_are_too_few(n_files: int) -> None:
+    found = kinds([ORIGIN], Limits(10**9, 600))
+    read_by = groups([Span(f"/f{k}", MIB, MIB) for k in range(n_files)], found)
+    cold = {kind: {span.name for span in read_by[kind]} for kind in found if kind.place == COLD}
+    assert all(cold.values()) and len(set.union(*cold.values())) == n_files
+    assert n_files < len(cold) or sum(map(len, cold.values())) == n_files
+    *_, last = (kind for _, kind in rounds(found, 1) if kind.place == COLD)
+    assert all(read_by[kind] == read_by[last] for kind in found if kind.place == WARM)
+    assert all(read_by[kind] for kind in found)
+
+
+@pytest.mark.parametrize("name", ["../../etc/passwd", "/store/a\nb.root", "/store/../x", "/xrdpfc_command/x"])
+def test_names_are_checked(name: str) -> None:
+    with pytest.raises(PushRejected, match="not a usable file name"):
+        files.named(["/store/good.root", name])
+
+
+def test_recorded_files_are_of_this_cache_and_those_not_read_for_longest_come_first(tmp_path: Path) -> None:
+    tables = Tables(str(tmp_path))
+    cache = CacheSettings(name="xc", kind="xcache", url="root://xc:1094", capacity=10**12)
+    with pytest.raises(InputError, match="name some by --file"):
+        files.recorded(tables, cache, at_s=2**31)
+    reads = [("xc", "/store/new"), ("xc", "/store/old"), ("other", "/store/b"), ("xc", "mc:no.path")]
+    reads += [("xc", "/store/../x"), ("xc", "/store/new")]
+    at = dt.datetime(2026, 3, 1, 12, tzinfo=dt.UTC)
+    rows = [
+        {"did": f"s:{name}", "scope": "s", "name": name, "cache": cache, "known_at": at, "n_reads": 1}
+        | {
+            "accessed_at": at - dt.timedelta(hours=k % 5),
+            "source": "t",
+            "event_id": str(k),
+            "day": "2026-03-01",
+        }
+        for k, (cache, name) in enumerate(reads)
+    ]
+    schema = pa.schema([*arrow_schema(ACCESSES), pa.field("day", pa.string())])
+    tables.replace_arrow(ACCESSES, pa.Table.from_pylist(rows, schema))
+    assert files.recorded(tables, cache, at_s=2**31) == ["/store/old", "/store/new"]
+
+
+def test_a_server_that_accepts_and_never_answers_is_one_line() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        began = time.monotonic()
+        with pytest.raises(TargetUnavailable, match=r"the cache at root://127\.0\.0\.1:\d+ does not answer"):
+            round_trip("the cache", Server(f"root://127.0.0.1:{silent.getsockname()[1]}", {}))
+        assert time.monotonic() - began < 30
+
+
+def rate(place: str, mb: float | None, *, reading: str = "whole", clients: int = 1, **more: Any) -> Rate:
+    value = None if mb is None else round(mb * 1e6)
+    facts: dict[str, Any] = {"loops": 10, "streams": 1, "connections": "own", "open_ms": 1.0, "runs": 3}
+    facts |= {"failed": 0, "why": None, "is_busy": False, "in_one_process": False}
+    facts |= {f"{one}_bytes_per_s": value for one in ("rate", "lowest", "highest")}
+    return Rate(place, reading, clients, **facts | more)
+
+
+ROWS = [
+    *(rate(ORIGIN, 4.8, reading="35 %"), rate(COLD, 2.4, reading="35 %"), rate(WARM, 240, reading="35 %")),
+    *(
+        rate(ORIGIN, 50),
+        rate(COLD, 40),
+        rate(COLD, 150, clients=4),
+        rate(COLD, 160, clients=16),
+        rate(WARM, 300),
+    ),
+]
+TRIPS = [Latency(ORIGIN, 142.0, 140.0, 150.0, 500.0), Latency("the cache", 0.5, 0.4, 0.6, 3.0)]
+
+
+def test_settings_can_be_pasted_and_mean_what_was_measured(tmp_path: Path) -> None:
+    before = Settings.load(None, env={})
+    text = advice.toml(
+        before, {ORIGIN: f"root://{ORIGIN}:1094"}, TRIPS, ROWS, largest_bytes=4 * 10**9, what="a test"
+    )
+    (tmp_path / "site.toml").write_text(text)
+    after = Settings.load(tmp_path / "site.toml", env={})
+    assert after.regions["america"].hosts == before.regions["america"].hosts
+    assert after.regions["america"].rtt_ms == 142 and after.regions["spain"] == before.regions["spain"]
+    assert after.benefit.cache_rtt_ms == 0.5
+    # Computing takes as long as reading from the cache at 2.4 MB/s, and twice as long as at 4.8 MB/s.
+    assert after.benefit.miss_slowdown == pytest.approx(2 / 1.5 - 1, abs=1e-3)
+    assert (after.push.parallel, after.push.bytes_per_s) == (4, 80_000_000)
+    assert after.push.timeout == 240, "twice 4 GB at a quarter of 150 MB/s, in steps of 30 s"
+    assert set(tomllib.loads(text)) == {"regions", "benefit", "push"}
+
+
+def job(place: str, mb: float | None, loops: int, **more: Any) -> Rate:
+    facts: dict[str, Any] = {"loops": loops, "connections": "one", "in_one_process": True} | more
+    return rate(place, mb, clients=16, **facts)
+
+
+def test_advice_names_what_helps_and_never_what_hangs() -> None:
+    hangs = job(WARM, None, 10, streams=4, failed=1, why="no answer in time")
+    own = job(WARM, 99, 10, connections="own")
+    told = advice.advice([job(WARM, 100, 1), job(WARM, 150, 10), hangs, own])
+    assert "16 threads XRD_PARALLELEVTLOOP=10: 1.5 times" in told
+    assert "never set XRD_SUBSTREAMSPERCHANNEL=4" in told
+    assert "no setting of the client" in advice.advice([job(WARM, 100, 1), job(WARM, 105, 10)])
+
+
+def test_reads_that_stand_out_are_named() -> None:
+    kind = Kind(WARM, 1.0, 1, 10)
+    reads = tuple(PieceRead(Piece(f"/f{k}", 1, 0, 1), 1, seconds=9.0 if k == 7 else 1.0) for k in range(8))
+    measured = Measured((), (Run(kind, 0, 9.0, 8, 0.1, reads),), 1, 8, 9.0, None, {})
+    (found,) = answer.outliers(measured)
+    assert (found.name, found.seconds, found.round) == ("/f7", 9.0, 1)
+
+
+def test_the_page_escapes_what_servers_say() -> None:
+    bad = rate(WARM, None, clients=4, failed=3, why="<script>alert(1)</script>")
+    rows = (*ROWS, bad, job(WARM, 100, 1), job(WARM, 100, 10))
+    found = SiteTest(
+        cache="xc1",
+        version="5.5.3",
+        measured_at="2026-03-01T00:00:00Z",
+        files=("/f",),
+        read_bytes=MIB,
+        bytes_used=MIB,
+        seconds=9.0,
+        findings=tuple(answer.findings(TRIPS, rows)),
+        advice=advice.advice(rows),
+        settings="[push]\nparallel = 4  # few",
+        round_trips=tuple(TRIPS),
+        rates=rows,
+        outliers=(),
+        failures=(),
+        notes=(),
+    )
+    page = site_page(found)
+    assert "<script>alert" not in page and "&lt;script&gt;alert" in page
+    assert page.count("<svg") > 3
