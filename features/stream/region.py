@@ -18,18 +18,18 @@ from features.common.sizes import catalogue_first
 from features.spec import COLUMNS, FeatureSpec
 from features.stream.events import count, hashes, ordered, usable
 from features.stream.facts import (
+    ALONE,
     NEVER,
     OF_READS,
     Statements,
+    Stored,
     fact,
     listed_from,
     of_catalogue,
 )
-from features.stream.names import distinct, merged, numbers
+from features.stream.names import distinct, merged, numbers, part_of
 from features.stream.row import rows
 from features.stream.state import D_COUNTED, D_LAST, D_LIFE, LAST, LIFE, Files, new_state
-from features.stream.stored import ALONE, Stored
-from features.stream.texts import part_of
 
 _STEPS = 2.0**64
 

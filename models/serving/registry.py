@@ -20,10 +20,12 @@ from features.common.errors import ModelError, StaleInputError
 from models.serving.bundle import Bundle
 from models.serving.bundle_files import (
     BUNDLE_FOLDER,
+    ServedOrder,
     bundle_digest,
     check_listing,
     read_bundle,
     read_order,
+    served_order,
 )
 from models.serving.card import with_section
 from models.serving.mlflow_session import (
@@ -38,7 +40,6 @@ from models.serving.mlflow_session import (
 )
 from models.serving.names import CHAMPION, STEWARD, Named, model_name, no_model, version_name
 from models.serving.scoring import RegionModels
-from models.serving.served_order import ServedOrder, served_order
 
 UNTIL_TAG = "until"
 """Of a version: the moment of its training, for example 2026-03-01T00:00:00Z; for people."""

@@ -4,6 +4,10 @@ Rucio 41 hashes the name without its scope to 0 … 1, and takes the first range
 hash. A layout divides that space into ranges, each with an owner. It is a pure function of the servers' names
 and capacities: planner, placement service and replay compute the same layout wherever they run, and no
 history is needed (docs/adr/0009-owner-layout.md).
+
+Slots prefer servers by weighted rendezvous hashing: a server comes first for a share of the keys that is
+proportional to its weight, and if it is removed, only its keys choose another. Source: Schindelhauer and
+Schomaker, "Weighted distributed hash tables" (SPAA 2005), with the logarithmic form of the score.
 """
 
 from __future__ import annotations
@@ -12,7 +16,7 @@ import dataclasses
 import functools
 import hashlib
 import heapq
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from fractions import Fraction
 from typing import NamedTuple
 
@@ -20,7 +24,27 @@ import numpy as np
 import numpy.typing as npt
 
 from features.common.arrays import FloatArray
-from replay.federation.rendezvous import scores
+from features.common.hashes import Words, mixed
+
+KeyArray = Words
+
+
+def key_of(text: str) -> int:
+    """64 bits of the sha256 of `text`."""
+    return int.from_bytes(hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest()[:8], "little")
+
+
+def keys_of(texts: Iterable[str]) -> KeyArray:
+    """`key_of` of each text, uint64[n]."""
+    return np.fromiter((key_of(text) for text in texts), np.uint64)
+
+
+def scores(keys: KeyArray, names: Sequence[str], weights: Sequence[float]) -> FloatArray:
+    """How much each key prefers each name, float[n, s]; higher is better. Weights are above 0."""
+    salted = keys[:, None] ^ keys_of(names)[None, :]
+    uniform = (mixed(salted) >> np.uint64(11)).astype(np.float64) + 0.5
+    return np.asarray(weights, np.float64) / -np.log(uniform / 2.0**53)
+
 
 OwnerArray = npt.NDArray[np.object_]
 

@@ -50,9 +50,9 @@ class ServedWithPrefetch(NamedTuple):
 Policy = Callable[[Trace, int, BoolArray], int | ServedWithPrefetch]
 """A policy that caches whole files: `policy(trace, capacity_bytes, hit)` replays `trace`.
 
-It sets `hit[i]`, False before, where access i is served from the cache, and returns the most bytes held after
-an access, or `ServedWithPrefetch` if it also fetches ahead. A file larger than the capacity is a miss and does
-not change the cache. For example, a policy that keeps what came first:
+It sets `hit[i]`, False before, where access i is served from the cache, and returns the most bytes held
+after an access, or `ServedWithPrefetch` if it also fetches ahead. A file larger than the capacity is a miss
+and does not change the cache. For example, a policy that keeps what came first:
 
 >>> import numpy as np
 >>> from replay.contest import Lineup, standings

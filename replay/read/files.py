@@ -11,12 +11,12 @@ import pyarrow.compute as pc
 from features.common.arrays import BoolArray, IntArray
 from features.common.errors import InputError, SchemaError
 from features.common.sizes import catalogue_first, first_stated, most_stated
-from replay.read.choice import Column
 from replay.read.roles import Roles
 from replay.read.source import ColumnSource, column_names
 from replay.read.values import (
     UNKNOWN,
     Codes,
+    Column,
     Rows,
     array_of,
     codes_of,

@@ -86,6 +86,10 @@ class Codes(NamedTuple):
     values: pa.Array
 
 
+Column: TypeAlias = Codes | pa.ChunkedArray
+"""A column beside the trace; strings are coded."""
+
+
 def refuse_null(source: ColumnSource, column: pa.ChunkedArray, name: str) -> None:
     """Raise InputError naming the first row without a value."""
     if column.null_count:

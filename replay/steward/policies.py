@@ -17,9 +17,8 @@ from replay.policies.learned import Learned, Order
 from replay.policies.one_queue import lru
 from replay.policies.policy import PartPolicy, Policy, Served, ServedWithPrefetch
 from replay.steward import ORDERS, EvictionOrder, new_order
-from replay.steward.delayed_cache import NO_DELAY, DelayedCache, Delays
+from replay.steward.delayed_cache import NO_DELAY, DelayedCache, Delays, PlannedCache, Plans
 from replay.steward.learned import LearnedOrder
-from replay.steward.planned_cache import PlannedCache, Plans
 from replay.steward.reactive_prefetch import Fetching, FetchingSteward
 from replay.steward.serving import serve_auto, serve_by
 from replay.steward.steward import Steward

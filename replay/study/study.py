@@ -14,22 +14,32 @@ from replay.contest import BOUND, Lineup, standings
 from replay.curve import Curve, lru_curve
 from replay.result import Result
 from replay.study.benefit import BenefitModel, Cost, Region, Tier, cost
-from replay.study.categories import Category, Labels, categories, category_table, never_paying, refused
+from replay.study.categories import (
+    Category,
+    Labels,
+    Thresholds,
+    categories,
+    category_table,
+    never_paying,
+    refused,
+)
 from replay.study.origins import Origin, Part, activities, origins, reads
-from replay.study.shapes import (
+from replay.study.use import (
     Hotness,
     Lifetimes,
     Quadrant,
     Ranks,
     Sizes,
+    Use,
     hotness,
     lifetimes,
+    lru_age_s,
     quadrants,
     ranks,
+    replayed,
+    replayed_without,
     sizes,
 )
-from replay.study.use import Use, lru_age_s, replayed, replayed_without
-from replay.study.verdicts import Thresholds
 from replay.trace import Trace
 
 CAPACITY_FACTORS = (0.25, 0.5, 1.0, 2.0, 4.0)

@@ -11,9 +11,18 @@ import pytest
 
 from replay.config import CacheConfig
 from replay.study.benefit import SSD, BenefitModel, Region
-from replay.study.categories import categories, never_paying, refused
+from replay.study.categories import (
+    CACHE,
+    CACHE_SMALL,
+    DO_NOT_CACHE,
+    Sums,
+    Thresholds,
+    categories,
+    judged,
+    never_paying,
+    refused,
+)
 from replay.study.study import StudyConfig, study
-from replay.study.verdicts import CACHE, CACHE_SMALL, DO_NOT_CACHE, Sums, Thresholds, judged
 from replay.trace import Trace
 
 DAY = 86400

@@ -25,7 +25,7 @@ from jobs.local_site.demo.site import Marks, fresh
 from jobs.local_site.local.xrootd import available
 from jobs.studies.simulate import workload
 from models.learning.order import horizon_models, learn_horizons, oldest_ages_s
-from models.serving.served_order import ServedOrder
+from models.serving.bundle_files import ServedOrder
 from replay.access_context import context_of, file_kinds
 from replay.config import CacheConfig
 from replay.engine import simulate

@@ -17,7 +17,7 @@ from jobs.local_site.demo.pace import Paced
 from jobs.local_site.demo.site import Marks, Site
 from jobs.local_site.demo.xcache import XCache, reported_reads, xcache
 from jobs.loop.steward.steward import kept
-from models.serving.served_order import ServedOrder
+from models.serving.bundle_files import ServedOrder
 from prefetch.journal.journal import Journal
 from replay.steward import EvictionOrder
 

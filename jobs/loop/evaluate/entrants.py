@@ -17,16 +17,14 @@ from jobs.loop.evaluate.walk_forward import SCORERS, ScoreStore
 from jobs.loop.plan.file_facts import facts, hours_per_byte, plan_files
 from jobs.loop.plan.origins import OriginRules
 from jobs.loop.plan.planner import limits, model_weight
-from models.evaluation.promotion import daily_hours
-from models.evaluation.weight import UNPROVEN, choose_weight
+from models.evaluation.promotion import UNPROVEN, choose_weight, daily_hours
 from models.learning.order import Learning
 from models.parallel import each
 from prefetch.plan import ValuePlanner
 from replay.contest import BOUND, Lineup, standings
 from replay.policies import PartPolicy, Policy
 from replay.policies.learned import Order
-from replay.steward.delayed_cache import XCACHE
-from replay.steward.planned_cache import Plans
+from replay.steward.delayed_cache import XCACHE, Plans
 from replay.steward.policies import steward_policy
 
 PER_ACCESS = (S3FIFO, "clairvoyant")

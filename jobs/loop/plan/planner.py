@@ -19,7 +19,7 @@ from features.schema import PREDICTIONS
 from jobs.ground.settings.plan import PlanSettings
 from jobs.ground.store.tables import Tables
 from jobs.loop.plan.file_facts import facts, plan_files
-from models.evaluation.weight import UNPROVEN
+from models.evaluation.promotion import UNPROVEN
 from models.serving.names import Named
 from prefetch.plan import Files, PlanLimits, Scores, ValuePlanner
 from prefetch.plan.scores import NEVER_S, KnownWork, with_known

@@ -21,10 +21,10 @@ from jobs.ground.settings.tree import CacheSettings, Settings
 from jobs.ground.store.tables import Tables
 from jobs.loop.trainings import named
 from models.serving.names import STEWARD, Named
-from replay.steward.rehearsal import rehearse
+from replay.steward import rehearse
 
 if TYPE_CHECKING:
-    from models.serving.served_order import ServedOrder
+    from models.serving.bundle_files import ServedOrder
 
 _STEP_S: Final = 0.1
 _LOADS_WITHIN_S: Final = 120.0
@@ -154,7 +154,7 @@ def _look_up(to: Connection, question: Question, scratch: str) -> None:
     if question.is_first:
         rehearse(question.settings.steward.policy)  # here, for what compilation takes stays with its process
     if question.has_copy:
-        import models.serving.served_order  # noqa: F401  # to load LightGBM counts as no delay
+        import models.serving.bundle_files  # noqa: F401  # to load LightGBM counts as no delay
     to.send(_Asking())
     known, order, error = question.known, question.known, None
     try:
@@ -178,7 +178,7 @@ def _on_disk(question: Question) -> tuple[Named | None, ServedOrder | None]:
         return None, None
     if not question.has_copy:
         return on_record, known
-    from models.serving.served_order import kept_order
+    from models.serving.bundle_files import kept_order
 
     return on_record, kept_order(question.copies, on_record)
 
@@ -188,8 +188,8 @@ def _in_registry(
 ) -> ServedOrder | None:
     """The order of the version in MLflow; its files are kept for the next start."""
     from jobs.loop.train.registry import registry
+    from models.serving.bundle_files import keep_files
     from models.serving.registry import load_order
-    from models.serving.served_order import keep_files
 
     settings = question.settings
 

@@ -44,7 +44,7 @@ from prefetch.xcache.gstream import CaptureReader
 from replay.steward import EvictionOrder, Steward, new_order
 
 if TYPE_CHECKING:
-    from models.serving.served_order import ServedOrder
+    from models.serving.bundle_files import ServedOrder
 
 STEP_S: Final = 1.0
 REPORT_EVERY_S: Final = 60.0

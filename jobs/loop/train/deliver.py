@@ -16,8 +16,7 @@ from jobs.loop.train.registry import registry
 from jobs.loop.trainings import keep_training, trained
 from models.serving.mlflow_session import patiently
 from models.serving.names import CANDIDATE
-from models.serving.spool import Training, waiting, waiting_folders
-from models.serving.upload import upload
+from models.serving.spool import Training, upload, waiting, waiting_folders
 from models.training.recording import ModelReport
 
 

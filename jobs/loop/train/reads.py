@@ -11,10 +11,8 @@ from features.accesses import PLACES, demand
 from features.common.errors import StaleInputError
 from features.schema import ACCESSES, DORMANT, FILES, STATES, arrow_schema
 from features.stream.events import usable
-from features.stream.facts import CATALOGUE
-from features.stream.names import absent, distinct
-from features.stream.stored import DATASET, Stored
-from features.stream.texts import coded
+from features.stream.facts import CATALOGUE, DATASET, Stored
+from features.stream.names import absent, coded, distinct
 from jobs.ground.store.keys import Key
 from jobs.ground.store.tables import Partition, Snapshot, Tables, read_partitions
 from jobs.loop.train.work import FeatureWork

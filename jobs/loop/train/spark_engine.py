@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from features.schema import DORMANT, FILES, PREDICTIONS, STATES, Table
-from features.stream.texts import part_of
+from features.stream.names import part_of
 from jobs.ground.spark.exchange import Piece, Source, Staging, Written, sent, sources
 from jobs.ground.store.keys import Key
 from jobs.ground.store.tables import Partition, Snapshot, StagedFile, Tables, read_partitions

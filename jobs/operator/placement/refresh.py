@@ -27,7 +27,7 @@ from prefetch.placement.build import Holding, Supply, fraction, placed, snapshot
 from prefetch.placement.database import Database
 from prefetch.placement.snapshot import NOWHERE, Snapshot, dump
 from prefetch.plan.rules import belongs
-from replay.federation.rendezvous import keys_of
+from replay.federation.ranges import keys_of
 
 MAX_CACHES = 250
 _KEPT = pa.array([Action.PIN, Action.PREFETCH])

@@ -21,8 +21,7 @@ from replay.contest import BOUND, BOUNDS, PLAN, Lineup, Standings, standings
 from replay.planner import Planner
 from replay.policies import POLICIES, PartPolicy, Policy, canonical, score_policies
 from replay.policies.learned import Order
-from replay.read import LoadedTrace
-from replay.read.scores import read_scores
+from replay.read import LoadedTrace, read_scores
 from replay.steward.delayed_cache import NO_DELAY, XCACHE
 from replay.steward.policies import AHEAD, AUTO, LEARNED, STEWARDS, steward_policy
 

@@ -28,7 +28,7 @@ from jobs.studies.simulate.replay_trace import (
     summary,
 )
 from replay.contest import PLAN, Row, Standings, standings
-from replay.read.choice import EVERYTHING
+from replay.read.assemble import EVERYTHING
 
 
 def run(

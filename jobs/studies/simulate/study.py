@@ -15,8 +15,8 @@ from jobs.studies.simulate.study_page import study_page
 from replay.config import CacheConfig
 from replay.read import LoadedTrace
 from replay.study.benefit import Tier
+from replay.study.categories import Thresholds
 from replay.study.study import Study, StudyConfig, study
-from replay.study.verdicts import Thresholds
 
 DETAILS = ("category", "tier", "dataset", "origin", "site", "activity")
 """Columns beside the trace that a study uses, if they exist."""

@@ -11,9 +11,9 @@ from jobs.pages import plots
 from jobs.pages.page import Capacities, Figure, Section, page
 from jobs.studies.simulate import study_plots
 from jobs.studies.simulate.study_files import file_sections
+from replay.study.categories import CACHE, CACHE_SMALL, DO_NOT_CACHE
 from replay.study.study import Study
 from replay.study.use import Use
-from replay.study.verdicts import CACHE, CACHE_SMALL, DO_NOT_CACHE
 
 OVERRUN = 0.01
 """Share of the bytes read past the cache from which on the first answer mentions them."""

@@ -10,8 +10,7 @@ from numba.core.dispatcher import Dispatcher
 
 from replay.kernels.heuristics import Found
 from replay.policies.learned import Order
-from replay.steward import Steward, new_order
-from replay.steward.rehearsal import rehearse
+from replay.steward import Steward, new_order, rehearse
 from replay.trees.forest import no_models
 
 

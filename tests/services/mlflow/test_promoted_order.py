@@ -36,10 +36,9 @@ from jobs.ground.settings.tree import Settings
 from jobs.ground.store.tables import Tables
 from jobs.loop.steward import look_up, promoted, steward
 from jobs.loop.steward.promoted import Promoted
-from models.serving import served_order
-from models.serving.bundle_files import bundle_digest
+from models.serving import bundle_files
+from models.serving.bundle_files import bundle_digest, keep_files, kept_order
 from models.serving.names import Named
-from models.serving.served_order import keep_files, kept_order
 from prefetch.journal.journal import Journal
 from prefetch.steward.figures import Figures
 from replay.policies.learned import Order
@@ -264,7 +263,7 @@ def test_a_copy_that_changes_after_its_check_is_not_followed(
         trees.write_text("tree")
         return found
 
-    monkeypatch.setattr(served_order, "bundle_digest", checks)
+    monkeypatch.setattr(bundle_files, "bundle_digest", checks)
     served = kept_order(copies, first)
     assert served is not None, "what was checked was read"
     monkeypatch.undo()
