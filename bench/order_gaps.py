@@ -36,7 +36,7 @@ from features.results import LRU, S3FIFO, STEWARD  # noqa: E402
 from jobs.studies.leaderboard.entries import BoardTrace, Entry, opened  # noqa: E402
 from jobs.studies.leaderboard.parts import capacity  # noqa: E402
 from models.learning import order  # noqa: E402
-from replay.contest import BOUND, Lineup, standings  # noqa: E402
+from replay.comparison import BOUND, Candidates, compare  # noqa: E402
 from replay.steward.policies import steward_policy  # noqa: E402
 
 CUTS: Mapping[str, tuple[str, ...]] = MappingProxyType(
@@ -64,7 +64,7 @@ def run_of(board: BoardTrace, shares: Sequence[float]) -> Run:
     orders = order.Learning(board.trace, board.story, rooms).orders(board.from_s, unwatched)
     stewards = {name: steward_policy(name, board.story, orders) for name in SHOWN if name != S3FIFO}
     policies = {LRU: None, BOUND: None, S3FIFO: None, **stewards}
-    found = standings(board.trace, [Lineup(room, policies) for room in rooms], count_from_s=board.from_s)
+    found = compare(board.trace, [Candidates(room, policies) for room in rooms], count_from_s=board.from_s)
     gaps: dict[str, list[float]] = {name: [] for name in SHOWN}
     wan: dict[str, list[float]] = {name: [] for name in SHOWN}
     for one in found:

@@ -32,7 +32,7 @@ from features.results import LRU, STEWARD  # noqa: E402
 from jobs.studies.leaderboard.entries import BoardTrace, Entry, opened  # noqa: E402
 from jobs.studies.leaderboard.parts import capacity  # noqa: E402
 from models.learning.order import CAPACITY_FRACTIONS, Learning  # noqa: E402
-from replay.contest import BOUND, Lineup, standings  # noqa: E402
+from replay.comparison import BOUND, Candidates, compare  # noqa: E402
 from replay.steward.policies import steward_policy  # noqa: E402
 from replay.workload.queue import QueueOf, queue_of  # noqa: E402
 
@@ -65,8 +65,8 @@ def gaps(board: BoardTrace, seed: int) -> dict[str, list[float]]:
             task = np.where(is_task, story.reader, -1)
             story = story._replace(queued=queue_of(board.trace, task, how, np.random.default_rng(seed)))
         policies = {LRU: None, BOUND: None, STEWARD: steward_policy(STEWARD, story, orders)}
-        lineups = [Lineup(room, policies) for room in rooms]
-        closed = [one.gap(STEWARD) for one in standings(board.trace, lineups, count_from_s=board.from_s)]
+        lineups = [Candidates(room, policies) for room in rooms]
+        closed = [one.gap(STEWARD) for one in compare(board.trace, lineups, count_from_s=board.from_s)]
         found[name] = [one.closed or 0.0 for one in closed if one is not None]
     return found
 

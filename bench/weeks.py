@@ -44,7 +44,7 @@ from jobs.studies.leaderboard.parts import capacity  # noqa: E402
 from jobs.studies.simulate import workload  # noqa: E402
 from models.evaluation.promotion import MIN_DAYS, decide_order  # noqa: E402
 from models.learning.order import Learning  # noqa: E402
-from replay.contest import BOUND, Lineup, standings  # noqa: E402
+from replay.comparison import BOUND, Candidates, compare  # noqa: E402
 from replay.policies.learned import Learned, Order  # noqa: E402
 
 CAPACITY_FRACTIONS = (0.05, 0.1)
@@ -86,8 +86,8 @@ class Walk(NamedTuple):
             return False, False
         trace = self.board.trace.until(at_s)
         policies = {LRU: None, S3FIFO: None, STEWARD: self.follow(range(first, step))}
-        lineups = [Lineup(room, policies) for room in self.rooms]
-        found = standings(trace, lineups, count_from_s=self.times_s[first])
+        lineups = [Candidates(room, policies) for room in self.rooms]
+        found = compare(trace, lineups, count_from_s=self.times_s[first])
         compared = [Compared(share, at) for share, at in zip(CAPACITY_FRACTIONS, found, strict=True)]
         days = daily_wan(day_rows(compared, model_version="candidate", scored_by={}))
         return decide_order(days).promote, decide_order(days, is_successor=True).promote
@@ -154,7 +154,7 @@ def _outcome(walk: Walk, room: int, first: int, served: Mapping[str, list[int]])
         **{name: walk.follow(taken) for name, taken in served.items()},
         **others,
     }
-    (found,) = standings(walk.board.trace, [Lineup(room, policies)], count_from_s=walk.board.from_s)
+    (found,) = compare(walk.board.trace, [Candidates(room, policies)], count_from_s=walk.board.from_s)
     wan = {name: walk.by_step(row.result.daily.wan_bytes) for name, row in found.rows.items()}
     kept = [wan[f"until {step}"][step - first] for step in served[ALWAYS][1:]]
     replaced = {name: [step - first for step in taken] for name, taken in served.items()}

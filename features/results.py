@@ -234,7 +234,9 @@ PROMOTIONS = Table(
         Column("evaluated_as_of", "string", "as_of of the evaluation used; null: none"),
         Column("reasons", "strings", "why, in words", required=True),
         Column("order_reasons", "strings", "why the order may evict or not; null: not judged"),
-        Column("comparisons", "string", "JSON list of models.evaluation.promotion.Comparison", required=True),
+        Column(
+            "comparisons", "string", "JSON list of models.evaluation.promotion.RivalComparison", required=True
+        ),
         Column(
             "trained_until", "string", "nothing later was used to train model_version; null: it did not win"
         ),

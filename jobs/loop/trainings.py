@@ -15,10 +15,10 @@ from features.common.times import parse_as_of
 from features.results import PROMOTIONS, TRAININGS
 from jobs.ground.store.keys import Key, MomentKey
 from jobs.ground.store.tables import Tables, read_partitions
-from models.serving.names import CHAMPION, STEWARD, Named
+from models.serving.versions import CHAMPION, STEWARD, ModelVersion
 
 
-class Trained(NamedTuple):
+class TrainedVersion(NamedTuple):
     """What is recorded of a trained version.
 
     `digest`: SHA-256 of its files, as hex; `until_s`: nothing known later was used, s since 1970.
@@ -28,7 +28,7 @@ class Trained(NamedTuple):
     until_s: int
 
 
-def trained(tables: Tables, *, region: str) -> dict[str, Trained]:
+def trained_versions(tables: Tables, *, region: str) -> dict[str, TrainedVersion]:
     """The region's versions that this cachecast trained, by name (`cachecast-emea/3`).
 
     Raises ServiceError if the table trainings cannot be read.
@@ -39,12 +39,14 @@ def trained(tables: Tables, *, region: str) -> dict[str, Trained]:
         rows = read_partitions(head, head.select(owner=region), columns).to_pylist()
     except (OSError, pa.ArrowException) as error:
         raise ServiceError(f"the table trainings cannot be read: {error}") from None
-    return {row["model_version"]: Trained(row["model_digest"], parse_as_of(row["as_of"])) for row in rows}
+    return {
+        row["model_version"]: TrainedVersion(row["model_digest"], parse_as_of(row["as_of"])) for row in rows
+    }
 
 
-def as_trained(known: Mapping[str, Trained], version: str) -> Named:
+def as_trained(known: Mapping[str, TrainedVersion], version: str) -> ModelVersion:
     """The version with the digest that its training kept; with none if it is not `known`."""
-    return Named(version, known[version].digest if version in known else None)
+    return ModelVersion(version, known[version].digest if version in known else None)
 
 
 def keep_training(tables: Tables, *, region: str, until_s: int, version: str, digest: str) -> None:
@@ -60,7 +62,7 @@ def keep_training(tables: Tables, *, region: str, until_s: int, version: str, di
             tables.replace_rows(TRAININGS, [*others, *made], where)
 
 
-def named(tables: Tables, *, region: str) -> dict[str, Named]:
+def promoted_models(tables: Tables, *, region: str) -> dict[str, ModelVersion]:
     """What the region's last decision lets act, by alias in MLflow; nothing acts by an alias that is missing.
 
     Raises ServiceError if the table cannot be read.
@@ -72,14 +74,14 @@ def named(tables: Tables, *, region: str) -> dict[str, Named]:
     except (OSError, pa.ArrowException) as error:
         raise ServiceError(f"the table promotions cannot be read: {error}") from None
     return {
-        alias: Named(row[alias], row[f"{alias}_digest"])
+        alias: ModelVersion(row[alias], row[f"{alias}_digest"])
         for row in rows
         for alias in (CHAMPION, STEWARD)
         if row[alias] is not None
     }
 
 
-def unproven_because(model: Named, champion: Named | None) -> str | None:
+def unproven_because(model: ModelVersion, champion: ModelVersion | None) -> str | None:
     """Why plans by `model` may not act, if the table promotions lets `champion` act; None: they may."""
     if champion is None:
         return f"the plan is by {model.version}, and no model was promoted yet"

@@ -15,7 +15,7 @@ import numpy.typing as npt
 from features.common.arrays import FloatArray, IntArray
 from features.common.units import TOO_FEW_DAYS
 from models.evaluation.metrics import Quality, bin_of_rows
-from replay.contest import Gap
+from replay.comparison import Gap
 
 BLOCK_DAYS = 7
 """The bootstrap draws whole weeks, because jobs have a weekly rhythm."""

@@ -48,7 +48,7 @@ class DailyWan:
 
 
 @dataclasses.dataclass(frozen=True)
-class Comparison:
+class RivalComparison:
     """The challenger against one rival at one capacity: its mean saving of WAN bytes per day, with bounds.
 
     `saving_share`: as a share of the rival's WAN bytes. `won`: the lower bound is above 0. `policy`: what of
@@ -75,7 +75,7 @@ class Decision:
 
     promote: bool
     reasons: tuple[str, ...]
-    comparisons: tuple[Comparison, ...]
+    comparisons: tuple[RivalComparison, ...]
 
 
 def decide(replays: Sequence[DailyWan], *, has_champion: bool, min_days: int = MIN_DAYS) -> Decision:
@@ -177,13 +177,13 @@ def _faults(replay: DailyWan, mine: str, rivals: Sequence[str], min_days: int) -
     return faults
 
 
-def _compared(replay: DailyWan, policy: str, rival: str) -> Comparison:
+def _compared(replay: DailyWan, policy: str, rival: str) -> RivalComparison:
     mine, theirs = replay.wan_bytes[policy], replay.wan_bytes[rival]
     days = sorted(mine)
     saved = np.array([theirs[day] - mine[day] for day in days], dtype=np.float64)
     interval = mean_interval(saved)
     total = sum(theirs.values())
-    return Comparison(
+    return RivalComparison(
         against=rival,
         capacity_fraction=replay.capacity_fraction,
         n_days=len(days),
@@ -205,7 +205,7 @@ def _untold(replay: DailyWan, policies: Sequence[str]) -> list[str]:
     ]
 
 
-def _compared_by_hours(replay: DailyWan, policy: str, rival: str) -> Comparison:
+def _compared_by_hours(replay: DailyWan, policy: str, rival: str) -> RivalComparison:
     """By core-hours, while the WAN bytes are not significantly more."""
     bytes_saved = _compared(replay, policy, rival)
     mine, theirs = replay.core_hours[policy], replay.core_hours[rival]
@@ -219,7 +219,7 @@ def _compared_by_hours(replay: DailyWan, policy: str, rival: str) -> Comparison:
     )
 
 
-def _in_words(comparison: Comparison) -> str:
+def _in_words(comparison: RivalComparison) -> str:
     if comparison.saving_hours is not None:
         return _hours_in_words(comparison)
     verdict = "beats" if comparison.won else "is not significantly better than"
@@ -233,7 +233,7 @@ def _in_words(comparison: Comparison) -> str:
     )
 
 
-def _hours_in_words(comparison: Comparison) -> str:
+def _hours_in_words(comparison: RivalComparison) -> str:
     verdict = "saves waiting beside" if comparison.won else "saves no waiting without WAN bytes beside"
     hours, n_bytes = (
         f"{comparison.saving_hours:.3g} core-hours per day",

@@ -21,7 +21,7 @@ from features.spec import COLUMNS, HOUR_S
 from features.stream.row import row
 from features.stream.state import Read, State, new_state, update
 from models.learning.learners import LightGBM, forest_of
-from models.parallel import each, nothing
+from models.parallel import ignore, map_parallel
 from replay.access_context import AccessContext, check_fits
 from replay.policies.learned import Order
 from replay.trace import ItemArray, Trace
@@ -69,7 +69,7 @@ def learn_horizons(
     *,
     to_s: float,
     most_rows: int = MOST_ROWS,
-    on_done: Callable[[], None] = nothing,
+    on_done: Callable[[], None] = ignore,
 ) -> HorizonTrees | None:
     """Models trained on what was known at `to_s`, for caches whose LRU ages are `ages_s`, in s.
 
@@ -97,7 +97,7 @@ def learn_horizons(
         return LEARNER.fit_some(x, np.flatnonzero(labelled), is_read).text
 
     horizons_s = _horizons_s(to_s - from_s)
-    fitted = zip(horizons_s, each(text, horizons_s, on_done=on_done), strict=True)
+    fitted = zip(horizons_s, map_parallel(text, horizons_s, on_done=on_done), strict=True)
     learned = {horizon_s: of for horizon_s, of in fitted if of is not None}
     return HorizonTrees(tuple(learned), tuple(learned.values())) if learned else None
 

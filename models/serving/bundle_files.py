@@ -28,7 +28,7 @@ from models.learning.baselines import RECENCY, Recency
 from models.learning.learners import Scorer, Trees
 from models.learning.order import HorizonTrees, horizon_models
 from models.serving.bundle import Bundle, HorizonModel, OrderModel
-from models.serving.names import Named
+from models.serving.versions import ModelVersion
 from replay.policies.learned import Order
 from replay.trees.forest import HorizonModels
 
@@ -183,7 +183,7 @@ class ServedOrder:
     digest: str | None = None
 
 
-def served_order(folder: Path, named: Named) -> ServedOrder | None:
+def served_order(folder: Path, named: ModelVersion) -> ServedOrder | None:
     """The order in the version's files in `folder`; None: they have none.
 
     Raises ModelError if they cannot be read.
@@ -195,7 +195,7 @@ def served_order(folder: Path, named: Named) -> ServedOrder | None:
     return ServedOrder(order, model.kinds, model.until_s, named.version, model.readers, digest=named.digest)
 
 
-def kept_order(copies: Path, named: Named) -> ServedOrder | None:
+def kept_order(copies: Path, named: ModelVersion) -> ServedOrder | None:
     """The order of the version whose files `keep_files` has copied; None without a copy that can be read.
 
     The copy counts only if its files have the version's digest. They are read once, whoever may write there.
@@ -210,7 +210,7 @@ def kept_order(copies: Path, named: Named) -> ServedOrder | None:
     return None
 
 
-def keep_files(folder: Path, copies: Path, named: Named) -> None:
+def keep_files(folder: Path, copies: Path, named: ModelVersion) -> None:
     """Copy a version's files into the folder `copies`, in place of those of others. Raises OSError."""
     if (copy := _copy(copies, named)) is None:
         return
@@ -226,7 +226,7 @@ def keep_files(folder: Path, copies: Path, named: Named) -> None:
         _remove(draft)
 
 
-def _copy(copies: Path, named: Named) -> Path | None:
+def _copy(copies: Path, named: ModelVersion) -> Path | None:
     is_usable = named.digest is not None and _DIGEST.fullmatch(named.digest)
     return copies / named.digest if is_usable and named.digest is not None else None
 

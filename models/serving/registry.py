@@ -5,7 +5,7 @@
 The alias `candidate` is the newest training, `champion` the one whose plans won in replay, and `steward` the
 one whose order of eviction did (`models.evaluation.promotion`). Whoever reaches MLflow can move an alias and
 register versions, so the last two count only together with our own record of promotions, and the files of
-each version only with the digest that its training kept in the table trainings (`Named`).
+each version only with the digest that its training kept in the table trainings (`ModelVersion`).
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ from models.serving.mlflow_session import (
     in_time,
     service_errors,
 )
-from models.serving.names import CHAMPION, STEWARD, Named, model_name, no_model, version_name
 from models.serving.scoring import RegionModels
+from models.serving.versions import CHAMPION, STEWARD, ModelVersion, model_name, no_model, version_name
 
 UNTIL_TAG = "until"
 """Of a version: the moment of its training, for example 2026-03-01T00:00:00Z; for people."""
@@ -113,7 +113,7 @@ class Registry:
             known = str(self._client.get_model_version(name, number).description or "")
             self._client.update_model_version(name, number, with_section(known, heading, body))
 
-    def confirmed(self, region: str, alias: str, named: Named | None) -> Named | None:
+    def confirmed(self, region: str, alias: str, named: ModelVersion | None) -> ModelVersion | None:
         """The version in our table promotions for `alias`, if the alias points to it; None if both are empty.
 
         Raises ModelError if they differ.
@@ -132,7 +132,7 @@ class Registry:
         region: str,
         aliases: Sequence[str],
         *,
-        champion: Named | None,
+        champion: ModelVersion | None,
         digests: Mapping[str, str],
     ) -> RegionModels:
         """The models at the first of `aliases` that exists; CHAMPION counts if it is `champion`.
@@ -145,15 +145,15 @@ class Registry:
                 if (named := self.confirmed(region, alias, champion)) is not None:
                     return self.load_version(named)
             elif (version := self.version_at(region, alias)) is not None:
-                return self.load_version(Named(version, digests.get(version)))
+                return self.load_version(ModelVersion(version, digests.get(version)))
         raise no_model(region, aliases)
 
-    def load_version(self, named: Named) -> RegionModels:
+    def load_version(self, named: ModelVersion) -> RegionModels:
         """The models of a version; raises as `files`."""
         with self.files(named) as folder:
             return RegionModels(*read_bundle(folder), named.version, named.digest)
 
-    def verify_bundle(self, named: Named) -> Bundle:
+    def verify_bundle(self, named: ModelVersion) -> Bundle:
         """Check that a version's files are those of its digest and can be loaded; raises as `files`."""
         with self.files(named) as folder:
             bundle, _ = read_bundle(folder)
@@ -162,7 +162,7 @@ class Registry:
         return bundle
 
     @contextlib.contextmanager
-    def files(self, named: Named) -> Iterator[Path]:
+    def files(self, named: ModelVersion) -> Iterator[Path]:
         """A copy of a version's files for a block.
 
         Raises StaleInputError if the version is gone, ModelError if its files are not those of the digest or
@@ -228,9 +228,9 @@ def load_order(
     registry: Registry,
     region: str,
     *,
-    named: Named | None,
+    named: ModelVersion | None,
     known: ServedOrder | None = None,
-    keep: Callable[[Path, Named], None] = lambda _, __: None,
+    keep: Callable[[Path, ModelVersion], None] = lambda _, __: None,
 ) -> ServedOrder | None:
     """The region's promoted order of eviction; None if there is none.
 

@@ -34,9 +34,9 @@ from models.serving.bundle import Bundle
 from models.serving.bundle_files import BUNDLE_FILE, BUNDLE_FOLDER, ORDER_FOLDER, bundle_digest, write_trees
 from models.serving.card import CARD_FILE, CARD_FOLDER, Card
 from models.serving.mlflow_session import LoggedModelOutput, check_place, connect, service_errors
-from models.serving.names import model_name, version_name
 from models.serving.registry import MAY_EVICT_TAG, MAY_PUSH_TAG, MODEL_TAG, UNTIL_TAG
 from models.serving.runs import ID_TAG, Place, Run, delete_runs, write
+from models.serving.versions import model_name, version_name
 
 _FILE = "training.json"
 _FORMAT = 5

@@ -18,7 +18,7 @@ from models.learning.fit import CalibratedModel, check_enough, fit_calibrated
 from models.learning.frame import HorizonParts, horizon_parts, known_by, learn_vocabulary, model_matrix
 from models.learning.learners import Learner, LightGBM, Scorer
 from models.learning.sklearn_learners import Forest, HistBoosting, Logistic
-from models.parallel import each
+from models.parallel import map_parallel
 from models.serving.bundle import Bundle, HorizonModel
 from models.serving.drift import references
 from models.serving.scoring import RegionModels
@@ -198,7 +198,7 @@ def _by_horizon(
             done.append(horizon_s)
             on_progress(len(done), len(spec.horizons_s), f"{duration_label(horizon_s)} learned")
 
-    outcomes = each(attempt, spec.horizons_s)
+    outcomes = map_parallel(attempt, spec.horizons_s)
     results = [outcome for outcome in outcomes if not isinstance(outcome, ModelError)]
     dropped = {
         duration_label(horizon_s): str(outcome)

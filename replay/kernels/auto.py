@@ -19,8 +19,8 @@ from replay.kernels import heuristics
 from replay.kernels.chooser import FOLLOWED, Chooser, count, new_chooser, trust
 from replay.kernels.heuristics import (
     LRU,
-    Found,
     Heuristic,
+    Inventory,
     Shadow,
     drop,
     is_held,
@@ -193,7 +193,7 @@ def stored(auto: Auto, file: int, n_bytes: int) -> None:
 
 
 @bare
-def take(auto: Auto, learnt: Learnt, inventory: Found, before: IntArray) -> None:
+def take(auto: Auto, learnt: Learnt, inventory: Inventory, before: IntArray) -> None:
     """Count the files of an inventory; `before`: int64[n], gets what each had on disk, -1: nothing."""
     held = auto.heuristics[LRU]
     for k in range(inventory.file.size):
@@ -257,7 +257,7 @@ def _serve(auto: Auto, learnt: Learnt, k: int, file: int, at_s: float) -> bool:
     if comes and missing > 0:
         _begin(auto.begun, SHADOWS + order, learnt.at, auto.known.values)
         n = _shadow_victims(auto, learnt, k, missing, at_s)
-        for gone in shadows.plain[LRU].chosen[:n]:
+        for gone in shadows.plain[LRU].victim[:n]:
             if valued.disk.place[gone] >= 0:
                 used[order] -= valued.n_bytes[gone]
                 remove(valued.disk, gone, valued.n_bytes[gone])
@@ -270,15 +270,15 @@ def _serve(auto: Auto, learnt: Learnt, k: int, file: int, at_s: float) -> bool:
 
 @bare
 def _shadow_victims(auto: Auto, learnt: Learnt, k: int, n_bytes: int, at_s: float) -> int:
-    """Write the victims of the shadow of a learned order to LRU's `chosen`; how many."""
+    """Write the victims of the shadow of a learned order to LRU's `victim`; how many."""
     lru, order = auto.shadows.plain[LRU], k - N_HEURISTICS
     if auto.begun[SHADOWS + order] >= 0:
         valued = auto.shadows.valued[order]
         eviction = Eviction(n_bytes, at_s, valued.n_bytes, lru.nothing)
-        return choose(valued.disk, auto.known, _rule(learnt, k), eviction, lru.chosen)
-    n = heuristics.victims(lru.order, n_bytes, lru.nothing, lru.chosen)
+        return choose(valued.disk, auto.known, _rule(learnt, k), eviction, lru.victim)
+    n = heuristics.victims(lru.order, n_bytes, lru.nothing, lru.victim)
     for at in range(n):
-        lru.chosen[at] = auto.sample.file[lru.chosen[at]]
+        lru.victim[at] = auto.sample.file[lru.victim[at]]
     return n
 
 

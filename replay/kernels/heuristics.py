@@ -43,7 +43,7 @@ TURNS = MOST_HITS + 2
 OLDEST, NEWEST = range(2)
 
 
-class Found(NamedTuple):
+class Inventory(NamedTuple):
     """Different files that an inventory has found, as a rule by their last use.
 
     `file`: int64[n]; `n_bytes`: int64[n], on disk; `at_s`: float64[n], the last use; `is_read`: bool[n],
@@ -55,9 +55,9 @@ class Found(NamedTuple):
     at_s: FloatArray
     is_read: BoolArray
 
-    def part(self, which: slice) -> Found:
+    def part(self, which: slice) -> Inventory:
         """Some of them."""
-        return Found(self.file[which], self.n_bytes[which], self.at_s[which], self.is_read[which])
+        return Inventory(self.file[which], self.n_bytes[which], self.at_s[which], self.is_read[which])
 
 
 class Heuristic(NamedTuple):
@@ -262,13 +262,13 @@ def _leave_dataset(order: Heuristic, file: int) -> None:
 class Shadow(NamedTuple):
     """A cache of `capacity_bytes`.
 
-    `used_bytes`: int64[1]; `chosen`: int32[m], victims; `nothing`: bool[0], files that must stay.
+    `used_bytes`: int64[1]; `victim`: int32[m], victims; `nothing`: bool[0], files that must stay.
     """
 
     capacity_bytes: int
     order: Heuristic
     used_bytes: IntArray
-    chosen: Ids
+    victim: Ids
     nothing: BoolArray
 
 
@@ -283,7 +283,7 @@ def new_shadow(order: Heuristic, capacity_bytes: int) -> Shadow:
 @bare
 def serve(shadow: Shadow, file: int, n_bytes: int) -> bool:
     """Serve a read of a file that takes `n_bytes`; whether it was on disk."""
-    order, used, victim = shadow.order, shadow.used_bytes, shadow.chosen
+    order, used, victim = shadow.order, shadow.used_bytes, shadow.victim
     has = is_held(order, file)
     comes = not has and n_bytes <= shadow.capacity_bytes
     missing = used[0] + n_bytes - shadow.capacity_bytes
@@ -310,7 +310,7 @@ def fill(shadow: Shadow, file: int, n_bytes: int) -> None:
 
 
 @bare
-def take(shadow: Shadow, inventory: Found, takes: IntArray, hits: BoolArray) -> None:
+def take(shadow: Shadow, inventory: Inventory, takes: IntArray, hits: BoolArray) -> None:
     """Serve and fill with the files of an inventory; `takes`: int64[m], bytes of each, which are corrected.
 
     `hits`: bool[n], gets True where a read was served from disk.

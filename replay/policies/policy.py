@@ -55,7 +55,7 @@ after an access, or `ServedWithPrefetch` if it also fetches ahead. A file larger
 and does not change the cache. For example, a policy that keeps what came first:
 
 >>> import numpy as np
->>> from replay.contest import Lineup, standings
+>>> from replay.comparison import Lineup, standings
 >>> from replay.trace import Trace
 >>> def first_come(trace, capacity_bytes, hit):
 ...     held, used = set(), 0

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from features.common.errors import ConfigError
-from replay.kernels.heuristics import NAMES, Found
+from replay.kernels.heuristics import NAMES, Inventory
 from replay.policies.learned import Order
 from replay.steward.auto import AutoOrder
 from replay.steward.learned import LearnedOrder
@@ -58,7 +58,7 @@ def rehearse(name: str) -> None:
     steward = Steward(order, capacity_bytes=1)
     file = steward.add(0, 0, 1)
     single = np.ones(1, np.int64)
-    steward.found(Found(single * file, single, np.ones(1), np.ones(1, np.bool_)))
+    steward.take_inventory(Inventory(single * file, single, np.ones(1), np.ones(1, np.bool_)))
     steward.resize(file, 1)
     steward.read(file, 0, 2.0)
     steward.stored(file, 1, 2.0)

@@ -23,7 +23,7 @@ from replay.kernels.auto import (
     new_auto,
 )
 from replay.kernels.chooser import FOLLOWED
-from replay.kernels.heuristics import DATASET_LRU, LRU, Found
+from replay.kernels.heuristics import DATASET_LRU, LRU, Inventory
 from replay.kernels.scored_files import Eviction, expect, new_rule
 from replay.policies.learned import Order
 from replay.steward.learned import AccessHistory, make_room_on_disk
@@ -76,7 +76,7 @@ class LearntOrders:
         """What is followed at a time, or what has `begun` if that is later."""
         return self.number(max(begun, bisect_right(self._from_s, now_s) - 1))
 
-    def parts(self, inventory: Found, begun: int) -> Iterator[tuple[Learnt, slice]]:
+    def parts(self, inventory: Inventory, begun: int) -> Iterator[tuple[Learnt, slice]]:
         """What is followed at the time of each file, with the files for which it is the same."""
         at = np.maximum(begun, np.searchsorted(self._from_s, inventory.at_s, side="right") - 1)
         ends = [0, *(np.flatnonzero(np.diff(at)) + 1).tolist(), at.size]
@@ -148,7 +148,7 @@ class AutoOrder:
         """See `EvictionOrder`."""
         _stored(self._of, file, n_bytes)
 
-    def found(self, inventory: Found) -> IntArray:
+    def take_inventory(self, inventory: Inventory) -> IntArray:
         """See `EvictionOrder`."""
         before = np.empty(inventory.file.size, np.int64)
         for learnt, part in self._learnt.parts(inventory, int(self._of.begun[SHADOWS])):

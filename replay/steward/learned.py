@@ -9,7 +9,7 @@ import numpy as np
 from features.common.arrays import BoolArray, IntArray
 from features.common.jit import bare, direct
 from features.stream.state import LAST, Files, Read, new_state, update
-from replay.kernels.heuristics import LRU, Found
+from replay.kernels.heuristics import LRU, Inventory
 from replay.kernels.scored_files import (
     N_HELD,
     Disk,
@@ -139,7 +139,7 @@ class LearnedOrder:
             _insert(self._disk, file, n_bytes)
         self._bytes[file] = n_bytes
 
-    def found(self, inventory: Found) -> IntArray:
+    def take_inventory(self, inventory: Inventory) -> IntArray:
         """See `EvictionOrder`."""
         return one_by_one(self, inventory)
 

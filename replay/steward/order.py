@@ -18,8 +18,8 @@ from replay.kernels.heuristics import (
     GHOSTS,
     NAMES,
     S3FIFO,
-    Found,
     Heuristic,
+    Inventory,
     Shadow,
     new_heuristic,
 )
@@ -51,7 +51,7 @@ class EvictionOrder(Protocol):
     def stored(self, file: int, n_bytes: int, at_s: float) -> None:
         """A file has so many bytes on disk from now on; it enters the order if it had none."""
 
-    def found(self, inventory: Found) -> IntArray:
+    def take_inventory(self, inventory: Inventory) -> IntArray:
         """Read and store the files of an inventory, at once; the bytes that each had on disk, -1: none."""
 
     def removed(self, file: int) -> None:
@@ -70,8 +70,8 @@ class EvictionOrder(Protocol):
         """
 
 
-def one_by_one(order: EvictionOrder, inventory: Found) -> IntArray:
-    """`EvictionOrder.found` by the other methods of `order`."""
+def one_by_one(order: EvictionOrder, inventory: Inventory) -> IntArray:
+    """`EvictionOrder.take_inventory` by the other methods of `order`."""
     before = np.empty(inventory.file.size, np.int64)
     files = zip(*(column.tolist() for column in inventory), strict=True)
     for k, (file, n_bytes, at_s, is_read) in enumerate(files):
@@ -123,7 +123,7 @@ class HeuristicOrder:
         """See `EvictionOrder`."""
         _store(self._of, file, n_bytes)
 
-    def found(self, inventory: Found) -> IntArray:
+    def take_inventory(self, inventory: Inventory) -> IntArray:
         """See `EvictionOrder`."""
         return one_by_one(self, inventory)
 
@@ -173,7 +173,7 @@ def make_room(order: Heuristic, n_files: int, n_datasets: int) -> None:
 def make_room_in_shadow(shadow: Shadow, n_files: int, n_datasets: int = 0) -> None:
     """The same for a shadow."""
     make_room(shadow.order, n_files, n_datasets)
-    extend(shadow.chosen, shadow.order.queues.queue.size)
+    extend(shadow.victim, shadow.order.queues.queue.size)
 
 
 def n_known(dataset: IntArray) -> int:

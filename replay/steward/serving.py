@@ -35,7 +35,7 @@ from replay.trace import Trace
 class Serving(NamedTuple):
     """Accesses by a cache of `capacity` bytes, and `size` of each file, int64[m]; `hit`: bool[n].
 
-    `peak`: int64[1], most bytes on disk; `chosen`: int32[m], victims; `nothing`: bool[0].
+    `peak`: int64[1], most bytes on disk; `victim`: int32[m], victims; `nothing`: bool[0].
     """
 
     accesses: Accesses
@@ -43,7 +43,7 @@ class Serving(NamedTuple):
     size: IntArray
     hit: BoolArray
     peak: IntArray
-    chosen: Ids
+    victim: Ids
     nothing: BoolArray
 
 
@@ -110,7 +110,7 @@ def _auto(learned: Sequence[Order], context: AccessContext, trace: Trace, capaci
 
 @bare
 def _serve_heuristic(order: Heuristic, serving: Serving) -> None:
-    item, victim = serving.accesses.item, serving.chosen
+    item, victim = serving.accesses.item, serving.victim
     for i in range(item.size):
         file = item[i]
         size, was_held = serving.size[file], is_held(order, file)
@@ -129,7 +129,7 @@ def _serve_heuristic(order: Heuristic, serving: Serving) -> None:
 
 @bare
 def _serve_auto(auto: Auto, learnt: Learnt, feed: QueueFeed, serving: Serving, part: Part) -> None:
-    accesses, victim, lru = serving.accesses, serving.chosen, auto.heuristics[LRU]
+    accesses, victim, lru = serving.accesses, serving.victim, auto.heuristics[LRU]
     for i in range(part.start, part.stop):
         file, now_s = accesses.item[i], float(accesses.time_s[i])
         _follow_queues(auto, feed, now_s)

@@ -13,7 +13,7 @@ from features.common.arrays import FloatArray, Ids, IntArray
 from features.common.jit import direct
 from features.common.times import DAY_S
 from replay.kernels import heuristics as kernel
-from replay.kernels.heuristics import LRU, Found, new_heuristic, new_shadow
+from replay.kernels.heuristics import LRU, Inventory, new_heuristic, new_shadow
 from replay.steward.order import EvictionOrder, extend, larger, make_room_in_shadow
 
 _serve, _fill, _take = direct(kernel.serve), direct(kernel.fill), direct(kernel.take)
@@ -107,14 +107,14 @@ class Steward:
         self._order.stored(file, n_bytes, at_s)
         _fill(self._lru, file, n_bytes)
 
-    def found(self, inventory: Found) -> None:
+    def take_inventory(self, inventory: Inventory) -> None:
         """Read and store the files of an inventory, at once: each by nobody who is named."""
         if not inventory.file.size:
             return
         takes, hits = np.frombuffer(self._takes, np.int64), np.zeros(inventory.file.size, np.bool_)
         n_bytes = takes[inventory.file]
         _take(self._lru, inventory, takes, hits)
-        before = self._order.found(inventory)
+        before = self._order.take_inventory(inventory)
         self.n_held += int((before < 0).sum())
         self.used_bytes += int((inventory.n_bytes - np.maximum(before, 0)).sum())
         read = inventory.is_read

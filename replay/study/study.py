@@ -9,8 +9,8 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
+from replay.comparison import BOUND, Candidates, compare
 from replay.config import CacheConfig
-from replay.contest import BOUND, Lineup, standings
 from replay.curve import Curve, lru_curve
 from replay.result import Result
 from replay.study.benefit import BenefitModel, Cost, Region, Tier, cost
@@ -80,7 +80,7 @@ class Benefit(NamedTuple):
 class Study:
     """Everything that the page shows; each part is documented where it is computed.
 
-    `chosen`: the same cache if it admits only what the verdicts say; None if that is everything.
+    `by_verdict`: the same cache if it admits only what the verdicts say; None if that is everything.
     """
 
     config: StudyConfig
@@ -88,7 +88,7 @@ class Study:
     result: Result
     lru_age_s: int | None
     categories: list[Category]
-    chosen: Use | None
+    by_verdict: Use | None
     sizes: Sizes
     hotness: list[Hotness]
     ranks: Ranks
@@ -125,7 +125,7 @@ def study(
         result=result,
         lru_age_s=lru_age_s(use),
         categories=table,
-        chosen=by_verdict,
+        by_verdict=by_verdict,
         sizes=sizes(use),
         hotness=hotness(use),
         ranks=ranks(use),
@@ -156,10 +156,10 @@ def _judged(use: Use, labels: Labels, config: StudyConfig) -> tuple[list[Categor
 def _ideal(trace: Trace, capacity_bytes: int) -> list[Ideal]:
     footprint = trace.footprint_bytes
     sizes = sorted({max(1, min(int(factor * capacity_bytes), footprint)) for factor in CAPACITY_FACTORS})
-    lineups = [Lineup(size, dict.fromkeys(("clairvoyant", BOUND))) for size in sizes]
+    lineups = [Candidates(size, dict.fromkeys(("clairvoyant", BOUND))) for size in sizes]
     return [
         Ideal(at.capacity_bytes, *(row.result.byte_hit_ratio for row in at.rows.values()))
-        for at in standings(trace, lineups)
+        for at in compare(trace, lineups)
     ]
 
 

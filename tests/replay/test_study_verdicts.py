@@ -71,8 +71,8 @@ def test_the_study_keeps_out_what_is_read_once_and_the_rest_gains() -> None:
     # Among the stream nothing hot survives; judged without it, it pays.
     assert found.use.byte_hit_ratio == 0
     assert {row.name: row.verdict for row in found.categories} == {"once": DO_NOT_CACHE, "hot": CACHE}
-    assert found.chosen is not None
-    assert found.chosen.hits.sum() == once - hot
+    assert found.by_verdict is not None
+    assert found.by_verdict.hits.sum() == once - hot
     labels = categories(trace, details)
     out = refused(trace, labels, found.categories, THRESHOLDS)
     assert out.tolist() == [False] * hot + [True] * once

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Final
 
 from features.common.arrays import BoolArray, IntArray
-from replay.kernels.heuristics import Found
+from replay.kernels.heuristics import Inventory
 from replay.steward import EvictionOrder
 from replay.steward.order import one_by_one
 
@@ -44,9 +44,9 @@ class Paced:
         """A file has so many bytes on disk."""
         self._order.stored(file, n_bytes, self._now_s)
 
-    def found(self, found: Found) -> IntArray:
+    def take_inventory(self, inventory: Inventory) -> IntArray:
         """Read and store the files of an inventory, each at its own moment of this clock."""
-        return one_by_one(self, found)
+        return one_by_one(self, inventory)
 
     def removed(self, file: int) -> None:
         """A file is not on disk any more."""

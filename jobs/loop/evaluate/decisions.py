@@ -11,7 +11,7 @@ from features.common.errors import StaleInputError
 from features.common.times import day_label, parse_as_of
 from features.results import PROMOTIONS, STEWARD
 from jobs.ground.store.tables import Tables
-from models.evaluation.promotion import Comparison
+from models.evaluation.promotion import RivalComparison
 
 
 @dataclasses.dataclass(frozen=True)
@@ -31,7 +31,7 @@ class Promotion:
     champion: str | None
     evaluated_as_of: str | None
     reasons: tuple[str, ...]
-    comparisons: tuple[Comparison, ...]
+    comparisons: tuple[RivalComparison, ...]
     may_evict: bool | None = None
     steward: str | None = None
     order_reasons: tuple[str, ...] = ()
@@ -64,7 +64,7 @@ def decisions(tables: Tables, *, region: str) -> list[Promotion]:
             champion=row["champion"],
             evaluated_as_of=row["evaluated_as_of"],
             reasons=tuple(row["reasons"]),
-            comparisons=tuple(Comparison(**one) for one in json.loads(row["comparisons"])),
+            comparisons=tuple(RivalComparison(**one) for one in json.loads(row["comparisons"])),
             may_evict=row["may_evict"],
             steward=row["steward"],
             order_reasons=tuple(row["order_reasons"] or ()),

@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from features.common.errors import CachecastError, ServiceError
 from jobs.ground.settings.tree import CacheSettings, Settings
 from jobs.ground.store.tables import Tables
-from jobs.loop.trainings import named
-from models.serving.names import STEWARD, Named
+from jobs.loop.trainings import promoted_models
+from models.serving.versions import STEWARD, ModelVersion
 from replay.steward import rehearse
 
 if TYPE_CHECKING:
@@ -169,11 +169,11 @@ def _look_up(to: Connection, question: Question, scratch: str) -> None:
     to.send(_Found(None if order is known else order, order is known, error))
 
 
-def _on_disk(question: Question) -> tuple[Named | None, ServedOrder | None]:
+def _on_disk(question: Question) -> tuple[ModelVersion | None, ServedOrder | None]:
     """The version in the table promotions, and the order that serves if MLflow does not answer."""
     settings, known = question.settings, question.known
     tables, region = Tables(settings.tables.root), settings.region.name
-    on_record = named(tables, region=region).get(STEWARD)
+    on_record = promoted_models(tables, region=region).get(STEWARD)
     if on_record is None:  # never promoted or taken back, whatever MLflow says
         return None, None
     if not question.has_copy:
@@ -184,7 +184,7 @@ def _on_disk(question: Question) -> tuple[Named | None, ServedOrder | None]:
 
 
 def _in_registry(
-    to: Connection, question: Question, on_record: Named | None, known: ServedOrder | None
+    to: Connection, question: Question, on_record: ModelVersion | None, known: ServedOrder | None
 ) -> ServedOrder | None:
     """The order of the version in MLflow; its files are kept for the next start."""
     from jobs.loop.train.registry import registry
@@ -193,7 +193,7 @@ def _in_registry(
 
     settings = question.settings
 
-    def keep(folder: Path, version: Named) -> None:
+    def keep(folder: Path, version: ModelVersion) -> None:
         try:
             keep_files(folder, question.copies, version)
         except OSError as error:

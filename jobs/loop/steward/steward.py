@@ -101,7 +101,9 @@ def run(
             served = promoted.serves
             with contextlib.ExitStack() as stack:
                 with contextlib.suppress(Stopped), stopping.at_once():
-                    began = kept(settings, chosen, journal, served, listing, force=force, now_s=now_s)
+                    began = running_steward(
+                        settings, chosen, journal, served, listing, force=force, now_s=now_s
+                    )
                     keeper, book = stack.enter_context(began)
                     listing = None
                     _give_back()
@@ -119,7 +121,7 @@ def run(
 
 
 @contextmanager
-def kept(
+def running_steward(
     settings: Settings,
     cache: CacheSettings,
     journal: Journal,

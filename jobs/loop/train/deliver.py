@@ -13,10 +13,10 @@ from jobs.ground.store.keys import MomentKey
 from jobs.ground.store.locks import exclusive
 from jobs.ground.store.tables import Tables
 from jobs.loop.train.registry import registry
-from jobs.loop.trainings import keep_training, trained
+from jobs.loop.trainings import keep_training, trained_versions
 from models.serving.mlflow_session import patiently
-from models.serving.names import CANDIDATE
 from models.serving.spool import Training, upload, waiting, waiting_folders
+from models.serving.versions import CANDIDATE
 from models.training.recording import ModelReport
 
 
@@ -81,7 +81,7 @@ def _deliver(tables: Tables, training: Training, mlflow: MlflowSettings, *, is_n
         for report, run_id in zip(reports, done.run_ids, strict=True)
     ]
     _write(tables, training, reports_with_runs)
-    later = [one for one in trained(tables, region=region).values() if one.until_s > until_s]
+    later = [one for one in trained_versions(tables, region=region).values() if one.until_s > until_s]
     keep_training(tables, region=region, until_s=until_s, version=done.version, digest=done.digest)
     is_candidate = is_new or not later
     if is_candidate:  # last, as a version without its row in the table trainings is not read

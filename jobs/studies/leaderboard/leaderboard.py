@@ -26,7 +26,7 @@ from jobs.studies.leaderboard.entries import BoardTrace, Entry, opened
 from jobs.studies.leaderboard.parts import Part, Parts, capacity, part_of
 from models.evaluation.bootstrap import gap_columns
 from models.learning.order import Learning
-from replay.contest import BOUND, Gap, Lineup, contest
+from replay.comparison import BOUND, Candidates, Gap, replay_candidates
 from replay.policies import POLICIES
 from replay.policies.learned import Order
 from replay.steward.policies import AUTO, steward_policy
@@ -119,7 +119,7 @@ def _complete(
     is_learning = any(not set(STEWARDS).isdisjoint(names) for names in missing.values())
     learned = _learned(board, sorted(fractions) if is_learning else [], progress)
     lineups = [
-        Lineup(
+        Candidates(
             rooms[one],
             {
                 name: steward_policy(name, board.story, learned) if name in STEWARDS else None
@@ -128,7 +128,7 @@ def _complete(
         )
         for one, names in missing.items()
     ]
-    for row in contest(board.trace, lineups, count_from_s=board.from_s):
+    for row in replay_candidates(board.trace, lineups, count_from_s=board.from_s):
         for fraction, names in missing.items():
             if row.policy in names and row.capacity_bytes == rooms[fraction]:
                 progress(f"{row.policy} at {fraction:.0%}")

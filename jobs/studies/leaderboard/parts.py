@@ -19,7 +19,7 @@ from features.common.times import DAY_S
 from jobs.studies.leaderboard.entries import FORM, BoardTrace
 from models.series.rolling import rolling_quality
 from models.series.series import Series
-from replay.contest import BOUND, Row
+from replay.comparison import BOUND, Row
 
 _HOUR_S: Final = 3600
 _CUTS: Final = 6

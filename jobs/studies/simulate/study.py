@@ -119,7 +119,7 @@ def _summary(found: Study, loaded: LoadedTrace, out: Path, html: str, seconds: f
         capacity_bytes=found.config.cache.capacity_bytes,
         hit_ratio=found.result.hit_ratio,
         byte_hit_ratio=found.result.byte_hit_ratio,
-        chosen_byte_hit_ratio=None if found.chosen is None else found.chosen.byte_hit_ratio,
+        chosen_byte_hit_ratio=None if found.by_verdict is None else found.by_verdict.byte_hit_ratio,
         lru_age_s=found.lru_age_s,
         verdicts={row.name: row.verdict for row in found.categories},
         wan_saved_bytes=found.result.hit_bytes,

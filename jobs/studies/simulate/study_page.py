@@ -86,12 +86,12 @@ def _verdicts(found: Study) -> str:
             more = f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else ""
             sentences.append(f"{verdict.capitalize()}: {', '.join(names[:MOST_NAMED])}{more}.")
     answer = " ".join(sentences)
-    if found.chosen is None:
+    if found.by_verdict is None:
         return answer
     return (
-        f"{answer} Admitting only that, the cache serves {percent(found.chosen.byte_hit_ratio, 1)} of the "
+        f"{answer} Admitting only that, the cache serves {percent(found.by_verdict.byte_hit_ratio, 1)} of the "
         f"bytes instead of {percent(found.use.byte_hit_ratio, 1)}, and "
-        f"{percent(found.chosen.hit_ratio, 1)} of the accesses instead of {percent(found.use.hit_ratio, 1)}."
+        f"{percent(found.by_verdict.hit_ratio, 1)} of the accesses instead of {percent(found.use.hit_ratio, 1)}."
     )
 
 
@@ -240,7 +240,7 @@ def _benefit(found: Study) -> Section:
     cases = {"no cache": benefit.direct, "LRU": benefit.cached}
     uses: dict[str, Use | None] = {"no cache": None, "LRU": found.use}
     if benefit.by_verdict is not None:
-        cases["LRU by the verdicts"], uses["LRU by the verdicts"] = benefit.by_verdict, found.chosen
+        cases["LRU by the verdicts"], uses["LRU by the verdicts"] = benefit.by_verdict, found.by_verdict
     rate = format_bytes(model.job_read_rate_bytes_s)
     return Section(
         title="WAN traffic and CPU time saved",

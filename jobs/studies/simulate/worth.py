@@ -21,7 +21,7 @@ from jobs.studies.simulate.accesses import loaded as loaded_accesses
 from jobs.studies.simulate.replay_trace import steward_policies
 from models.evaluation.bootstrap import BOUNDED_DAYS, Interval, few_days, mean_interval
 from replay.access_context import CONTEXT
-from replay.contest import BOUND, Lineup, Row, standings
+from replay.comparison import BOUND, Candidates, Row, compare
 from replay.curve import Curve, lru_curve
 from replay.read import LoadedTrace
 from replay.study.benefit import BenefitModel, BytesRead, cost
@@ -199,10 +199,10 @@ def _case(
             "`cachecast curve` what LRU and more disk save"
         ) from None
     lineups = [
-        Lineup(capacity_bytes, {LRU: None, **own, BOUND: None}),
-        Lineup(larger, {LRU: None}),
+        Candidates(capacity_bytes, {LRU: None, **own, BOUND: None}),
+        Candidates(larger, {LRU: None}),
     ]
-    mine, theirs = standings(
+    mine, theirs = compare(
         loaded.trace,
         lineups,
         count_from_s=from_s,

@@ -13,7 +13,7 @@ from features.results import LRU
 from jobs.studies.leaderboard.entries import Entry, opened
 from jobs.studies.leaderboard.parts import capacity
 from models.learning.order import Learning, learn_horizons
-from replay.contest import Lineup, standings
+from replay.comparison import Candidates, compare
 from replay.steward.policies import AUTO, steward_policy
 
 pytestmark = pytest.mark.long
@@ -56,7 +56,7 @@ def test_auto_misses_no_more_than_lru(region: str, share: float, tmp_path: Path)
         room = capacity(board, share)
         orders = Learning(board.trace, board.story, [room]).orders(board.from_s, unwatched)
         lineup = {LRU: None, AUTO: steward_policy(AUTO, board.story, orders)}
-        (found,) = standings(board.trace, [Lineup(room, lineup)], count_from_s=board.from_s)
+        (found,) = compare(board.trace, [Candidates(room, lineup)], count_from_s=board.from_s)
         lru, auto = (int(found.rows[name].result.daily.wan_bytes.sum()) for name in (LRU, AUTO))
         return auto / lru
 

@@ -38,7 +38,7 @@ from jobs.loop.steward import look_up, promoted, steward
 from jobs.loop.steward.promoted import Promoted
 from models.serving import bundle_files
 from models.serving.bundle_files import bundle_digest, keep_files, kept_order
-from models.serving.names import Named
+from models.serving.versions import ModelVersion
 from prefetch.journal.journal import Journal
 from prefetch.steward.figures import Figures
 from replay.policies.learned import Order
@@ -224,7 +224,7 @@ def test_a_full_disk_leaves_the_copy_as_it_was(
     copies = tmp_path / "copies"
     shutil.copytree(files[0], files[1])
     (files[1] / "bundle.json").write_text((files[0] / "bundle.json").read_text() + " ")
-    first, second = (Named(f"cachecast-emea/{i}", bundle_digest(one)) for i, one in enumerate(files))
+    first, second = (ModelVersion(f"cachecast-emea/{i}", bundle_digest(one)) for i, one in enumerate(files))
     keep_files(files[0], copies, first)
     (copies / "note.txt").touch()
 
@@ -254,7 +254,7 @@ def test_a_copy_that_changes_after_its_check_is_not_followed(
     two_versions: Mlflow, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder, copies = bundle_of(two_versions, FIRST), tmp_path / "copies"
-    first = Named(FIRST, bundle_digest(folder))
+    first = ModelVersion(FIRST, bundle_digest(folder))
     keep_files(folder, copies, first)
     trees = copies / str(first.digest) / "order" / "90m.lgb"
 

@@ -13,7 +13,7 @@ CANDIDATE, CHAMPION, STEWARD = "candidate", "champion", "steward"
 
 
 @dataclasses.dataclass(frozen=True)
-class Named:
+class ModelVersion:
     """A version in MLflow, for example `cachecast-emea/3`, and the digest of its files.
 
     The digest is from our table promotions, if the version is to act, else from the table trainings. None:
