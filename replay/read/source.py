@@ -25,7 +25,17 @@ _NEVER_REPEATED = ("event_id",)
 
 
 class ColumnSource(Protocol):
-    """A table that is read by column; messages call it `label`."""
+    """A table that is read by column; messages call it `label`. A reader of another format gives one:
+
+    >>> from replay.read.assemble import EVERYTHING, Choice, assemble
+    >>> from replay.read.roles import foreign_roles
+    >>> lines = ["10 /a 5", "11 /b 7", "12 /a 5"]
+    >>> time, item, size = zip(*(line.split() for line in lines))
+    >>> source = TableSource("my.log", pa.table({"time": time, "item": item, "size": size}))
+    >>> trace = assemble(source, foreign_roles(source, {}), Choice(EVERYTHING)).trace
+    >>> trace.time_s.tolist(), trace.item.tolist(), trace.size_bytes.tolist()
+    ([10, 11, 12], [0, 1, 0], [5, 7])
+    """
 
     label: str
     schema: pa.Schema

@@ -31,6 +31,14 @@ class EvictionOrder(Protocol):
 
     Files and datasets are dense numbers from 0. Events come in the order in which they become known; their
     own times may be older. `following`: the name of the order that is followed now.
+
+    >>> order = HeuristicOrder(NAMES.index("lru"))
+    >>> order.add(np.zeros(2, np.int64), np.zeros(2, np.int64), np.array([10, 20]))
+    >>> for file, n_bytes, at_s in ((0, 10, 1.0), (1, 20, 2.0)):
+    ...     order.read(file, 0, at_s, is_held=False)
+    ...     order.stored(file, n_bytes, at_s)
+    >>> order.victims(5, 3.0, np.zeros(2, np.bool_))
+    [0]
     """
 
     @property

@@ -156,10 +156,10 @@ def _judged(use: Use, labels: Labels, config: StudyConfig) -> tuple[list[Categor
 def _ideal(trace: Trace, capacity_bytes: int) -> list[Ideal]:
     footprint = trace.footprint_bytes
     sizes = sorted({max(1, min(int(factor * capacity_bytes), footprint)) for factor in CAPACITY_FACTORS})
-    lineups = [Candidates(size, dict.fromkeys(("clairvoyant", BOUND))) for size in sizes]
+    candidates = [Candidates(size, dict.fromkeys(("clairvoyant", BOUND))) for size in sizes]
     return [
         Ideal(at.capacity_bytes, *(row.result.byte_hit_ratio for row in at.rows.values()))
-        for at in compare(trace, lineups)
+        for at in compare(trace, candidates)
     ]
 
 

@@ -168,10 +168,10 @@ def _replays(
         size: [*([LRU] if size in small else []), *(_IDEAL if size in ideal else [])]
         for size in (*listed, *small)
     }
-    lineups = [Candidates(size, dict.fromkeys(names)) for size, names in sorted(wanted.items())]
-    total = 1 + sum(len(one.names) for one in lineups)
+    candidates = [Candidates(size, dict.fromkeys(names)) for size, names in sorted(wanted.items())]
+    total = 1 + sum(len(one.names) for one in candidates)
     results: dict[_Key, Result] = {}
-    for row in replay_candidates(trace, lineups, count_from_s=count_from_s, workers=workers):
+    for row in replay_candidates(trace, candidates, count_from_s=count_from_s, workers=workers):
         results[row.policy, row.capacity_bytes] = row.result
         on_progress(1 + len(results), total, row.policy)
     return results

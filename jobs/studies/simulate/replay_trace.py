@@ -66,9 +66,9 @@ def run(trace: TraceFile, caches: Caches, *, count_from_s: int | None, on_progre
     loaded = trace.load(keep=caches.keep)
     chosen = sizes(loaded.trace, capacities=caches.capacities, fractions=caches.fractions)
     own = own_policies(caches, loaded, chosen, count_from_s=count_from_s, on_progress=on_progress)
-    lineups = [lineup(caches, size, own=own) for size in chosen]
+    candidates = [candidates_at(caches, size, own=own) for size in chosen]
     replayed = compare(
-        loaded.trace, lineups, count_from_s=count_from_s, workers=caches.workers, on_done=on_progress
+        loaded.trace, candidates, count_from_s=count_from_s, workers=caches.workers, on_done=on_progress
     )
     rows = [summary(at, name, loaded.trace.footprint_bytes) for at in replayed for name in shown(caches)]
     return ReplayAnswer(rows, loaded.notes)
@@ -91,7 +91,7 @@ def record_run(
     return runs.keep(mlflow, run, made_by="replay", files=files)
 
 
-def lineup(
+def candidates_at(
     caches: Caches,
     capacity_bytes: int,
     *,
@@ -173,7 +173,7 @@ def _named(caches: Caches) -> list[str]:
 
 
 def summary(at: Comparison, policy: str, footprint_bytes: int) -> dict[str, object]:
-    """A row of a contest as a flat dict; hits are None for the bound on bytes, as it has none."""
+    """A row of a comparison as a flat dict; hits are None for the bound on bytes, as it has none."""
     result, is_bound, gap = at.rows[policy].result, policy == BOUND, at.gap(policy)
     return {
         "policy": policy,

@@ -21,7 +21,7 @@ from jobs.studies.simulate.accesses import days_of_tables, loaded
 from jobs.studies.simulate.answer import ReplayAnswer
 from jobs.studies.simulate.replay_trace import (
     Caches,
-    lineup,
+    candidates_at,
     named_policies,
     own_policies,
     shown,
@@ -65,7 +65,7 @@ def run(
     replayed = compare(
         trace,
         [
-            lineup(caches, size, own=own, planner=shared, cycle_s=cycle_s, plan_from_s=first_s)
+            candidates_at(caches, size, own=own, planner=shared, cycle_s=cycle_s, plan_from_s=first_s)
             for size in chosen
         ],
         count_from_s=first_s,

@@ -89,9 +89,10 @@ def _verdicts(found: Study) -> str:
     if found.by_verdict is None:
         return answer
     return (
-        f"{answer} Admitting only that, the cache serves {percent(found.by_verdict.byte_hit_ratio, 1)} of the "
-        f"bytes instead of {percent(found.use.byte_hit_ratio, 1)}, and "
-        f"{percent(found.by_verdict.hit_ratio, 1)} of the accesses instead of {percent(found.use.hit_ratio, 1)}."
+        f"{answer} Admitting only that, the cache serves {percent(found.by_verdict.byte_hit_ratio, 1)} of "
+        f"the bytes instead of {percent(found.use.byte_hit_ratio, 1)}, and "
+        f"{percent(found.by_verdict.hit_ratio, 1)} of the accesses instead of "
+        f"{percent(found.use.hit_ratio, 1)}."
     )
 
 

@@ -198,13 +198,13 @@ def _case(
             "the accesses before --from are too few for a steward to learn from; take a longer trace, or ask "
             "`cachecast curve` what LRU and more disk save"
         ) from None
-    lineups = [
+    candidates = [
         Candidates(capacity_bytes, {LRU: None, **own, BOUND: None}),
         Candidates(larger, {LRU: None}),
     ]
     mine, theirs = compare(
         loaded.trace,
-        lineups,
+        candidates,
         count_from_s=from_s,
         on_done=lambda done, _, name: on_progress(done, 5, f"{name} replayed"),
     )
