@@ -233,9 +233,7 @@ PLANS = Table(
         Column("expires_at", "timestamp", "the item is void after this time", required=True),
         Column("model_version", "string", "MLflow model of its predictions; null: none, a prefill"),
         Column("model_digest", "string", "as in predictions"),
-        Column(
-            "needs_model", "bool", "false: a rule or queued jobs put it here, whatever the models; null: true"
-        ),
+        Column("needs_model", "bool", "false: a rule or queued jobs put it here, not a model; null: true"),
         Column("origin", "string", "where a prefetch is to come from; null: not known"),
     ),
 )

@@ -1,4 +1,4 @@
-"""What a learned order knows of the accesses of a trace: datasets, kinds of files, and readers."""
+"""The context of accesses that a learned order uses: datasets, kinds of files, and readers."""
 
 from __future__ import annotations
 
@@ -24,8 +24,9 @@ CONTEXT = ("dataset", "user", "task")
 
 
 class QueuedReads(NamedTuple):
-    """What batch queues say, in the order of `at_s`, float64[k], s since 1970: from then on known work is
-    expected to read `file`, int32[k], at `due_s`, float64[k], or not any more, NaN.
+    """Entries of batch queues by `at_s`, float64[k], s since 1970: when an entry became known.
+
+    From then on, work is expected to read `file`, int32[k], at `due_s`, float64[k]; NaN: no longer.
     """
 
     at_s: FloatArray

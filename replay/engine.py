@@ -13,9 +13,9 @@ from features.common.times import DAY_S, HOUR_S
 from replay.config import CacheConfig, refused
 from replay.kernels import disk as kernels
 from replay.kernels import purge
-from replay.kernels.accesses import Tally, empty_tally
+from replay.kernels.accesses import Part, Tally, empty_tally
 from replay.kernels.disk import AccessLog, OutcomeArray
-from replay.kernels.purge import Part, Record, run_checks, serve
+from replay.kernels.purge import Record, run_checks, serve
 from replay.planner import Actions, CacheState, Planner, peak_inflow, sure_inflow
 from replay.result import Placed, Result, tallied
 from replay.trace import IndexArray, Trace, Window, window
@@ -104,7 +104,7 @@ class Run:
         self._outcome = np.zeros(trace.n_accesses, np.uint8) if outcome is None else outcome
         self._served = 0
         self._warming = empty_tally(trace.time_s[: counted.first])
-        self._tally = _shifted(empty_tally(trace.time_s[counted.first :]), counted.first)
+        self._tally = empty_tally(trace.time_s[counted.first :], first=counted.first)
         self._counting = False
         self._prefetches: list[tuple[int, int]] = []
         self._inflows: list[int] = []
@@ -242,10 +242,6 @@ def _rules(config: CacheConfig) -> kernels.Rules:
 def _unread_bytes(disk: kernels.Disk) -> int:
     """Prefetched bytes on the disk that nobody has read yet."""
     return int(disk.held[(disk.flags & kernels.PREFETCHED) != 0].sum())
-
-
-def _shifted(tally: Tally, first: int) -> Tally:
-    return tally._replace(first=tally.first + first)
 
 
 def access_log(trace: Trace, config: CacheConfig) -> AccessLog:

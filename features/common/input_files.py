@@ -149,7 +149,7 @@ def _kind(descriptor: int) -> str | None:
 
 @contextmanager
 def _looked_at(file: InputFile) -> Iterator[int]:
-    """A descriptor that only says what `file` is: opening a pipe would wait, opening a device may act."""
+    """A descriptor of `file` without opening it: a pipe would wait for a writer, a device may act."""
     descriptor = _given(file.given)
     try:
         for part in Path(file.below).parts:

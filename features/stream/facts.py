@@ -109,7 +109,7 @@ def of_catalogue(files: pa.Table, item: Ids, *, cycle_s: int) -> Statements:
 
 
 def listed_from(catalogue: Statements, n_files: int, *, cycle_s: int) -> IntArray:
-    """From when on each file is listed as one of its dataset: known, and created; NEVER: not listed."""
+    """The decision time from which each file is listed in its dataset, int64[m]; NEVER: not listed."""
     created = usable_from(pc.fill_null(catalogue.rows["created_at"], pa.scalar(0, _TIME)), cycle_s)
     from_s = np.full(n_files, NEVER)
     from_s[catalogue.item] = np.maximum(catalogue.from_s, created)

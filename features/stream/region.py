@@ -101,13 +101,14 @@ class Region:
         created = self._listed["created_at"].at(item, as_of_s)
         age = np.where(created < 0, np.nan, np.maximum(0, as_of_s - created))
         values["age_s"] = age.astype(np.float32)
+        dataset = self._files.dataset[item]
         texts = {
             "did": self._dids.take(pa.array(item)),
-            "dataset": self._names_of(self._files.dataset[item]),
+            "dataset": self._dataset_names.take(pa.array(dataset, mask=dataset >= len(self._named))),
             "tier": self._facts["tier"].column(item, as_of_s),
             "campaign": self._facts["campaign"].column(item, as_of_s),
         }
-        columns = {name: _nullable(values[name]) for name in self._spec.numeric_columns}
+        columns = {name: pa.array(values[name], from_pandas=True) for name in self._spec.numeric_columns}
         return pa.table(texts | columns)
 
     def stored(
@@ -164,9 +165,6 @@ class Region:
             read &= mixed(self._hashes + of_time) < spec.sample_share * _STEPS
         return np.flatnonzero(read).astype(np.int32)
 
-    def _names_of(self, dataset: Ids) -> pa.Array:
-        return self._dataset_names.take(pa.array(dataset, mask=dataset >= len(self._named)))
-
 
 def datasets(
     before: Statements, catalogue: Statements, reads: Statements, n_files: int
@@ -206,10 +204,6 @@ def _rank(group: Ids) -> IntArray:
     rank = np.empty(group.size, np.int64)
     rank[order] = np.arange(group.size) - np.repeat(starts, np.diff(np.append(starts, group.size)))
     return rank
-
-
-def _nullable(values: AnyFloatArray) -> pa.Array:
-    return pa.array(values, from_pandas=True)
 
 
 class DatasetParts(NamedTuple):

@@ -240,7 +240,7 @@ def _tree(fields: Mapping[str, str]) -> Forest:
 
 
 class _Asked(NamedTuple):
-    """What each split of a tree compares, as in `Forest`."""
+    """The comparison of each split of a tree, as in `Forest`."""
 
     column: Ids
     rule: npt.NDArray[np.int8]
@@ -272,9 +272,7 @@ def _asked(fields: Mapping[str, str]) -> _Asked:
 
 
 def _leaves(fields: Mapping[str, str], n_leaves: int) -> tuple[IntArray, IntArray, IntArray]:
-    """The place of each leaf, from the left; for each split the first place below its left child, and the
-    first behind those.
-    """
+    """The place of each leaf from the left, and for each split the range of leaves below its left child."""
     children = np.column_stack([_ints(fields["left_child"]), _ints(fields["right_child"])]).tolist()
     n_below = [1] * n_leaves + [0] * len(children)  # leaf k, written -1 - k, is at n_leaves - 1 - k
     at = [0] * len(n_below)

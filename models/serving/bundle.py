@@ -101,7 +101,7 @@ class Bundle:
                 raise ValueError(f"{len(text)} characters, more than {MAX_CHARS}")
             raw = pydantic_core.from_json(text, allow_inf_nan=False)
             number = raw.get("format") if isinstance(raw, dict) else None
-            if _is_older(number):
+            if isinstance(number, int) and not isinstance(number, bool) and 0 < number < FORMAT:
                 raise OlderModelError(
                     f"the model bundle cannot be read (it has format {number}, of an older cachecast, and "
                     f"this one reads format {FORMAT}); train again, then evaluate and promote"
@@ -134,8 +134,9 @@ class Bundle:
                 "does not make; train again"
             )
         if not {model.horizon_s for model in self.models} & set(spec.horizons_s):
+            asked = ", ".join(map(duration_label, spec.horizons_s))
             raise ModelError(
-                f"the models of region {region!r} cover none of the horizons {_labels(spec.horizons_s)}; "
+                f"the models of region {region!r} cover none of the horizons {asked}; "
                 f"they have {', '.join(model.within for model in self.models) or 'none'}; train again"
             )
 
@@ -156,10 +157,6 @@ class Bundle:
                 f"the models of region {self.region!r} are of {as_of_label(self.until_s)}, more than "
                 f"{duration_label(max_age_s)} before {as_of_label(as_of_s)} ([training] max_age); train again"
             )
-
-
-def _is_older(number: object) -> bool:
-    return isinstance(number, int) and not isinstance(number, bool) and 0 < number < FORMAT
 
 
 @functools.cache
@@ -215,7 +212,3 @@ def _rise(values: tuple[float, ...]) -> bool:
 def _need(holds: bool, what: str) -> None:
     if not holds:
         raise ValueError(f"{what} cannot be")
-
-
-def _labels(horizons_s: tuple[int, ...]) -> str:
-    return ", ".join(duration_label(h) for h in horizons_s)

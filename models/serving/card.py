@@ -1,4 +1,4 @@
-"""What describes a version in MLflow: card, signature, input example, and columns with their units.
+"""The description of a version in MLflow: card, signature, input example, and columns with their units.
 
 README.md             the card, which is also the version's description
 MLmodel               MLflow's own file: signature, input example, and why its loader gives nothing

@@ -73,8 +73,7 @@ class Registry:
 
     def point(self, alias: str, version: str, *, tags: Mapping[str, str]) -> None:
         """Move `alias` to `version` (`name/number`) and tag it. Raises StaleInputError if there is none."""
-        name, _, number = version.rpartition("/")
-        with service_errors(self.uri, _missing(version)):
+        with self._version(version) as (name, number):
             self._client.get_model_version(name, number)
             self.tag(version, tags)
             self._client.set_registered_model_alias(name, alias, number)
@@ -86,21 +85,26 @@ class Registry:
 
     def tag(self, version: str, tags: Mapping[str, str]) -> None:
         """Set tags of a version and of its model. Raises StaleInputError if there is no such version."""
-        name, _, number = version.rpartition("/")
-        with service_errors(self.uri, _missing(version)):
+        with self._version(version) as (name, number):
             model_id = self._client.get_model_version(name, number).tags.get(MODEL_TAG)
             for key, value in tags.items():
                 self._client.set_model_version_tag(name, number, key, value)
             if model_id and tags:
                 self._client.set_logged_model_tags(model_id, dict(tags))
 
+    @contextlib.contextmanager
+    def _version(self, version: str) -> Iterator[tuple[str, str]]:
+        """Name and number of a version, for calls to MLflow. Raises StaleInputError if it is not there."""
+        name, _, number = version.rpartition("/")
+        with service_errors(self.uri, _missing(version)):
+            yield name, number
+
     def model_id(self, version: str) -> str | None:
         """The id of the version's model in MLflow, which figures of runs are linked to; None if it has none.
 
         Raises StaleInputError if there is no such version.
         """
-        name, _, number = version.rpartition("/")
-        with service_errors(self.uri, _missing(version)):
+        with self._version(version) as (name, number):
             return self._client.get_model_version(name, number).tags.get(MODEL_TAG)
 
     def describe(self, version: str, heading: str, body: str) -> None:
@@ -108,8 +112,7 @@ class Registry:
 
         Raises StaleInputError if there is no such version.
         """
-        name, _, number = version.rpartition("/")
-        with service_errors(self.uri, _missing(version)):
+        with self._version(version) as (name, number):
             known = str(self._client.get_model_version(name, number).description or "")
             self._client.update_model_version(name, number, with_section(known, heading, body))
 
@@ -185,9 +188,8 @@ class Registry:
     @contextlib.contextmanager
     def _bundle(self, version: str) -> Iterator[Path]:
         """A copy of a version's files, whose names and sizes were checked before they were fetched."""
-        name, _, number = version.rpartition("/")
         with tempfile.TemporaryDirectory() as scratch:
-            with service_errors(self.uri, _missing(version)):
+            with self._version(version) as (name, number):
                 run_id = str(self._client.get_model_version(name, number).run_id)
                 place = str(self._client.get_run(run_id).info.artifact_uri)
                 check_place(self.uri, place)

@@ -129,7 +129,7 @@ def delete_runs(place: Place, written_id: str) -> None:
 
 
 def _end_abandoned(place: Place) -> None:
-    """Let runs that were written by a command that was killed say so: `KILLED`."""
+    """End the runs of commands that were killed with the status `KILLED`."""
     before_ms = int((time.time() - _ABANDONED_S) * 1000)
     is_running = f"attributes.status = 'RUNNING' AND attributes.start_time < {before_ms}"
     for run in place.client.search_runs([place.experiment_id], f"{is_running} AND tags.`{ID_TAG}` LIKE '%'"):

@@ -161,29 +161,25 @@ def evaluate_learner(learner: Learner, train: Known, test: Sample) -> Evaluation
     """Fit and calibrate on `train`, measure on `test`. Raises ModelError if `train` has one class."""
     model = fit_calibrated(learner, train.sample, horizon_s=train.horizon_s)
     probability, _ = model.predict(test.x)
-    return Evaluation(
-        learner.name,
-        quality(test.y, probability),
-        learner.knobs,
-        learner,
-        model,
-        probability,
-        tuple(slices(test, probability, train.vocabulary, are_probabilities=True)),
-        tuple(holdings(test, probability)),
-    )
+    return _evaluation(learner, model, train, test, probability)
 
 
 def evaluate_baseline(baseline: Baseline, train: Known, test: Sample) -> Evaluation:
     """Measure how well a baseline ranks `test`. Of `train` only the vocabulary is used."""
-    scores = baseline.score(test.x)
+    return _evaluation(baseline, None, train, test, baseline.score(test.x))
+
+
+def _evaluation(
+    learner: Learner, model: CalibratedModel | None, train: Known, test: Sample, scores: FloatArray
+) -> Evaluation:
     return Evaluation(
-        baseline.name,
-        ranking_quality(test.y, scores),
-        baseline.knobs,
-        None,
-        None,
+        learner.name,
+        (ranking_quality if model is None else quality)(test.y, scores),
+        learner.knobs,
+        None if model is None else learner,
+        model,
         scores,
-        tuple(slices(test, scores, train.vocabulary, are_probabilities=False)),
+        tuple(slices(test, scores, train.vocabulary, are_probabilities=model is not None)),
         tuple(holdings(test, scores)),
     )
 
@@ -224,10 +220,14 @@ def search(train: Known, start: LightGBM, *, seconds: float, max_trials: int) ->
         return None
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     study = optuna.create_study(sampler=optuna.samplers.TPESampler(seed=start.seed))
-    study.enqueue_trial({name: getattr(start, name) for name in _names(start)})
-    study.optimize(
-        lambda trial: _loss(_suggested(trial, start), *parts), n_trials=max_trials, timeout=seconds
-    )
+    study.enqueue_trial({name: getattr(start, name) for name in start.knobs if name != "seed"})
+    before, after = parts
+
+    def loss(trial: optuna.Trial) -> float:
+        scorer = _suggested(trial, start).fit(before.x, before.y)
+        return log_loss(after.y, scorer.score(after.x))
+
+    study.optimize(loss, n_trials=max_trials, timeout=seconds)
     best = dataclasses.replace(start, **study.best_params, name="lightgbm_searched")
     trials = tuple(
         Trial(finished.number, finished.params, finished.value)
@@ -249,11 +249,3 @@ def _suggested(trial: optuna.Trial, start: LightGBM) -> LightGBM:
         l2=trial.suggest_float("l2", 0.1, 100.0, log=True),
         monotone=trial.suggest_categorical("monotone", [False, True]),
     )
-
-
-def _names(start: LightGBM) -> list[str]:
-    return [name for name in start.knobs if name != "seed"]
-
-
-def _loss(learner: LightGBM, before: Sample, after: Sample) -> float:
-    return log_loss(after.y, learner.fit(before.x, before.y).score(after.x))

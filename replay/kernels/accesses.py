@@ -57,6 +57,13 @@ class Accesses(NamedTuple):
     hit: BoolArray
 
 
+class Part(NamedTuple):
+    """Accesses `start` … `stop` - 1."""
+
+    start: int
+    stop: int
+
+
 def accesses(trace: Trace, capacity_bytes: int, hit: BoolArray) -> Accesses:
     """The accesses of `trace`, for a cache of `capacity_bytes`."""
     return Accesses(trace.item, trace.size_bytes, capacity_bytes, hit)
@@ -79,13 +86,13 @@ class Tally(NamedTuple):
     used: FloatArray
 
 
-def empty_tally(time_s: IntArray) -> Tally:
-    """A tally without counts for accesses at `time_s`, ascending."""
+def empty_tally(time_s: IntArray, *, first: int = 0) -> Tally:
+    """A tally without counts for accesses at `time_s`, ascending; they are numbered from `first` on."""
     starts = np.empty(max(1, _hours(time_s, np.zeros(0, np.int64))) + 1, np.int64)
     n = _hours(time_s, starts)
     starts[n] = time_s.size
-    first = starts[: n + 1]
-    return Tally(time_s[first[:-1]] // HOUR_S, first, np.zeros((n, 4), np.int64), np.zeros(n))
+    starts = starts[: n + 1]
+    return Tally(time_s[starts[:-1]] // HOUR_S, starts + first, np.zeros((n, 4), np.int64), np.zeros(n))
 
 
 @kernel

@@ -52,7 +52,7 @@ NOW_S, PROVEN_FROM_S = range(2)
 
 
 class Learnt(NamedTuple):
-    """What was learned, for the time at hand: number `at` of several orders; -1: none has begun."""
+    """The learned order that is followed now: number `at` of several, -1: none has begun."""
 
     at: int
     rule: Rule
@@ -240,7 +240,7 @@ def _rule(learnt: Learnt, order: int) -> Rule:
 
 @bare
 def _begin(begun: IntArray, order: int, at: int, values: Values) -> None:
-    """Begin what was learned last, without values of what was before."""
+    """Begin the newest learned order, and forget the values by the one before."""
     if begun[order] < at:
         begun[order] = at
         values.at_s[:] = np.nan

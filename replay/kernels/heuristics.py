@@ -44,7 +44,7 @@ OLDEST, NEWEST = range(2)
 
 
 class Inventory(NamedTuple):
-    """Different files that an inventory has found, as a rule by their last use.
+    """The files of an inventory, each once, usually by their last use.
 
     `file`: int64[n]; `n_bytes`: int64[n], on disk; `at_s`: float64[n], the last use; `is_read`: bool[n],
     whether that counts as a read, before the file is on disk.
@@ -56,7 +56,7 @@ class Inventory(NamedTuple):
     is_read: BoolArray
 
     def part(self, which: slice) -> Inventory:
-        """Some of them."""
+        """The files in a slice."""
         return Inventory(self.file[which], self.n_bytes[which], self.at_s[which], self.is_read[which])
 
 

@@ -15,7 +15,7 @@ import numpy as np
 
 from features.common.arrays import IntArray
 from features.common.jit import bare
-from replay.kernels.accesses import AHEAD, Tally, fetch
+from replay.kernels.accesses import AHEAD, Part, Tally, fetch
 from replay.kernels.disk import (
     ABSENT,
     ASKED,
@@ -58,17 +58,10 @@ from replay.kernels.disk import (
 
 
 class Record(NamedTuple):
-    """What a replay keeps of accesses: the outcome of each one, and sums per hour."""
+    """The results of accesses: the outcome of each one, and sums per hour."""
 
     outcome: OutcomeArray
     tally: Tally
-
-
-class Part(NamedTuple):
-    """Accesses `start` … `stop` - 1."""
-
-    start: int
-    stop: int
 
 
 class Candidate(NamedTuple):

@@ -85,7 +85,7 @@ class Rule(NamedTuple):
 
 
 class Eviction(NamedTuple):
-    """Victims of `n_bytes` at a time.
+    """An eviction of `n_bytes` at `now_s`.
 
     `bytes_of`: int64[m], on disk; `spare`: bool[m], files that stay, bool[0]: none.
     """

@@ -15,7 +15,7 @@ from features.common.arrays import BoolArray, Ids, IntArray
 from features.common.jit import bare
 from features.stream.state import Read, new_state, update
 from replay.access_context import AccessContext, QueuedReads, check_fits
-from replay.kernels.accesses import AHEAD, fetch
+from replay.kernels.accesses import AHEAD, Part, fetch
 from replay.kernels.heuristics import ALL
 from replay.kernels.links import Queues, append, leave, no_queues, oldest, to_newest
 from replay.kernels.scored_files import (
@@ -44,13 +44,6 @@ class Accesses(NamedTuple):
     reader: IntArray
 
 
-class Part(NamedTuple):
-    """Accesses `start` … `stop` - 1."""
-
-    start: int
-    stop: int
-
-
 class Cache(NamedTuple):
     """A cache of `capacity` bytes, and `size` of each file, int64[m]; `recency`: files by their last use."""
 
@@ -61,14 +54,14 @@ class Cache(NamedTuple):
 
 
 class QueueFeed(NamedTuple):
-    """What queues say, and how many of the entries were followed, `n`: int64[1]."""
+    """Entries of batch queues, and the number of those that were followed, `n`: int64[1]."""
 
     queued: QueuedReads
     n: IntArray
 
 
 class ScoredFiles(NamedTuple):
-    """An order by value, and what it knows of the files; no file is in `spare`, bool[0]."""
+    """An order by value, with its knowledge of the files; `spare`: bool[0], no file is spared."""
 
     known: Known
     rule: Rule
@@ -123,7 +116,7 @@ def remember(known: Known, feed: QueueFeed, accesses: Accesses, part: Part) -> N
 
 @bare
 def _follow_queues(known: Known, feed: QueueFeed, now_s: float) -> None:
-    """Note what queues say until `now_s`."""
+    """Follow the entries of queues that are known by `now_s`."""
     queued, n = feed
     while n[0] < queued.at_s.size and queued.at_s[n[0]] <= now_s:
         expect(known, queued.file[n[0]], queued.due_s[n[0]], queued.at_s[n[0]])

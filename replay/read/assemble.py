@@ -64,14 +64,11 @@ def columns_beside(source: ColumnSource, roles: Roles, choice: Choice) -> dict[s
         name = roles.labels.get(role) if role in LABELS else role
         if name is not None and name in source.schema.names and name not in roles.own:
             column = source.take(name)
-            _refuse_nested(source, name, column.type)
+            kind = column.type
+            if not (is_text(kind) or pa.types.is_primitive(kind) or pa.types.is_null(kind)):
+                raise SchemaError(f"{source.label}: {name} is {kind}; it must be strings or numbers")
             columns[role] = codes_of(column) if is_text(column.type) else column
     return columns
-
-
-def _refuse_nested(source: ColumnSource, name: str, kind: pa.DataType) -> None:
-    if not (is_text(kind) or pa.types.is_primitive(kind) or pa.types.is_null(kind)):
-        raise SchemaError(f"{source.label}: {name} is {kind}; it must be strings or numbers")
 
 
 def chosen_rows(

@@ -30,6 +30,7 @@ from replay.steward.learned import AccessHistory, make_room_on_disk
 from replay.steward.order import (
     FEWEST,
     MOST_BYTES,
+    EvictionOrder,
     bytes_held,
     extend,
     larger,
@@ -91,7 +92,7 @@ class LearntOrders:
         return self._known[at]
 
 
-class AutoOrder:
+class AutoOrder(EvictionOrder):
     """Follows the heuristic or the learned order whose shadow has missed the fewest bytes."""
 
     def __init__(
@@ -120,7 +121,6 @@ class AutoOrder:
         return NAMES[self._of.chooser.state[FOLLOWED]]
 
     def add(self, dataset: IntArray, tier: IntArray, size_bytes: IntArray) -> None:
-        """See `EvictionOrder`."""
         of, first, n_files = self._of, self._n_files, self._n_files + dataset.size
         sampled = self._sampling.of(n_files, first)
         places = np.arange(self._n_sampled, self._n_sampled + sampled.size)
@@ -134,38 +134,31 @@ class AutoOrder:
         of.shadows.plain[DATASET_LRU].order.dataset[places] = dataset[sampled - first]
 
     def resize(self, file: int, size_bytes: int) -> None:
-        """See `EvictionOrder`."""
         self._of.takes[file] = max(0, size_bytes)
         if self._learns:
             self._history.resize(file, size_bytes)
 
     def read(self, file: int, reader: int, at_s: float, *, is_held: bool) -> None:
-        """See `EvictionOrder`."""
         learnt = self._learnt.at(at_s, int(self._of.begun[SHADOWS]))
         _read(self._of, learnt, Read(file, reader, 1.0, float(at_s), float(at_s)), is_held)
 
     def stored(self, file: int, n_bytes: int, at_s: float) -> None:
-        """See `EvictionOrder`."""
         _stored(self._of, file, n_bytes)
 
     def take_inventory(self, inventory: Inventory) -> IntArray:
-        """See `EvictionOrder`."""
         before = np.empty(inventory.file.size, np.int64)
         for learnt, part in self._learnt.parts(inventory, int(self._of.begun[SHADOWS])):
             _take(self._of, learnt, inventory.part(part), before[part])
         return before
 
     def removed(self, file: int) -> None:
-        """See `EvictionOrder`."""
         _removed(self._of.heuristics, self._of.valued, file)
 
     def expect(self, file: int, due_s: float) -> None:
-        """See `EvictionOrder`."""
         if self._learns:
             _expect(self._of.known, file, float(due_s), float(self._of.clock[kernel.NOW_S]))
 
     def bytes_on_disk(self, file: int) -> int | None:
-        """See `EvictionOrder`."""
         return bytes_held(self._of.heuristics[LRU], file)
 
     def victims(self, n_bytes: int, now_s: float, spare: BoolArray) -> list[int]:

@@ -22,7 +22,7 @@ _NOT_YET = np.iinfo(np.int64).max
 
 
 class Delays(NamedTuple):
-    """Seconds that things take beside a live cache; all zero: it decides at each read.
+    """Delays beside a live cache, in s; all zero: the steward decides at each read.
 
     `seen_s`: until a read and the file that it brought are known; `look_s`: between two looks at the disk, 0:
     at each read that needs room; `headroom`: share of the capacity that is kept free at a look; `effect_s`:
@@ -295,7 +295,7 @@ class PlannedCache(DelayedCache):
         self._at(now_s + self._plans.cycle_s, self._plan)
 
     def _state(self, now_s: int) -> CacheState:
-        """What the planner is told; nobody knows at which age a file would be purged."""
+        """The cache as the planner sees it; the age at which files are purged is unknown."""
         held = np.array(self._held, np.int64)
         item = np.flatnonzero(held >= 0)
         last_use_s = np.array(self._last_use_s, np.int64)[item]

@@ -9,7 +9,7 @@ import numpy as np
 from features.common.arrays import BoolArray, IntArray
 from features.common.jit import bare, direct
 from features.stream.state import LAST, Files, Read, new_state, update
-from replay.kernels.heuristics import LRU, Inventory
+from replay.kernels.heuristics import LRU
 from replay.kernels.scored_files import (
     N_HELD,
     Disk,
@@ -25,7 +25,7 @@ from replay.kernels.scored_files import (
     remove,
 )
 from replay.policies.learned import Order
-from replay.steward.order import FEWEST, MOST_BYTES, HeuristicOrder, extend, larger, n_known, one_by_one
+from replay.steward.order import FEWEST, MOST_BYTES, EvictionOrder, HeuristicOrder, extend, larger, n_known
 
 
 class AccessHistory:
@@ -99,7 +99,7 @@ _note, _expect, _choose = direct(_note_read), direct(expect), direct(choose)
 _insert, _remove = direct(insert), direct(remove)
 
 
-class LearnedOrder:
+class LearnedOrder(EvictionOrder):
     """Value by a model of the reads to come, from the time of the first of `orders` on; LRU before."""
 
     following = "learned"
@@ -114,24 +114,20 @@ class LearnedOrder:
         self._rule: Rule | None = None
 
     def add(self, dataset: IntArray, tier: IntArray, size_bytes: IntArray) -> None:
-        """See `EvictionOrder`."""
         if self._lru is not None:
             self._lru.add(dataset, tier, size_bytes)
         self.history.add(dataset, tier, size_bytes)
 
     def resize(self, file: int, size_bytes: int) -> None:
-        """See `EvictionOrder`."""
         self.history.resize(file, size_bytes)
 
     def read(self, file: int, reader: int, at_s: float, *, is_held: bool) -> None:
-        """See `EvictionOrder`."""
         self._begin(at_s)
         if self._lru is not None:
             self._lru.read(file, reader, at_s, is_held=is_held)
         self.history.read(file, reader, at_s)
 
     def stored(self, file: int, n_bytes: int, at_s: float) -> None:
-        """See `EvictionOrder`."""
         if self._lru is not None:
             self._lru.stored(file, n_bytes, at_s)
         self._make_room()
@@ -139,27 +135,19 @@ class LearnedOrder:
             _insert(self._disk, file, n_bytes)
         self._bytes[file] = n_bytes
 
-    def take_inventory(self, inventory: Inventory) -> IntArray:
-        """See `EvictionOrder`."""
-        return one_by_one(self, inventory)
-
     def removed(self, file: int) -> None:
-        """See `EvictionOrder`."""
         if self._lru is not None:
             self._lru.removed(file)
         if self._holds(file):
             _remove(self._disk, file, self._bytes[file])
 
     def expect(self, file: int, due_s: float) -> None:
-        """See `EvictionOrder`."""
         self.history.expect(file, due_s)
 
     def bytes_on_disk(self, file: int) -> int | None:
-        """See `EvictionOrder`."""
         return int(self._bytes[file]) if self._holds(file) else None
 
     def victims(self, n_bytes: int, now_s: float, spare: BoolArray) -> list[int]:
-        """See `EvictionOrder`."""
         rule = self._begin(now_s)
         if rule is None:
             assert self._lru is not None

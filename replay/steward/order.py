@@ -48,7 +48,8 @@ class EvictionOrder(Protocol):
         """Make files known, numbered on from those known before. `size_bytes` -1: not known."""
 
     def resize(self, file: int, size_bytes: int) -> None:
-        """Correct a file's size."""
+        """Correct a file's size; of no meaning for an order that ignores sizes."""
+        del file, size_bytes
 
     def read(self, file: int, reader: int, at_s: float, *, is_held: bool) -> None:
         """Count a read. `reader`: `features.stream.state.task_number` or `user_number`, 0: nobody is named.
@@ -61,12 +62,22 @@ class EvictionOrder(Protocol):
 
     def take_inventory(self, inventory: Inventory) -> IntArray:
         """Read and store the files of an inventory, at once; the bytes that each had on disk, -1: none."""
+        before = np.empty(inventory.file.size, np.int64)
+        files = zip(*(column.tolist() for column in inventory), strict=True)
+        for k, (file, n_bytes, at_s, is_read) in enumerate(files):
+            on_disk = self.bytes_on_disk(file)
+            before[k] = -1 if on_disk is None else on_disk
+            if is_read:
+                self.read(file, 0, at_s, is_held=on_disk is not None)
+            self.stored(file, n_bytes, at_s)
+        return before
 
     def removed(self, file: int) -> None:
         """A file is not on disk any more, whoever removed it."""
 
     def expect(self, file: int, due_s: float) -> None:
-        """Known work is expected to read the file at `due_s`, s since 1970; NaN: not any more."""
+        """Known work is expected to read the file at `due_s`, s since 1970, NaN: no longer; for orders that learn."""
+        del file, due_s
 
     def bytes_on_disk(self, file: int) -> int | None:
         """What the file has on disk; None if it is not there."""
@@ -76,19 +87,6 @@ class EvictionOrder(Protocol):
 
         `spare`: bool[files known or more], files that must stay. They remain on disk until `removed`.
         """
-
-
-def one_by_one(order: EvictionOrder, inventory: Inventory) -> IntArray:
-    """`EvictionOrder.take_inventory` by the other methods of `order`."""
-    before = np.empty(inventory.file.size, np.int64)
-    files = zip(*(column.tolist() for column in inventory), strict=True)
-    for k, (file, n_bytes, at_s, is_read) in enumerate(files):
-        on_disk = order.bytes_on_disk(file)
-        before[k] = -1 if on_disk is None else on_disk
-        if is_read:
-            order.read(file, 0, at_s, is_held=on_disk is not None)
-        order.stored(file, n_bytes, at_s)
-    return before
 
 
 FEWEST = 1024
@@ -101,50 +99,37 @@ _victims = direct(kernel.victims)
 _Number = TypeVar("_Number", bound=np.generic)
 
 
-class HeuristicOrder:
+class HeuristicOrder(EvictionOrder):
     """The order of a kind (see `replay.kernels.heuristics`); 17 bytes per known file or a few more."""
 
     def __init__(self, kind: int, capacity_bytes: int = 0, *, n_files: int = 0) -> None:
         """`n_files`: known from the beginning, which dataset-LRU does not allow."""
-        self.following = NAMES[kind]
         self._of = new_heuristic(kind, capacity_bytes, max(FEWEST, n_files), FEWEST)
         self._n_files = n_files
 
+    @property
+    def following(self) -> str:
+        return NAMES[self._of.kind]
+
     def add(self, dataset: IntArray, tier: IntArray, size_bytes: IntArray) -> None:
-        """See `EvictionOrder`."""
         first, self._n_files = self._n_files, self._n_files + dataset.size
         make_room(self._of, self._n_files, n_known(dataset))
         if self._of.kind == DATASET_LRU:
             self._of.dataset[first : self._n_files] = dataset
 
-    def resize(self, file: int, size_bytes: int) -> None:
-        """Nothing to note."""
-
-    def expect(self, file: int, due_s: float) -> None:
-        """Nothing to note."""
-
     def read(self, file: int, reader: int, at_s: float, *, is_held: bool) -> None:
-        """See `EvictionOrder`."""
         _note_read(self._of, file, is_held)
 
     def stored(self, file: int, n_bytes: int, at_s: float) -> None:
-        """See `EvictionOrder`."""
         _store(self._of, file, n_bytes)
 
-    def take_inventory(self, inventory: Inventory) -> IntArray:
-        """See `EvictionOrder`."""
-        return one_by_one(self, inventory)
-
     def removed(self, file: int) -> None:
-        """See `EvictionOrder`."""
         _drop(self._of, file)
 
     def bytes_on_disk(self, file: int) -> int | None:
-        """See `EvictionOrder`."""
         return bytes_held(self._of, file)
 
     def victims(self, n_bytes: int, now_s: float, spare: BoolArray) -> list[int]:
-        """See `EvictionOrder`."""
         if n_bytes <= 0:
             return []
         victim = room_for_victims(self._of)

@@ -13,6 +13,7 @@ from features.common.jit import bare
 from features.stream.state import Read, new_state
 from replay.access_context import AccessContext, check_fits
 from replay.kernels import auto as orders
+from replay.kernels.accesses import Part
 from replay.kernels.auto import NOW_S, Auto, Learnt, Room, new_auto
 from replay.kernels.heuristics import (
     DATASET_LRU,
@@ -27,7 +28,7 @@ from replay.kernels.heuristics import (
     victims,
 )
 from replay.kernels.scored_files import Eviction, Known, expect, no_values
-from replay.policies.learned import Accesses, Order, Part, QueueFeed
+from replay.policies.learned import Accesses, Order, QueueFeed
 from replay.steward.auto import LearntOrders, Sampling
 from replay.trace import Trace
 
@@ -150,7 +151,7 @@ def _serve_auto(auto: Auto, learnt: Learnt, feed: QueueFeed, serving: Serving, p
 
 @bare
 def _follow_queues(auto: Auto, feed: QueueFeed, now_s: float) -> None:
-    """Note what queues say until `now_s`, to an order that learns."""
+    """Follow the entries of queues that are known by `now_s`, if the order learns."""
     queued, n = feed
     while n[0] < queued.at_s.size and queued.at_s[n[0]] <= now_s:
         if auto.known.values.due_s.size:

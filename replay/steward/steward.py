@@ -1,4 +1,4 @@
-"""What a cache holds, and in which order it goes: the same object in replay and beside a live cache."""
+"""The files of a cache and their order of eviction: the same object in replay and beside a live cache."""
 
 from __future__ import annotations
 
@@ -14,14 +14,12 @@ from features.common.jit import direct
 from features.common.times import DAY_S
 from replay.kernels import heuristics as kernel
 from replay.kernels.heuristics import LRU, Inventory, new_heuristic, new_shadow
-from replay.steward.order import EvictionOrder, extend, larger, make_room_in_shadow
+from replay.steward.order import FEWEST, EvictionOrder, extend, larger, make_room_in_shadow
 
 _serve, _fill, _take = direct(kernel.serve), direct(kernel.fill), direct(kernel.take)
 
 Numbers = int | IntArray | Ids
 """Of one file, or of several."""
-FEWEST = 1024
-"""Files that there is room for at first; it grows by an eighth."""
 
 
 class Saved(NamedTuple):

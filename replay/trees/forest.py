@@ -61,7 +61,7 @@ class Forest(NamedTuple):
 
 
 class Block(NamedTuple):
-    """Rows side by side, `planes` float32[p, LANES], and what is found of each on the way, [LANES]."""
+    """Rows that are scored together: `planes`, float32[p, LANES], and results of each row, [LANES]."""
 
     planes: Float32Array
     open: Words
@@ -90,7 +90,7 @@ def new_block(forest: Forest) -> Block:
 
 
 def slots() -> Ids:
-    """Where the leaves of a part stand in its row of `Forest.leaf`."""
+    """For each leaf of a part, from the left, its column in `Forest.leaf`: int32[PART]."""
     bits = np.uint32(1) << np.arange(PART, dtype=np.uint32)
     return (bits * _DE_BRUIJN >> _SLOT_SHIFT).astype(np.int32)
 
@@ -105,7 +105,7 @@ def joined(forests: Sequence[Forest]) -> Forest:
     kind, plane_of = np.unique(kinds, return_inverse=True)
 
     def behind(edges: Sequence[Ids], by: IntArray) -> Ids:
-        """Where things begin, and the last ends, of all forests."""
+        """The first indices of all forests in one array, each moved by what the forests before it hold."""
         return np.append(np.concatenate([e[:-1] + b for e, b in zip(edges, by, strict=False)]), by[-1])
 
     plane = np.concatenate([f.plane + by for f, by in zip(forests, planes, strict=False)])

@@ -192,21 +192,14 @@ class PackedReads:
 
     def slice(self, begin: int, end: int) -> Slice:
         """The reads from the `begin`-th to before the `end`-th."""
-        units, number = _unpacked(self.key[begin:end], self.number_bits)
+        key = self.key[begin:end]
+        units, number = key >> self.number_bits, key & ((1 << self.number_bits) - 1)
         task = np.searchsorted(self.first_read, number, side="right") - 1
         return Slice(
             accessed_us=self.start_us + units * self.unit_us,
             task=task,
             file=self.first_file[task] + number - self.first_read[task],
         )
-
-
-def _packed(units: IntArray, number: IntArray, number_bits: int) -> IntArray:
-    return (units << number_bits) | number
-
-
-def _unpacked(key: IntArray, number_bits: int) -> tuple[IntArray, IntArray]:
-    return key >> number_bits, key & ((1 << number_bits) - 1)
 
 
 def make_reads(
@@ -234,7 +227,7 @@ def make_reads(
         inside = in_ring | ((work >= 0) & (work < rhythm.total))
         day = rhythm.day(work[inside] % rhythm.total)
         units = np.minimum((day * (_DAY_US / unit_us)).astype(np.int64), last_unit)
-        key[n_kept : n_kept + units.size] = _packed(units, number[inside], number_bits)
+        key[n_kept : n_kept + units.size] = (units << number_bits) | number[inside]
         n_kept += units.size
     key = key[:n_kept]
     key.sort()
