@@ -76,7 +76,7 @@ class EvictionOrder(Protocol):
         """A file is not on disk any more, whoever removed it."""
 
     def expect(self, file: int, due_s: float) -> None:
-        """Known work is expected to read the file at `due_s`, s since 1970, NaN: no longer; for orders that learn."""
+        """Known work is expected to read the file at `due_s`, s since 1970; NaN: no longer."""
         del file, due_s
 
     def bytes_on_disk(self, file: int) -> int | None:
