@@ -14,16 +14,18 @@ import typer
 from features.common.redaction import without_login
 from features.common.units import parse_bytes, parse_duration
 from jobs.cli import console, options, parsing
-from jobs.cli.options import Cache, Conf, Force, Json, MaybeAsOf, TablesRoot, file_to_write, folder_to_fill
+from jobs.cli.options import Cache, Conf, Force, MaybeAsOf, file_to_write, folder_to_fill
 from jobs.cli.plans import end_push
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from jobs.ground.settings.tree import Settings
     from prefetch.steward.figures import Figures
 
 
 def scan(
+    settings: Settings,
     cache: Annotated[str, typer.Option(help="name of the cache in its records")],
     namespace: Annotated[
         Path | None,
@@ -34,9 +36,6 @@ def scan(
     ] = None,
     as_of: Annotated[str | None, typer.Option(help="time of the inventory; defaults to now")] = None,
     force: Force = False,
-    conf: Conf = None,
-    tables: TablesRoot = None,
-    as_json: Json = False,
 ) -> None:
     """Take an XCache's inventory and remembered reads on its host.
 
@@ -44,16 +43,16 @@ def scan(
     """
     from jobs.loop.ingest import scan as job
 
-    with console.progress(f"scanning {cache}", quiet=as_json):
+    with console.progress(f"scanning {cache}"):
         answer = job.run(
-            options.load(conf, tables=tables),
+            settings,
             namespace=namespace,
             spaces=space or [],
             cache=cache,
             as_of_s=parsing.moment(as_of),
             force=force,
         )
-    console.show(answer, as_json=as_json)
+    console.show(answer)
 
 
 def collect(
@@ -76,7 +75,6 @@ def collect(
         list[str] | None, typer.Option(help="what to follow there, for example /topic/NAME; may be repeated")
     ] = None,
     conf: Conf = None,
-    as_json: Json = False,
 ) -> None:
     """Keep what caches report by UDP, and what shovelers and collectors publish at a broker.
 
@@ -103,18 +101,16 @@ def collect(
         now_s=time.time,
         figures=leave,
     )
-    if as_json:
-        console.show(answer, as_json=True)
+    if console.is_json:
+        console.show(answer)
 
 
 def steward(
+    settings: Settings,
     cache: Cache,
     force: Annotated[
         bool, typer.Option("--force", help="evict what is above the high watermark now, however much it is")
     ] = False,
-    conf: Conf = None,
-    tables: TablesRoot = None,
-    as_json: Json = False,
 ) -> None:
     """Keep a cache below its high watermark by evicting in our order.
 
@@ -123,7 +119,6 @@ def steward(
     from jobs.loop.steward import steward as job
     from jobs.operator.operate import prometheus, samples
 
-    settings = options.load(conf, tables=tables)
     folder = settings.metrics.folder
 
     def leave(found: Figures) -> None:
@@ -133,11 +128,12 @@ def steward(
     answer = job.run(settings, cache=cache, log=console.log, figures=leave, force=force)
     if folder:
         prometheus.leave(Path(folder), f"steward-{cache}", [])
-    if as_json and answer is not None:
-        console.show(answer, as_json=True)
+    if console.is_json and answer is not None:
+        console.show(answer)
 
 
 def caches(
+    settings: Settings,
     pushed_at: Annotated[
         str | None, typer.Option(help="only caches to which the plan of this decision time was pushed")
     ] = None,
@@ -149,9 +145,6 @@ def caches(
         str | None, typer.Option(help="with --unjudged: and of the days until this one, a line per day")
     ] = None,
     with_rse: Annotated[bool, typer.Option("--with-rse", help="only caches with an RSE in Rucio")] = False,
-    conf: Conf = None,
-    tables: TablesRoot = None,
-    as_json: Json = False,
 ) -> None:
     """List the configured caches.
 
@@ -165,10 +158,11 @@ def caches(
         unjudged_to_s=parsing.day(unjudged_to),
         with_rse=with_rse,
     )
-    console.show(job.listed(options.load(conf, tables=tables), wanted), as_json=as_json)
+    console.show(job.listed(settings, wanted))
 
 
 def prefill(
+    settings: Settings,
     cache: Cache,
     dataset: Annotated[
         list[str] | None, typer.Option(help="did of a dataset that the task will read; may be repeated")
@@ -180,9 +174,6 @@ def prefill(
     start: Annotated[str | None, typer.Option(help="when they are expected to start")] = None,
     as_of: MaybeAsOf = None,
     dry_run: Annotated[bool, typer.Option(help="show what would be fetched, and touch nothing")] = False,
-    conf: Conf = None,
-    tables: TablesRoot = None,
-    as_json: Json = False,
 ) -> None:
     """Fetch what a task will read into a cache before it is submitted.
 
@@ -192,30 +183,28 @@ def prefill(
 
     listed = [] if files is None else job.listed(files)
     request = job.Request(dataset or [], listed, jobs, parsing.moment(start))
-    with console.progress(f"prefilling {cache}", quiet=as_json) as advance:
+    with console.progress(f"prefilling {cache}") as advance:
         answer = job.run(
-            options.load(conf, tables=tables),
+            settings,
             request,
             cache=cache,
             as_of_s=parsing.moment_or_now(as_of),
             dry_run=dry_run,
             on_progress=advance,
         )
-    console.show(answer, as_json=as_json)
+    console.show(answer)
     if answer.pushed is not None:
         end_push(cache, answer.pushed)
 
 
 def queue(
+    settings: Settings,
     name: Annotated[str, typer.Option(help="name of the queue, for example htcondor")],
     input: Annotated[str, typer.Option(help="its jobs: a JSON or CSV file, or a URL that answers JSON")],
     site: Annotated[
         str | None, typer.Option(help="site whose caches its jobs read through, where entries name none")
     ] = None,
     as_of: MaybeAsOf = None,
-    conf: Conf = None,
-    tables: TablesRoot = None,
-    as_json: Json = False,
 ) -> None:
     """Take what queued jobs will read from a batch system.
 
@@ -223,19 +212,17 @@ def queue(
     """
     from jobs.loop.ingest import queue as job
 
-    settings, as_of_s = options.load(conf, tables=tables), parsing.moment_or_now(as_of)
-    console.show(job.run(settings, name=name, source=input, as_of_s=as_of_s, site=site), as_json=as_json)
+    as_of_s = parsing.moment_or_now(as_of)
+    console.show(job.run(settings, name=name, source=input, as_of_s=as_of_s, site=site))
 
 
 def never_cache(
+    settings: Settings,
     cache: Cache,
     out: Annotated[
         Path,
         typer.Option(help="the file to write, where the cache's server reads it", callback=file_to_write),
     ],
-    conf: Conf = None,
-    tables: TablesRoot = None,
-    as_json: Json = False,
 ) -> None:
     """Write the rules to never cache as XRootD's blacklist.
 
@@ -243,4 +230,4 @@ def never_cache(
     """
     from jobs.loop.plan import never_cache as job
 
-    console.show(job.run(options.load(conf, tables=tables), cache=cache, out=out), as_json=as_json)
+    console.show(job.run(settings, cache=cache, out=out))

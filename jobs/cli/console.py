@@ -35,6 +35,8 @@ out = Console()
 err = Console(stderr=True)
 is_quiet = False
 """Show neither progress nor notes."""
+is_json = False
+"""Print the answer as JSON, and nothing else on stdout."""
 FEW = 20
 """With at most this many steps each has a line; with more there is one line per minute."""
 FEWEST_TIMED = 5
@@ -48,34 +50,48 @@ EVERY_S = 60.0
 _LOOK_S = 0.5
 
 
-def show(answer: Any, *, as_json: bool, title: str = "", columns: Sequence[str] = ()) -> None:
+def show(answer: Any, *, rows: Any = None, title: str = "", columns: Sequence[str] = ()) -> None:
     """Print a job's answer: a dataclass, or a sequence of dataclasses or rows.
 
-    JSON holds every field and is all that stdout gets. A table of a sequence has the `columns` (none given:
-    all), and a line that names the others.
+    With --json it holds every field and is all that stdout gets. Else a table of `rows` (by default those of
+    the answer) has the `columns` (none given: all), and a line that names the others.
     """
-    rows = [as_row(item) for item in answer] if isinstance(answer, Sequence) else as_row(answer)
-    if as_json:
-        json.dump(rows, sys.stdout, default=_jsonable, allow_nan=False)
-        sys.stdout.write("\n")
-    elif isinstance(rows, list):
-        _show_rows(rows, title, columns)
+    if shown_as_json(answer):
+        return
+    shown = _as_rows(answer if rows is None else rows)
+    if isinstance(shown, list):
+        _show_rows(shown, title, columns)
     else:
-        for fact in layout.facts(rows, width=out.width):
+        for fact in layout.facts(shown, width=out.width):
             out.print(fact, soft_wrap=True)
 
 
-def show_ranked(
-    rows: Sequence[Row], capacity: str, *, as_json: bool, title: str, columns: Sequence[str]
-) -> None:
+def shown_as_json(answer: Any) -> bool:
+    """Whether --json was given; the answer is printed then."""
+    if is_json:
+        json.dump(_as_rows(answer), sys.stdout, default=_jsonable, allow_nan=False)
+        sys.stdout.write("\n")
+    return is_json
+
+
+def _as_rows(answer: Any) -> Any:
+    return [as_row(item) for item in answer] if isinstance(answer, Sequence) else as_row(answer)
+
+
+def table(rows: Sequence[Row], title: str = "") -> None:
+    """Print a table for a person, if there are rows."""
+    if rows and not is_json:
+        _show_rows(_as_rows(rows), title, ())
+
+
+def show_ranked(rows: Sequence[Row], capacity: str, *, title: str, columns: Sequence[str]) -> None:
     """Print a comparison of policies: what it found, then the rows by `capacity` and merit."""
-    if as_json:
-        show(rows, as_json=True)
+    if shown_as_json(rows):
         return
     from jobs.pages.verdicts import by_merit, verdict
 
     sentence(verdict(rows, capacity))
-    show(by_merit(rows, capacity), as_json=False, title=title, columns=columns)
+    show(by_merit(rows, capacity), title=title, columns=columns)
 
 
 class Alarming(Protocol):
@@ -87,10 +103,10 @@ class Alarming(Protocol):
         ...
 
 
-def show_warning(answer: Alarming, *, as_json: bool) -> None:
+def show_warning(answer: Alarming) -> None:
     """Print a job's answer; its alarms as warnings, and in JSON also among the rest."""
     row = as_row(answer)
-    show(row if as_json else {key: row[key] for key in row if key != "alarms"}, as_json=as_json)
+    show(row, rows={key: row[key] for key in row if key != "alarms"})
     for alarm in answer.alarms:
         warn(alarm)
 
@@ -119,8 +135,9 @@ def _jsonable(value: object) -> object:
 
 
 def line(plain: str) -> None:
-    """Print a line to stdout as it is."""
-    out.print(plain, highlight=False, markup=False, soft_wrap=True)
+    """Print a line to stdout as it is; with --json nothing."""
+    if not is_json:
+        out.print(plain, highlight=False, markup=False, soft_wrap=True)
 
 
 def sentence(plain: str) -> None:
@@ -149,12 +166,12 @@ def warn(plain: str) -> None:
 
 
 @contextlib.contextmanager
-def progress(what: str, *, quiet: bool = False) -> Iterator[Advance]:
+def progress(what: str) -> Iterator[Advance]:
     """The progress of `what` on stderr, with the present step and the time taken so far.
 
-    A bar in a terminal, lines in a log; nothing if `quiet`.
+    A bar in a terminal, lines in a log; nothing with --quiet or --json.
     """
-    if quiet or is_quiet:
+    if is_json or is_quiet:
         yield unwatched
         return
     with _bar(what) if err.is_terminal else _lines(what) as advance:

@@ -5,6 +5,7 @@ What they get: `cached-fraction`, calculated, and `site-test`, measured.
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -14,43 +15,52 @@ from features.common.errors import InputError, TargetUnavailable
 from features.common.times import parse_day
 from features.common.units import parse_bytes, parse_duration
 from jobs.cli import console, options, parsing
-from jobs.cli.options import Cache, Conf, Json, TablesRoot, file_to_write
+from jobs.cli.options import Cache, file_to_write
 from jobs.ground import text
 
 if TYPE_CHECKING:
+    from jobs.ground.settings.tree import Settings
+    from jobs.studies.efficiency.reads import Chosen
     from jobs.studies.site_test.run import SiteTest
 
 _FIRST = typer.Option("--from", help="first UTC day of the jobs' starts")
 _LAST = typer.Option("--to", help="last UTC day of the jobs' starts")
-Site = Annotated[str | None, typer.Option(help="only jobs at this site")]
-Source = Annotated[str | None, typer.Option(help="only jobs of this source, for example wmarchive")]
-Activity = Annotated[str | None, typer.Option(help="only analysis, or only production")]
+
+
+@dataclasses.dataclass(frozen=True)
+class WhichJobs:
+    """The options that choose jobs."""
+
+    site: Annotated[str | None, typer.Option(help="only jobs at this site")] = None
+    activity: Annotated[str | None, typer.Option(help="only analysis, or only production")] = None
+    source: Annotated[str | None, typer.Option(help="only jobs of this source, for example wmarchive")] = None
+
+    def of_days(self, since: str, until: str) -> Chosen:
+        """The jobs of these days. Raises InputError."""
+        from jobs.studies.efficiency.reads import Chosen
+
+        first, last = parsing.days(since, until)
+        return Chosen(first, last, site=self.site, activity=self.activity, source=self.source)
 
 
 def efficiency(
+    settings: Settings,
+    which: WhichJobs,
     since: Annotated[str, _FIRST],
     until: Annotated[str, _LAST],
-    site: Site = None,
-    activity: Activity = None,
-    source: Source = None,
     out: options.OutPage = None,
-    conf: Conf = None,
-    tables: TablesRoot = None,
-    as_json: Json = False,
 ) -> None:
     """Report CPU efficiency and failures of jobs by where their data were.
 
     Local, from a cache's disk (hit), through a cache (miss), or past all caches (remote): by place, kind of
     work and distance, with intervals.
     """
-    settings, span = options.load(conf, tables=tables), parsing.days(since, until)
+    chosen = which.of_days(since, until)
     from jobs.studies.efficiency import efficiency as job
-    from jobs.studies.efficiency.reads import Chosen
 
-    with console.progress("efficiency", quiet=as_json):
-        answer = job.run(settings, Chosen(*span, site=site, activity=activity, source=source), out=out)
-    if as_json:
-        console.show(answer, as_json=True)
+    with console.progress("efficiency"):
+        answer = job.run(settings, chosen, out=out)
+    if console.shown_as_json(answer):
         return
     from jobs.studies.efficiency.efficiency_page import answers
 
@@ -58,7 +68,7 @@ def efficiency(
         console.sentence(line)
     for title, rows in (("place", answer.by_place), ("kind", answer.by_kind), ("region", answer.by_region)):
         columns = tuple(dict.fromkeys(("place", title, *text.EFFICIENCY_COLUMNS)))
-        console.show(rows, as_json=False, title=f"Jobs by {title}", columns=columns)
+        console.show(rows, title=f"Jobs by {title}", columns=columns)
     if len(answer.sources) > 1:
         console.warn(f"a job that several of {', '.join(answer.sources)} report counts twice: give --source")
     if answer.crowded_hours:
@@ -71,26 +81,20 @@ def efficiency(
 
 
 def refit(
+    settings: Settings,
+    which: WhichJobs,
     since: Annotated[str, _FIRST],
     until: Annotated[str, _LAST],
-    site: Site = None,
-    activity: Activity = None,
-    source: Source = None,
-    conf: Conf = None,
-    tables: TablesRoot = None,
-    as_json: Json = False,
 ) -> None:
     """Print settings of the benefit model that fit the site's own jobs.
 
     CPU efficiency by distance, of hits, how much longer misses take, and the rate at which jobs read.
     """
-    settings, span = options.load(conf, tables=tables), parsing.days(since, until)
+    chosen = which.of_days(since, until)
     from jobs.studies.efficiency import refit as job
-    from jobs.studies.efficiency.reads import Chosen
 
-    answer = job.run(settings, Chosen(*span, site=site, activity=activity, source=source))
-    if as_json:
-        console.show(answer, as_json=True)
+    answer = job.run(settings, chosen)
+    if console.shown_as_json(answer):
         return
     console.line(answer.toml)
     if answer.missing:
@@ -98,18 +102,14 @@ def refit(
 
 
 def halves(
+    settings: Settings,
+    which: WhichJobs,
     name: Annotated[str, typer.Argument(help="name of the comparison; another name makes other halves")],
     nodes: Annotated[
         Path | None, typer.Option(help="print the half of each node of this file, one per line", exists=True)
     ] = None,
     since: Annotated[str | None, _FIRST] = None,
     until: Annotated[str | None, _LAST] = None,
-    site: Site = None,
-    activity: Activity = None,
-    source: Source = None,
-    conf: Conf = None,
-    tables: TablesRoot = None,
-    as_json: Json = False,
 ) -> None:
     """Compare worker nodes that use the cache with those that do not.
 
@@ -121,21 +121,20 @@ def halves(
     if (nodes is None) == (since is None) or (since is None) != (until is None):
         raise InputError("give either --nodes or --from and --to")
     if nodes is not None:
-        for node, half in job.assigned(name, nodes):
-            console.line(f"{node} {half}")
+        by_node = dict(job.assigned(name, nodes))
+        if not console.shown_as_json(by_node):
+            for node, half in by_node.items():
+                console.line(f"{node} {half}")
         return
-    settings, span = options.load(conf, tables=tables), parsing.days(str(since), str(until))
-    from jobs.studies.efficiency.reads import Chosen
-
-    answer = job.run(settings, Chosen(*span, site=site, activity=activity, source=source), name=name)
-    if as_json:
-        console.show(answer, as_json=True)
+    answer = job.run(settings, which.of_days(str(since), str(until)), name=name)
+    if console.shown_as_json(answer):
         return
     for sentence in job.sentences(answer):
         console.sentence(sentence)
 
 
 def compare_caches(
+    settings: Settings,
     steward: Annotated[str, typer.Argument(help="the cache that has a steward")],
     other: Annotated[str, typer.Argument(help="a cache of the same federation that has none")],
     began: Annotated[str, typer.Option(help="UTC day on which the steward began")],
@@ -144,9 +143,6 @@ def compare_caches(
     ],
     until: Annotated[str, typer.Option("--to", help="last UTC day of the reads")],
     settle: Annotated[str, typer.Option(help="time after that which does not count")] = "3d",
-    conf: Conf = None,
-    tables: TablesRoot = None,
-    as_json: Json = False,
 ) -> None:
     """Compare a cache that has a steward with one of its federation that has none, by their own records.
 
@@ -154,7 +150,7 @@ def compare_caches(
     """
     from jobs.studies.efficiency import cache_pair as job
 
-    settings, (first, last) = options.load(conf, tables=tables), parsing.days(since, until)
+    (first, last) = parsing.days(since, until)
     answer = job.run(
         settings,
         steward=steward,
@@ -164,14 +160,14 @@ def compare_caches(
         began_s=parse_day(began),
         settled_s=parse_duration(settle),
     )
-    if as_json:
-        console.show(answer, as_json=True)
+    if console.shown_as_json(answer):
         return
     for sentence in job.sentences(answer):
         console.sentence(sentence)
 
 
 def cached_fraction(
+    settings: Settings,
     volume: Annotated[str, typer.Option(help="bytes to process")] = "100TB",
     network: Annotated[str, typer.Option(help="shared network, per second, for example 750MB")] = "",
     cache_read: Annotated[str, typer.Option(help="read rate of a cache, per second")] = "",
@@ -179,14 +175,11 @@ def cached_fraction(
     read_rate: Annotated[str, typer.Option(help="bytes that a slot processes per second")] = "",
     slots: Annotated[int | None, typer.Option(min=1, help="jobs at the same time")] = None,
     out: options.Out = None,
-    conf: Conf = None,
-    as_json: Json = False,
 ) -> None:
     """Show how much of a volume a site should cache, by KIT's Eq. 1.
 
     Rates default to those of [plan] cluster, else of [serve], [benefit] and the configured caches.
     """
-    settings = options.load(conf)
     from jobs.studies.simulate import cached_fraction as job
     from jobs.studies.simulate import exports
 
@@ -201,13 +194,14 @@ def cached_fraction(
     answer = job.run(cluster, volume_bytes=parse_bytes(volume))
     title = "Processing time by the cached fraction"
     console.notes(answer.notes)
-    for line in () if as_json else answer.answers:
+    for line in answer.answers:
         console.sentence(line)
-    console.show(answer if as_json else answer.points, as_json=as_json, title=title)
+    console.show(answer, rows=answer.points, title=title)
     exports.export_fraction(answer, out, title=title)
 
 
 def site_test(
+    settings: Settings,
     cache: Cache,
     origin: Annotated[
         list[str] | None,
@@ -230,16 +224,12 @@ def site_test(
         Path | None, typer.Option(help="also write the settings to this TOML file", callback=file_to_write)
     ] = None,
     out: options.OutPage = None,
-    conf: Conf = None,
-    tables: TablesRoot = None,
-    as_json: Json = False,
 ) -> None:
     """Measure what a cache and its origins give to jobs.
 
     Prints rates, outliers, settings for [regions], [benefit] and [push], and advice for clients. What the
     cache fetches for it is evicted again.
     """
-    settings = options.load(conf, tables=tables)
     from jobs.studies.site_test import run as job
     from jobs.studies.site_test import site_page
     from jobs.studies.site_test.schedule import Limits
@@ -256,12 +246,10 @@ def site_test(
     if write is not None:
         site_page.check_settings_file(write)
     request = job.Request(cache, origin or [], file or [], limits)
-    with console.progress(f"testing {cache}", quiet=as_json) as advance:
+    with console.progress(f"testing {cache}") as advance:
         answer = job.run(settings, request, say=console.log, on_progress=advance)
     site_page.write(answer, settings_to=write, page_to=out)
-    if as_json:
-        console.show(answer, as_json=True)
-    else:
+    if not console.shown_as_json(answer):
         _show_site_test(answer)
     if answer.failures:
         raise TargetUnavailable("; ".join(answer.failures))
@@ -271,12 +259,12 @@ def _show_site_test(answer: SiteTest) -> None:
     for line in answer.findings:
         console.sentence(line)
     processes = [row for row in answer.rates if not row.in_one_process]
-    console.show(processes, as_json=False, title="Rates", columns=text.RATE_COLUMNS)
+    console.show(processes, title="Rates", columns=text.RATE_COLUMNS)
     if jobs := [row for row in answer.rates if row.in_one_process]:
         title = f"Settings of the client: a job of {jobs[0].clients} threads, whole files"
-        console.show(jobs, as_json=False, title=title, columns=text.CLIENT_COLUMNS)
+        console.show(jobs, title=title, columns=text.CLIENT_COLUMNS)
     if answer.outliers:
-        console.show(answer.outliers, as_json=False, title="Reads that stood out")
+        console.show(answer.outliers, title="Reads that stood out")
     console.notes(answer.notes)
     console.line(f"\n{answer.settings}\n")
     console.sentence(answer.advice)

@@ -4,20 +4,24 @@ from __future__ import annotations
 
 import re
 import time
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from features.common.errors import InputError
 from features.common.times import DAY_S, parse_as_of, parse_day
-from jobs.cli import console, options, parsing
-from jobs.cli.options import Conf, Day, Json, OneAsOf, TablesRoot
+from jobs.cli import console, parsing
+from jobs.cli.options import Day, OneAsOf
 from jobs.ground import text
+
+if TYPE_CHECKING:
+    from jobs.ground.settings.tree import Settings
 
 _VERDICTS = {True: "may evict", False: "may not evict", None: "not judged"}
 
 
 def pull(
+    settings: Settings,
     source: Annotated[
         str, typer.Option(help="kind of records, for example rucio_traces; see docs/pull-reference.md")
     ],
@@ -28,34 +32,28 @@ def pull(
     new_only: Annotated[
         bool, typer.Option("--new-only", help="leave out files that an earlier --new-only pull has taken")
     ] = False,
-    conf: Conf = None,
-    tables: TablesRoot = None,
-    as_json: Json = False,
 ) -> None:
     """Read raw records into the accesses and files tables.
 
     Rows that are refused are counted in the table rejects, with their reason. Exit code 1 if every row was,
     and not only because none is a job's read, as in a quiet hour of a cache.
     """
-    settings = options.load(conf, tables=tables)
     day_s = int(time.time()) // DAY_S * DAY_S if day is None else parse_day(day)
     from jobs.loop.ingest import pull as job
     from jobs.loop.ingest.arrivals import EXPECTED_REJECTS
 
-    with console.progress(f"pulling {source}", quiet=as_json):
+    with console.progress(f"pulling {source}"):
         answer = job.run(settings, source=source, path=input, day_s=day_s, new_only=new_only)
-    console.show_warning(answer, as_json=as_json)
+    console.show_warning(answer)
     is_faulty = any(not re.match(EXPECTED_REJECTS, reason) for reason in answer.n_rejected)
     if is_faulty and sum(answer.n_rejected.values()) == answer.n_rows:
         raise InputError(f"every row of {input} was rejected; is {source} its kind? See the table rejects")
 
 
 def arrivals(
+    settings: Settings,
     as_of: OneAsOf = None,
     day: Day = None,
-    conf: Conf = None,
-    tables: TablesRoot = None,
-    as_json: Json = False,
 ) -> None:
     """Judge whether the sources delivered what they usually do.
 
@@ -64,22 +62,19 @@ def arrivals(
     """
     from jobs.loop.ingest import arrivals as job
 
-    settings = options.load(conf, tables=tables)
     found = job.run(settings, as_ofs=parsing.moments(as_of, day, settings.features.cycle))
-    console.show(found, as_json=as_json, title="arrivals")
-    if not found and not as_json:
+    console.show(found, title="arrivals")
+    if not found:
         console.sentence("No source of accesses is in [airflow] pull, so none is expected.")
     for one in found:
-        if one.why and not as_json:
+        if one.why:
             console.warn(f"{one.source} is incomplete at {one.as_of}: {one.why}")
 
 
 def features(
+    settings: Settings,
     as_of: OneAsOf = None,
     day: Day = None,
-    conf: Conf = None,
-    tables: TablesRoot = None,
-    as_json: Json = False,
 ) -> None:
     """Compute the features of the candidates.
 
@@ -87,17 +82,17 @@ def features(
     """
     from jobs.loop.train import ready
 
-    settings = options.load(conf, tables=tables)
     as_ofs = parsing.moments(as_of, day, settings.features.cycle)
     ready.to_compute(settings, as_ofs=as_ofs)
     from jobs.loop.train import features as job
 
-    with console.progress("features", quiet=as_json):
+    with console.progress("features"):
         answer = job.run(settings, as_ofs=as_ofs)
-    console.show(answer, as_json=as_json)
+    console.show(answer)
 
 
 def train(
+    settings: Settings,
     as_of: Annotated[
         str | None, typer.Option(help="time of the training, for example 2026-03-01; nothing later is used")
     ] = None,
@@ -112,14 +107,10 @@ def train(
     resume: Annotated[
         bool, typer.Option("--resume", help="upload trainings that wait because MLflow was unavailable")
     ] = False,
-    conf: Conf = None,
-    tables: TablesRoot = None,
-    as_json: Json = False,
 ) -> None:
     """Train a model for every horizon, and record it in MLflow beside scores that are not learned."""
     from jobs.loop.train import ready
 
-    settings = options.load(conf, tables=tables)
     if resume == (as_of is not None):
         raise InputError("give either --as-of or --resume")
     if (compare and resume) or (search_minutes and not compare):
@@ -136,17 +127,16 @@ def train(
         ready.to_train(settings, until_s=until_s)
         from jobs.loop.train import training as job
 
-        with console.progress("training", quiet=as_json) as advance:
+        with console.progress("training") as advance:
             answers = [
                 job.run(settings, until_s=until_s, compare=compare, search_s=search_s, on_progress=advance)
             ]
-    if as_json:
-        console.show(answers if resume else answers[0], as_json=True)
+    if console.shown_as_json(answers if resume else answers[0]):
         return
     for answer in answers:
         what = "the new candidate" if answer.is_candidate else "older than the candidate"
         title = f"{answer.version}, {what}: models on days they were not trained on"
-        console.show(answer.models, as_json=False, title=title, columns=text.MODEL_COLUMNS)
+        console.show(answer.models, title=title, columns=text.MODEL_COLUMNS)
         for within, reason in answer.dropped.items():
             console.warn(f"no model within {within}: {reason}")
         for within, reason in answer.by_recency.items():
@@ -160,14 +150,12 @@ def train(
 
 
 def predict(
+    settings: Settings,
     as_of: OneAsOf = None,
     day: Day = None,
     alias: Annotated[
         str | None, typer.Option(help="score with the models of this alias; defaults to [mlflow] serve")
     ] = None,
-    conf: Conf = None,
-    tables: TablesRoot = None,
-    as_json: Json = False,
 ) -> None:
     """Score the candidates with the models that serve the region.
 
@@ -175,24 +163,21 @@ def predict(
     """
     from jobs.loop.train import ready
 
-    settings = options.load(conf, tables=tables)
     as_ofs = parsing.moments(as_of, day, settings.features.cycle)
     ready.to_predict(settings, as_ofs=as_ofs, alias=alias)
     from jobs.loop.train import predict as job
 
-    with console.progress("predictions", quiet=as_json):
+    with console.progress("predictions"):
         answer = job.run(settings, as_ofs=as_ofs, alias=alias)
-    console.show_warning(answer, as_json=as_json)
+    console.show_warning(answer)
 
 
 def promote(
+    settings: Settings,
     why: Annotated[bool, typer.Option("--why", help="show the last decision, and decide nothing")] = False,
     rollback: Annotated[
         bool, typer.Option("--rollback", help="restore what served before the last promotion")
     ] = False,
-    conf: Conf = None,
-    tables: TablesRoot = None,
-    as_json: Json = False,
 ) -> None:
     """Make the newest evaluated model the champion if its plans won.
 
@@ -206,13 +191,11 @@ def promote(
     from jobs.loop.evaluate import promote as job
     from jobs.loop.evaluate.decisions import last_decision
 
-    settings = options.load(conf, tables=tables)
     if why:
         answer = last_decision(Tables(settings.tables.root), region=settings.region.name)
     else:
         answer = (job.rollback if rollback else job.promote)(settings, now_s=int(time.time()))
-    if as_json:
-        console.show(answer, as_json=True)
+    if console.shown_as_json(answer):
         return
     without = "candidates serve" if "candidate" in settings.mlflow.serve else "caches run plain LRU"
     champion = answer.champion or f"none, {without}"
@@ -230,10 +213,11 @@ def promote(
     for what, of_order in (("plans", False), ("order of eviction", True)):
         if found := [one for one in answer.comparisons if (one.policy == STEWARD) == of_order]:
             title = f"Daily WAN saved by its {what}, with 95 % bounds"
-            console.show(found, as_json=False, title=title, columns=text.PROMOTION_COLUMNS)
+            console.show(found, title=title, columns=text.PROMOTION_COLUMNS)
 
 
 def cycle(
+    settings: Settings,
     as_of: Annotated[str, typer.Option(help="start of the cycle, for example 2026-03-01T04:00:00Z")],
     pull: Annotated[
         list[str] | None,
@@ -244,15 +228,12 @@ def cycle(
     train: Annotated[
         bool, typer.Option("--train", help="train on the days before, and score with the new candidate")
     ] = False,
-    conf: Conf = None,
-    tables: TablesRoot = None,
-    as_json: Json = False,
 ) -> None:
     """Pull what is new, compute features, and predict, in one command."""
-    settings, as_of_s = options.load(conf, tables=tables), parse_as_of(as_of)
+    as_of_s = parse_as_of(as_of)
     inputs = [parsing.source_and_path(one) for one in pull or []]
     from jobs.loop import cycle as job
 
-    with console.progress("cycle", quiet=as_json) as advance:
+    with console.progress("cycle") as advance:
         answer = job.run(settings, as_of_s=as_of_s, inputs=inputs, train=train, on_progress=advance)
-    console.show_warning(answer, as_json=as_json)
+    console.show_warning(answer)

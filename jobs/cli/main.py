@@ -107,9 +107,9 @@ def load(name: str) -> Any:
     app = COMMANDS[name]
     if not isinstance(app, typer.Typer):
         app = typer.Typer(add_completion=False)
-        app.command(name)(COMMANDS[name])
+        app.command(name)(options.unfolded(COMMANDS[name]))
     command = typer.main.get_command(app)
-    options.add_verbosity(command)
+    options.add_common(command)
     command.name = name
     _as_written(command)
     return command

@@ -11,16 +11,17 @@ from rich.markup import escape
 
 from features.common import files
 from features.common.times import as_of_label
-from jobs.cli import console, options
-from jobs.cli.options import Conf, Json, OutPage, TablesRoot, file_to_write
+from jobs.cli import console
+from jobs.cli.options import OutPage, file_to_write
 from jobs.ground import text
 
 if TYPE_CHECKING:
+    from jobs.ground.settings.tree import Settings
     from jobs.operator.operate.condition import CacheStatus, Status
     from prefetch.steward.figures import Figures
 
 
-def status(html: OutPage = None, conf: Conf = None, tables: TablesRoot = None, as_json: Json = False) -> None:
+def status(settings: Settings, html: OutPage = None) -> None:
     """Show caches, plans, pushes, the model and alarms.
 
     Exit code 1 if there is an alarm.
@@ -28,7 +29,7 @@ def status(html: OutPage = None, conf: Conf = None, tables: TablesRoot = None, a
     from jobs.operator.operate import prometheus, samples
     from jobs.operator.operate import status as job
 
-    settings, now_s = options.load(conf, tables=tables), int(time.time())
+    now_s = int(time.time())
     if html is not None:
         from jobs.operator.overview.page import Renderer
 
@@ -37,9 +38,7 @@ def status(html: OutPage = None, conf: Conf = None, tables: TablesRoot = None, a
     found = job.run(settings, now_s=now_s)
     if settings.metrics.folder:
         prometheus.leave(Path(settings.metrics.folder), "state", samples.of_status(found))
-    if as_json:
-        console.show(found, as_json=True)
-    else:
+    if not console.shown_as_json(found):
         _show(found)
     if found.alarms:
         raise typer.Exit(1)
@@ -53,7 +52,7 @@ def _show(found: Status) -> None:
     scored = f"{text.count(found.predictions)} at {found.predictions_at} by {found.scored_by}"
     console.sentence(f"predictions: {scored if found.predictions_at else 'none'}")
     if found.caches:
-        console.show([_cache(one) for one in found.caches], as_json=False)
+        console.show([_cache(one) for one in found.caches])
     if found.alarms:
         console.line(f"{len(found.alarms)} alarms, each with a section in docs/troubleshoot.md:")
         for one in found.alarms:
@@ -100,36 +99,35 @@ def _items(at: str | None, counts: dict[str, int]) -> str:
     return "none" if at is None else f"{at}: {text.text('items', counts)}"
 
 
-def doctor(conf: Conf = None, tables: TablesRoot = None, as_json: Json = False) -> None:
+def doctor(settings: Settings) -> None:
     """Show what is configured, and whether it answers.
 
     Exit code 1 if something does not.
     """
     from jobs.operator.operate import doctor as job
 
-    found = job.run(options.load(conf, tables=tables))
+    found = job.run(settings)
     rows = [
         {"part": one.part, "state": one.state, "found": f"{one.configured}: {one.detail}"} for one in found
     ]
-    console.show(found if as_json else rows, as_json=as_json)
+    console.show(found, rows=rows)
     if any(one.state == "bad" for one in found):
         raise typer.Exit(1)
 
 
-def unlock(conf: Conf = None, tables: TablesRoot = None, as_json: Json = False) -> None:
+def unlock(settings: Settings) -> None:
     """Break the lock that a dead pull left on HDFS or S3.
 
     Shows who held it. A local folder needs no unlocking.
     """
     from jobs.ground.store.tables import Tables
 
-    at = Tables(options.load(conf, tables=tables).tables.root)
-    console.show({"tables": at.root, "held_by": at.unlock("pull")}, as_json=as_json)
+    at = Tables(settings.tables.root)
+    console.show({"tables": at.root, "held_by": at.unlock("pull")})
 
 
 def package(
     out: Annotated[Path, typer.Option(help="zip file to write", callback=file_to_write)],
-    as_json: Json = False,
 ) -> None:
     """Write the program as a zip for spark-submit --py-files.
 
@@ -139,4 +137,4 @@ def package(
 
     out.parent.mkdir(parents=True, exist_ok=True)
     path = code_zip.write(out)
-    console.show({"package": str(path), "size_bytes": path.stat().st_size}, as_json=as_json)
+    console.show({"package": str(path), "size_bytes": path.stat().st_size})

@@ -1,22 +1,27 @@
-"""Options that mean the same in every command; `--quiet` and `--verbose`, which every command has."""
+"""Options that mean the same in every command; `--json`, `--quiet` and `--verbose` are those of all."""
 
 from __future__ import annotations
 
+import dataclasses
+import inspect
 import json
 import logging
 import os
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
 
 from features.common.errors import InputError
-from jobs.cli import console
+from features.common.times import DAY_S, parse_day
+from jobs.cli import console, parsing
 
 if TYPE_CHECKING:
     from jobs.ground.settings.tree import Settings
+    from jobs.loop.traces import TraceFile
 
 
 _log = logging.getLogger(__name__)
@@ -73,7 +78,6 @@ Conf = Annotated[
 TablesRoot = Annotated[
     str | None, typer.Option("--tables", help="root of the tables, instead of [tables] root")
 ]
-Json = Annotated[bool, typer.Option("--json", help="print the answer as JSON, and nothing else")]
 Force = Annotated[
     bool, typer.Option("--force", help="do it even if it takes away more than the settings allow")
 ]
@@ -93,23 +97,6 @@ TracePath = Annotated[
         help="a trace: accesses table, Parquet, CSV, libCacheSim's; -: stdin; else the site's tables"
     ),
 ]
-Columns = Annotated[
-    str,
-    typer.Option(
-        help="the trace's columns by role: time, item, size, close, read, dataset, user, task, category, "
-        "tier, origin, site; for example time=t,item=id; user=: none. Usual names are known"
-    ),
-]
-TimeUnit = Annotated[
-    str,
-    typer.Option(
-        help="unit of the trace's times, if they are numbers: s, ms, us, ns; else a format: '%d/%m/%Y'"
-    ),
-]
-Kind = Annotated[str, typer.Option(help="kind of the trace: auto, accesses, table, oracleGeneral, lcs")]
-Sort = Annotated[bool, typer.Option("--sort", help="sort the trace by time instead of refusing it")]
-Site = Annotated[str | None, typer.Option(help="only accesses of jobs at this site")]
-Activity = Annotated[str | None, typer.Option(help="only accesses of analysis, or only of production")]
 Since = Annotated[
     str | None, typer.Option("--from", help="first UTC day that counts; earlier accesses warm the cache")
 ]
@@ -130,6 +117,58 @@ OutPage = Annotated[
 ]
 
 InMlflow = Annotated[bool, typer.Option("--mlflow", help="also record it as a run in MLflow")]
+
+
+@dataclasses.dataclass(frozen=True)
+class AskedReads:
+    """The options that say how a trace is read, and which of its accesses count."""
+
+    columns: Annotated[
+        str,
+        typer.Option(
+            help="the trace's columns by role: time, item, size, close, read, dataset, user, task, category, "
+            "tier, origin, site; for example time=t,item=id; user=: none. Usual names are known"
+        ),
+    ] = ""
+    time_unit: Annotated[
+        str,
+        typer.Option(
+            help="unit of the trace's times, if they are numbers: s, ms, us, ns; else a format: '%d/%m/%Y'"
+        ),
+    ] = "s"
+    kind: Annotated[
+        str, typer.Option(help="kind of the trace: auto, accesses, table, oracleGeneral, lcs")
+    ] = "auto"
+    sort: Annotated[bool, typer.Option("--sort", help="sort the trace by time instead of refusing it")] = (
+        False
+    )
+    site: Annotated[str | None, typer.Option(help="only accesses of jobs at this site")] = None
+    activity: Annotated[str | None, typer.Option(help="only accesses of analysis, or only of production")] = (
+        None
+    )
+
+    @property
+    def only(self) -> dict[str, str]:
+        """The roles of columns by which accesses are chosen, with the value asked for."""
+        roles = {"site": self.site, "activity": self.activity}
+        return {role: value for role, value in roles.items() if value is not None}
+
+    def file(self, path: Path | None, until: str | None) -> TraceFile | None:
+        """The trace at `path` up to the day `until`, `-`: what comes on stdin; None: there is no path.
+
+        Raises InputError.
+        """
+        from jobs.loop.traces import TraceFile
+
+        if path is None:
+            if self.columns or self.sort or (self.time_unit, self.kind) != ("s", "auto"):
+                raise InputError("options that describe a trace need one; give --trace")
+            return None
+        end_s = None if until is None else parse_day(until) + DAY_S
+        path = parsing.kept_stdin() if path == parsing.STDIN else path
+        return TraceFile(
+            path, parsing.columns(self.columns), self.time_unit, self.kind, self.sort, self.only, end_s
+        )
 
 
 def load(conf: Path | None, *, tables: str | None = None, given: Mapping[str, object] = {}) -> Settings:
@@ -166,14 +205,54 @@ class _ToTerminal(logging.Handler):
         console.log(self.format(record))
 
 
-def add_verbosity(command: Any) -> None:
-    """Give `command`, or every command of a group, the options."""
+def add_common(command: Any) -> None:
+    """Give `command`, or every command of a group, the options that all have."""
     for one in getattr(command, "commands", {}).values() or [command]:
-        one.params.extend(_verbosity())
+        one.params.extend(_common())
+
+
+def unfolded(command: Callable[..., None]) -> Callable[..., None]:
+    """`command` as Typer takes it: options in the place of its `settings`, and of dataclasses of options.
+
+    `settings`: --conf and --tables, by which they are loaded. A dataclass: an option for each of its fields.
+    """
+    hints = get_type_hints(command, localns={"Settings": object}, include_extras=True)
+    folded: dict[str, Any] = {name: kind for name, kind in hints.items() if dataclasses.is_dataclass(kind)}
+    takes_settings = "settings" in hints
+    parts = [
+        _option(name, hints[name], given.default)
+        for name, given in inspect.signature(command).parameters.items()
+        if name not in folded and name != "settings"
+    ]
+    for kind in folded.values():
+        kinds = get_type_hints(kind, include_extras=True)
+        parts += [_option(one.name, kinds[one.name], one.default) for one in dataclasses.fields(kind)]
+    if takes_settings:
+        parts += [_option("conf", Conf, None), _option("tables", TablesRoot, None)]
+
+    def typed(**values: Any) -> None:
+        for name, kind in folded.items():
+            values[name] = kind(**{one.name: values.pop(one.name) for one in dataclasses.fields(kind)})
+        if takes_settings:
+            values["settings"] = load(values.pop("conf"), tables=values.pop("tables"))
+        command(**values)
+
+    typed.__doc__, typed.__name__ = command.__doc__, command.__name__
+    typed.__signature__ = inspect.Signature(parts)  # type: ignore[attr-defined]
+    return typed
+
+
+def _option(name: str, kind: object, default: object) -> inspect.Parameter:
+    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, annotation=kind, default=default)
 
 
 def _hush(*, quiet: bool) -> None:
     console.is_quiet = quiet
+
+
+def _answer_in_json(context: typer.Context, *, json: bool) -> None:
+    console.is_json = json
+    context.call_on_close(partial(setattr, console, "is_json", False))
 
 
 def _explain(*, verbose: bool) -> None:
@@ -185,13 +264,22 @@ def _explain(*, verbose: bool) -> None:
         logger.handlers = [handler] if verbose else []
 
 
-def _verbosity() -> list[Any]:
+def _common() -> list[Any]:
     app = typer.Typer()
-    app.command()(_both)
-    return [one for one in typer.main.get_command(app).params if one.name in ("quiet", "verbose")]
+    app.command()(_carrier)
+    return [one for one in typer.main.get_command(app).params if one.name in ("json", "quiet", "verbose")]
 
 
-def _both(
+def _carrier(
+    json: Annotated[
+        bool,
+        typer.Option(
+            "--json",
+            help="print the answer as JSON, and nothing else",
+            callback=_answer_in_json,
+            expose_value=False,
+        ),
+    ] = False,
     quiet: Annotated[
         bool,
         typer.Option("--quiet", help="show neither progress nor notes", callback=_hush, expose_value=False),

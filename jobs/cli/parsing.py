@@ -7,16 +7,11 @@ import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from features.common.errors import InputError
 from features.common.times import DAY_S, parse_as_of, parse_day
 from features.common.units import parse_bytes, parse_duration
-
-if TYPE_CHECKING:
-    from jobs.loop.traces import TraceFile
 
 _MOST_SPAN = 100_000
 STDIN = Path("-")
@@ -143,37 +138,7 @@ def source_and_path(text: str) -> tuple[str, str]:
     return source, path
 
 
-def only(site: str | None, activity: str | None) -> dict[str, str]:
-    """The roles of a trace's columns by which accesses are chosen, with the value asked for."""
-    return {role: value for role, value in (("site", site), ("activity", activity)) if value is not None}
-
-
-def trace_file(
-    path: Path | None,
-    columns: str,
-    time_unit: str,
-    kind: str,
-    sort: bool,
-    only: Mapping[str, str],
-    until: str | None,
-) -> TraceFile | None:
-    """The trace that the options describe, `-`: what comes on stdin; None: there is no path.
-
-    Raises InputError.
-    """
-    from jobs.loop.traces import TraceFile
-
-    if path is None:
-        if columns or sort or (time_unit, kind) != ("s", "auto"):
-            raise InputError("options that describe a trace need one; give --trace")
-        return None
-    end_s = None if until is None else parse_day(until) + DAY_S
-    if path == STDIN:
-        path = _kept_stdin()
-    return TraceFile(path, _columns(columns), time_unit, kind, sort, only, end_s)
-
-
-def _kept_stdin() -> Path:
+def kept_stdin() -> Path:
     """A file with what comes on stdin, which is opened more than once; it goes when the command ends."""
     if sys.stdin.isatty():
         raise InputError("--trace - reads a trace from stdin, and that is a terminal; pipe one into it")
@@ -184,7 +149,8 @@ def _kept_stdin() -> Path:
     return folder / "stdin"
 
 
-def _columns(text: str) -> dict[str, str]:
+def columns(text: str) -> dict[str, str]:
+    """The names in `time=t,item=id`, by role. Raises InputError."""
     pairs = [part.partition("=") for part in text.split(",") if part]
     if not all(role.strip() and equals for role, equals, _ in pairs):
         raise InputError(f"not names of columns: {text!r}; write for example time=t,item=id,size=size")

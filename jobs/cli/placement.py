@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from features.common.times import parse_as_of
 from features.common.units import parse_duration
 from jobs.cli import console, options
-from jobs.cli.options import AsOf, Conf, Force, Json, TablesRoot
+from jobs.cli.options import AsOf, Force
+
+if TYPE_CHECKING:
+    from jobs.ground.settings.tree import Settings
 
 _WithRse = Annotated[str, typer.Option("--cache", help="name of a configured cache with an rse")]
 
@@ -21,23 +24,23 @@ rucio = typer.Typer(
 )
 
 
-def place(as_of: AsOf, conf: Conf = None, tables: TablesRoot = None, as_json: Json = False) -> None:
+def place(settings: Settings, as_of: AsOf) -> None:
     """Place datasets, and store it for the placement service.
 
     By predicted popularity, and by what the caches hold.
     """
     from jobs.operator.placement import refresh as job
 
-    answer = job.run(options.load(conf, tables=tables), as_of_s=parse_as_of(as_of))
-    console.show(answer, as_json=as_json)
+    answer = job.run(settings, as_of_s=parse_as_of(as_of))
+    console.show(answer)
 
 
 def serve(
+    settings: Settings,
     host: Annotated[str | None, typer.Option(help="address to listen on; defaults to [serve] host")] = None,
     port: Annotated[
         int | None, typer.Option(help="port to listen on; defaults to [serve] port; 0: any free one")
     ] = None,
-    conf: Conf = None,
 ) -> None:
     """Answer Rucio, caches and batch systems about placement.
 
@@ -46,12 +49,13 @@ def serve(
     from jobs.operator.overview.page_worker import PageWorker
     from jobs.operator.placement import serve as job
 
-    settings = options.load(conf)
     job.run(settings, PageWorker(settings), host=host, port=port, log=console.log)
 
 
 @rucio.command("setup-rse")
+@options.unfolded
 def setup_rse(
+    settings: Settings,
     cache: _WithRse,
     prefix: Annotated[
         str, typer.Option(help="path in the cache before the files' own, as /atlas/rucio")
@@ -59,33 +63,33 @@ def setup_rse(
     algorithm: Annotated[
         Literal["hash", "identity"], typer.Option(help="how Rucio makes a path: hash (ATLAS), identity (CMS)")
     ] = "hash",
-    conf: Conf = None,
-    as_json: Json = False,
 ) -> None:
     """Make the RSE of a cache: volatile, not writable, not deletable, read only; or make it so again."""
     from jobs.loop.push import rucio_sync as job
 
-    answer = job.set_up(options.load(conf), cache=cache, prefix=prefix, algorithm=algorithm)
-    console.show(answer, as_json=as_json)
+    answer = job.set_up(settings, cache=cache, prefix=prefix, algorithm=algorithm)
+    console.show(answer)
 
 
 @rucio.command()
+@options.unfolded
 def check(
+    settings: Settings,
     cache: Annotated[str | None, typer.Option(help="one cache, instead of all with an rse")] = None,
-    conf: Conf = None,
-    as_json: Json = False,
 ) -> None:
     """Look whether the RSEs of the caches are misused, or could be; exit code 1 if something is bad."""
     from jobs.loop.push import rucio_sync as job
 
-    checks = job.check(options.load(conf), cache=cache)
-    console.show(checks, as_json=as_json)
+    checks = job.check(settings, cache=cache)
+    console.show(checks)
     if any(one.state == "bad" for one in checks):
         raise typer.Exit(1)
 
 
 @rucio.command()
+@options.unfolded
 def sync(
+    settings: Settings,
     cache: _WithRse,
     dry_run: Annotated[bool, typer.Option(help="show how much would be told, and tell nothing")] = False,
     wait: Annotated[str, typer.Option(help="how long to wait for Rucio to show it")] = "60s",
@@ -93,13 +97,11 @@ def sync(
         bool, typer.Option(help="ask Rucio for everything told before, and tell again what it has lost")
     ] = False,
     force: Force = False,
-    conf: Conf = None,
-    as_json: Json = False,
 ) -> None:
     """Bring the replicas at a cache's RSE in step with the complete files that the cache holds now."""
-    settings, wait_s = options.load(conf), parse_duration(wait)
+    wait_s = parse_duration(wait)
     from jobs.loop.push import rucio_sync as job
 
-    with console.progress(f"telling Rucio of {cache}", quiet=as_json):
+    with console.progress(f"telling Rucio of {cache}"):
         answer = job.sync(settings, cache=cache, dry_run=dry_run, wait_s=wait_s, recheck=recheck, force=force)
-    console.show(answer, as_json=as_json)
+    console.show(answer)

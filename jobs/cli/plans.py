@@ -10,11 +10,12 @@ import typer
 from features.common.errors import InputError, TargetUnavailable, UnprovenError, printable
 from features.common.times import day_label, parse_as_of
 from features.common.units import format_bytes
-from jobs.cli import console, options, parsing
-from jobs.cli.options import AsOf, Cache, Conf, Force, Json, OutPage, TablesRoot
+from jobs.cli import console, parsing
+from jobs.cli.options import AsOf, Cache, Force, OutPage
 from jobs.ground import text
 
 if TYPE_CHECKING:
+    from jobs.ground.settings.tree import Settings
     from jobs.loop.outcomes.history import History
     from jobs.loop.plan.plan import PlanSummary
     from jobs.loop.push.status import DryRun
@@ -33,6 +34,7 @@ _Reason = Annotated[str, typer.Option("--reason", help="list only files whose re
 
 
 def plan(
+    settings: Settings,
     cache: Cache,
     as_of: AsOf,
     explain: Annotated[
@@ -45,9 +47,6 @@ def plan(
     dataset: _Dataset = "",
     reason: _Reason = "",
     force: Force = False,
-    conf: Conf = None,
-    tables: TablesRoot = None,
-    as_json: Json = False,
 ) -> None:
     """Decide what a cache should prefetch, pin and evict.
 
@@ -58,25 +57,25 @@ def plan(
 
     if not with_files and (action or dataset or reason):
         raise InputError("--action, --dataset and --reason choose what --list lists; give it too")
-    settings, as_of_s = options.load(conf, tables=tables), parse_as_of(as_of)
+    as_of_s = parse_as_of(as_of)
     if explain is not None:
-        console.show(job.explained(settings, cache=cache, as_of_s=as_of_s, item=explain), as_json=as_json)
+        console.show(job.explained(settings, cache=cache, as_of_s=as_of_s, item=explain))
         return
     wanted = Wanted(parsing.names(action), dataset, reason) if with_files else None
     answer = job.run(settings, cache=cache, as_of_s=as_of_s, force=force, wanted=wanted)
-    _show_plan(answer, as_json=as_json, with_files=with_files)
-    if not as_json:
-        console.sentence(
-            f"To do: fetch {text.count(answer.prefetch)} files ({format_bytes(answer.prefetch_bytes)}), pin "
-            f"{text.count(answer.pin)} ({format_bytes(answer.pin_bytes)}), evict {text.count(answer.evict)} "
-            f"({format_bytes(answer.evict_bytes)}). `cachecast push --cache {cache} "
-            f"--as-of {answer.as_of} --dry-run` lists them."
-        )
+    _show_plan(answer, with_files=with_files)
+    console.sentence(
+        f"To do: fetch {text.count(answer.prefetch)} files ({format_bytes(answer.prefetch_bytes)}), pin "
+        f"{text.count(answer.pin)} ({format_bytes(answer.pin_bytes)}), evict {text.count(answer.evict)} "
+        f"({format_bytes(answer.evict_bytes)}). `cachecast push --cache {cache} "
+        f"--as-of {answer.as_of} --dry-run` lists them."
+    )
     for alarm in answer.alarms:
         console.warn(alarm)
 
 
 def push(
+    settings: Settings,
     cache: Cache,
     as_of: Annotated[
         str | None, typer.Option(help="decision time of the plan; --status and --cancel take all without it")
@@ -113,9 +112,6 @@ def push(
         typer.Option("--new-journal", help="replace a lost journal, say what is forgotten, and push nothing"),
     ] = False,
     force: Force = False,
-    conf: Conf = None,
-    tables: TablesRoot = None,
-    as_json: Json = False,
 ) -> None:
     """Carry out a cache's plan, confirmed by the cache itself.
 
@@ -138,13 +134,13 @@ def push(
     from jobs.loop.push import status as questions
     from jobs.operator.operate import due as times
 
-    settings, as_of_s = options.load(conf, tables=tables), parsing.moment(as_of)
+    as_of_s = parsing.moment(as_of)
     if new_journal:
-        console.show(journals.run(settings, now_s=time.time()), as_json=as_json)
+        console.show(journals.run(settings, now_s=time.time()))
         return
     if status or cancel:
         found = (questions.status if status else job.cancel)(settings, cache=cache, as_of_s=as_of_s)
-        console.show(found, as_json=as_json)
+        console.show(found)
         return
     if as_of_s is None and not resume:
         raise InputError("which plan? give --as-of, or --resume to continue every plan in the journal")
@@ -153,9 +149,9 @@ def push(
     if as_of_s is not None and dry_run:
         wanted = Wanted(parsing.names(action), dataset, reason)
         listed = questions.dry_run(settings, cache=cache, as_of_s=as_of_s, wanted=wanted)
-        _show_plan(listed, as_json=as_json, with_files=True)
+        _show_plan(listed, with_files=True)
         return
-    with console.progress(f"pushing to {cache}", quiet=as_json) as advance:
+    with console.progress(f"pushing to {cache}") as advance:
         summary = (
             job.resume(settings, cache=cache, on_progress=advance, force=force, evict_now=evict_now)
             if as_of_s is None
@@ -169,20 +165,19 @@ def push(
                 evict_now=evict_now,
             )
         )
-    console.show(summary, as_json=as_json)
+    console.show(summary)
     is_over = as_of_s is not None and questions.is_over(settings, cache=cache, as_of_s=as_of_s)
     end_push(cache, summary, is_over=is_over)
 
 
-def _show_plan(answer: PlanSummary | DryRun, *, as_json: bool, with_files: bool) -> None:
+def _show_plan(answer: PlanSummary | DryRun, *, with_files: bool) -> None:
     """Print a plan; `with_files`: what they add up to, and a line for each."""
     from jobs.loop.plan.listing import totals
 
     row = text.as_row(answer)
-    if as_json:
-        console.show(row, as_json=True)
+    if console.shown_as_json(row):
         return
-    console.show({key: row[key] for key in row if key not in ("alarms", "files")}, as_json=False)
+    console.show({key: row[key] for key in row if key not in ("alarms", "files")})
     if with_files:
         console.sentence(totals(answer.files))
         for file in answer.files:
@@ -215,13 +210,11 @@ def end_push(cache: str, summary: PushSummary, *, is_over: bool = False) -> None
 
 
 def due(
+    settings: Settings,
     as_of: AsOf,
     past: Annotated[
         bool, typer.Option("--past", help="also due if a later decision time has overtaken it")
     ] = False,
-    conf: Conf = None,
-    tables: TablesRoot = None,
-    as_json: Json = False,
 ) -> None:
     """Say whether a decision time is to be predicted, planned and pushed.
 
@@ -231,11 +224,12 @@ def due(
     from jobs.operator.operate import due as job
 
     now_s = None if past else int(time.time())
-    job.run(options.load(conf, tables=tables), as_of_s=parse_as_of(as_of), now_s=now_s)
-    console.show({"due": as_of}, as_json=as_json)
+    job.run(settings, as_of_s=parse_as_of(as_of), now_s=now_s)
+    console.show({"due": as_of})
 
 
 def outcomes(
+    settings: Settings,
     cache: Cache,
     as_of: Annotated[str | None, typer.Option(help="account the plan of this decision time")] = None,
     day: Annotated[
@@ -244,9 +238,6 @@ def outcomes(
     since: Annotated[str | None, typer.Option("--from", help="first UTC day that is shown")] = None,
     until: Annotated[str | None, typer.Option("--to", help="last UTC day that is shown")] = None,
     out: OutPage = None,
-    conf: Conf = None,
-    tables: TablesRoot = None,
-    as_json: Json = False,
 ) -> None:
     """Account what pushed files earned.
 
@@ -254,13 +245,13 @@ def outcomes(
     """
     from jobs.loop.outcomes import history, history_page
 
-    settings, as_of_s, day_s = options.load(conf, tables=tables), parsing.moment(as_of), parsing.day(day)
+    as_of_s, day_s = parsing.moment(as_of), parsing.day(day)
     if as_of_s is not None and day_s is not None:
         raise InputError("give either --as-of or --day, or neither to see what was accounted")
     if as_of_s is not None:
-        console.show(history.of_plan(settings, cache=cache, as_of_s=as_of_s), as_json=as_json)
+        console.show(history.of_plan(settings, cache=cache, as_of_s=as_of_s))
     elif day_s is not None:
-        console.show(history.of_day(settings, cache=cache, day_s=day_s), as_json=as_json)
+        console.show(history.of_day(settings, cache=cache, day_s=day_s))
         if (why := history.annotate_models(settings, cache=cache)) is not None:
             console.warn(why)
     else:
@@ -268,15 +259,13 @@ def outcomes(
         found = history.history(settings, cache=cache, since=first, until=last)
         if out is not None:
             history_page.write_page(found, cache=cache, out=out)
-        if as_json:
-            console.show(found, as_json=True)
-        else:
+        if not console.shown_as_json(found):
             _show_history(found, cache)
 
 
 def _show_history(found: History, cache: str) -> None:
     def show(rows: object, title: str, columns: tuple[str, ...]) -> None:
-        console.show(rows, as_json=False, title=title, columns=columns)
+        console.show(rows, title=title, columns=columns)
 
     if found.plans:
         show(found.plans, "plans", ("as_of", *text.OUTCOME_COLUMNS))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -12,7 +12,11 @@ from features.common.errors import InputError, ServiceError
 from features.common.times import parse_day
 from features.common.units import parse_bytes, parse_duration
 from jobs.cli import console, options, parsing
+from jobs.cli.options import AskedReads
 from jobs.ground import text
+
+if TYPE_CHECKING:
+    from jobs.ground.settings.tree import Settings
 
 AUTO = "auto"
 REPLAYED, EVALUATED = "0.01,0.05,0.1,0.2", "0.05,0.1,0.2"
@@ -23,6 +27,8 @@ BYTE_HIT_RATIOS = "0.5,0.8"
 
 
 def replay(
+    settings: Settings,
+    asked: AskedReads,
     trace: options.TracePath = None,
     policy: Annotated[
         str,
@@ -57,12 +63,6 @@ def replay(
             exists=True,
         ),
     ] = None,
-    columns: options.Columns = "",
-    time_unit: options.TimeUnit = "s",
-    kind: options.Kind = "auto",
-    sort: options.Sort = False,
-    site: options.Site = None,
-    activity: options.Activity = None,
     since: options.Since = None,
     until: options.Until = None,
     scores: Annotated[
@@ -75,17 +75,12 @@ def replay(
     workers: options.Workers = None,
     out: options.Out = None,
     in_mlflow: options.InMlflow = False,
-    conf: options.Conf = None,
-    tables: options.TablesRoot = None,
-    as_json: options.Json = False,
 ) -> None:
     """Replay accesses under several policies and capacities.
 
     The accesses are those of a trace (--trace), or of days in the site's tables (--from, --to).
     """
-    settings = options.load(conf, tables=tables)
-    only = parsing.only(site, activity)
-    file = parsing.trace_file(trace, columns, time_unit, kind, sort, only, until)
+    file = asked.file(trace, until)
     first_s, last_s = parsing.day(since), parsing.day(until)
     title = f"Replay of {_what(trace, since, until)}"
     if caches is not None:
@@ -97,14 +92,14 @@ def replay(
             )
         from jobs.studies.simulate import exports, fleet
 
-        with console.progress("replay", quiet=as_json):
+        with console.progress("replay"):
             answer = fleet.run(
-                settings, file, caches=caches, first_day_s=first_s, last_day_s=last_s, only=only
+                settings, file, caches=caches, first_day_s=first_s, last_day_s=last_s, only=asked.only
             )
         console.notes(answer.notes)
-        if answer.verdict and not as_json:
+        if answer.verdict:
             console.sentence(answer.verdict)
-        console.show(answer.rows, as_json=as_json, title=title, columns=text.fleet_columns(answer.rows))
+        console.show(answer.rows, title=title, columns=text.fleet_columns(answer.rows))
         exports.export_fleet(answer, out, title=title)
         return
     if file is not None and purge_interval and not watermarks:
@@ -123,19 +118,19 @@ def replay(
         block_bytes=parse_bytes(block_size) if block_size else None,
     )
     planned_by: dict[str, object] = {}
-    with console.progress("replay", quiet=as_json) as advance:
+    with console.progress("replay") as advance:
         if file is not None:
             answer = replay_trace.run(file, wanted, count_from_s=first_s, on_progress=advance)
         else:
             from jobs.studies.simulate import site_replay
 
             answer = site_replay.run(
-                settings, wanted, first_day_s=first_s, last_day_s=last_s, only=only, on_progress=advance
+                settings, wanted, first_day_s=first_s, last_day_s=last_s, only=asked.only, on_progress=advance
             )
             planned_by = site_replay.planned_by(settings)
     console.notes(answer.notes)
     shown = text.REPLAY_COLUMNS if "lru+plan" in wanted.policies else text.TRACE_COLUMNS
-    console.show_ranked(answer.rows, "capacity_bytes", as_json=as_json, title=title, columns=shown)
+    console.show_ranked(answer.rows, "capacity_bytes", title=title, columns=shown)
     exports.export_replay(answer, out, title=title)
     if in_mlflow:
         accesses = {"trace": trace.name if trace else "the site's", "from": since or "", "to": until or ""}
@@ -149,6 +144,8 @@ def replay(
 
 
 def curve(
+    settings: Settings,
+    asked: AskedReads,
     trace: options.TracePath = None,
     hit_ratio: Annotated[
         str, typer.Option(help="show the capacity that LRU needs for these, for example 0.5,0.8")
@@ -158,31 +155,20 @@ def curve(
     ] = "",
     capacity: options.Capacity = "",
     capacity_fraction: options.CapacityFraction = "",
-    columns: options.Columns = "",
-    time_unit: options.TimeUnit = "s",
-    kind: options.Kind = "auto",
-    sort: options.Sort = False,
-    site: options.Site = None,
-    activity: options.Activity = None,
     since: options.Since = None,
     until: options.Until = None,
     workers: options.Workers = None,
     out: options.Out = None,
-    conf: options.Conf = None,
-    tables: options.TablesRoot = None,
-    as_json: options.Json = False,
 ) -> None:
     """Show LRU's hit ratios at every capacity.
 
     Also what doubling the cache adds, and the capacity that a hit ratio needs.
     """
-    settings = options.load(conf, tables=tables)
-    only = parsing.only(site, activity)
-    file = parsing.trace_file(trace, columns, time_unit, kind, sort, only, until)
+    file = asked.file(trace, until)
     from jobs.studies.simulate import curve as job
     from jobs.studies.simulate import exports
 
-    with console.progress("curve", quiet=as_json) as advance:
+    with console.progress("curve") as advance:
         answer = job.run(
             settings,
             file,
@@ -192,21 +178,21 @@ def curve(
             fractions=parsing.shares(capacity_fraction),
             first_day_s=parsing.day(since),
             last_day_s=parsing.day(until),
-            only=only,
+            only=asked.only,
             workers=workers or os.cpu_count(),
             on_progress=advance,
         )
     title = f"LRU at every capacity, {_what(trace, since, until)}"
     console.notes(answer.notes)
-    for line in () if as_json else answer.answers:
+    for line in answer.answers:
         console.sentence(line)
-    console.show(
-        answer if as_json else answer.points, as_json=as_json, title=title, columns=text.CURVE_COLUMNS
-    )
+    console.show(answer, rows=answer.points, title=title, columns=text.CURVE_COLUMNS)
     exports.export_curve(answer, out, title=title)
 
 
 def evaluate(
+    settings: Settings,
+    asked: AskedReads,
     since: Annotated[
         str, typer.Option("--from", help="first UTC day that counts; earlier days train and warm")
     ],
@@ -224,12 +210,6 @@ def evaluate(
             "--from, and compare it with other policies",
         ),
     ] = None,
-    columns: options.Columns = "",
-    time_unit: options.TimeUnit = "s",
-    kind: options.Kind = "auto",
-    sort: options.Sort = False,
-    site: options.Site = None,
-    activity: options.Activity = None,
     until: options.Until = None,
     cycle: Annotated[
         str,
@@ -240,9 +220,6 @@ def evaluate(
     ] = EVALUATED,
     out: options.Out = None,
     in_mlflow: options.InMlflow = False,
-    conf: options.Conf = None,
-    tables: options.TablesRoot = None,
-    as_json: options.Json = False,
 ) -> None:
     """Replay the whole service over past days, against its rivals.
 
@@ -253,9 +230,7 @@ def evaluate(
 
     from_s, to_s, fractions = parse_day(since), parsing.day(until), parsing.shares(capacity_fraction)
     cycle_s = None if cycle == AUTO else parse_duration(cycle)
-    only = parsing.only(site, activity)
-    file = parsing.trace_file(trace, columns, time_unit, kind, sort, only, until)
-    settings = options.load(conf, tables=tables)
+    file = asked.file(trace, until)
     if file is None:
         ready.to_evaluate(settings, accesses=accesses, from_s=from_s, to_s=to_s)
     from jobs.loop.evaluate import evaluate as job
@@ -263,7 +238,7 @@ def evaluate(
     from jobs.loop.evaluate.replay_setup import Request
     from jobs.loop.evaluate.slices import verdicts
 
-    with console.progress("evaluation", quiet=as_json) as advance:
+    with console.progress("evaluation") as advance:
         if file is None:
             request = Request(accesses, from_s, to_s, cycle_s, fractions)
             answer = job.run(settings, request, in_mlflow=in_mlflow, on_progress=advance)
@@ -273,12 +248,10 @@ def evaluate(
                 file, from_s=from_s, fractions=fractions, mlflow=mlflow, on_progress=advance
             )
     title = job.title_of(answer)
-    console.notes(() if as_json else answer.notes)
-    if as_json:
-        console.show(answer, as_json=True)
-    else:
+    console.notes(answer.notes)
+    if not console.shown_as_json(answer):
         shown = text.EVALUATION_COLUMNS
-        console.show_ranked(answer.rows, "capacity_fraction", as_json=False, title=title, columns=shown)
+        console.show_ranked(answer.rows, "capacity_fraction", title=title, columns=shown)
         for line in verdicts(answer.slices):
             console.sentence(line)
     page.export_evaluation(answer, out, title=title)

@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from features.common.errors import CachecastError
-from features.common.progress import Advance
 from features.common.units import parse_bytes
 from jobs.cli import console
-from jobs.cli.options import Conf, Json, TablesRoot, file_to_write, folder_to_fill
-from jobs.ground.text import Row
+from jobs.cli.options import Conf, TablesRoot, file_to_write, folder_to_fill
 
 _SOURCE = "rucio_traces"
 _Local = Annotated[
@@ -58,7 +55,6 @@ def init(
     tables: TablesRoot = None,
     yes: Annotated[bool, typer.Option("--yes", help="ask nothing: what is not given is the default")] = False,
     force: Annotated[bool, typer.Option("--force", help="replace a file that is there")] = False,
-    as_json: Json = False,
 ) -> None:
     """Write the settings of a new site.
 
@@ -66,7 +62,7 @@ def init(
     """
     from jobs.operator.operate import new_site as job
 
-    is_asking = not yes and not as_json and sys.stdin.isatty()
+    is_asking = not yes and not console.is_json and sys.stdin.isatty()
 
     def ask(
         question: str,
@@ -139,8 +135,7 @@ def init(
         force=force,
         now_s=int(time.time()),
     )
-    if as_json:
-        console.show(answer, as_json=True)
+    if console.shown_as_json(answer):
         return
     for line in (f"settings: {answer.settings}", f"tables: {answer.tables}", "next:"):
         console.line(line)
@@ -154,7 +149,6 @@ def up(
     hdfs: Annotated[
         bool, typer.Option("--hdfs", help="the first time: keep the tables on an HDFS that is started too")
     ] = False,
-    as_json: Json = False,
 ) -> None:
     """Start the whole deployment on this machine.
 
@@ -162,49 +156,27 @@ def up(
     """
     from jobs.local_site.local import services as job
 
-    with console.progress("up", quiet=as_json) as advance:
+    with console.progress("up") as advance:
         answer = job.up(out, tables=tables, hdfs=hdfs, on_progress=advance)
-    if as_json:
-        console.show(answer, as_json=True)
+    if console.shown_as_json(answer):
         return
     pages = [{"open": one.page, "service": one.service, "state": one.state} for one in answer if one.page]
-    console.show(pages, as_json=False)
+    console.show(pages)
     if others := [f"{one.service} at {one.at} ({one.state})" for one in answer if not one.page]:
-        console.show({"without a page": others}, as_json=False)
+        console.show({"without a page": others})
     console.line(f"logs: {out}/run/*.log")
     console.line(f"password of Airflow's user admin: {out}/secrets/airflow-password")
     console.line(f"to use `airflow` and `cachecast` by hand: . {out}/airflow/env.sh")
 
 
-def down(out: _Local = _LOCAL, as_json: Json = False) -> None:
+def down(out: _Local = _LOCAL) -> None:
     """Stop what `up` has started, and nothing else.
 
     The folder stays.
     """
     from jobs.local_site.local import services as job
 
-    console.show(job.down(out), as_json=as_json)
-
-
-class DemoScreen:
-    """The terminal that the demo writes to; `quiet`: nothing is shown, because the answer is JSON."""
-
-    def __init__(self, *, quiet: bool) -> None:
-        self._quiet = quiet
-
-    def progress(self, what: str) -> AbstractContextManager[Advance]:
-        """A progress bar for one step."""
-        return console.progress(what, quiet=self._quiet)
-
-    def line(self, plain: str) -> None:
-        """One line as it is."""
-        if not self._quiet:
-            console.line(plain)
-
-    def table(self, rows: Sequence[Row], title: str = "") -> None:
-        """A table, if there are rows."""
-        if rows and not self._quiet:
-            console.show(rows, as_json=False, title=title)
+    console.show(job.down(out))
 
 
 def demo(
@@ -214,7 +186,6 @@ def demo(
     seed: Annotated[int, typer.Option(help="seed of the generated month")] = 1,
     conf: Conf = None,
     tables: TablesRoot = None,
-    as_json: Json = False,
 ) -> None:
     """Run the whole loop on a generated month.
 
@@ -222,6 +193,6 @@ def demo(
     """
     from jobs.local_site.demo import run as job
 
-    answer = job.run(out, seed=seed, conf=conf, tables=tables, screen=DemoScreen(quiet=as_json))
-    if as_json:
-        console.show(answer, as_json=True)
+    answer = job.run(out, seed=seed, conf=conf, tables=tables, screen=console)
+    if console.is_json:
+        console.show(answer)

@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from features.common.units import parse_bytes
 from jobs.cli import console, options, parsing
-from jobs.cli.options import Conf, Json, TablesRoot
+from jobs.cli.options import AskedReads
 from jobs.ground import text
+
+if TYPE_CHECKING:
+    from jobs.ground.settings.tree import Settings
 
 N_SHOWN = 5
 """Datasets that the screen shows, the largest; --json has all."""
 
 
 def storage(
+    settings: Settings,
+    asked: AskedReads,
     capacity: Annotated[
         str,
         typer.Option(help="capacities of the cache, for example 100TB,175TB; the verdict is of the first"),
@@ -41,27 +46,16 @@ def storage(
     node_network: Annotated[
         str, typer.Option(help="network of a cache node, per second; defaults to [serve] cache_read")
     ] = "",
-    columns: options.Columns = "",
-    time_unit: options.TimeUnit = "s",
-    kind: options.Kind = "auto",
-    sort: options.Sort = False,
-    site: options.Site = None,
-    activity: options.Activity = None,
     since: options.Since = None,
     until: options.Until = None,
     out: options.Out = None,
-    conf: Conf = None,
-    tables: TablesRoot = None,
-    as_json: Json = False,
 ) -> None:
     """Say how much of a site's storage a cache replaces.
 
     Which replicas could be dropped and served by a cache, with the WAN traffic that it takes, the disk that
     it saves, and its nodes. The last replica on disk is never proposed, one with a rule is named as such.
     """
-    settings = options.load(conf, tables=tables)
-    only = parsing.only(site, activity)
-    file = parsing.trace_file(trace, columns, time_unit, kind, sort, only, until)
+    file = asked.file(trace, until)
     from jobs.studies.simulate import exports
     from jobs.studies.simulate import storage as job
 
@@ -73,7 +67,7 @@ def storage(
         node_bytes_s=parse_bytes(node_network) if node_network else settings.serve.cache_read,
         keep_ruled=keep_ruled,
     )
-    with console.progress("storage", quiet=as_json) as advance:
+    with console.progress("storage") as advance:
         answer = job.run(
             settings,
             file,
@@ -81,18 +75,17 @@ def storage(
             rses=rse or [],
             first_day_s=parsing.day(since),
             last_day_s=parsing.day(until),
-            only=only,
+            only=asked.only,
             on_progress=advance,
         )
     exports.export_storage(answer, out, title="Storage against cache")
-    if as_json:
-        console.show(answer, as_json=True)
+    if console.shown_as_json(answer):
         return
     console.notes(answer.notes)
     for line in (answer.verdict, *answer.findings):
         console.sentence(line)
-    console.show(answer.points, as_json=False, title="by capacity", columns=text.STORAGE_COLUMNS)
-    console.show(answer.stored, as_json=False, title="stored, by what keeps it")
+    console.show(answer.points, title="by capacity", columns=text.STORAGE_COLUMNS)
+    console.show(answer.stored, title="stored, by what keeps it")
     largest = sorted(answer.datasets, key=lambda one: -one.stored_bytes)[:N_SHOWN]
     title = f"largest of {len(answer.datasets)} datasets that go"
-    console.show(largest, as_json=False, title=title)
+    console.show(largest, title=title)

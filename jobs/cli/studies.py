@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from features.common.errors import InputError
 from features.common.units import parse_bytes
 from jobs.cli import console, options, parsing
-from jobs.cli.options import Conf, InMlflow, Json, TablesRoot, file_to_write, folder_to_fill
+from jobs.cli.options import AskedReads, Conf, InMlflow, file_to_write, folder_to_fill
 from jobs.ground import text
+
+if TYPE_CHECKING:
+    from jobs.ground.settings.tree import Settings
 
 FRACTIONS = "0.01,0.02,0.05,0.1,0.2,0.4"
 
 
 def leaderboard(
+    settings: Settings,
     out: Annotated[
         Path,
         typer.Option(
@@ -33,8 +37,6 @@ def leaderboard(
         str, typer.Option(help="capacities as fractions of the bytes of all files read")
     ] = FRACTIONS,
     in_mlflow: InMlflow = False,
-    conf: Conf = None,
-    as_json: Json = False,
 ) -> None:
     """Compare every policy on every trace at every capacity.
 
@@ -42,21 +44,19 @@ def leaderboard(
     """
     from jobs.studies.leaderboard import entries
 
-    mlflow = options.load(conf).mlflow if in_mlflow else None
+    mlflow = settings.mlflow if in_mlflow else None
     named = [one for file in traces or [entries.SHIPPED] for one in entries.read_entries(file)]
     fractions = parsing.shares(capacity_fraction)
     from jobs.studies.leaderboard import leaderboard as job
     from jobs.studies.leaderboard import leaderboard_page
 
-    with console.progress("leaderboard", quiet=as_json) as advance:
+    with console.progress("leaderboard") as advance:
         answer = job.run(named, fractions=fractions, out=out, on_progress=advance)
-    if as_json:
-        console.show(answer, as_json=True)
-    else:
+    if not console.shown_as_json(answer):
         for line in leaderboard_page.answers(answer.rows):
             console.sentence(line)
         title = "Gap closed, mean over capacities"
-        console.show(leaderboard_page.overview(answer.rows), as_json=False, title=title)
+        console.show(leaderboard_page.overview(answer.rows), title=title)
         console.sentence(
             f"{answer.n_replayed} replays, {answer.n_found} found. Table: {answer.table}, page: {answer.page}"
         )
@@ -65,6 +65,8 @@ def leaderboard(
 
 
 def report(
+    settings: Settings,
+    asked: AskedReads,
     out: Annotated[Path, typer.Option(help="the HTML file to write", callback=file_to_write)] = Path(
         "report.html"
     ),
@@ -76,39 +78,28 @@ def report(
         str, typer.Option(help="the same as a fraction of the bytes of all files read, for example 0.05")
     ] = "",
     watermarks: Annotated[str, typer.Option(help="low and high; defaults to [replay] watermarks")] = "",
-    columns: options.Columns = "",
-    time_unit: options.TimeUnit = "s",
-    kind: options.Kind = "auto",
-    sort: options.Sort = False,
-    site: options.Site = None,
-    activity: options.Activity = None,
     since: Annotated[
         str | None, typer.Option("--from", help="first UTC day of the study; earlier ones are left out")
     ] = None,
     until: Annotated[str | None, typer.Option("--to", help="last UTC day of the study")] = None,
-    conf: Conf = None,
-    tables: TablesRoot = None,
-    as_json: Json = False,
 ) -> None:
     """Write one HTML page: the newest results, or the study of a trace.
 
     The newest replay, training, plan and push of the site; with --trace the caching study of that trace.
     """
-    settings = options.load(conf, tables=tables)
-    only = parsing.only(site, activity)
-    file = parsing.trace_file(trace, columns, time_unit, kind, sort, only, until)
+    file = asked.file(trace, until)
     if file is None:
-        if any((capacity, capacity_fraction, watermarks, only, since, until)):
+        if any((capacity, capacity_fraction, watermarks, asked.only, since, until)):
             raise InputError("options that describe a study need a trace; give --trace")
         from jobs.operator.site_report import build
 
-        console.show(build.run(settings, out=out), as_json=as_json)
+        console.show(build.run(settings, out=out))
         return
     if capacity and capacity_fraction:
         raise InputError("give either --capacity or --capacity-fraction")
     from jobs.studies.simulate import study
 
-    with console.progress("study", quiet=as_json) as advance:
+    with console.progress("study") as advance:
         answer = study.run(
             settings,
             file,
@@ -119,10 +110,12 @@ def report(
             out=out,
             on_progress=advance,
         )
-    console.show(answer, as_json=as_json)
+    console.show(answer)
 
 
 def worth_it(
+    settings: Settings,
+    asked: AskedReads,
     capacity: Annotated[str, typer.Option(help="capacity of the cache in question, for example 200TB")],
     trace: options.TracePath = None,
     more: Annotated[float, typer.Option(min=1, help="more disk is so many times the capacity")] = 2,
@@ -135,12 +128,6 @@ def worth_it(
     price_steward: Annotated[
         float | None, typer.Option(min=0, help="money per year to run a steward")
     ] = None,
-    columns: options.Columns = "",
-    time_unit: options.TimeUnit = "s",
-    kind: options.Kind = "auto",
-    sort: options.Sort = False,
-    site: options.Site = None,
-    activity: options.Activity = None,
     since: Annotated[
         str | None,
         typer.Option(
@@ -149,23 +136,18 @@ def worth_it(
     ] = None,
     until: options.Until = None,
     out: options.OutPage = None,
-    conf: Conf = None,
-    tables: TablesRoot = None,
-    as_json: Json = False,
 ) -> None:
     """Say whether a steward, or more disk, is worth it for a cache.
 
     What LRU, a steward and more disk save at this capacity, with bounds; CPU hours and money only by figures
     that you give. The accesses are those of a trace, or of days in the site's tables.
     """
-    settings = options.load(conf, tables=tables)
-    only = parsing.only(site, activity)
-    file = parsing.trace_file(trace, columns, time_unit, kind, sort, only, until)
+    file = asked.file(trace, until)
     from jobs.studies.simulate import worth as job
     from jobs.studies.simulate import worth_page
 
     figures = job.Figures(round_trip_ms, price_wan, price_core_hour, price_disk, price_steward)
-    with console.progress("worth-it", quiet=as_json) as advance:
+    with console.progress("worth-it") as advance:
         answer = job.run(
             settings,
             file,
@@ -174,19 +156,18 @@ def worth_it(
             more=more,
             first_day_s=parsing.day(since),
             last_day_s=parsing.day(until),
-            only=only,
+            only=asked.only,
             on_progress=advance,
         )
     if out is not None:
         worth_page.write(answer, out, what="the site's reads" if trace is None else trace.name)
-    if as_json:
-        console.show(answer, as_json=True)
+    if console.shown_as_json(answer):
         return
     console.notes(answer.notes)
     for line in (answer.verdict, *answer.findings):
         console.sentence(line)
-    console.show(answer.options, as_json=False, title="per day", columns=text.WORTH_COLUMNS)
-    console.show(answer.assumptions, as_json=False, title="assumed; change it with")
+    console.show(answer.options, title="per day", columns=text.WORTH_COLUMNS)
+    console.show(answer.assumptions, title="assumed; change it with")
 
 
 def workload(
@@ -217,7 +198,6 @@ def workload(
     tables: Annotated[
         str | None, typer.Option("--tables", help="write raw files and pull them into these tables")
     ] = None,
-    as_json: Json = False,
 ) -> None:
     """Generate the accesses and files catalogue of a region.
 
@@ -225,7 +205,7 @@ def workload(
     """
     from jobs.studies.simulate import workload as job
 
-    with console.progress("workload", quiet=as_json) as advance:
+    with console.progress("workload") as advance:
         answer = job.run(
             options.load(conf, tables=tables),
             scenario=scenario,
@@ -241,10 +221,10 @@ def workload(
             pull_too=tables is not None,
             on_progress=advance,
         )
-    console.show(answer if as_json else job.written(answer), as_json=as_json)
-    if report and not as_json:
+    console.show(answer, rows=job.written(answer))
+    if report and not console.is_json:
         rows = job.calibration_rows(answer.calibration)
-        console.show(rows, as_json=False, title="published and produced")
+        console.show(rows, title="published and produced")
 
 
 def forecast(
@@ -263,7 +243,6 @@ def forecast(
         str | None,
         typer.Option(help="judge forecasts made at these units instead, for example 52-77; out: a row each"),
     ] = None,
-    as_json: Json = False,
 ) -> None:
     """Forecast a plain popularity series.
 
@@ -272,12 +251,12 @@ def forecast(
     ahead, judged = parsing.counts(horizons), None if cuts is None else parsing.spans(cuts)
     from jobs.loop.train import forecast as job
 
-    with console.progress("forecast", quiet=as_json):
+    with console.progress("forecast"):
         if judged is None:
             made = job.run(series=series, as_of=as_of, horizons=ahead, out=out)
         else:
             quality = job.judge(series=series, as_of=as_of, horizons=ahead, cuts=judged, out=out)
     if judged is None:
-        console.show_warning(made, as_json=as_json)
+        console.show_warning(made)
     else:
-        console.show(quality, as_json=as_json, columns=text.FORECAST_COLUMNS)
+        console.show(quality, columns=text.FORECAST_COLUMNS)

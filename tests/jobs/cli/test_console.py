@@ -19,7 +19,7 @@ NAME = "/store/[red]/[/bold]/f[1].root"
 
 @pytest.mark.parametrize("answer", [{"name": NAME}, [{"name": NAME, "n": 1}]], ids=["facts", "table"])
 def test_names_are_no_markup(capsys: pytest.CaptureFixture[str], answer: object) -> None:
-    console.show(answer, as_json=False)
+    console.show(answer)
     assert NAME in capsys.readouterr().out
 
 
@@ -29,12 +29,13 @@ class Answer:
     alarms: tuple[str, ...]
 
 
-def test_an_alarm_is_said_once(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_alarm_is_said_once(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     answer = Answer(3, ("columns have drifted",))
-    console.show_warning(answer, as_json=False)
+    console.show_warning(answer)
     told = capsys.readouterr()
     assert "rows" in told.out and (told.out + told.err).count("drifted") == 1
-    console.show_warning(answer, as_json=True)
+    monkeypatch.setattr(console, "is_json", True)
+    console.show_warning(answer)
     told = capsys.readouterr()
     assert json.loads(told.out) == {"rows": 3, "alarms": ["columns have drifted"]}
     assert "drifted" in told.err
@@ -64,7 +65,7 @@ def test_the_status_says_which_model_serves(
 
 @pytest.mark.parametrize("answer", [{"name": "a\x1b[2J\x9bb"}, [{"name": "a\x1b[2J\x9bb", "n": 1}]])
 def test_names_give_the_terminal_no_orders(capsys: pytest.CaptureFixture[str], answer: object) -> None:
-    console.show(answer, as_json=False)
+    console.show(answer)
     console.log("a\x1b[2J\x9bb")
     console.warn("a\x1b[2J\x9bb")
     told = capsys.readouterr()

@@ -19,7 +19,6 @@ from features.results import REPLAYS, WORTH
 from features.schema import Table
 from jobs.cli import console, layout
 from jobs.cli.main import COMMANDS, app
-from jobs.cli.site import DemoScreen
 from jobs.ground import text
 from jobs.local_site.demo import summary
 
@@ -245,7 +244,7 @@ def test_every_command_has_a_screen_here() -> None:
 
 
 def test_the_tables_of_the_demo_are_readable(screen: Screen) -> None:
-    terminal = DemoScreen(quiet=False)
+    terminal = console
     outcome = {"did": "…" + "x" * 18, "action": "prefetch", "n_hits": 1_234_567}
     saved = dict.fromkeys(("bytes_saved", "bytes_spent", "bytes_wasted"), 45_678_901_234_567)
     terminal.table([{key: row[key] for key in text.REPLAY_COLUMNS} for row in rows(REPLAYS)], "Replay")
