@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -16,8 +17,7 @@ from features.common.units import duration_label
 from features.spec import FeatureSpec
 
 
-@dataclasses.dataclass(frozen=True)
-class Split:
+class Split(NamedTuple):
     """Two sets of as_ofs, each in order: all labels of `before` are known when `after` begins."""
 
     before: tuple[int, ...]
@@ -96,7 +96,11 @@ def model_matrix(
     for i, name in enumerate(names):
         column = rows[name]
         words = vocabulary.get(name)
-        matrix[:, i] = _number(column) if words is None else _coded(_words(column), words)
+        if words is None:
+            matrix[:, i] = column.to_numpy(dtype=np.float32, na_value=np.nan)
+        else:
+            texts = pa.array(column.astype(object), type=pa.string(), from_pandas=True)
+            matrix[:, i] = _coded(texts, words)
     return pd.DataFrame(matrix, columns=names, copy=False)
 
 
@@ -219,14 +223,6 @@ def sampled(dids: Sequence[str], as_of: str, share: float) -> BoolArray:
     words = np.array([f"{did}\n{as_of}" for did in dids], dtype=object)
     hashes = np.asarray(pd.util.hash_array(words, categorize=False), dtype=np.uint64)
     return hashes < np.uint64(max(share, 0.0) * 2.0**64)
-
-
-def _number(column: pd.Series) -> Float32Array:
-    return column.to_numpy(dtype=np.float32, na_value=np.nan)
-
-
-def _words(column: pd.Series) -> pa.Array:
-    return pa.array(column.astype(object), type=pa.string(), from_pandas=True)
 
 
 def _coded(column: pa.Array, words: Sequence[str]) -> Float32Array:

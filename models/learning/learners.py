@@ -16,7 +16,7 @@ from scipy.special import expit
 
 from features.common.arrays import Float32Array, FloatArray, Ids, IntArray
 from features.common.errors import ModelError
-from replay.trees.forest import (
+from replay.kernels.trees import (
     CATEGORY,
     NAN_IS_ZERO,
     NAN_LEFT,

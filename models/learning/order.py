@@ -23,9 +23,9 @@ from features.stream.state import Read, State, new_state, update
 from models.learning.learners import LightGBM, forest_of
 from models.parallel import ignore, map_parallel
 from replay.access_context import AccessContext, check_fits
+from replay.kernels.trees import HorizonModels, join_models
 from replay.policies.learned import Order
 from replay.trace import ItemArray, Trace
-from replay.trees.forest import HorizonModels, join_models
 
 CAPACITY_FRACTIONS = (0.05, 0.1, 0.2)
 """Capacities of the caches that a training learns an order for, as shares of the bytes of all files read."""

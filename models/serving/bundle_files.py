@@ -29,8 +29,8 @@ from models.learning.learners import Scorer, Trees
 from models.learning.order import HorizonTrees, horizon_models
 from models.serving.bundle import Bundle, HorizonModel, OrderModel
 from models.serving.versions import ModelVersion
+from replay.kernels.trees import HorizonModels
 from replay.policies.learned import Order
-from replay.trees.forest import HorizonModels
 
 BUNDLE_FOLDER, BUNDLE_FILE = "bundle", "bundle.json"
 ORDER_FOLDER = "order"

@@ -104,7 +104,8 @@ class Card:
                 f"For a file at a decision time: the probability that it is read within {horizons}, and the "
                 f"expected reads. Horizons of the order of eviction: {order_horizons}.",
                 "## On later days, which the models had not seen\n\n" + _table(self.figures),
-                "## Learned from\n\n" + _facts(self.learned_from),
+                "## Learned from\n\n"
+                + "\n".join(f"- {name}: {value}" for name, value in self.learned_from.items()),
                 f"## Inputs\n\n{len(columns)} columns of the table features, with types and units in "
                 "features.csv. Those with the largest gain:\n\n"
                 + _table(
@@ -140,10 +141,6 @@ def _mlmodel(bundle: Bundle, words: set[str]) -> mlflow.models.Model:
             "pandas_orient": "split",
         },
     )
-
-
-def _facts(facts: Mapping[str, object]) -> str:
-    return "\n".join(f"- {name}: {value}" for name, value in facts.items())
 
 
 def _table(rows: Sequence[Mapping[str, object]]) -> str:

@@ -17,7 +17,7 @@ from functools import partial
 from pathlib import Path
 
 from features.common.errors import ModelError, StaleInputError
-from models.serving.bundle import Bundle
+from models.serving.bundle import Bundle, RegionModels
 from models.serving.bundle_files import (
     BUNDLE_FOLDER,
     ServedOrder,
@@ -38,7 +38,6 @@ from models.serving.mlflow_session import (
     in_time,
     service_errors,
 )
-from models.serving.scoring import RegionModels
 from models.serving.versions import CHAMPION, STEWARD, ModelVersion, model_name, no_model, version_name
 
 UNTIL_TAG = "until"

@@ -101,8 +101,11 @@ class Spool:
         folder.mkdir(parents=True)
         for file, figure in figures.items():
             figure.savefig(folder / file, dpi=90)
-        if trees is not None:
-            _write_importance(trees, folder / "importance.csv")
+        if trees is not None and (gains := trees.importance()):
+            lines = [
+                f"{name},{gain:.6g}\n" for name, gain in sorted(gains.items(), key=lambda x: (-x[1], x[0]))
+            ]
+            (folder / "importance.csv").write_text("column,gain_share\n" + "".join(lines))
         where = str(folder.relative_to(self._folder))
         made = Run(name, "model", texts(params), dict(tags), dict(metrics), folder=where)
         self._runs.append(dataclasses.replace(made, children=tuple(trials)))
@@ -169,12 +172,6 @@ def read(folder: Path) -> Training:
         raise ModelError(
             f"{folder}: this training cannot be read ({error}); delete it and train again"
         ) from None
-
-
-def _write_importance(trees: Trees, path: Path) -> None:
-    if gains := trees.importance():
-        rows = sorted(gains.items(), key=lambda item: (-item[1], item[0]))
-        path.write_text("column,gain_share\n" + "".join(f"{name},{gain:.6g}\n" for name, gain in rows))
 
 
 def _is_known_folder(run: Run) -> bool:

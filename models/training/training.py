@@ -19,9 +19,8 @@ from models.learning.frame import HorizonParts, horizon_parts, known_by, learn_v
 from models.learning.learners import Learner, LightGBM, Scorer
 from models.learning.sklearn_learners import Forest, HistBoosting, Logistic
 from models.parallel import map_parallel
-from models.serving.bundle import Bundle, HorizonModel
+from models.serving.bundle import Bundle, HorizonModel, RegionModels
 from models.serving.drift import references
-from models.serving.scoring import RegionModels
 from models.serving.spool import Spool
 from models.training.compare import Evaluation, best, evaluate_baseline, evaluate_learner, search
 from models.training.recording import (

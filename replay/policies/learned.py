@@ -32,8 +32,8 @@ from replay.kernels.scored_files import (
     no_values,
     remove,
 )
+from replay.kernels.trees import HorizonModels
 from replay.trace import Trace
-from replay.trees.forest import HorizonModels
 
 
 class Accesses(NamedTuple):
@@ -67,11 +67,6 @@ class ScoredFiles(NamedTuple):
     rule: Rule
     spare: BoolArray
     feed: QueueFeed
-
-
-def empty_cache(size: IntArray, capacity_bytes: int) -> Cache:
-    """A cache without files."""
-    return Cache(capacity_bytes, size, empty_disk(size.size), no_queues(size.size))
 
 
 @bare
@@ -172,7 +167,8 @@ class Learned:
     def __call__(self, trace: Trace, capacity_bytes: int, hit: BoolArray) -> int:
         """Replay, marking hits; the peak usage in bytes. Raises InputError."""
         check_fits(self._context, trace)
-        cache = empty_cache(trace.size_bytes, capacity_bytes)
+        m = trace.n_items
+        cache = Cache(capacity_bytes, trace.size_bytes, empty_disk(m), no_queues(m))
         state = new_state(trace.n_items, self._context.n_datasets)
         known = Known(state, self._context.files, no_values(trace.n_items))
         accesses = Accesses(trace.time_s, trace.item, self._context.reader)

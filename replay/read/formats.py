@@ -213,7 +213,7 @@ _KEPT = ("time", "item", "size")
 def read_oracle_general(path: Path) -> ColumnSource:
     """oracleGeneral: 24 B a record (time, id, size in 32 bits, next access), no header. Raises InputError."""
     with open_bytes(path) as stream:
-        return _table(path, _records(path, stream, _ORACLE_RECORD))
+        return TableSource(str(path), _records(path, stream, _ORACLE_RECORD))
 
 
 def read_lcs(path: Path) -> ColumnSource:
@@ -225,7 +225,7 @@ def read_lcs(path: Path) -> ColumnSource:
         raise InputError(
             f"{path} ends after record {table.num_rows}, but its header states {stated}; fetch it again"
         )
-    return _table(path, table)
+    return TableSource(str(path), table)
 
 
 def _lcs_requests(path: Path, header: bytes) -> int:
@@ -271,7 +271,3 @@ def _read_bytes(path: Path, stream: pa.NativeFile, n_bytes: int) -> bytes:
     except OSError as error:
         raise InputError(f"{path} cannot be decompressed: {error}; fetch it again") from None
     return b"".join(parts)
-
-
-def _table(path: Path, records: pa.Table) -> ColumnSource:
-    return TableSource(str(path), records)

@@ -22,7 +22,11 @@ def values_of(column: pa.ChunkedArray) -> npt.NDArray[Any]:
     """The numbers of a column, undefined where null; a single chunk is not copied, and so not writeable."""
     # Arrow and numpy have the same names for integer types.
     dtype = np.dtype(np.float64 if column.type == pa.float64() else str(column.type))
-    chunks = [_values(chunk, dtype) for chunk in column.chunks if len(chunk)]
+    chunks = [
+        np.frombuffer(chunk.buffers()[1], dtype, len(chunk), chunk.offset * dtype.itemsize)
+        for chunk in column.chunks
+        if len(chunk)
+    ]
     if len(chunks) == 1:
         return chunks[0]
     return np.concatenate(chunks) if chunks else np.empty(0, dtype)
@@ -44,10 +48,6 @@ def array_of(values: npt.NDArray[Any], *, absent: BoolArray | None = None) -> pa
         mask = pa.py_buffer(np.packbits(~absent, bitorder="little"))
     kind = pa.bool_() if is_flag else pa.from_numpy_dtype(values.dtype)
     return pa.Array.from_buffers(kind, values.size, [mask, pa.py_buffer(held)])
-
-
-def _values(chunk: pa.Array, dtype: np.dtype[Any]) -> npt.NDArray[Any]:
-    return np.frombuffer(chunk.buffers()[1], dtype, count=len(chunk), offset=chunk.offset * dtype.itemsize)
 
 
 def _bits(flags: pa.Array) -> BoolArray:
@@ -144,7 +144,7 @@ def texts(source: ColumnSource, column: pa.ChunkedArray, name: str) -> pa.Chunke
 
 
 def least(source: ColumnSource, column: pa.ChunkedArray, name: str, minimum: int) -> IntArray:
-    """`whole_numbers` of at least `minimum` (UNKNOWN where null). Raises InputError naming another row.""" ""
+    """`whole_numbers` of at least `minimum` (UNKNOWN where null). Raises InputError naming another row."""
     numbers = whole_numbers(source, column, name)
     low = numbers < minimum
     if column.null_count:

@@ -11,12 +11,12 @@ import numpy as np
 
 from features.common.errors import ConfigError
 from replay.kernels.heuristics import NAMES, Inventory
+from replay.kernels.trees import no_models
 from replay.policies.learned import Order
 from replay.steward.auto import AutoOrder
 from replay.steward.learned import LearnedOrder
 from replay.steward.order import EvictionOrder, HeuristicOrder
 from replay.steward.steward import Saved, Steward
-from replay.trees.forest import no_models
 
 __all__ = ["ORDERS", "EvictionOrder", "Saved", "Steward", "new_order"]
 

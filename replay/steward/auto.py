@@ -25,6 +25,7 @@ from replay.kernels.auto import (
 from replay.kernels.chooser import FOLLOWED
 from replay.kernels.heuristics import DATASET_LRU, LRU, Inventory
 from replay.kernels.scored_files import Eviction, expect, new_rule
+from replay.kernels.trees import no_models
 from replay.policies.learned import Order
 from replay.steward.learned import AccessHistory, make_room_on_disk
 from replay.steward.order import (
@@ -39,7 +40,6 @@ from replay.steward.order import (
     n_known,
     room_for_victims,
 )
-from replay.trees.forest import no_models
 
 _read, _stored, _removed = direct(kernel.read), direct(kernel.stored), direct(kernel.removed)
 _take, _victims, _expect = direct(kernel.take), direct(kernel.victims), direct(expect)

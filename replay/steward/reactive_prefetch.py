@@ -14,12 +14,12 @@ from features.common.times import DAY_S
 from features.stream.row import row
 from features.stream.state import READS
 from replay.kernels.heuristics import ALL
+from replay.kernels.lanes import LANES
 from replay.kernels.links import oldest
 from replay.kernels.scored_files import N_HELD, Disk, Known, Rule, least_valuable, score, worth
+from replay.kernels.trees import chances, fill
 from replay.steward.learned import LearnedOrder
 from replay.steward.steward import Numbers, Steward
-from replay.trees.forest import chances, fill
-from replay.trees.lanes import LANES
 
 
 class Asked(NamedTuple):

@@ -6,7 +6,7 @@ import numpy as np
 
 from features.common.arrays import Float32Array, FloatArray
 from features.spec import COLUMNS
-from replay.trees.forest import (
+from replay.kernels.trees import (
     NAN_RIGHT,
     PART,
     Forest,

@@ -49,8 +49,8 @@ from jobs.loop.traces import TraceFile
 from jobs.loop.train.engines import Engines
 from jobs.pages import runs
 from models.learning.order import Learning
+from models.serving.bundle import RegionModels
 from models.serving.runs import TableRead
-from models.serving.scoring import RegionModels
 from replay.access_context import CONTEXT, AccessContext, context_of
 from replay.comparison import BOUND, Candidates, compare
 from replay.policies import PartPolicy, Policy

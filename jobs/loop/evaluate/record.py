@@ -22,8 +22,8 @@ from jobs.loop.train.registry import awaited_registry
 from jobs.loop.trainings import as_trained, promoted_models, trained_versions
 from jobs.pages import runs
 from models.evaluation.bootstrap import few_days, gap_columns
+from models.serving.bundle import RegionModels
 from models.serving.runs import TableRead
-from models.serving.scoring import RegionModels
 from models.serving.versions import CANDIDATE, CHAMPION, ModelVersion
 from replay.comparison import Comparison, Gap
 from replay.result import Result

@@ -29,7 +29,7 @@ from jobs.loop.train.samples import sample_share, training_sample
 from models.learning.baselines import baselines
 from models.learning.learners import Learner, LightGBM
 from models.parallel import run_bounded
-from models.serving.scoring import ROWS_AT_A_TIME, RegionModels
+from models.serving.bundle import ROWS_AT_A_TIME, RegionModels
 from models.training.training import fit_in_memory
 from prefetch.plan import Scores
 from prefetch.plan.scores import NEVER_S

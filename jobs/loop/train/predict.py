@@ -22,9 +22,9 @@ from jobs.loop.train.work import Written, check_on_grid, written
 from jobs.loop.trainings import promoted_models, trained_versions
 from models.learning.frame import arrow_matrix
 from models.parallel import map_parallel
+from models.serving.bundle import RegionModels
 from models.serving.drift import Drift, drifts
 from models.serving.mlflow_session import patiently
-from models.serving.scoring import RegionModels
 from models.serving.versions import CHAMPION
 
 DRIFT_ROWS = 20_000

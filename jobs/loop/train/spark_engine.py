@@ -21,7 +21,7 @@ from jobs.ground.store.tables import Partition, Snapshot, StagedFile, Tables, re
 from jobs.loop.train.spark_parts import FILES as CATALOGUE
 from jobs.loop.train.spark_parts import HITS, READS, STATE, FeatureParts, LabelParts
 from jobs.loop.train.work import FeatureWork, LabelWork
-from models.serving.scoring import RegionModels
+from models.serving.bundle import RegionModels
 
 if TYPE_CHECKING:
     from pyspark import RDD

@@ -8,6 +8,7 @@ from ladders import one_split
 
 from features.stream.state import Files
 from replay.access_context import AccessContext
+from replay.kernels.trees import HorizonModels
 from replay.policies import run_policy
 from replay.policies.learned import Order
 from replay.policies.policy import Prefetched
@@ -18,7 +19,6 @@ from replay.steward.learned import LearnedOrder
 from replay.steward.policies import Replayed
 from replay.steward.reactive_prefetch import Fetching, FetchingSteward
 from replay.trace import Trace
-from replay.trees.forest import HorizonModels
 
 HOUR_S, DAY_S = 3600, 86400
 SURE = one_split("dataset_recency_s", 900.0, 9.0, -9.0)

@@ -9,9 +9,9 @@ import pytest
 from numba.core.dispatcher import Dispatcher
 
 from replay.kernels.heuristics import Inventory
+from replay.kernels.trees import no_models
 from replay.policies.learned import Order
 from replay.steward import Steward, new_order, rehearse
-from replay.trees.forest import no_models
 
 
 def compiled() -> int:

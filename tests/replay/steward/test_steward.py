@@ -16,11 +16,11 @@ from ladders import one_split
 from features.common.errors import ConfigError
 from features.common.times import DAY_S
 from replay.kernels.heuristics import Inventory
+from replay.kernels.trees import HorizonModels
 from replay.policies.learned import Order
 from replay.steward import ORDERS, Saved, Steward, new_order
 from replay.steward.learned import LearnedOrder
 from replay.steward.reactive_prefetch import Fetching, FetchingSteward
-from replay.trees.forest import HorizonModels
 
 HEURISTICS = [name for name in ORDERS if name != "learned"]
 

@@ -29,10 +29,10 @@ from jobs.ground.store.tables import Tables
 from jobs.loop.train import training as train
 from jobs.loop.train.deliver import TrainingAnswer
 from jobs.loop.trainings import promoted_models, trained_versions
+from models.serving.bundle import RegionModels
 from models.serving.bundle_files import bundle_digest
 from models.serving.mlflow_session import mlflow
 from models.serving.registry import Registry
-from models.serving.scoring import RegionModels
 from models.training.recording import ModelReport
 
 HOUR, DAY = 3600, 86400

@@ -2,7 +2,7 @@
 
 A part of a tree has at most 32 leaves, and for each row a word with a bit per leaf: 1 while the leaf is open,
 that is, while no split has ruled it out. Every split is asked of every row, in any order; the row is in the
-leftmost leaf that stays open (see `replay.trees.forest`). One step asks one split of all rows:
+leftmost leaf that stays open (see `replay.kernels.trees`). One step asks one split of all rows:
 
       plane[split]       the values that the split compares, one float32 per row
            │

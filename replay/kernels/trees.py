@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from features.common.arrays import Float32Array, FloatArray, Ids, IntArray
 from features.common.jit import bare, kernel
-from replay.trees.lanes import FEW, LANES, aligned, rule_out, rule_out_few
+from replay.kernels.lanes import FEW, LANES, aligned, rule_out, rule_out_few
 
 PART = 32
 """Leaves of a part of a tree: the bits of a word."""
