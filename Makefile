@@ -5,7 +5,6 @@ BIN := .venv/bin
 OUT ?= demo-out
 LOCAL ?= local-out
 NOTEBOOKS ?= notebooks-out
-TRACES ?= conf/leaderboard.toml
 DRILL_MINUTES ?= 10
 # Servers that `make verify` builds and tests beside the system's; `make test` tests the newest that is there.
 XROOTD_VERSIONS ?= 5.9.9 6.2.1
@@ -101,9 +100,8 @@ benchmarks: $(STAMP)-verify ## run the benches alone on this machine and rewrite
 	@conf/deploy/system.sh bench
 	$(BIN)/python bench/page.py $(ONLY)
 
-leaderboard: $(STAMP)-verify ## every policy on every trace, libCacheSim's beside ours, in leaderboard-out/; TRACES="a.toml b.toml": your own
-	$(BIN)/python bench/leaderboard_rivals.py --traces $(TRACES) --out leaderboard-out
-	$(BIN)/cachecast leaderboard $(addprefix --traces ,$(TRACES)) --out leaderboard-out
+leaderboard: $(STAMP)-verify ## every policy on five generated regions, libCacheSim's beside ours
+	$(BIN)/python bench/leaderboard.py
 
 docs: $(STAMP)-verify ## the documentation as a site with search, in build/docs, with the API's pages; look: python -m http.server -d build/docs
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet

@@ -16,8 +16,6 @@ setup(
     packages=[*find_packages(include=[name for room in ROOMS for name in (room, f"{room}.*")]), "conf"],
     package_data={
         "conf": [
-            "claims.toml",
-            "leaderboard.toml",
             "base.toml",
             "caches/*",
             "workloads/*.toml",

@@ -1,14 +1,14 @@
-"""The leaderboard of public traces and generated regions, with libCacheSim's policies, and claims of papers.
+"""Every policy, libCacheSim's beside ours, on public traces and generated regions at several capacities.
 
-bench/leaderboard.py                          conf/leaderboard.toml, kept in leaderboard-out/
+bench/leaderboard.py                          five generated regions of a million accesses
 bench/leaderboard.py --public                 two public traces of ../shared/data, an archive's and a CDN's
-bench/leaderboard.py --traces FILE …          traces of your own
-bench/leaderboard.py --out DIR --capacity-fraction 0.1 --ours    other folder and capacities, ours alone
-bench/leaderboard.py --short                  one small trace and one capacity: whether it still runs
+bench/leaderboard.py --short                  one small region and one capacity: whether it still runs
+bench/leaderboard.py --capacity-fraction 0.1 --ours              other capacities, ours alone
 
-The first table is the gap closed, the mean over the capacities; the second the shares of objects and bytes
-that public traces miss; the third is what papers claim, and ours of the same measure. Kept replays
-are not repeated.
+The first table is the share of the way from LRU's WAN bytes to those of the bound that a policy closes, the
+mean over the capacities, and the most WAN bytes beside LRU's in one comparison. The second has the shares of
+objects and bytes that public traces miss. What learns, learns from the days before those that count, and
+anew each week.
 
 Needs the environment that `make verify` makes: .venv/bin/python bench/leaderboard.py
 """
@@ -16,109 +16,132 @@ Needs the environment that `make verify` makes: .venv/bin/python bench/leaderboa
 from __future__ import annotations
 
 import argparse
-import json
-import subprocess
+import contextlib
 import sys
-import tempfile
-from collections.abc import Mapping, Sequence
-from pathlib import Path
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
 
-ROOT = Path(__file__).parents[1]
-sys.path.insert(0, str(ROOT))
-DATA = ROOT.parent / "shared" / "data"
-PUBLIC = {
-    "dandi": ("dandi_accesses_2025-07-09_08-02.csv.gz", "2025-07-23"),
-    "cran": ("cran_accesses_2014-12-16_29d.csv.gz", "2014-12-31"),
-}
-"""Public traces by name: file, and the first day that counts."""
-SHORT = '[[trace]]\nname = "short"\nscenario = "prague"\naccesses = 30_000\nseed = 101\n'
+from boards import PUBLIC, REGIONS, Board, public, region
+from leaderboard_rivals import Replayed, rivals_on
 
-from jobs.studies.leaderboard.leaderboard_page import overview  # noqa: E402
+from features.common.progress import unwatched
+from features.results import LRU, STEWARD
+from models.learning.order import Learning
+from replay.comparison import BOUND, Candidates, compare
+from replay.policies import POLICIES
+from replay.steward.policies import AUTO, steward_policy
+
+CEILINGS = (BOUND, "clairvoyant", "clairvoyant-bypass")
+"""Rows that know the future; no policy competes with them."""
+
+
+class Score(NamedTuple):
+    """One policy on one trace at one capacity; `hit_ratio` is None for a bound on bytes."""
+
+    trace: str
+    fraction: float
+    policy: str
+    gap_closed: float | None
+    beside_lru: float
+    hit_ratio: float | None
+    byte_hit_ratio: float
 
 
 def main() -> None:
-    """Run both commands, and print two Markdown tables."""
+    """Replay, and print the tables."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--traces", type=Path, nargs="+", default=[ROOT / "conf" / "leaderboard.toml"])
     parser.add_argument("--public", action="store_true", help="public traces instead of generated regions")
-    parser.add_argument("--out", type=Path, default=ROOT / "leaderboard-out")
     parser.add_argument("--capacity-fraction", default="0.01,0.02,0.05,0.1,0.2,0.4")
     parser.add_argument("--ours", action="store_true", help="without libCacheSim's policies")
-    parser.add_argument("--short", action="store_true", help="a small trace, kept nowhere")
+    parser.add_argument("--short", action="store_true", help="a small region")
     given = parser.parse_args()
-    if given.short:
-        with tempfile.TemporaryDirectory(prefix="cachecast-") as name:
-            given.traces, given.out, given.capacity_fraction = [Path(name, "short.toml")], Path(name), "0.1"
-            given.traces[0].write_text(SHORT)
-            report(given)
-    else:
-        if given.public:
-            given.traces = [_public(given.out.resolve())]
-        report(given)
-
-
-def _public(out: Path) -> Path:
-    """A file of entries for the public traces."""
-    out.mkdir(parents=True, exist_ok=True)
-    entries = out / "public.toml"
-    entries.write_text(
-        "".join(
-            f'[[trace]]\nname = "{name}"\npath = "{DATA / file}"\ncount_from = "{day}"\n\n'
-            for name, (file, day) in PUBLIC.items()
-        )
-    )
-    return entries
-
-
-def report(given: argparse.Namespace) -> None:
-    """Replay what `--out` lacks, and print both tables."""
-    traces = [path.resolve() for path in given.traces]
-    shared = ["--out", str(given.out.resolve()), "--capacity-fraction", given.capacity_fraction]
-    if not given.ours:
-        _run("bench/leaderboard_rivals.py", "--traces", *map(str, traces), *shared)
-    named = [word for path in traces for word in ("--traces", str(path))]
-    answer = json.loads(_run("-m", "jobs", "leaderboard", *named, *shared, "--json"))
-    print(f"Gap closed, mean over the capacities {given.capacity_fraction}\n")
-    _table(overview(answer["rows"]))
-    if public := [row for row in answer["rows"] if row["trace"] in PUBLIC]:
+    fractions = [0.1] if given.short else [float(one) for one in given.capacity_fraction.split(",")]
+    scores = [score for board in boards(given) for score in scored(board, fractions, given.ours)]
+    print(f"Gap closed, mean over the capacities {', '.join(f'{one:g}' for one in fractions)}\n")
+    table(gaps(scores))
+    if given.public:
         print("\nObjects missed / bytes missed, by trace and capacity\n")
-        _table(misses(public))
-    print("\nClaims of papers, beside ours of the same measure\n")
-    _table(answer["claims"])
+        table(misses(scores))
 
 
-def misses(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, str]]:
-    """A row per policy, the one with the fewest bytes missed first; a bound on bytes has no objects."""
-    found: dict[str, dict[str, tuple[float | None, float]]] = {}
-    for row in rows:
-        column = f"{row['trace']} {row['capacity_fraction']:.0%}"
-        found.setdefault(row["policy"], {})[column] = row["hit_ratio"], row["byte_hit_ratio"]
-    columns = dict.fromkeys(column for of in found.values() for column in of)
-    whole = {policy: of for policy, of in found.items() if len(of) == len(columns)}
-    best = sorted(whole, key=lambda policy: -sum(hits for _, hits in whole[policy].values()))
+def boards(given: argparse.Namespace) -> Iterator[Board]:
+    """The traces asked for, one after the other."""
+    if given.short:
+        yield region("prague", 30_000, seed=101)
+    elif given.public:
+        yield from map(public, PUBLIC)
+    else:
+        yield from (region(name, 1_000_000, seed=101) for name in REGIONS)
+
+
+def scored(board: Board, fractions: Sequence[float], ours_alone: bool) -> Iterator[Score]:
+    """A score of each policy at each capacity of a trace."""
+    rooms = {board.capacity(fraction): fraction for fraction in fractions}
+    orders = Learning(board.trace, board.story, sorted(rooms)).orders(board.from_s, unwatched)
+    stewards = {name: steward_policy(name, board.story, orders) for name in (STEWARD, AUTO)}
+    policies = {**dict.fromkeys((*POLICIES, BOUND)), **stewards}
+    lineups = [Candidates(room, policies) for room in rooms]
+    n_counted = board.trace.n_accesses - board.trace.first_at(board.from_s)
+    with contextlib.ExitStack() as stack:
+        rivals = None if ours_alone else stack.enter_context(rivals_on(board))
+        for at in compare(board.trace, lineups, count_from_s=board.from_s):
+            ours = {name: Replayed(row.result.hits, row.result.wan_bytes) for name, row in at.rows.items()}
+            theirs = {} if rivals is None else rivals(at.capacity_bytes)
+            requested = at.rows[LRU].result.bytes_requested
+            lru, bound = ours[LRU].wan_bytes, ours[BOUND].wan_bytes
+            for name, (hits, wan_bytes) in {**ours, **theirs}.items():
+                yield Score(
+                    board.name,
+                    rooms[at.capacity_bytes],
+                    name,
+                    (lru - wan_bytes) / (lru - bound) if lru > bound else None,
+                    wan_bytes / max(1, lru),
+                    None if name == BOUND else hits / n_counted,
+                    1 - wan_bytes / requested,
+                )
+            print(f"{board.name} {rooms[at.capacity_bytes]:g}: done", file=sys.stderr, flush=True)
+
+
+def gaps(scores: Sequence[Score]) -> list[dict[str, str]]:
+    """A row per policy: the mean over the capacities of each trace, the best mean first."""
+    closed: dict[str, dict[str, list[float]]] = {}
+    worst: dict[str, float] = {}
+    for one in scores:
+        if one.gap_closed is not None and one.policy not in (*CEILINGS, LRU):
+            closed.setdefault(one.policy, {}).setdefault(one.trace, []).append(one.gap_closed)
+            worst[one.policy] = max(worst.get(one.policy, 0.0), one.beside_lru)
+    means = {name: {trace: sum(of) / len(of) for trace, of in by.items()} for name, by in closed.items()}
+    overall = {name: sum(of.values()) / len(of) for name, of in means.items()}
+    traces = dict.fromkeys(one.trace for one in scores)
     return [
-        {"policy": policy} | {column: _missed(*found[policy][column]) for column in columns}
-        for policy in best
+        {"policy": name, "all": f"{overall[name]:.0%}"}
+        | {trace: f"{means[name][trace]:.0%}" if trace in means[name] else "–" for trace in traces}
+        | {"worst WAN / LRU": f"{worst[name]:.3f}"}
+        for name in sorted(means, key=lambda name: -overall[name])
     ]
 
 
-def _missed(hits: float | None, byte_hits: float) -> str:
-    return f"{'–' if hits is None else f'{1 - hits:.1%}'} / {1 - byte_hits:.1%}"
+def misses(scores: Sequence[Score]) -> list[dict[str, str]]:
+    """A row per policy, the one with the fewest bytes missed first; a bound on bytes has no objects."""
+    cells: dict[str, dict[str, str]] = {}
+    served: dict[str, float] = {}
+    for one in scores:
+        objects = "–" if one.hit_ratio is None else f"{1 - one.hit_ratio:.1%}"
+        column = f"{one.trace} {one.fraction:.0%}"
+        cells.setdefault(one.policy, {})[column] = f"{objects} / {1 - one.byte_hit_ratio:.1%}"
+        served[one.policy] = served.get(one.policy, 0.0) + one.byte_hit_ratio
+    most = max(map(len, cells.values()))
+    whole = [name for name, of in cells.items() if len(of) == most]
+    return [{"policy": name} | cells[name] for name in sorted(whole, key=lambda name: -served[name])]
 
 
-def _run(*words: str) -> str:
-    """What a command prints, run in the project's folder; its errors and progress go to stderr."""
-    done = subprocess.run([sys.executable, *words], cwd=ROOT, stdout=subprocess.PIPE, text=True, check=True)
-    return done.stdout
-
-
-def _table(rows: Sequence[Mapping[str, object]]) -> None:
+def table(rows: Sequence[Mapping[str, str]]) -> None:
+    """Print rows as a table in Markdown."""
     print(f"| {' | '.join(rows[0])} |\n|{'---|' * len(rows[0])}")
     for row in rows:
-        print(f"| {' | '.join(str(cell) for cell in row.values())} |")
+        print(f"| {' | '.join(row.values())} |")
 
 
 if __name__ == "__main__":

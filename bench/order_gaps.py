@@ -17,27 +17,20 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import sys
-import tempfile
-from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from types import MappingProxyType
 from typing import NamedTuple
 
 import numpy as np
+from boards import REGIONS, Board, public, region
 
-ROOT = Path(__file__).parents[1]
-sys.path[:0] = [str(ROOT)]
-
-from leaderboard import DATA, PUBLIC  # noqa: E402
-
-from features.common.arrays import FloatArray  # noqa: E402
-from features.common.progress import unwatched  # noqa: E402
-from features.results import LRU, S3FIFO, STEWARD  # noqa: E402
-from jobs.studies.leaderboard.entries import BoardTrace, Entry, opened  # noqa: E402
-from jobs.studies.leaderboard.parts import capacity  # noqa: E402
-from models.learning import order  # noqa: E402
-from replay.comparison import BOUND, Candidates, compare  # noqa: E402
-from replay.steward.policies import steward_policy  # noqa: E402
+from features.common.arrays import FloatArray
+from features.common.progress import unwatched
+from features.results import LRU, S3FIFO, STEWARD
+from models.learning import order
+from replay.comparison import BOUND, Candidates, compare
+from replay.steward.policies import steward_policy
 
 CUTS: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {
@@ -45,7 +38,6 @@ CUTS: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "cran": ("2014-12-26", "2014-12-31", "2015-01-04"),
     }
 )
-REGIONS = ("mwt2", "prague", "pic", "socal", "archive")
 SHOWN: Mapping[str, str] = MappingProxyType(
     {STEWARD: "learned", f"{STEWARD}-auto": "auto", S3FIFO: "S3-FIFO"}
 )
@@ -58,9 +50,9 @@ class Run(NamedTuple):
     wan: Mapping[str, FloatArray]
 
 
-def run_of(board: BoardTrace, shares: Sequence[float]) -> Run:
+def run_of(board: Board, shares: Sequence[float]) -> Run:
     """Replay a trace at capacities that are shares of what is read."""
-    rooms = [capacity(board, share) for share in shares]
+    rooms = [board.capacity(share) for share in shares]
     orders = order.Learning(board.trace, board.story, rooms).orders(board.from_s, unwatched)
     stewards = {name: steward_policy(name, board.story, orders) for name in SHOWN if name != S3FIFO}
     policies = {LRU: None, BOUND: None, S3FIFO: None, **stewards}
@@ -76,15 +68,16 @@ def run_of(board: BoardTrace, shares: Sequence[float]) -> Run:
     return Run(*({name: np.array(of) for name, of in found.items()} for found in (gaps, wan)))
 
 
-def runs(entries: Sequence[Entry], seeds: Sequence[int], shares: Sequence[float]) -> Iterator[Run]:
-    """A run of each entry with each seed of the learner."""
-    for entry in entries:
-        with tempfile.TemporaryDirectory(prefix="cachecast-gaps-") as scratch:
-            board = opened(entry, Path(scratch))
+def runs(
+    boards: Sequence[Callable[[], Board]], seeds: Sequence[int], shares: Sequence[float]
+) -> Iterator[Run]:
+    """A run of each trace with each seed of the learner."""
+    for made in boards:
+        board = made()
         for seed in seeds:
             order.LEARNER = dataclasses.replace(order.LEARNER, seed=seed)
             yield run_of(board, shares)
-        print(f"{entry.name} from {board.from_s}: done", file=sys.stderr, flush=True)
+        print(f"{board.name} from {board.from_s}: done", file=sys.stderr, flush=True)
 
 
 def means(of: np.ndarray) -> str:
@@ -121,20 +114,16 @@ def main() -> None:
     parser.add_argument("--seeds", default="1,2", help="of the learner, on the public traces")
     given = parser.parse_args()
     worlds, seeds = ([int(one) for one in text.split(",")] for text in (given.worlds, given.seeds))
-    public = {
-        name: [Entry(name=name, path=DATA / PUBLIC[name][0], count_from=cut) for cut in CUTS[name]]
-        for name in given.public
+    of_public = {name: [partial(public, name, cut) for cut in CUTS[name]] for name in given.public}
+    of_regions = {
+        name: [partial(region, name, given.accesses, world) for world in worlds] for name in given.regions
     }
-    regions = {
-        name: [Entry(name=name, scenario=name, accesses=given.accesses, seed=world) for world in worlds]
-        for name in given.regions
-    }
-    for title, entries, tried, shares in (
-        ("Public traces, gap closed by capacity", public, seeds, order.CAPACITY_FRACTIONS),
-        ("Generated regions, gap closed by capacity", regions, [1], (0.01, 0.02, 0.05, 0.1, 0.2, 0.4)),
+    for title, boards, tried, shares in (
+        ("Public traces, gap closed by capacity", of_public, seeds, order.CAPACITY_FRACTIONS),
+        ("Generated regions, gap closed by capacity", of_regions, [1], (0.01, 0.02, 0.05, 0.1, 0.2, 0.4)),
     ):
-        if entries:
-            table(title, {name: list(runs(of, tried, shares)) for name, of in entries.items()}, shares)
+        if boards:
+            table(title, {name: list(runs(of, tried, shares)) for name, of in boards.items()}, shares)
 
 
 if __name__ == "__main__":

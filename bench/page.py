@@ -60,11 +60,7 @@ BENCHES = (
     Bench("forecast", "Forecast: public popularity series", "forecast.py"),
     Bench("plan", "Plan: a million candidates", "plan.py"),
     Bench("public", "Evaluate: every policy on two public traces", "leaderboard.py --public"),
-    Bench(
-        "leaderboard",
-        "Evaluate: every policy on the generated regions, and claims of papers",
-        "leaderboard.py",
-    ),
+    Bench("leaderboard", "Evaluate: every policy on the generated regions", "leaderboard.py"),
     Bench("order", "Evaluate: the gap that the learned order closes", "order_gaps.py"),
     Bench("weeks", "Evaluate: an order of eviction replaced each week", "weeks.py"),
     Bench("queue", "Evaluate: what a batch queue is worth to the learned order", "queue_leads.py"),

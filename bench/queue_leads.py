@@ -3,7 +3,7 @@
 bench/queue_leads.py [--accesses N] [--seeds 1,2,3]
 
 Regions are generated and counted from their middle. The queue is that of their own tasks
-(`replay.workload.queue`) with its faults: read late, naming the files of other tasks, or only some of the
+(`queue_of_tasks.py`) with its faults: read late, naming the files of other tasks, or only some of the
 tasks. A row has the gap closed at each capacity, mean ± standard error over regions and seeds, and the gain
 over the order without a queue.
 
@@ -14,27 +14,20 @@ from __future__ import annotations
 
 import argparse
 import sys
-import tempfile
 from collections.abc import Mapping
-from pathlib import Path
 from types import MappingProxyType
 
 import numpy as np
+from boards import Board, region
+from order_gaps import means
+from queue_of_tasks import QueueOf, queue_of
 
-ROOT = Path(__file__).parents[1]
-sys.path[:0] = [str(ROOT)]
-
-from order_gaps import means  # noqa: E402
-
-from features.common.progress import unwatched  # noqa: E402
-from features.common.times import HOUR_S  # noqa: E402
-from features.results import LRU, STEWARD  # noqa: E402
-from jobs.studies.leaderboard.entries import BoardTrace, Entry, opened  # noqa: E402
-from jobs.studies.leaderboard.parts import capacity  # noqa: E402
-from models.learning.order import CAPACITY_FRACTIONS, Learning  # noqa: E402
-from replay.comparison import BOUND, Candidates, compare  # noqa: E402
-from replay.steward.policies import steward_policy  # noqa: E402
-from replay.workload.queue import QueueOf, queue_of  # noqa: E402
+from features.common.progress import unwatched
+from features.common.times import HOUR_S
+from features.results import LRU, STEWARD
+from models.learning.order import CAPACITY_FRACTIONS, Learning
+from replay.comparison import BOUND, Candidates, compare
+from replay.steward.policies import steward_policy
 
 REGIONS = ("mwt2", "prague")
 NONE = "no queue"
@@ -53,9 +46,9 @@ QUEUES: Mapping[str, QueueOf | None] = MappingProxyType(
 )
 
 
-def gaps(board: BoardTrace, seed: int) -> dict[str, list[float]]:
+def gaps(board: Board, seed: int) -> dict[str, list[float]]:
     """The gap that the learned order closes with each queue, at each capacity."""
-    rooms = [capacity(board, share) for share in CAPACITY_FRACTIONS]
+    rooms = [board.capacity(share) for share in CAPACITY_FRACTIONS]
     orders = Learning(board.trace, board.story, rooms).orders(board.from_s, unwatched)
     found: dict[str, list[float]] = {}
     is_task = (board.story.reader > 0) & (board.story.reader % 2 == 0)
@@ -79,12 +72,10 @@ def main() -> None:
     given = parser.parse_args()
     seeds = [int(one) for one in given.seeds.split(",")]
     runs: list[dict[str, list[float]]] = []
-    for region in REGIONS:
+    for name in REGIONS:
         for seed in seeds:
-            with tempfile.TemporaryDirectory(prefix="cachecast-queue-") as scratch:
-                entry = Entry(name=region, scenario=region, accesses=given.accesses, seed=seed)
-                runs.append(gaps(opened(entry, Path(scratch)), seed))
-            print(f"{region}, seed {seed}: done", file=sys.stderr, flush=True)
+            runs.append(gaps(region(name, given.accesses, seed), seed))
+            print(f"{name}, seed {seed}: done", file=sys.stderr, flush=True)
     shares = " | ".join(f"{share:.0%}" for share in CAPACITY_FRACTIONS)
     print(f"{len(runs)} regions of {given.accesses} accesses: {', '.join(REGIONS)}; seeds {given.seeds}\n")
     print(f"| queue | gap closed at {shares} | gain at {shares} |")

@@ -27,25 +27,19 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
+from boards import PUBLIC, Board, of_file, public
 
-ROOT = Path(__file__).parents[1]
-sys.path[:0] = [str(ROOT)]
-
-from leaderboard import DATA, PUBLIC  # noqa: E402
-
-from features.common.arrays import FloatArray, IntArray  # noqa: E402
-from features.common.progress import unwatched  # noqa: E402
-from features.common.times import DAY_S, day_label  # noqa: E402
-from features.results import LRU, S3FIFO, STEWARD  # noqa: E402
-from jobs.loop.evaluate.record import Compared, day_rows  # noqa: E402
-from jobs.loop.evaluate.verdicts import daily_wan  # noqa: E402
-from jobs.studies.leaderboard.entries import BoardTrace, Entry, opened  # noqa: E402
-from jobs.studies.leaderboard.parts import capacity  # noqa: E402
-from jobs.studies.simulate import workload  # noqa: E402
-from models.evaluation.promotion import MIN_DAYS, decide_order  # noqa: E402
-from models.learning.order import Learning  # noqa: E402
-from replay.comparison import BOUND, Candidates, compare  # noqa: E402
-from replay.policies.learned import Learned, Order  # noqa: E402
+from features.common.arrays import FloatArray, IntArray
+from features.common.progress import unwatched
+from features.common.times import DAY_S
+from features.results import LRU, S3FIFO, STEWARD
+from jobs.loop.evaluate.record import Compared, day_rows
+from jobs.loop.evaluate.verdicts import daily_wan
+from jobs.studies.simulate import workload
+from models.evaluation.promotion import MIN_DAYS, decide_order
+from models.learning.order import Learning
+from replay.comparison import BOUND, Candidates, compare
+from replay.policies.learned import Learned, Order
 
 CAPACITY_FRACTIONS = (0.05, 0.1)
 REGIONS = ("mwt2", "archive")
@@ -63,7 +57,7 @@ class Walk(NamedTuple):
     The first steps are before the counted ones: verdicts need their orders.
     """
 
-    board: BoardTrace
+    board: Board
     rooms: list[int]
     candidates: list[Order]
 
@@ -125,11 +119,11 @@ class Outcome(NamedTuple):
         return ((self.kept - self.wan_bytes[ALWAYS]) / self.wan_bytes[LRU])[1:]
 
 
-def walked(board: BoardTrace, step_days: int) -> Walk:
+def walked(board: Board, step_days: int) -> Walk:
     """Learn a candidate at each step."""
     step_s = step_days * DAY_S
     n_before = ((board.from_s - int(board.trace.time_s[0])) // DAY_S - FIRST_DAYS) // step_days
-    rooms = [capacity(board, share) for share in CAPACITY_FRACTIONS]
+    rooms = [board.capacity(share) for share in CAPACITY_FRACTIONS]
     learning = Learning(board.trace, board.story, rooms)
     first_s = board.from_s - max(0, n_before) * step_s
     return Walk(board, rooms, learning.orders(first_s, unwatched, every_s=step_s))
@@ -198,19 +192,16 @@ def main() -> None:
             print(f"| {name} | {share:.0%} | {_mean(one.saved, '+.2%')} | {by_step} | {steps} | {closed} |")
 
 
-def traces(given: argparse.Namespace) -> Iterator[tuple[str, BoardTrace, int]]:
+def traces(given: argparse.Namespace) -> Iterator[tuple[str, Board, int]]:
     """Each trace with its name and days per step."""
     for name in given.public:
-        file, day = PUBLIC[name]
-        entry = Entry(name=name, path=DATA / file, count_from=day)
-        yield f"{name}, {given.step_days} days", opened(entry, Path()), given.step_days
+        yield f"{name}, {given.step_days} days", public(name), given.step_days
     for name in given.regions:
         for seed in map(int, given.seeds.split(",")):
             with tempfile.TemporaryDirectory(prefix="cachecast-weeks-") as scratch:
                 config = workload.load(name, seed=seed, days=DAYS, accesses=given.accesses)
                 path = Path(workload.write(config, out=Path(scratch)).traces)
-                day = day_label(config.start_s + WARM_DAYS * DAY_S)
-                board = opened(Entry(name=name, path=path, count_from=day), Path())
+                board = of_file(name, path, config.start_s + WARM_DAYS * DAY_S)
             yield f"{name}, weeks", board, 7
 
 

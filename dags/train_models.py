@@ -9,7 +9,7 @@ alias `candidate`. Then `evaluate_and_promote` starts.
 **Safe to repeat:** yes; a second run adds a version to MLflow and moves the alias to an identical model.
 
 **When it fails:** the champion continues to serve until it is older than `[training] max_age`. If MLflow was
-unavailable, the training is kept: `cachecast train --resume` uploads it.
+unavailable, the task is retried, and the models are kept in `[training] spool`.
 
 **Owner:** the operators of the caches.
 """

@@ -210,7 +210,7 @@ PREDICTIONS = Table(
         Column("tier", "string", "data tier"),
         Column("last_read_s", "long", "seconds from the last known read to as_of; null: never read"),
         Column("model_version", "string", "MLflow model that made it", required=True),
-        Column("model_digest", "string", "sha256 of that model's files; null: of an older cachecast"),
+        Column("model_digest", "string", "sha256 of that model's files"),
     ),
 )
 
@@ -271,7 +271,7 @@ OUTCOMES = Table(
         Column("bytes_spent", "long", "bytes fetched for the item by the push", required=True),
         Column("bytes_wasted", "long", "bytes spent on an unread item", required=True),
         Column("first_hit_delay_s", "double", "from the receipt to the first hit"),
-        Column("use", "string", "read, pending (not read yet) or unread; null: of an older cachecast"),
+        Column("use", "string", "read, pending (not read yet) or unread; null: by n_hits"),
         Column("expires_at", "timestamp", "as in plans: an item not read by then is unread"),
     ),
 )

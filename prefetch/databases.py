@@ -24,13 +24,12 @@ _STATEMENT_PATIENCES, _IDLE_PATIENCES = 6, 2
 class Database:
     """The tables of `metadata` in the database at `url`: an SQLAlchemy URL, or the path of an SQLite file.
 
-    Nothing is opened before it is used; tables, columns and indexes that are missing are then made. A table
-    with a statement as `info["fill"]` is filled by it when it is made, from what older versions wrote.
-    `setting` is the URL's key in configuration, `what` names the database in errors, and `patience_s` is how
-    long a lock or a silent server is waited for. `keep_open`: SQLite's file stays open between transactions,
-    which is some ten times as fast; else it is noticed when the file is moved or replaced. `must_have`: a
-    table without which there is no such database here: an error, and nothing is made. Raises ConfigError for
-    a URL that cannot be used.
+    Nothing is opened before it is used; tables that are missing are then made, and tables of other columns
+    refused. `setting` is the URL's key in configuration, `what` names the database in errors, and
+    `patience_s` is how long a lock or a silent server is waited for. `keep_open`: SQLite's file stays open
+    between transactions, which is some ten times as fast; else it is noticed when the file is moved or
+    replaced. `must_have`: a table without which there is no such database here: an error, and nothing is
+    made. Raises ConfigError for a URL that cannot be used, and for tables of another version.
     """
 
     def __init__(
@@ -78,7 +77,7 @@ class Database:
             self._check_exists()
             if not self._is_made:
                 with self._writing.begin() as connection:
-                    _make(connection, self._metadata)
+                    self._make(connection)
                 self._is_made = True
             with engine.begin() as connection:
                 yield connection
@@ -86,6 +85,16 @@ class Database:
             # The driver's text can hold the URL with its password: only its kind is reported.
             fault = type(getattr(error, "orig", None) or error).__name__
             raise ServiceError(f"the {self._what} does not answer ({fault})") from None
+
+    def _make(self, connection: sa.Connection) -> None:
+        # Two programs may start at once.
+        alone(connection, "make tables")
+        self._metadata.create_all(connection)
+        for table in self._metadata.sorted_tables:
+            known = {column["name"] for column in sa.inspect(connection).get_columns(table.name)}
+            if known != set(table.columns.keys()):
+                what = f"the {self._what} was made by another version of cachecast (table {table.name})"
+                raise ConfigError(self._setting, f"{what}; move it away, or name another one")
 
     def _check_exists(self) -> None:
         """Raises ServiceError if the database has to be there and is not; SQLite would make an empty one.
@@ -204,24 +213,6 @@ def _postgres_options(patience_s: int) -> dict[str, Any]:
         "tcp_user_timeout": patience_s * 1000,
         "options": " ".join(f"-c {name}={timeout_s}s" for name, timeout_s in timeouts.items()),
     }
-
-
-def _make(connection: sa.Connection, metadata: sa.MetaData) -> None:
-    # Two programs may start at once.
-    alone(connection, "make tables")
-    before = set(sa.inspect(connection).get_table_names())
-    metadata.create_all(connection)
-    for table in metadata.sorted_tables:
-        known = {column["name"] for column in sa.inspect(connection).get_columns(table.name)}
-        for column in table.columns:
-            if column.name not in known:
-                kind = column.type.compile(dialect=connection.dialect)
-                connection.execute(sa.text(f"ALTER TABLE {table.name} ADD COLUMN {column.name} {kind}"))
-        for index in table.indexes:
-            index.create(connection, checkfirst=True)
-    for table in metadata.sorted_tables:
-        if table.name not in before and "fill" in table.info:
-            connection.execute(sa.text(table.info["fill"]))
 
 
 def _tune_sqlite(connection: Any, _record: object) -> None:

@@ -11,7 +11,6 @@
     ├── NotDueError          there is nothing to do now; a scheduler skips what follows
     ├── ConflictError        another run changed the same thing first
     ├── ModelError           a model cannot be trained, loaded or used
-    │   └── OlderModelError  an older cachecast trained it
     ├── ServiceError         MLflow, Rucio or another service failed or is unavailable
     └── PushError            a cache did not do what the plan asked
         ├── PushRejected     it refused, and will refuse again
@@ -93,10 +92,6 @@ class ConflictError(CachecastError):
 
 class ModelError(CachecastError):
     """A model cannot be trained, loaded or used."""
-
-
-class OlderModelError(ModelError):
-    """An older cachecast trained a model, in a format that this one does not read."""
 
 
 class ServiceError(CachecastError):

@@ -94,8 +94,8 @@ def features(
 def train(
     settings: Settings,
     as_of: Annotated[
-        str | None, typer.Option(help="time of the training, for example 2026-03-01; nothing later is used")
-    ] = None,
+        str, typer.Option(help="time of the training, for example 2026-03-01; nothing later is used")
+    ],
     compare: Annotated[
         bool,
         typer.Option("--compare", help="fit every learner of [training] learners; the best LightGBM serves"),
@@ -104,49 +104,30 @@ def train(
         float,
         typer.Option(min=0, help="with --compare: minutes to search LightGBM's settings in; 0: keep them"),
     ] = 0,
-    resume: Annotated[
-        bool, typer.Option("--resume", help="upload trainings that wait because MLflow was unavailable")
-    ] = False,
 ) -> None:
     """Train a model for every horizon, and record it in MLflow beside scores that are not learned."""
     from jobs.loop.train import ready
 
-    if resume == (as_of is not None):
-        raise InputError("give either --as-of or --resume")
-    if (compare and resume) or (search_minutes and not compare):
-        raise InputError("--search-minutes needs --compare, and --compare needs --as-of")
-    if as_of is None:
-        from jobs.ground.store.tables import Tables
-        from jobs.loop.train import deliver
+    if search_minutes and not compare:
+        raise InputError("--search-minutes needs --compare")
+    until_s, search_s = parse_as_of(as_of), 60 * search_minutes
+    ready.to_train(settings, until_s=until_s)
+    from jobs.loop.train import training as job
 
-        answers = deliver.resume(
-            Tables(settings.tables.root), spool=settings.training.spool, mlflow=settings.mlflow
-        )
-    else:
-        until_s, search_s = parse_as_of(as_of), 60 * search_minutes
-        ready.to_train(settings, until_s=until_s)
-        from jobs.loop.train import training as job
-
-        with console.progress("training") as advance:
-            answers = [
-                job.run(settings, until_s=until_s, compare=compare, search_s=search_s, on_progress=advance)
-            ]
-    if console.shown_as_json(answers if resume else answers[0]):
+    with console.progress("training") as advance:
+        answer = job.run(settings, until_s=until_s, compare=compare, search_s=search_s, on_progress=advance)
+    if console.shown_as_json(answer):
         return
-    for answer in answers:
-        what = "the new candidate" if answer.is_candidate else "older than the candidate"
-        title = f"{answer.version}, {what}: models on days they were not trained on"
-        console.show(answer.models, title=title, columns=text.MODEL_COLUMNS)
-        for within, reason in answer.dropped.items():
-            console.warn(f"no model within {within}: {reason}")
-        for within, reason in answer.by_recency.items():
-            console.warn(f"recency serves within {within}: {reason}")
-        if answer.order is not None:
-            console.sentence(f"order of eviction: {answer.order}")
-        else:
-            console.warn(f"no order of eviction: {answer.no_order}")
-        if answer.n_waiting and not resume:
-            console.warn(f"{answer.n_waiting} earlier trainings wait; upload them with `train --resume`")
+    title = f"{answer.version}, the new candidate: models on days they were not trained on"
+    console.show(answer.models, title=title, columns=text.MODEL_COLUMNS)
+    for within, reason in answer.dropped.items():
+        console.warn(f"no model within {within}: {reason}")
+    for within, reason in answer.by_recency.items():
+        console.warn(f"recency serves within {within}: {reason}")
+    if answer.order is not None:
+        console.sentence(f"order of eviction: {answer.order}")
+    else:
+        console.warn(f"no order of eviction: {answer.no_order}")
 
 
 def predict(

@@ -56,7 +56,7 @@ GROUPS: Mapping[str, Sequence[Any]] = {
         *(plans.plan, plans.push, plans.due, plans.outcomes, loop.cycle),
     ),
     REPLAY: (
-        *(studies.worth_it, replays.replay, studies.leaderboard, replays.curve, studies.report),
+        *(studies.worth_it, replays.replay, replays.curve, studies.report),
         *(storage.storage, studies.workload, studies.forecast),
         *(efficiency.efficiency, efficiency.refit, efficiency.halves, efficiency.compare_caches),
         efficiency.cached_fraction,

@@ -1,4 +1,4 @@
-"""The commands about traces and pages: `leaderboard`, `report`, `workload` and `forecast`."""
+"""The commands about traces and pages: `report`, `worth-it`, `workload` and `forecast`."""
 
 from __future__ import annotations
 
@@ -10,58 +10,11 @@ import typer
 from features.common.errors import InputError
 from features.common.units import parse_bytes
 from jobs.cli import console, options, parsing
-from jobs.cli.options import AskedReads, Conf, InMlflow, file_to_write, folder_to_fill
+from jobs.cli.options import AskedReads, Conf, file_to_write, folder_to_fill
 from jobs.ground import text
 
 if TYPE_CHECKING:
     from jobs.ground.settings.tree import Settings
-
-FRACTIONS = "0.01,0.02,0.05,0.1,0.2,0.4"
-
-
-def leaderboard(
-    settings: Settings,
-    out: Annotated[
-        Path,
-        typer.Option(
-            help="folder for the table, the page, and the replays done so far", callback=folder_to_fill
-        ),
-    ],
-    traces: Annotated[
-        list[Path] | None,
-        typer.Option(
-            help="TOML file that names traces; may be repeated; defaults to generated regions", exists=True
-        ),
-    ] = None,
-    capacity_fraction: Annotated[
-        str, typer.Option(help="capacities as fractions of the bytes of all files read")
-    ] = FRACTIONS,
-    in_mlflow: InMlflow = False,
-) -> None:
-    """Compare every policy on every trace at every capacity.
-
-    What learns, learns from the days before those that count. A run that was stopped goes on where it was.
-    """
-    from jobs.studies.leaderboard import entries
-
-    mlflow = settings.mlflow if in_mlflow else None
-    named = [one for file in traces or [entries.SHIPPED] for one in entries.read_entries(file)]
-    fractions = parsing.shares(capacity_fraction)
-    from jobs.studies.leaderboard import leaderboard as job
-    from jobs.studies.leaderboard import leaderboard_page
-
-    with console.progress("leaderboard") as advance:
-        answer = job.run(named, fractions=fractions, out=out, on_progress=advance)
-    if not console.shown_as_json(answer):
-        for line in leaderboard_page.answers(answer.rows):
-            console.sentence(line)
-        title = "Gap closed, mean over capacities"
-        console.show(leaderboard_page.overview(answer.rows), title=title)
-        console.sentence(
-            f"{answer.n_replayed} replays, {answer.n_found} found. Table: {answer.table}, page: {answer.page}"
-        )
-    if mlflow is not None:
-        job.record_run(mlflow, answer)
 
 
 def report(

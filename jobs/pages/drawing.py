@@ -50,7 +50,6 @@ class Series(NamedTuple):
     drawn: Any
     points: Sequence[Point]
     policy: str | None
-    shown: bool
 
 
 @dataclasses.dataclass(frozen=True)
@@ -78,23 +77,15 @@ class Plot:
         self.nearest = nearest
         self.zoom: Zoom | None = None
 
-    def add(
-        self,
-        label: str,
-        drawn: Any,
-        points: Iterable[Point],
-        *,
-        policy: str | None = None,
-        shown: bool = True,
-    ) -> None:
+    def add(self, label: str, drawn: Any, points: Iterable[Point], *, policy: str | None = None) -> None:
         """Register what was drawn as a series; without a label it is always shown and in no legend."""
         for artist in drawn.get_children() if isinstance(drawn, Container) else [drawn]:
             artist.set_gid(f"@{len(self.series)}")
-        self.series.append(Series(printable(label), drawn, list(points), policy, shown))
+        self.series.append(Series(printable(label), drawn, list(points), policy))
 
     def svg(self, *, salt: str = "cachecast", legend: bool = True) -> str:
         """The plot as an `<svg>` element; `salt` keeps its ids apart from those of other plots."""
-        labelled = [one for one in self.series if one.label and one.shown] if legend else []
+        labelled = [one for one in self.series if one.label] if legend else []
         with mpl.rc_context(STYLE):
             if labelled:
                 self.figure.legend(
@@ -112,11 +103,7 @@ class Plot:
     def _marked(self, svg: str) -> str:
         """`svg` with attributes by which a page finds series, axes and ticks, and no other id of a group."""
 
-        def series(found: re.Match[str]) -> str:
-            off = "" if self.series[int(found[1])].shown else ' class="off"'
-            return f'<g data-series="{found[1]}"{off}>'
-
-        marked = _AXIS.sub(r'<g data-axis="\1">', _SERIES.sub(series, svg))
+        marked = _AXIS.sub(r'<g data-axis="\1">', _SERIES.sub(r'<g data-series="\1">', svg))
         return _OTHER.sub("<g>", _TICK.sub(r'<g class="tick">', marked))
 
     def reading(self, capacities: Sequence[float]) -> dict[str, Any]:

@@ -210,12 +210,6 @@
     all("section[data-capacity], figure[data-capacity], .answer[data-capacity]").forEach((one) => {
       one.hidden = Boolean(now) && one.dataset.capacity !== now;
     });
-    all("section[data-only]").forEach((one) => {
-      one.hidden = now !== (one.dataset.capacity || "");
-    });
-    all("th[data-capacity], td[data-capacity]").forEach((one) => {
-      one.hidden = Boolean(now) && one.dataset.capacity !== now;
-    });
     all("table").forEach(fold);
     all(".scroll").forEach((box) => box.classList.toggle("wide", box.scrollWidth > box.clientWidth + 1));
   }
@@ -241,9 +235,7 @@
   function switched() {
     boxes.forEach((box) => (box.checked ? off.delete(box.dataset.key) : off.add(box.dataset.key)));
     all("[data-of]").forEach((one) => {
-      const isOff = off.has(one.dataset.of);
-      one.classList.toggle("struck", isOff);
-      if (!isOff) one.classList.remove("off");
+      one.classList.toggle("struck", off.has(one.dataset.of));
     });
     const policies = all("[id^=policy-]");
     const count = document.getElementById("n-policies");

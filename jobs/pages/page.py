@@ -6,7 +6,7 @@ import base64
 import dataclasses
 import hashlib
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from importlib import resources
 from typing import Any, NamedTuple
 
@@ -39,9 +39,7 @@ class Figure:
 class Section:
     """A heading, plots and a table; `note` says how to read them.
 
-    `capacity`: hidden while a reader has picked another one. `only`: shown only while exactly that capacity
-    is picked, or, without a capacity, while none is.
-    `columns`: the columns of the table that are of one capacity each. `folded`: a reader must open it.
+    `capacity`: hidden while a reader has picked another one.
     """
 
     title: str
@@ -49,9 +47,6 @@ class Section:
     figures: Sequence[Figure] = ()
     rows: Sequence[Row] = ()
     capacity: float | None = None
-    only: bool = False
-    folded: bool = False
-    columns: Mapping[str, float] = dataclasses.field(default_factory=dict)
 
 
 class Answer(NamedTuple):
@@ -78,7 +73,6 @@ class _Switch:
     key: str
     swatch: int
     policy: int | None
-    shown: bool
 
 
 class _Legends:
@@ -91,8 +85,8 @@ class _Legends:
     def switch(self, series: Series, *, key: str) -> _Switch:
         look = self.swatches.setdefault(swatch(series.drawn), len(self.swatches))
         if series.policy is None:
-            return _Switch(series.label, key, look, None, series.shown)
-        one = _Switch(series.label, series.policy, look, len(self.policies), series.shown)
+            return _Switch(series.label, key, look, None)
+        one = _Switch(series.label, series.policy, look, len(self.policies))
         known = self.policies.setdefault(series.policy, one)
         return dataclasses.replace(one, policy=known.policy)
 

@@ -72,32 +72,25 @@ def _ratio_point(row: Row, key: str) -> Point:
     return Point(share * 100, row[key] * 100, f"{said} {where}", size)
 
 
-def gap_closed(rows: Sequence[Row], *, order: Sequence[str] = (), n_shown: int | None = None) -> Plot:
-    """Gap to the bound closed by each policy at each capacity, with its limits. `rows`: of `evaluate`.
-
-    `order`: policies in the order of the legend. Only the first `n_shown` are on at first; None: all.
-    """
+def gap_closed(rows: Sequence[Row]) -> Plot:
+    """Gap to the bound closed by each policy at each capacity, with its limits. `rows`: of `evaluate`."""
     judged = [r for r in rows if r["byte_gap_closed"] is not None and r["policy"] not in ("lru", "bound")]
     fractions = sorted({r["capacity_fraction"] for r in judged})
-    looks = styles(order or _present(judged))
-    present = set(_present(judged))
-    shown = [policy for policy in looks if policy in present][:n_shown]
+    looks = styles(_present(judged))
     with mpl.rc_context(STYLE):
         plot, asides = Plot(), []
-        for policy in (policy for policy in looks if policy in present):
+        for k, (policy, look) in enumerate(looks.items()):
             mine = [r for r in judged if r["policy"] == policy]
-            aside = 0.0
-            if policy in shown:
-                aside = _SPREAD * ((shown.index(policy) + 0.5) / len(shown) - 0.5)
+            aside = _SPREAD * ((k + 0.5) / len(looks) - 0.5)
             asides.append(aside)
             points = [_gap_point(r, fractions.index(r["capacity_fraction"]) + aside) for r in mine]
             drawn = plot.axes.errorbar(
                 [point.x for point in points],
                 [point.y for point in points],
                 yerr=list(zip(*(_whiskers(r) for r in mine), strict=True)),
-                **looks[policy] | {"linestyle": "none", "capsize": 3},
+                **look | {"linestyle": "none", "capsize": 3},
             )
-            plot.add(policy, drawn, points, policy=policy, shown=policy in shown)
+            plot.add(policy, drawn, points, policy=policy)
         plot.axes.axhline(0, color="black", linewidth=0.8, gid="@l")
         plot.axes.set_xticks(range(len(fractions)), [f"{100 * f:g}" for f in fractions])
         plot.axes.set(xlabel="capacity, % of the bytes read", ylabel="gap to the bound closed, %")

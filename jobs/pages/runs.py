@@ -1,4 +1,4 @@
-"""Comparisons of policies as runs in MLflow: of evaluations, replays and leaderboards.
+"""Comparisons of policies as runs in MLflow: of evaluations and replays.
 
 A comparison is one run with its page and table as artifacts, and a nested run for each policy, so that
 policies and comparisons are compared by the same names of figures: `byte_gap_closed/10pct` and the like.
@@ -34,37 +34,28 @@ PAGE, TABLE = "page.html", "table.csv"
 def comparison(
     name: str, kind: str, rows: Sequence[Row], *, params: Mapping[str, object], tags: Mapping[str, str]
 ) -> Run:
-    """The run of a comparison, with one nested per policy, and per trace if `rows` name several.
+    """The run of a comparison, with one nested per policy.
 
-    Its own figures: the mean share of the gap that each policy closed and, of a single trace, the share at
-    each capacity with its bounds, for example `s3fifo/byte_gap_closed/10pct`; not of LRU and the bound, which
-    are 0 and 1.
+    Its own figures: the mean share of the gap that each policy closed, and the share at each capacity with
+    its bounds, for example `s3fifo/byte_gap_closed/10pct`; not of LRU and the bound, which are 0 and 1.
 
-    `rows`: one per capacity and policy, with the columns of an evaluation's, a replay's or a leaderboard's.
+    `rows`: one per capacity and policy, with the columns of an evaluation's or a replay's.
     """
     params = {key: value for key, value in params.items() if value not in ("", None)}
-    groups: dict[tuple[str, str], list[Row]] = {}
+    groups: dict[str, list[Row]] = {}
     for row in rows:
-        groups.setdefault((str(row.get("trace", "")), str(row["policy"])), []).append(row)
+        groups.setdefault(str(row["policy"]), []).append(row)
     children = [
-        Run(
-            f"{policy} {trace}".strip(),
-            "policy",
-            texts({**params, "policy": policy} | ({"trace": trace} if trace else {})),
-            dict(tags),
-            figures(of),
-        )
-        for (trace, policy), of in groups.items()
+        Run(policy, "policy", texts({**params, "policy": policy}), dict(tags), figures(of))
+        for policy, of in groups.items()
     ]
     fractions = sorted({float(row["capacity_fraction"]) for row in rows})
-    competing = {key: of for key, of in groups.items() if key[1] not in (LRU, BOUND)}
+    competing = {_as_name(policy): of for policy, of in groups.items() if policy not in (LRU, BOUND)}
     metrics = _means(competing)
-    one_trace = len({trace for trace, _ in groups}) == 1
-    if one_trace:
-        for (_, policy), of in competing.items():
-            metrics |= figures(of, f"{_as_name(policy)}/", _GAPS)
+    for policy, of in competing.items():
+        metrics |= figures(of, f"{policy}/", _GAPS)
     about = {**params, "capacities": ", ".join(map(at_capacity, fractions)), **code_version()}
-    says = verdict(rows, "capacity_fraction") if one_trace else ""
+    says = verdict(rows, "capacity_fraction")
     return Run(name, kind, texts(about), dict(tags), metrics, children=tuple(children), says=says)
 
 
@@ -106,10 +97,10 @@ def keep(mlflow: MlflowSettings, run: Run, *, made_by: str, files: Callable[[Pat
         return patiently(lambda: attempt(root), patience_s=mlflow.patience)
 
 
-def _means(groups: Mapping[tuple[str, str], Sequence[Row]]) -> dict[str, float]:
-    """The mean share of the gap that each policy closed over traces and capacities, by name in MLflow."""
-    closed: dict[str, list[float]] = {}
-    for (_, policy), rows in groups.items():
-        known = [row["byte_gap_closed"] for row in rows if row["byte_gap_closed"] is not None]
-        closed.setdefault(_as_name(policy), []).extend(known)
-    return {f"mean_byte_gap_closed/{name}": sum(all_) / len(all_) for name, all_ in closed.items() if all_}
+def _means(groups: Mapping[str, Sequence[Row]]) -> dict[str, float]:
+    """The mean share of the gap that each policy closed over the capacities, by name in MLflow."""
+    closed = {
+        name: [row["byte_gap_closed"] for row in rows if row["byte_gap_closed"] is not None]
+        for name, rows in groups.items()
+    }
+    return {f"mean_byte_gap_closed/{name}": sum(of) / len(of) for name, of in closed.items() if of}

@@ -17,7 +17,7 @@ import pydantic_core
 
 from features.accesses import KINDS
 from features.common.arrays import Float32Array, FloatArray
-from features.common.errors import InputError, ModelError, OlderModelError, StaleInputError
+from features.common.errors import InputError, ModelError, StaleInputError
 from features.common.times import as_of_label, parse_as_of
 from features.common.units import duration_label
 from features.schema import PREDICTIONS, arrow_schema
@@ -104,20 +104,15 @@ class Bundle:
     def from_json(text: str | bytes) -> Bundle:
         """The bundle in a text of `to_json`.
 
-        Raises OlderModelError if an older cachecast wrote it, ModelError if it is damaged or of a newer one.
+        Raises ModelError if it is damaged, or another version of cachecast wrote it.
         """
         try:
             if len(text) > MAX_CHARS:
                 raise ValueError(f"{len(text)} characters, more than {MAX_CHARS}")
             raw = pydantic_core.from_json(text, allow_inf_nan=False)
             number = raw.get("format") if isinstance(raw, dict) else None
-            if isinstance(number, int) and not isinstance(number, bool) and 0 < number < FORMAT:
-                raise OlderModelError(
-                    f"the model bundle cannot be read (it has format {number}, of an older cachecast, and "
-                    f"this one reads format {FORMAT}); train again, then evaluate and promote"
-                )
             if number != FORMAT:
-                raise ValueError(f"not of format {FORMAT}")
+                raise ValueError(f"another version of cachecast wrote it: not of format {FORMAT}")
             bundle = _adapter().validate_json(text, strict=True)
             _check_numbers(bundle)
         except pydantic.ValidationError as error:

@@ -52,7 +52,7 @@ def check_listing(sizes: Mapping[str, int]) -> None:
     if strangers := sorted(name for name in sizes if not _NAME.fullmatch(name)):
         raise ModelError(
             f"the model bundle holds {strangers[0][:80]!r}, which training does not write: it was changed, "
-            "or an older cachecast trained it; train, evaluate and promote again"
+            "or another version of cachecast trained it; train, evaluate and promote again"
         )
     largest = max(sizes, key=lambda name: sizes[name])
     total = sum(sizes.values())

@@ -172,8 +172,8 @@ class Registry:
         """
         if named.digest is None:
             raise ModelError(
-                f"the table trainings does not name {named.version}: an older cachecast trained it, or "
-                "others registered it; train, evaluate and promote again"
+                f"the table trainings does not name {named.version}: others registered it; "
+                "train, evaluate and promote again"
             )
         with self._bundle(named.version) as folder:
             if (digest := bundle_digest(folder)) != named.digest:

@@ -1,4 +1,4 @@
-"""Runs in MLflow: the one writer, for trainings, evaluations, replays and leaderboards."""
+"""Runs in MLflow: the one writer, for trainings, evaluations and replays."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class TableRead:
 
 @dataclasses.dataclass(frozen=True)
 class Run:
-    """A run with its nested ones. `kind`: training, model, trial, evaluation, replay, leaderboard or policy.
+    """A run with its nested ones. `kind`: training, model, trial, evaluation, replay or policy.
 
     `days`: by name, the figures of consecutive days from `first_day_s` on; they become steps. `model_id`: the
     model in MLflow that the figures are of. `folder`: of its files, relative to the root that `write` gets.

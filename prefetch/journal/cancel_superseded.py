@@ -19,7 +19,6 @@ from prefetch.journal.tables import (
     REPLACED,
     STANDING,
     change_in_order,
-    generation_of,
     items,
     of_its_plan,
     plans,
@@ -135,14 +134,14 @@ def _unchanged(plan: sa.Row[Any]) -> Where:
 def _replaced_by(plan: sa.Row[Any], now_s: float) -> Iterator[tuple[Where, str | None]]:
     """Which undone items do not count because of `plan`, and why."""
     its = of_plan(plan.cache, plan.as_of_s)
-    yield [*its, generation_of < plan.generation], "replaced by another plan of the same time"
+    yield [*its, items.c.generation < plan.generation], "replaced by another plan of the same time"
     if plan.state == CANCELLED:
         yield its, None
     if plan.state == REPLACED:
         yield its, f"replaced by the plan of {as_of_label(plan.replaced_by_s)}"
     if plan.state in COUNTED:
         older = (items.c.cache == plan.cache, items.c.as_of_s < plan.as_of_s)
-        named = _names(sa.select(items.c.name).where(*its, generation_of == plan.generation))
+        named = _names(sa.select(items.c.name).where(*its, items.c.generation == plan.generation))
         yield [*older, named], f"replaced by the plan of {as_of_label(plan.as_of_s)}"
     if plan.state == STANDING:
         yield (
@@ -153,7 +152,7 @@ def _replaced_by(plan: sa.Row[Any], now_s: float) -> Iterator[tuple[Where, str |
 
 def _decided_by_newer(plan: sa.Row[Any], now_s: float) -> sa.Select[tuple[str]]:
     """The files that newer plans decide on; what is done counts, whatever became of its plan."""
-    counts = sa.and_(*_newer(plan.as_of_s, now_s), plans.c.generation == generation_of)
+    counts = sa.and_(*_newer(plan.as_of_s, now_s), plans.c.generation == items.c.generation)
     done = sa.and_(items.c.state == ItemState.DONE, plans.c.as_of_s > plan.as_of_s)
     joined = sa.select(items.c.name).join(plans, of_its_plan)
     return joined.where(items.c.cache == plan.cache, items.c.as_of_s > plan.as_of_s, sa.or_(counts, done))

@@ -16,7 +16,7 @@ class Item:
     """One plan item; columns as in `features.schema.PLANS`. `attempts`: tries so far, this one included.
 
     `source`: where its bytes come from, empty if unknown. `size_bytes`: 0 if unknown. `kind`: of its plan;
-    `basis`: why it may act, see `prefetch.journal.tables`; items of an older journal have none.
+    `basis`: why it may act, see `prefetch.journal.tables`.
     """
 
     item_id: str
@@ -92,7 +92,6 @@ def heading(plan: Items) -> Heading:
         # The source is no part of the plan: it is looked up for each push. Nor is the basis: a plan that the
         # journal has keeps the one that it was recorded with.
         decided = [getattr(item, field) for field in _DECIDED]
-        # As plain text, as in the digests of older journals.
         text = repr([str(value) if isinstance(value, Action) else value for value in decided])
         total += int.from_bytes(hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest())
     if len(plans) != 1:
@@ -107,9 +106,8 @@ _DECIDED = [name for name in _FIELDS if name not in ("attempts", "source", "basi
 def item_of(row: Mapping[Any, Any], attempts: int) -> Item:
     """The item in a row of the journal."""
     known = {field: row[field] for field in _FIELDS}
-    read = {"action": Action(row["action"]), "kind": row["kind"] or PLAN}
-    read |= {name: row[name] or "" for name in ("source", "basis")}
-    return Item(**known | read | {"attempts": attempts})
+    read = {"action": Action(row["action"]), "source": row["source"] or "", "attempts": attempts}
+    return Item(**known | read)
 
 
 def new_row(item: Item, generation: int, now_s: float) -> dict[str, Any]:

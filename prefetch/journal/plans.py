@@ -39,7 +39,6 @@ from prefetch.journal.tables import (
     STANDING,
     UNDONE,
     UNPROVEN,
-    generation_of,
     items,
     of_its_plan,
     plans,
@@ -58,9 +57,7 @@ _STATE = sa.case(
 )
 _RELISTED = (
     sa.update(items)
-    .where(items.c.item_id == sa.bindparam("id"), generation_of < _NEW)
-    # In an older journal, items that an operator cancelled look like replaced ones.
-    .where(sa.or_(items.c.state != ItemState.CANCELLED, items.c.generation.is_not(None)))
+    .where(items.c.item_id == sa.bindparam("id"), items.c.generation < _NEW)
     .values(
         {name: sa.bindparam(f"new_{name}") for name in _UPDATED}
         | {
@@ -109,17 +106,17 @@ class Plans:
     def recorded_as(self, plan: Items) -> str | None:
         """The basis that `plan` was recorded with: of the items of models, if it has any.
 
-        None if it was not recorded, or by an older journal.
+        None if it was not recorded.
         """
         if not len(plan):
             return None
         head = heading(plan)
-        whose = [*of_plan(head.cache, head.as_of_s), items.c.basis.is_not(None)]
+        whose = of_plan(head.cache, head.as_of_s)
         with self._database.reading() as connection:
             known = _known(connection, head)
             if known is None or known.digest != head.digest:
                 return None
-            bases = sa.select(items.c.basis).where(*whose, generation_of == known.generation).distinct()
+            bases = sa.select(items.c.basis).where(*whose, items.c.generation == known.generation).distinct()
             found = set(connection.scalars(bases))
         return next((basis for basis in (UNPROVEN, PROMOTED, KNOWN) if basis in found), None)
 
@@ -207,7 +204,7 @@ def _restorable(cache: str, now_s: float) -> Where:
     counts = sa.exists().where(
         of_its_plan,
         plans.c.state == STANDING,
-        plans.c.generation == generation_of,
+        plans.c.generation == items.c.generation,
         plans.c.as_of_s <= now_s + CLOCK_SLACK_S,
     )
     return (items.c.cache == cache, expired_early(now_s), counts)

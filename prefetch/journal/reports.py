@@ -20,7 +20,6 @@ from prefetch.journal.tables import (
     RECORDING,
     STANDING,
     UNDONE,
-    generation_of,
     is_unproven,
     items,
     of_its_plan,
@@ -122,7 +121,7 @@ class Reports:
             .join(plans, of_its_plan)
             .where(items.c.cache == cache, items.c.action == Action.EVICT, items.c.expires_at_s > now_s)
             .where(items.c.state.in_((ItemState.PLANNED, ItemState.FAILED)))
-            .where(plans.c.state == STANDING, plans.c.generation == generation_of)
+            .where(plans.c.state == STANDING, plans.c.generation == items.c.generation)
             .where(plans.c.as_of_s <= now_s + CLOCK_SLACK_S)
             .order_by(items.c.as_of_s.desc(), items.c.rank)
         )
@@ -137,7 +136,9 @@ class Reports:
         """
         failed = sa.and_(
             items.c.state == ItemState.FAILED,
-            sa.exists().where(of_its_plan, plans.c.state == STANDING, plans.c.generation == generation_of),
+            sa.exists().where(
+                of_its_plan, plans.c.state == STANDING, plans.c.generation == items.c.generation
+            ),
         )
         fetched = sa.and_(items.c.state == ItemState.DONE, items.c.action == Action.PREFETCH)
         stands = (sa.or_(items.c.state.in_(UNDONE), fetched, failed), items.c.expires_at_s > now_s)
@@ -162,7 +163,11 @@ class Reports:
         done = (items.c.cache == cache, items.c.state == ItemState.DONE, no_future)
         stands = (*done, items.c.action == Action.PIN, items.c.expires_at_s > now_s)
         oldest = sa.select(sa.func.min(items.c.as_of_s)).where(*stands).correlate(None).scalar_subquery()
-        newest_first = (items.c.as_of_s.desc(), generation_of.desc(), (items.c.action == Action.PIN).desc())
+        newest_first = (
+            items.c.as_of_s.desc(),
+            items.c.generation.desc(),
+            (items.c.action == Action.PIN).desc(),
+        )
         turn = sa.func.row_number().over(partition_by=items.c.name, order_by=newest_first).label("turn")
         decisions = (
             sa.select(items, turn)

@@ -50,9 +50,9 @@ items = sa.Table(
     sa.Column("cost_bytes", sa.BigInteger, nullable=False),
     sa.Column("expires_at_s", sa.BigInteger, nullable=False),
     sa.Column("source", sa.Text),
-    sa.Column("kind", sa.String(16)),
-    sa.Column("basis", sa.String(16)),
-    sa.Column("generation", sa.BigInteger),
+    sa.Column("kind", sa.String(16), nullable=False),
+    sa.Column("basis", sa.String(16), nullable=False),
+    sa.Column("generation", sa.BigInteger, nullable=False),
     sa.Column("state", sa.String(16), nullable=False),
     sa.Column("attempts", sa.BigInteger, nullable=False),
     sa.Column("bytes", sa.BigInteger, nullable=False),
@@ -73,9 +73,6 @@ is_unproven = items.c.basis == sa.literal_column(f"'{UNPROVEN}'")
 
 sa.Index("push_items_unproven", items.c.cache, sqlite_where=is_unproven, postgresql_where=is_unproven)
 
-generation_of = sa.func.coalesce(items.c.generation, 0)
-"""Older journals have no generations."""
-
 plans = sa.Table(
     "push_plans",
     metadata,
@@ -88,16 +85,6 @@ plans = sa.Table(
     sa.Column("replaced_by_s", sa.BigInteger),
     sa.Column("is_settled", sa.Boolean, nullable=False),
     sa.Column("recorded_at_s", sa.Double, nullable=False),
-    info={
-        "fill": """
-            INSERT INTO push_plans (cache, as_of_s, kind, generation, state, is_settled, recorded_at_s)
-            SELECT cache, as_of_s, coalesce(min(kind), 'plan'), 0,
-                CASE max(CASE WHEN state IN ('cancelled', 'cancelling') THEN 0 ELSE 1 END)
-                    WHEN 0 THEN 'cancelled' ELSE 'standing' END,
-                true, max(updated_at_s)
-            FROM push_items GROUP BY cache, as_of_s
-        """
-    },
 )
 """One row per plan. An item counts if its `generation` is that of its plan.
 

@@ -17,7 +17,6 @@ from prefetch.journal.tables import (
     MAX_ERROR_CHARS,
     STANDING,
     change_in_order,
-    generation_of,
     items,
     of_its_plan,
     plans,
@@ -36,7 +35,7 @@ _WAITING = (
     items.c.expires_at_s > _AT_S,
     sa.func.coalesce(items.c.source, "").not_in(sa.bindparam("but", expanding=True)),
     plans.c.state == STANDING,
-    plans.c.generation == generation_of,
+    plans.c.generation == items.c.generation,
     plans.c.as_of_s <= _AT_S + CLOCK_SLACK_S,
 )
 _NEXT = (

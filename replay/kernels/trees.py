@@ -185,14 +185,6 @@ def hit_rates(models: HorizonModels, block: Block, n: int) -> None:
 
 
 @bare
-def chances(models: HorizonModels, horizon: int, block: Block, n: int) -> None:
-    """Write to `block.chance` of the first `n` rows the chance of a read within horizon `horizon`."""
-    _add_trees(models.forest, models.first_tree[horizon], models.first_tree[horizon + 1], block, n)
-    for i in range(n):
-        block.chance[i] = 1 / (1 + np.exp(-block.total[i]))
-
-
-@bare
 def fill(forest: Forest, x: Float32Array, block: Block, lane: int) -> None:
     """Make `x`, float32[columns], the row in `lane`."""
     for p in range(forest.column.size):

@@ -14,7 +14,6 @@ from replay.kernels.heuristics import LRU
 from replay.planner import CacheState, Planner, peak_inflow, sure_inflow
 from replay.policies.policy import Prefetched
 from replay.steward.order import HeuristicOrder
-from replay.steward.reactive_prefetch import FetchingSteward
 from replay.steward.steward import Steward
 
 _ABSENT = -1
@@ -27,7 +26,7 @@ class Delays(NamedTuple):
     `seen_s`: until a read and the file that it brought are known; `look_s`: between two looks at the disk, 0:
     at each read that needs room; `headroom`: share of the capacity that is kept free at a look; `effect_s`:
     until an eviction has taken effect; `open_s`: that a file is open from a read on. Open files stay.
-    `fetch_s`: until a file that is fetched ahead has come.
+    `fetch_s`: until a file that a plan prefetches has come.
     """
 
     seen_s: int = 0
@@ -55,7 +54,6 @@ class DelayedCache:
         self._target_bytes = int(capacity_bytes * (1 - delays.headroom))
         self._own = HeuristicOrder(LRU, n_files=len(sizes))
         self._held = [_ABSENT] * len(sizes)
-        self._fetches_ahead = steward if isinstance(steward, FetchingSteward) else None
         self._open_until_s: dict[int, int] = {}
         self._due: list[tuple[int, int, Callable[[int], None]]] = []
         self._n_due = 0
@@ -126,9 +124,6 @@ class DelayedCache:
         if self._delays.open_s:
             self._steward.opened(file)
             self._later(at_s, self._delays.open_s, lambda _: self._steward.closed(file))
-        seen_s = at_s + self._delays.seen_s
-        for ahead in self._fetches_ahead.fetches(seen_s) if self._fetches_ahead else ():
-            self._later(seen_s, self._delays.fetch_s, partial(self._come, ahead))
         self._look_later(at_s)
 
     def _look_later(self, at_s: int) -> None:
@@ -137,17 +132,14 @@ class DelayedCache:
             self._later(at_s, self._delays.look_s, lambda now_s: self._look(now_s, 0))
 
     def _come(self, file: int, now_s: int) -> None:
-        """A file that is fetched ahead comes, unless a job has brought it; it is known at once."""
-        if not self._holds(file):
-            size = self._sizes[file]
-            if self._fetch(file, size, now_s) >= 0:
-                self.came.begin(file, size, now_s)
-                self._away.discard(file)
-                self._last_use_s[file] = now_s
-                self._steward.stored(file, size, now_s)
-                self._look_later(now_s)
-        if self._fetches_ahead is not None:
-            self._fetches_ahead.given_up(file)
+        """A file that a plan prefetches comes, unless a job has brought it; it is known at once."""
+        size = self._sizes[file]
+        if not self._holds(file) and self._fetch(file, size, now_s) >= 0:
+            self.came.begin(file, size, now_s)
+            self._away.discard(file)
+            self._last_use_s[file] = now_s
+            self._steward.stored(file, size, now_s)
+            self._look_later(now_s)
 
     def _look(self, now_s: int, need_bytes: int) -> None:
         """Evict what is above the target, and not yet on its way."""

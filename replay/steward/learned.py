@@ -8,7 +8,7 @@ import numpy as np
 
 from features.common.arrays import BoolArray, IntArray
 from features.common.jit import bare, direct
-from features.stream.state import LAST, Files, Read, new_state, update
+from features.stream.state import Files, Read, new_state, update
 from replay.kernels.heuristics import LRU
 from replay.kernels.scored_files import (
     N_HELD,
@@ -63,10 +63,6 @@ class AccessHistory:
     def expect(self, file: int, due_s: float) -> None:
         """Known work is expected to read the file at `due_s`; NaN: not any more."""
         _expect(self.known, file, float(due_s), self._now_s)
-
-    def last_read_s(self, file: int) -> float:
-        """Time of the file's last read; NaN: never."""
-        return float(self.known.state.file[file, LAST])
 
     def _make_room(self, n_datasets: int) -> None:
         """Room for the files known, and for `n_datasets`."""
@@ -157,12 +153,6 @@ class LearnedOrder(EvictionOrder):
         n = _choose(self._disk, self.history.known, rule, eviction, victim)
         files: list[int] = victim[:n].tolist()
         return files
-
-    def valued(self, now_s: float) -> tuple[Disk, Known, Rule] | None:
-        """The disk, its files, and the rule that values them at `now_s`; None before the first order."""
-        self._make_room()
-        rule = self._begin(now_s)
-        return None if rule is None else (self._disk, self.history.known, rule)
 
     def _begin(self, now_s: float) -> Rule | None:
         """Begin the order of `now_s`, without values of the one before; its rule, None before the first."""

@@ -18,8 +18,6 @@ from replay.policies.one_queue import lru
 from replay.policies.policy import PartPolicy, Policy, Served, ServedWithPrefetch
 from replay.steward import ORDERS, EvictionOrder, new_order
 from replay.steward.delayed_cache import NO_DELAY, DelayedCache, Delays, PlannedCache, Plans
-from replay.steward.learned import LearnedOrder
-from replay.steward.reactive_prefetch import Fetching, FetchingSteward
 from replay.steward.serving import serve_auto, serve_by
 from replay.steward.steward import Steward
 from replay.trace import Trace
@@ -28,8 +26,8 @@ from replay.trace import Trace
 class Replayed:
     """The policy: `order` makes the order for a capacity. When it is late, the cache's own LRU makes room.
 
-    Files are fetched whole, as a `Policy`; `InBlocks` fetches what is read of them. `fetching`: how files are
-    fetched ahead, None: not at all. `plans`: what acts on the same cache, None: nothing.
+    Files are fetched whole, as a `Policy`; `InBlocks` fetches what is read of them. `plans`: what
+    acts on the same cache, None: nothing.
     """
 
     def __init__(
@@ -37,11 +35,9 @@ class Replayed:
         context: AccessContext,
         order: Callable[[int], EvictionOrder],
         delays: Delays = NO_DELAY,
-        fetching: Fetching | None = None,
         plans: Plans | None = None,
     ) -> None:
-        self._context, self._order, self._delays = context, order, delays
-        self._fetching, self._plans = fetching, plans
+        self._context, self._order, self._delays, self._plans = context, order, delays, plans
 
     def __call__(self, trace: Trace, capacity_bytes: int, hit: BoolArray) -> int | ServedWithPrefetch:
         """Replay, marking hits; the peak usage in bytes. Raises InputError."""
@@ -52,14 +48,14 @@ class Replayed:
             while queued and queued[0][0] <= now_s:
                 cache.expect(*queued.popleft()[1:])
             hit[i] = cache.read(file, reader[i], now_s, sizes[file]) >= sizes[file]
-        if self._fetching is None and self._plans is None:
+        if self._plans is None:
             return cache.peak_bytes
         return ServedWithPrefetch(cache.peak_bytes, cache.came.prefetched())
 
     def _cache(self, trace: Trace, capacity_bytes: int) -> DelayedCache:
         """An empty cache for the files of `trace`, with its steward. Raises InputError."""
         check_fits(self._context, trace)
-        steward = self._steward(capacity_bytes)
+        steward = Steward(self._order(capacity_bytes), capacity_bytes=capacity_bytes)
         files = self._context.files
         sizes: list[int] = trace.size_bytes.tolist()
         steward.add(files.dataset, files.tier, trace.size_bytes)
@@ -67,13 +63,6 @@ class Replayed:
             return DelayedCache(steward, sizes, capacity_bytes, self._delays)
         start_s = int(trace.time_s[0])
         return PlannedCache(steward, sizes, capacity_bytes, self._delays, self._plans, start_s=start_s)
-
-    def _steward(self, capacity_bytes: int) -> Steward:
-        order = self._order(capacity_bytes)
-        if self._fetching is None:
-            return Steward(order, capacity_bytes=capacity_bytes)
-        assert isinstance(order, LearnedOrder), "no other order knows what is likely to be read"
-        return FetchingSteward(order, capacity_bytes=capacity_bytes, fetching=self._fetching)
 
 
 class InBlocks(Replayed):
@@ -114,13 +103,10 @@ def _requests(trace: Trace, block_bytes: int) -> tuple[IntArray, IntArray]:
 
 
 LEARNED, AUTO, DATASET_LRU = "learned", f"{STEWARD}-auto", f"{STEWARD}-dataset-lru"
-AHEAD = f"{STEWARD}-ahead"
 STEWARDS: Mapping[str, str] = MappingProxyType(
-    {STEWARD: LEARNED, **{f"{STEWARD}-{name}": name for name in ORDERS if name != LEARNED}, AHEAD: LEARNED}
+    {STEWARD: LEARNED, **{f"{STEWARD}-{name}": name for name in ORDERS if name != LEARNED}}
 )
 """Orders of eviction by the name of the policy that follows them."""
-FETCHING = Fetching(least_chance=0.9, share=0.05)
-"""How `AHEAD` fetches files ahead."""
 
 
 def steward_policy(
@@ -135,8 +121,8 @@ def steward_policy(
     """The policy `name` of `STEWARDS` on the accesses of `context`.
 
     `learned`: the orders it may follow, by the time at which each begins; without any, `steward` is LRU in
-    the kernel and an error in the loop. Without delays and plans, a kernel replays all but `steward-ahead`. A
-    loop replays all else, access by access; where both can, their hits are equal. `block_bytes`: files are
+    the kernel and an error in the loop. Without delays and plans, a kernel replays. A loop replays all else,
+    access by access; where both can, their hits are equal. `block_bytes`: files are
     fetched by it as far as they are read; what queues say is not heeded then.
     Calls raise ConfigError, InputError.
     """
@@ -144,8 +130,7 @@ def steward_policy(
         return InBlocks(context, _order(name, context, learned), delays, block_bytes=block_bytes)
     if delays == NO_DELAY and plans is None and name in _KERNELS:
         return _KERNELS[name](context, learned)
-    fetching = FETCHING if name == AHEAD else None
-    return Replayed(context, _order(name, context, learned), delays, fetching, plans)
+    return Replayed(context, _order(name, context, learned), delays, plans)
 
 
 _KERNELS: Mapping[str, Callable[[AccessContext, Sequence[Order]], Policy]] = MappingProxyType(

@@ -17,7 +17,9 @@ from typer.testing import CliRunner
 from jobs.cli.main import app
 from jobs.loop.evaluate.answer import EvaluationAnswer
 from jobs.loop.evaluate.page import export_evaluation
-from jobs.studies.leaderboard import leaderboard_page
+from jobs.pages import plots
+from jobs.pages.page import Capacities, Figure, Section
+from jobs.pages.page import page as html_page
 from jobs.studies.simulate.answer import ReplayAnswer
 from jobs.studies.simulate.exports import export_replay
 
@@ -47,16 +49,32 @@ def row(trace: str, policy: str, share: float, gap: float | None) -> dict[str, A
 
 @pytest.fixture(scope="module")
 def board(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A leaderboard of two traces; twenty policies with harmless names, and some with others."""
+    """A page of two traces; twenty policies with harmless names, and some with others."""
     policies = [*(f"policy-{n}" for n in range(20)), *NAMES]
-    rows = [
-        row(trace, policy, share, (0.6 if trace == "one" else 0.5) - 0.02 * n + share)
-        for trace in ("one", NAMES[0])
-        for n, policy in enumerate(policies)
-        for share in CAPACITIES
+    of_trace = {
+        trace: [
+            row(trace, policy, share, best - 0.02 * n + share)
+            for n, policy in enumerate(policies)
+            for share in CAPACITIES
+        ]
+        for trace, best in (("one", 0.6), (NAMES[0], 0.5))
+    }
+    return written(of_trace, tmp_path_factory.mktemp("board"))
+
+
+def written(of_trace: dict[str, list[dict[str, Any]]], folder: Path) -> Path:
+    """A page with a plot and a table of each trace."""
+    sections = [
+        Section(trace, figures=[Figure(plots.gap_closed(rows), f"Gap closed on {trace}")], rows=rows)
+        for trace, rows in of_trace.items()
     ]
-    claims = [{"paper": name, "theirs": "50 %", "one": "40 % to 60 %", "differs": name} for name in NAMES]
-    return leaderboard_page.write(rows, tmp_path_factory.mktemp("board"), claims=claims)
+    capacities = Capacities("capacity_fraction", CAPACITIES)
+    html = html_page(
+        title="Policies", subtitle="", answers=["They differ."], sections=sections, capacities=capacities
+    )
+    path = folder / "board.html"
+    path.write_text(html)
+    return path
 
 
 @pytest.fixture
@@ -71,6 +89,14 @@ def tips(browser: Any) -> list[str]:
     ]
 
 
+def policies(browser: Any) -> list[str]:
+    """The policies of the page, in the order of the legend."""
+    names: list[str] = browser.ask(
+        "[...document.querySelectorAll('.controls label')].map(l => l.textContent.trim()).slice(1)"
+    )
+    return names
+
+
 def ticks(browser: Any, axis: str = "x") -> list[list[str]]:
     """The labels that each plot shows on an axis."""
     found: list[list[str]] = browser.ask(
@@ -82,7 +108,7 @@ def ticks(browser: Any, axis: str = "x") -> list[list[str]]:
 
 
 @pytest.mark.parametrize("width", [360, 1200])
-def test_the_leaderboard_opens_without_a_fault(browser: Any, board: Path, width: int) -> None:
+def test_a_page_of_many_policies_opens_without_a_fault(browser: Any, board: Path, width: int) -> None:
     assert browser.faults(board, width=width) == []
     assert browser.ask("document.querySelectorAll('.plot > svg').length") == 2
 
@@ -92,9 +118,7 @@ def test_the_mouse_shows_the_nearest_value_with_its_unit(page: Any) -> None:
     for n in range(2):
         page.point_at(".plot", n)
         (tip,) = tips(page)
-        assert re.fullmatch(
-            r"policy-\d+: \d+\.\d % of the gap \(.* % to .* %\) at \d+\.0 % of the bytes read", tip
-        )
+        assert re.fullmatch(r".+: \d+\.\d % of the gap \(.* % to .* %\) at \d+\.0 % of the bytes read", tip)
     page.point_at("h1")
     assert tips(page) == []
 
@@ -108,13 +132,8 @@ def test_a_picked_capacity_is_followed_by_all_plots_and_tables(page: Any) -> Non
     for n in range(2):
         page.point_at(".plot", n)
         assert tips(page)[0].endswith("at 10.0 % of the bytes read")
-    heads = page.ask("[...document.querySelectorAll('th')].filter(h => h.offsetParent).map(h => h.innerText)")
-    assert {"gap closed at 10 %"} == {head for head in heads if head.startswith("gap closed")}
-    titles = page.ask(
-        "[...document.querySelectorAll('h2')].filter(h => h.offsetParent).map(h => h.innerText)"
-    )
-    assert titles[0] == "All traces, caches of 10.0 % of the bytes read"
-    assert len(titles) == 4 and titles[3] == "Claims of papers"
+    rows = "[...document.querySelectorAll('tr[data-capacity]')].filter(r => !r.hidden).length"
+    assert page.ask(rows) == 2 * (20 + len(NAMES))
     page.press("Home")
     assert ticks(page) == [["5", "10", "20"]] * 2
 
@@ -125,20 +144,20 @@ def test_the_axis_fits_the_policies_that_are_shown(page: Any) -> None:
     page.ask("document.getElementById('policy-12').click()")
     assert max(int(tick) for tick in ticks(page, "y")[0]) < high
     page.point_at(".plot")
-    assert tips(page)[0].startswith("policy-12: ")
+    assert tips(page)[0].startswith(f"{policies(page)[12]}: ")
 
 
 def test_a_policy_is_switched_off_in_all_plots_and_on_again(page: Any) -> None:
-    shown = page.ask(f"document.querySelectorAll('{SHOWN}').length")
+    shown, n = page.ask(f"document.querySelectorAll('{SHOWN}').length"), 20 + len(NAMES)
     page.ask("document.querySelector('.controls summary').click()")
-    assert page.ask("document.getElementById('n-policies').innerText") == f"7 of {20 + len(NAMES)} shown"
+    assert page.ask("document.getElementById('n-policies').innerText") == f"{n} of {n} shown"
     page.ask("document.querySelector('figure .legend label').click()")  # the legend is a switch as well
     assert page.ask("document.getElementById('policy-0').checked") is False
-    groups = shown // 14  # of one policy in one plot
+    groups = shown // (2 * n)  # of one policy in one plot
     assert page.ask(f"document.querySelectorAll('{SHOWN}').length") == shown - 2 * groups
     page.ask("document.querySelector('.plot').focus()")
     page.press("ArrowRight")
-    assert tips(page)[0].startswith("policy-1: ")
+    assert tips(page)[0].startswith(f"{policies(page)[1]}: ")
     page.ask("document.getElementById('policy-0').focus()")
     page.press(" ")
     assert page.ask(f"document.querySelectorAll('{SHOWN}').length") == shown
@@ -161,7 +180,9 @@ def test_the_keyboard_alone_reaches_and_does_everything(page: Any) -> None:
     page.press("ArrowRight", "ArrowRight")
     assert tips(page)[0].endswith("at 10.0 % of the bytes read")
     page.press("ArrowDown")
-    assert tips(page)[0].startswith("policy-1: ") and tips(page)[0].endswith("at 10.0 % of the bytes read")
+    assert tips(page)[0].startswith(f"{policies(page)[1]}: ") and tips(page)[0].endswith(
+        "at 10.0 % of the bytes read"
+    )
     page.press("End")
     assert tips(page)[0].endswith("at 20.0 % of the bytes read")
     page.press("Escape")
@@ -170,21 +191,20 @@ def test_the_keyboard_alone_reaches_and_does_everything(page: Any) -> None:
 
 def test_long_tables_are_folded_until_they_are_opened_and_print_as_they_are_shown(page: Any) -> None:
     rows = "[...document.querySelectorAll('tbody')].map(b => [...b.rows].filter(r => r.offsetParent).length)"
-    n = 20 + len(NAMES)
-    assert [count for count in page.ask(rows) if count] == [12, 12, 12, len(NAMES)]
+    n = len(CAPACITIES) * (20 + len(NAMES))
+    assert [count for count in page.ask(rows) if count] == [12, 12]
     page.ask("document.querySelector('.fold').open = true")
-    assert [count for count in page.ask(rows) if count] == [n, 12, 12, len(NAMES)]
+    assert [count for count in page.ask(rows) if count] == [n, 12]
     page.on_paper(True)
     try:
-        assert [count for count in page.ask(rows) if count] == [n, 12, 12, len(NAMES)]
+        assert [count for count in page.ask(rows) if count] == [n, 12]
         assert page.ask("document.querySelector('.controls').offsetParent") is None
     finally:
         page.on_paper(False)
 
 
 def test_names_of_others_are_shown_and_do_nothing(page: Any, board: Path) -> None:
-    page.ask("document.querySelector('[data-all=\"1\"]').click()")
-    shown = page.ask("[...document.querySelectorAll('td:first-child')].map(c => c.textContent)")
+    shown = page.ask("[...document.querySelectorAll('td:nth-child(2)')].map(c => c.textContent)")
     assert NAMES[1] in shown
     assert page.ask("window.hacked") is None
     assert page.ask("document.querySelectorAll('img').length") == 0
@@ -215,7 +235,7 @@ def test_a_page_of_nothing_opens_without_an_error(browser: Any, tmp_path: Path) 
     export_evaluation(answer, tmp_path / "none.html", title="Nothing")
     no_bounds = {"byte_gap_closed_lower": None, "byte_gap_closed_upper": None}
     few_days = [row("one", "sieve", share, 0.3) | no_bounds for share in CAPACITIES]
-    board = leaderboard_page.write([row("one", "lru", 0.1, None), *few_days], tmp_path, claims=[])
+    board = written({"one": [row("one", "lru", 0.1, None), *few_days]}, tmp_path)
     for page in (tmp_path / "none.html", board):
         browser.open(page, width=360)
         assert browser.complaints(page.as_uri()) == []

@@ -98,16 +98,11 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> Path:
     asked("storage", "--trace", trace, "--capacity", "200GB,1TB", "--out", out / "storage.html")
     asked("efficiency", "--tables", out / "tables", *days, "--out", out / "jobs.html")
     asked("cached-fraction", "--out", out / "fraction.html")
-    (out / "traces.toml").write_text(f'[[trace]]\nname = "t"\npath = "{trace}"\n')
-    named = ("--traces", out / "traces.toml", "--capacity-fraction", "0.1")
-    asked("leaderboard", *named, "--out", out / "board")
     asked("worth-it", "--trace", trace, "--capacity", "300GB", "--out", out / "worth.html")
     return out
 
 
-@pytest.mark.parametrize(
-    "name", ["replay", "curve", "storage", "jobs", "fraction", "board/leaderboard", "worth"]
-)
+@pytest.mark.parametrize("name", ["replay", "curve", "storage", "jobs", "fraction", "worth"])
 def test_every_page_opens_on_a_desk_on_a_phone_in_the_dark_and_on_paper(
     browser: Any, small: Path, name: str
 ) -> None:

@@ -20,8 +20,7 @@ class Promotion:
 
     `action` and `reasons` are about plans, `may_evict` and `order_reasons` about the order of eviction.
     `champion`, `steward`: the versions whose plans and whose order serve from then on; None: there is none;
-    each with the digest of the files that were promoted, by which alone it may act (None: an older cachecast
-    decided).
+    each with the digest of the files that were promoted, by which alone it may act.
     `trained_until`: nothing known later was used to train `model_version`; None: it did not win.
     """
 
@@ -67,7 +66,7 @@ def decisions(tables: Tables, *, region: str) -> list[Promotion]:
             comparisons=tuple(RivalComparison(**one) for one in json.loads(row["comparisons"])),
             may_evict=row["may_evict"],
             steward=row["steward"],
-            order_reasons=tuple(row["order_reasons"] or ()),
+            order_reasons=tuple(row["order_reasons"]),
             trained_until=row["trained_until"] or None,
             champion_digest=row["champion_digest"],
             steward_digest=row["steward_digest"],

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from features.common.errors import ModelError, OlderModelError, StaleInputError
+from features.common.errors import StaleInputError
 from features.common.times import as_of_label, parse_as_of
 from features.common.units import duration_label
 from features.results import STEWARD_PLAN
@@ -45,7 +45,7 @@ def promote(settings: Settings, *, now_s: int) -> Promotion:
 
     Plans and order of eviction are judged apart: either may serve without the other. What serves is what
     earlier decisions made serve; an alias that was moved since is put back. A champion that is too old to
-    serve at the end of the evaluation, or that an older cachecast trained, is no rival. Raises
+    serve at the end of the evaluation, or that the table trainings does not name, is no rival. Raises
     StaleInputError (no evaluation, or its model is gone or was trained anew), ModelError (the files of a
     challenger that won were changed or cannot be read), ServiceError (MLflow is unavailable); nothing has
     changed then. The files of versions that stay are checked after the decision is recorded, with the same
@@ -64,8 +64,8 @@ def promote(settings: Settings, *, now_s: int) -> Promotion:
     remarks = [f"the aliases pointed to {_shown(pointed)}, which no decision made"] * (pointed != present)
     digests = digests_of(earlier)
     rival = present.champion if present.champion != challenger else None
-    if rival and (rival not in known or _is_older(registry, ModelVersion(rival, digests.get(rival)))):
-        remarks.append(f"an older cachecast trained the champion {rival}, so it is no rival")
+    if rival and rival not in known:
+        remarks.append(f"the table trainings does not name the champion {rival}: it is no rival")
         rival = None
     if rival and parse_as_of(as_of) - known[rival].until_s > max_age_s:
         remarks.append(f"the champion {rival} is older than {duration_label(max_age_s)}, so it is no rival")
@@ -169,17 +169,6 @@ def _follows(known: Mapping[str, TrainedVersion], newer: str, serving: str | Non
     if serving is None or serving not in known or newer not in known:
         return False
     return since_s <= known[serving].until_s <= known[newer].until_s
-
-
-def _is_older(registry: Registry, champion: ModelVersion) -> bool:
-    """Whether an older cachecast wrote the files of a champion: it serves no more, and was not compared."""
-    try:
-        registry.verify_bundle(champion)
-    except OlderModelError:
-        return True
-    except (ModelError, StaleInputError):
-        return False  # told after the decision, if it stays
-    return False
 
 
 def _pointed(registry: Registry, region: str) -> Versions:

@@ -10,7 +10,6 @@ from types import MappingProxyType
 import numpy as np
 
 from features.common.arrays import IntArray
-from features.common.errors import OlderModelError
 from features.common.times import DAY_S, as_of_label, day_label
 from features.common.units import duration_label
 from features.results import BESIDE_A_STEWARD, CHALLENGER_PLAN, CHAMPION_PLAN, EVALUATIONS, LRU, STEWARD
@@ -150,8 +149,8 @@ NOBODY = CandidateModels()
 
 
 def candidates(settings: Settings, *, from_s: int) -> CandidateModels:
-    """The region's candidate, and its champion unless that was trained on data from `from_s` on, or by an
-    older cachecast.
+    """The region's candidate, and its champion unless that was trained on data from `from_s` on, or
+    the table trainings does not name it.
 
     Raises ServiceError, ModelError if files of either were changed, or the champion was trained with other
     settings.
@@ -172,13 +171,10 @@ def candidates(settings: Settings, *, from_s: int) -> CandidateModels:
         registry.verify_bundle(ModelVersion(candidate, digest))
     if champion is None or champion.version == candidate:
         return CandidateModels(candidate, None, tuple(notes), digest)
-    try:
-        served = registry.load_version(champion) if champion.version in known else None
-    except OlderModelError:
-        served = None
-    if served is None:
-        notes.append(f"an older cachecast trained the champion {champion.version}, so it is no rival")
+    if champion.version not in known:
+        notes.append(f"the table trainings does not name the champion {champion.version}: it is no rival")
         return CandidateModels(candidate, None, tuple(notes), digest)
+    served = registry.load_version(champion)
     if (seen_s := served.bundle.until_s) > from_s:
         notes.append(
             f"the champion {champion.version} has seen accesses until {as_of_label(seen_s)}, "

@@ -115,7 +115,7 @@ def judged(past: History) -> list[Row]:
 
 
 def _with_uses(rows: pa.Table) -> pa.Table:
-    """`rows` of outcomes, with what `_SUMS` has beside the stored counts; older rows have no `use`."""
+    """`rows` of outcomes, with what `_SUMS` has beside the stored counts; without `use` the hits say it."""
     is_pending = pc.fill_null(pc.equal(rows["use"], Use.PENDING), False)
     was_read = pc.coalesce(pc.equal(rows["use"], Use.READ), pc.greater(rows["n_hits"], 0))
     counts = {

@@ -78,7 +78,7 @@ def planned_items(tables: Tables, cache: str, as_of_s: int, basis: str) -> Plann
     """The items of a plan, each with the origin of its file. Raises StaleInputError if there is no plan."""
     columns = [*_COPIED, "expires_at", "needs_model", "origin", *MODEL_COLUMNS]
     rows = planned(tables, cache, as_of_s, columns)
-    # An older cachecast did not say; its prefills are those without a model.
+    # Where nothing is said, prefills are those without a model.
     needs = pc.coalesce(rows["needs_model"], pc.is_valid(rows["model_version"]))
     rows = rows.set_column(rows.column_names.index("needs_model"), "needs_model", needs)
     # A prefill follows no predictions, and replaces nothing but its own files.

@@ -14,7 +14,7 @@ from jobs.ground.settings.tree import LearnerName, MlflowSettings, Settings, Tra
 from jobs.ground.store.tables import Tables
 from jobs.loop.train import features, order
 from jobs.loop.train.deliver import TrainingAnswer, deliver
-from jobs.loop.train.described import Data, card, described, order_in_words
+from jobs.loop.train.described import Data, card, described
 from jobs.loop.train.engines import Engines
 from jobs.loop.train.ready import learned_since_s
 from jobs.loop.train.samples import training_sample
@@ -86,8 +86,8 @@ def train_and_record(
     validation rows serves; else the plain one does. What serves is fitted again on all rows and becomes the
     region's `candidate`. `search_s`: seconds for the search of LightGBM's settings, which competes too.
     Metrics are also written to tables (`train.deliver`). Raises StaleInputError (no features or labels),
-    ModelError (no horizon has enough), ServiceError (MLflow is unavailable: the training waits in the spool
-    for `cachecast train --resume`).
+    ModelError (no horizon has enough), ServiceError (MLflow is unavailable: the training is kept in the
+    spool).
     """
     features_table, labels = tables.snapshot(spec.features_table), tables.snapshot(spec.labels_table)
     on_progress(0, len(spec.horizons_s), "reading")
@@ -132,18 +132,9 @@ def train_and_record(
             bundle,
             described(trained, bundle, data, training=training, effort=effort),
             card=card(trained, data),
-            answer={
-                "until_s": until_s,
-                "dropped": bundle.dropped,
-                "by_recency": bundle.by_recency,
-                "order": order_in_words(bundle.order),
-                "no_order": bundle.no_order,
-                "models": [dataclasses.asdict(report) for report in trained.reports],
-                **trained.rows,
-            },
         )
     on_progress(len(spec.horizons_s), len(spec.horizons_s), "recording in MLflow")
-    return deliver(tables, done, mlflow)
+    return deliver(tables, done, dataclasses.replace(trained, bundle=bundle), mlflow)
 
 
 @contextlib.contextmanager

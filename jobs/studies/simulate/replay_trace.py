@@ -23,7 +23,7 @@ from replay.policies import POLICIES, PartPolicy, Policy, canonical, score_polic
 from replay.policies.learned import Order
 from replay.read import LoadedTrace, read_scores
 from replay.steward.delayed_cache import NO_DELAY, XCACHE
-from replay.steward.policies import AHEAD, AUTO, LEARNED, STEWARDS, steward_policy
+from replay.steward.policies import AUTO, LEARNED, STEWARDS, steward_policy
 
 
 @dataclasses.dataclass(frozen=True)
@@ -224,8 +224,6 @@ def steward_policies(
     if learns and from_s is None:
         what = f"{STEWARD} learns from the accesses before --from; give it, or choose {AUTO}"
         raise ConfigError("--policy", what)
-    if block_bytes is not None and AHEAD in wanted:
-        raise ConfigError("--policy", f"{AHEAD} fetches whole files; leave out --block-size")
     told = context_of(loaded)
     learned: list[Order] = []
     if from_s is not None and (learns or AUTO in wanted):

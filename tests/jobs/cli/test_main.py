@@ -19,8 +19,7 @@ TABLES_STEP = "no table accesses at"
         (["plan", "--cache", "nowhere", "--as-of", "2026-03-01"], "no cache is called 'nowhere'"),
         (["plan", "--cache", "x", "--as-of", "soon"], "not a time"),
         (["features"], "give either --as-of or --day"),
-        (["train"], "give either --as-of or --resume"),
-        (["train", "--resume"], "no training waits"),
+        (["train", "--as-of", "2026-03-01", "--search-minutes", "1"], "--search-minutes needs --compare"),
         (["train", "--as-of", "2026-03-01", "--search-minutes", "5"], "--search-minutes needs --compare"),
         (["promote"], "cachecast evaluate"),
         (["promote", "--why"], "nothing was decided"),
@@ -54,15 +53,15 @@ def test_a_mistake_is_one_line_with_its_remedy(tmp_path: Path, words: list[str],
     assert not answer.stdout
 
 
-@pytest.mark.parametrize("command", ["evaluate", "replay", "curve", "report", "leaderboard"])
+@pytest.mark.parametrize("command", ["evaluate", "replay", "curve", "report", "workload"])
 @pytest.mark.parametrize("place", ["file/x.html", "/proc/nowhere/x.html", "folder.html"])
 def test_what_cannot_be_written_is_told_before_the_work(tmp_path: Path, command: str, place: str) -> None:
     """Below a file, where not even root may write, and a folder's name or, for a folder, a file's."""
     (tmp_path / "file").touch()
     (tmp_path / "folder.html").mkdir()
-    is_folder = command == "leaderboard"
+    is_folder = command == "workload"
     out = tmp_path / ("file" if is_folder and place == "folder.html" else place)
-    days = [] if command in ("report", "leaderboard") else ["--from", "2026-03-01"]
+    days = [] if command in ("report", "workload") else ["--from", "2026-03-01"]
     answer = cachecast(command, *days, "--out", out)
     assert answer.returncode == 1
     assert answer.stderr.startswith(f"error: cannot write {out}: ")
@@ -88,9 +87,9 @@ def test_a_pull_of_rejected_rows_alone_fails(tmp_path: Path) -> None:
 
 
 def test_a_mistyped_command_gets_a_suggestion() -> None:
-    answer = cachecast("leaderbord")
+    answer = cachecast("wrth-it")
     assert answer.returncode == 2
-    assert "'leaderboard'" in answer.stderr
+    assert "'worth-it'" in answer.stderr
 
 
 def test_without_java_the_remedy_is_that_of_the_doctor(tmp_path: Path) -> None:

@@ -83,7 +83,6 @@ OUTCOME = {name: value(name, int) for name in text.OUTCOME_COLUMNS}
 GAP = {f"byte_gap_closed{end}": 0.54321 for end in ("", "_lower", "_upper")}
 NAMED = {"policy": "lru+challenger", "cycle": "15m", "trace": "mwt2"}
 EVALUATED = {name: value(name, int) for name in (*text.EVALUATION_COLUMNS, "wan_bytes")} | GAP | NAMED
-RANKED = {"capacity_fraction": 0.1, "wan_bytes": value("wan_bytes", int), **GAP, **NAMED}
 REST: Mapping[str, Callable[[Any], Any]] = {
     "replay": lambda kind: kind(rows(REPLAYS), (SENTENCE,)),
     "fleet": lambda kind: kind([{name: value(name, int) for name in text.FLEET_COLUMNS}] * 3, (SENTENCE,)),
@@ -94,7 +93,6 @@ REST: Mapping[str, Callable[[Any], Any]] = {
         [{"day": DAY, "orders": "learned, s3fifo", **{name: value(name, int) for name in STEWARD_BYTES}}] * 3,
     ),
     "evaluation": lambda kind: kind("cachecast-emea/12", DAY, DAY, (EVALUATED,) * 3, (SENTENCE,)),
-    "leaderboard": lambda kind: kind((RANKED,) * 3, 1, 1, (), "x", "x"),
 }
 """Answers whose rows are no dataclasses."""
 
@@ -130,7 +128,6 @@ CASES: list[Case] = [
     (["storage", "--trace", "x", "--capacity", "9TB"], "jobs.studies.simulate.storage.run", ""),
     (["efficiency", *DAYS], "jobs.studies.efficiency.efficiency.run", ""),
     (["cached-fraction"], "jobs.studies.simulate.cached_fraction.run", ""),
-    (["leaderboard", "--out", "x"], "jobs.studies.leaderboard.leaderboard.run", "leaderboard"),
     (["report"], "jobs.operator.site_report.build.run", ""),
     (["report", "--trace", "x"], "jobs.studies.simulate.study.run", ""),
     (["workload", "--out", "x", "--report"], "jobs.studies.simulate.workload.run", ""),

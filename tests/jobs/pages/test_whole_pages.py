@@ -18,7 +18,6 @@ from jobs.ground.spark import code_zip
 from jobs.ground.store.tables import Tables
 from jobs.operator.operate import new_site, prometheus
 from jobs.operator.site_report import build
-from jobs.studies.leaderboard import leaderboard_page
 from jobs.studies.simulate import exports, workload
 
 Write = Callable[[Path], object]
@@ -48,13 +47,6 @@ def reported(folder: Path) -> None:
     build.run(Settings.load(env={}, tables=str(tables)), out=folder / "report.html")
 
 
-def ranked(folder: Path) -> None:
-    more = {"trace": "t", "accesses": 1000, "n_days": 9, "cpu_us_per_access": 1.5}
-    more |= {"byte_gap_closed_lower": 0.0, "byte_gap_closed_upper": 0.2}
-    rows = [row(policy, 10) | more for policy in ("lru", "sieve")]
-    leaderboard_page.write(rows, folder, claims=[])
-
-
 def measured(folder: Path) -> None:
     samples = [(f"cachecast_m{i}", "help", {"cache": "c"}, 1.0) for i in range(50)]
     prometheus.leave(folder, "m", samples)
@@ -67,7 +59,6 @@ def month() -> Any:
 WRITERS: dict[str, Write] = {
     **{f"export {suffix}": exported(suffix) for suffix in EXPORTS},
     "report": reported,
-    "leaderboard": ranked,
     "metrics": measured,
     "package": lambda folder: code_zip.write(folder / "package.zip"),
     "init": lambda folder: new_site.run(new_site.Answers(), out=folder / "site.toml", force=True, now_s=0),

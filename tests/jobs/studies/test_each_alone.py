@@ -9,7 +9,7 @@ import pytest
 
 ROOT = Path(__file__).parents[3]
 STUDIES = sorted(room.name for room in (ROOT / "jobs/studies").iterdir() if (room / "__init__.py").exists())
-SHOWN_BY = {"simulate": ("jobs/local_site/demo", "jobs/studies/leaderboard")}
+SHOWN_BY = {"simulate": ("jobs/local_site/demo",)}
 """What shows a study, and goes with it."""
 IMPORT_ALL = """
 import importlib, pathlib

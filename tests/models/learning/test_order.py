@@ -3,24 +3,48 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import pytest
 from cases import IS_THOROUGH
 
 from features.common.progress import unwatched
+from features.common.times import DAY_S
 from features.results import LRU
-from jobs.studies.leaderboard.entries import Entry, opened
-from jobs.studies.leaderboard.parts import capacity
+from jobs.loop.traces import TraceFile
+from jobs.studies.simulate import workload
 from models.learning.order import Learning, learn_horizons
+from replay.access_context import CONTEXT, AccessContext, context_of
 from replay.comparison import Candidates, compare
 from replay.steward.policies import AUTO, steward_policy
+from replay.trace import Trace
 
 pytestmark = pytest.mark.long
 
 
+class Region(NamedTuple):
+    """The accesses of a generated region; those from `from_s` on count."""
+
+    trace: Trace
+    story: AccessContext
+    from_s: int
+
+
+def region(name: str, accesses: int, folder: Path, *, seed: int = 1, share: float = 0.5) -> Region:
+    made = workload.write(workload.load(name, seed=seed, accesses=accesses), out=folder)
+    loaded = TraceFile(Path(made.traces), {}, "s", "auto", False, {}, None).load(keep=CONTEXT)
+    first_s, last_s = (int(loaded.trace.time_s[at]) for at in (0, -1))
+    from_s = int(first_s + share * (last_s - first_s)) // DAY_S * DAY_S
+    return Region(loaded.trace, context_of(loaded), from_s)
+
+
+def capacity(board: Region, share: float) -> int:
+    return int(share * board.trace.footprint_bytes)
+
+
 def test_each_order_is_learned_from_what_lies_before_it(tmp_path: Path) -> None:
-    board = opened(Entry(name="prague", scenario="prague", accesses=10_000, count_from=0.3), tmp_path)
+    board = region("prague", 10_000, tmp_path, share=0.3)
     room, from_s = capacity(board, 0.1), board.from_s
     every_s = (int(board.trace.time_s[-1]) - from_s) * 2 // 3
     first, second = Learning(board.trace, board.story, [room]).orders(from_s, unwatched, every_s=every_s)
@@ -34,7 +58,7 @@ def test_each_order_is_learned_from_what_lies_before_it(tmp_path: Path) -> None:
 
 def test_too_short_a_past_teaches_nothing(tmp_path: Path) -> None:
     """Of one access there is no row to learn from."""
-    board = opened(Entry(name="prague", scenario="prague", accesses=3000), tmp_path)
+    board = region("prague", 3000, tmp_path)
     until_s = int(board.trace.time_s[0]) + 1
     found = learn_horizons(board.trace, board.story, [3600.0], to_s=until_s)
     assert found is None
@@ -45,14 +69,13 @@ N_ACCESSES, SEEDS = (120_000, (1, 2, 3)) if IS_THOROUGH else (20_000, (1,))
 
 @pytest.mark.thorough
 @pytest.mark.parametrize(
-    ("region", "share"), [("mwt2", 0.05), ("prague", 0.1), ("pic", 0.1)][: 3 if IS_THOROUGH else 1]
+    ("name", "share"), [("mwt2", 0.05), ("prague", 0.1), ("pic", 0.1)][: 3 if IS_THOROUGH else 1]
 )
-def test_auto_misses_no_more_than_lru(region: str, share: float, tmp_path: Path) -> None:
+def test_auto_misses_no_more_than_lru(name: str, share: float, tmp_path: Path) -> None:
     """By the mean over generated worlds, as one run moves by some hundredths; the models alone may."""
 
     def against_lru(seed: int) -> float:
-        entry = Entry(name=region, scenario=region, accesses=N_ACCESSES, seed=seed)
-        board = opened(entry, tmp_path / str(seed))
+        board = region(name, N_ACCESSES, tmp_path / str(seed), seed=seed)
         room = capacity(board, share)
         orders = Learning(board.trace, board.story, [room]).orders(board.from_s, unwatched)
         lineup = {LRU: None, AUTO: steward_policy(AUTO, board.story, orders)}

@@ -75,16 +75,16 @@ def test_a_training_is_complete_in_its_folder(tmp_path: Path) -> None:
         tags={"features_snapshot": "f"},
         on_progress=lambda _done, _total, what: said.append(what),
     )
-    assert spool.waiting(tmp_path) == []
+    assert all(path.name.startswith(".") for path in tmp_path.iterdir())
     card = Card(rows(), [], {}, trained.gains)
-    kept.finish(trained.bundle, Run("t", "training"), card=card, answer={"dropped": trained.bundle.dropped})
-    (found,) = spool.waiting(tmp_path)
+    found = kept.finish(trained.bundle, Run("t", "training"), card=card)
+    assert list(tmp_path.iterdir()) == [found.folder]
     assert sorted(said) == ["1h learned", "2d learned"]
     *others, searched = found.run.children
     assert (searched.name, len(others)) == ("lightgbm_searched 1h", 4 + 1)
     assert [(one.name, one.kind) for one in searched.children] == [("trial 0", "trial"), ("trial 1", "trial")]
     assert all({"trees", "leaves"} <= one.params.keys() and one.metrics for one in searched.children)
-    assert "2d" in found.answer["dropped"]
+    assert "2d" in trained.bundle.dropped
     assert (found.folder / "bundle/1h.lgb").is_file()
     assert {row["part"] for row in trained.rows["slices"]} >= {"all", "warm", "tier AOD"}
     assert {"hour", "weekday"} <= set(trained.bundle.spread)  # they vary within an as_of here
@@ -122,7 +122,7 @@ def test_recency_serves_a_horizon_with_few_labels(
     assert why in trained.bundle.by_recency[within]
     assert [report.model for report in trained.reports if report.serves] == ["recency"]
     assert len(trained.reports) == 4  # the baselines
-    found = kept.finish(trained.bundle, Run("t", "training"), card=Card(seen, [], {}, {}), answer={})
+    found = kept.finish(trained.bundle, Run("t", "training"), card=Card(seen, [], {}, {}))
     assert [run.name for run in found.run.children if run.tags["serves"] == "true"] == [f"recency {within}"]
     bundle, fitted = read_bundle(found.folder / BUNDLE_FOLDER)
     assert bundle == trained.bundle
@@ -142,10 +142,3 @@ def test_labels_of_one_kind_serve_nobody(tmp_path: Path) -> None:
 def test_every_learner_of_the_settings_exists() -> None:
     for name, make in LEARNERS.items():
         assert make(effort()).name == name
-
-
-def test_a_damaged_training_is_one_line(tmp_path: Path) -> None:
-    (tmp_path / "x").mkdir()
-    (tmp_path / "x" / "training.json").write_text('{"format": 1}')
-    with pytest.raises(ModelError, match="delete it and train again"):
-        spool.waiting(tmp_path)

@@ -2,13 +2,14 @@ from __future__ import annotations
 
 import dataclasses
 import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 from journals import DAY, begin, begin_all, finish, item, states, stop, work_on
 
-from features.common.errors import ServiceError
+from features.common.errors import ConfigError, ServiceError
 from features.schema import RECEIPTS, arrow_schema
 from prefetch.actions import Action, ItemState
 from prefetch.journal.items import Try
@@ -96,22 +97,20 @@ def test_it_tells_of_faults(journal: Journal) -> None:
     )
 
 
-def test_a_journal_of_before_gets_its_new_columns(tmp_path: Path) -> None:
+def test_a_journal_of_another_version_is_refused_and_stays_as_it_is(tmp_path: Path) -> None:
     path = tmp_path / "old.db"
     first = Journal(str(path))
     first.plans.record_plan([item(1)], now_s=1000)
     first.close()
-    with sqlite3.connect(path) as old:
-        for column in ("source", "fault", "kind", "generation"):
-            old.execute(f"ALTER TABLE push_items DROP COLUMN {column}")
-        for table in ("push_pruned", "push_plans"):
-            old.execute(f"DROP TABLE {table}")
-    old.close()
+    with closing(sqlite3.connect(path)) as old:
+        old.execute("ALTER TABLE push_items DROP COLUMN fault")
+        before = old.execute("SELECT * FROM push_items").fetchall()
     again = Journal(str(path))
-    assert [(each.rank, each.source) for each in begin(again)] == [(1, "")]
-    again.plans.record_plan([item(2, as_of_s=2000)], now_s=2000)
+    with pytest.raises(ConfigError, match=r"another version of cachecast .*push_items.*move it away"):
+        again.reports.counts()
     again.close()
-    assert states(again) == {"cancelling": 1, "planned": 1}
+    with closing(sqlite3.connect(path)) as old:
+        assert old.execute("SELECT * FROM push_items").fetchall() == before
 
 
 def test_a_journal_that_is_away_is_an_error_without_its_secret() -> None:

@@ -5,17 +5,14 @@ from __future__ import annotations
 import concurrent.futures
 import dataclasses
 import os
-import re
 import socket
-import sqlite3
 import subprocess
 import sys
 import time
 from collections.abc import Callable
-from contextlib import closing, suppress
+from contextlib import suppress
 from pathlib import Path
 
-import psycopg
 import pytest
 from journals import item, states
 
@@ -26,7 +23,6 @@ from prefetch.journal.journal import Journal, Receipt
 from prefetch.journal.lease import BEAT_S, LEASE_S, Lease
 from prefetch.journal.work import Work
 
-OLDER = Path(__file__).parents[2] / "golden" / "journal" / "item_leases.sql"
 """A journal of a version with leases per item: 4 and 5 are running, 3 is cancelling, 2 was tried."""
 
 DONE = Receipt(ItemState.DONE)
@@ -149,35 +145,6 @@ def test_pushers_and_cancels_do_not_wait_for_each_other(url: str) -> None:
     assert states(journals[0]).keys() <= {"cancelled", "cancelling"}
     for each in journals:
         each.close()
-
-
-def test_a_journal_with_leases_per_item_goes_on(url: str) -> None:
-    older = OLDER.read_text()
-    if url.startswith("postgresql"):
-        older = re.sub(r"\bDOUBLE\b", "DOUBLE PRECISION", older).replace(",1,1000.0)", ",true,1000.0)")
-        older = older.replace(",1,2000.0)", ",true,2000.0)")
-        with psycopg.connect(url.replace("+psycopg", ""), autocommit=True) as connection:
-            connection.execute(older.encode())
-    else:
-        with closing(sqlite3.connect(url)) as connection:
-            connection.executescript(older)
-    with closing(Journal(url)) as journal:
-        assert journal.leases.holder("xc", now_s=2002) is None
-        work = Work(journal.leases.take("xc", now_s=2002))
-        assert states(journal) == {"planned": 5, "done": 2, "cancelled": 1}
-        begun = work.begin(Action.PREFETCH, 9, now_s=2002)
-        assert [(one.item_id, one.attempts) for one in begun] == [
-            ("1000-prefetch-6", 1),
-            ("2000-prefetch-3", 1),
-            ("1000-prefetch-2", 2),
-            ("1000-prefetch-4", 2),
-            ("1000-prefetch-5", 2),
-        ]
-        work.finish({one.item_id: DONE for one in begun}, now_s=2003)
-        (pin,) = journal.reports.due_pins("xc", now_s=2003, touch_every_s=100)
-        work.renewed({pin.item_id: 2003.0})
-        assert journal.reports.due_pins("xc", now_s=2003, touch_every_s=100) == []
-        assert states(journal) == {"done": 7, "cancelled": 1}
 
 
 @dataclasses.dataclass(frozen=True)

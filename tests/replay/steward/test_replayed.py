@@ -16,7 +16,7 @@ from replay.policies.learned import Order
 from replay.policies.policy import PartPolicy
 from replay.steward import new_order
 from replay.steward.delayed_cache import NO_DELAY, XCACHE, Delays
-from replay.steward.policies import AHEAD, STEWARDS, InBlocks, Replayed, steward_policy
+from replay.steward.policies import STEWARDS, InBlocks, Replayed, steward_policy
 from replay.trace import Trace
 
 HOUR_S, DAY_S = 3600, 86_400.0
@@ -281,7 +281,7 @@ def whole(policy: Policy | PartPolicy) -> Policy:
     return policy
 
 
-KERNELS = [name for name in STEWARDS if name != AHEAD]
+KERNELS = list(STEWARDS)
 
 
 @pytest.mark.parametrize("name", KERNELS)
@@ -317,8 +317,7 @@ def test_without_what_was_learned_the_kernel_is_lru() -> None:
     assert np.array_equal(hits(trace, whole(steward_policy("steward", context)), CAPACITY), lru)
 
 
-def test_delays_blocks_and_prefetches_take_the_loop() -> None:
+def test_delays_and_blocks_take_the_loop() -> None:
     _, context = world(3)
     assert isinstance(steward_policy("steward", context, delays=XCACHE), Replayed)
-    assert isinstance(steward_policy(AHEAD, context), Replayed)
     assert isinstance(steward_policy("steward-lru", context, block_bytes=10), InBlocks)

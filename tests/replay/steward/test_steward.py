@@ -19,8 +19,6 @@ from replay.kernels.heuristics import Inventory
 from replay.kernels.trees import HorizonModels
 from replay.policies.learned import Order
 from replay.steward import ORDERS, Saved, Steward, new_order
-from replay.steward.learned import LearnedOrder
-from replay.steward.reactive_prefetch import Fetching, FetchingSteward
 
 HEURISTICS = [name for name in ORDERS if name != "learned"]
 
@@ -137,11 +135,7 @@ class Events(RuleBasedStateMachine):
     ) -> None:
         orders = [Order(begin_s + k * 1e8, ladder) for k, ladder in enumerate(models)]
         order = new_order(name, capacity, orders, n_files=n_files)
-        if isinstance(order, LearnedOrder):
-            limits = Fetching(0.1, share=5.0)
-            self.steward: Steward = FetchingSteward(order, capacity_bytes=capacity, fetching=limits)
-        else:
-            self.steward = Steward(order, capacity_bytes=capacity)
+        self.steward = Steward(order, capacity_bytes=capacity)
         self.held: dict[int, int] = {}
         self.pinned: set[int] = set()
         self.open: Counter[int] = Counter()
@@ -189,12 +183,6 @@ class Events(RuleBasedStateMachine):
         file %= self.n_files
         (self.steward.opened if opens else self.steward.closed)(file)
         self.open[file] = max(0, self.open[file] + (1 if opens else -1))
-
-    @rule(now_s=TIMES_S)
-    def fetch(self, now_s: float) -> None:
-        found = self.steward.fetches(now_s) if isinstance(self.steward, FetchingSteward) else []
-        assert len(set(found)) == len(found)
-        assert not set(found) & self.held.keys()
 
     @rule(wanted=st.one_of(BYTES, st.integers(-5, 2**66)), now_s=TIMES_S, goes=st.booleans())
     def evict(self, wanted: int, now_s: float, goes: bool) -> None:

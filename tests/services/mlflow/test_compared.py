@@ -1,4 +1,4 @@
-"""Replays, evaluations and leaderboards as runs of a real MLflow server, and their answers without one."""
+"""Replays and evaluations as runs of a real MLflow server, and their answers without one."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ TRACE = {"trace": "t.parquet", "columns": "time=t,item=file,size=bytes"}
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A trace of sixteen days, and the file that names it for a leaderboard."""
+    """The folder of a trace of sixteen days."""
     folder = tmp_path_factory.mktemp("compared")
     draw, n = np.random.default_rng(1), 2000
     file = np.where(draw.random(n) < 0.7, draw.zipf(1.4, n) % 200, 1000 + np.arange(n))
@@ -31,10 +31,6 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     names = [f"/store/d{i % 7}/f{i}.root" for i in file.tolist()]
     table = pa.table({"t": times, "file": names, "bytes": 1_000_000 + 1000 * (file % 50)})
     pq.write_table(table, folder / TRACE["trace"])
-    (folder / "traces.toml").write_text(
-        '[[trace]]\nname = "small"\npath = "t.parquet"\n'
-        'columns = { time = "t", item = "file", size = "bytes" }\n'
-    )
     return folder
 
 
@@ -43,10 +39,6 @@ def words(kind: str, folder: Path) -> list[str]:
     return {
         "replay": ["replay", *of_trace, "--policy", "lru,s3fifo", "--capacity-fraction", "0.1"],
         "evaluation": ["evaluate", *of_trace, "--from", "2025-06-21", "--capacity-fraction", "0.1"],
-        "leaderboard": [
-            *("leaderboard", "--traces", str(folder / "traces.toml"), "--out", str(folder / "board")),
-            *("--capacity-fraction", "0.1"),
-        ],
     }[kind]
 
 
@@ -57,7 +49,7 @@ def said(kind: str, folder: Path, at: Mlflow) -> tuple[int, str, str]:
     return done.exit_code, done.stdout, f"{done.stderr} {done.exception}"
 
 
-@pytest.mark.parametrize("kind", ["replay", "evaluation", "leaderboard"])
+@pytest.mark.parametrize("kind", ["replay", "evaluation"])
 def test_a_comparison_is_a_run_with_one_nested_per_policy(kind: str, folder: Path, server: Mlflow) -> None:
     code, out, error = said(kind, folder, server)
     assert code == 0, error
@@ -80,12 +72,12 @@ def test_a_comparison_is_a_run_with_one_nested_per_policy(kind: str, folder: Pat
                 own = whole.data.metrics.get(f"{policy}/{name}/10pct")
                 assert own == (None if policy in ("lru", "bound") else rows[policy][name])
     assert whole.data.tags["mlflow.source.name"] == words(kind, folder)[0]
-    assert kind == "leaderboard" or "WAN traffic" in whole.data.tags["mlflow.note.content"]
-    if kind == "replay":  # the others count fewer than fourteen days
+    assert "WAN traffic" in whole.data.tags["mlflow.note.content"]
+    if kind == "replay":  # the other counts fewer than fourteen days
         assert rows["s3fifo"]["byte_gap_closed_lower"] < rows["s3fifo"]["byte_gap_closed_upper"]
 
 
-@pytest.mark.parametrize("kind", ["replay", "evaluation", "leaderboard"])
+@pytest.mark.parametrize("kind", ["replay", "evaluation"])
 def test_without_mlflow_the_answer_is_there_and_the_command_fails(kind: str, folder: Path) -> None:
     code, out, error = said(kind, folder, away(patience=1))
     assert code != 0 and "MLflow" in error

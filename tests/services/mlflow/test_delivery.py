@@ -1,78 +1,82 @@
-"""Trainings that MLflow was away for, uploads that broke off, and several at once."""
+"""Trainings that MLflow was away for, and uploads that broke off."""
 
 from __future__ import annotations
 
 import dataclasses
 import itertools
-import json
 import os
 import shutil
-import signal
-import subprocess
-import sys
-import threading
 import time
-from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
-import faulty_proxy
 import pytest
 from daemons import free_ports
-from planted_region import DAY, MLFLOW_WARNINGS, TRAIN_UNTIL_S, Knobs, Mlflow, away, fit, planted, registry
+from planted_region import DAY, MLFLOW_WARNINGS, Knobs, Mlflow, away, fit, planted, registry
 
-from features.common.errors import ConflictError, InputError, ServiceError
+from features.common.errors import ServiceError
 from features.results import MODEL_METRICS, TRAININGS
 from jobs.ground.store.tables import Tables
-from jobs.loop.train import deliver
-from jobs.loop.trainings import keep_training
+from jobs.loop.train import deliver, training
 from models.serving import spool
 from models.serving.mlflow_session import MlflowClient
 from models.serving.registry import Registry
 from models.serving.runs import ID_TAG
 from models.serving.spool import Training, upload
+from models.training.training import Trained
 
 pytestmark = [pytest.mark.long, *MLFLOW_WARNINGS]
-ROOT = Path(__file__).parents[3]
 
 
 @dataclasses.dataclass(frozen=True)
 class Site:
-    """A spool with a training of a region of its own, and the tables."""
+    """The tables, and a training of a region of its own that MLflow does not have."""
 
-    spool: Path
     tables: Tables
-    region: str
+    training: Training
+    trained: Trained
 
     @property
-    def training(self) -> Training:
-        (training,) = spool.waiting(self.spool)
-        return training
+    def region(self) -> str:
+        return self.training.region
 
-    def resume(self, at: Mlflow) -> list[deliver.TrainingAnswer]:
-        return deliver.resume(self.tables, spool=str(self.spool), mlflow=at)
+    def deliver(self, at: Mlflow) -> deliver.TrainingAnswer:
+        return deliver.deliver(self.tables, self.training, self.trained, at)
 
 
 @pytest.fixture(scope="module")
-def spooled(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with the tables, and the spool of a training that found no server."""
-    folder = tmp_path_factory.mktemp("spooled")
+def undelivered(tmp_path_factory: pytest.TempPathFactory) -> tuple[Training, Trained, Tables]:
+    """A training that found no server, kept where the error says, and the tables."""
+    folder = tmp_path_factory.mktemp("undelivered")
     tables = planted(folder / "tables")
-    with pytest.raises(ServiceError, match="cachecast train --resume"):
-        fit(tables, away(patience=1), Knobs(spool=str(folder / "spool"), trees=5, order=False))
-    assert tables.read_arrow(MODEL_METRICS).num_rows
-    return folder
+    taken: list[Any] = []
+
+    def seen(of: Tables, done: Training, trained: Trained, at: Mlflow) -> deliver.TrainingAnswer:
+        taken.extend((done, trained))
+        return deliver.deliver(of, done, trained, at)
+
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        monkeypatch.setattr(training, "deliver", seen)
+        with pytest.raises(ServiceError, match=r"are kept in .*train again") as error:
+            fit(tables, away(patience=1), Knobs(spool=str(folder / "spool"), trees=5, order=False))
+    assert str(taken[0].folder) in str(error.value)
+    assert (taken[0].folder / "bundle" / "bundle.json").is_file()
+    assert tables.read_arrow(MODEL_METRICS)["run_id"].null_count == tables.read_arrow(MODEL_METRICS).num_rows
+    return taken[0], taken[1], tables
 
 
 @pytest.fixture
-def site(spooled: Path, tmp_path: Path) -> Site:
-    shutil.copytree(spooled, tmp_path, dirs_exist_ok=True)
-    (old,) = (tmp_path / "spool").glob("*/")
+def site(undelivered: tuple[Training, Trained, Tables], tmp_path: Path) -> Site:
+    done, trained, tables = undelivered
+    shutil.copytree(tables.root, tmp_path / "tables")
     region = f"r{abs(hash(str(tmp_path))) % 10**9}"
-    old.with_suffix(".lock").unlink()
-    folder = old.rename(old.with_name(f"{int(region[1:]):032x}"))
-    about = json.loads((folder / "training.json").read_text())
-    (folder / "training.json").write_text(json.dumps(about | {"region": region}))
-    return Site(tmp_path / "spool", Tables(str(tmp_path / "tables")), region)
+    folder = Path(shutil.copytree(done.folder, tmp_path / "spool" / f"{int(region[1:]):032x}"))
+    bundle = dataclasses.replace(trained.bundle, region=region)
+    return Site(
+        Tables(str(tmp_path / "tables")),
+        dataclasses.replace(done, folder=folder, region=region),
+        dataclasses.replace(trained, bundle=bundle),
+    )
 
 
 def states(at: Mlflow, training_id: str) -> list[str]:
@@ -84,91 +88,27 @@ def states(at: Mlflow, training_id: str) -> list[str]:
 
 
 @pytest.mark.service
-def test_a_training_waits_for_a_server_that_is_away(server: Mlflow, site: Site) -> None:
-    (answer,) = site.resume(server)
-    assert (answer.version, answer.is_candidate) == (f"cachecast-{site.region}/1", True)
+def test_a_training_that_mlflow_has_is_the_candidate_and_leaves_no_folder(server: Mlflow, site: Site) -> None:
+    answer = site.deliver(server)
+    assert answer.version == f"cachecast-{site.region}/1"
     assert registry(server).version_at(site.region, "candidate") == answer.version
-    assert {
-        row["run_id"]
-        for row in site.tables.read_arrow(MODEL_METRICS).to_pylist()
-        if row["region"] == site.region
-    } == {row.run_id for row in answer.models}
-    assert not list(site.spool.iterdir())
-    with pytest.raises(InputError, match="no training waits"):
-        site.resume(server)
+    rows = site.tables.read_arrow(MODEL_METRICS).to_pylist()
+    named = {row["run_id"] for row in rows if row["region"] == site.region}
+    assert named == {row.run_id for row in answer.models}
+    assert not site.training.folder.exists()
 
 
 @pytest.mark.service
 def test_an_upload_that_broke_off_leaves_nothing_twice(server: Mlflow, site: Site) -> None:
-    training = site.training
     with pytest.raises(ServiceError):  # MLflow refuses the name, after it has taken the runs
         upload(
-            dataclasses.replace(training, region="no:name"),
+            dataclasses.replace(site.training, region="no:name"),
             uri=server.uri,
             artifacts=server.artifacts,
             experiment=server.experiment,
         )
-    answer = deliver.deliver(site.tables, training, server)
-    assert states(server, training.id) == ["FINISHED"] * (1 + len(answer.models))
-
-
-@pytest.mark.service
-def test_what_a_killed_upload_left_is_mended_by_the_next(server: Mlflow, site: Site, tmp_path: Path) -> None:
-    (tmp_path / "site.toml").write_text(
-        f'[training]\nspool = "{site.spool}"\n[mlflow]\nexperiment = "{server.experiment}"\n'
-    )
-    command = [sys.executable, "-m", "jobs", "train", "--resume", "--json", "--conf", "site.toml"]
-    command += ["--tables", site.tables.root]
-    training = site.training
-    with faulty_proxy.before(server.uri) as proxy:
-        given = {
-            "cwd": tmp_path,
-            "env": os.environ | {"PYTHONPATH": str(ROOT), "CACHECAST_MLFLOW__URI": proxy.url},
-        }
-        killed = subprocess.Popen(command, **given, stdout=subprocess.PIPE)  # type: ignore[call-overload]
-        until(lambda: sum(path.endswith("runs/create") for path in proxy.paths) > 3)
-        killed.send_signal(signal.SIGKILL)
-        killed.communicate()
-        assert {"RUNNING", "FINISHED"} <= set(states(server, training.id))
-        done = subprocess.run(command, **given, capture_output=True, check=True)  # type: ignore[call-overload]
-    (answer,) = json.loads(done.stdout)
-    assert answer["is_candidate"]
-    assert states(server, training.id) == ["FINISHED"] * (1 + len(answer["models"]))
-    client = MlflowClient(server.uri, registry_uri=server.uri)
-    assert len(client.search_model_versions(f"name = 'cachecast-{site.region}'")) == 1
-
-
-def until(is_so: Callable[[], bool]) -> None:
-    ends = time.monotonic() + 60
-    while not is_so():
-        assert time.monotonic() < ends
-        time.sleep(0.02)
-
-
-@pytest.mark.service
-def test_two_that_resume_at_once_upload_once(
-    server: Mlflow, site: Site, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    is_uploading, may_go_on = threading.Event(), threading.Event()
-
-    def slow(*args: object, **options: object) -> object:
-        is_uploading.set()
-        may_go_on.wait(60)
-        return upload(*args, **options)  # type: ignore[arg-type]
-
-    monkeypatch.setattr(deliver, "upload", slow)
-    late = site.training
-    first = threading.Thread(target=site.resume, args=(server,))
-    first.start()
-    is_uploading.wait(60)
-    with pytest.raises(ConflictError, match="another delivery of a training"):
-        site.resume(server)
-    may_go_on.set()
-    first.join()
-    with pytest.raises(ConflictError, match="has delivered the training"):
-        deliver.deliver(site.tables, late, server)
-    assert registry(server).version_at(site.region, "candidate") == f"cachecast-{site.region}/1"
-    assert not list(site.spool.iterdir())
+    answer = site.deliver(server)
+    assert states(server, site.training.id) == ["FINISHED"] * (1 + len(answer.models))
 
 
 @pytest.mark.service
@@ -182,17 +122,8 @@ def test_a_registered_model_that_another_made_just_now_is_used(
         return real(client, named) if next(asked) else []
 
     monkeypatch.setattr(MlflowClient, "search_registered_models", before_it_was_made)
-    (answer,) = site.resume(server.model_copy(update={"patience": 60}))
-    assert (answer.version, answer.is_candidate) == (f"cachecast-{site.region}/1", True)
-
-
-@pytest.mark.service
-def test_a_training_that_waited_too_long_is_no_candidate(server: Mlflow, site: Site) -> None:
-    later = {"version": f"cachecast-{site.region}/9", "digest": "d", "until_s": TRAIN_UNTIL_S + DAY}
-    keep_training(site.tables, region=site.region, **later)  # type: ignore[arg-type]
-    (answer,) = site.resume(server)
-    assert (answer.version, answer.is_candidate) == (f"cachecast-{site.region}/1", False)
-    assert registry(server).version_at(site.region, "candidate") is None
+    answer = site.deliver(server.model_copy(update={"patience": 60}))
+    assert answer.version == f"cachecast-{site.region}/1"
 
 
 @pytest.mark.service
@@ -205,11 +136,9 @@ def test_a_version_becomes_the_candidate_after_its_row(
         raise ServiceError("MLflow is gone")
 
     monkeypatch.setattr(Registry, "point", fails)
-    with pytest.raises(ServiceError, match="cachecast train --resume"):
-        site.resume(server)
-    monkeypatch.undo()
-    (answer,) = site.resume(server)
-    assert registry(server).version_at(site.region, "candidate") == answer.version
+    with pytest.raises(ServiceError, match="MLflow is gone; the trained models are kept in"):
+        site.deliver(server)
+    assert site.training.folder.is_dir()
 
 
 def test_what_a_killed_training_left_in_the_spool_goes_after_a_week(tmp_path: Path) -> None:

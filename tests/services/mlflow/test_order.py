@@ -24,7 +24,7 @@ from planted_region import (
 )
 
 from features.common.errors import ModelError
-from features.results import CHALLENGER_PLAN, PROMOTIONS, STEWARD, STEWARD_PLAN
+from features.results import CHALLENGER_PLAN, STEWARD, STEWARD_PLAN
 from features.spec import COLUMNS
 from jobs.ground.settings.tree import CacheSettings
 from jobs.ground.store.tables import Tables
@@ -175,22 +175,6 @@ def test_plans_of_a_site_with_stewards_are_judged_beside_one_and_win_only_with_i
     assert {one.policy for one in mixed.comparisons} == {CHALLENGER_PLAN, STEWARD_PLAN, STEWARD}
     plain = decided(5, order_saving=0, hours=0.0, caches=())
     assert (plain.action, plain.may_evict) == ("promote", False)
-
-
-def test_a_decision_of_a_cachecast_without_orders_is_read_and_undone(local: Mlflow, tmp_path: Path) -> None:
-    store = Tables(str(tmp_path / "tables"))
-    evaluate(store, FIRST, 40 * DAY, saving=300, champion=None)
-    found = decide(store, local, 1)
-    assert found.order_reasons[0] == "steward was not replayed at 10% capacity"
-    (row,) = store.read_arrow(PROMOTIONS).to_pylist()
-    comparisons = [{k: v for k, v in one.items() if k != "policy"} for one in json.loads(row["comparisons"])]
-    older = dict.fromkeys(("may_evict", "steward", "order_reasons"))
-    key = tuple(row[name] for name in PROMOTIONS.partition)
-    store.replace_rows(PROMOTIONS, [row | older | {"comparisons": json.dumps(comparisons)}], key)
-    known = last_decision(store, region="emea")
-    assert (known.may_evict, known.steward, known.order_reasons) == (None, None, ())
-    assert known.comparisons == found.comparisons
-    assert promote.rollback(settings_of(store, local), now_s=2).champion is None
 
 
 def test_a_steward_gets_the_order_that_was_trained(own: Mlflow, tmp_path: Path) -> None:

@@ -15,7 +15,6 @@ from planted_region import (
     MLFLOW_WARNINGS,
     N_AS_OFS,
     SECOND,
-    TRAIN_UNTIL_S,
     Knobs,
     Mlflow,
     bundle_of,
@@ -31,10 +30,8 @@ from features.common.errors import ModelError
 from features.results import TRAININGS
 from jobs.ground.store.tables import Tables
 from jobs.loop.evaluate import promote
-from jobs.loop.evaluate.record import candidates
 from jobs.loop.train import predict
 from jobs.loop.trainings import as_trained, promoted_models, trained_versions
-from models.serving.bundle import FORMAT
 from models.serving.bundle_files import BUNDLE_FILE, MAX_FILE_BYTES, bundle_digest, read_bundle
 from models.serving.mlflow_session import mlflow
 from models.serving.registry import load_order
@@ -79,11 +76,11 @@ def test_no_pickle_is_read(own: Mlflow, store: Tables, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["model.lgb", "model.skops", "MLmodel"])
-def test_models_of_an_older_cachecast_are_refused(own: Mlflow, store: Tables, name: str) -> None:
+def test_models_of_another_version_are_refused(own: Mlflow, store: Tables, name: str) -> None:
     folder = bundle_of(own, SECOND)
     (folder / "1h").mkdir()
     (folder / "1h.lgb").rename(folder / "1h" / name)
-    with pytest.raises(ModelError, match=rf"1h/{name}.*an older cachecast.*train, evaluate and promote"):
+    with pytest.raises(ModelError, match=rf"1h/{name}.*another version of cachecast.*train, evaluate"):
         registry(own).load_version(trained_as(store, SECOND))
 
 
@@ -167,34 +164,14 @@ def test_a_changed_challenger_is_not_promoted(own: Mlflow, store: Tables) -> Non
     assert registry(own).version_at("emea", "champion") is None
 
 
-def test_a_champion_of_an_older_cachecast_gives_way_to_the_next_winner(own: Mlflow, store: Tables) -> None:
+def test_a_champion_that_no_training_names_gives_way_to_the_next_winner(own: Mlflow, store: Tables) -> None:
     serve(store, own, 0, champion=FIRST)
     kept = [row for row in store.read_arrow(TRAININGS).to_pylist() if row["model_version"] == SECOND]
     store.replace_rows(TRAININGS, kept, tuple(kept[0][name] for name in TRAININGS.partition))
     evaluate(store, SECOND, 40 * DAY, saving=300, champion=None)
     found = promote.promote(settings_of(store, own), now_s=1)
     assert (found.action, found.champion) == ("promote", SECOND)
-    assert f"an older cachecast trained the champion {FIRST}" in found.reasons[0]
-    assert loaded(store, own, "champion").version == SECOND
-
-
-def test_after_an_upgrade_a_new_model_takes_the_place_of_one_that_cannot_be_read(
-    own: Mlflow, store: Tables
-) -> None:
-    about = bundle_of(own, FIRST) / BUNDLE_FILE
-    about.write_text(about.read_text().replace(f'"format": {FORMAT}', f'"format": {FORMAT - 1}'))
-    serve(store, own, 0, champion=FIRST, steward=FIRST)
-    settings = settings_of(store, own)
-    known = candidates(settings, from_s=TRAIN_UNTIL_S)
-    assert (known.candidate, known.champion) == (SECOND, None)
-    assert known.notes == (f"an older cachecast trained the champion {FIRST}, so it is no rival",)
-    evaluate(store, SECOND, 40 * DAY, saving=-300, champion=None, order_saving=500)
-    with pytest.raises(ModelError, match=r"of an older cachecast.*train again"):
-        promote.promote(settings, now_s=1)  # the order alone: the plans that stay cannot be read
-    assert registry(own).version_at("emea", "steward") == SECOND
-    evaluate(store, SECOND, 41 * DAY, saving=300, champion=None, order_saving=500)
-    found = promote.promote(settings, now_s=2)
-    assert (found.action, found.champion, found.steward) == ("promote", SECOND, SECOND)
+    assert f"the table trainings does not name the champion {FIRST}" in found.reasons[0]
     assert loaded(store, own, "champion").version == SECOND
 
 

@@ -115,7 +115,7 @@ NOT_COVERED = {
     "another version since": [(1, OURS, DIGEST, "default"), (2, "cachecast-default/2", "e" * 64, "default")],
     "a rollback since": [(1, OURS, DIGEST, "default"), (2, None, None, "default")],
     "the same version with other files": [(1, OURS, "e" * 64, "default")],
-    "a promotion by an older cachecast": [(1, OURS, None, "default")],
+    "a promotion without a digest": [(1, OURS, None, "default")],
 }
 
 

@@ -166,7 +166,7 @@ def test_an_answer_is_written_as_its_name_says(tiny: Path, tmp_path: Path, comma
         (["--policy", "score"], "score needs scores; give them with --scores"),
         (
             ["--policy", "fifo9"],
-            r"no policy is called 'fifo9'; there are lru, .*, score-tail, steward, .*-ahead, lru+plan, bound",
+            r"no policy is called 'fifo9'; there are lru, .*, score-tail, steward, .*-auto, lru+plan, bound",
         ),
         (["--capacity", "0"], "a cache needs room"),
         (["--capacity-fraction", "0.0001"], "a cache needs room"),

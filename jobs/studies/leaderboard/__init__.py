@@ -1,1 +1,0 @@
-"""Every policy on every trace at every capacity, side by side."""
