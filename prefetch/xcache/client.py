@@ -73,10 +73,6 @@ class XCacheTarget:
             raise ConfigError(
                 f"cache {name!r}: url", "write root://host:port, without a path, user or options"
             )
-        if namespace is None and gstream is None:
-            raise ConfigError(
-                f"cache {name!r}", "give `namespace` or `gstream`: nothing else confirms a push"
-            )
         self._name = name
         self._connections = ThreadConnections(url)
         self._namespace = namespace
@@ -168,11 +164,16 @@ class XCacheTarget:
         found = stat(self._connections.url(name), name)
         if found is None or not found.is_held:
             return Confirmation(None, "stat")
-        closed = self._last_close(name)
-        if self.server_version().stat_tells_whole:
+        closed, version = self._last_close(name), self.server_version()
+        if version.stat_tells_whole:
             last_s = None if closed is None else closed.last_detach_s
             on_disk = found.size_bytes if found.is_whole else 0
             return Confirmation(Held(name, found.size_bytes, on_disk, found.is_whole, last_s, False), "stat")
+        if self._closes is None:
+            raise TargetUnavailable(
+                f"cache {self._name!r} runs XRootD {version}, which does not tell whether it holds all of a "
+                "file: set its `gstream` or `namespace`"
+            )
         return Confirmation(closed or Held(name, 0, 0, False, None, False), "gstream")
 
     def confirm_absent(self, name: str) -> Confirmation:
@@ -243,6 +244,24 @@ class XCacheTarget:
                 if self.server_holds(name) and self.confirm(name).held is None:
                     self.confirm_absent(name)
 
+    def check_listed(self, listed: Sequence[str], taken: str) -> None:
+        """Ask the server for files of an inventory that its host took at a time, in words, `taken`.
+
+        Raises TargetUnavailable unless it answers, and holds most of `listed`.
+        """
+        if version_of(self._connections.spare) is None:
+            raise TargetUnavailable(
+                f"cache {self._name!r} does not answer, so that nothing tells whether its inventory of "
+                f"{taken} is still true; start the cache, or correct its url"
+            )
+        gone = [name for name in listed if not self.server_holds(name)]
+        if 2 * len(gone) > len(listed):
+            raise TargetUnavailable(
+                f"cache {self._name!r} does not hold {len(gone)} of {len(listed)} files of its inventory of "
+                f"{taken}, {gone[0]} among them: run `cachecast scan --cache {self._name}` on its host "
+                "again, over its own oss.localroot"
+            )
+
     def _not_held(self, shown: Sequence[str]) -> list[str]:
         """Those of `shown` that the namespace holds and the server does not."""
         return [name for name in shown if not self.server_holds(name) and self.confirm(name).held]
@@ -297,9 +316,8 @@ class XCacheTarget:
             raise SourceUnavailable(f"{error}; the cache itself answers: it waits for the origin") from None
 
     def _last_close(self, name: str) -> Held | None:
-        assert self._closes is not None
         try:
-            return self._closes.of(name)
+            return None if self._closes is None else self._closes.of(name)
         except InputError as error:
             raise TargetUnavailable(str(error)) from error
 

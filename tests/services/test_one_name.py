@@ -4,6 +4,7 @@ and what is planned by DID is fetched, pinned and evicted at its paths."""
 from __future__ import annotations
 
 import contextlib
+import datetime as dt
 import json
 import subprocess
 import tempfile
@@ -23,7 +24,7 @@ from steward_site import eventually
 
 from features.common.errors import ServiceError, TargetUnavailable
 from features.common.times import as_of_label, day_label
-from features.schema import ACCESSES, OUTCOMES, PLANS, PREDICTIONS, RECEIPTS
+from features.schema import ACCESSES, CONTENTS, OUTCOMES, PLANS, PREDICTIONS, RECEIPTS
 from jobs.ground.settings.tree import Settings
 from jobs.ground.store.tables import Tables
 from jobs.local_site.local.xrootd import Loopback
@@ -54,7 +55,7 @@ demand = {{ "*" = "xcache_gstream" }}
 name = "cache"
 kind = "xcache"
 url = "{url}"
-namespace = "{namespace}"
+{seen_by}
 capacity = "1GB"
 evict_guard = "0s"
 """
@@ -90,16 +91,18 @@ def on_disk(site: Loopback) -> set[str]:
     }
 
 
-@pytest.mark.parametrize("experiment", ["atlas", "a user of atlas", "cms"])
+@pytest.mark.parametrize("experiment", ["atlas", "a user of atlas", "cms", "cms, cache elsewhere"])
 def test_a_cache_and_rucio_mean_the_same_files(
-    running: tuple[Loopback, Path], tmp_path: Path, experiment: str
+    running: tuple[Loopback, Path], tmp_path: Path, xrootd: str, experiment: str
 ) -> None:
+    """Of a cache elsewhere the controller sees no disk: its host scans, and its server confirms."""
+    experiment, _, is_elsewhere = experiment.partition(", ")
     site, capture = running
     files = files_of(experiment)
     for _, path in files.values():
         site.add_file(path, b"x" * SIZE)
     conf, tables = tmp_path / "site.toml", Tables(str(tmp_path / "tables"))
-    conf.write_text(SITE.format(folder=tmp_path, url=site.cache_url, namespace=site.namespace))
+    write_settings(site, capture, conf, controller_sees_disk=not is_elsewhere, version=xrootd)
     options = ["--conf", str(conf), "--tables", tables.root]
     for what in ("kept", "stale", "kept"):
         read(site, files[what][1])
@@ -114,6 +117,8 @@ def test_a_cache_and_rucio_mean_the_same_files(
         [files["kept"][0], files["kept"][0], files["stale"][0]]
     )
 
+    if is_elsewhere:
+        asked("scan", "--cache", "cache", "--conf", tmp_path / "host.toml", "--tables", tables.root)
     time.sleep(CYCLE_S - time.time() % CYCLE_S)
     as_of_s = int(time.time()) // CYCLE_S * CYCLE_S
     as_of = ["--as-of", as_of_label(as_of_s)]
@@ -131,7 +136,7 @@ def test_a_cache_and_rucio_mean_the_same_files(
         assert (items[action]["did"], items[action]["name"]) == files[what]
 
     pushed = asked("push", "--cache", "cache", *as_of, "--unproven", "--force", *options)
-    assert (pushed["pushed"], pushed["failed"]) == (3, 0), pushed
+    assert (pushed["pushed"] + pushed["already_done"], pushed["failed"]) == (3, 0), pushed
     receipts = tables.read_arrow(RECEIPTS).to_pylist()
     assert {row["state"] for row in receipts} == {"done"}
     assert eventually(lambda: on_disk(site) == {files["kept"][1], files["coming"][1]}, 20)
@@ -147,6 +152,39 @@ def test_a_cache_and_rucio_mean_the_same_files(
     assert of_push["prefetch"]["bytes_wasted"] == 0
     doctor = cachecast("doctor", *options)
     assert "knows 2 of 2 files" in doctor.stdout, doctor
+    if is_elsewhere:
+        an_inventory_of_another_cache_is_refused(tables, options)
+
+
+def write_settings(
+    site: Loopback, capture: Path, conf: Path, *, controller_sees_disk: bool, version: str
+) -> None:
+    """The settings `conf` of the controller, and beside it `host.toml` of the cache's host.
+
+    From 5.8 on `stat` tells whether a file is whole; an older server needs its g-stream.
+    """
+    at_host = f'namespace = "{site.namespace}"'
+    elsewhere = "" if version >= "5.8" else f'gstream = "{capture}"'
+    for path, seen_by in (
+        (conf, at_host if controller_sees_disk else elsewhere),
+        (conf.with_name("host.toml"), at_host),
+    ):
+        path.write_text(SITE.format(folder=conf.parent, url=site.cache_url, seen_by=seen_by))
+
+
+def an_inventory_of_another_cache_is_refused(tables: Tables, options: list[str]) -> None:
+    now_s = int(time.time())
+    others = [contents_row(f"/store/other/{n}.root", now_s) for n in range(3)]
+    tables.replace_rows(CONTENTS, others, (day_label(now_s), as_of_label(now_s), "cache"))
+    refused = cachecast("prefill", "--cache", "cache", "--dataset", "s:the.dataset", *options)
+    assert refused.returncode == 1
+    assert "does not hold 3 of 3 files of its inventory of" in refused.stderr, refused
+
+
+def contents_row(name: str, at_s: int) -> dict[str, Any]:
+    at = dt.datetime.fromtimestamp(at_s, dt.UTC)
+    sizes = {"size_bytes": SIZE, "bytes_on_disk": SIZE, "complete": True, "open": False}
+    return {"did": f"cms:{name}", "name": name, "scanned_at": at, "last_detach": at, **sizes}
 
 
 @pytest.fixture

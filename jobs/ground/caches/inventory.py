@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import functools
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from features.common.errors import ConfigError, LimitError
+from features.common.errors import ConfigError, LimitError, StaleInputError
 from features.common.redaction import without_login
-from features.common.times import as_of_label
-from features.common.units import format_bytes
+from features.common.times import as_of_label, parse_as_of
+from features.common.units import duration_label, format_bytes
 from features.schema import CONTENTS
 from jobs.ground.settings.tree import CacheSettings
 from jobs.ground.store.keys import Key
@@ -24,6 +25,7 @@ from prefetch.target import CacheTarget, Held
 from prefetch.xcache import bearer, server
 from prefetch.xcache.client import XCacheTarget
 from prefetch.xcache.redirector import NodeTarget, Redirector
+from prefetch.xcache.server import LastUsed
 
 
 def target(
@@ -67,25 +69,85 @@ _N_EXPECTED = 50
 _log = logging.getLogger(__name__)
 
 
-def verified(tables: Tables, cache: CacheSettings, *, at_s: int, reported: Sequence[str] = ()) -> list[Held]:
-    """The inventory of `cache`, verified by samples.
+class Inventory(NamedTuple):
+    """What a cache held at `taken_s`, s since 1970."""
+
+    held: list[Held]
+    taken_s: int
+
+
+def verified(
+    tables: Tables, cache: CacheSettings, *, at_s: int, most_age_s: int, reported: Sequence[str] = ()
+) -> Inventory:
+    """The inventory of `cache`, verified by samples; of a cache elsewhere the last one that its host wrote.
 
     Some names of its last inventory until `at_s`, and of `reported`, are looked up in it; the server is asked
-    for missing ones. Raises TargetUnavailable if it does not answer, or holds files that the namespace lacks.
+    for missing ones. Raises TargetUnavailable if it does not answer, or holds files that the namespace lacks;
+    StaleInputError if the host wrote none within `most_age_s`.
     """
+    if cache.kind == "xcache" and cache.namespace is None:
+        return _by_its_host(tables, cache, at_s=at_s, most_age_s=most_age_s)
     names: list[str] = last(tables, cache.name, at_s=at_s)["name"].to_pylist()
     held = list(target(cache).inventory([*_some(names), *_some(reported)]))
     _log.info("cache %s at %s holds %d files", cache.name, without_login(cache.url), len(held))
-    return held
+    return Inventory(held, at_s)
+
+
+def _by_its_host(tables: Tables, cache: CacheSettings, *, at_s: int, most_age_s: int) -> Inventory:
+    """The last inventory that its host wrote by `cachecast scan`, if it is young and the server agrees."""
+    again = f"run `cachecast scan --cache {cache.name}` on its host, every hour"
+    key, rows = _last(tables, cache.name, at_s=at_s, columns=None)
+    if key is None:
+        raise StaleInputError(
+            f"there is no inventory of cache {cache.name!r} until {as_of_label(at_s)}, and no `namespace` "
+            f"to read here: {again}"
+        )
+    # A plan writes the inventory that it was made from again, with the time when it was taken.
+    taken_s = rows["scanned_at"][0].as_py().timestamp() if rows.num_rows else parse_as_of(_moment(key))
+    taken = as_of_label(int(taken_s))
+    if at_s - taken_s > most_age_s:
+        raise StaleInputError(
+            f"the last inventory of cache {cache.name!r} is of {taken}, more than [plan] inventory_age = "
+            f"{duration_label(most_age_s)} before {as_of_label(at_s)}: {again}"
+        )
+    held = [held_of(row) for row in rows.to_pylist()]
+    asked = LastUsed()
+    for file in held:
+        if file.bytes_on_disk:
+            asked.offer(file.name, file.last_detach_s or 0)
+    at = target(cache)
+    assert isinstance(at, XCacheTarget)
+    at.check_listed(asked.names, taken)
+    _log.info("cache %s held %d files at %s, by its host", cache.name, len(held), taken)
+    return Inventory(held, int(taken_s))
+
+
+def held_of(row: Mapping[str, Any]) -> Held:
+    """A row of the table contents."""
+    detached = row["last_detach"]
+    return Held(
+        row["name"],
+        row["size_bytes"],
+        row["bytes_on_disk"],
+        row["complete"],
+        None if detached is None else int(detached.timestamp()),
+        row["open"],
+    )
 
 
 def last(tables: Tables, cache: str, *, at_s: int, since_s: int = 0) -> pa.Table:
     """Names, dids and bytes of the cache's last inventory from `since_s` to `at_s`; empty: there is none."""
+    return _last(tables, cache, at_s=at_s, since_s=since_s, columns=["name", "did", "bytes_on_disk"])[1]
+
+
+def _last(
+    tables: Tables, cache: str, *, at_s: int, since_s: int = 0, columns: list[str] | None
+) -> tuple[Key | None, pa.Table]:
     head, since, until = tables.head(CONTENTS), as_of_label(since_s), as_of_label(at_s)
     known = (key for key in head.partitions if key[2] == cache and since <= key[1] <= until)
     keys = sorted(known, key=_moment)
-    chosen = {key: head.partitions[key] for key in keys[-1:]}
-    return read_partitions(head, chosen, ["name", "did", "bytes_on_disk"])
+    newest = {key: head.partitions[key] for key in keys[-1:]}
+    return (keys[-1] if keys else None), read_partitions(head, newest, columns)
 
 
 def check_loss(tables: Tables, cache: str, *, held_bytes: int, at_s: int, share: float) -> None:

@@ -80,6 +80,7 @@ class PlanSettings(Section):
     control_share: Share
     evict_share: Share
     lost_share: Share
+    inventory_age: Seconds
     wan_per_hour: Bytes | None = None
     quiet_hours: tuple[Hour, Hour] | None = None
     rules: tuple[RuleSettings, ...] = ()

@@ -5,8 +5,8 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import datetime as dt
-from collections.abc import Collection, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Collection, Sequence
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -19,7 +19,7 @@ from features.common.times import DAY_S, day_label, parse_as_of
 from features.common.units import duration_label, format_bytes
 from features.schema import ACCESSES, CONTENTS, PLANS
 from jobs.ground.caches.federation import is_here, serving_at
-from jobs.ground.caches.inventory import verified
+from jobs.ground.caches.inventory import held_of, verified
 from jobs.ground.settings.plan import PlanSettings
 from jobs.ground.settings.tree import CacheSettings, Settings
 from jobs.ground.store.tables import Tables, read_partitions
@@ -52,6 +52,12 @@ class Moment:
     as_of_s: int
     tries: Sequence[Try] = ()
     serving: frozenset[str] | None = None
+    inventory_s: int | None = None
+
+    @property
+    def taken_s(self) -> int:
+        """When the inventory was taken: at `as_of_s`, unless the cache's host took it before."""
+        return self.as_of_s if self.inventory_s is None else self.inventory_s
 
     @property
     def fault(self) -> str | None:
@@ -65,8 +71,9 @@ def moment_of(settings: Settings, cache: str, as_of_s: int) -> Moment:
     """A cache at `as_of_s`: its own inventory, its pins, and the latest attempts of its pushes."""
     chosen = settings.cache(cache)
     pinned, tries = _pushed(settings, cache, as_of_s)
-    held = verified(Tables(settings.tables.root), chosen, at_s=as_of_s)
-    return Moment(chosen, held, pinned, as_of_s, tries, serving_at(settings, chosen))
+    most_age_s = settings.plan.inventory_age
+    held, taken_s = verified(Tables(settings.tables.root), chosen, at_s=as_of_s, most_age_s=most_age_s)
+    return Moment(chosen, held, pinned, as_of_s, tries, serving_at(settings, chosen), taken_s)
 
 
 def last_moment(tables: Tables, settings: Settings, cache: str) -> Moment:
@@ -81,7 +88,8 @@ def last_moment(tables: Tables, settings: Settings, cache: str) -> Moment:
     as_of_s = parse_as_of(keys[-1][1])
     rows = read_partitions(contents, {keys[-1]: contents.partitions[keys[-1]]})
     pinned, tries = _pushed(settings, cache, as_of_s)
-    return Moment(settings.cache(cache), [_held(row) for row in rows.to_pylist()], pinned, as_of_s, tries)
+    held = [held_of(row) for row in rows.to_pylist()]
+    return Moment(settings.cache(cache), held, pinned, as_of_s, tries)
 
 
 def _pushed(settings: Settings, cache: str, as_of_s: int) -> tuple[Collection[str], Sequence[Try]]:
@@ -91,18 +99,6 @@ def _pushed(settings: Settings, cache: str, as_of_s: int) -> tuple[Collection[st
         return {pin.name for pin in pins}, journal.reports.tries(
             cache, since_s=as_of_s - settings.plan.reconsider_source
         )
-
-
-def _held(row: Mapping[str, Any]) -> Held:
-    detached = row["last_detach"]
-    return Held(
-        row["name"],
-        row["size_bytes"],
-        row["bytes_on_disk"],
-        row["complete"],
-        None if detached is None else int(detached.timestamp()),
-        row["open"],
-    )
 
 
 def state_of(

@@ -139,7 +139,7 @@ def make(tables: Tables, settings: Settings, moment: Moment, *, force: bool = Fa
         _check_limits(tables, settings, judged, moment)
     key = MomentKey.at(as_of_s, moment.cache.name)
     held_dids = judged.dids.take(pa.array(judged.index))
-    rows = contents(judged.held, held_dids, as_of_s=as_of_s)
+    rows = contents(judged.held, held_dids, taken_s=moment.taken_s)
     tables.replace_partition(CONTENTS, rows, key)
     plan, horizon_s = judged.judgement.plan, judged.judgement.horizon_s
     rows = items(

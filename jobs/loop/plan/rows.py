@@ -26,8 +26,8 @@ PUSHED_AT_LEAST_S = DAY_S
 """A plan may be pushed for at least this long, because a site may plan only once a day."""
 
 
-def contents(held: Sequence[Held], dids: pa.Array, *, as_of_s: int) -> pa.Table:
-    """The inventory `held` at `as_of_s`; `dids`: those of its files."""
+def contents(held: Sequence[Held], dids: pa.Array, *, taken_s: int) -> pa.Table:
+    """The inventory `held`, taken at `taken_s`; `dids`: those of its files."""
     detached = pa.array([file.last_detach_s for file in held], pa.int64())
     columns = {
         "did": dids,
@@ -37,7 +37,7 @@ def contents(held: Sequence[Held], dids: pa.Array, *, as_of_s: int) -> pa.Table:
         "complete": pa.array([file.complete for file in held], pa.bool_()),
         "last_detach": pc.multiply(detached, 1_000_000).cast(pa.timestamp("us", tz="UTC")),
         "open": pa.array([file.is_open for file in held], pa.bool_()),
-        "scanned_at": _repeated(as_of_s, len(held)),
+        "scanned_at": _repeated(taken_s, len(held)),
     }
     return _rows(CONTENTS, columns)
 

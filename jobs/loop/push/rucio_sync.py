@@ -131,7 +131,8 @@ def _inventory(settings: Settings, cache: CacheSettings, reported: Mapping[Did, 
     there = [f"{did.scope}:{did.name}" for did, state in reported.items() if state == "there"]
     tables, now_s = Tables(settings.tables.root), int(time.time())
     names = Paths.last(tables, cache, at_s=now_s).known(pa.array(there, pa.string())).drop_null().to_pylist()
-    return verified(tables, cache, at_s=now_s, reported=names)
+    most_age_s = settings.plan.inventory_age
+    return verified(tables, cache, at_s=now_s, most_age_s=most_age_s, reported=names).held
 
 
 def _n_reported(states: Mapping[Did, str]) -> int:

@@ -50,7 +50,7 @@ def owners(
         rows = contents(
             [Held(file, 1, 1, True, 1, False) for file in files],
             pa.array([f"cms:{file}" for file in files], pa.string()),
-            as_of_s=AS_OF,
+            taken_s=AS_OF,
         )
         Tables(settings.tables.root).replace_partition(CONTENTS, rows, MomentKey.at(AS_OF, name))
     mine: dict[str, BoolArray] = {}

@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from features.common.errors import LimitError, TargetUnavailable
+from features.common.errors import LimitError, StaleInputError, TargetUnavailable
 from features.common.times import as_of_label, day_label
 from features.schema import CONTENTS, PLANS, PREDICTIONS
 from jobs.ground.caches import inventory
@@ -104,6 +104,23 @@ def test_a_plan_that_evicts_most_of_a_cache_is_refused_and_not_pushed(tables: Ta
         push.run(settings, cache="xc1", as_of_s=AS_OF, on_progress=lambda *_: None)
 
 
+@pytest.mark.parametrize(
+    ("cache", "most_age_s", "why"),
+    [
+        ("xc1", 3600, None),  # its server is asked, and does not answer
+        ("xc1", 3599, r"is of 2026-02-28T23:00:00Z, more than \[plan\] inventory_age .*cachecast scan"),
+        ("xc2", 3600, r"no inventory of cache 'xc2'.*cachecast scan"),
+    ],
+)
+def test_a_cache_elsewhere_is_planned_by_a_young_inventory_of_its_host(
+    tables: Tables, cache: str, most_age_s: int, why: str | None
+) -> None:
+    elsewhere = CACHE.model_copy(update={"name": cache})
+    kind = TargetUnavailable if why is None else StaleInputError
+    with pytest.raises(kind, match=why or "does not answer, so that nothing tells"):
+        inventory.verified(tables, elsewhere, at_s=AS_OF, most_age_s=most_age_s)
+
+
 def test_evictions_of_a_cache_without_an_inventory_are_refused(tables: Tables) -> None:
     planned_rows = pa.table({"did": [f"cms:{lfn(1)}"], "action": ["evict"]})
     with pytest.raises(LimitError, match="no inventory"):
@@ -132,7 +149,7 @@ def test_a_scan_of_an_unmounted_folder_is_refused(tables: Tables, tmp_path: Path
 def test_an_inventory_needs_a_server_that_answers(tables: Tables, tmp_path: Path) -> None:
     cache = CACHE.model_copy(update={"namespace": tmp_path})
     with pytest.raises(TargetUnavailable, match="does not answer"):
-        inventory.verified(tables, cache, at_s=AS_OF)
+        inventory.verified(tables, cache, at_s=AS_OF, most_age_s=3600)
 
 
 @pytest.mark.parametrize("dry_run", [True, False])

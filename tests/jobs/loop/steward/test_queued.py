@@ -38,7 +38,7 @@ def test_queued_files_are_due_at_their_paths(tmp_path: Path, prefix: str | None)
     held = contents(
         [Held(hashed(SCOPE, HELD, "/atlas/rucio"), 1, 1, True, AT_S, False)],
         pa.array([f"{SCOPE}:{HELD}"]),
-        as_of_s=AT_S,
+        taken_s=AT_S,
     )
     tables.replace_partition(CONTENTS, held, MomentKey.at(AT_S, "xc"))
     assert Queued(tables, cache).due_s(day_s).keys() == atlas | {LFN}
