@@ -262,7 +262,7 @@ def stopped_cache(site: Site) -> None:
     first, second, third = site.keys[3:]
     cache = int((site.out / "run" / "cache.pid").read_text().split()[0])
     runs = [site.api.partition("place_and_push", first, within_s=WITHIN_S)]
-    awaited(f"cachecast push --cache {CACHE} --as-of {first}", within_s=WITHIN_S)
+    awaited(f"cachecast push run --cache {CACHE} --as-of {first}", within_s=WITHIN_S)
     with held(cache):
         until(site, "place_and_push", runs[0], "cache.push", "up_for_retry")
         for moment, key in zip(site.moments[4:], (second, third), strict=True):

@@ -88,7 +88,7 @@ class Site:
                      day_label(self.day_s(day))],
             "features": ["features", "--as-of", as_of],
             "plan": ["plan", "--cache", CACHE, "--as-of", as_of],
-            "push": ["push", "--cache", CACHE, "--as-of", as_of, "--unproven"],
+            "push": ["push", "run", "--cache", CACHE, "--as-of", as_of, "--unproven"],
         }[step]  # fmt: skip
 
     def predict(self) -> None:

@@ -5,7 +5,7 @@ bench/drill_tokens.py [--minutes M] [--token-minutes T]
 An XCache with the SciTokens plugin believes a test issuer, over TLS. A push is throttled so that it takes
 `--minutes`, while a steward evicts what exceeds the cache's high watermark. Both log in by a token of
 `--token-minutes`, which is renewed as its last fifth begins; once, half way, the renewal comes so late that
-the push stops at the expired token. It is run again (`push --resume`), as a schedule would.
+the push stops at the expired token. It is run again (`push resume`), as a schedule would.
 
 Exit code 1 unless every file was fetched exactly once, every token was used by both, the steward kept the
 cache below its capacity, no copy is damaged, and no token stands in a log of ours.
@@ -134,7 +134,7 @@ class Site:
 
     def push(self, *conf: str) -> tuple[int, int, str]:
         """Push what is left: files fetched, their bytes, and why it stopped early or empty."""
-        words = ["push", "--cache", "cache", "--resume", "--json", *conf]
+        words = ["push", "resume", "--cache", "cache", "--json", *conf]
         done = subprocess.run([*COMMAND, *words], capture_output=True, text=True, check=False)
         with (self.folder / "push.log").open("a") as log:
             log.write(done.stdout + done.stderr)

@@ -64,7 +64,9 @@ with pipeline("place_and_push", __doc__, schedule=after(FEATURES)):
         cache = {"cache": name}
         plan = step("plan", {**cache, "as-of": AS_OF}, map_index_template=CACHE)
         options = {**cache, "as-of": AS_OF, "if-current": True}
-        push = step("push", options, map_index_template=CACHE, pool=WAN, outlets=[RECEIPTS])
+        push = step(
+            "push run", options, task_id="push", map_index_template=CACHE, pool=WAN, outlets=[RECEIPTS]
+        )
         sync = step("rucio sync", cache, map_index_template=CACHE, given={"rse": rse})
         plan >> push >> sync
 

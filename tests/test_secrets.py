@@ -154,7 +154,7 @@ def test_a_journal_that_is_away(tmp_path: Path, nobody: int, query: str) -> None
         f'[caches.xc]\nname = "xc"\nkind = "directory"\nurl = "{tmp_path}"\norigin = "{tmp_path}"\n'
         'capacity = "1GB"\n',
     )
-    words = ("push", "--cache", "xc", "--status", "--json", "--conf", site)
+    words = ("push", "status", "--cache", "xc", "--json", "--conf", site)
     text = said(tmp_path, *words, CACHECAST_PUSH__JOURNAL=url)
     text += said(tmp_path, "status", "--json", "--conf", site, CACHECAST_PUSH__JOURNAL=url)
     assert "does not answer" in text
@@ -205,9 +205,9 @@ def test_a_push_by_a_keytab(tmp_path: Path, nobody: int) -> None:
         now_s=time.time(),
     )
     journal.close()
-    text = said(tmp_path, "push", "--cache", "xc", "--resume", "--conf", site, XRD_LOGLEVEL="Warning")
+    text = said(tmp_path, "push", "resume", "--cache", "xc", "--conf", site, XRD_LOGLEVEL="Warning")
     keytab.chmod(0o600)
-    text += said(tmp_path, "push", "--cache", "xc", "--resume", "--conf", site, XRD_LOGLEVEL="Debug")
+    text += said(tmp_path, "push", "resume", "--cache", "xc", "--conf", site, XRD_LOGLEVEL="Debug")
     assert "chmod 0600" in text
     assert leaks(tmp_path, text, keytab) == []
 

@@ -10,7 +10,7 @@ import typer
 from features.common.errors import InputError, TargetUnavailable, UnprovenError, printable
 from features.common.times import day_label, parse_as_of
 from features.common.units import format_bytes
-from jobs.cli import console, parsing
+from jobs.cli import console, options, parsing
 from jobs.cli.options import AsOf, Cache, Force, OutPage
 from jobs.ground import text
 
@@ -31,6 +31,12 @@ _Dataset = Annotated[
     str, typer.Option("--dataset", help="list only files of datasets that match, for example '*/AOD'")
 ]
 _Reason = Annotated[str, typer.Option("--reason", help="list only files whose reason has this text")]
+
+
+_EvictNow = Annotated[
+    bool, typer.Option("--evict-now", help="evict at once what else is left to the cache's steward")
+]
+_OfPlan = Annotated[str | None, typer.Option("--as-of", help="decision time of one plan; all without it")]
 
 
 def plan(
@@ -67,107 +73,118 @@ def plan(
     console.sentence(
         f"To do: fetch {text.count(answer.prefetch)} files ({format_bytes(answer.prefetch_bytes)}), pin "
         f"{text.count(answer.pin)} ({format_bytes(answer.pin_bytes)}), evict {text.count(answer.evict)} "
-        f"({format_bytes(answer.evict_bytes)}). `cachecast push --cache {cache} "
+        f"({format_bytes(answer.evict_bytes)}). `cachecast push run --cache {cache} "
         f"--as-of {answer.as_of} --dry-run` lists them."
     )
     for alarm in answer.alarms:
         console.warn(alarm)
 
 
-def push(
+push = typer.Typer(
+    name="push",
+    help="Carry out a cache's plan, confirmed by the cache itself.",
+    no_args_is_help=True,
+    add_completion=False,
+)
+
+
+@push.command()
+@options.unfolded
+def run(
     settings: Settings,
     cache: Cache,
-    as_of: Annotated[
-        str | None, typer.Option(help="decision time of the plan; --status and --cancel take all without it")
-    ] = None,
+    as_of: AsOf,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="list what would be pushed, and touch nothing")
     ] = False,
     action: _Action = "",
     dataset: _Dataset = "",
     reason: _Reason = "",
-    resume: Annotated[
-        bool, typer.Option("--resume", help="continue every plan in the journal; no plan is read")
-    ] = False,
-    status: Annotated[bool, typer.Option("--status", help="show the progress, and touch nothing")] = False,
-    cancel: Annotated[
-        bool, typer.Option("--cancel", help="cancel the unfinished items; they are never tried again")
-    ] = False,
     unproven: Annotated[
         bool,
         typer.Option("--unproven", help="carry out also what models chose that no promotion covers"),
     ] = False,
-    evict_now: Annotated[
-        bool,
-        typer.Option("--evict-now", help="evict at once what else is left to the cache's steward"),
-    ] = False,
+    evict_now: _EvictNow = False,
     if_current: Annotated[
         bool,
         typer.Option(
             "--if-current", help="exit with 99 if a later time has overtaken --as-of, or it has not come"
         ),
     ] = False,
-    new_journal: Annotated[
-        bool,
-        typer.Option("--new-journal", help="replace a lost journal, say what is forgotten, and push nothing"),
-    ] = False,
     force: Force = False,
 ) -> None:
-    """Carry out a cache's plan, confirmed by the cache itself.
+    """Carry out the plan of a decision time, and what else waits.
 
     What models chose is pushed only if they were promoted (`cachecast promote`), or with --unproven. A cache
     with a steward evicts what the plan lists when it needs the room, first of all, or with --evict-now. A
     second run resumes the first and repeats nothing. Exit code 1 if items were withheld, or if items failed
     and none was done.
     """
-    modes = {"--dry-run": dry_run, "--resume": resume, "--status": status, "--cancel": cancel}
-    modes["--new-journal"] = new_journal
-    if len(given := [name for name, is_set in modes.items() if is_set]) > 1:
-        raise InputError(f"{' and '.join(given)} cannot go together; give one of them")
     if not dry_run and (action or dataset or reason):
         raise InputError("--action, --dataset and --reason choose what --dry-run lists; a push does all")
-    if resume and as_of is not None:
-        raise InputError("--resume continues every plan in the journal; leave out --as-of")
     from jobs.loop.plan.listing import Wanted
-    from jobs.loop.push import new_journal as journals
     from jobs.loop.push import push as job
     from jobs.loop.push import status as questions
     from jobs.operator.operate import due as times
 
-    as_of_s = parsing.moment(as_of)
-    if new_journal:
-        console.show(journals.run(settings, now_s=time.time()))
-        return
-    if status or cancel:
-        found = (questions.status if status else job.cancel)(settings, cache=cache, as_of_s=as_of_s)
-        console.show(found)
-        return
-    if as_of_s is None and not resume:
-        raise InputError("which plan? give --as-of, or --resume to continue every plan in the journal")
-    if if_current and as_of_s is not None:
+    as_of_s = parse_as_of(as_of)
+    if if_current:
         times.check_current(settings, as_of_s=as_of_s, now_s=int(time.time()))
-    if as_of_s is not None and dry_run:
+    if dry_run:
         wanted = Wanted(parsing.names(action), dataset, reason)
-        listed = questions.dry_run(settings, cache=cache, as_of_s=as_of_s, wanted=wanted)
-        _show_plan(listed, with_files=True)
+        _show_plan(questions.dry_run(settings, cache=cache, as_of_s=as_of_s, wanted=wanted), with_files=True)
         return
     with console.progress(f"pushing to {cache}") as advance:
-        summary = (
-            job.resume(settings, cache=cache, on_progress=advance, force=force, evict_now=evict_now)
-            if as_of_s is None
-            else job.run(
-                settings,
-                cache=cache,
-                as_of_s=as_of_s,
-                on_progress=advance,
-                force=force,
-                unproven=unproven,
-                evict_now=evict_now,
-            )
+        summary = job.run(
+            settings,
+            cache=cache,
+            as_of_s=as_of_s,
+            on_progress=advance,
+            force=force,
+            unproven=unproven,
+            evict_now=evict_now,
         )
     console.show(summary)
-    is_over = as_of_s is not None and questions.is_over(settings, cache=cache, as_of_s=as_of_s)
-    end_push(cache, summary, is_over=is_over)
+    end_push(cache, summary, is_over=questions.is_over(settings, cache=cache, as_of_s=as_of_s))
+
+
+@push.command()
+@options.unfolded
+def resume(settings: Settings, cache: Cache, evict_now: _EvictNow = False, force: Force = False) -> None:
+    """Continue every plan in the journal; no plan is read."""
+    from jobs.loop.push import push as job
+
+    with console.progress(f"pushing to {cache}") as advance:
+        summary = job.resume(settings, cache=cache, on_progress=advance, force=force, evict_now=evict_now)
+    console.show(summary)
+    end_push(cache, summary)
+
+
+@push.command()
+@options.unfolded
+def status(settings: Settings, cache: Cache, as_of: _OfPlan = None) -> None:
+    """Show the progress, and touch nothing."""
+    from jobs.loop.push import status as questions
+
+    console.show(questions.status(settings, cache=cache, as_of_s=parsing.moment(as_of)))
+
+
+@push.command()
+@options.unfolded
+def cancel(settings: Settings, cache: Cache, as_of: _OfPlan = None) -> None:
+    """Cancel the unfinished items; they are never tried again."""
+    from jobs.loop.push import push as job
+
+    console.show(job.cancel(settings, cache=cache, as_of_s=parsing.moment(as_of)))
+
+
+@push.command("new-journal")
+@options.unfolded
+def new_journal(settings: Settings) -> None:
+    """Replace a lost journal, say what is forgotten, and push nothing."""
+    from jobs.loop.push import new_journal as journals
+
+    console.show(journals.run(settings, now_s=time.time()))
 
 
 def _show_plan(answer: PlanSummary | DryRun, *, with_files: bool) -> None:
@@ -196,7 +213,7 @@ def end_push(cache: str, summary: PushSummary, *, is_over: bool = False) -> None
             f"`cachecast plan --cache {cache} --as-of` with a time of today plans anew"
         )
     if summary.failed:
-        where = f"`cachecast push --cache {cache} --status` and the table receipts"
+        where = f"`cachecast push status --cache {cache}` and the table receipts"
         console.warn(f"{summary.failed} items failed: {where} tell their errors")
     if summary.unproven is not None:
         n = sum(summary.withheld.values())
@@ -271,7 +288,7 @@ def _show_history(found: History, cache: str) -> None:
         show(found.plans, "plans", ("as_of", *text.OUTCOME_COLUMNS))
         show(found.models, "model versions", ("model_version", *text.OUTCOME_COLUMNS))
     else:
-        console.line("plans: none of them completed an item; see `cachecast push --status`")
+        console.line("plans: none of them completed an item; see `cachecast push status`")
     if found.steward:
         show(found.steward, "days of the steward, by its own count", _STEWARD_COLUMNS)
     if found.days:

@@ -104,7 +104,7 @@ class Leases:
                 raise ConflictError(
                     f"{label(now.holder)} pushes to cache {cache!r} and holds its lease until "
                     f"{as_of_label(int(now.until_s))}: it carries out every recorded plan; when it has "
-                    f"ended, continue with `cachecast push --cache {cache} --resume`"
+                    f"ended, continue with `cachecast push resume --cache {cache}`"
                 )
             fence = 1 if now is None else int(now.fence) + 1
             row = {"cache": cache, "holder": holder, "fence": fence, "until_s": now_s + LEASE_S}

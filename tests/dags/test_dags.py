@@ -142,7 +142,7 @@ def test_every_step_is_a_command_with_options_it_has(bag: dict[str, Any]) -> Non
         assert task["alerts"]
         seen.add(name)
     assert seen >= {
-        *("pull", "features", "train", "evaluate", "promote", "predict", "plan", "push", "rucio sync"),
+        *("pull", "features", "train", "evaluate", "promote", "predict", "plan", "push run", "rucio sync"),
         *("due", "arrivals", "place", "outcomes", "curve", "report", "caches", "queue", "rucio check"),
     }
 

@@ -108,14 +108,14 @@ def newcomer(tmp_path_factory: pytest.TempPathFactory) -> Newcomer:
         "report --out report.html",
         f"cycle --as-of {as_of} --train",
         f"plan --cache cache --as-of {as_of}",
-        f"push --cache cache --as-of {as_of} --dry-run",
-        f"push --cache cache --as-of {as_of}",
+        f"push run --cache cache --as-of {as_of} --dry-run",
+        f"push run --cache cache --as-of {as_of}",
         "status --json",
-        f"push --cache cache --as-of {as_of} --unproven",
-        "push --cache cache --status",
+        f"push run --cache cache --as-of {as_of} --unproven",
+        "push status --cache cache",
         "status",
         f"plan --cache cache --as-of {as_of} --json",
-        "push --cache cache --status --json",
+        "push status --cache cache --json",
         "status --json",
     ):
         one.types(line)
@@ -125,7 +125,7 @@ def newcomer(tmp_path_factory: pytest.TempPathFactory) -> Newcomer:
 def test_every_command_ends_well(newcomer: Newcomer) -> None:
     steps = [step for step in newcomer.steps if not step.words.startswith("status")]
     failed = [(step.words, step.exit_code, step.screen[-2000:]) for step in steps if step.exit_code]
-    assert [words for words, *_ in failed if not words.startswith("push --cache cache --as-of")] == []
+    assert [words for words, *_ in failed if not words.startswith("push run --cache cache --as-of")] == []
     assert len(failed) == 1
 
 

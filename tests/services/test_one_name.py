@@ -135,7 +135,7 @@ def test_a_cache_and_rucio_mean_the_same_files(
     for action, what in {"pin": "kept", "evict": "stale", "prefetch": "coming"}.items():
         assert (items[action]["did"], items[action]["name"]) == files[what]
 
-    pushed = asked("push", "--cache", "cache", *as_of, "--unproven", "--force", *options)
+    pushed = asked("push", "run", "--cache", "cache", *as_of, "--unproven", "--force", *options)
     assert (pushed["pushed"] + pushed["already_done"], pushed["failed"]) == (3, 0), pushed
     receipts = tables.read_arrow(RECEIPTS).to_pylist()
     assert {row["state"] for row in receipts} == {"done"}

@@ -372,9 +372,12 @@ def site_conf(folder: Path, sites: dict[str, Loopback], **keytabs: Path) -> Path
 
 
 def pusher(conf: Path, *options: str) -> subprocess.Popen[str]:
-    command = [sys.executable, "-c", "from jobs.cli.main import main; main()", "push", "--conf", str(conf)]
+    command = [sys.executable, "-c", "from jobs.cli.main import main; main()", "push"]
     return subprocess.Popen(
-        [*command, "--json", *options], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        [*command, *options, "--json", "--conf", str(conf)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
     )
 
 
@@ -407,19 +410,19 @@ def test_two_pushers_and_two_caches_and_a_kill(
     for cache, these in names.items():
         plan = [item(cache, name, rank=n) for n, name in enumerate(these)]
         journal.plans.record_plan(plan, now_s=time.time())
-    doomed, elsewhere = (pusher(conf, "--cache", cache, "--resume") for cache in sites)
+    doomed, elsewhere = (pusher(conf, "resume", "--cache", cache) for cache in sites)
     while journal.reports.counts("one")["done"] < 5 and doomed.poll() is None:
         time.sleep(0.02)
     stop_between_writes(doomed, tmp_path / "journal.db")
-    second = pusher(conf, "--cache", "one", "--resume")
+    second = pusher(conf, "resume", "--cache", "one")
     _, why = second.communicate(timeout=600)
     assert second.returncode == 1 and f"process {doomed.pid}" in why and "holds its lease" in why
     assert journal.reports.counts("one")["done"] < 60
     doomed.kill()
     doomed.communicate()
     done_by(elsewhere)
-    assert '"planned"' not in done_by(pusher(conf, "--cache", "two", "--status"))
-    done_by(pusher(conf, "--cache", "one", "--resume"))
+    assert '"planned"' not in done_by(pusher(conf, "status", "--cache", "two"))
+    done_by(pusher(conf, "resume", "--cache", "one"))
     for cache, site in sites.items():
         assert states(journal, cache) == {"done": 60}
         assert all(whole(site, name) for name in names[cache])
@@ -448,7 +451,7 @@ def test_a_login_by_keytab_and_one_with_a_wrong_key(journal: Journal, tmp_path: 
             (name,) = files(site, "sss", 1)
             journal.plans.record_plan([item("one", name)], now_s=time.time())
             refused, why = pusher(
-                site_conf(tmp_path, {"one": site}, one=wrong), "--cache", "one", "--resume"
+                site_conf(tmp_path, {"one": site}, one=wrong), "resume", "--cache", "one"
             ).communicate(timeout=600)
             assert "1 items failed" in why
             assert '"pushed": 0' in refused and states(journal) in ({"planned": 1}, {"failed": 1})
@@ -457,12 +460,12 @@ def test_a_login_by_keytab_and_one_with_a_wrong_key(journal: Journal, tmp_path: 
             }
             journal.plans.record_plan([item("one", name)], now_s=time.time())
             conf = site_conf(tmp_path, {"one": site}, one=right)
-            done_by(pusher(conf, "--cache", "one", "--resume"))
+            done_by(pusher(conf, "resume", "--cache", "one"))
             assert whole(site, name)
             journal.plans.record_plan([item("one", name, "evict")], now_s=time.time())
-            assert '"pushed": 1' in done_by(pusher(conf, "--cache", "one", "--resume"))
+            assert '"pushed": 1' in done_by(pusher(conf, "resume", "--cache", "one"))
             right.chmod(0o640)
-            open_to_all = pusher(conf, "--cache", "one", "--resume")
+            open_to_all = pusher(conf, "resume", "--cache", "one")
             assert "chmod 0600" in open_to_all.communicate(timeout=60)[1] and open_to_all.returncode == 1
 
 

@@ -47,7 +47,7 @@ def check(settings: Settings, tables: Tables, journal: Journal, cache: str, *, n
         raise ServiceError(
             f"the push journal has no plan of cache {cache!r}, and there are receipts of {newest}: it is "
             "a new one, or another; restore the one that was there, or forget its pins by "
-            f"`cachecast push --cache {cache} --new-journal`"
+            "`cachecast push new-journal`"
         )
 
 

@@ -15,10 +15,10 @@ REMEDIES: Final[Mapping[str, str]] = {
     "incomplete": "see why its records are missing, faulty or late; pull them again when they are there",
     "drift": "see which columns `cachecast predict` names; if there are many, train again",
     "plan-late": "run `cachecast plan --cache NAME --as-of TIME`: its error says what is missing",
-    "push-failed": "read the causes in `cachecast push --cache NAME --status`; the next plan has what is "
+    "push-failed": "read the causes in `cachecast push status --cache NAME`; the next plan has what is "
     "still worth it",
-    "not-pushed": "run `cachecast push --cache NAME --as-of TIME`; it resumes where it stopped",
-    "unproven": "`cachecast push --cache NAME --cancel` stops what is undone; the rest ends with its time",
+    "not-pushed": "run `cachecast push run --cache NAME --as-of TIME`; it resumes where it stopped",
+    "unproven": "`cachecast push cancel --cache NAME` stops what is undone; the rest ends with its time",
     "above-high-watermark": "free the disk, or restart a server that does not purge; compare `capacity` and "
     "`watermarks` with the server's",
     "pins-over-limit": "correct `capacity` or [push] journal, then plan and push: the next plan unpins",
@@ -34,7 +34,7 @@ REMEDIES: Final[Mapping[str, str]] = {
     "the caches alone",
     "steward-cache": "start the server, mount its disks, and let the steward read its namespace",
     "steward-lists": "correct [push] journal, or restore its database; before the first push of a site make "
-    "one: `cachecast push --cache NAME --resume`",
+    "one: `cachecast push resume --cache NAME`",
     "steward-order": "start MLflow if it is unavailable; else `cachecast promote --rollback`, or train, "
     "evaluate and promote",
     "steward-clock": "set both clocks by NTP",

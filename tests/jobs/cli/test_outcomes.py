@@ -36,7 +36,7 @@ def test_tables_without_rows_are_a_line_with_the_remedy(tmp_path: Path) -> None:
     lines = outcomes(tmp_path, []).stdout.splitlines()
     assert all(line.strip() for line in lines)
     assert lines == [
-        "plans: none of them completed an item; see `cachecast push --status`",
+        "plans: none of them completed an item; see `cachecast push status`",
         "days against LRU: none judged; run `cachecast outcomes --cache xc1 --day …`",
     ]
     assert "model versions" in outcomes(tmp_path, [EARNED]).stdout

@@ -124,7 +124,7 @@ class Site:
         at_s = int(time.time())
         with contextlib.closing(Journal(str(self.journal))) as journal:
             journal.plans.record_plan(self._items(Action.EVICT, names, at_s, at_s + 3600), now_s=time.time())
-        words = ["push", "--cache", "cache", "--resume", "--json", "--conf", str(self.conf)]
+        words = ["push", "resume", "--cache", "cache", "--json", "--conf", str(self.conf)]
         words += ["--evict-now", "--force"] if at_once else []
         done = subprocess.run([*COMMAND, *words], capture_output=True, text=True, timeout=300, check=False)
         return dict(json.loads(done.stdout))

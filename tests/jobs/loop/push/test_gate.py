@@ -146,6 +146,7 @@ def test_a_plan_whose_rows_are_not_all_by_the_promoted_files_is_withheld(
 def test_the_command_says_what_it_withheld_and_fails(site: Settings, tmp_path: Path) -> None:
     words = [
         "push",
+        "run",
         "--conf",
         str(tmp_path / "site.toml"),
         "--cache",
@@ -214,21 +215,6 @@ def test_a_plan_recorded_under_a_promotion_stays_what_it_was(site: Settings, tmp
     rows = tables.read_arrow(PLANS, owner="d").to_pylist()
     tables.replace_rows(PLANS, [row | {"rank": row["rank"] + 1} for row in rows], key)
     assert sum(push(site).withheld.values()) == N - 1
-
-
-def test_a_journal_of_an_older_cachecast_goes_on(site: Settings, tmp_path: Path) -> None:
-    (tmp_path / "origin").rename(tmp_path / "away")
-    push(site, unproven=True)
-    with closing(sqlite3.connect(site.push.journal)) as database:
-        database.execute("DROP INDEX push_items_unproven")
-        database.execute("ALTER TABLE push_items DROP COLUMN basis")
-        database.execute("UPDATE push_items SET state = 'planned', attempts = 0 WHERE state = 'failed'")
-        database.commit()
-    (tmp_path / "away").rename(tmp_path / "origin")
-    assert unproven(site) == 0
-    assert sum(push(site).withheld.values()) == N  # pushed anew it must be covered, as any other
-    job.resume(site, cache="d", on_progress=lambda *_: None)
-    assert in_journal(site) == N
 
 
 def test_a_push_beside_one_that_insists_adds_nothing_unproven(site: Settings) -> None:

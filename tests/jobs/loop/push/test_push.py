@@ -81,7 +81,8 @@ def conf(tmp_path: Path) -> Path:
 
 
 def push(conf: Path, *words: str) -> Any:
-    answer = CliRunner().invoke(app, ["push", "--conf", str(conf), "--cache", "d", "--json", *words])
+    of = ["--conf", str(conf)] if words == ("new-journal",) else ["--conf", str(conf), "--cache", "d"]
+    answer = CliRunner().invoke(app, ["push", *words, *of, "--json"])
     if answer.exception is not None and not isinstance(answer.exception, SystemExit):
         raise answer.exception
     return json.loads(answer.stdout)
@@ -95,12 +96,12 @@ def receipts(conf: Path) -> list[str]:
 
 def test_a_plan_is_pushed_once_and_its_receipts_are_written(conf: Path, tmp_path: Path) -> None:
     label = as_of_label(AS_OF)
-    assert push(conf, "--as-of", label, "--dry-run")["items"] == {"prefetch": N_FILES}
+    assert push(conf, "run", "--as-of", label, "--dry-run")["items"] == {"prefetch": N_FILES}
     assert not (tmp_path / "cache/files/store").exists()
-    first, again = push(conf, "--as-of", label), push(conf, "--as-of", label)
+    first, again = push(conf, "run", "--as-of", label), push(conf, "run", "--as-of", label)
     assert (first["pushed"], first["bytes_fetched"], again["pushed"]) == (N_FILES, N_FILES * 100, 0)
     assert receipts(conf) == ["done"] * N_FILES
-    status = push(conf, "--status")
+    status = push(conf, "status")
     assert (status["items"], status["as_of"], status["pusher"]) == ({"done": N_FILES}, None, None)
     assert status["sources"] == [
         f"{source}: 0 of {n} tries failed, 0 s wasted"
@@ -115,7 +116,7 @@ def test_a_dry_run_lists_the_files_that_were_asked_for(conf: Path) -> None:
     tables.replace_rows(PLANS, said, key)
     rows = tables.read_arrow(FILES).to_pylist()
     tables.replace_rows(FILES, [one | {"dataset": f"cms:/D{i}/AOD"} for i, one in enumerate(rows)], ())
-    dry = ("--as-of", as_of_label(AS_OF), "--dry-run")
+    dry = ("run", "--as-of", as_of_label(AS_OF), "--dry-run")
 
     def listed(*words: str) -> list[tuple[str, int, str]]:
         return [(one["action"], one["n_bytes"], one["name"]) for one in push(conf, *dry, *words)["files"]]
@@ -130,25 +131,25 @@ def test_a_dry_run_lists_the_files_that_were_asked_for(conf: Path) -> None:
     assert listed("--dataset", "/D1/*") == listed("--dataset", "cms:/D1/AOD") == [second]
     assert listed("--dataset", "/D1") == listed("--reason", "nobody") == []
     assert listed("--reason", "Read once") == [second]
-    shown = CliRunner().invoke(app, ["push", "--conf", str(conf), "--cache", "d", *dry]).stdout
+    shown = CliRunner().invoke(app, ["push", *dry, "--conf", str(conf), "--cache", "d"]).stdout
     assert "Files of the plan: evict 1 (100 B), prefetch 2 (200 B)." in shown
     assert "prefetch    100 B  /store/f1  (read once)" in shown
     with pytest.raises(InputError, match="no action delete; there are evict"):
         push(conf, *dry, "--action", "delete")
     with pytest.raises(InputError, match="--dry-run lists"):
-        push(conf, "--as-of", as_of_label(AS_OF), "--action", "evict")
+        push(conf, "run", "--as-of", as_of_label(AS_OF), "--action", "evict")
 
 
 def test_what_is_cancelled_stays_so(conf: Path, tmp_path: Path) -> None:
     (tmp_path / "origin").rename(tmp_path / "away")
-    first = push(conf, "--as-of", as_of_label(AS_OF))
+    first = push(conf, "run", "--as-of", as_of_label(AS_OF))
     assert first["left_alone"] and not first["pushed"]
-    told = push(conf, "--status", "--as-of", as_of_label(AS_OF))
+    told = push(conf, "status", "--as-of", as_of_label(AS_OF))
     assert sum(told["faults"].values()) >= 5 and "is unavailable" in told["last_errors"][0]
-    cancelled = push(conf, "--cancel", "--as-of", as_of_label(AS_OF))
+    cancelled = push(conf, "cancel", "--as-of", as_of_label(AS_OF))
     assert (cancelled["cancelled"], cancelled["under_way"]) == (N_FILES - first["failed"], 0)
     (tmp_path / "away").rename(tmp_path / "origin")
-    assert push(conf, "--resume")["pushed"] == push(conf, "--as-of", as_of_label(AS_OF))["pushed"] == 0
+    assert push(conf, "resume")["pushed"] == push(conf, "run", "--as-of", as_of_label(AS_OF))["pushed"] == 0
     assert set(receipts(conf)) <= {"cancelled", "failed"}
 
 
@@ -159,18 +160,18 @@ def test_resume_needs_no_plan_and_writes_the_receipts_of_all_it_changes(conf: Pa
     plan = [item_of(name, "d", name, "prefetch", as_of_s=AS_OF, expires_at_s=until_s) for name in names]
     journal.plans.record_plan(plan, now_s=time.time())
     with journal.leases.held("d", time.time):
-        assert push(conf, "--status")["pusher"].startswith(f"process {os.getpid()} on ")
+        assert push(conf, "status")["pusher"].startswith(f"process {os.getpid()} on ")
     journal.close()
-    assert push(conf, "--resume")["pushed"] == 3
+    assert push(conf, "resume")["pushed"] == 3
     assert receipts(conf) == ["done"] * 3
 
 
 def test_a_plan_pushed_while_another_push_works_is_recorded_for_later(conf: Path) -> None:
     journal = Journal(Settings.load(conf, env={}).push.journal)
     with journal.leases.held("d", time.time), pytest.raises(ConflictError, match="pushes to cache 'd'"):
-        push(conf, "--as-of", as_of_label(AS_OF))
+        push(conf, "run", "--as-of", as_of_label(AS_OF))
     journal.close()
-    assert push(conf, "--resume")["pushed"] == N_FILES
+    assert push(conf, "resume")["pushed"] == N_FILES
 
 
 @contextmanager
@@ -203,8 +204,8 @@ def resume(work: job.Work) -> None:
 
 
 def test_a_settled_plan_is_pruned_after_a_week_and_its_receipts_stay(conf: Path, tmp_path: Path) -> None:
-    push(conf, "--as-of", as_of_label(AS_OF))
-    assert push(conf, "--status")["oldest"] == as_of_label(AS_OF)
+    push(conf, "run", "--as-of", as_of_label(AS_OF))
+    assert push(conf, "status")["oldest"] == as_of_label(AS_OF)
     # As if the run had ended before its receipts were delivered.
     shutil.rmtree(tmp_path / "tables" / "receipts")
     with working(conf, days_later=6.9) as work:
@@ -214,16 +215,16 @@ def test_a_settled_plan_is_pruned_after_a_week_and_its_receipts_stay(conf: Path,
         resume(work)
         assert work.journal.reports.counts("d", AS_OF)["done"] == 0
     assert receipts(conf) == ["done"] * N_FILES
-    assert push(conf, "--as-of", as_of_label(AS_OF))["pushed"] == 0
+    assert push(conf, "run", "--as-of", as_of_label(AS_OF))["pushed"] == 0
     assert receipts(conf) == ["done"] * N_FILES
-    status = push(conf, "--status", "--as-of", as_of_label(AS_OF))
+    status = push(conf, "status", "--as-of", as_of_label(AS_OF))
     assert status["items"] == {} and status["oldest"] > as_of_label(AS_OF)
 
 
 def test_receipts_that_the_table_has_are_not_written_again(
     conf: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    push(conf, "--as-of", as_of_label(AS_OF))
+    push(conf, "run", "--as-of", as_of_label(AS_OF))
     with working(conf, days_later=8) as work:
         work.journal.plans.record_plan([newest(work)], now_s=work.now_s())
         monkeypatch.delattr(job, "write_receipts")
@@ -231,7 +232,7 @@ def test_receipts_that_the_table_has_are_not_written_again(
 
 
 def test_nothing_is_pruned_while_its_receipts_cannot_be_delivered(conf: Path, tmp_path: Path) -> None:
-    push(conf, "--as-of", as_of_label(AS_OF))
+    push(conf, "run", "--as-of", as_of_label(AS_OF))
     shutil.rmtree(tmp_path / "tables" / "receipts")
     (tmp_path / "tables" / "receipts").write_text("in the way")
     with working(conf, days_later=8) as work:
@@ -270,8 +271,8 @@ def test_a_plan_of_the_future_is_refused(conf: Path) -> None:
     tables = Tables(Settings.load(conf, env={}).tables.root)
     tables.replace_rows(PLANS, [row(1)], (day_label(future_s), as_of_label(future_s), "d"))
     with pytest.raises(InputError, match="of the future"):
-        push(conf, "--as-of", as_of_label(future_s))
-    assert push(conf, "--as-of", as_of_label(AS_OF))["pushed"] == N_FILES
+        push(conf, "run", "--as-of", as_of_label(future_s))
+    assert push(conf, "run", "--as-of", as_of_label(AS_OF))["pushed"] == N_FILES
 
 
 def test_a_plan_whose_time_is_over_says_what_to_do(conf: Path, tmp_path: Path) -> None:
@@ -279,7 +280,7 @@ def test_a_plan_whose_time_is_over_says_what_to_do(conf: Path, tmp_path: Path) -
     over = {"expires_at": dt.datetime.fromtimestamp(past_s + 86400, dt.UTC)}
     rows = [row(number) | over for number in range(3)]
     Tables(f"{tmp_path}/tables").replace_rows(PLANS, rows, (day_label(past_s), as_of_label(past_s), "d"))
-    words = ["push", "--conf", str(conf), "--cache", "d", "--as-of", as_of_label(past_s)]
+    words = ["push", "run", "--conf", str(conf), "--cache", "d", "--as-of", as_of_label(past_s)]
     for _ in range(2):
         answer = CliRunner().invoke(app, words)
         said = " ".join(answer.stderr.split())
@@ -364,18 +365,9 @@ def test_evictions_up_to_the_share_and_those_that_are_forced_are_carried_out(con
         assert job.push_rest(work, on_progress=lambda *_: None).pushed == 2
 
 
-def test_what_does_not_go_together_is_refused(conf: Path) -> None:
-    label = as_of_label(AS_OF)
-    for words, match in (
-        (["--status", "--cancel"], "cannot go together"),
-        (["--resume", "--as-of", label], "leave out --as-of"),
-        ([], "give --as-of"),
-        (["--dry-run"], "give --as-of"),
-    ):
-        with pytest.raises(InputError, match=match):
-            push(conf, *words)
+def test_a_plan_that_is_not_there_is_made_first(conf: Path) -> None:
     with pytest.raises(StaleInputError, match="run plan first"):
-        push(conf, "--as-of", as_of_label(AS_OF - 3600))
+        push(conf, "run", "--as-of", as_of_label(AS_OF - 3600))
 
 
 def test_limits_come_from_settings() -> None:
@@ -393,18 +385,18 @@ def test_limits_come_from_settings() -> None:
 def test_a_push_of_which_all_items_fail_says_why_and_ends_with_1(conf: Path, tmp_path: Path) -> None:
     for number in range(N_FILES):
         (tmp_path / "origin" / "store" / f"f{number}").unlink()
-    words = ["push", "--conf", str(conf), "--cache", "d", "--as-of", as_of_label(AS_OF)]
+    words = ["push", "run", "--conf", str(conf), "--cache", "d", "--as-of", as_of_label(AS_OF)]
     answer = CliRunner().invoke(app, words)
     assert answer.exit_code == 1
     assert f"failed: {N_FILES}" in answer.stdout
     shown = " ".join(answer.stdout.split())
     assert re.search(rf"failures: - .*: {N_FILES} expired: 0", shown)
-    assert "cachecast push --cache d --status" in answer.stderr
+    assert "cachecast push status --cache d" in answer.stderr
 
 
 def test_a_push_of_which_one_item_fails_ends_with_0(conf: Path, tmp_path: Path) -> None:
     (tmp_path / "origin" / "store" / "f0").unlink()
-    words = ["push", "--conf", str(conf), "--cache", "d", "--as-of", as_of_label(AS_OF)]
+    words = ["push", "run", "--conf", str(conf), "--cache", "d", "--as-of", as_of_label(AS_OF)]
     answer = CliRunner().invoke(app, words)
     assert (answer.exit_code, "1 items failed" in answer.stderr) == (0, True)
 
@@ -418,9 +410,9 @@ def test_a_journal_that_is_lost_is_replaced_by_the_operator_alone(
     for at_s, action in ((AS_OF - 3600, "prefetch"), (AS_OF, "pin")):
         rows = [row(n, action) | {"cost_bytes": 0} for n in (0, 1)]
         tables.replace_rows(PLANS, rows, (day_label(at_s), as_of_label(at_s), "d"))
-        push(conf, "--as-of", as_of_label(at_s))
+        push(conf, "run", "--as-of", as_of_label(at_s))
     with pytest.raises(ConflictError, match="can be read and has"):
-        push(conf, "--new-journal")
+        push(conf, "new-journal")
     journal = tmp_path / "journal.db"
     for path in tmp_path.glob("journal.db*"):
         path.unlink()
@@ -429,14 +421,14 @@ def test_a_journal_that_is_lost_is_replaced_by_the_operator_alone(
     elif how == "another":
         with closing(Journal(str(journal))) as other:
             other.make()
-    for words in (["--resume"], ["--as-of", as_of_label(AS_OF)]):
-        with pytest.raises(ServiceError, match="no byte" if how == "no byte" else "--new-journal"):
+    for words in (["resume"], ["run", "--as-of", as_of_label(AS_OF)]):
+        with pytest.raises(ServiceError, match="no byte" if how == "no byte" else "new-journal"):
             push(conf, *words)
-    answer = push(conf, "--new-journal")
+    answer = push(conf, "new-journal")
     assert answer["pins_forgotten"] == {"d": 2}
     assert (answer["set_aside"] is not None) == (how == "no byte")
-    assert push(conf, "--resume")["pushed"] == 0
-    again = push(conf, "--as-of", as_of_label(AS_OF))
+    assert push(conf, "resume")["pushed"] == 0
+    again = push(conf, "run", "--as-of", as_of_label(AS_OF))
     assert again["pushed"] + again["already_done"] == 2
 
 
@@ -451,5 +443,5 @@ def test_a_journal_that_is_only_locked_is_not_set_aside(
     with closing(sqlite3.connect(journal, isolation_level=None)) as other:
         other.execute("BEGIN EXCLUSIVE")
         with pytest.raises(ServiceError, match="does not answer"):
-            push(conf, "--new-journal")
+            push(conf, "new-journal")
     assert not list(tmp_path.glob("journal.db.lost-*"))

@@ -93,7 +93,7 @@ def test_the_commands_exit_with_a_code_of_their_own_which_is_no_failure(
     settings = site(tmp_path / "tables")
     featured(settings, T0)
     featured(settings, T0 + HOUR_S)
-    words = ["push", "--cache", "x", "--as-of", "2026-03-02", "--if-current", "--tables", tables]
+    words = ["push", "run", "--cache", "x", "--as-of", "2026-03-02", "--if-current", "--tables", tables]
     monkeypatch.setattr("sys.argv", ["cachecast", *words])
     with pytest.raises(SystemExit) as end:
         main()
