@@ -119,7 +119,7 @@ def test_push_and_placement_print_what_their_pages_show(folder: Path) -> None:
 
 
 def test_halves_of_nodes_print_what_their_page_shows(folder: Path) -> None:
-    steps = commands("halves")
+    steps = commands("compare-caches")
     assert len(steps) == 5
     follow(steps, folder, {"COLUMNS": "110"})
 

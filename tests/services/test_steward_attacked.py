@@ -115,6 +115,16 @@ def test_opens_that_nobody_made_hold_no_file(site: Site) -> None:
     assert {name_of(name) for name in names[12:]} <= site.held(), "new files went before old ones"
 
 
+def test_names_that_break_the_reports_of_their_reads_silence_no_steward(site: Site) -> None:
+    """A server writes a name with a quotation mark as it is, so that its report is no JSON."""
+    site.reported(*site.read_all(site.files("p", 1)))
+    site.read_all(site.files('q"', 13))
+    site.steward()
+    site.read_all(site.files('r"', 5))
+    assert eventually(lambda: len(site.held()) <= N_KEPT), f"{len(site.held())} files, {site.figures.alarms}"
+    assert "steward-blind" not in site.log("steward")
+
+
 def stopped(site: Site) -> None:
     """The collector has its lock, and writes nothing."""
     site.collector.send_signal(signal.SIGSTOP)

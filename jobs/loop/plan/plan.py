@@ -181,7 +181,7 @@ def judge(tables: Tables, settings: Settings, moment: Moment) -> Judged:
     as_of_s = moment.as_of_s
     inventory = sorted(moment.inventory, key=lambda file: file.name)
     held = [file for file in inventory if not file.unreadable]
-    dids_held = dids_of(tables, inventory, settings.names.scopes)
+    dids_held = dids_of(tables, inventory, settings.names.scopes, moment.cache.prefix)
     cycle_s, inflow = cycle_of(tables, moment.cache, plan, as_of_s=as_of_s, every_s=every_s)
     queued = known_work(tables, as_of_s=as_of_s, cache=moment.cache.name, site=moment.cache.at_site)
     dids, model = _candidates(tables, as_of_s - as_of_s % every_s, region, queued.files["did"])

@@ -21,7 +21,7 @@ from features.schema import FILES
 from jobs.ground.caches.inventory import target
 from jobs.ground.settings.tree import CacheSettings, Settings
 from jobs.ground.signals import Stopped, until_signalled
-from jobs.ground.store.locks import alone_at
+from jobs.ground.store.locks import alone_at, exclusive
 from jobs.ground.store.tables import Tables
 from jobs.loop.steward.days import Days
 from jobs.loop.steward.promoted import Promoted
@@ -82,13 +82,14 @@ def run(
         )
     root = _root(chosen)
     _reports(chosen)
+    path, us = settings.steward.figures(chosen.name), f"steward of cache {chosen.name!r}"
     with (
-        alone_at(root, f"steward of cache {chosen.name!r}"),
+        exclusive(path.with_suffix(".lock"), us),
+        alone_at(root, us),
         until_signalled() as stopping,
         contextlib.closing(Journal(settings.push.journal, must_exist=True)) as journal,
     ):
         last: Figures | None = None
-        path = settings.steward.figures(chosen.name)
         with contextlib.suppress(OSError):
             if not path.exists():  # the first attempt counts, however often the service tries again
                 Figures.before(chosen.name, now_s()).write(path)
