@@ -146,6 +146,10 @@ class AskedReads:
     sort: Annotated[bool, typer.Option("--sort", help="sort the trace by time instead of refusing it")] = (
         False
     )
+    missing_size: Annotated[
+        str | None,
+        typer.Option(help="of rows without one: first, that of their file; drop; or of files without: 2GB"),
+    ] = None
     site: Annotated[str | None, typer.Option(help="only accesses of jobs at this site")] = None
     activity: Annotated[str | None, typer.Option(help="only accesses of analysis, or only of production")] = (
         None
@@ -172,7 +176,15 @@ class AskedReads:
         path = parsing.kept_stdin() if path == parsing.STDIN else path
         columns = parsing.columns(self.columns)
         return TraceFile(
-            path, columns, self.time_unit, self.kind, self.sort, self.only, end_s, self.time_zone
+            path,
+            columns,
+            self.time_unit,
+            self.kind,
+            self.sort,
+            self.only,
+            end_s,
+            self.time_zone,
+            self.missing_size,
         )
 
 

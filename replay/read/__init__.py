@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 from features.common.arrays import FloatArray, IntArray
 from features.common.errors import InputError, SchemaError
 from replay.read.assemble import EVERYTHING, Choice, LoadedTrace, assemble
+from replay.read.files import missing_size_of
 from replay.read.formats import (
     LCS,
     ORACLE,
@@ -53,6 +54,7 @@ def read_trace(
     until_s: int | None = None,
     keep: Sequence[str] = (),
     sort: bool = False,
+    missing_size: str | int | None = None,
 ) -> LoadedTrace:
     """The trace in a file or folder; `docs/replay.md` lists the kinds, and the treatment of faulty rows.
 
@@ -61,7 +63,9 @@ def read_trace(
     `time_zone`: that of times which state none (None: UTC).
     Only accesses with since_s <= time < until_s, and `only` these values of the roles site and activity, are
     kept. `keep`: columns to keep beside the trace, by role or else by name, if they exist. `sort`: sort a
-    foreign table by time. Raises InputError, SchemaError.
+    foreign table by time. `missing_size`: what becomes of its rows that state no size: `first`, the size that
+    others state first of the file, and without one the row is dropped; `drop`; or the bytes, as `2GB`, of
+    files that no row states; None: an error. Raises InputError, SchemaError.
     """
     if kind not in KINDS:
         raise InputError(f"no trace kind {kind!r}; choose one of {', '.join(KINDS)}")
@@ -72,7 +76,7 @@ def read_trace(
     check_zone(time_zone)
     if not path.exists():
         raise InputError(f"there is no trace {path}; check the path")
-    choice = Choice(only, since_s, until_s, tuple(keep))
+    choice = Choice(only, since_s, until_s, tuple(keep), missing_size_of(missing_size))
     accesses, files = house_parts(path)
     form = kind if kind in _BINARY else kind_of(accesses, table=kind != "auto")
     if form in _BINARY:

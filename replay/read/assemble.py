@@ -13,7 +13,13 @@ import pyarrow.compute as pc
 from features.common.arrays import BoolArray, IntArray
 from features.common.errors import InputError, SchemaError
 from features.common.units import format_bytes
-from replay.read.files import dense_files, read_files, refuse_overflow, rows_of_known_size
+from replay.read.files import (
+    MissingSize,
+    dense_files,
+    read_files,
+    refuse_overflow,
+    rows_of_known_size,
+)
 from replay.read.roles import LABELS, Roles, house_roles, note
 from replay.read.source import ColumnSource, TableSource, column_names
 from replay.read.times import UTC_SECONDS, Clock, TickArray, Ticks, closes, read_ticks, reads
@@ -42,13 +48,14 @@ EVERYTHING: Mapping[str, str] = MappingProxyType({})
 class Choice(NamedTuple):
     """Which accesses to keep (None: all), and which columns beside the trace, by role or else by name.
 
-    `only`: those with these values of the roles site or activity.
+    `only`: those with these values of the roles site or activity. `missing_size`: see `read_trace`.
     """
 
     only: Mapping[str, str] = EVERYTHING
     since_s: int | None = None
     until_s: int | None = None
     keep: tuple[str, ...] = ()
+    missing_size: MissingSize = None
 
 
 def columns_beside(source: ColumnSource, roles: Roles, choice: Choice) -> dict[str, Column]:
@@ -210,18 +217,20 @@ def assemble(
     ticks = read_ticks(source, roles.time, clock)
     rows = in_order(source, roles, ticks, sort=sort)
     rows = chosen_rows(source, ticks, rows, choice, beside)
-    columns = read_files(source, roles, rows, files, dataset=beside.get("dataset"))
+    columns = read_files(
+        source, roles, rows, files, dataset=beside.get("dataset"), missing_size=choice.missing_size
+    )
     rows, n_unsized = rows_of_known_size(rows, columns)
     n_reads = _n_reads(source, roles.n_reads)
     rows = _repeated(source, rows, n_reads)
     item, size, names = dense_files(rows, columns)
-    n_differing, n_shared = columns.n_differing, columns.n_shared
+    n_differing, n_shared, told = columns.n_differing, columns.n_shared, columns.told
     off = f"{n_differing} ({format_bytes(columns.differing_bytes)} off)" if n_differing else ""
     by_size = (off, 0) if roles.house else ("", n_differing)
     del columns
     refuse_overflow(source, item, size)
     time_s = ticks.seconds(rows)
-    told = _told_times(roles, ticks, clock)
+    told += _told_times(roles, ticks, clock)
     del ticks
     close_s, n_early = closes(source, roles.close, rows, time_s, clock)
     read_bytes, n_long = reads(source, roles.read, rows, n_reads, size[item] if roles.read else size)

@@ -26,7 +26,7 @@ def check_zone(zone: str | None) -> None:
 def in_utc(
     source: ColumnSource, shown: pa.ChunkedArray, cells: pa.ChunkedArray, name: str, zone: str
 ) -> tuple[IntArray, int]:
-    """The times `shown` (timestamps without a zone) in UTC, in their unit; and how many the clock shows twice.
+    """The times `shown` (timestamps without a zone) in UTC, and how many of them the clock shows twice.
 
     Of the hour that comes twice at the end of summer time: the first, and the second from where the times
     step back, if these are then in order. `cells`: the column as it is written, for a message.
