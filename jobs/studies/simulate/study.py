@@ -15,7 +15,7 @@ from jobs.studies.simulate.study_page import study_page
 from replay.config import CacheConfig
 from replay.read import LoadedTrace
 from replay.study.benefit import Tier
-from replay.study.categories import Thresholds
+from replay.study.categories import Thresholds, hints
 from replay.study.study import Study, StudyConfig, study
 
 DETAILS = ("category", "tier", "dataset", "origin", "site", "activity")
@@ -37,7 +37,7 @@ class StudySummary:
     lru_age_s: int | None
     verdicts: dict[str, str]
     wan_saved_bytes: int
-    hs06_hours_saved: int
+    hs06_hours_saved: int | None
     notes: tuple[str, ...]
     seconds: float
 
@@ -85,6 +85,7 @@ def write_study(
     """
     started = time.perf_counter()
     trace = loaded.trace
+    loaded = loaded._replace(notes=(*loaded.notes, *hints(trace, loaded.details)))
     share = capacity_fraction or settings.study.capacity_fraction
     capacity = capacity_bytes or int(share * trace.footprint_bytes)
     low, high = watermarks or settings.replay.watermarks
@@ -123,7 +124,9 @@ def _summary(found: Study, loaded: LoadedTrace, out: Path, html: str, seconds: f
         lru_age_s=found.lru_age_s,
         verdicts={row.name: row.verdict for row in found.categories},
         wan_saved_bytes=found.result.hit_bytes,
-        hs06_hours_saved=round(benefit.direct.hs06_hours - benefit.cached.hs06_hours),
+        hs06_hours_saved=(
+            None if benefit is None else round(benefit.direct.hs06_hours - benefit.cached.hs06_hours)
+        ),
         notes=loaded.notes,
         seconds=seconds,
     )

@@ -12,7 +12,7 @@ from jobs.pages.page import Capacities, Figure, Section, page
 from jobs.studies.simulate import study_plots
 from jobs.studies.simulate.study_files import file_sections
 from replay.study.categories import CACHE, CACHE_SMALL, DO_NOT_CACHE
-from replay.study.study import Study
+from replay.study.study import Benefit, Study
 from replay.study.use import Use
 
 OVERRUN = 0.01
@@ -52,14 +52,32 @@ def answers(found: Study) -> Iterator[str]:
     )
     yield _verdicts(found)
     yield _doubling(found)
+    yield _saved(found)
+
+
+UNKNOWN_DISTANCE = (
+    "No CPU hours: the distance of no origin is known. Name the column of origins (--columns origin=NAME), "
+    "and their regions with a round trip in [regions]."
+)
+
+
+def _saved(found: Study) -> str:
     benefit = found.benefit
+    if benefit is None:
+        return UNKNOWN_DISTANCE
     saved = benefit.direct.hs06_hours - benefit.cached.hs06_hours
-    yield (
+    return (
         f"The jobs {'save' if saved >= 0 else 'lose'} {count(abs(saved))} HS06-hours "
         f"({percent(abs(saved) / max(1.0, benefit.direct.hs06_hours), 1)}) against reading everything from "
         f"the origins; CPU efficiency {percent(benefit.direct.cpu_efficiency, 1)} becomes "
-        f"{percent(benefit.cached.cpu_efficiency, 1)}."
+        f"{percent(benefit.cached.cpu_efficiency, 1)}.{_left_out(benefit)}"
     )
+
+
+def _left_out(benefit: Benefit) -> str:
+    if benefit.of_share == 1:
+        return ""
+    return f" Of the {percent(benefit.of_share, 1)} of the bytes whose origins have a known distance."
 
 
 def _overrun(found: Study) -> str:
@@ -238,6 +256,8 @@ def _activities(found: Study) -> Section:
 
 def _benefit(found: Study) -> Section:
     benefit, model = found.benefit, found.config.model
+    if benefit is None:
+        return Section(title="WAN traffic and CPU time saved", note=UNKNOWN_DISTANCE)
     cases = {"no cache": benefit.direct, "LRU": benefit.cached}
     uses: dict[str, Use | None] = {"no cache": None, "LRU": found.use}
     if benefit.by_verdict is not None:
@@ -246,7 +266,7 @@ def _benefit(found: Study) -> Section:
     return Section(
         title="WAN traffic and CPU time saved",
         note=f"Based on {_basis(found)}. A job reads {rate} per second of CPU time, and a core has "
-        f"{model.hs06_per_core:g} HS06. This is a model, not a measurement.",
+        f"{model.hs06_per_core:g} HS06. This is a model, not a measurement.{_left_out(benefit)}",
         figures=[
             Figure(
                 study_plots.hours(list(cases), [cost.hs06_hours for cost in cases.values()]),
