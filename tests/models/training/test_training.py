@@ -139,7 +139,8 @@ def test_recency_serves_a_horizon_where_it_ranks_better(tmp_path: Path) -> None:
     seen.loc[later, "n_access_within_1h"] = (seen["recency_s"] < 0.3).astype(float)[later]
     trained = trained_on(seen, spool.Spool(tmp_path), effort=effort(search_s=0.0))
     auc = {report.model: report.auc or 0 for report in trained.reports}
-    assert auc["lightgbm"] < 0.7 < 0.95 < auc["recency"]
+    assert auc["lightgbm"] < 0.9
+    assert auc["recency"] > 0.95
     assert [report.model for report in trained.reports if report.serves] == ["recency"]
     assert [model.learner for model in trained.bundle.models] == ["recency"]
     told = trained.bundle.by_recency["1h"]
