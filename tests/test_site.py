@@ -185,11 +185,15 @@ def follow(steps: list[tuple[str, list[str]]], folder: Path, env: dict[str, str]
     rest, wrong = done.stdout, []
     for n, (command, expected) in enumerate(steps):
         screen, _, rest = rest.partition(f"=== end of {n}\n")
-        printed = iter(screen.splitlines())
+        printed = screen.splitlines()
         near = NEAR_LEARNED if LEARNED.search(command) else NEAR
+        if OF_A_MODEL.search(command):
+            near = math.inf
         for line in (one for one in expected if one != "…"):
-            like = next((one for one in printed if is_like(line, one)), None)
-            assert like is not None, (command, line, screen)
-            if not OF_A_MODEL.search(command) and (differing := far(line, like, near=near)):
-                wrong.append((command, line, differing))
+            alike = [at for at, one in enumerate(printed) if is_like(line, one)]
+            assert alike, (command, line, screen)
+            differing = {at: far(line, printed[at], near=near) for at in alike}
+            at = next((at for at in alike if not differing[at]), alike[0])
+            wrong += [(command, line, differing[at])] if differing[at] else []
+            printed = printed[at + 1 :]
     assert wrong == []
