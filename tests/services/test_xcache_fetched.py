@@ -20,8 +20,7 @@ from steward_site import eventually
 from XRootD import client
 
 from features.common.errors import ServiceError
-from features.job_records import JOB_RECORDS
-from features.schema import ACCESSES, arrow_schema
+from features.schema import ACCESSES, JOB_RECORDS, arrow_schema
 from jobs.ground.store.tables import Tables
 from jobs.local_site.local.xrootd import Loopback, loopback
 from jobs.loop.ingest import pull_input, scan

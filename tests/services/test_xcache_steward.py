@@ -21,7 +21,7 @@ from prefetch.steward.watch import CacheDisk
 from prefetch.xcache.captures import FolderReader
 from replay.kernels.heuristics import LRU
 from replay.steward import Steward
-from replay.steward.heuristics import HeuristicOrder
+from replay.steward.order import HeuristicOrder
 
 pytestmark = [pytest.mark.service, pytest.mark.xrootd, pytest.mark.usefixtures("xrootd")]
 

@@ -13,8 +13,7 @@ import pyarrow.compute as pc
 from features.common.errors import StaleInputError
 from features.common.hosts import hosts_of
 from features.common.times import DAY_S, day_label, parse_as_of
-from features.job_records import JOB_RECORDS
-from features.schema import ACCESSES, Table
+from features.schema import ACCESSES, JOB_RECORDS, Table
 from jobs.ground.store.tables import Tables, read_partitions
 from jobs.loop.ingest.sources import workspace
 from jobs.operator.site_report.hit_origins import give_origins

@@ -219,7 +219,7 @@ def run(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(f"jobs.loop.{check}", lambda *_args, **_more: None)
     monkeypatch.setattr("jobs.loop.evaluate.ready.to_evaluate", lambda *_args, **_more: None)
     monkeypatch.setattr("jobs.loop.push.status.is_over", lambda *_args, **_more: True)
-    monkeypatch.setattr("jobs.loop.outcomes.history.tell", lambda *_args, **_more: None)
+    monkeypatch.setattr("jobs.loop.outcomes.history.annotate_models", lambda *_args, **_more: None)
     for written in ("replay", "fleet", "curve", "evaluation", "storage"):
         room = "loop.evaluate.page" if written == "evaluation" else "studies.simulate.exports"
         monkeypatch.setattr(f"jobs.{room}.export_{written}", lambda *_args, **_more: None)

@@ -20,8 +20,7 @@ from matrix_records import DAMAGES, FORMS, TOKEN, Record, named, write_cinfo, wr
 from pyspark.sql import SparkSession
 from rucio_avro import write_dump
 
-from features.job_records import JOB_RECORDS
-from features.schema import ACCESSES, FILES, REJECTS
+from features.schema import ACCESSES, FILES, JOB_RECORDS, REJECTS
 from jobs.ground.settings.our_sources import OURS
 from jobs.ground.store.tables import Tables
 from jobs.loop.ingest import pull_input, sources

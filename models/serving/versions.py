@@ -13,7 +13,7 @@ CANDIDATE, CHAMPION, STEWARD = "candidate", "champion", "steward"
 
 
 @dataclasses.dataclass(frozen=True)
-class Named:
+class ModelVersion:
     """A version in MLflow, for example `cachecast-emea/3`, and the digest of its files.
 
     The digest is from our table promotions, if the version is to act, else from the table trainings. None:
@@ -41,9 +41,9 @@ def version_name(model: str, number: object) -> str:
 
 def no_model(region: str, aliases: Sequence[str]) -> StaleInputError:
     """The error that no model of `region` has one of `aliases`."""
-    wanted = " or ".join(f"{model_name(region)}@{alias}" for alias in aliases)
+    names = " or ".join(f"{model_name(region)}@{alias}" for alias in aliases)
     if CANDIDATE in aliases:
         remedy = "run `cachecast train`, which makes the candidate"
     else:
         remedy = "train, evaluate and promote one ([mlflow] serve names the aliases that may serve)"
-    return StaleInputError(f"MLflow has no model {wanted}; {remedy}")
+    return StaleInputError(f"MLflow has no model {names}; {remedy}")

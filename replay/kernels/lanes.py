@@ -2,7 +2,7 @@
 
 A part of a tree has at most 32 leaves, and for each row a word with a bit per leaf: 1 while the leaf is open,
 that is, while no split has ruled it out. Every split is asked of every row, in any order; the row is in the
-leftmost leaf that stays open (see `replay.trees.forest`). One step asks one split of all rows:
+leftmost leaf that stays open (see `replay.kernels.trees`). One step asks one split of all rows:
 
       plane[split]       the values that the split compares, one float32 per row
            │
@@ -76,7 +76,7 @@ def _ruling_out(lanes: int) -> Any:
             )
             # What is found stays in registers: LLVM makes one of a place on the stack, not of an array.
             all_open = _vector(_WORD, lanes)([-1] * lanes)
-            found = cgutils.alloca_once_value(builder, all_open)  # type: ignore[no-untyped-call]
+            open_leaves = cgutils.alloca_once_value(builder, all_open)  # type: ignore[no-untyped-call]
             with cgutils.for_range_slice(builder, given[5], given[6], given[5].type(1)) as (split, _):
                 row = builder.mul(builder.load(builder.gep(plane_at, [split])), _WORD(LANES))
                 value_at = builder.gep(planes_at, [row])
@@ -85,11 +85,11 @@ def _ruling_out(lanes: int) -> Any:
                     _in_all_lanes(builder, builder.load(builder.gep(at, [split])), lanes)
                     for at in (threshold_at, rest_at)
                 )
-                before = builder.load(found)
+                before = builder.load(open_leaves)
                 stays = builder.fcmp_ordered("<=", value, most)
-                builder.store(builder.select(stays, before, builder.and_(before, left)), found)
+                builder.store(builder.select(stays, before, builder.and_(before, left)), open_leaves)
             words_at = builder.bitcast(words_at, _vector(_WORD, lanes).as_pointer())
-            builder.store(builder.load(found), words_at, align=4)
+            builder.store(builder.load(open_leaves), words_at, align=4)
             return context.get_dummy_value()
 
         return signature, code

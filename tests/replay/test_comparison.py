@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from features.common.errors import ConfigError
+from replay.comparison import BOUNDS, Candidates, Comparison, Gap, compare, replay_candidates
 from replay.config import CacheConfig
-from replay.contest import BOUNDS, Gap, Lineup, Standings, contest, standings
 from replay.planner import Actions, CacheState
 from replay.policies import run_policy
 from replay.trace import Trace
@@ -28,11 +28,11 @@ def trace() -> Trace:
     return Trace(np.sort(rng.integers(0, 10 * DAY_S, 5000)), item, rng.integers(1, 1000, 200))
 
 
-def in_line(capacity_bytes: int, *names: str) -> Lineup:
-    return Lineup(capacity_bytes, dict.fromkeys((*names, *BOUNDS)))
+def in_line(capacity_bytes: int, *names: str) -> Candidates:
+    return Candidates(capacity_bytes, dict.fromkeys((*names, *BOUNDS)))
 
 
-def closed(at: Standings, policy: str) -> float | None:
+def closed(at: Comparison, policy: str) -> float | None:
     gap = at.gap(policy)
     return None if gap is None else gap.closed
 
@@ -41,10 +41,10 @@ def test_the_standings_are_by_lineup_and_policy(trace: Trace) -> None:
     done: list[tuple[int, int]] = []
     planners = {"lru": None, "lru+plan": Idle()}
     lineups = [
-        Lineup(size, dict.fromkeys(("clairvoyant", *BOUNDS)), CacheConfig(1), planners)
+        Candidates(size, dict.fromkeys(("clairvoyant", *BOUNDS)), CacheConfig(1), planners)
         for size in (5000, 20000)
     ]
-    found = standings(trace, lineups, count_from_s=2 * DAY_S, on_done=lambda *told: done.append(told[:2]))
+    found = compare(trace, lineups, count_from_s=2 * DAY_S, on_done=lambda *told: done.append(told[:2]))
     assert done == [(i, 10) for i in range(1, 11)]
     assert [at.capacity_bytes for at in found] == [5000, 20000]
     for at in found:
@@ -59,12 +59,12 @@ def test_the_standings_are_by_lineup_and_policy(trace: Trace) -> None:
 
 
 def test_without_watermarks_every_policy_decides_at_each_access(trace: Trace) -> None:
-    (at,) = standings(trace, [in_line(5000, "lru", "gdsf")])
+    (at,) = compare(trace, [in_line(5000, "lru", "gdsf")])
     assert at.rows["lru"].result.wan_bytes == run_policy("lru", trace, 5000).wan_bytes
     gap = at.hits_gap_closed("gdsf")
     assert gap is not None and gap > 0
     assert {row.result.capacity_bytes for row in at.rows.values()} == {5000}
-    (alone,) = standings(trace, [Lineup(5000, {"gdsf": None})])
+    (alone,) = compare(trace, [Candidates(5000, {"gdsf": None})])
     assert (alone.gap("gdsf"), alone.hits_gap_closed("gdsf")) == (None, None)
 
 
@@ -72,7 +72,7 @@ def test_a_row_comes_as_each_replay_ends_and_knows_its_hours(trace: Trace) -> No
     def hours(result: object, hit: np.ndarray) -> np.ndarray:
         return np.array([float(hit.sum())])
 
-    rows = {row.policy: row for row in contest(trace, [in_line(5000, "lru", "fifo")], hours=hours)}
+    rows = {row.policy: row for row in replay_candidates(trace, [in_line(5000, "lru", "fifo")], hours=hours)}
     assert set(rows) == {"lru", "fifo", *BOUNDS}
     for name in ("lru", "fifo"):
         core_hours = rows[name].core_hours
@@ -83,11 +83,11 @@ def test_a_row_comes_as_each_replay_ends_and_knows_its_hours(trace: Trace) -> No
 
 def test_a_plan_needs_watermarks() -> None:
     with pytest.raises(ConfigError, match="plans need watermarks"):
-        Lineup(5000, {}, planners={"lru+plan": Idle()})
+        Candidates(5000, {}, planners={"lru+plan": Idle()})
 
 
 def test_no_gap_is_none(trace: Trace) -> None:
-    (at,) = standings(trace, [in_line(trace.footprint_bytes * 2, "lru", "fifo")])
+    (at,) = compare(trace, [in_line(trace.footprint_bytes * 2, "lru", "fifo")])
     assert (closed(at, "fifo"), at.hits_gap_closed("fifo")) == (None, None)
     days = np.array([5, 7])
     assert Gap.of(days - 2, lru=days, bound=days - 4).closed == 0.5
@@ -95,4 +95,4 @@ def test_no_gap_is_none(trace: Trace) -> None:
 
 def test_errors_reach_the_caller(trace: Trace) -> None:
     with pytest.raises(ConfigError, match="no policy is called"):
-        standings(trace, [in_line(5000, "fifo9")])
+        compare(trace, [in_line(5000, "fifo9")])

@@ -24,7 +24,7 @@ from jobs.loop.evaluate import ready
 from jobs.loop.evaluate.ready import check_columns
 from jobs.loop.traces import from_tables
 from jobs.loop.train.ready import learned_since_s
-from models.parallel import each
+from models.parallel import map_parallel
 from prefetch.plan.value import CYCLES_PER_AGE
 from prefetch.plan.value import fitting_cycle_s as within_grid
 from replay.access_context import CONTEXT, AccessContext, context_of
@@ -169,13 +169,13 @@ class Days(NamedTuple):
 
 
 @dataclasses.dataclass(frozen=True)
-class Scene:
+class ReplaySetup:
     """The accesses of an evaluation, the tables made from them, and the replayed caches."""
 
     tables: Tables
     demand: Mapping[str, str]
     trace: Trace
-    story: AccessContext
+    context: AccessContext
     details: pa.Table
     caches: Sequence[Cache]
 
@@ -189,7 +189,7 @@ class Scene:
         return np.unique(self.trace.item[: self.trace.first_at(before_s)]).size
 
 
-def scene(settings: Settings, request: Request, tables: Tables) -> Scene:
+def replay_setup(settings: Settings, request: Request, tables: Tables) -> ReplaySetup:
     """The requested accesses, copied into `tables`, and the caches. Raises InputError."""
     until_s = request.to_s or ready.LAST_S
     demand: Mapping[str, str] = {}
@@ -203,19 +203,19 @@ def scene(settings: Settings, request: Request, tables: Tables) -> Scene:
     loaded = from_tables(tables, since_s=0, until_s=until_s, demand_sources=demand, keep=(*CONTEXT, ACTIVITY))
     trace = loaded.trace
     ready.check_days(int(trace.time_s[0]), int(trace.time_s[-1]), from_s=request.from_s)
-    caches = each(partial(_cache, settings, trace, request), request.fractions)
-    return Scene(tables, demand, trace, context_of(loaded), loaded.details, caches)
+    caches = map_parallel(partial(_cache, settings, trace, request), request.fractions)
+    return ReplaySetup(tables, demand, trace, context_of(loaded), loaded.details, caches)
 
 
-def trial_days(settings: Settings, scene: Scene, from_s: int) -> Days:
+def trial_days(settings: Settings, setup: ReplaySetup, from_s: int) -> Days:
     """When plans begin: the caches are full of their choices when counting begins, not of LRU's.
 
     That is a quarter of the past before, but not more than `TRIED_S`, or `WARM_AGES` of the longest eviction
     age, but never more than half of the past; never, if the past is shorter than two trainings are apart.
     Weights are tried on these days.
     """
-    every_s, past_s = settings.training.every, from_s - int(scene.trace.time_s[0])
-    warm_s = max(WARM_AGES * (cache.age_s or 0) for cache in scene.caches)
+    every_s, past_s = settings.training.every, from_s - int(setup.trace.time_s[0])
+    warm_s = max(WARM_AGES * (cache.age_s or 0) for cache in setup.caches)
     tried_s = max(min(TRIED_SHARE * past_s, TRIED_S), warm_s)
     return Days(from_s - int(min(tried_s, past_s / 2)) // every_s * every_s, from_s)
 

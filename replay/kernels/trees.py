@@ -1,4 +1,4 @@
-"""Gradient-boosted trees that a kernel scores many rows at a time: a ladder of one binary model per horizon.
+"""Gradient-boosted trees that a kernel scores many rows at a time: one binary model per horizon.
 
 A row is in the leftmost leaf that no split rules out, and a split that sends it to the right rules out the
 leaves to its left (QuickScorer: Lucchese et al., SIGIR 2015). So every split of a tree is asked of all rows
@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from features.common.arrays import Float32Array, FloatArray, Ids, IntArray
 from features.common.jit import bare, kernel
-from replay.trees.lanes import FEW, LANES, aligned, rule_out, rule_out_few
+from replay.kernels.lanes import FEW, LANES, aligned, rule_out, rule_out_few
 
 PART = 32
 """Leaves of a part of a tree: the bits of a word."""
@@ -61,7 +61,7 @@ class Forest(NamedTuple):
 
 
 class Block(NamedTuple):
-    """Rows side by side, `planes` float32[p, LANES], and what is found of each on the way, [LANES]."""
+    """Rows that are scored together: `planes`, float32[p, LANES], and results of each row, [LANES]."""
 
     planes: Float32Array
     open: Words
@@ -90,7 +90,7 @@ def new_block(forest: Forest) -> Block:
 
 
 def slots() -> Ids:
-    """Where the leaves of a part stand in its row of `Forest.leaf`."""
+    """For each leaf of a part, from the left, its column in `Forest.leaf`: int32[PART]."""
     bits = np.uint32(1) << np.arange(PART, dtype=np.uint32)
     return (bits * _DE_BRUIJN >> _SLOT_SHIFT).astype(np.int32)
 
@@ -98,21 +98,21 @@ def slots() -> Ids:
 def joined(forests: Sequence[Forest]) -> Forest:
     """The trees of several forests in one, in order; what they compare alike has one plane."""
     parts, splits, words, planes = (
-        np.cumsum([0, *(len(one) for one in column)])
+        np.cumsum([0, *(len(values) for values in column)])
         for column in zip(*((f.leaf, f.plane, f.words, f.column) for f in forests), strict=True)
     )
     kinds = np.concatenate([f.column * N_RULES + f.rule for f in forests])
-    kept, plane_of = np.unique(kinds, return_inverse=True)
+    kind, plane_of = np.unique(kinds, return_inverse=True)
 
     def behind(edges: Sequence[Ids], by: IntArray) -> Ids:
-        """Where things begin, and the last ends, of all forests."""
+        """The first indices of all forests in one array, each moved by what the forests before it hold."""
         return np.append(np.concatenate([e[:-1] + b for e, b in zip(edges, by, strict=False)]), by[-1])
 
     plane = np.concatenate([f.plane + by for f, by in zip(forests, planes, strict=False)])
     first_word = np.concatenate([f.first_word + by for f, by in zip(forests, words, strict=False)])
     return Forest(
-        column=(kept // N_RULES).astype(np.int32),
-        rule=(kept % N_RULES).astype(np.int8),
+        column=(kind // N_RULES).astype(np.int32),
+        rule=(kind % N_RULES).astype(np.int8),
         first_part=behind([f.first_part for f in forests], parts).astype(np.int32),
         first_split=behind([f.first_split for f in forests], splits).astype(np.int32),
         first_set=np.concatenate([f.first_set + by for f, by in zip(forests, splits, strict=False)]).astype(
@@ -128,14 +128,14 @@ def joined(forests: Sequence[Forest]) -> Forest:
     )
 
 
-def ladder(forests: Sequence[Forest], horizons_s: Sequence[float]) -> HorizonModels:
-    """The ladder of one forest per horizon."""
+def join_models(forests: Sequence[Forest], horizons_s: Sequence[float]) -> HorizonModels:
+    """The models of all horizons, one forest each."""
     first = np.cumsum([0, *(f.first_part.size - 1 for f in forests)]).astype(np.int32)
     return HorizonModels(joined(forests), first, np.array(horizons_s, np.float64))
 
 
 def no_models() -> HorizonModels:
-    """A ladder without rungs, which nothing asks."""
+    """No model at all, for orders that ask none."""
     none, edges = np.zeros(0, np.int32), np.zeros(1, np.int32)
     words = np.zeros(0, np.uint32)
     forest = Forest(
@@ -167,21 +167,21 @@ def margins(forest: Forest, x: Float32Array, block: Block, out: FloatArray) -> N
 
 
 @bare
-def hit_rates(ladder: HorizonModels, block: Block, n: int) -> None:
+def hit_rates(models: HorizonModels, block: Block, n: int) -> None:
     """Write to `block.rate` of the first `n` rows the best over horizons of: chance of a read, over the
     expected time until it or the horizon; per s.
     """
     last_s = 0.0
     block.chance[:n], block.waited_s[:n], block.rate[:n] = 0.0, 0.0, 0.0
-    for k in range(ladder.horizon_s.size):
-        _add_trees(ladder.forest, ladder.first_tree[k], ladder.first_tree[k + 1], block, n)
+    for k in range(models.horizon_s.size):
+        _add_trees(models.forest, models.first_tree[k], models.first_tree[k + 1], block, n)
         for i in range(n):
             before = block.chance[i]
             chance = max(before, 1 / (1 + np.exp(-block.total[i])))
-            block.waited_s[i] += (ladder.horizon_s[k] - last_s) * (1 - (chance + before) / 2)
+            block.waited_s[i] += (models.horizon_s[k] - last_s) * (1 - (chance + before) / 2)
             block.rate[i] = max(block.rate[i], chance / block.waited_s[i])
             block.chance[i] = chance
-        last_s = ladder.horizon_s[k]
+        last_s = models.horizon_s[k]
 
 
 @bare

@@ -1,6 +1,6 @@
-"""Policies and bounds side by side on one trace: every command that compares policies runs this contest.
+"""Policies and bounds side by side on at trace: every command that compares policies calls `compare`.
 
-`contest` replays and yields a row per policy and capacity; `standings` waits for all and groups them.
+`replay_candidates` yields a row per policy and capacity as each replay ends; `compare` waits for all of them.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ DailyMisses = Callable[[Result, BoolArray], Mapping[str, IntArray]]
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Lineup:
-    """What competes at one capacity, by name.
+class Candidates:
+    """What competes at at capacity, by name.
 
     `policies` decide at each access; None: the policy or bound of that name that is built in. `planners`:
     each plans, every `cycle_s` from `plan_from_s` on, for an XCache configured as `xcache`, at this capacity;
@@ -72,11 +72,11 @@ class Lineup:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Row:
-    """One policy at one capacity; `result.daily` has its days.
+    """One policy at at capacity; `result.daily` has its days.
 
-    `capacity_bytes`: of the cache; `result.capacity_bytes`: what the policy ran with (see `Lineup`). `cpu_s`:
-    of the replay. `core_hours`: of the jobs that read, float64 per day; None: not known. `missed`: bytes of
-    misses by day, of parts of the accesses that are told apart; empty of a bound.
+    `capacity_bytes`: of the cache; `result.capacity_bytes`: what the policy ran with, see `Candidates`.
+    `cpu_s`: of the replay. `core_hours`: of the jobs that read, float64 per day; None: not known. `missed`:
+    bytes of misses by day, per part of the accesses; empty for a bound.
     """
 
     capacity_bytes: int
@@ -109,8 +109,8 @@ class Gap(NamedTuple):
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Standings:
-    """The rows at one capacity, by policy."""
+class Comparison:
+    """The rows at at capacity, by policy."""
 
     capacity_bytes: int
     rows: Mapping[str, Row]
@@ -119,7 +119,7 @@ class Standings:
         """How near a policy comes to the bound on bytes; None if LRU or the bound was not replayed."""
         if not {LRU, BOUND} <= self.rows.keys():
             return None
-        wan, lru, bound = (self.rows[one].result.daily.wan_bytes for one in (policy, LRU, BOUND))
+        wan, lru, bound = (self.rows[name].result.daily.wan_bytes for name in (policy, LRU, BOUND))
         return Gap.of(wan, lru=lru, bound=bound)
 
     def hits_gap_closed(self, policy: str) -> float | None:
@@ -130,65 +130,70 @@ class Standings:
         """
         if not {LRU, OBJECT_BOUND} <= self.rows.keys() or policy == BOUND:
             return None
-        mine, lru, bound = (self.rows[one].result for one in (policy, LRU, OBJECT_BOUND))
+        mine, lru, bound = (self.rows[name].result for name in (policy, LRU, OBJECT_BOUND))
         most = bound.hits - lru.hits
         return (mine.hits - lru.hits) / most if most and not mine.prefetch_bytes else None
 
 
-def contest(
+def replay_candidates(
     trace: Trace,
-    lineups: Sequence[Lineup],
+    candidates: Sequence[Candidates],
     *,
     count_from_s: int | None = None,
     workers: int | None = None,
     hours: DailyHours | None = None,
     misses: DailyMisses | None = None,
 ) -> Iterator[Row]:
-    """Replay every lineup in `workers` threads, by default one per core; a row as each replay ends.
+    """Replay all candidates in `workers` threads, by default one per core; a row as each replay ends.
 
     Accesses before `count_from_s` only warm the caches; None: all count. Raises ConfigError for an unknown
     policy, InputError if nothing counts, and what the policies and planners raise.
     """
-    if any(name in BOUNDS for one in lineups for name in one.policies):
+    if any(name in BOUNDS for at in candidates for name in at.policies):
         _ = trace.following  # computed once, before several threads ask for it
     peaks: dict[int, int] = {}
 
-    def in_xcache(one: Lineup, name: str) -> Row:
-        return _row(one, name, partial(_simulated, trace, one, name, count_from_s), hours, misses)
+    def in_xcache(at: Candidates, name: str) -> Row:
+        return _row(at, name, partial(_simulated, trace, at, name, count_from_s), hours, misses)
 
-    def at_each_access(one: Lineup, name: str) -> Row:
-        room = peaks.get(one.capacity_bytes, one.capacity_bytes)
-        decided = partial(_decided, trace, room, name, one.policies[name], count_from_s)
-        return _row(one, name, decided, hours, misses)
+    def at_each_access(at: Candidates, name: str) -> Row:
+        room = peaks.get(at.capacity_bytes, at.capacity_bytes)
+        decided = partial(_decided, trace, room, name, at.policies[name], count_from_s)
+        return _row(at, name, decided, hours, misses)
 
     with _threads(workers) as pool:
-        for row in _done(pool.submit(in_xcache, one, name) for one in lineups for name in one.planners):
+        for row in _done(pool.submit(in_xcache, at, name) for at in candidates for name in at.planners):
             peak = row.result.peak_usage_bytes
             peaks[row.capacity_bytes] = max(peak, peaks.get(row.capacity_bytes, peak))
             yield row
-        yield from _done(pool.submit(at_each_access, one, name) for one in lineups for name in one.policies)
+        yield from _done(pool.submit(at_each_access, at, name) for at in candidates for name in at.policies)
 
 
-def standings(
+def compare(
     trace: Trace,
-    lineups: Sequence[Lineup],
+    candidates: Sequence[Candidates],
     *,
     count_from_s: int | None = None,
     workers: int | None = None,
     hours: DailyHours | None = None,
     misses: DailyMisses | None = None,
     on_done: Advance = unwatched,
-) -> list[Standings]:
-    """The standings of each lineup, rows in the order of its names. Arguments and errors as for `contest`."""
-    total = sum(len(one.names) for one in lineups)
+) -> list[Comparison]:
+    """A comparison per entry of `candidates`, rows in the order of its names.
+
+    Arguments and errors as for `replay_candidates`.
+    """
+    total = sum(len(at.names) for at in candidates)
     rows: dict[tuple[int, str], Row] = {}
-    replays = contest(trace, lineups, count_from_s=count_from_s, workers=workers, hours=hours, misses=misses)
+    replays = replay_candidates(
+        trace, candidates, count_from_s=count_from_s, workers=workers, hours=hours, misses=misses
+    )
     for done, row in enumerate(replays, start=1):
         rows[row.capacity_bytes, row.policy] = row
         on_done(done, total, row.policy)
     return [
-        Standings(one.capacity_bytes, {name: rows[one.capacity_bytes, name] for name in one.names})
-        for one in lineups
+        Comparison(at.capacity_bytes, {name: rows[at.capacity_bytes, name] for name in at.names})
+        for at in candidates
     ]
 
 
@@ -196,15 +201,15 @@ _Replayed = tuple[Result, BoolArray | None]
 """A result, and which of all accesses were hits; None for a bound."""
 
 
-def _simulated(trace: Trace, one: Lineup, name: str, count_from_s: int | None) -> _Replayed:
-    assert one.xcache is not None
+def _simulated(trace: Trace, at: Candidates, name: str, count_from_s: int | None) -> _Replayed:
+    assert at.xcache is not None
     outcome = np.zeros(trace.n_accesses, np.uint8)
     result = simulate(
         trace,
-        dataclasses.replace(one.xcache, capacity_bytes=one.capacity_bytes),
-        planner=one.planners[name],
-        cycle_s=one.cycle_s,
-        plan_from_s=one.plan_from_s,
+        dataclasses.replace(at.xcache, capacity_bytes=at.capacity_bytes),
+        planner=at.planners[name],
+        cycle_s=at.cycle_s,
+        plan_from_s=at.plan_from_s,
         count_from_s=count_from_s,
         policy=name,
         outcome=outcome,
@@ -222,7 +227,7 @@ def _decided(
 
 
 def _row(
-    one: Lineup,
+    at: Candidates,
     name: str,
     replay: Callable[[], _Replayed],
     hours: DailyHours | None,
@@ -233,7 +238,7 @@ def _row(
     cpu_s = time.thread_time() - began_s
     core_hours = None if hours is None or hit is None else hours(result, hit)
     missed = {} if misses is None or hit is None else misses(result, hit)
-    return Row(one.capacity_bytes, name, result, cpu_s, core_hours, missed)
+    return Row(at.capacity_bytes, name, result, cpu_s, core_hours, missed)
 
 
 def _done(tasks: Iterable[Future[Row]]) -> Iterator[Row]:
@@ -242,7 +247,7 @@ def _done(tasks: Iterable[Future[Row]]) -> Iterator[Row]:
 
 @contextmanager
 def _threads(workers: int | None) -> Iterator[ThreadPoolExecutor]:
-    """The threads of a contest; the block's end waits for them.
+    """The threads of a comparison; the block's end waits for them.
 
     If it fails or is interrupted, what has not begun is dropped, and nothing waits for the rest.
     """
