@@ -181,7 +181,6 @@ def cached_fraction(
     Rates default to those of [plan] cluster, else of [serve], [benefit] and the configured caches.
     """
     from jobs.studies.simulate import cached_fraction as job
-    from jobs.studies.simulate import exports
 
     cluster = job.cluster_of(
         settings,
@@ -197,7 +196,7 @@ def cached_fraction(
     for line in answer.answers:
         console.sentence(line)
     console.show(answer, rows=answer.points, title=title)
-    exports.export_fraction(answer, out, title=title)
+    job.export_fraction(answer, out, title=title)
 
 
 def site_test(

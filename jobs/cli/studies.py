@@ -95,25 +95,20 @@ def worth_it(
     What LRU, a steward and more disk save at this capacity, with bounds; CPU hours and money only by figures
     that you give. The accesses are those of a trace, or of days in the site's tables.
     """
-    file = asked.file(trace, until)
     from jobs.studies.simulate import worth as job
-    from jobs.studies.simulate import worth_page
 
     figures = job.Figures(round_trip_ms, price_wan, price_core_hour, price_disk, price_steward)
     with console.progress("worth-it") as advance:
         answer = job.run(
             settings,
-            file,
+            asked.accesses(trace, since, until),
             figures,
             capacity_bytes=parse_bytes(capacity),
             more=more,
-            first_day_s=parsing.day(since),
-            last_day_s=parsing.day(until),
-            only=asked.only,
             on_progress=advance,
         )
     if out is not None:
-        worth_page.write(answer, out, what="the site's reads" if trace is None else trace.name)
+        job.write(answer, out, what="the site's reads" if trace is None else trace.name)
     if console.shown_as_json(answer):
         return
     console.notes(answer.notes)

@@ -101,7 +101,7 @@ def foreign_decision(what: str) -> ServiceError:
     )
 
 
-def unproven_because(model: Named, champion: Named | None) -> str | None:
+def unproven_because(model: ModelVersion, champion: ModelVersion | None) -> str | None:
     """Why plans by `model` may not act, if the table promotions lets `champion` act; None: they may."""
     if champion is None:
         return f"the plan is by {model.version}, and no model was promoted yet"

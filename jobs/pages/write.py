@@ -17,6 +17,8 @@ from jobs.ground.text import Row
 if TYPE_CHECKING:
     from jobs.pages.drawing import Plot
 
+BOUND_NOTE = "No policy can fetch fewer bytes than the bound."
+
 
 class Page(NamedTuple):
     """What the HTML file shows: `answers` first, then the plot with `heading` and `note`, then `rows`.

@@ -62,7 +62,7 @@ def is_here(
     serving = _undrained(settings, cache) if serving is None else serving
     owner = owners(dids.to_pylist(), members, serving)
     if cache.redirector is not None and cache.name in serving:
-        tables, since_s = Tables(settings.tables.root), max(0, at_s - DAY_S)
+        tables, since_s = Tables.of(settings), max(0, at_s - DAY_S)
         others = [node for node in serving if node != cache.name]
         known = {node: last(tables, node, at_s=at_s, since_s=since_s)["did"] for node in others}
         known[cache.name] = pa.chunked_array([pa.array(held, pa.string())])

@@ -20,9 +20,8 @@ from features.common.faults import of_keys
 from features.common.redaction import secrets_of
 from features.common.units import duration_label
 from jobs.ground.settings.airflow import AirflowSettings
-from jobs.ground.settings.features import FeatureSettings
 from jobs.ground.settings.layers import layered
-from jobs.ground.settings.plan import PlanSettings
+from jobs.ground.settings.plan import FeatureSettings, PlanSettings
 from jobs.ground.settings.serve import ServeSettings, StewardSettings
 from jobs.ground.settings.sources import (
     ArrivalSettings,

@@ -10,6 +10,7 @@ import os
 import re
 import shutil
 import signal
+import subprocess
 import sys
 import tempfile
 import threading
@@ -17,11 +18,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from types import FrameType
 
-from pyspark import SparkConf
+from pyspark import SparkConf, SparkContext
+from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
 from jobs.ground.settings.tree import SparkSettings
-from jobs.ground.spark import code_zip, jvm
+from jobs.ground.spark import code_zip
 from jobs.ground.spark.java import check_spark, is_submitted
 
 _log = logging.getLogger(__name__)
@@ -60,7 +62,7 @@ def spark_session(settings: SparkSettings) -> SparkSession:
         conf.setAll(list(session_conf(settings, log4j).items()))
         with _interruptible():
             if not is_submitted():
-                jvm.start(conf.setMaster(settings.master))
+                start(conf.setMaster(settings.master))
             session = SparkSession.builder.config(conf=conf).getOrCreate()
     _log.info("Spark %s runs at %s", session.version, session.sparkContext.master)
     if not str(session.sparkContext.master).startswith("local"):
@@ -136,3 +138,28 @@ def session_conf(settings: SparkSettings, log4j: Path) -> dict[str, str]:
     conf |= settings.conf
     options = f"-Dlog4j2.configurationFile={log4j.as_uri()} {settings.conf.get(_JAVA_OPTIONS, '')}"
     return conf | {_JAVA_OPTIONS: options.strip()}
+
+
+WARNING = "WARNING: Using incubator modules: jdk.incubator.vector"
+"""Spark's launcher adds this module to every JVM; the JVM reports it, and no option silences that."""
+_SIEVE = ("grep", "--line-buffered", "-vxF", WARNING)
+
+_jvm_log = logging.getLogger(__name__)
+_sieves: list[subprocess.Popen[bytes]] = []
+
+
+def start(conf: SparkConf) -> None:
+    """Start the JVM of this process, if it has none; its stderr is ours but for `WARNING`.
+
+    With logging at INFO it is ours unchanged.
+    """
+    if SparkContext._gateway is not None or _jvm_log.isEnabledFor(logging.INFO):
+        return
+    # A process of its own loses no line: it reads until the JVM has ended, which may be after this process.
+    # In a session of its own Ctrl-C does not reach it.
+    sieve = subprocess.Popen(_SIEVE, stdin=subprocess.PIPE, stdout=2, start_new_session=True)
+    _sieves.append(sieve)
+    assert sieve.stdin is not None
+    with sieve.stdin as entry:
+        gateway = launch_gateway(conf, popen_kwargs={"stderr": entry})  # type: ignore[no-untyped-call]
+    SparkContext._ensure_initialized(gateway=gateway)

@@ -19,8 +19,7 @@ import pyarrow as pa
 
 from features.common.progress import Advance, unwatched
 from features.results import LRU
-from jobs.local_site.demo.pace import READ_EVERY_S
-from jobs.local_site.demo.side import Seen, read_through
+from jobs.local_site.demo.side import READ_EVERY_S, Seen, read_through
 from jobs.local_site.demo.site import Marks, fresh
 from jobs.local_site.local.xrootd import available
 from jobs.studies.simulate import workload

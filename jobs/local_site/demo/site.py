@@ -182,7 +182,7 @@ class Demo:
     @property
     def tables(self) -> Tables:
         """The demo's tables."""
-        return Tables(self.settings.tables.root)
+        return Tables.of(self.settings)
 
     @property
     def as_of(self) -> str:

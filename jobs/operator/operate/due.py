@@ -26,7 +26,7 @@ def check_current(settings: Settings, *, as_of_s: int, now_s: int) -> None:
     if as_of_s > now_s + settings.features.cycle:
         raise NotDueError(f"{at} has not come: this machine's clock says {now}")
     features, region = settings.features.spec.features_table, settings.region.name
-    newest = Tables(settings.tables.root).newest(features, owner=region, after=at, until=now)
+    newest = Tables.of(settings).newest(features, owner=region, after=at, until=now)
     for key in newest.partitions:
         raise NotDueError(f"{at} was overtaken: there are features of {key[1]}, and only the newest acts")
 
@@ -37,7 +37,7 @@ def check_served(settings: Settings, *, as_of_s: int) -> None:
     Without a champion, `[mlflow] serve` may let the newest training serve. A model that has learned from what
     came later than `as_of_s` does not.
     """
-    tables, region, aliases = Tables(settings.tables.root), settings.region.name, settings.mlflow.serve
+    tables, region, aliases = Tables.of(settings), settings.region.name, settings.mlflow.serve
     champion, known = (
         promoted_models(tables, region=region).get(CHAMPION),
         trained_versions(tables, region=region),
@@ -57,7 +57,7 @@ def check_served(settings: Settings, *, as_of_s: int) -> None:
 def check_complete(settings: Settings, *, as_of_s: int) -> None:
     """Raise NotDueError if a source fell short by `as_of_s`, and `[arrivals] incomplete` is "skip"."""
     if settings.arrivals.incomplete == "skip":
-        tables, region = Tables(settings.tables.root), settings.region.name
+        tables, region = Tables.of(settings), settings.region.name
         for short in shortfalls(tables, region=region, as_of_s=as_of_s):
             raise NotDueError(f"{short} at {as_of_label(as_of_s)}, and [arrivals] incomplete says skip")
 
@@ -100,7 +100,7 @@ class Wanted:
 def listed(settings: Settings, wanted: Wanted) -> list[CacheLine]:
     """The caches that meet the conditions, in order of their names."""
     caches = [cache for _, cache in sorted(settings.caches.items()) if cache.rse or not wanted.with_rse]
-    tables = Tables(settings.tables.root)
+    tables = Tables.of(settings)
     if wanted.pushed_at_s is not None:
         at = as_of_label(wanted.pushed_at_s)
         pushed = {key[2] for key in tables.head(RECEIPTS).partitions if key[1] == at}

@@ -15,8 +15,7 @@ from features.schema import CONTENTS, PLANS, PREDICTIONS, RECEIPTS
 from jobs.ground.settings.tree import CacheSettings, Settings
 from jobs.ground.store.keys import Key
 from jobs.ground.store.tables import Snapshot, Tables, read_partitions
-from jobs.operator.operate.alarms import arrival_alarms, cache_alarms, region_alarms
-from jobs.operator.operate.condition import CacheStatus, Status
+from jobs.operator.operate.alarms import CacheStatus, Status, arrival_alarms, cache_alarms, region_alarms
 from prefetch.journal.journal import Journal
 from prefetch.journal.tables import UNPROVEN
 from prefetch.steward.figures import read
@@ -24,7 +23,7 @@ from prefetch.steward.figures import read
 
 def run(settings: Settings, *, now_s: int) -> Status:
     """The status at `now_s`, from the tables and the journal."""
-    tables = Tables(settings.tables.root)
+    tables = Tables.of(settings)
     region = of_region(tables, settings, now_s=now_s)
     with contextlib.closing(Journal(settings.push.journal)) as journal:
         caches = tuple(

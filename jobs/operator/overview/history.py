@@ -61,7 +61,7 @@ class Histories:
     """The histories of the caches of `settings`; the counts of a day are kept while its records stay."""
 
     def __init__(self, settings: Settings) -> None:
-        self._tables = Tables(settings.tables.root)
+        self._tables = Tables.of(settings)
         self._kept: dict[str, tuple[object, pa.Table]] = {}
 
     def of(self, cache: str, *, now_s: int) -> History:

@@ -19,8 +19,7 @@ from jobs.ground.store.tables import Tables
 from jobs.ground.text import Row
 from jobs.loop.evaluate.decisions import Serving, serving
 from jobs.operator.operate import status
-from jobs.operator.operate.alarms import cache_alarms, silence
-from jobs.operator.operate.condition import Alarm, CacheStatus, Status
+from jobs.operator.operate.alarms import Alarm, CacheStatus, Status, cache_alarms, silence
 from jobs.operator.overview.history import Histories, History
 from prefetch.journal.journal import Journal
 from prefetch.placement.pages import Heard
@@ -96,7 +95,7 @@ def state(
     now_s: int,
 ) -> State:
     """The state at `now_s`; `heard`: heartbeats by cache."""
-    tables, region = Tables(settings.tables.root), settings.region.name
+    tables, region = Tables.of(settings), settings.region.name
     caches = [
         _cache(
             tables,

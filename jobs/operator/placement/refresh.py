@@ -69,7 +69,7 @@ def run(settings: Settings, *, as_of_s: int) -> PlacementSummary:
     Nothing later than `as_of_s` is used. Raises ConfigError, StaleInputError, ServiceError.
     """
     tables, caches, region = (
-        Tables(settings.tables.root),
+        Tables.of(settings),
         list(settings.caches.values()),
         settings.region.name,
     )

@@ -66,7 +66,7 @@ def run(
     note: str = "",
 ) -> ReportSummary:
     """Write the site's report, which begins with `answers` and the sections `first`; raises as `build`."""
-    tables = Tables(settings.tables.root)
+    tables = Tables.of(settings)
     days = sorted(row["on_day"] for row in _newest_rows(tables, REPLAY_DAYS))
     warning = generated.warning(tables)
     span = f", {days[0]} to {days[-1]}" if days else ""

@@ -14,8 +14,7 @@ from features.common.times import DAY_S, HOUR_S, day_label
 from features.schema import ACCESSES
 from jobs.ground.store.tables import Tables
 from jobs.ground.text import Row
-from jobs.operator.site_report.hit_origins import counts_by_place
-from jobs.operator.site_report.recorded_counts import counts_of_day, sums_by
+from jobs.operator.site_report.recorded_counts import counts_by_place, counts_of_day, sums_by
 from jobs.pages.page import Figure, Section
 from jobs.pages.plots import hits_and_misses_over_time
 from replay.study.benefit import Region

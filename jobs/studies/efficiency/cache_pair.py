@@ -56,7 +56,7 @@ def run(
     `began_s`: when the steward began; `settled_s`: time after that which does not count.
     Raises InputError.
     """
-    tables, ratios = Tables(settings.tables.root), dict[int, tuple[float | None, float | None]]()
+    tables, ratios = Tables.of(settings), dict[int, tuple[float | None, float | None]]()
     if steward == other:
         raise InputError(f"{steward} cannot be compared with itself; name another cache")
     for at_s in range(since_s, until_s + 1, DAY_S):

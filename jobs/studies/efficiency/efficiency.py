@@ -117,7 +117,7 @@ class Cells(NamedTuple):
 
 def run(settings: Settings, chosen: Chosen, *, out: Path | None = None) -> EfficiencyAnswer:
     """Report the chosen jobs, as an HTML page too if `out` is given. Raises StaleInputError without any."""
-    with jobs_with_places(Tables(settings.tables.root), chosen, settings.origin_regions) as database:
+    with jobs_with_places(Tables.of(settings), chosen, settings.origin_regions) as database:
         answer = _answer(database)
     if out is not None:
         from jobs.studies.efficiency.efficiency_page import efficiency_page  # noqa: PLC0415  matplotlib takes long

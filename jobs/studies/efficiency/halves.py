@@ -81,7 +81,7 @@ def assigned(name: str, nodes: Path) -> Iterator[tuple[str, str]]:
 
 def run(settings: Settings, chosen: Chosen, *, name: str) -> Effect:
     """Compare the halves of `name` by the chosen jobs. Raises StaleInputError, InputError."""
-    with jobs_with_places(Tables(settings.tables.root), chosen, settings.origin_regions) as database:
+    with jobs_with_places(Tables.of(settings), chosen, settings.origin_regions) as database:
         days = (parse_day(chosen.until) - parse_day(chosen.since)) // DAY_S + 1
         return effect(database, name, days)
 

@@ -49,7 +49,7 @@ class Refit:
 
 def run(settings: Settings, chosen: Chosen) -> Refit:
     """Fit `[benefit]` to the chosen jobs. Raises StaleInputError without any."""
-    with jobs_with_places(Tables(settings.tables.root), chosen, settings.origin_regions) as database:
+    with jobs_with_places(Tables.of(settings), chosen, settings.origin_regions) as database:
         lines = dict(_lines(database, settings.benefit.cache_rtt_ms))
         ((of_one,),) = database.sql(_OF_ONE).fetchall()
     head = f"[benefit]  # jobs that started {chosen.since} to {chosen.until}"

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from pathlib import Path
 
 import numpy as np
 
@@ -12,9 +13,10 @@ from features.common.progress import Advance
 from features.common.units import format_bytes
 from features.results import LRU
 from jobs.ground.settings.tree import Settings
-from jobs.ground.text import percent
-from jobs.loop.traces import TraceFile, sizes
-from jobs.studies.simulate.accesses import loaded as loaded_accesses
+from jobs.ground.text import CURVE_COLUMNS, as_row, chosen, percent
+from jobs.loop.traces import sizes
+from jobs.pages.write import BOUND_NOTE, Page, write_page
+from jobs.studies.simulate.accesses import Accesses
 from replay.comparison import BOUND, Candidates, replay_candidates
 from replay.curve import Curve, lru_curve
 from replay.result import Result
@@ -82,34 +84,31 @@ class CurveAnswer:
 
 def run(
     settings: Settings,
-    trace: TraceFile | None,
+    accesses: Accesses,
     *,
     hit_ratios: Sequence[float],
     byte_hit_ratios: Sequence[float],
     capacities: Sequence[int],
     fractions: Sequence[float],
-    first_day_s: int | None,
-    last_day_s: int | None,
-    only: Mapping[str, str],
     workers: int | None,
     on_progress: Advance,
 ) -> CurveAnswer:
-    """The LRU curve of `trace`, or of days in the tables after the history that warms the cache.
+    """LRU's curve of `accesses`.
 
     It has about twenty capacities and the given ones; then the capacities that the given ratios need. For the
     tables, the effect of doubling is shown for the configured caches, unless capacities are given. Raises
     InputError, StaleInputError.
     """
     on_progress(0, 1, "reading")
-    if trace is None and not (capacities or fractions):
-        capacities = _configured(settings, only.get("site"))
-    loaded = loaded_accesses(settings, trace, first_day_s=first_day_s, last_day_s=last_day_s, only=only)
+    if accesses.trace is None and not (capacities or fractions):
+        capacities = _configured(settings, accesses.only.get("site"))
+    loaded, from_s = accesses.load(settings), accesses.first_day_s
     footprint = loaded.trace.footprint_bytes
     if not footprint:
         raise InputError("all files read are empty, so that every cache is the same; choose another trace")
     asked = sizes(loaded.trace, capacities=capacities, fractions=fractions)
     on_progress(0, 1, "every capacity")
-    curve = lru_curve(loaded.trace, count_from_s=first_day_s)
+    curve = lru_curve(loaded.trace, count_from_s=from_s)
     listed = sorted({*_grid(footprint), *asked})
     ideal = {listed[i] for i in np.linspace(0, len(listed) - 1, min(N_IDEAL, len(listed))).astype(int)}
     found = _replays(
@@ -117,7 +116,7 @@ def run(
         curve,
         listed=listed,
         ideal=ideal,
-        count_from_s=first_day_s,
+        count_from_s=from_s,
         workers=workers,
         on_progress=on_progress,
     )
@@ -234,3 +233,11 @@ def _doubling(points: Sequence[Point]) -> list[str]:
         f"{format_bytes(point.doubling_saves_bytes)} of WAN traffic."
         for point in points
     ]
+
+
+def export_curve(answer: CurveAnswer, out: Path | None, *, title: str) -> None:
+    """Write an LRU curve to `out`, if given, in the format of its suffix."""
+    points = [as_row(point) for point in answer.points]
+    shown = [chosen(row, (*CURVE_COLUMNS, "capacity_fraction", "doubling_saves_bytes")) for row in points]
+    page = Page(title, answer.notes, shown, answer.answers, note=BOUND_NOTE)
+    write_page(out, points, page, lambda plots: plots.lru_against_capacity(points))

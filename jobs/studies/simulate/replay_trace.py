@@ -11,9 +11,11 @@ from features.common.progress import Advance
 from features.common.times import HOUR_S
 from features.results import LRU, STEWARD
 from jobs.ground.settings.tree import MlflowSettings
+from jobs.ground.text import chosen
 from jobs.loop.traces import TraceFile, sizes
-from jobs.studies.simulate.answer import ReplayAnswer
-from jobs.studies.simulate.exports import export_replay
+from jobs.pages.verdicts import by_merit, verdict
+from jobs.pages.write import BOUND_NOTE, Page, write_page
+from jobs.studies.simulate.accesses import ReplayAnswer
 from models.evaluation.bootstrap import gap_columns
 from replay.access_context import CONTEXT, context_of
 from replay.comparison import BOUND, BOUNDS, PLAN, Candidates, Comparison, compare
@@ -238,3 +240,18 @@ def steward_policies(
     return {
         name: steward_policy(name, told, learned, delays=delays, block_bytes=block_bytes) for name in wanted
     }
+
+
+_REPLAY_PAGE_COLUMNS = (
+    *("policy", "capacity_bytes", "capacity_fraction", "hit_ratio", "byte_hit_ratio", "wan_bytes"),
+    *("prefetch_bytes", "peak_hour_wan_bytes", "byte_gap_closed", "object_gap_closed"),
+)
+
+
+def export_replay(answer: ReplayAnswer, out: Path | None, *, title: str) -> None:
+    """Write a replay to `out`, if given, in the format of its suffix."""
+    ranked = by_merit(answer.rows, "capacity_bytes")
+    told = [key for key in _REPLAY_PAGE_COLUMNS if key != "prefetch_bytes" or any(r[key] for r in ranked)]
+    shown = [chosen(row, told) for row in ranked]
+    page = Page(title, answer.notes, shown, [verdict(answer.rows, "capacity_bytes")], note=BOUND_NOTE)
+    write_page(out, answer.rows, page, lambda plots: plots.hit_ratio_against_capacity(answer.rows))

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -17,13 +18,16 @@ from features.common.units import format_bytes
 from features.results import LRU
 from jobs.ground.settings.tree import Settings
 from jobs.ground.store.tables import Tables
-from jobs.ground.text import percent
-from jobs.loop.traces import TraceFile
-from jobs.studies.simulate.accesses import loaded as loaded_accesses
+from jobs.ground.text import STORAGE_COLUMNS, as_row, chosen, percent
+from jobs.pages.write import Page, write_page
+from jobs.studies.simulate.accesses import Accesses
 from jobs.studies.simulate.replicas import DROPPABLE, WORDS, Kind, Replicas, Stored, of_tables, of_trace
 from replay.policies import run_policy
 from replay.result import Result
 from replay.trace import Trace, window
+
+if TYPE_CHECKING:
+    from jobs.pages.drawing import Plot
 
 
 @dataclasses.dataclass(frozen=True)
@@ -93,13 +97,10 @@ class StorageAnswer:
 
 def run(
     settings: Settings,
-    trace: TraceFile | None,
+    accesses: Accesses,
     wanted: Wanted,
     *,
     rses: Sequence[str],
-    first_day_s: int | None,
-    last_day_s: int | None,
-    only: Mapping[str, str],
     on_progress: Advance,
 ) -> StorageAnswer:
     """What caches replace of the replicas at `rses` (empty: of the storage of the configured caches).
@@ -109,26 +110,19 @@ def run(
     if not wanted.capacities or min(*wanted.capacities, wanted.node_disk_bytes, wanted.node_bytes_s) <= 0:
         raise InputError("capacities, and the disk and rate of a node, must be above 0")
     on_progress(0, len(wanted.capacities) + 1, "reading")
-    loaded = loaded_accesses(
-        settings,
-        trace,
-        first_day_s=first_day_s,
-        last_day_s=last_day_s,
-        only=only,
-        keep=("dataset",) if trace is not None else (),
-    )
+    is_trace = accesses.trace is not None
+    loaded = accesses.load(settings, keep=("dataset",) if is_trace else ())
     own = [rse for cache in settings.caches.values() for rse in cache.storage]
-    patterns = [*rses] or ([] if trace is not None else own)
+    patterns = [*rses] or ([] if is_trace else own)
     if patterns:
-        tables = Tables(settings.tables.root)
         replicas = of_tables(
-            tables, loaded, rses=patterns, tape=settings.plan.tape, caches=settings.cache_rses
+            Tables.of(settings), loaded, rses=patterns, tape=settings.plan.tape, caches=settings.cache_rses
         )
-    elif trace is not None:
+    elif is_trace:
         replicas = of_trace(loaded)
     else:
         raise InputError("name the site's storage: --rse, or `storage` of a cache")
-    case = _Case(loaded.trace, replicas, wanted, first_day_s)
+    case = _Case(loaded.trace, replicas, wanted, accesses.first_day_s)
     points = []
     for done, capacity in enumerate(wanted.capacities, start=1):
         on_progress(done, len(wanted.capacities) + 1, format_bytes(capacity))
@@ -300,3 +294,33 @@ def _findings(
         f"The cache takes {point.nodes} node{'s' * (point.nodes > 1)} of {disk} and {rate}/s, by their "
         f"{point.limit}: it serves {served}/s in the busiest hour, and its disks read or write as much."
     )
+
+
+_MOST_DATASETS = 100
+_STORAGE_NOTE = (
+    "The disk saved is that of the replicas that go, less the caches' own. The last replica on disk never "
+    "goes; those that a rule keeps need its removal first."
+)
+
+
+def export_storage(answer: StorageAnswer, out: Path | None, *, title: str) -> None:
+    """Write what caches replace to `out`, if given, in the format of its suffix."""
+    points = [as_row(point) for point in answer.points]
+    answers = (answer.verdict, *answer.findings)
+    largest = sorted(answer.datasets, key=lambda one: -one.stored_bytes)[:_MOST_DATASETS]
+    more = [
+        ("Stored, by what keeps it", "", [as_row(one) for one in answer.stored]),
+        ("Datasets that go, the largest", "Of the first capacity.", [as_row(one) for one in largest]),
+    ]
+    told = [key for key in points[0] if key in STORAGE_COLUMNS or any(point[key] for point in points)]
+    shown = [chosen(point, told) for point in points]
+    page = Page(
+        title, answer.notes, shown, answers, "Disk against traffic", _STORAGE_NOTE, capacity="", more=more
+    )
+
+    def draw(_: Any) -> Plot:
+        from jobs.studies.simulate import study_plots  # noqa: PLC0415  matplotlib takes long to import
+
+        return study_plots.traffic_against_disk(points)
+
+    write_page(out, points, page, draw)

@@ -75,7 +75,7 @@ def run(
     chosen = str(own) if own is not None and own.is_file() else scenario
     config = load(chosen, start_s=start_s, seed=seed, days=days, scale=scale, accesses=accesses)
     if pull_too:
-        generated.mark(Tables(settings.tables.root), label(config))
+        generated.mark(Tables.of(settings), label(config))
     made = write(config, out=out, raw=raw or pull_too, report=report, on_progress=on_progress)
     if pull_too:
         for source, path in (("rucio_traces", made.traces), ("rucio_files", made.catalogue)):

@@ -5,9 +5,11 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 
 import numpy as np
 
+from features.common import files
 from features.common.arrays import FloatArray, IntArray
 from features.common.errors import InputError
 from features.common.progress import Advance
@@ -15,9 +17,10 @@ from features.common.times import DAY_S, day_label
 from features.common.units import format_bytes
 from features.results import LRU, STEWARD
 from jobs.ground.settings.tree import Settings
-from jobs.ground.text import percent
-from jobs.loop.traces import TraceFile
-from jobs.studies.simulate.accesses import loaded as loaded_accesses
+from jobs.ground.text import as_row, percent
+from jobs.pages import plots
+from jobs.pages.page import Figure, Section, page
+from jobs.studies.simulate.accesses import Accesses
 from jobs.studies.simulate.replay_trace import steward_policies
 from models.evaluation.bootstrap import BOUNDED_DAYS, Interval, few_days, mean_interval
 from replay.access_context import CONTEXT
@@ -95,26 +98,21 @@ class Worth:
 
 def run(
     settings: Settings,
-    trace: TraceFile | None,
+    accesses: Accesses,
     figures: Figures,
     *,
     capacity_bytes: int,
     more: float,
-    first_day_s: int | None,
-    last_day_s: int | None,
-    only: Mapping[str, str],
     on_progress: Advance,
 ) -> Worth:
-    """What LRU, a steward and `more` times the disk save at `capacity_bytes`, counted from `first_day_s`.
+    """What LRU, a steward and `more` times the disk save at `capacity_bytes`, counted from the first day.
 
-    A steward learns from what lies before; None: from the first half of the trace. Raises InputError,
-    StaleInputError.
+    A steward learns from what lies before; without a first day, from the first half of the
+    trace. Raises InputError, StaleInputError.
     """
     on_progress(0, 5, "reading")
-    loaded = loaded_accesses(
-        settings, trace, first_day_s=first_day_s, last_day_s=last_day_s, only=only, keep=CONTEXT
-    )
-    from_s = _middle_s(loaded) if first_day_s is None else first_day_s
+    loaded = accesses.load(settings, keep=CONTEXT)
+    from_s = _middle_s(loaded) if accesses.first_day_s is None else accesses.first_day_s
     case = _case(loaded, capacity_bytes, more, from_s=from_s, on_progress=on_progress)
     value = Value(settings.benefit.model, figures)
     options = tuple(_options(case, value))
@@ -351,3 +349,29 @@ def _disk(n_bytes: float | None) -> str:
     if n_bytes is None:
         return "unknown"
     return format_bytes(n_bytes) if math.isfinite(n_bytes) else "out of reach"
+
+
+_CAPTION = "Bytes fetched per day by LRU at every capacity, and by the options."
+_NOTE = (
+    "Saved is against LRU at the capacity asked for. The true value lies above the lower bound with 95 % "
+    "probability, and below the upper one with 95 %."
+)
+
+
+def write(answer: Worth, out: Path, *, what: str) -> None:
+    """Write the page of `answer` to `out`; `what`: the reads that it is about."""
+    rows = [as_row(one) for one in answer.options]
+    known = [key for key in rows[0] if any(row[key] is not None for row in rows)]
+    figure = Figure(plots.wan_against_capacity(answer.curve, rows), _CAPTION)
+    sections = [
+        Section("Options", _NOTE, [figure], [{key: row[key] for key in known} for row in rows]),
+        Section("What was assumed, and how to change it", rows=[as_row(one) for one in answer.assumptions]),
+    ]
+    html = page(
+        title="Is it worth it?",
+        subtitle="; ".join([f"{what}, {answer.first_day} to {answer.last_day}", *answer.notes]),
+        answers=[answer.verdict, *answer.findings],
+        sections=sections,
+    )
+    out.parent.mkdir(parents=True, exist_ok=True)
+    files.write(out, html)

@@ -22,9 +22,9 @@ from jobs.ground.settings.tree import CacheSettings, Settings
 from jobs.ground.store.tables import Tables
 from jobs.studies.site_test import advice, answer, files
 from jobs.studies.site_test.answer import Latency, Outlier, Rate
+from jobs.studies.site_test.files import Fetched
 from jobs.studies.site_test.measure import Measured, Measuring, round_trip
 from jobs.studies.site_test.processes import Server
-from jobs.studies.site_test.removal import Fetched
 from jobs.studies.site_test.schedule import COLD, WARM, Limits, kinds
 from prefetch.xcache import bearer
 from prefetch.xcache.client import SERVER_URL, XCacheTarget
@@ -78,9 +78,7 @@ def run(
     if cache.kind != "xcache":
         raise InputError(f"cache {cache.name!r} is a folder; only an XCache can be tested")
     origins = _origins(request.origins, cache)
-    names = files.named(request.files) or files.recorded(
-        Tables(settings.tables.root), cache, at_s=int(time.time())
-    )
+    names = files.named(request.files) or files.recorded(Tables.of(settings), cache, at_s=int(time.time()))
     before = dict(os.environ)  # an origin gets no login of the cache's settings
     xcache = target(cache)
     assert isinstance(xcache, XCacheTarget)

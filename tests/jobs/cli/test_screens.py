@@ -20,7 +20,7 @@ from features.schema import Table
 from jobs.cli import console, layout
 from jobs.cli.main import COMMANDS, app
 from jobs.ground import text
-from jobs.local_site.demo import summary
+from jobs.local_site.demo.run import OUTCOME_COLUMNS, PLAN_COLUMNS
 
 AT, DAY = "2026-03-01T04:00:00Z", "2026-03-01"
 SENTENCE = "the cache's records of that day end two hours before midnight: pull the rest, and judge it again"
@@ -220,8 +220,9 @@ def run(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("jobs.loop.evaluate.ready.to_evaluate", lambda *_args, **_more: None)
     monkeypatch.setattr("jobs.loop.push.status.is_over", lambda *_args, **_more: True)
     monkeypatch.setattr("jobs.loop.outcomes.history.annotate_models", lambda *_args, **_more: None)
-    for written in ("replay", "fleet", "curve", "evaluation", "storage"):
-        room = "loop.evaluate.page" if written == "evaluation" else "studies.simulate.exports"
+    rooms = {"replay": "replay_trace", **{name: name for name in ("fleet", "curve", "storage")}}
+    rooms = {name: f"studies.simulate.{room}" for name, room in rooms.items()}
+    for written, room in (rooms | {"evaluation": "loop.evaluate.page"}).items():
         monkeypatch.setattr(f"jobs.{room}.export_{written}", lambda *_args, **_more: None)
     done = CliRunner().invoke(app, words)
     assert isinstance(done.exception, SystemExit | UnprovenError | TargetUnavailable | None), done.exception
@@ -246,8 +247,8 @@ def test_the_tables_of_the_demo_are_readable(screen: Screen) -> None:
     saved = dict.fromkeys(("bytes_saved", "bytes_spent", "bytes_wasted"), 45_678_901_234_567)
     terminal.table([{key: row[key] for key in text.REPLAY_COLUMNS} for row in rows(REPLAYS)], "Replay")
     plan = {"action": "prefetch", "rank": 2, "name": "…" + "x" * 18, "reason": SENTENCE}
-    terminal.table([{key: plan[key] for key in summary._PLAN}], "The plan")
+    terminal.table([{key: plan[key] for key in PLAN_COLUMNS}], "The plan")
     earned = {**outcome, **saved}
-    terminal.table([{key: earned[key] for key in summary._OUTCOME}], "What each pushed file earned")
+    terminal.table([{key: earned[key] for key in OUTCOME_COLUMNS}], "What each pushed file earned")
     screen.check()
     assert all(line.startswith(("┏", "┃", "┡", "│", "└", "Replay", "The ", "What ")) for line in screen.lines)

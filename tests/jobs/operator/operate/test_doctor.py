@@ -13,7 +13,7 @@ import pytest
 
 from jobs.ground.settings.tree import Settings
 from jobs.operator.operate import doctor
-from jobs.operator.operate.services import Check
+from jobs.operator.operate.doctor import Check
 from prefetch.xcache.heartbeat import Heartbeat
 
 HEALTHY = {

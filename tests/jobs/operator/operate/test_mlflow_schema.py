@@ -9,7 +9,7 @@ from pathlib import Path
 import http_answers
 import pytest
 
-from jobs.operator.operate import services
+from jobs.operator.operate import doctor
 
 
 @pytest.mark.parametrize(
@@ -27,16 +27,16 @@ def test_the_schema_of_a_database_file_is_compared(
         database.execute("CREATE TABLE alembic_version (version_num VARCHAR(32))")
         database.executemany("INSERT INTO alembic_version VALUES (?)", [(revision,)] if revision else [])
         database.commit()
-    check = services.mlflow(f"sqlite:///{tmp_path}/mlflow.db")
+    check = doctor.mlflow(f"sqlite:///{tmp_path}/mlflow.db")
     assert check.state == state
     assert words in check.detail
 
 
 def test_what_is_no_database_is_named_and_a_missing_one_will_be_made(tmp_path: Path) -> None:
     (tmp_path / "mlflow.db").write_bytes(b"not a database, though it is long enough to be one" * 100)
-    check = services.mlflow(f"sqlite:///{tmp_path}/mlflow.db")
+    check = doctor.mlflow(f"sqlite:///{tmp_path}/mlflow.db")
     assert (check.state, "is it a database of MLflow's?" in check.detail) == ("bad", True)
-    assert services.mlflow(f"sqlite:///{tmp_path}/other.db").state == "ok"
+    assert doctor.mlflow(f"sqlite:///{tmp_path}/other.db").state == "ok"
     assert not (tmp_path / "other.db").exists()
 
 
@@ -54,7 +54,7 @@ def test_a_server_that_cannot_read_its_database_is_bad(code: int, body: bytes, s
             self.say(*((200, b"OK") if self.path == "/health" else (code, body)))
 
     with http_answers.answering(Answers) as url:
-        check = services.mlflow(url.replace("http://", "http://ada:hush@"))
+        check = doctor.mlflow(url.replace("http://", "http://ada:hush@"))
     assert check.state == state
     assert ("mlflow db upgrade DATABASE_URI" in check.detail) == (state == "bad")
     assert "hush" not in f"{check.detail}{check.configured}"
