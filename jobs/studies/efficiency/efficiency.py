@@ -184,23 +184,23 @@ def cells_of(database: duckdb.DuckDBPyConnection, *by: str, where: str = "true")
     """Sums of the table `jobs` by task and the columns `by`; a null is `unknown`."""
     keys = ", ".join(f"coalesce(CAST({name} AS VARCHAR), 'unknown') AS k{n}" for n, name in enumerate(by))
     sums = ", ".join(f"CAST(coalesce({text}, 0) AS DOUBLE) AS {name}" for name, text in _SUMS.items())
-    kept = ", ".join(f"k{n}" for n in range(len(by)))
+    keyed = ", ".join(f"k{n}" for n in range(len(by)))
     database.execute(
         f"CREATE OR REPLACE TEMP TABLE cell AS SELECT {keys}, task, median(rtt_ms) AS rtt_ms, {sums} "
-        f"FROM jobs WHERE {where} GROUP BY {kept}, task"
+        f"FROM jobs WHERE {where} GROUP BY {keyed}, task"
     )
-    found = database.sql(
-        f"SELECT dense_rank() OVER (ORDER BY {kept}) - 1 AS g, dense_rank() OVER (ORDER BY task) - 1 AS t, "
+    cells = database.sql(
+        f"SELECT dense_rank() OVER (ORDER BY {keyed}) - 1 AS g, dense_rank() OVER (ORDER BY task) - 1 AS t, "
         f"{', '.join(_SUMS)} FROM cell ORDER BY g, t"
     ).to_arrow_table()
     names = database.sql(
-        f"SELECT {kept}, median(rtt_ms) FROM cell GROUP BY {kept} ORDER BY {kept}"
+        f"SELECT {keyed}, median(rtt_ms) FROM cell GROUP BY {keyed} ORDER BY {keyed}"
     ).fetchall()
     return Cells(
         names=[tuple(row[:-1]) for row in names],
-        group=found["g"].to_numpy(),
-        task=found["t"].to_numpy(),
-        sums=np.stack([found[name].to_numpy() for name in _SUMS], axis=1),
+        group=cells["g"].to_numpy(),
+        task=cells["t"].to_numpy(),
+        sums=np.stack([cells[name].to_numpy() for name in _SUMS], axis=1),
         rtt_ms=[row[-1] for row in names],
     )
 

@@ -185,8 +185,8 @@ def _fill(database: duckdb.DuckDBPyConnection, name: str, pieces: Iterator[pa.Ta
 
 def _origins(database: duckdb.DuckDBPyConnection, regions: Sequence[Region]) -> pa.Table:
     """Each origin once: its host, region and round-trip time."""
-    found = database.sql("SELECT DISTINCT origin FROM located WHERE origin IS NOT NULL").to_arrow_table()
-    origin = found["origin"].combine_chunks()
+    origins = database.sql("SELECT DISTINCT origin FROM located WHERE origin IS NOT NULL").to_arrow_table()
+    origin = origins["origin"].combine_chunks()
     code, names = regions_of(pa.chunked_array([origin]), regions)
     rtt_ms = [*(region.rtt_ms for region in regions), None]
     return pa.table(

@@ -55,9 +55,9 @@ def run(settings: Settings, chosen: Chosen) -> Refit:
     head = f"[benefit]  # jobs that started {chosen.since} to {chosen.until}"
     if (of_one or 0) > _MUCH:
         head += f"; one user or task took {percent(of_one)} of the core hours"
-    told = [line for line in lines.values() if line]
+    proposed = [line for line in lines.values() if line]
     missing = tuple(key for key, line in lines.items() if not line)
-    return Refit("\n".join([head, *told]), missing)
+    return Refit("\n".join([head, *proposed]), missing)
 
 
 def _lines(database: duckdb.DuckDBPyConnection, cache_rtt_ms: float) -> Iterator[tuple[str, str]]:
@@ -95,7 +95,7 @@ def _points(cells: Cells) -> list[Point]:
     """The groups (place, …, or place and round trip) with enough tasks and an efficiency that is believed."""
     drawn = group_sums(cells.task, cells.group, cells.sums, n_groups=len(cells.names))
     cpu_s, core_s, jobs = (cells.total(name) for name in ("cpu_s", "core_s", "jobs"))
-    found = []
+    points = []
     for k in np.flatnonzero((cells.tasks >= FEWEST_TASKS) & (cpu_s > 0)).tolist():
         place, *rtt = cells.names[k]
         if rtt == ["unknown"]:
@@ -103,8 +103,8 @@ def _points(cells: Cells) -> list[Point]:
         efficiency = interval(cpu_s[k], core_s[k], drawn[:, k, at("cpu_s")], drawn[:, k, at("core_s")])
         if efficiency.value is None or not _EFFICIENCIES[0] <= efficiency.value <= _EFFICIENCIES[1]:
             continue
-        found.append(Point(float(rtt[0]) if rtt else 0.0, efficiency, core_s[k], int(jobs[k]), place))
-    return sorted(found)
+        points.append(Point(float(rtt[0]) if rtt else 0.0, efficiency, core_s[k], int(jobs[k]), place))
+    return sorted(points)
 
 
 def slowdown(cells: Cells) -> Interval:

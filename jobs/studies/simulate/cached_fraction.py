@@ -66,12 +66,12 @@ def run(cluster: Cluster, *, volume_bytes: int) -> FractionAnswer:
         )
         for x, all_s in zip(fractions, parts.T, strict=True)
     )
-    nothing, found = points[0], next(point for point in points if point.cached_fraction == best)
+    nothing, best_point = points[0], next(point for point in points if point.cached_fraction == best)
     unit, unit_s = time_unit(nothing.processing_s)
-    takes, without = (f"{point.processing_s / unit_s:.3g} {unit}" for point in (found, nothing))
+    takes, without = (f"{point.processing_s / unit_s:.3g} {unit}" for point in (best_point, nothing))
     answer = (
         f"Best is to cache {percent(best)}: {format_bytes(volume_bytes)} take {takes} instead of {without} "
-        f"without caches, {nothing.processing_s / found.processing_s:.1f} times the throughput."
+        f"without caches, {nothing.processing_s / best_point.processing_s:.1f} times the throughput."
     )
     nodes = "1 cache" if cluster.n_nodes == 1 else f"{cluster.n_nodes} caches"
     site = (

@@ -106,12 +106,12 @@ def run(
     footprint = loaded.trace.footprint_bytes
     if not footprint:
         raise InputError("all files read are empty, so that every cache is the same; choose another trace")
-    asked = sizes(loaded.trace, capacities=capacities, fractions=fractions)
+    shown_sizes = sizes(loaded.trace, capacities=capacities, fractions=fractions)
     on_progress(0, 1, "every capacity")
     curve = lru_curve(loaded.trace, count_from_s=from_s)
-    listed = sorted({*_grid(footprint), *asked})
+    listed = sorted({*_grid(footprint), *shown_sizes})
     ideal = {listed[i] for i in np.linspace(0, len(listed) - 1, min(N_IDEAL, len(listed))).astype(int)}
-    found = _replays(
+    replays = _replays(
         loaded.trace,
         curve,
         listed=listed,
@@ -122,7 +122,7 @@ def run(
     )
     needs = [_need(curve, footprint, hit_ratio=ratio) for ratio in hit_ratios]
     needs += [_need(curve, footprint, byte_hit_ratio=ratio) for ratio in byte_hit_ratios]
-    points = [_point(curve, footprint, size, found) for size in listed]
+    points = [_point(curve, footprint, size, replays) for size in listed]
     return CurveAnswer(
         requests=curve.requests,
         bytes_requested=curve.bytes_requested,
@@ -132,7 +132,7 @@ def run(
         needs=needs,
         answers=[
             *(_sentence(need) for need in needs),
-            *_doubling([point for point in points if point.capacity_bytes in asked]),
+            *_doubling([point for point in points if point.capacity_bytes in shown_sizes]),
         ],
         notes=loaded.notes,
     )
@@ -163,11 +163,11 @@ def _replays(
 
     # A point needs LRU at twice its capacity too.
     small = {s for size in listed for s in (size, 2 * size) if s < curve.exact_from_bytes}
-    wanted = {
+    policies = {
         size: [*([LRU] if size in small else []), *(_IDEAL if size in ideal else [])]
         for size in (*listed, *small)
     }
-    candidates = [Candidates(size, dict.fromkeys(names)) for size, names in sorted(wanted.items())]
+    candidates = [Candidates(size, dict.fromkeys(names)) for size, names in sorted(policies.items())]
     total = 1 + sum(len(one.names) for one in candidates)
     results: dict[_Key, Result] = {}
     for row in replay_candidates(trace, candidates, count_from_s=count_from_s, workers=workers):
@@ -176,15 +176,15 @@ def _replays(
     return results
 
 
-def _point(curve: Curve, footprint: int, size: int, found: dict[_Key, Result]) -> Point:
+def _point(curve: Curve, footprint: int, size: int, replays: dict[_Key, Result]) -> Point:
     def lru(capacity: int) -> Ratios:
-        result = found.get((LRU, capacity))
+        result = replays.get((LRU, capacity))
         if result is None:
             return curve.hit_ratio_at(capacity), curve.byte_hit_ratio_at(capacity)
         return result.hit_ratio, result.byte_hit_ratio
 
     def best(policy: str) -> float | None:
-        result = found.get((policy, size))
+        result = replays.get((policy, size))
         return None if result is None else result.byte_hit_ratio
 
     (hit, byte_hit), (hit_twice, byte_hit_twice) = lru(size), lru(2 * size)
@@ -197,7 +197,7 @@ def _point(curve: Curve, footprint: int, size: int, found: dict[_Key, Result]) -
         doubling_adds_hit_ratio=hit_twice - hit,
         doubling_adds_byte_hit_ratio=byte_hit_twice - byte_hit,
         doubling_saves_bytes=round((byte_hit_twice - byte_hit) * curve.bytes_requested),
-        replayed=(LRU, size) in found,
+        replayed=(LRU, size) in replays,
         clairvoyant_byte_hit_ratio=best("clairvoyant"),
         bound_byte_hit_ratio=best(BOUND),
     )
@@ -215,14 +215,14 @@ def _need(
 
 
 def _sentence(need: Need) -> str:
-    wanted = f"a {need.kind} ratio of {percent(need.ratio, 1)}"
+    ratio = f"a {need.kind} ratio of {percent(need.ratio, 1)}"
     if need.capacity_bytes is None or need.capacity_fraction is None:
         return (
-            f"{wanted.capitalize()} is out of reach: at most {percent(need.reachable, 1)}, since every file "
+            f"{ratio.capitalize()} is out of reach: at most {percent(need.reachable, 1)}, since every file "
             "is missed once."
         )
     room = f"{format_bytes(need.capacity_bytes)} ({percent(need.capacity_fraction, 1)} of the footprint)"
-    return f"For {wanted} LRU needs {room}."
+    return f"For {ratio} LRU needs {room}."
 
 
 def _doubling(points: Sequence[Point]) -> list[str]:
@@ -238,6 +238,6 @@ def _doubling(points: Sequence[Point]) -> list[str]:
 def export_curve(answer: CurveAnswer, out: Path | None, *, title: str) -> None:
     """Write an LRU curve to `out`, if given, in the format of its suffix."""
     points = [as_row(point) for point in answer.points]
-    shown = [chosen(row, (*CURVE_COLUMNS, "capacity_fraction", "doubling_saves_bytes")) for row in points]
-    page = Page(title, answer.notes, shown, answer.answers, note=BOUND_NOTE)
+    rows = [chosen(row, (*CURVE_COLUMNS, "capacity_fraction", "doubling_saves_bytes")) for row in points]
+    page = Page(title, answer.notes, rows, answer.answers, note=BOUND_NOTE)
     write_page(out, points, page, lambda plots: plots.lru_against_capacity(points))

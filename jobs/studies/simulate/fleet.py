@@ -208,8 +208,8 @@ def load_levels(path: Path) -> list[Level] | None:
     values = read_file(path)
     if "levels" not in values:
         return None
-    found = validated(_Levels, values, where=str(path), see="docs/xcache-mode.md")
-    return [one.level for one in found.levels]
+    content = validated(_Levels, values, where=str(path), see="docs/xcache-mode.md")
+    return [level.level for level in content.levels]
 
 
 def replay_levels(loaded: LoadedTrace, levels: Sequence[Level], *, count_from_s: int | None) -> ReplayAnswer:
@@ -295,7 +295,7 @@ _LEVELS_NOTE = (
 
 def export_fleet(answer: ReplayAnswer, out: Path | None, *, title: str) -> None:
     """Write the replay of several caches to `out`, if given, in the format of its suffix."""
-    shown = [chosen(row, fleet_columns(answer.rows)) for row in answer.rows]
-    said, note = ([answer.verdict], _LEVELS_NOTE) if answer.verdict else ([], _FLEET_NOTE)
-    page = Page(title, answer.notes, shown, said, heading="By cache", note=note, capacity="")
+    rows = [chosen(row, fleet_columns(answer.rows)) for row in answer.rows]
+    answers, note = ([answer.verdict], _LEVELS_NOTE) if answer.verdict else ([], _FLEET_NOTE)
+    page = Page(title, answer.notes, rows, answers, heading="By cache", note=note, capacity="")
     write_page(out, answer.rows, page, lambda plots: plots.hit_ratio_by_cache(answer.rows))

@@ -49,20 +49,20 @@ def run(
     tables.check_writable(REPLAYS)
     caches = dataclasses.replace(caches, watermarks=caches.watermarks or settings.replay.watermarks)
     loaded = accesses.load(settings, keep=caches.keep)
-    trace, shared = loaded.trace, None
+    trace, plan_by = loaded.trace, None
     if PLAN in named_policies(caches):
         _require_predictions(tables, region, first_s, last_s + DAY_S, cycle_s)
         version = _version(tables, region, first_s)
-        shared = planner(
+        plan_by = planner(
             tables, trace.names, region=region, plan=settings.plan, cycle_s=cycle_s, version=version
         )
-    chosen = sizes(trace, capacities=caches.capacities, fractions=caches.fractions)
-    own = own_policies(caches, loaded, chosen, count_from_s=first_s, on_progress=on_progress)
+    capacities = sizes(trace, capacities=caches.capacities, fractions=caches.fractions)
+    own = own_policies(caches, loaded, capacities, count_from_s=first_s, on_progress=on_progress)
     replayed = compare(
         trace,
         [
-            candidates_at(caches, size, own=own, planner=shared, cycle_s=cycle_s, plan_from_s=first_s)
-            for size in chosen
+            candidates_at(caches, size, own=own, planner=plan_by, cycle_s=cycle_s, plan_from_s=first_s)
+            for size in capacities
         ],
         count_from_s=first_s,
         workers=caches.workers,

@@ -180,16 +180,16 @@ class _Case:
         """What the cache replaces: all that may go, or as much as the WAN takes in its busiest hour."""
         most = self._wanted.network_bytes_s
         low, high = 0, len(self._replicas.datasets)
-        found = self._point(capacity, high)
-        if most is not None and found.wan_bytes_s > most:
+        answer = self._point(capacity, high)
+        if most is not None and answer.wan_bytes_s > most:
             # A cache that is asked for more hits less of the rest: the traffic grows with what goes.
             while high - low > 1:
                 middle = (low + high) // 2
                 fits = self._point(capacity, middle).wan_bytes_s <= most
                 low, high = (middle, high) if fits else (low, middle)
-            high, found = low, self._point(capacity, low)
+            high, answer = low, self._point(capacity, low)
         self._n_sets[capacity] = high
-        return found
+        return answer
 
     def _point(self, capacity: int, n_sets: int) -> Replaced:
         goes = self._rank < n_sets
@@ -227,19 +227,19 @@ class _Case:
         behind = self._replay(first.reads, ~first.hit, self._wanted.second_bytes)
         return first.result, None if behind is None else behind.result
 
-    def _replay(self, trace: Trace, chosen: BoolArray, capacity: int) -> _Replay | None:
-        if not (chosen & (trace.time_s >= self._from_s)).any():
+    def _replay(self, trace: Trace, is_read: BoolArray, capacity: int) -> _Replay | None:
+        if not (is_read & (trace.time_s >= self._from_s)).any():
             return None
-        reads = Trace(trace.time_s[chosen], trace.item[chosen], trace.size_bytes)
+        reads = Trace(trace.time_s[is_read], trace.item[is_read], trace.size_bytes)
         hit = np.zeros(reads.n_accesses, np.bool_)
         return _Replay(reads, hit, run_policy(LRU, reads, capacity, count_from_s=self._from_s, hit=hit))
 
     def datasets(self, capacity: int) -> Iterator[Dropped]:
         """What goes for a cache that `replaced` was asked about, by dataset."""
         size = self._replicas.size_bytes
-        one: IntArray = np.ones_like(size)
+        each: IntArray = np.ones_like(size)
         files, stored, asked, ruled = map(
-            self._by_dataset, (one, size, self.read * size, one * (self._replicas.kind != Kind.FREE))
+            self._by_dataset, (each, size, self.read * size, each * (self._replicas.kind != Kind.FREE))
         )
         for code in self._order[: self._n_sets[capacity]]:
             if files[code]:
@@ -277,13 +277,13 @@ def _findings(
     point: Replaced, stored: Sequence[Stored], wanted: Wanted, *, unread_bytes: int
 ) -> Iterator[str]:
     by_words = {one.kept_by: one for one in stored}
-    stays = [one for kind in (Kind.ON_TAPE, Kind.LAST) if (one := by_words.get(WORDS[kind]))]
+    staying = [one for kind in (Kind.ON_TAPE, Kind.LAST) if (one := by_words.get(WORDS[kind]))]
     if point.rule_bytes:
         look = "" if WORDS[Kind.UNKNOWN] not in by_words else ", or their rules are unknown: look first"
         yield f"{format_bytes(point.rule_bytes)} of that are kept by rules, which must go first{look}."
-    if stays:
-        kept = format_bytes(sum(one.stored_bytes for one in stays))
-        yield f"{kept} stay whatever the cache, as no other disk has them."
+    if staying:
+        stay_bytes = format_bytes(sum(one.stored_bytes for one in staying))
+        yield f"{stay_bytes} stay whatever the cache, as no other disk has them."
     if wanted.network_bytes_s is not None:
         yield f"What is read most stays: the WAN takes at most {format_bytes(wanted.network_bytes_s)}/s."
     yield f"Nobody read {format_bytes(unread_bytes)} of what could go: no cache is needed for that."
@@ -312,10 +312,10 @@ def export_storage(answer: StorageAnswer, out: Path | None, *, title: str) -> No
         ("Stored, by what keeps it", "", [as_row(one) for one in answer.stored]),
         ("Datasets that go, the largest", "Of the first capacity.", [as_row(one) for one in largest]),
     ]
-    told = [key for key in points[0] if key in STORAGE_COLUMNS or any(point[key] for point in points)]
-    shown = [chosen(point, told) for point in points]
+    columns = [key for key in points[0] if key in STORAGE_COLUMNS or any(point[key] for point in points)]
+    rows = [chosen(point, columns) for point in points]
     page = Page(
-        title, answer.notes, shown, answers, "Disk against traffic", _STORAGE_NOTE, capacity="", more=more
+        title, answer.notes, rows, answers, "Disk against traffic", _STORAGE_NOTE, capacity="", more=more
     )
 
     def draw(_: Any) -> Plot:

@@ -102,27 +102,27 @@ def write_study(
         done += 1
         on_progress(done, N_STAGES, stage)
 
-    found = study(trace, loaded.details, config, on_done=advance)
-    html = study_page(found, what=what, notes=loaded.notes)
+    results = study(trace, loaded.details, config, on_done=advance)
+    html = study_page(results, what=what, notes=loaded.notes)
     out.parent.mkdir(parents=True, exist_ok=True)
     files.write(out, html)
     advance("the page")
-    return _summary(found, loaded, out, html, time.perf_counter() - started)
+    return _summary(results, loaded, out, html, time.perf_counter() - started)
 
 
-def _summary(found: Study, loaded: LoadedTrace, out: Path, html: str, seconds: float) -> StudySummary:
-    benefit = found.benefit
+def _summary(results: Study, loaded: LoadedTrace, out: Path, html: str, seconds: float) -> StudySummary:
+    benefit = results.benefit
     return StudySummary(
         report=str(out),
         size_bytes=len(html.encode()),
-        accesses=found.result.requests,
-        capacity_bytes=found.config.cache.capacity_bytes,
-        hit_ratio=found.result.hit_ratio,
-        byte_hit_ratio=found.result.byte_hit_ratio,
-        chosen_byte_hit_ratio=None if found.by_verdict is None else found.by_verdict.byte_hit_ratio,
-        lru_age_s=found.lru_age_s,
-        verdicts={row.name: row.verdict for row in found.categories},
-        wan_saved_bytes=found.result.hit_bytes,
+        accesses=results.result.requests,
+        capacity_bytes=results.config.cache.capacity_bytes,
+        hit_ratio=results.result.hit_ratio,
+        byte_hit_ratio=results.result.byte_hit_ratio,
+        chosen_byte_hit_ratio=None if results.by_verdict is None else results.by_verdict.byte_hit_ratio,
+        lru_age_s=results.lru_age_s,
+        verdicts={row.name: row.verdict for row in results.categories},
+        wan_saved_bytes=results.result.hit_bytes,
         hs06_hours_saved=round(benefit.direct.hs06_hours - benefit.cached.hs06_hours),
         notes=loaded.notes,
         seconds=seconds,

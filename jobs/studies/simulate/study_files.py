@@ -15,33 +15,33 @@ from replay.study.categories import age_text
 from replay.study.study import Study
 
 
-def file_sections(found: Study) -> Sequence[Section]:
+def file_sections(results: Study) -> Sequence[Section]:
     """Categories with their verdicts, sizes, hotness, lifetimes and reuse by size."""
     return [
-        _verdicts(found),
-        _categories(found),
-        _sizes(found),
-        _hotness(found),
-        _lifetimes(found),
-        _quadrants(found),
+        _verdicts(results),
+        _categories(results),
+        _sizes(results),
+        _hotness(results),
+        _lifetimes(results),
+        _quadrants(results),
     ]
 
 
-def _verdicts(found: Study) -> Section:
-    least = found.config.thresholds.min_saved_per_byte
+def _verdicts(results: Study) -> Section:
+    least = results.config.thresholds.min_saved_per_byte
     return Section(
         title="What to cache",
         note=f"A category is worth caching if each byte fetched for it saves at least {least:g} bytes of WAN "
         "traffic. Categories that are read again too rarely for any cache are excluded first; the others are "
-        f"judged in a cache without them. {_age(found)}.",
+        f"judged in a cache without them. {_age(results)}.",
         rows=[
-            {"category": row.name, "verdict": row.verdict, "reason": row.reason} for row in found.categories
+            {"category": row.name, "verdict": row.verdict, "reason": row.reason} for row in results.categories
         ],
     )
 
 
-def _categories(found: Study) -> Section:
-    rows = found.categories
+def _categories(results: Study) -> Section:
+    rows = results.categories
     hit_bytes = [row.sums.hit_bytes for row in rows]
     missed = [row.sums.requested_bytes - row.sums.hit_bytes for row in rows]
     return Section(
@@ -75,29 +75,29 @@ def _categories(found: Study) -> Section:
     )
 
 
-def _age(found: Study) -> str:
-    if found.lru_age_s is None:
+def _age(results: Study) -> str:
+    if results.lru_age_s is None:
         return "With everything admitted, every re-read was a hit"
     return (
-        f"With everything admitted, files not read for {age_text(found.lru_age_s)} are mostly evicted (the "
+        f"With everything admitted, files not read for {age_text(results.lru_age_s)} are mostly evicted (the "
         "LRU age: the time that best separates hits from misses)"
     )
 
 
-def _sizes(found: Study) -> Section:
+def _sizes(results: Study) -> Section:
     return Section(
         title="File sizes",
         note="Where the two lines differ, few files hold most of the bytes.",
         figures=[
             Figure(
-                study_plots.size_distribution(found.sizes), "Share of files and of their bytes by file size"
+                study_plots.size_distribution(results.sizes), "Share of files and of their bytes by file size"
             )
         ],
     )
 
 
-def _hotness(found: Study) -> Section:
-    rows = found.hotness
+def _hotness(results: Study) -> Section:
+    rows = results.hotness
     files, accesses = sum(row.files for row in rows), sum(row.accesses for row in rows)
     names = [_times(row.least, row.most) for row in rows]
     series = {
@@ -114,7 +114,7 @@ def _hotness(found: Study) -> Section:
                 study_plots.grouped_shares(names, series, xlabel="accesses of a file"),
                 "Files and accesses by count",
             ),
-            Figure(study_plots.rank_plot(found.ranks), "Accesses of a file against its rank"),
+            Figure(study_plots.rank_plot(results.ranks), "Accesses of a file against its rank"),
         ],
         rows=[
             {
@@ -136,15 +136,15 @@ def _times(least: int, most: int | None) -> str:
     return str(least) if least == most else f"{least}–{most}"
 
 
-def _lifetimes(found: Study) -> Section:
-    lifetimes = found.lifetimes
+def _lifetimes(results: Study) -> Section:
+    lifetimes = results.lifetimes
     age = _middle(lifetimes.hits_by_age)
     return Section(
         title="Hits by lifetime",
         note="A file's lifetime is the time from its first access to its last. Half of all hits come within "
         f"{'a day' if age == 1 else f'{age} days'} of a file's first access. Far to the right are files that "
         "are read for a long time."
-        if found.result.hits
+        if results.result.hits
         else "There was no hit.",
         figures=[
             Figure(study_plots.hits_by_days(lifetimes, by="lifetime"), "Hits by the lifetime of their file"),
@@ -159,9 +159,9 @@ def _middle(hits_by_day: IntArray) -> int:
     return int(np.searchsorted(running, running[-1] / 2)) + 1
 
 
-def _quadrants(found: Study) -> Section:
-    limits = found.config.thresholds
-    rows = found.quadrants
+def _quadrants(results: Study) -> Section:
+    limits = results.config.thresholds
+    rows = results.quadrants
     columns = {
         "files": [row.files for row in rows],
         "bytes": [row.footprint_bytes for row in rows],

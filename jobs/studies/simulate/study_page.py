@@ -19,40 +19,40 @@ OVERRUN = 0.01
 """Share of the bytes read past the cache from which on the first answer mentions them."""
 
 
-def study_page(found: Study, *, what: str, notes: Sequence[str] = ()) -> str:
+def study_page(results: Study, *, what: str, notes: Sequence[str] = ()) -> str:
     """The HTML page of a study of the trace called `what`; `notes` come under the title."""
-    trace = found.use.trace
+    trace = results.use.trace
     span = f"{day_label(int(trace.time_s[0]))} to {day_label(int(trace.time_s[-1]))}"
-    cache = found.config.cache
+    cache = results.config.cache
     subtitle = (
         f"{what}, {span}. Replayed through an XCache of {format_bytes(cache.capacity_bytes)}: whole files, "
         f"LRU, watermarks {percent(cache.low_watermark)} and {percent(cache.high_watermark)}, empty at the "
         "start. " + "; ".join(notes)
     )
-    sections = [*file_sections(found), *cache_sections(found)]
+    sections = [*file_sections(results), *cache_sections(results)]
     return page(
         title="Caching study",
         subtitle=subtitle,
-        answers=list(answers(found)),
+        answers=list(answers(results)),
         sections=sections,
-        capacities=Capacities(values=sorted(point.capacity_bytes for point in found.ideal)),
+        capacities=Capacities(values=sorted(point.capacity_bytes for point in results.ideal)),
     )
 
 
-def answers(found: Study) -> Iterator[str]:
+def answers(results: Study) -> Iterator[str]:
     """Answers to a planner's first questions, one sentence each."""
-    result, cache = found.result, found.config.cache
-    share = percent(cache.capacity_bytes / max(1, found.use.trace.footprint_bytes), 1)
+    result, cache = results.result, results.config.cache
+    share = percent(cache.capacity_bytes / max(1, results.use.trace.footprint_bytes), 1)
     size = format_bytes(cache.capacity_bytes)
     yield f"A cache of {size} serves {percent(result.byte_hit_ratio, 1)} of the bytes that jobs read."
     yield (
         f"{format_bytes(result.hit_bytes)} of {format_bytes(result.bytes_requested)} stay off the WAN, with "
         f"{percent(result.hit_ratio, 1)} of {count(result.requests)} accesses; the cache is {share} of the "
-        f"bytes of all files read.{_overrun(found)}"
+        f"bytes of all files read.{_overrun(results)}"
     )
-    yield _verdicts(found)
-    yield _doubling(found)
-    benefit = found.benefit
+    yield _verdicts(results)
+    yield _doubling(results)
+    benefit = results.benefit
     saved = benefit.direct.hs06_hours - benefit.cached.hs06_hours
     yield (
         f"The jobs {'save' if saved >= 0 else 'lose'} {count(abs(saved))} HS06-hours "
@@ -62,12 +62,12 @@ def answers(found: Study) -> Iterator[str]:
     )
 
 
-def _overrun(found: Study) -> str:
+def _overrun(results: Study) -> str:
     """A warning if the cache is often full between two purges."""
-    passed = found.result.bypassed_bytes
-    if passed <= OVERRUN * found.result.bytes_requested:
+    passed = results.result.bypassed_bytes
+    if passed <= OVERRUN * results.result.bytes_requested:
         return ""
-    interval = found.config.cache.purge_interval_s
+    interval = results.config.cache.purge_interval_s
     return (
         f" But {format_bytes(passed)} were read past it, because it was full between two purges "
         f"({interval} s apart) or files were larger than it: it is too small for this traffic."
@@ -78,28 +78,28 @@ MOST_NAMED = 6
 """Categories in a sentence; the table has all."""
 
 
-def _verdicts(found: Study) -> str:
+def _verdicts(results: Study) -> str:
     sentences = []
     for verdict in (CACHE, CACHE_SMALL, DO_NOT_CACHE):
-        names = [row.name for row in found.categories if row.verdict == verdict]
+        names = [row.name for row in results.categories if row.verdict == verdict]
         if names:
             more = f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else ""
             sentences.append(f"{verdict.capitalize()}: {', '.join(names[:MOST_NAMED])}{more}.")
     answer = " ".join(sentences)
-    if found.by_verdict is None:
+    if results.by_verdict is None:
         return answer
     return (
-        f"{answer} Admitting only that, the cache serves {percent(found.by_verdict.byte_hit_ratio, 1)} of "
-        f"the bytes instead of {percent(found.use.byte_hit_ratio, 1)}, and "
-        f"{percent(found.by_verdict.hit_ratio, 1)} of the accesses instead of "
-        f"{percent(found.use.hit_ratio, 1)}."
+        f"{answer} Admitting only that, the cache serves {percent(results.by_verdict.byte_hit_ratio, 1)} of "
+        f"the bytes instead of {percent(results.use.byte_hit_ratio, 1)}, and "
+        f"{percent(results.by_verdict.hit_ratio, 1)} of the accesses instead of "
+        f"{percent(results.use.hit_ratio, 1)}."
     )
 
 
-def _doubling(found: Study) -> str:
-    capacity = found.config.cache.capacity_bytes
-    now, adds = found.curve.byte_hit_ratio_at(capacity), found.curve.doubling_adds(capacity)
-    bound = next((p.bound for p in found.ideal if p.capacity_bytes == capacity), None)
+def _doubling(results: Study) -> str:
+    capacity = results.config.cache.capacity_bytes
+    now, adds = results.curve.byte_hit_ratio_at(capacity), results.curve.doubling_adds(capacity)
+    bound = next((p.bound for p in results.ideal if p.capacity_bytes == capacity), None)
     best = "" if bound is None else f"; no policy could serve more than {percent(bound, 1)} at this capacity"
     twice = percent(now + adds.byte_hit_ratio, 1)
     return (
@@ -107,20 +107,20 @@ def _doubling(found: Study) -> str:
     )
 
 
-def cache_sections(found: Study) -> Sequence[Section]:
+def cache_sections(results: Study) -> Sequence[Section]:
     """Hit rate against capacity, fill level, days, origins, and WAN and CPU time saved."""
-    by_activity = [_activities(found)] if found.activities else []
+    by_activity = [_activities(results)] if results.activities else []
     return [
-        _capacity(found),
-        _fill(found),
-        _daily_hits(found),
-        _origins(found),
+        _capacity(results),
+        _fill(results),
+        _daily_hits(results),
+        _origins(results),
         *by_activity,
-        _benefit(found),
+        _benefit(results),
     ]
 
 
-def _capacity(found: Study) -> Section:
+def _capacity(results: Study) -> Section:
     return Section(
         title="Hit rate against capacity",
         note="The lines show exactly what an LRU without watermarks serves at each capacity. Triangles are a "
@@ -130,24 +130,24 @@ def _capacity(found: Study) -> Section:
         "parts of the page are of the cache of the study.",
         figures=[
             Figure(
-                study_plots.hits_against_capacity(found.curve, found.ideal),
+                study_plots.hits_against_capacity(results.curve, results.ideal),
                 "Accesses and bytes served against capacity",
             )
         ],
         rows=[
             {
                 "capacity_bytes": point.capacity_bytes,
-                "LRU byte_hit_ratio": found.curve.byte_hit_ratio_at(point.capacity_bytes),
+                "LRU byte_hit_ratio": results.curve.byte_hit_ratio_at(point.capacity_bytes),
                 "clairvoyant byte_hit_ratio": point.clairvoyant,
                 "bound byte_hit_ratio": point.bound,
             }
-            for point in found.ideal
+            for point in results.ideal
         ],
     )
 
 
-def _fill(found: Study) -> Section:
-    cache, result = found.config.cache, found.result
+def _fill(results: Study) -> Section:
+    cache, result = results.config.cache, results.result
     return Section(
         title="Fill level",
         note=f"Every {cache.purge_interval_s} s, if usage is above the high watermark, the oldest files are "
@@ -167,8 +167,8 @@ def _fill(found: Study) -> Section:
     )
 
 
-def _daily_hits(found: Study) -> Section:
-    daily = found.result.daily
+def _daily_hits(results: Study) -> Section:
+    daily = results.result.daily
     return Section(
         title="Hits and misses per day",
         note="Steps are days (UTC); lines are the mean of each day and the 13 days before it. The first days "
@@ -182,8 +182,8 @@ def _daily_hits(found: Study) -> Section:
     )
 
 
-def _origins(found: Study) -> Section:
-    rows = found.origins
+def _origins(results: Study) -> Section:
+    rows = results.origins
     files, in_bytes = sum(row.files for row in rows), sum(row.footprint_bytes for row in rows)
     shares = {
         "files": [row.files / files for row in rows],
@@ -216,7 +216,7 @@ def _origins(found: Study) -> Section:
     )
 
 
-def _activities(found: Study) -> Section:
+def _activities(results: Study) -> Section:
     return Section(
         title="Activities",
         note="What the cache does for analysis and for production, where the trace tells them apart. "
@@ -231,21 +231,21 @@ def _activities(found: Study) -> Section:
                 "accessed_bytes": part.requested_bytes,
                 "byte_hit_ratio": part.hit_bytes / max(1, part.requested_bytes),
             }
-            for part in found.activities
+            for part in results.activities
         ],
     )
 
 
-def _benefit(found: Study) -> Section:
-    benefit, model = found.benefit, found.config.model
+def _benefit(results: Study) -> Section:
+    benefit, model = results.benefit, results.config.model
     cases = {"no cache": benefit.direct, "LRU": benefit.cached}
-    uses: dict[str, Use | None] = {"no cache": None, "LRU": found.use}
+    uses: dict[str, Use | None] = {"no cache": None, "LRU": results.use}
     if benefit.by_verdict is not None:
-        cases["LRU by the verdicts"], uses["LRU by the verdicts"] = benefit.by_verdict, found.by_verdict
+        cases["LRU by the verdicts"], uses["LRU by the verdicts"] = benefit.by_verdict, results.by_verdict
     rate = format_bytes(model.job_read_rate_bytes_s)
     return Section(
         title="WAN traffic and CPU time saved",
-        note=f"Based on {_basis(found)}. A job reads {rate} per second of CPU time, and a core has "
+        note=f"Based on {_basis(results)}. A job reads {rate} per second of CPU time, and a core has "
         f"{model.hs06_per_core:g} HS06. This is a model, not a measurement.",
         figures=[
             Figure(
@@ -256,7 +256,7 @@ def _benefit(found: Study) -> Section:
         rows=[
             {
                 "reading through": name,
-                "WAN_bytes": found.result.bytes_requested - _hit_bytes(uses[name]),
+                "WAN_bytes": results.result.bytes_requested - _hit_bytes(uses[name]),
                 "CPU_efficiency_ratio": cost.cpu_efficiency,
                 "core-hours": round(cost.core_hours),
                 "HS06-hours": round(cost.hs06_hours),
@@ -267,8 +267,8 @@ def _benefit(found: Study) -> Section:
     )
 
 
-def _basis(found: Study) -> str:
-    model = found.config.model
+def _basis(results: Study) -> str:
+    model = results.config.model
     if model.job is not None:
         return f"DOMA's runtimes of {model.job.name} jobs relative to reading locally"
     slower = (
@@ -276,7 +276,7 @@ def _basis(found: Study) -> str:
     )
     return (
         "the published CPU efficiencies at each origin's round-trip time, hits read from "
-        f"{found.config.tier.name}{slower}"
+        f"{results.config.tier.name}{slower}"
     )
 
 

@@ -269,11 +269,11 @@ def processing_time(points: Sequence[Row]) -> Plot:
         plot.axes.plot(x, takes, color=GREY, linewidth=1)
         looks = {"network": "v", "caches": "s", "computing": "o"}
         for limit, marker in looks.items():
-            chosen = [k for k, p in enumerate(points) if p["limited_by"] == limit]
-            at, mine = [x[k] for k in chosen], [takes[k] for k in chosen]
+            places = [k for k, p in enumerate(points) if p["limited_by"] == limit]
+            at, mine = [x[k] for k in places], [takes[k] for k in places]
             (drawn,) = plot.axes.plot(at, mine, marker, color=DARK, markersize=5)
-            said = [f"{takes[k]:.3g} {unit} with {x[k]:.3g} % cached, limited by {limit}" for k in chosen]
-            if chosen:
+            said = [f"{takes[k]:.3g} {unit} with {x[k]:.3g} % cached, limited by {limit}" for k in places]
+            if places:
                 plot.add(f"limited by {limit}", drawn, map(Point, at, mine, said))
         plot.axes.set(xlabel="cached fraction, %", ylabel=f"processing time, {unit}", ylim=(0, None))
         return plot

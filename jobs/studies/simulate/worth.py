@@ -136,10 +136,10 @@ def _middle_s(loaded: LoadedTrace) -> int:
     first_s, last_s = int(loaded.trace.time_s[0]), int(loaded.trace.time_s[-1])
     middle_s = (first_s + last_s) // 2 // DAY_S * DAY_S
     bounded_s = (last_s // DAY_S - BOUNDED_DAYS + 1) * DAY_S
-    found_s = bounded_s if first_s + LEAST_PAST_S <= bounded_s < middle_s else middle_s
-    if found_s <= first_s:
+    from_s = bounded_s if first_s + LEAST_PAST_S <= bounded_s < middle_s else middle_s
+    if from_s <= first_s:
         raise InputError("a steward learns from the past, and the trace has one day; take a longer one")
-    return found_s
+    return from_s
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -169,8 +169,8 @@ class _Case:
         if saved_bytes_per_day is None:
             return None
         wan = self.rows[LRU].result.wan_bytes - saved_bytes_per_day * self.n_days
-        found = self.curve.capacity_for(byte_hit_ratio=max(0.0, 1 - wan / max(1, self.requested)))
-        return math.inf if found is None else float(max(0, found - self.capacity_bytes))
+        capacity = self.curve.capacity_for(byte_hit_ratio=max(0.0, 1 - wan / max(1, self.requested)))
+        return math.inf if capacity is None else float(max(0, capacity - self.capacity_bytes))
 
     def drawn(self) -> Iterator[tuple[int, float]]:
         """LRU's bytes fetched per day, from a quarter of the capacity to four times of it."""

@@ -76,10 +76,10 @@ class Outlier:
     median_s: float
 
 
-def latency(found: RoundTrip) -> Latency:
+def latency(trip: RoundTrip) -> Latency:
     """Round trips in ms."""
-    ms = [1000 * one for one in found.seconds]
-    return Latency(found.place, statistics.median(ms), min(ms), max(ms), 1000 * found.connect_s)
+    ms = [1000 * one for one in trip.seconds]
+    return Latency(trip.place, statistics.median(ms), min(ms), max(ms), 1000 * trip.connect_s)
 
 
 def rates(measured: Measured, kinds: Sequence[Kind]) -> list[Rate]:

@@ -225,8 +225,8 @@ class Fetched:
     def _held(self, names: Collection[str]) -> set[str]:
         """Those of `names` that the server holds a part of, each asked for on a connection of its own."""
         with concurrent.futures.ThreadPoolExecutor(_AT_ONCE) as pool:
-            found = dict(zip(names, pool.map(self._holds, names), strict=True))
-        return {name for name, is_held in found.items() if is_held}
+            answers = dict(zip(names, pool.map(self._holds, names), strict=True))
+        return {name for name, is_held in answers.items() if is_held}
 
     def _holds(self, name: str) -> bool:
         try:

@@ -164,15 +164,15 @@ def _removed_at_the_end(fetched: Fetched, say: Callable[[str], None]) -> Iterato
     except BaseException as error:
         if isinstance(error, KeyboardInterrupt):
             say("interrupted: evicting what was fetched; a second Ctrl-C leaves it in the cache")
-        if (told := fetched.end()) is not None:
+        if (remains := fetched.end()) is not None:
             if isinstance(error, KeyboardInterrupt):
-                say(told)
+                say(remains)
                 raise
-            raise TargetUnavailable(f"{error}; {told}") from None
+            raise TargetUnavailable(f"{error}; {remains}") from None
         raise
     else:
-        if (told := fetched.end()) is not None:
-            left.append(told)
+        if (remains := fetched.end()) is not None:
+            left.append(remains)
     finally:
         if is_main:
             signal.signal(signal.SIGTERM, before)
