@@ -152,7 +152,7 @@ def caches(
     """
     from jobs.operator.operate import due as job
 
-    wanted = job.Wanted(
+    wanted = job.CacheFilter(
         pushed_at_s=parsing.moment(pushed_at),
         unjudged_s=parsing.day(unjudged),
         unjudged_to_s=parsing.day(unjudged_to),

@@ -57,7 +57,7 @@ def storage(
     """
     from jobs.studies.simulate import storage as job
 
-    wanted = job.Wanted(
+    request = job.StorageRequest(
         capacities=parsing.sizes(capacity),
         second_bytes=parse_bytes(second) if second else 0,
         network_bytes_s=parse_bytes(network) if network else None,
@@ -69,7 +69,7 @@ def storage(
         answer = job.run(
             settings,
             asked.accesses(trace, since, until),
-            wanted,
+            request,
             rses=rse or [],
             on_progress=advance,
         )

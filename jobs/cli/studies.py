@@ -97,12 +97,12 @@ def worth_it(
     """
     from jobs.studies.simulate import worth as job
 
-    figures = job.Figures(round_trip_ms, price_wan, price_core_hour, price_disk, price_steward)
+    facts = job.SiteFacts(round_trip_ms, price_wan, price_core_hour, price_disk, price_steward)
     with console.progress("worth-it") as advance:
         answer = job.run(
             settings,
             asked.accesses(trace, since, until),
-            figures,
+            facts,
             capacity_bytes=parse_bytes(capacity),
             more=more,
             on_progress=advance,

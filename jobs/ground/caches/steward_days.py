@@ -24,10 +24,14 @@ class StewardDay:
     evicted_bytes: int
 
 
-def keep(tables: Tables, found: StewardDay, *, cache: str, day: str) -> None:
+def keep(tables: Tables, steward_day: StewardDay, *, cache: str, day: str) -> None:
     """Replace the row of this run on `day` (`2026-03-01`); those of runs before it stay."""
-    row = dataclasses.asdict(found) | {"saved_wan_bytes": found.lru_wan_bytes - found.wan_bytes}
-    others = [one for one in of_day(tables, cache=cache, day=day) if one["started_at"] != found.started_at]
+    row = dataclasses.asdict(steward_day) | {
+        "saved_wan_bytes": steward_day.lru_wan_bytes - steward_day.wan_bytes
+    }
+    others = [
+        one for one in of_day(tables, cache=cache, day=day) if one["started_at"] != steward_day.started_at
+    ]
     tables.replace_rows(STEWARD_DAYS, [*others, row], (day, cache))
 
 

@@ -109,8 +109,8 @@ def _package() -> Path:
 
 def _umask() -> int:
     """That of this process; `os.umask` would change it for other threads."""
-    found = re.search(r"^Umask:\s*([0-7]+)$", Path("/proc/self/status").read_text(), re.M)
-    return int(found[1], 8) if found else 0o027
+    match = re.search(r"^Umask:\s*([0-7]+)$", Path("/proc/self/status").read_text(), re.M)
+    return int(match[1], 8) if match else 0o027
 
 
 def session_conf(settings: SparkSettings, log4j: Path) -> dict[str, str]:

@@ -191,12 +191,12 @@ def file_sizes(trace: Trace) -> dict[str, int]:
 
 def replay(trace: Trace, marks: Marks, order: str, held_bytes: int, learned: Sequence[Order] = ()) -> Result:
     """The reads through a cache whose steward follows `order` and holds up to `held_bytes` at each read."""
-    told = context_of(LoadedTrace(trace, pa.table({}), ()))
+    context = context_of(LoadedTrace(trace, pa.table({}), ()))
 
     def live(_held_bytes: int) -> EvictionOrder:
         return new_order(order, marks.high_bytes, learned)  # as a live cache's steward makes it
 
-    return run_policy(order, trace, held_bytes, policy=Replayed(told, live))
+    return run_policy(order, trace, held_bytes, policy=Replayed(context, live))
 
 
 def replay_purge(trace: Trace, marks: Marks) -> Result:

@@ -51,9 +51,9 @@ def run(out: Path, *, seed: int, conf: Path | None, tables: str | None, screen: 
     with demo.step("side by side") as advance:
         both = pair.run(caches, seed=seed, base=conf, on_progress=advance)
     with demo.step("report"):
-        told, *_ = answers_of(both)
+        answer, *_ = answers_of(both)
         first = [section(both, caches)]
-        build.run(demo.settings, out=page, answers=[told], first=first, note=f"The plan was {UNPROVEN}")
+        build.run(demo.settings, out=page, answers=[answer], first=first, note=f"The plan was {UNPROVEN}")
     _show(demo, replays, answers, page)
     _show_side_by_side(demo.screen, both)
     return {

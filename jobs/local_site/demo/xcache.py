@@ -140,8 +140,8 @@ def reported_reads(gstream: Path) -> list[Row]:
             day=dt.datetime.now(dt.UTC).date(),
         )
         rows = tables.read_arrow(ACCESSES, columns=columns)
-    found: list[Row] = rows.sort_by([(name, "ascending") for name in columns[:3]]).to_pylist()
-    return found
+    reads: list[Row] = rows.sort_by([(name, "ascending") for name in columns[:3]]).to_pylist()
+    return reads
 
 
 def make_files(root: Path, sizes: dict[str, int]) -> None:

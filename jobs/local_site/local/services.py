@@ -242,9 +242,9 @@ def _started(site: LocalSite, *, xrootd: bool, on_progress: Advance) -> list[Ser
     on_progress(0, 1, "databases")
     prepare_airflow(site)
     keeper, states = Services(site.run), []
-    wanted = list(services(site, xrootd=xrootd))
-    for n_done, service in enumerate(wanted):
-        on_progress(n_done, len(wanted), service.name)
+    to_start = list(services(site, xrootd=xrootd))
+    for n_done, service in enumerate(to_start):
+        on_progress(n_done, len(to_start), service.name)
         states.append(keeper.start(service))
     return states
 

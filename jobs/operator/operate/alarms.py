@@ -236,12 +236,12 @@ def _reached(tables: Tables, settings: Settings, due: _Due) -> str:
 
 def _late(about: str, subject: str, newest: str | None, due: _Due, reached: str = "") -> Iterator[Alarm]:
     if (newest or "") < due.as_of:
-        found = f"the newest {subject} is of {newest}" if newest else f"there is no {subject} yet"
-        text = f"{found}; that of {due.as_of} was due by {due.by}{reached}"
+        state = f"the newest {subject} is of {newest}" if newest else f"there is no {subject} yet"
+        text = f"{state}; that of {due.as_of} was due by {due.by}{reached}"
         yield alarm(f"{subject}-late", about, text, due.as_of)
 
 
-def silence(found: Figures, *, now_s: float) -> str | None:
+def silence(figures: Figures, *, now_s: float) -> str | None:
     """How long a steward that was not stopped has been silent; None: it reported lately."""
-    silent_s = int(now_s - found.at_s)
+    silent_s = int(now_s - figures.at_s)
     return duration_label(silent_s - silent_s % 60) if silent_s > SILENT_S else None

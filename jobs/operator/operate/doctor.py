@@ -94,8 +94,8 @@ def _hosts(root: str) -> Check:
         return Check("hosts", "accesses", "bad", str(error))
     if not n:
         return Check("hosts", "accesses", "off", "no records of caches themselves yet")
-    state, told = ("bad", "; ".join(faults)) if faults else ("ok", "each has one name in its records")
-    return Check("hosts", f"{n} caches", state, told)
+    state, detail = ("bad", "; ".join(faults)) if faults else ("ok", "each has one name in its records")
+    return Check("hosts", f"{n} caches", state, detail)
 
 
 def _java() -> Check:
@@ -131,10 +131,12 @@ def _cache(cache: CacheSettings) -> Check:
     part = f"cache {cache.name}"
     if cache.kind == "directory":
         missing = [str(path) for path in (Path(cache.url), cache.origin) if path and not path.is_dir()]
-        told = f"no such folder: {', '.join(missing)}" if missing else f"a folder, filled from {cache.origin}"
-        return Check(part, cache.url, "bad" if missing else "ok", told)
-    found = accepts(part, cache.url, urllib.parse.urlsplit(cache.url), _XROOTD_PORT)
-    return found if found.state == "bad" else _with_version(found, cache)
+        detail = (
+            f"no such folder: {', '.join(missing)}" if missing else f"a folder, filled from {cache.origin}"
+        )
+        return Check(part, cache.url, "bad" if missing else "ok", detail)
+    check = accepts(part, cache.url, urllib.parse.urlsplit(cache.url), _XROOTD_PORT)
+    return check if check.state == "bad" else _with_version(check, cache)
 
 
 def _names(settings: Settings, cache: CacheSettings) -> Check:
@@ -150,27 +152,27 @@ def _names(settings: Settings, cache: CacheSettings) -> Check:
         return Check(part, "contents", "bad", str(error))
     by_hash = files.filter(pc.invert(pc.match_substring(files, ":/")))[:1]
     if paths.known(by_hash).null_count:
-        told = f"its paths of files like {by_hash[0]} are not known: set caches.{cache.name}.prefix"
-        return Check(part, "contents", "bad", told)
+        detail = f"its paths of files like {by_hash[0]} are not known: set caches.{cache.name}.prefix"
+        return Check(part, "contents", "bad", detail)
     n_known = pc.sum(pc.is_in(held, value_set=files)).as_py() or 0
     n_unknown = pc.sum(pc.match_substring_regex(held, f"^(?:{'|'.join(GUESSED)}):/")).as_py()
-    told = f"the catalogue knows {n_known} of {len(held)} files of the newest inventory"
+    detail = f"the catalogue knows {n_known} of {len(held)} files of the newest inventory"
     if n_unknown:
-        told += f"; the paths of {n_unknown} tell no scope: set [names] scopes, and pull again"
-    return Check(part, "contents", "bad" if len(held) and not n_known else "ok", told)
+        detail += f"; the paths of {n_unknown} tell no scope: set [names] scopes, and pull again"
+    return Check(part, "contents", "bad" if len(held) and not n_known else "ok", detail)
 
 
-def _with_version(found: Check, cache: CacheSettings) -> Check:
+def _with_version(check: Check, cache: CacheSettings) -> Check:
     """A check that the server accepts connections, with its version and what that changes."""
     try:
         log_in(cache)
         answer = version_of(ThreadConnections(cache.url).spare)
     except (ConfigError, TargetUnavailable) as error:
-        return dataclasses.replace(found, state="bad", detail=str(error))
+        return dataclasses.replace(check, state="bad", detail=str(error))
     if answer is None:
-        told = f"{found.detail}, but does not tell its version: no XRootD, or it does not know us"
-        return dataclasses.replace(found, state="bad", detail=told)
-    return dataclasses.replace(found, detail=f"{found.detail}; {parse_version(answer).described()}")
+        detail = f"{check.detail}, but does not tell its version: no XRootD, or it does not know us"
+        return dataclasses.replace(check, state="bad", detail=detail)
+    return dataclasses.replace(check, detail=f"{check.detail}; {parse_version(answer).described()}")
 
 
 TIMEOUT_S = 3.0
@@ -203,22 +205,22 @@ def accepts(part: str, configured: str, url: urllib.parse.SplitResult, default_p
 
 def answers(part: str, configured: str, url: str) -> Check:
     """Whether `url` answers with success."""
-    found = fetched(url)
-    if isinstance(found, str):
-        return Check(part, configured, "bad", found)
+    reply = fetched(url)
+    if isinstance(reply, str):
+        return Check(part, configured, "bad", reply)
     return Check(part, configured, "ok", "answers (200)")
 
 
 def health(url: str, *, tls: ssl.SSLContext | None = None) -> dict[str, Any] | str:
     """The JSON object at `url`, or why there is none."""
-    found = fetched(url, tls=tls)
-    if isinstance(found, str):
-        return found
+    reply = fetched(url, tls=tls)
+    if isinstance(reply, str):
+        return reply
     try:
-        told = strict_json.loads(found)
+        content = strict_json.loads(reply)
     except ValueError:
-        told = None
-    return told if isinstance(told, dict) else "answers, but not as this service"
+        content = None
+    return content if isinstance(content, dict) else "answers, but not as this service"
 
 
 def fetched(url: str, *, tls: ssl.SSLContext | None = None) -> bytes | str:
@@ -247,12 +249,12 @@ def mlflow(uri: str) -> Check:
     if uri.startswith("sqlite:"):
         fault = _schema_fault(uri)
         return Check("mlflow", uri, "bad" if fault else "ok", fault or "a file on this machine")
-    shown = without_login(uri)  # its health needs no login
-    found = answers("mlflow", shown, f"{shown.rstrip('/')}/health")
-    asked = fetched(f"{shown.rstrip('/')}/api/2.0/mlflow/experiments/search?max_results=1")
+    address = without_login(uri)  # its health needs no login
+    check = answers("mlflow", address, f"{address.rstrip('/')}/health")
+    reply = fetched(f"{address.rstrip('/')}/api/2.0/mlflow/experiments/search?max_results=1")
     # Any other refusal may be for want of a login.
-    is_bad = found.state == "ok" and isinstance(asked, str) and _OUT_OF_DATE in asked
-    return dataclasses.replace(found, state="bad", detail=str(asked)) if is_bad else found
+    is_bad = check.state == "ok" and isinstance(reply, str) and _OUT_OF_DATE in reply
+    return dataclasses.replace(check, state="bad", detail=str(reply)) if is_bad else check
 
 
 def _schema_fault(uri: str) -> str | None:
@@ -272,8 +274,8 @@ def _schema_fault(uri: str) -> str | None:
         return bounded(f"cannot be read ({error}); is it a database of MLflow's?", 200)
     # MLflow itself takes seconds to be imported.
     steps = ScriptDirectory(str(Path(package.origin).parent / "store" / "db_migrations"))
-    wanted, known = steps.get_heads(), {step.revision for step in steps.walk_revisions()}
-    if stated is None or [stated[0]] == wanted:
+    heads, known = steps.get_heads(), {step.revision for step in steps.walk_revisions()}
+    if stated is None or [stated[0]] == heads:
         return None
     version, schema = importlib.metadata.version("mlflow"), bounded(str(stated[0]), 40)
     if stated[0] in known:
@@ -297,16 +299,16 @@ _AIRFLOW_PARTS = ("metadatabase", "scheduler", "dag_processor", "triggerer")
 def placement(serve: ServeSettings) -> Check:
     """Whether the placement service answers; without any token it may be unused."""
     host = _ANY_ADDRESS.get(serve.host, serve.host)
-    scheme, shown = "https" if serve.tls_cert else "http", f"[{host}]" if ":" in host else host
-    at = f"{scheme}://{shown}:{serve.port}"
-    found = health(f"{at}/health", tls=_tls(host))
-    if isinstance(found, dict) and "servers_alive" in found:
-        if found.get("status") == "ok":
+    scheme, name = "https" if serve.tls_cert else "http", f"[{host}]" if ":" in host else host
+    at = f"{scheme}://{name}:{serve.port}"
+    reply = health(f"{at}/health", tls=_tls(host))
+    if isinstance(reply, dict) and "servers_alive" in reply:
+        if reply.get("status") == "ok":
             return Check(
-                "placement", at, "ok", bounded(f"answers; {found['servers_alive']} caches are alive", 200)
+                "placement", at, "ok", bounded(f"answers; {reply['servers_alive']} caches are alive", 200)
             )
-        return Check("placement", at, "bad", bounded(f"is degraded: {found.get('database')}", 200))
-    why = found if isinstance(found, str) else "answers, but not as this service"
+        return Check("placement", at, "bad", bounded(f"is degraded: {reply.get('database')}", 200))
+    why = reply if isinstance(reply, str) else "answers, but not as this service"
     if serve.token.get_secret_value() or serve.token_file or serve.cache_tokens:
         return Check("placement", at, "bad", f"{why}; start it: cachecast serve")
     return Check("placement", at, "off", f"{why}; no [serve] token is set either")
@@ -345,10 +347,10 @@ def airflow(url: str) -> Check:
     """Whether Airflow's API server answers and reports its other parts as healthy."""
     if not url:
         return Check("airflow", "none", "off", "set [airflow] url")
-    found = health(f"{url.rstrip('/')}/api/v2/monitor/health")
-    if isinstance(found, str):
-        return Check("airflow", url, "bad", found)
-    sick = [part for part in _AIRFLOW_PARTS if _status(found.get(part)) != "healthy"]
+    reply = health(f"{url.rstrip('/')}/api/v2/monitor/health")
+    if isinstance(reply, str):
+        return Check("airflow", url, "bad", reply)
+    sick = [part for part in _AIRFLOW_PARTS if _status(reply.get(part)) != "healthy"]
     if sick:
         return Check("airflow", url, "bad", f"answers; not healthy: {', '.join(sick)}")
     return Check("airflow", url, "ok", "healthy")
@@ -378,9 +380,9 @@ def _master(connection: str) -> str:
     """The master that spark-submit is given: Airflow keeps it as host, or as scheme, host and port."""
     if not connection.lstrip().startswith("{"):
         return connection
-    told = strict_json.loads(connection)
-    host, port = str(told["host"]), told.get("port")
-    whole = host if "://" in host or not port else f"{told.get('conn_type')}://{host}"
+    fields = strict_json.loads(connection)
+    host, port = str(fields["host"]), fields.get("port")
+    whole = host if "://" in host or not port else f"{fields.get('conn_type')}://{host}"
     return f"{whole}:{port}" if port else whole
 
 

@@ -57,22 +57,22 @@ def of_region(tables: Tables, settings: Settings, *, now_s: int) -> Status:
     return dataclasses.replace(status, alarms=tuple(region_alarms(status, tables, settings, now_s=now_s)))
 
 
-def champion_line(found: Status) -> str:
+def champion_line(status: Status) -> str:
     """What serves in the region, in words."""
-    if found.champion:
-        return f"{found.champion} (decided {found.decided_at})"
-    if found.candidate_serves:
-        return f"none yet; the candidate {found.scored_by} serves until one is promoted"
+    if status.champion:
+        return f"{status.champion} (decided {status.decided_at})"
+    if status.candidate_serves:
+        return f"none yet; the candidate {status.scored_by} serves until one is promoted"
     return "none, caches run plain LRU"
 
 
 def of_cache(tables: Tables, journal: Journal, settings: Settings, name: str, *, now_s: int) -> CacheStatus:
     """The status of one cache."""
-    found = _cache(tables, journal, settings.caches[name], now_s)
+    status = _cache(tables, journal, settings.caches[name], now_s)
     try:
-        return dataclasses.replace(found, steward=read(settings.steward.figures(found.cache)))
+        return dataclasses.replace(status, steward=read(settings.steward.figures(status.cache)))
     except InputError as error:
-        return dataclasses.replace(found, steward_fault=str(error))
+        return dataclasses.replace(status, steward_fault=str(error))
 
 
 def _cache(tables: Tables, journal: Journal, cache: CacheSettings, now_s: int) -> CacheStatus:

@@ -68,19 +68,19 @@ class Histories:
         """The history of `cache` up to `now_s`. Raises as tables do."""
         first_s = now_s // DAY_S * DAY_S - (DAYS - 1) * DAY_S
         days = [day_label(first_s + n * DAY_S) for n in range(DAYS)]
-        found = {day: self._counts(day) for day in days}
-        self._kept = {day: one for day, one in self._kept.items() if day in found}
-        counts = pa.concat_tables(found.values())
+        by_day = {day: self._counts(day) for day in days}
+        self._kept = {day: one for day, one in self._kept.items() if day in by_day}
+        counts = pa.concat_tables(by_day.values())
         mine = sums_by(counts.filter(pc.equal(counts["cache"], cache)), "hour")
         first_hour = now_s // HOUR_S - HOURS + 1
         return History(_steps(mine, first_hour, HOURS, 1), _steps(mine, first_s // HOUR_S, DAYS, 24))
 
     def _counts(self, day: str) -> pa.Table:
         records = self._tables.head(ACCESSES).select(since=day, until=day)
-        known = self._kept.get(day)
-        if known is None or known[0] != records:
-            known = self._kept[day] = records, counts_of_day(self._tables, day)
-        return known[1]
+        kept = self._kept.get(day)
+        if kept is None or kept[0] != records:
+            kept = self._kept[day] = records, counts_of_day(self._tables, day)
+        return kept[1]
 
 
 def _steps(counts: pa.Table, first_hour: int, n_steps: int, hours: int) -> list[Step]:

@@ -102,14 +102,14 @@ class Plans:
             [([], "count_all"), ("size_bytes", "sum"), ("cost_bytes", "sum")]
         )
         by_action = {row["action"]: row for row in sums.to_pylist()}
-        chosen = [action for action in ACTIONS if action in by_action]
-        shown = {
+        actions = [action for action in ACTIONS if action in by_action]
+        rows = {
             action: _slice(plan, action, asked.after if asked.action else 0, n_items)
-            for action in chosen
+            for action in actions
             if (n_items := ITEMS_SHOWN if asked.action == action else 0 if asked.action else FIRST_SHOWN)
         }
-        n_items = sum(by_action[action]["count_all"] for action in shown)
-        return Listed([by_action[action] for action in chosen], shown, n_items)
+        n_items = sum(by_action[action]["count_all"] for action in rows)
+        return Listed([by_action[action] for action in actions], rows, n_items)
 
     def _why(self, asked: Asked) -> Why:
         moment, judged = self._judgement(asked.cache)
@@ -151,8 +151,8 @@ class Renderer:
         """The page that answers `asked` at `now_s`; `heard`: heartbeats by cache."""
         if not asked.cache:
             return self._overview(heard, now_s, style="", is_still=asked.is_still)
-        found = self._plans.state(asked, self._sources, now_s=now_s)
-        values = {"state": found, "up": "../../", "title": asked.cache, "step": ITEMS_SHOWN}
+        plan = self._plans.state(asked, self._sources, now_s=now_s)
+        values = {"state": plan, "up": "../../", "title": asked.cache, "step": ITEMS_SHOWN}
         return _template("plan.html").render(values, now_s=now_s, style="")
 
     def file(self, *, now_s: int) -> str:
@@ -160,8 +160,8 @@ class Renderer:
         return self._overview({}, now_s, style=Markup(_read("style.css")))  # noqa: S704  our own file
 
     def _overview(self, heard: Mapping[str, Heard], now_s: int, *, style: str, is_still: bool = True) -> str:
-        found = state(self._settings, self._sources, self._histories, heard, now_s=now_s)
-        values = {"state": found, "up": "", "title": found.region_name, "champion_line": champion_line}
+        region = state(self._settings, self._sources, self._histories, heard, now_s=now_s)
+        values = {"state": region, "up": "", "title": region.region_name, "champion_line": champion_line}
         values |= {"docs": self._settings.serve.docs.rstrip("/"), "is_still": is_still}
         return _template("overview.html").render(values, now_s=now_s, style=style)
 
@@ -230,8 +230,8 @@ def when(at: float | str | None, now_s: int) -> Markup:
 def moment(at_s: int) -> Markup:
     """A time in UTC, to the minute."""
     label = as_of_label(at_s)
-    shown = f"{label[:10]} {label[11:16]} UTC"
-    return Markup('<time datetime="{}">{}</time>').format(label, shown)
+    minute = f"{label[:10]} {label[11:16]} UTC"
+    return Markup('<time datetime="{}">{}</time>').format(label, minute)
 
 
 def _ago(passed_s: int) -> str:
@@ -263,15 +263,15 @@ def bar(share: float | None, low: float, high: float, label: str) -> Markup:
     )
 
 
-def steps(found: Sequence[Step], label: str) -> Markup:
+def steps(history: Sequence[Step], label: str) -> Markup:
     """A bar of the bytes read per step, the part that was not on disk dark; the label says it in words."""
-    most = max((one.read_bytes for one in found), default=0)
-    width = _STEPS / max(1, len(found))
+    most = max((one.read_bytes for one in history), default=0)
+    width = _STEPS / max(1, len(history))
     bars = [
         Markup('<rect class="{}" x="{:.1f}" y="{:.1f}" width="{:.1f}" height="{:.1f}"/>').format(
             name, k * width, _HIGH * (1 - n_bytes / most), 0.8 * width, _HIGH * n_bytes / most
         )
-        for k, one in enumerate(found)
+        for k, one in enumerate(history)
         for name, n_bytes in (("read", one.read_bytes), ("wan", one.read_bytes - one.hit_bytes))
         if most and n_bytes
     ]

@@ -75,8 +75,8 @@ class State:
     def alarms(self) -> list[Alarm]:
         """All alarms that are known."""
         of_region = [] if isinstance(self.region, Unknown) else [*self.region.alarms]
-        found = (one.found for one in self.caches)
-        return of_region + [alarm for one in found if not isinstance(one, Unknown) for alarm in one[1]]
+        statuses = (one.found for one in self.caches)
+        return of_region + [alarm for one in statuses if not isinstance(one, Unknown) for alarm in one[1]]
 
     @property
     def unknown(self) -> dict[str, Unknown]:
@@ -204,7 +204,7 @@ class Sources:
         differently: the page names only its type.
         """
         try:
-            found = read()
+            result = read()
         except CachecastError as error:
             why = str(error)
         except Exception as error:  # noqa: BLE001  a damaged file may fail anywhere: the rest is shown all the same
@@ -215,5 +215,5 @@ class Sources:
         else:
             self._logged.pop(name, None)
             self._known_s[name] = now_s
-            return found
+            return result
         return Unknown(self._known_s.get(name, self._began_s), why)

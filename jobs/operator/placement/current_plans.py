@@ -79,8 +79,8 @@ def partitions_of_last_day(snapshot: Snapshot, cache: str, as_of_s: int) -> list
 
 def rows_of(snapshot: Snapshot, keys: Sequence[Key]) -> pa.Table:
     """The rows of partitions, without the partition columns."""
-    chosen = {key: snapshot.partitions[key] for key in keys}
-    return read_partitions(snapshot, chosen, arrow_schema(snapshot.table).names)
+    partitions = {key: snapshot.partitions[key] for key in keys}
+    return read_partitions(snapshot, partitions, arrow_schema(snapshot.table).names)
 
 
 def _newest_plan_and_prefills(tables: Tables, keys: Sequence[Key]) -> Sequence[Key]:

@@ -197,13 +197,13 @@ def tokens(serve: ServeSettings, caches: Sequence[CacheSettings]) -> Tokens:
     operator = read_token(serve.token.get_secret_value(), serve.token_file, "serve.token")
     own = read_folder(serve.cache_tokens, {cache.name for cache in caches}, "serve.cache_tokens")
     signed, subjects = SignedTokens(issuers(serve, caches)), certificates(serve, caches)
-    found = Tokens(operator, own, node_tokens(serve, caches), signed, subjects)
-    if found and not (serve.tls_cert or serve.plain_http or is_loopback(serve.host)):
+    logins = Tokens(operator, own, node_tokens(serve, caches), signed, subjects)
+    if logins and not (serve.tls_cert or serve.plain_http or is_loopback(serve.host)):
         raise ConfigError(
             "serve.host",
             f"tokens would come to {serve.host} unencrypted: set tls_cert and tls_key, or plain_http = true",
         )
-    return found
+    return logins
 
 
 def node_tokens(serve: ServeSettings, caches: Iterable[CacheSettings]) -> dict[str, str]:

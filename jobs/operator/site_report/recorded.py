@@ -43,8 +43,8 @@ def recorded_section(tables: Tables, regions: Sequence[Region]) -> Section | Non
     days = sorted({key[0] for key in tables.head(ACCESSES).partitions})
     first = (dt.date.fromisoformat(days[-1]) - dt.timedelta(DAYS - 1)).isoformat() if days else ""
     days = [day for day in days if day >= first]
-    found = [counts_of_day(tables, day) for day in days]
-    counts = pa.concat_tables(found) if found else None
+    parts = [counts_of_day(tables, day) for day in days]
+    counts = pa.concat_tables(parts) if parts else None
     if counts is None or not counts.num_rows:
         return None
     until_s = (int(pc.max(counts["hour"]).as_py()) * HOUR_S // DAY_S + 1) * DAY_S
@@ -89,10 +89,10 @@ def _series(
         first_s = max(first_s, until_s - HOURS * HOUR_S)
     start_s = np.arange(first_s, until_s, step_s)
     at = (hour * HOUR_S - first_s) // step_s
-    kept = at >= 0
+    is_in = at >= 0
     sums = np.zeros((2, start_s.size))
     for total, name in zip(sums, names, strict=True):
-        np.add.at(total, at[kept], counts[name].to_numpy()[kept])
+        np.add.at(total, at[is_in], counts[name].to_numpy()[is_in])
     return start_s, sums[0], sums[1]
 
 

@@ -148,5 +148,5 @@ def counts_by_place(
             "JOIN region r ON l.origin IS NOT DISTINCT FROM r.origin WHERE is_counted"
         )
         of_place = " UNION ALL ".join(by.format(column, counted) for column in ("cache", "origin"))
-        found: list[Row] = space.found(f"SELECT * FROM ({of_place}) ORDER BY of").to_pylist()
-    return found
+        counts: list[Row] = space.found(f"SELECT * FROM ({of_place}) ORDER BY of").to_pylist()
+    return counts

@@ -15,7 +15,7 @@ from features.common.arrays import FloatArray, IntArray
 from features.common.times import HOUR_S
 from jobs.ground.settings.tree import Settings
 from jobs.ground.store.tables import Tables
-from jobs.studies.efficiency.reads import MIXED, NOWHERE, PLACES, Chosen, jobs_with_places
+from jobs.studies.efficiency.reads import MIXED, NOWHERE, PLACES, JobSelection, jobs_with_places
 from models.evaluation.bootstrap import group_sums
 
 FEWEST_TASKS = 10
@@ -115,15 +115,15 @@ class Cells(NamedTuple):
         return np.bincount(self.group, minlength=len(self.names))
 
 
-def run(settings: Settings, chosen: Chosen, *, out: Path | None = None) -> EfficiencyAnswer:
+def run(settings: Settings, selection: JobSelection, *, out: Path | None = None) -> EfficiencyAnswer:
     """Report the chosen jobs, as an HTML page too if `out` is given. Raises StaleInputError without any."""
-    with jobs_with_places(Tables.of(settings), chosen, settings.origin_regions) as database:
+    with jobs_with_places(Tables.of(settings), selection, settings.origin_regions) as database:
         answer = _answer(database)
     if out is not None:
         from jobs.studies.efficiency.efficiency_page import efficiency_page  # noqa: PLC0415  matplotlib takes long
 
         out.parent.mkdir(parents=True, exist_ok=True)
-        files.write(out, efficiency_page(answer, f"{chosen.since} to {chosen.until}"))
+        files.write(out, efficiency_page(answer, f"{selection.since} to {selection.until}"))
     return answer
 
 

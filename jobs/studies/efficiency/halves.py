@@ -17,7 +17,7 @@ from jobs.ground.settings.tree import Settings
 from jobs.ground.store.tables import Tables
 from jobs.ground.text import bounds, count, percent
 from jobs.studies.efficiency.efficiency import FEWEST_TASKS
-from jobs.studies.efficiency.reads import PLACES, Chosen, jobs_with_places
+from jobs.studies.efficiency.reads import PLACES, JobSelection, jobs_with_places
 
 WITH, WITHOUT = "with", "without"
 FEWEST_NODES = 10
@@ -79,10 +79,10 @@ def assigned(name: str, nodes: Path) -> Iterator[tuple[str, str]]:
     return ((line.strip(), half_of(name, line.strip())) for line in lines if line.strip())
 
 
-def run(settings: Settings, chosen: Chosen, *, name: str) -> Effect:
+def run(settings: Settings, selection: JobSelection, *, name: str) -> Effect:
     """Compare the halves of `name` by the chosen jobs. Raises StaleInputError, InputError."""
-    with jobs_with_places(Tables.of(settings), chosen, settings.origin_regions) as database:
-        days = (parse_day(chosen.until) - parse_day(chosen.since)) // DAY_S + 1
+    with jobs_with_places(Tables.of(settings), selection, settings.origin_regions) as database:
+        days = (parse_day(selection.until) - parse_day(selection.since)) // DAY_S + 1
         return effect(database, name, days)
 
 

@@ -112,7 +112,7 @@ _STEPS = (
 
 
 @dataclasses.dataclass(frozen=True)
-class Chosen:
+class JobSelection:
     """Which jobs count: those that started on the days `since` … `until` (`2026-03-01`), or were
     reported then if no start is known.
 
@@ -128,7 +128,7 @@ class Chosen:
 
 @contextmanager
 def jobs_with_places(
-    tables: Tables, chosen: Chosen, regions: Sequence[Region]
+    tables: Tables, selection: JobSelection, regions: Sequence[Region]
 ) -> Iterator[duckdb.DuckDBPyConnection]:
     """A database with the table `jobs`, a row per job, `pair`, the reads of jobs, and `crowd`.
 
@@ -139,20 +139,18 @@ def jobs_with_places(
     site; one that fits several jobs is shared, but in a `crowd`: files and hours of too many.
     Raises StaleInputError without job records.
     """
-    last = day_label(parse_as_of(f"{chosen.until}T00:00:00Z") + _LONGEST_DAYS * DAY_S)
+    last = day_label(parse_as_of(f"{selection.until}T00:00:00Z") + _LONGEST_DAYS * DAY_S)
     with workspace.opened(JOB_RECORDS) as space:
         database = space.database
-        _fill(
-            database, "records", _days(tables, JOB_RECORDS, _OF_JOBS, chosen, ("site", "activity", "source"))
-        )
+        records = _days(tables, JOB_RECORDS, _OF_JOBS, selection, ("site", "activity", "source"))
+        _fill(database, "records", records)
         if not database.sql("SELECT 1 FROM records LIMIT 1").fetchall():
             raise StaleInputError(
-                f"no such job records from {chosen.since} to {chosen.until} under {tables.root}; "
+                f"no such job records from {selection.since} to {selection.until} under {tables.root}; "
                 "pull --source htcondor_history, wmarchive or panda_jobs first (docs/pull.md)"
             )
-        _fill(
-            database, "accesses", _days(tables, ACCESSES, _OF_READS, dataclasses.replace(chosen, until=last))
-        )
+        until_last = dataclasses.replace(selection, until=last)
+        _fill(database, "accesses", _days(tables, ACCESSES, _OF_READS, until_last))
         give_origins(database, tables, regions)
         database.register("origins", _origins(database, regions))
         for step in _STEPS:
@@ -161,15 +159,15 @@ def jobs_with_places(
 
 
 def _days(
-    tables: Tables, table: Table, columns: Sequence[str], chosen: Chosen, only: Sequence[str] = ()
+    tables: Tables, table: Table, columns: Sequence[str], selection: JobSelection, only: Sequence[str] = ()
 ) -> Iterator[pa.Table]:
-    """The rows of each day that is `chosen`, and of columns `only` as chosen; first a table without rows."""
+    """The rows of each selected day, of selected values in columns `only`; first a table without rows."""
     head = tables.head(table)
     yield read_partitions(head, {}, columns)
-    for key, part in head.select(since=chosen.since, until=chosen.until).items():
+    for key, part in head.select(since=selection.since, until=selection.until).items():
         rows = read_partitions(head, {key: part}, columns)
         for name in only:
-            if (value := getattr(chosen, name)) is not None:
+            if (value := getattr(selection, name)) is not None:
                 rows = rows.filter(pc.equal(rows[name], value))
         yield rows
 

@@ -15,7 +15,7 @@ from jobs.ground.settings.tree import Settings
 from jobs.ground.store.tables import Tables
 from jobs.ground.text import bounds, count, percent
 from jobs.studies.efficiency.efficiency import FEWEST_TASKS, Cells, Interval, at, cells_of, interval
-from jobs.studies.efficiency.reads import HIT, LOCAL, MISS, NOWHERE, REMOTE, Chosen, jobs_with_places
+from jobs.studies.efficiency.reads import HIT, LOCAL, MISS, NOWHERE, REMOTE, JobSelection, jobs_with_places
 from models.evaluation.bootstrap import group_sums
 
 _RATE = f"""SELECT sum(coalesce(read_bytes, local_bytes + hit_bytes + miss_bytes + remote_bytes))
@@ -47,12 +47,12 @@ class Refit:
     missing: tuple[str, ...]
 
 
-def run(settings: Settings, chosen: Chosen) -> Refit:
+def run(settings: Settings, selection: JobSelection) -> Refit:
     """Fit `[benefit]` to the chosen jobs. Raises StaleInputError without any."""
-    with jobs_with_places(Tables.of(settings), chosen, settings.origin_regions) as database:
+    with jobs_with_places(Tables.of(settings), selection, settings.origin_regions) as database:
         lines = dict(_lines(database, settings.benefit.cache_rtt_ms))
         ((of_one,),) = database.sql(_OF_ONE).fetchall()
-    head = f"[benefit]  # jobs that started {chosen.since} to {chosen.until}"
+    head = f"[benefit]  # jobs that started {selection.since} to {selection.until}"
     if (of_one or 0) > _MUCH:
         head += f"; one user or task took {percent(of_one)} of the core hours"
     proposed = [line for line in lines.values() if line]

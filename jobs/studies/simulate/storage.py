@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 @dataclasses.dataclass(frozen=True)
-class Wanted:
+class StorageRequest:
     """What is asked: caches of these `capacities`, and what they may take.
 
     `second_bytes`: of a cache behind each, which its misses go to; 0: none. `network_bytes_s`: of the WAN, in
@@ -98,7 +98,7 @@ class StorageAnswer:
 def run(
     settings: Settings,
     accesses: Accesses,
-    wanted: Wanted,
+    request: StorageRequest,
     *,
     rses: Sequence[str],
     on_progress: Advance,
@@ -107,9 +107,9 @@ def run(
 
     With a trace and no RSE the trace's files are the storage. Raises InputError, StaleInputError.
     """
-    if not wanted.capacities or min(*wanted.capacities, wanted.node_disk_bytes, wanted.node_bytes_s) <= 0:
+    if not request.capacities or min(*request.capacities, request.node_disk_bytes, request.node_bytes_s) <= 0:
         raise InputError("capacities, and the disk and rate of a node, must be above 0")
-    on_progress(0, len(wanted.capacities) + 1, "reading")
+    on_progress(0, len(request.capacities) + 1, "reading")
     is_trace = accesses.trace is not None
     loaded = accesses.load(settings, keep=("dataset",) if is_trace else ())
     own = [rse for cache in settings.caches.values() for rse in cache.storage]
@@ -122,18 +122,18 @@ def run(
         replicas = of_trace(loaded)
     else:
         raise InputError("name the site's storage: --rse, or `storage` of a cache")
-    case = _Case(loaded.trace, replicas, wanted, accesses.first_day_s)
+    case = _Case(loaded.trace, replicas, request, accesses.first_day_s)
     points = []
-    for done, capacity in enumerate(wanted.capacities, start=1):
-        on_progress(done, len(wanted.capacities) + 1, format_bytes(capacity))
+    for done, capacity in enumerate(request.capacities, start=1):
+        on_progress(done, len(request.capacities) + 1, format_bytes(capacity))
         points.append(case.replaced(capacity))
     stored = tuple(replicas.stored(case.read, case.n_days))
     return StorageAnswer(
         verdict=verdict(points[0], sum(one.stored_bytes for one in stored)),
-        findings=tuple(_findings(points[0], stored, wanted, unread_bytes=case.unread_bytes)),
+        findings=tuple(_findings(points[0], stored, request, unread_bytes=case.unread_bytes)),
         points=tuple(points),
         stored=stored,
-        datasets=tuple(case.datasets(wanted.capacities[0])),
+        datasets=tuple(case.datasets(request.capacities[0])),
         days=case.n_days,
         notes=(*loaded.notes, *replicas.notes),
     )
@@ -145,15 +145,17 @@ class _Case:
     `read`: how often each replica was read on the `n_days` that count.
     """
 
-    def __init__(self, trace: Trace, replicas: Replicas, wanted: Wanted, count_from_s: int | None) -> None:
-        self._replicas, self._wanted = replicas, wanted
+    def __init__(
+        self, trace: Trace, replicas: Replicas, request: StorageRequest, count_from_s: int | None
+    ) -> None:
+        self._replicas, self._request = replicas, request
         counted = window(trace, count_from_s)
         self._from_s = counted.count_from_s
         self.n_days = int(trace.time_s[-1]) // DAY_S - self._from_s // DAY_S + 1
         row = replicas.of_item[trace.item]
         n = replicas.size_bytes.size
         self.read: IntArray = np.bincount(row[counted.first :][row[counted.first :] >= 0], minlength=n)
-        kinds = (Kind.FREE,) if wanted.keep_ruled else DROPPABLE
+        kinds = (Kind.FREE,) if request.keep_ruled else DROPPABLE
         self._may_go: BoolArray = np.isin(replicas.kind, kinds)
         n_sets = len(replicas.datasets)
         stored = self._by_dataset(replicas.size_bytes)
@@ -178,7 +180,7 @@ class _Case:
 
     def replaced(self, capacity: int) -> Replaced:
         """What the cache replaces: all that may go, or as much as the WAN takes in its busiest hour."""
-        most = self._wanted.network_bytes_s
+        most = self._request.network_bytes_s
         low, high = 0, len(self._replicas.datasets)
         answer = self._point(capacity, high)
         if most is not None and answer.wan_bytes_s > most:
@@ -194,12 +196,12 @@ class _Case:
     def _point(self, capacity: int, n_sets: int) -> Replaced:
         goes = self._rank < n_sets
         first, last = self._replays(capacity, goes)
-        kind, size, wanted = self._replicas.kind, self._replicas.size_bytes, self._wanted
+        kind, size, request = self._replicas.kind, self._replicas.size_bytes, self._request
         dropped = int(size[goes].sum())
         served_s = 0.0 if first is None else (first.hourly.hit_bytes + first.hourly.wan_bytes).max() / HOUR_S
         by_disk, by_network = (
-            -(-capacity // wanted.node_disk_bytes),
-            math.ceil(served_s / wanted.node_bytes_s),
+            -(-capacity // request.node_disk_bytes),
+            math.ceil(served_s / request.node_bytes_s),
         )
         asked, wan = (
             (0, 0) if first is None else (first.bytes_requested, 0 if last is None else last.wan_bytes)
@@ -207,24 +209,24 @@ class _Case:
         return Replaced(
             capacity_bytes=capacity,
             dropped_bytes=dropped,
-            saved_bytes=dropped - capacity - wanted.second_bytes,
+            saved_bytes=dropped - capacity - request.second_bytes,
             wan_bytes_per_day=wan / self.n_days,
             byte_hit_ratio=1 - wan / asked if asked else 0.0,
             nodes=max(by_disk, by_network),
             rule_bytes=int(size[goes & (kind != Kind.FREE)].sum()),
-            second_capacity_bytes=wanted.second_bytes,
+            second_capacity_bytes=request.second_bytes,
             served_bytes_s=float(served_s),
             wan_bytes_s=0.0 if last is None else last.peak_hour_wan_bytes / HOUR_S,
-            second_bytes_s=first.peak_hour_wan_bytes / HOUR_S if first and wanted.second_bytes else 0.0,
+            second_bytes_s=first.peak_hour_wan_bytes / HOUR_S if first and request.second_bytes else 0.0,
             limit="disk" if by_disk >= by_network else "network",
         )
 
     def _replays(self, capacity: int, goes: BoolArray) -> tuple[Result | None, Result | None]:
         """LRU on the reads of what goes, in the first cache and the last; None: nothing is asked of it."""
         first = self._replay(self._trace, (self._row >= 0) & goes[self._row], capacity)
-        if first is None or not self._wanted.second_bytes:
+        if first is None or not self._request.second_bytes:
             return (None, None) if first is None else (first.result, first.result)
-        behind = self._replay(first.reads, ~first.hit, self._wanted.second_bytes)
+        behind = self._replay(first.reads, ~first.hit, self._request.second_bytes)
         return first.result, None if behind is None else behind.result
 
     def _replay(self, trace: Trace, is_read: BoolArray, capacity: int) -> _Replay | None:
@@ -274,7 +276,7 @@ def verdict(point: Replaced, stored_bytes: int) -> str:
 
 
 def _findings(
-    point: Replaced, stored: Sequence[Stored], wanted: Wanted, *, unread_bytes: int
+    point: Replaced, stored: Sequence[Stored], request: StorageRequest, *, unread_bytes: int
 ) -> Iterator[str]:
     by_words = {one.kept_by: one for one in stored}
     staying = [one for kind in (Kind.ON_TAPE, Kind.LAST) if (one := by_words.get(WORDS[kind]))]
@@ -284,11 +286,11 @@ def _findings(
     if staying:
         stay_bytes = format_bytes(sum(one.stored_bytes for one in staying))
         yield f"{stay_bytes} stay whatever the cache, as no other disk has them."
-    if wanted.network_bytes_s is not None:
-        yield f"What is read most stays: the WAN takes at most {format_bytes(wanted.network_bytes_s)}/s."
+    if request.network_bytes_s is not None:
+        yield f"What is read most stays: the WAN takes at most {format_bytes(request.network_bytes_s)}/s."
     yield f"Nobody read {format_bytes(unread_bytes)} of what could go: no cache is needed for that."
     disk, rate, served = map(
-        format_bytes, (wanted.node_disk_bytes, wanted.node_bytes_s, point.served_bytes_s)
+        format_bytes, (request.node_disk_bytes, request.node_bytes_s, point.served_bytes_s)
     )
     yield (
         f"The cache takes {point.nodes} node{'s' * (point.nodes > 1)} of {disk} and {rate}/s, by their "

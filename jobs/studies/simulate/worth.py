@@ -38,7 +38,7 @@ GRID = 40
 
 
 @dataclasses.dataclass(frozen=True)
-class Figures:
+class SiteFacts:
     """What only the site knows; None: not given, and what follows from it is left out.
 
     `rtt_ms`: round trip to the origins. Money in any one currency: `wan_tb`, per TB fetched; `core_hour`;
@@ -99,7 +99,7 @@ class Worth:
 def run(
     settings: Settings,
     accesses: Accesses,
-    figures: Figures,
+    facts: SiteFacts,
     *,
     capacity_bytes: int,
     more: float,
@@ -114,10 +114,10 @@ def run(
     loaded = accesses.load(settings, keep=CONTEXT)
     from_s = _middle_s(loaded) if accesses.first_day_s is None else accesses.first_day_s
     case = _case(loaded, capacity_bytes, more, from_s=from_s, on_progress=on_progress)
-    value = Value(settings.benefit.model, figures)
+    value = Value(settings.benefit.model, facts)
     options = tuple(_options(case, value))
     return Worth(
-        verdict=verdict(capacity_bytes, case.n_days, options[3], figures),
+        verdict=verdict(capacity_bytes, case.n_days, options[3], facts),
         findings=tuple(_findings(case, options, value)),
         options=options,
         assumptions=tuple(_assumptions(case, value, settings)),
@@ -215,13 +215,13 @@ class Value:
     """What bytes that are not fetched are worth."""
 
     model: BenefitModel
-    figures: Figures
+    facts: SiteFacts
 
     def hours(self, n_bytes: float | None) -> float | None:
         """Core hours that jobs wait less; None: the round trip, or the bytes, are unknown."""
-        if self.figures.rtt_ms is None or n_bytes is None:
+        if self.facts.rtt_ms is None or n_bytes is None:
             return None
-        at: FloatArray = np.array([self.figures.rtt_ms])
+        at: FloatArray = np.array([self.facts.rtt_ms])
         none, one = np.zeros(1, np.int64), np.array([TB], np.int64)
         missed = cost(BytesRead(at, one, none[:, None]), self.model)
         hit = cost(BytesRead(at, none, one[:, None]), self.model)
@@ -233,8 +233,8 @@ class Value:
             return None
         hours = self.hours(n_bytes)
         parts = [
-            None if self.figures.wan_tb is None else n_bytes / TB * self.figures.wan_tb,
-            None if hours is None or self.figures.core_hour is None else hours * self.figures.core_hour,
+            None if self.facts.wan_tb is None else n_bytes / TB * self.facts.wan_tb,
+            None if hours is None or self.facts.core_hour is None else hours * self.facts.core_hour,
         ]
         known = [part for part in parts if part is not None]
         return DAYS_PER_YEAR * sum(known) if known else None
@@ -248,12 +248,12 @@ def _options(case: _Case, value: Value) -> Iterator[Option]:
     )
     less = nothing.saved_bytes_per_day
     yield dataclasses.replace(nothing, core_hours_per_day=value.hours(less), money_per_year=value.money(less))
-    disk = value.figures.disk_tb_year
+    disk = value.facts.disk_tb_year
     more_disk = None if disk is None else disk * (case.more_bytes - case.capacity_bytes) / TB
     for name, result, costs in (
         ("LRU", lru, 0.0),
         ("LRU, more disk", case.larger.result, more_disk),
-        ("a steward", steward, value.figures.run_year),
+        ("a steward", steward, value.facts.run_year),
         ("the bound", bound, None),
     ):
         saved = case.saved(result.daily.wan_bytes)
@@ -271,7 +271,7 @@ def _options(case: _Case, value: Value) -> Iterator[Option]:
         )
 
 
-def verdict(capacity_bytes: int, n_days: int, steward: Option, figures: Figures) -> str:
+def verdict(capacity_bytes: int, n_days: int, steward: Option, facts: SiteFacts) -> str:
     """Whether a steward is worth it, in one sentence; `steward`: what it saves on `n_days`."""
     at, n = format_bytes(capacity_bytes), steward.saved_bytes_per_day or 0.0
     if why := few_days(n_days):
@@ -283,7 +283,7 @@ def verdict(capacity_bytes: int, n_days: int, steward: Option, figures: Figures)
         return f"No: at {at}, a steward costs {format_bytes(-n)} per day more than LRU."
     if low <= 0:
         return f"Not shown: at {at}, a steward saves {gain}, which may be chance."
-    if steward.money_per_year is None or figures.run_year is None:
+    if steward.money_per_year is None or facts.run_year is None:
         return f"At {at}, a steward saves {gain}: more than chance."
     pays = "Yes" if steward.money_per_year > 0 else "No"
     net = f"{abs(steward.money_per_year):,.0f} per year {'more' if pays == 'Yes' else 'less'} than it costs"
@@ -312,7 +312,7 @@ def _findings(case: _Case, options: Sequence[Option], value: Value) -> Iterator[
 
 
 def _break_even(case: _Case, steward: Option, value: Value) -> Iterator[str]:
-    worth, costs = value.money(steward.saved_bytes_per_day), value.figures.run_year
+    worth, costs = value.money(steward.saved_bytes_per_day), value.facts.run_year
     if costs is None or worth is None:
         return
     if worth <= 0:
@@ -323,7 +323,7 @@ def _break_even(case: _Case, steward: Option, value: Value) -> Iterator[str]:
 
 
 def _assumptions(case: _Case, value: Value, settings: Settings) -> Iterator[Assumption]:
-    given, rate = value.figures, settings.benefit.job_read_rate
+    given, rate = value.facts, settings.benefit.job_read_rate
     yield Assumption(
         f"{case.n_days} days count; what lies before warms the caches, and is learned from", "--from, --to"
     )

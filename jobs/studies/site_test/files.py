@@ -39,7 +39,7 @@ _PATIENCE_S = 10.0
 
 
 @dataclasses.dataclass(frozen=True)
-class Chosen:
+class FilesToRead:
     """Name and size of the files, and the seconds in which the cache's origin answered through it."""
 
     files: tuple[tuple[str, int], ...]
@@ -72,7 +72,7 @@ def recorded(tables: Tables, cache: CacheSettings, *, at_s: int) -> list[str]:
 
 def choose(
     names: Sequence[str], cache: Server, origins: Sequence[Server], *, n_files: int, all_of: bool
-) -> Chosen:
+) -> FilesToRead:
     """The files to read: at most `n_files`, or `all_of` the names, that the cache can get and does not hold.
 
     The origins must have them, with the same size. Raises InputError if none is left, and what `ask` raises.
@@ -104,7 +104,7 @@ def choose(
             f"no file can be read: {'; '.join(notes) or 'none was named'}; name others by --file"
         )
     usable.sort(key=lambda file: -file[1])
-    return Chosen(tuple(usable if all_of else usable[:n_files]), tuple(through_s), notes)
+    return FilesToRead(tuple(usable if all_of else usable[:n_files]), tuple(through_s), notes)
 
 
 def _stats(server: Server, names: Sequence[str]) -> dict[str, tuple[int, bool, float] | None]:
@@ -117,19 +117,19 @@ def _stats(server: Server, names: Sequence[str]) -> dict[str, tuple[int, bool, f
 
 
 def _fault(
-    found: tuple[int, bool, float] | None, elsewhere: Sequence[tuple[str, tuple[int, bool, float] | None]]
+    at_cache: tuple[int, bool, float] | None, elsewhere: Sequence[tuple[str, tuple[int, bool, float] | None]]
 ) -> str | None:
-    if found is None:
+    if at_cache is None:
         return "neither the cache nor its origin has it"
-    if found[1]:
+    if at_cache[1]:
         return "the cache holds it already, and what it holds is not evicted"
-    if found[0] < LEAST_BYTES:
+    if at_cache[0] < LEAST_BYTES:
         return "smaller than 1 MiB"
     for url, other in elsewhere:
         if other is None:
             return f"{url} does not have it"
-        if other[0] != found[0]:
-            return f"{url} has it with another size ({other[0]} bytes, the cache says {found[0]})"
+        if other[0] != at_cache[0]:
+            return f"{url} has it with another size ({other[0]} bytes, the cache says {at_cache[0]})"
     return None
 
 

@@ -87,7 +87,7 @@ def run(
     servers |= dict.fromkeys((COLD, WARM), Server(cache.url, dict(os.environ)))
     trips = [round_trip(place, servers[place]) for place in origins]
     trips.append(round_trip(_CACHE, servers[WARM]))
-    chosen = files.choose(
+    to_read = files.choose(
         names,
         servers[WARM],
         [servers[place] for place in origins],
@@ -95,9 +95,9 @@ def run(
         all_of=bool(request.files),
     )
     version, now_s = str(xcache.server_version()), int(time.time())
-    say(_announced(cache, origins, len(chosen.files), limits))
+    say(_announced(cache, origins, len(to_read.files), limits))
     with _removed_at_the_end(Fetched(xcache), say) as (fetched, left):
-        measured = Measuring(servers, fetched, limits).run(chosen.files, on_progress)
+        measured = Measuring(servers, fetched, limits).run(to_read.files, on_progress)
     rows = answer.rates(measured, kinds(list(origins), limits))
     latencies = [answer.latency(one) for one in trips]
     what = f"measured by cachecast site-test of cache {cache.name} at {as_of_label(now_s)}"
@@ -112,13 +112,18 @@ def run(
         findings=tuple(answer.findings(latencies, rows)),
         advice=advice.advice(rows),
         settings=advice.toml(
-            settings, origins, latencies, rows, largest_bytes=max(size for _, size in chosen.files), what=what
+            settings,
+            origins,
+            latencies,
+            rows,
+            largest_bytes=max(size for _, size in to_read.files),
+            what=what,
         ),
         round_trips=tuple(latencies),
         rates=tuple(rows),
         outliers=tuple(answer.outliers(measured)),
         failures=(*(f"{place}: {why}" for place, why in measured.given_up.items()), *left),
-        notes=(*chosen.notes, *_notes(measured, chosen.through_s, origins)),
+        notes=(*to_read.notes, *_notes(measured, to_read.through_s, origins)),
     )
 
 

@@ -131,8 +131,8 @@ def _places(rows: Sequence[Rate]) -> list[str]:
 
 
 def _of(rows: Sequence[Rate], place: str, reading: str, clients: int) -> Rate | None:
-    wanted = (place, reading, clients)
-    return next((row for row in rows if (row.place, row.reading, row.clients) == wanted), None)
+    key = (place, reading, clients)
+    return next((row for row in rows if (row.place, row.reading, row.clients) == key), None)
 
 
 def _table(rows: Sequence[Rate], *, without: Collection[str]) -> list[Mapping[str, object]]:
