@@ -53,10 +53,11 @@ def report(
     from jobs.studies.simulate import study
 
     with console.progress("study") as advance:
-        answer = study.run(
+        advance(0, 1, "reading")
+        answer = study.write_study(
+            file.load(keep=study.DETAILS, since_s=parsing.day(since)),
             settings,
-            file,
-            since_s=parsing.day(since),
+            what=", ".join((file.path.name, *file.only.values())),
             capacity_bytes=parse_bytes(capacity) if capacity else None,
             capacity_fraction=parsing.share(capacity_fraction) if capacity_fraction else None,
             watermarks=parsing.watermarks(watermarks) if watermarks else None,

@@ -350,8 +350,7 @@ def airflow(url: str) -> Check:
     reply = health(f"{url.rstrip('/')}/api/v2/monitor/health")
     if isinstance(reply, str):
         return Check("airflow", url, "bad", reply)
-    sick = [part for part in _AIRFLOW_PARTS if _status(reply.get(part)) != "healthy"]
-    if sick:
+    if sick := sick_parts(reply, _AIRFLOW_PARTS):
         return Check("airflow", url, "bad", f"answers; not healthy: {', '.join(sick)}")
     return Check("airflow", url, "ok", "healthy")
 
@@ -386,5 +385,11 @@ def _master(connection: str) -> str:
     return f"{whole}:{port}" if port else whole
 
 
-def _status(part: object) -> object:
-    return part.get("status") if isinstance(part, dict) else None
+def sick_parts(reply: Mapping[str, Any] | str, parts: Iterable[str]) -> list[str]:
+    """Those of Airflow's `parts` that its `health` does not report as healthy."""
+    states = {} if isinstance(reply, str) else reply
+    return [part for part in parts if not _is_healthy(states.get(part))]
+
+
+def _is_healthy(part: object) -> bool:
+    return isinstance(part, dict) and part.get("status") == "healthy"
