@@ -10,7 +10,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from features.common.arrays import FloatArray, IntArray
 from features.common.times import DAY_S, HOUR_S, day_label
 from features.schema import ACCESSES
 from jobs.ground.settings.tree import Settings
@@ -87,16 +86,10 @@ def _steps(counts: pa.Table, first_hour: int, n_steps: int, hours: int) -> list[
     at = (counts["hour"].to_numpy() - first_hour) // hours
     is_in = (at >= 0) & (at < n_steps)
     names = ("read_bytes", "hit_bytes", "missed_bytes", "unknown_reads")
-    sums = (_added(counts[name], at, is_in, n_steps).tolist() for name in names)
+    sums = (np.bincount(at[is_in], counts[name].to_numpy()[is_in], n_steps).tolist() for name in names)
     starts = (first_hour + hours * np.arange(n_steps)) * HOUR_S
     rows = zip(starts.tolist(), *sums, strict=True)
     return [Step(*map(int, row)) for row in rows]
-
-
-def _added(column: pa.ChunkedArray, at: IntArray, is_in: IntArray, n_steps: int) -> FloatArray:
-    sums = np.zeros(n_steps)
-    np.add.at(sums, at[is_in], column.to_numpy()[is_in])
-    return sums
 
 
 def _sum(steps: Sequence[Step]) -> Step:

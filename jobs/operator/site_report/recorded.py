@@ -90,10 +90,8 @@ def _series(
     start_s = np.arange(first_s, until_s, step_s)
     at = (hour * HOUR_S - first_s) // step_s
     is_in = at >= 0
-    sums = np.zeros((2, start_s.size))
-    for total, name in zip(sums, names, strict=True):
-        np.add.at(total, at[is_in], counts[name].to_numpy()[is_in])
-    return start_s, sums[0], sums[1]
+    first, second = (np.bincount(at[is_in], counts[name].to_numpy()[is_in], start_s.size) for name in names)
+    return start_s, first, second
 
 
 def _rows(places: Sequence[Row]) -> list[Row]:

@@ -155,9 +155,7 @@ def groups(database: duckdb.DuckDBPyConnection, *by: str) -> Iterator[Group]:
     for k in order:
         is_bounded = tasks[k] >= FEWEST_TASKS
         efficiency, failed = (
-            interval(
-                totals[above][k], totals[below][k], *_pair(drawn[:, k], at(above), at(below), is_bounded)
-            )
+            interval(totals[above][k], totals[below][k], drawn[:, k, [at(above), at(below)]], is_bounded)
             for above, below in (("cpu_s", "core_s"), ("failed", "jobs"))
         )
         named = dict(zip(("place", *by), cells.names[k], strict=True))
@@ -205,19 +203,11 @@ def cells_of(database: duckdb.DuckDBPyConnection, *by: str, where: str = "true")
     )
 
 
-def _pair(
-    drawn: FloatArray, above: int, below: int, is_bounded: bool
-) -> tuple[FloatArray | None, FloatArray | None]:
-    return (drawn[:, above], drawn[:, below]) if is_bounded else (None, None)
-
-
-def interval(
-    above: float, below: float, drawn_above: FloatArray | None = None, drawn_below: FloatArray | None = None
-) -> Interval:
-    """`above` / `below`, with bounds by their resamples, if given."""
+def interval(above: float, below: float, resamples: FloatArray, is_bounded: bool = True) -> Interval:
+    """`above` / `below`, with bounds by `resamples` of both, a row each, unless there are too few tasks."""
     if below <= 0:
         return Interval(None, None, None)
-    if drawn_above is None or drawn_below is None or not (drawn_below > 0).all():
+    if not is_bounded or not (resamples[:, 1] > 0).all():
         return Interval(above / below, None, None)
-    lower, upper = np.quantile(drawn_above / drawn_below, _BOUNDS)
+    lower, upper = np.quantile(resamples[:, 0] / resamples[:, 1], _BOUNDS)
     return Interval(above / below, float(lower), float(upper))

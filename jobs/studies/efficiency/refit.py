@@ -100,7 +100,7 @@ def _points(cells: Cells) -> list[Point]:
         place, *rtt = cells.names[k]
         if rtt == ["unknown"]:
             continue
-        efficiency = interval(cpu_s[k], core_s[k], drawn[:, k, at("cpu_s")], drawn[:, k, at("core_s")])
+        efficiency = interval(cpu_s[k], core_s[k], drawn[:, k, [at("cpu_s"), at("core_s")]])
         if efficiency.value is None or not _EFFICIENCIES[0] <= efficiency.value <= _EFFICIENCIES[1]:
             continue
         points.append(Point(float(rtt[0]) if rtt else 0.0, efficiency, core_s[k], int(jobs[k]), place))
