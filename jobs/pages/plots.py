@@ -39,6 +39,11 @@ _OTHER_MARKERS = ("v", "P", "X", "<", ">", "*", "h", "p", "d", "8")
 _FILLS = ("full", "none", "left", "bottom")
 _SPREAD = 0.6
 """Width shared by the policies at one capacity; capacities are 1 apart."""
+_OPTIONS = {"LRU": "lru", "a steward": "steward", "the bound": "bound", "LRU, more disk": "lru, more disk"}
+_FEW = 20
+"""With fewer points, a line shows each of them."""
+_Amounts: TypeAlias = IntArray | FloatArray
+_TERA = 1e12
 
 
 def rank(policy: str) -> tuple[int, str]:
@@ -136,13 +141,6 @@ def lru_against_capacity(points: Sequence[Row]) -> Plot:
         return plot
 
 
-_OPTIONS = {"LRU": "lru", "a steward": "steward", "the bound": "bound", "LRU, more disk": "lru, more disk"}
-
-
-_FEW = 20
-"""With fewer points, a line shows each of them."""
-
-
 def wan_against_capacity(curve: Sequence[tuple[int, float]], options: Sequence[Row]) -> Plot:
     """Bytes fetched per day: LRU's by capacity (a line), and those of each option (a mark).
 
@@ -232,9 +230,6 @@ def hits_and_misses(days: Sequence[Row]) -> Plot:
         return plot
 
 
-_Amounts: TypeAlias = IntArray | FloatArray
-
-
 def hits_and_misses_over_time(
     start_s: IntArray, hits: _Amounts, misses: _Amounts, *, step_s: int = DAY_S, unit: str = "accesses"
 ) -> Plot:
@@ -317,9 +312,6 @@ def _other_styles() -> Iterator[dict[str, Any]]:
 
 def _line(policy: str) -> dict[str, Any]:
     return {"color": _COLOURS[policy], "linestyle": _DASHES[policy]}
-
-
-_TERA = 1e12
 
 
 def saved_by_day(days: Sequence[Row]) -> Plot:

@@ -9,6 +9,8 @@ from features.results import STEWARD_DAYS
 from jobs.ground.store.tables import Tables
 from jobs.ground.text import Row
 
+_SUMS = ("watched_s", "wan_bytes", "lru_wan_bytes", "saved_wan_bytes", "evicted_files", "evicted_bytes")
+
 
 @dataclasses.dataclass(frozen=True)
 class StewardDay:
@@ -54,9 +56,6 @@ def by_day(tables: Tables, *, cache: str, since: str | None, until: str | None) 
     for row in rows.to_pylist():
         days.setdefault(row["day"], []).append(row)
     return [{"day": day, **_together(runs)} for day, runs in days.items()]
-
-
-_SUMS = ("watched_s", "wan_bytes", "lru_wan_bytes", "saved_wan_bytes", "evicted_files", "evicted_bytes")
 
 
 def _together(runs: list[Row]) -> dict[str, object]:

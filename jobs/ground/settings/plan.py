@@ -1,4 +1,4 @@
-"""The settings of `[plan]`: value, limits, rules and sources; conf/base.toml explains the keys."""
+"""The settings of `[features]` and `[plan]`; conf/base.toml explains the keys."""
 
 from __future__ import annotations
 

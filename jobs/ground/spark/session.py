@@ -42,6 +42,11 @@ appender.stderr.layout.pattern = spark %p %c{1}: %m%n%ex{1}
 logger.gateway.name = org.apache.spark.api.python.PythonGatewayServer
 logger.gateway.level = error
 """
+WARNING = "WARNING: Using incubator modules: jdk.incubator.vector"
+"""Spark's launcher adds this module to every JVM; the JVM reports it, and no option silences that."""
+_SIEVE = ("grep", "--line-buffered", "-vxF", WARNING)
+_jvm_log = logging.getLogger(__name__)
+_sieves: list[subprocess.Popen[bytes]] = []
 
 
 def spark_session(settings: SparkSettings) -> SparkSession:
@@ -138,14 +143,6 @@ def session_conf(settings: SparkSettings, log4j: Path) -> dict[str, str]:
     conf |= settings.conf
     options = f"-Dlog4j2.configurationFile={log4j.as_uri()} {settings.conf.get(_JAVA_OPTIONS, '')}"
     return conf | {_JAVA_OPTIONS: options.strip()}
-
-
-WARNING = "WARNING: Using incubator modules: jdk.incubator.vector"
-"""Spark's launcher adds this module to every JVM; the JVM reports it, and no option silences that."""
-_SIEVE = ("grep", "--line-buffered", "-vxF", WARNING)
-
-_jvm_log = logging.getLogger(__name__)
-_sieves: list[subprocess.Popen[bytes]] = []
 
 
 def start(conf: SparkConf) -> None:

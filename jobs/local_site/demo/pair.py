@@ -44,6 +44,16 @@ CAPACITY_SHARE: Final = 0.2
 """What a cache may hold of the bytes of all files read."""
 LOW, HIGH = 0.75, 0.95
 """Watermarks: further apart than usual, because so much of the cache comes between two looks here."""
+READS: Final = 1800
+_GENERATED: Final = 20_000
+"""Reads of the generated site. The caches serve the last ones; the order is learned from those before."""
+_ROWS: Final = 40_000
+"""Of the training, which then takes seconds."""
+_SCALE: Final = 5e-5
+"""Of sizes: an AOD file has about 100 kB."""
+_PAGE_BYTES: Final = 4096
+_READS_PER_CHECK: Final = 12
+"""Of XCache's disk by itself, as often as a steward looks at it."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -139,19 +149,6 @@ def _side(name: str, trace: Trace, limits: Marks, served: ServedOrder, seen: See
     order, held_bytes = ORDERS[name], limits.low_bytes if seen is None else seen.mean_bytes
     replayed = replay(trace, limits, order, held_bytes, [served.order])
     return Side(name, order, seen, replayed.byte_hit_ratio, replayed.wan_bytes)
-
-
-READS: Final = 1800
-
-_GENERATED: Final = 20_000
-"""Reads of the generated site. The caches serve the last ones; the order is learned from those before."""
-_ROWS: Final = 40_000
-"""Of the training, which then takes seconds."""
-_SCALE: Final = 5e-5
-"""Of sizes: an AOD file has about 100 kB."""
-_PAGE_BYTES: Final = 4096
-_READS_PER_CHECK: Final = 12
-"""Of XCache's disk by itself, as often as a steward looks at it."""
 
 
 def all_reads(seed: int) -> Trace:

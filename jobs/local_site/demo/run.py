@@ -32,6 +32,10 @@ from replay.comparison import PLAN
 HISTORY_DAYS, WARM_DAYS = 30, 6
 FRACTIONS = (0.05, 0.1, 0.2)
 POLICIES = ("lru", "lru+plan", "clairvoyant")
+PLAN_COLUMNS = ("action", "rank", "name", "reason")
+OUTCOME_COLUMNS = ("did", "action", "n_hits", "bytes_saved", "bytes_spent", "bytes_wasted")
+_NAME_CHARS = 18
+_PLAN_ROWS, _OUTCOME_ROWS = 2, 8
 
 
 def run(out: Path, *, seed: int, conf: Path | None, tables: str | None, screen: Screen) -> dict[str, Any]:
@@ -130,12 +134,6 @@ def _replay(demo: Demo) -> list[dict[str, object]]:
             params={"trace": "the demo's", **days, **site_replay.planned_by(demo.settings)},
         )
         return answer.rows
-
-
-PLAN_COLUMNS = ("action", "rank", "name", "reason")
-OUTCOME_COLUMNS = ("did", "action", "n_hits", "bytes_saved", "bytes_spent", "bytes_wasted")
-_NAME_CHARS = 18
-_PLAN_ROWS, _OUTCOME_ROWS = 2, 8
 
 
 def _show(demo: Demo, replays: Sequence[Row], answers_by_step: Mapping[str, Any], page: Path) -> None:

@@ -23,6 +23,14 @@ from replay.steward import EvictionOrder
 
 READ_EVERY_S: Final = 260
 """From one read to the next: a generated site's sixty days, shared by the reads of them."""
+READS_PER_S: Final = 60
+"""A second of these reads stands for hours of a site's."""
+STEP_S: Final = 0.2
+"""A steward looks so often at its cache."""
+_READS_PER_LOOK: Final = 15
+_PATIENCE_S: Final = 20.0
+_WARM_SHARE: Final = 0.25
+"""The first looks do not count for the mean use: the cache is not full yet."""
 
 
 class Paced(EvictionOrder):
@@ -64,17 +72,6 @@ class Paced(EvictionOrder):
     def victims(self, n_bytes: int, now_s: float, spare: BoolArray) -> list[int]:
         """The least valuable files now, by the clock of the reads."""
         return self._order.victims(n_bytes, self._now_s, spare)
-
-
-READS_PER_S: Final = 60
-"""A second of these reads stands for hours of a site's."""
-STEP_S: Final = 0.2
-"""A steward looks so often at its cache."""
-
-_READS_PER_LOOK: Final = 15
-_PATIENCE_S: Final = 20.0
-_WARM_SHARE: Final = 0.25
-"""The first looks do not count for the mean use: the cache is not full yet."""
 
 
 @dataclasses.dataclass(frozen=True)

@@ -29,6 +29,7 @@ _LOGIN = "airflow-passwords.json"
 _LAST_LINES = 5
 _AIRFLOW_PARTS = {"scheduler": "scheduler", "dag-processor": "dag_processor", "triggerer": "triggerer"}
 """Airflow's processes beside the API server, by command, and what its health calls them."""
+_FIGURES_S = 300.0
 
 
 def services(site: LocalSite, *, xrootd: bool) -> Iterator[Service]:
@@ -161,9 +162,6 @@ def _cachecast(site: LocalSite, name: str, words: list[str], at: str) -> Service
 
 def _xrootd(name: str, daemon: Daemon) -> Service:
     return Service(name, daemon.words(with_parent=False), f"root://127.0.0.1:{daemon.port}", daemon.answers)
-
-
-_FIGURES_S = 300.0
 
 
 def answers(port: int, path: str) -> Callable[[], bool]:

@@ -1,4 +1,4 @@
-"""The alarms of a region and of its caches, with remedies; docs/troubleshoot.md has a section for each."""
+"""What `status` answers of a region and its caches, and their alarms, with remedies."""
 
 from __future__ import annotations
 
@@ -53,6 +53,10 @@ REMEDIES: Final[Mapping[str, str]] = {
 
 CRITICAL: Final = frozenset({"above-high-watermark", "pins-over-limit", "steward-impostor"})
 """Urgent, as a disk or records are at risk; the same in the rules for Prometheus."""
+FULL_SHARE = 0.8
+"""Captures that fill a larger share of their quota raise an alarm: datagrams will soon be dropped."""
+SILENT_S = 300.0
+"""A steward that has reported nothing for longer is silent; it reports every minute."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -128,12 +132,6 @@ class Status:
     drifted_columns: int
     caches: tuple[CacheStatus, ...]
     alarms: tuple[Alarm, ...]
-
-
-FULL_SHARE = 0.8
-"""Captures that fill a larger share of their quota raise an alarm: datagrams will soon be dropped."""
-SILENT_S = 300.0
-"""A steward that has reported nothing for longer is silent; it reports every minute."""
 
 
 def arrival_alarms(tables: Tables, settings: Settings, *, now_s: int) -> list[Alarm]:

@@ -50,6 +50,26 @@ from prefetch.xcache.server import parse_version
 from prefetch.xcache.session import ThreadConnections, version_of
 
 _SPARK_PORT, _XROOTD_PORT = 7077, 1094
+TIMEOUT_S = 3.0
+MAX_BYTES = 2**20
+"""Longest answer that is read."""
+_OUT_OF_DATE = (
+    ": its database schema is not that of its version; back the database up, then run beside the server: "
+    "mlflow db upgrade DATABASE_URI"
+)
+_ANY_ADDRESS = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - where to ask one that listens everywhere
+_SPARK = "airflow spark"
+_AIRFLOW_PARTS = ("metadatabase", "scheduler", "dag_processor", "triggerer")
+
+
+@dataclasses.dataclass(frozen=True)
+class Check:
+    """One line of the doctor's table: `state` is ok, off (not configured) or bad."""
+
+    part: str
+    configured: str
+    state: str
+    detail: str
 
 
 def run(settings: Settings) -> list[Check]:
@@ -175,21 +195,6 @@ def _with_version(check: Check, cache: CacheSettings) -> Check:
     return dataclasses.replace(check, detail=f"{check.detail}; {parse_version(answer).described()}")
 
 
-TIMEOUT_S = 3.0
-MAX_BYTES = 2**20
-"""Longest answer that is read."""
-
-
-@dataclasses.dataclass(frozen=True)
-class Check:
-    """One line of the doctor's table: `state` is ok, off (not configured) or bad."""
-
-    part: str
-    configured: str
-    state: str
-    detail: str
-
-
 def accepts(part: str, configured: str, url: urllib.parse.SplitResult, default_port: int) -> Check:
     """Whether the host and port of `url` accept a connection."""
     try:
@@ -287,15 +292,6 @@ def _schema_fault(uri: str) -> str | None:
     )
 
 
-_OUT_OF_DATE = (
-    ": its database schema is not that of its version; back the database up, then run beside the server: "
-    "mlflow db upgrade DATABASE_URI"
-)
-_ANY_ADDRESS = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - where to ask one that listens everywhere
-_SPARK, _MASTER_PORT = "airflow spark", 7077
-_AIRFLOW_PARTS = ("metadatabase", "scheduler", "dag_processor", "triggerer")
-
-
 def placement(serve: ServeSettings) -> Check:
     """Whether the placement service answers; without any token it may be unused."""
     host = _ANY_ADDRESS.get(serve.host, serve.host)
@@ -370,7 +366,7 @@ def spark_connection(name: str, env: Mapping[str, str] = os.environ) -> Iterator
         yield Check(_SPARK, name, "bad", f"{variable} is neither a URI nor JSON with a host")
         return
     if master.scheme == "spark" and master.hostname:
-        yield accepts(_SPARK, name, master, _MASTER_PORT)
+        yield accepts(_SPARK, name, master, _SPARK_PORT)
     else:
         yield Check(_SPARK, name, "ok", "no standalone master: not tried here")
 

@@ -1,4 +1,4 @@
-"""The pages as HTML: no script, no style of their own, every name escaped, every number with its unit."""
+"""The pages and what they show of plans, as HTML without script: names escaped, numbers with their units."""
 
 from __future__ import annotations
 
@@ -37,6 +37,11 @@ FIRST_SHOWN: Final = 10
 """Items of each action where all actions are shown."""
 
 _ITEM_COLUMNS = ("action", "rank", "name", "size_bytes", "cost_bytes", "probability", "reason")
+_UNITS: Final = ((172_800, 86_400, "days"), (7_200, 3_600, "h"), (120, 60, "min"), (0, 1, "s"))
+_MOST_AHEAD_S: Final = 60
+_BAR: Final = 400.0
+_STEPS, _HIGH = 240, 40
+"""Sizes of drawings, in units of their own."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -128,13 +133,6 @@ class Plans:
             moment = last_moment(self._tables, self._settings, cache)
             self._judged = (key, moment, judge(self._tables, self._settings, moment))
         return self._judged[1], self._judged[2]
-
-
-_UNITS: Final = ((172_800, 86_400, "days"), (7_200, 3_600, "h"), (120, 60, "min"), (0, 1, "s"))
-_MOST_AHEAD_S: Final = 60
-_BAR: Final = 400.0
-_STEPS, _HIGH = 240, 40
-"""Sizes of drawings, in units of their own."""
 
 
 class Renderer:

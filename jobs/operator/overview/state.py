@@ -27,6 +27,8 @@ from prefetch.steward.figures import Figures, read
 
 SHOWN_DAYS = 7
 """Days of a steward that are shown."""
+T = TypeVar("T")
+_log = logging.getLogger(__name__)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -175,10 +177,6 @@ def _there(tables: Tables) -> Tables:
             "with the same settings ([tables] root)"
         )
     return tables
-
-
-T = TypeVar("T")
-_log = logging.getLogger(__name__)
 
 
 @dataclasses.dataclass(frozen=True)

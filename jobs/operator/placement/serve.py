@@ -1,4 +1,4 @@
-"""The configured placement service: its parts, its socket, and its loop until a signal."""
+"""The configured placement service: its parts, its logins, its socket, and its loop until a signal."""
 
 from __future__ import annotations
 
@@ -37,6 +37,7 @@ _OTHER_DESCRIPTORS = 128
 """File descriptors of the database, the event loop and libraries."""
 _LAST_ANSWERS_S = 10
 """Time for the last answers when the service is stopped; a slow client must not delay it further."""
+_XROOTD_PORT = 1094
 
 
 def run(
@@ -166,9 +167,6 @@ def _listening(host: str, port: int) -> socket.socket:
         raise ServiceError(
             f"cannot listen on {host}:{port}: {os.strerror(error.errno or 0)}{remedy}"
         ) from None
-
-
-_XROOTD_PORT = 1094
 
 
 def members(caches: Iterable[CacheSettings]) -> Members:

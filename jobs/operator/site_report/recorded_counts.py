@@ -1,4 +1,4 @@
-"""Hits and misses as caches recorded them, counted by hour and cache."""
+"""Hits and misses as caches recorded them: counted by hour and cache, and by origin, which no hit names."""
 
 from __future__ import annotations
 
@@ -24,6 +24,13 @@ _COLUMNS = [
     *("source", "cache", "did", "origin", "accessed_at", "n_reads"),
     *("read_bytes", "bytes_hit", "bytes_missed"),
 ]
+_LOCATED = """CREATE TABLE located AS
+SELECT a.* REPLACE (CASE WHEN a.cache IS NULL THEN a.origin
+    ELSE coalesce(a.origin, here.origin, there.origin, catalogued.origin) END AS origin)
+FROM accesses a
+ASOF LEFT JOIN fetches here ON a.did = here.did AND a.cache = here.cache AND a.accessed_at >= here.accessed_at
+ASOF LEFT JOIN fetches there ON a.did = there.did AND a.accessed_at >= there.accessed_at
+LEFT JOIN catalogued ON a.did = catalogued.did"""
 
 
 def counts_of_day(tables: Tables, day: str) -> pa.Table:
@@ -74,15 +81,6 @@ def recorded_reads(tables: Tables, day: str) -> pa.Table:
         }
     )
     return table.filter(pc.or_kleene(pc.invert(is_known), pc.greater(pc.add(read, missed), 0)))
-
-
-_LOCATED = """CREATE TABLE located AS
-SELECT a.* REPLACE (CASE WHEN a.cache IS NULL THEN a.origin
-    ELSE coalesce(a.origin, here.origin, there.origin, catalogued.origin) END AS origin)
-FROM accesses a
-ASOF LEFT JOIN fetches here ON a.did = here.did AND a.cache = here.cache AND a.accessed_at >= here.accessed_at
-ASOF LEFT JOIN fetches there ON a.did = there.did AND a.accessed_at >= there.accessed_at
-LEFT JOIN catalogued ON a.did = catalogued.did"""
 
 
 def give_origins(database: duckdb.DuckDBPyConnection, tables: Tables, regions: Sequence[Region]) -> None:

@@ -20,6 +20,10 @@ if TYPE_CHECKING:
 
 _STEPS = 20
 _LIMITS = ("network", "caches", "computing")
+_FRACTION_NOTE = (
+    "The time is the longest of three: reading what is not cached over the network, reading the rest from "
+    "the caches, and computing (KIT, Eq. 1)."
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -80,12 +84,6 @@ def run(cluster: Cluster, *, volume_bytes: int) -> FractionAnswer:
         f"{cluster.n_slots} slots of {format_bytes(cluster.workflow_bytes_s_per_slot)}/s",
     )
     return FractionAnswer(best, points, (answer,), site)
-
-
-_FRACTION_NOTE = (
-    "The time is the longest of three: reading what is not cached over the network, reading the rest from "
-    "the caches, and computing (KIT, Eq. 1)."
-)
 
 
 def export_fraction(answer: FractionAnswer, out: Path | None, *, title: str) -> None:

@@ -30,6 +30,19 @@ from replay.read.values import codes_of
 from replay.result import Result
 
 MOST_CACHES = 10_000
+TOTAL = "all"
+"""The name of the row for all caches together."""
+SSD, HDD = "ssd", "hdd"
+"""The tiers, by their names in [benefit] read_rates."""
+READERS = ("user", "task")
+"""Columns that say who reads: the first one that a trace has counts."""
+ORIGIN = "origin"
+"""The row of what no level served."""
+_FLEET_NOTE = "Each file belongs to one cache, by the hash of its name. Every cache is an LRU."
+_LEVELS_NOTE = (
+    "What one level misses, the next one is asked for. A hit that is under way waits for bytes that another "
+    "read has asked for."
+)
 
 
 class FleetCache(Section):
@@ -90,12 +103,6 @@ def load_fleet(path: Path) -> dict[str, CacheConfig]:
     return {name: cache.config for cache in fleet.caches for name in cache.names}
 
 
-TOTAL = "all"
-"""The name of the row for all caches together."""
-SSD, HDD = "ssd", "hdd"
-"""The tiers, by their names in [benefit] read_rates."""
-
-
 def run(
     settings: Settings,
     accesses: Accesses,
@@ -154,10 +161,6 @@ def _row(cache: str, result: Result, read_rates: Mapping[str, int]) -> dict[str,
     }
 
 
-READERS = ("user", "task")
-"""Columns that say who reads: the first one that a trace has counts."""
-
-
 class LevelSettings(Section):
     """One `[[levels]]` entry; rates are per second."""
 
@@ -194,10 +197,6 @@ class _Levels(Section):
         if len({level.name for level in levels} - {ORIGIN, TOTAL}) < len(levels):
             raise ValueError(f"the levels need names of their own, and none may be {ORIGIN!r} or {TOTAL!r}")
         return levels
-
-
-ORIGIN = "origin"
-"""The row of what no level served."""
 
 
 def load_levels(path: Path) -> list[Level] | None:
@@ -284,13 +283,6 @@ def _verdict(rows: Sequence[dict[str, Any]]) -> str:
         f"than {text('wait_s', total['p95_wait_s'])}; {count(total['wait_hours'])} hours in all."
         f"{narrow if share > 1 else ''}"
     )
-
-
-_FLEET_NOTE = "Each file belongs to one cache, by the hash of its name. Every cache is an LRU."
-_LEVELS_NOTE = (
-    "What one level misses, the next one is asked for. A hit that is under way waits for bytes that another "
-    "read has asked for."
-)
 
 
 def export_fleet(answer: ReplayAnswer, out: Path | None, *, title: str) -> None:

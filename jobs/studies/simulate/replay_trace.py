@@ -27,6 +27,11 @@ from replay.read import LoadedTrace, read_scores
 from replay.steward.delayed_cache import NO_DELAY, XCACHE
 from replay.steward.policies import AUTO, LEARNED, STEWARDS, steward_policy
 
+_REPLAY_PAGE_COLUMNS = (
+    *("policy", "capacity_bytes", "capacity_fraction", "hit_ratio", "byte_hit_ratio", "wan_bytes"),
+    *("prefetch_bytes", "peak_hour_wan_bytes", "byte_gap_closed", "object_gap_closed"),
+)
+
 
 @dataclasses.dataclass(frozen=True)
 class Caches:
@@ -241,12 +246,6 @@ def steward_policies(
         name: steward_policy(name, context, learned, delays=delays, block_bytes=block_bytes)
         for name in stewards
     }
-
-
-_REPLAY_PAGE_COLUMNS = (
-    *("policy", "capacity_bytes", "capacity_fraction", "hit_ratio", "byte_hit_ratio", "wan_bytes"),
-    *("prefetch_bytes", "peak_hour_wan_bytes", "byte_gap_closed", "object_gap_closed"),
-)
 
 
 def export_replay(answer: ReplayAnswer, out: Path | None, *, title: str) -> None:

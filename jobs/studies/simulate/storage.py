@@ -28,6 +28,11 @@ from replay.trace import Trace, window
 
 if TYPE_CHECKING:
     from jobs.pages.drawing import Plot
+_MOST_DATASETS = 100
+_STORAGE_NOTE = (
+    "The disk saved is that of the replicas that go, less the caches' own. The last replica on disk never "
+    "goes; those that a rule keeps need its removal first."
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -296,13 +301,6 @@ def _findings(
         f"The cache takes {point.nodes} node{'s' * (point.nodes > 1)} of {disk} and {rate}/s, by their "
         f"{point.limit}: it serves {served}/s in the busiest hour, and its disks read or write as much."
     )
-
-
-_MOST_DATASETS = 100
-_STORAGE_NOTE = (
-    "The disk saved is that of the replicas that go, less the caches' own. The last replica on disk never "
-    "goes; those that a rule keeps need its removal first."
-)
 
 
 def export_storage(answer: StorageAnswer, out: Path | None, *, title: str) -> None:

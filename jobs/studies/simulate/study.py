@@ -25,6 +25,10 @@ from replay.study.study import Study, StudyConfig, study
 DETAILS = ("category", "tier", "dataset", "origin", "site", "activity")
 """Columns beside the trace that a study uses, if they exist."""
 N_STAGES = 5
+OVERRUN = 0.01
+"""Share of the bytes read past the cache from which on the first answer mentions them."""
+MOST_NAMED = 6
+"""Categories in a sentence; the table has all."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -118,10 +122,6 @@ def thresholds(study: StudySettings) -> Thresholds:
     )
 
 
-OVERRUN = 0.01
-"""Share of the bytes read past the cache from which on the first answer mentions them."""
-
-
 def study_page(results: Study, *, what: str, notes: Sequence[str] = ()) -> str:
     """The HTML page of a study of the trace called `what`; `notes` come under the title."""
     trace = results.use.trace
@@ -175,10 +175,6 @@ def _overrun(results: Study) -> str:
         f" But {format_bytes(passed)} were read past it, because it was full between two purges "
         f"({interval} s apart) or files were larger than it: it is too small for this traffic."
     )
-
-
-MOST_NAMED = 6
-"""Categories in a sentence; the table has all."""
 
 
 def _verdicts(results: Study) -> str:

@@ -1,4 +1,4 @@
-"""The study's plots: bars differ by hatch, lines by dash and marker."""
+"""Plots of studies: bars differ by hatch, lines by dash and marker."""
 
 from __future__ import annotations
 
@@ -34,6 +34,7 @@ _BOUND: dict[str, Any] = {"linestyle": "none", "marker": "D", "mfc": "none", "me
 MAX_POINTS = 800
 _READ_POINTS = 200
 """Points of a smooth line that can be read."""
+GREY = "#5b6770"
 
 
 def grouped_shares(groups: Sequence[str], series: Mapping[str, Sequence[float]], *, xlabel: str = "") -> Plot:
@@ -232,9 +233,6 @@ def _steps(middles: Any, shares: FloatArray, ranges: Sequence[str]) -> Iterator[
 
 def _shares(amounts: IntArray) -> FloatArray:
     return np.asarray(amounts / max(1, int(amounts.sum())), np.float64)
-
-
-GREY = "#5b6770"
 
 
 def traffic_against_disk(points: Sequence[Row]) -> Plot:

@@ -35,6 +35,11 @@ LEAST_PAST_S = 7 * DAY_S
 """Of the past that is left to learn from, where counting begins before the middle of a trace."""
 GRID = 40
 """Capacities at which the page draws LRU."""
+_CAPTION = "Bytes fetched per day by LRU at every capacity, and by the options."
+_NOTE = (
+    "Saved is against LRU at the capacity asked for. The true value lies above the lower bound with 95 % "
+    "probability, and below the upper one with 95 %."
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -349,13 +354,6 @@ def _disk(n_bytes: float | None) -> str:
     if n_bytes is None:
         return "unknown"
     return format_bytes(n_bytes) if math.isfinite(n_bytes) else "out of reach"
-
-
-_CAPTION = "Bytes fetched per day by LRU at every capacity, and by the options."
-_NOTE = (
-    "Saved is against LRU at the capacity asked for. The true value lies above the lower bound with 95 % "
-    "probability, and below the upper one with 95 %."
-)
 
 
 def write(answer: Worth, out: Path, *, what: str) -> None:

@@ -1,4 +1,4 @@
-"""The files that a test reads: those that were named, or some of the recorded accesses; none in the cache."""
+"""The files of a test: those that it reads, and their removal from the cache; never what it held before."""
 
 from __future__ import annotations
 
@@ -36,6 +36,14 @@ _MOST_ASKED = 64
 _DAYS = 30
 _PATIENCE_S = 10.0
 """Longest time for an answer about one file."""
+_TIMEOUT_S = 10.0
+_AT_ONCE = 8
+_EVICT_PATIENCE_S: Final = 60.0
+"""With read-ahead a server counts a file as open for half a minute after it was closed."""
+_POLL_S, _AGAIN_S = 0.05, 10.0
+"""A second command while the first waits would remove the file after the next read."""
+_SETTLE_S = 0.5
+"""After it a block that was on its way when a client was ended is on disk."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -160,16 +168,6 @@ def _is_usable(name: str) -> bool:
     except PushRejected:
         return False
     return True
-
-
-_TIMEOUT_S = 10.0
-_AT_ONCE = 8
-_EVICT_PATIENCE_S: Final = 60.0
-"""With read-ahead a server counts a file as open for half a minute after it was closed."""
-_POLL_S, _AGAIN_S = 0.05, 10.0
-"""A second command while the first waits would remove the file after the next read."""
-_SETTLE_S = 0.5
-"""After it a block that was on its way when a client was ended is on disk."""
 
 
 class Fetched:
