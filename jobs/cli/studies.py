@@ -52,15 +52,18 @@ def report(
         raise InputError("give either --capacity or --capacity-fraction")
     from jobs.studies.simulate import study
 
+    capacity_bytes = parse_bytes(capacity) if capacity else None
+    fraction = parsing.share(capacity_fraction) if capacity_fraction else None
+    marks, since_s = parsing.watermarks(watermarks) if watermarks else None, parsing.day(since)
     with console.progress("study") as advance:
         advance(0, 1, "reading")
         answer = study.write_study(
-            file.load(keep=study.DETAILS, since_s=parsing.day(since)),
+            file.load(keep=study.DETAILS, since_s=since_s),
             settings,
             what=", ".join((file.path.name, *file.only.values())),
-            capacity_bytes=parse_bytes(capacity) if capacity else None,
-            capacity_fraction=parsing.share(capacity_fraction) if capacity_fraction else None,
-            watermarks=parsing.watermarks(watermarks) if watermarks else None,
+            capacity_bytes=capacity_bytes,
+            capacity_fraction=fraction,
+            watermarks=marks,
             out=out,
             on_progress=advance,
         )

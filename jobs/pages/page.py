@@ -113,7 +113,7 @@ def page(
     return environment.get_template("page.html").render(
         title=title,
         subtitle=subtitle,
-        answers=[Answer(_UNIT.sub("\\1\u00a0", text), of) for text, of in map(_answer, answers)],
+        answers=list(map(_unbroken, answers)),
         sections=drawn,
         capacities=capacities,
         place=places.get,
@@ -129,8 +129,9 @@ def page(
     )
 
 
-def _answer(answer: str | Answer) -> Answer:
-    return Answer(answer) if isinstance(answer, str) else answer
+def _unbroken(answer: str | Answer) -> Answer:
+    sentence, capacity = (answer, None) if isinstance(answer, str) else answer
+    return Answer(_UNIT.sub("\\1\u00a0", sentence), capacity)
 
 
 def _shown(section: Section, n: int, capacities: Capacities, legends: _Legends) -> dict[str, Any]:

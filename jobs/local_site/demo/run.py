@@ -144,7 +144,11 @@ def _show(demo: Demo, replays: Sequence[Row], answers_by_step: Mapping[str, Any]
     first = [row for row in plan if row["rank"] <= _PLAN_ROWS]
     screen.table([_shortened(row, PLAN_COLUMNS) for row in first], "The plan: the first of each list")
     for name, answer in answers_by_step.items():
-        facts = ", ".join(f"{key.replace('_', ' ')} {text.text(key, value)}" for key, value in _facts(answer))
+        facts = ", ".join(
+            f"{key.replace('_', ' ')} {text.text(key, value)}"
+            for key, value in as_row(answer).items()
+            if key not in ("cache", "as_of")
+        )
         screen.line(f"{name}: {facts}")
     earned = demo.tables.read_arrow(OUTCOMES, as_of=demo.as_of, owner=NAME)
     best = earned.sort_by([("bytes_saved", "descending")]).slice(0, _OUTCOME_ROWS).to_pylist()
@@ -167,10 +171,6 @@ def _show_side_by_side(screen: Screen, pair: Pair) -> None:
     screen.table(rows_of(pair), title)
     for line in answers_of(pair):
         screen.line(line)
-
-
-def _facts(answer: Any) -> list[tuple[str, object]]:
-    return [(key, value) for key, value in as_row(answer).items() if key not in ("cache", "as_of")]
 
 
 def _shortened(row: Row, keys: Sequence[str]) -> Row:

@@ -99,17 +99,7 @@ def state(
     """The state at `now_s`; `heard`: heartbeats by cache."""
     tables, region = Tables.of(settings), settings.region.name
     caches = [
-        _cache(
-            tables,
-            settings,
-            name,
-            sources,
-            heard.get(name),
-            history=sources.known(
-                f"history {name}", functools.partial(histories.of, name, now_s=now_s), now_s=now_s
-            ),
-            now_s=now_s,
-        )
+        _cache(tables, settings, name, sources, heard.get(name), histories=histories, now_s=now_s)
         for name in sorted(settings.caches)
     ]
     return State(
@@ -129,7 +119,7 @@ def _cache(
     sources: Sources,
     heard: Heard | None,
     *,
-    history: History | Unknown,
+    histories: Histories,
     now_s: int,
 ) -> CacheState:
     def found() -> tuple[CacheStatus, Sequence[Alarm]]:
@@ -150,7 +140,7 @@ def _cache(
             lambda: steward_days.by_day(tables, cache=name, since=since, until=None)[::-1],
             now_s=now_s,
         ),
-        history,
+        sources.known(f"history {name}", lambda: histories.of(name, now_s=now_s), now_s=now_s),
     )
 
 
