@@ -13,13 +13,16 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from features.common import files
 from features.common.errors import CachecastError, NotDueError
 from features.common.times import parse_as_of
 from jobs.ground.settings.layers import layered
-from jobs.operator.operate.alarms import Status
-from prefetch.steward.figures import Figures
+
+if TYPE_CHECKING:
+    from jobs.operator.operate.alarms import Status
+    from prefetch.steward.figures import Figures
 
 _MISUSED = 2
 """Exit code of a command line with an unknown command or option; such a line leaves no metrics."""
