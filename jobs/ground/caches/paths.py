@@ -24,11 +24,11 @@ _PLAIN = re.compile(PREFIX)
 
 
 class Paths:
-    """The paths of files in `cache`, of which `held` has the DIDs by path.
+    """The paths of files in `cache`; `held`: the DIDs of what it holds, by path.
 
-    What it does not hold would be below a prefix: of names that are paths the one that most of their scope
-    have in the cache, else none; of others that of the settings, else the one that most have. It is never one
-    that the settings would not take.
+    A file that it does not hold would lie below a prefix. If its name is a path, that is the prefix of most
+    held files of its scope, or none. Else it lies by Rucio's hash, below the prefix of the settings, or of
+    most held files. A prefix that the settings would refuse is not learned.
     """
 
     def __init__(self, cache: CacheSettings, held: Mapping[str, str]) -> None:

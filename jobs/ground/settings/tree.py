@@ -1,9 +1,8 @@
 """The tree of settings, read once from TOML files and the environment, and validated.
 
-The shipped `conf/base.toml` holds every default. `--conf` (or CACHECAST_CONF) names a TOML file, or a folder
-with `base.toml` and `caches/*.toml`, that overrides it; `secrets.toml` in its folder overrides both. An
-environment variable, for example
-`CACHECAST_PLAN__HORIZON`, overrides both. Rooms below jobs receive values, never this module.
+The shipped `conf/base.toml` holds every default. It is overridden by the TOML file, or the folder with
+`base.toml` and `caches/*.toml`, that `--conf` (or CACHECAST_CONF) names; that by `secrets.toml` beside it;
+and all by environment variables like `CACHECAST_PLAN__HORIZON`. Rooms below jobs receive values only.
 """
 
 from __future__ import annotations

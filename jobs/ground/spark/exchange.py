@@ -28,7 +28,7 @@ _PACKING = pa.ipc.IpcWriteOptions(compression="lz4")
 
 @dataclasses.dataclass(frozen=True)
 class Source:
-    """Files of a partition, to be read by a worker; `kind`: what they hold. The snapshot names no others."""
+    """Files of one partition for a worker to read; `kind`: what they hold. `snapshot` lists no partition."""
 
     kind: Kind
     snapshot: Snapshot

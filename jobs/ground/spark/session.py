@@ -52,10 +52,9 @@ _sieves: list[subprocess.Popen[bytes]] = []
 def spark_session(settings: SparkSettings) -> SparkSession:
     """A running SparkSession, which may be the existing one of the process.
 
-    `settings.conf` overrides everything set here, except that its `spark.driver.extraJavaOptions`
-    are added to ours. Timestamps are UTC. Workers elsewhere than in
-    this process get the rooms as a zip: they need this Python and the libraries, but not cachecast. Under
-    spark-submit its own --master counts. Raises ServiceError without Java.
+    `settings.conf` overrides what is set here, but its `spark.driver.extraJavaOptions` are added to ours.
+    Workers outside this process get the rooms as a zip: they need this Python and the libraries, but not
+    cachecast. Under spark-submit its own --master counts. Raises ServiceError without Java.
     """
     check_spark()
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)

@@ -22,8 +22,9 @@ DAYS: Final = 7
 
 @dataclasses.dataclass(frozen=True)
 class Step:
-    """Bytes that jobs read in an hour or a day that begins at `from_s`, those of them that were on disk, and
-    those that came over the WAN, read or not. `unknown_reads` are in none of them.
+    """An hour or a day from `from_s` on: bytes that jobs read, those of them from disk, and those fetched.
+
+    `wan_bytes` were fetched, read or not; `unknown_reads` are in no sum.
     """
 
     from_s: int

@@ -43,7 +43,7 @@ def current_plan(tables: Tables, cache: str, as_of_s: int) -> pa.Table:
 
 
 def acting_plan(tables: Tables, cache: str, as_of_s: int, champion: ModelVersion | None) -> pa.Table:
-    """`current_plan` with what pushes carry out alone: what `champion` chose, or no model, or was pushed."""
+    """The items of `current_plan` that pushes may carry out: of `champion`, of no model, or pushed before."""
     plan, receipts = current_plan(tables, cache, as_of_s), tables.head(RECEIPTS)
     pushed = read_partitions(
         receipts,

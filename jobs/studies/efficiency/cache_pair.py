@@ -30,9 +30,9 @@ class Pair:
     """What the steward of `steward` saves against `other`, per byte read.
 
     `before`, `after`: byte hit ratio of `steward` less that of `other`, means over days. `saved_share`: of
-    the bytes read, after less before, with the bounds of its 95 % interval (None: too few days).
-    `days_needed`: days with the steward from which on an effect of 2 % is seen four times in five; None: the
-    days before are too few for that, or unknown. `left_out`: days on which one of them read nothing.
+    the bytes read, after less before, with its 95 % interval (None: too few days). `days_needed`: so many
+    days with the steward show an effect of 2 % four times in five; None: unknown, or the days before are too
+    few. `left_out`: days on which one of them read nothing.
     """
 
     steward: str

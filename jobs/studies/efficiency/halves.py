@@ -47,9 +47,9 @@ class Half:
 class Effect:
     """What the nodes with the cache save against those without.
 
-    `saved_share`: of the core hours that the same CPU time takes, with the bounds of its 95 % interval (None:
-    too few nodes or tasks). `days_needed`: from when on an effect of `SEEN` is seen four times in five; None:
-    never, as the nodes themselves differ by more, or unknown. `unplaced_jobs`: of no node, left out.
+    `saved_share`: of the core hours that the same CPU time takes, with its 95 % interval (None: too few nodes
+    or tasks). `days_needed`: so many days show an effect of `SEEN` four times in five; None: unknown, or no
+    number does, as the nodes differ by more. `unplaced_jobs`: of no node, left out.
     """
 
     name: str

@@ -113,8 +113,7 @@ _STEPS = (
 
 @dataclasses.dataclass(frozen=True)
 class JobSelection:
-    """Which jobs count: those that started on the days `since` … `until` (`2026-03-01`), or were
-    reported then if no start is known.
+    """Jobs that started on the days `since` … `until` (`2026-03-01`), or were reported then without a start.
 
     `site`, `activity`, `source`: only those of this site, activity, or reader; None: all.
     """
@@ -133,10 +132,9 @@ def jobs_with_places(
     """A database with the table `jobs`, a row per job, `pair`, the reads of jobs, and `crowd`.
 
     `jobs` has columns of job_records, `place` (one of PLACES, MIXED or NOWHERE), the bytes by place, and
-    `region` and `rtt_ms` of the origin that most of them come from (of hits: see `give_origins`). What was
-    fetched beyond what was read counts for no job. A read is a job's if it names the job,
-    else if it is of one of its files, or of a file that it reads by another record, in that time and at that
-    site; one that fits several jobs is shared, but in a `crowd`: files and hours of too many.
+    `region` and `rtt_ms` of the origin of most of them (of hits: see `give_origins`). What was fetched beyond
+    what was read counts for no job. A read is a job's if it names the job, else if its file, time and site
+    fit; if they fit several jobs they share it. In `crowd`, files and hours of too many, nobody has it.
     Raises StaleInputError without job records.
     """
     last = day_label(parse_as_of(f"{selection.until}T00:00:00Z") + _LONGEST_DAYS * DAY_S)
