@@ -24,8 +24,7 @@ from jobs.ground.text import Row, count, percent, text
 from jobs.loop.plan.cache_state import Moment, last_moment
 from jobs.loop.plan.plan import Judged, explained_by, judge
 from jobs.operator.operate.status import champion_line
-from jobs.operator.overview.history import Histories, Step
-from jobs.operator.overview.state import Sources, Unknown, state
+from jobs.operator.overview.state import Histories, Sources, Step, Unknown, state
 from jobs.operator.placement.current_plans import current_plan
 from prefetch.actions import ACTIONS, Action
 from prefetch.placement.pages import KEPT_S, REFRESH_S, Asked, Heard
