@@ -210,7 +210,7 @@ def _recency(evaluations: Sequence[Evaluation]) -> Evaluation:
 
 
 def best_learned(evaluations: Sequence[Evaluation]) -> Evaluation | None:
-    """The LightGBM with the least log loss on validation rows (never test), else the first, if there is one."""
+    """The LightGBM with the least log loss on validation rows (never test), else the first, if any."""
     learned = [e for e in evaluations if isinstance(e.learner, LightGBM)]
     losses = [(e.model.validation_log_loss, e) for e in learned if e.model]
     validated = [(loss, evaluation) for loss, evaluation in losses if loss is not None]

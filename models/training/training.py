@@ -109,8 +109,8 @@ def train(
     """Measure learners and baselines at every horizon; keep all runs, and a bundle of the best, in `spool`.
 
     `rows`: features ⋈ labels, with as_of_s and dataset. Recency serves a horizon with too few labels to learn
-    from, or where it ranks better; a horizon with none, or with one kind of label, is dropped. Both with the reason. Raises ModelError
-    if all are dropped.
+    from, or where it ranks better; a horizon with none, or with one kind of label, is dropped. Both with the
+    reason. Raises ModelError if all are dropped.
     """
     vocabulary = learn_vocabulary(rows, spec)
     by_recency: dict[str, str] = {}
