@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import time
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
@@ -162,13 +163,8 @@ def counted(connection: sa.Connection, table: sa.Table) -> None:
 
 def pages(rows: Iterable[_T], n_rows: int = _ROWS_AT_ONCE) -> Iterator[list[_T]]:
     """`rows` in lists of at most `n_rows`."""
-    page: list[_T] = []
-    for row in rows:
-        page.append(row)
-        if len(page) == n_rows:
-            yield page
-            page = []
-    if page:
+    rest = iter(rows)
+    while page := list(itertools.islice(rest, n_rows)):
         yield page
 
 

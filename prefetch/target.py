@@ -1,6 +1,6 @@
 """The interface of a cache that a pusher uses. Targets only translate; limits and state belong to the pusher.
 
-`prefetch.xcache.client.XCacheTarget` drives a real XCache, `prefetch.directory.cache.DirectoryTarget` a
+`prefetch.xcache.client.XCacheTarget` drives a real XCache, `prefetch.directory.DirectoryTarget` a
 folder; both obey the contract tests in `tests/prefetch/test_target_contract.py`.
 """
 

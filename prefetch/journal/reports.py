@@ -12,7 +12,6 @@ import sqlalchemy as sa
 from features.schema import RECEIPTS
 from prefetch.actions import Action, ItemState
 from prefetch.databases import Database
-from prefetch.journal.items import Item, Try, item_of
 from prefetch.journal.tables import (
     CLOCK_SLACK_S,
     COUNTED,
@@ -20,9 +19,13 @@ from prefetch.journal.tables import (
     RECORDING,
     STANDING,
     UNDONE,
+    Item,
+    Try,
     is_unproven,
+    item_of,
     items,
     of_its_plan,
+    of_plan,
     plans,
 )
 
@@ -195,11 +198,6 @@ class Reports:
             rows = connection.execute(query.execution_options(yield_per=_ROWS_AT_ONCE)).mappings()
             for row in rows:
                 yield _receipt_row(row)
-
-
-def of_plan(cache: str, as_of_s: int | None) -> list[sa.ColumnElement[bool]]:
-    """Which items are a cache's, of one time of planning or of all."""
-    return [items.c.cache == cache, *([] if as_of_s is None else [items.c.as_of_s == as_of_s])]
 
 
 def _receipt_row(row: Mapping[Any, Any]) -> dict[str, Any]:

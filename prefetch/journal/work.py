@@ -9,14 +9,16 @@ from typing import Any
 import sqlalchemy as sa
 
 from prefetch.actions import Action, ItemState
-from prefetch.journal.items import Item, Receipt, item_of
 from prefetch.journal.lease import Lease, given_back
 from prefetch.journal.tables import (
     CLAIMED,
     CLOCK_SLACK_S,
     MAX_ERROR_CHARS,
     STANDING,
+    Item,
+    Receipt,
     change_in_order,
+    item_of,
     items,
     of_its_plan,
     plans,

@@ -20,9 +20,8 @@ from starlette.staticfiles import StaticFiles
 
 from features.common.errors import CachecastError, InputError, ServiceError, bounded
 from features.common.hosts import called_by
-from prefetch.placement.certificates import SUBJECT
+from prefetch.placement.connections import SUBJECT, Gate
 from prefetch.placement.front import Front
-from prefetch.placement.gate import Gate
 from prefetch.placement.messages import (
     SCORE_BODY,
     Heartbeat,
@@ -30,11 +29,14 @@ from prefetch.placement.messages import (
     Serve,
     SiteName,
     Unserve,
+    checked_name,
+    checked_site,
+    dataset_of,
     first_fault,
+    joining,
     score_asked,
 )
 from prefetch.placement.metrics import Figures, registry
-from prefetch.placement.names import checked_name, checked_site, dataset_of, joining
 from prefetch.placement.pages import TITLE, OperatorPages, Pages, Source
 from prefetch.placement.score import Score
 from prefetch.placement.service import Service

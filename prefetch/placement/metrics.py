@@ -8,8 +8,8 @@ from prometheus_client import CollectorRegistry, ProcessCollector
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
 from features.common.times import parse_as_of
+from prefetch.placement.connections import Gate
 from prefetch.placement.front import Front
-from prefetch.placement.gate import Gate
 from prefetch.placement.service import Service
 from prefetch.placement.synchroniser import Synchroniser
 

@@ -19,8 +19,7 @@ from fastapi.responses import HTMLResponse
 from features.common.errors import ServiceError
 from features.common.times import as_of_label
 from features.common.units import roughly
-from prefetch.placement.messages import SiteName
-from prefetch.placement.names import checked_name
+from prefetch.placement.messages import SiteName, checked_name
 from prefetch.placement.service import Service
 
 TITLE = "cachecast placement"

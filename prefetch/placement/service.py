@@ -14,11 +14,22 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 
 from features.common.errors import InputError
-from prefetch.placement import names
 from prefetch.placement.database import Pending, Stored
 from prefetch.placement.fleet import Fleet, Server
-from prefetch.placement.messages import Answer, Input, ScoreAsked, etag, json_answer
-from prefetch.placement.names import OTHER, Member, Members, checked_name, dataset_of, member
+from prefetch.placement.messages import (
+    OTHER,
+    Answer,
+    Input,
+    Member,
+    Members,
+    ScoreAsked,
+    checked_name,
+    dataset_of,
+    etag,
+    host_and_port,
+    json_answer,
+    member,
+)
 from prefetch.placement.score import Score, score
 from prefetch.placement.snapshot import NOTHING, NOWHERE, Snapshot
 from replay.federation.rendezvous import key_of, scores
@@ -154,7 +165,7 @@ class Service:
         """
         others = [one for one in self._fleet.known() if one.key != (known.site, node)]
         taken = [*(one.address for one in others), *(one.address for one in self.options.members.values())]
-        if names.host_and_port(known.address) in map(names.host_and_port, taken):
+        if host_and_port(known.address) in map(host_and_port, taken):
             raise InputError(f"another cache has the address {known.address}")
         if sum(one.site == known.site for one in others) >= MOST_NODES:
             raise InputError(f"site {known.site} has {MOST_NODES} nodes, and no room for another")

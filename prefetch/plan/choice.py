@@ -7,8 +7,8 @@ from typing import NamedTuple
 import numpy as np
 
 from features.common.arrays import BoolArray, FloatArray, IntArray
-from prefetch.plan.scored_files import ScoredFiles
 from prefetch.plan.scores import Files, Scores
+from prefetch.plan.value import ScoredFiles
 
 
 def best_first(key: FloatArray, last_use_s: IntArray, item: IntArray, wanted: BoolArray) -> IntArray:

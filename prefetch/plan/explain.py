@@ -14,8 +14,8 @@ from prefetch.actions import ACTIONS, Action
 from prefetch.plan.items import Cause, Plan
 from prefetch.plan.planner import Judgement
 from prefetch.plan.rules import Treatment
-from prefetch.plan.scored_files import ScoredFiles
 from prefetch.plan.scores import BARRED_WORDS, UNKNOWN, Barred, places
+from prefetch.plan.value import ScoredFiles
 
 _UNLIKELY = "hardly any"
 _BY_RULE = {

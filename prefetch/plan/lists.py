@@ -25,11 +25,10 @@ from prefetch.plan.choice import (
     within_groups,
     worst_first,
 )
-from prefetch.plan.items import Cause, Limit, Plan
-from prefetch.plan.limits import PlanLimits
+from prefetch.plan.items import Cause, Limit, Plan, PlanLimits
 from prefetch.plan.rules import Treatment
-from prefetch.plan.scored_files import ScoredFiles
 from prefetch.plan.scores import Barred, Files, Scores
+from prefetch.plan.value import ScoredFiles
 from replay.planner import CacheState
 
 FREED = "room under the high watermark for what a cycle brings"

@@ -9,8 +9,7 @@ from collections.abc import Callable
 from features.common.errors import PushRejected, SourceUnavailable, TargetUnavailable
 from features.common.units import duration_label
 from prefetch.actions import Action, ItemState
-from prefetch.journal.items import Item, Receipt
-from prefetch.journal.tables import CLOCK_SLACK_S
+from prefetch.journal.tables import CLOCK_SLACK_S, Item, Receipt
 from prefetch.push.origins import SourceLimits
 from prefetch.target import CLOCK_ERROR_S, CacheTarget, Confirmation, Held
 

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Sequence
 
 from prefetch.actions import Action, ItemState
-from prefetch.journal.items import Item, Try
+from prefetch.journal.tables import Item, Try
 from prefetch.push.attempt import PushLimits, Tried
 from prefetch.push.origins import Sources, SourceState
 

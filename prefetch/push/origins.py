@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from prefetch.journal.items import Try
+    from prefetch.journal.tables import Try
 
 
 UNKNOWN = "the cache's own origin"

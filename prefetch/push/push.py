@@ -18,12 +18,11 @@ from prefetch.journal.journal import Item, Journal, Receipt
 from prefetch.journal.lease import BEAT_S, Lease
 from prefetch.journal.tables import CLOCK_SLACK_S
 from prefetch.journal.work import Work
-from prefetch.push.ahead import Ahead
 from prefetch.push.attempt import PushLimits, Tried
 from prefetch.push.limiter import Breaker, Limiter
 from prefetch.push.origins import Sources
 from prefetch.push.renewals import Renewals
-from prefetch.push.worker import Worker
+from prefetch.push.worker import Ahead, Worker
 from prefetch.target import CacheTarget
 
 __all__ = ["PushLimits", "PushSummary", "push", "sources_seen"]

@@ -9,9 +9,9 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from features.common.errors import InputError, PushRejected, SourceUnavailable, TargetUnavailable
 from features.common.times import DAY_S
 from prefetch.actions import Action
-from prefetch.journal.items import Item
 from prefetch.journal.lease import Lease
 from prefetch.journal.reports import Reports
+from prefetch.journal.tables import Item
 from prefetch.journal.work import Work
 from prefetch.push.limiter import Breaker, Limiter
 from prefetch.push.worker import Renewal, Worker

@@ -24,7 +24,7 @@ from prefetch.rucio.connection import (
     leave,
     subscribing,
 )
-from prefetch.rucio.names import Did
+from prefetch.rucio.dids import Did
 
 Operation = Literal["add_replicas", "delete_replicas"]
 

@@ -18,7 +18,7 @@ import sqlalchemy as sa
 from prefetch.databases import Database, pages, upsert
 from prefetch.rucio import bulk
 from prefetch.rucio.broker import Broker
-from prefetch.rucio.names import Did
+from prefetch.rucio.dids import Did
 from prefetch.rucio.session import Session
 
 State = Literal["adding", "there", "removing", "unknown"]

@@ -22,10 +22,10 @@ from typer.testing import CliRunner
 from features.common.errors import CachecastError, ConfigError, ServiceError
 from jobs.cli.main import app
 from jobs.loop.ingest.sources import rucio_catalogue
-from prefetch.directory.cache import DirectoryTarget
+from prefetch.directory import DirectoryTarget
 from prefetch.rucio import rse as rse_room
 from prefetch.rucio.broker import FILES_PER_MESSAGE, Broker, BrokerAccess
-from prefetch.rucio.names import Did
+from prefetch.rucio.dids import Did
 from prefetch.rucio.rse import RseDoor
 from prefetch.rucio.session import Access, Session
 from prefetch.rucio.sync import ReportedReplicas, Sync, changes

@@ -13,7 +13,7 @@ from features.common.errors import ConfigError
 from jobs.ground.caches.inventory import last
 from jobs.ground.settings.tree import CacheSettings
 from jobs.ground.store.tables import Tables
-from prefetch.rucio.names import Did, place_of
+from prefetch.rucio.dids import Did, place_of
 
 _MOST_LOOKED_AT = 1000
 

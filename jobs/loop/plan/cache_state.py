@@ -25,8 +25,8 @@ from jobs.ground.settings.tree import CacheSettings, Settings
 from jobs.ground.store.tables import Tables, read_partitions
 from jobs.loop.plan.file_facts import facts, plan_files, read_shares
 from jobs.loop.plan.origins import OriginRules
-from prefetch.journal.items import Try
 from prefetch.journal.journal import Journal
+from prefetch.journal.tables import Try
 from prefetch.plan import Files
 from prefetch.push.origins import Sources
 from prefetch.target import Held

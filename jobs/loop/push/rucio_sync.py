@@ -23,7 +23,7 @@ from jobs.loop.ingest.sources.file_names import GUESSED
 from prefetch.plan import Treatment, treatments
 from prefetch.rucio import rse as rse_room
 from prefetch.rucio.broker import Broker, BrokerAccess
-from prefetch.rucio.names import Did
+from prefetch.rucio.dids import Did
 from prefetch.rucio.rse import RseCheck, RseDoor
 from prefetch.rucio.sync import Changes, ReportedReplicas, Sync, SyncSummary, changes
 from prefetch.target import Held

@@ -8,8 +8,16 @@ from features.common.errors import ConfigError
 from features.common.hosts import is_loopback
 from jobs.ground.settings.serve import ServeSettings
 from jobs.ground.settings.tree import CacheSettings
-from prefetch.placement.signed_tokens import Issuer, SignedTokens
-from prefetch.placement.tokens import OPERATORS, Tokens, federation, federation_of, read_folder, read_token
+from prefetch.placement.tokens import (
+    OPERATORS,
+    Issuer,
+    SignedTokens,
+    Tokens,
+    federation,
+    federation_of,
+    read_folder,
+    read_token,
+)
 
 
 def tokens(serve: ServeSettings, caches: Sequence[CacheSettings]) -> Tokens:

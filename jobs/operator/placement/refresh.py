@@ -23,9 +23,17 @@ from jobs.operator.placement.current_plans import acting_plan, packed, rows_of
 from jobs.operator.placement.serve import rates
 from models.serving.names import CHAMPION
 from prefetch.actions import Action
-from prefetch.placement.build import Holding, Supply, fraction, placed, snapshot_of
 from prefetch.placement.database import Database
-from prefetch.placement.snapshot import NOWHERE, Snapshot, dump
+from prefetch.placement.snapshot import (
+    NOWHERE,
+    Holding,
+    Snapshot,
+    Supply,
+    dump,
+    fraction,
+    placed,
+    snapshot_of,
+)
 from prefetch.plan.rules import belongs
 from replay.federation.rendezvous import keys_of
 

@@ -21,10 +21,9 @@ from jobs.ground.settings.tree import CacheSettings, Settings
 from jobs.operator.placement import logins
 from prefetch.databases import shown
 from prefetch.placement.app import application
-from prefetch.placement.connections import connections
+from prefetch.placement.connections import Gate, connections
 from prefetch.placement.database import Database
-from prefetch.placement.gate import Gate
-from prefetch.placement.names import Member, Members, checked_address
+from prefetch.placement.messages import Member, Members, checked_address
 from prefetch.placement.pages import Source
 from prefetch.placement.service import Options, Service
 from prefetch.placement.synchroniser import Synchroniser

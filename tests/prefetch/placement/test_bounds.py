@@ -8,17 +8,14 @@ from typing import Any, cast
 
 import pytest
 
-from prefetch.placement.gate import (
+from prefetch.placement.connections import (
     ANSWER_S,
     HEAD_S,
     Gate,
-    GoneError,
     Held,
-    Lane,
-    RefusedError,
     client_of,
-    whole_body,
 )
+from prefetch.placement.front import GoneError, Lane, RefusedError, whole_body
 
 
 class Line:

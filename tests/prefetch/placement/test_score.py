@@ -9,9 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from prefetch.placement.build import Holding, snapshot_of
 from prefetch.placement.score import Score, score
-from prefetch.placement.snapshot import MAX_SITES, NOTHING, Snapshot
+from prefetch.placement.snapshot import MAX_SITES, NOTHING, Holding, Snapshot, snapshot_of
 from replay.study.benefit import Cluster
 
 GB = 10**9

@@ -8,8 +8,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from features.common.errors import InputError
-from prefetch.placement.build import Holding, snapshot_of
-from prefetch.placement.snapshot import MAX_SITES, NOBODY, NOTHING, NOWHERE, Snapshot, dump, load
+from prefetch.placement.snapshot import (
+    MAX_SITES,
+    NOBODY,
+    NOTHING,
+    NOWHERE,
+    Holding,
+    Snapshot,
+    dump,
+    load,
+    snapshot_of,
+)
 from replay.federation.rendezvous import keys_of
 
 SITES = ("A", "B", "C")

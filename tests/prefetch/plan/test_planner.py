@@ -19,9 +19,8 @@ from prefetch.plan import (
     ValuePlanner,
     plain_files,
 )
-from prefetch.plan.scored_files import ScoredFiles, absent, on_disk
 from prefetch.plan.scores import NEVER_S
-from prefetch.plan.value import Objective
+from prefetch.plan.value import Objective, ScoredFiles, absent, on_disk
 from replay.planner import CacheState
 
 N_FILES = 60

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from prefetch.journal.items import Try
+from prefetch.journal.tables import Try
 from prefetch.push.origins import SourceLimits, Sources
 from prefetch.push.renewals import UNMEASURED_S, touch_every_s
 from prefetch.target import Held

@@ -17,7 +17,7 @@ from features.common.errors import ServiceError
 from jobs.loop.ingest.sources import rucio_catalogue
 from prefetch.rucio import bulk
 from prefetch.rucio import rse as rse_room
-from prefetch.rucio.names import Did
+from prefetch.rucio.dids import Did
 from prefetch.rucio.session import Access, Session
 
 STREAM = "application/x-json-stream"

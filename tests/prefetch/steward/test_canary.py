@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from features.common.errors import TargetUnavailable
-from prefetch.directory.cache import DirectoryTarget
+from prefetch.directory import DirectoryTarget
 from prefetch.steward.canary import FRESH_S, LASTS_S, RENEW_S, Canary
 from prefetch.steward.open_files import OpenFiles
 from prefetch.xcache.events import FileClose

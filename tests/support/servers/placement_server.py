@@ -25,10 +25,9 @@ from daemons import PATIENCE_S
 
 from jobs.ground.settings.tree import Settings
 from jobs.operator.placement.serve import server as built
-from prefetch.placement.build import Holding, snapshot_of
 from prefetch.placement.database import Database
 from prefetch.placement.pages import Source
-from prefetch.placement.snapshot import NOBODY, NOWHERE, dump
+from prefetch.placement.snapshot import NOBODY, NOWHERE, Holding, dump, snapshot_of
 from replay.federation.rendezvous import keys_of
 
 OPERATOR = "operators-token-of-the-tests"
