@@ -35,7 +35,7 @@ from measured import cpu_s, memory_bytes  # noqa: E402
 from placement_server import serving  # noqa: E402
 
 from prefetch.placement.build import Holding, Supply, placed, snapshot_of  # noqa: E402  # noqa: E402
-from prefetch.placement.database import Database  # noqa: E402
+from prefetch.placement.database import PlacementTables  # noqa: E402
 from prefetch.placement.snapshot import dump  # noqa: E402
 from replay.federation.rendezvous import keys_of  # noqa: E402
 
@@ -97,7 +97,7 @@ def stored(database: Path) -> None:
             Holding(np.arange(N_DATASETS), held[:, i] * size, held[:, i] * size) for i in range(N_SITES)
         ],
     )
-    with closing(Database(str(database))) as opened:
+    with closing(PlacementTables(str(database))) as opened:
         items = [{"did": name, "action": "pin", "rank": i} for i, name in enumerate(names[:PLAN_ITEMS])]
         plan = gzip.compress(json.dumps({"cache": "xc1", "items": items}).encode())
         opened.refresh(dump(snapshot), snapshot.as_of, {"xc1": plan})

@@ -89,7 +89,7 @@ class Database:
 
     def _make(self, connection: sa.Connection) -> None:
         # Two programs may start at once.
-        alone(connection, "make tables")
+        advisory_lock(connection, "make tables")
         self._metadata.create_all(connection)
         for table in self._metadata.sorted_tables:
             known = {column["name"] for column in sa.inspect(connection).get_columns(table.name)}
@@ -113,7 +113,7 @@ class Database:
             with self._reading.connect() as connection:
                 if sa.inspect(connection).has_table(self._must_have):
                     return
-        at = shown(self._engine.url.render_as_string()) if file is None else file
+        at = without_password(self._engine.url.render_as_string()) if file is None else file
         raise ServiceError(f"there is no {self._what} at {bounded(at, 200)}; correct {self._setting}")
 
 
@@ -143,7 +143,7 @@ def insert_new(connection: sa.Connection, table: sa.Table, rows: Iterable[Mappin
     return sum(len(connection.execute(insert, page).all()) for page in pages(rows))
 
 
-def alone(connection: sa.Connection, what: str) -> None:
+def advisory_lock(connection: sa.Connection, what: str) -> None:
     """Wait until no other transaction holds the lock `what`, and hold it until this one ends.
 
     In SQLite there is only one writer at a time anyway.
@@ -152,7 +152,7 @@ def alone(connection: sa.Connection, what: str) -> None:
         connection.execute(sa.select(sa.func.pg_advisory_xact_lock(zlib.crc32(what.encode()))))
 
 
-def counted(connection: sa.Connection, table: sa.Table) -> None:
+def analyze(connection: sa.Connection, table: sa.Table) -> None:
     """Let PostgreSQL update its statistics of a table.
 
     By older ones it would read and sort all of a large plan for a few items.
@@ -168,7 +168,7 @@ def pages(rows: Iterable[_T], n_rows: int = _ROWS_AT_ONCE) -> Iterator[list[_T]]
         yield page
 
 
-def shown(url: str) -> str:
+def without_password(url: str) -> str:
     """The URL without its password and options, which can hold one too; for messages."""
     if "://" not in url:
         return url

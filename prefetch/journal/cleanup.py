@@ -9,7 +9,7 @@ import sqlalchemy as sa
 
 from features.common.times import as_of_label
 from prefetch.actions import ItemState
-from prefetch.databases import Database, alone, insert_new, pages
+from prefetch.databases import Database, advisory_lock, insert_new, pages
 from prefetch.journal.tables import (
     CANCELLED,
     CLOCK_SLACK_S,
@@ -35,14 +35,14 @@ Where = Sequence[sa.ColumnElement[bool]]
 def cancel_superseded(database: Database, cache: str, *, now_s: float) -> tuple[int, int]:
     """Cancel the unfinished items that newer plans of `cache` replace, and those of cancelled plans.
 
-    Return how many were planned, and how many a run is working on; those are not interrupted. What a run that
-    died did not finish here, the next run does.
+    Return how many were planned, and how many a run is working on, which are not interrupted. If this run
+    dies, the next one goes on here.
     """
-    unsettled = sa.select(plans).where(plans.c.cache == cache, plans.c.is_settled.is_(False))
+    query = sa.select(plans).where(plans.c.cache == cache, plans.c.is_settled.is_(False))
     with database.reading() as connection:
-        found = connection.execute(unsettled.order_by(plans.c.as_of_s)).all()
+        unsettled = connection.execute(query.order_by(plans.c.as_of_s)).all()
     n_planned = n_running = 0
-    for plan in found:
+    for plan in unsettled:
         for where, error in _replaced_by(plan, now_s):
             planned, running = _cancel(database, plan, where, error, now_s)
             n_planned, n_running = n_planned + planned, n_running + running
@@ -85,7 +85,7 @@ def _cancel(
         for page in pages(ids, ITEMS_AT_ONCE):
             these = items.c.item_id.in_(page)
             with database.writing() as connection:
-                alone(connection, recorder(plan.cache))
+                advisory_lock(connection, recorder(plan.cache))
                 if connection.scalar(sa.select(plans.c.cache).where(*_unchanged(plan))) is None:
                     return n_planned, n_running
                 free = (these, sa.or_(items.c.state == ItemState.PLANNED, early))
@@ -101,12 +101,12 @@ def _ids(database: Database, where: Where, n_items: int | None = None) -> Sequen
 
 
 def recorder(cache: str) -> str:
-    """The name of the lock under which plans of `cache` are recorded, see `alone`."""
+    """The name of the advisory lock under which plans of `cache` are recorded."""
     return f"record plans of {cache}"
 
 
 def expired_early(now_s: float) -> sa.ColumnElement[bool]:
-    """Which items expired by a wrong clock, before their time; they are planned again unless cancelled."""
+    """Items that a wrong clock let expire before their time; they are planned again unless cancelled."""
     return sa.and_(items.c.state == ItemState.EXPIRED, items.c.expires_at_s > now_s)
 
 
@@ -116,8 +116,8 @@ def newest_plan_s(connection: sa.Connection, cache: str, after_s: int, now_s: fl
     Plans that are cancelled, half recorded or of the future do not count.
     """
     newer = (plans.c.cache == cache, plans.c.kind == PLAN, *_newer(after_s, now_s))
-    found = connection.scalar(sa.select(sa.func.max(plans.c.as_of_s)).where(*newer))
-    return None if found is None else int(found)
+    newest_s = connection.scalar(sa.select(sa.func.max(plans.c.as_of_s)).where(*newer))
+    return None if newest_s is None else int(newest_s)
 
 
 def _newer(as_of_s: int, now_s: float) -> Where:
@@ -134,7 +134,7 @@ def _unchanged(plan: sa.Row[Any]) -> Where:
 
 
 def _replaced_by(plan: sa.Row[Any], now_s: float) -> Iterator[tuple[Where, str | None]]:
-    """Which undone items do not count because of `plan`, and why."""
+    """Unfinished items that do not count because of `plan`, with the reason for their receipts."""
     its = of_plan(plan.cache, plan.as_of_s)
     yield [*its, items.c.generation < plan.generation], "replaced by another plan of the same time"
     if plan.state == CANCELLED:
@@ -153,7 +153,7 @@ def _replaced_by(plan: sa.Row[Any], now_s: float) -> Iterator[tuple[Where, str |
 
 
 def _decided_by_newer(plan: sa.Row[Any], now_s: float) -> sa.Select[tuple[str]]:
-    """The files that newer plans decide on; what is done counts, whatever became of its plan."""
+    """Files that a newer plan decides on, or on which a newer item was carried out, whatever its plan."""
     counts = sa.and_(*_newer(plan.as_of_s, now_s), plans.c.generation == items.c.generation)
     done = sa.and_(items.c.state == ItemState.DONE, plans.c.as_of_s > plan.as_of_s)
     joined = sa.select(items.c.name).join(plans, of_its_plan)
@@ -169,7 +169,7 @@ _ALL_BEFORE = 0
 
 
 class Pruning:
-    """Deletion of plans; every method raises ServiceError if the database is unavailable."""
+    """Deletes settled plans and remembers that they were there."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -186,19 +186,19 @@ class Pruning:
             .group_by(items.c.as_of_s)
             .order_by(items.c.as_of_s)
         )
-        found = []
+        times_s = []
         with self._database.reading() as connection:
             for row in connection.execute(query):
                 if not row.is_settled:
                     break
-                found.append(row.as_of_s)
-        return found
+                times_s.append(row.as_of_s)
+        return times_s
 
     def forget(self, cache: str, as_of_s: int, *, before_s: float, now_s: float) -> int:
         """Delete the items of a plan that is still settled; return how many. It cannot be recorded again."""
         whose = of_plan(cache, as_of_s)
         with self._database.writing() as connection:
-            alone(connection, recorder(cache))
+            advisory_lock(connection, recorder(cache))
             settled = sa.select(sa.and_(*_is_settled(before_s, now_s)), sa.func.count()).where(*whose)
             is_settled, n_items = connection.execute(settled).one()
             if not is_settled:
@@ -232,7 +232,7 @@ def pruned_at(connection: sa.Connection, cache: str, as_of_s: int) -> float | No
 
 
 def _is_settled(before_s: float, now_s: float) -> list[sa.ColumnElement[bool]]:
-    """Of a group of items: nothing will be done for them, and they are old."""
+    """Conditions on a group of items: none is unfinished or still in force, and none changed lately."""
     return [
         sa.func.max(sa.case((items.c.state.in_(UNDONE), 1), else_=0)) == 0,
         sa.func.max(items.c.expires_at_s) <= now_s,

@@ -18,7 +18,7 @@ import sqlalchemy as sa
 from features.common.errors import ConflictError, InputError
 from features.common.times import as_of_label
 from prefetch.actions import Action, ItemState
-from prefetch.databases import Database, alone, counted, insert_new, pages, upsert
+from prefetch.databases import Database, advisory_lock, analyze, insert_new, pages, upsert
 from prefetch.journal.cleanup import (
     ITEMS_AT_ONCE,
     Pruning,
@@ -53,6 +53,7 @@ from prefetch.journal.tables import (
     new_row,
     of_its_plan,
     of_plan,
+    of_standing_plan,
     plans,
 )
 
@@ -87,24 +88,29 @@ _RELISTED = (
 
 
 class Plans:
-    """Changes of whole plans; every method raises ServiceError if the database is unavailable."""
+    """Changes of whole plans: recorded, replaced by newer ones, cancelled and expired.
+
+    A plan of a million items is never written in one transaction. Its items are written first and do not
+    count yet; then one short transaction changes its row in `push_plans`, which makes them count. The items
+    that it replaces are cancelled after that, by the next run if this one dies (`cancel_superseded`).
+    """
 
     def __init__(self, database: Database) -> None:
         self._database = database
 
     def cancel_superseded(self, cache: str, *, now_s: float) -> tuple[int, int]:
-        """Cancel what no longer counts, see `prefetch.journal.cleanup.cancel_superseded`."""
+        """As `prefetch.journal.cleanup.cancel_superseded`."""
         return cancel_superseded(self._database, cache, now_s=now_s)
 
     def record_plan(self, plan: Items, *, now_s: float) -> int:
         """Record the items of one plan and make it count; return how many are new to the journal.
 
-        Every item has a basis: all items pass this check on their way to a cache. The same plan again changes
-        nothing, whatever its basis. Another plan of the same time replaces the first one: done items stay
-        done, and unfinished items that are not part of it are cancelled. For each file the newest plan
-        decides, and a newer PLAN replaces all unfinished items of older ones, whichever is recorded first. A
-        pruned plan stays pruned. Raises InputError for a plan of the future, and ConflictError if another
-        plan of that time is recorded meanwhile, or this one is cancelled.
+        The same plan again changes nothing, whatever its basis. Another plan of the same time replaces the
+        first one: done items stay done, and unfinished items that are not part of it are cancelled. For each
+        file the newest plan decides, and a newer PLAN replaces all unfinished items of older ones, whichever
+        is recorded first. A pruned plan stays pruned. Raises InputError for a plan of the future, ValueError
+        for an item without a basis, and ConflictError if another plan of that time is recorded meanwhile, or
+        this one is cancelled.
         """
         if not len(plan):
             return 0
@@ -131,9 +137,9 @@ class Plans:
             known = _known(connection, head)
             if known is None or known.digest != head.digest:
                 return None
-            bases = sa.select(items.c.basis).where(*whose, items.c.generation == known.generation).distinct()
-            found = set(connection.scalars(bases))
-        return next((basis for basis in (UNPROVEN, PROMOTED, KNOWN) if basis in found), None)
+            query = sa.select(items.c.basis).where(*whose, items.c.generation == known.generation).distinct()
+            bases = set(connection.scalars(query))
+        return next((basis for basis in (UNPROVEN, PROMOTED, KNOWN) if basis in bases), None)
 
     def cancel(self, cache: str, as_of_s: int | None = None, *, now_s: float) -> tuple[int, int]:
         """Cancel the unfinished items of one plan, or of all plans for a cache.
@@ -145,10 +151,10 @@ class Plans:
         undone = sa.exists().where(of_its_plan, sa.or_(items.c.state.in_(UNDONE), expired_early(now_s)))
         whose = [plans.c.cache == cache, *([] if as_of_s is None else [plans.c.as_of_s == as_of_s])]
         with self._database.writing() as connection:
-            alone(connection, recorder(cache))
+            advisory_lock(connection, recorder(cache))
             asked = sa.select(plans.c.as_of_s).where(*whose, sa.or_(undone, plans.c.state == RECORDING))
-            chosen = plans.c.as_of_s.in_(connection.scalars(asked).all())
-            change = sa.update(plans).where(plans.c.cache == cache, chosen)
+            cancelled = plans.c.as_of_s.in_(connection.scalars(asked).all())
+            change = sa.update(plans).where(plans.c.cache == cache, cancelled)
             connection.execute(change.values(state=CANCELLED, is_settled=False))
         return self.cancel_superseded(cache, now_s=now_s)
 
@@ -166,7 +172,7 @@ class Plans:
     def _begin(self, head: Heading, now_s: float) -> int | None:
         """The generation to record; None: the journal has this plan."""
         with self._database.writing() as connection:
-            alone(connection, recorder(head.cache))
+            advisory_lock(connection, recorder(head.cache))
             if pruned_at(connection, head.cache, head.as_of_s) is not None:
                 return None
             known = _known(connection, head)
@@ -186,7 +192,7 @@ class Plans:
         ordered = sorted(page, key=lambda item: item.item_id)
         rows = [new_row(item, generation, now_s) for item in ordered]
         with self._database.writing() as connection:
-            alone(connection, recorder(head.cache))
+            advisory_lock(connection, recorder(head.cache))
             if not _is_recording(connection, head, generation):
                 return 0
             n_new = insert_new(connection, items, rows)
@@ -197,11 +203,11 @@ class Plans:
     def _publish(self, head: Heading, generation: int, *, is_large: bool, now_s: float) -> None:
         this = (plans.c.cache == head.cache, plans.c.as_of_s == head.as_of_s)
         with self._database.writing() as connection:
-            alone(connection, recorder(head.cache))
+            advisory_lock(connection, recorder(head.cache))
             if not _is_recording(connection, head, generation):
                 return
             if is_large:
-                counted(connection, items)
+                analyze(connection, items)
             newest_s = None
             if head.kind == PLAN:
                 newest_s = newest_plan_s(connection, head.cache, head.as_of_s, now_s)
@@ -216,12 +222,7 @@ class Plans:
 
 def _restorable(cache: str, now_s: float) -> Where:
     """Items of plans that count which a wrong clock let expire."""
-    counts = sa.exists().where(
-        of_its_plan,
-        plans.c.state == STANDING,
-        plans.c.generation == items.c.generation,
-        plans.c.as_of_s <= now_s + CLOCK_SLACK_S,
-    )
+    counts = sa.exists().where(of_standing_plan, plans.c.as_of_s <= now_s + CLOCK_SLACK_S)
     return (items.c.cache == cache, expired_early(now_s), counts)
 
 

@@ -72,7 +72,7 @@ items = sa.Table(
 )
 
 is_unproven = items.c.basis == sa.literal_column(f"'{UNPROVEN}'")
-"""Which items no promotion covers; as it stands in the index, or the index would not be used."""
+"""Items that no promotion covers; written as in the index, which is not used otherwise."""
 
 sa.Index("push_items_unproven", items.c.cache, sqlite_where=is_unproven, postgresql_where=is_unproven)
 
@@ -97,6 +97,9 @@ recorded; `is_settled`: the items that it replaces, or that are replaced themsel
 
 of_its_plan = sa.and_(plans.c.cache == items.c.cache, plans.c.as_of_s == items.c.as_of_s)
 """Joins an item to its plan."""
+
+of_standing_plan = sa.and_(of_its_plan, plans.c.state == STANDING, plans.c.generation == items.c.generation)
+"""Joins an item to its plan, if that is carried out and the item still part of it."""
 
 leases = sa.Table(
     "push_leases",
@@ -131,8 +134,8 @@ def change_in_order(
 
     All who change several items lock them in this order: no two of them can wait for each other.
     """
-    chosen = sa.select(items.c.item_id).where(*where).order_by(items.c.item_id).with_for_update()
-    change = sa.update(items).where(items.c.item_id.in_(chosen.correlate(None)))
+    locked = sa.select(items.c.item_id).where(*where).order_by(items.c.item_id).with_for_update()
+    change = sa.update(items).where(items.c.item_id.in_(locked.correlate(None)))
     return connection.execute(change.values(**values)).rowcount
 
 
@@ -187,7 +190,7 @@ class Try:
 
 
 class Items(Protocol):
-    """Items that can be iterated repeatedly: a million of them need not be in memory at once."""
+    """Items that can be iterated again and again; a million of them need not be in memory."""
 
     def __len__(self) -> int: ...
     def __iter__(self) -> Iterator[Item]: ...

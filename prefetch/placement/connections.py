@@ -56,7 +56,7 @@ MAX_HEAD_BYTES = 16 * 1024
 MAX_PIPELINED = 8
 
 
-class Held:
+class CountedConnection:
     """A counted connection: its client, and the deadline of its next step."""
 
     __slots__ = ("client", "deadline_s", "transport")
@@ -73,7 +73,7 @@ class Gate:
 
     def __init__(self, *, most: int, per_client: int, now_s: Callable[[], float] = time.monotonic) -> None:
         self._most, self._per_client, self._now_s = most, per_client, now_s
-        self._held: dict[Held, None] = {}
+        self._held: dict[CountedConnection, None] = {}
         self._n_of: Counter[str] = Counter()
         self._sweeper: asyncio.TimerHandle | None = None
         self.closed: Counter[str] = Counter({"full": 0, "client": 0, "slow": 0, "head": 0})
@@ -81,21 +81,21 @@ class Gate:
     def __len__(self) -> int:
         return len(self._held)
 
-    def enter(self, transport: asyncio.Transport) -> Held:
+    def enter(self, transport: asyncio.Transport) -> CountedConnection:
         """Count a new connection; at a limit, close the one that is longest without an answer."""
         client = client_of(transport.get_extra_info("peername"))
         if self._n_of[client] >= self._per_client:
             self.close(next(held for held in self._held if held.client == client), "client")
         elif len(self._held) >= self._most:
             self.close(next(iter(self._held)), "full")
-        held = Held(transport, client, self._now_s() + HEAD_S)
+        held = CountedConnection(transport, client, self._now_s() + HEAD_S)
         self._held[held] = None
         self._n_of[client] += 1
         if self._sweeper is None:
             self._sweeper = asyncio.get_running_loop().call_later(_SWEEP_S, self._sweep)
         return held
 
-    def leave(self, held: Held) -> None:
+    def leave(self, held: CountedConnection) -> None:
         """A connection has ended; also one that was closed here."""
         if held not in self._held:
             return
@@ -104,17 +104,17 @@ class Gate:
         if not self._n_of[held.client]:
             del self._n_of[held.client]
 
-    def close(self, held: Held, reason: str) -> None:
+    def close(self, held: CountedConnection, reason: str) -> None:
         """End a connection at once, whatever it is still to be sent."""
         self.leave(held)
         self.closed[reason] += 1
         held.transport.abort()
 
-    def asked(self, held: Held) -> None:
+    def asked(self, held: CountedConnection) -> None:
         """The headers of a request are whole."""
         held.deadline_s = self._now_s() + ANSWER_S
 
-    def answered(self, held: Held) -> None:
+    def answered(self, held: CountedConnection) -> None:
         """An answer was written: the connection is now the last one to be closed."""
         held.deadline_s = self._now_s() + HEAD_S
         if held in self._held:
@@ -144,10 +144,10 @@ class PipelineError(Exception):
     """A client asks more at once than it may; uvicorn answers 400."""
 
 
-class Connection(HttpToolsProtocol):
+class HttpConnection(HttpToolsProtocol):
     """One client's HTTP. `held`: as the gate knows it; TLS sets it before the handshake."""
 
-    held: Held | None = None
+    held: CountedConnection | None = None
 
     def __init__(self, *, gate: Gate, **uvicorns: Any) -> None:
         super().__init__(**uvicorns)
@@ -199,7 +199,7 @@ class Connection(HttpToolsProtocol):
         super().on_response_complete()
 
     @property
-    def _here(self) -> Held:
+    def _here(self) -> CountedConnection:
         assert self.held is not None
         return self.held
 
@@ -214,7 +214,7 @@ class Secured(SSLProtocol):
     # One record; asyncio sets aside 256 KiB for each connection.
     max_size = 16 * 1024
 
-    def __init__(self, gate: Gate, context: ssl.SSLContext, inner: Connection) -> None:
+    def __init__(self, gate: Gate, context: ssl.SSLContext, inner: HttpConnection) -> None:
         wait_s = {"ssl_handshake_timeout": HEAD_S, "ssl_shutdown_timeout": HEAD_S}
         super().__init__(inner.loop, inner, context, None, server_side=True, **wait_s)  # type: ignore[arg-type]
         self._gate, self._inner = gate, inner
@@ -235,7 +235,7 @@ def connections(gate: Gate, context: ssl.SSLContext | None) -> Callable[..., asy
     """What uvicorn makes of each connection that it accepts, given its own words."""
 
     def made(**uvicorns: Any) -> asyncio.BaseProtocol:
-        connection = Connection(gate=gate, **uvicorns)
+        connection = HttpConnection(gate=gate, **uvicorns)
         return connection if context is None else Secured(gate, context, connection)
 
     return made

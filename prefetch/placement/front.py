@@ -14,7 +14,7 @@ from typing import Any
 
 from features.common.errors import CachecastError
 from prefetch.placement.connections import client_of
-from prefetch.placement.messages import NO_BODY, Answer, json_answer
+from prefetch.placement.messages import NO_BODY, PreparedAnswer, json_answer
 from prefetch.placement.service import Service
 
 MAX_BODY_BYTES = 2 * 1024**2
@@ -139,21 +139,21 @@ class Front:
         first = scope["path"].partition("/")[2].partition("/")[0]
         route = "root" if scope["path"] == "/" else first if first in ROUTES else "unknown"
 
-        async def counted(message: Any) -> None:
+        async def send_counted(message: Any) -> None:
             if message["type"] == "http.response.start":
                 self.others[route, message["status"]] += 1
                 message["headers"] = [*message["headers"], *_SAFE]
             await send(message)
 
         try:
-            await self._bounded(route, scope, receive, counted)
+            await self._bounded(route, scope, receive, send_counted)
         except GoneError:
             return
         except RefusedError as error:
             again = [_RETRY_AFTER] if error.status == 503 else []
             answer = _refusal(error.status, str(error), *again)
-            await counted(answer.start)
-            await counted(answer.body)
+            await send_counted(answer.start)
+            await send_counted(answer.body)
 
     async def _bounded(self, route: str, scope: Scope, receive: Receive, send: Send) -> None:
         lane, client = self._lanes.get(route, self._rest), client_of(scope["client"])
@@ -164,7 +164,7 @@ class Front:
         body = b"" if route == "score" else await whole_body(receive, length, within_s=BODY_S)
         messages: list[Any] = []
 
-        async def kept(message: Any) -> None:
+        async def hold_back(message: Any) -> None:
             messages.append(message)
 
         with lane.place(client):
@@ -172,7 +172,7 @@ class Front:
                 body = await whole_body(receive, length, within_s=BODY_S)
             async with lane.turn:
                 is_streamed = route in {"plan", "docs"}
-                await self._app(scope, _replayed(body, receive), send if is_streamed else kept)
+                await self._app(scope, _replayed(body, receive), send if is_streamed else hold_back)
         # Neither place nor turn is held for a client that does not read.
         for message in messages:
             await send(message)
@@ -180,10 +180,10 @@ class Front:
 
 def _replayed(body: bytes, receive: Receive) -> Receive:
     """A `receive` that gives all of `body` at once."""
-    told = [{"type": "http.request", "body": body, "more_body": False}]
+    messages = [{"type": "http.request", "body": body, "more_body": False}]
 
     async def replayed() -> MutableMapping[str, Any]:
-        return told.pop() if told else await receive()
+        return messages.pop() if messages else await receive()
 
     return replayed
 
@@ -198,7 +198,7 @@ def _body_length(headers: Mapping[bytes, bytes], most_bytes: int) -> int:
     return int(length)
 
 
-def _refusal(status: int, text: str, *more: tuple[bytes, bytes]) -> Answer:
+def _refusal(status: int, text: str, *more: tuple[bytes, bytes]) -> PreparedAnswer:
     return json_answer({"error": text}, max_age_s=0, status=status, more=[*more, _CLOSE])
 
 

@@ -221,7 +221,7 @@ class Body(TypedDict):
     body: bytes
 
 
-class Answer(NamedTuple):
+class PreparedAnswer(NamedTuple):
     """A reply: its two messages, its ETag, and the message sent instead if the client has it already."""
 
     start: Start
@@ -236,7 +236,9 @@ NO_BODY = Body(type="http.response.body", body=b"")
 Header = tuple[bytes, bytes]
 
 
-def json_answer(value: object, *, max_age_s: int, status: int = 200, more: Sequence[Header] = ()) -> Answer:
+def json_answer(
+    value: object, *, max_age_s: int, status: int = 200, more: Sequence[Header] = ()
+) -> PreparedAnswer:
     """`value` as a JSON reply. Caches on the way may keep it for `max_age_s` seconds; 0: they must not.
 
     `more`: further headers.
@@ -246,7 +248,7 @@ def json_answer(value: object, *, max_age_s: int, status: int = 200, more: Seque
     keep = b"public, max-age=%d" % max_age_s if max_age_s else b"no-store"
     shared = [(b"etag", tag), (b"cache-control", keep)]
     headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body)), *shared, *more]
-    return Answer(
+    return PreparedAnswer(
         _start(status, headers), Body(type="http.response.body", body=body), tag, _start(304, shared)
     )
 

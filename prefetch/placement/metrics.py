@@ -14,7 +14,7 @@ from prefetch.placement.service import Service
 from prefetch.placement.synchroniser import Synchroniser
 
 
-class Figures:
+class ServiceMetrics:
     """A Prometheus collector over the service, its keeper, its front and its gate."""
 
     def __init__(self, service: Service, keeper: Synchroniser, front: Front, gate: Gate) -> None:
@@ -86,7 +86,7 @@ class Figures:
         yield closed
 
 
-def registry(figures: Figures) -> CollectorRegistry:
+def registry(figures: ServiceMetrics) -> CollectorRegistry:
     """A registry of the service's figures and the process's."""
     made = CollectorRegistry()
     made.register(figures)

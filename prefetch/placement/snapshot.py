@@ -162,7 +162,7 @@ def _loaded(data: bytes) -> Snapshot:
     return Snapshot(head["as_of"], tuple(head["sites"]), caches, head["capacities"], **arrays)  # type: ignore[arg-type]
 
 
-class Holding(NamedTuple):
+class CacheHolding(NamedTuple):
     """What one cache holds of items (indices), in bytes: now, and after its plan is carried out."""
 
     item: IntArray
@@ -180,7 +180,7 @@ def snapshot_of(
     placed: npt.NDArray[np.uint8],
     items: Sequence[str],
     size_bytes: FloatArray,
-    holdings: Sequence[Holding],
+    holdings: Sequence[CacheHolding],
 ) -> Snapshot:
     """The snapshot of `datasets` (keys) with their rows, and of `items` (dids of files and datasets).
 
@@ -192,11 +192,13 @@ def snapshot_of(
     order = np.argsort(keys, kind="stable")
     rank = np.empty(order.size, np.int64)
     rank[order] = np.arange(order.size)
-    item = np.concatenate([np.empty(0, np.int64), *(one.item for one in holdings)])
-    cache = np.repeat(np.arange(len(holdings)), [one.item.size for one in holdings])
+    item = np.concatenate([np.empty(0, np.int64), *(holding.item for holding in holdings)])
+    cache = np.repeat(np.arange(len(holdings)), [holding.item.size for holding in holdings])
     size = size_bytes[item]
-    cached = fraction(np.concatenate([np.empty(0), *(one.cached_bytes for one in holdings)]), size)
-    predicted = fraction(np.concatenate([np.empty(0), *(one.predicted_bytes for one in holdings)]), size)
+    cached = fraction(np.concatenate([np.empty(0), *(holding.cached_bytes for holding in holdings)]), size)
+    predicted = fraction(
+        np.concatenate([np.empty(0), *(holding.predicted_bytes for holding in holdings)]), size
+    )
     rows = np.flatnonzero((cached > 0) | (predicted > 0))
     rows = rows[np.argsort(rank[item[rows]], kind="stable")]
     n_rows = np.bincount(rank[item[rows]], minlength=len(items))

@@ -44,7 +44,7 @@ class SignedTokens:
 
     def __init__(self, issuers: Sequence[Issuer]) -> None:
         """Raises ConfigError for a file of keys that cannot be used, or that others may write."""
-        self._issuers = {one.url: _Keys(one) for one in issuers}
+        self._issuers = {issuer.url: _Keys(issuer) for issuer in issuers}
 
     def __bool__(self) -> bool:
         """Whether there is any issuer."""
@@ -69,10 +69,10 @@ class _Keys:
 
     def owner(self, token: str) -> str | None:
         """As `SignedTokens.owner`. Raises PyJWTError."""
-        wanted = jwt.get_unverified_header(token).get("kid")
+        key_id = jwt.get_unverified_header(token).get("kid")
         issuer = self._issuer
         for key in self._present():
-            if wanted is not None and key.key_id is not None and key.key_id != wanted:
+            if key_id is not None and key.key_id is not None and key.key_id != key_id:
                 continue
             try:
                 claims = jwt.decode(
@@ -116,16 +116,16 @@ def _public_keys(issuer: Issuer) -> list[jwt.PyJWK]:
             status = os.fstat(opened.fileno())
             mode, text = stat.S_IMODE(status.st_mode), opened.read(_MAX_BYTES)
         keys = json.loads(text)["keys"]
-        found = [jwt.PyJWK(key) for key in keys if key.get("kty") in ("RSA", "EC")]
+        public_keys = [jwt.PyJWK(key) for key in keys if key.get("kty") in ("RSA", "EC")]
     except OSError as error:
         raise ConfigError(where, f"cannot read {path}: {error.strerror}") from None
     except (jwt.PyJWTError, ValueError, TypeError, KeyError, AttributeError, RecursionError):
         raise ConfigError(where, f"{path} is no JSON Web Key Set of the issuer's public keys") from None
     if mode & 0o022:
         raise ConfigError(where, f"others may write {path}: chmod 0644 it")
-    if not found:
+    if not public_keys:
         raise ConfigError(where, f"{path} has no public RSA or EC key")
-    return found
+    return public_keys
 
 
 MIN_TOKEN_CHARS = 16
@@ -179,10 +179,10 @@ class Tokens:
         scheme, _, token = (authorization or "").partition(" ")
         given = _digest(token.strip())
         # Every digest is compared, so that the time does not say which one came near.
-        found = [owner for digest, owner in self._owners.items() if hmac.compare_digest(given, digest)]
+        owners = [owner for digest, owner in self._owners.items() if hmac.compare_digest(given, digest)]
         if scheme.lower() != "bearer":
             return None
-        return found[0] if found else self._signed.owner(token.strip())
+        return owners[0] if owners else self._signed.owner(token.strip())
 
 
 def federation(site: str) -> str:

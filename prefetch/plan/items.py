@@ -9,6 +9,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from features.common.arrays import BoolArray, FloatArray, IntArray
+from features.common.times import DAY_S, HOUR_S
 from prefetch.actions import Action
 from replay.planner import Actions, CacheState
 
@@ -73,8 +74,8 @@ class Plan:
         by_rule = np.isin(self.cause, (Cause.PIN_RULE, Cause.NEVER_RULE, Cause.TEST_FILE))
         by_rule |= (self.cause == Cause.UNPLANNED) & (self.action == Action.UNPIN.code)
         held = np.isin(self.action, (Action.PIN.code, Action.PREFETCH.code))
-        chosen: BoolArray = ~(by_rule | (held & (self.cause == Cause.QUEUED)))
-        return chosen
+        by_model: BoolArray = ~(by_rule | (held & (self.cause == Cause.QUEUED)))
+        return by_model
 
     def of(self, action: Action) -> IntArray:
         """File ids of one action's items, best first."""
@@ -109,8 +110,6 @@ FREE_FOR_ARRIVALS = 0.2
 
 A plan frees at most this share below the low watermark for arrivals.
 """
-
-HOUR_S, DAY_S = 3600, 86400
 
 
 @dataclasses.dataclass(frozen=True)

@@ -22,9 +22,9 @@ TEST = "test"
 
 
 class Treatment(enum.IntEnum):
-    """What a plan does with a file: judge it by value, leave it to the cache, pin it, or keep it out.
+    """What a plan does with a file: judges it by value, leaves it to the cache, pins it, or keeps it out.
 
-    `TEST`: it is never placed, and goes first when room is needed.
+    `TEST`: never placed, and evicted first when room is needed.
     """
 
     PLANNED = 0
@@ -70,21 +70,23 @@ class Rule:
 
     def matches(self, dids: pa.StringArray, tiers: pa.StringArray) -> BoolArray:
         """Which of the files match the rule, bool[n]."""
-        found: BoolArray = np.ones(len(dids), np.bool_)
+        matching: BoolArray = np.ones(len(dids), np.bool_)
         if self.tiers:
-            found &= refused(tiers.fill_null(""), self.tiers, len(dids))
+            matching &= refused(tiers.fill_null(""), self.tiers, len(dids))
         if self.names:
-            found &= refused(dids, self.names, len(dids))
+            matching &= refused(dids, self.names, len(dids))
         if self.users:
-            found &= _in_areas(dids, self.users)
-        return found
+            matching &= _in_areas(dids, self.users)
+        return matching
 
     @property
     def words(self) -> str:
         """The rule as an explanation shows it, for example `pin tier AOD`."""
         kinds = (("tier", self.tiers), ("name", self.names), ("user", self.users))
-        wanted = " and ".join(f"{kind} {' or '.join(patterns)}" for kind, patterns in kinds if patterns)
-        return f"{self.action} {wanted}"
+        patterns_by_kind = " and ".join(
+            f"{kind} {' or '.join(patterns)}" for kind, patterns in kinds if patterns
+        )
+        return f"{self.action} {patterns_by_kind}"
 
 
 def treatments(
@@ -94,14 +96,14 @@ def treatments(
 
     The first rule that matches counts. Where a rule includes files, a file that no rule matches is excluded.
     """
-    rule: IntArray = np.full(len(dids), -1, np.int64)
-    for place, one in enumerate(rules):
-        rule[(rule < 0) & one.matches(dids, tiers)] = place
+    decided_by: IntArray = np.full(len(dids), -1, np.int64)
+    for place, rule in enumerate(rules):
+        decided_by[(decided_by < 0) & rule.matches(dids, tiers)] = place
     if not rules:
-        return np.zeros(len(dids), np.int64), rule
-    codes = np.array([int(_CODES[one.action]) for one in rules], np.int64)
-    rest = Treatment.EXCLUDED if any(one.action == "include" for one in rules) else Treatment.PLANNED
-    return np.where(rule >= 0, codes[rule], int(rest)), rule
+        return np.zeros(len(dids), np.int64), decided_by
+    codes = np.array([int(_CODES[rule.action]) for rule in rules], np.int64)
+    rest = Treatment.EXCLUDED if any(rule.action == "include" for rule in rules) else Treatment.PLANNED
+    return np.where(decided_by >= 0, codes[decided_by], int(rest)), decided_by
 
 
 def _in_areas(dids: pa.StringArray, users: tuple[str, ...]) -> BoolArray:
@@ -123,8 +125,8 @@ def is_control(dids: Sequence[str], share: float) -> BoolArray:
     import pandas as pd  # noqa: PLC0415  settings import this module, and every command waits for them
 
     hashed = pd.util.hash_array(np.asarray(dids, dtype=object), hash_key=_KEY, categorize=False)
-    chosen: BoolArray = hashed < np.uint64(min(int(share * 2**64), 2**64 - 1))
-    return chosen
+    in_group: BoolArray = hashed < np.uint64(min(int(share * 2**64), 2**64 - 1))
+    return in_group
 
 
 def owners(
@@ -175,11 +177,13 @@ class Blacklist:
 
 
 def blacklist(rules: Sequence[Rule]) -> Blacklist:
-    """The rules with the action `never` as lines.
+    """The rules with the action `never` as lines of `LIBRARY`, which reads them when the server starts.
 
-    A list without exceptions cannot express all of them. Left out is a rule behind one of another action,
-    which may except files from it, and a rule with several kinds of patterns. The plan still evicts those
-    files.
+    It matches paths by fnmatch(3) with FNM_PATHNAME: there `*` and `?` match no slash. In rules `*` does, so
+    a pattern becomes one line for each depth; `?` stays as it is.
+
+    Lines know no exceptions: left out are rules after one of another action, which may except files from
+    them, and rules with several kinds of patterns. The plan still evicts those files.
     """
     lines: dict[str, None] = {}
     left_out, n_rules = [], 0

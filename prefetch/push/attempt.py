@@ -246,13 +246,13 @@ def _await(
         pause_s = _POLL_S[min(n_asked, len(_POLL_S) - 1)]
         if time.monotonic() + pause_s > deadline:
             raise _Unconfirmed(
-                f"the cache accepted the request, but does not confirm it: {_shown(confirmed)}"
+                f"the cache accepted the request, but does not confirm it: {_on_disk_words(confirmed)}"
             )
         time.sleep(pause_s)
         n_asked += 1
 
 
-def _shown(confirmed: Confirmation) -> str:
+def _on_disk_words(confirmed: Confirmation) -> str:
     if confirmed.held is None:
         return f"no byte of it on disk ({confirmed.source})"
     return f"{confirmed.held.bytes_on_disk} of {confirmed.held.size_bytes} bytes on disk ({confirmed.source})"

@@ -20,9 +20,9 @@ from prefetch.journal.tables import CLOCK_SLACK_S
 from prefetch.journal.work import Work
 from prefetch.push.attempt import PushLimits, Tried
 from prefetch.push.limiter import Breaker, Limiter
-from prefetch.push.origins import Sources
+from prefetch.push.origins import SourceHealth
 from prefetch.push.renewals import Renewals
-from prefetch.push.worker import Ahead, Worker
+from prefetch.push.worker import MarkedItems, Worker
 from prefetch.target import CacheTarget
 
 __all__ = ["PushLimits", "PushSummary", "push", "sources_seen"]
@@ -79,7 +79,7 @@ def push(
     with journal.leases.held(cache, now_s) as lease:
         limiter = Limiter(limits, sources_seen(journal, cache, limits, now_s()), now_s)
         breaker = Breaker(cache, limits.breaker)
-        worker, ahead = Worker(target, limits, now_s), Ahead(Work(lease), now_s, limits.retry_after_s)
+        worker, ahead = Worker(target, limits, now_s), MarkedItems(Work(lease), now_s, limits.retry_after_s)
         run = _Run(
             lease, ahead, now_s, limiter=limiter, breaker=breaker, worker=worker, on_progress=on_progress
         )
@@ -112,10 +112,10 @@ def push(
     )
 
 
-def sources_seen(journal: Journal, cache: str, limits: PushLimits, now_s: float) -> Sources:
+def sources_seen(journal: Journal, cache: str, limits: PushLimits, now_s: float) -> SourceHealth:
     """The health of the sources of `cache`, from the last tries in the journal."""
     since_s, until_s = now_s - limits.sources.reconsider_s, now_s + CLOCK_SLACK_S
-    return Sources(limits.sources, journal.reports.tries(cache, since_s=since_s, until_s=until_s))
+    return SourceHealth(limits.sources, journal.reports.tries(cache, since_s=since_s, until_s=until_s))
 
 
 def _expired(journal: Journal, cache: str, now_s: float, limits: PushLimits) -> int:
@@ -129,7 +129,7 @@ class _Run:
     def __init__(
         self,
         lease: Lease,
-        ahead: Ahead,
+        ahead: MarkedItems,
         now_s: Callable[[], float],
         *,
         limiter: Limiter,

@@ -31,9 +31,9 @@ def touch_every_s(held: Iterable[Held], pinned: Collection[str], now_s: float) -
     looked at in each quarter at least: one older than half would reach the last quarter before the next look.
     """
     ends = (
-        one.last_detach_s
-        for one in held
-        if one.last_detach_s is not None and not one.is_open and one.name not in pinned
+        file.last_detach_s
+        for file in held
+        if file.last_detach_s is not None and not file.is_open and file.name not in pinned
     )
     oldest_s = min(ends, default=None)
     return UNMEASURED_S if oldest_s is None else min(max(1, int(now_s - oldest_s) // 2), MOST_S)

@@ -70,7 +70,7 @@ MOST_ITEMS = 256
 Ended = tuple[Item, Tried]
 
 
-class Ahead:
+class MarkedItems:
     """Items of `work` that are to be tried, and results of tries; `retry_after_s`: pause per failed try."""
 
     def __init__(self, work: Work, now_s: Callable[[], float], retry_after_s: float) -> None:

@@ -17,10 +17,10 @@ from features.common.errors import ConfigError, ServiceError, bounded
 from features.common.redaction import without_secrets
 from prefetch.rucio.connection import (
     CONNECTED,
-    Connection,
     Message,
     Messages,
     Receipts,
+    StompConnection,
     leave,
     subscribing,
 )
@@ -31,7 +31,7 @@ Operation = Literal["add_replicas", "delete_replicas"]
 # A message becomes one SQL statement with a condition a file.
 FILES_PER_MESSAGE = 200
 _TLS = "stomp+ssl"
-_TOLD_CHARS = 200
+_MOST_CAUSE_CHARS = 200
 
 
 @dataclasses.dataclass(frozen=True)
@@ -117,17 +117,19 @@ class Broker:
             listener.wait({CONNECTED}, self._access.timeout_s)
             yield connection
         except (StompException, OSError) as error:
-            told = without_secrets(listener.error or f"{type(error).__name__} {error}", self._access.password)
+            cause = without_secrets(
+                listener.error or f"{type(error).__name__} {error}", self._access.password
+            )
             raise BrokerUnavailable(
                 f"broker {self._access.url} does not take {what}: "
-                f"{bounded(' '.join(told.split()), _TOLD_CHARS)}; "
+                f"{bounded(' '.join(cause.split()), _MOST_CAUSE_CHARS)}; "
                 f"is it up, and are [{self._access.section}] broker and its login right?"
             ) from None
         finally:
             leave(connection, listener)
 
     def _connection(self, listener: Receipts, *, beats: bool) -> Any:
-        connection = Connection(self._at, self._access.timeout_s, beats=beats)
+        connection = StompConnection(self._at, self._access.timeout_s, beats=beats)
         if self._is_tls:
             files = {
                 "ca_certs": self._access.ca_cert,

@@ -44,7 +44,7 @@ class Message(NamedTuple):
     ticket: str
 
 
-class Connection(BaseConnection, Protocol12):  # type: ignore[misc]
+class StompConnection(BaseConnection, Protocol12):  # type: ignore[misc]
     """As stomp.Connection12, tried once, and at an end where that waits. `beats`: notice a silent broker."""
 
     def __init__(self, at: tuple[str, int], timeout_s: int, *, beats: bool) -> None:

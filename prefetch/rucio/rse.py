@@ -53,16 +53,16 @@ def set_up(session: Session, rse: str, door: RseDoor | None) -> list[str]:
     if not session.ask("RSE", lambda client: [r for r in client.list_rses() if r["rse"] == rse]):
         session.do(f"add RSE {rse}", lambda client: client.add_rse(rse, volatile=True, **_AVAILABILITY))
         done.append("added, volatile")
-    found = _rse(session, rse)
-    if not found["volatile"]:
+    properties = _rse(session, rse)
+    if not properties["volatile"]:
         raise ServiceError(
             f"RSE {rse} is there and holds files of its own (it is not volatile); choose another"
         )
-    wrong = {key: value for key, value in _AVAILABILITY.items() if found[key] != value}
+    wrong = {key: value for key, value in _AVAILABILITY.items() if properties[key] != value}
     if wrong:
         session.do(f"update RSE {rse}", lambda client: client.update_rse(rse, wrong))
         done.append("made " + ", ".join(_AVAILABLE[key][value] for key, value in wrong.items()))
-    if door is not None and not found["protocols"]:
+    if door is not None and not properties["protocols"]:
         _add_protocol(session, rse, door)
         done.append(f"protocol root://{door.host}:{door.port}/{door.prefix}, read only")
     return done
@@ -97,21 +97,21 @@ def check(session: Session, rse: str) -> list[RseCheck]:
 
 
 def _checks(session: Session, rse: str) -> Iterator[RseCheck]:
-    found = _rse(session, rse)
+    properties = _rse(session, rse)
     asked = session.ask("attributes", lambda client: [dict(client.list_rse_attributes(rse))])
     attributes: dict[str, Any] = asked[0]
     setup = "cachecast rucio setup-rse mends it"
     yield _checked(
-        rse, "volatile", found["volatile"], "Rucio takes it for storage of its own; choose another RSE"
+        rse, "volatile", properties["volatile"], "Rucio takes it for storage of its own; choose another RSE"
     )
     yield _checked(
-        rse, "not deletable", not found["availability_delete"], f"the reaper may work here; {setup}"
+        rse, "not deletable", not properties["availability_delete"], f"the reaper may work here; {setup}"
     )
-    yield _checked(rse, "not writable", not found["availability_write"], f"rules may choose it; {setup}")
-    yield _checked(rse, "readable", found["availability_read"], f"clients pass it over; {setup}")
+    yield _checked(rse, "not writable", not properties["availability_write"], f"rules may choose it; {setup}")
+    yield _checked(rse, "readable", properties["availability_read"], f"clients pass it over; {setup}")
     greedy = attributes.get("greedyDeletion")
     yield _checked(rse, "not greedy", not greedy, "delete its attribute greedyDeletion")
-    doing = sorted({what for protocol in found["protocols"] for what in _does(protocol)})
+    doing = sorted({what for protocol in properties["protocols"] for what in _does(protocol)})
     remedy = f"its protocols offer {', '.join(doing)}: add them anew, to read only"
     yield _checked(rse, "read only", not doing, remedy)
     locks = session.ask(
@@ -130,7 +130,7 @@ def _rse(session: Session, rse: str) -> dict[str, Any]:
     answer: dict[str, Any] = session.ask("RSE", lambda client: [client.get_rse(rse)], form=_FORM)[0]
     for protocol in answer["protocols"]:
         domains = protocol.get("domains") if isinstance(protocol, dict) else None
-        if not isinstance(domains, dict) or not all(isinstance(one, dict) for one in domains.values()):
+        if not isinstance(domains, dict) or not all(isinstance(domain, dict) for domain in domains.values()):
             raise session.strange("RSE", "a protocol without domains")
     return answer
 
@@ -142,8 +142,10 @@ def _does(protocol: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _of_rules(rules: set[str]) -> str:
-    shown = ", ".join(sorted(rules)[:_MOST_SHOWN])
-    return f"{len(rules)} rules keep files here, as {shown}: delete them, and exclude it in their expression"
+    examples = ", ".join(sorted(rules)[:_MOST_SHOWN])
+    return (
+        f"{len(rules)} rules keep files here, as {examples}: delete them, and exclude it in their expression"
+    )
 
 
 def _checked(rse: str, what: str, is_so: object, remedy: str) -> RseCheck:

@@ -27,7 +27,7 @@ from prefetch.rucio import rse as rse_room
 from prefetch.rucio.broker import FILES_PER_MESSAGE, Broker, BrokerAccess
 from prefetch.rucio.dids import Did
 from prefetch.rucio.rse import RseDoor
-from prefetch.rucio.session import Access, Session
+from prefetch.rucio.session import RucioAccess, Session
 from prefetch.rucio.sync import ReportedReplicas, Sync, changes
 
 pytestmark = pytest.mark.service
@@ -42,7 +42,7 @@ def session(server: RucioServer, folder: Path) -> Session:
         "password": "secret",
         "account": "root",
     }
-    return Session(Access(url=server.url, tokens=folder / "tokens", timeout_s=30, **login))
+    return Session(RucioAccess(url=server.url, tokens=folder / "tokens", timeout_s=30, **login))
 
 
 @pytest.fixture(scope="module")
@@ -92,7 +92,7 @@ class Site:
         return {Did(row["scope"], row["name"]) for row in rows if self.rse in row["states"]}
 
     def sync(self, broker: Broker) -> Sync:
-        return Sync(self.rse, told=self.told, broker=broker, session=self.session)
+        return Sync(self.rse, reported=self.told, broker=broker, session=self.session)
 
     def close(self) -> None:
         self.told.close()

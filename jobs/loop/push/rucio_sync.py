@@ -25,7 +25,7 @@ from prefetch.rucio import rse as rse_room
 from prefetch.rucio.broker import Broker, BrokerAccess
 from prefetch.rucio.dids import Did
 from prefetch.rucio.rse import RseCheck, RseDoor
-from prefetch.rucio.sync import Changes, ReportedReplicas, Sync, SyncSummary, changes
+from prefetch.rucio.sync import ReplicaChanges, ReportedReplicas, Sync, SyncSummary, changes
 from prefetch.target import Held
 
 
@@ -66,7 +66,7 @@ def sync(
         held, n_unnamed = _held(inventory, named)
         unreadable = [did for one in inventory if one.unreadable and (did := _told(named[one.name]))]
 
-        def pending() -> Changes:
+        def pending() -> ReplicaChanges:
             known = reported.states(rse)
             wanted = changes(held, known, unreadable)
             if not force:
@@ -77,7 +77,7 @@ def sync(
         if dry_run:
             drift = pending()
             return Drift(cache, rse, len(held) + n_unnamed, n_unnamed, len(drift.add), len(drift.remove))
-        at = Sync(rse, told=reported, broker=broker, session=session(settings.rucio))
+        at = Sync(rse, reported=reported, broker=broker, session=session(settings.rucio))
         if recheck:
             at.recheck()
         at.tell(pending(), now_s=time.time())

@@ -20,7 +20,7 @@ from jobs.operator.operate.status import champion_line
 from jobs.operator.overview.history import Histories, Step
 from jobs.operator.overview.plans import ITEMS_SHOWN, Plans
 from jobs.operator.overview.state import Sources, Unknown, state
-from prefetch.placement.pages import KEPT_S, REFRESH_S, Asked, Heard
+from prefetch.placement.pages import KEPT_S, REFRESH_S, LastHeartbeat, PageRequest
 
 _UNITS: Final = ((172_800, 86_400, "days"), (7_200, 3_600, "h"), (120, 60, "min"), (0, 1, "s"))
 _MOST_AHEAD_S: Final = 60
@@ -39,7 +39,7 @@ class Renderer:
         self._settings, self._sources = settings, Sources(began_s)
         self._plans, self._histories = Plans(settings), Histories(settings)
 
-    def page(self, asked: Asked, heard: Mapping[str, Heard], *, now_s: int) -> str:
+    def page(self, asked: PageRequest, heard: Mapping[str, LastHeartbeat], *, now_s: int) -> str:
         """The page that answers `asked` at `now_s`; `heard`: heartbeats by cache."""
         if not asked.cache:
             return self._overview(heard, now_s, style="", is_still=asked.is_still)
@@ -51,7 +51,9 @@ class Renderer:
         """The page of the region with its style in it, without links to a service and its heartbeats."""
         return self._overview({}, now_s, style=Markup(_read("style.css")))  # noqa: S704  our own file
 
-    def _overview(self, heard: Mapping[str, Heard], now_s: int, *, style: str, is_still: bool = True) -> str:
+    def _overview(
+        self, heard: Mapping[str, LastHeartbeat], now_s: int, *, style: str, is_still: bool = True
+    ) -> str:
         found = state(self._settings, self._sources, self._histories, heard, now_s=now_s)
         values = {"state": found, "up": "", "title": found.region_name, "champion_line": champion_line}
         values |= {"docs": self._settings.serve.docs.rstrip("/"), "is_still": is_still}

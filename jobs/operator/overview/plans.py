@@ -19,7 +19,7 @@ from jobs.loop.plan.plan import Judged, explained_by, judge
 from jobs.operator.overview.state import Sources, Unknown
 from jobs.operator.placement.current_plans import current_plan
 from prefetch.actions import ACTIONS, Action
-from prefetch.placement.pages import Asked
+from prefetch.placement.pages import PageRequest
 from prefetch.plan.explain import Explanation
 
 ITEMS_SHOWN: Final = 50
@@ -61,7 +61,7 @@ class PlanState:
     """The page of one cache; `why` None: no file was asked for."""
 
     settings: CacheSettings
-    asked: Asked
+    asked: PageRequest
     listed: Listed | Unknown
     why: Why | Unknown | None
 
@@ -79,7 +79,7 @@ class Plans:
         self._settings, self._tables = settings, Tables(settings.tables.root)
         self._judged: tuple[object, Moment, Judged] | None = None
 
-    def state(self, asked: Asked, sources: Sources, *, now_s: int) -> PlanState:
+    def state(self, asked: PageRequest, sources: Sources, *, now_s: int) -> PlanState:
         """The plan of a cache at `now_s`, and what is asked about a file."""
         listed = sources.known(f"plan {asked.cache}", lambda: self._listed(asked, now_s), now_s=now_s)
         why = None
@@ -87,7 +87,7 @@ class Plans:
             why = sources.known(f"why {asked.cache}", lambda: self._why(asked), now_s=now_s)
         return PlanState(self._settings.caches[asked.cache], asked, listed, why)
 
-    def _listed(self, asked: Asked, now_s: int) -> Listed:
+    def _listed(self, asked: PageRequest, now_s: int) -> Listed:
         plan = current_plan(self._tables, asked.cache, now_s).select(_ITEM_COLUMNS)
         sums = plan.group_by("action").aggregate(
             [([], "count_all"), ("size_bytes", "sum"), ("cost_bytes", "sum")]
@@ -102,7 +102,7 @@ class Plans:
         n_items = sum(by_action[action]["count_all"] for action in shown)
         return Listed([by_action[action] for action in chosen], shown, n_items)
 
-    def _why(self, asked: Asked) -> Why:
+    def _why(self, asked: PageRequest) -> Why:
         moment, judged = self._judgement(asked.cache)
         try:
             answer: Explanation | str = explained_by(judged, moment, item=asked.item)

@@ -23,7 +23,7 @@ from jobs.operator.operate.alarms import cache_alarms, silence
 from jobs.operator.operate.condition import Alarm, CacheStatus, Status
 from jobs.operator.overview.history import Histories, History
 from prefetch.journal.journal import Journal
-from prefetch.placement.pages import Heard
+from prefetch.placement.pages import LastHeartbeat
 from prefetch.steward.figures import Figures, read
 
 SHOWN_DAYS = 7
@@ -35,7 +35,7 @@ class CacheState:
     """One cache. `found`: its status and its alarms; `silent`: how long its steward has reported nothing."""
 
     settings: CacheSettings
-    heard: Heard | None
+    heard: LastHeartbeat | None
     found: tuple[CacheStatus, Sequence[Alarm]] | Unknown
     steward: Figures | Unknown | None
     silent: str | None
@@ -91,7 +91,7 @@ def state(
     settings: Settings,
     sources: Sources,
     histories: Histories,
-    heard: Mapping[str, Heard],
+    heard: Mapping[str, LastHeartbeat],
     *,
     now_s: int,
 ) -> State:
@@ -126,7 +126,7 @@ def _cache(
     settings: Settings,
     name: str,
     sources: Sources,
-    heard: Heard | None,
+    heard: LastHeartbeat | None,
     *,
     history: History | Unknown,
     now_s: int,

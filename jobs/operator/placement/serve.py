@@ -19,12 +19,12 @@ from features.common.errors import ConfigError, InputError, ServiceError
 from jobs.ground.settings.serve import ServeSettings, SiteSettings
 from jobs.ground.settings.tree import CacheSettings, Settings
 from jobs.operator.placement import logins
-from prefetch.databases import shown
+from prefetch.databases import without_password
 from prefetch.placement.app import application
 from prefetch.placement.connections import Gate, connections
-from prefetch.placement.database import Database
+from prefetch.placement.database import PlacementTables
 from prefetch.placement.messages import Member, Members, checked_address
-from prefetch.placement.pages import Source
+from prefetch.placement.pages import PageMaker
 from prefetch.placement.service import Options, Service
 from prefetch.placement.synchroniser import Synchroniser
 from replay.study.benefit import Cluster
@@ -37,7 +37,7 @@ _LAST_ANSWERS_S = 10
 
 
 def run(
-    settings: Settings, operator: Source, *, host: str | None, port: int | None, log: Callable[[str], None]
+    settings: Settings, operator: PageMaker, *, host: str | None, port: int | None, log: Callable[[str], None]
 ) -> None:
     """Answer on `host`:`port`, by default those of [serve], until SIGTERM or SIGINT.
 
@@ -50,14 +50,14 @@ def run(
     with _listening(serve.host, serve.port) as listener:
         address, bound = listener.getsockname()[:2]
         scheme = "https" if serve.tls_cert else "http"
-        log(f"answering on {scheme}://{address}:{bound}, kept in {shown(serve.database)}")
+        log(f"answering on {scheme}://{address}:{bound}, kept in {without_password(serve.database)}")
         built.run(sockets=[listener])
 
 
 def server(
     serve: ServeSettings,
     caches: Iterable[CacheSettings],
-    operator: Source | None,
+    operator: PageMaker | None,
     *,
     job_read_rate_bytes_s: float,
     now_s: Callable[[], float],
@@ -80,7 +80,7 @@ def server(
         cluster=_cluster(serve, SiteSettings(), job_read_rate_bytes_s),
     )
     service = Service(options, now_s=now_s)
-    keeper = Synchroniser(service, Database(serve.database), every_s=serve.sync)
+    keeper = Synchroniser(service, PlacementTables(serve.database), every_s=serve.sync)
     hosts = {serve.host, socket.gethostname(), socket.getfqdn(), *serve.hosts}
     front = application(service, keeper, logins.tokens(serve, known), gate, operator, hosts=hosts)
     config = uvicorn.Config(

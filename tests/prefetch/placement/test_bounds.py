@@ -11,8 +11,8 @@ import pytest
 from prefetch.placement.connections import (
     ANSWER_S,
     HEAD_S,
+    CountedConnection,
     Gate,
-    Held,
     client_of,
 )
 from prefetch.placement.front import GoneError, Lane, RefusedError, whole_body
@@ -32,7 +32,7 @@ class Line:
         self.is_open = False
 
 
-def entered(gate: Gate, *hosts: str) -> list[tuple[Line, Held]]:
+def entered(gate: Gate, *hosts: str) -> list[tuple[Line, CountedConnection]]:
     lines = [Line(host) for host in hosts]
     return [(line, gate.enter(cast(asyncio.Transport, line))) for line in lines]
 

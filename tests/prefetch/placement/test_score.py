@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from prefetch.placement.score import Score, score
-from prefetch.placement.snapshot import MAX_SITES, NOTHING, Holding, Snapshot, snapshot_of
+from prefetch.placement.snapshot import MAX_SITES, NOTHING, CacheHolding, Snapshot, snapshot_of
 from replay.study.benefit import Cluster
 
 GB = 10**9
@@ -32,7 +32,7 @@ def known(files: dict[str, tuple[int, tuple[float, ...], tuple[float, ...]]]) ->
         placed=np.empty((0, MAX_SITES), np.uint8),
         items=list(files),
         size_bytes=size,
-        holdings=[Holding(np.arange(len(files)), now[:, i] * size, soon[:, i] * size) for i in range(3)],
+        holdings=[CacheHolding(np.arange(len(files)), now[:, i] * size, soon[:, i] * size) for i in range(3)],
     )
 
 

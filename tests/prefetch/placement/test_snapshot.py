@@ -13,7 +13,7 @@ from prefetch.placement.snapshot import (
     NOBODY,
     NOTHING,
     NOWHERE,
-    Holding,
+    CacheHolding,
     Snapshot,
     dump,
     load,
@@ -46,7 +46,9 @@ def made(content: Contents) -> Snapshot:
         placed=np.array([row(one) for one in placed.values()], np.uint8).reshape(-1, MAX_SITES),
         items=list(items),
         size_bytes=numbers[:, 0],
-        holdings=[Holding(np.arange(len(items)), numbers[:, 1 + i], numbers[:, 4 + i]) for i in range(3)],
+        holdings=[
+            CacheHolding(np.arange(len(items)), numbers[:, 1 + i], numbers[:, 4 + i]) for i in range(3)
+        ],
     )
 
 

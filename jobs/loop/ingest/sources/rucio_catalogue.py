@@ -17,8 +17,8 @@ from typing import Any
 
 from prefetch.databases import pages
 from prefetch.rucio import bulk
-from prefetch.rucio.dids import Did
 from prefetch.rucio.bulk import Row
+from prefetch.rucio.dids import Did
 from prefetch.rucio.session import Session
 
 # Files that are in memory at once, but for the excess of one dataset.
