@@ -34,9 +34,14 @@ sys.path[:0] = [str(ROOT), str(ROOT / "tests" / "support" / "servers")]
 from measured import cpu_s, memory_bytes  # noqa: E402
 from placement_server import serving  # noqa: E402
 
-from prefetch.placement.build import Holding, Supply, placed, snapshot_of  # noqa: E402  # noqa: E402
 from prefetch.placement.database import PlacementTables  # noqa: E402
-from prefetch.placement.snapshot import dump  # noqa: E402
+from prefetch.placement.snapshot import (  # noqa: E402
+    CacheHolding,
+    Supply,
+    dump,
+    placed,
+    snapshot_of,
+)
 from replay.federation.rendezvous import keys_of  # noqa: E402
 
 N_DATASETS, N_SITES, N_SERVERS = 1_000_000, 10, 24
@@ -94,7 +99,7 @@ def stored(database: Path) -> None:
         items=names,
         size_bytes=size,
         holdings=[
-            Holding(np.arange(N_DATASETS), held[:, i] * size, held[:, i] * size) for i in range(N_SITES)
+            CacheHolding(np.arange(N_DATASETS), held[:, i] * size, held[:, i] * size) for i in range(N_SITES)
         ],
     )
     with closing(PlacementTables(str(database))) as opened:

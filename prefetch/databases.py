@@ -25,12 +25,11 @@ _STATEMENT_PATIENCES, _IDLE_PATIENCES = 6, 2
 class Database:
     """The tables of `metadata` in the database at `url`: an SQLAlchemy URL, or the path of an SQLite file.
 
-    Nothing is opened before it is used; tables that are missing are then made, and tables of other columns
-    refused. `setting` is the URL's key in configuration, `what` names the database in errors, and
-    `patience_s` is how long a lock or a silent server is waited for. `keep_open`: SQLite's file stays open
-    between transactions, which is some ten times as fast; else it is noticed when the file is moved or
-    replaced. `must_have`: a table without which there is no such database here: an error, and nothing is
-    made. Raises ConfigError for a URL that cannot be used, and for tables of another version.
+    At the first use missing tables are made, and tables of other columns refused. `setting`: the URL's key in
+    configuration; `what`: the database's name in errors; `patience_s`: how long a lock or a silent server is
+    waited for. `keep_open`: SQLite's file stays open between transactions, some ten times as fast; without
+    it a file that is moved or replaced is noticed. `must_have`: a table that has to be there: else it is an
+    error, and nothing is made. Raises ConfigError for a URL that cannot be used, and for other columns.
     """
 
     def __init__(
@@ -98,9 +97,9 @@ class Database:
                 raise ConfigError(self._setting, f"{what}; move it away, or name another one")
 
     def _check_exists(self) -> None:
-        """Raises ServiceError if the database has to be there and is not; SQLite would make an empty one.
+        """Raise ServiceError if the database has to be there and is not, or its file is empty.
 
-        Nor is one made in a file that was left without a byte: what it held is lost, as somebody has to know.
+        SQLite would make one silently, and nobody would know that what it held is lost.
         """
         file = self._engine.url.database if self._engine.dialect.name == "sqlite" else None
         is_asked = self._must_have is not None or not self._is_made

@@ -136,11 +136,11 @@ class DirectoryTarget:
         return Confirmation(_held(name, path_below(self.namespace, name)), "directory")
 
     def clock_skew_s(self) -> float:
-        """None: the times of files are of this machine's clock."""
+        """None: a folder's times are by this machine's clock."""
         return 0.0
 
     def confirm_absent(self, name: str) -> Confirmation:
-        """The folder is checked again: there is no server to ask. Raises TargetUnavailable if it is there."""
+        """What the folder holds, as there is no server to ask. Raises TargetUnavailable if it is there."""
         confirmed = self.confirm(name)
         if confirmed.held is not None:
             raise TargetUnavailable(f"{name} came back to cache {self._name!r} meanwhile")

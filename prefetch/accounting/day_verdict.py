@@ -56,8 +56,8 @@ class CacheRecord:
     """What a cache reports: its reads, the bytes of each that it had and had not, and what pushes did.
 
     `is_control`: which files are never planned, bool[m]. `begin`: what it held where a replay may begin; None
-    if its records do not reach back so far. `n_turns`: how often it turned over from there, or from its first
-    record.
+    if its records do not reach back so far. `n_turns`: how often its content was replaced since then, or
+    since its first record.
     """
 
     trace: Trace
@@ -84,8 +84,8 @@ class StewardShadow(NamedTuple):
 class ReplayedDay:
     """One day of one cache; bytes, and shares of the bytes read. None: withheld, or nobody read such files.
 
-    `replayed_*`: with what was pushed; `lru_*`: without; `saved_wan_bytes`: fetched less, prefetches paid.
-    With a steward there is no replay of what it did: `replayed_wan_bytes` is then what the cache recorded.
+    `replayed_*`: with what was pushed; `lru_*`: without; `saved_wan_bytes`: their difference, prefetches
+    counted. What a steward did is not replayed: `replayed_wan_bytes` is then what the cache recorded.
     `planned_*`, `control_*`: reads that fetched nothing, of files that may be planned and of the control
     group, as observed and in plain LRU.
     """
@@ -118,7 +118,9 @@ class RecordedPushes:
 
     def actions(self, state: CacheState) -> Actions:
         """What was done in the time before `state`."""
-        item, action = self._since(state.as_of_s - self._every_s, state.as_of_s)
+        span = [state.as_of_s - self._every_s, state.as_of_s]
+        first, last = np.searchsorted(self._done.time_s, span, side="right")
+        item, action = self._done.item[first:last], self._done.action[first:last]
         return Actions(
             prefetch=item[action == Action.PREFETCH.code],
             pin=item[action == Action.PIN.code],
@@ -126,17 +128,13 @@ class RecordedPushes:
             evict=item[action == Action.EVICT.code],
         )
 
-    def _since(self, after_s: int, until_s: int) -> tuple[IntArray, IntArray]:
-        first, last = np.searchsorted(self._done.time_s, [after_s, until_s], side="right")
-        return self._done.item[first:last], self._done.action[first:last]
-
 
 def beginning(
     time_s: IntArray, came_bytes: IntArray, *, age_bytes: int, day_s: int
 ) -> tuple[int | None, float]:
     """When a replay begins so that WARM_AGES times `age_bytes` come in before `day_s`; None if too few do.
 
-    Also how many times `age_bytes` came in. `time_s`, `came_bytes`: what came into the cache, in no order.
+    And how many times `age_bytes` came in before `day_s`. `time_s`, `came_bytes`: what came, in no order.
     """
     before = np.flatnonzero(time_s < day_s)
     order = before[np.argsort(-time_s[before], kind="stable")]
@@ -243,9 +241,9 @@ def _shares(
 
 
 def replayable(record: CacheRecord, begin: CacheContents, end_s: int) -> CacheRecord:
-    """The part of `record` from `begin` to `end_s`, with a read of each file held then, at its last use.
+    """The part of `record` from `begin` to `end_s`, after one read of each file that `begin` holds.
 
-    So the replay's cache begins with what the real one held, in the order in which it would go.
+    These reads are at the files' last uses, so the replay begins with what the cache held, in LRU's order.
     """
     trace, done = record.trace, record.done
     order = np.argsort(begin.last_use_s, kind="stable")

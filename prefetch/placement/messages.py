@@ -8,7 +8,7 @@ import json
 import re
 import socket
 from collections.abc import Callable, Mapping, Sequence
-from typing import Annotated, Any, NamedTuple, TypedDict
+from typing import Annotated, Any, NamedTuple
 
 import pydantic
 
@@ -206,32 +206,20 @@ def first_fault(fault: Mapping[str, Any]) -> str:
     return bounded(f"{'.'.join(map(str, fault['loc']))}: {fault['msg']}")
 
 
-class Start(TypedDict):
-    """The message that begins a response."""
-
-    type: str
-    status: int
-    headers: list[tuple[bytes, bytes]]
-
-
-class Body(TypedDict):
-    """The message that carries its body."""
-
-    type: str
-    body: bytes
+Message = dict[str, Any]
+"""What an ASGI application sends."""
 
 
 class PreparedAnswer(NamedTuple):
     """A reply: its two messages, its ETag, and the message sent instead if the client has it already."""
 
-    start: Start
-    body: Body
+    start: Message
+    body: Message
     etag: bytes
-    unchanged: Start
+    unchanged: Message
 
 
-NO_BODY = Body(type="http.response.body", body=b"")
-
+NO_BODY: Message = {"type": "http.response.body", "body": b""}
 
 Header = tuple[bytes, bytes]
 
@@ -249,7 +237,7 @@ def json_answer(
     shared = [(b"etag", tag), (b"cache-control", keep)]
     headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body)), *shared, *more]
     return PreparedAnswer(
-        _start(status, headers), Body(type="http.response.body", body=body), tag, _start(304, shared)
+        _start(status, headers), {"type": "http.response.body", "body": body}, tag, _start(304, shared)
     )
 
 
@@ -258,5 +246,5 @@ def etag(content: bytes) -> bytes:
     return b'"' + hashlib.sha256(content).hexdigest()[:24].encode() + b'"'
 
 
-def _start(status: int, headers: list[tuple[bytes, bytes]]) -> Start:
-    return Start(type="http.response.start", status=status, headers=headers)
+def _start(status: int, headers: list[Header]) -> Message:
+    return {"type": "http.response.start", "status": status, "headers": headers}

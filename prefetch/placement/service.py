@@ -55,9 +55,9 @@ class Options:
     """The settings of the service.
 
     `never`: patterns of dids that are placed nowhere; `members`: the caches that may send heartbeats;
-    `federations`: sites whose nodes may, without being configured, but not by the names `taken`;
-    `clusters`: rates of sites for Eq. 1, `cluster`: those of all other sites; `*_age_s`: how long others may
-    keep an answer.
+    `federations`: sites whose unconfigured nodes may send them too, but by none of the names `taken`;
+    `clusters`: rates for Eq. 1 by site, `cluster`: those of other sites; `*_age_s`: how long others may keep
+    an answer.
     """
 
     liveness_s: int
@@ -230,7 +230,7 @@ class Service:
         self.tick()
 
     def _take_servers(self, stored: Sequence[CacheServer]) -> None:
-        """Follow stored heartbeats, of configured caches alone: what else they say is of no account."""
+        """Follow the stored heartbeats of configured caches and of federations; ignore all others."""
         now_s = self.now_s()
         # A heartbeat of the future was stored by another service whose clock is wrong: it would never end.
         by_now = [server for server in stored if server.seen_at_s <= now_s + self.options.liveness_s]

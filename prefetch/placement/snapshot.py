@@ -249,9 +249,9 @@ def placed(
     """Rows of `Snapshot.placed` for datasets with these keys, uint8[d, MAX_SITES].
 
     `held`: float[d, s], fraction that each site holds once its plans are carried out; `demand_bytes_s`: what
-    readers are expected to draw; `n_reads`: expected reads of each file. A dataset goes to the site that
-    holds most of it (by hash and weight among equals), and to further ones until they can serve the demand.
-    One that nobody holds and that is read less than `min_reads` goes nowhere.
+    readers will draw; `n_reads`: expected reads of each file. A dataset goes to the site that holds most of
+    it (by hash and weight among equals), and to more sites until they can serve the demand. One that nobody
+    holds and that is read less than `min_reads` goes nowhere.
     """
     rows = np.full((keys.size, MAX_SITES), NOBODY, np.uint8)
     for start in range(0, keys.size, _CHUNK):

@@ -71,7 +71,12 @@ Ended = tuple[Item, Tried]
 
 
 class MarkedItems:
-    """Items of `work` that are to be tried, and results of tries; `retry_after_s`: pause per failed try."""
+    """Items marked as running before they are tried, and results not written yet.
+
+    A transaction waits for the disk: one per item would make the journal slower than a cache with fast files.
+    So items are marked and written in groups, as many as a fraction of a second needs. After a run is killed,
+    at most that much work is looked up at the cache again. `retry_after_s`: pause per failed try.
+    """
 
     def __init__(self, work: Work, now_s: Callable[[], float], retry_after_s: float) -> None:
         self._work, self._now_s, self._retry_after_s = work, now_s, retry_after_s
@@ -81,9 +86,9 @@ class MarkedItems:
         self._written = time.monotonic()
 
     def next(self, action: Action, n_items: int, but: Callable[[], Collection[str]]) -> Item | None:
-        """An item to try now, or None. If none is marked, `n_items` are, and more that are soon needed.
+        """An item to try now, or None. If none is marked, `n_items` are, and some more for soon after.
 
-        `but` gives the sources whose files are left out.
+        `but()`: the sources whose files are left out.
         """
         if not self._ahead:
             n_items += min(MOST_ITEMS, int(self._items_per_s * AHEAD_S))

@@ -91,7 +91,7 @@ class Broker:
     def subscribed(
         self, destinations: Sequence[str], *, client: str, most_bytes: int
     ) -> Iterator[Subscription]:
-        """Follow `destinations` in the block. Of a topic the broker keeps for `client` what comes meanwhile.
+        """Follow `destinations` in the block. While `client` is away the broker keeps messages of topics.
 
         Bodies over `most_bytes` are dropped. Raises BrokerUnavailable, also in the block.
         """
@@ -152,11 +152,7 @@ class Subscription:
         if self._listener.error:
             raise OSError(self._listener.error)
         try:
-            return (
-                self._listener.messages.get(timeout=timeout_s)
-                if timeout_s
-                else self._listener.messages.get_nowait()
-            )
+            return self._listener.messages.get(block=timeout_s > 0, timeout=timeout_s)
         except queue.Empty:
             return None
 
@@ -167,12 +163,7 @@ class Subscription:
 
 
 def _bodies(operation: Operation, rse: str, dids: Sequence[Did]) -> Iterator[str]:
-    """Flat messages: what rucio-cache-client wraps them in makes the consumer pass them over."""
+    """Flat messages: the consumer passes over what rucio-cache-client wraps them in."""
     for first in range(0, len(dids), FILES_PER_MESSAGE):
-        yield json.dumps(
-            {"operation": operation, "rse": rse, "files": _files(dids[first:][:FILES_PER_MESSAGE])}
-        )
-
-
-def _files(dids: Iterable[Did]) -> list[dict[str, str]]:
-    return [did._asdict() for did in dids]
+        files = [did._asdict() for did in dids[first:][:FILES_PER_MESSAGE]]
+        yield json.dumps({"operation": operation, "rse": rse, "files": files})

@@ -128,16 +128,16 @@ class Sync:
             self._rse, [*lost, *(did for did, state in known.items() if state == "unknown")]
         )
 
-    def tell(self, what: ReplicaChanges, *, now_s: float) -> None:
+    def report(self, pending: ReplicaChanges, *, now_s: float) -> None:
         """Publish the changes and record them. Raises ServiceError; what was published is then recorded."""
-        self._reported.forget(self._rse, what.forget)
+        self._reported.forget(self._rse, pending.forget)
         # Noted before: if this dies in between, what Rucio may have got is not forgotten.
-        self._reported.note(self._rse, what.remove, "removing", now_s=now_s)
-        self._reported.note(self._rse, what.add, "adding", now_s=now_s)
-        if what.remove:
-            self._broker.publish("delete_replicas", self._rse, what.remove)
-        if what.add:
-            self._broker.publish("add_replicas", self._rse, what.add)
+        self._reported.note(self._rse, pending.remove, "removing", now_s=now_s)
+        self._reported.note(self._rse, pending.add, "adding", now_s=now_s)
+        if pending.remove:
+            self._broker.publish("delete_replicas", self._rse, pending.remove)
+        if pending.add:
+            self._broker.publish("add_replicas", self._rse, pending.add)
 
     def confirm(self, *, wait_s: float) -> dict[str, int]:
         """Ask Rucio until it shows all that was reported, for at most `wait_s`; counts as in SyncSummary."""

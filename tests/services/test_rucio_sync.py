@@ -118,7 +118,7 @@ def test_replicas_come_and_go_with_the_caches_content(broker: Broker, site: Call
     odd = Did(here.scope, "no name by Rucio's rules")
 
     def told(held: list[Did]) -> dict[str, int]:
-        sync.tell(changes(held, here.told.states(here.rse)), now_s=1.0)
+        sync.report(changes(held, here.told.states(here.rse)), now_s=1.0)
         return sync.confirm(wait_s=10)
 
     first = told([*here.files, stranger, odd])
@@ -142,13 +142,13 @@ def test_what_the_consumer_missed_is_told_again(
     here = site(2)
     deaf = Broker(BrokerAccess(f"stomp://127.0.0.1:{broker_port}", "/topic/nobody", timeout_s=10))
     sync = here.sync(deaf)
-    sync.tell(changes(here.files, {}), now_s=1.0)
+    sync.report(changes(here.files, {}), now_s=1.0)
     assert sync.confirm(wait_s=0) == {"added": 0, "removed": 0, "unknown": 0, "unconfirmed": 2}
     again = changes(here.files, here.told.states(here.rse))
     assert again.add == here.files
     with rucio_server.consuming(rucio, broker_port):
         time.sleep(SUBSCRIBED_S)
-        here.sync(broker).tell(again, now_s=2.0)
+        here.sync(broker).report(again, now_s=2.0)
         assert here.sync(broker).confirm(wait_s=10)["added"] == 2
 
 
@@ -156,7 +156,7 @@ def test_what_the_consumer_missed_is_told_again(
 def test_what_rucio_lost_is_found_by_a_recheck(broker: Broker, site: Callable[[int], Site]) -> None:
     here = site(3)
     sync = here.sync(broker)
-    sync.tell(changes(here.files, {}), now_s=1.0)
+    sync.report(changes(here.files, {}), now_s=1.0)
     assert sync.confirm(wait_s=10)["added"] == 3
     broker.publish("delete_replicas", here.rse, here.files[:1])
     deadline = time.monotonic() + 10
@@ -173,7 +173,7 @@ def test_what_a_cache_holds_is_no_origin(broker: Broker, site: Callable[[int], S
     here.admin.add_dataset(here.scope, "ds")
     here.admin.attach_dids(here.scope, "ds", [did._asdict() for did in here.files])
     sync = here.sync(broker)
-    sync.tell(changes(here.files[:2], {}), now_s=1.0)
+    sync.report(changes(here.files[:2], {}), now_s=1.0)
     assert sync.confirm(wait_s=10)["added"] == 2
     for name in ("ds", here.files[0].name):
         rows = [

@@ -80,7 +80,7 @@ def sync(
         at = Sync(rse, reported=reported, broker=broker, session=session(settings.rucio))
         if recheck:
             at.recheck()
-        at.tell(pending(), now_s=time.time())
+        at.report(pending(), now_s=time.time())
         return SyncSummary(cache, rse, len(held) + n_unnamed, n_unnamed, **at.confirm(wait_s=wait_s))
 
 
