@@ -10,6 +10,7 @@ it.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
@@ -163,7 +164,8 @@ class Plans:
 
         What a wrong clock let expire before its time is planned again.
         """
-        change_all(self._database, _restorable(cache, now_s), {"state": ItemState.PLANNED, **_afresh(now_s)})
+        planned = {"state": ItemState.PLANNED, "updated_at_s": now_s, "error": None, "fault": None}
+        change_all(self._database, _restorable(cache, now_s), planned)
         late = (items.c.cache == cache, items.c.state == ItemState.PLANNED, items.c.expires_at_s <= now_s)
         expired = {"state": ItemState.EXPIRED, "updated_at_s": now_s}
         change_all(self._database, (*late, items.c.action.in_(uncounted)), expired)
@@ -183,7 +185,7 @@ class Plans:
                     return None
             generation = 1 if known is None else known.generation + 1
             new = {"generation": generation, "state": RECORDING, "replaced_by_s": None, "is_settled": True}
-            row = {**_row(head), **new, "recorded_at_s": now_s}
+            row = {**dataclasses.asdict(head), **new, "recorded_at_s": now_s}
             upsert(connection, plans, [row])
         return generation
 
@@ -251,20 +253,12 @@ def _is_recording(connection: sa.Connection, head: Heading, generation: int) -> 
     return bool(known.state == RECORDING)
 
 
-def _row(head: Heading) -> dict[str, object]:
-    return {"cache": head.cache, "as_of_s": head.as_of_s, "kind": head.kind, "digest": head.digest}
-
-
 def _relisted(row: Mapping[str, Any]) -> dict[str, Any]:
     return {"id": row["item_id"], **{f"new_{name}": row[name] for name in (*_UPDATED, "generation")}}
 
 
 def _replaced(by_s: int) -> dict[str, object]:
     return {"state": REPLACED, "replaced_by_s": by_s, "is_settled": False}
-
-
-def _afresh(now_s: float) -> dict[str, object]:
-    return {"updated_at_s": now_s, "error": None, "fault": None}
 
 
 class Journal:

@@ -36,10 +36,11 @@ _LINKS = {
 _SCRIPT, _STYLE, _ICON = "swagger-ui-bundle.js", "swagger-ui.css", "favicon.png"
 # The page must work where there is no other host to ask, and ask none where there is.
 _INLINE = "'self' 'unsafe-inline'"
-_ONLY_US = (
-    f"default-src 'self'; script-src {_INLINE}; style-src {_INLINE}; img-src 'self' data:; "
-    "form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
-)
+_PAGE_HEADERS = {
+    "content-security-policy": f"default-src 'self'; script-src {_INLINE}; style-src {_INLINE}; "
+    "img-src 'self' data:; form-action 'self'; base-uri 'none'; frame-ancestors 'none'",
+    "cache-control": "no-cache",
+}
 
 
 class Pages:
@@ -52,7 +53,15 @@ class Pages:
     async def links(self) -> HTMLResponse:
         """A page of links to what can be opened in a browser."""
         plans = {f"plan/{name}": f"the newest plan of cache {name}" for name in sorted(self._planned())}
-        return HTMLResponse(_page(_items({**self._links, **plans}.items())), headers=_headers())
+        links = {html.escape(to): html.escape(what) for to, what in {**self._links, **plans}.items()}
+        items = "\n".join(f'<li><a href="{to}">/{to}</a>: {what}</li>' for to, what in links.items())
+        page = (
+            f'<!doctype html>\n<html lang="en"><meta charset="utf-8"><title>{TITLE}</title>\n'
+            f'<link rel="icon" href="docs/{_ICON}">\n'
+            '<body style="font-family: sans-serif; margin: 2em; line-height: 1.6">\n'
+            f"<h1>{TITLE}</h1>\n<ul>\n{items}\n</ul>\n</body></html>\n"
+        )
+        return HTMLResponse(page, headers=_PAGE_HEADERS)
 
     async def docs(self) -> HTMLResponse:
         """Swagger UI."""
@@ -64,25 +73,7 @@ class Pages:
             swagger_favicon_url=f"docs/{_ICON}",
             swagger_ui_parameters={"validatorUrl": None},
         )
-        return HTMLResponse(page.body, headers=_headers())
-
-
-def _items(links: Iterable[tuple[str, str]]) -> str:
-    escaped = [(html.escape(to), html.escape(what)) for to, what in links]
-    return "\n".join(f'<li><a href="{to}">/{to}</a>: {what}</li>' for to, what in escaped)
-
-
-def _page(items: str) -> str:
-    return (
-        f'<!doctype html>\n<html lang="en"><meta charset="utf-8"><title>{TITLE}</title>\n'
-        f'<link rel="icon" href="docs/{_ICON}">\n'
-        '<body style="font-family: sans-serif; margin: 2em; line-height: 1.6">\n'
-        f"<h1>{TITLE}</h1>\n<ul>\n{items}\n</ul>\n</body></html>\n"
-    )
-
-
-def _headers() -> dict[str, str]:
-    return {"content-security-policy": _ONLY_US, "cache-control": "no-cache"}
+        return HTMLResponse(page.body, headers=_PAGE_HEADERS)
 
 
 REFRESH_S: Final = 60

@@ -60,7 +60,9 @@ class Synchroniser:
         async with self._one_at_a_time:
             pending = self._service.pending()
             try:
-                stored, snapshot = await asyncio.to_thread(self._exchange, self._unread(pending))
+                # The damaged refresh is not asked for again: reading it again mends nothing.
+                newer = dataclasses.replace(pending, after=max(pending.after, self._damaged_refresh))
+                stored, snapshot = await asyncio.to_thread(self._exchange, newer)
             except asyncio.CancelledError:
                 self._service.give_back(pending)
                 raise
@@ -94,10 +96,6 @@ class Synchroniser:
             return stored, None
         self._damage = None
         return stored, snapshot
-
-    def _unread(self, pending: Pending) -> Pending:
-        """`pending` that asks for refreshes after the damaged one alone: reading it again mends nothing."""
-        return dataclasses.replace(pending, after=max(pending.after, self._damaged_refresh))
 
     async def _tick(self) -> None:
         while True:

@@ -58,7 +58,7 @@ class Breaker:
 
 
 class Limiter:
-    """The rate of a push and the health of its sources. `fetches`: what earlier tries showed of them.
+    """The rate of a push, and the health of its sources; `fetches`: that of earlier pushes.
 
     `left_alone`: sources whose items were not tried, by name.
     """

@@ -95,7 +95,7 @@ def check(session: Session, rse: str) -> list[RseCheck]:
     attributes = session.ask("attributes", lambda client: [dict(client.list_rse_attributes(rse))])[0]
     offers = sorted({offer for protocol in properties["protocols"] for offer in _offers(protocol)})
     setup = "cachecast rucio setup-rse mends it"
-    examples = ", ".join(sorted(rules)[:_MOST_SHOWN])
+    in_force = f"{len(rules)} rules keep files here, as {', '.join(sorted(rules)[:_MOST_SHOWN])}"
     checks = (
         ("volatile", properties["volatile"], "Rucio takes it for storage of its own; choose another RSE"),
         ("not deletable", not properties["availability_delete"], f"the reaper may work here; {setup}"),
@@ -103,11 +103,7 @@ def check(session: Session, rse: str) -> list[RseCheck]:
         ("readable", properties["availability_read"], f"clients pass it over; {setup}"),
         ("not greedy", not attributes.get("greedyDeletion"), "delete its attribute greedyDeletion"),
         ("read only", not offers, f"its protocols offer {', '.join(offers)}: add them anew, to read only"),
-        (
-            "no rules",
-            not rules,
-            f"{len(rules)} rules keep files here, as {examples}: delete them, and exclude it in their expression",
-        ),
+        ("no rules", not rules, f"{in_force}: delete them, and exclude it in their expression"),
     )
     return [
         RseCheck(rse, what, "ok" if is_so else "bad", "" if is_so else remedy)
