@@ -42,7 +42,7 @@ from prefetch.placement.snapshot import (  # noqa: E402
     placed,
     snapshot_of,
 )
-from replay.federation.rendezvous import keys_of  # noqa: E402
+from replay.federation.ranges import keys_of  # noqa: E402
 
 N_DATASETS, N_SITES, N_SERVERS = 1_000_000, 10, 24
 CONNECTIONS, ROUNDS, SECONDS = 32, 9, 2

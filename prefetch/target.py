@@ -80,6 +80,8 @@ class CacheTarget(Protocol):
 
     For example a cache in memory, of files of known sizes:
 
+    >>> import time
+    >>> from prefetch.lfn import checked_lfn
     >>> class MemoryTarget:
     ...     name, left_out = "memory", LeftOut()
     ...     def __init__(self, origin: dict[str, int]) -> None:

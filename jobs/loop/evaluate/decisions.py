@@ -4,14 +4,20 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, NamedTuple
 
-from features.common.errors import StaleInputError
+import pydantic
+
+from features.common.errors import InputError, StaleInputError
 from features.common.times import day_label, parse_as_of
 from features.results import PROMOTIONS, STEWARD
 from jobs.ground.store.tables import Tables
-from models.evaluation.promotion import Comparison
+from jobs.loop.trainings import checked_version, foreign_decision
+from models.evaluation.promotion import RivalComparison
+
+_ACTIONS: Final = ("promote", "refuse", "rollback")
+_COMPARISONS: Final = pydantic.TypeAdapter(tuple[RivalComparison, ...])
 
 
 @dataclasses.dataclass(frozen=True)
@@ -30,7 +36,7 @@ class Promotion:
     champion: str | None
     evaluated_as_of: str | None
     reasons: tuple[str, ...]
-    comparisons: tuple[Comparison, ...]
+    comparisons: tuple[RivalComparison, ...]
     may_evict: bool | None = None
     steward: str | None = None
     order_reasons: tuple[str, ...] = ()
@@ -51,28 +57,40 @@ def last_decision(tables: Tables, *, region: str) -> Promotion:
 
 
 def decisions(tables: Tables, *, region: str) -> list[Promotion]:
-    """Every decision about the region, the oldest first."""
+    """Every decision about the region, the oldest first. Raises ServiceError for one not of `promote`."""
     if not tables.exists(PROMOTIONS):
         return []
     rows = tables.read_arrow(PROMOTIONS, owner=region).to_pylist()
-    return [
-        Promotion(
-            action=row["action"],
-            decided_at=row["as_of"],
-            model_version=row["model_version"],
-            champion=row["champion"],
-            evaluated_as_of=row["evaluated_as_of"],
-            reasons=tuple(row["reasons"]),
-            comparisons=tuple(Comparison(**one) for one in json.loads(row["comparisons"])),
-            may_evict=row["may_evict"],
-            steward=row["steward"],
-            order_reasons=tuple(row["order_reasons"]),
-            trained_until=row["trained_until"] or None,
-            champion_digest=row["champion_digest"],
-            steward_digest=row["steward_digest"],
-        )
-        for row in sorted(rows, key=lambda row: str(row["as_of"]))
-    ]
+    return [_decision(row) for row in sorted(rows, key=lambda row: str(row["as_of"]))]
+
+
+def _decision(row: Mapping[str, Any]) -> Promotion:
+    if row["action"] not in _ACTIONS:
+        raise foreign_decision(f"the action of {row['as_of']}")
+    try:
+        for name in ("model_version", "champion", "steward"):
+            if row[name] is not None:
+                checked_version(row[name])
+        for at in (row["as_of"], row["evaluated_as_of"], row["trained_until"]):
+            parse_as_of(at or row["as_of"])
+        comparisons = _COMPARISONS.validate_json(row["comparisons"])
+    except (InputError, pydantic.ValidationError):
+        raise foreign_decision(f"the row of {row['as_of']}") from None
+    return Promotion(
+        action=row["action"],
+        decided_at=row["as_of"],
+        model_version=row["model_version"],
+        champion=row["champion"],
+        evaluated_as_of=row["evaluated_as_of"],
+        reasons=tuple(row["reasons"]),
+        comparisons=comparisons,
+        may_evict=row["may_evict"],
+        steward=row["steward"],
+        order_reasons=tuple(row["order_reasons"]),
+        trained_until=row["trained_until"] or None,
+        champion_digest=row["champion_digest"],
+        steward_digest=row["steward_digest"],
+    )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -110,10 +128,15 @@ NO_VERSIONS = Versions(None, None)
 
 
 def served_versions(decisions: Sequence[Promotion]) -> list[Versions]:
-    """What served in order, without what was undone. A decision that promotes nothing changes nothing."""
+    """What served in order, without what was undone. A decision that promotes nothing changes nothing.
+
+    Raises ServiceError for a rollback of nothing.
+    """
     found: list[Versions] = []
     for one in decisions:
         if one.action == "rollback":
+            if not found:
+                raise foreign_decision(f"the rollback of {one.decided_at}, before which nothing served")
             found.pop()
             continue
         last = found[-1] if found else NO_VERSIONS

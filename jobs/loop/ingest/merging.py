@@ -13,8 +13,7 @@ from collections.abc import Iterable, Iterator
 
 import pyarrow as pa
 
-from features.job_records import JOB_RECORDS
-from features.schema import ACCESSES, FILES, Table, arrow_schema
+from features.schema import ACCESSES, FILES, JOB_RECORDS, Table, arrow_schema
 from jobs.ground.store.keys import Key
 from jobs.ground.store.schema_check import partition_groups
 from jobs.loop.ingest.pull_input import LATE_DAYS
@@ -82,12 +81,13 @@ def _rule_of_accesses(in_two_parts: bool) -> _Rule:
     known_at_once = [] if in_two_parts else ["known_at"]
     recorded = ["disk_bytes IS NULL", "disk_accesses", "disk_bytes"]
     following = [f"CASE WHEN bypassed_bytes IS NULL THEN {name} END" for name in _FOLLOWING]
-    # A scope that the catalogue told stays when the same record, which does not tell it, is pulled again.
+    # What the catalogue told stays when the same record, which does not tell it, is pulled again.
     order = [
         "closed_at IS NULL",
         "scope = 'unknown'",
         *known_at_once,
         *recorded,
+        "dataset IS NULL",
         *_quoted(others),
         *following,
     ]

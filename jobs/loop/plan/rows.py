@@ -13,7 +13,7 @@ from features.common.times import DAY_S
 from features.schema import CONTENTS, PLANS, Table, arrow_schema
 from jobs.ground.caches.paths import Paths
 from jobs.ground.store.keys import MomentKey
-from models.serving.names import Named
+from models.serving.versions import ModelVersion
 from prefetch.actions import ACTIONS, Action
 from prefetch.plan import Plan
 from prefetch.plan.explain import reasons
@@ -51,14 +51,15 @@ def items(
     key: MomentKey,
     as_of_s: int,
     horizon_s: int,
-    model: Named | None,
+    model: ModelVersion | None,
 ) -> pa.Table:
     """The plan's items; `key`: their partition; `model`: the one that made the predictions.
 
-    `origins`: `origin` and `why` of each of `dids`, for the items that fetch. Raises ConfigError if the path
-    of one in the cache is not known.
+    `origins`: `origin` and `why` of each of `dids`, for the items that fetch. Nothing is fetched to a path
+    that another file has. Raises ConfigError if the path of one in the cache is not known.
     """
     did = dids.take(pa.array(plan.item))
+    name = paths.of(did)
     action = _ACTIONS.take(pa.array(plan.action))
     fetches = pa.array(plan.action == Action.PREFETCH.code)
     origin, why = (pc.if_else(fetches, origins[name].take(pa.array(plan.item)), None) for name in _ORIGIN)
@@ -67,7 +68,7 @@ def items(
     columns = {
         "item_id": item_ids(key.owner, as_of_s, did, action),
         "did": did,
-        "name": paths.of(did),
+        "name": name,
         "action": action,
         "rank": pa.array(plan.rank),
         "value": pa.array(plan.value),
@@ -83,7 +84,8 @@ def items(
         "needs_model": pa.array(plan.needs_model),
         "origin": origin,
     }
-    return _rows(PLANS, columns)
+    is_wrong = fetches.to_numpy(zero_copy_only=False) & paths.is_anothers(did, name)
+    return _rows(PLANS, columns).filter(pa.array(~is_wrong))
 
 
 def item_ids(cache: str, as_of_s: int, dids: pa.Array, actions: pa.Array) -> pa.Array:

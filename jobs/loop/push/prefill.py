@@ -104,7 +104,7 @@ def run(
             f"the files table knows none of the {len(entries.rows)} names asked for; pull the catalogue "
             "first, or write them as scope:name"
         )
-    named = dids_of(tables, moment.inventory, settings.names.scopes)
+    named = dids_of(tables, moment.inventory, settings.names.scopes, moment.cache.prefix)
     planned, dids, origins = _planned(tables, settings, moment, queued, named)
     name = f"prefill-{_digest(cache, request)}"
     rows = items(

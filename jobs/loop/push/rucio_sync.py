@@ -61,7 +61,8 @@ def sync(
     rse, broker = _rse(chosen), _broker(settings.rucio)
     with contextlib.closing(ReportedReplicas(settings.push.journal)) as reported:
         inventory = _inventory(settings, chosen, reported.states(rse))
-        named = dids_of(Tables(settings.tables.root), inventory, settings.names.scopes)
+        tables = Tables(settings.tables.root)
+        named = dids_of(tables, inventory, settings.names.scopes, chosen.prefix)
         inventory = _admitted(settings, inventory, named)
         held, n_unnamed = _held(inventory, named)
         unreadable = [did for one in inventory if one.unreadable and (did := _told(named[one.name]))]

@@ -21,7 +21,7 @@ from features.schema import FILES
 from jobs.ground.caches.inventory import target
 from jobs.ground.settings.tree import CacheSettings, Settings
 from jobs.ground.signals import Stopped, until_signalled
-from jobs.ground.store.locks import alone_at
+from jobs.ground.store.locks import alone_at, exclusive
 from jobs.ground.store.tables import Tables
 from jobs.loop.steward.days import Days
 from jobs.loop.steward.promoted import Promoted
@@ -44,7 +44,7 @@ from prefetch.xcache.gstream import CaptureReader
 from replay.steward import EvictionOrder, Steward, new_order
 
 if TYPE_CHECKING:
-    from models.serving.served_order import ServedOrder
+    from models.serving.bundle_files import ServedOrder
 
 STEP_S: Final = 1.0
 REPORT_EVERY_S: Final = 60.0
@@ -82,13 +82,14 @@ def run(
         )
     root = _root(chosen)
     _reports(chosen)
+    path, us = settings.steward.figures(chosen.name), f"steward of cache {chosen.name!r}"
     with (
-        alone_at(root, f"steward of cache {chosen.name!r}"),
+        exclusive(path.with_suffix(".lock"), us),
+        alone_at(root, us),
         until_signalled() as stopping,
         contextlib.closing(Journal(settings.push.journal, must_exist=True)) as journal,
     ):
         last: Figures | None = None
-        path = settings.steward.figures(chosen.name)
         with contextlib.suppress(OSError):
             if not path.exists():  # the first attempt counts, however often the service tries again
                 Figures.before(chosen.name, now_s()).write(path)
@@ -101,7 +102,9 @@ def run(
             served = promoted.serves
             with contextlib.ExitStack() as stack:
                 with contextlib.suppress(Stopped), stopping.at_once():
-                    began = kept(settings, chosen, journal, served, listing, force=force, now_s=now_s)
+                    began = running_steward(
+                        settings, chosen, journal, served, listing, force=force, now_s=now_s
+                    )
                     keeper, book = stack.enter_context(began)
                     listing = None
                     _give_back()
@@ -119,7 +122,7 @@ def run(
 
 
 @contextmanager
-def kept(
+def running_steward(
     settings: Settings,
     cache: CacheSettings,
     journal: Journal,

@@ -17,11 +17,12 @@ from features.common.units import duration_label
 from features.schema import CONTENTS, FILES, PREDICTIONS
 from jobs.ground.settings.tree import CacheSettings, Settings, site_capacities
 from jobs.ground.store import commits
+from jobs.ground.store.sizes import agreed
 from jobs.ground.store.tables import Tables
-from jobs.loop.trainings import named
+from jobs.loop.trainings import promoted_models
 from jobs.operator.placement.current_plans import acting_plan, packed, rows_of
 from jobs.operator.placement.serve import rates
-from models.serving.names import CHAMPION
+from models.serving.versions import CHAMPION
 from prefetch.actions import Action
 from prefetch.placement.database import PlacementTables
 from prefetch.placement.snapshot import (
@@ -35,7 +36,7 @@ from prefetch.placement.snapshot import (
     snapshot_of,
 )
 from prefetch.plan.rules import belongs
-from replay.federation.rendezvous import keys_of
+from replay.federation.ranges import keys_of
 
 MAX_CACHES = 250
 _KEPT = pa.array([Action.PIN, Action.PREFETCH])
@@ -84,7 +85,7 @@ def run(settings: Settings, *, as_of_s: int) -> PlacementSummary:
         raise ConfigError("caches", f"the service places at 1 to {MAX_CACHES} caches, not at {len(caches)}")
     newest = [_newest_inventory(tables, cache.name, as_of_s) for cache in caches]
     inventories = [rows_of(one, list(one.partitions)) for one in newest]
-    champion = named(tables, region=region).get(CHAMPION)
+    champion = promoted_models(tables, region=region).get(CHAMPION)
     plans = [acting_plan(tables, cache.name, as_of_s, champion) for cache in caches]
     predictions = _predictions(tables, region, as_of_s, settings.plan.horizon)
     files = _files(tables, predictions, [*inventories, *plans])
@@ -145,10 +146,12 @@ def _newest_inventory(tables: Tables, cache: str, as_of_s: int) -> commits.Snaps
 def _files(tables: Tables, predictions: pa.Table, others: Sequence[pa.Table]) -> pa.Table:
     """One row per did: `size_bytes`, `dataset` (without CMS block), `expected_accesses` (0: no candidate)."""
     parts = [predictions, *(other.select(["did", "size_bytes"]) for other in others)]
-    values = ("size_bytes", "dataset", "expected_accesses")
-    found = pa.concat_tables(parts, promote_options="default")
-    found = found.group_by("did").aggregate([(name, "max") for name in values])
+    values = ("dataset", "expected_accesses")
+    rows = pa.concat_tables(parts, promote_options="default")
+    found = rows.group_by("did").aggregate([(name, "max") for name in values])
     found = found.rename_columns({f"{name}_max": name for name in values})
+    size = agreed(tables, found["did"].combine_chunks(), rows)
+    found = found.append_column("size_bytes", pa.array(np.maximum(0, size)))
     dataset = found["dataset"]
     if tables.exists(FILES):
         catalogue = tables.read_arrow(FILES, columns=["did", "dataset"])
@@ -206,7 +209,7 @@ def _snapshot(
     def by_dataset(values: FloatArray) -> FloatArray:
         return np.bincount(dataset_of_file, values, no_dataset + 1)[:no_dataset]
 
-    size = files["size_bytes"].fill_null(0).to_numpy().astype(np.float64)
+    size = files["size_bytes"].to_numpy().astype(np.float64)
     reads = files["expected_accesses"].to_numpy()
     total = by_dataset(size)
     whole = [_with_datasets(one, dataset_of_file, files.num_rows, no_dataset) for one in holdings]
