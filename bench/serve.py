@@ -35,13 +35,7 @@ from measured import cpu_s, memory_bytes  # noqa: E402
 from placement_server import serving  # noqa: E402
 
 from prefetch.placement.database import PlacementTables  # noqa: E402
-from prefetch.placement.snapshot import (  # noqa: E402
-    CacheHolding,
-    Supply,
-    dump,
-    placed,
-    snapshot_of,
-)
+from prefetch.placement.snapshot import CacheHolding, Supply, dump, placed, snapshot_of  # noqa: E402
 from replay.federation.ranges import keys_of  # noqa: E402
 
 N_DATASETS, N_SITES, N_SERVERS = 1_000_000, 10, 24

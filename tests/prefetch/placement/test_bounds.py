@@ -8,13 +8,7 @@ from typing import Any, cast
 
 import pytest
 
-from prefetch.placement.connections import (
-    ANSWER_S,
-    HEAD_S,
-    CountedConnection,
-    Gate,
-    client_of,
-)
+from prefetch.placement.connections import ANSWER_S, HEAD_S, CountedConnection, Gate, client_of
 from prefetch.placement.front import GoneError, Lane, RefusedError, whole_body
 
 
