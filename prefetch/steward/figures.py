@@ -43,7 +43,7 @@ class Evicted:
 
 
 @dataclasses.dataclass(frozen=True)
-class Figures:
+class StewardFigures:
     """A steward at `at_s`, s since 1970. Counts are since its start.
 
     `following`: the order followed; `used_bytes` of `high_bytes`, where the cache purges, and `target_bytes`,
@@ -83,9 +83,9 @@ class Figures:
     server: str | None = None
 
     @classmethod
-    def before(cls, cache: str, at_s: float) -> Figures:
+    def before(cls, cache: str, at_s: float) -> StewardFigures:
         """Those of a steward of `cache` that has not begun at `at_s`; one without figures is not missed."""
-        needed = [one.name for one in dataclasses.fields(cls) if one.default is dataclasses.MISSING]
+        needed = [field.name for field in dataclasses.fields(cls) if field.default is dataclasses.MISSING]
         none: dict[str, Any] = dict.fromkeys(needed, 0)
         none |= {"cache": cache, "at_s": at_s, "started_s": at_s, "following": "none: it has not begun"}
         return cls(**none | {"alarms": {}, "last_hour": {}, "newest": ()})
@@ -96,10 +96,10 @@ class Figures:
         files.write(path, json.dumps(dataclasses.asdict(self)), settle=False)
 
 
-_FIGURES: Final = pydantic.TypeAdapter(Figures)
+_FIGURES: Final = pydantic.TypeAdapter(StewardFigures)
 
 
-def read(path: Path) -> Figures | None:
+def read(path: Path) -> StewardFigures | None:
     """The figures at `path`; None if there are none. Raises InputError if they are damaged."""
     try:
         if path.exists() and not path.is_file():
@@ -136,12 +136,12 @@ class Recent:
 
     def last_hour(self, now_s: float) -> dict[str, Evicted]:
         """The sums of the hour until `now_s`, by reason."""
-        found: dict[str, Evicted] = {}
+        hour: dict[str, Evicted] = {}
         for minute, sums in self._minutes:
-            for reason, one in sums.items() if minute > now_s - _HOUR_S else ():
-                before = found.get(reason, Evicted(0, 0))
-                found[reason] = Evicted(before.files + one.files, before.bytes + one.bytes)
-        return found
+            for reason, evicted in sums.items() if minute > now_s - _HOUR_S else ():
+                before = hour.get(reason, Evicted(0, 0))
+                hour[reason] = Evicted(before.files + evicted.files, before.bytes + evicted.bytes)
+        return hour
 
     def newest(self) -> tuple[Eviction, ...]:
         """The last evictions, the newest first."""

@@ -74,7 +74,7 @@ class Disks:
 
     def used_bytes(self, held_bytes: int, growing: Iterable[tuple[str, int]]) -> int:
         """What is not available to others than root, as XCache counts."""
-        used = sum((one.f_blocks - one.f_bavail) * one.f_frsize for one in self._statuses())
+        used = sum((status.f_blocks - status.f_bavail) * status.f_frsize for status in self._statuses())
         self.others_bytes = used - held_bytes - _grown(self._root, growing)
         return used
 
@@ -107,11 +107,10 @@ class Files:
 
 
 class DataDisks:
-    """How the cache whose namespace is `root` counts its declared `capacity_bytes`: by where its files lie.
+    """The use of a cache with the namespace `root` and the declared `capacity_bytes`: as `Disks` or `Files`.
 
-    With `oss.space` files are links into `spaces`, on other file systems than the namespace's, so that an
-    empty cache does not show them: until `look` has found a file, its files are counted. File systems that
-    come later are measured too.
+    Which of them depends on where its files lie: with `oss.space` they are links into `spaces`, on other file
+    systems. So until `look` has found a file, it counts as `Files`; file systems found later are added.
     """
 
     def __init__(self, capacity_bytes: int, root: Path, spaces: Sequence[Path] = ()) -> None:
@@ -184,9 +183,7 @@ class Miscount:
 
     @property
     def excess_bytes(self) -> int:
-        """The bytes counted that the disk never had; 0 before a third count, as the first may be older than
-        the first look.
-        """
+        """The bytes counted that the disk never had; 0 before the third count."""
         if self._last is None or self._peaks is None or not self._peaks[0]:
             return 0
         return max(0, self._last.n_bytes - max(self._peaks))

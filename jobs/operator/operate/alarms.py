@@ -13,7 +13,7 @@ from jobs.ground.store.tables import Tables, read_partitions
 from jobs.operator.operate.condition import Alarm, CacheStatus, Status, alarm
 from prefetch.actions import ItemState
 from prefetch.plan.limits import most_pinned_bytes
-from prefetch.steward.figures import Figures
+from prefetch.steward.figures import StewardFigures
 from prefetch.xcache.rolling import held_bytes
 
 FULL_SHARE = 0.8
@@ -127,7 +127,7 @@ def _late(about: str, subject: str, newest: str | None, due: _Due, reached: str 
         yield alarm(f"{subject}-late", about, text, due.as_of)
 
 
-def silence(found: Figures, *, now_s: float) -> str | None:
+def silence(found: StewardFigures, *, now_s: float) -> str | None:
     """How long a steward that was not stopped has been silent; None: it reported lately."""
     silent_s = int(now_s - found.at_s)
     return duration_label(silent_s - silent_s % 60) if silent_s > SILENT_S else None

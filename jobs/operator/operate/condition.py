@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Final
 
-from prefetch.steward.figures import Figures
+from prefetch.steward.figures import StewardFigures
 
 REMEDIES: Final[Mapping[str, str]] = {
     "no-champion": "run `cachecast evaluate --from DAY`, which needs weeks of records, then `cachecast "
@@ -96,7 +96,7 @@ class CacheStatus:
     push_at: str | None
     push: dict[str, int]
     unproven: int
-    steward: Figures | None = None
+    steward: StewardFigures | None = None
     steward_fault: str | None = None
     watermarks: tuple[float, float] = (0.90, 0.95)
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from features.common.times import parse_as_of
 from jobs.operator.operate.condition import Status
 from jobs.operator.operate.prometheus import Sample
-from prefetch.steward.figures import Figures
+from prefetch.steward.figures import StewardFigures
 
 
 def of_status(status: Status) -> list[Sample]:
@@ -58,7 +58,7 @@ def _moment(metric: str, labels: Mapping[str, str], at: str | None) -> list[Samp
     return [] if at is None else [(metric, "moment of the newest, since 1970", labels, parse_as_of(at))]
 
 
-def of_steward(found: Figures) -> list[Sample]:
+def of_steward(found: StewardFigures) -> list[Sample]:
     """The figures of a steward as metrics for Prometheus."""
     label = {"cache": found.cache}
     values = (
@@ -82,7 +82,7 @@ def of_steward(found: Figures) -> list[Sample]:
     ]
 
 
-def _orders_and_alarms(found: Figures) -> Iterator[Sample]:
+def _orders_and_alarms(found: StewardFigures) -> Iterator[Sample]:
     following = {"cache": found.cache, "order": found.following}
     yield "cachecast_steward_follows", "1 for the order followed", following, 1.0
     if found.version is not None:

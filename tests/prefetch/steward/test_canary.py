@@ -10,8 +10,7 @@ import pytest
 
 from features.common.errors import TargetUnavailable
 from prefetch.directory.cache import DirectoryTarget
-from prefetch.steward.canary import FRESH_S, LASTS_S, RENEW_S, Canary
-from prefetch.steward.open_files import OpenFiles
+from prefetch.steward.canary import FRESH_S, LASTS_S, RENEW_S, Canary, OpenFiles
 from prefetch.xcache.events import FileClose
 from prefetch.xcache.fstream import Opened, Packet
 

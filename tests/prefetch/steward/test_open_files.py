@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from prefetch.steward import open_files
-from prefetch.steward.open_files import OpenFiles
+from prefetch.steward import canary
+from prefetch.steward.canary import OpenFiles
 
 
 def test_a_file_is_open_while_a_process_has_it_open(tmp_path: Path) -> None:
@@ -69,14 +69,14 @@ def test_a_look_is_as_old_as_its_beginning_and_the_last_one_begins_now(
 ) -> None:
     """On a host with 40 000 open files a look takes a third of a second: jobs open files meanwhile."""
     (tmp_path / "f.root").write_bytes(b"x")
-    files, seen = OpenFiles(tmp_path), open_files._open_inodes
+    files, seen = OpenFiles(tmp_path), canary._open_inodes
 
     def slowly() -> set[tuple[int, int]]:
         inodes = seen()
         time.sleep(0.2)
         return inodes
 
-    monkeypatch.setattr(open_files, "_open_inodes", slowly)
+    monkeypatch.setattr(canary, "_open_inodes", slowly)
     assert not files.has("/f.root")
     with (tmp_path / "f.root").open("rb"):
         assert files.has("/f.root"), "the look before is too old: it began 0.2 s ago"

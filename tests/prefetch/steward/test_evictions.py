@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from prefetch.steward.budget import Budget, Marks
+from prefetch.steward.evictions import Budget, Marks
 from prefetch.target import LeftOut
 from prefetch.xcache.namespace import Counted
 
