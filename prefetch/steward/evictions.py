@@ -98,7 +98,7 @@ class Budget:
         if self._measures != self._usage.measures:  # other file systems: what was in use there did not arrive
             self._measures, self._inflow = self._usage.measures, Inflow(self._marks.look_s)
         self._inflow.note(self._clock(), self.used_bytes, evicted_bytes, self._usage.others_bytes)
-        self._miscount.note(self._usage.counted(), self.used_bytes)
+        self._miscount.note(self._usage.server_count(), self.used_bytes)
         if self._above_at_start is None:
             above = max(0, self.used_bytes - self.high_bytes)
             self._above_at_start = above if self._force else min(above, self._between)

@@ -16,11 +16,10 @@ from features.accesses import SESSION, TASK, USER
 from features.common.errors import PushError
 from features.stream.state import task_number, user_number
 from prefetch.target import ServerIdentity
-from prefetch.xcache.captures import FolderReader
-from prefetch.xcache.events import FileClose, Source
+from prefetch.xcache.events import FileClose, ReportSender
 from prefetch.xcache.fstream import Login, Packet, Work
-from prefetch.xcache.gstream import CaptureReader
-from prefetch.xcache.heartbeat import Heartbeat
+from prefetch.xcache.gstream import CaptureReader, FolderReader
+from prefetch.xcache.rolling import Heartbeat
 
 MOST_STREAMS: Final = 64
 """Most senders under the cache's name that are remembered; a server has one number in each life."""
@@ -100,7 +99,7 @@ class Feed:
         """
         n_skipped = 0
         for event in self._reader.events():
-            if isinstance(event, Source):
+            if isinstance(event, ReportSender):
                 yield from self._sender(event)
             elif self._is_ours(event):
                 if isinstance(event, Packet):
@@ -144,7 +143,7 @@ class Feed:
     def _numbers(self, stod: int) -> list[int]:
         return [number for of, number in self._streams if of == stod]
 
-    def _sender(self, source: Source) -> Iterator[Report]:
+    def _sender(self, source: ReportSender) -> Iterator[Report]:
         """Decide whether what follows from this sender is the cache's; ask the server about a new start."""
         host, instance, port, stod, number = source.key
         known = self._self

@@ -151,7 +151,7 @@ class Keeper(AbstractContextManager["Keeper"]):
         self._budget.measure(self._steward.used_bytes, growing, self._evicted_bytes, left_out)
 
     def _refresh_lists(self) -> None:
-        """Take what plans ask for. If that cannot be read, pins stay as last read, and planned evictions end."""
+        """Take what plans ask for. Without an answer pins stay as last read, and planned evictions end."""
         files_go = self._budget.excess_bytes > 0
         try:
             lists = self._lists.read([self._now_s(), self._clock.steady_s], files_go=files_go)

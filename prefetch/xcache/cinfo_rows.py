@@ -11,7 +11,7 @@ from typing import NamedTuple
 import pyarrow as pa
 
 from prefetch.xcache.cinfo import AccessRecord, CInfo
-from prefetch.xcache.namespace import Found, walk
+from prefetch.xcache.namespace import WalkedFile, walk
 
 BATCH_FILES = 10_000
 BATCH_RECORDS = 500_000
@@ -68,7 +68,7 @@ def batches(namespace: Path, spaces: Sequence[Path] = ()) -> Iterator[pa.RecordB
     At most `BATCH_FILES` files, and `BATCH_RECORDS` records and those of one file more, are in memory. Raises
     InputError if there is no such folder.
     """
-    some: list[Found] = []
+    some: list[WalkedFile] = []
     n_records = 0
     for file in walk(namespace, spaces):
         some.append(file)
@@ -80,7 +80,7 @@ def batches(namespace: Path, spaces: Sequence[Path] = ()) -> Iterator[pa.RecordB
         yield _batch(some)
 
 
-def _weight(file: Found) -> int:
+def _weight(file: WalkedFile) -> int:
     """A file's access records, and its block map as if it were some."""
     return 0 if file.info is None else len(file.info.accesses) + len(file.info.blocks) // _RECORD_BYTES
 
@@ -165,7 +165,7 @@ def _in_64_bits(number: int) -> int:
     return max(-(2**63), min(number, 2**63 - 1))
 
 
-def _batch(files: Sequence[Found]) -> pa.RecordBatch:
+def _batch(files: Sequence[WalkedFile]) -> pa.RecordBatch:
     infos = [file.info for file in files]
     records = [[] if info is None else remembered(info) for info in infos]
     offsets = pa.array(accumulate(map(len, records), initial=0), pa.int32())

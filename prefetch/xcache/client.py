@@ -18,8 +18,8 @@ from features.common.errors import ConfigError, InputError, SourceUnavailable, T
 from prefetch.lfn import checked_lfn, fault_of, path_below
 from prefetch.target import Confirmation, Held, LeftOut, ServerIdentity
 from prefetch.xcache import cinfo
-from prefetch.xcache.captures import LatestCloses, capture_reader
-from prefetch.xcache.holdings import held_below, held_by, held_by_processes, unreadable
+from prefetch.xcache.gstream import capture_reader
+from prefetch.xcache.holdings import LatestCloses, held_below, held_by, held_by_processes, unreadable
 from prefetch.xcache.namespace import YOUNG_S
 from prefetch.xcache.server import N_ASKED, LastUsed, ServerVersion, parse_version
 from prefetch.xcache.session import (

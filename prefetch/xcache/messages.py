@@ -22,8 +22,17 @@ from typing import Any, Final, Literal, NamedTuple
 
 from features.common import strict_json
 from features.common.errors import InputError
-from prefetch.xcache.collector import Told, frame, is_kept, read_datagram
-from prefetch.xcache.events import MAX_DATAGRAM_BYTES, MAX_WORD_CHARS, Source, file_close, whole
+from prefetch.xcache.events import (
+    MAX_DATAGRAM_BYTES,
+    MAX_WORD_CHARS,
+    Datagram,
+    ReportSender,
+    file_close,
+    frame,
+    is_kept,
+    read_datagram,
+    whole,
+)
 from prefetch.xcache.fstream import stream_code
 from prefetch.xcache.gstream import PSEQ_MODULUS
 
@@ -82,7 +91,7 @@ class Kept(NamedTuple):
 
     kind: Kind
     content: bytes
-    told: Told | None = None
+    told: Datagram | None = None
 
 
 class Refused(NamedTuple):
@@ -100,7 +109,7 @@ def read(body: bytes, at_s: int) -> Iterator[Kept | Refused]:
     The same message gives the same rows, however often it is read.
     """
     with contextlib.suppress(InputError):
-        if body.startswith(b"{") and isinstance(read_datagram(body), Source):
+        if body.startswith(b"{") and isinstance(read_datagram(body), ReportSender):
             yield _datagram(body, "", at_s)
             return
     try:
@@ -151,7 +160,7 @@ def _datagram(datagram: bytes, remote: str, at_s: int) -> Kept | Refused:
         return _MALFORMED
     if not is_kept(told):
         return _OTHER
-    if isinstance(told, Source):
+    if isinstance(told, ReportSender):
         port = remote.rpartition(":")[2]
         number = int(port) if port.isdecimal() and len(port) < len("100000") else 0
         return Kept("gstream", frame(at_s, number, datagram), told)
@@ -182,7 +191,7 @@ def _binary_events(datagram: bytes, remote: str, at_s: int) -> Kept | Refused:
     whole = _line(header) + datagram[_G_HEADER.size :]
     if len(whole) > MAX_DATAGRAM_BYTES:
         return _MALFORMED
-    return Kept("gstream", frame(at_s, 0, whole), Source.of(header))
+    return Kept("gstream", frame(at_s, 0, whole), ReportSender.of(header))
 
 
 def _cache_event(record: Mapping[str, Any], at_s: int) -> Kept | Refused:
@@ -200,7 +209,7 @@ def _cache_event(record: Mapping[str, Any], at_s: int) -> Kept | Refused:
         # They do not keep the name of an instance; several servers of a site are several caches.
         "src": {"host": host, "inst": host, "site": _text(event, "site"), "port": address.rpartition("#")[2]},
     }
-    source = Source.of(header)
+    source = ReportSender.of(header)
     if not host or source is None or file_close(event, source, 0, at_s) is None:
         return _MALFORMED
     datagram = _line(header) + _line({name: value for name, value in event.items() if name != "metadata"})

@@ -32,7 +32,7 @@ _HEAD_BYTES = 4096
 _READ_FLAGS = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 
 
-class Found(NamedTuple):
+class WalkedFile(NamedTuple):
     """One cinfo: the file's `name` in the cache and its `info`; None if it cannot be used, with the `fault`.
 
     `fault` has the same words for the same fault; `detail` is for people. `is_folder`: a folder that cannot
@@ -56,14 +56,14 @@ class Part(NamedTuple):
 WHOLE: Final = Part(0, 1)
 
 
-class Counted(NamedTuple):
+class ServerCount(NamedTuple):
     """The bytes on disk that a server has counted in its cache's files, at `at_s`, s since 1970."""
 
     at_s: int
     n_bytes: int
 
 
-def counted(namespace: Path) -> Counted | None:
+def server_count(namespace: Path) -> ServerCount | None:
     """What the server says in its statistics (5.8 and later); None: nothing that can be read.
 
     By this it purges, whatever is on disk: files that somebody else has removed count until it starts again.
@@ -73,10 +73,10 @@ def counted(namespace: Path) -> Counted | None:
             found = _COUNTED.search(file.read(_HEAD_BYTES))
     except OSError:
         return None
-    return None if found is None else Counted(*map(int, found.groups()))
+    return None if found is None else ServerCount(*map(int, found.groups()))
 
 
-def walk(namespace: Path, spaces: Sequence[Path] = (), part: Part = WHOLE) -> Iterator[Found]:
+def walk(namespace: Path, spaces: Sequence[Path] = (), part: Part = WHOLE) -> Iterator[WalkedFile]:
     """Every cinfo below `namespace`, in no promised order and without a list in memory.
 
     `part`: of the folders. Links are refused, also to folders, except for a cinfo that lies in one of
@@ -97,7 +97,9 @@ def walk(namespace: Path, spaces: Sequence[Path] = (), part: Part = WHOLE) -> It
             if not folder:
                 raise InputError(f"cannot read namespace {namespace}: {error.strerror}") from error
             if is_ours and not isinstance(error, FileNotFoundError | NotADirectoryError):
-                yield Found(folder, None, _unreadable(error), f"{folder[:200]}: a folder", is_folder=True)
+                yield WalkedFile(
+                    folder, None, _unreadable(error), f"{folder[:200]}: a folder", is_folder=True
+                )
             continue
         with entries:
             for entry in entries:
@@ -118,48 +120,48 @@ def _status(namespace: Path) -> os.stat_result:
         raise InputError(f"cannot read namespace {namespace}: {error.strerror}") from error
 
 
-def _found(entry: os.DirEntry[str], name: str, roots: tuple[str, ...]) -> Found | None:
+def _found(entry: os.DirEntry[str], name: str, roots: tuple[str, ...]) -> WalkedFile | None:
     """What `entry` says, if it is a cinfo or leads somewhere."""
     is_cinfo, path = entry.name.endswith(SUFFIX), entry.path
     lfn = name.removesuffix(SUFFIX)
     if entry.is_symlink():
         path = os.path.realpath(path)
         if not (is_cinfo and roots and path.startswith(roots)):
-            return Found(lfn, None, "a link, not followed", lfn) if is_cinfo or entry.is_dir() else None
+            return WalkedFile(lfn, None, "a link, not followed", lfn) if is_cinfo or entry.is_dir() else None
     elif is_cinfo and not entry.is_file(follow_symlinks=False):
-        return Found(lfn, None, "no plain file", lfn)
+        return WalkedFile(lfn, None, "no plain file", lfn)
     if not is_cinfo:
         return None
     try:
         found = _read(path, checked_lfn(lfn)) or _lost(entry.path, lfn)
     except PushRejected as error:
-        return Found(lfn, None, "not a usable file name", str(error))
+        return WalkedFile(lfn, None, "not a usable file name", str(error))
     if found is not None and found.info is not None and (why := cinfo.doubt(found.info, entry.path)):
-        return Found(lfn, None, why, lfn)
+        return WalkedFile(lfn, None, why, lfn)
     return found
 
 
-def _read(path: str, lfn: str) -> Found | None:
+def _read(path: str, lfn: str) -> WalkedFile | None:
     """What the file at `path` says of `lfn`; None if it is not there, or without a byte yet."""
     try:
         content = _content(path)
         try:
-            return Found(lfn, cinfo.parse(content)) if content else None
+            return WalkedFile(lfn, cinfo.parse(content)) if content else None
         except InputError:
             if time.time() - Path(path).stat().st_mtime >= YOUNG_S:
                 raise
         time.sleep(_REREAD_S)  # it may be written just now
         content = _content(path)
-        return Found(lfn, cinfo.parse(content)) if content else None
+        return WalkedFile(lfn, cinfo.parse(content)) if content else None
     except (FileNotFoundError, NotADirectoryError):
         return None
     except OSError as error:
-        return Found(lfn, None, _unreadable(error), f"{lfn}: {error.strerror}")
+        return WalkedFile(lfn, None, _unreadable(error), f"{lfn}: {error.strerror}")
     except InputError as error:
-        return Found(lfn, None, _fault(content), f"{lfn}: {error}")
+        return WalkedFile(lfn, None, _fault(content), f"{lfn}: {error}")
 
 
-def _lost(path: str, lfn: str) -> Found | None:
+def _lost(path: str, lfn: str) -> WalkedFile | None:
     """Why the record at `path` says nothing, if not because it is gone or only being made.
 
     With `oss.space` a record is a link, into a disk that may not be mounted; a crash of the machine leaves
@@ -172,10 +174,12 @@ def _lost(path: str, lfn: str) -> Found | None:
         is_lost = is_old and record.with_suffix("").stat().st_size > 0
     except (FileNotFoundError, NotADirectoryError):
         linked = record.is_symlink() and not record.exists()
-        return Found(lfn, None, "a link to nothing", f"{lfn}: is its space mounted?") if linked else None
+        return WalkedFile(lfn, None, "a link to nothing", f"{lfn}: is its space mounted?") if linked else None
     except OSError as error:
-        return Found(lfn, None, _unreadable(error), f"{lfn}: {error.strerror}")
-    return Found(lfn, None, "an empty cinfo", f"{lfn}: no byte, but its file has some") if is_lost else None
+        return WalkedFile(lfn, None, _unreadable(error), f"{lfn}: {error.strerror}")
+    return (
+        WalkedFile(lfn, None, "an empty cinfo", f"{lfn}: no byte, but its file has some") if is_lost else None
+    )
 
 
 def _content(path: str) -> bytes:

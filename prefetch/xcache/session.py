@@ -28,7 +28,7 @@ from typing import Any, NamedTuple
 from features.common.errors import ConfigError, PushRejected, SourceUnavailable, TargetUnavailable, bounded
 from features.common.redaction import without_tokens
 from prefetch.target import ServerIdentity
-from prefetch.xcache import bearer
+from prefetch.xcache import server
 
 _MOST = 256
 # Of the process: connections that one target left behind must not come to the next.
@@ -48,14 +48,14 @@ class ThreadConnections:
     @property
     def spare(self) -> str:
         """The cache's URL on a connection that is used by nobody's files. Raises TargetUnavailable."""
-        return self._of(f"ask{bearer.login(self._scheme)[:4]}")
+        return self._of(f"ask{server.login(self._scheme)[:4]}")
 
     def url(self, name: str = "") -> str:
         """The cache's URL on the connection of this thread, for file or command `name`.
 
         Raises TargetUnavailable if a token is in use that is expired or not for it.
         """
-        login = bearer.login(self._scheme, name)
+        login = server.login(self._scheme, name)
         if getattr(self._own, "login", None) != login:
             self.leave()
             self._own.login = login

@@ -16,7 +16,7 @@ from prefetch.steward.canary import Canary, OpenFiles
 from prefetch.steward.feed import Feed, Readers
 from prefetch.steward.follower import Follower
 from prefetch.steward.watch import CacheDisk
-from prefetch.xcache.captures import FolderReader
+from prefetch.xcache.gstream import FolderReader
 from replay.kernels.heuristics import LRU
 from replay.steward import Steward
 from replay.steward.order import HeuristicOrder

@@ -38,9 +38,8 @@ from prefetch.steward.keeper import Keeper, Limits
 from prefetch.steward.lists import Lists
 from prefetch.steward.watch import LiveCache
 from prefetch.target import CacheTarget
-from prefetch.xcache import heartbeat
-from prefetch.xcache.captures import FolderReader
-from prefetch.xcache.gstream import CaptureReader
+from prefetch.xcache.gstream import CaptureReader, FolderReader
+from prefetch.xcache.rolling import check_heartbeat
 from replay.steward import EvictionOrder, Steward, new_order
 
 if TYPE_CHECKING:
@@ -294,7 +293,7 @@ def _root(cache: CacheSettings) -> Path:
 def _feed(cache: CacheSettings, goal: CacheTarget) -> Feed:
     """The reports of `cache`, whoever else sends to the same folder."""
     folder = cache.gstream if cache.gstream and cache.gstream.is_dir() else None
-    check = (lambda: None) if folder is None else partial(heartbeat.check, folder)
+    check = (lambda: None) if folder is None else partial(check_heartbeat, folder)
     return Feed(_captures(cache), goal.identity, check=check)
 
 

@@ -28,7 +28,7 @@ from features.common.hosts import is_loopback
 from features.common.redaction import without_login
 from jobs.ground.settings.serve import ServeSettings
 from jobs.ground.settings.tree import CacheSettings
-from prefetch.xcache import heartbeat
+from prefetch.xcache.rolling import check_heartbeat
 
 TIMEOUT_S = 3.0
 MAX_BYTES = 2**20
@@ -192,7 +192,7 @@ def _collector(folder: Path) -> Check:
     if not folder.is_dir():
         return Check("collector", str(folder), "bad", f"no such folder; start it: {start}")
     try:
-        heartbeat.check(folder)
+        check_heartbeat(folder)
     except InputError as error:
         return Check("collector", str(folder), "bad", str(error))
     return Check("collector", str(folder), "ok", "a collector writes here")

@@ -27,8 +27,8 @@ from prefetch.steward.keeper import PLANNED, Keeper, Limits
 from prefetch.steward.lists import Lists
 from prefetch.steward.watch import LiveCache
 from prefetch.target import CacheTarget
-from prefetch.xcache.captures import capture_reader
 from prefetch.xcache.client import XCacheTarget
+from prefetch.xcache.gstream import capture_reader
 from prefetch.xcache.session import RemoteFile
 from replay.steward import Steward, new_order
 

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from features.common.errors import InputError, ServiceError
-from prefetch.xcache.collector import is_kept, read_datagram
+from prefetch.xcache.events import is_kept, read_datagram
 from prefetch.xcache.gstream import CaptureReader
 from prefetch.xcache.receiver import COUNTS, Receiver
 from prefetch.xcache.rolling import Quota, RollingFiles
