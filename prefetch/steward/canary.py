@@ -48,10 +48,6 @@ class OpenFiles:
             return False
         return (status.st_dev, status.st_ino) in inodes
 
-    def has_now(self, name: str) -> bool:
-        """Whether file `name` is open, by a look that begins now."""
-        return self.has(name, within_s=0.0)
-
     def look(self) -> None:
         """See what is open now; with many open files this takes a while."""
         began = time.monotonic()

@@ -145,16 +145,8 @@ class Budget:
         """Which figures contradict each other, in words; None if none do."""
         if (misused := self._misused) is not None or self.may_evict or self.used_bytes <= self.high_bytes:
             return misused
-        used, high, capacity, excess, allowance = map(
-            format_bytes,
-            (
-                self.used_bytes,
-                self.high_bytes,
-                self._usage.capacity_bytes,
-                self.excess_bytes,
-                max(0, self._allowance),
-            ),
-        )
+        used, high, excess = map(format_bytes, (self.used_bytes, self.high_bytes, self.excess_bytes))
+        capacity, allowance = map(format_bytes, (self._usage.capacity_bytes, max(0, self._allowance)))
         remedy = "correct what is wrong"
         if self.excess_bytes <= _MOST_FORCED * self.used_bytes:
             remedy += f", or start the steward with --force, which evicts those {excess}"

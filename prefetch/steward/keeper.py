@@ -7,6 +7,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
+from functools import partial
 from typing import Final, NamedTuple
 
 from features.common.errors import ServiceError, TargetUnavailable
@@ -71,8 +72,8 @@ class Keeper(AbstractContextManager["Keeper"]):
         now_s: Callable[[], float] = time.time,
     ) -> None:
         self.alarms: dict[str, str] = {}
-        target, _, usage, opens = cache
-        self._target, self._usage, self._opens = target, usage, opens
+        target, feed, usage, opens = cache
+        self._target, self._feed, self._usage, self._opens = target, feed, usage, opens
         self._book, self._steward, self._now_s = book, book.steward, now_s
         self._lists, self._are_listed = ListReader(lists, limits.marks.look_s), False
         self._queued = QueuedReads(book)
@@ -86,7 +87,7 @@ class Keeper(AbstractContextManager["Keeper"]):
         )
         self._watch.begin(listing, now_s())
         self._budget = Budget(usage, limits.marks, force=limits.force)
-        last_look = dataclasses.replace(limits.push, is_open=opens.has_now)
+        last_look = dataclasses.replace(limits.push, is_open=partial(opens.has, within_s=0.0))
         self._evictions = Evictions(target, last_look, now_s)
         self._recent = Recent()
         self._why: dict[int, str] = {}
@@ -264,7 +265,7 @@ class Keeper(AbstractContextManager["Keeper"]):
     def _judge(self) -> None:
         """The alarms of this look."""
         faults = self._watch.faults
-        if (impostor := self._watch.impostor) is not None:
+        if (impostor := self._feed.fault) is not None:
             self.alarms["steward-impostor"] = impostor
         if (fault := self._evictions.fault or faults.get("inventory")) is not None:
             self.alarms["steward-cache"] = fault
@@ -315,7 +316,7 @@ class Keeper(AbstractContextManager["Keeper"]):
             alarms=dict(self.alarms),
             last_hour=last_hour,
             newest=self._recent.newest(),
-            server=self._watch.server,
+            server=self._feed.server,
         )
 
     def saved(self) -> Mapping[int, Saved]:

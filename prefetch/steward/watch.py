@@ -125,16 +125,6 @@ class Watch:
             )
         return None
 
-    @property
-    def server(self) -> str | None:
-        """The version of the cache's server; None: nobody serves it."""
-        return self._feed.server
-
-    @property
-    def impostor(self) -> str | None:
-        """Who else sends reports under the cache's name; None if nobody does."""
-        return self._feed.fault
-
     def begin(self, listing: Listing, now_s: float) -> None:
         """Take what the cache holds, and its earlier reports. Raises InputError and PushError."""
         began = time.monotonic() - (uptime_s() - listing.uptime_s)

@@ -193,15 +193,8 @@ def read(path: Path) -> CInfo:
 
 def dump(info: CInfo) -> bytes:
     """The bytes of `info`, as XCache writes them; `parse` reads them back."""
-    store = _STORE.pack(
-        info.block_size_bytes,
-        info.size_bytes,
-        info.created_s,
-        info.no_checksum_s,
-        info.n_accesses,
-        info.status,
-        len(info.accesses),
-    )
+    *store_fields, _, _ = info
+    store = _STORE.pack(*store_fields, len(info.accesses))
     tail = info.blocks + b"".join(_ACCESS.pack(*access) for access in info.accesses)
     return _VERSION.pack(VERSION) + store + _crc(store) + tail + _crc(tail)
 
@@ -210,8 +203,8 @@ def _n_blocks(size_bytes: int, block_size_bytes: int) -> int:
     return -(-size_bytes // block_size_bytes) or 1
 
 
-def _check_crc(told: int, content: bytes, start: int, end: int) -> None:
-    if told != google_crc32c.value(content[start:end]):
+def _check_crc(crc: int, content: bytes, start: int, end: int) -> None:
+    if crc != google_crc32c.value(content[start:end]):
         raise InputError(f"cinfo damaged: wrong CRC32C of bytes {start} to {end}")
 
 

@@ -24,10 +24,9 @@ _LONG, _BOOL, _TEXT = pa.int64(), pa.bool_(), pa.string()
 class Remembered(NamedTuple):
     """One access record. Times are s since 1970; `detach_s` is None while the file is open.
 
-    `nth`: of the records that began in the same second, from 0. `n_reads`: more than 1 where the cache merged
-    records; `wall_s` is then the sum of them all. `bytes_hit` to `bytes_bypassed` are the cache's own counts,
-    `bytes_read` and `bytes_fetched` what was read, and fetched for it: see `_fetched`. `is_ours`: at most a
-    byte per block and read was read, as in `FileClose.is_ours`.
+    `nth`: among the file's records that began in the same second, from 0. `n_reads`: more than 1 where the
+    cache merged records; `wall_s` is then their sum. `bytes_hit` to `bytes_bypassed` are the cache's own
+    counts; `bytes_fetched`: see `_fetched`. `is_ours`: at most a byte per block was read in each read.
     """
 
     attach_s: int
@@ -88,8 +87,8 @@ def _weight(file: WalkedFile) -> int:
 def remembered(info: CInfo) -> list[Remembered]:
     """The accesses that `info` remembers, oldest first.
 
-    If an open record is followed by another one, the cache died in it: its end is then the mean duration of
-    its opens after its begin, as XCache itself ends it. The last record, if open, has no end yet.
+    An open record before the last one is of a cache that died: it ends after the mean duration of its opens,
+    as XCache itself ends it. The last record, if open, has no end yet.
     """
     died = [access.detach_s or _mean_end(access) for access in info.accesses[:-1]]
     ends = [*died, *(access.detach_s or None for access in info.accesses[-1:])]

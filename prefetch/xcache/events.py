@@ -86,16 +86,8 @@ class FileClose:
     @property
     def event_id(self) -> str:
         """32 hex digits, the same whenever the event is read and different for every other event."""
-        place = (
-            self.host,
-            self.inst,
-            self.stod,
-            self.pseq,
-            self.index,
-            self.lfn,
-            self.attach_t,
-            self.detach_t,
-        )
+        datagram = self.host, self.inst, self.stod, self.pseq
+        place = *datagram, self.index, self.lfn, self.attach_t, self.detach_t
         return hashlib.sha256(json.dumps(place).encode()).hexdigest()[:32]
 
 
@@ -209,9 +201,9 @@ def read_datagram(datagram: bytes) -> Datagram | None:
     return fstream.decode(datagram) if code == fstream.CODE else fstream.decode_session(datagram)
 
 
-def is_kept(told: Datagram | None) -> TypeGuard[Datagram]:
+def is_kept(datagram: Datagram | None) -> TypeGuard[Datagram]:
     """Whether it is of a stream that captures keep."""
-    return told.is_cache if isinstance(told, ReportSender) else told is not None
+    return datagram.is_cache if isinstance(datagram, ReportSender) else datagram is not None
 
 
 def frame(received_s: int, port: int, datagram: bytes) -> bytes:
@@ -220,7 +212,7 @@ def frame(received_s: int, port: int, datagram: bytes) -> bytes:
     A binary one, of `BINARY`, becomes a JSON line, with the datagram in base64.
     """
     if (code := fstream.stream_code(datagram)) in BINARY:
-        kept = {"code": code, "data": base64.b64encode(datagram).decode()}
-        datagram = json.dumps(kept).encode()
+        record = {"code": code, "data": base64.b64encode(datagram).decode()}
+        datagram = json.dumps(record).encode()
     body = datagram.rstrip(b"\0\n") + b"\n"
     return b"@@%d %d %d\n%s" % (received_s, port, len(body), body)

@@ -2,8 +2,8 @@
 
 A capture repeats `@@<unix_s> <port> <length>` and a newline, then a datagram of `length` bytes. A datagram is
 a JSON header line, then one JSON record per line, then NUL or a newline. Source: `xrootd.mongstream pfc …
-send json fullhdr` of XRootD 5.5.3 to 6.2.1; `collector.Collector` writes captures. A binary datagram is kept
-as one line of JSON: see `collector.frame`. Numbers of datagrams show how many are missing.
+send json fullhdr` of XRootD 5.5.3 to 6.2.1; `receiver.Collector` writes captures. A binary datagram is kept
+as one line of JSON: see `events.frame`. Numbers of datagrams show how many are missing.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ class CaptureReader:
             ) from error
 
     def close(self) -> None:
-        """Give the file back; a further poll opens what is then at the path, from its beginning."""
+        """Close the file; the next poll opens what is then at the path, from its beginning."""
         if self._closing is not None:
             self._closing()
             self._closing, self._offset = None, 0
@@ -180,10 +180,10 @@ class CaptureReader:
             elif record is None or record.get("event") == "file_close":
                 self.n_malformed += 1
 
-    def _binary(self, kept: dict[str, Any]) -> Iterator[Event]:
+    def _binary(self, record: dict[str, Any]) -> Iterator[Event]:
         try:
-            datagram = base64.b64decode(str(kept.get("data")), validate=True)
-            if kept.get("code") != fstream.CODE:
+            datagram = base64.b64decode(str(record.get("data")), validate=True)
+            if record.get("code") != fstream.CODE:
                 yield fstream.decode_session(datagram)
                 return
             packet = fstream.decode(datagram)
@@ -216,13 +216,13 @@ def read_capture(path: Path | InputFile, numberings: Numberings | None = None) -
     return Capture(records, reader.n_lost - n_lost, reader.n_malformed)
 
 
-def note(numberings: Numberings, told: Event, received_t: int) -> None:
+def note(numberings: Numberings, datagram: Event, received_t: int) -> None:
     """Count a datagram by its number, if it has one."""
-    if isinstance(told, fstream.Packet):
-        numberings.note((told.server_id, told.stod), told.pseq, modulus=fstream.PSEQ_MODULUS)
-    elif isinstance(told, ReportSender) and told.pseq < PSEQ_MODULUS:
-        before_first = 0 if received_t - told.stod <= _STARTED_S else None
-        numberings.note(told.key, told.pseq, before_first=before_first)
+    if isinstance(datagram, fstream.Packet):
+        numberings.note((datagram.server_id, datagram.stod), datagram.pseq, modulus=fstream.PSEQ_MODULUS)
+    elif isinstance(datagram, ReportSender) and datagram.pseq < PSEQ_MODULUS:
+        before_first = 0 if received_t - datagram.stod <= _STARTED_S else None
+        numberings.note(datagram.key, datagram.pseq, before_first=before_first)
 
 
 class Numberings:
@@ -289,7 +289,7 @@ class FolderReader:
                 return  # still being written, or renamed since it was listed: later files wait
 
     def _read_on(self) -> Iterator[Event]:
-        """What is left of the file that was begun, if one was."""
+        """The rest of the file that was begun, if there is one."""
         if self._begun is None:
             return
         path, reader = self._begun

@@ -29,18 +29,18 @@ MOST_PROCESSES: Final = 4
 def held_below(namespace: Path, spaces: Sequence[Path] = (), part: Part = WHOLE) -> Iterator[Held]:
     """Every file with a cinfo below `namespace`; `spaces`, `part`: see `walk`. Raises InputError.
 
-    Those whose names no command takes are unreadable ones.
+    Files whose names no command takes count as unreadable.
     """
-    for found in walk(namespace, spaces, part):
-        if found.is_folder:
+    for file in walk(namespace, spaces, part):
+        if file.is_folder:
             raise InputError(
-                f"namespace {namespace}: {found.detail}, {found.fault}: what lies there would count as gone; "
+                f"namespace {namespace}: {file.detail}, {file.fault}: what lies there would count as gone; "
                 "run as the cache's user"
             )
-        if found.info is not None:
-            yield held_by(found.name, found.info)
+        if file.info is not None:
+            yield held_by(file.name, file.info)
         else:
-            yield unreadable(found.name, f"{namespace}{found.name}")
+            yield unreadable(file.name, f"{namespace}{file.name}")
 
 
 def held_by_processes(namespace: Path, spaces: Sequence[Path] = ()) -> Generator[Held]:
@@ -153,10 +153,10 @@ class LatestCloses:
                 # The reader gives no event twice: what came before an error stays.
                 self._database.commit()
             query = "SELECT size_bytes, bytes_on_disk, complete, detach_t FROM latest WHERE lfn = ?"
-            found = self._database.execute(query, (lfn,)).fetchone()
-        if found is None:
+            row = self._database.execute(query, (lfn,)).fetchone()
+        if row is None:
             return None
-        size_bytes, on_disk, complete, detach_t = found
+        size_bytes, on_disk, complete, detach_t = row
         return Held(lfn, size_bytes, on_disk, bool(complete), detach_t, False)
 
     def _is_ours(self, event: FileClose) -> bool:

@@ -33,10 +33,10 @@ _READ_FLAGS = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 
 
 class WalkedFile(NamedTuple):
-    """One cinfo: the file's `name` in the cache and its `info`; None if it cannot be used, with the `fault`.
+    """A file of the cache by its cinfo. `info` is None if that cannot be used, and `fault` says why.
 
-    `fault` has the same words for the same fault; `detail` is for people. `is_folder`: a folder that cannot
-    be read.
+    `fault` has the same words for the same fault; `detail` is for people. `is_folder`: it is a folder that
+    cannot be read.
     """
 
     name: str
@@ -64,16 +64,16 @@ class ServerCount(NamedTuple):
 
 
 def server_count(namespace: Path) -> ServerCount | None:
-    """What the server says in its statistics (5.8 and later); None: nothing that can be read.
+    """What the server counts in its statistics (5.8 and later); None if these cannot be read.
 
-    By this it purges, whatever is on disk: files that somebody else has removed count until it starts again.
+    It purges by this count, in which files that somebody else removed stay until it is restarted.
     """
     try:
         with os.fdopen(os.open(f"{namespace}{_COUNTS}", _READ_FLAGS), "rb") as file:
-            found = _COUNTED.search(file.read(_HEAD_BYTES))
+            match = _COUNTED.search(file.read(_HEAD_BYTES))
     except OSError:
         return None
-    return None if found is None else ServerCount(*map(int, found.groups()))
+    return None if match is None else ServerCount(*map(int, match.groups()))
 
 
 def walk(namespace: Path, spaces: Sequence[Path] = (), part: Part = WHOLE) -> Iterator[WalkedFile]:
@@ -107,8 +107,10 @@ def walk(namespace: Path, spaces: Sequence[Path] = (), part: Part = WHOLE) -> It
                 if entry.is_dir(follow_symlinks=False):
                     if name != _LOST_AND_FOUND:
                         folders.append(name)
-                elif is_ours and name != _STATISTICS and (found := _found(entry, name, roots)) is not None:
-                    yield found
+                elif (
+                    is_ours and name != _STATISTICS and (file := _read_entry(entry, name, roots)) is not None
+                ):
+                    yield file
     if not os.path.samestat(begun, _status(namespace)):
         raise InputError(f"namespace {namespace} was another folder when its walk began: is it mounted?")
 
@@ -120,7 +122,7 @@ def _status(namespace: Path) -> os.stat_result:
         raise InputError(f"cannot read namespace {namespace}: {error.strerror}") from error
 
 
-def _found(entry: os.DirEntry[str], name: str, roots: tuple[str, ...]) -> WalkedFile | None:
+def _read_entry(entry: os.DirEntry[str], name: str, roots: tuple[str, ...]) -> WalkedFile | None:
     """What `entry` says, if it is a cinfo or leads somewhere."""
     is_cinfo, path = entry.name.endswith(SUFFIX), entry.path
     lfn = name.removesuffix(SUFFIX)
@@ -133,12 +135,12 @@ def _found(entry: os.DirEntry[str], name: str, roots: tuple[str, ...]) -> Walked
     if not is_cinfo:
         return None
     try:
-        found = _read(path, checked_lfn(lfn)) or _lost(entry.path, lfn)
+        file = _read(path, checked_lfn(lfn)) or _lost(entry.path, lfn)
     except PushRejected as error:
         return WalkedFile(lfn, None, "not a usable file name", str(error))
-    if found is not None and found.info is not None and (why := cinfo.doubt(found.info, entry.path)):
+    if file is not None and file.info is not None and (why := cinfo.doubt(file.info, entry.path)):
         return WalkedFile(lfn, None, why, lfn)
-    return found
+    return file
 
 
 def _read(path: str, lfn: str) -> WalkedFile | None:
@@ -162,10 +164,10 @@ def _read(path: str, lfn: str) -> WalkedFile | None:
 
 
 def _lost(path: str, lfn: str) -> WalkedFile | None:
-    """Why the record at `path` says nothing, if not because it is gone or only being made.
+    """The fault of a record at `path` that cannot be read; None if it is gone, or being written.
 
-    With `oss.space` a record is a link, into a disk that may not be mounted; a crash of the machine leaves
-    records without a byte beside files that have some.
+    With `oss.space` a record may be a link into a disk that is not mounted; after a crash of the machine a
+    record may be empty beside a file that is not.
     """
     record = Path(path)
     try:

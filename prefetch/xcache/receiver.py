@@ -55,8 +55,8 @@ def listening(host: str, port: int) -> socket.socket:
         listener.bind((host, port))
     except (OSError, OverflowError) as error:
         listener.close()
-        told = error.strerror if isinstance(error, OSError) else "no such port"
-        raise ServiceError(f"cannot listen on UDP {host}:{port}: {told}") from error
+        reason = error.strerror if isinstance(error, OSError) else "no such port"
+        raise ServiceError(f"cannot listen on UDP {host}:{port}: {reason}") from error
     listener.settimeout(_WAKE_S)
     return listener
 
@@ -126,38 +126,34 @@ class Receiver:
 
     def _receive(self) -> bool:
         """Take one datagram; False if there was none for a moment."""
-        arrived = self._arrived()
+        try:
+            arrived = self._socket.recvfrom(MAX_DATAGRAM_BYTES)
+        except TimeoutError:
+            arrived = None
         now_s = self._now_s()
         # Whatever comes, a file is finished in its time: only then is it pulled, and makes room.
         self._files.roll(now_s)
         if arrived is not None:
-            self._take(*arrived, now_s)
+            datagram, (_, port, *_) = arrived
+            self._take(datagram, port, now_s)
         return arrived is not None
-
-    def _arrived(self) -> tuple[bytes, int] | None:
-        """The next datagram and the port that it came from."""
-        try:
-            datagram, sender = self._socket.recvfrom(MAX_DATAGRAM_BYTES)
-        except TimeoutError:
-            return None
-        return datagram, sender[1]
 
     def _take(self, datagram: bytes, port: int, now_s: float) -> None:
         """Keep a datagram, or count why not."""
         self.counts["datagrams"] += 1
         self.counts["bytes"] += len(datagram)
         try:
-            told = read_datagram(datagram)
+            content = read_datagram(datagram)
         except InputError:
             self.counts["malformed"] += 1
             return
-        if isinstance(told, ReportSender):
-            self._life(told)
-        if not is_kept(told):
+        if isinstance(content, ReportSender):
+            self._life(content)
+        if not is_kept(content):
             self.counts["other"] += 1
             return
         self._keep(frame(int(now_s), port, datagram), now_s)
-        note(self._numberings, told, int(now_s))
+        note(self._numberings, content, int(now_s))
         self.counts["lost"] = self._numberings.n_lost
 
     def _keep(self, framed: bytes, now_s: float) -> None:
@@ -243,7 +239,8 @@ class Collector:
         """Stop listening. Raises ServiceError if the capture could not be written."""
         self._stopping.set()
         self._thread.join()
-        self._close()
+        self._socket.close()
+        os.close(self._file)
         if self._error is not None and error is None:
             raise ServiceError(f"g-stream capture {self.path} is not whole: {self._error.strerror}")
 
@@ -263,7 +260,3 @@ class Collector:
             except OSError as error:
                 self._error = error
                 return
-
-    def _close(self) -> None:
-        self._socket.close()
-        os.close(self._file)

@@ -35,9 +35,9 @@ _MAX_LINE_BYTES = 2**22
 class RollingFiles:
     """Frames appended to `gstream-<number>-<time>.capture` in `folder`, in the order of their names.
 
-    `folder` is there already, and one process at a time writes to it. A file is finished at `roll_bytes`,
-    `roll_s` after its first frame, or at `close`. `form`: name and suffix, if not `gstream`, `.capture`; of
-    lines a torn last one is cut off. Raises ServiceError where the folder cannot be written.
+    `folder` exists, and one process at a time writes to it. A file is finished at `roll_bytes`, `roll_s`
+    after its first frame, or at `close`. `form`: name and suffix; a torn last line of another form than
+    `CAPTURES` is cut off. Raises ServiceError if the folder cannot be written.
     """
 
     def __init__(
@@ -197,8 +197,8 @@ _MEASURED_EVERY_S: Final = 1.0
 class Quota:
     """The bytes of the captures in `folder`, with names of `pattern`, which should stay within `quota_bytes`.
 
-    What is added is counted as it comes. What others delete is seen by `measure`, which is called when the
-    folder is full, at most once a second. `clock`: s, as `time.monotonic`.
+    `admits` counts what is added; `measure` sees what others delete, and is called when the folder is full,
+    at most once a second.
     """
 
     def __init__(

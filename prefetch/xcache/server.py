@@ -84,10 +84,10 @@ def parse_version(answer: str) -> ServerVersion:
 
     Majors above 99 are no version.
     """
-    found = _VERSION.match(answer.strip())
-    if found is None:
+    match = _VERSION.match(answer.strip())
+    if match is None:
         return ServerVersion(())
-    *numbers, candidate = found.groups()
+    *numbers, candidate = match.groups()
     return ServerVersion(tuple(int(part or 0) for part in numbers), is_candidate=candidate is not None)
 
 
@@ -167,8 +167,8 @@ class BearerToken:
 
     def _read(self) -> bytes:
         # What renews it may leave another kind of file, or one open to all; a pipe would never end.
-        if (found := private_files.fault(self._path, "token file")) is not None:
-            raise TargetUnavailable(found)
+        if (fault := private_files.fault(self._path, "token file")) is not None:
+            raise TargetUnavailable(fault)
         try:
             with open(self._path, "rb", opener=_without_waiting) as opened:
                 return opened.read(_MAX_TOKEN_BYTES).strip()
@@ -221,12 +221,12 @@ def _fault(claims: dict[str, Any], name: str, audience: str | None) -> str | Non
         return f"it expired {-left_s:.0f} s ago" if left_s < 0 else f"it expires in {left_s:.0f} s"
     audiences = _texts(claims.get("aud"))
     if audience is not None and not {audience, *_ANY} & set(audiences):
-        return f"its audience is {_shown(audiences)}, not {audience}"
+        return f"its audience is {_in_words(audiences)}, not {audience}"
     scopes = scope.split()
     # A token without a scope for storage may be allowed by its groups.
-    paths = [path or "/" for kind, _, path in (one.partition(":") for one in scopes) if kind in _READING]
+    paths = [path or "/" for kind, _, path in (text.partition(":") for text in scopes) if kind in _READING]
     if paths and name and not any(_is_below(name, path) for path in paths):
-        return f"its scope {_shown(scopes)} does not cover {bounded(name, 100)}"
+        return f"its scope {_in_words(scopes)} does not cover {bounded(name, 100)}"
     return None
 
 
@@ -236,8 +236,8 @@ def _is_below(name: str, path: str) -> bool:
 
 
 def _texts(value: object) -> list[str]:
-    return [str(one) for one in (value if isinstance(value, list) else [value])]
+    return [str(text) for text in (value if isinstance(value, list) else [value])]
 
 
-def _shown(texts: Collection[str]) -> str:
+def _in_words(texts: Collection[str]) -> str:
     return bounded(" ".join(" ".join(texts).split()) or "none", 150)

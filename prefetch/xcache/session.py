@@ -36,9 +36,10 @@ _numbers = itertools.count()
 
 
 class ThreadConnections:
-    """URLs of the cache at `root://host:port` that differ in a user's name, which no server looks at.
+    """URLs of the cache at `root://host:port`, one for each thread.
 
-    The client library keeps a connection for each user and host. A renewed token gets others: see `bearer`.
+    They differ in the user's name, which no server looks at: the client library keeps a connection for each
+    user and host. After a token was renewed, they have other names, as it is sent when a connection opens.
     """
 
     def __init__(self, url: str) -> None:
@@ -47,7 +48,7 @@ class ThreadConnections:
 
     @property
     def spare(self) -> str:
-        """The cache's URL on a connection that is used by nobody's files. Raises TargetUnavailable."""
+        """The cache's URL on a connection for questions, where no file is read. Raises TargetUnavailable."""
         return self._of(f"ask{server.login(self._scheme)[:4]}")
 
     def url(self, name: str = "") -> str:
@@ -59,8 +60,8 @@ class ThreadConnections:
         if getattr(self._own, "login", None) != login:
             self.leave()
             self._own.login = login
-        found: str = self._own.url
-        return found
+        url: str = self._own.url
+        return url
 
     def leave(self) -> None:
         """Use another connection from now on: a request may hold this one for long."""
@@ -164,12 +165,12 @@ class RemoteFile:
 
     def read_parts(self, parts: Iterable[tuple[int, int]]) -> list[bytes]:
         """The parts (offset, bytes), read by one request."""
-        status, found = self._file.vector_read(list(parts), timeout=_left(self._url, self._deadline))
+        status, answer = self._file.vector_read(list(parts), timeout=_left(self._url, self._deadline))
         _check(self._url, status)
-        return [bytes(one.buffer) for one in found.chunks]
+        return [bytes(chunk.buffer) for chunk in answer.chunks]
 
     def read_one_byte_at(self, offsets: Iterable[int]) -> None:
-        """Read one byte at each of `offsets` in one request, and forget them."""
+        """Read one byte at each of `offsets` in one request, so that the cache fetches those blocks."""
         self.read_parts((offset, 1) for offset in offsets)
 
 
@@ -201,10 +202,9 @@ class Stat(NamedTuple):
 
 
 def stat(url: str, name: str) -> Stat | None:
-    """What the server reports of `name`; None if it does not hold it and its origin has no such file or is
-    down.
+    """What the server reports of `name`; None if neither it nor its origin has it, or the origin is down.
 
-    For files that it holds a cache answers with mode 0600 (5.5.3, 6.2.1), and from 5.8 with a flag for whole
+    A cache answers with mode 0600 for files that it holds (5.5.3, 6.2.1), and from 5.8 with a flag for whole
     ones.
     """
     status, info = _library().FileSystem(url).stat(name, timeout=_STAT_TIMEOUT_S)
@@ -230,7 +230,7 @@ def locations(url: str, name: str) -> list[Location]:
     Empty if none has it. Raises PushRejected, TargetUnavailable.
     """
     refresh = _library().flags.OpenFlags.REFRESH
-    status, found = _library().FileSystem(url).locate(name, refresh, timeout=_STAT_TIMEOUT_S)
+    status, answer = _library().FileSystem(url).locate(name, refresh, timeout=_STAT_TIMEOUT_S)
     if status.code == _SERVER_ANSWERED and status.errno == _NOT_FOUND:
         return []
     try:
@@ -238,7 +238,7 @@ def locations(url: str, name: str) -> list[Location]:
     except SourceUnavailable as error:
         raise TargetUnavailable(str(error)) from None  # a redirector asks no origin
     online = (_library().flags.LocationType.SERVER_ONLINE, _library().flags.LocationType.MANAGER_ONLINE)
-    return [Location(str(one.address), one.type in online) for one in found]
+    return [Location(str(location.address), location.type in online) for location in answer]
 
 
 def version_of(url: str) -> str | None:
@@ -258,10 +258,10 @@ def statistics_of(url: str) -> tuple[int, ServerIdentity]:
     status, answer = _library().FileSystem(url).query(codes.STATS, "i", timeout=_ASK_TIMEOUT_S)
     if not status.ok and status.code != _SERVER_ANSWERED:
         _check(url, status)
-    found = _STATISTICS.match(answer or b"") if status.ok else None
-    if found is None:
+    match = _STATISTICS.match(answer or b"") if status.ok else None
+    if match is None:
         raise PushRejected(f"{url}: the server reports neither its clock nor its start (query stats)")
-    clock, version, host, port, started, instance, pid = (part.decode() for part in found.groups())
+    clock, version, host, port, started, instance, pid = (part.decode() for part in match.groups())
     return int(clock), ServerIdentity(host, port, instance, int(started), int(pid), version)
 
 

@@ -87,7 +87,7 @@ def loopback(
     last purge are spared, so a purge may stop short: `restart_cache` purges at once and spares none. Seen on
     6.2.1: looked at each minute, first a minute after the start; above maximal, files go down to maximal,
     less what was written in the last minute.
-    `gstream_port`: UDP port of a `prefetch.xcache.collector.Collector`;
+    `gstream_port`: UDP port of a `prefetch.xcache.receiver.Collector`;
     `gstream_bytes`: of a datagram, which is sent when it is full, and each second: reports longer than it
     are lost; `reports_opens`: the f-stream and users' names go there too.
     `more`: lines that the cache's configuration ends with.

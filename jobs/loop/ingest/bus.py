@@ -15,7 +15,7 @@ from features.common.errors import ServiceError
 from prefetch.rucio.broker import Broker, BrokerUnavailable, Subscription
 from prefetch.rucio.connection import AT_ONCE, Message
 from prefetch.xcache.gstream import PSEQ_MODULUS, Numberings, note
-from prefetch.xcache.messages import FORMS, Kept, read
+from prefetch.xcache.messages import FORMS, CaptureRecord, read
 from prefetch.xcache.rolling import BEAT_EVERY_S, Heartbeat, Quota, RollingFiles
 
 COUNTS: Final = (
@@ -168,14 +168,14 @@ class Bus:
         published_s = message.published_ms / 1000
         at_s = int(published_s if now_s - _OLDEST_S < published_s <= now_s else now_s)
         for record in read(message.body, at_s):
-            if not isinstance(record, Kept):
+            if not isinstance(record, CaptureRecord):
                 self.counts[record.reason] += 1
                 continue
             self._quota.held_bytes += len(record.content)
             self._files[record.kind].append(record.content, now_s)
             self.counts[record.kind] += 1
-            if record.told is not None and not message.is_again:
-                note(self._numberings, record.told, at_s)
+            if record.datagram is not None and not message.is_again:
+                note(self._numberings, record.datagram, at_s)
                 self.counts["lost"] = self._numberings.n_lost
 
     def _tend(self) -> None:

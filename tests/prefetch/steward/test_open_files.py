@@ -80,4 +80,4 @@ def test_a_look_is_as_old_as_its_beginning_and_the_last_one_begins_now(
     assert not files.has("/f.root")
     with (tmp_path / "f.root").open("rb"):
         assert files.has("/f.root"), "the look before is too old: it began 0.2 s ago"
-        assert files.has_now("/f.root")
+        assert files.has("/f.root", within_s=0.0)
