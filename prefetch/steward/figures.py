@@ -46,14 +46,13 @@ class Evicted:
 class StewardFigures:
     """A steward at `at_s`, s since 1970. Counts are since its start.
 
-    `following`: the order followed; `used_bytes` of `high_bytes`, where the cache purges, and `target_bytes`,
-    where evictions begin; `first_files`, `first_bytes`: on disk, and the first to go when room is needed, as
-    plans ask for, or only monitoring reads them; `inflow_bytes`: what hardly ever is exceeded between two
-    looks; `kept`: evictions that the cache refused or did not confirm in time; `lost`: reports missing;
-    `saved_bytes`: bytes of reads that plain LRU would have missed, less those that were; `alarms`: texts by
-    name; `last_hour`: evictions of the last hour by reason; `newest`: the last evictions, the newest first;
-    `version`: of the models whose order may be followed, None without one, and since when it serves this
-    steward; `server`: version of the cache's server, None without one.
+    `following`: the eviction order in use. Evictions begin above `target_bytes`, the cache's own purge above
+    `high_bytes`. `first_files`, `first_bytes`: on disk, and first to go as plans evict them or only
+    monitoring reads them. `inflow_bytes`: the 99 % quantile of what arrives between two looks. `kept`:
+    evictions that the cache refused or did not confirm in time. `lost`: datagrams missing. `saved_bytes`:
+    what plain LRU would have missed, less what was missed. `alarms`: texts by name. `last_hour`: evictions by
+    reason. `newest`: the last evictions, newest first. `version`: of the models, and since when it serves
+    this steward; `server`: of the cache's server; None without one.
     """
 
     cache: str
@@ -84,7 +83,7 @@ class StewardFigures:
 
     @classmethod
     def before(cls, cache: str, at_s: float) -> StewardFigures:
-        """Those of a steward of `cache` that has not begun at `at_s`; one without figures is not missed."""
+        """The figures of a steward of `cache` that has not begun: without a file nobody would miss it."""
         needed = [field.name for field in dataclasses.fields(cls) if field.default is dataclasses.MISSING]
         none: dict[str, Any] = dict.fromkeys(needed, 0)
         none |= {"cache": cache, "at_s": at_s, "started_s": at_s, "following": "none: it has not begun"}

@@ -147,7 +147,7 @@ class XCacheTarget:
         return statistics_of(self._connections.spare)[1]
 
     def confirm(self, name: str) -> Confirmation:
-        """By cinfo if there is a namespace, else by `stat`, before 5.8 with the last close in the g-stream."""
+        """By cinfo if there is a namespace; else by `stat`, and before 5.8 by the last close reported."""
         checked_lfn(name)
         if self._namespace is not None:
             try:

@@ -1,4 +1,7 @@
-"""One g-stream datagram: its sender, and its `file_close` records. Nothing in it is trusted."""
+"""Datagrams of caches: their senders and `file_close` records, and how captures keep them.
+
+Nothing in a datagram is trusted.
+"""
 
 from __future__ import annotations
 
@@ -178,13 +181,12 @@ BINARY = (fstream.CODE, *fstream.SESSION_CODES)
 # Real ones have some 250.
 _MAX_HEADER_BYTES = 4096
 
-
 Datagram = ReportSender | fstream.Packet | fstream.Login | fstream.Work
-"""What a datagram says: the sender of a JSON one, or all of a binary one."""
+"""A decoded datagram: the sender of a JSON one, or all of a binary one."""
 
 
 def read_datagram(datagram: bytes) -> Datagram | None:
-    """What `datagram` says; None for a binary one of another stream than `BINARY`.
+    """Decode `datagram`; None for a binary one of another stream than `BINARY`.
 
     Of a JSON one only the header is read. Raises InputError for what no XRootD server sends.
     """
@@ -192,10 +194,10 @@ def read_datagram(datagram: bytes) -> Datagram | None:
     if code is None:
         line = datagram[: _MAX_HEADER_BYTES + 1].split(b"\n", 1)[0]
         header = json_object(line) if len(line) <= _MAX_HEADER_BYTES else None
-        source = None if header is None else ReportSender.of(header)
-        if source is None:
+        sender = None if header is None else ReportSender.of(header)
+        if sender is None:
             raise InputError("no XRootD server sends such a header")
-        return source
+        return sender
     if code not in BINARY:
         return None
     return fstream.decode(datagram) if code == fstream.CODE else fstream.decode_session(datagram)

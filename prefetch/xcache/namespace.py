@@ -107,9 +107,7 @@ def walk(namespace: Path, spaces: Sequence[Path] = (), part: Part = WHOLE) -> It
                 if entry.is_dir(follow_symlinks=False):
                     if name != _LOST_AND_FOUND:
                         folders.append(name)
-                elif (
-                    is_ours and name != _STATISTICS and (file := _read_entry(entry, name, roots)) is not None
-                ):
+                elif is_ours and name != _STATISTICS and (file := _read_entry(entry, name, roots)):
                     yield file
     if not os.path.samestat(begun, _status(namespace)):
         raise InputError(f"namespace {namespace} was another folder when its walk began: is it mounted?")

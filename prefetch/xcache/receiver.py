@@ -38,8 +38,6 @@ _SO_MEMINFO: Final = 55
 _MEMINFO = struct.Struct("=9I")
 # So much of the last capture shows where each cache's numbering stood.
 _RESUME_BYTES: Final = 2**20
-
-
 _WAKE_S = 0.2
 _BUFFER_BYTES = 4 * 2**20
 

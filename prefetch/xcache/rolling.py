@@ -1,4 +1,6 @@
-"""Capture files that roll: a file being written ends in `.part`, a finished one does not.
+"""A collector's folder: captures that roll, their quota, and the heartbeat beside them.
+
+A file being written ends in `.part`, a finished one does not.
 
 Frames are written at once, so killing the writer loses none of them. A second thread brings them to the disk
 (fsync) every `SYNC_EVERY_S`, so that a crash of the machine loses no more than that; it also finishes files:

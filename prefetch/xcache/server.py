@@ -1,4 +1,4 @@
-"""A server's version and what depends on it, the logins to it, and the choice of files to ask it for."""
+"""What depends on a server's version, the logins to servers, and the choice of files to ask one for."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ _PURGES_BY_MTIME = (5, 8, 0)
 
 @dataclasses.dataclass(frozen=True)
 class ServerVersion:
-    """`numbers` as (5, 5, 3); empty if the server's words hold none: then it is taken for the oldest.
+    """`numbers` as (5, 5, 3); empty if the server's answer has none: then it counts as the oldest.
 
-    `is_candidate`: a release candidate of them, which may not yet do what the release does.
+    `is_candidate`: of a release candidate, which may not yet do what the release does.
     """
 
     numbers: tuple[int, ...]
@@ -105,7 +105,7 @@ class LastUsed:
         self._heap: list[tuple[int, str]] = []
 
     def offer(self, name: str, used_s: int) -> None:
-        """Take `name` if it was used later than another one that was taken."""
+        """Take `name` if it was used later than the oldest of those taken."""
         if len(self._heap) < N_ASKED:
             heapq.heappush(self._heap, (used_s, name))
         else:
@@ -123,10 +123,10 @@ _WORDS = {KEYTAB: "keytab", PROXY: "proxy", TOKEN: "token file"}
 
 
 def use_login(variable: str, path: Path, setting: str) -> None:
-    """Let the XRootD client of this process log in by the file at `path`; `variable`: of what kind it is.
+    """Let the XRootD client of this process log in by the file at `path`, to all caches; `variable`: its kind.
 
-    The client reads one a process: caches share it. Raises ConfigError, with the `setting` it was given by,
-    for a file that is not there, not ours alone, or not the one in use.
+    Raises ConfigError, which names `setting`, for a file that is missing, not ours alone, or not the one that
+    is in use.
     """
     private_files.check(path, _WORDS[variable], setting)
     in_use = os.environ.get(variable)
@@ -155,9 +155,9 @@ class BearerToken:
         self._path, self._audience = path, audience
 
     def checked(self, name: str = "") -> str:
-        """A digest of the token as it is in the file now, if it may read file or command `name` (empty: any).
+        """A digest of the token that the file has now, which may read file or command `name` (empty: any).
 
-        Raises TargetUnavailable, in one line without the token: with a renewed one the same may be had.
+        Raises TargetUnavailable, without the token, if it may not: a renewed one may.
         """
         token = self._read()
         fault = _fault(_claims(token), name, self._audience)
@@ -182,8 +182,7 @@ _in_use: BearerToken | None = None
 def use_token(path: Path, audience: str | None, url: str, setting: str) -> None:
     """Let the XRootD client of this process log in by the token in `path`, to `url` among others.
 
-    Raises ConfigError, with the `setting` it was given by, for a file that is not there, not ours alone, or
-    not the one in use, and for a `url` without TLS.
+    Raises ConfigError as `use_login` does, and for a `url` without TLS.
     """
     global _in_use  # noqa: PLW0603  the client library has one login a process
     if not url.startswith("roots://"):
