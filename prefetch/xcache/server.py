@@ -123,7 +123,7 @@ _WORDS = {KEYTAB: "keytab", PROXY: "proxy", TOKEN: "token file"}
 
 
 def use_login(variable: str, path: Path, setting: str) -> None:
-    """Let the XRootD client of this process log in by the file at `path`, to all caches; `variable`: its kind.
+    """Let the XRootD client of this process log in by the file at `path`; `variable`: of which kind it is.
 
     Raises ConfigError, which names `setting`, for a file that is missing, not ours alone, or not the one that
     is in use.
