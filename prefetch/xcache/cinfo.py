@@ -91,7 +91,8 @@ class CInfo(NamedTuple):
         last = n_blocks - 1
         has_last = self.blocks[last >> 3] >> (last & 7) & 1
         missing_tail = n_blocks * size - self.size_bytes if has_last else 0
-        return self._count_blocks(n_blocks) * size - missing_tail
+        n_on_disk = (int.from_bytes(self.blocks, "little") & ((1 << n_blocks) - 1)).bit_count()
+        return n_on_disk * size - missing_tail
 
     @property
     def is_open(self) -> bool:
@@ -117,9 +118,6 @@ class CInfo(NamedTuple):
             if access.detach_s > last_s and access.bytes_read > n_blocks:
                 last_s = access.detach_s
         return last_s or self.created_s
-
-    def _count_blocks(self, n_blocks: int) -> int:
-        return (int.from_bytes(self.blocks, "little") & ((1 << n_blocks) - 1)).bit_count()
 
 
 def parse(content: bytes) -> CInfo:

@@ -217,11 +217,7 @@ class XCacheTarget:
 
         Raises TargetUnavailable unless the server answers, holds most of `names` and none of `missing`.
         """
-        if version_of(self._connections.spare) is None:
-            raise TargetUnavailable(
-                f"cache {self.name!r} does not answer, so that nothing tells whether namespace "
-                f"{self._namespace} is its own, and mounted; start the cache, or correct its url"
-            )
+        self._require_answer(f"namespace {self._namespace} is its own, and mounted")
         if strange := self._not_held(names):
             # The server removes a file before its cinfo: what it evicts just now is strange for a moment.
             time.sleep(_EVICTED_WITHIN_S)
@@ -244,17 +240,21 @@ class XCacheTarget:
 
         Raises TargetUnavailable unless it answers, and holds most of `listed`.
         """
-        if version_of(self._connections.spare) is None:
-            raise TargetUnavailable(
-                f"cache {self.name!r} does not answer, so that nothing tells whether its inventory of "
-                f"{taken} is still true; start the cache, or correct its url"
-            )
+        self._require_answer(f"its inventory of {taken} is still true")
         gone = [name for name in listed if not self.server_holds(name)]
         if 2 * len(gone) > len(listed):
             raise TargetUnavailable(
                 f"cache {self.name!r} does not hold {len(gone)} of {len(listed)} files of its inventory of "
                 f"{taken}, {gone[0]} among them: run `cachecast scan --cache {self.name}` on its host "
                 "again, over its own oss.localroot"
+            )
+
+    def _require_answer(self, claim: str) -> None:
+        """Raise TargetUnavailable unless the server answers, who alone can tell whether `claim` is so."""
+        if version_of(self._connections.spare) is None:
+            raise TargetUnavailable(
+                f"cache {self.name!r} does not answer, so that nothing tells whether {claim}; "
+                "start the cache, or correct its url"
             )
 
     def _not_held(self, names: Sequence[str]) -> list[str]:

@@ -181,13 +181,8 @@ def _binary_events(datagram: bytes, remote: str, at_s: int) -> CaptureRecord | R
         return _OTHER
     host, _, port = remote.rpartition(":")
     header = {
-        **{
-            "code": "g",
-            "pseq": PSEQ_MODULUS + pseq,
-            "stod": stod,
-            "sid": ident & _G_SERVER,
-            "gs": {"type": "C"},
-        },
+        **{"code": "g", "pseq": PSEQ_MODULUS + pseq, "stod": stod, "sid": ident & _G_SERVER},
+        "gs": {"type": "C"},
         "src": {"host": host.strip("[]"), "inst": host.strip("[]"), "port": port, "site": ""},
     }
     whole = _line(header) + datagram[_G_HEADER.size :]

@@ -21,7 +21,7 @@ import math
 import re
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from types import TracebackType
 from typing import Any, NamedTuple
 
@@ -131,9 +131,7 @@ class RemoteFile:
 
     def __enter__(self) -> RemoteFile:
         """Open it."""
-        read = _library().flags.OpenFlags.READ
-        status, _ = self._file.open(self._url, read, timeout=_left(self._url, self._deadline))
-        _check(self._url, status)
+        self._call(self._file.open, self._url, _library().flags.OpenFlags.READ)
         return self
 
     def __exit__(
@@ -146,9 +144,7 @@ class RemoteFile:
 
     def size_bytes(self) -> int:
         """The file's size."""
-        status, info = self._file.stat(False, timeout=_left(self._url, self._deadline))
-        _check(self._url, status)
-        return int(info.size)
+        return int(self._call(self._file.stat, False).size)
 
     def read_all(self) -> int:
         """Read all of it, as a job does, and forget it; its size in bytes."""
@@ -159,19 +155,22 @@ class RemoteFile:
 
     def read_part(self, offset: int, n_bytes: int) -> bytes:
         """`n_bytes` from `offset` on; fewer where the file ends."""
-        status, data = self._file.read(offset, n_bytes, timeout=_left(self._url, self._deadline))
-        _check(self._url, status)
-        return bytes(data)
+        return bytes(self._call(self._file.read, offset, n_bytes))
 
     def read_parts(self, parts: Iterable[tuple[int, int]]) -> list[bytes]:
         """The parts (offset, bytes), read by one request."""
-        status, answer = self._file.vector_read(list(parts), timeout=_left(self._url, self._deadline))
-        _check(self._url, status)
+        answer = self._call(self._file.vector_read, list(parts))
         return [bytes(chunk.buffer) for chunk in answer.chunks]
 
     def read_one_byte_at(self, offsets: Iterable[int]) -> None:
         """Read one byte at each of `offsets` in one request, so that the cache fetches those blocks."""
         self.read_parts((offset, 1) for offset in offsets)
+
+    def _call(self, method: Callable[..., tuple[Any, Any]], *arguments: object) -> Any:
+        """The library's answer in the time that is left."""
+        status, answer = method(*arguments, timeout=_left(self._url, self._deadline))
+        _check(self._url, status)
+        return answer
 
 
 def accepted(command_url: str, deadline: float) -> None:
