@@ -27,6 +27,9 @@ from prefetch.xcache.client import XCacheTarget
 from prefetch.xcache.redirector import NodeTarget, Redirector
 from prefetch.xcache.server import LastUsed
 
+_N_EXPECTED = 50
+_log = logging.getLogger(__name__)
+
 
 def target(
     cache: CacheSettings, *, walks_apart: bool = False, redirector: Redirector | None = None
@@ -62,11 +65,6 @@ def log_in(cache: CacheSettings) -> None:
         server.use_login(server.PROXY, cache.proxy, f"caches.{cache.name}.proxy")
     if cache.token is not None:
         server.use_token(cache.token, cache.audience, cache.url, f"caches.{cache.name}.token")
-
-
-_N_EXPECTED = 50
-
-_log = logging.getLogger(__name__)
 
 
 class Inventory(NamedTuple):

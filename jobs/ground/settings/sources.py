@@ -25,8 +25,8 @@ def of_others(name: str = "") -> list[EntryPoint]:
             "source",
             f"the entry points of an installed package cannot be read: {text}; reinstall it",
         ) from None
-    found = [one for one in entries if name in ("", one.name)]
-    return [one for one in found if one.dist is not None and one.dist.name != "cachecast"]
+    named = [one for one in entries if name in ("", one.name)]
+    return [one for one in named if one.dist is not None and one.dist.name != "cachecast"]
 
 
 def is_source(name: str) -> bool:

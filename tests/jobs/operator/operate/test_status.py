@@ -18,8 +18,8 @@ from jobs.cli.operation import steward_line
 from jobs.ground.settings.tree import Settings
 from jobs.ground.store.tables import Tables
 from jobs.operator.operate import prometheus
-from jobs.operator.operate.condition import REMEDIES
-from jobs.operator.operate.samples import of_status, of_steward
+from jobs.operator.operate.alarms import REMEDIES
+from jobs.operator.operate.prometheus import of_status, of_steward
 from jobs.operator.operate.status import run
 from prefetch.actions import Action, ItemState
 from prefetch.journal.journal import Item, Journal, Receipt
