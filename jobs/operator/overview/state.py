@@ -28,7 +28,7 @@ from jobs.operator.operate.alarms import Alarm, CacheStatus, Status, cache_alarm
 from jobs.operator.site_report.recorded_counts import counts_of_day, sums_by
 from prefetch.journal.journal import Journal
 from prefetch.placement.pages import LastHeartbeat
-from prefetch.steward.figures import Figures, read
+from prefetch.steward.figures import StewardFigures, read
 
 HOURS: Final = 24
 DAYS: Final = 7
@@ -123,7 +123,7 @@ class CacheState:
     settings: CacheSettings
     heard: LastHeartbeat | None
     found: tuple[CacheStatus, Sequence[Alarm]] | Unknown
-    steward: Figures | Unknown | None
+    steward: StewardFigures | Unknown | None
     silent: str | None
     days: Sequence[Row] | Unknown
     history: History | Unknown
@@ -131,7 +131,7 @@ class CacheState:
     @property
     def used_bytes(self) -> int | None:
         """Bytes on disk: by its steward, which looks each minute, else by the inventory; None: not known."""
-        if isinstance(self.steward, Figures) and not self.silent:
+        if isinstance(self.steward, StewardFigures) and not self.silent:
             return self.steward.used_bytes
         return None if isinstance(self.found, Unknown) else self.found[0].held_bytes
 
@@ -219,7 +219,7 @@ def _cache(
         heard,
         sources.known(f"cache {name}", found, now_s=now_s),
         steward,
-        silence(steward, now_s=now_s) if isinstance(steward, Figures) else None,
+        silence(steward, now_s=now_s) if isinstance(steward, StewardFigures) else None,
         sources.known(
             f"days {name}",
             lambda: steward_days.by_day(tables, cache=name, since=since, until=None)[::-1],
