@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 
 from features.common.units import format_bytes
 from prefetch.actions import Action
-from prefetch.journal.items import Item
+from prefetch.journal.tables import Item
 from prefetch.push.attempt import PushLimits, Tried
 from prefetch.push.limiter import Breaker
 from prefetch.push.worker import Worker

@@ -20,7 +20,7 @@ from jobs.ground.settings.tree import CacheSettings
 from jobs.ground.store.keys import Key
 from jobs.ground.store.tables import Tables, read_partitions
 from prefetch.actions import Action
-from prefetch.directory.cache import DirectoryTarget
+from prefetch.directory import DirectoryTarget
 from prefetch.target import CacheTarget, Held
 from prefetch.xcache import server
 from prefetch.xcache.client import XCacheTarget

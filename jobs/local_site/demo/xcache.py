@@ -22,7 +22,7 @@ from jobs.local_site.local.daemon import folder_for_all
 from jobs.local_site.local.xrootd import Loopback, available, loopback
 from jobs.loop.ingest.local_engine import LocalEngine
 from jobs.loop.ingest.pull_input import pull
-from prefetch.directory.cache import DirectoryTarget
+from prefetch.directory import DirectoryTarget
 from prefetch.xcache.gstream import CaptureReader
 from prefetch.xcache.receiver import Collector
 from prefetch.xcache.server import parse_version

@@ -12,7 +12,7 @@ from features.results import ARRIVALS
 from jobs.ground.settings.tree import CacheSettings, Settings
 from jobs.ground.store.tables import Tables, read_partitions
 from prefetch.actions import ItemState
-from prefetch.plan.limits import most_pinned_bytes
+from prefetch.plan.items import most_pinned_bytes
 from prefetch.steward.figures import StewardFigures
 from prefetch.xcache.rolling import held_bytes
 

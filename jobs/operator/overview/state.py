@@ -27,7 +27,7 @@ from jobs.operator.operate import status
 from jobs.operator.operate.alarms import Alarm, CacheStatus, Status, cache_alarms, silence
 from jobs.operator.site_report.recorded_counts import counts_of_day, sums_by
 from prefetch.journal.journal import Journal
-from prefetch.placement.pages import Heard
+from prefetch.placement.pages import LastHeartbeat
 from prefetch.steward.figures import StewardFigures, read
 
 HOURS: Final = 24
@@ -121,7 +121,7 @@ class CacheState:
     """One cache. `found`: its status and its alarms; `silent`: how long its steward has reported nothing."""
 
     settings: CacheSettings
-    heard: Heard | None
+    heard: LastHeartbeat | None
     found: tuple[CacheStatus, Sequence[Alarm]] | Unknown
     steward: StewardFigures | Unknown | None
     silent: str | None
@@ -177,7 +177,7 @@ def state(
     settings: Settings,
     sources: Sources,
     histories: Histories,
-    heard: Mapping[str, Heard],
+    heard: Mapping[str, LastHeartbeat],
     *,
     now_s: int,
 ) -> State:
@@ -202,7 +202,7 @@ def _cache(
     settings: Settings,
     name: str,
     sources: Sources,
-    heard: Heard | None,
+    heard: LastHeartbeat | None,
     *,
     histories: Histories,
     now_s: int,

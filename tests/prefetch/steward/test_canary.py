@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from features.common.errors import TargetUnavailable
-from prefetch.directory.cache import DirectoryTarget
+from prefetch.directory import DirectoryTarget
 from prefetch.steward import canary
 from prefetch.steward.canary import FRESH_S, LASTS_S, RENEW_S, Canary, OpenFiles
 from prefetch.xcache.events import FileClose

@@ -14,7 +14,7 @@ import xcache_server
 from daemons import needed
 
 from features.common.errors import ServiceError, TargetUnavailable
-from prefetch.directory.cache import DirectoryTarget
+from prefetch.directory import DirectoryTarget
 from prefetch.push.attempt import PushLimits
 from prefetch.steward import canary
 from prefetch.steward.book import Book, Datasets, listed

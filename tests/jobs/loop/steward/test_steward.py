@@ -21,7 +21,7 @@ from jobs.ground.settings.tree import Settings
 from jobs.ground.store.locks import alone_at, exclusive
 from jobs.loop.steward import steward
 from jobs.operator.operate.alarms import silence
-from prefetch.directory.cache import DirectoryTarget
+from prefetch.directory import DirectoryTarget
 from prefetch.journal.journal import Journal
 from prefetch.steward.figures import StewardFigures, read
 from prefetch.target import Held
