@@ -117,7 +117,7 @@ class Query:
 
 def with_steps(text: str, steps: Iterable[Columns]) -> str:
     """The SELECT `text` with the columns of `steps`, added one step after the other."""
-    for step in steps:
+    for step in filter(None, steps):
         added = ", ".join(f'{expression} AS "{name}"' for name, expression in step.items())
         text = f"SELECT *, {added} FROM ({text})"
     return text
@@ -215,15 +215,16 @@ def _unparsable(times: Sequence[str], counts: Sequence[str]) -> list[Columns]:
     """Steps that add `unparsable`: the first of these that states what is none."""
     unread = {name: f'"{name} unread"' for name in (*times, *counts)}
     wrong = " || ".join(
-        f"list_transform([{', '.join(unread[name] for name in some)}], lambda t: {is_stated('t')} IS NOT NULL)"
-        for some, is_stated in ((times, stated_time), (counts, word))
-        if some
+        f"list_transform([{', '.join(map(unread.__getitem__, names))}], lambda t: {stated('t')} IS NOT NULL)"
+        for names, stated in ((times, stated_time), (counts, word))
+        if names
     )
     first = f"{list(unread)}[list_position({wrong}, true)]"
+    stated_texts = {name: text(f'"{name} text"') for name in unread}
     return [
         {
-            f"{name} unread": f'CASE WHEN "{name}" IS NULL THEN {text(chr(34) + name + " text" + chr(34))} END'
-            for name in unread
+            f"{name} unread": f'CASE WHEN "{name}" IS NULL THEN {told} END'
+            for name, told in stated_texts.items()
         },
         {"unparsable": f"CASE WHEN coalesce({', '.join(unread.values())}) IS NOT NULL THEN {first} END"},
     ]

@@ -148,6 +148,14 @@ def test_workers_of_spark_need_not_have_the_package(
             f"{IMPORT}SOURCE = Source(lambda site: 1 / 0)\n",
             "failed: ZeroDivisionError: division by zero",
         ),
+        (
+            f"{IMPORT}def decode(space, places, **others): pass\nSOURCE = Source(decode=decode)\n",
+            "failed: TypeError: decode returned None, not the number of records that are missing",
+        ),
+        (
+            f"{IMPORT}SOURCE = Source(read=lambda spark, path, day='': None)\n",
+            "is read by Spark alone",
+        ),
         (f"{SHOWN['python'].replace('n_reads', 'n_read')}", "failed: "),
         (f"{SHOWN['python'].replace('bytes < 0', 'bites < 0')}", "failed: "),
     ],
