@@ -32,8 +32,6 @@ last_s: when the last one came, since 1970. held_bytes, quota_bytes: of the file
 MOST_BYTES: Final = 2**20
 """Of one message: the longest datagram in base64 is a tenth of it."""
 _WAIT_S: Final = 0.2
-_MANY_OF_OTHERS: Final = 20
-"""Messages in a row from the start that hold no record: no subscription to caches' messages begins so."""
 _SETTLE_S: Final = 0.5
 _PAUSES_S: Final = (1.0, 60.0)
 _OLDEST_S: Final = 30 * 86400
@@ -66,7 +64,6 @@ class Bus:
         self._destinations, self._client = destinations, client
         self._now_s, self._log = now_s, log
         self._numberings = Numberings(PSEQ_MODULUS)
-        self._is_alarmed = False
         self._beat_at, self._pause_s, self._told = 0.0, _PAUSES_S[0], ""
         with ExitStack() as opened:
             self._files = {
@@ -151,18 +148,6 @@ class Bus:
                 self._beat()
             self._settle(subscription, taken)
 
-    def _alarm(self) -> None:
-        """Say once that what comes is none of ours: it is acknowledged, and so gone for whoever it was for."""
-        n_malformed = self.counts["malformed"]
-        if n_malformed < _MANY_OF_OTHERS or self._is_alarmed or any(self.counts[kind] for kind in FORMS):
-            return
-        self._is_alarmed = True
-        where = ", ".join(self._destinations)
-        self._log(
-            f"ALARM: all {n_malformed} messages of {where} so far are none of a cache's; they are "
-            "acknowledged, and gone from that queue; is it the right one?"
-        )
-
     def _settle(self, subscription: Subscription, taken: list[Message]) -> None:
         """Bring what was taken to the disk, then acknowledge it."""
         for files in self._files.values():
@@ -172,7 +157,6 @@ class Bus:
         self.counts["bytes"] += sum(message.size_bytes for message in taken)
         self.counts["again"] += sum(message.is_again for message in taken)
         taken.clear()
-        self._alarm()
         self._pause_s, self._told = _PAUSES_S[0], ""
 
     def _take(self, message: Message) -> None:

@@ -92,7 +92,8 @@ class Source:
 
     def lines(self, site: Site, first_line: Callable[[], str], path: str) -> Query:
         """The definition of lines; `first_line` of those at `path` is asked where it may be a header."""
-        assert self.query is not None
+        if self.query is None:
+            raise ConfigError("source", f"{self.name!r} is read by Spark alone; pull it with Spark's engine")
         header = () if self.header is None else (self.header(first_line(), path),)
         return self.of(self.query(site, *header), site)
 

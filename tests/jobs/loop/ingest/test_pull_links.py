@@ -222,7 +222,9 @@ def test_what_unpacks_to_far_more_than_it_takes_is_refused_and_the_rest_is_read(
     assert summary.n_new > 0
 
 
-@pytest.mark.parametrize("packed", [gzip.compress, functools.partial(pa.compress, codec="zstd", asbytes=True)])
+@pytest.mark.parametrize(
+    "packed", [gzip.compress, functools.partial(pa.compress, codec="zstd", asbytes=True)]
+)
 def test_a_small_file_of_far_too_many_lines_is_refused_and_the_rest_is_read(
     tmp_path: Path, packed: Callable[[bytes], bytes]
 ) -> None:
