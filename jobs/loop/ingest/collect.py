@@ -172,9 +172,10 @@ def _broker(settings: CollectSettings) -> Broker:
 
 
 def _foreign(destinations: Sequence[str], n_foreign: int) -> str:
+    places = ", ".join(destinations)
     return (
-        f"{n_foreign} messages of {', '.join(destinations)} hold no record of a cache, and were acknowledged: "
-        "a queue has them no more; does [collect] subscribe name the queue of somebody else?"
+        f"{n_foreign} messages of {places} hold no record of a cache, and were acknowledged, "
+        "so a queue has them no more; does [collect] subscribe name the queue of somebody else?"
     )
 
 
