@@ -58,8 +58,8 @@ from jobs.ground.settings.tree import Settings
 from jobs.local_site.local.site import CACHE
 from jobs.loop.ingest import pull
 from jobs.loop.train import features as feature_job
-from jobs.loop.trainings import named
-from models.serving.names import CHAMPION
+from jobs.loop.trainings import promoted_models
+from models.serving.versions import CHAMPION
 
 PIECE_DAYS, N_BACKWARDS = 3, 3
 ENDS_SOON_S = 3000
@@ -200,7 +200,7 @@ def acted(tasks: dict[tuple[str, int], dict[str, object]], what: str) -> None:
 def killed_evaluation(site: Site) -> None:
     """An evaluation that is killed on the way, of days too few to promote: the champion stays."""
     region = site.settings.region.name
-    champion = named(site.tables, region=region)[CHAMPION]
+    champion = promoted_models(site.tables, region=region)[CHAMPION]
     site.api.until_known("evaluate_and_promote", within_s=600)
     key = as_of_label(site.moments[0] - site.moments[0] % DAY_S)
     run = site.api.trigger("evaluate_and_promote", conf={"as_of": key, "days": EVALUATED_DAYS})
@@ -213,7 +213,10 @@ def killed_evaluation(site: Site) -> None:
     decided = site.tables.newest(PROMOTIONS, owner=region)
     (row,) = site.tables.read_arrow(PROMOTIONS, as_of=next(iter(decided.partitions))[1]).to_pylist()
     check(f"two days promote nothing: {row['action']}", row["action"] == "refuse")
-    check("the champion stays", named(site.tables, region=region)[CHAMPION].version == champion.version)
+    check(
+        "the champion stays",
+        promoted_models(site.tables, region=region)[CHAMPION].version == champion.version,
+    )
 
 
 def empty_pull(site: Site) -> None:

@@ -36,10 +36,9 @@ from features.spec import (  # noqa: E402
     FeatureSpec,
 )
 from features.stream import events, names, row  # noqa: E402
-from features.stream.facts import CATALOGUE  # noqa: E402
+from features.stream.facts import CATALOGUE, Stored  # noqa: E402
 from features.stream.region import Region  # noqa: E402
 from features.stream.state import DATASET_WIDTH, FILE_WIDTH, PASS_WIDTH, PASSES, Files, State, new_state  # noqa: E402
-from features.stream.stored import Stored  # noqa: E402
 from jobs.ground.settings.tree import Settings  # noqa: E402
 from jobs.ground.store.tables import Tables  # noqa: E402
 from jobs.loop.train import features as job  # noqa: E402

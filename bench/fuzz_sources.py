@@ -24,8 +24,12 @@ sys.path[:0] = [str(ROOT), str(ROOT / "tests" / "support" / "oracles")]
 
 from damage import damaged  # noqa: E402
 
-from features.job_records import JOB_RECORDS  # noqa: E402
-from features.schema import ACCESSES, FILES, REJECTS  # noqa: E402
+from features.schema import (  # noqa: E402
+    ACCESSES,
+    FILES,
+    JOB_RECORDS,
+    REJECTS,
+)
 from jobs.ground.settings.our_sources import OURS  # noqa: E402
 from jobs.ground.settings.tree import Settings  # noqa: E402
 from jobs.ground.spark.session import spark_session  # noqa: E402

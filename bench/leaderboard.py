@@ -27,7 +27,7 @@ from leaderboard_rivals import Replayed, rivals_on
 from features.common.progress import unwatched
 from features.results import LRU, STEWARD
 from models.learning.order import Learning
-from replay.contest import BOUND, Lineup, standings
+from replay.comparison import BOUND, Candidates, compare
 from replay.policies import POLICIES
 from replay.steward.policies import AUTO, steward_policy
 
@@ -82,11 +82,11 @@ def scored(board: Board, fractions: Sequence[float], ours_alone: bool) -> Iterat
     orders = Learning(board.trace, board.story, sorted(rooms)).orders(board.from_s, unwatched)
     stewards = {name: steward_policy(name, board.story, orders) for name in (STEWARD, AUTO)}
     policies = {**dict.fromkeys((*POLICIES, BOUND)), **stewards}
-    lineups = [Lineup(room, policies) for room in rooms]
+    lineups = [Candidates(room, policies) for room in rooms]
     n_counted = board.trace.n_accesses - board.trace.first_at(board.from_s)
     with contextlib.ExitStack() as stack:
         rivals = None if ours_alone else stack.enter_context(rivals_on(board))
-        for at in standings(board.trace, lineups, count_from_s=board.from_s):
+        for at in compare(board.trace, lineups, count_from_s=board.from_s):
             ours = {name: Replayed(row.result.hits, row.result.wan_bytes) for name, row in at.rows.items()}
             theirs = {} if rivals is None else rivals(at.capacity_bytes)
             requested = at.rows[LRU].result.bytes_requested

@@ -29,7 +29,7 @@ from features.common.arrays import FloatArray
 from features.common.progress import unwatched
 from features.results import LRU, S3FIFO, STEWARD
 from models.learning import order
-from replay.contest import BOUND, Lineup, standings
+from replay.comparison import BOUND, Candidates, compare
 from replay.steward.policies import steward_policy
 
 CUTS: Mapping[str, tuple[str, ...]] = MappingProxyType(
@@ -56,7 +56,7 @@ def run_of(board: Board, shares: Sequence[float]) -> Run:
     orders = order.Learning(board.trace, board.story, rooms).orders(board.from_s, unwatched)
     stewards = {name: steward_policy(name, board.story, orders) for name in SHOWN if name != S3FIFO}
     policies = {LRU: None, BOUND: None, S3FIFO: None, **stewards}
-    found = standings(board.trace, [Lineup(room, policies) for room in rooms], count_from_s=board.from_s)
+    found = compare(board.trace, [Candidates(room, policies) for room in rooms], count_from_s=board.from_s)
     gaps: dict[str, list[float]] = {name: [] for name in SHOWN}
     wan: dict[str, list[float]] = {name: [] for name in SHOWN}
     for one in found:

@@ -33,7 +33,8 @@ HEAD = """\
 Every figure of the documentation is here, as the bench printed it. `make benchmarks` runs all benches and
 rewrites this page; `make benchmarks ONLY="replay readers"` renews single sections. Ratios within one run can
 be compared between machines, absolute figures only within a section. Benches run in the environment that
-`make verify` makes, for example `.venv/bin/python bench/replay.py`.
+`make verify` makes, for example `.venv/bin/python bench/replay.py`. A section is left out while it is
+older than the code that it measures; `.venv/bin/python bench/page.py --list` has all benches.
 """
 
 

@@ -28,7 +28,7 @@ from jobs.ground.caches.paths import Paths
 from jobs.ground.settings.tree import CacheSettings
 from jobs.ground.store.keys import MomentKey
 from jobs.loop.plan.rows import items
-from models.serving.names import Named
+from models.serving.versions import ModelVersion
 from prefetch.plan import Files, PlanLimits, Rule, Scores, ValuePlanner, plain_files, treatments
 from prefetch.plan.rules import is_control
 from prefetch.plan.scores import NEVER_S
@@ -73,7 +73,7 @@ def main() -> int:
                 name=cache, kind="xcache", url="root://127.0.0.1:1", capacity=capacities[cache]
             )
             paths = Paths(settings, {})
-            key, made_by = MomentKey("2026-03-01", "2026-03-01T00:00:00Z", cache), Named("bench", None)
+            key, made_by = MomentKey("2026-03-01", "2026-03-01T00:00:00Z", cache), ModelVersion("bench", None)
             within_s = judged.horizon_s
             more = items(
                 judged.plan, dids, origins, paths, key=key, as_of_s=AS_OF_S, horizon_s=within_s, model=made_by

@@ -26,7 +26,7 @@ from features.common.progress import unwatched
 from features.common.times import HOUR_S
 from features.results import LRU, STEWARD
 from models.learning.order import CAPACITY_FRACTIONS, Learning
-from replay.contest import BOUND, Lineup, standings
+from replay.comparison import BOUND, Candidates, compare
 from replay.steward.policies import steward_policy
 
 REGIONS = ("mwt2", "prague")
@@ -58,8 +58,8 @@ def gaps(board: Board, seed: int) -> dict[str, list[float]]:
             task = np.where(is_task, story.reader, -1)
             story = story._replace(queued=queue_of(board.trace, task, how, np.random.default_rng(seed)))
         policies = {LRU: None, BOUND: None, STEWARD: steward_policy(STEWARD, story, orders)}
-        lineups = [Lineup(room, policies) for room in rooms]
-        closed = [one.gap(STEWARD) for one in standings(board.trace, lineups, count_from_s=board.from_s)]
+        lineups = [Candidates(room, policies) for room in rooms]
+        closed = [one.gap(STEWARD) for one in compare(board.trace, lineups, count_from_s=board.from_s)]
         found[name] = [one.closed or 0.0 for one in closed if one is not None]
     return found
 

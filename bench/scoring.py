@@ -40,9 +40,12 @@ from jobs.loop.train.spark_engine import staged  # noqa: E402
 from models.learning.calibration import platt, reads_if_any  # noqa: E402
 from models.learning.frame import arrow_matrix  # noqa: E402
 from models.learning.learners import LightGBM, Trees  # noqa: E402
-from models.serving.bundle import Bundle, HorizonModel  # noqa: E402
+from models.serving.bundle import (  # noqa: E402
+    Bundle,
+    HorizonModel,
+    RegionModels,
+)
 from models.serving.drift import Reference  # noqa: E402
-from models.serving.scoring import RegionModels  # noqa: E402
 
 RUNS, THREADS = 3, 2
 LEARN_ROWS, FILES = 100_000, 8

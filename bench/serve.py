@@ -37,7 +37,7 @@ from placement_server import serving  # noqa: E402
 from prefetch.placement.build import Holding, Supply, placed, snapshot_of  # noqa: E402  # noqa: E402
 from prefetch.placement.database import Database  # noqa: E402
 from prefetch.placement.snapshot import dump  # noqa: E402
-from replay.federation.rendezvous import keys_of  # noqa: E402
+from replay.federation.ranges import keys_of  # noqa: E402
 
 N_DATASETS, N_SITES, N_SERVERS = 1_000_000, 10, 24
 CONNECTIONS, ROUNDS, SECONDS = 32, 9, 2

@@ -38,7 +38,7 @@ from jobs.loop.evaluate.verdicts import daily_wan
 from jobs.studies.simulate import workload
 from models.evaluation.promotion import MIN_DAYS, decide_order
 from models.learning.order import Learning
-from replay.contest import BOUND, Lineup, standings
+from replay.comparison import BOUND, Candidates, compare
 from replay.policies.learned import Learned, Order
 
 CAPACITY_FRACTIONS = (0.05, 0.1)
@@ -80,8 +80,8 @@ class Walk(NamedTuple):
             return False, False
         trace = self.board.trace.until(at_s)
         policies = {LRU: None, S3FIFO: None, STEWARD: self.follow(range(first, step))}
-        lineups = [Lineup(room, policies) for room in self.rooms]
-        found = standings(trace, lineups, count_from_s=self.times_s[first])
+        lineups = [Candidates(room, policies) for room in self.rooms]
+        found = compare(trace, lineups, count_from_s=self.times_s[first])
         compared = [Compared(share, at) for share, at in zip(CAPACITY_FRACTIONS, found, strict=True)]
         days = daily_wan(day_rows(compared, model_version="candidate", scored_by={}))
         return decide_order(days).promote, decide_order(days, is_successor=True).promote
@@ -148,7 +148,7 @@ def _outcome(walk: Walk, room: int, first: int, served: Mapping[str, list[int]])
         **{name: walk.follow(taken) for name, taken in served.items()},
         **others,
     }
-    (found,) = standings(walk.board.trace, [Lineup(room, policies)], count_from_s=walk.board.from_s)
+    (found,) = compare(walk.board.trace, [Candidates(room, policies)], count_from_s=walk.board.from_s)
     wan = {name: walk.by_step(row.result.daily.wan_bytes) for name, row in found.rows.items()}
     kept = [wan[f"until {step}"][step - first] for step in served[ALWAYS][1:]]
     replaced = {name: [step - first for step in taken] for name, taken in served.items()}

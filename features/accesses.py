@@ -22,14 +22,16 @@ def demand(accesses: pa.Table, sources: Mapping[str, str]) -> pa.Table:
     or of `EVERYWHERE`. A row counts if its source is that of its cache, else of its site, else of everywhere;
     it also counts if its place has no demand source.
     """
-    wanted = pa.nulls(accesses.num_rows, pa.string())
+    source_of_place = pa.nulls(accesses.num_rows, pa.string())
     named = {place: source for place, source in sources.items() if place != EVERYWHERE}
     for place in PLACES:
         at = pc.index_in(accesses[place], value_set=pa.array(list(named), pa.string()), skip_nulls=True)
-        wanted = pc.coalesce(wanted, pa.array(list(named.values()), pa.string()).take(at.combine_chunks()))
+        source_of_place = pc.coalesce(
+            source_of_place, pa.array(list(named.values()), pa.string()).take(at.combine_chunks())
+        )
     if EVERYWHERE in sources:
-        wanted = pc.fill_null(wanted, sources[EVERYWHERE])
-    return accesses.filter(pc.fill_null(pc.equal(wanted, accesses["source"]), True))
+        source_of_place = pc.fill_null(source_of_place, sources[EVERYWHERE])
+    return accesses.filter(pc.fill_null(pc.equal(source_of_place, accesses["source"]), True))
 
 
 TASK: Final = "task"
@@ -49,6 +51,6 @@ def reader_kinds(accesses: pa.Table, of_sessions: Sequence[str]) -> tuple[str, .
     has_task, has_user = pc.is_valid(accesses[TASK]), pc.is_valid(accesses[USER])
     of_session = pc.is_in(accesses["source"], value_set=pa.array(of_sessions, pa.string()))
     user = pc.and_not(has_user, has_task)
-    found = {TASK: has_task, USER: pc.and_not(user, of_session), SESSION: pc.and_(user, of_session)}
+    rows_of_kind = {TASK: has_task, USER: pc.and_not(user, of_session), SESSION: pc.and_(user, of_session)}
     least = LEAST_SHARE * accesses.num_rows
-    return tuple(kind for kind in KINDS if (pc.sum(found[kind]).as_py() or 0) > least)
+    return tuple(kind for kind in KINDS if (pc.sum(rows_of_kind[kind]).as_py() or 0) > least)

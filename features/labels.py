@@ -39,7 +39,7 @@ class Reads:
     def __init__(self, accesses: pa.Table, *, until_s: int, hits: Hits | None = None) -> None:
         is_known = np.asarray(accesses["known_at"].cast(pa.int64()).to_numpy() < until_s * MICROS)
         rows = accesses.filter(pa.array(is_known))
-        self._until_s, self._dids = until_s, _unique(rows["did"])
+        self._until_s, self._dids = until_s, pc.unique(rows["did"].cast(pa.string()))
         at_s = np.asarray(rows["accessed_at"].cast(pa.int64()).to_numpy() // MICROS, np.int64)
         self._first_s = int(at_s.min(initial=0))
         self._span_s = int(at_s.max(initial=0)) - self._first_s + 1
@@ -121,7 +121,3 @@ class Reads:
 
 def _counts(values: IntArray, *, matured: bool) -> pa.Array:
     return pa.array(values) if matured else pa.nulls(values.size, pa.int64())
-
-
-def _unique(column: pa.ChunkedArray) -> pa.Array:
-    return pc.unique(column.cast(pa.string()))

@@ -99,7 +99,7 @@ MODEL_SLICES = Table(
         Column("model", "string", "as in model_metrics", required=True),
         Column("horizon_s", "long", "seconds after as_of", required=True),
         Column(
-            "weighting", "string", "a row weighs: file 1, byte its size, dataset 1/its rows", required=True
+            "weighting", "string", "file: a row weighs 1, byte: its size, dataset: 1/its rows", required=True
         ),
         Column("part", "string", "all, cold (never read before), warm, or `tier NAME`", required=True),
         Column("auc", "double", "as in model_metrics"),
@@ -135,9 +135,7 @@ DRIFT = Table(
     partition=("day", "as_of", "region"),
     columns=(
         Column("column", "string", "a feature, or `probability_1d`: a horizon's scores", required=True),
-        Column(
-            "psi", "double", "population stability index; 0.1 is a shift, 0.25 a large one", required=True
-        ),
+        Column("psi", "double", "population stability index; 0.1: a shift, 0.25: a large one", required=True),
         Column("usual_psi", "double", "90 % quantile of single as_ofs of the training", required=True),
         Column("null_share", "double", "share of nulls at as_of", required=True),
         Column("null_share_then", "double", "share of nulls in training", required=True),
@@ -234,10 +232,8 @@ PROMOTIONS = Table(
         Column("evaluated_as_of", "string", "as_of of the evaluation used; null: none"),
         Column("reasons", "strings", "why, in words", required=True),
         Column("order_reasons", "strings", "why the order may evict or not; null: not judged"),
-        Column("comparisons", "string", "JSON list of models.evaluation.promotion.Comparison", required=True),
-        Column(
-            "trained_until", "string", "nothing later was used to train model_version; null: it did not win"
-        ),
+        Column("comparisons", "string", "JSON list of RivalComparison (models.evaluation)", required=True),
+        Column("trained_until", "string", "nothing later trained model_version; null: it did not win"),
     ),
 )
 
@@ -248,7 +244,7 @@ WORTH = Table(
     partition=("day", "cache"),
     columns=(
         Column(
-            "model_versions", "string", "of the plans pushed that day, separated by commas", required=True
+            "model_versions", "string", "of the plans pushed that day, with commas between", required=True
         ),
         Column("read_bytes", "long", "read through the cache, by its own records", required=True),
         Column("hit_bytes", "long", "of these, from its disk", required=True),
@@ -282,7 +278,7 @@ STEWARD_DAYS = Table(
         Column("started_at", "timestamp", "when the steward was started", required=True),
         Column("watched_s", "long", "seconds of the day that the figures cover", required=True),
         Column(
-            "orders", "string", "orders of eviction followed that day, separated by commas", required=True
+            "orders", "string", "orders of eviction followed that day, with commas between", required=True
         ),
         Column("model_version", "string", "of the learned order; null: none was at hand"),
         Column("wan_bytes", "long", "of the files that were read while not on disk", required=True),

@@ -14,12 +14,12 @@ _Item = TypeVar("_Item")
 _Result = TypeVar("_Result")
 
 
-def nothing() -> None:
+def ignore() -> None:
     """Follow no progress."""
 
 
-def each(
-    work: Callable[[_Item], _Result], items: Iterable[_Item], *, on_done: Callable[[], None] = nothing
+def map_parallel(
+    work: Callable[[_Item], _Result], items: Iterable[_Item], *, on_done: Callable[[], None] = ignore
 ) -> list[_Result]:
     """The results of `work` on every item, in order; for work that spends its time outside Python.
 
@@ -36,7 +36,7 @@ def each(
         return list(pool.map(piece, items))
 
 
-def in_turn(work: Callable[[_Item], object], items: Iterable[_Item]) -> None:
+def run_bounded(work: Callable[[_Item], object], items: Iterable[_Item]) -> None:
     """Do `work` on every item, on all cores, while the next item is made; only a few are in memory."""
     n_threads = len(os.sched_getaffinity(0))
     with threadpool_limits(1), ThreadPoolExecutor(n_threads) as pool:
@@ -45,5 +45,5 @@ def in_turn(work: Callable[[_Item], object], items: Iterable[_Item]) -> None:
             if len(running) == n_threads:
                 running.popleft().result()
             running.append(pool.submit(work, item))
-        for one in running:
-            one.result()
+        for future in running:
+            future.result()

@@ -1,4 +1,4 @@
-"""What a learned order knows of the accesses of a trace: datasets, kinds of files, and readers."""
+"""The context of accesses that a learned order uses: datasets, kinds of files, and readers."""
 
 from __future__ import annotations
 
@@ -24,8 +24,9 @@ CONTEXT = ("dataset", "user", "task")
 
 
 class QueuedReads(NamedTuple):
-    """What batch queues say, in the order of `at_s`, float64[k], s since 1970: from then on known work is
-    expected to read `file`, int32[k], at `due_s`, float64[k], or not any more, NaN.
+    """Entries of batch queues by `at_s`, float64[k], s since 1970: when an entry became known.
+
+    From then on, work is expected to read `file`, int32[k], at `due_s`, float64[k]; NaN: no longer.
     """
 
     at_s: FloatArray
@@ -56,8 +57,8 @@ def context_of(loaded: LoadedTrace) -> AccessContext:
     A file without a dataset belongs to that of its folder; without a folder it is a dataset of its own. No
     catalogue is used: a dataset has as many files as have been read.
     """
-    trace, told = loaded.trace, dict(zip(loaded.details.column_names, loaded.details.columns, strict=True))
-    of_file = _datasets(trace, told.get("dataset"))
+    trace, columns = loaded.trace, dict(zip(loaded.details.column_names, loaded.details.columns, strict=True))
+    of_file = _datasets(trace, columns.get("dataset"))
     n_datasets = int(of_file.max(initial=-1)) + 1
     files = Files(
         of_file,
@@ -69,8 +70,8 @@ def context_of(loaded: LoadedTrace) -> AccessContext:
     )
     reader = np.zeros(trace.n_accesses, np.int64)
     for role, number in (("user", user_number), ("task", task_number)):
-        if role in told:
-            codes = _codes(told[role]).astype(np.int64)
+        if role in columns:
+            codes = _codes(columns[role]).astype(np.int64)
             reader = np.where(codes >= 0, number(codes), reader)
     return AccessContext(files, n_datasets, reader)
 
@@ -125,8 +126,8 @@ def file_kinds(trace: Trace) -> tuple[str, ...]:
 
 def kind_numbers(names: pa.Array | pa.ChunkedArray, kinds: Sequence[str]) -> Ids:
     """The number of the kind of each file, int32; `kinds`: of `file_kinds`, of this trace or of another."""
-    found = pc.index_in(_extensions(names), value_set=pa.array(kinds, pa.string()))
-    numbers: Ids = np.asarray(pc.fill_null(found, MOST_KINDS)).astype(np.int32)
+    places = pc.index_in(_extensions(names), value_set=pa.array(kinds, pa.string()))
+    numbers: Ids = np.asarray(pc.fill_null(places, MOST_KINDS)).astype(np.int32)
     return numbers
 
 

@@ -11,12 +11,12 @@ import numpy as np
 from features.common.arrays import BoolArray, FloatArray, IntArray
 from features.common.jit import bare
 from replay.kernels.accesses import AHEAD, fetch
-from replay.kernels.farthest import Positions, add, discard, expect, farthest, no_positions
+from replay.policies.clairvoyant import Positions, add, discard, expect, farthest, no_positions
 from replay.result import Result, summarise
 from replay.trace import IndexArray, ItemArray, Requests, Trace, window
 
 
-class Kept(NamedTuple):
+class SplitOutcome(NamedTuple):
     """`held`: bytes per file. Per access of the window, `hit`: the whole file was held; `hit_bytes`."""
 
     held: IntArray
@@ -36,27 +36,27 @@ def byte_bound(trace: Trace, capacity_bytes: int, *, count_from_s: int | None = 
     started = time.perf_counter()
     n = trace.n_accesses
     n_counted = n - counted.first
-    kept = Kept(
+    outcome = SplitOutcome(
         np.zeros(trace.n_items, np.int64), np.zeros(n_counted, np.bool_), np.zeros(n_counted, np.int64)
     )
     requests = Requests(trace.item, trace.size_bytes, trace.following)
-    peak = _split(requests, capacity_bytes, counted.first, no_positions(n), kept)
+    peak = _split(requests, capacity_bytes, counted.first, no_positions(n), outcome)
     seconds = time.perf_counter() - started
     return summarise(
         "bound",
         trace,
         capacity_bytes=capacity_bytes,
         count_from_s=counted.count_from_s,
-        hit=kept.hit,
-        hit_bytes=kept.hit_bytes,
+        hit=outcome.hit,
+        hit_bytes=outcome.hit_bytes,
         peak_usage_bytes=int(peak),
         seconds=seconds,
     )
 
 
 @bare
-def _split(requests: Requests, capacity: int, first: int, positions: Positions, kept: Kept) -> int:
-    held, hit, hit_bytes = kept
+def _split(requests: Requests, capacity: int, first: int, positions: Positions, outcome: SplitOutcome) -> int:
+    held, hit, hit_bytes = outcome
     item, size, following = requests
     n = item.size
     used = 0

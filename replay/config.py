@@ -57,8 +57,8 @@ def refused(names: pa.StringArray | None, patterns: Sequence[str], n_items: int)
         return np.zeros(n_items, np.bool_)
     if names is None:
         raise ConfigError("never_cache", "the trace has no names to match; leave the patterns out")
-    found = pc.match_substring_regex(names, f"^(?:[^:/]*:)?(?:{expression(patterns)})$")
-    matches: BoolArray = found.fill_null(False).to_numpy(zero_copy_only=False)
+    is_match = pc.match_substring_regex(names, f"^(?:[^:/]*:)?(?:{expression(patterns)})$")
+    matches: BoolArray = is_match.fill_null(False).to_numpy(zero_copy_only=False)
     return matches
 
 

@@ -101,11 +101,11 @@ class Curve:
         self, *, hit_ratio: float | None = None, byte_hit_ratio: float | None = None
     ) -> int | None:
         """The smallest capacity with the given ratios, at least `exact_from_bytes`; None if there is none."""
-        wanted = (
+        goals = (
             (hit_ratio, self.hits, self.requests),
             (byte_hit_ratio, self.hit_bytes, self.bytes_requested),
         )
-        least = [_first(found, ratio, of) for ratio, found, of in wanted if ratio is not None]
+        least = [_first(cumulative, ratio, of) for ratio, cumulative, of in goals if ratio is not None]
         index = max(least, default=-1)
         if index < 0:
             return 0
@@ -126,7 +126,10 @@ def lru_curve(trace: Trace, *, count_from_s: int | None = None) -> Curve:
     n_read = int(read.sum())
     distance = np.empty(trace.n_accesses - min(n_read, first), np.int64)
     amount = np.empty(distance.size, np.int64)
-    stack = _empty_stack(trace.n_items, min(2 * n_read, trace.n_accesses))
+    slots = min(2 * n_read, trace.n_accesses)
+    stack = _Stack(
+        np.full(trace.n_items, -1, np.int64), np.full(slots, -1, np.int32), np.zeros(slots + 1, np.int64)
+    )
     n = int(_distances(_Accesses(trace.item, trace.size_bytes, first), stack, distance, amount))
     distance, amount = distance[:n], amount[:n]
     # Sorting twice is faster than reordering by index: numpy sorts with vector instructions.
@@ -174,10 +177,6 @@ class _Stack(NamedTuple):
     slot_of: IntArray
     held: ItemArray
     tree: IntArray
-
-
-def _empty_stack(n_items: int, slots: int) -> _Stack:
-    return _Stack(np.full(n_items, -1, np.int64), np.full(slots, -1, np.int32), np.zeros(slots + 1, np.int64))
 
 
 @bare

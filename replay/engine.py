@@ -12,10 +12,10 @@ from features.common.errors import ConfigError, InputError
 from features.common.times import DAY_S, HOUR_S
 from replay.config import CacheConfig, refused
 from replay.kernels import disk as kernels
-from replay.kernels import placing
+from replay.kernels import purge
+from replay.kernels.accesses import Part, Tally, empty_tally
 from replay.kernels.disk import AccessLog, OutcomeArray
-from replay.kernels.purge import Part, Record, run_checks, serve
-from replay.kernels.tally import Tally, empty_tally
+from replay.kernels.purge import Record, run_checks, serve
 from replay.planner import Actions, CacheState, Planner, peak_inflow, sure_inflow
 from replay.result import Placed, Result, tallied
 from replay.trace import IndexArray, Trace, Window, window
@@ -104,7 +104,7 @@ class Run:
         self._outcome = np.zeros(trace.n_accesses, np.uint8) if outcome is None else outcome
         self._served = 0
         self._warming = empty_tally(trace.time_s[: counted.first])
-        self._tally = _shifted(empty_tally(trace.time_s[counted.first :]), counted.first)
+        self._tally = empty_tally(trace.time_s[counted.first :], first=counted.first)
         self._counting = False
         self._prefetches: list[tuple[int, int]] = []
         self._inflows: list[int] = []
@@ -135,13 +135,13 @@ class Run:
         actions = self.planner.actions(self._state(as_of_s, cycle_s))
         self.start_cycle()
         disk, log = self._disk, self._log
-        placing.evict(disk, self._ids(actions, "evict"))
-        placing.unpin(disk, self._ids(actions, "unpin"))
-        wanted = self._ids(actions, "prefetch")
-        self._last_use_s[wanted[disk.latest_use[wanted] == kernels.ABSENT]] = as_of_s
-        if fetched := placing.prefetch(disk, self._rules, log, wanted, as_of_s):
+        purge.evict(disk, self._ids(actions, "evict"))
+        purge.unpin(disk, self._ids(actions, "unpin"))
+        prefetched = self._ids(actions, "prefetch")
+        self._last_use_s[prefetched[disk.latest_use[prefetched] == kernels.ABSENT]] = as_of_s
+        if fetched := purge.prefetch(disk, self._rules, log, prefetched, as_of_s):
             self._prefetches.append((as_of_s, fetched))
-        placing.pin(disk, log, self._ids(actions, "pin"), as_of_s)
+        purge.pin(disk, log, self._ids(actions, "pin"), as_of_s)
 
     def result(self, name: str, seconds: float) -> Result:
         """The outcome of the counted window."""
@@ -242,10 +242,6 @@ def _rules(config: CacheConfig) -> kernels.Rules:
 def _unread_bytes(disk: kernels.Disk) -> int:
     """Prefetched bytes on the disk that nobody has read yet."""
     return int(disk.held[(disk.flags & kernels.PREFETCHED) != 0].sum())
-
-
-def _shifted(tally: Tally, first: int) -> Tally:
-    return tally._replace(first=tally.first + first)
 
 
 def access_log(trace: Trace, config: CacheConfig) -> AccessLog:

@@ -78,7 +78,22 @@ class Actions:
 
 
 class Planner(Protocol):
-    """Decides at each boundary. It is pure: the same state gives the same actions."""
+    """Decides at each boundary. It is pure: the same state gives the same actions.
+
+    For example, a planner that evicts what nobody has read for a day:
+
+    >>> class DayOld:
+    ...     def actions(self, state):
+    ...         none = np.zeros(0, np.int64)
+    ...         old = state.item[state.last_access_s < state.as_of_s - DAY_S]
+    ...         return Actions(prefetch=none, pin=none, unpin=none, evict=old)
+    >>> from replay.config import CacheConfig
+    >>> from replay.engine import simulate
+    >>> from replay.trace import Trace
+    >>> trace = Trace(np.array([0, 2, 4]) * DAY_S, np.zeros(3), np.array([10]))
+    >>> [simulate(trace, CacheConfig(100), planner=planner).hits for planner in (None, DayOld())]
+    [2, 0]
+    """
 
     def actions(self, state: CacheState) -> Actions:
         """The actions for a cache in `state`."""

@@ -9,7 +9,7 @@ import numpy as np
 
 from features.common.arrays import BoolArray, IntArray
 from features.common.times import DAY_S, HOUR_S
-from replay.kernels.tally import (
+from replay.kernels.accesses import (
     FETCHED,
     HIT_BYTES,
     HITS,

@@ -98,10 +98,10 @@ class Adapter(HTTPAdapter):
         self.poolmanager.pool_classes_by_scheme = {"http": _HttpPool, "https": _HttpsPool}
 
     def proxy_manager_for(self, proxy: str, **options: Any) -> Any:
-        found = super().proxy_manager_for(proxy, **options)
+        manager = super().proxy_manager_for(proxy, **options)
         if proxy.lower().startswith("http"):
-            found.pool_classes_by_scheme = {"http": _HttpPool, "https": _HttpsPool}
-        return found
+            manager.pool_classes_by_scheme = {"http": _HttpPool, "https": _HttpsPool}
+        return manager
 
     def send(self, request: requests.PreparedRequest, *args: Any, **options: Any) -> requests.Response:
         request.headers["Accept-Encoding"] = "identity"

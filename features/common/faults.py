@@ -54,7 +54,7 @@ def with_defaults(values: Mapping[str, Any], table: str, rows: str) -> dict[str,
     defaults, given = values.get(table, {}), values.get(rows)
     if not isinstance(defaults, Mapping) or not isinstance(given, Sequence):
         return dict(values)
-    merged = [{**defaults, **one} if isinstance(one, Mapping) else one for one in given]
+    merged = [{**defaults, **row} if isinstance(row, Mapping) else row for row in given]
     return {key: value for key, value in values.items() if key != table} | {rows: merged}
 
 
@@ -76,8 +76,8 @@ def first_fault(
             meant = _instead(section, keys[len(table) :])
             return Fault([keys], f"unknown key {dotted(keys)}; {meant}", has_remedy=True)
         case "missing":
-            absent = [(*table, *_keys(one)) for one in errors if one["type"] == "missing"]
-            absent = [one for one in absent if one[:-1] == keys[:-1]]
+            absent = [(*table, *_keys(entry)) for entry in errors if entry["type"] == "missing"]
+            absent = [entry for entry in absent if entry[:-1] == keys[:-1]]
             verb = "is" if len(absent) == 1 else "are"
             return Fault(absent, f"{', '.join(map(dotted, absent))} {verb} missing", has_remedy=False)
         case "of_keys":
@@ -102,7 +102,9 @@ def _most_telling(errors: Sequence[ErrorDetails]) -> ErrorDetails:
     """The first error; if that is a missing key, an unknown one of its table, which may be it misspelt."""
     first = errors[0]
     unknown = (
-        one for one in errors if one["type"] == "extra_forbidden" and one["loc"][:-1] == first["loc"][:-1]
+        error
+        for error in errors
+        if error["type"] == "extra_forbidden" and error["loc"][:-1] == first["loc"][:-1]
     )
     return next(unknown, first) if first["type"] == "missing" else first
 
@@ -136,14 +138,14 @@ def _instead(section: type[pydantic.BaseModel], keys: Keys) -> str:
 
 def _known(section: type[pydantic.BaseModel], keys: Keys) -> Iterator[str]:
     """The keys of the table at `keys` in `section`."""
-    found: Any = section
+    table: Any = section
     for key in keys:
-        fields = found.model_fields
+        fields = table.model_fields
         # A key that is no field is a name that the site chose, or a place in a list.
-        found = _section_in(fields[key].annotation) if key in fields else found
-        if found is None:
+        table = _section_in(fields[key].annotation) if key in fields else table
+        if table is None:
             return
-    yield from found.model_fields
+    yield from table.model_fields
 
 
 def _section_in(annotation: Any) -> type[pydantic.BaseModel] | None:

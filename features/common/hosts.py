@@ -64,12 +64,12 @@ def called_by(names: Iterable[str]) -> Callable[[bytes], bool]:
 
     @functools.lru_cache(maxsize=256)
     def is_ours(header: bytes) -> bool:
-        found = _HOST.fullmatch(header.decode("latin-1").lower())
-        if found is None:
+        match = _HOST.fullmatch(header.decode("latin-1").lower())
+        if match is None:
             return False
-        if found["six"] is not None:
-            return _is_address(found["six"])
-        host = found["name"].removesuffix(".")
+        if match["six"] is not None:
+            return _is_address(match["six"])
+        host = match["name"].removesuffix(".")
         return host in known or _is_address(host)
 
     return is_ours
@@ -105,12 +105,16 @@ def first_fit(origins: pa.StringArray, groups: Sequence[Sequence[str]]) -> IntAr
     Case does not matter. `len(groups)` if none fits, and for null.
     """
     coded = hosts_of(origins).dictionary_encode()
-    found = [_first(host, groups) for host in coded.dictionary.to_pylist()]
-    code = coded.indices.fill_null(len(found)).to_numpy(zero_copy_only=False)
-    first: IntArray = np.array([*found, len(groups)], np.int64)[code]
+    group_of_host = [_first(host, groups) for host in coded.dictionary.to_pylist()]
+    code = coded.indices.fill_null(len(group_of_host)).to_numpy(zero_copy_only=False)
+    first: IntArray = np.array([*group_of_host, len(groups)], np.int64)[code]
     return first
 
 
 def _first(host: str, groups: Sequence[Sequence[str]]) -> int:
-    fits = (code for code, hosts in enumerate(groups) if any(fnmatchcase(host, one.lower()) for one in hosts))
+    fits = (
+        code
+        for code, hosts in enumerate(groups)
+        if any(fnmatchcase(host, pattern.lower()) for pattern in hosts)
+    )
     return next(fits, len(groups))

@@ -76,19 +76,21 @@ def plain(file: Path | InputFile) -> Iterator[str]:
     A path counts as given. Of a file elsewhere it is that of a copy, which is gone after the block. Raises
     NotPlainError, also for a file that is hardly more than holes, and OSError as `open` does.
     """
-    one = file if isinstance(file, InputFile) else InputFile(file)
-    if one.fetch is not None:
+    source = file if isinstance(file, InputFile) else InputFile(file)
+    if source.fetch is not None:
         with tempfile.TemporaryDirectory(prefix="cachecast-pull-") as private:
-            one.fetch(copy := Path(private, "copy"))
+            source.fetch(copy := Path(private, "copy"))
             with plain(copy) as name:
                 yield name
         return
-    with _looked_at(one) as descriptor:
+    with _looked_at(source) as descriptor:
         if (kind := _kind(descriptor)) is not None:
-            raise NotPlainError(str(one.path), kind)
+            raise NotPlainError(str(source.path), kind)
         status = os.fstat(descriptor)
         if status.st_size > _may_hold(status.st_blocks * _BLOCK_BYTES):
-            raise NotPlainError(str(one.path), f"all holes, more than {_EXPANDS} times what it takes on disk")
+            raise NotPlainError(
+                str(source.path), f"all holes, more than {_EXPANDS} times what it takes on disk"
+            )
         yield f"/proc/self/fd/{descriptor}"
 
 
@@ -148,7 +150,7 @@ def _kind(descriptor: int) -> str | None:
 
 @contextmanager
 def _looked_at(file: InputFile) -> Iterator[int]:
-    """A descriptor that only says what `file` is: opening a pipe would wait, opening a device may act."""
+    """A descriptor of `file` without opening it: a pipe would wait for a writer, a device may act."""
     descriptor = _given(file.given)
     try:
         for part in Path(file.below).parts:

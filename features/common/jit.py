@@ -65,7 +65,7 @@ def direct(function: _Kernel) -> _Kernel:
     def call(*arguments: object) -> object:
         nonlocal code
         if code is None:
-            types = tuple(compiled.typeof_pyval(one) for one in arguments)
+            types = tuple(compiled.typeof_pyval(argument) for argument in arguments)
             compiled.compile(types)
             code = compiled.get_overload(types)
         return code(*arguments)
@@ -129,8 +129,8 @@ class _Files:
             return None
         if hashlib.sha256(content).digest() != digest:
             return None
-        told, data = pickle.loads(content)  # noqa: S301  of root or of this account
-        return data if told == self._told(key) else None
+        digested, data = pickle.loads(content)  # noqa: S301  of root or of this account
+        return data if digested == self._told(key) else None
 
     def _told(self, key: object) -> tuple[object, str]:
         return key, _sources(self._module)
@@ -157,16 +157,16 @@ def _sources(module: str) -> str:
         if (name := waiting.pop()) not in reached:
             reached.add(name)
             waiting += _used(name)
-    told = [numba.__version__, *(_source(name) for name in sorted(reached))]
-    return hashlib.sha256(repr(told).encode()).hexdigest()
+    parts = [numba.__version__, *(_source(name) for name in sorted(reached))]
+    return hashlib.sha256(repr(parts).encode()).hexdigest()
 
 
 @functools.cache
 def _source(module: str) -> str:
     known = vars(sys.modules[module])
-    told = sorted((of, repr(value)) for of, value in known.items() if _is_constant(value))
+    constants = sorted((of, repr(value)) for of, value in known.items() if _is_constant(value))
     fields = sorted((of, value._fields) for of, value in known.items() if hasattr(value, "_fields"))
-    return repr((told, fields)) + inspect.getsource(sys.modules[module])
+    return repr((constants, fields)) + inspect.getsource(sys.modules[module])
 
 
 def _is_constant(value: object) -> bool:
@@ -177,11 +177,11 @@ def _is_constant(value: object) -> bool:
 @functools.cache
 def _used(module: str) -> frozenset[str]:
     """The modules with kernels, and with parts of kernels, among the globals of a module."""
-    found = set[str]()
+    modules = set[str]()
     for value in vars(sys.modules[module]).values():
         parts = vars(value).values() if isinstance(value, ModuleType) else [value]
-        found |= {part.__module__ for part in parts if isinstance(part, Dispatcher | _Intrinsic)}
-    return frozenset(found)
+        modules |= {part.__module__ for part in parts if isinstance(part, Dispatcher | _Intrinsic)}
+    return frozenset(modules)
 
 
 def _compile_alone(compile_for: Callable[[object], object], lock: Path, types: object) -> object:

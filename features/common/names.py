@@ -204,8 +204,8 @@ def name_parts(name: str) -> str:
     )
     rules = " ".join(f"WHEN {_fits(rule, name)} THEN {_parts_of(rule, name)}" for rule in RULES)
     no_parts = literal(_BETWEEN * (len(NameParts._fields) - 1))
-    found = f"CASE WHEN {name} IS NULL THEN NULL WHEN {unfit} THEN {no_parts} {rules} ELSE {no_parts} END"
-    return f"string_split({found}, {literal(_BETWEEN)})"
+    joined = f"CASE WHEN {name} IS NULL THEN NULL WHEN {unfit} THEN {no_parts} {rules} ELSE {no_parts} END"
+    return f"string_split({joined}, {literal(_BETWEEN)})"
 
 
 def part(parts: str, field: str) -> str:
@@ -226,5 +226,5 @@ def _parts_of(rule: Rule, name: str) -> str:
         "tier": f"\\{rule.tier}" if rule.tier else "",
         "campaign": f"\\{rule.campaign}" if rule.campaign else "",
     }
-    wanted = literal(_BETWEEN.join(parts[field] for field in NameParts._fields))
-    return f"regexp_replace({name}, {literal(rule.pattern)}, {wanted})"
+    replacement = literal(_BETWEEN.join(parts[field] for field in NameParts._fields))
+    return f"regexp_replace({name}, {literal(rule.pattern)}, {replacement})"

@@ -34,15 +34,9 @@ def catalogue_first(listed: IntArray, stated: IntArray) -> IntArray:
 def first_stated(file: Ids, stated: IntArray, n_files: int) -> IntArray:
     """The same of a trace whose files do change: the size that a file has first."""
     size = np.full(n_files, UNKNOWN, np.int64)
-    _first(file, stated, size)
+    rows = np.flatnonzero(stated != UNKNOWN)[::-1]
+    size[file[rows]] = stated[rows]  # of equal files the last is set, in reversed order the first row
     return size
-
-
-@kernel
-def _first(file: Ids, stated: IntArray, size: IntArray) -> None:
-    for i in range(file.size):
-        if size[file[i]] == UNKNOWN:
-            size[file[i]] = stated[i]
 
 
 @kernel

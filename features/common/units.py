@@ -21,23 +21,16 @@ def parse_bytes(text: str) -> int:
     match = _BYTES.fullmatch(text)
     if match is None or (match[3] and not match[2]):
         raise InputError(f"not a size: {text[:100]!r}; write for example 50TB, 1.5TiB or 1000000")
-    scale = (_BINARY if match[3] else _DECIMAL)[_prefix(match[2])]
-    return round(float(match[1]) * scale)
-
-
-def _prefix(letter: str) -> str:
-    return "k" if letter in "kK" and letter else letter.upper()
+    prefix = match[2].upper().replace("K", "k")
+    return round(float(match[1]) * (_BINARY if match[3] else _DECIMAL)[prefix])
 
 
 def format_bytes(n_bytes: float) -> str:
     """`n_bytes` with a decimal unit and three significant digits, for example `1.23 TB`."""
     for unit, scale in reversed(_DECIMAL.items()):
         if unit and abs(n_bytes) >= scale:
-            return (
-                f"{n_bytes / scale:.3g} {unit}B"
-                if abs(n_bytes) < 999.5 * scale
-                else f"{n_bytes / scale:.0f} {unit}B"
-            )
+            digits = ".3g" if abs(n_bytes) < 999.5 * scale else ".0f"
+            return f"{n_bytes / scale:{digits}} {unit}B"
     return f"{n_bytes:.0f} B"
 
 

@@ -1,4 +1,4 @@
-"""Names and their numbers: a name's place among all, sorted.
+"""Columns of names: coded, numbered by their place among all, sorted, and divided into parts by a hash.
 
 Most names of a region come from its state, where they are sorted already. Those are searched for the others,
 which is much faster than a table of hashes of them all.
@@ -6,7 +6,7 @@ which is much faster than a table of hashes of them all.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -16,13 +16,104 @@ import pyarrow.compute as pc
 
 from features.common.arrays import BoolArray, Ids, IntArray
 from features.common.jit import bare
-from features.stream.texts import whole
+
+_NO_TEXTS, _NO_CODES = pa.array([], pa.string()), pa.array([], pa.int32())
+
+
+def coded(rows: pa.Table) -> pa.Table:
+    """`rows` in one chunk, each column of texts encoded by one dictionary."""
+    rows = joined(rows)
+    is_text = {field.name: pa.types.is_string(field.type) for field in rows.schema}
+    return pa.table(
+        {name: pc.dictionary_encode(rows[name]) if is_text[name] else rows[name] for name in is_text}
+    )
+
+
+def joined(rows: pa.Table) -> pa.Table:
+    """`rows` in one chunk, the dictionaries of each encoded column merged into one."""
+    return pa.table({name: whole(rows[name]) for name in rows.column_names})
+
+
+def whole(column: pa.ChunkedArray | pa.Array) -> pa.Array:
+    """A column in one chunk; if it is encoded, its dictionaries are merged into one."""
+    if isinstance(column, pa.Array):
+        return column
+    if pa.types.is_dictionary(column.type):
+        return _one_dictionary(column.chunks) if column.num_chunks != 1 else column.chunk(0)
+    return column.combine_chunks()
+
+
+def _one_dictionary(chunks: Sequence[pa.DictionaryArray]) -> pa.DictionaryArray:
+    """The same values; Arrow's own way looks at all texts anew for each chunk."""
+    texts = pa.concat_arrays([_NO_TEXTS, *(chunk.dictionary for chunk in chunks)])
+    words = pc.dictionary_encode(texts)
+    ends = np.cumsum([0, *(len(chunk.dictionary) for chunk in chunks)])
+    indices = [
+        words.indices.slice(start, len(chunk.dictionary)).take(chunk.indices)
+        for start, chunk in zip(ends, chunks, strict=False)
+    ]
+    return pa.DictionaryArray.from_arrays(pa.concat_arrays([_NO_CODES, *indices]), words.dictionary)
+
+
+Hashes = npt.NDArray[np.uint64]
+
+_START, _FACTOR, _HALF = np.uint64(0xCBF29CE484222325), np.uint64(0x100000001B3), np.uint64(32)
+
+
+def part_of(names: pa.ChunkedArray | pa.Array, n_parts: int) -> IntArray:
+    """The part of each name, 0 … `n_parts` - 1, none of them null."""
+    names = whole(names)
+    if pa.types.is_dictionary(names.type):
+        part: IntArray = part_of(names.dictionary, n_parts)[names.indices.to_numpy()]
+        return part
+    hashes = np.empty(len(names), np.uint64)
+    _, offsets, texts = names.buffers()
+    if len(names):
+        ends = np.frombuffer(offsets, np.int32)[names.offset : names.offset + len(names) + 1]
+        _hash(ends, np.frombuffer(texts or b"", np.uint8), hashes)
+    return (hashes % np.uint64(n_parts)).astype(np.int64)
+
+
+def divided(rows: pa.Table, part: IntArray, n_parts: int) -> Iterator[tuple[int, pa.Table]]:
+    """Each part with the rows in it, if any; -1: in none. Dictionaries hold the texts of the part alone."""
+    rows = joined(rows)
+    order = np.argsort(part.astype(np.min_scalar_type(-n_parts)), kind="stable")
+    edges = np.searchsorted(part[order], np.arange(n_parts + 1))
+    ordered = rows.take(pa.array(order))
+    for k in np.flatnonzero(np.diff(edges)):
+        some = ordered.slice(edges[k], edges[k + 1] - edges[k])
+        yield int(k), pa.table({name: _compact(some[name]) for name in some.column_names})
+
+
+@bare
+def _hash(ends: npt.NDArray[np.int32], texts: npt.NDArray[np.uint8], out: Hashes) -> None:
+    """FNV-1a of each text, its halves mixed."""
+    for k in range(out.size):
+        digest = _START
+        for place in range(ends[k], ends[k + 1]):
+            digest = (digest ^ np.uint64(texts[place])) * _FACTOR
+        out[k] = digest ^ (digest >> _HALF)
+
+
+def _compact(column: pa.ChunkedArray) -> pa.ChunkedArray | pa.Array:
+    """A column of texts with a dictionary of those that it has; others are as they were."""
+    if not pa.types.is_dictionary(column.type):
+        return column
+    coded = column.combine_chunks()
+    words = coded.dictionary
+    codes = coded.indices.fill_null(len(words)).to_numpy()
+    is_used = np.zeros(len(words) + 1, np.bool_)
+    is_used[codes] = True
+    is_used[-1] = False
+    place = np.append(np.cumsum(is_used[:-1]) - 1, 0).astype(np.int32)
+    indices = pa.array(place[codes], mask=codes == len(words))
+    return pa.DictionaryArray.from_arrays(indices, words.take(pa.array(np.flatnonzero(is_used))))
 
 
 def distinct(columns: Sequence[pa.ChunkedArray | pa.Array]) -> pa.Array:
     """The distinct texts of all columns, sorted; nulls are left out."""
-    found = [pc.unique(column).cast(pa.string()) for column in columns]
-    return pc.unique(pa.concat_arrays(found)).drop_null().sort()
+    texts = [pc.unique(column).cast(pa.string()) for column in columns]
+    return pc.unique(pa.concat_arrays(texts)).drop_null().sort()
 
 
 def numbers(values: pa.ChunkedArray | pa.Array, known: pa.Array) -> Ids:
@@ -32,8 +123,8 @@ def numbers(values: pa.ChunkedArray | pa.Array, known: pa.Array) -> Ids:
     coded = pc.dictionary_encode(whole(values))
     places = pc.fill_null(pc.index_in(coded.dictionary, value_set=known), -1).to_numpy(zero_copy_only=False)
     codes = pc.fill_null(coded.indices, len(places)).to_numpy(zero_copy_only=False)
-    found: Ids = np.append(places, -1).astype(np.int32)[codes]
-    return found
+    number: Ids = np.append(places, -1).astype(np.int32)[codes]
+    return number
 
 
 def merged(columns: Sequence[pa.ChunkedArray]) -> tuple[pa.Array, list[Ids]]:
@@ -51,8 +142,8 @@ def merged(columns: Sequence[pa.ChunkedArray]) -> tuple[pa.Array, list[Ids]]:
     every = pa.concat_arrays([names, others]).take(pa.array(source))
     of_others = np.empty(len(others), np.int32)
     of_others[is_there], of_others[is_new] = old_number[place[is_there]], new_number
-    found = [of_others[numbers(column, others)] for column in (rest, *columns[1:])]
-    return every, [np.concatenate([old_number, found[0]]), *found[1:]]
+    number_of = [of_others[numbers(column, others)] for column in (rest, *columns[1:])]
+    return every, [np.concatenate([old_number, number_of[0]]), *number_of[1:]]
 
 
 def _sorted_start(column: pa.ChunkedArray) -> tuple[pa.Array, pa.ChunkedArray]:
@@ -63,18 +154,18 @@ def _sorted_start(column: pa.ChunkedArray) -> tuple[pa.Array, pa.ChunkedArray]:
     return pa.array([], pa.string()), column
 
 
-def search(names: pa.Array, wanted: pa.Array) -> tuple[IntArray, BoolArray]:
-    """Where each of `wanted` is, or would be, in `names` (sorted, each once), and whether it is there."""
-    place, is_there = np.empty(len(wanted), np.int64), np.empty(len(wanted), np.bool_)
-    _search(_texts(names), _texts(wanted), place, is_there)
+def search(names: pa.Array, texts: pa.Array) -> tuple[IntArray, BoolArray]:
+    """Where each of `texts` is, or would be, in `names` (sorted, each once), and whether it is there."""
+    place, is_there = np.empty(len(texts), np.int64), np.empty(len(texts), np.bool_)
+    _search(_texts(names), _texts(texts), place, is_there)
     return place, is_there
 
 
-def absent(wanted: pa.Array, column: pa.ChunkedArray) -> pa.Array:
-    """The texts of `wanted` (without nulls) that do not occur in `column`."""
+def absent(texts: pa.Array, column: pa.ChunkedArray) -> pa.Array:
+    """The texts of `texts` (without nulls) that do not occur in `column`."""
     names, rest = _sorted_start(column)
-    _, is_there = search(names, wanted)
-    return wanted.filter(pc.invert(pc.or_(pa.array(is_there), pc.is_in(wanted, value_set=rest))))
+    _, is_there = search(names, texts)
+    return texts.filter(pc.invert(pc.or_(pa.array(is_there), pc.is_in(texts, value_set=rest))))
 
 
 class _Texts(NamedTuple):
@@ -87,33 +178,33 @@ class _Texts(NamedTuple):
 def _texts(names: pa.Array) -> _Texts:
     _, starts, letters = names.buffers()
     every = np.frombuffer(starts, np.int32) if starts else np.zeros(1, np.int32)
-    found = every[names.offset : names.offset + len(names) + 1], np.frombuffer(letters or b"", np.uint8)
-    for array in found:
+    buffers = every[names.offset : names.offset + len(names) + 1], np.frombuffer(letters or b"", np.uint8)
+    for array in buffers:
         array.flags.writeable = False  # the kernel is compiled for one type
-    return _Texts(*found)
+    return _Texts(*buffers)
 
 
 @bare
-def _search(names: _Texts, wanted: _Texts, place: IntArray, is_there: BoolArray) -> None:
+def _search(names: _Texts, texts: _Texts, place: IntArray, is_there: BoolArray) -> None:
     n = names.starts.size - 1
     for k in range(place.size):
         low, high = 0, n
         while low < high:
             middle = (low + high) // 2
-            if _order(names, middle, wanted, k) < 0:
+            if _order(names, middle, texts, k) < 0:
                 low = middle + 1
             else:
                 high = middle
         place[k] = low
-        is_there[k] = low < n and _order(names, low, wanted, k) == 0
+        is_there[k] = low < n and _order(names, low, texts, k) == 0
 
 
 @bare
-def _order(one: _Texts, i: int, other: _Texts, k: int) -> int:
+def _order(left: _Texts, i: int, right: _Texts, k: int) -> int:
     """-1 if the text `i` comes before the other's text `k`, 0 if they are equal, else 1."""
-    a, b = one.starts[i], other.starts[k]
-    n, m = one.starts[i + 1] - a, other.starts[k + 1] - b
+    a, b = left.starts[i], right.starts[k]
+    n, m = left.starts[i + 1] - a, right.starts[k + 1] - b
     for at in range(min(n, m)):
-        if one.letters[a + at] != other.letters[b + at]:
-            return -1 if one.letters[a + at] < other.letters[b + at] else 1
+        if left.letters[a + at] != right.letters[b + at]:
+            return -1 if left.letters[a + at] < right.letters[b + at] else 1
     return 0 if n == m else -1 if n < m else 1

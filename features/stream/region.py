@@ -18,18 +18,18 @@ from features.common.sizes import catalogue_first
 from features.spec import COLUMNS, FeatureSpec
 from features.stream.events import count, hashes, ordered, usable
 from features.stream.facts import (
+    ALONE,
     NEVER,
     OF_READS,
     Statements,
+    Stored,
     fact,
     listed_from,
     of_catalogue,
 )
-from features.stream.names import distinct, merged, numbers
+from features.stream.names import distinct, merged, numbers, part_of
 from features.stream.row import rows
 from features.stream.state import D_COUNTED, D_LAST, D_LIFE, LAST, LIFE, Files, new_state
-from features.stream.stored import ALONE, Stored
-from features.stream.texts import part_of
 
 _STEPS = 2.0**64
 
@@ -101,13 +101,14 @@ class Region:
         created = self._listed["created_at"].at(item, as_of_s)
         age = np.where(created < 0, np.nan, np.maximum(0, as_of_s - created))
         values["age_s"] = age.astype(np.float32)
+        dataset = self._files.dataset[item]
         texts = {
             "did": self._dids.take(pa.array(item)),
-            "dataset": self._names_of(self._files.dataset[item]),
+            "dataset": self._dataset_names.take(pa.array(dataset, mask=dataset >= len(self._named))),
             "tier": self._facts["tier"].column(item, as_of_s),
             "campaign": self._facts["campaign"].column(item, as_of_s),
         }
-        columns = {name: _nullable(values[name]) for name in self._spec.numeric_columns}
+        columns = {name: pa.array(values[name], from_pandas=True) for name in self._spec.numeric_columns}
         return pa.table(texts | columns)
 
     def stored(
@@ -121,18 +122,18 @@ class Region:
         self.advance(as_of_s)
         last, counted = self._state.dataset[:, D_LAST], self._state.dataset[:, D_COUNTED]
         alive = last >= as_of_s - self._spec.history_s
-        chosen = alive & (counted >= counted_since_s) & (counted < counted_before_s)
-        item = np.flatnonzero(self._is_known() & chosen[self._files.dataset]).astype(np.int32)
+        is_stored = alive & (counted >= counted_since_s) & (counted < counted_before_s)
+        item = np.flatnonzero(self._is_known() & is_stored[self._files.dataset]).astype(np.int32)
         began_s = self._state.dataset[self._files.dataset, D_LIFE]
         facts = {}
         for name in OF_READS:
-            one = fact(name, len(self._dids), self._stated, since_s=began_s)
-            facts[name] = one.column(item, as_of_s)
-            facts[f"{name}_s"] = pa.array(one.from_s[item], mask=one.at(item, as_of_s) < 0)
+            stated = fact(name, len(self._dids), self._stated, since_s=began_s)
+            facts[name] = stated.column(item, as_of_s)
+            facts[f"{name}_s"] = pa.array(stated.from_s[item], mask=stated.at(item, as_of_s) < 0)
         return Stored.of(
             self._state,
             item,
-            np.flatnonzero(chosen),
+            np.flatnonzero(is_stored),
             dids=self._dids,
             dataset_of=self._files.dataset,
             dataset_names=self._dataset_names,
@@ -164,9 +165,6 @@ class Region:
             read &= mixed(self._hashes + of_time) < spec.sample_share * _STEPS
         return np.flatnonzero(read).astype(np.int32)
 
-    def _names_of(self, dataset: Ids) -> pa.Array:
-        return self._dataset_names.take(pa.array(dataset, mask=dataset >= len(self._named)))
-
 
 def datasets(
     before: Statements, catalogue: Statements, reads: Statements, n_files: int
@@ -179,7 +177,7 @@ def datasets(
     was first read (or if nobody read it); else the first by name of those that the reads of that time state.
     Else the file is alone: its code is a number of its own after those of the names.
     """
-    names = distinct([one.rows["dataset"] for one in (before, catalogue, reads)])
+    names = distinct([statements.rows["dataset"] for statements in (before, catalogue, reads)])
     everything = reads.first(n_files, np.ones(reads.item.size, np.bool_))
     first_s = np.append(reads.from_s, NEVER)[everything]
     by_catalogue = fact("dataset", n_files, [catalogue], words=names)
@@ -206,10 +204,6 @@ def _rank(group: Ids) -> IntArray:
     rank = np.empty(group.size, np.int64)
     rank[order] = np.arange(group.size) - np.repeat(starts, np.diff(np.append(starts, group.size)))
     return rank
-
-
-def _nullable(values: AnyFloatArray) -> pa.Array:
-    return pa.array(values, from_pandas=True)
 
 
 class DatasetParts(NamedTuple):

@@ -152,10 +152,10 @@ def is_known(of_file: FloatArray, of_dataset: FloatArray) -> bool:
 @bare
 def has_read(of_file: FloatArray, serial: float) -> bool:
     """Whether the pass `serial` is among the last that read the file."""
-    found = False
+    is_among = False
     for k in range(READERS):
-        found |= of_file[READER + k] == serial
-    return found
+        is_among |= of_file[READER + k] == serial
+    return is_among
 
 
 @bare

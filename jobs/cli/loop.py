@@ -22,9 +22,7 @@ _VERDICTS = {True: "may evict", False: "may not evict", None: "not judged"}
 
 def pull(
     settings: Settings,
-    source: Annotated[
-        str, typer.Option(help="kind of records, for example rucio_traces; see docs/pull-reference.md")
-    ],
+    source: Annotated[str, typer.Option(help="kind of records, for example rucio_traces; see docs/pull.md")],
     input: Annotated[str, typer.Option(help="path or glob of the raw files")],
     day: Annotated[
         str | None, typer.Option(help="UTC day that dates the rejected rows; defaults to today")

@@ -269,7 +269,7 @@ def outcomes(
         console.show(history.of_plan(settings, cache=cache, as_of_s=as_of_s))
     elif day_s is not None:
         console.show(history.of_day(settings, cache=cache, day_s=day_s))
-        if (why := history.tell(settings, cache=cache)) is not None:
+        if (why := history.annotate_models(settings, cache=cache)) is not None:
             console.warn(why)
     else:
         first, last = (None if one is None else day_label(one) for one in map(parsing.day, (since, until)))

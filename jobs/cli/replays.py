@@ -235,7 +235,7 @@ def evaluate(
         ready.to_evaluate(settings, accesses=accesses, from_s=from_s, to_s=to_s)
     from jobs.loop.evaluate import evaluate as job
     from jobs.loop.evaluate import page
-    from jobs.loop.evaluate.scene import Request
+    from jobs.loop.evaluate.replay_setup import Request
     from jobs.loop.evaluate.slices import verdicts
 
     with console.progress("evaluation") as advance:

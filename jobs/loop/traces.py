@@ -19,8 +19,7 @@ from jobs.ground.store.missing_table import no_access
 from jobs.ground.store.sizes import catalogue
 from jobs.ground.store.tables import Tables, read_partitions
 from replay.read import LoadedTrace, read_trace
-from replay.read.assemble import from_arrow
-from replay.read.choice import EVERYTHING
+from replay.read.assemble import EVERYTHING, from_arrow
 from replay.trace import Trace
 
 _READ = [

@@ -16,12 +16,12 @@ from features.common.times import parse_as_of
 from features.results import PROMOTIONS, TRAININGS
 from jobs.ground.store.keys import Key, MomentKey
 from jobs.ground.store.tables import Tables, read_partitions
-from models.serving.names import CHAMPION, STEWARD, Named
+from models.serving.versions import CHAMPION, STEWARD, ModelVersion
 
 _VERSION = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}/[0-9]{1,12}")
 
 
-class Trained(NamedTuple):
+class TrainedVersion(NamedTuple):
     """What is recorded of a trained version.
 
     `digest`: SHA-256 of its files, as hex; `until_s`: nothing known later was used, s since 1970.
@@ -31,7 +31,7 @@ class Trained(NamedTuple):
     until_s: int
 
 
-def trained(tables: Tables, *, region: str) -> dict[str, Trained]:
+def trained_versions(tables: Tables, *, region: str) -> dict[str, TrainedVersion]:
     """The region's versions that this cachecast trained, by name (`cachecast-emea/3`).
 
     Raises ServiceError if the table trainings cannot be read.
@@ -42,12 +42,14 @@ def trained(tables: Tables, *, region: str) -> dict[str, Trained]:
         rows = read_partitions(head, head.select(owner=region), columns).to_pylist()
     except (OSError, pa.ArrowException) as error:
         raise ServiceError(f"the table trainings cannot be read: {error}") from None
-    return {row["model_version"]: Trained(row["model_digest"], parse_as_of(row["as_of"])) for row in rows}
+    return {
+        row["model_version"]: TrainedVersion(row["model_digest"], parse_as_of(row["as_of"])) for row in rows
+    }
 
 
-def as_trained(known: Mapping[str, Trained], version: str) -> Named:
+def as_trained(known: Mapping[str, TrainedVersion], version: str) -> ModelVersion:
     """The version with the digest that its training kept; with none if it is not `known`."""
-    return Named(version, known[version].digest if version in known else None)
+    return ModelVersion(version, known[version].digest if version in known else None)
 
 
 def keep_training(tables: Tables, *, region: str, until_s: int, version: str, digest: str) -> None:
@@ -63,7 +65,7 @@ def keep_training(tables: Tables, *, region: str, until_s: int, version: str, di
             tables.replace_rows(TRAININGS, [*others, *made], where)
 
 
-def named(tables: Tables, *, region: str) -> dict[str, Named]:
+def promoted_models(tables: Tables, *, region: str) -> dict[str, ModelVersion]:
     """What the region's last decision lets act, by alias in MLflow; nothing acts by an alias that is missing.
 
     Raises ServiceError if the table cannot be read, or holds what `promote` did not write.
@@ -77,7 +79,7 @@ def named(tables: Tables, *, region: str) -> dict[str, Named]:
     if len(rows) > 1:
         raise foreign_decision(f"{len(rows)} decisions at one time")
     return {
-        alias: Named(checked_version(row[alias]), row[f"{alias}_digest"])
+        alias: ModelVersion(checked_version(row[alias]), row[f"{alias}_digest"])
         for row in rows
         for alias in (CHAMPION, STEWARD)
         if row[alias] is not None
@@ -99,7 +101,7 @@ def foreign_decision(what: str) -> ServiceError:
     )
 
 
-def unproven_because(model: Named, champion: Named | None) -> str | None:
+def unproven_because(model: ModelVersion, champion: ModelVersion | None) -> str | None:
     """Why plans by `model` may not act, if the table promotions lets `champion` act; None: they may."""
     if champion is None:
         return f"the plan is by {model.version}, and no model was promoted yet"

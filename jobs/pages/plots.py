@@ -18,7 +18,7 @@ from features.common.times import DAY_S, as_of_label, day_label
 from features.common.units import duration_label, format_bytes
 from jobs.ground.text import Row, bounds, count, percent
 from jobs.pages.drawing import DARK, LIGHT, STYLE, WARM, Plot, Point, Zoom, dated
-from replay.study.shapes import running_mean
+from replay.study.use import running_mean
 
 POLICIES = ("lru", "lru+plan", "clairvoyant", "bound")
 """Policies with a style of their own, in the order of the legend; others come between them."""

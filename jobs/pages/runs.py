@@ -20,7 +20,7 @@ from jobs.pages.verdicts import verdict
 from models.serving.mlflow_session import connect, patiently, service_errors
 from models.serving.runs import Place, Run, code_version, write
 from models.serving.spool import texts
-from replay.contest import BOUND
+from replay.comparison import BOUND
 
 _GAPS = ("byte_gap_closed", "byte_gap_closed_lower", "byte_gap_closed_upper")
 _FIGURES = (

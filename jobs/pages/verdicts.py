@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from features.common.units import format_bytes
 from features.results import CHALLENGER_PLAN, LRU, STEWARD
 from jobs.ground.text import Row, bounds, percent
-from replay.contest import BOUND
+from replay.comparison import BOUND
 from replay.policies import CLAIRVOYANTS
 
 NAMES = {STEWARD: "a steward", CHALLENGER_PLAN: "a plan by the new model"}

@@ -26,8 +26,11 @@ from features.results import (
     STEWARD_PLAN,
 )
 from models.evaluation.bootstrap import CONFIDENCE, mean_interval
+from prefetch.plan import ValuePlanner
+from replay.config import CacheConfig
+from replay.engine import Run, drive
 from replay.result import Result
-from replay.trace import Trace
+from replay.trace import Trace, window
 
 MIN_DAYS = 21
 
@@ -45,7 +48,7 @@ class DailyWan:
 
 
 @dataclasses.dataclass(frozen=True)
-class Comparison:
+class RivalComparison:
     """The challenger against one rival at one capacity: its mean saving of WAN bytes per day, with bounds.
 
     `saving_share`: as a share of the rival's WAN bytes. `won`: the lower bound is above 0. `policy`: what of
@@ -72,7 +75,7 @@ class Decision:
 
     promote: bool
     reasons: tuple[str, ...]
-    comparisons: tuple[Comparison, ...]
+    comparisons: tuple[RivalComparison, ...]
 
 
 def decide(replays: Sequence[DailyWan], *, has_champion: bool, min_days: int = MIN_DAYS) -> Decision:
@@ -100,18 +103,21 @@ def decide_order(
     only where it surely misses more than a rival, the upper bound of the saving being below 0. A replay
     without a capacity at which the one that serves won (`served_at`) judges the newest as a first one.
     """
-    found = _decided(replays, STEWARD, [LRU, S3FIFO], min_days)
-    if not is_successor or not found.comparisons:
-        return found
+    decision = _decided(replays, STEWARD, [LRU, S3FIFO], min_days)
+    if not is_successor or not decision.comparisons:
+        return decision
     if missing := sorted(set(served_at) - {replay.capacity_fraction for replay in replays}):
         at = ", ".join(f"{share:.0%}" for share in missing)
         rule = (
             f"the order that serves won at {at} capacity too: without it a newer one has to beat its rivals"
         )
-        return dataclasses.replace(found, reasons=(rule, *found.reasons))
-    worse = any(one.upper_bytes is None or not one.upper_bytes >= 0 for one in found.comparisons)  # NaN too
+        return dataclasses.replace(decision, reasons=(rule, *decision.reasons))
+    worse = any(
+        comparison.upper_bytes is None or not comparison.upper_bytes >= 0
+        for comparison in decision.comparisons
+    )  # NaN too
     rule = "an order learned alike serves: a newer one replaces it unless it surely misses more than a rival"
-    return dataclasses.replace(found, promote=not worse, reasons=(rule, *found.reasons))
+    return dataclasses.replace(decision, promote=not worse, reasons=(rule, *decision.reasons))
 
 
 def decide_pair(replays: Sequence[DailyWan], *, has_champion: bool, min_days: int = MIN_DAYS) -> Decision:
@@ -149,7 +155,11 @@ def _decided(
         for replay in replays
         for rival in rivals
     )
-    return Decision(all(one.won for one in compared), tuple(_in_words(one) for one in compared), compared)
+    return Decision(
+        all(comparison.won for comparison in compared),
+        tuple(_in_words(comparison) for comparison in compared),
+        compared,
+    )
 
 
 def _faults(replay: DailyWan, mine: str, rivals: Sequence[str], min_days: int) -> list[str]:
@@ -167,72 +177,78 @@ def _faults(replay: DailyWan, mine: str, rivals: Sequence[str], min_days: int) -
     return faults
 
 
-def _compared(replay: DailyWan, policy: str, rival: str) -> Comparison:
+def _compared(replay: DailyWan, policy: str, rival: str) -> RivalComparison:
     mine, theirs = replay.wan_bytes[policy], replay.wan_bytes[rival]
     days = sorted(mine)
     saved = np.array([theirs[day] - mine[day] for day in days], dtype=np.float64)
-    found = mean_interval(saved)
+    interval = mean_interval(saved)
     total = sum(theirs.values())
-    return Comparison(
+    return RivalComparison(
         against=rival,
         capacity_fraction=replay.capacity_fraction,
         n_days=len(days),
-        saving_bytes=found.mean,
-        lower_bytes=found.lower,
-        upper_bytes=found.upper,
+        saving_bytes=interval.mean,
+        lower_bytes=interval.lower,
+        upper_bytes=interval.upper,
         saving_share=float(saved.sum()) / total if total else 0.0,
-        won=found.lower is not None and found.lower > 0,
+        won=interval.lower is not None and interval.lower > 0,
         policy=policy,
     )
 
 
 def _untold(replay: DailyWan, policies: Sequence[str]) -> list[str]:
-    days, told = set(replay.wan_bytes[policies[0]]), replay.core_hours
+    days, core_hours = set(replay.wan_bytes[policies[0]]), replay.core_hours
     return [
         f"core-hours of {policy} at {replay.capacity_fraction:.0%} capacity are not known; evaluate again"
         for policy in policies
-        if set(told.get(policy, ())) != days
+        if set(core_hours.get(policy, ())) != days
     ]
 
 
-def _compared_by_hours(replay: DailyWan, policy: str, rival: str) -> Comparison:
+def _compared_by_hours(replay: DailyWan, policy: str, rival: str) -> RivalComparison:
     """By core-hours, while the WAN bytes are not significantly more."""
     bytes_saved = _compared(replay, policy, rival)
     mine, theirs = replay.core_hours[policy], replay.core_hours[rival]
     saved = np.array([theirs[day] - mine[day] for day in sorted(mine)], dtype=np.float64)
-    found, most = mean_interval(saved), bytes_saved.upper_bytes
+    interval, most = mean_interval(saved), bytes_saved.upper_bytes
     return dataclasses.replace(
         bytes_saved,
-        won=found.lower is not None and found.lower > 0 and most is not None and most >= 0,
-        saving_hours=found.mean,
-        lower_hours=found.lower,
+        won=interval.lower is not None and interval.lower > 0 and most is not None and most >= 0,
+        saving_hours=interval.mean,
+        lower_hours=interval.lower,
     )
 
 
-def _in_words(one: Comparison) -> str:
-    if one.saving_hours is not None:
-        return _hours_in_words(one)
-    verdict = "beats" if one.won else "is not significantly better than"
+def _in_words(comparison: RivalComparison) -> str:
+    if comparison.saving_hours is not None:
+        return _hours_in_words(comparison)
+    verdict = "beats" if comparison.won else "is not significantly better than"
     surely = TOO_FEW_DAYS
-    if one.lower_bytes is not None:
-        surely = f"at least {format_bytes(one.lower_bytes)} with {CONFIDENCE:.0%} confidence"
+    if comparison.lower_bytes is not None:
+        surely = f"at least {format_bytes(comparison.lower_bytes)} with {CONFIDENCE:.0%} confidence"
     return (
-        f"{verdict} {one.against} at {one.capacity_fraction:.0%} capacity: saves "
-        f"{format_bytes(one.saving_bytes)} of WAN bytes per day ({one.saving_share:.1%}), {surely}, "
-        f"over {one.n_days} days"
+        f"{verdict} {comparison.against} at {comparison.capacity_fraction:.0%} capacity: saves "
+        f"{format_bytes(comparison.saving_bytes)} of WAN bytes per day ({comparison.saving_share:.1%}), "
+        f"{surely}, over {comparison.n_days} days"
     )
 
 
-def _hours_in_words(one: Comparison) -> str:
-    verdict = "saves waiting beside" if one.won else "saves no waiting without WAN bytes beside"
-    hours, n_bytes = f"{one.saving_hours:.3g} core-hours per day", format_bytes(one.saving_bytes)
+def _hours_in_words(comparison: RivalComparison) -> str:
+    verdict = "saves waiting beside" if comparison.won else "saves no waiting without WAN bytes beside"
+    hours, n_bytes = (
+        f"{comparison.saving_hours:.3g} core-hours per day",
+        format_bytes(comparison.saving_bytes),
+    )
     surely = TOO_FEW_DAYS
-    if one.lower_hours is not None and one.upper_bytes is not None:
-        most = format_bytes(one.upper_bytes)
-        surely = f"at least {one.lower_hours:.3g} and at most {most} with {CONFIDENCE:.0%} confidence each"
+    if comparison.lower_hours is not None and comparison.upper_bytes is not None:
+        most = format_bytes(comparison.upper_bytes)
+        surely = (
+            f"at least {comparison.lower_hours:.3g} and at most {most} with {CONFIDENCE:.0%} confidence each"
+        )
     return (
-        f"{verdict} {one.against} at {one.capacity_fraction:.0%} capacity: saves {hours} and {n_bytes} of "
-        f"WAN bytes per day ({one.saving_share:.1%}), {surely}, over {one.n_days} days"
+        f"{verdict} {comparison.against} at {comparison.capacity_fraction:.0%} capacity: saves {hours} "
+        f"and {n_bytes} of WAN bytes per day ({comparison.saving_share:.1%}), {surely}, "
+        f"over {comparison.n_days} days"
     )
 
 
@@ -251,3 +267,29 @@ def daily_hours(trace: Trace, result: Result, hit: BoolArray, per_byte: HoursPer
     day = trace.time_s[first:] // DAY_S - days[0]
     hours: FloatArray = np.bincount(day, weights=rate * trace.size_bytes[item], minlength=days.size)
     return hours
+
+
+WEIGHTS = (1.0, 0.75, 0.5, 0.25, 0.0)
+"""Weights of the models in a file's value; 0 is LRU."""
+UNPROVEN = 0.5
+"""Of models that were never tried: saves about as much as 1 with good ones, and loses less with bad ones."""
+
+
+def choose_weight(
+    trace: Trace, cache: CacheConfig, planner: ValuePlanner, *, cycle_s: int, from_s: int
+) -> float:
+    """The weight with which plans of `planner` bring the fewest bytes over the WAN; of equals the largest.
+
+    Plans are made from `from_s` to the end of `trace`. The later half of that time counts: a cache full of
+    LRU's choices takes a while to turn over. All weights advance together: each prediction is read once.
+    """
+    span = int(trace.time_s[0]), int(trace.time_s[-1])
+    counted = window(trace, (from_s + span[1]) // 2)
+    runs = [Run(trace, cache, counted, _weighted(planner, weight)) for weight in WEIGHTS]
+    drive(runs, cycle_s=cycle_s, plan_from_s=from_s, span=span)
+    missed = [run.result("lru+plan", 0.0).wan_bytes for run in runs]
+    return WEIGHTS[missed.index(min(missed))]
+
+
+def _weighted(planner: ValuePlanner, weight: float) -> ValuePlanner:
+    return dataclasses.replace(planner, model_weight=lambda _: weight)

@@ -7,7 +7,7 @@ Each is also a learner whose fit changes nothing, so that it can be calibrated a
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Protocol, Self
 
 import numpy as np
@@ -15,7 +15,7 @@ import pandas as pd
 
 from features.common.arrays import FloatArray
 from features.spec import GAPS, HALF_LIVES_S, HOUR_S, FeatureSpec
-from models.learning.learners import WithKnobs
+from models.learning.learners import Learner, Scorer, WithKnobs
 
 RECENCY = "recency"
 """Name of the score that serves where labels are few; a bundle has no file of it."""
@@ -26,26 +26,8 @@ _MOST_READS = 1 + GAPS
 """Reads of a window that are known: enough for S3-FIFO's counter of two bits, which leaves out the first."""
 
 
-class Baseline(Protocol):
+class Baseline(Learner, Scorer, Protocol):
     """A score in [0, 1] of a few columns; it is its own learner."""
-
-    @property
-    def name(self) -> str:
-        """The name in reports."""
-        ...
-
-    @property
-    def knobs(self) -> Mapping[str, float]:
-        """The settings, for the record."""
-        ...
-
-    def score(self, x: pd.DataFrame) -> FloatArray:
-        """One score per row; higher means likelier to be read."""
-        ...
-
-    def fit(self, x: pd.DataFrame, y: FloatArray) -> Self:
-        """Itself."""
-        ...
 
 
 @dataclasses.dataclass(frozen=True)
@@ -125,8 +107,8 @@ def baselines(spec: FeatureSpec, horizon_s: int) -> list[Baseline]:
     ]
 
 
-def _nearest(durations: Sequence[float], wanted: float) -> float:
-    return min(durations, key=lambda d: (abs(np.log(d / wanted)), d))
+def _nearest(durations: Sequence[float], target: float) -> float:
+    return min(durations, key=lambda d: (abs(np.log(d / target)), d))
 
 
 def _saturated(x: pd.DataFrame, column: str) -> FloatArray:

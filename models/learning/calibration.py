@@ -112,7 +112,7 @@ def weekly(probabilities: FloatArray, labels: FloatArray, as_of: IntArray) -> tu
     weeks = np.unique(week)
     if len(weeks) < 2 or _is_too_little(labels):
         return ()
-    for tested in (week == one for one in weeks):
+    for tested in (week == number for number in weeks):
         others = _errors(probabilities[~tested], labels[~tested], as_of[~tested])
         corrected[tested] = by_hour(probabilities[tested], others, hour_of_week(as_of[tested]))
     is_better = log_loss(labels, corrected) < log_loss(labels, probabilities)
@@ -141,11 +141,11 @@ def by_hour(probabilities: FloatArray, week: tuple[float, ...], hour: IntArray) 
 
 def calibrate_score(scores: FloatArray, labels: FloatArray, as_of: IntArray) -> Knots:
     """As `calibrate`, for scores in [0, 1] that are no probabilities; few rows: Platt, or a shift."""
-    found = calibrate(scores, labels, as_of)
+    knots = calibrate(scores, labels, as_of)
     for fit in (platt, shift):
-        if found == IDENTITY:
-            found = fit(scores, labels)
-    return found
+        if knots == IDENTITY:
+            knots = fit(scores, labels)
+    return knots
 
 
 def reads_if_any(probabilities: FloatArray, reads: FloatArray) -> Knots:

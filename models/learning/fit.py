@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator, Sequence
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 import pandas as pd
@@ -36,8 +36,7 @@ PAST_PER_HORIZON = 3
 """Labelled history is at least this many times as long as the horizon, so that there is a past to test on."""
 
 
-@dataclasses.dataclass(frozen=True)
-class Scored:
+class Scored(NamedTuple):
     """Rows scored by fits that saw no label within a horizon of them; one entry per row in each field."""
 
     scores: FloatArray
@@ -74,22 +73,14 @@ class CalibratedModel:
 
 
 class Calibrated(Protocol):
-    """What maps scores of one horizon."""
+    """Maps of one horizon: of scores to probabilities, by hour of the week, and of these to mean reads."""
 
     @property
-    def calibration(self) -> Knots:
-        """From scores to probabilities."""
-        ...
-
+    def calibration(self) -> Knots: ...
     @property
-    def week(self) -> tuple[float, ...]:
-        """Of `calibration.weekly`."""
-        ...
-
+    def week(self) -> tuple[float, ...]: ...
     @property
-    def reads(self) -> Knots:
-        """From probabilities to mean reads of files that are read."""
-        ...
+    def reads(self) -> Knots: ...
 
 
 def probability_and_reads(
@@ -171,11 +162,7 @@ def _scored(scorer: Scorer, rows: Sample) -> Scored:
 
 
 def _joined(parts: Sequence[Scored]) -> Scored:
-    return Scored(
-        np.concatenate([part.scores for part in parts]),
-        np.concatenate([part.reads for part in parts]),
-        np.concatenate([part.as_of for part in parts]),
-    )
+    return Scored(*(np.concatenate(column) for column in zip(*parts, strict=True)))
 
 
 def earlier_parts(sample: Sample, until_s: int, horizon_s: int) -> Iterator[tuple[Sample, Sample]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -16,8 +17,7 @@ from features.common.units import duration_label
 from features.spec import FeatureSpec
 
 
-@dataclasses.dataclass(frozen=True)
-class Split:
+class Split(NamedTuple):
     """Two sets of as_ofs, each in order: all labels of `before` are known when `after` begins."""
 
     before: tuple[int, ...]
@@ -90,14 +90,18 @@ def model_matrix(
     A categorical column holds the number of its word in `vocabulary`; NaN for an unknown word. Raises
     SchemaError if a column is missing.
     """
-    wanted = list(columns) if columns is not None else [*spec.numeric_columns, *spec.categorical_columns]
-    _refuse_missing(wanted, list(rows.columns))
-    matrix = np.empty((len(rows), len(wanted)), dtype=np.float32)  # row-major, as scoring needs it
-    for i, name in enumerate(wanted):
+    names = list(columns) if columns is not None else [*spec.numeric_columns, *spec.categorical_columns]
+    _refuse_missing(names, list(rows.columns))
+    matrix = np.empty((len(rows), len(names)), dtype=np.float32)  # row-major, as scoring needs it
+    for i, name in enumerate(names):
         column = rows[name]
         words = vocabulary.get(name)
-        matrix[:, i] = _number(column) if words is None else _coded(_words(column), words)
-    return pd.DataFrame(matrix, columns=wanted, copy=False)
+        if words is None:
+            matrix[:, i] = column.to_numpy(dtype=np.float32, na_value=np.nan)
+        else:
+            texts = pa.array(column.astype(object), type=pa.string(), from_pandas=True)
+            matrix[:, i] = _coded(texts, words)
+    return pd.DataFrame(matrix, columns=names, copy=False)
 
 
 def arrow_matrix(rows: pa.RecordBatch, vocabulary: Vocabulary, columns: Sequence[str]) -> Float32Array:
@@ -111,8 +115,8 @@ def arrow_matrix(rows: pa.RecordBatch, vocabulary: Vocabulary, columns: Sequence
     return matrix
 
 
-def _refuse_missing(wanted: Sequence[str], there: Sequence[str]) -> None:
-    if missing := sorted(set(wanted) - set(there)):
+def _refuse_missing(needed: Sequence[str], present: Sequence[str]) -> None:
+    if missing := sorted(set(needed) - set(present)):
         raise SchemaError(
             f"the features have no columns {missing}, which the model needs; compute the features again"
         )
@@ -219,14 +223,6 @@ def sampled(dids: Sequence[str], as_of: str, share: float) -> BoolArray:
     words = np.array([f"{did}\n{as_of}" for did in dids], dtype=object)
     hashes = np.asarray(pd.util.hash_array(words, categorize=False), dtype=np.uint64)
     return hashes < np.uint64(max(share, 0.0) * 2.0**64)
-
-
-def _number(column: pd.Series) -> Float32Array:
-    return column.to_numpy(dtype=np.float32, na_value=np.nan)
-
-
-def _words(column: pd.Series) -> pa.Array:
-    return pa.array(column.astype(object), type=pa.string(), from_pandas=True)
 
 
 def _coded(column: pa.Array, words: Sequence[str]) -> Float32Array:

@@ -1,6 +1,7 @@
 """An order of eviction for caches of several capacities, learned from a trace's own past.
 
-The order is a ladder of binary models, P(read within h) for horizons up to a third of the past.
+The order is made of binary models, P(read within h) for horizons up to a third of the past.
+They learn from files as they were when a cache might have evicted them (`decisions`).
 """
 
 from __future__ import annotations
@@ -11,19 +12,20 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 
-from features.common.arrays import BoolArray, FloatArray
+from features.common.arrays import BoolArray, Float32Array, FloatArray, Ids, IntArray
 from features.common.errors import InputError
+from features.common.jit import kernel
 from features.common.progress import Advance, Steps
 from features.common.times import DAY_S, day_label
 from features.spec import COLUMNS, HOUR_S
-from models.learning.forest import forest_of
-from models.learning.learners import LightGBM
-from models.parallel import each, nothing
-from replay.access_context import AccessContext
-from replay.decisions import Decisions, decisions
+from features.stream.row import row
+from features.stream.state import Read, State, new_state, update
+from models.learning.learners import LightGBM, forest_of
+from models.parallel import ignore, map_parallel
+from replay.access_context import AccessContext, check_fits
+from replay.kernels.trees import HorizonModels, join_models
 from replay.policies.learned import Order
-from replay.trace import Trace
-from replay.trees.forest import HorizonModels, ladder
+from replay.trace import ItemArray, Trace
 
 CAPACITY_FRACTIONS = (0.05, 0.1, 0.2)
 """Capacities of the caches that a training learns an order for, as shares of the bytes of all files read."""
@@ -55,19 +57,19 @@ class HorizonTrees(NamedTuple):
     texts: tuple[str, ...]
 
 
-def horizon_models(rungs: HorizonTrees) -> HorizonModels:
+def horizon_models(trees: HorizonTrees) -> HorizonModels:
     """The models in the form that a kernel scores. Raises ModelError for a text of other columns."""
-    return ladder([forest_of(text, COLUMNS) for text in rungs.texts], rungs.horizons_s)
+    return join_models([forest_of(text, COLUMNS) for text in trees.texts], trees.horizons_s)
 
 
 def learn_horizons(
     trace: Trace,
-    story: AccessContext,
+    context: AccessContext,
     ages_s: Sequence[float],
     *,
     to_s: float,
     most_rows: int = MOST_ROWS,
-    on_done: Callable[[], None] = nothing,
+    on_done: Callable[[], None] = ignore,
 ) -> HorizonTrees | None:
     """Models trained on what was known at `to_s`, for caches whose LRU ages are `ages_s`, in s.
 
@@ -77,7 +79,7 @@ def learn_horizons(
     from_s = float(trace.time_s[0])
     rows = decisions(
         trace,
-        story,
+        context,
         [OUTLIVES * age for age in ages_s],
         from_s=from_s + (to_s - from_s) / 8,
         to_s=to_s,
@@ -95,20 +97,20 @@ def learn_horizons(
         return LEARNER.fit_some(x, np.flatnonzero(labelled), is_read).text
 
     horizons_s = _horizons_s(to_s - from_s)
-    found = zip(horizons_s, each(text, horizons_s, on_done=on_done), strict=True)
-    learned = {horizon_s: of for horizon_s, of in found if of is not None}
+    fitted = zip(horizons_s, map_parallel(text, horizons_s, on_done=on_done), strict=True)
+    learned = {horizon_s: of for horizon_s, of in fitted if of is not None}
     return HorizonTrees(tuple(learned), tuple(learned.values())) if learned else None
 
 
 def _horizons_s(past_s: float) -> list[int]:
-    return [one for one in LADDER_S if one * PAST_PER_HORIZON <= past_s]
+    return [horizon_s for horizon_s in LADDER_S if horizon_s * PAST_PER_HORIZON <= past_s]
 
 
 class Learning(NamedTuple):
     """A trace, and the capacities in bytes of the caches that orders of eviction are learned for."""
 
     trace: Trace
-    story: AccessContext
+    context: AccessContext
     capacities: Sequence[int]
 
     def orders(self, from_s: int, on_progress: Advance, *, every_s: int | None = None) -> list[Order]:
@@ -122,9 +124,9 @@ class Learning(NamedTuple):
         times_s = range(from_s, end_s, step_s)
         orders = []
         for k, at_s in enumerate(times_s):
-            rungs = self.learn(at_s, _one_of(len(times_s), k, on_progress))
-            if rungs is not None:
-                orders.append(Order(at_s, horizon_models(rungs)))
+            trees = self.learn(at_s, _one_of(len(times_s), k, on_progress))
+            if trees is not None:
+                orders.append(Order(at_s, horizon_models(trees)))
         return orders
 
     def learn(self, until_s: int, on_progress: Advance) -> HorizonTrees | None:
@@ -132,7 +134,7 @@ class Learning(NamedTuple):
         n_horizons = len(_horizons_s(until_s - float(self.trace.time_s[0])))
         steps = Steps(n_horizons, f"learning until {day_label(until_s)}", on_progress)
         ages_s = oldest_ages_s(self.trace, self.capacities, to_s=until_s)
-        return learn_horizons(self.trace, self.story, ages_s, to_s=until_s, on_done=steps.done)
+        return learn_horizons(self.trace, self.context, ages_s, to_s=until_s, on_done=steps.done)
 
 
 def _one_of(n: int, k: int, on_progress: Advance) -> Advance:
@@ -168,3 +170,101 @@ def _labels(rows: Decisions, horizon_s: float, to_s: float) -> tuple[BoolArray, 
     """Which rows had their horizon behind them at `to_s`, and whether those were read within it."""
     labelled = rows.at_s + horizon_s <= to_s
     return labelled, (rows.next_s[labelled] < horizon_s).astype(np.float64)
+
+
+TRIES = 8
+"""Draws for one row before it is given up: a drawn access counts if its file was not read again since."""
+_SEED = 1
+
+
+class Decisions(NamedTuple):
+    """`k` files at times: `x` float32[k, columns], `at_s` float64[k], `next_s` float64[k], seconds until the
+    next read, inf if the trace has none.
+    """
+
+    x: Float32Array
+    at_s: FloatArray
+    next_s: FloatArray
+
+
+class _Plan(NamedTuple):
+    """Which rows to draw: from access `first` on, `per_access` at each; `chance`: random numbers below 1."""
+
+    windows_s: FloatArray
+    first: int
+    per_access: float
+    chance: FloatArray
+    state: State
+
+
+class _Drawn(NamedTuple):
+    """`k` rows: the file of each, the index of the access before which it was seen, and its columns."""
+
+    file: Ids
+    at: IntArray
+    x: Float32Array
+
+
+def decisions(
+    trace: Trace,
+    context: AccessContext,
+    windows_s: Sequence[float],
+    *,
+    from_s: float,
+    to_s: float,
+    most: int,
+) -> Decisions:
+    """At most `most` rows between two times, of files whose last read is no longer ago than a window.
+
+    Every window (the eviction ages of the caches at hand) gets as many rows, of files drawn alike. Nothing
+    after `to_s` is read. Raises InputError.
+    """
+    check_fits(context, trace)
+    first, stop = trace.first_at(int(from_s)), trace.first_at(int(to_s))
+    chance = np.random.default_rng(_SEED).random((most + 1) * TRIES)
+    state = new_state(trace.n_items, context.n_datasets)
+    plan = _Plan(np.array(windows_s, np.float64), first, most / max(1, stop - first), chance, state)
+    rows = _Drawn(
+        np.zeros(most, np.int32), np.zeros(most, np.int64), np.zeros((most, len(COLUMNS)), np.float32)
+    )
+    n = _draw(trace.item[:stop], trace.time_s[:stop], context, plan, rows)
+    file, at = rows.file[:n], rows.at[:n]
+    return Decisions(rows.x[:n], trace.time_s[at].astype(np.float64), _until_next(trace, file, at, stop))
+
+
+def _until_next(trace: Trace, file: Ids, at: IntArray, stop: int) -> FloatArray:
+    """Seconds from access `at` to the next one of `file`, from it on and before `stop`; inf: none."""
+    order = np.argsort(trace.item[:stop], kind="stable")
+    key = trace.item[:stop][order].astype(np.int64) * (stop + 1) + order
+    place = np.searchsorted(key, file.astype(np.int64) * (stop + 1) + at)
+    next_access = order[np.minimum(place, stop - 1)]
+    is_same = (place < stop) & (trace.item[next_access] == file)
+    return np.where(is_same, trace.time_s[next_access] - trace.time_s[at], np.inf)
+
+
+@kernel
+def _draw(item: ItemArray, time_s: IntArray, context: AccessContext, plan: _Plan, rows: _Drawn) -> int:
+    """Fill `rows` while the accesses pass by; their number."""
+    state = plan.state
+    last = np.full(state.file.shape[0], -1, np.int64)
+    oldest = np.zeros(plan.windows_s.size, np.int64)
+    n, due, tries = 0, 0.0, 0
+    for i in range(item.size):
+        now_s = float(time_s[i])
+        due += plan.per_access if i >= plan.first else 0.0
+        while due >= 1 and n < rows.file.size:
+            due -= 1
+            w = n % oldest.size
+            while time_s[oldest[w]] < now_s - plan.windows_s[w]:
+                oldest[w] += 1
+            for _ in range(TRIES):
+                j = oldest[w] + int(plan.chance[tries % plan.chance.size] * (i - oldest[w]))
+                tries += 1
+                if j < i and last[item[j]] == j:
+                    row(state, context.files, item[j], now_s, rows.x[n])
+                    rows.file[n], rows.at[n] = item[j], i
+                    n += 1
+                    break
+        last[item[i]] = i
+        update(state, context.files, Read(item[i], context.reader[i], 1.0, now_s, now_s))
+    return n

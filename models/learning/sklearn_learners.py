@@ -132,5 +132,5 @@ def _sampled_rows(y: FloatArray, n_rows: int, seed: int) -> IntArray:
         return np.arange(len(y), dtype=np.int64)
     rng = np.random.default_rng(seed)
     parts = [np.flatnonzero(y == label) for label in (0.0, 1.0)]
-    kept = [rng.choice(part, max(1, round(len(part) * n_rows / len(y))), replace=False) for part in parts]
-    return np.sort(np.concatenate(kept))
+    rows = [rng.choice(part, max(1, round(len(part) * n_rows / len(y))), replace=False) for part in parts]
+    return np.sort(np.concatenate(rows))

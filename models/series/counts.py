@@ -38,23 +38,23 @@ def fit_weights(forecasts: FloatArray, reads: FloatArray, unit: IntArray) -> Flo
     )
 
 
-def _least_absolute(columns: FloatArray, wanted: FloatArray) -> FloatArray:
+def _least_absolute(columns: FloatArray, target: FloatArray) -> FloatArray:
     """Weights with the least Σ |columns · weights - wanted|, smoothed so that it has a slope everywhere."""
     scale = float(columns.sum(axis=0).mean())
-    columns, wanted = columns / scale, wanted / scale
+    columns, target = columns / scale, target / scale
     smooth = _SMOOTH * float(columns.mean())
 
     def loss(weights: FloatArray) -> tuple[float, FloatArray]:
-        off = columns @ weights - wanted
+        off = columns @ weights - target
         size = np.sqrt(off * off + smooth * smooth)
         return float(size.sum()), columns.T @ (off / size)
 
     n = columns.shape[1]
     at_most_one = {"type": "ineq", "fun": lambda w: 1 - w.sum(), "jac": lambda w: -np.ones(n)}
-    found = minimize(
+    solution = minimize(
         loss, np.full(n, 1 / n), jac=True, method="SLSQP", bounds=[(0, 1)] * n, constraints=[at_most_one]
     )
-    return np.clip(np.asarray(found.x, np.float64), 0, 1)
+    return np.clip(np.asarray(solution.x, np.float64), 0, 1)
 
 
 _WINDOWS = (1, 2, 4, 7, 13, 26, 52)

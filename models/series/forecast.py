@@ -1,4 +1,7 @@
-"""Forecasts of a popularity series: one ranking of datasets, calibrated for each horizon."""
+"""Forecasts of a popularity series: one ranking of datasets, calibrated for each horizon.
+
+The ranking is by boosted trees, and a logistic regression that steadies them.
+"""
 
 from __future__ import annotations
 
@@ -6,13 +9,105 @@ import dataclasses
 from collections.abc import Sequence
 
 import numpy as np
+import pandas as pd
+from scipy.special import expit, logit
 
-from features.common.arrays import FloatArray
+from features.common.arrays import BoolArray, FloatArray
+from models.evaluation.metrics import average_precision
 from models.learning.calibration import platt
+from models.learning.learners import LightGBM, Scorer
+from models.learning.sklearn_learners import Logistic
 from models.series.counts import expected_reads
 from models.series.features import Past, Rows
-from models.series.ranking import Ranking, fit_ranking
 from models.series.series import Series
+
+_MIN_ROWS = 50
+_LAST_SHARE = 0.25
+_SURELY = 1.0
+_FAR = 1e-9
+
+
+@dataclasses.dataclass(frozen=True)
+class Ranking:
+    """Scores rows by `trees`; with a `regression`, by the mean of both log-odds. Scores are from 0 to 1."""
+
+    trees: Scorer
+    regression: Scorer | None
+
+    @property
+    def name(self) -> str:
+        """The learners, for the record."""
+        return "lightgbm" if self.regression is None else "lightgbm, logistic"
+
+    def score(self, x: pd.DataFrame) -> FloatArray:
+        """One score per row; higher means likelier to be read in the next unit."""
+        trees = self.trees.score(x)
+        return trees if self.regression is None else _mean(trees, self.regression.score(_decayed(x)))
+
+
+def fit_ranking(past: Past) -> Ranking | None:
+    """The chance of a read in the next unit, learned from the last 52 units.
+
+    Trees follow single datasets where a few of thousands are read; a regression on the decayed counts has too
+    few parameters for that, and the mean ranks better than either. Where a series has few datasets the trees
+    alone may be better: the regression is left out if both, fitted on the earlier units, had surely less
+    average precision together than the trees in the last quarter of them. None if there are fewer than 50
+    rows, or only one class.
+    """
+    rows = past.matured(1)
+    if rows is None:
+        return None
+    labels = past.reads(rows, 1) > 0
+    if not _is_enough(labels):
+        return None
+    trees = _fit_trees(rows.x, labels)
+    return Ranking(trees, None if _trees_are_better(rows, labels) else _fit_regression(rows.x, labels))
+
+
+def _trees_are_better(rows: Rows, labels: BoolArray) -> bool:
+    """Whether trees alone surely rank better in the last quarter of the units, learned from those before."""
+    units = np.unique(rows.unit)
+    last = units[-max(1, round(len(units) * _LAST_SHARE)) :]
+    before = rows.unit < last[0]  # the label of a unit is known one unit later
+    if not _is_enough(labels[before]):
+        return False
+    then, later = rows.x[before], rows.x[~before]
+    alone = _fit_trees(then, labels[before]).score(later)
+    both = _mean(alone, _fit_regression(then, labels[before]).score(_decayed(later)))
+    of_row, read = rows.unit[~before], labels[~before]
+    of_units = [
+        average_precision(read[here], alone[here]) - average_precision(read[here], both[here])
+        for here in (of_row == unit for unit in last)
+        if 0 < read[here].sum() < here.sum()
+    ]
+    if len(of_units) < 2:
+        return False
+    return bool(np.mean(of_units) > _SURELY * np.std(of_units, ddof=1) / len(of_units) ** 0.5)
+
+
+def _is_enough(labels: BoolArray) -> bool:
+    return len(labels) >= _MIN_ROWS and bool(0 < labels.sum() < len(labels))
+
+
+def _fit_trees(x: pd.DataFrame, labels: BoolArray) -> Scorer:
+    """Few small trees, because popularity changes within a year, with thresholds drawn at random."""
+    min_rows = min(300, max(5, len(labels) // 100))
+    learner = LightGBM(trees=150, leaves=6, min_rows=min_rows, rate=0.05, extra_trees=True)
+    return learner.fit(x, labels.astype(np.float64))
+
+
+def _fit_regression(x: pd.DataFrame, labels: BoolArray) -> Scorer:
+    return Logistic(c=0.001).fit(_decayed(x), labels.astype(np.float64))
+
+
+def _decayed(x: pd.DataFrame) -> pd.DataFrame:
+    """Recency, age and the decayed counts, of the dataset and its neighbours; 0 without neighbours."""
+    return x[[name for name in x.columns if name in ("recency", "age") or "decayed_" in name]].fillna(0)
+
+
+def _mean(a: FloatArray, b: FloatArray) -> FloatArray:
+    odds = (logit(np.clip(scores, _FAR, 1 - _FAR)) for scores in (a, b))
+    return np.asarray(expit(sum(odds) / 2), np.float64)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -16,8 +16,8 @@ _SEASON = 7
 
 
 @dataclasses.dataclass(frozen=True)
-class Figures:
-    """Figures of forecasts for the next `horizon` units; a row is a dataset known when the forecast was made.
+class ForecastFigures:
+    """Figures of forecasts for the next `horizon` units, over the datasets known when a forecast was made.
 
     `auc`, `average_precision`, `calibration_error`: of the probabilities; `recency_…`: of a
     ranking by the last read. Of counts: `absolute_error` is Σ |expected - reads| / Σ reads, which is 1 for a
@@ -54,7 +54,7 @@ class Figures:
 
 
 @dataclasses.dataclass(frozen=True)
-class CutQuality(Figures):
+class CutQuality(ForecastFigures):
     """Figures of one forecast, made at the end of unit `cut`, when `reads` followed in the horizon.
 
     `log_loss`: of the probabilities.

@@ -20,7 +20,7 @@ from features.common.errors import InputError, SchemaError
 from features.common.names import NO_NAMES
 from features.common.times import DAY_S
 from replay.read.formats import read_table
-from replay.read.source import Source
+from replay.read.source import ColumnSource
 from replay.read.values import UNKNOWN, is_text, least, refuse_null, values_of
 
 _EPOCH = dt.date(1970, 1, 1)
@@ -122,7 +122,7 @@ def _columns(path: Path, columns: list[str]) -> tuple[str, str, int]:
     raise SchemaError(f"{path}: has columns {columns}; need dataset,week,accesses or date,dataset,n_accesses")
 
 
-def _weeks(source: Source) -> IntArray:
+def _weeks(source: ColumnSource) -> IntArray:
     column = source.take("week")
     refuse_null(source, column, "week")
     weeks = least(source, column, "week", 0)
@@ -130,7 +130,7 @@ def _weeks(source: Source) -> IntArray:
     return weeks
 
 
-def _days(source: Source) -> IntArray:
+def _days(source: ColumnSource) -> IntArray:
     column = source.take("date")
     refuse_null(source, column, "date")
     text = _as_text(column.cast(pa.timestamp("s")) if pa.types.is_temporal(column.type) else column)
@@ -142,7 +142,7 @@ def _days(source: Source) -> IntArray:
     return np.asarray(values_of(times.cast(pa.int64())) // DAY_S, np.int64)
 
 
-def _reads(source: Source, name: str, known: BoolArray) -> IntArray:
+def _reads(source: ColumnSource, name: str, known: BoolArray) -> IntArray:
     """The accesses of each row that is `known`; -1 for others, which may be anything."""
     column = source.take(name)
     column = pc.if_else(pa.array(known), column, pa.scalar(None, column.type))
@@ -157,15 +157,15 @@ def _as_text(column: pa.ChunkedArray) -> pa.ChunkedArray:
     return column.cast(pa.string())
 
 
-def _is_flat(source: Source, name: str) -> bool:
+def _is_flat(source: ColumnSource, name: str) -> bool:
     kind = source.schema.field(name).type
     return source.schema.names.count(name) == 1 and (is_text(kind) or bool(pa.types.is_primitive(kind)))
 
 
-def _refuse(source: Source, name: str, column: pa.ChunkedArray, wrong: BoolArray, wanted: str) -> None:
+def _refuse(source: ColumnSource, name: str, column: pa.ChunkedArray, wrong: BoolArray, allowed: str) -> None:
     if wrong.any():
         row = int(wrong.argmax())
-        raise InputError(f"{source.where(row)} has {name} {column[row].as_py()!r}, not {wanted}")
+        raise InputError(f"{source.where(row)} has {name} {column[row].as_py()!r}, not {allowed}")
 
 
 def _last_unit(as_of: str, *, weekly: bool, first: int) -> int:
@@ -177,5 +177,5 @@ def _last_unit(as_of: str, *, weekly: bool, first: int) -> int:
             return (dt.date.fromisoformat(text) - _EPOCH).days
         except ValueError:
             pass
-    wanted = "a week's number" if weekly else "a date such as 2015-09-30, or a day's number"
-    raise InputError(f"as_of {as_of!r}: need {wanted}")
+    allowed = "a week's number" if weekly else "a date such as 2015-09-30, or a day's number"
+    raise InputError(f"as_of {as_of!r}: need {allowed}")

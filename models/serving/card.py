@@ -1,4 +1,4 @@
-"""What describes a version in MLflow: card, signature, input example, and columns with their units.
+"""The description of a version in MLflow: card, signature, input example, and columns with their units.
 
 README.md             the card, which is also the version's description
 MLmodel               MLflow's own file: signature, input example, and why its loader gives nothing
@@ -60,9 +60,9 @@ def unit(column: str) -> str:
     if column in _UNITS:
         return _UNITS[column]
     for known, has_it in ((_BY_END, column.endswith), (_BY_START, column.startswith)):
-        for part, found in known.items():
+        for part, name in known.items():
             if has_it(part):
-                return found
+                return name
     raise KeyError(column)
 
 
@@ -94,7 +94,7 @@ class Card:
     def _text(self, bundle: Bundle, columns: Mapping[str, str]) -> str:
         horizons = ", ".join(model.within for model in bundle.models)
         order = bundle.order
-        ladder = (
+        order_horizons = (
             f"none: {bundle.no_order}" if order is None else ", ".join(map(duration_label, order.horizons_s))
         )
         best = sorted(self.gains.items(), key=lambda item: (-item[1], item[0]))[:10]
@@ -102,9 +102,10 @@ class Card:
             [
                 f"# Which files will region {bundle.region} read again?",
                 f"For a file at a decision time: the probability that it is read within {horizons}, and the "
-                f"expected reads. Horizons of the order of eviction: {ladder}.",
+                f"expected reads. Horizons of the order of eviction: {order_horizons}.",
                 "## On later days, which the models had not seen\n\n" + _table(self.figures),
-                "## Learned from\n\n" + _facts(self.learned_from),
+                "## Learned from\n\n"
+                + "\n".join(f"- {name}: {value}" for name, value in self.learned_from.items()),
                 f"## Inputs\n\n{len(columns)} columns of the table features, with types and units in "
                 "features.csv. Those with the largest gain:\n\n"
                 + _table(
@@ -140,10 +141,6 @@ def _mlmodel(bundle: Bundle, words: set[str]) -> mlflow.models.Model:
             "pandas_orient": "split",
         },
     )
-
-
-def _facts(facts: Mapping[str, object]) -> str:
-    return "\n".join(f"- {name}: {value}" for name, value in facts.items())
 
 
 def _table(rows: Sequence[Mapping[str, object]]) -> str:

@@ -85,8 +85,8 @@ def references(matrix: pd.DataFrame, as_of: IntArray) -> dict[str, Reference]:
     else:
         steady = matrix.nunique(dropna=False) < 0
     compared = [name for name in matrix.columns if name not in _GROWING]
-    kept = [str(name) for name in compared if not steady[name] or matrix[name].nunique() == 1]
-    return {name: reference(matrix[name].to_numpy(), as_of) for name in kept}
+    names = [str(name) for name in compared if not steady[name] or matrix[name].nunique() == 1]
+    return {name: reference(matrix[name].to_numpy(), as_of) for name in names}
 
 
 def psi(then: Reference, now: AnyFloatArray) -> float:
@@ -100,7 +100,7 @@ def psi(then: Reference, now: AnyFloatArray) -> float:
 
 def drifts(references: Mapping[str, Reference], columns: Mapping[str, AnyFloatArray]) -> list[Drift]:
     """The drift of each column with a reference, the largest first. Raises ValueError without rows."""
-    found = [
+    rows = [
         Drift(
             column=name,
             psi=psi(then, columns[name]),
@@ -111,7 +111,7 @@ def drifts(references: Mapping[str, Reference], columns: Mapping[str, AnyFloatAr
         )
         for name, then in references.items()
     ]
-    return sorted(found, key=lambda drift: (-drift.psi, drift.column))
+    return sorted(rows, key=lambda drift: (-drift.psi, drift.column))
 
 
 def _shares(edges: AnyFloatArray, values: AnyFloatArray) -> tuple[float, ...]:

@@ -121,10 +121,10 @@ def connect(uri: str, artifacts: str, experiment: str) -> tuple[MlflowClient, st
         client = MlflowClient(tracking_uri=uri, registry_uri=uri)
         if uri.startswith(("http://", "https://")):
             client = cast("MlflowClient", _InTime(client))
-        found: Experiment | None = client.get_experiment_by_name(experiment)
-        if found is not None:
-            _check_active(uri, found)
-            return client, str(found.experiment_id)
+        known: Experiment | None = client.get_experiment_by_name(experiment)
+        if known is not None:
+            _check_active(uri, known)
+            return client, str(known.experiment_id)
         folder = None if uri.startswith(("http://", "https://")) else Path(artifacts).resolve().as_uri()
         return client, str(client.create_experiment(experiment, artifact_location=folder))
 
@@ -134,17 +134,17 @@ def in_time(work: Callable[[], T], *, within_s: float) -> T:
 
     Raises what `work` raises, and TimeoutError after `within_s` seconds.
     """
-    found: Future[T] = Future()
+    result: Future[T] = Future()
 
     def run() -> None:
         try:
-            found.set_result(work())
+            result.set_result(work())
         except BaseException as error:  # noqa: BLE001  raised by who waits
-            found.set_exception(error)
+            result.set_exception(error)
 
     threading.Thread(target=run, name="MLflow", daemon=True).start()
     try:
-        return found.result(within_s)
+        return result.result(within_s)
     except TimeoutError:
         raise TimeoutError(f"no end of an answer in {within_s:.0f} s") from None
 

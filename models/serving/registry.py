@@ -5,7 +5,7 @@
 The alias `candidate` is the newest training, `champion` the one whose plans won in replay, and `steward` the
 one whose order of eviction did (`models.evaluation.promotion`). Whoever reaches MLflow can move an alias and
 register versions, so the last two count only together with our own record of promotions, and the files of
-each version only with the digest that its training kept in the table trainings (`Named`).
+each version only with the digest that its training kept in the table trainings (`ModelVersion`).
 """
 
 from __future__ import annotations
@@ -17,13 +17,15 @@ from functools import partial
 from pathlib import Path
 
 from features.common.errors import ModelError, StaleInputError
-from models.serving.bundle import Bundle
+from models.serving.bundle import Bundle, RegionModels
 from models.serving.bundle_files import (
     BUNDLE_FOLDER,
+    ServedOrder,
     bundle_digest,
     check_listing,
     read_bundle,
     read_order,
+    served_order,
 )
 from models.serving.card import with_section
 from models.serving.mlflow_session import (
@@ -36,9 +38,7 @@ from models.serving.mlflow_session import (
     in_time,
     service_errors,
 )
-from models.serving.names import CHAMPION, STEWARD, Named, model_name, no_model, version_name
-from models.serving.scoring import RegionModels
-from models.serving.served_order import ServedOrder, served_order
+from models.serving.versions import CHAMPION, STEWARD, ModelVersion, model_name, no_model, version_name
 
 UNTIL_TAG = "until"
 """Of a version: the moment of its training, for example 2026-03-01T00:00:00Z; for people."""
@@ -63,17 +63,16 @@ class Registry:
             if not self._client.search_registered_models(f"name = '{name}'"):
                 return None
             try:
-                found = self._client.get_model_version_by_alias(name, alias)
+                version = self._client.get_model_version_by_alias(name, alias)
             except MlflowException as error:
                 if error.error_code == "INVALID_PARAMETER_VALUE":  # how MLflow says: no such alias
                     return None
                 raise
-        return version_name(name, found.version)
+        return version_name(name, version.version)
 
     def point(self, alias: str, version: str, *, tags: Mapping[str, str]) -> None:
         """Move `alias` to `version` (`name/number`) and tag it. Raises StaleInputError if there is none."""
-        name, _, number = version.rpartition("/")
-        with service_errors(self.uri, _missing(version)):
+        with self._version(version) as (name, number):
             self._client.get_model_version(name, number)
             self.tag(version, tags)
             self._client.set_registered_model_alias(name, alias, number)
@@ -85,21 +84,26 @@ class Registry:
 
     def tag(self, version: str, tags: Mapping[str, str]) -> None:
         """Set tags of a version and of its model. Raises StaleInputError if there is no such version."""
-        name, _, number = version.rpartition("/")
-        with service_errors(self.uri, _missing(version)):
+        with self._version(version) as (name, number):
             model_id = self._client.get_model_version(name, number).tags.get(MODEL_TAG)
             for key, value in tags.items():
                 self._client.set_model_version_tag(name, number, key, value)
             if model_id and tags:
                 self._client.set_logged_model_tags(model_id, dict(tags))
 
+    @contextlib.contextmanager
+    def _version(self, version: str) -> Iterator[tuple[str, str]]:
+        """Name and number of a version, for calls to MLflow. Raises StaleInputError if it is not there."""
+        name, _, number = version.rpartition("/")
+        with service_errors(self.uri, _missing(version)):
+            yield name, number
+
     def model_id(self, version: str) -> str | None:
         """The id of the version's model in MLflow, which figures of runs are linked to; None if it has none.
 
         Raises StaleInputError if there is no such version.
         """
-        name, _, number = version.rpartition("/")
-        with service_errors(self.uri, _missing(version)):
+        with self._version(version) as (name, number):
             return self._client.get_model_version(name, number).tags.get(MODEL_TAG)
 
     def describe(self, version: str, heading: str, body: str) -> None:
@@ -107,12 +111,11 @@ class Registry:
 
         Raises StaleInputError if there is no such version.
         """
-        name, _, number = version.rpartition("/")
-        with service_errors(self.uri, _missing(version)):
+        with self._version(version) as (name, number):
             known = str(self._client.get_model_version(name, number).description or "")
             self._client.update_model_version(name, number, with_section(known, heading, body))
 
-    def confirmed(self, region: str, alias: str, named: Named | None) -> Named | None:
+    def confirmed(self, region: str, alias: str, named: ModelVersion | None) -> ModelVersion | None:
         """The version in our table promotions for `alias`, if the alias points to it; None if both are empty.
 
         Raises ModelError if they differ.
@@ -131,7 +134,7 @@ class Registry:
         region: str,
         aliases: Sequence[str],
         *,
-        champion: Named | None,
+        champion: ModelVersion | None,
         digests: Mapping[str, str],
     ) -> RegionModels:
         """The models at the first of `aliases` that exists; CHAMPION counts if it is `champion`.
@@ -144,15 +147,15 @@ class Registry:
                 if (named := self.confirmed(region, alias, champion)) is not None:
                     return self.load_version(named)
             elif (version := self.version_at(region, alias)) is not None:
-                return self.load_version(Named(version, digests.get(version)))
+                return self.load_version(ModelVersion(version, digests.get(version)))
         raise no_model(region, aliases)
 
-    def load_version(self, named: Named) -> RegionModels:
+    def load_version(self, named: ModelVersion) -> RegionModels:
         """The models of a version; raises as `files`."""
         with self.files(named) as folder:
             return RegionModels(*read_bundle(folder), named.version, named.digest)
 
-    def verify_bundle(self, named: Named) -> Bundle:
+    def verify_bundle(self, named: ModelVersion) -> Bundle:
         """Check that a version's files are those of its digest and can be loaded; raises as `files`."""
         with self.files(named) as folder:
             bundle, _ = read_bundle(folder)
@@ -161,7 +164,7 @@ class Registry:
         return bundle
 
     @contextlib.contextmanager
-    def files(self, named: Named) -> Iterator[Path]:
+    def files(self, named: ModelVersion) -> Iterator[Path]:
         """A copy of a version's files for a block.
 
         Raises StaleInputError if the version is gone, ModelError if its files are not those of the digest or
@@ -173,10 +176,10 @@ class Registry:
                 "train, evaluate and promote again"
             )
         with self._bundle(named.version) as folder:
-            if (found := bundle_digest(folder)) != named.digest:
+            if (digest := bundle_digest(folder)) != named.digest:
                 raise ModelError(
                     f"the files of {named.version} in MLflow are not those that were trained: digest "
-                    f"{found[:12]}…, not {named.digest[:12]}…; find out who changed them, then train again "
+                    f"{digest[:12]}…, not {named.digest[:12]}…; find out who changed them, then train again "
                     "or `cachecast promote --rollback`"
                 )
             yield folder
@@ -184,9 +187,8 @@ class Registry:
     @contextlib.contextmanager
     def _bundle(self, version: str) -> Iterator[Path]:
         """A copy of a version's files, whose names and sizes were checked before they were fetched."""
-        name, _, number = version.rpartition("/")
         with tempfile.TemporaryDirectory() as scratch:
-            with service_errors(self.uri, _missing(version)):
+            with self._version(version) as (name, number):
                 run_id = str(self._client.get_model_version(name, number).run_id)
                 place = str(self._client.get_run(run_id).info.artifact_uri)
                 check_place(self.uri, place)
@@ -206,15 +208,15 @@ def _fetch(files: ArtifactRepository, folder: Path) -> int:
     sizes: dict[str, int] = {}
     for top in files.list_artifacts():
         inside = files.list_artifacts(top.path) if top.is_dir else [top]
-        sizes |= {str(one.path): int(one.file_size or 0) for one in inside}
+        sizes |= {str(entry.path): int(entry.file_size or 0) for entry in inside}
     if sizes:
         check_listing(sizes)
     for name, size in sizes.items():
         (folder / name).parent.mkdir(exist_ok=True)
         files._download_file(name, str(folder / name))  # type: ignore[no-untyped-call]
-        if (found := (folder / name).stat().st_size) != size:
+        if (n_bytes := (folder / name).stat().st_size) != size:
             raise ModelError(
-                f"MLflow lists {size} bytes of {name} and sends {found}; find out who changed it"
+                f"MLflow lists {size} bytes of {name} and sends {n_bytes}; find out who changed it"
             )
     return len(sizes)
 
@@ -227,9 +229,9 @@ def load_order(
     registry: Registry,
     region: str,
     *,
-    named: Named | None,
+    named: ModelVersion | None,
     known: ServedOrder | None = None,
-    keep: Callable[[Path, Named], None] = lambda _, __: None,
+    keep: Callable[[Path, ModelVersion], None] = lambda _, __: None,
 ) -> ServedOrder | None:
     """The region's promoted order of eviction; None if there is none.
 
@@ -243,7 +245,7 @@ def load_order(
     if known is not None and (known.version, known.digest) == (confirmed.version, confirmed.digest):
         return known
     with registry.files(confirmed) as folder:
-        found = served_order(folder, confirmed)
-        if found is not None:
+        order = served_order(folder, confirmed)
+        if order is not None:
             keep(folder, confirmed)
-        return found
+        return order

@@ -120,8 +120,8 @@ def write(
 def delete_runs(place: Place, written_id: str) -> None:
     """Delete the runs that were written together. Raises ServiceError if MLflow goes on listing them."""
     deleted: set[str] = set()
-    while found := place.client.search_runs([place.experiment_id], f"tags.`{ID_TAG}` = '{written_id}'"):
-        for run in found:
+    while runs := place.client.search_runs([place.experiment_id], f"tags.`{ID_TAG}` = '{written_id}'"):
+        for run in runs:
             if run.info.run_id in deleted or len(deleted) >= _MOST_RUNS:
                 raise ServiceError(f"MLflow at {without_login(place.uri)} still lists runs that were deleted")
             place.client.delete_run(run.info.run_id)
@@ -129,7 +129,7 @@ def delete_runs(place: Place, written_id: str) -> None:
 
 
 def _end_abandoned(place: Place) -> None:
-    """Let runs that were written by a command that was killed say so: `KILLED`."""
+    """End the runs of commands that were killed with the status `KILLED`."""
     before_ms = int((time.time() - _ABANDONED_S) * 1000)
     is_running = f"attributes.status = 'RUNNING' AND attributes.start_time < {before_ms}"
     for run in place.client.search_runs([place.experiment_id], f"{is_running} AND tags.`{ID_TAG}` LIKE '%'"):
@@ -210,9 +210,9 @@ def _dataset(table: TableRead, context: str) -> DatasetInput:
 
 def code_version() -> dict[str, str]:
     """`package_version`, and `git_sha` if the package is in a git checkout with a commit."""
-    found = {"package_version": importlib.metadata.version("cachecast")}
+    version = {"package_version": importlib.metadata.version("cachecast")}
     sha = _git_sha(Path(__file__).parent)
-    return found | ({"git_sha": sha} if sha else {})
+    return version | ({"git_sha": sha} if sha else {})
 
 
 def _git_sha(folder: Path) -> str | None:

@@ -1,4 +1,4 @@
-"""A finished training as a folder, until `models.serving.upload` has it in MLflow.
+"""A finished training as a folder, until `upload` has it in MLflow.
 
     <spool>/<training id>/
         runs/<number>/…         one run's files: plots, and for LightGBM importance.csv
@@ -12,6 +12,7 @@ leaves hidden is deleted after a week. A complete training that MLflow refused s
 from __future__ import annotations
 
 import dataclasses
+import json
 import re
 import shutil
 import time
@@ -26,9 +27,12 @@ from features.common.times import DAY_S
 from models.learning.learners import Trees
 from models.learning.order import HorizonTrees
 from models.serving.bundle import Bundle
-from models.serving.bundle_files import BUNDLE_FILE, BUNDLE_FOLDER, ORDER_FOLDER, write_trees
-from models.serving.card import CARD_FOLDER, Card
-from models.serving.runs import Run
+from models.serving.bundle_files import BUNDLE_FILE, BUNDLE_FOLDER, ORDER_FOLDER, bundle_digest, write_trees
+from models.serving.card import CARD_FILE, CARD_FOLDER, Card
+from models.serving.mlflow_session import LoggedModelOutput, check_place, connect, service_errors
+from models.serving.registry import MAY_EVICT_TAG, MAY_PUSH_TAG, MODEL_TAG, UNTIL_TAG
+from models.serving.runs import ID_TAG, Place, Run, delete_runs, write
+from models.serving.versions import model_name, version_name
 
 _HIDDEN = re.compile(r"\.[0-9a-f]{32}")
 _ABANDONED_S = 7 * DAY_S
@@ -85,8 +89,11 @@ class Spool:
         folder.mkdir(parents=True)
         for file, figure in figures.items():
             figure.savefig(folder / file, dpi=90)
-        if trees is not None:
-            _write_importance(trees, folder / "importance.csv")
+        if trees is not None and (gains := trees.importance()):
+            lines = [
+                f"{name},{gain:.6g}\n" for name, gain in sorted(gains.items(), key=lambda x: (-x[1], x[0]))
+            ]
+            (folder / "importance.csv").write_text("column,gain_share\n" + "".join(lines))
         where = str(folder.relative_to(self._folder))
         made = Run(name, "model", texts(params), dict(tags), dict(metrics), folder=where)
         self._runs.append(dataclasses.replace(made, children=tuple(trials)))
@@ -95,9 +102,9 @@ class Spool:
         """Keep the model that serves a horizon."""
         write_trees(self._folder / BUNDLE_FOLDER, horizon_s, trees.text)
 
-    def add_order(self, rungs: HorizonTrees) -> None:
+    def add_order(self, trees: HorizonTrees) -> None:
         """Keep the trees of the order of eviction."""
-        for horizon_s, text in zip(rungs.horizons_s, rungs.texts, strict=True):
+        for horizon_s, text in zip(trees.horizons_s, trees.texts, strict=True):
             write_trees(self._folder / BUNDLE_FOLDER / ORDER_FOLDER, horizon_s, text)
 
     def finish(self, bundle: Bundle, run: Run, *, card: Card) -> Training:
@@ -121,12 +128,96 @@ def _delete_abandoned(root: Path) -> None:
             shutil.rmtree(path, ignore_errors=True)
 
 
-def _write_importance(trees: Trees, path: Path) -> None:
-    if gains := trees.importance():
-        rows = sorted(gains.items(), key=lambda item: (-item[1], item[0]))
-        path.write_text("column,gain_share\n" + "".join(f"{name},{gain:.6g}\n" for name, gain in rows))
-
-
 def texts(params: Mapping[str, object]) -> dict[str, str]:
     """Parameters as MLflow keeps them."""
     return {name: str(value) for name, value in params.items()}
+
+
+_VERSIONS = "mlflow.modelVersions"
+"""MLflow's own tag of a model: the versions that register it."""
+_UNJUDGED = dict.fromkeys((MAY_PUSH_TAG, MAY_EVICT_TAG), "no: not evaluated yet")
+
+
+@dataclasses.dataclass(frozen=True)
+class Uploaded:
+    """An uploaded training: its version as `name/number`, and the ids of its nested runs, in order.
+
+    `digest`: of the bundle's files, taken before the upload.
+    """
+
+    version: str
+    digest: str
+    run_ids: tuple[str, ...]
+
+
+def upload(training: Training, *, uri: str, artifacts: str, experiment: str) -> Uploaded:
+    """Upload `training` to MLflow, and register its bundle as a version.
+
+    Repeated after a failure it starts again: what an earlier try left is deleted first. Raises ServiceError;
+    the training then stays as it was.
+    """
+    client, experiment_id = connect(uri, artifacts, experiment)
+    place = Place(client, uri, experiment_id, training.folder)
+    digest = bundle_digest(training.folder / BUNDLE_FOLDER)
+    with service_errors(uri):
+        _delete_remains(place, training)
+        written = write(
+            place,
+            training.run,
+            written_id=training.id,
+            made_by="train",
+            makes=lambda run_id: _make_model(place, training, run_id),
+        )
+        version = _register(place, training, written.run_id, str(written.model_id))
+        # Trainings of one moment differ by nothing else that people see first.
+        client.update_run(written.run_id, name=f"v{version.rpartition('/')[2]} {training.run.name}")
+    return Uploaded(version, digest, tuple(child.run_id for child in written.children))
+
+
+def _make_model(place: Place, training: Training, run_id: str) -> str:
+    """Give the run the bundle's files, and make the model in MLflow that the figures of runs are of."""
+    client = place.client
+    client.log_artifacts(run_id, str(training.folder / BUNDLE_FOLDER), BUNDLE_FOLDER)
+    model = client.create_logged_model(
+        place.experiment_id,
+        name=f"{model_name(training.region)}-{training.id[:8]}",
+        source_run_id=run_id,
+        tags={ID_TAG: training.id, **training.run.tags, **_UNJUDGED},
+        params=training.run.params,
+        model_type="cachecast",
+    )
+    check_place(place.uri, str(model.artifact_location))
+    client.log_model_artifacts(model.model_id, str(training.folder / CARD_FOLDER))
+    client.finalize_logged_model(model.model_id, "READY")
+    client.log_outputs(run_id, [LoggedModelOutput(model.model_id, step=0)])
+    return str(model.model_id)
+
+
+def _register(place: Place, training: Training, run_id: str, model_id: str) -> str:
+    client, name = place.client, model_name(training.region)
+    if not client.search_registered_models(f"name = '{name}'"):
+        client.create_registered_model(name)
+    tags = {ID_TAG: training.id, MODEL_TAG: model_id, UNTIL_TAG: training.run.params["until"], **_UNJUDGED}
+    made = client.create_model_version(
+        name,
+        f"models:/{model_id}",
+        run_id,
+        tags={**training.run.tags, **tags},
+        description=(training.folder / CARD_FOLDER / CARD_FILE).read_text(),
+        model_id=model_id,
+    )
+    version = version_name(name, made.version)
+    registered = json.dumps([{"name": name, "version": made.version}])
+    client.set_logged_model_tags(model_id, {_VERSIONS: registered})
+    return version
+
+
+def _delete_remains(place: Place, training: Training) -> None:
+    client = place.client
+    for version in client.search_model_versions(f"name = '{model_name(training.region)}'"):
+        if version.tags.get(ID_TAG) == training.id:
+            client.delete_model_version(version.name, version.version)
+    mine = f"tags.`{ID_TAG}` = '{training.id}'"
+    for model in client.search_logged_models([place.experiment_id], mine):
+        client.delete_logged_model(model.model_id)
+    delete_runs(place, training.id)

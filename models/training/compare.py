@@ -9,11 +9,12 @@ import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
+import optuna
 
 from features.common.arrays import BoolArray, FloatArray, IntArray
-from models.evaluation.metrics import Quality, quality, ranking_quality
+from models.evaluation.metrics import Quality, log_loss, quality, ranking_quality
 from models.learning.baselines import RECENCY, Baseline
-from models.learning.fit import CalibratedModel, fit_calibrated
+from models.learning.fit import CalibratedModel, fit_calibrated, validation_parts
 from models.learning.frame import Known, Sample
 from models.learning.learners import Learner, LightGBM
 
@@ -54,7 +55,7 @@ def slices(
     sample: Sample, scores: FloatArray, vocabulary: Mapping[str, Sequence[str]], *, are_probabilities: bool
 ) -> list[Slice]:
     """Figures per weighting and part of at least 50 rows. Rows of weight 0 (size unknown) are left out."""
-    found = []
+    results = []
     for weighting, weights in _weightings(sample).items():
         for part, inside in _parts(sample, vocabulary):
             rows = inside & (weights > 0)
@@ -62,8 +63,8 @@ def slices(
                 continue
             judge = quality if are_probabilities else ranking_quality
             if rows.any():
-                found.append(Slice(weighting, part, judge(sample.y[rows], scores[rows], weights[rows])))
-    return found
+                results.append(Slice(weighting, part, judge(sample.y[rows], scores[rows], weights[rows])))
+    return results
 
 
 def holdings(sample: Sample, scores: FloatArray) -> list[Holding]:
@@ -77,16 +78,16 @@ def holdings(sample: Sample, scores: FloatArray) -> list[Holding]:
     sample, scores = sample.where(known), scores[known]
     size = sample.x["size_bytes"].to_numpy(dtype=np.float64)
     filled = _filled(size, scores, sample.as_of)
-    found = []
+    results = []
     for fraction in CAPACITY_FRACTIONS:
         held = filled <= fraction
         reads_held = _share(sample.reads * held, sample.reads)
         for weighting, w in _weightings(sample).items():
             hit = w * sample.y * held
-            found.append(
+            results.append(
                 Holding(weighting, fraction, _share(hit, w * held), _share(hit, w * sample.y), reads_held)
             )
-    return found
+    return results
 
 
 def _filled(size: FloatArray, scores: FloatArray, as_of: IntArray) -> FloatArray:
@@ -104,13 +105,13 @@ def _filled(size: FloatArray, scores: FloatArray, as_of: IntArray) -> FloatArray
 
 def _weightings(sample: Sample) -> dict[str, FloatArray]:
     size = np.nan_to_num(sample.x["size_bytes"].to_numpy(dtype=np.float64), nan=0.0)
-    found = {"file": np.ones(len(sample)), "byte": np.maximum(size, 0.0)}
+    weightings = {"file": np.ones(len(sample)), "byte": np.maximum(size, 0.0)}
     if sample.dataset is not None:
         moment = np.unique(sample.as_of, return_inverse=True)[1]
         pair = moment * (sample.dataset.max(initial=0) + 1) + sample.dataset
         _, group, n_rows = np.unique(pair, return_inverse=True, return_counts=True)
-        found["dataset"] = 1.0 / n_rows[group]
-    return found
+        weightings["dataset"] = 1.0 / n_rows[group]
+    return weightings
 
 
 def _parts(sample: Sample, vocabulary: Mapping[str, Sequence[str]]) -> Iterator[tuple[str, BoolArray]]:
@@ -160,29 +161,25 @@ def evaluate_learner(learner: Learner, train: Known, test: Sample) -> Evaluation
     """Fit and calibrate on `train`, measure on `test`. Raises ModelError if `train` has one class."""
     model = fit_calibrated(learner, train.sample, horizon_s=train.horizon_s)
     probability, _ = model.predict(test.x)
-    return Evaluation(
-        learner.name,
-        quality(test.y, probability),
-        learner.knobs,
-        learner,
-        model,
-        probability,
-        tuple(slices(test, probability, train.vocabulary, are_probabilities=True)),
-        tuple(holdings(test, probability)),
-    )
+    return _evaluation(learner, model, train, test, probability)
 
 
 def evaluate_baseline(baseline: Baseline, train: Known, test: Sample) -> Evaluation:
     """Measure how well a baseline ranks `test`. Of `train` only the vocabulary is used."""
-    scores = baseline.score(test.x)
+    return _evaluation(baseline, None, train, test, baseline.score(test.x))
+
+
+def _evaluation(
+    learner: Learner, model: CalibratedModel | None, train: Known, test: Sample, scores: FloatArray
+) -> Evaluation:
     return Evaluation(
-        baseline.name,
-        ranking_quality(test.y, scores),
-        baseline.knobs,
-        None,
-        None,
+        learner.name,
+        (ranking_quality if model is None else quality)(test.y, scores),
+        learner.knobs,
+        None if model is None else learner,
+        model,
         scores,
-        tuple(slices(test, scores, train.vocabulary, are_probabilities=False)),
+        tuple(slices(test, scores, train.vocabulary, are_probabilities=model is not None)),
         tuple(holdings(test, scores)),
     )
 
@@ -198,3 +195,57 @@ def best(evaluations: Sequence[Evaluation]) -> Evaluation:
     if validated:
         return min(validated, key=lambda pair: pair[0])[1]
     return learned[0] if learned else next(e for e in evaluations if e.name == RECENCY)
+
+
+@dataclasses.dataclass(frozen=True)
+class Searched:
+    """The best learner found, with its log loss, and all trials: the first is of the default settings."""
+
+    learner: LightGBM
+    log_loss: float
+    trials: tuple[Trial, ...]
+
+
+def search(train: Known, start: LightGBM, *, seconds: float, max_trials: int) -> Searched | None:
+    """Find the settings with the least log loss, beginning from `start`; None if the history is too short.
+
+    A trial is validated on rows a horizon later than those it is fitted on. The rows that the comparison of
+    learners validates on are left out, so that this comparison stays fair. `start.seed` sets the order of the
+    trials, the machine how many fit into `seconds`: equal seeds give equal settings if `max_trials` ends the
+    search.
+    """
+    compared = validation_parts(train.sample, horizon_s=train.horizon_s)
+    parts = compared and validation_parts(compared[0], horizon_s=train.horizon_s)
+    if not parts:
+        return None
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    study = optuna.create_study(sampler=optuna.samplers.TPESampler(seed=start.seed))
+    study.enqueue_trial({name: getattr(start, name) for name in start.knobs if name != "seed"})
+    before, after = parts
+
+    def loss(trial: optuna.Trial) -> float:
+        scorer = _suggested(trial, start).fit(before.x, before.y)
+        return log_loss(after.y, scorer.score(after.x))
+
+    study.optimize(loss, n_trials=max_trials, timeout=seconds)
+    best = dataclasses.replace(start, **study.best_params, name="lightgbm_searched")
+    trials = tuple(
+        Trial(finished.number, finished.params, finished.value)
+        for finished in study.trials
+        if finished.value is not None
+    )
+    return Searched(best, study.best_value, trials)
+
+
+def _suggested(trial: optuna.Trial, start: LightGBM) -> LightGBM:
+    return dataclasses.replace(
+        start,
+        trees=trial.suggest_int("trees", min(20, start.trees), max(400, start.trees), log=True),
+        leaves=trial.suggest_int("leaves", 7, 127, log=True),
+        min_rows=trial.suggest_int("min_rows", 20, 1000, log=True),
+        rate=trial.suggest_float("rate", 0.02, 0.2, log=True),
+        column_share=trial.suggest_float("column_share", 0.2, 1.0),
+        row_share=trial.suggest_float("row_share", 0.4, 1.0),
+        l2=trial.suggest_float("l2", 0.1, 100.0, log=True),
+        monotone=trial.suggest_categorical("monotone", [False, True]),
+    )

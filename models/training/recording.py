@@ -12,8 +12,8 @@ from sklearn.metrics import precision_recall_curve, roc_curve
 
 from features.common.arrays import FloatArray
 from features.common.units import duration_label
+from models.evaluation.bootstrap import quality_bounds
 from models.evaluation.metrics import Quality
-from models.evaluation.quality_bounds import quality_bounds
 from models.learning.baselines import Recency
 from models.learning.fit import CalibratedModel, fit_calibrated, refitted
 from models.learning.frame import HorizonParts, Known, Sample
@@ -107,17 +107,17 @@ def record(
     Of the models that were compared, figures are kept.
     """
     within = duration_label(part.train.horizon_s)
-    chosen = best(evaluations)
-    bounds = _bounds(chosen, part.test)
+    best_one = best(evaluations)
+    bounds = _bounds(best_one, part.test)
     for evaluation in evaluations:
-        is_chosen = evaluation is chosen
+        is_best = evaluation is best_one
         metrics = {**_test_metrics(evaluation), **_training_metrics(evaluation.model, part.train)}
-        if is_chosen:
+        if is_best:
             metrics |= {f"test_{name}": value for name, value in bounds.items()}
         spool.add(
             f"{evaluation.name} {within}",
             params={"model": evaluation.name, "horizon": within, "region": region, **evaluation.knobs},
-            tags={**tags, "serves": str(is_chosen).lower()},
+            tags={**tags, "serves": str(is_best).lower()},
             metrics=metrics,
             figures=_figures(f"{evaluation.name} {within}", evaluation, part.test),
             trees=trees_of(evaluation.model),
@@ -126,8 +126,13 @@ def record(
     if (trees := trees_of(serving)) is not None:
         spool.add_to_bundle(part.train.horizon_s, trees)
     reports = [
-        _report(one, part.train.horizon_s, serves=one is chosen, bounds=bounds if one is chosen else {})
-        for one in evaluations
+        _report(
+            evaluated,
+            part.train.horizon_s,
+            serves=evaluated is best_one,
+            bounds=bounds if evaluated is best_one else {},
+        )
+        for evaluated in evaluations
     ]
     return reports, horizon_model(serving, part.everything)
 
@@ -135,13 +140,13 @@ def record(
 def headline(reports: Sequence[ModelReport]) -> dict[str, float]:
     """The test figures of the models that serve, by their names in MLflow: `auc/1d`, `auc_lower/1d` …"""
     serving = [report for report in reports if report.serves]
-    shown = {
+    figures = {
         f"{name}/{report.within}": getattr(report, name)
         for name in ("auc", "average_precision", "calibration_error")
         for report in serving
     }
-    bounds = {f"{name}/{one.within}": value for one in serving for name, value in one.bounds.items()}
-    return {name: value for name, value in shown.items() if value is not None} | bounds
+    bounds = {f"{name}/{report.within}": value for report in serving for name, value in report.bounds.items()}
+    return {name: value for name, value in figures.items() if value is not None} | bounds
 
 
 def _bounds(evaluation: Evaluation, test: Sample) -> dict[str, float]:
@@ -152,8 +157,8 @@ def _bounds(evaluation: Evaluation, test: Sample) -> dict[str, float]:
 
 def _trials(trials: Sequence[Trial], tags: Mapping[str, str]) -> list[Run]:
     return [
-        Run(f"trial {one.number}", "trial", texts(one.knobs), dict(tags), {"log_loss": one.log_loss})
-        for one in trials
+        Run(f"trial {trial.number}", "trial", texts(trial.knobs), dict(tags), {"log_loss": trial.log_loss})
+        for trial in trials
     ]
 
 
@@ -162,15 +167,15 @@ def trees_of(model: CalibratedModel | None) -> Trees | None:
     return model.scorer if model and isinstance(model.scorer, Trees) else None
 
 
-def to_serve(chosen: Evaluation, part: HorizonParts) -> CalibratedModel:
-    """The learner of `chosen`, or recency if it learned nothing, fitted on all rows.
+def to_serve(evaluation: Evaluation, part: HorizonParts) -> CalibratedModel:
+    """The learner of `evaluation`, or recency if it learned nothing, fitted on all rows.
 
     Raises ModelError if all rows have one label.
     """
     everything = part.everything.sample
-    if chosen.learner is None or chosen.model is None:
+    if evaluation.learner is None or evaluation.model is None:
         return fit_calibrated(Recency(), everything, horizon_s=part.everything.horizon_s)
-    return refitted(chosen.learner, chosen.model, part.test, everything)
+    return refitted(evaluation.learner, evaluation.model, part.test, everything)
 
 
 def horizon_model(model: CalibratedModel, known: Known) -> HorizonModel:
@@ -227,11 +232,7 @@ def _report(evaluation: Evaluation, horizon_s: int, *, serves: bool, bounds: dic
         model=evaluation.name,
         within=duration_label(horizon_s),
         horizon_s=horizon_s,
-        auc=finite(q.auc),
-        average_precision=finite(q.average_precision),
-        log_loss=finite(q.log_loss),
-        brier=finite(q.brier),
-        calibration_error=finite(q.calibration_error),
+        **{name: finite(getattr(q, name)) for name in _NAMES},
         n_rows=q.n_rows,
         serves=serves,
         run_id=None,

@@ -18,12 +18,11 @@ from models.learning.fit import CalibratedModel, check_enough, fit_calibrated
 from models.learning.frame import HorizonParts, horizon_parts, known_by, learn_vocabulary, model_matrix
 from models.learning.learners import Learner, LightGBM, Scorer
 from models.learning.sklearn_learners import Forest, HistBoosting, Logistic
-from models.parallel import each
-from models.serving.bundle import Bundle, HorizonModel
+from models.parallel import map_parallel
+from models.serving.bundle import Bundle, HorizonModel, RegionModels
 from models.serving.drift import references
-from models.serving.scoring import RegionModels
 from models.serving.spool import Spool
-from models.training.compare import Evaluation, best, evaluate_baseline, evaluate_learner
+from models.training.compare import Evaluation, best, evaluate_baseline, evaluate_learner, search
 from models.training.recording import (
     ModelReport,
     holding_row,
@@ -33,7 +32,6 @@ from models.training.recording import (
     to_serve,
     trees_of,
 )
-from models.training.search import search
 
 Rows = list[dict[str, Any]]
 
@@ -124,9 +122,10 @@ def train(
 
     compared, dropped = _by_horizon(spec, until_s, compare, on_progress)
     recorded = [
-        record(spool, one.evaluations, one.serving, one.part, region=region, tags=tags) for one in compared
+        record(spool, horizon.evaluations, horizon.serving, horizon.part, region=region, tags=tags)
+        for horizon in compared
     ]
-    tables = [_rows(one.evaluations, one.part.train.horizon_s) for one in compared]
+    tables = [_rows(horizon.evaluations, horizon.part.train.horizon_s) for horizon in compared]
     matrix = model_matrix(rows, spec, vocabulary)
     bundle = Bundle(
         region=region,
@@ -143,7 +142,7 @@ def train(
         bundle,
         [report for reports, _ in recorded for report in reports],
         {name: [row for table in tables for row in table[name]] for name in tables[0]},
-        next((trees.importance() for one in compared if (trees := trees_of(one.serving))), {}),
+        next((trees.importance() for horizon in compared if (trees := trees_of(horizon.serving))), {}),
     )
 
 
@@ -167,13 +166,13 @@ def fit_in_memory(
 
     def fit(horizon_s: int) -> tuple[HorizonModel, Scorer]:
         known = known_by(rows, spec, horizon_s=horizon_s, until_s=until_s, vocabulary=vocabulary)
-        chosen = learner(horizon_s)
+        own_learner = learner(horizon_s)
         try:
-            if not isinstance(chosen, Untrained):
+            if not isinstance(own_learner, Untrained):
                 check_enough(known)
         except ModelError as error:
-            chosen, by_recency[duration_label(horizon_s)] = Recency(), str(error)
-        model = fit_calibrated(chosen, known.sample, horizon_s=horizon_s)
+            own_learner, by_recency[duration_label(horizon_s)] = Recency(), str(error)
+        model = fit_calibrated(own_learner, known.sample, horizon_s=horizon_s)
         return horizon_model(model, known), model.scorer
 
     fitted, dropped = _by_horizon(spec, until_s, fit, lambda *_: None)
@@ -198,12 +197,12 @@ def _by_horizon(
             done.append(horizon_s)
             on_progress(len(done), len(spec.horizons_s), f"{duration_label(horizon_s)} learned")
 
-    found = each(attempt, spec.horizons_s)
-    results = [one for one in found if not isinstance(one, ModelError)]
+    outcomes = map_parallel(attempt, spec.horizons_s)
+    results = [outcome for outcome in outcomes if not isinstance(outcome, ModelError)]
     dropped = {
-        duration_label(horizon_s): str(one)
-        for horizon_s, one in zip(spec.horizons_s, found, strict=True)
-        if isinstance(one, ModelError)
+        duration_label(horizon_s): str(outcome)
+        for horizon_s, outcome in zip(spec.horizons_s, outcomes, strict=True)
+        if isinstance(outcome, ModelError)
     }
     if not results:
         reasons = "; ".join(f"{within}: {reason}" for within, reason in dropped.items())
@@ -213,14 +212,14 @@ def _by_horizon(
 
 def _evaluations(part: HorizonParts, spec: FeatureSpec, effort: Effort) -> list[Evaluation]:
     learners = [LEARNERS[name](effort) for name in effort.learners]
-    found = [evaluate_learner(learner, part.train, part.test) for learner in learners]
+    evaluations = [evaluate_learner(learner, part.train, part.test) for learner in learners]
     if effort.search_s:
         start = LightGBM(trees=effort.trees, seed=effort.seed)
         seconds = effort.search_s / len(spec.horizons_s)
         if searched := search(part.train, start, seconds=seconds, max_trials=effort.search_trials):
             measured = evaluate_learner(searched.learner, part.train, part.test)
-            found.append(dataclasses.replace(measured, trials=searched.trials))
-    return _of_baselines(part, spec) + found
+            evaluations.append(dataclasses.replace(measured, trials=searched.trials))
+    return _of_baselines(part, spec) + evaluations
 
 
 def _of_baselines(part: HorizonParts, spec: FeatureSpec) -> list[Evaluation]:
@@ -233,11 +232,17 @@ def _of_baselines(part: HorizonParts, spec: FeatureSpec) -> list[Evaluation]:
 def _rows(evaluations: Sequence[Evaluation], horizon_s: int) -> dict[str, Rows]:
     return {
         "reliability": [
-            {"model": one.name, "horizon_s": horizon_s, "bin": i, "predicted": b.predicted}
+            {"model": evaluation.name, "horizon_s": horizon_s, "bin": i, "predicted": b.predicted}
             | {"observed": b.observed, "n_rows": round(b.weight)}
-            for one in evaluations
-            for i, b in enumerate(one.quality.reliability)
+            for evaluation in evaluations
+            for i, b in enumerate(evaluation.quality.reliability)
         ],
-        "slices": [slice_row(one, part, horizon_s) for one in evaluations for part in one.slices],
-        "holdings": [holding_row(one, held, horizon_s) for one in evaluations for held in one.holdings],
+        "slices": [
+            slice_row(evaluation, part, horizon_s) for evaluation in evaluations for part in evaluation.slices
+        ],
+        "holdings": [
+            holding_row(evaluation, held, horizon_s)
+            for evaluation in evaluations
+            for held in evaluation.holdings
+        ],
     }

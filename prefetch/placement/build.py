@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from features.common.arrays import FloatArray, IntArray
 from prefetch.placement.snapshot import MAX_SITES, NOBODY, NOWHERE, Snapshot
-from replay.federation.rendezvous import KeyArray, keys_of, scores
+from replay.federation.ranges import KeyArray, keys_of, scores
 
 
 class Holding(NamedTuple):

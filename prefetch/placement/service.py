@@ -21,7 +21,7 @@ from prefetch.placement.messages import Answer, Input, ScoreAsked, etag, json_an
 from prefetch.placement.names import OTHER, Member, Members, checked_name, dataset_of, member
 from prefetch.placement.score import Score, score
 from prefetch.placement.snapshot import NOTHING, NOWHERE, Snapshot
-from replay.federation.rendezvous import key_of, scores
+from replay.federation.ranges import key_of, scores
 from replay.study.benefit import Cluster
 
 KEPT_ANSWERS = 100_000

@@ -17,7 +17,7 @@ from prefetch.steward.feed import Report, Restarted
 from prefetch.steward.readers import NOBODY, FileUses, Key, Readers, Use
 from prefetch.xcache.events import FileClose
 from prefetch.xcache.fstream import Closed, Login, Opened, Packet, Work
-from replay.kernels.heuristics import Found
+from replay.kernels.heuristics import Inventory
 from replay.steward.steward import Steward
 
 MOST_OPEN: Final = 20_000
@@ -125,7 +125,7 @@ class Follower:
         new = files[is_new]
         if new.size:
             np.frombuffer(self._looked_s)[new] = np.broadcast_to(now_s, files.shape)[is_new]
-            self._steward.found(Found(new, n_bytes[is_new], at_s[is_new], is_read[is_new]))
+            self._steward.take_inventory(Inventory(new, n_bytes[is_new], at_s[is_new], is_read[is_new]))
 
     def _found_one(self, file: int, n_bytes: int, used_s: float, now_s: float) -> None:
         self._grow()

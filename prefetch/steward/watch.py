@@ -120,7 +120,7 @@ class Watch:
         if not self._feed.is_served:
             return None
         if self._canary.fault is not None:
-            return f"{self._canary.fault}; see the lines that docs/evict.md has for the server"
+            return f"{self._canary.fault}; see the lines that docs/steward.md has for the server"
         hides = self._canary.is_proved and not self._canary.sees_opens
         if hides and self._target.removes_open_files():
             return (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -18,22 +18,6 @@ from replay.result import NO_FILL, Fill, Hourly, Result
 from replay.trace import Trace, Window, window
 
 
-@dataclasses.dataclass(frozen=True)
-class Federation:
-    """Caches by name."""
-
-    caches: dict[str, CacheConfig]
-
-    def __post_init__(self) -> None:
-        if not self.caches:
-            raise ConfigError("caches", "is empty; name at least one cache")
-
-    @property
-    def capacity_bytes(self) -> int:
-        """The sum of the caches' capacities."""
-        return sum(config.capacity_bytes for config in self.caches.values())
-
-
 @dataclasses.dataclass(frozen=True, eq=False)
 class Shares:
     """The results of a federation: in total, and of each cache that had an access."""
@@ -43,45 +27,50 @@ class Shares:
 
 
 def simulate_federation(
-    trace: Trace,
-    federation: Federation,
-    *,
-    count_from_s: int | None = None,
+    trace: Trace, caches: Mapping[str, CacheConfig], *, count_from_s: int | None = None
 ) -> Shares:
-    """Replay `trace` through several caches; each file belongs to one (`ranges.layout_of`).
+    """Replay `trace` through several caches, by name; each file belongs to one (`ranges.layout_of`).
 
     Accesses before `count_from_s` only warm the caches (None: all are counted). `peak_usage_bytes` of the
     total is the sum of the caches' peaks. Raises ConfigError, InputError.
     """
+    if not caches:
+        raise ConfigError("caches", "is empty; name at least one cache")
     started = time.perf_counter()
     counted = window(trace, count_from_s)
     runs = {
-        name: Run(part, federation.caches[name], _window(part, counted), None, elsewhere=elsewhere)
-        for name, part, elsewhere in _parts(trace, federation)
+        name: Run(
+            part,
+            caches[name],
+            Window(counted.count_from_s, part.first_at(counted.count_from_s)),
+            None,
+            elsewhere=elsewhere,
+        )
+        for name, part, elsewhere in _parts(trace, caches)
     }
     for run in runs.values():
         run.until(int(trace.time_s[-1]) + 1)
     seconds = time.perf_counter() - started
     results = {name: run.result(LRU, seconds) for name, run in runs.items()}
-    return Shares(_total(federation, list(results.values()), seconds), results)
+    return Shares(_total(list(results.values()), seconds, caches), results)
 
 
-def _parts(trace: Trace, federation: Federation) -> list[tuple[str, Trace, BoolArray | None]]:
+def _parts(trace: Trace, caches: Mapping[str, CacheConfig]) -> list[tuple[str, Trace, BoolArray | None]]:
     """Each cache that has an access, its accesses, and the files it never holds; files keep their ids."""
-    names = list(federation.caches)
+    names = list(caches)
     if len(names) == 1:
         return [(names[0], trace, None)]
     if trace.names is None:
         raise ConfigError("caches", "the trace has no names to distribute files by; give only one cache")
-    layout = layout_of({name: config.capacity_bytes for name, config in federation.caches.items()})
+    layout = layout_of({name: config.capacity_bytes for name, config in caches.items()})
     owner = layout.owners_of(trace.names.to_pylist())
-    found: list[tuple[str, Trace, BoolArray | None]] = []
+    parts: list[tuple[str, Trace, BoolArray | None]] = []
     for name in names:
         elsewhere: BoolArray = owner != name
         asked = ~elsewhere[trace.item]
         if asked.any():
-            found.append((name, _of(trace, asked), elsewhere))
-    return found
+            parts.append((name, _of(trace, asked), elsewhere))
+    return parts
 
 
 def _of(trace: Trace, here: BoolArray) -> Trace:
@@ -95,20 +84,16 @@ def _of(trace: Trace, here: BoolArray) -> Trace:
     )
 
 
-def _window(part: Trace, counted: Window) -> Window:
-    return Window(counted.count_from_s, part.first_at(counted.count_from_s))
-
-
-def _total(federation: Federation, results: Sequence[Result], seconds: float) -> Result:
+def _total(results: Sequence[Result], seconds: float, caches: Mapping[str, CacheConfig]) -> Result:
     """Every count is the sum over the caches; hours are joined by time."""
     sums = {
         field.name: sum(getattr(result, field.name) for result in results)
         for field in dataclasses.fields(Result)
         if field.type == "int"
     }
-    changed = {"capacity_bytes": federation.capacity_bytes}
+    capacity_bytes = sum(cache.capacity_bytes for cache in caches.values())  # also of those without an access
     return Result(
-        **(sums | changed),
+        **(sums | {"capacity_bytes": capacity_bytes}),
         policy=LRU,
         seconds=seconds,
         hourly=_hours([result.hourly for result in results]),

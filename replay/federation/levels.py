@@ -166,9 +166,9 @@ def _replayed(trace: Trace, levels: Sequence[Level], readers: IntArray | None) -
         order = np.argsort(here, kind="stable")
         for asks in np.split(order, np.flatnonzero(np.diff(here[order])) + 1):
             part = Trace(trace.time_s[left[asks]], trace.item[left[asks]], trace.size_bytes)
-            found = np.zeros(asks.size, np.bool_)
-            POLICIES[level.policy](part, level.capacity_bytes, found)
-            hit[asks] = found
+            is_hit = np.zeros(asks.size, np.bool_)
+            POLICIES[level.policy](part, level.capacity_bytes, is_hit)
+            hit[asks] = is_hit
         owner[at, left] = here
         source[at, left] = _sources(here, trace.item[left], left, hit)
         served[left[hit]] = at
@@ -176,19 +176,19 @@ def _replayed(trace: Trace, levels: Sequence[Level], readers: IntArray | None) -
     return _Ways(owner, source, served)
 
 
-def _owners(trace: Trace, chosen: IntArray, level: Level, readers: IntArray | None) -> IntArray:
+def _owners(trace: Trace, access: IntArray, level: Level, readers: IntArray | None) -> IntArray:
     if level.n_caches == 1:
-        return np.zeros(chosen.size, np.int64)
+        return np.zeros(access.size, np.int64)
     if level.by == "reader" and readers is None:
         raise ConfigError(
             "by", f"level {level.name}: the trace does not say who reads; give the column user= or task="
         )
     if level.by == "name" and trace.names is not None:
         layout = layout_of({f"{number:06}": 1.0 for number in range(level.n_caches)})
-        found: IntArray = layout.owners_of(trace.names.to_pylist()).astype(np.int64)
-        return found[trace.item[chosen]]
+        owner: IntArray = layout.owners_of(trace.names.to_pylist()).astype(np.int64)
+        return owner[trace.item[access]]
     keys = {"name": trace.item, "reader": readers, "any": np.arange(trace.n_accesses)}[level.by]
-    hashed = mixed(np.asarray(keys)[chosen].astype(np.uint64)) % np.uint64(level.n_caches)
+    hashed = mixed(np.asarray(keys)[access].astype(np.uint64)) % np.uint64(level.n_caches)
     return hashed.astype(np.int64)
 
 
@@ -197,9 +197,9 @@ def _sources(owner: IntArray, item: ItemArray, access: IntArray, hit: BoolArray)
     order = np.lexsort((access, item, owner))
     brings = ~hit[order]
     latest = np.maximum.accumulate(np.where(brings, np.arange(order.size), 0))
-    found = np.full(order.size, NOWHERE, np.int64)
-    found[order] = np.where(brings, NOWHERE, access[order][latest])
-    return found
+    source = np.full(order.size, NOWHERE, np.int64)
+    source[order] = np.where(brings, NOWHERE, access[order][latest])
+    return source
 
 
 def _peak(trace: Trace, passed: BoolArray, owner: IntArray, level: Level) -> float:
@@ -238,8 +238,8 @@ def _delivered(reads: _Reads, ways: _Ways, rates: _Rates, free_s: FloatArray) ->
                 part = max(now, begun[at, source] + share * (whole[at, source] - begun[at, source]))
                 all_ = whole[at, source]
             begins = max(now, free_s[1, at, cache])
-            wanted = n_bytes if at > 0 else asked[i]
-            free_s[1, at, cache] = begins + wanted * rates.disk[at]
+            n_served = n_bytes if at > 0 else asked[i]
+            free_s[1, at, cache] = begins + n_served * rates.disk[at]
             part = max(part, begins + asked[i] * rates.disk[at])
             all_ = max(all_, free_s[1, at, cache])
         for level in range(at - 1, -1, -1):

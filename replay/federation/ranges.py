@@ -4,6 +4,10 @@ Rucio 41 hashes the name without its scope to 0 … 1, and takes the first range
 hash. A layout divides that space into ranges, each with an owner. It is a pure function of the servers' names
 and capacities: planner, placement service and replay compute the same layout wherever they run, and no
 history is needed (docs/adr/0009-owner-layout.md).
+
+Slots prefer servers by weighted rendezvous hashing: a server comes first for a share of the keys that is
+proportional to its weight, and if it is removed, only its keys choose another. Source: Schindelhauer and
+Schomaker, "Weighted distributed hash tables" (SPAA 2005), with the logarithmic form of the score.
 """
 
 from __future__ import annotations
@@ -12,7 +16,7 @@ import dataclasses
 import functools
 import hashlib
 import heapq
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from fractions import Fraction
 from typing import NamedTuple
 
@@ -20,7 +24,27 @@ import numpy as np
 import numpy.typing as npt
 
 from features.common.arrays import FloatArray
-from replay.federation.rendezvous import scores
+from features.common.hashes import Words, mixed
+
+KeyArray = Words
+
+
+def key_of(text: str) -> int:
+    """64 bits of the sha256 of `text`."""
+    return int.from_bytes(hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest()[:8], "little")
+
+
+def keys_of(texts: Iterable[str]) -> KeyArray:
+    """`key_of` of each text, uint64[n]."""
+    return np.fromiter((key_of(text) for text in texts), np.uint64)
+
+
+def scores(keys: KeyArray, names: Sequence[str], weights: Sequence[float]) -> FloatArray:
+    """How much each key prefers each name, float[n, s]; higher is better. Weights are above 0."""
+    salted = keys[:, None] ^ keys_of(names)[None, :]
+    uniform = (mixed(salted) >> np.uint64(11)).astype(np.float64) + 0.5
+    return np.asarray(weights, np.float64) / -np.log(uniform / 2.0**53)
+
 
 OwnerArray = npt.NDArray[np.object_]
 
@@ -50,8 +74,8 @@ class Layout:
         uppers, owners = self._arrays
         index = np.searchsorted(uppers, positions(names), side="right")
         # A hash just below 1 is rounded to 1.
-        found: OwnerArray = owners[np.minimum(index, owners.size - 1)]
-        return found
+        owner: OwnerArray = owners[np.minimum(index, owners.size - 1)]
+        return owner
 
     @functools.cached_property
     def _arrays(self) -> tuple[FloatArray, OwnerArray]:
@@ -109,12 +133,12 @@ def preferences(slots: Iterable[int], servers: Mapping[str, float]) -> FloatArra
 
 def merged(ranges: Iterable[Range]) -> Layout:
     """A layout of ascending ranges, in which neighbours with one owner are merged."""
-    found: list[Range] = []
+    neighbours: list[Range] = []
     for part in ranges:
-        if found and found[-1].owner == part.owner:
-            found.pop()
-        found.append(part)
-    return Layout(tuple(found))
+        if neighbours and neighbours[-1].owner == part.owner:
+            neighbours.pop()
+        neighbours.append(part)
+    return Layout(tuple(neighbours))
 
 
 def _covered(layout: Layout, stand_ins: Mapping[str, float]) -> Iterator[Range]:
@@ -133,14 +157,14 @@ def _covered(layout: Layout, stand_ins: Mapping[str, float]) -> Iterator[Range]:
 @functools.lru_cache(maxsize=1024)
 def _layout(sizes: tuple[tuple[str, float], ...]) -> Layout:
     """Assign slots by descending preference; a server takes what the slot and its own share still have."""
-    wanted = {name: n for name, n in shares(dict(sizes)).items() if n}
-    if not wanted:
+    units = {name: n for name, n in shares(dict(sizes)).items() if n}
+    if not units:
         return Layout()
-    names, left = list(wanted), list(wanted.values())
+    names, left = list(units), list(units.values())
     free = [SLOT] * SLOTS
     taken: list[list[tuple[str, int]]] = [[] for _ in range(SLOTS)]
     # The weights are shares, not sizes, so that the result does not depend on the unit.
-    order = np.argsort(-preferences(range(SLOTS), wanted), axis=None, kind="stable")
+    order = np.argsort(-preferences(range(SLOTS), units), axis=None, kind="stable")
     for pair in order.tolist():
         slot, server = divmod(pair, len(names))
         n = min(free[slot], left[server])

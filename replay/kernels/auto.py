@@ -15,30 +15,31 @@ import numpy as np
 from features.common.arrays import FloatArray, Ids, IntArray
 from features.common.jit import bare
 from features.stream.state import Read, update
-from replay.kernels import heuristics, shadow
+from replay.kernels import heuristics
 from replay.kernels.chooser import FOLLOWED, Chooser, count, new_chooser, trust
 from replay.kernels.heuristics import (
     LRU,
-    Found,
     Heuristic,
+    Inventory,
+    Shadow,
     drop,
     is_held,
     new_heuristic,
+    new_shadow,
     note_read,
     store,
 )
 from replay.kernels.scored_files import (
     Disk,
+    Eviction,
     Known,
     Rule,
     Values,
-    Wanted,
     choose,
     empty_disk,
     insert,
     remove,
 )
-from replay.kernels.shadow import Shadow, new_shadow
 
 N_HEURISTICS = len(heuristics.NAMES)
 LEARNED, HALF_LEARNED = N_HEURISTICS, N_HEURISTICS + 1
@@ -51,7 +52,7 @@ NOW_S, PROVEN_FROM_S = range(2)
 
 
 class Learnt(NamedTuple):
-    """What was learned, for the time at hand: number `at` of several orders; -1: none has begun."""
+    """The learned order that is followed now: number `at` of several, -1: none has begun."""
 
     at: int
     rule: Rule
@@ -160,7 +161,7 @@ def read(auto: Auto, learnt: Learnt, access: Read, was_held: bool) -> None:
         # LRU's comes last: it is what the learned ones ask before their first order.
         for k in range(missing.size - 1, -1, -1):
             if k < N_HEURISTICS:
-                had = shadow.serve(auto.shadows.plain[k], place, n_bytes)
+                had = heuristics.serve(auto.shadows.plain[k], place, n_bytes)
             else:
                 had = _serve(auto, learnt, k, file, access.at_s)
             missing[k] = 0 if had else n_bytes
@@ -185,23 +186,23 @@ def stored(auto: Auto, file: int, n_bytes: int) -> None:
         _store_valued(auto.valued, file, n_bytes)
     place = auto.sample.place[file]
     if place != NOT_SAMPLED:
-        for one in auto.shadows.plain:
-            shadow.fill(one, place, n_bytes)
+        for sampled in auto.shadows.plain:
+            heuristics.fill(sampled, place, n_bytes)
         for k in range(N_HEURISTICS, auto.chooser.missing.size):
             _fill(auto.shadows, k - N_HEURISTICS, file, n_bytes)
 
 
 @bare
-def take(auto: Auto, learnt: Learnt, found: Found, before: IntArray) -> None:
+def take(auto: Auto, learnt: Learnt, inventory: Inventory, before: IntArray) -> None:
     """Count the files of an inventory; `before`: int64[n], gets what each had on disk, -1: nothing."""
     held = auto.heuristics[LRU]
-    for k in range(found.file.size):
-        file, at_s = found.file[k], found.at_s[k]
+    for k in range(inventory.file.size):
+        file, at_s = inventory.file[k], inventory.at_s[k]
         was_held = is_held(held, file)
         before[k] = held.queues.n_bytes[file] if was_held else -1
-        if found.is_read[k]:
+        if inventory.is_read[k]:
             read(auto, learnt, Read(file, 0, 1.0, at_s, at_s), was_held)
-        stored(auto, file, found.n_bytes[k])
+        stored(auto, file, inventory.n_bytes[k])
 
 
 @bare
@@ -214,16 +215,16 @@ def removed(orders: tuple[Heuristic, Heuristic, Heuristic], valued: Valued, file
 
 
 @bare
-def victims(auto: Auto, learnt: Learnt, wanted: Wanted, chosen: Ids) -> int:
-    """Write the victims of the order that is followed to `chosen`; how many. See `heuristics.victims`."""
+def victims(auto: Auto, learnt: Learnt, eviction: Eviction, victim: Ids) -> int:
+    """Write the victims of the order that is followed to `victim`; how many. See `heuristics.victims`."""
     followed = auto.chooser.state[FOLLOWED]
     if followed >= N_HEURISTICS:
         _begin(auto.begun, followed - N_HEURISTICS, learnt.at, auto.known.values)
         if auto.begun[followed - N_HEURISTICS] >= 0:
             rule = _rule(learnt, followed)
-            return choose(auto.valued.disk, auto.known, rule, wanted, chosen)
+            return choose(auto.valued.disk, auto.known, rule, eviction, victim)
         followed = LRU
-    return heuristics.victims(auto.heuristics[followed], wanted.n_bytes, wanted.spare, chosen)
+    return heuristics.victims(auto.heuristics[followed], eviction.n_bytes, eviction.spare, victim)
 
 
 @bare
@@ -234,12 +235,12 @@ def _learns(auto: Auto) -> bool:
 @bare
 def _rule(learnt: Learnt, order: int) -> Rule:
     rule = learnt.rule
-    return Rule(rule.ladder, 1.0 if order == LEARNED else 0.5, rule.block)
+    return Rule(rule.models, 1.0 if order == LEARNED else 0.5, rule.block)
 
 
 @bare
 def _begin(begun: IntArray, order: int, at: int, values: Values) -> None:
-    """Begin what was learned last, without values of what was before."""
+    """Begin the newest learned order, and forget the values by the one before."""
     if begun[order] < at:
         begun[order] = at
         values.at_s[:] = np.nan
@@ -256,7 +257,7 @@ def _serve(auto: Auto, learnt: Learnt, k: int, file: int, at_s: float) -> bool:
     if comes and missing > 0:
         _begin(auto.begun, SHADOWS + order, learnt.at, auto.known.values)
         n = _shadow_victims(auto, learnt, k, missing, at_s)
-        for gone in shadows.plain[LRU].chosen[:n]:
+        for gone in shadows.plain[LRU].victim[:n]:
             if valued.disk.place[gone] >= 0:
                 used[order] -= valued.n_bytes[gone]
                 remove(valued.disk, gone, valued.n_bytes[gone])
@@ -269,21 +270,21 @@ def _serve(auto: Auto, learnt: Learnt, k: int, file: int, at_s: float) -> bool:
 
 @bare
 def _shadow_victims(auto: Auto, learnt: Learnt, k: int, n_bytes: int, at_s: float) -> int:
-    """Write the victims of the shadow of a learned order to LRU's `chosen`; how many."""
+    """Write the victims of the shadow of a learned order to LRU's `victim`; how many."""
     lru, order = auto.shadows.plain[LRU], k - N_HEURISTICS
     if auto.begun[SHADOWS + order] >= 0:
         valued = auto.shadows.valued[order]
-        wanted = Wanted(n_bytes, at_s, valued.n_bytes, lru.nothing)
-        return choose(valued.disk, auto.known, _rule(learnt, k), wanted, lru.chosen)
-    n = heuristics.victims(lru.order, n_bytes, lru.nothing, lru.chosen)
+        eviction = Eviction(n_bytes, at_s, valued.n_bytes, lru.nothing)
+        return choose(valued.disk, auto.known, _rule(learnt, k), eviction, lru.victim)
+    n = heuristics.victims(lru.order, n_bytes, lru.nothing, lru.victim)
     for at in range(n):
-        lru.chosen[at] = auto.sample.file[lru.chosen[at]]
+        lru.victim[at] = auto.sample.file[lru.victim[at]]
     return n
 
 
 @bare
 def _fill(shadows: Shadows, order: int, file: int, n_bytes: int) -> None:
-    """See `shadow.fill`."""
+    """See `heuristics.fill`."""
     valued, used = shadows.valued[order], shadows.used_bytes
     has = valued.disk.place[file] >= 0
     before = valued.n_bytes[file] if has else 0

@@ -1,4 +1,4 @@
-"""Which of several orders to follow, by the bytes that each misses.
+"""The choice of an order of eviction among several, by the bytes that each misses.
 
 Orders are compared by round, and earlier rounds count less. To change costs something, as the disk holds
 what the order before chose: another one must surely miss less, at first than the first one. Orders that are

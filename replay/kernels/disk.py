@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from features.common.arrays import BoolArray, IntArray
 from features.common.jit import bare
-from replay.kernels.tally import FETCHED, HIT_BYTES, HITS, REQUESTED
+from replay.kernels.accesses import FETCHED, HIT_BYTES, HITS, REQUESTED
 from replay.trace import IndexArray, ItemArray
 
 OutcomeArray = npt.NDArray[np.uint8]
@@ -202,14 +202,14 @@ def access(disk: Disk, rules: Rules, log: AccessLog, i: int, row: IntArray) -> i
     """Serve access `i` and add it to its hour's `row`; returns the bits of its outcome."""
     sums = disk.sums
     file = log.item[i]
-    asked, wanted = _request(disk, rules, log, i)
+    asked, needed = _request(disk, rules, log, i)
     resident = is_resident(disk, file)
     # A whole file is held in full: its size is at hand, `held` would be one more look-up in memory.
     have = disk.held[file] if rules.block > 0 else disk.size[file] if resident else np.int64(0)
     served = min(asked, have)
     if rules.ssd > 0 and disk.ssd[file] != ABSENT:
         sums[SSD_HIT] += served
-    outcome, fetched = MISS, wanted - have
+    outcome, fetched = MISS, needed - have
     if resident and fetched <= 0:
         outcome, fetched = HIT, np.int64(0)
         row[HITS] += 1

@@ -24,12 +24,14 @@ from replay.kernels.links import (
     resize,
     to_newest,
 )
-from replay.policies.s3fifo import GHOST_SHARE, HITS_TO_MOVE, MOST_HITS, SMALL_SHARE
 
 LRU, S3FIFO, DATASET_LRU = range(3)
 """The longest unread file goes first; see below; files of the longest unread dataset, by their last read."""
 NAMES = ("lru", "s3fifo", "dataset-lru")
 
+# Of S3-FIFO: shares of the capacity, hits that a file counts, and hits that take it to the main queue.
+SMALL_SHARE, GHOST_SHARE = 0.10, 0.90
+MOST_HITS, HITS_TO_MOVE = 3, 2
 # The queues: of LRU and dataset-LRU; of S3-FIFO.
 ALL = 1
 SMALL, MAIN, GHOSTS = 1, 2, 3
@@ -41,8 +43,8 @@ TURNS = MOST_HITS + 2
 OLDEST, NEWEST = range(2)
 
 
-class Found(NamedTuple):
-    """Different files that an inventory has found, as a rule by their last use.
+class Inventory(NamedTuple):
+    """The files of an inventory, each once, usually by their last use.
 
     `file`: int64[n]; `n_bytes`: int64[n], on disk; `at_s`: float64[n], the last use; `is_read`: bool[n],
     whether that counts as a read, before the file is on disk.
@@ -53,9 +55,9 @@ class Found(NamedTuple):
     at_s: FloatArray
     is_read: BoolArray
 
-    def part(self, which: slice) -> Found:
-        """Some of them."""
-        return Found(self.file[which], self.n_bytes[which], self.at_s[which], self.is_read[which])
+    def part(self, which: slice) -> Inventory:
+        """The files in a slice."""
+        return Inventory(self.file[which], self.n_bytes[which], self.at_s[which], self.is_read[which])
 
 
 class Heuristic(NamedTuple):
@@ -142,19 +144,19 @@ def drop(order: Heuristic, file: int) -> None:
 
 
 @bare
-def victims(order: Heuristic, n_bytes: int, spare: BoolArray, chosen: Ids) -> int:
-    """Write the files that go first to `chosen` until their bytes reach `n_bytes` or none is left; how many.
+def victims(order: Heuristic, n_bytes: int, spare: BoolArray, victim: Ids) -> int:
+    """Write the files that go first to `victim` until their bytes reach `n_bytes` or none is left; how many.
 
-    They stay on disk. `spare`: bool[m or more], files that must stay, bool[0]: none; `chosen`: int32, at
+    They stay on disk. `spare`: bool[m or more], files that must stay, bool[0]: none; `victim`: int32, at
     least as long as there are files on disk.
     """
     if order.kind == S3FIFO:
-        return _fifo_victims(order, n_bytes, spare, chosen) if n_bytes > 0 else 0
+        return _fifo_victims(order, n_bytes, spare, victim) if n_bytes > 0 else 0
     queues, n = order.queues, 0
     file = oldest(queues, ALL)
     while n_bytes > 0 and file >= 0:
         if not (spare.size and spare[file]):
-            chosen[n] = file
+            victim[n] = file
             n += 1
             n_bytes -= queues.n_bytes[file]
         file = newer(queues, file)
@@ -185,7 +187,7 @@ def _become_ghost(queues: Queues, file: int, limit_bytes: int) -> None:
 
 
 @bare
-def _fifo_victims(order: Heuristic, n_bytes: int, spare: BoolArray, chosen: Ids) -> int:
+def _fifo_victims(order: Heuristic, n_bytes: int, spare: BoolArray, victim: Ids) -> int:
     """Files without enough hits from the front of the queue that has more than its share.
 
     Files that must stay move to the end of the main queue.
@@ -210,13 +212,13 @@ def _fifo_victims(order: Heuristic, n_bytes: int, spare: BoolArray, chosen: Ids)
             hits[file] = 0
             append(queues, MAIN, file, size)
         else:
-            chosen[n] = file if is_main else ~file
+            victim[n] = file if is_main else ~file
             n += 1
             n_bytes -= size
     for k in range(n - 1, -1, -1):
-        is_main = chosen[k] >= 0
-        chosen[k] = chosen[k] if is_main else ~chosen[k]
-        put_back(queues, MAIN if is_main else SMALL, chosen[k], queues.n_bytes[chosen[k]])
+        is_main = victim[k] >= 0
+        victim[k] = victim[k] if is_main else ~victim[k]
+        put_back(queues, MAIN if is_main else SMALL, victim[k], queues.n_bytes[victim[k]])
     return n
 
 
@@ -255,3 +257,67 @@ def _leave_dataset(order: Heuristic, file: int) -> None:
         ends[OLDEST] = 0 if is_newest else newer(order.queues, file) + 1
     if is_newest:
         ends[NEWEST] = 0 if is_oldest else older(order.queues, file) + 1
+
+
+class Shadow(NamedTuple):
+    """A cache of `capacity_bytes`.
+
+    `used_bytes`: int64[1]; `victim`: int32[m], victims; `nothing`: bool[0], files that must stay.
+    """
+
+    capacity_bytes: int
+    order: Heuristic
+    used_bytes: IntArray
+    victim: Ids
+    nothing: BoolArray
+
+
+def new_shadow(order: Heuristic, capacity_bytes: int) -> Shadow:
+    """An empty cache."""
+    n_files = order.queues.queue.size
+    return Shadow(
+        capacity_bytes, order, np.zeros(1, np.int64), np.zeros(n_files, np.int32), np.zeros(0, np.bool_)
+    )
+
+
+@bare
+def serve(shadow: Shadow, file: int, n_bytes: int) -> bool:
+    """Serve a read of a file that takes `n_bytes`; whether it was on disk."""
+    order, used, victim = shadow.order, shadow.used_bytes, shadow.victim
+    has = is_held(order, file)
+    comes = not has and n_bytes <= shadow.capacity_bytes
+    missing = used[0] + n_bytes - shadow.capacity_bytes
+    if comes and missing > 0:
+        for gone in victim[: victims(order, missing, shadow.nothing, victim)]:
+            used[0] -= order.queues.n_bytes[gone]
+            drop(order, gone)
+    note_read(order, file, has)
+    if comes:
+        used[0] += n_bytes
+        store(order, file, n_bytes)
+    return has
+
+
+@bare
+def fill(shadow: Shadow, file: int, n_bytes: int) -> None:
+    """Add a file that nobody has read, if there is room; correct the bytes of one that is on disk."""
+    order, used = shadow.order, shadow.used_bytes
+    has = is_held(order, file)
+    before = order.queues.n_bytes[file] if has else 0
+    if has or used[0] + n_bytes <= shadow.capacity_bytes:
+        used[0] += n_bytes - before
+        store(order, file, n_bytes)
+
+
+@bare
+def take(shadow: Shadow, inventory: Inventory, takes: IntArray, hits: BoolArray) -> None:
+    """Serve and fill with the files of an inventory; `takes`: int64[m], bytes of each, which are corrected.
+
+    `hits`: bool[n], gets True where a read was served from disk.
+    """
+    for k in range(inventory.file.size):
+        file = inventory.file[k]
+        if inventory.is_read[k]:
+            hits[k] = serve(shadow, file, takes[file])
+        takes[file] = inventory.n_bytes[k]
+        fill(shadow, file, inventory.n_bytes[k])

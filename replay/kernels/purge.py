@@ -3,7 +3,8 @@
 This is what XRootD 5.5 to 6.2 does at a check. Candidates are ordered by their latest close, open files by
 the start of their session. The oldest are collected until their bytes are twice what must go. Of these, open
 files are passed over, and so are files that were asked for since the last check. So a purge can fall short of
-the low watermark.
+the low watermark. What a plan does to the disk (evictions, prefetches, and pins, which are touches) comes
+last.
 """
 
 from __future__ import annotations
@@ -12,12 +13,15 @@ from typing import NamedTuple
 
 import numpy as np
 
+from features.common.arrays import IntArray
 from features.common.jit import bare
-from replay.kernels.accesses import AHEAD, fetch
+from replay.kernels.accesses import AHEAD, Part, Tally, fetch
 from replay.kernels.disk import (
+    ABSENT,
     ASKED,
     CHECKS,
     CLOSE_TAIL,
+    EVICTED,
     FREED,
     LRU_AGE,
     N_STILL_OPEN,
@@ -26,6 +30,8 @@ from replay.kernels.disk import (
     NONE,
     OPEN_TAIL,
     PINNED,
+    PREFETCHED,
+    REFUSED,
     SEEN,
     SPARED_CLOSE,
     SPARED_TOUCH,
@@ -39,27 +45,23 @@ from replay.kernels.disk import (
     OutcomeArray,
     Rules,
     access,
+    clear_flag,
     closes_at_once,
     has,
+    hold,
     is_resident,
+    is_touch,
     remove,
+    set_flag,
     use_by_touch,
 )
-from replay.kernels.tally import Tally
 
 
 class Record(NamedTuple):
-    """What a replay keeps of accesses: the outcome of each one, and sums per hour."""
+    """The results of accesses: the outcome of each one, and sums per hour."""
 
     outcome: OutcomeArray
     tally: Tally
-
-
-class Part(NamedTuple):
-    """Accesses `start` … `stop` - 1."""
-
-    start: int
-    stop: int
 
 
 class Candidate(NamedTuple):
@@ -254,12 +256,12 @@ def _oldest_open(disk: Disk, log: AccessLog, now: int, n_passed: int) -> int:
 @bare
 def _drop_ended_sessions(disk: Disk, log: AccessLog, now: int) -> None:
     """Keep in `still_open` only the sessions that are open at `now`."""
-    kept = 0
+    n_open = 0
     for k in range(disk.sums[N_STILL_OPEN]):
         if _is_open(disk, log, disk.still_open[k], now):
-            disk.still_open[kept] = disk.still_open[k]
-            kept += 1
-    disk.sums[N_STILL_OPEN] = kept
+            disk.still_open[n_open] = disk.still_open[k]
+            n_open += 1
+    disk.sums[N_STILL_OPEN] = n_open
 
 
 @bare
@@ -268,3 +270,91 @@ def _is_open(disk: Disk, log: AccessLog, i: int, now: int) -> bool:
     file = log.item[i]
     is_present = disk.opened[file] == i and disk.session[file, UNTIL] >= now
     return bool(is_present and is_resident(disk, file))
+
+
+@bare
+def evict(disk: Disk, files: IntArray) -> None:
+    """Take those of `files` that are resident off the disk."""
+    for file in files:
+        if is_resident(disk, file):
+            remove(disk, file)
+            set_flag(disk, file, EVICTED)
+
+
+@bare
+def prefetch(disk: Disk, rules: Rules, log: AccessLog, files: IntArray, now: int) -> int:
+    """Bring in whole, in order, those of `files` that are absent, admitted and fit; the bytes that came."""
+    fetched = 0
+    for file in files:
+        size = int(disk.size[file])
+        if is_resident(disk, file) or has(disk, file, REFUSED):
+            continue
+        if disk.sums[USED] + size > rules.capacity:
+            continue
+        touch(disk, log, file, now)
+        hold(disk, file, size)
+        clear_flag(disk, file, EVICTED)
+        set_flag(disk, file, PREFETCHED)
+        fetched += size
+    return fetched
+
+
+@bare
+def pin(disk: Disk, log: AccessLog, files: IntArray, now: int) -> None:
+    """Pin those of `files` that are resident, and touch every pinned file.
+
+    On a real XCache a pin is only a touch. `files` become the newest, the first of them the very newest; the
+    files pinned before come next, by id.
+    """
+    for file in range(disk.size.size):
+        if has(disk, file, PINNED):
+            touch(disk, log, file, now)
+    for i in range(files.size - 1, -1, -1):
+        file = int(files[i])
+        if is_resident(disk, file):
+            set_flag(disk, file, PINNED)
+            touch(disk, log, file, now)
+
+
+@bare
+def unpin(disk: Disk, files: IntArray) -> None:
+    """Stop touching `files`."""
+    for file in files:
+        clear_flag(disk, file, PINNED)
+
+
+@bare
+def touch(disk: Disk, log: AccessLog, file: int, now: int) -> None:
+    """Make a file the newest, putting it on the disk if it is absent.
+
+    A file that a job has open at `now` keeps its order: its close will be later.
+    """
+    sums = disk.sums
+    disk.session[file, ASKED] = now
+    used_by_access = is_resident(disk, file) and not is_touch(log, disk.latest_use[file])
+    if used_by_access and not closes_at_once(log) and disk.session[file, UNTIL] >= now:
+        return
+    if sums[N_TOUCHES] == disk.touches.shape[0]:
+        _forget_touches(disk, log)
+    k = sums[N_TOUCHES]
+    disk.touches[k, TOUCHED_FILE] = file
+    disk.touches[k, TOUCHED_AT] = now
+    disk.latest_use[file] = use_by_touch(log, k)
+    disk.session[file, UNTIL] = now
+    disk.opened[file] = ABSENT
+    sums[N_TOUCHES] += 1
+
+
+@bare
+def _forget_touches(disk: Disk, log: AccessLog) -> None:
+    """Make room in `touches`: keep those that are a file's latest use, which are at most half of them."""
+    n_latest = 0
+    for k in range(disk.sums[TOUCH_TAIL], disk.sums[N_TOUCHES]):
+        file = disk.touches[k, TOUCHED_FILE]
+        if disk.latest_use[file] == use_by_touch(log, k):
+            disk.touches[n_latest, TOUCHED_FILE] = file
+            disk.touches[n_latest, TOUCHED_AT] = disk.touches[k, TOUCHED_AT]
+            disk.latest_use[file] = use_by_touch(log, n_latest)
+            n_latest += 1
+    disk.sums[N_TOUCHES] = n_latest
+    disk.sums[TOUCH_TAIL] = 0

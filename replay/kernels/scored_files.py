@@ -11,8 +11,8 @@ from features.common.jit import bare
 from features.spec import COLUMNS
 from features.stream.row import row
 from features.stream.state import D_LAST, LAST, READS, Files, State
-from replay.trees.forest import Block, HorizonModels, fill, hit_rates, new_block
-from replay.trees.lanes import LANES
+from replay.kernels.lanes import LANES
+from replay.kernels.trees import Block, HorizonModels, fill, hit_rates, new_block
 
 SAMPLE = LANES
 """Candidates of an eviction: as many as are scored side by side."""
@@ -26,9 +26,9 @@ SOON_S = 1800.0
 """A read by known work is expected no sooner, as nobody knows when within a job it comes."""
 SEED = 88172645463325252
 
-TOLD_KEPT = 1 - 1 / 2048
+OUTCOME_KEPT = 1 - 1 / 2048
 """What is known of older entries of queues counts less, by this factor for each newer one."""
-# Entries of Values.told.
+# Entries of Values.outcomes.
 READ, UNREAD = range(2)
 # Entries of Disk.sums.
 N_HELD, USED, PEAK = range(3)
@@ -43,21 +43,20 @@ class Disk(NamedTuple):
 
 
 class Values(NamedTuple):
-    """What is known of each file's value; orders of one ladder may have it in common.
+    """What is known of each file's value; orders by the same models share it.
 
-    `log_rate`: float32[m], of its hits by the ladder, per s; `at_s`: float64[m], when it was scored, NaN:
-    never. `due_s`: float32[m], when known work is expected to read each file, NaN: none will; `told_s`:
-    float32[m], since when; both to a minute or two. `told`: float64[2], how many were read, and how many were
-    not before they were expected no more; see above. `seed`: int64[1].
-    `drawn`, `stale`: int32[SAMPLE], a sample and those of it that are being scored; `x`: float32[columns],
-    the row of one of them.
+    `log_rate`: float32[m], of its hits by the models, per s; `at_s`: float64[m], when it was scored, NaN:
+    never. `due_s`: float32[m], when known work is expected to read the file, NaN: never; `due_from_s`:
+    float32[m], since when that is known; both to a minute or two. `outcomes`: float64[2], expected files that
+    were read, and that were not. `seed`: int64[1]. `drawn`, `stale`: int32[SAMPLE], a sample, and those of it
+    that are being scored; `x`: float32[columns], the row of one of them.
     """
 
     log_rate: Float32Array
     at_s: FloatArray
     due_s: Float32Array
-    told_s: Float32Array
-    told: FloatArray
+    due_from_s: Float32Array
+    outcomes: FloatArray
     seed: IntArray
     drawn: Ids
     stale: Ids
@@ -80,13 +79,13 @@ class Rule(NamedTuple):
     anyway.
     """
 
-    ladder: HorizonModels
+    models: HorizonModels
     share: float
     block: Block
 
 
-class Wanted(NamedTuple):
-    """Victims of `n_bytes` at a time.
+class Eviction(NamedTuple):
+    """An eviction of `n_bytes` at `now_s`.
 
     `bytes_of`: int64[m], on disk; `spare`: bool[m], files that stay, bool[0]: none.
     """
@@ -107,12 +106,12 @@ def no_values(n_files: int) -> Values:
     seed = np.array([SEED], np.int64)
     drawn, stale = np.zeros(SAMPLE, np.int32), np.zeros(SAMPLE, np.int32)
     x = np.zeros(len(COLUMNS), np.float32)
-    due_s, told_s = (np.full(n_files, np.nan, np.float32) for _ in range(2))
+    due_s, due_from_s = (np.full(n_files, np.nan, np.float32) for _ in range(2))
     return Values(
         np.zeros(n_files, np.float32),
         np.full(n_files, np.nan),
         due_s,
-        told_s,
+        due_from_s,
         np.zeros(2),
         seed,
         drawn,
@@ -121,22 +120,22 @@ def no_values(n_files: int) -> Values:
     )
 
 
-def new_rule(ladder: HorizonModels) -> Rule:
+def new_rule(models: HorizonModels) -> Rule:
     """A rule by the hit rate alone, for one replay at a time."""
-    return Rule(ladder, 1.0, new_block(ladder.forest))
+    return Rule(models, 1.0, new_block(models.forest))
 
 
 @bare
-def choose(disk: Disk, known: Known, rule: Rule, wanted: Wanted, chosen: Ids) -> int:
-    """Write the files that should go to `chosen`, until their bytes are enough; their number."""
-    n_held, missing, n = disk.sums[N_HELD], wanted.n_bytes, 0
+def choose(disk: Disk, known: Known, rule: Rule, eviction: Eviction, victim: Ids) -> int:
+    """Write the files that should go to `victim`, until their bytes are enough; their number."""
+    n_held, missing, n = disk.sums[N_HELD], eviction.n_bytes, 0
     while missing > 0:
-        file = least_valuable(disk, known, rule, wanted.spare, wanted.now_s)
+        file = least_valuable(disk, known, rule, eviction.spare, eviction.now_s)
         if file < 0:
             break
         set_aside(disk, file)
-        chosen[n] = file
-        missing -= wanted.bytes_of[file]
+        victim[n] = file
+        missing -= eviction.bytes_of[file]
         n += 1
     disk.sums[N_HELD] = n_held
     return n
@@ -179,7 +178,7 @@ def worth(known: Known, rule: Rule, file: int, now_s: float) -> float:
         value -= (1 - share) * np.log(max(YOUNGEST_S, now_s - of[file, LAST]))
     if not np.isnan(values.due_s[file]):
         wait_s = max(SOON_S, abs(values.due_s[file] - now_s))
-        value = max(np.log(_kept_word(values) ** 2 / wait_s), value)
+        value = max(np.log(_share_read(values) ** 2 / wait_s), value)
     return float(value)
 
 
@@ -210,8 +209,8 @@ def score(known: Known, rule: Rule, n: int, now_s: float) -> None:
     values, block = known.values, rule.block
     for lane in range(n):
         row(known.state, known.files, values.stale[lane], now_s, values.x)
-        fill(rule.ladder.forest, values.x, block, lane)
-    hit_rates(rule.ladder, block, n)
+        fill(rule.models.forest, values.x, block, lane)
+    hit_rates(rule.models, block, n)
     for lane in range(n):
         values.log_rate[values.stale[lane]] = np.log(block.rate[lane])
 
@@ -221,10 +220,10 @@ def expect(known: Known, file: int, due_s: float, now_s: float) -> None:
     """From `now_s` on known work is expected to read a file at `due_s`; NaN: not any more."""
     values = known.values
     if np.isnan(values.due_s[file]):
-        values.told_s[file] = now_s
-    elif known.state.file[file, LAST] >= values.told_s[file]:
+        values.due_from_s[file] = now_s
+    elif known.state.file[file, LAST] >= values.due_from_s[file]:
         _count(values, READ)
-        values.told_s[file] = now_s
+        values.due_from_s[file] = now_s
     elif np.isnan(due_s):
         _count(values, UNREAD)
     values.due_s[file] = due_s
@@ -232,15 +231,15 @@ def expect(known: Known, file: int, due_s: float, now_s: float) -> None:
 
 @bare
 def _count(values: Values, how: int) -> None:
-    for k in range(values.told.size):
-        values.told[k] *= TOLD_KEPT
-    values.told[how] += 1
+    for k in range(values.outcomes.size):
+        values.outcomes[k] *= OUTCOME_KEPT
+    values.outcomes[how] += 1
 
 
 @bare
-def _kept_word(values: Values) -> float:
+def _share_read(values: Values) -> float:
     """The share of expected files that were read."""
-    return float((values.told[READ] + 1) / (values.told[READ] + values.told[UNREAD] + 1))
+    return float((values.outcomes[READ] + 1) / (values.outcomes[READ] + values.outcomes[UNREAD] + 1))
 
 
 @bare

@@ -9,15 +9,13 @@ import numpy as np
 
 from features.common.arrays import BoolArray
 from features.common.errors import ConfigError
-from replay.kernels.tally import FETCHED, HIT_BYTES, HITS, REQUESTED, empty_tally
+from replay.kernels.accesses import FETCHED, HIT_BYTES, HITS, REQUESTED, empty_tally
 from replay.policies.clairvoyant import clairvoyant, clairvoyant_bypass
 from replay.policies.frequency import gdsf, lfu, lfu_da
-from replay.policies.lru import fifo, lru
-from replay.policies.policy import Ahead, PartPolicy, Policy, Served
-from replay.policies.s3fifo import s3fifo
+from replay.policies.one_queue import fifo, lru, sieve
+from replay.policies.policy import PartPolicy, Policy, Served, ServedWithPrefetch
 from replay.policies.scores import Scores, score_policies
-from replay.policies.sieve import sieve
-from replay.policies.two_queues import two_queues
+from replay.policies.several_queues import s3fifo, two_queues
 from replay.result import NOTHING_PLACED, Result, summarise, tallied
 from replay.trace import Trace, Window, window
 
@@ -83,12 +81,12 @@ def canonical(name: str, *, others: Sequence[str] = ()) -> str:
 
     `belady` is `clairvoyant`. Raises ConfigError if there is none.
     """
-    wanted, known = _bare(name), (*NAMES, *others)
-    for one in known:
-        if _bare(one) == wanted:
-            return one
-    if wanted in _ALIASES:
-        return _ALIASES[wanted]
+    bare, known = _bare(name), (*NAMES, *others)
+    for candidate in known:
+        if _bare(candidate) == bare:
+            return candidate
+    if bare in _ALIASES:
+        return _ALIASES[bare]
     raise ConfigError("policy", f"no policy is called {name!r}; there are {', '.join(known)}")
 
 
@@ -128,7 +126,7 @@ def run_policy(
     hit = np.zeros(trace.n_accesses, np.bool_) if hit is None else hit
     done = policy(trace, capacity_bytes, hit)
     seconds = time.perf_counter() - started
-    if isinstance(done, Ahead):
+    if isinstance(done, ServedWithPrefetch):
         peak, placed = done.peak_bytes, done.prefetched.placed(counted.count_from_s)
     else:
         peak, placed = done, NOTHING_PLACED

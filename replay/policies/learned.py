@@ -15,7 +15,7 @@ from features.common.arrays import BoolArray, Ids, IntArray
 from features.common.jit import bare
 from features.stream.state import Read, new_state, update
 from replay.access_context import AccessContext, QueuedReads, check_fits
-from replay.kernels.accesses import AHEAD, fetch
+from replay.kernels.accesses import AHEAD, Part, fetch
 from replay.kernels.heuristics import ALL
 from replay.kernels.links import Queues, append, leave, no_queues, oldest, to_newest
 from replay.kernels.scored_files import (
@@ -32,8 +32,8 @@ from replay.kernels.scored_files import (
     no_values,
     remove,
 )
+from replay.kernels.trees import HorizonModels
 from replay.trace import Trace
-from replay.trees.forest import HorizonModels
 
 
 class Accesses(NamedTuple):
@@ -42,13 +42,6 @@ class Accesses(NamedTuple):
     time_s: IntArray
     item: Ids
     reader: IntArray
-
-
-class Part(NamedTuple):
-    """Accesses `start` … `stop` - 1."""
-
-    start: int
-    stop: int
 
 
 class Cache(NamedTuple):
@@ -60,25 +53,20 @@ class Cache(NamedTuple):
     recency: Queues
 
 
-class Told(NamedTuple):
-    """What queues say, and how many of the entries were told, `n`: int64[1]."""
+class QueueFeed(NamedTuple):
+    """Entries of batch queues, and the number of those that were followed, `n`: int64[1]."""
 
     queued: QueuedReads
     n: IntArray
 
 
 class ScoredFiles(NamedTuple):
-    """An order by value, and what it knows of the files; no file is in `spare`, bool[0]."""
+    """An order by value, with its knowledge of the files; `spare`: bool[0], no file is spared."""
 
     known: Known
     rule: Rule
     spare: BoolArray
-    told: Told
-
-
-def empty_cache(size: IntArray, capacity_bytes: int) -> Cache:
-    """A cache without files."""
-    return Cache(capacity_bytes, size, empty_disk(size.size), no_queues(size.size))
+    feed: QueueFeed
 
 
 @bare
@@ -102,7 +90,7 @@ def serve_valued(cache: Cache, order: ScoredFiles, accesses: Accesses, part: Par
     """Serve accesses, marking hits, and remember them: where a file does not fit, the least valuable go."""
     item, known = accesses.item, order.known
     for i in range(part.start, part.stop):
-        _tell(known, order.told, float(accesses.time_s[i]))
+        _follow_queues(known, order.feed, float(accesses.time_s[i]))
         if _is_served(cache, item[i]):
             hit[i] = True
         elif cache.size[item[i]] <= cache.capacity:
@@ -114,17 +102,17 @@ def serve_valued(cache: Cache, order: ScoredFiles, accesses: Accesses, part: Par
 
 
 @bare
-def remember(known: Known, told: Told, accesses: Accesses, part: Part) -> None:
+def remember(known: Known, feed: QueueFeed, accesses: Accesses, part: Part) -> None:
     """Remember accesses that are served without what is known of the files."""
     for i in range(part.start, part.stop):
-        _tell(known, told, float(accesses.time_s[i]))
+        _follow_queues(known, feed, float(accesses.time_s[i]))
         _remember(known, accesses, i)
 
 
 @bare
-def _tell(known: Known, told: Told, now_s: float) -> None:
-    """Tell what queues say until `now_s`."""
-    queued, n = told
+def _follow_queues(known: Known, feed: QueueFeed, now_s: float) -> None:
+    """Follow the entries of queues that are known by `now_s`."""
+    queued, n = feed
     while n[0] < queued.at_s.size and queued.at_s[n[0]] <= now_s:
         expect(known, queued.file[n[0]], queued.due_s[n[0]], queued.at_s[n[0]])
         n[0] += 1
@@ -161,10 +149,10 @@ _NOTHING = np.zeros(0, np.bool_)
 
 
 class Order(NamedTuple):
-    """An order from time `from_s` on: the value of a file is its hit rate by `ladder`."""
+    """An order from time `from_s` on: the value of a file is its hit rate by `models`."""
 
     from_s: float
-    ladder: HorizonModels
+    models: HorizonModels
 
 
 class Learned:
@@ -174,22 +162,23 @@ class Learned:
     """
 
     def __init__(self, context: AccessContext, orders: Sequence[Order]) -> None:
-        self._story, self._orders = context, orders
+        self._context, self._orders = context, orders
 
     def __call__(self, trace: Trace, capacity_bytes: int, hit: BoolArray) -> int:
         """Replay, marking hits; the peak usage in bytes. Raises InputError."""
-        check_fits(self._story, trace)
-        cache = empty_cache(trace.size_bytes, capacity_bytes)
-        state = new_state(trace.n_items, self._story.n_datasets)
-        known = Known(state, self._story.files, no_values(trace.n_items))
-        accesses = Accesses(trace.time_s, trace.item, self._story.reader)
+        check_fits(self._context, trace)
+        m = trace.n_items
+        cache = Cache(capacity_bytes, trace.size_bytes, empty_disk(m), no_queues(m))
+        state = new_state(trace.n_items, self._context.n_datasets)
+        known = Known(state, self._context.files, no_values(trace.n_items))
+        accesses = Accesses(trace.time_s, trace.item, self._context.reader)
         begins = np.searchsorted(trace.time_s, [order.from_s for order in self._orders]).tolist()
         edges = [*begins, trace.n_accesses]
         serve_lru(cache, accesses, Part(0, edges[0]), hit)
-        told = Told(self._story.queued, np.zeros(1, np.int64))
-        remember(known, told, accesses, Part(0, edges[0]))
+        feed = QueueFeed(self._context.queued, np.zeros(1, np.int64))
+        remember(known, feed, accesses, Part(0, edges[0]))
         for order, (start, stop) in zip(self._orders, pairwise(edges), strict=True):
             known.values.at_s[:] = np.nan
-            valued = ScoredFiles(known, new_rule(order.ladder), _NOTHING, told)
+            valued = ScoredFiles(known, new_rule(order.models), _NOTHING, feed)
             serve_valued(cache, valued, accesses, Part(start, stop), hit)
         return int(cache.disk.sums[PEAK])

@@ -1,4 +1,22 @@
-"""The types of policies."""
+"""The types of policies. A policy is a function; this one keeps what came first:
+
+>>> import numpy as np
+>>> from replay.comparison import Candidates, compare
+>>> from replay.trace import Trace
+>>> def first_come(trace, capacity_bytes, hit):
+...     held, used = set(), 0
+...     for i, file in enumerate(trace.item.tolist()):
+...         size = int(trace.size_bytes[file])
+...         hit[i] = file in held
+...         if file not in held and used + size <= capacity_bytes:
+...             held.add(file)
+...             used += size
+...     return used
+>>> trace = Trace(np.arange(6), np.array([0, 1, 2, 0, 1, 2]), np.array([10, 10, 10]))
+>>> (at,) = compare(trace, [Candidates(20, {"first-come": first_come, "lru": None})])
+>>> {name: row.result.hits for name, row in at.rows.items()}
+{'first-come': 2, 'lru': 0}
+"""
 
 from __future__ import annotations
 
@@ -40,17 +58,20 @@ class Prefetched(NamedTuple):
         )
 
 
-class Ahead(NamedTuple):
+class ServedWithPrefetch(NamedTuple):
     """The peak usage in bytes, measured after each access, and what was fetched ahead."""
 
     peak_bytes: int
     prefetched: Prefetched
 
 
-# (trace, capacity_bytes, hit) -> peak usage in bytes, measured after each access, or `Ahead` of a policy
-# that also fetches ahead. Sets hit[i] if access i is served from the cache; `hit` is all False before. Files
-# are cached whole; a file larger than the capacity is a miss and does not change the cache.
-Policy = Callable[[Trace, int, BoolArray], int | Ahead]
+Policy = Callable[[Trace, int, BoolArray], int | ServedWithPrefetch]
+"""`policy(trace, capacity_bytes, hit)` replays `trace` with files cached whole.
+
+It sets `hit[i]`, False before, where access i is served from the cache, and returns the most bytes held after
+an access, or `ServedWithPrefetch` if it also fetches ahead. A file larger than the capacity is a miss and
+changes nothing.
+"""
 
 
 class Served(NamedTuple):

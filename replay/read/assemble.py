@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import NamedTuple
 
 import numpy as np
@@ -12,16 +13,111 @@ import pyarrow.compute as pc
 from features.common.arrays import BoolArray, IntArray
 from features.common.errors import InputError, SchemaError
 from features.common.units import format_bytes
-from replay.read.choice import EVERYTHING, Choice, chosen_rows, columns_beside, details
 from replay.read.files import dense_files, read_files, refuse_overflow, rows_of_known_size
-from replay.read.roles import Roles, house_roles, note
-from replay.read.source import Source, TableSource
-from replay.read.times import TickArray, closes, read_ticks, reads
-from replay.read.values import Rows, array_of, is_text, least, pick, refuse_null, values_of
+from replay.read.roles import LABELS, Roles, house_roles, note
+from replay.read.source import ColumnSource, TableSource, column_names
+from replay.read.times import TickArray, Ticks, closes, read_ticks, reads
+from replay.read.values import (
+    UNKNOWN,
+    Codes,
+    Column,
+    Rows,
+    array_of,
+    codes_of,
+    is_text,
+    least,
+    narrowed,
+    pick,
+    refuse_null,
+    values_of,
+)
 from replay.trace import MOST_ACCESSES, Trace
 
+SHOWN_VALUES = 8
+"""Values, sites for example, that a message lists."""
+_PLURAL = {"site": "sites", "activity": "activities"}
+EVERYTHING: Mapping[str, str] = MappingProxyType({})
 
-def in_order(source: Source, roles: Roles, ticks: TickArray, *, sort: bool) -> Rows:
+
+class Choice(NamedTuple):
+    """Which accesses to keep (None: all), and which columns beside the trace, by role or else by name.
+
+    `only`: those with these values of the roles site or activity.
+    """
+
+    only: Mapping[str, str] = EVERYTHING
+    since_s: int | None = None
+    until_s: int | None = None
+    keep: tuple[str, ...] = ()
+
+
+def columns_beside(source: ColumnSource, roles: Roles, choice: Choice) -> dict[str, Column]:
+    """The columns that are not part of the trace itself: those to keep, and those to choose or tell files by.
+
+    Raises SchemaError.
+    """
+    for role in choice.only.keys() - roles.labels.keys():
+        raise SchemaError(f"{source.label} has no column {role} to choose by; it has {column_names(source)}")
+    names_or_roles = [*choice.keep, *choice.only, *([] if roles.house else ["dataset"])]
+    columns: dict[str, Column] = {}
+    for role in dict.fromkeys(names_or_roles):
+        name = roles.labels.get(role) if role in LABELS else role
+        if name is not None and name in source.schema.names and name not in roles.own:
+            column = source.take(name)
+            kind = column.type
+            if not (is_text(kind) or pa.types.is_primitive(kind) or pa.types.is_null(kind)):
+                raise SchemaError(f"{source.label}: {name} is {kind}; it must be strings or numbers")
+            columns[role] = codes_of(column) if is_text(column.type) else column
+    return columns
+
+
+def chosen_rows(
+    source: ColumnSource, ticks: Ticks, rows: Rows, choice: Choice, beside: Mapping[str, Column]
+) -> Rows:
+    """Those of `rows` that `choice` keeps, by time and the columns of `beside`.
+
+    Raises InputError if none is left, SchemaError.
+    """
+    is_kept: BoolArray = np.ones(ticks.value.size, np.bool_)
+    for role, value in choice.only.items():
+        is_kept &= _with(source, role, beside.get(role), value)
+    if choice.since_s is not None:
+        is_kept &= ticks.value >= choice.since_s * ticks.per_second
+    if choice.until_s is not None:
+        is_kept &= ticks.value < choice.until_s * ticks.per_second
+    if not is_kept.any():
+        raise InputError(f"{source.label} has no access in the time asked for; choose others")
+    return narrowed(rows, is_kept)
+
+
+def details(beside: Mapping[str, Column], choice: Choice, rows: Rows) -> pa.Table:
+    """The columns of `beside` to keep, for the rows of the trace; strings as dictionaries."""
+    return pa.table({name: _picked(beside[name], rows) for name in choice.keep if name in beside})
+
+
+def _with(source: ColumnSource, role: str, column: Column | None, value: str) -> BoolArray:
+    if not isinstance(column, Codes):
+        raise SchemaError(
+            f"{source.label}: the {role} is no string in each row; name another column by {role}="
+        )
+    known: list[str] = column.values.to_pylist()
+    if value not in known:
+        listed = ", ".join(map(str, known[:SHOWN_VALUES])) + (", …" if len(known) > SHOWN_VALUES else "")
+        raise InputError(
+            f"{source.label} has no access of {role} {value!r}; its {_PLURAL[role]} are {listed}"
+        )
+    matches: BoolArray = column.code == known.index(value)
+    return matches
+
+
+def _picked(column: Column, rows: Rows) -> pa.Array | pa.ChunkedArray:
+    if not isinstance(column, Codes):
+        return column if rows is None else column.take(array_of(rows))
+    code = pick(rows, column.code)
+    return pa.DictionaryArray.from_arrays(array_of(code, absent=code == UNKNOWN), column.values)
+
+
+def in_order(source: ColumnSource, roles: Roles, ticks: TickArray, *, sort: bool) -> Rows:
     """The rows in time order: those of an `accesses` table by (time, event_id), others as they are.
 
     `sort`: sort the rows of a foreign table by time. Raises InputError naming the first row that is earlier
@@ -42,7 +138,7 @@ def in_order(source: Source, roles: Roles, ticks: TickArray, *, sort: bool) -> R
     return _by_event(source, roles.event_id, rows, pick(rows, ticks))
 
 
-def _by_event(source: Source, name: str, rows: Rows, ticks: TickArray) -> Rows:
+def _by_event(source: ColumnSource, name: str, rows: Rows, ticks: TickArray) -> Rows:
     same: BoolArray = ticks[1:] == ticks[:-1]
     if not same.any():
         return rows
@@ -56,12 +152,12 @@ def _by_event(source: Source, name: str, rows: Rows, ticks: TickArray) -> Rows:
         return None
     tied = np.concatenate([same, [False]]) | np.concatenate([[False], same])
     at = np.flatnonzero(tied)
-    chosen = at if rows is None else rows[at]
-    pairs = pa.table({"at": array_of(ticks[at]), "event": column.take(array_of(chosen))})
+    rows_tied = at if rows is None else rows[at]
+    pairs = pa.table({"at": array_of(ticks[at]), "event": column.take(array_of(rows_tied))})
     order = pc.sort_indices(pairs, [("at", "ascending"), ("event", "ascending")])
-    found = np.arange(ticks.size) if rows is None else rows
-    found[at] = chosen[values_of(pa.chunked_array([order]))]
-    return found
+    ordered = np.arange(ticks.size) if rows is None else rows
+    ordered[at] = rows_tied[values_of(pa.chunked_array([order]))]
+    return ordered
 
 
 def _falls(column: pa.ChunkedArray, same: BoolArray) -> bool:
@@ -104,13 +200,13 @@ class LoadedTrace(NamedTuple):
 
 
 def assemble(
-    source: Source,
+    source: ColumnSource,
     roles: Roles,
     choice: Choice,
     *,
     time_unit: str = "s",
     sort: bool = False,
-    files: Source | None = None,
+    files: ColumnSource | None = None,
 ) -> LoadedTrace:
     """The trace of the rows of `source`; see `read_trace` and `docs/replay.md`.
 
@@ -135,13 +231,13 @@ def assemble(
     del ticks
     close_s, n_early = closes(source, roles.close, rows, time_s, time_unit)
     read_bytes, n_long = reads(source, roles.read, rows, n_reads, size[item] if roles.read else size)
-    kept = details(beside, choice, rows)
+    labels = details(beside, choice, rows)
     # Arrow keeps freed memory for its next column, and there is none.
     pa.default_memory_pool().release_unused()
     trace = Trace(time_s, item, size, names=names, close_s=close_s, read_bytes=read_bytes)
     numbers = (n_unsized, *by_size, n_early, n_long, n_shared)
     counted = tuple(f"{what}: {n}" for what, n in zip(_NOTES, numbers, strict=True) if n)
-    return LoadedTrace(trace, kept, (*note(source, roles), *_part_read(roles, trace), *counted))
+    return LoadedTrace(trace, labels, (*note(source, roles), *_part_read(roles, trace), *counted))
 
 
 def _part_read(roles: Roles, trace: Trace) -> tuple[str, ...]:
@@ -155,7 +251,7 @@ def _part_read(roles: Roles, trace: Trace) -> tuple[str, ...]:
     )
 
 
-def _n_reads(source: Source, name: str | None) -> IntArray | None:
+def _n_reads(source: ColumnSource, name: str | None) -> IntArray | None:
     if name is None:
         return None
     column = source.take(name)
@@ -163,7 +259,7 @@ def _n_reads(source: Source, name: str | None) -> IntArray | None:
     return least(source, column, name, 1)
 
 
-def _repeated(source: Source, rows: Rows, n_reads: IntArray | None) -> Rows:
+def _repeated(source: ColumnSource, rows: Rows, n_reads: IntArray | None) -> Rows:
     """Each row as often as it has reads. Raises InputError if these are more than a trace may have."""
     if n_reads is None or (n_reads == 1).all():
         return rows

@@ -11,12 +11,12 @@ import pyarrow.compute as pc
 from features.common.arrays import BoolArray, IntArray
 from features.common.errors import InputError, SchemaError
 from features.common.sizes import catalogue_first, first_stated, most_stated
-from replay.read.choice import Column
 from replay.read.roles import Roles
-from replay.read.source import Source, column_names
+from replay.read.source import ColumnSource, column_names
 from replay.read.values import (
     UNKNOWN,
     Codes,
+    Column,
     Rows,
     array_of,
     codes_of,
@@ -50,7 +50,12 @@ class FileColumns(NamedTuple):
 
 
 def read_files(
-    source: Source, roles: Roles, rows: Rows, catalogue: Source | None, *, dataset: Column | None = None
+    source: ColumnSource,
+    roles: Roles,
+    rows: Rows,
+    catalogue: ColumnSource | None,
+    *,
+    dataset: Column | None = None,
 ) -> FileColumns:
     """The files of `source`, then those that only `catalogue` has; sizes as `features.common.sizes` has them.
 
@@ -110,11 +115,11 @@ def rows_of_known_size(rows: Rows, files: FileColumns) -> tuple[Rows, int]:
     known: BoolArray = files.size_bytes != UNKNOWN
     if known.all():
         return rows, 0
-    kept = known[files.code]
-    chosen = pick(rows, kept)
-    if not chosen.any():
+    is_sized = known[files.code]
+    sized_rows = pick(rows, is_sized)
+    if not sized_rows.any():
         raise InputError("no access has a file of known size; give size_bytes or a files table")
-    return narrowed(rows, kept), int(chosen.size - chosen.sum())
+    return narrowed(rows, is_sized), int(sized_rows.size - sized_rows.sum())
 
 
 def dense_files(rows: Rows, files: FileColumns) -> tuple[ItemArray, IntArray, pa.StringArray]:
@@ -123,15 +128,15 @@ def dense_files(rows: Rows, files: FileColumns) -> tuple[ItemArray, IntArray, pa
     Files that are neither read nor listed are dropped.
     """
     item, size = pick(rows, files.code), files.size_bytes
-    kept = files.listed & (size != UNKNOWN)
-    kept[item] = True
-    if kept.all():
+    is_used = files.listed & (size != UNKNOWN)
+    is_used[item] = True
+    if is_used.all():
         return item, size, files.names
-    dense = (np.cumsum(kept) - 1).astype(np.int32)
-    return dense[item], size[kept], files.names.filter(array_of(kept))
+    dense = (np.cumsum(is_used) - 1).astype(np.int32)
+    return dense[item], size[is_used], files.names.filter(array_of(is_used))
 
 
-def refuse_overflow(source: Source, item: ItemArray, size: IntArray) -> None:
+def refuse_overflow(source: ColumnSource, item: ItemArray, size: IntArray) -> None:
     """Raise InputError if the bytes requested, or those of all files, are too many for 64 bits."""
     requested = float(np.bincount(item, minlength=size.size) @ size.astype(np.float64))
     if max(requested, float(size.sum(dtype=np.float64))) >= MOST_BYTES:
@@ -145,7 +150,7 @@ _COLUMNS = ("did", "size_bytes")
 
 
 def with_catalogue(
-    values: pa.Array, size: IntArray, files: Source | None
+    values: pa.Array, size: IntArray, files: ColumnSource | None
 ) -> tuple[pa.StringArray, IntArray, BoolArray]:
     """Names and sizes of the files `values`, then of files that only `files` has; and which `files` lists.
 
@@ -169,7 +174,7 @@ def with_catalogue(
     return both.values, filled, rows > 0
 
 
-def _read(files: Source) -> tuple[pa.ChunkedArray, IntArray]:
+def _read(files: ColumnSource) -> tuple[pa.ChunkedArray, IntArray]:
     if missing := [name for name in _COLUMNS if name not in files.schema.names]:
         raise SchemaError(f"{files.label} has no column {', '.join(missing)}; it has {column_names(files)}")
     dids = files.take("did")

@@ -19,7 +19,7 @@ import pyarrow.csv as pacsv
 
 from features.common.errors import InputError
 from features.common.input_files import Unpacked
-from replay.read.source import Source, TableSource, parquet
+from replay.read.source import ColumnSource, TableSource, parquet
 from replay.read.values import array_of
 from replay.trace import MOST_ACCESSES
 
@@ -58,7 +58,7 @@ def kind_of(path: Path, *, table: bool = False) -> str:
     raise InputError(f"{path} is neither Parquet, CSV nor LCS; give --kind oracleGeneral if it is that")
 
 
-def read_table(path: Path, names: Iterable[str]) -> Source:
+def read_table(path: Path, names: Iterable[str]) -> ColumnSource:
     """Parquet, or a CSV file with the columns `names` as they are written. Raises InputError."""
     if not path.exists():
         raise InputError(f"there is no {path}; check the path")
@@ -145,8 +145,10 @@ def as_written(path: Path, source: TableSource, names: Iterable[str]) -> TableSo
     types = {field.name: field.type for field in source.schema if field.name in set(names)}
     whole = [name for name, kind in types.items() if pa.types.is_integer(kind)]
     lossy = [name for name, kind in types.items() if name not in whole and pa.types.is_primitive(kind)]
-    kept = [*lossy, *_padded(path, whole)]
-    return TableSource(str(path), _read_table(path, dict.fromkeys(kept, pa.string()))) if kept else source
+    as_text = [*lossy, *_padded(path, whole)]
+    return (
+        TableSource(str(path), _read_table(path, dict.fromkeys(as_text, pa.string()))) if as_text else source
+    )
 
 
 def _read_table(path: Path, types: dict[str, pa.DataType]) -> pa.Table:
@@ -214,13 +216,13 @@ _CHUNK_RECORDS = 2**20
 _KEPT = ("time", "item", "size")
 
 
-def read_oracle_general(path: Path) -> Source:
+def read_oracle_general(path: Path) -> ColumnSource:
     """oracleGeneral: 24 B a record (time, id, size in 32 bits, next access), no header. Raises InputError."""
     with open_bytes(path) as stream:
-        return _table(path, _records(path, stream, _ORACLE_RECORD))
+        return TableSource(str(path), _records(path, stream, _ORACLE_RECORD))
 
 
-def read_lcs(path: Path) -> Source:
+def read_lcs(path: Path) -> ColumnSource:
     """LCS version 3: an 8 KiB header, then 36 B a record with 64-bit sizes. Raises InputError."""
     with open_bytes(path) as stream:
         stated = _lcs_requests(path, stream.read(_LCS_HEADER_BYTES))
@@ -229,7 +231,7 @@ def read_lcs(path: Path) -> Source:
         raise InputError(
             f"{path} ends after record {table.num_rows}, but its header states {stated}; fetch it again"
         )
-    return _table(path, table)
+    return TableSource(str(path), table)
 
 
 def _lcs_requests(path: Path, header: bytes) -> int:
@@ -275,7 +277,3 @@ def _read_bytes(path: Path, stream: pa.NativeFile, n_bytes: int) -> bytes:
     except OSError as error:
         raise InputError(f"{path} cannot be decompressed: {error}; fetch it again") from None
     return b"".join(parts)
-
-
-def _table(path: Path, records: pa.Table) -> Source:
-    return TableSource(str(path), records)

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import pyarrow as pa
 
 from features.common.errors import SchemaError
-from replay.read.source import Source, column_names, refuse_twice
+from replay.read.source import ColumnSource, column_names, refuse_twice
 from replay.read.values import is_text
 
 ACCESS: Mapping[str, Sequence[str]] = MappingProxyType(
@@ -74,7 +74,7 @@ class Roles(NamedTuple):
         return {self.time, self.item, self.size, self.close, self.read, self.n_reads, self.event_id}
 
 
-def is_house(source: Source, given: Mapping[str, str]) -> bool:
+def is_house(source: ColumnSource, given: Mapping[str, str]) -> bool:
     """Whether this is an `accesses` table: accessed_at (a timestamp), did and size_bytes.
 
     Not if `given` names other columns for the accesses themselves.
@@ -87,7 +87,7 @@ def is_house(source: Source, given: Mapping[str, str]) -> bool:
     )
 
 
-def house_roles(source: Source, given: Mapping[str, str] = _NOTHING) -> Roles:
+def house_roles(source: ColumnSource, given: Mapping[str, str] = _NOTHING) -> Roles:
     """The columns of an `accesses` table, with the labels that `given` names. Raises SchemaError."""
     names = set(source.schema.names)
     if missing := [name for name in _HOUSE if name not in names]:
@@ -105,15 +105,15 @@ def house_roles(source: Source, given: Mapping[str, str] = _NOTHING) -> Roles:
     return Roles(*_HOUSE, close, read, n_reads, event_id, house=True, labels=_named(labels))
 
 
-def foreign_roles(source: Source, given: Mapping[str, str]) -> Roles:
+def foreign_roles(source: ColumnSource, given: Mapping[str, str]) -> Roles:
     """The columns that `given` names by role (an empty name: none), the others by their usual names.
 
     Of several candidates, the one that is called as its role has it; else an error asks which.
 
     Raises SchemaError, one for all that is wrong.
     """
-    faults, found = _misnamed(source, given), dict(given)
-    taken = set(found.values())
+    faults, columns = _misnamed(source, given), dict(given)
+    taken = set(columns.values())
     for role in USUAL:
         if role in given:
             continue
@@ -123,22 +123,22 @@ def foreign_roles(source: Source, given: Mapping[str, str]) -> Roles:
             which = f"one of {', '.join(names)}" if names else "none has a usual name"
             faults.append(f"which column is the {role} ({which}); give --columns {role}=NAME")
         elif names and (role in ACCESS or _fits(source, role, names[0])):
-            found[role] = names[0]
+            columns[role] = names[0]
             taken.add(names[0])
     _refuse(source, faults)
-    found = _named(found)
-    labels = {role: found[role] for role in LABELS if role in found}
-    time, item, size = (found[role] for role in ACCESS)
-    return Roles(time, item, size, found.get("close"), found.get("read"), labels=labels)
+    columns = _named(columns)
+    labels = {role: columns[role] for role in LABELS if role in columns}
+    time, item, size = (columns[role] for role in ACCESS)
+    return Roles(time, item, size, columns.get("close"), columns.get("read"), labels=labels)
 
 
-def note(source: Source, roles: Roles) -> tuple[str, ...]:
+def note(source: ColumnSource, roles: Roles) -> tuple[str, ...]:
     """What a source says of itself: that it was generated; which columns of a foreign table have which role.
 
     Nothing of a foreign table of times, items and sizes alone.
     """
-    if (told := (source.schema.metadata or {}).get(GENERATED.encode())) is not None:
-        return (f"Generated data, not a site's: {told.decode(errors='replace')[:200]}",)
+    if (generated := (source.schema.metadata or {}).get(GENERATED.encode())) is not None:
+        return (f"Generated data, not a site's: {generated.decode(errors='replace')[:200]}",)
     named = {
         "time": roles.time,
         "item": roles.item,
@@ -160,7 +160,7 @@ def _named(roles: Mapping[str, str]) -> dict[str, str]:
     return {role: name for role, name in roles.items() if name}
 
 
-def _fits(source: Source, role: str, name: str) -> bool:
+def _fits(source: ColumnSource, role: str, name: str) -> bool:
     """Whether a column that nobody named can have this role by its type."""
     if source.schema.names.count(name) > 1:
         return False
@@ -171,7 +171,7 @@ def _fits(source: Source, role: str, name: str) -> bool:
     return bool(is_text(kind) or pa.types.is_primitive(kind))
 
 
-def _misnamed(source: Source, given: Mapping[str, str]) -> list[str]:
+def _misnamed(source: ColumnSource, given: Mapping[str, str]) -> list[str]:
     """What is wrong with the names that are given."""
     names = [name for name in given.values() if name]
     faults = [
@@ -182,6 +182,6 @@ def _misnamed(source: Source, given: Mapping[str, str]) -> list[str]:
     return faults + [f"column {name} is given two roles" for name in twice]
 
 
-def _refuse(source: Source, faults: Sequence[str]) -> None:
+def _refuse(source: ColumnSource, faults: Sequence[str]) -> None:
     if faults:
         raise SchemaError(f"{source.label}: {'; '.join(faults)}. It has {column_names(source)}")

@@ -24,8 +24,18 @@ _NEVER_REPEATED = ("event_id",)
 """Columns of unique values, for which a dictionary would be larger than the column."""
 
 
-class Source(Protocol):
-    """A table that is read by column; messages call it `label`."""
+class ColumnSource(Protocol):
+    """A table that is read by column; messages call it `label`. A reader of another format gives one:
+
+    >>> from replay.read.assemble import EVERYTHING, Choice, assemble
+    >>> from replay.read.roles import foreign_roles
+    >>> lines = ["10 /a 5", "11 /b 7", "12 /a 5"]
+    >>> time, item, size = zip(*(line.split() for line in lines))
+    >>> source = TableSource("my.log", pa.table({"time": time, "item": item, "size": size}))
+    >>> trace = assemble(source, foreign_roles(source, {}), Choice(EVERYTHING)).trace
+    >>> trace.time_s.tolist(), trace.item.tolist(), trace.size_bytes.tolist()
+    ([10, 11, 12], [0, 1, 0], [5, 7])
+    """
 
     label: str
     schema: pa.Schema
@@ -53,7 +63,7 @@ class TableSource:
         return _plain(self, name, self._columns.pop(name))
 
     def where(self, row: int) -> str:
-        """As `Source.where`."""
+        """As `ColumnSource.where`."""
         return f"{self.label} row {row + 1}"
 
 
@@ -94,7 +104,7 @@ class ParquetSource:
         return list((column if column.type == kind else column.cast(kind)).chunks)
 
     def where(self, row: int) -> str:
-        """As `Source.where`, with the file of a folder that holds the row."""
+        """As `ColumnSource.where`, with the file of a folder that holds the row."""
         for file, path in zip(self._files, self._paths, strict=True):
             if row < file.metadata.num_rows:
                 return f"{path} row {row + 1}"
@@ -110,10 +120,10 @@ def parquet(path: Path, *, repeated: bool = True) -> ParquetSource:
     paths = _below(path) if path.is_dir() else [path]
     if not paths:
         raise InputError(f"{path} holds no Parquet file; give a file, or a folder that has some")
-    if special := [one for one in paths if not one.is_file()]:
+    if special := [file for file in paths if not file.is_file()]:
         raise InputError(f"{special[0]} is not a plain file; write the table to one")
     root = path if path.is_dir() else path.parent
-    files = [_parquet_read(one, partial(_opened, one, repeated)) for one in paths]
+    files = [_parquet_read(file, partial(_opened, file, repeated)) for file in paths]
     return ParquetSource(str(path), root, files, paths)
 
 
@@ -131,13 +141,13 @@ def _folder_values(path: Path) -> dict[str, str]:
     return {key: unquote(value) for key, equals, value in pairs if equals}
 
 
-def refuse_twice(source: Source, name: str) -> None:
+def refuse_twice(source: ColumnSource, name: str) -> None:
     """Raise SchemaError if several columns are called `name`."""
     if source.schema.names.count(name) > 1:
         raise SchemaError(f"{source.label} has several columns {name!r}; rename all but one")
 
 
-def column_names(source: Source) -> str:
+def column_names(source: ColumnSource) -> str:
     """The columns of `source`, for a message."""
     return ", ".join(source.schema.names) or "none"
 
@@ -173,7 +183,7 @@ def _plain_type(kind: pa.DataType) -> pa.DataType:
     return pa.float64() if types.is_decimal(kind) else kind
 
 
-def _plain(source: Source, name: str, column: pa.ChunkedArray) -> pa.ChunkedArray:
+def _plain(source: ColumnSource, name: str, column: pa.ChunkedArray) -> pa.ChunkedArray:
     """`column` with its plain type; of decimals that are all whole, integers of 64 bits."""
     if pa.types.is_decimal(column.type):
         try:

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from features.common.arrays import BoolArray, IntArray
 from features.common.errors import InputError, SchemaError
 from features.common.times import DAY_S
-from replay.read.source import Source
+from replay.read.source import ColumnSource
 from replay.read.values import (
     UNKNOWN,
     Rows,
@@ -49,7 +49,7 @@ class Ticks(NamedTuple):
         return whole.astype(np.int64, copy=False)
 
 
-def read_ticks(source: Source, name: str, time_unit: str) -> Ticks:
+def read_ticks(source: ColumnSource, name: str, time_unit: str) -> Ticks:
     """The column `name` of `source`: numbers in `time_unit`, timestamps, days, or ISO 8601 strings.
 
     `time_unit` may also be a format of `strptime`, which has a `%`, for other strings; `%f` is a fraction of
@@ -67,7 +67,7 @@ def read_ticks(source: Source, name: str, time_unit: str) -> Ticks:
     return ticks
 
 
-def read_closes(source: Source, name: str, time_unit: str) -> tuple[Ticks, BoolArray]:
+def read_closes(source: ColumnSource, name: str, time_unit: str) -> tuple[Ticks, BoolArray]:
     """Like `read_ticks` without its checks, and which rows have no time; their ticks are undefined."""
     column = source.take(name)
     if pa.types.is_dictionary(column.type):
@@ -79,7 +79,7 @@ def read_closes(source: Source, name: str, time_unit: str) -> tuple[Ticks, BoolA
     return (Ticks(np.where(absent, 0, ticks.value), ticks.per_second) if absent.any() else ticks), absent
 
 
-def _ticks(source: Source, column: pa.ChunkedArray, name: str, time_unit: str) -> Ticks:
+def _ticks(source: ColumnSource, column: pa.ChunkedArray, name: str, time_unit: str) -> Ticks:
     kind, per_second = column.type, UNITS.get(time_unit, 1)
     if "%" in time_unit and (is_text(kind) or pa.types.is_integer(kind)):
         return _formatted(source, column.cast(pa.string()), name, time_unit)
@@ -108,7 +108,7 @@ def _ticks(source: Source, column: pa.ChunkedArray, name: str, time_unit: str) -
     raise SchemaError(f"{source.label}: {name} is {kind}; times are numbers, timestamps or ISO 8601 strings")
 
 
-def _formatted(source: Source, column: pa.ChunkedArray, name: str, form: str) -> Ticks:
+def _formatted(source: ColumnSource, column: pa.ChunkedArray, name: str, form: str) -> Ticks:
     whole, fraction, short = column, None, form
     if "%f" in form:
         pattern, short = _with_fraction(form)
@@ -156,10 +156,12 @@ def _pattern(form: str) -> str:
     pieces = re.split(r"(%.|\s+)", form)
     known = ((piece, _DIGITS.get(piece[1:], r"[^\d,;]+?")) for piece in pieces if piece.startswith("%"))
     by_piece = dict(known)
-    return "".join(by_piece.get(one) or (r"\s*" if one.isspace() else re.escape(one)) for one in pieces)
+    return "".join(
+        by_piece.get(piece) or (r"\s*" if piece.isspace() else re.escape(piece)) for piece in pieces
+    )
 
 
-def _iso(source: Source, column: pa.ChunkedArray, name: str) -> IntArray:
+def _iso(source: ColumnSource, column: pa.ChunkedArray, name: str) -> IntArray:
     # With a point before the fraction, and no more digits than Arrow reads.
     plain = pc.replace_substring_regex(column, r"(:\d{2})[.,](\d{1,6})\d*", r"\1.\2")
     # Arrow has different types for times with and without a zone; a file may have either.
@@ -191,7 +193,7 @@ def _odd_one(column: pa.ChunkedArray) -> int:
     return max(0, int(max(unlike)))
 
 
-def _check(source: Source, ticks: Ticks, name: str, time_unit: str) -> None:
+def _check(source: ColumnSource, ticks: Ticks, name: str, time_unit: str) -> None:
     first, last = ticks.value.min(), ticks.value.max()
     if first < 0:
         row = int(ticks.value.argmin())
@@ -206,7 +208,7 @@ def _check(source: Source, ticks: Ticks, name: str, time_unit: str) -> None:
 
 
 def closes(
-    source: Source, name: str | None, rows: Rows, time_s: IntArray, time_unit: str
+    source: ColumnSource, name: str | None, rows: Rows, time_s: IntArray, time_unit: str
 ) -> tuple[IntArray | None, int]:
     """When each access ended (int64[n]), and the number of accesses stated to end before they began.
 
@@ -225,7 +227,7 @@ def closes(
 
 
 def reads(
-    source: Source, name: str | None, rows: Rows, n_reads: IntArray | None, size_bytes: IntArray
+    source: ColumnSource, name: str | None, rows: Rows, n_reads: IntArray | None, size_bytes: IntArray
 ) -> tuple[IntArray | None, int]:
     """Bytes that each access read (int64[n]), and the number of accesses stated to read more than their file.
 

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 
 from features.common.arrays import BoolArray, IntArray
 from features.common.errors import InputError, SchemaError
-from replay.read.source import Source
+from replay.read.source import ColumnSource
 from replay.trace import ItemArray
 
 
@@ -22,7 +22,11 @@ def values_of(column: pa.ChunkedArray) -> npt.NDArray[Any]:
     """The numbers of a column, undefined where null; a single chunk is not copied, and so not writeable."""
     # Arrow and numpy have the same names for integer types.
     dtype = np.dtype(np.float64 if column.type == pa.float64() else str(column.type))
-    chunks = [_values(chunk, dtype) for chunk in column.chunks if len(chunk)]
+    chunks = [
+        np.frombuffer(chunk.buffers()[1], dtype, len(chunk), chunk.offset * dtype.itemsize)
+        for chunk in column.chunks
+        if len(chunk)
+    ]
     if len(chunks) == 1:
         return chunks[0]
     return np.concatenate(chunks) if chunks else np.empty(0, dtype)
@@ -46,10 +50,6 @@ def array_of(values: npt.NDArray[Any], *, absent: BoolArray | None = None) -> pa
     return pa.Array.from_buffers(kind, values.size, [mask, pa.py_buffer(held)])
 
 
-def _values(chunk: pa.Array, dtype: np.dtype[Any]) -> npt.NDArray[Any]:
-    return np.frombuffer(chunk.buffers()[1], dtype, count=len(chunk), offset=chunk.offset * dtype.itemsize)
-
-
 def _bits(flags: pa.Array) -> BoolArray:
     bits = np.unpackbits(np.frombuffer(flags.buffers()[1], np.uint8), bitorder="little")
     return bits[flags.offset : flags.offset + len(flags)].astype(np.bool_)
@@ -66,11 +66,11 @@ def pick(rows: Rows, values: npt.NDArray[_Value]) -> npt.NDArray[_Value]:
     return values if rows is None else values[rows]
 
 
-def narrowed(rows: Rows, kept: BoolArray) -> Rows:
-    """Those of `rows` for which `kept` (one entry per row of the table) is true."""
-    if kept.all():
+def narrowed(rows: Rows, mask: BoolArray) -> Rows:
+    """Those of `rows` for which `mask` (one entry per row of the table) is true."""
+    if mask.all():
         return rows
-    return np.flatnonzero(kept) if rows is None else rows[kept[rows]]
+    return np.flatnonzero(mask) if rows is None else rows[mask[rows]]
 
 
 _EXACT = pa.decimal128(38, 19)
@@ -86,14 +86,18 @@ class Codes(NamedTuple):
     values: pa.Array
 
 
-def refuse_null(source: Source, column: pa.ChunkedArray, name: str) -> None:
+Column: TypeAlias = Codes | pa.ChunkedArray
+"""A column beside the trace; strings are coded."""
+
+
+def refuse_null(source: ColumnSource, column: pa.ChunkedArray, name: str) -> None:
     """Raise InputError naming the first row without a value."""
     if column.null_count:
         row = pc.index(pc.is_null(column), True).as_py()
         raise InputError(f"{source.where(row)} has no {name}; correct or drop the row")
 
 
-def whole_numbers(source: Source, column: pa.ChunkedArray, name: str) -> IntArray:
+def whole_numbers(source: ColumnSource, column: pa.ChunkedArray, name: str) -> IntArray:
     """Integers, or floats and strings that are whole (`8.0`, `1e3`), as int64; UNKNOWN where null.
 
     Raises InputError naming the first row that is no whole number, SchemaError for other types.
@@ -131,7 +135,7 @@ def _whole(column: pa.ChunkedArray) -> pa.ChunkedArray:
         return column.cast(_EXACT).cast(pa.int64())
 
 
-def texts(source: Source, column: pa.ChunkedArray, name: str) -> pa.ChunkedArray:
+def texts(source: ColumnSource, column: pa.ChunkedArray, name: str) -> pa.ChunkedArray:
     """A dictionary's values as plain strings. Raises InputError for bytes that are none."""
     try:
         return column.cast(pa.string())
@@ -139,8 +143,8 @@ def texts(source: Source, column: pa.ChunkedArray, name: str) -> pa.ChunkedArray
         raise InputError(f"{source.label}: {name} has bytes that are not UTF-8; correct them") from None
 
 
-def least(source: Source, column: pa.ChunkedArray, name: str, minimum: int) -> IntArray:
-    """`whole_numbers` of at least `minimum` (UNKNOWN where null). Raises InputError naming another row.""" ""
+def least(source: ColumnSource, column: pa.ChunkedArray, name: str, minimum: int) -> IntArray:
+    """`whole_numbers` of at least `minimum` (UNKNOWN where null). Raises InputError naming another row."""
     numbers = whole_numbers(source, column, name)
     low = numbers < minimum
     if column.null_count:
@@ -153,7 +157,7 @@ def least(source: Source, column: pa.ChunkedArray, name: str, minimum: int) -> I
     return numbers
 
 
-def encode(source: Source, column: pa.ChunkedArray, name: str) -> Codes:
+def encode(source: ColumnSource, column: pa.ChunkedArray, name: str) -> Codes:
     """Dense ids of whole numbers or strings, in order of appearance unless the source has dictionaries.
 
     Raises InputError naming the row of a missing or negative one, SchemaError for other types.
@@ -208,7 +212,7 @@ def is_text(kind: pa.DataType) -> bool:
     return bool(pa.types.is_string(plain) or pa.types.is_large_string(plain))
 
 
-def _no_whole_number(source: Source, column: pa.ChunkedArray, name: str) -> InputError:
+def _no_whole_number(source: ColumnSource, column: pa.ChunkedArray, name: str) -> InputError:
     whole = pc.match_substring_regex(column.cast(pa.string()), r"^\s*-?\d{1,18}(\.0*)?\s*$")
     row = max(0, pc.index(whole, False).as_py())
     return InputError(

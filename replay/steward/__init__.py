@@ -7,13 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
+
 from features.common.errors import ConfigError
-from replay.kernels.heuristics import NAMES
+from replay.kernels.heuristics import NAMES, Inventory
+from replay.kernels.trees import no_models
 from replay.policies.learned import Order
 from replay.steward.auto import AutoOrder
-from replay.steward.heuristics import HeuristicOrder
 from replay.steward.learned import LearnedOrder
-from replay.steward.order import EvictionOrder
+from replay.steward.order import EvictionOrder, HeuristicOrder
 from replay.steward.steward import Saved, Steward
 
 __all__ = ["ORDERS", "EvictionOrder", "Saved", "Steward", "new_order"]
@@ -45,3 +47,21 @@ def new_order(
             return AutoOrder(capacity_bytes, learned, n_files)
         case _:
             raise ConfigError("policy", f"no order is called {name!r}; there are {', '.join(ORDERS)}")
+
+
+def rehearse(name: str) -> None:
+    """Let a cache of one file live through every event, so that the kernels of the order `name` are compiled.
+
+    To compile takes half a minute and half a GB. Raises ConfigError as `new_order` does.
+    """
+    order = new_order(name, 1, [Order(0.0, no_models())])
+    steward = Steward(order, capacity_bytes=1)
+    file = steward.add(0, 0, 1)
+    single = np.ones(1, np.int64)
+    steward.take_inventory(Inventory(single * file, single, np.ones(1), np.ones(1, np.bool_)))
+    steward.resize(file, 1)
+    steward.read(file, 0, 2.0)
+    steward.stored(file, 1, 2.0)
+    steward.expect(file, 3.0)
+    steward.victims(1, 4.0)
+    steward.removed(file)

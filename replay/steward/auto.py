@@ -23,12 +23,15 @@ from replay.kernels.auto import (
     new_auto,
 )
 from replay.kernels.chooser import FOLLOWED
-from replay.kernels.heuristics import DATASET_LRU, LRU, Found
-from replay.kernels.scored_files import Wanted, expect, new_rule
+from replay.kernels.heuristics import DATASET_LRU, LRU, Inventory
+from replay.kernels.scored_files import Eviction, expect, new_rule
+from replay.kernels.trees import no_models
 from replay.policies.learned import Order
-from replay.steward.heuristics import (
+from replay.steward.learned import AccessHistory, make_room_on_disk
+from replay.steward.order import (
     FEWEST,
     MOST_BYTES,
+    EvictionOrder,
     bytes_held,
     extend,
     larger,
@@ -37,8 +40,6 @@ from replay.steward.heuristics import (
     n_known,
     room_for_victims,
 )
-from replay.steward.learned import AccessHistory, make_room_on_disk
-from replay.trees.forest import no_models
 
 _read, _stored, _removed = direct(kernel.read), direct(kernel.stored), direct(kernel.removed)
 _take, _victims, _expect = direct(kernel.take), direct(kernel.victims), direct(expect)
@@ -76,9 +77,9 @@ class LearntOrders:
         """What is followed at a time, or what has `begun` if that is later."""
         return self.number(max(begun, bisect_right(self._from_s, now_s) - 1))
 
-    def parts(self, found: Found, begun: int) -> Iterator[tuple[Learnt, slice]]:
+    def parts(self, inventory: Inventory, begun: int) -> Iterator[tuple[Learnt, slice]]:
         """What is followed at the time of each file, with the files for which it is the same."""
-        at = np.maximum(begun, np.searchsorted(self._from_s, found.at_s, side="right") - 1)
+        at = np.maximum(begun, np.searchsorted(self._from_s, inventory.at_s, side="right") - 1)
         ends = [0, *(np.flatnonzero(np.diff(at)) + 1).tolist(), at.size]
         for first, end in pairwise(ends):
             yield self.number(int(at[first])), slice(first, end)
@@ -86,12 +87,12 @@ class LearntOrders:
     def number(self, at: int) -> Learnt:
         """One of the orders; -1: none."""
         if at not in self._known:
-            ladder = self._orders[at].ladder if at >= 0 else no_models()
-            self._known[at] = Learnt(at, new_rule(ladder))
+            models = self._orders[at].models if at >= 0 else no_models()
+            self._known[at] = Learnt(at, new_rule(models))
         return self._known[at]
 
 
-class AutoOrder:
+class AutoOrder(EvictionOrder):
     """Follows the heuristic or the learned order whose shadow has missed the fewest bytes."""
 
     def __init__(
@@ -120,7 +121,6 @@ class AutoOrder:
         return NAMES[self._of.chooser.state[FOLLOWED]]
 
     def add(self, dataset: IntArray, tier: IntArray, size_bytes: IntArray) -> None:
-        """See `EvictionOrder`."""
         of, first, n_files = self._of, self._n_files, self._n_files + dataset.size
         sampled = self._sampling.of(n_files, first)
         places = np.arange(self._n_sampled, self._n_sampled + sampled.size)
@@ -134,38 +134,31 @@ class AutoOrder:
         of.shadows.plain[DATASET_LRU].order.dataset[places] = dataset[sampled - first]
 
     def resize(self, file: int, size_bytes: int) -> None:
-        """See `EvictionOrder`."""
         self._of.takes[file] = max(0, size_bytes)
         if self._learns:
             self._history.resize(file, size_bytes)
 
     def read(self, file: int, reader: int, at_s: float, *, is_held: bool) -> None:
-        """See `EvictionOrder`."""
         learnt = self._learnt.at(at_s, int(self._of.begun[SHADOWS]))
         _read(self._of, learnt, Read(file, reader, 1.0, float(at_s), float(at_s)), is_held)
 
     def stored(self, file: int, n_bytes: int, at_s: float) -> None:
-        """See `EvictionOrder`."""
         _stored(self._of, file, n_bytes)
 
-    def found(self, found: Found) -> IntArray:
-        """See `EvictionOrder`."""
-        before = np.empty(found.file.size, np.int64)
-        for learnt, part in self._learnt.parts(found, int(self._of.begun[SHADOWS])):
-            _take(self._of, learnt, found.part(part), before[part])
+    def take_inventory(self, inventory: Inventory) -> IntArray:
+        before = np.empty(inventory.file.size, np.int64)
+        for learnt, part in self._learnt.parts(inventory, int(self._of.begun[SHADOWS])):
+            _take(self._of, learnt, inventory.part(part), before[part])
         return before
 
     def removed(self, file: int) -> None:
-        """See `EvictionOrder`."""
         _removed(self._of.heuristics, self._of.valued, file)
 
     def expect(self, file: int, due_s: float) -> None:
-        """See `EvictionOrder`."""
         if self._learns:
             _expect(self._of.known, file, float(due_s), float(self._of.clock[kernel.NOW_S]))
 
     def bytes_on_disk(self, file: int) -> int | None:
-        """See `EvictionOrder`."""
         return bytes_held(self._of.heuristics[LRU], file)
 
     def victims(self, n_bytes: int, now_s: float, spare: BoolArray) -> list[int]:
@@ -173,12 +166,12 @@ class AutoOrder:
         of = self._of
         followed = of.chooser.state[FOLLOWED]
         begun = int(of.begun[followed - N_HEURISTICS]) if followed >= N_HEURISTICS else -1
-        chosen = room_for_victims(of.heuristics[LRU])
+        victim = room_for_victims(of.heuristics[LRU])
         least = max(0, min(n_bytes, MOST_BYTES))
-        wanted = Wanted(least, float(now_s), of.valued.n_bytes, spare)
-        n = _victims(of, self._learnt.at(now_s, begun), wanted, chosen)
-        found: list[int] = chosen[:n].tolist()
-        return found
+        eviction = Eviction(least, float(now_s), of.valued.n_bytes, spare)
+        n = _victims(of, self._learnt.at(now_s, begun), eviction, victim)
+        files: list[int] = victim[:n].tolist()
+        return files
 
     def _make_room(self, n_datasets: int) -> None:
         """Room for the files known, those in the sample, and `n_datasets`."""

@@ -9,9 +9,11 @@ from typing import NamedTuple
 
 import numpy as np
 
+from features.common.times import DAY_S
 from replay.kernels.heuristics import LRU
+from replay.planner import CacheState, Planner, peak_inflow, sure_inflow
 from replay.policies.policy import Prefetched
-from replay.steward.heuristics import HeuristicOrder
+from replay.steward.order import HeuristicOrder
 from replay.steward.steward import Steward
 
 _ABSENT = -1
@@ -19,7 +21,7 @@ _NOT_YET = np.iinfo(np.int64).max
 
 
 class Delays(NamedTuple):
-    """Seconds that things take beside a live cache; all zero: it decides at each read.
+    """Delays beside a live cache, in s; all zero: the steward decides at each read.
 
     `seen_s`: until a read and the file that it brought are known; `look_s`: between two looks at the disk, 0:
     at each read that needs room; `headroom`: share of the capacity that is kept free at a look; `effect_s`:
@@ -64,17 +66,17 @@ class DelayedCache:
         self._last_use_s = [0] * len(sizes)
         self._inflow_bytes = 0
 
-    def read(self, file: int, reader: int, now_s: int, wanted: int) -> int:
-        """Serve a read of the first `wanted` bytes; the bytes that were on disk, -1 if the file was not."""
+    def read(self, file: int, reader: int, now_s: int, needed: int) -> int:
+        """Serve a read of the first `needed` bytes; the bytes that were on disk, -1 if the file was not."""
         while self._due and self._due[0][0] <= now_s:
             due_s, _, act = heapq.heappop(self._due)
             act(due_s)
         had = self._held[file]
-        self.fetched_bytes = 0 if had >= wanted else self._fetch(file, wanted, now_s)
+        self.fetched_bytes = 0 if had >= needed else self._fetch(file, needed, now_s)
         self.came.end(file, now_s, is_read=True)
         if file in self._away:
             self._away.remove(file)
-            self.came.refetched.append((now_s, wanted if self.fetched_bytes < 0 else self.fetched_bytes))
+            self.came.refetched.append((now_s, needed if self.fetched_bytes < 0 else self.fetched_bytes))
         self._last_use_s[file] = now_s + self._delays.open_s
         self._own.read(file, reader, now_s, is_held=had != _ABSENT)
         if self._delays.open_s:
@@ -86,11 +88,11 @@ class DelayedCache:
         """See `Steward`."""
         self._steward.expect(file, due_s)
 
-    def _fetch(self, file: int, wanted: int, now_s: int) -> int:
-        """Bring the first `wanted` bytes if there is room, or can be; the bytes that came, else -1."""
-        if wanted > self._capacity_bytes:
+    def _fetch(self, file: int, needed: int, now_s: int) -> int:
+        """Bring the first `needed` bytes if there is room, or can be; the bytes that came, else -1."""
+        if needed > self._capacity_bytes:
             return -1
-        n_bytes = wanted - max(0, self._held[file])
+        n_bytes = needed - max(0, self._held[file])
         if not self._delays.look_s:
             self._look_for(file, n_bytes, now_s)
         missing = self._used_bytes + n_bytes - self._capacity_bytes
@@ -98,10 +100,10 @@ class DelayedCache:
             self._purge(missing, now_s, file)
         if self._used_bytes + n_bytes > self._capacity_bytes:
             return -1
-        self._held[file] = wanted
+        self._held[file] = needed
         self._used_bytes += n_bytes
         self._inflow_bytes += n_bytes
-        self._own.stored(file, wanted, now_s)
+        self._own.stored(file, needed, now_s)
         self.peak_bytes = max(self.peak_bytes, self._used_bytes)
         return n_bytes
 
@@ -228,3 +230,81 @@ class PrefetchLog:
         at_s, n_bytes, ended_s, is_read = np.array(self._rows, np.int64).reshape(-1, 4).T.copy()
         refetched = np.array(self.refetched, np.int64).reshape(-1, 2)
         return Prefetched(at_s, n_bytes, ended_s, is_read.astype(np.bool_), refetched)
+
+
+class Plans(NamedTuple):
+    """Plans for the cache, of `capacity_bytes` and watermarks `low` and `high` as the planner is told.
+
+    `planner` is asked at each multiple of `cycle_s` (s since 1970) from `from_s` on. Its pins are no victims,
+    its evictions are the first victims, and its prefetches begin at once.
+    """
+
+    planner: Planner
+    capacity_bytes: int
+    low: float
+    high: float
+    cycle_s: int
+    from_s: int
+
+
+class PlannedCache(DelayedCache):
+    """Plans from the first boundary after `start_s` on, the time of the first read."""
+
+    def __init__(
+        self,
+        steward: Steward,
+        sizes: list[int],
+        capacity_bytes: int,
+        delays: Delays,
+        plans: Plans,
+        *,
+        start_s: int,
+    ) -> None:
+        super().__init__(steward, sizes, capacity_bytes, delays)
+        self._plans = plans
+        self._inflows: list[int] = []
+        first_s = -(-max(start_s, plans.from_s) // plans.cycle_s) * plans.cycle_s
+        self._at(first_s - plans.cycle_s, lambda _: self._start_cycle())
+        self._at(first_s, self._plan)
+
+    def _start_cycle(self) -> None:
+        self._inflow_bytes = 0
+
+    def _plan(self, now_s: int) -> None:
+        """A boundary: ask for the plan, and begin to carry it out."""
+        self._inflows = [*self._inflows, self._inflow_bytes][-max(1, DAY_S // self._plans.cycle_s) :]
+        actions = self._plans.planner.actions(self._state(now_s))
+        self._start_cycle()
+        self._steward.evict_first(actions.evict.tolist())
+        self._pinned.difference_update(actions.unpin.tolist())
+        self._pinned.update(file for file in actions.pin.tolist() if self._holds(file))
+        self._steward.pin(self._pinned)
+        coming = [file for file in actions.prefetch.tolist() if not self._holds(file)]
+        if self._delays.look_s:
+            self._look(now_s, sum(self._sizes[file] for file in coming))
+        for file in coming:
+            self._later(now_s, self._delays.fetch_s, partial(self._come, file))
+        self._at(now_s + self._plans.cycle_s, self._plan)
+
+    def _state(self, now_s: int) -> CacheState:
+        """The cache as the planner sees it; the age at which files are purged is unknown."""
+        held = np.array(self._held, np.int64)
+        item = np.flatnonzero(held >= 0)
+        last_use_s = np.array(self._last_use_s, np.int64)[item]
+        is_pinned = np.zeros(held.size, np.bool_)
+        is_pinned[np.array([*self._pinned], np.int64)] = True
+        return CacheState(
+            as_of_s=now_s,
+            capacity_bytes=self._plans.capacity_bytes,
+            low_watermark=self._plans.low,
+            high_watermark=self._plans.high,
+            item=item,
+            bytes_on_disk=held[item],
+            last_access_s=last_use_s,
+            pinned=is_pinned[item],
+            is_open=last_use_s > now_s,
+            inflow_bytes=self._inflow_bytes,
+            peak_inflow_bytes=peak_inflow(self._inflows, self._plans.cycle_s),
+            lru_age_s=None,
+            sure_inflow_bytes=sure_inflow(self._inflows, self._plans.cycle_s),
+        )

@@ -9,13 +9,13 @@ import numpy as np
 from features.common.arrays import BoolArray, IntArray
 from features.common.jit import bare, direct
 from features.stream.state import Files, Read, new_state, update
-from replay.kernels.heuristics import LRU, Found
+from replay.kernels.heuristics import LRU
 from replay.kernels.scored_files import (
     N_HELD,
     Disk,
+    Eviction,
     Known,
     Rule,
-    Wanted,
     choose,
     empty_disk,
     expect,
@@ -25,8 +25,7 @@ from replay.kernels.scored_files import (
     remove,
 )
 from replay.policies.learned import Order
-from replay.steward.heuristics import FEWEST, MOST_BYTES, HeuristicOrder, extend, larger, n_known
-from replay.steward.order import one_by_one
+from replay.steward.order import FEWEST, MOST_BYTES, EvictionOrder, HeuristicOrder, extend, larger, n_known
 
 
 class AccessHistory:
@@ -84,7 +83,7 @@ class AccessHistory:
         extend(values.log_rate, n, unscored.log_rate)
         extend(values.at_s, n, unscored.at_s)
         extend(values.due_s, n, unscored.due_s)
-        extend(values.told_s, n, unscored.told_s)
+        extend(values.due_from_s, n, unscored.due_from_s)
 
 
 @bare
@@ -96,7 +95,7 @@ _note, _expect, _choose = direct(_note_read), direct(expect), direct(choose)
 _insert, _remove = direct(insert), direct(remove)
 
 
-class LearnedOrder:
+class LearnedOrder(EvictionOrder):
     """Value by a model of the reads to come, from the time of the first of `orders` on; LRU before."""
 
     following = "learned"
@@ -111,24 +110,20 @@ class LearnedOrder:
         self._rule: Rule | None = None
 
     def add(self, dataset: IntArray, tier: IntArray, size_bytes: IntArray) -> None:
-        """See `EvictionOrder`."""
         if self._lru is not None:
             self._lru.add(dataset, tier, size_bytes)
         self.history.add(dataset, tier, size_bytes)
 
     def resize(self, file: int, size_bytes: int) -> None:
-        """See `EvictionOrder`."""
         self.history.resize(file, size_bytes)
 
     def read(self, file: int, reader: int, at_s: float, *, is_held: bool) -> None:
-        """See `EvictionOrder`."""
         self._begin(at_s)
         if self._lru is not None:
             self._lru.read(file, reader, at_s, is_held=is_held)
         self.history.read(file, reader, at_s)
 
     def stored(self, file: int, n_bytes: int, at_s: float) -> None:
-        """See `EvictionOrder`."""
         if self._lru is not None:
             self._lru.stored(file, n_bytes, at_s)
         self._make_room()
@@ -136,43 +131,35 @@ class LearnedOrder:
             _insert(self._disk, file, n_bytes)
         self._bytes[file] = n_bytes
 
-    def found(self, found: Found) -> IntArray:
-        """See `EvictionOrder`."""
-        return one_by_one(self, found)
-
     def removed(self, file: int) -> None:
-        """See `EvictionOrder`."""
         if self._lru is not None:
             self._lru.removed(file)
         if self._holds(file):
             _remove(self._disk, file, self._bytes[file])
 
     def expect(self, file: int, due_s: float) -> None:
-        """See `EvictionOrder`."""
         self.history.expect(file, due_s)
 
     def bytes_on_disk(self, file: int) -> int | None:
-        """See `EvictionOrder`."""
         return int(self._bytes[file]) if self._holds(file) else None
 
     def victims(self, n_bytes: int, now_s: float, spare: BoolArray) -> list[int]:
-        """See `EvictionOrder`."""
         rule = self._begin(now_s)
         if rule is None:
             assert self._lru is not None
             return self._lru.victims(n_bytes, now_s, spare)
-        chosen = np.empty(self._disk.sums[N_HELD], np.int32)
-        wanted = Wanted(min(n_bytes, MOST_BYTES), float(now_s), self._bytes, spare)
-        n = _choose(self._disk, self.history.known, rule, wanted, chosen)
-        found: list[int] = chosen[:n].tolist()
-        return found
+        victim = np.empty(self._disk.sums[N_HELD], np.int32)
+        eviction = Eviction(min(n_bytes, MOST_BYTES), float(now_s), self._bytes, spare)
+        n = _choose(self._disk, self.history.known, rule, eviction, victim)
+        files: list[int] = victim[:n].tolist()
+        return files
 
     def _begin(self, now_s: float) -> Rule | None:
         """Begin the order of `now_s`, without values of the one before; its rule, None before the first."""
         while self._at + 1 < len(self._orders) and self._orders[self._at + 1].from_s <= now_s:
             self._at += 1
             self._lru, order = None, self._orders[self._at]
-            self._rule = new_rule(order.ladder)
+            self._rule = new_rule(order.models)
             self.history.known.values.at_s[:] = np.nan
         return self._rule
 

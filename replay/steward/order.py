@@ -1,13 +1,29 @@
-"""The protocol of an order of eviction."""
+"""Orders of eviction beside a live cache: their protocol, and those without a model.
+
+`replay.kernels.heuristics` has what the latter do.
+"""
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 import numpy as np
+import numpy.typing as npt
 
-from features.common.arrays import BoolArray, IntArray
-from replay.kernels.heuristics import Found
+from features.common.arrays import BoolArray, Ids, IntArray
+from features.common.jit import direct
+from replay.kernels import heuristics as kernel
+from replay.kernels.heuristics import (
+    DATASET_LRU,
+    GHOSTS,
+    NAMES,
+    S3FIFO,
+    Heuristic,
+    Inventory,
+    Shadow,
+    new_heuristic,
+)
+from replay.kernels.links import COUNT, ENDS
 
 
 class EvictionOrder(Protocol):
@@ -15,6 +31,14 @@ class EvictionOrder(Protocol):
 
     Files and datasets are dense numbers from 0. Events come in the order in which they become known; their
     own times may be older. `following`: the name of the order that is followed now.
+
+    >>> order = HeuristicOrder(NAMES.index("lru"))
+    >>> order.add(np.zeros(2, np.int64), np.zeros(2, np.int64), np.array([10, 20]))
+    >>> for file, n_bytes, at_s in ((0, 10, 1.0), (1, 20, 2.0)):
+    ...     order.read(file, 0, at_s, is_held=False)
+    ...     order.stored(file, n_bytes, at_s)
+    >>> order.victims(5, 3.0, np.zeros(2, np.bool_))
+    [0]
     """
 
     @property
@@ -24,7 +48,8 @@ class EvictionOrder(Protocol):
         """Make files known, numbered on from those known before. `size_bytes` -1: not known."""
 
     def resize(self, file: int, size_bytes: int) -> None:
-        """Correct a file's size."""
+        """Correct a file's size; of no meaning for an order that ignores sizes."""
+        del file, size_bytes
 
     def read(self, file: int, reader: int, at_s: float, *, is_held: bool) -> None:
         """Count a read. `reader`: `features.stream.state.task_number` or `user_number`, 0: nobody is named.
@@ -35,14 +60,24 @@ class EvictionOrder(Protocol):
     def stored(self, file: int, n_bytes: int, at_s: float) -> None:
         """A file has so many bytes on disk from now on; it enters the order if it had none."""
 
-    def found(self, found: Found) -> IntArray:
+    def take_inventory(self, inventory: Inventory) -> IntArray:
         """Read and store the files of an inventory, at once; the bytes that each had on disk, -1: none."""
+        before = np.empty(inventory.file.size, np.int64)
+        files = zip(*(column.tolist() for column in inventory), strict=True)
+        for k, (file, n_bytes, at_s, is_read) in enumerate(files):
+            on_disk = self.bytes_on_disk(file)
+            before[k] = -1 if on_disk is None else on_disk
+            if is_read:
+                self.read(file, 0, at_s, is_held=on_disk is not None)
+            self.stored(file, n_bytes, at_s)
+        return before
 
     def removed(self, file: int) -> None:
         """A file is not on disk any more, whoever removed it."""
 
     def expect(self, file: int, due_s: float) -> None:
-        """Known work is expected to read the file at `due_s`, s since 1970; NaN: not any more."""
+        """Known work is expected to read the file at `due_s`, s since 1970; NaN: no longer."""
+        del file, due_s
 
     def bytes_on_disk(self, file: int) -> int | None:
         """What the file has on disk; None if it is not there."""
@@ -54,14 +89,99 @@ class EvictionOrder(Protocol):
         """
 
 
-def one_by_one(order: EvictionOrder, found: Found) -> IntArray:
-    """`EvictionOrder.found` by the other methods of `order`."""
-    before = np.empty(found.file.size, np.int64)
-    files = zip(*(column.tolist() for column in found), strict=True)
-    for k, (file, n_bytes, at_s, is_read) in enumerate(files):
-        on_disk = order.bytes_on_disk(file)
-        before[k] = -1 if on_disk is None else on_disk
-        if is_read:
-            order.read(file, 0, at_s, is_held=on_disk is not None)
-        order.stored(file, n_bytes, at_s)
-    return before
+FEWEST = 1024
+"""Files and datasets that there is room for at first; it grows by an eighth."""
+MOST_BYTES = 2**63 - 1
+
+_note_read, _store, _drop = direct(kernel.note_read), direct(kernel.store), direct(kernel.drop)
+_victims = direct(kernel.victims)
+
+_Number = TypeVar("_Number", bound=np.generic)
+
+
+class HeuristicOrder(EvictionOrder):
+    """The order of a kind (see `replay.kernels.heuristics`); 17 bytes per known file or a few more."""
+
+    def __init__(self, kind: int, capacity_bytes: int = 0, *, n_files: int = 0) -> None:
+        """`n_files`: known from the beginning, which dataset-LRU does not allow."""
+        self._of = new_heuristic(kind, capacity_bytes, max(FEWEST, n_files), FEWEST)
+        self._n_files = n_files
+
+    @property
+    def following(self) -> str:
+        return NAMES[self._of.kind]
+
+    def add(self, dataset: IntArray, tier: IntArray, size_bytes: IntArray) -> None:
+        first, self._n_files = self._n_files, self._n_files + dataset.size
+        make_room(self._of, self._n_files, n_known(dataset))
+        if self._of.kind == DATASET_LRU:
+            self._of.dataset[first : self._n_files] = dataset
+
+    def read(self, file: int, reader: int, at_s: float, *, is_held: bool) -> None:
+        _note_read(self._of, file, is_held)
+
+    def stored(self, file: int, n_bytes: int, at_s: float) -> None:
+        _store(self._of, file, n_bytes)
+
+    def removed(self, file: int) -> None:
+        _drop(self._of, file)
+
+    def bytes_on_disk(self, file: int) -> int | None:
+        return bytes_held(self._of, file)
+
+    def victims(self, n_bytes: int, now_s: float, spare: BoolArray) -> list[int]:
+        if n_bytes <= 0:
+            return []
+        victim = room_for_victims(self._of)
+        n = _victims(self._of, min(n_bytes, MOST_BYTES), spare, victim)
+        files: list[int] = victim[:n].tolist()
+        return files
+
+
+def bytes_held(order: Heuristic, file: int) -> int | None:
+    """What the file has on disk; None if it is not there."""
+    queues = order.queues
+    return int(queues.n_bytes[file]) if 0 < queues.queue[file] < GHOSTS else None
+
+
+def room_for_victims(order: Heuristic) -> Ids:
+    """Room for all files on disk, which a kernel fills."""
+    return np.empty(int(order.queues.sums[:GHOSTS, COUNT].sum()), np.int32)
+
+
+def make_room(order: Heuristic, n_files: int, n_datasets: int) -> None:
+    """Make room for so many files and datasets."""
+    queues = order.queues
+    room = larger(queues.queue.size, n_files)
+    extend(queues.link, room + ENDS)
+    extend(queues.queue, room)
+    extend(queues.n_bytes, room)
+    if order.kind == S3FIFO:
+        extend(order.hits, room)
+    if order.kind == DATASET_LRU:
+        extend(order.dataset, room)
+        extend(order.ends, larger(len(order.ends), n_datasets))
+
+
+def make_room_in_shadow(shadow: Shadow, n_files: int, n_datasets: int = 0) -> None:
+    """The same for a shadow."""
+    make_room(shadow.order, n_files, n_datasets)
+    extend(shadow.victim, shadow.order.queues.queue.size)
+
+
+def n_known(dataset: IntArray) -> int:
+    """How many datasets there are, at least."""
+    return int(dataset.max(initial=-1)) + 1
+
+
+def larger(room: int, n: int) -> int:
+    """Room for `n` things where there was `room`."""
+    return room if n <= room else max(n, room + room // 8)
+
+
+def extend(values: npt.NDArray[_Number], n: int, by: npt.ArrayLike = 0) -> None:
+    """Make `values` an array of `n` rows or more, in place; the new ones are `by`."""
+    before = len(values)
+    if n > before:
+        values.resize((n, *values.shape[1:]), refcheck=False)
+        values[before:] = by

@@ -5,21 +5,39 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from itertools import pairwise
 from types import MappingProxyType
+from typing import NamedTuple
 
 import numpy as np
 
-from features.common.arrays import BoolArray, IntArray
+from features.common.arrays import BoolArray, Ids, IntArray
+from features.common.jit import bare
 from features.results import STEWARD
+from features.stream.state import Read, new_state
 from replay.access_context import AccessContext, check_fits
+from replay.kernels import auto as orders
 from replay.kernels import heuristics as kinds
-from replay.policies.learned import Learned, Order
-from replay.policies.lru import lru
-from replay.policies.policy import Ahead, PartPolicy, Policy, Served
+from replay.kernels.accesses import Part
+from replay.kernels.auto import NOW_S, Auto, Learnt, Room, new_auto
+from replay.kernels.heuristics import (
+    LRU,
+    Heuristic,
+    drop,
+    is_held,
+    new_heuristic,
+    note_read,
+    store,
+    used_bytes,
+    victims,
+)
+from replay.kernels.scored_files import Eviction, Known, expect, no_values
+from replay.policies.learned import Accesses, Learned, Order, QueueFeed
+from replay.policies.one_queue import lru
+from replay.policies.policy import PartPolicy, Policy, Served, ServedWithPrefetch
 from replay.steward import ORDERS, EvictionOrder, new_order
-from replay.steward.delayed_cache import NO_DELAY, DelayedCache, Delays
-from replay.steward.planned_cache import PlannedCache, Plans
-from replay.steward.serving import serve_auto, serve_by
+from replay.steward.auto import LearntOrders, Sampling
+from replay.steward.delayed_cache import NO_DELAY, DelayedCache, Delays, PlannedCache, Plans
 from replay.steward.steward import Steward
 from replay.trace import Trace
 
@@ -38,26 +56,26 @@ class Replayed:
         delays: Delays = NO_DELAY,
         plans: Plans | None = None,
     ) -> None:
-        self._story, self._order, self._delays, self._plans = context, order, delays, plans
+        self._context, self._order, self._delays, self._plans = context, order, delays, plans
 
-    def __call__(self, trace: Trace, capacity_bytes: int, hit: BoolArray) -> int | Ahead:
+    def __call__(self, trace: Trace, capacity_bytes: int, hit: BoolArray) -> int | ServedWithPrefetch:
         """Replay, marking hits; the peak usage in bytes. Raises InputError."""
         cache = self._cache(trace, capacity_bytes)
-        reader, sizes = self._story.reader.tolist(), trace.size_bytes.tolist()
-        queued = deque(zip(*(column.tolist() for column in self._story.queued), strict=True))
+        reader, sizes = self._context.reader.tolist(), trace.size_bytes.tolist()
+        queued = deque(zip(*(column.tolist() for column in self._context.queued), strict=True))
         for i, (file, now_s) in enumerate(zip(trace.item.tolist(), trace.time_s.tolist(), strict=True)):
             while queued and queued[0][0] <= now_s:
                 cache.expect(*queued.popleft()[1:])
             hit[i] = cache.read(file, reader[i], now_s, sizes[file]) >= sizes[file]
         if self._plans is None:
             return cache.peak_bytes
-        return Ahead(cache.peak_bytes, cache.came.prefetched())
+        return ServedWithPrefetch(cache.peak_bytes, cache.came.prefetched())
 
     def _cache(self, trace: Trace, capacity_bytes: int) -> DelayedCache:
         """An empty cache for the files of `trace`, with its steward. Raises InputError."""
-        check_fits(self._story, trace)
+        check_fits(self._context, trace)
         steward = Steward(self._order(capacity_bytes), capacity_bytes=capacity_bytes)
-        files = self._story.files
+        files = self._context.files
         sizes: list[int] = trace.size_bytes.tolist()
         steward.add(files.dataset, files.tier, trace.size_bytes)
         if self._plans is None:
@@ -83,9 +101,9 @@ class InBlocks(Replayed):
     def serve(self, trace: Trace, capacity_bytes: int) -> Served:
         """Replay, by the bytes that each access reads. Raises InputError."""
         cache = self._cache(trace, capacity_bytes)
-        asked, wanted = _requests(trace, self._block_bytes)
+        asked, needed = _requests(trace, self._block_bytes)
         had, fetched = np.empty_like(asked), np.empty_like(asked)
-        rows = (column.tolist() for column in (trace.item, trace.time_s, self._story.reader, wanted))
+        rows = (column.tolist() for column in (trace.item, trace.time_s, self._context.reader, needed))
         for i, (file, now_s, reader, n_bytes) in enumerate(zip(*rows, strict=False)):
             had[i] = cache.read(file, reader, now_s, n_bytes)
             fetched[i] = cache.fetched_bytes
@@ -93,7 +111,7 @@ class InBlocks(Replayed):
         served = np.minimum(asked, on_disk)
         is_kept = fetched >= 0
         missing = np.where(is_kept, fetched, asked - served)
-        return Served(cache.peak_bytes, asked, served, missing, had >= wanted)
+        return Served(cache.peak_bytes, asked, served, missing, had >= needed)
 
 
 def _requests(trace: Trace, block_bytes: int) -> tuple[IntArray, IntArray]:
@@ -148,3 +166,129 @@ _KERNELS: Mapping[str, Callable[[AccessContext, Sequence[Order]], Policy]] = Map
 def _order(name: str, context: AccessContext, learned: Sequence[Order]) -> Callable[[int], EvictionOrder]:
     n_files = context.files.dataset.size
     return lambda capacity_bytes: new_order(STEWARDS[name], capacity_bytes, learned, n_files=n_files)
+
+
+class Serving(NamedTuple):
+    """Accesses by a cache of `capacity` bytes, and `size` of each file, int64[m]; `hit`: bool[n].
+
+    `peak`: int64[1], most bytes on disk; `victim`: int32[m], victims; `nothing`: bool[0].
+    """
+
+    accesses: Accesses
+    capacity: int
+    size: IntArray
+    hit: BoolArray
+    peak: IntArray
+    victim: Ids
+    nothing: BoolArray
+
+
+def serve_by(kind: int, context: AccessContext, trace: Trace, capacity_bytes: int, hit: BoolArray) -> int:
+    """Replay a heuristic of `kind`, marking hits; the peak usage in bytes. Raises InputError."""
+    check_fits(context, trace)
+    order = new_heuristic(kind, capacity_bytes, trace.n_items, context.n_datasets)
+    if kind == kinds.DATASET_LRU:
+        order = order._replace(dataset=context.files.dataset)
+    serving = _serving(context, trace, capacity_bytes, hit)
+    _serve_heuristic(order, serving)
+    return int(serving.peak[0])
+
+
+def serve_auto(
+    learned: Sequence[Order], context: AccessContext, trace: Trace, capacity_bytes: int, hit: BoolArray
+) -> int:
+    """Replay the order that misses the fewest bytes, marking hits; the peak usage in bytes.
+
+    `learned`: by the time at which each begins; nothing: the choice is among heuristics. Raises InputError.
+    """
+    check_fits(context, trace)
+    serving, learnt = _serving(context, trace, capacity_bytes, hit), LearntOrders(learned)
+    auto = _auto(learned, context, trace, capacity_bytes)
+    feed = QueueFeed(context.queued, np.zeros(1, np.int64))
+    begins = np.searchsorted(trace.time_s, [order.from_s for order in learned]).tolist()
+    for at, (start, stop) in enumerate(pairwise([0, *begins, trace.n_accesses]), start=-1):
+        _serve_auto(auto, learnt.number(at), feed, serving, Part(start, stop))
+    return int(serving.peak[0])
+
+
+def _serving(context: AccessContext, trace: Trace, capacity_bytes: int, hit: BoolArray) -> Serving:
+    return Serving(
+        Accesses(trace.time_s, trace.item, context.reader),
+        capacity_bytes,
+        trace.size_bytes,
+        hit,
+        np.zeros(1, np.int64),
+        np.empty(trace.n_items, np.int32),
+        np.zeros(0, np.bool_),
+    )
+
+
+def _auto(learned: Sequence[Order], context: AccessContext, trace: Trace, capacity_bytes: int) -> Auto:
+    """An empty cache that knows all files."""
+    sampling, n_files = Sampling(trace.n_items), trace.n_items if learned else 0
+    sample = sampling.of(trace.n_items)
+    known = Known(new_state(n_files, context.n_datasets), context.files, no_values(n_files))
+    auto = new_auto(
+        capacity_bytes,
+        sampling.share,
+        Room(trace.n_items, sample.size, context.n_datasets),
+        known,
+        learns=bool(learned),
+        proven_from_s=learned[0].from_s if learned else np.inf,
+    )
+    dataset = context.files.dataset
+    auto.takes[:] = trace.size_bytes
+    auto.sample.file[:], auto.sample.place[sample] = sample, np.arange(sample.size)
+    auto.heuristics[kinds.DATASET_LRU].dataset[:] = dataset
+    auto.shadows.plain[kinds.DATASET_LRU].order.dataset[:] = dataset[sample]
+    return auto
+
+
+@bare
+def _serve_heuristic(order: Heuristic, serving: Serving) -> None:
+    item, victim = serving.accesses.item, serving.victim
+    for i in range(item.size):
+        file = item[i]
+        size, was_held = serving.size[file], is_held(order, file)
+        fits = size <= serving.capacity
+        if was_held:
+            serving.hit[i] = True
+        elif fits:
+            missing = used_bytes(order) + size - serving.capacity
+            for gone in victim[: victims(order, missing, serving.nothing, victim)]:
+                drop(order, gone)
+        note_read(order, file, was_held)
+        if fits:
+            store(order, file, size)
+            serving.peak[0] = max(serving.peak[0], used_bytes(order))
+
+
+@bare
+def _serve_auto(auto: Auto, learnt: Learnt, feed: QueueFeed, serving: Serving, part: Part) -> None:
+    accesses, victim, lru = serving.accesses, serving.victim, auto.heuristics[LRU]
+    for i in range(part.start, part.stop):
+        file, now_s = accesses.item[i], float(accesses.time_s[i])
+        _follow_queues(auto, feed, now_s)
+        size, was_held = serving.size[file], is_held(lru, file)
+        fits = size <= serving.capacity
+        if was_held:
+            serving.hit[i] = True
+        elif fits:
+            missing = used_bytes(lru) + size - serving.capacity
+            eviction = Eviction(missing, now_s, auto.valued.n_bytes, serving.nothing)
+            for gone in victim[: orders.victims(auto, learnt, eviction, victim)]:
+                orders.removed(auto.heuristics, auto.valued, gone)
+        orders.read(auto, learnt, Read(file, accesses.reader[i], 1.0, now_s, now_s), was_held)
+        if fits:
+            orders.stored(auto, file, size)
+            serving.peak[0] = max(serving.peak[0], used_bytes(lru))
+
+
+@bare
+def _follow_queues(auto: Auto, feed: QueueFeed, now_s: float) -> None:
+    """Follow the entries of queues that are known by `now_s`, if the order learns."""
+    queued, n = feed
+    while n[0] < queued.at_s.size and queued.at_s[n[0]] <= now_s:
+        if auto.known.values.due_s.size:
+            expect(auto.known, queued.file[n[0]], queued.due_s[n[0]], auto.clock[NOW_S])
+        n[0] += 1

@@ -1,4 +1,4 @@
-"""What a cache holds, and in which order it goes: the same object in replay and beside a live cache."""
+"""The files of a cache and their order of eviction: the same object in replay and beside a live cache."""
 
 from __future__ import annotations
 
@@ -12,18 +12,14 @@ import numpy as np
 from features.common.arrays import FloatArray, Ids, IntArray
 from features.common.jit import direct
 from features.common.times import DAY_S
-from replay.kernels import shadow
-from replay.kernels.heuristics import LRU, Found, new_heuristic
-from replay.kernels.shadow import new_shadow
-from replay.steward.heuristics import extend, larger, make_room_in_shadow
-from replay.steward.order import EvictionOrder
+from replay.kernels import heuristics as kernel
+from replay.kernels.heuristics import LRU, Inventory, new_heuristic, new_shadow
+from replay.steward.order import FEWEST, EvictionOrder, extend, larger, make_room_in_shadow
 
-_serve, _fill, _take = direct(shadow.serve), direct(shadow.fill), direct(shadow.take)
+_serve, _fill, _take = direct(kernel.serve), direct(kernel.fill), direct(kernel.take)
 
 Numbers = int | IntArray | Ids
 """Of one file, or of several."""
-FEWEST = 1024
-"""Files that there is room for at first; it grows by an eighth."""
 
 
 class Saved(NamedTuple):
@@ -109,18 +105,18 @@ class Steward:
         self._order.stored(file, n_bytes, at_s)
         _fill(self._lru, file, n_bytes)
 
-    def found(self, found: Found) -> None:
+    def take_inventory(self, inventory: Inventory) -> None:
         """Read and store the files of an inventory, at once: each by nobody who is named."""
-        if not found.file.size:
+        if not inventory.file.size:
             return
-        takes, hits = np.frombuffer(self._takes, np.int64), np.zeros(found.file.size, np.bool_)
-        n_bytes = takes[found.file]
-        _take(self._lru, found, takes, hits)
-        before = self._order.found(found)
+        takes, hits = np.frombuffer(self._takes, np.int64), np.zeros(inventory.file.size, np.bool_)
+        n_bytes = takes[inventory.file]
+        _take(self._lru, inventory, takes, hits)
+        before = self._order.take_inventory(inventory)
         self.n_held += int((before < 0).sum())
-        self.used_bytes += int((found.n_bytes - np.maximum(before, 0)).sum())
-        read = found.is_read
-        self._save(found.at_s[read], (n_bytes * ~hits)[read], (n_bytes * (before < 0))[read])
+        self.used_bytes += int((inventory.n_bytes - np.maximum(before, 0)).sum())
+        read = inventory.is_read
+        self._save(inventory.at_s[read], (n_bytes * ~hits)[read], (n_bytes * (before < 0))[read])
 
     def _save(self, at_s: FloatArray, lru_bytes: IntArray, our_bytes: IntArray) -> None:
         """Add what was read while it was not on disk with plain LRU, and with ours."""
@@ -171,8 +167,8 @@ class Steward:
 
     def first_to_go(self) -> Sum:
         """The files of `evict_first` on disk that are neither pinned nor open."""
-        found = [self.bytes_on_disk(file) for file in self._evicted if not self._spare[file]]
-        held = [n_bytes for n_bytes in found if n_bytes is not None]
+        on_disk = [self.bytes_on_disk(file) for file in self._evicted if not self._spare[file]]
+        held = [n_bytes for n_bytes in on_disk if n_bytes is not None]
         return Sum(len(held), sum(held))
 
     def victims(self, n_bytes: int, now_s: float) -> list[int]:
@@ -180,17 +176,17 @@ class Steward:
 
         They count as held until `removed`. Neither a pin nor an open file is among them.
         """
-        chosen: list[int] = []
+        first: list[int] = []
         for file in self._evicted:
             if n_bytes <= 0:
-                return chosen
+                return first
             on_disk = self.bytes_on_disk(file)
             if on_disk is not None and not self._spare[file]:
-                chosen.append(file)
+                first.append(file)
                 n_bytes -= on_disk
-        for file in chosen:
+        for file in first:
             self._spare[file] = True
-        found = self._order.victims(n_bytes, now_s, self._spare)
-        for file in chosen:
+        others = self._order.victims(n_bytes, now_s, self._spare)
+        for file in first:
             self._spare[file] = False
-        return [*chosen, *found]
+        return [*first, *others]

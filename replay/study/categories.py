@@ -1,30 +1,136 @@
-"""The category of each file, and the table of them: what a cache saves for each, and whether to admit it."""
+"""The category of each file, and what a cache saves for each category: whether to admit it, and why."""
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from features.common.arrays import BoolArray, IntArray
+from features.common.errors import ConfigError
 from features.common.names import MAX_NAME_CHARS, RULES, UNFIT_RE2
+from features.common.times import DAY_S, HOUR_S
+from features.common.units import format_bytes
 from replay.study.origins import coded
 from replay.study.use import Use, lru_age_s, total_by
-from replay.study.verdicts import (
-    CACHE,
-    CACHE_SMALL,
-    DO_NOT_CACHE,
-    Sums,
-    Thresholds,
-    Verdict,
-    judged,
-    never_pays,
-)
 from replay.trace import ItemArray, Trace
+
+Verdict = Literal["cache", "cache if small", "do not cache"]
+CACHE: Verdict = "cache"
+CACHE_SMALL: Verdict = "cache if small"
+DO_NOT_CACHE: Verdict = "do not cache"
+
+
+@dataclasses.dataclass(frozen=True)
+class Thresholds:
+    """When a category pays: each byte fetched for it saves `min_saved_per_byte` or more of WAN traffic.
+
+    Files up to `small_file_bytes` are small; files with at least `many_accesses` are read often. The reason
+    is "read once" if less than `min_reread_share` of the accesses are re-reads. Raises ConfigError.
+    """
+
+    min_saved_per_byte: float = 0.1
+    min_reread_share: float = 0.05
+    small_file_bytes: int = 100 * 10**6
+    many_accesses: int = 5
+
+    def __post_init__(self) -> None:
+        if min(self.min_saved_per_byte, self.min_reread_share) <= 0:
+            raise ConfigError("study", "min_saved_per_byte and min_reread_share must be above 0")
+
+
+class Sums(NamedTuple):
+    """Requests for some files, and what LRU served of them; `inflow_bytes` came into the cache."""
+
+    accesses: int = 0
+    files: int = 0
+    footprint_bytes: int = 0
+    requested_bytes: int = 0
+    hits: int = 0
+    hit_bytes: int = 0
+    inflow_bytes: int = 0
+
+    @property
+    def rereads(self) -> int:
+        """Accesses that are not a file's first."""
+        return self.accesses - self.files
+
+    @property
+    def saved_per_byte(self) -> float:
+        """Bytes served from the cache per byte fetched from an origin; 0 if none was fetched.
+
+        Bytes that were read past the cache count as fetched too.
+        """
+        fetched = self.requested_bytes - self.hit_bytes
+        return self.hit_bytes / fetched if fetched else 0.0
+
+    @property
+    def saved_per_byte_at_best(self) -> float:
+        """`saved_per_byte` in a cache that never evicts: bytes of all re-reads per byte of the files."""
+        again = self.requested_bytes - self.footprint_bytes
+        return again / self.footprint_bytes if self.footprint_bytes else 0.0
+
+    def without(self, part: Sums) -> Sums:
+        """The sums of the files that are not in `part`."""
+        return Sums(*(whole - some for whole, some in zip(self, part, strict=True)))
+
+
+def never_pays(whole: Sums, small: Sums, thresholds: Thresholds) -> bool:
+    """Whether a category pays in no cache, because too little of it is read again."""
+    best = max(whole.saved_per_byte_at_best, small.saved_per_byte_at_best)
+    return best < thresholds.min_saved_per_byte
+
+
+def judged(whole: Sums, small: Sums, thresholds: Thresholds, *, lru_age_s: int | None) -> tuple[Verdict, str]:
+    """The verdict on a category, and its reason; `small`: sums over its files up to `small_file_bytes`.
+
+    Both are sums in a cache that does not admit categories that never pay.
+    """
+    least = thresholds.min_saved_per_byte
+    if never_pays(whole, small, thresholds):
+        return DO_NOT_CACHE, _why_never(whole, thresholds)
+    large = whole.without(small)
+    if small.accesses and large.accesses and small.saved_per_byte >= least > large.saved_per_byte:
+        return CACHE_SMALL, (
+            f"a byte fetched saves {small.saved_per_byte:.2g} for files up to "
+            f"{format_bytes(thresholds.small_file_bytes)}, and {large.saved_per_byte:.2g} for larger ones"
+        )
+    if not whole.inflow_bytes:
+        return DO_NOT_CACHE, "none of its files fits into the cache"
+    age = "" if lru_age_s is None else f" (LRU age {age_text(lru_age_s)})"
+    kept_percent = 100 * whole.hits / whole.rereads
+    saved = f"a byte fetched saves {whole.saved_per_byte:.2g}"
+    if whole.saved_per_byte >= least:
+        return CACHE, f"{_reread(whole)}, {kept_percent:.0f} % of that while still cached{age}; {saved}"
+    return (
+        DO_NOT_CACHE,
+        f"{_reread(whole)}, {100 - kept_percent:.0f} % of that when it was gone{age}; {saved}",
+    )
+
+
+def _why_never(whole: Sums, thresholds: Thresholds) -> str:
+    share = whole.rereads / whole.accesses
+    if share < thresholds.min_reread_share:
+        return f"read once: {100 * (1 - share):.1f} % of accesses are a file's first"
+    at_best = f"{whole.saved_per_byte_at_best:.2g}"
+    return f"{_reread(whole)}; a byte fetched could save {at_best} even in a cache that never evicts"
+
+
+def _reread(whole: Sums) -> str:
+    return f"re-read {whole.rereads / whole.files:.2g} times a file"
+
+
+def age_text(seconds: int) -> str:
+    """A duration in days, hours, minutes or seconds, for example `2.5 days`."""
+    for size, unit in ((DAY_S, "days"), (HOUR_S, "hours"), (60, "minutes")):
+        if seconds >= 2 * size:
+            return f"{seconds / size:.1f} {unit}"
+    return f"{seconds} seconds"
+
 
 EVERYTHING, OTHER, REST = "all", "other", "the rest"
 MAX_CATEGORIES = 20
@@ -82,7 +188,7 @@ def refused(trace: Trace, labels: Labels, table: list[Category], thresholds: Thr
     verdicts = {row.name: row.verdict for row in table}
     of_code = [verdicts.get(name, CACHE) for name in labels.names]
     never, if_small = (
-        np.array([v == one for v in of_code])[labels.code] for one in (DO_NOT_CACHE, CACHE_SMALL)
+        np.array([v == verdict for v in of_code])[labels.code] for verdict in (DO_NOT_CACHE, CACHE_SMALL)
     )
     out: BoolArray = never | (if_small & (trace.size_bytes > thresholds.small_file_bytes))
     return out
@@ -134,14 +240,14 @@ def tiers_of(names: pa.StringArray) -> pa.StringArray:
     unfit = pc.match_substring_regex(bare, UNFIT_RE2)
     fit = pc.and_(pc.invert(unfit), pc.less_equal(pc.utf8_length(bare), MAX_NAME_CHARS))
     left = pc.if_else(fit, bare, None)
-    found = pa.nulls(len(names), pa.string())
+    tier_of = pa.nulls(len(names), pa.string())
     for rule in RULES:
         matches = pc.match_substring_regex(left, rule.pattern).fill_null(False)
         if rule.tier:
             tier = pc.replace_substring_regex(left, rule.pattern, rf"\{rule.tier}")
-            found = pc.if_else(matches, tier, found)
+            tier_of = pc.if_else(matches, tier, tier_of)
         left = pc.if_else(matches, None, left)
-    return pc.if_else(pc.equal(found, ""), None, found)
+    return pc.if_else(pc.equal(tier_of, ""), None, tier_of)
 
 
 def _known(trace: Trace, details: pa.Table, roles: Sequence[str]) -> pa.StringArray:
@@ -166,7 +272,7 @@ def _largest(trace: Trace, labels: Labels) -> Labels:
         return labels
     size = trace.size_bytes[trace.item]
     requested = np.bincount(labels.code[trace.item], weights=size, minlength=len(labels.names))
-    kept = np.argsort(-requested, kind="stable")[:MAX_CATEGORIES]
+    largest = np.argsort(-requested, kind="stable")[:MAX_CATEGORIES]
     renumbered = np.full(len(labels.names), MAX_CATEGORIES, np.int32)
-    renumbered[kept] = np.arange(MAX_CATEGORIES)
-    return Labels(renumbered[labels.code], [labels.names[code] for code in kept] + [REST])
+    renumbered[largest] = np.arange(MAX_CATEGORIES)
+    return Labels(renumbered[labels.code], [labels.names[code] for code in largest] + [REST])

@@ -81,12 +81,12 @@ def _parts(use: Use, code: ItemArray, names: Sequence[str]) -> Iterator[Part]:
     return (Part(names[k], *(int(column[k]) for column in columns)) for k in range(n) if columns[2][k])
 
 
-def reads(found: Sequence[Origin], tier: Tier = SSD) -> BytesRead:
+def reads(parts: Sequence[Origin], tier: Tier = SSD) -> BytesRead:
     """The input of the benefit model: bytes hit and missed by round-trip time; all hits are on `tier`."""
     return BytesRead(
-        rtt_ms=np.array([np.nan if o.rtt_ms is None else o.rtt_ms for o in found]),
-        miss_bytes=np.array([o.requested_bytes - o.hit_bytes for o in found], np.int64),
-        hit_bytes=np.array([[o.hit_bytes] for o in found], np.int64),
+        rtt_ms=np.array([np.nan if o.rtt_ms is None else o.rtt_ms for o in parts]),
+        miss_bytes=np.array([o.requested_bytes - o.hit_bytes for o in parts], np.int64),
+        hit_bytes=np.array([[o.hit_bytes] for o in parts], np.int64),
         tiers=(tier,),
     )
 

@@ -9,27 +9,37 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
+from replay.comparison import BOUND, Candidates, compare
 from replay.config import CacheConfig
-from replay.contest import BOUND, Lineup, standings
 from replay.curve import Curve, lru_curve
 from replay.result import Result
 from replay.study.benefit import BenefitModel, Cost, Region, Tier, cost
-from replay.study.categories import Category, Labels, categories, category_table, never_paying, refused
+from replay.study.categories import (
+    Category,
+    Labels,
+    Thresholds,
+    categories,
+    category_table,
+    never_paying,
+    refused,
+)
 from replay.study.origins import Origin, Part, activities, origins, reads
-from replay.study.shapes import (
+from replay.study.use import (
     Hotness,
     Lifetimes,
     Quadrant,
     Ranks,
     Sizes,
+    Use,
     hotness,
     lifetimes,
+    lru_age_s,
     quadrants,
     ranks,
+    replayed,
+    replayed_without,
     sizes,
 )
-from replay.study.use import Use, lru_age_s, replayed, replayed_without
-from replay.study.verdicts import Thresholds
 from replay.trace import Trace
 
 CAPACITY_FACTORS = (0.25, 0.5, 1.0, 2.0, 4.0)
@@ -70,7 +80,7 @@ class Benefit(NamedTuple):
 class Study:
     """Everything that the page shows; each part is documented where it is computed.
 
-    `chosen`: the same cache if it admits only what the verdicts say; None if that is everything.
+    `by_verdict`: the same cache if it admits only what the verdicts say; None if that is everything.
     """
 
     config: StudyConfig
@@ -78,7 +88,7 @@ class Study:
     result: Result
     lru_age_s: int | None
     categories: list[Category]
-    chosen: Use | None
+    by_verdict: Use | None
     sizes: Sizes
     hotness: list[Hotness]
     ranks: Ranks
@@ -102,7 +112,7 @@ def study(
     use, result = replayed(whole, config.cache)
     on_done("the cache")
     labels = categories(whole, details)
-    table, chosen = _judged(use, labels, config)
+    table, by_verdict = _judged(use, labels, config)
     on_done("categories")
     curve = lru_curve(whole)
     on_done("the curve")
@@ -115,7 +125,7 @@ def study(
         result=result,
         lru_age_s=lru_age_s(use),
         categories=table,
-        chosen=chosen,
+        by_verdict=by_verdict,
         sizes=sizes(use),
         hotness=hotness(use),
         ranks=ranks(use),
@@ -127,7 +137,7 @@ def study(
         ideal=ideal,
         origins=origins(use, details, config.regions),
         activities=activities(use, details),
-        benefit=_benefit(use, chosen, details, config),
+        benefit=_benefit(use, by_verdict, details, config),
     )
 
 
@@ -146,16 +156,16 @@ def _judged(use: Use, labels: Labels, config: StudyConfig) -> tuple[list[Categor
 def _ideal(trace: Trace, capacity_bytes: int) -> list[Ideal]:
     footprint = trace.footprint_bytes
     sizes = sorted({max(1, min(int(factor * capacity_bytes), footprint)) for factor in CAPACITY_FACTORS})
-    lineups = [Lineup(size, dict.fromkeys(("clairvoyant", BOUND))) for size in sizes]
+    candidates = [Candidates(size, dict.fromkeys(("clairvoyant", BOUND))) for size in sizes]
     return [
         Ideal(at.capacity_bytes, *(row.result.byte_hit_ratio for row in at.rows.values()))
-        for at in standings(trace, lineups)
+        for at in compare(trace, candidates)
     ]
 
 
-def _benefit(use: Use, chosen: Use | None, details: pa.Table, config: StudyConfig) -> Benefit:
+def _benefit(use: Use, by_verdict: Use | None, details: pa.Table, config: StudyConfig) -> Benefit:
     by_lru = reads(origins(use, details, config.regions), config.tier)
     selected = None
-    if chosen is not None:
-        selected = cost(reads(origins(chosen, details, config.regions), config.tier), config.model)
+    if by_verdict is not None:
+        selected = cost(reads(origins(by_verdict, details, config.regions), config.tier), config.model)
     return Benefit(cost(by_lru.direct, config.model), cost(by_lru, config.model), selected)

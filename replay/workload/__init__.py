@@ -14,11 +14,10 @@ from replay.workload.catalogue import Datasets, make_catalogue, plain_datasets
 from replay.workload.community import habitual_datasets
 from replay.workload.config import WorkloadConfig
 from replay.workload.names import dataset_names
-from replay.workload.reads import make_reads
 from replay.workload.rhythm import SETTLE_DAYS, Rhythm
 from replay.workload.sessions import make_sessions
 from replay.workload.tables import Workload
-from replay.workload.tasks import Tasks, make_tasks
+from replay.workload.tasks import Tasks, make_reads, make_tasks
 
 __all__ = ["Workload", "WorkloadConfig", "generate"]
 

@@ -109,8 +109,8 @@ def _reread(setting: _Setting, index: int, files: int, rng: np.random.Generator)
     while _expected_files(setting, pool, accesses) < files:
         unread *= 2
         if unread > _MOST_UNREAD:
-            told = f"{accesses:.0f} accesses are too few to read {files} files in spells"
-            raise ConfigError(category.name, f"{told}; lower files or close_share")
+            what = f"{accesses:.0f} accesses are too few to read {files} files in spells"
+            raise ConfigError(category.name, f"{what}; lower files or close_share")
         pool = _drawn(setting, index, files * (1 + unread), REREAD, rng)
     low, high = 1, pool.role.size
     while low < high:
@@ -127,8 +127,8 @@ def _expected_files(setting: _Setting, pool: Datasets, accesses: float) -> float
     config, rhythm = setting.config, setting.rhythm
     category = config.categories[int(pool.category[0])]
     masses = [
-        _with_siblings(Interest.of(config, one, rhythm).mass(0.0, rhythm.total), setting.habits)
-        for one in (pool, _next_versions(pool))
+        _with_siblings(Interest.of(config, version, rhythm).mass(0.0, rhythm.total), setting.habits)
+        for version in (pool, _next_versions(pool))
     ]
     read = sum(float(mass @ pool.n_files) for mass in masses) * reads_per_file(category)
     expected, part = 0.0, sum(PART) / 2

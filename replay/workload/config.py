@@ -205,10 +205,12 @@ class WorkloadConfig(_Table):
         asked = self.growth * sum(category.accesses for category in self.categories)
         if asked > MAX_ACCESSES:
             raise of_keys(f"{asked:.3g} accesses are more than {MAX_ACCESSES}; lower days or scale", "scale")
-        listed = sum(self.growth * one.files / (1 - one.unread_share) for one in self.categories)
+        listed = sum(
+            self.growth * category.files / (1 - category.unread_share) for category in self.categories
+        )
         if listed > MAX_ACCESSES:
-            told = f"{listed:.3g} files, those never read with them, are more than {MAX_ACCESSES}"
-            raise of_keys(f"{told}; lower unread_share, days or scale", "scale")
+            what = f"{listed:.3g} files, those never read with them, are more than {MAX_ACCESSES}"
+            raise of_keys(f"{what}; lower unread_share, days or scale", "scale")
         return self
 
     @pydantic.model_validator(mode="after")
@@ -216,14 +218,14 @@ class WorkloadConfig(_Table):
         """Passes return by each category's own law, or by users' habits, which need other keys."""
         habits = self.habits
         if habits is not None and habits.n_groups > self.n_users:
-            told = f"{habits.n_groups} groups have more members than the {self.n_users} users; lower it"
-            raise of_keys(told, "habits.n_groups")
-        for i, one in enumerate(self.categories):
+            what = f"{habits.n_groups} groups have more members than the {self.n_users} users; lower it"
+            raise of_keys(what, "habits.n_groups")
+        for i, category in enumerate(self.categories):
             at = f"categories.{i}"
-            if habits is None and math.isnan(one.return_days_median + one.return_sigma):
+            if habits is None and math.isnan(category.return_days_median + category.return_sigma):
                 raise of_keys("return_days_median or return_sigma is missing; add both, or [habits]", at)
-            if habits is not None and one.close_share == 1:
+            if habits is not None and category.close_share == 1:
                 raise of_keys("1 ends no spell; give less than 1", f"{at}.close_share")
-            if habits is not None and not one.close_hours > 0:
+            if habits is not None and not category.close_hours > 0:
                 raise of_keys("0 is no median of gaps; give more, or drop [habits]", f"{at}.close_hours")
         return self

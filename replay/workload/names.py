@@ -195,12 +195,12 @@ def _panda(category: str, n_users: int, datasets: Datasets, members: IntArray) -
     else:
         user = padded(datasets.line[members] % n_users, 3)
         name, suffix = _join("panda.um.user.u", user, ".", task, ".log"), ".log.tgz"
-    one = pa.array(np.zeros(members.size, np.int64))
+    first = pa.array(np.zeros(members.size, np.int64))
     return DatasetNames(
-        scope=pa.array(["panda"]).take(one),
+        scope=pa.array(["panda"]).take(first),
         name=name,
-        tier=pa.array([category]).take(one),
-        campaign=pa.array(["panda"]).take(one),
+        tier=pa.array([category]).take(first),
+        campaign=pa.array(["panda"]).take(first),
         prefix=_join(name, "." if category == "lib.tgz" else "._"),
-        suffix=pa.array([suffix]).take(one),
+        suffix=pa.array([suffix]).take(first),
     )

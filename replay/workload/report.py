@@ -55,15 +55,15 @@ def _line(produced: _Produced, figure: Published) -> Line:
         factor = config.growth
     elif figure.metric in PER_DAY:
         factor = config.scale
-    wanted, value = figure.value * factor, produced.value(figure)
-    deviation = 100 * (value / wanted - 1)
+    published, value = figure.value * factor, produced.value(figure)
+    deviation = 100 * (value / published - 1)
     notes = [figure.note] if figure.note else []
     if figure.capacity_bytes and config.days != config.period_days:
         notes.append(f"of {config.days} days; calibrated for {config.period_days}")
     if abs(deviation) > CLOSE_PERCENT:
         notes.append("see docs/workload.md")
     return Line(
-        _what(figure, config.scale), figure.metric, wanted, value, round(deviation, 2), "; ".join(notes)
+        _what(figure, config.scale), figure.metric, published, value, round(deviation, 2), "; ".join(notes)
     )
 
 
@@ -86,8 +86,8 @@ class _Produced:
         if figure.metric.endswith("hit_ratio"):
             ratio: float = getattr(self._replay(figure), figure.metric)
             return ratio
-        chosen = self._files_of(figure)
-        reads, size = self._reads[chosen], self.workload.catalogue.size_bytes[chosen]
+        files = self._files_of(figure)
+        reads, size = self._reads[files], self.workload.catalogue.size_bytes[files]
         read = reads > 0
         match figure.metric:
             case "accesses":
@@ -112,12 +112,12 @@ class _Produced:
         config, datasets = self.workload.config, self.workload.catalogue.datasets
         if not figure.category and not figure.region:
             return slice(None)
-        chosen = np.ones(datasets.line.size, np.bool_)
+        is_member = np.ones(datasets.line.size, np.bool_)
         if figure.category:
-            chosen &= np.array([c.name == figure.category for c in config.categories])[datasets.category]
+            is_member &= np.array([c.name == figure.category for c in config.categories])[datasets.category]
         if figure.region:
-            chosen &= np.array([o.region == figure.region for o in config.origins])[datasets.origin]
-        return np.repeat(chosen, datasets.n_files)
+            is_member &= np.array([o.region == figure.region for o in config.origins])[datasets.origin]
+        return np.repeat(is_member, datasets.n_files)
 
     def _replay(self, figure: Published) -> Result:
         capacity = figure.capacity_bytes * self.workload.config.scale

@@ -125,14 +125,14 @@ def _of_category(world: _World, index: int, rng: np.random.Generator) -> _Passes
     begun = 0
     while missing > 0:
         block = 64 + int(missing / mean)
-        chosen = np.searchsorted(odds[1:], odds[-1] * rng.random(block), side="right")
-        passes = _spells(world, members[np.minimum(chosen, members.size - 1)], rng)
+        place = np.searchsorted(odds[1:], odds[-1] * rng.random(block), side="right")
+        passes = _spells(world, members[np.minimum(place, members.size - 1)], rng)
         reads = np.ceil(passes.share * datasets.n_files[passes.dataset])
         reads[(passes.start < 0) | (passes.start >= world.rhythm.total)] = 0
         total = np.cumsum(np.bincount(passes.session, reads, minlength=block))
         last = int(np.searchsorted(total, missing))
-        kept = passes.session <= last
-        parts.append(_Passes(*map(itemgetter(kept), passes._replace(session=passes.session + begun))))
+        is_kept = passes.session <= last
+        parts.append(_Passes(*map(itemgetter(is_kept), passes._replace(session=passes.session + begun))))
         begun += block
         missing -= float(total[min(last, block - 1)])
     return _Passes(*(np.concatenate(column) for column in zip(*parts, strict=True)))
@@ -196,7 +196,7 @@ def _users(world: _World, dataset: IntArray, rng: np.random.Generator) -> IntArr
     group = world.datasets.group[dataset]
     at = edges[group] + (edges[group + 1] - edges[group]) * rng.random(dataset.size)
     user = np.minimum(np.searchsorted(world.activity, at, side="right") - 1, config.n_users - 1)
-    by_production = np.array([one.activity == PRODUCTION for one in config.categories])
+    by_production = np.array([category.activity == PRODUCTION for category in config.categories])
     return np.where(by_production[world.datasets.category[dataset]], PRODUCER, user)
 
 

@@ -16,9 +16,8 @@ from features.common.arrays import BoolArray, FloatArray, IntArray
 from replay.workload.catalogue import ONCE, Catalogue
 from replay.workload.config import ANALYSIS, PRODUCTION, WorkloadConfig
 from replay.workload.names import EVENT_ID, DatasetNames, file_names, hex_ids, padded
-from replay.workload.reads import PackedReads
 from replay.workload.rhythm import SETTLE_DAYS
-from replay.workload.tasks import Tasks
+from replay.workload.tasks import PackedReads, Tasks
 
 ROWS_AT_ONCE = 1 << 20
 """Rows of a slice, and of a row group where slices are written."""

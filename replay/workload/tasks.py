@@ -1,14 +1,15 @@
-"""The passes of users and production over datasets, and when they begin."""
+"""The passes of users and production over datasets, when they begin, and every read of them in time order."""
 
 from __future__ import annotations
 
+import dataclasses
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from features.common.arrays import BoolArray, FloatArray, IntArray
-from replay.workload.catalogue import DORMANT, ONCE, REREAD, Datasets, knob
+from replay.workload.catalogue import DORMANT, ONCE, REREAD, Catalogue, Datasets, knob
 from replay.workload.config import PRODUCTION, CategoryConfig, WorkloadConfig
 from replay.workload.rhythm import SETTLE_DAYS, Rhythm
 
@@ -47,8 +48,8 @@ def make_tasks(config: WorkloadConfig, datasets: Datasets, rhythm: Rhythm, rng: 
     order = np.lexsort((rng.random(dataset.size), dataset))
     dataset, share = dataset[order], share[order]
     start = _starts(config, datasets, rhythm, dataset, rng)
-    kept = _in_life(datasets, rhythm, dataset, start, rng)
-    dataset, share, start = dataset[kept], share[kept], start[kept]
+    is_alive = _in_life(datasets, rhythm, dataset, start, rng)
+    dataset, share, start = dataset[is_alive], share[is_alive], start[is_alive]
     by_production = np.array([c.activity == PRODUCTION for c in config.categories])
     production = by_production[datasets.category[dataset]] | (datasets.role[dataset] == ONCE)
     user = (datasets.line[dataset] * 7 + (_COMMUNITY * rng.random(dataset.size) ** 2).astype(np.int64)) % (
@@ -82,15 +83,15 @@ def _more(
 ) -> tuple[IntArray, FloatArray]:
     """Passes after the first, by popularity, for the category's other accesses; the last one is cut."""
     members = np.flatnonzero((datasets.category == index) & (datasets.role == REREAD))
-    wanted = round(category.accesses * growth) - max(1, round(category.files * growth))
-    if not members.size or wanted <= 0:
+    further = round(category.accesses * growth) - max(1, round(category.files * growth))
+    if not members.size or further <= 0:
         return np.zeros(0, np.int64), np.zeros(0)
     odds = np.cumsum(datasets.weight[members])
     n_files = datasets.n_files[members]
     mean = float((datasets.weight[members] * n_files).sum() / odds[-1])
     picks: list[IntArray] = []
     shares: list[FloatArray] = []
-    missing = float(wanted)
+    missing = float(further)
     while missing > 0:
         block = 16 + int(1.1 * missing / mean)
         pick = np.searchsorted(odds, odds[-1] * rng.random(block), side="right")
@@ -154,3 +155,94 @@ def pass_lengths(
     usual: FloatArray = median * np.exp(sigma * rng.standard_normal(median.size))
     hours = usual[dataset] * np.exp(_PACE_SPREAD * rng.standard_normal(dataset.size)) * np.sqrt(share)
     return (np.minimum(hours, 24.0 * 7) / 24).astype(np.float32)
+
+
+_DAY_US = 86_400_000_000
+_AT_ONCE = 1 << 21
+# Parallel jobs run ahead of their pass or lag behind it by about this fraction of it.
+_SHUFFLE = 0.05
+_KEY_BITS = 63
+
+
+class Slice(NamedTuple):
+    """Some reads, by time: µs since 1970, and indices into tasks and files."""
+
+    accessed_us: IntArray
+    task: IntArray
+    file: IntArray
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class PackedReads:
+    """All reads by time, 8 bytes each: `key` is a read's time above its number in the lower `number_bits`.
+
+    Times count units of `unit_us` from the start. Numbers count task by task and file by file, from
+    `first_read` of each task; they keep the order of reads at equal times.
+    """
+
+    key: IntArray
+    number_bits: int
+    unit_us: int
+    start_us: int
+    first_read: IntArray
+    first_file: IntArray
+
+    def __len__(self) -> int:
+        return self.key.size
+
+    def slice(self, begin: int, end: int) -> Slice:
+        """The reads from the `begin`-th to before the `end`-th."""
+        key = self.key[begin:end]
+        units, number = key >> self.number_bits, key & ((1 << self.number_bits) - 1)
+        task = np.searchsorted(self.first_read, number, side="right") - 1
+        return Slice(
+            accessed_us=self.start_us + units * self.unit_us,
+            task=task,
+            file=self.first_file[task] + number - self.first_read[task],
+        )
+
+
+def make_reads(
+    config: WorkloadConfig, catalogue: Catalogue, tasks: Tasks, rhythm: Rhythm, rng: np.random.Generator
+) -> PackedReads:
+    """The reads within the days. A pass reads its files in an order that is shuffled a little.
+
+    Without habits the days are a ring: reads that would come after the end come at the beginning instead. So
+    every day is as busy as its weekday demands, and no access is lost. Reads of datasets whose birth is known
+    are left out if they come before the start or after the end.
+    """
+    first_read = np.cumsum(tasks.n_files, dtype=np.int64) - tasks.n_files
+    n = int(tasks.n_files.sum(dtype=np.int64))
+    number_bits = max(1, n.bit_length())
+    unit_us = -(-config.days * _DAY_US // (1 << (_KEY_BITS - number_bits)))
+    # The last unit is left free: every read is before the end of the days.
+    last_unit = config.days * _DAY_US // unit_us - 1
+    key = np.empty(n, np.int64)
+    n_kept = 0
+    for begin in range(0, n, _AT_ONCE):
+        number = np.arange(begin, min(n, begin + _AT_ONCE))
+        task = np.searchsorted(first_read, number, side="right") - 1
+        work = _work(tasks, task, number - first_read[task], rng)
+        in_ring = np.isinf(catalogue.datasets.born_day[tasks.dataset[task]])
+        inside = in_ring | ((work >= 0) & (work < rhythm.total))
+        day = rhythm.day(work[inside] % rhythm.total)
+        units = np.minimum((day * (_DAY_US / unit_us)).astype(np.int64), last_unit)
+        key[n_kept : n_kept + units.size] = (units << number_bits) | number[inside]
+        n_kept += units.size
+    key = key[:n_kept]
+    key.sort()
+    return PackedReads(
+        key=key,
+        number_bits=number_bits,
+        unit_us=unit_us,
+        start_us=config.start_s * 1_000_000,
+        first_read=first_read,
+        first_file=catalogue.first_file[tasks.dataset],
+    )
+
+
+def _work(tasks: Tasks, task: IntArray, position: IntArray, rng: np.random.Generator) -> FloatArray:
+    progress = (position + rng.random(task.size)) / tasks.n_files[task]
+    progress = np.abs(progress + _SHUFFLE * rng.standard_normal(task.size))
+    work: FloatArray = tasks.start[task] + progress * tasks.length[task]
+    return work

@@ -11,7 +11,7 @@ from xcache_oracle import brute_simulate, ids
 
 from features.common.errors import ConfigError
 from replay.config import CacheConfig
-from replay.federation.fleet import Federation, simulate_federation
+from replay.federation.fleet import simulate_federation
 from replay.federation.ranges import layout_of
 from replay.trace import Trace
 
@@ -35,12 +35,12 @@ def make_trace(seed: int, n: int = 400, m: int = 30) -> Trace:
 @given(st.integers(0, 10**6))
 def test_each_cache_is_replayed_as_if_alone(seed: int) -> None:
     trace = make_trace(seed)
-    federation = Federation({"small": CacheConfig(30), "large": CacheConfig(90, 0.5, 0.8, 60)})
+    federation = {"small": CacheConfig(30), "large": CacheConfig(90, 0.5, 0.8, 60)}
     shares = simulate_federation(trace, federation, count_from_s=COUNT_FROM_S)
     holder = layout_of({"small": 30, "large": 90}).owners_of(trace.names.to_pylist())
     server = holder[trace.item]
     total: dict[str, int] = {}
-    for name, config in federation.caches.items():
+    for name, config in federation.items():
         here = server == name
         part = Trace(
             trace.time_s[here],
@@ -70,7 +70,7 @@ def test_each_cache_is_replayed_as_if_alone(seed: int) -> None:
 
 def test_what_cannot_be_shared_out_is_named() -> None:
     with pytest.raises(ConfigError, match="caches"):
-        Federation({})
+        simulate_federation(Trace(ids([1]), ids([0]), ids([1])), {})
     nameless = Trace(ids([1]), ids([0]), ids([1]))
     with pytest.raises(ConfigError, match="no names"):
-        simulate_federation(nameless, Federation({"a": CacheConfig(1), "b": CacheConfig(1)}))
+        simulate_federation(nameless, {"a": CacheConfig(1), "b": CacheConfig(1)})

@@ -10,8 +10,8 @@ import pytest
 
 from features.common.arrays import Float32Array, Ids
 from features.common.jit import bare
-from replay.trees.forest import Words
-from replay.trees.lanes import FEW, LANES, aligned, rule_out, rule_out_few
+from replay.kernels.lanes import FEW, LANES, aligned, rule_out, rule_out_few
+from replay.kernels.trees import Words
 
 ALL = 0xFFFFFFFF
 

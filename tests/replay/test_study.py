@@ -14,11 +14,19 @@ from hypothesis import strategies as st
 from replay.config import CacheConfig
 from replay.engine import simulate
 from replay.study.benefit import Region
-from replay.study.categories import categories, category_table
+from replay.study.categories import Thresholds, categories, category_table
 from replay.study.origins import activities, origins, reads
-from replay.study.shapes import hotness, lifetimes, quadrants, ranks, running_mean, sizes
-from replay.study.use import lru_age_s, replayed, replayed_without
-from replay.study.verdicts import Thresholds
+from replay.study.use import (
+    hotness,
+    lifetimes,
+    lru_age_s,
+    quadrants,
+    ranks,
+    replayed,
+    replayed_without,
+    running_mean,
+    sizes,
+)
 from replay.trace import Trace
 
 DAY = 86400

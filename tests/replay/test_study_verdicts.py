@@ -11,9 +11,18 @@ import pytest
 
 from replay.config import CacheConfig
 from replay.study.benefit import SSD, BenefitModel, Region
-from replay.study.categories import categories, never_paying, refused
+from replay.study.categories import (
+    CACHE,
+    CACHE_SMALL,
+    DO_NOT_CACHE,
+    Sums,
+    Thresholds,
+    categories,
+    judged,
+    never_paying,
+    refused,
+)
 from replay.study.study import StudyConfig, study
-from replay.study.verdicts import CACHE, CACHE_SMALL, DO_NOT_CACHE, Sums, Thresholds, judged
 from replay.trace import Trace
 
 DAY = 86400
@@ -62,8 +71,8 @@ def test_the_study_keeps_out_what_is_read_once_and_the_rest_gains() -> None:
     # Among the stream nothing hot survives; judged without it, it pays.
     assert found.use.byte_hit_ratio == 0
     assert {row.name: row.verdict for row in found.categories} == {"once": DO_NOT_CACHE, "hot": CACHE}
-    assert found.chosen is not None
-    assert found.chosen.hits.sum() == once - hot
+    assert found.by_verdict is not None
+    assert found.by_verdict.hits.sum() == once - hot
     labels = categories(trace, details)
     out = refused(trace, labels, found.categories, THRESHOLDS)
     assert out.tolist() == [False] * hot + [True] * once

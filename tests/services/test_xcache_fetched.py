@@ -20,8 +20,7 @@ from steward_site import eventually
 from XRootD import client
 
 from features.common.errors import ServiceError
-from features.job_records import JOB_RECORDS
-from features.schema import ACCESSES, arrow_schema
+from features.schema import ACCESSES, JOB_RECORDS, arrow_schema
 from jobs.ground.store.tables import Tables
 from jobs.local_site.local.xrootd import Loopback, loopback
 from jobs.loop.ingest import pull_input, scan
@@ -204,6 +203,7 @@ def of_a_job(tables: Tables) -> float:
     return float(found[0])
 
 
+@pytest.mark.every_version
 def test_what_was_fetched_is_within_two_percent_of_the_truth(site: Site, tmp_path: Path) -> None:
     use(site)
     lives = {"evicted": SIZE}  # cinfo knows nothing of an earlier life

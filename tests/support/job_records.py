@@ -8,8 +8,7 @@ import datetime as dt
 import numpy as np
 import pyarrow as pa
 
-from features.job_records import JOB_RECORDS
-from features.schema import ACCESSES, arrow_schema
+from features.schema import ACCESSES, JOB_RECORDS, arrow_schema
 from jobs.ground.store.tables import Tables
 
 START = dt.datetime(2026, 3, 1, tzinfo=dt.UTC)

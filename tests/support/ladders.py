@@ -6,14 +6,14 @@ import numpy as np
 
 from features.common.arrays import Float32Array, FloatArray
 from features.spec import COLUMNS
-from replay.trees.forest import (
+from replay.kernels.trees import (
     NAN_RIGHT,
     PART,
     Forest,
     HorizonModels,
     fill,
     hit_rates,
-    ladder,
+    join_models,
     new_block,
     slots,
 )
@@ -39,7 +39,7 @@ def one_split(column: str, threshold: float, low: float, high: float) -> Horizon
         n_words=np.zeros(1, np.int32),
         words=np.zeros(0, np.uint32),
     )
-    return ladder([forest], [DAY_S])
+    return join_models([forest], [DAY_S])
 
 
 def rates_of(of: HorizonModels, rows: Float32Array) -> FloatArray:

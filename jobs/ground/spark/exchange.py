@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from features.common.arrays import IntArray
 from features.schema import Table
-from features.stream.texts import divided, joined
+from features.stream.names import divided, joined
 from jobs.ground.store.keys import Key
 from jobs.ground.store.tables import Partition, Snapshot, StagedFile, Tables, new_folder, read_partitions
 

@@ -8,15 +8,13 @@ from __future__ import annotations
 from typing import Final
 
 from features.common.arrays import BoolArray, IntArray
-from replay.kernels.heuristics import Found
 from replay.steward import EvictionOrder
-from replay.steward.order import one_by_one
 
 READ_EVERY_S: Final = 260
 """From one read to the next: a generated site's sixty days, shared by the reads of them."""
 
 
-class Paced:
+class Paced(EvictionOrder):
     """`order` by a clock that begins at `from_s` and goes on by `READ_EVERY_S` with each read."""
 
     def __init__(self, order: EvictionOrder, *, from_s: int) -> None:
@@ -44,16 +42,9 @@ class Paced:
         """A file has so many bytes on disk."""
         self._order.stored(file, n_bytes, self._now_s)
 
-    def found(self, found: Found) -> IntArray:
-        """Read and store the files of an inventory, each at its own moment of this clock."""
-        return one_by_one(self, found)
-
     def removed(self, file: int) -> None:
         """A file is not on disk any more."""
         self._order.removed(file)
-
-    def expect(self, file: int, due_s: float) -> None:
-        """The demo has no queue."""
 
     def bytes_on_disk(self, file: int) -> int | None:
         """What the file has on disk."""

@@ -25,7 +25,7 @@ from jobs.local_site.demo.site import Marks, fresh
 from jobs.local_site.local.xrootd import available
 from jobs.studies.simulate import workload
 from models.learning.order import horizon_models, learn_horizons, oldest_ages_s
-from models.serving.served_order import ServedOrder
+from models.serving.bundle_files import ServedOrder
 from replay.access_context import context_of, file_kinds
 from replay.config import CacheConfig
 from replay.engine import simulate
@@ -99,12 +99,12 @@ def marks(trace: Trace) -> Marks:
 def learn(period: Trace, limits: Marks, on_progress: Advance) -> ServedOrder:
     """The order of eviction that the reads before the last ones teach. Raises InputError."""
     from_s = int(last_reads(period).time_s[0])
-    story = context_of(LoadedTrace(period, pa.table({}), ()))
+    context = context_of(LoadedTrace(period, pa.table({}), ()))
     on_progress(0, READS, "learning from the reads before")
     ages_s = oldest_ages_s(period, [limits.low_bytes], to_s=from_s)
-    rungs = learn_horizons(period, story, ages_s, to_s=from_s, most_rows=_ROWS)
-    assert rungs is not None, "the reads before are weeks, by the demo's clock"
-    order = Order(from_s, horizon_models(rungs))
+    trees = learn_horizons(period, context, ages_s, to_s=from_s, most_rows=_ROWS)
+    assert trees is not None, "the reads before are weeks, by the demo's clock"
+    order = Order(from_s, horizon_models(trees))
     return ServedOrder(order, file_kinds(period), from_s, "learned by the demo")
 
 

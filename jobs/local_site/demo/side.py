@@ -16,8 +16,8 @@ from jobs.ground.settings.tree import CacheSettings, Settings
 from jobs.local_site.demo.pace import Paced
 from jobs.local_site.demo.site import Marks, Site
 from jobs.local_site.demo.xcache import XCache, reported_reads, xcache
-from jobs.loop.steward.steward import kept
-from models.serving.served_order import ServedOrder
+from jobs.loop.steward.steward import running_steward
+from models.serving.bundle_files import ServedOrder
 from prefetch.journal.journal import Journal
 from replay.steward import EvictionOrder
 
@@ -149,7 +149,7 @@ def _keep(
 
     with (
         contextlib.closing(Journal(settings.push.journal)) as journal,
-        kept(settings, cache, journal, served, paced=paced) as (keeper, _),
+        running_steward(settings, cache, journal, served, paced=paced) as (keeper, _),
     ):
         while not ended.is_set():
             keeper.step(STEP_S)

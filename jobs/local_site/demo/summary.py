@@ -16,7 +16,7 @@ from jobs.local_site.demo.side import Seen
 from jobs.local_site.demo.site import Demo, Screen
 from jobs.local_site.demo.xcache import NAME
 from jobs.pages.verdicts import savings
-from replay.contest import PLAN
+from replay.comparison import PLAN
 
 _PLAN = ("action", "rank", "name", "reason")
 _OUTCOME = ("did", "action", "n_hits", "bytes_saved", "bytes_spent", "bytes_wasted")

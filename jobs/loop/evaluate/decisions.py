@@ -14,10 +14,10 @@ from features.common.times import day_label, parse_as_of
 from features.results import PROMOTIONS, STEWARD
 from jobs.ground.store.tables import Tables
 from jobs.loop.trainings import checked_version, foreign_decision
-from models.evaluation.promotion import Comparison
+from models.evaluation.promotion import RivalComparison
 
 _ACTIONS: Final = ("promote", "refuse", "rollback")
-_COMPARISONS: Final = pydantic.TypeAdapter(tuple[Comparison, ...])
+_COMPARISONS: Final = pydantic.TypeAdapter(tuple[RivalComparison, ...])
 
 
 @dataclasses.dataclass(frozen=True)
@@ -36,7 +36,7 @@ class Promotion:
     champion: str | None
     evaluated_as_of: str | None
     reasons: tuple[str, ...]
-    comparisons: tuple[Comparison, ...]
+    comparisons: tuple[RivalComparison, ...]
     may_evict: bool | None = None
     steward: str | None = None
     order_reasons: tuple[str, ...] = ()

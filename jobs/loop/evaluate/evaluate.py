@@ -21,12 +21,12 @@ from features.schema import ACCESSES
 from jobs.ground.settings.tree import MlflowSettings, Settings
 from jobs.ground.store.tables import Tables
 from jobs.loop.evaluate.answer import EvaluationAnswer
-from jobs.loop.evaluate.entrants import replayed
+from jobs.loop.evaluate.candidates import replayed
 from jobs.loop.evaluate.page import export_evaluation
 from jobs.loop.evaluate.ready import check_days
 from jobs.loop.evaluate.record import (
     NOBODY,
-    Candidates,
+    CandidateModels,
     Compared,
     Evaluated,
     answer_rows,
@@ -35,17 +35,24 @@ from jobs.loop.evaluate.record import (
     record_days,
     record_run,
 )
-from jobs.loop.evaluate.scene import Days, Request, Scene, capacity_bytes, scene, trial_days
+from jobs.loop.evaluate.replay_setup import (
+    Days,
+    ReplaySetup,
+    Request,
+    capacity_bytes,
+    replay_setup,
+    trial_days,
+)
 from jobs.loop.evaluate.slices import misses_by_activity, slice_rows
 from jobs.loop.evaluate.walk_forward import ScoreStore, Workspace, score, weeks
 from jobs.loop.traces import TraceFile
 from jobs.loop.train.engines import Engines
 from jobs.pages import runs
 from models.learning.order import Learning
+from models.serving.bundle import RegionModels
 from models.serving.runs import TableRead
-from models.serving.scoring import RegionModels
 from replay.access_context import CONTEXT, AccessContext, context_of
-from replay.contest import BOUND, Lineup, standings
+from replay.comparison import BOUND, Candidates, compare
 from replay.policies import PartPolicy, Policy
 from replay.policies.learned import Order
 from replay.steward.policies import AUTO, DATASET_LRU, steward_policy
@@ -74,7 +81,7 @@ def run(
     on_progress(0, 1, "reading")
     known = NOBODY if request.accesses is not None else candidates(settings, from_s=request.from_s)
     with tempfile.TemporaryDirectory(prefix="cachecast-walk-") as scratch:
-        found = scene(settings, request, Tables(f"{scratch}/tables"))
+        found = replay_setup(settings, request, Tables(f"{scratch}/tables"))
         assert found.trace.names is not None
         store = ScoreStore(Path(scratch), found.trace.names)
         days = trial_days(settings, found, request.from_s)
@@ -121,7 +128,7 @@ def _evaluated(
     request: Request,
     answer: EvaluationAnswer,
     compared: Sequence[Compared],
-    known: Candidates,
+    known: CandidateModels,
 ) -> Evaluated:
     """The evaluation with the parameters of its run in MLflow: days, accesses, settings of the models."""
     training, spec = settings.training, settings.features.spec
@@ -152,7 +159,7 @@ def _evaluated(
 
 def _scored(
     settings: Settings,
-    scene: Scene,
+    setup: ReplaySetup,
     store: ScoreStore,
     *,
     champion: RegionModels | None,
@@ -162,26 +169,26 @@ def _scored(
     """Write the scores of every boundary, of the days of trial and those that count, to `store`; notes."""
     tried, walked = (
         weeks(
-            first_s=int(scene.trace.time_s[0]),
+            first_s=int(setup.trace.time_s[0]),
             from_s=from_s,
             until_s=until_s,
-            cycles_s=sorted({cache.predicted_every_s for cache in scene.caches}),
+            cycles_s=sorted({cache.predicted_every_s for cache in setup.caches}),
             every_s=settings.training.every,
             span_s=settings.training.span,
             most=most,
         )
         for from_s, until_s, most in (
             (days.trial_s, days.from_s, TRIAL_TRAININGS),
-            (days.from_s, int(scene.trace.time_s[-1]) + 1, None),
+            (days.from_s, int(setup.trace.time_s[-1]) + 1, None),
         )
     )
     workspace = Workspace(
-        scene.tables,
+        setup.tables,
         settings.features.spec,
         settings.region.name,
         settings.training,
-        scene.demand,
-        candidates=scene.n_read(before_s=days.trial_s),
+        setup.demand,
+        candidates=setup.n_read(before_s=days.trial_s),
     )
     notes = score(
         Engines.of(settings), workspace, [*tried, *walked], store, champion=champion, on_progress=on_progress
@@ -190,7 +197,7 @@ def _scored(
 
 
 def _notes(compared: Sequence[Compared]) -> tuple[str, ...]:
-    if all(STEWARD in at.standings.rows for at in compared):
+    if all(STEWARD in at.comparison.rows for at in compared):
         return no_bounds(compared)
     none = "no order of eviction, so no steward: too few accesses before --from to learn one from"
     return (none, *no_bounds(compared))
@@ -221,9 +228,9 @@ def run_trace(
     capacities = [capacity_bytes(trace, share) for share in fractions]
     orders = Learning(trace, told, capacities).orders(from_s, on_progress)
     policies = _policies(told, orders)
-    replayed = standings(
+    replayed = compare(
         trace,
-        [Lineup(size, policies) for size in capacities],
+        [Candidates(size, policies) for size in capacities],
         count_from_s=from_s,
         misses=misses_by_activity(trace, loaded.details),
         on_done=lambda done, total, policy: on_progress(done, total, f"{policy} replayed"),

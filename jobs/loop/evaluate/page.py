@@ -9,7 +9,7 @@ from jobs.ground.text import Row, as_row
 from jobs.loop.evaluate.answer import EvaluationAnswer
 from jobs.pages.verdicts import by_merit, savings, verdict
 from jobs.pages.write import Page, write_page
-from replay.contest import BOUND
+from replay.comparison import BOUND
 
 _SLICE_NOTE = "Misses of one activity, in one cache for all; saved is against LRU, with bounds of 95 % each."
 _EVALUATION_NOTE = (

@@ -32,10 +32,10 @@ from jobs.loop.evaluate.verdicts import (
     with_order,
 )
 from jobs.loop.train.registry import awaited_registry
-from jobs.loop.trainings import Trained, as_trained, trained
+from jobs.loop.trainings import TrainedVersion, as_trained, trained_versions
 from models.evaluation.promotion import decide_order
-from models.serving.names import CHAMPION, STEWARD, Named
 from models.serving.registry import MAY_EVICT_TAG, MAY_PUSH_TAG, Registry
+from models.serving.versions import CHAMPION, STEWARD, ModelVersion
 
 _TAG_CHARS = 4000
 
@@ -56,7 +56,7 @@ def promote(settings: Settings, *, now_s: int) -> Promotion:
     as_of, rows = newest_evaluation(tables, region)
     now_s = after_last(tables, region, now_s)
     challenger = str(rows[0]["model_version"])
-    known = trained(tables, region=region)
+    known = trained_versions(tables, region=region)
     check_files(rows, as_trained(known, challenger))
     registry = awaited_registry(settings.mlflow)
     earlier = decisions(tables, region=region)
@@ -116,7 +116,7 @@ def promote(settings: Settings, *, now_s: int) -> Promotion:
     keep_decision(tables, promotion, region)  # last: what a kill leaves out before it, a second run does
     for version in _versions(after):
         if version in present and not (has_won and version == challenger):
-            registry.verify_bundle(Named(version, digests.get(version)))
+            registry.verify_bundle(ModelVersion(version, digests.get(version)))
     return promotion
 
 
@@ -160,11 +160,11 @@ def rollback(settings: Settings, *, now_s: int) -> Promotion:
     _retire(registry, present, back)
     _point(registry, region, present, back)  # last: after it, a second run takes back one decision more
     for version in _versions(back):
-        registry.verify_bundle(Named(version, digests.get(version)))
+        registry.verify_bundle(ModelVersion(version, digests.get(version)))
     return promotion
 
 
-def _follows(known: Mapping[str, Trained], newer: str, serving: str | None, since_s: int) -> bool:
+def _follows(known: Mapping[str, TrainedVersion], newer: str, serving: str | None, since_s: int) -> bool:
     """Whether `serving` was trained at `since_s` or later, and `newer` is not the older one of both."""
     if serving is None or serving not in known or newer not in known:
         return False

@@ -1,4 +1,4 @@
-"""The record of an evaluation: rows of its standings, the table evaluations, and a run in MLflow."""
+"""The record of an evaluation: rows of its comparison, the table evaluations, and a run in MLflow."""
 
 from __future__ import annotations
 
@@ -18,36 +18,36 @@ from jobs.ground.store.keys import MomentKey
 from jobs.ground.store.tables import Tables
 from jobs.ground.text import percent
 from jobs.loop.train.registry import awaited_registry
-from jobs.loop.trainings import as_trained, named, trained
+from jobs.loop.trainings import as_trained, promoted_models, trained_versions
 from jobs.pages import runs
 from models.evaluation.bootstrap import few_days, gap_columns
-from models.serving.names import CANDIDATE, CHAMPION, Named
+from models.serving.bundle import RegionModels
 from models.serving.runs import TableRead
-from models.serving.scoring import RegionModels
-from replay.contest import Gap, Standings
+from models.serving.versions import CANDIDATE, CHAMPION, ModelVersion
+from replay.comparison import Comparison, Gap
 from replay.result import Result
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Compared:
-    """The standings at one capacity, as a share of the bytes of all files read.
+    """The comparison at one capacity, as a share of the bytes of all files read.
 
     Plans were made every `cycle_s` (None: there are none); `model_weight`: of the models in them, by policy.
     """
 
     capacity_fraction: float
-    standings: Standings
+    comparison: Comparison
     cycle_s: int | None = None
     model_weight: Mapping[str, float] = MappingProxyType({})
 
     @property
     def few_days(self) -> str | None:
         """Why there are no bounds, in words; None: there are."""
-        return few_days(self.standings.rows[LRU].result.daily.day.size)
+        return few_days(self.comparison.rows[LRU].result.daily.day.size)
 
     def gap(self, policy: str) -> Gap:
         """How near a policy came to the bound, day by day."""
-        gap = self.standings.gap(policy)
+        gap = self.comparison.gap(policy)
         assert gap is not None  # LRU and the bound always compete
         return gap
 
@@ -59,11 +59,11 @@ def answer_rows(compared: Sequence[Compared]) -> tuple[dict[str, object], ...]:
     `hit_ratio`; `byte_hit_ratio`; `wan_bytes`; `prefetch_bytes`; `wasted_bytes`; those of `gap_columns`;
     `core_hours`, of the jobs that read, waiting included, None of the bound and where they are not known.
     """
-    return tuple(_answer_row(at, policy) for at in compared for policy in at.standings.rows)
+    return tuple(_answer_row(at, policy) for at in compared for policy in at.comparison.rows)
 
 
 def _answer_row(at: Compared, policy: str) -> dict[str, object]:
-    one = at.standings.rows[policy]
+    one = at.comparison.rows[policy]
     return {
         "policy": policy,
         "capacity_fraction": at.capacity_fraction,
@@ -96,7 +96,7 @@ def day_rows(
             "policy": policy,
             "scored_by": scored_by.get(policy),
             "capacity_fraction": at.capacity_fraction,
-            "capacity_bytes": at.standings.capacity_bytes,
+            "capacity_bytes": at.comparison.capacity_bytes,
             "model_weight": at.model_weight.get(policy),
             "on_day": day_label(day * DAY_S),
             "wan_bytes": wan,
@@ -108,7 +108,7 @@ def day_rows(
             "core_hours": hours,
         }
         for at in compared
-        for policy, one in at.standings.rows.items()
+        for policy, one in at.comparison.rows.items()
         for day, wan, hit_bytes, hits, misses, prefetched, wasted, hours in zip(
             *(column.tolist() for column in _columns_by_day(one.result)),
             [None] * one.result.daily.day.size if one.core_hours is None else one.core_hours.tolist(),
@@ -133,7 +133,7 @@ def _wasted(result: Result) -> IntArray:
 
 
 @dataclasses.dataclass(frozen=True)
-class Candidates:
+class CandidateModels:
     """The candidate that is evaluated, and the champion that it is compared with, if that is possible.
 
     `candidate` None: the evaluation is not recorded. `digest`: of the candidate's files.
@@ -145,10 +145,10 @@ class Candidates:
     digest: str | None = None
 
 
-NOBODY = Candidates()
+NOBODY = CandidateModels()
 
 
-def candidates(settings: Settings, *, from_s: int) -> Candidates:
+def candidates(settings: Settings, *, from_s: int) -> CandidateModels:
     """The region's candidate, and its champion unless that was trained on data from `from_s` on, or
     the table trainings does not name it.
 
@@ -159,27 +159,30 @@ def candidates(settings: Settings, *, from_s: int) -> Candidates:
     registry = awaited_registry(settings.mlflow)
     candidate = registry.version_at(region, CANDIDATE)
     tables = Tables(settings.tables.root)
-    champion, known = named(tables, region=region).get(CHAMPION), trained(tables, region=region)
+    champion, known = (
+        promoted_models(tables, region=region).get(CHAMPION),
+        trained_versions(tables, region=region),
+    )
     notes, digest = [], None
     if candidate is None:
         notes.append(f"region {region!r} has no candidate: nothing is recorded; run `cachecast train` first")
     else:
         digest = as_trained(known, candidate).digest
-        registry.verify_bundle(Named(candidate, digest))
+        registry.verify_bundle(ModelVersion(candidate, digest))
     if champion is None or champion.version == candidate:
-        return Candidates(candidate, None, tuple(notes), digest)
+        return CandidateModels(candidate, None, tuple(notes), digest)
     if champion.version not in known:
         notes.append(f"the table trainings does not name the champion {champion.version}: it is no rival")
-        return Candidates(candidate, None, tuple(notes), digest)
+        return CandidateModels(candidate, None, tuple(notes), digest)
     served = registry.load_version(champion)
     if (seen_s := served.bundle.until_s) > from_s:
         notes.append(
             f"the champion {champion.version} has seen accesses until {as_of_label(seen_s)}, "
             "so it is no rival here"
         )
-        return Candidates(candidate, None, tuple(notes), digest)
+        return CandidateModels(candidate, None, tuple(notes), digest)
     served.bundle.check(spec=settings.features.spec, region=region)
-    return Candidates(candidate, served, tuple(notes), digest)
+    return CandidateModels(candidate, served, tuple(notes), digest)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -191,7 +194,7 @@ class Evaluated:
     compared: Sequence[Compared]
     first_day_s: int
     tables: tuple[TableRead, ...] = ()
-    known: Candidates = NOBODY
+    known: CandidateModels = NOBODY
 
     @property
     def scored_by(self) -> dict[str, str]:
@@ -263,8 +266,8 @@ def _days(compared: Sequence[Compared]) -> dict[str, dict[str, tuple[float, ...]
     """By policy: WAN bytes per day, and those saved against LRU, by their names in MLflow."""
     found: dict[str, dict[str, tuple[float, ...]]] = {}
     for at in compared:
-        lru, capacity = at.standings.rows[LRU].result.daily, runs.at_capacity(at.capacity_fraction)
-        for policy, one in at.standings.rows.items():
+        lru, capacity = at.comparison.rows[LRU].result.daily, runs.at_capacity(at.capacity_fraction)
+        for policy, one in at.comparison.rows.items():
             wan = one.result.daily.wan_bytes
             days = found.setdefault(policy, {})
             days[f"wan_bytes_per_day/{capacity}"] = tuple(wan.astype(float).tolist())
@@ -276,6 +279,6 @@ def _saved(compared: Sequence[Compared]) -> str:
     """The WAN bytes saved against LRU, as text: `4.2 % at 5 % of the bytes read, …`."""
     savings = []
     for at in compared:
-        ours, lru = (at.standings.rows[policy].result.wan_bytes for policy in (CHALLENGER_PLAN, LRU))
+        ours, lru = (at.comparison.rows[policy].result.wan_bytes for policy in (CHALLENGER_PLAN, LRU))
         savings.append(f"{percent(1 - ours / max(1, lru), 1)} at {percent(at.capacity_fraction)}")
     return f"{', '.join(savings)} of the bytes read"

@@ -16,7 +16,7 @@ from jobs.ground.text import Row, percent
 from jobs.loop.evaluate.record import Compared
 from jobs.pages.verdicts import NAMES
 from models.evaluation.bootstrap import mean_interval
-from replay.contest import DailyMisses
+from replay.comparison import DailyMisses
 from replay.result import Result
 from replay.study.origins import activities_of
 from replay.trace import ItemArray, Trace
@@ -50,9 +50,9 @@ def slice_rows(compared: Sequence[Compared]) -> tuple[dict[str, object], ...]:
 
 
 def _slices(at: Compared) -> Iterator[dict[str, object]]:
-    lru = at.standings.rows[LRU].missed
+    lru = at.comparison.rows[LRU].missed
     for activity, least in lru.items():
-        for policy, one in at.standings.rows.items():
+        for policy, one in at.comparison.rows.items():
             if policy == LRU or activity not in one.missed:
                 continue
             saved = mean_interval(least - one.missed[activity])

@@ -15,7 +15,7 @@ from jobs.ground.text import Row
 from models.evaluation.promotion import DailyWan, Decision, decide_pair
 from models.evaluation.promotion import decide as decide_by_replay
 from models.serving.bundle import Bundle
-from models.serving.names import Named, model_name
+from models.serving.versions import ModelVersion, model_name
 
 _COUNTS = ("wan_bytes", "hit_bytes", "requests", "hits", "prefetch_bytes", "wasted_bytes")
 
@@ -47,7 +47,7 @@ def newest_evaluation(tables: Tables, region: str) -> tuple[str, list[Row]]:
     return as_of, rows
 
 
-def check_files(rows: Sequence[Row], model: Named) -> None:
+def check_files(rows: Sequence[Row], model: ModelVersion) -> None:
     """Raise StaleInputError if an evaluation is of other files than those of `model`, by its rows."""
     if {row["model_digest"] for row in rows} - {None, model.digest}:
         raise StaleInputError(

@@ -28,8 +28,8 @@ from jobs.loop.train.engines import Engines
 from jobs.loop.train.samples import sample_share, training_sample
 from models.learning.baselines import baselines
 from models.learning.learners import Learner, LightGBM
-from models.parallel import in_turn
-from models.serving.scoring import ROWS_AT_A_TIME, RegionModels
+from models.parallel import run_bounded
+from models.serving.bundle import ROWS_AT_A_TIME, RegionModels
 from models.training.training import fit_in_memory
 from prefetch.plan import Scores
 from prefetch.plan.scores import NEVER_S
@@ -145,7 +145,7 @@ def score(
         as_ofs=moments,
         demand_sources=workspace.demand,
     )
-    in_turn(lambda one: store.score(one[1], serving[one[0]], one[0]), zip(moments, rows, strict=True))
+    run_bounded(lambda one: store.score(one[1], serving[one[0]], one[0]), zip(moments, rows, strict=True))
     on_progress(len(walked) + 1, len(walked) + 1, "scored")
     return tuple(f"no model within {within}: {why}" for within, why in sorted(dropped.items()))
 

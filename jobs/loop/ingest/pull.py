@@ -10,8 +10,7 @@ from typing import NamedTuple
 from features.common.errors import InputError
 from features.common.input_files import InputFile
 from features.common.times import day_label
-from features.job_records import JOB_RECORDS
-from features.schema import ACCESSES, FILES, REJECTS
+from features.schema import ACCESSES, FILES, JOB_RECORDS, REJECTS
 from jobs.ground.settings.sources import IN_USE, SERVER
 from jobs.ground.settings.tree import Settings, SparkSettings
 from jobs.ground.store.sizes import n_unknown

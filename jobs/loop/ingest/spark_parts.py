@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from features.schema import Table
-from features.stream.texts import part_of
+from features.stream.names import part_of
 from jobs.ground.spark.exchange import Kind, Piece, Source, Staging, packed, sent, unpacked
 from jobs.ground.store.tables import StagedFile
 from jobs.loop.ingest import merging

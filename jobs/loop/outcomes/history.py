@@ -23,7 +23,7 @@ from jobs.ground.text import Row, percent
 from jobs.loop.outcomes import day_verdict
 from jobs.loop.outcomes.day_verdict import DayVerdict
 from jobs.loop.train.registry import registry
-from jobs.loop.trainings import trained
+from jobs.loop.trainings import trained_versions
 from prefetch.accounting.outcomes import Use, outcomes
 from prefetch.actions import Action
 
@@ -137,7 +137,7 @@ def _grouped(rows: pa.Table, by: Sequence[str]) -> list[Row]:
     ]
 
 
-def tell(settings: Settings, *, cache: str) -> str | None:
+def annotate_models(settings: Settings, *, cache: str) -> str | None:
     """Write what versions earned in `cache` so far as their tag `earned.CACHE`, and into their cards.
 
     Versions that the table trainings lacks are left out. Returns why MLflow could not be updated; None: it
@@ -145,7 +145,7 @@ def tell(settings: Settings, *, cache: str) -> str | None:
     """
     try:
         past = history(settings, cache=cache, since=None, until=None)
-        known = trained(Tables(settings.tables.root), region=settings.region.name)
+        known = trained_versions(Tables(settings.tables.root), region=settings.region.name)
         told = {version: text for version, text in earned(past).items() if version in known}
         if told:
             at = registry(settings.mlflow)

@@ -24,8 +24,8 @@ from jobs.loop.plan.cache_state import Moment, cycle_of, known_files, moment_of,
 from jobs.loop.plan.listing import PlannedFile, Wanted, planned_files
 from jobs.loop.plan.planner import MODEL_COLUMNS, model_of, planner
 from jobs.loop.plan.rows import contents, items
-from jobs.loop.trainings import named, unproven_because
-from models.serving.names import CHAMPION, Named
+from jobs.loop.trainings import promoted_models, unproven_because
+from models.serving.versions import CHAMPION, ModelVersion
 from prefetch.actions import Action
 from prefetch.plan import Judgement
 from prefetch.plan.explain import Explanation, explain
@@ -79,7 +79,7 @@ class Judged:
     index: IntArray
     judgement: Judgement
     queued: Queued
-    model: Named
+    model: ModelVersion
     faults: tuple[str, ...] = ()
 
     @property
@@ -154,7 +154,7 @@ def make(tables: Tables, settings: Settings, moment: Moment, *, force: bool = Fa
     )
     tables.replace_partition(PLANS, rows, key)
     region, every_s = settings.region.name, settings.features.cycle
-    champion = named(tables, region=region).get(CHAMPION)
+    champion = promoted_models(tables, region=region).get(CHAMPION)
     short = shortfalls(tables, region=region, as_of_s=as_of_s - as_of_s % every_s)
     judged = dataclasses.replace(judged, faults=(*judged.faults, *short))
     return _summary(judged, key, unproven_because(judged.model, champion))
@@ -181,15 +181,15 @@ def judge(tables: Tables, settings: Settings, moment: Moment) -> Judged:
     as_of_s = moment.as_of_s
     inventory = sorted(moment.inventory, key=lambda file: file.name)
     held = [file for file in inventory if not file.unreadable]
-    named = dids_of(tables, inventory, settings.names.scopes, moment.cache.prefix)
+    dids_held = dids_of(tables, inventory, settings.names.scopes, moment.cache.prefix)
     cycle_s, inflow = cycle_of(tables, moment.cache, plan, as_of_s=as_of_s, every_s=every_s)
     queued = known_work(tables, as_of_s=as_of_s, cache=moment.cache.name, site=moment.cache.at_site)
     dids, model = _candidates(tables, as_of_s - as_of_s % every_s, region, queued.files["did"])
     # Nothing else is known of unreadable files, so they are left as they are.
-    unreadable = pa.array([named[file.name] for file in inventory if file.unreadable], pa.string())
+    unreadable = pa.array([dids_held[file.name] for file in inventory if file.unreadable], pa.string())
     dids = dids.filter(pc.invert(pc.is_in(dids, value_set=unreadable)))
-    dids, index = with_held(dids, pa.array([named[file.name] for file in held], pa.string()))
-    known = known_files(tables, settings, moment, dids, held=named.values(), cycle_s=cycle_s)
+    dids, index = with_held(dids, pa.array([dids_held[file.name] for file in held], pa.string()))
+    known = known_files(tables, settings, moment, dids, held=dids_held.values(), cycle_s=cycle_s)
     chosen = planner(
         tables,
         dids,
@@ -206,11 +206,13 @@ def judge(tables: Tables, settings: Settings, moment: Moment) -> Judged:
         chosen = chosen.beside_a_steward
     state = state_of(moment, held, index, inflow.by_cycle, cycle_s)
     faults = tuple(fault for fault in (inflow.fault, moment.fault) if fault is not None)
-    paths = Paths(moment.cache, named)
+    paths = Paths(moment.cache, dids_held)
     return Judged(held, paths, dids, known.origins, index, chosen.judge(state), queued, model, faults)
 
 
-def _candidates(tables: Tables, as_of_s: int, region: str, queued: pa.ChunkedArray) -> tuple[pa.Array, Named]:
+def _candidates(
+    tables: Tables, as_of_s: int, region: str, queued: pa.ChunkedArray
+) -> tuple[pa.Array, ModelVersion]:
     """The dids predicted at `as_of_s`, with those that `queued` jobs will read; and their model."""
     columns, label = ["did", *MODEL_COLUMNS], as_of_label(as_of_s)
     rows = tables.read_arrow(PREDICTIONS, as_of=label, owner=region, columns=columns)

@@ -19,8 +19,8 @@ from features.schema import PREDICTIONS
 from jobs.ground.settings.plan import PlanSettings
 from jobs.ground.store.tables import Tables
 from jobs.loop.plan.file_facts import facts, plan_files
-from models.evaluation.weight import UNPROVEN
-from models.serving.names import Named
+from models.evaluation.promotion import UNPROVEN
+from models.serving.versions import ModelVersion
 from prefetch.plan import Files, PlanLimits, Scores, ValuePlanner
 from prefetch.plan.scores import NEVER_S, KnownWork, with_known
 
@@ -132,10 +132,10 @@ MODEL_COLUMNS = ["model_version", "model_digest"]
 """Of predictions, and of plans: what made them."""
 
 
-def model_of(rows: pa.Table) -> Named:
+def model_of(rows: pa.Table) -> ModelVersion:
     """The model that made `rows` (with MODEL_COLUMNS); without a digest if that is not one known model."""
     versions, digests = (pc.unique(rows[name]).to_pylist() for name in MODEL_COLUMNS)
-    return Named(", ".join(sorted(map(str, versions))), digests[0] if len(digests) == 1 else None)
+    return ModelVersion(", ".join(sorted(map(str, versions))), digests[0] if len(digests) == 1 else None)
 
 
 def _evaluated(tables: Tables, region: str, version: str) -> dict[int, float]:

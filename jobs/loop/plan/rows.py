@@ -13,7 +13,7 @@ from features.common.times import DAY_S
 from features.schema import CONTENTS, PLANS, Table, arrow_schema
 from jobs.ground.caches.paths import Paths
 from jobs.ground.store.keys import MomentKey
-from models.serving.names import Named
+from models.serving.versions import ModelVersion
 from prefetch.actions import ACTIONS, Action
 from prefetch.plan import Plan
 from prefetch.plan.explain import reasons
@@ -51,7 +51,7 @@ def items(
     key: MomentKey,
     as_of_s: int,
     horizon_s: int,
-    model: Named | None,
+    model: ModelVersion | None,
 ) -> pa.Table:
     """The plan's items; `key`: their partition; `model`: the one that made the predictions.
 

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from jobs.ground.store.tables import Tables
 from jobs.loop.plan.listing import planned
 from jobs.loop.plan.planner import MODEL_COLUMNS, model_of
-from models.serving.names import Named
+from models.serving.versions import ModelVersion
 from prefetch.actions import Action
 from prefetch.journal.journal import Item
 from prefetch.journal.tables import KNOWN, PLAN, PREFILL
@@ -36,7 +36,7 @@ class PlannedItems:
     basis: str
 
     @property
-    def model(self) -> Named:
+    def model(self) -> ModelVersion:
         """What made the plan."""
         return model_of(self.rows)
 

@@ -20,8 +20,8 @@ from jobs.ground.store.keys import MomentKey
 from jobs.ground.store.tables import Tables
 from jobs.loop.push import new_journal
 from jobs.loop.push.planned_items import PlannedItems, planned_items
-from jobs.loop.trainings import named, unproven_because
-from models.serving.names import CHAMPION
+from jobs.loop.trainings import promoted_models, unproven_because
+from models.serving.versions import CHAMPION
 from prefetch.actions import ItemState
 from prefetch.databases import pages
 from prefetch.journal.journal import Item, Journal, Receipt
@@ -158,14 +158,14 @@ def push_plan(work: Work, plan: PlannedItems, *, on_progress: Advance, unproven:
     are replaced; see `Plans.record_plan`.
     """
     began_s = work.now_s()
-    admission = admitted(work, plan, unproven=unproven)
+    admission = admit(work, plan, unproven=unproven)
     work.journal.plans.record_plan(admission.items, now_s=began_s)
     receipts_of = {plan.as_of_s} if len(admission.items) else set()
     done = push_rest(work, on_progress=on_progress, receipts_of=receipts_of, since_s=began_s)
     return dataclasses.replace(done, withheld=admission.withheld, unproven=admission.why)
 
 
-def admitted(work: Work, plan: PlannedItems, *, unproven: bool) -> Admitted:
+def admit(work: Work, plan: PlannedItems, *, unproven: bool) -> Admitted:
     """What may enter the journal of a cache's `plan`.
 
     All of it if no model chose any of it, if the table promotions names the model that did, with its digest,
@@ -190,7 +190,7 @@ def unproven_plan(tables: Tables, plan: PlannedItems, region: str) -> str | None
     """Why what models chose of a plan may not act by the tables; None: it may, or they chose none of it."""
     if not plan.of_models():
         return None
-    return unproven_because(plan.model, named(tables, region=region).get(CHAMPION))
+    return unproven_because(plan.model, promoted_models(tables, region=region).get(CHAMPION))
 
 
 def push_rest(

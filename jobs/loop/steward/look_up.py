@@ -19,12 +19,12 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from features.common.errors import CachecastError, ServiceError
 from jobs.ground.settings.tree import CacheSettings, Settings
 from jobs.ground.store.tables import Tables
-from jobs.loop.trainings import named
-from models.serving.names import STEWARD, Named
-from replay.steward.rehearsal import rehearse
+from jobs.loop.trainings import promoted_models
+from models.serving.versions import STEWARD, ModelVersion
+from replay.steward import rehearse
 
 if TYPE_CHECKING:
-    from models.serving.served_order import ServedOrder
+    from models.serving.bundle_files import ServedOrder
 
 _STEP_S: Final = 0.1
 _LOADS_WITHIN_S: Final = 120.0
@@ -154,7 +154,7 @@ def _look_up(to: Connection, question: Question, scratch: str) -> None:
     if question.is_first:
         rehearse(question.settings.steward.policy)  # here, for what compilation takes stays with its process
     if question.has_copy:
-        import models.serving.served_order  # noqa: F401  # to load LightGBM counts as no delay
+        import models.serving.bundle_files  # noqa: F401  # to load LightGBM counts as no delay
     to.send(_Asking())
     known, order, error = question.known, question.known, None
     try:
@@ -169,31 +169,31 @@ def _look_up(to: Connection, question: Question, scratch: str) -> None:
     to.send(_Found(None if order is known else order, order is known, error))
 
 
-def _on_disk(question: Question) -> tuple[Named | None, ServedOrder | None]:
+def _on_disk(question: Question) -> tuple[ModelVersion | None, ServedOrder | None]:
     """The version in the table promotions, and the order that serves if MLflow does not answer."""
     settings, known = question.settings, question.known
     tables, region = Tables(settings.tables.root), settings.region.name
-    on_record = named(tables, region=region).get(STEWARD)
+    on_record = promoted_models(tables, region=region).get(STEWARD)
     if on_record is None:  # never promoted or taken back, whatever MLflow says
         return None, None
     if not question.has_copy:
         return on_record, known
-    from models.serving.served_order import kept_order
+    from models.serving.bundle_files import kept_order
 
     return on_record, kept_order(question.copies, on_record)
 
 
 def _in_registry(
-    to: Connection, question: Question, on_record: Named | None, known: ServedOrder | None
+    to: Connection, question: Question, on_record: ModelVersion | None, known: ServedOrder | None
 ) -> ServedOrder | None:
     """The order of the version in MLflow; its files are kept for the next start."""
     from jobs.loop.train.registry import registry
+    from models.serving.bundle_files import keep_files
     from models.serving.registry import load_order
-    from models.serving.served_order import keep_files
 
     settings = question.settings
 
-    def keep(folder: Path, version: Named) -> None:
+    def keep(folder: Path, version: ModelVersion) -> None:
         try:
             keep_files(folder, question.copies, version)
         except OSError as error:

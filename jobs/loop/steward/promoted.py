@@ -19,7 +19,7 @@ from jobs.ground.settings.tree import CacheSettings, Settings
 from jobs.loop.steward.look_up import LookUp, Question
 
 if TYPE_CHECKING:
-    from models.serving.served_order import ServedOrder
+    from models.serving.bundle_files import ServedOrder
 
 LOOK_UP_EVERY_S: Final = 600.0
 """A promotion takes effect within this time, and the time that it takes to load an order."""

@@ -44,7 +44,7 @@ from prefetch.xcache.gstream import CaptureReader
 from replay.steward import EvictionOrder, Steward, new_order
 
 if TYPE_CHECKING:
-    from models.serving.served_order import ServedOrder
+    from models.serving.bundle_files import ServedOrder
 
 STEP_S: Final = 1.0
 REPORT_EVERY_S: Final = 60.0
@@ -102,7 +102,9 @@ def run(
             served = promoted.serves
             with contextlib.ExitStack() as stack:
                 with contextlib.suppress(Stopped), stopping.at_once():
-                    began = kept(settings, chosen, journal, served, listing, force=force, now_s=now_s)
+                    began = running_steward(
+                        settings, chosen, journal, served, listing, force=force, now_s=now_s
+                    )
                     keeper, book = stack.enter_context(began)
                     listing = None
                     _give_back()
@@ -120,7 +122,7 @@ def run(
 
 
 @contextmanager
-def kept(
+def running_steward(
     settings: Settings,
     cache: CacheSettings,
     journal: Journal,

@@ -16,9 +16,8 @@ from jobs.loop.train.described import order_in_words
 from jobs.loop.train.registry import registry
 from jobs.loop.trainings import keep_training
 from models.serving.mlflow_session import patiently
-from models.serving.names import CANDIDATE
-from models.serving.spool import Training
-from models.serving.upload import upload
+from models.serving.spool import Training, upload
+from models.serving.versions import CANDIDATE
 from models.training.recording import ModelReport
 from models.training.training import Trained
 

@@ -13,7 +13,7 @@ from features.common import files
 from features.common.errors import InputError
 from features.common.times import DAY_S
 from models.series.forecast import HorizonForecast, forecast
-from models.series.rolling import CutQuality, Figures, rolling_quality
+from models.series.rolling import CutQuality, ForecastFigures, rolling_quality
 from models.series.series import Series, read_series
 
 _OF_SUMS = ("absolute_error", "count_error")
@@ -32,7 +32,7 @@ class ForecastSummary:
 
 
 @dataclasses.dataclass(frozen=True)
-class HorizonQuality(Figures):
+class HorizonQuality(ForecastFigures):
     """The mean of each figure over `cuts` forecasts; `…_spread` is its standard deviation.
 
     `absolute_error` and `count_error` are those of all cuts over the reads of all cuts.
@@ -126,14 +126,14 @@ def _mean(n_units: int, rows: pd.DataFrame) -> HorizonQuality:
         }
     )
     means = pd.concat([rows, gains], axis=1).mean()
-    of_sums = [name for name in _columns(Figures) if name.endswith(_OF_SUMS) and "median" not in name]
+    of_sums = [name for name in _columns(ForecastFigures) if name.endswith(_OF_SUMS) and "median" not in name]
     pooled = rows[of_sums].mul(rows["reads"], axis=0).sum() / rows["reads"].sum()
     figures = {**means, **pooled, **gains.std(ddof=0).add_suffix("_spread")}
     own = {name: float(figures[name]) for name in _columns(HorizonQuality) if name not in ("horizon", "cuts")}
     return HorizonQuality(horizon=n_units, cuts=len(rows), **own)
 
 
-def _columns(kind: type[Figures]) -> list[str]:
+def _columns(kind: type[ForecastFigures]) -> list[str]:
     return [field.name for field in dataclasses.fields(kind)]
 
 

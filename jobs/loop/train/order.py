@@ -27,7 +27,7 @@ class RegionOrder(NamedTuple):
     """An order of eviction: its description in a bundle, and its models."""
 
     model: OrderModel
-    rungs: HorizonTrees
+    trees: HorizonTrees
 
 
 def learn(
@@ -48,8 +48,8 @@ def learn(
     trace = loaded.trace
     capacities = [max(1, int(fraction * trace.footprint_bytes)) for fraction in CAPACITY_FRACTIONS]
     learning = Learning(trace, context_of(loaded), capacities)
-    rungs = learning.learn(until_s, on_progress)
-    if rungs is None:
+    trees = learning.learn(until_s, on_progress)
+    if trees is None:
         past = duration_label((until_s - int(trace.time_s[0])) // DAY_S * DAY_S)
         raise StaleInputError(
             f"{trace.n_accesses} accesses in the {past} before {as_of_label(until_s)} are too few to learn "
@@ -57,13 +57,13 @@ def learn(
         )
     told = loaded.details["source"].unique().to_pylist()
     model = OrderModel(
-        horizons_s=rungs.horizons_s,
+        horizons_s=trees.horizons_s,
         columns=COLUMNS,
         kinds=file_kinds(trace),
         until_s=until_s,
         readers=reader_kinds(loaded.details, sources.those(told, lambda source: source.of_sessions)),
     )
-    return RegionOrder(model, rungs)
+    return RegionOrder(model, trees)
 
 
 def _affordable_since_s(tables: Tables, until_s: int) -> int:

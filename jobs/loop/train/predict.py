@@ -19,13 +19,13 @@ from jobs.loop.train.ready import check_features
 from jobs.loop.train.registry import registry
 from jobs.loop.train.samples import feature_sample
 from jobs.loop.train.work import Written, check_on_grid, written
-from jobs.loop.trainings import named, trained
+from jobs.loop.trainings import promoted_models, trained_versions
 from models.learning.frame import arrow_matrix
-from models.parallel import each
+from models.parallel import map_parallel
+from models.serving.bundle import RegionModels
 from models.serving.drift import Drift, drifts
 from models.serving.mlflow_session import patiently
-from models.serving.names import CHAMPION
-from models.serving.scoring import RegionModels
+from models.serving.versions import CHAMPION
 
 DRIFT_ROWS = 20_000
 """Rows per as_of that are compared with training; the PSI of so many is exact to about 0.001."""
@@ -55,8 +55,8 @@ def run(settings: Settings, *, as_ofs: Sequence[int], alias: str | None = None) 
     features = tables.snapshot(spec.features_table)
     keys = check_features(features, region, as_ofs)
     with _no_predictions(keys):
-        champion = named(tables, region=region).get(CHAMPION)
-        digests = {version: one.digest for version, one in trained(tables, region=region).items()}
+        champion = promoted_models(tables, region=region).get(CHAMPION)
+        digests = {version: one.digest for version, one in trained_versions(tables, region=region).items()}
         models = patiently(
             lambda: registry(settings.mlflow).load(region, aliases, champion=champion, digests=digests),
             patience_s=settings.mlflow.patience,
@@ -69,7 +69,9 @@ def run(settings: Settings, *, as_ofs: Sequence[int], alias: str | None = None) 
     chosen: dict[Key, Partition] = {key: features.partitions[key] for key in keys}
     engines = Engines.of(settings)
     if engines.is_local(sum(part.n_rows for part in chosen.values())):
-        pieces = ((key, models.table(read_partitions(features, {key: chosen[key]}), each)) for key in keys)
+        pieces = (
+            (key, models.table(read_partitions(features, {key: chosen[key]}), map_parallel)) for key in keys
+        )
         snapshot = tables.replace_each(PREDICTIONS, pieces, cover=keys, base=base)
     else:
         from jobs.loop.train.spark_engine import staged  # noqa: PLC0415  Spark is loaded where it is used

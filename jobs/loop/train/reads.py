@@ -11,14 +11,12 @@ from features.accesses import PLACES, demand
 from features.common.errors import StaleInputError
 from features.schema import ACCESSES, DORMANT, FILES, STATES, arrow_schema
 from features.stream.events import usable
-from features.stream.facts import CATALOGUE
-from features.stream.names import absent, distinct
-from features.stream.stored import DATASET, Stored
-from features.stream.texts import coded
+from features.stream.facts import CATALOGUE, DATASET, Stored
+from features.stream.names import absent, coded, distinct
 from jobs.ground.store.keys import Key
 from jobs.ground.store.tables import Partition, Snapshot, Tables, read_partitions
 from jobs.loop.train.work import FeatureWork
-from models.parallel import each
+from models.parallel import map_parallel
 
 PLACE = (*PLACES, "source")
 """Columns that say whether an access counts as demand."""
@@ -34,7 +32,7 @@ def coded_reads(
 ) -> pa.Table:
     """`columns` of the demand rows of `days`. Raises StaleInputError if there are rows, but of no source."""
     apart = [{key: part} for key, part in sorted(days.items())]
-    pieces = each(lambda day: demanded_day(accesses, day, columns, sources), apart)
+    pieces = map_parallel(lambda day: demanded_day(accesses, day, columns, sources), apart)
     rows = coded(pa.concat_tables([coded(_empty(columns)), *pieces]))
     if sources and not rows.num_rows and any(part.n_rows for part in days.values()):
         raise _of_no_source(accesses, days, sources)

@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from features.schema import DORMANT, FILES, PREDICTIONS, STATES, Table
-from features.stream.texts import part_of
+from features.stream.names import part_of
 from jobs.ground.spark.exchange import Piece, Source, Staging, Written, sent, sources
 from jobs.ground.store.keys import Key
 from jobs.ground.store.tables import Partition, Snapshot, StagedFile, Tables, read_partitions
 from jobs.loop.train.spark_parts import FILES as CATALOGUE
 from jobs.loop.train.spark_parts import HITS, READS, STATE, FeatureParts, LabelParts
 from jobs.loop.train.work import FeatureWork, LabelWork
-from models.serving.scoring import RegionModels
+from models.serving.bundle import RegionModels
 
 if TYPE_CHECKING:
     from pyspark import RDD

@@ -12,9 +12,9 @@ from features.common.times import parse_as_of
 from features.schema import ACCESSES, STATES, Table, arrow_schema
 from features.schema import FILES as CATALOGUE
 from features.stream import events, facts
+from features.stream.facts import Stored
+from features.stream.names import coded, part_of
 from features.stream.region import Region, dataset_parts
-from features.stream.stored import Stored
-from features.stream.texts import coded, part_of
 from jobs.ground.spark.exchange import Piece, Source, Staging, Written, bare, received, sent
 from jobs.ground.store.keys import Key, MomentKey
 from jobs.ground.store.tables import Tables

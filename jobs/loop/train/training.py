@@ -124,7 +124,7 @@ def train_and_record(
                     demand_sources=demand_sources or {},
                     on_progress=on_progress,
                 )
-                spool.add_order(learned.rungs)
+                spool.add_order(learned.trees)
                 bundle = dataclasses.replace(bundle, order=learned.model, no_order=None)
             except (StaleInputError, InputError) as error:
                 bundle = dataclasses.replace(bundle, no_order=str(error))

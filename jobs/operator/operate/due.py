@@ -12,8 +12,8 @@ from jobs.ground.settings.tree import Settings
 from jobs.ground.store.tables import Tables
 from jobs.loop.ingest import sources
 from jobs.loop.ingest.arrivals import shortfalls
-from jobs.loop.trainings import named, trained
-from models.serving.names import CANDIDATE, CHAMPION
+from jobs.loop.trainings import promoted_models, trained_versions
+from models.serving.versions import CANDIDATE, CHAMPION
 
 
 def check_current(settings: Settings, *, as_of_s: int, now_s: int) -> None:
@@ -38,7 +38,10 @@ def check_served(settings: Settings, *, as_of_s: int) -> None:
     came later than `as_of_s` does not.
     """
     tables, region, aliases = Tables(settings.tables.root), settings.region.name, settings.mlflow.serve
-    champion, known = named(tables, region=region).get(CHAMPION), trained(tables, region=region)
+    champion, known = (
+        promoted_models(tables, region=region).get(CHAMPION),
+        trained_versions(tables, region=region),
+    )
     may_serve = {name for name in known if CANDIDATE in aliases}
     if champion is not None and CHAMPION in aliases:
         may_serve = {champion.version}

@@ -14,7 +14,7 @@ from features.common.times import DAY_S, as_of_label
 from features.schema import CONTENTS, PLANS, RECEIPTS, arrow_schema
 from jobs.ground.store.keys import Key
 from jobs.ground.store.tables import Snapshot, Tables, read_partitions
-from models.serving.names import Named
+from models.serving.versions import ModelVersion
 from prefetch.actions import ItemState
 
 _GIVEN_UP = pa.array([ItemState.FAILED, ItemState.CANCELLED, ItemState.CANCELLING])
@@ -42,7 +42,7 @@ def current_plan(tables: Tables, cache: str, as_of_s: int) -> pa.Table:
     return items.filter(pc.and_(pc.invert(is_given_up), pc.greater(items["expires_at"], now)))
 
 
-def acting_plan(tables: Tables, cache: str, as_of_s: int, champion: Named | None) -> pa.Table:
+def acting_plan(tables: Tables, cache: str, as_of_s: int, champion: ModelVersion | None) -> pa.Table:
     """`current_plan` with what pushes carry out alone: what `champion` chose, or no model, or was pushed."""
     plan, receipts = current_plan(tables, cache, as_of_s), tables.head(RECEIPTS)
     pushed = read_partitions(

@@ -19,16 +19,16 @@ from jobs.ground.settings.tree import CacheSettings, Settings, site_capacities
 from jobs.ground.store import commits
 from jobs.ground.store.sizes import agreed
 from jobs.ground.store.tables import Tables
-from jobs.loop.trainings import named
+from jobs.loop.trainings import promoted_models
 from jobs.operator.placement.current_plans import acting_plan, packed, rows_of
 from jobs.operator.placement.serve import rates
-from models.serving.names import CHAMPION
+from models.serving.versions import CHAMPION
 from prefetch.actions import Action
 from prefetch.placement.build import Holding, Supply, fraction, placed, snapshot_of
 from prefetch.placement.database import Database
 from prefetch.placement.snapshot import NOWHERE, Snapshot, dump
 from prefetch.plan.rules import belongs
-from replay.federation.rendezvous import keys_of
+from replay.federation.ranges import keys_of
 
 MAX_CACHES = 250
 _KEPT = pa.array([Action.PIN, Action.PREFETCH])
@@ -77,7 +77,7 @@ def run(settings: Settings, *, as_of_s: int) -> PlacementSummary:
         raise ConfigError("caches", f"the service places at 1 to {MAX_CACHES} caches, not at {len(caches)}")
     newest = [_newest_inventory(tables, cache.name, as_of_s) for cache in caches]
     inventories = [rows_of(one, list(one.partitions)) for one in newest]
-    champion = named(tables, region=region).get(CHAMPION)
+    champion = promoted_models(tables, region=region).get(CHAMPION)
     plans = [acting_plan(tables, cache.name, as_of_s, champion) for cache in caches]
     predictions = _predictions(tables, region, as_of_s, settings.plan.horizon)
     files = _files(tables, predictions, [*inventories, *plans])

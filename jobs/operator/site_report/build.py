@@ -22,7 +22,7 @@ from jobs.pages.page import Answer, Capacities, Figure, Section, page
 from jobs.pages.verdicts import savings
 from prefetch.accounting.outcomes import Use
 from prefetch.actions import ACTIONS
-from replay.contest import PLAN
+from replay.comparison import PLAN
 from replay.study.benefit import Region
 
 PLAN_ROWS = 12

@@ -13,8 +13,7 @@ import pyarrow.compute as pc
 from features.common.errors import StaleInputError
 from features.common.hosts import hosts_of
 from features.common.times import DAY_S, day_label, parse_as_of
-from features.job_records import JOB_RECORDS
-from features.schema import ACCESSES, Table
+from features.schema import ACCESSES, JOB_RECORDS, Table
 from jobs.ground.store.tables import Tables, read_partitions
 from jobs.loop.ingest.sources import workspace
 from jobs.operator.site_report.hit_origins import give_origins
@@ -149,7 +148,7 @@ def jobs_with_places(
         if not database.sql("SELECT 1 FROM records LIMIT 1").fetchall():
             raise StaleInputError(
                 f"no such job records from {chosen.since} to {chosen.until} under {tables.root}; "
-                "pull --source htcondor_history, wmarchive or panda_jobs first (docs/pull-reference.md)"
+                "pull --source htcondor_history, wmarchive or panda_jobs first (docs/pull.md)"
             )
         _fill(
             database, "accesses", _days(tables, ACCESSES, _OF_READS, dataclasses.replace(chosen, until=last))

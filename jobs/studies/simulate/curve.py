@@ -15,7 +15,7 @@ from jobs.ground.settings.tree import Settings
 from jobs.ground.text import percent
 from jobs.loop.traces import TraceFile, sizes
 from jobs.studies.simulate.accesses import loaded as loaded_accesses
-from replay.contest import BOUND, Lineup, contest
+from replay.comparison import BOUND, Candidates, replay_candidates
 from replay.curve import Curve, lru_curve
 from replay.result import Result
 from replay.trace import Trace
@@ -168,10 +168,10 @@ def _replays(
         size: [*([LRU] if size in small else []), *(_IDEAL if size in ideal else [])]
         for size in (*listed, *small)
     }
-    lineups = [Lineup(size, dict.fromkeys(names)) for size, names in sorted(wanted.items())]
-    total = 1 + sum(len(one.names) for one in lineups)
+    candidates = [Candidates(size, dict.fromkeys(names)) for size, names in sorted(wanted.items())]
+    total = 1 + sum(len(one.names) for one in candidates)
     results: dict[_Key, Result] = {}
-    for row in contest(trace, lineups, count_from_s=count_from_s, workers=workers):
+    for row in replay_candidates(trace, candidates, count_from_s=count_from_s, workers=workers):
         results[row.policy, row.capacity_bytes] = row.result
         on_progress(1 + len(results), total, row.policy)
     return results

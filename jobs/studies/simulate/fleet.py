@@ -19,7 +19,7 @@ from jobs.studies.simulate.accesses import loaded
 from jobs.studies.simulate.answer import ReplayAnswer
 from jobs.studies.simulate.levels import READERS, load_levels, replay_levels
 from replay.config import CacheConfig
-from replay.federation.fleet import Federation, simulate_federation
+from replay.federation.fleet import simulate_federation
 from replay.read import LoadedTrace
 from replay.result import Result
 
@@ -77,11 +77,11 @@ class Fleet(Section):
         return caches
 
 
-def load_fleet(path: Path) -> Federation:
+def load_fleet(path: Path) -> dict[str, CacheConfig]:
     """The caches that the file describes, by name. Raises ConfigError."""
     values = with_defaults(read_file(path), "defaults", "caches")
     fleet = validated(Fleet, values, where=str(path), see="docs/xcache-mode.md")
-    return Federation({name: cache.config for cache in fleet.caches for name in cache.names})
+    return {name: cache.config for cache in fleet.caches for name in cache.names}
 
 
 TOTAL = "all"
@@ -104,19 +104,19 @@ def run(
     Raises ConfigError, InputError, StaleInputError.
     """
     levels = load_levels(caches)
-    federation = load_fleet(caches) if levels is None else None
+    fleet = load_fleet(caches) if levels is None else None
     accesses = loaded(
         settings, trace, first_day_s=first_day_s, last_day_s=last_day_s, only=only, keep=READERS
     )
-    if federation is None:
+    if fleet is None:
         return replay_levels(accesses, levels or (), count_from_s=first_day_s)
     rates = settings.benefit.read_rates
-    return replay_fleet(accesses, federation, count_from_s=first_day_s, read_rates=rates)
+    return replay_fleet(accesses, fleet, count_from_s=first_day_s, read_rates=rates)
 
 
 def replay_fleet(
     accesses: LoadedTrace,
-    federation: Federation,
+    caches: Mapping[str, CacheConfig],
     *,
     count_from_s: int | None,
     read_rates: Mapping[str, int],
@@ -125,7 +125,7 @@ def replay_fleet(
 
     `read_rates`: bytes per second at which one job reads hits from `SSD` and from `HDD`.
     """
-    shares = simulate_federation(accesses.trace, federation, count_from_s=count_from_s)
+    shares = simulate_federation(accesses.trace, caches, count_from_s=count_from_s)
     results = {TOTAL: shares.total} | shares.caches
     return ReplayAnswer([_row(name, result, read_rates) for name, result in results.items()], accesses.notes)
 

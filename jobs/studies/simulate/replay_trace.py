@@ -16,13 +16,12 @@ from jobs.studies.simulate.answer import ReplayAnswer
 from jobs.studies.simulate.exports import export_replay
 from models.evaluation.bootstrap import gap_columns
 from replay.access_context import CONTEXT, context_of
+from replay.comparison import BOUND, BOUNDS, PLAN, Candidates, Comparison, compare
 from replay.config import CacheConfig
-from replay.contest import BOUND, BOUNDS, PLAN, Lineup, Standings, standings
 from replay.planner import Planner
 from replay.policies import POLICIES, PartPolicy, Policy, canonical, score_policies
 from replay.policies.learned import Order
-from replay.read import LoadedTrace
-from replay.read.scores import read_scores
+from replay.read import LoadedTrace, read_scores
 from replay.steward.delayed_cache import NO_DELAY, XCACHE
 from replay.steward.policies import AUTO, LEARNED, STEWARDS, steward_policy
 
@@ -67,9 +66,9 @@ def run(trace: TraceFile, caches: Caches, *, count_from_s: int | None, on_progre
     loaded = trace.load(keep=caches.keep)
     chosen = sizes(loaded.trace, capacities=caches.capacities, fractions=caches.fractions)
     own = own_policies(caches, loaded, chosen, count_from_s=count_from_s, on_progress=on_progress)
-    lineups = [lineup(caches, size, own=own) for size in chosen]
-    replayed = standings(
-        loaded.trace, lineups, count_from_s=count_from_s, workers=caches.workers, on_done=on_progress
+    candidates = [candidates_at(caches, size, own=own) for size in chosen]
+    replayed = compare(
+        loaded.trace, candidates, count_from_s=count_from_s, workers=caches.workers, on_done=on_progress
     )
     rows = [summary(at, name, loaded.trace.footprint_bytes) for at in replayed for name in shown(caches)]
     return ReplayAnswer(rows, loaded.notes)
@@ -92,7 +91,7 @@ def record_run(
     return runs.keep(mlflow, run, made_by="replay", files=files)
 
 
-def lineup(
+def candidates_at(
     caches: Caches,
     capacity_bytes: int,
     *,
@@ -100,7 +99,7 @@ def lineup(
     planner: Planner | None = None,
     cycle_s: int = HOUR_S,
     plan_from_s: int | None = None,
-) -> Lineup:
+) -> Candidates:
     """What is replayed at one capacity: the policies, and LRU and the bounds, from which gaps are measured.
 
     With watermarks LRU, and LRU with plans by `planner`, are XCaches. Where parts of files are cached, there
@@ -114,7 +113,7 @@ def lineup(
     bounds = BOUNDS if BOUND in shown(caches) else ()
     names = [*([LRU] if bounds or xcache else []), *named_policies(caches)]
     in_xcache = {LRU: None, PLAN: planner} if xcache else {}
-    return Lineup(
+    return Candidates(
         capacity_bytes,
         {name: own.get(name) for name in (*names, *bounds) if name not in in_xcache},
         xcache,
@@ -173,8 +172,8 @@ def _named(caches: Caches) -> list[str]:
     return [canonical(name, others=(*STEWARDS, PLAN, BOUND)) for name in caches.policies]
 
 
-def summary(at: Standings, policy: str, footprint_bytes: int) -> dict[str, object]:
-    """A row of a contest as a flat dict; hits are None for the bound on bytes, as it has none."""
+def summary(at: Comparison, policy: str, footprint_bytes: int) -> dict[str, object]:
+    """A row of a comparison as a flat dict; hits are None for the bound on bytes, as it has none."""
     result, is_bound, gap = at.rows[policy].result, policy == BOUND, at.gap(policy)
     return {
         "policy": policy,

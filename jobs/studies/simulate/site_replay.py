@@ -21,14 +21,14 @@ from jobs.studies.simulate.accesses import days_of_tables, loaded
 from jobs.studies.simulate.answer import ReplayAnswer
 from jobs.studies.simulate.replay_trace import (
     Caches,
-    lineup,
+    candidates_at,
     named_policies,
     own_policies,
     shown,
     summary,
 )
-from replay.contest import PLAN, Row, Standings, standings
-from replay.read.choice import EVERYTHING
+from replay.comparison import PLAN, Comparison, Row, compare
+from replay.read.assemble import EVERYTHING
 
 
 def run(
@@ -62,10 +62,10 @@ def run(
         )
     chosen = sizes(trace, capacities=caches.capacities, fractions=caches.fractions)
     own = own_policies(caches, accesses, chosen, count_from_s=first_s, on_progress=on_progress)
-    replayed = standings(
+    replayed = compare(
         trace,
         [
-            lineup(caches, size, own=own, planner=shared, cycle_s=cycle_s, plan_from_s=first_s)
+            candidates_at(caches, size, own=own, planner=shared, cycle_s=cycle_s, plan_from_s=first_s)
             for size in chosen
         ],
         count_from_s=first_s,
@@ -101,7 +101,7 @@ def _version(tables: Tables, region: str, as_of_s: int) -> str:
 
 
 def _write(
-    tables: Tables, caches: Caches, replayed: Sequence[Standings], footprint_bytes: int, key: Key
+    tables: Tables, caches: Caches, replayed: Sequence[Comparison], footprint_bytes: int, key: Key
 ) -> list[dict[str, object]]:
     names = shown(caches)
     replays = [summary(at, name, footprint_bytes) for at in replayed for name in names]

@@ -15,8 +15,8 @@ from jobs.studies.simulate.study_page import study_page
 from replay.config import CacheConfig
 from replay.read import LoadedTrace
 from replay.study.benefit import Tier
+from replay.study.categories import Thresholds
 from replay.study.study import Study, StudyConfig, study
-from replay.study.verdicts import Thresholds
 
 DETAILS = ("category", "tier", "dataset", "origin", "site", "activity")
 """Columns beside the trace that a study uses, if they exist."""
@@ -119,7 +119,7 @@ def _summary(found: Study, loaded: LoadedTrace, out: Path, html: str, seconds: f
         capacity_bytes=found.config.cache.capacity_bytes,
         hit_ratio=found.result.hit_ratio,
         byte_hit_ratio=found.result.byte_hit_ratio,
-        chosen_byte_hit_ratio=None if found.chosen is None else found.chosen.byte_hit_ratio,
+        chosen_byte_hit_ratio=None if found.by_verdict is None else found.by_verdict.byte_hit_ratio,
         lru_age_s=found.lru_age_s,
         verdicts={row.name: row.verdict for row in found.categories},
         wan_saved_bytes=found.result.hit_bytes,

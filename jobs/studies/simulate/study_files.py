@@ -11,8 +11,8 @@ from features.common.units import format_bytes
 from jobs.ground.text import percent
 from jobs.pages.page import Figure, Section
 from jobs.studies.simulate import study_plots
+from replay.study.categories import age_text
 from replay.study.study import Study
-from replay.study.verdicts import age_text
 
 
 def file_sections(found: Study) -> Sequence[Section]:

@@ -11,9 +11,9 @@ from jobs.pages import plots
 from jobs.pages.page import Capacities, Figure, Section, page
 from jobs.studies.simulate import study_plots
 from jobs.studies.simulate.study_files import file_sections
+from replay.study.categories import CACHE, CACHE_SMALL, DO_NOT_CACHE
 from replay.study.study import Study
 from replay.study.use import Use
-from replay.study.verdicts import CACHE, CACHE_SMALL, DO_NOT_CACHE
 
 OVERRUN = 0.01
 """Share of the bytes read past the cache from which on the first answer mentions them."""
@@ -86,12 +86,13 @@ def _verdicts(found: Study) -> str:
             more = f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else ""
             sentences.append(f"{verdict.capitalize()}: {', '.join(names[:MOST_NAMED])}{more}.")
     answer = " ".join(sentences)
-    if found.chosen is None:
+    if found.by_verdict is None:
         return answer
     return (
-        f"{answer} Admitting only that, the cache serves {percent(found.chosen.byte_hit_ratio, 1)} of the "
-        f"bytes instead of {percent(found.use.byte_hit_ratio, 1)}, and "
-        f"{percent(found.chosen.hit_ratio, 1)} of the accesses instead of {percent(found.use.hit_ratio, 1)}."
+        f"{answer} Admitting only that, the cache serves {percent(found.by_verdict.byte_hit_ratio, 1)} of "
+        f"the bytes instead of {percent(found.use.byte_hit_ratio, 1)}, and "
+        f"{percent(found.by_verdict.hit_ratio, 1)} of the accesses instead of "
+        f"{percent(found.use.hit_ratio, 1)}."
     )
 
 
@@ -240,7 +241,7 @@ def _benefit(found: Study) -> Section:
     cases = {"no cache": benefit.direct, "LRU": benefit.cached}
     uses: dict[str, Use | None] = {"no cache": None, "LRU": found.use}
     if benefit.by_verdict is not None:
-        cases["LRU by the verdicts"], uses["LRU by the verdicts"] = benefit.by_verdict, found.chosen
+        cases["LRU by the verdicts"], uses["LRU by the verdicts"] = benefit.by_verdict, found.by_verdict
     rate = format_bytes(model.job_read_rate_bytes_s)
     return Section(
         title="WAN traffic and CPU time saved",

@@ -17,8 +17,8 @@ from jobs.ground.text import count, percent
 from jobs.pages.drawing import DARK, LIGHT, STYLE, WARM, Plot, Point, dated
 from jobs.pages.plots import BYTES_AXIS, COUNTS_AXIS, as_times
 from replay.curve import Curve
-from replay.study.shapes import Lifetimes, Ranks, Sizes
 from replay.study.study import Ideal
+from replay.study.use import Lifetimes, Ranks, Sizes
 
 _FILLS: tuple[dict[str, Any], ...] = (
     {"color": DARK, "edgecolor": "white"},

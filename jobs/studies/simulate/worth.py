@@ -21,7 +21,7 @@ from jobs.studies.simulate.accesses import loaded as loaded_accesses
 from jobs.studies.simulate.replay_trace import steward_policies
 from models.evaluation.bootstrap import BOUNDED_DAYS, Interval, few_days, mean_interval
 from replay.access_context import CONTEXT
-from replay.contest import BOUND, Lineup, Row, standings
+from replay.comparison import BOUND, Candidates, Row, compare
 from replay.curve import Curve, lru_curve
 from replay.read import LoadedTrace
 from replay.study.benefit import BenefitModel, BytesRead, cost
@@ -198,13 +198,13 @@ def _case(
             "the accesses before --from are too few for a steward to learn from; take a longer trace, or ask "
             "`cachecast curve` what LRU and more disk save"
         ) from None
-    lineups = [
-        Lineup(capacity_bytes, {LRU: None, **own, BOUND: None}),
-        Lineup(larger, {LRU: None}),
+    candidates = [
+        Candidates(capacity_bytes, {LRU: None, **own, BOUND: None}),
+        Candidates(larger, {LRU: None}),
     ]
-    mine, theirs = standings(
+    mine, theirs = compare(
         loaded.trace,
-        lineups,
+        candidates,
         count_from_s=from_s,
         on_done=lambda done, _, name: on_progress(done, 5, f"{name} replayed"),
     )

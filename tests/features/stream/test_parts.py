@@ -10,10 +10,9 @@ import pytest
 from worlds import random_worlds, tables_of
 
 from features.stream import events
-from features.stream.facts import CATALOGUE
+from features.stream.facts import CATALOGUE, Stored
+from features.stream.names import coded, divided, part_of
 from features.stream.region import Region, dataset_parts
-from features.stream.stored import Stored
-from features.stream.texts import coded, divided, part_of
 
 NAMES = pa.chunked_array([["a", "b", "", "a"], [], ["ä", "b"]], pa.string())
 

@@ -16,9 +16,8 @@ from region_oracle import US, features_of, usable_s
 from worlds import Worlds, random_worlds, tables_of
 
 from features.stream import events
-from features.stream.facts import CATALOGUE
+from features.stream.facts import CATALOGUE, Stored
 from features.stream.region import Region
-from features.stream.stored import Stored
 
 SEEDS = st.integers(0, 10**6)
 TIMES = (0, 1, 5, 6, 11, 15, 16, 24, 40)

@@ -9,9 +9,8 @@ import numpy as np
 import pytest
 from sklearn.metrics import average_precision_score, roc_auc_score
 
-from models.evaluation.bootstrap import times_drawn
+from models.evaluation.bootstrap import LEAST_GROUPS, quality_bounds, times_drawn
 from models.evaluation.metrics import quality, ranking_quality
-from models.evaluation.quality_bounds import LEAST_GROUPS, quality_bounds
 
 FIGURES = ("auc", "average_precision", "calibration_error")
 

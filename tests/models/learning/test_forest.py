@@ -11,9 +11,9 @@ from ladders import rates_of
 
 from features.common.arrays import Float32Array, FloatArray
 from features.common.errors import ModelError
-from models.learning.forest import forest_of, probabilities
-from replay.trees.forest import Forest, ladder, margins, new_block
-from replay.trees.lanes import LANES
+from models.learning.learners import forest_of, probabilities
+from replay.kernels.lanes import LANES
+from replay.kernels.trees import Forest, join_models, margins, new_block
 
 COLUMNS = tuple(f"Column_{i}" for i in range(3))
 
@@ -80,7 +80,7 @@ def test_sums_of_trees_are_lightgbms(
 def test_a_ladder_takes_each_horizon_s_own_trees() -> None:
     boosters = [trained(categorical=True, missing=True, seed=seed) for seed in (1, 2)]
     horizons_s = (3600.0, 86400.0)
-    both = ladder([forest_of(b.model_to_string(), COLUMNS) for b in boosters], horizons_s)
+    both = join_models([forest_of(b.model_to_string(), COLUMNS) for b in boosters], horizons_s)
     rows = strange_rows()[200 : 200 + LANES]
     near, far = (np.asarray(b.predict(rows.astype(np.float64))) for b in boosters)
     far = np.maximum(near, far)

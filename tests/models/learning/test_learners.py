@@ -19,9 +19,8 @@ from models.learning.fit import earlier_parts, fit_calibrated, refitted
 from models.learning.frame import Known, Sample, horizon_parts, known_by, model_matrix
 from models.learning.learners import Learner, LightGBM, Trees
 from models.learning.sklearn_learners import Forest, HistBoosting, Logistic
-from models.parallel import each
-from models.training.compare import best, evaluate_baseline, evaluate_learner
-from models.training.search import search
+from models.parallel import map_parallel
+from models.training.compare import best, evaluate_baseline, evaluate_learner, search
 
 SPEC = FeatureSpec(
     cycle_s=3600,
@@ -129,9 +128,9 @@ def test_pieces_of_work_come_back_in_their_order_and_errors_are_raised() -> None
         time.sleep(0.05 if i == 0 else 0)
         return i * i
 
-    assert each(slow, range(20)) == [i * i for i in range(20)]
+    assert map_parallel(slow, range(20)) == [i * i for i in range(20)]
     with pytest.raises(ZeroDivisionError):
-        each(lambda i: 1 // i, [1, 0])
+        map_parallel(lambda i: 1 // i, [1, 0])
 
 
 def test_the_lightgbm_that_serves_is_chosen_by_validation_and_never_by_the_test() -> None:

@@ -16,7 +16,7 @@ from jobs.loop.traces import TraceFile
 from jobs.studies.simulate import workload
 from models.learning.order import Learning, learn_horizons
 from replay.access_context import CONTEXT, AccessContext, context_of
-from replay.contest import Lineup, standings
+from replay.comparison import Candidates, compare
 from replay.steward.policies import AUTO, steward_policy
 from replay.trace import Trace
 
@@ -51,9 +51,9 @@ def test_each_order_is_learned_from_what_lies_before_it(tmp_path: Path) -> None:
     assert (first.from_s, second.from_s) == (from_s, from_s + every_s)
     past = board.trace.until(int(second.from_s))
     (alone,) = Learning(past, board.story, [room]).orders(int(second.from_s), unwatched)
-    for mine, theirs in zip(second.ladder.forest, alone.ladder.forest, strict=True):
+    for mine, theirs in zip(second.models.forest, alone.models.forest, strict=True):
         np.testing.assert_array_equal(mine, theirs)
-    assert not np.array_equal(first.ladder.forest.leaf, second.ladder.forest.leaf)
+    assert not np.array_equal(first.models.forest.leaf, second.models.forest.leaf)
 
 
 def test_too_short_a_past_teaches_nothing(tmp_path: Path) -> None:
@@ -79,7 +79,7 @@ def test_auto_misses_no_more_than_lru(name: str, share: float, tmp_path: Path) -
         room = capacity(board, share)
         orders = Learning(board.trace, board.story, [room]).orders(board.from_s, unwatched)
         lineup = {LRU: None, AUTO: steward_policy(AUTO, board.story, orders)}
-        (found,) = standings(board.trace, [Lineup(room, lineup)], count_from_s=board.from_s)
+        (found,) = compare(board.trace, [Candidates(room, lineup)], count_from_s=board.from_s)
         lru, auto = (int(found.rows[name].result.daily.wan_bytes.sum()) for name in (LRU, AUTO))
         return auto / lru
 

@@ -7,7 +7,7 @@ import pytest
 
 from features.common.arrays import BoolArray
 from models.series.features import Past
-from models.series.ranking import Ranking, fit_ranking
+from models.series.forecast import Ranking, fit_ranking
 from models.series.series import Series
 
 N_DATASETS, N_UNITS = 60, 40

@@ -21,9 +21,8 @@ from models.learning.baselines import Recency, S3FifoCounts
 from models.learning.calibration import Knots
 from models.learning.frame import learn_vocabulary, model_matrix
 from models.learning.learners import LightGBM, Scorer, Trees
-from models.serving.bundle import Bundle, HorizonModel
+from models.serving.bundle import Bundle, HorizonModel, RegionModels
 from models.serving.drift import Reference
-from models.serving.scoring import RegionModels
 from models.training.training import fit_in_memory
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ import numpy as np
 
 from prefetch.placement.build import Supply, placed
 from prefetch.placement.snapshot import NOBODY, NOWHERE
-from replay.federation.rendezvous import keys_of, scores
+from replay.federation.ranges import keys_of, scores
 
 N = 5000
 KEYS = keys_of(f"cms:/P{i}/E/AOD" for i in range(N))

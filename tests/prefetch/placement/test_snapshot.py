@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from features.common.errors import InputError
 from prefetch.placement.build import Holding, snapshot_of
 from prefetch.placement.snapshot import MAX_SITES, NOBODY, NOTHING, NOWHERE, Snapshot, dump, load
-from replay.federation.rendezvous import keys_of
+from replay.federation.ranges import keys_of
 
 SITES = ("A", "B", "C")
 CACHES = (("xc1", "A"), ("xc2", "A"), ("xc3", "B"))

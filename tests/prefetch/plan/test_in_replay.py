@@ -15,8 +15,8 @@ from pushed_world import perfect
 from prefetch.actions import Action
 from prefetch.plan import PlanLimits, Scores, ValuePlanner, plain_files
 from prefetch.plan.scores import NEVER_S
+from replay.comparison import Candidates, compare
 from replay.config import CacheConfig
-from replay.contest import Lineup, standings
 from replay.engine import simulate
 from replay.planner import Actions, CacheState
 from replay.trace import Trace
@@ -46,8 +46,8 @@ def trace() -> Trace:
 def gap_closed(trace: Trace, planner: ValuePlanner, share: float, *, count_from_s: int) -> float:
     capacity = int(share * trace.footprint_bytes)
     planners = {"lru": None, "lru+plan": planner}
-    lineup = Lineup(capacity, {"bound": None}, CacheConfig(capacity), planners, LIMITS.cycle_s, 0)
-    (at,) = standings(trace, [lineup], count_from_s=count_from_s)
+    lineup = Candidates(capacity, {"bound": None}, CacheConfig(capacity), planners, LIMITS.cycle_s, 0)
+    (at,) = compare(trace, [lineup], count_from_s=count_from_s)
     gap = at.gap("lru+plan")
     assert gap is not None
     closed = gap.closed
@@ -125,7 +125,9 @@ def constant(trace: Trace, as_of_s: int, *, every_s: int, chance: float) -> Scor
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("seed", [1, 2, 3] if IS_THOROUGH else [1])
-@pytest.mark.parametrize(("name", "scale"), [("pic", 0.08), ("mwt2", 0.006), ("socal", 0.04)])
+@pytest.mark.parametrize(
+    ("name", "scale"), [("pic", 0.08), ("mwt2", 0.006), ("socal", 0.04)][: 3 if IS_THOROUGH else 1]
+)
 def test_scores_that_know_nothing_lose_nothing_to_lru(name: str, scale: float, seed: int) -> None:
     """Whatever the weight of the models, and also where predictions are older than plans."""
     trace = region(name, scale=scale, days=20, seed=seed)

@@ -60,11 +60,11 @@ def lying(sends: Sends, beats: str = "1000,1000", answers: bool = False) -> Iter
 
 
 def messages(following: Subscription, n_wanted: int) -> list[Message]:
-    deadline, found = time.monotonic() + PATIENCE_S, []
-    while len(found) < n_wanted and time.monotonic() < deadline:
-        one = following.next(0.2)
-        found += [] if one is None else [one]
-    return found
+    deadline, received = time.monotonic() + PATIENCE_S, list[Message]()
+    while len(received) < n_wanted and time.monotonic() < deadline:
+        message = following.next(0.2)
+        received += [] if message is None else [message]
+    return received
 
 
 def followed(port: int, n_wanted: int) -> list[Message]:

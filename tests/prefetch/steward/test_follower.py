@@ -23,7 +23,7 @@ from prefetch.xcache.events import FileClose
 from prefetch.xcache.fstream import Closed, Login, Opened, Packet, Work
 from replay.kernels.heuristics import LRU
 from replay.steward import Steward
-from replay.steward.heuristics import HeuristicOrder
+from replay.steward.order import HeuristicOrder
 
 T = 1_700_000_000
 BLOCK = 128 * 1024

@@ -20,7 +20,7 @@ from prefetch.target import CacheTarget, Confirmation, Held
 from prefetch.xcache.events import FileClose
 from replay.kernels.heuristics import LRU
 from replay.steward import Steward
-from replay.steward.heuristics import HeuristicOrder
+from replay.steward.order import HeuristicOrder
 
 T = 1_700_000_000
 BLOCK = 128 * 1024

@@ -9,8 +9,8 @@ from ladders import one_split
 from features.common.errors import InputError
 from features.spec import COLUMNS
 from features.stream.state import Files
+from models.learning.order import decisions
 from replay.access_context import AccessContext
-from replay.decisions import decisions
 from replay.kernels.scored_files import new_rule
 from replay.policies import run_policy
 from replay.policies.learned import Learned, Order

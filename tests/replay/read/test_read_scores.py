@@ -10,8 +10,7 @@ import pytest
 
 from features.common.errors import InputError, SchemaError
 from replay.policies import run_policy, score_policies
-from replay.read import read_trace
-from replay.read.scores import read_scores
+from replay.read import read_scores, read_trace
 from replay.trace import Trace
 
 

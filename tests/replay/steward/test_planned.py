@@ -16,8 +16,7 @@ from replay.planner import Actions, CacheState
 from replay.policies import run_policy
 from replay.result import Result
 from replay.steward import new_order
-from replay.steward.delayed_cache import NO_DELAY, XCACHE, Delays
-from replay.steward.planned_cache import Plans
+from replay.steward.delayed_cache import NO_DELAY, XCACHE, Delays, Plans
 from replay.steward.policies import Replayed
 from replay.trace import Trace
 

@@ -8,11 +8,10 @@ import numpy as np
 import pytest
 from numba.core.dispatcher import Dispatcher
 
-from replay.kernels.heuristics import Found
+from replay.kernels.heuristics import Inventory
+from replay.kernels.trees import no_models
 from replay.policies.learned import Order
-from replay.steward import Steward, new_order
-from replay.steward.rehearsal import rehearse
-from replay.trees.forest import no_models
+from replay.steward import Steward, new_order, rehearse
 
 
 def compiled() -> int:
@@ -31,7 +30,7 @@ def test_a_steward_that_was_rehearsed_compiles_nothing(name: str) -> None:
     files = np.arange(5)
     steward.add(files % 2, files, 10 + files)
     read = np.array([True, False, True, False])
-    steward.found(Found(files[:4], 10 + files[:4], np.array([20.0, 40.0, 60.0, 80.0]), read))
+    steward.take_inventory(Inventory(files[:4], 10 + files[:4], np.array([20.0, 40.0, 60.0, 80.0]), read))
     steward.add(3, -1, -1)
     for at_s, file in enumerate([4, 5, 0, 4], 100):
         steward.read(file, 7 * file, float(at_s))

@@ -15,10 +15,10 @@ from ladders import one_split
 
 from features.common.errors import ConfigError
 from features.common.times import DAY_S
-from replay.kernels.heuristics import Found
+from replay.kernels.heuristics import Inventory
+from replay.kernels.trees import HorizonModels
 from replay.policies.learned import Order
 from replay.steward import ORDERS, Saved, Steward, new_order
-from replay.trees.forest import HorizonModels
 
 HEURISTICS = [name for name in ORDERS if name != "learned"]
 
@@ -67,13 +67,13 @@ def test_an_inventory_at_once_is_the_same_as_file_by_file(name: str) -> None:
     for part in np.array_split(np.arange(rounds * n // 2), rounds):
         files = draw.permutation(n)[: part.size].astype(np.int64)
         at_s = np.sort(draw.uniform(part[0], part[-1], part.size)) * 9 * day / (rounds * n // 2)
-        found = Found(files, draw.integers(0, 1000, part.size), at_s, draw.random(part.size) < 0.8)
-        at_once.found(found)
+        found = Inventory(files, draw.integers(0, 1000, part.size), at_s, draw.random(part.size) < 0.8)
+        at_once.take_inventory(found)
         for file, n_bytes, used_s, is_read in zip(*(column.tolist() for column in found), strict=True):
             if is_read:
                 by_file.read(file, 0, used_s)
             by_file.stored(file, n_bytes, used_s)
-    at_once.found(Found(files[:0], found.n_bytes[:0], at_s[:0], found.is_read[:0]))
+    at_once.take_inventory(Inventory(files[:0], found.n_bytes[:0], at_s[:0], found.is_read[:0]))
     assert at_once.saved() == by_file.saved() and len(at_once.saved()) == 9
     assert (at_once.used_bytes, at_once.n_held) == (by_file.used_bytes, by_file.n_held)
     assert at_once.following == by_file.following

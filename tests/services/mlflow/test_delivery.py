@@ -22,8 +22,7 @@ from models.serving import spool
 from models.serving.mlflow_session import MlflowClient
 from models.serving.registry import Registry
 from models.serving.runs import ID_TAG
-from models.serving.spool import Training
-from models.serving.upload import upload
+from models.serving.spool import Training, upload
 from models.training.training import Trained
 
 pytestmark = [pytest.mark.long, *MLFLOW_WARNINGS]

@@ -43,7 +43,7 @@ def settings(local: Mlflow, tmp_path: Path) -> Settings:
 
 
 def test_outcomes_tell_a_version_what_it_earned_again_and_again(local: Mlflow, settings: Settings) -> None:
-    assert [history.tell(settings, cache="c") for _ in range(2)] == [None, None]
+    assert [history.annotate_models(settings, cache="c") for _ in range(2)] == [None, None]
     client = mlflow.tracking.MlflowClient(local.uri, registry_uri=local.uri)
     second = client.get_model_version(*SECOND.split("/"))
     assert "7 GB saved" in second.tags["earned.c"]
@@ -57,4 +57,4 @@ def test_outcomes_tell_a_version_what_it_earned_again_and_again(local: Mlflow, s
 
 def test_outcomes_without_mlflow_say_so(settings: Settings) -> None:
     alone = settings.model_copy(update={"mlflow": away(patience=1)})
-    assert "but not in MLflow" in str(history.tell(alone, cache="c"))
+    assert "but not in MLflow" in str(history.annotate_models(alone, cache="c"))

@@ -21,9 +21,9 @@ from features.common.errors import ModelError, ServiceError
 from jobs.pages import runs
 from models.serving.bundle_files import BUNDLE_FILE, bundle_digest
 from models.serving.mlflow_session import MlflowClient, MlflowException, connect
-from models.serving.names import Named
 from models.serving.registry import Registry
 from models.serving.runs import ID_TAG, Run, TableRead
+from models.serving.versions import ModelVersion
 
 pytestmark = [*MLFLOW_WARNINGS, pytest.mark.service]
 MODEL = "cachecast-hostile"
@@ -47,7 +47,7 @@ def at(proxy: faulty_proxy.FaultyProxy) -> Iterator[Mlflow]:
 
 
 @pytest.fixture(scope="module")
-def version(server: Mlflow, tmp_path_factory: pytest.TempPathFactory) -> Named:
+def version(server: Mlflow, tmp_path_factory: pytest.TempPathFactory) -> ModelVersion:
     """A version whose files are those of `FILES`."""
     folder = tmp_path_factory.mktemp("bundle")
     for name, text in FILES.items():
@@ -59,7 +59,7 @@ def version(server: Mlflow, tmp_path_factory: pytest.TempPathFactory) -> Named:
     client.create_registered_model(MODEL)
     made = client.create_model_version(MODEL, f"runs:/{run.info.run_id}/bundle", run_id=run.info.run_id)
     client.set_registered_model_alias(MODEL, "candidate", made.version)
-    return Named(f"{MODEL}/{made.version}", bundle_digest(folder))
+    return ModelVersion(f"{MODEL}/{made.version}", bundle_digest(folder))
 
 
 def keep(at: Mlflow, run: Run, files: Callable[[Path], None] = lambda folder: None) -> str:
@@ -81,7 +81,7 @@ def answers(part: str, body: object) -> faulty_proxy.Lie:
     return lambda _, path: [json.dumps(body).encode()] if part in path else None
 
 
-def load(at: Mlflow, version: Named) -> list[str]:
+def load(at: Mlflow, version: ModelVersion) -> list[str]:
     """The names of a version's files."""
     with Registry(at.uri, "", at.experiment).files(version) as folder:
         return sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
@@ -89,7 +89,11 @@ def load(at: Mlflow, version: Named) -> list[str]:
 
 @pytest.mark.parametrize("part", ["experiments/get-by-name", "mlflow-artifacts/artifacts?"])
 def test_an_answer_without_an_end_fills_no_memory(
-    proxy: faulty_proxy.FaultyProxy, at: Mlflow, version: Named, monkeypatch: pytest.MonkeyPatch, part: str
+    proxy: faulty_proxy.FaultyProxy,
+    at: Mlflow,
+    version: ModelVersion,
+    monkeypatch: pytest.MonkeyPatch,
+    part: str,
 ) -> None:
     monkeypatch.setattr(deadline, "MOST_BYTES", 2**20)
     sent = itertools.count()
@@ -118,7 +122,7 @@ def test_an_answer_of_another_form_is_an_error(
     "files", [["x"], None, [{"is_dir": False}], [{"path": BUNDLE_FILE, "is_dir": False, "file_size": "x"}]]
 )
 def test_a_listing_of_another_form_is_an_error(
-    proxy: faulty_proxy.FaultyProxy, at: Mlflow, version: Named, files: object
+    proxy: faulty_proxy.FaultyProxy, at: Mlflow, version: ModelVersion, files: object
 ) -> None:
     proxy.lie = answers("mlflow-artifacts/artifacts?", {"files": files})
     with pytest.raises(ServiceError, match="cannot be read"):
@@ -126,7 +130,7 @@ def test_a_listing_of_another_form_is_an_error(
 
 
 def test_files_are_fetched_as_listed_and_no_others(
-    proxy: faulty_proxy.FaultyProxy, at: Mlflow, version: Named, monkeypatch: pytest.MonkeyPatch
+    proxy: faulty_proxy.FaultyProxy, at: Mlflow, version: ModelVersion, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert load(at, version) == sorted(FILES)
     proxy.lie = lambda _, path: [BIG] if path.endswith("1h.lgb") else None
@@ -143,7 +147,7 @@ def test_files_are_fetched_as_listed_and_no_others(
 
 
 def test_a_listing_that_grows_brings_no_further_files(
-    proxy: faulty_proxy.FaultyProxy, at: Mlflow, version: Named
+    proxy: faulty_proxy.FaultyProxy, at: Mlflow, version: ModelVersion
 ) -> None:
     listed = itertools.count()
 

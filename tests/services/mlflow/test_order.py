@@ -30,11 +30,11 @@ from jobs.ground.settings.tree import CacheSettings
 from jobs.ground.store.tables import Tables
 from jobs.loop.evaluate import promote
 from jobs.loop.evaluate.decisions import Promotion, last_decision
-from jobs.loop.trainings import keep_training, named
+from jobs.loop.trainings import keep_training, promoted_models
 from models.serving.bundle_files import BUNDLE_FILE, bundle_digest, read_about, read_order
 from models.serving.mlflow_session import mlflow
-from models.serving.names import Named
 from models.serving.registry import load_order
+from models.serving.versions import ModelVersion
 
 pytestmark = MLFLOW_WARNINGS
 CAPACITY = 100_000_000
@@ -45,9 +45,9 @@ def decide(store: Tables, at: Mlflow, now_s: int) -> Promotion:
     return promote.promote(settings_of(store, at), now_s=now_s)
 
 
-def on_record(store: Tables) -> Named | None:
+def on_record(store: Tables) -> ModelVersion | None:
     """What our record lets evict."""
-    return named(store, region="emea").get("steward")
+    return promoted_models(store, region="emea").get("steward")
 
 
 def serving(at: Mlflow) -> tuple[str | None, str | None]:
@@ -157,8 +157,8 @@ def test_plans_of_a_site_with_stewards_are_judged_beside_one_and_win_only_with_i
     ) -> Promotion:
         store = Tables(str(shutil.copytree(tmp_path / "tables", tmp_path / f"tables-{at}")))
         evaluate(store, SECOND, 40 * DAY, saving=300, champion=None, order_saving=order_saving, hours=hours)
-        named = [CACHE.model_copy(update={"steward": has}) for has in caches]
-        by_name = {str(i): one for i, one in enumerate(named)}
+        sites_caches = [CACHE.model_copy(update={"steward": has}) for has in caches]
+        by_name = {str(i): one for i, one in enumerate(sites_caches)}
         site = settings_of(store, own).model_copy(update={"caches": by_name})
         return promote.promote(site, now_s=int(at))
 
@@ -189,7 +189,7 @@ def test_a_steward_gets_the_order_that_was_trained(own: Mlflow, tmp_path: Path) 
     assert served.order.from_s == TRAIN_UNTIL_S
     rows = np.random.default_rng(1).random((9, len(COLUMNS))).astype(np.float32)
     np.testing.assert_array_equal(
-        rates_of(served.order.ladder, rows), rates_of(read_order(folder, model), rows)
+        rates_of(served.order.models, rows), rates_of(read_order(folder, model), rows)
     )
     assert load_order(at, "emea", named=on_record(store), known=served) is served
 

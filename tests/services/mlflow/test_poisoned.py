@@ -31,11 +31,11 @@ from features.results import TRAININGS
 from jobs.ground.store.tables import Tables
 from jobs.loop.evaluate import promote
 from jobs.loop.train import predict
-from jobs.loop.trainings import as_trained, named, trained
+from jobs.loop.trainings import as_trained, promoted_models, trained_versions
 from models.serving.bundle_files import BUNDLE_FILE, MAX_FILE_BYTES, bundle_digest, read_bundle
 from models.serving.mlflow_session import mlflow
-from models.serving.names import Named
 from models.serving.registry import load_order
+from models.serving.versions import ModelVersion
 
 pytestmark = MLFLOW_WARNINGS
 NOT_TRAINED = "not those that were trained"
@@ -57,8 +57,8 @@ def store(tmp_path: Path) -> Tables:
     return Tables(str(tmp_path / "tables"))
 
 
-def trained_as(store: Tables, version: str) -> Named:
-    return as_trained(trained(store, region="emea"), version)
+def trained_as(store: Tables, version: str) -> ModelVersion:
+    return as_trained(trained_versions(store, region="emea"), version)
 
 
 def test_no_pickle_is_read(own: Mlflow, store: Tables, tmp_path: Path) -> None:
@@ -139,7 +139,7 @@ def test_what_mlflow_keeps_of_the_files_counts_nothing(own: Mlflow, store: Table
         with pytest.raises(ModelError, match=NOT_TRAINED):
             loaded(store, own, alias)
     with pytest.raises(ModelError, match=NOT_TRAINED):
-        load_order(at, "emea", named=named(store, region="emea").get("steward"))
+        load_order(at, "emea", named=promoted_models(store, region="emea").get("steward"))
 
 
 def test_a_version_that_was_not_trained_here_serves_nobody(own: Mlflow, store: Tables) -> None:

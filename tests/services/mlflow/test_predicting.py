@@ -30,9 +30,9 @@ from jobs.ground.store.tables import Tables
 from jobs.loop.train import predict
 from jobs.loop.train.deliver import TrainingAnswer
 from models.learning.frame import model_matrix
+from models.serving.bundle import RegionModels
 from models.serving.mlflow_session import mlflow
-from models.serving.names import model_name
-from models.serving.scoring import RegionModels
+from models.serving.versions import model_name
 
 pytestmark = MLFLOW_WARNINGS
 

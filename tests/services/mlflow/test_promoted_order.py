@@ -36,10 +36,9 @@ from jobs.ground.settings.tree import Settings
 from jobs.ground.store.tables import Tables
 from jobs.loop.steward import look_up, promoted, steward
 from jobs.loop.steward.promoted import Promoted
-from models.serving import served_order
-from models.serving.bundle_files import bundle_digest
-from models.serving.names import Named
-from models.serving.served_order import keep_files, kept_order
+from models.serving import bundle_files
+from models.serving.bundle_files import bundle_digest, keep_files, kept_order
+from models.serving.versions import ModelVersion
 from prefetch.journal.journal import Journal
 from prefetch.steward.figures import Figures
 from replay.policies.learned import Order
@@ -203,7 +202,7 @@ def test_a_copy_of_the_promoted_order_lets_a_steward_begin_whatever_mlflow_does(
         served = found.first()
         assert served is not None and asked is not None
         assert (served.version, served.digest, found.fault) == (SECOND, copy.name, None)
-        np.testing.assert_array_equal(rates_of(served.order.ladder, ROWS), rates_of(asked.order.ladder, ROWS))
+        np.testing.assert_array_equal(rates_of(served.order.models, ROWS), rates_of(asked.order.models, ROWS))
         refresh_until(found, lambda: found.fault is not None)  # it asks MLflow at once
         assert found.serves is served and "serves on" in str(found.fault)
         serve(store, own, 2)  # taken back, while MLflow hangs
@@ -225,7 +224,7 @@ def test_a_full_disk_leaves_the_copy_as_it_was(
     copies = tmp_path / "copies"
     shutil.copytree(files[0], files[1])
     (files[1] / "bundle.json").write_text((files[0] / "bundle.json").read_text() + " ")
-    first, second = (Named(f"cachecast-emea/{i}", bundle_digest(one)) for i, one in enumerate(files))
+    first, second = (ModelVersion(f"cachecast-emea/{i}", bundle_digest(one)) for i, one in enumerate(files))
     keep_files(files[0], copies, first)
     (copies / "note.txt").touch()
 
@@ -255,7 +254,7 @@ def test_a_copy_that_changes_after_its_check_is_not_followed(
     two_versions: Mlflow, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder, copies = bundle_of(two_versions, FIRST), tmp_path / "copies"
-    first = Named(FIRST, bundle_digest(folder))
+    first = ModelVersion(FIRST, bundle_digest(folder))
     keep_files(folder, copies, first)
     trees = copies / str(first.digest) / "order" / "90m.lgb"
 
@@ -264,7 +263,7 @@ def test_a_copy_that_changes_after_its_check_is_not_followed(
         trees.write_text("tree")
         return found
 
-    monkeypatch.setattr(served_order, "bundle_digest", checks)
+    monkeypatch.setattr(bundle_files, "bundle_digest", checks)
     served = kept_order(copies, first)
     assert served is not None, "what was checked was read"
     monkeypatch.undo()

@@ -15,14 +15,14 @@ from jobs.ground.settings.tree import Settings
 from jobs.ground.store.tables import Tables
 from jobs.loop.evaluate import promote
 from jobs.loop.evaluate.record import Compared, Evaluated, candidates, record_days, record_run
-from jobs.loop.trainings import keep_training, trained
+from jobs.loop.trainings import keep_training, trained_versions
 from models.evaluation.bootstrap import gap_columns
 from models.serving.mlflow_session import mlflow
 from models.serving.runs import TableRead
+from replay.comparison import BOUND, Candidates, compare
 from replay.config import CacheConfig
-from replay.contest import BOUND, Lineup, standings
 from replay.planner import Actions, CacheState
-from replay.policies.lru import lru
+from replay.policies.one_queue import lru
 from replay.trace import Trace
 
 pytestmark = MLFLOW_WARNINGS
@@ -43,7 +43,9 @@ def walked(days: int) -> Compared:
     reads = Trace(time_s, (rng.zipf(1.3, 4000) % 80).astype(np.int32), np.full(80, 100))
     policies = {STEWARD: lru, S3FIFO: None, "clairvoyant": None, BOUND: None}
     planners = {LRU: None, CHALLENGER_PLAN: Idle(), S3FIFO_PLAN: Idle(), CHAMPION_PLAN: Idle()}
-    (at,) = standings(reads, [Lineup(800, policies, CacheConfig(800), planners, DAY, DAY)], count_from_s=DAY)
+    (at,) = compare(
+        reads, [Candidates(800, policies, CacheConfig(800), planners, DAY, DAY)], count_from_s=DAY
+    )
     return Compared(0.1, at, DAY)
 
 
@@ -113,7 +115,7 @@ def test_a_walk_is_recorded_for_its_candidate_and_promotion_decides_by_it(
 
 def check_trained_anew(store: Tables, at: Mlflow) -> None:
     """An evaluation says nothing of other files of the same name, which a new MLflow gives again."""
-    evaluated = trained(store, region="emea")[SECOND]
+    evaluated = trained_versions(store, region="emea")[SECOND]
     keep_training(store, region="emea", until_s=evaluated.until_s, version=SECOND, digest="0" * 64)
     with pytest.raises(StaleInputError, match=f"other files of {SECOND} .* evaluate again"):
         promote.promote(settings_of(store, at), now_s=0)
@@ -124,8 +126,8 @@ def check_run(at: Mlflow, run_id: str, found: Compared) -> None:
     """The run of an evaluation has its figures, days and table, and is linked to what it judged."""
     client = mlflow.tracking.MlflowClient(at.uri, registry_uri=at.uri)
     run = client.get_run(run_id)
-    figures, steward = run.data.metrics, found.standings.rows[STEWARD].result
-    plans = found.standings.rows[CHALLENGER_PLAN].result
+    figures, steward = run.data.metrics, found.comparison.rows[STEWARD].result
+    plans = found.comparison.rows[CHALLENGER_PLAN].result
     assert figures["wan_bytes/10pct"] == plans.wan_bytes
     assert figures["byte_gap_closed/10pct"] == 0
     assert figures["steward/wan_bytes/10pct"] == steward.wan_bytes
@@ -143,7 +145,7 @@ def check_run(at: Mlflow, run_id: str, found: Compared) -> None:
     )
     assert [one.path for one in client.list_artifacts(run_id)] == ["table.csv"]
     nested = client.search_runs([run.info.experiment_id], f"tags.`mlflow.parentRunId` = '{run_id}'")
-    assert {one.data.params["policy"] for one in nested} == set(found.standings.rows)
+    assert {one.data.params["policy"] for one in nested} == set(found.comparison.rows)
     champion = next(one for one in nested if one.data.params["policy"] == CHAMPION_PLAN)
     first = client.get_model_version(*FIRST.split("/"))
     assert [one.model_id for one in client.get_run(champion.info.run_id).inputs.model_inputs] == [

@@ -164,7 +164,7 @@ class Parsers:
         return [cache.name for cache in Settings.load(self._file("toml", content), env={}).caches.values()]
 
     def _fleet(self, content: bytes) -> list[str]:
-        return list(load_fleet(self._file("toml", content)).caches)
+        return list(load_fleet(self._file("toml", content)))
 
     def _workload(self, content: bytes) -> list[str]:
         config = workload.load(str(self._file("toml", content)), seed=1)

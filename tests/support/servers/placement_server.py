@@ -29,7 +29,7 @@ from prefetch.placement.build import Holding, snapshot_of
 from prefetch.placement.database import Database
 from prefetch.placement.pages import Source
 from prefetch.placement.snapshot import NOBODY, NOWHERE, dump
-from replay.federation.rendezvous import keys_of
+from replay.federation.ranges import keys_of
 
 OPERATOR = "operators-token-of-the-tests"
 CACHES = {

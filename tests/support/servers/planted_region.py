@@ -28,11 +28,11 @@ from jobs.ground.settings.tree import LearnerName, MlflowSettings, Settings, Tra
 from jobs.ground.store.tables import Tables
 from jobs.loop.train import training as train
 from jobs.loop.train.deliver import TrainingAnswer
-from jobs.loop.trainings import named, trained
+from jobs.loop.trainings import promoted_models, trained_versions
+from models.serving.bundle import RegionModels
 from models.serving.bundle_files import bundle_digest
 from models.serving.mlflow_session import mlflow
 from models.serving.registry import Registry
-from models.serving.scoring import RegionModels
 from models.training.recording import ModelReport
 
 HOUR, DAY = 3600, 86400
@@ -171,8 +171,8 @@ def bundle_of(at: Mlflow, version: str) -> Path:
 
 def loaded(store: Tables, at: Mlflow, *aliases: str) -> RegionModels:
     """The region's models at the first of `aliases`, by the records of `store`."""
-    digests = {version: one.digest for version, one in trained(store, region="emea").items()}
-    champion = named(store, region="emea").get("champion")
+    digests = {version: one.digest for version, one in trained_versions(store, region="emea").items()}
+    champion = promoted_models(store, region="emea").get("champion")
     return registry(at).load("emea", aliases, champion=champion, digests=digests)
 
 

@@ -9,8 +9,8 @@ from features.results import PROMOTIONS
 from jobs.ground.settings.tree import Settings
 from jobs.ground.store.tables import Tables
 from jobs.loop.train.registry import registry
-from jobs.loop.trainings import trained
-from models.serving.names import CANDIDATE, CHAMPION
+from jobs.loop.trainings import trained_versions
+from models.serving.versions import CANDIDATE, CHAMPION
 
 
 def promote(settings: Settings) -> str:
@@ -21,7 +21,7 @@ def promote(settings: Settings) -> str:
     row: dict[str, object] = {"action": "promote", "model_version": version, "champion": version}
     row |= {
         "comparisons": "[]",
-        "champion_digest": trained(tables, region=region)[version].digest,
+        "champion_digest": trained_versions(tables, region=region)[version].digest,
         "reasons": ["for a test"],
     }
     tables.replace_rows(PROMOTIONS, [row], (day_label(now_s), as_of_label(now_s), region))

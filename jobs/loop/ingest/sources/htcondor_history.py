@@ -6,7 +6,7 @@ CMSSW reports by Chirp. Any other pool's jobs have Owner, cluster and node.
 
 from __future__ import annotations
 
-from features.job_records import JOB_RECORDS
+from features.schema import JOB_RECORDS
 from jobs.loop.ingest.sources import Site, Source, job_records, sql
 from jobs.loop.ingest.sources.job_records import cores, first_of, number
 

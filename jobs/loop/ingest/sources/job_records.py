@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from features.common.names import UNFIT_RE2, literal
-from features.job_records import JOB_RECORDS
+from features.schema import JOB_RECORDS
 from jobs.loop.ingest.sources import Site, sql, urls
 from jobs.loop.ingest.sources.cms_tracer import AHEAD_DAYS
 from jobs.loop.ingest.sources.lines import MOST_LINE_BYTES

@@ -6,7 +6,7 @@ Columns are PanDA's, in lower case; those of a CSV may be in upper case.
 from __future__ import annotations
 
 from features.common.names import literal
-from features.job_records import JOB_RECORDS
+from features.schema import JOB_RECORDS
 from jobs.loop.ingest.sources import Site, Source, csv_header, job_records, sql
 from jobs.loop.ingest.sources.csv_header import Header
 from jobs.loop.ingest.sources.job_records import cores, number

@@ -7,7 +7,7 @@ Of a report's steps the CPU times and bytes are summed; the job lasts from the f
 from __future__ import annotations
 
 from features.common.names import literal
-from features.job_records import JOB_RECORDS
+from features.schema import JOB_RECORDS
 from jobs.loop.ingest.sources import Site, Source, job_records, sql, urls
 from jobs.loop.ingest.sources.job_records import named, number
 

@@ -6,7 +6,7 @@ import dataclasses
 
 import pytest
 
-from features import job_records, results, schema
+from features import results, schema
 from features.common.times import parse_day
 from features.schema import ACCESSES, Table
 from jobs.cli.main import COMMANDS
@@ -25,10 +25,7 @@ def test_every_table_has_a_command_that_writes_it() -> None:
     spec = Settings.load(env={}).features.spec
     sample = dataclasses.replace(spec, sample_share=0.5)
     tables = [
-        table
-        for room in (schema, results, job_records)
-        for table in vars(room).values()
-        if isinstance(table, Table)
+        table for room in (schema, results) for table in vars(room).values() if isinstance(table, Table)
     ]
     tables += [spec.features_table, spec.labels_table, sample.features_table, sample.labels_table]
     assert {table.name for table in tables} == set(WRITTEN_BY)

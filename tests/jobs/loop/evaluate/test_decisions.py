@@ -12,7 +12,7 @@ from features.common.errors import ServiceError, StaleInputError
 from features.results import PROMOTIONS
 from jobs.ground.store.tables import Tables
 from jobs.loop.evaluate.decisions import decisions, last_decision, served_versions, serving
-from jobs.loop.trainings import named
+from jobs.loop.trainings import promoted_models
 
 
 def decided(tables: Tables, day: str, **values: Any) -> None:
@@ -69,7 +69,7 @@ def test_a_row_that_no_decision_wrote_is_one_line_and_lets_nothing_act(
     assert len(str(told.value)) < 300 and str(told.value).isprintable()
     if {"champion", "steward"} & set(crafted):
         with pytest.raises(ServiceError, match="no `promote` wrote"):
-            named(tables, region="emea")
+            promoted_models(tables, region="emea")
 
 
 def test_two_decisions_at_one_time_let_nothing_act(tmp_path: Path) -> None:
@@ -80,4 +80,4 @@ def test_two_decisions_at_one_time_let_nothing_act(tmp_path: Path) -> None:
     ]
     tables.replace_rows(PROMOTIONS, two, ("2026-03-01", "2026-03-01T00:00:00Z", "emea"))
     with pytest.raises(ServiceError, match="2 decisions at one time"):
-        named(tables, region="emea")
+        promoted_models(tables, region="emea")

@@ -12,15 +12,15 @@ from hypothesis import strategies as st
 from features.common.arrays import BoolArray, FloatArray
 from features.results import LRU, STEWARD
 from jobs.loop.evaluate.record import Compared, day_rows
-from jobs.loop.evaluate.scene import fitting_cycle_s, warm_age_s
+from jobs.loop.evaluate.replay_setup import fitting_cycle_s, warm_age_s
 from models.evaluation.bootstrap import BOUNDED_DAYS, mean_interval, ratio_interval
 from models.evaluation.promotion import HoursPerByte, daily_hours
+from replay.comparison import BOUND, Candidates, compare
 from replay.config import CacheConfig
-from replay.contest import BOUND, Lineup, standings
 from replay.engine import simulate
 from replay.kernels.disk import HIT
 from replay.planner import Actions, CacheState
-from replay.policies.lru import lru
+from replay.policies.one_queue import lru
 from replay.result import Result
 from replay.trace import Trace
 
@@ -53,26 +53,26 @@ def compared(seed: int) -> tuple[Trace, Compared]:
     cache = CacheConfig(int(0.2 * reads.footprint_bytes))
     policies = {STEWARD: lru, **dict.fromkeys((*PER_ACCESS, BOUND))}
     planners = {LRU: None, "lru+x": Fetcher()}
-    lineup = Lineup(cache.capacity_bytes, policies, cache, planners, CYCLE_S, FROM_S)
+    lineup = Candidates(cache.capacity_bytes, policies, cache, planners, CYCLE_S, FROM_S)
 
     def hours(result: Result, hit: BoolArray) -> FloatArray:
         return daily_hours(reads, result, hit, HOURS)
 
-    (at,) = standings(reads, [lineup], count_from_s=FROM_S, hours=hours)
+    (at,) = compare(reads, [lineup], count_from_s=FROM_S, hours=hours)
     return reads, Compared(0.2, at, CYCLE_S, {"lru+x": 0.25})
 
 
 @pytest.mark.parametrize("seed", [1, 2, 3])
 def test_the_days_of_every_policy_add_up_to_its_replay_and_to_what_was_asked_for(seed: int) -> None:
     reads, at = compared(seed)
-    assert set(at.standings.rows) == {LRU, "lru+x", STEWARD, *PER_ACCESS, BOUND}
+    assert set(at.comparison.rows) == {LRU, "lru+x", STEWARD, *PER_ACCESS, BOUND}
     rows: list[dict[str, Any]] = day_rows([at], model_version="m/1", scored_by={"lru+x": "m/1"})
     by_day: dict[str, int] = {}
     for when, item in zip(reads.time_s.tolist(), reads.item.tolist(), strict=True):
         day = str(np.datetime64(when, "s").astype("datetime64[D]"))
         if when >= FROM_S:
             by_day[day] = by_day.get(day, 0) + int(reads.size_bytes[item])
-    for policy, one in at.standings.rows.items():
+    for policy, one in at.comparison.rows.items():
         mine = [row for row in rows if row["policy"] == policy]
         assert [row["on_day"] for row in mine] == sorted(by_day)
         for row in mine:
@@ -84,7 +84,7 @@ def test_the_days_of_every_policy_add_up_to_its_replay_and_to_what_was_asked_for
         assert {row["scored_by"] for row in mine} == {"m/1" if policy == "lru+x" else None}
         assert {row["model_weight"] for row in mine} == {0.25 if policy == "lru+x" else None}
         assert {row["capacity_bytes"] for row in mine} == {int(0.2 * reads.footprint_bytes)}
-    assert at.standings.rows["lru+x"].result.prefetch_bytes > 0
+    assert at.comparison.rows["lru+x"].result.prefetch_bytes > 0
 
 
 def test_the_hours_of_each_day_are_those_of_its_reads() -> None:
@@ -92,7 +92,7 @@ def test_the_hours_of_each_day_are_those_of_its_reads() -> None:
     outcome = np.zeros(reads.n_accesses, np.uint8)
     simulate(reads, CacheConfig(int(0.2 * reads.footprint_bytes)), count_from_s=FROM_S, outcome=outcome)
     hit = np.zeros(reads.n_accesses, np.bool_)
-    lru(reads, at.standings.rows[STEWARD].result.capacity_bytes, hit)
+    lru(reads, at.comparison.rows[STEWARD].result.capacity_bytes, hit)
     for policy, hits in ((LRU, (outcome & HIT) != 0), (STEWARD, hit)):
         by_day: dict[int, float] = {}
         for when, item, was_hit in zip(reads.time_s.tolist(), reads.item.tolist(), hits, strict=True):
@@ -100,10 +100,10 @@ def test_the_hours_of_each_day_are_those_of_its_reads() -> None:
                 per_byte = float((HOURS.hit if was_hit else HOURS.missed)[item])
                 of_read = per_byte * int(reads.size_bytes[item])
                 by_day[when // DAY_S] = by_day.get(when // DAY_S, 0.0) + of_read
-        found = at.standings.rows[policy].core_hours
+        found = at.comparison.rows[policy].core_hours
         assert found is not None
         assert found.tolist() == pytest.approx([by_day[day] for day in sorted(by_day)])
-    assert at.standings.rows[BOUND].core_hours is None
+    assert at.comparison.rows[BOUND].core_hours is None
 
 
 def test_the_age_is_that_of_the_warm_up_alone() -> None:

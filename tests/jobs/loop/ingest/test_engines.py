@@ -16,8 +16,7 @@ import watched_java
 from damage import damaged
 
 from features.common.errors import ConfigError, InputError, ServiceError
-from features.job_records import JOB_RECORDS
-from features.schema import ACCESSES, FILES, REJECTS
+from features.schema import ACCESSES, FILES, JOB_RECORDS, REJECTS
 from jobs.ground.settings.our_sources import OURS
 from jobs.ground.settings.tree import Settings, SparkSettings
 from jobs.ground.store.tables import Tables

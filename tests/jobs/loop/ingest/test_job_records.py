@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from features.job_records import JOB_RECORDS
+from features.schema import JOB_RECORDS
 from jobs.ground.store.tables import Tables
 from jobs.loop.ingest.local_engine import LocalEngine
 from jobs.loop.ingest.pull_input import PullSummary, pull

@@ -12,8 +12,7 @@ import pytest
 from rucio_avro import write_dump
 
 from features.common.errors import ConflictError, InputError, SchemaError
-from features.job_records import JOB_RECORDS
-from features.schema import ACCESSES, FILES, REJECTS
+from features.schema import ACCESSES, FILES, JOB_RECORDS, REJECTS
 from jobs.ground.settings.our_sources import OURS
 from jobs.ground.store.locks import exclusive
 from jobs.ground.store.tables import Tables

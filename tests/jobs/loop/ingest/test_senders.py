@@ -8,9 +8,10 @@ import json
 from pathlib import Path
 from typing import Any
 
+import monitoring
 import pyarrow as pa
 import pytest
-from monitoring import closing, fstream, opening
+from monitoring import Sender, closing, fstream, opening
 
 from features.common.errors import ConfigError
 from features.common.hosts import address_and_port
@@ -28,12 +29,8 @@ START = 1772323200
 
 def close(host: str, at: int, inst: str = "atlas-xcache") -> bytes:
     """A frame of a capture: one close at a server."""
-    source = {"site": "", "host": host, "port": 1094, "inst": inst, "pgm": "xrootd", "ver": "5.9.0"}
-    header = {"code": "g", "pseq": at, "stod": START, "sid": len(host), "src": source, "gs": {"type": "C"}}
-    numbers = {"size": 1000, "blk_size": 1000, "n_blks": 1, "n_blks_done": 1, "access_cnt": 1}
-    times = {"attach_t": START + at, "detach_t": START + at + 1, "remotes": []}
-    record = {"event": "file_close", "lfn": "/store/f", "b_hit": 1000, "b_miss": 0, "b_bypass": 0}
-    body = b"\n".join(json.dumps(one).encode() for one in (header, record | numbers | times))
+    record = monitoring.close("/store/f", 1000, START + at + 1, b_hit=1000, b_miss=0, remotes=[])
+    body = Sender(host, 1094, inst, "", START, len(host), at).gstream(record, ahead=0)
     return b"@@%d 9931 %d\n%s" % (START + at + 2, len(body), body)
 
 

@@ -12,8 +12,7 @@ from typing import Any
 
 import pytest
 
-from features.job_records import JOB_RECORDS
-from features.schema import REJECTS
+from features.schema import JOB_RECORDS, REJECTS
 from jobs.ground.settings.tree import Settings
 from jobs.ground.store.tables import Tables
 from jobs.loop.ingest.local_engine import LocalEngine

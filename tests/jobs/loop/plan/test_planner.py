@@ -12,7 +12,7 @@ from features.results import CHALLENGER_PLAN, EVALUATIONS, LRU
 from jobs.ground.settings.tree import Settings
 from jobs.ground.store.tables import Tables
 from jobs.loop.plan.planner import model_weight
-from models.evaluation.weight import UNPROVEN
+from models.evaluation.promotion import UNPROVEN
 
 OURS = "cachecast-emea/3"
 

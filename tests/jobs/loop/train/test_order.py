@@ -33,8 +33,8 @@ def learn(store: Tables, *, until_s: int = UNTIL_S, since_s: int = 0) -> order.R
 def test_an_order_knows_what_it_was_made_of(tmp_path: Path) -> None:
     store = Tables(str(tmp_path))
     plant_accesses(store, until_s=UNTIL_S)
-    model, rungs = learn(store)
-    assert model.horizons_s == rungs.horizons_s
+    model, trees = learn(store)
+    assert model.horizons_s == trees.horizons_s
     assert model.horizons_s[-1] == 12 * HOUR
     assert (model.columns, model.until_s) == (COLUMNS, UNTIL_S)
     assert model.kinds == ("tar", "root")

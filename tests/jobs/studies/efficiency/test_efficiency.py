@@ -12,7 +12,7 @@ from job_records import PIC, Planted, plant
 from monitoring import closing, fstream, opening, users
 
 from features.common.errors import StaleInputError
-from features.job_records import JOB_RECORDS
+from features.schema import JOB_RECORDS
 from jobs.ground.settings.tree import Settings
 from jobs.ground.store.tables import Tables
 from jobs.loop.ingest.local_engine import LocalEngine

@@ -7,8 +7,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from features.job_records import JOB_RECORDS
-from features.schema import ACCESSES, Table, arrow_schema
+from features.schema import ACCESSES, JOB_RECORDS, Table, arrow_schema
 from jobs.ground.store.tables import Tables
 from jobs.studies.efficiency.reads import NOWHERE, Chosen, jobs_with_places
 from replay.study.benefit import Region

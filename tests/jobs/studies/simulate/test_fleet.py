@@ -25,8 +25,8 @@ def write(folder: Path, text: str) -> Path:
 
 def test_the_shipped_fleet_is_socals() -> None:
     federation = load_fleet(Path(str(resources.files("conf").joinpath("fleets", "socal.toml"))))
-    assert len(federation.caches) == 24
-    assert federation.capacity_bytes == pytest.approx(2.5e15, rel=0.01)
+    assert len(federation) == 24
+    assert sum(cache.capacity_bytes for cache in federation.values()) == pytest.approx(2.5e15, rel=0.01)
 
 
 def test_every_key_reaches_the_cache(tmp_path: Path) -> None:
@@ -46,7 +46,7 @@ def test_every_key_reaches_the_cache(tmp_path: Path) -> None:
         never_cache = ["*panda.um*"]
         """,
     )
-    config = load_fleet(path).caches["a"]
+    config = load_fleet(path)["a"]
     assert (config.low_watermark, config.high_watermark, config.purge_interval_s) == (0.5, 0.6, 60)
     assert (config.cold_age_s, config.cold_every) == (30 * 86400, 6)
     assert (config.block_bytes, config.ssd_bytes, config.never_cache) == (10**6, 10**12, ("*panda.um*",))

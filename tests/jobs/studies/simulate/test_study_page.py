@@ -23,8 +23,8 @@ from jobs.studies.simulate.study_page import answers, study_page
 from replay.config import CacheConfig
 from replay.read import LoadedTrace
 from replay.study.benefit import SSD, BenefitModel, Region
+from replay.study.categories import Thresholds
 from replay.study.study import Study, StudyConfig, study
-from replay.study.verdicts import Thresholds
 from replay.trace import Trace
 
 EVIL = "<script>alert(1)</script>"

@@ -1,0 +1,275 @@
+"""What an evaluation replays: copies of the accesses, so that no table of the site changes, and caches."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+from collections.abc import Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from features.common.errors import InputError, SchemaError
+from features.common.names import did_parts
+from features.common.times import DAY_S, day_label
+from features.schema import ACCESSES, FILES, Table, arrow_schema
+from jobs.ground.settings.tree import Settings
+from jobs.ground.store.tables import Tables, read_partitions
+from jobs.loop.evaluate import ready
+from jobs.loop.evaluate.ready import check_columns
+from jobs.loop.traces import from_tables
+from jobs.loop.train.ready import learned_since_s
+from models.parallel import map_parallel
+from prefetch.plan.value import CYCLES_PER_AGE
+from prefetch.plan.value import fitting_cycle_s as within_grid
+from replay.access_context import CONTEXT, AccessContext, context_of
+from replay.config import CacheConfig
+from replay.engine import simulate
+from replay.planner import Actions, CacheState
+from replay.study.origins import ACTIVITY
+from replay.trace import Trace
+
+FROM_FILE = "file"
+"""Source of accesses that name none."""
+
+
+def copy_file(path: Path, tables: Tables) -> None:
+    """Copy the accesses in `path`, and `files.parquet` beside it if it exists, into `tables`.
+
+    Missing columns are derived: scope and name from the did, `known_at` from the end of the read (of a file:
+    from its creation), one read per row. Raises InputError, SchemaError.
+    """
+    rows = _read(path)
+    check_columns(path, rows.column_names)
+    if not rows.num_rows:
+        raise InputError(f"{path.name} holds no access")
+    n = rows.num_rows
+    ends = pc.coalesce(rows["closed_at"], rows["accessed_at"]) if "closed_at" in rows.column_names else None
+    named = _with_names(rows)
+    defaults = {
+        "known_at": rows["accessed_at"] if ends is None else ends,
+        "n_reads": pa.repeat(pa.scalar(1, pa.int64()), n),
+        "source": pa.repeat(FROM_FILE, n),
+        "event_id": pc.binary_join_element_wise(_digest(path), pa.array(range(n)).cast(pa.string()), "-"),
+    }
+    placed = _fitted(ACCESSES, named, defaults)
+    day = pc.strftime(placed["accessed_at"], format="%Y-%m-%d")
+    tables.replace_arrow(ACCESSES, placed.append_column("day", day))
+    catalogue = path.with_name("files.parquet")
+    if catalogue.is_file() and catalogue != path:
+        files = _with_names(_read(catalogue))
+        begin = pa.scalar(0, pa.timestamp("us", tz="UTC"))
+        known = pc.coalesce(files["created_at"], begin) if "created_at" in files.column_names else begin
+        known = pa.repeat(begin, files.num_rows) if known is begin else known
+        tables.replace_arrow(FILES, _fitted(FILES, files, {"known_at": known}))
+
+
+def copy_tables(site: Tables, tables: Tables, *, since_s: int, until_s: int) -> None:
+    """Copy the site's accesses of the days of `since_s` to `until_s`, and its catalogue, into `tables`."""
+    accesses = site.snapshot(ACCESSES)
+    days = accesses.select(since=day_label(since_s), until=day_label(until_s))
+    pieces = ((key, read_partitions(accesses, {key: part})) for key, part in days.items())
+    tables.replace_each(ACCESSES, pieces)
+    if site.exists(FILES):
+        tables.replace_arrow(FILES, site.read_arrow(FILES))
+
+
+def _read(path: Path) -> pa.Table:
+    try:
+        return pq.read_table(path)
+    except (OSError, pa.ArrowInvalid) as error:
+        raise InputError(f"cannot read {path.name} as Parquet: {error}") from None
+
+
+def _with_names(rows: pa.Table) -> pa.Table:
+    """`rows` with missing scope and name taken from the did, and with a list of origins."""
+    dids = rows["did"].cast(pa.string()).combine_chunks()
+    parts = did_parts(dids)
+    if parts.null_count:
+        wrong = dids.filter(pc.is_null(parts))[0].as_py()
+        raise SchemaError(f"{wrong!r} is not a DID; write scope:name")
+    for name in ("scope", "name"):
+        if name not in rows.column_names:
+            rows = rows.append_column(name, pc.struct_field(parts, name))
+    if "origins" not in rows.column_names and "origin" in rows.column_names:
+        origin = rows["origin"].cast(pa.string()).combine_chunks()
+        offsets = pa.array(range(len(origin) + 1), pa.int32())
+        rows = rows.append_column("origins", pa.ListArray.from_arrays(offsets, origin))
+    return rows
+
+
+def _fitted(table: Table, rows: pa.Table, defaults: Mapping[str, pa.Array | pa.ChunkedArray]) -> pa.Table:
+    """The columns of `table`: from `rows`, else from `defaults`, else null."""
+    columns = {}
+    for field in arrow_schema(table):
+        if field.name in rows.column_names:
+            columns[field.name] = rows[field.name].cast(field.type)
+        elif field.name in defaults:
+            columns[field.name] = defaults[field.name].cast(field.type)
+        else:
+            columns[field.name] = pa.nulls(rows.num_rows, field.type)
+    return pa.table(columns)
+
+
+def _digest(path: Path) -> str:
+    """A text that distinguishes the events of this file from those of others."""
+    return hashlib.sha256(path.name.encode()).hexdigest()[:12]
+
+
+WATCHED_EVERY_S = 3600
+WARM_AGES = 3
+"""Plans begin this many eviction ages before counting does."""
+TRIED_SHARE = 0.25
+"""Share of the past on which weights are tried."""
+TRIED_S = 14 * DAY_S
+"""Weights are tried on no more days than this, if the caches are warm by then."""
+
+_NOTHING = np.zeros(0, np.int64)
+_IDLE = Actions(_NOTHING, _NOTHING, _NOTHING, _NOTHING)
+
+
+@dataclasses.dataclass(frozen=True)
+class Request:
+    """The accesses to be evaluated, of a file or the site's tables, from and to days (both inclusive).
+
+    `cycle_s` None: chosen by each capacity's LRU age; `to_s` None: the last day there is.
+    """
+
+    accesses: Path | None
+    from_s: int
+    to_s: int | None
+    cycle_s: int | None
+    fractions: Sequence[float]
+
+
+@dataclasses.dataclass(frozen=True)
+class Cache:
+    """A capacity with a plan every `cycle_s`, from predictions made every `predicted_every_s`.
+
+    `age_s`: at which LRU purges; None: it never did.
+    """
+
+    fraction: float
+    config: CacheConfig
+    cycle_s: int
+    predicted_every_s: int
+    age_s: int | None
+
+
+class Days(NamedTuple):
+    """Weights of models are tried from `trial_s` on; days from `from_s` on count."""
+
+    trial_s: int
+    from_s: int
+
+
+@dataclasses.dataclass(frozen=True)
+class ReplaySetup:
+    """The accesses of an evaluation, the tables made from them, and the replayed caches."""
+
+    tables: Tables
+    demand: Mapping[str, str]
+    trace: Trace
+    context: AccessContext
+    details: pa.Table
+    caches: Sequence[Cache]
+
+    @property
+    def last_day_s(self) -> int:
+        """First second of the last day with an access."""
+        return int(self.trace.time_s[-1]) // DAY_S * DAY_S
+
+    def n_read(self, *, before_s: int) -> int:
+        """Files that were read before."""
+        return np.unique(self.trace.item[: self.trace.first_at(before_s)]).size
+
+
+def replay_setup(settings: Settings, request: Request, tables: Tables) -> ReplaySetup:
+    """The requested accesses, copied into `tables`, and the caches. Raises InputError."""
+    until_s = request.to_s or ready.LAST_S
+    demand: Mapping[str, str] = {}
+    if request.accesses is not None:
+        copy_file(request.accesses, tables)
+    else:
+        demand = settings.sources.demand
+        site = Tables(settings.tables.root)
+        since_s = learned_since_s(settings.features.spec, settings.training, at_s=request.from_s)
+        copy_tables(site, tables, since_s=since_s, until_s=until_s)
+    loaded = from_tables(tables, since_s=0, until_s=until_s, demand_sources=demand, keep=(*CONTEXT, ACTIVITY))
+    trace = loaded.trace
+    ready.check_days(int(trace.time_s[0]), int(trace.time_s[-1]), from_s=request.from_s)
+    caches = map_parallel(partial(_cache, settings, trace, request), request.fractions)
+    return ReplaySetup(tables, demand, trace, context_of(loaded), loaded.details, caches)
+
+
+def trial_days(settings: Settings, setup: ReplaySetup, from_s: int) -> Days:
+    """When plans begin: the caches are full of their choices when counting begins, not of LRU's.
+
+    That is a quarter of the past before, but not more than `TRIED_S`, or `WARM_AGES` of the longest eviction
+    age, but never more than half of the past; never, if the past is shorter than two trainings are apart.
+    Weights are tried on these days.
+    """
+    every_s, past_s = settings.training.every, from_s - int(setup.trace.time_s[0])
+    warm_s = max(WARM_AGES * (cache.age_s or 0) for cache in setup.caches)
+    tried_s = max(min(TRIED_SHARE * past_s, TRIED_S), warm_s)
+    return Days(from_s - int(min(tried_s, past_s / 2)) // every_s * every_s, from_s)
+
+
+def capacity_bytes(trace: Trace, fraction: float) -> int:
+    """A share of the bytes of all files read. Raises InputError if that is no room for any."""
+    capacity = int(fraction * trace.footprint_bytes)
+    if capacity <= 0:
+        raise InputError(f"a capacity of {fraction:%} of the files read has no room for any")
+    return capacity
+
+
+def _cache(settings: Settings, trace: Trace, request: Request, fraction: float) -> Cache:
+    low, high = settings.replay.watermarks
+    config = CacheConfig(capacity_bytes(trace, fraction), low, high, settings.replay.purge_interval)
+    grid_s, cycle_s = settings.features.cycle, request.cycle_s
+    age_s = warm_age_s(trace, config, until_s=request.from_s, every_s=WATCHED_EVERY_S)
+    if cycle_s is None:
+        cycle_s = fitting_cycle_s(age_s, grid_s)
+    return Cache(fraction, config, cycle_s, max(grid_s, cycle_s), age_s)
+
+
+def warm_age_s(trace: Trace, cache: CacheConfig, *, until_s: int, every_s: int) -> int | None:
+    """Median age at which LRU purges, in the later half of the time before `until_s`; None: it never did."""
+    recorder = _AgeRecorder([])
+    past = trace.first_at(until_s)
+    if not past:
+        return None
+    before = Trace(trace.time_s[:past], trace.item[:past], trace.size_bytes)
+    begin_s = (int(trace.time_s[0]) + until_s) // 2
+    simulate(before, cache, planner=recorder, cycle_s=every_s, plan_from_s=begin_s)
+    return int(np.median(recorder.ages_s)) if recorder.ages_s else None
+
+
+def fitting_cycle_s(age_s: int | None, grid_s: int) -> int:
+    """How often to plan for a cache of this LRU age, with predictions on a grid of `grid_s`.
+
+    At most a tenth of the age: the longest multiple of `grid_s` that divides a day, or for shorter ages a
+    part of `grid_s` as in production. A day if the age is None (nothing was ever purged).
+    """
+    most = DAY_S if age_s is None else min(DAY_S, age_s // CYCLES_PER_AGE)
+    if most < grid_s or DAY_S % grid_s:
+        return within_grid(age_s, grid_s)
+    return max(n * grid_s for n in range(1, most // grid_s + 1) if DAY_S % (n * grid_s) == 0)
+
+
+@dataclasses.dataclass
+class _AgeRecorder:
+    """A planner that plans nothing, and records the age at which LRU last purged."""
+
+    ages_s: list[int]
+
+    def actions(self, state: CacheState) -> Actions:
+        """Record the LRU age; plan nothing."""
+        if state.lru_age_s is not None:
+            self.ages_s.append(state.lru_age_s)
+        return _IDLE

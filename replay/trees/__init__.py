@@ -1,1 +1,0 @@
-"""Gradient-boosted trees as compiled code, so that a replay can follow a learned order."""
