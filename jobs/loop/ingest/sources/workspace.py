@@ -95,11 +95,13 @@ class Workspace:
         first = next(shared, None)
         if first is None:
             return
+        # Parsed once: that takes as long as planning, which each core does for itself.
+        [insert] = self.database.extract_statements(f"INSERT INTO parsed {query.text}")
         n_cores = min(_MOST_CORES, len(os.sched_getaffinity(0)))
         stream = itertools.chain([first], shared)
         with shared.failing(), ThreadPoolExecutor(n_cores) as pool:
-            works = [pool.submit(self._insert, query, first.schema, stream)]
-            works += [pool.submit(self._insert, query, first.schema, shared) for _ in range(1, n_cores)]
+            works = [pool.submit(self._insert, insert, first.schema, stream)]
+            works += [pool.submit(self._insert, insert, first.schema, shared) for _ in range(1, n_cores)]
             try:
                 for work in works:
                     work.result()
@@ -134,11 +136,11 @@ class Workspace:
         self.add([("parsed", refusals(self.table, self._refused))])
         self._refused.clear()
 
-    def _insert(self, query: Query, schema: pa.Schema, batches: Iterator[pa.RecordBatch]) -> None:
+    def _insert(self, insert: duckdb.Statement, schema: pa.Schema, batches: Iterator[pa.RecordBatch]) -> None:
         # DuckDB reads a stream on one core, so each core has a connection of its own.
         with self.database.cursor() as connection:
             connection.register("raw", pa.RecordBatchReader.from_batches(schema, batches))
-            connection.execute(f"INSERT INTO parsed {query.text}")
+            connection.execute(insert)
 
     def put(self, name: str, columns: Iterable[str], tables: Iterable[pa.Table]) -> None:
         """A new table `name` of rows of the table, with the text columns `columns` beside its own."""
