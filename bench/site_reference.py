@@ -22,7 +22,7 @@ from jobs.cli import main  # noqa: E402
 from jobs.operator.operate import prometheus  # noqa: E402
 from jobs.operator.operate.alarms import CRITICAL, REMEDIES, Alarm, CacheStatus, Status  # noqa: E402
 from jobs.operator.operate.prometheus import Sample  # noqa: E402
-from prefetch.steward.figures import Figures  # noqa: E402
+from prefetch.steward.figures import StewardFigures  # noqa: E402
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
@@ -163,7 +163,7 @@ _COUNTS = (
 )
 _MORE = {"alarms": {"steward-clock": ""}, "last_hour": {}, "newest": (), "version": "m"}
 _VALUES: dict[str, Any] = dict.fromkeys(_COUNTS, 0) | _MORE
-_FIGURES = Figures(cache="c", following="lru", **_VALUES)
+_FIGURES = StewardFigures(cache="c", following="lru", **_VALUES)
 
 
 def alarms() -> Iterator[str]:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from jobs.ground.settings.tree import Settings
-    from prefetch.steward.figures import Figures
+    from prefetch.steward.figures import StewardFigures
 
 
 def scan(
@@ -121,7 +121,7 @@ def steward(
 
     folder = settings.metrics.folder
 
-    def leave(found: Figures) -> None:
+    def leave(found: StewardFigures) -> None:
         if folder:
             prometheus.leave(Path(folder), f"steward-{found.cache}", prometheus.of_steward(found))
 

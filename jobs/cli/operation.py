@@ -18,7 +18,7 @@ from jobs.ground import text
 if TYPE_CHECKING:
     from jobs.ground.settings.tree import Settings
     from jobs.operator.operate.alarms import CacheStatus, Status
-    from prefetch.steward.figures import Figures
+    from prefetch.steward.figures import StewardFigures
 
 
 def status(settings: Settings, html: OutPage = None) -> None:
@@ -76,7 +76,7 @@ def _cache(one: CacheStatus) -> dict[str, object]:
     }
 
 
-def steward_line(found: Figures) -> str:
+def steward_line(found: StewardFigures) -> str:
     """The order that a steward follows, how full the cache is, and what that has saved."""
     order, version, since_s = found.following, found.version, found.version_since_s
     if version is not None and since_s is not None:

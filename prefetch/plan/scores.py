@@ -150,12 +150,13 @@ def with_known(scores: Scores, work: KnownWork) -> Scores:
         return scores
     is_new = ~np.isin(item, scores.item)
     items = np.concatenate([scores.item, item[is_new]])
-    probability = _widened(scores.probability, int(is_new.sum()))
+    n_new = int(is_new.sum())
+    probability = np.pad(scores.probability, ((0, 0), (0, n_new)))
     order = np.argsort(items)
     entry = order[np.searchsorted(items, item, sorter=order)]
     certain = np.array(scores.horizons_s)[:, None] >= wait_s[None, :]
     probability[:, entry] = np.where(certain, 1.0, probability[:, entry])
-    n_jobs = np.append(scores.queued, np.zeros(int(is_new.sum()), np.int64))
+    n_jobs = np.append(scores.queued, np.zeros(n_new, np.int64))
     n_jobs[entry] = work.n_jobs[near]
     return Scores(
         scores.as_of_s,
@@ -163,7 +164,7 @@ def with_known(scores: Scores, work: KnownWork) -> Scores:
         np.concatenate([scores.size_bytes, size[is_new]]),
         scores.horizons_s,
         probability,
-        np.append(scores.last_read_s, np.full(int(is_new.sum()), NEVER_S)),
+        np.append(scores.last_read_s, np.full(n_new, NEVER_S)),
         n_jobs,
     )
 
@@ -180,8 +181,3 @@ def certain(work: KnownWork, *, as_of_s: int, horizon_s: int) -> Scores:
         np.full(n, NEVER_S),
         work.n_jobs,
     )
-
-
-def _widened(probability: FloatArray, n: int) -> FloatArray:
-    """A copy of `probability` with `n` more columns of 0."""
-    return np.concatenate([probability, np.zeros((probability.shape[0], n))], axis=1)

@@ -7,7 +7,13 @@ import importlib
 
 import pytest
 
-SEAMS = ("replay.policies.policy", "replay.planner", "replay.read.source", "replay.steward.order")
+SEAMS = (
+    "prefetch.target",
+    "replay.policies.policy",
+    "replay.planner",
+    "replay.read.source",
+    "replay.steward.order",
+)
 
 
 @pytest.mark.parametrize("module", SEAMS)

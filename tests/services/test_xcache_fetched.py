@@ -30,8 +30,8 @@ from jobs.operator.site_report.recorded_counts import counts_of_day, sums_by
 from jobs.studies.efficiency.reads import JobSelection, jobs_with_places
 from prefetch.xcache import cinfo
 from prefetch.xcache.client import XCacheTarget
-from prefetch.xcache.collector import Collector
 from prefetch.xcache.gstream import read_capture
+from prefetch.xcache.receiver import Collector
 
 pytestmark = [pytest.mark.service, pytest.mark.xrootd, pytest.mark.usefixtures("xrootd")]
 SIZE, MIB = 24_000_000, 2**20

@@ -22,9 +22,9 @@ from jobs.local_site.local.daemon import folder_for_all
 from jobs.local_site.local.xrootd import Loopback, available, loopback
 from jobs.loop.ingest.local_engine import LocalEngine
 from jobs.loop.ingest.pull_input import pull
-from prefetch.directory.cache import DirectoryTarget
-from prefetch.xcache.collector import Collector
+from prefetch.directory import DirectoryTarget
 from prefetch.xcache.gstream import CaptureReader
+from prefetch.xcache.receiver import Collector
 from prefetch.xcache.server import parse_version
 from prefetch.xcache.session import RemoteFile, version_of
 

@@ -83,7 +83,7 @@ class CacheOptions(TypedDict, total=False):
     minute after the start; files go down to maximal, less what was written in the last minute.
     """
     gstream_port: int | None
-    """UDP port of a `prefetch.xcache.collector.Collector`."""
+    """UDP port of a `prefetch.xcache.receiver.Collector`."""
     gstream_bytes: int
     """Of a datagram, which is sent when it is full, and each second: reports longer than it are lost."""
     reports_opens: bool

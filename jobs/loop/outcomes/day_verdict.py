@@ -17,7 +17,15 @@ from jobs.ground.caches import steward_days
 from jobs.ground.settings.tree import CacheSettings, Settings
 from jobs.ground.store.sizes import agreed
 from jobs.ground.store.tables import Tables
-from prefetch.accounting.day_verdict import Done, Inventory, Record, Shadow, Worth, beginning, worth
+from prefetch.accounting.day_verdict import (
+    CacheContents,
+    CacheRecord,
+    PushedActions,
+    ReplayedDay,
+    StewardShadow,
+    beginning,
+    judge_day,
+)
 from prefetch.actions import Action, ItemState
 from prefetch.plan.rules import is_control
 from prefetch.plan.value import OLDEST_S
@@ -35,7 +43,7 @@ _CODES = {action.value: action.code for action in Action}
 
 
 @dataclasses.dataclass(frozen=True)
-class DayVerdict(Worth):
+class DayVerdict(ReplayedDay):
     """The verdict on one day of one cache, with the bytes pushed; see `features.results.WORTH`."""
 
     day: str = ""
@@ -63,7 +71,7 @@ def run(tables: Tables, settings: Settings, *, cache: str, day_s: int) -> DayVer
     pushed_that_day = pushed.filter(pc.greater_equal(pushed["done_s"], day_s))
     fetched = pushed_that_day.filter(pc.equal(pushed_that_day["action"], Action.PREFETCH))
     prefetched_bytes = pc.sum(fetched["bytes"]).as_py() or 0
-    judged = worth(record, config, day_s=day_s, shadow=_shadow(tables, cache, day_s, prefetched_bytes))
+    judged = judge_day(record, config, day_s=day_s, shadow=_shadow(tables, cache, day_s, prefetched_bytes))
     versions = sorted(pc.unique(pushed_that_day["model_version"].drop_null()).to_pylist())
     verdict = DayVerdict(
         **dataclasses.asdict(judged),
@@ -77,13 +85,13 @@ def run(tables: Tables, settings: Settings, *, cache: str, day_s: int) -> DayVer
     return verdict
 
 
-def _shadow(tables: Tables, cache: str, day_s: int, prefetched_bytes: int) -> Shadow | None:
+def _shadow(tables: Tables, cache: str, day_s: int, prefetched_bytes: int) -> StewardShadow | None:
     """What the cache's steward counted on the day; None if it had none."""
     runs = steward_days.of_day(tables, cache=cache, day=day_label(day_s))
     if not runs:
         return None
     watched_s, lru_wan_bytes = (sum(run[name] for run in runs) for name in ("watched_s", "lru_wan_bytes"))
-    return Shadow(watched_s, lru_wan_bytes, prefetched_bytes)
+    return StewardShadow(watched_s, lru_wan_bytes, prefetched_bytes)
 
 
 def _own_reads(tables: Tables, cache: CacheSettings, day_s: int) -> pa.Table:
@@ -161,7 +169,7 @@ def _latest_inventory(tables: Tables, cache: str, begin_s: int | None) -> tuple[
 
 def _record(
     tables: Tables, reads: pa.Table, pushed: pa.Table, held: pa.Table, control_share: float
-) -> Record:
+) -> CacheRecord:
     """What happened; a read of a file whose size nothing states cannot be replayed."""
     stated = pa.concat_tables(rows.select(["did", "size_bytes"]) for rows in (reads, pushed, held))
     dids = pc.unique(stated["did"])
@@ -185,14 +193,14 @@ def _record(
         np.minimum(hit + missed, size[item]),
     )
     action = np.array([_CODES[name] for name in pushed["action"].to_pylist()], np.int64)
-    done = Done(_ints(pushed["done_s"]), placed, action)
-    return Record(trace, hit, missed, done, is_control(dids.to_pylist(), control_share), None, 0.0)
+    done = PushedActions(_ints(pushed["done_s"]), placed, action)
+    return CacheRecord(trace, hit, missed, done, is_control(dids.to_pylist(), control_share), None, 0.0)
 
 
-def _inventory(record: Record, held: pa.Table, at_s: int) -> Inventory:
+def _inventory(record: CacheRecord, held: pa.Table, at_s: int) -> CacheContents:
     last_use_s = _ints(pc.fill_null(_seconds(held["last_detach"]), at_s))
     item = _ints(pc.index_in(held["did"], value_set=record.trace.names))
-    return Inventory(at_s, item, _ints(held["bytes_on_disk"]), last_use_s)
+    return CacheContents(at_s, item, _ints(held["bytes_on_disk"]), last_use_s)
 
 
 def _seconds(times: pa.ChunkedArray) -> pa.ChunkedArray:

@@ -25,10 +25,10 @@ from jobs.ground.settings.tree import CacheSettings, Settings
 from jobs.ground.store.tables import Tables, read_partitions
 from jobs.loop.plan.file_facts import facts, plan_files, read_shares
 from jobs.loop.plan.origins import OriginRules
-from prefetch.journal.items import Try
 from prefetch.journal.journal import Journal
+from prefetch.journal.tables import Try
 from prefetch.plan import Files
-from prefetch.push.origins import Sources
+from prefetch.push.origins import SourceHealth
 from prefetch.target import Held
 from replay.planner import CacheState, peak_inflow, sure_inflow
 
@@ -161,7 +161,7 @@ def known_files(
 ) -> Known:
     """The facts about `dids`; `held`: those of the files that the cache holds."""
     plan, as_of_s = settings.plan, moment.as_of_s
-    seen = Sources(plan.source_limits, (one for one in moment.tries if one.at_s < as_of_s))
+    seen = SourceHealth(plan.source_limits, (one for one in moment.tries if one.at_s < as_of_s))
     rules = OriginRules(
         settings.regions,
         moment.cache.storage,
@@ -254,7 +254,7 @@ def origin_bytes(
 
     `tries`: attempts of earlier pushes, oldest first. An origin that pushes leave alone delivers nothing.
     """
-    seen = Sources(plan.source_limits, (one for one in tries if one.at_s < as_of_s))
+    seen = SourceHealth(plan.source_limits, (one for one in tries if one.at_s < as_of_s))
     per_hour = [source.per_hour for source in plan.sources]
     limit = np.array([*(n * cycle_s // _HOUR_S for n in per_hour), NO_LIMIT], np.int64)
     fits = first_fit(pa.array(origins, pa.string()), [source.hosts for source in plan.sources])

@@ -8,7 +8,7 @@ from pathlib import Path
 from features.common import files
 from features.common.errors import InputError
 from jobs.ground.settings.tree import Settings
-from prefetch.plan.blacklist import LIBRARY, blacklist
+from prefetch.plan.rules import LIBRARY, blacklist
 
 _HEAD = (
     "# Made by `cachecast never-cache` from [plan] rules; make it again instead of editing it.",

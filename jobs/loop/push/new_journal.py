@@ -18,7 +18,7 @@ from features.schema import PLANS, RECEIPTS
 from jobs.ground.settings.tree import Settings
 from jobs.ground.store.tables import Tables
 from prefetch.actions import Action, ItemState
-from prefetch.databases import shown
+from prefetch.databases import without_password
 from prefetch.journal.journal import Journal
 
 _PARTS = ("", "-wal", "-shm")
@@ -61,7 +61,7 @@ def run(settings: Settings, *, now_s: float) -> NewJournal:
     with closing(Journal(url)) as journal:
         for cache in sorted({key[2] for key in tables.head(RECEIPTS).partitions}):
             journal.pruning.give_up(cache, now_s=now_s)
-    return NewJournal(shown(url), set_aside, _pins(tables, now_s=now_s, keep_s=settings.push.keep))
+    return NewJournal(without_password(url), set_aside, _pins(tables, now_s=now_s, keep_s=settings.push.keep))
 
 
 def _set_aside(url: str, to: str) -> str | None:
@@ -77,7 +77,9 @@ def _set_aside(url: str, to: str) -> str | None:
                 Path(url + part).rename(to + part)
         return to
     if n_items:
-        raise ConflictError(f"the push journal at {shown(url)} can be read and has {n_items} items: keep it")
+        raise ConflictError(
+            f"the push journal at {without_password(url)} can be read and has {n_items} items: keep it"
+        )
     return None
 
 

@@ -26,9 +26,9 @@ from jobs.loop.plan.rows import items
 from jobs.loop.push import push
 from prefetch.actions import Action
 from prefetch.plan.lists import Case
-from prefetch.plan.prefill import Prefill, prefill
-from prefetch.plan.scored_files import absent, on_disk
+from prefetch.plan.planner import Prefill, prefill
 from prefetch.plan.scores import certain
+from prefetch.plan.value import absent, on_disk
 from prefetch.push.push import PushSummary
 
 _COMMENT = "#"

@@ -203,7 +203,7 @@ def push_rest(
     """
     began_s = work.now_s() if since_s is None else since_s
     _check_evictions(work, at_s=began_s)
-    n_waiting = work.journal.reports.undone(work.cache)[ItemState.PLANNED]
+    n_waiting = work.journal.reports.planned(work.cache)
     if not work.limits.evicts:
         n_waiting -= len(work.journal.reports.evictions(work.cache, now_s=began_s))
     done = 0

@@ -23,9 +23,9 @@ from jobs.loop.ingest.sources.file_names import GUESSED
 from prefetch.plan import Treatment, treatments
 from prefetch.rucio import rse as rse_room
 from prefetch.rucio.broker import Broker, BrokerAccess
-from prefetch.rucio.names import Did
+from prefetch.rucio.dids import Did
 from prefetch.rucio.rse import RseCheck, RseDoor
-from prefetch.rucio.sync import Changes, ReportedReplicas, Sync, SyncSummary, changes
+from prefetch.rucio.sync import ReplicaChanges, ReportedReplicas, Sync, SyncSummary, changes
 from prefetch.target import Held
 
 
@@ -67,7 +67,7 @@ def sync(
         held, n_unnamed = _held(inventory, named)
         unreadable = [did for one in inventory if one.unreadable and (did := _told(named[one.name]))]
 
-        def pending() -> Changes:
+        def pending() -> ReplicaChanges:
             known = reported.states(rse)
             wanted = changes(held, known, unreadable)
             if not force:
@@ -78,10 +78,10 @@ def sync(
         if dry_run:
             drift = pending()
             return Drift(cache, rse, len(held) + n_unnamed, n_unnamed, len(drift.add), len(drift.remove))
-        at = Sync(rse, told=reported, broker=broker, session=session(settings.rucio))
+        at = Sync(rse, reported=reported, broker=broker, session=session(settings.rucio))
         if recheck:
             at.recheck()
-        at.tell(pending(), now_s=time.time())
+        at.report(pending(), now_s=time.time())
         return SyncSummary(cache, rse, len(held) + n_unnamed, n_unnamed, **at.confirm(wait_s=wait_s))
 
 

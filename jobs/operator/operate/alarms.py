@@ -12,8 +12,8 @@ from features.results import ARRIVALS
 from jobs.ground.settings.tree import CacheSettings, Settings
 from jobs.ground.store.tables import Tables, read_partitions
 from prefetch.actions import ItemState
-from prefetch.plan.limits import most_pinned_bytes
-from prefetch.steward.figures import Figures
+from prefetch.plan.items import most_pinned_bytes
+from prefetch.steward.figures import StewardFigures
 from prefetch.xcache.rolling import held_bytes
 
 REMEDIES: Final[Mapping[str, str]] = {
@@ -108,7 +108,7 @@ class CacheStatus:
     push_at: str | None
     push: dict[str, int]
     unproven: int
-    steward: Figures | None = None
+    steward: StewardFigures | None = None
     steward_fault: str | None = None
     watermarks: tuple[float, float] = (0.90, 0.95)
 
@@ -239,7 +239,7 @@ def _late(about: str, subject: str, newest: str | None, due: _Due, reached: str 
         yield alarm(f"{subject}-late", about, text, due.as_of)
 
 
-def silence(figures: Figures, *, now_s: float) -> str | None:
+def silence(figures: StewardFigures, *, now_s: float) -> str | None:
     """How long a steward that was not stopped has been silent; None: it reported lately."""
     silent_s = int(now_s - figures.at_s)
     return duration_label(silent_s - silent_s % 60) if silent_s > SILENT_S else None

@@ -45,7 +45,7 @@ from jobs.ground.spark.java import java
 from jobs.ground.store.tables import Tables
 from jobs.loop.ingest import senders
 from jobs.loop.ingest.sources.file_names import GUESSED
-from prefetch.xcache import heartbeat
+from prefetch.xcache.rolling import check_heartbeat
 from prefetch.xcache.server import parse_version
 from prefetch.xcache.session import ThreadConnections, version_of
 
@@ -333,7 +333,7 @@ def _collector(folder: Path) -> Check:
     if not folder.is_dir():
         return Check("collector", str(folder), "bad", f"no such folder; start it: {start}")
     try:
-        heartbeat.check(folder)
+        check_heartbeat(folder)
     except InputError as error:
         return Check("collector", str(folder), "bad", str(error))
     return Check("collector", str(folder), "ok", "a collector writes here")

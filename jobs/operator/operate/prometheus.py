@@ -22,7 +22,7 @@ from jobs.ground.settings.layers import layered
 
 if TYPE_CHECKING:
     from jobs.operator.operate.alarms import Status
-    from prefetch.steward.figures import Figures
+    from prefetch.steward.figures import StewardFigures
 
 _MISUSED = 2
 """Exit code of a command line with an unknown command or option; such a line leaves no metrics."""
@@ -177,7 +177,7 @@ def _moment(metric: str, labels: Mapping[str, str], at: str | None) -> list[Samp
     return [] if at is None else [(metric, "moment of the newest, since 1970", labels, parse_as_of(at))]
 
 
-def of_steward(figures: Figures) -> list[Sample]:
+def of_steward(figures: StewardFigures) -> list[Sample]:
     """The figures of a steward as metrics for Prometheus."""
     label = {"cache": figures.cache}
     values = (
@@ -201,7 +201,7 @@ def of_steward(figures: Figures) -> list[Sample]:
     ]
 
 
-def _orders_and_alarms(figures: Figures) -> Iterator[Sample]:
+def _orders_and_alarms(figures: StewardFigures) -> Iterator[Sample]:
     following = {"cache": figures.cache, "order": figures.following}
     yield "cachecast_steward_follows", "1 for the order followed", following, 1.0
     if figures.version is not None:

@@ -27,7 +27,7 @@ from jobs.operator.operate.status import champion_line
 from jobs.operator.overview.state import Histories, Sources, Step, Unknown, state
 from jobs.operator.placement.current_plans import current_plan
 from prefetch.actions import ACTIONS, Action
-from prefetch.placement.pages import KEPT_S, REFRESH_S, Asked, Heard
+from prefetch.placement.pages import KEPT_S, REFRESH_S, LastHeartbeat, PageRequest
 from prefetch.plan.explain import Explanation
 
 ITEMS_SHOWN: Final = 50
@@ -74,7 +74,7 @@ class PlanState:
     """The page of one cache; `why` None: no file was asked for."""
 
     settings: CacheSettings
-    asked: Asked
+    asked: PageRequest
     listed: Listed | Unknown
     why: Why | Unknown | None
 
@@ -92,7 +92,7 @@ class Plans:
         self._settings, self._tables = settings, Tables.of(settings)
         self._judged: tuple[object, Moment, Judged] | None = None
 
-    def state(self, asked: Asked, sources: Sources, *, now_s: int) -> PlanState:
+    def state(self, asked: PageRequest, sources: Sources, *, now_s: int) -> PlanState:
         """The plan of a cache at `now_s`, and what is asked about a file."""
         listed = sources.known(f"plan {asked.cache}", lambda: self._listed(asked, now_s), now_s=now_s)
         why = None
@@ -100,7 +100,7 @@ class Plans:
             why = sources.known(f"why {asked.cache}", lambda: self._why(asked), now_s=now_s)
         return PlanState(self._settings.caches[asked.cache], asked, listed, why)
 
-    def _listed(self, asked: Asked, now_s: int) -> Listed:
+    def _listed(self, asked: PageRequest, now_s: int) -> Listed:
         plan = current_plan(self._tables, asked.cache, now_s).select(_ITEM_COLUMNS)
         sums = plan.group_by("action").aggregate(
             [([], "count_all"), ("size_bytes", "sum"), ("cost_bytes", "sum")]
@@ -115,7 +115,7 @@ class Plans:
         n_items = sum(by_action[action]["count_all"] for action in rows)
         return Listed([by_action[action] for action in actions], rows, n_items)
 
-    def _why(self, asked: Asked) -> Why:
+    def _why(self, asked: PageRequest) -> Why:
         moment, judged = self._judgement(asked.cache)
         try:
             answer: Explanation | str = explained_by(judged, moment, item=asked.item)
@@ -144,7 +144,7 @@ class Renderer:
         self._settings, self._sources = settings, Sources(began_s)
         self._plans, self._histories = Plans(settings), Histories(settings)
 
-    def page(self, asked: Asked, heard: Mapping[str, Heard], *, now_s: int) -> str:
+    def page(self, asked: PageRequest, heard: Mapping[str, LastHeartbeat], *, now_s: int) -> str:
         """The page that answers `asked` at `now_s`; `heard`: heartbeats by cache."""
         if not asked.cache:
             return self._overview(heard, now_s, style="", is_still=asked.is_still)
@@ -156,7 +156,9 @@ class Renderer:
         """The page of the region with its style in it, without links to a service and its heartbeats."""
         return self._overview({}, now_s, style=Markup(_read("style.css")))  # noqa: S704  our own file
 
-    def _overview(self, heard: Mapping[str, Heard], now_s: int, *, style: str, is_still: bool = True) -> str:
+    def _overview(
+        self, heard: Mapping[str, LastHeartbeat], now_s: int, *, style: str, is_still: bool = True
+    ) -> str:
         region = state(self._settings, self._sources, self._histories, heard, now_s=now_s)
         values = {"state": region, "up": "", "title": region.region_name, "champion_line": champion_line}
         values |= {"docs": self._settings.serve.docs.rstrip("/"), "is_still": is_still}

@@ -27,8 +27,8 @@ from jobs.operator.operate import status
 from jobs.operator.operate.alarms import Alarm, CacheStatus, Status, cache_alarms, silence
 from jobs.operator.site_report.recorded_counts import counts_of_day, sums_by
 from prefetch.journal.journal import Journal
-from prefetch.placement.pages import Heard
-from prefetch.steward.figures import Figures, read
+from prefetch.placement.pages import LastHeartbeat
+from prefetch.steward.figures import StewardFigures, read
 
 HOURS: Final = 24
 DAYS: Final = 7
@@ -121,9 +121,9 @@ class CacheState:
     """One cache. `found`: its status and its alarms; `silent`: how long its steward has reported nothing."""
 
     settings: CacheSettings
-    heard: Heard | None
+    heard: LastHeartbeat | None
     found: tuple[CacheStatus, Sequence[Alarm]] | Unknown
-    steward: Figures | Unknown | None
+    steward: StewardFigures | Unknown | None
     silent: str | None
     days: Sequence[Row] | Unknown
     history: History | Unknown
@@ -131,7 +131,7 @@ class CacheState:
     @property
     def used_bytes(self) -> int | None:
         """Bytes on disk: by its steward, which looks each minute, else by the inventory; None: not known."""
-        if isinstance(self.steward, Figures) and not self.silent:
+        if isinstance(self.steward, StewardFigures) and not self.silent:
             return self.steward.used_bytes
         return None if isinstance(self.found, Unknown) else self.found[0].held_bytes
 
@@ -177,7 +177,7 @@ def state(
     settings: Settings,
     sources: Sources,
     histories: Histories,
-    heard: Mapping[str, Heard],
+    heard: Mapping[str, LastHeartbeat],
     *,
     now_s: int,
 ) -> State:
@@ -202,7 +202,7 @@ def _cache(
     settings: Settings,
     name: str,
     sources: Sources,
-    heard: Heard | None,
+    heard: LastHeartbeat | None,
     *,
     histories: Histories,
     now_s: int,
@@ -219,7 +219,7 @@ def _cache(
         heard,
         sources.known(f"cache {name}", found, now_s=now_s),
         steward,
-        silence(steward, now_s=now_s) if isinstance(steward, Figures) else None,
+        silence(steward, now_s=now_s) if isinstance(steward, StewardFigures) else None,
         sources.known(
             f"days {name}",
             lambda: steward_days.by_day(tables, cache=name, since=since, until=None)[::-1],

@@ -19,17 +19,24 @@ from features.common.errors import ConfigError, InputError, ServiceError
 from features.common.hosts import is_loopback
 from jobs.ground.settings.serve import ServeSettings, SiteSettings
 from jobs.ground.settings.tree import CacheSettings, Settings
-from prefetch.databases import shown
+from prefetch.databases import without_password
 from prefetch.placement.app import application
-from prefetch.placement.connections import connections
-from prefetch.placement.database import Database
-from prefetch.placement.gate import Gate
-from prefetch.placement.names import Member, Members, checked_address
-from prefetch.placement.pages import Source
+from prefetch.placement.connections import Gate, connections
+from prefetch.placement.database import PlacementTables
+from prefetch.placement.messages import Member, Members, checked_address
+from prefetch.placement.pages import PageMaker
 from prefetch.placement.service import Options, Service
-from prefetch.placement.signed_tokens import Issuer, SignedTokens
 from prefetch.placement.synchroniser import Synchroniser
-from prefetch.placement.tokens import OPERATORS, Tokens, federation, federation_of, read_folder, read_token
+from prefetch.placement.tokens import (
+    OPERATORS,
+    Issuer,
+    SignedTokens,
+    Tokens,
+    federation,
+    federation_of,
+    read_folder,
+    read_token,
+)
 from replay.study.benefit import Cluster
 
 _BACKLOG = 512
@@ -41,7 +48,7 @@ _XROOTD_PORT = 1094
 
 
 def run(
-    settings: Settings, operator: Source, *, host: str | None, port: int | None, log: Callable[[str], None]
+    settings: Settings, operator: PageMaker, *, host: str | None, port: int | None, log: Callable[[str], None]
 ) -> None:
     """Answer on `host`:`port`, by default those of [serve], until SIGTERM or SIGINT.
 
@@ -54,14 +61,14 @@ def run(
     with _listening(serve.host, serve.port) as listener:
         address, bound = listener.getsockname()[:2]
         scheme = "https" if serve.tls_cert else "http"
-        log(f"answering on {scheme}://{address}:{bound}, kept in {shown(serve.database)}")
+        log(f"answering on {scheme}://{address}:{bound}, kept in {without_password(serve.database)}")
         built.run(sockets=[listener])
 
 
 def server(
     serve: ServeSettings,
     caches: Iterable[CacheSettings],
-    operator: Source | None,
+    operator: PageMaker | None,
     *,
     job_read_rate_bytes_s: float,
     now_s: Callable[[], float],
@@ -84,7 +91,7 @@ def server(
         cluster=_cluster(serve, SiteSettings(), job_read_rate_bytes_s),
     )
     service = Service(options, now_s=now_s)
-    keeper = Synchroniser(service, Database(serve.database), every_s=serve.sync)
+    keeper = Synchroniser(service, PlacementTables(serve.database), every_s=serve.sync)
     hosts = {serve.host, socket.gethostname(), socket.getfqdn(), *serve.hosts}
     front = application(service, keeper, tokens(serve, known), gate, operator, hosts=hosts)
     config = uvicorn.Config(

@@ -25,8 +25,8 @@ from jobs.ground.signals import Stopped
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from jobs.loop.ingest.sources.decoded import Decode
     from jobs.loop.ingest.sources.sql import Query
+    from jobs.loop.ingest.sources.workspace import Decode
 
 _log = logging.getLogger(__name__)
 
@@ -64,7 +64,7 @@ class Source:
 
     One of three says how it is read. `query(site)` is the definition of lines, or `query(site, header)` where
     a first line names the columns, of which `header(line, path)` makes the header (SchemaError if some are
-    missing). `decode(…)` is for files that only make sense one after the other, see `decoded.Decode`.
+    missing). `decode(…)` is for files that only make sense one after the other, see `workspace.Decode`.
     `read(spark, path, day=…)` is for files that Spark alone reads: a frame, and the definition of its rows.
 
     `is_whole`: the files mean nothing alone; all at a path is one input. `has_sizes`: records state the sizes
@@ -92,7 +92,8 @@ class Source:
 
     def lines(self, site: Site, first_line: Callable[[], str], path: str) -> Query:
         """The definition of lines; `first_line` of those at `path` is asked where it may be a header."""
-        assert self.query is not None
+        if self.query is None:
+            raise ConfigError("source", f"{self.name!r} is read by Spark alone; pull it with Spark's engine")
         header = () if self.header is None else (self.header(first_line(), path),)
         return self.of(self.query(site, *header), site)
 

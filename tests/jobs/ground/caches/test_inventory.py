@@ -23,7 +23,7 @@ from jobs.loop.plan.cache_state import Moment
 from jobs.loop.push import push
 from jobs.loop.push import rucio_sync as rucio
 from jobs.loop.push.rucio_sync import Drift
-from prefetch.rucio.names import Did
+from prefetch.rucio.dids import Did
 from prefetch.rucio.sync import ReportedReplicas, changes
 from prefetch.target import Held
 

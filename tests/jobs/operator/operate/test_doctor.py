@@ -15,7 +15,7 @@ import pytest
 from jobs.ground.settings.tree import Settings
 from jobs.operator.operate import doctor
 from jobs.operator.operate.doctor import Check
-from prefetch.xcache.heartbeat import Heartbeat
+from prefetch.xcache.rolling import Heartbeat
 
 HEALTHY = {
     part: {"status": "healthy"} for part in ("metadatabase", "scheduler", "dag_processor", "triggerer")

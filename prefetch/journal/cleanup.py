@@ -1,4 +1,4 @@
-"""Cancels the items that no longer count, and changes or deletes items in bulk, some thousands at a time."""
+"""Cancels the items that no longer count, and deletes plans of which nothing is left to do."""
 
 from __future__ import annotations
 
@@ -9,8 +9,7 @@ import sqlalchemy as sa
 
 from features.common.times import as_of_label
 from prefetch.actions import ItemState
-from prefetch.databases import Database, alone, pages
-from prefetch.journal.reports import of_plan
+from prefetch.databases import Database, advisory_lock, insert_new, pages
 from prefetch.journal.tables import (
     CANCELLED,
     CLOCK_SLACK_S,
@@ -18,10 +17,13 @@ from prefetch.journal.tables import (
     PLAN,
     REPLACED,
     STANDING,
+    UNDONE,
     change_in_order,
     items,
     of_its_plan,
+    of_plan,
     plans,
+    pruned,
 )
 
 ITEMS_AT_ONCE = 2000
@@ -33,14 +35,14 @@ Where = Sequence[sa.ColumnElement[bool]]
 def cancel_superseded(database: Database, cache: str, *, now_s: float) -> tuple[int, int]:
     """Cancel the unfinished items that newer plans of `cache` replace, and those of cancelled plans.
 
-    Return how many were planned, and how many a run is working on; those are not interrupted. What a run that
-    died did not finish here, the next run does.
+    Return how many were planned, and how many a run is working on, which are not interrupted. If this run
+    dies, the next one goes on here.
     """
-    unsettled = sa.select(plans).where(plans.c.cache == cache, plans.c.is_settled.is_(False))
+    query = sa.select(plans).where(plans.c.cache == cache, plans.c.is_settled.is_(False))
     with database.reading() as connection:
-        found = connection.execute(unsettled.order_by(plans.c.as_of_s)).all()
+        unsettled = connection.execute(query.order_by(plans.c.as_of_s)).all()
     n_planned = n_running = 0
-    for plan in found:
+    for plan in unsettled:
         for where, error in _replaced_by(plan, now_s):
             planned, running = _cancel(database, plan, where, error, now_s)
             n_planned, n_running = n_planned + planned, n_running + running
@@ -83,7 +85,7 @@ def _cancel(
         for page in pages(ids, ITEMS_AT_ONCE):
             these = items.c.item_id.in_(page)
             with database.writing() as connection:
-                alone(connection, recorder(plan.cache))
+                advisory_lock(connection, recorder(plan.cache))
                 if connection.scalar(sa.select(plans.c.cache).where(*_unchanged(plan))) is None:
                     return n_planned, n_running
                 free = (these, sa.or_(items.c.state == ItemState.PLANNED, early))
@@ -99,12 +101,12 @@ def _ids(database: Database, where: Where, n_items: int | None = None) -> Sequen
 
 
 def recorder(cache: str) -> str:
-    """The name of the lock under which plans of `cache` are recorded, see `alone`."""
+    """The name of the advisory lock under which plans of `cache` are recorded."""
     return f"record plans of {cache}"
 
 
 def expired_early(now_s: float) -> sa.ColumnElement[bool]:
-    """Which items expired by a wrong clock, before their time; they are planned again unless cancelled."""
+    """Items that a wrong clock let expire before their time; they are planned again unless cancelled."""
     return sa.and_(items.c.state == ItemState.EXPIRED, items.c.expires_at_s > now_s)
 
 
@@ -114,8 +116,8 @@ def newest_plan_s(connection: sa.Connection, cache: str, after_s: int, now_s: fl
     Plans that are cancelled, half recorded or of the future do not count.
     """
     newer = (plans.c.cache == cache, plans.c.kind == PLAN, *_newer(after_s, now_s))
-    found = connection.scalar(sa.select(sa.func.max(plans.c.as_of_s)).where(*newer))
-    return None if found is None else int(found)
+    newest_s = connection.scalar(sa.select(sa.func.max(plans.c.as_of_s)).where(*newer))
+    return None if newest_s is None else int(newest_s)
 
 
 def _newer(as_of_s: int, now_s: float) -> Where:
@@ -132,7 +134,7 @@ def _unchanged(plan: sa.Row[Any]) -> Where:
 
 
 def _replaced_by(plan: sa.Row[Any], now_s: float) -> Iterator[tuple[Where, str | None]]:
-    """Which undone items do not count because of `plan`, and why."""
+    """Unfinished items that do not count because of `plan`, with the reason for their receipts."""
     its = of_plan(plan.cache, plan.as_of_s)
     yield [*its, items.c.generation < plan.generation], "replaced by another plan of the same time"
     if plan.state == CANCELLED:
@@ -151,7 +153,7 @@ def _replaced_by(plan: sa.Row[Any], now_s: float) -> Iterator[tuple[Where, str |
 
 
 def _decided_by_newer(plan: sa.Row[Any], now_s: float) -> sa.Select[tuple[str]]:
-    """The files that newer plans decide on; what is done counts, whatever became of its plan."""
+    """Files that a newer plan decides on, or on which a newer item was carried out, whatever its plan."""
     counts = sa.and_(*_newer(plan.as_of_s, now_s), plans.c.generation == items.c.generation)
     done = sa.and_(items.c.state == ItemState.DONE, plans.c.as_of_s > plan.as_of_s)
     joined = sa.select(items.c.name).join(plans, of_its_plan)
@@ -160,3 +162,79 @@ def _decided_by_newer(plan: sa.Row[Any], now_s: float) -> sa.Select[tuple[str]]:
 
 def _names(of: sa.Select[tuple[str]]) -> sa.ColumnElement[bool]:
     return items.c.name.in_(of.correlate(None))
+
+
+_ALL_BEFORE = 0
+"""The time of planning that stands for all plans of a lost journal."""
+
+
+class Pruning:
+    """Deletes settled plans and remembers that they were there."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def prunable(self, cache: str, *, before_s: float, now_s: float) -> list[int]:
+        """The times of plans that may be deleted, s since 1970, oldest first.
+
+        They are settled, expired, and did not change since `before_s`, and so are all older ones: what a
+        newer plan says of a file must not go before what an older one says.
+        """
+        query = (
+            sa.select(items.c.as_of_s, sa.and_(*_is_settled(before_s, now_s)).label("is_settled"))
+            .where(items.c.cache == cache, items.c.as_of_s <= before_s)
+            .group_by(items.c.as_of_s)
+            .order_by(items.c.as_of_s)
+        )
+        times_s = []
+        with self._database.reading() as connection:
+            for row in connection.execute(query):
+                if not row.is_settled:
+                    break
+                times_s.append(row.as_of_s)
+        return times_s
+
+    def forget(self, cache: str, as_of_s: int, *, before_s: float, now_s: float) -> int:
+        """Delete the items of a plan that is still settled; return how many. It cannot be recorded again."""
+        whose = of_plan(cache, as_of_s)
+        with self._database.writing() as connection:
+            advisory_lock(connection, recorder(cache))
+            settled = sa.select(sa.and_(*_is_settled(before_s, now_s)), sa.func.count()).where(*whose)
+            is_settled, n_items = connection.execute(settled).one()
+            if not is_settled:
+                return 0
+            # From here on it is pruned, however much of it is deleted if this run dies.
+            row = {"cache": cache, "as_of_s": as_of_s, "n_items": n_items, "pruned_at_s": now_s}
+            insert_new(connection, pruned, [row])
+            connection.execute(sa.delete(plans).where(plans.c.cache == cache, plans.c.as_of_s == as_of_s))
+        return delete_all(self._database, whose)
+
+    def give_up(self, cache: str, *, now_s: float) -> None:
+        """Remember that all plans of a cache before `now_s` were lost with another journal."""
+        row = {"cache": cache, "as_of_s": _ALL_BEFORE, "n_items": 0, "pruned_at_s": now_s}
+        with self._database.writing() as connection:
+            insert_new(connection, pruned, [row])
+
+    def given_up_s(self, cache: str) -> float | None:
+        """Until when plans were lost, s since 1970; None: none were."""
+        return self.pruned_at_s(cache, _ALL_BEFORE)
+
+    def pruned_at_s(self, cache: str, as_of_s: int) -> float | None:
+        """When a plan's items were deleted, s since 1970; None: they were not."""
+        with self._database.reading() as connection:
+            return pruned_at(connection, cache, as_of_s)
+
+
+def pruned_at(connection: sa.Connection, cache: str, as_of_s: int) -> float | None:
+    """When a plan's items were deleted, s since 1970; None: they were not."""
+    query = sa.select(pruned.c.pruned_at_s).where(pruned.c.cache == cache, pruned.c.as_of_s == as_of_s)
+    return connection.scalar(query)
+
+
+def _is_settled(before_s: float, now_s: float) -> list[sa.ColumnElement[bool]]:
+    """Conditions on a group of items: none is unfinished or still in force, and none changed lately."""
+    return [
+        sa.func.max(sa.case((items.c.state.in_(UNDONE), 1), else_=0)) == 0,
+        sa.func.max(items.c.expires_at_s) <= now_s,
+        sa.func.max(items.c.updated_at_s) <= before_s,
+    ]

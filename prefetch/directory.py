@@ -20,8 +20,9 @@ from pathlib import Path
 from features.common.errors import PushRejected, SourceUnavailable, TargetUnavailable
 from prefetch.lfn import checked_lfn, path_below
 from prefetch.target import Confirmation, Held, LeftOut
-from prefetch.xcache.collector import append, frame
+from prefetch.xcache.events import frame
 from prefetch.xcache.gstream import PSEQ_MODULUS
+from prefetch.xcache.rolling import append
 
 BLOCK_BYTES = 128 * 1024
 
@@ -136,11 +137,11 @@ class DirectoryTarget:
         return Confirmation(_held(name, path_below(self.namespace, name)), "directory")
 
     def clock_skew_s(self) -> float:
-        """None: the times of files are of this machine's clock."""
+        """None: a folder's times are by this machine's clock."""
         return 0.0
 
     def confirm_absent(self, name: str) -> Confirmation:
-        """The folder is checked again: there is no server to ask. Raises TargetUnavailable if it is there."""
+        """What the folder holds, as there is no server to ask. Raises TargetUnavailable if it is there."""
         confirmed = self.confirm(name)
         if confirmed.held is not None:
             raise TargetUnavailable(f"{name} came back to cache {self._name!r} meanwhile")
@@ -169,17 +170,17 @@ class DirectoryTarget:
     def purge(self, low: float, high: float, capacity_bytes: int) -> list[str]:
         """Names removed: oldest first down to `low` of the capacity, if more than `high` of it is used."""
         self._drop_abandoned()
-        held = sorted(self.inventory(), key=lambda one: (one.last_detach_s or 0, one.name))
-        excess = sum(one.bytes_on_disk for one in held)
+        held = sorted(self.inventory(), key=lambda file: (file.last_detach_s or 0, file.name))
+        excess = sum(file.bytes_on_disk for file in held)
         if excess <= high * capacity_bytes:
             return []
         purged = []
-        for one in held:
+        for file in held:
             if excess <= low * capacity_bytes:
                 break
-            self.evict(one.name, timeout_s=1.0)
-            excess -= one.bytes_on_disk
-            purged.append(one.name)
+            self.evict(file.name, timeout_s=1.0)
+            excess -= file.bytes_on_disk
+            purged.append(file.name)
         return purged
 
     def _has(self, path: Path) -> bool:
