@@ -137,12 +137,20 @@ class AskedReads:
             help="unit of the trace's times, if they are numbers: s, ms, us, ns; else a format: '%d/%m/%Y'"
         ),
     ] = "s"
+    time_zone: Annotated[
+        str | None,
+        typer.Option(help="zone of times that state none, for example Europe/Berlin; defaults to UTC"),
+    ] = None
     kind: Annotated[
         str, typer.Option(help="kind of the trace: auto, accesses, table, oracleGeneral, lcs")
     ] = "auto"
     sort: Annotated[bool, typer.Option("--sort", help="sort the trace by time instead of refusing it")] = (
         False
     )
+    missing_size: Annotated[
+        str | None,
+        typer.Option(help="of rows without one: first, that of their file; drop; or of files without: 2GB"),
+    ] = None
     site: Annotated[str | None, typer.Option(help="only accesses of jobs at this site")] = None
     activity: Annotated[str | None, typer.Option(help="only accesses of analysis, or only of production")] = (
         None
@@ -168,13 +176,22 @@ class AskedReads:
         from jobs.loop.traces import TraceFile
 
         if path is None:
-            if self.columns or self.sort or (self.time_unit, self.kind) != ("s", "auto"):
+            if dataclasses.replace(self, site=None, activity=None) != AskedReads():
                 raise InputError("options that describe a trace need one; give --trace")
             return None
         end_s = None if until is None else parse_day(until) + DAY_S
         path = parsing.kept_stdin() if path == parsing.STDIN else path
+        columns = parsing.columns(self.columns)
         return TraceFile(
-            path, parsing.columns(self.columns), self.time_unit, self.kind, self.sort, self.only, end_s
+            path,
+            columns,
+            self.time_unit,
+            self.kind,
+            self.sort,
+            self.only,
+            end_s,
+            self.time_zone,
+            self.missing_size,
         )
 
 

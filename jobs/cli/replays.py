@@ -207,9 +207,12 @@ def evaluate(
         str,
         typer.Option(help="time between plans, for example 1h; auto: a tenth of each capacity's LRU age"),
     ] = AUTO,
+    capacity: Annotated[
+        str, typer.Option(help="with --trace: capacities, for example 50TB,100TB, instead of fractions")
+    ] = "",
     capacity_fraction: Annotated[
-        str, typer.Option(help="capacities as fractions of the bytes of all files read")
-    ] = EVALUATED,
+        str, typer.Option(help=f"capacities as fractions of the bytes of all files; defaults to {EVALUATED}")
+    ] = "",
     out: options.Out = None,
     in_mlflow: options.InMlflow = False,
 ) -> None:
@@ -220,7 +223,12 @@ def evaluate(
     """
     from jobs.loop.evaluate import ready
 
-    from_s, to_s, fractions = parse_day(since), parsing.day(until), parsing.shares(capacity_fraction)
+    from_s, to_s = parse_day(since), parsing.day(until)
+    capacities, fractions = parsing.sizes(capacity), parsing.shares(capacity_fraction)
+    if not capacities:
+        fractions = fractions or parsing.shares(EVALUATED)
+    elif trace is None:
+        raise InputError("--capacity needs --trace; give the site's evaluation --capacity-fraction")
     cycle_s = None if cycle == AUTO else parse_duration(cycle)
     file = asked.file(trace, until)
     if file is None:
@@ -237,7 +245,12 @@ def evaluate(
         else:
             mlflow = settings.mlflow if in_mlflow else None
             answer = job.run_trace(
-                file, from_s=from_s, fractions=fractions, mlflow=mlflow, on_progress=advance
+                file,
+                from_s=from_s,
+                capacities=capacities,
+                fractions=fractions,
+                mlflow=mlflow,
+                on_progress=advance,
             )
     title = job.title_of(answer)
     console.notes(answer.notes)

@@ -42,6 +42,8 @@ class TraceFile:
     sort: bool
     only: Mapping[str, str]
     until_s: int | None
+    time_zone: str | None = None
+    missing_size: str | None = None
 
     def load(self, *, keep: Sequence[str] = (), since_s: int | None = None) -> LoadedTrace:
         """The trace, from `since_s` on, with the further columns `keep`. Raises InputError."""
@@ -50,6 +52,8 @@ class TraceFile:
             self.path,
             columns=self.columns,
             time_unit=self.time_unit,
+            time_zone=self.time_zone,
+            missing_size=self.missing_size,
             kind=self.kind,
             sort=self.sort,
             only=self.only,

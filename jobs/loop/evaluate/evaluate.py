@@ -213,29 +213,32 @@ def run_trace(
     *,
     from_s: int,
     fractions: Sequence[float],
+    capacities: Sequence[int] = (),
     mlflow: MlflowSettings | None = None,
     on_progress: Advance,
 ) -> EvaluationAnswer:
     """A row per capacity and policy, counted from `from_s`; what lies before is learned from, and warms.
 
-    `mlflow`: where the evaluation becomes a run; None: nowhere. Raises InputError, SchemaError.
+    `fractions`: capacities as shares of all files read, beside those in bytes. `mlflow`: where the evaluation
+    becomes a run; None: nowhere. Raises InputError, SchemaError.
     """
     on_progress(0, 1, "reading")
     loaded = file.load(keep=(*CONTEXT, ACTIVITY))
     trace = loaded.trace
     told = context_of(loaded)
     check_days(int(trace.time_s[0]), int(trace.time_s[-1]), from_s=from_s)
-    capacities = [capacity_bytes(trace, share) for share in fractions]
-    orders = Learning(trace, told, capacities).orders(from_s, on_progress)
+    found = [*(capacity_bytes(trace, share) for share in fractions), *capacities]
+    shares = [*fractions, *(size / max(1, trace.footprint_bytes) for size in capacities)]
+    orders = Learning(trace, told, found).orders(from_s, on_progress)
     policies = _policies(told, orders)
     replayed = compare(
         trace,
-        [Candidates(size, policies) for size in capacities],
+        [Candidates(size, policies) for size in found],
         count_from_s=from_s,
         misses=misses_by_activity(trace, loaded.details),
         on_done=lambda done, total, policy: on_progress(done, total, f"{policy} replayed"),
     )
-    compared = [Compared(share, at) for share, at in zip(fractions, replayed, strict=True)]
+    compared = [Compared(share, at) for share, at in zip(shares, replayed, strict=True)]
     answer = EvaluationAnswer(
         model_version=None,
         first_day=day_label(from_s),

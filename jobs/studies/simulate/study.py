@@ -15,11 +15,16 @@ from jobs.ground.settings.study import StudySettings
 from jobs.ground.settings.tree import Settings
 from jobs.ground.text import count, percent
 from jobs.pages.page import Capacities, page
-from jobs.studies.simulate.study_sections import cache_sections, file_sections
+from jobs.studies.simulate.study_sections import (
+    UNKNOWN_DISTANCE,
+    cache_sections,
+    file_sections,
+    left_out,
+)
 from replay.config import CacheConfig
 from replay.read import LoadedTrace
 from replay.study.benefit import Tier
-from replay.study.categories import CACHE, CACHE_SMALL, DO_NOT_CACHE, Thresholds
+from replay.study.categories import CACHE, CACHE_SMALL, DO_NOT_CACHE, Thresholds, hints
 from replay.study.study import Study, StudyConfig, study
 
 DETAILS = ("category", "tier", "dataset", "origin", "site", "activity")
@@ -45,7 +50,7 @@ class StudySummary:
     lru_age_s: int | None
     verdicts: dict[str, str]
     wan_saved_bytes: int
-    hs06_hours_saved: int
+    hs06_hours_saved: int | None
     notes: tuple[str, ...]
     seconds: float
 
@@ -68,6 +73,7 @@ def write_study(
     """
     started = time.perf_counter()
     trace = loaded.trace
+    loaded = loaded._replace(notes=(*loaded.notes, *hints(trace, loaded.details)))
     share = capacity_fraction or settings.study.capacity_fraction
     capacity = capacity_bytes or int(share * trace.footprint_bytes)
     low, high = watermarks or settings.replay.watermarks
@@ -106,7 +112,9 @@ def _summary(results: Study, loaded: LoadedTrace, out: Path, html: str, seconds:
         lru_age_s=results.lru_age_s,
         verdicts={row.name: row.verdict for row in results.categories},
         wan_saved_bytes=results.result.hit_bytes,
-        hs06_hours_saved=round(benefit.direct.hs06_hours - benefit.cached.hs06_hours),
+        hs06_hours_saved=(
+            None if benefit is None else round(benefit.direct.hs06_hours - benefit.cached.hs06_hours)
+        ),
         notes=loaded.notes,
         seconds=seconds,
     )
@@ -155,13 +163,19 @@ def answers(results: Study) -> Iterator[str]:
     )
     yield _verdicts(results)
     yield _doubling(results)
+    yield _saved(results)
+
+
+def _saved(results: Study) -> str:
     benefit = results.benefit
+    if benefit is None:
+        return UNKNOWN_DISTANCE
     saved = benefit.direct.hs06_hours - benefit.cached.hs06_hours
-    yield (
+    return (
         f"The jobs {'save' if saved >= 0 else 'lose'} {count(abs(saved))} HS06-hours "
         f"({percent(abs(saved) / max(1.0, benefit.direct.hs06_hours), 1)}) against reading everything from "
         f"the origins; CPU efficiency {percent(benefit.direct.cpu_efficiency, 1)} becomes "
-        f"{percent(benefit.cached.cpu_efficiency, 1)}."
+        f"{percent(benefit.cached.cpu_efficiency, 1)}.{left_out(benefit)}"
     )
 
 

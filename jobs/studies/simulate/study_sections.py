@@ -14,8 +14,13 @@ from jobs.pages import plots
 from jobs.pages.page import Figure, Section
 from jobs.studies.simulate import study_plots
 from replay.study.categories import age_text
-from replay.study.study import Study
+from replay.study.study import Benefit, Study
 from replay.study.use import Use
+
+UNKNOWN_DISTANCE = (
+    "No CPU hours: the distance of no origin is known. Name the column of origins (--columns origin=NAME), "
+    "and their regions with a round trip in [regions]."
+)
 
 
 def file_sections(results: Study) -> Sequence[Section]:
@@ -279,8 +284,17 @@ def _activities(results: Study) -> Section:
     )
 
 
+def left_out(benefit: Benefit) -> str:
+    """That a saving is not of all bytes, in a sentence, if it is not."""
+    if benefit.of_share == 1:
+        return ""
+    return f" Of the {percent(benefit.of_share, 1)} of the bytes whose origins have a known distance."
+
+
 def _benefit(results: Study) -> Section:
     benefit, model = results.benefit, results.config.model
+    if benefit is None:
+        return Section(title="WAN traffic and CPU time saved", note=UNKNOWN_DISTANCE)
     cases = {"no cache": benefit.direct, "LRU": benefit.cached}
     uses: dict[str, Use | None] = {"no cache": None, "LRU": results.use}
     if benefit.by_verdict is not None:
@@ -290,7 +304,7 @@ def _benefit(results: Study) -> Section:
     return Section(
         title="WAN traffic and CPU time saved",
         note=f"Based on {_basis(results)}. A job reads {rate} per second of CPU time, and a core has "
-        f"{model.hs06_per_core:g} HS06. This is a model, not a measurement.",
+        f"{model.hs06_per_core:g} HS06. This is a model, not a measurement.{left_out(benefit)}",
         figures=[Figure(plot, "HS06-hours of the jobs, without a cache and with it")],
         rows=[
             {

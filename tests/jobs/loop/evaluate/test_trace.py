@@ -70,6 +70,17 @@ def test_the_learned_order_saves_what_recency_does_not(tmp_path: Path) -> None:
     assert all(row["prefetch_bytes"] == 0 for row in rows.values())
 
 
+def test_a_capacity_in_bytes_is_the_same_as_its_share(tmp_path: Path) -> None:
+    path = trace(tmp_path / "t.csv")
+    footprint = 1_000_000 * len(set(pyarrow.csv.read_csv(path)["file"].to_pylist()))
+    rows = evaluated(path, "--capacity", f"{footprint // 5}B")
+    shares = {share for _, share in rows}
+    assert len(shares) in (1, 2)
+    assert all(share == pytest.approx(0.2, rel=1e-6) for share in shares)
+    words = ["evaluate", "--from", "2025-06-22", "--capacity", "1TB"]
+    assert "--capacity needs --trace" in str(CliRunner().invoke(app, words).exception)
+
+
 def test_what_is_saved_is_told_by_activity_and_adds_up(tmp_path: Path) -> None:
     path = trace(tmp_path / "t.csv")
     table = pyarrow.csv.read_csv(path)

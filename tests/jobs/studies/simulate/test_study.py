@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import json
 import re
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -22,7 +24,7 @@ from jobs.studies.simulate.study import answers, study_page, write_study
 from replay.config import CacheConfig
 from replay.read import LoadedTrace
 from replay.study.benefit import SSD, BenefitModel, Region
-from replay.study.categories import Thresholds
+from replay.study.categories import Thresholds, hints
 from replay.study.study import Study, StudyConfig, study
 from replay.trace import Trace
 
@@ -126,6 +128,43 @@ def test_traces_at_the_edge_have_a_page_too(tmp_path: Path) -> None:
         assert Page((tmp_path / "edge.html").read_text()).headings == without
         assert told.verdicts == {"all": "cache" if len(item) == 3 else "do not cache"}
         assert told.lru_age_s is None
+        assert told.hs06_hours_saved is None
+
+
+def test_cpu_hours_are_of_origins_of_known_distance_alone(loaded: LoadedTrace, found: Study) -> None:
+    def studied(*regions: Region) -> Study:
+        config = dataclasses.replace(found.config, regions=regions)
+        return study(loaded.trace, loaded.details, config)
+
+    nowhere = studied()
+    assert nowhere.benefit is None
+    page = study_page(nowhere, what="a")
+    assert "No CPU hours: the distance of no origin is known" in page
+    assert not re.search("HS06-hours|CPU efficiency", " ".join(Page(page).answers))
+    near = studied(Region("europe", ("*.ch",), 16.0))
+    assert near.benefit is not None
+    by_region = {part.label: part.requested_bytes for part in near.origins}
+    share = by_region["europe"] / sum(by_region.values())
+    assert near.benefit.of_share == pytest.approx(share)
+    assert near.benefit.direct.cpu_efficiency == pytest.approx(0.8)
+    assert f"Of the {100 * share:.1f} % of the bytes" in list(answers(near))[-1]
+
+
+@pytest.mark.parametrize(
+    ("names", "columns", "hint"),
+    [
+        (["/store/user/x/f_1.root", "/store/user/x/f_2.root"], {}, "names look like CMS's"),
+        (["user.x.1234.out._01.root", "g"], {}, "names look like ATLAS's"),
+        (["mc23_13p6TeV.myfile.root", "g"], {"tier": [None, None]}, "names look like ATLAS's"),
+        (["/store/user/x/f_1.root", "g"], {"category": ["ntuple", None]}, None),
+        (["/store/data/Run2024A/Met/NANOAOD/v1-v1/f.root", "/store/user/x"], {}, None),
+        (["a", "b"], {}, None),
+    ],
+)
+def test_names_of_an_experiment_without_a_tier_hint_at_a_column(names: Any, columns: Any, hint: Any) -> None:
+    trace = Trace(np.arange(2), np.arange(2), np.ones(2, np.int64), names=pa.array(names))
+    told = hints(trace, pa.table(columns or {"user": ["x", "x"]}))
+    assert [one.partition(" and tell no data tier")[0] for one in told] == ([] if hint is None else [hint])
 
 
 def test_the_command_studies_a_file_with_its_own_column_names(tmp_path: Path) -> None:
