@@ -59,13 +59,21 @@ def run(trace: TraceFile, caches: Caches, *, count_from_s: int | None, on_progre
 
     Raises ConfigError, InputError.
     """
+    on_progress(0, 1, "reading")
+    return replay_loaded(
+        trace.load(keep=caches.keep), caches, count_from_s=count_from_s, on_progress=on_progress
+    )
+
+
+def replay_loaded(
+    loaded: LoadedTrace, caches: Caches, *, count_from_s: int | None, on_progress: Advance
+) -> ReplayAnswer:
+    """As `run`, of a trace that is read, with the columns `caches.keep`."""
     if PLAN in named_policies(caches):
         raise ConfigError(
             "--policy",
             f"{PLAN} needs the site's tables, with predictions; leave out --trace, or this policy",
         )
-    on_progress(0, 1, "reading")
-    loaded = trace.load(keep=caches.keep)
     chosen = sizes(loaded.trace, capacities=caches.capacities, fractions=caches.fractions)
     own = own_policies(caches, loaded, chosen, count_from_s=count_from_s, on_progress=on_progress)
     candidates = [candidates_at(caches, size, own=own) for size in chosen]

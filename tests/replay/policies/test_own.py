@@ -58,7 +58,7 @@ def test_a_package_brings_a_policy_and_ours_of_that_name_counts(
         assert run_policy("first-come", TRACE, 20, policy=own["first-come"]).hits == 2
         with pytest.raises(ConfigError, match="'lost' of the package mine cannot be loaded: AttributeError"):
             own_policies(["lost"])
-        with pytest.raises(ConfigError, match="no policy is called 'x'; there are lru, .*first-come"):
+        with pytest.raises(ConfigError, match=r"no policy is called 'x'; there are lru, .*first-come"):
             own_policies(["x"])
     finally:
         sys.modules.pop("mine", None)
