@@ -79,12 +79,10 @@ def replay(
     capacities: Capacity | Sequence[Capacity] = (0.01, 0.05, 0.1, 0.2),
     *,
     since: str | None = None,
-    workers: int | None = None,
 ) -> Replays:
     """Replay the policies, LRU and the bound, at each capacity. Raises CachecastError.
 
     `since`: the first UTC day that counts; earlier accesses warm the caches, and stewards learn from them.
-    `workers`: parallel replays, by default one per core.
 
     >>> def nothing(trace, capacity_bytes, hit):
     ...     return 0
@@ -95,7 +93,7 @@ def replay(
     """
     trace = loaded(reads)
     names, own = own_policies(_several(policies))
-    caches = replay_trace.Caches(names, _capacities(trace.trace, capacities), (), workers=workers, own=own)
+    caches = replay_trace.Caches(names, _capacities(trace.trace, capacities), (), own=own)
     answer = replay_trace.replay_loaded(trace, caches, count_from_s=_counted(since), on_progress=unwatched)
     return Replays(answer.rows, answer.notes)
 

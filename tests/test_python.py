@@ -26,6 +26,9 @@ TRACE = "when,item,size\n1,a,10\n2,b,10\n3,a,10\n"
 READS = {"time": [1, 2, 3, 4], "item": ["a", "b", "a", "b"], "size": [10, 10, 10, 10]}
 
 
+@pytest.mark.filterwarnings("ignore::sqlalchemy.exc.SADeprecationWarning")
+@pytest.mark.filterwarnings("ignore::DeprecationWarning:mlflow")
+@pytest.mark.filterwarnings("ignore::FutureWarning:mlflow")
 def test_the_snippets_of_the_page_run_and_print_what_it_shows(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -118,7 +121,6 @@ def test_sizes_are_text_bytes_or_shares() -> None:
         (lambda: cachecast.replay(READS, [3], 20), "3 is neither a name nor a function"),  # type: ignore[list-item]
         (lambda: cachecast.replay(READS, "lru+plan", 20), "lru.plan needs the site's tables"),
         (lambda: cachecast.replay(READS, "lru", 20, since=3), "since is a UTC day"),  # type: ignore[arg-type]
-        (lambda: cachecast.replay(READS, "lru", 20, workers="two"), "workers"),  # type: ignore[arg-type]
         (lambda: cachecast.lru_curve(READS).hit_ratio_at(0.1), "not a size: 0.1"),  # type: ignore[arg-type]
         (lambda: cachecast.replay(READS, "lru", 20).gap_closed("fifo"), "'fifo' was not replayed"),
         (lambda: cachecast.replay(READS, "lru", 20).write("x.pdf"), "must end in one of"),
