@@ -238,7 +238,7 @@ def test_units_run_commands_with_options_they_have() -> None:
         for unit in UNITS
         for line in re.findall(r"^ExecStart=/opt/cachecast/bin/cachecast (.*)$", unit.read_text(), re.M)
     ]
-    assert sorted(words[0] for words in lines) == ["collect", "serve", "status", "steward"]
+    assert sorted(words[0] for words in lines) == ["collect", "scan", "serve", "status", "steward"]
     for words in lines:
         name, given = called(["cachecast", *words])
         assert required(name) <= given <= options(name)
