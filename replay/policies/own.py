@@ -130,11 +130,11 @@ def _serve(name: str, policy: Policy, trace: Trace, capacity_bytes: int, hit: Bo
         at = traceback.extract_tb(error.__traceback__)[-1]
         where = f"{Path(at.filename).name} line {at.lineno}"
         raise ConfigError("policy", f"{name} failed in {where}: {in_a_line(error)}") from error
-    peak, fetches = answer, False
     if isinstance(answer, ServedWithPrefetch):
-        peak, fetches = answer.peak_bytes, True
-    _check(name, trace, capacity_bytes, hit, peak, fetches=fetches)
-    return answer if fetches else int(peak)
+        _check(name, trace, capacity_bytes, hit, answer.peak_bytes, fetches=True)
+        return answer
+    _check(name, trace, capacity_bytes, hit, answer, fetches=False)
+    return int(answer)
 
 
 def _check(
