@@ -14,6 +14,7 @@ from features.common.times import parse_day
 from features.common.units import as_bytes
 from jobs.cli.options import EXPORTS
 from jobs.ground.settings.tree import Settings
+from jobs.ground.text import Row
 from jobs.loop.traces import sizes
 from jobs.studies.simulate import replay_trace
 from jobs.studies.simulate.answer import ReplayAnswer
@@ -47,9 +48,10 @@ class Replays(ReplayAnswer):
 
     def gap_closed(self, policy: str) -> dict[int, float | None]:
         """By capacity in bytes, the share of the gap between LRU and the bound; None: there is no gap."""
-        if policy not in {row["policy"] for row in self.rows}:
+        mine: list[Row] = [row for row in self.rows if row["policy"] == policy]
+        if not mine:
             raise InputError(f"{policy!r:.60} was not replayed")
-        return {row["capacity_bytes"]: row["byte_gap_closed"] for row in self.rows if row["policy"] == policy}
+        return {row["capacity_bytes"]: row["byte_gap_closed"] for row in mine}
 
     def plot(self) -> Plot:
         """Byte hit ratio against capacity, which Jupyter shows; `.figure` is matplotlib's."""

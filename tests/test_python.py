@@ -93,7 +93,7 @@ def test_a_frame_a_table_and_a_file_are_the_same_trace(tmp_path: Path) -> None:
 
 
 def test_sizes_are_text_bytes_or_shares() -> None:
-    replays = cachecast.replay(READS, "fifo", ["20B", 10, 0.5, np.int64(20)])
+    replays = cachecast.replay(READS, "fifo", ["20B", 10, 0.5, np.int64(20)])  # type: ignore[list-item]
     assert list(replays.gap_closed("fifo")) == [20, 10]
     assert cachecast.bound(READS, "20B").hits == 2
     curve = cachecast.lru_curve(READS)
