@@ -17,8 +17,7 @@ from jobs.ground.settings.tree import Settings
 from jobs.ground.text import Row
 from jobs.loop.traces import sizes
 from jobs.studies.simulate import replay_trace
-from jobs.studies.simulate.answer import ReplayAnswer
-from jobs.studies.simulate.exports import export_replay
+from jobs.studies.simulate.accesses import ReplayAnswer
 from replay import curve
 from replay.bounds import byte_bound
 from replay.curve import Curve
@@ -63,7 +62,7 @@ class Replays(ReplayAnswer):
         """Write the page (.html), the plot (.svg), or the rows (.csv, .parquet, .json)."""
         if Path(out).suffix not in EXPORTS:
             raise InputError(f"cannot write {out}: its name must end in one of {', '.join(EXPORTS)}")
-        export_replay(self, Path(out), title=title)
+        replay_trace.export_replay(self, Path(out), title=title)
 
     def record(self, name: str, *, uri: str = "", params: Mapping[str, object] | None = None) -> str:
         """Record a run of MLflow, with the page and a nested run per policy; return its id.

@@ -18,8 +18,8 @@ from command_line import called, options, required
 from dags import alarms
 from jobs.ground.settings.tree import Settings
 from jobs.loop.ingest import bus
-from jobs.operator.operate.condition import CacheStatus, Status
-from jobs.operator.operate.samples import of_status
+from jobs.operator.operate.alarms import CacheStatus, Status
+from jobs.operator.operate.prometheus import of_status
 from prefetch.xcache.receiver import COUNTS
 
 DEPLOY = Path(__file__).parents[1] / "conf" / "deploy"

@@ -22,6 +22,7 @@ from jobs.cli import console, parsing
 if TYPE_CHECKING:
     from jobs.ground.settings.tree import Settings
     from jobs.loop.traces import TraceFile
+    from jobs.studies.simulate.accesses import Accesses
 
 
 _log = logging.getLogger(__name__)
@@ -152,6 +153,12 @@ class AskedReads:
         """The roles of columns by which accesses are chosen, with the value asked for."""
         roles = {"site": self.site, "activity": self.activity}
         return {role: value for role, value in roles.items() if value is not None}
+
+    def accesses(self, trace: Path | None, since: str | None, until: str | None) -> Accesses:
+        """The accesses of a trace, or of days in the site's tables. Raises InputError."""
+        from jobs.studies.simulate.accesses import Accesses
+
+        return Accesses(self.file(trace, until), parsing.day(since), parsing.day(until), self.only)
 
     def file(self, path: Path | None, until: str | None) -> TraceFile | None:
         """The trace at `path` up to the day `until`, `-`: what comes on stdin; None: there is no path.

@@ -82,8 +82,7 @@ def replay(
 
     The accesses are those of a trace (--trace), or of days in the site's tables (--from, --to).
     """
-    file = asked.file(trace, until)
-    first_s, last_s = parsing.day(since), parsing.day(until)
+    accesses = asked.accesses(trace, since, until)
     title = f"Replay of {_what(trace, since, until)}"
     if caches is not None:
         if in_mlflow:
@@ -92,24 +91,24 @@ def replay(
             raise InputError(
                 "--caches describes the caches itself; leave out policies, capacities, watermarks and blocks"
             )
-        from jobs.studies.simulate import exports, fleet
+        from jobs.studies.simulate import fleet
 
         with console.progress("replay"):
-            answer = fleet.run(
-                settings, file, caches=caches, first_day_s=first_s, last_day_s=last_s, only=asked.only
-            )
+            answer = fleet.run(settings, accesses, caches=caches)
         console.notes(answer.notes)
         if answer.verdict:
             console.sentence(answer.verdict)
         console.show(answer.rows, title=title, columns=text.fleet_columns(answer.rows))
-        exports.export_fleet(answer, out, title=title)
+        fleet.export_fleet(answer, out, title=title)
         return
-    if file is not None and purge_interval and not watermarks:
+    if accesses.trace is not None and purge_interval and not watermarks:
         raise InputError("--purge-interval needs --watermarks")
-    from jobs.studies.simulate import exports, replay_trace
+    from jobs.studies.simulate import replay_trace
     from replay.policies.own import own_policies
 
-    names, own = own_policies(parsing.names(policy or (SITE_POLICIES if file is None else TRACE_POLICIES)))
+    names, own = own_policies(
+        parsing.names(policy or (SITE_POLICIES if accesses.trace is None else TRACE_POLICIES))
+    )
     wanted = replay_trace.Caches(
         policies=names,
         capacities=parsing.sizes(capacity),
@@ -124,27 +123,27 @@ def replay(
     )
     planned_by: dict[str, object] = {}
     with console.progress("replay") as advance, redirect_stdout(sys.stderr):  # own policies may print
-        if file is not None:
-            answer = replay_trace.run(file, wanted, count_from_s=first_s, on_progress=advance)
+        if accesses.trace is not None:
+            answer = replay_trace.run(
+                accesses.trace, wanted, count_from_s=accesses.first_day_s, on_progress=advance
+            )
         else:
             from jobs.studies.simulate import site_replay
 
-            answer = site_replay.run(
-                settings, wanted, first_day_s=first_s, last_day_s=last_s, only=asked.only, on_progress=advance
-            )
+            answer = site_replay.run(settings, wanted, accesses, on_progress=advance)
             planned_by = site_replay.planned_by(settings)
     console.notes(answer.notes)
     shown = text.REPLAY_COLUMNS if "lru+plan" in wanted.policies else text.TRACE_COLUMNS
     console.show_ranked(answer.rows, "capacity_bytes", title=title, columns=shown)
-    exports.export_replay(answer, out, title=title)
+    replay_trace.export_replay(answer, out, title=title)
     if in_mlflow:
-        accesses = {"trace": trace.name if trace else "the site's", "from": since or "", "to": until or ""}
+        what = {"trace": trace.name if trace else "the site's", "from": since or "", "to": until or ""}
         how = {"watermarks": watermarks, "block_size": block_size}
         replay_trace.record_run(
             settings.mlflow,
             answer,
             what=_what(trace, since, until),
-            params={**accesses, **how, **planned_by},
+            params={**what, **how, **planned_by},
         )
 
 
@@ -169,21 +168,16 @@ def curve(
 
     Also what doubling the cache adds, and the capacity that a hit ratio needs.
     """
-    file = asked.file(trace, until)
     from jobs.studies.simulate import curve as job
-    from jobs.studies.simulate import exports
 
     with console.progress("curve") as advance:
         answer = job.run(
             settings,
-            file,
+            asked.accesses(trace, since, until),
             hit_ratios=parsing.shares(hit_ratio),
             byte_hit_ratios=parsing.shares(byte_hit_ratio or ("" if hit_ratio else BYTE_HIT_RATIOS)),
             capacities=parsing.sizes(capacity),
             fractions=parsing.shares(capacity_fraction),
-            first_day_s=parsing.day(since),
-            last_day_s=parsing.day(until),
-            only=asked.only,
             workers=workers or os.cpu_count(),
             on_progress=advance,
         )
@@ -192,7 +186,7 @@ def curve(
     for line in answer.answers:
         console.sentence(line)
     console.show(answer, rows=answer.points, title=title, columns=text.CURVE_COLUMNS)
-    exports.export_curve(answer, out, title=title)
+    job.export_curve(answer, out, title=title)
 
 
 def evaluate(

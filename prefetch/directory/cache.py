@@ -20,8 +20,9 @@ from pathlib import Path
 from features.common.errors import PushRejected, SourceUnavailable, TargetUnavailable
 from prefetch.lfn import checked_lfn, path_below
 from prefetch.target import Confirmation, Held, LeftOut
-from prefetch.xcache.collector import append, frame
+from prefetch.xcache.events import frame
 from prefetch.xcache.gstream import PSEQ_MODULUS
+from prefetch.xcache.rolling import append
 
 BLOCK_BYTES = 128 * 1024
 

@@ -12,7 +12,7 @@ from features.common.errors import CachecastError
 from features.common.times import DAY_S, day_label
 from jobs.ground.caches.steward_days import StewardDay, keep
 from jobs.ground.store.tables import Tables
-from prefetch.steward.figures import Figures
+from prefetch.steward.figures import StewardFigures
 from replay.steward import Saved
 
 KEEP_EVERY_S: Final = 3600.0
@@ -36,13 +36,13 @@ class Days:
     `model_version`: of the learned order, None without one.
     """
 
-    def __init__(self, tables: Tables, began: Figures, model_version: str | None) -> None:
+    def __init__(self, tables: Tables, began: StewardFigures, model_version: str | None) -> None:
         self._tables, self._began, self._last = tables, began, began
         self._model_version = model_version
         self._days: dict[int, _Day] = {}
         self._kept_s = began.at_s
 
-    def note(self, found: Figures, saved: Mapping[int, Saved], *, is_last: bool = False) -> None:
+    def note(self, found: StewardFigures, saved: Mapping[int, Saved], *, is_last: bool = False) -> None:
         """Take the figures of now, and what was saved by day; a table that cannot be written is a warning."""
         number = int(found.at_s // DAY_S)
         ended = number != int(self._last.at_s // DAY_S)

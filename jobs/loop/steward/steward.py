@@ -28,19 +28,18 @@ from jobs.loop.steward.promoted import Promoted
 from jobs.loop.steward.queued import Queued
 from prefetch.journal.journal import Journal
 from prefetch.push.attempt import PushLimits
-from prefetch.steward.book import Book, Datasets
-from prefetch.steward.budget import Marks
+from prefetch.steward.book import Book, Datasets, Listing, listed
+from prefetch.steward.canary import OpenFiles
+from prefetch.steward.evictions import Marks
 from prefetch.steward.feed import Feed
-from prefetch.steward.figures import Figures
+from prefetch.steward.figures import StewardFigures
 from prefetch.steward.fill import DataDisks
 from prefetch.steward.keeper import Keeper, Limits
-from prefetch.steward.listing import Listing, listed
 from prefetch.steward.lists import Lists
-from prefetch.steward.open_files import OpenFiles
+from prefetch.steward.watch import LiveCache
 from prefetch.target import CacheTarget
-from prefetch.xcache import heartbeat
-from prefetch.xcache.captures import FolderReader
-from prefetch.xcache.gstream import CaptureReader
+from prefetch.xcache.gstream import CaptureReader, FolderReader
+from prefetch.xcache.rolling import check_heartbeat
 from replay.steward import EvictionOrder, Steward, new_order
 
 if TYPE_CHECKING:
@@ -63,10 +62,10 @@ def run(
     *,
     cache: str,
     log: Callable[[str], None],
-    figures: Callable[[Figures], None] = lambda _: None,
+    figures: Callable[[StewardFigures], None] = lambda _: None,
     force: bool = False,
     now_s: Callable[[], float] = time.time,
-) -> Figures | None:
+) -> StewardFigures | None:
     """Be the steward of `cache` until SIGTERM or SIGINT; its last figures, None if it had not begun yet.
 
     `log` gets a line at the start, at the end and every minute, and one for each alarm; `figures` the same
@@ -89,10 +88,10 @@ def run(
         until_signalled() as stopping,
         contextlib.closing(Journal(settings.push.journal, must_exist=True)) as journal,
     ):
-        last: Figures | None = None
+        last: StewardFigures | None = None
         with contextlib.suppress(OSError):
             if not path.exists():  # the first attempt counts, however often the service tries again
-                Figures.before(chosen.name, now_s()).write(path)
+                StewardFigures.before(chosen.name, now_s()).write(path)
         with contextlib.suppress(Stopped), stopping.at_once():
             promoted = Promoted(settings, chosen, now_s=now_s)
             # While another process looks for an order.
@@ -169,18 +168,15 @@ def running_steward(
         evictions = journal.reports.evictions(cache.name, now_s=times_s[0])
         return Lists(set(pins), evictions, queued.due_s(times_s[0]))
 
+    usage = DataDisks(cache.capacity, root, cache.spaces)
+    live = LiveCache(goal, _feed(cache, goal), usage, OpenFiles(root))
     with Keeper(
-        goal,
-        _feed(cache, goal),
+        live,
         book,
-        steward,
         listing,
-        usage=DataDisks(cache.capacity, root, cache.spaces),
         lists=lists,
-        limits=Limits(Marks(low, high, settings.steward.look), limits, cache.max_clock_skew),
-        opens=OpenFiles(root),
+        limits=Limits(Marks(low, high, settings.steward.look), limits, cache.max_clock_skew, force),
         readers=() if served is None else served.readers,
-        force=force,
         now_s=now_s,
     ) as keeper:
         del listing
@@ -194,9 +190,9 @@ class _Report:
         self,
         settings: Settings,
         promoted: Promoted,
-        began: Figures,
+        began: StewardFigures,
         log: Callable[[str], None],
-        figures: Callable[[Figures], None],
+        figures: Callable[[StewardFigures], None],
     ) -> None:
         self._settings, self._promoted, self._log, self._figures = settings, promoted, log, figures
         self._version = None if promoted.serves is None else promoted.serves.version
@@ -206,7 +202,7 @@ class _Report:
         self._alarms: set[str] = set()
         self._target_bytes = 0
 
-    def __call__(self, event: str, keeper: Keeper, *, is_last: bool = False) -> Figures:
+    def __call__(self, event: str, keeper: Keeper, *, is_last: bool = False) -> StewardFigures:
         """Report now; the figures."""
         found = dataclasses.replace(
             keeper.figures(),
@@ -241,7 +237,7 @@ class _Report:
         return alarms
 
 
-def _line(found: Figures) -> str:
+def _line(found: StewardFigures) -> str:
     evicted = (
         f"{found.evicted_files} files evicted, {format_bytes(found.evicted_bytes_hour)} in the last hour"
     )
@@ -254,7 +250,7 @@ def _line(found: Figures) -> str:
 
 
 def _is_outdated(book: Book, keeper: Keeper) -> bool:
-    return keeper.began_astray or (len(book) > MOST_FILES and len(book) > 4 * keeper.n_held)
+    return keeper.clock_was_wrong_at_start or (len(book) > MOST_FILES and len(book) > 4 * keeper.n_held)
 
 
 def _give_back() -> None:
@@ -297,7 +293,7 @@ def _root(cache: CacheSettings) -> Path:
 def _feed(cache: CacheSettings, goal: CacheTarget) -> Feed:
     """The reports of `cache`, whoever else sends to the same folder."""
     folder = cache.gstream if cache.gstream and cache.gstream.is_dir() else None
-    check = (lambda: None) if folder is None else partial(heartbeat.check, folder)
+    check = (lambda: None) if folder is None else partial(check_heartbeat, folder)
     return Feed(_captures(cache), goal.identity, check=check)
 
 

@@ -69,7 +69,7 @@ def run(settings: Settings, *, as_of_s: int) -> PlacementSummary:
     Nothing later than `as_of_s` is used. Raises ConfigError, StaleInputError, ServiceError.
     """
     tables, caches, region = (
-        Tables(settings.tables.root),
+        Tables.of(settings),
         list(settings.caches.values()),
         settings.region.name,
     )
@@ -111,9 +111,9 @@ def _misplaced(caches: Sequence[CacheSettings], plans: Sequence[pa.Table]) -> in
     for cache, plan in zip(caches, plans, strict=True):
         if cache.redirector is not None:
             continue  # the redirector sends readers to whichever node holds a file
-        kept = plan.filter(pc.is_in(plan["action"], value_set=_KEPT))["did"].to_pylist()
+        dids = plan.filter(pc.is_in(plan["action"], value_set=_KEPT))["did"].to_pylist()
         serving = [one.name for one in caches if not one.drain]
-        n += int((~belongs(kept, capacities[cache.at_site], cache.name, serving)).sum())
+        n += int((~belongs(dids, capacities[cache.at_site], cache.name, serving)).sum())
     return n
 
 
@@ -140,21 +140,21 @@ def _files(tables: Tables, predictions: pa.Table, others: Sequence[pa.Table]) ->
     parts = [predictions, *(other.select(["did", "size_bytes"]) for other in others)]
     values = ("dataset", "expected_accesses")
     rows = pa.concat_tables(parts, promote_options="default")
-    found = rows.group_by("did").aggregate([(name, "max") for name in values])
-    found = found.rename_columns({f"{name}_max": name for name in values})
-    size = agreed(tables, found["did"].combine_chunks(), rows)
-    found = found.append_column("size_bytes", pa.array(np.maximum(0, size)))
-    dataset = found["dataset"]
+    files = rows.group_by("did").aggregate([(name, "max") for name in values])
+    files = files.rename_columns({f"{name}_max": name for name in values})
+    size = agreed(tables, files["did"].combine_chunks(), rows)
+    files = files.append_column("size_bytes", pa.array(np.maximum(0, size)))
+    dataset = files["dataset"]
     if tables.exists(FILES):
         catalogue = tables.read_arrow(FILES, columns=["did", "dataset"])
-        at = pc.index_in(found["did"], value_set=catalogue["did"].combine_chunks())
+        at = pc.index_in(files["did"], value_set=catalogue["did"].combine_chunks())
         dataset = pc.coalesce(dataset, catalogue["dataset"].take(at))
     bare = pc.replace_substring_regex(dataset, "#.*$", "")
-    found = found.set_column(found.column_names.index("dataset"), "dataset", bare)
-    return found.set_column(
-        found.column_names.index("expected_accesses"),
+    files = files.set_column(files.column_names.index("dataset"), "dataset", bare)
+    return files.set_column(
+        files.column_names.index("expected_accesses"),
         "expected_accesses",
-        found["expected_accesses"].fill_null(0.0),
+        files["expected_accesses"].fill_null(0.0),
     )
 
 

@@ -12,9 +12,11 @@ from features.common.progress import Advance
 from features.common.times import HOUR_S
 from features.results import LRU, STEWARD
 from jobs.ground.settings.tree import MlflowSettings
+from jobs.ground.text import chosen
 from jobs.loop.traces import TraceFile, sizes
-from jobs.studies.simulate.answer import ReplayAnswer
-from jobs.studies.simulate.exports import export_replay
+from jobs.pages.verdicts import by_merit, verdict
+from jobs.pages.write import BOUND_NOTE, Page, write_page
+from jobs.studies.simulate.accesses import ReplayAnswer
 from models.evaluation.bootstrap import gap_columns
 from replay.access_context import CONTEXT, context_of
 from replay.comparison import BOUND, BOUNDS, PLAN, Candidates, Comparison, compare
@@ -25,6 +27,11 @@ from replay.policies.learned import Order
 from replay.read import LoadedTrace, read_scores
 from replay.steward.delayed_cache import NO_DELAY, XCACHE
 from replay.steward.policies import AUTO, LEARNED, STEWARDS, steward_policy
+
+_REPLAY_PAGE_COLUMNS = (
+    *("policy", "capacity_bytes", "capacity_fraction", "hit_ratio", "byte_hit_ratio", "wan_bytes"),
+    *("prefetch_bytes", "peak_hour_wan_bytes", "byte_gap_closed", "object_gap_closed"),
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -74,9 +81,9 @@ def replay_loaded(
             "--policy",
             f"{PLAN} needs the site's tables, with predictions; leave out --trace, or this policy",
         )
-    chosen = sizes(loaded.trace, capacities=caches.capacities, fractions=caches.fractions)
-    own = own_policies(caches, loaded, chosen, count_from_s=count_from_s, on_progress=on_progress)
-    candidates = [candidates_at(caches, size, own=own) for size in chosen]
+    capacities = sizes(loaded.trace, capacities=caches.capacities, fractions=caches.fractions)
+    own = own_policies(caches, loaded, capacities, count_from_s=count_from_s, on_progress=on_progress)
+    candidates = [candidates_at(caches, size, own=own) for size in capacities]
     replayed = compare(
         loaded.trace, candidates, count_from_s=count_from_s, workers=caches.workers, on_done=on_progress
     )
@@ -228,24 +235,34 @@ def steward_policies(
     delays of a live cache; `block_bytes`: files are fetched by it as far as they are read. Raises
     ConfigError, InputError, SchemaError.
     """
-    wanted = [name for name in names if name in STEWARDS]
-    if not wanted:
+    stewards = [name for name in names if name in STEWARDS]
+    if not stewards:
         return {}
-    learns = any(STEWARDS[name] == LEARNED for name in wanted)
+    learns = any(STEWARDS[name] == LEARNED for name in stewards)
     if learns and from_s is None:
         what = f"{STEWARD} learns from the accesses before --from; give it, or choose {AUTO}"
         raise ConfigError("--policy", what)
-    told = context_of(loaded)
+    context = context_of(loaded)
     learned: list[Order] = []
-    if from_s is not None and (learns or AUTO in wanted):
+    if from_s is not None and (learns or AUTO in stewards):
         from models.learning.order import Learning
 
-        learned = Learning(loaded.trace, told, capacities).orders(from_s, on_progress)
+        learned = Learning(loaded.trace, context, capacities).orders(from_s, on_progress)
     if learns and not learned:
         raise InputError(
             "there are too few accesses before --from to learn from; count from later, or choose " + AUTO
         )
     delays = XCACHE if as_xcache else NO_DELAY
     return {
-        name: steward_policy(name, told, learned, delays=delays, block_bytes=block_bytes) for name in wanted
+        name: steward_policy(name, context, learned, delays=delays, block_bytes=block_bytes)
+        for name in stewards
     }
+
+
+def export_replay(answer: ReplayAnswer, out: Path | None, *, title: str) -> None:
+    """Write a replay to `out`, if given, in the format of its suffix."""
+    ranked = by_merit(answer.rows, "capacity_bytes")
+    columns = [key for key in _REPLAY_PAGE_COLUMNS if key != "prefetch_bytes" or any(r[key] for r in ranked)]
+    shown = [chosen(row, columns) for row in ranked]
+    page = Page(title, answer.notes, shown, [verdict(answer.rows, "capacity_bytes")], note=BOUND_NOTE)
+    write_page(out, answer.rows, page, lambda plots: plots.hit_ratio_against_capacity(answer.rows))

@@ -40,7 +40,7 @@ from models.serving import bundle_files
 from models.serving.bundle_files import bundle_digest, keep_files, kept_order
 from models.serving.versions import ModelVersion
 from prefetch.journal.journal import Journal
-from prefetch.steward.figures import Figures
+from prefetch.steward.figures import StewardFigures
 from replay.policies.learned import Order
 
 pytestmark = [pytest.mark.long, *MLFLOW_WARNINGS]
@@ -84,7 +84,7 @@ def spoil(at: Mlflow, version: str) -> None:
     trees.write_text(trees.read_text().replace("shrinkage=1", "shrinkage=2"))
 
 
-def told(one: Figures, words: str) -> bool:
+def told(one: StewardFigures, words: str) -> bool:
     """Whether its alarm about the order has these words."""
     return words in one.alarms.get("steward-order", "")
 
@@ -125,9 +125,9 @@ def test_a_steward_follows_promotions_without_a_restart(
     monkeypatch.setattr(steward, "REPORT_EVERY_S", 0.1)
     settings, at, clock = site(tmp_path, own), registry(own), Clock()
     store = Tables(settings.tables.root)
-    found, missed = list[Figures](), list[str]()
+    found, missed = list[StewardFigures](), list[str]()
 
-    def until(what: str, is_so: Callable[[Figures], bool]) -> None:
+    def until(what: str, is_so: Callable[[StewardFigures], bool]) -> None:
         ends = time.monotonic() + WITHIN_S
         while not (found and is_so(found[-1])):
             if time.monotonic() > ends:

@@ -21,7 +21,7 @@ from jobs.ground.store.filesystems import store_at
 from jobs.ground.store.tables import Tables
 from jobs.loop.ingest import incremental, pull, pull_input
 from jobs.loop.ingest.local_engine import LocalEngine
-from prefetch.xcache.collector import frame
+from prefetch.xcache.events import frame
 
 DAY = dt.date(2026, 3, 2)
 START_S = 1_772_400_000

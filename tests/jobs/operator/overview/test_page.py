@@ -137,7 +137,7 @@ def test_the_items_of_a_plan_are_those_of_the_table(settings: Settings, action: 
 
 
 def test_a_long_plan_has_pages(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("jobs.operator.overview.plans.ITEMS_SHOWN", 10)
+    monkeypatch.setattr("jobs.operator.overview.page.ITEMS_SHOWN", 10)
     first, second, end = (shown(settings, Asked("xc1", "pin", after)).text for after in (0, 10, 10**9))
     assert "items 1 to 10 of" in first and "Next items" in first and "Previous items" not in first
     assert "items 11 to 20 of" in second and "Previous items" in second
@@ -165,7 +165,7 @@ def test_the_same_plan_is_judged_once(settings: Settings, monkeypatch: pytest.Mo
         judged.append(moment)
         return plan.judge(tables, settings, moment)
 
-    monkeypatch.setattr("jobs.operator.overview.plans.judge", counted)
+    monkeypatch.setattr("jobs.operator.overview.page.judge", counted)
     renderer = Renderer(settings, began_s=0)
     for i in range(5):
         renderer.page(Asked("xc1", item=lfn(i)), {}, now_s=NOW_S)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import tracemalloc
 
-from prefetch.steward.names import Names
+from prefetch.steward.book import Names
 
 CHARACTERS = ["a", "é", "\udc80", "/", "\U0001f600", ""]
 

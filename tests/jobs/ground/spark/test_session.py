@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from jobs.ground.spark.jvm import WARNING
+from jobs.ground.spark.session import WARNING
 
 CODE = """
 import logging, sys

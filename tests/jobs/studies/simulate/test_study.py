@@ -18,8 +18,7 @@ from typer.testing import CliRunner
 from features.common.errors import ConfigError
 from jobs.cli.main import app
 from jobs.ground.settings.tree import Settings
-from jobs.studies.simulate.study import write_study
-from jobs.studies.simulate.study_page import answers, study_page
+from jobs.studies.simulate.study import answers, study_page, write_study
 from replay.config import CacheConfig
 from replay.read import LoadedTrace
 from replay.study.benefit import SSD, BenefitModel, Region

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from prefetch.steward.budget import Budget, Marks
+from prefetch.steward.evictions import Budget, Marks
 from prefetch.target import LeftOut
-from prefetch.xcache.namespace import Counted
+from prefetch.xcache.namespace import ServerCount
 
 MARKS = Marks(0.5, 1.0, 60.0)
 CAPACITY = 1000
@@ -24,7 +24,7 @@ class World:
 
     def __init__(self, used: int, *, force: bool = False, marks: Marks = MARKS) -> None:
         self.used, self.evicted, self.now = used, 0, 0.0
-        self.count: Counted | None = None
+        self.count: ServerCount | None = None
         self.left_out = LeftOut()
         self.budget = Budget(self, marks, force=force, clock=lambda: self.now)
         self.look()
@@ -32,7 +32,7 @@ class World:
     def used_bytes(self, held_bytes: int, growing: Iterable[tuple[str, int]]) -> int:
         return self.used
 
-    def counted(self) -> Counted | None:
+    def server_count(self) -> ServerCount | None:
         return self.count
 
     def look(self, names: Iterable[str] = ()) -> None:
@@ -151,15 +151,15 @@ def test_file_systems_that_come_later_bring_no_arrivals() -> None:
 def test_a_server_that_counts_what_its_disk_never_had_is_told() -> None:
     world = World(700)
     for at_s, n_bytes in ((1, 900), (2, 900), (3, 700), (4, 720)):
-        world.count = Counted(at_s, n_bytes)
+        world.count = ServerCount(at_s, n_bytes)
         world.look()
         assert world.budget.miscounted_bytes == 0, "too early, or little enough"
-    world.count = Counted(5, 990)
+    world.count = ServerCount(5, 990)
     world.look()
     assert world.budget.miscounted_bytes == 290
     world.used = 990
     world.look()
-    world.count = Counted(6, 990)
+    world.count = ServerCount(6, 990)
     world.look()
     world.used = 400
     for _ in range(3):
