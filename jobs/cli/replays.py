@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import sys
+from contextlib import redirect_stdout
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -33,7 +35,7 @@ def replay(
     policy: Annotated[
         str,
         typer.Option(
-            help="for example lru,gdsf,steward-auto; "
+            help="for example lru,gdsf,steward-auto, or file.py:function of your own; "
             f"defaults to {TRACE_POLICIES}, without --trace to {SITE_POLICIES}"
         ),
     ] = "",
@@ -102,9 +104,13 @@ def replay(
     if accesses.trace is not None and purge_interval and not watermarks:
         raise InputError("--purge-interval needs --watermarks")
     from jobs.studies.simulate import replay_trace
+    from replay.policies.own import own_policies
 
+    names, own = own_policies(
+        parsing.names(policy or (SITE_POLICIES if accesses.trace is None else TRACE_POLICIES))
+    )
     wanted = replay_trace.Caches(
-        policies=parsing.names(policy or (SITE_POLICIES if accesses.trace is None else TRACE_POLICIES)),
+        policies=names,
         capacities=parsing.sizes(capacity),
         fractions=parsing.shares(capacity_fraction or ("" if capacity else REPLAYED)),
         watermarks=parsing.watermarks(watermarks) if watermarks else None,
@@ -113,9 +119,10 @@ def replay(
         with_bound=not no_bound,
         workers=workers or os.cpu_count(),
         block_bytes=parse_bytes(block_size) if block_size else None,
+        own=own,
     )
     planned_by: dict[str, object] = {}
-    with console.progress("replay") as advance:
+    with console.progress("replay") as advance, redirect_stdout(sys.stderr):  # own policies may print
         if accesses.trace is not None:
             answer = replay_trace.run(
                 accesses.trace, wanted, count_from_s=accesses.first_day_s, on_progress=advance
@@ -213,6 +220,9 @@ def evaluate(
     capacity_fraction: Annotated[
         str, typer.Option(help=f"capacities as fractions of the bytes of all files; defaults to {EVALUATED}")
     ] = "",
+    policy: Annotated[
+        str, typer.Option(help="with --trace: further policies, for example file.py:function of your own")
+    ] = "",
     out: options.Out = None,
     in_mlflow: options.InMlflow = False,
 ) -> None:
@@ -232,13 +242,17 @@ def evaluate(
     cycle_s = None if cycle == AUTO else parse_duration(cycle)
     file = asked.file(trace, until)
     if file is None:
+        if policy:
+            raise InputError("--policy compares further policies on a trace; give --trace, or leave it out")
         ready.to_evaluate(settings, accesses=accesses, from_s=from_s, to_s=to_s)
     from jobs.loop.evaluate import evaluate as job
     from jobs.loop.evaluate import page
     from jobs.loop.evaluate.replay_setup import Request
     from jobs.loop.evaluate.slices import verdicts
+    from replay.policies.own import own_policies
 
-    with console.progress("evaluation") as advance:
+    names, own = own_policies(parsing.names(policy))
+    with console.progress("evaluation") as advance, redirect_stdout(sys.stderr):  # own policies may print
         if file is None:
             request = Request(accesses, from_s, to_s, cycle_s, fractions)
             answer = job.run(settings, request, in_mlflow=in_mlflow, on_progress=advance)
@@ -249,6 +263,7 @@ def evaluate(
                 from_s=from_s,
                 capacities=capacities,
                 fractions=fractions,
+                policies={name: own.get(name) for name in names},
                 mlflow=mlflow,
                 on_progress=advance,
             )

@@ -83,6 +83,10 @@ class Plot:
             artist.set_gid(f"@{len(self.series)}")
         self.series.append(Series(printable(label), drawn, list(points), policy))
 
+    def _repr_svg_(self) -> str:
+        """What Jupyter shows."""
+        return self.svg()
+
     def svg(self, *, salt: str = "cachecast", legend: bool = True) -> str:
         """The plot as an `<svg>` element; `salt` keeps its ids apart from those of other plots."""
         labelled = [one for one in self.series if one.label] if legend else []

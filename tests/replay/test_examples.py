@@ -9,9 +9,7 @@ import pytest
 
 SEAMS = (
     "prefetch.target",
-    "replay.policies.policy",
-    "replay.planner",
-    "replay.read.source",
+    *("replay.policies.policy", "replay.policies.own", "replay.planner", "replay.read.source"),
     "replay.steward.order",
 )
 

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import dataclasses
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 
 from features.common.errors import InputError, ServiceError
 from features.common.progress import Advance
@@ -214,26 +215,28 @@ def run_trace(
     from_s: int,
     fractions: Sequence[float],
     capacities: Sequence[int] = (),
+    policies: Mapping[str, Policy | PartPolicy | None] = MappingProxyType({}),
     mlflow: MlflowSettings | None = None,
     on_progress: Advance,
 ) -> EvaluationAnswer:
     """A row per capacity and policy, counted from `from_s`; what lies before is learned from, and warms.
 
-    `fractions`: capacities as shares of all files read, beside those in bytes. `mlflow`: where the evaluation
-    becomes a run; None: nowhere. Raises InputError, SchemaError.
+    `fractions`: capacities as shares of all files read, beside those in bytes. `policies`: compete too, None:
+    the one of that name that is built in. `mlflow`: where the evaluation becomes a run; None: nowhere. Raises
+    InputError, SchemaError.
     """
     on_progress(0, 1, "reading")
     loaded = file.load(keep=(*CONTEXT, ACTIVITY))
     trace = loaded.trace
     told = context_of(loaded)
     check_days(int(trace.time_s[0]), int(trace.time_s[-1]), from_s=from_s)
-    found = [*(capacity_bytes(trace, share) for share in fractions), *capacities]
+    sizes = [*(capacity_bytes(trace, share) for share in fractions), *capacities]
     shares = [*fractions, *(size / max(1, trace.footprint_bytes) for size in capacities)]
-    orders = Learning(trace, told, found).orders(from_s, on_progress)
-    policies = _policies(told, orders)
+    orders = Learning(trace, told, sizes).orders(from_s, on_progress)
+    compete = {**_policies(told, orders), **policies}
     replayed = compare(
         trace,
-        [Candidates(size, policies) for size in found],
+        [Candidates(size, compete) for size in sizes],
         count_from_s=from_s,
         misses=misses_by_activity(trace, loaded.details),
         on_done=lambda done, total, policy: on_progress(done, total, f"{policy} replayed"),

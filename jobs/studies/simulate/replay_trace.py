@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 
 from features.common.errors import ConfigError, InputError
 from features.common.progress import Advance
@@ -40,7 +41,7 @@ class Caches:
     `watermarks`: LRU is an XCache with these, checked every `purge_interval_s`; None: every policy decides at
     each access. `scores`: a file with a score per item, for the policies that need scores. `block_bytes`:
     files are fetched by blocks of this size as far as they are read, None: whole. Only stewards and XCaches
-    do so.
+    do so. `own`: those of `policies` that are not ours (`replay.policies.own`).
     """
 
     policies: Sequence[str]
@@ -52,6 +53,7 @@ class Caches:
     with_bound: bool = True
     workers: int | None = None
     block_bytes: int | None = None
+    own: Mapping[str, Policy | PartPolicy] = MappingProxyType({})
 
     @property
     def keep(self) -> Sequence[str]:
@@ -64,13 +66,21 @@ def run(trace: TraceFile, caches: Caches, *, count_from_s: int | None, on_progre
 
     Raises ConfigError, InputError.
     """
+    on_progress(0, 1, "reading")
+    return replay_loaded(
+        trace.load(keep=caches.keep), caches, count_from_s=count_from_s, on_progress=on_progress
+    )
+
+
+def replay_loaded(
+    loaded: LoadedTrace, caches: Caches, *, count_from_s: int | None, on_progress: Advance
+) -> ReplayAnswer:
+    """As `run`, of a trace that is read, with the columns `caches.keep`."""
     if PLAN in named_policies(caches):
         raise ConfigError(
             "--policy",
             f"{PLAN} needs the site's tables, with predictions; leave out --trace, or this policy",
         )
-    on_progress(0, 1, "reading")
-    loaded = trace.load(keep=caches.keep)
     capacities = sizes(loaded.trace, capacities=caches.capacities, fractions=caches.fractions)
     own = own_policies(caches, loaded, capacities, count_from_s=count_from_s, on_progress=on_progress)
     candidates = [candidates_at(caches, size, own=own) for size in capacities]
@@ -138,9 +148,9 @@ def own_policies(
     count_from_s: int | None,
     on_progress: Advance,
 ) -> dict[str, Policy | PartPolicy]:
-    """The policies that need the file of scores, if there is one, and those that drive a steward."""
+    """Those that are not ours, those that need the file of scores, and those that drive a steward."""
     scored = {} if caches.scores is None else score_policies(read_scores(caches.scores, loaded.trace))
-    return scored | steward_policies(
+    return {**caches.own, **scored} | steward_policies(
         named_policies(caches),
         loaded,
         capacities,
@@ -155,7 +165,7 @@ def named_policies(caches: Caches) -> list[str]:
     """The policies' canonical names, without the bound. Raises ConfigError for one that lacks its scores."""
     names = [name for name in _named(caches) if name != BOUND]
     for name in names:
-        if name not in (*POLICIES, *STEWARDS, PLAN) and caches.scores is None:
+        if name not in (*POLICIES, *STEWARDS, *caches.own, PLAN) and caches.scores is None:
             raise ConfigError("--policy", f"{name} needs scores; give them with --scores FILE")
         if caches.block_bytes is not None and name not in _in_parts(caches):
             what = f"{name} caches whole files; choose among {', '.join(_in_parts(caches))}"
@@ -176,7 +186,8 @@ def shown(caches: Caches) -> list[str]:
 
 
 def _named(caches: Caches) -> list[str]:
-    return [canonical(name, others=(*STEWARDS, PLAN, BOUND)) for name in caches.policies]
+    others = (*STEWARDS, PLAN, BOUND)
+    return [name if name in caches.own else canonical(name, others=others) for name in caches.policies]
 
 
 def summary(at: Comparison, policy: str, footprint_bytes: int) -> dict[str, object]:

@@ -243,5 +243,5 @@ def test_ours_are_found_where_their_entry_points_say() -> None:
 def test_asking_for_ours_takes_no_look_at_the_packages(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every command loads settings: a look takes as long as hundreds of packages are many."""
     monkeypatch.setattr(importlib.metadata, "entry_points", None)
-    monkeypatch.setattr("jobs.ground.settings.sources.entry_points", None)
+    monkeypatch.setattr("features.common.plugins.entry_points", None)
     assert Settings.load().sources.demand == {"*": "rucio_traces"}
