@@ -94,7 +94,9 @@ def is_like(shown: str, printed: str) -> bool:
 
 def figure(text: str) -> float:
     """`6.81 TB` in bytes, `20 087` as a number; of what is no number, such as an address, NaN."""
-    number, factor = re.fullmatch(r"(.*?)(?: ([kMGTP]?)B)?", text, re.DOTALL).groups()  # type: ignore[union-attr]
+    written = re.fullmatch(r"(.*?)(?: ([kMGTP]?)B)?", text, re.DOTALL)
+    assert written is not None
+    number, factor = written.groups()
     try:
         return float(number.replace(" ", "")) * FACTORS.get(factor, 1)
     except ValueError:

@@ -200,7 +200,7 @@ def never(trace, capacity_bytes, hit):
 def test_a_policy_of_ones_own_has_its_row_and_page(tiny: Path, tmp_path: Path) -> None:
     (tmp_path / "own.py").write_text(OWN)
     policies, page = f"lru,{tmp_path / 'own.py'}:never", tmp_path / "page.html"
-    words = ["--policy", policies, "--capacity", "20", "--json", "--out", page]
+    words = ["--policy", policies, "--capacity", "20", "--json", "--out", str(page)]
     answer = cachecast("replay", "--trace", tiny, *words)
     rows = {row["policy"]: row for row in json.loads(answer.stdout)}
     assert (rows["never"]["hits"], rows["never"]["wan_bytes"]) == (0, 60)

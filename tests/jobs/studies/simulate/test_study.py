@@ -162,7 +162,7 @@ def test_cpu_hours_are_of_origins_of_known_distance_alone(loaded: LoadedTrace, f
     ],
 )
 def test_names_of_an_experiment_without_a_tier_hint_at_a_column(names: Any, columns: Any, hint: Any) -> None:
-    trace = Trace(np.arange(2), np.arange(2), np.ones(2, np.int64), names=pa.array(names))
+    trace = Trace(np.arange(2), np.arange(2, dtype=np.int32), np.ones(2, np.int64), names=pa.array(names))
     told = hints(trace, pa.table(columns or {"user": ["x", "x"]}))
     assert [one.partition(" and tell no data tier")[0] for one in told] == ([] if hint is None else [hint])
 
