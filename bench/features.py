@@ -42,8 +42,8 @@ from features.stream.state import DATASET_WIDTH, FILE_WIDTH, PASS_WIDTH, PASSES,
 from jobs.ground.settings.tree import Settings  # noqa: E402
 from jobs.ground.store.tables import Tables  # noqa: E402
 from jobs.loop.train import features as job  # noqa: E402
+from jobs.loop.train.engines import Engine  # noqa: E402
 from jobs.loop.train.local_engine import LocalEngine  # noqa: E402
-from jobs.loop.train.work import Engine  # noqa: E402
 
 START_S = 1_772_323_200 // DAY_S * DAY_S
 FILES_PER_DATASET = 50

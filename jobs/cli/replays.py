@@ -226,17 +226,16 @@ def evaluate(
     Features, trainings, predictions and plans are made as the service would have made them then. With
     --trace, a learned order of eviction is compared with other policies on any trace; nothing is prefetched.
     """
-    from jobs.loop.evaluate import ready
+    from jobs.loop.evaluate.accesses import to_evaluate
 
     from_s, to_s, fractions = parse_day(since), parsing.day(until), parsing.shares(capacity_fraction)
     cycle_s = None if cycle == AUTO else parse_duration(cycle)
     file = asked.file(trace, until)
     if file is None:
-        ready.to_evaluate(settings, accesses=accesses, from_s=from_s, to_s=to_s)
+        to_evaluate(settings, accesses=accesses, from_s=from_s, to_s=to_s)
     from jobs.loop.evaluate import evaluate as job
-    from jobs.loop.evaluate import page
+    from jobs.loop.evaluate.answer import export_evaluation, verdicts
     from jobs.loop.evaluate.replay_setup import Request
-    from jobs.loop.evaluate.slices import verdicts
 
     with console.progress("evaluation") as advance:
         if file is None:
@@ -254,7 +253,7 @@ def evaluate(
         console.show_ranked(answer.rows, "capacity_fraction", title=title, columns=shown)
         for line in verdicts(answer.slices):
             console.sentence(line)
-    page.export_evaluation(answer, out, title=title)
+    export_evaluation(answer, out, title=title)
     if in_mlflow and answer.run_id is None:
         raise ServiceError("the evaluation is done, and not recorded in MLflow, as its notes say")
 

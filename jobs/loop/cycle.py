@@ -14,7 +14,7 @@ from jobs.ground.store.keys import MomentKey
 from jobs.ground.store.tables import Tables
 from jobs.loop.ingest import pull
 from jobs.loop.train import features, predict, training
-from jobs.loop.train.samples import sample_share
+from jobs.loop.train.features import sample_share
 
 
 @dataclasses.dataclass

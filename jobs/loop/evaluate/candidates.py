@@ -10,12 +10,11 @@ from features.common.progress import Advance
 from features.results import BESIDE_A_STEWARD, CHAMPION_PLAN, LRU, S3FIFO, STEWARD
 from jobs.ground.settings.tree import Settings
 from jobs.ground.store.tables import Tables
+from jobs.loop.evaluate.answer import misses_by_activity
 from jobs.loop.evaluate.record import CandidateModels, Compared
 from jobs.loop.evaluate.replay_setup import Cache, Days, ReplaySetup
-from jobs.loop.evaluate.slices import misses_by_activity
 from jobs.loop.evaluate.walk_forward import SCORERS, ScoreStore
-from jobs.loop.plan.file_facts import facts, hours_per_byte, plan_files
-from jobs.loop.plan.origins import OriginRules
+from jobs.loop.plan.file_facts import OriginRules, facts, hours_per_byte, plan_files
 from jobs.loop.plan.planner import limits, model_weight
 from models.evaluation.promotion import UNPROVEN, choose_weight, daily_hours
 from models.learning.order import Learning

@@ -20,10 +20,9 @@ from features.results import CHALLENGER_PLAN, STEWARD
 from features.schema import ACCESSES
 from jobs.ground.settings.tree import MlflowSettings, Settings
 from jobs.ground.store.tables import Tables
-from jobs.loop.evaluate.answer import EvaluationAnswer
+from jobs.loop.evaluate.accesses import check_days
+from jobs.loop.evaluate.answer import EvaluationAnswer, export_evaluation, misses_by_activity, slice_rows
 from jobs.loop.evaluate.candidates import replayed
-from jobs.loop.evaluate.page import export_evaluation
-from jobs.loop.evaluate.ready import check_days
 from jobs.loop.evaluate.record import (
     NOBODY,
     CandidateModels,
@@ -43,7 +42,6 @@ from jobs.loop.evaluate.replay_setup import (
     replay_setup,
     trial_days,
 )
-from jobs.loop.evaluate.slices import misses_by_activity, slice_rows
 from jobs.loop.evaluate.walk_forward import ScoreStore, Workspace, score, weeks
 from jobs.loop.traces import TraceFile
 from jobs.loop.train.engines import Engines

@@ -15,20 +15,18 @@ from jobs.loop.evaluate.decisions import (
     Promotion,
     Versions,
     after_last,
+    check_files,
+    daily_wan,
+    decide_plans,
     decisions,
     digests_of,
     judged_at,
     keep_decision,
-    newest_of,
-    served_versions,
-)
-from jobs.loop.evaluate.verdicts import (
-    check_files,
-    daily_wan,
-    decide_plans,
     newest_evaluation,
+    newest_of,
     of_bundle,
     plan_policies,
+    served_versions,
     with_order,
 )
 from jobs.loop.train.registry import awaited_registry

@@ -25,7 +25,7 @@ from jobs.ground.settings.tree import TrainingSettings
 from jobs.ground.store.tables import Tables
 from jobs.loop.train import features as feature_job
 from jobs.loop.train.engines import Engines
-from jobs.loop.train.samples import sample_share, training_sample
+from jobs.loop.train.features import sample_share, training_sample
 from models.learning.baselines import baselines
 from models.learning.learners import Learner, LightGBM
 from models.parallel import run_bounded

@@ -23,8 +23,7 @@ from jobs.ground.caches.inventory import held_of, verified
 from jobs.ground.settings.plan import PlanSettings
 from jobs.ground.settings.tree import CacheSettings, Settings
 from jobs.ground.store.tables import Tables, read_partitions
-from jobs.loop.plan.file_facts import facts, plan_files, read_shares
-from jobs.loop.plan.origins import OriginRules
+from jobs.loop.plan.file_facts import OriginRules, facts, plan_files, read_shares
 from prefetch.journal.items import Try
 from prefetch.journal.journal import Journal
 from prefetch.plan import Files

@@ -21,9 +21,8 @@ from jobs.loop.ingest.arrivals import shortfalls
 from jobs.loop.ingest.known_names import dids_of
 from jobs.loop.ingest.queue import Queued, known_work
 from jobs.loop.plan.cache_state import Moment, cycle_of, known_files, moment_of, state_of, with_held
-from jobs.loop.plan.listing import PlannedFile, Wanted, planned_files
+from jobs.loop.plan.items import PlannedFile, Wanted, contents, items, planned_files
 from jobs.loop.plan.planner import MODEL_COLUMNS, model_of, planner
-from jobs.loop.plan.rows import contents, items
 from jobs.loop.trainings import promoted_models, unproven_because
 from models.serving.versions import CHAMPION, ModelVersion
 from prefetch.actions import Action

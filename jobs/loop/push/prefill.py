@@ -21,8 +21,8 @@ from jobs.loop.ingest.known_names import dids_of
 from jobs.loop.ingest.queue import Queued, resolved, write
 from jobs.loop.ingest.queue_entries import Checked, checked
 from jobs.loop.plan.cache_state import Moment, cycle_of, known_files, moment_of, state_of, with_held
+from jobs.loop.plan.items import items
 from jobs.loop.plan.planner import limits
-from jobs.loop.plan.rows import items
 from jobs.loop.push import push
 from prefetch.actions import Action
 from prefetch.plan.lists import Case

@@ -5,55 +5,35 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import dataclasses
-import os
+import datetime as dt
+import logging
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from functools import partial
-from itertools import accumulate
-from pathlib import Path
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Final
 
-from features.common.errors import ConfigError
-from features.common.times import as_of_label
+from features.common.errors import CachecastError, ConfigError
+from features.common.times import DAY_S, as_of_label, day_label
 from features.common.units import format_bytes
-from features.schema import FILES
-from jobs.ground.caches.inventory import target
-from jobs.ground.settings.tree import CacheSettings, Settings
+from jobs.ground.caches.steward_days import StewardDay, keep
+from jobs.ground.settings.tree import Settings
 from jobs.ground.signals import Stopped, until_signalled
 from jobs.ground.store.locks import alone_at
 from jobs.ground.store.tables import Tables
-from jobs.loop.steward.days import Days
 from jobs.loop.steward.promoted import Promoted
-from jobs.loop.steward.queued import Queued
+from jobs.loop.steward.running import cache_root, reports_of, running_steward, steward_target
 from prefetch.journal.journal import Journal
-from prefetch.push.attempt import PushLimits
-from prefetch.steward.book import Book, Datasets
-from prefetch.steward.budget import Marks
-from prefetch.steward.feed import Feed
+from prefetch.steward.book import Book
 from prefetch.steward.figures import Figures
-from prefetch.steward.fill import DataDisks
-from prefetch.steward.keeper import Keeper, Limits
+from prefetch.steward.keeper import Keeper
 from prefetch.steward.listing import Listing, listed
-from prefetch.steward.lists import Lists
-from prefetch.steward.open_files import OpenFiles
-from prefetch.target import CacheTarget
-from prefetch.xcache import heartbeat
-from prefetch.xcache.captures import FolderReader
-from prefetch.xcache.gstream import CaptureReader
-from replay.steward import EvictionOrder, Steward, new_order
+from replay.steward import Saved
 
 if TYPE_CHECKING:
-    from models.serving.bundle_files import ServedOrder
+    pass
+
 
 STEP_S: Final = 1.0
 REPORT_EVERY_S: Final = 60.0
-HISTORY_BYTES: Final = 500 * 10**6
-"""Captures that are read at the start, the newest ones."""
-KNOWN_PER_HELD: Final = 3
-"""About so many files are known for each that is held, as those that were read before stay known."""
-MANY_FILES: Final = 50_000
-"""Of more files processes of their own read the inventory; to start them takes a second."""
 MOST_FILES: Final = 2_000_000
 """When more files are known, and a quarter of them at most is held, the steward begins anew with those."""
 
@@ -80,8 +60,8 @@ def run(
             f"caches.{cache}.steward",
             "is not true: plans would evict beside the steward, and nobody would have judged both together",
         )
-    root = _root(chosen)
-    _reports(chosen)
+    root = cache_root(chosen)
+    reports_of(chosen)
     with (
         alone_at(root, f"steward of cache {chosen.name!r}"),
         until_signalled() as stopping,
@@ -95,7 +75,7 @@ def run(
         with contextlib.suppress(Stopped), stopping.at_once():
             promoted = Promoted(settings, chosen, now_s=now_s)
             # While another process looks for an order.
-            listing: Listing | None = listed(_target(chosen), now_s=now_s())
+            listing: Listing | None = listed(steward_target(chosen), now_s=now_s())
             promoted.first()
         while not stopping():
             served = promoted.serves
@@ -118,72 +98,6 @@ def run(
                 last = report("stopped" if stopping() else "begins anew", keeper, is_last=True)
         path.unlink(missing_ok=True)
         return last
-
-
-@contextmanager
-def running_steward(
-    settings: Settings,
-    cache: CacheSettings,
-    journal: Journal,
-    served: ServedOrder | None,
-    listing: Listing | None = None,
-    *,
-    force: bool = False,
-    now_s: Callable[[], float] = time.time,
-    paced: Callable[[EvictionOrder], EvictionOrder] = lambda order: order,
-) -> Iterator[tuple[Keeper, Book]]:
-    """The steward of `cache`, which knows what the cache holds, and the names of its files.
-
-    `listing`: what it held just now; None: that is looked up. `paced`: gives the order that is followed a
-    clock of its own.
-    """
-    low, high = cache.watermarks
-    goal, push, root = _target(cache), settings.push, _root(cache)
-    if listing is None:
-        listing = listed(goal, now_s=now_s())
-    learned = None if served is None else [served.order]
-    capacity_bytes = int(high * cache.capacity)
-    order = new_order(
-        settings.steward.policy,
-        capacity_bytes,
-        learned,
-        n_files=KNOWN_PER_HELD * len(listing.names),
-    )
-    steward = Steward(paced(order), capacity_bytes=int((low + high) / 2 * cache.capacity))
-    kinds = () if served is None else served.kinds
-    datasets, tests = _datasets(Tables(settings.tables.root)), settings.plan.test_files
-    book = Book(steward, datasets, kinds, tests, listing=listing)
-    limits = PushLimits(
-        parallel=push.parallel,
-        timeout_s=push.timeout,
-        attempts=1,
-        breaker=push.breaker,
-        evict_guard_s=0,  # the steward sees which files are open
-    )
-
-    queued = Queued(Tables(settings.tables.root), cache)
-
-    def lists(times_s: Sequence[float]) -> Lists:
-        pins = [pin.name for at_s in times_s for pin in journal.reports.pins(cache.name, now_s=at_s)]
-        evictions = journal.reports.evictions(cache.name, now_s=times_s[0])
-        return Lists(set(pins), evictions, queued.due_s(times_s[0]))
-
-    with Keeper(
-        goal,
-        _feed(cache, goal),
-        book,
-        steward,
-        listing,
-        usage=DataDisks(cache.capacity, root, cache.spaces),
-        lists=lists,
-        limits=Limits(Marks(low, high, settings.steward.look), limits, cache.max_clock_skew),
-        opens=OpenFiles(root),
-        readers=() if served is None else served.readers,
-        force=force,
-        now_s=now_s,
-    ) as keeper:
-        del listing
-        yield keeper, book
 
 
 class _Report:
@@ -262,58 +176,62 @@ def _give_back() -> None:
         trim(0)
 
 
-def _target(cache: CacheSettings) -> CacheTarget:
-    """The target of `cache`, of whose many files processes of their own read the inventory."""
-    return target(cache, walks_apart=cache.namespace is not None and _has_many_files(cache.namespace))
+KEEP_EVERY_S: Final = 3600.0
+
+_log = logging.getLogger(__name__)
 
 
-def _has_many_files(root: Path) -> bool:
-    n_files = accumulate(len(files) for _, _, files in os.walk(root))
-    return any(n > 2 * MANY_FILES for n in n_files)  # each has a record
+@dataclasses.dataclass
+class _Day:
+    """Sums of one day; `orders`: those followed, in the order of their first minute."""
+
+    watched_s: float = 0.0
+    evicted_files: int = 0
+    evicted_bytes: int = 0
+    orders: dict[str, None] = dataclasses.field(default_factory=dict)
 
 
-def _datasets(tables: Tables) -> Datasets:
-    """The datasets of the catalogue."""
-    if not tables.exists(FILES):
-        return Datasets()
-    rows = tables.read_arrow(FILES, columns=["name", "dataset"])
-    return Datasets(
-        (batch["name"].to_pylist(), batch["dataset"].to_pylist()) for batch in rows.to_batches(100_000)
-    )
+class Days:
+    """Sums up the figures of one run, and keeps them in `tables` each hour and at the end of a day and a run.
 
+    `model_version`: of the learned order, None without one.
+    """
 
-def _root(cache: CacheSettings) -> Path:
-    if cache.kind == "directory":
-        (root := Path(cache.url) / "files").mkdir(parents=True, exist_ok=True)
-        return root
-    if cache.namespace is None:
-        raise ConfigError(
-            f"caches.{cache.name}.namespace", "a steward runs on the cache's host and reads its oss.localroot"
-        )
-    return cache.namespace
+    def __init__(self, tables: Tables, began: Figures, model_version: str | None) -> None:
+        self._tables, self._began, self._last = tables, began, began
+        self._model_version = model_version
+        self._days: dict[int, _Day] = {}
+        self._kept_s = began.at_s
 
+    def note(self, found: Figures, saved: Mapping[int, Saved], *, is_last: bool = False) -> None:
+        """Take the figures of now, and what was saved by day; a table that cannot be written is a warning."""
+        number = int(found.at_s // DAY_S)
+        ended = number != int(self._last.at_s // DAY_S)
+        day = self._days.setdefault(int(self._last.at_s // DAY_S), _Day())
+        day.watched_s += max(0.0, found.at_s - self._last.at_s)
+        day.evicted_files += found.evicted_files - self._last.evicted_files
+        day.evicted_bytes += found.evicted_bytes - self._last.evicted_bytes
+        day.orders[found.following] = None
+        self._last = found
+        if ended or is_last or found.at_s - self._kept_s >= KEEP_EVERY_S:
+            self._kept_s = found.at_s
+            self._keep(saved)
+            self._days = {of: sums for of, sums in self._days.items() if of == number}
 
-def _feed(cache: CacheSettings, goal: CacheTarget) -> Feed:
-    """The reports of `cache`, whoever else sends to the same folder."""
-    folder = cache.gstream if cache.gstream and cache.gstream.is_dir() else None
-    check = (lambda: None) if folder is None else partial(heartbeat.check, folder)
-    return Feed(_captures(cache), goal.identity, check=check)
-
-
-def _captures(cache: CacheSettings) -> CaptureReader | FolderReader:
-    path = _reports(cache)
-    return FolderReader(path, newest_bytes=HISTORY_BYTES) if path.is_dir() else CaptureReader(path)
-
-
-def _reports(cache: CacheSettings) -> Path:
-    """Where the cache's reports are. Raises ConfigError if that is not said."""
-    if cache.gstream is not None:
-        return cache.gstream
-    if cache.kind != "directory":
-        raise ConfigError(
-            f"caches.{cache.name}.gstream",
-            "a steward follows what the cache reports; set the folder of `cachecast collect`",
-        )
-    path = Path(cache.url) / "gstream.txt"
-    path.touch()
-    return path
+    def _keep(self, saved: Mapping[int, Saved]) -> None:
+        for number, day in self._days.items():
+            none_yet = Saved(0, 0)
+            row = StewardDay(
+                started_at=dt.datetime.fromtimestamp(int(self._began.started_s), dt.UTC),
+                watched_s=round(day.watched_s),
+                orders=", ".join(day.orders),
+                model_version=self._model_version,
+                wan_bytes=saved.get(number, none_yet).our_bytes,
+                lru_wan_bytes=saved.get(number, none_yet).lru_bytes,
+                evicted_files=day.evicted_files,
+                evicted_bytes=day.evicted_bytes,
+            )
+            try:
+                keep(self._tables, row, cache=self._began.cache, day=day_label(number * DAY_S))
+            except CachecastError as error:
+                _log.warning("what the steward saved on %s is not kept: %s", day_label(number * DAY_S), error)

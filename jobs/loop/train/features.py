@@ -6,18 +6,20 @@ import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 
-from features.common.errors import SchemaError
-from features.common.times import DAY_S, as_of_label, day_label, parse_day
+from features.common.errors import SchemaError, StaleInputError
+from features.common.times import DAY_S, as_of_label, day_label, parse_as_of, parse_day
 from features.schema import ACCESSES
 from features.spec import FeatureSpec
-from jobs.ground.settings.tree import Settings
-from jobs.ground.store.tables import Snapshot, Tables
+from jobs.ground.settings.tree import Settings, TrainingSettings
+from jobs.ground.store.keys import Key
+from jobs.ground.store.tables import Partition, Snapshot, Tables, read_partitions
 from jobs.loop.traces import from_tables
-from jobs.loop.train.engines import Engines
+from jobs.loop.train.engines import Engines, FeatureWork, LabelWork, Written, check_on_grid, written
 from jobs.loop.train.states import States
-from jobs.loop.train.work import FeatureWork, LabelWork, Written, check_on_grid, written
+from models.learning.frame import sampled
 from replay.policies.clairvoyant import clairvoyant_bypass
 
 
@@ -175,3 +177,53 @@ def clairvoyant_hits(
     chosen = is_first & hit[order]
     names = trace.names.take(pa.array(item[chosen]))
     return pa.table({"did": names, "at": pa.array(at[chosen], pa.int64())})
+
+
+SPARE = 1.5
+"""Reserve, because there may be more candidates at some decision times than at others."""
+
+
+def sample_share(training: TrainingSettings, *, candidates: int, moments: int) -> float:
+    """Share of the candidates to sample, 0 to 1, so that `moments` decision times give `max_rows` rows."""
+    return min(1.0, SPARE * training.max_rows / max(1, candidates * moments))
+
+
+def training_sample(
+    features: Snapshot, labels: Snapshot, *, spec: FeatureSpec, region: str, max_rows: int, until_s: int
+) -> pd.DataFrame:
+    """At most about `max_rows` rows of features ⋈ labels, as_of by as_of, with dataset, and as_of in seconds.
+
+    Features are float32; only the sample and one as_of are in memory at the same time. Raises StaleInputError
+    if no label of the shortest horizon has matured by `until_s`.
+    """
+    soonest = min(spec.horizons_s)
+    chosen = {
+        key: part
+        for key, part in sorted(features.partitions.items())
+        if key[2] == region and key in labels.partitions and parse_as_of(key[1]) + soonest <= until_s
+    }
+    n_rows = sum(part.n_rows for part in chosen.values())
+    if not n_rows:
+        raise StaleInputError(
+            f"no features with labels matured by {as_of_label(until_s)}; "
+            "run `cachecast features` for more days"
+        )
+    pieces = []
+    for key, part in chosen.items():
+        left = feature_sample(features, key, part, spec=spec, share=max_rows / n_rows)
+        targets = ["did", *spec.label_columns]
+        right = read_partitions(labels, {key: labels.partitions[key]}, targets)
+        frame: pd.DataFrame = left.to_pandas()
+        frame = frame.merge(right.to_pandas(), how="inner", on="did", validate="one_to_one")
+        frame = frame.astype(dict.fromkeys(spec.numeric_columns, np.float32)).sort_values("did")
+        pieces.append(frame.assign(as_of_s=parse_as_of(key[1])))
+    return pd.concat(pieces, ignore_index=True)
+
+
+def feature_sample(
+    features: Snapshot, key: Key, part: Partition, *, spec: FeatureSpec, share: float
+) -> pa.Table:
+    """About a `share` of one as_of's rows: did, dataset, and every model input."""
+    inputs = dict.fromkeys(["did", "dataset", *spec.numeric_columns, *spec.categorical_columns])
+    rows = read_partitions(features, {key: part}, list(inputs))
+    return rows.filter(pa.array(sampled(rows["did"].to_pylist(), key[1], share)))

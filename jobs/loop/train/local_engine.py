@@ -12,12 +12,12 @@ from features.stream import events
 from features.stream.region import Region
 from jobs.ground.store.keys import Key, MomentKey
 from jobs.ground.store.tables import Snapshot, Tables, read_partitions
-from jobs.loop.train.reads import carried, catalogue, coded_reads, not_counted
-from jobs.loop.train.work import FeatureWork, LabelWork
+from jobs.loop.train.engines import FeatureWork, LabelWork
+from jobs.loop.train.states import carried, catalogue, coded_reads, not_counted
 
 
 class LocalEngine:
-    """This process; see `jobs.loop.train.work.Engine`."""
+    """This process; see `jobs.loop.train.engines.Engine`."""
 
     def write_features(self, tables: Tables, work: FeatureWork, *, base: Snapshot) -> Snapshot:
         bases = {kept: tables.head(kept) for kept in work.kept}

@@ -14,11 +14,10 @@ from features.spec import FeatureSpec
 from jobs.ground.settings.tree import Settings
 from jobs.ground.store.keys import Key, MomentKey
 from jobs.ground.store.tables import Partition, Snapshot, Tables, read_partitions
-from jobs.loop.train.engines import Engines
+from jobs.loop.train.engines import Engines, Written, check_on_grid, written
+from jobs.loop.train.features import feature_sample
 from jobs.loop.train.ready import check_features
 from jobs.loop.train.registry import registry
-from jobs.loop.train.samples import feature_sample
-from jobs.loop.train.work import Written, check_on_grid, written
 from jobs.loop.trainings import promoted_models, trained_versions
 from models.learning.frame import arrow_matrix
 from models.parallel import map_parallel

@@ -16,8 +16,7 @@ from jobs.ground.settings.tree import Settings, TrainingSettings
 from jobs.ground.store.keys import MomentKey
 from jobs.ground.store.missing_table import no_access
 from jobs.ground.store.tables import Snapshot, Tables
-from jobs.loop.train.engines import Engines
-from jobs.loop.train.work import check_on_grid
+from jobs.loop.train.engines import Engines, check_on_grid
 from models.serving.versions import model_name, no_model
 
 _SQLITE = "sqlite:///"

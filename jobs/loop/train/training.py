@@ -6,20 +6,29 @@ import contextlib
 import dataclasses
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import NamedTuple
 
+from features.accesses import reader_kinds
 from features.common.errors import InputError, ModelError, StaleInputError
 from features.common.progress import Advance
-from features.spec import FeatureSpec
+from features.common.times import DAY_S, as_of_label, day_label, parse_day
+from features.common.units import duration_label
+from features.schema import ACCESSES
+from features.spec import COLUMNS, FeatureSpec
 from jobs.ground.settings.tree import LearnerName, MlflowSettings, Settings, TrainingSettings
 from jobs.ground.store.tables import Tables
-from jobs.loop.train import features, order
-from jobs.loop.train.deliver import TrainingAnswer, deliver
-from jobs.loop.train.described import Data, card, described
+from jobs.loop.ingest import sources
+from jobs.loop.traces import from_tables
+from jobs.loop.train import features
+from jobs.loop.train.deliver import Data, TrainingAnswer, card, deliver, described
 from jobs.loop.train.engines import Engines
+from jobs.loop.train.features import training_sample
 from jobs.loop.train.ready import learned_since_s
-from jobs.loop.train.samples import training_sample
+from models.learning.order import CAPACITY_FRACTIONS, HorizonTrees, Learning
+from models.serving.bundle import OrderModel
 from models.serving.spool import Spool
 from models.training.training import Effort, train
+from replay.access_context import CONTEXT, context_of, file_kinds
 
 LEARNER: LearnerName = "lightgbm"
 """The learner of a training that compares none."""
@@ -117,7 +126,7 @@ def train_and_record(
         bundle = dataclasses.replace(trained.bundle, no_order="[training] order is false")
         if training.order:
             try:
-                learned = order.learn(
+                learned = learn(
                     tables,
                     since_s=learned_since_s(spec, training, at_s=until_s),
                     until_s=until_s,
@@ -151,3 +160,62 @@ def _spool(root: str) -> Iterator[Spool]:
     except BaseException:
         spool.discard()
         raise
+
+
+MOST_ACCESSES = 4_000_000
+"""Accesses learned from, in memory with their names: of as many days as have no more, at least of one."""
+
+
+class RegionOrder(NamedTuple):
+    """An order of eviction: its description in a bundle, and its models."""
+
+    model: OrderModel
+    trees: HorizonTrees
+
+
+def learn(
+    tables: Tables, *, since_s: int, until_s: int, demand_sources: Mapping[str, str], on_progress: Advance
+) -> RegionOrder:
+    """The order that could be learned at `until_s` from the accesses since the day of `since_s`.
+
+    Raises StaleInputError or InputError if they are too few.
+    """
+    loaded = from_tables(
+        tables,
+        since_s=max(since_s, _affordable_since_s(tables, until_s)),
+        until_s=until_s,
+        demand_sources=demand_sources,
+        known_before_s=until_s,
+        keep=(*CONTEXT, "source"),
+    )
+    trace = loaded.trace
+    capacities = [max(1, int(fraction * trace.footprint_bytes)) for fraction in CAPACITY_FRACTIONS]
+    learning = Learning(trace, context_of(loaded), capacities)
+    trees = learning.learn(until_s, on_progress)
+    if trees is None:
+        past = duration_label((until_s - int(trace.time_s[0])) // DAY_S * DAY_S)
+        raise StaleInputError(
+            f"{trace.n_accesses} accesses in the {past} before {as_of_label(until_s)} are too few to learn "
+            "from; pull more days"
+        )
+    told = loaded.details["source"].unique().to_pylist()
+    model = OrderModel(
+        horizons_s=trees.horizons_s,
+        columns=COLUMNS,
+        kinds=file_kinds(trace),
+        until_s=until_s,
+        readers=reader_kinds(loaded.details, sources.those(told, lambda source: source.of_sessions)),
+    )
+    return RegionOrder(model, trees)
+
+
+def _affordable_since_s(tables: Tables, until_s: int) -> int:
+    """The first of the days that are learned from; see `MOST_ACCESSES`."""
+    days = tables.snapshot(ACCESSES).select(until=day_label(until_s))
+    n_accesses, since_s = 0, until_s
+    for key, part in sorted(days.items(), reverse=True):
+        n_accesses += part.n_rows
+        if n_accesses > MOST_ACCESSES and since_s < until_s:
+            break
+        since_s = parse_day(key[0])
+    return since_s

@@ -114,12 +114,12 @@ CASES: list[Case] = [
     (["plan", *CACHE, *NOW], "jobs.loop.plan.plan.run", ""),
     (["plan", *CACHE, *NOW, "--explain", "f"], "jobs.loop.plan.plan.explained", ""),
     (["push", "run", *CACHE, *NOW], "jobs.loop.push.push.run", ""),
-    (["push", "status", *CACHE], "jobs.loop.push.status.status", ""),
+    (["push", "status", *CACHE], "jobs.loop.push.push.status", ""),
     (["push", "cancel", *CACHE], "jobs.loop.push.push.cancel", ""),
-    (["push", "run", *CACHE, *NOW, "--dry-run"], "jobs.loop.push.status.dry_run", ""),
+    (["push", "run", *CACHE, *NOW, "--dry-run"], "jobs.loop.push.push.dry_run", ""),
     (["outcomes", *CACHE], "jobs.loop.outcomes.history.history", "history"),
-    (["outcomes", *CACHE, *NOW], "jobs.loop.outcomes.history.of_plan", ""),
-    (["outcomes", *CACHE, "--day", DAY], "jobs.loop.outcomes.history.of_day", ""),
+    (["outcomes", *CACHE, *NOW], "jobs.loop.outcomes.outcomes.of_plan", ""),
+    (["outcomes", *CACHE, "--day", DAY], "jobs.loop.outcomes.outcomes.of_day", ""),
     (["replay", *DAYS], "jobs.studies.simulate.site_replay.run", "replay"),
     (["replay", "--trace", "x", "--policy", "lru"], "jobs.studies.simulate.replay_trace.run", "replay"),
     (["replay", "--caches", __file__], "jobs.studies.simulate.fleet.run", "fleet"),
@@ -217,11 +217,11 @@ def run(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(job, lambda *_args, **_more: given)
     for check in ("train.ready.to_compute", "train.ready.to_train", "train.ready.to_predict"):
         monkeypatch.setattr(f"jobs.loop.{check}", lambda *_args, **_more: None)
-    monkeypatch.setattr("jobs.loop.evaluate.ready.to_evaluate", lambda *_args, **_more: None)
-    monkeypatch.setattr("jobs.loop.push.status.is_over", lambda *_args, **_more: True)
+    monkeypatch.setattr("jobs.loop.evaluate.accesses.to_evaluate", lambda *_args, **_more: None)
+    monkeypatch.setattr("jobs.loop.push.push.is_over", lambda *_args, **_more: True)
     monkeypatch.setattr("jobs.loop.outcomes.history.annotate_models", lambda *_args, **_more: None)
     for written in ("replay", "fleet", "curve", "evaluation", "storage"):
-        room = "loop.evaluate.page" if written == "evaluation" else "studies.simulate.exports"
+        room = "loop.evaluate.answer" if written == "evaluation" else "studies.simulate.exports"
         monkeypatch.setattr(f"jobs.{room}.export_{written}", lambda *_args, **_more: None)
     done = CliRunner().invoke(app, words)
     assert isinstance(done.exception, SystemExit | UnprovenError | TargetUnavailable | None), done.exception

@@ -22,7 +22,7 @@ from jobs.loop.ingest import queue, queue_entries
 from jobs.loop.plan import plan
 from jobs.loop.plan.cache_state import Moment
 from jobs.loop.push import prefill
-from jobs.loop.steward.queued import Queued
+from jobs.loop.steward.running import Queued
 from prefetch.plan.rules import is_control
 
 AS_OF = 1_772_323_200  # 2026-03-01T00:00:00Z

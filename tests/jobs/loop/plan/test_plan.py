@@ -20,7 +20,7 @@ from jobs.ground.store.tables import Tables
 from jobs.loop.plan import plan
 from jobs.loop.plan.cache_state import Moment, origin_bytes
 from jobs.loop.plan.file_facts import plan_files
-from jobs.loop.plan.listing import Wanted, planned_files
+from jobs.loop.plan.items import Wanted, planned_files
 from prefetch.journal.items import Try
 from prefetch.plan import Objective
 from prefetch.plan.rules import is_control

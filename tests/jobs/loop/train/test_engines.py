@@ -25,7 +25,7 @@ from jobs.loop.train.states import States
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from jobs.loop.train.work import Engine
+    from jobs.loop.train.engines import Engine
 
 
 @dataclasses.dataclass(frozen=True)

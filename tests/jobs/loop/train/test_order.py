@@ -13,7 +13,7 @@ from features.common.errors import StaleInputError
 from features.schema import ACCESSES
 from features.spec import COLUMNS
 from jobs.ground.store.tables import Tables
-from jobs.loop.train import order
+from jobs.loop.train import training as order
 
 HOUR, DAY = 3600, 86400
 UNTIL_S = 3 * DAY
