@@ -59,7 +59,7 @@ def plan(
     From the cache's own inventory and the region's predictions; every item has a reason.
     """
     from jobs.loop.plan import plan as job
-    from jobs.loop.plan.items import Wanted
+    from jobs.loop.plan.items import FileFilter
 
     if not with_files and (action or dataset or reason):
         raise InputError("--action, --dataset and --reason choose what --list lists; give it too")
@@ -67,8 +67,8 @@ def plan(
     if explain is not None:
         console.show(job.explained(settings, cache=cache, as_of_s=as_of_s, item=explain))
         return
-    wanted = Wanted(parsing.names(action), dataset, reason) if with_files else None
-    answer = job.run(settings, cache=cache, as_of_s=as_of_s, force=force, wanted=wanted)
+    listed = FileFilter(parsing.names(action), dataset, reason) if with_files else None
+    answer = job.run(settings, cache=cache, as_of_s=as_of_s, force=force, listed=listed)
     _show_plan(answer, with_files=with_files)
     console.sentence(
         f"To do: fetch {text.count(answer.prefetch)} files ({format_bytes(answer.prefetch_bytes)}), pin "
@@ -122,7 +122,7 @@ def run(
     """
     if not dry_run and (action or dataset or reason):
         raise InputError("--action, --dataset and --reason choose what --dry-run lists; a push does all")
-    from jobs.loop.plan.items import Wanted
+    from jobs.loop.plan.items import FileFilter
     from jobs.loop.push import push as job
     from jobs.operator.operate import due as times
 
@@ -130,8 +130,8 @@ def run(
     if if_current:
         times.check_current(settings, as_of_s=as_of_s, now_s=int(time.time()))
     if dry_run:
-        wanted = Wanted(parsing.names(action), dataset, reason)
-        _show_plan(job.dry_run(settings, cache=cache, as_of_s=as_of_s, wanted=wanted), with_files=True)
+        listed = FileFilter(parsing.names(action), dataset, reason)
+        _show_plan(job.dry_run(settings, cache=cache, as_of_s=as_of_s, listed=listed), with_files=True)
         return
     with console.progress(f"pushing to {cache}") as advance:
         summary = job.run(

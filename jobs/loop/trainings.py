@@ -52,10 +52,10 @@ def as_trained(known: Mapping[str, TrainedVersion], version: str) -> ModelVersio
 def keep_training(tables: Tables, *, region: str, until_s: int, version: str, digest: str) -> None:
     """Add the files of a version to the table, in place of an earlier one of that name: MLflow began anew."""
     key, head = MomentKey.at(until_s, region), tables.head(TRAININGS)
-    kept: dict[Key, list[dict[str, object]]] = {key: []}
+    rows_by_key: dict[Key, list[dict[str, object]]] = {key: []}
     for row in read_partitions(head, head.select(owner=region)).to_pylist():
-        kept.setdefault(tuple(row[name] for name in TRAININGS.partition), []).append(row)
-    for where, rows in kept.items():
+        rows_by_key.setdefault(tuple(row[name] for name in TRAININGS.partition), []).append(row)
+    for where, rows in rows_by_key.items():
         others = [row for row in rows if row["model_version"] != version]
         made = [{"model_version": version, "model_digest": digest}] if where == key else []
         if made or len(others) < len(rows):

@@ -34,9 +34,9 @@ def to_evaluate(settings: Settings, *, accesses: Path | None, from_s: int, to_s:
     """
     if to_s is not None and to_s < from_s:
         raise InputError(f"--to {day_label(to_s)} is before --from {day_label(from_s)}; exchange them")
-    found = _days_of_tables(settings, from_s, to_s) if accesses is None else _days_of_file(accesses)
-    if found is not None:
-        check_days(*found, from_s=from_s)
+    ends_s = _days_of_tables(settings, from_s, to_s) if accesses is None else _days_of_file(accesses)
+    if ends_s is not None:
+        check_days(*ends_s, from_s=from_s)
 
 
 def check_days(first_s: int, last_s: int, *, from_s: int) -> None:
@@ -60,8 +60,8 @@ def _days_of_tables(settings: Settings, from_s: int, to_s: int | None) -> tuple[
     tables.check_writable(EVALUATIONS)
     first_s, last_s = learned_since_s(settings.features.spec, settings.training, at_s=from_s), to_s or LAST_S
     snapshot = tables.snapshot(ACCESSES)
-    chosen = snapshot.select(since=day_label(first_s), until=day_label(last_s))
-    days = [parse_day(key[0]) for key, part in chosen.items() if part.n_rows]
+    partitions = snapshot.select(since=day_label(first_s), until=day_label(last_s))
+    days = [parse_day(key[0]) for key, part in partitions.items() if part.n_rows]
     if not days:
         last_s = to_s or from_s
         raise no_access(snapshot, first_s=from_s, last_s=last_s, before_s=from_s - first_s)
@@ -99,8 +99,8 @@ def _ends(times: pa.ChunkedArray) -> list[int]:
     """The first and the last second of timestamps; nothing of other columns."""
     if not pa.types.is_timestamp(times.type):
         return []
-    found = pc.min_max(times)
-    return [found[end].value // UNITS[times.type.unit] for end in ("min", "max") if found[end].is_valid]
+    ends = pc.min_max(times)
+    return [ends[end].value // UNITS[times.type.unit] for end in ("min", "max") if ends[end].is_valid]
 
 
 FROM_FILE = "file"
@@ -119,14 +119,14 @@ def copy_file(path: Path, tables: Tables) -> None:
         raise InputError(f"{path.name} holds no access")
     n = rows.num_rows
     ends = pc.coalesce(rows["closed_at"], rows["accessed_at"]) if "closed_at" in rows.column_names else None
-    named = _with_names(rows)
+    named_rows = _with_names(rows)
     defaults = {
         "known_at": rows["accessed_at"] if ends is None else ends,
         "n_reads": pa.repeat(pa.scalar(1, pa.int64()), n),
         "source": pa.repeat(FROM_FILE, n),
         "event_id": pc.binary_join_element_wise(_digest(path), pa.array(range(n)).cast(pa.string()), "-"),
     }
-    placed = _fitted(ACCESSES, named, defaults)
+    placed = _fitted(ACCESSES, named_rows, defaults)
     day = pc.strftime(placed["accessed_at"], format="%Y-%m-%d")
     tables.replace_arrow(ACCESSES, placed.append_column("day", day))
     catalogue = path.with_name("files.parquet")

@@ -103,11 +103,11 @@ def slice_rows(compared: Sequence[Compared]) -> tuple[dict[str, object], ...]:
 def _slices(at: Compared) -> Iterator[dict[str, object]]:
     lru = at.comparison.rows[LRU].missed
     for activity, least in lru.items():
-        for policy, one in at.comparison.rows.items():
-            if policy == LRU or activity not in one.missed:
+        for policy, rival in at.comparison.rows.items():
+            if policy == LRU or activity not in rival.missed:
                 continue
-            saved = mean_interval(least - one.missed[activity])
-            missed = int(one.missed[activity].sum())
+            saved = mean_interval(least - rival.missed[activity])
+            missed = int(rival.missed[activity].sum())
             yield {
                 "activity": activity,
                 "policy": policy,
@@ -125,10 +125,10 @@ def verdicts(rows: Sequence[Row]) -> tuple[str, ...]:
 
     Activities whose misses no policy changes have one together.
     """
-    told = [row for row in rows if row["policy"] in (STEWARD, CHALLENGER_PLAN)]
+    judged_rows = [row for row in rows if row["policy"] in (STEWARD, CHALLENGER_PLAN)]
     moved = {row["activity"] for row in rows if row["saved_share"]}
     still = dict.fromkeys(str(row["activity"]) for row in rows if row["activity"] not in moved)
-    sentences = [_verdict(row) for row in told if row["activity"] in moved]
+    sentences = [_verdict(row) for row in judged_rows if row["activity"] in moved]
     if still:
         sentences.append(f"No policy changes what {' and '.join(still)} misses.")
     return tuple(sentences)
@@ -138,9 +138,9 @@ def _verdict(row: Row) -> str:
     low, high, n = (row[f"{name}_bytes_per_day"] for name in ("lower", "upper", "saved"))
     does = f"{'saves' if n >= 0 else 'costs'} {format_bytes(abs(n))} per day"
     bounds = "too few days to tell" if low is None else f"{format_bytes(low)} to {format_bytes(high)}"
-    shown = "" if low is None or low > 0 or high < 0 else ", which may be chance"
+    doubt = "" if low is None or low > 0 or high < 0 else ", which may be chance"
     return (
         f"{str(row['activity']).capitalize()} at {percent(row['capacity_fraction'], 1)}: "
         f"{NAMES[str(row['policy'])]} {does} of misses against LRU ({percent(row['saved_share'], 1)}; "
-        f"{bounds}){shown}."
+        f"{bounds}){doubt}."
     )

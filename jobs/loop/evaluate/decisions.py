@@ -47,13 +47,13 @@ class Promotion:
 
 def last_decision(tables: Tables, *, region: str) -> Promotion:
     """The newest decision about the region. Raises StaleInputError if there was none."""
-    found = decisions(tables, region=region)
-    if not found:
+    earlier = decisions(tables, region=region)
+    if not earlier:
         raise StaleInputError(
             f"nothing was decided about region {region!r} yet; run `cachecast evaluate --from DAY`, then "
             "`cachecast promote`"
         )
-    return found[-1]
+    return earlier[-1]
 
 
 def decisions(tables: Tables, *, region: str) -> list[Promotion]:
@@ -69,7 +69,7 @@ def decisions(tables: Tables, *, region: str) -> list[Promotion]:
             champion=row["champion"],
             evaluated_as_of=row["evaluated_as_of"],
             reasons=tuple(row["reasons"]),
-            comparisons=tuple(RivalComparison(**one) for one in json.loads(row["comparisons"])),
+            comparisons=tuple(RivalComparison(**comparison) for comparison in json.loads(row["comparisons"])),
             may_evict=row["may_evict"],
             steward=row["steward"],
             order_reasons=tuple(row["order_reasons"]),
@@ -96,12 +96,12 @@ def serving(tables: Tables, *, region: str) -> Serving | None:
     if not newest_first:
         return None
     last = newest_first[0]
-    promoted = (one for one in newest_first if one.action == "promote")
-    may_evict = (one for one in newest_first if one.may_evict)
+    promoted = (decision for decision in newest_first if decision.action == "promote")
+    may_evict = (decision for decision in newest_first if decision.may_evict)
     return Serving(
         last,
-        next((one for one in promoted if one.model_version == last.champion), None),
-        next((one for one in may_evict if one.model_version == last.steward), None),
+        next((decision for decision in promoted if decision.model_version == last.champion), None),
+        next((decision for decision in may_evict if decision.model_version == last.steward), None),
     )
 
 
@@ -117,17 +117,17 @@ NO_VERSIONS = Versions(None, None)
 
 def served_versions(decisions: Sequence[Promotion]) -> list[Versions]:
     """What served in order, without what was undone. A decision that promotes nothing changes nothing."""
-    found: list[Versions] = []
-    for one in decisions:
-        if one.action == "rollback":
-            found.pop()
+    served: list[Versions] = []
+    for decision in decisions:
+        if decision.action == "rollback":
+            served.pop()
             continue
-        last = found[-1] if found else NO_VERSIONS
-        champion = one.model_version if one.action == "promote" else last.champion
-        steward = one.model_version if one.may_evict else last.steward
+        last = served[-1] if served else NO_VERSIONS
+        champion = decision.model_version if decision.action == "promote" else last.champion
+        steward = decision.model_version if decision.may_evict else last.steward
         if (champion, steward) != last:
-            found.append(Versions(champion, steward))
-    return found
+            served.append(Versions(champion, steward))
+    return served
 
 
 def newest_of(served: Sequence[Versions]) -> Versions:
@@ -138,8 +138,11 @@ def newest_of(served: Sequence[Versions]) -> Versions:
 def digests_of(earlier: Sequence[Promotion]) -> dict[str | None, str | None]:
     """The digests of the files of versions, by what decisions recorded; the first that did counts."""
     digests: dict[str | None, str | None] = {}
-    for one in earlier:
-        for version, digest in ((one.champion, one.champion_digest), (one.steward, one.steward_digest)):
+    for decision in earlier:
+        for version, digest in (
+            (decision.champion, decision.champion_digest),
+            (decision.steward, decision.steward_digest),
+        ):
             if digest is not None:
                 digests.setdefault(version, digest)
     return digests
@@ -161,7 +164,7 @@ def keep_decision(tables: Tables, promotion: Promotion, region: str) -> None:
     """Write a decision as the row of its time into the table promotions."""
     at = parse_as_of(promotion.decided_at)
     row = dataclasses.asdict(promotion) | {
-        "comparisons": json.dumps([dataclasses.asdict(one) for one in promotion.comparisons])
+        "comparisons": json.dumps([dataclasses.asdict(comparison) for comparison in promotion.comparisons])
     }
     tables.replace_rows(PROMOTIONS, [row], (day_label(at), promotion.decided_at, region))
 
@@ -239,14 +242,14 @@ def decide_plans(rows: Sequence[Row], rival: str | None, min_days: int, policies
         reason = f"the evaluation was against {others}, but the champion is {rival}; evaluate again"
         return Decision(False, (reason,), ())
     rules = {CHALLENGER_PLAN: decide_by_replay, STEWARD_PLAN: decide_pair}
-    found = [
+    verdicts = [
         rules[policy](daily_wan(rows), has_champion=rival is not None, min_days=min_days)
         for policy in policies
     ]
     return Decision(
-        all(one.promote for one in found),
-        tuple(reason for one in found for reason in one.reasons),
-        tuple(compared for one in found for compared in one.comparisons),
+        all(verdict.promote for verdict in verdicts),
+        tuple(reason for verdict in verdicts for reason in verdict.reasons),
+        tuple(compared for verdict in verdicts for compared in verdict.comparisons),
     )
 
 
@@ -258,12 +261,12 @@ def daily_wan(rows: Sequence[Row]) -> list[DailyWan]:
 
 def _days(rows: Sequence[Row], column: str) -> dict[float, dict[str, dict[str, Any]]]:
     """What is known of `column`, by capacity, policy and day."""
-    found: dict[float, dict[str, dict[str, Any]]] = {}
+    values: dict[float, dict[str, dict[str, Any]]] = {}
     for row in rows:
         if row[column] is not None:
-            policies = found.setdefault(row["capacity_fraction"], {})
+            policies = values.setdefault(row["capacity_fraction"], {})
             policies.setdefault(row["policy"], {})[row["on_day"]] = row[column]
-    return found
+    return values
 
 
 def with_order(plans: Decision, order: Decision) -> Decision:

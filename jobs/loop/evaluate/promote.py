@@ -70,7 +70,7 @@ def promote(settings: Settings, *, now_s: int) -> Promotion:
         rival = None
     plans = decide_plans(rows, rival, min_days, judged)
     was_undone = present.steward != challenger and any(
-        one.may_evict and one.model_version == challenger for one in earlier
+        decision.may_evict and decision.model_version == challenger for decision in earlier
     )
     since_s = parse_as_of(as_of) - max_age_s
     follows = not was_undone and _follows(known, challenger, present.steward, since_s)
@@ -83,8 +83,8 @@ def promote(settings: Settings, *, now_s: int) -> Promotion:
     has_won = plans.promote or order.promote
     trained_until = None
     if has_won:
-        named = as_trained(known, challenger)
-        bundle, digests[challenger] = registry.verify_bundle(named), named.digest
+        trained_version = as_trained(known, challenger)
+        bundle, digests[challenger] = registry.verify_bundle(trained_version), trained_version.digest
         order, trained_until = of_bundle(order, bundle), as_of_label(bundle.until_s)
     if STEWARD_PLAN in judged:
         plans = with_order(plans, order)

@@ -121,10 +121,10 @@ def annotate_models(settings: Settings, *, cache: str) -> str | None:
     try:
         past = history(settings, cache=cache, since=None, until=None)
         known = trained_versions(Tables(settings.tables.root), region=settings.region.name)
-        told = {version: text for version, text in earned(past).items() if version in known}
-        if told:
+        texts = {version: text for version, text in earned(past).items() if version in known}
+        if texts:
             at = registry(settings.mlflow)
-            for version, text in told.items():
+            for version, text in texts.items():
                 at.tag(version, {f"earned.{cache}": text})
                 at.describe(version, f"Earned in {cache}", text)
     except StaleInputError:
@@ -136,13 +136,13 @@ def annotate_models(settings: Settings, *, cache: str) -> str | None:
 
 def earned(past: History) -> dict[str, str]:
     """In words, by version: the bytes of its plans, and of the days on which a steward followed its order."""
-    found = {str(row["model_version"]): _of_plans(row) for row in past.models}
+    words = {str(row["model_version"]): _of_plans(row) for row in past.models}
     days: dict[str, list[Row]] = {}
     for row in past.steward:
         days.setdefault(str(row["model_version"]), []).append(row)
     for version, rows in days.items():
-        found[version] = " ".join(filter(None, (found.get(version), _of_order(rows))))
-    return found
+        words[version] = " ".join(filter(None, (words.get(version), _of_order(rows))))
+    return words
 
 
 def _of_plans(row: Row) -> str:

@@ -53,17 +53,17 @@ def judge_day(tables: Tables, settings: Settings, *, cache: str, day_s: int) -> 
 
     Raises NotDueError without the cache's own records: the alarm `incomplete` names the source that is late.
     """
-    chosen = settings.cache(cache)
-    reads, pushed = _own_reads(tables, chosen, day_s), _pushed(tables, cache, day_s)
-    low, high = chosen.watermarks
+    configured = settings.cache(cache)
+    reads, pushed = _own_reads(tables, configured, day_s), _pushed(tables, cache, day_s)
+    low, high = configured.watermarks
     begin_s, n_turns = beginning(
-        *_bytes_brought_in(reads, pushed), age_bytes=int(low * chosen.capacity), day_s=day_s
+        *_bytes_brought_in(reads, pushed), age_bytes=int(low * configured.capacity), day_s=day_s
     )
     held, held_s = _latest_inventory(tables, cache, begin_s)
     record = _record(reads, pushed, held, settings.plan.control_share)
     begin = None if held_s is None else _inventory(record, held, held_s)
     record = dataclasses.replace(record, begin=begin, n_turns=n_turns)
-    config = CacheConfig(chosen.capacity, low, high, chosen.purge_interval, block_bytes=BLOCK_BYTES)
+    config = CacheConfig(configured.capacity, low, high, configured.purge_interval, block_bytes=BLOCK_BYTES)
     pushed_that_day = pushed.filter(pc.greater_equal(pushed["done_s"], day_s))
     fetched = pushed_that_day.filter(pc.equal(pushed_that_day["action"], Action.PREFETCH))
     prefetched_bytes = pc.sum(fetched["bytes"]).as_py() or 0
@@ -165,8 +165,8 @@ def _latest_inventory(tables: Tables, cache: str, begin_s: int | None) -> tuple[
 
 
 def _record(reads: pa.Table, pushed: pa.Table, held: pa.Table, control_share: float) -> Record:
-    named = [*reads["did"].chunks, *pushed["did"].chunks, *held["did"].chunks]
-    dids = pc.unique(pa.chunked_array(named, pa.string()))
+    did_chunks = [*reads["did"].chunks, *pushed["did"].chunks, *held["did"].chunks]
+    dids = pc.unique(pa.chunked_array(did_chunks, pa.string()))
     tables = (reads, pushed, held)
     item, placed, there = (_ints(pc.index_in(rows["did"], value_set=dids)) for rows in tables)
     size = np.zeros(len(dids), np.int64)

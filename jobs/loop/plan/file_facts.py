@@ -33,9 +33,9 @@ def facts(tables: Tables, dids: pa.Array, rules: OriginRules | None = None) -> p
         rows = tables.read_arrow(FILES, columns=_FACTS)
         rows = rows.filter(pc.is_in(rows["did"], value_set=dids)).combine_chunks()
     rows = rows.take(pc.index_in(dids, value_set=rows["did"].combine_chunks()))
-    chosen = nearest(rows["origins"], rules or OriginRules())
-    for name in chosen.column_names:
-        rows = rows.append_column(name, chosen[name])
+    nearest_origins = nearest(rows["origins"], rules or OriginRules())
+    for name in nearest_origins.column_names:
+        rows = rows.append_column(name, nearest_origins[name])
     return rows.drop_columns(["did", "origins"])
 
 
@@ -160,9 +160,9 @@ def nearest(origins: pa.ChunkedArray, rules: OriginRules) -> pa.Table:
     Columns: `origin` (null: none is listed); `why`, in words; `barred`, a code of `Barred`.
     """
     lists = origins.combine_chunks()
-    named = stated(pc.list_flatten(lists))
-    is_cache = pa.array(first_fit(named, [rules.caches]) == 0)
-    flat = pc.if_else(is_cache, pa.scalar(None, pa.string()), named).dictionary_encode()
+    hosts = stated(pc.list_flatten(lists))
+    is_cache = pa.array(first_fit(hosts, [rules.caches]) == 0)
+    flat = pc.if_else(is_cache, pa.scalar(None, pa.string()), hosts).dictionary_encode()
     code = flat.indices.fill_null(-1).to_numpy(zero_copy_only=False)
     parent = pc.list_parent_indices(lists).to_numpy(zero_copy_only=False)
     parent, code = parent[code >= 0], code[code >= 0]
@@ -195,8 +195,8 @@ class _Known:
 
 def _known(names: pa.StringArray, rules: OriginRules) -> _Known:
     regions = [*rules.regions.items(), ("", None)]
-    region = first_fit(names, [one.hosts for one in rules.regions.values()]).tolist()
-    rtt_ms = [None if one is None else one.rtt_ms for _, one in regions]
+    region = first_fit(names, [group.hosts for group in rules.regions.values()]).tolist()
+    rtt_ms = [None if group is None else group.rtt_ms for _, group in regions]
     is_site, is_tape = (first_fit(names, [group]) == 0 for group in (rules.storage, rules.tape))
     barred = np.where(is_tape, int(Barred.ON_TAPE), np.where(is_site, int(Barred.AT_SITE), int(Barred.NOT)))
     places = [
@@ -204,7 +204,7 @@ def _known(names: pa.StringArray, rules: OriginRules) -> _Known:
         for name, at in zip(names.to_pylist(), region, strict=True)
     ]
     return _Known(
-        rtt_ms=np.array([np.inf if one is None else one for one in rtt_ms])[region],
+        rtt_ms=np.array([np.inf if group is None else group for group in rtt_ms])[region],
         fails=np.array([name in rules.failing for name in names.to_pylist()], np.bool_),
         barred=barred,
         words=pa.array(places, pa.string()),

@@ -114,7 +114,7 @@ def _rows(table: Table, columns: dict[str, pa.Array]) -> pa.Table:
 
 
 @dataclasses.dataclass(frozen=True)
-class Wanted:
+class FileFilter:
     """Which files of a plan: of `actions` (none: all), by a pattern of datasets, by a text in the reason."""
 
     actions: Sequence[str] = ()
@@ -122,7 +122,7 @@ class Wanted:
     reason: str = ""
 
     def __post_init__(self) -> None:
-        if unknown := [one for one in self.actions if one not in ACTIONS]:
+        if unknown := [action for action in self.actions if action not in ACTIONS]:
             raise InputError(f"no action {', '.join(unknown)}; there are {', '.join(ACTIONS)}")
 
 
@@ -148,30 +148,30 @@ def planned(tables: Tables, cache: str, as_of_s: int, columns: Sequence[str] | N
     return tables.read_arrow(PLANS, as_of=key.as_of, owner=cache, columns=columns)
 
 
-def planned_files(tables: Tables, cache: str, as_of_s: int, wanted: Wanted) -> tuple[PlannedFile, ...]:
+def planned_files(tables: Tables, cache: str, as_of_s: int, listed: FileFilter) -> tuple[PlannedFile, ...]:
     """The files of a plan in the order of a push: by action, then by rank. Raises StaleInputError."""
     columns = ["action", "rank", "cost_bytes", "size_bytes", "name", "did", "reason"]
     rows = planned(tables, cache, as_of_s, columns)
     rows = rows.append_column("dataset", facts(tables, rows["did"].combine_chunks())["dataset"])
-    if wanted.actions:
-        rows = rows.filter(pc.is_in(rows["action"], value_set=pa.array(wanted.actions)))
-    if wanted.dataset:
+    if listed.actions:
+        rows = rows.filter(pc.is_in(rows["action"], value_set=pa.array(listed.actions)))
+    if listed.dataset:
         names = pc.unique(rows["dataset"]).drop_null().to_pylist()
-        fits = [name for name in names if fnmatch.filter([name, name.partition(":")[2]], wanted.dataset)]
+        fits = [name for name in names if fnmatch.filter([name, name.partition(":")[2]], listed.dataset)]
         rows = rows.filter(pc.is_in(rows["dataset"], value_set=pa.array(fits, pa.string())))
-    if wanted.reason:
-        rows = rows.filter(pc.match_substring(rows["reason"], wanted.reason, ignore_case=True))
+    if listed.reason:
+        rows = rows.filter(pc.match_substring(rows["reason"], listed.reason, ignore_case=True))
     step = pc.index_in(rows["action"], value_set=pa.array(list(ACTIONS), pa.string()))
     rows = rows.append_column("step", step).sort_by([("step", "ascending"), ("rank", "ascending")])
     is_fetched = pc.equal(rows["action"], Action.PREFETCH)
     n_bytes = pc.if_else(is_fetched, rows["cost_bytes"], rows["size_bytes"])
-    shown = (rows["action"], n_bytes, rows["name"], rows["dataset"], rows["reason"])
-    return tuple(PlannedFile(*row) for row in zip(*(column.to_pylist() for column in shown), strict=True))
+    values = (rows["action"], n_bytes, rows["name"], rows["dataset"], rows["reason"])
+    return tuple(PlannedFile(*row) for row in zip(*(column.to_pylist() for column in values), strict=True))
 
 
-def totals(found: Sequence[PlannedFile]) -> str:
+def totals(files: Sequence[PlannedFile]) -> str:
     """A sentence with the files and bytes of each action."""
-    sums = {action: [one.n_bytes for one in found if one.action == action] for action in ACTIONS}
+    sums = {action: [file.n_bytes for file in files if file.action == action] for action in ACTIONS}
     parts = [f"{action} {len(n)} ({format_bytes(sum(n))})" for action, n in sums.items() if n]
     return f"Files of the plan: {', '.join(parts)}." if parts else "No file of the plan is as asked for."
 

@@ -17,7 +17,7 @@ from jobs.ground.caches.federation import redirector_of
 from jobs.ground.caches.inventory import check_listed_evictions, check_planned_evictions, target
 from jobs.ground.settings.tree import CacheSettings, Settings
 from jobs.ground.store.tables import Tables
-from jobs.loop.plan.items import PlannedFile, PlannedItems, Wanted, planned, planned_files, planned_items
+from jobs.loop.plan.items import FileFilter, PlannedFile, PlannedItems, planned, planned_files, planned_items
 from jobs.loop.push.journal import check_known, prune, write_receipts
 from jobs.loop.trainings import promoted_models, unproven_because
 from models.serving.versions import CHAMPION
@@ -137,16 +137,16 @@ def push_limits(settings: Settings, cache: CacheSettings) -> PushLimits:
 
 @contextmanager
 def _work(settings: Settings, cache: str, *, evict_now: bool, force: bool) -> Iterator[Work]:
-    chosen = settings.cache(cache)
+    configured = settings.cache(cache)
     with closing(Journal(settings.push.journal)) as journal:
-        limits, tables = push_limits(settings, chosen), Tables(settings.tables.root)
-        check_known(settings, tables, journal, chosen.name, now_s=time.time())
+        limits, tables = push_limits(settings, configured), Tables(settings.tables.root)
+        check_known(settings, tables, journal, configured.name, now_s=time.time())
         overrides_steward = evict_now and not limits.evicts
         limits = dataclasses.replace(limits, evicts=limits.evicts or evict_now)
-        redirector = redirector_of(list(settings.caches.values()), chosen)
-        at, region = target(chosen, redirector=redirector), settings.region.name
+        redirector = redirector_of(list(settings.caches.values()), configured)
+        at, region = target(configured, redirector=redirector), settings.region.name
         share = settings.plan.evict_share if overrides_steward and not force else None
-        yield Work(tables, journal, chosen.name, at, limits, time.time, settings.push.keep, region, share)
+        yield Work(tables, journal, configured.name, at, limits, time.time, settings.push.keep, region, share)
 
 
 def push_plan(work: Work, plan: PlannedItems, *, on_progress: Advance, unproven: bool = False) -> PushSummary:
@@ -275,16 +275,16 @@ class PushStatus:
     sources: tuple[str, ...]
 
 
-def dry_run(settings: Settings, *, cache: str, as_of_s: int, wanted: Wanted) -> DryRun:
+def dry_run(settings: Settings, *, cache: str, as_of_s: int, listed: FileFilter) -> DryRun:
     """The items of a plan; neither the cache nor the journal is touched. Raises StaleInputError."""
-    tables, chosen = Tables(settings.tables.root), settings.cache(cache)
-    name = chosen.name
+    tables, configured = Tables(settings.tables.root), settings.cache(cache)
+    name = configured.name
     plan = planned_items(tables, name, as_of_s, UNPROVEN)
     actions = dict(collections.Counter(plan.rows["action"].to_pylist()))
     fetched = pc.sum(plan.rows["cost_bytes"], min_count=0).as_py()
     why = unproven_plan(tables, plan, settings.region.name)
-    files = planned_files(tables, name, as_of_s, wanted)
-    by = "its steward" if chosen.steward and actions.get(Action.EVICT) else None
+    files = planned_files(tables, name, as_of_s, listed)
+    by = "its steward" if configured.steward and actions.get(Action.EVICT) else None
     return DryRun(name, as_of_label(as_of_s), actions, fetched, why, by, files)
 
 
@@ -297,18 +297,20 @@ def is_over(settings: Settings, *, cache: str, as_of_s: int) -> bool:
 
 def status(settings: Settings, *, cache: str, as_of_s: int | None) -> PushStatus:
     """The progress of a cache's pushes, of one plan or of all. Raises ConfigError for an unknown cache."""
-    chosen, now_s = settings.cache(cache), time.time()
+    configured, now_s = settings.cache(cache), time.time()
     with closing(Journal(settings.push.journal)) as journal:
-        sources = sources_seen(journal, chosen.name, push_limits(settings, chosen), now_s).states(now_s)
-        oldest_s = journal.reports.oldest_s(chosen.name)
+        sources = sources_seen(journal, configured.name, push_limits(settings, configured), now_s).states(
+            now_s
+        )
+        oldest_s = journal.reports.oldest_s(configured.name)
         return PushStatus(
-            cache=chosen.name,
+            cache=configured.name,
             as_of=None if as_of_s is None else as_of_label(as_of_s),
-            items={state: n for state, n in journal.reports.counts(chosen.name, as_of_s).items() if n},
+            items={state: n for state, n in journal.reports.counts(configured.name, as_of_s).items() if n},
             oldest=None if oldest_s is None else as_of_label(oldest_s),
-            pins=len(journal.reports.pins(chosen.name, now_s=now_s)),
-            faults=journal.reports.faults(chosen.name, as_of_s),
-            last_errors=tuple(journal.reports.last_errors(chosen.name, as_of_s)),
-            pusher=journal.leases.holder(chosen.name, now_s=now_s),
+            pins=len(journal.reports.pins(configured.name, now_s=now_s)),
+            faults=journal.reports.faults(configured.name, as_of_s),
+            last_errors=tuple(journal.reports.last_errors(configured.name, as_of_s)),
+            pusher=journal.leases.holder(configured.name, now_s=now_s),
             sources=tuple(f"{state}{', left alone' if state.left_alone else ''}" for state in sources),
         )

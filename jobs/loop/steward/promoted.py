@@ -89,9 +89,9 @@ class Promoted:
     def refresh(self) -> None:
         """Take what the last look-up found, and begin the next one when it is due; waits for nothing."""
         if self._look_up is not None and self._look_up.is_done():
-            found, self._look_up = self._look_up, None
-            self._due = time.monotonic() + (LOOK_UP_EVERY_S if found.has_asked else 0.0)
-            self._read, self._error = found.order, found.error
+            ended, self._look_up = self._look_up, None
+            self._due = time.monotonic() + (LOOK_UP_EVERY_S if ended.has_asked else 0.0)
+            self._read, self._error = ended.order, ended.error
         elif self._look_up is not None and self._look_up.is_late(BEGINS_WITHIN_S):
             self._read = self._look_up.order
             self._error = ServiceError(f"MLflow has not answered for {BEGINS_WITHIN_S:.0f} s")
@@ -118,8 +118,10 @@ class Promoted:
             faults.append(self._too_old(order))
             order = None
         if self._error is not None:
-            kept = "no learned order serves" if order is None else f"the order of {order.version} serves on"
-            faults.insert(0, f"the promoted order cannot be had: {self._error}; {kept}")
+            consequence = (
+                "no learned order serves" if order is None else f"the order of {order.version} serves on"
+            )
+            faults.insert(0, f"the promoted order cannot be had: {self._error}; {rest}")
         if order is not self.serves:
             self.serves, self.since_s = order, None if order is None else now_s
         fault = "; ".join(faults) or None
@@ -270,9 +272,9 @@ def _look_up(to: Connection, question: Question, scratch: str) -> None:
         on_record, order = _on_disk(question)
         if not question.is_first or (on_record is not None and order is None):
             to.send(_Found(None if order is known else order, order is known, None, asks_next=True))
-            found = _in_registry(to, question, on_record, order)
-            if found is not None or on_record is not None:
-                order = found
+            registered = _in_registry(to, question, on_record, order)
+            if registered is not None or on_record is not None:
+                order = registered
     except CachecastError as failed:
         error = failed
     to.send(_Found(None if order is known else order, order is known, error))

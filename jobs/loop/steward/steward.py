@@ -54,35 +54,35 @@ def run(
     order is promoted, or its clock is set right, it begins anew. Raises ConflictError if the cache has a
     steward already, and ConfigError, InputError, ServiceError or PushError if it cannot begin.
     """
-    chosen = settings.cache(cache)
-    if not chosen.steward:
+    configured = settings.cache(cache)
+    if not configured.steward:
         raise ConfigError(
             f"caches.{cache}.steward",
             "is not true: plans would evict beside the steward, and nobody would have judged both together",
         )
-    root = cache_root(chosen)
-    reports_of(chosen)
+    root = cache_root(configured)
+    reports_of(configured)
     with (
-        alone_at(root, f"steward of cache {chosen.name!r}"),
+        alone_at(root, f"steward of cache {configured.name!r}"),
         until_signalled() as stopping,
         contextlib.closing(Journal(settings.push.journal, must_exist=True)) as journal,
     ):
         last: Figures | None = None
-        path = settings.steward.figures(chosen.name)
+        path = settings.steward.figures(configured.name)
         with contextlib.suppress(OSError):
             if not path.exists():  # the first attempt counts, however often the service tries again
-                Figures.before(chosen.name, now_s()).write(path)
+                Figures.before(configured.name, now_s()).write(path)
         with contextlib.suppress(Stopped), stopping.at_once():
-            promoted = Promoted(settings, chosen, now_s=now_s)
+            promoted = Promoted(settings, configured, now_s=now_s)
             # While another process looks for an order.
-            listing: Listing | None = listed(steward_target(chosen), now_s=now_s())
+            listing: Listing | None = listed(steward_target(configured), now_s=now_s())
             promoted.first()
         while not stopping():
             served = promoted.serves
             with contextlib.ExitStack() as stack:
                 with contextlib.suppress(Stopped), stopping.at_once():
                     began = running_steward(
-                        settings, chosen, journal, served, listing, force=force, now_s=now_s
+                        settings, configured, journal, served, listing, force=force, now_s=now_s
                     )
                     keeper, book = stack.enter_context(began)
                     listing = None
@@ -121,24 +121,24 @@ class _Report:
 
     def __call__(self, event: str, keeper: Keeper, *, is_last: bool = False) -> Figures:
         """Report now; the figures."""
-        found = dataclasses.replace(
+        report = dataclasses.replace(
             keeper.figures(),
             version=self._version,
             version_since_s=self._since_s,
             alarms=self._all_alarms(keeper),
         )
-        at = as_of_label(int(found.at_s))
-        self._log(f"{at} {event}: {_line(found)}")
-        for name, text in found.alarms.items():
+        at = as_of_label(int(report.at_s))
+        self._log(f"{at} {event}: {_line(report)}")
+        for name, text in report.alarms.items():
             self._log(f"{at} ALARM {name}: {text}")
-        self._alarms, self._target_bytes = set(found.alarms), found.target_bytes
+        self._alarms, self._target_bytes = set(report.alarms), report.target_bytes
         try:
-            found.write(self._settings.steward.figures(found.cache))
-            self._figures(found)
+            report.write(self._settings.steward.figures(report.cache))
+            self._figures(report)
         except OSError as error:
             self._log(f"{at} ALARM: no figures of this minute: {error}")
-        self._days.note(found, keeper.saved(), is_last=is_last)
-        return found
+        self._days.note(report, keeper.saved(), is_last=is_last)
+        return report
 
     def when_due(self, keeper: Keeper) -> None:
         """Report each minute, and at once if there is a new alarm or another target."""
@@ -154,15 +154,17 @@ class _Report:
         return alarms
 
 
-def _line(found: Figures) -> str:
+def _line(figures: Figures) -> str:
     evicted = (
-        f"{found.evicted_files} files evicted, {format_bytes(found.evicted_bytes_hour)} in the last hour"
+        f"{figures.evicted_files} files evicted, {format_bytes(figures.evicted_bytes_hour)} in the last hour"
     )
-    used = f"{format_bytes(found.used_bytes)} of at most {format_bytes(found.target_bytes)}"
-    order = found.following if found.version is None else f"{found.following} ({found.version} serves)"
+    used = f"{format_bytes(figures.used_bytes)} of at most {format_bytes(figures.target_bytes)}"
+    order = (
+        figures.following if figures.version is None else f"{figures.following} ({figures.version} serves)"
+    )
     return (
-        f"{found.held_files} files, {found.open_files} open, {used}, order {order}, {evicted}, "
-        f"{found.kept} kept, {found.lost} reports lost, {found.rescans} rescans"
+        f"{figures.held_files} files, {figures.open_files} open, {used}, order {order}, {evicted}, "
+        f"{figures.kept} kept, {figures.lost} reports lost, {figures.rescans} rescans"
     )
 
 
@@ -203,18 +205,18 @@ class Days:
         self._days: dict[int, _Day] = {}
         self._kept_s = began.at_s
 
-    def note(self, found: Figures, saved: Mapping[int, Saved], *, is_last: bool = False) -> None:
+    def note(self, figures: Figures, saved: Mapping[int, Saved], *, is_last: bool = False) -> None:
         """Take the figures of now, and what was saved by day; a table that cannot be written is a warning."""
-        number = int(found.at_s // DAY_S)
+        number = int(figures.at_s // DAY_S)
         ended = number != int(self._last.at_s // DAY_S)
         day = self._days.setdefault(int(self._last.at_s // DAY_S), _Day())
-        day.watched_s += max(0.0, found.at_s - self._last.at_s)
-        day.evicted_files += found.evicted_files - self._last.evicted_files
-        day.evicted_bytes += found.evicted_bytes - self._last.evicted_bytes
-        day.orders[found.following] = None
-        self._last = found
-        if ended or is_last or found.at_s - self._kept_s >= KEEP_EVERY_S:
-            self._kept_s = found.at_s
+        day.watched_s += max(0.0, figures.at_s - self._last.at_s)
+        day.evicted_files += figures.evicted_files - self._last.evicted_files
+        day.evicted_bytes += figures.evicted_bytes - self._last.evicted_bytes
+        day.orders[figures.following] = None
+        self._last = figures
+        if ended or is_last or figures.at_s - self._kept_s >= KEEP_EVERY_S:
+            self._kept_s = figures.at_s
             self._keep(saved)
             self._days = {of: sums for of, sums in self._days.items() if of == number}
 

@@ -50,11 +50,11 @@ def deliver(tables: Tables, training: Training, trained: Trained, mlflow: Mlflow
     Raises ServiceError if MLflow stays unavailable for `patience` seconds: the metrics are in the tables
     then, without run ids if it took no run, and the folder stays.
     """
-    kept = f"the trained models are kept in {training.folder}; when MLflow is available, train again"
+    consequence = f"the trained models are kept in {training.folder}; when MLflow is available, train again"
     try:
         version, reports = _deliver(tables, training, trained, mlflow)
     except ServiceError as error:
-        raise ServiceError(f"{error}; {kept}") from error
+        raise ServiceError(f"{error}; {consequence}") from error
     training.remove()
     bundle = trained.bundle
     return TrainingAnswer(
@@ -123,7 +123,7 @@ class Data:
     @property
     def tags(self) -> dict[str, str]:
         """Commits of the tables, and the code's version."""
-        return {f"{one.name}_snapshot": one.commit for one in self.tables} | code_version()
+        return {f"{table.name}_snapshot": table.commit for table in self.tables} | code_version()
 
     @property
     def in_words(self) -> str:
@@ -188,21 +188,21 @@ def card(trained: Trained, data: Data) -> Card:
     """The card of the version."""
     figures: Sequence[Mapping[str, object]] = [
         {
-            "within": one.within,
-            "model": one.model,
-            "AUC": _bounded(one, "auc"),
-            "average precision": _bounded(one, "average_precision"),
-            "calibration error": _bounded(one, "calibration_error"),
-            "rows": one.n_rows,
+            "within": report.within,
+            "model": report.model,
+            "AUC": _bounded(report, "auc"),
+            "average precision": _bounded(report, "average_precision"),
+            "calibration error": _bounded(report, "calibration_error"),
+            "rows": report.n_rows,
         }
-        for one in trained.reports
-        if one.serves
+        for report in trained.reports
+        if report.serves
     ]
     learned_from = {
         "region": trained.bundle.region,
         "data": data.in_words,
         "demand": data.demand_in_words,
-        **{f"commit of the table {one.name}": one.commit for one in data.tables},
+        **{f"commit of the table {report.name}": report.commit for report in data.tables},
         "nothing known from then on was used": as_of_label(trained.bundle.until_s),
         "code": ", ".join(code_version().values()),
     }

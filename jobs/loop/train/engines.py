@@ -78,8 +78,8 @@ class FeatureWork:
         return None if since is None else parse_as_of(since.as_of)
 
     @property
-    def kept(self) -> Mapping[Table, tuple[float, float]]:
-        """The tables that take the state: each the datasets whose last read counted within these times."""
+    def state_windows(self) -> Mapping[Table, tuple[float, float]]:
+        """Tables that the state is written to: datasets whose last counted read is in the table's window."""
         if self.source is None or self.source.since == self.keys[-1]:
             return {}
         before_s = self.spec.dormant_before(self.as_ofs[-1])
@@ -87,14 +87,14 @@ class FeatureWork:
         states = {STATES: (before_s, math.inf)}
         return states | ({DORMANT: (moved_s, before_s)} if moved_s < before_s else {})
 
-    def older(self, kept: Table) -> Collection[Key]:
+    def older(self, table: Table) -> Collection[Key]:
         """The partitions of a table of the state that are dropped when it is written."""
-        return () if self.source is None else self.source.older[kept]
+        return () if self.source is None else self.source.older[table]
 
 
 @dataclasses.dataclass(frozen=True)
 class LabelWork:
-    """Labels of the files in `wanted` partitions of `features`, from what was known before `until_s`.
+    """Labels of the files in `partitions` of `features`, from what was known before `until_s`.
 
     `hits`: did, at of the clairvoyant's hits (`jobs.loop.train.features`); None: no label `kept`.
     """
@@ -105,7 +105,7 @@ class LabelWork:
     accesses: Snapshot
     days: Mapping[Key, Partition]
     features: Snapshot
-    wanted: Mapping[Key, Partition]
+    partitions: Mapping[Key, Partition]
     hits: pa.Table | None
 
 
@@ -124,7 +124,7 @@ class Engine(Protocol):
         ...
 
     def write_labels(self, tables: Tables, work: LabelWork, *, base: Snapshot) -> Snapshot:
-        """Replace the labels of `work.wanted`. Raises ConflictError, StaleInputError."""
+        """Replace the labels of `work.partitions`. Raises ConflictError, StaleInputError."""
         ...
 
 
@@ -192,3 +192,25 @@ class Engines:
         """Raise ServiceError if Spark may be needed for the accesses in `tables`, and cannot start here."""
         if not self.is_local(tables.head(ACCESSES).n_rows):
             check_spark()
+
+
+@dataclasses.dataclass(frozen=True)
+class RegionData:
+    """A region's tables, specification of features, and sources of demand (none: all accesses count)."""
+
+    engines: Engines
+    tables: Tables
+    spec: FeatureSpec
+    region: str
+    demand_sources: Mapping[str, str] = dataclasses.field(default_factory=dict)
+
+    @classmethod
+    def of(cls, settings: Settings, *, sample_share: float = 1.0) -> RegionData:
+        """As configured; `sample_share`: if below 1, of samples of the candidates."""
+        spec = dataclasses.replace(settings.features.spec, sample_share=sample_share)
+        tables, engines = Tables(settings.tables.root), Engines.of(settings)
+        return cls(engines, tables, spec, settings.region.name, settings.sources.demand)
+
+    def engine(self, days: Mapping[Key, Partition]) -> Engine:
+        """The engine for `days` of accesses."""
+        return self.engines.engine(sum(part.n_rows for part in days.values()))

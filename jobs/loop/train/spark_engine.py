@@ -49,9 +49,9 @@ class SparkEngine:
         self._spark = spark
 
     def write_features(self, tables: Tables, work: FeatureWork, *, base: Snapshot) -> Snapshot:
-        bases, catalogue = {kept: tables.head(kept) for kept in work.kept}, tables.head(FILES)
+        bases = {table: tables.head(table) for table in work.state_windows}
+        catalogue = tables.head(FILES)
         n_parts = self._n_parts(_n_rows(work.days))
-        table = work.spec.features_table
         parts = FeatureParts.of(work, tables, n_parts)
         read = [
             *sources(READS, work.accesses, work.days),
@@ -60,10 +60,12 @@ class SparkEngine:
         ]
         by_dataset = _gathered(self._read(read, parts.by_file), n_parts).mapPartitions(parts.by_dataset)
         written = _gathered(by_dataset, n_parts).mapPartitions(parts.written).collect()
-        done = tables.commit(table, _files(written, table), cover=work.keys, base=base)
-        for kept, before in bases.items():
-            files = _files(written, kept)
-            tables.commit(kept, files, cover=work.keys[-1:], base=before, drop=work.older(kept))
+        done = tables.commit(
+            work.spec.features_table, _files(written, work.spec.features_table), cover=work.keys, base=base
+        )
+        for table, before in bases.items():
+            files = _files(written, table)
+            tables.commit(table, files, cover=work.keys[-1:], base=before, drop=work.older(table))
         return done
 
     def features(self, tables: Tables, work: FeatureWork) -> Iterator[pa.Table]:
@@ -72,25 +74,29 @@ class SparkEngine:
             yield read_partitions(done, {key: done.partitions[key]})
 
     def write_labels(self, tables: Tables, work: LabelWork, *, base: Snapshot) -> Snapshot:
-        n_pairs = _n_rows(work.wanted)
+        n_pairs = _n_rows(work.partitions)
         n_parts = max(self._n_parts(_n_rows(work.days)), 1 + n_pairs // PAIRS_PER_PART)
         table = work.spec.labels_table
         parts = LabelParts.of(work, tables, n_parts)
         read = [
             *sources(READS, work.accesses, work.days),
-            *(one for key in work.wanted for one in sources(key, work.features, {key: work.wanted[key]})),
+            *(
+                file
+                for key in work.partitions
+                for file in sources(key, work.features, {key: work.partitions[key]})
+            ),
         ]
         pieces = self._read(read, parts.by_file)
         if work.hits is not None:
             hits = sent(HITS, work.hits, part_of(work.hits["did"], n_parts), n_parts)
             pieces = pieces.union(self._spark.sparkContext.parallelize(list(hits)))
         written = _gathered(pieces, n_parts).mapPartitions(parts.written).collect()
-        return tables.commit(table, _files(written, table), cover=work.wanted, base=base)
+        return tables.commit(table, _files(written, table), cover=work.partitions, base=base)
 
     def _n_parts(self, n_reads: int) -> int:
         """Parts that fit into memory, and enough of them for the cluster; the same in each run."""
-        wanted = int(str(self._spark.conf.get("spark.sql.shuffle.partitions")))
-        return max(1 + n_reads // ROWS_PER_PART, min(wanted, 1 + n_reads // ROWS_WORTH_A_PART))
+        most = int(str(self._spark.conf.get("spark.sql.shuffle.partitions")))
+        return max(1 + n_reads // ROWS_PER_PART, min(most, 1 + n_reads // ROWS_WORTH_A_PART))
 
     def _read(self, files: Sequence[Source], by_file: Callable[[Source], Iterator[Piece]]) -> RDD[Piece]:
         context = self._spark.sparkContext
@@ -117,18 +123,18 @@ def _gathered(pieces: RDD[Piece], n_parts: int) -> RDD[Piece]:
 
 def _files(written: Iterable[Written], table: Table) -> list[StagedFile]:
     """The files of a table."""
-    return [one.file for one in written if one.table == table.name]
+    return [file.file for file in written if file.table == table.name]
 
 
 def staged(
     spark: SparkSession,
     tables: Tables,
     features: Snapshot,
-    chosen: Mapping[Key, Partition],
+    partitions: Mapping[Key, Partition],
     models: RegionModels,
 ) -> list[StagedFile]:
     """Write the predictions of `chosen` partitions of `features`, a file for each of theirs; for `commit`."""
-    files = list(sources(("features",), features, chosen))
+    files = list(sources(("features",), features, partitions))
     score = _Score(Staging.of(tables, PREDICTIONS), models)
     return _files(
         spark.sparkContext.parallelize(files, max(1, len(files))).flatMap(score).collect(), PREDICTIONS
@@ -173,7 +179,7 @@ class FeatureParts:
             source = dataclasses.replace(work.source, dormant={}, days={}, in_state={}, older={})
         alone = dataclasses.replace(work, accesses=bare(work.accesses), days={}, source=source)
         features = Staging.of(tables, work.spec.features_table)
-        states = {kept: Staging.of(tables, kept) for kept in work.kept}
+        states = {table: Staging.of(tables, table) for table in work.state_windows}
         return cls(alone, n_parts, features, states, superseded(tables, work))
 
     def by_file(self, source: Source) -> Iterator[Piece]:
@@ -192,10 +198,10 @@ class FeatureParts:
     def by_dataset(self, pieces: Iterable[Piece]) -> Iterator[Piece]:
         """The rows of a part, by part of the dataset of their file."""
         reads, files, stored = self._known(pieces)
-        found = dataset_parts(reads, files, stored, self.n_parts, cycle_s=self.work.spec.cycle_s)
-        yield from sent(READS, reads, found.reads, self.n_parts)
-        yield from sent(CATALOGUE, files, found.files, self.n_parts)
-        yield from sent(STATE, stored.rows, found.states, self.n_parts)
+        parts = dataset_parts(reads, files, stored, self.n_parts, cycle_s=self.work.spec.cycle_s)
+        yield from sent(READS, reads, parts.reads, self.n_parts)
+        yield from sent(CATALOGUE, files, parts.files, self.n_parts)
+        yield from sent(STATE, stored.rows, parts.states, self.n_parts)
 
     def written(self, pieces: Iterable[Piece]) -> Iterator[Written]:
         """Write the features of a part, and its state."""
@@ -203,15 +209,15 @@ class FeatureParts:
         region = Region(*self._known(pieces), work.spec)
         rows = ((MomentKey.at(at, work.region), region.features(at)) for at in work.as_ofs)
         yield from self.features.written(rows)
-        for kept, (since_s, before_s) in work.kept.items():
+        for table, (since_s, before_s) in work.state_windows.items():
             state = region.stored(work.as_ofs[-1], counted_since_s=since_s, counted_before_s=before_s)
-            yield from self.states[kept].written([(work.keys[-1], state.rows)])
+            yield from self.states[table].written([(work.keys[-1], state.rows)])
 
     def _known(self, pieces: Iterable[Piece]) -> tuple[pa.Table, pa.Table, Stored]:
-        found = received(pieces)
-        reads = found.get(READS, arrow_schema(ACCESSES).empty_table().select(list(events.COLUMNS)))
-        files = found.get(CATALOGUE, arrow_schema(FILES).empty_table().select(list(facts.CATALOGUE)))
-        return reads, files, Stored.of_rows(found.get(STATE, arrow_schema(STATES).empty_table()))
+        rows_by_kind = received(pieces)
+        reads = rows_by_kind.get(READS, arrow_schema(ACCESSES).empty_table().select(list(events.COLUMNS)))
+        files = rows_by_kind.get(CATALOGUE, arrow_schema(FILES).empty_table().select(list(facts.CATALOGUE)))
+        return reads, files, Stored.of_rows(rows_by_kind.get(STATE, arrow_schema(STATES).empty_table()))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -227,7 +233,12 @@ class LabelParts:
     def of(cls, work: LabelWork, tables: Tables, n_parts: int) -> LabelParts:
         """Those of `work`, with a new folder."""
         alone = dataclasses.replace(
-            work, accesses=bare(work.accesses), days={}, features=bare(work.features), wanted={}, hits=None
+            work,
+            accesses=bare(work.accesses),
+            days={},
+            features=bare(work.features),
+            partitions={},
+            hits=None,
         )
         return cls(alone, work.hits is not None, n_parts, Staging.of(tables, work.spec.labels_table))
 
@@ -251,5 +262,4 @@ class LabelParts:
     def _labels(self, reads: labels.Reads, pairs: Mapping[Key, pa.Table]) -> Iterator[tuple[Key, pa.Table]]:
         spec = self.work.spec
         for key, rows in sorted(pairs.items()):
-            found = reads.labels(rows["did"].combine_chunks().sort(), parse_as_of(key[1]), spec)
-            yield key, found
+            yield key, reads.labels(rows["did"].combine_chunks().sort(), parse_as_of(key[1]), spec)

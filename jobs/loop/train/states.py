@@ -58,8 +58,8 @@ class States:
         """The least that must be read for the state at `as_of_s`."""
         states = self._until(STATES, as_of_s)
         for key in states:
-            if (found := self._carried_on(key, accesses, as_of_s)) is not None:
-                return found
+            if (source := self._carried_on(key, accesses, as_of_s)) is not None:
+                return source
         days = accesses.select(until=_next_day(as_of_s))
         counted = {key[0]: self._count(accesses, key, as_of_s, as_of_s)[1] for key in days}
         return Source(None, {}, days, counted, self._older(as_of_s, (), ()))
@@ -74,9 +74,12 @@ class States:
         here, as_of_s = work.keys[-1], work.as_ofs[-1]
         oldest_s = as_of_s - self.spec.history_s
         dormant = {key: part for key, part in work.source.dormant.items() if self._moved_s(key) > oldest_s}
-        if DORMANT in work.kept:
+        if DORMANT in work.state_windows:
             dormant[here] = self.tables.head(DORMANT).partitions[here]
-        parts = [(ACCESSES.name, day, dataclasses.asdict(one)) for day, one in work.source.in_state.items()]
+        parts = [
+            (ACCESSES.name, day, dataclasses.asdict(counted_day))
+            for day, counted_day in work.source.in_state.items()
+        ]
         for key, part in dormant.items():
             parts.append((DORMANT.name, key[1], dataclasses.asdict(_whole(part))))
         rows = [
@@ -89,10 +92,10 @@ class States:
 
     def _carried_on(self, key: MomentKey, accesses: Snapshot, as_of_s: int) -> Source | None:
         """The source of the state at `as_of_s` if it carries on that of `key`; None if that cannot be."""
-        since_s, found = parse_as_of(key.as_of), self._content(key)
-        if found is None:
+        since_s, content = parse_as_of(key.as_of), self._content(key)
+        if content is None:
             return None
-        in_state, dormant = found
+        in_state, dormant = content
         days = accesses.select(until=_next_day(as_of_s))
         unread = {
             day: part
@@ -201,8 +204,8 @@ def demanded_day(
     accesses: Snapshot, day: Mapping[Key, Partition], columns: Sequence[str], sources: Mapping[str, str]
 ) -> pa.Table:
     """The same of one day, or of some of its files; without its demand rows it is empty."""
-    wanted = dict.fromkeys([*columns, *(PLACE if sources else ())])
-    rows = demanded(read_partitions(accesses, day, list(wanted)), sources)
+    needed = dict.fromkeys([*columns, *(PLACE if sources else ())])
+    rows = demanded(read_partitions(accesses, day, list(needed)), sources)
     return coded(rows.select(list(columns)))
 
 
@@ -227,10 +230,10 @@ def _empty(columns: Sequence[str]) -> pa.Table:
 def _of_no_source(
     accesses: Snapshot, days: Mapping[Key, Partition], sources: Mapping[str, str]
 ) -> StaleInputError:
-    found = {name for names in _sources(accesses, days) for name in names}
+    names = {name for of_day in _sources(accesses, days) for name in of_day}
     return StaleInputError(
         f"no access since {min(days)[0]} is of a demand source ({', '.join(sorted(set(sources.values())))}); "
-        f"there are accesses of {', '.join(sorted(found))}: name the one that counts in [sources] demand"
+        f"there are accesses of {', '.join(sorted(names))}: name the one that counts in [sources] demand"
     )
 
 
@@ -244,8 +247,8 @@ def carried(tables: Tables, work: FeatureWork, reads: pa.Table, files: pa.Table)
     if work.source is None or work.source.since is None:
         return Stored.empty()
     states = tables.head(STATES)
-    chosen: dict[Key, Partition] = {work.source.since: states.partitions[work.source.since]}
-    awake = Stored.of_rows(read_partitions(states, chosen, STATES.column_names).combine_chunks())
+    partitions: dict[Key, Partition] = {work.source.since: states.partitions[work.source.since]}
+    awake = Stored.of_rows(read_partitions(states, partitions, STATES.column_names).combine_chunks())
     names = _dormant(tables, work, awake)
     woken = _concerned(names, awake, reads, files)
     newest = names.filter(pc.is_in(names["home"], value_set=woken)).group_by("home")
@@ -256,7 +259,8 @@ def carried(tables: Tables, work: FeatureWork, reads: pa.Table, files: pa.Table)
         if len(here):
             pieces.append(_woken(tables, work, key, here))
     return Stored(
-        pa.concat_tables([one.files for one in pieces]), pa.concat_tables([one.datasets for one in pieces])
+        pa.concat_tables([state.files for state in pieces]),
+        pa.concat_tables([state.datasets for state in pieces]),
     )
 
 
@@ -264,17 +268,17 @@ def superseded(tables: Tables, work: FeatureWork) -> dict[str, pa.Array]:
     """By as_of of the partitions that `work` carries on: the datasets there that a later one has, too."""
     if work.source is None or work.source.since is None:
         return {}
-    states, found = tables.head(STATES), dict[str, pa.Array]()
+    states, replaced = tables.head(STATES), dict[str, pa.Array]()
     awake = {work.source.since: states.partitions[work.source.since]}
     later = pa.array([], pa.string())
-    for snapshot, chosen in ((states, awake), (tables.head(DORMANT), work.source.dormant)):
-        for key, part in sorted(chosen.items(), reverse=True):
+    for snapshot, partitions in ((states, awake), (tables.head(DORMANT), work.source.dormant)):
+        for key, part in sorted(partitions.items(), reverse=True):
             rows = read_partitions(snapshot, {key: part}, ["kind", "entity"])
             here = rows.filter(pc.equal(rows["kind"], DATASET))["entity"]
             again = here.filter(pc.is_in(here, value_set=later)).combine_chunks()
-            found[key[1]] = pa.concat_arrays([found[key[1]], again]) if key[1] in found else again
+            replaced[key[1]] = pa.concat_arrays([replaced[key[1]], again]) if key[1] in replaced else again
             later = pa.concat_arrays([later, here.combine_chunks()])
-    return found
+    return replaced
 
 
 def remembered(rows: pa.Table, work: FeatureWork, superseded: pa.Array) -> pa.Table:
@@ -303,18 +307,18 @@ def _concerned(names: pa.Table, awake: Stored, reads: pa.Table, files: pa.Table)
     in_use = distinct([*stated, counted, awake.datasets["entity"]])
     listed = files.filter(pc.is_in(files["dataset"], value_set=in_use))["did"]
     unread = absent(distinct([listed]), awake.files["entity"])
-    wanted = pc.or_(
+    is_concerned = pc.or_(
         pc.is_in(names["home"], value_set=in_use),
         pc.is_in(names["entity"], value_set=distinct([read, unread])),
     )
-    return distinct([names.filter(wanted)["home"]])
+    return distinct([names.filter(is_concerned)["home"]])
 
 
 def _woken(tables: Tables, work: FeatureWork, key: Key, homes: pa.ChunkedArray) -> Stored:
     """The datasets `homes` as they became dormant at `key`."""
     assert work.source is not None
-    chosen = {key: work.source.dormant[key]}
-    rows = _remembered(read_partitions(tables.head(DORMANT), chosen, DORMANT.column_names), work)
+    partitions = {key: work.source.dormant[key]}
+    rows = _remembered(read_partitions(tables.head(DORMANT), partitions, DORMANT.column_names), work)
     return Stored.of_rows(rows.filter(pc.is_in(_dataset_of(rows), value_set=homes)))
 
 

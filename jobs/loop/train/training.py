@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -14,15 +14,14 @@ from features.common.progress import Advance
 from features.common.times import DAY_S, as_of_label, day_label, parse_day
 from features.common.units import duration_label
 from features.schema import ACCESSES
-from features.spec import COLUMNS, FeatureSpec
+from features.spec import COLUMNS
 from jobs.ground.settings.tree import LearnerName, MlflowSettings, Settings, TrainingSettings
 from jobs.ground.store.tables import Tables
 from jobs.loop.ingest import sources
 from jobs.loop.traces import from_tables
 from jobs.loop.train import features
 from jobs.loop.train.deliver import Data, TrainingAnswer, card, deliver, described
-from jobs.loop.train.engines import Engines
-from jobs.loop.train.features import training_sample
+from jobs.loop.train.engines import RegionData
 from jobs.loop.train.ready import learned_since_s
 from models.learning.order import CAPACITY_FRACTIONS, HorizonTrees, Learning
 from models.serving.bundle import OrderModel
@@ -47,62 +46,46 @@ def run(
 
     `sample_share`: if below 1, train on the samples that `features.run` took, of any share.
     """
-    tables = Tables(settings.tables.root)
-    spec = dataclasses.replace(settings.features.spec, sample_share=sample_share)
-    on_progress(0, len(spec.horizons_s), "labels")
-    features.label(
-        Engines.of(settings),
-        tables,
-        spec=spec,
-        until_s=until_s,
-        demand_sources=settings.sources.demand,
-        kept_at=settings.features.kept_at,
-    )
+    data = RegionData.of(settings, sample_share=sample_share)
+    on_progress(0, len(data.spec.horizons_s), "labels")
+    features.label(data, until_s=until_s, kept_at=settings.features.kept_at)
     return train_and_record(
-        tables,
-        spec=spec,
-        region=settings.region.name,
-        training=settings.training,
-        mlflow=settings.mlflow,
+        data,
+        settings.training,
+        settings.mlflow,
         until_s=until_s,
         compare=compare,
         search_s=search_s,
-        demand_sources=settings.sources.demand,
         on_progress=on_progress,
     )
 
 
 def train_and_record(
-    tables: Tables,
-    *,
-    spec: FeatureSpec,
-    region: str,
+    data: RegionData,
     training: TrainingSettings,
     mlflow: MlflowSettings,
+    *,
     until_s: int,
     compare: bool = False,
     search_s: float = 0,
-    demand_sources: Mapping[str, str] | None = None,
     on_progress: Advance,
 ) -> TrainingAnswer:
     """Train a model per horizon, measure it on the last `test_share` of the as_ofs, and record all.
 
-    With `[training] order` the region's order of eviction is learned too, from the accesses of the
-    `demand_sources` (default: all); if they are too few, the answer has the reason.
+    With `[training] order` the region's order of eviction is learned too; if there are too few accesses, the
+    answer has the reason.
 
     Only labels matured by `until_s` count; with too few of them recency serves the horizon. With `compare`
     every learner of the settings is measured, and for each horizon the LightGBM with the least log loss on
     validation rows serves; else the plain one does. What serves is fitted again on all rows and becomes the
     region's `candidate`. `search_s`: seconds for the search of LightGBM's settings, which competes too.
-    Metrics are also written to tables (`train.deliver`). Raises StaleInputError (no features or labels),
-    ModelError (no horizon has enough), ServiceError (MLflow is unavailable: the training is kept in the
-    spool).
+    Raises StaleInputError (no features or labels), ModelError (no horizon has enough), ServiceError (MLflow
+    is unavailable: the training is kept in the spool).
     """
+    tables, spec = data.tables, data.spec
     features_table, labels = tables.snapshot(spec.features_table), tables.snapshot(spec.labels_table)
     on_progress(0, len(spec.horizons_s), "reading")
-    rows = training_sample(
-        features_table, labels, spec=spec, region=region, max_rows=training.max_rows, until_s=until_s
-    )
+    rows = features.training_sample(data, features_table, labels, max_rows=training.max_rows, until_s=until_s)
     effort = Effort(
         test_share=training.test_share,
         learners=training.learners if compare else (LEARNER,),
@@ -111,36 +94,31 @@ def train_and_record(
         search_s=search_s,
         search_trials=training.search_trials,
     )
-    data = Data.of(rows, features=features_table.id, labels=labels.id, demand=demand_sources or {})
+    source = Data.of(rows, features=features_table.id, labels=labels.id, demand=data.demand_sources)
     with _spool(training.spool) as spool:
         trained = train(
             rows,
             spool,
             spec=spec,
-            region=region,
+            region=data.region,
             until_s=until_s,
             effort=effort,
-            tags=data.tags,
+            tags=source.tags,
             on_progress=on_progress,
         )
         bundle = dataclasses.replace(trained.bundle, no_order="[training] order is false")
         if training.order:
             try:
-                learned = learn(
-                    tables,
-                    since_s=learned_since_s(spec, training, at_s=until_s),
-                    until_s=until_s,
-                    demand_sources=demand_sources or {},
-                    on_progress=on_progress,
-                )
+                since_s = learned_since_s(spec, training, at_s=until_s)
+                learned = learn(data, since_s=since_s, until_s=until_s, on_progress=on_progress)
                 spool.add_order(learned.trees)
                 bundle = dataclasses.replace(bundle, order=learned.model, no_order=None)
             except (StaleInputError, InputError) as error:
                 bundle = dataclasses.replace(bundle, no_order=str(error))
         done = spool.finish(
             bundle,
-            described(trained, bundle, data, training=training, effort=effort),
-            card=card(trained, data),
+            described(trained, bundle, source, training=training, effort=effort),
+            card=card(trained, source),
         )
     on_progress(len(spec.horizons_s), len(spec.horizons_s), "recording in MLflow")
     return deliver(tables, done, dataclasses.replace(trained, bundle=bundle), mlflow)
@@ -173,18 +151,16 @@ class RegionOrder(NamedTuple):
     trees: HorizonTrees
 
 
-def learn(
-    tables: Tables, *, since_s: int, until_s: int, demand_sources: Mapping[str, str], on_progress: Advance
-) -> RegionOrder:
+def learn(data: RegionData, *, since_s: int, until_s: int, on_progress: Advance) -> RegionOrder:
     """The order that could be learned at `until_s` from the accesses since the day of `since_s`.
 
     Raises StaleInputError or InputError if they are too few.
     """
     loaded = from_tables(
-        tables,
-        since_s=max(since_s, _affordable_since_s(tables, until_s)),
+        data.tables,
+        since_s=max(since_s, _affordable_since_s(data.tables, until_s)),
         until_s=until_s,
-        demand_sources=demand_sources,
+        demand_sources=data.demand_sources,
         known_before_s=until_s,
         keep=(*CONTEXT, "source"),
     )
@@ -198,13 +174,13 @@ def learn(
             f"{trace.n_accesses} accesses in the {past} before {as_of_label(until_s)} are too few to learn "
             "from; pull more days"
         )
-    told = loaded.details["source"].unique().to_pylist()
+    source_names = loaded.details["source"].unique().to_pylist()
     model = OrderModel(
         horizons_s=trees.horizons_s,
         columns=COLUMNS,
         kinds=file_kinds(trace),
         until_s=until_s,
-        readers=reader_kinds(loaded.details, sources.those(told, lambda source: source.of_sessions)),
+        readers=reader_kinds(loaded.details, sources.those(source_names, lambda source: source.of_sessions)),
     )
     return RegionOrder(model, trees)
 

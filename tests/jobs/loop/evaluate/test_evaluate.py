@@ -24,7 +24,8 @@ from jobs.cli.main import app
 from jobs.ground.settings.tree import Settings
 from jobs.ground.store.tables import Tables
 from jobs.loop.evaluate.accesses import copy_file, copy_tables
-from jobs.loop.evaluate.walk_forward import SCORERS, ScoreStore, Workspace, score, weeks
+from jobs.loop.evaluate.walk_forward import SCORERS, ScoreStore, Walk, score, weeks
+from jobs.loop.train.engines import RegionData
 from jobs.studies.simulate.workload import load
 from jobs.studies.simulate.workload import write as generate
 
@@ -111,7 +112,7 @@ def scored(conf: Settings, accesses: Path, folder: Path) -> ScoreStore:
     copy_file(accesses, tables)
     dids = pc.unique(tables.read_arrow(FILES, columns=["did"])["did"]).sort()
     store = ScoreStore(folder, dids)
-    workspace = Workspace(tables, conf.features.spec, "r", conf.training, {}, len(dids))
+    walk = Walk(RegionData(LOCAL, tables, conf.features.spec, "r"), conf.training, len(dids))
     walked = weeks(
         first_s=START_S,
         from_s=FROM_S,
@@ -120,7 +121,7 @@ def scored(conf: Settings, accesses: Path, folder: Path) -> ScoreStore:
         every_s=conf.training.every,
         span_s=conf.training.span,
     )
-    score(LOCAL, workspace, walked, store, champion=None, on_progress=lambda *_: None)
+    score(walk, walked, store, champion=None, on_progress=lambda *_: None)
     return store
 
 
