@@ -118,9 +118,7 @@ class Promoted:
             faults.append(self._too_old(order))
             order = None
         if self._error is not None:
-            consequence = (
-                "no learned order serves" if order is None else f"the order of {order.version} serves on"
-            )
+            rest = "no learned order serves" if order is None else f"the order of {order.version} serves on"
             faults.insert(0, f"the promoted order cannot be had: {self._error}; {rest}")
         if order is not self.serves:
             self.serves, self.since_s = order, None if order is None else now_s

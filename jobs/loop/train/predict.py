@@ -55,9 +55,8 @@ def run(settings: Settings, *, as_ofs: Sequence[int], alias: str | None = None) 
     keys = check_features(features, region, as_ofs)
     with _no_predictions(keys):
         champion = promoted_models(tables, region=region).get(CHAMPION)
-        digests = {
-            version: trained.digest for version, trained in trained_versions(tables, region=region).items()
-        }
+        trained = trained_versions(tables, region=region)
+        digests = {version: files.digest for version, files in trained.items()}
         models = patiently(
             lambda: registry(settings.mlflow).load(region, aliases, champion=champion, digests=digests),
             patience_s=settings.mlflow.patience,

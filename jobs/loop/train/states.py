@@ -76,10 +76,8 @@ class States:
         dormant = {key: part for key, part in work.source.dormant.items() if self._moved_s(key) > oldest_s}
         if DORMANT in work.state_windows:
             dormant[here] = self.tables.head(DORMANT).partitions[here]
-        parts = [
-            (ACCESSES.name, day, dataclasses.asdict(counted_day))
-            for day, counted_day in work.source.in_state.items()
-        ]
+        in_state = work.source.in_state.items()
+        parts = [(ACCESSES.name, day, dataclasses.asdict(counted)) for day, counted in in_state]
         for key, part in dormant.items():
             parts.append((DORMANT.name, key[1], dataclasses.asdict(_whole(part))))
         rows = [
