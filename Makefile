@@ -52,12 +52,12 @@ check: lint ## lint, and the tests that start no server
 
 verify: $(STAMP)-verify ## longer checks: the wheel, oracles on thousands of cases, fuzzing, fault drills, newer XRootD servers, notebooks, API pages, a real XCache beside its replay, benches
 	$(BIN)/python bench/wheel.py
-	CACHECAST_THOROUGH=1 $(BIN)/python -m pytest -m "thorough or hypothesis"
+	CACHECAST_THOROUGH=1 $(BIN)/python -m pytest -m "(thorough or hypothesis or verify) and not xrootd"
 	$(BIN)/python bench/fuzz.py
 	$(BIN)/python bench/fuzz_sources.py
 	@conf/deploy/system.sh xrootd
 	@for version in $(XROOTD_VERSIONS); do conf/deploy/xrootd.sh $$version || exit 1; done
-	CACHECAST_XROOTD_VERSIONS="$$(xrootd -v 2>&1 | tr -d v) $(XROOTD_VERSIONS)" $(BIN)/python -m pytest -m xrootd
+	CACHECAST_THOROUGH=1 CACHECAST_XROOTD_VERSIONS="$$(xrootd -v 2>&1 | tr -d v) $(XROOTD_VERSIONS)" $(BIN)/python -m pytest -m xrootd
 	@conf/deploy/system.sh postgresql
 	@conf/deploy/hdfs.sh
 	@conf/deploy/helm.sh

@@ -118,9 +118,13 @@ def shared() -> Callable[[str], Path]:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> Generator[None]:
     """Mark the tests that take `shared` as `real_data`; leave them out where there is no such folder.
 
+    Those of `make verify` alone are left to it.
+
     Files whose tests wait for a cache are spread among those that compute, so that some compute while others
     wait; in each kind the largest come first, so that the processes end together.
     """
+    if not IS_THOROUGH:
+        _leave_out(config, items, [item for item in items if item.get_closest_marker("verify")])
     for item in items:
         if "shared" in getattr(item, "fixturenames", ()):
             item.add_marker("real_data")
@@ -132,11 +136,15 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     yield
     if not SHARED.is_dir():
         left_out = [item for item in items if item.get_closest_marker("real_data")]
-        items[:] = [item for item in items if item not in left_out]
-        config.hook.pytest_deselected(items=left_out)
+        _leave_out(config, items, left_out)
         config.stash[LEFT_OUT] = len(left_out)
         if (sent := getattr(config, "workeroutput", None)) is not None:
             sent["left_out"] = len(left_out)
+
+
+def _leave_out(config: pytest.Config, items: list[pytest.Item], left_out: list[pytest.Item]) -> None:
+    items[:] = [item for item in items if item not in left_out]
+    config.hook.pytest_deselected(items=left_out)
 
 
 def _kind(item: pytest.Item) -> str:
@@ -161,6 +169,29 @@ def _is_long(item: pytest.Item) -> bool:
 def _placed(files: Sequence[list[pytest.Item]]) -> Iterator[tuple[float, list[pytest.Item]]]:
     """Each file with the share of `files` that come before it."""
     return ((n / len(files), file) for n, file in enumerate(files))
+
+
+TOGETHER = {
+    "a Rucio": ("services/test_rucio_server", "services/test_rucio_sync", "services/test_rucio_placement"),
+    "HDFS and S3": ("services/test_hdfs", "store/test_tables", "store/test_s3_commits", "test_pull_remote"),
+    "Spark for inputs": ("test_pull", "test_pull_inputs", "test_pull_links", "test_incremental"),
+    "Spark for records": ("ingest/test_names", "test_fields", "test_worker_jobs", "test_source_packages"),
+}
+"""Files whose tests share what takes long to start: one process has it, with `--dist loadfile`."""
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> object:
+    """Files stay in one process, and those in `TOGETHER` in the same."""
+    from xdist.scheduler import LoadFileScheduling  # noqa: PLC0415  where tests run in several processes
+
+    class Together(LoadFileScheduling):  # type: ignore[misc]
+        def _split_scope(self, nodeid: str) -> str:
+            file = str(super()._split_scope(nodeid))
+            of = (what for what, files in TOGETHER.items() if file.removesuffix(".py").endswith(files))
+            return next(of, file)
+
+    return Together(config, log) if config.getoption("dist") == "loadfile" else None
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -16,7 +16,7 @@ import pytest
 from features.common.errors import CachecastError, ConfigError, InputError, SchemaError
 from jobs.ground.settings.tree import Settings
 from jobs.loop.ingest import queue_entries
-from jobs.loop.ingest.queue_entries import checked, entries
+from jobs.loop.ingest.queue_entries import entries
 from jobs.studies.simulate import workload
 from jobs.studies.simulate.fleet import load_fleet
 from prefetch.xcache import cinfo, cinfo_rows
@@ -155,16 +155,6 @@ def test_a_queue_without_end_is_refused(tmp_path: Path, monkeypatch: pytest.Monk
         entries(str(tmp_path / "queue.json"), token="", timeout_s=1)
     with pytest.raises(InputError, match="a device"):
         entries("/dev/zero", token="", timeout_s=1)
-
-
-@pytest.mark.parametrize("depth", [100, 900, 990, 1500, 20_000])
-def test_a_refused_entry_of_any_depth_is_counted(tmp_path: Path, depth: int) -> None:
-    path = written(tmp_path, '[{"job_id": "1", "file": ' + "[" * depth + "]" * depth + "}]", "q.json")
-    try:
-        told = checked(entries(str(path), token="", timeout_s=1), as_of_s=1_772_323_200, stale_s=60)
-    except CachecastError:
-        return
-    assert told.refused.total() == 1
 
 
 @contextmanager
@@ -309,12 +299,6 @@ def test_columns_beside_a_trace_are_strings_or_numbers(
     for role in ("dataset", "user", "task"):
         named = read_trace(path, columns={role: "x"}, keep=(role,))
         assert context_of(named).reader.size == loaded.trace.n_accesses == 4
-
-
-@pytest.mark.parametrize(("name", "match"), [("nope", "no column nope"), ("did", "did has a role already")])
-def test_a_column_that_cannot_be_a_dataset_is_named(tmp_path: Path, name: str, match: str) -> None:
-    with pytest.raises(SchemaError, match=match):
-        read_trace(house(tmp_path), columns={"dataset": name})
 
 
 def test_an_error_that_quotes_a_row_gives_the_terminal_no_orders(tmp_path: Path) -> None:

@@ -99,6 +99,7 @@ def test_the_tutorial_prints_what_it_shows(folder: Path) -> None:
     follow(steps, folder, {"COLUMNS": "80"} | SMALLER)
 
 
+@pytest.mark.verify
 def test_pull_train_and_evaluate_print_what_their_pages_show(folder: Path) -> None:
     """One after the other, as the pages name each other, with a smaller training."""
     steps = [step for page in ("pull", "train", "evaluate") for step in commands(page)]
@@ -106,6 +107,7 @@ def test_pull_train_and_evaluate_print_what_their_pages_show(folder: Path) -> No
     follow(steps, folder, {"COLUMNS": "100"} | SMALLER)
 
 
+@pytest.mark.verify
 def test_push_and_placement_print_what_their_pages_show(folder: Path) -> None:
     """With a smaller training, and the service at a port of its own."""
     port = str(free_ports(1)[0])
@@ -118,8 +120,9 @@ def test_push_and_placement_print_what_their_pages_show(folder: Path) -> None:
     follow(steps, folder, {"COLUMNS": "100", "CACHECAST_SERVE__PORT": port} | SMALLER)
 
 
+@pytest.mark.verify
 def test_halves_of_nodes_print_what_their_page_shows(folder: Path) -> None:
-    steps = commands("halves")
+    steps = commands("compare-caches")
     assert len(steps) == 5
     follow(steps, folder, {"COLUMNS": "110"})
 

@@ -1,4 +1,4 @@
-"""What spark-submit runs, beside `--py-files package.zip`; docs/cluster.md."""
+"""What spark-submit runs, beside `--py-files package.zip`; docs/hdfs.md."""
 
 from jobs.cli.main import main
 

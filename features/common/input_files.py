@@ -97,11 +97,12 @@ def plain(file: Path | InputFile) -> Iterator[str]:
 class Unpacked(io.RawIOBase):
     """The content of the plain file at `name` (see `plain`), decompressed by the suffix of `file`.
 
-    Reading raises NotPlainError once the content is far larger than the file, and Arrow's errors.
+    `packing`: how it is compressed, whatever its suffix. Reading raises NotPlainError once the content is far
+    larger than the file, and Arrow's errors.
     """
 
-    def __init__(self, name: str, file: Path | InputFile) -> None:
-        packing = PACKED.get(Path(file).suffix)
+    def __init__(self, name: str, file: Path | InputFile, packing: str | None = None) -> None:
+        packing = packing or PACKED.get(Path(file).suffix)
         self._called = os.fspath(file)
         self._left = _may_hold(Path(name).stat().st_size) if packing else sys.maxsize
         self._stream = pa.input_stream(name, compression=packing)

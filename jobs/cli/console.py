@@ -142,6 +142,7 @@ def line(plain: str) -> None:
 
 def sentence(plain: str) -> None:
     """Print prose to stdout; in a terminal it is wrapped between words."""
+    plain = "\n".join(map(printable, plain.split("\n")))
     line(layout.paragraph(plain, width=out.width) if out.is_terminal else plain)
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from features.common.errors import InputError
-from features.common.times import DAY_S, parse_as_of, parse_day
+from features.common.times import DAY_S, parse_day
 from jobs.cli import console, parsing
 from jobs.cli.options import Day, OneAsOf
 from jobs.ground import text
@@ -22,9 +22,7 @@ _VERDICTS = {True: "may evict", False: "may not evict", None: "not judged"}
 
 def pull(
     settings: Settings,
-    source: Annotated[
-        str, typer.Option(help="kind of records, for example rucio_traces; see docs/pull-reference.md")
-    ],
+    source: Annotated[str, typer.Option(help="kind of records, for example rucio_traces; see docs/pull.md")],
     input: Annotated[str, typer.Option(help="path or glob of the raw files")],
     day: Annotated[
         str | None, typer.Option(help="UTC day that dates the rejected rows; defaults to today")
@@ -110,7 +108,7 @@ def train(
 
     if search_minutes and not compare:
         raise InputError("--search-minutes needs --compare")
-    until_s, search_s = parse_as_of(as_of), 60 * search_minutes
+    until_s, search_s = parsing.come(as_of, settings.features.cycle), 60 * search_minutes
     ready.to_train(settings, until_s=until_s)
     from jobs.loop.train import training as job
 
@@ -211,7 +209,7 @@ def cycle(
     ] = False,
 ) -> None:
     """Pull what is new, compute features, and predict, in one command."""
-    as_of_s = parse_as_of(as_of)
+    as_of_s = parsing.come(as_of, settings.features.cycle)
     inputs = [parsing.source_and_path(one) for one in pull or []]
     from jobs.loop import cycle as job
 

@@ -131,7 +131,7 @@ def package(
 ) -> None:
     """Write the program as a zip for spark-submit --py-files.
 
-    See docs/cluster.md.
+    See docs/hdfs.md.
     """
     from jobs.ground.spark import code_zip
 

@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 
 from features.common.errors import InputError
-from features.common.times import DAY_S, parse_as_of, parse_day
+from features.common.times import DAY_S, as_of_label, parse_as_of, parse_day
 from features.common.units import parse_bytes, parse_duration
 
 _MOST_SPAN = 100_000
@@ -25,11 +25,22 @@ def moments(as_of: str | None, day: str | None, cycle_s: int) -> list[int]:
     if (as_of is None) == (day is None):
         raise InputError("give either --as-of or --day")
     if as_of is not None:
-        return [parse_as_of(as_of)]
+        return [come(as_of, cycle_s)]
     first, now_s = parse_day(str(day)), int(time.time())
     if first > now_s:
         raise InputError(f"the day {day} has not begun")
     return list(range(first, min(first + DAY_S, now_s + 1), min(cycle_s, DAY_S)))
+
+
+def come(as_of: str, ahead_s: int) -> int:
+    """The moment `as_of`, which may be up to `ahead_s` from now, in seconds since 1970. Raises InputError.
+
+    What a later one leaves would be the newest, and count, until it comes.
+    """
+    at_s, now_s = parse_as_of(as_of), int(time.time())
+    if at_s > now_s + ahead_s:
+        raise InputError(f"{as_of} has not come: this machine's clock says {as_of_label(now_s)}")
+    return at_s
 
 
 def days(since: str, until: str) -> tuple[str, str]:

@@ -42,7 +42,7 @@ def init(
     ] = None,
     source: Annotated[
         str | None,
-        typer.Option(help=f"kind of access records, see docs/pull-reference.md; defaults to {_SOURCE}"),
+        typer.Option(help=f"kind of access records, see docs/pull.md; defaults to {_SOURCE}"),
     ] = None,
     records: Annotated[
         str | None, typer.Option(help="path or glob of the access records; empty: none yet")
@@ -121,7 +121,7 @@ def init(
                 )
             ),
             source=ask(
-                "Their kind (docs/pull-reference.md)",
+                "Their kind (docs/pull.md)",
                 source,
                 _SOURCE,
                 only=bool(where),

@@ -5,17 +5,20 @@ The tables are ours; in MLflow, whoever reaches it can exchange files and move a
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import NamedTuple
 
 import pyarrow as pa
 
-from features.common.errors import ServiceError
+from features.common.errors import ServiceError, bounded, printable
 from features.common.times import parse_as_of
 from features.results import PROMOTIONS, TRAININGS
 from jobs.ground.store.keys import Key, MomentKey
 from jobs.ground.store.tables import Tables, read_partitions
 from models.serving.versions import CHAMPION, STEWARD, ModelVersion
+
+_VERSION = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}/[0-9]{1,12}")
 
 
 class TrainedVersion(NamedTuple):
@@ -65,7 +68,7 @@ def keep_training(tables: Tables, *, region: str, until_s: int, version: str, di
 def promoted_models(tables: Tables, *, region: str) -> dict[str, ModelVersion]:
     """What the region's last decision lets act, by alias in MLflow; nothing acts by an alias that is missing.
 
-    Raises ServiceError if the table cannot be read.
+    Raises ServiceError if the table cannot be read, or holds what `promote` did not write.
     """
     columns = ["champion", "champion_digest", "steward", "steward_digest"]
     try:
@@ -73,12 +76,29 @@ def promoted_models(tables: Tables, *, region: str) -> dict[str, ModelVersion]:
         rows = read_partitions(newest, newest.partitions, columns).to_pylist()
     except (OSError, pa.ArrowException) as error:
         raise ServiceError(f"the table promotions cannot be read: {error}") from None
+    if len(rows) > 1:
+        raise foreign_decision(f"{len(rows)} decisions at one time")
     return {
-        alias: ModelVersion(row[alias], row[f"{alias}_digest"])
+        alias: ModelVersion(checked_version(row[alias]), row[f"{alias}_digest"])
         for row in rows
         for alias in (CHAMPION, STEWARD)
         if row[alias] is not None
     }
+
+
+def checked_version(version: str) -> str:
+    """`version`, if it is written as `promote` writes one. Raises ServiceError."""
+    if _VERSION.fullmatch(version) is None:
+        raise foreign_decision(f"the version {printable(bounded(version, 80))!r}")
+    return version
+
+
+def foreign_decision(what: str) -> ServiceError:
+    """The error about `what` in the table promotions is not of `promote`."""
+    return ServiceError(
+        f"the table promotions holds what no `promote` wrote: {what}; find out who writes to these tables, "
+        "and restore the table"
+    )
 
 
 def unproven_because(model: ModelVersion, champion: ModelVersion | None) -> str | None:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from typing import Any
 
 import sqlalchemy as sa
 
+from features.common.errors import ServiceError
 from prefetch.actions import ItemState
 
 CLAIMED = (ItemState.RUNNING, ItemState.CANCELLING)
@@ -34,21 +36,55 @@ Clocks of pushers agree to a minute; an hour leaves room for a plan that is made
 
 MAX_ERROR_CHARS = 300
 
+_END_S = 253_402_300_800
+
 metadata = sa.MetaData()
+
+
+class _Time(sa.types.TypeDecorator[Any]):
+    """Seconds since 1970 up to the year 9999, and nothing else that SQLite keeps as well."""
+
+    impl: type[sa.types.TypeEngine[Any]] = sa.BigInteger
+    cache_ok = True
+
+    def process_result_value(self, value: object, dialect: sa.Dialect) -> Any:
+        """The time; None: of no row. Raises ServiceError: somebody has written what no journal holds."""
+        if value is None or (isinstance(value, int | float) and 0 <= value < _END_S):
+            return value
+        raise ServiceError("the push journal is damaged, as a time in it is none; restore it")
+
+
+class _Moment(_Time):
+    """The same with its fractions."""
+
+    impl, cache_ok = sa.Double, True
+
+
+class _Name(sa.types.TypeDecorator[str]):
+    """Text, and nothing else that SQLite keeps as well in such a column."""
+
+    impl, cache_ok = sa.Text, True
+
+    def process_result_value(self, value: object, dialect: sa.Dialect) -> str:
+        """The text. Raises ServiceError: somebody has written what no journal holds."""
+        if not isinstance(value, str):
+            raise ServiceError("the push journal is damaged, as a name in it is no text; restore it")
+        return value
+
 
 items = sa.Table(
     "push_items",
     metadata,
     sa.Column("item_id", sa.String(64), primary_key=True),
     sa.Column("cache", sa.String(255), nullable=False),
-    sa.Column("as_of_s", sa.BigInteger, nullable=False),
+    sa.Column("as_of_s", _Time, nullable=False),
     sa.Column("did", sa.Text, nullable=False),
-    sa.Column("name", sa.Text, nullable=False),
+    sa.Column("name", _Name, nullable=False),
     sa.Column("action", sa.String(16), nullable=False),
     sa.Column("rank", sa.BigInteger, nullable=False),
     sa.Column("size_bytes", sa.BigInteger, nullable=False),
     sa.Column("cost_bytes", sa.BigInteger, nullable=False),
-    sa.Column("expires_at_s", sa.BigInteger, nullable=False),
+    sa.Column("expires_at_s", _Time, nullable=False),
     sa.Column("source", sa.Text),
     sa.Column("kind", sa.String(16), nullable=False),
     sa.Column("basis", sa.String(16), nullable=False),
@@ -60,8 +96,8 @@ items = sa.Table(
     sa.Column("error", sa.Text),
     sa.Column("fault", sa.String(16)),
     sa.Column("confirmed_by", sa.String(32)),
-    sa.Column("updated_at_s", sa.Double, nullable=False),
-    sa.Column("renewed_at_s", sa.Double),
+    sa.Column("updated_at_s", _Moment, nullable=False),
+    sa.Column("renewed_at_s", _Moment),
     sa.Index("push_items_waiting", "cache", "state", "action", "attempts", "as_of_s", "rank"),
     sa.Index("push_items_of_plan", "cache", "as_of_s"),
     sa.Index("push_items_standing", "cache", "action", "expires_at_s"),
@@ -77,7 +113,7 @@ plans = sa.Table(
     "push_plans",
     metadata,
     sa.Column("cache", sa.String(255), primary_key=True),
-    sa.Column("as_of_s", sa.BigInteger, primary_key=True),
+    sa.Column("as_of_s", _Time, primary_key=True),
     sa.Column("kind", sa.String(16), nullable=False),
     sa.Column("generation", sa.BigInteger, nullable=False),
     sa.Column("digest", sa.String(64)),
@@ -109,7 +145,7 @@ pruned = sa.Table(
     "push_pruned",
     metadata,
     sa.Column("cache", sa.String(255), primary_key=True),
-    sa.Column("as_of_s", sa.BigInteger, primary_key=True),
+    sa.Column("as_of_s", _Time, primary_key=True),
     sa.Column("n_items", sa.BigInteger, nullable=False),
     sa.Column("pruned_at_s", sa.Double, nullable=False),
 )

@@ -11,16 +11,19 @@ from pathlib import Path
 from typing import Any, Literal
 from urllib.parse import urlsplit
 
-from stomp.exception import StompException
+from stomp.exception import ConnectFailedException, StompException
 
 from features.common.errors import ConfigError, ServiceError, bounded
 from features.common.redaction import without_secrets
 from prefetch.rucio.connection import (
     CONNECTED,
+    LISTENER,
+    SILENT_S,
     Connection,
     Message,
     Messages,
     Receipts,
+    fault,
     leave,
     subscribing,
 )
@@ -70,7 +73,9 @@ class Broker:
             if file and url.scheme == _TLS and not Path(file).is_file():
                 raise ConfigError(f"{access.section}.broker", f"its certificate {file} is not there")
         self._access, self._at = access, (url.hostname, url.port)
-        self._is_tls = url.scheme == _TLS
+        self._tls = None
+        if url.scheme == _TLS:
+            self._tls = {"ca_certs": access.ca_cert, "cert_file": access.cert, "key_file": access.key}
 
     def publish(self, operation: Operation, rse: str, dids: Sequence[Did]) -> None:
         """Report to the consumer which files a cache got or lost; returns when the broker has all messages.
@@ -98,7 +103,7 @@ class Broker:
         listener = Messages(most_bytes)
         is_kept = any(name.startswith("/topic/") for name in destinations)
         with self._connected(
-            listener, "a subscription", {"client-id": client} if is_kept else {}, beats=True
+            listener, "a subscription", {"client-id": client} if is_kept else {}, most_bytes
         ) as connection:
             for number, name in enumerate(destinations):
                 connection.subscribe(
@@ -109,15 +114,20 @@ class Broker:
 
     @contextmanager
     def _connected(
-        self, listener: Receipts, what: str, headers: Mapping[str, str] | None = None, *, beats: bool = False
+        self,
+        listener: Receipts,
+        what: str,
+        headers: Mapping[str, str] | None = None,
+        most_bytes: int | None = None,
     ) -> Iterator[Any]:
-        connection = self._connection(listener, beats=beats)
+        connection = self._connection(listener, most_bytes)
         try:
             connection.connect(self._access.username, self._access.password, headers=dict(headers or {}))
             listener.wait({CONNECTED}, self._access.timeout_s)
             yield connection
         except (StompException, OSError) as error:
-            told = without_secrets(listener.error or f"{type(error).__name__} {error}", self._access.password)
+            why = listener.error or self._fault(error) or f"{type(error).__name__} {error}"
+            told = without_secrets(why, self._access.password)
             raise BrokerUnavailable(
                 f"broker {self._access.url} does not take {what}: "
                 f"{bounded(' '.join(told.split()), _TOLD_CHARS)}; "
@@ -126,29 +136,30 @@ class Broker:
         finally:
             leave(connection, listener)
 
-    def _connection(self, listener: Receipts, *, beats: bool) -> Any:
-        connection = Connection(self._at, self._access.timeout_s, beats=beats)
-        if self._is_tls:
-            files = {
-                "ca_certs": self._access.ca_cert,
-                "cert_file": self._access.cert,
-                "key_file": self._access.key,
-            }
-            connection.set_ssl([self._at], **{name: file or None for name, file in files.items()})
-        connection.set_listener("receipts", listener)
+    def _connection(self, listener: Receipts, most_bytes: int | None) -> Connection:
+        connection = Connection(self._at, self._access.timeout_s, most_bytes=most_bytes)
+        if self._tls is not None:
+            connection.set_ssl([self._at], **{name: file or None for name, file in self._tls.items()})
+        connection.set_listener(LISTENER, listener)
         return connection
+
+    def _fault(self, error: Exception) -> str:
+        is_unconnected = isinstance(error, ConnectFailedException)
+        return fault(self._at, self._access.timeout_s, self._tls) if is_unconnected else ""
 
 
 class Subscription:
     """Messages as they come, until they are acknowledged: what is not, the broker sends again."""
 
-    def __init__(self, connection: Any, listener: Messages) -> None:
+    def __init__(self, connection: Connection, listener: Messages) -> None:
         self._connection, self._listener = connection, listener
+        self._is_asked = False
 
     def next(self, timeout_s: float) -> Message | None:
         """The next message; None if none comes for so long. Raises OSError once the connection is lost."""
         if self._listener.error:
             raise OSError(self._listener.error)
+        self._listen()
         try:
             return (
                 self._listener.messages.get(timeout=timeout_s)
@@ -157,6 +168,14 @@ class Subscription:
             )
         except queue.Empty:
             return None
+
+    def _listen(self) -> None:
+        silent_s = self._connection.silent_s()
+        if silent_s > 2 * SILENT_S:
+            raise OSError("it is silent")
+        if silent_s > SILENT_S and not self._is_asked:
+            self._connection.ask()
+        self._is_asked = silent_s > SILENT_S
 
     def acknowledge(self, messages: Iterable[Message]) -> None:
         """Let the broker forget `messages`. Raises OSError and StompException."""

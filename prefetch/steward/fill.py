@@ -137,7 +137,10 @@ class DataDisks:
         """
         for device, folder in self._folders.items():
             if _device(folder) != device:
-                raise TargetUnavailable(f"another file system is mounted at {folder} than at the start")
+                raise TargetUnavailable(
+                    f"another file system is mounted at {folder} than at the start: mount that one, or "
+                    "restart the steward"
+                )
         folders = _folders_of(self._root, names) | self._folders
         if folders.keys() != self._folders.keys():
             disks = Disks(folders.values(), self._root)

@@ -104,6 +104,7 @@ class Keeper(AbstractContextManager["Keeper"]):
         self._spared: dict[int, float] = {}
         self._n_evicted = self._evicted_bytes = self._n_kept = 0
         self._n_absent = self._tests_bytes = 0
+        self._has_victims = True
         self._started_s = now_s()
 
     def __exit__(
@@ -224,7 +225,9 @@ class Keeper(AbstractContextManager["Keeper"]):
         if excess <= 0 or not self._evictions.room:
             return []
         mean = self._steward.used_bytes // max(1, self._steward.n_held)
-        return self._steward.victims(min(excess, FILES_AT_ONCE * mean + 1), self._now_s())
+        victims = self._steward.victims(min(excess, FILES_AT_ONCE * mean + 1), self._now_s())
+        self._has_victims = bool(victims)
+        return victims
 
     def _begin(self, file: int) -> None:
         # No victim again while it is under way, as if it were open.
@@ -292,6 +295,8 @@ class Keeper(AbstractContextManager["Keeper"]):
         used, high = format_bytes(self._budget.used_bytes), format_bytes(self._budget.high_bytes)
         last = self._evictions.last_error
         why = "more came in than was evicted" if last is None else f"the last eviction failed: {last}"
+        if not self._has_victims:
+            why = "each file is pinned, open, or was refused a minute ago"
         return f"uses {used}, more than its high watermark of {high}: the cache purges by itself; {why}"
 
     def figures(self) -> Figures:

@@ -36,6 +36,8 @@ N_SPOTS: Final = 32
 N_CLOSED: Final = 1000
 """Files closed last, of which the server is asked for some: a few reports that are forged hide no others."""
 _DRAWS: Final = 20
+_UNREPORTED: Final = frozenset('"\\')
+"""What servers write into their reports as it is, so that these are no JSON (seen on 5.5.3 and 6.2.1)."""
 
 
 class CacheDisk:
@@ -118,7 +120,7 @@ class Watch:
         if not self._feed.is_served:
             return None
         if self._canary.fault is not None:
-            return f"{self._canary.fault}; see the lines that docs/evict.md has for the server"
+            return f"{self._canary.fault}; see the lines that docs/steward.md has for the server"
         hides = self._canary.is_proved and not self._canary.sees_opens
         if hides and self._target.removes_open_files():
             return (
@@ -240,11 +242,12 @@ class Watch:
                 self._due = 0.0
 
     def _drawn(self, chance: random.Random) -> str | None:
-        """The name of a random file on disk that nobody has open; None if none was found."""
+        """The name of a random file on disk that is reported and nobody has open; None if none was found."""
         for _ in range(_DRAWS if len(self._book) else 0):
             file = chance.randrange(len(self._book))
             name = self._book.name(file)
-            if self._steward.bytes_on_disk(file) and not self._opens.has(name):
+            is_told = self._steward.bytes_on_disk(file) and _UNREPORTED.isdisjoint(name)
+            if is_told and not self._opens.has(name):
                 return name
         return None
 

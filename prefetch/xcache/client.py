@@ -235,7 +235,8 @@ class XCacheTarget:
         if 2 * len(strange) > len(shown):
             raise TargetUnavailable(
                 f"cache {self._name!r} does not hold {len(strange)} of {len(shown)} files that namespace "
-                f"{self._namespace} shows, {strange[0]} among them: set namespace to its oss.localroot"
+                f"{self._namespace} shows, {strange[0]} among them: set namespace to its oss.localroot, "
+                "or mount the disk of their data"
             )
         for name in sorted(missing)[:N_ASKED]:
             # Only what it does not hold does the server ask its origin for.

@@ -14,6 +14,7 @@ import itertools
 import json
 import os
 import re
+import resource
 import signal
 import sys
 import threading
@@ -33,6 +34,8 @@ PARTS_PER_REQUEST = 16
 """1 MiB: what a job of PIC's 2.4 MB per second asks for twice a second."""
 _N_PINGS = 10
 _LOGIN = re.compile(r"//\w+@")
+_LEAST_MEMORY, _CLIENT_MEMORY = 2**29, 2**26
+"""Bytes of a process, and of each of its clients: the library holds whatever a server says that it sends."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -175,6 +178,10 @@ def main() -> None:
     """Do the job that stdin gives."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the process that started it, which ends it
     job = json.loads(sys.stdin.readline())
+    most = _LEAST_MEMORY + _CLIENT_MEMORY * len(job.get("clients", ()))
+    for what, limit in ((resource.RLIMIT_DATA, most), (resource.RLIMIT_CORE, 0)):
+        _, hard = resource.getrlimit(what)
+        resource.setrlimit(what, (limit if hard == resource.RLIM_INFINITY else min(limit, hard), hard))
     RemoteFile(job["url"], 0.0)  # loads the client library, which takes longer than a read
     _say("ready")
     sys.stdin.readline()

@@ -302,4 +302,6 @@ def _check(url: str, status: Any) -> None:
         raise PushRejected(f"{url}: {_FINAL[status.errno]} ({reason})")
     if status.code == _SERVER_ANSWERED and status.errno != _OVERLOADED:
         raise SourceUnavailable(f"{url}: {reason}")
+    if "TLS error" in reason:
+        reason = f"{reason}; its certificate must be valid, of its host, and of a CA in X509_CERT_DIR"
     raise (TimeOut if status.code == _EXPIRED else TargetUnavailable)(f"{url}: {reason}")

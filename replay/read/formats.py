@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 import pyarrow.csv as pacsv
 
 from features.common.errors import InputError
+from features.common.input_files import Unpacked
 from replay.read.source import ColumnSource, TableSource, parquet
 from replay.read.values import array_of
 from replay.trace import MOST_ACCESSES
@@ -67,7 +68,10 @@ def read_table(path: Path, names: Iterable[str]) -> ColumnSource:
 
 
 def open_bytes(path: Path) -> pa.NativeFile:
-    """The bytes of a file, decompressed where it is gzip, zstd or bz2. Raises InputError."""
+    """The bytes of a file, decompressed where it is gzip, zstd or bz2. Raises InputError.
+
+    Reading raises NotPlainError once they are far more than the file has.
+    """
     try:
         # It is opened more than once, and a pipe would wait for a writer.
         if not path.is_file():
@@ -75,7 +79,9 @@ def open_bytes(path: Path) -> pa.NativeFile:
         with path.open("rb") as file:
             head = file.read(4)
         compression = next((name for magic, name in _COMPRESSIONS.items() if head.startswith(magic)), None)
-        return pa.input_stream(str(path), compression=compression)
+        if compression is None:
+            return pa.input_stream(str(path), compression=None)
+        return pa.PythonFile(Unpacked(str(path), path, compression), mode="r")
     except OSError as error:
         raise InputError(f"{path} cannot be read ({type(error).__name__}); check the path") from None
 

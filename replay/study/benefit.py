@@ -4,7 +4,7 @@ A job's walltime is its CPU time divided by its CPU efficiency, which depends on
 from. Sources: PIC, "A case study of content delivery networks for the CMS experiment"; CERN, "I/O
 performance studies of analysis workloads on production and dedicated resources"; DOMA, the DOMA-access
 caching review; KIT, "Advancing throughput of HEP analysis work-flows using caching concepts".
-docs/benefit.md derives the defaults.
+docs/worth-it.md derives the defaults.
 """
 
 from __future__ import annotations

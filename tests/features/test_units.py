@@ -28,7 +28,9 @@ def test_sizes(text: str, n_bytes: int) -> None:
     assert parse_bytes(text) == n_bytes
 
 
-@pytest.mark.parametrize("text", ["", "TB", "-1TB", "1XB", "1iB", "1 T B"])
+@pytest.mark.parametrize(
+    "text", ["", "TB", "-1TB", "1XB", "1iB", "1 T B", "9" * 5000 + "TB", "9" * 400, "1e999"]
+)
 def test_what_is_no_size(text: str) -> None:
     with pytest.raises(InputError, match="not a size"):
         parse_bytes(text)
@@ -54,7 +56,7 @@ def test_a_duration_survives_its_label(seconds: int) -> None:
     assert parse_duration(duration_label(seconds)) == seconds
 
 
-@pytest.mark.parametrize("text", ["", "4", "h", "-1h", "1.5h", "4 hours"])
+@pytest.mark.parametrize("text", ["", "4", "h", "-1h", "1.5h", "4 hours", "9" * 5000 + "d", "9" * 400 + "d"])
 def test_what_is_no_duration(text: str) -> None:
     with pytest.raises(InputError, match="not a duration"):
         parse_duration(text)

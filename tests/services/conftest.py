@@ -239,9 +239,17 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
     opened.close()
 
 
-@pytest.fixture(scope="module", params=xrootd_versions.wanted())
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """A test of real servers runs on the newest version, and on the system's too if it says so."""
+    if "xrootd" in metafunc.fixturenames:
+        is_thin = metafunc.definition.get_closest_marker("every_version") is not None
+        versions = xrootd_versions.wanted() if is_thin else xrootd_versions.of_all_tests()
+        metafunc.parametrize("xrootd", versions, indirect=True, scope="module")
+
+
+@pytest.fixture(scope="module")
 def xrootd(request: pytest.FixtureRequest) -> Iterator[str]:
-    """The version of the XRootD servers that a module's tests start: each one that is here, in turn."""
+    """The version of the XRootD servers that a test starts: each one that it runs on, in turn."""
     with xrootd_versions.in_use(request.param):
         yield request.param
 

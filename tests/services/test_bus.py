@@ -16,7 +16,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +24,7 @@ import pytest
 import stomp
 from cachecast_main import asked
 from daemons import needed
-from monitoring import closing, fstream, opening
+from monitoring import Sender, close, closing, fstream, opening
 from stomp.exception import StompException
 from stomp_broker import KeepingBroker
 
@@ -163,24 +163,12 @@ def shovelled(datagram: bytes, remote: str) -> bytes:
 
 
 def g_stream(number: int) -> bytes:
-    source = {"site": "EDGE", "host": "xc1.example.org", "port": 1094, "inst": "xc1"}
-    header = {
-        "code": "g",
-        "pseq": number % 1000,
-        "stod": NOW_S - 9,
-        "sid": 7,
-        "src": source,
-        "gs": {"type": "C"},
-    }
-    return "\n".join(map(json.dumps, (header, close_of(f"/store/g/{number}", number)))).encode() + b"\0"
+    sender = Sender("xc1.example.org", 1094, "xc1", "EDGE", NOW_S - 9, 7, number)
+    return sender.gstream(close_of(f"/store/g/{number}", number), ahead=0) + b"\0"
 
 
 def close_of(lfn: str, number: int) -> dict[str, Any]:
-    return {
-        **{"event": "file_close", "lfn": lfn, "size": 10**6, "blk_size": 10**5, "n_blks": 10},
-        **{"n_blks_done": 10, "access_cnt": 1, "attach_t": NOW_S + number, "detach_t": NOW_S + number + 5},
-        **{"remotes": [], "b_hit": 0, "b_miss": 10**6, "b_bypass": 0},
-    }
+    return close(lfn, 10**6, NOW_S + number + 5, remotes=[])
 
 
 def event(number: int) -> dict[str, Any]:
@@ -472,11 +460,12 @@ def answering(*answers: bytes) -> Iterator[int]:
                 threading.Thread(target=talk, args=(client,), daemon=True).start()
 
         def talk(client: socket.socket) -> None:
-            for answer in answers:
-                client.recv(4096)
-                client.sendall(answer)
-            while client.recv(4096):
-                pass
+            with client, suppress(OSError):
+                for answer in answers:
+                    client.recv(4096)
+                    client.sendall(answer)
+                while client.recv(4096):
+                    pass
 
         threading.Thread(target=serve, daemon=True).start()
         yield server.getsockname()[1]
@@ -486,25 +475,29 @@ CONNECTED = b"CONNECTED\nversion:1.2\nheart-beat:1000,1000\n\n\0"
 RECEIPTS = b"RECEIPT\nreceipt-id:0\n\n\0RECEIPT\nreceipt-id:1\n\n\0"
 
 
-@pytest.mark.parametrize(
-    ("answers", "reason", "patience_s"),
-    [
-        ([f"ERROR\nmessage:User u or {PASSWORD} is invalid\n\n\0".encode()], "User u or .* is invalid", 10),
-        ([], "answers are missing", 40),
-        ([CONNECTED], "2 of 2 answers are missing", 40),
-        ([CONNECTED, RECEIPTS], "or is silent", 40),
-        ([CONNECTED, RECEIPTS + b"MESSAGE\nmessage-id:1\n\nx\0"], "cannot be acknowledged", 10),
-        ([b"HTTP/1.1 400 Bad Request\r\n\r\n"], "missing|closed", 40),
-    ],
-)
-def test_a_broker_that_refuses_or_hangs_is_a_line_and_tried_again(
-    answers: list[bytes], reason: str, patience_s: float, start: Callable[..., Collector]
-) -> None:
-    with answering(*answers) as port:
-        collector = start(f"stomp://127.0.0.1:{port}")
-        told = rf"(?s)broker stomp://127.0.0.1:{port} does not take a subscription: .*({reason})"
-        until(lambda: re.search(told, collector.log) is not None, patience_s)
-        assert collector.stop()["bus_failures"] >= 1
+REFUSALS: list[tuple[list[bytes], str]] = [
+    ([f"ERROR\nmessage:User u or {PASSWORD} is invalid\n\n\0".encode()], "User u or .* is invalid"),
+    ([], "answers are missing"),
+    ([CONNECTED], "2 of 2 answers are missing"),
+    ([CONNECTED, RECEIPTS], "or is silent"),
+    ([CONNECTED, RECEIPTS + b"MESSAGE\nmessage-id:1\n\nx\0"], "cannot be acknowledged"),
+    ([b"HTTP/1.1 400 Bad Request\r\n\r\n"], "missing|closed"),
+]
+
+
+def test_a_broker_that_refuses_or_hangs_is_a_line_and_tried_again(tmp_path: Path) -> None:
+    """All at once, as most of them have to be waited for."""
+    with ExitStack() as stack:
+        followed = []
+        for number, (answers, reason) in enumerate(REFUSALS):
+            url = f"stomp://127.0.0.1:{stack.enter_context(answering(*answers))}"
+            (tmp_path / f"{number}").mkdir()
+            collector = Collector(tmp_path / f"{number}" / "out", url)
+            stack.callback(collector.kill)
+            followed.append((collector, rf"(?s)broker {url} does not take a subscription: .*({reason})"))
+        for collector, told in followed:
+            until(lambda a=collector, b=told: re.search(b, a.log) is not None)  # type: ignore[misc]
+            assert collector.stop()["bus_failures"] >= 1
 
 
 @pytest.mark.parametrize(

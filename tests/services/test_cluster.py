@@ -124,6 +124,7 @@ def test_a_cluster_of_two_workers_carries_a_state_to_the_same_rows(
     check_same(site, second)
 
 
+@pytest.mark.verify
 def test_spark_submit_with_the_zip_needs_no_installed_cachecast(
     cluster: str, pulled: Path, first: Path, tmp_path: Path
 ) -> None:

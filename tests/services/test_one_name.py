@@ -187,6 +187,58 @@ def contents_row(name: str, at_s: int) -> dict[str, Any]:
     return {"did": f"cms:{name}", "name": name, "scanned_at": at, "last_detach": at, **sizes}
 
 
+def test_what_others_write_leads_to_no_other_file(running: tuple[Loopback, Path], tmp_path: Path) -> None:
+    """Copies that anybody may make, and names that a catalogue may list, beside the files of the plan."""
+    site, capture = running
+    files = files_of("atlas")
+    copies = [path.replace("/atlas/rucio", other) for other in OTHERS for _, path in files.values()]
+    for path in copies:
+        site.add_file(path, b"x" * 2 * SIZE)
+    for _, path in files.values():
+        site.add_file(path, b"x" * SIZE)
+    conf, tables = tmp_path / "site.toml", Tables(str(tmp_path / "tables"))
+    seen_by = f'namespace = "{site.namespace}"'
+    text = SITE.format(folder=tmp_path, url=site.cache_url, seen_by=seen_by)
+    conf.write_text(f'{text}prefix = "/atlas/rucio"\n')
+    options = ["--conf", str(conf), "--tables", tables.root]
+    held = [files["kept"][1], files["stale"][1], *copies]
+    for path in held:
+        read(site, path)
+    assert eventually(lambda: on_disk(site) == set(held), 20)
+    assert eventually(lambda: capture.read_text(errors="replace").count('"file_close"') == len(held), 40)
+    evil = [f"user.eve:{files['kept'][1]}", f"user.eve:{files['coming'][1]}", "mc23_13p6TeV:../../../../x"]
+    listing = tmp_path / "files.jsonl"
+    listing.write_text("".join(map(listed, [*evil, *(did for did, _ in files.values())])))
+    today = day_label(int(time.time()))
+    asked("pull", "--source", "rucio_files", "--input", listing, "--day", today, *options)
+    asked("pull", "--source", "xcache_gstream", "--input", capture, "--day", today, *options)
+    reads = {(row["did"], row["dataset"]) for row in tables.read_arrow(ACCESSES).to_pylist()}
+    assert reads == {(did, "s:the.dataset") for did, _ in files.values()}
+
+    time.sleep(CYCLE_S - time.time() % CYCLE_S)  # what is open, or read after as_of, has no item
+    as_of_s = int(time.time()) // CYCLE_S * CYCLE_S
+    key = (day_label(as_of_s), as_of_label(as_of_s), "default")
+    wanted = [*(did for did, _ in files.values()), *evil]
+    tables.replace_rows(PREDICTIONS, list(map(prediction, wanted)), key)
+    as_of = ["--as-of", as_of_label(as_of_s)]
+    asked("plan", "--cache", "cache", *as_of, *options)
+    items = tables.read_arrow(PLANS).to_pylist()
+    chosen = {row["name"]: (row["did"], row["action"]) for row in items}
+    assert len(chosen) == len(items), "one path is of one item"
+    for what, action in {"kept": "pin", "stale": "evict", "coming": "prefetch"}.items():
+        assert files[what][1] in chosen, (chosen, held)
+        assert chosen[files[what][1]][1] == action
+    assert chosen[files["kept"][1]][0] == files["kept"][0]
+    asked("push", "--cache", "cache", *as_of, "--unproven", "--force", *options)
+    done = {row["did"] for row in tables.read_arrow(RECEIPTS).to_pylist() if row["state"] == "done"}
+    assert files["kept"][0] in done and evil[2] not in done
+    gone = {files["stale"][1], *(path for path in copies if chosen.get(path, ("", ""))[1] == "evict")}
+    assert eventually(lambda: on_disk(site) == {*held, files["coming"][1]} - gone, 20)
+
+
+OTHERS = ("/atlas/rucio2", "/atlas/user/e/eve", "/atlas/rucio/mc23_13p6TeV")
+
+
 @pytest.fixture
 def federation(xrootd: str) -> Iterator[Federation]:
     yield from needed("XRootD with cmsd", started())

@@ -103,7 +103,7 @@ def pulled(tables: Tables, rucio: RucioServer, tmp_path: Path) -> Any:
         listed.write_text("# in use\n" + "".join(f"{name}\n" for name in names))
         at = session(rucio.url, tmp_path)
         path = path or str(listed)
-        return catalogue.pull(tables, session=at, path=path, day=day, in_use_days=14)
+        return catalogue.pull(tables, session=at, path=path, day=day, in_use_days=14, scopes={})
 
     return pulled
 

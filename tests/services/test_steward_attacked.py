@@ -79,7 +79,9 @@ def test_reports_of_another_server_free_no_open_file(site: Site) -> None:
     assert not the_oldest_is_open(site, "b", meanwhile)
 
 
-@pytest.mark.parametrize("begins_anew", [False, True], ids=["at work", "begins anew"])
+@pytest.mark.parametrize(
+    "begins_anew", [False, pytest.param(True, marks=pytest.mark.verify)], ids=["at work", "begins anew"]
+)
 def test_the_own_server_is_heard_after_reports_of_others(site: Site, begins_anew: bool) -> None:
     """Two datagrams say that the server was started later, and at another port; an alarm says when."""
     names = filled(site, "d", 2)
@@ -115,6 +117,16 @@ def test_opens_that_nobody_made_hold_no_file(site: Site) -> None:
     assert {name_of(name) for name in names[12:]} <= site.held(), "new files went before old ones"
 
 
+def test_names_that_break_the_reports_of_their_reads_silence_no_steward(site: Site) -> None:
+    """A server writes a name with a quotation mark as it is, so that its report is no JSON."""
+    site.reported(*site.read_all(site.files("p", 1)))
+    site.read_all(site.files('q"', 13))
+    site.steward()
+    site.read_all(site.files('r"', 5))
+    assert eventually(lambda: len(site.held()) <= N_KEPT), f"{len(site.held())} files, {site.figures.alarms}"
+    assert "steward-blind" not in site.log("steward")
+
+
 def stopped(site: Site) -> None:
     """The collector has its lock, and writes nothing."""
     site.collector.send_signal(signal.SIGSTOP)
@@ -139,7 +151,9 @@ def deafened(xrootd: str) -> Iterator[Site]:
     yield from needed("a real XCache", running())
 
 
-@pytest.mark.parametrize("deafen", [stopped, full, elsewhere])
+@pytest.mark.parametrize(
+    "deafen", [stopped, *(pytest.param(one, marks=pytest.mark.verify) for one in (full, elsewhere))]
+)
 def test_while_no_report_comes_nothing_goes(deafened: Site, deafen: Callable[[Site], None]) -> None:
     """Nobody reports that a job has opened the oldest file."""
     site = deafened
@@ -200,6 +214,7 @@ def flood(site: Site, n_datagrams: int) -> None:
         time.sleep(0.01)
 
 
+@pytest.mark.verify
 def test_names_that_are_only_reported_take_no_memory(site: Site) -> None:
     """Neither while it runs, nor when it begins anew with the captures that the flood has left."""
     names = filled(site, "j", 10)
@@ -224,6 +239,7 @@ def own_disk(xrootd: str) -> Iterator[Site]:
     yield from needed("a real XCache on a disk of its own", running(32 * MIB))
 
 
+@pytest.mark.verify
 def test_a_folder_that_is_tidied_away_stops_nothing(own_disk: Site) -> None:
     """When the steward began, all files were in one folder."""
     site = own_disk
@@ -264,7 +280,9 @@ def test_a_disk_that_is_not_mounted_where_a_steward_begins_is_no_empty_cache(
     site.steward()
 
 
-@pytest.mark.parametrize("is_own", [True, False], ids=["own disk", "shared disk"])
+@pytest.mark.parametrize(
+    "is_own", [True, pytest.param(False, marks=pytest.mark.verify)], ids=["own disk", "shared disk"]
+)
 def test_no_file_goes_from_another_disk_at_the_place_of_the_caches(
     is_own: bool, request: pytest.FixtureRequest
 ) -> None:

@@ -81,7 +81,9 @@ def own_site(xrootd: str) -> Iterator[Site]:
     yield from needed("a real XCache", running())
 
 
-@pytest.mark.parametrize("n_bytes", [MIB, 2**40], ids=["plausible", "a terabyte"])
+@pytest.mark.parametrize(
+    "n_bytes", [MIB, pytest.param(2**40, marks=pytest.mark.verify)], ids=["plausible", "a terabyte"]
+)
 def test_a_record_that_a_job_brings_decides_nothing_of_other_files(own_site: Site, n_bytes: int) -> None:
     """A file X.cinfo at the origin, read through the cache, lies where the cache keeps the record of X."""
     site = own_site
@@ -126,7 +128,9 @@ def test_files_with_long_names_go_and_those_with_odd_names_are_the_caches(own_di
     assert not is_named(site, "not files of the cache")
 
 
-@pytest.mark.parametrize("is_new", [False, True], ids=["truncated", "another file"])
+@pytest.mark.parametrize(
+    "is_new", [False, pytest.param(True, marks=pytest.mark.verify)], ids=["truncated", "another file"]
+)
 def test_a_journal_that_loses_its_bytes_beside_a_steward_loses_no_pin(site: Site, is_new: bool) -> None:
     names = site.files("i", 14)
     site.reported(*site.read_all(names))

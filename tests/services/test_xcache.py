@@ -25,7 +25,10 @@ from prefetch.xcache.client import XCacheTarget
 from prefetch.xcache.gstream import read_capture
 from prefetch.xcache.namespace import counted
 
-pytestmark = [pytest.mark.service, pytest.mark.xrootd, pytest.mark.usefixtures("xrootd")]
+pytestmark = [
+    *(pytest.mark.service, pytest.mark.xrootd, pytest.mark.every_version),
+    pytest.mark.usefixtures("xrootd"),
+]
 MIB = 2**20
 AS_OF_S = int(time.time())
 BASE, NOMINAL, MAXIMUM = 6 * MIB, 8 * MIB, 10 * MIB

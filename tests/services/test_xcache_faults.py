@@ -204,7 +204,7 @@ def test_a_silent_origin_holds_up_its_own_files_only(sites: dict[str, Loopback],
     assert whole(site, slow)
 
 
-@pytest.mark.parametrize("bytes_per_s", [5, 20_000])
+@pytest.mark.parametrize("bytes_per_s", [pytest.param(5, marks=pytest.mark.verify), 20_000])
 def test_an_origin_that_trickles_holds_no_slot_and_is_left_alone(journal: Journal, bytes_per_s: int) -> None:
     """At 5 bytes a second an open never ends; at 20 000 blocks come, but no file in time."""
     with tempfile.TemporaryDirectory(prefix="xc-") as folder, trickling_proxy.door() as door:
@@ -248,6 +248,7 @@ def test_a_slow_origin_is_told_from_a_silent_cache(sites: dict[str, Loopback], j
     assert run(sites, journal, [], cache="two").pushed == 1
 
 
+@pytest.mark.every_version
 def test_evict_waits_for_the_guard_of_a_server_that_removes_open_files(
     sites: dict[str, Loopback], journal: Journal
 ) -> None:
@@ -282,6 +283,7 @@ def fetched(site: Loopback, name: str) -> Iterator[None]:
         time.sleep(0.5)
 
 
+@pytest.mark.every_version
 @pytest.mark.parametrize("use", ["opened", "read", "prefetched"])
 def test_a_file_in_use_stays(sites: dict[str, Loopback], journal: Journal, use: str) -> None:
     """Held before, so that its record may not show who has it open; a server that keeps it needs no guard."""
@@ -309,6 +311,7 @@ class OpenedMeanwhile(XCacheTarget):
         super().evict(name, timeout_s=timeout_s)
 
 
+@pytest.mark.every_version
 def test_a_file_opened_between_question_and_command_stays_where_the_server_keeps_it(
     sites: dict[str, Loopback], journal: Journal
 ) -> None:

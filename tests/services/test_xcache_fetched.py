@@ -203,6 +203,7 @@ def of_a_job(tables: Tables) -> float:
     return float(found[0])
 
 
+@pytest.mark.every_version
 def test_what_was_fetched_is_within_two_percent_of_the_truth(site: Site, tmp_path: Path) -> None:
     use(site)
     lives = {"evicted": SIZE}  # cinfo knows nothing of an earlier life

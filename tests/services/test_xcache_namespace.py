@@ -179,16 +179,6 @@ def test_a_pin_with_a_damaged_record_is_kept(site: Loopback, journal: Journal) -
     ] == [name]
 
 
-def test_the_statistics_of_the_cache_are_no_file_of_it(site: Loopback) -> None:
-    """Later servers write them at each full minute, with a record as of a file that was read."""
-    (name,) = held(site, "stats", 1)
-    own = site.namespace / "pfc-stats"
-    own.mkdir(exist_ok=True)
-    shutil.copy(site.namespace / f"{name[1:]}.cinfo", own / "DirStat.json.cinfo")
-    assert [one.name for one in target_of(site).inventory()] == [name]
-    shutil.rmtree(own)
-
-
 def test_a_folder_that_cannot_be_read_is_not_passed_over(
     site: Loopback, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -207,6 +197,7 @@ def test_a_folder_that_cannot_be_read_is_not_passed_over(
             list(target_of(site).inventory())
 
 
+@pytest.mark.every_version
 @pytest.mark.parametrize(
     ("shift_s", "reason"), [(-660, "behind ours"), (660, "ahead of ours"), (-30, "used")]
 )

@@ -31,6 +31,7 @@ def site(xrootd: str) -> Iterator[Site]:
     yield from needed("a real XCache", running())
 
 
+@pytest.mark.every_version
 def test_killed_mid_eviction_it_goes_on_and_follows_a_cache_that_restarts(site: Site) -> None:
     """Above 20 files the cache purges by itself; before 5.8 also when it starts, to 8 in any case."""
     names = site.files("a", 34)

@@ -26,7 +26,7 @@ import sys, time
 from pathlib import Path
 from features.common.errors import CachecastError
 from jobs.ground.caches.inventory import target
-from jobs.ground.settings.tree import CacheSettings
+from jobs.ground.settings.tree import CacheSettings, Settings
 url, namespace, token, audience = sys.argv[1:]
 cache = CacheSettings(name="x", kind="xcache", url=url, capacity=10**9, namespace=Path(namespace),
                       token=Path(token), audience=audience)
@@ -49,9 +49,11 @@ def site() -> Iterator[Site]:
         yield found
 
 
-def answers(site: Site, tmp_path: Path, script: str, tokens: list[str]) -> list[str]:
+def answers(
+    site: Site, tmp_path: Path, script: str, tokens: list[str], trusted: Path | None = None
+) -> list[str]:
     """What `script` prints; at each `input()` the token is replaced by the next."""
-    running, _, url, trusted = site
+    running, _, url, usual = site
     token, other = tmp_path / "token", tmp_path / "next"
 
     def renew(text: str) -> None:
@@ -63,7 +65,7 @@ def answers(site: Site, tmp_path: Path, script: str, tokens: list[str]) -> list[
     words = [sys.executable, "-c", _PRELUDE + textwrap.dedent(script), url, str(running.namespace)]
     process = subprocess.Popen(
         [*words, str(token), AUDIENCE],
-        env={"X509_CERT_DIR": str(trusted), "PATH": "/usr/bin:/bin", "HOME": str(tmp_path)},
+        env={"X509_CERT_DIR": str(trusted or usual), "PATH": "/usr/bin:/bin", "HOME": str(tmp_path)},
         text=True,
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
@@ -128,6 +130,30 @@ def test_what_is_wrong_is_told_in_a_line_and_works_once_the_token_is_renewed(
         assert expected in line
         assert line.startswith(("TargetUnavailable: ", "done"))
         assert not any(part in line for token in tokens for part in token.split(".") if len(part) > 20)
+
+
+def test_doctor_and_site_test_say_what_is_wrong_with_a_token(site: Site, tmp_path: Path) -> None:
+    script = """
+        from jobs.operator.operate import doctor
+        from jobs.studies.site_test import run as site_test
+        from jobs.studies.site_test.schedule import Limits
+        settings = Settings.load(env={}).model_copy(update={"caches": {"x": cache}})
+        print(*[one.detail for one in doctor.run(settings) if one.part == "cache x"])
+        request = site_test.Request("x", ["root://localhost:1"], ["/store/f0"], Limits(10**8, 60))
+        print(told(lambda: site_test.run(settings, request, say=print, on_progress=print)), flush=True)
+        sys.exit(0)
+    """
+    found = answers(site, tmp_path, script, [site[1].token(aud="other.example.org")])
+    assert len(found) == 2
+    assert all("its audience is other.example.org, not cache.example.org" in line for line in found)
+
+
+def test_a_server_that_no_trusted_authority_vouches_for_gets_no_token(site: Site, tmp_path: Path) -> None:
+    (tmp_path / "trusted").mkdir()
+    token = site[1].token(sub="cheated")
+    (found,) = answers(site, tmp_path, 'fetch("f0")\nsys.exit(0)', [token], tmp_path / "trusted")
+    assert found.startswith("TargetUnavailable: ") and "a CA in X509_CERT_DIR" in found
+    assert "subject=cheated" not in site[0].cache.log.read_text()
 
 
 def test_a_renewed_token_is_used_by_what_follows(site: Site, tmp_path: Path) -> None:

@@ -6,6 +6,8 @@ import hashlib
 import json
 from collections.abc import Sequence
 
+from monitoring import Sender, close
+
 AT_S = 1775692800
 """When the reads begin: 2026-04-09."""
 
@@ -45,38 +47,12 @@ def tracer(names: Sequence[str]) -> str:
     return "".join(json.dumps(record) + "\n" for record in records)
 
 
-def gstream(names: Sequence[str]) -> str:
-    head = {
-        "code": "g",
-        "pseq": 1,
-        "stod": AT_S,
-        "sid": 1,
-        "src": {"site": "LAB", "host": "xc", "port": 1094, "inst": "xc"},
-    }
-    lines = [json.dumps(head | {"gs": {"type": "C", "tbeg": AT_S, "tend": AT_S + 60}})]
-    lines += [
-        json.dumps(
-            {
-                "event": "file_close",
-                "lfn": name,
-                "size": 9,
-                "blk_size": 9,
-                "n_blks": 1,
-                "n_blks_done": 1,
-                "access_cnt": 1,
-            }
-            | {
-                "attach_t": AT_S + n,
-                "detach_t": AT_S + n,
-                "remotes": [],
-                "b_hit": 0,
-                "b_miss": 9,
-                "b_bypass": 0,
-            }
-        )
-        for n, name in enumerate(names)
+def gstream(names: Sequence[str], **changed: object) -> str:
+    """A capture of a close of each file; `changed`: other fields of the records."""
+    records = [
+        close(name, 9, AT_S + n, attach_t=AT_S + n, remotes=[]) | changed for n, name in enumerate(names)
     ]
-    text = "\n".join(lines)
+    text = Sender("xc", 1094, "xc", "LAB", AT_S, 1).gstream(*records).decode()
     return f"@@{AT_S + 60} 9931 {len(text.encode())}\n{text}\n"
 
 

@@ -3,26 +3,32 @@
 from __future__ import annotations
 
 import functools
+import re
 from collections import Counter, defaultdict
 from collections.abc import Mapping
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from features.common.arrays import BoolArray
 from features.common.errors import ConfigError
 from jobs.ground.caches.inventory import last
 from jobs.ground.settings.tree import CacheSettings
+from jobs.ground.settings.values import PREFIX
 from jobs.ground.store.tables import Tables
 from prefetch.rucio.names import Did, place_of
 
 _MOST_LOOKED_AT = 1000
+_PLAIN = re.compile(PREFIX)
 
 
 class Paths:
     """The paths of files in `cache`, of which `held` has the DIDs by path.
 
     What it does not hold would be below a prefix: of names that are paths the one that most of their scope
-    have in the cache, else none; of others that of the settings, else the one that most have.
+    have in the cache, else none; of others that of the settings, else the one that most have. It is never one
+    that the settings would not take.
     """
 
     def __init__(self, cache: CacheSettings, held: Mapping[str, str]) -> None:
@@ -52,6 +58,15 @@ class Paths:
         found = self._dids.filter(pc.equal(self._paths, path))
         return str(found[0]) if len(found) else None
 
+    def is_anothers(self, dids: pa.Array, paths: pa.Array) -> BoolArray:
+        """Which of `dids` would be at a path of another file: a held one, or one before it in `dids`."""
+        holder = self._dids.take(pc.index_in(paths, value_set=self._paths))
+        found: BoolArray = np.array(pc.fill_null(pc.not_equal(holder, dids), False))
+        others = np.flatnonzero(~found)
+        codes = paths.take(pa.array(others)).dictionary_encode().indices.to_numpy()
+        found[np.delete(others, np.unique(codes, return_index=True)[1])] = True
+        return found
+
     def known(self, dids: pa.Array) -> pa.Array:
         """The path of each of `dids`, null where the prefix is not known."""
         paths = self._paths.take(pc.index_in(dids, value_set=self._dids))
@@ -71,8 +86,11 @@ class Paths:
         for path, text in zip(self._paths[::step].to_pylist(), self._dids[::step].to_pylist(), strict=True):
             did = _did(text)
             if path.endswith(place := place_of(did)):
-                found[_kind(did)][path.removesuffix(place)] += 1
-        learned = {kind: counted.most_common(1)[0][0] for kind, counted in found.items()}
+                prefix = path.removesuffix(place)
+                # Below the name of a server lie the files that somebody else's server has.
+                found[_kind(did)][prefix] += _PLAIN.fullmatch(prefix) is not None
+        most = {kind: counted.most_common(1)[0] for kind, counted in found.items()}
+        learned = {kind: prefix for kind, (prefix, n) in most.items() if n}
         return learned if self._cache.prefix is None else learned | {_BY_HASH: self._cache.prefix}
 
 

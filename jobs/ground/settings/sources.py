@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 
 import pydantic
 
+from features.common.errors import ConfigError
 from jobs.ground.settings.our_sources import GROUP, OURS
 from jobs.ground.settings.values import HttpUrl, Pause, Seconds, Section, Share, WholeDays
 
@@ -15,8 +16,16 @@ SERVER = "rucio_server"
 
 
 def of_others(name: str = "") -> list[EntryPoint]:
-    """The sources that other packages bring, or those of them called `name`."""
-    found = [one for one in entry_points(group=GROUP) if name in ("", one.name)]
+    """The sources that other packages bring, or those of them called `name`. Raises ConfigError."""
+    try:
+        entries = entry_points(group=GROUP)
+    except Exception as error:  # noqa: BLE001  it is whatever a package's file makes of the library
+        text = f"{type(error).__name__}: {error}"
+        raise ConfigError(
+            "source",
+            f"the entry points of an installed package cannot be read: {text}; reinstall it",
+        ) from None
+    found = [one for one in entries if name in ("", one.name)]
     return [one for one in found if one.dist is not None and one.dist.name != "cachecast"]
 
 

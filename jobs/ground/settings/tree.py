@@ -33,6 +33,7 @@ from jobs.ground.settings.sources import (
 )
 from jobs.ground.settings.study import BenefitSettings, OriginSettings, StudySettings
 from jobs.ground.settings.values import (
+    PREFIX,
     Bytes,
     Destination,
     Name,
@@ -190,7 +191,7 @@ class CacheSettings(Section):
     max_clock_skew: Pause = 60
     storage: tuple[Pattern, ...] = ()
     redirector: str | None = pydantic.Field(default=None, pattern=r"^roots?://[A-Za-z0-9.:\[\]-]+$")
-    prefix: str | None = pydantic.Field(default=None, pattern=r"^(/[A-Za-z0-9_][A-Za-z0-9._+=@-]*)*$")
+    prefix: str | None = pydantic.Field(default=None, pattern=PREFIX)
     drain: bool = False
     keytab: Path | None = None
     proxy: Path | None = None

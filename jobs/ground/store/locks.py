@@ -34,8 +34,9 @@ def alone_at(folder: Path, work: str) -> Iterator[None]:
     """Hold a lock on `folder` itself while the block runs, whatever it is called; nothing is written.
 
     `work`: the kind of work, for example `steward of cache 'xc1'`. Raises ConflictError at once, naming the
-    holder, if another process of this machine has it, ConfigError if the folder cannot be locked, for example
-    on a network file system.
+    holder, if another process of this machine has it that is of this account, of the folder's owner or of
+    root; who else can read the folder can lock it too, and is no reason to wait. Raises ConfigError if the
+    folder cannot be locked, for example on a network file system.
     """
     try:
         descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -52,7 +53,9 @@ def _lock(descriptor: int, folder: Path, work: str) -> None:
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
-        raise ConflictError(_at_work(work, _holder(descriptor), folder)) from None
+        holder = _holder(descriptor)
+        if _account(holder) in {0, os.geteuid(), os.fstat(descriptor).st_uid}:
+            raise ConflictError(_at_work(work, holder, folder)) from None
     except OSError as error:
         raise ConfigError(str(folder), f"cannot be locked for the {work}: {error.strerror}") from error
 
@@ -68,15 +71,30 @@ def _holder(descriptor: int) -> str:
     return "unknown"
 
 
+def _account(process: str) -> int | None:
+    """Who a process works for; None: it has ended, or is in a place that is not seen from here."""
+    with contextlib.suppress(OSError):
+        return Path(f"/proc/{process}").stat().st_uid
+    return None
+
+
 @contextmanager
 def exclusive(path: Path, work: str) -> Iterator[None]:
     """Hold the lock file `path` while the block runs; `work`: the kind of work, for example `pull`.
 
-    The file stays, and contains the process id of its last holder. Raises ConflictError at once, naming the
-    holder, if another process has it. Local file systems only.
+    The file stays, and contains the process id of its last holder; no other account can read it, and so none
+    can lock it. Raises ConflictError at once, naming the holder, if another process has it, ConfigError if
+    the file is another account's. Local file systems only.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("a+") as file:
+    try:
+        file = path.open("a+")
+        os.fchmod(file.fileno(), 0o600)
+    except PermissionError as error:
+        raise ConfigError(
+            str(path), f"{error.strerror}; if another account has left it, remove it"
+        ) from error
+    with file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

@@ -1,4 +1,4 @@
-"""The sizes of files whose reads state none: from other records, the catalogue, and what caches hold."""
+"""The sizes of files, by records, the catalogue, and what caches hold."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from features.common.sizes import most_stated
+from features.common.arrays import IntArray
+from features.common.sizes import UNKNOWN, catalogue_first, most_stated
 from features.schema import ACCESSES, CONTENTS, FILES
 from jobs.ground.store.tables import Tables, read_partitions
 
@@ -33,6 +34,17 @@ def catalogue(tables: Tables, reads: pa.Table, beside: pa.Table) -> pa.Table | N
         there = pc.is_in(more["did"], value_set=whole["did"].combine_chunks())
         whole = pa.concat_tables([whole, more.filter(pc.invert(there)).select(_COLUMNS)])
     return whole if whole.num_rows else files
+
+
+def agreed(tables: Tables, dids: pa.Array, stated: pa.Table) -> IntArray:
+    """The size of each of `dids`, by the one rule of `features.common.sizes`; below 0: unknown.
+
+    `stated`: did and size_bytes of records.
+    """
+    files = tables.read_arrow(FILES, columns=_COLUMNS) if tables.exists(FILES) else stated.slice(0, 0)
+    at = pc.index_in(dids, value_set=files["did"].combine_chunks())
+    listed = files["size_bytes"].take(at).fill_null(UNKNOWN).to_numpy()
+    return catalogue_first(listed, _most(stated, dids))
 
 
 def n_unknown(tables: Tables, source: str, days: Sequence[str]) -> int:
@@ -66,11 +78,16 @@ def _without(dids: pa.Array, known: Iterable[pa.Array]) -> pa.Array:
 
 def _stated(rows: pa.Table, dids: pa.Array) -> pa.Table:
     """The size of each of `dids` that `rows` state."""
-    rows = rows.filter(pc.and_(pc.is_valid(rows["size_bytes"]), pc.is_in(rows["did"], value_set=dids)))
-    place = pc.index_in(rows["did"], value_set=dids).to_numpy()
-    size = most_stated(place.astype(np.int32), np.array(rows["size_bytes"]), len(dids))
+    size = _most(rows, dids)
     known = pa.array(size >= 0)
     return pa.table({"did": dids.filter(known), "size_bytes": pa.array(size).filter(known)})
+
+
+def _most(rows: pa.Table, dids: pa.Array) -> IntArray:
+    """The size of each of `dids` that most of `rows` state."""
+    rows = rows.filter(pc.and_(pc.is_valid(rows["size_bytes"]), pc.is_in(rows["did"], value_set=dids)))
+    place = pc.index_in(rows["did"], value_set=dids).to_numpy()
+    return most_stated(place.astype(np.int32), np.array(rows["size_bytes"]), len(dids))
 
 
 def _in_caches(tables: Tables, dids: pa.Array) -> pa.Table:

@@ -5,19 +5,25 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
-from collections.abc import Sequence
-from typing import Any, NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, NamedTuple
 
-from features.common.errors import StaleInputError, bounded
+import pydantic
+
+from features.common.errors import InputError, StaleInputError, bounded
 from features.common.times import DAY_S, day_label, parse_as_of
 from features.results import CHALLENGER_PLAN, CHAMPION_PLAN, EVALUATIONS, PROMOTIONS, STEWARD, STEWARD_PLAN
 from jobs.ground.settings.tree import Settings
 from jobs.ground.store.tables import Tables, read_partitions
 from jobs.ground.text import Row
+from jobs.loop.trainings import checked_version, foreign_decision
 from models.evaluation.promotion import DailyWan, Decision, RivalComparison, decide_pair
 from models.evaluation.promotion import decide as decide_by_replay
 from models.serving.bundle import Bundle
 from models.serving.versions import ModelVersion, model_name
+
+_ACTIONS: Final = ("promote", "refuse", "rollback")
+_COMPARISONS: Final = pydantic.TypeAdapter(tuple[RivalComparison, ...])
 
 
 @dataclasses.dataclass(frozen=True)
@@ -57,28 +63,40 @@ def last_decision(tables: Tables, *, region: str) -> Promotion:
 
 
 def decisions(tables: Tables, *, region: str) -> list[Promotion]:
-    """Every decision about the region, the oldest first."""
+    """Every decision about the region, the oldest first. Raises ServiceError for one not of `promote`."""
     if not tables.exists(PROMOTIONS):
         return []
     rows = tables.read_arrow(PROMOTIONS, owner=region).to_pylist()
-    return [
-        Promotion(
-            action=row["action"],
-            decided_at=row["as_of"],
-            model_version=row["model_version"],
-            champion=row["champion"],
-            evaluated_as_of=row["evaluated_as_of"],
-            reasons=tuple(row["reasons"]),
-            comparisons=tuple(RivalComparison(**comparison) for comparison in json.loads(row["comparisons"])),
-            may_evict=row["may_evict"],
-            steward=row["steward"],
-            order_reasons=tuple(row["order_reasons"]),
-            trained_until=row["trained_until"] or None,
-            champion_digest=row["champion_digest"],
-            steward_digest=row["steward_digest"],
-        )
-        for row in sorted(rows, key=lambda row: str(row["as_of"]))
-    ]
+    return [_decision(row) for row in sorted(rows, key=lambda row: str(row["as_of"]))]
+
+
+def _decision(row: Mapping[str, Any]) -> Promotion:
+    if row["action"] not in _ACTIONS:
+        raise foreign_decision(f"the action of {row['as_of']}")
+    try:
+        for name in ("model_version", "champion", "steward"):
+            if row[name] is not None:
+                checked_version(row[name])
+        for at in (row["as_of"], row["evaluated_as_of"], row["trained_until"]):
+            parse_as_of(at or row["as_of"])
+        comparisons = _COMPARISONS.validate_json(row["comparisons"])
+    except (InputError, pydantic.ValidationError):
+        raise foreign_decision(f"the row of {row['as_of']}") from None
+    return Promotion(
+        action=row["action"],
+        decided_at=row["as_of"],
+        model_version=row["model_version"],
+        champion=row["champion"],
+        evaluated_as_of=row["evaluated_as_of"],
+        reasons=tuple(row["reasons"]),
+        comparisons=comparisons,
+        may_evict=row["may_evict"],
+        steward=row["steward"],
+        order_reasons=tuple(row["order_reasons"]),
+        trained_until=row["trained_until"] or None,
+        champion_digest=row["champion_digest"],
+        steward_digest=row["steward_digest"],
+    )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -116,10 +134,15 @@ NO_VERSIONS = Versions(None, None)
 
 
 def served_versions(decisions: Sequence[Promotion]) -> list[Versions]:
-    """What served in order, without what was undone. A decision that promotes nothing changes nothing."""
+    """What served in order, without what was undone. A decision that promotes nothing changes nothing.
+
+    Raises ServiceError for a rollback of nothing.
+    """
     served: list[Versions] = []
     for decision in decisions:
         if decision.action == "rollback":
+            if not served:
+                raise foreign_decision(f"the rollback of {decision.decided_at}, before which nothing served")
             served.pop()
             continue
         last = served[-1] if served else NO_VERSIONS

@@ -110,8 +110,8 @@ def promote(settings: Settings, *, now_s: int) -> Promotion:
     registry.tag(challenger, _tags(promotion, challenger))
     registry.describe(challenger, "Decided", _in_words(promotion))
     _point(registry, region, pointed, after)
-    keep_decision(tables, promotion, region)
     _retire(registry, present, after)
+    keep_decision(tables, promotion, region)  # last: what a kill leaves out before it, a second run does
     for version in _versions(after):
         if version in present and not (has_won and version == challenger):
             registry.verify_bundle(ModelVersion(version, digests.get(version)))
@@ -155,8 +155,8 @@ def rollback(settings: Settings, *, now_s: int) -> Promotion:
         keep_decision(tables, promotion, region)
     for version in _versions(back):
         registry.tag(version, _tags(promotion, version))
-    _point(registry, region, present, back)
     _retire(registry, present, back)
+    _point(registry, region, present, back)  # last: after it, a second run takes back one decision more
     for version in _versions(back):
         registry.verify_bundle(ModelVersion(version, digests.get(version)))
     return promotion

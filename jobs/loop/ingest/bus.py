@@ -64,7 +64,7 @@ class Bus:
         self._destinations, self._client = destinations, client
         self._now_s, self._log = now_s, log
         self._numberings = Numberings(PSEQ_MODULUS)
-        self._beat_at, self._pause_s = 0.0, _PAUSES_S[0]
+        self._beat_at, self._pause_s, self._told = 0.0, _PAUSES_S[0], ""
         with ExitStack() as opened:
             self._files = {
                 kind: opened.enter_context(
@@ -95,15 +95,15 @@ class Bus:
         """
         self._report, self._report_every_s = report, report_every_s
         self._report_at = time.monotonic() + report_every_s
-        told = ""
         while not stopping():
             try:
                 if self._quota.has_room():
                     self._follow_broker(stopping)
             except BrokerUnavailable as error:
                 self.counts["failures"] += 1
-                if str(error) != told:
-                    self._log(told := str(error))
+                if str(error) != self._told:
+                    self._log(str(error))
+                self._told = str(error)
             finally:
                 self.counts["connected"] = 0
             self._pause(stopping)
@@ -129,7 +129,7 @@ class Bus:
         with self._broker.subscribed(
             self._destinations, client=self._client, most_bytes=MOST_BYTES
         ) as subscription:
-            self.counts["connected"], self._pause_s = 1, _PAUSES_S[0]
+            self.counts["connected"] = 1
             self._log(f"subscribed to {', '.join(self._destinations)}")
             taken: list[Message] = []
             since = time.monotonic()
@@ -137,7 +137,7 @@ class Bus:
                 message = subscription.next(0 if taken else _WAIT_S)
                 if message is not None:
                     self._take(message)
-                    taken.append(message)
+                    taken.append(message._replace(body=None))
                 if taken and (
                     message is None or len(taken) >= AT_ONCE or time.monotonic() - since > _SETTLE_S
                 ):
@@ -157,6 +157,7 @@ class Bus:
         self.counts["bytes"] += sum(message.size_bytes for message in taken)
         self.counts["again"] += sum(message.is_again for message in taken)
         taken.clear()
+        self._pause_s, self._told = _PAUSES_S[0], ""
 
     def _take(self, message: Message) -> None:
         now_s = self._now_s()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import fnmatch
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -25,19 +25,21 @@ _NAME = "rucio_server"
 _COMMENT = "#"
 
 
-def pull(tables: Tables, *, session: Session, path: str, day: dt.date, in_use_days: int) -> PullSummary:
+def pull(
+    tables: Tables, *, session: Session, path: str, day: dt.date, in_use_days: int, scopes: Mapping[str, str]
+) -> PullSummary:
     """Merge the files of the datasets at `path` into the files table; `day`: that of rejected rows.
 
     `path`: a file (or a glob) with one DID or `scope:pattern` per line, or `IN_USE`: the datasets that were
-    read in the `in_use_days` up to `day`, by the accesses table. Raises InputError if it names
-    none, ServiceError (nothing is written then), StaleInputError without accesses, ConflictError.
+    read in the `in_use_days` up to `day`, by the accesses table; `scopes`: see `Site`. Raises InputError if
+    it names none, ServiceError (nothing is written then), StaleInputError without accesses, ConflictError.
     """
     wanted = _in_use(tables, day, in_use_days) if path == IN_USE else _listed(path)
     if not wanted:
         raise InputError(
             f"{path} names no dataset; give lines like mc23_13p6TeV:mc23_13p6TeV.1.X.AOD.e1, or in-use"
         )
-    site = Site(day=day.isoformat())
+    site = Site(day=day.isoformat(), scopes=scopes)
     query = rucio_files.query(site)
     with workspace.opened(FILES) as space:
         # Fetched before the lock of pulls is taken, because a large catalogue takes long.

@@ -5,30 +5,36 @@ Where it does not, the catalogue does, which may be pulled before or after: the 
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Collection, Mapping, Sequence
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from features.schema import ACCESSES, CONTENTS, FILES
+from features.common.errors import ConfigError
+from features.common.names import CMS_LFN, literal
+from features.schema import ACCESSES, CONTENTS, FILES, Table, arrow_schema
 from jobs.ground.store.keys import Key
-from jobs.ground.store.tables import Tables, read_partitions
+from jobs.ground.store.tables import Snapshot, Tables, read_partitions
+from jobs.loop.ingest import sources
 from jobs.loop.ingest.sources import sql, urls, workspace
-from jobs.loop.ingest.sources.file_names import UNKNOWN, scoped
+from jobs.loop.ingest.sources.file_names import EXPERIMENTS, UNKNOWN, scoped
 from jobs.loop.ingest.sources.workspace import Workspace
 from prefetch.target import Held
 
 _OF_FILE = ["did", "scope", "name", "dataset", "tier", "campaign", "experiment"]
 
 
-def dids_of(tables: Tables, held: Sequence[Held], scopes: Mapping[str, str]) -> dict[str, str]:
+def dids_of(
+    tables: Tables, held: Sequence[Held], scopes: Mapping[str, str], prefix: str | None = None
+) -> dict[str, str]:
     """The DID of each held file by its path in the cache; `scopes`: see `[names]`. See `name_held`."""
     names = pa.array([file.name for file in held], pa.string())
     sizes = pa.array([file.bytes_on_disk for file in held], pa.int64())
     rows = pa.record_batch({"name": names, "bytes_on_disk": sizes, "fault": pa.nulls(len(held), pa.string())})
     with workspace.opened(CONTENTS) as space:
         space.keep(rows.schema, [rows])
-        name_held(space, tables, scopes)
+        name_held(space, tables, scopes, prefix)
         found = space.found("SELECT name, did FROM held_dids")
     return dict(zip(found["name"].to_pylist(), found["did"].to_pylist(), strict=True))
 
@@ -50,76 +56,168 @@ def plain_names(names: pa.Array) -> pa.Array:
 _IS_PATH = """starts_with("name", '/') OR contains("name", '://') OR starts_with("name", 'file:')"""
 
 
-def name_held(space: Workspace, tables: Tables, scopes: Mapping[str, str]) -> None:
+def name_held(space: Workspace, tables: Tables, scopes: Mapping[str, str], prefix: str | None = None) -> None:
     """Make the table held_dids (name, did) of the inventory in `raw`.
 
-    A cache may hold a file under two paths: the one with most bytes is the file, the others are their paths.
+    A cache may hold a file under two paths, and anybody may make one: the file is the one below the cache's
+    `prefix`, else one without a server or CGI, else the one with most bytes. The others are their paths.
     """
     columns = scoped(sql.named("path"), scopes)
     steps = [{"path": urls.plain_path('"name"')}, *sql.with_parts("path")]
     held = sql.with_steps('SELECT "name", bytes_on_disk AS size FROM raw WHERE fault IS NULL', steps)
-    named = f'"name", size, {columns["did"]} AS did, {columns["scope"]} AS scope, {columns["name"]} AS plain'
+    below = "false" if prefix is None else f"starts_with(path, {literal(f'{prefix}/')})"
+    # Of one file, the shortest path below the prefix is the one right below it.
+    rank = f"""path = "name" AS is_plain, CASE WHEN {below} AND is_plain THEN strlen(path) END AS below"""
+    told = f"{columns['did']} AS did, {columns['scope']} AS scope, {columns['name']} AS plain"
+    named = f'"name", size, {rank}, {told}'
     space.database.execute(f"CREATE TABLE named AS SELECT {named} FROM ({held})")
     strangers = space.found(f"SELECT DISTINCT plain FROM named WHERE scope = '{UNKNOWN}'")["plain"]
-    space.database.register("catalogued", _catalogued(tables, strangers).select(["did", "name"]))
+    known = _alone(_catalogued(tables, strangers, strangers[:0]))
+    space.database.register("catalogued", known.select(["did", "name"]))
     space.database.execute(
-        "CREATE TABLE held_dids AS WITH known AS (SELECT named.name, size, scope, "
-        "coalesce(catalogued.did, named.did) AS did FROM named LEFT JOIN catalogued "
+        "CREATE TABLE held_dids AS WITH known AS (SELECT named.*, "
+        "coalesce(catalogued.did, named.did) AS known FROM named LEFT JOIN catalogued "
         f"ON scope = '{UNKNOWN}' AND catalogued.name = plain) "
-        "SELECT name, CASE WHEN row_number() OVER (PARTITION BY did ORDER BY size DESC, name) = 1 THEN did "
+        "SELECT name, CASE WHEN row_number() OVER (PARTITION BY known "
+        "ORDER BY below NULLS LAST, is_plain DESC, size DESC, name) = 1 THEN known "
         "ELSE scope || ':' || name END AS did FROM known"
     )
 
 
-def settle(tables: Tables, days: Collection[str] | None = None) -> None:
-    """Give reads of unknown scope on `days` (None: on all) the file that the catalogue alone knows by name.
+def settle(
+    tables: Tables, table: Table, scopes: Mapping[str, str], days: Collection[str | None] | None
+) -> None:
+    """Give reads the names and datasets that `scopes` and the catalogue tell now, after a merge into `table`.
 
-    Under the lock of pulls. Only days with such reads are read, and those with an answer rewritten.
+    Of accesses those on `days`; after a merge of files all. Only reads that sources know by a path: a scope
+    that the catalogue alone tells is that of the one file of that name. A dataset is the catalogue's if it
+    knew the file when the read was published, else what the name tells. Whatever was pulled first, the table
+    is the same then. Under the lock of pulls.
     """
-    if not (tables.exists(ACCESSES) and tables.exists(FILES)):
+    base = tables.head(ACCESSES)
+    chosen = [
+        key for key in base.partitions if table == FILES or (table == ACCESSES and key[0] in (days or ()))
+    ]
+    has_files = tables.exists(FILES)
+    of_days = [_candidates(_part(base, key, _LOOKED_AT), scopes, has_files=has_files) for key in chosen]
+    if not any(len(some) for day in of_days for some in day):
         return
-    with tables.exclusive("pull"):
-        base = tables.head(ACCESSES)
-        unknown: dict[Key, pa.Array] = {}
-        for key, part in base.partitions.items():
-            if days is None or key[0] in days:
-                rows = read_partitions(base, {key: part}, ["scope", "name"])
-                names = pc.unique(rows.filter(pc.equal(rows["scope"], UNKNOWN))["name"])
-                unknown |= {key: names} if len(names) else {}
-        strangers = pa.chunked_array(list(unknown.values()), pa.string())
-        known = _catalogued(tables, strangers)
-        changed = {key for key, names in unknown.items() if pc.any(pc.is_in(names, known["name"])).as_py()}
-        pieces = (
-            (key, _settled(read_partitions(base, {key: base.partitions[key]}), known)) for key in changed
+    paths, dids = (pc.unique(pa.chunked_array(column, pa.string())) for column in zip(*of_days, strict=True))
+    told = _told(paths, scopes)
+    strangers = told.filter(pc.equal(told["scope"], UNKNOWN))["name"]
+    files = _catalogued(tables, strangers, pa.chunked_array([dids, *told["did"].chunks]))
+    told = _completed(told, _alone(files))
+    if not (told.num_rows or files.num_rows):
+        return
+
+    def settled(key: Key, columns: Sequence[str]) -> tuple[pa.Table, pa.Table]:
+        rows = _part(base, key, columns)
+        return rows, _settled(rows, told, files, scopes)
+
+    seen = [*_OF_FILE, "known_at", "source"]
+    changed = [key for key in chosen if operator.ne(*settled(key, seen))]
+    pieces = ((key, settled(key, ACCESSES.column_names)[1].sort_by(_ORDER)) for key in changed)
+    if changed:
+        tables.replace_each(ACCESSES, pieces, cover=changed, base=base)
+
+
+_LOOKED_AT = ["did", "scope", "name", "source"]
+_ORDER = [("did", "ascending"), ("event_id", "ascending")]
+
+
+def _part(base: Snapshot, key: Key, columns: Sequence[str]) -> pa.Table:
+    return read_partitions(base, {key: base.partitions[key]}, columns)
+
+
+def _candidates(rows: pa.Table, scopes: Mapping[str, str], *, has_files: bool) -> tuple[pa.Array, pa.Array]:
+    """Paths whose scope may be told anew, and DIDs of files whose dataset the catalogue may tell."""
+    listed = rows.filter(_is_listed(rows)) if has_files else rows[:0]
+    return pc.unique(rows["name"].filter(_is_path(rows, scopes))), pc.unique(listed["did"])
+
+
+def _is_path(rows: pa.Table, scopes: Mapping[str, str]) -> pa.ChunkedArray:
+    """Of which rows the name is a path, and the scope not told by it alone."""
+    told = ["cms", *(() if scopes else EXPERIMENTS)]
+    is_told = pc.is_in(rows["scope"], value_set=pa.array(told))
+    return pc.and_not(pc.and_(_is_of_path(rows), pc.starts_with(rows["name"], "/")), is_told)
+
+
+def _is_listed(rows: pa.Table) -> pa.ChunkedArray:
+    """Of which rows the catalogue may tell the dataset: the name of a file of CMS does."""
+    return pc.and_not(_is_of_path(rows), pc.match_substring_regex(rows["name"], CMS_LFN))
+
+
+def _is_of_path(rows: pa.Table) -> pa.ChunkedArray:
+    """Which rows are of sources that know a file by its path alone."""
+    of_paths = pa.array(filter(_knows_paths, rows["source"].unique().to_pylist()), pa.string())
+    return pc.or_(pc.is_in(rows["source"], value_set=of_paths), pc.equal(rows["scope"], UNKNOWN))
+
+
+def _knows_paths(source: str) -> bool:
+    try:
+        return bool(sources.those([source], lambda one: one.of_paths))
+    except ConfigError:  # a package that cannot be used any more
+        return False
+
+
+def _told(paths: pa.Array, scopes: Mapping[str, str]) -> pa.Table:
+    """What each of `paths` and `scopes` tell of a file."""
+    columns = scoped(sql.named("path"), scopes)
+    wanted = ", ".join(f'{columns[name]} AS "{name}"' for name in _OF_FILE)
+    with workspace.opened(ACCESSES) as space:
+        space.keep(pa.schema({"path": pa.string()}), [pa.record_batch({"path": paths})])
+        return space.found(
+            f"SELECT {wanted} FROM ({sql.with_steps('SELECT path FROM raw', sql.with_parts('path'))})"
         )
-        if changed:
-            tables.replace_each(ACCESSES, pieces, cover=sorted(changed), base=base)
 
 
-def _settled(rows: pa.Table, known: pa.Table) -> pa.Table:
-    rows = rows.select(ACCESSES.column_names)
-    at = pc.index_in(rows["name"], value_set=known["name"].combine_chunks())
-    is_known = pc.and_(pc.equal(rows["scope"], UNKNOWN), pc.is_valid(at))
+def _completed(told: pa.Table, files: pa.Table) -> pa.Table:
+    """`told`, with what `files` tell of names of unknown scope, but their datasets."""
+    at = pc.index_in(told["name"], value_set=files["name"])
+    is_known = pc.and_(pc.equal(told["scope"], UNKNOWN), pc.is_valid(at))
     for name in _OF_FILE:
-        place, column = rows.schema.get_field_index(name), rows[name]
-        found = pc.if_else(is_known, known[name].take(at), column)
-        rows = rows.set_column(place, rows.schema.field(name), found)
-    return rows
+        if name != "dataset":
+            found = pc.if_else(is_known, files[name].take(at), told[name])
+            told = told.set_column(told.schema.get_field_index(name), name, found)
+    return told.combine_chunks()
 
 
-def _catalogued(tables: Tables, names: pa.ChunkedArray) -> pa.Table:
-    """What the files table tells of `names`, if it knows one file alone of that name."""
-    wanted = pc.unique(names)
-    # Names alone take the least memory, and mostly none is known.
-    if not len(wanted) or not tables.exists(FILES) or not _is_any(tables, wanted):
-        return pa.table({name: pa.array([], pa.string()) for name in _OF_FILE})
-    files = tables.read_arrow(FILES, columns=_OF_FILE)
-    files = files.filter(pc.is_in(files["name"], value_set=wanted))
-    counted = files["name"].combine_chunks().value_counts()
+def _settled(rows: pa.Table, told: pa.Table, files: pa.Table, scopes: Mapping[str, str]) -> pa.Table:
+    at = pc.index_in(rows["name"], value_set=told["name"])
+    is_told, is_listed = pc.and_(_is_path(rows, scopes), pc.is_valid(at)), _is_listed(rows)
+    for name in _OF_FILE:
+        rows = _with(rows, name, pc.if_else(is_told, told[name].take(at), rows[name]))
+    listed = pc.index_in(rows["did"], value_set=files["did"])
+    was_known = pc.less_equal(files["known_at"].take(listed), rows["known_at"])
+    dataset = pc.if_else(pc.and_(is_listed, was_known), files["dataset"].take(listed), None)
+    return _with(rows, "dataset", pc.coalesce(dataset, rows["dataset"]))
+
+
+def _with(rows: pa.Table, name: str, values: pa.ChunkedArray) -> pa.Table:
+    place = rows.schema.get_field_index(name)
+    return rows.set_column(place, rows.schema.field(name), values)
+
+
+def _catalogued(tables: Tables, names: pa.ChunkedArray, dids: pa.ChunkedArray) -> pa.Table:
+    """What the files table tells of files by name or DID."""
+    columns = [*_OF_FILE, "known_at"]
+    empty = arrow_schema(FILES).empty_table().select(columns)
+    if not tables.exists(FILES) or not (len(names) or len(dids)):
+        return empty
+    # DIDs and names alone take the least memory, and mostly none is known.
+    known = tables.read_arrow(FILES, columns=["did", "name"])
+    if not pc.any(_is_either(known, names, dids)).as_py():
+        return empty
+    files = tables.read_arrow(FILES, columns=columns)
+    return files.filter(_is_either(files, names, dids)).combine_chunks()
+
+
+def _is_either(files: pa.Table, names: pa.ChunkedArray, dids: pa.ChunkedArray) -> pa.ChunkedArray:
+    return pc.or_(pc.is_in(files["name"], value_set=names), pc.is_in(files["did"], value_set=dids))
+
+
+def _alone(files: pa.Table) -> pa.Table:
+    """Those of `files` whose name no other has."""
+    counted = pc.value_counts(files["name"])
     several = counted.field("values").filter(pc.greater(counted.field("counts"), 1))
     return files.filter(pc.invert(pc.is_in(files["name"], value_set=several))).combine_chunks()
-
-
-def _is_any(tables: Tables, names: pa.Array) -> bool:
-    known = tables.read_arrow(FILES, columns=["name"])["name"]
-    return bool(pc.any(pc.is_in(known, value_set=names)).as_py())

@@ -12,10 +12,11 @@ import numpy as np
 import pyarrow as pa
 
 from features.common.names import literal
+from features.common.times import day_label
 from features.schema import ACCESSES, UNPAIRED
 from jobs.ground.store.commits import Snapshot
 from jobs.ground.store.tables import Tables, read_partitions
-from jobs.loop.ingest import merging, sources
+from jobs.loop.ingest import known_names, merging, sources
 from jobs.loop.ingest.pull_input import (
     Changes,
     Mark,
@@ -53,12 +54,15 @@ def merge(
     space: Workspace, tables: Tables, request: Request, *, n_lost: int = 0, in_two_parts: bool = False
 ) -> PullSummary:
     """Merge the parsed rows of `space`, under the lock of pulls; see `pull_input.Engine.merge`."""
+    touched = _touched(space)
+    changes = _merged(space, tables, touched, in_two_parts=in_two_parts, renames=bool(request.site.senders))
+    known_names.settle(tables, space.table, request.site.scopes, touched)
     return summarise(
         tables,
         request,
         inputs=space.found("SELECT input, count(*) AS n_rows FROM parsed GROUP BY input"),
         rejects=_rejects(space, request.source),
-        changes=_merged(space, tables, in_two_parts=in_two_parts, renames=bool(request.site.senders)),
+        changes=changes,
         n_lost=n_lost,
         alarms=space.alarms,
     )
@@ -102,14 +106,21 @@ def _rows(base: Snapshot, day: str, columns: Sequence[str] | None) -> pa.Table:
     return read_partitions(base, {(day,): base.partitions[(day,)]}, columns)
 
 
-def _merged(space: Workspace, tables: Tables, *, in_two_parts: bool, renames: bool) -> Changes:
-    table, base, touched = space.table, tables.head(space.table), None
-    if table.dated_by:
-        found = space.found(
-            f"SELECT DISTINCT {merging.day_of(table)} AS day FROM parsed WHERE reason IS NULL"
-        )
-        again = space.found("SELECT DISTINCT day FROM retracted")["day"].to_pylist()
-        touched = {*found["day"].to_pylist(), *again}
+def _touched(space: Workspace) -> set[str] | None:
+    """The days of the parsed rows, and of those that are retracted; None of a table without days."""
+    if not space.table.dated_by:
+        return None
+    found = space.found(
+        f"SELECT DISTINCT {merging.day_of(space.table)} AS day FROM parsed WHERE reason IS NULL"
+    )
+    again = space.found("SELECT DISTINCT day FROM retracted")["day"].to_pylist()
+    return {*found["day"].to_pylist(), *again}
+
+
+def _merged(
+    space: Workspace, tables: Tables, touched: set[str] | None, *, in_two_parts: bool, renames: bool
+) -> Changes:
+    table, base = space.table, tables.head(space.table)
     chosen = {key: part for key, part in base.partitions.items() if touched is None or key[0] in touched}
     space.put("old", table.partition, (read_partitions(base, {key: part}) for key, part in chosen.items()))
     reduced = _without_retracted(space) if table == ACCESSES else []
@@ -144,6 +155,15 @@ def _without_retracted(space: Workspace) -> list[str]:
     days: list[str] = space.found(f"SELECT DISTINCT day FROM old {where}")["day"].to_pylist()
     space.database.execute(f"DELETE FROM old {where}")
     return days
+
+
+def forget_unpaired(tables: Tables, *, before_s: int) -> None:
+    """Delete the halves of days before that of `before_s` (since 1970)."""
+    with tables.exclusive("pull"):
+        base = tables.head(UNPAIRED)
+        old = [key for key in base.partitions if key[0] < day_label(before_s)]
+        if old:
+            tables.replace_each(UNPAIRED, [], base=base, drop=old)
 
 
 def _keep(tables: Tables, unpaired: pa.Table) -> None:

@@ -15,8 +15,8 @@ from jobs.ground.settings.sources import IN_USE, SERVER
 from jobs.ground.settings.tree import Settings, SparkSettings
 from jobs.ground.store.sizes import n_unknown
 from jobs.ground.store.tables import Tables
-from jobs.loop.ingest import incremental, known_names, pull_input, sources
-from jobs.loop.ingest.local_engine import LocalEngine
+from jobs.loop.ingest import incremental, pull_input, sources
+from jobs.loop.ingest.local_engine import LocalEngine, forget_unpaired
 from jobs.loop.ingest.pull_input import Engine, Mark, PullSummary, Request
 from jobs.loop.ingest.sources import Site, Source
 from jobs.loop.ingest.sources.local import (
@@ -41,8 +41,9 @@ def run(settings: Settings, *, source: str, path: str, day_s: int, new_only: boo
 
     `new_only`: leave out files that an earlier pull with `new_only` read, unless they changed since. Captures
     of the collector that are older than `[collect] keep` at `day_s` are then deleted, as they are in the
-    tables. What can be checked is checked before an engine starts. Raises InputError if the source or the
-    input cannot be read, ConfigError for an unknown source or unusable tables.
+    tables, and halves of accesses whose other half never came. What can be checked is checked before an
+    engine starts. Raises InputError if the source or the input cannot be read, ConfigError for an unknown
+    source or unusable tables.
     """
     tables, day = Tables(settings.tables.root), dt.date.fromisoformat(day_label(day_s))
     tables.check_writable(ACCESSES, FILES, JOB_RECORDS, REJECTS)
@@ -66,9 +67,8 @@ def run(settings: Settings, *, source: str, path: str, day_s: int, new_only: boo
         scopes=settings.names.scopes,
         take=incremental.only_new if new_only else None,
     )
-    table = sources.named(source).table
-    if table is not JOB_RECORDS:
-        known_names.settle(tables, None if table is FILES else summary.days)
+    if new_only:
+        forget_unpaired(tables, before_s=day_s - settings.collect.keep)
     if not sources.named(source).has_sizes:
         return dataclasses.replace(summary, n_unsized=n_unknown(tables, source, summary.days))
     if source not in _COLLECTED or not new_only or not is_local(path):
@@ -94,8 +94,8 @@ def _pull_from_server(
         path=path,
         day=day,
         in_use_days=settings.rucio.in_use // 86400,
+        scopes=settings.names.scopes,
     )
-    known_names.settle(tables)
     return dataclasses.replace(summary, engine="local")
 
 

@@ -83,6 +83,7 @@ def run(
         lost_share=1.0 if force else settings.plan.lost_share,
         test_files=settings.plan.test_files,
         scopes=settings.names.scopes,
+        prefix=settings.caches[cache].prefix if cache in settings.caches else None,
     )
 
 
@@ -108,13 +109,14 @@ def scan(
     lost_share: float = 1.0,
     test_files: Sequence[str] = (),
     scopes: Mapping[str, str] = MappingProxyType({}),
+    prefix: str | None = None,
 ) -> ScanSummary:
     """Replace the contents of `cache` at `as_of_s`, and merge the accesses.
 
-    `spaces`: folders that links of the namespace may lead to; `test_files`, `scopes`: see `Site`. Raises
-    SchemaError for a name no cache can have, InputError if there is no folder `namespace`, ConflictError if
-    a pull is at work on these tables, LimitError if more than `lost_share` of the bytes of the last inventory
-    is gone; nothing is written then.
+    `spaces`: folders that links of the namespace may lead to; `test_files`, `scopes`: see `Site`; `prefix`:
+    that of the cache. Raises SchemaError for a name no cache can have, InputError if there is no folder
+    `namespace`, ConflictError if a pull is at work on these tables, LimitError if more than `lost_share` of
+    the bytes of the last inventory is gone; nothing is written then.
     """
     key = checked_key(CONTENTS, MomentKey.at(as_of_s, cache))
     input = namespace.absolute().as_uri()
@@ -128,10 +130,9 @@ def scan(
         with tables.exclusive("pull"):
             space.parse_kept(xcache_cinfo.query(cache, input).reading(site))
             merged = local_engine.merge(space, tables, request)
-        known_names.name_held(space, tables, scopes)
+        known_names.name_held(space, tables, scopes, prefix)
         pieces = ((key, piece) for piece in _inventory(space, as_of_s))
         tables.replace_each(CONTENTS, pieces, cover=[key], base=base)
-    known_names.settle(tables, merged.days)
     return ScanSummary(
         cache=cache,
         as_of=as_of_label(as_of_s),

@@ -27,7 +27,7 @@ from features.common.errors import InputError, NotPlainError
 from jobs.ground.spark.exchange import Piece, Staging, received
 from jobs.ground.spark.exchange import sources as files_of
 from jobs.ground.store.tables import Snapshot, Tables
-from jobs.loop.ingest import sources
+from jobs.loop.ingest import known_names, sources
 from jobs.loop.ingest.local_engine import marks
 from jobs.loop.ingest.pull_input import Changes, Mark, PullSummary, Request, summarise
 from jobs.loop.ingest.sources import Source, lines, workspace
@@ -106,7 +106,9 @@ class SparkEngine:
             parse = Parse(records.query, n_parts, records.read)
             parts = records.given.mapPartitions(parse).partitionBy(n_parts + 1, int)
             found = self._counts(parts, n_parts, records)
-            changes = self._merged(tables, head, parts, n_parts, days=set(found["day"].to_pylist()))
+            days = set(found["day"].to_pylist())
+            changes = self._merged(tables, head, parts, n_parts, days=days)
+            known_names.settle(tables, head.table, request.site.scopes, days)
             return _summed(tables, request, found, changes)
 
     def _n_parts(self, request: Request, paths: Sequence[str], head: Snapshot) -> int:

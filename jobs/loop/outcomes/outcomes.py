@@ -18,6 +18,7 @@ from features.schema import ACCESSES, CONTENTS, OUTCOMES, PLANS, RECEIPTS
 from jobs.ground.caches import steward_days
 from jobs.ground.settings.tree import CacheSettings, Settings
 from jobs.ground.store.keys import MomentKey
+from jobs.ground.store.sizes import agreed
 from jobs.ground.store.tables import Tables
 from jobs.loop.outcomes.history import STORED
 from prefetch.accounting.day_verdict import Done, Inventory, Record, Shadow, Worth, beginning, worth
@@ -60,7 +61,7 @@ def judge_day(tables: Tables, settings: Settings, *, cache: str, day_s: int) -> 
         *_bytes_brought_in(reads, pushed), age_bytes=int(low * configured.capacity), day_s=day_s
     )
     held, held_s = _latest_inventory(tables, cache, begin_s)
-    record = _record(reads, pushed, held, settings.plan.control_share)
+    record = _record(tables, reads, pushed, held, settings.plan.control_share)
     begin = None if held_s is None else _inventory(record, held, held_s)
     record = dataclasses.replace(record, begin=begin, n_turns=n_turns)
     config = CacheConfig(configured.capacity, low, high, configured.purge_interval, block_bytes=BLOCK_BYTES)
@@ -97,7 +98,6 @@ def _own_reads(tables: Tables, cache: CacheSettings, day_s: int) -> pa.Table:
     since, until = day_label(day_s - OLDEST_S), day_label(day_s)
     rows = tables.read_arrow(ACCESSES, since=since, until=until, columns=_READ)
     rows = rows.filter(pc.and_(pc.equal(rows["cache"], cache.name), pc.is_valid(rows["bytes_hit"])))
-    rows = rows.filter(pc.greater(rows["size_bytes"], 0))
     if not rows.num_rows:
         raise NotDueError(
             f"there is no record of cache {cache.name!r} itself from {since} to {until}; pull its own "
@@ -164,14 +164,17 @@ def _latest_inventory(tables: Tables, cache: str, begin_s: int | None) -> tuple[
     return rows, times_s[-1]
 
 
-def _record(reads: pa.Table, pushed: pa.Table, held: pa.Table, control_share: float) -> Record:
-    did_chunks = [*reads["did"].chunks, *pushed["did"].chunks, *held["did"].chunks]
-    dids = pc.unique(pa.chunked_array(did_chunks, pa.string()))
-    tables = (reads, pushed, held)
-    item, placed, there = (_ints(pc.index_in(rows["did"], value_set=dids)) for rows in tables)
-    size = np.zeros(len(dids), np.int64)
-    for at, rows in zip((item, placed, there), tables, strict=True):
-        np.maximum.at(size, at, _ints(rows["size_bytes"]))
+def _record(
+    tables: Tables, reads: pa.Table, pushed: pa.Table, held: pa.Table, control_share: float
+) -> Record:
+    """What happened; a read of a file whose size nothing states cannot be replayed."""
+    stated = pa.concat_tables(rows.select(["did", "size_bytes"]) for rows in (reads, pushed, held))
+    dids = pc.unique(stated["did"])
+    size = np.maximum(0, agreed(tables, dids, stated))
+    reads = reads.filter(pa.array(size > 0).take(pc.index_in(reads["did"], value_set=dids)))
+    if not reads.num_rows:
+        raise NotDueError("no read of the cache's own records has a size; pull the catalogue")
+    item, placed = (_ints(pc.index_in(rows["did"], value_set=dids)) for rows in (reads, pushed))
     hit, fetched = _ints(reads["bytes_hit"]), _ints(pc.fill_null(reads["bytes_missed"], 0))
     # The replay knows reads of so many bytes, not which blocks of a file they touch, nor what was read ahead.
     read = _ints(pc.fill_null(reads["read_bytes"], 2**62))

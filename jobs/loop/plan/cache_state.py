@@ -115,7 +115,7 @@ class CacheAtMoment:
     @functools.cached_property
     def dids(self) -> Mapping[str, str]:
         """The DID of each file of the inventory, by name."""
-        return dids_of(self.tables, self.inventory, self.settings.names.scopes)
+        return dids_of(self.tables, self.inventory, self.settings.names.scopes, self.cache.prefix)
 
     @property
     def paths(self) -> Paths:

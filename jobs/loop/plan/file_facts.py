@@ -15,6 +15,7 @@ from features.common.times import DAY_S, day_label
 from features.schema import ACCESSES, FILES, arrow_schema
 from jobs.ground.settings.plan import PlanSettings
 from jobs.ground.settings.study import OriginSettings
+from jobs.ground.store.sizes import agreed
 from jobs.ground.store.tables import Tables
 from models.evaluation.promotion import HoursPerByte
 from prefetch.plan import Files, Objective, treatments
@@ -83,14 +84,17 @@ def read_shares(tables: Tables, *, as_of_s: int) -> dict[str, float]:
         ACCESSES,
         since=day_label(as_of_s - READ_SHARE_DAYS * DAY_S),
         until=day_label(as_of_s),
-        columns=["dataset", "known_at", "closed_at", "size_bytes", "read_bytes", "n_reads"],
+        columns=["did", "dataset", "known_at", "closed_at", "size_bytes", "read_bytes", "n_reads"],
     )
     # The bytes of a read that was known from its open are reported at its end.
     reported_us = pc.max_element_wise(*(rows[name].cast(pa.int64()) for name in ("known_at", "closed_at")))
     known = pc.less(reported_us, as_of_s * 1_000_000)
-    has_sizes = pc.and_(pc.is_valid(rows["read_bytes"]), pc.greater(rows["size_bytes"], 0))
-    rows = rows.filter(pc.and_(pc.and_(known, has_sizes), pc.is_valid(rows["dataset"])))
-    opened_bytes = pc.multiply(rows["size_bytes"], rows["n_reads"])
+    is_told = pc.and_(pc.is_valid(rows["read_bytes"]), pc.is_valid(rows["dataset"]))
+    rows = rows.filter(pc.and_(known, is_told))
+    dids = rows["did"].unique()
+    size = pa.array(agreed(tables, dids, rows)).take(pc.index_in(rows["did"], value_set=dids))
+    rows = rows.append_column("size", size).filter(pc.greater(size, 0))
+    opened_bytes = pc.multiply(rows["size"], rows["n_reads"])
     sums = (
         rows.append_column("opened_bytes", opened_bytes)
         .group_by("dataset")

@@ -66,10 +66,11 @@ def items(
 ) -> pa.Table:
     """The plan's items; `key`: their partition; `model`: the one that made the predictions.
 
-    `origins`: `origin` and `why` of each of `dids`, for the items that fetch. Raises ConfigError if the path
-    of one in the cache is not known.
+    `origins`: `origin` and `why` of each of `dids`, for the items that fetch. Nothing is fetched to a path
+    that another file has. Raises ConfigError if the path of one in the cache is not known.
     """
     did = dids.take(pa.array(plan.item))
+    name = paths.of(did)
     action = _ACTIONS.take(pa.array(plan.action))
     fetches = pa.array(plan.action == Action.PREFETCH.code)
     origin, why = (pc.if_else(fetches, origins[name].take(pa.array(plan.item)), None) for name in _ORIGIN)
@@ -78,7 +79,7 @@ def items(
     columns = {
         "item_id": item_ids(key.owner, as_of_s, did, action),
         "did": did,
-        "name": paths.of(did),
+        "name": name,
         "action": action,
         "rank": pa.array(plan.rank),
         "value": pa.array(plan.value),
@@ -94,7 +95,8 @@ def items(
         "needs_model": pa.array(plan.needs_model),
         "origin": origin,
     }
-    return _rows(PLANS, columns)
+    is_wrong = fetches.to_numpy(zero_copy_only=False) & paths.is_anothers(did, name)
+    return _rows(PLANS, columns).filter(pa.array(~is_wrong))
 
 
 def item_ids(cache: str, as_of_s: int, dids: pa.Array, actions: pa.Array) -> pa.Array:

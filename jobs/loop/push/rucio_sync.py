@@ -61,7 +61,8 @@ def sync(
     rse, broker = _rse(configured), _broker(settings.rucio)
     with contextlib.closing(ReportedReplicas(settings.push.journal)) as reported:
         inventory = _inventory(settings, configured, reported.states(rse))
-        dids = dids_of(Tables(settings.tables.root), inventory, settings.names.scopes)
+        tables = Tables(settings.tables.root)
+        dids = dids_of(tables, inventory, settings.names.scopes, configured.prefix)
         inventory = _admitted(settings, inventory, dids)
         held, n_unnamed = _held(inventory, dids)
         unreadable = [did for file in inventory if file.unreadable and (did := _did(dids[file.name]))]

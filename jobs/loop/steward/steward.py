@@ -17,7 +17,7 @@ from features.common.units import format_bytes
 from jobs.ground.caches.steward_days import StewardDay, keep
 from jobs.ground.settings.tree import Settings
 from jobs.ground.signals import Stopped, until_signalled
-from jobs.ground.store.locks import alone_at
+from jobs.ground.store.locks import alone_at, exclusive
 from jobs.ground.store.tables import Tables
 from jobs.loop.steward.promoted import Promoted
 from jobs.loop.steward.running import cache_root, reports_of, running_steward, steward_target
@@ -62,13 +62,14 @@ def run(
         )
     root = cache_root(configured)
     reports_of(configured)
+    path, us = settings.steward.figures(configured.name), f"steward of cache {configured.name!r}"
     with (
-        alone_at(root, f"steward of cache {configured.name!r}"),
+        exclusive(path.with_suffix(".lock"), us),
+        alone_at(root, us),
         until_signalled() as stopping,
         contextlib.closing(Journal(settings.push.journal, must_exist=True)) as journal,
     ):
         last: Figures | None = None
-        path = settings.steward.figures(configured.name)
         with contextlib.suppress(OSError):
             if not path.exists():  # the first attempt counts, however often the service tries again
                 Figures.before(configured.name, now_s()).write(path)

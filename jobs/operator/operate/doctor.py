@@ -11,18 +11,19 @@ from pathlib import Path
 
 import pyarrow.compute as pc
 
-from features.common.errors import CachecastError, ConfigError, ServiceError
+from features.common.errors import CachecastError, ConfigError, ServiceError, TargetUnavailable
 from features.schema import FILES
 from jobs.ground.caches.inventory import last, log_in
 from jobs.ground.caches.paths import Paths
 from jobs.ground.settings.tree import CacheSettings, Settings
 from jobs.ground.spark.java import java
 from jobs.ground.store.tables import Tables
+from jobs.loop.ingest import senders
 from jobs.loop.ingest.sources.file_names import GUESSED
 from jobs.operator.operate import services
 from jobs.operator.operate.services import Check, accepts, answers
 from prefetch.xcache.server import parse_version
-from prefetch.xcache.session import version_of
+from prefetch.xcache.session import ThreadConnections, version_of
 
 _SPARK_PORT, _XROOTD_PORT = 7077, 1094
 
@@ -44,6 +45,7 @@ def _checks(settings: Settings) -> Iterator[Check]:
     for cache in settings.caches.values():
         yield _cache(cache)
         yield _names(settings, cache)
+    yield _hosts(settings.tables.root)
     yield from services.collectors(settings.caches.values())
     yield services.placement(settings.serve)
     yield services.airflow(settings.airflow.url)
@@ -58,6 +60,18 @@ def _tables(root: str) -> Check:
     except CachecastError as error:
         return Check("tables", root, "bad", str(error))
     return Check("tables", root, "ok", f"{len(names)} tables" if names else "will be made by the first pull")
+
+
+def _hosts(root: str) -> Check:
+    """Whether each cache has one name in its records."""
+    try:
+        n, faults = senders.named(Tables(root))
+    except CachecastError as error:
+        return Check("hosts", "accesses", "bad", str(error))
+    if not n:
+        return Check("hosts", "accesses", "off", "no records of caches themselves yet")
+    state, told = ("bad", "; ".join(faults)) if faults else ("ok", "each has one name in its records")
+    return Check("hosts", f"{n} caches", state, told)
 
 
 def _java() -> Check:
@@ -126,8 +140,8 @@ def _with_version(found: Check, cache: CacheSettings) -> Check:
     """A check that the server accepts connections, with its version and what that changes."""
     try:
         log_in(cache)
-        answer = version_of(cache.url)
-    except ConfigError as error:
+        answer = version_of(ThreadConnections(cache.url).spare)
+    except (ConfigError, TargetUnavailable) as error:
         return dataclasses.replace(found, state="bad", detail=str(error))
     if answer is None:
         told = f"{found.detail}, but does not tell its version: no XRootD, or it does not know us"

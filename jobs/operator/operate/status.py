@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 import pyarrow.compute as pc
 
-from features.common.errors import InputError
+from features.common.errors import InputError, bounded, printable
 from features.common.times import as_of_label
 from features.results import DRIFT, PROMOTIONS
 from features.schema import CONTENTS, PLANS, PREDICTIONS, RECEIPTS
@@ -40,7 +40,7 @@ def of_region(tables: Tables, settings: Settings, *, now_s: int) -> Status:
     region = settings.region.name
     decided = tables.newest(PROMOTIONS, owner=region)
     predicted = tables.newest(PREDICTIONS, owner=region, until=as_of_label(now_s))
-    champion = _first(decided, ["champion"]).get("champion")
+    champion = printable(bounded(_first(decided, ["champion"]).get("champion") or "", 200)) or None
     scored_by = _first(predicted, ["model_version"]).get("model_version")
     status = Status(
         at=as_of_label(now_s),

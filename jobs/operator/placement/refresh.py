@@ -17,6 +17,7 @@ from features.common.units import duration_label
 from features.schema import CONTENTS, FILES, PREDICTIONS
 from jobs.ground.settings.tree import CacheSettings, Settings, site_capacities
 from jobs.ground.store import commits
+from jobs.ground.store.sizes import agreed
 from jobs.ground.store.tables import Tables
 from jobs.loop.trainings import promoted_models
 from jobs.operator.placement.current_plans import acting_plan, packed, rows_of
@@ -137,10 +138,12 @@ def _newest_inventory(tables: Tables, cache: str, as_of_s: int) -> commits.Snaps
 def _files(tables: Tables, predictions: pa.Table, others: Sequence[pa.Table]) -> pa.Table:
     """One row per did: `size_bytes`, `dataset` (without CMS block), `expected_accesses` (0: no candidate)."""
     parts = [predictions, *(other.select(["did", "size_bytes"]) for other in others)]
-    values = ("size_bytes", "dataset", "expected_accesses")
-    found = pa.concat_tables(parts, promote_options="default")
-    found = found.group_by("did").aggregate([(name, "max") for name in values])
+    values = ("dataset", "expected_accesses")
+    rows = pa.concat_tables(parts, promote_options="default")
+    found = rows.group_by("did").aggregate([(name, "max") for name in values])
     found = found.rename_columns({f"{name}_max": name for name in values})
+    size = agreed(tables, found["did"].combine_chunks(), rows)
+    found = found.append_column("size_bytes", pa.array(np.maximum(0, size)))
     dataset = found["dataset"]
     if tables.exists(FILES):
         catalogue = tables.read_arrow(FILES, columns=["did", "dataset"])
@@ -198,7 +201,7 @@ def _snapshot(
     def by_dataset(values: FloatArray) -> FloatArray:
         return np.bincount(dataset_of_file, values, no_dataset + 1)[:no_dataset]
 
-    size = files["size_bytes"].fill_null(0).to_numpy().astype(np.float64)
+    size = files["size_bytes"].to_numpy().astype(np.float64)
     reads = files["expected_accesses"].to_numpy()
     total = by_dataset(size)
     whole = [_with_datasets(one, dataset_of_file, files.num_rows, no_dataset) for one in holdings]

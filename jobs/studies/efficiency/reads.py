@@ -148,7 +148,7 @@ def jobs_with_places(
         if not database.sql("SELECT 1 FROM records LIMIT 1").fetchall():
             raise StaleInputError(
                 f"no such job records from {chosen.since} to {chosen.until} under {tables.root}; "
-                "pull --source htcondor_history, wmarchive or panda_jobs first (docs/pull-reference.md)"
+                "pull --source htcondor_history, wmarchive or panda_jobs first (docs/pull.md)"
             )
         _fill(
             database, "accesses", _days(tables, ACCESSES, _OF_READS, dataclasses.replace(chosen, until=last))

@@ -90,14 +90,13 @@ class Measured:
 
 def round_trip(place: str, server: Server) -> RoundTrip:
     """Ask a server some times. Raises TargetUnavailable, in one line, if it does not answer."""
+    silent = f"{place} at {server.url} does not answer; is it an XRootD server, and does it know us?"
     try:
         answer = ask(server, "ping", timeout_s=_PING_TIMEOUT_S)
-    except TargetUnavailable:
-        answer = {"connect_s": None, "round_trips_s": []}
+    except TargetUnavailable as error:
+        raise TargetUnavailable(f"{silent} ({error})") from None
     if not answer["round_trips_s"]:
-        raise TargetUnavailable(
-            f"{place} at {server.url} does not answer; is it an XRootD server, and does it know us?"
-        )
+        raise TargetUnavailable(silent)
     return RoundTrip(place, answer["connect_s"], tuple(answer["round_trips_s"]))
 
 

@@ -7,6 +7,7 @@ import dataclasses
 import json
 import os
 import select
+import signal
 import subprocess
 import sys
 import time
@@ -61,7 +62,7 @@ def ask_at_once(
         for process in running:
             _tell(process, "go")
         deadline = time.monotonic() + timeout_s + _GRACE_S
-        return [_answer(server, _line(process, deadline), timeout_s) for process in running]
+        return [_answer(server, process, deadline, timeout_s) for process in running]
 
 
 @contextlib.contextmanager
@@ -104,10 +105,22 @@ def _line(process: subprocess.Popen[bytes], deadline: float) -> str | None:
     return told.decode().rstrip("\n")
 
 
-def _answer(server: Server, line: str | None, timeout_s: float) -> dict[str, Any]:
+def _answer(
+    server: Server, process: subprocess.Popen[bytes], deadline: float, timeout_s: float
+) -> dict[str, Any]:
+    line = _line(process, deadline)
+    if line is None and _is_out_of_memory(process):
+        raise TargetUnavailable(f"{server.url}: it sends so much at once that the client ran out of memory")
     if line is None:
         raise TargetUnavailable(f"{server.url}: no answer within {timeout_s:.0f} s")
     answer: dict[str, Any] = json.loads(line)
     if "error" in answer:
         raise TargetUnavailable(answer["error"])
     return answer
+
+
+def _is_out_of_memory(process: subprocess.Popen[bytes]) -> bool:
+    """Whether it was aborted: so the client library ends where its process may have no more memory."""
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        return process.wait(0.5) == -signal.SIGABRT
+    return False

@@ -26,6 +26,7 @@ from jobs.studies.site_test.measure import Measured, Measuring, round_trip
 from jobs.studies.site_test.processes import Server
 from jobs.studies.site_test.removal import Fetched
 from jobs.studies.site_test.schedule import COLD, WARM, Limits, kinds
+from prefetch.xcache import bearer
 from prefetch.xcache.client import SERVER_URL, XCacheTarget
 
 _CACHE = "the cache"
@@ -83,6 +84,7 @@ def run(
     before = dict(os.environ)  # an origin gets no login of the cache's settings
     xcache = target(cache)
     assert isinstance(xcache, XCacheTarget)
+    bearer.login(cache.url.partition("://")[0])  # raises what is wrong with the token
     servers = {place: Server(url, before) for place, url in origins.items()}
     servers |= dict.fromkeys((COLD, WARM), Server(cache.url, dict(os.environ)))
     trips = [round_trip(place, servers[place]) for place in origins]

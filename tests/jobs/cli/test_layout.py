@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from jobs.cli import layout
+from jobs.ground import text as texts
 from jobs.ground.text import Row, text
 
 AT = "2026-03-01T04:00:00Z"
@@ -55,6 +56,26 @@ def test_no_word_is_ever_broken(data: st.DataObject, keys: list[str], width: int
         assert set(key.split("_")) <= {word.rstrip(":") for word in shown}
         assert all(set(text(key, row[key]).split()) <= shown for row in rows)
     assert all(len(line) <= width or len(line.split()) == 1 for line in lines)
+
+
+COMPARED = {
+    *(texts.MODEL_COLUMNS, texts.REPLAY_COLUMNS, texts.TRACE_COLUMNS, texts.FLEET_COLUMNS),
+    *(texts.CURVE_COLUMNS, texts.EVALUATION_COLUMNS, texts.PROMOTION_COLUMNS),
+    *(texts.FORECAST_COLUMNS, texts.WORTH_COLUMNS, texts.STORAGE_COLUMNS),
+}
+NAMED = {"model", "policy", "against", "cache", "option"}
+COUNTED = {"cuts": 104, "horizon": 104, "hits": 1_234_567, "under_way": 1_234_567, "nodes": 104}
+
+
+@pytest.mark.parametrize("columns", sorted(COMPARED), ids=lambda columns: "-".join(columns[:2]))
+def test_rows_that_are_compared_are_a_grid_on_80_characters(columns: tuple[str, ...]) -> None:
+    def largest(key: str) -> object:
+        if key in NAMED:
+            return "lru+s3fifo_counts"
+        is_bytes = "bytes" in key.split("_") and not key.endswith("ratio")
+        return COUNTED.get(key, 45_678_901_234_567 if is_bytes else 0.54321)
+
+    assert layout.fits([{key: largest(key) for key in columns}] * 3, width=80)
 
 
 @pytest.mark.parametrize("width", [20, 80])

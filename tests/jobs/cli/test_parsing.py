@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import time
+from pathlib import Path
 
 import pytest
+from cachecast_main import cachecast
 
 from features.common.errors import InputError
-from features.common.times import DAY_S, day_label
+from features.common.times import DAY_S, as_of_label, day_label
 from jobs.cli.parsing import moments, shares, watermarks
 
 HOUR_S = 3600
@@ -24,6 +26,19 @@ def test_a_day_has_the_cycles_that_have_begun() -> None:
     assert len(today) >= (now_s - today[0]) // 60
     with pytest.raises(InputError, match="has not begun"):
         moments(None, day_label(now_s + DAY_S), HOUR_S)
+    ahead = as_of_label(now_s + HOUR_S)
+    assert moments(ahead, None, 2 * HOUR_S) == [now_s + HOUR_S]
+    with pytest.raises(InputError, match=f"{ahead} has not come"):
+        moments(ahead, None, HOUR_S // 2)
+
+
+@pytest.mark.parametrize("words", [("train",), ("features",), ("predict",), ("cycle",), ("arrivals",)])
+def test_nothing_is_computed_for_a_time_that_has_not_come(tmp_path: Path, words: tuple[str, ...]) -> None:
+    """It would stay the newest until then: a model that never is too old, a state that no cycle follows."""
+    done = cachecast(*words, "--as-of", "2098-01-01T00:00:00Z", "--tables", tmp_path / "tables")
+    assert done.returncode == 1
+    assert "error: 2098-01-01T00:00:00Z has not come" in done.stderr
+    assert not (tmp_path / "tables").exists()
 
 
 def test_a_share_that_is_named_twice_is_one() -> None:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import sqlite3
 from contextlib import closing
@@ -151,3 +152,30 @@ def test_errors_are_bounded(journal: Journal) -> None:
     finish(journal, "1000-prefetch-1", Receipt(ItemState.FAILED, error="e" * 9999), now_s=1002)
     (row,) = journal.reports.receipts()
     assert len(row["error"]) == 300
+
+
+@pytest.mark.parametrize(
+    "damage", ["name = CAST(name AS BLOB)", "expires_at_s = 1 << 62", "updated_at_s = 'x'"]
+)
+def test_what_no_journal_holds_is_a_damage_that_is_said(tmp_path: Path, damage: str) -> None:
+    """SQLite keeps anything in any column, whoever wrote it: a steward ended by it, and a push."""
+    journal = Journal(f"{tmp_path}/journal.db")
+    journal.plans.record_plan([item(1, Action.PIN), item(2)], now_s=1000)
+    with contextlib.closing(sqlite3.connect(tmp_path / "journal.db")) as connection, connection:
+        connection.execute(f"UPDATE push_items SET {damage}")
+        connection.execute("UPDATE push_items SET state = 'done' WHERE action = 'pin'")
+    with pytest.raises(ServiceError, match="the push journal is damaged"):
+        journal.reports.pins("xc", now_s=1000)
+    with pytest.raises(ServiceError, match="the push journal is damaged"):
+        list(journal.reports.receipts("xc"))
+    journal.close()
+
+
+def test_a_name_that_a_plan_evicts_is_text(tmp_path: Path) -> None:
+    journal = Journal(f"{tmp_path}/journal.db")
+    journal.plans.record_plan([item(1, Action.EVICT)], now_s=1000)
+    with contextlib.closing(sqlite3.connect(tmp_path / "journal.db")) as connection, connection:
+        connection.execute("UPDATE push_items SET name = CAST(name AS BLOB)")
+    with pytest.raises(ServiceError, match="the push journal is damaged"):
+        journal.reports.evictions("xc", now_s=1000)
+    journal.close()

@@ -125,7 +125,9 @@ def constant(trace: Trace, as_of_s: int, *, every_s: int, chance: float) -> Scor
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("seed", [1, 2, 3] if IS_THOROUGH else [1])
-@pytest.mark.parametrize(("name", "scale"), [("pic", 0.08), ("mwt2", 0.006), ("socal", 0.04)])
+@pytest.mark.parametrize(
+    ("name", "scale"), [("pic", 0.08), ("mwt2", 0.006), ("socal", 0.04)][: 3 if IS_THOROUGH else 1]
+)
 def test_scores_that_know_nothing_lose_nothing_to_lru(name: str, scale: float, seed: int) -> None:
     """Whatever the weight of the models, and also where predictions are older than plans."""
     trace = region(name, scale=scale, days=20, seed=seed)

@@ -264,7 +264,10 @@ def test_a_plan_that_nothing_has_changed_keeps_every_pin(world: World) -> None:
 
 @given(worlds(), st.sampled_from([0.0, 0.5, 1.0]), st.floats(0.01, 1))
 def test_equal_chances_leave_the_order_of_last_use(world: World, weight: float, chance: float) -> None:
-    """What is pinned was used later than the rest; nothing is evicted, as the purge goes by last use too."""
+    """What is pinned was used later than the rest; nothing is evicted, as the purge goes by last use too.
+
+    So it is for any chances where the models have no weight.
+    """
     state, scores = world.state, world.scores
     item = np.union1d(scores.item, state.item)
     scores = Scores(
@@ -272,7 +275,9 @@ def test_equal_chances_leave_the_order_of_last_use(world: World, weight: float, 
         item,
         np.array([sizes_of(world)[i] for i in item.tolist()]),
         HORIZONS,
-        np.full((len(HORIZONS), item.size), chance),
+        np.full((len(HORIZONS), item.size), chance)
+        if weight
+        else np.random.default_rng(item.size).random((len(HORIZONS), item.size)),
         np.full(item.size, NEVER_S),
     )
     limits = dataclasses.replace(world.limits, cached_fraction=1.0, read_once_below=0.0)
@@ -285,3 +290,15 @@ def test_equal_chances_leave_the_order_of_last_use(world: World, weight: float, 
     assert all(used[i] >= used[j] for i in pinned for j in rest)
     assert not plan.of(Action.EVICT).size
     assert weight > 0 or not plan.of(Action.PREFETCH).size
+
+
+@given(worlds())
+def test_an_empty_forecast_leaves_the_cache_to_its_purge(world: World) -> None:
+    none = np.zeros(0, np.int64)
+    scores = Scores(AS_OF, none, none, HORIZONS, np.zeros((len(HORIZONS), 0)), none)
+    files = plain_files(N_FILES, dataset=world.files.dataset)
+    plan = world.plan(
+        scores=scores, files=files, limits=dataclasses.replace(world.limits, cached_fraction=1.0)
+    )
+    assert not plan.of(Action.EVICT).size and not plan.of(Action.PREFETCH).size
+    assert sorted(plan.of(Action.UNPIN).tolist()) == sorted(world.state.item[world.state.pinned].tolist())

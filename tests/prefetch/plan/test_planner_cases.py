@@ -79,28 +79,6 @@ def test_every_file_can_be_explained() -> None:
     assert told[0].limits["pin"] == "54 B: a fifth of the capacity stays free of pins"
 
 
-@pytest.mark.parametrize("objective", list(Objective))
-def test_without_weight_the_models_order_nothing(objective: Objective) -> None:
-    scores = one_horizon([0, 1, 2, 3], [10, 30, 30, 1], [0.9, 0.1, 0.5, 1.0], [True] * 4)
-    state = cache(
-        low_watermark=0.9,
-        bytes_on_disk=np.array([10, 30, 30]),
-        last_access_s=np.array([-300, -100, -200]),
-    )
-    planner = ValuePlanner(
-        lambda _: scores, LIMITS, plain_files(4), DAY_S, objective, model_weight=lambda _: 0.0
-    )
-    plan = planner.plan(state)
-    assert plan.of(Action.PIN).tolist() == [1, 2, 0]
-    assert not plan.of(Action.PREFETCH).size
-    queued = dataclasses.replace(scores, n_jobs=np.array([1, 0, 0, 1]))
-    plan = dataclasses.replace(planner, scores_at=lambda _: queued).plan(
-        dataclasses.replace(state, last_access_s=state.last_access_s - DAY_S)
-    )
-    assert plan.of(Action.PIN)[0] == 0
-    assert plan.of(Action.PREFETCH).tolist() == [3]
-
-
 def test_a_file_that_came_after_the_predictions_is_judged_by_its_siblings() -> None:
     scores = dataclasses.replace(
         one_horizon([0, 3, 4, 5], [30] * 4, [0.9, 0.1, 0.3, 0.8], [True] * 4), as_of_s=-600
@@ -119,22 +97,6 @@ def test_a_file_read_since_the_predictions_is_judged_by_its_own_state() -> None:
     disk = planner.judge(state).case.disk
     assert disk.cause.tolist() == [Cause.VALUE] * 3
     assert disk.density[1] / disk.density[0] == pytest.approx((10_000 / 60) ** 0.5)
-
-
-@pytest.mark.parametrize("pinned", [0, 3])
-def test_an_empty_forecast_leaves_the_cache_to_its_purge(pinned: int) -> None:
-    state = cache(
-        as_of_s=100_000,
-        last_access_s=np.array([0, 0, 100_000]),
-        pinned=np.arange(3) < pinned,
-        is_open=np.array([False, False, True]),
-        inflow_bytes=500,
-        peak_inflow_bytes=500,
-    )
-    none = dataclasses.replace(one_horizon([], [], [], []), as_of_s=100_000)
-    plan = ValuePlanner(lambda _: none, LIMITS, plain_files(3), DAY_S).plan(state)
-    assert not plan.of(Action.EVICT).size
-    assert len(plan.of(Action.UNPIN)) == pinned
 
 
 def test_requests_prefer_small_files_and_cpu_hours_far_ones() -> None:
@@ -164,13 +126,3 @@ def test_a_dataset_comes_whole_or_not_at_all() -> None:
     assert fetched(0.12, 0.0) == [3, 4]
     assert fetched(0.12, 0.5) == [3, 4, 5]
     assert fetched(0.11, 0.5) == []  # it would be cut in two
-
-
-def test_the_cause_of_a_whole_dataset_is_the_plans_and_not_the_candidates() -> None:
-    files = plain_files(5, dataset=np.array([-1, -1, -1, 0, 0]))
-    scores = one_horizon([3, 4], [4, 4], [0.7, 0.65], [False] * 2)
-    limits = dataclasses.replace(LIMITS, prefetch_share=1.0, dataset_bonus=0.5)
-    state = cache(bytes_on_disk=np.array([1, 1, 1]), inflow_bytes=100)
-    judged = ValuePlanner(lambda _: scores, limits, files, DAY_S).judge(state)
-    assert judged.fetched.cause.tolist() == [Cause.WHOLE_DATASET] * 2
-    assert judged.case.candidates.cause.tolist() == [Cause.VALUE] * 2

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import base64
 import json
-import struct
 from pathlib import Path
 
+import monitoring
 import pytest
+from monitoring import Sender, close, opening
 
 from features.common.errors import InputError, TargetUnavailable
 from prefetch.steward.feed import ALARM_S, Feed, Lost, Report, Restarted, Skipped
@@ -23,21 +24,12 @@ T = 1_700_000_000
 
 
 def gstream(pseq: int, lfn: str, *, port: int = 1094, sid: int = 7, stod: int = T) -> bytes:
-    sender = {"host": "h", "inst": "one", "port": port}
-    header = {"code": "g", "pseq": pseq, "stod": stod, "sid": sid, "src": sender}
-    numbers = {"size": 9, "blk_size": 9, "n_blks": 1, "n_blks_done": 1, "access_cnt": 1, "b_hit": 9}
-    times = {"b_miss": 0, "b_bypass": 0, "attach_t": T, "detach_t": T + 5}
-    record = {"event": "file_close", "lfn": lfn, "remotes": []} | numbers | times
-    return "\n".join(map(json.dumps, (header | {"gs": {"type": "C"}}, record))).encode()
+    return Sender("h", port, "one", "", stod, sid, pseq).gstream(close(lfn, 9, T + 5), ahead=0)
 
 
 def fstream(pseq: int, lfn: str, *, sid: int = 7, stod: int = T) -> bytes:
     """A datagram with one open."""
-    window = struct.pack(">iiQ", T, T + 1, sid)
-    name = struct.pack(">qI", 9, 0) + lfn.encode() + b"\0"
-    records = [(2, 0, 0, window), (1, 1, 5, name)]
-    body = b"".join(struct.pack(">BBHI", k, f, 8 + len(b), n) + b for k, f, n, b in records)
-    return struct.pack(">cBHi", b"f", pseq, 8 + len(body), stod) + body
+    return monitoring.fstream(opening(5, lfn), pseq=pseq, begin=T, end=T + 1, stod=stod, sid=sid)
 
 
 def written(folder: Path, *datagrams: bytes) -> Path:

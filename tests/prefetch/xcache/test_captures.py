@@ -1,10 +1,10 @@
 from __future__ import annotations
 
-import json
 import tracemalloc
 from pathlib import Path
 
 import pytest
+from monitoring import Sender, close
 
 from features.common.errors import InputError
 from prefetch.target import Held
@@ -16,18 +16,8 @@ NOW = 1_700_000_000
 
 
 def framed(pseq: int, lfn: str = "", **changes: int) -> bytes:
-    header = {
-        "code": "g",
-        "pseq": pseq % 1000,
-        "stod": NOW,
-        "sid": 7,
-        "src": {"host": "h"},
-        "gs": {"type": "C"},
-    }
-    numbers = {"size": 9, "blk_size": 9, "n_blks": 1, "n_blks_done": 1, "access_cnt": 1}
-    counts = {"b_hit": 0, "b_miss": 9, "b_bypass": 0, "attach_t": NOW, "detach_t": NOW + 5}
-    record = {"event": "file_close", "lfn": lfn or f"/{pseq}", "remotes": []} | numbers | counts | changes
-    return frame(NOW, 1, "\n".join(map(json.dumps, (header, record))).encode())
+    record = close(lfn or f"/{pseq}", 9, NOW + 5, **changes)
+    return frame(NOW, 1, Sender("h", 1094, "", "", NOW, 7, pseq).gstream(record, ahead=0))
 
 
 def test_a_folder_is_followed_while_files_roll(tmp_path: Path) -> None:

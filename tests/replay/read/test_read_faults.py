@@ -140,3 +140,15 @@ def test_a_kind_that_is_said_is_not_guessed(write: Callable[..., Path]) -> None:
     with pytest.raises(InputError, match="cut off within record"):
         read_trace(path)
     assert read_trace(path, kind="table").trace.n_accesses == 3
+
+
+@pytest.mark.parametrize(("kind", "packing"), [("csv", "gzip"), ("oracleGeneral", "zstd")])
+def test_a_packed_trace_that_unpacks_without_end_is_an_error(kind: str, packing: str, tmp_path: Path) -> None:
+    path, row = tmp_path / f"trace.{kind}", b"1,a,1\n" if kind == "csv" else bytes(24)
+    rows = row * (2**20 // len(row))
+    with pa.CompressedOutputStream(str(path), packing) as stream:
+        stream.write(b"time,obj,size\n" if kind == "csv" else b"")
+        for _ in range(260):
+            stream.write(rows)
+    with pytest.raises(InputError, match="packed, and 200 times as long as it looks"):
+        read_trace(path, kind="table" if kind == "csv" else kind)

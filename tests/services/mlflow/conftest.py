@@ -10,6 +10,7 @@ from pathlib import Path
 import mlflow_server
 import pytest
 from daemons import needed
+from made_once import made_once
 from planted_accesses import plant_accesses, small_models
 from planted_region import DAY, FIRST, SECOND, TRAIN_UNTIL_S, Knobs, Mlflow, fit, planted
 
@@ -52,19 +53,22 @@ def trained(server: Mlflow, tables: Tables, knobs: Knobs) -> TrainingAnswer:
 @pytest.fixture(scope="session")
 def two_versions(tmp_path_factory: pytest.TempPathFactory) -> Mlflow:
     """MLflow in SQLite with two small versions of the region's models and orders, and nothing promoted."""
-    folder = tmp_path_factory.mktemp("two")
-    tables, at = (
-        planted(folder / "tables"),
-        Mlflow(uri=f"sqlite:///{folder}/mlflow.db", artifacts=str(folder / "artifacts")),
-    )
+    return _in(made_once(tmp_path_factory, "two_versions", _train_two))
+
+
+def _in(folder: Path) -> Mlflow:
+    return Mlflow(uri=f"sqlite:///{folder}/mlflow.db", artifacts=str(folder / "artifacts"))
+
+
+def _train_two(folder: Path) -> None:
+    tables = planted(folder / "tables")
     plant_accesses(tables, until_s=TRAIN_UNTIL_S + DAY)
     small = Knobs(spool=str(folder / "spool"), trees=5)
     with pytest.MonkeyPatch.context() as monkeypatch:
         small_models(monkeypatch)
-        answers = [fit(tables, at, small) for _ in range(2)]
+        answers = [fit(tables, _in(folder), small) for _ in range(2)]
     assert [answer.version for answer in answers] == [FIRST, SECOND]
     assert all(str(answer.order).startswith("within ") and answer.no_order is None for answer in answers)
-    return at
 
 
 @pytest.fixture

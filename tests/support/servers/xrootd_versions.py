@@ -1,7 +1,8 @@
 """The XRootD versions on this machine that tests of real servers run on: the system's, and those built here.
 
-`CACHECAST_XROOTD_VERSIONS`, for example `5.5.3 6.2.1`, names those that have to be here; without it the
-system's and the newest are tested. `conf/deploy/xrootd.sh VERSION` builds one.
+`CACHECAST_XROOTD_VERSIONS`, for example `5.5.3 6.2.1`, names those that have to be here and take all tests;
+without it all run on the newest, and those marked `every_version` on the system's too.
+`conf/deploy/xrootd.sh VERSION` builds one.
 """
 
 from __future__ import annotations
@@ -39,18 +40,28 @@ def programs() -> dict[str, Path]:
     return found
 
 
+def asked() -> tuple[str, ...]:
+    """The versions that the environment names."""
+    return tuple(os.environ.get("CACHECAST_XROOTD_VERSIONS", "").split())
+
+
 def wanted() -> tuple[str, ...]:
     """The versions to test: those asked for, else the system's and the newest here."""
-    asked = os.environ.get("CACHECAST_XROOTD_VERSIONS", "").split()
     here = list(programs())
-    return tuple(asked or dict.fromkeys(here[:1] + here[-1:])) or (NONE,)
+    return asked() or tuple(dict.fromkeys(here[:1] + here[-1:])) or (NONE,)
+
+
+def of_all_tests() -> tuple[str, ...]:
+    """The versions that every test runs on: those asked for, else the newest here."""
+    return asked() or wanted()[-1:]
 
 
 def summary() -> str:
     """One line: which versions are tested, and which could be."""
+    few = [f"{version} by a few tests" for version in wanted() if version not in of_all_tests()]
     missing = [version for version in BUILDS if version not in wanted()]
     hint = f"; not tested here: {', '.join(missing)} (conf/deploy/xrootd.sh VERSION builds one)"
-    return f"XRootD versions tested: {', '.join(wanted())}{hint if missing else ''}"
+    return f"XRootD versions tested: {', '.join([*of_all_tests(), *few])}{hint if missing else ''}"
 
 
 @contextmanager

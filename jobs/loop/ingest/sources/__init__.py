@@ -9,8 +9,9 @@ import dataclasses
 import functools
 import logging
 import re
+import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stdout
 from importlib.metadata import EntryPoint
 from typing import TYPE_CHECKING
 
@@ -19,6 +20,7 @@ from features.common.names import literal
 from features.schema import ACCESSES, Table
 from jobs.ground.settings.our_sources import GROUP, OURS
 from jobs.ground.settings.sources import is_source, known, of_others
+from jobs.ground.signals import Stopped
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -66,7 +68,8 @@ class Source:
     `read(spark, path, day=…)` is for files that Spark alone reads: a frame, and the definition of its rows.
 
     `is_whole`: the files mean nothing alone; all at a path is one input. `has_sizes`: records state the sizes
-    of files. `of_caches`: they are those of the caches themselves, with the bytes served from disk.
+    of files. `of_paths`: records name files by their paths alone. `of_caches`: they are those of the caches
+    themselves, with the bytes served from disk.
     `of_sessions`: a user is a session of a server. `in_two_parts`: what is decoded reports an access
     at its open, and its end and bytes later. `is_local`: only folders of this machine are read.
     """
@@ -78,6 +81,7 @@ class Source:
     table: Table = ACCESSES
     is_whole: bool = False
     has_sizes: bool = True
+    of_paths: bool = False
     of_caches: bool = False
     of_sessions: bool = False
     in_two_parts: bool = False
@@ -100,14 +104,19 @@ class Source:
 
     @contextmanager
     def blamed(self) -> Iterator[None]:
-        """Raise ConfigError that names the package where code of another package fails in the block."""
-        try:
+        """Raise ConfigError that names the package where code of another package fails in the block.
+
+        What that prints is no answer of a command: it goes to stderr.
+        """
+        if self.entry is None:
             yield
-        except (CachecastError, OSError):
+            return
+        try:
+            with redirect_stdout(sys.stderr):
+                yield
+        except (CachecastError, KeyboardInterrupt, Stopped):
             raise
-        except Exception as error:
-            if self.entry is None:
-                raise
+        except BaseException as error:  # noqa: BLE001  it is whatever the package raises
             raise _fault(self.entry, f"failed: {_told(error)}") from None
 
 
@@ -127,13 +136,20 @@ def named(name: str) -> Source:
         raise ConfigError("source", f"there is no source of files {name!r}; {known()}")
     entry, *others = entries
     if others:
-        raise _fault(entry, f"is brought by {len(entries)} packages; uninstall all but one")
+        raise _fault(entry, f"is brought by {len(entries)} packages, of which only one may stay")
     try:
-        found = entry.load()
-    except (Exception, SystemExit) as error:  # noqa: BLE001  it is whatever the package raises
+        with redirect_stdout(sys.stderr):
+            found = entry.load()
+    except (KeyboardInterrupt, Stopped):
+        raise
+    except BaseException as error:  # noqa: BLE001  it is whatever the package raises
         raise _fault(entry, f"cannot be loaded: {_told(error)}") from None
     if not isinstance(found, Source):
         raise _fault(entry, f"is no Source but of type {type(found).__name__}")
+    if (n_ways := sum(way is not None for way in (found.query, found.decode, found.read))) != 1:
+        raise _fault(entry, f"has {n_ways} of query, decode and read, and needs one")
+    if not isinstance(found.table, Table):
+        raise _fault(entry, f"has no Table as its table but a {type(found.table).__name__}")
     return dataclasses.replace(found, name=name, entry=entry)
 
 
@@ -143,11 +159,12 @@ def those(names: Iterable[str], is_wanted: Callable[[Source], bool]) -> list[str
 
 
 def _fault(entry: EntryPoint, what: str) -> ConfigError:
-    return ConfigError("source", f"{entry.name!r} of the package {entry.dist and entry.dist.name} {what}")
+    package = entry.dist and entry.dist.name
+    return ConfigError("source", f"{entry.name!r} of the package {package} {what}; correct or uninstall it")
 
 
 def _told(error: BaseException) -> str:
     """What went wrong, on one line: of a stack trace that a worker sent the last line that names an error."""
-    text = f"{type(error).__name__}: {error}"
+    text = f"{type(error).__name__}: {error}".rstrip(": ")
     named = re.findall(r"^(?:[\w.]*[.])?(\w+(?:Error|Exception)\b.*)", text, re.MULTILINE)
     return str([text.partition("\n")[0], *named][-1])

@@ -131,7 +131,7 @@ def _micros_of_ms(milliseconds: str) -> str:
 
 
 # What servers report (HDFS `…/xrootd/{raw,enr}/gled/`): of the job's site no more than its domain.
-AAA = Source(functools.partial(query, site_column="client_domain"))
+AAA = Source(functools.partial(query, site_column="client_domain"), of_paths=True)
 # What jobs report, one per file read (HDFS `…/cmssw_pop/raw/metric/`). `fallback` (the job read over the WAN
 # what its site did not have) shows in `origin`, and is not kept.
-POPULARITY = Source(functools.partial(query, site_column="site_name"))
+POPULARITY = Source(functools.partial(query, site_column="site_name"), of_paths=True)

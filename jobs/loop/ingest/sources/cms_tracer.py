@@ -71,4 +71,4 @@ def _counts(storages: Sequence[str]) -> str:
     return f"regexp_full_match(storage, {literal(expression(storages))})" if storages else "true"
 
 
-SOURCE = Source(query, has_sizes=False)
+SOURCE = Source(query, has_sizes=False, of_paths=True)

@@ -26,11 +26,13 @@ SOURCE = "xcache_gstream"
 """The source whose records are about one read each, one after the other."""
 
 _FACTS = (
-    *("event_id", "source", "cache", "did", "accessed_at", "closed_at", "size_bytes", "read_bytes"),
+    *("event_id", "source", "cache", "did", "name", "accessed_at", "closed_at", "size_bytes", "read_bytes"),
     *("bytes_hit", "bytes_missed", "disk_bytes", "disk_accesses", "bypassed_bytes"),
 )
 _IS_RECORDED = f"source = '{SOURCE}' AND disk_bytes IS NOT NULL"
-_BY_FILE = "PARTITION BY cache, did ORDER BY accessed_at, disk_accesses, closed_at, event_id"
+_WITH_FILE = "(SELECT *, CASE WHEN starts_with(name, '/') THEN name ELSE did END AS file FROM {})"
+"""A path may have got its scope from the catalogue before or after it was read again."""
+_BY_FILE = "PARTITION BY cache, file ORDER BY accessed_at, disk_accesses, closed_at, event_id"
 _BEFORE = ", ".join(
     f"lag({name}) OVER by_file AS {name}_before" for name in ("accessed_at", "disk_bytes", "disk_accesses")
 )
@@ -59,7 +61,9 @@ def settle(space: Workspace, others: Iterable[str], rows_of: RowsOf) -> set[str]
         return set()
     near = [day for day in others if _is_near(dt.date.fromisoformat(day), touched, LOOK_BACK_DAYS)]
     space.put("near", ACCESSES.partition, (_recorded(rows_of(day, [*_FACTS, "day"])) for day in near))
-    selected = f"SELECT {', '.join(_FACTS)}, day FROM {{}} SEMI JOIN settling USING (cache, did)"
+    selected = (
+        f"SELECT {', '.join(_FACTS)}, file, day FROM {_WITH_FILE} SEMI JOIN settling USING (cache, file)"
+    )
     facts = " UNION ALL BY NAME ".join(
         f"{selected.format(rows)} WHERE {_IS_RECORDED}" for rows in ("merged", "near")
     )
@@ -78,8 +82,8 @@ def settle(space: Workspace, others: Iterable[str], rows_of: RowsOf) -> set[str]
 
 def _touched(space: Workspace) -> list[dt.date]:
     """The days of the new records; the table `settling` has their files."""
-    new = f"FROM parsed WHERE reason IS NULL AND {_IS_RECORDED}"
-    space.database.execute(f"CREATE TABLE settling AS SELECT DISTINCT cache, did {new}")
+    new = f"FROM {_WITH_FILE.format('parsed')} WHERE reason IS NULL AND {_IS_RECORDED}"
+    space.database.execute(f"CREATE TABLE settling AS SELECT DISTINCT cache, file {new}")
     days = space.found(f"SELECT DISTINCT CAST(accessed_at AS DATE) AS day {new} ORDER BY day")
     return [row["day"] for row in days.to_pylist()]
 

@@ -18,6 +18,8 @@ GUESSED = (UNKNOWN, *EXPERIMENTS[1:])
 """Scopes that stand for an experiment, and are not Rucio's; that of CMS is."""
 _HASHED = "^(.*)/([0-9a-f]{2})/([0-9a-f]{2})/([^/]+)$"
 """Rucio's own place for a file below a prefix: its scope, four digits of the MD5 of its DID, and its name."""
+_SCOPE = "^[A-Za-z0-9_-][A-Za-z0-9_.-]*$"
+"""Else two files would have one DID, and a name lead elsewhere."""
 _OF_PERSON = "^.*/((?:user|group)[^/]*/.+)$"
 """Such scopes have a folder a part."""
 
@@ -34,7 +36,8 @@ def with_parts(name: str, scope: str | None = None) -> list[dict[str, str]]:
         f"nullif(split_part({hashed}.above, '/', -1), '')",
     )
     proven = " ".join(
-        f"WHEN left(md5({one} || ':' || {hashed}.file), 4) = {hashed}.one || {hashed}.two THEN {one}"
+        f"WHEN left(md5({one} || ':' || {hashed}.file), 4) = {hashed}.one || {hashed}.two "
+        f"AND regexp_matches({one}, '{_SCOPE}') AND {hashed}.file NOT IN ('.', '..') THEN {one}"
         for one in scopes
     )
     may_be = f"NOT starts_with({path}, '/store/') AND regexp_matches({path}, '/[0-9a-f]{{2}}/[0-9a-f]{{2}}/')"

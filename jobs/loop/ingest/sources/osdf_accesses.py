@@ -69,4 +69,6 @@ def _columns(salt: str) -> dict[str, str]:
     }
 
 
-SOURCE = Source(query, lambda line, path: csv_header.csv_header(line, path, _COLUMNS), of_sessions=True)
+SOURCE = Source(
+    query, lambda line, path: csv_header.csv_header(line, path, _COLUMNS), of_paths=True, of_sessions=True
+)

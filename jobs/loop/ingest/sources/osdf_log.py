@@ -63,4 +63,4 @@ def _columns() -> dict[str, str]:
     }
 
 
-SOURCE = Source(query, has_sizes=False)
+SOURCE = Source(query, has_sizes=False, of_paths=True)

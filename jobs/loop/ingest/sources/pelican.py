@@ -88,4 +88,4 @@ def _columns(salt: str) -> dict[str, str]:
     }
 
 
-SOURCE = Source(query, has_sizes=False)
+SOURCE = Source(query, has_sizes=False, of_paths=True)

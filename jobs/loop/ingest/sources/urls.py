@@ -16,7 +16,7 @@ _SECOND = f"^/*{_SERVER}[^/@]+/+{_SERVER}([^/@]+)/"
 _SERVERS = f"^(?:/*{_SERVER}[^/@]+){{1,2}}/+"
 _SCHEME = "^/*(?:file:(?://localhost/)?/*|[A-Za-z][A-Za-z0-9+.-]*://[^/]*/+)"
 """What comes before the path in URLs of other schemes, and in `file:/store`."""
-_CGI_BEGINS = "[?]|%3[Ff]|&(?:authz|access_token)="
+_CGI_BEGINS = "[?]|%3[Ff]|(?:&|%26)(?:authz|access_token)(?:=|%3[Dd])"
 _CGI = f"(?s)(?:#|{_CGI_BEGINS}).*$"
 _PRIVATE = (
     '(?:(?:[?&]|%3[Ff])[A-Za-z0-9_.-]+(?:=|%3[Dd])|[Bb]earer )[^\\t\\n\\r",\\]]*'
@@ -24,7 +24,7 @@ _PRIVATE = (
 )
 _SIX = "((?:[0-9A-Fa-f]{1,4}:){7}[0-9A-Fa-f]{1,4}|[0-9A-Fa-f:]*::[0-9A-Fa-f:.]*)"
 _LOOPBACK = r"(?i)(?:localhost[^:]*|127[.][0-9.]+|\[::(?:1|(?:ffff:)?127[.][0-9.]+)\])(?::[0-9]*)?"
-_OF_URLS = (":", "?", "#", "&", "%3")
+_OF_URLS = (":", "?", "#", "&", "%")
 _REPEATED = ("//", "./")
 _CMS_DOOR = "^(?:/eos/(?:us)?cms)?(?:/store/test/xrootd/[^/]+)?/store/"
 _LHCB_DOOR = f"(?s)^/(?:eos/lhcb/grid/(?:prod|user)(/lhcb/.+)|.*({LHCB_LFN}))$"
@@ -83,7 +83,8 @@ def _path(url: str) -> str:
     sfn = f"regexp_replace({url}, '^srm://.*[?]SFN=', '')"
     bare = f"regexp_replace({sfn}, '{_CGI}', '')"
     is_coded = f"contains({url}, '%') AND regexp_matches({url}, '^/*(?:https?|davs?):')"
-    decoded = f"CASE WHEN {is_coded} THEN url_decode({bare}) ELSE {bare} END"
+    once_more = f"regexp_replace(url_decode({bare}), '{_CGI}', '')"
+    decoded = f"CASE WHEN {is_coded} THEN {once_more} ELSE {bare} END"
     path = f"regexp_replace(regexp_replace({decoded}, '{_SERVERS}', '/'), '{_SCHEME}', '/')"
     once = f"regexp_replace('/' || {path}, '(?:/+[.])*/+', '/', 'g')"
     is_rooted = f"starts_with({url}, '/')"

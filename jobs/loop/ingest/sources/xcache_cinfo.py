@@ -84,4 +84,4 @@ def _columns(cache: str) -> dict[str, str]:
     }
 
 
-SOURCE = Source(decode=decode, is_whole=True, of_caches=True, is_local=True)
+SOURCE = Source(decode=decode, is_whole=True, of_paths=True, of_caches=True, is_local=True)

@@ -158,4 +158,4 @@ def _columns() -> dict[str, str]:
     }
 
 
-SOURCE = Source(decode=decode, of_caches=True)
+SOURCE = Source(decode=decode, of_paths=True, of_caches=True)

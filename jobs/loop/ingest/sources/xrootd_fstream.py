@@ -161,4 +161,4 @@ def _event_id() -> str:
     return sql.hashed("sender", "stod", "file_id")
 
 
-SOURCE = Source(decode=decode, is_whole=True, of_sessions=True, in_two_parts=True)
+SOURCE = Source(decode=decode, is_whole=True, of_paths=True, of_sessions=True, in_two_parts=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import hypothesis.strategies as st
 import pyarrow as pa
@@ -76,6 +77,50 @@ def test_a_held_file_is_where_it_lies_and_another_where_most_lie() -> None:
     assert of(known, AOD, "acada:/ctao/f") == [f"/atlas/rucio{AOD_PLACE}", "/ctao/f"]
     assert of(paths(*held, prefix="/set"), AOD) == [f"/set{AOD_PLACE}"]
     assert of(paths(prefix=""), AOD, LFN) == [AOD_PLACE, LFN[4:]]
+
+
+def test_no_prefix_is_learned_that_names_somebody_elses_server() -> None:
+    """Anybody may read through a forward proxy, and so decide where most of its files lie."""
+    evil = [
+        f"{server}{LFN[4:]}{n}" for server in ("/root:/evil.org:1094", "/eos:/x", "/a b") for n in range(9)
+    ]
+    assert of(paths(*evil), LFN) == [LFN[4:]]
+    by_hash = [f"/root:/evil.org:1094/atlas{place_of(Did('mc26_14TeV', str(n)))}" for n in range(9)]
+    assert paths(*by_hash).known(pa.array([AOD])).to_pylist() == [None]
+    assert of(paths(*by_hash, f"/rucio{place_of(Did('mc26_14TeV', 'x'))}"), AOD) == [f"/rucio{AOD_PLACE}"]
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        "/atlas2",
+        "/atlas/mc26_14TeV",
+        "/eos/user/e/eve",
+        "/root:/evil.org:1094/atlas",
+        "{}?authz=x",
+        "{}%3Fx",
+        "{}#x",
+        "{}&authz=x",
+    ],
+)
+@pytest.mark.parametrize("prefix", ["/atlas", None])
+def test_a_file_is_where_the_cache_should_have_it_however_large_a_copy_is(
+    tmp_path: Path, other: str, prefix: str | None
+) -> None:
+    right = f"/atlas{AOD_PLACE}"
+    wrong = other.format(right) if "{" in other else other + AOD_PLACE
+    held = [Held(wrong, 9, 9, True, 1, False), Held(right, 5, 5, True, 1, False)]
+    found = dids_of(Tables(str(tmp_path)), held, {}, prefix)
+    if prefix is not None or not other.startswith(("/eos", "/atlas")):  # else nothing tells
+        assert found == {right: AOD, wrong: f"mc26_14TeV:{wrong}"}
+
+
+def test_one_path_is_of_one_file() -> None:
+    """A catalogue may list any name in any scope."""
+    right = f"/atlas{AOD_PLACE}"
+    known = paths(right, "/ctao/f", prefix="/atlas")
+    dids = pa.array([f"user.eve:{right}", AOD, "unknown:/ctao/f", "eve:/ctao/f", "eve:/x", "adam:/x", LFN])
+    assert known.is_anothers(dids, known.of(dids)).tolist() == [True, False, False, True, False, True, False]
 
 
 def test_where_no_path_is_known_that_is_said_in_a_line() -> None:

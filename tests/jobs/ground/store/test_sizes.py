@@ -98,3 +98,21 @@ def test_a_size_that_the_reads_state_needs_no_other(tables: Tables) -> None:
 def test_nothing_is_known_of_no_file(tables: Tables) -> None:
     reads(tables, read("unknown", 1))
     assert sizes.n_unknown(tables, "cms_tracer", ["2026-03-01"]) == 1
+
+
+def test_a_size_is_the_catalogues_else_what_most_say_and_0_only_if_nothing_else_was_said(
+    tables: Tables,
+) -> None:
+    listed = {"did": "cms:/a", "scope": "cms", "name": "/a", "size_bytes": 7, "known_at": DAY}
+    tables.replace_arrow(FILES, pa.Table.from_pylist([listed], schema=arrow_schema(FILES)))
+    told: dict[str, list[int | None]] = {
+        "/a": [9, 9],
+        "/b": [0, 5, 5, 100],
+        "/c": [0, None],
+        "/d": [3, 8],
+        "/e": [None],
+    }
+    rows = [{"did": f"cms:{name}", "size_bytes": size} for name, stated in told.items() for size in stated]
+    dids = pa.array([f"cms:{name}" for name in told])
+    schema = pa.schema({"did": pa.string(), "size_bytes": pa.int64()})
+    assert sizes.agreed(tables, dids, pa.Table.from_pylist(rows, schema)).tolist() == [7, 5, 0, 8, -1]

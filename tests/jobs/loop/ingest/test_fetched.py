@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from raw_records import catalogue
 
 from features.schema import ACCESSES
 from jobs.ground.store.tables import Tables
@@ -92,6 +93,13 @@ def pull(tables: Tables, folder: Path, pieces: Sequence[Sequence[str]]) -> list[
     return summaries
 
 
+def list_files(tables: Tables, folder: Path, names: Sequence[str]) -> None:
+    """Pull a catalogue that has these files in a scope that their paths do not tell."""
+    (folder / "files.jsonl").write_text(catalogue(names, "acada"))
+    path, day = str(folder / "files.jsonl"), dt.date(2026, 3, 5)
+    pull_input.pull(LocalEngine(), tables, source="rucio_files", path=path, day=day)
+
+
 def rows(tables: Tables) -> list[Row]:
     return (
         tables.read_arrow(ACCESSES)
@@ -130,15 +138,17 @@ def lives(seed: int, lfn: str, *, says_todisk: bool) -> Cache:
 
 
 @pytest.mark.parametrize("says_todisk", [False, True])
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize(("seed", "where"), [(0, "/store"), (1, "/ctao")])
 def test_what_was_fetched_does_not_depend_on_how_captures_are_cut(
-    tmp_path: Path, seed: int, says_todisk: bool
+    tmp_path: Path, seed: int, where: str, says_todisk: bool
 ) -> None:
+    """Nor on when the catalogue is pulled, which tells the scope of paths that do not."""
     rng = random.Random(seed)
-    caches = [lives(seed, f"/store/f{n}.root", says_todisk=says_todisk) for n in range(6)]
+    caches = [lives(seed, f"{where}/f{n}.root", says_todisk=says_todisk) for n in range(6)]
     sent = datagrams([close for cache in caches for close in cache.closes])
     whole = Tables(str(tmp_path / "whole"))
     pull(whole, tmp_path, [sent])
+    list_files(whole, tmp_path, [cache.lfn for cache in caches] if where == "/ctao" else [])
     found = {(row["name"], row["disk_accesses"] or 0, row["accessed_at"]): row for row in rows(whole)}
     for cache in caches:
         for close, fetched in zip(cache.closes, cache.fetched, strict=True):
@@ -154,7 +164,10 @@ def test_what_was_fetched_does_not_depend_on_how_captures_are_cut(
         cuts = sorted(rng.sample(range(len(sent)), 4))
         cut = [pieces[a:b] for a, b in zip([0, *cuts], [*cuts, len(sent)], strict=True)]
         tables = Tables(str(tmp_path / str(number)))
-        summaries = pull(tables, tmp_path, [*cut, cut[0]])
+        n_first = rng.randint(1, len(cut) - 1)
+        pull(tables, tmp_path, cut[:n_first])
+        list_files(tables, tmp_path, [cache.lfn for cache in caches] if where == "/ctao" else [])
+        summaries = pull(tables, tmp_path, [*cut[n_first:], cut[0]])
         assert rows(tables) == rows(whole)
         assert summaries[-1].n_new == 0 and not summaries[-1].days
         assert all(one.n_duplicates >= 0 for one in summaries)

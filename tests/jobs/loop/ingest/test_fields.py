@@ -13,6 +13,7 @@ from typing import Any
 
 import duckdb
 import pytest
+from raw_records import gstream
 
 from features.schema import ACCESSES, FILES, REJECTS
 from jobs.ground.store.tables import Tables
@@ -241,6 +242,21 @@ def test_a_trace_says_what_it_says(pulled: Pulled, changes: Any, column: str, va
 def test_what_a_trace_cannot_say_is_refused(pulled: Pulled, changes: Any, reason: str) -> None:
     assert pulled("rucio_traces", trace(**changes)) == []
     assert pulled.reasons() == {reason: 1}
+
+
+@pytest.mark.parametrize(
+    ("source", "text"),
+    [
+        ("rucio_traces", trace(filesize=2**62)),
+        ("rucio_files", json.dumps(FILE | {"bytes": 2**62})),
+        ("xcache_gstream", gstream(["/store/x"], size=2**62)),
+        ("xcache_gstream", gstream(["/store/x"], b_miss=2**63 - 1)),
+    ],
+)
+def test_bytes_that_no_file_has_are_counted(pulled: Pulled, source: str, text: str) -> None:
+    assert pulled(source, text) == []
+    (reason,) = pulled.reasons()
+    assert reason.startswith("impossible size")
 
 
 WEEKLY = "dataset,week,accesses\n"

@@ -11,9 +11,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+from cachecast_main import asked
 from monitoring import closing, fstream, opening
 
-from features.schema import ACCESSES, REJECTS
+from features.schema import ACCESSES, REJECTS, UNPAIRED
 from jobs.ground.store.tables import Tables
 from jobs.loop.ingest import pull_input
 from jobs.loop.ingest.local_engine import LocalEngine
@@ -118,3 +119,14 @@ def test_a_read_that_turns_out_to_be_none_leaves_the_table_and_its_day_empty(tmp
     assert len(pulled(tables, tmp_path, [lines[:1]])) == 1
     assert not pulled(tables, tmp_path, [lines[1:]])
     assert not pulled(tables, tmp_path, [lines[:1]])
+
+
+def test_halves_whose_other_half_never_comes_do_not_stay_for_ever(tmp_path: Path) -> None:
+    (tmp_path / "in.jsonl").write_text(
+        "\n".join([line(0, closing(1, MIB, 0, 0)), line(1, opening(2, name(2)))])
+    )
+    tables, path = Tables(str(tmp_path / "tables")), tmp_path / "in.jsonl"
+    for day, n_kept in (("2026-03-01", 1), ("2026-03-15", 1), ("2026-03-16", 0)):
+        options = ["--day", day, "--new-only", "--tables", tables.root]
+        asked("pull", "--source", "xrootd_fstream", "--input", path, *options)
+        assert tables.head(UNPAIRED).n_rows == n_kept

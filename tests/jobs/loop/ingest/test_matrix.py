@@ -230,10 +230,11 @@ def table(title: str, names: Sequence[str], matrix: Mapping[str, Mapping[str, st
         f"| | {' | '.join(f'`{name}`' for name in names)} |",
         "|---" * (len(names) + 1) + "|",
     ]
+    kinds: dict[str, list[str]] = {}
     for kind in list(DAMAGES)[1:]:
-        cells = [in_words(matrix.get(name, {}).get(kind, "–")) for name in names]
-        if set(cells) != {"–"}:
-            lines.append(f"| {kind} | {' | '.join(cells)} |")
+        cells = " | ".join(in_words(matrix.get(name, {}).get(kind, "–")) for name in names)
+        kinds.setdefault(cells, []).append(kind)
+    lines += [f"| {', '.join(alike)} | {cells} |" for cells, alike in kinds.items() if cells.strip("–| ")]
     return "\n".join(lines) + "\n"
 
 

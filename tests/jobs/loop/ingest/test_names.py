@@ -7,10 +7,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
-from cachecast_main import asked
-from raw_records import AT_S, aaa, catalogue, gstream, hashed, osdf_accesses, osdf_log, tracer, traces
+from raw_records import AT_S, aaa, gstream, hashed, osdf_accesses, osdf_log, tracer, traces
 
-from features.schema import ACCESSES, CONTENTS, FILES, REJECTS
+from features.schema import ACCESSES, CONTENTS, REJECTS
 from jobs.ground.store.tables import Tables
 from jobs.loop.ingest import pull_input, scan
 from jobs.loop.ingest.pull_input import Engine
@@ -36,6 +35,8 @@ SPELLINGS = {
         "root://xc.example.org:1094//root://se.example.org//" + LFN + "&authz=s3cr3t",
         "srm://se.example.org:8443/srm/managerv2?SFN=/dpm/example.org/home/cms" + LFN,
         LFN + "%3Fauthz=s3cr3t",
+        LFN + "%26authz%3Ds3cr3t",
+        "https://se.example.org" + LFN + "%253Fauthz%253Ds3cr3t",
         LFN + "#s3cr3t",
     ),
     LHCB: (LHCB, "/eos/lhcb/grid/prod" + LHCB, "/pnfs/example.org/lhcb/LHCb-Disk" + LHCB, "/" + LHCB),
@@ -126,6 +127,17 @@ def test_a_path_whose_hash_does_not_fit_stays_a_path(engine: Engine, tables: Tab
     assert set(tables.read_arrow(ACCESSES)["name"].to_pylist()) == {"AOD.1._2.root", wrong}
 
 
+@pytest.mark.parametrize(
+    "did", [("mc26:eve", "f"), ("mc26 ", "f"), ("..", "f"), ("mc26", ".."), ("mc'26", "f")]
+)
+def test_a_scope_that_no_rucio_has_is_none(
+    engine: Engine, tables: Tables, tmp_path: Path, did: tuple[str, str]
+) -> None:
+    path = hashed(*did, "/atlas")
+    pull(engine, tables, tmp_path, "xcache_gstream", gstream([path]))
+    assert tables.read_arrow(ACCESSES)["did"].to_pylist() == [f"unknown:{path}"]
+
+
 def test_both_engines_name_files_alike(
     spark_engine: Engine, engine: Engine, tables: Tables, tmp_path: Path
 ) -> None:
@@ -154,26 +166,6 @@ def test_no_token_is_in_the_sample_of_a_reject(engine: Engine, tables: Tables, t
 
 
 OF_CTAO = ("/ctao/dl0/run1.zfits", "/ctao/dl0/run2.zfits")
-
-
-@pytest.mark.parametrize("first", ["accesses", "catalogue"])
-def test_the_catalogue_tells_what_a_path_does_not(tmp_path: Path, tables: Tables, first: str) -> None:
-    accesses = ("xcache_gstream", gstream([*OF_CTAO, "/other/f"]))
-    listing = (
-        "rucio_files",
-        catalogue(OF_CTAO, "acada", "dl0") + catalogue(["/other/f"], "a") + catalogue(["/other/f"], "b"),
-    )
-    pulls = [accesses, listing] if first == "accesses" else [listing, accesses]
-    for number, (source, text) in enumerate([*pulls, accesses]):
-        path = tmp_path / f"in-{number}.capture"
-        path.write_text(text)
-        asked("pull", "--source", source, "--input", path, "--day", str(DAY), "--tables", tables.root)
-    rows = tables.read_arrow(ACCESSES).to_pylist()
-    told = {(row["did"], row["scope"], row["dataset"]) for row in rows}
-    assert told == {(f"acada:{name}", "acada", "acada:dl0") for name in OF_CTAO} | {
-        ("unknown:/other/f", "unknown", None)
-    }
-    assert len(tables.read_arrow(FILES)) == 4
 
 
 def test_settings_tell_what_neither_does(engine: Engine, tables: Tables, tmp_path: Path) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime as dt
 import gzip
-import json
 import tempfile
 import uuid
 from pathlib import Path
@@ -13,6 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from cachecast_main import asked
+from monitoring import Sender, close
 
 from features.common.errors import InputError, ServiceError
 from features.schema import ACCESSES, REJECTS
@@ -36,12 +36,8 @@ def capture(*numbers: int) -> bytes:
 
 
 def datagram(pseq: int) -> bytes:
-    source = {"site": "S", "host": "h", "port": 1094, "inst": "cache1"}
-    header = {"code": "g", "pseq": pseq, "stod": START_S, "sid": 7, "src": source, "gs": {"type": "C"}}
-    numbers = {"size": 10**6, "blk_size": 10**5, "n_blks": 10, "n_blks_done": 10, "access_cnt": 1}
-    counts = {"b_hit": 0, "b_miss": 10**6, "b_bypass": 0, "attach_t": START_S, "detach_t": START_S + 5}
-    record = {"event": "file_close", "lfn": f"/store/{pseq}", "remotes": []}
-    return "\n".join(map(json.dumps, (header, record | numbers | counts))).encode() + b"\0"
+    sender = Sender("h", 1094, "cache1", "S", START_S, 7, pseq)
+    return sender.gstream(close(f"/store/{pseq}", 10**6, START_S + 5), ahead=0) + b"\0"
 
 
 FILES = {

@@ -8,17 +8,20 @@ import json
 from pathlib import Path
 from typing import Any
 
+import monitoring
+import pyarrow as pa
 import pytest
-from monitoring import closing, fstream, opening
+from monitoring import Sender, closing, fstream, opening
 
 from features.common.errors import ConfigError
 from features.common.hosts import address_and_port
-from features.schema import ACCESSES
+from features.schema import ACCESSES, arrow_schema
 from jobs.ground.settings.tree import Settings
 from jobs.ground.store.tables import Tables
 from jobs.loop.ingest import pull_input
 from jobs.loop.ingest.local_engine import LocalEngine
 from jobs.loop.ingest.pull_input import PullSummary
+from jobs.operator.operate import doctor
 
 DAY = dt.date(2026, 3, 1)
 START = 1772323200
@@ -26,12 +29,8 @@ START = 1772323200
 
 def close(host: str, at: int, inst: str = "atlas-xcache") -> bytes:
     """A frame of a capture: one close at a server."""
-    source = {"site": "", "host": host, "port": 1094, "inst": inst, "pgm": "xrootd", "ver": "5.9.0"}
-    header = {"code": "g", "pseq": at, "stod": START, "sid": len(host), "src": source, "gs": {"type": "C"}}
-    numbers = {"size": 1000, "blk_size": 1000, "n_blks": 1, "n_blks_done": 1, "access_cnt": 1}
-    times = {"attach_t": START + at, "detach_t": START + at + 1, "remotes": []}
-    record = {"event": "file_close", "lfn": "/store/f", "b_hit": 1000, "b_miss": 0, "b_bypass": 0}
-    body = b"\n".join(json.dumps(one).encode() for one in (header, record | numbers | times))
+    record = monitoring.close("/store/f", 1000, START + at + 1, b_hit=1000, b_miss=0, remotes=[])
+    body = Sender(host, 1094, inst, "", START, len(host), at).gstream(record, ahead=0)
     return b"@@%d 9931 %d\n%s" % (START + at + 2, len(body), body)
 
 
@@ -56,6 +55,46 @@ def test_hosts_of_one_name_are_warned_of_and_told_apart_by_a_setting(tmp_path: P
     assert (named.alarms, caches(tables)) == ((), ["a", "b", "other"])
     assert sorted(tables.read_arrow(ACCESSES)["event_id"].to_pylist()) == sorted(before)
     assert pull(tables, "xcache_gstream", path, {"xc-a": "a", "xc-b:1094": "b"}).n_new == 0
+
+
+def reads(counts: list[int], **named: str | None) -> list[dict[str, Any]]:
+    """Reads of one file after the other, each with its count of accesses, as a cache records them."""
+    at = dt.datetime(2026, 3, 1, tzinfo=dt.UTC)
+    given = {"scope": "s", "n_reads": 1, "source": "xcache_gstream", "cache": "xc", **named}
+    return [
+        dict.fromkeys(ACCESSES.column_names)
+        | given
+        | {"did": f"s:{n // 4}", "name": f"{n // 4}", "accessed_at": at + n * dt.timedelta(seconds=1)}
+        | {"known_at": at, "disk_accesses": count, "event_id": f"{named} {n}", "day": "2026-03-01"}
+        for n, count in enumerate(counts)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("rows", "state", "words"),
+    [
+        ([], "off", "no records"),
+        (reads([1, 2, 3, 1] * 10), "ok", "one name"),
+        (reads([5, 6, 1, 2]), "ok", "one name"),
+        (reads([5, 1, 6, 7]), "bad", "several servers report as 'xc', or"),
+        (reads([1], site="A") + reads([1], site="B"), "bad", "servers of 2 sites (A, B) report as 'xc'"),
+        (
+            reads([1] * 48) + reads([0] * 44, source="xrootd_fstream", cache="192.0.2.7"),
+            "bad",
+            """'192.0.2.7' reads what 'xc' reads: if they are one cache, set hosts = ["192.0.2.7"] in""",
+        ),
+        (reads([1] * 48) + reads([0] * 44, cache="other"), "ok", "one name"),
+    ],
+)
+def test_the_doctor_sees_in_the_tables_what_no_single_pull_shows(
+    tmp_path: Path, rows: list[dict[str, Any]], state: str, words: str
+) -> None:
+    tables = Tables(str(tmp_path / "t"))
+    if rows:
+        schema = arrow_schema(ACCESSES).append(pa.field("day", pa.string()))
+        tables.replace_arrow(ACCESSES, pa.Table.from_pylist(rows, schema=schema))
+    found = next(one for one in doctor.run(Settings.load(tables=tables.root, env={})) if one.part == "hosts")
+    assert (found.state, words in found.detail) == (state, True), found
 
 
 def test_a_host_is_of_one_cache(tmp_path: Path) -> None:

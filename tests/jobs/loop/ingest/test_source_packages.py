@@ -39,6 +39,8 @@ RECORDS = [
 ]
 REFUSED = {"missing field": 1, "negative size": 1, "unparsable number": 1}
 
+IMPORT = "from jobs.loop.ingest.sources import Source\n"
+
 Install = Callable[..., None]
 
 
@@ -133,9 +135,17 @@ def test_workers_of_spark_need_not_have_the_package(
         ("def f(:\n", "cannot be loaded: SyntaxError"),
         ("x = 1\n", "cannot be loaded: AttributeError"),
         ("raise SystemExit(3)\n", "cannot be loaded: SystemExit"),
+        ("class Odd(BaseException): pass\nraise Odd('a\\nb')\n", "cannot be loaded: Odd: a; "),
+        (
+            f"{IMPORT}def query(site):\n    raise OSError('no')\nSOURCE = Source(query)\n",
+            "failed: OSError: no",
+        ),
+        (f"{IMPORT}SOURCE = Source()\n", "has 0 of query, decode and read, and needs one"),
+        (f"{SHOWN['python']}SOURCE = Source(query, decode=print)\n", "has 2 of query, decode and read"),
+        (f"{SHOWN['python']}SOURCE = Source(query, table='x')\n", "has no Table as its table but a str"),
         ("SOURCE = 3\n", "is no Source but of type int"),
         (
-            "from jobs.loop.ingest.sources import Source\nSOURCE = Source(lambda site: 1 / 0)\n",
+            f"{IMPORT}SOURCE = Source(lambda site: 1 / 0)\n",
             "failed: ZeroDivisionError: division by zero",
         ),
         (f"{SHOWN['python'].replace('n_reads', 'n_read')}", "failed: "),
@@ -149,7 +159,7 @@ def test_a_package_that_fails_is_named_in_one_line(
     with pytest.raises(ConfigError) as error:
         pulled(LocalEngine(), tables, records)
     assert f"source: 'myexp_log' of the package myexp {words}" in str(error.value)
-    assert "\n" not in str(error.value)
+    assert str(error.value).endswith("; correct or uninstall it") and "\n" not in str(error.value)
     assert not tables.exists(ACCESSES)
 
 
@@ -159,6 +169,25 @@ def test_a_package_that_fails_in_a_worker_of_spark_is_named(
     install(SHOWN["python"].replace("bytes < 0", "bites < 0"))
     with pytest.raises(ConfigError, match=r"'myexp_log' of the package myexp failed: .*bites"):
         pulled(spark_engine, tables, records)
+
+
+def test_a_package_with_broken_entry_points_is_an_error(install: Install, tmp_path: Path) -> None:
+    install(SHOWN["python"])
+    (tmp_path / "site-myexp" / "myexp-1.0.dist-info" / "entry_points.txt").write_text(
+        f"[{GROUP}]\nno_value\n"
+    )
+    with pytest.raises(ConfigError, match="entry points of an installed package cannot be read"):
+        sources.named("myexp_log")
+
+
+def test_what_a_package_prints_is_no_answer(
+    install: Install, tables: Tables, records: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    install(
+        f"print('loaded')\n{SHOWN['python']}\nSOURCE = Source(lambda site: print('asked') or query(site))\n"
+    )
+    pulled(LocalEngine(), tables, records)
+    assert capsys.readouterr() == ("", "loaded\nasked\n")
 
 
 def test_of_two_sources_of_one_name_ours_counts(install: Install, caplog: pytest.LogCaptureFixture) -> None:

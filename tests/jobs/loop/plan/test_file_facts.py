@@ -28,3 +28,18 @@ def test_a_read_known_from_its_open_counts_once_its_bytes_are_told(tmp_path: Pat
     tables.replace_arrow(ACCESSES, pa.Table.from_pylist(rows, schema=schema))
     assert read_shares(tables, as_of_s=int(AS_OF.timestamp())) == {"s:d": 0.2}
     assert read_shares(tables, as_of_s=int(AS_OF.timestamp()) + 7200) == {"s:d": 0.6}
+
+
+def test_a_record_that_got_a_size_wrong_changes_no_share(tmp_path: Path) -> None:
+    rows = [
+        {
+            **{"did": "s:f", "scope": "s", "name": "f", "dataset": "s:d", "source": "x", "n_reads": 1},
+            **{"accessed_at": AS_OF - dt.timedelta(hours=5), "known_at": AS_OF - dt.timedelta(hours=4)},
+            **{"size_bytes": size, "read_bytes": 20, "event_id": str(number), "day": "2026-03-01"},
+        }
+        for number, size in enumerate((100, 100, 0, None, 7))
+    ]
+    tables = Tables(str(tmp_path))
+    schema = arrow_schema(ACCESSES).append(pa.field("day", pa.string()))
+    tables.replace_arrow(ACCESSES, pa.Table.from_pylist(rows, schema=schema))
+    assert read_shares(tables, as_of_s=int(AS_OF.timestamp())) == {"s:d": 0.2}

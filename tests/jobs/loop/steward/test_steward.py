@@ -18,7 +18,7 @@ import pytest
 
 from features.common.errors import ConfigError, ConflictError, TargetUnavailable
 from jobs.ground.settings.tree import Settings
-from jobs.ground.store.locks import alone_at
+from jobs.ground.store.locks import alone_at, exclusive
 from jobs.loop.steward import steward
 from jobs.operator.operate.alarms import silence
 from prefetch.directory.cache import DirectoryTarget
@@ -109,6 +109,35 @@ def test_a_second_steward_is_refused_and_told_of_the_first(
         pytest.raises(ConflictError, match=rf"steward of cache 'xc1' \(process {os.getpid()}\) is at work"),
     ):
         steward.run(moved, cache="xc1", log=print)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="another account is needed")
+def test_a_lock_that_another_account_holds_keeps_no_steward_from_its_work(
+    settings: Settings, full: list[str], tmp_path: Path
+) -> None:
+    """Who may read the namespace can lock it, and nothing of the steward's own."""
+    namespace, own = tmp_path / "cache" / "files", settings.steward.figures("xc1").with_suffix(".lock")
+    with locked_by_nobody(namespace):
+        with stopped(lambda: own.exists() and n_held(tmp_path) <= 18):
+            found = steward.run(settings, cache="xc1", log=print, force=True)
+        assert found is not None and found.evicted_files == 12
+        with exclusive(own, "steward"), pytest.raises(ConflictError, match=rf"process {os.getpid()}"):
+            steward.run(settings, cache="xc1", log=print)
+    assert own.stat().st_mode & 0o077 == 0
+
+
+@contextlib.contextmanager
+def locked_by_nobody(folder: Path) -> Iterator[None]:
+    """An account without rights has locked the folder."""
+    code = (
+        "import fcntl, os, sys; at = os.open(sys.argv[1], os.O_RDONLY); os.setuid(65534); "
+        "fcntl.flock(at, fcntl.LOCK_EX); print(flush=True); sys.stdin.read()"
+    )
+    words = [sys.executable, "-c", code, str(folder)]
+    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as holder:
+        assert holder.stdout is not None and holder.stdout.readline()
+        yield
+        holder.kill()
 
 
 def test_what_it_needs_of_a_cache_is_named(settings: Settings, tmp_path: Path) -> None:

@@ -91,7 +91,7 @@ def test_a_trace_is_two_parquet_files(tmp_path: Path) -> None:
 
 
 def mwt2() -> str:
-    return (Path(workload.__file__).parents[2] / "conf" / "workloads" / "mwt2.toml").read_text()
+    return (Path(workload.__file__).parents[3] / "conf" / "workloads" / "mwt2.toml").read_text()
 
 
 def test_generated_data_says_so_everywhere_and_never_joins_real_records(tmp_path: Path) -> None:
@@ -144,14 +144,16 @@ def test_a_scenario_of_ones_own_is_a_file_and_a_bad_one_is_told(tmp_path: Path) 
         workload.write(workload.load("demo", seed=1, days=1), out=own)
 
 
-def test_the_capacities_of_what_if_fit_its_trace(tmp_path: Path) -> None:
-    page = (Path(__file__).parents[4] / "docs" / "what-if.md").read_text()
+def test_the_capacities_of_worth_it_fit_its_trace(tmp_path: Path) -> None:
+    page = (Path(__file__).parents[4] / "docs" / "worth-it.md").read_text()
     made = re.search(r"workload --scenario (\w+) --accesses (\d+)", page)
     assert made is not None
     workload.write(workload.load(made[1], seed=1, accesses=int(made[2])), out=tmp_path)
     footprint = read_trace(tmp_path).trace.footprint_bytes
     asked = [
-        parse_bytes(one) for text in re.findall(r"--capacity (\w[\w,]*)", page) for one in text.split(",")
+        parse_bytes(one)
+        for text in re.findall(r"--trace T --capacity (\w[\w,]*)", page)
+        for one in text.split(",")
     ]
     assert len(asked) >= 5
     # A cache of a tenth is large already; one of everything answers nothing.

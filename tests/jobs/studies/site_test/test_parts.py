@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime as dt
 import itertools
+import os
+import resource
 import socket
+import threading
 import time
 import tomllib
 from pathlib import Path
@@ -126,6 +130,30 @@ def test_a_server_that_accepts_and_never_answers_is_one_line() -> None:
         with pytest.raises(TargetUnavailable, match=r"the cache at root://127\.0\.0\.1:\d+ does not answer"):
             round_trip("the cache", Server(f"root://127.0.0.1:{silent.getsockname()[1]}", {}))
         assert time.monotonic() - began < 30
+
+
+def test_a_server_that_floods_the_client_fills_no_memory() -> None:
+    """It announces 2 GiB as the answer to a question, and sends them."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
+    announced = b"\0\0\0\0" + (2**31 - 16).to_bytes(4)
+    handshake = bytes(7) + b"\x08\0\0\x05\0\0\0\0\1"
+
+    def flood(door: socket.socket) -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                client, _ = door.accept()
+                with client, contextlib.suppress(OSError):
+                    client.recv(4096)
+                    client.sendall(handshake + announced)
+                    while True:
+                        client.sendall(bytes(2**20))
+
+    with socket.create_server(("127.0.0.1", 0)) as door:
+        threading.Thread(target=flood, args=(door,), daemon=True).start()
+        url = f"root://127.0.0.1:{door.getsockname()[1]}"
+        with pytest.raises(TargetUnavailable, match=r"origin at .* the client ran out of memory"):
+            round_trip("origin", Server(url, dict(os.environ)))
+    assert max(before, 600_000) >= resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
 
 
 def rate(place: str, mb: float | None, *, reading: str = "whole", clients: int = 1, **more: Any) -> Rate:

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import yaml
 
-CHART = Path(__file__).resolve().parents[2] / "conf" / "deploy" / "helm"
+CHART = Path(__file__).resolve().parents[1] / "conf" / "deploy" / "helm"
 RELEASE, NAMESPACE = "cc", "grid"
 Object = dict[str, Any]
 

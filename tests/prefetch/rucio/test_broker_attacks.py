@@ -1,0 +1,249 @@
+"""A broker that lies: its memory, its silence and its certificate are bounded, and each has its reason."""
+
+from __future__ import annotations
+
+import contextlib
+import datetime as dt
+import random
+import socket
+import ssl
+import threading
+import time
+import tracemalloc
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+
+from prefetch.rucio import broker as of_broker
+from prefetch.rucio.broker import Broker, BrokerAccess, BrokerUnavailable, Subscription
+from prefetch.rucio.connection import Message
+
+MOST_BYTES = 2**20
+PATIENCE_S = 30.0
+BEGINNING = b"MESSAGE\nmessage-id:1\nack:1\n"
+
+Sends = Callable[[], Iterator[bytes]]
+
+
+def message(body: bytes, ack: str, *, has_length: bool = True) -> bytes:
+    length = f"content-length:{len(body)}\n" if has_length else ""
+    return f"MESSAGE\nmessage-id:{ack}\nack:{ack}\n{length}\n".encode() + body + b"\0"
+
+
+@contextmanager
+def lying(sends: Sends, beats: str = "1000,1000", answers: bool = False) -> Iterator[int]:
+    """The port of a broker that takes one subscription, sends, and is silent; `answers`: but confirms."""
+    with socket.socket() as server:
+        server.bind(("127.0.0.1", 0))
+        server.listen()
+
+        def talk() -> None:
+            client, _ = server.accept()
+            with client, contextlib.suppress(OSError):
+                client.recv(4096)
+                client.sendall(f"CONNECTED\nversion:1.2\nheart-beat:{beats}\n\n\0".encode())
+                client.recv(4096)
+                client.sendall(b"RECEIPT\nreceipt-id:0\n\n\0")
+                for some in sends():
+                    client.sendall(some)
+                while client.recv(4096):
+                    if answers:
+                        client.sendall(b"RECEIPT\nreceipt-id:asked\n\n\0")
+
+        threading.Thread(target=talk, daemon=True).start()
+        yield server.getsockname()[1]
+
+
+def messages(following: Subscription, n_wanted: int) -> list[Message]:
+    deadline, received = time.monotonic() + PATIENCE_S, list[Message]()
+    while len(received) < n_wanted and time.monotonic() < deadline:
+        message = following.next(0.2)
+        received += [] if message is None else [message]
+    return received
+
+
+def followed(port: int, n_wanted: int) -> list[Message]:
+    broker = Broker(BrokerAccess(f"stomp://127.0.0.1:{port}", timeout_s=5))
+    with broker.subscribed(["/queue/x"], client="c", most_bytes=MOST_BYTES) as following:
+        return messages(following, n_wanted)
+
+
+def without_end() -> Iterator[bytes]:
+    yield BEGINNING + b"\n"
+    yield from [b"x" * 2**16] * 2**10
+
+
+def with_a_header_without_end() -> Iterator[bytes]:
+    yield BEGINNING + b"x:"
+    yield from [b"x" * 2**16] * 2**10
+
+
+def with_endless_headers() -> Iterator[bytes]:
+    yield BEGINNING
+    yield from [b"x:y\n" * 2**14] * 2**10
+
+
+def of_impossible_length() -> Iterator[bytes]:
+    yield BEGINNING + b"content-length:" + b"9" * 18 + b"\n\nx\0"
+
+
+def nothing() -> Iterator[bytes]:
+    yield from ()
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(of_broker, "SILENT_S", 0.5)
+
+
+@pytest.mark.parametrize(
+    ("sends", "reason"),
+    [
+        (without_end, "silent"),
+        (with_a_header_without_end, "headers of more than 64 KiB"),
+        (with_endless_headers, "headers of more than 64 KiB"),
+        (of_impossible_length, "impossible length"),
+    ],
+)
+def test_a_frame_without_end_is_an_error_in_bounded_memory(
+    sends: Sends, reason: str, impatient: None
+) -> None:
+    tracemalloc.start()
+    try:
+        with lying(sends) as port, pytest.raises(BrokerUnavailable, match=reason):
+            followed(port, 1)
+        assert tracemalloc.get_traced_memory()[1] < 20 * 2**20
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.parametrize("content", [b"\0", b"x"])
+@pytest.mark.parametrize("has_length", [True, False])
+def test_a_message_of_30_mb_is_passed_over_and_the_next_is_read(content: bytes, has_length: bool) -> None:
+    def sends() -> Iterator[bytes]:
+        whole = message(content * 30 * 2**20, "large", has_length=has_length or content == b"\0")
+        yield from (whole[first : first + 2**16] for first in range(0, len(whole), 2**16))
+        yield message(b"next", "next")
+
+    tracemalloc.start()
+    try:
+        with lying(sends) as port:
+            large, other = followed(port, 2)
+    finally:
+        tracemalloc.stop()
+    assert (large.body, large.ticket) == (None, "large")
+    assert (other.body, other.ticket) == (b"next", "next")
+
+
+def test_a_broker_that_sends_more_than_asked_for_has_to_wait() -> None:
+    def sends() -> Iterator[bytes]:
+        for number in range(300):
+            yield message(b"x" * (MOST_BYTES - 1), str(number))
+
+    with lying(sends) as port:
+        broker = Broker(BrokerAccess(f"stomp://127.0.0.1:{port}", timeout_s=5))
+        with broker.subscribed(["/queue/x"], client="c", most_bytes=MOST_BYTES) as following:
+            time.sleep(3)
+            assert following._listener.messages.qsize() <= 100
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_frames_are_the_same_however_they_are_cut(seed: int) -> None:
+    chance = random.Random(seed)
+    bodies = [chance.randbytes(chance.choice((0, 1, 10, 3000))) for _ in range(50)]
+    content = b"".join(
+        message(body, str(n), has_length=b"\0" in body or n % 2 == 0) + b"\n" * chance.randrange(3)
+        for n, body in enumerate(bodies)
+    )
+
+    def sends() -> Iterator[bytes]:
+        at = 0
+        while at < len(content):
+            n_bytes = chance.choice((1, 2, 50, 20_000))
+            yield content[at : at + n_bytes]
+            at += n_bytes
+
+    with lying(sends) as port:
+        found = followed(port, len(bodies))
+    assert [one.body for one in found] == bodies
+
+
+@pytest.mark.parametrize("beats", ["0,0", "0," + "9" * 40, "1000,1000"])
+def test_a_broker_that_hangs_is_noticed_also_without_heart_beats(
+    beats: str, impatient: None, capfd: pytest.CaptureFixture[str]
+) -> None:
+    with lying(nothing, beats) as port, pytest.raises(BrokerUnavailable, match="it is silent"):
+        followed(port, 1)
+    assert "Traceback" not in capfd.readouterr().err
+
+
+def test_a_quiet_broker_without_heart_beats_is_asked_and_kept(impatient: None) -> None:
+    with lying(nothing, "0,0", answers=True) as port:
+        broker = Broker(BrokerAccess(f"stomp://127.0.0.1:{port}", timeout_s=5))
+        with broker.subscribed(["/queue/x"], client="c", most_bytes=MOST_BYTES) as following:
+            deadline = time.monotonic() + 3
+            while time.monotonic() < deadline:
+                assert following.next(0.1) is None
+
+
+def certificate(folder: Path, host: str, days: int) -> None:
+    key, name = ec.generate_private_key(ec.SECP256R1()), x509.Name([])
+    now = dt.datetime.now(dt.UTC)
+    made = (
+        x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number())
+        .not_valid_before(now - dt.timedelta(days=9))
+        .not_valid_after(now + dt.timedelta(days=days))
+        .add_extension(x509.SubjectAlternativeName([x509.DNSName(host)]), critical=True)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+        .sign(key, hashes.SHA256())
+    )
+    pem, plain = serialization.Encoding.PEM, serialization.NoEncryption()
+    (folder / "host.pem").write_bytes(
+        made.public_bytes(pem) + key.private_bytes(pem, serialization.PrivateFormat.PKCS8, plain)
+    )
+
+
+@pytest.mark.parametrize(
+    ("host", "days", "reason"),
+    [("localhost", -1, "has expired"), ("other.example.org", 1, "not valid for 'localhost'")],
+)
+def test_what_is_wrong_with_a_certificate_is_said(host: str, days: int, reason: str, tmp_path: Path) -> None:
+    certificate(tmp_path, host, days)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(tmp_path / "host.pem")
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def serve() -> None:
+            while True:
+                try:
+                    client, _ = server.accept()
+                except OSError:
+                    return
+                with client, contextlib.suppress(OSError):
+                    context.wrap_socket(client, server_side=True).recv(10)
+
+        threading.Thread(target=serve, daemon=True).start()
+        broker = Broker(
+            BrokerAccess(
+                f"stomp+ssl://localhost:{server.getsockname()[1]}",
+                ca_cert=str(tmp_path / "host.pem"),
+                timeout_s=5,
+            )
+        )
+        with (
+            pytest.raises(BrokerUnavailable, match=reason),
+            broker.subscribed(["/queue/x"], client="c", most_bytes=9),
+        ):
+            pass
+
+
+def test_a_broker_that_is_down_is_said_to_refuse() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+    with pytest.raises(BrokerUnavailable, match="Connection refused"):
+        followed(port, 1)
