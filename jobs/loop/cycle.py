@@ -91,7 +91,7 @@ def _training_features(settings: Settings, as_of_s: int, n_candidates: int) -> t
     moments = range(as_of_s - training.every, as_of_s - training.span - 1, -training.every)
     share = sample_share(training, candidates=n_candidates, moments=len(moments))
     spec = dataclasses.replace(settings.features.spec, sample_share=share)
-    there = Tables(settings.tables.root).head(spec.features_table).partitions
+    there = Tables.of(settings).head(spec.features_table).partitions
     region = settings.region.name
     missing = [at for at in moments if MomentKey.at(at, region) not in there]
     if missing:

@@ -56,7 +56,7 @@ def check_columns(path: Path, names: Sequence[str]) -> None:
 
 def _days_of_tables(settings: Settings, from_s: int, to_s: int | None) -> tuple[int, int]:
     """The first second of the first day with accesses, and the last second of the last one."""
-    tables = Tables(settings.tables.root)
+    tables = Tables.of(settings)
     tables.check_writable(EVALUATIONS)
     first_s, last_s = learned_since_s(settings.features.spec, settings.training, at_s=from_s), to_s or LAST_S
     snapshot = tables.snapshot(ACCESSES)

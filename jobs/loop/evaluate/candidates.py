@@ -52,7 +52,7 @@ def replayed(
     room = [int(cache.config.capacity_bytes * cache.config.high_watermark) for cache in setup.caches]
     orders = Learning(setup.trace, setup.context, room).orders(days.from_s, on_progress)
     champion = "" if known.champion is None else known.champion.version
-    site, region = Tables(settings.tables.root), settings.region.name
+    site, region = Tables.of(settings), settings.region.name
     production = model_weight(site, plan, region=region, version=champion)
 
     def planner(scorer: str, cache: Cache) -> ValuePlanner:

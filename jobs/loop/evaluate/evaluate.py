@@ -150,7 +150,7 @@ def _evaluated(
     }
     tables: tuple[TableRead, ...] = ()
     if request.accesses is None:
-        tables = (TableRead(ACCESSES.name, Tables(settings.tables.root).snapshot(ACCESSES).id),)
+        tables = (TableRead(ACCESSES.name, Tables.of(settings).snapshot(ACCESSES).id),)
     name = f"{settings.region.name} {answer.first_day} to {answer.last_day}"
     return Evaluated(name, params, compared, request.from_s, tables, known)
 

@@ -29,8 +29,7 @@ from jobs.loop.evaluate.decisions import (
     served_versions,
     with_order,
 )
-from jobs.loop.train.registry import awaited_registry
-from jobs.loop.trainings import TrainedVersion, as_trained, trained_versions
+from jobs.loop.trainings import TrainedVersion, as_trained, awaited_registry, trained_versions
 from models.evaluation.promotion import decide_order
 from models.serving.registry import MAY_EVICT_TAG, MAY_PUSH_TAG, Registry
 from models.serving.versions import CHAMPION, STEWARD, ModelVersion
@@ -49,7 +48,7 @@ def promote(settings: Settings, *, now_s: int) -> Promotion:
     changed then. The files of versions that stay are checked after the decision is recorded, with the same
     errors. If caches of the site have a steward, plans win only with the order that it followed.
     """
-    tables, region, max_age_s = Tables(settings.tables.root), settings.region.name, settings.training.max_age
+    tables, region, max_age_s = Tables.of(settings), settings.region.name, settings.training.max_age
     judged, min_days = plan_policies(settings), settings.training.min_test_days
     as_of, rows = newest_evaluation(tables, region)
     now_s = after_last(tables, region, now_s)
@@ -126,7 +125,7 @@ def rollback(settings: Settings, *, now_s: int) -> Promotion:
     files of a restored version were changed: the alias points to it nevertheless, so repeat the command to
     restore the one before.
     """
-    tables, region = Tables(settings.tables.root), settings.region.name
+    tables, region = Tables.of(settings), settings.region.name
     now_s = after_last(tables, region, now_s)
     registry = awaited_registry(settings.mlflow)
     earlier = decisions(tables, region=region)

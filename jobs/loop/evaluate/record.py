@@ -17,8 +17,7 @@ from jobs.ground.settings.tree import MlflowSettings, Settings
 from jobs.ground.store.keys import MomentKey
 from jobs.ground.store.tables import Tables
 from jobs.ground.text import percent
-from jobs.loop.train.registry import awaited_registry
-from jobs.loop.trainings import as_trained, promoted_models, trained_versions
+from jobs.loop.trainings import as_trained, awaited_registry, promoted_models, trained_versions
 from jobs.pages import runs
 from models.evaluation.bootstrap import few_days, gap_columns
 from models.serving.bundle import RegionModels
@@ -149,40 +148,34 @@ NOBODY = CandidateModels()
 
 
 def candidates(settings: Settings, *, from_s: int) -> CandidateModels:
-    """The region's candidate, and its champion unless that was trained on data from `from_s` on, or
-    the table trainings does not name it.
+    """The region's candidate, and its champion if that is a rival.
 
-    Raises ServiceError, ModelError if files of either were changed, or the champion was trained with other
-    settings.
+    It is none if it was trained on data from `from_s` on, or if the table trainings does not name it. Raises
+    ServiceError, ModelError if files of either were changed, or the champion was trained with other settings.
     """
-    region = settings.region.name
+    tables, region = Tables.of(settings), settings.region.name
     registry = awaited_registry(settings.mlflow)
     candidate = registry.version_at(region, CANDIDATE)
-    tables = Tables(settings.tables.root)
-    champion, known = (
-        promoted_models(tables, region=region).get(CHAMPION),
-        trained_versions(tables, region=region),
-    )
-    notes, digest = [], None
+    champion = promoted_models(tables, region=region).get(CHAMPION)
+    known = trained_versions(tables, region=region)
+    rival, notes, digest = None, list[str](), None
     if candidate is None:
         notes.append(f"region {region!r} has no candidate: nothing is recorded; run `cachecast train` first")
     else:
         digest = as_trained(known, candidate).digest
         registry.verify_bundle(ModelVersion(candidate, digest))
-    if champion is None or champion.version == candidate:
-        return CandidateModels(candidate, None, tuple(notes), digest)
-    if champion.version not in known:
-        notes.append(f"the table trainings does not name the champion {champion.version}: it is no rival")
-        return CandidateModels(candidate, None, tuple(notes), digest)
-    served = registry.load_version(champion)
-    if (seen_s := served.bundle.until_s) > from_s:
-        notes.append(
-            f"the champion {champion.version} has seen accesses until {as_of_label(seen_s)}, "
-            "so it is no rival here"
-        )
-        return CandidateModels(candidate, None, tuple(notes), digest)
-    served.bundle.check(spec=settings.features.spec, region=region)
-    return CandidateModels(candidate, served, tuple(notes), digest)
+    if champion is not None and champion.version != candidate:
+        name = f"the champion {champion.version}"
+        if champion.version not in known:
+            notes.append(f"the table trainings does not name {name}: it is no rival")
+        else:
+            rival = registry.load_version(champion)
+            if (seen_s := rival.bundle.until_s) > from_s:
+                notes.append(f"{name} has seen accesses until {as_of_label(seen_s)}, so it is no rival here")
+                rival = None
+            else:
+                rival.bundle.check(spec=settings.features.spec, region=region)
+    return CandidateModels(candidate, rival, tuple(notes), digest)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -217,7 +210,7 @@ def record_days(settings: Settings, evaluated: Evaluated, *, last_day_s: int) ->
     )
     of_files = [row | {"model_digest": evaluated.known.digest} for row in rows]
     key = MomentKey.at(last_day_s + DAY_S, settings.region.name)
-    Tables(settings.tables.root).replace_rows(EVALUATIONS, of_files, key)
+    Tables.of(settings).replace_rows(EVALUATIONS, of_files, key)
 
 
 def record_run(mlflow: MlflowSettings, evaluated: Evaluated, files: Callable[[Path], None]) -> str:

@@ -104,7 +104,7 @@ def replay_setup(settings: Settings, request: Request, tables: Tables) -> Replay
         copy_file(request.accesses, tables)
     else:
         demand = settings.sources.demand
-        site = Tables(settings.tables.root)
+        site = Tables.of(settings)
         since_s = learned_since_s(settings.features.spec, settings.training, at_s=request.from_s)
         copy_tables(site, tables, since_s=since_s, until_s=until_s)
     loaded = from_tables(tables, since_s=0, until_s=until_s, demand_sources=demand, keep=(*CONTEXT, ACTIVITY))

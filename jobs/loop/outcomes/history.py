@@ -18,8 +18,7 @@ from jobs.ground.caches import steward_days
 from jobs.ground.settings.tree import Settings
 from jobs.ground.store.tables import Tables
 from jobs.ground.text import OUTCOME_NOTE, Row, percent
-from jobs.loop.train.registry import registry
-from jobs.loop.trainings import trained_versions
+from jobs.loop.trainings import registry, trained_versions
 from jobs.pages.page import Figure, Section, page
 from jobs.pages.plots import saved_by_day
 from prefetch.accounting.outcomes import Use
@@ -49,7 +48,7 @@ def history(settings: Settings, *, cache: str, since: str | None, until: str | N
 
     Raises StaleInputError if there is none.
     """
-    cache, tables = settings.cache(cache).name, Tables(settings.tables.root)
+    cache, tables = settings.cache(cache).name, Tables.of(settings)
     where = {"since": since, "until": until, "owner": cache}
     watched = steward_days.by_day(tables, cache=cache, since=since, until=until)
     has_plans = tables.exists(OUTCOMES) and bool(tables.snapshot(OUTCOMES).select(**where))
@@ -120,7 +119,7 @@ def annotate_models(settings: Settings, *, cache: str) -> str | None:
     """
     try:
         past = history(settings, cache=cache, since=None, until=None)
-        known = trained_versions(Tables(settings.tables.root), region=settings.region.name)
+        known = trained_versions(Tables.of(settings), region=settings.region.name)
         texts = {version: text for version, text in earned(past).items() if version in known}
         if texts:
             at = registry(settings.mlflow)

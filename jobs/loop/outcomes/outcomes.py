@@ -211,7 +211,7 @@ def _ints(column: pa.ChunkedArray) -> IntArray:
 
 def of_day(settings: Settings, *, cache: str, day_s: int) -> DayVerdict:
     """Account again the plans whose files could be read on a day, or expired by its end; judge the day."""
-    tables = Tables(settings.tables.root)
+    tables = Tables.of(settings)
     since = day_label(day_s - settings.plan.horizon)
     if tables.exists(RECEIPTS):
         recent = tables.snapshot(RECEIPTS).select(since=since, until=day_label(day_s), owner=cache)
@@ -279,7 +279,7 @@ def of_plan(settings: Settings, *, cache: str, as_of_s: int, until_s: int = 0) -
     An item expires unread when the cache's records reach past its time, or `until_s` is. Raises
     StaleInputError without receipts.
     """
-    tables, cache = Tables(settings.tables.root), settings.cache(cache).name
+    tables, cache = Tables.of(settings), settings.cache(cache).name
     key = MomentKey.at(as_of_s, cache)
     if not tables.exists(RECEIPTS):
         raise StaleInputError(f"no receipts of cache {cache!r} at {key.as_of}; push first")

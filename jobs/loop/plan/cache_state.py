@@ -72,7 +72,7 @@ class CacheAtMoment:
     @classmethod
     def asked(cls, settings: Settings, cache: str, as_of_s: int) -> CacheAtMoment:
         """As the cache itself, its pins and the latest attempts of its pushes say."""
-        tables, configured = Tables(settings.tables.root), settings.cache(cache)
+        tables, configured = Tables.of(settings), settings.cache(cache)
         pinned, tries = _pushed(settings, cache, as_of_s)
         held, taken_s = verified(tables, configured, at_s=as_of_s, most_age_s=settings.plan.inventory_age)
         serving = serving_at(settings, configured)
@@ -84,7 +84,7 @@ class CacheAtMoment:
 
         Raises StaleInputError if there is no plan with its inventory.
         """
-        tables = Tables(settings.tables.root)
+        tables = Tables.of(settings)
         plans, contents = tables.head(PLANS), tables.head(CONTENTS)
         keys = sorted(key for key in plans.select(owner=cache) if key in contents.partitions)
         if not keys:

@@ -109,7 +109,7 @@ def explained(settings: Settings, *, cache: str, as_of_s: int, item: str) -> Exp
 def _predicted(settings: Settings, cache: str, as_of_s: int) -> Tables:
     """The tables, with predictions to plan by. Raises StaleInputError before a cache is asked."""
     settings.cache(cache)
-    tables, region = Tables(settings.tables.root), settings.region.name
+    tables, region = Tables.of(settings), settings.region.name
     predicted_s = as_of_s - as_of_s % settings.features.cycle
     if not tables.snapshot(PREDICTIONS).select(as_of=as_of_label(predicted_s), owner=region):
         raise _no_predictions(tables, predicted_s, region)

@@ -57,7 +57,7 @@ def new_journal(settings: Settings, *, now_s: float) -> NewJournal:
 
     Raises ConflictError if the journal can be read and has plans.
     """
-    url, tables = settings.push.journal, Tables(settings.tables.root)
+    url, tables = settings.push.journal, Tables.of(settings)
     set_aside = _set_aside(url, f"{url}.lost-{as_of_label(int(now_s)).replace(':', '')}")
     with closing(Journal(url)) as journal:
         for cache in sorted({key[2] for key in tables.head(RECEIPTS).partitions}):

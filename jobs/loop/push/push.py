@@ -83,7 +83,7 @@ def run(
     Evictions are left to the cache's steward, if it has one, unless `evict_now`. Raises StaleInputError if
     there is no plan, and LimitError.
     """
-    tables, name = Tables(settings.tables.root), settings.cache(cache).name
+    tables, name = Tables.of(settings), settings.cache(cache).name
     plan = planned_items(tables, name, as_of_s, UNPROVEN)
     if not force:
         share = settings.plan.evict_share
@@ -109,7 +109,7 @@ def cancel(settings: Settings, *, cache: str, as_of_s: int | None) -> Cancelled:
     with closing(Journal(settings.push.journal)) as journal:
         n_cancelled, n_under_way = journal.plans.cancel(name, as_of_s, now_s=began_s)
         for at in journal.reports.changed_plans(name, since_s=began_s):
-            write_receipts(Tables(settings.tables.root), journal, name, at)
+            write_receipts(Tables.of(settings), journal, name, at)
     label = None if as_of_s is None else as_of_label(as_of_s)
     return Cancelled(name, label, n_cancelled, n_under_way)
 
@@ -139,7 +139,7 @@ def push_limits(settings: Settings, cache: CacheSettings) -> PushLimits:
 def _work(settings: Settings, cache: str, *, evict_now: bool, force: bool) -> Iterator[Work]:
     configured = settings.cache(cache)
     with closing(Journal(settings.push.journal)) as journal:
-        limits, tables = push_limits(settings, configured), Tables(settings.tables.root)
+        limits, tables = push_limits(settings, configured), Tables.of(settings)
         check_known(settings, tables, journal, configured.name, now_s=time.time())
         overrides_steward = evict_now and not limits.evicts
         limits = dataclasses.replace(limits, evicts=limits.evicts or evict_now)
@@ -277,7 +277,7 @@ class PushStatus:
 
 def dry_run(settings: Settings, *, cache: str, as_of_s: int, listed: FileFilter) -> DryRun:
     """The items of a plan; neither the cache nor the journal is touched. Raises StaleInputError."""
-    tables, configured = Tables(settings.tables.root), settings.cache(cache)
+    tables, configured = Tables.of(settings), settings.cache(cache)
     name = configured.name
     plan = planned_items(tables, name, as_of_s, UNPROVEN)
     actions = dict(collections.Counter(plan.rows["action"].to_pylist()))
@@ -290,7 +290,7 @@ def dry_run(settings: Settings, *, cache: str, as_of_s: int, listed: FileFilter)
 
 def is_over(settings: Settings, *, cache: str, as_of_s: int) -> bool:
     """Whether the time of all items of a plan has passed, so that none is pushed any more."""
-    rows = planned(Tables(settings.tables.root), settings.cache(cache).name, as_of_s, ["expires_at"])
+    rows = planned(Tables.of(settings), settings.cache(cache).name, as_of_s, ["expires_at"])
     last = pc.max(rows["expires_at"]).as_py()
     return last is not None and last.timestamp() <= time.time()
 

@@ -61,7 +61,7 @@ def sync(
     rse, broker = _rse(configured), _broker(settings.rucio)
     with contextlib.closing(ReportedReplicas(settings.push.journal)) as reported:
         inventory = _inventory(settings, configured, reported.states(rse))
-        tables = Tables(settings.tables.root)
+        tables = Tables.of(settings)
         dids = dids_of(tables, inventory, settings.names.scopes, configured.prefix)
         inventory = _admitted(settings, inventory, dids)
         held, n_unnamed = _held(inventory, dids)
@@ -130,7 +130,7 @@ def _broker(rucio: RucioSettings) -> Broker:
 
 def _inventory(settings: Settings, cache: CacheSettings, reported: Mapping[Did, str]) -> list[Held]:
     there = [f"{did.scope}:{did.name}" for did, state in reported.items() if state == "there"]
-    tables, now_s = Tables(settings.tables.root), int(time.time())
+    tables, now_s = Tables.of(settings), int(time.time())
     names = Paths.last(tables, cache, at_s=now_s).known(pa.array(there, pa.string())).drop_null().to_pylist()
     most_age_s = settings.plan.inventory_age
     return verified(tables, cache, at_s=now_s, most_age_s=most_age_s, reported=names).held

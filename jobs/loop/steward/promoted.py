@@ -27,7 +27,7 @@ from features.common.times import as_of_label
 from features.common.units import duration_label
 from jobs.ground.settings.tree import CacheSettings, Settings
 from jobs.ground.store.tables import Tables
-from jobs.loop.trainings import promoted_models
+from jobs.loop.trainings import promoted_models, registry
 from models.serving.versions import STEWARD, ModelVersion
 from replay.steward import rehearse
 
@@ -281,7 +281,7 @@ def _look_up(to: Connection, question: Question, scratch: str) -> None:
 def _on_disk(question: Question) -> tuple[ModelVersion | None, ServedOrder | None]:
     """The version in the table promotions, and the order that serves if MLflow does not answer."""
     settings, known = question.settings, question.known
-    tables, region = Tables(settings.tables.root), settings.region.name
+    tables, region = Tables.of(settings), settings.region.name
     on_record = promoted_models(tables, region=region).get(STEWARD)
     if on_record is None:  # never promoted or taken back, whatever MLflow says
         return None, None
@@ -296,7 +296,6 @@ def _in_registry(
     to: Connection, question: Question, on_record: ModelVersion | None, known: ServedOrder | None
 ) -> ServedOrder | None:
     """The order of the version in MLflow; its files are kept for the next start."""
-    from jobs.loop.train.registry import registry
     from models.serving.bundle_files import keep_files
     from models.serving.registry import load_order
 

@@ -125,7 +125,7 @@ def running_steward(
     )
     steward = Steward(paced(order), capacity_bytes=int((low + high) / 2 * cache.capacity))
     kinds = () if served is None else served.kinds
-    datasets, tests = _datasets(Tables(settings.tables.root)), settings.plan.test_files
+    datasets, tests = _datasets(Tables.of(settings)), settings.plan.test_files
     book = Book(steward, datasets, kinds, tests, listing=listing)
     limits = PushLimits(
         parallel=push.parallel,
@@ -135,7 +135,7 @@ def running_steward(
         evict_guard_s=0,  # the steward sees which files are open
     )
 
-    queued = Queued(Tables(settings.tables.root), cache)
+    queued = Queued(Tables.of(settings), cache)
 
     def lists(times_s: Sequence[float]) -> Lists:
         pins = [pin.name for at_s in times_s for pin in journal.reports.pins(cache.name, now_s=at_s)]

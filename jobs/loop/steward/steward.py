@@ -115,7 +115,7 @@ class _Report:
         self._settings, self._promoted, self._log, self._figures = settings, promoted, log, figures
         self._version = None if promoted.serves is None else promoted.serves.version
         self._since_s = promoted.since_s
-        self._days = Days(Tables(settings.tables.root), began, self._version)
+        self._days = Days(Tables.of(settings), began, self._version)
         self._due = time.monotonic() + REPORT_EVERY_S
         self._alarms: set[str] = set()
         self._target_bytes = 0

@@ -16,8 +16,7 @@ from jobs.ground.settings.tree import MlflowSettings, TrainingSettings
 from jobs.ground.store.keys import MomentKey
 from jobs.ground.store.tables import Tables
 from jobs.ground.text import Row
-from jobs.loop.train.registry import registry
-from jobs.loop.trainings import keep_training
+from jobs.loop.trainings import keep_training, registry
 from models.serving.bundle import Bundle, OrderModel
 from models.serving.card import EXAMPLE_ROWS, Card
 from models.serving.mlflow_session import patiently

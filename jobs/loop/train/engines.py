@@ -208,7 +208,7 @@ class RegionData:
     def of(cls, settings: Settings, *, sample_share: float = 1.0) -> RegionData:
         """As configured; `sample_share`: if below 1, of samples of the candidates."""
         spec = dataclasses.replace(settings.features.spec, sample_share=sample_share)
-        tables, engines = Tables(settings.tables.root), Engines.of(settings)
+        tables, engines = Tables.of(settings), Engines.of(settings)
         return cls(engines, tables, spec, settings.region.name, settings.sources.demand)
 
     def engine(self, days: Mapping[Key, Partition]) -> Engine:

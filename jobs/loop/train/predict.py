@@ -17,8 +17,7 @@ from jobs.ground.store.tables import Partition, Snapshot, Tables, read_partition
 from jobs.loop.train.engines import Engines, Written, check_on_grid, written
 from jobs.loop.train.features import feature_sample
 from jobs.loop.train.ready import check_features
-from jobs.loop.train.registry import registry
-from jobs.loop.trainings import promoted_models, trained_versions
+from jobs.loop.trainings import promoted_models, registry, trained_versions
 from models.learning.frame import arrow_matrix
 from models.parallel import map_parallel
 from models.serving.bundle import RegionModels
@@ -48,7 +47,7 @@ def run(settings: Settings, *, as_ofs: Sequence[int], alias: str | None = None) 
     an as_of, no models, or too old ones), ModelError (models of other settings, trained on data later than an
     as_of, or a champion that was not promoted), ServiceError.
     """
-    spec, region, tables = settings.features.spec, settings.region.name, Tables(settings.tables.root)
+    spec, region, tables = settings.features.spec, settings.region.name, Tables.of(settings)
     check_on_grid(as_ofs, spec.cycle_s)
     aliases = settings.mlflow.serve if alias is None else (alias,)
     features = tables.snapshot(spec.features_table)
