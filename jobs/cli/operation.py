@@ -122,7 +122,7 @@ def unlock(settings: Settings) -> None:
     """
     from jobs.ground.store.tables import Tables
 
-    at = Tables(settings.tables.root)
+    at = Tables.of(settings)
     console.show({"tables": at.root, "held_by": at.unlock("pull")})
 
 

@@ -214,7 +214,7 @@ def load(conf: Path | None, *, tables: str | None = None, given: Mapping[str, ob
         from jobs.ground.store import generated
         from jobs.ground.store.tables import Tables
 
-        console.notes(filter(None, [generated.warning(Tables(settings.tables.root))]))
+        console.notes(filter(None, [generated.warning(Tables.of(settings))]))
     return settings
 
 

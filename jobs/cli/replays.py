@@ -231,7 +231,7 @@ def evaluate(
     Features, trainings, predictions and plans are made as the service would have made them then. With
     --trace, a learned order of eviction is compared with other policies on any trace; nothing is prefetched.
     """
-    from jobs.loop.evaluate import ready
+    from jobs.loop.evaluate.accesses import to_evaluate
 
     from_s, to_s = parse_day(since), parsing.day(until)
     capacities, fractions = parsing.sizes(capacity), parsing.shares(capacity_fraction)
@@ -244,11 +244,10 @@ def evaluate(
     if file is None:
         if policy:
             raise InputError("--policy compares further policies on a trace; give --trace, or leave it out")
-        ready.to_evaluate(settings, accesses=accesses, from_s=from_s, to_s=to_s)
+        to_evaluate(settings, accesses=accesses, from_s=from_s, to_s=to_s)
     from jobs.loop.evaluate import evaluate as job
-    from jobs.loop.evaluate import page
+    from jobs.loop.evaluate.answer import export_evaluation, verdicts
     from jobs.loop.evaluate.replay_setup import Request
-    from jobs.loop.evaluate.slices import verdicts
     from replay.policies.own import own_policies
 
     names, own = own_policies(parsing.names(policy))
@@ -274,7 +273,7 @@ def evaluate(
         console.show_ranked(answer.rows, "capacity_fraction", title=title, columns=shown)
         for line in verdicts(answer.slices):
             console.sentence(line)
-    page.export_evaluation(answer, out, title=title)
+    export_evaluation(answer, out, title=title)
     if in_mlflow and answer.run_id is None:
         raise ServiceError("the evaluation is done, and not recorded in MLflow, as its notes say")
 

@@ -109,10 +109,10 @@ def _before(accesses: pa.Table, instant_s: int | None) -> pa.Table:
 def sizes(trace: Trace, *, capacities: Sequence[int], fractions: Sequence[float]) -> list[int]:
     """Capacities in bytes: `capacities`, and `fractions` of all files read. Raises InputError."""
     footprint = trace.footprint_bytes
-    found = [*capacities, *(int(share * footprint) for share in fractions)]
-    if any(size <= 0 for size in found):
+    capacities_bytes = [*capacities, *(int(share * footprint) for share in fractions)]
+    if any(size <= 0 for size in capacities_bytes):
         raise InputError(
             f"a cache needs room: {trace.n_accesses} accesses read {format_bytes(footprint)} of files, and a "
             "capacity is less than a byte; give --capacity, or larger fractions"
         )
-    return list(dict.fromkeys(found))
+    return list(dict.fromkeys(capacities_bytes))

@@ -15,8 +15,7 @@ from hostile_names import NAMES
 from typer.testing import CliRunner
 
 from jobs.cli.main import app
-from jobs.loop.evaluate.answer import EvaluationAnswer
-from jobs.loop.evaluate.page import export_evaluation
+from jobs.loop.evaluate.answer import EvaluationAnswer, export_evaluation
 from jobs.pages import plots
 from jobs.pages.page import Capacities, Figure, Section
 from jobs.pages.page import page as html_page

@@ -16,7 +16,7 @@ from features.common.progress import Advance
 from jobs.ground.settings.tree import CacheSettings, Settings
 from jobs.local_site.demo.site import Marks, Site
 from jobs.local_site.demo.xcache import XCache, reported_reads, xcache
-from jobs.loop.steward.steward import running_steward
+from jobs.loop.steward.running import running_steward
 from models.serving.bundle_files import ServedOrder
 from prefetch.journal.journal import Journal
 from replay.steward import EvictionOrder

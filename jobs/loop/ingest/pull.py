@@ -47,7 +47,7 @@ def run(settings: Settings, *, source: str, path: str, day_s: int, new_only: boo
     engine starts. Raises InputError if the source or the input cannot be read, ConfigError for an unknown
     source or unusable tables.
     """
-    tables, day = Tables(settings.tables.root), dt.date.fromisoformat(day_label(day_s))
+    tables, day = Tables.of(settings), dt.date.fromisoformat(day_label(day_s))
     tables.check_writable(ACCESSES, FILES, JOB_RECORDS, REJECTS)
     if source == SERVER:
         return _pull_from_server(settings, tables, path=path, day=day, new_only=new_only, source=source)

@@ -70,7 +70,7 @@ def run(settings: Settings, *, name: str, source: str, as_of_s: int, site: str |
     raw = entries(source, token=settings.queue.token.get_secret_value(), timeout_s=settings.queue.timeout)
     accepted = checked(raw, as_of_s=as_of_s, stale_s=settings.queue.stale, site=site)
     shown = source.partition("?")[0]
-    return write(Tables(settings.tables.root), accepted, queue=name, source=shown, as_of_s=as_of_s)
+    return write(Tables.of(settings), accepted, queue=name, source=shown, as_of_s=as_of_s)
 
 
 def write(tables: Tables, entries: Checked, *, queue: str, source: str, as_of_s: int) -> QueueSummary:

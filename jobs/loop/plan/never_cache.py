@@ -38,7 +38,7 @@ def run(settings: Settings, *, cache: str, out: Path) -> NeverCache:
         raise InputError(
             f"cache {cache!r} is a folder, which has no decision library; its plans obey the rules"
         )
-    made = blacklist([one.rule for one in settings.plan.rules])
+    made = blacklist([configured.rule for configured in settings.plan.rules])
     place = out.absolute()
     try:
         # The cache's server reads it, as another account.

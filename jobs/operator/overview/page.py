@@ -21,7 +21,7 @@ from features.schema import ACCESSES, CONTENTS, PLANS, PREDICTIONS, QUEUE
 from jobs.ground.settings.tree import CacheSettings, Settings
 from jobs.ground.store.tables import Tables
 from jobs.ground.text import Row, count, percent, text
-from jobs.loop.plan.cache_state import Moment, last_moment
+from jobs.loop.plan.cache_state import CacheAtMoment
 from jobs.loop.plan.plan import Judged, explained_by, judge
 from jobs.operator.operate.status import champion_line
 from jobs.operator.overview.state import Histories, Sources, Step, Unknown, state
@@ -90,7 +90,7 @@ class Plans:
 
     def __init__(self, settings: Settings) -> None:
         self._settings, self._tables = settings, Tables.of(settings)
-        self._judged: tuple[object, Moment, Judged] | None = None
+        self._judged: tuple[object, Judged] | None = None
 
     def state(self, asked: PageRequest, sources: Sources, *, now_s: int) -> PlanState:
         """The plan of a cache at `now_s`, and what is asked about a file."""
@@ -116,22 +116,21 @@ class Plans:
         return Listed([by_action[action] for action in actions], rows, n_items)
 
     def _why(self, asked: PageRequest) -> Why:
-        moment, judged = self._judgement(asked.cache)
+        judged = self._judgement(asked.cache)
         try:
-            answer: Explanation | str = explained_by(judged, moment, item=asked.item)
+            answer: Explanation | str = explained_by(judged, item=asked.item)
         except InputError as error:
             answer = str(error)
-        return Why(asked.item, moment.as_of_s, answer)
+        return Why(asked.item, judged.moment.as_of_s, answer)
 
-    def _judgement(self, cache: str) -> tuple[Moment, Judged]:
+    def _judgement(self, cache: str) -> Judged:
         """The newest plan of the cache, judged again from the tables that it was made from."""
         used = (PLANS, CONTENTS, PREDICTIONS, ACCESSES, QUEUE)
         key = (cache, *(self._tables.head(table).number for table in used))
         if self._judged is None or self._judged[0] != key:
             self._judged = None
-            moment = last_moment(self._tables, self._settings, cache)
-            self._judged = (key, moment, judge(self._tables, self._settings, moment))
-        return self._judged[1], self._judged[2]
+            self._judged = (key, judge(CacheAtMoment.last_planned(self._settings, cache)))
+        return self._judged[1]
 
 
 class Renderer:

@@ -34,7 +34,7 @@ from features.common.errors import ModelError
 from features.spec import COLUMNS
 from jobs.ground.settings.tree import Settings
 from jobs.ground.store.tables import Tables
-from jobs.loop.steward import look_up, promoted, steward
+from jobs.loop.steward import promoted, steward
 from jobs.loop.steward.promoted import Promoted
 from models.serving import bundle_files
 from models.serving.bundle_files import bundle_digest, keep_files, kept_order
@@ -274,10 +274,10 @@ def test_a_look_up_that_hangs_before_it_asks_is_late_and_leaves_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     settings = site(tmp_path, Mlflow(uri="http://127.0.0.1:9"))
-    monkeypatch.setattr(look_up, "_LOADS_WITHIN_S", 0.0)
+    monkeypatch.setattr(promoted, "_LOADS_WITHIN_S", 0.0)
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     before, others = set(tmp_path.iterdir()), multiprocessing.active_children()
-    found = look_up.LookUp(look_up.Question(settings, settings.cache("xc1"), None, is_first=True))
+    found = promoted.LookUp(promoted.Question(settings, settings.cache("xc1"), None, is_first=True))
     (process,) = set(multiprocessing.active_children()) - set(others)
     os.kill(int(process.pid or 0), signal.SIGSTOP)
     (scratch,) = set(tmp_path.iterdir()) - before
@@ -297,7 +297,7 @@ class OfLonger:
 
 def test_an_answer_of_another_cachecast_is_an_error_and_ends_no_steward(own: Mlflow, tmp_path: Path) -> None:
     settings = site(tmp_path, own)
-    found = look_up.LookUp(look_up.Question(settings, settings.cache("xc1"), None, is_first=True))
+    found = promoted.LookUp(promoted.Question(settings, settings.cache("xc1"), None, is_first=True))
     found._answers, theirs = multiprocessing.Pipe(duplex=False)
     theirs.send(OfLonger())
     found.wait(10.0)

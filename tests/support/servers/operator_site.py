@@ -12,7 +12,7 @@ from features.schema import ACCESSES, PREDICTIONS, RECEIPTS, Table
 from jobs.ground.settings.tree import Settings
 from jobs.ground.store.tables import Tables
 from jobs.loop.plan import plan
-from jobs.loop.plan.cache_state import Moment
+from jobs.loop.plan.cache_state import CacheAtMoment
 from prefetch.steward.figures import Evicted, Eviction, StewardFigures
 from prefetch.target import Held
 
@@ -92,7 +92,7 @@ def planted(folder: Path, *, now_s: int) -> Settings:
     tables.replace_rows(PREDICTIONS, predictions, (day, at, region))
     held = [Held(lfn(i), GB, GB, True, as_of_s - 7200 - i, False) for i in range(92)]
     held.append(Held(lfn(100), GB, GB, True, as_of_s - 7200, False))
-    plan.make(tables, settings, Moment(settings.caches["xc1"], held, set(), as_of_s))
+    plan.make(CacheAtMoment(tables, settings, settings.caches["xc1"], held, set(), as_of_s))
     tables.replace_rows(RECEIPTS, [row(RECEIPTS, item_id="0", state="done")], (day, at, "xc1"))
     promoted = row(PROMOTIONS, action="promote", model_version="cachecast-default/2", comparisons="[]")
     promoted |= {"champion": "cachecast-default/2", "may_evict": False, "steward": None}

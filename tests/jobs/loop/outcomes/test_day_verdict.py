@@ -21,7 +21,7 @@ from jobs.cli.main import app
 from jobs.ground.settings.tree import Settings
 from jobs.ground.store.tables import Tables
 from jobs.loop.outcomes.history import history
-from jobs.loop.plan.rows import item_ids
+from jobs.loop.plan.items import item_ids
 from prefetch.accounting.day_verdict import judge_day
 from prefetch.actions import ACTIONS, Action
 from prefetch.plan.rules import is_control

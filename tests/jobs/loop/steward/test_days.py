@@ -11,7 +11,7 @@ import pytest
 from features.common.times import DAY_S, parse_as_of
 from jobs.ground.caches.steward_days import of_day
 from jobs.ground.store.tables import Tables
-from jobs.loop.steward.days import Days
+from jobs.loop.steward.steward import Days
 from prefetch.steward.figures import StewardFigures
 from replay.steward import Saved
 

@@ -19,7 +19,7 @@ from features.schema import CONTENTS, PLANS
 from jobs.ground.settings.tree import Settings
 from jobs.ground.store.tables import Tables
 from jobs.loop.plan import plan
-from jobs.loop.plan.cache_state import Moment, last_moment
+from jobs.loop.plan.cache_state import CacheAtMoment
 from jobs.operator.operate import status
 from jobs.operator.overview.page import Renderer
 from jobs.operator.overview.state import Sources, Unknown
@@ -147,8 +147,7 @@ def test_a_long_plan_has_pages(settings: Settings, monkeypatch: pytest.MonkeyPat
 @pytest.mark.parametrize("i", [91, 3, 100, 119])
 def test_a_file_is_explained_as_by_the_command(settings: Settings, i: int) -> None:
     tables = Tables(settings.tables.root)
-    moment = last_moment(tables, settings, "xc1")
-    told = plan.explained_by(plan.judge(tables, settings, moment), moment, item=lfn(i))
+    told = plan.explained_by(plan.judge(CacheAtMoment.last_planned(settings, "xc1")), item=lfn(i))
     text = shown(settings, PageRequest("xc1", item=lfn(i))).text
     assert f"{told.action or 'Not planned'}: {' '.join(told.because.split())}" in text
     assert f"no. {told.rank}" in text or f"{told.rank} of {told.of} files" in text
@@ -159,11 +158,11 @@ def test_a_file_is_explained_as_by_the_command(settings: Settings, i: int) -> No
 
 
 def test_the_same_plan_is_judged_once(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
-    judged = list[Moment]()
+    judged = list[CacheAtMoment]()
 
-    def counted(tables: Tables, settings: Settings, moment: Moment) -> plan.Judged:
+    def counted(moment: CacheAtMoment) -> plan.Judged:
         judged.append(moment)
-        return plan.judge(tables, settings, moment)
+        return plan.judge(moment)
 
     monkeypatch.setattr("jobs.operator.overview.page.judge", counted)
     renderer = Renderer(settings, began_s=0)

@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import dataclasses
+import datetime as dt
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from features.common.arrays import IntArray
-from features.common.errors import NotDueError
+from features.common.errors import NotDueError, StaleInputError
 from features.common.times import DAY_S, as_of_label, day_label, parse_as_of
 from features.results import WORTH
-from features.schema import ACCESSES, CONTENTS, PLANS, RECEIPTS
+from features.schema import ACCESSES, CONTENTS, OUTCOMES, PLANS, RECEIPTS
 from jobs.ground.caches import steward_days
 from jobs.ground.settings.tree import CacheSettings, Settings
+from jobs.ground.store.keys import MomentKey
 from jobs.ground.store.sizes import agreed
 from jobs.ground.store.tables import Tables
+from jobs.loop.outcomes.history import STORED
 from prefetch.accounting.day_verdict import (
     CacheContents,
     CacheRecord,
@@ -26,6 +30,7 @@ from prefetch.accounting.day_verdict import (
     beginning,
     judge_day,
 )
+from prefetch.accounting.outcomes import Use, outcomes
 from prefetch.actions import Action, ItemState
 from prefetch.plan.rules import is_control
 from prefetch.plan.value import OLDEST_S
@@ -52,22 +57,22 @@ class DayVerdict(ReplayedDay):
     prefetched_bytes: int = 0
 
 
-def run(tables: Tables, settings: Settings, *, cache: str, day_s: int) -> DayVerdict:
+def _verdict_of(tables: Tables, settings: Settings, *, cache: str, day_s: int) -> DayVerdict:
     """Judge the plans of `cache` on the day that starts at `day_s`, and write the verdict.
 
     Raises NotDueError without the cache's own records: the alarm `incomplete` names the source that is late.
     """
-    chosen = settings.cache(cache)
-    reads, pushed = _own_reads(tables, chosen, day_s), _pushed(tables, cache, day_s)
-    low, high = chosen.watermarks
+    configured = settings.cache(cache)
+    reads, pushed = _own_reads(tables, configured, day_s), _pushed(tables, cache, day_s)
+    low, high = configured.watermarks
     begin_s, n_turns = beginning(
-        *_bytes_brought_in(reads, pushed), age_bytes=int(low * chosen.capacity), day_s=day_s
+        *_bytes_brought_in(reads, pushed), age_bytes=int(low * configured.capacity), day_s=day_s
     )
     held, held_s = _latest_inventory(tables, cache, begin_s)
     record = _record(tables, reads, pushed, held, settings.plan.control_share)
     begin = None if held_s is None else _inventory(record, held, held_s)
     record = dataclasses.replace(record, begin=begin, n_turns=n_turns)
-    config = CacheConfig(chosen.capacity, low, high, chosen.purge_interval, block_bytes=BLOCK_BYTES)
+    config = CacheConfig(configured.capacity, low, high, configured.purge_interval, block_bytes=BLOCK_BYTES)
     pushed_that_day = pushed.filter(pc.greater_equal(pushed["done_s"], day_s))
     fetched = pushed_that_day.filter(pc.equal(pushed_that_day["action"], Action.PREFETCH))
     prefetched_bytes = pc.sum(fetched["bytes"]).as_py() or 0
@@ -210,3 +215,110 @@ def _seconds(times: pa.ChunkedArray) -> pa.ChunkedArray:
 def _ints(column: pa.ChunkedArray) -> IntArray:
     numbers: IntArray = column.to_numpy().astype(np.int64)
     return numbers
+
+
+def of_day(settings: Settings, *, cache: str, day_s: int) -> DayVerdict:
+    """Account again the plans whose files could be read on a day, or expired by its end; judge the day."""
+    tables = Tables.of(settings)
+    since = day_label(day_s - settings.plan.horizon)
+    if tables.exists(RECEIPTS):
+        recent = tables.snapshot(RECEIPTS).select(since=since, until=day_label(day_s), owner=cache)
+        for as_of in sorted({key[1] for key in recent} | _expired(tables, settings, cache, day_s + DAY_S)):
+            of_plan(settings, cache=cache, as_of_s=parse_as_of(as_of), until_s=day_s + DAY_S)
+    return _verdict_of(tables, settings, cache=cache, day_s=day_s)
+
+
+def _expired(tables: Tables, settings: Settings, cache: str, until_s: int) -> set[str]:
+    """The plans that have items accounted as pending which expired by `until_s`."""
+    if not tables.exists(OUTCOMES):
+        return set()
+    since, until = day_label(until_s - DAY_S - max(settings.features.horizons)), day_label(until_s)
+    columns = ["as_of", "use", "expires_at"]
+    rows = tables.read_arrow(OUTCOMES, columns=columns, since=since, until=until, owner=cache)
+    is_over = pc.less_equal(rows["expires_at"], dt.datetime.fromtimestamp(until_s, dt.UTC))
+    return set(rows.filter(pc.and_(pc.equal(rows["use"], Use.PENDING), is_over))["as_of"].to_pylist())
+
+
+_READ_COLUMNS = [
+    *("did", "cache", "accessed_at", "closed_at", "known_at"),
+    *("bytes_hit", "bytes_missed", "n_reads"),
+]
+
+
+@dataclasses.dataclass(frozen=True)
+class OutcomeSummary:
+    """One plan's earnings; bytes, and what `read`, `pending` and `unread` mean, as in the outcomes table.
+
+    `bytes_pending`: spent on pending files.
+    """
+
+    cache: str
+    as_of: str
+    prefetched_files: int
+    prefetched_files_read: int
+    prefetched_files_pending: int
+    prefetched_files_unread: int
+    pinned_files: int
+    pinned_files_read: int
+    pinned_files_pending: int
+    pinned_files_unread: int
+    n_hits: int
+    bytes_saved: int
+    bytes_spent: int
+    bytes_pending: int
+    bytes_wasted: int
+
+    @property
+    def in_words(self) -> str:
+        """What became of the pushed files, in one sentence."""
+        parts = []
+        for files in ("prefetched_files", "pinned_files"):
+            n, read, pending, unread = (
+                getattr(self, f"{files}{end}") for end in ("", "_read", "_pending", "_unread")
+            )
+            what = files.replace("_", " ")
+            parts.append(f"{n} {what}: {read} read, {pending} not read yet, {unread} expired or gone unread")
+        return "; ".join(parts) + "."
+
+
+def of_plan(settings: Settings, *, cache: str, as_of_s: int, until_s: int = 0) -> OutcomeSummary:
+    """Write the outcomes of the plan of `cache` at `as_of_s`, as far as its reads are known by now.
+
+    An item expires unread when the cache's records reach past its time, or `until_s` is. Raises
+    StaleInputError without receipts.
+    """
+    tables, cache = Tables.of(settings), settings.cache(cache).name
+    key = MomentKey.at(as_of_s, cache)
+    if not tables.exists(RECEIPTS):
+        raise StaleInputError(f"no receipts of cache {cache!r} at {key.as_of}; push first")
+    receipts = tables.read_arrow(RECEIPTS, as_of=key.as_of, owner=cache).to_pandas()
+    accesses = tables.read_arrow(ACCESSES, since=key.day, columns=_READ_COLUMNS).to_pandas()
+    # Records of other sources lack the bytes that the cache served.
+    own = accesses[(accesses["cache"] == cache) & accesses["bytes_hit"].notna()]
+    until = max(dt.datetime.fromtimestamp(until_s, dt.UTC), *own["known_at"].nlargest(1))
+    outcome_rows = outcomes(_with_expiry(tables, receipts, key), own, until=until)
+    tables.replace_partition(OUTCOMES, pa.Table.from_pandas(outcome_rows, preserve_index=False), key)
+    return _plan_summary(cache, key.as_of, outcome_rows)
+
+
+def _with_expiry(tables: Tables, receipts: pd.DataFrame, key: MomentKey) -> pd.DataFrame:
+    """`receipts` with `expires_at` of their items; an item that was planned no more has the plan's latest.
+
+    Null where there is no plan any more: such an item stays pending until it is read.
+    """
+    if not tables.exists(PLANS):
+        return receipts.assign(expires_at=pd.Series(pd.NaT, receipts.index))
+    columns = ["item_id", "expires_at"]
+    plan = tables.read_arrow(PLANS, as_of=key.as_of, owner=key.owner, columns=columns).to_pandas()
+    rows = receipts.merge(plan, on="item_id", how="left")
+    return rows.fillna({"expires_at": plan["expires_at"].max()}) if len(plan) else rows
+
+
+def _plan_summary(cache: str, as_of: str, rows: pd.DataFrame) -> OutcomeSummary:
+    counts: dict[str, int] = {}
+    for action, files in ((Action.PREFETCH, "prefetched_files"), (Action.PIN, "pinned_files")):
+        uses = rows.loc[rows["action"] == action, "use"]
+        counts |= {files: len(uses)} | {f"{files}_{use}": int((uses == use).sum()) for use in Use}
+    pending = int(rows.loc[rows["use"] == Use.PENDING, "bytes_spent"].sum())
+    sums = {name: int(rows[name].sum()) for name in STORED}
+    return OutcomeSummary(cache=cache, as_of=as_of, bytes_pending=pending, **counts, **sums)

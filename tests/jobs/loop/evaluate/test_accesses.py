@@ -15,7 +15,7 @@ from features.common.times import parse_day
 from features.schema import ACCESSES
 from jobs.ground.settings.tree import Settings
 from jobs.ground.store.tables import Tables
-from jobs.loop.evaluate import ready
+from jobs.loop.evaluate.accesses import to_evaluate
 
 DAYS = ("2026-03-01", "2026-03-02")
 
@@ -36,7 +36,7 @@ def rows() -> pa.Table:
 def check(folder: Path, since: str, until: str | None = None, accesses: Path | None = None) -> None:
     to_s = None if until is None else parse_day(until)
     settings = Settings.load(env={}, tables=str(folder / "t"))
-    ready.to_evaluate(settings, accesses=accesses, from_s=parse_day(since), to_s=to_s)
+    to_evaluate(settings, accesses=accesses, from_s=parse_day(since), to_s=to_s)
 
 
 @pytest.mark.parametrize(
