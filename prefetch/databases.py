@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-import itertools
 import time
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql, sqlite
 
+from features.common.arrays import pages
 from features.common.errors import ConfigError, ServiceError, bounded
 
-_T = TypeVar("_T")
 _INSERTS: dict[str, Any] = {"sqlite": sqlite.insert, "postgresql": postgresql.insert}
-_ROWS_AT_ONCE = 10_000
 _LOOKS, _LOOK_S = 5, 0.1
 _STATEMENT_PATIENCES, _IDLE_PATIENCES = 6, 2
 
@@ -158,13 +156,6 @@ def analyze(connection: sa.Connection, table: sa.Table) -> None:
     """
     if connection.dialect.name == "postgresql":
         connection.execute(sa.text(f"ANALYZE {table.name}"))
-
-
-def pages(rows: Iterable[_T], n_rows: int = _ROWS_AT_ONCE) -> Iterator[list[_T]]:
-    """`rows` in lists of at most `n_rows`."""
-    rest = iter(rows)
-    while page := list(itertools.islice(rest, n_rows)):
-        yield page
 
 
 def without_password(url: str) -> str:

@@ -7,9 +7,10 @@ from typing import Any
 
 import sqlalchemy as sa
 
+from features.common.arrays import pages
 from features.common.times import as_of_label
 from prefetch.actions import ItemState
-from prefetch.databases import Database, advisory_lock, insert_new, pages
+from prefetch.databases import Database, advisory_lock, insert_new
 from prefetch.journal.tables import (
     CANCELLED,
     CLOCK_SLACK_S,

@@ -16,10 +16,11 @@ from typing import Any
 
 import sqlalchemy as sa
 
+from features.common.arrays import pages
 from features.common.errors import ConflictError, InputError
 from features.common.times import as_of_label
 from prefetch.actions import Action, ItemState
-from prefetch.databases import Database, advisory_lock, analyze, insert_new, pages, upsert
+from prefetch.databases import Database, advisory_lock, analyze, insert_new, upsert
 from prefetch.journal.cleanup import (
     ITEMS_AT_ONCE,
     Pruning,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
-from prefetch.databases import pages
+from features.common.arrays import pages
 from prefetch.rucio.dids import Did
 from prefetch.rucio.session import Form, NamesRefused, Session
 

@@ -15,7 +15,8 @@ from typing import Literal, NamedTuple
 
 import sqlalchemy as sa
 
-from prefetch.databases import Database, pages, upsert
+from features.common.arrays import pages
+from prefetch.databases import Database, upsert
 from prefetch.rucio import bulk
 from prefetch.rucio.broker import Broker
 from prefetch.rucio.dids import Did

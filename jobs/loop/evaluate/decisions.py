@@ -92,7 +92,7 @@ def _decision(row: Mapping[str, Any]) -> Promotion:
         comparisons=comparisons,
         may_evict=row["may_evict"],
         steward=row["steward"],
-        order_reasons=tuple(row["order_reasons"]),
+        order_reasons=tuple(row["order_reasons"] or ()),
         trained_until=row["trained_until"] or None,
         champion_digest=row["champion_digest"],
         steward_digest=row["steward_digest"],

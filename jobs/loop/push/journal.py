@@ -12,6 +12,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from features.common.arrays import pages
 from features.common.errors import ConflictError, ServiceError
 from features.common.times import as_of_label, day_label, parse_as_of
 from features.schema import PLANS, RECEIPTS, arrow_schema
@@ -19,7 +20,7 @@ from jobs.ground.settings.tree import Settings
 from jobs.ground.store.keys import MomentKey
 from jobs.ground.store.tables import Tables
 from prefetch.actions import Action, ItemState
-from prefetch.databases import pages, without_password
+from prefetch.databases import without_password
 from prefetch.journal.journal import Journal
 
 _PARTS = ("", "-wal", "-shm")

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import NoneType
 from typing import Any
 
-from prefetch.databases import pages
+from features.common.arrays import pages
 from prefetch.rucio import bulk
 from prefetch.rucio.bulk import Row
 from prefetch.rucio.dids import Did
