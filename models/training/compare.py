@@ -185,7 +185,10 @@ def _evaluation(
 
 
 WORSE_AUC = 0.05
-"""A learned model whose AUC on the test rows is so far below that of recency does not serve."""
+"""A learned model whose AUC on the test rows is so far below that of recency does not serve.
+
+The newest days that are known can only veto a model: which one of several serves, validation says.
+"""
 
 
 def best(evaluations: Sequence[Evaluation]) -> Evaluation:

@@ -229,7 +229,7 @@ def test_what_others_write_leads_to_no_other_file(running: tuple[Loopback, Path]
         assert files[what][1] in chosen, (chosen, held)
         assert chosen[files[what][1]][1] == action
     assert chosen[files["kept"][1]][0] == files["kept"][0]
-    asked("push", "--cache", "cache", *as_of, "--unproven", "--force", *options)
+    asked("push", "run", "--cache", "cache", *as_of, "--unproven", "--force", *options)
     done = {row["did"] for row in tables.read_arrow(RECEIPTS).to_pylist() if row["state"] == "done"}
     assert files["kept"][0] in done and evil[2] not in done
     gone = {files["stale"][1], *(path for path in copies if chosen.get(path, ("", ""))[1] == "evict")}

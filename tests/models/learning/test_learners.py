@@ -20,7 +20,7 @@ from models.learning.frame import Known, Sample, horizon_parts, known_by, model_
 from models.learning.learners import Learner, LightGBM, Trees
 from models.learning.sklearn_learners import Forest, HistBoosting, Logistic
 from models.parallel import map_parallel
-from models.training.compare import best, evaluate_baseline, evaluate_learner, search
+from models.training.compare import best, best_learned, evaluate_baseline, evaluate_learner, search
 
 SPEC = FeatureSpec(
     cycle_s=3600,
@@ -142,8 +142,9 @@ def test_the_lightgbm_that_serves_is_chosen_by_validation_and_never_by_the_test(
     assert evaluations[1].quality.log_loss < evaluations[2].quality.log_loss
     losses = {one.name: one.model.validation_log_loss for one in evaluations if one.model}
     assert min(losses, key=lambda name: losses[name] or 1) == "rival"
-    chosen = best([evaluate_baseline(Recency(), known(train), flipped), *evaluations])
-    assert chosen.name == "strong"
+    learned = best_learned(evaluations)
+    assert learned is not None
+    assert learned.name == "strong"
     assert (
         best([evaluate_baseline(one, known(train), test) for one in baselines(SPEC, 3600)]).name == "recency"
     )
