@@ -124,7 +124,7 @@ def test_names_that_break_the_reports_of_their_reads_silence_no_steward(site: Si
     site.steward()
     site.read_all(site.files('r"', 5))
     assert eventually(lambda: len(site.held()) <= N_KEPT), f"{len(site.held())} files, {site.figures.alarms}"
-    assert "steward-blind" not in site.log("steward")
+    assert eventually(lambda: "steward-blind" not in site.figures.alarms), site.figures
 
 
 def stopped(site: Site) -> None:

@@ -57,7 +57,7 @@ def test_a_process_answers_fails_and_starts_anew(pages: PageWorker, tmp_path: Pa
 
 def test_tables_that_hang_stop_neither_the_service_nor_its_end(pages: PageWorker, tmp_path: Path) -> None:
     with threaded(tmp_path / "placement.db", time.time, operator=pages) as server, server.client() as client:
-        assert client.get("/operator").status_code == 200
+        assert client.get("/operator", timeout=60).status_code == 200
         for part in (tmp_path / "tables" / "contents" / "_commits").iterdir():
             part.unlink()
             os.mkfifo(part)
@@ -73,7 +73,7 @@ def test_tables_that_hang_stop_neither_the_service_nor_its_end(pages: PageWorker
         pages._patience_s = 60
         began_s = time.monotonic()
         with ThreadPoolExecutor() as others:
-            awaited = others.submit(client.get, "/operator/caches/xc1?file=/f")
+            awaited = others.submit(client.get, "/operator/caches/xc1?file=/f", timeout=60)
             eventually(lambda: pages._running is not None)
             pages.close()
             assert awaited.result().status_code == 503
