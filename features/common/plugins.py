@@ -29,8 +29,8 @@ class Group(NamedTuple):
                 self.what,
                 f"the entry points of an installed package cannot be read: {text}; reinstall it",
             ) from None
-        wanted = [one for one in entries if name in ("", one.name)]
-        return [one for one in wanted if one.dist is not None and one.dist.name != "cachecast"]
+        named = [entry for entry in entries if name in ("", entry.name)]
+        return [entry for entry in named if entry.dist is not None and entry.dist.name != "cachecast"]
 
     def load(self, entries: Sequence[EntryPoint]) -> Any:
         """What the one entry of `entries` names. Raises ConfigError."""

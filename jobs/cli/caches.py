@@ -152,13 +152,13 @@ def caches(
     """
     from jobs.operator.operate import due as job
 
-    wanted = job.CacheFilter(
+    cache_filter = job.CacheFilter(
         pushed_at_s=parsing.moment(pushed_at),
         unjudged_s=parsing.day(unjudged),
         unjudged_to_s=parsing.day(unjudged_to),
         with_rse=with_rse,
     )
-    console.show(job.listed(settings, wanted))
+    console.show(job.listed(settings, cache_filter))
 
 
 def prefill(

@@ -61,11 +61,11 @@ def show(answer: Any, *, rows: Any = None, title: str = "", columns: Sequence[st
     """
     if shown_as_json(answer):
         return
-    shown = _as_rows(answer if rows is None else rows)
-    if isinstance(shown, list):
-        _show_rows(shown, title, columns)
+    printed = _as_rows(answer if rows is None else rows)
+    if isinstance(printed, list):
+        _show_rows(printed, title, columns)
     else:
-        for fact in layout.facts(shown, width=out.width):
+        for fact in layout.facts(printed, width=out.width):
             out.print(fact, soft_wrap=True)
 
 

@@ -55,11 +55,11 @@ def efficiency(
     Local, from a cache's disk (hit), through a cache (miss), or past all caches (remote): by place, kind of
     work and distance, with intervals.
     """
-    chosen = which.of_days(since, until)
+    selection = which.of_days(since, until)
     from jobs.studies.efficiency import efficiency as job
 
     with console.progress("efficiency"):
-        answer = job.run(settings, chosen, out=out)
+        answer = job.run(settings, selection, out=out)
     if console.shown_as_json(answer):
         return
     from jobs.studies.efficiency.efficiency_page import answers
@@ -90,10 +90,10 @@ def refit(
 
     CPU efficiency by distance, of hits, how much longer misses take, and the rate at which jobs read.
     """
-    chosen = which.of_days(since, until)
+    selection = which.of_days(since, until)
     from jobs.studies.efficiency import refit as job
 
-    answer = job.run(settings, chosen)
+    answer = job.run(settings, selection)
     if console.shown_as_json(answer):
         return
     console.line(answer.toml)

@@ -106,12 +106,13 @@ def doctor(settings: Settings) -> None:
     """
     from jobs.operator.operate import doctor as job
 
-    found = job.run(settings)
+    checks = job.run(settings)
     rows = [
-        {"part": one.part, "state": one.state, "found": f"{one.configured}: {one.detail}"} for one in found
+        {"part": check.part, "state": check.state, "found": f"{check.configured}: {check.detail}"}
+        for check in checks
     ]
-    console.show(found, rows=rows)
-    if any(one.state == "bad" for one in found):
+    console.show(checks, rows=rows)
+    if any(check.state == "bad" for check in checks):
         raise typer.Exit(1)
 
 
