@@ -183,12 +183,17 @@ def prefill(
 
     listed = [] if files is None else job.listed(files)
     request = job.Request(dataset or [], listed, jobs, parsing.moment(start))
+    as_of_s = parsing.moment_or_now(as_of)
+    if as_of is None and not dry_run:
+        # Two submissions of one second are two plans.
+        as_of_s = job.free_moment(settings, cache, as_of_s)
+        time.sleep(max(0.0, as_of_s - time.time()))
     with console.progress(f"prefilling {cache}") as advance:
         answer = job.run(
             settings,
             request,
             cache=cache,
-            as_of_s=parsing.moment_or_now(as_of),
+            as_of_s=as_of_s,
             dry_run=dry_run,
             on_progress=advance,
         )

@@ -11,10 +11,11 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+import httpx
 import pytest
 from cachecast_main import cachecast
 from operator_site import GB, environment, lfn, planted
-from placement_server import PlacementServer, serving
+from placement_server import PlacementServer, eventually, serving
 
 pytestmark = pytest.mark.service
 
@@ -34,7 +35,13 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PlacementServer
     planted(folder, now_s=int(time.time()))
     with serving(folder / "placement.db", caches=CACHES, env=environment(folder)) as started:
         started.beat("xc1")
+        rendered(started)
         yield started
+
+
+def rendered(server: PlacementServer) -> None:
+    """Wait for the first page: its process imports what it needs, behind all that this machine does."""
+    eventually(lambda: httpx.get(f"{server.url}/operator", timeout=60).status_code == 200, within_s=180)
 
 
 def pages(server: PlacementServer) -> list[str]:
@@ -126,6 +133,7 @@ def test_every_control_and_picture_has_a_name(browser: Any, server: PlacementSer
 
 def test_a_service_without_tables_says_so(browser: Any, tmp_path: Path) -> None:
     with serving(tmp_path / "p.db", caches=CACHES, env=environment(tmp_path)) as started:
+        rendered(started)
         browser.open(f"{started.url}/operator", width=360)
         assert browser.complaints(started.url) == []
         text = browser.ask("document.body.innerText")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import itertools
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from features.common.times import as_of_label
 from features.schema import PLANS, QUEUE, arrow_schema
 from jobs.ground.settings.tree import Settings
 from jobs.ground.store.keys import MomentKey
+from jobs.ground.store.tables import Tables
 from jobs.loop.ingest.queue import Queued, resolved, write
 from jobs.loop.ingest.queue_entries import Checked, checked
 from jobs.loop.plan.cache_state import CacheAtMoment
@@ -71,6 +73,13 @@ def listed(path: Path) -> list[str]:
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(f"cannot read the list {path}: {error}") from None
     return [name for line in lines if (name := line.strip()) and not name.startswith(_COMMENT)]
+
+
+def free_moment(settings: Settings, cache: str, from_s: int) -> int:
+    """`from_s`, or the first second after it for which the cache has no plan yet."""
+    tables = Tables.of(settings)
+    plans = tables.snapshot(PLANS).partitions if tables.exists(PLANS) else ()
+    return next(at_s for at_s in itertools.count(from_s) if MomentKey.at(at_s, cache) not in plans)
 
 
 def run(

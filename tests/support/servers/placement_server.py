@@ -188,10 +188,10 @@ def certificate(folder: Path) -> dict[str, Any]:
     return {"tls_cert": cert, "tls_key": key}
 
 
-def eventually(told: Callable[[], bool]) -> None:
-    """Wait until `told`, and fail if that never comes."""
-    deadline = time.monotonic() + PATIENCE_S
-    while not told():
+def eventually(is_so: Callable[[], bool], within_s: float = PATIENCE_S) -> None:
+    """Wait until `is_so`, and fail if that never comes."""
+    deadline = time.monotonic() + within_s
+    while not is_so():
         assert time.monotonic() < deadline, "waited in vain"
         time.sleep(0.05)
 
