@@ -10,6 +10,10 @@ import pytest
 from cachecast_main import asked, cachecast
 from raw_records import catalogue, gstream, hashed
 
+from features.common.times import parse_as_of
+from jobs.ground.settings.tree import Settings
+from jobs.loop.push import prefill
+
 SCOPE, DATASET, PREFIX = (
     "mc26_14TeV",
     "mc26_14TeV.900001.X.deriv.DAOD_PHYSLITE.e1_tid00000007_00",
@@ -86,6 +90,19 @@ def test_a_dataset_of_rucio_is_fetched_to_its_paths(tmp_path: Path) -> None:
             "prefill", "--cache", "dir", "--files", listed, "--jobs", str(n + 1), "--dry-run", *options
         )
         assert (told["files"], told["unknown"], told["on_disk"]) == (1, 0, 1)
+
+
+def test_two_prefills_of_one_second_are_two_plans(tmp_path: Path) -> None:
+    options, at = site(tmp_path, f'prefix = "{PREFIX}"'), "2026-04-10T00:00:00Z"
+    (tmp_path / "names").write_text(f"{SCOPE}:{NAMES[0]}\n")
+    listed = ["prefill", "--cache", "dir", "--files", tmp_path / "names", *options]
+    asked(*listed, "--as-of", at)
+    taken = cachecast(*listed, "--as-of", at)
+    assert (taken.returncode, "has a plan at" in taken.stderr) == (1, True)
+    settings = Settings.load(tmp_path / "site.toml", tables=str(tmp_path / "tables"), env={})
+    at_s = parse_as_of(at)
+    assert prefill.free_moment(settings, "dir", at_s) == at_s + 1
+    assert prefill.free_moment(settings, "dir", at_s - 1) == at_s - 1
 
 
 def test_the_path_is_learned_from_what_the_cache_holds(tmp_path: Path) -> None:
