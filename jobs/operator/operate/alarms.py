@@ -26,7 +26,7 @@ REMEDIES: Final[Mapping[str, str]] = {
     "push-failed": "read the causes in `cachecast push status --cache NAME`; the next plan has what is "
     "still worth it",
     "not-pushed": "run `cachecast push run --cache NAME --as-of TIME`; it resumes where it stopped",
-    "unproven": "`cachecast push cancel --cache NAME` stops what is undone; the rest ends with its time",
+    "unproven": "`cachecast push cancel --cache NAME --unpin` stops what is undone and gives up the pins",
     "above-high-watermark": "free the disk, or restart a server that does not purge; compare `capacity` and "
     "`watermarks` with the server's",
     "pins-over-limit": "correct `capacity` or [push] journal, then plan and push: the next plan unpins",
