@@ -21,7 +21,7 @@ REMEDIES: Final[Mapping[str, str]] = {
     "promote`; `promote --why` says why one was refused",
     "prediction-late": "run `cachecast cycle --as-of TIME`: the step that fails is the cause",
     "incomplete": "see why its records are missing, faulty or late; pull them again when they are there",
-    "drift": "see which columns `cachecast predict` names; if there are many, train again",
+    "drift": "if it lasts for days, train again: `cachecast train --until DAY`; see the table drift",
     "plan-late": "run `cachecast plan --cache NAME --as-of TIME`: its error says what is missing",
     "push-failed": "read the causes in `cachecast push status --cache NAME`; the next plan has what is "
     "still worth it",
@@ -53,6 +53,7 @@ REMEDIES: Final[Mapping[str, str]] = {
 
 CRITICAL: Final = frozenset({"above-high-watermark", "pins-over-limit", "steward-impostor"})
 """Urgent, as a disk or records are at risk; the same in the rules for Prometheus."""
+_N_NAMED = 3
 FULL_SHARE = 0.8
 """Captures that fill a larger share of their quota raise an alarm: datagrams will soon be dropped."""
 SILENT_S = 300.0
@@ -118,7 +119,7 @@ class Status:
     """The region at `at`; `champion`: None if none was promoted.
 
     `candidate_serves`: there is no champion, and a candidate made the newest predictions, which `[mlflow]
-    serve` allows.
+    serve` allows; `drifted`: columns of the newest predictions, the worst first.
     """
 
     at: str
@@ -129,7 +130,7 @@ class Status:
     scored_by: str | None
     predictions_at: str | None
     predictions: int
-    drifted_columns: int
+    drifted: tuple[str, ...]
     caches: tuple[CacheStatus, ...]
     alarms: tuple[Alarm, ...]
 
@@ -147,8 +148,9 @@ def region_alarms(status: Status, tables: Tables, settings: Settings, *, now_s: 
         yield alarm("no-champion", status.region, "no model was promoted: train, evaluate and promote one")
     due = _due(settings, now_s)
     yield from _late(status.region, "prediction", status.predictions_at, due, _reached(tables, settings, due))
-    if status.drifted_columns:
-        text = f"columns that have drifted from training: {status.drifted_columns}; train again if it lasts"
+    if status.drifted:
+        worst = ", ".join(status.drifted[:_N_NAMED])
+        text = f"columns that have drifted from training: {len(status.drifted)}, most of all {worst}"
         yield alarm("drift", status.region, text)
 
 

@@ -50,7 +50,7 @@ def of_region(tables: Tables, settings: Settings, *, now_s: int) -> Status:
         scored_by=scored_by,
         predictions_at=_at(predicted),
         predictions=sum(part.n_rows for part in predicted.partitions.values()),
-        drifted_columns=_count(tables.newest(DRIFT, owner=region), "drifted").get("True", 0),
+        drifted=_drifted(tables.newest(DRIFT, owner=region)),
         caches=(),
         alarms=(),
     )
@@ -113,6 +113,13 @@ def _count(newest: Snapshot, column: str) -> dict[str, int]:
     rows = read_partitions(newest, newest.partitions, [column])
     counts = rows.group_by(column).aggregate([([], "count_all")]).sort_by(column).to_pylist()
     return {str(row[column]): row["count_all"] for row in counts}
+
+
+def _drifted(newest: Snapshot) -> tuple[str, ...]:
+    if not newest.partitions:
+        return ()
+    rows = read_partitions(newest, newest.partitions, ["column", "psi", "drifted"])
+    return tuple(rows.filter(rows["drifted"]).sort_by([("psi", "descending")])["column"].to_pylist())
 
 
 def _sum(newest: Snapshot, column: str) -> int:
