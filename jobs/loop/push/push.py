@@ -17,10 +17,16 @@ from jobs.ground.caches.federation import redirector_of
 from jobs.ground.caches.inventory import check_listed_evictions, check_planned_evictions, target
 from jobs.ground.settings.tree import CacheSettings, Settings
 from jobs.ground.store.tables import Tables
-from jobs.loop.plan.items import FileFilter, PlannedFile, PlannedItems, planned, planned_files, planned_items
+from jobs.loop.plan.items import (
+    FileFilter,
+    PlannedFile,
+    PlannedItems,
+    planned,
+    planned_files,
+    planned_items,
+    unproven_plan,
+)
 from jobs.loop.push.journal import check_known, prune, write_receipts
-from jobs.loop.trainings import promoted_models, unproven_because
-from models.serving.versions import CHAMPION
 from prefetch.actions import Action, ItemState
 from prefetch.journal.journal import Item, Journal, Receipt
 from prefetch.journal.tables import PROMOTED, UNPROVEN
@@ -187,13 +193,6 @@ def admit(work: Work, plan: PlannedItems, *, unproven: bool) -> Admitted:
         why = f"{why}; another plan of that time stands, so nothing of this one is carried out"
         return Admitted(plan.none(), plan.of_models(), why)
     return Admitted(plan.known(), plan.of_models(), why)
-
-
-def unproven_plan(tables: Tables, plan: PlannedItems, region: str) -> str | None:
-    """Why what models chose of a plan may not act by the tables; None: it may, or they chose none of it."""
-    if not plan.of_models():
-        return None
-    return unproven_because(plan.model, promoted_models(tables, region=region).get(CHAMPION))
 
 
 def push_rest(
