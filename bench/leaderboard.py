@@ -19,9 +19,12 @@ import argparse
 import contextlib
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import NamedTuple
 
-from boards import PUBLIC, REGIONS, Board, public, region
+import matplotlib as mpl
+import matplotlib.pyplot as plt
+from boards import PUBLIC, REGIONS, ROOT, Board, public, region
 from leaderboard_rivals import Replayed, rivals_on
 
 from features.common.progress import unwatched
@@ -31,6 +34,18 @@ from replay.comparison import BOUND, Candidates, compare
 from replay.policies import POLICIES
 from replay.steward.policies import AUTO, steward_policy
 
+PICTURE = ROOT / "docs" / "pictures" / "gap.svg"
+SHOWN = {
+    STEWARD: "cachecast, learned order",
+    "libcachesim-3lcache": "3L-Cache",
+    "libcachesim-lrb": "LRB",
+    "s3fifo": "S3-FIFO",
+    "sieve": "SIEVE",
+    "gdsf": "GDSF",
+    "libcachesim-arc": "ARC",
+}
+"""Policies of the picture."""
+TITLES = {"dandi": "an archive's reads (DANDI)", "cran": "a CDN's reads (CRAN)"}
 CEILINGS = (BOUND, "clairvoyant", "clairvoyant-bypass")
 """Rows that know the future; no policy competes with them."""
 
@@ -49,6 +64,8 @@ class Score(NamedTuple):
 
 def main() -> None:
     """Replay, and print the tables."""
+    mpl.use("svg")
+    mpl.rcParams["svg.hashsalt"] = "cachecast"
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -62,6 +79,7 @@ def main() -> None:
     print(f"Gap closed, mean over the capacities {', '.join(f'{one:g}' for one in fractions)}\n")
     table(gaps(scores))
     if given.public:
+        draw(gaps(scores), PICTURE)
         print("\nObjects missed / bytes missed, by trace and capacity\n")
         table(misses(scores))
 
@@ -121,6 +139,24 @@ def gaps(scores: Sequence[Score]) -> list[dict[str, str]]:
         | {"worst WAN / LRU": f"{worst[name]:.3f}"}
         for name in sorted(means, key=lambda name: -overall[name])
     ]
+
+
+def draw(rows: Sequence[Mapping[str, str]], path: Path) -> None:
+    """The README's picture: the gap that some policies close on each trace."""
+    shown = {row["policy"]: row for row in rows if row["policy"] in SHOWN}
+    names = sorted(shown, key=lambda name: int(shown[name]["all"].rstrip("%")))
+    traces = [column for column in rows[0] if column not in ("policy", "all", "worst WAN / LRU")]
+    figure, panels = plt.subplots(1, len(traces), figsize=(8.6, 2.7), sharey=True, layout="constrained")
+    for axes, trace in zip(panels, traces, strict=True):
+        closed = [int(shown[name][trace].rstrip("%")) for name in names]
+        colours = ["#0b6e99" if name == STEWARD else "#b3bdc4" for name in names]
+        bars = axes.barh([SHOWN[name] for name in names], closed, color=colours)
+        axes.bar_label(bars, [f"{percent} %" for percent in closed], padding=3, fontsize=9)
+        axes.axvline(100, color="#333", linewidth=1)
+        axes.set(xlim=(min(0, *closed) - 4, 106), title=TITLES[trace])
+        axes.set_xlabel("gap to the bound that is closed, % (LRU 0)")
+        axes.spines[["top", "right"]].set_visible(False)
+    figure.savefig(path, metadata={"Date": None})
 
 
 def misses(scores: Sequence[Score]) -> list[dict[str, str]]:
