@@ -41,14 +41,13 @@ class Holding:
     """A cache that holds the files with the highest scores, up to a share of all candidates' bytes.
 
     `precision`: share of the held files that are read within the horizon; `recall`: share of the files read
-    that are held; both weighted as in Slice. `reads_held`: share of all reads that go to held files.
+    that are held; both weighted as in Slice.
     """
 
     weighting: str
     capacity_fraction: float
     precision: float
     recall: float
-    reads_held: float
 
 
 def slices(
@@ -81,12 +80,9 @@ def holdings(sample: Sample, scores: FloatArray) -> list[Holding]:
     results = []
     for fraction in CAPACITY_FRACTIONS:
         held = filled <= fraction
-        reads_held = _share(sample.reads * held, sample.reads)
         for weighting, w in _weightings(sample).items():
             hit = w * sample.y * held
-            results.append(
-                Holding(weighting, fraction, _share(hit, w * held), _share(hit, w * sample.y), reads_held)
-            )
+            results.append(Holding(weighting, fraction, _share(hit, w * held), _share(hit, w * sample.y)))
     return results
 
 

@@ -10,12 +10,10 @@ import pandas as pd
 from features.common.errors import ServiceError
 from features.common.times import as_of_label, day_label
 from features.common.units import duration_label
-from features.results import MODEL_HOLDINGS, MODEL_METRICS, MODEL_SLICES, RELIABILITY
-from features.schema import Table
+from features.results import MODEL_METRICS, RELIABILITY
 from jobs.ground.settings.tree import MlflowSettings, TrainingSettings
 from jobs.ground.store.keys import MomentKey
 from jobs.ground.store.tables import Tables
-from jobs.ground.text import Row
 from jobs.loop.trainings import keep_training, registry
 from models.serving.bundle import Bundle, OrderModel
 from models.serving.card import EXAMPLE_ROWS, Card
@@ -89,14 +87,9 @@ def _deliver(
 
 def _write(tables: Tables, trained: Trained, reports: list[ModelReport]) -> None:
     """Replace the rows of this training in the tables of metrics."""
-    written: dict[Table, Sequence[Row]] = {
-        MODEL_METRICS: [dataclasses.asdict(report) for report in reports],
-        RELIABILITY: trained.rows["reliability"],
-        MODEL_SLICES: trained.rows["slices"],
-        MODEL_HOLDINGS: trained.rows["holdings"],
-    }
-    for table, rows in written.items():
-        tables.replace_rows(table, rows, MomentKey.at(trained.bundle.until_s, trained.bundle.region))
+    key = MomentKey.at(trained.bundle.until_s, trained.bundle.region)
+    tables.replace_rows(MODEL_METRICS, [dataclasses.asdict(report) for report in reports], key)
+    tables.replace_rows(RELIABILITY, trained.reliability, key)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -48,7 +48,7 @@ def run(
     """
     data = RegionData.of(settings, sample_share=sample_share)
     on_progress(0, len(data.spec.horizons_s), "labels")
-    features.label(data, until_s=until_s, kept_at=settings.features.kept_at)
+    features.label(data, until_s=until_s)
     return train_and_record(
         data,
         settings.training,
