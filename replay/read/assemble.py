@@ -301,7 +301,7 @@ def from_arrow(
     `accesses`: rows in any order; columns accessed_at, did and size_bytes, and if present n_reads, event_id,
     closed_at and read_bytes. Rows are ordered by (accessed_at, event_id); a row of k reads becomes k accesses
     at its time. A file's size is the one in `files` (did unique, size_bytes), else the one that most
-    accesses state (`features.common.sizes`). A file of unknown size is dropped with its rows. Files of
+    accesses state (`features.accesses`). A file of unknown size is dropped with its rows. Files of
     `files` that nobody reads come after the others, since a planner may place them. `only`: as in `Choice`;
     `keep`: columns to keep beside the trace.
     Raises SchemaError, InputError.

@@ -8,9 +8,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from features.accesses import catalogue_first, first_stated, most_stated
 from features.common.arrays import BoolArray, IntArray
 from features.common.errors import InputError, SchemaError
-from features.common.sizes import catalogue_first, first_stated, most_stated
 from features.common.units import format_bytes, parse_bytes
 from replay.read.roles import Roles
 from replay.read.source import ColumnSource, column_names
@@ -65,7 +65,7 @@ def read_files(
     dataset: Column | None = None,
     missing_size: MissingSize = None,
 ) -> FileColumns:
-    """The files of `source`, then those that only `catalogue` has; sizes as `features.common.sizes` has them.
+    """The files of `source`, then those that only `catalogue` has; sizes as `features.accesses` has them.
 
     Files of a foreign trace have the size that is stated first, as in other simulators. `dataset`: of each
     row. A name that several datasets have is a file in each of them. `missing_size`: see `read_trace`.

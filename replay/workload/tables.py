@@ -13,10 +13,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from features.common.arrays import BoolArray, FloatArray, IntArray
-from replay.workload.catalogue import ONCE, Catalogue
+from replay.workload.catalogue import ONCE, SETTLE_DAYS, Catalogue
 from replay.workload.config import ANALYSIS, PRODUCTION, WorkloadConfig
 from replay.workload.names import EVENT_ID, DatasetNames, file_names, hex_ids, padded
-from replay.workload.rhythm import SETTLE_DAYS
 from replay.workload.tasks import PackedReads, Tasks
 
 ROWS_AT_ONCE = 1 << 20

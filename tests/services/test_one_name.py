@@ -29,7 +29,7 @@ from jobs.ground.settings.tree import Settings
 from jobs.ground.store.tables import Tables
 from jobs.local_site.local.xrootd import Loopback
 from prefetch.xcache.redirector import Redirector
-from replay.federation.ranges import layout_of
+from replay.ranges import layout_of
 
 pytestmark = [pytest.mark.service, pytest.mark.xrootd, pytest.mark.usefixtures("xrootd")]
 SIZE, CYCLE_S = 300_000, 10

@@ -22,7 +22,7 @@ from models.serving.runs import TableRead
 from replay.comparison import BOUND, Candidates, compare
 from replay.config import CacheConfig
 from replay.planner import Actions, CacheState
-from replay.policies.one_queue import lru
+from replay.policies.queues import lru
 from replay.trace import Trace
 
 pytestmark = MLFLOW_WARNINGS

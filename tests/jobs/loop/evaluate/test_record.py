@@ -20,7 +20,7 @@ from replay.config import CacheConfig
 from replay.engine import simulate
 from replay.kernels.disk import HIT
 from replay.planner import Actions, CacheState
-from replay.policies.one_queue import lru
+from replay.policies.queues import lru
 from replay.result import Result
 from replay.trace import Trace
 
