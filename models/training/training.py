@@ -17,7 +17,7 @@ from models.learning.baselines import Recency, Untrained, baselines
 from models.learning.fit import CalibratedModel, check_enough, fit_calibrated
 from models.learning.frame import HorizonParts, horizon_parts, known_by, learn_vocabulary, model_matrix
 from models.learning.learners import Learner, LightGBM, Scorer
-from models.learning.sklearn_learners import Forest, HistBoosting, Logistic
+from models.learning.sklearn_learners import HistBoosting, Logistic, RandomForest
 from models.parallel import map_parallel
 from models.serving.bundle import Bundle, HorizonModel, RegionModels
 from models.serving.drift import references
@@ -88,7 +88,7 @@ LEARNERS: Mapping[str, Callable[[Effort], Learner]] = {
         trees=effort.trees, seed=effort.seed, monotone=True, name="lightgbm_monotone"
     ),
     "hist_boosting": lambda effort: HistBoosting(trees=effort.trees, seed=effort.seed),
-    "forest": lambda effort: Forest(seed=effort.seed),
+    "forest": lambda effort: RandomForest(seed=effort.seed),
     "logistic": lambda effort: Logistic(),
 }
 

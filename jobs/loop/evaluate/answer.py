@@ -21,7 +21,7 @@ from jobs.pages.write import Page, write_page
 from models.evaluation.bootstrap import mean_interval
 from replay.comparison import BOUND, DailyMisses
 from replay.result import Result
-from replay.study.origins import activities_of
+from replay.study.use import activities_of
 from replay.trace import ItemArray, Trace
 
 

@@ -61,7 +61,7 @@ from replay.policies import PartPolicy, Policy
 from replay.policies.learned import Order
 from replay.steward.delayed_cache import XCACHE, Plans
 from replay.steward.policies import AUTO, DATASET_LRU, steward_policy
-from replay.study.origins import ACTIVITY
+from replay.study.use import ACTIVITY
 
 TRIAL_TRAININGS = 2
 """Trainings for the days before counting begins, which only fill the caches and choose weights."""

@@ -252,8 +252,8 @@ def record_run(mlflow: MlflowSettings, evaluated: Evaluated, files: Callable[[Pa
     if evaluated.known.candidate is not None:
         saved = _saved(evaluated.compared)
         registry.tag(evaluated.known.candidate, {"wan_saved": saved, "evaluation_run": run_id})
-        said = f"{evaluated.name}: its plans save {saved} against LRU. Run {run_id}."
-        registry.describe(evaluated.known.candidate, "Evaluated", said)
+        summary = f"{evaluated.name}: its plans save {saved} against LRU. Run {run_id}."
+        registry.describe(evaluated.known.candidate, "Evaluated", summary)
     return run_id
 
 

@@ -25,7 +25,7 @@ from replay.access_context import CONTEXT, AccessContext, context_of
 from replay.config import CacheConfig
 from replay.engine import simulate
 from replay.planner import Actions, CacheState
-from replay.study.origins import ACTIVITY
+from replay.study.use import ACTIVITY
 from replay.trace import Trace
 
 WATCHED_EVERY_S = 3600

@@ -16,10 +16,9 @@ from jobs.ground.store.keys import MomentKey
 from jobs.ground.store.tables import Tables
 from jobs.loop.trainings import keep_training, registry
 from models.serving.bundle import Bundle, OrderModel
-from models.serving.card import EXAMPLE_ROWS, Card
 from models.serving.mlflow_session import patiently
 from models.serving.runs import Run, TableRead, code_version
-from models.serving.spool import Training, texts, upload
+from models.serving.spool import EXAMPLE_ROWS, Card, Training, texts, upload
 from models.serving.versions import CANDIDATE
 from models.training.recording import ModelReport, headline
 from models.training.training import Effort, Trained

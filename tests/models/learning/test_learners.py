@@ -18,7 +18,7 @@ from models.learning.calibration import IDENTITY
 from models.learning.fit import earlier_parts, fit_calibrated, refitted
 from models.learning.frame import Known, Sample, horizon_parts, known_by, model_matrix
 from models.learning.learners import Learner, LightGBM, Trees
-from models.learning.sklearn_learners import Forest, HistBoosting, Logistic
+from models.learning.sklearn_learners import HistBoosting, Logistic, RandomForest
 from models.parallel import map_parallel
 from models.training.compare import best, best_learned, evaluate_baseline, evaluate_learner, search
 
@@ -65,7 +65,7 @@ def known(sample: Sample) -> Known:
     [
         LightGBM(trees=60),
         HistBoosting(trees=60),
-        Forest(max_rows=3000),
+        RandomForest(max_rows=3000),
     ],
     ids=lambda learner: learner.name,
 )
@@ -83,7 +83,7 @@ def test_a_planted_signal_is_found_and_beats_the_baselines(learner: Learner) -> 
 
 @pytest.mark.parametrize(
     "learner",
-    [LightGBM(trees=20), HistBoosting(trees=20), Forest(trees=10, max_rows=300), Logistic()],
+    [LightGBM(trees=20), HistBoosting(trees=20), RandomForest(trees=10, max_rows=300), Logistic()],
     ids=lambda learner: learner.name,
 )
 def test_the_same_rows_give_the_same_model(learner: Learner) -> None:

@@ -17,8 +17,8 @@ from models.learning.frame import model_matrix
 from models.serving import spool
 from models.serving.bundle import RegionModels
 from models.serving.bundle_files import BUNDLE_FOLDER, read_bundle
-from models.serving.card import Card
 from models.serving.runs import Run
+from models.serving.spool import Card
 from models.training.training import LEARNERS, Effort, Trained, train
 
 HOUR = 3600
