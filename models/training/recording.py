@@ -12,8 +12,7 @@ from sklearn.metrics import precision_recall_curve, roc_curve
 
 from features.common.arrays import FloatArray
 from features.common.units import duration_label
-from models.evaluation.bootstrap import quality_bounds
-from models.evaluation.metrics import Quality
+from models.evaluation.metrics import Quality, quality_bounds
 from models.learning.baselines import Recency
 from models.learning.fit import CalibratedModel, fit_calibrated, refitted
 from models.learning.frame import HorizonParts, Known, Sample

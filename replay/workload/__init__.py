@@ -13,8 +13,7 @@ from features.common.arrays import FloatArray
 from replay.workload.catalogue import SETTLE_DAYS, Datasets, Rhythm, make_catalogue, plain_datasets
 from replay.workload.config import WorkloadConfig
 from replay.workload.habits import habitual_datasets, make_sessions
-from replay.workload.names import dataset_names
-from replay.workload.tables import Workload
+from replay.workload.tables import Workload, dataset_names
 from replay.workload.tasks import Tasks, make_reads, make_tasks
 
 __all__ = ["Workload", "WorkloadConfig", "generate"]

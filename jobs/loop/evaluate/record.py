@@ -19,7 +19,7 @@ from jobs.ground.store.tables import Tables
 from jobs.ground.text import percent
 from jobs.loop.trainings import as_trained, awaited_registry, promoted_models, trained_versions
 from jobs.pages import runs
-from models.evaluation.bootstrap import few_days, gap_columns
+from models.evaluation.metrics import few_days, gap_columns
 from models.serving.bundle import RegionModels
 from models.serving.runs import TableRead
 from models.serving.versions import CANDIDATE, CHAMPION, ModelVersion

@@ -17,7 +17,7 @@ from jobs.loop.traces import TraceFile, sizes
 from jobs.pages.verdicts import by_merit, verdict
 from jobs.pages.write import BOUND_NOTE, Page, write_page
 from jobs.studies.simulate.accesses import ReplayAnswer
-from models.evaluation.bootstrap import gap_columns
+from models.evaluation.metrics import gap_columns
 from replay.access_context import CONTEXT, context_of
 from replay.comparison import BOUND, BOUNDS, PLAN, Candidates, Comparison, compare
 from replay.config import CacheConfig

@@ -23,7 +23,7 @@ from planted_region import (
 from features.common.errors import StaleInputError
 from features.results import MODEL_METRICS, RELIABILITY
 from jobs.ground.store.tables import Tables
-from jobs.loop.train.deliver import TrainingAnswer
+from jobs.loop.train.training import TrainingAnswer
 from models.learning.baselines import Recency
 from models.serving.mlflow_session import mlflow
 

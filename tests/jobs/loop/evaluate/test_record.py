@@ -13,7 +13,7 @@ from features.common.arrays import BoolArray, FloatArray
 from features.results import LRU, STEWARD
 from jobs.loop.evaluate.record import Compared, day_rows
 from jobs.loop.evaluate.replay_setup import fitting_cycle_s, warm_age_s
-from models.evaluation.bootstrap import BOUNDED_DAYS, mean_interval, ratio_interval
+from models.evaluation.metrics import BOUNDED_DAYS, mean_interval, ratio_interval
 from models.evaluation.promotion import HoursPerByte, daily_hours
 from replay.comparison import BOUND, Candidates, compare
 from replay.config import CacheConfig
