@@ -306,19 +306,8 @@ def _parts(trace: Trace, caches: Mapping[str, CacheConfig]) -> list[tuple[str, T
         elsewhere: BoolArray = owner != name
         asked = ~elsewhere[trace.item]
         if asked.any():
-            parts.append((name, _of(trace, asked), elsewhere))
+            parts.append((name, trace.part(asked), elsewhere))
     return parts
-
-
-def _of(trace: Trace, here: BoolArray) -> Trace:
-    return Trace(
-        trace.time_s[here],
-        trace.item[here],
-        trace.size_bytes,
-        names=trace.names,
-        close_s=None if trace.close_s is None else trace.close_s[here],
-        read_bytes=None if trace.read_bytes is None else trace.read_bytes[here],
-    )
 
 
 def _total(results: Sequence[Result], seconds: float, caches: Mapping[str, CacheConfig]) -> Result:

@@ -239,7 +239,8 @@ def evaluate(
     if file is None:
         if policy:
             raise InputError("--policy compares further policies on a trace; give --trace, or leave it out")
-        to_evaluate(settings, accesses=accesses, from_s=from_s, to_s=to_s)
+        if accesses is None:
+            to_evaluate(settings, from_s=from_s, to_s=to_s)
     from jobs.loop.evaluate import evaluate as job
     from jobs.loop.evaluate.answer import export_evaluation, verdicts
     from jobs.loop.evaluate.replay_setup import Request

@@ -17,30 +17,6 @@ from replay.policies.queues import fifo, lru, s3fifo, sieve, two_queues
 from replay.result import NOTHING_PLACED, Result, summarise, tallied
 from replay.trace import Trace, Window, window
 
-
-def summarise_parts(
-    policy: str, trace: Trace, served: Served, *, capacity_bytes: int, counted: Window, seconds: float
-) -> Result:
-    """The Result of the accesses of the window `counted`."""
-    tally = empty_tally(trace.time_s[counted.first :])
-    columns = {
-        HITS: served.hit,
-        REQUESTED: served.asked_bytes,
-        HIT_BYTES: served.hit_bytes,
-        FETCHED: served.fetched_bytes,
-    }
-    for column, amount in columns.items():
-        tally.sums[:, column] = np.add.reduceat(amount[counted.first :].astype(np.int64), tally.first[:-1])
-    return tallied(
-        policy,
-        tally,
-        capacity_bytes=capacity_bytes,
-        count_from_s=counted.count_from_s,
-        peak_usage_bytes=served.peak_bytes,
-        seconds=seconds,
-    )
-
-
 __all__ = [
     "CLAIRVOYANTS",
     "POLICIES",
@@ -106,12 +82,23 @@ def run_policy(
     started = time.perf_counter()
     if isinstance(policy, PartPolicy):
         served = policy.serve(trace, capacity_bytes)
-        return summarise_parts(
+        tally = empty_tally(trace.time_s[counted.first :])
+        columns = {
+            HITS: served.hit,
+            REQUESTED: served.asked_bytes,
+            HIT_BYTES: served.hit_bytes,
+            FETCHED: served.fetched_bytes,
+        }
+        for column, amount in columns.items():
+            tally.sums[:, column] = np.add.reduceat(
+                amount[counted.first :].astype(np.int64), tally.first[:-1]
+            )
+        return tallied(
             name,
-            trace,
-            served,
+            tally,
             capacity_bytes=capacity_bytes,
-            counted=counted,
+            count_from_s=counted.count_from_s,
+            peak_usage_bytes=served.peak_bytes,
             seconds=time.perf_counter() - started,
         )
     hit = np.zeros(trace.n_accesses, np.bool_) if hit is None else hit

@@ -113,9 +113,7 @@ def replayed_without(trace: Trace, config: CacheConfig, refused: BoolArray) -> U
     hit = np.zeros(trace.n_accesses, np.bool_)
     if not passed.all():
         entering = ~passed
-        closes = None if trace.close_s is None else trace.close_s[entering]
-        part = Trace(trace.time_s[entering], trace.item[entering], trace.size_bytes, close_s=closes)
-        admitted, _ = replayed(part, config)
+        admitted, _ = replayed(trace.part(entering), config)
         hit[entering], passed[entering] = admitted.hit, admitted.passed
     return Use(trace, hit, passed)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 
 import pyarrow as pa
@@ -27,16 +27,11 @@ LAST_S = 2**32
 _NEEDED = ("did", "accessed_at", "size_bytes")
 
 
-def to_evaluate(settings: Settings, *, accesses: Path | None, from_s: int, to_s: int | None) -> None:
-    """Raise InputError or StaleInputError unless there are accesses before `from_s`, and from it to `to_s`.
-
-    The times in `accesses`, a Parquet file, are only looked at if they are timestamps.
-    """
+def to_evaluate(settings: Settings, *, from_s: int, to_s: int | None) -> None:
+    """Raise InputError or StaleInputError unless the tables have accesses before `from_s`, and from it on."""
     if to_s is not None and to_s < from_s:
         raise InputError(f"--to {day_label(to_s)} is before --from {day_label(from_s)}; exchange them")
-    ends_s = _days_of_tables(settings, from_s, to_s) if accesses is None else _days_of_file(accesses)
-    if ends_s is not None:
-        check_days(*ends_s, from_s=from_s)
+    check_days(*_days_of_tables(settings, from_s, to_s), from_s=from_s)
 
 
 def check_days(first_s: int, last_s: int, *, from_s: int) -> None:
@@ -46,12 +41,6 @@ def check_days(first_s: int, last_s: int, *, from_s: int) -> None:
             f"there are accesses from {day_label(first_s)} to {day_label(last_s)}; --from "
             f"{day_label(from_s)} must leave some before it, to train on, and some after it"
         )
-
-
-def check_columns(path: Path, names: Sequence[str]) -> None:
-    """Raise SchemaError unless accesses can be made of these columns of a file."""
-    if missing := [name for name in _NEEDED if name not in names]:
-        raise SchemaError(f"{path.name} has no column {missing[0]!r}; give a table of accesses")
 
 
 def _days_of_tables(settings: Settings, from_s: int, to_s: int | None) -> tuple[int, int]:
@@ -68,41 +57,6 @@ def _days_of_tables(settings: Settings, from_s: int, to_s: int | None) -> tuple[
     return days[0], days[-1] + DAY_S - 1
 
 
-def _days_of_file(path: Path) -> tuple[int, int] | None:
-    """The first and the last second with an access, if the Parquet file at `path` has such times.
-
-    They are read, not taken from the footer: Arrow ends the process over some damaged statistics.
-    """
-    if path.is_dir():
-        return None
-    if not path.is_file():
-        raise InputError(f"{path.name} is not a plain file; give a Parquet file of accesses")
-    try:
-        file = pq.ParquetFile(path)
-        check_columns(path, file.schema_arrow.names)
-        groups = (file.read_row_group(i, columns=["accessed_at"]) for i in range(file.num_row_groups))
-        ends = [end for group in groups for end in _ends(group["accessed_at"])]
-    except (pa.ArrowException, OSError, KeyError, UnicodeDecodeError) as error:
-        first = str(error).splitlines()[0]
-        raise InputError(f"cannot read {path.name} as Parquet: {first}; write it again") from None
-    if not ends:
-        return None
-    if not 0 <= min(ends) <= max(ends) < LAST_S:
-        raise InputError(
-            f"{path.name}: accessed_at is from {min(ends)} to {max(ends)} s since 1970, beyond the times of "
-            "accesses; correct or drop these rows"
-        )
-    return min(ends), max(ends)
-
-
-def _ends(times: pa.ChunkedArray) -> list[int]:
-    """The first and the last second of timestamps; nothing of other columns."""
-    if not pa.types.is_timestamp(times.type):
-        return []
-    ends = pc.min_max(times)
-    return [ends[end].value // UNITS[times.type.unit] for end in ("min", "max") if ends[end].is_valid]
-
-
 FROM_FILE = "file"
 """Source of accesses that name none."""
 
@@ -114,9 +68,11 @@ def copy_file(path: Path, tables: Tables) -> None:
     from its creation), one read per row. Raises InputError, SchemaError.
     """
     rows = _read(path)
-    check_columns(path, rows.column_names)
+    if missing := [name for name in _NEEDED if name not in rows.column_names]:
+        raise SchemaError(f"{path.name} has no column {missing[0]!r}; give a table of accesses")
     if not rows.num_rows:
         raise InputError(f"{path.name} holds no access")
+    _check_times(path, rows["accessed_at"])
     n = rows.num_rows
     ends = pc.coalesce(rows["closed_at"], rows["accessed_at"]) if "closed_at" in rows.column_names else None
     named_rows = _with_names(rows)
@@ -150,9 +106,23 @@ def copy_tables(site: Tables, tables: Tables, *, since_s: int, until_s: int) -> 
 
 def _read(path: Path) -> pa.Table:
     try:
-        return pq.read_table(path)
-    except (OSError, pa.ArrowInvalid) as error:
-        raise InputError(f"cannot read {path.name} as Parquet: {error}") from None
+        rows = pq.read_table(path)
+    except (pa.ArrowException, OSError, KeyError, UnicodeDecodeError) as error:
+        first = str(error).splitlines()[0]
+        raise InputError(f"cannot read {path.name} as Parquet: {first}; write it again") from None
+    return rows
+
+
+def _check_times(path: Path, times: pa.ChunkedArray) -> None:
+    """Raise InputError for timestamps that no access has."""
+    if pa.types.is_timestamp(times.type):
+        ends = pc.min_max(times).values()
+        ends_s = [end.value // UNITS[times.type.unit] for end in ends if end.is_valid]
+        if ends_s and not 0 <= ends_s[0] <= ends_s[-1] < LAST_S:
+            raise InputError(
+                f"{path.name}: accessed_at is from {ends_s[0]} to {ends_s[-1]} s since 1970, beyond the "
+                "times of accesses; correct or drop these rows"
+            )
 
 
 def _with_names(rows: pa.Table) -> pa.Table:
