@@ -12,10 +12,10 @@ from features.common.errors import ConfigError
 from replay.kernels.accesses import FETCHED, HIT_BYTES, HITS, REQUESTED, empty_tally
 from replay.policies.clairvoyant import clairvoyant, clairvoyant_bypass
 from replay.policies.frequency import gdsf, lfu, lfu_da
-from replay.policies.policy import PartPolicy, Policy, Served, ServedWithPrefetch
+from replay.policies.policy import PartPolicy, Policy, ServedWithPrefetch
 from replay.policies.queues import fifo, lru, s3fifo, sieve, two_queues
 from replay.result import NOTHING_PLACED, Result, summarise, tallied
-from replay.trace import Trace, Window, window
+from replay.trace import Trace, window
 
 __all__ = [
     "CLAIRVOYANTS",

@@ -105,12 +105,13 @@ def copy_tables(site: Tables, tables: Tables, *, since_s: int, until_s: int) -> 
 
 
 def _read(path: Path) -> pa.Table:
+    if not (path.is_file() or path.is_dir()):
+        raise InputError(f"{path.name} is not a plain file; give a Parquet file of accesses")
     try:
-        rows = pq.read_table(path)
+        return pq.read_table(path)
     except (pa.ArrowException, OSError, KeyError, UnicodeDecodeError) as error:
         first = str(error).splitlines()[0]
         raise InputError(f"cannot read {path.name} as Parquet: {first}; write it again") from None
-    return rows
 
 
 def _check_times(path: Path, times: pa.ChunkedArray) -> None:
