@@ -226,7 +226,7 @@ def evaluate(
     Features, trainings, predictions and plans are made as the service would have made them then. With
     --trace, a learned order of eviction is compared with other policies on any trace; nothing is prefetched.
     """
-    from jobs.loop.evaluate.accesses import to_evaluate
+    from jobs.loop.evaluate.replay_setup import to_evaluate
 
     from_s, to_s = parse_day(since), parsing.day(until)
     capacities, fractions = parsing.sizes(capacity), parsing.shares(capacity_fraction)

@@ -21,7 +21,6 @@ from features.results import BESIDE_A_STEWARD, CHALLENGER_PLAN, CHAMPION_PLAN, L
 from features.schema import ACCESSES
 from jobs.ground.settings.tree import MlflowSettings, Settings
 from jobs.ground.store.tables import Tables
-from jobs.loop.evaluate.accesses import check_days
 from jobs.loop.evaluate.answer import EvaluationAnswer, export_evaluation, misses_by_activity, slice_rows
 from jobs.loop.evaluate.record import (
     NOBODY,
@@ -40,6 +39,7 @@ from jobs.loop.evaluate.replay_setup import (
     ReplaySetup,
     Request,
     capacity_bytes,
+    check_days,
     replay_setup,
     trial_days,
 )

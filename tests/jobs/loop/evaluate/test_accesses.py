@@ -15,7 +15,7 @@ from features.common.times import parse_day
 from features.schema import ACCESSES
 from jobs.ground.settings.tree import Settings
 from jobs.ground.store.tables import Tables
-from jobs.loop.evaluate.accesses import copy_file, to_evaluate
+from jobs.loop.evaluate.replay_setup import copy_file, to_evaluate
 
 DAYS = ("2026-03-01", "2026-03-02")
 
