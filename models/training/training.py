@@ -223,8 +223,9 @@ def _evaluations(part: HorizonParts, spec: FeatureSpec, effort: Effort) -> list[
         start = LightGBM(trees=effort.trees, seed=effort.seed)
         seconds = effort.search_s / len(spec.horizons_s)
         if searched := search(part.train, start, seconds=seconds, max_trials=effort.search_trials):
-            measured = evaluate_learner(searched.learner, part.train, part.test)
-            evaluations.append(dataclasses.replace(measured, trials=searched.trials))
+            learner, trials = searched
+            measured = evaluate_learner(learner, part.train, part.test)
+            evaluations.append(dataclasses.replace(measured, trials=trials))
     return _of_baselines(part, spec) + evaluations
 
 
