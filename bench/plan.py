@@ -32,8 +32,8 @@ from models.serving.versions import ModelVersion
 from prefetch.plan import Files, PlanLimits, Rule, Scores, ValuePlanner, plain_files, treatments
 from prefetch.plan.rules import is_control
 from prefetch.plan.scores import NEVER_S
-from replay.federation.ranges import layout_of
 from replay.planner import CacheState
+from replay.ranges import layout_of
 
 PROMISED_S = 30.0
 AS_OF_S = 1_772_323_200

@@ -26,16 +26,16 @@ from boards import ROOT, region
 sys.path.insert(0, str(ROOT / "tests" / "support" / "oracles"))
 
 from libcachesim_oracle import JUDGED, judge, write_lcs
-from zipf10m import DAY_S, zipf10m
+from zipf10m import zipf10m
 
-from features.common.arrays import BoolArray, FloatArray
+from features.common.arrays import BoolArray
 from features.common.progress import unwatched
 from models.learning.order import Learning
 from replay.bounds import byte_bound, object_bound
 from replay.config import CacheConfig
 from replay.curve import lru_curve
 from replay.engine import simulate
-from replay.policies import POLICIES, PartPolicy, Policy, run_policy, score_policies
+from replay.policies import POLICIES, PartPolicy, Policy, run_policy
 from replay.steward.delayed_cache import NO_DELAY, XCACHE
 from replay.steward.policies import STEWARDS, steward_policy
 from replay.trace import Trace
@@ -49,18 +49,6 @@ PROMISED_ALONE = {"XCache, 90/95 %": 0.5, "XCache, open files": 0.5, "LRU curve,
 """Of the speed of libCacheSim's LRU in the same run."""
 PROMISED_STEWARD = 20.0
 """k accesses/s of a steward that decides alone, its cache without delays."""
-
-
-class DailyScores:
-    """Random scores, different on each day of the trace."""
-
-    def __init__(self, trace: Trace) -> None:
-        self.boundaries = np.arange(0, trace.time_s[-1], DAY_S)
-        self._score = np.random.default_rng(1).random(trace.n_items)
-
-    def at(self, k: int, /) -> FloatArray:
-        """Those of day `k`."""
-        return np.roll(self._score, 7919 * k)
 
 
 def main() -> int:
@@ -108,12 +96,7 @@ def speeds(trace: Trace, path: Path) -> int:
     slow = [policy for policy in POLICIES if not _policy_line(policy, trace, path, capacity)]
     theirs = statistics.median(n / judge("lru", path, capacity).cpu_seconds for _ in range(RUNS))
     print("\nnot in libCacheSim          M/s   beside its LRU   peak MB beside the trace")
-    scored = score_policies(DailyScores(trace))
     alone: dict[str, Callable[[], object]] = {
-        "score, new daily": partial(run_policy, "score", trace, capacity, policy=scored["score"]),
-        "score-tail, new daily": partial(
-            run_policy, "score-tail", trace, capacity, policy=scored["score-tail"]
-        ),
         "byte bound": partial(byte_bound, trace, capacity),
         "object bound": partial(object_bound, trace, capacity),
         "XCache, 90/95 %": partial(simulate, trace, CacheConfig(capacity)),

@@ -36,7 +36,7 @@ from placement_server import serving  # noqa: E402
 
 from prefetch.placement.database import PlacementTables  # noqa: E402
 from prefetch.placement.snapshot import CacheHolding, Supply, dump, placed, snapshot_of  # noqa: E402
-from replay.federation.ranges import keys_of  # noqa: E402
+from replay.ranges import keys_of  # noqa: E402
 
 N_DATASETS, N_SITES, N_SERVERS = 1_000_000, 10, 24
 CONNECTIONS, ROUNDS, SECONDS = 32, 9, 2

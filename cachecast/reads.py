@@ -18,8 +18,7 @@ from replay.read.assemble import EVERYTHING, Choice, assemble
 from replay.read.files import missing_size_of
 from replay.read.roles import foreign_roles, house_roles, is_house
 from replay.read.source import TableSource
-from replay.read.times import Clock
-from replay.read.zones import check_zone
+from replay.read.times import Clock, check_zone
 from replay.trace import Trace
 
 Reads = LoadedTrace | Trace | str | os.PathLike[str] | Any

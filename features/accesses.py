@@ -1,12 +1,16 @@
-"""Rows of the table `accesses`: which count as demand, and which kinds of readers they name."""
+"""Rows of the table `accesses`: which count as demand, whose readers they name, and which sizes count."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import Final
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+
+from features.common.arrays import BoolArray, Ids, IntArray
+from features.common.jit import kernel
 
 EVERYWHERE = "*"
 """The key of a demand source for all places without a key of their own."""
@@ -54,3 +58,46 @@ def reader_kinds(accesses: pa.Table, of_sessions: Sequence[str]) -> tuple[str, .
     rows_of_kind = {TASK: has_task, USER: pc.and_not(user, of_session), SESSION: pc.and_(user, of_session)}
     least = LEAST_SHARE * accesses.num_rows
     return tuple(kind for kind in KINDS if (pc.sum(rows_of_kind[kind]).as_py() or 0) > least)
+
+
+UNKNOWN = -1
+
+
+def most_stated(file: Ids, stated: IntArray, n_files: int) -> IntArray:
+    """Sizes of `n_files`, UNKNOWN where none is stated. `stated`: by each record, below 0: none.
+
+    A file's size is the one that most records state, of several the largest. A size of 0 counts only if
+    nothing else was ever stated: uploads begin with it, and an open after a stall is answered so.
+    """
+    size, differs = np.full(n_files, UNKNOWN, np.int64), np.zeros(n_files, np.bool_)
+    _largest(file, stated, size, differs)
+    rows = np.flatnonzero(differs[file] & (stated > 0))
+    if rows.size:
+        pairs, count = np.unique(np.stack([file[rows], stated[rows]], axis=1), axis=0, return_counts=True)
+        order = np.lexsort((pairs[:, 1], count, pairs[:, 0]))
+        size[pairs[order, 0]] = pairs[order, 1]  # of equal files the last is set
+    return size
+
+
+def catalogue_first(listed: IntArray, stated: IntArray) -> IntArray:
+    """The size of each file: `listed` by the catalogue, else as records have `stated` it (UNKNOWN: not)."""
+    return np.where((listed > 0) | (stated < 0), listed, stated)
+
+
+def first_stated(file: Ids, stated: IntArray, n_files: int) -> IntArray:
+    """The same of a trace whose files do change: the size that a file has first."""
+    size = np.full(n_files, UNKNOWN, np.int64)
+    rows = np.flatnonzero(stated != UNKNOWN)[::-1]
+    size[file[rows]] = stated[rows]  # of equal files the last is set, in reversed order the first row
+    return size
+
+
+@kernel
+def _largest(file: Ids, stated: IntArray, size: IntArray, differs: BoolArray) -> None:
+    """Set each file's `size` to the largest stated, and whether it `differs` between records."""
+    for i in range(file.size):
+        known = size[file[i]]
+        if known > 0 and stated[i] > 0 and stated[i] != known:
+            differs[file[i]] = True
+        if stated[i] > known:
+            size[file[i]] = stated[i]

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -19,24 +17,10 @@ COLUMNS = ("did", "accessed_at", "known_at", "n_reads")
 """Columns of `accesses` that are used."""
 
 
-class Hits(NamedTuple):
-    """The clairvoyant's hits: `did` and `at_s` of first reads of a file in a second, unique together."""
-
-    did: pa.Array
-    at_s: IntArray
-
-
-def hits_of(rows: pa.Table | None) -> Hits | None:
-    """The hits in a table with the columns did (string) and at (timestamp, s); None if there is no table."""
-    if rows is None:
-        return None
-    return Hits(rows["did"].combine_chunks(), np.asarray(rows["at"].to_numpy(), np.int64))
-
-
 class Reads:
     """Reads that were known before `until_s`, ready to be looked up. `accesses`: with `COLUMNS`."""
 
-    def __init__(self, accesses: pa.Table, *, until_s: int, hits: Hits | None = None) -> None:
+    def __init__(self, accesses: pa.Table, *, until_s: int) -> None:
         is_known = np.asarray(accesses["known_at"].cast(pa.int64()).to_numpy() < until_s * MICROS)
         rows = accesses.filter(pa.array(is_known))
         self._until_s, self._dids = until_s, pc.unique(rows["did"].cast(pa.string()))
@@ -50,7 +34,6 @@ class Reads:
         self._n_before = np.concatenate([[0], np.cumsum(n_reads)])
         self._is_new_day = self._new_days()
         self._days_before = np.concatenate([[0], np.cumsum(self._is_new_day)])
-        self._is_hit = None if hits is None else self._hit(hits)
 
     def labels(self, dids: pa.Array, as_of_s: int, spec: FeatureSpec) -> pa.Table:
         """The labels of files at `as_of_s`, with the columns of `spec.labels_table`.
@@ -58,8 +41,6 @@ class Reads:
         - n_access_within_{h}: sum of n_reads with accessed_at in [as_of, as_of + h)
         - n_days_within_{h}: distinct UTC days with a read in [as_of, as_of + h)
         - next_access_s: whole seconds from as_of to the first read within the longest horizon; null: none
-        - kept: whether the clairvoyant's cache held the file from before as_of until that first read; false
-          if all horizons have matured without a read; null if they have not, or without hits
 
         The first two are null if as_of + h > until_s.
 
@@ -83,7 +64,6 @@ class Reads:
         first = np.where(is_read, start, 0)
         next_s = np.append(self._at_s, 0)[first] - as_of_s
         columns["next_access_s"] = pa.array(next_s, mask=~is_read)
-        columns["kept"] = self._kept(first, is_read, is_over=as_of_s + longest_s <= self._until_s)
         return pa.table({name: columns[name] for name in spec.labels_table.column_names})
 
     def _keys(self, item: IntArray, at_s: IntArray | int) -> IntArray:
@@ -106,17 +86,6 @@ class Reads:
     def _n_days(self, start: IntArray, stop: IntArray) -> IntArray:
         begun_before = (stop > start) & ~np.append(self._is_new_day, True)[start]
         return np.asarray(self._days_before[stop] - self._days_before[start] + begun_before, np.int64)
-
-    def _hit(self, hits: Hits) -> BoolArray:
-        item = numbers(hits.did, self._dids).astype(np.int64)
-        inside = (item >= 0) & (hits.at_s >= self._first_s) & (hits.at_s < self._first_s + self._span_s)
-        return np.isin(self._key, self._keys(item[inside], hits.at_s[inside]))
-
-    def _kept(self, first: IntArray, is_read: BoolArray, *, is_over: bool) -> pa.Array:
-        if self._is_hit is None:
-            return pa.nulls(first.size, pa.bool_())
-        held = np.append(self._is_hit, False)[first] & is_read
-        return pa.array(held, mask=~(is_read | is_over))
 
 
 def _counts(values: IntArray, *, matured: bool) -> pa.Array:

@@ -90,44 +90,6 @@ RELIABILITY = Table(
     ),
 )
 
-MODEL_SLICES = Table(
-    name="model_slices",
-    grain="one model at one horizon on part of the test rows, under one weighting",
-    key=("model", "horizon_s", "weighting", "part"),
-    partition=("day", "as_of", "region"),
-    columns=(
-        Column("model", "string", "as in model_metrics", required=True),
-        Column("horizon_s", "long", "seconds after as_of", required=True),
-        Column(
-            "weighting", "string", "file: a row weighs 1, byte: its size, dataset: 1/its rows", required=True
-        ),
-        Column("part", "string", "all, cold (never read before), warm, or `tier NAME`", required=True),
-        Column("auc", "double", "as in model_metrics"),
-        Column("average_precision", "double", "as in model_metrics"),
-        Column("log_loss", "double", "as in model_metrics"),
-        Column("brier", "double", "as in model_metrics"),
-        Column("calibration_error", "double", "as in model_metrics"),
-        Column("positive_share", "double", "weighted share of rows that were read", required=True),
-        Column("n_rows", "long", "rows tested on", required=True),
-    ),
-)
-
-MODEL_HOLDINGS = Table(
-    name="model_holdings",
-    grain="a cache that holds the files with a model's highest scores, on the test rows",
-    key=("model", "horizon_s", "weighting", "capacity_fraction"),
-    partition=("day", "as_of", "region"),
-    columns=(
-        Column("model", "string", "as in model_metrics", required=True),
-        Column("horizon_s", "long", "seconds after as_of", required=True),
-        Column("weighting", "string", "as in model_slices", required=True),
-        Column("capacity_fraction", "double", "capacity as a share of the candidates' bytes", required=True),
-        Column("precision", "double", "share of the held files that are read within the horizon"),
-        Column("recall", "double", "share of the files read that are held"),
-        Column("reads_held", "double", "share of the reads that go to held files"),
-    ),
-)
-
 DRIFT = Table(
     name="drift",
     grain="one column of the rows scored at one as_of, compared with the training",

@@ -143,6 +143,5 @@ class FeatureSpec:
                     "long",
                     "seconds to the next read within the longest horizon; null: none known",
                 ),
-                Column("kept", "bool", "in the clairvoyant's cache at the next read; null: not known"),
             ),
         )

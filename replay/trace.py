@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from features.common.arrays import IntArray
+from features.common.arrays import BoolArray, IntArray
 from features.common.errors import InputError
 from features.common.jit import kernel
 from features.common.times import as_of_label
@@ -80,13 +80,16 @@ class Trace:
 
     def until(self, time_s: int) -> Trace:
         """The accesses before `time_s`, of the same files. Raises InputError if there is none."""
-        stop = self.first_at(time_s)
+        return self.part(slice(self.first_at(time_s)))
+
+    def part(self, which: slice | BoolArray) -> Trace:
+        """Some of the accesses, of the same files. Raises InputError if there is none."""
         return dataclasses.replace(
             self,
-            time_s=self.time_s[:stop],
-            item=self.item[:stop],
-            close_s=None if self.close_s is None else self.close_s[:stop],
-            read_bytes=None if self.read_bytes is None else self.read_bytes[:stop],
+            time_s=self.time_s[which],
+            item=self.item[which],
+            close_s=None if self.close_s is None else self.close_s[which],
+            read_bytes=None if self.read_bytes is None else self.read_bytes[which],
         )
 
     def first_at(self, time_s: int) -> int:

@@ -18,8 +18,7 @@ from cachecast_main import cachecast
 from daemons import free_ports
 from placement_server import serving, token_of
 
-from features.common.errors import ConfigError
-from features.common.redaction import secrets_of, without_login, without_secrets
+from features.common.errors import ConfigError, secrets_of, without_login, without_secrets
 from jobs.ground.settings.tree import Settings
 from prefetch.actions import Action
 from prefetch.journal.journal import Item, Journal

@@ -112,7 +112,7 @@ class _Files:
 
     def save(self, key: object, data: object) -> None:
         """Write the code of `key`. Raises OSError."""
-        content = cast(Any, serialize).dumps((self._told(key), data))
+        content = cast(Any, serialize).dumps((self._identity(key), data))
         files.write(self._path(key), hashlib.sha256(content).digest() + content, mode=0o644, settle=False)
         for path in self._folder.iterdir():
             if path.name.startswith(f"{self._base}.") and not path.name.startswith(self._present()):
@@ -130,9 +130,9 @@ class _Files:
         if hashlib.sha256(content).digest() != digest:
             return None
         digested, data = pickle.loads(content)  # noqa: S301  of root or of this account
-        return data if digested == self._told(key) else None
+        return data if digested == self._identity(key) else None
 
-    def _told(self, key: object) -> tuple[object, str]:
+    def _identity(self, key: object) -> tuple[object, str]:
         return key, _sources(self._module)
 
     def _present(self) -> str:

@@ -12,9 +12,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from features.accesses import catalogue_first
 from features.common.arrays import AnyFloatArray, BoolArray, FloatArray, Ids, IntArray
 from features.common.hashes import mixed
-from features.common.sizes import catalogue_first
 from features.spec import COLUMNS, FeatureSpec
 from features.stream.events import count, hashes, ordered, usable
 from features.stream.facts import (

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from features.common.redaction import without_login
+from features.common.errors import without_login
 from features.common.units import parse_bytes, parse_duration
 from jobs.cli import console, options, parsing
 from jobs.cli.options import Cache, Conf, Force, MaybeAsOf, file_to_write, folder_to_fill

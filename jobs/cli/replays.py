@@ -67,10 +67,6 @@ def replay(
     ] = None,
     since: options.Since = None,
     until: options.Until = None,
-    scores: Annotated[
-        Path | None,
-        typer.Option(help="as_of, item, score (Parquet or CSV) for the policies score and score-tail"),
-    ] = None,
     no_bound: Annotated[
         bool, typer.Option("--no-bound", help="leave out the bound, and how near each policy comes to it")
     ] = False,
@@ -87,7 +83,7 @@ def replay(
     if caches is not None:
         if in_mlflow:
             raise InputError("--mlflow compares policies, and --caches has none; leave one of them out")
-        if policy or capacity or capacity_fraction or watermarks or purge_interval or block_size or scores:
+        if policy or capacity or capacity_fraction or watermarks or purge_interval or block_size:
             raise InputError(
                 "--caches describes the caches itself; leave out policies, capacities, watermarks and blocks"
             )
@@ -115,7 +111,6 @@ def replay(
         fractions=parsing.shares(capacity_fraction or ("" if capacity else REPLAYED)),
         watermarks=parsing.watermarks(watermarks) if watermarks else None,
         purge_interval_s=parsing.seconds(purge_interval) or settings.replay.purge_interval,
-        scores=scores,
         with_bound=not no_bound,
         workers=workers or os.cpu_count(),
         block_bytes=parse_bytes(block_size) if block_size else None,
@@ -231,7 +226,7 @@ def evaluate(
     Features, trainings, predictions and plans are made as the service would have made them then. With
     --trace, a learned order of eviction is compared with other policies on any trace; nothing is prefetched.
     """
-    from jobs.loop.evaluate.accesses import to_evaluate
+    from jobs.loop.evaluate.replay_setup import to_evaluate
 
     from_s, to_s = parse_day(since), parsing.day(until)
     capacities, fractions = parsing.sizes(capacity), parsing.shares(capacity_fraction)
@@ -244,7 +239,8 @@ def evaluate(
     if file is None:
         if policy:
             raise InputError("--policy compares further policies on a trace; give --trace, or leave it out")
-        to_evaluate(settings, accesses=accesses, from_s=from_s, to_s=to_s)
+        if accesses is None:
+            to_evaluate(settings, from_s=from_s, to_s=to_s)
     from jobs.loop.evaluate import evaluate as job
     from jobs.loop.evaluate.answer import export_evaluation, verdicts
     from jobs.loop.evaluate.replay_setup import Request

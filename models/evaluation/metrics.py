@@ -1,14 +1,22 @@
-"""Quality of scores and probabilities. Every function takes labels (0 or 1) and scores of equal length."""
+"""Quality of scores and probabilities, and confidence bounds by resamples: of means over days, and of rows.
+
+Days depend on their neighbours: the circular block bootstrap of Politis and Romano (1992) draws blocks of
+consecutive days with replacement. Groups of rows (`times_drawn`) do not: each is drawn by itself. Functions
+of quality take labels (0 or 1) and scores of equal length.
+"""
 
 from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Iterator
 
 import numpy as np
 import numpy.typing as npt
 
 from features.common.arrays import FloatArray, IntArray
+from features.common.units import TOO_FEW_DAYS
+from replay.comparison import Gap
 
 _EPSILON = 1e-6
 N_BINS = 10
@@ -143,3 +151,215 @@ def _checked(
             f"need equal lengths above 0, got {len(y)} labels, {len(s)} scores, {len(w)} weights"
         )
     return y, s, w
+
+
+BLOCK_DAYS = 7
+"""The bootstrap draws whole weeks, because jobs have a weekly rhythm."""
+BOUNDED_DAYS = 2 * BLOCK_DAYS
+"""Fewer days have no bounds: every resample of them is made of nearly the same days."""
+
+CONFIDENCE = 0.95
+"""Of each bound."""
+RESAMPLES = 4000
+_SEED = 1
+DRAWN_AT_ONCE = 1 << 22
+"""Days of resamples in memory."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Interval:
+    """A mean with one-sided bounds: the true one is above `lower`, or below `upper`, each with `CONFIDENCE`.
+
+    The bounds are None where there are too few days.
+    """
+
+    mean: float
+    lower: float | None
+    upper: float | None
+
+
+def few_days(n_days: int) -> str | None:
+    """Why so many days have no bounds, in words; None: they have."""
+    return None if n_days >= BOUNDED_DAYS else f"{TOO_FEW_DAYS}: {n_days} count, bounds need {BOUNDED_DAYS}"
+
+
+def mean_interval(days: npt.ArrayLike, *, block: int = BLOCK_DAYS) -> Interval:
+    """The mean of `days` (one number per day, in order) with one-sided percentile bounds.
+
+    Fewer than `BOUNDED_DAYS` have none. `block`: number of days drawn together. Raises ValueError without
+    days or with a block below 1.
+    """
+    values = np.asarray(days, dtype=np.float64)
+    ratio = ratio_interval(values, np.ones_like(values), block=block)
+    assert ratio is not None  # a number of days is never 0
+    return ratio
+
+
+def ratio_interval(above: npt.ArrayLike, below: npt.ArrayLike, *, block: int = BLOCK_DAYS) -> Interval | None:
+    """The sum of `above` over that of `below` (one number per day each), with bounds as in `mean_interval`.
+
+    None if `below` sums to 0 over all days; without bounds if it does over those of a resample. Raises as
+    `mean_interval`.
+    """
+    top, bottom = np.asarray(above, dtype=np.float64), np.asarray(below, dtype=np.float64)
+    if not len(top) or block < 1:
+        raise ValueError(f"need days and a block of at least 1, got {len(top)} and {block}")
+    if not bottom.sum():
+        return None
+    mean = float(top.sum() / bottom.sum())
+    if few_days(len(top)):
+        return Interval(mean, None, None)
+    above_sums, below_sums = _sums(np.stack([top, bottom]), block)
+    if not below_sums.all():
+        return Interval(mean, None, None)
+    lower, upper = np.quantile(above_sums / below_sums, [1 - CONFIDENCE, CONFIDENCE])
+    return Interval(mean, float(lower), float(upper))
+
+
+def times_drawn(n_groups: int, resamples: int) -> Iterator[IntArray]:
+    """Per resample, how often each of `n_groups` independent groups is drawn, int64[n_groups]."""
+    draw = np.random.default_rng(_SEED)
+    for _ in range(resamples):
+        (drawn,) = _drawn(draw, n_groups, 1, 1)
+        yield np.bincount(drawn, minlength=n_groups)
+
+
+def group_sums(
+    drawn: IntArray, group: IntArray, values: FloatArray, *, n_groups: int, resamples: int = RESAMPLES // 4
+) -> FloatArray:
+    """Sums of `values` by `group` over resamples of what is drawn together, float64[resamples, n_groups, k].
+
+    `values`: float64[n, k], a row per pair of a thing that is drawn as a whole (`drawn`: its number, from 0)
+    and a group (`group`: 0 … n_groups − 1).
+    """
+    n_drawn = int(drawn.max()) + 1
+    sums = np.empty((resamples, n_groups, values.shape[1]))
+    for sample, times in zip(sums, times_drawn(n_drawn, resamples), strict=True):
+        weighted = values * times[drawn, None]
+        sample[:] = np.stack([np.bincount(group, column, n_groups) for column in weighted.T], axis=1)
+    return sums
+
+
+def gap_columns(gap: Gap | None) -> dict[str, float | None]:
+    """`byte_gap_closed`: the share of the way from LRU's WAN bytes to the bound's; its `_lower` and `_upper`.
+
+    The last two are one-sided bounds at 95 % confidence each, by a block bootstrap over days. All are None
+    where LRU reaches the bound, the bounds also where days are too few. None exceeds 1, the bound itself.
+    """
+    interval = None if gap is None else ratio_interval(*gap)
+    upper = (
+        None if interval is None or interval.upper is None else max(interval.mean, min(interval.upper, 1.0))
+    )
+    return {
+        "byte_gap_closed": None if interval is None else interval.mean,
+        "byte_gap_closed_lower": None if interval is None else interval.lower,
+        "byte_gap_closed_upper": upper,
+    }
+
+
+def _sums(series: FloatArray, block: int) -> FloatArray:
+    """The sum of each resample of each series (float64[k, n] in), float64[k, RESAMPLES].
+
+    Resamples are drawn some at a time: a trace may span a million days.
+    """
+    n = series.shape[1]
+    draw, at_once = np.random.default_rng(_SEED), max(1, DRAWN_AT_ONCE // n)
+    parts = [
+        series[:, _drawn(draw, n, min(block, n), min(at_once, RESAMPLES - done))].sum(axis=2)
+        for done in range(0, RESAMPLES, at_once)
+    ]
+    return np.concatenate(parts, axis=1)
+
+
+def _drawn(draw: np.random.Generator, n: int, block: int, resamples: int) -> IntArray:
+    """Indices of the `n` days of each resample, int64[resamples, n]; blocks wrap around the end."""
+    starts = draw.integers(0, n, (resamples, -(-n // block)))
+    days: IntArray = (starts[:, :, None] + np.arange(block)).reshape(resamples, -1)[:, :n] % n
+    return days
+
+
+LEAST_GROUPS = 20
+"""Fewer groups have no bounds: resamples would be made of nearly the same ones."""
+_RESAMPLES = 400
+_RANKS = 2000
+"""Steps of rank in which resamples compare scores; the figures between the bounds are exact."""
+
+
+@dataclasses.dataclass(frozen=True)
+class _Cells:
+    """Rows of the same group and bin, summed."""
+
+    group: IntArray
+    bin: IntArray
+    n_bins: int
+    sums: tuple[FloatArray, ...]
+
+    @classmethod
+    def of(cls, group: IntArray, bins: IntArray, *values: FloatArray) -> _Cells:
+        """The sums of each of `values` per group and bin."""
+        n_bins = int(bins.max()) + 1
+        pairs, cell = np.unique(group * n_bins + bins, return_inverse=True)
+        sums = tuple(np.bincount(cell, value, minlength=len(pairs)) for value in values)
+        return cls(pairs // n_bins, pairs % n_bins, n_bins, sums)
+
+    def per_bin(self, times: IntArray) -> list[FloatArray]:
+        """The sums per bin of a resample that has each group so many times."""
+        drawn = times[self.group]
+        return [np.bincount(self.bin, total * drawn, minlength=self.n_bins) for total in self.sums]
+
+
+def quality_bounds(
+    measured: Quality, labels: npt.ArrayLike, scores: npt.ArrayLike, groups: npt.ArrayLike
+) -> dict[str, float]:
+    """One-sided bounds at 95 % confidence of figures of `measured`, for example `auc_lower`, `auc_upper`.
+
+    Of `auc` and `average_precision`, and of `calibration_error` if the scores are probabilities. `groups`:
+    what a row belongs to, for example its dataset, from 0; whole groups are drawn, as rows of a dataset are
+    read together. Empty with fewer than `LEAST_GROUPS` groups, or where a resample has one class only.
+    """
+    y, s = np.asarray(labels, dtype=np.float64), np.asarray(scores, dtype=np.float64)
+    _, group = np.unique(np.asarray(groups), return_inverse=True)
+    n_groups = int(group.max()) + 1
+    if n_groups < LEAST_GROUPS:
+        return {}
+    ranked = _Cells.of(group, _falling_ranks(s), y, 1 - y)
+    binned = _Cells.of(group, bin_of_rows(s), s - y, np.ones(len(y))) if measured.reliability else None
+    once = _figures(ranked, binned, np.ones(n_groups, dtype=np.int64))
+    drawn = np.array([_figures(ranked, binned, times) for times in times_drawn(n_groups, _RESAMPLES)])
+    if not np.isfinite(once).all() or not np.isfinite(drawn).all():
+        return {}
+    # As differences from what the same steps give once.
+    below, above = np.quantile(drawn, [1 - CONFIDENCE, CONFIDENCE], axis=0) - once
+    if binned is not None:
+        below[2] = -above[2]  # the chance of a draw only adds to a calibration error
+    bounds = {}
+    for i, name in enumerate(("auc", "average_precision", "calibration_error")[: len(once)]):
+        value = getattr(measured, name)
+        bounds[f"{name}_lower"] = float(max(0.0, value + below[i]))
+        bounds[f"{name}_upper"] = float(min(1.0, value + above[i]))
+    return bounds
+
+
+def _falling_ranks(scores: FloatArray) -> IntArray:
+    """The rank of each row's score, 0 for the highest; equal scores share one."""
+    _, rank, n_rows = np.unique(-scores, return_inverse=True, return_counts=True)
+    if len(n_rows) <= _RANKS:
+        return rank
+    step = (np.cumsum(n_rows) - 1) * _RANKS // len(scores)
+    return np.asarray(step[rank], dtype=np.int64)
+
+
+def _figures(ranked: _Cells, binned: _Cells | None, times: IntArray) -> list[float]:
+    """AUC, average precision and, with `binned`, calibration error of a resample; NaN with one class."""
+    read, unread = ranked.per_bin(times)
+    n_read, n_unread = read.sum(), unread.sum()
+    if not n_read or not n_unread:
+        return [np.nan] * (2 if binned is None else 3)
+    read_above, unread_above = np.cumsum(read), np.cumsum(unread)
+    auc = (unread * (read_above - read / 2)).sum() / (n_read * n_unread)
+    precision = read_above / np.maximum(read_above + unread_above, 1)
+    figures = [float(auc), float((read * precision).sum() / n_read)]
+    if binned is not None:
+        excess, n_rows = binned.per_bin(times)
+        figures.append(float(np.abs(excess).sum() / n_rows.sum()))
+    return figures

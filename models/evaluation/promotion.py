@@ -25,7 +25,7 @@ from features.results import (
     STEWARD_CHAMPION,
     STEWARD_PLAN,
 )
-from models.evaluation.bootstrap import CONFIDENCE, mean_interval
+from models.evaluation.metrics import CONFIDENCE, mean_interval
 from prefetch.plan import ValuePlanner
 from replay.config import CacheConfig
 from replay.engine import Run, drive

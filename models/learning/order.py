@@ -29,7 +29,7 @@ from replay.trace import ItemArray, Trace
 
 CAPACITY_FRACTIONS = (0.05, 0.1, 0.2)
 """Capacities of the caches that a training learns an order for, as shares of the bytes of all files read."""
-LADDER_S = tuple(int(hours * HOUR_S) for hours in (1.5, 3, 6, 12, 24, 48, 96, 192, 384, 768))
+HORIZONS_S = tuple(int(hours * HOUR_S) for hours in (1.5, 3, 6, 12, 24, 48, 96, 192, 384, 768))
 EVERY_S = 7 * DAY_S
 """An order is learned anew each week, as production does."""
 MOST_ORDERS = 8
@@ -103,7 +103,7 @@ def learn_horizons(
 
 
 def _horizons_s(past_s: float) -> list[int]:
-    return [horizon_s for horizon_s in LADDER_S if horizon_s * PAST_PER_HORIZON <= past_s]
+    return [horizon_s for horizon_s in HORIZONS_S if horizon_s * PAST_PER_HORIZON <= past_s]
 
 
 class Learning(NamedTuple):

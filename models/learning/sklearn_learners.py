@@ -65,7 +65,7 @@ class HistBoosting(WithKnobs):
 
 
 @dataclasses.dataclass(frozen=True)
-class Forest(WithKnobs):
+class RandomForest(WithKnobs):
     """A random forest, fitted on a random sample of at most `max_rows` rows, because it is slow."""
 
     trees: int = 60

@@ -133,8 +133,8 @@ def expected_reads(past: Past, rows: Rows, present: Rows, chance: FloatArray, n_
     """
     reads, weights = past.reads(rows, n_units), simple_weights(past, n_units)
     then, now = (rates_of(past.series, at.code, at.unit, n_units).mixed(weights) for at in (rows, present))
-    if_any = chance * fit_if_any(rows.x, reads).predict(present.x)
-    share = fit_share(rows, then, reads).predict(present.x, now)
+    if_any = chance * reads_if_any(rows.x, reads, present.x)
+    share = share_of_scale(rows, then, reads, present, now)
     middle = np.asarray(np.median([now.mix, if_any, share], axis=0), np.float64)
     total = float(middle.sum())
     return middle * np.clip(now.mix.sum() / total, 1.0, _MOST_RAISED) if total else middle
@@ -158,65 +158,53 @@ def simple_weights(past: Past, n_units: int) -> FloatArray:
     return fit_weights(rates_of(past.series, code, unit, n_units).forecasts(), reads, unit)
 
 
-@dataclasses.dataclass(frozen=True)
-class ReadsIfAny:
-    """A model of reads: `booster` predicts ln(reads); without one, `constant` is predicted."""
+def reads_if_any(x: pd.DataFrame, reads: FloatArray, present: pd.DataFrame) -> FloatArray:
+    """The median number of reads of each row of `present`, given that there is one; at least 1.
 
-    booster: lgb.Booster | None
-    constant: float
-
-    def predict(self, x: pd.DataFrame) -> FloatArray:
-        """The median number of reads of each row, given that there is one; at least 1."""
-        if self.booster is None:
-            return np.full(len(x), self.constant)
-        return np.maximum(np.exp(np.asarray(self.booster.predict(x, num_threads=1), np.float64)), 1.0)
-
-
-def fit_if_any(x: pd.DataFrame, reads: FloatArray) -> ReadsIfAny:
-    """Fit the latest rows with reads, by the absolute error of ln(reads).
-
-    Reads span six orders of magnitude, so that a fit of the mean would follow a few datasets.
+    Learned from the latest rows of `x` with reads, by the absolute error of ln(reads): reads span six orders
+    of magnitude, so that a fit of the mean would follow a few datasets. A constant if such rows are few.
     """
     some = np.flatnonzero(reads > 0)[-_MAX_ROWS:]
     if len(some) < _MIN_ROWS:
-        return ReadsIfAny(None, float(np.median(reads[some])) if len(some) else 1.0)
-    return ReadsIfAny(_boosted(x.iloc[some], np.log(reads[some]), objective="l1"), 1.0)
+        return np.full(len(present), float(np.median(reads[some])) if len(some) else 1.0)
+    logs = _boosted(x.iloc[some], np.log(reads[some]), present, objective="l1")
+    return np.maximum(np.exp(logs), 1.0)
 
 
-@dataclasses.dataclass(frozen=True)
-class Share:
-    """A quantile of the reads, as a share of a dataset's scale; without a `booster` the simple mix."""
+def share_of_scale(rows: Rows, then: Mixed, reads: FloatArray, present: Rows, now: Mixed) -> FloatArray:
+    """A quantile of the reads of `present`, predicted as a share, at most 1.5, of a dataset's scale.
 
-    booster: lgb.Booster | None
-
-    def predict(self, x: pd.DataFrame, mixed: Mixed) -> FloatArray:
-        """The share, at most 1.5, times the scale."""
-        if self.booster is None:
-            return mixed.mix
-        share = np.asarray(self.booster.predict(x.assign(**mixed.shares()), num_threads=1), np.float64)
-        return np.clip(share, 0, _MOST) * mixed.scale
-
-
-def fit_share(rows: Rows, mixed: Mixed, reads: FloatArray) -> Share:
-    """Fit the latest rows with a scale by the quantile's loss.
-
-    A unit's rows weigh as the roots of their scales, and each unit the same, so that a few large datasets do
-    not decide.
+    Learned from the latest rows with a scale by the quantile's loss; the simple mix if they are few. A unit's
+    rows weigh as the roots of their scales, and each unit the same, so that a few large datasets do not
+    decide.
     """
-    some = np.flatnonzero(mixed.scale > 0)[-_MAX_ROWS:]
+    some = np.flatnonzero(then.scale > 0)[-_MAX_ROWS:]
     if len(some) < _MIN_ROWS:
-        return Share(None)
-    scale, place = mixed.scale[some], np.unique(rows.unit[some], return_inverse=True)[1]
+        return now.mix
+    scale, place = then.scale[some], np.unique(rows.unit[some], return_inverse=True)[1]
     weight = np.sqrt(scale)
     weight /= np.bincount(place, weight)[place]
-    x = rows.x.iloc[some].assign(**{name: column[some] for name, column in mixed.shares().items()})
-    share = np.minimum(reads[some] / scale, _MOST)
-    return Share(_boosted(x, share, weight / weight.mean(), objective="quantile", alpha=_QUANTILE))
+    x = rows.x.iloc[some].assign(**{name: column[some] for name, column in then.shares().items()})
+    share = _boosted(
+        x,
+        np.minimum(reads[some] / scale, _MOST),
+        present.x.assign(**now.shares()),
+        weight / weight.mean(),
+        objective="quantile",
+        alpha=_QUANTILE,
+    )
+    return np.clip(share, 0, _MOST) * now.scale
 
 
 def _boosted(
-    x: pd.DataFrame, y: FloatArray, weight: FloatArray | None = None, **objective: object
-) -> lgb.Booster:
+    x: pd.DataFrame,
+    y: FloatArray,
+    present: pd.DataFrame,
+    weight: FloatArray | None = None,
+    **objective: object,
+) -> FloatArray:
+    """What trees fitted to `y` predict for `present`."""
     least = min(200, max(5, len(y) // 50))
     data = lgb.Dataset(x, y, weight=weight, params={"verbosity": -1, "num_threads": 1})
-    return lgb.train({**_PARAMETERS, **objective, "min_data_in_leaf": least}, data, _TREES)
+    booster = lgb.train({**_PARAMETERS, **objective, "min_data_in_leaf": least}, data, _TREES)
+    return np.asarray(booster.predict(present, num_threads=1), np.float64)

@@ -51,8 +51,7 @@ with warnings.catch_warnings():  # MLflow's own type hints cause warnings
     from mlflow.utils import request_utils
 
 from features.common import deadline
-from features.common.errors import ServiceError, StaleInputError
-from features.common.redaction import secrets_of, without_login, without_secrets
+from features.common.errors import ServiceError, StaleInputError, secrets_of, without_login, without_secrets
 
 __all__ = [
     "ArtifactRepository",

@@ -27,7 +27,6 @@ from models.serving.bundle_files import (
     read_order,
     served_order,
 )
-from models.serving.card import with_section
 from models.serving.mlflow_session import (
     FILES_S,
     ArtifactRepository,
@@ -46,6 +45,8 @@ MODEL_TAG = "model_id"
 """Of a version: the model in MLflow that it registers; figures of runs are linked to that."""
 MAY_PUSH_TAG, MAY_EVICT_TAG = "may_push", "may_evict"
 """Of a version: `yes`, or `no: ` and why; for people, as the aliases decide."""
+_MOST_CHARS, _MOST_SECTION_CHARS = 4900, 600
+"""Of a description in MLflow's databases, which has 5000, and of a section of it."""
 
 
 class Registry:
@@ -223,6 +224,13 @@ def _fetch(files: ArtifactRepository, folder: Path) -> int:
 
 def _missing(version: str) -> str:
     return f"MLflow has no model version {version}, or its files are gone; train again"
+
+
+def with_section(text: str, heading: str, body: str) -> str:
+    """`text` with the section `heading` replaced by `body`, or added at its end; of bounded length."""
+    sections = [part for part in text.split("\n\n## ") if not part.startswith(f"{heading}\n")]
+    added = f"\n\n## {heading}\n\n{body[:_MOST_SECTION_CHARS]}"
+    return "\n\n## ".join(sections)[: _MOST_CHARS - len(added)] + added
 
 
 def load_order(

@@ -14,8 +14,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from features.common.errors import ServiceError, bounded, printable
-from features.common.redaction import without_login
+from features.common.errors import ServiceError, bounded, printable, without_login
 from features.common.times import DAY_S
 from models.serving.mlflow_session import (
     Dataset,

@@ -41,14 +41,13 @@ class Holding:
     """A cache that holds the files with the highest scores, up to a share of all candidates' bytes.
 
     `precision`: share of the held files that are read within the horizon; `recall`: share of the files read
-    that are held; both weighted as in Slice. `reads_held`: share of all reads that go to held files.
+    that are held; both weighted as in Slice.
     """
 
     weighting: str
     capacity_fraction: float
     precision: float
     recall: float
-    reads_held: float
 
 
 def slices(
@@ -81,12 +80,9 @@ def holdings(sample: Sample, scores: FloatArray) -> list[Holding]:
     results = []
     for fraction in CAPACITY_FRACTIONS:
         held = filled <= fraction
-        reads_held = _share(sample.reads * held, sample.reads)
         for weighting, w in _weightings(sample).items():
             hit = w * sample.y * held
-            results.append(
-                Holding(weighting, fraction, _share(hit, w * held), _share(hit, w * sample.y), reads_held)
-            )
+            results.append(Holding(weighting, fraction, _share(hit, w * held), _share(hit, w * sample.y)))
     return results
 
 
@@ -222,18 +218,12 @@ def best_learned(evaluations: Sequence[Evaluation]) -> Evaluation | None:
     return learned[0] if learned else None
 
 
-@dataclasses.dataclass(frozen=True)
-class Searched:
-    """The best learner found, with its log loss, and all trials: the first is of the default settings."""
-
-    learner: LightGBM
-    log_loss: float
-    trials: tuple[Trial, ...]
-
-
-def search(train: Known, start: LightGBM, *, seconds: float, max_trials: int) -> Searched | None:
+def search(
+    train: Known, start: LightGBM, *, seconds: float, max_trials: int
+) -> tuple[LightGBM, tuple[Trial, ...]] | None:
     """Find the settings with the least log loss, beginning from `start`; None if the history is too short.
 
+    The learner comes with all trials, of which the first has the settings of `start`.
     A trial is validated on rows a horizon later than those it is fitted on. The rows that the comparison of
     learners validates on are left out, so that this comparison stays fair. `start.seed` sets the order of the
     trials, the machine how many fit into `seconds`: equal seeds give equal settings if `max_trials` ends the
@@ -259,7 +249,7 @@ def search(train: Known, start: LightGBM, *, seconds: float, max_trials: int) ->
         for finished in study.trials
         if finished.value is not None
     )
-    return Searched(best, study.best_value, trials)
+    return best, trials
 
 
 def _suggested(trial: optuna.Trial, start: LightGBM) -> LightGBM:

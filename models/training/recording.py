@@ -12,8 +12,7 @@ from sklearn.metrics import precision_recall_curve, roc_curve
 
 from features.common.arrays import FloatArray
 from features.common.units import duration_label
-from models.evaluation.bootstrap import quality_bounds
-from models.evaluation.metrics import Quality
+from models.evaluation.metrics import Quality, quality_bounds
 from models.learning.baselines import Recency
 from models.learning.fit import CalibratedModel, fit_calibrated, refitted
 from models.learning.frame import HorizonParts, Known, Sample
@@ -22,7 +21,7 @@ from models.serving.bundle import HorizonModel
 from models.serving.drift import reference
 from models.serving.runs import Run
 from models.serving.spool import Spool, texts
-from models.training.compare import Evaluation, Holding, Slice, Trial, best
+from models.training.compare import Evaluation, Slice, Trial, best
 
 
 def calibration_figure(title: str, quality: Quality) -> Figure:
@@ -238,27 +237,6 @@ def _report(evaluation: Evaluation, horizon_s: int, *, serves: bool, bounds: dic
         run_id=None,
         bounds=bounds,
     )
-
-
-def slice_row(evaluation: Evaluation, part: Slice, horizon_s: int) -> dict[str, object]:
-    """A row of the table model_slices."""
-    q = part.quality
-    return {
-        "model": evaluation.name,
-        "horizon_s": horizon_s,
-        "weighting": part.weighting,
-        "part": part.part,
-        **{name: finite(getattr(q, name)) for name in sorted(_NAMES)},
-        "positive_share": q.positive_share,
-        "n_rows": q.n_rows,
-    }
-
-
-def holding_row(evaluation: Evaluation, holding: Holding, horizon_s: int) -> dict[str, object]:
-    """A row of the table model_holdings."""
-    figures = {name: finite(getattr(holding, name)) for name in ("precision", "recall", "reads_held")}
-    where = {"weighting": holding.weighting, "capacity_fraction": holding.capacity_fraction}
-    return {"model": evaluation.name, "horizon_s": horizon_s, **where, **figures}
 
 
 def finite(value: float) -> float | None:

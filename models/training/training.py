@@ -17,7 +17,7 @@ from models.learning.baselines import Recency, Untrained, baselines
 from models.learning.fit import CalibratedModel, check_enough, fit_calibrated
 from models.learning.frame import HorizonParts, horizon_parts, known_by, learn_vocabulary, model_matrix
 from models.learning.learners import Learner, LightGBM, Scorer
-from models.learning.sklearn_learners import Forest, HistBoosting, Logistic
+from models.learning.sklearn_learners import HistBoosting, Logistic, RandomForest
 from models.parallel import map_parallel
 from models.serving.bundle import Bundle, HorizonModel, RegionModels
 from models.serving.drift import references
@@ -32,10 +32,8 @@ from models.training.compare import (
 )
 from models.training.recording import (
     ModelReport,
-    holding_row,
     horizon_model,
     record,
-    slice_row,
     to_serve,
     trees_of,
 )
@@ -64,14 +62,14 @@ class Effort:
 
 @dataclasses.dataclass(frozen=True)
 class Trained:
-    """A bundle, the figures of all models compared, and rows of tables: reliability, slices, holdings.
+    """A bundle, the figures of all models compared, and rows of the table reliability.
 
     `gains`: share of each column in the trees of the shortest horizon that has trees.
     """
 
     bundle: Bundle
     reports: list[ModelReport]
-    rows: dict[str, Rows]
+    reliability: Rows
     gains: Mapping[str, float]
 
 
@@ -90,7 +88,7 @@ LEARNERS: Mapping[str, Callable[[Effort], Learner]] = {
         trees=effort.trees, seed=effort.seed, monotone=True, name="lightgbm_monotone"
     ),
     "hist_boosting": lambda effort: HistBoosting(trees=effort.trees, seed=effort.seed),
-    "forest": lambda effort: Forest(seed=effort.seed),
+    "forest": lambda effort: RandomForest(seed=effort.seed),
     "logistic": lambda effort: Logistic(),
 }
 
@@ -134,7 +132,6 @@ def train(
         record(spool, horizon.evaluations, horizon.serving, horizon.part, region=region, tags=tags)
         for horizon in compared
     ]
-    tables = [_rows(horizon.evaluations, horizon.part.train.horizon_s) for horizon in compared]
     matrix = model_matrix(rows, spec, vocabulary)
     bundle = Bundle(
         region=region,
@@ -150,7 +147,7 @@ def train(
     return Trained(
         bundle,
         [report for reports, _ in recorded for report in reports],
-        {name: [row for table in tables for row in table[name]] for name in tables[0]},
+        [row for horizon in compared for row in _reliability(horizon)],
         next((trees.importance() for horizon in compared if (trees := trees_of(horizon.serving))), {}),
     )
 
@@ -226,8 +223,9 @@ def _evaluations(part: HorizonParts, spec: FeatureSpec, effort: Effort) -> list[
         start = LightGBM(trees=effort.trees, seed=effort.seed)
         seconds = effort.search_s / len(spec.horizons_s)
         if searched := search(part.train, start, seconds=seconds, max_trials=effort.search_trials):
-            measured = evaluate_learner(searched.learner, part.train, part.test)
-            evaluations.append(dataclasses.replace(measured, trials=searched.trials))
+            learner, trials = searched
+            measured = evaluate_learner(learner, part.train, part.test)
+            evaluations.append(dataclasses.replace(measured, trials=trials))
     return _of_baselines(part, spec) + evaluations
 
 
@@ -238,20 +236,16 @@ def _of_baselines(part: HorizonParts, spec: FeatureSpec) -> list[Evaluation]:
     ]
 
 
-def _rows(evaluations: Sequence[Evaluation], horizon_s: int) -> dict[str, Rows]:
-    return {
-        "reliability": [
-            {"model": evaluation.name, "horizon_s": horizon_s, "bin": i, "predicted": b.predicted}
-            | {"observed": b.observed, "n_rows": round(b.weight)}
-            for evaluation in evaluations
-            for i, b in enumerate(evaluation.quality.reliability)
-        ],
-        "slices": [
-            slice_row(evaluation, part, horizon_s) for evaluation in evaluations for part in evaluation.slices
-        ],
-        "holdings": [
-            holding_row(evaluation, held, horizon_s)
-            for evaluation in evaluations
-            for held in evaluation.holdings
-        ],
-    }
+def _reliability(horizon: _Compared) -> Rows:
+    return [
+        {
+            "model": evaluation.name,
+            "horizon_s": horizon.part.train.horizon_s,
+            "bin": i,
+            "predicted": part.predicted,
+            "observed": part.observed,
+            "n_rows": round(part.weight),
+        }
+        for evaluation in horizon.evaluations
+        for i, part in enumerate(evaluation.quality.reliability)
+    ]

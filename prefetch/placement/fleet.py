@@ -11,7 +11,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterable, Mapping
 
-from replay.federation.ranges import SPACE, Layout, covered, layout_of
+from replay.ranges import SPACE, Layout, covered, layout_of
 
 
 def wire(layout: Layout, servers: Mapping[str, tuple[str, float]]) -> dict[str, list[list[object]]]:

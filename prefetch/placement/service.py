@@ -32,7 +32,7 @@ from prefetch.placement.messages import (
 )
 from prefetch.placement.score import Score, score
 from prefetch.placement.snapshot import NOTHING, NOWHERE, Snapshot
-from replay.federation.ranges import key_of, scores
+from replay.ranges import key_of, scores
 from replay.study.benefit import Cluster
 
 KEPT_ANSWERS = 100_000

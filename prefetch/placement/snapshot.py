@@ -19,7 +19,7 @@ import numpy.typing as npt
 from features.common import strict_json
 from features.common.arrays import FloatArray, IntArray
 from features.common.errors import InputError
-from replay.federation.ranges import KeyArray, key_of, keys_of, scores
+from replay.ranges import KeyArray, key_of, keys_of, scores
 
 MAX_SITES = 5
 """Most sites of one dataset: as many as Rucio asks for."""

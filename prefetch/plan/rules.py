@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from features.common.arrays import BoolArray, IntArray
 from features.common.errors import ConfigError
 from replay.config import refused
-from replay.federation.ranges import OwnerArray, covered, layout_of
+from replay.ranges import OwnerArray, covered, layout_of
 
 TEST = "test"
 """The action of the rule about files that only monitoring reads."""

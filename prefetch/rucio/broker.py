@@ -13,8 +13,7 @@ from urllib.parse import urlsplit
 
 from stomp.exception import ConnectFailedException, StompException
 
-from features.common.errors import ConfigError, ServiceError, bounded
-from features.common.redaction import without_secrets
+from features.common.errors import ConfigError, ServiceError, bounded, without_secrets
 from prefetch.rucio.connection import (
     CONNECTED,
     LISTENER,

@@ -27,8 +27,7 @@ from rucio.common import exception as rucio
 from rucio.common.utils import wlcg_token_discovery
 
 from features.common import deadline
-from features.common.errors import ConfigError, ServiceError, bounded
-from features.common.redaction import without_secrets
+from features.common.errors import ConfigError, ServiceError, bounded, without_secrets
 
 T = TypeVar("T")
 Form = Mapping[str, tuple[type, ...]]

@@ -25,8 +25,14 @@ from collections.abc import Callable, Iterable
 from types import TracebackType
 from typing import Any, NamedTuple
 
-from features.common.errors import ConfigError, PushRejected, SourceUnavailable, TargetUnavailable, bounded
-from features.common.redaction import without_tokens
+from features.common.errors import (
+    ConfigError,
+    PushRejected,
+    SourceUnavailable,
+    TargetUnavailable,
+    bounded,
+    without_tokens,
+)
 from prefetch.target import ServerIdentity
 from prefetch.xcache import server
 

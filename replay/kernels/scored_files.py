@@ -11,8 +11,7 @@ from features.common.jit import bare
 from features.spec import COLUMNS
 from features.stream.row import row
 from features.stream.state import D_LAST, LAST, READS, Files, State
-from replay.kernels.lanes import LANES
-from replay.kernels.trees import Block, HorizonModels, fill, hit_rates, new_block
+from replay.kernels.trees import LANES, Block, HorizonModels, fill, hit_rates, new_block
 
 SAMPLE = LANES
 """Candidates of an eviction: as many as are scored side by side."""

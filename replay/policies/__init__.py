@@ -12,47 +12,18 @@ from features.common.errors import ConfigError
 from replay.kernels.accesses import FETCHED, HIT_BYTES, HITS, REQUESTED, empty_tally
 from replay.policies.clairvoyant import clairvoyant, clairvoyant_bypass
 from replay.policies.frequency import gdsf, lfu, lfu_da
-from replay.policies.one_queue import fifo, lru, sieve
-from replay.policies.policy import PartPolicy, Policy, Served, ServedWithPrefetch
-from replay.policies.scores import Scores, score_policies
-from replay.policies.several_queues import s3fifo, two_queues
+from replay.policies.policy import PartPolicy, Policy, ServedWithPrefetch
+from replay.policies.queues import fifo, lru, s3fifo, sieve, two_queues
 from replay.result import NOTHING_PLACED, Result, summarise, tallied
-from replay.trace import Trace, Window, window
-
-
-def summarise_parts(
-    policy: str, trace: Trace, served: Served, *, capacity_bytes: int, counted: Window, seconds: float
-) -> Result:
-    """The Result of the accesses of the window `counted`."""
-    tally = empty_tally(trace.time_s[counted.first :])
-    columns = {
-        HITS: served.hit,
-        REQUESTED: served.asked_bytes,
-        HIT_BYTES: served.hit_bytes,
-        FETCHED: served.fetched_bytes,
-    }
-    for column, amount in columns.items():
-        tally.sums[:, column] = np.add.reduceat(amount[counted.first :].astype(np.int64), tally.first[:-1])
-    return tallied(
-        policy,
-        tally,
-        capacity_bytes=capacity_bytes,
-        count_from_s=counted.count_from_s,
-        peak_usage_bytes=served.peak_bytes,
-        seconds=seconds,
-    )
-
+from replay.trace import Trace, window
 
 __all__ = [
     "CLAIRVOYANTS",
-    "NAMES",
     "POLICIES",
     "PartPolicy",
     "Policy",
-    "Scores",
     "canonical",
     "run_policy",
-    "score_policies",
 ]
 
 POLICIES: dict[str, Policy] = {
@@ -68,20 +39,18 @@ POLICIES: dict[str, Policy] = {
     "clairvoyant-bypass": clairvoyant_bypass,
 }
 
-# The last two need scores; `score_policies` makes them.
 CLAIRVOYANTS = ("clairvoyant", "clairvoyant-bypass")
 """Policies that know the future."""
-NAMES = (*POLICIES, "score", "score-tail")
 
 _ALIASES = {"belady": "clairvoyant"}
 
 
 def canonical(name: str, *, others: Sequence[str] = ()) -> str:
-    """The name in `NAMES` and `others` that equals `name` but for case, `-` and `_`.
+    """The name in `POLICIES` and `others` that equals `name` but for case, `-` and `_`.
 
     `belady` is `clairvoyant`. Raises ConfigError if there is none.
     """
-    bare, known = _bare(name), (*NAMES, *others)
+    bare, known = _bare(name), (*POLICIES, *others)
     for candidate in known:
         if _bare(candidate) == bare:
             return candidate
@@ -108,19 +77,28 @@ def run_policy(
     """
     if policy is None:
         name = canonical(name)
-        if name not in POLICIES:
-            raise ConfigError("policy", f"{name} needs scores; pass one that score_policies made")
         policy = POLICIES[name]
     counted = window(trace, count_from_s)
     started = time.perf_counter()
     if isinstance(policy, PartPolicy):
         served = policy.serve(trace, capacity_bytes)
-        return summarise_parts(
+        tally = empty_tally(trace.time_s[counted.first :])
+        columns = {
+            HITS: served.hit,
+            REQUESTED: served.asked_bytes,
+            HIT_BYTES: served.hit_bytes,
+            FETCHED: served.fetched_bytes,
+        }
+        for column, amount in columns.items():
+            tally.sums[:, column] = np.add.reduceat(
+                amount[counted.first :].astype(np.int64), tally.first[:-1]
+            )
+        return tallied(
             name,
-            trace,
-            served,
+            tally,
             capacity_bytes=capacity_bytes,
-            counted=counted,
+            count_from_s=counted.count_from_s,
+            peak_usage_bytes=served.peak_bytes,
             seconds=time.perf_counter() - started,
         )
     hit = np.zeros(trace.n_accesses, np.bool_) if hit is None else hit

@@ -1,18 +1,12 @@
-"""Traces and scores read from files: the `accesses` table, any Parquet or CSV, and libCacheSim's formats."""
+"""Traces read from files: the `accesses` table, any Parquet or CSV, and libCacheSim's formats."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
-from typing import NamedTuple
 
-import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
-
-from features.common.arrays import FloatArray, IntArray
-from features.common.errors import InputError, SchemaError
+from features.common.errors import InputError
 from replay.read.assemble import EVERYTHING, Choice, LoadedTrace, assemble
 from replay.read.files import missing_size_of
 from replay.read.formats import (
@@ -24,14 +18,10 @@ from replay.read.formats import (
     read_csv,
     read_lcs,
     read_oracle_general,
-    read_table,
 )
 from replay.read.roles import Roles, foreign_roles, house_roles, is_house
-from replay.read.source import ColumnSource, TableSource, column_names, parquet
-from replay.read.times import UNITS, Clock, read_ticks
-from replay.read.values import encode, refuse_null, values_of
-from replay.read.zones import check_zone
-from replay.trace import Trace
+from replay.read.source import ColumnSource, TableSource, parquet
+from replay.read.times import UNITS, Clock, check_zone
 
 __all__ = ["KINDS", "LoadedTrace", "read_trace"]
 
@@ -95,60 +85,3 @@ def _roles(source: ColumnSource, kind: str, columns: Mapping[str, str]) -> Roles
     if kind == "accesses" or (kind == "auto" and is_house(source, columns)):
         return house_roles(source, columns)
     return foreign_roles(source, columns)
-
-
-_COLUMNS = ("as_of", "item", "score")
-
-
-class TableScores(NamedTuple):
-    """Scores of `n_items` files at `boundaries` (int64[k], s, ascending).
-
-    Rows `start[k]` … `start[k + 1]` of `item` and `score` are those of boundary k.
-    """
-
-    boundaries: IntArray
-    start: IntArray
-    item: IntArray
-    score: FloatArray
-    n_items: int
-
-    def at(self, k: int) -> FloatArray:
-        """float64[m]: each file's score from boundary `k` on; 0 for a file without a row."""
-        scores = np.zeros(self.n_items)
-        rows = slice(int(self.start[k]), int(self.start[k + 1]))
-        scores[self.item[rows]] = self.score[rows]
-        return scores
-
-
-def read_scores(path: Path, trace: Trace) -> TableScores:
-    """The scores in a Parquet or CSV file with the columns as_of (like the times of a trace), item, score.
-
-    Items that are not in the trace are left out. Raises SchemaError, InputError.
-    """
-    source = read_table(path, ("item",))
-    if missing := [name for name in _COLUMNS if name not in source.schema.names]:
-        raise SchemaError(f"{path} has no column {', '.join(missing)}; it has {column_names(source)}")
-    as_of_s = read_ticks(source, "as_of").seconds(None)
-    codes = encode(source, source.take("item"), "item")
-    score = _scores(source)
-    place = pc.index_in(codes.values.cast(pa.string()), value_set=trace.names)
-    item: IntArray = values_of(pa.chunked_array([pc.fill_null(place, -1)])).astype(np.int64)[codes.code]
-    known = item >= 0
-    if not known.any():
-        raise InputError(f"{path} scores no file of the trace; name items as the trace does")
-    order = np.flatnonzero(known)[np.argsort(as_of_s[known], kind="stable")]
-    boundaries, first = np.unique(as_of_s[order], return_index=True)
-    return TableScores(boundaries, np.append(first, order.size), item[order], score[order], trace.n_items)
-
-
-def _scores(source: ColumnSource) -> FloatArray:
-    column = source.take("score")
-    refuse_null(source, column, "score")
-    kind = column.type
-    if not (pa.types.is_floating(kind) or pa.types.is_integer(kind)):
-        raise SchemaError(f"{source.label}: score is {kind}; it must be numbers")
-    score: FloatArray = values_of(column.cast(pa.float64()))
-    if not np.isfinite(score).all():
-        row = int(np.flatnonzero(~np.isfinite(score))[0])
-        raise InputError(f"{source.where(row)} has score {score[row]}; correct or drop the row")
-    return score

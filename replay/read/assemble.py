@@ -224,13 +224,13 @@ def assemble(
     n_reads = _n_reads(source, roles.n_reads)
     rows = _repeated(source, rows, n_reads)
     item, size, names = dense_files(rows, columns)
-    n_differing, n_shared, told = columns.n_differing, columns.n_shared, columns.told
+    n_differing, n_shared, notes = columns.n_differing, columns.n_shared, columns.notes
     off = f"{n_differing} ({format_bytes(columns.differing_bytes)} off)" if n_differing else ""
     by_size = (off, 0) if roles.house else ("", n_differing)
     del columns
     refuse_overflow(source, item, size)
     time_s = ticks.seconds(rows)
-    told += _told_times(roles, ticks, clock)
+    notes += _time_notes(roles, ticks, clock)
     del ticks
     close_s, n_early = closes(source, roles.close, rows, time_s, clock)
     read_bytes, n_long = reads(source, roles.read, rows, n_reads, size[item] if roles.read else size)
@@ -240,10 +240,10 @@ def assemble(
     trace = Trace(time_s, item, size, names=names, close_s=close_s, read_bytes=read_bytes)
     numbers = (n_unsized, *by_size, n_early, n_long, n_shared)
     counted = tuple(f"{what}: {n}" for what, n in zip(_NOTES, numbers, strict=True) if n)
-    return LoadedTrace(trace, labels, (*note(source, roles), *told, *_part_read(roles, trace), *counted))
+    return LoadedTrace(trace, labels, (*note(source, roles), *notes, *_part_read(roles, trace), *counted))
 
 
-def _told_times(roles: Roles, ticks: Ticks, clock: Clock) -> tuple[str, ...]:
+def _time_notes(roles: Roles, ticks: Ticks, clock: Clock) -> tuple[str, ...]:
     """What is not certain about the times of a foreign table."""
     if ticks.n_twice:
         return (
@@ -301,7 +301,7 @@ def from_arrow(
     `accesses`: rows in any order; columns accessed_at, did and size_bytes, and if present n_reads, event_id,
     closed_at and read_bytes. Rows are ordered by (accessed_at, event_id); a row of k reads becomes k accesses
     at its time. A file's size is the one in `files` (did unique, size_bytes), else the one that most
-    accesses state (`features.common.sizes`). A file of unknown size is dropped with its rows. Files of
+    accesses state (`features.accesses`). A file of unknown size is dropped with its rows. Files of
     `files` that nobody reads come after the others, since a planner may place them. `only`: as in `Choice`;
     `keep`: columns to keep beside the trace.
     Raises SchemaError, InputError.

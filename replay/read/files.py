@@ -8,9 +8,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from features.accesses import catalogue_first, first_stated, most_stated
 from features.common.arrays import BoolArray, IntArray
 from features.common.errors import InputError, SchemaError
-from features.common.sizes import catalogue_first, first_stated, most_stated
 from features.common.units import format_bytes, parse_bytes
 from replay.read.roles import Roles
 from replay.read.source import ColumnSource, column_names
@@ -42,7 +42,7 @@ class FileColumns(NamedTuple):
     `size_bytes`: UNKNOWN where no source states it; `listed`: the file is in the catalogue. `n_differing`:
     number of rows that state another size than their file's, `differing_bytes` by how much; `n_shared`:
     number of names that several datasets have. `is_sized`: rows that are not to be dropped for the size that
-    they lack (None: all); `told`: what became of rows that state none.
+    they lack (None: all); `notes`: what became of rows that state none.
     """
 
     code: ItemArray
@@ -53,7 +53,7 @@ class FileColumns(NamedTuple):
     differing_bytes: int
     n_shared: int
     is_sized: BoolArray | None
-    told: tuple[str, ...]
+    notes: tuple[str, ...]
 
 
 def read_files(
@@ -65,7 +65,7 @@ def read_files(
     dataset: Column | None = None,
     missing_size: MissingSize = None,
 ) -> FileColumns:
-    """The files of `source`, then those that only `catalogue` has; sizes as `features.common.sizes` has them.
+    """The files of `source`, then those that only `catalogue` has; sizes as `features.accesses` has them.
 
     Files of a foreign trace have the size that is stated first, as in other simulators. `dataset`: of each
     row. A name that several datasets have is a file in each of them. `missing_size`: see `read_trace`.
@@ -83,15 +83,15 @@ def read_files(
     writeable = np.require(pick(rows, stated), requirements=["W"])
     code = pick(rows, codes.code)
     size = (most_stated if roles.house else first_stated)(code, writeable, len(codes.values))
-    told: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
     is_sized = None
     if not roles.house and (writeable == UNKNOWN).any():
         is_sized = stated != UNKNOWN if missing_size == DROP else None
-        size, told = _filled(size, code[writeable == UNKNOWN], missing_size)
+        size, notes = _filled(size, code[writeable == UNKNOWN], missing_size)
     names, size, listed = with_catalogue(codes.values, size, catalogue)
     differs = np.flatnonzero((writeable != UNKNOWN) & (writeable != size[code]))
     off = np.abs(writeable[differs] - size[code[differs]]).sum(dtype=np.float64)
-    return FileColumns(codes.code, size, names, listed, differs.size, int(off), n_shared, is_sized, told)
+    return FileColumns(codes.code, size, names, listed, differs.size, int(off), n_shared, is_sized, notes)
 
 
 def missing_size_of(text: str | int | None) -> MissingSize:
@@ -114,11 +114,11 @@ def _filled(size: IntArray, code: ItemArray, missing_size: MissingSize) -> tuple
     if missing_size == DROP:
         return size, (f"rows without a size, left out: {code.size}",)
     n_unstated = int((size[code] == UNKNOWN).sum())
-    told = {"rows without a size, taken as the first that is stated of their file": code.size - n_unstated}
+    notes = {"rows without a size, taken as the first that is stated of their file": code.size - n_unstated}
     if isinstance(missing_size, int):
         size = np.where(size == UNKNOWN, missing_size, size)
-        told[f"rows of files whose size no row states, taken as {format_bytes(missing_size)}"] = n_unstated
-    return size, tuple(f"{what}: {n}" for what, n in told.items() if n)
+        notes[f"rows of files whose size no row states, taken as {format_bytes(missing_size)}"] = n_unstated
+    return size, tuple(f"{what}: {n}" for what, n in notes.items() if n)
 
 
 def _apart(files: Codes, datasets: Codes) -> tuple[Codes, int]:

@@ -13,8 +13,7 @@ from features.common.errors import ConfigError
 from replay.kernels.heuristics import NAMES, Inventory
 from replay.kernels.trees import no_models
 from replay.policies.learned import Order
-from replay.steward.auto import AutoOrder
-from replay.steward.learned import LearnedOrder
+from replay.steward.learned import AutoOrder, LearnedOrder
 from replay.steward.order import EvictionOrder, HeuristicOrder
 from replay.steward.steward import Saved, Steward
 

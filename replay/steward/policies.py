@@ -33,11 +33,11 @@ from replay.kernels.heuristics import (
 )
 from replay.kernels.scored_files import Eviction, Known, expect, no_values
 from replay.policies.learned import Accesses, Learned, Order, QueueFeed
-from replay.policies.one_queue import lru
 from replay.policies.policy import PartPolicy, Policy, Served, ServedWithPrefetch
+from replay.policies.queues import lru
 from replay.steward import ORDERS, EvictionOrder, new_order
-from replay.steward.auto import LearntOrders, Sampling
 from replay.steward.delayed_cache import NO_DELAY, DelayedCache, Delays, PlannedCache, Plans
+from replay.steward.learned import LearntOrders, Sampling
 from replay.steward.steward import Steward
 from replay.trace import Trace
 

@@ -15,8 +15,7 @@ from features.common.errors import ConfigError
 from features.common.names import MAX_NAME_CHARS, RULES, UNFIT_RE2
 from features.common.times import DAY_S, HOUR_S
 from features.common.units import format_bytes
-from replay.study.origins import coded
-from replay.study.use import Use, lru_age_s, total_by
+from replay.study.use import Use, coded, lru_age_s, total_by
 from replay.trace import ItemArray, Trace
 
 Verdict = Literal["cache", "cache if small", "do not cache"]

@@ -23,19 +23,23 @@ from replay.study.categories import (
     never_paying,
     refused,
 )
-from replay.study.origins import Origin, Part, activities, origins, reads
 from replay.study.use import (
     Hotness,
     Lifetimes,
+    Origin,
+    Part,
     Quadrant,
     Ranks,
     Sizes,
     Use,
+    activities,
     hotness,
     lifetimes,
     lru_age_s,
+    origins,
     quadrants,
     ranks,
+    reads,
     replayed,
     replayed_without,
     sizes,
@@ -170,9 +174,9 @@ def _ideal(trace: Trace, capacity_bytes: int) -> list[Ideal]:
 
 
 def _benefit(use: Use, by_verdict: Use | None, details: pa.Table, config: StudyConfig) -> Benefit | None:
-    found = origins(use, details, config.regions)
+    regions = origins(use, details, config.regions)
     # Runtimes relative to local reads hold at any distance; CPU efficiencies at a known one.
-    by_lru, share = _of_known_distance(found, anywhere=config.model.job is not None)
+    by_lru, share = _of_known_distance(regions, anywhere=config.model.job is not None)
     if not by_lru:
         return None
     lru = reads(by_lru, config.tier)

@@ -10,13 +10,10 @@ from __future__ import annotations
 import numpy as np
 
 from features.common.arrays import FloatArray
-from replay.workload.catalogue import Datasets, make_catalogue, plain_datasets
-from replay.workload.community import habitual_datasets
+from replay.workload.catalogue import SETTLE_DAYS, Datasets, Rhythm, make_catalogue, plain_datasets
 from replay.workload.config import WorkloadConfig
-from replay.workload.names import dataset_names
-from replay.workload.rhythm import SETTLE_DAYS, Rhythm
-from replay.workload.sessions import make_sessions
-from replay.workload.tables import Workload
+from replay.workload.habits import habitual_datasets, make_sessions
+from replay.workload.tables import Workload, dataset_names
 from replay.workload.tasks import Tasks, make_reads, make_tasks
 
 __all__ = ["Workload", "WorkloadConfig", "generate"]

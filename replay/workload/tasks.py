@@ -9,9 +9,8 @@ import numpy as np
 import numpy.typing as npt
 
 from features.common.arrays import BoolArray, FloatArray, IntArray
-from replay.workload.catalogue import DORMANT, ONCE, REREAD, Catalogue, Datasets, knob
+from replay.workload.catalogue import DORMANT, ONCE, REREAD, SETTLE_DAYS, Catalogue, Datasets, Rhythm, knob
 from replay.workload.config import PRODUCTION, CategoryConfig, WorkloadConfig
-from replay.workload.rhythm import SETTLE_DAYS, Rhythm
 
 PRODUCER = -1
 """The user of passes by production."""

@@ -6,7 +6,7 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from features.common.sizes import UNKNOWN, catalogue_first, most_stated
+from features.accesses import UNKNOWN, catalogue_first, most_stated
 
 
 def expected(stated: list[int]) -> int:

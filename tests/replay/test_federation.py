@@ -11,8 +11,8 @@ from xcache_oracle import brute_simulate, ids
 
 from features.common.errors import ConfigError
 from replay.config import CacheConfig
-from replay.federation.fleet import simulate_federation
-from replay.federation.ranges import layout_of
+from replay.federation import simulate_federation
+from replay.ranges import layout_of
 from replay.trace import Trace
 
 NAMES = [f"mc:file.{i}.root" for i in range(300)]

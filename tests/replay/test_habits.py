@@ -12,9 +12,8 @@ import pytest
 from features.common.arrays import FloatArray, IntArray
 from features.common.errors import ConfigError
 from replay.workload import Workload, WorkloadConfig, generate
-from replay.workload.catalogue import ONCE, REREAD
+from replay.workload.catalogue import ONCE, REREAD, Rhythm
 from replay.workload.report import trace_of
-from replay.workload.rhythm import Rhythm
 
 FOLDER = Path(__file__).parents[2] / "conf" / "workloads"
 SMALL = {"scale": 0.3}

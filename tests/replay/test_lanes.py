@@ -10,8 +10,7 @@ import pytest
 
 from features.common.arrays import Float32Array, Ids
 from features.common.jit import bare
-from replay.kernels.lanes import FEW, LANES, aligned, rule_out, rule_out_few
-from replay.kernels.trees import Words
+from replay.kernels.trees import FEW, LANES, Words, aligned, rule_out, rule_out_few
 
 ALL = 0xFFFFFFFF
 

@@ -13,8 +13,8 @@ import pytest
 from features.common.arrays import FloatArray
 from features.common.errors import ConfigError
 from features.common.hashes import mixed
-from replay.federation.levels import Level, Served, simulate_levels
-from replay.federation.ranges import layout_of
+from replay.federation import Level, Served, simulate_levels
+from replay.ranges import layout_of
 from replay.trace import Trace
 
 MB = 10**6

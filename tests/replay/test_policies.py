@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-import dataclasses
-from functools import partial
-from typing import Any
-
 import numpy as np
 import pytest
 from cases import cases
 from hypothesis import given
 from hypothesis import strategies as st
-from policy_oracle import ORACLES, Cache, ScoreTail
+from policy_oracle import ORACLES, Cache
 
-from features.common.errors import ConfigError, InputError
-from replay.policies import POLICIES, run_policy, score_policies
+from features.common.errors import ConfigError
+from replay.policies import POLICIES, run_policy
 from replay.policies.policy import Policy
-from replay.policies.scores import least_score
 from replay.trace import Trace
 
 
@@ -26,17 +21,6 @@ def traces(draw: st.DrawFn, max_accesses: int = 60) -> Trace:
     items = draw(st.lists(st.integers(0, m - 1), min_size=1, max_size=max_accesses))
     sizes = draw(st.lists(st.integers(0, 20), min_size=m, max_size=m))
     return Trace(np.arange(len(items)), np.array(items), np.array(sizes))
-
-
-@dataclasses.dataclass(frozen=True)
-class TableScores:
-    """Scores written down: a row per boundary."""
-
-    boundaries: np.ndarray
-    table: np.ndarray
-
-    def at(self, k: int, /) -> Any:
-        return self.table[k]
 
 
 def check(name: str, trace: Trace, capacity: int, oracle: Cache, policy: Policy | None = None) -> None:
@@ -67,34 +51,6 @@ def test_a_policy_equals_its_slow_twin_over_many_evictions(name: str, seed: int)
     check(name, trace, capacity, ORACLES[name](trace, capacity))
 
 
-@cases(60, thorough=2000)
-@given(traces(), st.integers(0, 120), st.data())
-def test_score_policies_equal_their_slow_twin(trace: Trace, capacity: int, data: st.DataObject) -> None:
-    times = st.integers(-1, trace.n_accesses)
-    boundaries = sorted(data.draw(st.lists(times, max_size=4, unique=True)))
-    row = st.lists(st.integers(-2, 2), min_size=trace.n_items, max_size=trace.n_items)
-    table = [data.draw(row) for _ in boundaries]
-    scores = TableScores(np.array(boundaries, np.int64), np.array(table, np.float64))
-    share = data.draw(st.sampled_from([0.1, 0.25, 0.5, 1.0]))
-    policy = partial(least_score, scores, share)
-    check("score-tail", trace, capacity, ScoreTail(trace, capacity, scores, share), policy)
-
-
-@pytest.mark.parametrize(
-    ("boundaries", "table", "match"),
-    [
-        ([0, 0], [[1.0], [1.0]], "ascend"),
-        ([0], [[1.0, 2.0]], "boundary 0 has scores of shape"),
-        ([0], [[np.nan]], "no score for file 0"),
-    ],
-)
-def test_scores_that_do_not_fit_are_named(boundaries: Any, table: Any, match: str) -> None:
-    trace = Trace(np.array([0]), np.array([0]), np.array([1]))
-    policies = score_policies(TableScores(np.array(boundaries), np.array(table)))
-    with pytest.raises(InputError, match=match):
-        run_policy("score", trace, 10, policy=policies["score"])
-
-
 def test_the_name_of_the_result_is_the_canonical_one() -> None:
     trace = Trace(np.array([0]), np.array([0]), np.array([1]))
     assert run_policy("S3_FIFO", trace, 10).policy == "s3fifo"
@@ -102,7 +58,5 @@ def test_the_name_of_the_result_is_the_canonical_one() -> None:
 
 def test_an_unknown_policy_is_named_with_the_known() -> None:
     trace = Trace(np.array([0]), np.array([0]), np.array([1]))
-    with pytest.raises(ConfigError, match=r"fifo9.*lru.*score-tail"):
+    with pytest.raises(ConfigError, match=r"fifo9.*lru.*clairvoyant-bypass"):
         run_policy("fifo9", trace, 10)
-    with pytest.raises(ConfigError, match="score needs scores"):
-        run_policy("score", trace, 10)

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from ranges_oracle import held, moved
 
-from replay.federation.ranges import SLOTS, SPACE, layout_of, positions, shares
+from replay.ranges import SLOTS, SPACE, layout_of, positions, shares
 
 MOVED_BEYOND_LEAST = 0.10
 """Share of the names; docs/adr/0009-owner-layout.md states it, and what is usual."""

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from replay.federation.ranges import key_of, keys_of, scores
+from replay.ranges import key_of, keys_of, scores
 
 KEYS = keys_of(f"cms:/P{i}/E/AOD" for i in range(20_000))
 WEIGHTS = {"A": 1.0, "B": 2.0, "C": 5.0}

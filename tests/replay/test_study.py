@@ -15,13 +15,15 @@ from replay.config import CacheConfig
 from replay.engine import simulate
 from replay.study.benefit import Region
 from replay.study.categories import Thresholds, categories, category_table
-from replay.study.origins import activities, origins, reads
 from replay.study.use import (
+    activities,
     hotness,
     lifetimes,
     lru_age_s,
+    origins,
     quadrants,
     ranks,
+    reads,
     replayed,
     replayed_without,
     running_mean,

@@ -11,7 +11,7 @@ import pytest
 from features.common.names import parse_name
 from replay.study.benefit import Region
 from replay.study.categories import categories, tiers_of
-from replay.study.origins import regions_of
+from replay.study.use import regions_of
 from replay.trace import Trace
 
 REGIONS = (Region("near", ("*.es", "PIC*"), 9.0), Region("far", ("*.gov",), 150.0))

@@ -36,7 +36,6 @@ root = "{root}"
 cycle = "4h"
 horizons = ["12h"]
 candidates = "3d"
-kept_at = 0
 [plan]
 horizon = "12h"
 """

@@ -29,7 +29,7 @@ from jobs.ground.settings.tree import Settings
 from jobs.ground.store.tables import Tables
 from jobs.local_site.local.xrootd import Loopback
 from prefetch.xcache.redirector import Redirector
-from replay.federation.ranges import layout_of
+from replay.ranges import layout_of
 
 pytestmark = [pytest.mark.service, pytest.mark.xrootd, pytest.mark.usefixtures("xrootd")]
 SIZE, CYCLE_S = 300_000, 10
@@ -40,7 +40,6 @@ horizons = ["1h"]
 candidates = "1h"
 active_datasets = "1h"
 history = "1h"
-kept_at = 0
 [plan]
 horizon = "1h"
 control_share = 0.0

@@ -16,7 +16,7 @@ from jobs.ground.settings.tree import CacheSettings, Settings, site_capacities
 from jobs.ground.store.tables import Tables
 from prefetch.plan.rules import owners
 from prefetch.xcache.redirector import Redirector
-from replay.federation.ranges import OwnerArray
+from replay.ranges import OwnerArray
 
 _XROOTD_PORT = 1094
 

@@ -11,8 +11,7 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from features.common.errors import ConfigError, LimitError, StaleInputError
-from features.common.redaction import without_login
+from features.common.errors import ConfigError, LimitError, StaleInputError, without_login
 from features.common.times import as_of_label, parse_as_of
 from features.common.units import duration_label, format_bytes
 from features.schema import CONTENTS

@@ -25,7 +25,6 @@ class FeatureSettings(Section):
     unread_per_dataset: int = pydantic.Field(ge=0)
     history: Seconds
     local_up_to: int = pydantic.Field(ge=0)
-    kept_at: Share
 
     @pydantic.model_validator(mode="after")
     def _on_the_grid(self) -> FeatureSettings:

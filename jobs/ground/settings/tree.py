@@ -14,9 +14,8 @@ from typing import Literal
 
 import pydantic
 
-from features.common.errors import ConfigError
+from features.common.errors import ConfigError, secrets_of
 from features.common.faults import of_keys
-from features.common.redaction import secrets_of
 from features.common.units import duration_label
 from jobs.ground.settings.airflow import AirflowSettings
 from jobs.ground.settings.layers import layered

@@ -14,7 +14,7 @@ WRITTEN_BY: Mapping[str, str] = {
     **dict.fromkeys(("accesses", "files", "unpaired", "job_records", "pulls", "rejects"), "pull"),
     **dict.fromkeys(("features", "states", "dormant", "consumed"), "features"),
     **dict.fromkeys(("features_sample", "labels_sample"), "cycle --train"),
-    **dict.fromkeys(("labels", "model_metrics", "reliability", "model_slices", "model_holdings"), "train"),
+    **dict.fromkeys(("labels", "model_metrics", "reliability"), "train"),
     "arrivals": "arrivals",
     "trainings": "train",
     **dict.fromkeys(("predictions", "drift"), "predict"),

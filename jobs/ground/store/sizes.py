@@ -8,8 +8,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from features.accesses import UNKNOWN, catalogue_first, most_stated
 from features.common.arrays import IntArray
-from features.common.sizes import UNKNOWN, catalogue_first, most_stated
 from features.schema import ACCESSES, CONTENTS, FILES
 from jobs.ground.store.tables import Tables, read_partitions
 
@@ -37,7 +37,7 @@ def catalogue(tables: Tables, reads: pa.Table, beside: pa.Table) -> pa.Table | N
 
 
 def agreed(tables: Tables, dids: pa.Array, stated: pa.Table) -> IntArray:
-    """The size of each of `dids`, by the one rule of `features.common.sizes`; below 0: unknown.
+    """The size of each of `dids`, by the one rule of `features.accesses`; below 0: unknown.
 
     `stated`: did and size_bytes of records.
     """

@@ -18,10 +18,10 @@ from jobs.ground.text import Row, as_row, percent
 from jobs.loop.evaluate.record import Compared
 from jobs.pages.verdicts import NAMES, by_merit, savings, verdict
 from jobs.pages.write import Page, write_page
-from models.evaluation.bootstrap import mean_interval
+from models.evaluation.metrics import mean_interval
 from replay.comparison import BOUND, DailyMisses
 from replay.result import Result
-from replay.study.origins import activities_of
+from replay.study.use import activities_of
 from replay.trace import ItemArray, Trace
 
 

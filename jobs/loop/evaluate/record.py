@@ -19,7 +19,7 @@ from jobs.ground.store.tables import Tables
 from jobs.ground.text import percent
 from jobs.loop.trainings import as_trained, awaited_registry, promoted_models, trained_versions
 from jobs.pages import runs
-from models.evaluation.bootstrap import few_days, gap_columns
+from models.evaluation.metrics import few_days, gap_columns
 from models.serving.bundle import RegionModels
 from models.serving.runs import TableRead
 from models.serving.versions import CANDIDATE, CHAMPION, ModelVersion
@@ -252,8 +252,8 @@ def record_run(mlflow: MlflowSettings, evaluated: Evaluated, files: Callable[[Pa
     if evaluated.known.candidate is not None:
         saved = _saved(evaluated.compared)
         registry.tag(evaluated.known.candidate, {"wan_saved": saved, "evaluation_run": run_id})
-        said = f"{evaluated.name}: its plans save {saved} against LRU. Run {run_id}."
-        registry.describe(evaluated.known.candidate, "Evaluated", said)
+        summary = f"{evaluated.name}: its plans save {saved} against LRU. Run {run_id}."
+        registry.describe(evaluated.known.candidate, "Evaluated", summary)
     return run_id
 
 

@@ -123,7 +123,7 @@ def score(
     on_progress(len(walked), len(walked) + 1, f"scores at {len(serving)} moments")
     moments = sorted(serving)
     rows = feature_job.streamed(walk.data, moments)
-    run_bounded(lambda one: store.score(one[1], serving[one[0]], one[0]), zip(moments, rows, strict=True))
+    run_bounded(lambda at: store.score(at[1], serving[at[0]], at[0]), zip(moments, rows, strict=True))
     on_progress(len(walked) + 1, len(walked) + 1, "scored")
     return tuple(f"no model within {within}: {why}" for within, why in sorted(dropped.items()))
 

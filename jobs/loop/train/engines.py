@@ -94,10 +94,7 @@ class FeatureWork:
 
 @dataclasses.dataclass(frozen=True)
 class LabelWork:
-    """Labels of the files in `partitions` of `features`, from what was known before `until_s`.
-
-    `hits`: did, at of the clairvoyant's hits (`jobs.loop.train.features`); None: no label `kept`.
-    """
+    """Labels of the files in `partitions` of `features`, from what was known before `until_s`."""
 
     spec: FeatureSpec
     until_s: int
@@ -106,7 +103,6 @@ class LabelWork:
     days: Mapping[Key, Partition]
     features: Snapshot
     partitions: Mapping[Key, Partition]
-    hits: pa.Table | None
 
 
 class Engine(Protocol):

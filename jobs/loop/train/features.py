@@ -9,18 +9,16 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
-from features.common.errors import SchemaError, StaleInputError
-from features.common.times import DAY_S, as_of_label, day_label, parse_as_of, parse_day
+from features.common.errors import StaleInputError
+from features.common.times import DAY_S, as_of_label, day_label, parse_as_of
 from features.schema import ACCESSES
 from features.spec import FeatureSpec
 from jobs.ground.settings.tree import Settings, TrainingSettings
 from jobs.ground.store.keys import Key
 from jobs.ground.store.tables import Partition, Snapshot, read_partitions
-from jobs.loop.traces import from_tables
 from jobs.loop.train.engines import FeatureWork, LabelWork, RegionData, Written, check_on_grid, written
 from jobs.loop.train.states import States
 from models.learning.frame import sampled
-from replay.policies.clairvoyant import clairvoyant_bypass
 
 
 def run(settings: Settings, *, as_ofs: Sequence[int], sample_share: float = 1.0) -> Written:
@@ -73,15 +71,12 @@ def _feature_work(data: RegionData, as_ofs: Sequence[int]) -> FeatureWork:
     )
 
 
-def label(
-    data: RegionData, *, until_s: int, as_ofs: Sequence[int] | None = None, kept_at: float = 0.0
-) -> Snapshot:
+def label(data: RegionData, *, until_s: int, as_ofs: Sequence[int] | None = None) -> Snapshot:
     """Replace the labels of every row of the features table, from what was known before `until_s`.
 
-    `as_ofs`: only of rows at these times (seconds since 1970); None: of all rows. `kept_at`: capacity of the
-    clairvoyant of the label `kept`, as a share of the bytes read; 0: no such label. Labels whose horizon ends
-    after `until_s` are null; run again later. Raises StaleInputError if there are no accesses or no features,
-    ConflictError if another run wrote the same partitions.
+    `as_ofs`: only of rows at these times (seconds since 1970); None: of all rows. Labels whose horizon
+    ends after `until_s` are null; run again later. Raises StaleInputError if there are no accesses or no
+    features, ConflictError if another run wrote the same partitions.
     """
     tables, spec = data.tables, data.spec
     base = tables.head(spec.labels_table)
@@ -89,9 +84,6 @@ def label(
     times = None if as_ofs is None else {as_of_label(a) for a in as_ofs}
     partitions = {key: part for key, part in features.partitions.items() if times is None or key[1] in times}
     since = min((key[0] for key in partitions), default=None)
-    hits = None
-    if kept_at and since is not None:
-        hits = clairvoyant_hits(data, since_s=parse_day(since), until_s=until_s, share=kept_at)
     work = LabelWork(
         spec=spec,
         until_s=until_s,
@@ -100,37 +92,8 @@ def label(
         days=accesses.select(since=since),
         features=features,
         partitions=partitions,
-        hits=hits,
     )
     return data.engine(work.days).write_labels(tables, work, base=base)
-
-
-def clairvoyant_hits(data: RegionData, *, since_s: int, until_s: int, share: float) -> pa.Table:
-    """Columns did, at (seconds; unique together): the seconds in which the first read of a file was a hit.
-
-    The cache starts empty at `since_s` and holds `share` of the bytes of all files read. The clairvoyant
-    knows the reads that were known before `until_s`; after the last of them, a file counts as never read
-    again. Raises StaleInputError without accesses.
-    """
-    trace = from_tables(
-        data.tables,
-        since_s=since_s,
-        until_s=until_s - 1,
-        demand_sources=data.demand_sources,
-        known_before_s=until_s,
-    ).trace
-    if trace.names is None:
-        raise SchemaError("table accesses: the replay has no names for its files")
-    hit = np.zeros(trace.n_accesses, np.bool_)
-    clairvoyant_bypass(trace, max(1, int(share * trace.footprint_bytes)), hit)
-    # A stable sort by file keeps the accesses of a file in time order: a new second is a change.
-    order = np.argsort(trace.item, kind="stable")
-    item, at = trace.item[order], trace.time_s[order]
-    is_first = np.ones(len(order), np.bool_)
-    is_first[1:] = (item[1:] != item[:-1]) | (at[1:] != at[:-1])
-    is_first_hit = is_first & hit[order]
-    names = trace.names.take(pa.array(item[is_first_hit]))
-    return pa.table({"did": names, "at": pa.array(at[is_first_hit], pa.int64())})
 
 
 SPARE = 1.5

@@ -12,8 +12,7 @@ import pandas as pd
 from features.common import files
 from features.common.errors import InputError
 from features.common.times import DAY_S
-from models.series.forecast import HorizonForecast, forecast
-from models.series.rolling import CutQuality, ForecastFigures, rolling_quality
+from models.series.forecast import CutQuality, ForecastFigures, HorizonForecast, forecast, rolling_quality
 from models.series.series import Series, read_series
 
 _OF_SUMS = ("absolute_error", "count_error")
@@ -92,7 +91,7 @@ def judge(
     """The mean quality per horizon of forecasts made at `cuts` whose horizons end by as_of.
 
     `cuts`: weeks, or days numbered from 1. `out` gets a row per cut and horizon with the columns of
-    `models.series.rolling.CutQuality`. Raises InputError, SchemaError.
+    `models.series.forecast.CutQuality`. Raises InputError, SchemaError.
     """
     lengths = _checked(horizons)
     known = read_series(series, as_of)

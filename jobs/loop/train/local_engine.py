@@ -35,7 +35,7 @@ class LocalEngine:
 
     def write_labels(self, tables: Tables, work: LabelWork, *, base: Snapshot) -> Snapshot:
         rows = coded_reads(work.accesses, work.days, labels.COLUMNS, work.demand_sources)
-        reads = labels.Reads(rows, until_s=work.until_s, hits=labels.hits_of(work.hits))
+        reads = labels.Reads(rows, until_s=work.until_s)
 
         def pieces() -> Iterator[tuple[Key, pa.Table]]:
             for key, part in work.partitions.items():

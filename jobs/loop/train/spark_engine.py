@@ -87,9 +87,6 @@ class SparkEngine:
             ),
         ]
         pieces = self._read(read, parts.by_file)
-        if work.hits is not None:
-            hits = sent(HITS, work.hits, part_of(work.hits["did"], n_parts), n_parts)
-            pieces = pieces.union(self._spark.sparkContext.parallelize(list(hits)))
         written = _gathered(pieces, n_parts).mapPartitions(parts.written).collect()
         return tables.commit(table, _files(written, table), cover=work.partitions, base=base)
 
@@ -152,10 +149,8 @@ class _Score:
         return self.into.written([(source.key, self.models.table(source.rows()))])
 
 
-READS, CATALOGUE, STATE, HITS = ("reads",), ("files",), ("state",), ("hits",)
+READS, CATALOGUE, STATE = ("reads",), ("files",), ("state",)
 """Kinds of rows."""
-
-_NO_HITS = pa.schema([("did", pa.string()), ("at", pa.int64())]).empty_table()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -225,7 +220,6 @@ class LabelParts:
     """Labels, in `n_parts` parts that divide no file."""
 
     work: LabelWork
-    has_hits: bool
     n_parts: int
     into: Staging
 
@@ -238,9 +232,8 @@ class LabelParts:
             days={},
             features=bare(work.features),
             partitions={},
-            hits=None,
         )
-        return cls(alone, work.hits is not None, n_parts, Staging.of(tables, work.spec.labels_table))
+        return cls(alone, n_parts, Staging.of(tables, work.spec.labels_table))
 
     def by_file(self, source: Source) -> Iterator[Piece]:
         """The rows of one file of a table, by part of their file."""
@@ -253,11 +246,10 @@ class LabelParts:
 
     def written(self, pieces: Iterable[Piece]) -> Iterator[Written]:
         """Write the labels of a part."""
-        found = received(pieces)
-        rows = found.pop(READS, arrow_schema(ACCESSES).empty_table().select(list(labels.COLUMNS)))
-        hits = found.pop(HITS, _NO_HITS) if self.has_hits else None
-        reads = labels.Reads(rows, until_s=self.work.until_s, hits=labels.hits_of(hits))
-        return self.into.written(self._labels(reads, found))
+        pairs = received(pieces)
+        rows = pairs.pop(READS, arrow_schema(ACCESSES).empty_table().select(list(labels.COLUMNS)))
+        reads = labels.Reads(rows, until_s=self.work.until_s)
+        return self.into.written(self._labels(reads, pairs))
 
     def _labels(self, reads: labels.Reads, pairs: Mapping[Key, pa.Table]) -> Iterator[tuple[Key, pa.Table]]:
         spec = self.work.spec

@@ -33,9 +33,9 @@ from features.common.errors import (
     ServiceError,
     TargetUnavailable,
     bounded,
+    without_login,
 )
 from features.common.hosts import is_loopback
-from features.common.redaction import without_login
 from features.schema import FILES
 from jobs.ground.caches.inventory import last, log_in
 from jobs.ground.caches.paths import Paths

@@ -36,7 +36,7 @@ from prefetch.placement.snapshot import (
     snapshot_of,
 )
 from prefetch.plan.rules import belongs
-from replay.federation.ranges import keys_of
+from replay.ranges import keys_of
 
 MAX_CACHES = 250
 _KEPT = pa.array([Action.PIN, Action.PREFETCH])

@@ -17,7 +17,7 @@ from jobs.ground.text import Row
 from jobs.loop.ingest import sources
 from jobs.loop.ingest.sources import workspace
 from replay.study.benefit import Region
-from replay.study.origins import regions_of
+from replay.study.use import regions_of
 
 COUNTED = ("hits", "misses", "unknown_reads", "read_bytes", "hit_bytes", "missed_bytes")
 _COLUMNS = [

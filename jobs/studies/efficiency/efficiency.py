@@ -16,7 +16,7 @@ from features.common.times import HOUR_S
 from jobs.ground.settings.tree import Settings
 from jobs.ground.store.tables import Tables
 from jobs.studies.efficiency.reads import MIXED, NOWHERE, PLACES, JobSelection, jobs_with_places
-from models.evaluation.bootstrap import group_sums
+from models.evaluation.metrics import group_sums
 
 FEWEST_TASKS = 10
 """Groups of fewer tasks have no bounds: their resamples are nearly the same."""

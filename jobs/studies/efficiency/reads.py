@@ -18,7 +18,7 @@ from jobs.ground.store.tables import Tables, read_partitions
 from jobs.loop.ingest.sources import workspace
 from jobs.operator.site_report.recorded_counts import give_origins
 from replay.study.benefit import Region
-from replay.study.origins import UNKNOWN, regions_of
+from replay.study.use import UNKNOWN, regions_of
 
 LOCAL, HIT, MISS, REMOTE = PLACES = ("local", "hit", "miss", "remote")
 """From the site's storage, a cache's disk, an origin through a cache, and an origin past all caches."""

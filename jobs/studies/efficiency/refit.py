@@ -16,7 +16,7 @@ from jobs.ground.store.tables import Tables
 from jobs.ground.text import bounds, count, percent
 from jobs.studies.efficiency.efficiency import FEWEST_TASKS, Cells, Interval, at, cells_of, interval
 from jobs.studies.efficiency.reads import HIT, LOCAL, MISS, NOWHERE, REMOTE, JobSelection, jobs_with_places
-from models.evaluation.bootstrap import group_sums
+from models.evaluation.metrics import group_sums
 
 _RATE = f"""SELECT sum(coalesce(read_bytes, local_bytes + hit_bytes + miss_bytes + remote_bytes))
 / sum(cpu_s), count(*), count(DISTINCT task) FROM jobs

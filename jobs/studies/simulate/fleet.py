@@ -23,8 +23,7 @@ from jobs.ground.text import chosen, count, fleet_columns, percent, text
 from jobs.pages.write import Page, write_page
 from jobs.studies.simulate.accesses import Accesses, ReplayAnswer
 from replay.config import CacheConfig
-from replay.federation.fleet import simulate_federation
-from replay.federation.levels import By, Level, Served, simulate_levels
+from replay.federation import By, Level, Served, simulate_federation, simulate_levels
 from replay.read import LoadedTrace
 from replay.read.values import codes_of
 from replay.result import Result

@@ -17,14 +17,14 @@ from jobs.loop.traces import TraceFile, sizes
 from jobs.pages.verdicts import by_merit, verdict
 from jobs.pages.write import BOUND_NOTE, Page, write_page
 from jobs.studies.simulate.accesses import ReplayAnswer
-from models.evaluation.bootstrap import gap_columns
+from models.evaluation.metrics import gap_columns
 from replay.access_context import CONTEXT, context_of
 from replay.comparison import BOUND, BOUNDS, PLAN, Candidates, Comparison, compare
 from replay.config import CacheConfig
 from replay.planner import Planner
-from replay.policies import POLICIES, PartPolicy, Policy, canonical, score_policies
+from replay.policies import PartPolicy, Policy, canonical
 from replay.policies.learned import Order
-from replay.read import LoadedTrace, read_scores
+from replay.read import LoadedTrace
 from replay.steward.delayed_cache import NO_DELAY, XCACHE
 from replay.steward.policies import AUTO, LEARNED, STEWARDS, steward_policy
 
@@ -39,9 +39,9 @@ class Caches:
     """What to replay: policies at `capacities` (bytes) and `fractions` of the bytes of all files read.
 
     `watermarks`: LRU is an XCache with these, checked every `purge_interval_s`; None: every policy decides at
-    each access. `scores`: a file with a score per item, for the policies that need scores. `block_bytes`:
-    files are fetched by blocks of this size as far as they are read, None: whole. Only stewards and XCaches
-    do so. `own`: those of `policies` that are not ours (`replay.policies.own`).
+    each access.
+    `block_bytes`: files are fetched by blocks of this size as far as they are read, None: whole. Only
+    stewards and XCaches do so. `own`: those of `policies` that are not ours (`replay.policies.own`).
     """
 
     policies: Sequence[str]
@@ -49,7 +49,6 @@ class Caches:
     fractions: Sequence[float]
     watermarks: tuple[float, float] | None = None
     purge_interval_s: int = 300
-    scores: Path | None = None
     with_bound: bool = True
     workers: int | None = None
     block_bytes: int | None = None
@@ -148,9 +147,8 @@ def own_policies(
     count_from_s: int | None,
     on_progress: Advance,
 ) -> dict[str, Policy | PartPolicy]:
-    """Those that are not ours, those that need the file of scores, and those that drive a steward."""
-    scored = {} if caches.scores is None else score_policies(read_scores(caches.scores, loaded.trace))
-    return {**caches.own, **scored} | steward_policies(
+    """Those that are not ours, and those that drive a steward."""
+    return {**caches.own} | steward_policies(
         named_policies(caches),
         loaded,
         capacities,
@@ -162,11 +160,9 @@ def own_policies(
 
 
 def named_policies(caches: Caches) -> list[str]:
-    """The policies' canonical names, without the bound. Raises ConfigError for one that lacks its scores."""
+    """The policies' canonical names, without the bound. Raises ConfigError."""
     names = [name for name in _named(caches) if name != BOUND]
     for name in names:
-        if name not in (*POLICIES, *STEWARDS, *caches.own, PLAN) and caches.scores is None:
-            raise ConfigError("--policy", f"{name} needs scores; give them with --scores FILE")
         if caches.block_bytes is not None and name not in _in_parts(caches):
             what = f"{name} caches whole files; choose among {', '.join(_in_parts(caches))}"
             raise ConfigError("--block-size", what)

@@ -22,7 +22,7 @@ from jobs.pages import plots
 from jobs.pages.page import Figure, Section, page
 from jobs.studies.simulate.accesses import Accesses
 from jobs.studies.simulate.replay_trace import steward_policies
-from models.evaluation.bootstrap import BOUNDED_DAYS, Interval, few_days, mean_interval
+from models.evaluation.metrics import BOUNDED_DAYS, Interval, few_days, mean_interval
 from replay.access_context import CONTEXT
 from replay.comparison import BOUND, Candidates, Row, compare
 from replay.curve import Curve, lru_curve

@@ -25,7 +25,6 @@ root = "{folder}/tables"
 cycle = "12h"
 horizons = ["1d"]
 candidates = "3d"
-kept_at = 0
 [training]
 every = "12h"
 span = "5d"

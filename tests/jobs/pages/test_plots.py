@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from jobs.pages import plots
-from replay.policies import NAMES
+from replay.policies import POLICIES
 
 
 def rows(policies: list[str]) -> list[dict[str, object]]:
@@ -17,7 +17,7 @@ def rows(policies: list[str]) -> list[dict[str, object]]:
 
 
 def test_no_two_policies_look_alike() -> None:
-    policies = [*NAMES, "lru+plan", "bound", *(f"policy {n}" for n in range(25))]
+    policies = [*POLICIES, "lru+plan", "bound", *(f"policy {n}" for n in range(25))]
     styles = plots.styles(policies)
     assert list(styles) == policies
     looks = {(s["marker"], s.get("fillstyle")) for s in styles.values()}  # all that black and white leaves
@@ -29,7 +29,7 @@ def test_lru_comes_first_and_the_best_possible_last() -> None:
     assert found == ["lru", "lru+plan", "fifo", "sieve", "clairvoyant", "bound"]
 
 
-@pytest.mark.parametrize("policies", [["sieve"], [*NAMES, "bound"], ["something-new", "lru"]])
+@pytest.mark.parametrize("policies", [["sieve"], [*POLICIES, "bound"], ["something-new", "lru"]])
 def test_any_set_of_policies_is_drawn(policies: list[str]) -> None:
     drawn = plots.hit_ratio_against_capacity(rows(policies)).svg()
     assert drawn.startswith("<svg")

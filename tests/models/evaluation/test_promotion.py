@@ -21,8 +21,8 @@ from features.results import (
     STEWARD_CHAMPION,
     STEWARD_PLAN,
 )
-from models.evaluation import bootstrap
-from models.evaluation.bootstrap import BOUNDED_DAYS, Interval, few_days, mean_interval, ratio_interval
+from models.evaluation import metrics
+from models.evaluation.metrics import BOUNDED_DAYS, Interval, few_days, mean_interval, ratio_interval
 from models.evaluation.promotion import DailyWan, decide, decide_order, decide_pair
 
 TB = 10**12
@@ -228,7 +228,7 @@ def test_a_bootstrap_drawn_in_parts_is_the_same(monkeypatch: pytest.MonkeyPatch)
     """A trace of centuries would take gigabytes at once."""
     days = np.random.default_rng(1).normal(5, 2, 40)
     whole = [mean_interval(days, block=7), ratio_interval(days, days[::-1], block=7)]
-    monkeypatch.setattr(bootstrap, "DRAWN_AT_ONCE", 1000)
+    monkeypatch.setattr(metrics, "DRAWN_AT_ONCE", 1000)
     parts = [mean_interval(days, block=7), ratio_interval(days, days[::-1], block=7)]
     assert parts == whole
 

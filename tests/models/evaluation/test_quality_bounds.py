@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 from sklearn.metrics import average_precision_score, roc_auc_score
 
-from models.evaluation.bootstrap import LEAST_GROUPS, quality_bounds, times_drawn
-from models.evaluation.metrics import quality, ranking_quality
+from models.evaluation.metrics import LEAST_GROUPS, quality, quality_bounds, ranking_quality, times_drawn
 
 FIGURES = ("auc", "average_precision", "calibration_error")
 

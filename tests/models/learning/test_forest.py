@@ -12,8 +12,7 @@ from ladders import rates_of
 from features.common.arrays import Float32Array, FloatArray
 from features.common.errors import ModelError
 from models.learning.learners import forest_of, probabilities
-from replay.kernels.lanes import LANES
-from replay.kernels.trees import Forest, join_models, margins, new_block
+from replay.kernels.trees import LANES, Forest, join_models, margins, new_block
 
 COLUMNS = tuple(f"Column_{i}" for i in range(3))
 

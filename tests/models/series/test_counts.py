@@ -11,7 +11,7 @@ import pytest
 from features.common.arrays import FloatArray
 from models.series.counts import Rates, rates_of
 from models.series.features import Past
-from models.series.rolling import CutQuality, rolling_quality
+from models.series.forecast import CutQuality, rolling_quality
 from models.series.series import Series
 
 N_DATASETS, N_UNITS = 80, 45

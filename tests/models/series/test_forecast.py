@@ -13,8 +13,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from models.series.forecast import forecast
-from models.series.rolling import CutQuality, rolling_quality
+from models.series.forecast import CutQuality, forecast, rolling_quality
 from models.series.series import Series, read_series
 from replay.policies import POLICIES
 from replay.trace import Trace

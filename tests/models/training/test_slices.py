@@ -55,7 +55,7 @@ def test_holdings_fill_each_moment_by_score(sample: tuple[Sample, np.ndarray]) -
     rows, scores = sample
     size = rows.x["size_bytes"].to_numpy(dtype=float)
     for held in (one for one in holdings(rows, scores) if one.weighting in ("file", "byte")):
-        hit = kept = read = reads_held = reads = 0.0
+        hit = kept = read = 0.0
         for as_of in np.unique(rows.as_of):
             there = [i for i in np.flatnonzero(rows.as_of == as_of) if not math.isnan(size[i])]
             room, used = held.capacity_fraction * sum(size[i] for i in there), 0.0
@@ -66,11 +66,8 @@ def test_holdings_fill_each_moment_by_score(sample: tuple[Sample, np.ndarray]) -
                 kept += w * inside
                 read += w * rows.y[i]
                 hit += w * inside * rows.y[i]
-                reads += rows.reads[i]
-                reads_held += inside * rows.reads[i]
         assert held.precision == pytest.approx(hit / kept)
         assert held.recall == pytest.approx(hit / read)
-        assert held.reads_held == pytest.approx(reads_held / reads)
 
 
 def test_psi_is_its_formula_and_0_where_nothing_moved() -> None:

@@ -17,8 +17,8 @@ from models.learning.frame import model_matrix
 from models.serving import spool
 from models.serving.bundle import RegionModels
 from models.serving.bundle_files import BUNDLE_FOLDER, read_bundle
-from models.serving.card import Card
 from models.serving.runs import Run
+from models.serving.spool import Card
 from models.training.training import LEARNERS, Effort, Trained, train
 
 HOUR = 3600
@@ -86,7 +86,7 @@ def test_a_training_is_complete_in_its_folder(tmp_path: Path) -> None:
     assert all({"trees", "leaves"} <= one.params.keys() and one.metrics for one in searched.children)
     assert "2d" in trained.bundle.dropped
     assert (found.folder / "bundle/1h.lgb").is_file()
-    assert {row["part"] for row in trained.rows["slices"]} >= {"all", "warm", "tier AOD"}
+    assert {row["model"] for row in trained.reliability} <= {report.model for report in trained.reports}
     assert {"hour", "weekday"} <= set(trained.bundle.spread)  # they vary within an as_of here
     best = max(trained.reports, key=lambda report: report.auc or 0)
     assert (best.model[:8], (best.auc or 0) > 0.9) == ("lightgbm", True)

@@ -14,7 +14,7 @@ from placement_server import PlacementServer, eventually, threaded
 from prefetch.placement import fleet, service
 from prefetch.placement.messages import Member
 from prefetch.placement.service import Options, Service
-from replay.federation.ranges import Layout, layout_of
+from replay.ranges import Layout, layout_of
 from replay.study.benefit import Cluster
 
 NEW = {"id": "n7", "address": "n7.example.org:1094", "size": 5 * 10**12}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from prefetch.placement.snapshot import NOBODY, NOWHERE, Supply, placed
-from replay.federation.ranges import keys_of, scores
+from replay.ranges import keys_of, scores
 
 N = 5000
 KEYS = keys_of(f"cms:/P{i}/E/AOD" for i in range(N))

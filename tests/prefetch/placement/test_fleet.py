@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from ranges_oracle import held, moved, rucio_server
 
 from prefetch.placement.fleet import CacheServer, Fleet, wire
-from replay.federation.ranges import SLOT, SPACE, Layout, covered, layout_of, shares
+from replay.ranges import SLOT, SPACE, Layout, covered, layout_of, shares
 
 
 def fleet() -> Fleet:

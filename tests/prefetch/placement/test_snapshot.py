@@ -19,7 +19,7 @@ from prefetch.placement.snapshot import (
     load,
     snapshot_of,
 )
-from replay.federation.ranges import keys_of
+from replay.ranges import keys_of
 
 SITES = ("A", "B", "C")
 CACHES = (("xc1", "A"), ("xc2", "A"), ("xc3", "B"))

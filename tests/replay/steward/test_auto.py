@@ -108,7 +108,7 @@ def test_models_that_are_right_for_a_while_save_and_then_cost_little() -> None:
 
 
 def test_a_sample_of_many_files_chooses_as_well(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("replay.steward.auto.MOST_SAMPLED", 5000)
+    monkeypatch.setattr("replay.steward.learned.MOST_SAMPLED", 5000)
     trace, context = made(*scans(np.random.default_rng(1)), seed=2)
     capacity = int(0.05 * trace.footprint_bytes)
     assert wan("auto", trace, context, capacity, None) <= WORST * wan(

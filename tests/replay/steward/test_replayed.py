@@ -290,7 +290,7 @@ def test_what_a_kernel_replays_has_the_hits_of_the_loop(
     name: str, seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What was learned is followed from its time on; shadows: half of the files."""
-    monkeypatch.setattr("replay.steward.auto.MOST_SAMPLED", 150)
+    monkeypatch.setattr("replay.steward.learned.MOST_SAMPLED", 150)
     trace, context = queued(seed)
     orders = [
         Order(float(trace.time_s[500]), one_split("n_reads", 3.0, -2.0, 1.0)),

@@ -16,7 +16,7 @@ from planted_region import DAY, FIRST, SECOND, TRAIN_UNTIL_S, Knobs, Mlflow, fit
 
 from features.results import TRAININGS
 from jobs.ground.store.tables import Tables
-from jobs.loop.train.deliver import TrainingAnswer
+from jobs.loop.train.training import TrainingAnswer
 
 
 @pytest.fixture(scope="session")

@@ -17,7 +17,8 @@ from planted_region import DAY, MLFLOW_WARNINGS, Knobs, Mlflow, away, fit, plant
 from features.common.errors import ServiceError
 from features.results import MODEL_METRICS, TRAININGS
 from jobs.ground.store.tables import Tables
-from jobs.loop.train import deliver, training
+from jobs.loop.train import training
+from jobs.loop.train.training import TrainingAnswer, deliver
 from models.serving import spool
 from models.serving.mlflow_session import MlflowClient
 from models.serving.registry import Registry
@@ -40,8 +41,8 @@ class Site:
     def region(self) -> str:
         return self.training.region
 
-    def deliver(self, at: Mlflow) -> deliver.TrainingAnswer:
-        return deliver.deliver(self.tables, self.training, self.trained, at)
+    def deliver(self, at: Mlflow) -> TrainingAnswer:
+        return deliver(self.tables, self.training, self.trained, at)
 
 
 @pytest.fixture(scope="module")
@@ -51,9 +52,9 @@ def undelivered(tmp_path_factory: pytest.TempPathFactory) -> tuple[Training, Tra
     tables = planted(folder / "tables")
     taken: list[Any] = []
 
-    def seen(of: Tables, done: Training, trained: Trained, at: Mlflow) -> deliver.TrainingAnswer:
+    def seen(of: Tables, done: Training, trained: Trained, at: Mlflow) -> TrainingAnswer:
         taken.extend((done, trained))
-        return deliver.deliver(of, done, trained, at)
+        return deliver(of, done, trained, at)
 
     with pytest.MonkeyPatch.context() as monkeypatch:
         monkeypatch.setattr(training, "deliver", seen)

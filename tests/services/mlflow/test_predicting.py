@@ -28,7 +28,7 @@ from features.results import DRIFT
 from features.schema import PREDICTIONS
 from jobs.ground.store.tables import Tables
 from jobs.loop.train import predict
-from jobs.loop.train.deliver import TrainingAnswer
+from jobs.loop.train.training import TrainingAnswer
 from models.learning.frame import model_matrix
 from models.serving.bundle import RegionModels
 from models.serving.mlflow_session import mlflow

@@ -21,9 +21,9 @@ from planted_region import (
 )
 
 from features.common.errors import StaleInputError
-from features.results import MODEL_HOLDINGS, MODEL_METRICS, MODEL_SLICES, RELIABILITY
+from features.results import MODEL_METRICS, RELIABILITY
 from jobs.ground.store.tables import Tables
-from jobs.loop.train.deliver import TrainingAnswer
+from jobs.loop.train.training import TrainingAnswer
 from models.learning.baselines import Recency
 from models.serving.mlflow_session import mlflow
 
@@ -38,17 +38,13 @@ def test_a_real_server_keeps_what_was_compared(
     metrics = tables.read_arrow(MODEL_METRICS).to_pylist()
     assert {row["run_id"] for row in metrics} == {row.run_id for row in trained.models}
     assert {row["model"] for row in tables.read_arrow(RELIABILITY).to_pylist()} == set(LEARNERS)
-    parts = {(row["weighting"], row["part"]) for row in tables.read_arrow(MODEL_SLICES).to_pylist()}
-    assert parts >= {("byte", "all"), ("dataset", "cold"), ("file", "warm"), ("file", "tier AOD")}
-    assert {row["capacity_fraction"] for row in tables.read_arrow(MODEL_HOLDINGS).to_pylist()} == {
-        0.05,
-        0.1,
-        0.2,
-    }
     client = mlflow.tracking.MlflowClient(server.uri)
     row = next(row for row in trained.models if row.model == "lightgbm")
     assert row.run_id is not None
     run = client.get_run(row.run_id)
+    parts = {"byte/all/auc", "dataset/cold/auc", "file/warm/auc", "file/tier_AOD/auc"}
+    shares = {f"file/at_{percent}pct/recall" for percent in (5, 10, 20)}
+    assert run.data.metrics.keys() >= parts | shares
     parent = client.get_run(run.data.tags["mlflow.parentRunId"])
     assert (run.info.status, parent.info.status) == ("FINISHED", "FINISHED")
     assert run.data.tags["features_snapshot"] == tables.snapshot(SPEC.features_table).id

@@ -16,13 +16,13 @@ from jobs.ground.store.tables import Tables
 from jobs.loop.evaluate import promote
 from jobs.loop.evaluate.record import Compared, Evaluated, candidates, record_days, record_run
 from jobs.loop.trainings import keep_training, trained_versions
-from models.evaluation.bootstrap import gap_columns
+from models.evaluation.metrics import gap_columns
 from models.serving.mlflow_session import mlflow
 from models.serving.runs import TableRead
 from replay.comparison import BOUND, Candidates, compare
 from replay.config import CacheConfig
 from replay.planner import Actions, CacheState
-from replay.policies.one_queue import lru
+from replay.policies.queues import lru
 from replay.trace import Trace
 
 pytestmark = MLFLOW_WARNINGS

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 
-from replay.policies.scores import Scores
 from replay.trace import Trace
 
 
@@ -245,26 +244,6 @@ class Bypass(Clairvoyant):
                 return
             self.files.remove(victim)
         self.enter(file)
-
-
-class ScoreTail(Cache):
-    """`scores`: the policy's; the tail starts where the newer files take more than its head's share."""
-
-    def __init__(self, trace: Trace, capacity: int, scores: Scores, tail_share: float) -> None:
-        super().__init__(trace, capacity)
-        self.scores, self.tail_share = scores, tail_share
-
-    def score(self, file: int) -> float:
-        past = [k for k, start in enumerate(self.scores.boundaries) if start <= self.trace.time_s[self.now]]
-        return self.scores.at(past[-1])[file] if past else 0.0
-
-    def victim(self, newcomer: int) -> int:
-        newest = sorted(self.files, key=self.last.__getitem__, reverse=True)
-        head = int((1 - self.tail_share) * self.capacity)
-        tail = [
-            f for n, f in enumerate(newest) if self.tail_share == 1 or self.bytes_of(newest[: n + 1]) > head
-        ]
-        return min(tail, key=lambda f: (self.score(f), self.last[f])) if tail else newest[-1]
 
 
 ORACLES = {

@@ -8,7 +8,7 @@ from hashlib import sha256
 from struct import unpack
 from typing import Any
 
-from replay.federation.ranges import Layout
+from replay.ranges import Layout
 
 
 def rucio_server(reply: Mapping[str, Any], name: str) -> str:

@@ -28,7 +28,7 @@ from jobs.operator.placement.serve import server as built
 from prefetch.placement.database import PlacementTables
 from prefetch.placement.pages import PageMaker
 from prefetch.placement.snapshot import NOBODY, NOWHERE, CacheHolding, dump, snapshot_of
-from replay.federation.ranges import keys_of
+from replay.ranges import keys_of
 
 OPERATOR = "operators-token-of-the-tests"
 CACHES = {

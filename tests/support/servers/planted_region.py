@@ -28,8 +28,8 @@ from features.spec import FeatureSpec
 from jobs.ground.settings.tree import LearnerName, MlflowSettings, Settings, TrainingSettings
 from jobs.ground.store.tables import Tables
 from jobs.loop.train import training as train
-from jobs.loop.train.deliver import TrainingAnswer
 from jobs.loop.train.engines import RegionData
+from jobs.loop.train.training import TrainingAnswer
 from jobs.loop.trainings import promoted_models, trained_versions
 from models.serving.bundle import RegionModels
 from models.serving.bundle_files import bundle_digest

@@ -23,7 +23,7 @@ from features.schema import ACCESSES, FILES
 from jobs.cli.main import app
 from jobs.ground.settings.tree import Settings
 from jobs.ground.store.tables import Tables
-from jobs.loop.evaluate.accesses import copy_file, copy_tables
+from jobs.loop.evaluate.replay_setup import copy_file, copy_tables
 from jobs.loop.evaluate.walk_forward import SCORERS, ScoreStore, Walk, score, weeks
 from jobs.loop.train.engines import RegionData
 from jobs.studies.simulate.workload import load

@@ -13,14 +13,14 @@ from features.common.arrays import BoolArray, FloatArray
 from features.results import LRU, STEWARD
 from jobs.loop.evaluate.record import Compared, day_rows
 from jobs.loop.evaluate.replay_setup import fitting_cycle_s, warm_age_s
-from models.evaluation.bootstrap import BOUNDED_DAYS, mean_interval, ratio_interval
+from models.evaluation.metrics import BOUNDED_DAYS, mean_interval, ratio_interval
 from models.evaluation.promotion import HoursPerByte, daily_hours
 from replay.comparison import BOUND, Candidates, compare
 from replay.config import CacheConfig
 from replay.engine import simulate
 from replay.kernels.disk import HIT
 from replay.planner import Actions, CacheState
-from replay.policies.one_queue import lru
+from replay.policies.queues import lru
 from replay.result import Result
 from replay.trace import Trace
 

@@ -26,7 +26,7 @@ from prefetch.plan import Objective
 from prefetch.plan.rules import is_control
 from prefetch.target import Held
 from replay.study.benefit import Region
-from replay.study.origins import regions_of
+from replay.study.use import regions_of
 
 AS_OF = 1_772_323_200  # 2026-03-01T00:00:00Z
 MB = 10**6

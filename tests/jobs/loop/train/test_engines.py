@@ -7,7 +7,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa
 import pytest
 from labels_oracle import US, expected
 from local_engines import LOCAL
@@ -80,16 +79,8 @@ def test_spark_in_several_parts_writes_what_this_process_writes(
             fill(tables, worlds, known_by_s=as_of_s)
             compute(tables, worlds, [as_of_s], Only(engine))
         compute(tables, worlds, times[1:], Only(engine))
-        hits = {r.did: r.at // US for r in worlds.reads if r.at % 2}
-        monkeypatch.setattr(
-            job,
-            "clairvoyant_hits",
-            lambda *_, rows=hits, **__: pa.table(
-                {"did": list(rows), "at": pa.array(list(rows.values()), pa.int64())}
-            ),
-        )
         data = RegionData(Only(engine), tables, spec, "r")  # type: ignore[arg-type]
-        job.label(data, until_s=times[2] + 3600, kept_at=0.1)
+        job.label(data, until_s=times[2] + 3600)
     here, there = folders.values()
     for table in (spec.features_table, STATES, DORMANT, CONSUMED, spec.labels_table):
         found, wanted = written(there, table), written(here, table)
@@ -97,7 +88,6 @@ def test_spark_in_several_parts_writes_what_this_process_writes(
             assert len(found.pop("digest")) == len(wanted.pop("digest"))
         assert found == wanted, table.name
         assert found[table.key[0]]
-    assert {True, False, None} == set(written(here, spec.labels_table)["kept"])
 
 
 def test_labels_of_stored_features_equal_plain_loops(tmp_path: Path) -> None:

@@ -130,14 +130,6 @@ def test_watermarks_make_lru_an_xcache(cloudphysics: list[str]) -> None:
     assert beside["capacity_bytes"] == sieve["capacity_bytes"]
 
 
-def test_scores_from_a_file(tiny: Path, tmp_path: Path) -> None:
-    (tmp_path / "scores.csv").write_text("as_of,item,score\n0,a,1\n0,b,2\n")
-    words = ("replay", "--trace", tiny, "--capacity", "20", "--policy", "score,score-tail", "--json")
-    rows = json.loads(cachecast(*words, "--scores", tmp_path / "scores.csv").stdout)
-    assert [row["policy"] for row in rows] == ["score", "score-tail", "bound"]
-    assert rows[0]["hits"] == 2  # c pushes a out, b stays
-
-
 @pytest.mark.parametrize("command", ["replay", "curve"])
 @pytest.mark.parametrize("suffix", [".html", ".svg", ".csv", ".parquet", ".json"])
 def test_an_answer_is_written_as_its_name_says(tiny: Path, tmp_path: Path, command: str, suffix: str) -> None:
@@ -163,10 +155,9 @@ def test_an_answer_is_written_as_its_name_says(tiny: Path, tmp_path: Path, comma
     ("words", "told"),
     [
         (["--policy", "lru+plan"], "needs the site's tables"),
-        (["--policy", "score"], "score needs scores; give them with --scores"),
         (
             ["--policy", "fifo9"],
-            r"no policy is called 'fifo9'; there are lru, .*, score-tail, steward, .*-auto, lru+plan, bound",
+            r"no policy is called 'fifo9'; there are lru, .*-bypass, steward, .*-auto, lru+plan, bound",
         ),
         (["--capacity", "0"], "a cache needs room"),
         (["--capacity-fraction", "0.0001"], "a cache needs room"),

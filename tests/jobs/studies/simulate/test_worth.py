@@ -15,7 +15,7 @@ from features.common.errors import InputError
 from features.common.times import DAY_S, parse_day
 from features.common.units import parse_bytes
 from jobs.studies.simulate import worth
-from models.evaluation.bootstrap import mean_interval
+from models.evaluation.metrics import mean_interval
 from replay.policies import run_policy
 from replay.read import read_trace
 from replay.study.benefit import BenefitModel, BytesRead, cost

@@ -1,1 +1,0 @@
-"""Several caches that hold no file twice: which server holds which, and their replay."""
