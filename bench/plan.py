@@ -39,9 +39,7 @@ PROMISED_S = 30.0
 AS_OF_S = 1_772_323_200
 HORIZONS = tuple(h * 3600 for h in (1, 6, 12, 24, 48, 96, 168, 720))
 CAPACITIES_TB = [24] * 12 + [96 + 292 * k // 10 for k in range(11)] + [44]
-LIMITS = PlanLimits(
-    3600, 0.05, 0.6, read_once_below=0.02, hysteresis=0.1, dataset_bonus=0.2, cached_fraction=0.9
-)
+LIMITS = PlanLimits(3600, 0.05, 0.6, read_once_below=0.02, hysteresis=0.1, cached_fraction=0.9)
 
 
 def main() -> int:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import numpy as np
 
 from features.common.arrays import BoolArray, FloatArray, IntArray
@@ -71,59 +69,3 @@ def held_bytes(disk: ScoredFiles, files: Files, n_datasets: int) -> IntArray:
     held = np.zeros(n_datasets, np.int64)
     np.add.at(held, code[code >= 0], disk.size_bytes[code >= 0])
     return held
-
-
-class FetchSelection(NamedTuple):
-    """Candidates to fetch, bool[n], and the `key` that ranks them; `as_whole`: fetched as a whole dataset."""
-
-    selected: BoolArray
-    key: FloatArray
-    as_whole: BoolArray
-
-    def order(self, candidates: ScoredFiles, files: Files) -> IntArray:
-        """Indices of the selected files, highest key first; the files of a whole dataset stay together."""
-        index = np.flatnonzero(self.selected)
-        unit = np.where(self.as_whole, files.dataset[candidates.item], -1)[index]
-        keys = (candidates.item, -candidates.last_use_s, -candidates.density)
-        return index[np.lexsort((*(key[index] for key in keys), unit, -self.key[index]))]
-
-
-def by_the_file(candidates: ScoredFiles, likely: BoolArray) -> FetchSelection:
-    """The likely files one by one, each ranked by its own density."""
-    return FetchSelection(likely, candidates.density, np.zeros(likely.size, np.bool_))
-
-
-def completed(
-    candidates: ScoredFiles, files: Files, usable: BoolArray, likely: BoolArray, bonus: float
-) -> FetchSelection:
-    """The likely files, and the rest of their datasets where a whole dataset is worth more.
-
-    A whole dataset ranks by (1 + `bonus`) times the mean density of its usable files. One with a likely file
-    is fetched whole, unless its best file alone ranks higher.
-    """
-    code = files.dataset[candidates.item]
-    n = 1 + int(code.max(initial=-1))
-    inside = usable & (code >= 0)
-    n_likely = np.bincount(code[inside & likely], minlength=n)
-    size = np.bincount(code[inside], weights=candidates.size_bytes[inside], minlength=n)
-    worth = candidates.density * candidates.size_bytes
-    total = np.bincount(code[inside], weights=worth[inside], minlength=n)
-    as_one = (1 + bonus) * total / np.maximum(size, 1)
-    best = np.zeros(n)
-    np.maximum.at(best, code[inside], candidates.density[inside])
-    as_whole = inside & np.append((n_likely > 0) & (as_one >= best), False)[code]
-    key = np.where(as_whole, np.append(as_one, 0.0)[code], candidates.density)
-    return FetchSelection(likely | as_whole, key, as_whole)
-
-
-def whole(
-    order: IntArray, candidates: ScoredFiles, files: Files, as_whole: BoolArray, limit: int
-) -> IntArray:
-    """The first of `order` within `limit` bytes, without a whole dataset that the limit would cut."""
-    within = head(order, candidates.size_bytes, limit)
-    rest = order[within.size :]
-    if not rest.size or not as_whole[rest[0]]:
-        return within
-    cut = files.dataset[candidates.item[rest[0]]]
-    in_cut: BoolArray = as_whole[within] & (files.dataset[candidates.item[within]] == cut)
-    return within[~in_cut]

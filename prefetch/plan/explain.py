@@ -28,7 +28,6 @@ _BY_RULE: dict[int, str] = {
 _JUDGED: dict[int, str] = {
     Cause.UNKNOWN: ", as nobody read it for longer than candidates are kept",
     Cause.SIBLINGS: ", judged by the files like it: it came after the predictions",
-    Cause.WHOLE_DATASET: ", and it makes its dataset whole",
 }
 _ENDS = {
     Action.EVICT: "makes room for arrivals",

@@ -23,10 +23,9 @@ class Cause(enum.IntEnum):
     ELSEWHERE = 3
     UNKNOWN = 4
     SIBLINGS = 5
-    WHOLE_DATASET = 6
-    UNPLANNED = 7
-    QUEUED = 8
-    TEST_FILE = 9
+    UNPLANNED = 6
+    QUEUED = 7
+    TEST_FILE = 8
 
 
 @dataclasses.dataclass(frozen=True)
@@ -128,7 +127,6 @@ class PlanLimits:
     min_prefetch_probability: float
     read_once_below: float = 0.0
     hysteresis: float = 0.0
-    dataset_bonus: float = 0.0
     wan_bytes_per_hour: int | None = None
     quiet_hours: tuple[int, int] | None = None
     origin_bytes: IntArray | None = None

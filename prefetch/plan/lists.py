@@ -15,13 +15,10 @@ from features.common.arrays import BoolArray, IntArray
 from prefetch.actions import Action
 from prefetch.plan.choice import (
     best_first,
-    by_the_file,
-    completed,
     fraction_bytes,
     head,
     held_bytes,
     steady,
-    whole,
     within_groups,
     worst_first,
 )
@@ -146,18 +143,12 @@ def fetches(case: Case, order: IntArray) -> PlanList:
     """The prefetches: likely candidates, worth more than the files of `order` that they displace."""
     limits, candidates = case.limits, case.candidates
     limit = limits.prefetch(case.state)
-    worth_it = case.fetchable() & (candidates.density > _displaced_density(case, order, limit))
-    likely = worth_it & (candidates.probability >= limits.min_prefetch_probability)
-    selection = (
-        completed(candidates, case.files, worth_it, likely, limits.dataset_bonus)
-        if limits.dataset_bonus > 0
-        else by_the_file(candidates, likely)
-    )
-    may_come = affordable(case, selection.order(candidates, case.files))
-    queued_first = _queued_first(case, may_come, limit)
-    places = whole(queued_first, candidates, case.files, selection.as_whole, limit.n_bytes)
-    cause = np.where(selection.as_whole, int(Cause.WHOLE_DATASET), candidates.cause)
-    return PlanList(places, cause[places], limit, places.size < queued_first.size)
+    likely = case.fetchable() & (candidates.density > _displaced_density(case, order, limit))
+    likely &= candidates.probability >= limits.min_prefetch_probability
+    best = best_first(candidates.density, candidates.last_use_s, candidates.item, likely)
+    queued_first = _queued_first(case, affordable(case, best), limit)
+    places = head(queued_first, candidates.size_bytes, limit.n_bytes)
+    return PlanList(places, candidates.cause[places], limit, places.size < queued_first.size)
 
 
 def unpins(case: Case, pinned: IntArray) -> IntArray:

@@ -76,9 +76,7 @@ class ValuePlanner:
 
     def actions(self, state: CacheState) -> Actions:
         """The actions of `plan`, from the candidates that may be fetched: only explanations need others."""
-        limits = self.limits
-        least = 0.0 if limits.dataset_bonus > 0 else limits.min_prefetch_probability
-        return self.judge(state, least=least).plan.actions
+        return self.judge(state, least=self.limits.min_prefetch_probability).plan.actions
 
     def plan(self, state: CacheState) -> Plan:
         """The plan for a cache in `state`."""

@@ -11,7 +11,6 @@ from __future__ import annotations
 import base64
 import binascii
 import contextlib
-import dataclasses
 import os
 import re
 import shutil
@@ -34,8 +33,6 @@ from prefetch.xcache.events import (
 )
 from prefetch.xcache.rolling import PART
 
-__all__ = ["Capture", "CaptureReader", "FileClose", "read_capture"]
-
 PSEQ_MODULUS = 1000
 _FRAME = re.compile(rb"@@(\d{1,15}) (\d{1,5}) (\d{1,5})\n")
 _FRAME_MAX_BYTES = 64
@@ -43,18 +40,6 @@ _FRAME_MAX_BYTES = 64
 _STARTED_S = 60
 # Senders are named by datagrams, which anyone can make up.
 MAX_SENDERS = 10_000
-
-
-@dataclasses.dataclass(frozen=True)
-class Capture:
-    """The events of a capture in the order received, and its faults.
-
-    `n_lost`: datagrams missing from the numbering; `n_malformed`: lines and frames that cannot be read.
-    """
-
-    records: tuple[FileClose, ...]
-    n_lost: int
-    n_malformed: int
 
 
 Event = ReportSender | FileClose | fstream.Packet | fstream.Login | fstream.Work
@@ -202,18 +187,6 @@ def _opened(name: str, path: Path | InputFile) -> int:
         shutil.copyfileobj(packed, content, 2**20)
         content.flush()
         return os.dup(content.fileno())
-
-
-def read_capture(path: Path | InputFile, numberings: Numberings | None = None) -> Capture:
-    """Everything in the capture at `path`; see `CaptureReader`. Raises InputError if it cannot be read.
-
-    `n_lost` counts what is missing in this file and between it and the files read before.
-    """
-    reader = CaptureReader(path, numberings)
-    n_lost = reader.n_lost
-    records = tuple(reader.poll())
-    reader.close()
-    return Capture(records, reader.n_lost - n_lost, reader.n_malformed)
 
 
 def note(numberings: Numberings, datagram: Event, received_t: int) -> None:

@@ -19,7 +19,8 @@ from typing import Any, Final
 from features.common.errors import InputError, TargetUnavailable
 from prefetch.target import Held
 from prefetch.xcache.cinfo import BYTES_PER_BLOCK, CInfo
-from prefetch.xcache.gstream import CaptureReader, FileClose, FolderReader
+from prefetch.xcache.events import FileClose
+from prefetch.xcache.gstream import CaptureReader, FolderReader
 from prefetch.xcache.namespace import WHOLE, Part, walk
 
 FILES_AT_ONCE: Final = 2000

@@ -1,4 +1,4 @@
-"""The redirector of several XCaches: which of them serve, which hold a file; and a node that asks it first.
+"""The redirector of several XCaches: which of them serve, which hold a file.
 
 Seen on `cmsd` 5.5.3: `locate *` lists all nodes, a lost one as pending until `cms.delay drop` is over. It
 remembers the locations of a file, also that there are none: only a refresh asks the nodes again, and takes
@@ -10,13 +10,11 @@ from __future__ import annotations
 import logging
 import re
 import socket
-from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Iterable, Mapping
 
-from features.common.errors import ConfigError, PushRejected, TargetUnavailable, bounded, printable
+from features.common.errors import ConfigError, TargetUnavailable, bounded, printable
 from features.common.hosts import plain_address
 from prefetch.lfn import checked_lfn
-from prefetch.xcache.client import XCacheTarget
 from prefetch.xcache.session import Location, ThreadConnections, locations
 
 ALL_NODES = "*"
@@ -74,35 +72,6 @@ class Redirector:
                 address = printable(bounded(node.address, 100))
                 _log.warning("redirector %s names %s, no configured cache", self._url, address)
         return frozenset(names) - self._drained
-
-
-class NodeTarget(XCacheTarget):
-    """One XCache behind a redirector: what another node holds it does not fetch too."""
-
-    def __init__(
-        self,
-        redirector: Redirector,
-        name: str,
-        url: str,
-        namespace: Path | None = None,
-        gstream: Path | None = None,
-        *,
-        spaces: Sequence[Path] = (),
-        hosts: Sequence[str] = (),
-        walks_apart: bool = False,
-    ) -> None:
-        super().__init__(name, url, namespace, gstream, spaces=spaces, hosts=hosts, walks_apart=walks_apart)
-        self._redirector = redirector
-
-    def prefetch(self, name: str, *, timeout_s: float) -> int:
-        """As XCacheTarget; PushRejected if only other nodes hold `name`, where its readers are sent."""
-        holders = self._redirector.holders(name)
-        if holders and self.name not in holders:
-            raise PushRejected(f"{min(holders)} holds it, and the redirector sends its readers there")
-        size = super().prefetch(name, timeout_s=timeout_s)
-        # Else it remembers that no node holds the file, and lets any of them fetch it again.
-        self._redirector.holders(name)
-        return size
 
 
 def _parsed(address: str) -> _Address:

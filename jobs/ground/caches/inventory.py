@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import logging
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -24,7 +23,7 @@ from prefetch.directory import DirectoryTarget
 from prefetch.target import CacheTarget, Held
 from prefetch.xcache import server
 from prefetch.xcache.client import XCacheTarget
-from prefetch.xcache.redirector import NodeTarget, Redirector
+from prefetch.xcache.redirector import Redirector
 from prefetch.xcache.server import LastUsed
 
 _N_EXPECTED = 50
@@ -45,8 +44,7 @@ def target(
             )
         return DirectoryTarget(cache.name, cache.origin, Path(cache.url))
     log_in(cache)
-    made = XCacheTarget if redirector is None else functools.partial(NodeTarget, redirector)
-    return made(
+    return XCacheTarget(
         cache.name,
         cache.url,
         cache.namespace,
@@ -54,6 +52,7 @@ def target(
         spaces=cache.spaces,
         hosts=[host.lower() for host in cache.hosts],
         walks_apart=walks_apart,
+        redirector=redirector,
     )
 
 

@@ -120,7 +120,6 @@ class PlanSettings(Section):
     read_once_below: Share
     model_weight: Literal["auto"] | Share
     hysteresis: float = pydantic.Field(ge=0, le=10)
-    dataset_bonus: float = pydantic.Field(ge=0, le=10)
     control_share: Share
     evict_share: Share
     lost_share: Share

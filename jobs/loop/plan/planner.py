@@ -87,7 +87,6 @@ def limits(plan: PlanSettings, cycle_s: int, origin_bytes: IntArray | None = Non
         min_prefetch_probability=plan.min_prefetch_probability,
         read_once_below=plan.read_once_below,
         hysteresis=plan.hysteresis,
-        dataset_bonus=plan.dataset_bonus,
         wan_bytes_per_hour=plan.wan_per_hour,
         quiet_hours=plan.quiet_hours,
         origin_bytes=origin_bytes,

@@ -142,8 +142,6 @@ _LOADS_WITHIN_S: Final = 120.0
 _OTHER_CODE: Final = (AttributeError, ImportError, TypeError, ValueError, pickle.UnpicklingError)
 """What an answer raises that was made by another cachecast than asked: it was replaced meanwhile."""
 
-_log = logging.getLogger(__name__)
-
 
 class Question(NamedTuple):
     """What a look-up looks for. `known`: the order that was read last; `is_first`: a copy of it will do."""

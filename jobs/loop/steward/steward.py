@@ -9,7 +9,7 @@ import datetime as dt
 import logging
 import time
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from features.common.errors import CachecastError, ConfigError
 from features.common.times import DAY_S, as_of_label, day_label
@@ -26,10 +26,6 @@ from prefetch.steward.book import Book, Listing, listed
 from prefetch.steward.figures import StewardFigures
 from prefetch.steward.keeper import Keeper
 from replay.steward import Saved
-
-if TYPE_CHECKING:
-    pass
-
 
 STEP_S: Final = 1.0
 REPORT_EVERY_S: Final = 60.0
