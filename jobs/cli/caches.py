@@ -233,6 +233,6 @@ def never_cache(
 
     A cache reads the file when it starts.
     """
-    from jobs.loop.plan import never_cache as job
+    from jobs.loop.plan import plan as job
 
-    console.show(job.run(settings, cache=cache, out=out))
+    console.show(job.never_cache(settings, cache=cache, out=out))

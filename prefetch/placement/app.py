@@ -21,7 +21,7 @@ from starlette.staticfiles import StaticFiles
 from features.common.errors import CachecastError, InputError, ServiceError, bounded
 from features.common.hosts import called_by
 from prefetch.placement.connections import SUBJECT, Gate
-from prefetch.placement.front import Front
+from prefetch.placement.front import Front, ServiceMetrics, registry
 from prefetch.placement.messages import (
     SCORE_BODY,
     Heartbeat,
@@ -36,7 +36,6 @@ from prefetch.placement.messages import (
     joining,
     score_asked,
 )
-from prefetch.placement.metrics import ServiceMetrics, registry
 from prefetch.placement.pages import TITLE, OperatorPages, PageMaker, Pages
 from prefetch.placement.score import Score
 from prefetch.placement.service import Service

@@ -15,14 +15,12 @@ from collections.abc import Callable, Mapping
 
 from prefetch.actions import Action, ItemState
 from prefetch.journal.journal import Item, Journal, Receipt
-from prefetch.journal.lease import BEAT_S, Lease
+from prefetch.journal.lease import BEAT_S, Lease, Work
 from prefetch.journal.tables import CLOCK_SLACK_S
-from prefetch.journal.work import Work
 from prefetch.push.attempt import PushLimits, Tried
 from prefetch.push.limiter import Breaker, Limiter
 from prefetch.push.origins import SourceHealth
-from prefetch.push.renewals import Renewals
-from prefetch.push.worker import MarkedItems, Worker
+from prefetch.push.worker import MarkedItems, Renewals, Worker
 from prefetch.target import CacheTarget
 
 __all__ = ["PushLimits", "PushSummary", "push", "sources_seen"]

@@ -15,6 +15,7 @@ from stomp.exception import ConnectFailedException, StompException
 
 from features.common.errors import ConfigError, ServiceError, bounded
 from features.common.redaction import without_secrets
+from prefetch.lfn import Did
 from prefetch.rucio.connection import (
     CONNECTED,
     LISTENER,
@@ -27,7 +28,6 @@ from prefetch.rucio.connection import (
     leave,
     subscribing,
 )
-from prefetch.rucio.dids import Did
 
 Operation = Literal["add_replicas", "delete_replicas"]
 

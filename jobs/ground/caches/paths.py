@@ -17,7 +17,7 @@ from jobs.ground.caches.inventory import last
 from jobs.ground.settings.tree import CacheSettings
 from jobs.ground.settings.values import PREFIX
 from jobs.ground.store.tables import Tables
-from prefetch.rucio.dids import Did, place_of
+from prefetch.lfn import Did, place_of
 
 _MOST_LOOKED_AT = 1000
 _PLAIN = re.compile(PREFIX)

@@ -21,7 +21,7 @@ from jobs.ground.text import OUTCOME_NOTE, Row, percent
 from jobs.loop.trainings import registry, trained_versions
 from jobs.pages.page import Figure, Section, page
 from jobs.pages.plots import saved_by_day
-from prefetch.accounting.outcomes import Use
+from prefetch.outcomes import Use
 
 STORED = ("n_hits", "bytes_saved", "bytes_spent", "bytes_wasted")
 _SUMS = ("read_items", "pending_items", *STORED, "bytes_pending")

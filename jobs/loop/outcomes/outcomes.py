@@ -21,7 +21,8 @@ from jobs.ground.store.keys import MomentKey
 from jobs.ground.store.sizes import agreed
 from jobs.ground.store.tables import Tables
 from jobs.loop.outcomes.history import STORED
-from prefetch.accounting.day_verdict import (
+from prefetch.actions import Action, ItemState
+from prefetch.day_verdict import (
     CacheContents,
     CacheRecord,
     PushedActions,
@@ -30,8 +31,7 @@ from prefetch.accounting.day_verdict import (
     beginning,
     judge_day,
 )
-from prefetch.accounting.outcomes import Use, outcomes
-from prefetch.actions import Action, ItemState
+from prefetch.outcomes import Use, outcomes
 from prefetch.plan.rules import is_control
 from prefetch.plan.value import OLDEST_S
 from replay.config import CacheConfig

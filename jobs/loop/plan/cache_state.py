@@ -19,8 +19,7 @@ from features.common.hosts import first_fit
 from features.common.times import DAY_S, day_label, parse_as_of
 from features.common.units import duration_label, format_bytes
 from features.schema import ACCESSES, CONTENTS, PLANS
-from jobs.ground.caches.federation import is_here, serving_at
-from jobs.ground.caches.inventory import held_of, verified
+from jobs.ground.caches.inventory import held_of, is_here, serving_at, verified
 from jobs.ground.caches.paths import Paths
 from jobs.ground.settings.plan import PlanSettings
 from jobs.ground.settings.tree import CacheSettings, Settings

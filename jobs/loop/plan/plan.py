@@ -1,13 +1,18 @@
-"""Step `plan`: plan items with reasons, from a cache's own inventory and the region's predictions."""
+"""Step `plan`: plan items with reasons, from a cache's own inventory and the region's predictions.
+
+And step `never-cache`: the site's rules of files never to cache, for the cache's decision library.
+"""
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
+from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from features.common import files
 from features.common.arrays import IntArray
 from features.common.errors import InputError, StaleInputError
 from features.common.times import as_of_label
@@ -26,6 +31,7 @@ from models.serving.versions import CHAMPION, ModelVersion
 from prefetch.actions import Action
 from prefetch.plan import Judgement
 from prefetch.plan.explain import Explanation, explain
+from prefetch.plan.rules import LIBRARY, blacklist
 from prefetch.plan.value import eviction_age_s, fitting_cycle_s
 from prefetch.target import Held
 
@@ -251,4 +257,50 @@ def _summary(judged: Judged, key: MomentKey, unproven: str | None) -> PlanSummar
         queued_unknown=judged.queued.n_unknown,
         queued_stale=judged.queued.n_stale,
         alarms=faults,
+    )
+
+
+_HEAD = (
+    "# Made by `cachecast never-cache` from [plan] rules; make it again instead of editing it.",
+    "# Read when xrootd starts: restart the cache after a change.",
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class NeverCache:
+    """Summary of the file. `left_out`: rules that it cannot express, and why.
+
+    `configure`: line for the server's configuration; `takes_effect`: when the rules apply.
+    """
+
+    cache: str
+    file: str
+    rules: int
+    lines: int
+    left_out: tuple[str, ...]
+    configure: str
+    takes_effect: str
+
+
+def never_cache(settings: Settings, *, cache: str, out: Path) -> NeverCache:
+    """Write the blacklist of a cache to `out`, atomically. Raises ConfigError, InputError."""
+    if settings.cache(cache).kind != "xcache":
+        raise InputError(
+            f"cache {cache!r} is a folder, which has no decision library; its plans obey the rules"
+        )
+    made = blacklist([configured.rule for configured in settings.plan.rules])
+    place = out.absolute()
+    try:
+        # The cache's server reads it, as another account.
+        files.write(place, "\n".join([*_HEAD, *made.lines, ""]), mode=0o644)
+    except OSError as error:
+        raise InputError(f"cannot write {out}: {error.strerror}; choose another --out") from None
+    return NeverCache(
+        cache=cache,
+        file=str(place),
+        rules=made.n_rules,
+        lines=len(made.lines),
+        left_out=made.left_out,
+        configure=f"pfc.decisionlib {LIBRARY} {place}",
+        takes_effect="when xrootd starts: restart the cache",
     )

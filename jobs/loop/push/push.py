@@ -13,8 +13,12 @@ import pyarrow.compute as pc
 
 from features.common.progress import Advance
 from features.common.times import DAY_S, as_of_label
-from jobs.ground.caches.federation import redirector_of
-from jobs.ground.caches.inventory import check_listed_evictions, check_planned_evictions, target
+from jobs.ground.caches.inventory import (
+    check_listed_evictions,
+    check_planned_evictions,
+    redirector_of,
+    target,
+)
 from jobs.ground.settings.tree import CacheSettings, Settings
 from jobs.ground.store.tables import Tables
 from jobs.loop.plan.items import FileFilter, PlannedFile, PlannedItems, planned, planned_files, planned_items
@@ -26,7 +30,7 @@ from prefetch.journal.journal import Item, Journal, Receipt
 from prefetch.journal.tables import PROMOTED, UNPROVEN
 from prefetch.push.attempt import PushLimits
 from prefetch.push.push import PushSummary, push, sources_seen
-from prefetch.push.renewals import UNMEASURED_S
+from prefetch.push.worker import UNMEASURED_S
 from prefetch.target import CacheTarget
 
 

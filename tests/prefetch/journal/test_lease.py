@@ -20,8 +20,7 @@ from features.common.errors import ConflictError
 from prefetch.actions import Action, ItemState
 from prefetch.journal import lease as lease_module
 from prefetch.journal.journal import Journal, Receipt
-from prefetch.journal.lease import BEAT_S, LEASE_S, Lease
-from prefetch.journal.work import Work
+from prefetch.journal.lease import BEAT_S, LEASE_S, Lease, Work
 
 """A journal of a version with leases per item: 4 and 5 are running, 3 is cancelling, 2 was tried."""
 
@@ -107,7 +106,7 @@ def test_what_a_dead_pusher_left_is_planned_again_at_once(journal: Journal, url:
     journal.plans.record_plan([item(number) for number in range(4)], now_s=1000)
     script = (
         "import sys; from prefetch.actions import Action; from prefetch.journal.journal import Journal; "
-        "from prefetch.journal.work import Work; journal = Journal(sys.argv[1]); "
+        "from prefetch.journal.lease import Work; journal = Journal(sys.argv[1]); "
         "Work(journal.leases.take('xc', now_s=1000)).begin(Action.PREFETCH, 2, now_s=1001)"
     )
     subprocess.run([sys.executable, "-c", script, url], check=True)

@@ -15,8 +15,8 @@ from features.common.errors import ConflictError
 from prefetch.actions import Action, ItemState
 from prefetch.journal import journal as journal_plans
 from prefetch.journal.journal import Item, Journal, Receipt
+from prefetch.journal.lease import Work
 from prefetch.journal.tables import PREFILL
-from prefetch.journal.work import Work
 
 AT_ONCE = 10
 

@@ -9,9 +9,8 @@ from pushes import item_of
 
 from prefetch.actions import Action, ItemState
 from prefetch.journal.journal import Item, Journal, Receipt
-from prefetch.journal.lease import Lease
+from prefetch.journal.lease import Lease, Work
 from prefetch.journal.tables import PLAN
-from prefetch.journal.work import Work
 
 DAY = 86400
 

@@ -10,8 +10,8 @@ import numpy as np
 import pyarrow as pa
 
 from features.common.times import DAY_S
-from prefetch.accounting.day_verdict import CacheContents, CacheRecord, PushedActions, beginning
 from prefetch.actions import Action
+from prefetch.day_verdict import CacheContents, CacheRecord, PushedActions, beginning
 from prefetch.plan import PlanLimits, Scores, ValuePlanner, plain_files
 from replay.config import CacheConfig
 from replay.engine import simulate

@@ -23,8 +23,8 @@ from jobs.loop.plan.cache_state import CacheAtMoment
 from jobs.loop.push import push
 from jobs.loop.push import rucio_sync as rucio
 from jobs.loop.push.rucio_sync import Drift
-from prefetch.rucio.dids import Did
-from prefetch.rucio.sync import ReportedReplicas, changes
+from prefetch.lfn import Did
+from prefetch.rucio.rse import ReportedReplicas, changes
 from prefetch.target import Held
 
 AS_OF = 1_772_323_200

@@ -38,9 +38,9 @@ from jobs.loop.push import push as job
 from jobs.loop.push.journal import prune
 from prefetch.actions import Action, ItemState
 from prefetch.journal.journal import Item, Journal, Receipt
+from prefetch.journal.lease import Work
 from prefetch.journal.tables import UNPROVEN
-from prefetch.journal.work import Work
-from prefetch.push.renewals import UNMEASURED_S
+from prefetch.push.worker import UNMEASURED_S
 
 AS_OF = int(time.time()) // 3600 * 3600
 N_FILES = 8

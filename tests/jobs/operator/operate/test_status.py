@@ -23,7 +23,7 @@ from jobs.operator.operate.prometheus import of_status, of_steward
 from jobs.operator.operate.status import run
 from prefetch.actions import Action, ItemState
 from prefetch.journal.journal import Item, Journal, Receipt
-from prefetch.journal.work import Work
+from prefetch.journal.lease import Work
 from prefetch.steward.figures import StewardFigures
 
 ROOT = Path(__file__).parents[4]
