@@ -51,7 +51,6 @@ class Database:
         self._is_made = False
 
     def close(self) -> None:
-        """Close its connections."""
         self._engine.dispose()
 
     @contextmanager
@@ -124,7 +123,6 @@ def _stays_empty(file: Path) -> bool:
 
 
 def upsert(connection: sa.Connection, table: sa.Table, rows: Iterable[Mapping[str, Any]]) -> None:
-    """Insert rows, or replace those with the same primary key."""
     insert = _INSERTS[connection.dialect.name](table)
     key = [column.name for column in table.primary_key]
     rest = {c.name: insert.excluded[c.name] for c in table.columns if c.name not in key}

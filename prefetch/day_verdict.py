@@ -117,7 +117,6 @@ class RecordedPushes:
         self._done, self._every_s = done, every_s
 
     def actions(self, state: CacheState) -> Actions:
-        """What was done in the time before `state`."""
         span = [state.as_of_s - self._every_s, state.as_of_s]
         first, last = np.searchsorted(self._done.time_s, span, side="right")
         item, action = self._done.item[first:last], self._done.action[first:last]

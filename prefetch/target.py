@@ -43,7 +43,6 @@ class LeftOut(NamedTuple):
     some: tuple[str, ...] = ()
 
     def with_one(self, held: Held) -> LeftOut:
-        """These, and one more."""
         return LeftOut(self.n_files + 1, self.n_bytes + held.bytes_on_disk, (*self.some, held.name)[:N_NAMED])
 
 

@@ -33,7 +33,6 @@ class CycleSummary:
 
     @contextmanager
     def timed(self, step: str) -> Iterator[None]:
-        """Record the seconds of a block under `step`."""
         started = time.perf_counter()
         try:
             yield

@@ -50,7 +50,6 @@ def is_dead(owner: str) -> bool:
 
 
 def label(owner: str) -> str:
-    """Host and process of run `owner`, as people read them."""
     machine, pid, *_ = owner.split("|")
     return f"process {pid} on {machine.partition('/')[0]}"
 
@@ -92,7 +91,6 @@ class Leases:
 
     @contextmanager
     def held(self, cache: str, now_s: Callable[[], float]) -> Iterator[Lease]:
-        """The lease of `cache`, held while the block runs. Raises as `take`."""
         lease = self.take(cache, now_s=now_s())
         try:
             yield lease
@@ -153,12 +151,10 @@ class Lease:
             yield connection
 
     def keep(self, *, now_s: float) -> None:
-        """Renew the lease if `BEAT_S` passed since it was renewed last."""
         if time.monotonic() - self._renewed >= BEAT_S:
             self.renew(now_s=now_s)
 
     def renew(self, *, now_s: float) -> None:
-        """Hold the lease for `LEASE_S` from `now_s`."""
         with self.database.writing() as connection:
             if not connection.execute(_RENEW, self._ours | {"to_s": now_s + LEASE_S}).rowcount:
                 raise self._lost(connection)
@@ -284,7 +280,6 @@ class Work:
         return None if retry_at_s is None else float(retry_at_s)
 
     def finish(self, receipts: Mapping[str, Receipt], *, now_s: float) -> None:
-        """Write the results of tries, by item_id, all or none."""
         # In one order: runs that cancel items meanwhile lock them in the same one.
         rows = [_finished(at, receipts[at], now_s) for at in sorted(receipts)]
         with self._lease.writing() as connection:
@@ -292,19 +287,16 @@ class Work:
                 connection.execute(_FINISH, rows)
 
     def give_back(self, item_ids: Collection[str], *, now_s: float) -> None:
-        """Plan items again that were marked as running and not tried."""
         these = (items.c.item_id.in_(item_ids), items.c.state.in_(CLAIMED))
         with self._lease.writing() as connection:
             change_in_order(connection, these, given_back(now_s) | {"attempts": items.c.attempts - 1})
 
     def cancelled(self) -> set[str]:
-        """The items in flight that were cancelled meanwhile, by item_id."""
         query = sa.select(items.c.item_id).where(items.c.cache == self._lease.cache, _IS_CANCELLING)
         with self._lease.database.reading() as connection:
             return set(connection.scalars(query))
 
     def renewed(self, used_at_s: Mapping[str, float]) -> None:
-        """Write the last uses of pinned files, s since 1970, by item_id."""
         self._note([{"id": at, "renewed_at_s": used_at_s[at]} for at in sorted(used_at_s)])
 
     def lose_pin(self, item_id: str, error: str, *, now_s: float) -> None:

@@ -267,14 +267,12 @@ _DECIDED = [name for name in _FIELDS if name not in ("attempts", "source", "basi
 
 
 def item_of(row: Mapping[Any, Any], attempts: int) -> Item:
-    """The item in a row of the journal."""
     known = {field: row[field] for field in _FIELDS}
     read = {"action": Action(row["action"]), "source": row["source"] or "", "attempts": attempts}
     return Item(**known | read)
 
 
 def new_row(item: Item, generation: int, now_s: float) -> dict[str, Any]:
-    """The row of an item that was not tried yet."""
     known = {field: getattr(item, field) for field in _FIELDS}
     new = {"state": ItemState.PLANNED, "attempts": 0, "bytes": 0, "seconds": 0.0, "updated_at_s": now_s}
     return known | new | {"generation": generation}

@@ -163,7 +163,6 @@ class HttpConnection(HttpToolsProtocol):
         super().connection_made(transport)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Count it no more."""
         self._gate.leave(self._here)
         super().connection_lost(exc)
 
@@ -176,14 +175,12 @@ class HttpConnection(HttpToolsProtocol):
             self._gate.close(self._here, "head")
 
     def on_message_begin(self) -> None:
-        """Parser: a request begins."""
         if len(self.pipeline) >= MAX_PIPELINED:
             raise PipelineError
         super().on_message_begin()
         self.scope["state"][SUBJECT] = self._subject
 
     def on_headers_complete(self) -> None:
-        """Parser: its headers are whole."""
         self._is_head, self._n_head_bytes = False, 0
         self._gate.asked(self._here)
         super().on_headers_complete()
@@ -194,7 +191,6 @@ class HttpConnection(HttpToolsProtocol):
         super().on_message_complete()
 
     def on_response_complete(self) -> None:
-        """Cycle: the answer was written."""
         self._gate.answered(self._here)
         super().on_response_complete()
 
@@ -225,7 +221,6 @@ class Secured(SSLProtocol):
         super().connection_made(transport)
 
     def connection_lost(self, exc: BaseException | None) -> None:
-        """Count it no more."""
         if self._inner.held is not None:
             self._gate.leave(self._inner.held)
         super().connection_lost(exc)

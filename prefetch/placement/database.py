@@ -99,11 +99,9 @@ class PlacementTables:
         )
 
     def close(self) -> None:
-        """Give back its connections."""
         self._database.close()
 
     def sync(self, pending: Pending) -> Stored:
-        """Store what is pending, and read all there is."""
         with self._database.writing() as connection:
             for site, id in pending.dropped:
                 mine = (_servers.c.site == site, _servers.c.id == id)
@@ -120,7 +118,6 @@ class PlacementTables:
             )
 
     def serve(self, client: str, cache_site: str | None) -> None:
-        """Let a client site be served by the caches of a site; None: by its own."""
         with self._database.writing() as connection:
             if cache_site is None:
                 connection.execute(sa.delete(_serves).where(_serves.c.client == client))
@@ -128,7 +125,6 @@ class PlacementTables:
                 upsert(connection, _serves, [{"client": client, "cache_site": cache_site}])
 
     def reassign(self, dataset: str, sites: tuple[str, ...] | None) -> None:
-        """Place a dataset at sites by hand; None: by its popularity again."""
         with self._database.writing() as connection:
             if sites is None:
                 mine = _reassigned.c.dataset == dataset

@@ -36,7 +36,6 @@ class CacheServer:
 
     @property
     def key(self) -> tuple[str, str]:
-        """Site and id, which identify it."""
         return self.site, self.id
 
 
@@ -52,7 +51,6 @@ class Fleet:
         self._ranges: dict[str, dict[str, list[list[object]]]] = {}
 
     def known(self) -> list[CacheServer]:
-        """Every server not forgotten."""
         return list(self._servers.values())
 
     def alive(self, site: str) -> Mapping[str, CacheServer]:
@@ -89,7 +87,6 @@ class Fleet:
         return joined or server.id not in self.alive(server.site)
 
     def drop(self, site: str, id: str) -> CacheServer | None:
-        """Forget a server; None: it was not known."""
         return self._servers.pop((site, id), None)
 
     def restore(self, servers: Iterable[CacheServer], *, now_s: float) -> None:
@@ -121,7 +118,6 @@ class Fleet:
         return self._alive[site][layout.owners_of([name])[0]] if layout else None
 
     def ranges(self) -> dict[str, dict[str, list[list[object]]]]:
-        """What Rucio reads at `/serverRanges`: sites with a live server."""
         return self._ranges
 
     def _wired(self) -> dict[str, dict[str, list[list[object]]]]:
@@ -140,7 +136,6 @@ class Fleet:
         return alive
 
     def _sizes(self, site: str) -> Mapping[str, float]:
-        """The servers of a site's layout, and their capacities."""
         heard = {server.id: server.size for server in self._servers.values() if server.site == site}
         return self.planned.get(site, heard)
 

@@ -114,7 +114,6 @@ class Front:
         self._rest = Lane(at_once=8, most=256, per_client=64)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """One request, or the framework's lifespan."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
@@ -217,7 +216,6 @@ class ServiceMetrics:
         self._service, self._keeper, self._front, self._gate = service, keeper, front, gate
 
     def collect(self) -> Iterator[Metric]:
-        """All figures as of now."""
         yield self._requests()
         yield from self._servers()
         snapshot = self._service.snapshot
@@ -275,7 +273,6 @@ def _counters(name: str, text: str, label: str, counts: Counter[str]) -> Metric:
 
 
 def registry(metrics: ServiceMetrics) -> CollectorRegistry:
-    """A registry of the metrics of the service and of its process."""
     made = CollectorRegistry()
     made.register(metrics)
     ProcessCollector(registry=made)

@@ -202,7 +202,6 @@ def score_asked(body: bytes) -> ScoreAsked:
 
 
 def first_fault(fault: Mapping[str, Any]) -> str:
-    """The fault that pydantic found, and where in the body it is."""
     return bounded(f"{'.'.join(map(str, fault['loc']))}: {fault['msg']}")
 
 
@@ -242,7 +241,6 @@ def json_answer(
 
 
 def etag(content: bytes) -> bytes:
-    """The tag that changes with `content`."""
     return b'"' + hashlib.sha256(content).hexdigest()[:24].encode() + b'"'
 
 

@@ -127,7 +127,6 @@ class Service:
         return ranked
 
     def servers(self) -> list[tuple[CacheServer, bool]]:
-        """Every known server, and whether it is alive."""
         known = sorted(self._fleet.known(), key=lambda server: server.key)
         return [(server, server.id in self._fleet.alive(server.site)) for server in known]
 
@@ -136,7 +135,6 @@ class Service:
         return sorted(server.key for server in self._fleet.known() if not self._fleet.serves(server))
 
     def silent(self) -> list[tuple[str, str]]:
-        """Site and name of planned caches that are not alive."""
         return self._fleet.silent()
 
     def check_sites(self, sites: Sequence[str]) -> None:
@@ -177,7 +175,6 @@ class Service:
         self._hear(server, at_once=node not in self._fleet.alive(known.site))
 
     def drop(self, site: str, id: str) -> bool:
-        """Remove a server; return whether it was known."""
         server = self._fleet.drop(site, id)
         if server is None:
             return False
@@ -198,7 +195,6 @@ class Service:
         self._answers.clear()
 
     def tick(self) -> None:
-        """Update who is alive, as of now."""
         if self._fleet.settle(self.now_s()):
             self._publish()
 

@@ -47,7 +47,6 @@ class SignedTokens:
         self._issuers = {issuer.url: _Keys(issuer) for issuer in issuers}
 
     def __bool__(self) -> bool:
-        """Whether there is any issuer."""
         return bool(self._issuers)
 
     def owner(self, token: str) -> str | None:
@@ -165,7 +164,6 @@ class Tokens:
         self._subjects = dict(subjects or {})
 
     def __bool__(self) -> bool:
-        """Whether there is any."""
         return bool(self._owners or self._signed)
 
     def login(self, authorization: str | None, subject: str | None) -> str | None:
@@ -186,7 +184,6 @@ class Tokens:
 
 
 def federation(site: str) -> str:
-    """The owner of the token of the federation at `site`."""
     return _FEDERATION + site
 
 

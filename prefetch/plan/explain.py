@@ -84,7 +84,6 @@ def _chances(plan: Plan) -> pa.StringArray:
 
 
 def _coded(codes: IntArray, words: dict[int, str]) -> pa.StringArray:
-    """The words of each code; none for the others."""
     table = [words.get(code, "") for code in range(max(len(Cause), len(Action)))]
     return pa.array(table, pa.string()).take(pa.array(codes))
 

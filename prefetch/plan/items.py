@@ -37,7 +37,6 @@ class Limit:
 
 
 def least(*limits: Limit) -> Limit:
-    """The tightest of `limits`, the first of equals."""
     return min(limits, key=lambda limit: limit.n_bytes)
 
 
@@ -77,16 +76,13 @@ class Plan:
         return by_model
 
     def of(self, action: Action) -> IntArray:
-        """File ids of one action's items, best first."""
         return self.item[np.flatnonzero(self.action == action.code)]
 
     def bytes_of(self, action: Action) -> int:
-        """Bytes of one action's items."""
         return int(self.size_bytes[self.action == action.code].sum())
 
     @property
     def actions(self) -> Actions:
-        """The same plan as the replay engine takes it."""
         return Actions(
             prefetch=self.of(Action.PREFETCH),
             pin=self.of(Action.PIN),
@@ -99,7 +95,6 @@ COLUMNS = tuple(field.name for field in dataclasses.fields(Plan) if field.name !
 
 
 def joined(parts: Sequence[Plan], bound_by: dict[Action, str]) -> Plan:
-    """The items of `parts`, one after the other."""
     columns = {name: np.concatenate([getattr(part, name) for part in parts]) for name in COLUMNS}
     return Plan(**columns, bound_by=bound_by)
 
@@ -147,7 +142,6 @@ class PlanLimits:
         )
 
     def prefetch(self, state: CacheState) -> Limit:
-        """Most bytes that may be prefetched in this cycle."""
         room = int(state.low_watermark * state.capacity_bytes) - self.pin(state).n_bytes
         inflow = within(state.inflow_bytes, state.capacity_bytes)
         limits = [
@@ -199,7 +193,6 @@ def within(inflow_bytes: int, most: int) -> int:
 
 
 def most_pinned_bytes(capacity_bytes: int, low_watermark: float) -> int:
-    """Most bytes that a plan ever pins in a cache."""
     return max(0, int(low_watermark * capacity_bytes) - int(FREE_FOR_ARRIVALS * capacity_bytes))
 
 

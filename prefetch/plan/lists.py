@@ -75,7 +75,6 @@ def fraction_bytes(scores: Scores, files: Files, fraction: float) -> IntArray:
 
 
 def held_bytes(disk: ScoredFiles, files: Files, n_datasets: int) -> IntArray:
-    """Bytes on disk of each dataset (by code)."""
     code = files.dataset[disk.item]
     held = np.zeros(n_datasets, np.int64)
     np.add.at(held, code[code >= 0], disk.size_bytes[code >= 0])
@@ -120,12 +119,10 @@ class Case:
 
     @cached_property
     def treatment(self) -> IntArray:
-        """Codes of `Treatment` of the files on disk."""
         return self.files.treatment[self.disk.item]
 
     @cached_property
     def held_by_rule(self) -> BoolArray:
-        """Files on disk that a rule pins."""
         item, files = self.disk.item, self.files
         by_rule: BoolArray = (self.treatment == Treatment.PIN) & ~files.is_control[item]
         return by_rule & files.is_here[item]

@@ -38,12 +38,10 @@ class Judgement:
 
     @property
     def horizon_s(self) -> int:
-        """The horizon of the probabilities that operators see, s."""
         return self.case.scores.horizons_s[self.horizon]
 
     @functools.cached_property
     def plan(self) -> Plan:
-        """The lists as items."""
         bound = {
             Action.EVICT: self.evicted.limit.what,
             Action.PIN: self.pinned.bound_by,
@@ -78,7 +76,6 @@ class ValuePlanner:
         return self.judge(state, least=self.limits.min_prefetch_probability).plan.actions
 
     def plan(self, state: CacheState) -> Plan:
-        """The plan for a cache in `state`."""
         return self.judge(state).plan
 
     def judge(self, state: CacheState, *, least: float = 0.0) -> Judgement:

@@ -69,7 +69,6 @@ class Rule:
                 raise ConfigError("plan.rules", f"{user!r} is no user; letters, digits and . _ - * ? only")
 
     def matches(self, dids: pa.StringArray, tiers: pa.StringArray) -> BoolArray:
-        """Which of the files match the rule, bool[n]."""
         matching: BoolArray = np.ones(len(dids), np.bool_)
         if self.tiers:
             matching &= refused(tiers.fill_null(""), self.tiers, len(dids))
@@ -259,7 +258,6 @@ def _folders() -> Iterator[str]:
 
 
 def _below(folder: str) -> Iterator[str]:
-    """Files at every depth below `folder`."""
     yield from (folder + "/*" * n for n in range(1, DEPTH - folder.count("/") + 1))
 
 

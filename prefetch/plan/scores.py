@@ -51,7 +51,6 @@ class Scores:
 
     @functools.cached_property
     def was_read(self) -> BoolArray:
-        """Which files were read at least once before."""
         read: BoolArray = self.last_read_s > NEVER_S
         return read
 
@@ -105,7 +104,6 @@ class Files:
 
     @property
     def n(self) -> int:
-        """Number of files."""
         return self.is_control.size
 
 

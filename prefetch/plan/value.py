@@ -140,7 +140,6 @@ class ScoredFiles:
     last_use_s: IntArray
 
     def rows(self, action: Action, index: IntArray, cause: IntArray) -> Plan:
-        """Plan items of the entries `index`, in that order, each with its `cause`."""
         return Plan(
             item=self.item[index],
             action=np.full(index.size, action.code, np.int64),

@@ -24,7 +24,6 @@ class TokenBucket:
         self._at = time.monotonic()
 
     def wait_s(self) -> float:
-        """Seconds until the next file may start."""
         self._fill()
         return 0.0 if self._rate is None else max(0.0, -self._balance / self._rate)
 
@@ -71,7 +70,6 @@ class Limiter:
         self._sources = {Action.PREFETCH: fetches, Action.PIN: SourceHealth(limits.sources, ())}
 
     def wait_s(self) -> float:
-        """Seconds until the next item may start."""
         return self._bucket.wait_s()
 
     def n_to_begin(self, action: Action, room: int) -> int:
@@ -79,18 +77,15 @@ class Limiter:
         return 1 if action == Action.PREFETCH and self._limits.bytes_per_s is not None else room
 
     def failing(self, action: Action) -> Sequence[str]:
-        """The sources whose items are left alone now."""
         failing = self._sources[action].left_alone(self._now_s()) if action in self._sources else []
         self.left_alone |= {state.source: state for state in failing}
         return [state.source for state in failing]
 
     def leaves(self, item: Item) -> bool:
-        """Whether the source of `item` is left alone now."""
         sources = self._sources.get(item.action)
         return sources is not None and sources.leaves(item.source, self._now_s())
 
     def start(self, item: Item) -> None:
-        """Count the bytes of an item that starts."""
         if item.action == Action.PREFETCH:
             self._bucket.spend(item.size_bytes)
 
@@ -105,6 +100,5 @@ class Limiter:
             self.note_try(item, receipt.seconds, is_lost)
 
     def note_try(self, item: Item, seconds: float, failed: bool) -> None:
-        """Count a try for the health of the item's source."""
         if item.action in self._sources:
             self._sources[item.action].note(Try(item.source, self._now_s(), seconds, failed))

@@ -133,7 +133,6 @@ class _ItemRun:
     failures: Counter[str] = dataclasses.field(default_factory=Counter)
 
     def carry_out(self, action: Action) -> None:
-        """Try all items of one action, until none is left or the breaker opens."""
         while True:
             self._start(action)
             if self.worker.is_busy:
@@ -145,12 +144,10 @@ class _ItemRun:
             self.lease.keep(now_s=self.now_s())
 
     def write(self) -> None:
-        """Write the results to the journal, and count them."""
         for item, tried in self.marked.write():
             self._count(item, tried)
 
     def close(self) -> None:
-        """Write the results, and give back the items that were not tried."""
         self.write()
         self.marked.close()
 
@@ -169,7 +166,6 @@ class _ItemRun:
             self.worker.start(item)
 
     def _collect(self) -> None:
-        """Wait a while for tries to end, and note their results."""
         limited_s = self.limiter.wait_s() or math.inf
         ended = self.worker.ended(min(BEAT_S, self.marked.due_s, limited_s))
         for item, future in ended:

@@ -36,21 +36,17 @@ class Worker(AbstractContextManager["Worker"]):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Wait for what runs."""
         self._pool.shutdown()
 
     @property
     def room(self) -> int:
-        """How many more items may be started."""
         return self.limits.parallel - len(self._running)
 
     @property
     def is_busy(self) -> bool:
-        """Whether an item is being tried."""
         return bool(self._running)
 
     def start(self, item: Item) -> None:
-        """Begin to try `item`."""
         self._running[self._pool.submit(attempt, self.target, item, self.limits, self._now_s)] = item
 
     def ended(self, within_s: float) -> list[tuple[Item, concurrent.futures.Future[Tried]]]:
@@ -59,7 +55,6 @@ class Worker(AbstractContextManager["Worker"]):
         return [(self._running.pop(future), future) for future in waited.done]
 
     def renew(self, pin: Item) -> Renewal:
-        """Begin to renew a pin, see `renewal`."""
         return self._pool.submit(renewal, self.target, pin.name, self.limits, self._now_s)
 
 
@@ -119,7 +114,6 @@ class MarkedItems:
             self._work.give_back([item.item_id for item in dropped], now_s=self._now_s())
 
     def ended(self, item: Item, tried: Tried) -> None:
-        """Keep the result of a try, to be written soon."""
         self._ended.append((item, tried))
 
     @property
@@ -146,7 +140,6 @@ class MarkedItems:
         return ended
 
     def close(self) -> None:
-        """Give back all marked items."""
         self.drop(lambda _: True)
 
 
@@ -201,7 +194,6 @@ class Renewals:
         self.worker.limits = dataclasses.replace(self.worker.limits, touch_every_s=every_s)
 
     def renew_due(self) -> int:
-        """Renew the pins that are due; return how many were renewed."""
         every_s, at_once = self.worker.limits.touch_every_s, self.worker.limits.parallel
         assert every_s is not None
         # Due when the run began: what this run itself pinned is not due again.

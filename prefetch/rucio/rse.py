@@ -49,11 +49,9 @@ class ReportedReplicas:
         )
 
     def close(self) -> None:
-        """Give back its connections."""
         self._database.close()
 
     def states(self, rse: str) -> dict[Did, str]:
-        """What is known of each file at `rse`."""
         query = sa.select(_replicas.c.scope, _replicas.c.name, _replicas.c.state).where(
             _replicas.c.rse == rse
         )
@@ -61,13 +59,11 @@ class ReportedReplicas:
             return {Did(row.scope, row.name): row.state for row in connection.execute(query)}
 
     def note(self, rse: str, dids: Iterable[Did], state: State, *, now_s: float) -> None:
-        """Write that the files are in `state` at `rse`; `now_s`: s since 1970."""
         new = {"rse": rse, "state": state, "told_at_s": now_s}
         with self._database.writing() as connection:
             upsert(connection, _replicas, ({**did._asdict(), **new} for did in dids))
 
     def forget(self, rse: str, dids: Iterable[Did]) -> None:
-        """Drop the rows of files that are not at `rse`, as Rucio says too."""
         these = {name: _replicas.c[name] == sa.bindparam(f"of_{name}") for name in ("rse", "scope", "name")}
         with self._database.writing() as connection:
             for rows in pages({"of_rse": rse, "of_scope": s, "of_name": n} for s, n in dids):
@@ -167,11 +163,9 @@ class Sync:
         return counts | {"unknown": n_unknown, "unconfirmed": len(left) - len(unknown)}
 
     def _present(self, dids: Sequence[Did]) -> set[Did]:
-        """Those of `dids` that Rucio shows as available at the RSE."""
         return {did for did, at in replicas(self._session, dids, self._rse) if self._rse in at}
 
     def _unknown(self, dids: Sequence[Did]) -> list[Did]:
-        """Those of `dids` that Rucio does not know at all."""
         known = set(map(did_of, metadata(self._session, dids)[0]))
         return [did for did in dids if did not in known]
 
@@ -300,6 +294,5 @@ def _rse(session: Session, rse: str) -> dict[str, Any]:
 
 
 def _offers(protocol: Mapping[str, Any]) -> Iterator[str]:
-    """What a protocol offers beyond reading."""
     for operations in protocol["domains"].values():
         yield from (what for what, priority in operations.items() if what != "read" and priority)

@@ -323,5 +323,4 @@ def replicas(session: Session, dids: Iterable[Did], rses: str = "") -> Iterator[
 
 
 def did_of(row: Row) -> Did:
-    """The DID of a row."""
     return Did(row["scope"], row["name"])

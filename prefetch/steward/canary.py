@@ -146,7 +146,6 @@ class Canary:
         return self._clock() - self._proved_at < FRESH_S
 
     def hear(self, report: Report) -> None:
-        """Take a report of the cache."""
         if self._name is None:
             return
         names = [opened.lfn for opened in report.opened] if isinstance(report, Packet) else ()
@@ -205,7 +204,6 @@ class _Trial(threading.Thread):
         self.start()
 
     def run(self) -> None:
-        """Open it, look whether that is seen, and close it."""
         try:
             self._target.touch(self._file, timeout_s=self._timeout_s, meanwhile=self._look)
         except PushError as error:

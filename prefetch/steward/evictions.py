@@ -62,7 +62,6 @@ class Budget:
 
     @property
     def high_bytes(self) -> int:
-        """Where XCache begins to purge."""
         return int(self._marks.high * self._usage.capacity_bytes)
 
     @property
@@ -202,27 +201,22 @@ class Evictions(AbstractContextManager["Evictions"]):
         self._under_way: dict[str, int] = {}
 
     def __exit__(self, *error: object) -> None:
-        """Wait for what runs."""
         self._worker.__exit__(None, None, None)
 
     @property
     def room(self) -> int:
-        """How many more evictions may begin now."""
         return self._worker.room if time.monotonic() >= self._resume_at else 0
 
     @property
     def files(self) -> Collection[int]:
-        """The files under way."""
         return self._under_way.values()
 
     def begin(self, file: int, name: str) -> None:
-        """Begin to evict a file."""
         self._under_way[name] = file
         now_s = int(self._now_s())
         self._worker.start(Item(name, self._target.name, now_s, "", name, Action.EVICT, 0, 0, 0, now_s, 1))
 
     def ended(self, within_s: float) -> list[Ended]:
-        """Wait at most `within_s` for an eviction to end; all that ended."""
         return [self._note(item.name, future.result()) for item, future in self._worker.ended(within_s)]
 
     def _note(self, name: str, tried: Tried) -> Ended:

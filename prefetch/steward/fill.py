@@ -191,7 +191,6 @@ class Inflow:
         return int(np.quantile(self._arrived, _QUANTILE, axis=0).min()) if self._arrived else unmeasured
 
     def balance(self) -> int:
-        """Bytes that arrived in the last hour, less those removed in it."""
         if not self._hour:
             return 0
         looks = list(self._arrived)[-len(self._hour) + 1 :] if len(self._hour) > 1 else []
@@ -202,7 +201,6 @@ class Inflow:
 
     @property
     def removed_bytes(self) -> int:
-        """Bytes that were removed in the last hour."""
         return self._last.removed - self._hour[0].removed if self._hour else 0
 
     @property
@@ -233,7 +231,6 @@ def _asked(ask: Callable[[Path], _Answer], folder: Path) -> _Answer:
 
 
 def _size_bytes(folders: Iterable[Path]) -> int:
-    """The size of the file systems of some folders."""
     statuses = [_asked(os.statvfs, folder) for folder in folders]
     return sum(status.f_blocks * status.f_frsize for status in statuses)
 

@@ -95,14 +95,12 @@ class Past:
         self._most_files = max(FEWEST_ABSENT, ABSENT_PER_HELD * len(n_bytes)) + len(n_bytes)
 
     def size_bytes(self, name: str, reported: int) -> int | None:
-        """As reported, if that is plausible."""
         if len(self._n_bytes) >= self._most_files or not 0 <= reported <= self._most_bytes:
             return None
         self._n_bytes.append(reported)
         return reported
 
     def bytes_on_disk(self, file: int, name: str) -> int | None:
-        """As the inventory has it, or as it was reported."""
         return self._n_bytes[file]
 
     def is_open(self, name: str) -> bool | None:
@@ -162,7 +160,6 @@ class _InOrder:
         self._next_s = -math.inf
 
     def until(self, at_s: float) -> None:
-        """Pass on those used before `at_s`."""
         if at_s <= self._next_s:
             return
         n_until = int(np.searchsorted(self._listing.used_s, at_s, sorter=self._files))

@@ -99,17 +99,14 @@ class Keeper(AbstractContextManager["Keeper"]):
         self._started_s = now_s()
 
     def __exit__(self, *error: object) -> None:
-        """Wait for the evictions under way."""
         self._evictions.__exit__()
 
     @property
     def n_held(self) -> int:
-        """Files on disk."""
         return self._steward.n_held
 
     @property
     def target_bytes(self) -> int:
-        """Bytes on disk above which files are evicted."""
         return self._budget.target_bytes
 
     @property
@@ -263,7 +260,6 @@ class Keeper(AbstractContextManager["Keeper"]):
             self._steward.closed(file)
 
     def _judge(self) -> None:
-        """The alarms of this look."""
         faults = self._watch.faults
         if (impostor := self._feed.fault) is not None:
             self.alarms["steward-impostor"] = impostor
@@ -289,7 +285,6 @@ class Keeper(AbstractContextManager["Keeper"]):
         return f"uses {used}, more than its high watermark of {high}: the cache purges by itself; {why}"
 
     def figures(self) -> StewardFigures:
-        """The figures that it reports of itself now."""
         now_s = self._now_s()
         last_hour, first = self._recent.last_hour(now_s), self._steward.first_to_go()
         measured = self._budget if self._budget.is_measured else self._steward

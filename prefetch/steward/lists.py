@@ -98,7 +98,6 @@ class _Asking(threading.Thread):
         self.start()
 
     def run(self) -> None:
-        """Read once."""
         try:
             self.answer = self._lists(self._times_s)
         except ServiceError as error:

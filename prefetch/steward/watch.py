@@ -150,7 +150,6 @@ class Watch:
                     return self.rescan(is_urgent=True)
 
     def follow(self, now_s: float) -> None:
-        """Apply new reports, and do a part of the rescan, if one is due."""
         try:
             self._take(now_s)
             if self.faults.pop("reports", None) is not None:
@@ -177,7 +176,6 @@ class Watch:
             self._is_urgent, self._rescan, self._free_at = True, None, 0.0
 
     def is_gone(self, file: int) -> bool:
-        """Whether the disk shows nothing of a file now."""
         return self._disk.bytes_on_disk(file, self._book.name(file)) == 0
 
     def spot_check(self, leaving: Collection[int]) -> bool:

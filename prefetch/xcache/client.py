@@ -271,11 +271,9 @@ class XCacheTarget:
             )
 
     def _not_held(self, names: Sequence[str]) -> list[str]:
-        """Those of `names` that the namespace holds and the server does not."""
         return [name for name in names if not self.server_holds(name) and self.confirm(name).held]
 
     def server_holds(self, name: str) -> bool:
-        """Whether the server says that it holds a part of `name`, asked for now."""
         with self._blaming():
             file = stat(self._connections.url(name), checked_lfn(name))
         return file is not None and file.is_held

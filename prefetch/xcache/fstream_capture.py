@@ -131,7 +131,6 @@ class FstreamReader:
             raise InputError(f"cannot read {os.fspath(path)}: {error}") from error
 
     def unfinished(self) -> Iterator[Access]:
-        """Opens without a close."""
         yield from map(self._with_work, self._open.values())
 
     def _line(self, line: bytes) -> Iterator[Access | Fault]:
@@ -157,7 +156,6 @@ class FstreamReader:
         yield from self._packet(server, packet, zlib.crc32(datagram))
 
     def _note(self, datagram: bytes) -> None:
-        """Take the name of a session, or its work."""
         report = decode_session(datagram)
         known: dict[Any, str] = self._names if isinstance(report, Login) else self._works
         key, value = (

@@ -66,11 +66,9 @@ class CaptureReader:
 
     @property
     def n_lost(self) -> int:
-        """Datagrams missing so far; one that comes late is taken off again."""
         return self._numberings.n_lost
 
     def poll(self) -> Iterator[FileClose]:
-        """Closes since the last poll; see `events`."""
         return (event for event in self.events() if isinstance(event, FileClose))
 
     def events(self) -> Iterator[Event]:
@@ -190,7 +188,6 @@ def _opened(name: str, path: Path | InputFile) -> int:
 
 
 def note(numberings: Numberings, datagram: Event, received_t: int) -> None:
-    """Count a datagram by its number, if it has one."""
     if isinstance(datagram, fstream.Packet):
         numberings.note((datagram.server_id, datagram.stod), datagram.pseq, modulus=fstream.PSEQ_MODULUS)
     elif isinstance(datagram, ReportSender) and datagram.pseq < PSEQ_MODULUS:
@@ -244,11 +241,9 @@ class FolderReader:
 
     @property
     def n_lost(self) -> int:
-        """Datagrams missing so far."""
         return self._numberings.n_lost
 
     def poll(self) -> Iterator[FileClose]:
-        """Closes since the last poll; see `events`."""
         return (event for event in self.events() if isinstance(event, FileClose))
 
     def events(self) -> Iterator[Event]:
@@ -262,7 +257,6 @@ class FolderReader:
                 return  # still being written, or renamed since it was listed: later files wait
 
     def _read_on(self) -> Iterator[Event]:
-        """The rest of the file that was begun, if there is one."""
         if self._begun is None:
             return
         path, reader = self._begun
@@ -281,7 +275,6 @@ class FolderReader:
 
 
 def capture_reader(path: Path) -> CaptureReader | FolderReader:
-    """A reader of the capture at `path`: a file, or a collector's folder."""
     return FolderReader(path) if path.is_dir() else CaptureReader(path)
 
 

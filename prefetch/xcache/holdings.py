@@ -101,7 +101,6 @@ def unreadable(name: str, path: str) -> Held:
 
 
 def held_by(name: str, info: CInfo) -> Held:
-    """What a record says of file `name`."""
     on_disk, size = info.bytes_on_disk, info.size_bytes
     # `info.complete` would count the blocks once more, for each of a million files.
     is_whole = on_disk == size

@@ -240,7 +240,6 @@ def _line(record: Mapping[str, Any]) -> bytes:
 
 
 def _number(record: Mapping[str, Any]) -> int:
-    """A number of what `record` says, the same for the same."""
     said = json.dumps(record, sort_keys=True).encode()
     return int.from_bytes(hashlib.sha256(said).digest()[:8]) % _NUMBERS
 
@@ -255,7 +254,6 @@ def _remotes(value: object) -> object:
 
 
 def _text(record: Mapping[str, Any], *names: str) -> str:
-    """The first text of these that names something."""
     texts = (record.get(name) for name in names)
     return next(
         (str(text) for text in texts if isinstance(text, str) and text not in ("", "unresolvable")), ""

@@ -78,7 +78,6 @@ def requests(piece: Piece) -> Iterator[list[tuple[int, int]]]:
 
 
 def asked_bytes(piece: Piece) -> int:
-    """The bytes that the requests of a piece ask for."""
     return sum(n_bytes for some in requests(piece) for _, n_bytes in some)
 
 
@@ -175,7 +174,6 @@ _KINDS: Mapping[str, Callable[[Mapping[str, Any]], dict[str, Any]]] = {
 
 
 def main() -> None:
-    """Do the job that stdin gives."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the process that started it, which ends it
     job = json.loads(sys.stdin.readline())
     most = _LEAST_MEMORY + _CLIENT_MEMORY * len(job.get("clients", ()))

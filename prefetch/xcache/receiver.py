@@ -137,7 +137,6 @@ class Receiver:
         return arrived is not None
 
     def _take(self, datagram: bytes, port: int, now_s: float) -> None:
-        """Keep a datagram, or count why not."""
         self.counts["datagrams"] += 1
         self.counts["bytes"] += len(datagram)
         try:

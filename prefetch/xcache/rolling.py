@@ -110,7 +110,6 @@ class RollingFiles:
             raise self._unwritable(self._failure)
 
     def newest(self) -> Path | None:
-        """The last finished file, or None."""
         return max(self._folder.glob("-*".join(self._form)), key=_number, default=None)
 
     def _begin(self, now_s: float) -> None:
@@ -219,7 +218,6 @@ class Quota:
         self.measure()
 
     def measure(self) -> None:
-        """Look how much there is."""
         self.held_bytes = held_bytes(self.folder, self._pattern)
         self._measured_s = self._clock()
 
@@ -230,7 +228,6 @@ class Quota:
         return has_room
 
     def has_room(self, n_bytes: int = 1) -> bool:
-        """Whether `n_bytes` more fit."""
         if self._is_over(n_bytes) and self._clock() - self._measured_s >= _MEASURED_EVERY_S:
             self.measure()
         return not self._is_over(n_bytes)
@@ -277,7 +274,6 @@ class Heartbeat(NamedTuple):
 
     @staticmethod
     def end(folder: Path) -> None:
-        """Delete the heartbeat in `folder`: the collector has ended."""
         with contextlib.suppress(OSError):
             (folder / _HEARTBEAT_NAME).unlink(missing_ok=True)
 

@@ -54,7 +54,6 @@ class ServerVersion:
         return not self._has(_PURGES_BY_MTIME)
 
     def __str__(self) -> str:
-        """For example `5.5.3`, `5.6.0-rc`, or `of unknown version`."""
         candidate = "-rc" if self.is_candidate else ""
         return ".".join(map(str, self.numbers)) + candidate or "of unknown version"
 
@@ -63,7 +62,6 @@ class ServerVersion:
         return self.numbers > since or (self.numbers == since and not self.is_candidate)
 
     def described(self) -> str:
-        """What depends on the version, in words for an operator."""
         said = [
             "removes open files when asked to evict" if self.removes_open_files else "keeps open files",
             f"a push is confirmed by {'stat' if self.stat_tells_whole else 'cinfo or the g-stream'}",
@@ -113,7 +111,6 @@ class LastUsed:
 
     @property
     def names(self) -> list[str]:
-        """Those taken, in no promised order."""
         return [name for _, name in self._heap]
 
 
@@ -201,7 +198,6 @@ def _without_waiting(path: str, flags: int) -> int:
 
 
 def _claims(token: bytes) -> dict[str, Any]:
-    """The claims of a token; empty for what is none."""
     parts = token.split(b".")
     try:
         claims = json.loads(base64.urlsafe_b64decode(parts[1] + b"=" * (-len(parts[1]) % 4)))

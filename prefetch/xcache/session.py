@@ -130,7 +130,6 @@ class RemoteFile:
         self._file = _library().File()
 
     def __enter__(self) -> RemoteFile:
-        """Open it."""
         self._call(self._file.open, self._url, _library().flags.OpenFlags.READ)
         return self
 
@@ -143,7 +142,6 @@ class RemoteFile:
             _check(self._url, status)
 
     def size_bytes(self) -> int:
-        """The file's size."""
         return int(self._call(self._file.stat, False).size)
 
     def read_all(self) -> int:
@@ -158,7 +156,6 @@ class RemoteFile:
         return bytes(self._call(self._file.read, offset, n_bytes))
 
     def read_parts(self, parts: Iterable[tuple[int, int]]) -> list[bytes]:
-        """The parts (offset, bytes), read by one request."""
         answer = self._call(self._file.vector_read, list(parts))
         return [bytes(chunk.buffer) for chunk in answer.chunks]
 
@@ -167,7 +164,6 @@ class RemoteFile:
         self.read_parts((offset, 1) for offset in offsets)
 
     def _call(self, method: Callable[..., tuple[Any, Any]], *arguments: object) -> Any:
-        """The library's answer in the time that is left."""
         status, answer = method(*arguments, timeout=_left(self._url, self._deadline))
         _check(self._url, status)
         return answer

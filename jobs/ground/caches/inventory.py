@@ -127,7 +127,6 @@ def _by_its_host(tables: Tables, cache: CacheSettings, *, at_s: int, most_age_s:
 
 
 def held_of(row: Mapping[str, Any]) -> Held:
-    """A row of the table contents."""
     detached = row["last_detach"]
     return Held(
         row["name"],

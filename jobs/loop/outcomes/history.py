@@ -84,7 +84,6 @@ def saved(days: Sequence[Row]) -> str:
 
 
 def judged(past: History) -> list[Row]:
-    """The days of the table worth that have a verdict."""
     return [row for row in past.days if row["withheld"] is None]
 
 
@@ -159,7 +158,6 @@ def _of_order(days: Sequence[Row]) -> str:
 
 
 def write_page(past: History, *, cache: str, out: Path) -> None:
-    """Write the history of a cache as one HTML file."""
     sections = [
         Section(
             "Days against plain LRU",
@@ -207,7 +205,6 @@ def _steward_plots(past: History) -> list[Figure]:
 
 
 def verdict(past: History) -> str:
-    """The verdict on all days in one sentence."""
     days = judged(past)
     if not days:
         return f"No day of {len(past.days)} could be judged."

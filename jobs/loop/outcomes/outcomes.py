@@ -270,7 +270,6 @@ class OutcomeSummary:
 
     @property
     def in_words(self) -> str:
-        """What became of the pushed files, in one sentence."""
         parts = []
         for files in ("prefetched_files", "pinned_files"):
             n, read, pending, unread = (

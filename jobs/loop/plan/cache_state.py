@@ -101,7 +101,6 @@ class CacheAtMoment:
 
     @property
     def predicted_s(self) -> int:
-        """The time of the latest predictions."""
         return self.as_of_s - self.as_of_s % self.settings.features.cycle
 
     @property
@@ -118,18 +117,15 @@ class CacheAtMoment:
 
     @property
     def paths(self) -> Paths:
-        """The paths of files in the cache."""
         return Paths(self.cache, self.dids)
 
     @property
     def cycle_s(self) -> int:
-        """Seconds that a plan covers."""
         cycle = self.settings.plan.cycle
         return self.settings.features.cycle if cycle == "auto" else cycle
 
     @functools.cached_property
     def inflows(self) -> Inflows:
-        """The inflow of each cycle of the last day."""
         assumed = self.settings.plan.assumed_inflow * self.cycle_s / self.settings.features.cycle
         return inflows(self.tables, self.cache, as_of_s=self.as_of_s, cycle_s=self.cycle_s, assumed=assumed)
 
@@ -162,7 +158,6 @@ class CacheAtMoment:
         )
 
     def facts(self, dids: pa.Array) -> FileFacts:
-        """The facts about `dids`."""
         settings, plan, at_s = self.settings, self.settings.plan, self.as_of_s
         seen = SourceHealth(plan.source_limits, (attempt for attempt in self.tries if attempt.at_s < at_s))
         rules = OriginRules(

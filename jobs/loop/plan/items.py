@@ -100,7 +100,6 @@ def items(
 
 
 def item_ids(cache: str, as_of_s: int, dids: pa.Array, actions: pa.Array) -> pa.Array:
-    """A unique id of each plan item, 32 hex digits."""
     head = f"{cache}\n{as_of_s}\n"
     texts = pc.binary_join_element_wise(pa.scalar(head), dids, pa.scalar("\n"), actions, "").cast(pa.binary())
     return pa.array([hashlib.sha256(text).hexdigest()[:32] for text in texts.to_pylist()], pa.string())
@@ -172,7 +171,6 @@ def planned_files(tables: Tables, cache: str, as_of_s: int, listed: FileFilter) 
 
 
 def totals(files: Sequence[PlannedFile]) -> str:
-    """A sentence with the files and bytes of each action."""
     sums = {action: [file.n_bytes for file in files if file.action == action] for action in ACTIONS}
     parts = [f"{action} {len(n)} ({format_bytes(sum(n))})" for action, n in sums.items() if n]
     return f"Files of the plan: {', '.join(parts)}." if parts else "No file of the plan is as asked for."
@@ -197,11 +195,9 @@ class PlannedItems:
 
     @property
     def model(self) -> ModelVersion:
-        """What made the plan."""
         return model_of(self.rows)
 
     def of_models(self) -> dict[str, int]:
-        """Number of items per action that models chose."""
         actions = self.rows["action"].filter(self.rows["needs_model"])
         return dict(collections.Counter(actions.to_pylist()))
 
@@ -211,7 +207,6 @@ class PlannedItems:
         return dataclasses.replace(self, rows=rows, kind=PREFILL)
 
     def none(self) -> PlannedItems:
-        """The plan without any item."""
         return dataclasses.replace(self, rows=self.rows.slice(0, 0))
 
     def __len__(self) -> int:

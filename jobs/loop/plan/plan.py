@@ -87,7 +87,6 @@ class Judged:
 
     @property
     def held_bytes(self) -> int:
-        """Bytes on the cache's disk."""
         return sum(file.bytes_on_disk for file in self.held)
 
 

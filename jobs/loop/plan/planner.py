@@ -79,7 +79,6 @@ def planner(
 
 
 def limits(plan: PlanSettings, cycle_s: int, origin_bytes: IntArray | None = None) -> PlanLimits:
-    """The limits of a plan in the planner's type."""
     return PlanLimits(
         cycle_s=cycle_s,
         prefetch_share=plan.prefetch_share,

@@ -108,7 +108,6 @@ def resume(
 
 
 def cancel(settings: Settings, *, cache: str, as_of_s: int | None) -> Cancelled:
-    """Cancel the unfinished items of all plans for a cache, or of one plan."""
     name, began_s = settings.cache(cache).name, time.time()
     with closing(Journal(settings.push.journal)) as journal:
         n_cancelled, n_under_way = journal.plans.cancel(name, as_of_s, now_s=began_s)
@@ -119,7 +118,6 @@ def cancel(settings: Settings, *, cache: str, as_of_s: int | None) -> Cancelled:
 
 
 def push_limits(settings: Settings, cache: CacheSettings) -> PushLimits:
-    """The limits of pushes to `cache`."""
     touch_every_s = None if cache.touch_every == "auto" else cache.touch_every
     if touch_every_s is None and cache.kind == "xcache" and cache.namespace is None:
         # Without an inventory the cache's LRU age is unknown.

@@ -24,15 +24,7 @@ from prefetch.lfn import Did
 from prefetch.plan import Treatment, treatments
 from prefetch.rucio import rse as rse_room
 from prefetch.rucio.broker import Broker, BrokerAccess
-from prefetch.rucio.rse import (
-    ReplicaChanges,
-    ReportedReplicas,
-    RseCheck,
-    RseDoor,
-    Sync,
-    SyncSummary,
-    changes,
-)
+from prefetch.rucio.rse import ReplicaChanges, ReportedReplicas, RseCheck, RseDoor, Sync, SyncSummary, changes
 from prefetch.target import Held
 
 
@@ -93,7 +85,6 @@ def sync(
 
 
 def set_up(settings: Settings, *, cache: str, prefix: str, algorithm: str) -> RseSetUp:
-    """Create the RSE of a cache, or make it safe again."""
     configured = settings.cache(cache)
     rse, door = _rse(configured), None
     if configured.kind == "xcache":
@@ -157,7 +148,6 @@ def _admitted(settings: Settings, held: Sequence[Held], dids_by_name: Mapping[st
 
 
 def _held(inventory: Iterable[Held], dids_by_name: Mapping[str, str]) -> tuple[list[Did], int]:
-    """The DIDs of complete files, and the number of files without one."""
     dids = [_did(dids_by_name[file.name]) for file in inventory if file.complete]
     known = [did for did in dids if did is not None]
     return known, len(dids) - len(known)

@@ -153,12 +153,10 @@ class Question(NamedTuple):
 
     @property
     def copies(self) -> Path:
-        """The folder with the copy."""
         return self.settings.steward.copies(self.cache.name)
 
     @property
     def has_copy(self) -> bool:
-        """Whether there may be a copy that will do."""
         with contextlib.suppress(OSError):
             return self.is_first and self.copies.is_dir()
         return False
@@ -199,12 +197,10 @@ class LookUp:
         return time.monotonic() - self._counts_from_s > timeout_s
 
     def wait(self, timeout_s: float) -> None:
-        """Wait for the answer until it is late."""
         while not self.is_done() and not self.is_late(timeout_s):
             self._answers.poll(_STEP_S)
 
     def end(self) -> None:
-        """Do not wait for the answer any longer."""
         self._is_done = True
         self._answers.close()
         self._clean()

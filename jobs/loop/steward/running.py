@@ -55,7 +55,6 @@ class Queued:
         self._read: tuple[str, float] | None = None
 
     def due_s(self, now_s: float) -> Mapping[str, float]:
-        """What is known at `now_s`."""
         try:
             queues = self._tables.head(QUEUE)
             if queues.number and (
@@ -167,7 +166,6 @@ def _has_many_files(root: Path) -> bool:
 
 
 def _datasets(tables: Tables) -> Datasets:
-    """The datasets of the catalogue."""
     if not tables.exists(FILES):
         return Datasets()
     rows = tables.read_arrow(FILES, columns=["name", "dataset"])

@@ -116,7 +116,6 @@ class _Report:
         self._target_bytes = 0
 
     def __call__(self, event: str, keeper: Keeper, *, is_last: bool = False) -> StewardFigures:
-        """Report now; the figures."""
         report = dataclasses.replace(
             keeper.figures(),
             version=self._version,
