@@ -18,10 +18,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
-sys.path.insert(0, str(Path(__file__).parents[1]))
+ROOT = Path(__file__).parents[1]
+sys.path[:0] = [str(ROOT), str(ROOT / "tests" / "support")]
 
 import numpy as np
 import pyarrow as pa
+from plain_files import plain_files
 
 from features.common.arrays import BoolArray, IntArray
 from jobs.ground.caches.paths import Paths
@@ -29,7 +31,7 @@ from jobs.ground.settings.tree import CacheSettings
 from jobs.ground.store.keys import MomentKey
 from jobs.loop.plan.items import items
 from models.serving.versions import ModelVersion
-from prefetch.plan import Files, PlanLimits, Rule, Scores, ValuePlanner, plain_files, treatments
+from prefetch.plan import Files, PlanLimits, Rule, Scores, ValuePlanner, treatments
 from prefetch.plan.rules import is_control
 from prefetch.plan.scores import NEVER_S
 from replay.federation.ranges import layout_of

@@ -61,10 +61,7 @@ class Database:
 
     @contextmanager
     def writing(self) -> Iterator[sa.Connection]:
-        """A transaction in which no other one changes SQLite; PostgreSQL locks rows instead.
-
-        Raises ServiceError if the database is unavailable.
-        """
+        """A transaction in which no other one changes SQLite; PostgreSQL locks rows. Raises ServiceError."""
         with self._transaction(self._writing) as connection:
             yield connection
 
@@ -139,19 +136,13 @@ def insert_new(connection: sa.Connection, table: sa.Table, rows: Iterable[Mappin
 
 
 def advisory_lock(connection: sa.Connection, what: str) -> None:
-    """Wait until no other transaction holds the lock `what`, and hold it until this one ends.
-
-    In SQLite there is only one writer at a time anyway.
-    """
+    """Hold the lock `what` until the transaction ends. SQLite has only one writer at a time anyway."""
     if connection.dialect.name == "postgresql":
         connection.execute(sa.select(sa.func.pg_advisory_xact_lock(zlib.crc32(what.encode()))))
 
 
 def analyze(connection: sa.Connection, table: sa.Table) -> None:
-    """Let PostgreSQL update its statistics of a table.
-
-    By older ones it would read and sort all of a large plan for a few items.
-    """
+    """Let PostgreSQL update its statistics: by old ones it would sort all of a large plan for a few items."""
     if connection.dialect.name == "postgresql":
         connection.execute(sa.text(f"ANALYZE {table.name}"))
 

@@ -70,10 +70,7 @@ class CacheRecord:
 
 
 class StewardShadow(NamedTuple):
-    """What a steward that evicted on the day counted: seconds watched, and bytes that LRU would have fetched.
-
-    `prefetched_bytes`: fetched by pushes on the day.
-    """
+    """What a steward that evicted on the day counted, and the bytes that pushes fetched on it."""
 
     watched_s: int
     lru_wan_bytes: int

@@ -75,10 +75,7 @@ _READ_TIMEOUT_S = 60.0
 
 
 class DirectoryTarget:
-    """A cache in folder `root` of the files below `origin`, as `prefetch.target.CacheTarget`.
-
-    `now_s`: the clock of accesses, s since 1970; a demo may give simulated time.
-    """
+    """A cache in folder `root` of the files below `origin`. `now_s`: the clock of accesses, s since 1970."""
 
     left_out = LeftOut()
 

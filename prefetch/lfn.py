@@ -38,10 +38,7 @@ def fault_of(name: str) -> str | None:
 
 
 def path_below(root: Path, name: str, suffix: str = "", *, spaces: Sequence[Path] = ()) -> Path:
-    """The path of file `name` in folder `root`; PushRejected if it leads out of `root`, also by a link.
-
-    `spaces`: folders that links may lead to.
-    """
+    """The path of file `name` in `root`, or by a link in `spaces`; PushRejected if it leads elsewhere."""
     path = root / (checked_lfn(name)[1:] + suffix)
     target = path.resolve()
     if not any(target.is_relative_to(folder.resolve()) for folder in (root, *spaces)):

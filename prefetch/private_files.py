@@ -10,10 +10,7 @@ from features.common.errors import ConfigError
 
 
 def check(path: Path, what: str, setting: str) -> None:
-    """Raise ConfigError, with the `setting` that names it, unless `path` is a plain file and ours alone.
-
-    `what`: for people, for example "keytab".
-    """
+    """Raise ConfigError, which names `setting`, unless `path` is a plain file and ours alone."""
     if (problem := fault(path, what)) is not None:
         raise ConfigError(setting, problem)
 

@@ -48,10 +48,7 @@ class LeftOut(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Confirmation:
-    """The cache's own report on one file; `held`: None if it has no byte of it.
-
-    `source`: what says so: cinfo, stat, gstream or directory.
-    """
+    """The cache's report on a file, None if it has no byte. `source`: cinfo, stat, gstream or directory."""
 
     held: Held | None
     source: str

@@ -53,10 +53,7 @@ def cancel_superseded(database: Database, cache: str, *, now_s: float) -> tuple[
 
 
 def change_all(database: Database, where: Where, values: Mapping[str, object]) -> int:
-    """Change all items `where`, in many transactions; return how many.
-
-    `values` must make `where` false of them.
-    """
+    """Change all items `where`, which `values` must make false, in many transactions; return how many."""
     n_changed = 0
     while ids := _ids(database, where, ITEMS_AT_ONCE):
         with database.writing() as connection:

@@ -126,10 +126,7 @@ class Plans:
         return n_new
 
     def recorded_as(self, plan: Items) -> str | None:
-        """The basis that `plan` was recorded with: of the items of models, if it has any.
-
-        None if it was not recorded.
-        """
+        """The basis that the items of models in `plan` were recorded with; None: it was not recorded."""
         if not len(plan):
             return None
         head = heading(plan)

@@ -98,10 +98,7 @@ class Leases:
             lease.release(now_s=now_s())
 
     def take(self, cache: str, *, now_s: float) -> Lease:
-        """Take the lease of `cache`, and plan again the items that a dead pusher left in flight.
-
-        Raises ConflictError while another pusher holds it that is not known to be dead.
-        """
+        """Take the lease; plan again what a dead pusher left. Raises ConflictError while it is held."""
         holder = new_owner()
         with self._database.writing() as connection:
             advisory_lock(connection, f"push to {cache}")

@@ -242,10 +242,7 @@ class Heading:
 
 
 def heading(plan: Items) -> Heading:
-    """The heading of a `plan` of at least one item.
-
-    Raises ValueError if its items are of several plans, or one has no basis.
-    """
+    """The heading of a `plan`. Raises ValueError unless its items are of one plan, each with a basis."""
     headings = set[tuple[str, int, str]]()
     total = 0
     for item in plan:

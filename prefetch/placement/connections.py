@@ -9,6 +9,7 @@ it opens, while who floods the service opens connections and is slow.
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import ipaddress
 import re
 import ssl
@@ -56,13 +57,13 @@ MAX_HEAD_BYTES = 16 * 1024
 MAX_PIPELINED = 8
 
 
+@dataclasses.dataclass(slots=True, eq=False)
 class CountedConnection:
     """A counted connection: its client, and the deadline of its next step."""
 
-    __slots__ = ("client", "deadline_s", "transport")
-
-    def __init__(self, transport: asyncio.Transport, client: str, deadline_s: float) -> None:
-        self.transport, self.client, self.deadline_s = transport, client, deadline_s
+    transport: asyncio.Transport
+    client: str
+    deadline_s: float
 
 
 class Gate:

@@ -39,6 +39,34 @@ class CacheServer:
         return self.site, self.id
 
 
+@dataclasses.dataclass(frozen=True)
+class Pending:
+    """What the service has to store, by site and id; `after`: the number of the refresh it has."""
+
+    heard: Mapping[tuple[str, str], CacheServer]
+    dropped: Mapping[tuple[str, str], CacheServer]
+    after: int
+
+
+@dataclasses.dataclass(frozen=True)
+class Refresh:
+    """A refresh as its job wrote it: the snapshot's bytes, and plans as compressed JSON by cache."""
+
+    number: int
+    snapshot: bytes
+    plans: Mapping[str, bytes]
+
+
+@dataclasses.dataclass(frozen=True)
+class Stored:
+    """The content of the database; `refresh`: None if there is none newer than asked for."""
+
+    servers: tuple[CacheServer, ...]
+    serves: Mapping[str, str]
+    reassigned: Mapping[str, tuple[str, ...]]
+    refresh: Refresh | None
+
+
 class Fleet:
     """The servers of all sites. Not thread-safe: one thread changes and reads it."""
 

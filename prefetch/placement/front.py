@@ -18,9 +18,9 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from features.common.errors import CachecastError
 from features.common.times import parse_as_of
 from prefetch.placement.connections import Gate, client_of
+from prefetch.placement.database import Synchroniser
 from prefetch.placement.messages import NO_BODY, PreparedAnswer, json_answer
 from prefetch.placement.service import Service
-from prefetch.placement.synchroniser import Synchroniser
 
 MAX_BODY_BYTES = 2 * 1024**2
 SMALL_BODY_BYTES = 16 * 1024
@@ -56,10 +56,7 @@ class GoneError(CachecastError):
 
 
 class Lane:
-    """Requests of one kind: `at_once` at work; with those that wait `most`, of one client `per_client`.
-
-    What limits a server by clients elsewhere limits rates; here it is what is held at once.
-    """
+    """Requests of one kind: `at_once` at work; with those that wait `most`, of one client `per_client`."""
 
     def __init__(self, *, at_once: int, most: int, per_client: int) -> None:
         self.turn, self._most, self._per_client = asyncio.Semaphore(at_once), most, per_client

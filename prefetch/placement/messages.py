@@ -64,10 +64,7 @@ def _too_long(text: str) -> bool:
 
 
 class Member(NamedTuple):
-    """A configured cache: what its heartbeats stand for, whatever they say. `size_bytes`: its capacity.
-
-    `is_drained`: it serves nobody, alive or not.
-    """
+    """A configured cache: what its heartbeats stand for, whatever they say. Drained, it serves nobody."""
 
     site: str
     address: str
@@ -146,26 +143,6 @@ class Heartbeat(pydantic.BaseModel):
     size: Any = None
 
 
-class PrefixAsked(pydantic.BaseModel):
-    """A client asks through which server to read a file."""
-
-    client: SiteName
-    filename: FileName
-
-
-class Serve(pydantic.BaseModel):
-    """Clients of one site are served by the caches of another."""
-
-    client: SiteName
-    cache_site: SiteName
-
-
-class Unserve(pydantic.BaseModel):
-    """Clients of a site are served by its own caches again."""
-
-    client: SiteName
-
-
 class Input(pydantic.BaseModel):
     """A file or dataset that a job reads, with its size in bytes where the caller knows it."""
 
@@ -226,10 +203,7 @@ Header = tuple[bytes, bytes]
 def json_answer(
     value: object, *, max_age_s: int, status: int = 200, more: Sequence[Header] = ()
 ) -> PreparedAnswer:
-    """`value` as a JSON reply. Caches on the way may keep it for `max_age_s` seconds; 0: they must not.
-
-    `more`: further headers.
-    """
+    """`value` as a JSON reply, with `more` headers. Caches may keep it for `max_age_s` seconds; 0: not."""
     body = json.dumps(value, separators=(",", ":")).encode()
     tag = etag(body)
     keep = b"public, max-age=%d" % max_age_s if max_age_s else b"no-store"

@@ -1,6 +1,6 @@
 """What the service knows, and its prepared answers: all in memory, so it answers without a database.
 
-One thread, the event loop's, changes and reads it; `synchroniser` carries changes to the database and back.
+One thread, the event loop's, changes and reads it; `database.Synchroniser` carries changes to the tables and back.
 """
 
 from __future__ import annotations
@@ -14,8 +14,7 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 
 from features.common.errors import InputError
-from prefetch.placement.database import Pending, Stored
-from prefetch.placement.fleet import CacheServer, Fleet
+from prefetch.placement.fleet import CacheServer, Fleet, Pending, Stored
 from prefetch.placement.messages import (
     OTHER,
     Input,

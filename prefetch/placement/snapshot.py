@@ -180,11 +180,7 @@ def snapshot_of(
     size_bytes: FloatArray,
     holdings: Sequence[CacheHolding],
 ) -> Snapshot:
-    """The snapshot of `datasets` (keys) with their rows, and of `items` (dids of files and datasets).
-
-    `capacities`: bytes of the caches by site and name.
-    `holdings`: one per cache; an item is named at most once in each.
-    """
+    """The snapshot of `datasets` (keys) with their rows, and of `items`; `holdings`: one per cache."""
     by_key = np.argsort(datasets, kind="stable")
     keys = keys_of(items)
     order = np.argsort(keys, kind="stable")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from prefetch.plan.items import Cause, Limit, Plan, PlanLimits
 from prefetch.plan.planner import Judgement, ValuePlanner
 from prefetch.plan.rules import Rule, Treatment, treatments
-from prefetch.plan.scores import Files, Scores, plain_files
+from prefetch.plan.scores import Files, Scores
 from prefetch.plan.value import Objective
 
 __all__ = [
@@ -20,6 +20,5 @@ __all__ = [
     "Scores",
     "Treatment",
     "ValuePlanner",
-    "plain_files",
     "treatments",
 ]

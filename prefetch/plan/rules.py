@@ -165,10 +165,7 @@ _HASHED = "[0-9a-f][0-9a-f]/[0-9a-f][0-9a-f]"
 
 @dataclasses.dataclass(frozen=True)
 class Blacklist:
-    """Lines for the library, and rules that it cannot express.
-
-    `n_rules`: rules that the lines express; `left_out`: the others, each with the reason.
-    """
+    """Lines for the library. `n_rules`: rules that they express; `left_out`: the others, with the reason."""
 
     lines: tuple[str, ...]
     n_rules: int

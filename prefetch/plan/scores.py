@@ -107,23 +107,6 @@ class Files:
         return self.is_control.size
 
 
-def plain_files(n: int, **known: IntArray | BoolArray | FloatArray) -> Files:
-    """`n` files with the columns `known`; all others: planned by value, read whole, in no dataset."""
-    unknown = np.full(n, UNKNOWN, np.int64)
-    columns = {
-        "is_control": np.zeros(n, np.bool_),
-        "treatment": np.zeros(n, np.int64),
-        "is_here": np.ones(n, np.bool_),
-        "dataset": unknown,
-        "tier": unknown,
-        "origin": unknown,
-        "read_share": np.ones(n),
-        "saved_hours_per_byte": np.zeros(n),
-        "barred": np.zeros(n, np.int64),
-    }
-    return Files(**(columns | known))  # type: ignore[arg-type]
-
-
 @dataclasses.dataclass(frozen=True, eq=False)
 class KnownWork:
     """Files that queued jobs read, one entry each; `item` (dense file id) is unique, in no order.

@@ -57,10 +57,7 @@ class Breaker:
 
 
 class Limiter:
-    """The rate of a push, and the health of its sources; `fetches`: that of earlier pushes.
-
-    `left_alone`: sources whose items were not tried, by name.
-    """
+    """The rate of a push, and the health of its sources; `left_alone`: those whose items were not tried."""
 
     def __init__(self, limits: PushLimits, fetches: SourceHealth, now_s: Callable[[], float]) -> None:
         self.left_alone: dict[str, SourceState] = {}

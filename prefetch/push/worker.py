@@ -9,7 +9,6 @@ import time
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import AbstractContextManager
-from types import TracebackType
 
 from features.common.errors import InputError, PushRejected, SourceUnavailable, TargetUnavailable
 from features.common.times import DAY_S
@@ -33,9 +32,7 @@ class Worker(AbstractContextManager["Worker"]):
         self._pool = concurrent.futures.ThreadPoolExecutor(limits.parallel, "push")
         self._running: dict[concurrent.futures.Future[Tried], Item] = {}
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self._pool.shutdown()
 
     @property
@@ -86,10 +83,7 @@ class MarkedItems:
         self._written = time.monotonic()
 
     def next(self, action: Action, n_items: int, but: Callable[[], Collection[str]]) -> Item | None:
-        """An item to try now, or None. If none is marked, `n_items` are, and some more for soon after.
-
-        `but()`: the sources whose files are left out.
-        """
+        """An item to try now, or None. If none is marked, `n_items` are, and some more for soon after."""
         if not self._ahead:
             n_items += min(MOST_ITEMS, int(self._items_per_s * AHEAD_S))
             begun = self._work.begin(

@@ -188,10 +188,7 @@ class _Client(Client):  # type: ignore[misc]
 
 
 def _ca_cert(access: RucioAccess) -> str | bool | None:
-    """The CA certificate of the server; None: rucio-clients looks for it.
-
-    With an empty X509_CERT_DIR it would check no certificate at all.
-    """
+    """The CA certificate of the server; with an empty X509_CERT_DIR rucio-clients would check none."""
     is_empty = not os.environ.get("X509_CERT_DIR", "unset").strip()
     return access.ca_cert or (True if is_empty else None)
 

@@ -24,10 +24,7 @@ _FREE: Final = -1
 
 
 class Names:
-    """Different names, each with its number, from 0 in the order of `add`: about 20 bytes and its UTF-8.
-
-    The room for them doubles, which takes a second for a million.
-    """
+    """Different names, each with its number, from 0 in the order of `add`: about 20 bytes and its UTF-8."""
 
     def __init__(self) -> None:
         self._text, self._ends = bytearray(), array("q", [0])

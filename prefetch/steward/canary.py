@@ -113,10 +113,7 @@ class Canary:
         self._trial: _Trial | None = None
 
     def step(self, held: Callable[[random.Random], str | None]) -> None:
-        """Open a file if it is time, and judge whether the last one was reported. Does not wait.
-
-        `held` draws the name of a file on disk; None if there is none.
-        """
+        """Open a file that `held` draws if it is time, and judge whether the last one was reported."""
         now = self._clock()
         if self._trial is not None and self._trial.is_over:
             trial, self._trial = self._trial, None

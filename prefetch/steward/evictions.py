@@ -174,10 +174,7 @@ PAUSE_S: Final = 10.0
 
 
 class Ended(NamedTuple):
-    """An eviction that ended. `error`: None if the cache confirmed that the file is gone.
-
-    `was_there`: it was not gone before.
-    """
+    """An eviction that ended. `error`: None if the cache confirmed it; `was_there`: not gone before."""
 
     file: int
     error: str | None
@@ -201,7 +198,7 @@ class Evictions(AbstractContextManager["Evictions"]):
         self._under_way: dict[str, int] = {}
 
     def __exit__(self, *error: object) -> None:
-        self._worker.__exit__(None, None, None)
+        self._worker.__exit__()
 
     @property
     def room(self) -> int:

@@ -28,10 +28,7 @@ N_EXPECTED: Final = 50
 
 
 class Rescan:
-    """A walk through the files of `target` in steps, for changes that were not reported.
-
-    Files that were looked at since it began are left as they are.
-    """
+    """A walk through `target` in steps, for unreported changes; files looked at since it began are left."""
 
     def __init__(self, target: CacheTarget, book: Book, follower: Follower, *, now_s: float) -> None:
         self._target, self._book, self._follower = target, book, follower
@@ -187,10 +184,7 @@ def _use_s(report: Report) -> float:
 
 
 def _is_since(report: Report, at_s: float, until_s: float) -> bool:
-    """Whether it is a close that the collector received from `at_s` to `until_s`, by its own clock.
-
-    Later ones are no news: that clock was ahead once.
-    """
+    """Whether it is a close that the collector received from `at_s` to `until_s`, by its own clock."""
     return isinstance(report, FileClose) and at_s <= report.received_t <= until_s
 
 

@@ -38,10 +38,7 @@ MOST_TESTS: Final = 0.5
 
 
 class Limits(NamedTuple):
-    """Limits of a steward. `push`: of each eviction; `max_clock_skew_s`: more raises an alarm.
-
-    `force`: what is above the high watermark at the start may go, however much that is.
-    """
+    """Limits of a steward. `force`: all that is above the high watermark at the start may go."""
 
     marks: Marks
     push: PushLimits

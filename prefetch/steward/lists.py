@@ -23,10 +23,7 @@ _PAUSES: Final = 20
 
 
 class Lists(NamedTuple):
-    """Names that plans pin, which are never evicted, and names that they evict, which go first.
-
-    `expected`: names that queued work will read, and when, s since 1970.
-    """
+    """Names that plans pin, and that go first. `expected`: when queues will read names, s since 1970."""
 
     pins: Collection[str]
     evictions: Sequence[str]
@@ -42,10 +39,7 @@ class QueuedReads:
         self._expected: set[int] = set()
 
     def expect(self, due_s: Mapping[str, float]) -> None:
-        """Let the steward expect these reads, unless it is the same object as before.
-
-        A file that was read meanwhile is expected again if a queue still names it.
-        """
+        """Let the steward expect these reads, unless it is the same object as before."""
         if due_s is self._due_s:
             return
         known = {file: at_s for name, at_s in due_s.items() if (file := self._book.find(name)) is not None}
@@ -64,10 +58,7 @@ class ListReader:
         self._took_s = 0.0
 
     def read(self, times_s: Sequence[float], *, files_go: bool) -> Lists | None:
-        """New lists; None if none are due or the journal has not answered yet.
-
-        Raises ServiceError if the journal is unavailable.
-        """
+        """New lists; None if none are due, or no answer has come yet. Raises ServiceError if none comes."""
         now = time.monotonic()
         if self._asking is None:
             soon_s = min(self._every_s, max(FRESH_S, _PAUSES * self._took_s))

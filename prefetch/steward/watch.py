@@ -64,10 +64,7 @@ class CacheDisk:
 
 
 class LiveCache(NamedTuple):
-    """A live cache, as its steward sees it: by commands, by reports, and on this machine.
-
-    `usage`: measures how full it is; `opens`: its files that are open now.
-    """
+    """A live cache, as its steward sees it: by commands, by reports, by its disk and its open files."""
 
     target: CacheTarget
     feed: Feed

@@ -42,14 +42,7 @@ class Remembered(NamedTuple):
     is_ours: bool
 
 
-_RECORD = pa.struct(
-    [
-        *((name, _LONG) for name in ("attach_s", "nth", "detach_s", "wall_s", "n_reads")),
-        *((name, _LONG) for name in ("bytes_hit", "bytes_missed", "bytes_bypassed")),
-        *((name, _LONG) for name in ("bytes_read", "bytes_fetched")),
-        ("is_ours", _BOOL),
-    ]
-)
+_RECORD = pa.struct([(name, _BOOL if name == "is_ours" else _LONG) for name in Remembered._fields])
 SCHEMA = pa.schema(
     [
         *((name, _TEXT) for name in ("name", "fault", "told")),

@@ -99,7 +99,7 @@ class XCacheTarget:
             size = remote.size_bytes()
             offsets = range(0, size, self._block_size(name))
             for first in range(0, len(offsets), _CHUNKS_PER_CALL):
-                remote.read_one_byte_at(offsets[first : first + _CHUNKS_PER_CALL])
+                remote.read_parts((offset, 1) for offset in offsets[first : first + _CHUNKS_PER_CALL])
             time.sleep(_SETTLE_S)
         if self._redirector is not None:
             # Else it remembers that no node holds the file, and lets any of them fetch it again.

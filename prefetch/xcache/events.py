@@ -206,10 +206,7 @@ def is_kept(datagram: Datagram | None) -> TypeGuard[Datagram]:
 
 
 def frame(received_s: int, port: int, datagram: bytes) -> bytes:
-    """`datagram` as a capture keeps it: framed, and its ending NUL replaced by a newline.
-
-    A binary one, of `BINARY`, becomes a JSON line, with the datagram in base64.
-    """
+    """`datagram` as a capture keeps it: framed, ended by a newline; a binary one is JSON, in base64."""
     if (code := fstream.stream_code(datagram)) in BINARY:
         record = {"code": code, "data": base64.b64encode(datagram).decode()}
         datagram = json.dumps(record).encode()

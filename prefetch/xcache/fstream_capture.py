@@ -99,10 +99,7 @@ class LoneClose(Fault):
 
 
 class FstreamReader:
-    """Reads captures one after the other, as one stream. `n_other`: records of neither opens nor closes.
-
-    `unfinished` gives the files that are open at the end.
-    """
+    """Reads captures one after the other, as one stream. `n_other`: records of neither opens nor closes."""
 
     def __init__(self) -> None:
         self.n_other = 0

@@ -72,10 +72,7 @@ class CaptureReader:
         return (event for event in self.events() if isinstance(event, FileClose))
 
     def events(self) -> Iterator[Event]:
-        """Events since the last poll, one by one; a frame still being written is left for the next poll.
-
-        Raises InputError if the capture cannot be read.
-        """
+        """Events since the last poll; a frame still being written is left for the next. Raises InputError."""
         try:
             is_replaced = self._closing is not None and self._is_replaced()
             yield from self._rest()

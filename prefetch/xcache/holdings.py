@@ -28,10 +28,7 @@ MOST_PROCESSES: Final = 4
 
 
 def held_below(namespace: Path, spaces: Sequence[Path] = (), part: Part = WHOLE) -> Iterator[Held]:
-    """Every file with a cinfo below `namespace`; `spaces`, `part`: see `walk`. Raises InputError.
-
-    Files whose names no command takes count as unreadable.
-    """
+    """Every file with a cinfo; those that no command can name count as unreadable. Raises InputError."""
     for file in walk(namespace, spaces, part):
         if file.is_folder:
             raise InputError(
@@ -45,10 +42,7 @@ def held_below(namespace: Path, spaces: Sequence[Path] = (), part: Part = WHOLE)
 
 
 def held_by_processes(namespace: Path, spaces: Sequence[Path] = ()) -> Generator[Held]:
-    """As `held_below`, read by processes of their own, which share the folders.
-
-    Raises TargetUnavailable if one of them does not come to its end.
-    """
+    """As `held_below`, read by several processes. Raises TargetUnavailable if one of them ends early."""
     n_parts = min(MOST_PROCESSES, len(os.sched_getaffinity(0)))
     with ExitStack() as stack:
         parts = [Part(number, n_parts) for number in range(n_parts)]

@@ -27,10 +27,7 @@ _Address = tuple[str, int]
 
 
 class Redirector:
-    """The redirector at `url`, and the `nodes` behind it: their addresses, `host:port`, by name.
-
-    `drained`: names of nodes that never count as serving or holding a file.
-    """
+    """The redirector at `url`, and its `nodes`, addresses by name; those `drained` never count."""
 
     def __init__(
         self, url: str, nodes: Mapping[str, Iterable[str]], drained: frozenset[str] = frozenset()
@@ -41,10 +38,7 @@ class Redirector:
         self._strangers = set[str]()
 
     def serving(self) -> frozenset[str]:
-        """The nodes that it sends readers to now.
-
-        Raises TargetUnavailable if it does not answer, or names none of the configured nodes.
-        """
+        """The nodes that it sends readers to now. Raises TargetUnavailable if none of them is configured."""
         online = [node for node in locations(self._connections.url(), ALL_NODES) if node.is_online]
         nodes = self._known(online)
         if not nodes:

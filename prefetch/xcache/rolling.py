@@ -228,12 +228,10 @@ class Quota:
         return has_room
 
     def has_room(self, n_bytes: int = 1) -> bool:
-        if self._is_over(n_bytes) and self._clock() - self._measured_s >= _MEASURED_EVERY_S:
+        is_full = self.held_bytes + n_bytes > self.quota_bytes
+        if is_full and self._clock() - self._measured_s >= _MEASURED_EVERY_S:
             self.measure()
-        return not self._is_over(n_bytes)
-
-    def _is_over(self, n_bytes: int) -> bool:
-        return self.held_bytes + n_bytes > self.quota_bytes
+        return self.held_bytes + n_bytes <= self.quota_bytes
 
 
 def held_bytes(folder: Path, pattern: str = "-*".join(CAPTURES)) -> int:
@@ -258,10 +256,7 @@ _Count = Annotated[int, pydantic.Field(ge=0, lt=2**63)]
 
 
 class Heartbeat(NamedTuple):
-    """A collector's counts since its start: datagrams `dropped` by the kernel, and those `over_quota`.
-
-    `is_full`: no datagram is kept now.
-    """
+    """A collector's counts since its start. `dropped`: by the kernel; `is_full`: nothing is kept now."""
 
     dropped: _Count
     over_quota: _Count

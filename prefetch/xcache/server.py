@@ -78,10 +78,7 @@ class ServerVersion:
 
 
 def parse_version(answer: str) -> ServerVersion:
-    """The version in a server's answer to `query config version`, for example `v5.5.3`.
-
-    Majors above 99 are no version.
-    """
+    """The version in a server's answer to `query config version`, for example `v5.5.3`."""
     match = _VERSION.match(answer.strip())
     if match is None:
         return ServerVersion(())
@@ -177,10 +174,7 @@ _in_use: BearerToken | None = None
 
 
 def use_token(path: Path, audience: str | None, url: str, setting: str) -> None:
-    """Let the XRootD client of this process log in by the token in `path`, to `url` among others.
-
-    Raises ConfigError as `use_login` does, and for a `url` without TLS.
-    """
+    """Log in by the token in `path`, to `url` among others. Raises ConfigError, also without TLS."""
     global _in_use  # noqa: PLW0603  the client library has one login a process
     if not url.startswith("roots://"):
         raise ConfigError(setting, "a token is sent over TLS only: write url = roots://…")

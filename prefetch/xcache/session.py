@@ -22,7 +22,6 @@ import re
 import threading
 import time
 from collections.abc import Callable, Iterable
-from types import TracebackType
 from typing import Any, NamedTuple
 
 from features.common.errors import ConfigError, PushRejected, SourceUnavailable, TargetUnavailable, bounded
@@ -52,10 +51,7 @@ class ThreadConnections:
         return self._of(f"ask{server.login(self._scheme)[:4]}")
 
     def url(self, name: str = "") -> str:
-        """The cache's URL on the connection of this thread, for file or command `name`.
-
-        Raises TargetUnavailable if a token is in use that is expired or not for it.
-        """
+        """The cache's URL on this thread's connection, for `name`. Raises TargetUnavailable by its token."""
         login = server.login(self._scheme, name)
         if getattr(self._own, "login", None) != login:
             self.leave()
@@ -133,9 +129,7 @@ class RemoteFile:
         self._call(self._file.open, self._url, _library().flags.OpenFlags.READ)
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: object, error: object, trace: object) -> None:
         """Close it; a failure to close is reported only if nothing else failed."""
         status, _ = self._file.close(timeout=max(1, math.ceil(self._deadline - time.monotonic())))
         if error is None:
@@ -158,10 +152,6 @@ class RemoteFile:
     def read_parts(self, parts: Iterable[tuple[int, int]]) -> list[bytes]:
         answer = self._call(self._file.vector_read, list(parts))
         return [bytes(chunk.buffer) for chunk in answer.chunks]
-
-    def read_one_byte_at(self, offsets: Iterable[int]) -> None:
-        """Read one byte at each of `offsets` in one request, so that the cache fetches those blocks."""
-        self.read_parts((offset, 1) for offset in offsets)
 
     def _call(self, method: Callable[..., tuple[Any, Any]], *arguments: object) -> Any:
         status, answer = method(*arguments, timeout=_left(self._url, self._deadline))

@@ -40,10 +40,7 @@ _log = logging.getLogger(__name__)
 def target(
     cache: CacheSettings, *, walks_apart: bool = False, redirector: Redirector | None = None
 ) -> CacheTarget:
-    """The target of `cache`; `walks_apart`: see `XCacheTarget`; `redirector`: to ask before a prefetch.
-
-    ConfigError if settings are missing.
-    """
+    """The target of `cache`; `redirector`: to ask before a prefetch. Raises ConfigError."""
     if cache.kind == "directory":
         if cache.origin is None:
             raise ConfigError(
@@ -229,10 +226,7 @@ def redirector_of(caches: Collection[CacheSettings], cache: CacheSettings) -> Re
 
 
 def serving_at(settings: Settings, cache: CacheSettings) -> frozenset[str]:
-    """The caches of its site that take files now: not drained, and nodes that a redirector names.
-
-    Raises TargetUnavailable if the redirector does not answer, or knows none of them.
-    """
+    """The caches of its site that take files now. Raises TargetUnavailable if its redirector cannot say."""
     redirector = redirector_of(list(settings.caches.values()), cache)
     undrained = frozenset(_undrained(settings, cache))
     return undrained if redirector is None else undrained & redirector.serving()

@@ -44,10 +44,7 @@ class History:
 
 
 def history(settings: Settings, *, cache: str, since: str | None, until: str | None) -> History:
-    """The outcomes of the days `since` … `until`, of plans and of the steward.
-
-    Raises StaleInputError if there is none.
-    """
+    """Outcomes of plans and of the steward, `since` … `until`. Raises StaleInputError if there is none."""
     cache, tables = settings.cache(cache).name, Tables.of(settings)
     where = {"since": since, "until": until, "owner": cache}
     watched = steward_days.by_day(tables, cache=cache, since=since, until=until)
@@ -164,14 +161,14 @@ def write_page(past: History, *, cache: str, out: Path) -> None:
             "LRU is replayed on the same reads. A day is withheld if the replay of the pushes differs by "
             "more than 2 % from the hit bytes that the cache reports, or if its records are too short. "
             "Shares: of the bytes read, by reads that fetched nothing.",
-            _plots(past),
+            _plots(judged(past)),
             [_shown(row) for row in past.days],
         ),
         Section(
             "Days of the steward",
             "By its own count: bytes of the files that were read while not on disk, and of those that plain "
             "LRU would not have had on disk.",
-            _steward_plots(past),
+            _plots(past.steward, " by the steward"),
             past.steward,
         ),
         Section(
@@ -192,16 +189,8 @@ def write_page(past: History, *, cache: str, out: Path) -> None:
     files.write(out, html)
 
 
-def _plots(past: History) -> list[Figure]:
-    if not judged(past):
-        return []
-    return [Figure(saved_by_day(judged(past)), "WAN bytes saved against LRU, per day")]
-
-
-def _steward_plots(past: History) -> list[Figure]:
-    if not past.steward:
-        return []
-    return [Figure(saved_by_day(past.steward), "WAN bytes saved by the steward against LRU, per day")]
+def _plots(days: list[Row], by: str = "") -> list[Figure]:
+    return [Figure(saved_by_day(days), f"WAN bytes saved{by} against LRU, per day")] if days else []
 
 
 def verdict(past: History) -> str:

@@ -14,7 +14,7 @@ from features.common.arrays import IntArray
 from features.common.errors import NotDueError, StaleInputError
 from features.common.times import DAY_S, as_of_label, day_label, parse_as_of
 from features.results import WORTH
-from features.schema import ACCESSES, CONTENTS, OUTCOMES, PLANS, RECEIPTS
+from features.schema import ACCESSES, CONTENTS, OUTCOMES, PLANS, RECEIPTS, arrow_schema
 from jobs.ground.caches import steward_days
 from jobs.ground.settings.tree import CacheSettings, Settings
 from jobs.ground.store.keys import MomentKey
@@ -134,20 +134,14 @@ def _pushed(tables: Tables, cache: str, day_s: int) -> pa.Table:
 
 
 _UTC = pa.timestamp("us", tz="UTC")
-_EMPTY_ITEMS = pa.schema(
-    [
-        ("item_id", pa.string()),
-        ("size_bytes", pa.int64()),
-        ("model_version", pa.string()),
-    ]
-).empty_table()
-_EMPTY_HELD = pa.schema(
-    [("did", pa.string()), ("size_bytes", pa.int64()), ("bytes_on_disk", pa.int64()), ("last_detach", _UTC)]
-).empty_table()
-_EMPTY_RECEIPTS = pa.schema(
-    [(name, pa.string()) for name in ("item_id", "did", "action", "state")]
-    + [("bytes", pa.int64()), ("updated_at", _UTC)]
-).empty_table()
+_EMPTY_ITEMS, _EMPTY_HELD, _EMPTY_RECEIPTS = (
+    arrow_schema(table).empty_table().select(columns)
+    for table, columns in (
+        (PLANS, ["item_id", "size_bytes", "model_version"]),
+        (CONTENTS, ["did", "size_bytes", "bytes_on_disk", "last_detach"]),
+        (RECEIPTS, ["item_id", "did", "action", "state", "bytes", "updated_at"]),
+    )
+)
 
 
 def _bytes_brought_in(reads: pa.Table, pushed: pa.Table) -> tuple[IntArray, IntArray]:

@@ -79,10 +79,7 @@ class CacheAtMoment:
 
     @classmethod
     def last_planned(cls, settings: Settings, cache: str) -> CacheAtMoment:
-        """As its newest plan found it, by the tables; the cache itself is not asked.
-
-        Raises StaleInputError if there is no plan with its inventory.
-        """
+        """As its newest plan found it; the cache is not asked. Raises StaleInputError if there is none."""
         tables = Tables.of(settings)
         plans, contents = tables.head(PLANS), tables.head(CONTENTS)
         keys = sorted(key for key in plans.select(owner=cache) if key in contents.partitions)

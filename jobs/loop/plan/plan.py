@@ -267,10 +267,7 @@ _HEAD = (
 
 @dataclasses.dataclass(frozen=True)
 class NeverCache:
-    """Summary of the file. `left_out`: rules that it cannot express, and why.
-
-    `configure`: line for the server's configuration; `takes_effect`: when the rules apply.
-    """
+    """Summary of the file. `left_out`: rules that it cannot express, and why; `configure`: for the server."""
 
     cache: str
     file: str

@@ -29,10 +29,7 @@ _PARTS = ("", "-wal", "-shm")
 
 @dataclasses.dataclass(frozen=True)
 class NewJournal:
-    """A journal that was made.
-
-    `set_aside`: where the file is now that was there; `pins_forgotten`: how many, by cache.
-    """
+    """A journal that was made. `set_aside`: where the file is now that was there before."""
 
     journal: str
     set_aside: str | None

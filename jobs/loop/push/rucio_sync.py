@@ -52,10 +52,7 @@ class Drift:
 def sync(
     settings: Settings, *, cache: str, dry_run: bool, wait_s: int, recheck: bool, force: bool = False
 ) -> SyncSummary | Drift:
-    """Report the changes of a cache to Rucio and wait until it confirms them; `dry_run`: only count them.
-
-    Raises LimitError if more replicas would be removed than settings allow without `force`.
-    """
+    """Report a cache's changes to Rucio, and wait until it confirms them; raises as `check_withdrawals`."""
     configured = settings.cache(cache)
     rse, broker = _rse(configured), _broker(settings.rucio)
     with contextlib.closing(ReportedReplicas(settings.push.journal)) as reported:

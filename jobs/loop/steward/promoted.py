@@ -248,10 +248,7 @@ class _Found(NamedTuple):
 
 
 def _look_up(to: Connection, question: Question, scratch: str) -> None:
-    """Read the table promotions, then ask the registry; send when that begins, and what was found.
-
-    `scratch`: the folder for temporary files.
-    """
+    """Read the table promotions, then ask the registry; send when that begins, and what was found."""
     tempfile.tempdir = scratch
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the steward, which ends this process
     if question.is_first:

@@ -189,10 +189,7 @@ class _Day:
 
 
 class Days:
-    """Sums up the figures of one run, and keeps them in `tables` each hour and at the end of a day and a run.
-
-    `model_version`: of the learned order, None without one.
-    """
+    """Sums up the figures of one run, kept in `tables` each hour and at the end of a day and a run."""
 
     def __init__(self, tables: Tables, began: StewardFigures, model_version: str | None) -> None:
         self._tables, self._began, self._last = tables, began, began

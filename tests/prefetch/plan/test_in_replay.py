@@ -10,10 +10,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 from cases import IS_THOROUGH
+from plain_files import plain_files
 from pushed_world import perfect
 
 from prefetch.actions import Action
-from prefetch.plan import PlanLimits, Scores, ValuePlanner, plain_files
+from prefetch.plan import PlanLimits, Scores, ValuePlanner
 from prefetch.plan.scores import NEVER_S
 from replay.comparison import Candidates, compare
 from replay.config import CacheConfig

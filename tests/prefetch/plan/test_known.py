@@ -8,9 +8,10 @@ from typing import Any
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from plain_files import plain_files
 
 from prefetch.actions import Action
-from prefetch.plan import PlanLimits, Scores, Treatment, ValuePlanner, plain_files
+from prefetch.plan import PlanLimits, Scores, Treatment, ValuePlanner
 from prefetch.plan.explain import reasons
 from prefetch.plan.lists import Case
 from prefetch.plan.planner import Prefill, prefill

@@ -8,9 +8,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
+from plain_files import plain_files
 
 from prefetch.actions import Action
-from prefetch.plan import Files, Plan, PlanLimits, Scores, Treatment, ValuePlanner, plain_files
+from prefetch.plan import Files, Plan, PlanLimits, Scores, Treatment, ValuePlanner
 from prefetch.plan.scores import NEVER_S
 from prefetch.plan.value import Objective, ScoredFiles, absent, on_disk
 from replay.planner import CacheState

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from plain_files import plain_files
 
 from prefetch.actions import Action
 from prefetch.plan import (
@@ -15,7 +16,6 @@ from prefetch.plan import (
     PlanLimits,
     Scores,
     ValuePlanner,
-    plain_files,
 )
 from prefetch.plan.explain import explain, reasons
 from prefetch.plan.scores import NEVER_S

@@ -23,7 +23,8 @@ from jobs.ground.caches.inventory import is_here
 from jobs.ground.settings.tree import CacheSettings, Settings
 from jobs.ground.store.tables import Tables
 from jobs.operator.placement import refresh
-from prefetch.placement.database import Pending, PlacementTables
+from prefetch.placement.database import PlacementTables
+from prefetch.placement.fleet import Pending
 from prefetch.placement.snapshot import Snapshot, load
 from prefetch.plan.rules import belongs
 
