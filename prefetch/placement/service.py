@@ -1,6 +1,6 @@
 """What the service knows, and its prepared answers: all in memory, so it answers without a database.
 
-One thread, the event loop's, changes and reads it; `database.Synchroniser` carries changes to the tables and back.
+One thread, the event loop's, changes and reads it; `Synchroniser` carries changes to the tables and back.
 """
 
 from __future__ import annotations
