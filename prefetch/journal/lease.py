@@ -315,6 +315,7 @@ class Work:
 
 def _finished(item_id: str, receipt: Receipt, now_s: float) -> dict[str, Any]:
     row = dataclasses.asdict(receipt)
+    del row["already"]
     if receipt.error is not None:
         row["error"] = receipt.error[:MAX_ERROR_CHARS]
     return {"id": item_id, "new_state": row.pop("state"), **row, "updated_at_s": now_s}

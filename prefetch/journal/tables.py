@@ -202,7 +202,8 @@ class Item:
 class Receipt:
     """The result of one try. `bytes`: fetched or freed; `renewed_at_s`: the last use of a pinned file.
 
-    `fault`: who caused an `error`: `cache`, `source`, or `file` (refused for good).
+    `fault`: who caused an `error`: `cache`, `source`, or `file` (refused for good). `already`: the cache was
+    as wanted before; the journal does not keep that.
     """
 
     state: ItemState
@@ -212,6 +213,7 @@ class Receipt:
     fault: str | None = None
     confirmed_by: str | None = None
     renewed_at_s: float | None = None
+    already: bool = False
 
 
 @dataclasses.dataclass(frozen=True)

@@ -84,15 +84,8 @@ class ValuePlanner:
         age_s = eviction_age_s(state, self.limits.cycle_s)
         horizon = nearest_horizon(scores.horizons_s, age_s=age_s, horizon_s=self.horizon_s)
         weight = self.model_weight(state.capacity_bytes)
-        disk = on_disk(
-            state,
-            scores,
-            files,
-            self.objective,
-            horizon,
-            recent_s=self.limits.cycle_s,
-            model_weight=weight,
-        )
+        recent_s = self.limits.cycle_s
+        disk = on_disk(state, scores, files, self.objective, horizon, recent_s=recent_s, model_weight=weight)
         candidates = absent(state, scores, files, self.objective, horizon, model_weight=weight, least=least)
         case = Case(state, scores, files, self.limits, disk, candidates)
         pinned = lists.pins(case)

@@ -6,8 +6,8 @@ import time
 from collections.abc import Callable, Sequence
 
 from prefetch.actions import Action, ItemState
-from prefetch.journal.tables import Item, Try
-from prefetch.push.attempt import PushLimits, Tried
+from prefetch.journal.tables import Item, Receipt, Try
+from prefetch.push.attempt import PushLimits
 from prefetch.push.origins import SourceHealth, SourceState
 
 
@@ -86,14 +86,13 @@ class Limiter:
         if item.action == Action.PREFETCH:
             self._bucket.spend(item.size_bytes)
 
-    def end(self, item: Item, tried: Tried) -> None:
+    def end(self, item: Item, receipt: Receipt) -> None:
         """Count what the try of an item showed of its source, and the bytes that it really took."""
-        receipt = tried.receipt
         is_done, is_lost = receipt.state == ItemState.DONE, receipt.fault == "source"
         if item.action == Action.PREFETCH and is_done:
             # What was there already costs nothing; how much of a failed file was fetched is unknown.
             self._bucket.spend(receipt.bytes - item.size_bytes)
-        if is_lost or (is_done and not tried.already):
+        if is_lost or (is_done and not receipt.already):
             self.note_try(item, receipt.seconds, is_lost)
 
     def note_try(self, item: Item, seconds: float, failed: bool) -> None:

@@ -17,7 +17,7 @@ from prefetch.actions import Action, ItemState
 from prefetch.journal.journal import Item, Journal, Receipt
 from prefetch.journal.lease import BEAT_S, Lease, Work
 from prefetch.journal.tables import CLOCK_SLACK_S
-from prefetch.push.attempt import PushLimits, Tried
+from prefetch.push.attempt import PushLimits
 from prefetch.push.limiter import Breaker, Limiter
 from prefetch.push.origins import SourceHealth
 from prefetch.push.worker import MarkedItems, Renewals, Worker
@@ -142,8 +142,8 @@ class _ItemRun:
             self.lease.keep(now_s=self.now_s())
 
     def write(self) -> None:
-        for item, tried in self.marked.write():
-            self._count(item, tried)
+        for item, receipt in self.marked.write():
+            self._count(item, receipt)
 
     def close(self) -> None:
         self.write()
@@ -174,10 +174,10 @@ class _ItemRun:
         if not self.marked.due_s:
             self.write()
 
-    def _note(self, item: Item, tried: Tried) -> None:
-        self.marked.ended(item, tried)
-        self.breaker.note(tried.receipt.error if tried.receipt.fault == "cache" else None)
-        self.limiter.end(item, tried)
+    def _note(self, item: Item, receipt: Receipt) -> None:
+        self.marked.ended(item, receipt)
+        self.breaker.note(receipt.error if receipt.fault == "cache" else None)
+        self.limiter.end(item, receipt)
 
     def _wait_for_more(self, action: Action) -> bool:
         """Wait a while for tries that are due later; False if there are none."""
@@ -189,10 +189,10 @@ class _ItemRun:
         time.sleep(min(max(retry_s, self.limiter.wait_s(), 0.0), BEAT_S))
         return True
 
-    def _count(self, item: Item, tried: Tried) -> None:
-        receipt, done = tried.receipt, tried.receipt.state == ItemState.DONE
-        self.counts["pushed"] += done and not tried.already
-        self.counts["already_done"] += done and tried.already
+    def _count(self, item: Item, receipt: Receipt) -> None:
+        done = receipt.state == ItemState.DONE
+        self.counts["pushed"] += done and not receipt.already
+        self.counts["already_done"] += done and receipt.already
         if receipt.state == ItemState.FAILED:
             self.counts["failed"] += 1
             self.failures[_kind(item, receipt)] += 1

@@ -15,8 +15,8 @@ from features.common.times import DAY_S
 from prefetch.actions import Action
 from prefetch.journal.lease import Lease, Work
 from prefetch.journal.reports import Reports
-from prefetch.journal.tables import Item
-from prefetch.push.attempt import PushLimits, Tried, attempt, renewal
+from prefetch.journal.tables import Item, Receipt
+from prefetch.push.attempt import PushLimits, attempt, renewal
 from prefetch.push.limiter import Breaker, Limiter
 from prefetch.target import CacheTarget, Confirmation, Held
 
@@ -30,7 +30,7 @@ class Worker(AbstractContextManager["Worker"]):
         self.target, self.limits = target, limits
         self._now_s = now_s
         self._pool = concurrent.futures.ThreadPoolExecutor(limits.parallel, "push")
-        self._running: dict[concurrent.futures.Future[Tried], Item] = {}
+        self._running: dict[concurrent.futures.Future[Receipt], Item] = {}
 
     def __exit__(self, *error: object) -> None:
         self._pool.shutdown()
@@ -46,7 +46,7 @@ class Worker(AbstractContextManager["Worker"]):
     def start(self, item: Item) -> None:
         self._running[self._pool.submit(attempt, self.target, item, self.limits, self._now_s)] = item
 
-    def ended(self, within_s: float) -> list[tuple[Item, concurrent.futures.Future[Tried]]]:
+    def ended(self, within_s: float) -> list[tuple[Item, concurrent.futures.Future[Receipt]]]:
         """Wait for a try to end, at most `within_s` seconds; return all that ended."""
         waited = concurrent.futures.wait(self._running, within_s, concurrent.futures.FIRST_COMPLETED)
         return [(self._running.pop(future), future) for future in waited.done]
@@ -64,7 +64,7 @@ WRITE_S = 0.1
 MOST_ITEMS = 256
 """… and never more than so many items at once."""
 
-Ended = tuple[Item, Tried]
+Ended = tuple[Item, Receipt]
 
 
 class MarkedItems:
@@ -107,8 +107,8 @@ class MarkedItems:
         if dropped:
             self._work.give_back([item.item_id for item in dropped], now_s=self._now_s())
 
-    def ended(self, item: Item, tried: Tried) -> None:
-        self._ended.append((item, tried))
+    def ended(self, item: Item, receipt: Receipt) -> None:
+        self._ended.append((item, receipt))
 
     @property
     def due_s(self) -> float:
@@ -124,7 +124,7 @@ class MarkedItems:
         ended, self._ended = self._ended, []
         if not ended:
             return []
-        self._work.finish({item.item_id: tried.receipt for item, tried in ended}, now_s=self._now_s())
+        self._work.finish({item.item_id: receipt for item, receipt in ended}, now_s=self._now_s())
         now = time.monotonic()
         self._items_per_s = len(ended) / max(now - self._written, 1e-3)
         self._written = now

@@ -9,8 +9,8 @@ from typing import Final, NamedTuple
 
 from features.common.units import format_bytes
 from prefetch.actions import Action
-from prefetch.journal.tables import Item
-from prefetch.push.attempt import PushLimits, Tried
+from prefetch.journal.tables import Item, Receipt
+from prefetch.push.attempt import PushLimits
 from prefetch.push.limiter import Breaker
 from prefetch.push.worker import Worker
 from prefetch.steward.fill import OWN_DISK_SHARE, Inflow, Miscount, Usage
@@ -216,8 +216,7 @@ class Evictions(AbstractContextManager["Evictions"]):
     def ended(self, within_s: float) -> list[Ended]:
         return [self._note(item.name, future.result()) for item, future in self._worker.ended(within_s)]
 
-    def _note(self, name: str, tried: Tried) -> Ended:
-        receipt = tried.receipt
+    def _note(self, name: str, receipt: Receipt) -> Ended:
         self._breaker.note(receipt.error if receipt.fault == "cache" else None)
         if self._breaker.reason is not None:
             self.fault, self._resume_at = self._breaker.reason, time.monotonic() + PAUSE_S
@@ -225,4 +224,4 @@ class Evictions(AbstractContextManager["Evictions"]):
         elif receipt.fault != "cache":
             self.fault = None
         self.last_error = receipt.error
-        return Ended(self._under_way.pop(name), receipt.error, not tried.already)
+        return Ended(self._under_way.pop(name), receipt.error, not receipt.already)
