@@ -91,10 +91,7 @@ class Database:
                 raise ConfigError(self._setting, f"{what}; move it away, or name another one")
 
     def _check_exists(self) -> None:
-        """Raise ServiceError if the database has to be there and is not, or its file is empty.
-
-        SQLite would make one silently, and nobody would know that what it held is lost.
-        """
+        """Raise ServiceError if the database has to be there and is not, or its file is empty."""
         file = self._engine.url.database if self._engine.dialect.name == "sqlite" else None
         is_asked = self._must_have is not None or not self._is_made
         if is_asked and file is not None and _stays_empty(Path(file)):

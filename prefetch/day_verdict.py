@@ -104,11 +104,7 @@ class ReplayedDay:
 
 
 class RecordedPushes:
-    """A planner that repeats what was pushed: at each time of the grid, what was done since the one before.
-
-    A pin is a single touch, as on a real cache: it is taken back at the next time, and the next plan asks for
-    it again.
-    """
+    """A planner that repeats at each time of the grid what was pushed since; a pin is a single touch."""
 
     def __init__(self, done: PushedActions, every_s: int) -> None:
         self._done, self._every_s = done, every_s

@@ -64,10 +64,7 @@ def keep_training(tables: Tables, *, region: str, until_s: int, version: str, di
 
 
 def promoted_models(tables: Tables, *, region: str) -> dict[str, ModelVersion]:
-    """What the region's last decision lets act, by alias in MLflow; nothing acts by an alias that is missing.
-
-    Raises ServiceError if the table cannot be read, or holds what `promote` did not write.
-    """
+    """What the region's last decision lets act, by alias in MLflow. Raises ServiceError."""
     columns = ["champion", "champion_digest", "steward", "steward_digest"]
     try:
         newest = tables.newest(PROMOTIONS, owner=region)

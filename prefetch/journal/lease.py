@@ -177,10 +177,7 @@ class Lease:
 
 
 def given_back(now_s: float) -> dict[str, object]:
-    """Column values that plan items in flight again, or cancel them if that was asked for.
-
-    The time of their last try stays, because sources are judged by it.
-    """
+    """Column values that plan items in flight again, or cancel them; the time of their last try stays."""
     state = sa.case((_IS_CANCELLING, ItemState.CANCELLED.value), else_=ItemState.PLANNED.value)
     return {"state": state, "updated_at_s": sa.case((_IS_CANCELLING, now_s), else_=items.c.updated_at_s)}
 

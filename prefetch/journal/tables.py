@@ -165,10 +165,7 @@ def of_plan(cache: str, as_of_s: int | None) -> list[sa.ColumnElement[bool]]:
 def change_in_order(
     connection: sa.Connection, where: Iterable[sa.ColumnElement[bool]], values: Mapping[str, object]
 ) -> int:
-    """Give the items `where` new values; return how many.
-
-    All who change several items lock them in this order: no two of them can wait for each other.
-    """
+    """Give items new values, locked in one order: no two wait for each other. Return how many."""
     locked = sa.select(items.c.item_id).where(*where).order_by(items.c.item_id).with_for_update()
     change = sa.update(items).where(items.c.item_id.in_(locked.correlate(None)))
     return connection.execute(change.values(**values)).rowcount

@@ -67,10 +67,7 @@ class CountedConnection:
 
 
 class Gate:
-    """The connections of one service: `most` at once, and `per_client` of one client.
-
-    `closed`: number of connections that it closed, by reason: full, client (its limit), slow or head.
-    """
+    """Connections, `most` at once, `per_client` of a client. `closed`: those it closed, by reason."""
 
     def __init__(self, *, most: int, per_client: int, now_s: Callable[[], float] = time.monotonic) -> None:
         self._most, self._per_client, self._now_s = most, per_client, now_s

@@ -32,10 +32,7 @@ def worst_first(key: FloatArray, last_use_s: IntArray, item: IntArray, mask: Boo
 
 
 def steady(order: IntArray, size_bytes: IntArray, placed: BoolArray, limit: int, slack: float) -> IntArray:
-    """The first of `order` within `limit` bytes; beyond `limit` / (1 + `slack`) only those `placed` already.
-
-    So a file that an earlier plan placed keeps its place until it is well behind others.
-    """
+    """The first of `order` within `limit` bytes; beyond `limit` / (1 + `slack`) only those `placed`."""
     within = head(order, size_bytes, limit)
     stays = placed[within]
     stays[: head(order, size_bytes, int(limit / (1 + slack))).size] = True

@@ -12,11 +12,7 @@ from prefetch.push.origins import SourceHealth, SourceState
 
 
 class TokenBucket:
-    """Lets a file start while no bytes are owed; every file that starts owes its size.
-
-    `bytes_per_s`: None: no limit. A file comes as fast as its source sends it, so bursts are as long as
-    files; the rate holds over minutes.
-    """
+    """Lets a file start while no bytes are owed; every file that starts owes its size."""
 
     def __init__(self, bytes_per_s: int | None) -> None:
         self._rate = bytes_per_s

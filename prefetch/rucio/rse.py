@@ -145,19 +145,21 @@ class Sync:
         deadline = time.monotonic() + wait_s
         counts = {"added": 0, "removed": 0}
         while True:
-            open_ = {d: s for d, s in self._reported.states(self._rse).items() if s in ("adding", "removing")}
-            present = self._present(list(open_))
-            added = [did for did, state in open_.items() if state == "adding" and did in present]
-            removed = [did for did, state in open_.items() if state == "removing" and did not in present]
+            pending = {
+                d: s for d, s in self._reported.states(self._rse).items() if s in ("adding", "removing")
+            }
+            present = self._present(list(pending))
+            added = [did for did, state in pending.items() if state == "adding" and did in present]
+            removed = [did for did, state in pending.items() if state == "removing" and did not in present]
             self._reported.note(self._rse, added, "there", now_s=time.time())
             self._reported.forget(self._rse, removed)
             counts["added"] += len(added)
             counts["removed"] += len(removed)
-            left = [did for did in open_ if did not in {*added, *removed}]
+            left = [did for did in pending if did not in {*added, *removed}]
             if not left or time.monotonic() >= deadline:
                 break
             time.sleep(_POLL_S)
-        unknown = self._unknown([did for did in left if open_[did] == "adding"])
+        unknown = self._unknown([did for did in left if pending[did] == "adding"])
         self._reported.note(self._rse, unknown, "unknown", now_s=time.time())
         n_unknown = sum(state == "unknown" for state in self._reported.states(self._rse).values())
         return counts | {"unknown": n_unknown, "unconfirmed": len(left) - len(unknown)}

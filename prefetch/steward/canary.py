@@ -131,10 +131,7 @@ class Canary:
             self._trial = _Trial(self._target, self._opens, name, self._timeout_s)
 
     def is_fresh(self) -> bool:
-        """Whether the last proof is new enough to evict by; a new one is sought before it is too old.
-
-        While no file can be opened, a proof counts for `LASTS_S`.
-        """
+        """Whether the last proof is new enough to evict by: for `LASTS_S` while no file can be opened."""
         if self._proved_at is None:
             return False
         if self._is_excused:

@@ -195,11 +195,7 @@ class _Session:
 
 
 class Readers:
-    """The readers of a cache's sessions, as numbers.
-
-    `kinds`: those of `features.accesses.KINDS` that the order was trained to distinguish; if there are
-    none, every reader is nobody. Names are kept as hashes of 51 bits.
-    """
+    """The readers of a cache's sessions, as numbers, by the `kinds` that the order distinguishes."""
 
     def __init__(self, kinds: Collection[str]) -> None:
         self._kinds = frozenset(kinds)

@@ -53,32 +53,32 @@ class ListReader:
 
     def __init__(self, lists: Callable[[Sequence[float]], Lists], every_s: float) -> None:
         self._lists, self._every_s = lists, every_s
-        self._asking: _Asking | None = None
+        self._reading: _Reading | None = None
         self._began = -every_s
         self._took_s = 0.0
 
     def read(self, times_s: Sequence[float], *, files_go: bool) -> Lists | None:
         """New lists; None if none are due, or no answer has come yet. Raises ServiceError if none comes."""
         now = time.monotonic()
-        if self._asking is None:
+        if self._reading is None:
             soon_s = min(self._every_s, max(FRESH_S, _PAUSES * self._took_s))
             if now - self._began < (soon_s if files_go else self._every_s):
                 return None
-            self._began, self._asking = now, _Asking(self._lists, times_s)
-        self._asking.join(_ANSWERS_WITHIN_S)
-        if self._asking.is_alive():
+            self._began, self._reading = now, _Reading(self._lists, times_s)
+        self._reading.join(_ANSWERS_WITHIN_S)
+        if self._reading.is_alive():
             if now - self._began > SILENT_S:
                 raise ServiceError(f"the push journal has not answered for {now - self._began:.0f} s")
             return None
-        asking, self._asking, self._took_s = self._asking, None, time.monotonic() - self._began
-        if asking.fault is not None:
+        reading, self._reading, self._took_s = self._reading, None, time.monotonic() - self._began
+        if reading.fault is not None:
             self._began = -self._every_s
-            raise asking.fault
-        assert asking.answer is not None
-        return asking.answer
+            raise reading.fault
+        assert reading.answer is not None
+        return reading.answer
 
 
-class _Asking(threading.Thread):
+class _Reading(threading.Thread):
     """One reading: its answer, or the fault."""
 
     def __init__(self, lists: Callable[[Sequence[float]], Lists], times_s: Sequence[float]) -> None:

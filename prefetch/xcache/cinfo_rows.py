@@ -45,7 +45,7 @@ class Remembered(NamedTuple):
 _RECORD = pa.struct([(name, _BOOL if name == "is_ours" else _LONG) for name in Remembered._fields])
 SCHEMA = pa.schema(
     [
-        *((name, _TEXT) for name in ("name", "fault", "told")),
+        *((name, _TEXT) for name in ("name", "fault", "detail")),
         *((name, _LONG) for name in ("size_bytes", "bytes_on_disk", "n_accesses", "last_detach_s")),
         *((name, _BOOL) for name in ("complete", "open")),
         ("records", pa.list_(_RECORD)),
@@ -56,7 +56,7 @@ SCHEMA = pa.schema(
 def batches(namespace: Path, spaces: Sequence[Path] = ()) -> Iterator[pa.RecordBatch]:
     """Every cinfo below `namespace`, a row per file.
 
-    Where one cannot be used, `fault` says why, and `told` gives the name and the error. `spaces`: see `walk`.
+    Where one cannot be used, `fault` says why, and `detail` gives the name and the error. `spaces`: see `walk`.
     At most `BATCH_FILES` files, and `BATCH_RECORDS` records and those of one file more, are in memory. Raises
     InputError if there is no such folder.
     """
@@ -164,7 +164,7 @@ def _batch(files: Sequence[WalkedFile]) -> pa.RecordBatch:
     columns = {
         "name": _texts(file.name for file in files),
         "fault": _texts(file.fault or None for file in files),
-        "told": _texts(file.detail[:SAMPLE_CHARS] or None for file in files),
+        "detail": _texts(file.detail[:SAMPLE_CHARS] or None for file in files),
         "size_bytes": pa.array([info and info.size_bytes for info in infos], _LONG),
         "bytes_on_disk": pa.array([info and info.bytes_on_disk for info in infos], _LONG),
         "n_accesses": pa.array([info and _in_64_bits(info.n_accesses) for info in infos], _LONG),

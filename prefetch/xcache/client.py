@@ -112,11 +112,7 @@ class XCacheTarget:
             meanwhile()
 
     def evict(self, name: str, *, timeout_s: float) -> None:
-        """Ask the cache to drop `name`. It does so a moment later; before 5.6 also if the file is open.
-
-        The client library has no call for the server's `cache evict` (5.6), which does the same and would
-        also report the result.
-        """
+        """Ask the cache to drop `name`. It does so a moment later; before 5.6 also if the file is open."""
         command = f"{self._connections.url(_EVICT)}/{_EVICT} {checked_lfn(name)}"
         accepted(command, time.monotonic() + timeout_s)
 

@@ -46,11 +46,7 @@ _MOST_SESSIONS = 50_000
 
 
 class Server(NamedTuple):
-    """Who sent a datagram: file and user numbers mean something within one only.
-
-    `sender`: address and port, or without a port address and `server_id`. `host`: the address. `stod`: when
-    the server started.
-    """
+    """Who sent a datagram: file and user numbers mean something within one only."""
 
     sender: str
     stod: int

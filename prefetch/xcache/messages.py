@@ -104,10 +104,7 @@ _OTHER, _MALFORMED = Refused("other"), Refused("malformed")
 
 
 def read(body: bytes, at_s: int) -> Iterator[CaptureRecord | Refused]:
-    """What a message with `body`, published at `at_s` (since 1970), becomes: an answer per record.
-
-    The same message gives the same rows, however often it is read.
-    """
+    """What a message published at `at_s` becomes: an answer per record, the same however often it is read."""
     with contextlib.suppress(InputError):
         if body.startswith(b"{") and isinstance(read_datagram(body), ReportSender):
             yield _datagram(body, "", at_s)
@@ -170,10 +167,7 @@ def _datagram(datagram: bytes, remote: str, at_s: int) -> CaptureRecord | Refuse
 
 
 def _binary_events(datagram: bytes, remote: str, at_s: int) -> CaptureRecord | Refused:
-    """Events with the binary header that a server sends unless its `xrootd.mongstream` says `send json`.
-
-    It names no host, and numbers by one byte: gaps are not counted.
-    """
+    """Events of a server without `send json`: the header names no host, and gaps are not counted."""
     if len(datagram) < _G_HEADER.size:
         return _MALFORMED
     _, pseq, _, stod, _, _, ident = _G_HEADER.unpack_from(datagram)

@@ -56,11 +56,7 @@ def listening(host: str, port: int) -> socket.socket:
 
 
 class Receiver:
-    """Listens at `host`:`port` (0: any free one, see `port`) and keeps in `files` what caches send.
-
-    Of a JSON datagram only the header is checked before it is kept; readers check the records. Raises
-    ServiceError if the port cannot be had. `now_s`: s since 1970.
-    """
+    """Listens at `host`:`port` (0: any free one) and keeps what caches send. Raises ServiceError."""
 
     def __init__(
         self,

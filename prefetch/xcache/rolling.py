@@ -196,11 +196,7 @@ _MEASURED_EVERY_S: Final = 1.0
 
 
 class Quota:
-    """The bytes of the captures in `folder`, with names of `pattern`, which should stay within `quota_bytes`.
-
-    `admits` counts what is added; `measure` sees what others delete, and is called when the folder is full,
-    at most once a second.
-    """
+    """Keeps the captures in `folder` within `quota_bytes`; when full, it looks once a second what is left."""
 
     def __init__(
         self,

@@ -112,13 +112,13 @@ def _by_its_host(tables: Tables, cache: CacheSettings, *, at_s: int, most_age_s:
             f"{duration_label(most_age_s)} before {as_of_label(at_s)}: {again}"
         )
     held = [held_of(row) for row in rows.to_pylist()]
-    asked = LastUsed()
+    last_used = LastUsed()
     for file in held:
         if file.bytes_on_disk:
-            asked.offer(file.name, file.last_detach_s or 0)
+            last_used.offer(file.name, file.last_detach_s or 0)
     at = target(cache)
     assert isinstance(at, XCacheTarget)
-    at.check_listed(asked.names, taken)
+    at.check_listed(last_used.names, taken)
     _log.info("cache %s held %d files at %s, by its host", cache.name, len(held), taken)
     return Inventory(held, int(taken_s))
 
@@ -220,8 +220,8 @@ def redirector_of(caches: Collection[CacheSettings], cache: CacheSettings) -> Re
     """The redirector before `cache`, with those of `caches` at its site as nodes; None: there is none."""
     if cache.redirector is None:
         return None
-    nodes = {one.name: _addresses(one) for one in caches if one.at_site == cache.at_site}
-    drained = frozenset(one.name for one in caches if one.drain)
+    nodes = {node.name: _addresses(node) for node in caches if node.at_site == cache.at_site}
+    drained = frozenset(node.name for node in caches if node.drain)
     return Redirector(cache.redirector, nodes, drained)
 
 
@@ -272,7 +272,9 @@ def _with_holders(owner: OwnerArray, holds: Mapping[str, BoolArray]) -> OwnerArr
 
 
 def _undrained(settings: Settings, cache: CacheSettings) -> list[str]:
-    return [one.name for one in settings.caches.values() if one.at_site == cache.at_site and not one.drain]
+    return [
+        node.name for node in settings.caches.values() if node.at_site == cache.at_site and not node.drain
+    ]
 
 
 def _among(dids: pa.Array, some: pa.ChunkedArray) -> BoolArray:

@@ -58,10 +58,7 @@ class DayVerdict(ReplayedDay):
 
 
 def _verdict_of(tables: Tables, settings: Settings, *, cache: str, day_s: int) -> DayVerdict:
-    """Judge the plans of `cache` on the day that starts at `day_s`, and write the verdict.
-
-    Raises NotDueError without the cache's own records: the alarm `incomplete` names the source that is late.
-    """
+    """Judge a day's plans, and write the verdict. Raises NotDueError without the cache's own records."""
     configured = settings.cache(cache)
     reads, pushed = _own_reads(tables, configured, day_s), _pushed(tables, cache, day_s)
     low, high = configured.watermarks
@@ -295,10 +292,7 @@ def of_plan(settings: Settings, *, cache: str, as_of_s: int, until_s: int = 0) -
 
 
 def _with_expiry(tables: Tables, receipts: pd.DataFrame, key: MomentKey) -> pd.DataFrame:
-    """`receipts` with `expires_at` of their items; an item that was planned no more has the plan's latest.
-
-    Null where there is no plan any more: such an item stays pending until it is read.
-    """
+    """`receipts` with `expires_at` of their items, else the plan's latest; null where the plan is gone."""
     if not tables.exists(PLANS):
         return receipts.assign(expires_at=pd.Series(pd.NaT, receipts.index))
     columns = ["item_id", "expires_at"]

@@ -203,11 +203,7 @@ class Inflows(NamedTuple):
 
 
 def inflows(tables: Tables, cache: CacheSettings, *, as_of_s: int, cycle_s: int, assumed: float) -> Inflows:
-    """What came in during each cycle of the day before `as_of_s`.
-
-    Without a record of that day, or if what they claim is implausible: one cycle of the `assumed` share of
-    the capacity.
-    """
+    """Bytes that came in during each cycle of the day before; if unknown, one of the `assumed` share."""
     unknown = Inflows([int(assumed * cache.capacity)])
     if not tables.exists(ACCESSES):
         return unknown
@@ -251,10 +247,7 @@ _HOUR_S = 3600
 def origin_bytes(
     origins: Sequence[str], tries: Sequence[Try], *, plan: PlanSettings, as_of_s: int, cycle_s: int
 ) -> IntArray | None:
-    """Bytes that each of `origins` may deliver in the cycle from `as_of_s`; None: there is no limit.
-
-    `tries`: attempts of earlier pushes, oldest first. An origin that pushes leave alone delivers nothing.
-    """
+    """Bytes that each of `origins` may deliver in the cycle, by earlier `tries`; None: there is no limit."""
     seen = SourceHealth(plan.source_limits, (attempt for attempt in tries if attempt.at_s < as_of_s))
     per_hour = [source.per_hour for source in plan.sources]
     limit = np.array([*(n * cycle_s // _HOUR_S for n in per_hour), NO_LIMIT], np.int64)

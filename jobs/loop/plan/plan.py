@@ -93,10 +93,7 @@ class Judged:
 def run(
     settings: Settings, *, cache: str, as_of_s: int, force: bool = False, listed: FileFilter | None = None
 ) -> PlanSummary:
-    """Plan for one cache, from its own inventory; raises as `make`.
-
-    `force`: also if the cache lost, or the plan evicts, more than settings allow; `listed`: files to name.
-    """
+    """Plan for one cache; raises as `make`. `force`: beyond the limits too; `listed`: files to name."""
     tables = _predicted(settings, cache, as_of_s)
     tables.check_writable(PLANS)
     summary = make(CacheAtMoment.asked(settings, cache, as_of_s), force=force)

@@ -229,10 +229,7 @@ def push_rest(
 
 
 def _check_evictions(work: Work, *, at_s: float) -> None:
-    """Raise LimitError if what was left to the steward is more than a push may evict at once.
-
-    The limit of a plan was checked, or overridden, for a steward that evicts as much as it needs room for.
-    """
+    """Raise LimitError if what was left to the steward is more than a push may evict at once."""
     if work.evict_share is None:
         return
     names = pa.array(work.journal.reports.evictions(work.cache, now_s=at_s), pa.string())

@@ -207,11 +207,11 @@ class LookUp:
 
     def _take(self) -> None:
         try:
-            answer: _Asking | _Found = self._answers.recv()
+            answer: _Began | _Answer = self._answers.recv()
         except (EOFError, OSError, *_OTHER_CODE):
             what = "has ended early, or runs another cachecast: restart the steward after an upgrade"
-            answer = _Found(None, True, ServiceError(f"the process that asks MLflow {what}"))
-        if isinstance(answer, _Asking):
+            answer = _Answer(None, True, ServiceError(f"the process that asks MLflow {what}"))
+        if isinstance(answer, _Began):
             self._counts_from_s = time.monotonic()
             return
         self.error = answer.error
@@ -234,11 +234,11 @@ def _clean(process: SpawnProcess, scratch: str) -> None:
     shutil.rmtree(scratch, ignore_errors=True)
 
 
-class _Asking:
+class _Began:
     """A look-up has loaded what it needs, and asks the tables or MLflow."""
 
 
-class _Found(NamedTuple):
+class _Answer(NamedTuple):
     """What a look-up found. `is_known`: nothing else than was known; `asks_next`: it goes on with MLflow."""
 
     order: ServedOrder | None
@@ -255,18 +255,18 @@ def _look_up(to: Connection, question: Question, scratch: str) -> None:
         rehearse(question.settings.steward.policy)  # here, for what compilation takes stays with its process
     if question.has_copy:
         import models.serving.bundle_files  # noqa: F401  # to load LightGBM counts as no delay
-    to.send(_Asking())
+    to.send(_Began())
     known, order, error = question.known, question.known, None
     try:
         on_record, order = _on_disk(question)
         if not question.is_first or (on_record is not None and order is None):
-            to.send(_Found(None if order is known else order, order is known, None, asks_next=True))
+            to.send(_Answer(None if order is known else order, order is known, None, asks_next=True))
             registered = _in_registry(to, question, on_record, order)
             if registered is not None or on_record is not None:
                 order = registered
     except CachecastError as failed:
         error = failed
-    to.send(_Found(None if order is known else order, order is known, error))
+    to.send(_Answer(None if order is known else order, order is known, error))
 
 
 def _on_disk(question: Question) -> tuple[ModelVersion | None, ServedOrder | None]:
@@ -298,6 +298,6 @@ def _in_registry(
         except OSError as error:
             _log.warning("the next start has to wait for MLflow, as no copy can be kept: %s", error)
 
-    to.send(_Asking())
+    to.send(_Began())
     at = registry(settings.mlflow)
     return load_order(at, settings.region.name, named=on_record, known=known, keep=keep)

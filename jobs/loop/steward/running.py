@@ -110,9 +110,9 @@ def running_steward(
     clock of its own.
     """
     low, high = cache.watermarks
-    goal, push, root = steward_target(cache), settings.push, cache_root(cache)
+    cache_target, push, root = steward_target(cache), settings.push, cache_root(cache)
     if listing is None:
-        listing = listed(goal, now_s=now_s())
+        listing = listed(cache_target, now_s=now_s())
     learned = None if served is None else [served.order]
     capacity_bytes = int(high * cache.capacity)
     order = new_order(
@@ -141,7 +141,7 @@ def running_steward(
         return Lists(set(pins), evictions, queued.due_s(times_s[0]))
 
     usage = DataDisks(cache.capacity, root, cache.spaces)
-    live = LiveCache(goal, _feed(cache, goal), usage, OpenFiles(root))
+    live = LiveCache(cache_target, _feed(cache, cache_target), usage, OpenFiles(root))
     with Keeper(
         live,
         book,
@@ -185,11 +185,11 @@ def cache_root(cache: CacheSettings) -> Path:
     return cache.namespace
 
 
-def _feed(cache: CacheSettings, goal: CacheTarget) -> Feed:
+def _feed(cache: CacheSettings, cache_target: CacheTarget) -> Feed:
     """The reports of `cache`, whoever else sends to the same folder."""
     folder = cache.gstream if cache.gstream and cache.gstream.is_dir() else None
     check = (lambda: None) if folder is None else partial(check_heartbeat, folder)
-    return Feed(_captures(cache), goal.identity, check=check)
+    return Feed(_captures(cache), cache_target.identity, check=check)
 
 
 def _captures(cache: CacheSettings) -> CaptureReader | FolderReader:

@@ -57,10 +57,10 @@ def run(
         )
     root = cache_root(configured)
     reports_of(configured)
-    path, us = settings.steward.figures(configured.name), f"steward of cache {configured.name!r}"
+    path, steward = settings.steward.figures(configured.name), f"steward of cache {configured.name!r}"
     with (
-        exclusive(path.with_suffix(".lock"), us),
-        alone_at(root, us),
+        exclusive(path.with_suffix(".lock"), steward),
+        alone_at(root, steward),
         until_signalled() as stopping,
         contextlib.closing(Journal(settings.push.journal, must_exist=True)) as journal,
     ):
