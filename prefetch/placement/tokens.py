@@ -15,7 +15,7 @@ from pathlib import Path
 import jwt
 
 from features.common.errors import ConfigError
-from prefetch import private_files
+from features.common.files import check_private
 
 ALGORITHMS = ("RS256", "RS384", "RS512", "ES256", "ES384")
 """WLCG's profile names RS256 and ES256. A secret that is shared with the issuer is no public key."""
@@ -219,7 +219,7 @@ def read_folder(folder: str, names: Collection[str], where: str) -> dict[str, st
 
 
 def _read(path: Path, where: str) -> str:
-    private_files.check(path, "token file", where)
+    check_private(path, "token file", where)
     try:
         with path.open("rb") as opened:
             lines = opened.read(_MAX_FILE_BYTES).decode().splitlines()

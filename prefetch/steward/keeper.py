@@ -15,12 +15,11 @@ from features.common.units import format_bytes
 from prefetch.push.attempt import PushLimits
 from prefetch.steward.book import Book, Listing
 from prefetch.steward.clock import Clock
-from prefetch.steward.evictions import Budget, Evictions, Marks
+from prefetch.steward.evictions import Budget, Evictions, ListReader, Lists, Marks, QueuedReads
 from prefetch.steward.feed import Readers
 from prefetch.steward.figures import Recent, StewardFigures
 from prefetch.steward.fill import Implausible
 from prefetch.steward.inventory import some_held
-from prefetch.steward.lists import ListReader, Lists, QueuedReads
 from prefetch.steward.watch import LiveCache, Watch
 from replay.steward.steward import Saved
 

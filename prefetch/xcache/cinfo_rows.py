@@ -56,7 +56,7 @@ SCHEMA = pa.schema(
 def batches(namespace: Path, spaces: Sequence[Path] = ()) -> Iterator[pa.RecordBatch]:
     """Every cinfo below `namespace`, a row per file.
 
-    Where one cannot be used, `fault` says why, and `detail` gives the name and the error. `spaces`: see `walk`.
+    Where one cannot be used, `fault` says why, and `detail` gives name and error. `spaces`: see `walk`.
     At most `BATCH_FILES` files, and `BATCH_RECORDS` records and those of one file more, are in memory. Raises
     InputError if there is no such folder.
     """

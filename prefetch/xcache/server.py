@@ -15,8 +15,8 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
+from features.common import files
 from features.common.errors import ConfigError, TargetUnavailable, bounded
-from prefetch import private_files
 
 _VERSION = re.compile(r"v?([0-9]{1,2})\.([0-9]{1,4})(?:\.([0-9]{1,4}))?([-~]?rc)?")
 _KEEPS_OPEN_FILES = (5, 6, 0)
@@ -122,7 +122,7 @@ def use_login(variable: str, path: Path, setting: str) -> None:
     Raises ConfigError, which names `setting`, for a file that is missing, not ours alone, or not the one that
     is in use.
     """
-    private_files.check(path, _WORDS[variable], setting)
+    files.check_private(path, _WORDS[variable], setting)
     in_use = os.environ.get(variable)
     if in_use is not None and Path(in_use) != path:
         raise ConfigError(
@@ -161,7 +161,7 @@ class BearerToken:
 
     def _read(self) -> bytes:
         # What renews it may leave another kind of file, or one open to all; a pipe would never end.
-        if (fault := private_files.fault(self._path, "token file")) is not None:
+        if (fault := files.private_fault(self._path, "token file")) is not None:
             raise TargetUnavailable(fault)
         try:
             with open(self._path, "rb", opener=_without_waiting) as opened:

@@ -22,11 +22,10 @@ from prefetch.journal.journal import Journal
 from prefetch.push.attempt import PushLimits
 from prefetch.steward.book import Book, Datasets, Listing, listed
 from prefetch.steward.canary import OpenFiles
-from prefetch.steward.evictions import Marks
+from prefetch.steward.evictions import Lists, Marks
 from prefetch.steward.feed import Feed
 from prefetch.steward.fill import DataDisks
 from prefetch.steward.keeper import Keeper, Limits
-from prefetch.steward.lists import Lists
 from prefetch.steward.watch import LiveCache
 from prefetch.target import CacheTarget
 from prefetch.xcache.gstream import CaptureReader, FolderReader

@@ -19,12 +19,11 @@ from prefetch.push.attempt import PushLimits
 from prefetch.steward import canary
 from prefetch.steward.book import Book, Datasets, listed
 from prefetch.steward.canary import OpenFiles
-from prefetch.steward.evictions import Marks
+from prefetch.steward.evictions import Lists, Marks
 from prefetch.steward.feed import Feed
 from prefetch.steward.figures import Evicted
 from prefetch.steward.fill import Files, Usage
 from prefetch.steward.keeper import PLANNED, Keeper, Limits
-from prefetch.steward.lists import Lists
 from prefetch.steward.watch import LiveCache
 from prefetch.target import CacheTarget
 from prefetch.xcache.client import XCacheTarget
