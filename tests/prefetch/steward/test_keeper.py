@@ -22,7 +22,7 @@ from prefetch.steward.canary import OpenFiles
 from prefetch.steward.evictions import Lists, Marks
 from prefetch.steward.feed import Feed
 from prefetch.steward.figures import Evicted
-from prefetch.steward.fill import Files, Usage
+from prefetch.steward.fill import DataDisks, Usage
 from prefetch.steward.keeper import PLANNED, Keeper, Limits
 from prefetch.steward.watch import LiveCache
 from prefetch.target import CacheTarget
@@ -69,7 +69,7 @@ class World:
             LiveCache(
                 self.target,
                 Feed(capture_reader(self.gstream), self.target.identity),
-                usage or Files(CAPACITY, self.root),
+                usage or DataDisks(CAPACITY, self.root),
                 OpenFiles(self.root),
             ),
             Book(steward, Datasets(), listing=listing),
@@ -102,7 +102,7 @@ class World:
         return self.lists
 
 
-class Empty(Files):
+class Empty(DataDisks):
     """A disk that shows nothing of its files, as a file system does that keeps small ones in its inodes."""
 
     def used_bytes(self, held_bytes: int, growing: Iterable[tuple[str, int]]) -> int:
