@@ -28,7 +28,8 @@ _ADDRESS = re.compile(rf"(?:x?roots?://)?({_HOST}):([0-9]{{1,5}})/?")
 
 def checked_name(text: str) -> str:
     """A file or dataset name, with or without scope. Raises InputError."""
-    if not text or _too_long(text) or _UNFIT.search(text):
+    n_bytes = len(text.encode("utf-8", "surrogatepass"))
+    if not 0 < n_bytes <= MAX_NAME_BYTES or _UNFIT.search(text):
         raise InputError(f"not a name: {text[:100]!r}; at most {MAX_NAME_BYTES} bytes, no control characters")
     return text
 
@@ -57,10 +58,6 @@ def host_and_port(address: str) -> tuple[str, int]:
 def dataset_of(did: str) -> str:
     """The did under which a dataset is placed: a CMS block (`…#uuid`) goes with its dataset."""
     return did.partition("#")[0]
-
-
-def _too_long(text: str) -> bool:
-    return len(text) > MAX_NAME_BYTES or len(text.encode("utf-8", "surrogatepass")) > MAX_NAME_BYTES
 
 
 class Member(NamedTuple):

@@ -83,7 +83,10 @@ def remembered(info: CInfo) -> list[Remembered]:
     An open record before the last one is of a cache that died: it ends after the mean duration of its opens,
     as XCache itself ends it. The last record, if open, has no end yet.
     """
-    died = [access.detach_s or _mean_end(access) for access in info.accesses[:-1]]
+    died = [
+        access.detach_s or access.attach_s + access.duration_s // max(1, access.n_ios)
+        for access in info.accesses[:-1]
+    ]
     ends = [*died, *(access.detach_s or None for access in info.accesses[-1:])]
     begun: Counter[int] = Counter()
     records = []
@@ -119,10 +122,6 @@ def _fetched(info: CInfo) -> list[int]:
         n_bytes + max(0, access.bytes_bypassed)
         for n_bytes, access in zip(fetched, info.accesses, strict=True)
     ]
-
-
-def _mean_end(access: AccessRecord) -> int:
-    return access.attach_s + access.duration_s // max(1, access.n_ios)
 
 
 def _remembered(info: CInfo, access: AccessRecord, end: int | None, nth: int, fetched: int) -> Remembered:

@@ -136,7 +136,8 @@ def earned(past: History) -> dict[str, str]:
     for row in past.steward:
         days.setdefault(str(row["model_version"]), []).append(row)
     for version, rows in days.items():
-        words[version] = " ".join(filter(None, (words.get(version), _of_order(rows))))
+        evictions = f"Evictions: on {len(rows)} days the steward {saved(rows)}, by its own count."
+        words[version] = " ".join(filter(None, (words.get(version), evictions)))
     return words
 
 
@@ -148,10 +149,6 @@ def _of_plans(row: Row) -> str:
         f"Plans: {row['read_items']} of {row['items']} items were read, {row['pending_items']} not yet; "
         f"{saved} saved, {spent} spent, {wasted} of it wasted and {pending} pending."
     )
-
-
-def _of_order(days: Sequence[Row]) -> str:
-    return f"Evictions: on {len(days)} days the steward {saved(days)}, by its own count."
 
 
 def write_page(past: History, *, cache: str, out: Path) -> None:

@@ -67,8 +67,8 @@ def sync(
             known = reported.states(rse)
             pending_changes = changes(held, known, unreadable)
             if not force:
-                share = settings.rucio.withdraw_share
-                check_withdrawals(len(pending_changes.remove), _n_reported(known), rse=rse, share=share)
+                share, n_reported = settings.rucio.withdraw_share, sum(s != "unknown" for s in known.values())
+                check_withdrawals(len(pending_changes.remove), n_reported, rse=rse, share=share)
             return pending_changes
 
         if dry_run:
@@ -129,10 +129,6 @@ def _inventory(settings: Settings, cache: CacheSettings, reported: Mapping[Did, 
     names = Paths.last(tables, cache, at_s=now_s).known(pa.array(there, pa.string())).drop_null().to_pylist()
     most_age_s = settings.plan.inventory_age
     return verified(tables, cache, at_s=now_s, most_age_s=most_age_s, reported=names).held
-
-
-def _n_reported(states: Mapping[Did, str]) -> int:
-    return sum(state != "unknown" for state in states.values())
 
 
 def _admitted(settings: Settings, held: Sequence[Held], dids_by_name: Mapping[str, str]) -> list[Held]:
