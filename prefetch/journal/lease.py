@@ -239,7 +239,7 @@ _FINISH = (
 )
 
 
-class Work:
+class LeasedItems:
     """Writes to the items of a leased cache; every method raises as those of its `lease`."""
 
     def __init__(self, lease: Lease) -> None:

@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 
 from prefetch.actions import Action, ItemState
 from prefetch.journal.journal import Item, Journal, Receipt
-from prefetch.journal.lease import BEAT_S, Lease, Work
+from prefetch.journal.lease import BEAT_S, Lease, LeasedItems
 from prefetch.journal.tables import CLOCK_SLACK_S
 from prefetch.push.attempt import PushLimits
 from prefetch.push.limiter import Breaker, Limiter
@@ -76,7 +76,10 @@ def push(
     with journal.leases.held(cache, now_s) as lease:
         limiter = Limiter(limits, sources_seen(journal, cache, limits, now_s()), now_s)
         breaker = Breaker(cache, limits.breaker)
-        worker, marked = Worker(target, limits, now_s), MarkedItems(Work(lease), now_s, limits.retry_after_s)
+        worker, marked = (
+            Worker(target, limits, now_s),
+            MarkedItems(LeasedItems(lease), now_s, limits.retry_after_s),
+        )
         run = _ItemRun(lease, marked, limiter, breaker, worker, now_s, on_progress)
         renewals = Renewals(journal.reports, lease, limiter, breaker, worker, now_s)
         journal.plans.cancel_superseded(cache, now_s=now_s())

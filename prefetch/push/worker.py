@@ -13,7 +13,7 @@ from contextlib import AbstractContextManager
 from features.common.errors import InputError, PushRejected, SourceUnavailable, TargetUnavailable
 from features.common.times import DAY_S
 from prefetch.actions import Action
-from prefetch.journal.lease import Lease, Work
+from prefetch.journal.lease import Lease, LeasedItems
 from prefetch.journal.reports import Reports
 from prefetch.journal.tables import Item, Receipt
 from prefetch.push.attempt import PushLimits, attempt, renewal
@@ -75,7 +75,7 @@ class MarkedItems:
     at most that much work is looked up at the cache again. `retry_after_s`: pause per failed try.
     """
 
-    def __init__(self, work: Work, now_s: Callable[[], float], retry_after_s: float) -> None:
+    def __init__(self, work: LeasedItems, now_s: Callable[[], float], retry_after_s: float) -> None:
         self._work, self._now_s, self._retry_after_s = work, now_s, retry_after_s
         self._ahead = deque[Item]()
         self._ended = list[Ended]()
@@ -204,7 +204,7 @@ class Renewals:
         return n_renewed
 
     def _note(self, renewals: Sequence[tuple[Item, Renewal]], began: float) -> int:
-        used_at_s, work = dict[str, float](), Work(self.lease)
+        used_at_s, work = dict[str, float](), LeasedItems(self.lease)
         for pin, future in renewals:
             error, is_lost = None, False
             try:

@@ -45,7 +45,7 @@ class Cancelled:
 
 
 @dataclasses.dataclass(frozen=True)
-class Work:
+class PushRun:
     """A push's tables, journal, target, limits and clock; `keep_s`: how long its journal keeps plans.
 
     `region`: the one whose champion's plans may act. `evict_share`: if it evicts what was left to the cache's
@@ -138,7 +138,7 @@ def push_limits(settings: Settings, cache: CacheSettings) -> PushLimits:
 
 
 @contextmanager
-def _work(settings: Settings, cache: str, *, evict_now: bool, force: bool) -> Iterator[Work]:
+def _work(settings: Settings, cache: str, *, evict_now: bool, force: bool) -> Iterator[PushRun]:
     configured = settings.cache(cache)
     with closing(Journal(settings.push.journal)) as journal:
         limits, tables = push_limits(settings, configured), Tables.of(settings)
@@ -148,10 +148,14 @@ def _work(settings: Settings, cache: str, *, evict_now: bool, force: bool) -> It
         redirector = redirector_of(list(settings.caches.values()), configured)
         at, region = target(configured, redirector=redirector), settings.region.name
         share = settings.plan.evict_share if overrides_steward and not force else None
-        yield Work(tables, journal, configured.name, at, limits, time.time, settings.push.keep, region, share)
+        yield PushRun(
+            tables, journal, configured.name, at, limits, time.time, settings.push.keep, region, share
+        )
 
 
-def push_plan(work: Work, plan: PlannedItems, *, on_progress: Advance, unproven: bool = False) -> PushSummary:
+def push_plan(
+    work: PushRun, plan: PlannedItems, *, on_progress: Advance, unproven: bool = False
+) -> PushSummary:
     """Push a `plan` of the cache and write its receipts; a second run repeats nothing.
 
     What models chose is withheld unless they were promoted, or `unproven`. Unfinished items of older plans
@@ -165,7 +169,7 @@ def push_plan(work: Work, plan: PlannedItems, *, on_progress: Advance, unproven:
     return dataclasses.replace(done, withheld=admission.withheld, unproven=admission.why)
 
 
-def admit(work: Work, plan: PlannedItems, *, unproven: bool) -> Admitted:
+def admit(work: PushRun, plan: PlannedItems, *, unproven: bool) -> Admitted:
     """What may enter the journal of a cache's `plan`.
 
     All of it if no model chose any of it, if the table promotions names the model that did, with its digest,
@@ -194,7 +198,7 @@ def unproven_plan(tables: Tables, plan: PlannedItems, region: str) -> str | None
 
 
 def push_rest(
-    work: Work, *, on_progress: Advance, receipts_of: Set[int] = frozenset(), since_s: float | None = None
+    work: PushRun, *, on_progress: Advance, receipts_of: Set[int] = frozenset(), since_s: float | None = None
 ) -> PushSummary:
     """Push the unfinished items in the journal of a cache, write receipts, and prune the journal.
 
@@ -228,7 +232,7 @@ def push_rest(
     return summary
 
 
-def _check_evictions(work: Work, *, at_s: float) -> None:
+def _check_evictions(work: PushRun, *, at_s: float) -> None:
     """Raise LimitError if what was left to the steward is more than a push may evict at once."""
     if work.evict_share is None:
         return

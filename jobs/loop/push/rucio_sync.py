@@ -38,7 +38,7 @@ class RseSetUp:
 
 
 @dataclasses.dataclass(frozen=True)
-class Drift:
+class ReplicaDrift:
     """What a sync would report to Rucio; see `SyncSummary`."""
 
     cache: str
@@ -51,7 +51,7 @@ class Drift:
 
 def sync(
     settings: Settings, *, cache: str, dry_run: bool, wait_s: int, recheck: bool, force: bool = False
-) -> SyncSummary | Drift:
+) -> SyncSummary | ReplicaDrift:
     """Report a cache's changes to Rucio, and wait until it confirms them; raises as `check_withdrawals`."""
     configured = settings.cache(cache)
     rse, broker = _rse(configured), _broker(settings.rucio)
@@ -73,7 +73,9 @@ def sync(
 
         if dry_run:
             drift = pending()
-            return Drift(cache, rse, len(held) + n_unnamed, n_unnamed, len(drift.add), len(drift.remove))
+            return ReplicaDrift(
+                cache, rse, len(held) + n_unnamed, n_unnamed, len(drift.add), len(drift.remove)
+            )
         at = Sync(rse, reported=reported, broker=broker, session=session(settings.rucio))
         if recheck:
             at.recheck()

@@ -41,7 +41,7 @@ AGAIN_S: Final = 900.0
 _log = logging.getLogger(__name__)
 
 
-class Queued:
+class QueueReader:
     """Reads when queued work is expected to read each file, by its path in the cache, s since 1970.
 
     A job without an expected start may begin at once: it is due when a queue named its files first. So the
@@ -132,7 +132,7 @@ def running_steward(
         evict_guard_s=0,  # the steward sees which files are open
     )
 
-    queued = Queued(Tables.of(settings), cache)
+    queued = QueueReader(Tables.of(settings), cache)
 
     def lists(times_s: Sequence[float]) -> Lists:
         pins = [pin.name for at_s in times_s for pin in journal.reports.pins(cache.name, now_s=at_s)]
