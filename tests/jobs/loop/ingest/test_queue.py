@@ -284,7 +284,7 @@ def test_a_prefill_again_pins_what_is_there_and_refuses_a_plans_own_moment(
     with pytest.raises(InputError, match=f"has a plan at {as_of_label(later_s)}"):
         prefill.run(
             Settings.load(Path(site[1]), tables=tables.root),
-            prefill.Request([DATASET], []),
+            prefill.PrefillRequest([DATASET], []),
             cache="dir",
             as_of_s=later_s,
             dry_run=False,
@@ -293,7 +293,7 @@ def test_a_prefill_again_pins_what_is_there_and_refuses_a_plans_own_moment(
     with pytest.raises(InputError, match="knows none of the 1 names"):
         prefill.run(
             Settings.load(Path(site[1]), tables=tables.root),
-            prefill.Request([], ["/no.root"]),
+            prefill.PrefillRequest([], ["/no.root"]),
             cache="dir",
             as_of_s=later_s + 1,
             dry_run=True,
