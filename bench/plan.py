@@ -31,9 +31,10 @@ from jobs.ground.settings.tree import CacheSettings
 from jobs.ground.store.keys import MomentKey
 from jobs.loop.plan.items import items
 from models.serving.versions import ModelVersion
-from prefetch.plan import Files, PlanLimits, Rule, Scores, ValuePlanner, treatments
-from prefetch.plan.rules import is_control
-from prefetch.plan.scores import NEVER_S
+from prefetch.plan.items import PlanLimits
+from prefetch.plan.planner import ValuePlanner
+from prefetch.plan.rules import Rule, is_control, treatments
+from prefetch.plan.scores import NEVER_S, Files, Scores
 from replay.federation.ranges import layout_of
 from replay.planner import CacheState
 

@@ -19,7 +19,7 @@ from jobs.loop.plan.planner import limits, model_weight
 from models.evaluation.promotion import UNPROVEN, choose_weight, daily_hours
 from models.learning.order import Learning
 from models.parallel import map_parallel
-from prefetch.plan import ValuePlanner
+from prefetch.plan.planner import ValuePlanner
 from replay.comparison import BOUND, Candidates, compare
 from replay.policies import PartPolicy, Policy
 from replay.policies.learned import Order

@@ -28,7 +28,7 @@ from jobs.loop.ingest.known_names import dids_of
 from jobs.loop.plan.file_facts import OriginRules, facts, plan_files, read_shares
 from prefetch.journal.journal import Journal
 from prefetch.journal.tables import Try
-from prefetch.plan import Files
+from prefetch.plan.scores import Files
 from prefetch.push.origins import SourceHealth
 from prefetch.target import Held
 from replay.planner import CacheState, peak_inflow, sure_inflow

@@ -18,9 +18,9 @@ from jobs.ground.settings.study import OriginSettings
 from jobs.ground.store.sizes import agreed
 from jobs.ground.store.tables import Tables
 from models.evaluation.promotion import HoursPerByte
-from prefetch.plan import Files, Objective, treatments
-from prefetch.plan.rules import Treatment, is_control
-from prefetch.plan.scores import Barred
+from prefetch.plan.rules import Treatment, is_control, treatments
+from prefetch.plan.scores import Barred, Files
+from prefetch.plan.value import Objective
 from replay.study.benefit import BenefitModel, BytesRead, cost
 
 READ_SHARE_DAYS = 7

@@ -26,8 +26,8 @@ from models.serving.versions import ModelVersion
 from prefetch.actions import ACTIONS, Action
 from prefetch.journal.journal import Item
 from prefetch.journal.tables import KNOWN, PLAN, PREFILL
-from prefetch.plan import Plan
 from prefetch.plan.explain import reasons
+from prefetch.plan.items import Plan
 from prefetch.target import Held
 
 _ACTIONS = pa.array(list(ACTIONS), pa.string())

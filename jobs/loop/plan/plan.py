@@ -29,8 +29,8 @@ from jobs.loop.plan.planner import MODEL_COLUMNS, model_of, planner
 from jobs.loop.trainings import promoted_models, unproven_because
 from models.serving.versions import CHAMPION, ModelVersion
 from prefetch.actions import Action
-from prefetch.plan import Judgement
 from prefetch.plan.explain import Explanation, explain
+from prefetch.plan.planner import Judgement
 from prefetch.plan.rules import LIBRARY, blacklist
 from prefetch.plan.value import eviction_age_s, fitting_cycle_s
 from prefetch.target import Held

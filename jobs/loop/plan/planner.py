@@ -21,8 +21,9 @@ from jobs.ground.store.tables import Tables
 from jobs.loop.plan.file_facts import facts, plan_files
 from models.evaluation.promotion import UNPROVEN
 from models.serving.versions import ModelVersion
-from prefetch.plan import Files, PlanLimits, Scores, ValuePlanner
-from prefetch.plan.scores import NEVER_S, KnownWork, with_known
+from prefetch.plan.items import PlanLimits
+from prefetch.plan.planner import ValuePlanner
+from prefetch.plan.scores import NEVER_S, Files, KnownWork, Scores, with_known
 
 KEPT_BOUNDARIES = 256
 """Boundaries whose scores stay in memory, because a replay repeats the same weeks for several capacities."""

@@ -21,7 +21,7 @@ from jobs.loop.ingest.known_names import dids_of
 from jobs.loop.ingest.rucio import session
 from jobs.loop.ingest.sources.file_names import GUESSED
 from prefetch.lfn import Did
-from prefetch.plan import Treatment, treatments
+from prefetch.plan.rules import Treatment, treatments
 from prefetch.rucio import rse as rse_room
 from prefetch.rucio.broker import Broker, BrokerAccess
 from prefetch.rucio.rse import ReplicaChanges, ReportedReplicas, RseCheck, RseDoor, Sync, SyncSummary, changes

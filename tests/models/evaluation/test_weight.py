@@ -7,7 +7,9 @@ import pytest
 from plain_files import plain_files
 
 from models.evaluation.promotion import choose_weight
-from prefetch.plan import PlanLimits, Scores, ValuePlanner
+from prefetch.plan.items import PlanLimits
+from prefetch.plan.planner import ValuePlanner
+from prefetch.plan.scores import Scores
 from replay.config import CacheConfig
 from replay.trace import Trace
 

@@ -11,8 +11,10 @@ from hypothesis import strategies as st
 from plain_files import plain_files
 
 from prefetch.actions import Action
-from prefetch.plan import Files, Plan, PlanLimits, Scores, Treatment, ValuePlanner
-from prefetch.plan.scores import NEVER_S
+from prefetch.plan.items import Plan, PlanLimits
+from prefetch.plan.planner import ValuePlanner
+from prefetch.plan.rules import Treatment
+from prefetch.plan.scores import NEVER_S, Files, Scores
 from prefetch.plan.value import Objective, ScoredFiles, absent, on_disk
 from replay.planner import CacheState
 

@@ -10,15 +10,11 @@ import pytest
 from plain_files import plain_files
 
 from prefetch.actions import Action
-from prefetch.plan import (
-    Cause,
-    Objective,
-    PlanLimits,
-    Scores,
-    ValuePlanner,
-)
 from prefetch.plan.explain import explain, reasons
-from prefetch.plan.scores import NEVER_S
+from prefetch.plan.items import Cause, PlanLimits
+from prefetch.plan.planner import ValuePlanner
+from prefetch.plan.scores import NEVER_S, Scores
+from prefetch.plan.value import Objective
 from replay.planner import CacheState
 
 DAY_S = 86400

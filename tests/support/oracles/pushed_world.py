@@ -13,7 +13,9 @@ from plain_files import plain_files
 from features.common.times import DAY_S
 from prefetch.actions import Action
 from prefetch.day_verdict import CacheContents, CacheRecord, PushedActions, beginning
-from prefetch.plan import PlanLimits, Scores, ValuePlanner
+from prefetch.plan.items import PlanLimits
+from prefetch.plan.planner import ValuePlanner
+from prefetch.plan.scores import Scores
 from replay.config import CacheConfig
 from replay.engine import simulate
 from replay.kernels.disk import HIT
