@@ -38,6 +38,8 @@ KEPT_ANSWERS = 100_000
 """Most answers that are kept, some 20 MB; then all are dropped."""
 KEPT_PATH_CHARS = 256
 MOST_NODES = 250
+RANGES_AGE_S, DATASET_AGE_S = 5, 60
+"""How long others may keep an answer."""
 
 Key = TypeVar("Key")
 
@@ -55,8 +57,7 @@ class Options:
 
     `never`: patterns of dids that are placed nowhere; `members`: the caches that may send heartbeats;
     `federations`: sites whose unconfigured nodes may send them too, but by none of the names `taken`;
-    `clusters`: rates for Eq. 1 by site, `cluster`: those of other sites; `*_age_s`: how long others may keep
-    an answer.
+    `clusters`: rates for Eq. 1 by site, `cluster`: those of other sites.
     """
 
     liveness_s: int
@@ -68,8 +69,6 @@ class Options:
     taken: frozenset[str]
     clusters: Mapping[str, Cluster]
     cluster: Cluster
-    ranges_age_s: int = 5
-    dataset_age_s: int = 60
 
 
 class Service:
@@ -254,7 +253,7 @@ class Service:
         return dataclasses.replace(server, address=known.address, size=float(known.size_bytes))
 
     def _publish(self) -> None:
-        self.ranges = json_answer(self._fleet.ranges(), max_age_s=self.options.ranges_age_s)
+        self.ranges = json_answer(self._fleet.ranges(), max_age_s=RANGES_AGE_S)
         self._weights = self._fleet.weights()
         self._answers.clear()
 
@@ -268,7 +267,7 @@ class Service:
             return json_answer({"error": str(error)}, max_age_s=0, status=400)
         ready = self._by_sites.get(sites)
         if ready is None:
-            ready = json_answer(sites, max_age_s=self.options.dataset_age_s)
+            ready = json_answer(sites, max_age_s=DATASET_AGE_S)
             _remember(self._by_sites, sites, ready)
         return ready
 
