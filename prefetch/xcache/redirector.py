@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping
 from features.common.errors import ConfigError, TargetUnavailable, bounded, printable
 from features.common.hosts import plain_address
 from prefetch.lfn import checked_lfn
-from prefetch.xcache.session import Location, ThreadConnections, locations
+from prefetch.xcache.session import ThreadConnections, locations
 
 ALL_NODES = "*"
 _ADDRESS = re.compile(r"\[?([0-9A-Za-z:._-]{1,255}?)\]?:([0-9]{1,5})")
@@ -39,10 +39,10 @@ class Redirector:
 
     def serving(self) -> frozenset[str]:
         """The nodes that it sends readers to now. Raises TargetUnavailable if none of them is configured."""
-        online = [node for node in locations(self._connections.url(), ALL_NODES) if node.is_online]
+        online = locations(self._connections.url(), ALL_NODES)
         nodes = self._known(online)
         if not nodes:
-            seen = ", ".join(node.address for node in online[:3]) or "none"
+            seen = ", ".join(online[:3]) or "none"
             raise TargetUnavailable(
                 f"redirector {self._url} names no configured node (it names {bounded(seen, 200)}): connect "
                 "their cmsd to it, or set their `address` to what it names"
@@ -51,20 +51,19 @@ class Redirector:
 
     def holders(self, name: str) -> frozenset[str]:
         """The nodes that hold file `name`, asked for now. Raises PushRejected, TargetUnavailable."""
-        nodes = locations(self._connections.url(), checked_lfn(name))
-        return self._known(node for node in nodes if node.is_online)
+        return self._known(locations(self._connections.url(), checked_lfn(name)))
 
-    def _known(self, nodes: Iterable[Location]) -> frozenset[str]:
-        """The configured nodes among `nodes`; others are named in the log, once each."""
+    def _known(self, addresses: list[str]) -> frozenset[str]:
+        """The configured nodes at `addresses`; others are named in the log, once each."""
         names = set[str]()
-        for _, node in zip(range(_MOST_NODES), nodes, strict=False):
-            name = self._names.get(_parsed(node.address))
+        for address in addresses[:_MOST_NODES]:
+            name = self._names.get(_parsed(address))
             if name is not None:
                 names.add(name)
-            elif node.address not in self._strangers and len(self._strangers) < _MOST_NODES:
-                self._strangers.add(node.address)
-                address = printable(bounded(node.address, 100))
-                _log.warning("redirector %s names %s, no configured cache", self._url, address)
+            elif address not in self._strangers and len(self._strangers) < _MOST_NODES:
+                self._strangers.add(address)
+                stranger = printable(bounded(address, 100))
+                _log.warning("redirector %s names %s, no configured cache", self._url, stranger)
         return frozenset(names) - self._drained
 
 

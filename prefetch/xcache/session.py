@@ -202,17 +202,9 @@ def stat(url: str, name: str) -> Stat | None:
     return Stat(int(info.size), is_held, bool(flags & _WHOLE))
 
 
-class Location(NamedTuple):
-    """A server that a redirector names: its address as it is written, and whether it serves now."""
-
-    address: str
-    is_online: bool
-
-
-def locations(url: str, name: str) -> list[Location]:
-    """Where the redirector at `url` has file `name`, or with `*` all its servers; it asks them again.
-
-    Empty if none has it. Raises PushRejected, TargetUnavailable.
+def locations(url: str, name: str) -> list[str]:
+    """Servers that the redirector at `url` names, as written: those online that have file `name`, or with `*`
+    all. It asks them again. Raises PushRejected, TargetUnavailable.
     """
     refresh = _library().flags.OpenFlags.REFRESH
     status, answer = _library().FileSystem(url).locate(name, refresh, timeout=_STAT_TIMEOUT_S)
@@ -223,7 +215,7 @@ def locations(url: str, name: str) -> list[Location]:
     except SourceUnavailable as error:
         raise TargetUnavailable(str(error)) from None  # a redirector asks no origin
     online = (_library().flags.LocationType.SERVER_ONLINE, _library().flags.LocationType.MANAGER_ONLINE)
-    return [Location(str(location.address), location.type in online) for location in answer]
+    return [str(location.address) for location in answer if location.type in online]
 
 
 def version_of(url: str) -> str | None:
