@@ -45,8 +45,6 @@ Key = TypeVar("Key")
 
 
 class PackedPlan(NamedTuple):
-    """A cache's plan as gzipped JSON."""
-
     packed: bytes
     etag: bytes
 
@@ -197,7 +195,7 @@ class Service:
             self._publish()
 
     def pending(self) -> Pending:
-        """What has to be stored. It counts as stored from now on, unless `give_back` gets it."""
+        """What has to be stored; it counts as stored, unless `give_back` gets it."""
         pending = Pending(self._heard, self._dropped, self._refresh)
         self._heard, self._dropped = {}, {}
         return pending
@@ -208,7 +206,6 @@ class Service:
         self._dropped = {k: v for k, v in pending.dropped.items() if k not in self._heard} | self._dropped
 
     def take(self, stored: Stored, snapshot: Snapshot | None) -> None:
-        """Take over what is stored: also other services' heartbeats, operators' changes, new refreshes."""
         self._take_servers(stored.servers)
         self.serves = dict(stored.serves)
         if self.reassigned != stored.reassigned:

@@ -2,9 +2,9 @@
 
 A file being written ends in `.part`, a finished one does not.
 
-Frames are written at once, so killing the writer loses none of them. A second thread brings them to the disk
-(fsync) every `SYNC_EVERY_S`, so that a crash of the machine loses no more than that; it also finishes files:
-fsync, then rename. A torn last frame stays in its file; readers leave it out.
+Frames are written at once, so killing the writer loses none. A second thread syncs them every `SYNC_EVERY_S`,
+so that a crash of the machine loses no more, and finishes files: fsync, then rename. Readers leave out a torn
+last frame.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ _MAX_LINE_BYTES = 2**22
 class RollingFiles:
     """Frames appended to `gstream-<number>-<time>.capture` in `folder`, in the order of their names.
 
-    `folder` exists, and one process at a time writes to it. A file is finished at `roll_bytes`, `roll_s`
-    after its first frame, or at `close`. `form`: name and suffix; a torn last line of another form than
-    `CAPTURES` is cut off. Raises ServiceError if the folder cannot be written.
+    One process at a time writes there. A file is finished at `roll_bytes`, `roll_s` after its first frame, or
+    at `close`. `form`: name and suffix; of others than `CAPTURES` a torn last line is cut off. Raises
+    ServiceError.
     """
 
     def __init__(

@@ -40,11 +40,9 @@ from prefetch.target import Held
 class PlanSummary:
     """Summary of a plan: files and bytes, and per list the limit that bound it.
 
-    `cycle_s`: time that the plan covers; `eviction_age_s`: how long a file stays there without a plan;
-    `fitting_cycle_s`: the cycle of predictions and plans that suits this age. `queued_files`: files that
-    queued jobs will read, `queued_prefetch` and `queued_prefetch_bytes`: those of the prefetches;
-    `queued_unknown`: inputs of such jobs that the files table does not know, `queued_stale`: those that are
-    stale, because their queue was not read again. `alarms`: for the operator; `files`: those asked for.
+    `eviction_age_s`: how long a file stays there without a plan; `fitting_cycle_s`: the cycle of predictions
+    and plans that suits this. `queued_*`: files that queued jobs will read, those of them to fetch, inputs
+    that the files table lacks, and stale ones, whose queue was not read again. `files`: those asked for.
     """
 
     cache: str

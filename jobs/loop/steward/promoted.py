@@ -50,9 +50,8 @@ _log = logging.getLogger(__name__)
 class Promoted:
     """The region's promoted order for `cache`, looked up now and then by a process that nobody waits for.
 
-    `serves`: the order that may evict now, the same object as long as it serves; `since_s`: from when on, s
-    since 1970; `fault`: why it is not the promoted one. An order that was promoted but cannot be read, or a
-    table promotions that cannot, leaves the one before in place.
+    `serves`: the order that may evict now, one object as long as it serves; `since_s`: s since 1970;
+    `fault`: why it is not the promoted one. What cannot be read leaves the order before in place.
     """
 
     def __init__(
@@ -165,10 +164,8 @@ class Question(NamedTuple):
 class LookUp:
     """Loads the promoted order, in a process of its own: MLflow and scikit-learn take 200 MB.
 
-    The first one also sees to it that the kernels of the steward are compiled.
-
-    A server that never ends its answer holds up nothing, the end of the steward included. `order`: by the
-    disk until MLflow has answered; `has_asked`: not by a copy alone.
+    The first one also compiles the kernels of the steward. A server that never ends its answer holds up
+    nothing. `order`: by the disk until MLflow has answered; `has_asked`: not by a copy alone.
     """
 
     def __init__(self, question: Question) -> None:
