@@ -26,11 +26,7 @@ sys.path[:0] = [str(ROOT), str(ROOT / "tests" / "support" / "servers")]
 
 from monitoring import Sender, close  # noqa: E402
 
-from prefetch.xcache.gstream import (  # noqa: E402
-    PSEQ_MODULUS,
-    Numberings,
-    read_capture,
-)
+from prefetch.xcache.gstream import PSEQ_MODULUS, CaptureReader, Numberings  # noqa: E402
 
 WANTED_RATE = 5_000
 RATES = (WANTED_RATE, 10_000, 20_000, 40_000, 80_000, 160_000)
@@ -78,9 +74,8 @@ def collected(n_datagrams: int, rate: int | None) -> Told:
         daemon.send_signal(signal.SIGTERM)
         counts = json.loads(daemon.communicate()[0])
         numberings = Numberings(PSEQ_MODULUS)
-        events = sum(
-            len(read_capture(path, numberings).records) for path in sorted(captures.glob("gstream-*"))
-        )
+        readers = (CaptureReader(path, numberings) for path in sorted(captures.glob("gstream-*")))
+        events = sum(1 for reader in readers for _ in reader.poll())
         assert events == counts["datagrams"], "what was counted is not what is in the captures"
         return Told(n_datagrams, seconds, counts["datagrams"], counts["dropped"], numberings.n_lost)
 

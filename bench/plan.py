@@ -18,10 +18,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "support"))
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import numpy as np
 import pyarrow as pa
+from plain_files import plain_files
 
 from features.common.arrays import BoolArray, IntArray
 from jobs.ground.caches.paths import Paths
@@ -29,9 +31,10 @@ from jobs.ground.settings.tree import CacheSettings
 from jobs.ground.store.keys import MomentKey
 from jobs.loop.plan.items import items
 from models.serving.versions import ModelVersion
-from prefetch.plan import Files, PlanLimits, Rule, Scores, ValuePlanner, plain_files, treatments
-from prefetch.plan.rules import is_control
-from prefetch.plan.scores import NEVER_S
+from prefetch.plan.items import PlanLimits
+from prefetch.plan.planner import ValuePlanner
+from prefetch.plan.rules import Rule, is_control, treatments
+from prefetch.plan.scores import NEVER_S, Files, Scores
 from replay.planner import CacheState
 from replay.ranges import layout_of
 
@@ -39,9 +42,7 @@ PROMISED_S = 30.0
 AS_OF_S = 1_772_323_200
 HORIZONS = tuple(h * 3600 for h in (1, 6, 12, 24, 48, 96, 168, 720))
 CAPACITIES_TB = [24] * 12 + [96 + 292 * k // 10 for k in range(11)] + [44]
-LIMITS = PlanLimits(
-    3600, 0.05, 0.6, read_once_below=0.02, hysteresis=0.1, dataset_bonus=0.2, cached_fraction=0.9
-)
+LIMITS = PlanLimits(3600, 0.05, 0.6, read_once_below=0.02, hysteresis=0.1, cached_fraction=0.9)
 
 
 def main() -> int:

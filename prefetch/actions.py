@@ -18,7 +18,6 @@ class Action(enum.StrEnum):
 
     @property
     def code(self) -> int:
-        """The action as a number, for arrays: its place in this order."""
         return ACTIONS.index(self)
 
 

@@ -51,7 +51,6 @@ class Database:
         self._is_made = False
 
     def close(self) -> None:
-        """Close its connections."""
         self._engine.dispose()
 
     @contextmanager
@@ -62,10 +61,7 @@ class Database:
 
     @contextmanager
     def writing(self) -> Iterator[sa.Connection]:
-        """A transaction in which no other one changes SQLite; PostgreSQL locks rows instead.
-
-        Raises ServiceError if the database is unavailable.
-        """
+        """A transaction in which no other one changes SQLite; PostgreSQL locks rows. Raises ServiceError."""
         with self._transaction(self._writing) as connection:
             yield connection
 
@@ -95,10 +91,7 @@ class Database:
                 raise ConfigError(self._setting, f"{what}; move it away, or name another one")
 
     def _check_exists(self) -> None:
-        """Raise ServiceError if the database has to be there and is not, or its file is empty.
-
-        SQLite would make one silently, and nobody would know that what it held is lost.
-        """
+        """Raise ServiceError if the database has to be there and is not, or its file is empty."""
         file = self._engine.url.database if self._engine.dialect.name == "sqlite" else None
         is_asked = self._must_have is not None or not self._is_made
         if is_asked and file is not None and _stays_empty(Path(file)):
@@ -124,7 +117,6 @@ def _stays_empty(file: Path) -> bool:
 
 
 def upsert(connection: sa.Connection, table: sa.Table, rows: Iterable[Mapping[str, Any]]) -> None:
-    """Insert rows, or replace those with the same primary key."""
     insert = _INSERTS[connection.dialect.name](table)
     key = [column.name for column in table.primary_key]
     rest = {c.name: insert.excluded[c.name] for c in table.columns if c.name not in key}
@@ -141,19 +133,13 @@ def insert_new(connection: sa.Connection, table: sa.Table, rows: Iterable[Mappin
 
 
 def advisory_lock(connection: sa.Connection, what: str) -> None:
-    """Wait until no other transaction holds the lock `what`, and hold it until this one ends.
-
-    In SQLite there is only one writer at a time anyway.
-    """
+    """Hold the lock `what` until the transaction ends. SQLite has only one writer at a time anyway."""
     if connection.dialect.name == "postgresql":
         connection.execute(sa.select(sa.func.pg_advisory_xact_lock(zlib.crc32(what.encode()))))
 
 
 def analyze(connection: sa.Connection, table: sa.Table) -> None:
-    """Let PostgreSQL update its statistics of a table.
-
-    By older ones it would read and sort all of a large plan for a few items.
-    """
+    """Let PostgreSQL update its statistics: by old ones it would sort all of a large plan for a few items."""
     if connection.dialect.name == "postgresql":
         connection.execute(sa.text(f"ANALYZE {table.name}"))
 

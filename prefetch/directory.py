@@ -75,10 +75,7 @@ _READ_TIMEOUT_S = 60.0
 
 
 class DirectoryTarget:
-    """A cache in folder `root` of the files below `origin`, as `prefetch.target.CacheTarget`.
-
-    `now_s`: the clock of accesses, s since 1970; a demo may give simulated time.
-    """
+    """A cache in folder `root` of the files below `origin`. `now_s`: the clock of accesses, s since 1970."""
 
     left_out = LeftOut()
 
@@ -97,11 +94,9 @@ class DirectoryTarget:
 
     @property
     def name(self) -> str:
-        """The cache's name in configuration."""
         return self._name
 
     def prefetch(self, name: str, *, timeout_s: float) -> int:
-        """Copy `name` from the origin unless it is here; return its size in bytes."""
         path = path_below(self.namespace, name)
         fetched = not self._has(path)
         size = self._fetch(name, path, timeout_s) if fetched else path.stat().st_size
@@ -119,7 +114,6 @@ class DirectoryTarget:
         self._record(name, path.stat().st_size, hit=0, missed=0)
 
     def evict(self, name: str, *, timeout_s: float) -> None:
-        """Remove `name`; one that is not here is no error."""
         path = path_below(self.namespace, name)
         if self._has(path):
             with contextlib.suppress(NotADirectoryError):
@@ -133,7 +127,6 @@ class DirectoryTarget:
         """Nobody serves a folder."""
 
     def confirm(self, name: str) -> Confirmation:
-        """What the folder holds of `name`."""
         return Confirmation(_held(name, path_below(self.namespace, name)), "directory")
 
     def clock_skew_s(self) -> float:

@@ -1,11 +1,13 @@
-"""Checks a file's name before it becomes a path, a URL or a command."""
+"""Names of files: the check before one becomes a path, a URL or a command, and Rucio's names and places."""
 
 from __future__ import annotations
 
+import hashlib
 import re
 import unicodedata
 from collections.abc import Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 from features.common.errors import PushRejected
 
@@ -36,10 +38,7 @@ def fault_of(name: str) -> str | None:
 
 
 def path_below(root: Path, name: str, suffix: str = "", *, spaces: Sequence[Path] = ()) -> Path:
-    """The path of file `name` in folder `root`; PushRejected if it leads out of `root`, also by a link.
-
-    `spaces`: folders that links may lead to.
-    """
+    """The path of file `name` in `root`, or by a link in `spaces`; PushRejected if it leads elsewhere."""
     path = root / (checked_lfn(name)[1:] + suffix)
     target = path.resolve()
     if not any(target.is_relative_to(folder.resolve()) for folder in (root, *spaces)):
@@ -80,3 +79,23 @@ def _component_fault(component: str) -> str | None:
     if len(component.encode()) > MAX_COMPONENT_BYTES:
         return f"has a component longer than {MAX_COMPONENT_BYTES} bytes"
     return None
+
+
+class Did(NamedTuple):
+    """A name in a scope."""
+
+    scope: str
+    name: str
+
+
+def place_of(did: Did) -> str:
+    """Where Rucio puts a file below the prefix of an RSE: a path by `identity`, another name by `hash`.
+
+    By hash, scopes of people and groups have a folder a part, and two folders are of the MD5 of the DID.
+    """
+    scope, name = did
+    if name.startswith("/"):
+        return name
+    digits = hashlib.md5(f"{scope}:{name}".encode(), usedforsecurity=False).hexdigest()
+    folder = scope.replace(".", "/") if scope.startswith(("user", "group")) else scope
+    return f"/{folder}/{digits[:2]}/{digits[2:4]}/{name}"

@@ -43,16 +43,12 @@ class LeftOut(NamedTuple):
     some: tuple[str, ...] = ()
 
     def with_one(self, held: Held) -> LeftOut:
-        """These, and one more."""
         return LeftOut(self.n_files + 1, self.n_bytes + held.bytes_on_disk, (*self.some, held.name)[:N_NAMED])
 
 
 @dataclasses.dataclass(frozen=True)
 class Confirmation:
-    """The cache's own report on one file; `held`: None if it has no byte of it.
-
-    `source`: what says so: cinfo, stat, gstream or directory.
-    """
+    """The cache's report on a file, None if it has no byte. `source`: cinfo, stat, gstream or directory."""
 
     held: Held | None
     source: str

@@ -1,13 +1,16 @@
-"""Files that are written whole or not at all."""
+"""Files that are written whole or not at all, and those with secrets, which are ours alone."""
 
 from __future__ import annotations
 
 import contextlib
 import os
 import secrets
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+
+from features.common.errors import ConfigError
 
 
 @contextmanager
@@ -38,3 +41,24 @@ def write(path: Path, content: str | bytes, *, mode: int | None = None, settle: 
     """Replace the file at `path` by `content` (text: as UTF-8); see `replaced`."""
     with replaced(path, mode=mode, settle=settle) as draft:
         draft.write_bytes(content.encode() if isinstance(content, str) else content)
+
+
+def check_private(path: Path, what: str, setting: str) -> None:
+    """Raise ConfigError, which names `setting`, unless `path` is a plain file and ours alone."""
+    if (problem := private_fault(path, what)) is not None:
+        raise ConfigError(setting, problem)
+
+
+def private_fault(path: Path, what: str) -> str | None:
+    """Why `path` is no plain file of ours alone, and the remedy; None: it is."""
+    try:
+        status = path.lstat()
+    except OSError as error:
+        return f"cannot read {what} {path}: {error.strerror}"
+    if not stat.S_ISREG(status.st_mode):
+        return f"{what} {path} is no plain file; name the file itself"
+    if status.st_uid != os.geteuid():
+        return f"{what} {path} belongs to another user; chown it to the one that runs this"
+    if mode := stat.S_IMODE(status.st_mode) & 0o177:
+        return f"{what} {path} is open to others (bits {mode:04o}); chmod 0600 it"
+    return None

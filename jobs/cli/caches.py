@@ -182,7 +182,7 @@ def prefill(
     from jobs.loop.push import prefill as job
 
     listed = [] if files is None else job.listed(files)
-    request = job.Request(dataset or [], listed, jobs, parsing.moment(start))
+    request = job.PrefillRequest(dataset or [], listed, jobs, parsing.moment(start))
     as_of_s = parsing.moment_or_now(as_of)
     if as_of is None and not dry_run:
         # Two submissions of one second are two plans.
@@ -233,6 +233,6 @@ def never_cache(
 
     A cache reads the file when it starts.
     """
-    from jobs.loop.plan import never_cache as job
+    from jobs.loop.plan import plan as job
 
-    console.show(job.run(settings, cache=cache, out=out))
+    console.show(job.never_cache(settings, cache=cache, out=out))

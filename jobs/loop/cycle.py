@@ -33,7 +33,6 @@ class CycleSummary:
 
     @contextmanager
     def timed(self, step: str) -> Iterator[None]:
-        """Record the seconds of a block under `step`."""
         started = time.perf_counter()
         try:
             yield
@@ -83,10 +82,7 @@ def run(
 
 
 def _training_features(settings: Settings, as_of_s: int, n_candidates: int) -> tuple[int, float]:
-    """Compute missing features for the training; the number of its decision times, and the sampled share.
-
-    With as many candidates as now at each of them, the training takes at most `max_rows` in all.
-    """
+    """Compute missing features for the training; the number of its decision times, and the sampled share."""
     training = settings.training
     moments = range(as_of_s - training.every, as_of_s - training.span - 1, -training.every)
     share = sample_share(training, candidates=n_candidates, moments=len(moments))

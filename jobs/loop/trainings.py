@@ -26,20 +26,14 @@ _VERSION = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}/[0-9]{1,12}")
 
 
 class TrainedVersion(NamedTuple):
-    """What is recorded of a trained version.
-
-    `digest`: SHA-256 of its files, as hex; `until_s`: nothing known later was used, s since 1970.
-    """
+    """What is recorded of a training. `digest`: SHA-256 of its files; `until_s`: nothing later was used."""
 
     digest: str
     until_s: int
 
 
 def trained_versions(tables: Tables, *, region: str) -> dict[str, TrainedVersion]:
-    """The region's versions that this cachecast trained, by name (`cachecast-emea/3`).
-
-    Raises ServiceError if the table trainings cannot be read.
-    """
+    """The region's versions trained here, by name (`cachecast-emea/3`). Raises ServiceError."""
     try:
         head = tables.head(TRAININGS)
         columns = ["model_version", "model_digest", "as_of"]
@@ -70,10 +64,7 @@ def keep_training(tables: Tables, *, region: str, until_s: int, version: str, di
 
 
 def promoted_models(tables: Tables, *, region: str) -> dict[str, ModelVersion]:
-    """What the region's last decision lets act, by alias in MLflow; nothing acts by an alias that is missing.
-
-    Raises ServiceError if the table cannot be read, or holds what `promote` did not write.
-    """
+    """What the region's last decision lets act, by alias in MLflow. Raises ServiceError."""
     columns = ["champion", "champion_digest", "steward", "steward_digest"]
     try:
         newest = tables.newest(PROMOTIONS, owner=region)

@@ -26,7 +26,7 @@ from features.results import (
     STEWARD_PLAN,
 )
 from models.evaluation.metrics import CONFIDENCE, mean_interval
-from prefetch.plan import ValuePlanner
+from prefetch.plan.planner import ValuePlanner
 from replay.config import CacheConfig
 from replay.engine import Run, drive
 from replay.result import Result

@@ -53,10 +53,7 @@ def cancel_superseded(database: Database, cache: str, *, now_s: float) -> tuple[
 
 
 def change_all(database: Database, where: Where, values: Mapping[str, object]) -> int:
-    """Change all items `where`, in many transactions; return how many.
-
-    `values` must make `where` false of them.
-    """
+    """Change all items `where`, which `values` must make false, in many transactions; return how many."""
     n_changed = 0
     while ids := _ids(database, where, ITEMS_AT_ONCE):
         with database.writing() as connection:
@@ -65,7 +62,6 @@ def change_all(database: Database, where: Where, values: Mapping[str, object]) -
 
 
 def delete_all(database: Database, where: Where) -> int:
-    """Delete all items `where`, in many transactions; return how many."""
     n_deleted = 0
     while ids := _ids(database, where, ITEMS_AT_ONCE):
         with database.writing() as connection:
@@ -221,13 +217,11 @@ class Pruning:
         return self.pruned_at_s(cache, _ALL_BEFORE)
 
     def pruned_at_s(self, cache: str, as_of_s: int) -> float | None:
-        """When a plan's items were deleted, s since 1970; None: they were not."""
         with self._database.reading() as connection:
             return pruned_at(connection, cache, as_of_s)
 
 
 def pruned_at(connection: sa.Connection, cache: str, as_of_s: int) -> float | None:
-    """When a plan's items were deleted, s since 1970; None: they were not."""
     query = sa.select(pruned.c.pruned_at_s).where(pruned.c.cache == cache, pruned.c.as_of_s == as_of_s)
     return connection.scalar(query)
 

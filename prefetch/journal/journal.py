@@ -101,7 +101,6 @@ class Plans:
         self._database = database
 
     def cancel_superseded(self, cache: str, *, now_s: float) -> tuple[int, int]:
-        """As `prefetch.journal.cleanup.cancel_superseded`."""
         return cancel_superseded(self._database, cache, now_s=now_s)
 
     def record_plan(self, plan: Items, *, now_s: float) -> int:
@@ -127,10 +126,7 @@ class Plans:
         return n_new
 
     def recorded_as(self, plan: Items) -> str | None:
-        """The basis that `plan` was recorded with: of the items of models, if it has any.
-
-        None if it was not recorded.
-        """
+        """The basis that the items of models in `plan` were recorded with; None: it was not recorded."""
         if not len(plan):
             return None
         head = heading(plan)
@@ -295,10 +291,8 @@ class Journal:
         self.leases, self.reports = Leases(self._database), Reports(self._database)
 
     def make(self) -> None:
-        """Make the journal, if there is none."""
         with self._database.writing():
             pass
 
     def close(self) -> None:
-        """Give back its connections."""
         self._database.close()

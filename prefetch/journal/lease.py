@@ -12,7 +12,7 @@ import os
 import secrets
 import socket
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -21,9 +21,21 @@ import sqlalchemy as sa
 
 from features.common.errors import ConflictError
 from features.common.times import as_of_label
-from prefetch.actions import ItemState
+from prefetch.actions import Action, ItemState
 from prefetch.databases import Database, advisory_lock, upsert
-from prefetch.journal.tables import CLAIMED, CLOCK_SLACK_S, change_in_order, items, leases
+from prefetch.journal.tables import (
+    CLAIMED,
+    CLOCK_SLACK_S,
+    MAX_ERROR_CHARS,
+    Item,
+    Receipt,
+    change_in_order,
+    item_of,
+    items,
+    leases,
+    of_standing_plan,
+    plans,
+)
 
 
 def new_owner() -> str:
@@ -38,7 +50,6 @@ def is_dead(owner: str) -> bool:
 
 
 def label(owner: str) -> str:
-    """Host and process of run `owner`, as people read them."""
     machine, pid, *_ = owner.split("|")
     return f"process {pid} on {machine.partition('/')[0]}"
 
@@ -80,7 +91,6 @@ class Leases:
 
     @contextmanager
     def held(self, cache: str, now_s: Callable[[], float]) -> Iterator[Lease]:
-        """The lease of `cache`, held while the block runs. Raises as `take`."""
         lease = self.take(cache, now_s=now_s())
         try:
             yield lease
@@ -88,10 +98,7 @@ class Leases:
             lease.release(now_s=now_s())
 
     def take(self, cache: str, *, now_s: float) -> Lease:
-        """Take the lease of `cache`, and plan again the items that a dead pusher left in flight.
-
-        Raises ConflictError while another pusher holds it that is not known to be dead.
-        """
+        """Take the lease; plan again what a dead pusher left. Raises ConflictError while it is held."""
         holder = new_owner()
         with self._database.writing() as connection:
             advisory_lock(connection, f"push to {cache}")
@@ -141,12 +148,10 @@ class Lease:
             yield connection
 
     def keep(self, *, now_s: float) -> None:
-        """Renew the lease if `BEAT_S` passed since it was renewed last."""
         if time.monotonic() - self._renewed >= BEAT_S:
             self.renew(now_s=now_s)
 
     def renew(self, *, now_s: float) -> None:
-        """Hold the lease for `LEASE_S` from `now_s`."""
         with self.database.writing() as connection:
             if not connection.execute(_RENEW, self._ours | {"to_s": now_s + LEASE_S}).rowcount:
                 raise self._lost(connection)
@@ -172,10 +177,7 @@ class Lease:
 
 
 def given_back(now_s: float) -> dict[str, object]:
-    """Column values that plan items in flight again, or cancel them if that was asked for.
-
-    The time of their last try stays, because sources are judged by it.
-    """
+    """Column values that plan items in flight again, or cancel them; the time of their last try stays."""
     state = sa.case((_IS_CANCELLING, ItemState.CANCELLED.value), else_=ItemState.PLANNED.value)
     return {"state": state, "updated_at_s": sa.case((_IS_CANCELLING, now_s), else_=items.c.updated_at_s)}
 
@@ -194,3 +196,123 @@ def _is_held(lease: sa.Row[Any], now_s: float) -> bool:
     if lease.holder is None or not now_s < lease.until_s <= now_s + LEASE_S + CLOCK_SLACK_S:
         return False
     return not is_dead(lease.holder)
+
+
+# Written once: to put a statement together takes longer than to carry it out.
+_AT_S = sa.bindparam("now_s", type_=sa.Double)
+_RETRY_AT_S = sa.case(
+    (sa.or_(items.c.error.is_(None), items.c.updated_at_s > _AT_S + CLOCK_SLACK_S), 0.0),
+    else_=items.c.updated_at_s + items.c.attempts * sa.bindparam("retry_after_s", type_=sa.Double),
+)
+_WAITING = (
+    items.c.cache == sa.bindparam("of_cache"),
+    items.c.action == sa.bindparam("to_do"),
+    items.c.state == ItemState.PLANNED,
+    items.c.expires_at_s > _AT_S,
+    sa.func.coalesce(items.c.source, "").not_in(sa.bindparam("but", expanding=True)),
+    plans.c.as_of_s <= _AT_S + CLOCK_SLACK_S,
+)
+_NEXT = (
+    sa.select(items)
+    .join(plans, of_standing_plan)
+    .where(*_WAITING, _RETRY_AT_S <= _AT_S)
+    .order_by(items.c.attempts, items.c.as_of_s, items.c.rank, items.c.item_id)
+    .limit(sa.bindparam("n_items"))
+    .with_for_update(skip_locked=True, of=items)
+)
+_BEGIN = (
+    sa.update(items)
+    .where(items.c.item_id.in_(sa.bindparam("ids", expanding=True)))
+    .values(state=ItemState.RUNNING, attempts=items.c.attempts + 1)
+)
+_NEXT_RETRY = sa.select(sa.func.min(_RETRY_AT_S)).join_from(items, plans, of_standing_plan).where(*_WAITING)
+_IS_CANCELLING = items.c.state == ItemState.CANCELLING
+_RESULT = sa.bindparam("new_state", type_=sa.String)
+_FINISH = (
+    sa.update(items)
+    .where(items.c.item_id == sa.bindparam("id"))
+    .values(
+        state=sa.case(
+            (sa.and_(_IS_CANCELLING, _RESULT == ItemState.PLANNED), ItemState.CANCELLED.value), else_=_RESULT
+        )
+    )
+)
+
+
+class LeasedItems:
+    """Writes to the items of a leased cache; every method raises as those of its `lease`."""
+
+    def __init__(self, lease: Lease) -> None:
+        self._lease = lease
+
+    def begin(
+        self,
+        action: Action,
+        n_items: int,
+        *,
+        now_s: float,
+        but: Collection[str] = (),
+        retry_after_s: float = 0.0,
+    ) -> list[Item]:
+        """Up to `n_items` items to try now, marked as running: fewest tries first, then by rank.
+
+        Files of the sources `but` are left out, and failed items for `retry_after_s` seconds per try.
+        """
+        asked = self._asked(action, now_s, but, retry_after_s) | {"n_items": n_items}
+        with self._lease.writing() as connection:
+            rows = connection.execute(_NEXT, asked).mappings().all()
+            if rows:
+                connection.execute(_BEGIN, {"ids": [row["item_id"] for row in rows]})
+        return [item_of(row, row["attempts"] + 1) for row in rows]
+
+    def next_retry_s(
+        self, action: Action, *, now_s: float, but: Collection[str] = (), retry_after_s: float = 0.0
+    ) -> float | None:
+        """When the first waiting item may be tried, s since 1970; None if none waits."""
+        with self._lease.database.reading() as connection:
+            retry_at_s = connection.scalar(_NEXT_RETRY, self._asked(action, now_s, but, retry_after_s))
+        return None if retry_at_s is None else float(retry_at_s)
+
+    def finish(self, receipts: Mapping[str, Receipt], *, now_s: float) -> None:
+        # In one order: runs that cancel items meanwhile lock them in the same one.
+        rows = [_finished(at, receipts[at], now_s) for at in sorted(receipts)]
+        with self._lease.writing() as connection:
+            if rows:
+                connection.execute(_FINISH, rows)
+
+    def give_back(self, item_ids: Collection[str], *, now_s: float) -> None:
+        these = (items.c.item_id.in_(item_ids), items.c.state.in_(CLAIMED))
+        with self._lease.writing() as connection:
+            change_in_order(connection, these, given_back(now_s) | {"attempts": items.c.attempts - 1})
+
+    def cancelled(self) -> set[str]:
+        query = sa.select(items.c.item_id).where(items.c.cache == self._lease.cache, _IS_CANCELLING)
+        with self._lease.database.reading() as connection:
+            return set(connection.scalars(query))
+
+    def renewed(self, used_at_s: Mapping[str, float]) -> None:
+        self._note([{"id": at, "renewed_at_s": used_at_s[at]} for at in sorted(used_at_s)])
+
+    def lose_pin(self, item_id: str, error: str, *, now_s: float) -> None:
+        """Write that a pinned file is gone: the pin is failed, and is not renewed again."""
+        lost = {"state": ItemState.FAILED, "error": error[:MAX_ERROR_CHARS], "fault": "file"}
+        self._note([{"id": item_id, "updated_at_s": now_s, **lost}])
+
+    def _note(self, rows: Sequence[Mapping[str, object]]) -> None:
+        if rows:
+            with self._lease.writing() as connection:
+                connection.execute(sa.update(items).where(items.c.item_id == sa.bindparam("id")), rows)
+
+    def _asked(
+        self, action: Action, now_s: float, but: Collection[str], retry_after_s: float
+    ) -> dict[str, Any]:
+        waiting = {"of_cache": self._lease.cache, "to_do": action, "now_s": now_s}
+        return waiting | {"but": list(but), "retry_after_s": retry_after_s}
+
+
+def _finished(item_id: str, receipt: Receipt, now_s: float) -> dict[str, Any]:
+    row = dataclasses.asdict(receipt)
+    del row["already"]
+    if receipt.error is not None:
+        row["error"] = receipt.error[:MAX_ERROR_CHARS]
+    return {"id": item_id, "new_state": row.pop("state"), **row, "updated_at_s": now_s}

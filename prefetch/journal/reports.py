@@ -51,7 +51,6 @@ class Reports:
         return {state.value: n_items.get(state, 0) for state in ItemState}
 
     def planned(self, cache: str) -> int:
-        """Number of items of all plans of a cache that wait for a try."""
         waiting = (items.c.cache == cache, items.c.state == ItemState.PLANNED)
         with self._database.reading() as connection:
             return int(connection.scalar(sa.select(sa.func.count()).where(*waiting)) or 0)
@@ -65,7 +64,6 @@ class Reports:
         return None if oldest_s is None else int(oldest_s)
 
     def faults(self, cache: str, as_of_s: int | None = None) -> dict[str, int]:
-        """Items whose last try failed, by whose fault it was."""
         query = sa.select(items.c.fault, sa.func.count().label("n_items")).group_by(items.c.fault)
         failed = (*of_plan(cache, as_of_s), items.c.fault.is_not(None))
         with self._database.reading() as connection:
@@ -78,7 +76,6 @@ class Reports:
             return list(connection.scalars(query.order_by(items.c.updated_at_s.desc()).limit(_MOST_ERRORS)))
 
     def changed_plans(self, cache: str, *, since_s: float) -> list[int]:
-        """The times of the plans with an item that changed since `since_s`."""
         query = sa.select(items.c.as_of_s).where(items.c.cache == cache, items.c.updated_at_s >= since_s)
         with self._database.reading() as connection:
             return sorted(connection.scalars(query.distinct()))

@@ -165,10 +165,7 @@ def of_plan(cache: str, as_of_s: int | None) -> list[sa.ColumnElement[bool]]:
 def change_in_order(
     connection: sa.Connection, where: Iterable[sa.ColumnElement[bool]], values: Mapping[str, object]
 ) -> int:
-    """Give the items `where` new values; return how many.
-
-    All who change several items lock them in this order: no two of them can wait for each other.
-    """
+    """Give items new values, locked in one order: no two wait for each other. Return how many."""
     locked = sa.select(items.c.item_id).where(*where).order_by(items.c.item_id).with_for_update()
     change = sa.update(items).where(items.c.item_id.in_(locked.correlate(None)))
     return connection.execute(change.values(**values)).rowcount
@@ -202,7 +199,8 @@ class Item:
 class Receipt:
     """The result of one try. `bytes`: fetched or freed; `renewed_at_s`: the last use of a pinned file.
 
-    `fault`: who caused an `error`: `cache`, `source`, or `file` (refused for good).
+    `fault`: who caused an `error`: `cache`, `source`, or `file` (refused for good). `already`: the cache was
+    as wanted before; the journal does not keep that.
     """
 
     state: ItemState
@@ -212,6 +210,7 @@ class Receipt:
     fault: str | None = None
     confirmed_by: str | None = None
     renewed_at_s: float | None = None
+    already: bool = False
 
 
 @dataclasses.dataclass(frozen=True)
@@ -242,10 +241,7 @@ class Heading:
 
 
 def heading(plan: Items) -> Heading:
-    """The heading of a `plan` of at least one item.
-
-    Raises ValueError if its items are of several plans, or one has no basis.
-    """
+    """The heading of a `plan`. Raises ValueError unless its items are of one plan, each with a basis."""
     headings = set[tuple[str, int, str]]()
     total = 0
     for item in plan:
@@ -267,14 +263,12 @@ _DECIDED = [name for name in _FIELDS if name not in ("attempts", "source", "basi
 
 
 def item_of(row: Mapping[Any, Any], attempts: int) -> Item:
-    """The item in a row of the journal."""
     known = {field: row[field] for field in _FIELDS}
     read = {"action": Action(row["action"]), "source": row["source"] or "", "attempts": attempts}
     return Item(**known | read)
 
 
 def new_row(item: Item, generation: int, now_s: float) -> dict[str, Any]:
-    """The row of an item that was not tried yet."""
     known = {field: getattr(item, field) for field in _FIELDS}
     new = {"state": ItemState.PLANNED, "attempts": 0, "bytes": 0, "seconds": 0.0, "updated_at_s": now_s}
     return known | new | {"generation": generation}

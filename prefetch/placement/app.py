@@ -21,14 +21,13 @@ from starlette.staticfiles import StaticFiles
 from features.common.errors import CachecastError, InputError, ServiceError, bounded
 from features.common.hosts import called_by
 from prefetch.placement.connections import SUBJECT, Gate
-from prefetch.placement.front import Front
+from prefetch.placement.database import Synchroniser
+from prefetch.placement.front import Front, ServiceMetrics, registry
 from prefetch.placement.messages import (
     SCORE_BODY,
+    FileName,
     Heartbeat,
-    PrefixAsked,
-    Serve,
     SiteName,
-    Unserve,
     checked_name,
     checked_site,
     dataset_of,
@@ -36,11 +35,9 @@ from prefetch.placement.messages import (
     joining,
     score_asked,
 )
-from prefetch.placement.metrics import ServiceMetrics, registry
 from prefetch.placement.pages import TITLE, OperatorPages, PageMaker, Pages
 from prefetch.placement.score import Score
 from prefetch.placement.service import Service
-from prefetch.placement.synchroniser import Synchroniser
 from prefetch.placement.tokens import OPERATORS, Tokens, federation_of
 
 _PIECE_BYTES = 64 * 1024
@@ -84,7 +81,13 @@ def application(
         add(path, page, methods=["GET"], include_in_schema=False)
     app.mount("/docs", StaticFiles(packages=[("fastapi_offline", "static")]))
     if operator is not None:
-        _add_operator(app, OperatorPages(operator, service))
+        operator_pages = OperatorPages(operator, service)
+        for path, answer in (
+            ("/operator", operator_pages.region),
+            ("/operator/style.css", operator_pages.style),
+            ("/operator/caches/{cache}", operator_pages.cache),
+        ):
+            add(path, answer, methods=["GET"], include_in_schema=False, response_model=None)
     unchanged: dict[int | str, dict[str, Any]] = {304: {"description": "As by If-None-Match"}}
     add("/serverRanges", api.server_ranges, methods=["GET"], responses=unchanged)
     add("/ds/{n}/{did:path}", api.dataset, methods=["GET"], responses=unchanged)
@@ -105,15 +108,6 @@ def application(
     app.add_exception_handler(HTTPException, _refused)
     app.add_exception_handler(CachecastError, _failed)
     return front
-
-
-def _add_operator(app: FastAPI, pages: OperatorPages) -> None:
-    for path, page in (
-        ("/operator", pages.region),
-        ("/operator/style.css", pages.style),
-        ("/operator/caches/{cache}", pages.cache),
-    ):
-        app.add_api_route(path, page, methods=["GET"], include_in_schema=False, response_model=None)
 
 
 class Api:
@@ -183,24 +177,26 @@ class Api:
         await self._keeper.sync()
         return {"dropped": server}
 
-    async def prefix(self, body: PrefixAsked) -> str:
+    async def prefix(self, client: Annotated[SiteName, Body()], filename: Annotated[FileName, Body()]) -> str:
         """Address of the server that holds a file for a client's site, as Rucio would choose; empty: none."""
-        return self._service.server_for(body.client, body.filename)
+        return self._service.server_for(client, filename)
 
     async def serves(self) -> dict[str, str]:
         """Which site's caches serve which client site; others are served by their own."""
         return self._service.serves
 
-    async def serve(self, body: Serve) -> dict[str, str]:
+    async def serve(
+        self, client: Annotated[SiteName, Body()], cache_site: Annotated[SiteName, Body()]
+    ) -> dict[str, str]:
         """Let a client site be served by a site's caches. Needs the operators' token."""
-        self._service.check_sites([body.cache_site])
-        client, site = body.client, body.cache_site
-        await self._keeper.change(lambda db: db.serve(client, site), lambda s: s.serve(client, site))
-        return {client: site}
+        self._service.check_sites([cache_site])
+        await self._keeper.change(
+            lambda db: db.serve(client, cache_site), lambda s: s.serve(client, cache_site)
+        )
+        return {client: cache_site}
 
-    async def unserve(self, body: Annotated[Unserve, Body()]) -> dict[str, str]:
+    async def unserve(self, client: Annotated[SiteName, Body(embed=True)]) -> dict[str, str]:
         """Let a client site be served by its own caches again. Needs the operators' token."""
-        client = body.client
         await self._keeper.change(lambda db: db.serve(client, None), lambda s: s.serve(client, None))
         return {}
 

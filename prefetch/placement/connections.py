@@ -9,6 +9,7 @@ it opens, while who floods the service opens connections and is slow.
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import ipaddress
 import re
 import ssl
@@ -56,20 +57,17 @@ MAX_HEAD_BYTES = 16 * 1024
 MAX_PIPELINED = 8
 
 
+@dataclasses.dataclass(slots=True, eq=False)
 class CountedConnection:
     """A counted connection: its client, and the deadline of its next step."""
 
-    __slots__ = ("client", "deadline_s", "transport")
-
-    def __init__(self, transport: asyncio.Transport, client: str, deadline_s: float) -> None:
-        self.transport, self.client, self.deadline_s = transport, client, deadline_s
+    transport: asyncio.Transport
+    client: str
+    deadline_s: float
 
 
 class Gate:
-    """The connections of one service: `most` at once, and `per_client` of one client.
-
-    `closed`: number of connections that it closed, by reason: full, client (its limit), slow or head.
-    """
+    """Connections, `most` at once, `per_client` of a client. `closed`: those it closed, by reason."""
 
     def __init__(self, *, most: int, per_client: int, now_s: Callable[[], float] = time.monotonic) -> None:
         self._most, self._per_client, self._now_s = most, per_client, now_s
@@ -163,7 +161,6 @@ class HttpConnection(HttpToolsProtocol):
         super().connection_made(transport)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Count it no more."""
         self._gate.leave(self._here)
         super().connection_lost(exc)
 
@@ -176,14 +173,12 @@ class HttpConnection(HttpToolsProtocol):
             self._gate.close(self._here, "head")
 
     def on_message_begin(self) -> None:
-        """Parser: a request begins."""
         if len(self.pipeline) >= MAX_PIPELINED:
             raise PipelineError
         super().on_message_begin()
         self.scope["state"][SUBJECT] = self._subject
 
     def on_headers_complete(self) -> None:
-        """Parser: its headers are whole."""
         self._is_head, self._n_head_bytes = False, 0
         self._gate.asked(self._here)
         super().on_headers_complete()
@@ -194,7 +189,6 @@ class HttpConnection(HttpToolsProtocol):
         super().on_message_complete()
 
     def on_response_complete(self) -> None:
-        """Cycle: the answer was written."""
         self._gate.answered(self._here)
         super().on_response_complete()
 
@@ -225,7 +219,6 @@ class Secured(SSLProtocol):
         super().connection_made(transport)
 
     def connection_lost(self, exc: BaseException | None) -> None:
-        """Count it no more."""
         if self._inner.held is not None:
             self._gate.leave(self._inner.held)
         super().connection_lost(exc)

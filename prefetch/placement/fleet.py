@@ -36,8 +36,35 @@ class CacheServer:
 
     @property
     def key(self) -> tuple[str, str]:
-        """Site and id, which identify it."""
         return self.site, self.id
+
+
+@dataclasses.dataclass(frozen=True)
+class Pending:
+    """What the service has to store, by site and id; `after`: the number of the refresh it has."""
+
+    heard: Mapping[tuple[str, str], CacheServer]
+    dropped: Mapping[tuple[str, str], CacheServer]
+    after: int
+
+
+@dataclasses.dataclass(frozen=True)
+class Refresh:
+    """A refresh as its job wrote it: the snapshot's bytes, and plans as compressed JSON by cache."""
+
+    number: int
+    snapshot: bytes
+    plans: Mapping[str, bytes]
+
+
+@dataclasses.dataclass(frozen=True)
+class Stored:
+    """The content of the database; `refresh`: None if there is none newer than asked for."""
+
+    servers: tuple[CacheServer, ...]
+    serves: Mapping[str, str]
+    reassigned: Mapping[str, tuple[str, ...]]
+    refresh: Refresh | None
 
 
 class Fleet:
@@ -52,7 +79,6 @@ class Fleet:
         self._ranges: dict[str, dict[str, list[list[object]]]] = {}
 
     def known(self) -> list[CacheServer]:
-        """Every server not forgotten."""
         return list(self._servers.values())
 
     def alive(self, site: str) -> Mapping[str, CacheServer]:
@@ -89,7 +115,6 @@ class Fleet:
         return joined or server.id not in self.alive(server.site)
 
     def drop(self, site: str, id: str) -> CacheServer | None:
-        """Forget a server; None: it was not known."""
         return self._servers.pop((site, id), None)
 
     def restore(self, servers: Iterable[CacheServer], *, now_s: float) -> None:
@@ -121,7 +146,6 @@ class Fleet:
         return self._alive[site][layout.owners_of([name])[0]] if layout else None
 
     def ranges(self) -> dict[str, dict[str, list[list[object]]]]:
-        """What Rucio reads at `/serverRanges`: sites with a live server."""
         return self._ranges
 
     def _wired(self) -> dict[str, dict[str, list[list[object]]]]:
@@ -140,7 +164,6 @@ class Fleet:
         return alive
 
     def _sizes(self, site: str) -> Mapping[str, float]:
-        """The servers of a site's layout, and their capacities."""
         heard = {server.id: server.size for server in self._servers.values() if server.site == site}
         return self.planned.get(site, heard)
 

@@ -28,7 +28,8 @@ _ADDRESS = re.compile(rf"(?:x?roots?://)?({_HOST}):([0-9]{{1,5}})/?")
 
 def checked_name(text: str) -> str:
     """A file or dataset name, with or without scope. Raises InputError."""
-    if not text or _too_long(text) or _UNFIT.search(text):
+    n_bytes = len(text.encode("utf-8", "surrogatepass"))
+    if not 0 < n_bytes <= MAX_NAME_BYTES or _UNFIT.search(text):
         raise InputError(f"not a name: {text[:100]!r}; at most {MAX_NAME_BYTES} bytes, no control characters")
     return text
 
@@ -59,15 +60,8 @@ def dataset_of(did: str) -> str:
     return did.partition("#")[0]
 
 
-def _too_long(text: str) -> bool:
-    return len(text) > MAX_NAME_BYTES or len(text.encode("utf-8", "surrogatepass")) > MAX_NAME_BYTES
-
-
 class Member(NamedTuple):
-    """A configured cache: what its heartbeats stand for, whatever they say. `size_bytes`: its capacity.
-
-    `is_drained`: it serves nobody, alive or not.
-    """
+    """A configured cache: what its heartbeats stand for, whatever they say. Drained, it serves nobody."""
 
     site: str
     address: str
@@ -146,26 +140,6 @@ class Heartbeat(pydantic.BaseModel):
     size: Any = None
 
 
-class PrefixAsked(pydantic.BaseModel):
-    """A client asks through which server to read a file."""
-
-    client: SiteName
-    filename: FileName
-
-
-class Serve(pydantic.BaseModel):
-    """Clients of one site are served by the caches of another."""
-
-    client: SiteName
-    cache_site: SiteName
-
-
-class Unserve(pydantic.BaseModel):
-    """Clients of a site are served by its own caches again."""
-
-    client: SiteName
-
-
 class Input(pydantic.BaseModel):
     """A file or dataset that a job reads, with its size in bytes where the caller knows it."""
 
@@ -202,7 +176,6 @@ def score_asked(body: bytes) -> ScoreAsked:
 
 
 def first_fault(fault: Mapping[str, Any]) -> str:
-    """The fault that pydantic found, and where in the body it is."""
     return bounded(f"{'.'.join(map(str, fault['loc']))}: {fault['msg']}")
 
 
@@ -227,10 +200,7 @@ Header = tuple[bytes, bytes]
 def json_answer(
     value: object, *, max_age_s: int, status: int = 200, more: Sequence[Header] = ()
 ) -> PreparedAnswer:
-    """`value` as a JSON reply. Caches on the way may keep it for `max_age_s` seconds; 0: they must not.
-
-    `more`: further headers.
-    """
+    """`value` as a JSON reply, with `more` headers. Caches may keep it for `max_age_s` seconds; 0: not."""
     body = json.dumps(value, separators=(",", ":")).encode()
     tag = etag(body)
     keep = b"public, max-age=%d" % max_age_s if max_age_s else b"no-store"
@@ -242,7 +212,6 @@ def json_answer(
 
 
 def etag(content: bytes) -> bytes:
-    """The tag that changes with `content`."""
     return b'"' + hashlib.sha256(content).hexdigest()[:24].encode() + b'"'
 
 

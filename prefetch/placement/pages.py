@@ -51,7 +51,6 @@ class Pages:
         self._links = {**(_OPERATOR if has_operator else {}), **_LINKS}
 
     async def links(self) -> HTMLResponse:
-        """A page of links to what can be opened in a browser."""
         plans = {f"plan/{name}": f"the newest plan of cache {name}" for name in sorted(self._planned())}
         links = {html.escape(to): html.escape(what) for to, what in {**self._links, **plans}.items()}
         items = "\n".join(f'<li><a href="{to}">/{to}</a>: {what}</li>' for to, what in links.items())
@@ -64,7 +63,6 @@ class Pages:
         return HTMLResponse(page, headers=_PAGE_HEADERS)
 
     async def docs(self) -> HTMLResponse:
-        """Swagger UI."""
         page = get_swagger_ui_html(
             openapi_url="openapi.json",
             title=TITLE,
@@ -151,13 +149,11 @@ class OperatorPages:
         after: Annotated[int, Query(ge=0, le=_MOST_ITEMS)] = 0,
         file: str = "",
     ) -> HTMLResponse:
-        """The plan of a cache, and why a file is in it or not."""
         if cache not in self._source.caches:
             raise HTTPException(404, "there is no such cache")
         return await self._answer(PageRequest(cache, action, after, checked_name(file) if file else ""))
 
     async def style(self) -> Response:
-        """The stylesheet."""
         return Response(self._source.style, media_type="text/css", headers=_HEADERS)
 
     async def _answer(self, asked: PageRequest) -> HTMLResponse:

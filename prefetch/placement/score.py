@@ -41,11 +41,7 @@ class SiteScore:
 
 @dataclasses.dataclass(frozen=True)
 class Score:
-    """The sites for one input, best first.
-
-    `max_wait_s`: how long a job may wait for a better site: what that saves, and at most the time allowed.
-    `released`: it has waited so long, or waiting saves nothing, so that any site will do.
-    """
+    """The sites for one input, best first. `released`: waiting for a better one saves nothing more."""
 
     as_of: str
     input_bytes: int

@@ -1,6 +1,6 @@
 """What the service knows, and its prepared answers: all in memory, so it answers without a database.
 
-One thread, the event loop's, changes and reads it; `synchroniser` carries changes to the database and back.
+One thread, the event loop's, changes and reads it; `Synchroniser` carries changes to the tables and back.
 """
 
 from __future__ import annotations
@@ -14,8 +14,7 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 
 from features.common.errors import InputError
-from prefetch.placement.database import Pending, Stored
-from prefetch.placement.fleet import CacheServer, Fleet
+from prefetch.placement.fleet import CacheServer, Fleet, Pending, Stored
 from prefetch.placement.messages import (
     OTHER,
     Input,
@@ -39,13 +38,13 @@ KEPT_ANSWERS = 100_000
 """Most answers that are kept, some 20 MB; then all are dropped."""
 KEPT_PATH_CHARS = 256
 MOST_NODES = 250
+RANGES_AGE_S, DATASET_AGE_S = 5, 60
+"""How long others may keep an answer."""
 
 Key = TypeVar("Key")
 
 
 class PackedPlan(NamedTuple):
-    """A cache's plan as gzipped JSON."""
-
     packed: bytes
     etag: bytes
 
@@ -56,8 +55,7 @@ class Options:
 
     `never`: patterns of dids that are placed nowhere; `members`: the caches that may send heartbeats;
     `federations`: sites whose unconfigured nodes may send them too, but by none of the names `taken`;
-    `clusters`: rates for Eq. 1 by site, `cluster`: those of other sites; `*_age_s`: how long others may keep
-    an answer.
+    `clusters`: rates for Eq. 1 by site, `cluster`: those of other sites.
     """
 
     liveness_s: int
@@ -69,8 +67,6 @@ class Options:
     taken: frozenset[str]
     clusters: Mapping[str, Cluster]
     cluster: Cluster
-    ranges_age_s: int = 5
-    dataset_age_s: int = 60
 
 
 class Service:
@@ -127,7 +123,6 @@ class Service:
         return ranked
 
     def servers(self) -> list[tuple[CacheServer, bool]]:
-        """Every known server, and whether it is alive."""
         known = sorted(self._fleet.known(), key=lambda server: server.key)
         return [(server, server.id in self._fleet.alive(server.site)) for server in known]
 
@@ -136,7 +131,6 @@ class Service:
         return sorted(server.key for server in self._fleet.known() if not self._fleet.serves(server))
 
     def silent(self) -> list[tuple[str, str]]:
-        """Site and name of planned caches that are not alive."""
         return self._fleet.silent()
 
     def check_sites(self, sites: Sequence[str]) -> None:
@@ -177,7 +171,6 @@ class Service:
         self._hear(server, at_once=node not in self._fleet.alive(known.site))
 
     def drop(self, site: str, id: str) -> bool:
-        """Remove a server; return whether it was known."""
         server = self._fleet.drop(site, id)
         if server is None:
             return False
@@ -198,12 +191,11 @@ class Service:
         self._answers.clear()
 
     def tick(self) -> None:
-        """Update who is alive, as of now."""
         if self._fleet.settle(self.now_s()):
             self._publish()
 
     def pending(self) -> Pending:
-        """What has to be stored. It counts as stored from now on, unless `give_back` gets it."""
+        """What has to be stored; it counts as stored, unless `give_back` gets it."""
         pending = Pending(self._heard, self._dropped, self._refresh)
         self._heard, self._dropped = {}, {}
         return pending
@@ -214,7 +206,6 @@ class Service:
         self._dropped = {k: v for k, v in pending.dropped.items() if k not in self._heard} | self._dropped
 
     def take(self, stored: Stored, snapshot: Snapshot | None) -> None:
-        """Take over what is stored: also other services' heartbeats, operators' changes, new refreshes."""
         self._take_servers(stored.servers)
         self.serves = dict(stored.serves)
         if self.reassigned != stored.reassigned:
@@ -259,7 +250,7 @@ class Service:
         return dataclasses.replace(server, address=known.address, size=float(known.size_bytes))
 
     def _publish(self) -> None:
-        self.ranges = json_answer(self._fleet.ranges(), max_age_s=self.options.ranges_age_s)
+        self.ranges = json_answer(self._fleet.ranges(), max_age_s=RANGES_AGE_S)
         self._weights = self._fleet.weights()
         self._answers.clear()
 
@@ -273,7 +264,7 @@ class Service:
             return json_answer({"error": str(error)}, max_age_s=0, status=400)
         ready = self._by_sites.get(sites)
         if ready is None:
-            ready = json_answer(sites, max_age_s=self.options.dataset_age_s)
+            ready = json_answer(sites, max_age_s=DATASET_AGE_S)
             _remember(self._by_sites, sites, ready)
         return ready
 

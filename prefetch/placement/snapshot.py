@@ -86,11 +86,9 @@ class Snapshot:
         return placed[at * MAX_SITES : (at + 1) * MAX_SITES].tobytes()
 
     def sites_of(self, row: bytes) -> tuple[str, ...]:
-        """The sites that a row of `placed` names, best first."""
         return tuple(self.sites[i] for i in row if i < NOWHERE)
 
     def fractions(self, dids: Sequence[str]) -> Fractions:
-        """Sizes of files or datasets, and the shares of them in each cache."""
         keys = keys_of(dids)
         at = np.searchsorted(self.item_keys, keys)
         at[at == self.item_keys.size] = 0
@@ -182,11 +180,7 @@ def snapshot_of(
     size_bytes: FloatArray,
     holdings: Sequence[CacheHolding],
 ) -> Snapshot:
-    """The snapshot of `datasets` (keys) with their rows, and of `items` (dids of files and datasets).
-
-    `capacities`: bytes of the caches by site and name.
-    `holdings`: one per cache; an item is named at most once in each.
-    """
+    """The snapshot of `datasets` (keys) with their rows, and of `items`; `holdings`: one per cache."""
     by_key = np.argsort(datasets, kind="stable")
     keys = keys_of(items)
     order = np.argsort(keys, kind="stable")

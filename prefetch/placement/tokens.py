@@ -15,7 +15,7 @@ from pathlib import Path
 import jwt
 
 from features.common.errors import ConfigError
-from prefetch import private_files
+from features.common.files import check_private
 
 ALGORITHMS = ("RS256", "RS384", "RS512", "ES256", "ES384")
 """WLCG's profile names RS256 and ES256. A secret that is shared with the issuer is no public key."""
@@ -47,7 +47,6 @@ class SignedTokens:
         self._issuers = {issuer.url: _Keys(issuer) for issuer in issuers}
 
     def __bool__(self) -> bool:
-        """Whether there is any issuer."""
         return bool(self._issuers)
 
     def owner(self, token: str) -> str | None:
@@ -165,7 +164,6 @@ class Tokens:
         self._subjects = dict(subjects or {})
 
     def __bool__(self) -> bool:
-        """Whether there is any."""
         return bool(self._owners or self._signed)
 
     def login(self, authorization: str | None, subject: str | None) -> str | None:
@@ -186,7 +184,6 @@ class Tokens:
 
 
 def federation(site: str) -> str:
-    """The owner of the token of the federation at `site`."""
     return _FEDERATION + site
 
 
@@ -222,7 +219,7 @@ def read_folder(folder: str, names: Collection[str], where: str) -> dict[str, st
 
 
 def _read(path: Path, where: str) -> str:
-    private_files.check(path, "token file", where)
+    check_private(path, "token file", where)
     try:
         with path.open("rb") as opened:
             lines = opened.read(_MAX_FILE_BYTES).decode().splitlines()

@@ -28,7 +28,6 @@ _BY_RULE: dict[int, str] = {
 _JUDGED: dict[int, str] = {
     Cause.UNKNOWN: ", as nobody read it for longer than candidates are kept",
     Cause.SIBLINGS: ", judged by the files like it: it came after the predictions",
-    Cause.WHOLE_DATASET: ", and it makes its dataset whole",
 }
 _ENDS = {
     Action.EVICT: "makes room for arrivals",
@@ -85,7 +84,6 @@ def _chances(plan: Plan) -> pa.StringArray:
 
 
 def _coded(codes: IntArray, words: dict[int, str]) -> pa.StringArray:
-    """The words of each code; none for the others."""
     table = [words.get(code, "") for code in range(max(len(Cause), len(Action)))]
     return pa.array(table, pa.string()).take(pa.array(codes))
 

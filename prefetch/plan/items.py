@@ -23,10 +23,9 @@ class Cause(enum.IntEnum):
     ELSEWHERE = 3
     UNKNOWN = 4
     SIBLINGS = 5
-    WHOLE_DATASET = 6
-    UNPLANNED = 7
-    QUEUED = 8
-    TEST_FILE = 9
+    UNPLANNED = 6
+    QUEUED = 7
+    TEST_FILE = 8
 
 
 @dataclasses.dataclass(frozen=True)
@@ -38,7 +37,6 @@ class Limit:
 
 
 def least(*limits: Limit) -> Limit:
-    """The tightest of `limits`, the first of equals."""
     return min(limits, key=lambda limit: limit.n_bytes)
 
 
@@ -78,16 +76,13 @@ class Plan:
         return by_model
 
     def of(self, action: Action) -> IntArray:
-        """File ids of one action's items, best first."""
         return self.item[np.flatnonzero(self.action == action.code)]
 
     def bytes_of(self, action: Action) -> int:
-        """Bytes of one action's items."""
         return int(self.size_bytes[self.action == action.code].sum())
 
     @property
     def actions(self) -> Actions:
-        """The same plan as the replay engine takes it."""
         return Actions(
             prefetch=self.of(Action.PREFETCH),
             pin=self.of(Action.PIN),
@@ -100,7 +95,6 @@ COLUMNS = tuple(field.name for field in dataclasses.fields(Plan) if field.name !
 
 
 def joined(parts: Sequence[Plan], bound_by: dict[Action, str]) -> Plan:
-    """The items of `parts`, one after the other."""
     columns = {name: np.concatenate([getattr(part, name) for part in parts]) for name in COLUMNS}
     return Plan(**columns, bound_by=bound_by)
 
@@ -128,7 +122,6 @@ class PlanLimits:
     min_prefetch_probability: float
     read_once_below: float = 0.0
     hysteresis: float = 0.0
-    dataset_bonus: float = 0.0
     wan_bytes_per_hour: int | None = None
     quiet_hours: tuple[int, int] | None = None
     origin_bytes: IntArray | None = None
@@ -149,7 +142,6 @@ class PlanLimits:
         )
 
     def prefetch(self, state: CacheState) -> Limit:
-        """Most bytes that may be prefetched in this cycle."""
         room = int(state.low_watermark * state.capacity_bytes) - self.pin(state).n_bytes
         inflow = within(state.inflow_bytes, state.capacity_bytes)
         limits = [
@@ -201,7 +193,6 @@ def within(inflow_bytes: int, most: int) -> int:
 
 
 def most_pinned_bytes(capacity_bytes: int, low_watermark: float) -> int:
-    """Most bytes that a plan ever pins in a cache."""
     return max(0, int(low_watermark * capacity_bytes) - int(FREE_FOR_ARRIVALS * capacity_bytes))
 
 

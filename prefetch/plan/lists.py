@@ -1,6 +1,6 @@
 """The lists of a plan: what is pinned, what is fetched, what must go, and what loses its pin.
 
-Every function is pure: it reads a `Case` and returns places in `case.disk` or `case.candidates`.
+Every function is pure: those that read a `Case` return places in `case.disk` or `case.candidates`.
 """
 
 from __future__ import annotations
@@ -11,25 +11,72 @@ from typing import NamedTuple
 
 import numpy as np
 
-from features.common.arrays import BoolArray, IntArray
+from features.common.arrays import BoolArray, FloatArray, IntArray
 from prefetch.actions import Action
-from prefetch.plan.choice import (
-    best_first,
-    by_the_file,
-    completed,
-    fraction_bytes,
-    head,
-    held_bytes,
-    steady,
-    whole,
-    within_groups,
-    worst_first,
-)
 from prefetch.plan.items import Cause, Limit, Plan, PlanLimits
 from prefetch.plan.rules import Treatment
 from prefetch.plan.scores import Barred, Files, Scores
 from prefetch.plan.value import ScoredFiles
 from replay.planner import CacheState
+
+
+def best_first(key: FloatArray, last_use_s: IntArray, item: IntArray, mask: BoolArray) -> IntArray:
+    """Indices where `mask`, highest key first; ties by last use, the newest first, then by item."""
+    index = np.flatnonzero(mask)
+    return index[np.lexsort((item[index], -last_use_s[index], -key[index]))]
+
+
+def worst_first(key: FloatArray, last_use_s: IntArray, item: IntArray, mask: BoolArray) -> IntArray:
+    """Indices where `mask`, lowest key first; ties by last use, the oldest first, then by item."""
+    return best_first(-key, -last_use_s, item, mask)
+
+
+def steady(order: IntArray, size_bytes: IntArray, placed: BoolArray, limit: int, slack: float) -> IntArray:
+    """The first of `order` within `limit` bytes; beyond `limit` / (1 + `slack`) only those `placed`."""
+    within = head(order, size_bytes, limit)
+    stays = placed[within]
+    stays[: head(order, size_bytes, int(limit / (1 + slack))).size] = True
+    return within[stays]
+
+
+def head(order: IntArray, size_bytes: IntArray, limit: int) -> IntArray:
+    """The first of `order` whose sizes sum to at most `limit` bytes."""
+    return order[: int(np.searchsorted(np.cumsum(size_bytes[order]), limit, side="right"))]
+
+
+def within_groups(order: IntArray, size_bytes: IntArray, group: IntArray, limit: IntArray) -> IntArray:
+    """`order` without the files at which their group, counted in that order, exceeds its limit.
+
+    `group`: a code per index, below 0 if it is in no group; `limit`: bytes per code.
+    """
+    code = group[order]
+    by_group = np.argsort(code, kind="stable")
+    sizes = size_bytes[order][by_group]
+    total = np.cumsum(sizes)
+    codes = code[by_group]
+    first = np.flatnonzero(np.diff(codes, prepend=codes[:1] - 1))
+    before = np.repeat((total - sizes)[first], np.diff(np.append(first, codes.size)))
+    fits = (codes < 0) | (total - before <= limit[codes])
+    within = np.empty(order.size, np.bool_)
+    within[by_group] = fits
+    return order[within]
+
+
+def fraction_bytes(scores: Scores, files: Files, fraction: float) -> IntArray:
+    """Bytes of each dataset (by code) that are worth caching: `fraction` of the bytes of its candidates."""
+    code = files.dataset[scores.item]
+    member = code >= 0
+    size = np.zeros(1 + int(files.dataset.max(initial=-1)), np.int64)
+    np.add.at(size, code[member], scores.size_bytes[member])
+    return (fraction * size).astype(np.int64)
+
+
+def held_bytes(disk: ScoredFiles, files: Files, n_datasets: int) -> IntArray:
+    code = files.dataset[disk.item]
+    held = np.zeros(n_datasets, np.int64)
+    np.add.at(held, code[code >= 0], disk.size_bytes[code >= 0])
+    return held
+
 
 FREED = "room under the high watermark for what a cycle brings"
 NO_ROOM_NEEDED = Limit(0, "there is room enough")
@@ -69,12 +116,10 @@ class Case:
 
     @cached_property
     def treatment(self) -> IntArray:
-        """Codes of `Treatment` of the files on disk."""
         return self.files.treatment[self.disk.item]
 
     @cached_property
     def held_by_rule(self) -> BoolArray:
-        """Files on disk that a rule pins."""
         item, files = self.disk.item, self.files
         by_rule: BoolArray = (self.treatment == Treatment.PIN) & ~files.is_control[item]
         return by_rule & files.is_here[item]
@@ -146,18 +191,12 @@ def fetches(case: Case, order: IntArray) -> PlanList:
     """The prefetches: likely candidates, worth more than the files of `order` that they displace."""
     limits, candidates = case.limits, case.candidates
     limit = limits.prefetch(case.state)
-    worth_it = case.fetchable() & (candidates.density > _displaced_density(case, order, limit))
-    likely = worth_it & (candidates.probability >= limits.min_prefetch_probability)
-    selection = (
-        completed(candidates, case.files, worth_it, likely, limits.dataset_bonus)
-        if limits.dataset_bonus > 0
-        else by_the_file(candidates, likely)
-    )
-    may_come = affordable(case, selection.order(candidates, case.files))
-    queued_first = _queued_first(case, may_come, limit)
-    places = whole(queued_first, candidates, case.files, selection.as_whole, limit.n_bytes)
-    cause = np.where(selection.as_whole, int(Cause.WHOLE_DATASET), candidates.cause)
-    return PlanList(places, cause[places], limit, places.size < queued_first.size)
+    likely = case.fetchable() & (candidates.density > _displaced_density(case, order, limit))
+    likely &= candidates.probability >= limits.min_prefetch_probability
+    best = best_first(candidates.density, candidates.last_use_s, candidates.item, likely)
+    queued_first = _queued_first(case, affordable(case, best), limit)
+    places = head(queued_first, candidates.size_bytes, limit.n_bytes)
+    return PlanList(places, candidates.cause[places], limit, places.size < queued_first.size)
 
 
 def unpins(case: Case, pinned: IntArray) -> IntArray:

@@ -18,9 +18,8 @@ import numpy as np
 from features.common.arrays import BoolArray
 from prefetch.actions import Action
 from prefetch.plan import lists
-from prefetch.plan.choice import best_first, head
 from prefetch.plan.items import Limit, Plan, PlanLimits, joined, least
-from prefetch.plan.lists import Case, PlanList, affordable
+from prefetch.plan.lists import Case, PlanList, affordable, best_first, head
 from prefetch.plan.rules import Treatment
 from prefetch.plan.scores import BARRED_WORDS, Files, Scores
 from prefetch.plan.value import Objective, absent, eviction_age_s, nearest_horizon, on_disk
@@ -39,12 +38,10 @@ class Judgement:
 
     @property
     def horizon_s(self) -> int:
-        """The horizon of the probabilities that operators see, s."""
         return self.case.scores.horizons_s[self.horizon]
 
     @functools.cached_property
     def plan(self) -> Plan:
-        """The lists as items."""
         bound = {
             Action.EVICT: self.evicted.limit.what,
             Action.PIN: self.pinned.bound_by,
@@ -76,12 +73,9 @@ class ValuePlanner:
 
     def actions(self, state: CacheState) -> Actions:
         """The actions of `plan`, from the candidates that may be fetched: only explanations need others."""
-        limits = self.limits
-        least = 0.0 if limits.dataset_bonus > 0 else limits.min_prefetch_probability
-        return self.judge(state, least=least).plan.actions
+        return self.judge(state, least=self.limits.min_prefetch_probability).plan.actions
 
     def plan(self, state: CacheState) -> Plan:
-        """The plan for a cache in `state`."""
         return self.judge(state).plan
 
     def judge(self, state: CacheState, *, least: float = 0.0) -> Judgement:
@@ -90,15 +84,8 @@ class ValuePlanner:
         age_s = eviction_age_s(state, self.limits.cycle_s)
         horizon = nearest_horizon(scores.horizons_s, age_s=age_s, horizon_s=self.horizon_s)
         weight = self.model_weight(state.capacity_bytes)
-        disk = on_disk(
-            state,
-            scores,
-            files,
-            self.objective,
-            horizon,
-            recent_s=self.limits.cycle_s,
-            model_weight=weight,
-        )
+        recent_s = self.limits.cycle_s
+        disk = on_disk(state, scores, files, self.objective, horizon, recent_s=recent_s, model_weight=weight)
         candidates = absent(state, scores, files, self.objective, horizon, model_weight=weight, least=least)
         case = Case(state, scores, files, self.limits, disk, candidates)
         pinned = lists.pins(case)

@@ -69,7 +69,6 @@ class Rule:
                 raise ConfigError("plan.rules", f"{user!r} is no user; letters, digits and . _ - * ? only")
 
     def matches(self, dids: pa.StringArray, tiers: pa.StringArray) -> BoolArray:
-        """Which of the files match the rule, bool[n]."""
         matching: BoolArray = np.ones(len(dids), np.bool_)
         if self.tiers:
             matching &= refused(tiers.fill_null(""), self.tiers, len(dids))
@@ -166,10 +165,7 @@ _HASHED = "[0-9a-f][0-9a-f]/[0-9a-f][0-9a-f]"
 
 @dataclasses.dataclass(frozen=True)
 class Blacklist:
-    """Lines for the library, and rules that it cannot express.
-
-    `n_rules`: rules that the lines express; `left_out`: the others, each with the reason.
-    """
+    """Lines for the library. `n_rules`: rules that they express; `left_out`: the others, with the reason."""
 
     lines: tuple[str, ...]
     n_rules: int
@@ -259,7 +255,6 @@ def _folders() -> Iterator[str]:
 
 
 def _below(folder: str) -> Iterator[str]:
-    """Files at every depth below `folder`."""
     yield from (folder + "/*" * n for n in range(1, DEPTH - folder.count("/") + 1))
 
 

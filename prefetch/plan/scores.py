@@ -51,7 +51,6 @@ class Scores:
 
     @functools.cached_property
     def was_read(self) -> BoolArray:
-        """Which files were read at least once before."""
         read: BoolArray = self.last_read_s > NEVER_S
         return read
 
@@ -105,25 +104,7 @@ class Files:
 
     @property
     def n(self) -> int:
-        """Number of files."""
         return self.is_control.size
-
-
-def plain_files(n: int, **known: IntArray | BoolArray | FloatArray) -> Files:
-    """`n` files with the columns `known`; all others: planned by value, read whole, in no dataset."""
-    unknown = np.full(n, UNKNOWN, np.int64)
-    columns = {
-        "is_control": np.zeros(n, np.bool_),
-        "treatment": np.zeros(n, np.int64),
-        "is_here": np.ones(n, np.bool_),
-        "dataset": unknown,
-        "tier": unknown,
-        "origin": unknown,
-        "read_share": np.ones(n),
-        "saved_hours_per_byte": np.zeros(n),
-        "barred": np.zeros(n, np.int64),
-    }
-    return Files(**(columns | known))  # type: ignore[arg-type]
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

@@ -107,17 +107,6 @@ def saved_per_hit(objective: Objective, files: Files, item: IntArray, size_bytes
     return read_bytes * files.saved_hours_per_byte[item]
 
 
-def recency(as_of_s: int, last_use_s: IntArray) -> FloatArray:
-    """1 / (seconds since the last use), float64[n]; times are bounded by `YOUNGEST_S` and `OLDEST_S`."""
-    return 1.0 / np.clip(as_of_s - last_use_s, YOUNGEST_S, OLDEST_S)
-
-
-def blended(density: FloatArray, recency: FloatArray, model_weight: float) -> FloatArray:
-    """The geometric mean of `density` and `recency` with weights `model_weight` and 1 - it, float64[n]."""
-    value: FloatArray = density**model_weight * recency ** (1 - model_weight)
-    return value
-
-
 @dataclasses.dataclass(frozen=True, eq=False)
 class ScoredFiles:
     """One entry per file. `size_bytes`: on disk, or to fetch; `last_use_s`: s since 1970, or NEVER_S.
@@ -140,7 +129,6 @@ class ScoredFiles:
     last_use_s: IntArray
 
     def rows(self, action: Action, index: IntArray, cause: IntArray) -> Plan:
-        """Plan items of the entries `index`, in that order, each with its `cause`."""
         return Plan(
             item=self.item[index],
             action=np.full(index.size, action.code, np.int64),
@@ -178,21 +166,14 @@ def absent(
     n_jobs, last_use_s = scores.queued[entry], scores.last_read_s[entry]
     chance, rate = scores.never_falling[horizon, entry], hit_rate(scores)[entry]
     gain = saved_per_hit(objective, files, item, size)
+    density = _density(rate, gain, size, n_jobs, last_use_s, as_of_s=state.as_of_s, model_weight=model_weight)
     return ScoredFiles(
         item=item,
         size_bytes=size,
         probability=chance,
         longest=scores.never_falling[-1, entry],
         value=chance * gain,
-        density=_density(
-            rate,
-            gain,
-            size,
-            n_jobs=n_jobs,
-            last_use_s=last_use_s,
-            as_of_s=state.as_of_s,
-            model_weight=model_weight,
-        ),
+        density=density,
         was_read=scores.was_read[entry],
         cause=np.where(n_jobs > 0, int(Cause.QUEUED), int(Cause.VALUE)),
         n_jobs=n_jobs,
@@ -230,22 +211,15 @@ def on_disk(
     size = np.append(scores.size_bytes, 0)[entry]
     gain = saved_per_hit(objective, files, state.item, np.maximum(size, state.bytes_on_disk))
     chance, longest, rate = values
-    size_bytes = state.bytes_on_disk
+    size_bytes, as_of_s = state.bytes_on_disk, state.as_of_s
+    density = _density(rate, gain, size_bytes, n_jobs, last_use_s, as_of_s=as_of_s, model_weight=model_weight)
     return ScoredFiles(
         item=state.item,
         size_bytes=size_bytes,
         probability=chance,
         longest=longest,
         value=chance * gain,
-        density=_density(
-            rate,
-            gain,
-            size_bytes,
-            n_jobs=n_jobs,
-            last_use_s=last_use_s,
-            as_of_s=state.as_of_s,
-            model_weight=model_weight,
-        ),
+        density=density,
         was_read=np.ones(state.item.size, np.bool_),
         cause=cause,
         n_jobs=n_jobs,
@@ -257,9 +231,9 @@ def _density(
     rate: FloatArray,
     gain: FloatArray,
     size_bytes: IntArray,
-    *,
     n_jobs: IntArray,
     last_use_s: IntArray,
+    *,
     as_of_s: int,
     model_weight: float,
 ) -> FloatArray:
@@ -268,8 +242,9 @@ def _density(
     density = rate * (gain / np.maximum(size_bytes, 1))
     # What a queued job will read is known, and a file without a last use has nothing but its rate.
     by_rate = (n_jobs > 0) | (last_use_s == NEVER_S)
-    recent = np.where(by_rate, rate, recency(as_of_s, last_use_s))
-    return blended(density, recent, model_weight)
+    recent = np.where(by_rate, rate, 1.0 / np.clip(as_of_s - last_use_s, YOUNGEST_S, OLDEST_S))
+    blended: FloatArray = density**model_weight * recent ** (1 - model_weight)
+    return blended
 
 
 def _siblings(scores: Scores, files: Files, column: FloatArray, item: IntArray) -> FloatArray:

@@ -51,28 +51,19 @@ class PushLimits:
     sources: SourceLimits = dataclasses.field(default_factory=SourceLimits)
 
 
-@dataclasses.dataclass(frozen=True)
-class Tried:
-    """The receipt of a try; `already`: the cache was as wanted before it."""
-
-    receipt: Receipt
-    already: bool = False
-
-
-def attempt(target: CacheTarget, item: Item, limits: PushLimits, now_s: Callable[[], float]) -> Tried:
+def attempt(target: CacheTarget, item: Item, limits: PushLimits, now_s: Callable[[], float]) -> Receipt:
     """Try `item` once and return its receipt; errors of the cache are part of it."""
     started = time.monotonic()
     again = ItemState.PLANNED if item.attempts < limits.attempts else ItemState.FAILED
     try:
-        tried = _CARRY_OUT[item.action](target, item, limits, now_s)
+        receipt = _CARRY_OUT[item.action](target, item, limits, now_s)
     except PushRejected as error:
-        tried = Tried(Receipt(ItemState.FAILED, error=str(error), fault="file"))
+        receipt = Receipt(ItemState.FAILED, error=str(error), fault="file")
     except SourceUnavailable as error:
-        tried = Tried(Receipt(again, error=str(error), fault="source"))
+        receipt = Receipt(again, error=str(error), fault="source")
     except TargetUnavailable as error:
-        tried = Tried(Receipt(again, error=str(error), fault="cache"))
-    receipt = dataclasses.replace(tried.receipt, seconds=time.monotonic() - started)
-    return dataclasses.replace(tried, receipt=receipt)
+        receipt = Receipt(again, error=str(error), fault="cache")
+    return dataclasses.replace(receipt, seconds=time.monotonic() - started)
 
 
 def renewal(
@@ -109,43 +100,44 @@ def renewal(
     return after, max(now, float(used_s) if used_s <= now + CLOCK_SLACK_S else now)
 
 
-def _prefetch(target: CacheTarget, item: Item, limits: PushLimits, _now_s: Callable[[], float]) -> Tried:
+def _prefetch(target: CacheTarget, item: Item, limits: PushLimits, _now_s: Callable[[], float]) -> Receipt:
     deadline = time.monotonic() + limits.timeout_s
     before = target.confirm(item.name)
     _check_readable(before)
     if before.held is not None and before.held.complete:
         _check_size(item, before.held.size_bytes, "the cache holds a complete file")
-        return Tried(Receipt(ItemState.DONE, confirmed_by=before.source), already=True)
+        return Receipt(ItemState.DONE, confirmed_by=before.source, already=True)
     had = 0 if before.held is None else before.held.bytes_on_disk
     size = target.prefetch(item.name, timeout_s=limits.timeout_s)
     _check_size(item, size, "its source has a file")
     after = _await(target, item.name, lambda held: held is not None and held.complete, deadline)
-    return Tried(Receipt(ItemState.DONE, bytes=max(0, size - had), confirmed_by=after.source))
+    return Receipt(ItemState.DONE, bytes=max(0, size - had), confirmed_by=after.source)
 
 
-def _pin(target: CacheTarget, item: Item, limits: PushLimits, now_s: Callable[[], float]) -> Tried:
+def _pin(target: CacheTarget, item: Item, limits: PushLimits, now_s: Callable[[], float]) -> Receipt:
     now = now_s()
     confirmed, renewed_at_s = renewal(target, item.name, limits, now_s)
     _check_readable(confirmed)
-    receipt = Receipt(ItemState.DONE, confirmed_by=confirmed.source, renewed_at_s=renewed_at_s)
-    return Tried(receipt, already=renewed_at_s < now)
+    was_renewed = renewed_at_s < now
+    by = confirmed.source
+    return Receipt(ItemState.DONE, confirmed_by=by, renewed_at_s=renewed_at_s, already=was_renewed)
 
 
-def _unpin(_target: CacheTarget, _item: Item, _limits: PushLimits, _now_s: Callable[[], float]) -> Tried:
+def _unpin(_target: CacheTarget, _item: Item, _limits: PushLimits, _now_s: Callable[[], float]) -> Receipt:
     # The cache needs no request: an unpinned file is one that is not renewed.
-    return Tried(Receipt(ItemState.DONE))
+    return Receipt(ItemState.DONE)
 
 
-def _evict(target: CacheTarget, item: Item, limits: PushLimits, now_s: Callable[[], float]) -> Tried:
+def _evict(target: CacheTarget, item: Item, limits: PushLimits, now_s: Callable[[], float]) -> Receipt:
     deadline = time.monotonic() + limits.timeout_s
     before = _confirmed(target, item.name)
     if before.held is None:
-        return Tried(Receipt(ItemState.DONE, confirmed_by=before.source), already=True)
+        return Receipt(ItemState.DONE, confirmed_by=before.source, already=True)
     keeps_open = not target.removes_open_files()
     _check_unused(target, before.held, limits, now_s, keeps_open=keeps_open)
     _evict_and_wait(target, item.name, limits, deadline, keeps_open=keeps_open)
     after = target.confirm_absent(item.name)
-    return Tried(Receipt(ItemState.DONE, bytes=before.held.bytes_on_disk, confirmed_by=after.source))
+    return Receipt(ItemState.DONE, bytes=before.held.bytes_on_disk, confirmed_by=after.source)
 
 
 _CARRY_OUT = {

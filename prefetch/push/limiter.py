@@ -6,17 +6,13 @@ import time
 from collections.abc import Callable, Sequence
 
 from prefetch.actions import Action, ItemState
-from prefetch.journal.tables import Item, Try
-from prefetch.push.attempt import PushLimits, Tried
+from prefetch.journal.tables import Item, Receipt, Try
+from prefetch.push.attempt import PushLimits
 from prefetch.push.origins import SourceHealth, SourceState
 
 
 class TokenBucket:
-    """Lets a file start while no bytes are owed; every file that starts owes its size.
-
-    `bytes_per_s`: None: no limit. A file comes as fast as its source sends it, so bursts are as long as
-    files; the rate holds over minutes.
-    """
+    """Lets a file start while no bytes are owed; every file that starts owes its size."""
 
     def __init__(self, bytes_per_s: int | None) -> None:
         self._rate = bytes_per_s
@@ -24,7 +20,6 @@ class TokenBucket:
         self._at = time.monotonic()
 
     def wait_s(self) -> float:
-        """Seconds until the next file may start."""
         self._fill()
         return 0.0 if self._rate is None else max(0.0, -self._balance / self._rate)
 
@@ -58,10 +53,7 @@ class Breaker:
 
 
 class Limiter:
-    """The rate of a push, and the health of its sources; `fetches`: that of earlier pushes.
-
-    `left_alone`: sources whose items were not tried, by name.
-    """
+    """The rate of a push, and the health of its sources; `left_alone`: those whose items were not tried."""
 
     def __init__(self, limits: PushLimits, fetches: SourceHealth, now_s: Callable[[], float]) -> None:
         self.left_alone: dict[str, SourceState] = {}
@@ -71,7 +63,6 @@ class Limiter:
         self._sources = {Action.PREFETCH: fetches, Action.PIN: SourceHealth(limits.sources, ())}
 
     def wait_s(self) -> float:
-        """Seconds until the next item may start."""
         return self._bucket.wait_s()
 
     def n_to_begin(self, action: Action, room: int) -> int:
@@ -79,32 +70,27 @@ class Limiter:
         return 1 if action == Action.PREFETCH and self._limits.bytes_per_s is not None else room
 
     def failing(self, action: Action) -> Sequence[str]:
-        """The sources whose items are left alone now."""
         failing = self._sources[action].left_alone(self._now_s()) if action in self._sources else []
         self.left_alone |= {state.source: state for state in failing}
         return [state.source for state in failing]
 
     def leaves(self, item: Item) -> bool:
-        """Whether the source of `item` is left alone now."""
         sources = self._sources.get(item.action)
         return sources is not None and sources.leaves(item.source, self._now_s())
 
     def start(self, item: Item) -> None:
-        """Count the bytes of an item that starts."""
         if item.action == Action.PREFETCH:
             self._bucket.spend(item.size_bytes)
 
-    def end(self, item: Item, tried: Tried) -> None:
+    def end(self, item: Item, receipt: Receipt) -> None:
         """Count what the try of an item showed of its source, and the bytes that it really took."""
-        receipt = tried.receipt
         is_done, is_lost = receipt.state == ItemState.DONE, receipt.fault == "source"
         if item.action == Action.PREFETCH and is_done:
             # What was there already costs nothing; how much of a failed file was fetched is unknown.
             self._bucket.spend(receipt.bytes - item.size_bytes)
-        if is_lost or (is_done and not tried.already):
+        if is_lost or (is_done and not receipt.already):
             self.note_try(item, receipt.seconds, is_lost)
 
     def note_try(self, item: Item, seconds: float, failed: bool) -> None:
-        """Count a try for the health of the item's source."""
         if item.action in self._sources:
             self._sources[item.action].note(Try(item.source, self._now_s(), seconds, failed))

@@ -53,7 +53,6 @@ class SourceHealth:
             self.note(fetch)
 
     def note(self, fetch: Try) -> None:
-        """Count a try; they come in the order of their ends."""
         self._seen[fetch.source].add(fetch)
 
     def states(self, now_s: float) -> list[SourceState]:
@@ -64,11 +63,9 @@ class SourceHealth:
         )
 
     def left_alone(self, now_s: float) -> list[SourceState]:
-        """The sources from which nothing is fetched now."""
         return [state for state in self.states(now_s) if state.left_alone]
 
     def leaves(self, source: str, now_s: float) -> bool:
-        """Whether nothing is fetched from `source` now."""
         return source in self._seen and self._state(source, now_s).left_alone
 
     def _state(self, source: str, now_s: float) -> SourceState:

@@ -15,14 +15,12 @@ from collections.abc import Callable, Mapping
 
 from prefetch.actions import Action, ItemState
 from prefetch.journal.journal import Item, Journal, Receipt
-from prefetch.journal.lease import BEAT_S, Lease
+from prefetch.journal.lease import BEAT_S, Lease, LeasedItems
 from prefetch.journal.tables import CLOCK_SLACK_S
-from prefetch.journal.work import Work
-from prefetch.push.attempt import PushLimits, Tried
+from prefetch.push.attempt import PushLimits
 from prefetch.push.limiter import Breaker, Limiter
 from prefetch.push.origins import SourceHealth
-from prefetch.push.renewals import Renewals
-from prefetch.push.worker import MarkedItems, Worker
+from prefetch.push.worker import MarkedItems, Renewals, Worker
 from prefetch.target import CacheTarget
 
 __all__ = ["PushLimits", "PushSummary", "push", "sources_seen"]
@@ -78,7 +76,10 @@ def push(
     with journal.leases.held(cache, now_s) as lease:
         limiter = Limiter(limits, sources_seen(journal, cache, limits, now_s()), now_s)
         breaker = Breaker(cache, limits.breaker)
-        worker, marked = Worker(target, limits, now_s), MarkedItems(Work(lease), now_s, limits.retry_after_s)
+        worker, marked = (
+            Worker(target, limits, now_s),
+            MarkedItems(LeasedItems(lease), now_s, limits.retry_after_s),
+        )
         run = _ItemRun(lease, marked, limiter, breaker, worker, now_s, on_progress)
         renewals = Renewals(journal.reports, lease, limiter, breaker, worker, now_s)
         journal.plans.cancel_superseded(cache, now_s=now_s())
@@ -135,7 +136,6 @@ class _ItemRun:
     failures: Counter[str] = dataclasses.field(default_factory=Counter)
 
     def carry_out(self, action: Action) -> None:
-        """Try all items of one action, until none is left or the breaker opens."""
         while True:
             self._start(action)
             if self.worker.is_busy:
@@ -147,12 +147,10 @@ class _ItemRun:
             self.lease.keep(now_s=self.now_s())
 
     def write(self) -> None:
-        """Write the results to the journal, and count them."""
-        for item, tried in self.marked.write():
-            self._count(item, tried)
+        for item, receipt in self.marked.write():
+            self._count(item, receipt)
 
     def close(self) -> None:
-        """Write the results, and give back the items that were not tried."""
         self.write()
         self.marked.close()
 
@@ -171,7 +169,6 @@ class _ItemRun:
             self.worker.start(item)
 
     def _collect(self) -> None:
-        """Wait a while for tries to end, and note their results."""
         limited_s = self.limiter.wait_s() or math.inf
         ended = self.worker.ended(min(BEAT_S, self.marked.due_s, limited_s))
         for item, future in ended:
@@ -182,10 +179,10 @@ class _ItemRun:
         if not self.marked.due_s:
             self.write()
 
-    def _note(self, item: Item, tried: Tried) -> None:
-        self.marked.ended(item, tried)
-        self.breaker.note(tried.receipt.error if tried.receipt.fault == "cache" else None)
-        self.limiter.end(item, tried)
+    def _note(self, item: Item, receipt: Receipt) -> None:
+        self.marked.ended(item, receipt)
+        self.breaker.note(receipt.error if receipt.fault == "cache" else None)
+        self.limiter.end(item, receipt)
 
     def _wait_for_more(self, action: Action) -> bool:
         """Wait a while for tries that are due later; False if there are none."""
@@ -197,10 +194,10 @@ class _ItemRun:
         time.sleep(min(max(retry_s, self.limiter.wait_s(), 0.0), BEAT_S))
         return True
 
-    def _count(self, item: Item, tried: Tried) -> None:
-        receipt, done = tried.receipt, tried.receipt.state == ItemState.DONE
-        self.counts["pushed"] += done and not tried.already
-        self.counts["already_done"] += done and tried.already
+    def _count(self, item: Item, receipt: Receipt) -> None:
+        done = receipt.state == ItemState.DONE
+        self.counts["pushed"] += done and not receipt.already
+        self.counts["already_done"] += done and receipt.already
         if receipt.state == ItemState.FAILED:
             self.counts["failed"] += 1
             self.failures[_kind(item, receipt)] += 1

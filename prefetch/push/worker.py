@@ -1,20 +1,24 @@
-"""Threads that try items on a cache, and the items that a push marks before it tries them."""
+"""Threads that try items on a cache, the items marked before they are tried, and renewals of pins."""
 
 from __future__ import annotations
 
 import concurrent.futures
+import dataclasses
 import math
 import time
 from collections import deque
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import AbstractContextManager
-from types import TracebackType
 
+from features.common.errors import InputError, PushRejected, SourceUnavailable, TargetUnavailable
+from features.common.times import DAY_S
 from prefetch.actions import Action
-from prefetch.journal.tables import Item
-from prefetch.journal.work import Work
-from prefetch.push.attempt import PushLimits, Tried, attempt, renewal
-from prefetch.target import CacheTarget, Confirmation
+from prefetch.journal.lease import Lease, LeasedItems
+from prefetch.journal.reports import Reports
+from prefetch.journal.tables import Item, Receipt
+from prefetch.push.attempt import PushLimits, attempt, renewal
+from prefetch.push.limiter import Breaker, Limiter
+from prefetch.target import CacheTarget, Confirmation, Held
 
 Renewal = concurrent.futures.Future[tuple[Confirmation, float]]
 
@@ -26,35 +30,28 @@ class Worker(AbstractContextManager["Worker"]):
         self.target, self.limits = target, limits
         self._now_s = now_s
         self._pool = concurrent.futures.ThreadPoolExecutor(limits.parallel, "push")
-        self._running: dict[concurrent.futures.Future[Tried], Item] = {}
+        self._running: dict[concurrent.futures.Future[Receipt], Item] = {}
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """Wait for what runs."""
+    def __exit__(self, *error: object) -> None:
         self._pool.shutdown()
 
     @property
     def room(self) -> int:
-        """How many more items may be started."""
         return self.limits.parallel - len(self._running)
 
     @property
     def is_busy(self) -> bool:
-        """Whether an item is being tried."""
         return bool(self._running)
 
     def start(self, item: Item) -> None:
-        """Begin to try `item`."""
         self._running[self._pool.submit(attempt, self.target, item, self.limits, self._now_s)] = item
 
-    def ended(self, within_s: float) -> list[tuple[Item, concurrent.futures.Future[Tried]]]:
+    def ended(self, within_s: float) -> list[tuple[Item, concurrent.futures.Future[Receipt]]]:
         """Wait for a try to end, at most `within_s` seconds; return all that ended."""
         waited = concurrent.futures.wait(self._running, within_s, concurrent.futures.FIRST_COMPLETED)
         return [(self._running.pop(future), future) for future in waited.done]
 
     def renew(self, pin: Item) -> Renewal:
-        """Begin to renew a pin, see `renewal`."""
         return self._pool.submit(renewal, self.target, pin.name, self.limits, self._now_s)
 
 
@@ -67,7 +64,7 @@ WRITE_S = 0.1
 MOST_ITEMS = 256
 """… and never more than so many items at once."""
 
-Ended = tuple[Item, Tried]
+Ended = tuple[Item, Receipt]
 
 
 class MarkedItems:
@@ -78,7 +75,7 @@ class MarkedItems:
     at most that much work is looked up at the cache again. `retry_after_s`: pause per failed try.
     """
 
-    def __init__(self, work: Work, now_s: Callable[[], float], retry_after_s: float) -> None:
+    def __init__(self, work: LeasedItems, now_s: Callable[[], float], retry_after_s: float) -> None:
         self._work, self._now_s, self._retry_after_s = work, now_s, retry_after_s
         self._ahead = deque[Item]()
         self._ended = list[Ended]()
@@ -86,10 +83,7 @@ class MarkedItems:
         self._written = time.monotonic()
 
     def next(self, action: Action, n_items: int, but: Callable[[], Collection[str]]) -> Item | None:
-        """An item to try now, or None. If none is marked, `n_items` are, and some more for soon after.
-
-        `but()`: the sources whose files are left out.
-        """
+        """An item to try now, or None. If none is marked, `n_items` are, and some more for soon after."""
         if not self._ahead:
             n_items += min(MOST_ITEMS, int(self._items_per_s * AHEAD_S))
             begun = self._work.begin(
@@ -113,9 +107,8 @@ class MarkedItems:
         if dropped:
             self._work.give_back([item.item_id for item in dropped], now_s=self._now_s())
 
-    def ended(self, item: Item, tried: Tried) -> None:
-        """Keep the result of a try, to be written soon."""
-        self._ended.append((item, tried))
+    def ended(self, item: Item, receipt: Receipt) -> None:
+        self._ended.append((item, receipt))
 
     @property
     def due_s(self) -> float:
@@ -131,7 +124,7 @@ class MarkedItems:
         ended, self._ended = self._ended, []
         if not ended:
             return []
-        self._work.finish({item.item_id: tried.receipt for item, tried in ended}, now_s=self._now_s())
+        self._work.finish({item.item_id: receipt for item, receipt in ended}, now_s=self._now_s())
         now = time.monotonic()
         self._items_per_s = len(ended) / max(now - self._written, 1e-3)
         self._written = now
@@ -141,5 +134,90 @@ class MarkedItems:
         return ended
 
     def close(self) -> None:
-        """Give back all marked items."""
         self.drop(lambda _: True)
+
+
+UNMEASURED_S = 6 * 3600
+"""Used if the cache holds only pinned files, or does not list its files."""
+
+MOST_S = 30 * DAY_S
+"""Most seconds between touches: a clock that stood at 1970 may have written the oldest record."""
+
+
+def touch_every_s(held: Iterable[Held], pinned: Collection[str], now_s: float) -> int:
+    """Seconds between touches of a pinned file: half the age of the least recently used file without a pin.
+
+    A purge removes the oldest files, so a pinned file is in danger in the last quarter of that age. Pushes
+    look at pins in each quarter at least: one older than half would not be renewed before the last quarter.
+    """
+    ends = (
+        file.last_detach_s
+        for file in held
+        if file.last_detach_s is not None and not file.is_open and file.name not in pinned
+    )
+    oldest_s = min(ends, default=None)
+    return UNMEASURED_S if oldest_s is None else min(max(1, int(now_s - oldest_s) // 2), MOST_S)
+
+
+@dataclasses.dataclass
+class Renewals:
+    """Renews the pins of the cache of `lease` that are due when the object is made."""
+
+    reports: Reports
+    lease: Lease
+    limiter: Limiter
+    breaker: Breaker
+    worker: Worker
+    now_s: Callable[[], float]
+
+    def __post_init__(self) -> None:
+        self._began_s = self.now_s()
+
+    def measure(self) -> None:
+        """Where no interval is configured, set the worker's from the age at which the cache drops files."""
+        if self.worker.limits.touch_every_s is not None:
+            return
+        now_s = self.now_s()
+        pinned = {pin.name for pin in self.reports.pins(self.lease.cache, now_s=now_s)}
+        try:
+            every_s = touch_every_s(self.worker.target.inventory(), pinned, now_s)
+        except (TargetUnavailable, InputError) as error:
+            # An unreadable folder does not end the push: the server is asked about each file.
+            self.breaker.note(str(error))
+            every_s = UNMEASURED_S
+        self.worker.limits = dataclasses.replace(self.worker.limits, touch_every_s=every_s)
+
+    def renew_due(self) -> int:
+        every_s, at_once = self.worker.limits.touch_every_s, self.worker.limits.parallel
+        assert every_s is not None
+        # Due when the run began: what this run itself pinned is not due again.
+        due = self.reports.due_pins(self.lease.cache, now_s=self._began_s, touch_every_s=every_s)
+        n_renewed = 0
+        for first in range(0, len(due), at_once):
+            if self.breaker.reason:
+                break
+            failing = self.limiter.failing(Action.PIN)
+            batch = [pin for pin in due[first : first + at_once] if pin.source not in failing]
+            began = time.monotonic()
+            n_renewed += self._note([(pin, self.worker.renew(pin)) for pin in batch], began)
+            self.lease.keep(now_s=self.now_s())
+        return n_renewed
+
+    def _note(self, renewals: Sequence[tuple[Item, Renewal]], began: float) -> int:
+        used_at_s, work = dict[str, float](), LeasedItems(self.lease)
+        for pin, future in renewals:
+            error, is_lost = None, False
+            try:
+                _, used_at_s[pin.item_id] = future.result()
+            except PushRejected as refused:
+                work.lose_pin(pin.item_id, str(refused), now_s=self.now_s())
+            except SourceUnavailable:
+                # The cache answered, so this is no failure that ends the run.
+                is_lost = True
+            except TargetUnavailable as unavailable:
+                error = str(unavailable)
+            self.breaker.note(error)
+            if is_lost or used_at_s.get(pin.item_id, 0.0) >= self._began_s:
+                self.limiter.note_try(pin, time.monotonic() - began, is_lost)
+        work.renewed(used_at_s)
+        return len(used_at_s)

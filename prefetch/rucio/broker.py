@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 from stomp.exception import ConnectFailedException, StompException
 
 from features.common.errors import ConfigError, ServiceError, bounded, without_secrets
+from prefetch.lfn import Did
 from prefetch.rucio.connection import (
     CONNECTED,
     LISTENER,
@@ -26,7 +27,6 @@ from prefetch.rucio.connection import (
     leave,
     subscribing,
 )
-from prefetch.rucio.dids import Did
 
 Operation = Literal["add_replicas", "delete_replicas"]
 

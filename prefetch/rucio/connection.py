@@ -58,10 +58,7 @@ class Message(NamedTuple):
 
 
 class StompConnection(BaseConnection, Protocol12):  # type: ignore[misc]
-    """As stomp.Connection12, tried once, and at an end where that waits.
-
-    `most_bytes`: of a message's body; of what is longer one byte more is kept. None: none come.
-    """
+    """As stomp.Connection12, tried once. `most_bytes`: of a body; of a longer one a byte more is kept."""
 
     def __init__(self, at: tuple[str, int], timeout_s: int, *, most_bytes: int | None) -> None:
         transport = _Transport([at], reconnect_attempts_max=1, timeout=timeout_s, auto_decode=False)

@@ -14,7 +14,7 @@ import logging
 import os
 import re
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, TypeVar
@@ -27,7 +27,9 @@ from rucio.common import exception as rucio
 from rucio.common.utils import wlcg_token_discovery
 
 from features.common import deadline
+from features.common.arrays import pages
 from features.common.errors import ConfigError, ServiceError, bounded, without_secrets
+from prefetch.lfn import Did
 
 T = TypeVar("T")
 Form = Mapping[str, tuple[type, ...]]
@@ -185,10 +187,7 @@ class _Client(Client):  # type: ignore[misc]
 
 
 def _ca_cert(access: RucioAccess) -> str | bool | None:
-    """The CA certificate of the server; None: rucio-clients looks for it.
-
-    With an empty X509_CERT_DIR it would check no certificate at all.
-    """
+    """The CA certificate of the server; with an empty X509_CERT_DIR rucio-clients would check none."""
     is_empty = not os.environ.get("X509_CERT_DIR", "unset").strip()
     return access.ca_cert or (True if is_empty else None)
 
@@ -262,3 +261,62 @@ def _silent() -> logging.Logger:
     logger = logging.Logger("rucio-clients", logging.CRITICAL)
     logger.addHandler(logging.NullHandler())
     return logger
+
+
+Row = dict[str, Any]
+Question = Callable[[Any, list[dict[str, str]]], Iterable[Row]]
+
+DID = {"scope": (str,), "name": (str,)}
+"""The form of a row that names a DID."""
+
+# The server refuses more.
+DIDS_AT_ONCE = 1000
+
+
+def ask(
+    session: Session, what: str, dids: Iterable[Did], question: Question, form: Form
+) -> tuple[list[Row], list[Did]]:
+    """All rows of the answers to `question`, asked for pages of `dids`; and the names that were refused.
+
+    A server refuses a whole page for one name that breaks its rules: such a page is halved until that name is
+    alone. Raises ServiceError.
+    """
+    answers = [_ask(session, what, page, question, form) for page in pages(dids, DIDS_AT_ONCE)]
+    return [row for rows, _ in answers for row in rows], [did for _, refused in answers for did in refused]
+
+
+def _ask(
+    session: Session, what: str, page: Sequence[Did], question: Question, form: Form
+) -> tuple[list[Row], list[Did]]:
+    asked = [did._asdict() for did in page]
+    try:
+        return session.ask(what, lambda client: question(client, asked), form=form), []
+    except NamesRefused:
+        if len(page) == 1:
+            return [], [*page]
+    half = len(page) // 2
+    first, second = (_ask(session, what, part, question, form) for part in (page[:half], page[half:]))
+    return first[0] + second[0], first[1] + second[1]
+
+
+def metadata(session: Session, dids: Iterable[Did], form: Form = DID) -> tuple[list[Row], list[Did]]:
+    """Metadata of those `dids` that the server knows, and those that it refuses as names. See `ask`."""
+    return ask(session, "metadata", dids, lambda client, asked: client.get_metadata_bulk(asked), form)
+
+
+def replicas(session: Session, dids: Iterable[Did], rses: str = "") -> Iterator[tuple[Did, list[str]]]:
+    """The RSEs where each of `dids` is available, of those in expression `rses` (empty: all)."""
+    rows, _ = ask(
+        session,
+        "replicas",
+        dids,
+        # The default sort makes the server download a geographic database.
+        lambda client, asked: client.list_replicas(asked, sort="random", rse_expression=rses or None),
+        DID | {"states": (dict,)},
+    )
+    for row in rows:
+        yield did_of(row), [rse for rse, state in row["states"].items() if state == "AVAILABLE"]
+
+
+def did_of(row: Row) -> Did:
+    return Did(row["scope"], row["name"])

@@ -24,10 +24,7 @@ _FREE: Final = -1
 
 
 class Names:
-    """Different names, each with its number, from 0 in the order of `add`: about 20 bytes and its UTF-8.
-
-    The room for them doubles, which takes a second for a million.
-    """
+    """Different names, each with its number, from 0 in the order of `add`: about 20 bytes and its UTF-8."""
 
     def __init__(self) -> None:
         self._text, self._ends = bytearray(), array("q", [0])
@@ -35,20 +32,16 @@ class Names:
         self._slots = array("i", [_FREE]) * _FEWEST
 
     def __len__(self) -> int:
-        """How many there are."""
         return len(self._ends) - 1
 
     def __getitem__(self, number: int) -> str:
-        """The name with this number, from 0 on."""
         return self._text[self._ends[number] : self._ends[number + 1]].decode(errors="surrogatepass")
 
     def find(self, name: str) -> int | None:
-        """The number of a name; None if it is not there."""
         number = self._slots[self._slot(name.encode(errors="surrogatepass"))]
         return None if number == _FREE else number
 
     def add(self, name: str) -> int:
-        """The number of a name, which is added if it is not there."""
         if 2 * len(self._ends) > len(self._slots):
             self._double()
         text = name.encode(errors="surrogatepass")
@@ -60,7 +53,6 @@ class Names:
         return self._slots[at]
 
     def _slot(self, text: bytes) -> int:
-        """Where the number of a name is, or would be."""
         slots, ends, last = self._slots, self._ends, len(self._slots) - 1
         at = hash(text) & last
         while (number := slots[at]) != _FREE and self._text[ends[number] : ends[number + 1]] != text:
@@ -103,7 +95,6 @@ class Records(NamedTuple):
 
     @classmethod
     def of(cls, some: Sequence[Held], number: Callable[[Held], int]) -> Records:
-        """The records of some files, which `number` gives their numbers."""
         return cls(
             np.array([number(held) for held in some], np.int64),
             np.array([held.size_bytes for held in some], np.int64),
@@ -113,12 +104,10 @@ class Records(NamedTuple):
 
     @classmethod
     def joined(cls, parts: Sequence[Records]) -> Records:
-        """All of `parts`, one after the other."""
         none = cls.of([], lambda _: 0)
         return cls._make(map(np.concatenate, zip(none, *parts, strict=True)))
 
     def taken(self, which: IntArray | BoolArray) -> Records:
-        """Those at some places, in that order."""
         return Records._make(column[which] for column in self)
 
     def used_by(self, now_s: float) -> FloatArray:
@@ -243,19 +232,15 @@ class Book:
             self._add(0, listing.size_bytes)
 
     def __len__(self) -> int:
-        """The number of files known."""
         return len(self._names)
 
     def name(self, file: int) -> str:
-        """The name of file number `file`."""
         return self._names[file]
 
     def known(self, names: Iterable[str]) -> list[int]:
-        """The numbers of those of `names` that are known."""
         return [number for name in names if (number := self.find(name)) is not None]
 
     def find(self, name: str) -> int | None:
-        """The number of file `name`; None if it is not known."""
         return self._names.find(name)
 
     def number(self, name: str, size_bytes: int = -1) -> int:
@@ -267,7 +252,6 @@ class Book:
         return file
 
     def _add(self, first: int, size_bytes: IntArray) -> None:
-        """Add the files from number `first` on, with these sizes, to the steward."""
         datasets, kinds = np.empty_like(size_bytes), np.empty_like(size_bytes)
         for begin in range(0, size_bytes.size, _NAMES_AT_ONCE):
             some = slice(begin, min(size_bytes.size, begin + _NAMES_AT_ONCE))

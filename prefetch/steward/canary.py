@@ -113,10 +113,7 @@ class Canary:
         self._trial: _Trial | None = None
 
     def step(self, held: Callable[[random.Random], str | None]) -> None:
-        """Open a file if it is time, and judge whether the last one was reported. Does not wait.
-
-        `held` draws the name of a file on disk; None if there is none.
-        """
+        """Open a file that `held` draws if it is time, and judge whether the last one was reported."""
         now = self._clock()
         if self._trial is not None and self._trial.is_over:
             trial, self._trial = self._trial, None
@@ -134,10 +131,7 @@ class Canary:
             self._trial = _Trial(self._target, self._opens, name, self._timeout_s)
 
     def is_fresh(self) -> bool:
-        """Whether the last proof is new enough to evict by; a new one is sought before it is too old.
-
-        While no file can be opened, a proof counts for `LASTS_S`.
-        """
+        """Whether the last proof is new enough to evict by: for `LASTS_S` while no file can be opened."""
         if self._proved_at is None:
             return False
         if self._is_excused:
@@ -146,7 +140,6 @@ class Canary:
         return self._clock() - self._proved_at < FRESH_S
 
     def hear(self, report: Report) -> None:
-        """Take a report of the cache."""
         if self._name is None:
             return
         names = [opened.lfn for opened in report.opened] if isinstance(report, Packet) else ()
@@ -205,7 +198,6 @@ class _Trial(threading.Thread):
         self.start()
 
     def run(self) -> None:
-        """Open it, look whether that is seen, and close it."""
         try:
             self._target.touch(self._file, timeout_s=self._timeout_s, meanwhile=self._look)
         except PushError as error:

@@ -58,7 +58,6 @@ class Clock:
         return doubt
 
     def fault(self) -> str | None:
-        """What is wrong with the clocks now; None: nothing."""
         if abs(step_s := self._now_s() - self.steady_s) > self._max_skew_s:
             return (
                 f"this machine's clock was set by {step_s:.0f} s since the steward's start: pins of "

@@ -79,7 +79,6 @@ class Feed:
 
     @property
     def is_served(self) -> bool:
-        """Whether a server serves the cache, and reports what it does."""
         return self._self is not None
 
     @property
@@ -196,11 +195,7 @@ class _Session:
 
 
 class Readers:
-    """The readers of a cache's sessions, as numbers.
-
-    `kinds`: those of `features.accesses.KINDS` that the order was trained to distinguish; if there are
-    none, every reader is nobody. Names are kept as hashes of 51 bits.
-    """
+    """The readers of a cache's sessions, as numbers, by the `kinds` that the order distinguishes."""
 
     def __init__(self, kinds: Collection[str]) -> None:
         self._kinds = frozenset(kinds)
@@ -208,11 +203,9 @@ class Readers:
         self._by_name: dict[tuple[int, int, int], _Session] = {}
 
     def __bool__(self) -> bool:
-        """Whether readers are distinguished."""
         return bool(self._kinds)
 
     def note(self, report: Login | Work) -> None:
-        """Take a server's report on a session."""
         name = report.stod, report.server_id, hash(report.session)
         if isinstance(report, Work):
             if (known := self._by_name.get(name)) is not None:

@@ -90,7 +90,6 @@ class StewardFigures:
         return cls(**none | {"alarms": {}, "last_hour": {}, "newest": ()})
 
     def write(self, path: Path) -> None:
-        """Replace the file at `path` atomically. Raises OSError."""
         path.parent.mkdir(parents=True, exist_ok=True)
         files.write(path, json.dumps(dataclasses.asdict(self)), settle=False)
 
@@ -134,7 +133,6 @@ class Recent:
             self._minutes.popleft()
 
     def last_hour(self, now_s: float) -> dict[str, Evicted]:
-        """The sums of the hour until `now_s`, by reason."""
         hour: dict[str, Evicted] = {}
         for minute, sums in self._minutes:
             for reason, evicted in sums.items() if minute > now_s - _HOUR_S else ():
@@ -143,5 +141,4 @@ class Recent:
         return hour
 
     def newest(self) -> tuple[Eviction, ...]:
-        """The last evictions, the newest first."""
         return tuple(self._newest)

@@ -62,72 +62,20 @@ class Usage(Protocol):
         ...
 
 
-class Disks:
-    """File systems that the cache has to itself: XCache asks them (`pfc.diskusage LOW HIGH`).
-
-    `folders`: one on each, which stays as long as its file system is mounted; `root`: of the namespace.
-    """
-
-    def __init__(self, folders: Iterable[Path], root: Path) -> None:
-        self._folders, self._root, self.others_bytes = tuple(folders), root, 0
-        self.capacity_bytes = sum(status.f_blocks * status.f_frsize for status in self._statuses())
-
-    def used_bytes(self, held_bytes: int, growing: Iterable[tuple[str, int]]) -> int:
-        """What is not available to others than root, as XCache counts."""
-        used = sum((status.f_blocks - status.f_bavail) * status.f_frsize for status in self._statuses())
-        self.others_bytes = used - held_bytes - _grown(self._root, growing)
-        return used
-
-    def server_count(self) -> ServerCount | None:
-        """None: the server counts as this does."""
-        return None
-
-    def _statuses(self) -> list[os.statvfs_result]:
-        return [_asked(os.statvfs, folder) for folder in self._folders]
-
-
-class Files:
-    """A share of a file system: XCache adds up its files (`pfc.diskusage … files BASE NOMINAL MAX`)."""
-
-    others_bytes, measures = 0, 0
-
-    def __init__(self, capacity_bytes: int, root: Path) -> None:
-        self.capacity_bytes, self._root = capacity_bytes, root
-
-    def look(self, names: Iterable[str]) -> None:
-        """Its files count, wherever they lie."""
-
-    def used_bytes(self, held_bytes: int, growing: Iterable[tuple[str, int]]) -> int:
-        """What is reported, and what open files have grown by since."""
-        return held_bytes + _grown(self._root, growing)
-
-    def server_count(self) -> ServerCount | None:
-        """What the server itself has counted last; None: it does not say (before 5.8)."""
-        return server_count(self._root)
-
-
 class DataDisks:
-    """The use of a cache with the namespace `root` and the declared `capacity_bytes`: as `Disks` or `Files`.
+    """The use of a cache with the namespace `root` and the declared `capacity_bytes`: a `Usage`.
 
-    Which of them depends on where its files lie: with `oss.space` they are links into `spaces`, on other file
-    systems. So until `look` has found a file, it counts as `Files`; file systems found later are added.
+    If the cache has its file systems to itself, XCache asks these (`pfc.diskusage LOW HIGH`); of a share of
+    one it adds up the files (`… files BASE NOMINAL MAX`). Which of both depends on where its files lie: with
+    `oss.space` they are links into `spaces`, on other file systems. So until `look` has found a file, files
+    are added up; file systems found later are added.
     """
 
     def __init__(self, capacity_bytes: int, root: Path, spaces: Sequence[Path] = ()) -> None:
-        self.measures = 0
+        self.capacity_bytes, self.others_bytes, self.measures = capacity_bytes, 0, 0
         self._declared, self._root, self._spaces = capacity_bytes, root, spaces
-        self._folders, self._most_bytes = dict[int, Path](), 0
-        self._by: Disks | Files = Files(capacity_bytes, root)
-
-    @property
-    def capacity_bytes(self) -> int:
-        """That of the file systems, if the cache has them to itself, else the declared one."""
-        return self._by.capacity_bytes
-
-    @property
-    def others_bytes(self) -> int:
-        """See `Usage`."""
-        return self._by.others_bytes
+        # A folder on each file system, which stays as long as that is mounted.
+        self._folders, self._most_bytes, self._has_them_alone = dict[int, Path](), 0, False
 
     def look(self, names: Iterable[str]) -> None:
         """See on which file systems the files called `names` lie.
@@ -142,12 +90,11 @@ class DataDisks:
                 )
         folders = _folders_of(self._root, names) | self._folders
         if folders.keys() != self._folders.keys():
-            disks = Disks(folders.values(), self._root)
-            has_them_alone = self._declared >= OWN_DISK_SHARE * disks.capacity_bytes
-            is_all = disks.capacity_bytes >= OWN_DISK_SHARE * self._declared
+            there, declared = _size_bytes(folders.values()), self._declared
             everywhere = {_device(space): space for space in self._spaces} | folders
-            self._most_bytes = Disks(everywhere.values(), self._root).capacity_bytes
-            self._by = disks if has_them_alone and is_all else Files(self._declared, self._root)
+            self._most_bytes = _size_bytes(everywhere.values())
+            self._has_them_alone = OWN_DISK_SHARE * there <= declared and there >= OWN_DISK_SHARE * declared
+            self.capacity_bytes, self.others_bytes = there if self._has_them_alone else declared, 0
             self._folders, self.measures = folders, self.measures + 1
         if self._folders and self._most_bytes < OWN_DISK_SHARE * self._declared:
             where = ", ".join(sorted(map(str, {*self._folders.values(), *self._spaces})))
@@ -158,12 +105,20 @@ class DataDisks:
             )
 
     def used_bytes(self, held_bytes: int, growing: Iterable[tuple[str, int]]) -> int:
-        """Bytes in use."""
-        return self._by.used_bytes(held_bytes, growing)
+        """What is not available to others than root, as XCache counts; or what is reported, and what open
+        files have grown by since. Raises TargetUnavailable.
+        """
+        of_files = held_bytes + _grown(self._root, growing)
+        if not self._has_them_alone:
+            return of_files
+        statuses = [_asked(os.statvfs, folder) for folder in self._folders.values()]
+        used = sum((status.f_blocks - status.f_bavail) * status.f_frsize for status in statuses)
+        self.others_bytes = used - of_files
+        return used
 
     def server_count(self) -> ServerCount | None:
-        """See `Usage`."""
-        return self._by.server_count()
+        """None: the server counts as this does, or does not say (before 5.8)."""
+        return None if self._has_them_alone else server_count(self._root)
 
 
 class Miscount:
@@ -236,7 +191,6 @@ class Inflow:
         return int(np.quantile(self._arrived, _QUANTILE, axis=0).min()) if self._arrived else unmeasured
 
     def balance(self) -> int:
-        """Bytes that arrived in the last hour, less those removed in it."""
         if not self._hour:
             return 0
         looks = list(self._arrived)[-len(self._hour) + 1 :] if len(self._hour) > 1 else []
@@ -247,7 +201,6 @@ class Inflow:
 
     @property
     def removed_bytes(self) -> int:
-        """Bytes that were removed in the last hour."""
         return self._last.removed - self._hour[0].removed if self._hour else 0
 
     @property
@@ -275,6 +228,11 @@ def _asked(ask: Callable[[Path], _Answer], folder: Path) -> _Answer:
         return ask(folder)
     except OSError as error:
         raise TargetUnavailable(f"cannot see how full {folder} is: {error.strerror}") from error
+
+
+def _size_bytes(folders: Iterable[Path]) -> int:
+    statuses = [_asked(os.statvfs, folder) for folder in folders]
+    return sum(status.f_blocks * status.f_frsize for status in statuses)
 
 
 def _device(folder: Path) -> int:

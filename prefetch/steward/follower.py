@@ -90,7 +90,6 @@ class FileUses:
         self.seen_s = max(self.seen_s, use.seen_s)
 
     def end(self, use: Use) -> None:
-        """End a use."""
         use.is_over = True
         self.n_open -= 1
         self._begun, self._ended = self._without_over(self._begun), self._without_over(self._ended)
@@ -173,7 +172,6 @@ class Follower:
 
     @property
     def open_files(self) -> Collection[int]:
-        """The files that are open, as far as reported."""
         return self._of_file.keys()
 
     def looked_since(self, files: IntArray, at_s: float | FloatArray) -> BoolArray:
@@ -217,7 +215,6 @@ class Follower:
             self._steward.stored(file, n_bytes, at_s)
 
     def apply(self, report: Report, now_s: float) -> None:
-        """Apply a report that came at `now_s`."""
         self._take_waiting(now_s)
         if isinstance(report, FileClose):
             self._file_close(report, now_s)
@@ -328,7 +325,6 @@ class Follower:
         self._looked_s[file] = max(self._looked_s[file], min(float(event.detach_t), now_s + SETTLED_S))
 
     def _look(self, file: int, used_s: float, now_s: float) -> None:
-        """See what the disk has of a file that was used until `used_s`."""
         n_bytes = self.disk.bytes_on_disk(file, self._book.name(file))
         if n_bytes is None:
             return

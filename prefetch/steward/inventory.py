@@ -28,10 +28,7 @@ N_EXPECTED: Final = 50
 
 
 class Rescan:
-    """A walk through the files of `target` in steps, for changes that were not reported.
-
-    Files that were looked at since it began are left as they are.
-    """
+    """A walk through `target` in steps, for unreported changes; files looked at since it began are left."""
 
     def __init__(self, target: CacheTarget, book: Book, follower: Follower, *, now_s: float) -> None:
         self._target, self._book, self._follower = target, book, follower
@@ -95,14 +92,12 @@ class Past:
         self._most_files = max(FEWEST_ABSENT, ABSENT_PER_HELD * len(n_bytes)) + len(n_bytes)
 
     def size_bytes(self, name: str, reported: int) -> int | None:
-        """As reported, if that is plausible."""
         if len(self._n_bytes) >= self._most_files or not 0 <= reported <= self._most_bytes:
             return None
         self._n_bytes.append(reported)
         return reported
 
     def bytes_on_disk(self, file: int, name: str) -> int | None:
-        """As the inventory has it, or as it was reported."""
         return self._n_bytes[file]
 
     def is_open(self, name: str) -> bool | None:
@@ -162,7 +157,6 @@ class _InOrder:
         self._next_s = -math.inf
 
     def until(self, at_s: float) -> None:
-        """Pass on those used before `at_s`."""
         if at_s <= self._next_s:
             return
         n_until = int(np.searchsorted(self._listing.used_s, at_s, sorter=self._files))
@@ -190,10 +184,7 @@ def _use_s(report: Report) -> float:
 
 
 def _is_since(report: Report, at_s: float, until_s: float) -> bool:
-    """Whether it is a close that the collector received from `at_s` to `until_s`, by its own clock.
-
-    Later ones are no news: that clock was ahead once.
-    """
+    """Whether it is a close that the collector received from `at_s` to `until_s`, by its own clock."""
     return isinstance(report, FileClose) and at_s <= report.received_t <= until_s
 
 

@@ -15,12 +15,11 @@ from features.common.units import format_bytes
 from prefetch.push.attempt import PushLimits
 from prefetch.steward.book import Book, Listing
 from prefetch.steward.clock import Clock
-from prefetch.steward.evictions import Budget, Evictions, Marks
+from prefetch.steward.evictions import Budget, Evictions, ListReader, Lists, Marks, QueuedReads
 from prefetch.steward.feed import Readers
 from prefetch.steward.figures import Recent, StewardFigures
 from prefetch.steward.fill import Implausible
 from prefetch.steward.inventory import some_held
-from prefetch.steward.lists import ListReader, Lists, QueuedReads
 from prefetch.steward.watch import LiveCache, Watch
 from replay.steward.steward import Saved
 
@@ -38,10 +37,7 @@ MOST_TESTS: Final = 0.5
 
 
 class Limits(NamedTuple):
-    """Limits of a steward. `push`: of each eviction; `max_clock_skew_s`: more raises an alarm.
-
-    `force`: what is above the high watermark at the start may go, however much that is.
-    """
+    """Limits of a steward. `force`: all that is above the high watermark at the start may go."""
 
     marks: Marks
     push: PushLimits
@@ -99,17 +95,14 @@ class Keeper(AbstractContextManager["Keeper"]):
         self._started_s = now_s()
 
     def __exit__(self, *error: object) -> None:
-        """Wait for the evictions under way."""
         self._evictions.__exit__()
 
     @property
     def n_held(self) -> int:
-        """Files on disk."""
         return self._steward.n_held
 
     @property
     def target_bytes(self) -> int:
-        """Bytes on disk above which files are evicted."""
         return self._budget.target_bytes
 
     @property
@@ -263,7 +256,6 @@ class Keeper(AbstractContextManager["Keeper"]):
             self._steward.closed(file)
 
     def _judge(self) -> None:
-        """The alarms of this look."""
         faults = self._watch.faults
         if (impostor := self._feed.fault) is not None:
             self.alarms["steward-impostor"] = impostor
@@ -289,7 +281,6 @@ class Keeper(AbstractContextManager["Keeper"]):
         return f"uses {used}, more than its high watermark of {high}: the cache purges by itself; {why}"
 
     def figures(self) -> StewardFigures:
-        """The figures that it reports of itself now."""
         now_s = self._now_s()
         last_hour, first = self._recent.last_hour(now_s), self._steward.first_to_go()
         measured = self._budget if self._budget.is_measured else self._steward

@@ -64,10 +64,7 @@ class CacheDisk:
 
 
 class LiveCache(NamedTuple):
-    """A live cache, as its steward sees it: by commands, by reports, and on this machine.
-
-    `usage`: measures how full it is; `opens`: its files that are open now.
-    """
+    """A live cache, as its steward sees it: by commands, by reports, by its disk and its open files."""
 
     target: CacheTarget
     feed: Feed
@@ -150,7 +147,6 @@ class Watch:
                     return self.rescan(is_urgent=True)
 
     def follow(self, now_s: float) -> None:
-        """Apply new reports, and do a part of the rescan, if one is due."""
         try:
             self._take(now_s)
             if self.faults.pop("reports", None) is not None:
@@ -177,7 +173,6 @@ class Watch:
             self._is_urgent, self._rescan, self._free_at = True, None, 0.0
 
     def is_gone(self, file: int) -> bool:
-        """Whether the disk shows nothing of a file now."""
         return self._disk.bytes_on_disk(file, self._book.name(file)) == 0
 
     def spot_check(self, leaving: Collection[int]) -> bool:

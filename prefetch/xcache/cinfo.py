@@ -58,7 +58,6 @@ class AccessRecord(NamedTuple):
 
     @property
     def bytes_read(self) -> int:
-        """Bytes that clients read, from disk or through the cache."""
         return self.bytes_hit + self.bytes_missed + self.bytes_bypassed
 
 
@@ -101,7 +100,6 @@ class CInfo(NamedTuple):
 
     @property
     def last_detach_s(self) -> int | None:
-        """End of the last ended access, or None."""
         last_s = 0
         for access in self.accesses:
             last_s = max(last_s, access.detach_s)

@@ -42,17 +42,10 @@ class Remembered(NamedTuple):
     is_ours: bool
 
 
-_RECORD = pa.struct(
-    [
-        *((name, _LONG) for name in ("attach_s", "nth", "detach_s", "wall_s", "n_reads")),
-        *((name, _LONG) for name in ("bytes_hit", "bytes_missed", "bytes_bypassed")),
-        *((name, _LONG) for name in ("bytes_read", "bytes_fetched")),
-        ("is_ours", _BOOL),
-    ]
-)
+_RECORD = pa.struct([(name, _BOOL if name == "is_ours" else _LONG) for name in Remembered._fields])
 SCHEMA = pa.schema(
     [
-        *((name, _TEXT) for name in ("name", "fault", "told")),
+        *((name, _TEXT) for name in ("name", "fault", "detail")),
         *((name, _LONG) for name in ("size_bytes", "bytes_on_disk", "n_accesses", "last_detach_s")),
         *((name, _BOOL) for name in ("complete", "open")),
         ("records", pa.list_(_RECORD)),
@@ -63,7 +56,7 @@ SCHEMA = pa.schema(
 def batches(namespace: Path, spaces: Sequence[Path] = ()) -> Iterator[pa.RecordBatch]:
     """Every cinfo below `namespace`, a row per file.
 
-    Where one cannot be used, `fault` says why, and `told` gives the name and the error. `spaces`: see `walk`.
+    Where one cannot be used, `fault` says why, and `detail` gives name and error. `spaces`: see `walk`.
     At most `BATCH_FILES` files, and `BATCH_RECORDS` records and those of one file more, are in memory. Raises
     InputError if there is no such folder.
     """
@@ -90,7 +83,10 @@ def remembered(info: CInfo) -> list[Remembered]:
     An open record before the last one is of a cache that died: it ends after the mean duration of its opens,
     as XCache itself ends it. The last record, if open, has no end yet.
     """
-    died = [access.detach_s or _mean_end(access) for access in info.accesses[:-1]]
+    died = [
+        access.detach_s or access.attach_s + access.duration_s // max(1, access.n_ios)
+        for access in info.accesses[:-1]
+    ]
     ends = [*died, *(access.detach_s or None for access in info.accesses[-1:])]
     begun: Counter[int] = Counter()
     records = []
@@ -126,10 +122,6 @@ def _fetched(info: CInfo) -> list[int]:
         n_bytes + max(0, access.bytes_bypassed)
         for n_bytes, access in zip(fetched, info.accesses, strict=True)
     ]
-
-
-def _mean_end(access: AccessRecord) -> int:
-    return access.attach_s + access.duration_s // max(1, access.n_ios)
 
 
 def _remembered(info: CInfo, access: AccessRecord, end: int | None, nth: int, fetched: int) -> Remembered:
@@ -171,7 +163,7 @@ def _batch(files: Sequence[WalkedFile]) -> pa.RecordBatch:
     columns = {
         "name": _texts(file.name for file in files),
         "fault": _texts(file.fault or None for file in files),
-        "told": _texts(file.detail[:SAMPLE_CHARS] or None for file in files),
+        "detail": _texts(file.detail[:SAMPLE_CHARS] or None for file in files),
         "size_bytes": pa.array([info and info.size_bytes for info in infos], _LONG),
         "bytes_on_disk": pa.array([info and info.bytes_on_disk for info in infos], _LONG),
         "n_accesses": pa.array([info and _in_64_bits(info.n_accesses) for info in infos], _LONG),

@@ -14,13 +14,14 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from features.common.errors import ConfigError, InputError, SourceUnavailable, TargetUnavailable
+from features.common.errors import ConfigError, InputError, PushRejected, SourceUnavailable, TargetUnavailable
 from prefetch.lfn import checked_lfn, fault_of, path_below
 from prefetch.target import Confirmation, Held, LeftOut, ServerIdentity
 from prefetch.xcache import cinfo
 from prefetch.xcache.gstream import capture_reader
 from prefetch.xcache.holdings import LatestCloses, held_below, held_by, held_by_processes, unreadable
 from prefetch.xcache.namespace import YOUNG_S
+from prefetch.xcache.redirector import Redirector
 from prefetch.xcache.server import N_ASKED, LastUsed, ServerVersion, parse_version
 from prefetch.xcache.session import (
     RemoteFile,
@@ -54,7 +55,8 @@ class XCacheTarget:
     `url`: `root://host:port`, nothing else. What it holds is read from `namespace`, its `oss.localroot`, with
     `spaces`, the folders of `oss.space` that links there lead to; without one from `gstream`, a capture or a
     collector's folder, and by `stat`. `hosts`: as in `LatestCloses`. `walks_apart`: several processes read
-    the namespace for an inventory; for millions of files.
+    the namespace for an inventory; for millions of files. `redirector`: it stands
+    before several, and what another node holds this one does not fetch.
     """
 
     def __init__(
@@ -67,6 +69,7 @@ class XCacheTarget:
         spaces: Sequence[Path] = (),
         hosts: Sequence[str] = (),
         walks_apart: bool = False,
+        redirector: Redirector | None = None,
     ) -> None:
         if SERVER_URL.fullmatch(url) is None:
             raise ConfigError(
@@ -77,20 +80,30 @@ class XCacheTarget:
         self._namespace = namespace
         self._spaces = spaces
         self._walks_apart = walks_apart
+        self._redirector = redirector
         self._closes = None if gstream is None else LatestCloses(capture_reader(gstream), hosts)
         self._version: tuple[float, ServerVersion] | None = None
         self._skew: tuple[float, float] | None = None
         self.left_out = LeftOut()
 
     def prefetch(self, name: str, *, timeout_s: float) -> int:
-        """Make the cache fetch every block of `name`; return the file's size in bytes."""
+        """Make the cache fetch every block of `name`; return the file's size in bytes.
+
+        PushRejected if only other nodes hold `name`, where the redirector sends its readers.
+        """
+        holders = frozenset() if self._redirector is None else self._redirector.holders(name)
+        if holders and self.name not in holders:
+            raise PushRejected(f"{min(holders)} holds it, and the redirector sends its readers there")
         deadline = time.monotonic() + timeout_s
         with self._blaming(), RemoteFile(self._file_url(name), deadline) as remote:
             size = remote.size_bytes()
             offsets = range(0, size, self._block_size(name))
             for first in range(0, len(offsets), _CHUNKS_PER_CALL):
-                remote.read_one_byte_at(offsets[first : first + _CHUNKS_PER_CALL])
+                remote.read_parts((offset, 1) for offset in offsets[first : first + _CHUNKS_PER_CALL])
             time.sleep(_SETTLE_S)
+        if self._redirector is not None:
+            # Else it remembers that no node holds the file, and lets any of them fetch it again.
+            self._redirector.holders(name)
         return size
 
     def touch(self, name: str, *, timeout_s: float, meanwhile: Callable[[], None] = lambda: None) -> None:
@@ -99,11 +112,7 @@ class XCacheTarget:
             meanwhile()
 
     def evict(self, name: str, *, timeout_s: float) -> None:
-        """Ask the cache to drop `name`. It does so a moment later; before 5.6 also if the file is open.
-
-        The client library has no call for the server's `cache evict` (5.6), which does the same and would
-        also report the result.
-        """
+        """Ask the cache to drop `name`. It does so a moment later; before 5.6 also if the file is open."""
         command = f"{self._connections.url(_EVICT)}/{_EVICT} {checked_lfn(name)}"
         accepted(command, time.monotonic() + timeout_s)
 
@@ -258,11 +267,9 @@ class XCacheTarget:
             )
 
     def _not_held(self, names: Sequence[str]) -> list[str]:
-        """Those of `names` that the namespace holds and the server does not."""
         return [name for name in names if not self.server_holds(name) and self.confirm(name).held]
 
     def server_holds(self, name: str) -> bool:
-        """Whether the server says that it holds a part of `name`, asked for now."""
         with self._blaming():
             file = stat(self._connections.url(name), checked_lfn(name))
         return file is not None and file.is_held

@@ -67,7 +67,6 @@ class FileClose:
 
     @property
     def read_bytes(self) -> int:
-        """Bytes that were read: from disk, through the cache, and past it."""
         return self.b_hit + self.b_miss + self.b_bypass
 
     @property
@@ -83,7 +82,6 @@ class FileClose:
 
     @property
     def complete(self) -> bool:
-        """Every block was on disk at the close."""
         return self.size_bytes == 0 or self.n_blks_done >= self.n_blks
 
     @property
@@ -108,7 +106,6 @@ class ReportSender:
 
     @property
     def server(self) -> tuple[Any, ...]:
-        """The cache, in whichever of its lives."""
         return self.key[:3]
 
     @staticmethod
@@ -209,10 +206,7 @@ def is_kept(datagram: Datagram | None) -> TypeGuard[Datagram]:
 
 
 def frame(received_s: int, port: int, datagram: bytes) -> bytes:
-    """`datagram` as a capture keeps it: framed, and its ending NUL replaced by a newline.
-
-    A binary one, of `BINARY`, becomes a JSON line, with the datagram in base64.
-    """
+    """`datagram` as a capture keeps it: framed, ended by a newline; a binary one is JSON, in base64."""
     if (code := fstream.stream_code(datagram)) in BINARY:
         record = {"code": code, "data": base64.b64encode(datagram).decode()}
         datagram = json.dumps(record).encode()

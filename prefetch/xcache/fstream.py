@@ -83,10 +83,7 @@ class _Raw(NamedTuple):
 
 
 def packet_code(datagram: bytes) -> str:
-    """The letter that says what stream a datagram belongs to: `f`, `u` for users, `=` for a server, …
-
-    Raises InputError if there is no whole header, or the letter is none.
-    """
+    """The letter of a datagram's stream: `f`, `u` for users, `=` for a server, … Raises InputError."""
     if len(datagram) < _HEADER.size or not 0x20 < datagram[0] < 0x7F:
         raise InputError(f"not a monitoring datagram: {len(datagram)} bytes")
     return chr(datagram[0])

@@ -46,11 +46,7 @@ _MOST_SESSIONS = 50_000
 
 
 class Server(NamedTuple):
-    """Who sent a datagram: file and user numbers mean something within one only.
-
-    `sender`: address and port, or without a port address and `server_id`. `host`: the address. `stod`: when
-    the server started.
-    """
+    """Who sent a datagram: file and user numbers mean something within one only."""
 
     sender: str
     stod: int
@@ -99,10 +95,7 @@ class LoneClose(Fault):
 
 
 class FstreamReader:
-    """Reads captures one after the other, as one stream. `n_other`: records of neither opens nor closes.
-
-    `unfinished` gives the files that are open at the end.
-    """
+    """Reads captures one after the other, as one stream. `n_other`: records of neither opens nor closes."""
 
     def __init__(self) -> None:
         self.n_other = 0
@@ -131,7 +124,6 @@ class FstreamReader:
             raise InputError(f"cannot read {os.fspath(path)}: {error}") from error
 
     def unfinished(self) -> Iterator[Access]:
-        """Opens without a close."""
         yield from map(self._with_work, self._open.values())
 
     def _line(self, line: bytes) -> Iterator[Access | Fault]:
@@ -157,7 +149,6 @@ class FstreamReader:
         yield from self._packet(server, packet, zlib.crc32(datagram))
 
     def _note(self, datagram: bytes) -> None:
-        """Take the name of a session, or its work."""
         report = decode_session(datagram)
         known: dict[Any, str] = self._names if isinstance(report, Login) else self._works
         key, value = (

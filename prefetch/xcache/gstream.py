@@ -11,7 +11,6 @@ from __future__ import annotations
 import base64
 import binascii
 import contextlib
-import dataclasses
 import os
 import re
 import shutil
@@ -34,8 +33,6 @@ from prefetch.xcache.events import (
 )
 from prefetch.xcache.rolling import PART
 
-__all__ = ["Capture", "CaptureReader", "FileClose", "read_capture"]
-
 PSEQ_MODULUS = 1000
 _FRAME = re.compile(rb"@@(\d{1,15}) (\d{1,5}) (\d{1,5})\n")
 _FRAME_MAX_BYTES = 64
@@ -43,18 +40,6 @@ _FRAME_MAX_BYTES = 64
 _STARTED_S = 60
 # Senders are named by datagrams, which anyone can make up.
 MAX_SENDERS = 10_000
-
-
-@dataclasses.dataclass(frozen=True)
-class Capture:
-    """The events of a capture in the order received, and its faults.
-
-    `n_lost`: datagrams missing from the numbering; `n_malformed`: lines and frames that cannot be read.
-    """
-
-    records: tuple[FileClose, ...]
-    n_lost: int
-    n_malformed: int
 
 
 Event = ReportSender | FileClose | fstream.Packet | fstream.Login | fstream.Work
@@ -81,18 +66,13 @@ class CaptureReader:
 
     @property
     def n_lost(self) -> int:
-        """Datagrams missing so far; one that comes late is taken off again."""
         return self._numberings.n_lost
 
     def poll(self) -> Iterator[FileClose]:
-        """Closes since the last poll; see `events`."""
         return (event for event in self.events() if isinstance(event, FileClose))
 
     def events(self) -> Iterator[Event]:
-        """Events since the last poll, one by one; a frame still being written is left for the next poll.
-
-        Raises InputError if the capture cannot be read.
-        """
+        """Events since the last poll; a frame still being written is left for the next. Raises InputError."""
         try:
             is_replaced = self._closing is not None and self._is_replaced()
             yield from self._rest()
@@ -204,20 +184,7 @@ def _opened(name: str, path: Path | InputFile) -> int:
         return os.dup(content.fileno())
 
 
-def read_capture(path: Path | InputFile, numberings: Numberings | None = None) -> Capture:
-    """Everything in the capture at `path`; see `CaptureReader`. Raises InputError if it cannot be read.
-
-    `n_lost` counts what is missing in this file and between it and the files read before.
-    """
-    reader = CaptureReader(path, numberings)
-    n_lost = reader.n_lost
-    records = tuple(reader.poll())
-    reader.close()
-    return Capture(records, reader.n_lost - n_lost, reader.n_malformed)
-
-
 def note(numberings: Numberings, datagram: Event, received_t: int) -> None:
-    """Count a datagram by its number, if it has one."""
     if isinstance(datagram, fstream.Packet):
         numberings.note((datagram.server_id, datagram.stod), datagram.pseq, modulus=fstream.PSEQ_MODULUS)
     elif isinstance(datagram, ReportSender) and datagram.pseq < PSEQ_MODULUS:
@@ -271,11 +238,9 @@ class FolderReader:
 
     @property
     def n_lost(self) -> int:
-        """Datagrams missing so far."""
         return self._numberings.n_lost
 
     def poll(self) -> Iterator[FileClose]:
-        """Closes since the last poll; see `events`."""
         return (event for event in self.events() if isinstance(event, FileClose))
 
     def events(self) -> Iterator[Event]:
@@ -289,7 +254,6 @@ class FolderReader:
                 return  # still being written, or renamed since it was listed: later files wait
 
     def _read_on(self) -> Iterator[Event]:
-        """The rest of the file that was begun, if there is one."""
         if self._begun is None:
             return
         path, reader = self._begun
@@ -308,7 +272,6 @@ class FolderReader:
 
 
 def capture_reader(path: Path) -> CaptureReader | FolderReader:
-    """A reader of the capture at `path`: a file, or a collector's folder."""
     return FolderReader(path) if path.is_dir() else CaptureReader(path)
 
 

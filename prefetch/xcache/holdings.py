@@ -19,7 +19,8 @@ from typing import Any, Final
 from features.common.errors import InputError, TargetUnavailable
 from prefetch.target import Held
 from prefetch.xcache.cinfo import BYTES_PER_BLOCK, CInfo
-from prefetch.xcache.gstream import CaptureReader, FileClose, FolderReader
+from prefetch.xcache.events import FileClose
+from prefetch.xcache.gstream import CaptureReader, FolderReader
 from prefetch.xcache.namespace import WHOLE, Part, walk
 
 FILES_AT_ONCE: Final = 2000
@@ -27,10 +28,7 @@ MOST_PROCESSES: Final = 4
 
 
 def held_below(namespace: Path, spaces: Sequence[Path] = (), part: Part = WHOLE) -> Iterator[Held]:
-    """Every file with a cinfo below `namespace`; `spaces`, `part`: see `walk`. Raises InputError.
-
-    Files whose names no command takes count as unreadable.
-    """
+    """Every file with a cinfo; those that no command can name count as unreadable. Raises InputError."""
     for file in walk(namespace, spaces, part):
         if file.is_folder:
             raise InputError(
@@ -44,10 +42,7 @@ def held_below(namespace: Path, spaces: Sequence[Path] = (), part: Part = WHOLE)
 
 
 def held_by_processes(namespace: Path, spaces: Sequence[Path] = ()) -> Generator[Held]:
-    """As `held_below`, read by processes of their own, which share the folders.
-
-    Raises TargetUnavailable if one of them does not come to its end.
-    """
+    """As `held_below`, read by several processes. Raises TargetUnavailable if one of them ends early."""
     n_parts = min(MOST_PROCESSES, len(os.sched_getaffinity(0)))
     with ExitStack() as stack:
         parts = [Part(number, n_parts) for number in range(n_parts)]
@@ -100,7 +95,6 @@ def unreadable(name: str, path: str) -> Held:
 
 
 def held_by(name: str, info: CInfo) -> Held:
-    """What a record says of file `name`."""
     on_disk, size = info.bytes_on_disk, info.size_bytes
     # `info.complete` would count the blocks once more, for each of a million files.
     is_whole = on_disk == size

@@ -104,10 +104,7 @@ _OTHER, _MALFORMED = Refused("other"), Refused("malformed")
 
 
 def read(body: bytes, at_s: int) -> Iterator[CaptureRecord | Refused]:
-    """What a message with `body`, published at `at_s` (since 1970), becomes: an answer per record.
-
-    The same message gives the same rows, however often it is read.
-    """
+    """What a message published at `at_s` becomes: an answer per record, the same however often it is read."""
     with contextlib.suppress(InputError):
         if body.startswith(b"{") and isinstance(read_datagram(body), ReportSender):
             yield _datagram(body, "", at_s)
@@ -170,10 +167,7 @@ def _datagram(datagram: bytes, remote: str, at_s: int) -> CaptureRecord | Refuse
 
 
 def _binary_events(datagram: bytes, remote: str, at_s: int) -> CaptureRecord | Refused:
-    """Events with the binary header that a server sends unless its `xrootd.mongstream` says `send json`.
-
-    It names no host, and numbers by one byte: gaps are not counted.
-    """
+    """Events of a server without `send json`: the header names no host, and gaps are not counted."""
     if len(datagram) < _G_HEADER.size:
         return _MALFORMED
     _, pseq, _, stod, _, _, ident = _G_HEADER.unpack_from(datagram)
@@ -240,7 +234,6 @@ def _line(record: Mapping[str, Any]) -> bytes:
 
 
 def _number(record: Mapping[str, Any]) -> int:
-    """A number of what `record` says, the same for the same."""
     said = json.dumps(record, sort_keys=True).encode()
     return int.from_bytes(hashlib.sha256(said).digest()[:8]) % _NUMBERS
 
@@ -255,7 +248,6 @@ def _remotes(value: object) -> object:
 
 
 def _text(record: Mapping[str, Any], *names: str) -> str:
-    """The first text of these that names something."""
     texts = (record.get(name) for name in names)
     return next(
         (str(text) for text in texts if isinstance(text, str) and text not in ("", "unresolvable")), ""

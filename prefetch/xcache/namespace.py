@@ -64,10 +64,7 @@ class ServerCount(NamedTuple):
 
 
 def server_count(namespace: Path) -> ServerCount | None:
-    """What the server counts in its statistics (5.8 and later); None if these cannot be read.
-
-    It purges by this count, in which files that somebody else removed stay until it is restarted.
-    """
+    """What the server counts (5.8), and purges by: until a restart also what others removed."""
     try:
         with os.fdopen(os.open(f"{namespace}{_COUNTS}", _READ_FLAGS), "rb") as file:
             match = _COUNTED.search(file.read(_HEAD_BYTES))

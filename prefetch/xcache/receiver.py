@@ -11,7 +11,6 @@ import time
 from collections import Counter
 from collections.abc import Callable, Hashable
 from pathlib import Path
-from types import TracebackType
 from typing import Final
 
 from features.common.errors import InputError, ServiceError
@@ -43,10 +42,7 @@ _BUFFER_BYTES = 4 * 2**20
 
 
 def listening(host: str, port: int) -> socket.socket:
-    """A UDP socket that waits for datagrams, at most a moment at a time; port 0 takes any free one.
-
-    Raises ServiceError if the port cannot be had.
-    """
+    """A UDP socket that waits for a moment at a time; port 0 takes any free one. Raises ServiceError."""
     listener = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_DGRAM)
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _BUFFER_BYTES)
@@ -60,11 +56,7 @@ def listening(host: str, port: int) -> socket.socket:
 
 
 class Receiver:
-    """Listens at `host`:`port` (0: any free one, see `port`) and keeps in `files` what caches send.
-
-    Of a JSON datagram only the header is checked before it is kept; readers check the records. Raises
-    ServiceError if the port cannot be had. `now_s`: s since 1970.
-    """
+    """Listens at `host`:`port` (0: any free one) and keeps what caches send. Raises ServiceError."""
 
     def __init__(
         self,
@@ -137,7 +129,6 @@ class Receiver:
         return arrived is not None
 
     def _take(self, datagram: bytes, port: int, now_s: float) -> None:
-        """Keep a datagram, or count why not."""
         self.counts["datagrams"] += 1
         self.counts["bytes"] += len(datagram)
         try:
@@ -231,9 +222,7 @@ class Collector:
         self._thread.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: object, error: object, trace: object) -> None:
         """Stop listening. Raises ServiceError if the capture could not be written."""
         self._stopping.set()
         self._thread.join()

@@ -2,9 +2,9 @@
 
 A file being written ends in `.part`, a finished one does not.
 
-Frames are written at once, so killing the writer loses none of them. A second thread brings them to the disk
-(fsync) every `SYNC_EVERY_S`, so that a crash of the machine loses no more than that; it also finishes files:
-fsync, then rename. A torn last frame stays in its file; readers leave it out.
+Frames are written at once, so killing the writer loses none. A second thread syncs them every `SYNC_EVERY_S`,
+so that a crash of the machine loses no more, and finishes files: fsync, then rename. Readers leave out a torn
+last frame.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ _MAX_LINE_BYTES = 2**22
 class RollingFiles:
     """Frames appended to `gstream-<number>-<time>.capture` in `folder`, in the order of their names.
 
-    `folder` exists, and one process at a time writes to it. A file is finished at `roll_bytes`, `roll_s`
-    after its first frame, or at `close`. `form`: name and suffix; a torn last line of another form than
-    `CAPTURES` is cut off. Raises ServiceError if the folder cannot be written.
+    One process at a time writes there. A file is finished at `roll_bytes`, `roll_s` after its first frame, or
+    at `close`. `form`: name and suffix; of others than `CAPTURES` a torn last line is cut off. Raises
+    ServiceError.
     """
 
     def __init__(
@@ -110,7 +110,6 @@ class RollingFiles:
             raise self._unwritable(self._failure)
 
     def newest(self) -> Path | None:
-        """The last finished file, or None."""
         return max(self._folder.glob("-*".join(self._form)), key=_number, default=None)
 
     def _begin(self, now_s: float) -> None:
@@ -197,11 +196,7 @@ _MEASURED_EVERY_S: Final = 1.0
 
 
 class Quota:
-    """The bytes of the captures in `folder`, with names of `pattern`, which should stay within `quota_bytes`.
-
-    `admits` counts what is added; `measure` sees what others delete, and is called when the folder is full,
-    at most once a second.
-    """
+    """Keeps the captures in `folder` within `quota_bytes`; when full, it looks once a second what is left."""
 
     def __init__(
         self,
@@ -219,7 +214,6 @@ class Quota:
         self.measure()
 
     def measure(self) -> None:
-        """Look how much there is."""
         self.held_bytes = held_bytes(self.folder, self._pattern)
         self._measured_s = self._clock()
 
@@ -230,13 +224,10 @@ class Quota:
         return has_room
 
     def has_room(self, n_bytes: int = 1) -> bool:
-        """Whether `n_bytes` more fit."""
-        if self._is_over(n_bytes) and self._clock() - self._measured_s >= _MEASURED_EVERY_S:
+        is_full = self.held_bytes + n_bytes > self.quota_bytes
+        if is_full and self._clock() - self._measured_s >= _MEASURED_EVERY_S:
             self.measure()
-        return not self._is_over(n_bytes)
-
-    def _is_over(self, n_bytes: int) -> bool:
-        return self.held_bytes + n_bytes > self.quota_bytes
+        return self.held_bytes + n_bytes <= self.quota_bytes
 
 
 def held_bytes(folder: Path, pattern: str = "-*".join(CAPTURES)) -> int:
@@ -261,10 +252,7 @@ _Count = Annotated[int, pydantic.Field(ge=0, lt=2**63)]
 
 
 class Heartbeat(NamedTuple):
-    """A collector's counts since its start: datagrams `dropped` by the kernel, and those `over_quota`.
-
-    `is_full`: no datagram is kept now.
-    """
+    """A collector's counts since its start. `dropped`: by the kernel; `is_full`: nothing is kept now."""
 
     dropped: _Count
     over_quota: _Count
@@ -277,7 +265,6 @@ class Heartbeat(NamedTuple):
 
     @staticmethod
     def end(folder: Path) -> None:
-        """Delete the heartbeat in `folder`: the collector has ended."""
         with contextlib.suppress(OSError):
             (folder / _HEARTBEAT_NAME).unlink(missing_ok=True)
 

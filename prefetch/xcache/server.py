@@ -15,8 +15,8 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
+from features.common import files
 from features.common.errors import ConfigError, TargetUnavailable, bounded
-from prefetch import private_files
 
 _VERSION = re.compile(r"v?([0-9]{1,2})\.([0-9]{1,4})(?:\.([0-9]{1,4}))?([-~]?rc)?")
 _KEEPS_OPEN_FILES = (5, 6, 0)
@@ -54,7 +54,6 @@ class ServerVersion:
         return not self._has(_PURGES_BY_MTIME)
 
     def __str__(self) -> str:
-        """For example `5.5.3`, `5.6.0-rc`, or `of unknown version`."""
         candidate = "-rc" if self.is_candidate else ""
         return ".".join(map(str, self.numbers)) + candidate or "of unknown version"
 
@@ -63,7 +62,6 @@ class ServerVersion:
         return self.numbers > since or (self.numbers == since and not self.is_candidate)
 
     def described(self) -> str:
-        """What depends on the version, in words for an operator."""
         said = [
             "removes open files when asked to evict" if self.removes_open_files else "keeps open files",
             f"a push is confirmed by {'stat' if self.stat_tells_whole else 'cinfo or the g-stream'}",
@@ -80,10 +78,7 @@ class ServerVersion:
 
 
 def parse_version(answer: str) -> ServerVersion:
-    """The version in a server's answer to `query config version`, for example `v5.5.3`.
-
-    Majors above 99 are no version.
-    """
+    """The version in a server's answer to `query config version`, for example `v5.5.3`."""
     match = _VERSION.match(answer.strip())
     if match is None:
         return ServerVersion(())
@@ -113,7 +108,6 @@ class LastUsed:
 
     @property
     def names(self) -> list[str]:
-        """Those taken, in no promised order."""
         return [name for _, name in self._heap]
 
 
@@ -128,7 +122,7 @@ def use_login(variable: str, path: Path, setting: str) -> None:
     Raises ConfigError, which names `setting`, for a file that is missing, not ours alone, or not the one that
     is in use.
     """
-    private_files.check(path, _WORDS[variable], setting)
+    files.check_private(path, _WORDS[variable], setting)
     in_use = os.environ.get(variable)
     if in_use is not None and Path(in_use) != path:
         raise ConfigError(
@@ -167,7 +161,7 @@ class BearerToken:
 
     def _read(self) -> bytes:
         # What renews it may leave another kind of file, or one open to all; a pipe would never end.
-        if (fault := private_files.fault(self._path, "token file")) is not None:
+        if (fault := files.private_fault(self._path, "token file")) is not None:
             raise TargetUnavailable(fault)
         try:
             with open(self._path, "rb", opener=_without_waiting) as opened:
@@ -180,10 +174,7 @@ _in_use: BearerToken | None = None
 
 
 def use_token(path: Path, audience: str | None, url: str, setting: str) -> None:
-    """Let the XRootD client of this process log in by the token in `path`, to `url` among others.
-
-    Raises ConfigError as `use_login` does, and for a `url` without TLS.
-    """
+    """Log in by the token in `path`, to `url` among others. Raises ConfigError, also without TLS."""
     global _in_use  # noqa: PLW0603  the client library has one login a process
     if not url.startswith("roots://"):
         raise ConfigError(setting, "a token is sent over TLS only: write url = roots://…")
@@ -201,7 +192,6 @@ def _without_waiting(path: str, flags: int) -> int:
 
 
 def _claims(token: bytes) -> dict[str, Any]:
-    """The claims of a token; empty for what is none."""
     parts = token.split(b".")
     try:
         claims = json.loads(base64.urlsafe_b64decode(parts[1] + b"=" * (-len(parts[1]) % 4)))

@@ -22,7 +22,6 @@ import re
 import threading
 import time
 from collections.abc import Callable, Iterable
-from types import TracebackType
 from typing import Any, NamedTuple
 
 from features.common.errors import (
@@ -58,10 +57,7 @@ class ThreadConnections:
         return self._of(f"ask{server.login(self._scheme)[:4]}")
 
     def url(self, name: str = "") -> str:
-        """The cache's URL on the connection of this thread, for file or command `name`.
-
-        Raises TargetUnavailable if a token is in use that is expired or not for it.
-        """
+        """The cache's URL on this thread's connection, for `name`. Raises TargetUnavailable by its token."""
         login = server.login(self._scheme, name)
         if getattr(self._own, "login", None) != login:
             self.leave()
@@ -136,20 +132,16 @@ class RemoteFile:
         self._file = _library().File()
 
     def __enter__(self) -> RemoteFile:
-        """Open it."""
         self._call(self._file.open, self._url, _library().flags.OpenFlags.READ)
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: object, error: object, trace: object) -> None:
         """Close it; a failure to close is reported only if nothing else failed."""
         status, _ = self._file.close(timeout=max(1, math.ceil(self._deadline - time.monotonic())))
         if error is None:
             _check(self._url, status)
 
     def size_bytes(self) -> int:
-        """The file's size."""
         return int(self._call(self._file.stat, False).size)
 
     def read_all(self) -> int:
@@ -164,16 +156,10 @@ class RemoteFile:
         return bytes(self._call(self._file.read, offset, n_bytes))
 
     def read_parts(self, parts: Iterable[tuple[int, int]]) -> list[bytes]:
-        """The parts (offset, bytes), read by one request."""
         answer = self._call(self._file.vector_read, list(parts))
         return [bytes(chunk.buffer) for chunk in answer.chunks]
 
-    def read_one_byte_at(self, offsets: Iterable[int]) -> None:
-        """Read one byte at each of `offsets` in one request, so that the cache fetches those blocks."""
-        self.read_parts((offset, 1) for offset in offsets)
-
     def _call(self, method: Callable[..., tuple[Any, Any]], *arguments: object) -> Any:
-        """The library's answer in the time that is left."""
         status, answer = method(*arguments, timeout=_left(self._url, self._deadline))
         _check(self._url, status)
         return answer
@@ -222,17 +208,9 @@ def stat(url: str, name: str) -> Stat | None:
     return Stat(int(info.size), is_held, bool(flags & _WHOLE))
 
 
-class Location(NamedTuple):
-    """A server that a redirector names: its address as it is written, and whether it serves now."""
-
-    address: str
-    is_online: bool
-
-
-def locations(url: str, name: str) -> list[Location]:
-    """Where the redirector at `url` has file `name`, or with `*` all its servers; it asks them again.
-
-    Empty if none has it. Raises PushRejected, TargetUnavailable.
+def locations(url: str, name: str) -> list[str]:
+    """Servers that the redirector at `url` names, as written: those online that have file `name`, or with `*`
+    all. It asks them again. Raises PushRejected, TargetUnavailable.
     """
     refresh = _library().flags.OpenFlags.REFRESH
     status, answer = _library().FileSystem(url).locate(name, refresh, timeout=_STAT_TIMEOUT_S)
@@ -243,7 +221,7 @@ def locations(url: str, name: str) -> list[Location]:
     except SourceUnavailable as error:
         raise TargetUnavailable(str(error)) from None  # a redirector asks no origin
     online = (_library().flags.LocationType.SERVER_ONLINE, _library().flags.LocationType.MANAGER_ONLINE)
-    return [Location(str(location.address), location.type in online) for location in answer]
+    return [str(location.address) for location in answer if location.type in online]
 
 
 def version_of(url: str) -> str | None:

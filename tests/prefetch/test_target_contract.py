@@ -6,9 +6,9 @@ import time
 from typing import Any
 
 import pytest
+from captures import read_capture
 
 from features.common.errors import PushRejected
-from prefetch.xcache.gstream import read_capture
 
 ODD_NAMES = [
     "/store/odd/with space.root",

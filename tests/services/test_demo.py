@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from captures import read_capture
 
 from features.schema import OUTCOMES, PLANS, RECEIPTS
 from jobs.ground.store.tables import Tables
@@ -17,7 +18,7 @@ from jobs.local_site.demo import pair
 from jobs.local_site.demo.pair import Pair, Side
 from jobs.local_site.demo.pair_section import answers_of
 from jobs.local_site.demo.side import Seen
-from prefetch.xcache.gstream import FileClose, read_capture
+from prefetch.xcache.events import FileClose
 
 pytestmark = pytest.mark.service
 SEED = 1

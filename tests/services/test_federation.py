@@ -23,7 +23,8 @@ from features.common.errors import PushRejected, ServiceError, TargetUnavailable
 from features.schema import FILES
 from jobs.cli.main import app
 from jobs.ground.store.tables import Tables
-from prefetch.xcache.redirector import NodeTarget, Redirector
+from prefetch.xcache.client import XCacheTarget
+from prefetch.xcache.redirector import Redirector
 
 pytestmark = [pytest.mark.service, pytest.mark.xrootd]
 SIZE = 300_000
@@ -145,7 +146,10 @@ def prefilled(options: list[str], cache: str, dataset: str) -> dict[str, Any]:
 
 def test_a_push_brings_one_copy_and_readers_are_sent_there(site: Federation) -> None:
     redirector = asked(site, NODES)
-    nodes = {name: NodeTarget(redirector, name, one.url, one.namespace) for name, one in site.nodes.items()}
+    nodes = {
+        name: XCacheTarget(name, one.url, one.namespace, redirector=redirector)
+        for name, one in site.nodes.items()
+    }
     assert redirector.holders(ALONE) == set()  # which the redirector remembers
     assert nodes["n2"].prefetch(ALONE, timeout_s=30) == SIZE
     assert [read(site, ALONE).returncode for _ in range(6)] == [0] * 6

@@ -13,7 +13,7 @@ from XRootD.client.file import File
 
 from jobs.ground.settings.tree import Settings
 from jobs.local_site.local.xrootd import Loopback
-from jobs.loop.plan import never_cache
+from jobs.loop.plan.plan import NeverCache, never_cache
 
 pytestmark = [pytest.mark.service, pytest.mark.xrootd, pytest.mark.usefixtures("xrootd")]
 AOD = "/store/mc/Run3/TT/AODSIM/v1/0/f.root"
@@ -28,13 +28,13 @@ def site(xrootd: str) -> Iterator[Loopback]:
         yield running
 
 
-def written(site: Loopback, out: Path, rules: str) -> never_cache.NeverCache:
+def written(site: Loopback, out: Path, rules: str) -> NeverCache:
     conf = site.folder / "site.toml"
     conf.write_text(
         f'[plan]\nrules = [{rules}]\n[caches.xc]\nname = "xc"\nkind = "xcache"\n'
         f'url = "{site.cache_url}"\ncapacity = "1GB"\n'
     )
-    return never_cache.run(Settings.load(conf, env={}), cache="xc", out=out)
+    return never_cache(Settings.load(conf, env={}), cache="xc", out=out)
 
 
 def cached(site: Loopback, *names: str) -> set[str]:

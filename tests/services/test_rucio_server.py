@@ -22,7 +22,7 @@ from jobs.ground.store.tables import Tables
 from jobs.loop.ingest import catalogue
 from jobs.loop.ingest.pull_input import PullSummary
 from jobs.loop.ingest.sources import rucio_catalogue
-from prefetch.rucio import bulk
+from prefetch.rucio import session as rucio_session
 from prefetch.rucio.session import RucioAccess, Session
 
 pytestmark = pytest.mark.service
@@ -116,7 +116,7 @@ def files(tables: Tables) -> dict[str, dict[str, Any]]:
 def test_the_files_of_datasets_are_as_the_server_was_told(
     held: dict[str, list[str]], pulled: Any, tables: Tables, at_once: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(bulk, "DIDS_AT_ONCE", at_once)
+    monkeypatch.setattr(rucio_session, "DIDS_AT_ONCE", at_once)
     monkeypatch.setattr(rucio_catalogue, "FILES_AT_ONCE", at_once)
     told = pulled(f"{SCOPE}:{AOD}", f"{SCOPE}:{AOD}.empty", f"{CMS}:{BLOCKS}", f"{CMS}:{BLOCKS}-1")
     found = files(tables)

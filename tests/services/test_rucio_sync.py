@@ -23,12 +23,11 @@ from features.common.errors import CachecastError, ConfigError, ServiceError
 from jobs.cli.main import app
 from jobs.loop.ingest.sources import rucio_catalogue
 from prefetch.directory import DirectoryTarget
+from prefetch.lfn import Did
 from prefetch.rucio import rse as rse_room
 from prefetch.rucio.broker import FILES_PER_MESSAGE, Broker, BrokerAccess
-from prefetch.rucio.dids import Did
-from prefetch.rucio.rse import RseDoor
+from prefetch.rucio.rse import ReportedReplicas, RseDoor, Sync, changes
 from prefetch.rucio.session import RucioAccess, Session
-from prefetch.rucio.sync import ReportedReplicas, Sync, changes
 
 pytestmark = pytest.mark.service
 TOPIC = "/topic/rucio.fax"

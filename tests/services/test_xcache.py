@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 import xcache_server
+from captures import read_capture
 from daemons import needed
 from pushes import item_of
 from steward_site import eventually
@@ -22,7 +23,6 @@ from jobs.operator.operate import doctor
 from prefetch.journal.journal import Item, Journal
 from prefetch.push.push import PushLimits, PushSummary, push
 from prefetch.xcache.client import XCacheTarget
-from prefetch.xcache.gstream import read_capture
 from prefetch.xcache.namespace import server_count
 
 pytestmark = [

@@ -277,9 +277,9 @@ def opened(site: Loopback, name: str, *, read: bool = False) -> Iterator[None]:
 def fetched(site: Loopback, name: str) -> Iterator[None]:
     """A push prefetches a file, and is between two of its requests while the block runs."""
     with RemoteFile(f"{site.cache_url}/{name}", time.monotonic() + 120) as remote:
-        remote.read_one_byte_at([0])
+        remote.read_parts([(0, 1)])
         yield
-        remote.read_one_byte_at(range(0, SIZE, BLOCK_BYTES))
+        remote.read_parts((offset, 1) for offset in range(0, SIZE, BLOCK_BYTES))
         time.sleep(0.5)
 
 

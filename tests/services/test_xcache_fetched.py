@@ -15,6 +15,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from captures import read_capture
 from daemons import NoServer, needed
 from steward_site import eventually
 from XRootD import client
@@ -30,7 +31,6 @@ from jobs.operator.site_report.recorded_counts import counts_of_day, sums_by
 from jobs.studies.efficiency.reads import JobSelection, jobs_with_places
 from prefetch.xcache import cinfo
 from prefetch.xcache.client import XCacheTarget
-from prefetch.xcache.gstream import read_capture
 from prefetch.xcache.receiver import Collector
 
 pytestmark = [pytest.mark.service, pytest.mark.xrootd, pytest.mark.usefixtures("xrootd")]

@@ -1,30 +1,36 @@
-"""A configured cache: its target, its verified inventory, and the limits of what a decision may remove."""
+"""A configured cache: its target, its verified inventory, the limits of what a decision may remove, and its
+site, where one of several caches serves, holds or is to hold a file.
+"""
 
 from __future__ import annotations
 
-import functools
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
+from urllib.parse import urlsplit
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from features.common.arrays import BoolArray
 from features.common.errors import ConfigError, LimitError, StaleInputError, without_login
-from features.common.times import as_of_label, parse_as_of
+from features.common.times import DAY_S, as_of_label, parse_as_of
 from features.common.units import duration_label, format_bytes
 from features.schema import CONTENTS
-from jobs.ground.settings.tree import CacheSettings
+from jobs.ground.settings.tree import CacheSettings, Settings, site_capacities
 from jobs.ground.store.keys import Key
 from jobs.ground.store.tables import Tables, read_partitions
 from prefetch.actions import Action
 from prefetch.directory import DirectoryTarget
+from prefetch.plan.rules import owners
 from prefetch.target import CacheTarget, Held
 from prefetch.xcache import server
 from prefetch.xcache.client import XCacheTarget
-from prefetch.xcache.redirector import NodeTarget, Redirector
+from prefetch.xcache.redirector import Redirector
 from prefetch.xcache.server import LastUsed
+from replay.ranges import OwnerArray
 
 _N_EXPECTED = 50
 _log = logging.getLogger(__name__)
@@ -33,10 +39,7 @@ _log = logging.getLogger(__name__)
 def target(
     cache: CacheSettings, *, walks_apart: bool = False, redirector: Redirector | None = None
 ) -> CacheTarget:
-    """The target of `cache`; `walks_apart`: see `XCacheTarget`; `redirector`: to ask before a prefetch.
-
-    ConfigError if settings are missing.
-    """
+    """The target of `cache`; `redirector`: to ask before a prefetch. Raises ConfigError."""
     if cache.kind == "directory":
         if cache.origin is None:
             raise ConfigError(
@@ -44,8 +47,7 @@ def target(
             )
         return DirectoryTarget(cache.name, cache.origin, Path(cache.url))
     log_in(cache)
-    made = XCacheTarget if redirector is None else functools.partial(NodeTarget, redirector)
-    return made(
+    return XCacheTarget(
         cache.name,
         cache.url,
         cache.namespace,
@@ -53,6 +55,7 @@ def target(
         spaces=cache.spaces,
         hosts=[host.lower() for host in cache.hosts],
         walks_apart=walks_apart,
+        redirector=redirector,
     )
 
 
@@ -108,19 +111,18 @@ def _by_its_host(tables: Tables, cache: CacheSettings, *, at_s: int, most_age_s:
             f"{duration_label(most_age_s)} before {as_of_label(at_s)}: {again}"
         )
     held = [held_of(row) for row in rows.to_pylist()]
-    asked = LastUsed()
+    last_used = LastUsed()
     for file in held:
         if file.bytes_on_disk:
-            asked.offer(file.name, file.last_detach_s or 0)
+            last_used.offer(file.name, file.last_detach_s or 0)
     at = target(cache)
     assert isinstance(at, XCacheTarget)
-    at.check_listed(asked.names, taken)
+    at.check_listed(last_used.names, taken)
     _log.info("cache %s held %d files at %s, by its host", cache.name, len(held), taken)
     return Inventory(held, int(taken_s))
 
 
 def held_of(row: Mapping[str, Any]) -> Held:
-    """A row of the table contents."""
     detached = row["last_detach"]
     return Held(
         row["name"],
@@ -208,3 +210,78 @@ def _moment(key: Key) -> str:
 
 def _bytes_of(inventory: pa.Table) -> int:
     return int(pc.sum(inventory["bytes_on_disk"]).as_py() or 0)
+
+
+_XROOTD_PORT = 1094
+
+
+def redirector_of(caches: Collection[CacheSettings], cache: CacheSettings) -> Redirector | None:
+    """The redirector before `cache`, with those of `caches` at its site as nodes; None: there is none."""
+    if cache.redirector is None:
+        return None
+    nodes = {node.name: _addresses(node) for node in caches if node.at_site == cache.at_site}
+    drained = frozenset(node.name for node in caches if node.drain)
+    return Redirector(cache.redirector, nodes, drained)
+
+
+def serving_at(settings: Settings, cache: CacheSettings) -> frozenset[str]:
+    """The caches of its site that take files now. Raises TargetUnavailable if its redirector cannot say."""
+    redirector = redirector_of(list(settings.caches.values()), cache)
+    undrained = frozenset(_undrained(settings, cache))
+    return undrained if redirector is None else undrained & redirector.serving()
+
+
+def is_here(
+    settings: Settings,
+    cache: CacheSettings,
+    dids: pa.Array,
+    *,
+    held: Collection[str] = (),
+    serving: Collection[str] | None = None,
+    at_s: int = 0,
+) -> BoolArray | None:
+    """Whether each file belongs to this cache of its site; None: all do, the site has no other cache.
+
+    Files belong to one of `serving` (None: all that are not drained) by Rucio's hash. Behind a redirector a
+    file belongs to the node that holds it, because readers are sent there; of several to the one that the
+    hash names, or the first by name. `held`: DIDs of what this cache holds; what others hold is known by
+    their last inventories of the day before `at_s`.
+    """
+    members = site_capacities(settings.caches.values()).get(cache.at_site, {})
+    if len(members) < 2 and not cache.drain:
+        return None
+    serving = _undrained(settings, cache) if serving is None else serving
+    owner = owners(dids.to_pylist(), members, serving)
+    if cache.redirector is not None and cache.name in serving:
+        tables, since_s = Tables.of(settings), max(0, at_s - DAY_S)
+        others = [node for node in serving if node != cache.name]
+        known = {node: last(tables, node, at_s=at_s, since_s=since_s)["did"] for node in others}
+        known[cache.name] = pa.chunked_array([pa.array(held, pa.string())])
+        owner = _with_holders(owner, {node: _among(dids, known[node]) for node in sorted(known)})
+    mine: BoolArray = owner == cache.name
+    return mine
+
+
+def _with_holders(owner: OwnerArray, holds: Mapping[str, BoolArray]) -> OwnerArray:
+    """`owner` where it holds the file or nobody does, else the first of the nodes that hold it."""
+    nodes, holders = np.array(list(holds), np.object_), np.array(list(holds.values()))
+    owner_holds = (holders & (nodes[:, None] == owner[None, :])).any(axis=0)
+    holder: OwnerArray = np.where(owner_holds | ~holders.any(axis=0), owner, nodes[holders.argmax(axis=0)])
+    return holder
+
+
+def _undrained(settings: Settings, cache: CacheSettings) -> list[str]:
+    return [
+        node.name for node in settings.caches.values() if node.at_site == cache.at_site and not node.drain
+    ]
+
+
+def _among(dids: pa.Array, some: pa.ChunkedArray) -> BoolArray:
+    is_among: BoolArray = pc.is_in(dids, value_set=some.combine_chunks()).to_numpy(zero_copy_only=False)
+    return is_among
+
+
+def _addresses(cache: CacheSettings) -> list[str]:
+    parts = urlsplit(cache.url)
+    host = f"[{parts.hostname}]" if ":" in (parts.hostname or "") else parts.hostname
+    return [f"{host}:{parts.port or _XROOTD_PORT}", *([] if cache.address is None else [cache.address])]

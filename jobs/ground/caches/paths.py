@@ -17,7 +17,7 @@ from jobs.ground.caches.inventory import last
 from jobs.ground.settings.tree import CacheSettings
 from jobs.ground.settings.values import PREFIX
 from jobs.ground.store.tables import Tables
-from prefetch.rucio.dids import Did, place_of
+from prefetch.lfn import Did, place_of
 
 _MOST_LOOKED_AT = 1000
 _PLAIN = re.compile(PREFIX)
@@ -42,7 +42,6 @@ class Paths:
         return cls(cache, dict(zip(held["name"].to_pylist(), held["did"].to_pylist(), strict=True)))
 
     def of(self, dids: pa.Array) -> pa.Array:
-        """The path of each of `dids`. Raises ConfigError if one is not known."""
         paths = self.known(dids)
         unknown = dids.filter(pc.is_null(paths))
         if len(unknown):
@@ -80,7 +79,6 @@ class Paths:
 
     @functools.cached_property
     def _prefixes(self) -> Mapping[str, str]:
-        """What comes before the places of files, by their kind."""
         counts = defaultdict[str, Counter[str]](Counter)
         step = 1 + len(self._paths) // _MOST_LOOKED_AT
         for path, text in zip(self._paths[::step].to_pylist(), self._dids[::step].to_pylist(), strict=True):

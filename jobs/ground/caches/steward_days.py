@@ -32,7 +32,7 @@ def keep(tables: Tables, steward_day: StewardDay, *, cache: str, day: str) -> No
         "saved_wan_bytes": steward_day.lru_wan_bytes - steward_day.wan_bytes
     }
     others = [
-        one for one in of_day(tables, cache=cache, day=day) if one["started_at"] != steward_day.started_at
+        run for run in of_day(tables, cache=cache, day=day) if run["started_at"] != steward_day.started_at
     ]
     tables.replace_rows(STEWARD_DAYS, [*others, row], (day, cache))
 

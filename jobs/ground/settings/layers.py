@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from features.common.errors import ConfigError
-from prefetch.private_files import check
+from features.common.files import check_private
 
 ENV_PREFIX = "CACHECAST_"
 SHIPPED = "conf/base.toml"
@@ -141,7 +141,7 @@ def _secrets(path: Path) -> list[Layer]:
     file = (path if path.is_dir() else path.parent) / SECRETS
     if not file.exists():
         return []
-    check(file, "the site's secrets", SECRETS)
+    check_private(file, "the site's secrets", SECRETS)
     return [Layer(str(file), read_file(file))]
 
 

@@ -9,8 +9,8 @@ import pydantic
 from features.common.errors import ConfigError
 from features.spec import LONGEST_HORIZON_S, FeatureSpec
 from jobs.ground.settings.values import Bytes, Hour, Pattern, Seconds, Section, Share
-from prefetch.plan import Objective, Rule
-from prefetch.plan.rules import TEST
+from prefetch.plan.rules import TEST, Rule
+from prefetch.plan.value import Objective
 from prefetch.push.origins import SourceLimits
 from replay.study.benefit import Cluster, best_cached_fraction
 
@@ -119,7 +119,6 @@ class PlanSettings(Section):
     read_once_below: Share
     model_weight: Literal["auto"] | Share
     hysteresis: float = pydantic.Field(ge=0, le=10)
-    dataset_bonus: float = pydantic.Field(ge=0, le=10)
     control_share: Share
     evict_share: Share
     lost_share: Share

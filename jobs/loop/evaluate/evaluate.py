@@ -54,7 +54,7 @@ from models.learning.order import Learning
 from models.parallel import map_parallel
 from models.serving.bundle import RegionModels
 from models.serving.runs import TableRead
-from prefetch.plan import ValuePlanner
+from prefetch.plan.planner import ValuePlanner
 from replay.access_context import CONTEXT, AccessContext, context_of
 from replay.comparison import BOUND, Candidates, compare
 from replay.policies import PartPolicy, Policy

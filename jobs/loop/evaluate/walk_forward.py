@@ -30,8 +30,7 @@ from models.learning.learners import Learner, LightGBM
 from models.parallel import run_bounded
 from models.serving.bundle import ROWS_AT_A_TIME, RegionModels
 from models.training.training import fit_in_memory
-from prefetch.plan import Scores
-from prefetch.plan.scores import NEVER_S
+from prefetch.plan.scores import NEVER_S, Scores
 
 WEEK_S = 7 * DAY_S
 RECENCY_PLAN = "lru+recency"

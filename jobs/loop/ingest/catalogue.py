@@ -18,8 +18,7 @@ from jobs.loop.ingest import local_engine
 from jobs.loop.ingest.pull_input import PullSummary, Request
 from jobs.loop.ingest.sources import Site, lines, rucio_catalogue, rucio_files, workspace
 from jobs.loop.ingest.sources.local import files_at, is_local
-from prefetch.rucio.bulk import Row
-from prefetch.rucio.session import Session
+from prefetch.rucio.session import Row, Session
 
 _NAME = "rucio_server"
 _COMMENT = "#"

@@ -21,7 +21,7 @@ from jobs.ground.text import OUTCOME_NOTE, Row, percent
 from jobs.loop.trainings import registry, trained_versions
 from jobs.pages.page import Figure, Section, page
 from jobs.pages.plots import saved_by_day
-from prefetch.accounting.outcomes import Use
+from prefetch.outcomes import Use
 
 STORED = ("n_hits", "bytes_saved", "bytes_spent", "bytes_wasted")
 _SUMS = ("read_items", "pending_items", *STORED, "bytes_pending")
@@ -44,10 +44,7 @@ class History:
 
 
 def history(settings: Settings, *, cache: str, since: str | None, until: str | None) -> History:
-    """The outcomes of the days `since` … `until`, of plans and of the steward.
-
-    Raises StaleInputError if there is none.
-    """
+    """Outcomes of plans and of the steward, `since` … `until`. Raises StaleInputError if there is none."""
     cache, tables = settings.cache(cache).name, Tables.of(settings)
     where = {"since": since, "until": until, "owner": cache}
     watched = steward_days.by_day(tables, cache=cache, since=since, until=until)
@@ -84,7 +81,6 @@ def saved(days: Sequence[Row]) -> str:
 
 
 def judged(past: History) -> list[Row]:
-    """The days of the table worth that have a verdict."""
     return [row for row in past.days if row["withheld"] is None]
 
 
@@ -140,7 +136,8 @@ def earned(past: History) -> dict[str, str]:
     for row in past.steward:
         days.setdefault(str(row["model_version"]), []).append(row)
     for version, rows in days.items():
-        words[version] = " ".join(filter(None, (words.get(version), _of_order(rows))))
+        evictions = f"Evictions: on {len(rows)} days the steward {saved(rows)}, by its own count."
+        words[version] = " ".join(filter(None, (words.get(version), evictions)))
     return words
 
 
@@ -154,26 +151,21 @@ def _of_plans(row: Row) -> str:
     )
 
 
-def _of_order(days: Sequence[Row]) -> str:
-    return f"Evictions: on {len(days)} days the steward {saved(days)}, by its own count."
-
-
 def write_page(past: History, *, cache: str, out: Path) -> None:
-    """Write the history of a cache as one HTML file."""
     sections = [
         Section(
             "Days against plain LRU",
             "LRU is replayed on the same reads. A day is withheld if the replay of the pushes differs by "
             "more than 2 % from the hit bytes that the cache reports, or if its records are too short. "
             "Shares: of the bytes read, by reads that fetched nothing.",
-            _plots(past),
+            _plots(judged(past)),
             [_shown(row) for row in past.days],
         ),
         Section(
             "Days of the steward",
             "By its own count: bytes of the files that were read while not on disk, and of those that plain "
             "LRU would not have had on disk.",
-            _steward_plots(past),
+            _plots(past.steward, " by the steward"),
             past.steward,
         ),
         Section(
@@ -194,20 +186,11 @@ def write_page(past: History, *, cache: str, out: Path) -> None:
     files.write(out, html)
 
 
-def _plots(past: History) -> list[Figure]:
-    if not judged(past):
-        return []
-    return [Figure(saved_by_day(judged(past)), "WAN bytes saved against LRU, per day")]
-
-
-def _steward_plots(past: History) -> list[Figure]:
-    if not past.steward:
-        return []
-    return [Figure(saved_by_day(past.steward), "WAN bytes saved by the steward against LRU, per day")]
+def _plots(days: list[Row], by: str = "") -> list[Figure]:
+    return [Figure(saved_by_day(days), f"WAN bytes saved{by} against LRU, per day")] if days else []
 
 
 def verdict(past: History) -> str:
-    """The verdict on all days in one sentence."""
     days = judged(past)
     if not days:
         return f"No day of {len(past.days)} could be judged."

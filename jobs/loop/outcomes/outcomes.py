@@ -14,14 +14,15 @@ from features.common.arrays import IntArray
 from features.common.errors import NotDueError, StaleInputError
 from features.common.times import DAY_S, as_of_label, day_label, parse_as_of
 from features.results import WORTH
-from features.schema import ACCESSES, CONTENTS, OUTCOMES, PLANS, RECEIPTS
+from features.schema import ACCESSES, CONTENTS, OUTCOMES, PLANS, RECEIPTS, arrow_schema
 from jobs.ground.caches import steward_days
 from jobs.ground.settings.tree import CacheSettings, Settings
 from jobs.ground.store.keys import MomentKey
 from jobs.ground.store.sizes import agreed
 from jobs.ground.store.tables import Tables
 from jobs.loop.outcomes.history import STORED
-from prefetch.accounting.day_verdict import (
+from prefetch.actions import Action, ItemState
+from prefetch.day_verdict import (
     CacheContents,
     CacheRecord,
     PushedActions,
@@ -30,8 +31,7 @@ from prefetch.accounting.day_verdict import (
     beginning,
     judge_day,
 )
-from prefetch.accounting.outcomes import Use, outcomes
-from prefetch.actions import Action, ItemState
+from prefetch.outcomes import Use, outcomes
 from prefetch.plan.rules import is_control
 from prefetch.plan.value import OLDEST_S
 from replay.config import CacheConfig
@@ -58,10 +58,7 @@ class DayVerdict(ReplayedDay):
 
 
 def _verdict_of(tables: Tables, settings: Settings, *, cache: str, day_s: int) -> DayVerdict:
-    """Judge the plans of `cache` on the day that starts at `day_s`, and write the verdict.
-
-    Raises NotDueError without the cache's own records: the alarm `incomplete` names the source that is late.
-    """
+    """Judge a day's plans, and write the verdict. Raises NotDueError without the cache's own records."""
     configured = settings.cache(cache)
     reads, pushed = _own_reads(tables, configured, day_s), _pushed(tables, cache, day_s)
     low, high = configured.watermarks
@@ -134,20 +131,14 @@ def _pushed(tables: Tables, cache: str, day_s: int) -> pa.Table:
 
 
 _UTC = pa.timestamp("us", tz="UTC")
-_EMPTY_ITEMS = pa.schema(
-    [
-        ("item_id", pa.string()),
-        ("size_bytes", pa.int64()),
-        ("model_version", pa.string()),
-    ]
-).empty_table()
-_EMPTY_HELD = pa.schema(
-    [("did", pa.string()), ("size_bytes", pa.int64()), ("bytes_on_disk", pa.int64()), ("last_detach", _UTC)]
-).empty_table()
-_EMPTY_RECEIPTS = pa.schema(
-    [(name, pa.string()) for name in ("item_id", "did", "action", "state")]
-    + [("bytes", pa.int64()), ("updated_at", _UTC)]
-).empty_table()
+_EMPTY_ITEMS, _EMPTY_HELD, _EMPTY_RECEIPTS = (
+    arrow_schema(table).empty_table().select(columns)
+    for table, columns in (
+        (PLANS, ["item_id", "size_bytes", "model_version"]),
+        (CONTENTS, ["did", "size_bytes", "bytes_on_disk", "last_detach"]),
+        (RECEIPTS, ["item_id", "did", "action", "state", "bytes", "updated_at"]),
+    )
+)
 
 
 def _bytes_brought_in(reads: pa.Table, pushed: pa.Table) -> tuple[IntArray, IntArray]:
@@ -270,7 +261,6 @@ class OutcomeSummary:
 
     @property
     def in_words(self) -> str:
-        """What became of the pushed files, in one sentence."""
         parts = []
         for files in ("prefetched_files", "pinned_files"):
             n, read, pending, unread = (
@@ -302,10 +292,7 @@ def of_plan(settings: Settings, *, cache: str, as_of_s: int, until_s: int = 0) -
 
 
 def _with_expiry(tables: Tables, receipts: pd.DataFrame, key: MomentKey) -> pd.DataFrame:
-    """`receipts` with `expires_at` of their items; an item that was planned no more has the plan's latest.
-
-    Null where there is no plan any more: such an item stays pending until it is read.
-    """
+    """`receipts` with `expires_at` of their items, else the plan's latest; null where the plan is gone."""
     if not tables.exists(PLANS):
         return receipts.assign(expires_at=pd.Series(pd.NaT, receipts.index))
     columns = ["item_id", "expires_at"]

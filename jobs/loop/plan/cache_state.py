@@ -19,8 +19,7 @@ from features.common.hosts import first_fit
 from features.common.times import DAY_S, day_label, parse_as_of
 from features.common.units import duration_label, format_bytes
 from features.schema import ACCESSES, CONTENTS, PLANS
-from jobs.ground.caches.federation import is_here, serving_at
-from jobs.ground.caches.inventory import held_of, verified
+from jobs.ground.caches.inventory import held_of, is_here, serving_at, verified
 from jobs.ground.caches.paths import Paths
 from jobs.ground.settings.plan import PlanSettings
 from jobs.ground.settings.tree import CacheSettings, Settings
@@ -29,7 +28,7 @@ from jobs.loop.ingest.known_names import dids_of
 from jobs.loop.plan.file_facts import OriginRules, facts, plan_files, read_shares
 from prefetch.journal.journal import Journal
 from prefetch.journal.tables import Try
-from prefetch.plan import Files
+from prefetch.plan.scores import Files
 from prefetch.push.origins import SourceHealth
 from prefetch.target import Held
 from replay.planner import CacheState, peak_inflow, sure_inflow
@@ -80,10 +79,7 @@ class CacheAtMoment:
 
     @classmethod
     def last_planned(cls, settings: Settings, cache: str) -> CacheAtMoment:
-        """As its newest plan found it, by the tables; the cache itself is not asked.
-
-        Raises StaleInputError if there is no plan with its inventory.
-        """
+        """As its newest plan found it; the cache is not asked. Raises StaleInputError if there is none."""
         tables = Tables.of(settings)
         plans, contents = tables.head(PLANS), tables.head(CONTENTS)
         keys = sorted(key for key in plans.select(owner=cache) if key in contents.partitions)
@@ -102,7 +98,6 @@ class CacheAtMoment:
 
     @property
     def predicted_s(self) -> int:
-        """The time of the latest predictions."""
         return self.as_of_s - self.as_of_s % self.settings.features.cycle
 
     @property
@@ -119,18 +114,15 @@ class CacheAtMoment:
 
     @property
     def paths(self) -> Paths:
-        """The paths of files in the cache."""
         return Paths(self.cache, self.dids)
 
     @property
     def cycle_s(self) -> int:
-        """Seconds that a plan covers."""
         cycle = self.settings.plan.cycle
         return self.settings.features.cycle if cycle == "auto" else cycle
 
     @functools.cached_property
     def inflows(self) -> Inflows:
-        """The inflow of each cycle of the last day."""
         assumed = self.settings.plan.assumed_inflow * self.cycle_s / self.settings.features.cycle
         return inflows(self.tables, self.cache, as_of_s=self.as_of_s, cycle_s=self.cycle_s, assumed=assumed)
 
@@ -163,7 +155,6 @@ class CacheAtMoment:
         )
 
     def facts(self, dids: pa.Array) -> FileFacts:
-        """The facts about `dids`."""
         settings, plan, at_s = self.settings, self.settings.plan, self.as_of_s
         seen = SourceHealth(plan.source_limits, (attempt for attempt in self.tries if attempt.at_s < at_s))
         rules = OriginRules(
@@ -212,11 +203,7 @@ class Inflows(NamedTuple):
 
 
 def inflows(tables: Tables, cache: CacheSettings, *, as_of_s: int, cycle_s: int, assumed: float) -> Inflows:
-    """What came in during each cycle of the day before `as_of_s`.
-
-    Without a record of that day, or if what they claim is implausible: one cycle of the `assumed` share of
-    the capacity.
-    """
+    """Bytes that came in during each cycle of the day before; if unknown, one of the `assumed` share."""
     unknown = Inflows([int(assumed * cache.capacity)])
     if not tables.exists(ACCESSES):
         return unknown
@@ -260,10 +247,7 @@ _HOUR_S = 3600
 def origin_bytes(
     origins: Sequence[str], tries: Sequence[Try], *, plan: PlanSettings, as_of_s: int, cycle_s: int
 ) -> IntArray | None:
-    """Bytes that each of `origins` may deliver in the cycle from `as_of_s`; None: there is no limit.
-
-    `tries`: attempts of earlier pushes, oldest first. An origin that pushes leave alone delivers nothing.
-    """
+    """Bytes that each of `origins` may deliver in the cycle, by earlier `tries`; None: there is no limit."""
     seen = SourceHealth(plan.source_limits, (attempt for attempt in tries if attempt.at_s < as_of_s))
     per_hour = [source.per_hour for source in plan.sources]
     limit = np.array([*(n * cycle_s // _HOUR_S for n in per_hour), NO_LIMIT], np.int64)

@@ -18,9 +18,9 @@ from jobs.ground.settings.study import OriginSettings
 from jobs.ground.store.sizes import agreed
 from jobs.ground.store.tables import Tables
 from models.evaluation.promotion import HoursPerByte
-from prefetch.plan import Files, Objective, treatments
-from prefetch.plan.rules import Treatment, is_control
-from prefetch.plan.scores import Barred
+from prefetch.plan.rules import Treatment, is_control, treatments
+from prefetch.plan.scores import Barred, Files
+from prefetch.plan.value import Objective
 from replay.study.benefit import BenefitModel, BytesRead, cost
 
 READ_SHARE_DAYS = 7
@@ -61,7 +61,8 @@ def plan_files(
     share = np.array([*((read_share or {}).get(name, 1.0) for name in datasets), 1.0])
     saved = np.zeros(len(origins) + 1)
     if plan.objective is Objective.CPU_HOURS and benefit is not None:
-        saved = np.array(_saved([*origins, ""], benefit, list((regions or {}).values())))
+        hours = _hours([*origins, ""], benefit, list((regions or {}).values()))
+        saved = np.array([max(0.0, missed - hit) for missed, hit in hours])
     files = Files(
         is_control=is_control(dids.to_pylist(), plan.control_share) & (treatment != Treatment.TEST),
         treatment=treatment,
@@ -117,11 +118,6 @@ def hours_per_byte(
     """Core-hours that a job needs per byte of each file; `origins`: by code, as of `plan_files`."""
     missed, hit = np.array(_hours([*origins, ""], model, list(regions.values()))).T
     return HoursPerByte(missed[files.origin], hit[files.origin])
-
-
-def _saved(origins: Sequence[str], model: BenefitModel, regions: Sequence[OriginSettings]) -> list[float]:
-    """Core hours that a byte read from the cache saves, against one fetched from each of `origins`."""
-    return [max(0.0, missed - hit) for missed, hit in _hours(origins, model, regions)]
 
 
 def _hours(

@@ -27,8 +27,8 @@ from models.serving.versions import CHAMPION, ModelVersion
 from prefetch.actions import ACTIONS, Action
 from prefetch.journal.journal import Item
 from prefetch.journal.tables import KNOWN, PLAN, PREFILL
-from prefetch.plan import Plan
 from prefetch.plan.explain import reasons
+from prefetch.plan.items import Plan
 from prefetch.target import Held
 
 _ACTIONS = pa.array(list(ACTIONS), pa.string())
@@ -101,7 +101,6 @@ def items(
 
 
 def item_ids(cache: str, as_of_s: int, dids: pa.Array, actions: pa.Array) -> pa.Array:
-    """A unique id of each plan item, 32 hex digits."""
     head = f"{cache}\n{as_of_s}\n"
     texts = pc.binary_join_element_wise(pa.scalar(head), dids, pa.scalar("\n"), actions, "").cast(pa.binary())
     return pa.array([hashlib.sha256(text).hexdigest()[:32] for text in texts.to_pylist()], pa.string())
@@ -173,7 +172,6 @@ def planned_files(tables: Tables, cache: str, as_of_s: int, listed: FileFilter) 
 
 
 def totals(files: Sequence[PlannedFile]) -> str:
-    """A sentence with the files and bytes of each action."""
     sums = {action: [file.n_bytes for file in files if file.action == action] for action in ACTIONS}
     parts = [f"{action} {len(n)} ({format_bytes(sum(n))})" for action, n in sums.items() if n]
     return f"Files of the plan: {', '.join(parts)}." if parts else "No file of the plan is as asked for."
@@ -198,11 +196,9 @@ class PlannedItems:
 
     @property
     def model(self) -> ModelVersion:
-        """What made the plan."""
         return model_of(self.rows)
 
     def of_models(self) -> dict[str, int]:
-        """Number of items per action that models chose."""
         actions = self.rows["action"].filter(self.rows["needs_model"])
         return dict(collections.Counter(actions.to_pylist()))
 
@@ -212,7 +208,6 @@ class PlannedItems:
         return dataclasses.replace(self, rows=rows, kind=PREFILL)
 
     def none(self) -> PlannedItems:
-        """The plan without any item."""
         return dataclasses.replace(self, rows=self.rows.slice(0, 0))
 
     def __len__(self) -> int:

@@ -1,13 +1,18 @@
-"""Step `plan`: plan items with reasons, from a cache's own inventory and the region's predictions."""
+"""Step `plan`: plan items with reasons, from a cache's own inventory and the region's predictions.
+
+And step `never-cache`: the site's rules of files never to cache, for the cache's decision library.
+"""
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
+from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from features.common import files
 from features.common.arrays import IntArray
 from features.common.errors import InputError, StaleInputError
 from features.common.times import as_of_label
@@ -24,8 +29,9 @@ from jobs.loop.plan.planner import MODEL_COLUMNS, model_of, planner
 from jobs.loop.trainings import promoted_models, unproven_because
 from models.serving.versions import CHAMPION, ModelVersion
 from prefetch.actions import Action
-from prefetch.plan import Judgement
 from prefetch.plan.explain import Explanation, explain
+from prefetch.plan.planner import Judgement
+from prefetch.plan.rules import LIBRARY, blacklist
 from prefetch.plan.value import eviction_age_s, fitting_cycle_s
 from prefetch.target import Held
 
@@ -34,11 +40,9 @@ from prefetch.target import Held
 class PlanSummary:
     """Summary of a plan: files and bytes, and per list the limit that bound it.
 
-    `cycle_s`: time that the plan covers; `eviction_age_s`: how long a file stays there without a plan;
-    `fitting_cycle_s`: the cycle of predictions and plans that suits this age. `queued_files`: files that
-    queued jobs will read, `queued_prefetch` and `queued_prefetch_bytes`: those of the prefetches;
-    `queued_unknown`: inputs of such jobs that the files table does not know, `queued_stale`: those that are
-    stale, because their queue was not read again. `alarms`: for the operator; `files`: those asked for.
+    `eviction_age_s`: how long a file stays there without a plan; `fitting_cycle_s`: the cycle of predictions
+    and plans that suits this. `queued_*`: files that queued jobs will read, those of them to fetch, inputs
+    that the files table lacks, and stale ones, whose queue was not read again. `files`: those asked for.
     """
 
     cache: str
@@ -81,17 +85,13 @@ class Judged:
 
     @property
     def held_bytes(self) -> int:
-        """Bytes on the cache's disk."""
         return sum(file.bytes_on_disk for file in self.held)
 
 
 def run(
     settings: Settings, *, cache: str, as_of_s: int, force: bool = False, listed: FileFilter | None = None
 ) -> PlanSummary:
-    """Plan for one cache, from its own inventory; raises as `make`.
-
-    `force`: also if the cache lost, or the plan evicts, more than settings allow; `listed`: files to name.
-    """
+    """Plan for one cache; raises as `make`. `force`: beyond the limits too; `listed`: files to name."""
     tables = _predicted(settings, cache, as_of_s)
     tables.check_writable(PLANS)
     summary = make(CacheAtMoment.asked(settings, cache, as_of_s), force=force)
@@ -251,4 +251,47 @@ def _summary(judged: Judged, key: MomentKey, unproven: str | None) -> PlanSummar
         queued_unknown=judged.queued.n_unknown,
         queued_stale=judged.queued.n_stale,
         alarms=faults,
+    )
+
+
+_HEAD = (
+    "# Made by `cachecast never-cache` from [plan] rules; make it again instead of editing it.",
+    "# Read when xrootd starts: restart the cache after a change.",
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class NeverCache:
+    """Summary of the file. `left_out`: rules that it cannot express, and why; `configure`: for the server."""
+
+    cache: str
+    file: str
+    rules: int
+    lines: int
+    left_out: tuple[str, ...]
+    configure: str
+    takes_effect: str
+
+
+def never_cache(settings: Settings, *, cache: str, out: Path) -> NeverCache:
+    """Write the blacklist of a cache to `out`, atomically. Raises ConfigError, InputError."""
+    if settings.cache(cache).kind != "xcache":
+        raise InputError(
+            f"cache {cache!r} is a folder, which has no decision library; its plans obey the rules"
+        )
+    made = blacklist([configured.rule for configured in settings.plan.rules])
+    place = out.absolute()
+    try:
+        # The cache's server reads it, as another account.
+        files.write(place, "\n".join([*_HEAD, *made.lines, ""]), mode=0o644)
+    except OSError as error:
+        raise InputError(f"cannot write {out}: {error.strerror}; choose another --out") from None
+    return NeverCache(
+        cache=cache,
+        file=str(place),
+        rules=made.n_rules,
+        lines=len(made.lines),
+        left_out=made.left_out,
+        configure=f"pfc.decisionlib {LIBRARY} {place}",
+        takes_effect="when xrootd starts: restart the cache",
     )

@@ -21,8 +21,9 @@ from jobs.ground.store.tables import Tables
 from jobs.loop.plan.file_facts import facts, plan_files
 from models.evaluation.promotion import UNPROVEN
 from models.serving.versions import ModelVersion
-from prefetch.plan import Files, PlanLimits, Scores, ValuePlanner
-from prefetch.plan.scores import NEVER_S, KnownWork, with_known
+from prefetch.plan.items import PlanLimits
+from prefetch.plan.planner import ValuePlanner
+from prefetch.plan.scores import NEVER_S, Files, KnownWork, Scores, with_known
 
 KEPT_BOUNDARIES = 256
 """Boundaries whose scores stay in memory, because a replay repeats the same weeks for several capacities."""
@@ -79,7 +80,6 @@ def planner(
 
 
 def limits(plan: PlanSettings, cycle_s: int, origin_bytes: IntArray | None = None) -> PlanLimits:
-    """The limits of a plan in the planner's type."""
     return PlanLimits(
         cycle_s=cycle_s,
         prefetch_share=plan.prefetch_share,
@@ -87,7 +87,6 @@ def limits(plan: PlanSettings, cycle_s: int, origin_bytes: IntArray | None = Non
         min_prefetch_probability=plan.min_prefetch_probability,
         read_once_below=plan.read_once_below,
         hysteresis=plan.hysteresis,
-        dataset_bonus=plan.dataset_bonus,
         wan_bytes_per_hour=plan.wan_per_hour,
         quiet_hours=plan.quiet_hours,
         origin_bytes=origin_bytes,

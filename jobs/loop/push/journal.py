@@ -29,10 +29,7 @@ _PARTS = ("", "-wal", "-shm")
 
 @dataclasses.dataclass(frozen=True)
 class NewJournal:
-    """A journal that was made.
-
-    `set_aside`: where the file is now that was there; `pins_forgotten`: how many, by cache.
-    """
+    """A journal that was made. `set_aside`: where the file is now that was there before."""
 
     journal: str
     set_aside: str | None
@@ -54,10 +51,7 @@ def check_known(settings: Settings, tables: Tables, journal: Journal, cache: str
 
 
 def new_journal(settings: Settings, *, now_s: float) -> NewJournal:
-    """Make a journal in the place of one that is lost, after its file was set aside if it cannot be read.
-
-    Raises ConflictError if the journal can be read and has plans.
-    """
+    """Set a lost journal's file aside, and make another. Raises ConflictError if it is none: it has plans."""
     url, tables = settings.push.journal, Tables.of(settings)
     set_aside = _set_aside(url, f"{url}.lost-{as_of_label(int(now_s)).replace(':', '')}")
     with closing(Journal(url)) as journal:

@@ -34,7 +34,7 @@ _COMMENT = "#"
 
 
 @dataclasses.dataclass(frozen=True)
-class Request:
+class PrefillRequest:
     """The inputs of a task: datasets and files, read by `n_jobs` jobs from `starts_s` on (None: soon)."""
 
     datasets: Sequence[str]
@@ -84,7 +84,7 @@ def free_moment(settings: Settings, cache: str, from_s: int) -> int:
 
 def run(
     settings: Settings,
-    request: Request,
+    request: PrefillRequest,
     *,
     cache: str,
     as_of_s: int,
@@ -132,7 +132,7 @@ def run(
     return _summary(planned, queued, key, name, pushed)
 
 
-def _entries(request: Request, as_of_s: int, stale_s: int) -> Checked:
+def _entries(request: PrefillRequest, as_of_s: int, stale_s: int) -> Checked:
     starts = {} if request.starts_s is None else {"expected_start": as_of_label(request.starts_s)}
     job = {"job_id": "prefill", "n_jobs": request.n_jobs, **starts}
     raw = [job | {"dataset": name} for name in request.datasets] + [job | {"file": f} for f in request.files]
@@ -180,7 +180,7 @@ def _summary(
     )
 
 
-def _digest(cache: str, request: Request) -> str:
+def _digest(cache: str, request: PrefillRequest) -> str:
     """An id of the request: repeating it replaces its earlier entries."""
     text = "\n".join([cache, *sorted(request.datasets), "", *sorted(request.files)])
     return hashlib.sha256(text.encode()).hexdigest()[:12]

@@ -13,8 +13,12 @@ import pyarrow.compute as pc
 
 from features.common.progress import Advance
 from features.common.times import DAY_S, as_of_label
-from jobs.ground.caches.federation import redirector_of
-from jobs.ground.caches.inventory import check_listed_evictions, check_planned_evictions, target
+from jobs.ground.caches.inventory import (
+    check_listed_evictions,
+    check_planned_evictions,
+    redirector_of,
+    target,
+)
 from jobs.ground.settings.tree import CacheSettings, Settings
 from jobs.ground.store.tables import Tables
 from jobs.loop.plan.items import (
@@ -32,7 +36,7 @@ from prefetch.journal.journal import Item, Journal, Receipt
 from prefetch.journal.tables import PROMOTED, UNPROVEN
 from prefetch.push.attempt import PushLimits
 from prefetch.push.push import PushSummary, push, sources_seen
-from prefetch.push.renewals import UNMEASURED_S
+from prefetch.push.worker import UNMEASURED_S
 from prefetch.target import CacheTarget
 
 
@@ -51,7 +55,7 @@ class Cancelled:
 
 
 @dataclasses.dataclass(frozen=True)
-class Work:
+class PushRun:
     """A push's tables, journal, target, limits and clock; `keep_s`: how long its journal keeps plans.
 
     `region`: the one whose champion's plans may act. `evict_share`: if it evicts what was left to the cache's
@@ -126,7 +130,6 @@ def cancel(settings: Settings, *, cache: str, as_of_s: int | None, unpin: bool =
 
 
 def push_limits(settings: Settings, cache: CacheSettings) -> PushLimits:
-    """The limits of pushes to `cache`."""
     touch_every_s = None if cache.touch_every == "auto" else cache.touch_every
     if touch_every_s is None and cache.kind == "xcache" and cache.namespace is None:
         # Without an inventory the cache's LRU age is unknown.
@@ -147,7 +150,7 @@ def push_limits(settings: Settings, cache: CacheSettings) -> PushLimits:
 
 
 @contextmanager
-def _work(settings: Settings, cache: str, *, evict_now: bool, force: bool) -> Iterator[Work]:
+def _work(settings: Settings, cache: str, *, evict_now: bool, force: bool) -> Iterator[PushRun]:
     configured = settings.cache(cache)
     with closing(Journal(settings.push.journal)) as journal:
         limits, tables = push_limits(settings, configured), Tables.of(settings)
@@ -157,10 +160,14 @@ def _work(settings: Settings, cache: str, *, evict_now: bool, force: bool) -> It
         redirector = redirector_of(list(settings.caches.values()), configured)
         at, region = target(configured, redirector=redirector), settings.region.name
         share = settings.plan.evict_share if overrides_steward and not force else None
-        yield Work(tables, journal, configured.name, at, limits, time.time, settings.push.keep, region, share)
+        yield PushRun(
+            tables, journal, configured.name, at, limits, time.time, settings.push.keep, region, share
+        )
 
 
-def push_plan(work: Work, plan: PlannedItems, *, on_progress: Advance, unproven: bool = False) -> PushSummary:
+def push_plan(
+    work: PushRun, plan: PlannedItems, *, on_progress: Advance, unproven: bool = False
+) -> PushSummary:
     """Push a `plan` of the cache and write its receipts; a second run repeats nothing.
 
     What models chose is withheld unless they were promoted, or `unproven`. Unfinished items of older plans
@@ -174,7 +181,7 @@ def push_plan(work: Work, plan: PlannedItems, *, on_progress: Advance, unproven:
     return dataclasses.replace(done, withheld=admission.withheld, unproven=admission.why)
 
 
-def admit(work: Work, plan: PlannedItems, *, unproven: bool) -> Admitted:
+def admit(work: PushRun, plan: PlannedItems, *, unproven: bool) -> Admitted:
     """What may enter the journal of a cache's `plan`.
 
     All of it if no model chose any of it, if the table promotions names the model that did, with its digest,
@@ -196,7 +203,7 @@ def admit(work: Work, plan: PlannedItems, *, unproven: bool) -> Admitted:
 
 
 def push_rest(
-    work: Work, *, on_progress: Advance, receipts_of: Set[int] = frozenset(), since_s: float | None = None
+    work: PushRun, *, on_progress: Advance, receipts_of: Set[int] = frozenset(), since_s: float | None = None
 ) -> PushSummary:
     """Push the unfinished items in the journal of a cache, write receipts, and prune the journal.
 
@@ -230,11 +237,8 @@ def push_rest(
     return summary
 
 
-def _check_evictions(work: Work, *, at_s: float) -> None:
-    """Raise LimitError if what was left to the steward is more than a push may evict at once.
-
-    The limit of a plan was checked, or overridden, for a steward that evicts as much as it needs room for.
-    """
+def _check_evictions(work: PushRun, *, at_s: float) -> None:
+    """Raise LimitError if what was left to the steward is more than a push may evict at once."""
     if work.evict_share is None:
         return
     names = pa.array(work.journal.reports.evictions(work.cache, now_s=at_s), pa.string())

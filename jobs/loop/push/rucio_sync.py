@@ -20,12 +20,11 @@ from jobs.ground.store.tables import Tables
 from jobs.loop.ingest.known_names import dids_of
 from jobs.loop.ingest.rucio import session
 from jobs.loop.ingest.sources.file_names import GUESSED
-from prefetch.plan import Treatment, treatments
+from prefetch.lfn import Did
+from prefetch.plan.rules import Treatment, treatments
 from prefetch.rucio import rse as rse_room
 from prefetch.rucio.broker import Broker, BrokerAccess
-from prefetch.rucio.dids import Did
-from prefetch.rucio.rse import RseCheck, RseDoor
-from prefetch.rucio.sync import ReplicaChanges, ReportedReplicas, Sync, SyncSummary, changes
+from prefetch.rucio.rse import ReplicaChanges, ReportedReplicas, RseCheck, RseDoor, Sync, SyncSummary, changes
 from prefetch.target import Held
 
 
@@ -39,7 +38,7 @@ class RseSetUp:
 
 
 @dataclasses.dataclass(frozen=True)
-class Drift:
+class ReplicaDrift:
     """What a sync would report to Rucio; see `SyncSummary`."""
 
     cache: str
@@ -52,11 +51,8 @@ class Drift:
 
 def sync(
     settings: Settings, *, cache: str, dry_run: bool, wait_s: int, recheck: bool, force: bool = False
-) -> SyncSummary | Drift:
-    """Report the changes of a cache to Rucio and wait until it confirms them; `dry_run`: only count them.
-
-    Raises LimitError if more replicas would be removed than settings allow without `force`.
-    """
+) -> SyncSummary | ReplicaDrift:
+    """Report a cache's changes to Rucio, and wait until it confirms them; raises as `check_withdrawals`."""
     configured = settings.cache(cache)
     rse, broker = _rse(configured), _broker(settings.rucio)
     with contextlib.closing(ReportedReplicas(settings.push.journal)) as reported:
@@ -71,13 +67,15 @@ def sync(
             known = reported.states(rse)
             pending_changes = changes(held, known, unreadable)
             if not force:
-                share = settings.rucio.withdraw_share
-                check_withdrawals(len(pending_changes.remove), _n_reported(known), rse=rse, share=share)
+                share, n_reported = settings.rucio.withdraw_share, sum(s != "unknown" for s in known.values())
+                check_withdrawals(len(pending_changes.remove), n_reported, rse=rse, share=share)
             return pending_changes
 
         if dry_run:
             drift = pending()
-            return Drift(cache, rse, len(held) + n_unnamed, n_unnamed, len(drift.add), len(drift.remove))
+            return ReplicaDrift(
+                cache, rse, len(held) + n_unnamed, n_unnamed, len(drift.add), len(drift.remove)
+            )
         at = Sync(rse, reported=reported, broker=broker, session=session(settings.rucio))
         if recheck:
             at.recheck()
@@ -86,7 +84,6 @@ def sync(
 
 
 def set_up(settings: Settings, *, cache: str, prefix: str, algorithm: str) -> RseSetUp:
-    """Create the RSE of a cache, or make it safe again."""
     configured = settings.cache(cache)
     rse, door = _rse(configured), None
     if configured.kind == "xcache":
@@ -136,10 +133,6 @@ def _inventory(settings: Settings, cache: CacheSettings, reported: Mapping[Did, 
     return verified(tables, cache, at_s=now_s, most_age_s=most_age_s, reported=names).held
 
 
-def _n_reported(states: Mapping[Did, str]) -> int:
-    return sum(state != "unknown" for state in states.values())
-
-
 def _admitted(settings: Settings, held: Sequence[Held], dids_by_name: Mapping[str, str]) -> list[Held]:
     """The inventory without test files and files that rules keep out: jobs read those directly."""
     dids = pa.array([dids_by_name[file.name] for file in held], pa.string())
@@ -150,7 +143,6 @@ def _admitted(settings: Settings, held: Sequence[Held], dids_by_name: Mapping[st
 
 
 def _held(inventory: Iterable[Held], dids_by_name: Mapping[str, str]) -> tuple[list[Did], int]:
-    """The DIDs of complete files, and the number of files without one."""
     dids = [_did(dids_by_name[file.name]) for file in inventory if file.complete]
     known = [did for did in dids if did is not None]
     return known, len(dids) - len(known)

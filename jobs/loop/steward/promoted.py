@@ -50,9 +50,8 @@ _log = logging.getLogger(__name__)
 class Promoted:
     """The region's promoted order for `cache`, looked up now and then by a process that nobody waits for.
 
-    `serves`: the order that may evict now, the same object as long as it serves; `since_s`: from when on, s
-    since 1970; `fault`: why it is not the promoted one. An order that was promoted but cannot be read, or a
-    table promotions that cannot, leaves the one before in place.
+    `serves`: the order that may evict now, one object as long as it serves; `since_s`: s since 1970;
+    `fault`: why it is not the promoted one. What cannot be read leaves the order before in place.
     """
 
     def __init__(
@@ -142,8 +141,6 @@ _LOADS_WITHIN_S: Final = 120.0
 _OTHER_CODE: Final = (AttributeError, ImportError, TypeError, ValueError, pickle.UnpicklingError)
 """What an answer raises that was made by another cachecast than asked: it was replaced meanwhile."""
 
-_log = logging.getLogger(__name__)
-
 
 class Question(NamedTuple):
     """What a look-up looks for. `known`: the order that was read last; `is_first`: a copy of it will do."""
@@ -155,12 +152,10 @@ class Question(NamedTuple):
 
     @property
     def copies(self) -> Path:
-        """The folder with the copy."""
         return self.settings.steward.copies(self.cache.name)
 
     @property
     def has_copy(self) -> bool:
-        """Whether there may be a copy that will do."""
         with contextlib.suppress(OSError):
             return self.is_first and self.copies.is_dir()
         return False
@@ -169,10 +164,8 @@ class Question(NamedTuple):
 class LookUp:
     """Loads the promoted order, in a process of its own: MLflow and scikit-learn take 200 MB.
 
-    The first one also sees to it that the kernels of the steward are compiled.
-
-    A server that never ends its answer holds up nothing, the end of the steward included. `order`: by the
-    disk until MLflow has answered; `has_asked`: not by a copy alone.
+    The first one also compiles the kernels of the steward. A server that never ends its answer holds up
+    nothing. `order`: by the disk until MLflow has answered; `has_asked`: not by a copy alone.
     """
 
     def __init__(self, question: Question) -> None:
@@ -201,23 +194,21 @@ class LookUp:
         return time.monotonic() - self._counts_from_s > timeout_s
 
     def wait(self, timeout_s: float) -> None:
-        """Wait for the answer until it is late."""
         while not self.is_done() and not self.is_late(timeout_s):
             self._answers.poll(_STEP_S)
 
     def end(self) -> None:
-        """Do not wait for the answer any longer."""
         self._is_done = True
         self._answers.close()
         self._clean()
 
     def _take(self) -> None:
         try:
-            answer: _Asking | _Found = self._answers.recv()
+            answer: _Began | _Answer = self._answers.recv()
         except (EOFError, OSError, *_OTHER_CODE):
             what = "has ended early, or runs another cachecast: restart the steward after an upgrade"
-            answer = _Found(None, True, ServiceError(f"the process that asks MLflow {what}"))
-        if isinstance(answer, _Asking):
+            answer = _Answer(None, True, ServiceError(f"the process that asks MLflow {what}"))
+        if isinstance(answer, _Began):
             self._counts_from_s = time.monotonic()
             return
         self.error = answer.error
@@ -240,11 +231,11 @@ def _clean(process: SpawnProcess, scratch: str) -> None:
     shutil.rmtree(scratch, ignore_errors=True)
 
 
-class _Asking:
+class _Began:
     """A look-up has loaded what it needs, and asks the tables or MLflow."""
 
 
-class _Found(NamedTuple):
+class _Answer(NamedTuple):
     """What a look-up found. `is_known`: nothing else than was known; `asks_next`: it goes on with MLflow."""
 
     order: ServedOrder | None
@@ -254,28 +245,25 @@ class _Found(NamedTuple):
 
 
 def _look_up(to: Connection, question: Question, scratch: str) -> None:
-    """Read the table promotions, then ask the registry; send when that begins, and what was found.
-
-    `scratch`: the folder for temporary files.
-    """
+    """Read the table promotions, then ask the registry; send when that begins, and what was found."""
     tempfile.tempdir = scratch
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the steward, which ends this process
     if question.is_first:
         rehearse(question.settings.steward.policy)  # here, for what compilation takes stays with its process
     if question.has_copy:
         import models.serving.bundle_files  # noqa: F401  # to load LightGBM counts as no delay
-    to.send(_Asking())
+    to.send(_Began())
     known, order, error = question.known, question.known, None
     try:
         on_record, order = _on_disk(question)
         if not question.is_first or (on_record is not None and order is None):
-            to.send(_Found(None if order is known else order, order is known, None, asks_next=True))
+            to.send(_Answer(None if order is known else order, order is known, None, asks_next=True))
             registered = _in_registry(to, question, on_record, order)
             if registered is not None or on_record is not None:
                 order = registered
     except CachecastError as failed:
         error = failed
-    to.send(_Found(None if order is known else order, order is known, error))
+    to.send(_Answer(None if order is known else order, order is known, error))
 
 
 def _on_disk(question: Question) -> tuple[ModelVersion | None, ServedOrder | None]:
@@ -307,6 +295,6 @@ def _in_registry(
         except OSError as error:
             _log.warning("the next start has to wait for MLflow, as no copy can be kept: %s", error)
 
-    to.send(_Asking())
+    to.send(_Began())
     at = registry(settings.mlflow)
     return load_order(at, settings.region.name, named=on_record, known=known, keep=keep)

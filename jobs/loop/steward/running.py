@@ -22,11 +22,10 @@ from prefetch.journal.journal import Journal
 from prefetch.push.attempt import PushLimits
 from prefetch.steward.book import Book, Datasets, Listing, listed
 from prefetch.steward.canary import OpenFiles
-from prefetch.steward.evictions import Marks
+from prefetch.steward.evictions import Lists, Marks
 from prefetch.steward.feed import Feed
 from prefetch.steward.fill import DataDisks
 from prefetch.steward.keeper import Keeper, Limits
-from prefetch.steward.lists import Lists
 from prefetch.steward.watch import LiveCache
 from prefetch.target import CacheTarget
 from prefetch.xcache.gstream import CaptureReader, FolderReader
@@ -42,7 +41,7 @@ AGAIN_S: Final = 900.0
 _log = logging.getLogger(__name__)
 
 
-class Queued:
+class QueueReader:
     """Reads when queued work is expected to read each file, by its path in the cache, s since 1970.
 
     A job without an expected start may begin at once: it is due when a queue named its files first. So the
@@ -55,7 +54,6 @@ class Queued:
         self._read: tuple[str, float] | None = None
 
     def due_s(self, now_s: float) -> Mapping[str, float]:
-        """What is known at `now_s`."""
         try:
             queues = self._tables.head(QUEUE)
             if queues.number and (
@@ -111,9 +109,9 @@ def running_steward(
     clock of its own.
     """
     low, high = cache.watermarks
-    goal, push, root = steward_target(cache), settings.push, cache_root(cache)
+    cache_target, push, root = steward_target(cache), settings.push, cache_root(cache)
     if listing is None:
-        listing = listed(goal, now_s=now_s())
+        listing = listed(cache_target, now_s=now_s())
     learned = None if served is None else [served.order]
     capacity_bytes = int(high * cache.capacity)
     order = new_order(
@@ -134,7 +132,7 @@ def running_steward(
         evict_guard_s=0,  # the steward sees which files are open
     )
 
-    queued = Queued(Tables.of(settings), cache)
+    queued = QueueReader(Tables.of(settings), cache)
 
     def lists(times_s: Sequence[float]) -> Lists:
         pins = [pin.name for at_s in times_s for pin in journal.reports.pins(cache.name, now_s=at_s)]
@@ -142,7 +140,7 @@ def running_steward(
         return Lists(set(pins), evictions, queued.due_s(times_s[0]))
 
     usage = DataDisks(cache.capacity, root, cache.spaces)
-    live = LiveCache(goal, _feed(cache, goal), usage, OpenFiles(root))
+    live = LiveCache(cache_target, _feed(cache, cache_target), usage, OpenFiles(root))
     with Keeper(
         live,
         book,
@@ -167,7 +165,6 @@ def _has_many_files(root: Path) -> bool:
 
 
 def _datasets(tables: Tables) -> Datasets:
-    """The datasets of the catalogue."""
     if not tables.exists(FILES):
         return Datasets()
     rows = tables.read_arrow(FILES, columns=["name", "dataset"])
@@ -187,11 +184,11 @@ def cache_root(cache: CacheSettings) -> Path:
     return cache.namespace
 
 
-def _feed(cache: CacheSettings, goal: CacheTarget) -> Feed:
+def _feed(cache: CacheSettings, cache_target: CacheTarget) -> Feed:
     """The reports of `cache`, whoever else sends to the same folder."""
     folder = cache.gstream if cache.gstream and cache.gstream.is_dir() else None
     check = (lambda: None) if folder is None else partial(check_heartbeat, folder)
-    return Feed(_captures(cache), goal.identity, check=check)
+    return Feed(_captures(cache), cache_target.identity, check=check)
 
 
 def _captures(cache: CacheSettings) -> CaptureReader | FolderReader:

@@ -9,7 +9,7 @@ import datetime as dt
 import logging
 import time
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from features.common.errors import CachecastError, ConfigError
 from features.common.times import DAY_S, as_of_label, day_label
@@ -26,10 +26,6 @@ from prefetch.steward.book import Book, Listing, listed
 from prefetch.steward.figures import StewardFigures
 from prefetch.steward.keeper import Keeper
 from replay.steward import Saved
-
-if TYPE_CHECKING:
-    pass
-
 
 STEP_S: Final = 1.0
 REPORT_EVERY_S: Final = 60.0
@@ -61,10 +57,10 @@ def run(
         )
     root = cache_root(configured)
     reports_of(configured)
-    path, us = settings.steward.figures(configured.name), f"steward of cache {configured.name!r}"
+    path, steward = settings.steward.figures(configured.name), f"steward of cache {configured.name!r}"
     with (
-        exclusive(path.with_suffix(".lock"), us),
-        alone_at(root, us),
+        exclusive(path.with_suffix(".lock"), steward),
+        alone_at(root, steward),
         until_signalled() as stopping,
         contextlib.closing(Journal(settings.push.journal, must_exist=True)) as journal,
     ):
@@ -120,7 +116,6 @@ class _Report:
         self._target_bytes = 0
 
     def __call__(self, event: str, keeper: Keeper, *, is_last: bool = False) -> StewardFigures:
-        """Report now; the figures."""
         report = dataclasses.replace(
             keeper.figures(),
             version=self._version,
@@ -194,10 +189,7 @@ class _Day:
 
 
 class Days:
-    """Sums up the figures of one run, and keeps them in `tables` each hour and at the end of a day and a run.
-
-    `model_version`: of the learned order, None without one.
-    """
+    """Sums up the figures of one run, kept in `tables` each hour and at the end of a day and a run."""
 
     def __init__(self, tables: Tables, began: StewardFigures, model_version: str | None) -> None:
         self._tables, self._began, self._last = tables, began, began

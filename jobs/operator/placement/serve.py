@@ -22,11 +22,10 @@ from jobs.ground.settings.tree import CacheSettings, Settings
 from prefetch.databases import without_password
 from prefetch.placement.app import application
 from prefetch.placement.connections import Gate, connections
-from prefetch.placement.database import PlacementTables
+from prefetch.placement.database import PlacementTables, Synchroniser
 from prefetch.placement.messages import Member, Members, checked_address
 from prefetch.placement.pages import PageMaker
 from prefetch.placement.service import Options, Service
-from prefetch.placement.synchroniser import Synchroniser
 from prefetch.placement.tokens import (
     OPERATORS,
     Issuer,

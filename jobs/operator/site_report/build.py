@@ -20,8 +20,8 @@ from jobs.operator.site_report.recorded import recorded_section
 from jobs.pages import plots
 from jobs.pages.page import Answer, Capacities, Figure, Section, page
 from jobs.pages.verdicts import savings
-from prefetch.accounting.outcomes import Use
 from prefetch.actions import ACTIONS
+from prefetch.outcomes import Use
 from replay.comparison import PLAN
 from replay.study.benefit import Region
 

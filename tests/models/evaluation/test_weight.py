@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from plain_files import plain_files
 
 from models.evaluation.promotion import choose_weight
-from prefetch.plan import PlanLimits, Scores, ValuePlanner, plain_files
+from prefetch.plan.items import PlanLimits
+from prefetch.plan.planner import ValuePlanner
+from prefetch.plan.scores import Scores
 from replay.config import CacheConfig
 from replay.trace import Trace
 

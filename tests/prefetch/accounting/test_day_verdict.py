@@ -11,7 +11,8 @@ from pushed_world import PushedWorld, pushed_world
 from xcache_oracle import brute_simulate
 
 from features.common.times import DAY_S
-from prefetch.accounting.day_verdict import (
+from prefetch.actions import Action
+from prefetch.day_verdict import (
     GRID_S,
     PushedActions,
     RecordedPushes,
@@ -20,7 +21,6 @@ from prefetch.accounting.day_verdict import (
     judge_day,
     replayable,
 )
-from prefetch.actions import Action
 from replay.engine import simulate
 from replay.planner import CacheState
 

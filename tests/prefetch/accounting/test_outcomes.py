@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from features.schema import OUTCOMES, arrow_schema
-from prefetch.accounting.outcomes import outcomes
+from prefetch.outcomes import outcomes
 
 START = dt.datetime(2026, 3, 1, tzinfo=dt.UTC)
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from features.common.times import DAY_S
-from prefetch.accounting.day_verdict import (
+from prefetch.day_verdict import (
     CacheContents,
     CacheRecord,
     PushedActions,

@@ -3,10 +3,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from captures import read_capture
 
 from features.common.errors import PushRejected, TargetUnavailable
 from prefetch.directory import DirectoryTarget
-from prefetch.xcache.gstream import read_capture
 
 
 class Clock:

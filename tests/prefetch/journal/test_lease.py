@@ -20,8 +20,7 @@ from features.common.errors import ConflictError
 from prefetch.actions import Action, ItemState
 from prefetch.journal import lease as lease_module
 from prefetch.journal.journal import Journal, Receipt
-from prefetch.journal.lease import BEAT_S, LEASE_S, Lease
-from prefetch.journal.work import Work
+from prefetch.journal.lease import BEAT_S, LEASE_S, Lease, LeasedItems
 
 """A journal of a version with leases per item: 4 and 5 are running, 3 is cancelling, 2 was tried."""
 
@@ -79,27 +78,27 @@ def test_it_is_renewed_in_time(journal: Journal, monkeypatch: pytest.MonkeyPatch
 @pytest.mark.parametrize(
     "write",
     [
-        lambda lease: Work(lease).begin(Action.PREFETCH, 1, now_s=2000),
-        lambda lease: Work(lease).finish({"1000-prefetch-1": DONE}, now_s=2000),
-        lambda lease: Work(lease).give_back(["1000-prefetch-1"], now_s=2000),
-        lambda lease: Work(lease).renewed({"1000-prefetch-1": 2000.0}),
-        lambda lease: Work(lease).lose_pin("1000-prefetch-1", "gone", now_s=2000),
+        lambda lease: LeasedItems(lease).begin(Action.PREFETCH, 1, now_s=2000),
+        lambda lease: LeasedItems(lease).finish({"1000-prefetch-1": DONE}, now_s=2000),
+        lambda lease: LeasedItems(lease).give_back(["1000-prefetch-1"], now_s=2000),
+        lambda lease: LeasedItems(lease).renewed({"1000-prefetch-1": 2000.0}),
+        lambda lease: LeasedItems(lease).lose_pin("1000-prefetch-1", "gone", now_s=2000),
         lambda lease: lease.renew(now_s=2000),
     ],
 )
 def test_who_lost_it_writes_nothing(journal: Journal, write: Callable[[Lease], object]) -> None:
     journal.plans.record_plan([item(1), item(2)], now_s=1000)
     slow = journal.leases.take("xc", now_s=1000)
-    Work(slow).begin(Action.PREFETCH, 1, now_s=1001)
+    LeasedItems(slow).begin(Action.PREFETCH, 1, now_s=1001)
     quick = journal.leases.take("xc", now_s=1000 + LEASE_S)
-    Work(quick).begin(Action.PREFETCH, 1, now_s=1001 + LEASE_S)
+    LeasedItems(quick).begin(Action.PREFETCH, 1, now_s=1001 + LEASE_S)
     before = list(journal.reports.receipts())
     with pytest.raises(ConflictError, match="lost its lease to process 7 on far"):
         write(slow)
     slow.release(now_s=2000)
     assert list(journal.reports.receipts()) == before
     assert journal.leases.holder("xc", now_s=1001 + LEASE_S) is not None
-    Work(quick).finish({"1000-prefetch-2": DONE}, now_s=2000)
+    LeasedItems(quick).finish({"1000-prefetch-2": DONE}, now_s=2000)
     assert states(journal) == {"planned": 1, "done": 1}
 
 
@@ -107,8 +106,8 @@ def test_what_a_dead_pusher_left_is_planned_again_at_once(journal: Journal, url:
     journal.plans.record_plan([item(number) for number in range(4)], now_s=1000)
     script = (
         "import sys; from prefetch.actions import Action; from prefetch.journal.journal import Journal; "
-        "from prefetch.journal.work import Work; journal = Journal(sys.argv[1]); "
-        "Work(journal.leases.take('xc', now_s=1000)).begin(Action.PREFETCH, 2, now_s=1001)"
+        "from prefetch.journal.lease import LeasedItems; journal = Journal(sys.argv[1]); "
+        "LeasedItems(journal.leases.take('xc', now_s=1000)).begin(Action.PREFETCH, 2, now_s=1001)"
     )
     subprocess.run([sys.executable, "-c", script, url], check=True)
     assert journal.plans.cancel("xc", now_s=1001) == (2, 2)
@@ -133,8 +132,8 @@ def test_pushers_and_cancels_do_not_wait_for_each_other(url: str) -> None:
             with suppress(ConflictError):
                 # Each takes it from the other, as if that one were silent.
                 lease = journals[number].leases.take("xc", now_s=1000 + (2 * turn + number) * LEASE_S)
-                begun = [one.item_id for one in Work(lease).begin(Action.PREFETCH, 8, now_s=1001)]
-                Work(lease).finish(dict.fromkeys(begun[::-1], Receipt(ItemState.PLANNED)), now_s=1002)
+                begun = [one.item_id for one in LeasedItems(lease).begin(Action.PREFETCH, 8, now_s=1001)]
+                LeasedItems(lease).finish(dict.fromkeys(begun[::-1], Receipt(ItemState.PLANNED)), now_s=1002)
 
     with concurrent.futures.ThreadPoolExecutor(3) as pool:
         pushed = [pool.submit(push, number) for number in range(2)]

@@ -15,8 +15,8 @@ from features.common.errors import ConflictError
 from prefetch.actions import Action, ItemState
 from prefetch.journal import journal as journal_plans
 from prefetch.journal.journal import Item, Journal, Receipt
+from prefetch.journal.lease import LeasedItems
 from prefetch.journal.tables import PREFILL
-from prefetch.journal.work import Work
 
 AT_ONCE = 10
 
@@ -172,7 +172,7 @@ def test_others_write_while_a_large_plan_is_recorded(url: str) -> None:
         other.plans.record_plan(
             [dataclasses.replace(item(n), item_id=f"o{n}", cache="yc") for n in range(9)], now_s=1
         )
-        done, work = list[str](), Work(other.leases.take("yc", now_s=1000))
+        done, work = list[str](), LeasedItems(other.leases.take("yc", now_s=1000))
 
         class Watched:
             """A plan in whose midst another run works."""

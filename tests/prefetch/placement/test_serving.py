@@ -18,8 +18,8 @@ from typer.testing import CliRunner
 
 from features.common.errors import CachecastError
 from jobs.cli.main import app
-from prefetch.placement.database import Pending, PlacementTables
-from prefetch.placement.fleet import CacheServer
+from prefetch.placement.database import PlacementTables
+from prefetch.placement.fleet import CacheServer, Pending
 
 
 def test_a_restart_keeps_state_and_a_refresh_is_noticed(tmp_path: Path) -> None:

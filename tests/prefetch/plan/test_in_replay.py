@@ -10,11 +10,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 from cases import IS_THOROUGH
+from plain_files import plain_files
 from pushed_world import perfect
 
 from prefetch.actions import Action
-from prefetch.plan import PlanLimits, Scores, ValuePlanner, plain_files
-from prefetch.plan.scores import NEVER_S
+from prefetch.plan.items import PlanLimits
+from prefetch.plan.planner import ValuePlanner
+from prefetch.plan.scores import NEVER_S, Scores
 from replay.comparison import Candidates, compare
 from replay.config import CacheConfig
 from replay.engine import simulate

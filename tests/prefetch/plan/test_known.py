@@ -8,13 +8,15 @@ from typing import Any
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from plain_files import plain_files
 
 from prefetch.actions import Action
-from prefetch.plan import PlanLimits, Scores, Treatment, ValuePlanner, plain_files
 from prefetch.plan.explain import reasons
+from prefetch.plan.items import PlanLimits
 from prefetch.plan.lists import Case
-from prefetch.plan.planner import Prefill, prefill
-from prefetch.plan.scores import KnownWork, certain, with_known
+from prefetch.plan.planner import Prefill, ValuePlanner, prefill
+from prefetch.plan.rules import Treatment
+from prefetch.plan.scores import KnownWork, Scores, certain, with_known
 from prefetch.plan.value import Objective, absent, on_disk
 from replay.planner import CacheState
 

@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from features.common.errors import ConfigError
-from prefetch.plan import PlanLimits, Rule, Treatment, treatments
-from prefetch.plan.choice import steady, within_groups
-from prefetch.plan.rules import is_control
+from prefetch.plan.items import PlanLimits
+from prefetch.plan.lists import steady, within_groups
+from prefetch.plan.rules import Rule, Treatment, is_control, treatments
 from prefetch.plan.value import best_rate, fitting_cycle_s, nearest_horizon
 
 DIDS = pa.array(

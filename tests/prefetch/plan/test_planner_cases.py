@@ -7,18 +7,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+from plain_files import plain_files
 
 from prefetch.actions import Action
-from prefetch.plan import (
-    Cause,
-    Objective,
-    PlanLimits,
-    Scores,
-    ValuePlanner,
-    plain_files,
-)
 from prefetch.plan.explain import explain, reasons
-from prefetch.plan.scores import NEVER_S
+from prefetch.plan.items import Cause, PlanLimits
+from prefetch.plan.planner import ValuePlanner
+from prefetch.plan.scores import NEVER_S, Scores
+from prefetch.plan.value import Objective
 from replay.planner import CacheState
 
 DAY_S = 86400
@@ -110,19 +106,3 @@ def test_requests_prefer_small_files_and_cpu_hours_far_ones() -> None:
         for objective in Objective
     }
     assert first == {Objective.BYTES: 1, Objective.REQUESTS: 0, Objective.CPU_HOURS: 2}
-
-
-def test_a_dataset_comes_whole_or_not_at_all() -> None:
-    files = plain_files(6, dataset=np.array([-1, -1, -1, 0, 0, 0]))
-    scores = one_horizon([3, 4, 5], [4, 4, 4], [0.7, 0.65, 0.55], [False] * 3)
-    state = cache(bytes_on_disk=np.array([1, 1, 1]), inflow_bytes=100)
-
-    def fetched(share: float, bonus: float) -> list[int]:
-        limits = dataclasses.replace(
-            LIMITS, prefetch_share=share, dataset_bonus=bonus, min_prefetch_probability=0.6
-        )
-        return ValuePlanner(lambda _: scores, limits, files, DAY_S).plan(state).of(Action.PREFETCH).tolist()
-
-    assert fetched(0.12, 0.0) == [3, 4]
-    assert fetched(0.12, 0.5) == [3, 4, 5]
-    assert fetched(0.11, 0.5) == []  # it would be cut in two

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from prefetch.journal.tables import Try
 from prefetch.push.origins import SourceHealth, SourceLimits
-from prefetch.push.renewals import UNMEASURED_S, touch_every_s
+from prefetch.push.worker import UNMEASURED_S, touch_every_s
 from prefetch.target import Held
 
 

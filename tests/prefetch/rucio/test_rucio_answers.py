@@ -15,9 +15,9 @@ import requests
 from features.common import deadline
 from features.common.errors import ServiceError
 from jobs.loop.ingest.sources import rucio_catalogue
-from prefetch.rucio import bulk
+from prefetch.lfn import Did
 from prefetch.rucio import rse as rse_room
-from prefetch.rucio.dids import Did
+from prefetch.rucio import session as rucio
 from prefetch.rucio.session import RucioAccess, Session
 
 STREAM = "application/x-json-stream"
@@ -127,7 +127,7 @@ def test_replicas_of_another_form_are_an_error_in_words(
     server: Callable[[dict[str, Any]], Session], row: Any
 ) -> None:
     with pytest.raises(ServiceError, match="Rucio at http://127"):
-        list(bulk.replicas(server({"/replicas/list": [row]}), [Did("mc", "f")]))
+        list(rucio.replicas(server({"/replicas/list": [row]}), [Did("mc", "f")]))
 
 
 @pytest.mark.parametrize("answer", [{}, {"volatile": True}, {"volatile": True, "protocols": 3}])

@@ -5,8 +5,8 @@ from __future__ import annotations
 import hypothesis.strategies as st
 from hypothesis import given
 
-from prefetch.rucio.dids import Did
-from prefetch.rucio.sync import ReportedReplicas, State, changes
+from prefetch.lfn import Did
+from prefetch.rucio.rse import ReportedReplicas, State, changes
 
 DIDS = st.builds(Did, st.just("s"), st.sampled_from("abcdefgh"))
 STATES = st.sampled_from(["adding", "there", "removing", "unknown"])

@@ -7,12 +7,13 @@ import os
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
+from unittest import mock
 
 import pytest
 
 from features.common.errors import TargetUnavailable
 from prefetch.steward import fill
-from prefetch.steward.fill import DataDisks, Disks, Files, Implausible, Inflow
+from prefetch.steward.fill import DataDisks, Implausible, Inflow
 
 
 def test_a_cache_with_the_disk_to_itself_is_as_full_as_the_disk(tmp_path: Path) -> None:
@@ -38,7 +39,7 @@ def test_a_folder_of_the_cache_that_goes_is_no_disk_that_goes(tmp_path: Path) ->
 
 
 def test_a_cache_with_a_share_of_a_disk_is_as_full_as_its_files(tmp_path: Path) -> None:
-    found = Files(10**6, tmp_path)
+    found = DataDisks(10**6, tmp_path)
     (tmp_path / "open").write_bytes(b"x" * 40_960)
     assert found.used_bytes(100_000, [("/open", 4096), ("/gone", 5)]) == 100_000 + 40_960 - 4096
 
@@ -107,11 +108,13 @@ def test_disks_smaller_than_the_declared_capacity_are_not_believed(tmp_path: Pat
     assert cache.used_bytes(100, []) == 100, "a share of both"
 
 
-def test_a_disk_that_is_gone_is_told(tmp_path: Path) -> None:
-    disks = Disks([tmp_path], tmp_path)
-    tmp_path.rmdir()
+def test_a_disk_that_is_gone_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "a").write_bytes(b"x")
+    cache = DataDisks(_bytes_of(tmp_path), tmp_path)
+    cache.look(["/a"])
+    monkeypatch.setattr(os, "statvfs", mock.Mock(side_effect=OSError(5, "input/output error")))
     with pytest.raises(TargetUnavailable, match="cannot see how full"):
-        disks.used_bytes(0, [])
+        cache.used_bytes(0, [])
 
 
 def test_another_file_system_at_its_place_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,12 +19,11 @@ from prefetch.push.attempt import PushLimits
 from prefetch.steward import canary
 from prefetch.steward.book import Book, Datasets, listed
 from prefetch.steward.canary import OpenFiles
-from prefetch.steward.evictions import Marks
+from prefetch.steward.evictions import Lists, Marks
 from prefetch.steward.feed import Feed
 from prefetch.steward.figures import Evicted
-from prefetch.steward.fill import Files, Usage
+from prefetch.steward.fill import DataDisks, Usage
 from prefetch.steward.keeper import PLANNED, Keeper, Limits
-from prefetch.steward.lists import Lists
 from prefetch.steward.watch import LiveCache
 from prefetch.target import CacheTarget
 from prefetch.xcache.client import XCacheTarget
@@ -70,7 +69,7 @@ class World:
             LiveCache(
                 self.target,
                 Feed(capture_reader(self.gstream), self.target.identity),
-                usage or Files(CAPACITY, self.root),
+                usage or DataDisks(CAPACITY, self.root),
                 OpenFiles(self.root),
             ),
             Book(steward, Datasets(), listing=listing),
@@ -103,7 +102,7 @@ class World:
         return self.lists
 
 
-class Empty(Files):
+class Empty(DataDisks):
     """A disk that shows nothing of its files, as a file system does that keeps small ones in its inodes."""
 
     def used_bytes(self, held_bytes: int, growing: Iterable[tuple[str, int]]) -> int:

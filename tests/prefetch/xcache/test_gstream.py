@@ -6,10 +6,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from captures import Capture, read_capture
 
 from features.common.errors import InputError, ServiceError
 from prefetch.xcache.events import frame
-from prefetch.xcache.gstream import Capture, CaptureReader, read_capture
+from prefetch.xcache.gstream import CaptureReader
 from prefetch.xcache.receiver import Collector
 
 DATA = Path(__file__).parents[2] / "data"

@@ -9,14 +9,12 @@ import pytest
 from features.common.errors import ConfigError, TargetUnavailable
 from prefetch.xcache import redirector
 from prefetch.xcache.redirector import Redirector
-from prefetch.xcache.session import Location
 
 NODES = {"n1": ["127.0.0.1:1094"], "n2": ["[::1]:1094", "xc2.invalid:1095"]}
 
 
-def told(monkeypatch: pytest.MonkeyPatch, *addresses: str, is_online: bool = True) -> Redirector:
-    answer = [Location(address, is_online) for address in addresses]
-    monkeypatch.setattr(redirector, "locations", lambda *_: answer)
+def told(monkeypatch: pytest.MonkeyPatch, *addresses: str) -> Redirector:
+    monkeypatch.setattr(redirector, "locations", lambda *_: list(addresses))
     return Redirector("root://127.0.0.1:1", NODES)
 
 
@@ -52,7 +50,7 @@ def test_what_is_no_configured_node_is_named_once_and_not_used(
     assert all(record.getMessage().isprintable() for record in caplog.records)
 
 
-def test_a_flood_of_strangers_is_cut_and_nodes_that_are_lost_do_not_serve(
+def test_a_flood_of_strangers_is_cut_and_without_nodes_none_serves(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     many = [f"10.0.{n // 250}.{n % 250}:1094" for n in range(5000)]
@@ -60,13 +58,13 @@ def test_a_flood_of_strangers_is_cut_and_nodes_that_are_lost_do_not_serve(
         told(monkeypatch, *many).serving()
     assert len(caplog.records) <= 1000
     with pytest.raises(TargetUnavailable, match="it names none"):
-        told(monkeypatch, "127.0.0.1:1094", is_online=False).serving()
+        told(monkeypatch).serving()
 
 
 def test_what_a_drained_node_holds_may_be_fetched_by_others(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(redirector, "locations", lambda *_: [Location("127.0.0.1:1094", is_online=True)])
+    monkeypatch.setattr(redirector, "locations", lambda *_: ["127.0.0.1:1094"])
     assert Redirector("root://127.0.0.1:1", NODES, frozenset({"n1"})).holders("/store/f") == set()
     assert not caplog.records
 

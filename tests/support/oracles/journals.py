@@ -9,9 +9,8 @@ from pushes import item_of
 
 from prefetch.actions import Action, ItemState
 from prefetch.journal.journal import Item, Journal, Receipt
-from prefetch.journal.lease import Lease
+from prefetch.journal.lease import Lease, LeasedItems
 from prefetch.journal.tables import PLAN
-from prefetch.journal.work import Work
 
 DAY = 86400
 
@@ -23,9 +22,9 @@ def item(number: int, action: str = "prefetch", *, as_of_s: int = 1000, kind: st
     return item_of(item_id, "xc", f"/store/f{number}", action, as_of_s=as_of_s, kind=kind, **numbers)
 
 
-def work_on(journal: Journal) -> Work:
+def work_on(journal: Journal) -> LeasedItems:
     """What a pusher of cache `xc` does, by one lease for the whole test, until `stop`."""
-    return Work(_lease(journal))
+    return LeasedItems(_lease(journal))
 
 
 def stop(journal: Journal, *, now_s: float) -> None:

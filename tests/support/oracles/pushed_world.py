@@ -8,11 +8,14 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+from plain_files import plain_files
 
 from features.common.times import DAY_S
-from prefetch.accounting.day_verdict import CacheContents, CacheRecord, PushedActions, beginning
 from prefetch.actions import Action
-from prefetch.plan import PlanLimits, Scores, ValuePlanner, plain_files
+from prefetch.day_verdict import CacheContents, CacheRecord, PushedActions, beginning
+from prefetch.plan.items import PlanLimits
+from prefetch.plan.planner import ValuePlanner
+from prefetch.plan.scores import Scores
 from replay.config import CacheConfig
 from replay.engine import simulate
 from replay.kernels.disk import HIT

@@ -22,6 +22,7 @@ from typing import Any, NamedTuple, cast
 
 import google_crc32c
 import pyarrow as pa
+from captures import read_capture
 
 from features.common.errors import CachecastError
 from features.common.names import parse_name
@@ -41,7 +42,6 @@ from prefetch.xcache import cinfo
 from prefetch.xcache.cinfo_rows import SCHEMA, remembered
 from prefetch.xcache.fstream import decode
 from prefetch.xcache.fstream_capture import Access, Fault, FstreamReader
-from prefetch.xcache.gstream import read_capture
 from prefetch.xcache.server import parse_version
 from replay.read import read_trace
 

@@ -16,17 +16,16 @@ from types import NoneType
 from typing import Any
 
 from features.common.arrays import pages
-from prefetch.rucio import bulk
-from prefetch.rucio.bulk import Row
-from prefetch.rucio.dids import Did
-from prefetch.rucio.session import Session
+from prefetch.lfn import Did
+from prefetch.rucio import session as rucio
+from prefetch.rucio.session import Row, Session
 
 # Files that are in memory at once, but for the excess of one dataset.
 FILES_AT_ONCE = 20_000
 # An open dataset does not tell how many files it has.
 _GUESSED_FILES = 1000
-_META = bulk.DID | {"did_type": (str,), "created_at": (dt.datetime,), "length": (int, NoneType)}
-_FILE = bulk.DID | {"parent_scope": (str,), "parent_name": (str,)}
+_META = rucio.DID | {"did_type": (str,), "created_at": (dt.datetime,), "length": (int, NoneType)}
+_FILE = rucio.DID | {"parent_scope": (str,), "parent_name": (str,)}
 
 
 def rows(session: Session, wanted: Iterable[str]) -> Iterator[list[Row]]:
@@ -50,7 +49,7 @@ class _Catalogue:
         self._seen: set[Did] = set()
 
     def rows(self, wanted: Iterable[str]) -> Iterator[list[Row]]:
-        for page in pages(wanted, bulk.DIDS_AT_ONCE):
+        for page in pages(wanted, rucio.DIDS_AT_ONCE):
             dids, refused = self._named(page)
             while dids:
                 known, unknown = self._metadata(dids)
@@ -58,7 +57,7 @@ class _Catalogue:
                 kinds = {kind: [m for m in known if m["did_type"] == kind] for kind in ("DATASET", "FILE")}
                 yield from map(self._of_datasets, _batches(kinds["DATASET"]))
                 yield self._of_files(kinds["FILE"])
-                dids = self._inside([bulk.did_of(m) for m in known if m["did_type"] == "CONTAINER"])
+                dids = self._inside([rucio.did_of(m) for m in known if m["did_type"] == "CONTAINER"])
             yield refused
 
     def _named(self, texts: Sequence[str]) -> tuple[list[Did], list[Row]]:
@@ -93,9 +92,9 @@ class _Catalogue:
             children = self._session.ask(
                 f"content of {container.scope}:{container.name}",
                 lambda client, it=container: client.list_content(it.scope, it.name),  # type: ignore[misc]
-                form=bulk.DID,
+                form=rucio.DID,
             )
-            found += [bulk.did_of(child) for child in children]
+            found += [rucio.did_of(child) for child in children]
         return self._new(found)
 
     def _new(self, dids: Iterable[Did]) -> list[Did]:
@@ -105,35 +104,35 @@ class _Catalogue:
 
     def _metadata(self, dids: Sequence[Did]) -> tuple[list[Row], list[Row]]:
         """Metadata of the `dids` that the server knows, and rows for those that it does not."""
-        known, refused = bulk.metadata(self._session, dids, _META)
-        answered = {*map(bulk.did_of, known), *refused}
+        known, refused = rucio.metadata(self._session, dids, _META)
+        answered = {*map(rucio.did_of, known), *refused}
         unknown = [(did, "unknown to Rucio") for did in dids if did not in answered]
         unknown += [(did, "a name that Rucio's rules refuse") for did in refused]
         return known, [_refused(f"{did.scope}:{did.name}", reason) for did, reason in unknown]
 
     def _of_datasets(self, datasets: Sequence[Row]) -> list[Row]:
-        asked = [bulk.did_of(meta)._asdict() for meta in datasets]
+        asked = [rucio.did_of(meta)._asdict() for meta in datasets]
         listed = self._session.ask("files", lambda client: client.bulk_list_files(asked), form=_FILE)
-        by_dataset: dict[Did, list[Row]] = {bulk.did_of(meta): [] for meta in datasets}
+        by_dataset: dict[Did, list[Row]] = {rucio.did_of(meta): [] for meta in datasets}
         for file in listed:
             parent = Did(file["parent_scope"], file["parent_name"])
             if parent not in by_dataset:
                 raise self._session.strange("files", f"of {parent.scope}:{parent.name}, which was not asked")
             by_dataset[parent].append(file)
-        known, _ = self._metadata(list(dict.fromkeys(map(bulk.did_of, listed))))
-        created = {bulk.did_of(meta): meta["created_at"] for meta in known}
+        known, _ = self._metadata(list(dict.fromkeys(map(rucio.did_of, listed))))
+        created = {rucio.did_of(meta): meta["created_at"] for meta in known}
         rules = self._locked(asked)
         locked: dict[Did, set[str]] = {}
         for dataset, files in by_dataset.items():
             for file in files:
-                locked.setdefault(bulk.did_of(file), set()).update(rules[dataset])
+                locked.setdefault(rucio.did_of(file), set()).update(rules[dataset])
         found = []
         for meta in datasets:
-            files = by_dataset[bulk.did_of(meta)]
-            origins = self._origins(bulk.did_of(meta), files)
+            files = by_dataset[rucio.did_of(meta)]
+            origins = self._origins(rucio.did_of(meta), files)
             found += [
                 _row(file, meta, created.get(did), origins[did], locked[did])
-                for did, file in ((bulk.did_of(file), file) for file in files)
+                for did, file in ((rucio.did_of(file), file) for file in files)
             ]
         return found
 
@@ -141,21 +140,21 @@ class _Catalogue:
         """The RSEs at which a rule keeps each of `datasets`."""
         asked = [{**dataset, "type": "dataset"} for dataset in datasets]
         locks = self._session.ask(
-            "locks", lambda client: client.get_locks_for_dids(asked), form=bulk.DID | {"rse": (str,)}
+            "locks", lambda client: client.get_locks_for_dids(asked), form=rucio.DID | {"rse": (str,)}
         )
         locked: dict[Did, set[str]] = {Did(**dataset): set() for dataset in datasets}
         for lock in locks:
-            if bulk.did_of(lock) not in locked:
+            if rucio.did_of(lock) not in locked:
                 raise self._session.strange(
                     "locks", f"of {lock['scope']}:{lock['name']}, which was not asked"
                 )
-            locked[bulk.did_of(lock)].add(lock["rse"])
+            locked[rucio.did_of(lock)].add(lock["rse"])
         return locked
 
     def _of_files(self, files: Sequence[Row]) -> list[Row]:
-        origins: dict[Did, list[str]] = {bulk.did_of(file): [] for file in files}
+        origins: dict[Did, list[str]] = {rucio.did_of(file): [] for file in files}
         self._add_replicas(origins, "")
-        return [_row(file, None, file["created_at"], origins[bulk.did_of(file)]) for file in files]
+        return [_row(file, None, file["created_at"], origins[rucio.did_of(file)]) for file in files]
 
     def _origins(self, dataset: Did, files: Sequence[Row]) -> dict[Did, list[str]]:
         """The RSEs that hold each file of `dataset`."""
@@ -167,14 +166,14 @@ class _Catalogue:
         n_available = {at["rse"]: at["available_length"] for at in held if at["rse"] not in self._caches}
         whole = [rse for rse, n in n_available.items() if n == len(files)]
         parts = sorted(rse for rse, n in n_available.items() if 0 < n < len(files))
-        origins = {bulk.did_of(file): list(whole) for file in files}
+        origins = {rucio.did_of(file): list(whole) for file in files}
         if parts:
             self._add_replicas(origins, "|".join(parts))
         return origins
 
     def _add_replicas(self, origins: dict[Did, list[str]], rses: str) -> None:
         """Add to `origins` where else each file is available, of RSEs in expression `rses` (empty: all)."""
-        for did, at in bulk.replicas(self._session, list(origins), rses):
+        for did, at in rucio.replicas(self._session, list(origins), rses):
             if did not in origins:
                 raise self._session.strange("replicas", f"of {did.scope}:{did.name}, which was not asked")
             origins[did] += [rse for rse in at if rse not in self._caches]
@@ -214,13 +213,13 @@ def line(row: Row, day: str) -> str:
 
 
 def _batches(datasets: Iterable[Row]) -> Iterator[list[Row]]:
-    """`datasets` in lists of about `FILES_AT_ONCE` files and at most `bulk.DIDS_AT_ONCE` datasets."""
+    """`datasets` in lists of about `FILES_AT_ONCE` files and at most `rucio.DIDS_AT_ONCE` datasets."""
     batch: list[Row] = []
     n_files = 0
     for dataset in datasets:
         batch.append(dataset)
         n_files += dataset["length"] or _GUESSED_FILES
-        if n_files >= FILES_AT_ONCE or len(batch) == bulk.DIDS_AT_ONCE:
+        if n_files >= FILES_AT_ONCE or len(batch) == rucio.DIDS_AT_ONCE:
             yield batch
             batch, n_files = [], 0
     if batch:

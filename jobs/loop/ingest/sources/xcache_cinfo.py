@@ -46,7 +46,7 @@ def query(cache: str, source: str) -> sql.Query:
         ],
         columns=_columns(cache),
         reason=_reason(),
-        sample="coalesce(told, concat_ws(' ', \"name\", attach_s, detach_s))",
+        sample="coalesce(detail, concat_ws(' ', \"name\", attach_s, detach_s))",
     )
 
 

@@ -14,7 +14,8 @@ from features.schema import ACCESSES
 from jobs.loop.ingest.sources import Site, Source, fetched, sql, urls
 from jobs.loop.ingest.sources.local import captures_in
 from jobs.loop.ingest.sources.workspace import Earlier, Workspace, batches_of
-from prefetch.xcache.gstream import MAX_SENDERS, PSEQ_MODULUS, CaptureReader, FileClose, Numberings
+from prefetch.xcache.events import FileClose
+from prefetch.xcache.gstream import MAX_SENDERS, PSEQ_MODULUS, CaptureReader, Numberings
 
 _SHOWN_HOSTS = 3
 """Hosts under one name that a warning lists."""

@@ -11,7 +11,7 @@ import pytest
 from features.common.arrays import BoolArray
 from features.common.errors import ConfigError
 from features.schema import CONTENTS
-from jobs.ground.caches.federation import is_here
+from jobs.ground.caches.inventory import is_here
 from jobs.ground.settings.tree import CacheSettings, Settings
 from jobs.ground.store.keys import MomentKey
 from jobs.ground.store.tables import Tables

@@ -22,9 +22,9 @@ from jobs.loop.plan import plan
 from jobs.loop.plan.cache_state import CacheAtMoment
 from jobs.loop.push import push
 from jobs.loop.push import rucio_sync as rucio
-from jobs.loop.push.rucio_sync import Drift
-from prefetch.rucio.dids import Did
-from prefetch.rucio.sync import ReportedReplicas, changes
+from jobs.loop.push.rucio_sync import ReplicaDrift
+from prefetch.lfn import Did
+from prefetch.rucio.rse import ReportedReplicas, changes
 from prefetch.target import Held
 
 AS_OF = 1_772_323_200
@@ -176,7 +176,7 @@ def test_replicas_are_not_withdrawn_by_an_empty_folder(tmp_path: Path, dry_run: 
     with pytest.raises(LimitError, match=r"10 of 10 replicas at XCACHE .*withdraw_share = 0\.2.*--force"):
         sync()
     drift = sync(force=True)
-    assert isinstance(drift, Drift) and drift.to_remove == 10
+    assert isinstance(drift, ReplicaDrift) and drift.to_remove == 10
     assert set(told.states("XCACHE").values()) == {"there"}
     for i in range(8):
         path = tmp_path / "cache/files" / lfn(i)[1:]

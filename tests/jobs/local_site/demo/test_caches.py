@@ -6,12 +6,12 @@ import stat
 from pathlib import Path
 
 import pytest
+from captures import read_capture
 
 from features.common.errors import InputError
 from jobs.ground.caches.inventory import target
 from jobs.local_site.demo import xcache
 from jobs.local_site.demo.site import MARKS, fresh
-from prefetch.xcache.gstream import read_capture
 
 N_FILES = 14
 SIZE = MARKS.capacity_bytes // 10

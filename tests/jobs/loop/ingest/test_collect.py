@@ -18,6 +18,7 @@ from typing import Any
 
 import pytest
 from cachecast_main import asked
+from captures import Capture, read_capture
 
 from features.common.errors import InputError
 from features.common.times import parse_as_of
@@ -27,7 +28,7 @@ from jobs.loop.ingest.local_engine import LocalEngine
 from jobs.loop.ingest.pull_input import Mark, Request
 from jobs.loop.ingest.sources import Site
 from jobs.loop.ingest.sources.local import captures_in, places_at
-from prefetch.xcache.gstream import PSEQ_MODULUS, Capture, Numberings, read_capture
+from prefetch.xcache.gstream import PSEQ_MODULUS, Numberings
 
 STOP_S = 5.0
 """A busy machine may take this long; a collector that waits for its next datagram would never stop."""

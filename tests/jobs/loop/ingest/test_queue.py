@@ -22,7 +22,7 @@ from jobs.loop.ingest import queue, queue_entries
 from jobs.loop.plan import plan
 from jobs.loop.plan.cache_state import CacheAtMoment
 from jobs.loop.push import prefill
-from jobs.loop.steward.running import Queued
+from jobs.loop.steward.running import QueueReader
 from prefetch.plan.rules import is_control
 
 AS_OF = 1_772_323_200  # 2026-03-01T00:00:00Z
@@ -284,7 +284,7 @@ def test_a_prefill_again_pins_what_is_there_and_refuses_a_plans_own_moment(
     with pytest.raises(InputError, match=f"has a plan at {as_of_label(later_s)}"):
         prefill.run(
             Settings.load(Path(site[1]), tables=tables.root),
-            prefill.Request([DATASET], []),
+            prefill.PrefillRequest([DATASET], []),
             cache="dir",
             as_of_s=later_s,
             dry_run=False,
@@ -293,7 +293,7 @@ def test_a_prefill_again_pins_what_is_there_and_refuses_a_plans_own_moment(
     with pytest.raises(InputError, match="knows none of the 1 names"):
         prefill.run(
             Settings.load(Path(site[1]), tables=tables.root),
-            prefill.Request([], ["/no.root"]),
+            prefill.PrefillRequest([], ["/no.root"]),
             cache="dir",
             as_of_s=later_s + 1,
             dry_run=True,
@@ -311,7 +311,7 @@ def test_a_queue_that_never_ends_is_an_error_that_names_it(
 
 def test_a_steward_is_told_when_queued_files_are_due(tables: Tables, tmp_path: Path) -> None:
     """A job without a start is due when it was first seen; a queue that cannot be read says nothing."""
-    queued = Queued(tables, CACHE)
+    queued = QueueReader(tables, CACHE)
     assert queued.due_s(AS_OF) == {}
     jobs = [
         {"job_id": "1", "files": [lfn(0)], "expected_start": as_of_label(AS_OF + 6 * HOUR_S)},
@@ -324,4 +324,4 @@ def test_a_steward_is_told_when_queued_files_are_due(tables: Tables, tmp_path: P
     assert set(queued.due_s(AS_OF + 28 * HOUR_S)) == {lfn(0)}
     for commit in Path(tables.root, "queue").rglob("*.json"):
         commit.write_text("{")
-    assert Queued(tables, CACHE).due_s(AS_OF + HOUR_S) == {}
+    assert QueueReader(tables, CACHE).due_s(AS_OF + HOUR_S) == {}

@@ -22,8 +22,8 @@ from jobs.ground.settings.tree import Settings
 from jobs.ground.store.tables import Tables
 from jobs.loop.outcomes.history import history
 from jobs.loop.plan.items import item_ids
-from prefetch.accounting.day_verdict import judge_day
 from prefetch.actions import ACTIONS, Action
+from prefetch.day_verdict import judge_day
 from prefetch.plan.rules import is_control
 
 CACHE = "xc1"

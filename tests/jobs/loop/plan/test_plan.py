@@ -22,8 +22,8 @@ from jobs.loop.plan.cache_state import CacheAtMoment, origin_bytes
 from jobs.loop.plan.file_facts import plan_files
 from jobs.loop.plan.items import FileFilter, planned_files
 from prefetch.journal.tables import Try
-from prefetch.plan import Objective
 from prefetch.plan.rules import is_control
+from prefetch.plan.value import Objective
 from prefetch.target import Held
 from replay.study.benefit import Region
 from replay.study.use import regions_of

@@ -38,9 +38,9 @@ from jobs.loop.push import push as job
 from jobs.loop.push.journal import prune
 from prefetch.actions import Action, ItemState
 from prefetch.journal.journal import Item, Journal, Receipt
+from prefetch.journal.lease import LeasedItems
 from prefetch.journal.tables import UNPROVEN
-from prefetch.journal.work import Work
-from prefetch.push.renewals import UNMEASURED_S
+from prefetch.push.worker import UNMEASURED_S
 
 AS_OF = int(time.time()) // 3600 * 3600
 N_FILES = 8
@@ -176,12 +176,12 @@ def test_a_plan_pushed_while_another_push_works_is_recorded_for_later(conf: Path
 
 
 @contextmanager
-def working(conf: Path, *, days_later: float = 0) -> Iterator[job.Work]:
+def working(conf: Path, *, days_later: float = 0) -> Iterator[job.PushRun]:
     settings = Settings.load(conf, env={})
     cache, journal = settings.cache("d"), Journal(settings.push.journal)
     limits = job.push_limits(settings, cache)
     later_s = days_later * 86400
-    yield job.Work(
+    yield job.PushRun(
         Tables(settings.tables.root),
         journal,
         "d",
@@ -193,12 +193,12 @@ def working(conf: Path, *, days_later: float = 0) -> Iterator[job.Work]:
     journal.close()
 
 
-def newest(work: job.Work) -> Item:
+def newest(work: job.PushRun) -> Item:
     at_s = int(work.now_s())
     return item_of(f"n{at_s}", "d", "/store/n", "unpin", as_of_s=at_s)
 
 
-def resume(work: job.Work) -> None:
+def resume(work: job.PushRun) -> None:
     """Resume beside a newer plan: the age of plans is counted up to the newest one."""
     work.journal.plans.record_plan([newest(work)], now_s=work.now_s())
     job.push_rest(work, on_progress=lambda *_: None)
@@ -256,8 +256,8 @@ def test_a_clock_that_was_a_year_ahead_costs_no_plan_and_no_pin(conf: Path) -> N
         ]
         work.journal.plans.record_plan(plan, now_s=time.time())
         with work.journal.leases.held("d", time.time) as lease:
-            (pin,) = Work(lease).begin(Action.PIN, 1, now_s=time.time())
-            Work(lease).finish({pin.item_id: Receipt(ItemState.DONE)}, now_s=time.time())
+            (pin,) = LeasedItems(lease).begin(Action.PIN, 1, now_s=time.time())
+            LeasedItems(lease).finish({pin.item_id: Receipt(ItemState.DONE)}, now_s=time.time())
     with working(conf, days_later=400) as wrong:
         summary = job.push_rest(wrong, on_progress=lambda *_: None)
         assert (summary.pushed, summary.expired) == (0, 1)

@@ -10,12 +10,12 @@ import sqlalchemy as sa
 
 from jobs.ground.settings.tree import Settings
 from jobs.loop.push import rucio_sync
-from jobs.loop.push.rucio_sync import Drift
+from jobs.loop.push.rucio_sync import ReplicaDrift
 
 HELD = ("/store/mc/Run3/TT/AODSIM/v1/0/f.root", "/store/user/alice/f.root", "/store/data/x/f.root")
 
 
-def drift(folder: Path, rules: str) -> Drift:
+def drift(folder: Path, rules: str) -> ReplicaDrift:
     """What a sync of a folder cache that holds `HELD` would tell, by the site's `rules`."""
     for name in HELD:
         path = folder / "cache" / "files" / name[1:]
@@ -30,7 +30,7 @@ def drift(folder: Path, rules: str) -> Drift:
         f'origin = "{folder / "origin"}"\ncapacity = "1GB"\nrse = "XCACHE"\n'
     )
     told = rucio_sync.sync(Settings.load(conf, env={}), cache="dir", dry_run=True, wait_s=0, recheck=False)
-    assert isinstance(told, Drift)
+    assert isinstance(told, ReplicaDrift)
     return told
 
 

@@ -16,7 +16,7 @@ from jobs.ground.store.tables import Tables
 from jobs.loop.ingest.queue import write
 from jobs.loop.ingest.queue_entries import checked
 from jobs.loop.plan.items import contents
-from jobs.loop.steward.running import Queued
+from jobs.loop.steward.running import QueueReader
 from prefetch.target import Held
 
 SCOPE, LFN = "mc26_14TeV", "/store/mc/Run4/A/AOD/v1-v1/0/f.root"
@@ -34,11 +34,11 @@ def test_queued_files_are_due_at_their_paths(tmp_path: Path, prefix: str | None)
     write(tables, entries, queue="q", source="q", as_of_s=day_s)
     cache = CacheSettings(name="xc", kind="xcache", url="root://xc:1", capacity=10**9, prefix=prefix)
     atlas = {hashed(SCOPE, name, "/atlas/rucio") for name in (HELD, COMING)}
-    assert Queued(tables, cache).due_s(day_s).keys() == {LFN} | (atlas if prefix else set())
+    assert QueueReader(tables, cache).due_s(day_s).keys() == {LFN} | (atlas if prefix else set())
     held = contents(
         [Held(hashed(SCOPE, HELD, "/atlas/rucio"), 1, 1, True, AT_S, False)],
         pa.array([f"{SCOPE}:{HELD}"]),
         taken_s=AT_S,
     )
     tables.replace_partition(CONTENTS, held, MomentKey.at(AT_S, "xc"))
-    assert Queued(tables, cache).due_s(day_s).keys() == atlas | {LFN}
+    assert QueueReader(tables, cache).due_s(day_s).keys() == atlas | {LFN}

@@ -23,7 +23,7 @@ from jobs.operator.operate.prometheus import of_status, of_steward
 from jobs.operator.operate.status import run
 from prefetch.actions import Action, ItemState
 from prefetch.journal.journal import Item, Journal, Receipt
-from prefetch.journal.work import Work
+from prefetch.journal.lease import LeasedItems
 from prefetch.steward.figures import StewardFigures
 
 ROOT = Path(__file__).parents[4]
@@ -73,8 +73,8 @@ def pin(settings: Settings, size_bytes: int) -> None:
     )
     journal.plans.record_plan([item], now_s=NOW_S)
     with journal.leases.held("xc1", lambda: NOW_S) as lease:
-        Work(lease).begin(Action.PIN, 1, now_s=NOW_S)
-        Work(lease).finish({"0": Receipt(ItemState.DONE)}, now_s=NOW_S)
+        LeasedItems(lease).begin(Action.PIN, 1, now_s=NOW_S)
+        LeasedItems(lease).finish({"0": Receipt(ItemState.DONE)}, now_s=NOW_S)
     journal.close()
 
 

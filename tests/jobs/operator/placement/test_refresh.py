@@ -19,11 +19,12 @@ from features.common.errors import ConfigError, StaleInputError
 from features.common.times import as_of_label, day_label
 from features.results import PROMOTIONS
 from features.schema import CONTENTS, FILES, PLANS, PREDICTIONS, RECEIPTS
-from jobs.ground.caches.federation import is_here
+from jobs.ground.caches.inventory import is_here
 from jobs.ground.settings.tree import CacheSettings, Settings
 from jobs.ground.store.tables import Tables
 from jobs.operator.placement import refresh
-from prefetch.placement.database import Pending, PlacementTables
+from prefetch.placement.database import PlacementTables
+from prefetch.placement.fleet import Pending
 from prefetch.placement.snapshot import Snapshot, load
 from prefetch.plan.rules import belongs
 

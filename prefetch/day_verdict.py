@@ -70,10 +70,7 @@ class CacheRecord:
 
 
 class StewardShadow(NamedTuple):
-    """What a steward that evicted on the day counted: seconds watched, and bytes that LRU would have fetched.
-
-    `prefetched_bytes`: fetched by pushes on the day.
-    """
+    """What a steward that evicted on the day counted, and the bytes that pushes fetched on it."""
 
     watched_s: int
     lru_wan_bytes: int
@@ -107,17 +104,12 @@ class ReplayedDay:
 
 
 class RecordedPushes:
-    """A planner that repeats what was pushed: at each time of the grid, what was done since the one before.
-
-    A pin is a single touch, as on a real cache: it is taken back at the next time, and the next plan asks for
-    it again.
-    """
+    """A planner that repeats at each time of the grid what was pushed since; a pin is a single touch."""
 
     def __init__(self, done: PushedActions, every_s: int) -> None:
         self._done, self._every_s = done, every_s
 
     def actions(self, state: CacheState) -> Actions:
-        """What was done in the time before `state`."""
         span = [state.as_of_s - self._every_s, state.as_of_s]
         first, last = np.searchsorted(self._done.time_s, span, side="right")
         item, action = self._done.item[first:last], self._done.action[first:last]

@@ -1,1 +1,0 @@
-"""What pushed files earned, and whether a day's plans were worth it."""
