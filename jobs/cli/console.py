@@ -149,6 +149,12 @@ def sentence(plain: str) -> None:
     line(layout.paragraph(plain, width=out.width) if out.is_terminal else plain)
 
 
+def sentences(lines: Iterable[str]) -> None:
+    """Print several to stdout, as `sentence` does."""
+    for plain in lines:
+        sentence(plain)
+
+
 def log(plain: str) -> None:
     """Print a service's line, or lines, to stderr."""
     shown = "\n".join(map(printable, plain.split("\n")))

@@ -181,14 +181,12 @@ def promote(
     console.sentence(f"{answer.action} {answer.model_version} at {answer.decided_at}; champion: {champion}")
     if answer.trained_until is not None:
         console.sentence(f"{answer.model_version} was trained on what was known at {answer.trained_until}")
-    for reason in answer.reasons:
-        console.sentence(f"  {reason}")
+    console.sentences(f"  {reason}" for reason in answer.reasons)
     console.sentence(
         f"order of eviction of {answer.model_version}: {_VERDICTS[answer.may_evict]}; "
         f"the order that evicts: {answer.steward or 'none, stewards follow no model'}"
     )
-    for reason in answer.order_reasons:
-        console.sentence(f"  {reason}")
+    console.sentences(f"  {reason}" for reason in answer.order_reasons)
     for what, of_order in (("plans", False), ("order of eviction", True)):
         if found := [one for one in answer.comparisons if (one.policy == STEWARD) == of_order]:
             title = f"Daily WAN saved by its {what}, with 95 % bounds"

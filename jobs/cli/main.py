@@ -29,11 +29,9 @@ from jobs.cli import (
     loop,
     operation,
     options,
-    placement,
     plans,
     replays,
     site,
-    storage,
     studies,
 )
 from jobs.cli.ending import remedy
@@ -57,15 +55,14 @@ GROUPS: Mapping[str, Sequence[Any]] = {
     ),
     REPLAY: (
         *(studies.worth_it, replays.replay, replays.curve, studies.report),
-        *(storage.storage, studies.workload, studies.forecast),
-        *(efficiency.efficiency, efficiency.refit, efficiency.halves, efficiency.compare_caches),
-        efficiency.cached_fraction,
+        *(studies.storage, studies.workload, studies.forecast),
+        *(efficiency.efficiency, efficiency.compare_caches),
     ),
     CACHES: (
         *(caches.scan, caches.collect, caches.steward, caches.caches, caches.prefill, caches.queue),
         *(caches.never_cache, efficiency.site_test),
     ),
-    PLACEMENT: (placement.place, placement.serve, placement.rucio),
+    PLACEMENT: (operation.place, operation.serve, operation.rucio),
     OPERATION: (
         *(site.init, operation.status, operation.doctor, operation.unlock, operation.package),
         *(site.up, site.down, site.demo),

@@ -76,8 +76,8 @@ def share(text: str) -> float:
 def counts(text: str) -> list[int]:
     """Whole numbers from 1 of `1,4,13`. Raises InputError."""
     parts = [part.strip() for part in text.split(",")]
-    if not all(part.isdecimal() and int(part) > 0 for part in parts):
-        raise InputError(f"not counts of 1 or more: {text!r}; write for example 1,4,13,26")
+    if not all(part.isascii() and part.isdecimal() and len(part) < 10 and int(part) for part in parts):
+        raise InputError(f"not counts of 1 or more: {text[:100]!r}; write for example 1,4,13,26")
     return [int(part) for part in parts]
 
 
@@ -124,14 +124,6 @@ def names(text: str) -> list[str]:
 def sizes(text: str) -> list[int]:
     """The sizes in `50TB,100TB`, in bytes. Raises InputError."""
     return [parse_bytes(part) for part in text.split(",") if part]
-
-
-def whole_numbers(text: str) -> tuple[int, ...]:
-    """The numbers in `1,4,16`. Raises InputError."""
-    parts = names(text)
-    if not parts or not all(part.isascii() and part.isdecimal() and len(part) < 10 for part in parts):
-        raise InputError(f"not whole numbers: {text[:100]!r}; write for example 1,4,16")
-    return tuple(map(int, parts))
 
 
 def seconds(text: str) -> int | None:

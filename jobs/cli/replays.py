@@ -183,8 +183,7 @@ def curve(
         )
     title = f"LRU at every capacity, {_what(trace, since, until)}"
     console.notes(answer.notes)
-    for line in answer.answers:
-        console.sentence(line)
+    console.sentences(answer.answers)
     console.show(answer, rows=answer.points, title=title, columns=text.CURVE_COLUMNS)
     job.export_curve(answer, out, title=title)
 
@@ -271,8 +270,7 @@ def evaluate(
     if not console.shown_as_json(answer):
         shown = text.EVALUATION_COLUMNS
         console.show_ranked(answer.rows, "capacity_fraction", title=title, columns=shown)
-        for line in verdicts(answer.slices):
-            console.sentence(line)
+        console.sentences(verdicts(answer.slices))
     export_evaluation(answer, out, title=title)
     if in_mlflow and answer.run_id is None:
         raise ServiceError("the evaluation is done, and not recorded in MLflow, as its notes say")

@@ -17,7 +17,7 @@ from features.common.times import as_of_label, parse_as_of
 from features.common.units import duration_label, format_bytes
 from features.schema import CONTENTS
 from jobs.ground.settings.tree import CacheSettings
-from jobs.ground.store.keys import Key
+from jobs.ground.store.commits import Key
 from jobs.ground.store.tables import Tables, read_partitions
 from prefetch.actions import Action
 from prefetch.directory import DirectoryTarget

@@ -1,4 +1,4 @@
-"""Commits of a table, of which only one writer can create each number; snapshots, and the rows of files."""
+"""Partitions of a table; commits, of which only one writer can create each number; and the rows of files."""
 
 from __future__ import annotations
 
@@ -9,18 +9,35 @@ import logging
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from typing import NamedTuple
 
 import pyarrow as pa
 
 from features.common import strict_json
 from features.common.errors import SchemaError, ServiceError
+from features.common.times import as_of_label, day_label
 from features.schema import Table, arrow_schema
 from jobs.ground.store.filesystems import Store, store_at
-from jobs.ground.store.keys import Key
 
 COMMITS = "_commits"
 _log = logging.getLogger(__name__)
 _COMMIT = re.compile(r"(\d{12})\.json")
+
+Key = tuple[str, ...]
+"""Of a partition: its values, in the order of the table's partition columns."""
+
+
+class MomentKey(NamedTuple):
+    """The partition of one `as_of` and one owner (a region, cache or queue), below its day."""
+
+    day: str
+    as_of: str
+    owner: str
+
+    @classmethod
+    def at(cls, as_of_s: int, owner: str) -> MomentKey:
+        """The partition of `owner` at `as_of_s` seconds since 1970."""
+        return cls(day_label(as_of_s), as_of_label(as_of_s), owner)
 
 
 @dataclasses.dataclass(frozen=True)

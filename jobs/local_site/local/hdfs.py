@@ -9,7 +9,7 @@ import urllib.request
 from pathlib import Path
 
 from features.common.errors import ServiceError
-from jobs.ground.spark.java import java
+from jobs.ground.spark import java
 from jobs.ground.store.user_cache import user_cache
 
 NAME_NODE = "org.apache.hadoop.hdfs.server.namenode.NameNode"

@@ -13,7 +13,7 @@ from features.common.units import duration_label
 from features.results import MODEL_HOLDINGS, MODEL_METRICS, MODEL_SLICES, RELIABILITY
 from features.schema import Table
 from jobs.ground.settings.tree import MlflowSettings, TrainingSettings
-from jobs.ground.store.keys import MomentKey
+from jobs.ground.store.commits import MomentKey
 from jobs.ground.store.tables import Tables
 from jobs.ground.text import Row
 from jobs.loop.trainings import keep_training, registry

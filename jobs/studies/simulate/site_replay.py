@@ -13,7 +13,7 @@ from features.common.units import duration_label
 from features.results import REPLAY_DAYS, REPLAY_FILLS, REPLAYS
 from features.schema import PREDICTIONS
 from jobs.ground.settings.tree import Settings
-from jobs.ground.store.keys import Key
+from jobs.ground.store.commits import Key
 from jobs.ground.store.tables import Tables
 from jobs.loop.plan.planner import MODEL_COLUMNS, model_of, planner
 from jobs.loop.traces import sizes
