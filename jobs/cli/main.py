@@ -106,7 +106,6 @@ def load(name: str) -> Any:
         app = typer.Typer(add_completion=False)
         app.command(name)(options.unfolded(COMMANDS[name]))
     command = typer.main.get_command(app)
-    options.add_common(command)
     command.name = name
     _as_written(command)
     return command

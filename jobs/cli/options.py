@@ -106,7 +106,6 @@ Capacity = Annotated[str, typer.Option(help="capacities, for example 50TB,100TB"
 CapacityFraction = Annotated[
     str, typer.Option(help="capacities as fractions of the bytes of all files read, for example 0.05,0.1")
 ]
-Workers = Annotated[int | None, typer.Option(min=1, help="parallel replays; defaults to one per core")]
 Out = Annotated[
     Path | None,
     typer.Option(
@@ -229,16 +228,11 @@ class _ToTerminal(logging.Handler):
         console.log(self.format(record))
 
 
-def add_common(command: Any) -> None:
-    """Give `command`, or every command of a group, the options that all have."""
-    for one in getattr(command, "commands", {}).values() or [command]:
-        one.params.extend(_common())
-
-
 def unfolded(command: Callable[..., None]) -> Callable[..., None]:
-    """`command` as Typer takes it: options in the place of its `settings`, and of dataclasses of options.
+    """`command` as Typer takes it: with options in place of its `settings` and of dataclasses of options.
 
     `settings`: --conf and --tables, by which they are loaded. A dataclass: an option for each of its fields.
+    All have `_COMMON`.
     """
     hints = get_type_hints(command, localns={"Settings": object}, include_extras=True)
     folded: dict[str, Any] = {name: kind for name, kind in hints.items() if dataclasses.is_dataclass(kind)}
@@ -253,6 +247,7 @@ def unfolded(command: Callable[..., None]) -> Callable[..., None]:
         parts += [_option(one.name, kinds[one.name], one.default) for one in dataclasses.fields(kind)]
     if takes_settings:
         parts += [_option("conf", Conf, None), _option("tables", TablesRoot, None)]
+    parts += [_option(name, kind, default=False) for name, kind in _COMMON.items()]
 
     def typed(**values: Any) -> None:
         for name, kind in folded.items():
@@ -288,29 +283,13 @@ def _explain(*, verbose: bool) -> None:
         logger.handlers = [handler] if verbose else []
 
 
-def _common() -> list[Any]:
-    app = typer.Typer()
-    app.command()(_carrier)
-    return [one for one in typer.main.get_command(app).params if one.name in ("json", "quiet", "verbose")]
+def _flag(name: str, meaning: str, act: Callable[..., None]) -> Any:
+    return Annotated[bool, typer.Option(name, help=meaning, callback=act, expose_value=False)]
 
 
-def _carrier(
-    json: Annotated[
-        bool,
-        typer.Option(
-            "--json",
-            help="print the answer as JSON, and nothing else",
-            callback=_answer_in_json,
-            expose_value=False,
-        ),
-    ] = False,
-    quiet: Annotated[
-        bool,
-        typer.Option("--quiet", help="show neither progress nor notes", callback=_hush, expose_value=False),
-    ] = False,
-    verbose: Annotated[
-        bool,
-        typer.Option("--verbose", help="say what is read and written", callback=_explain, expose_value=False),
-    ] = False,
-) -> None:
-    """Carry the options; typer makes them of a signature only."""
+_COMMON = {
+    "json": _flag("--json", "print the answer as JSON, and nothing else", _answer_in_json),
+    "quiet": _flag("--quiet", "show neither progress nor notes", _hush),
+    "verbose": _flag("--verbose", "say what is read and written", _explain),
+}
+"""The options of every command."""

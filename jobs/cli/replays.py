@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from contextlib import redirect_stdout
 from pathlib import Path
@@ -74,7 +73,6 @@ def replay(
     no_bound: Annotated[
         bool, typer.Option("--no-bound", help="leave out the bound, and how near each policy comes to it")
     ] = False,
-    workers: options.Workers = None,
     out: options.Out = None,
     in_mlflow: options.InMlflow = False,
 ) -> None:
@@ -117,7 +115,6 @@ def replay(
         purge_interval_s=parsing.seconds(purge_interval) or settings.replay.purge_interval,
         scores=scores,
         with_bound=not no_bound,
-        workers=workers or os.cpu_count(),
         block_bytes=parse_bytes(block_size) if block_size else None,
         own=own,
     )
@@ -161,7 +158,6 @@ def curve(
     capacity_fraction: options.CapacityFraction = "",
     since: options.Since = None,
     until: options.Until = None,
-    workers: options.Workers = None,
     out: options.Out = None,
 ) -> None:
     """Show LRU's hit ratios at every capacity.
@@ -178,7 +174,6 @@ def curve(
             byte_hit_ratios=parsing.shares(byte_hit_ratio or ("" if hit_ratio else BYTE_HIT_RATIOS)),
             capacities=parsing.sizes(capacity),
             fractions=parsing.shares(capacity_fraction),
-            workers=workers or os.cpu_count(),
             on_progress=advance,
         )
     title = f"LRU at every capacity, {_what(trace, since, until)}"

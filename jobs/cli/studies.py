@@ -139,9 +139,6 @@ def storage(
             "the caches, with --trace to the trace's own files"
         ),
     ] = None,
-    second: Annotated[
-        str, typer.Option(help="capacity of a cache behind each, for example a region's 1PB")
-    ] = "",
     network: Annotated[
         str, typer.Option(help="most WAN traffic per second in the busiest hour, for example 1.2GB")
     ] = "",
@@ -165,7 +162,6 @@ def storage(
 
     request = job.StorageRequest(
         capacities=parsing.sizes(capacity),
-        second_bytes=parse_bytes(second) if second else 0,
         network_bytes_s=parse_bytes(network) if network else None,
         node_disk_bytes=parse_bytes(node_disk),
         node_bytes_s=parse_bytes(node_network) if node_network else settings.serve.cache_read,

@@ -25,16 +25,14 @@ from replay.study.categories import (
 )
 from replay.study.origins import Origin, Part, activities, origins, reads
 from replay.study.use import (
+    HitsByAge,
     Hotness,
-    Lifetimes,
-    Quadrant,
     Ranks,
     Sizes,
     Use,
+    hits_by_age,
     hotness,
-    lifetimes,
     lru_age_s,
-    quadrants,
     ranks,
     replayed,
     replayed_without,
@@ -98,8 +96,7 @@ class Study:
     sizes: Sizes
     hotness: list[Hotness]
     ranks: Ranks
-    lifetimes: Lifetimes
-    quadrants: list[Quadrant]
+    hits_by_age: HitsByAge
     curve: Curve
     ideal: list[Ideal]
     origins: list[Origin]
@@ -124,7 +121,6 @@ def study(
     on_done("the curve")
     ideal = _ideal(whole, config.cache.capacity_bytes)
     on_done("the bound")
-    limits = config.thresholds
     return Study(
         config=config,
         use=use,
@@ -135,10 +131,7 @@ def study(
         sizes=sizes(use),
         hotness=hotness(use),
         ranks=ranks(use),
-        lifetimes=lifetimes(use),
-        quadrants=quadrants(
-            use, small_file_bytes=limits.small_file_bytes, many_accesses=limits.many_accesses
-        ),
+        hits_by_age=hits_by_age(use),
         curve=curve,
         ideal=ideal,
         origins=origins(use, details, config.regions),

@@ -15,7 +15,7 @@ from features.schema import OUTCOMES, PLANS, RECEIPTS, Table
 from jobs.ground.settings.tree import Settings
 from jobs.ground.store import generated
 from jobs.ground.store.tables import Tables, read_partitions
-from jobs.ground.text import OUTCOME_NOTE, Row, chosen, percent
+from jobs.ground.text import OUTCOME_NOTE, Row, chosen
 from jobs.operator.site_report.recorded import recorded_section
 from jobs.pages import plots
 from jobs.pages.page import Answer, Capacities, Figure, Section, page
@@ -118,37 +118,17 @@ def build(
     return page(
         title=title,
         subtitle=note,
-        answers=[*answers, *_answers(replays, fills, watermarks[0])],
+        answers=[*answers, *_answers(replays)],
         sections=sections,
         capacities=Capacities(values=sizes, picked=sizes[len(sizes) // 2] if sizes else None),
     )
 
 
-def _answers(replays: Sequence[Row], fills: Sequence[Row], low_watermark: float) -> Iterator[Answer]:
-    """What the plan saved at each capacity, and how far it let the cache empty."""
+def _answers(replays: Sequence[Row]) -> Iterator[Answer]:
+    """What the plan saved at each capacity."""
     for size in _capacities(replays):
-        mine, levels = ([row for row in rows if row["capacity_bytes"] == size] for rows in (replays, fills))
+        mine = [row for row in replays if row["capacity_bytes"] == size]
         yield from (Answer(one, size) for one in savings(mine, "capacity_bytes", (PLAN,)))
-        yield from (Answer(one, size) for one in lowest_fills(levels, low_watermark=low_watermark))
-
-
-def lowest_fills(fills: Sequence[Row], *, low_watermark: float) -> Iterator[str]:
-    """The lowest fill of each cache with the plan and with LRU, a sentence per capacity that has both.
-
-    `fills`: by time. A cache is warm from its first hour at the low watermark on.
-    """
-    lowest: dict[int, dict[str, float]] = {}
-    for row in fills:
-        capacity, policy = row["capacity_bytes"], str(row["policy"])
-        share, warm = row["used_bytes"] / capacity, lowest.setdefault(capacity, {})
-        if policy in warm or share >= low_watermark:
-            warm[policy] = min(share, warm.get(policy, share))
-    for capacity, shares in sorted(lowest.items()):
-        if {"lru", "lru+plan"} <= shares.keys():
-            yield (
-                f"A cache of {format_bytes(capacity)}: once warm, its emptiest hour is "
-                f"{percent(shares['lru+plan'])} full with the plan, {percent(shares['lru'])} with LRU."
-            )
 
 
 def _newest_rows(tables: Tables, table: Table) -> list[Row]:

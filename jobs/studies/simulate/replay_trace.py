@@ -51,7 +51,6 @@ class Caches:
     purge_interval_s: int = 300
     scores: Path | None = None
     with_bound: bool = True
-    workers: int | None = None
     block_bytes: int | None = None
     own: Mapping[str, Policy | PartPolicy] = MappingProxyType({})
 
@@ -84,9 +83,7 @@ def replay_loaded(
     capacities = sizes(loaded.trace, capacities=caches.capacities, fractions=caches.fractions)
     own = own_policies(caches, loaded, capacities, count_from_s=count_from_s, on_progress=on_progress)
     candidates = [candidates_at(caches, size, own=own) for size in capacities]
-    replayed = compare(
-        loaded.trace, candidates, count_from_s=count_from_s, workers=caches.workers, on_done=on_progress
-    )
+    replayed = compare(loaded.trace, candidates, count_from_s=count_from_s, on_done=on_progress)
     rows = [summary(at, name, loaded.trace.footprint_bytes) for at in replayed for name in shown(caches)]
     return ReplayAnswer(rows, loaded.notes)
 

@@ -65,7 +65,6 @@ def run(
             for size in capacities
         ],
         count_from_s=first_s,
-        workers=caches.workers,
         on_done=on_progress,
     )
     key = day_label(last_s), region

@@ -18,7 +18,7 @@ from jobs.pages.drawing import DARK, LIGHT, STYLE, WARM, Plot, Point, dated
 from jobs.pages.plots import BYTES_AXIS, COUNTS_AXIS, as_times
 from replay.curve import Curve
 from replay.study.study import Ideal
-from replay.study.use import Lifetimes, Ranks, Sizes
+from replay.study.use import HitsByAge, Ranks, Sizes
 
 _FILLS: tuple[dict[str, Any], ...] = (
     {"color": DARK, "edgecolor": "white"},
@@ -118,22 +118,16 @@ def rank_plot(ranks: Ranks) -> Plot:
         return plot
 
 
-def hits_by_days(lifetimes: Lifetimes, *, by: str) -> Plot:
-    """Hits and their bytes by whole days: `by` is a file's `lifetime`, or its `age` at the hit."""
-    hits, in_bytes = (
-        (lifetimes.hits_by_lifetime, lifetimes.hit_bytes_by_lifetime)
-        if by == "lifetime"
-        else (lifetimes.hits_by_age, lifetimes.hit_bytes_by_age)
-    )
+def hits_by_days(ages: HitsByAge) -> Plot:
+    """Hits and their bytes by the age of the file, in whole days."""
     with mpl.rc_context(STYLE):
         plot = Plot(nearest="x")
-        edges = np.arange(hits.size + 1)
-        days = [f"{k} to {k + 1} days" for k in range(hits.size)]
-        for label, amounts, look in (("hits", hits, _AREA), ("bytes of hits", in_bytes, _OUTLINE)):
+        edges = np.arange(ages.hits.size + 1)
+        days = [f"{k} to {k + 1} days" for k in range(ages.hits.size)]
+        for label, amounts, look in (("hits", ages.hits, _AREA), ("bytes of hits", ages.hit_bytes, _OUTLINE)):
             shares = 100 * _shares(amounts)
             plot.add(label, plot.axes.stairs(shares, edges, **look), _steps(edges[:-1] + 0.5, shares, days))
-        what = "first to last access" if by == "lifetime" else "first access to the hit"
-        plot.axes.set(xlabel=f"days from a file's {what}", ylabel="share, %", xlim=(0, None))
+        plot.axes.set(xlabel="days from a file's first access to the hit", ylabel="share, %", xlim=(0, None))
         return plot
 
 
