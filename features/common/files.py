@@ -1,4 +1,4 @@
-"""Files that are written whole or not at all."""
+"""Files that are written whole or not at all, and a place for those that can be made again."""
 
 from __future__ import annotations
 
@@ -38,3 +38,8 @@ def write(path: Path, content: str | bytes, *, mode: int | None = None, settle: 
     """Replace the file at `path` by `content` (text: as UTF-8); see `replaced`."""
     with replaced(path, mode=mode, settle=settle) as draft:
         draft.write_bytes(content.encode() if isinstance(content, str) else content)
+
+
+def user_cache(name: str) -> Path:
+    """The folder `name` in the user's cache, for files that can be made again; its writer creates it."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "cachecast" / name

@@ -14,8 +14,7 @@ import pytest
 from features.schema import OUTCOMES, PLANS, RECEIPTS
 from jobs.ground.store.tables import Tables
 from jobs.local_site.demo import pair
-from jobs.local_site.demo.pair import Pair, Side
-from jobs.local_site.demo.pair_section import answers_of
+from jobs.local_site.demo.pair import Pair, Side, answers_of
 from jobs.local_site.demo.side import Seen
 from prefetch.xcache.gstream import FileClose, read_capture
 

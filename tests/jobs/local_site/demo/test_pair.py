@@ -10,8 +10,7 @@ import pytest
 
 from features.common.progress import unwatched
 from jobs.local_site.demo import pair
-from jobs.local_site.demo.pair import Pair, Side
-from jobs.local_site.demo.pair_section import answers_of
+from jobs.local_site.demo.pair import Pair, Side, answers_of
 from jobs.local_site.demo.side import Seen
 
 
