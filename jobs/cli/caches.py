@@ -121,9 +121,9 @@ def steward(
 
     folder = settings.metrics.folder
 
-    def leave(found: StewardFigures) -> None:
+    def leave(figures: StewardFigures) -> None:
         if folder:
-            prometheus.leave(Path(folder), f"steward-{found.cache}", prometheus.of_steward(found))
+            prometheus.leave(Path(folder), f"steward-{figures.cache}", prometheus.of_steward(figures))
 
     answer = job.run(settings, cache=cache, log=console.log, figures=leave, force=force)
     if folder:

@@ -132,8 +132,8 @@ app = typer.Typer(
 )
 
 
-def _show_version(wanted: bool) -> None:
-    if wanted:
+def _show_version(is_asked: bool) -> None:
+    if is_asked:
         console.line(f"cachecast {importlib.metadata.version('cachecast')}")
         raise typer.Exit
 

@@ -45,63 +45,68 @@ def status(settings: Settings, html: OutPage = None) -> None:
 
         html.parent.mkdir(parents=True, exist_ok=True)
         files.write(html, Renderer(settings, began_s=now_s).file(now_s=now_s))
-    found = job.run(settings, now_s=now_s)
+    region = job.run(settings, now_s=now_s)
     if settings.metrics.folder:
-        prometheus.leave(Path(settings.metrics.folder), "state", prometheus.of_status(found))
-    if not console.shown_as_json(found):
-        _show(found)
-    if found.alarms:
+        prometheus.leave(Path(settings.metrics.folder), "state", prometheus.of_status(region))
+    if not console.shown_as_json(region):
+        _show(region)
+    if region.alarms:
         raise typer.Exit(1)
 
 
-def _show(found: Status) -> None:
+def _show(region: Status) -> None:
     from jobs.operator.operate.status import champion_line
 
-    console.out.print(f"[bold]{escape(found.region)}[/bold] at {found.at}", highlight=False)
-    console.sentence(f"champion: {champion_line(found)}")
-    scored = f"{text.count(found.predictions)} at {found.predictions_at} by {found.scored_by}"
-    console.sentence(f"predictions: {scored if found.predictions_at else 'none'}")
-    if found.caches:
-        console.show([_cache(one) for one in found.caches])
-    if found.alarms:
-        console.line(f"{len(found.alarms)} alarms, each with a section in docs/troubleshoot.md:")
-        for one in found.alarms:
-            console.sentence(f"{one.name} ({one.about}): {one.text}. Do: {one.remedy}")
+    console.out.print(f"[bold]{escape(region.region)}[/bold] at {region.at}", highlight=False)
+    console.sentence(f"champion: {champion_line(region)}")
+    scored = f"{text.count(region.predictions)} at {region.predictions_at} by {region.scored_by}"
+    console.sentence(f"predictions: {scored if region.predictions_at else 'none'}")
+    if region.caches:
+        console.show([_cache(cache) for cache in region.caches])
+    if region.alarms:
+        console.line(f"{len(region.alarms)} alarms, each with a section in docs/troubleshoot.md:")
+        for alarm in region.alarms:
+            console.sentence(f"{alarm.name} ({alarm.about}): {alarm.text}. Do: {alarm.remedy}")
     else:
         console.line("no alarm")
 
 
-def _cache(one: CacheStatus) -> dict[str, object]:
+def _cache(cache: CacheStatus) -> dict[str, object]:
     """A cache in few columns, each with the time of what it says."""
-    held = f"{text.text('held_bytes', one.held_bytes)} of {text.text('bytes', one.capacity_bytes)}"
-    fill = "" if one.fill_share is None else f" ({text.percent(one.fill_share)})"
+    held = f"{text.text('held_bytes', cache.held_bytes)} of {text.text('bytes', cache.capacity_bytes)}"
+    fill = "" if cache.fill_share is None else f" ({text.percent(cache.fill_share)})"
     return {
-        "cache": one.cache,
-        "held": f"{held}{fill}, {text.text('files', one.held_files)} files",
-        "inventory": one.inventory_at,
-        "pins": f"{text.count(one.pins)}, {text.text('bytes', one.pinned_bytes)}",
-        "plan": _items(one.plan_at, one.plan),
-        "push": _items(one.push_at, one.push),
-        "steward": "none" if one.steward is None else steward_line(one.steward),
+        "cache": cache.cache,
+        "held": f"{held}{fill}, {text.text('files', cache.held_files)} files",
+        "inventory": cache.inventory_at,
+        "pins": f"{text.count(cache.pins)}, {text.text('bytes', cache.pinned_bytes)}",
+        "plan": _items(cache.plan_at, cache.plan),
+        "push": _items(cache.push_at, cache.push),
+        "steward": "none" if cache.steward is None else steward_line(cache.steward),
     }
 
 
-def steward_line(found: StewardFigures) -> str:
+def steward_line(figures: StewardFigures) -> str:
     """The order that a steward follows, how full the cache is, and what that has saved."""
-    order, version, since_s = found.following, found.version, found.version_since_s
+    order, version, since_s = figures.following, figures.version, figures.version_since_s
     if version is not None and since_s is not None:
         order = f"{order} ({version} serves since {as_of_label(int(since_s))})"
     used, most, evicted, saved = (
         text.text("bytes", n_bytes)
-        for n_bytes in (found.used_bytes, found.target_bytes, found.evicted_bytes_hour, found.saved_bytes)
+        for n_bytes in (
+            figures.used_bytes,
+            figures.target_bytes,
+            figures.evicted_bytes_hour,
+            figures.saved_bytes,
+        )
     )
     against = f"{saved} saved against LRU"
-    if found.saved_bytes < 0:
+    if figures.saved_bytes < 0:
         against = f"{saved.removeprefix('-')} more fetched than by LRU"
-    why = "; ".join(f"{text.count(one.files)} files: {reason}" for reason, one in found.last_hour.items())
+    why = "; ".join(f"{text.count(one.files)} files: {reason}" for reason, one in figures.last_hour.items())
     hour = f"{evicted} evicted in the last hour" + (f" ({why})" if why else "")
-    beside = "" if found.server is None else f" beside XRootD {found.server.removeprefix('v')}"
-    first = f"{text.count(found.first_files)} files ({text.text('bytes', found.first_bytes)}) go first"
+    beside = "" if figures.server is None else f" beside XRootD {figures.server.removeprefix('v')}"
+    first = f"{text.count(figures.first_files)} files ({text.text('bytes', figures.first_bytes)}) go first"
     return f"{order}{beside}: {used} of {most}, {hour}, {first}, {against}"
 
 

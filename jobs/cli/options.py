@@ -250,6 +250,7 @@ def unfolded(command: Callable[..., None]) -> Callable[..., None]:
     parts += [_option(name, kind, default=False) for name, kind in _COMMON.items()]
 
     def typed(**values: Any) -> None:
+        values = {name: value for name, value in values.items() if name not in _COMMON}
         for name, kind in folded.items():
             values[name] = kind(**{one.name: values.pop(one.name) for one in dataclasses.fields(kind)})
         if takes_settings:

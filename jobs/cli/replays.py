@@ -107,7 +107,7 @@ def replay(
     names, own = own_policies(
         parsing.names(policy or (SITE_POLICIES if accesses.trace is None else TRACE_POLICIES))
     )
-    wanted = replay_trace.Caches(
+    request = replay_trace.Caches(
         policies=names,
         capacities=parsing.sizes(capacity),
         fractions=parsing.shares(capacity_fraction or ("" if capacity else REPLAYED)),
@@ -122,16 +122,16 @@ def replay(
     with console.progress("replay") as advance, redirect_stdout(sys.stderr):  # own policies may print
         if accesses.trace is not None:
             answer = replay_trace.run(
-                accesses.trace, wanted, count_from_s=accesses.first_day_s, on_progress=advance
+                accesses.trace, request, count_from_s=accesses.first_day_s, on_progress=advance
             )
         else:
             from jobs.studies.simulate import site_replay
 
-            answer = site_replay.run(settings, wanted, accesses, on_progress=advance)
+            answer = site_replay.run(settings, request, accesses, on_progress=advance)
             planned_by = site_replay.planned_by(settings)
     console.notes(answer.notes)
-    shown = text.REPLAY_COLUMNS if "lru+plan" in wanted.policies else text.TRACE_COLUMNS
-    console.show_ranked(answer.rows, "capacity_bytes", title=title, columns=shown)
+    columns = text.REPLAY_COLUMNS if "lru+plan" in request.policies else text.TRACE_COLUMNS
+    console.show_ranked(answer.rows, "capacity_bytes", title=title, columns=columns)
     replay_trace.export_replay(answer, out, title=title)
     if in_mlflow:
         what = {"trace": trace.name if trace else "the site's", "from": since or "", "to": until or ""}
@@ -263,8 +263,8 @@ def evaluate(
     title = job.title_of(answer)
     console.notes(answer.notes)
     if not console.shown_as_json(answer):
-        shown = text.EVALUATION_COLUMNS
-        console.show_ranked(answer.rows, "capacity_fraction", title=title, columns=shown)
+        columns = text.EVALUATION_COLUMNS
+        console.show_ranked(answer.rows, "capacity_fraction", title=title, columns=columns)
         console.sentences(verdicts(answer.slices))
     export_evaluation(answer, out, title=title)
     if in_mlflow and answer.run_id is None:

@@ -168,7 +168,7 @@ def commit_numbers(store: Store) -> list[int]:
 
 
 def read_partitions(
-    snapshot: Snapshot, chosen: Mapping[Key, Partition], columns: Sequence[str] | None = None
+    snapshot: Snapshot, partitions: Mapping[Key, Partition], columns: Sequence[str] | None = None
 ) -> pa.Table:
     """The rows of `chosen` partitions of `snapshot`, with the partition columns; see `Tables.read_arrow`."""
     table, store = snapshot.table, store_at(snapshot.root)
@@ -176,13 +176,13 @@ def read_partitions(
     names = list(columns) if columns is not None else [*schema.names, *table.partition]
     if unknown := [name for name in names if name not in {*schema.names, *table.partition}]:
         raise SchemaError(f"table {table.name} has no columns {unknown}")
-    n_rows = sum(part.n_rows for part in chosen.values())
-    sizes = (len(chosen), n_rows, table.name, snapshot.number, snapshot.root)
+    n_rows = sum(part.n_rows for part in partitions.values())
+    sizes = (len(partitions), n_rows, table.name, snapshot.number, snapshot.root)
     _log.info("read %d partitions, %d rows of table %s at commit %d, %s", *sizes)
     types = {**{f.name: f.type for f in schema}, **dict.fromkeys(table.partition, pa.string())}
     stored = [name for name in names if name not in table.partition]
     pieces = [pa.schema([(name, types[name]) for name in names]).empty_table()]
-    for key, part in chosen.items():
+    for key, part in partitions.items():
         for name in part.files:
             path = f"{part.path}/{name}"
             with _there(f"table {table.name}: {snapshot.root}/{path}"):

@@ -260,6 +260,6 @@ def export_replay(answer: ReplayAnswer, out: Path | None, *, title: str) -> None
     """Write a replay to `out`, if given, in the format of its suffix."""
     ranked = by_merit(answer.rows, "capacity_bytes")
     columns = [key for key in _REPLAY_PAGE_COLUMNS if key != "prefetch_bytes" or any(r[key] for r in ranked)]
-    shown = [chosen(row, columns) for row in ranked]
-    page = Page(title, answer.notes, shown, [verdict(answer.rows, "capacity_bytes")], note=BOUND_NOTE)
+    rows = [chosen(row, columns) for row in ranked]
+    page = Page(title, answer.notes, rows, [verdict(answer.rows, "capacity_bytes")], note=BOUND_NOTE)
     write_page(out, answer.rows, page, lambda plots: plots.hit_ratio_against_capacity(answer.rows))

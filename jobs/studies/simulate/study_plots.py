@@ -11,11 +11,10 @@ import numpy as np
 from matplotlib.ticker import MaxNLocator
 
 from features.common.arrays import FloatArray, IntArray
-from features.common.times import as_of_label
 from features.common.units import format_bytes
 from jobs.ground.text import Row, count, percent
-from jobs.pages.drawing import DARK, LIGHT, STYLE, WARM, Plot, Point, dated
-from jobs.pages.plots import BYTES_AXIS, COUNTS_AXIS, as_times
+from jobs.pages.drawing import DARK, LIGHT, STYLE, WARM, Plot, Point
+from jobs.pages.plots import BYTES_AXIS, COUNTS_AXIS
 from replay.curve import Curve
 from replay.study.study import Ideal
 from replay.study.use import HitsByAge, Ranks, Sizes
@@ -166,39 +165,6 @@ def _served_at(capacities: Any, shares: Any, what: str) -> Iterator[Point]:
     for size, share in zip(capacities, shares, strict=True):
         said = f"{percent(share, 1)} of the {what} at {format_bytes(size)}"
         yield Point(float(size), 100 * float(share), said, capacity=size)
-
-
-def fill_level(
-    time_s: IntArray, used_bytes: IntArray, *, capacity_bytes: int, watermarks: tuple[float, float]
-) -> Plot:
-    """Fill level over time in % of the capacity, with both watermarks; points are peaks of intervals."""
-    starts = np.arange(0, time_s.size, max(1, time_s.size // MAX_POINTS))
-    highest = np.maximum.reduceat(used_bytes, starts)
-    with mpl.rc_context(STYLE):
-        plot = Plot(nearest="x")
-        axes, at = plot.axes, as_times(time_s[starts])
-        (line,) = axes.plot(at, 100 * highest / capacity_bytes, color=DARK)
-        said = [
-            f"{percent(used / capacity_bytes, 1)} full ({format_bytes(used)}) at {as_of_label(when)}"
-            for used, when in zip(highest.tolist(), time_s[starts].tolist(), strict=True)
-        ]
-        plot.add("", line, map(Point, at, 100 * highest / capacity_bytes, said))
-        for level, name in zip(watermarks, ("low", "high"), strict=True):
-            axes.axhline(100 * level, color="black", linewidth=0.8, linestyle=(0, (2, 4)))
-            side = ("top", -2) if name == "low" else ("bottom", 2)
-            axes.annotate(
-                f"{name} watermark, {100 * level:.0f} %",
-                (1, 100 * level),
-                xycoords=("axes fraction", "data"),
-                xytext=(0, side[1]),
-                textcoords="offset points",
-                ha="right",
-                va=side[0],
-                fontsize=8,
-            )
-        axes.set(ylabel=f"fill, % of {format_bytes(capacity_bytes)}", ylim=(0, 112))
-        dated(axes)
-        return plot
 
 
 def hours(names: Sequence[str], hs06_hours: Sequence[float]) -> Plot:

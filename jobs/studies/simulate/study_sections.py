@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import datetime as dt
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
@@ -13,6 +14,7 @@ from jobs.ground.text import percent
 from jobs.pages import plots
 from jobs.pages.page import Figure, Section
 from jobs.studies.simulate import study_plots
+from replay.result import Fill
 from replay.study.categories import age_text
 from replay.study.study import Benefit, Study
 from replay.study.use import Use
@@ -177,9 +179,8 @@ def _capacity(results: Study) -> Section:
 
 def _fill(results: Study) -> Section:
     cache, result = results.config.cache, results.result
-    plot = study_plots.fill_level(
-        result.fill.time_s,
-        result.fill.used_bytes,
+    plot = plots.fill_level(
+        {"": list(_peaks(result.fill))},
         capacity_bytes=cache.capacity_bytes,
         watermarks=(cache.low_watermark, cache.high_watermark),
     )
@@ -190,6 +191,14 @@ def _fill(results: Study) -> Section:
         f"{format_bytes(result.bypassed_bytes)} were read past it because they did not fit.",
         figures=[Figure(plot, "Fill level over time, with both watermarks")],
     )
+
+
+def _peaks(fill: Fill) -> Iterator[tuple[dt.datetime, int]]:
+    """The highest level of each of at most some `study_plots.MAX_POINTS` intervals, at its start."""
+    starts = np.arange(0, fill.time_s.size, max(1, fill.time_s.size // study_plots.MAX_POINTS))
+    highest = np.maximum.reduceat(fill.used_bytes, starts)
+    for at, used in zip(fill.time_s[starts].tolist(), highest.tolist(), strict=True):
+        yield dt.datetime.fromtimestamp(at, dt.UTC), used
 
 
 def _daily_hits(results: Study) -> Section:

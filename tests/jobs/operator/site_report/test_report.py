@@ -62,8 +62,8 @@ def test_the_page_is_well_formed_and_its_names_are_harmless(tables: Tables) -> N
     page = build(tables, watermarks=WATERMARKS)
     tags = Page(page)
     assert tags.open == []
-    assert page.count('class="plot"') == 4
-    assert tags.seen.count("script") == 4 + 1  # the points of each plot, and ours
+    assert page.count('class="plot"') == 3
+    assert tags.seen.count("script") == 3 + 1  # the points of each plot, and ours
     assert "&lt;script&gt;alert(1)" in page
     assert "likely &amp; &lt;near&gt;" in page
 
@@ -81,7 +81,7 @@ def test_plots_over_time_are_drawn_for_each_capacity_that_has_rows(tables: Table
         ("1", " selected", "50 TB"),  # one capacity at a time
         ("2", "", "90 TB"),
     ]
-    assert re.findall(r'<figure data-capacity="(\d)">', page) == ["1", "1"]  # days and fill level
+    assert re.findall(r'<figure data-capacity="(\d)">', page) == ["1"]  # the fill level
     assert re.findall(r'<p class="answer" data-capacity="(\d)">', page) == ["0", "1", "2"]
     assert len(re.findall(r'<tr(?: data-kept)? data-capacity="\d">', page)) == 6
     assert re.findall(r'id="policy-\d" data-key="([^"]+)"', page) == ["lru", "lru+plan"]
