@@ -12,7 +12,6 @@ import importlib.metadata
 import inspect
 import logging
 import os
-import sys
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, NoReturn
 
@@ -35,7 +34,6 @@ from jobs.cli import (
     studies,
 )
 from jobs.cli.ending import remedy
-from jobs.operator.operate.prometheus import measured
 
 _log = logging.getLogger(__name__)
 
@@ -156,7 +154,7 @@ def main() -> None:
     ending.end_quietly()
     os.umask(os.umask(0o077) | 0o027)
     try:
-        with measured(sys.argv[1:], warn=console.warn), ending.in_one_line(console.log):
+        with ending.in_one_line(console.log):
             app()
     except SystemExit as end:
         if end.code == ending.CODE:

@@ -18,6 +18,7 @@ import typer
 from features.common.errors import InputError
 from features.common.times import DAY_S, parse_day
 from jobs.cli import console, parsing
+from jobs.operator.operate.prometheus import measured
 
 if TYPE_CHECKING:
     from jobs.ground.settings.tree import Settings
@@ -249,17 +250,29 @@ def unfolded(command: Callable[..., None]) -> Callable[..., None]:
         parts += [_option("conf", Conf, None), _option("tables", TablesRoot, None)]
     parts += [_option(name, kind, default=False) for name, kind in _COMMON.items()]
 
+    parts.append(inspect.Parameter("context", inspect.Parameter.KEYWORD_ONLY, annotation=typer.Context))
+
     def typed(**values: Any) -> None:
         values = {name: value for name, value in values.items() if name not in _COMMON}
         for name, kind in folded.items():
             values[name] = kind(**{one.name: values.pop(one.name) for one in dataclasses.fields(kind)})
-        if takes_settings:
-            values["settings"] = load(values.pop("conf"), tables=values.pop("tables"))
-        command(**values)
+        context = values.pop("context")
+        if not takes_settings:
+            command(**values)
+            return
+        settings = load(values.pop("conf"), tables=values.pop("tables"))
+        with measured(settings.metrics.folder, _name(context), values.get("cache") or "", warn=console.warn):
+            command(settings=settings, **values)
 
     typed.__doc__, typed.__name__ = command.__doc__, command.__name__
     typed.__signature__ = inspect.Signature(parts)  # type: ignore[attr-defined]
     return typed
+
+
+def _name(context: typer.Context) -> str:
+    """The command as it is typed, for example `push run`."""
+    parent = context.parent
+    return "" if parent is None else f"{_name(parent)} {context.info_name}".strip()  # type: ignore[arg-type]
 
 
 def _option(name: str, kind: object, default: object) -> inspect.Parameter:

@@ -18,6 +18,7 @@ from jobs.ground import text
 
 if TYPE_CHECKING:
     from jobs.ground.settings.tree import Settings
+    from jobs.studies.simulate.accesses import Accesses
 
 AUTO = "auto"
 REPLAYED, EVALUATED = "0.01,0.05,0.1,0.2", "0.05,0.1,0.2"
@@ -89,15 +90,7 @@ def replay(
             raise InputError(
                 "--caches describes the caches itself; leave out policies, capacities, watermarks and blocks"
             )
-        from jobs.studies.simulate import fleet
-
-        with console.progress("replay"):
-            answer = fleet.run(settings, accesses, caches=caches)
-        console.notes(answer.notes)
-        if answer.verdict:
-            console.sentence(answer.verdict)
-        console.show(answer.rows, title=title, columns=text.fleet_columns(answer.rows))
-        fleet.export_fleet(answer, out, title=title)
+        _replay_fleet(settings, accesses, caches, title=title, out=out)
         return
     if accesses.trace is not None and purge_interval and not watermarks:
         raise InputError("--purge-interval needs --watermarks")
@@ -142,6 +135,19 @@ def replay(
             what=_what(trace, since, until),
             params={**what, **how, **planned_by},
         )
+
+
+def _replay_fleet(
+    settings: Settings, accesses: Accesses, caches: Path, *, title: str, out: Path | None
+) -> None:
+    from jobs.studies.simulate import fleet
+
+    with console.progress("replay"):
+        answer = fleet.run(settings, accesses, caches=caches)
+    console.notes(answer.notes)
+    console.sentences(filter(None, [answer.verdict]))
+    console.show(answer.rows, title=title, columns=text.fleet_columns(answer.rows))
+    fleet.export_fleet(answer, out, title=title)
 
 
 def curve(
