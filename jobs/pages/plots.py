@@ -37,9 +37,6 @@ _OTHER_MARKERS = ("v", "P", "X", "<", ">", "*", "h", "p", "d", "8")
 _FILLS = ("full", "none", "left", "bottom")
 _SPREAD = 0.6
 """Width shared by the policies at one capacity; capacities are 1 apart."""
-_OPTIONS = {"LRU": "lru", "a steward": "steward", "the bound": "bound", "LRU, more disk": "lru, more disk"}
-_FEW = 20
-"""With fewer points, a line shows each of them."""
 _Amounts: TypeAlias = IntArray | FloatArray
 _TERA = 1e12
 
@@ -139,32 +136,6 @@ def lru_against_capacity(points: Sequence[Row]) -> Plot:
         return plot
 
 
-def wan_against_capacity(curve: Sequence[tuple[int, float]], options: Sequence[Row]) -> Plot:
-    """Bytes fetched per day: LRU's by capacity (a line), and those of each option (a mark).
-
-    `curve`: capacity and bytes per day; `options`: rows of `jobs.studies.simulate.worth.Option`.
-    """
-    looks = styles(list(_OPTIONS.values()))
-    with mpl.rc_context(STYLE):
-        plot = Plot()
-        points = [_fetched_point("LRU", size, per_day) for size, per_day in curve]
-        few = {"marker": "o", "clip_on": False} if len(points) < _FEW else {}
-        (line,) = plot.axes.plot([p.x for p in points], [p.y for p in points], **_line("lru") | few)
-        plot.add("LRU at these capacities" if few else "LRU at every capacity", line, points)
-        for row in (one for one in options if one["option"] in _OPTIONS):
-            point = _fetched_point(row["option"], row["capacity_bytes"], row["wan_bytes_per_day"])
-            look = looks[_OPTIONS[row["option"]]] | {"linestyle": "none"}
-            (mark,) = plot.axes.plot([point.x], [point.y], **look)
-            plot.add(row["option"], mark, [point])
-        plot.axes.set(xlabel="capacity, TB", ylabel="fetched, TB per day", ylim=(0, None))
-        return plot
-
-
-def _fetched_point(name: str, capacity_bytes: int, bytes_per_day: float) -> Point:
-    said = f"{name}, {format_bytes(capacity_bytes)}: {format_bytes(bytes_per_day)} fetched per day"
-    return Point(capacity_bytes / _TERA, bytes_per_day / _TERA, said)
-
-
 def hit_ratio_by_cache(rows: Sequence[Row]) -> Plot:
     """Byte hit ratio of each cache of a fleet, and of all together."""
     with mpl.rc_context(STYLE):
@@ -190,7 +161,7 @@ def fill_level(
         plot = Plot(nearest="x")
         for policy, level in levels.items():
             points = [_fill_point(at, used, capacity_bytes) for at, used in level]
-            look = _line(policy) if policy else {"color": DARK}
+            look = line_style(policy) if policy else {"color": DARK}
             (line,) = plot.axes.plot([p.x for p in points], [p.y for p in points], **look)
             plot.add(policy, line, points, policy=policy or None)
         for share, name, above in zip(watermarks, ("low", "high"), (-2, 2), strict=True):
@@ -277,7 +248,7 @@ def _present(rows: Sequence[Row]) -> list[str]:
 def styles(policies: Sequence[str]) -> dict[str, dict[str, Any]]:
     """The style of each policy; policies without one of their own take the next of a cycle."""
     others = _other_styles()
-    known = {p: {**_line(p), "marker": _MARKERS[p]} for p in POLICIES}
+    known = {p: {**line_style(p), "marker": _MARKERS[p]} for p in POLICIES}
     return {policy: known[policy] if policy in known else next(others) for policy in policies}
 
 
@@ -289,7 +260,8 @@ def _other_styles() -> Iterator[dict[str, Any]]:
             yield look | {"fillstyle": fill, "markerfacecoloralt": "white"}
 
 
-def _line(policy: str) -> dict[str, Any]:
+def line_style(policy: str) -> dict[str, Any]:
+    """Colour and dash of a policy of `POLICIES`."""
     return {"color": _COLOURS[policy], "linestyle": _DASHES[policy]}
 
 

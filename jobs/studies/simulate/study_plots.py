@@ -14,7 +14,7 @@ from features.common.arrays import FloatArray, IntArray
 from features.common.units import format_bytes
 from jobs.ground.text import Row, count, percent
 from jobs.pages.drawing import DARK, LIGHT, STYLE, WARM, Plot, Point
-from jobs.pages.plots import BYTES_AXIS, COUNTS_AXIS
+from jobs.pages.plots import BYTES_AXIS, COUNTS_AXIS, line_style, styles
 from replay.curve import Curve
 from replay.study.study import Ideal
 from replay.study.use import HitsByAge, Ranks, Sizes
@@ -30,6 +30,10 @@ _LRU_BYTES: dict[str, Any] = {"color": DARK}
 _LRU_ACCESSES: dict[str, Any] = {"color": "#5b6770", "linestyle": (0, (5, 2))}
 _CLAIRVOYANT: dict[str, Any] = {"linestyle": "none", "marker": "^", "color": WARM, "zorder": 3}
 _BOUND: dict[str, Any] = {"linestyle": "none", "marker": "D", "mfc": "none", "mec": "#111111", "ms": 9}
+_OPTIONS = {"LRU": "lru", "a steward": "steward", "the bound": "bound", "LRU, more disk": "lru, more disk"}
+_FEW = 20
+"""With fewer points, a line shows each of them."""
+_TERA = 1e12
 MAX_POINTS = 800
 _READ_POINTS = 200
 """Points of a smooth line that can be read."""
@@ -212,3 +216,29 @@ def traffic_against_disk(points: Sequence[Row]) -> Plot:
         plot.axes.margins(x=0.1)
         plot.axes.set(xlabel="less disk, TB", ylabel="more WAN traffic, TB per day", ylim=(0, None))
         return plot
+
+
+def wan_against_capacity(curve: Sequence[tuple[int, float]], options: Sequence[Row]) -> Plot:
+    """Bytes fetched per day: LRU's by capacity (a line), and those of each option (a mark).
+
+    `curve`: capacity and bytes per day; `options`: rows of `jobs.studies.simulate.worth.Option`.
+    """
+    looks = styles(list(_OPTIONS.values()))
+    with mpl.rc_context(STYLE):
+        plot = Plot()
+        points = [_fetched_point("LRU", size, per_day) for size, per_day in curve]
+        few = {"marker": "o", "clip_on": False} if len(points) < _FEW else {}
+        (line,) = plot.axes.plot([p.x for p in points], [p.y for p in points], **line_style("lru") | few)
+        plot.add("LRU at these capacities" if few else "LRU at every capacity", line, points)
+        for row in (one for one in options if one["option"] in _OPTIONS):
+            point = _fetched_point(row["option"], row["capacity_bytes"], row["wan_bytes_per_day"])
+            look = looks[_OPTIONS[row["option"]]] | {"linestyle": "none"}
+            (mark,) = plot.axes.plot([point.x], [point.y], **look)
+            plot.add(row["option"], mark, [point])
+        plot.axes.set(xlabel="capacity, TB", ylabel="fetched, TB per day", ylim=(0, None))
+        return plot
+
+
+def _fetched_point(name: str, capacity_bytes: int, bytes_per_day: float) -> Point:
+    said = f"{name}, {format_bytes(capacity_bytes)}: {format_bytes(bytes_per_day)} fetched per day"
+    return Point(capacity_bytes / _TERA, bytes_per_day / _TERA, said)
