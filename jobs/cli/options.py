@@ -93,16 +93,6 @@ MaybeAsOf = Annotated[
 OneAsOf = Annotated[str | None, typer.Option(help="one decision time, for example 2026-03-01T04:00:00Z")]
 Day = Annotated[str | None, typer.Option(help="UTC day, for example 2026-03-01")]
 
-TracePath = Annotated[
-    Path | None,
-    typer.Option(
-        help="a trace: accesses table, Parquet, CSV, libCacheSim's; -: stdin; else the site's tables"
-    ),
-]
-Since = Annotated[
-    str | None, typer.Option("--from", help="first UTC day that counts; earlier accesses warm the cache")
-]
-Until = Annotated[str | None, typer.Option("--to", help="last UTC day that counts")]
 Capacity = Annotated[str, typer.Option(help="capacities, for example 50TB,100TB")]
 CapacityFraction = Annotated[
     str, typer.Option(help="capacities as fractions of the bytes of all files read, for example 0.05,0.1")
@@ -122,8 +112,21 @@ InMlflow = Annotated[bool, typer.Option("--mlflow", help="also record it as a ru
 
 @dataclasses.dataclass(frozen=True)
 class AskedReads:
-    """The options that say how a trace is read, and which of its accesses count."""
+    """The options that say what is read, a trace or days in the site's tables, and which accesses count."""
 
+    trace: Annotated[
+        Path | None,
+        typer.Option(
+            help="a trace: accesses table, Parquet, CSV, libCacheSim's; -: stdin; else the site's tables"
+        ),
+    ] = None
+    since: Annotated[
+        str | None,
+        typer.Option(
+            "--from", help="first UTC day that counts; earlier ones warm the cache, and teach what learns"
+        ),
+    ] = None
+    until: Annotated[str | None, typer.Option("--to", help="last UTC day that counts")] = None
     columns: Annotated[
         str,
         typer.Option(
@@ -162,34 +165,35 @@ class AskedReads:
         roles = {"site": self.site, "activity": self.activity}
         return {role: value for role, value in roles.items() if value is not None}
 
-    def accesses(self, trace: Path | None, since: str | None, until: str | None) -> Accesses:
-        """The accesses of a trace, or of days in the site's tables. Raises InputError."""
+    @property
+    def what(self) -> str:
+        """The trace and the days, in words."""
+        days = f"{self.since or 'its start'} to {self.until or 'its end'}" if self.since or self.until else ""
+        name = "" if self.trace is None else "stdin" if self.trace == parsing.STDIN else self.trace.name
+        return ", ".join(part for part in (name, days) if part)
+
+    def accesses(self) -> Accesses:
+        """The accesses of the trace, or of days in the site's tables. Raises InputError."""
         from jobs.studies.simulate.accesses import Accesses
 
-        return Accesses(self.file(trace, until), parsing.day(since), parsing.day(until), self.only)
+        return Accesses(self.file(), parsing.day(self.since), parsing.day(self.until), self.only)
 
-    def file(self, path: Path | None, until: str | None) -> TraceFile | None:
-        """The trace at `path` up to the day `until`, `-`: what comes on stdin; None: there is no path.
-
-        Raises InputError.
-        """
+    def file(self) -> TraceFile | None:
+        """The trace up to the last day; None: there is none. Raises InputError."""
         from jobs.loop.traces import TraceFile
 
-        if path is None:
-            if dataclasses.replace(self, site=None, activity=None) != AskedReads():
+        if self.trace is None:
+            if self != AskedReads(since=self.since, until=self.until, site=self.site, activity=self.activity):
                 raise InputError("options that describe a trace need one; give --trace")
             return None
-        end_s = None if until is None else parse_day(until) + DAY_S
-        path = parsing.kept_stdin() if path == parsing.STDIN else path
-        columns = parsing.columns(self.columns)
         return TraceFile(
-            path,
-            columns,
+            parsing.kept_stdin() if self.trace == parsing.STDIN else self.trace,
+            parsing.columns(self.columns),
             self.time_unit,
             self.kind,
             self.sort,
             self.only,
-            end_s,
+            None if self.until is None else parse_day(self.until) + DAY_S,
             self.time_zone,
             self.missing_size,
         )

@@ -31,7 +31,6 @@ BYTE_HIT_RATIOS = "0.5,0.8"
 def replay(
     settings: Settings,
     asked: AskedReads,
-    trace: options.TracePath = None,
     policy: Annotated[
         str,
         typer.Option(
@@ -65,8 +64,6 @@ def replay(
             exists=True,
         ),
     ] = None,
-    since: options.Since = None,
-    until: options.Until = None,
     scores: Annotated[
         Path | None,
         typer.Option(help="as_of, item, score (Parquet or CSV) for the policies score and score-tail"),
@@ -81,8 +78,8 @@ def replay(
 
     The accesses are those of a trace (--trace), or of days in the site's tables (--from, --to).
     """
-    accesses = asked.accesses(trace, since, until)
-    title = f"Replay of {_what(trace, since, until)}"
+    accesses = asked.accesses()
+    title = f"Replay of {asked.what}"
     if caches is not None:
         if in_mlflow:
             raise InputError("--mlflow compares policies, and --caches has none; leave one of them out")
@@ -127,12 +124,13 @@ def replay(
     console.show_ranked(answer.rows, "capacity_bytes", title=title, columns=columns)
     replay_trace.export_replay(answer, out, title=title)
     if in_mlflow:
-        what = {"trace": trace.name if trace else "the site's", "from": since or "", "to": until or ""}
+        name = asked.trace.name if asked.trace else "the site's"
+        what = {"trace": name, "from": asked.since or "", "to": asked.until or ""}
         how = {"watermarks": watermarks, "block_size": block_size}
         replay_trace.record_run(
             settings.mlflow,
             answer,
-            what=_what(trace, since, until),
+            what=asked.what,
             params={**what, **how, **planned_by},
         )
 
@@ -153,7 +151,6 @@ def _replay_fleet(
 def curve(
     settings: Settings,
     asked: AskedReads,
-    trace: options.TracePath = None,
     hit_ratio: Annotated[
         str, typer.Option(help="show the capacity that LRU needs for these, for example 0.5,0.8")
     ] = "",
@@ -162,8 +159,6 @@ def curve(
     ] = "",
     capacity: options.Capacity = "",
     capacity_fraction: options.CapacityFraction = "",
-    since: options.Since = None,
-    until: options.Until = None,
     out: options.Out = None,
 ) -> None:
     """Show LRU's hit ratios at every capacity.
@@ -175,14 +170,14 @@ def curve(
     with console.progress("curve") as advance:
         answer = job.run(
             settings,
-            asked.accesses(trace, since, until),
+            asked.accesses(),
             hit_ratios=parsing.shares(hit_ratio),
             byte_hit_ratios=parsing.shares(byte_hit_ratio or ("" if hit_ratio else BYTE_HIT_RATIOS)),
             capacities=parsing.sizes(capacity),
             fractions=parsing.shares(capacity_fraction),
             on_progress=advance,
         )
-    title = f"LRU at every capacity, {_what(trace, since, until)}"
+    title = f"LRU at every capacity, {asked.what}"
     console.notes(answer.notes)
     console.sentences(answer.answers)
     console.show(answer, rows=answer.points, title=title, columns=text.CURVE_COLUMNS)
@@ -192,9 +187,6 @@ def curve(
 def evaluate(
     settings: Settings,
     asked: AskedReads,
-    since: Annotated[
-        str, typer.Option("--from", help="first UTC day that counts; earlier days train and warm")
-    ],
     accesses: Annotated[
         Path | None,
         typer.Option(
@@ -202,14 +194,6 @@ def evaluate(
             exists=True,
         ),
     ] = None,
-    trace: Annotated[
-        Path | None,
-        typer.Option(
-            help="instead of the whole service: learn an order of eviction from this trace's days before "
-            "--from, and compare it with other policies",
-        ),
-    ] = None,
-    until: options.Until = None,
     cycle: Annotated[
         str,
         typer.Option(help="time between plans, for example 1h; auto: a tenth of each capacity's LRU age"),
@@ -229,18 +213,21 @@ def evaluate(
     """Replay the whole service over past days, against its rivals.
 
     Features, trainings, predictions and plans are made as the service would have made them then. With
-    --trace, a learned order of eviction is compared with other policies on any trace; nothing is prefetched.
+    --trace, an order of eviction that is learned from the days before --from is compared with other policies
+    on any trace; nothing is prefetched.
     """
     from jobs.loop.evaluate.accesses import to_evaluate
 
-    from_s, to_s = parse_day(since), parsing.day(until)
+    if asked.since is None:
+        raise InputError("earlier days train and warm the caches: give the first day that counts by --from")
+    from_s, to_s = parse_day(asked.since), parsing.day(asked.until)
     capacities, fractions = parsing.sizes(capacity), parsing.shares(capacity_fraction)
     if not capacities:
         fractions = fractions or parsing.shares(EVALUATED)
-    elif trace is None:
+    elif asked.trace is None:
         raise InputError("--capacity needs --trace; give the site's evaluation --capacity-fraction")
     cycle_s = None if cycle == AUTO else parse_duration(cycle)
-    file = asked.file(trace, until)
+    file = asked.file()
     if file is None:
         if policy:
             raise InputError("--policy compares further policies on a trace; give --trace, or leave it out")
@@ -275,9 +262,3 @@ def evaluate(
     export_evaluation(answer, out, title=title)
     if in_mlflow and answer.run_id is None:
         raise ServiceError("the evaluation is done, and not recorded in MLflow, as its notes say")
-
-
-def _what(trace: Path | None, since: str | None, until: str | None) -> str:
-    days = f"{since or 'its start'} to {until or 'its end'}" if since or until else ""
-    name = "" if trace is None else "stdin" if trace == parsing.STDIN else trace.name
-    return ", ".join(part for part in (name, days) if part)
