@@ -31,10 +31,7 @@ def main() -> None:
         commands = {
             "workload": ("--scenario", "mwt2", "--accesses", n_accesses, "--out", trace),
             "curve": ("--trace", trace),
-            "replay": (
-                *("--trace", trace, "--policy", "lru,clairvoyant"),
-                *("--capacity-fraction", 0.05, "--workers", 1),
-            ),
+            "replay": ("--trace", trace, "--policy", "lru,clairvoyant", "--capacity-fraction", 0.05),
             "report": ("--trace", trace, "--watermarks", "0.90,0.95", "--out", page),
         }
         for name, words in commands.items():
@@ -47,8 +44,9 @@ def main() -> None:
 def measured(command: str, *words: object) -> tuple[float, int]:
     """Wall seconds and peak resident bytes of a command. Raises ChildProcessError if it fails."""
     started = time.monotonic()
+    one_core = ("taskset", "-c", "0") if command == "replay" else ()  # one replay at a time
     process = subprocess.Popen(
-        [sys.executable, "-m", "jobs", command, *map(str, words), "--json"],
+        [*one_core, sys.executable, "-m", "jobs", command, *map(str, words), "--json"],
         cwd=ROOT,
         stdout=subprocess.DEVNULL,
     )

@@ -28,7 +28,7 @@ from plain_files import plain_files
 from features.common.arrays import BoolArray, IntArray
 from jobs.ground.caches.paths import Paths
 from jobs.ground.settings.tree import CacheSettings
-from jobs.ground.store.keys import MomentKey
+from jobs.ground.store.commits import MomentKey
 from jobs.loop.plan.items import items
 from models.serving.versions import ModelVersion
 from prefetch.plan.items import PlanLimits

@@ -113,11 +113,11 @@ def site() -> Iterator[tuple[Loopback, Links, Path]]:
 
 
 def tested(conf: Path, links: Links, *, rounds: int) -> dict[str, Any]:
-    """The answer of `cachecast site-test`. Streams stay at 1: with more, reads of XCache 5.5.3 hang."""
+    """The answer of `cachecast site-test`."""
     files = [word for n in range(N_FILES) for word in ("--file", f"/store/mc/file{n}.root")]
     words = ["site-test", "--conf", str(conf), "--cache", "xc", *files, "--json", "--time", "5m"]
     words += ["--origin", f"root://localhost:{links.to_origin.port}", "--repeat", str(rounds)]
-    words += ["--clients", "1,16", "--streams", "1"]
+    words += ["--clients", "1,16"]
     done = subprocess.run(
         [sys.executable, "-c", COMMAND, *words], cwd=ROOT, capture_output=True, text=True, check=False
     )
@@ -128,14 +128,10 @@ def tested(conf: Path, links: Links, *, rounds: int) -> dict[str, Any]:
 
 
 def per_s(answer: Mapping[str, Any], place: str, reading: str = "whole", *, clients: int = 1) -> float:
-    """The median rate of clients in processes of their own, bytes per second."""
+    """The median rate, bytes per second."""
     place = "localhost" if place == "direct" else place
     for row in answer["rates"]:
-        if not row["in_one_process"] and (row["place"], row["reading"], row["clients"]) == (
-            place,
-            reading,
-            clients,
-        ):
+        if (row["place"], row["reading"], row["clients"]) == (place, reading, clients):
             return float(row["rate_bytes_per_s"])
     raise SystemExit(f"no rate of {place}, {reading}, {clients} clients: {answer['notes']}")
 
@@ -180,23 +176,6 @@ def print_shapes(found: Mapping[Distance, Any]) -> None:
         print(f"| {' | '.join(cells)} % |")
     print("\nCERN: an empty cache is 10 % slower than direct reads (RNTuple), 39 % over the Atlantic (AGC);")
     print("a warm one is as direct reads are. DOMA: an empty cache takes 5 to 8 % longer than local reads.")
-    print(
-        "\n| ms to cache, to origin | 16 threads, one connection: 10 event loops/1 | a connection each: 10/1 "
-        "| 10 loops: a connection each/one |"
-    )
-    print("|---|---|---|---|")
-    for distance, answer in found.items():
-        for place in ("localhost", "warm"):
-            jobs = {
-                (row["loops"], row["connections"]): row["rate_bytes_per_s"]
-                for row in answer["rates"]
-                if row["in_one_process"] and row["place"] == place
-            }
-            one, own = ([jobs[loops, connections] for loops in (1, 10)] for connections in ("one", "own"))
-            ratios = one[1] / one[0], own[1] / own[0], own[1] / one[1]
-            where = f"{distance.cache:g}, {distance.origin:g}, {'direct' if place == 'localhost' else place}"
-            print(f"| {where} | {' | '.join(f'{one:.2f}' for one in ratios)} |")
-    print("\nCERN: XRD_PARALLELEVTLOOP=10 and several connections mattered, with 1 to 120 threads.")
 
 
 def _faults(distance: Distance, answer: Mapping[str, Any], servers: Loopback) -> Iterator[str]:

@@ -70,8 +70,8 @@ class Replays(ReplayAnswer):
         `uri`: of the server or `sqlite:///FILE`; by default that of the settings, [mlflow] uri.
         """
         mlflow = Settings.load().mlflow
-        chosen = mlflow.model_copy(update={"uri": uri}) if uri else mlflow
-        return replay_trace.record_run(chosen, self, what=name, params=params or {})
+        session = mlflow.model_copy(update={"uri": uri}) if uri else mlflow
+        return replay_trace.record_run(session, self, what=name, params=params or {})
 
 
 def replay(

@@ -4,8 +4,8 @@
 it judges the arrivals of its decision times again, and computes their features, one day after the other.
 Where the model that serves was trained before the day, it also makes the day's predictions. Models never
 score days that they have learned from, so that task is skipped for earlier days; the log of `due` has the
-reason. Days on which plans were pushed and that lack a verdict against LRU get it. With the parameter
-`evaluate` the service is replayed over the days at the end. Nothing is planned or pushed.
+reason. Days on which plans were pushed and that lack a verdict against LRU get it. Nothing is planned
+or pushed.
 
 **Runs:** by hand only. There is no data interval and no partition: the days are its parameters.
 
@@ -20,7 +20,7 @@ meanwhile: the DAG shares the pool `cachecast_long` with trainings and evaluatio
 
 from __future__ import annotations
 
-from airflow.sdk import Param, task, task_group
+from airflow.sdk import task, task_group
 
 from dags import moments
 from dags.steps import CACHE, LONG, day_param, listed, pipeline, spark_step, step
@@ -28,13 +28,7 @@ from jobs.ground.settings.airflow import scheduling
 
 FIRST, LAST = "{{ params.first }}", "{{ params.last }}"
 NAMED = "{{ task.env['DAY'] }}"
-params = {
-    "first": day_param("first day"),
-    "last": day_param("last day"),
-    "evaluate": Param(
-        False, type="boolean", title="evaluate", description="replay the service over these days"
-    ),
-}
+params = {"first": day_param("first day"), "last": day_param("last day")}
 
 with pipeline("backfill", __doc__, schedule=None, is_long=True, params=params):
     listed_days = task(task_id="days")(moments.days)(FIRST, LAST)
@@ -61,14 +55,8 @@ with pipeline("backfill", __doc__, schedule=None, is_long=True, params=params):
         """One day of one cache."""
         step("outcomes", {"cache": name, "day": day}, task_id="worth", map_index_template=CACHE)
 
-    @task.short_circuit(task_id="evaluation_wanted", trigger_rule="none_failed")
-    def evaluation_wanted(params: dict[str, object] | None = None) -> bool:
-        """Whether the parameter `evaluate` asks for it."""
-        return bool(params and params["evaluate"])
-
-    group, wanted = filled.expand(day=listed_days), evaluation_wanted()
+    group = filled.expand(day=listed_days)
     judged.expand_kwargs(unjudged.output)
-    group >> wanted >> spark_step("evaluate", {"from": FIRST, "to": LAST}, pool=LONG)
     for source, path in scheduling().airflow.records.items():
         pull = {"source": source, "input": path, "day": FIRST, "new-only": True}
         pulled = spark_step("pull", pull, task_id=f"pull_{source}", pool=LONG)

@@ -56,9 +56,9 @@ class PathTrigger(BaseTrigger):
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
         """Look every ten seconds; a file system that is unavailable is looked at again."""
-        while not (found := await self._look()) and time.time() < self.until_s:
+        while not (arrived := await self._look()) and time.time() < self.until_s:
             await asyncio.sleep(min(LOOK_EVERY_S, max(0.1, self.until_s - time.time())))
-        yield TriggerEvent(found)  # type: ignore[no-untyped-call]
+        yield TriggerEvent(arrived)  # type: ignore[no-untyped-call]
 
     async def _look(self) -> bool:
         """Whether `path` is there; False if its file system has not answered when the time is over.
@@ -67,14 +67,14 @@ class PathTrigger(BaseTrigger):
         """
         loop, answer = asyncio.get_running_loop(), asyncio.Future[bool]()
 
-        def reply(found: bool) -> None:
+        def reply(seen: bool) -> None:
             if not answer.done():
-                answer.set_result(found)
+                answer.set_result(seen)
 
         def look() -> None:
-            found = is_there(self.path)
+            seen = is_there(self.path)
             with suppress(RuntimeError):  # the loop has ended
-                loop.call_soon_threadsafe(reply, found)
+                loop.call_soon_threadsafe(reply, seen)
 
         threading.Thread(target=look, daemon=True).start()
         try:

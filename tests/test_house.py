@@ -59,7 +59,6 @@ def test_the_help_of_the_program_and_of_every_command_loads_no_job() -> None:
 
 
 OF_THEIR_OWN = (
-    "cached-fraction",
     "forecast",
     "collect",
     "init",

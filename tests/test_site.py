@@ -161,13 +161,6 @@ def test_push_and_placement_print_what_their_pages_show(folder: Path) -> None:
     follow(steps, folder, {"COLUMNS": "100", "CACHECAST_SERVE__PORT": port} | SMALLER)
 
 
-@pytest.mark.verify
-def test_halves_of_nodes_print_what_their_page_shows(folder: Path) -> None:
-    steps = commands("compare-caches")
-    assert len(steps) == 5
-    follow(steps, folder, {"COLUMNS": "110"})
-
-
 def _checked(command: str, expected: list[str]) -> str:
     """The command, which is to fail if it is to print an error."""
     fails = any(line.startswith("error:") for line in expected)

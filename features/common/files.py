@@ -1,4 +1,4 @@
-"""Files that are written whole or not at all, and those with secrets, which are ours alone."""
+"""Files that are written whole or not at all, those with secrets, and those that can be made again."""
 
 from __future__ import annotations
 
@@ -62,3 +62,8 @@ def private_fault(path: Path, what: str) -> str | None:
     if mode := stat.S_IMODE(status.st_mode) & 0o177:
         return f"{what} {path} is open to others (bits {mode:04o}); chmod 0600 it"
     return None
+
+
+def user_cache(name: str) -> Path:
+    """The folder `name` in the user's cache, for files that can be made again; its writer creates it."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "cachecast" / name

@@ -85,10 +85,11 @@ def collect(
 
     def leave(service: str, counts: Mapping[str, int]) -> None:
         labels = {"port": str(port)} if service == "collect" else {"broker": without_login(settings.broker)}
-        prometheus.leave_counts(service, labels, counts, console.warn)
+        prometheus.leave_counts(metrics, service, labels, counts, console.warn)
 
     given = {"COLLECT__BROKER": broker, "COLLECT__SUBSCRIBE": subscribe}
-    settings = options.load(conf, given=given).collect
+    site = options.load(conf, given=given)
+    settings, metrics = site.collect, site.metrics.folder
     answer = job.run(
         settings,
         host=host,
@@ -121,9 +122,9 @@ def steward(
 
     folder = settings.metrics.folder
 
-    def leave(found: StewardFigures) -> None:
+    def leave(figures: StewardFigures) -> None:
         if folder:
-            prometheus.leave(Path(folder), f"steward-{found.cache}", prometheus.of_steward(found))
+            prometheus.leave(Path(folder), f"steward-{figures.cache}", prometheus.of_steward(figures))
 
     answer = job.run(settings, cache=cache, log=console.log, figures=leave, force=force)
     if folder:

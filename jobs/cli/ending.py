@@ -105,8 +105,8 @@ def remedy(error: Exception) -> str | None:
     if isinstance(error, MemoryError):
         return _NO_MEMORY
     text = str(error)
-    if found := [what for words, what in _REMEDIES.items() if any(word in text for word in words)]:
-        return found[0]
+    if remedies := [what for words, what in _REMEDIES.items() if any(word in text for word in words)]:
+        return remedies[0]
     if isinstance(error, OSError) and isinstance(path := error.filename2 or error.filename, str | bytes):
         return printable(f"cannot use {os.fsdecode(path)}: {error.strerror}; check the path and its rights")
     return None

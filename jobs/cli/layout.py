@@ -75,10 +75,10 @@ def facts(row: Row, *, width: int, indent: str = "") -> Iterator[Text]:
                 yield from map(Text, _wrapped(sentence, width, f"{indent}  - ", f"{indent}    "))
             continue
         for line in _wrapped(f"{name}: {text(key, value)}", width, "", f"{indent}  "):
-            found = Text(line)
+            styled = Text(line)
             if line.startswith(name):
-                found.stylize("bold", 0, len(name))
-            yield found
+                styled.stylize("bold", 0, len(name))
+            yield styled
 
 
 def paragraph(plain: str, *, width: int) -> str:

@@ -60,13 +60,13 @@ def arrivals(
     """
     from jobs.loop.ingest import arrivals as job
 
-    found = job.run(settings, as_ofs=parsing.moments(as_of, day, settings.features.cycle))
-    console.show(found, title="arrivals")
-    if not found:
+    judged = job.run(settings, as_ofs=parsing.moments(as_of, day, settings.features.cycle))
+    console.show(judged, title="arrivals")
+    if not judged:
         console.sentence("No source of accesses is in [airflow] pull, so none is expected.")
-    for one in found:
-        if one.why and not console.is_json:  # Airflow reads the last line
-            console.warn(f"{one.source} is incomplete at {one.as_of}: {one.why}")
+    for arrival in judged:
+        if arrival.why and not console.is_json:  # Airflow reads the last line
+            console.warn(f"{arrival.source} is incomplete at {arrival.as_of}: {arrival.why}")
 
 
 def features(
@@ -181,18 +181,16 @@ def promote(
     console.sentence(f"{answer.action} {answer.model_version} at {answer.decided_at}; champion: {champion}")
     if answer.trained_until is not None:
         console.sentence(f"{answer.model_version} was trained on what was known at {answer.trained_until}")
-    for reason in answer.reasons:
-        console.sentence(f"  {reason}")
+    console.sentences(f"  {reason}" for reason in answer.reasons)
     console.sentence(
         f"order of eviction of {answer.model_version}: {_VERDICTS[answer.may_evict]}; "
         f"the order that evicts: {answer.steward or 'none, stewards follow no model'}"
     )
-    for reason in answer.order_reasons:
-        console.sentence(f"  {reason}")
+    console.sentences(f"  {reason}" for reason in answer.order_reasons)
     for what, of_order in (("plans", False), ("order of eviction", True)):
-        if found := [one for one in answer.comparisons if (one.policy == STEWARD) == of_order]:
+        if comparisons := [one for one in answer.comparisons if (one.policy == STEWARD) == of_order]:
             title = f"Daily WAN saved by its {what}, with 95 % bounds"
-            console.show(found, title=title, columns=text.PROMOTION_COLUMNS)
+            console.show(comparisons, title=title, columns=text.PROMOTION_COLUMNS)
 
 
 def cycle(

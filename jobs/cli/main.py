@@ -12,7 +12,6 @@ import importlib.metadata
 import inspect
 import logging
 import os
-import sys
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, NoReturn
 
@@ -29,15 +28,12 @@ from jobs.cli import (
     loop,
     operation,
     options,
-    placement,
     plans,
     replays,
     site,
-    storage,
     studies,
 )
 from jobs.cli.ending import remedy
-from jobs.operator.operate.prometheus import measured
 
 _log = logging.getLogger(__name__)
 
@@ -57,15 +53,14 @@ GROUPS: Mapping[str, Sequence[Any]] = {
     ),
     REPLAY: (
         *(studies.worth_it, replays.replay, replays.curve, studies.report),
-        *(storage.storage, studies.workload, studies.forecast),
-        *(efficiency.efficiency, efficiency.refit, efficiency.halves, efficiency.compare_caches),
-        efficiency.cached_fraction,
+        *(studies.storage, studies.workload, studies.forecast),
+        *(efficiency.efficiency, efficiency.compare_caches),
     ),
     CACHES: (
         *(caches.scan, caches.collect, caches.steward, caches.caches, caches.prefill, caches.queue),
         *(caches.never_cache, efficiency.site_test),
     ),
-    PLACEMENT: (placement.place, placement.serve, placement.rucio),
+    PLACEMENT: (operation.place, operation.serve, operation.rucio),
     OPERATION: (
         *(site.init, operation.status, operation.doctor, operation.unlock, operation.package),
         *(site.up, site.down, site.demo),
@@ -109,7 +104,6 @@ def load(name: str) -> Any:
         app = typer.Typer(add_completion=False)
         app.command(name)(options.unfolded(COMMANDS[name]))
     command = typer.main.get_command(app)
-    options.add_common(command)
     command.name = name
     _as_written(command)
     return command
@@ -136,8 +130,8 @@ app = typer.Typer(
 )
 
 
-def _show_version(wanted: bool) -> None:
-    if wanted:
+def _show_version(is_asked: bool) -> None:
+    if is_asked:
         console.line(f"cachecast {importlib.metadata.version('cachecast')}")
         raise typer.Exit
 
@@ -160,7 +154,7 @@ def main() -> None:
     ending.end_quietly()
     os.umask(os.umask(0o077) | 0o027)
     try:
-        with measured(sys.argv[1:], warn=console.warn), ending.in_one_line(console.log):
+        with ending.in_one_line(console.log):
             app()
     except SystemExit as end:
         if end.code == ending.CODE:

@@ -18,6 +18,7 @@ import typer
 from features.common.errors import InputError
 from features.common.times import DAY_S, parse_day
 from jobs.cli import console, parsing
+from jobs.operator.operate.prometheus import measured
 
 if TYPE_CHECKING:
     from jobs.ground.settings.tree import Settings
@@ -92,21 +93,10 @@ MaybeAsOf = Annotated[
 OneAsOf = Annotated[str | None, typer.Option(help="one decision time, for example 2026-03-01T04:00:00Z")]
 Day = Annotated[str | None, typer.Option(help="UTC day, for example 2026-03-01")]
 
-TracePath = Annotated[
-    Path | None,
-    typer.Option(
-        help="a trace: accesses table, Parquet, CSV, libCacheSim's; -: stdin; else the site's tables"
-    ),
-]
-Since = Annotated[
-    str | None, typer.Option("--from", help="first UTC day that counts; earlier accesses warm the cache")
-]
-Until = Annotated[str | None, typer.Option("--to", help="last UTC day that counts")]
 Capacity = Annotated[str, typer.Option(help="capacities, for example 50TB,100TB")]
 CapacityFraction = Annotated[
     str, typer.Option(help="capacities as fractions of the bytes of all files read, for example 0.05,0.1")
 ]
-Workers = Annotated[int | None, typer.Option(min=1, help="parallel replays; defaults to one per core")]
 Out = Annotated[
     Path | None,
     typer.Option(
@@ -122,8 +112,21 @@ InMlflow = Annotated[bool, typer.Option("--mlflow", help="also record it as a ru
 
 @dataclasses.dataclass(frozen=True)
 class AskedReads:
-    """The options that say how a trace is read, and which of its accesses count."""
+    """The options that say what is read, a trace or days in the site's tables, and which accesses count."""
 
+    trace: Annotated[
+        Path | None,
+        typer.Option(
+            help="a trace: accesses table, Parquet, CSV, libCacheSim's; -: stdin; else the site's tables"
+        ),
+    ] = None
+    since: Annotated[
+        str | None,
+        typer.Option(
+            "--from", help="first UTC day that counts; earlier ones warm the cache, and teach what learns"
+        ),
+    ] = None
+    until: Annotated[str | None, typer.Option("--to", help="last UTC day that counts")] = None
     columns: Annotated[
         str,
         typer.Option(
@@ -162,34 +165,35 @@ class AskedReads:
         roles = {"site": self.site, "activity": self.activity}
         return {role: value for role, value in roles.items() if value is not None}
 
-    def accesses(self, trace: Path | None, since: str | None, until: str | None) -> Accesses:
-        """The accesses of a trace, or of days in the site's tables. Raises InputError."""
+    @property
+    def what(self) -> str:
+        """The trace and the days, in words."""
+        days = f"{self.since or 'its start'} to {self.until or 'its end'}" if self.since or self.until else ""
+        name = "" if self.trace is None else "stdin" if self.trace == parsing.STDIN else self.trace.name
+        return ", ".join(part for part in (name, days) if part)
+
+    def accesses(self) -> Accesses:
+        """The accesses of the trace, or of days in the site's tables. Raises InputError."""
         from jobs.studies.simulate.accesses import Accesses
 
-        return Accesses(self.file(trace, until), parsing.day(since), parsing.day(until), self.only)
+        return Accesses(self.file(), parsing.day(self.since), parsing.day(self.until), self.only)
 
-    def file(self, path: Path | None, until: str | None) -> TraceFile | None:
-        """The trace at `path` up to the day `until`, `-`: what comes on stdin; None: there is no path.
-
-        Raises InputError.
-        """
+    def file(self) -> TraceFile | None:
+        """The trace up to the last day; None: there is none. Raises InputError."""
         from jobs.loop.traces import TraceFile
 
-        if path is None:
-            if dataclasses.replace(self, site=None, activity=None) != AskedReads():
+        if self.trace is None:
+            if self != AskedReads(since=self.since, until=self.until, site=self.site, activity=self.activity):
                 raise InputError("options that describe a trace need one; give --trace")
             return None
-        end_s = None if until is None else parse_day(until) + DAY_S
-        path = parsing.kept_stdin() if path == parsing.STDIN else path
-        columns = parsing.columns(self.columns)
         return TraceFile(
-            path,
-            columns,
+            parsing.kept_stdin() if self.trace == parsing.STDIN else self.trace,
+            parsing.columns(self.columns),
             self.time_unit,
             self.kind,
             self.sort,
             self.only,
-            end_s,
+            None if self.until is None else parse_day(self.until) + DAY_S,
             self.time_zone,
             self.missing_size,
         )
@@ -229,16 +233,11 @@ class _ToTerminal(logging.Handler):
         console.log(self.format(record))
 
 
-def add_common(command: Any) -> None:
-    """Give `command`, or every command of a group, the options that all have."""
-    for one in getattr(command, "commands", {}).values() or [command]:
-        one.params.extend(_common())
-
-
 def unfolded(command: Callable[..., None]) -> Callable[..., None]:
-    """`command` as Typer takes it: options in the place of its `settings`, and of dataclasses of options.
+    """`command` as Typer takes it: with options in place of its `settings` and of dataclasses of options.
 
     `settings`: --conf and --tables, by which they are loaded. A dataclass: an option for each of its fields.
+    All have `_COMMON`.
     """
     hints = get_type_hints(command, localns={"Settings": object}, include_extras=True)
     folded: dict[str, Any] = {name: kind for name, kind in hints.items() if dataclasses.is_dataclass(kind)}
@@ -253,17 +252,31 @@ def unfolded(command: Callable[..., None]) -> Callable[..., None]:
         parts += [_option(one.name, kinds[one.name], one.default) for one in dataclasses.fields(kind)]
     if takes_settings:
         parts += [_option("conf", Conf, None), _option("tables", TablesRoot, None)]
+    parts += [_option(name, kind, default=False) for name, kind in _COMMON.items()]
+
+    parts.append(inspect.Parameter("context", inspect.Parameter.KEYWORD_ONLY, annotation=typer.Context))
 
     def typed(**values: Any) -> None:
+        values = {name: value for name, value in values.items() if name not in _COMMON}
         for name, kind in folded.items():
             values[name] = kind(**{one.name: values.pop(one.name) for one in dataclasses.fields(kind)})
-        if takes_settings:
-            values["settings"] = load(values.pop("conf"), tables=values.pop("tables"))
-        command(**values)
+        context = values.pop("context")
+        if not takes_settings:
+            command(**values)
+            return
+        settings = load(values.pop("conf"), tables=values.pop("tables"))
+        with measured(settings.metrics.folder, _name(context), values.get("cache") or "", warn=console.warn):
+            command(settings=settings, **values)
 
     typed.__doc__, typed.__name__ = command.__doc__, command.__name__
     typed.__signature__ = inspect.Signature(parts)  # type: ignore[attr-defined]
     return typed
+
+
+def _name(context: typer.Context) -> str:
+    """The command as it is typed, for example `push run`."""
+    parent = context.parent
+    return "" if parent is None else f"{_name(parent)} {context.info_name}".strip()  # type: ignore[arg-type]
 
 
 def _option(name: str, kind: object, default: object) -> inspect.Parameter:
@@ -288,29 +301,13 @@ def _explain(*, verbose: bool) -> None:
         logger.handlers = [handler] if verbose else []
 
 
-def _common() -> list[Any]:
-    app = typer.Typer()
-    app.command()(_carrier)
-    return [one for one in typer.main.get_command(app).params if one.name in ("json", "quiet", "verbose")]
+def _flag(name: str, meaning: str, act: Callable[..., None]) -> Any:
+    return Annotated[bool, typer.Option(name, help=meaning, callback=act, expose_value=False)]
 
 
-def _carrier(
-    json: Annotated[
-        bool,
-        typer.Option(
-            "--json",
-            help="print the answer as JSON, and nothing else",
-            callback=_answer_in_json,
-            expose_value=False,
-        ),
-    ] = False,
-    quiet: Annotated[
-        bool,
-        typer.Option("--quiet", help="show neither progress nor notes", callback=_hush, expose_value=False),
-    ] = False,
-    verbose: Annotated[
-        bool,
-        typer.Option("--verbose", help="say what is read and written", callback=_explain, expose_value=False),
-    ] = False,
-) -> None:
-    """Carry the options; typer makes them of a signature only."""
+_COMMON = {
+    "json": _flag("--json", "print the answer as JSON, and nothing else", _answer_in_json),
+    "quiet": _flag("--quiet", "show neither progress nor notes", _hush),
+    "verbose": _flag("--verbose", "say what is read and written", _explain),
+}
+"""The options of every command."""

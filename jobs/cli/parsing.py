@@ -57,48 +57,48 @@ def shares(text: str) -> list[float]:
 
 def _shares(text: str) -> list[float]:
     try:
-        found = [float(f"{float(part):.12g}") for part in text.split(",") if part]
+        numbers = [float(f"{float(part):.12g}") for part in text.split(",") if part]
     except ValueError:
-        found = [0.0]
-    if not all(0 < share <= 1 for share in found):
+        numbers = [0.0]
+    if not all(0 < share <= 1 for share in numbers):
         raise InputError(f"not shares between 0 and 1: {text!r}; write for example 0.05,0.1,0.2")
-    return found
+    return numbers
 
 
 def share(text: str) -> float:
     """The one number above 0 and up to 1 of `0.05`. Raises InputError."""
-    found = shares(text)
-    if len(found) != 1:
+    numbers = shares(text)
+    if len(numbers) != 1:
         raise InputError(f"not one share: {text!r}; write for example 0.05")
-    return found[0]
+    return numbers[0]
 
 
 def counts(text: str) -> list[int]:
     """Whole numbers from 1 of `1,4,13`. Raises InputError."""
     parts = [part.strip() for part in text.split(",")]
-    if not all(part.isdecimal() and int(part) > 0 for part in parts):
-        raise InputError(f"not counts of 1 or more: {text!r}; write for example 1,4,13,26")
+    if not all(part.isascii() and part.isdecimal() and len(part) < 10 and int(part) for part in parts):
+        raise InputError(f"not counts of 1 or more: {text[:100]!r}; write for example 1,4,13,26")
     return [int(part) for part in parts]
 
 
 def spans(text: str) -> list[int]:
     """The whole numbers from 1 of `52-60,64`, rising. Raises InputError."""
-    found: set[int] = set()
+    numbers: set[int] = set()
     for part in text.split(","):
         low, dash, high = (piece.strip() for piece in part.partition("-"))
         ends = [low, high] if dash else [low, low]
         if not all(end.isdecimal() and 0 < int(end) <= _MOST_SPAN for end in ends):
             raise InputError(f"not numbers or spans from 1: {text!r}; write for example 52-60,64")
-        found.update(range(int(ends[0]), int(ends[1]) + 1))
-    return sorted(found)
+        numbers.update(range(int(ends[0]), int(ends[1]) + 1))
+    return sorted(numbers)
 
 
 def watermarks(text: str) -> tuple[float, float]:
     """Low and high of `0.85,0.95`, which may be equal. Raises InputError."""
-    found = _shares(text)
-    if len(found) != 2 or found[0] > found[1]:
+    marks = _shares(text)
+    if len(marks) != 2 or marks[0] > marks[1]:
         raise InputError(f"not a low and a high watermark: {text!r}; write for example 0.85,0.95")
-    return found[0], found[1]
+    return marks[0], marks[1]
 
 
 def day(text: str | None) -> int | None:
@@ -126,14 +126,6 @@ def sizes(text: str) -> list[int]:
     return [parse_bytes(part) for part in text.split(",") if part]
 
 
-def whole_numbers(text: str) -> tuple[int, ...]:
-    """The numbers in `1,4,16`. Raises InputError."""
-    parts = names(text)
-    if not parts or not all(part.isascii() and part.isdecimal() and len(part) < 10 for part in parts):
-        raise InputError(f"not whole numbers: {text[:100]!r}; write for example 1,4,16")
-    return tuple(map(int, parts))
-
-
 def seconds(text: str) -> int | None:
     """The seconds of `300`, `300s` or `5m`; None if nothing is given. Raises InputError."""
     if not text:
@@ -155,8 +147,8 @@ def kept_stdin() -> Path:
         raise InputError("--trace - reads a trace from stdin, and that is a terminal; pipe one into it")
     folder = Path(tempfile.mkdtemp(prefix="cachecast-"))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    with (folder / "stdin").open("wb") as kept:
-        shutil.copyfileobj(sys.stdin.buffer, kept)
+    with (folder / "stdin").open("wb") as copy:
+        shutil.copyfileobj(sys.stdin.buffer, copy)
     return folder / "stdin"
 
 

@@ -277,25 +277,25 @@ def outcomes(
             console.warn(why)
     else:
         first, last = (None if one is None else day_label(one) for one in map(parsing.day, (since, until)))
-        found = history.history(settings, cache=cache, since=first, until=last)
+        accounted = history.history(settings, cache=cache, since=first, until=last)
         if out is not None:
-            history.write_page(found, cache=cache, out=out)
-        if not console.shown_as_json(found):
-            _show_history(found, cache)
+            history.write_page(accounted, cache=cache, out=out)
+        if not console.shown_as_json(accounted):
+            _show_history(accounted, cache)
 
 
-def _show_history(found: History, cache: str) -> None:
+def _show_history(accounted: History, cache: str) -> None:
     def show(rows: object, title: str, columns: tuple[str, ...]) -> None:
         console.show(rows, title=title, columns=columns)
 
-    if found.plans:
-        show(found.plans, "plans", ("as_of", *text.OUTCOME_COLUMNS))
-        show(found.models, "model versions", ("model_version", *text.OUTCOME_COLUMNS))
+    if accounted.plans:
+        show(accounted.plans, "plans", ("as_of", *text.OUTCOME_COLUMNS))
+        show(accounted.models, "model versions", ("model_version", *text.OUTCOME_COLUMNS))
     else:
         console.line("plans: none of them completed an item; see `cachecast push status`")
-    if found.steward:
-        show(found.steward, "days of the steward, by its own count", _STEWARD_COLUMNS)
-    if found.days:
-        show(found.days, "days against LRU", _DAY_COLUMNS)
+    if accounted.steward:
+        show(accounted.steward, "days of the steward, by its own count", _STEWARD_COLUMNS)
+    if accounted.days:
+        show(accounted.days, "days against LRU", _DAY_COLUMNS)
     else:
         console.line(f"days against LRU: none judged; run `cachecast outcomes --cache {cache} --day …`")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from contextlib import redirect_stdout
 from pathlib import Path
@@ -19,6 +18,7 @@ from jobs.ground import text
 
 if TYPE_CHECKING:
     from jobs.ground.settings.tree import Settings
+    from jobs.studies.simulate.accesses import Accesses
 
 AUTO = "auto"
 REPLAYED, EVALUATED = "0.01,0.05,0.1,0.2", "0.05,0.1,0.2"
@@ -31,7 +31,6 @@ BYTE_HIT_RATIOS = "0.5,0.8"
 def replay(
     settings: Settings,
     asked: AskedReads,
-    trace: options.TracePath = None,
     policy: Annotated[
         str,
         typer.Option(
@@ -65,12 +64,9 @@ def replay(
             exists=True,
         ),
     ] = None,
-    since: options.Since = None,
-    until: options.Until = None,
     no_bound: Annotated[
         bool, typer.Option("--no-bound", help="leave out the bound, and how near each policy comes to it")
     ] = False,
-    workers: options.Workers = None,
     out: options.Out = None,
     in_mlflow: options.InMlflow = False,
 ) -> None:
@@ -78,8 +74,8 @@ def replay(
 
     The accesses are those of a trace (--trace), or of days in the site's tables (--from, --to).
     """
-    accesses = asked.accesses(trace, since, until)
-    title = f"Replay of {_what(trace, since, until)}"
+    accesses = asked.accesses()
+    title = f"Replay of {asked.what}"
     if caches is not None:
         if in_mlflow:
             raise InputError("--mlflow compares policies, and --caches has none; leave one of them out")
@@ -87,15 +83,7 @@ def replay(
             raise InputError(
                 "--caches describes the caches itself; leave out policies, capacities, watermarks and blocks"
             )
-        from jobs.studies.simulate import fleet
-
-        with console.progress("replay"):
-            answer = fleet.run(settings, accesses, caches=caches)
-        console.notes(answer.notes)
-        if answer.verdict:
-            console.sentence(answer.verdict)
-        console.show(answer.rows, title=title, columns=text.fleet_columns(answer.rows))
-        fleet.export_fleet(answer, out, title=title)
+        _replay_fleet(settings, accesses, caches, title=title, out=out)
         return
     if accesses.trace is not None and purge_interval and not watermarks:
         raise InputError("--purge-interval needs --watermarks")
@@ -105,14 +93,13 @@ def replay(
     names, own = own_policies(
         parsing.names(policy or (SITE_POLICIES if accesses.trace is None else TRACE_POLICIES))
     )
-    wanted = replay_trace.Caches(
+    request = replay_trace.Caches(
         policies=names,
         capacities=parsing.sizes(capacity),
         fractions=parsing.shares(capacity_fraction or ("" if capacity else REPLAYED)),
         watermarks=parsing.watermarks(watermarks) if watermarks else None,
         purge_interval_s=parsing.seconds(purge_interval) or settings.replay.purge_interval,
         with_bound=not no_bound,
-        workers=workers or os.cpu_count(),
         block_bytes=parse_bytes(block_size) if block_size else None,
         own=own,
     )
@@ -120,32 +107,45 @@ def replay(
     with console.progress("replay") as advance, redirect_stdout(sys.stderr):  # own policies may print
         if accesses.trace is not None:
             answer = replay_trace.run(
-                accesses.trace, wanted, count_from_s=accesses.first_day_s, on_progress=advance
+                accesses.trace, request, count_from_s=accesses.first_day_s, on_progress=advance
             )
         else:
             from jobs.studies.simulate import site_replay
 
-            answer = site_replay.run(settings, wanted, accesses, on_progress=advance)
+            answer = site_replay.run(settings, request, accesses, on_progress=advance)
             planned_by = site_replay.planned_by(settings)
     console.notes(answer.notes)
-    shown = text.REPLAY_COLUMNS if "lru+plan" in wanted.policies else text.TRACE_COLUMNS
-    console.show_ranked(answer.rows, "capacity_bytes", title=title, columns=shown)
+    columns = text.REPLAY_COLUMNS if "lru+plan" in request.policies else text.TRACE_COLUMNS
+    console.show_ranked(answer.rows, "capacity_bytes", title=title, columns=columns)
     replay_trace.export_replay(answer, out, title=title)
     if in_mlflow:
-        what = {"trace": trace.name if trace else "the site's", "from": since or "", "to": until or ""}
+        name = asked.trace.name if asked.trace else "the site's"
+        what = {"trace": name, "from": asked.since or "", "to": asked.until or ""}
         how = {"watermarks": watermarks, "block_size": block_size}
         replay_trace.record_run(
             settings.mlflow,
             answer,
-            what=_what(trace, since, until),
+            what=asked.what,
             params={**what, **how, **planned_by},
         )
+
+
+def _replay_fleet(
+    settings: Settings, accesses: Accesses, caches: Path, *, title: str, out: Path | None
+) -> None:
+    from jobs.studies.simulate import fleet
+
+    with console.progress("replay"):
+        answer = fleet.run(settings, accesses, caches=caches)
+    console.notes(answer.notes)
+    console.sentences(filter(None, [answer.verdict]))
+    console.show(answer.rows, title=title, columns=text.fleet_columns(answer.rows))
+    fleet.export_fleet(answer, out, title=title)
 
 
 def curve(
     settings: Settings,
     asked: AskedReads,
-    trace: options.TracePath = None,
     hit_ratio: Annotated[
         str, typer.Option(help="show the capacity that LRU needs for these, for example 0.5,0.8")
     ] = "",
@@ -154,9 +154,6 @@ def curve(
     ] = "",
     capacity: options.Capacity = "",
     capacity_fraction: options.CapacityFraction = "",
-    since: options.Since = None,
-    until: options.Until = None,
-    workers: options.Workers = None,
     out: options.Out = None,
 ) -> None:
     """Show LRU's hit ratios at every capacity.
@@ -168,18 +165,16 @@ def curve(
     with console.progress("curve") as advance:
         answer = job.run(
             settings,
-            asked.accesses(trace, since, until),
+            asked.accesses(),
             hit_ratios=parsing.shares(hit_ratio),
             byte_hit_ratios=parsing.shares(byte_hit_ratio or ("" if hit_ratio else BYTE_HIT_RATIOS)),
             capacities=parsing.sizes(capacity),
             fractions=parsing.shares(capacity_fraction),
-            workers=workers or os.cpu_count(),
             on_progress=advance,
         )
-    title = f"LRU at every capacity, {_what(trace, since, until)}"
+    title = f"LRU at every capacity, {asked.what}"
     console.notes(answer.notes)
-    for line in answer.answers:
-        console.sentence(line)
+    console.sentences(answer.answers)
     console.show(answer, rows=answer.points, title=title, columns=text.CURVE_COLUMNS)
     job.export_curve(answer, out, title=title)
 
@@ -187,9 +182,6 @@ def curve(
 def evaluate(
     settings: Settings,
     asked: AskedReads,
-    since: Annotated[
-        str, typer.Option("--from", help="first UTC day that counts; earlier days train and warm")
-    ],
     accesses: Annotated[
         Path | None,
         typer.Option(
@@ -197,14 +189,6 @@ def evaluate(
             exists=True,
         ),
     ] = None,
-    trace: Annotated[
-        Path | None,
-        typer.Option(
-            help="instead of the whole service: learn an order of eviction from this trace's days before "
-            "--from, and compare it with other policies",
-        ),
-    ] = None,
-    until: options.Until = None,
     cycle: Annotated[
         str,
         typer.Option(help="time between plans, for example 1h; auto: a tenth of each capacity's LRU age"),
@@ -224,18 +208,21 @@ def evaluate(
     """Replay the whole service over past days, against its rivals.
 
     Features, trainings, predictions and plans are made as the service would have made them then. With
-    --trace, a learned order of eviction is compared with other policies on any trace; nothing is prefetched.
+    --trace, an order of eviction that is learned from the days before --from is compared with other policies
+    on any trace; nothing is prefetched.
     """
     from jobs.loop.evaluate.replay_setup import to_evaluate
 
-    from_s, to_s = parse_day(since), parsing.day(until)
+    if asked.since is None:
+        raise InputError("earlier days train and warm the caches: give the first day that counts by --from")
+    from_s, to_s = parse_day(asked.since), parsing.day(asked.until)
     capacities, fractions = parsing.sizes(capacity), parsing.shares(capacity_fraction)
     if not capacities:
         fractions = fractions or parsing.shares(EVALUATED)
-    elif trace is None:
+    elif asked.trace is None:
         raise InputError("--capacity needs --trace; give the site's evaluation --capacity-fraction")
     cycle_s = None if cycle == AUTO else parse_duration(cycle)
-    file = asked.file(trace, until)
+    file = asked.file()
     if file is None:
         if policy:
             raise InputError("--policy compares further policies on a trace; give --trace, or leave it out")
@@ -265,16 +252,9 @@ def evaluate(
     title = job.title_of(answer)
     console.notes(answer.notes)
     if not console.shown_as_json(answer):
-        shown = text.EVALUATION_COLUMNS
-        console.show_ranked(answer.rows, "capacity_fraction", title=title, columns=shown)
-        for line in verdicts(answer.slices):
-            console.sentence(line)
+        columns = text.EVALUATION_COLUMNS
+        console.show_ranked(answer.rows, "capacity_fraction", title=title, columns=columns)
+        console.sentences(verdicts(answer.slices))
     export_evaluation(answer, out, title=title)
     if in_mlflow and answer.run_id is None:
         raise ServiceError("the evaluation is done, and not recorded in MLflow, as its notes say")
-
-
-def _what(trace: Path | None, since: str | None, until: str | None) -> str:
-    days = f"{since or 'its start'} to {until or 'its end'}" if since or until else ""
-    name = "" if trace is None else "stdin" if trace == parsing.STDIN else trace.name
-    return ", ".join(part for part in (name, days) if part)

@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from features.common.errors import CachecastError
-from features.common.units import parse_bytes
 from jobs.cli import console
 from jobs.cli.options import Conf, TablesRoot, file_to_write, folder_to_fill
 
-_SOURCE = "rucio_traces"
 _Local = Annotated[
     Path,
     typer.Option(
@@ -27,120 +22,51 @@ _LOCAL = Path("local-out")
 
 def init(
     cache: Annotated[
-        str | None, typer.Option(help="address of a cache: root://HOST:PORT, or a folder; empty: none yet")
-    ] = None,
-    name: Annotated[str | None, typer.Option(help="its name; defaults to that of its host or folder")] = None,
-    capacity: Annotated[str | None, typer.Option(help="its capacity, for example 50TB")] = None,
+        str, typer.Option(help="address of a cache: root://HOST:PORT, or a folder; empty: none yet")
+    ] = "",
+    name: Annotated[str, typer.Option(help="its name; defaults to that of its host or folder")] = "",
+    capacity: Annotated[str, typer.Option(help="its capacity, for example 50TB")] = "",
     origin: Annotated[
-        str | None, typer.Option(help="folder that the files of a cache in a folder are fetched from")
-    ] = None,
+        str, typer.Option(help="folder that the files of a cache in a folder are fetched from")
+    ] = "",
     namespace: Annotated[
-        str | None, typer.Option(help="folder of an XCache's names (oss.localroot), if this host sees it")
-    ] = None,
+        str, typer.Option(help="folder of an XCache's names (oss.localroot), if this host sees it")
+    ] = "",
     gstream: Annotated[
-        str | None, typer.Option(help="folder where `cachecast collect` keeps what an XCache reports")
-    ] = None,
-    source: Annotated[
-        str | None,
-        typer.Option(help=f"kind of access records, see docs/pull.md; defaults to {_SOURCE}"),
-    ] = None,
-    records: Annotated[
-        str | None, typer.Option(help="path or glob of the access records; empty: none yet")
-    ] = None,
-    rucio: Annotated[str | None, typer.Option(help="URL of a Rucio server; empty: none")] = None,
-    rucio_account: Annotated[
-        str | None, typer.Option(help="account there; empty: the identity's default")
-    ] = None,
+        str, typer.Option(help="folder where `cachecast collect` keeps what an XCache reports")
+    ] = "",
+    source: Annotated[str, typer.Option(help="kind of access records, see docs/pull.md")] = "rucio_traces",
+    records: Annotated[str, typer.Option(help="path or glob of the access records; empty: none yet")] = "",
+    rucio: Annotated[str, typer.Option(help="URL of a Rucio server; empty: none")] = "",
+    rucio_account: Annotated[str, typer.Option(help="account there; empty: the identity's default")] = "",
     out: Annotated[Path, typer.Option(help="file to write", callback=file_to_write)] = Path("site.toml"),
-    tables: TablesRoot = None,
-    yes: Annotated[bool, typer.Option("--yes", help="ask nothing: what is not given is the default")] = False,
+    tables: Annotated[str, typer.Option(help="root of the tables; defaults to a folder beside it")] = "",
     force: Annotated[bool, typer.Option("--force", help="replace a file that is there")] = False,
 ) -> None:
-    """Write the settings of a new site.
+    """Write the settings of a new site, and name the next commands.
 
-    Asks for what is not given as an option; without a terminal it asks nothing. Names the next commands.
+    What is not given can be added to the file later.
     """
     from jobs.operator.operate import new_site as job
 
-    is_asking = not yes and not console.is_json and sys.stdin.isatty()
-
-    def ask(
-        question: str,
-        given: str | None,
-        default: str | None = "",
-        *,
-        only: bool = True,
-        check: Callable[[str], object] = str,
-    ) -> str:
-        """The answer given as an option, else a person's, else the default; not asked unless `only`.
-
-        A person is asked again for what `check` refuses, and for nothing where there is no default (None).
-        """
-        if given is not None or not (is_asking and only):
-            return (default or "") if given is None else given
-
-        def fit(typed: str) -> str:
-            try:
-                check(typed.strip())
-            except CachecastError as error:
-                raise typer.BadParameter(str(error)) from None
-            return typed.strip()
-
-        return str(typer.prompt(question, default, show_default=bool(default), value_proc=fit, err=True))
-
-    if is_asking:
-        job.refuse_existing(out, force=force)
-    cache = ask("Cache: root://HOST:PORT, or a folder (empty: none yet)", cache)
-    is_server = job.is_server(cache)
-    is_folder = bool(cache) and not is_server
-    answer = job.run(
-        job.Answers(
-            cache=cache,
-            name=ask("Its name", name, job.suggested_name(cache)) if cache else "",
-            capacity=ask(
-                "Its capacity, for example 50TB", capacity, None, only=bool(cache), check=parse_bytes
-            ),
-            origin=ask(
-                "Folder that its files are fetched from",
-                origin,
-                None,
-                only=is_folder,
-                check=job.existing_origin,
-            ),
-            namespace=ask(
-                "Folder of its names, oss.localroot (empty: this host does not see it)",
-                namespace,
-                only=is_server,
-            ),
-            gstream=ask(
-                "Folder of what it reports, by `cachecast collect` (empty: none yet)", gstream, only=is_server
-            ),
-            records=(
-                where := ask(
-                    "Access records: path or glob (empty: none yet)", records, check=job.existing_records
-                )
-            ),
-            source=ask(
-                "Their kind (docs/pull.md)",
-                source,
-                _SOURCE,
-                only=bool(where),
-                check=job.existing_source,
-            ),
-            rucio=(server := ask("URL of a Rucio server (empty: none)", rucio)),
-            rucio_account=ask("Account there (empty: the default)", rucio_account, only=bool(server)),
-            tables=tables or "",
-        ),
-        out=out,
-        force=force,
-        now_s=int(time.time()),
+    site = job.NewSite(
+        cache=cache,
+        name=name,
+        capacity=capacity,
+        origin=origin,
+        source=source,
+        records=records,
+        rucio=rucio,
+        rucio_account=rucio_account,
+        tables=tables,
+        namespace=namespace,
+        gstream=gstream,
     )
-    if console.shown_as_json(answer):
-        return
-    for line in (f"settings: {answer.settings}", f"tables: {answer.tables}", "next:"):
-        console.line(line)
-    for command in answer.next:
-        console.line(f"  {command}")
+    answer = job.run(site, out=out, force=force, now_s=int(time.time()))
+    if not console.shown_as_json(answer):
+        console.line(f"settings: {answer.settings}\ntables: {answer.tables}\nnext:")
+        for command in answer.next:
+            console.line(f"  {command}")
 
 
 def up(

@@ -1,4 +1,4 @@
-"""The commands about traces and pages: `report`, `worth-it`, `workload` and `forecast`."""
+"""The studies: `report`, `worth-it`, `storage`, `workload` and `forecast`."""
 
 from __future__ import annotations
 
@@ -16,6 +16,9 @@ from jobs.ground import text
 if TYPE_CHECKING:
     from jobs.ground.settings.tree import Settings
 
+_MOST_DATASETS = 5
+"""That the screen shows, the largest; --json has all."""
+
 
 def report(
     settings: Settings,
@@ -23,26 +26,20 @@ def report(
     out: Annotated[Path, typer.Option(help="the HTML file to write", callback=file_to_write)] = Path(
         "report.html"
     ),
-    trace: Annotated[
-        Path | None, typer.Option(help="study this trace: accesses table, Parquet, CSV, libCacheSim's")
-    ] = None,
     capacity: Annotated[str, typer.Option(help="capacity of the studied cache, for example 50TB")] = "",
     capacity_fraction: Annotated[
         str, typer.Option(help="the same as a fraction of the bytes of all files read, for example 0.05")
     ] = "",
     watermarks: Annotated[str, typer.Option(help="low and high; defaults to [replay] watermarks")] = "",
-    since: Annotated[
-        str | None, typer.Option("--from", help="first UTC day of the study; earlier ones are left out")
-    ] = None,
-    until: Annotated[str | None, typer.Option("--to", help="last UTC day of the study")] = None,
 ) -> None:
     """Write one HTML page: the newest results, or the study of a trace.
 
-    The newest replay, training, plan and push of the site; with --trace the caching study of that trace.
+    The newest replay, training, plan and push of the site; with --trace the caching study of that trace
+    from --from on.
     """
-    file = asked.file(trace, until)
+    file = asked.file()
     if file is None:
-        if any((capacity, capacity_fraction, watermarks, asked.only, since, until)):
+        if any((capacity, capacity_fraction, watermarks, asked.only, asked.since, asked.until)):
             raise InputError("options that describe a study need a trace; give --trace")
         from jobs.operator.site_report import build
 
@@ -54,7 +51,7 @@ def report(
 
     capacity_bytes = parse_bytes(capacity) if capacity else None
     fraction = parsing.share(capacity_fraction) if capacity_fraction else None
-    marks, since_s = parsing.watermarks(watermarks) if watermarks else None, parsing.day(since)
+    marks, since_s = parsing.watermarks(watermarks) if watermarks else None, parsing.day(asked.since)
     with console.progress("study") as advance:
         advance(0, 1, "reading")
         answer = study.write_study(
@@ -74,7 +71,6 @@ def worth_it(
     settings: Settings,
     asked: AskedReads,
     capacity: Annotated[str, typer.Option(help="capacity of the cache in question, for example 200TB")],
-    trace: options.TracePath = None,
     more: Annotated[float, typer.Option(min=1, help="more disk is so many times the capacity")] = 2,
     round_trip_ms: Annotated[
         float | None, typer.Option(min=0, help="to the origins; without it, no CPU hours")
@@ -85,19 +81,12 @@ def worth_it(
     price_steward: Annotated[
         float | None, typer.Option(min=0, help="money per year to run a steward")
     ] = None,
-    since: Annotated[
-        str | None,
-        typer.Option(
-            "--from", help="first UTC day that counts; a steward learns from earlier ones; middle by default"
-        ),
-    ] = None,
-    until: options.Until = None,
     out: options.OutPage = None,
 ) -> None:
     """Say whether a steward, or more disk, is worth it for a cache.
 
     What LRU, a steward and more disk save at this capacity, with bounds; CPU hours and money only by figures
-    that you give. The accesses are those of a trace, or of days in the site's tables.
+    that you give. A steward learns from the days before --from, by default from the first half.
     """
     from jobs.studies.simulate import worth as job
 
@@ -105,21 +94,79 @@ def worth_it(
     with console.progress("worth-it") as advance:
         answer = job.run(
             settings,
-            asked.accesses(trace, since, until),
+            asked.accesses(),
             facts,
             capacity_bytes=parse_bytes(capacity),
             more=more,
             on_progress=advance,
         )
     if out is not None:
-        job.write(answer, out, what="the site's reads" if trace is None else trace.name)
+        job.write(answer, out, what="the site's reads" if asked.trace is None else asked.trace.name)
     if console.shown_as_json(answer):
         return
     console.notes(answer.notes)
-    for line in (answer.verdict, *answer.findings):
-        console.sentence(line)
+    console.sentences([answer.verdict, *answer.findings])
     console.show(answer.options, title="per day", columns=text.WORTH_COLUMNS)
     console.show(answer.assumptions, title="assumed; change it with")
+
+
+def storage(
+    settings: Settings,
+    asked: AskedReads,
+    capacity: Annotated[
+        str,
+        typer.Option(help="capacities of the cache, for example 100TB,175TB; the verdict is of the first"),
+    ],
+    rse: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="pattern of the site's RSEs, for example 'PIC*'; may be repeated; defaults to `storage` of "
+            "the caches, with --trace to the trace's own files"
+        ),
+    ] = None,
+    network: Annotated[
+        str, typer.Option(help="most WAN traffic per second in the busiest hour, for example 1.2GB")
+    ] = "",
+    keep_ruled: Annotated[
+        bool, typer.Option("--keep-ruled", help="propose only replicas that no rule keeps")
+    ] = False,
+    node_disk: Annotated[str, typer.Option(help="disk of a cache node")] = "96TB",
+    node_network: Annotated[
+        str, typer.Option(help="network of a cache node, per second; defaults to [serve] cache_read")
+    ] = "",
+    out: options.Out = None,
+) -> None:
+    """Say how much of a site's storage a cache replaces.
+
+    Which replicas could be dropped and served by a cache, with the WAN traffic that it takes, the disk that
+    it saves, and its nodes. The last replica on disk is never proposed, one with a rule is named as such.
+    """
+    from jobs.studies.simulate import storage as job
+
+    request = job.StorageRequest(
+        capacities=parsing.sizes(capacity),
+        network_bytes_s=parse_bytes(network) if network else None,
+        node_disk_bytes=parse_bytes(node_disk),
+        node_bytes_s=parse_bytes(node_network) if node_network else settings.serve.cache_read,
+        keep_ruled=keep_ruled,
+    )
+    with console.progress("storage") as advance:
+        answer = job.run(
+            settings,
+            asked.accesses(),
+            request,
+            rses=rse or [],
+            on_progress=advance,
+        )
+    job.export_storage(answer, out, title="Storage against cache")
+    if console.shown_as_json(answer):
+        return
+    console.notes(answer.notes)
+    console.sentences([answer.verdict, *answer.findings])
+    console.show(answer.points, title="by capacity", columns=text.STORAGE_COLUMNS)
+    console.show(answer.stored, title="stored, by what keeps it")
+    largest = sorted(answer.datasets, key=lambda one: -one.stored_bytes)[:_MOST_DATASETS]
+    console.show(largest, title=f"largest of {len(answer.datasets)} datasets that go")
 
 
 def workload(

@@ -57,9 +57,10 @@ STORAGE_COLUMNS = (
     *("capacity_bytes", "dropped_bytes", "saved_bytes", "wan_bytes_per_day", "byte_hit_ratio"),
     "nodes",
 )
-_RATE_COLUMNS = ("rate_bytes_per_s", "failed", "lowest_bytes_per_s", "highest_bytes_per_s")
-RATE_COLUMNS = ("place", "reading", "clients", *_RATE_COLUMNS)
-CLIENT_COLUMNS = ("place", "loops", "streams", "connections", *_RATE_COLUMNS)
+RATE_COLUMNS = (
+    *("place", "reading", "clients", "rate_bytes_per_s", "failed"),
+    *("lowest_bytes_per_s", "highest_bytes_per_s"),
+)
 OUTCOME_COLUMNS = (
     *("items", "read_items", "pending_items"),
     *("bytes_saved", "bytes_spent", "bytes_wasted", "bytes_pending"),
@@ -102,11 +103,6 @@ def heading(key: str) -> str:
     """The key of a column as its heading: `wan_bytes_s` is `wan bytes/s`, `failed_share` is `failed`."""
     words = key.removesuffix("_share").replace("_", " ")
     return f"{words[:-2]}/s" if words.endswith("bytes s") else words
-
-
-def time_unit(longest_s: float) -> tuple[str, int]:
-    """The unit in which times up to `longest_s` are read easily, and its seconds."""
-    return next((one for one in (("h", 3600), ("min", 60)) if longest_s > 5 * one[1]), ("s", 1))
 
 
 def percent(share: float, digits: int = 0) -> str:

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from features.common.progress import Advance, unwatched
 from features.common.times import as_of_label
 from jobs.ground.settings.tree import Settings
-from jobs.ground.store.keys import MomentKey
+from jobs.ground.store.commits import MomentKey
 from jobs.ground.store.tables import Tables
 from jobs.loop.ingest import pull
 from jobs.loop.train import features, predict, training

@@ -15,7 +15,7 @@ from features.common.errors import ServiceError, bounded, printable
 from features.common.times import parse_as_of
 from features.results import PROMOTIONS, TRAININGS
 from jobs.ground.settings.tree import MlflowSettings
-from jobs.ground.store.keys import Key, MomentKey
+from jobs.ground.store.commits import Key, MomentKey
 from jobs.ground.store.tables import Tables, read_partitions
 from models.serving.versions import CHAMPION, STEWARD, ModelVersion
 

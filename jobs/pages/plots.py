@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import itertools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
 import matplotlib as mpl
@@ -25,8 +25,6 @@ POLICIES = ("lru", "lru+plan", "clairvoyant", "bound")
 
 _COLOURS = {"lru": "#5b6770", "lru+plan": "#0b6e99", "clairvoyant": "#b5651d", "bound": "#111111"}
 _DASHES = {"lru": (0, (5, 2)), "lru+plan": "solid", "clairvoyant": (0, (1, 1)), "bound": (0, (5, 1, 1, 1))}
-_HATCHES = {"lru": ("", "///"), "lru+plan": ("..", "\\\\\\")}
-"""Of hits and of misses."""
 _MARKERS = {"lru": "s", "lru+plan": "o", "clairvoyant": "^", "bound": "D"}
 
 _OTHER_COLOURS = (
@@ -39,9 +37,6 @@ _OTHER_MARKERS = ("v", "P", "X", "<", ">", "*", "h", "p", "d", "8")
 _FILLS = ("full", "none", "left", "bottom")
 _SPREAD = 0.6
 """Width shared by the policies at one capacity; capacities are 1 apart."""
-_OPTIONS = {"LRU": "lru", "a steward": "steward", "the bound": "bound", "LRU, more disk": "lru, more disk"}
-_FEW = 20
-"""With fewer points, a line shows each of them."""
 _Amounts: TypeAlias = IntArray | FloatArray
 _TERA = 1e12
 
@@ -141,32 +136,6 @@ def lru_against_capacity(points: Sequence[Row]) -> Plot:
         return plot
 
 
-def wan_against_capacity(curve: Sequence[tuple[int, float]], options: Sequence[Row]) -> Plot:
-    """Bytes fetched per day: LRU's by capacity (a line), and those of each option (a mark).
-
-    `curve`: capacity and bytes per day; `options`: rows of `jobs.studies.simulate.worth.Option`.
-    """
-    looks = styles(list(_OPTIONS.values()))
-    with mpl.rc_context(STYLE):
-        plot = Plot()
-        points = [_fetched_point("LRU", size, per_day) for size, per_day in curve]
-        few = {"marker": "o", "clip_on": False} if len(points) < _FEW else {}
-        (line,) = plot.axes.plot([p.x for p in points], [p.y for p in points], **_line("lru") | few)
-        plot.add("LRU at these capacities" if few else "LRU at every capacity", line, points)
-        for row in (one for one in options if one["option"] in _OPTIONS):
-            point = _fetched_point(row["option"], row["capacity_bytes"], row["wan_bytes_per_day"])
-            look = looks[_OPTIONS[row["option"]]] | {"linestyle": "none"}
-            (mark,) = plot.axes.plot([point.x], [point.y], **look)
-            plot.add(row["option"], mark, [point])
-        plot.axes.set(xlabel="capacity, TB", ylabel="fetched, TB per day", ylim=(0, None))
-        return plot
-
-
-def _fetched_point(name: str, capacity_bytes: int, bytes_per_day: float) -> Point:
-    said = f"{name}, {format_bytes(capacity_bytes)}: {format_bytes(bytes_per_day)} fetched per day"
-    return Point(capacity_bytes / _TERA, bytes_per_day / _TERA, said)
-
-
 def hit_ratio_by_cache(rows: Sequence[Row]) -> Plot:
     """Byte hit ratio of each cache of a fleet, and of all together."""
     with mpl.rc_context(STYLE):
@@ -181,53 +150,34 @@ def hit_ratio_by_cache(rows: Sequence[Row]) -> Plot:
         return plot
 
 
-def fill_with_watermarks(fills: Sequence[Row], *, watermarks: tuple[float, float]) -> Plot:
-    """Fill level of one capacity's caches over time. `fills`: rows of replay_fills, at least one."""
+def fill_level(
+    levels: Mapping[str, Sequence[tuple[dt.datetime, int]]],
+    *,
+    capacity_bytes: int,
+    watermarks: tuple[float, float],
+) -> Plot:
+    """Fill level over time in %, with both watermarks. `levels`: time and bytes by policy ("": one)."""
     with mpl.rc_context(STYLE):
         plot = Plot(nearest="x")
-        capacity = fills[0]["capacity_bytes"]
-        for policy in _present(fills):
-            points = [_fill_point(r) for r in fills if r["policy"] == policy]
-            (line,) = plot.axes.plot([p.x for p in points], [p.y for p in points], **_line(policy))
-            plot.add(policy, line, points, policy=policy)
-        for level, name in zip(watermarks, ("low", "high"), strict=True):
-            plot.axes.axhline(100 * level, color="black", linewidth=0.8, linestyle=(0, (2, 4)))
-            plot.axes.annotate(
-                f"{name} watermark", (1.01, 100 * level), xycoords=("axes fraction", "data"), fontsize=8
-            )
-        plot.axes.set(ylabel=f"fill, % of {format_bytes(capacity)}", ylim=(50, 105))
+        for policy, level in levels.items():
+            points = [_fill_point(at, used, capacity_bytes) for at, used in level]
+            look = line_style(policy) if policy else {"color": DARK}
+            (line,) = plot.axes.plot([p.x for p in points], [p.y for p in points], **look)
+            plot.add(policy, line, points, policy=policy or None)
+        for share, name, above in zip(watermarks, ("low", "high"), (-2, 2), strict=True):
+            plot.axes.axhline(100 * share, color="black", linewidth=0.8, linestyle=(0, (2, 4)))
+            place: Any = {"xycoords": ("axes fraction", "data"), "textcoords": "offset points", "fontsize": 8}
+            place |= {"xytext": (0, above), "ha": "right", "va": "top" if above < 0 else "bottom"}
+            plot.axes.annotate(f"{name} watermark, {100 * share:.0f} %", (1, 100 * share), **place)
+        plot.axes.set(ylabel=f"fill, % of {format_bytes(capacity_bytes)}", ylim=(0, 112))
         dated(plot.axes)
         return plot
 
 
-def _fill_point(row: Row) -> Point:
-    used, size = row["used_bytes"], row["capacity_bytes"]
-    said = f"{percent(used / size, 1)} full ({format_bytes(used)}) at {row['at']:%Y-%m-%d %H:%M} UTC"
-    return Point(row["at"], 100 * used / size, said)
-
-
-def hits_and_misses(days: Sequence[Row]) -> Plot:
-    """Hits and misses per day at one capacity, lru beside lru+plan. `days`: rows of replay_days."""
-    names = sorted({str(r["on_day"]) for r in days})
-    policies = [p for p in ("lru", "lru+plan") if p in _present(days)]
-    width = 0.8 / max(1, len(policies))
-    with mpl.rc_context(STYLE):
-        plot = Plot(nearest="x")
-        for k, policy in enumerate(policies):
-            rows = {str(r["on_day"]): r for r in days if r["policy"] == policy}
-            at = [i + (k - (len(policies) - 1) / 2) * width for i in range(len(names))]
-            hits, misses = ([rows[n][key] if n in rows else 0 for n in names] for key in ("hits", "misses"))
-            tops = [a + b for a, b in zip(hits, misses, strict=True)]
-            colour, (of_hits, of_misses) = _COLOURS[policy], _HATCHES[policy]
-            below = plot.axes.bar(at, hits, width, color=colour, edgecolor="white", hatch=of_hits)
-            look: Any = {"color": "white", "edgecolor": colour, "hatch": of_misses}
-            above = plot.axes.bar(at, misses, width, bottom=hits, **look)
-            for what, bars, y, n_reads in (("hits", below, hits, hits), ("misses", above, tops, misses)):
-                said = [f"{count(n)} reads on {name}" for n, name in zip(n_reads, names, strict=True)]
-                plot.add(f"{policy}: {what}", bars, map(Point, at, y, said), policy=policy)
-        plot.axes.set_xticks(range(len(names)), [n[5:] for n in names], rotation=45)
-        plot.axes.set(ylabel="reads per day")
-        return plot
+def _fill_point(at: dt.datetime, used_bytes: int, capacity_bytes: int) -> Point:
+    share = used_bytes / capacity_bytes
+    said = f"{percent(share, 1)} full ({format_bytes(used_bytes)}) at {at:%Y-%m-%d %H:%M} UTC"
+    return Point(at, 100 * share, said)
 
 
 def hits_and_misses_over_time(
@@ -298,7 +248,7 @@ def _present(rows: Sequence[Row]) -> list[str]:
 def styles(policies: Sequence[str]) -> dict[str, dict[str, Any]]:
     """The style of each policy; policies without one of their own take the next of a cycle."""
     others = _other_styles()
-    known = {p: {**_line(p), "marker": _MARKERS[p]} for p in POLICIES}
+    known = {p: {**line_style(p), "marker": _MARKERS[p]} for p in POLICIES}
     return {policy: known[policy] if policy in known else next(others) for policy in policies}
 
 
@@ -310,7 +260,8 @@ def _other_styles() -> Iterator[dict[str, Any]]:
             yield look | {"fillstyle": fill, "markerfacecoloralt": "white"}
 
 
-def _line(policy: str) -> dict[str, Any]:
+def line_style(policy: str) -> dict[str, Any]:
+    """Colour and dash of a policy of `POLICIES`."""
     return {"color": _COLOURS[policy], "linestyle": _DASHES[policy]}
 
 

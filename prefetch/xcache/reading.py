@@ -109,14 +109,13 @@ def plain(text: str) -> str:
 
 
 def _read(job: Mapping[str, Any]) -> dict[str, Any]:
-    """Read the pieces of each client in turn, all clients at once, each on its connection or all on one."""
+    """Read the pieces of each client in turn, all clients at once, each on its connection."""
     clients = [[Piece(**piece) for piece in pieces] for pieces in job["clients"]]
     connections, deadline = ThreadConnections(job["url"]), time.monotonic() + job["timeout_s"]
-    shared = connections.url() if job["is_shared"] else None
     together = threading.Barrier(len(clients) + 1)
 
     def run(pieces: Sequence[Piece]) -> list[PieceRead]:
-        url = shared or connections.url()
+        url = connections.url()
         together.wait()
         reads = list[PieceRead]()
         for piece in pieces:

@@ -28,14 +28,13 @@ DO_NOT_CACHE: Verdict = "do not cache"
 class Thresholds:
     """When a category pays: each byte fetched for it saves `min_saved_per_byte` or more of WAN traffic.
 
-    Files up to `small_file_bytes` are small; files with at least `many_accesses` are read often. The reason
-    is "read once" if less than `min_reread_share` of the accesses are re-reads. Raises ConfigError.
+    Files up to `small_file_bytes` are small. The reason is "read once" if less than `min_reread_share` of the
+    accesses are re-reads. Raises ConfigError.
     """
 
     min_saved_per_byte: float = 0.1
     min_reread_share: float = 0.05
     small_file_bytes: int = 100 * 10**6
-    many_accesses: int = 5
 
     def __post_init__(self) -> None:
         if min(self.min_saved_per_byte, self.min_reread_share) <= 0:

@@ -24,20 +24,18 @@ from replay.study.categories import (
     refused,
 )
 from replay.study.use import (
+    HitsByAge,
     Hotness,
-    Lifetimes,
     Origin,
     Part,
-    Quadrant,
     Ranks,
     Sizes,
     Use,
     activities,
+    hits_by_age,
     hotness,
-    lifetimes,
     lru_age_s,
     origins,
-    quadrants,
     ranks,
     reads,
     replayed,
@@ -102,8 +100,7 @@ class Study:
     sizes: Sizes
     hotness: list[Hotness]
     ranks: Ranks
-    lifetimes: Lifetimes
-    quadrants: list[Quadrant]
+    hits_by_age: HitsByAge
     curve: Curve
     ideal: list[Ideal]
     origins: list[Origin]
@@ -128,7 +125,6 @@ def study(
     on_done("the curve")
     ideal = _ideal(whole, config.cache.capacity_bytes)
     on_done("the bound")
-    limits = config.thresholds
     return Study(
         config=config,
         use=use,
@@ -139,10 +135,7 @@ def study(
         sizes=sizes(use),
         hotness=hotness(use),
         ranks=ranks(use),
-        lifetimes=lifetimes(use),
-        quadrants=quadrants(
-            use, small_file_bytes=limits.small_file_bytes, many_accesses=limits.many_accesses
-        ),
+        hits_by_age=hits_by_age(use),
         curve=curve,
         ideal=ideal,
         origins=origins(use, details, config.regions),

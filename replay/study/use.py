@@ -180,29 +180,14 @@ class Ranks(NamedTuple):
     accesses: IntArray
 
 
-class Lifetimes(NamedTuple):
-    """Hits by the lifetime of their file (first to last access), and by its age at the hit (since the first).
+class HitsByAge(NamedTuple):
+    """Hits by the age of their file, since its first access; entry k is for k to k + 1 days.
 
-    Entry k of each array is for k to k + 1 days. Bytes are those served from the cache.
+    Bytes are those served from the cache.
     """
 
-    hits_by_lifetime: IntArray
-    hit_bytes_by_lifetime: IntArray
-    hits_by_age: IntArray
-    hit_bytes_by_age: IntArray
-
-
-@dataclasses.dataclass(frozen=True)
-class Quadrant:
-    """Files of one class of size and of use, and what the cache served of them."""
-
-    size: str
-    use: str
-    files: int
-    accesses: int
-    footprint_bytes: int
-    hits: int
-    hit_bytes: int
+    hits: IntArray
+    hit_bytes: IntArray
 
 
 def sizes(use: Use) -> Sizes:
@@ -234,37 +219,13 @@ def ranks(use: Use) -> Ranks:
     return Ranks(rank, falling[rank - 1])
 
 
-def lifetimes(use: Use) -> Lifetimes:
-    """Hits by the lifetime of their file and by its age."""
-    read = use.accesses > 0
-    item, size = use.trace.item, use.trace.size_bytes
-    days = ((use.last_s - use.first_s) // DAY_S).astype(np.int32)
-    n_days = int(days[read].max()) + 1
-    of_hits = item[use.hit]
+def hits_by_age(use: Use) -> HitsByAge:
+    """Hits by the age of their file."""
+    of_hits = use.trace.item[use.hit]
+    n_days = int((use.last_s - use.first_s)[use.accesses > 0].max()) // DAY_S + 1
     age = ((use.trace.time_s[use.hit] - use.first_s[of_hits]) // DAY_S).astype(np.int32)
-    return Lifetimes(
-        hits_by_lifetime=total_by(days, use.hits, n_days),
-        hit_bytes_by_lifetime=total_by(days, use.hit_bytes, n_days),
-        hits_by_age=np.bincount(age, minlength=n_days),
-        hit_bytes_by_age=total_by(age, size[of_hits], n_days),
-    )
-
-
-def quadrants(use: Use, *, small_file_bytes: int, many_accesses: int) -> list[Quadrant]:
-    """The four kinds of files: small or large (above `small_file_bytes`), read seldom or often."""
-    small = use.trace.size_bytes <= small_file_bytes
-    often = use.accesses >= many_accesses
-    read = use.accesses > 0
-    return [
-        _quadrant(use, size, how, read & of_size & of_use)
-        for size, of_size in (("small", small), ("large", ~small))
-        for how, of_use in (("few accesses", ~often), ("many accesses", often))
-    ]
-
-
-def _quadrant(use: Use, size: str, how: str, inside: BoolArray) -> Quadrant:
-    columns = (use.accesses, use.trace.size_bytes, use.hits, use.hit_bytes)
-    return Quadrant(size, how, int(inside.sum()), *(int(column[inside].sum()) for column in columns))
+    size_bytes = use.trace.size_bytes[of_hits]
+    return HitsByAge(np.bincount(age, minlength=n_days), total_by(age, size_bytes, n_days))
 
 
 def running_mean(per_day: IntArray | FloatArray) -> FloatArray:

@@ -262,14 +262,11 @@ def test_without_queues_and_servers_nobody_is_asked(bags: Bags) -> None:
 @pytest.mark.service
 def test_a_backfill_takes_days_one_after_the_other(bag: dict[str, Any]) -> None:
     dag = bag["dags"]["backfill"]
-    assert set(dag["params"]) == {"first", "last", "evaluate"}
+    assert set(dag["params"]) == {"first", "last"}
     assert set(dag["tasks"]["day.predict"]["after"]) - {"days"} == {"day.due"}
     assert "--past" in dag["tasks"]["day.due"]["command"]
     assert set(dag["tasks"]["verdict.worth"]["after"]) == {"unjudged"}
     assert dag["tasks"]["unjudged"]["after"] == ["pull_rucio_traces"]
-    assert dag["tasks"]["evaluate"]["after"] == ["evaluation_wanted"]
-    # Days that cannot be predicted are skipped, and evaluated nevertheless.
-    assert dag["tasks"]["evaluation_wanted"]["rule"] == "none_failed"
     assert dag["tasks"]["day.features"]["at_once"] == 1
     assert "pull_rucio_traces" in dag["tasks"]["day.features"]["after"]
 

@@ -17,11 +17,10 @@ from replay.study.benefit import Region
 from replay.study.categories import Thresholds, categories, category_table
 from replay.study.use import (
     activities,
+    hits_by_age,
     hotness,
-    lifetimes,
     lru_age_s,
     origins,
-    quadrants,
     ranks,
     reads,
     replayed,
@@ -32,7 +31,7 @@ from replay.study.use import (
 from replay.trace import Trace
 
 DAY = 86400
-THRESHOLDS = Thresholds(small_file_bytes=40, many_accesses=3)
+THRESHOLDS = Thresholds(small_file_bytes=40)
 REGIONS = (Region("near", ("*.es", "PIC*"), 9.0), Region("far", ("*.gov",), 150.0))
 ORIGINS = ("host.es:1094", "root://u@disk.gov//store/x", "PIC_DISK", "who.knows", None)
 KINDS = ("AOD", "TXT", None)
@@ -134,17 +133,10 @@ def test_the_shapes_are_what_a_walk_over_the_accesses_counts(
             hits[file] += 1
             ages[(at - times[file][0]) // DAY] += 1
     size = trace.size_bytes.tolist()
-    found = lifetimes(use)
-    n_days = found.hits_by_age.size
-    life = {file: (at[-1] - at[0]) // DAY for file, at in times.items()}
-    assert found.hits_by_age.tolist() == [ages[day] for day in range(n_days)]
-    assert found.hits_by_lifetime.tolist() == [
-        sum(hits[file] for file in life if life[file] == day) for day in range(n_days)
-    ]
-    assert found.hit_bytes_by_lifetime.tolist() == [
-        sum(hits[file] * size[file] for file in life if life[file] == day) for day in range(n_days)
-    ]
-    assert found.hit_bytes_by_age.sum() == sum(hits[file] * size[file] for file in hits)
+    found = hits_by_age(use)
+    n_days = found.hits.size
+    assert found.hits.tolist() == [ages[day] for day in range(n_days)]
+    assert found.hit_bytes.sum() == sum(hits[file] * size[file] for file in hits)
     counts = {file: len(at) for file, at in times.items()}
     for row in hotness(use):
         chosen = [f for f, n in counts.items() if row.least <= n <= (row.most or n)]
@@ -154,18 +146,6 @@ def test_the_shapes_are_what_a_walk_over_the_accesses_counts(
     assert sum(row.files for row in hotness(use)) == len(counts)
     falling = sorted(counts.values(), reverse=True)
     assert [falling[rank - 1] for rank in ranks(use).rank.tolist()] == ranks(use).accesses.tolist()
-    for quadrant in quadrants(use, small_file_bytes=40, many_accesses=3):
-        chosen = [
-            f
-            for f, n in counts.items()
-            if (size[f] <= 40) == (quadrant.size == "small") and (n >= 3) == ("many" in quadrant.use)
-        ]
-        assert (quadrant.files, quadrant.accesses) == (len(chosen), sum(counts[f] for f in chosen))
-        assert quadrant.footprint_bytes == sum(size[f] for f in chosen)
-        assert (quadrant.hits, quadrant.hit_bytes) == (
-            sum(hits[f] for f in chosen),
-            sum(hits[f] * size[f] for f in chosen),
-        )
     bins = sizes(use)
     for low, high, files, in_bytes in zip(
         bins.edges_bytes, bins.edges_bytes[1:], bins.files, bins.footprint_bytes, strict=False

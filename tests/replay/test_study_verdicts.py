@@ -26,7 +26,7 @@ from replay.study.study import StudyConfig, study
 from replay.trace import Trace
 
 DAY = 86400
-THRESHOLDS = Thresholds(small_file_bytes=40, many_accesses=3)
+THRESHOLDS = Thresholds(small_file_bytes=40)
 REGIONS = (Region("near", ("*.es", "PIC*"), 9.0), Region("far", ("*.gov",), 150.0))
 
 

@@ -22,7 +22,7 @@ from features.common.times import as_of_label
 from features.schema import STATES
 from jobs.cli.main import app
 from jobs.ground.settings.tree import Settings
-from jobs.ground.spark import code_zip
+from jobs.ground.spark import write_code
 from jobs.ground.store.tables import Tables
 
 pytestmark = [pytest.mark.long, pytest.mark.service]
@@ -128,7 +128,7 @@ def test_spark_submit_with_the_zip_needs_no_installed_cachecast(
     cluster: str, pulled: Path, first: Path, tmp_path: Path
 ) -> None:
     site = copy_of(pulled, tmp_path)
-    code_zip.write(tmp_path / "package.zip")
+    write_code(tmp_path / "package.zip")
     bare = tmp_path / "python"  # without site, an installed cachecast cannot be found; the libraries can
     bare.write_text(f'#!/bin/sh\nexec "{sys.executable}" -S "$@"\n')
     bare.chmod(0o755)

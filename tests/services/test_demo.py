@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 from captures import read_capture
 
+from features.results import STEWARD
 from features.schema import OUTCOMES, PLANS, RECEIPTS
 from jobs.ground.store.tables import Tables
 from jobs.local_site.demo import pair
-from jobs.local_site.demo.pair import Pair, Side
-from jobs.local_site.demo.pair_section import answers_of
+from jobs.local_site.demo.pair import Pair, Side, answers_of
 from jobs.local_site.demo.side import Seen
 from prefetch.xcache.events import FileClose
 
@@ -117,7 +117,7 @@ def both(demo: tuple[Path, dict[str, Any]]) -> Pair:
 @pytest.fixture(scope="module")
 def seen(both: Pair) -> dict[str, Seen]:
     assert both.plain.seen is not None and both.steward.seen is not None
-    return {pair.PLAIN: both.plain.seen, pair.STEWARD: both.steward.seen}
+    return {pair.PLAIN: both.plain.seen, STEWARD: both.steward.seen}
 
 
 @pytest.fixture(scope="module")
@@ -163,7 +163,7 @@ def test_the_summary_is_computed_from_the_caches_records(
     wan = {name: sum(one.size_bytes for one in of if one.remotes) for name, of in records.items()}
     for name, found in seen.items():
         assert found.wan_bytes == pytest.approx(wan[name], rel=0.01)
-    saved = wan[pair.PLAIN] - wan[pair.STEWARD]
+    saved = wan[pair.PLAIN] - wan[STEWARD]
     first, *_ = answers_of(both)
     assert f"{'saves' if saved >= 0 else 'costs'} " in first
     assert f"({100 * abs(saved) / wan[pair.PLAIN]:.1f} %) of WAN traffic against plain" in first

@@ -100,7 +100,7 @@ def newcomer(tmp_path_factory: pytest.TempPathFactory) -> Newcomer:
     one = Newcomer(folder, screens)
     for line in (
         "--version",
-        "init --yes --cache cache --origin origin --capacity 2GB --records raw/traces/*.jsonl",
+        "init --cache cache --origin origin --capacity 2GB --records raw/traces/*.jsonl",
         "doctor",
         f"pull --source rucio_traces --input raw/traces/*.jsonl --day {today}",
         f"pull --source rucio_files --input raw/files.jsonl --day {today}",

@@ -96,12 +96,11 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> Path:
     asked("curve", *of_trace, "--out", out / "curve.html")
     asked("storage", "--trace", trace, "--capacity", "200GB,1TB", "--out", out / "storage.html")
     asked("efficiency", "--tables", out / "tables", *days, "--out", out / "jobs.html")
-    asked("cached-fraction", "--out", out / "fraction.html")
     asked("worth-it", "--trace", trace, "--capacity", "300GB", "--out", out / "worth.html")
     return out
 
 
-@pytest.mark.parametrize("name", ["replay", "curve", "storage", "jobs", "fraction", "worth"])
+@pytest.mark.parametrize("name", ["replay", "curve", "storage", "jobs", "worth"])
 def test_every_page_opens_on_a_desk_on_a_phone_in_the_dark_and_on_paper(
     browser: Any, small: Path, name: str
 ) -> None:

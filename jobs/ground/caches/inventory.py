@@ -20,7 +20,7 @@ from features.common.times import DAY_S, as_of_label, parse_as_of
 from features.common.units import duration_label, format_bytes
 from features.schema import CONTENTS
 from jobs.ground.settings.tree import CacheSettings, Settings, site_capacities
-from jobs.ground.store.keys import Key
+from jobs.ground.store.commits import Key
 from jobs.ground.store.tables import Tables, read_partitions
 from prefetch.actions import Action
 from prefetch.directory import DirectoryTarget

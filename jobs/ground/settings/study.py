@@ -17,7 +17,6 @@ class StudySettings(Section):
     min_saved_per_byte: float = pydantic.Field(gt=0)
     min_reread_share: float = pydantic.Field(gt=0, le=1)
     small_file: Bytes
-    many_accesses: int = pydantic.Field(ge=2)
 
 
 class PointSettings(Section):

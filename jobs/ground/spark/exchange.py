@@ -15,7 +15,7 @@ import pyarrow as pa
 from features.common.arrays import IntArray
 from features.schema import Table
 from features.stream.names import divided, joined
-from jobs.ground.store.keys import Key
+from jobs.ground.store.commits import Key
 from jobs.ground.store.tables import Partition, Snapshot, StagedFile, Tables, new_folder, read_partitions
 
 Kind = tuple[str, ...]

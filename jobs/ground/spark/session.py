@@ -23,8 +23,7 @@ from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
 from jobs.ground.settings.tree import SparkSettings
-from jobs.ground.spark import code_zip
-from jobs.ground.spark.java import check_spark, is_submitted
+from jobs.ground.spark import check_spark, is_submitted, write_code
 
 _log = logging.getLogger(__name__)
 
@@ -108,7 +107,7 @@ def _package() -> Path:
     """The program as a zip; workers may request it at any time, so it stays until this process ends."""
     folder = Path(tempfile.mkdtemp(prefix="cachecast-package-"))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    return code_zip.write(folder / "cachecast-package.zip")
+    return write_code(folder / "cachecast-package.zip")
 
 
 def _umask() -> int:

@@ -1,4 +1,4 @@
-"""Commits of a table, of which only one writer can create each number; snapshots, and the rows of files."""
+"""Partitions of a table; commits, of which only one writer can create each number; and the rows of files."""
 
 from __future__ import annotations
 
@@ -9,18 +9,35 @@ import logging
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from typing import NamedTuple
 
 import pyarrow as pa
 
 from features.common import strict_json
 from features.common.errors import SchemaError, ServiceError
+from features.common.times import as_of_label, day_label
 from features.schema import Table, arrow_schema
 from jobs.ground.store.filesystems import Store, store_at
-from jobs.ground.store.keys import Key
 
 COMMITS = "_commits"
 _log = logging.getLogger(__name__)
 _COMMIT = re.compile(r"(\d{12})\.json")
+
+Key = tuple[str, ...]
+"""Of a partition: its values, in the order of the table's partition columns."""
+
+
+class MomentKey(NamedTuple):
+    """The partition of one `as_of` and one owner (a region, cache or queue), below its day."""
+
+    day: str
+    as_of: str
+    owner: str
+
+    @classmethod
+    def at(cls, as_of_s: int, owner: str) -> MomentKey:
+        """The partition of `owner` at `as_of_s` seconds since 1970."""
+        return cls(day_label(as_of_s), as_of_label(as_of_s), owner)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -151,7 +168,7 @@ def commit_numbers(store: Store) -> list[int]:
 
 
 def read_partitions(
-    snapshot: Snapshot, chosen: Mapping[Key, Partition], columns: Sequence[str] | None = None
+    snapshot: Snapshot, partitions: Mapping[Key, Partition], columns: Sequence[str] | None = None
 ) -> pa.Table:
     """The rows of `chosen` partitions of `snapshot`, with the partition columns; see `Tables.read_arrow`."""
     table, store = snapshot.table, store_at(snapshot.root)
@@ -159,13 +176,13 @@ def read_partitions(
     names = list(columns) if columns is not None else [*schema.names, *table.partition]
     if unknown := [name for name in names if name not in {*schema.names, *table.partition}]:
         raise SchemaError(f"table {table.name} has no columns {unknown}")
-    n_rows = sum(part.n_rows for part in chosen.values())
-    sizes = (len(chosen), n_rows, table.name, snapshot.number, snapshot.root)
+    n_rows = sum(part.n_rows for part in partitions.values())
+    sizes = (len(partitions), n_rows, table.name, snapshot.number, snapshot.root)
     _log.info("read %d partitions, %d rows of table %s at commit %d, %s", *sizes)
     types = {**{f.name: f.type for f in schema}, **dict.fromkeys(table.partition, pa.string())}
     stored = [name for name in names if name not in table.partition]
     pieces = [pa.schema([(name, types[name]) for name in names]).empty_table()]
-    for key, part in chosen.items():
+    for key, part in partitions.items():
         for name in part.files:
             path = f"{part.path}/{name}"
             with _there(f"table {table.name}: {snapshot.root}/{path}"):

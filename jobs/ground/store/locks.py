@@ -26,7 +26,7 @@ from features.common import strict_json
 from features.common.errors import ConfigError, ConflictError
 
 if TYPE_CHECKING:
-    from jobs.ground.store.filesystems.base import Store
+    from jobs.ground.store.filesystems import Store
 
 
 @contextmanager

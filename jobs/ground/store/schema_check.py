@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from features.common.errors import SchemaError
 from features.schema import Table, arrow_schema
-from jobs.ground.store.keys import Key
+from jobs.ground.store.commits import Key
 
 _FORM = {"day": "%Y-%m-%d", "as_of": "%Y-%m-%dT%H:%M:%SZ"}
 _OWNER = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")

@@ -26,6 +26,7 @@ from features.common.errors import ConflictError
 from features.schema import Table, arrow_schema
 from jobs.ground.store.commits import (
     COMMITS,
+    Key,
     Partition,
     Snapshot,
     StagedFile,
@@ -38,7 +39,6 @@ from jobs.ground.store.commits import (
     snapshot_id,
 )
 from jobs.ground.store.filesystems import Store, store_at
-from jobs.ground.store.keys import Key
 from jobs.ground.store.missing_table import no_table
 from jobs.ground.store.schema_check import checked_key, conform, partition_groups, partition_path
 

@@ -9,17 +9,15 @@ from typing import Any
 
 from features.common.times import DAY_S, day_label
 from features.common.units import format_bytes
-from features.schema import OUTCOMES, PLANS
 from jobs.ground import text
 from jobs.ground.store import generated
 from jobs.ground.store.tables import Tables
 from jobs.ground.text import Row, as_row, chosen
 from jobs.local_site.demo import pair
-from jobs.local_site.demo.pair import Pair
-from jobs.local_site.demo.pair_section import answers_of, rows_of, section
+from jobs.local_site.demo.pair import Pair, answers_of, rows_of, section
 from jobs.local_site.demo.serve import UNPROVEN, Reads, serve
 from jobs.local_site.demo.site import Demo, Screen, fresh
-from jobs.local_site.demo.xcache import NAME, running
+from jobs.local_site.demo.xcache import running
 from jobs.loop.ingest import pull
 from jobs.loop.train import features, predict, training
 from jobs.operator.site_report import build
@@ -32,10 +30,6 @@ from replay.comparison import PLAN
 HISTORY_DAYS, WARM_DAYS = 30, 6
 FRACTIONS = (0.05, 0.1, 0.2)
 POLICIES = ("lru", "lru+plan", "clairvoyant")
-PLAN_COLUMNS = ("action", "rank", "name", "reason")
-OUTCOME_COLUMNS = ("did", "action", "n_hits", "bytes_saved", "bytes_spent", "bytes_wasted")
-_NAME_CHARS = 18
-_PLAN_ROWS, _OUTCOME_ROWS = 2, 8
 
 
 def run(out: Path, *, seed: int, conf: Path | None, tables: str | None, screen: Screen) -> dict[str, Any]:
@@ -140,9 +134,6 @@ def _show(demo: Demo, replays: Sequence[Row], answers_by_step: Mapping[str, Any]
     """Show the tables, the answers, and the places of page and runs."""
     screen = demo.screen
     screen.table([chosen(row, text.REPLAY_COLUMNS) for row in replays], "Replay of the held-out week")
-    plan = demo.tables.read_arrow(PLANS, as_of=demo.as_of, owner=NAME).to_pylist()
-    first = [row for row in plan if row["rank"] <= _PLAN_ROWS]
-    screen.table([_shortened(row, PLAN_COLUMNS) for row in first], "The plan: the first of each list")
     for name, answer in answers_by_step.items():
         facts = ", ".join(
             f"{key.replace('_', ' ')} {text.text(key, value)}"
@@ -150,12 +141,6 @@ def _show(demo: Demo, replays: Sequence[Row], answers_by_step: Mapping[str, Any]
             if key not in ("cache", "as_of")
         )
         screen.line(f"{name}: {facts}")
-    earned = demo.tables.read_arrow(OUTCOMES, as_of=demo.as_of, owner=NAME)
-    best = earned.sort_by([("bytes_saved", "descending")]).slice(0, _OUTCOME_ROWS).to_pylist()
-    screen.table([_shortened(row, OUTCOME_COLUMNS) for row in best], "What each pushed file earned")
-    screen.line(
-        f"The best {len(best)} of {earned.num_rows} pushed files; the page and the outcomes table have all."
-    )
     screen.table([{"step": name, "seconds": s} for name, s in demo.seconds.items()], "Time")
     screen.line(f"The plan was {UNPROVEN}.")
     for line in savings(replays, "capacity_bytes", (PLAN,)):
@@ -171,12 +156,3 @@ def _show_side_by_side(screen: Screen, pair: Pair) -> None:
     screen.table(rows_of(pair), title)
     for line in answers_of(pair):
         screen.line(line)
-
-
-def _shortened(row: Row, keys: Sequence[str]) -> Row:
-    return {key: _tail(row[key]) if key in ("name", "did") else row[key] for key in keys}
-
-
-def _tail(name: str) -> str:
-    """The end of a long name, which distinguishes files; the tables and the page have all of it."""
-    return name if len(name) <= _NAME_CHARS else f"…{name[-_NAME_CHARS:]}"

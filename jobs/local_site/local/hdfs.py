@@ -9,8 +9,8 @@ import urllib.request
 from pathlib import Path
 
 from features.common.errors import ServiceError
-from jobs.ground.spark.java import java
-from jobs.ground.store.user_cache import user_cache
+from features.common.files import user_cache
+from jobs.ground.spark import java
 
 NAME_NODE = "org.apache.hadoop.hdfs.server.namenode.NameNode"
 DATA_NODE = "org.apache.hadoop.hdfs.server.datanode.DataNode"

@@ -14,7 +14,7 @@ from features.common.times import DAY_S, as_of_label, day_label
 from features.common.units import duration_label
 from features.results import BESIDE_A_STEWARD, CHALLENGER_PLAN, CHAMPION_PLAN, EVALUATIONS, LRU, STEWARD
 from jobs.ground.settings.tree import MlflowSettings, Settings
-from jobs.ground.store.keys import MomentKey
+from jobs.ground.store.commits import MomentKey
 from jobs.ground.store.tables import Tables
 from jobs.ground.text import percent
 from jobs.loop.trainings import as_trained, awaited_registry, promoted_models, trained_versions

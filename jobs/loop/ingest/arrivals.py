@@ -16,7 +16,7 @@ from features.results import ARRIVALS
 from features.schema import ACCESSES, REJECTS
 from jobs.ground.settings.sources import ArrivalSettings
 from jobs.ground.settings.tree import Settings
-from jobs.ground.store.keys import MomentKey
+from jobs.ground.store.commits import MomentKey
 from jobs.ground.store.tables import Tables, read_partitions
 from jobs.loop.ingest import sources
 

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from features.common.errors import ConfigError
 from features.common.names import CMS_LFN, literal
 from features.schema import ACCESSES, CONTENTS, FILES, Table, arrow_schema
-from jobs.ground.store.keys import Key
+from jobs.ground.store.commits import Key
 from jobs.ground.store.tables import Snapshot, Tables, read_partitions
 from jobs.loop.ingest import sources
 from jobs.loop.ingest.sources import sql, urls, workspace

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator
 import pyarrow as pa
 
 from features.schema import ACCESSES, FILES, JOB_RECORDS, Table, arrow_schema
-from jobs.ground.store.keys import Key
+from jobs.ground.store.commits import Key
 from jobs.ground.store.schema_check import partition_groups
 from jobs.loop.ingest.pull_input import LATE_DAYS
 from jobs.loop.ingest.sources.workspace import Workspace

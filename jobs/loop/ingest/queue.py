@@ -14,7 +14,7 @@ from features.common.errors import InputError
 from features.common.times import day_label, parse_as_of
 from features.schema import FILES, QUEUE, REJECTS, arrow_schema
 from jobs.ground.settings.tree import Settings
-from jobs.ground.store.keys import Key, MomentKey
+from jobs.ground.store.commits import Key, MomentKey
 from jobs.ground.store.rejects import replace_rejects
 from jobs.ground.store.tables import Tables, read_partitions
 from jobs.loop.ingest.known_names import plain_names

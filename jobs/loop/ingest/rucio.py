@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from features.common.errors import ConfigError
+from features.common.files import user_cache
 from jobs.ground.settings.sources import RucioSettings
-from jobs.ground.store.user_cache import user_cache
 from prefetch.rucio.session import RucioAccess, Session
 
 

@@ -17,7 +17,7 @@ from features.results import WORTH
 from features.schema import ACCESSES, CONTENTS, OUTCOMES, PLANS, RECEIPTS, arrow_schema
 from jobs.ground.caches import steward_days
 from jobs.ground.settings.tree import CacheSettings, Settings
-from jobs.ground.store.keys import MomentKey
+from jobs.ground.store.commits import MomentKey
 from jobs.ground.store.sizes import agreed
 from jobs.ground.store.tables import Tables
 from jobs.loop.outcomes.history import STORED

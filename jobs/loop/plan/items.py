@@ -18,7 +18,7 @@ from features.common.times import DAY_S
 from features.common.units import format_bytes
 from features.schema import CONTENTS, PLANS, Table, arrow_schema
 from jobs.ground.caches.paths import Paths
-from jobs.ground.store.keys import MomentKey
+from jobs.ground.store.commits import MomentKey
 from jobs.ground.store.tables import Tables
 from jobs.loop.plan.file_facts import facts
 from jobs.loop.plan.planner import MODEL_COLUMNS, model_of

@@ -19,7 +19,7 @@ from features.common.times import as_of_label
 from features.schema import CONTENTS, PLANS, PREDICTIONS
 from jobs.ground.caches.inventory import check_evictions, check_loss
 from jobs.ground.settings.tree import Settings
-from jobs.ground.store.keys import MomentKey
+from jobs.ground.store.commits import MomentKey
 from jobs.ground.store.tables import Tables
 from jobs.loop.ingest.arrivals import shortfalls
 from jobs.loop.ingest.queue import Queued, known_work

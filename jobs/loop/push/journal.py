@@ -17,7 +17,7 @@ from features.common.errors import ConflictError, ServiceError
 from features.common.times import as_of_label, day_label, parse_as_of
 from features.schema import PLANS, RECEIPTS, arrow_schema
 from jobs.ground.settings.tree import Settings
-from jobs.ground.store.keys import MomentKey
+from jobs.ground.store.commits import MomentKey
 from jobs.ground.store.tables import Tables
 from prefetch.actions import Action, ItemState
 from prefetch.databases import without_password

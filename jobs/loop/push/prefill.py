@@ -15,7 +15,7 @@ from features.common.progress import Advance
 from features.common.times import as_of_label
 from features.schema import PLANS, QUEUE, arrow_schema
 from jobs.ground.settings.tree import Settings
-from jobs.ground.store.keys import MomentKey
+from jobs.ground.store.commits import MomentKey
 from jobs.ground.store.tables import Tables
 from jobs.loop.ingest.queue import Queued, resolved, write
 from jobs.loop.ingest.queue_entries import Checked, checked

@@ -14,8 +14,8 @@ from features.common.times import as_of_label, parse_as_of
 from features.schema import ACCESSES, DORMANT, STATES, Table
 from features.spec import FeatureSpec
 from jobs.ground.settings.tree import Settings, SparkSettings
-from jobs.ground.spark.java import check_spark, is_submitted
-from jobs.ground.store.keys import Key, MomentKey
+from jobs.ground.spark import check_spark, is_submitted
+from jobs.ground.store.commits import Key, MomentKey
 from jobs.ground.store.tables import Partition, Snapshot, Tables
 
 if TYPE_CHECKING:

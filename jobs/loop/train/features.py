@@ -14,7 +14,7 @@ from features.common.times import DAY_S, as_of_label, day_label, parse_as_of
 from features.schema import ACCESSES
 from features.spec import FeatureSpec
 from jobs.ground.settings.tree import Settings, TrainingSettings
-from jobs.ground.store.keys import Key
+from jobs.ground.store.commits import Key
 from jobs.ground.store.tables import Partition, Snapshot, read_partitions
 from jobs.loop.train.engines import FeatureWork, LabelWork, RegionData, Written, check_on_grid, written
 from jobs.loop.train.states import States

@@ -10,7 +10,7 @@ from features import labels
 from features.common.times import parse_as_of
 from features.stream import events
 from features.stream.region import Region
-from jobs.ground.store.keys import Key, MomentKey
+from jobs.ground.store.commits import Key, MomentKey
 from jobs.ground.store.tables import Snapshot, Tables, read_partitions
 from jobs.loop.train.engines import FeatureWork, LabelWork
 from jobs.loop.train.states import carried, catalogue, coded_reads, not_counted

@@ -12,7 +12,7 @@ from features.results import DRIFT
 from features.schema import PREDICTIONS
 from features.spec import FeatureSpec
 from jobs.ground.settings.tree import Settings
-from jobs.ground.store.keys import Key, MomentKey
+from jobs.ground.store.commits import Key, MomentKey
 from jobs.ground.store.tables import Partition, Snapshot, Tables, read_partitions
 from jobs.loop.train.engines import Engines, Written, check_on_grid, written
 from jobs.loop.train.features import feature_sample

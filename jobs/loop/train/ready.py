@@ -13,7 +13,7 @@ from features.common.units import duration_label
 from features.schema import ACCESSES, PREDICTIONS, Table
 from features.spec import FeatureSpec
 from jobs.ground.settings.tree import Settings, TrainingSettings
-from jobs.ground.store.keys import MomentKey
+from jobs.ground.store.commits import MomentKey
 from jobs.ground.store.missing_table import no_access
 from jobs.ground.store.tables import Snapshot
 from jobs.loop.train.engines import RegionData, check_on_grid

@@ -21,7 +21,7 @@ from features.stream.facts import Stored
 from features.stream.names import coded, part_of
 from features.stream.region import Region, dataset_parts
 from jobs.ground.spark.exchange import Piece, Source, Staging, Written, bare, received, sent, sources
-from jobs.ground.store.keys import Key, MomentKey
+from jobs.ground.store.commits import Key, MomentKey
 from jobs.ground.store.tables import Partition, Snapshot, StagedFile, Tables, read_partitions
 from jobs.loop.train.engines import FeatureWork, LabelWork
 from jobs.loop.train.states import demanded_day, not_counted, remembered, superseded

@@ -32,7 +32,7 @@ from features.spec import FeatureSpec
 from features.stream.events import usable
 from features.stream.facts import CATALOGUE, DATASET, Stored
 from features.stream.names import absent, coded, distinct
-from jobs.ground.store.keys import Key, MomentKey
+from jobs.ground.store.commits import Key, MomentKey
 from jobs.ground.store.tables import Partition, Snapshot, Tables, read_partitions
 from jobs.loop.train.engines import DayInState, FeatureWork, Source
 from models.parallel import map_parallel

@@ -19,7 +19,7 @@ from features.results import MODEL_METRICS, RELIABILITY
 from features.schema import ACCESSES
 from features.spec import COLUMNS
 from jobs.ground.settings.tree import LearnerName, MlflowSettings, Settings, TrainingSettings
-from jobs.ground.store.keys import MomentKey
+from jobs.ground.store.commits import MomentKey
 from jobs.ground.store.tables import Tables
 from jobs.loop.ingest import sources
 from jobs.loop.traces import from_tables

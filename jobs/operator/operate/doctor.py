@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import http.client
-import importlib.metadata
-import importlib.util
-import os
 import socket
-import sqlite3
 import ssl
 import subprocess
 import time
@@ -19,11 +14,8 @@ import urllib.request
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 import pyarrow.compute as pc
-from alembic.script import ScriptDirectory
-from sqlalchemy import make_url
 
 from features.common import strict_json
 from features.common.errors import (
@@ -41,7 +33,7 @@ from jobs.ground.caches.inventory import last, log_in
 from jobs.ground.caches.paths import Paths
 from jobs.ground.settings.serve import ServeSettings
 from jobs.ground.settings.tree import CacheSettings, Settings
-from jobs.ground.spark.java import java
+from jobs.ground.spark import java
 from jobs.ground.store.tables import Tables
 from jobs.loop.ingest import senders
 from jobs.loop.ingest.sources.file_names import GUESSED
@@ -58,7 +50,6 @@ _OUT_OF_DATE = (
     "mlflow db upgrade DATABASE_URI"
 )
 _ANY_ADDRESS = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - where to ask one that listens everywhere
-_SPARK = "airflow spark"
 _AIRFLOW_PARTS = ("metadatabase", "scheduler", "dag_processor", "triggerer")
 
 
@@ -93,7 +84,6 @@ def _checks(settings: Settings) -> Iterator[Check]:
     yield from collectors(settings.caches.values())
     yield placement(settings.serve)
     yield airflow(settings.airflow.url)
-    yield from spark_connection(settings.airflow.spark)
 
 
 def _tables(root: str) -> Check:
@@ -250,46 +240,15 @@ def _is_out_of_date(error: urllib.error.HTTPError) -> bool:
 
 
 def mlflow(uri: str) -> Check:
-    """Whether MLflow answers, and can read its database."""
+    """Whether the server of MLflow answers, and can read its database."""
     if uri.startswith("sqlite:"):
-        fault = _schema_fault(uri)
-        return Check("mlflow", uri, "bad" if fault else "ok", fault or "a file on this machine")
+        return Check("mlflow", uri, "ok", "a file on this machine")
     address = without_login(uri)  # its health needs no login
     check = answers("mlflow", address, f"{address.rstrip('/')}/health")
     reply = fetched(f"{address.rstrip('/')}/api/2.0/mlflow/experiments/search?max_results=1")
     # Any other refusal may be for want of a login.
     is_bad = check.state == "ok" and isinstance(reply, str) and _OUT_OF_DATE in reply
     return dataclasses.replace(check, state="bad", detail=str(reply)) if is_bad else check
-
-
-def _schema_fault(uri: str) -> str | None:
-    """Why this MLflow cannot read its database file; None if it can, or will make it."""
-    file, package = Path(str(make_url(uri).database or "")), importlib.util.find_spec("mlflow")
-    if package is None or package.origin is None or not file.is_file():
-        return None
-    try:
-        with contextlib.closing(sqlite3.connect(f"{file.absolute().as_uri()}?mode=ro", uri=True)) as database:
-            has_any = database.execute(
-                "SELECT 1 FROM sqlite_master WHERE name = 'alembic_version'"
-            ).fetchone()
-            stated = (
-                database.execute("SELECT version_num FROM alembic_version").fetchone() if has_any else None
-            )
-    except sqlite3.Error as error:
-        return bounded(f"cannot be read ({error}); is it a database of MLflow's?", 200)
-    # MLflow itself takes seconds to be imported.
-    steps = ScriptDirectory(str(Path(package.origin).parent / "store" / "db_migrations"))
-    heads, known = steps.get_heads(), {step.revision for step in steps.walk_revisions()}
-    if stated is None or [stated[0]] == heads:
-        return None
-    version, schema = importlib.metadata.version("mlflow"), bounded(str(stated[0]), 40)
-    if stated[0] in known:
-        older = f"schema {schema} is older than MLflow {version} reads"
-        return f"{older}: back it up, then run: mlflow db upgrade {uri}"
-    return (
-        f"schema {schema} is unknown to MLflow {version}, so a newer one wrote it: install that one here, or "
-        "restore the backup made before its upgrade (mlflow db upgrade leads forward only)"
-    )
 
 
 def placement(serve: ServeSettings) -> Check:
@@ -349,36 +308,6 @@ def airflow(url: str) -> Check:
     if sick := sick_parts(reply, _AIRFLOW_PARTS):
         return Check("airflow", url, "bad", f"answers; not healthy: {', '.join(sick)}")
     return Check("airflow", url, "ok", "healthy")
-
-
-def spark_connection(name: str, env: Mapping[str, str] = os.environ) -> Iterator[Check]:
-    """Whether the Spark master of Airflow's connection `name` answers, if this environment defines it."""
-    variable = f"AIRFLOW_CONN_{name.upper()}"
-    if not name:
-        return
-    if variable not in env:
-        where = f"{variable} is not set here; `airflow connections get {name}` asks Airflow"
-        yield Check(_SPARK, name, "off", where)
-        return
-    try:
-        master = urlsplit(_master(env[variable]))
-    except (ValueError, KeyError):
-        yield Check(_SPARK, name, "bad", f"{variable} is neither a URI nor JSON with a host")
-        return
-    if master.scheme == "spark" and master.hostname:
-        yield accepts(_SPARK, name, master, _SPARK_PORT)
-    else:
-        yield Check(_SPARK, name, "ok", "no standalone master: not tried here")
-
-
-def _master(connection: str) -> str:
-    """The master that spark-submit is given: Airflow keeps it as host, or as scheme, host and port."""
-    if not connection.lstrip().startswith("{"):
-        return connection
-    fields = strict_json.loads(connection)
-    host, port = str(fields["host"]), fields.get("port")
-    whole = host if "://" in host or not port else f"{fields.get('conn_type')}://{host}"
-    return f"{whole}:{port}" if port else whole
 
 
 def sick_parts(reply: Mapping[str, Any] | str, parts: Iterable[str]) -> list[str]:

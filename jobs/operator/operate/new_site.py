@@ -1,4 +1,4 @@
-"""`cachecast init`: the settings of a new site, from answers to a few questions."""
+"""`cachecast init`: the settings of a new site."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ _HEAD = """\
 
 
 @dataclasses.dataclass(frozen=True)
-class Answers:
-    """The answers about a new site; an empty text means that it has none.
+class NewSite:
+    """What is known of a new site; an empty text means that it has none.
 
     `cache`: root://host:port of an XCache, or the folder of a directory-backed cache, whose files come from
     folder `origin`. `namespace`: folder of an XCache's names, if this host sees it; `gstream`: folder of what
@@ -51,7 +51,7 @@ class Answers:
 
 
 @dataclasses.dataclass(frozen=True)
-class NewSite:
+class WrittenSite:
     """The file that was written, the root of its tables, and the commands to run next."""
 
     settings: str
@@ -59,57 +59,56 @@ class NewSite:
     next: list[str]
 
 
-def is_server(cache: str) -> bool:
+def _is_server(cache: str) -> bool:
     """Whether `cache` is the address of a server, not a folder."""
     return "://" in cache
 
 
-def suggested_name(cache: str) -> str:
+def _suggested_name(cache: str) -> str:
     """A name for the cache at an address: its host's first part, or its folder."""
-    last = (urlsplit(cache).hostname or "").partition(".")[0] if is_server(cache) else Path(cache).name
+    last = (urlsplit(cache).hostname or "").partition(".")[0] if _is_server(cache) else Path(cache).name
     return re.sub(r"[^A-Za-z0-9._-]", "-", last).lstrip("._-")[:64] or "cache"
 
 
-def run(answers: Answers, *, out: Path, force: bool, now_s: int) -> NewSite:
+def run(site: NewSite, *, out: Path, force: bool, now_s: int) -> WrittenSite:
     """Write the settings to file `out`; without `force` it must not exist.
 
     The folder of a directory-backed cache is made if it is not there. Raises InputError, and ConfigError if
-    the answers make no valid settings.
+    they are no valid settings.
     """
     out = Path(_absolute(str(out)))
-    refuse_existing(out, force=force)
-    given = _complete(answers)
+    if out.exists() and not force:
+        raise InputError(f"{out} exists already; give --force to replace it, or another --out")
+    given = _complete(site)
     tables = given.tables or str(out.parent / "tables")
     text = _HEAD + "".join(_toml(name, table) for name, table in _sections(given, out.parent, tables))
     _check(text, out)
     try:
-        if given.cache and not is_server(given.cache):
+        if given.cache and not _is_server(given.cache):
             Path(given.cache).mkdir(parents=True, exist_ok=True)
         out.parent.mkdir(parents=True, exist_ok=True)
         files.write(out, text)
     except OSError as error:
         raise InputError(f"cannot write {error.filename}: {error.strerror}; choose another folder") from None
-    return NewSite(str(out), tables, list(_next(given, out, day_label(now_s))))
+    return WrittenSite(str(out), tables, list(_next(given, out, day_label(now_s))))
 
 
-def refuse_existing(out: Path, *, force: bool) -> None:
-    """Raise InputError if the settings exist, unless `force`."""
-    if out.exists() and not force:
-        raise InputError(f"{out} exists already; give --force to replace it, or another --out")
-
-
-def _complete(given: Answers) -> Answers:
-    """The answers with absolute paths, and a name for the cache. Raises InputError."""
-    existing_source(given.source)
+def _complete(given: NewSite) -> NewSite:
+    """The same with absolute paths, and a name for the cache. Raises InputError."""
+    if not sources.those([given.source], lambda source: source.table is ACCESSES):
+        raise InputError(f"no source of accesses is called {given.source!r}; {known()}")
     if given.cache and not given.capacity:
         raise InputError("the capacity of the cache is unknown; give --capacity, for example 50TB")
-    is_folder = bool(given.cache) and not is_server(given.cache)
-    if is_folder:
-        existing_origin(given.origin)
+    is_folder = bool(given.cache) and not _is_server(given.cache)
+    if is_folder and not Path(given.origin or "/nowhere").is_dir():
+        raise InputError(
+            f"{given.origin!r} is not a folder; a cache in a folder needs --origin, where its files "
+            "are fetched from"
+        )
     return dataclasses.replace(
         given,
-        records=existing_records(given.records),
-        name=(given.name or suggested_name(given.cache)) if given.cache else "",
+        records=_existing_records(given.records),
+        name=(given.name or _suggested_name(given.cache)) if given.cache else "",
         cache=_absolute(given.cache),
         origin=_absolute(given.origin) if is_folder else "",
         namespace=_absolute(given.namespace),
@@ -118,24 +117,7 @@ def _complete(given: Answers) -> Answers:
     )
 
 
-def existing_source(given: str) -> str:
-    """The name of a source whose rows are accesses. Raises InputError if it is none."""
-    if not sources.those([given], lambda source: source.table is ACCESSES):
-        raise InputError(f"no source of accesses is called {given!r}; {known()}")
-    return given
-
-
-def existing_origin(given: str) -> str:
-    """The folder that a cache's files are fetched from. Raises InputError if it is none."""
-    if not Path(given or "/nowhere").is_dir():
-        raise InputError(
-            f"{given!r} is not a folder; a cache in a folder needs --origin, the folder that its files are "
-            "fetched from"
-        )
-    return given
-
-
-def existing_records(given: str) -> str:
+def _existing_records(given: str) -> str:
     """The path or glob of the records, absolute if it is local. Raises InputError if nothing is there."""
     records = _absolute(given)
     # Only Spark knows other file systems and {a,b}.
@@ -157,7 +139,7 @@ def _absolute(path: str) -> str:
     return str(Path(*parts[:n_left]).resolve().joinpath(*parts[n_left:]) if n_left else Path(*parts))
 
 
-def _sections(given: Answers, folder: Path, tables: str) -> Iterator[tuple[str, Mapping[str, object]]]:
+def _sections(given: NewSite, folder: Path, tables: str) -> Iterator[tuple[str, Mapping[str, object]]]:
     """The tables of the settings; all paths are absolute, so that commands may run in any folder."""
     yield "tables", {"root": tables}
     yield "mlflow", {"uri": f"sqlite:///{folder}/mlflow.db", "artifacts": f"{folder}/mlartifacts"}
@@ -171,7 +153,7 @@ def _sections(given: Answers, folder: Path, tables: str) -> Iterator[tuple[str, 
     if given.rucio:
         yield "rucio", {"url": given.rucio, "account": given.rucio_account}
     if given.cache:
-        kind = "xcache" if is_server(given.cache) else "directory"
+        kind = "xcache" if _is_server(given.cache) else "directory"
         places = {"origin": given.origin, "namespace": given.namespace, "gstream": given.gstream}
         cache = {"name": given.name, "kind": kind, "url": given.cache, "capacity": given.capacity}
         cache |= {key: place for key, place in places.items() if place}
@@ -209,7 +191,7 @@ def _check(text: str, out: Path) -> None:
             raise ConfigError(where, what) from None
 
 
-def _next(given: Answers, out: Path, day: str) -> Iterator[str]:
+def _next(given: NewSite, out: Path, day: str) -> Iterator[str]:
     yield f"export CACHECAST_CONF={shlex.quote(str(out))}"
     yield "cachecast doctor"
     if given.records:

@@ -6,8 +6,6 @@ their own metrics beside it. If a metric cannot be written, that is a warning an
 
 from __future__ import annotations
 
-import contextlib
-import os
 import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -16,54 +14,40 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from features.common import files
-from features.common.errors import CachecastError, NotDueError
+from features.common.errors import NotDueError
 from features.common.times import parse_as_of
-from jobs.ground.settings.layers import layered
 
 if TYPE_CHECKING:
     from jobs.operator.operate.alarms import Status
     from prefetch.steward.figures import StewardFigures
 
-_MISUSED = 2
-"""Exit code of a command line with an unknown command or option; such a line leaves no metrics."""
 _UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
 
 Sample = tuple[str, str, Mapping[str, str], float]
 """Name, help, labels and value of one metric; metrics of one name have the same label names."""
 
 
-def folder(words: Sequence[str] = (), env: Mapping[str, str] = os.environ) -> Path | None:
-    """`[metrics] folder`, None if it is not set; `words`: a command line with its --conf."""
-    conf = _option(words, "--conf")
-    place = layered(Path(conf) if conf else None, env=env).values["metrics"]["folder"]
-    return Path(place) if place else None
-
-
 @contextmanager
-def measured(words: Sequence[str], *, warn: Callable[[str], None]) -> Iterator[None]:
-    """Run a command line and write its metrics, unless it has no command or is invalid.
-
-    The settings are read once more for it, which takes a few milliseconds.
-    """
-    command, cache = _command(words), _option(words, "--cache") or ""
-    started_s, ok, ran = time.time(), False, True
+def measured(folder: str, command: str, cache: str, *, warn: Callable[[str], None]) -> Iterator[None]:
+    """Write the metrics of the command that runs in the block to `[metrics] folder`; empty: write none."""
+    started_s, ok = time.time(), False
     try:
         yield
         ok = True
-    except SystemExit as end:
-        ok, ran = end.code in (None, 0), end.code != _MISUSED
-        raise
     except NotDueError:
         ok = True
         raise
     finally:
-        if command and ran and not {"-h", "--help"} & set(words):
-            labels = {"command": command, "cache": cache}
-            _leave(words, _job_samples(labels, started_s, ok=ok), f"{command}-{cache}", warn)
+        labels = {"command": command, "cache": cache}
+        _leave(folder, _job_samples(labels, started_s, ok=ok), f"{command}-{cache}", warn)
 
 
 def leave_counts(
-    service: str, labels: Mapping[str, str], counts: Mapping[str, int], warn: Callable[[str], None]
+    folder: str,
+    service: str,
+    labels: Mapping[str, str],
+    counts: Mapping[str, int],
+    warn: Callable[[str], None],
 ) -> None:
     """Write the counts of a service, for example `cachecast_collect_lost`; a failure is a warning."""
     samples = [
@@ -72,7 +56,7 @@ def leave_counts(
     samples.append(
         (f"cachecast_{service}_seen_seconds", "when it reported this, since 1970", labels, time.time())
     )
-    _leave([], samples, f"{service}-{'-'.join(labels.values())}", warn)
+    _leave(folder, samples, f"{service}-{'-'.join(labels.values())}", warn)
 
 
 def leave(where: Path, name: str, samples: Sequence[Sample]) -> None:
@@ -91,11 +75,10 @@ def leave(where: Path, name: str, samples: Sequence[Sample]) -> None:
     files.write(place, generate_latest(registry), mode=0o644, settle=False)
 
 
-def _leave(words: Sequence[str], samples: Sequence[Sample], name: str, warn: Callable[[str], None]) -> None:
-    with contextlib.suppress(CachecastError):  # invalid settings have failed the command itself
+def _leave(folder: str, samples: Sequence[Sample], name: str, warn: Callable[[str], None]) -> None:
+    if folder:
         try:
-            if (where := folder(words)) is not None:
-                leave(where, name, samples)
+            leave(Path(folder), name, samples)
         except OSError as error:
             warn(f"no metrics of this run: {error.strerror}; see [metrics] folder")
 
@@ -108,25 +91,6 @@ def _job_samples(labels: Mapping[str, str], started_s: float, *, ok: bool) -> li
         ("cachecast_job_failed", "1 if it failed", labels, float(not ok)),
     ]
     return samples
-
-
-def _command(words: Sequence[str]) -> str:
-    """The words before the first option, for example `push` or `rucio sync`."""
-    named = []
-    for word in words:
-        if word.startswith("-"):
-            break
-        named.append(word)
-    return " ".join(named[:2])
-
-
-def _option(words: Sequence[str], option: str) -> str | None:
-    for i, word in enumerate(words):
-        if word == option and i + 1 < len(words):
-            return words[i + 1]
-        if word.startswith(f"{option}="):
-            return word.partition("=")[2]
-    return None
 
 
 def of_status(status: Status) -> list[Sample]:

@@ -13,7 +13,7 @@ from features.common.times import as_of_label, parse_as_of
 from features.results import DRIFT, PROMOTIONS
 from features.schema import CONTENTS, PLANS, PREDICTIONS, RECEIPTS
 from jobs.ground.settings.tree import CacheSettings, Settings
-from jobs.ground.store.keys import Key
+from jobs.ground.store.commits import Key
 from jobs.ground.store.tables import Snapshot, Tables, read_partitions
 from jobs.loop.plan.items import planned_items, unproven_plan
 from jobs.operator.operate.alarms import CacheStatus, Status, arrival_alarms, cache_alarms, region_alarms

@@ -95,10 +95,10 @@ class Histories:
 
     def _counts(self, day: str) -> pa.Table:
         records = self._tables.head(ACCESSES).select(since=day, until=day)
-        kept = self._kept.get(day)
-        if kept is None or kept[0] != records:
-            kept = self._kept[day] = records, counts_of_day(self._tables, day)
-        return kept[1]
+        counts = self._kept.get(day)
+        if counts is None or counts[0] != records:
+            counts = self._kept[day] = records, counts_of_day(self._tables, day)
+        return counts[1]
 
 
 def _steps_of(counts: pa.Table, first_hour: int, n_steps: int, hours: int) -> list[Step]:
@@ -207,7 +207,7 @@ def _cache(
     histories: Histories,
     now_s: int,
 ) -> CacheState:
-    def found() -> tuple[CacheStatus, Sequence[Alarm]]:
+    def status_and_alarms() -> tuple[CacheStatus, Sequence[Alarm]]:
         with contextlib.closing(Journal(settings.push.journal)) as journal:
             one = status.of_cache(_there(tables), journal, settings, name, now_s=now_s)
         return one, tuple(cache_alarms(one, settings, now_s=now_s))
@@ -217,7 +217,7 @@ def _cache(
     return CacheState(
         settings.caches[name],
         heard,
-        sources.known(f"cache {name}", found, now_s=now_s),
+        sources.known(f"cache {name}", status_and_alarms, now_s=now_s),
         steward,
         silence(steward, now_s=now_s) if isinstance(steward, StewardFigures) else None,
         sources.known(

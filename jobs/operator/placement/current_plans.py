@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 
 from features.common.times import DAY_S, as_of_label
 from features.schema import CONTENTS, PLANS, RECEIPTS, arrow_schema
-from jobs.ground.store.keys import Key
+from jobs.ground.store.commits import Key
 from jobs.ground.store.tables import Snapshot, Tables, read_partitions
 from models.serving.versions import ModelVersion
 from prefetch.actions import ItemState

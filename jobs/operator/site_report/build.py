@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections
 import dataclasses
+import datetime as dt
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -15,7 +16,7 @@ from features.schema import OUTCOMES, PLANS, RECEIPTS, Table
 from jobs.ground.settings.tree import Settings
 from jobs.ground.store import generated
 from jobs.ground.store.tables import Tables, read_partitions
-from jobs.ground.text import OUTCOME_NOTE, Row, chosen, percent
+from jobs.ground.text import OUTCOME_NOTE, Row, chosen
 from jobs.operator.site_report.recorded import recorded_section
 from jobs.pages import plots
 from jobs.pages.page import Answer, Capacities, Figure, Section, page
@@ -104,7 +105,7 @@ def build(
     fills = sorted(_newest_rows(tables, REPLAY_FILLS), key=lambda row: str(row["at"]))
     parts = (
         recorded_section(tables, regions),
-        _replay_section(tables, replays, fills, watermarks),
+        _replay_section(replays, fills, watermarks),
         _model_section(tables),
         *_plan_sections(tables),
         *_outcome_sections(tables),
@@ -118,37 +119,17 @@ def build(
     return page(
         title=title,
         subtitle=note,
-        answers=[*answers, *_answers(replays, fills, watermarks[0])],
+        answers=[*answers, *_answers(replays)],
         sections=sections,
         capacities=Capacities(values=sizes, picked=sizes[len(sizes) // 2] if sizes else None),
     )
 
 
-def _answers(replays: Sequence[Row], fills: Sequence[Row], low_watermark: float) -> Iterator[Answer]:
-    """What the plan saved at each capacity, and how far it let the cache empty."""
+def _answers(replays: Sequence[Row]) -> Iterator[Answer]:
+    """What the plan saved at each capacity."""
     for size in _capacities(replays):
-        mine, levels = ([row for row in rows if row["capacity_bytes"] == size] for rows in (replays, fills))
+        mine = [row for row in replays if row["capacity_bytes"] == size]
         yield from (Answer(one, size) for one in savings(mine, "capacity_bytes", (PLAN,)))
-        yield from (Answer(one, size) for one in lowest_fills(levels, low_watermark=low_watermark))
-
-
-def lowest_fills(fills: Sequence[Row], *, low_watermark: float) -> Iterator[str]:
-    """The lowest fill of each cache with the plan and with LRU, a sentence per capacity that has both.
-
-    `fills`: by time. A cache is warm from its first hour at the low watermark on.
-    """
-    lowest: dict[int, dict[str, float]] = {}
-    for row in fills:
-        capacity, policy = row["capacity_bytes"], str(row["policy"])
-        share, warm = row["used_bytes"] / capacity, lowest.setdefault(capacity, {})
-        if policy in warm or share >= low_watermark:
-            warm[policy] = min(share, warm.get(policy, share))
-    for capacity, shares in sorted(lowest.items()):
-        if {"lru", "lru+plan"} <= shares.keys():
-            yield (
-                f"A cache of {format_bytes(capacity)}: once warm, its emptiest hour is "
-                f"{percent(shares['lru+plan'])} full with the plan, {percent(shares['lru'])} with LRU."
-            )
 
 
 def _newest_rows(tables: Tables, table: Table) -> list[Row]:
@@ -158,18 +139,17 @@ def _newest_rows(tables: Tables, table: Table) -> list[Row]:
 
 
 def _replay_section(
-    tables: Tables, replays: Sequence[Row], fills: Sequence[Row], watermarks: tuple[float, float]
+    replays: Sequence[Row], fills: Sequence[Row], watermarks: tuple[float, float]
 ) -> Section | None:
     if not replays:
         return None
     ordered = sorted(replays, key=lambda r: (r["capacity_bytes"], plots.rank(str(r["policy"]))))
-    days = _newest_rows(tables, REPLAY_DAYS)
     against = Figure(plots.hit_ratio_against_capacity(ordered), "Byte hit ratio against capacity")
     return Section(
         title="Replay of the held-out days",
         note="WAN bytes are demand misses and prefetches; no policy can do better than the bound. "
         "LRU and the plan run between the watermarks, as XCache does; the other policies have none.",
-        figures=[against, *_over_time(_capacities(replays), days, fills, watermarks)],
+        figures=[against, *_fill_levels(_capacities(replays), fills, watermarks)],
         rows=[chosen(row, _REPLAY_COLUMNS) for row in ordered],
     )
 
@@ -178,18 +158,18 @@ def _capacities(replays: Sequence[Row]) -> list[int]:
     return sorted({row["capacity_bytes"] for row in replays})
 
 
-def _over_time(
-    capacities: Sequence[int], days: Sequence[Row], fills: Sequence[Row], watermarks: tuple[float, float]
+def _fill_levels(
+    capacities: Sequence[int], fills: Sequence[Row], watermarks: tuple[float, float]
 ) -> Iterator[Figure]:
-    """The plots of days and of the fill level, one per capacity that has rows."""
+    """The plots of the fill level, one per capacity that has rows."""
     for size in capacities:
-        cache = f"cache of {format_bytes(size)}"
-        per_day, levels = ([row for row in rows if row["capacity_bytes"] == size] for rows in (days, fills))
-        if per_day:
-            yield Figure(plots.hits_and_misses(per_day), f"Hits and misses per day, {cache}", size)
+        levels = dict[str, list[tuple[dt.datetime, int]]]()
+        for row in fills:
+            if row["capacity_bytes"] == size:
+                levels.setdefault(str(row["policy"]), []).append((row["at"], row["used_bytes"]))
         if levels:
-            plot = plots.fill_with_watermarks(levels, watermarks=watermarks)
-            yield Figure(plot, f"Fill level, {cache}", size)
+            plot = plots.fill_level(levels, capacity_bytes=size, watermarks=watermarks)
+            yield Figure(plot, f"Fill level, cache of {format_bytes(size)}", size)
 
 
 def _model_section(tables: Tables) -> Section | None:

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import NamedTuple
 
 import duckdb
 import numpy as np
+import pyarrow as pa
 
 from features.common import files
-from features.common.arrays import FloatArray, IntArray
+from features.common.arrays import FloatArray
 from features.common.times import HOUR_S
 from jobs.ground.settings.tree import Settings
 from jobs.ground.store.tables import Tables
@@ -30,14 +30,6 @@ _SUMS = {
     "wasted_s": "sum(wall_s * cores) FILTER (failed)",
     "read_bytes": "sum(read_bytes)",
 }
-
-
-class Interval(NamedTuple):
-    """A ratio with the bounds of a 95 % interval by resamples; None: too few, or nothing to divide."""
-
-    value: float | None
-    lower: float | None
-    upper: float | None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -87,34 +79,6 @@ class EfficiencyAnswer:
     by_region: tuple[Group, ...]
 
 
-def at(name: str) -> int:
-    """The column of the sum called `name` in `Cells.sums`."""
-    return list(_SUMS).index(name)
-
-
-class Cells(NamedTuple):
-    """Sums of jobs by group and task.
-
-    `names`: of the groups, each (place, …); `group`, `task`: their numbers, int64[n]; `sums`: float64[n, k],
-    a column for each of _SUMS; `rtt_ms`: median per group, None if unknown.
-    """
-
-    names: Sequence[tuple[str, ...]]
-    group: IntArray
-    task: IntArray
-    sums: FloatArray
-    rtt_ms: Sequence[float | None]
-
-    def total(self, name: str) -> FloatArray:
-        """The sum called `name` of each group."""
-        return np.bincount(self.group, self.sums[:, at(name)], len(self.names))
-
-    @property
-    def tasks(self) -> IntArray:
-        """The number of tasks of each group."""
-        return np.bincount(self.group, minlength=len(self.names))
-
-
 def run(settings: Settings, selection: JobSelection, *, out: Path | None = None) -> EfficiencyAnswer:
     """Report the chosen jobs, as an HTML page too if `out` is given. Raises StaleInputError without any."""
     with jobs_with_places(Tables.of(settings), selection, settings.origin_regions) as database:
@@ -148,66 +112,70 @@ def _answer(database: duckdb.DuckDBPyConnection) -> EfficiencyAnswer:
 
 def groups(database: duckdb.DuckDBPyConnection, *by: str) -> Iterator[Group]:
     """The groups of the table `jobs` (see `jobs_with_places`) by place and its columns `by`."""
-    cells = cells_of(database, "place", *by)
-    drawn = group_sums(cells.task, cells.group, cells.sums, n_groups=len(cells.names))
-    totals, tasks = {name: cells.total(name) for name in _SUMS}, cells.tasks
-    order = sorted(range(len(cells.names)), key=lambda k: (_ORDER.index(cells.names[k][0]), cells.names[k]))
-    for k in order:
-        is_bounded = tasks[k] >= FEWEST_TASKS
+    cells, names, rtt_ms = _cells(database, "place", *by)
+    group, task = cells["g"].to_numpy(), cells["t"].to_numpy()
+    sums = np.stack([cells[name].to_numpy() for name in _SUMS], axis=1)
+    drawn = group_sums(task, group, sums, n_groups=len(names))
+    totals = {name: np.bincount(group, sums[:, k], len(names)) for k, name in enumerate(_SUMS)}
+    tasks = np.bincount(group, minlength=len(names))
+    for k in sorted(range(len(names)), key=lambda k: (_ORDER.index(names[k][0]), names[k])):
         efficiency, failed = (
-            interval(totals[above][k], totals[below][k], drawn[:, k, [at(above), at(below)]], is_bounded)
+            _ratio(totals[above][k], totals[below][k], drawn[:, k, [_at(above), _at(below)]], tasks[k])
             for above, below in (("cpu_s", "core_s"), ("failed", "jobs"))
         )
-        named = dict(zip(("place", *by), cells.names[k], strict=True))
+        named = dict(zip(("place", *by), names[k], strict=True))
         yield Group(
             place=named["place"],
             kind=named.get("kind"),
             region=named.get("region"),
-            rtt_ms=cells.rtt_ms[k],
+            rtt_ms=rtt_ms[k],
             jobs=int(totals["jobs"][k]),
             tasks=int(tasks[k]),
-            cpu_efficiency_share=efficiency.value,
-            cpu_efficiency_lower_share=efficiency.lower,
-            cpu_efficiency_upper_share=efficiency.upper,
-            failed_share=failed.value,
-            failed_lower_share=failed.lower,
-            failed_upper_share=failed.upper,
+            cpu_efficiency_share=efficiency[0],
+            cpu_efficiency_lower_share=efficiency[1],
+            cpu_efficiency_upper_share=efficiency[2],
+            failed_share=failed[0],
+            failed_lower_share=failed[1],
+            failed_upper_share=failed[2],
             wasted_core_hours=totals["wasted_s"][k] / HOUR_S,
             core_hours=(totals["core_s"][k] + totals["wasted_s"][k]) / HOUR_S,
             read_bytes=int(totals["read_bytes"][k]),
         )
 
 
-def cells_of(database: duckdb.DuckDBPyConnection, *by: str, where: str = "true") -> Cells:
-    """Sums of the table `jobs` by task and the columns `by`; a null is `unknown`."""
+def _cells(
+    database: duckdb.DuckDBPyConnection, *by: str
+) -> tuple[pa.Table, list[tuple[str, ...]], list[float | None]]:
+    """Sums of jobs by group g and task t; the name and the median round trip of each group.
+
+    A null in a column `by` is `unknown`.
+    """
     keys = ", ".join(f"coalesce(CAST({name} AS VARCHAR), 'unknown') AS k{n}" for n, name in enumerate(by))
     sums = ", ".join(f"CAST(coalesce({text}, 0) AS DOUBLE) AS {name}" for name, text in _SUMS.items())
     keyed = ", ".join(f"k{n}" for n in range(len(by)))
     database.execute(
         f"CREATE OR REPLACE TEMP TABLE cell AS SELECT {keys}, task, median(rtt_ms) AS rtt_ms, {sums} "
-        f"FROM jobs WHERE {where} GROUP BY {keyed}, task"
+        f"FROM jobs GROUP BY {keyed}, task"
     )
     cells = database.sql(
         f"SELECT dense_rank() OVER (ORDER BY {keyed}) - 1 AS g, dense_rank() OVER (ORDER BY task) - 1 AS t, "
         f"{', '.join(_SUMS)} FROM cell ORDER BY g, t"
     ).to_arrow_table()
-    names = database.sql(
+    rows = database.sql(
         f"SELECT {keyed}, median(rtt_ms) FROM cell GROUP BY {keyed} ORDER BY {keyed}"
     ).fetchall()
-    return Cells(
-        names=[tuple(row[:-1]) for row in names],
-        group=cells["g"].to_numpy(),
-        task=cells["t"].to_numpy(),
-        sums=np.stack([cells[name].to_numpy() for name in _SUMS], axis=1),
-        rtt_ms=[row[-1] for row in names],
-    )
+    return cells, [tuple(row[:-1]) for row in rows], [row[-1] for row in rows]
 
 
-def interval(above: float, below: float, resamples: FloatArray, is_bounded: bool = True) -> Interval:
-    """`above` / `below`, with bounds by `resamples` of both, a row each, unless there are too few tasks."""
+def _at(name: str) -> int:
+    return list(_SUMS).index(name)
+
+
+def _ratio(above: float, below: float, resamples: FloatArray, n_tasks: int) -> tuple[float | None, ...]:
+    """`above` / `below` and its bounds by `resamples` of both, a row each; None: too few, or 0."""
     if below <= 0:
-        return Interval(None, None, None)
-    if not is_bounded or not (resamples[:, 1] > 0).all():
-        return Interval(above / below, None, None)
+        return None, None, None
+    if n_tasks < FEWEST_TASKS or not (resamples[:, 1] > 0).all():
+        return above / below, None, None
     lower, upper = np.quantile(resamples[:, 0] / resamples[:, 1], _BOUNDS)
-    return Interval(above / below, float(lower), float(upper))
+    return above / below, float(lower), float(upper)

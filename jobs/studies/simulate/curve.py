@@ -90,7 +90,6 @@ def run(
     byte_hit_ratios: Sequence[float],
     capacities: Sequence[int],
     fractions: Sequence[float],
-    workers: int | None,
     on_progress: Advance,
 ) -> CurveAnswer:
     """LRU's curve of `accesses`.
@@ -117,7 +116,6 @@ def run(
         listed=listed,
         ideal=ideal,
         count_from_s=from_s,
-        workers=workers,
         on_progress=on_progress,
     )
     needs = [_need(curve, footprint, hit_ratio=ratio) for ratio in hit_ratios]
@@ -156,7 +154,6 @@ def _replays(
     listed: Sequence[int],
     ideal: set[int],
     count_from_s: int | None,
-    workers: int | None,
     on_progress: Advance,
 ) -> dict[_Key, Result]:
     """Replays that the curve needs: LRU below the largest file, clairvoyant and bound at `ideal`."""
@@ -170,7 +167,7 @@ def _replays(
     candidates = [Candidates(size, dict.fromkeys(names)) for size, names in sorted(policies.items())]
     total = 1 + sum(len(one.names) for one in candidates)
     results: dict[_Key, Result] = {}
-    for row in replay_candidates(trace, candidates, count_from_s=count_from_s, workers=workers):
+    for row in replay_candidates(trace, candidates, count_from_s=count_from_s):
         results[row.policy, row.capacity_bytes] = row.result
         on_progress(1 + len(results), total, row.policy)
     return results

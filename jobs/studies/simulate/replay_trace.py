@@ -50,7 +50,6 @@ class Caches:
     watermarks: tuple[float, float] | None = None
     purge_interval_s: int = 300
     with_bound: bool = True
-    workers: int | None = None
     block_bytes: int | None = None
     own: Mapping[str, Policy | PartPolicy] = MappingProxyType({})
 
@@ -83,9 +82,7 @@ def replay_loaded(
     capacities = sizes(loaded.trace, capacities=caches.capacities, fractions=caches.fractions)
     own = own_policies(caches, loaded, capacities, count_from_s=count_from_s, on_progress=on_progress)
     candidates = [candidates_at(caches, size, own=own) for size in capacities]
-    replayed = compare(
-        loaded.trace, candidates, count_from_s=count_from_s, workers=caches.workers, on_done=on_progress
-    )
+    replayed = compare(loaded.trace, candidates, count_from_s=count_from_s, on_done=on_progress)
     rows = [summary(at, name, loaded.trace.footprint_bytes) for at in replayed for name in shown(caches)]
     return ReplayAnswer(rows, loaded.notes)
 
@@ -259,6 +256,6 @@ def export_replay(answer: ReplayAnswer, out: Path | None, *, title: str) -> None
     """Write a replay to `out`, if given, in the format of its suffix."""
     ranked = by_merit(answer.rows, "capacity_bytes")
     columns = [key for key in _REPLAY_PAGE_COLUMNS if key != "prefetch_bytes" or any(r[key] for r in ranked)]
-    shown = [chosen(row, columns) for row in ranked]
-    page = Page(title, answer.notes, shown, [verdict(answer.rows, "capacity_bytes")], note=BOUND_NOTE)
+    rows = [chosen(row, columns) for row in ranked]
+    page = Page(title, answer.notes, rows, [verdict(answer.rows, "capacity_bytes")], note=BOUND_NOTE)
     write_page(out, answer.rows, page, lambda plots: plots.hit_ratio_against_capacity(answer.rows))

@@ -13,7 +13,7 @@ from features.common.units import duration_label
 from features.results import REPLAY_DAYS, REPLAY_FILLS, REPLAYS
 from features.schema import PREDICTIONS
 from jobs.ground.settings.tree import Settings
-from jobs.ground.store.keys import Key
+from jobs.ground.store.commits import Key
 from jobs.ground.store.tables import Tables
 from jobs.loop.plan.planner import MODEL_COLUMNS, model_of, planner
 from jobs.loop.traces import sizes
@@ -65,7 +65,6 @@ def run(
             for size in capacities
         ],
         count_from_s=first_s,
-        workers=caches.workers,
         on_done=on_progress,
     )
     key = day_label(last_s), region

@@ -6,7 +6,7 @@ import dataclasses
 import math
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -39,13 +39,12 @@ _STORAGE_NOTE = (
 class StorageRequest:
     """What is asked: caches of these `capacities`, and what they may take.
 
-    `second_bytes`: of a cache behind each, which its misses go to; 0: none. `network_bytes_s`: of the WAN, in
-    the busiest hour; None: any. `node_disk_bytes`, `node_bytes_s`: disk and network of a cache node.
+    `network_bytes_s`: of the WAN, in the busiest hour; None: any. `node_disk_bytes`, `node_bytes_s`: disk and
+    network of a cache node.
     `keep_ruled`: propose only replicas that no rule keeps.
     """
 
     capacities: Sequence[int]
-    second_bytes: int
     network_bytes_s: int | None
     node_disk_bytes: int
     node_bytes_s: int
@@ -57,9 +56,8 @@ class Replaced:
     """What a cache of one capacity replaces. Rates are of the busiest hour.
 
     `dropped_bytes`: of replicas that go; `rule_bytes`: those of them whose rules must go, or be looked up,
-    first; `saved_bytes`: disk saved, less the caches' own. `wan_bytes_per_day` comes on top of today's.
-    `byte_hit_ratio`: of all caches. `served_bytes_s`: to jobs; `wan_bytes_s`: fetched; `second_bytes_s`:
-    asked of the second cache. `nodes`: of the first, by the `limit` that needs more.
+    first; `saved_bytes`: disk saved, less the cache's own. `wan_bytes_per_day` comes on top of today's.
+    `served_bytes_s`: to jobs; `wan_bytes_s`: fetched. `nodes`: by the `limit` that needs more.
     """
 
     capacity_bytes: int
@@ -69,10 +67,8 @@ class Replaced:
     byte_hit_ratio: float
     nodes: int
     rule_bytes: int
-    second_capacity_bytes: int
     served_bytes_s: float
     wan_bytes_s: float
-    second_bytes_s: float
     limit: str
 
 
@@ -200,46 +196,33 @@ class _Case:
 
     def _point(self, capacity: int, n_sets: int) -> Replaced:
         goes = self._rank < n_sets
-        first, last = self._replays(capacity, goes)
+        lru = self._lru(capacity, goes)
         kind, size, request = self._replicas.kind, self._replicas.size_bytes, self._request
         dropped = int(size[goes].sum())
-        served_s = 0.0 if first is None else (first.hourly.hit_bytes + first.hourly.wan_bytes).max() / HOUR_S
-        by_disk, by_network = (
-            -(-capacity // request.node_disk_bytes),
-            math.ceil(served_s / request.node_bytes_s),
-        )
-        asked, wan = (
-            (0, 0) if first is None else (first.bytes_requested, 0 if last is None else last.wan_bytes)
-        )
+        hourly_bytes = np.zeros(1) if lru is None else lru.hourly.hit_bytes + lru.hourly.wan_bytes
+        served_s = float(hourly_bytes.max()) / HOUR_S
+        by_disk = -(-capacity // request.node_disk_bytes)
+        by_network = math.ceil(served_s / request.node_bytes_s)
         return Replaced(
             capacity_bytes=capacity,
             dropped_bytes=dropped,
-            saved_bytes=dropped - capacity - request.second_bytes,
-            wan_bytes_per_day=wan / self.n_days,
-            byte_hit_ratio=1 - wan / asked if asked else 0.0,
+            saved_bytes=dropped - capacity,
+            wan_bytes_per_day=0.0 if lru is None else lru.wan_bytes / self.n_days,
+            byte_hit_ratio=0.0 if lru is None else lru.byte_hit_ratio,
             nodes=max(by_disk, by_network),
             rule_bytes=int(size[goes & (kind != Kind.FREE)].sum()),
-            second_capacity_bytes=request.second_bytes,
-            served_bytes_s=float(served_s),
-            wan_bytes_s=0.0 if last is None else last.peak_hour_wan_bytes / HOUR_S,
-            second_bytes_s=first.peak_hour_wan_bytes / HOUR_S if first and request.second_bytes else 0.0,
+            served_bytes_s=served_s,
+            wan_bytes_s=0.0 if lru is None else lru.peak_hour_wan_bytes / HOUR_S,
             limit="disk" if by_disk >= by_network else "network",
         )
 
-    def _replays(self, capacity: int, goes: BoolArray) -> tuple[Result | None, Result | None]:
-        """LRU on the reads of what goes, in the first cache and the last; None: nothing is asked of it."""
-        first = self._replay(self._trace, (self._row >= 0) & goes[self._row], capacity)
-        if first is None or not self._request.second_bytes:
-            return (None, None) if first is None else (first.result, first.result)
-        behind = self._replay(first.reads, ~first.hit, self._request.second_bytes)
-        return first.result, None if behind is None else behind.result
-
-    def _replay(self, trace: Trace, is_read: BoolArray, capacity: int) -> _Replay | None:
-        if not (is_read & (trace.time_s >= self._from_s)).any():
+    def _lru(self, capacity: int, goes: BoolArray) -> Result | None:
+        """LRU on the reads of what goes; None: nothing is asked of the cache."""
+        is_read = (self._row >= 0) & goes[self._row]
+        if not (is_read & (self._trace.time_s >= self._from_s)).any():
             return None
-        reads = Trace(trace.time_s[is_read], trace.item[is_read], trace.size_bytes)
-        hit = np.zeros(reads.n_accesses, np.bool_)
-        return _Replay(reads, hit, run_policy(LRU, reads, capacity, count_from_s=self._from_s, hit=hit))
+        reads = Trace(self._trace.time_s[is_read], self._trace.item[is_read], self._trace.size_bytes)
+        return run_policy(LRU, reads, capacity, count_from_s=self._from_s)
 
     def datasets(self, capacity: int) -> Iterator[Dropped]:
         """What goes for a cache that `replaced` was asked about, by dataset."""
@@ -256,17 +239,9 @@ class _Case:
                 )
 
 
-class _Replay(NamedTuple):
-    reads: Trace
-    hit: BoolArray
-    result: Result
-
-
 def verdict(point: Replaced, stored_bytes: int) -> str:
     """What the cache replaces of all that is stored, in one sentence."""
     at, of = format_bytes(point.capacity_bytes), format_bytes(stored_bytes)
-    if point.second_capacity_bytes:
-        at += f" with one of {format_bytes(point.second_capacity_bytes)} behind it"
     if not point.dropped_bytes:
         return f"No: nothing of the {of} stored can go for a cache of {at}."
     dropped = f"{format_bytes(point.dropped_bytes)} of the {of} stored"

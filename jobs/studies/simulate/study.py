@@ -126,7 +126,6 @@ def thresholds(study: StudySettings) -> Thresholds:
         min_saved_per_byte=study.min_saved_per_byte,
         min_reread_share=study.min_reread_share,
         small_file_bytes=study.small_file,
-        many_accesses=study.many_accesses,
     )
 
 

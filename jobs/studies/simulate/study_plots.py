@@ -11,14 +11,13 @@ import numpy as np
 from matplotlib.ticker import MaxNLocator
 
 from features.common.arrays import FloatArray, IntArray
-from features.common.times import as_of_label
 from features.common.units import format_bytes
-from jobs.ground.text import Row, count, percent, time_unit
-from jobs.pages.drawing import DARK, LIGHT, STYLE, WARM, Plot, Point, dated
-from jobs.pages.plots import BYTES_AXIS, COUNTS_AXIS, as_times
+from jobs.ground.text import Row, count, percent
+from jobs.pages.drawing import DARK, LIGHT, STYLE, WARM, Plot, Point
+from jobs.pages.plots import BYTES_AXIS, COUNTS_AXIS, line_style, styles
 from replay.curve import Curve
 from replay.study.study import Ideal
-from replay.study.use import Lifetimes, Ranks, Sizes
+from replay.study.use import HitsByAge, Ranks, Sizes
 
 _FILLS: tuple[dict[str, Any], ...] = (
     {"color": DARK, "edgecolor": "white"},
@@ -31,10 +30,13 @@ _LRU_BYTES: dict[str, Any] = {"color": DARK}
 _LRU_ACCESSES: dict[str, Any] = {"color": "#5b6770", "linestyle": (0, (5, 2))}
 _CLAIRVOYANT: dict[str, Any] = {"linestyle": "none", "marker": "^", "color": WARM, "zorder": 3}
 _BOUND: dict[str, Any] = {"linestyle": "none", "marker": "D", "mfc": "none", "mec": "#111111", "ms": 9}
+_OPTIONS = {"LRU": "lru", "a steward": "steward", "the bound": "bound", "LRU, more disk": "lru, more disk"}
+_FEW = 20
+"""With fewer points, a line shows each of them."""
+_TERA = 1e12
 MAX_POINTS = 800
 _READ_POINTS = 200
 """Points of a smooth line that can be read."""
-GREY = "#5b6770"
 
 
 def grouped_shares(groups: Sequence[str], series: Mapping[str, Sequence[float]], *, xlabel: str = "") -> Plot:
@@ -119,22 +121,16 @@ def rank_plot(ranks: Ranks) -> Plot:
         return plot
 
 
-def hits_by_days(lifetimes: Lifetimes, *, by: str) -> Plot:
-    """Hits and their bytes by whole days: `by` is a file's `lifetime`, or its `age` at the hit."""
-    hits, in_bytes = (
-        (lifetimes.hits_by_lifetime, lifetimes.hit_bytes_by_lifetime)
-        if by == "lifetime"
-        else (lifetimes.hits_by_age, lifetimes.hit_bytes_by_age)
-    )
+def hits_by_days(ages: HitsByAge) -> Plot:
+    """Hits and their bytes by the age of the file, in whole days."""
     with mpl.rc_context(STYLE):
         plot = Plot(nearest="x")
-        edges = np.arange(hits.size + 1)
-        days = [f"{k} to {k + 1} days" for k in range(hits.size)]
-        for label, amounts, look in (("hits", hits, _AREA), ("bytes of hits", in_bytes, _OUTLINE)):
+        edges = np.arange(ages.hits.size + 1)
+        days = [f"{k} to {k + 1} days" for k in range(ages.hits.size)]
+        for label, amounts, look in (("hits", ages.hits, _AREA), ("bytes of hits", ages.hit_bytes, _OUTLINE)):
             shares = 100 * _shares(amounts)
             plot.add(label, plot.axes.stairs(shares, edges, **look), _steps(edges[:-1] + 0.5, shares, days))
-        what = "first to last access" if by == "lifetime" else "first access to the hit"
-        plot.axes.set(xlabel=f"days from a file's {what}", ylabel="share, %", xlim=(0, None))
+        plot.axes.set(xlabel="days from a file's first access to the hit", ylabel="share, %", xlim=(0, None))
         return plot
 
 
@@ -173,39 +169,6 @@ def _served_at(capacities: Any, shares: Any, what: str) -> Iterator[Point]:
     for size, share in zip(capacities, shares, strict=True):
         said = f"{percent(share, 1)} of the {what} at {format_bytes(size)}"
         yield Point(float(size), 100 * float(share), said, capacity=size)
-
-
-def fill_level(
-    time_s: IntArray, used_bytes: IntArray, *, capacity_bytes: int, watermarks: tuple[float, float]
-) -> Plot:
-    """Fill level over time in % of the capacity, with both watermarks; points are peaks of intervals."""
-    starts = np.arange(0, time_s.size, max(1, time_s.size // MAX_POINTS))
-    highest = np.maximum.reduceat(used_bytes, starts)
-    with mpl.rc_context(STYLE):
-        plot = Plot(nearest="x")
-        axes, at = plot.axes, as_times(time_s[starts])
-        (line,) = axes.plot(at, 100 * highest / capacity_bytes, color=DARK)
-        said = [
-            f"{percent(used / capacity_bytes, 1)} full ({format_bytes(used)}) at {as_of_label(when)}"
-            for used, when in zip(highest.tolist(), time_s[starts].tolist(), strict=True)
-        ]
-        plot.add("", line, map(Point, at, 100 * highest / capacity_bytes, said))
-        for level, name in zip(watermarks, ("low", "high"), strict=True):
-            axes.axhline(100 * level, color="black", linewidth=0.8, linestyle=(0, (2, 4)))
-            side = ("top", -2) if name == "low" else ("bottom", 2)
-            axes.annotate(
-                f"{name} watermark, {100 * level:.0f} %",
-                (1, 100 * level),
-                xycoords=("axes fraction", "data"),
-                xytext=(0, side[1]),
-                textcoords="offset points",
-                ha="right",
-                va=side[0],
-                fontsize=8,
-            )
-        axes.set(ylabel=f"fill, % of {format_bytes(capacity_bytes)}", ylim=(0, 112))
-        dated(axes)
-        return plot
 
 
 def hours(names: Sequence[str], hs06_hours: Sequence[float]) -> Plot:
@@ -255,23 +218,27 @@ def traffic_against_disk(points: Sequence[Row]) -> Plot:
         return plot
 
 
-def processing_time(points: Sequence[Row]) -> Plot:
-    """KIT's Eq. 1: processing time over the cached fraction, by what limits it. `points`: by fraction."""
+def wan_against_capacity(curve: Sequence[tuple[int, float]], options: Sequence[Row]) -> Plot:
+    """Bytes fetched per day: LRU's by capacity (a line), and those of each option (a mark).
+
+    `curve`: capacity and bytes per day; `options`: rows of `jobs.studies.simulate.worth.Option`.
+    """
+    looks = styles(list(_OPTIONS.values()))
     with mpl.rc_context(STYLE):
-        plot = Plot(nearest="x")
-        unit, unit_s = time_unit(max(p["processing_s"] for p in points))
-        x, takes = (
-            [scale * p[key] for p in points]
-            for key, scale in (("cached_fraction", 100), ("processing_s", 1 / unit_s))
-        )
-        plot.axes.plot(x, takes, color=GREY, linewidth=1)
-        looks = {"network": "v", "caches": "s", "computing": "o"}
-        for limit, marker in looks.items():
-            places = [k for k, p in enumerate(points) if p["limited_by"] == limit]
-            at, mine = [x[k] for k in places], [takes[k] for k in places]
-            (drawn,) = plot.axes.plot(at, mine, marker, color=DARK, markersize=5)
-            said = [f"{takes[k]:.3g} {unit} with {x[k]:.3g} % cached, limited by {limit}" for k in places]
-            if places:
-                plot.add(f"limited by {limit}", drawn, map(Point, at, mine, said))
-        plot.axes.set(xlabel="cached fraction, %", ylabel=f"processing time, {unit}", ylim=(0, None))
+        plot = Plot()
+        points = [_fetched_point("LRU", size, per_day) for size, per_day in curve]
+        few = {"marker": "o", "clip_on": False} if len(points) < _FEW else {}
+        (line,) = plot.axes.plot([p.x for p in points], [p.y for p in points], **line_style("lru") | few)
+        plot.add("LRU at these capacities" if few else "LRU at every capacity", line, points)
+        for row in (one for one in options if one["option"] in _OPTIONS):
+            point = _fetched_point(row["option"], row["capacity_bytes"], row["wan_bytes_per_day"])
+            look = looks[_OPTIONS[row["option"]]] | {"linestyle": "none"}
+            (mark,) = plot.axes.plot([point.x], [point.y], **look)
+            plot.add(row["option"], mark, [point])
+        plot.axes.set(xlabel="capacity, TB", ylabel="fetched, TB per day", ylim=(0, None))
         return plot
+
+
+def _fetched_point(name: str, capacity_bytes: int, bytes_per_day: float) -> Point:
+    said = f"{name}, {format_bytes(capacity_bytes)}: {format_bytes(bytes_per_day)} fetched per day"
+    return Point(capacity_bytes / _TERA, bytes_per_day / _TERA, said)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import datetime as dt
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
@@ -13,6 +14,7 @@ from jobs.ground.text import percent
 from jobs.pages import plots
 from jobs.pages.page import Figure, Section
 from jobs.studies.simulate import study_plots
+from replay.result import Fill
 from replay.study.categories import age_text
 from replay.study.study import Benefit, Study
 from replay.study.use import Use
@@ -24,8 +26,8 @@ UNKNOWN_DISTANCE = (
 
 
 def file_sections(results: Study) -> Sequence[Section]:
-    """Categories with their verdicts, sizes, hotness, lifetimes and reuse by size."""
-    parts = (_what_to_cache, _categories, _sizes, _hotness, _lifetimes, _quadrants)
+    """Categories with their verdicts, sizes, hotness, and ages at hits."""
+    parts = (_what_to_cache, _categories, _sizes, _hotness, _ages)
     return [part(results) for part in parts]
 
 
@@ -126,19 +128,16 @@ def _times(least: int, most: int | None) -> str:
     return str(least) if least == most else f"{least}–{most}"
 
 
-def _lifetimes(results: Study) -> Section:
-    lifetimes = results.lifetimes
-    age = _middle(lifetimes.hits_by_age)
+def _ages(results: Study) -> Section:
+    days = _middle(results.hits_by_age.hits)
+    note = (
+        f"Half of all hits come within {'a day' if days == 1 else f'{days} days'} of a file's first access."
+    )
     return Section(
-        title="Hits by lifetime",
-        note="A file's lifetime is the time from its first access to its last. Half of all hits come within "
-        f"{'a day' if age == 1 else f'{age} days'} of a file's first access. Far to the right are files that "
-        "are read for a long time."
-        if results.result.hits
-        else "There was no hit.",
+        title="Hits by age",
+        note=note if results.result.hits else "There was no hit.",
         figures=[
-            Figure(study_plots.hits_by_days(lifetimes, by="lifetime"), "Hits by the lifetime of their file"),
-            Figure(study_plots.hits_by_days(lifetimes, by="age"), "Hits by the age of the file at the hit"),
+            Figure(study_plots.hits_by_days(results.hits_by_age), "Hits by the age of the file at the hit")
         ],
     )
 
@@ -147,36 +146,6 @@ def _middle(hits_by_day: IntArray) -> int:
     """The number of days within which half of the hits fall."""
     running = np.cumsum(hits_by_day)
     return int(np.searchsorted(running, running[-1] / 2)) + 1
-
-
-def _quadrants(results: Study) -> Section:
-    limits = results.config.thresholds
-    rows = results.quadrants
-    columns = {
-        "files": [row.files for row in rows],
-        "bytes": [row.footprint_bytes for row in rows],
-        "hits": [row.hits for row in rows],
-    }
-    shares = {name: [value / max(1, sum(values)) for value in values] for name, values in columns.items()}
-    plot = study_plots.grouped_shares([f"{row.size},\n{row.use}" for row in rows], shares)
-    return Section(
-        title="Reuse by size",
-        note=f"Small files have up to {format_bytes(limits.small_file_bytes)}; many accesses are "
-        f"{limits.many_accesses} or more. Files that are small and read often are the best to cache: they "
-        "give many hits for few bytes.",
-        figures=[Figure(plot, "Shares of files, bytes and hits by size and use")],
-        rows=[
-            {
-                "files that are": f"{row.size}, {row.use}",
-                "files": row.files,
-                "accesses": row.accesses,
-                "bytes_of_files": row.footprint_bytes,
-                "hits": row.hits,
-                "hit_bytes": row.hit_bytes,
-            }
-            for row in rows
-        ],
-    )
 
 
 def cache_sections(results: Study) -> Sequence[Section]:
@@ -210,9 +179,8 @@ def _capacity(results: Study) -> Section:
 
 def _fill(results: Study) -> Section:
     cache, result = results.config.cache, results.result
-    plot = study_plots.fill_level(
-        result.fill.time_s,
-        result.fill.used_bytes,
+    plot = plots.fill_level(
+        {"": list(_peaks(result.fill))},
         capacity_bytes=cache.capacity_bytes,
         watermarks=(cache.low_watermark, cache.high_watermark),
     )
@@ -223,6 +191,14 @@ def _fill(results: Study) -> Section:
         f"{format_bytes(result.bypassed_bytes)} were read past it because they did not fit.",
         figures=[Figure(plot, "Fill level over time, with both watermarks")],
     )
+
+
+def _peaks(fill: Fill) -> Iterator[tuple[dt.datetime, int]]:
+    """The highest level of each of at most some `study_plots.MAX_POINTS` intervals, at its start."""
+    starts = np.arange(0, fill.time_s.size, max(1, fill.time_s.size // study_plots.MAX_POINTS))
+    highest = np.maximum.reduceat(fill.used_bytes, starts)
+    for at, used in zip(fill.time_s[starts].tolist(), highest.tolist(), strict=True):
+        yield dt.datetime.fromtimestamp(at, dt.UTC), used
 
 
 def _daily_hits(results: Study) -> Section:

@@ -72,8 +72,8 @@ def run(
     `pull_too`: write raw files and pull them, as of their first day. Raises as `load` and `write`.
     """
     own = None if conf is None else conf / "workloads" / f"{scenario}.toml"
-    chosen = str(own) if own is not None and own.is_file() else scenario
-    config = load(chosen, start_s=start_s, seed=seed, days=days, scale=scale, accesses=accesses)
+    place = str(own) if own is not None and own.is_file() else scenario
+    config = load(place, start_s=start_s, seed=seed, days=days, scale=scale, accesses=accesses)
     if pull_too:
         generated.mark(Tables.of(settings), label(config))
     made = write(config, out=out, raw=raw or pull_too, report=report, on_progress=on_progress)

@@ -18,8 +18,8 @@ from features.common.units import format_bytes
 from features.results import LRU, STEWARD
 from jobs.ground.settings.tree import Settings
 from jobs.ground.text import as_row, percent
-from jobs.pages import plots
 from jobs.pages.page import Figure, Section, page
+from jobs.studies.simulate import study_plots
 from jobs.studies.simulate.accesses import Accesses
 from jobs.studies.simulate.replay_trace import steward_policies
 from models.evaluation.metrics import BOUNDED_DAYS, Interval, few_days, mean_interval
@@ -360,7 +360,7 @@ def write(answer: Worth, out: Path, *, what: str) -> None:
     """Write the page of `answer` to `out`; `what`: the reads that it is about."""
     rows = [as_row(one) for one in answer.options]
     known = [key for key in rows[0] if any(row[key] is not None for row in rows)]
-    figure = Figure(plots.wan_against_capacity(answer.curve, rows), _CAPTION)
+    figure = Figure(study_plots.wan_against_capacity(answer.curve, rows), _CAPTION)
     sections = [
         Section("Options", _NOTE, [figure], [{key: row[key] for key in known} for row in rows]),
         Section("What was assumed, and how to change it", rows=[as_row(one) for one in answer.assumptions]),

@@ -1,24 +1,30 @@
-"""What the measurements say: rates by way of reading, what stood out, and sentences about it."""
+"""What the measurements say: rates by way of reading, sentences about them, settings, and advice."""
 
 from __future__ import annotations
 
 import dataclasses
+import json
+import math
 import statistics
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
+import pyarrow as pa
+
+from features.common.hosts import first_fit, hosts_of
 from features.common.units import format_bytes
+from jobs.ground.settings.study import OriginSettings
+from jobs.ground.settings.tree import Settings
 from jobs.ground.text import percent
 from jobs.studies.site_test.measure import Measured, RoundTrip, Run
 from jobs.studies.site_test.schedule import COLD, WARM, Kind
 
-_FAR = 5.0
-"""Times the median: CERN's study had a few per mille of such reads."""
-_LEAST_S = 0.2
-"""A read that takes less longer than the median is none that a job would notice."""
-_MOST_OUTLIERS = 20
 _BUSY = 0.9
 ENOUGH = 0.8
 """Share of the highest rate that is worth no more clients: more of it is often chance."""
+_FOR_PUSHES = 0.5
+"""Of what the cache can fetch: the rest is for jobs that miss."""
+_TIMEOUT_STEP_S, _TIMEOUT_TIMES = 30, 2
+_WORDS = {COLD: "through the empty cache", WARM: "from what the cache holds"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -36,17 +42,13 @@ class Latency:
 class Rate:
     """The rate of one way of reading: the median of its `runs`, the lowest and the highest; None: all failed.
 
-    `connections`: `own`, one per client, or `one` of all clients. `open_ms`: median time to open a file.
-    `why`: the first failed run did so. `is_busy`: the reading machine had no CPU left, so the rate is a lower
-    bound. `in_one_process`: the clients are threads of one job.
+    `open_ms`: median time to open a file. `why`: the first failed run did so. `is_busy`: the reading machine
+    had no CPU left, so the rate is a lower bound.
     """
 
     place: str
     reading: str
     clients: int
-    loops: int
-    streams: int
-    connections: str
     rate_bytes_per_s: int | None
     lowest_bytes_per_s: int | None
     highest_bytes_per_s: int | None
@@ -55,7 +57,6 @@ class Rate:
     failed: int
     why: str | None
     is_busy: bool
-    in_one_process: bool
 
     @property
     def per_s(self) -> float:
@@ -63,43 +64,27 @@ class Rate:
         return float(self.rate_bytes_per_s or 0)
 
 
-@dataclasses.dataclass(frozen=True)
-class Outlier:
-    """A read that took more than 5 times as long as the median of those like it."""
-
-    place: str
-    name: str
-    reading: str
-    clients: int
-    round: int
-    seconds: float
-    median_s: float
-
-
 def latency(trip: RoundTrip) -> Latency:
     """Round trips in ms."""
-    ms = [1000 * one for one in trip.seconds]
+    ms = [1000 * seconds for seconds in trip.seconds]
     return Latency(trip.place, statistics.median(ms), min(ms), max(ms), 1000 * trip.connect_s)
 
 
 def rates(measured: Measured, kinds: Sequence[Kind]) -> list[Rate]:
     """The rates of `kinds` that were tried, in their order."""
     return [
-        _rate(kind, some) for kind in kinds if (some := [run for run in measured.runs if run.kind == kind])
+        _rate(kind, runs) for kind in kinds if (runs := [run for run in measured.runs if run.kind == kind])
     ]
 
 
 def _rate(kind: Kind, runs: Sequence[Run]) -> Rate:
     good = [run for run in runs if run.error is None]
     rates_s = sorted(run.bytes / run.seconds for run in good)
-    opens = [one.open_s for run in good for one in run.reads]
+    opens = [read.open_s for run in good for read in run.reads]
     return Rate(
         place=kind.place,
         reading=kind.reading,
         clients=kind.clients,
-        loops=kind.loops,
-        streams=kind.streams,
-        connections="own" if kind.has_own else "one",
         rate_bytes_per_s=round(statistics.median(rates_s)) if rates_s else None,
         lowest_bytes_per_s=round(rates_s[0]) if rates_s else None,
         highest_bytes_per_s=round(rates_s[-1]) if rates_s else None,
@@ -108,104 +93,69 @@ def _rate(kind: Kind, runs: Sequence[Run]) -> Rate:
         failed=len(runs) - len(good),
         why=next((run.error for run in runs if run.error is not None), None),
         is_busy=bool(good) and statistics.median(run.cpu_share for run in good) >= _BUSY,
-        in_one_process=kind.is_job,
     )
 
 
-def outliers(measured: Measured) -> list[Outlier]:
-    """The slowest reads that stand out, the slowest first."""
-    slow = list[Outlier]()
-    for kind in dict.fromkeys(run.kind for run in measured.runs):
-        reads = [(run, one) for run in measured.runs if run.kind == kind for one in run.reads]
-        if not reads:
-            continue
-        median_s = statistics.median(one.seconds for _, one in reads)
-        slow += [
-            Outlier(
-                *(kind.place, one.piece.name, kind.reading, kind.clients),
-                *(run.number + 1, one.seconds, median_s),
-            )
-            for run, one in reads
-            if one.seconds > max(_FAR * median_s, median_s + _LEAST_S)
-        ]
-    return sorted(slow, key=lambda one: -one.seconds)[:_MOST_OUTLIERS]
-
-
 class RateTable:
-    """Rates by what they are of."""
+    """Rates by place, part of a file and number of clients."""
 
     def __init__(self, rows: Sequence[Rate]) -> None:
         self.rows = [row for row in rows if row.rate_bytes_per_s is not None]
         self.failed = [row for row in rows if row.failed]
         self.origins = list(dict.fromkeys(row.place for row in rows if row.place not in (COLD, WARM)))
+        self.places = (*self.origins, COLD, WARM)
 
-    def one(self, place: str, reading: str = "whole") -> Rate | None:
+    def few(self, place: str, reading: str = "whole") -> Rate | None:
         """Of the fewest clients."""
-        rows = [
-            row
-            for row in self.rows
-            if (row.place, row.reading) == (place, reading) and not row.in_one_process
-        ]
+        rows = [row for row in self.rows if (row.place, row.reading) == (place, reading)]
         return min(rows, key=lambda row: row.clients, default=None)
 
     def best(self, place: str) -> Rate | None:
-        """The highest of any number of clients in processes of their own."""
-        rows = [
-            row
-            for row in self.rows
-            if row.place == place and row.reading == "whole" and not row.in_one_process
-        ]
+        """The highest of whole files, of any number of clients."""
+        rows = [row for row in self.rows if (row.place, row.reading) == (place, "whole")]
         return max(rows, key=lambda row: row.per_s, default=None)
 
-    def enough(self, place: str, share: float = ENOUGH) -> Rate | None:
-        """The fewest clients that reach this share of the highest rate."""
+    def enough(self, place: str) -> Rate | None:
+        """The fewest clients that reach `ENOUGH` of the highest rate."""
         best = self.best(place)
-        rows = [
-            row
-            for row in self.rows
-            if row.place == place and row.reading == "whole" and not row.in_one_process
-            if best is not None and row.per_s >= share * best.per_s
-        ]
-        return min(rows, key=lambda row: row.clients, default=None)
-
-    def jobs(self, place: str) -> list[Rate]:
-        """Of the multi-threaded job, by its settings."""
-        return [row for row in self.rows if row.place == place and row.in_one_process]
+        rows = [row for row in self.rows if (row.place, row.reading) == (place, "whole")]
+        good = [row for row in rows if best is not None and row.per_s >= ENOUGH * best.per_s]
+        return min(good, key=lambda row: row.clients, default=None)
 
 
 def findings(trips: Sequence[Latency], rows: Sequence[Rate]) -> Iterator[str]:
     """Sentences on distance, on what a single job gets, and on what many get together."""
     table = RateTable(rows)
-    yield "Round trips: " + ", ".join(f"{one.place} {one.round_trip_ms:.3g} ms" for one in trips) + "."
+    yield "Round trips: " + ", ".join(f"{trip.place} {trip.round_trip_ms:.3g} ms" for trip in trips) + "."
+    n_clients = rows[0].clients
+    who = "One client reads" if n_clients == 1 else f"{n_clients} clients read"
     for reading in ("whole", "35 %", "5 %"):
         phrases = [
-            f"{_told(row)} {_words(place)}"
-            for place in (*table.origins, COLD, WARM)
-            if (row := table.one(place, reading)) is not None
+            f"{format_bytes(row.per_s)}/s {_where(row)}"
+            for place in table.places
+            if (row := table.few(place, reading))
         ]
         if phrases:
             what = "whole files" if reading == "whole" else f"{reading} of files"
-            clients = next(row.clients for row in rows)
-            who = "One client reads" if clients == 1 else f"{clients} clients read"
             yield f"{who} {what} at {', '.join(phrases)}."
-    phrases = [
-        f"{_told(best)} {_words(place)} (by {best.clients})"
-        for place in (*table.origins, COLD, WARM)
-        if (best := table.best(place)) is not None
-    ]
-    if phrases and max(row.clients for row in rows) > 1:
+    best = [row for place in table.places if (row := table.best(place))]
+    if best and max(row.clients for row in rows) > 1:
+        phrases = [f"{format_bytes(row.per_s)}/s {_where(row)} (by {row.clients})" for row in best]
         yield f"The most that clients get together: {', '.join(phrases)}."
     opens = [
-        f"{row.open_ms:.3g} ms {_words(place)}"
-        for place in (*table.origins, COLD, WARM)
-        if (row := table.one(place)) is not None and row.open_ms is not None
+        f"{row.open_ms:.3g} ms {_where(row)}"
+        for place in table.places
+        if (row := table.few(place)) and row.open_ms is not None
     ]
     yield f"Opening a file takes {', '.join(opens)}; rates are without it."
-    yield from _failures(table.failed)
+    for place in dict.fromkeys(row.place for row in table.failed):
+        first, *others = (row for row in table.failed if row.place == place)
+        way = f"{place}, {first.reading}, {first.clients} client{'s' * (first.clients > 1)}"
+        more = f" and {len(others)} more ways of reading" if others else ""
+        yield f"Failed: {way}{more}: {first.why}."
     for place in table.origins:
         if (slower := slower_by(table, place)) is not None:
-            more = "more" if slower >= 0 else "less"
-            longer = f"{percent(abs(slower))} {more} time"
+            longer = f"{percent(abs(slower))} {'more' if slower >= 0 else 'less'} time"
             yield f"A read through the empty cache takes {longer} than one from {place}."
     if busy := [row for row in rows if row.is_busy]:
         yield (
@@ -214,37 +164,109 @@ def findings(trips: Sequence[Latency], rows: Sequence[Rate]) -> Iterator[str]:
         )
 
 
-def _failures(rows: Sequence[Rate]) -> Iterator[str]:
-    """A sentence per place, and apart for several streams, which alone may be what fails."""
-    groups = dict[tuple[str, bool], list[Rate]]()
-    for row in rows:
-        groups.setdefault((row.place, row.streams > 1), []).append(row)
-    for some in groups.values():
-        more = f" and {len(some) - 1} more ways of reading" if len(some) > 1 else ""
-        yield f"Failed: {_way(some[0])}{more}: {some[0].why}."
-
-
 def slower_by(table: RateTable, origin: str, reading: str = "whole", compute_s: float = 0.0) -> float | None:
     """How much longer a read takes through the empty cache than from `origin`, as a share.
 
     `compute_s`: what a job computes per byte, and does not read meanwhile.
     """
-    cold, direct = table.one(COLD, reading), table.one(origin, reading)
+    cold, direct = table.few(COLD, reading), table.few(origin, reading)
     if cold is None or direct is None:
         return None
     return (compute_s + 1 / cold.per_s) / (compute_s + 1 / direct.per_s) - 1
 
 
-def _way(row: Rate) -> str:
-    """A way of reading, in words."""
-    n_clients = f"{row.clients} {'client' if row.clients == 1 else 'clients'}"
-    client = f", XRD_PARALLELEVTLOOP={row.loops}, XRD_SUBSTREAMSPERCHANNEL={row.streams}"
-    return f"{row.place}, {row.reading}, {n_clients}{client if row.in_one_process else ''}"
+def advice(rows: Sequence[Rate]) -> Iterator[str]:
+    """Sentences for those who run jobs: how many clients together, and what not to read sparsely."""
+    table = RateTable(rows)
+    for place in (*table.origins, WARM):
+        few, enough = table.few(place), table.enough(place)
+        start = "From what the cache holds" if place == WARM else f"From {place}"
+        if few is not None and enough is not None and enough.clients > few.clients:
+            yield (
+                f"{start}, {enough.clients} clients together get "
+                f"{enough.per_s / few.per_s:.1f} times the rate of {few.clients}; more gain little."
+            )
+        sparse = table.few(place, "5 %")
+        if few is not None and sparse is not None and sparse.per_s * 20 < few.per_s:
+            yield (
+                f"{start}, reading 5 % of a file takes longer than reading all of it: copy "
+                "the file first, or let ROOT read more per request (TTreeCache)."
+            )
 
 
-def _told(row: Rate) -> str:
-    return f"{format_bytes(row.per_s)}/s"
+def _where(row: Rate) -> str:
+    return _WORDS.get(row.place, f"from {row.place}")
 
 
-def _words(place: str) -> str:
-    return {COLD: "through the empty cache", WARM: "from what the cache holds"}.get(place, f"from {place}")
+def toml(
+    settings: Settings,
+    origins: Mapping[str, str],
+    trips: Sequence[Latency],
+    rows: Sequence[Rate],
+    *,
+    largest_bytes: int,
+    what: str,
+) -> str:
+    """`[regions]`, `[benefit]` and `[push]` for the site's settings; `origins`: their URLs by place.
+
+    `what`: the measurement, for comments. `largest_bytes`: of the files that pushes fetch.
+    """
+    table = RateTable(rows)
+    parts = [
+        _regions(settings.regions, origins, {trip.place: trip.round_trip_ms for trip in trips}),
+        _benefit(settings, trips, table),
+        _push(settings.push.timeout, table, largest_bytes),
+    ]
+    tables = ["\n".join(lines) for part in parts if len(lines := list(part)) > 1]
+    return "\n\n".join([f"# {what}", *tables])
+
+
+def _regions(
+    known: Mapping[str, OriginSettings], origins: Mapping[str, str], round_trips: Mapping[str, float]
+) -> Iterator[str]:
+    """An origin's round trip becomes that of the region that it belongs to, or of one of its own."""
+    yield "[regions]"
+    urls = pa.array(origins.values(), pa.string())
+    names, fits = [*known, ""], first_fit(urls, [region.hosts for region in known.values()]).tolist()
+    places = dict[str, list[str]]()
+    for place, host, fit in zip(origins, hosts_of(urls).to_pylist(), fits, strict=True):
+        places.setdefault(names[fit] or host, []).append(place)
+    for region, some in places.items():
+        hosts = list(known[region].hosts) if region in known else [region]
+        ms = statistics.median(round_trips[place] for place in some)
+        measured = ", ".join(f"{place} {round_trips[place]:.3g} ms" for place in some)
+        pair = f"hosts = {json.dumps(hosts)}, rtt_ms = {ms:.3g}"
+        yield f"{json.dumps(region)} = {{ {pair} }}  # measured: {measured}"
+
+
+def _benefit(settings: Settings, trips: Sequence[Latency], table: RateTable) -> Iterator[str]:
+    yield "[benefit]"
+    cache_ms = next(trip.round_trip_ms for trip in trips if trip.place not in table.origins)
+    yield f"cache_rtt_ms = {cache_ms:.3g}"
+    rate = settings.benefit.job_read_rate
+    slower = [slower_by(table, place, "35 %", 1 / rate) for place in table.origins]
+    if known := [share for share in slower if share is not None]:
+        basis = f"of a job that computes {format_bytes(rate)} per second and reads 35 % of files"
+        yield f"miss_slowdown = {max(0.0, statistics.median(known)):.3f}  # {basis}"
+    locally = min(point.cpu_efficiency for point in settings.benefit.points[:1])
+    for place in (*table.origins, WARM):
+        if (row := table.few(place, "35 %")) is not None:
+            yield (
+                f"# {place}: a job that computes {format_bytes(rate)} per second and waits for each read has "
+                f"a CPU efficiency of at most {percent(locally * row.per_s / (row.per_s + rate))}"
+            )
+
+
+def _push(timeout_s: int, table: RateTable, largest_bytes: int) -> Iterator[str]:
+    yield "[push]"
+    enough, best = table.enough(COLD), table.best(COLD)
+    if enough is None or best is None:
+        return
+    yield f"parallel = {enough.clients}  # the fewest with {percent(ENOUGH)} of the highest rate"
+    rate = _FOR_PUSHES * best.per_s
+    basis = "half of what the cache fetched at its best; jobs need the rest"
+    yield f'bytes_per_s = "{max(1, round(rate / 1e6))}MB"  # {basis}'
+    needed_s = _TIMEOUT_TIMES * largest_bytes * enough.clients / enough.per_s
+    steps = math.ceil(max(needed_s, timeout_s) / _TIMEOUT_STEP_S)
+    basis = f"for a file of {format_bytes(largest_bytes)} among {enough.clients}"
+    yield f'timeout = "{steps * _TIMEOUT_STEP_S}s"  # {basis}'

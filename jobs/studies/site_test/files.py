@@ -95,10 +95,10 @@ def choose(
     usable, left_out = list[tuple[str, int]](), dict[str, list[str]]()
     through_s = [one[2] for one in at_cache.values() if one is not None and not one[1]]
     for name in names:
-        why = _fault(at_cache[name], [(one.url, found[name]) for one, found in at_origins])
-        found = at_cache[name]
-        if why is None and found is not None:
-            usable.append((name, found[0]))
+        why = _fault(at_cache[name], [(one.url, facts[name]) for one, facts in at_origins])
+        facts = at_cache[name]
+        if why is None and facts is not None:
+            usable.append((name, facts[0]))
         else:
             left_out.setdefault(why or "", []).append(name)
     notes = tuple(
@@ -119,8 +119,8 @@ def _stats(server: Server, names: Sequence[str]) -> dict[str, tuple[int, bool, f
     """Size, whether a part is held, and seconds of the answer, by name."""
     answer = ask(server, "stat", names=list(names), timeout_s=_PATIENCE_S + len(names))
     return {
-        name: None if found is None else (int(found[0]), bool(found[1]), float(found[2]))
-        for name, found in zip(names, answer["files"], strict=True)
+        name: None if facts is None else (int(facts[0]), bool(facts[1]), float(facts[2]))
+        for name, facts in zip(names, answer["files"], strict=True)
     }
 
 

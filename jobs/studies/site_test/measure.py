@@ -36,10 +36,7 @@ _TRIAL_BYTES = 4 * 2**20
 _LEAST_TIMEOUT_S, _TIMES = 15.0, 20
 """A run may take so many times what it takes at the rate of the trial, and at least so long."""
 _GIVEN_UP_AFTER = 2
-"""Failed runs in a row after which a place is left alone; a way of reading is after its first.
-
-Runs with several streams do not count: there are servers at which they alone hang.
-"""
+"""Failed runs in a row after which a place is left alone; a way of reading is after its first."""
 _SAFE: Final = 0.7
 """Part of the time that is planned with, by the trial."""
 _START_S = 1.0
@@ -147,7 +144,7 @@ class Measuring:
         trial = Span(name, size, min(size, _TRIAL_BYTES, self._limits.n_bytes // 20))
         slowest, other_s = math.inf, 0.0
         for place in [*self._origins, COLD]:
-            run = self._run(Kind(place, 1.0, 1, self._limits.loops[-1]), 0, [trial])
+            run = self._run(Kind(place, 1.0, 1), 0, [trial])
             if run.error is not None:
                 raise TargetUnavailable(f"no file can be read from {place}: {run.error}")
             self._trial_s[place] = run.reads[0].seconds / run.bytes
@@ -209,16 +206,12 @@ class Measuring:
 
     def _read(self, kind: Kind, number: int, files: Sequence[Span], timeout_s: float) -> Run:
         clients = pieces(files, kind)
-        n_processes = 1 if kind.is_job else min(len(clients), len(os.sched_getaffinity(0)))
+        n_processes = min(len(clients), len(os.sched_getaffinity(0)))
         jobs = [
-            {
-                "clients": [[dataclasses.asdict(one) for one in some] for some in clients[k::n_processes]],
-                "is_shared": not kind.has_own,
-            }
+            {"clients": [[dataclasses.asdict(one) for one in some] for some in clients[k::n_processes]]}
             for k in range(n_processes)
         ]
-        server = self._servers[kind.place].with_client(kind.loops, kind.streams)
-        answers = ask_at_once(server, "read", jobs, timeout_s=timeout_s)
+        answers = ask_at_once(self._servers[kind.place], "read", jobs, timeout_s=timeout_s)
         by_client = [[_read(one) for one in some] for answer in answers for some in answer["clients"]]
         reads = tuple(itertools.chain(*by_client))
         wall_s = max(one["ended"] for one in answers) - min(one["began"] for one in answers)
@@ -240,7 +233,7 @@ class Measuring:
             self._failed[place] = 0
             return
         self._never_again.add(run.kind)
-        self._failed[place] += run.kind.streams == 1
+        self._failed[place] += 1
         if self._failed[place] >= _GIVEN_UP_AFTER:
             self._given_up[place] = run.error
 

@@ -17,6 +17,8 @@ from typing import Any
 from features.common.errors import ServiceError, TargetUnavailable
 
 _COMMAND = (sys.executable, "-m", "prefetch.xcache.reading")
+_CLIENT = {"XRD_PARALLELEVTLOOP": "10", "XRD_SUBSTREAMSPERCHANNEL": "1"}
+"""One event loop is less than many clients need; with several streams reads from XCache 5.5.3 hang."""
 _START_S = 30.0
 """For a process to load the client library."""
 _GRACE_S = 5.0
@@ -31,11 +33,6 @@ class Server:
 
     url: str
     environment: Mapping[str, str]
-
-    def with_client(self, loops: int, streams: int) -> Server:
-        """The same with these numbers of event loops, and of streams per connection, of the client."""
-        client = {"XRD_PARALLELEVTLOOP": str(loops), "XRD_SUBSTREAMSPERCHANNEL": str(streams)}
-        return dataclasses.replace(self, environment={**self.environment, **client})
 
 
 def ask(server: Server, kind: str, *, timeout_s: float, **job: Any) -> dict[str, Any]:
@@ -69,7 +66,7 @@ def ask_at_once(
 def _process(environment: Mapping[str, str]) -> Iterator[subprocess.Popen[bytes]]:
     process = subprocess.Popen(
         _COMMAND,
-        env=environment,
+        env={**environment, **_CLIENT},
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,

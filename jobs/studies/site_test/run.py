@@ -20,8 +20,8 @@ from features.common.units import duration_label, format_bytes
 from jobs.ground.caches.inventory import target
 from jobs.ground.settings.tree import CacheSettings, Settings
 from jobs.ground.store.tables import Tables
-from jobs.studies.site_test import advice, answer, files
-from jobs.studies.site_test.answer import Latency, Outlier, Rate
+from jobs.studies.site_test import answer, files
+from jobs.studies.site_test.answer import Latency, Rate
 from jobs.studies.site_test.files import Fetched
 from jobs.studies.site_test.measure import Measured, Measuring, round_trip
 from jobs.studies.site_test.processes import Server
@@ -52,7 +52,6 @@ class SiteTest:
     settings: str
     round_trips: tuple[Latency, ...]
     rates: tuple[Rate, ...]
-    outliers: tuple[Outlier, ...]
     failures: tuple[str, ...]
     notes: tuple[str, ...]
 
@@ -110,8 +109,8 @@ def run(
         bytes_used=measured.bytes_used,
         seconds=measured.seconds_used,
         findings=tuple(answer.findings(latencies, rows)),
-        advice=advice.advice(rows),
-        settings=advice.toml(
+        advice=" ".join(answer.advice(rows)),
+        settings=answer.toml(
             settings,
             origins,
             latencies,
@@ -121,7 +120,6 @@ def run(
         ),
         round_trips=tuple(latencies),
         rates=tuple(rows),
-        outliers=tuple(answer.outliers(measured)),
         failures=(*(f"{place}: {why}" for place, why in measured.given_up.items()), *left),
         notes=(*to_read.notes, *_notes(measured, to_read.through_s, origins)),
     )

@@ -13,8 +13,7 @@ COLD, WARM = "cold", "warm"
 """Through the cache without the file, and with it; every other place is an origin, read directly."""
 SHARES: Final = (0.05, 0.35, 1.0)
 """Of a file, as the analysis benchmarks of CERN's study read, and all of it."""
-_JOB_THREADS = 16
-"""Of the multi-threaded job with which settings of the client are compared; at most the most clients."""
+_MOST_CLIENTS = 256
 LEAST_BYTES = 2**20
 """Of a file: less says nothing of a rate."""
 
@@ -27,37 +26,24 @@ class Limits:
     seconds: int
     repeat: int = 3
     clients: tuple[int, ...] = (1, 4, 16, 64)
-    loops: tuple[int, ...] = (1, 10)
-    streams: tuple[int, ...] = (1, 4)
     files: int = 24
 
     def checked(self) -> Limits:
-        """The same, with what is a list in rising order. Raises InputError."""
-        lists = {"clients": (self.clients, 256), "loops": (self.loops, 64), "streams": (self.streams, 16)}
-        for name, (values, most) in lists.items():
-            if not values or min(values) < 1 or max(values) > most:
-                raise InputError(f"--{name} must be whole numbers from 1 to {most}, for example 1,4")
+        """The same, with the numbers of clients rising. Raises InputError."""
+        if not self.clients or min(self.clients) < 1 or max(self.clients) > _MOST_CLIENTS:
+            raise InputError(f"--clients must be whole numbers from 1 to {_MOST_CLIENTS}, for example 1,4")
         if self.seconds < 10 or self.n_bytes < 20 * LEAST_BYTES:
             raise InputError("--time must be at least 10s, and --bytes at least 21MB")
-        rising = {name: tuple(sorted(set(values))) for name, (values, _) in lists.items()}
-        return dataclasses.replace(self, **rising)  # type: ignore[arg-type]
+        return dataclasses.replace(self, clients=tuple(sorted(set(self.clients))))
 
 
 @dataclasses.dataclass(frozen=True)
 class Kind:
-    """One way of reading: `clients` at once, each the `share` of its bytes, with these client settings.
-
-    `is_job`: all clients are threads of one process that share a connection, unless it `has_own`: then each
-    has its own. Else they are spread over processes, and each has its own.
-    """
+    """One way of reading: `clients` at once, each the `share` of its bytes on a connection of its own."""
 
     place: str
     share: float
     clients: int
-    loops: int
-    streams: int = 1
-    is_job: bool = False
-    has_own: bool = True
 
     @property
     def reading(self) -> str:
@@ -76,17 +62,9 @@ class Span:
 
 def kinds(origins: Sequence[str], limits: Limits) -> list[Kind]:
     """Everything that is measured, in the order of the report."""
-    places, loops, few = [*origins, COLD, WARM], limits.loops[-1], limits.clients[0]
-    all_kinds = [Kind(place, share, few, loops) for place in places for share in SHARES]
-    all_kinds += [Kind(place, 1.0, n, loops) for place in places for n in limits.clients[1:]]
-    threads = min(_JOB_THREADS, limits.clients[-1])
-    if threads > 1:
-        jobs = [Kind("", 1.0, threads, loops, 1, True, False) for loops in limits.loops]
-        jobs += [Kind("", 1.0, threads, loops, streams, True, False) for streams in limits.streams[1:]]
-        # With one connection there is work for one event loop.
-        jobs += [Kind("", 1.0, threads, loops, 1, True, True) for loops in limits.loops]
-        all_kinds += [dataclasses.replace(job, place=place) for place in [WARM, *origins[:1]] for job in jobs]
-    return all_kinds
+    places = [*origins, COLD, WARM]
+    parts = [Kind(place, share, limits.clients[0]) for place in places for share in SHARES]
+    return parts + [Kind(place, 1.0, n) for place in places for n in limits.clients[1:]]
 
 
 def rounds(tested: Sequence[Kind], repeat: int) -> Iterator[tuple[int, Kind]]:
@@ -107,16 +85,13 @@ def groups(files: Sequence[Span], tested: Sequence[Kind]) -> dict[Kind, list[Spa
     """What each kind reads: as far as there are files, no cold read of a round has those of another.
 
     A cache may keep a file open for a while after it was read, and would not read it cold again. Direct reads
-    have the files of the cold ones; warm ones, and jobs, those of the last cold one.
+    have the files of the cold ones, warm ones those of the last cold one.
     """
     cold = _cold(tested)
     n_groups = min(len(cold), len(files))
     parts = [list(files[number % n_groups :: n_groups]) for number in range(len(cold))]
     alike = {(kind.share, kind.clients): part for kind, part in zip(cold, parts, strict=True)}
-    return {
-        kind: parts[-1] if kind.place == WARM or kind.is_job else alike[kind.share, kind.clients]
-        for kind in tested
-    }
+    return {kind: parts[-1] if kind.place == WARM else alike[kind.share, kind.clients] for kind in tested}
 
 
 def _cold(tested: Sequence[Kind]) -> list[Kind]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -52,82 +52,34 @@ def check_settings_file(path: Path) -> None:
 
 def site_page(answer: SiteTest) -> str:
     """The HTML page of an answer."""
-    processes, places = [row for row in answer.rates if not row.in_one_process], _places(answer.rates)
-    few = min(row.clients for row in answer.rates)
-    ladder = sorted({row.clients for row in processes})
-    sections = [Section("Round trips", rows=[as_row(one) for one in answer.round_trips])]
-    single = {
-        place: [_of(processes, place, reading, few) for reading in _READINGS] for place in _places(processes)
-    }
-    one = "one client" if few == 1 else f"{few} clients"
+    rows, places = answer.rates, list(dict.fromkeys(row.place for row in answer.rates))
+    few, n_clients = min(row.clients for row in rows), sorted({row.clients for row in rows})
+    single = {place: [_of(rows, place, reading, few) for reading in _READINGS] for place in places}
+    who = "one client" if few == 1 else f"{few} clients"
     figures = [
-        Figure(
-            _plot(_READINGS, single, "part of a file that is read", places=places),
-            f"Rate of {one}, by part of a file.",
-        )
+        Figure(_plot(_READINGS, single, "part of a file that is read"), f"Rate of {who}, by part of a file.")
     ]
-    if len(ladder) > 1:
-        many = {place: [_of(processes, place, "whole", n) for n in ladder] for place in _places(processes)}
-        labels = [str(n) for n in ladder]
-        figures.append(
-            Figure(
-                _plot(labels, many, "clients at once", places=places),
-                "Rate of all clients together, whole files.",
-            )
-        )
-    sections.append(
-        Section(
-            "Rates",
-            f"{_HOW} {_PLACES}",
-            figures,
-            _table(processes, without=("loops", "streams", "connections", "why")),
-        )
-    )
-    if jobs := [row for row in answer.rates if row.in_one_process]:
-        sections.append(_of_clients(jobs, places))
-    if answer.outliers:
-        note = "Reads that took more than 5 times as long as the median of those like them."
-        sections.append(Section("Reads that stood out", note, rows=[as_row(one) for one in answer.outliers]))
-    lines = [{"setting": one, "change": comment.strip()} for one, comment in _lines(answer.settings)]
-    sections.append(
-        Section("Settings for this site", "As cachecast site-test --write FILE writes them.", rows=lines)
-    )
+    if len(n_clients) > 1:
+        many = {place: [_of(rows, place, "whole", n) for n in n_clients] for place in places}
+        plot = _plot(list(map(str, n_clients)), many, "clients at once")
+        figures.append(Figure(plot, "Rate of all clients together, whole files."))
+    settings = [line.partition("#") for line in answer.settings.splitlines() if line]
+    lines = [{"setting": setting.strip(), "change": comment.strip()} for setting, _, comment in settings]
+    sections = [
+        Section("Round trips", rows=[as_row(trip) for trip in answer.round_trips]),
+        Section("Rates", f"{_HOW} {_PLACES}", figures, _table(rows)),
+        Section("Settings for this site", "As cachecast site-test --write FILE writes them.", rows=lines),
+    ]
     if remarks := (*answer.failures, *answer.notes):
-        sections.append(Section("Notes", rows=[{"reason": one} for one in remarks]))
+        sections.append(Section("Notes", rows=[{"reason": remark} for remark in remarks]))
     n_files = f"{count(len(answer.files))} {'file' if len(answer.files) == 1 else 'files'}"
     used = f"{format_bytes(answer.bytes_used)} in {answer.seconds:.0f} s"
     return page(
         title=f"What cache {answer.cache} gives to jobs",
         subtitle=f"{n_files}, {used}, XRootD {answer.version}, {answer.measured_at}",
-        answers=[*answer.findings, answer.advice],
+        answers=[*answer.findings, *filter(None, [answer.advice])],
         sections=sections,
     )
-
-
-def _of_clients(jobs: Sequence[Rate], places: Sequence[str]) -> Section:
-    labels = list(dict.fromkeys(map(_settings_of, jobs)))
-    rates = {
-        place: [
-            next((r for r in jobs if (r.place, _settings_of(r)) == (place, label)), None) for label in labels
-        ]
-        for place in _places(jobs)
-    }
-    note = f"A job of {jobs[0].clients} threads in one process, whole files. {_HOW}"
-    figure = Figure(
-        _plot(labels, rates, "event loops, streams per connection, connections", places=places),
-        "Rate by settings of the client.",
-    )
-    return Section(
-        "Settings of the XRootD client", note, [figure], _table(jobs, without=("reading", "clients", "why"))
-    )
-
-
-def _settings_of(row: Rate) -> str:
-    return f"{row.loops}, {row.streams}, {row.connections}"
-
-
-def _places(rows: Sequence[Rate]) -> list[str]:
-    return list(dict.fromkeys(row.place for row in rows))
 
 
 def _of(rows: Sequence[Rate], place: str, reading: str, clients: int) -> Rate | None:
@@ -135,30 +87,16 @@ def _of(rows: Sequence[Rate], place: str, reading: str, clients: int) -> Rate | 
     return next((row for row in rows if (row.place, row.reading, row.clients) == key), None)
 
 
-def _table(rows: Sequence[Rate], *, without: Collection[str]) -> list[Mapping[str, object]]:
+def _table(rows: Sequence[Rate]) -> list[Mapping[str, object]]:
     """The rows as a table; failures and a busy machine only where there are any."""
-    left_out = {*without, "in_one_process"}
-    left_out |= set() if any(row.failed for row in rows) else {"failed"}
-    left_out |= set() if any(row.is_busy for row in rows) else {"is_busy"}
+    left_out = {"why"} | {key for key in ("failed", "is_busy") if not any(getattr(row, key) for row in rows)}
     return [{key: value for key, value in as_row(row).items() if key not in left_out} for row in rows]
 
 
-def _lines(toml: str) -> list[tuple[str, str]]:
-    """Each line with its comment apart."""
-    parts = [line.partition("#") for line in toml.splitlines() if line]
-    return [(setting.strip(), comment) for setting, _, comment in parts]
-
-
-def _plot(
-    labels: Sequence[str],
-    series: Mapping[str, Sequence[Rate | None]],
-    xlabel: str,
-    *,
-    places: Sequence[str],
-) -> Plot:
-    """Rates of each series, side by side at each label; `places`: all of the page, which look alike in it."""
+def _plot(labels: Sequence[str], series: Mapping[str, Sequence[Rate | None]], xlabel: str) -> Plot:
+    """Rates of each place, side by side at each label."""
     with mpl.rc_context(STYLE):
-        plot, looks = Plot(nearest="xy"), styles(places)
+        plot, looks = Plot(nearest="xy"), styles(list(series))
         for k, (place, rates) in enumerate(series.items()):
             aside = _SPREAD * ((k + 0.5) / len(series) - 0.5)
             points = [

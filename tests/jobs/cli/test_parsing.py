@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import time
 from pathlib import Path
 
@@ -55,8 +56,8 @@ def test_watermarks_may_be_equal_and_do_not_fall() -> None:
 def test_what_describes_a_trace_needs_one(tmp_path: Path) -> None:
     asked = AskedReads(time_zone="Europe/Berlin")
     with pytest.raises(InputError, match="give --trace"):
-        asked.file(None, None)
-    file = asked.file(tmp_path, None)
+        asked.file()
+    file = dataclasses.replace(asked, trace=tmp_path).file()
     assert file is not None
     assert file.time_zone == "Europe/Berlin"
-    assert AskedReads(site="PIC").file(None, None) is None
+    assert AskedReads(site="PIC").file() is None

@@ -48,19 +48,7 @@ def test_a_long_step_tells_every_minute_that_it_goes_on() -> None:
 def test_many_steps_have_a_line_a_minute() -> None:
     lines = told([(n, 100, f"file {n}") for n in range(100)], each_s=3)
     assert len(lines) == 5
-    assert lines[2] == "up: file 59, 59 of 100 done (3m, about 2m left)"
-
-
-def test_steps_that_are_few_or_unlike_each_other_have_no_estimate() -> None:
-    """As `worth-it`, which learns in one of its five steps; as a long step among quick ones."""
-    few = told([(0, 5, "reading"), (1, 5, "learning")], each_s=120)
-    many = [*told([(0, 40, "first")], each_s=120)]
-    assert [line for line in (*few, *many) if "left" in line] == []
-    lines = Lines("up", now_s=0)
-    for n in range(11):
-        lines.advance(n, 40, "quick", now_s=6 * n)
-    assert lines.due(62) == "up: quick, 10 of 40 done (1m, about 2m left)"
-    assert lines.due(122) == "up: quick, 10 of 40 done (2m)"
+    assert lines[2] == "up: file 59, 59 of 100 done (3m)"
 
 
 def test_quick_steps_have_no_line() -> None:

@@ -14,7 +14,7 @@ from full_disk import full_disk
 from features.results import REPLAYS
 from jobs.cli.options import EXPORTS
 from jobs.ground.settings.tree import Settings
-from jobs.ground.spark import code_zip
+from jobs.ground.spark import write_code
 from jobs.ground.store.tables import Tables
 from jobs.operator.operate import new_site, prometheus
 from jobs.operator.site_report import build
@@ -60,8 +60,8 @@ WRITERS: dict[str, Write] = {
     **{f"export {suffix}": exported(suffix) for suffix in EXPORTS},
     "report": reported,
     "metrics": measured,
-    "package": lambda folder: code_zip.write(folder / "package.zip"),
-    "init": lambda folder: new_site.run(new_site.Answers(), out=folder / "site.toml", force=True, now_s=0),
+    "package": lambda folder: write_code(folder / "package.zip"),
+    "init": lambda folder: new_site.run(new_site.NewSite(), out=folder / "site.toml", force=True, now_s=0),
     "workload": lambda folder: workload.write(month(), out=folder, raw=False),
     "raw workload": lambda folder: workload.write(month(), out=folder, raw=True),
 }

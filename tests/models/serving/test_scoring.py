@@ -14,7 +14,7 @@ import pytest
 from features.common.errors import ModelError
 from features.schema import PREDICTIONS
 from features.spec import FeatureSpec
-from jobs.ground.store.keys import Key
+from jobs.ground.store.commits import Key
 from jobs.ground.store.tables import Tables
 from jobs.loop.train.spark_engine import staged
 from models.learning.baselines import Recency, S3FifoCounts

@@ -14,7 +14,7 @@ from typing import Any
 from daemons import NoServer, end, free_ports, start, wait
 from rucio.client import Client
 
-from jobs.ground.store.user_cache import user_cache
+from features.common.files import user_cache
 
 _ALEMBIC = """\
 [alembic]

@@ -11,7 +11,7 @@ from pathlib import Path
 from daemons import NoServer, end, free_ports, start, wait
 
 from features.common.errors import ServiceError
-from jobs.ground.spark.java import java
+from jobs.ground.spark import java
 from jobs.local_site.local.hdfs import jars
 
 _N_JARS = 10

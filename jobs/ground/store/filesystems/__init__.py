@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import hashlib
+import io
 import urllib.parse
+from collections.abc import Iterable, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
+from typing import Any, BinaryIO, Protocol
+
+import pyarrow as pa
+import pyarrow.parquet as pq
 
 from features.common.errors import ConfigError
-from jobs.ground.store.filesystems.base import Store
-from jobs.ground.store.filesystems.local import LocalStore
-
-__all__ = ["Store", "store_at"]
 
 
 def store_at(root: str) -> Store:
@@ -29,6 +33,8 @@ def store_at(root: str) -> Store:
         from jobs.ground.store.filesystems.s3 import S3Store  # noqa: PLC0415
 
         return S3Store(root)
+    from jobs.ground.store.filesystems.local import LocalStore  # noqa: PLC0415  it imports this module
+
     if not scheme and "::" not in root:
         return LocalStore(Path(root).expanduser().absolute())
     return LocalStore(Path(_local_path(root)))
@@ -45,3 +51,103 @@ def _local_path(root: str) -> str:
     if not isinstance(filesystem, LocalFileSystem):
         raise ConfigError("tables.root", f"{root!r} is neither a folder nor hdfs:// nor s3a://")
     return str(path)
+
+
+def write_parquet(file: BinaryIO, rows: pa.Table) -> str:
+    """Write `rows` as Parquet to an open file; returns the hex SHA-256 of the bytes.
+
+    Floats and bytes, which seldom repeat, have no dictionaries.
+    """
+    repeats = [
+        field.name
+        for field in rows.schema
+        if not (pa.types.is_floating(field.type) or pa.types.is_binary(field.type))
+    ]
+    hashed = _Hashed(file)
+    pq.write_table(rows, hashed, compression="zstd", use_dictionary=repeats)
+    return hashed.sha256.hexdigest()
+
+
+class _Hashed(io.RawIOBase):
+    """A file that hashes what is written to it, so that it need not be read again."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file = file
+        self.sha256 = hashlib.sha256()
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, content: Any) -> int:
+        self.sha256.update(content)
+        return self._file.write(content)
+
+
+class Store(Protocol):
+    """A folder of some file system. Names are relative to it, with `/`; `""` is the folder itself.
+
+    Raises ServiceError if the file system is unavailable or refuses this user. Commits rely on one guarantee:
+    of several `put_if_absent` of a name, even concurrent ones, exactly one returns True.
+    """
+
+    @property
+    def root(self) -> str:
+        """The folder as people, Spark and `store_at` name it."""
+
+    def below(self, name: str) -> Store:
+        """The store of a folder in this one."""
+
+    def exists(self) -> bool:
+        """Whether the folder is there, or a file in its place."""
+
+    def names(self, folder: str = "") -> list[str]:
+        """Names in `folder`, in no order; none if there is no such folder."""
+
+    def folders(self) -> list[str]:
+        """Names of the folders in this store, in no order; none if it does not exist."""
+
+    def files(self, folder: str) -> list[str]:
+        """Files in `folder` and below, in order, relative to this store."""
+
+    def read(self, name: str) -> bytes:
+        """A small file's content. Raises FileNotFoundError."""
+
+    def put_if_absent(self, name: str, content: bytes) -> bool:
+        """Create `name` completely and durably, or not at all; False if it exists."""
+
+    def make_folder(self, name: str) -> None:
+        """Make the folder `name`, so that files can be written into it."""
+
+    def check_writable(self) -> None:
+        """Raise ServiceError if it is already clear that this user cannot write here; ask no server."""
+
+    def remove(self, name: str) -> None:
+        """Delete a file, or a folder with its content, if it exists."""
+
+    def modified_s(self, name: str) -> float:
+        """Last change of a file, or of any file in a folder, in seconds since 1970 by the store's clock.
+
+        Raises FileNotFoundError.
+        """
+
+    def settle_folders(self, names: Iterable[str]) -> None:
+        """Make the names in these folders durable, and in their parents up to this store."""
+
+    def read_parquet(self, name: str, *, columns: Sequence[str], schema: pa.Schema) -> pa.Table:
+        """The `columns` of a Parquet file whose columns are at most those of `schema`."""
+
+    def parquet_metadata(self, name: str) -> pq.FileMetaData:
+        """The footer of a Parquet file."""
+
+    def write_parquet(self, name: str, rows: pa.Table) -> str:
+        """Write `rows` as a Parquet file, in a folder that `make_folder` made; returns its hex SHA-256.
+
+        Its content is durable then; for its name see `settle_folders`.
+        """
+
+    def exclusive(self, name: str, work: str) -> AbstractContextManager[None]:
+        """Hold the lock `name` while a block runs; `work`: the kind of work. Raises ConflictError."""
+
+    def unlock(self, name: str) -> str | None:
+        """Break the lock `name`; returns its holder, None if nobody held it. Raises InputError if
+        locks cannot be broken."""

@@ -21,7 +21,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from features.common.errors import InputError, ServiceError
-from jobs.ground.store.filesystems.base import write_parquet
+from jobs.ground.store.filesystems import write_parquet
 from jobs.ground.store.locks import exclusive
 
 _REFUSED = {

@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 
 from features.common.errors import ServiceError
 from jobs.ground.store import locks
-from jobs.ground.store.filesystems.base import write_parquet
+from jobs.ground.store.filesystems import write_parquet
 
 
 class Entry(NamedTuple):

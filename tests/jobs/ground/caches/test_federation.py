@@ -13,7 +13,7 @@ from features.common.errors import ConfigError
 from features.schema import CONTENTS
 from jobs.ground.caches.inventory import is_here
 from jobs.ground.settings.tree import CacheSettings, Settings
-from jobs.ground.store.keys import MomentKey
+from jobs.ground.store.commits import MomentKey
 from jobs.ground.store.tables import Tables
 from jobs.loop.plan.items import contents
 from prefetch.target import Held

@@ -6,11 +6,11 @@ import subprocess
 import sys
 from pathlib import Path
 
-from jobs.ground.spark import code_zip
+from jobs.ground.spark import write_code
 
 
 def test_it_is_importable_and_holds_the_shipped_settings(tmp_path: Path) -> None:
-    path = code_zip.write(tmp_path / "package.zip")
+    path = write_code(tmp_path / "package.zip")
     code = "from importlib import resources; import features.schema as s; print(s.__file__); " \
            "print(len(resources.files('conf').joinpath('base.toml').read_text()) > 1000)"  # fmt: skip
     environment = {"PYTHONPATH": f"{path}:{':'.join(p for p in sys.path if p.endswith('site-packages'))}"}
@@ -28,5 +28,5 @@ def test_it_is_importable_and_holds_the_shipped_settings(tmp_path: Path) -> None
 
 
 def test_equal_code_makes_equal_bytes(tmp_path: Path) -> None:
-    first = code_zip.write(tmp_path / "a.zip").read_bytes()
-    assert code_zip.write(tmp_path / "b.zip").read_bytes() == first
+    first = write_code(tmp_path / "a.zip").read_bytes()
+    assert write_code(tmp_path / "b.zip").read_bytes() == first

@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from features.schema import STATES, arrow_schema
 from jobs.ground.spark.exchange import Staging
-from jobs.ground.store.keys import MomentKey
+from jobs.ground.store.commits import MomentKey
 from jobs.ground.store.tables import Tables
 
 KEY = MomentKey.at(1_772_323_200, "r")

@@ -11,8 +11,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from features.common.errors import ServiceError
-from jobs.ground.spark import session
-from jobs.ground.spark.java import check_spark, java
+from jobs.ground.spark import check_spark, java, session
 
 
 def test_a_machine_without_java_is_told_the_remedy(tmp_path: Path) -> None:

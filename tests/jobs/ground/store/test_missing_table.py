@@ -11,8 +11,7 @@ from features.common.times import parse_day
 from features.schema import ACCESSES, Table
 from jobs.cli.main import COMMANDS
 from jobs.ground.settings.tree import Settings
-from jobs.ground.store.commits import Partition, Snapshot
-from jobs.ground.store.keys import Key
+from jobs.ground.store.commits import Key, Partition, Snapshot
 from jobs.ground.store.missing_table import WRITTEN_BY, days_there, no_access, no_table
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from features.schema import ACCESSES, CONTENTS, FILES, arrow_schema
 from jobs.ground.store import sizes
-from jobs.ground.store.keys import MomentKey
+from jobs.ground.store.commits import MomentKey
 from jobs.ground.store.tables import Tables
 from jobs.loop.traces import from_tables
 

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from features.common.progress import unwatched
+from features.results import STEWARD
 from jobs.local_site.demo import pair
-from jobs.local_site.demo.pair import Pair, Side
-from jobs.local_site.demo.pair_section import answers_of
+from jobs.local_site.demo.pair import Pair, Side, answers_of
 from jobs.local_site.demo.side import Seen
 
 
@@ -65,7 +65,7 @@ def both(plain_wan: int, steward_wan: int) -> Pair:
         )
         return Side(name, pair.ORDERS[name], seen, (1000 - wan - 10) / 1000, wan + 10)
 
-    return Pair(100, 95, side(pair.PLAIN, plain_wan), side(pair.STEWARD, steward_wan), 0.4, None)
+    return Pair(100, 95, side(pair.PLAIN, plain_wan), side(STEWARD, steward_wan), 0.4, None)
 
 
 def test_the_summary_says_so_if_the_steward_loses() -> None:

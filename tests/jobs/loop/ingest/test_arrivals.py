@@ -13,7 +13,7 @@ from features.common.times import DAY_S, day_label, parse_as_of
 from features.results import ARRIVALS
 from features.schema import ACCESSES, PREDICTIONS, REJECTS
 from jobs.ground.settings.tree import Settings
-from jobs.ground.store.keys import MomentKey
+from jobs.ground.store.commits import MomentKey
 from jobs.ground.store.tables import Tables
 from jobs.loop.ingest import arrivals
 from jobs.operator.operate import due, status

@@ -11,7 +11,7 @@ from raw_records import AT_S, hashed
 
 from features.schema import CONTENTS, FILES
 from jobs.ground.settings.tree import CacheSettings
-from jobs.ground.store.keys import MomentKey
+from jobs.ground.store.commits import MomentKey
 from jobs.ground.store.tables import Tables
 from jobs.loop.ingest.queue import write
 from jobs.loop.ingest.queue_entries import checked

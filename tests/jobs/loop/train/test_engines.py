@@ -15,7 +15,7 @@ from worlds import Worlds, random_worlds, tables_of
 
 from features.common.times import as_of_label, parse_as_of
 from features.schema import ACCESSES, CONSUMED, DORMANT, FILES, STATES, Table
-from jobs.ground.store.keys import MomentKey
+from jobs.ground.store.commits import MomentKey
 from jobs.ground.store.tables import Tables
 from jobs.loop.train import features as job
 from jobs.loop.train.engines import RegionData

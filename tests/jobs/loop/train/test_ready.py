@@ -16,7 +16,7 @@ from features.common.errors import CachecastError, InputError, StaleInputError
 from features.common.times import DAY_S, parse_as_of, parse_day
 from features.schema import ACCESSES
 from jobs.ground.settings.tree import Settings
-from jobs.ground.store.keys import MomentKey
+from jobs.ground.store.commits import MomentKey
 from jobs.ground.store.tables import Tables
 from jobs.loop.train import ready
 

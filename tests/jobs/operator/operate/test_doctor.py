@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import json
 import os
-import sqlite3
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 
 import http_answers
@@ -113,62 +112,6 @@ def test_a_directory_cache_needs_its_folder_and_its_origin(tmp_path: Path) -> No
     assert str(origin) in checked(tmp_path, "cache d", **given).detail
     origin.mkdir()
     assert checked(tmp_path, "cache d", **given).state == "ok"
-
-
-def test_the_master_of_airflows_connection_is_asked_and_no_secret_is_shown(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def told() -> Check:
-        return checked(tmp_path, "airflow spark", CACHECAST_AIRFLOW__SPARK="spark_site")
-
-    assert told().state == "off"
-    with answering({}) as url:
-        port = int(url.rpartition(":")[2])
-        for connection in (
-            f"spark://127.0.0.1:{port}",
-            json.dumps({"conn_type": "spark", "host": "spark://127.0.0.1", "port": port}),
-            json.dumps({"conn_type": "spark", "host": "127.0.0.1", "port": port}),
-        ):
-            monkeypatch.setenv("AIRFLOW_CONN_SPARK_SITE", connection)
-            assert told().state == "ok"
-            assert "accepts" in told().detail
-    assert told().state == "bad"
-    monkeypatch.setenv(
-        "AIRFLOW_CONN_SPARK_SITE", '{"conn_type": "spark", "host": "yarn", "password": "hush"}'
-    )
-    assert told().state == "ok"
-    for wrong in ('{"password": "hush"}', "{hush"):
-        monkeypatch.setenv("AIRFLOW_CONN_SPARK_SITE", wrong)
-        assert told().state == "bad"
-        assert "hush" not in str(told())
-
-
-@pytest.mark.parametrize(
-    ("revision", "state", "words"),
-    [
-        ("bd07f7e963c5", "bad", "mlflow db upgrade sqlite:////"),
-        ("ffffffffffff", "bad", "a newer one wrote it: install that one"),
-        (None, "ok", "a file on this machine"),
-    ],
-)
-def test_the_schema_of_a_database_file_is_compared(
-    tmp_path: Path, revision: str | None, state: str, words: str
-) -> None:
-    with closing(sqlite3.connect(tmp_path / "mlflow.db")) as database:
-        database.execute("CREATE TABLE alembic_version (version_num VARCHAR(32))")
-        database.executemany("INSERT INTO alembic_version VALUES (?)", [(revision,)] if revision else [])
-        database.commit()
-    check = doctor.mlflow(f"sqlite:///{tmp_path}/mlflow.db")
-    assert check.state == state
-    assert words in check.detail
-
-
-def test_what_is_no_database_is_named_and_a_missing_one_will_be_made(tmp_path: Path) -> None:
-    (tmp_path / "mlflow.db").write_bytes(b"not a database, though it is long enough to be one" * 100)
-    check = doctor.mlflow(f"sqlite:///{tmp_path}/mlflow.db")
-    assert (check.state, "is it a database of MLflow's?" in check.detail) == ("bad", True)
-    assert doctor.mlflow(f"sqlite:///{tmp_path}/other.db").state == "ok"
-    assert not (tmp_path / "other.db").exists()
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from features.common.times import parse_as_of
 from features.results import PROMOTIONS, TRAININGS
 from jobs.cli.main import NOT_DUE, main
 from jobs.ground.settings.tree import Settings
-from jobs.ground.store.keys import MomentKey
+from jobs.ground.store.commits import MomentKey
 from jobs.ground.store.tables import Tables
 from jobs.operator.operate import due
 

@@ -2,11 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import os
-import pty
-import subprocess
-import sys
 import tempfile
 from pathlib import Path
 
@@ -15,16 +10,15 @@ import pytest
 from features.common.errors import CachecastError
 from jobs.ground.settings.tree import Settings
 from jobs.operator.operate import doctor
-from jobs.operator.operate.new_site import Answers, run
+from jobs.operator.operate.new_site import NewSite, run
 
 NOW_S = 1772323200  # 2026-03-01
-CLI = [sys.executable, "-c", "from jobs.cli.main import main; main()", "init"]
 
 
 def test_a_directory_cache_is_green_at_once(tmp_path: Path) -> None:
     (tmp_path / "origin").mkdir()
     (tmp_path / "traces.jsonl").touch()
-    given = Answers(
+    given = NewSite(
         cache=f"{tmp_path}/cache",
         name="edge.1",
         capacity="10GB",
@@ -51,7 +45,7 @@ def test_paths_are_written_without_dots_and_links_are_kept(
     (tmp_path / "latest").symlink_to(tmp_path / "2026-03")
     (tmp_path / "2026-03" / "traces-1").touch()
     monkeypatch.chdir(tmp_path / "here" / "below")
-    given = Answers(
+    given = NewSite(
         cache="../cache", capacity="1GB", origin="../../latest", records="../../latest/traces*", tables="../t"
     )
     new = run(given, out=Path("../site/../site.toml"), force=False, now_s=NOW_S)
@@ -62,7 +56,7 @@ def test_paths_are_written_without_dots_and_links_are_kept(
 
 
 def test_an_xcache_with_rucio_and_tables_elsewhere(tmp_path: Path) -> None:
-    given = Answers(
+    given = NewSite(
         cache="root://xc1.example.org:1094",
         capacity="50TB",
         namespace="/xcache/ns",
@@ -91,20 +85,20 @@ def test_an_xcache_with_rucio_and_tables_elsewhere(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("given", "told"),
     [
-        (Answers(cache="root://xc1"), "give --capacity"),
-        (Answers(cache="root://xc1", capacity="much"), "site.toml: caches.xc1.capacity"),
-        (Answers(cache="http://xc1", capacity="1TB"), "root://"),
-        (Answers(cache="root://xc1", name='x"]', capacity="1TB"), "name"),
-        (Answers(cache="cache", capacity="1TB", origin="/nowhere"), "--origin"),
-        (Answers(source="rumours"), "rucio_traces"),
-        (Answers(source="rucio_files"), "no source of accesses"),
-        (Answers(records="/nowhere/traces*"), "nothing is at /nowhere"),
-        (Answers(rucio="rucio.example.org"), r"rucio\.url: must start with http"),
+        (NewSite(cache="root://xc1"), "give --capacity"),
+        (NewSite(cache="root://xc1", capacity="much"), "site.toml: caches.xc1.capacity"),
+        (NewSite(cache="http://xc1", capacity="1TB"), "root://"),
+        (NewSite(cache="root://xc1", name='x"]', capacity="1TB"), "name"),
+        (NewSite(cache="cache", capacity="1TB", origin="/nowhere"), "--origin"),
+        (NewSite(source="rumours"), "rucio_traces"),
+        (NewSite(source="rucio_files"), "no source of accesses"),
+        (NewSite(records="/nowhere/traces*"), "nothing is at /nowhere"),
+        (NewSite(rucio="rucio.example.org"), r"rucio\.url: must start with http"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
 def test_an_answer_that_cannot_be_is_refused_and_nothing_is_written(
-    tmp_path: Path, given: Answers, told: str
+    tmp_path: Path, given: NewSite, told: str
 ) -> None:
     with pytest.raises(CachecastError, match=told) as error:
         run(given, out=tmp_path / "site.toml", force=False, now_s=NOW_S)
@@ -116,29 +110,7 @@ def test_a_file_that_is_there_is_kept_without_force(tmp_path: Path) -> None:
     site = tmp_path / "site.toml"
     site.write_text("mine")
     with pytest.raises(CachecastError, match="--force"):
-        run(Answers(), out=site, force=False, now_s=NOW_S)
+        run(NewSite(), out=site, force=False, now_s=NOW_S)
     assert site.read_text() == "mine"
-    run(Answers(), out=site, force=True, now_s=NOW_S)
+    run(NewSite(), out=site, force=True, now_s=NOW_S)
     assert Settings.load(site, env={}).tables.root == str(tmp_path / "tables")
-
-
-def test_a_person_is_asked_and_a_script_is_not(tmp_path: Path) -> None:
-    ours, theirs = pty.openpty()
-    # An empty capacity, and records that are not there, are asked for again.
-    os.write(ours, b"root://xc1.example.org:1094\n\n\nmuch\n50TB\n/xcache/ns\n\n/nowhere/x\n\n\n")
-    asked = subprocess.run(
-        [*CLI, "--rucio", "https://rucio.example.org"],
-        stdin=theirs, capture_output=True, text=True, timeout=60, cwd=tmp_path, check=False,
-    )  # fmt: skip
-    os.close(ours)
-    os.close(theirs)
-    assert asked.returncode == 0, asked.stderr
-    assert "Its name [xc1]" in asked.stderr
-    assert "nothing is at /nowhere/x" in asked.stderr and asked.stderr.count("Its capacity") == 3
-    assert "cachecast doctor" in asked.stdout
-    settings = Settings.load(tmp_path / "site.toml", env={})
-    assert settings.cache("xc1").namespace == Path("/xcache/ns")
-    assert (settings.cache("xc1").capacity, settings.rucio.url) == (50 * 10**12, "https://rucio.example.org")
-    words = [*CLI, "--out", "other.toml", "--json"]
-    script = subprocess.run(words, capture_output=True, text=True, timeout=60, cwd=tmp_path, check=True)
-    assert json.loads(script.stdout)["settings"] == str(tmp_path / "other.toml")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import datetime as dt
 import re
@@ -10,10 +11,13 @@ from typing import Any
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
+from typer.testing import CliRunner
 
+from features.common.errors import NotDueError
 from features.common.times import as_of_label, parse_as_of
 from features.results import ARRIVALS, DRIFT, PROMOTIONS
 from features.schema import CONTENTS, PLANS, PREDICTIONS, RECEIPTS, Table
+from jobs.cli.main import app
 from jobs.cli.operation import steward_line
 from jobs.ground.settings.tree import Settings
 from jobs.ground.store.tables import Tables
@@ -238,59 +242,53 @@ def test_the_status_is_told_to_prometheus(settings: Settings, tables: Tables, tm
 
 
 @pytest.mark.parametrize(
-    ("words", "end", "failed"),
-    [
-        (["push", "--cache", "xc1"], None, 0.0),
-        (["push", "--cache=xc1"], SystemExit(0), 0.0),
-        (["push", "--cache", "xc1"], SystemExit(1), 1.0),
-        (["push", "--cache", "xc1"], RuntimeError("x"), 1.0),
-    ],
+    ("end", "failed"), [(None, 0.0), (NotDueError("later"), 0.0), (SystemExit(1), 1.0), (RuntimeError(), 1.0)]
 )
 def test_a_command_leaves_its_figures_however_it_ends(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    words: list[str],
-    end: BaseException | None,
-    failed: float,
+    tmp_path: Path, end: BaseException | None, failed: float
 ) -> None:
-    monkeypatch.setenv("CACHECAST_METRICS__FOLDER", str(tmp_path))
-    try:
-        with prometheus.measured(words, warn=pytest.fail):
-            if end is not None:
-                raise end
-    except (SystemExit, RuntimeError) as error:
-        assert error is end
-    found = figures(tmp_path / "cachecast-push-xc1.prom")
-    assert found["cachecast_job_failed"] == [({"command": "push", "cache": "xc1"}, failed)]
+    with (
+        contextlib.suppress(SystemExit, RuntimeError, NotDueError),
+        prometheus.measured(str(tmp_path), "push run", "xc1", warn=pytest.fail),
+    ):
+        if end is not None:
+            raise end
+    found = figures(tmp_path / "cachecast-push-run-xc1.prom")
+    assert found["cachecast_job_failed"] == [({"command": "push run", "cache": "xc1"}, failed)]
     assert len(list(tmp_path.iterdir())) == 1
 
 
-def test_a_cache_named_from_outside_makes_no_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("CACHECAST_METRICS__FOLDER", str(tmp_path / "a"))
-    with prometheus.measured(["push", "--cache", "../../b"], warn=pytest.fail):
+def test_a_cache_named_from_outside_makes_no_path(tmp_path: Path) -> None:
+    with prometheus.measured(str(tmp_path / "a"), "push run", "../../b", warn=pytest.fail):
         pass
     (made,) = tmp_path.rglob("*.prom")
     assert made.parent == tmp_path / "a"
     assert re.fullmatch(r"[A-Za-z0-9._-]+", made.name)
 
 
-def test_figures_that_cannot_be_written_fail_no_job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_figures_that_cannot_be_written_fail_no_job(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    monkeypatch.setenv("CACHECAST_METRICS__FOLDER", str(tmp_path / "file"))
     told: list[str] = []
-    with prometheus.measured(["plan"], warn=told.append):
+    with prometheus.measured(str(tmp_path / "file"), "plan", "", warn=told.append):
         pass
     assert len(told) == 1
 
 
-def test_a_line_without_a_command_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("CACHECAST_METRICS__FOLDER", str(tmp_path))
-    for words in ([], ["--help"], ["push", "--help"]):
-        with prometheus.measured(words, warn=pytest.fail):
-            pass
-    with pytest.raises(SystemExit), prometheus.measured(["psuh", "--cache", "xc1"], warn=pytest.fail):
-        raise SystemExit(2)  # as Typer ends it
-    assert not list(tmp_path.iterdir())
+@pytest.mark.parametrize(
+    ("words", "name"),
+    [
+        (["push", "status", "--cache", "xc1"], "push-status-xc1"),
+        (["compare-caches", "a", "b", "--began", "x", "--from", "x", "--to", "x"], "compare-caches"),
+        (["push", "--help"], None),
+        (["psuh", "--cache", "xc1"], None),
+    ],
+)
+def test_a_line_with_a_command_is_named_by_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: list[str], name: str | None
+) -> None:
+    monkeypatch.setenv("CACHECAST_METRICS__FOLDER", str(tmp_path / "prom"))
+    CliRunner().invoke(app, words)
+    assert [file.name for file in tmp_path.rglob("*.prom")] == ([f"cachecast-{name}.prom"] if name else [])
 
 
 def test_a_steward_is_shown_with_its_alarms_and_missed_when_it_is_silent(

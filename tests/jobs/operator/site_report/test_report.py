@@ -13,7 +13,7 @@ from features.common.errors import StaleInputError
 from features.results import MODEL_METRICS, RELIABILITY, REPLAY_DAYS, REPLAY_FILLS, REPLAYS
 from features.schema import PLANS
 from jobs.ground.store.tables import Tables
-from jobs.operator.site_report.build import build, lowest_fills
+from jobs.operator.site_report.build import build
 
 WATERMARKS = (0.90, 0.95)
 EVIL = "/store/<script>alert(1)</script>"
@@ -62,8 +62,8 @@ def test_the_page_is_well_formed_and_its_names_are_harmless(tables: Tables) -> N
     page = build(tables, watermarks=WATERMARKS)
     tags = Page(page)
     assert tags.open == []
-    assert page.count('class="plot"') == 4
-    assert tags.seen.count("script") == 4 + 1  # the points of each plot, and ours
+    assert page.count('class="plot"') == 3
+    assert tags.seen.count("script") == 3 + 1  # the points of each plot, and ours
     assert "&lt;script&gt;alert(1)" in page
     assert "likely &amp; &lt;near&gt;" in page
 
@@ -81,22 +81,10 @@ def test_plots_over_time_are_drawn_for_each_capacity_that_has_rows(tables: Table
         ("1", " selected", "50 TB"),  # one capacity at a time
         ("2", "", "90 TB"),
     ]
-    assert re.findall(r'<figure data-capacity="(\d)">', page) == ["1", "1"]  # days and fill level
+    assert re.findall(r'<figure data-capacity="(\d)">', page) == ["1"]  # the fill level
     assert re.findall(r'<p class="answer" data-capacity="(\d)">', page) == ["0", "1", "2"]
     assert len(re.findall(r'<tr(?: data-kept)? data-capacity="\d">', page)) == 6
     assert re.findall(r'id="policy-\d" data-key="([^"]+)"', page) == ["lru", "lru+plan"]
-
-
-def test_the_lowest_fill_of_a_warm_cache_is_told() -> None:
-    levels = {"lru": (10, 95, 91, 93), "lru+plan": (20, 92, 74, 90), "lru+cold": (1, 2, 3, 4)}
-    fills = [
-        {"policy": policy, "capacity_bytes": 100, "at": hour, "used_bytes": used[hour]}
-        for hour in range(4)
-        for policy, used in levels.items()
-    ]
-    (told,) = lowest_fills(fills, low_watermark=0.9)
-    assert "74 %" in told and "91 %" in told
-    assert not list(lowest_fills(fills, low_watermark=0.94))
 
 
 def test_parts_without_tables_are_left_out_and_none_at_all_is_an_error(

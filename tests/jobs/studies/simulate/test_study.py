@@ -31,7 +31,7 @@ from replay.trace import Trace
 EVIL = "<script>alert(1)</script>"
 DAY = 86400
 TITLES = [
-    *("What to cache", "Categories", "File sizes", "Hotness", "Hits by lifetime", "Reuse by size"),
+    *("What to cache", "Categories", "File sizes", "Hotness", "Hits by age"),
     *("Hit rate against capacity", "Fill level", "Hits and misses per day", "Origins"),
     "Activities",
     "WAN traffic and CPU time saved",
@@ -80,8 +80,8 @@ def test_the_page_has_every_part_and_harmless_names(found: Study) -> None:
     assert page.open == []
     assert page.headings == TITLES
     assert page.answers == list(answers(found))
-    assert text.count('class="plot"') == 12
-    assert page.seen.count("script") == 12 + 1  # the points of each plot, and ours
+    assert text.count('class="plot"') == 10
+    assert page.seen.count("script") == 10 + 1  # the points of each plot, and ours
     assert EVIL not in text
     assert EVIL in page.cells
     assert "rows left out: 7" in text
