@@ -38,17 +38,6 @@ class Fixed:
         return Actions(**{k: ids(lists.get(k, [])) for k in ("prefetch", "pin", "unpin", "evict")})
 
 
-@pytest.mark.parametrize(("pins", "lost"), [([], 0), ([0], 1), ([0, 1], 2), (list(range(10)), 9)])
-def test_a_pin_makes_a_file_young_and_protects_no_further(pins: Any, lost: Any) -> None:
-    # 10 files of 10 B fill all of 100 B. The check at 1200 s spares what was asked for since 900 s, that at
-    # 1500 s takes one, the longest unused.
-    config = CacheConfig(100, 0.9, 0.95, 300)
-    for file in range(10):
-        trace = small_trace(*((950 + t, t) for t in range(10)), (1700, file))
-        result = simulate(trace, config, planner=Fixed(pin=pins), cycle_s=1000)
-        assert result.hits == (file != lost)
-
-
 def test_days_of_the_window_are_listed_without_gaps() -> None:
     day = 86400
     result = simulate(small_trace((5, 0), (day + 5, 0), (3 * day + 5, 1)), CacheConfig(100), count_from_s=day)
@@ -91,11 +80,3 @@ def test_wrong_settings_are_named() -> None:
         simulate(trace, config, count_from_s=301)
     with pytest.raises(InputError, match="prefetch list"):
         simulate(trace, config, planner=Fixed(prefetch=[20]), cycle_s=100)
-
-
-def test_with_equal_watermarks_a_purge_removes_what_is_above_and_no_more() -> None:
-    trace = small_trace(*((300 * i, i) for i in range(12)), (4000, 7), (4001, 6))
-    outcome = np.zeros(14, np.uint8)
-    simulate(trace, CacheConfig(100, 0.5, 0.5, 300), outcome=outcome)
-    # Of 12 files of 10 bytes the last five stay.
-    assert outcome.tolist() == [0] * 12 + [HIT, 0]

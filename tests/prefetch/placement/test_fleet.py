@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import json
-
 from hypothesis import given
 from hypothesis import strategies as st
-from ranges_oracle import held, moved, rucio_server
+from ranges_oracle import held, moved
 
-from prefetch.placement.fleet import CacheServer, Fleet, wire
+from prefetch.placement.fleet import CacheServer, Fleet
 from replay.federation.ranges import SLOT, SPACE, Layout, covered, layout_of, shares
 
 
@@ -86,22 +84,6 @@ def test_a_restart_counts_the_liveness_time_anew_for_those_who_were_alive() -> N
     assert one.ranges() == {}
 
 
-def test_neither_history_nor_the_order_of_heartbeats_matters() -> None:
-    first, second = fleet(), fleet()
-    for id in "abc":
-        first.hear(server(id, 0, size=ord(id)))
-        first.settle(0)
-    second.hear(server("z", 0))
-    second.settle(0)
-    second.drop("EDGE", "z")
-    for id in "cba":
-        second.hear(server(id, 0, size=7))
-        second.settle(0)
-        second.hear(server(id, 0, size=ord(id)))
-    second.settle(0)
-    assert first.ranges() == second.ranges()
-
-
 PLANNED = {"EDGE": {"a": 50 * 10**12, "b": 150 * 10**12}}
 
 
@@ -154,8 +136,6 @@ def test_a_plan_with_other_capacities_changes_the_replies() -> None:
 sizes = st.dictionaries(
     st.text("abcdefgh", min_size=1, max_size=3), st.integers(1, 1000), min_size=1, max_size=8
 )
-# No name of Rucio's holds a colon: what is before one is a scope, and is left out of the hash here.
-names = st.text(min_size=1, max_size=50).filter(lambda name: ":" not in name)
 
 
 @given(sizes, st.data())
@@ -187,15 +167,3 @@ def test_stand_ins_share_by_size() -> None:
 def test_nobody_alive_has_no_ranges() -> None:
     assert covered(layout_of({"a": 1}), {"a": 1}, set()) == Layout()
     assert covered(layout_of({"a": 1}), {"a": 1}, {"not planned"}) == Layout()
-
-
-@given(sizes, names)
-def test_the_reply_means_to_rucio_what_it_means_here(servers: dict[str, int], name: str) -> None:
-    layout = layout_of(servers)
-    address = {id: (f"{id}:1094", float(size)) for id, size in servers.items()}
-    reply = json.loads(json.dumps(wire(layout, address)))
-    owner, scoped = layout.owners_of([name, f"scope:{name}"])
-    assert rucio_server(reply, name) == f"{owner}:1094"
-    assert scoped == owner
-    assert reply["ranges"][-1][1] == 1.0
-    assert all(len(server) == 2 for server in reply["servers"])

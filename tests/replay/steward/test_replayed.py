@@ -47,15 +47,6 @@ def replayed(
     return Replayed(context, lambda capacity: new_order(name, capacity, orders, n_files=n_files), delays)
 
 
-@pytest.mark.parametrize("seed", range(4))
-def test_without_delays_lru_equals_its_kernel(seed: int) -> None:
-    trace, context = world(seed)
-    for capacity in (0, 700, 5000, 30_000, 10**6):
-        expected = np.zeros(trace.n_accesses, np.bool_)
-        POLICIES["lru"](trace, capacity, expected)
-        assert np.array_equal(hits(trace, replayed(context, "lru"), capacity), expected)
-
-
 def queued(seed: int) -> tuple[Trace, AccessContext]:
     """The accesses of `world`, and a queue that names some of the files."""
     trace, context = world(seed)
@@ -309,12 +300,6 @@ def test_without_what_was_learned_a_kernel_has_the_hits_of_the_loop(name: str) -
     kernel = whole(steward_policy(name, context))
     expected = hits(trace, replayed(context, STEWARDS[name]), CAPACITY)
     assert np.array_equal(hits(trace, kernel, CAPACITY), expected)
-
-
-def test_without_what_was_learned_the_kernel_is_lru() -> None:
-    trace, context = world(2)
-    lru = hits(trace, whole(steward_policy("steward-lru", context)), CAPACITY)
-    assert np.array_equal(hits(trace, whole(steward_policy("steward", context)), CAPACITY), lru)
 
 
 def test_delays_and_blocks_take_the_loop() -> None:
