@@ -1,12 +1,22 @@
-"""Units and times: what people write, and back."""
+"""Units and times: what people write, and back; errors that are bounded and cross processes."""
 
 from __future__ import annotations
+
+import pickle
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from features.common.errors import MAX_MESSAGE_CHARS, InputError, bounded
+from features.common.errors import (
+    MAX_MESSAGE_CHARS,
+    CachecastError,
+    ConfigError,
+    InputError,
+    NotPlainError,
+    ServiceError,
+    bounded,
+)
 from features.common.times import as_of_label, day_label, parse_as_of, parse_day
 from features.common.units import duration_label, format_bytes, parse_bytes, parse_duration, roughly
 
@@ -99,3 +109,11 @@ def test_a_message_is_bounded_and_keeps_its_ends(text: str) -> None:
 )
 def test_people_are_told_about_how_long(seconds: int, told: str) -> None:
     assert roughly(seconds) == told
+
+
+@pytest.mark.parametrize(
+    "error", [ConfigError("conf/base.toml: a", "no"), NotPlainError("p", "a pipe"), ServiceError("z")]
+)
+def test_another_process_gets_the_same_error(error: CachecastError) -> None:
+    again = pickle.loads(pickle.dumps(error))
+    assert (type(again), str(again), vars(again)) == (type(error), str(error), vars(error))

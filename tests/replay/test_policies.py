@@ -12,20 +12,13 @@ from cases import cases
 from hypothesis import given
 from hypothesis import strategies as st
 from policy_oracle import ORACLES, Cache, ScoreTail
+from random_traces import traces
 
 from features.common.errors import ConfigError, InputError
 from replay.policies import POLICIES, run_policy, score_policies
 from replay.policies.policy import Policy
 from replay.policies.scores import least_score
 from replay.trace import Trace
-
-
-@st.composite
-def traces(draw: st.DrawFn, max_accesses: int = 60) -> Trace:
-    m = draw(st.integers(1, 12))
-    items = draw(st.lists(st.integers(0, m - 1), min_size=1, max_size=max_accesses))
-    sizes = draw(st.lists(st.integers(0, 20), min_size=m, max_size=m))
-    return Trace(np.arange(len(items)), np.array(items), np.array(sizes))
 
 
 @dataclasses.dataclass(frozen=True)

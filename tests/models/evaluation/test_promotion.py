@@ -23,7 +23,7 @@ from features.results import (
 )
 from models.evaluation import bootstrap
 from models.evaluation.bootstrap import BOUNDED_DAYS, Interval, few_days, mean_interval, ratio_interval
-from models.evaluation.promotion import DailyWan, decide, decide_order, decide_pair
+from models.evaluation.promotion import DailyWan, Decision, decide, decide_order, decide_pair
 
 TB = 10**12
 
@@ -78,28 +78,6 @@ def test_every_capacity_must_be_won() -> None:
     assert decide(walks[:1], has_champion=False).promote
 
 
-@pytest.mark.parametrize(
-    ("bad", "has_champion", "words"),
-    [
-        ([replay(20, lru=9, s3fifo=9)], False, "20 test days at 10% capacity are too few; 21 are needed"),
-        ([replay(lru=9)], False, "lru+s3fifo_counts was not replayed"),
-        ([replay(lru=9, s3fifo=9)], True, "lru+champion was not replayed"),
-        ([], False, "no rows"),
-        (
-            [DailyWan(0.1, {**replay(lru=9, s3fifo=9).wan_bytes, LRU: replay(27, lru=9).wan_bytes[LRU]})],
-            False,
-            "different days",
-        ),
-    ],
-)
-def test_what_cannot_decide_refuses_with_the_reason(
-    bad: list[DailyWan], has_champion: bool, words: str
-) -> None:
-    found = decide(bad, has_champion=has_champion)
-    assert (found.promote, found.comparisons) == (False, ())
-    assert any(words in reason for reason in found.reasons)
-
-
 def in_line(fraction: float = 0.1, n_days: int = 28, **savings: float) -> DailyWan:
     """The same days of an order of eviction, against rivals in line."""
     plans = replay(n_days, fraction, **savings).wan_bytes
@@ -152,33 +130,35 @@ def test_plans_and_order_are_judged_apart() -> None:
     assert decide_order([DailyWan(0.1, days)]).promote
 
 
+FEW, MISSING = "20 test days at 10% capacity are too few; 21 are needed", "was not replayed"
+NOTHING_FETCHED = DailyWan(0.1, {name: {"2026-03-01": 0} for name in (STEWARD, LRU, S3FIFO)})
+WINS = replay(lru=9, s3fifo=9).wan_bytes
+UNEQUAL = DailyWan(0.1, WINS | {LRU: replay(27, lru=9).wan_bytes[LRU]})
+
+
 @pytest.mark.parametrize(
-    ("bad", "words"),
+    ("decided", "words"),
     [
-        ([in_line(n_days=20, lru=9, s3fifo=9)], "20 test days at 10% capacity are too few"),
-        ([replay(lru=9, s3fifo=9)], "steward was not replayed at 10% capacity"),
-        (
-            [
-                DailyWan(
-                    0.1,
-                    {
-                        name: dict.fromkeys(days, 0)
-                        for name, days in in_line(lru=1, s3fifo=1).wan_bytes.items()
-                    },
-                )
-            ],
-            "nothing was fetched",
+        (decide([replay(20, lru=9, s3fifo=9)], has_champion=False), FEW),
+        (decide([replay(lru=9)], has_champion=False), f"lru+s3fifo_counts {MISSING}"),
+        (decide([replay(lru=9, s3fifo=9)], has_champion=True), f"lru+champion {MISSING}"),
+        (decide([], has_champion=False), "no rows"),
+        (decide([UNEQUAL], has_champion=False), "different days"),
+        *(
+            (decide_order(bad, is_successor=is_successor), words)
+            for is_successor in (False, True)
+            for bad, words in (
+                ([in_line(n_days=20, lru=9, s3fifo=9)], FEW),
+                ([replay(lru=9, s3fifo=9)], f"steward {MISSING} at 10% capacity"),
+                ([NOTHING_FETCHED], "nothing was fetched"),
+                ([], "no rows"),
+            )
         ),
-        ([], "no rows"),
     ],
 )
-@pytest.mark.parametrize("is_successor", [False, True])
-def test_an_order_is_refused_with_the_reason_by_what_cannot_decide(
-    bad: list[DailyWan], words: str, is_successor: bool
-) -> None:
-    found = decide_order(bad, is_successor=is_successor)
-    assert (found.promote, found.comparisons) == (False, ())
-    assert any(words in reason for reason in found.reasons)
+def test_what_cannot_decide_refuses_with_the_reason(decided: Decision, words: str) -> None:
+    assert (decided.promote, decided.comparisons) == (False, ())
+    assert any(words in reason for reason in decided.reasons)
 
 
 def slow_means(days: list[float], block: int, draws: int) -> list[float]:

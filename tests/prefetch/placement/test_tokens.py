@@ -37,26 +37,13 @@ def private(path: Path, text: str = "operators-token-123\n") -> Path:
 def test_a_file_is_read_only_if_it_is_private(tmp_path: Path) -> None:
     path = private(tmp_path / "token")
     assert read_token("", str(path), "serve.token") == "operators-token-123"
-    for mode in (0o640, 0o604, 0o620):
-        path.chmod(mode)
-        with pytest.raises(ConfigError, match="open to others"):
-            read_token("", str(path), "serve.token")
+    path.chmod(0o640)
+    with pytest.raises(ConfigError, match="open to others"):
+        read_token("", str(path), "serve.token")
     with pytest.raises(ConfigError, match="twice"):
         read_token("x", str(path), "serve.token")
     with pytest.raises(ConfigError, match="cannot read"):
         read_token("", str(tmp_path / "none"), "serve.token")
-
-
-def test_a_file_of_another_user_or_behind_a_link_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path = private(tmp_path / "token")
-    (tmp_path / "link").symlink_to(path)
-    with pytest.raises(ConfigError, match="no plain file"):
-        read_token("", str(tmp_path / "link"), "serve.token")
-    monkeypatch.setattr("os.geteuid", lambda: path.stat().st_uid + 1)
-    with pytest.raises(ConfigError, match="another user"):
-        read_token("", str(path), "serve.token")
 
 
 @pytest.mark.parametrize(

@@ -1,10 +1,14 @@
-"""Readers by number, one for each task, user or session; uses of one file, each looked at once."""
+"""Names and readers by number; uses of one file, each looked at once."""
 
 from __future__ import annotations
+
+import random
+import tracemalloc
 
 import pytest
 
 from prefetch.steward import feed
+from prefetch.steward.book import Names
 from prefetch.steward.feed import NOBODY, Readers
 from prefetch.steward.follower import FileUses, Use
 from prefetch.xcache.fstream import Login, Work
@@ -79,3 +83,25 @@ def test_opens_that_come_and_go_take_no_memory() -> None:
         uses.add(one := use(begin_s))
         uses.end(one)
     assert max(len(uses._begun), len(uses._ended)) < 100
+
+
+CHARACTERS = ["a", "é", "\udc80", "/", "\U0001f600", ""]
+
+
+def test_names_are_numbered_as_a_dictionary_would() -> None:
+    chance, names, plain = random.Random(1), Names(), dict[str, int]()
+    for _ in range(10_000):
+        name = "".join(chance.choices(CHARACTERS, k=6)) + str(chance.randrange(500))
+        assert names.find(name) == plain.get(name)
+        assert names.add(name) == plain.setdefault(name, len(plain))
+    assert [names[number] for number in range(len(names))] == list(plain)
+
+
+def test_a_name_takes_little_more_than_its_text() -> None:
+    tracemalloc.start()
+    names = Names()
+    for number in range(2**14):
+        names.add(f"{number:0100}")
+    used, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert used / len(names) < 140

@@ -6,9 +6,9 @@ import dataclasses
 
 import numpy as np
 import pytest
+from contexts import context_with
 from ladders import one_split
 
-from features.stream.state import Files
 from replay.access_context import NO_QUEUE, AccessContext, QueuedReads
 from replay.kernels.scored_files import new_rule
 from replay.policies import POLICIES, Policy, run_policy
@@ -28,10 +28,8 @@ def world(seed: int, *, n: int = 3000, m: int = 200, n_datasets: int = 7) -> tup
     times = np.cumsum(draw.integers(0, 400, n))
     item = np.minimum(draw.geometric(0.02, n) - 1, m - 1).astype(np.int32)
     trace = Trace(times, item, draw.integers(0, 1000, m))
-    dataset = draw.integers(0, n_datasets, m).astype(np.int32)
-    unknown, listed = np.full(m, -1, np.int32), np.zeros(n_datasets, np.int64)
-    files = Files(dataset, np.zeros(m, np.int32), trace.size_bytes, unknown, listed, np.inf)
-    return trace, AccessContext(files, n_datasets, draw.integers(0, 9, n))
+    dataset = draw.integers(0, n_datasets, m)
+    return trace, context_with(trace, dataset, draw.integers(0, 9, n), n_datasets=n_datasets)
 
 
 def hits(trace: Trace, policy: Policy, capacity: int) -> np.ndarray:
@@ -161,17 +159,7 @@ def test_an_open_file_is_read_past_rather_than_evicted() -> None:
     """Two files that do not fit together, read in turn while both are open: the first one stays."""
     item = np.array([0, 1, 0, 1, 0], np.int32)
     trace = Trace(np.arange(5) * 10, item, np.array([6, 6]))
-    context = AccessContext(
-        Files(
-            *(np.zeros(2, np.int32),) * 2,
-            trace.size_bytes,
-            np.full(2, -1, np.int32),
-            np.zeros(1, np.int64),
-            np.inf,
-        ),
-        1,
-        np.zeros(5, np.int64),
-    )
+    context = context_with(trace)
     found = hits(trace, replayed(context, "lru", Delays(open_s=100)), 10)
     assert found.tolist() == [False, False, True, False, True]
     assert hits(trace, replayed(context, "lru"), 10).tolist() == [False] * 5
