@@ -31,11 +31,11 @@ def distances(trace: Trace) -> Iterator[tuple[int, int]]:
 def test_it_is_the_stack_distances_sorted(trace: Trace, start: int) -> None:
     start = min(start, trace.n_accesses - 1)
     curve = lru_curve(trace, count_from_s=start)
-    found = [(d, int(trace.size_bytes[trace.item[i]])) for i, d in distances(trace) if i >= start]
-    assert curve.capacity_bytes.tolist() == sorted({d for d, _ in found})
+    reads = [(d, int(trace.size_bytes[trace.item[i]])) for i, d in distances(trace) if i >= start]
+    assert curve.capacity_bytes.tolist() == sorted({d for d, _ in reads})
     for capacity, hits, hit_bytes in zip(curve.capacity_bytes, curve.hits, curve.hit_bytes, strict=True):
-        assert hits == sum(d <= capacity for d, _ in found)
-        assert hit_bytes == sum(size for d, size in found if d <= capacity)
+        assert hits == sum(d <= capacity for d, _ in reads)
+        assert hit_bytes == sum(size for d, size in reads if d <= capacity)
     assert curve.requests == trace.n_accesses - start
 
 

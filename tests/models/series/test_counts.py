@@ -50,21 +50,21 @@ def judged(reads: FloatArray) -> CutQuality:
 
 
 def test_where_the_last_value_is_best_the_forecast_follows_it() -> None:
-    found = judged(wandering(np.random.default_rng(2)))
-    assert found.last_absolute_error < min(found.season_absolute_error, found.recent_absolute_error)
-    assert found.absolute_error < found.last_absolute_error * 1.06
+    quality = judged(wandering(np.random.default_rng(2)))
+    assert quality.last_absolute_error < min(quality.season_absolute_error, quality.recent_absolute_error)
+    assert quality.absolute_error < quality.last_absolute_error * 1.06
 
 
 def test_where_the_season_is_best_the_forecast_follows_it() -> None:
-    found = judged(weekly(np.random.default_rng(3)))
-    assert found.season_absolute_error < min(found.last_absolute_error, found.recent_absolute_error) / 2
-    assert found.absolute_error < found.season_absolute_error * 1.25
+    quality = judged(weekly(np.random.default_rng(3)))
+    assert quality.season_absolute_error < min(quality.last_absolute_error, quality.recent_absolute_error) / 2
+    assert quality.absolute_error < quality.season_absolute_error * 1.25
 
 
 def test_where_a_forecast_of_nothing_has_least_error_the_total_is_kept() -> None:
-    found = judged(spells(np.random.default_rng(4)))
-    assert found.absolute_error < min(found.last_absolute_error, found.season_absolute_error)
-    assert found.count_error < 0.35
+    quality = judged(spells(np.random.default_rng(4)))
+    assert quality.absolute_error < min(quality.last_absolute_error, quality.season_absolute_error)
+    assert quality.count_error < 0.35
 
 
 @pytest.mark.parametrize("unit", [9, 30])

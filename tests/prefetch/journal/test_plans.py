@@ -17,7 +17,7 @@ from prefetch.journal.tables import PLAN, PREFILL, Try
 LATER = 1000 + 3 * DAY
 
 
-def told(journal: Journal) -> dict[str, str]:
+def states_by_item(journal: Journal) -> dict[str, str]:
     return {row["item_id"]: row["state"] for row in journal.reports.receipts("xc")}
 
 
@@ -53,9 +53,9 @@ def test_a_prefill_stands_beside_plans_but_the_newest_word_on_a_file_counts(jour
     journal.plans.record_plan(
         [item(1, as_of_s=2000, kind=PREFILL), item(5, as_of_s=2000, kind=PREFILL)], now_s=2000
     )
-    assert told(journal)["1000-evict-1"] == "cancelled" and states(journal)["planned"] == 4
+    assert states_by_item(journal)["1000-evict-1"] == "cancelled" and states(journal)["planned"] == 4
     journal.plans.record_plan([item(1, "pin", as_of_s=3000)], now_s=3000)
-    assert {at for at, state in told(journal).items() if state == "planned"} == {
+    assert {at for at, state in states_by_item(journal).items() if state == "planned"} == {
         "2000-prefetch-5",
         "3000-pin-1",
     }
@@ -88,7 +88,7 @@ def test_in_whatever_order_plans_come_the_same_is_left(plans: list[tuple[int, st
         journal = Journal("sqlite://")
         for at, kind, files in order:
             journal.plans.record_plan([item(n, as_of_s=at, kind=kind) for n in files], now_s=9)
-        assert {at for at, state in told(journal).items() if state == "planned"} == expected
+        assert {at for at, state in states_by_item(journal).items() if state == "planned"} == expected
         journal.close()
 
 

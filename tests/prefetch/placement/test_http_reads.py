@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import hashlib
 import re
 import socket
-import struct
 from collections.abc import Callable
 
 import httpx
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from placement_server import OPERATOR, PLAN
 
 Get = Callable[..., httpx.Response]
@@ -82,16 +78,6 @@ def test_reads_may_be_cached(get: Get) -> None:
         assert get(path, headers={"if-none-match": '"other"'}).content == first.content
     head = httpx.head(get("/serverRanges").url)
     assert (head.status_code, head.content) == (200, b"")
-
-
-@given(st.text(min_size=1, max_size=60).filter(lambda name: name.isprintable()))
-@settings(max_examples=100, deadline=None)
-def test_a_prefix_is_the_server_that_rucio_would_take(anyone: httpx.Client, get: Get, name: str) -> None:
-    reply = anyone.post("/prefix", json={"client": "EDGE", "filename": name})
-    told = get("/serverRanges").json()["EDGE"]
-    h = struct.unpack("Q", hashlib.sha256(name.partition(":")[2].encode() or name.encode()).digest()[:8])[0]
-    rucio = next(told["servers"][i][0] for i, upper in told["ranges"] if h / 2**64 < upper)
-    assert (reply.status_code, reply.text) == (200, rucio)
 
 
 def test_liveness_is_told_by_site_and_id(get: Get) -> None:

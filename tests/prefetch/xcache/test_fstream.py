@@ -30,7 +30,7 @@ def line(datagram: bytes, remote: str = "10.0.0.1:40000") -> str:
     return json.dumps({"remote": remote, "version": "1", "data": base64.b64encode(datagram).decode()}) + "\n"
 
 
-def told(tmp_path: Path, *datagrams: bytes) -> tuple[FstreamReader, list[Access], list[str]]:
+def read_all(tmp_path: Path, *datagrams: bytes) -> tuple[FstreamReader, list[Access], list[str]]:
     path = tmp_path / "packets.jsonl"
     path.write_text("".join(map(line, datagrams)))
     reader = FstreamReader()
@@ -39,7 +39,7 @@ def told(tmp_path: Path, *datagrams: bytes) -> tuple[FstreamReader, list[Access]
     return reader, [one for one in found if isinstance(one, Access)], faults
 
 
-def shown(access: Access) -> dict[str, str]:
+def as_decoded(access: Access) -> dict[str, str]:
     """An access as the decoded file of the real packets shows it."""
     opened, closed = access.opened, access.closed
     return {
@@ -59,7 +59,7 @@ def shown(access: Access) -> dict[str, str]:
 def test_real_packets_give_the_accesses_decoded_from_them_by_others(data: Path) -> None:
     reader = FstreamReader()
     found = list(reader.read(data / "osdf_fstream_packets.jsonl.gz"))
-    accesses = [shown(one) for one in (*found, *reader.unfinished()) if isinstance(one, Access)]
+    accesses = [as_decoded(one) for one in (*found, *reader.unfinished()) if isinstance(one, Access)]
     with gzip.open(data / "osdf_fstream_decoded.csv.gz", "rt") as stream:
         expected = list(csv.DictReader(stream))
 
@@ -107,7 +107,7 @@ def test_an_open_without_a_name_and_a_window_without_the_servers_id_are_read() -
 
 
 def test_a_close_ends_an_open_of_an_earlier_datagram_that_was_known_before(tmp_path: Path) -> None:
-    _, (access,), faults = told(
+    _, (access,), faults = read_all(
         tmp_path, packet(opening(1), pseq=255), packet(closing(1), begin=BEGIN + 60, end=BEGIN + 70, pseq=0)
     )
     assert access.closed is not None
@@ -130,10 +130,10 @@ def test_an_access_has_what_its_session_works_for(tmp_path: Path) -> None:
         users(b"i", f"{name}\n{job}", 9, stod=STOD + 1),
         packet(closing(1), opening(2), pseq=1),
     ]
-    _, accesses, faults = told(tmp_path, *datagrams)
+    _, accesses, faults = read_all(tmp_path, *datagrams)
     assert [(access.opened.file_id, access.work) for access in accesses] == [(1, job), (2, job)]
     assert not faults
-    _, (nobody, _), _ = told(tmp_path, datagrams[0], datagrams[1], *datagrams[3:])
+    _, (nobody, _), _ = read_all(tmp_path, datagrams[0], datagrams[1], *datagrams[3:])
     assert nobody.work == ""
 
 
@@ -142,7 +142,7 @@ def test_what_gives_no_access_is_told(tmp_path: Path) -> None:
     unknown = struct.pack(">BBHI", 9, 0, 8, 0)
     windowless = struct.pack(">cBHi", b"f", 0, 8, STOD)
     first = packet(opening(1), unknown, pseq=1)
-    reader, accesses, faults = told(
+    reader, accesses, faults = read_all(
         tmp_path, first, first, other, windowless, b"", b"\xff" * 9, packet(closing(2), opening(3), cut=3)
     )
     assert [access.opened.file_id for access in accesses] == [1]
@@ -167,14 +167,14 @@ def test_lines_that_are_none_are_counted(tmp_path: Path) -> None:
 
 
 def test_a_number_used_again_leaves_the_earlier_open_unfinished(tmp_path: Path) -> None:
-    _, accesses, _ = told(tmp_path, packet(opening(1, "/a"), opening(1, "/b"), closing(1)))
+    _, accesses, _ = read_all(tmp_path, packet(opening(1, "/a"), opening(1, "/b"), closing(1)))
     assert [(one.opened.lfn, one.closed is not None) for one in accesses] == [("/a", False), ("/b", True)]
 
 
 @pytest.mark.parametrize(("numbers", "n_lost"), [([254, 255, 0, 1], 0), ([250, 1], 6), ([1, 3, 2], 0)])
 def test_gaps_in_the_numbering_are_lost_datagrams(tmp_path: Path, numbers: list[int], n_lost: int) -> None:
     datagrams = [packet(opening(i), pseq=number) for i, number in enumerate(numbers)]
-    assert told(tmp_path, *datagrams)[0].n_lost == n_lost
+    assert read_all(tmp_path, *datagrams)[0].n_lost == n_lost
 
 
 def test_servers_and_their_lives_count_for_themselves(tmp_path: Path) -> None:
@@ -218,7 +218,7 @@ DATAGRAMS = st.one_of(
 def test_any_datagrams_give_accesses_and_faults(
     tmp_path_factory: pytest.TempPathFactory, datagrams: list[bytes]
 ) -> None:
-    reader, accesses, faults = told(tmp_path_factory.mktemp("fuzz"), *datagrams)
+    reader, accesses, faults = read_all(tmp_path_factory.mktemp("fuzz"), *datagrams)
     assert reader.n_lost >= 0
     n_opened = 0
     for datagram in datagrams:
