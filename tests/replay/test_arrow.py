@@ -39,14 +39,6 @@ def since_start(values: Any) -> list[int]:
     return [int(value) - int(START.timestamp()) for value in values]
 
 
-def test_rows_are_ordered_by_time_and_event() -> None:
-    table = accesses((5, "b", 2, 1, "y"), (5, "a", 1, 1, "x"), (1.5, "b", 2, 2, "z"))
-    trace, _, notes = from_arrow(table)
-    assert since_start(trace.time_s) == [1, 1, 5, 5]
-    assert [trace.names[i].as_py() for i in trace.item] == ["b", "b", "a", "b"]
-    assert notes == ()
-
-
 @settings(max_examples=100, deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 3), st.text("ab", min_size=1, max_size=2)), min_size=1, max_size=20))
 def test_any_order_of_rows_gives_the_same_trace(rows: Any) -> None:

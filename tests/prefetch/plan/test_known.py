@@ -57,14 +57,6 @@ def state(held: int, **changes: Any) -> CacheState:
     return CacheState(**(told | changes))
 
 
-def test_what_is_queued_is_certain_from_its_start_on() -> None:
-    known = with_known(scores(range(20)), work(wait_s=ids(2 * HOUR_S, 30 * DAY_S)))
-    assert known.item.tolist() == list(range(20)), "work beyond the longest horizon is not added"
-    assert known.probability[:, 3].tolist() == [0.1, 1.0, 1.0]
-    assert known.queued.tolist() == [0, 0, 0, 12] + [0] * 16
-    assert with_known(scores(range(20)), work(wait_s=ids(30 * DAY_S, 30 * DAY_S))).n_jobs is None
-
-
 @settings(deadline=None)
 @given(
     st.lists(st.integers(0, N - 1), unique=True, max_size=N),
@@ -89,6 +81,7 @@ def test_equals_a_plain_loop(scored: list[int], told: dict[int, tuple[int, int]]
             )
     columns = zip(got.item.tolist(), got.probability.T.tolist(), got.queued.tolist(), strict=True)
     assert {item: (chances, jobs) for item, chances, jobs in columns} == expected
+    assert (got.n_jobs is None) == (not any(wait_s <= HORIZONS[-1] for _, wait_s in told.values()))
 
 
 def test_a_plan_fetches_queued_files_first_and_holds_them_with_their_own_reason() -> None:

@@ -56,7 +56,6 @@ def test_any_datagrams_are_kept_or_counted(
         assert (counts["datagrams"], counts["dropped"]) == (len(datagrams), 0)
         assert counts["bytes"] == sum(map(len, datagrams))
         assert set(counts) == set(COUNTS)
-        assert all(n >= 0 for n in counts.values())
         n_kept = len(datagrams) - sum(counts[name] for name in ("malformed", "other", "over_quota"))
         assert n_kept == sum(map(kept_by_captures, datagrams))
     kept = b"".join(path.read_bytes() for path in folder.glob("*.capture"))

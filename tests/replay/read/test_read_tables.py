@@ -190,10 +190,6 @@ def test_files_of_no_bytes_are_files(write: Callable[..., Path]) -> None:
     assert read_trace(write("time,id,size\n1,a,0\n2,a,0\n")).trace.size_bytes.tolist() == [0]
 
 
-def test_numbers_with_gaps_and_points_are_whole(write: Callable[..., Path]) -> None:
-    assert read_trace(write("time,id,size\n1,a,5.0\n2,b,6.0\n")).trace.size_bytes.tolist() == [5, 6]
-
-
 def test_many_row_groups_and_repeated_names_are_one_trace(tmp_path: Path) -> None:
     rng = np.random.default_rng(5)
     ids = rng.integers(0, 50, 1000)
