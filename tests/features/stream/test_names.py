@@ -109,17 +109,17 @@ def test_every_name_has_its_place_among_all(
     columns = [pa.chunked_array([pa.array(["a", *lists[0]], pa.string())[1:]])]
     columns += [pa.chunked_array([pa.array(names, pa.string()).dictionary_encode()]) for names in lists[1:]]
     every, numbers = merged(columns)
-    wanted = sorted(first.union(*others), key=str.encode)
-    assert every.to_pylist() == wanted
+    expected = sorted(first.union(*others), key=str.encode)
+    assert every.to_pylist() == expected
     for names, found in zip(lists, numbers, strict=True):
-        assert [wanted[k] for k in found] == names
+        assert [expected[k] for k in found] == names
         assert found.dtype == np.int32
 
 
 @settings(deadline=None)
-@given(wanted=SETS, there=SETS, cut=st.integers(0, 12))
-def test_names_that_are_not_in_a_column(wanted: set[str], there: set[str], cut: int) -> None:
+@given(expected=SETS, there=SETS, cut=st.integers(0, 12))
+def test_names_that_are_not_in_a_column(expected: set[str], there: set[str], cut: int) -> None:
     known = sorted(there, key=str.encode)
     column = pa.chunked_array([pa.array(known[:cut], pa.string()), pa.array(known[cut:][::-1], pa.string())])
-    found = absent(pa.array(sorted(wanted), pa.string()), column)
-    assert found.to_pylist() == [name for name in sorted(wanted) if name not in there]
+    found = absent(pa.array(sorted(expected), pa.string()), column)
+    assert found.to_pylist() == [name for name in sorted(expected) if name not in there]

@@ -18,11 +18,11 @@ def test_rucio_reads_ranges(get: Get) -> None:
     reply = get("/serverRanges")
     assert reply.status_code == 200
     assert reply.headers["content-type"] == "application/json"
-    told = reply.json()
-    assert set(told) == {"EDGE", "FAR"}
-    assert told["FAR"] == {"servers": [["xf1:1094", 300]], "ranges": [[0, 1.0]]}
-    assert told["EDGE"]["servers"] == [["xc1:1094", 100], ["xc2:1094", 100]]
-    assert told["EDGE"]["ranges"][-1][1] == 1.0
+    answer = reply.json()
+    assert set(answer) == {"EDGE", "FAR"}
+    assert answer["FAR"] == {"servers": [["xf1:1094", 300]], "ranges": [[0, 1.0]]}
+    assert answer["EDGE"]["servers"] == [["xc1:1094", 100], ["xc2:1094", 100]]
+    assert answer["EDGE"]["ranges"][-1][1] == 1.0
 
 
 def test_rucio_reads_placements(get: Get) -> None:
@@ -46,8 +46,8 @@ def test_what_nobody_foresaw_or_lies_on_a_dead_site_goes_by_hash_and_always_ther
         first = get(f"/ds/5/{did}").json()
         assert first in (["EDGE"], ["FAR"])
         assert all(get(f"/ds/5/{did}").json() == first for _ in range(5))
-    found = [get(f"/ds/5/mc:d{i}").json()[0] for i in range(300)]
-    assert 0.5 < found.count("FAR") / 300 < 0.7  # 300 of 500
+    sites = [get(f"/ds/5/mc:d{i}").json()[0] for i in range(300)]
+    assert 0.5 < sites.count("FAR") / 300 < 0.7  # 300 of 500
 
 
 BAD_PATHS = [
@@ -82,10 +82,10 @@ def test_reads_may_be_cached(get: Get) -> None:
 
 
 def test_liveness_is_told_by_site_and_id(get: Get) -> None:
-    told = get("/liveness").json()["EDGE"]["xc1"]
-    assert told["live"]
-    assert (told["address"], told["size"]) == ("xc1:1094", 100)
-    assert told["timestamp"] > 1_700_000_000_000
+    answer = get("/liveness").json()["EDGE"]["xc1"]
+    assert answer["live"]
+    assert (answer["address"], answer["size"]) == ("xc1:1094", 100)
+    assert answer["timestamp"] > 1_700_000_000_000
 
 
 def test_plans_are_told(get: Get) -> None:
@@ -96,15 +96,15 @@ def test_plans_are_told(get: Get) -> None:
 
 def test_sites_are_scored(anyone: httpx.Client) -> None:
     reply = anyone.post("/score", json={"inputs": ["cms:/f"], "waited_s": 0, "max_wait_s": 60})
-    told = reply.json()
-    best = told["sites"][0]
+    answer = reply.json()
+    best = answer["sites"][0]
     assert (best["site"], best["rank"], best["cached_fraction"]) == ("EDGE", 1, 0.8)
     # Eq. 1: 1 TB; two live nodes; compute 1000 slots × 2.4 MB/s is the longest.
     assert best["processing_s"] == pytest.approx(1e12 / 2.4e9, rel=1e-6)
     assert best["predicted_fraction"] == 0.9
-    far = told["sites"][1]
+    far = answer["sites"][1]
     assert far["processing_s"] == pytest.approx(1e12 / 750e6, rel=1e-5)
-    assert (told["max_wait_s"], told["released"]) == (60, False)
+    assert (answer["max_wait_s"], answer["released"]) == (60, False)
     late = anyone.post("/score", json={"inputs": [{"did": "cms:/f"}], "waited_s": 61, "max_wait_s": 60})
     assert late.json()["released"]
 

@@ -16,16 +16,16 @@ from prefetch.xcache.fstream import Login, Work
 
 def logged_in(*kinds: str) -> Readers:
     """Sessions 1 and 2 of alice, of which 2 works for a job, 3 of bob, 4 of nobody."""
-    found = Readers(kinds)
+    readers = Readers(kinds)
     for number, user in enumerate(("alice", "alice", "bob", ""), start=1):
-        found.note(Login(9, 7, number, f"{number}", user))
-    found.note(Work(9, 7, "2", "job"))
-    found.note(Work(9, 7, "unheard of", "job"))
-    return found
+        readers.note(Login(9, 7, number, f"{number}", user))
+    readers.note(Work(9, 7, "2", "job"))
+    readers.note(Work(9, 7, "unheard of", "job"))
+    return readers
 
 
-def numbers(found: Readers, stod: int = 9) -> list[int]:
-    return [found.number(stod, 7, user_id) for user_id in range(6)]
+def numbers(readers: Readers, stod: int = 9) -> list[int]:
+    return [readers.number(stod, 7, user_id) for user_id in range(6)]
 
 
 def test_readers_are_those_that_the_order_was_told_of() -> None:
@@ -46,9 +46,9 @@ def test_a_server_that_was_started_again_has_other_sessions() -> None:
 
 def test_sessions_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(feed, "MOST_SESSIONS", 2)
-    found = logged_in("user")
-    assert [number == NOBODY for number in numbers(found)] == [True, True, True, False, True, True]
-    assert len(found._sessions) == len(found._by_name) == 2
+    readers = logged_in("user")
+    assert [number == NOBODY for number in numbers(readers)] == [True, True, True, False, True, True]
+    assert len(readers._sessions) == len(readers._by_name) == 2
 
 
 def use(begin_s: int) -> Use:

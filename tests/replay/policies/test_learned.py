@@ -16,8 +16,6 @@ from replay.policies import run_policy
 from replay.policies.learned import Learned, Order
 from replay.trace import Trace
 
-HOUR_S = 3600
-
 
 def trace_of(seed: int, *, n: int = 3000, m: int = 200) -> Trace:
     draw = np.random.default_rng(seed)

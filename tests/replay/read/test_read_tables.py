@@ -273,8 +273,8 @@ def test_an_activity_is_chosen_alone_or_within_a_site(write: Callable[..., Path]
         for activity in ("analysis", "production")
     }
     expected = table.sort_by("accessed_at")
-    for activity, found in sites.items():
-        assert found == expected.filter(pc.equal(expected["activity"], activity))["site"].to_pylist()
+    for activity, of_activity in sites.items():
+        assert of_activity == expected.filter(pc.equal(expected["activity"], activity))["site"].to_pylist()
     both = read_trace(path, only={"activity": "analysis", "site": sites["analysis"][0]})
     assert both.trace.n_accesses == sites["analysis"].count(sites["analysis"][0])
     with pytest.raises(InputError, match="its activities are analysis, production"):
