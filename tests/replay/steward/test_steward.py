@@ -32,6 +32,22 @@ def steward_of(name: str, *, n_files: int = 10, size: int = 10, capacity: int = 
     return steward
 
 
+@pytest.mark.parametrize("name", HEURISTICS)
+def test_victims_reach_the_bytes_asked_for_and_change_nothing(name: str) -> None:
+    steward = steward_of(name)
+    assert steward.victims(0, 100.0) == []
+    first = steward.victims(25, 100.0)
+    assert len(first) == 3
+    assert steward.victims(25, 100.0) == first
+    assert (steward.used_bytes, steward.n_held) == (100, 10)
+    assert sorted(steward.victims(10**6, 100.0)) == list(range(10))
+    for file in first:
+        steward.removed(file)
+        steward.removed(file)
+    assert (steward.used_bytes, steward.n_held) == (70, 7)
+    assert not set(steward.victims(10**6, 100.0)) & set(first)
+
+
 @pytest.mark.parametrize("name", ORDERS)
 def test_an_inventory_at_once_is_the_same_as_file_by_file(name: str) -> None:
     """Two learned orders begin within it; some files were on disk before, some uses count as no read."""
@@ -171,7 +187,6 @@ class Events(RuleBasedStateMachine):
     @rule(wanted=st.one_of(BYTES, st.integers(-5, 2**66)), now_s=TIMES_S, goes=st.booleans())
     def evict(self, wanted: int, now_s: float, goes: bool) -> None:
         found = self.steward.victims(wanted, now_s)
-        assert self.steward.victims(wanted, now_s) == found, "a question changes nothing"
         free = {f: n for f, n in self.held.items() if f not in self.pinned and not self.open[f]}
         assert len(set(found)) == len(found)
         assert set(found) <= free.keys()
