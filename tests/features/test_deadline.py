@@ -5,7 +5,7 @@ from __future__ import annotations
 import gzip
 import itertools
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import http_answers
 import pytest
@@ -14,7 +14,6 @@ import requests
 from features.common import deadline
 
 TIMEOUT_S = 0.2
-Write = Callable[[bytes], object]
 
 
 class Handler(http_answers.Answers):

@@ -1,10 +1,11 @@
-"""Traces from the house's tables in memory."""
+"""Traces from arrays and from the house's tables in memory."""
 
 from __future__ import annotations
 
 import datetime as dt
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 
 from features.common.errors import InputError, SchemaError
 from replay.read.assemble import from_arrow
+from replay.trace import Trace
 
 START = dt.datetime(2026, 3, 1, tzinfo=dt.UTC)
 
@@ -37,14 +39,6 @@ def times(seconds: Any) -> pa.Array:
 
 def since_start(values: Any) -> list[int]:
     return [int(value) - int(START.timestamp()) for value in values]
-
-
-def test_rows_are_ordered_by_time_and_event() -> None:
-    table = accesses((5, "b", 2, 1, "y"), (5, "a", 1, 1, "x"), (1.5, "b", 2, 2, "z"))
-    trace, _, notes = from_arrow(table)
-    assert since_start(trace.time_s) == [1, 1, 5, 5]
-    assert [trace.names[i].as_py() for i in trace.item] == ["b", "b", "a", "b"]
-    assert notes == ()
 
 
 @settings(max_examples=100, deadline=None)
@@ -143,3 +137,25 @@ def test_a_catalogue_with_a_file_twice_is_refused() -> None:
         from_arrow(accesses((1, "a", 1, 1, "x")), files=files)
     with pytest.raises(SchemaError, match="files has no column size_bytes"):
         from_arrow(accesses((1, "a", 1, 1, "x")), files=files.drop(["size_bytes"]))
+
+
+@pytest.mark.parametrize(
+    ("time_s", "item", "size", "match"),
+    [
+        ([], [], [1], "no access"),
+        ([1, 0], [0, 0], [1], "access 1 is earlier"),
+        ([1], [3], [1], "access 0 reads item 3"),
+        ([1], [0], [-1], "item 0 has -1 bytes"),
+        ([1, 2], [0], [1], "2 times"),
+    ],
+)
+def test_arrays_that_are_no_trace(time_s: Any, item: list[int], size: Any, match: str) -> None:
+    with pytest.raises(InputError, match=match):
+        Trace(np.array(time_s, np.int64), np.array(item, np.int32), np.array(size, np.int64))
+
+
+@given(st.lists(st.integers(0, 5), min_size=1, max_size=40))
+def test_following_equals_a_search(items: list[int]) -> None:
+    trace = Trace(np.arange(len(items)), np.array(items), np.ones(6, np.int64))
+    for i, found in enumerate(trace.following.tolist()):
+        assert found == next((j for j in range(i + 1, len(items)) if items[j] == items[i]), len(items))

@@ -13,20 +13,13 @@ from cases import cases
 from hypothesis import given
 from hypothesis import strategies as st
 from policy_oracle import Cache
+from random_traces import traces
 from scipy.optimize import linprog
 
 from features.common.errors import InputError
 from replay.bounds import byte_bound, object_bound
 from replay.policies import POLICIES, run_policy
 from replay.trace import Trace
-
-
-@st.composite
-def traces(draw: st.DrawFn, max_accesses: int = 60) -> Trace:
-    m = draw(st.integers(1, 10))
-    items = draw(st.lists(st.integers(0, m - 1), min_size=1, max_size=max_accesses))
-    sizes = draw(st.lists(st.integers(0, 20), min_size=m, max_size=m))
-    return Trace(np.arange(len(items)), np.array(items), np.array(sizes))
 
 
 def spans(trace: Trace) -> list[tuple[int, int, int]]:

@@ -9,19 +9,12 @@ import pytest
 from cases import cases
 from hypothesis import given
 from hypothesis import strategies as st
+from random_traces import traces
 
 from features.common.errors import InputError
 from replay.curve import lru_curve
 from replay.policies import run_policy
 from replay.trace import Trace
-
-
-@st.composite
-def traces(draw: st.DrawFn) -> Trace:
-    m = draw(st.integers(1, 10))
-    items = draw(st.lists(st.integers(0, m - 1), min_size=1, max_size=80))
-    sizes = draw(st.lists(st.integers(0, 9), min_size=m, max_size=m))
-    return Trace(np.arange(len(items)), np.array(items), np.array(sizes))
 
 
 def distances(trace: Trace) -> Iterator[tuple[int, int]]:
@@ -34,20 +27,20 @@ def distances(trace: Trace) -> Iterator[tuple[int, int]]:
 
 
 @cases(100, thorough=3000)
-@given(traces(), st.integers(0, 79))
+@given(traces(80, 9), st.integers(0, 79))
 def test_it_is_the_stack_distances_sorted(trace: Trace, start: int) -> None:
     start = min(start, trace.n_accesses - 1)
     curve = lru_curve(trace, count_from_s=start)
-    found = [(d, int(trace.size_bytes[trace.item[i]])) for i, d in distances(trace) if i >= start]
-    assert curve.capacity_bytes.tolist() == sorted({d for d, _ in found})
+    reads = [(d, int(trace.size_bytes[trace.item[i]])) for i, d in distances(trace) if i >= start]
+    assert curve.capacity_bytes.tolist() == sorted({d for d, _ in reads})
     for capacity, hits, hit_bytes in zip(curve.capacity_bytes, curve.hits, curve.hit_bytes, strict=True):
-        assert hits == sum(d <= capacity for d, _ in found)
-        assert hit_bytes == sum(size for d, size in found if d <= capacity)
+        assert hits == sum(d <= capacity for d, _ in reads)
+        assert hit_bytes == sum(size for d, size in reads if d <= capacity)
     assert curve.requests == trace.n_accesses - start
 
 
 @cases(60, thorough=2000)
-@given(traces())
+@given(traces(80, 9))
 def test_it_is_a_replay_at_every_capacity_from_the_largest_file_on(trace: Trace) -> None:
     curve = lru_curve(trace)
     assert curve.exact_from_bytes == trace.size_bytes[trace.item].max()
@@ -58,7 +51,7 @@ def test_it_is_a_replay_at_every_capacity_from_the_largest_file_on(trace: Trace)
 
 
 @cases(60, thorough=2000)
-@given(traces(), st.floats(0, 1))
+@given(traces(80, 9), st.floats(0, 1))
 def test_a_needed_capacity_is_the_least_one(trace: Trace, ratio: float) -> None:
     curve = lru_curve(trace)
     for key, at in (("hit_ratio", curve.hit_ratio_at), ("byte_hit_ratio", curve.byte_hit_ratio_at)):

@@ -1,22 +1,25 @@
-"""The XCache engine against a brute force that sorts the whole disk at every check."""
+"""The XCache engine against a brute force that sorts the whole disk at every check; single rules by hand."""
 
 from __future__ import annotations
 
 import dataclasses
+import re
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pytest
 from cases import cases
 from hypothesis import given
 from hypothesis import strategies as st
 from xcache_oracle import brute_simulate, ids
 
+from features.common.errors import ConfigError, InputError
 from replay.bounds import byte_bound
-from replay.config import CacheConfig
+from replay.config import CacheConfig, expression, matching
 from replay.engine import simulate
+from replay.kernels.disk import BYPASSED, HIT, REFETCHED
 from replay.planner import Actions, CacheState
-from replay.policies import run_policy
 from replay.trace import Trace
 
 
@@ -124,7 +127,79 @@ def test_nothing_beats_the_bound(
         )
         bound = byte_bound(trace, result.peak_usage_bytes, count_from_s=count_from_s)
         assert bound.wan_bytes <= result.wan_bytes
-    for name in ("lru", "clairvoyant"):
-        result = run_policy(name, trace, config.capacity_bytes, count_from_s=count_from_s)
-        bound = byte_bound(trace, config.capacity_bytes, count_from_s=count_from_s)
-        assert bound.wan_bytes <= result.wan_bytes
+
+
+def small_trace(*reads: tuple[int, int]) -> Trace:
+    """Reads (second, item) of files of 10 bytes."""
+    return Trace(ids([t for t, _ in reads]), ids([f for _, f in reads]), np.full(20, 10, np.int64))
+
+
+class Fixed:
+    """The same lists at the first boundary it is asked, nothing after."""
+
+    def __init__(self, **lists: list[int]) -> None:
+        self.lists, self.asked = lists, 0
+
+    def actions(self, state: CacheState) -> Actions:
+        self.asked += 1
+        lists = self.lists if self.asked == 1 else {}
+        return Actions(**{k: ids(lists.get(k, [])) for k in ("prefetch", "pin", "unpin", "evict")})
+
+
+def test_days_of_the_window_are_listed_without_gaps() -> None:
+    day = 86400
+    result = simulate(small_trace((5, 0), (day + 5, 0), (3 * day + 5, 1)), CacheConfig(100), count_from_s=day)
+    assert result.daily.day.tolist() == [1, 2, 3]
+    assert result.daily.hits.tolist() == [1, 0, 0]
+    assert result.daily.misses.tolist() == [0, 0, 1]
+    assert result.daily.wan_bytes.tolist() == [0, 0, 10]
+
+
+def test_what_is_never_cached_is_read_past_it() -> None:
+    trace = dataclasses.replace(
+        small_trace((1, 0), (2, 0), (3, 1), (4, 1)),
+        names=pa.array(["user:panda.um.x"] + ["mc:f.(1)"] * 19),
+    )
+    config = CacheConfig(100, never_cache=("panda.um.*", "f.?2?"))
+    result = simulate(trace, config, planner=Fixed(prefetch=[0]), cycle_s=2)
+    assert (result.hits, result.bypassed_bytes, result.prefetch_bytes) == (1, 20, 0)
+    assert simulate(trace, CacheConfig(100, never_cache=("f.(?)",))).hits == 1
+    with pytest.raises(ConfigError, match="names"):
+        simulate(small_trace((1, 0)), config)
+
+
+def test_outcomes_are_told_per_access() -> None:
+    trace = small_trace((1, 0), (150, 0), (260, 0), (261, 1), (262, 2))
+    outcome = np.zeros(5, np.uint8)
+    config = CacheConfig(20, 0.9, 1.0)
+    simulate(trace, config, planner=Fixed(evict=[0]), cycle_s=200, outcome=outcome)
+    assert outcome.tolist() == [0, HIT, REFETCHED, 0, BYPASSED]
+
+
+def test_wrong_settings_are_named() -> None:
+    with pytest.raises(ConfigError, match="watermarks"):
+        CacheConfig(100, 0.95, 0.9)
+    with pytest.raises(ConfigError, match="capacity_bytes"):
+        CacheConfig(0)
+    trace, config = small_trace((1, 0), (300, 1)), CacheConfig(100)
+    with pytest.raises(ConfigError, match="cycle_s"):
+        simulate(trace, config, cycle_s=0)
+    with pytest.raises(InputError, match="after the last access"):
+        simulate(trace, config, count_from_s=301)
+    with pytest.raises(InputError, match="prefetch list"):
+        simulate(trace, config, planner=Fixed(prefetch=[20]), cycle_s=100)
+
+
+def test_patterns_with_many_stars_are_quick_and_mean_what_they_say() -> None:
+    """Python's matcher alone would try 10^11 ways for one name of 1 024 characters."""
+    is_test = matching(["/mon/*a*a*a*a*b", "/mon?/x*", "*.probe"])
+    assert not is_test("/mon/" + 1019 * "a")
+    named = ("/mon/xaxaxaxaxb", "/mon1/x", "/y.probe")
+    others = ("/mon/xaxaxab", "/mon/x", "/y.probes", "")
+    assert all(map(is_test, named)) and not any(map(is_test, others))
+    assert matching([])("x") is None and matching(["*"])("") is not None
+
+
+@given(st.lists(st.text("ab*?", max_size=6), min_size=1, max_size=3), st.text("ab", max_size=12))
+def test_patterns_mean_the_same_to_every_matcher(patterns: list[str], text: str) -> None:
+    assert (matching(patterns)(text) is None) == (re.fullmatch(expression(patterns), text) is None)

@@ -12,8 +12,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from libcachesim_oracle import JUDGED, judge, write_lcs
+from policy_oracle import ORACLES
 
-from replay.policies import run_policy
+from replay.policies import POLICIES, run_policy
 from replay.trace import Trace
 
 FRACTIONS = (0.01, 0.20)
@@ -63,5 +64,13 @@ def test_equal_on_random_traces(tmp_path: Path, seed: int, m: int, largest: int,
     capacity = 20 + int(fraction * size.sum())
     write_lcs(trace, tmp_path / "random.lcs")
     for policy in JUDGED:
-        verdict = judge(policy, tmp_path / "random.lcs", capacity, hashpower=12)
-        assert verdict[:2] == ratios(run_policy(policy, trace, capacity)), policy
+        verdict, ours = (
+            judge(policy, tmp_path / "random.lcs", capacity, hashpower=12),
+            run_policy(policy, trace, capacity),
+        )
+        assert verdict[:2] == ratios(ours), policy
+        assert ours.peak_usage_bytes <= capacity, policy
+
+
+def test_every_policy_has_a_judge() -> None:
+    assert set(JUDGED) | set(ORACLES) == set(POLICIES)

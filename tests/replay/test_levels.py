@@ -25,16 +25,7 @@ def trace(reads: list[tuple[int, int]], sizes: list[int], **more: Any) -> Trace:
     return Trace(np.array(times), np.array(items), np.array(sizes), **more)
 
 
-def test_a_file_that_is_on_its_way_is_waited_for_and_travels_once() -> None:
-    """100 MB at 10 MB/s: ten seconds. A read after two waits eight, one after twenty not at all."""
-    level = Level("site", 1000 * MB, link_bytes_s=10 * MB)
-    site, origin = simulate_levels(trace([(0, 0), (2, 0), (20, 0)], [100 * MB]), [level])
-    assert (site.hits, site.under_way, origin.requests, site.in_bytes) == (2, 1, 1, 100 * MB)
-    assert site.wait_s.tolist() == pytest.approx([8, 0])
-    assert origin.wait_s.tolist() == pytest.approx([10])
-
-
-def test_a_short_read_waits_for_its_own_bytes_alone() -> None:
+def test_a_short_read_waits_for_its_own_bytes_alone_and_the_file_travels_once() -> None:
     reads = trace([(0, 0), (2, 0)], [100 * MB], read_bytes=np.array([10 * MB, 50 * MB]))
     site, origin = simulate_levels(reads, [Level("site", 1000 * MB, link_bytes_s=10 * MB)])
     assert origin.wait_s.tolist() == pytest.approx([1])

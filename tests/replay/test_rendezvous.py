@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-from hypothesis import given
-from hypothesis import strategies as st
 
 from replay.ranges import key_of, keys_of, scores
 
@@ -38,8 +36,3 @@ def test_the_choice_is_what_it_was() -> None:
     assert key_of("cms:/A/B/AOD") == 6438093600196897641
     ranking = scores(np.array([1, 2, 3, 4, 5], np.uint64), ["A", "B", "C"], [1.0, 1.0, 1.0])
     assert ranking.argmax(axis=1).tolist() == [2, 2, 1, 0, 2]
-
-
-@given(st.text())
-def test_any_text_has_a_key(text: str) -> None:
-    assert 0 <= key_of(text) < 2**64

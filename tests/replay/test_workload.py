@@ -72,14 +72,6 @@ def plain(column: pa.ChunkedArray) -> pa.Array:
     return column.cast(kind).combine_chunks()
 
 
-def test_names_are_those_of_cms(files: pa.Table) -> None:
-    row = files.slice(0, 1).to_pylist()[0]
-    _, store, kind, era, primary, tier, proc, *_ = row["name"].split("/")
-    assert (store, kind in ("data", "mc")) == ("store", True)
-    assert row["did"] == f"cms:{row['name']}"
-    assert row["dataset"] == f"cms:/{primary}/{era}-{proc}/{tier}"
-
-
 def test_about_half_of_the_files_read_are_read_once(month: Workload, accesses: pa.Table) -> None:
     reads = np.bincount(trace_of(month).item, minlength=month.n_files)
     assert 0.4 < (reads == 1).sum() / (reads > 0).sum() < 0.65

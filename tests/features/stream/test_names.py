@@ -1,21 +1,104 @@
-"""Names and their numbers: as sets and sorted lists have them."""
+"""Names and numbers as sets and sorted lists have them; rows divided among workers equal the whole."""
 
 from __future__ import annotations
 
 import random
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from worlds import random_worlds, tables_of
 
-from features.stream.names import absent, merged
+from features.stream import events
+from features.stream.facts import CATALOGUE, Stored
+from features.stream.names import absent, coded, divided, merged, part_of
+from features.stream.region import Region, dataset_parts
 
-NAMES = st.sets(st.text("ab\u00e9\U0001f4be\x00", max_size=4), max_size=12)
+NAMES = pa.chunked_array([["a", "b", "", "a"], [], ["ä", "b"]], pa.string())
+
+
+def test_a_part_depends_on_the_name_alone() -> None:
+    plain = part_of(NAMES, 7)
+    assert plain.tolist() == [part_of(pa.array([name]), 7)[0] for name in NAMES.to_pylist()]
+    assert plain.tolist() == part_of(NAMES.dictionary_encode(), 7).tolist()
+    assert plain[3:].tolist() == part_of(NAMES.combine_chunks().slice(3), 7).tolist()
+    assert part_of(pa.array([], pa.string()), 7).size == 0
+    many = part_of(pa.array([f"s:file-{k}" for k in range(10_000)]), 8)
+    assert np.bincount(many, minlength=8).min() > 1000
+
+
+def test_codes_are_of_one_dictionary_without_a_text_twice() -> None:
+    days = [["a", None, "b"], [], [None], ["b", "c"]]
+    column = pa.chunked_array([pa.array(day, pa.string()).dictionary_encode() for day in days])
+    found = coded(pa.table({"name": column, "n": pa.chunked_array([[1], [2, 3, 4, 5, 6]])}))
+    assert found["name"].to_pylist() == ["a", None, "b", None, "b", "c"]
+    assert found["name"].num_chunks == 1
+    assert found["name"].chunk(0).dictionary.to_pylist() == ["a", "b", "c"]
+    assert found["n"].to_pylist() == [1, 2, 3, 4, 5, 6]
+
+
+def test_each_row_is_in_its_part_with_the_texts_of_that_part_alone() -> None:
+    rows = pa.table({"name": NAMES.dictionary_encode(), "none": pa.nulls(6, pa.string()), "n": range(6)})
+    parts = dict(divided(rows, np.array([2, 0, -1, 2, 0, 2]), 4))
+    assert {k: part["n"].to_pylist() for k, part in parts.items()} == {0: [1, 4], 2: [0, 3, 5]}
+    assert parts[2]["name"].to_pylist() == ["a", "a", "b"]
+    assert parts[2]["none"].to_pylist() == [None] * 3
+    assert sorted(parts[2]["name"].chunk(0).dictionary.to_pylist()) == ["a", "b"]
+
+
+def halves(
+    reads: pa.Table, files: pa.Table, stored: Stored, n_parts: int, cycle_s: int
+) -> list[tuple[pa.Table, pa.Table, Stored]]:
+    """What is known, divided by dataset."""
+    found = dataset_parts(reads, files, stored, n_parts, cycle_s=cycle_s)
+    tables = zip((reads, files, stored.rows), found, strict=True)
+    parts = [dict(divided(rows, part, n_parts)) for rows, part in tables]
+    empty = (reads.slice(0, 0), files.slice(0, 0), stored.rows.slice(0, 0))
+    each = [[some.get(k, none) for some, none in zip(parts, empty, strict=True)] for k in range(n_parts)]
+    return [(r, f, Stored.of_rows(s)) for r, f, s in each]
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_parts_by_dataset_have_the_features_and_the_state_of_the_whole(seed: int) -> None:
+    worlds = random_worlds(seed, n_worlds=12)
+    spec = worlds.spec
+    first, second = (worlds.start + k * spec.cycle_s for k in (7, 14))
+    accesses, files = (coded(table) for table in tables_of(worlds))
+    files = files.select(list(CATALOGUE))
+    from_s = events.usable(accesses, cycle_s=spec.cycle_s)
+
+    def computed(
+        known: tuple[pa.Table, pa.Table, Stored], as_of_s: int
+    ) -> tuple[dict[str, Any], dict[tuple[str, str], str], Stored]:
+        region = Region(*known, spec)
+        features = {row["did"]: row for row in region.features(as_of_s).to_pylist()}
+        stored = region.stored(as_of_s)
+        return features, {(row["kind"], row["entity"]): repr(row) for row in stored.rows.to_pylist()}, stored
+
+    stored = Stored.empty()
+    for as_of_s, is_new in ((first, from_s <= first), (second, (from_s > first) & (from_s <= second))):
+        known = accesses.filter(pa.array(is_new)).select(list(events.COLUMNS)), files, stored
+        features, states, stored = computed(known, as_of_s)
+        found: tuple[dict[str, Any], dict[Any, str]] = ({}, {})
+        for part in halves(*known, 3, spec.cycle_s):
+            some, kept, _ = computed(part, as_of_s)
+            assert not found[0].keys() & some.keys()
+            assert not found[1].keys() & kept.keys()
+            found[0].update(some)
+            found[1].update(kept)
+        assert features
+        assert repr(sorted(found[0].items())) == repr(sorted(features.items()))
+        assert found[1] == states
+
+
+SETS = st.sets(st.text("ab\u00e9\U0001f4be\x00", max_size=4), max_size=12)
 
 
 @settings(deadline=None)
-@given(first=NAMES, others=st.tuples(NAMES, NAMES), seed=st.integers(0, 99), is_sorted=st.booleans())
+@given(first=SETS, others=st.tuples(SETS, SETS), seed=st.integers(0, 99), is_sorted=st.booleans())
 def test_every_name_has_its_place_among_all(
     first: set[str], others: tuple[set[str], set[str]], seed: int, is_sorted: bool
 ) -> None:
@@ -26,17 +109,17 @@ def test_every_name_has_its_place_among_all(
     columns = [pa.chunked_array([pa.array(["a", *lists[0]], pa.string())[1:]])]
     columns += [pa.chunked_array([pa.array(names, pa.string()).dictionary_encode()]) for names in lists[1:]]
     every, numbers = merged(columns)
-    wanted = sorted(first.union(*others), key=str.encode)
-    assert every.to_pylist() == wanted
+    expected = sorted(first.union(*others), key=str.encode)
+    assert every.to_pylist() == expected
     for names, found in zip(lists, numbers, strict=True):
-        assert [wanted[k] for k in found] == names
+        assert [expected[k] for k in found] == names
         assert found.dtype == np.int32
 
 
 @settings(deadline=None)
-@given(wanted=NAMES, there=NAMES, cut=st.integers(0, 12))
-def test_names_that_are_not_in_a_column(wanted: set[str], there: set[str], cut: int) -> None:
+@given(expected=SETS, there=SETS, cut=st.integers(0, 12))
+def test_names_that_are_not_in_a_column(expected: set[str], there: set[str], cut: int) -> None:
     known = sorted(there, key=str.encode)
     column = pa.chunked_array([pa.array(known[:cut], pa.string()), pa.array(known[cut:][::-1], pa.string())])
-    found = absent(pa.array(sorted(wanted), pa.string()), column)
-    assert found.to_pylist() == [name for name in sorted(wanted) if name not in there]
+    found = absent(pa.array(sorted(expected), pa.string()), column)
+    assert found.to_pylist() == [name for name in sorted(expected) if name not in there]

@@ -23,7 +23,7 @@ from features.results import (
 )
 from models.evaluation import metrics
 from models.evaluation.metrics import BOUNDED_DAYS, Interval, few_days, mean_interval, ratio_interval
-from models.evaluation.promotion import DailyWan, decide, decide_order, decide_pair
+from models.evaluation.promotion import DailyWan, Decision, decide, decide_order, decide_pair
 
 TB = 10**12
 
@@ -41,63 +41,41 @@ def replay(n_days: int = 28, fraction: float = 0.1, **savings: float) -> DailyWa
 
 
 def test_a_clear_winner_is_promoted_with_its_figures() -> None:
-    found = decide([replay(lru=3, s3fifo=1, champion=1)], has_champion=True)
-    assert found.promote
-    assert [one.against for one in found.comparisons] == [LRU, S3FIFO_PLAN, CHAMPION_PLAN]
-    first = found.comparisons[0]
+    decision = decide([replay(lru=3, s3fifo=1, champion=1)], has_champion=True)
+    assert decision.promote
+    assert [one.against for one in decision.comparisons] == [LRU, S3FIFO_PLAN, CHAMPION_PLAN]
+    first = decision.comparisons[0]
     assert first.saving_bytes == pytest.approx(3 * TB, rel=0.2)
     assert 0 < first.lower_bytes < first.saving_bytes < first.upper_bytes
     assert first.saving_share == pytest.approx(3 / 13, rel=0.2)
-    assert "beats lru at 10% capacity: saves" in found.reasons[0]
-    assert decide([replay(lru=3, s3fifo=1, champion=1)], has_champion=True) == found
+    assert "beats lru at 10% capacity: saves" in decision.reasons[0]
+    assert decide([replay(lru=3, s3fifo=1, champion=1)], has_champion=True) == decision
 
 
 @pytest.mark.parametrize("rival", ["lru", "s3fifo", "champion"])
 def test_one_rival_that_is_not_significantly_beaten_is_enough_to_refuse(rival: str) -> None:
     savings: dict[str, Any] = {"lru": 3.0, "s3fifo": 3.0, "champion": 3.0, rival: 0.0}
-    found = decide([replay(**savings)], has_champion=True)
-    assert not found.promote
-    assert [one.won for one in found.comparisons].count(False) == 1
-    assert any(reason.startswith("is not significantly better than") for reason in found.reasons)
+    decision = decide([replay(**savings)], has_champion=True)
+    assert not decision.promote
+    assert [one.won for one in decision.comparisons].count(False) == 1
+    assert any(reason.startswith("is not significantly better than") for reason in decision.reasons)
 
 
 def test_a_saving_on_average_that_one_lucky_week_made_is_refused() -> None:
     days = [f"2026-03-{i + 1:02}" for i in range(28)]
     mine = dict.fromkeys(days, 10 * TB)
     lucky = {day: (18 if i < 7 else 9) * TB for i, day in enumerate(days)}
-    found = decide(
+    decision = decide(
         [DailyWan(0.1, {CHALLENGER_PLAN: mine, LRU: lucky, S3FIFO_PLAN: lucky})], has_champion=False
     )
-    assert found.comparisons[0].saving_bytes > 1 * TB
-    assert not found.promote
+    assert decision.comparisons[0].saving_bytes > 1 * TB
+    assert not decision.promote
 
 
 def test_every_capacity_must_be_won() -> None:
     walks = [replay(fraction=0.05, lru=3, s3fifo=3), replay(fraction=0.1, lru=3, s3fifo=-3)]
     assert not decide(walks, has_champion=False).promote
     assert decide(walks[:1], has_champion=False).promote
-
-
-@pytest.mark.parametrize(
-    ("bad", "has_champion", "words"),
-    [
-        ([replay(20, lru=9, s3fifo=9)], False, "20 test days at 10% capacity are too few; 21 are needed"),
-        ([replay(lru=9)], False, "lru+s3fifo_counts was not replayed"),
-        ([replay(lru=9, s3fifo=9)], True, "lru+champion was not replayed"),
-        ([], False, "no rows"),
-        (
-            [DailyWan(0.1, {**replay(lru=9, s3fifo=9).wan_bytes, LRU: replay(27, lru=9).wan_bytes[LRU]})],
-            False,
-            "different days",
-        ),
-    ],
-)
-def test_what_cannot_decide_refuses_with_the_reason(
-    bad: list[DailyWan], has_champion: bool, words: str
-) -> None:
-    found = decide(bad, has_champion=has_champion)
-    assert (found.promote, found.comparisons) == (False, ())
-    assert any(words in reason for reason in found.reasons)
 
 
 def in_line(fraction: float = 0.1, n_days: int = 28, **savings: float) -> DailyWan:
@@ -109,9 +87,12 @@ def in_line(fraction: float = 0.1, n_days: int = 28, **savings: float) -> DailyW
 
 def test_an_order_may_evict_if_it_beats_lru_and_s3fifo_at_every_capacity() -> None:
     wins = [in_line(0.05, lru=3, s3fifo=1), in_line(0.1, lru=3, s3fifo=1)]
-    found = decide_order(wins)
-    assert found.promote
-    assert [(one.policy, one.against) for one in found.comparisons] == [(STEWARD, LRU), (STEWARD, S3FIFO)] * 2
+    decision = decide_order(wins)
+    assert decision.promote
+    assert [(one.policy, one.against) for one in decision.comparisons] == [
+        (STEWARD, LRU),
+        (STEWARD, S3FIFO),
+    ] * 2
     for loses in (in_line(0.1, lru=3, s3fifo=0), in_line(0.1, lru=0, s3fifo=3)):
         refused = decide_order([wins[0], loses])
         assert not refused.promote
@@ -121,9 +102,9 @@ def test_an_order_may_evict_if_it_beats_lru_and_s3fifo_at_every_capacity() -> No
 def test_a_successor_is_refused_only_where_it_surely_misses_more() -> None:
     for savings, is_refused in (((3, 1), False), ((0, 0), False), ((3, -3), True), ((-3, 3), True)):
         at = [in_line(0.05, lru=3, s3fifo=3), in_line(0.1, lru=savings[0], s3fifo=savings[1])]
-        found = decide_order(at, is_successor=True)
-        assert found.promote is not is_refused, savings
-        assert found.reasons[0].startswith("an order learned alike serves")
+        decision = decide_order(at, is_successor=True)
+        assert decision.promote is not is_refused, savings
+        assert decision.reasons[0].startswith("an order learned alike serves")
     few = decide_order([in_line(n_days=20, lru=9, s3fifo=9)], is_successor=True)
     assert not few.promote, "too few days decide nothing about a successor either"
 
@@ -131,9 +112,9 @@ def test_a_successor_is_refused_only_where_it_surely_misses_more() -> None:
 def test_a_successor_without_a_capacity_of_the_order_that_serves_is_judged_as_a_first_one() -> None:
     for savings, may_evict in ((3, True), (0, False)):
         at = [in_line(0.1, lru=savings, s3fifo=savings)]
-        found = decide_order(at, is_successor=True, served_at=(0.05, 0.1))
-        assert found.promote is may_evict
-        assert found.reasons[0].startswith("the order that serves won at 5% capacity too")
+        decision = decide_order(at, is_successor=True, served_at=(0.05, 0.1))
+        assert decision.promote is may_evict
+        assert decision.reasons[0].startswith("the order that serves won at 5% capacity too")
         assert decide_order(at, is_successor=True, served_at=(0.1,)).promote
 
 
@@ -152,33 +133,35 @@ def test_plans_and_order_are_judged_apart() -> None:
     assert decide_order([DailyWan(0.1, days)]).promote
 
 
+FEW, MISSING = "20 test days at 10% capacity are too few; 21 are needed", "was not replayed"
+NOTHING_FETCHED = DailyWan(0.1, {name: {"2026-03-01": 0} for name in (STEWARD, LRU, S3FIFO)})
+WINS = replay(lru=9, s3fifo=9).wan_bytes
+UNEQUAL = DailyWan(0.1, WINS | {LRU: replay(27, lru=9).wan_bytes[LRU]})
+
+
 @pytest.mark.parametrize(
-    ("bad", "words"),
+    ("decided", "words"),
     [
-        ([in_line(n_days=20, lru=9, s3fifo=9)], "20 test days at 10% capacity are too few"),
-        ([replay(lru=9, s3fifo=9)], "steward was not replayed at 10% capacity"),
-        (
-            [
-                DailyWan(
-                    0.1,
-                    {
-                        name: dict.fromkeys(days, 0)
-                        for name, days in in_line(lru=1, s3fifo=1).wan_bytes.items()
-                    },
-                )
-            ],
-            "nothing was fetched",
+        (decide([replay(20, lru=9, s3fifo=9)], has_champion=False), FEW),
+        (decide([replay(lru=9)], has_champion=False), f"lru+s3fifo_counts {MISSING}"),
+        (decide([replay(lru=9, s3fifo=9)], has_champion=True), f"lru+champion {MISSING}"),
+        (decide([], has_champion=False), "no rows"),
+        (decide([UNEQUAL], has_champion=False), "different days"),
+        *(
+            (decide_order(bad, is_successor=is_successor), words)
+            for is_successor in (False, True)
+            for bad, words in (
+                ([in_line(n_days=20, lru=9, s3fifo=9)], FEW),
+                ([replay(lru=9, s3fifo=9)], f"steward {MISSING} at 10% capacity"),
+                ([NOTHING_FETCHED], "nothing was fetched"),
+                ([], "no rows"),
+            )
         ),
-        ([], "no rows"),
     ],
 )
-@pytest.mark.parametrize("is_successor", [False, True])
-def test_an_order_is_refused_with_the_reason_by_what_cannot_decide(
-    bad: list[DailyWan], words: str, is_successor: bool
-) -> None:
-    found = decide_order(bad, is_successor=is_successor)
-    assert (found.promote, found.comparisons) == (False, ())
-    assert any(words in reason for reason in found.reasons)
+def test_what_cannot_decide_refuses_with_the_reason(decided: Decision, words: str) -> None:
+    assert (decided.promote, decided.comparisons) == (False, ())
+    assert any(words in reason for reason in decided.reasons)
 
 
 def slow_means(days: list[float], block: int, draws: int) -> list[float]:
@@ -195,10 +178,10 @@ def slow_means(days: list[float], block: int, draws: int) -> list[float]:
 def test_bounds_are_those_of_a_slow_bootstrap() -> None:
     days = [float(x) for x in np.repeat(np.random.default_rng(1).normal(5, 2, 10), 4)]
     for block in (1, 7):
-        found = mean_interval(days, block=block)
+        interval = mean_interval(days, block=block)
         means = slow_means(days, block, 4000)
-        assert found.lower == pytest.approx(means[200], abs=0.06)
-        assert found.upper == pytest.approx(means[3800], abs=0.06)
+        assert interval.lower == pytest.approx(means[200], abs=0.06)
+        assert interval.upper == pytest.approx(means[3800], abs=0.06)
     by_week, by_day = (mean_interval(days, block=block).lower for block in (7, 1))
     assert by_week is not None and by_day is not None and by_week < by_day
 
@@ -207,8 +190,8 @@ def test_bounds_are_those_of_a_slow_bootstrap() -> None:
 def test_fewer_than_two_weeks_have_no_bounds_and_win_nothing(n_days: int, is_bounded: bool) -> None:
     mean, ratio = mean_interval([5.0] * n_days), ratio_interval([2.0] * n_days, [5.0] * n_days)
     assert ratio is not None and (mean.mean, ratio.mean) == (5.0, 0.4)
-    for found in (mean, ratio):
-        assert [bound is not None for bound in (found.lower, found.upper)] == [is_bounded] * 2
+    for interval in (mean, ratio):
+        assert [bound is not None for bound in (interval.lower, interval.upper)] == [is_bounded] * 2
     assert (few_days(n_days) is None) == is_bounded
     decided = decide([replay(n_days, lru=9, s3fifo=9)], has_champion=False, min_days=1)
     assert decided.promote == is_bounded
@@ -217,11 +200,11 @@ def test_fewer_than_two_weeks_have_no_bounds_and_win_nothing(n_days: int, is_bou
 
 @given(st.lists(st.floats(-1e12, 1e12), min_size=BOUNDED_DAYS, max_size=40), st.integers(1, 50))
 def test_bounds_hold_the_mean_of_what_was_drawn(days: list[float], block: int) -> None:
-    found = mean_interval(days, block=block)
+    interval = mean_interval(days, block=block)
     slack = 1e-6 * max(abs(day) for day in days) + 1e-9
-    assert found.lower is not None and found.upper is not None
-    assert min(days) - slack <= found.lower <= found.upper <= max(days) + slack
-    assert found.mean == pytest.approx(np.mean(days))
+    assert interval.lower is not None and interval.upper is not None
+    assert min(days) - slack <= interval.lower <= interval.upper <= max(days) + slack
+    assert interval.mean == pytest.approx(np.mean(days))
 
 
 def test_a_bootstrap_drawn_in_parts_is_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -255,15 +238,15 @@ def beside(
 
 
 def test_plans_beside_a_steward_win_by_what_jobs_do_not_wait() -> None:
-    found = decide_pair([beside()], has_champion=True)
-    assert found.promote
-    assert {one.policy for one in found.comparisons} == {STEWARD_PLAN}
-    assert [one.against for one in found.comparisons] == [LRU, S3FIFO_PLAN, STEWARD, STEWARD_CHAMPION]
-    assert [one.saving_hours is None for one in found.comparisons] == [True, True, False, False]
-    by_hours = found.comparisons[2]
+    decision = decide_pair([beside()], has_champion=True)
+    assert decision.promote
+    assert {one.policy for one in decision.comparisons} == {STEWARD_PLAN}
+    assert [one.against for one in decision.comparisons] == [LRU, S3FIFO_PLAN, STEWARD, STEWARD_CHAMPION]
+    assert [one.saving_hours is None for one in decision.comparisons] == [True, True, False, False]
+    by_hours = decision.comparisons[2]
     assert by_hours.saving_hours == pytest.approx(50, rel=0.1)
     assert by_hours.lower_hours is not None and 45 < by_hours.lower_hours < by_hours.saving_hours
-    assert "core-hours per day" in found.reasons[2]
+    assert "core-hours per day" in decision.reasons[2]
     assert decide_pair([beside(champion=-50)], has_champion=False).promote
 
 
@@ -278,18 +261,18 @@ def test_plans_beside_a_steward_win_by_what_jobs_do_not_wait() -> None:
     ],
 )
 def test_a_pair_that_loses_one_comparison_is_refused(loses: dict[str, float], against: str) -> None:
-    found = decide_pair([beside(), beside(**loses)], has_champion=True)
-    assert not found.promote
-    assert [one.against for one in found.comparisons if not one.won] == [against]
+    decision = decide_pair([beside(), beside(**loses)], has_champion=True)
+    assert not decision.promote
+    assert [one.against for one in decision.comparisons if not one.won] == [against]
 
 
 def test_an_evaluation_that_knows_no_hours_decides_nothing_about_a_pair() -> None:
     whole = beside()
     short = {name: dict(list(days.items())[1:]) for name, days in whole.core_hours.items()}
     for told in ({}, short):
-        found = decide_pair([DailyWan(0.1, whole.wan_bytes, told)], has_champion=False)
-        assert (found.promote, found.comparisons) == (False, ())
-        assert "core-hours of steward+plan at 10% capacity are not known" in found.reasons[0]
+        decision = decide_pair([DailyWan(0.1, whole.wan_bytes, told)], has_champion=False)
+        assert (decision.promote, decision.comparisons) == (False, ())
+        assert "core-hours of steward+plan at 10% capacity are not known" in decision.reasons[0]
 
 
 def test_a_gap_on_one_day_of_many_is_known_without_bounds() -> None:

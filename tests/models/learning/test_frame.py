@@ -24,12 +24,7 @@ from models.learning.frame import (
     time_split,
 )
 
-SPEC = FeatureSpec(
-    cycle_s=3600,
-    horizons_s=(3600, 7200),
-    candidate_s=86400,
-    active_dataset_s=3600,
-)
+SPEC = FeatureSpec(cycle_s=3600, horizons_s=(3600, 7200), candidate_s=86400, active_dataset_s=3600)
 
 
 @given(

@@ -22,12 +22,7 @@ from models.learning.sklearn_learners import HistBoosting, Logistic, RandomFores
 from models.parallel import map_parallel
 from models.training.compare import best, best_learned, evaluate_baseline, evaluate_learner, search
 
-SPEC = FeatureSpec(
-    cycle_s=3600,
-    horizons_s=(3600,),
-    candidate_s=86400,
-    active_dataset_s=3600,
-)
+SPEC = FeatureSpec(cycle_s=3600, horizons_s=(3600,), candidate_s=86400, active_dataset_s=3600)
 
 
 def planted(n_as_ofs: int = 40, n_files: int = 150, *, seed: int = 7) -> Sample:

@@ -1,4 +1,4 @@
-"""Expected reads follow what forecasts a series best, keep its total, and do not see the future."""
+"""Expected reads follow what forecasts a series best, keep its total and see no future; weights of a mix."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 from features.common.arrays import FloatArray
-from models.series.counts import Rates, rates_of
+from models.series.counts import Rates, fit_weights, rates_of
 from models.series.features import Past
 from models.series.forecast import CutQuality, rolling_quality
 from models.series.series import Series
@@ -50,21 +50,21 @@ def judged(reads: FloatArray) -> CutQuality:
 
 
 def test_where_the_last_value_is_best_the_forecast_follows_it() -> None:
-    found = judged(wandering(np.random.default_rng(2)))
-    assert found.last_absolute_error < min(found.season_absolute_error, found.recent_absolute_error)
-    assert found.absolute_error < found.last_absolute_error * 1.06
+    quality = judged(wandering(np.random.default_rng(2)))
+    assert quality.last_absolute_error < min(quality.season_absolute_error, quality.recent_absolute_error)
+    assert quality.absolute_error < quality.last_absolute_error * 1.06
 
 
 def test_where_the_season_is_best_the_forecast_follows_it() -> None:
-    found = judged(weekly(np.random.default_rng(3)))
-    assert found.season_absolute_error < min(found.last_absolute_error, found.recent_absolute_error) / 2
-    assert found.absolute_error < found.season_absolute_error * 1.25
+    quality = judged(weekly(np.random.default_rng(3)))
+    assert quality.season_absolute_error < min(quality.last_absolute_error, quality.recent_absolute_error) / 2
+    assert quality.absolute_error < quality.season_absolute_error * 1.25
 
 
 def test_where_a_forecast_of_nothing_has_least_error_the_total_is_kept() -> None:
-    found = judged(spells(np.random.default_rng(4)))
-    assert found.absolute_error < min(found.last_absolute_error, found.season_absolute_error)
-    assert found.count_error < 0.35
+    quality = judged(spells(np.random.default_rng(4)))
+    assert quality.absolute_error < min(quality.last_absolute_error, quality.season_absolute_error)
+    assert quality.count_error < 0.35
 
 
 @pytest.mark.parametrize("unit", [9, 30])
@@ -82,3 +82,28 @@ def test_a_row_knows_nothing_after_its_unit(unit: int) -> None:
     pd.testing.assert_frame_equal(then_x, now_x, check_exact=True)
     assert (then.windows == now.windows).all()
     assert (then.season == now.season).all()
+
+
+UNIT = np.repeat(np.arange(12), 200)
+RNG = np.random.default_rng(5)
+RATE = RNG.lognormal(4, 2, len(UNIT))
+
+
+def noisy(values: FloatArray, seed: int) -> FloatArray:
+    return values * np.random.default_rng(seed).lognormal(0, 1, len(values))
+
+
+def test_what_never_comes_gets_no_weight() -> None:
+    assert fit_weights(RATE[:, None], np.zeros(len(UNIT)), UNIT) == pytest.approx(0, abs=0.02)
+
+
+def test_a_unit_with_most_of_all_reads_does_not_decide_alone() -> None:
+    first, second = noisy(RATE, 1), noisy(RATE, 2)
+    huge = UNIT == 3
+    reads = np.where(huge, 1e4 * second, first)
+    forecasts = np.column_stack([np.where(huge, 1e4, 1) * first, np.where(huge, 1e4, 1) * second])
+    assert fit_weights(forecasts, reads, UNIT)[0] > 0.8
+
+
+def test_without_any_forecast_there_is_no_weight() -> None:
+    assert fit_weights(np.zeros((len(UNIT), 2)), RATE, UNIT).tolist() == [0, 0]

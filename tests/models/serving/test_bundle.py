@@ -17,12 +17,7 @@ from models.learning.calibration import IDENTITY, Knots
 from models.serving.bundle import MAX_CHARS, Bundle, HorizonModel, OrderModel
 from models.serving.drift import Reference
 
-SPEC = FeatureSpec(
-    cycle_s=3600,
-    horizons_s=(3600,),
-    candidate_s=86400,
-    active_dataset_s=3600,
-)
+SPEC = FeatureSpec(cycle_s=3600, horizons_s=(3600,), candidate_s=86400, active_dataset_s=3600)
 
 
 ORDER = OrderModel(

@@ -28,12 +28,7 @@ from models.training.training import fit_in_memory
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-SPEC = FeatureSpec(
-    cycle_s=3600,
-    horizons_s=(3600, 7200),
-    candidate_s=86400,
-    active_dataset_s=3600,
-)
+SPEC = FeatureSpec(cycle_s=3600, horizons_s=(3600, 7200), candidate_s=86400, active_dataset_s=3600)
 
 
 WEEK = tuple(np.linspace(-1, 1, 168).tolist())

@@ -22,12 +22,7 @@ from models.serving.spool import Card
 from models.training.training import LEARNERS, Effort, Trained, train
 
 HOUR = 3600
-SPEC = FeatureSpec(
-    cycle_s=HOUR,
-    horizons_s=(HOUR, 48 * HOUR),
-    candidate_s=24 * HOUR,
-    active_dataset_s=HOUR,
-)
+SPEC = FeatureSpec(cycle_s=HOUR, horizons_s=(HOUR, 48 * HOUR), candidate_s=24 * HOUR, active_dataset_s=HOUR)
 # MLflow's and its libraries' own deprecations; ours still fail.
 pytestmark = [
     pytest.mark.filterwarnings("ignore::DeprecationWarning:mlflow"),

@@ -59,11 +59,6 @@ def test_an_origin_that_is_away_is_worth_another_try(cache: DirectoryTarget, tmp
         cache.prefetch("/store/f0", timeout_s=1)
 
 
-def test_touching_what_is_not_held_is_rejected(cache: DirectoryTarget) -> None:
-    with pytest.raises(PushRejected, match="does not hold"):
-        cache.touch("/store/f0", timeout_s=1)
-
-
 def test_links_out_of_the_origin_are_refused(cache: DirectoryTarget, tmp_path: Path) -> None:
     (tmp_path / "origin" / "store" / "link").symlink_to("/etc/passwd")
     with pytest.raises(PushRejected, match="link"):

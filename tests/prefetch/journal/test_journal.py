@@ -159,7 +159,7 @@ def test_errors_are_bounded(journal: Journal) -> None:
 def test_what_no_journal_holds_is_a_damage_that_is_said(tmp_path: Path, damage: str) -> None:
     """SQLite keeps anything in any column, whoever wrote it: a steward ended by it, and a push."""
     journal = Journal(f"{tmp_path}/journal.db")
-    journal.plans.record_plan([item(1, Action.PIN), item(2)], now_s=1000)
+    journal.plans.record_plan([item(1, Action.PIN), item(2), item(3, Action.EVICT)], now_s=1000)
     with contextlib.closing(sqlite3.connect(tmp_path / "journal.db")) as connection, connection:
         connection.execute(f"UPDATE push_items SET {damage}")
         connection.execute("UPDATE push_items SET state = 'done' WHERE action = 'pin'")
@@ -167,14 +167,7 @@ def test_what_no_journal_holds_is_a_damage_that_is_said(tmp_path: Path, damage: 
         journal.reports.pins("xc", now_s=1000)
     with pytest.raises(ServiceError, match="the push journal is damaged"):
         list(journal.reports.receipts("xc"))
-    journal.close()
-
-
-def test_a_name_that_a_plan_evicts_is_text(tmp_path: Path) -> None:
-    journal = Journal(f"{tmp_path}/journal.db")
-    journal.plans.record_plan([item(1, Action.EVICT)], now_s=1000)
-    with contextlib.closing(sqlite3.connect(tmp_path / "journal.db")) as connection, connection:
-        connection.execute("UPDATE push_items SET name = CAST(name AS BLOB)")
-    with pytest.raises(ServiceError, match="the push journal is damaged"):
-        journal.reports.evictions("xc", now_s=1000)
+    if damage.startswith("name"):
+        with pytest.raises(ServiceError, match="the push journal is damaged"):
+            journal.reports.evictions("xc", now_s=1000)
     journal.close()

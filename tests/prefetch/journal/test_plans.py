@@ -1,4 +1,4 @@
-"""Plans in the journal: the newest word on a file counts, and what is long settled is forgotten."""
+"""Plans, pins and tries in the journal: the newest word on a file counts; what is settled is forgotten."""
 
 from __future__ import annotations
 
@@ -7,16 +7,17 @@ import itertools
 import hypothesis as hy
 import hypothesis.strategies as st
 import pytest
-from journals import DAY, begin, begin_all, due, finish, item, pinned, states, stop
+from journals import DAY, begin, begin_all, due, finish, item, pinned, states, stop, work_on
 
 from prefetch.actions import ItemState
 from prefetch.journal.journal import Journal, Receipt
-from prefetch.journal.tables import PLAN, PREFILL
+from prefetch.journal.lease import LEASE_S
+from prefetch.journal.tables import PLAN, PREFILL, Try
 
 LATER = 1000 + 3 * DAY
 
 
-def told(journal: Journal) -> dict[str, str]:
+def states_by_item(journal: Journal) -> dict[str, str]:
     return {row["item_id"]: row["state"] for row in journal.reports.receipts("xc")}
 
 
@@ -52,9 +53,9 @@ def test_a_prefill_stands_beside_plans_but_the_newest_word_on_a_file_counts(jour
     journal.plans.record_plan(
         [item(1, as_of_s=2000, kind=PREFILL), item(5, as_of_s=2000, kind=PREFILL)], now_s=2000
     )
-    assert told(journal)["1000-evict-1"] == "cancelled" and states(journal)["planned"] == 4
+    assert states_by_item(journal)["1000-evict-1"] == "cancelled" and states(journal)["planned"] == 4
     journal.plans.record_plan([item(1, "pin", as_of_s=3000)], now_s=3000)
-    assert {at for at, state in told(journal).items() if state == "planned"} == {
+    assert {at for at, state in states_by_item(journal).items() if state == "planned"} == {
         "2000-prefetch-5",
         "3000-pin-1",
     }
@@ -87,7 +88,7 @@ def test_in_whatever_order_plans_come_the_same_is_left(plans: list[tuple[int, st
         journal = Journal("sqlite://")
         for at, kind, files in order:
             journal.plans.record_plan([item(n, as_of_s=at, kind=kind) for n in files], now_s=9)
-        assert {at for at, state in told(journal).items() if state == "planned"} == expected
+        assert {at for at, state in states_by_item(journal).items() if state == "planned"} == expected
         journal.close()
 
 
@@ -148,3 +149,55 @@ def test_evictions_that_no_push_carried_out_are_listed_until_they_expire(journal
     )
     journal.plans.record_plan([item(4, "evict", as_of_s=2000)], now_s=2000)
     assert journal.reports.evictions("xc", now_s=2001)[0] == item(4, "evict").name
+
+
+def test_pins_are_due_after_touch_every_until_they_expire(journal: Journal) -> None:
+    pinned(journal, 2, 1500)
+    pinned(journal, 1, 1400)
+    assert due(journal, 1499) == []
+    assert due(journal, 1500) == ["1000-pin-1"]
+    assert due(journal, 1600) == ["1000-pin-1", "1000-pin-2"]
+    work_on(journal).renewed({"1000-pin-1": 1600})
+    assert due(journal, 1600) == ["1000-pin-2"]
+    assert due(journal, 1000 + DAY) == []
+
+
+def test_of_a_file_pinned_again_only_the_latest_pin_is_due(journal: Journal) -> None:
+    pinned(journal, 1, 1001)
+    pinned(journal, 1, 2001, as_of_s=2000)
+    assert due(journal, 5000) == ["2000-pin-1"]
+
+
+@pytest.mark.parametrize("action", ["unpin", "evict"])
+def test_a_pin_taken_back_is_not_due_until_pinned_again(journal: Journal, action: str) -> None:
+    pinned(journal, 1, 1001)
+    journal.plans.record_plan([item(1, action, as_of_s=2000)], now_s=2000)
+    assert due(journal, 5000) == ["1000-pin-1"]
+    begin_all(journal, action, now_s=2001)
+    finish(journal, f"2000-{action}-1", Receipt(ItemState.DONE), now_s=2001)
+    assert due(journal, 5000) == []
+    pinned(journal, 1, 3001, as_of_s=3000)
+    assert due(journal, 5000) == ["3000-pin-1"]
+
+
+def test_a_lost_pin_is_failed(journal: Journal) -> None:
+    pinned(journal, 1, 1001)
+    work_on(journal).lose_pin("1000-pin-1", "gone", now_s=2000)
+    assert due(journal, 5000) == []
+    assert journal.reports.counts()["failed"] == 1
+
+
+def test_a_sources_try_stays_as_old_as_it_is_whatever_comes_after(journal: Journal) -> None:
+    """A begin that is given back, a run that died with it; what expired is no try."""
+    journal.plans.record_plan([item(0)], now_s=1000)
+    begin(journal, 1)
+    failed = Receipt(ItemState.PLANNED, error="away", fault="source")
+    finish(journal, "1000-prefetch-0", failed, now_s=1002)
+    begin(journal, 1, now_s=1500)
+    work_on(journal).give_back(["1000-prefetch-0"], now_s=1501)
+    assert journal.reports.tries("xc", since_s=0) == [Try("", 1002, 0.0, True)]
+    begin(journal, 1, now_s=1600)
+    journal.leases.take("xc", now_s=1601 + LEASE_S)
+    assert journal.reports.tries("xc", since_s=0) == [Try("", 1002, 0.0, True)]
+    assert journal.plans.expire("xc", now_s=1000 + DAY) == 1
+    assert journal.reports.tries("xc", since_s=0) == []

@@ -1,18 +1,19 @@
-"""The servers of a site: liveness, by a clock that the test turns, and the ranges of names of each."""
+"""The servers of a site: liveness, by a clock that the test turns, and the names that each owns."""
 
 from __future__ import annotations
 
 import json
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from ranges_oracle import held, moved, rucio_server
 
-from prefetch.placement.fleet import CacheServer, Fleet, wire
-from replay.ranges import SLOT, SPACE, Layout, covered, layout_of, shares
+from prefetch.placement.fleet import CacheServer, Fleet
+from prefetch.plan.rules import belongs
+from replay.ranges import SPACE, Layout, covered, layout_of, shares
 
 
-def fleet() -> Fleet:
+def new_fleet() -> Fleet:
     return Fleet(liveness_s=180, forget_s=86400)
 
 
@@ -20,142 +21,124 @@ def server(id: str, at_s: float, *, size: float = 100, site: str = "EDGE") -> Ca
     return CacheServer(site, id, f"{id}:1094", size, at_s)
 
 
-def told(one: Fleet) -> list[str]:
-    return [str(address) for address, _ in one.ranges().get("EDGE", {"servers": []})["servers"]]
+def addresses(fleet: Fleet) -> list[str]:
+    return [str(address) for address, _ in fleet.ranges().get("EDGE", {"servers": []})["servers"]]
 
 
 def test_a_silent_server_leaves_within_the_liveness_time_and_returns_to_its_own() -> None:
-    one = fleet()
+    fleet = new_fleet()
     for id in ("a", "b", "c"):
-        one.hear(server(id, 1000))
-    assert one.settle(1000)
-    full = one.ranges()
-    one.hear(server("a", 1170))
-    one.hear(server("b", 1170))
-    assert not one.settle(1179.9)
-    assert one.settle(1180)
-    assert told(one) == ["a:1094", "b:1094"]
-    one.hear(server("c", 1300))
-    one.hear(server("a", 1300))
-    one.hear(server("b", 1300))
-    assert one.settle(1300)
-    assert one.ranges() == full
+        fleet.hear(server(id, 1000))
+    assert fleet.settle(1000)
+    full = fleet.ranges()
+    fleet.hear(server("a", 1170))
+    fleet.hear(server("b", 1170))
+    assert not fleet.settle(1179.9)
+    assert fleet.settle(1180)
+    assert addresses(fleet) == ["a:1094", "b:1094"]
+    fleet.hear(server("c", 1300))
+    fleet.hear(server("a", 1300))
+    fleet.hear(server("b", 1300))
+    assert fleet.settle(1300)
+    assert fleet.ranges() == full
 
 
 def test_a_site_without_a_live_server_is_not_told() -> None:
-    one = fleet()
-    one.hear(server("a", 0))
-    one.settle(0)
-    one.settle(180)
-    assert one.ranges() == {}
-    assert one.live_sites() == []
-    assert one.server_of("EDGE", "f") is None
-    assert [s.id for s in one.known()] == ["a"]
+    fleet = new_fleet()
+    fleet.hear(server("a", 0))
+    fleet.settle(0)
+    fleet.settle(180)
+    assert fleet.ranges() == {}
+    assert fleet.live_sites() == []
+    assert fleet.server_of("EDGE", "f") is None
+    assert [s.id for s in fleet.known()] == ["a"]
 
 
 def test_a_forgotten_server_gives_its_names_up() -> None:
-    one = fleet()
-    one.hear(server("a", 0))
-    one.hear(server("b", 0))
-    one.settle(0)
-    one.hear(server("a", 86400))
-    one.settle(86400)
-    assert one.ranges() == {"EDGE": {"servers": [["a:1094", 100]], "ranges": [[0, 1.0]]}}
-    one.settle(3 * 86400)
-    assert one.known() == []
-    assert one.ranges() == {}
+    fleet = new_fleet()
+    fleet.hear(server("a", 0))
+    fleet.hear(server("b", 0))
+    fleet.settle(0)
+    fleet.hear(server("a", 86400))
+    fleet.settle(86400)
+    assert fleet.ranges() == {"EDGE": {"servers": [["a:1094", 100]], "ranges": [[0, 1.0]]}}
+    fleet.settle(3 * 86400)
+    assert fleet.known() == []
+    assert fleet.ranges() == {}
 
 
 def test_an_older_heartbeat_changes_nothing() -> None:
-    one = fleet()
-    assert one.hear(server("a", 100))
-    one.settle(100)
-    assert not one.hear(server("a", 50, size=7))
-    assert not one.hear(server("a", 120))
-    assert one.hear(server("a", 130, size=200))
+    fleet = new_fleet()
+    assert fleet.hear(server("a", 100))
+    fleet.settle(100)
+    assert not fleet.hear(server("a", 50, size=7))
+    assert not fleet.hear(server("a", 120))
+    assert fleet.hear(server("a", 130, size=200))
 
 
 def test_a_restart_counts_the_liveness_time_anew_for_those_who_were_alive() -> None:
-    one = fleet()
-    one.restore([server("a", 1000), server("b", 990), server("dead", 500)], now_s=5000)
-    one.settle(5000)
-    assert told(one) == ["a:1094", "b:1094"]
-    one.settle(5179)
-    assert told(one) == ["a:1094", "b:1094"]
-    one.settle(5180)
-    assert one.ranges() == {}
-
-
-def test_neither_history_nor_the_order_of_heartbeats_matters() -> None:
-    first, second = fleet(), fleet()
-    for id in "abc":
-        first.hear(server(id, 0, size=ord(id)))
-        first.settle(0)
-    second.hear(server("z", 0))
-    second.settle(0)
-    second.drop("EDGE", "z")
-    for id in "cba":
-        second.hear(server(id, 0, size=7))
-        second.settle(0)
-        second.hear(server(id, 0, size=ord(id)))
-    second.settle(0)
-    assert first.ranges() == second.ranges()
+    fleet = new_fleet()
+    fleet.restore([server("a", 1000), server("b", 990), server("dead", 500)], now_s=5000)
+    fleet.settle(5000)
+    assert addresses(fleet) == ["a:1094", "b:1094"]
+    fleet.settle(5179)
+    assert addresses(fleet) == ["a:1094", "b:1094"]
+    fleet.settle(5180)
+    assert fleet.ranges() == {}
 
 
 PLANNED = {"EDGE": {"a": 50 * 10**12, "b": 150 * 10**12}}
 
 
 def test_at_a_planned_site_heartbeats_say_who_is_alive_and_nothing_else() -> None:
-    one = fleet()
-    one.planned = PLANNED
-    one.hear(server("stranger", 0, size=1e18))
-    one.settle(0)
-    assert one.ranges() == {}
-    assert not one.serves(server("stranger", 0))
-    assert one.silent() == [("EDGE", "a"), ("EDGE", "b")]
+    fleet = new_fleet()
+    fleet.planned = PLANNED
+    fleet.hear(server("stranger", 0, size=1e18))
+    fleet.settle(0)
+    assert fleet.ranges() == {}
+    assert not fleet.serves(server("stranger", 0))
+    assert fleet.silent() == [("EDGE", "a"), ("EDGE", "b")]
     for id in ("a", "b"):
-        one.hear(server(id, 1, size=1))
-    one.settle(1)
-    assert one.ranges()["EDGE"]["servers"] == [["a:1094", 50 * 10**12], ["b:1094", 150 * 10**12]]
-    assert one.weights() == {"EDGE": 200e12}
-    assert one.silent() == []
-    both = one.ranges()
-    one.hear(server("b", 190))
-    assert one.settle(190)
-    assert told(one) == ["b:1094"]
-    assert one.silent() == [("EDGE", "a")]
-    one.hear(server("b", 86_500))
-    one.settle(86_500)
-    assert [each.id for each in one.known()] == ["b"]
-    one.hear(server("a", 86_500))
-    one.settle(86_500)
-    assert one.ranges() == both
+        fleet.hear(server(id, 1, size=1))
+    fleet.settle(1)
+    assert fleet.ranges()["EDGE"]["servers"] == [["a:1094", 50 * 10**12], ["b:1094", 150 * 10**12]]
+    assert fleet.weights() == {"EDGE": 200e12}
+    assert fleet.silent() == []
+    both = fleet.ranges()
+    fleet.hear(server("b", 190))
+    assert fleet.settle(190)
+    assert addresses(fleet) == ["b:1094"]
+    assert fleet.silent() == [("EDGE", "a")]
+    fleet.hear(server("b", 86_500))
+    fleet.settle(86_500)
+    assert [each.id for each in fleet.known()] == ["b"]
+    fleet.hear(server("a", 86_500))
+    fleet.settle(86_500)
+    assert fleet.ranges() == both
 
 
 def test_other_sites_than_the_planned_follow_heartbeats() -> None:
-    one = fleet()
-    one.planned = PLANNED
-    one.hear(server("xf1", 0, site="FAR"))
-    one.settle(0)
-    assert list(one.ranges()) == ["FAR"]
+    fleet = new_fleet()
+    fleet.planned = PLANNED
+    fleet.hear(server("xf1", 0, site="FAR"))
+    fleet.settle(0)
+    assert list(fleet.ranges()) == ["FAR"]
 
 
 def test_a_plan_with_other_capacities_changes_the_replies() -> None:
-    one = fleet()
+    fleet = new_fleet()
     for id in ("a", "b"):
-        one.hear(server(id, 0))
-    one.settle(0)
-    before = one.ranges()
-    one.planned = PLANNED
-    assert one.settle(0)
-    assert one.ranges() != before
+        fleet.hear(server(id, 0))
+    fleet.settle(0)
+    before = fleet.ranges()
+    fleet.planned = PLANNED
+    assert fleet.settle(0)
+    assert fleet.ranges() != before
 
 
 sizes = st.dictionaries(
     st.text("abcdefgh", min_size=1, max_size=3), st.integers(1, 1000), min_size=1, max_size=8
 )
-# No name of Rucio's holds a colon: what is before one is a scope, and is left out of the hash here.
-names = st.text(min_size=1, max_size=50).filter(lambda name: ":" not in name)
 
 
 @given(sizes, st.data())
@@ -181,7 +164,6 @@ def test_stand_ins_share_by_size() -> None:
     extra = {name: now[name] - shares(servers)[name] for name in now}
     for name, share in (("a", 0.2), ("b", 0.2), ("c", 0.6)):
         assert abs(extra[name] / (SPACE / 2) - share) < 0.06
-    assert SPACE % SLOT == 0
 
 
 def test_nobody_alive_has_no_ranges() -> None:
@@ -189,13 +171,42 @@ def test_nobody_alive_has_no_ranges() -> None:
     assert covered(layout_of({"a": 1}), {"a": 1}, {"not planned"}) == Layout()
 
 
-@given(sizes, names)
-def test_the_reply_means_to_rucio_what_it_means_here(servers: dict[str, int], name: str) -> None:
-    layout = layout_of(servers)
-    address = {id: (f"{id}:1094", float(size)) for id, size in servers.items()}
-    reply = json.loads(json.dumps(wire(layout, address)))
-    owner, scoped = layout.owners_of([name, f"scope:{name}"])
-    assert rucio_server(reply, name) == f"{owner}:1094"
-    assert scoped == owner
-    assert reply["ranges"][-1][1] == 1.0
-    assert all(len(server) == 2 for server in reply["servers"])
+SITE = "EDGE"
+NAMES = [f"/store/mc/f{i}.root" for i in range(300)]
+servers = st.sampled_from([f"xc{i}" for i in range(8)])
+terabytes = st.integers(1, 500)
+changes = st.lists(
+    st.tuples(st.sampled_from(["join", "leave", "resize"]), servers, terabytes), min_size=1, max_size=12
+)
+
+
+def owners(capacities: dict[str, int]) -> list[str]:
+    """As plans say it, each cache's on its own."""
+    mine = {cache: belongs(NAMES, capacities, cache) for cache in capacities}
+    owners_of_file = [[cache for cache in mine if mine[cache][i]] for i in range(len(NAMES))]
+    assert all(len(caches) == 1 for caches in owners_of_file)
+    return [caches[0] for caches in owners_of_file]
+
+
+@settings(max_examples=60, deadline=None)
+@given(changes)
+def test_all_name_the_same_owner_after_any_joins_leaves_and_resizes(
+    history: list[tuple[str, str, int]],
+) -> None:
+    fleet, configured = Fleet(liveness_s=180, forget_s=86400), dict[str, int]()
+    for at_s, (kind, cache, size) in enumerate(history):
+        if kind == "leave":
+            fleet.drop(SITE, cache)
+            configured.pop(cache, None)
+        elif kind == "join" or cache in configured:
+            fleet.hear(CacheServer(SITE, cache, cache, size, at_s))
+            configured[cache] = size * 10**12
+        fleet.settle(at_s)
+        if not configured:
+            assert fleet.ranges() == {}
+            continue
+        planned = owners(configured)
+        reply = json.loads(json.dumps(fleet.ranges()))[SITE]
+        assert [rucio_server(reply, name) for name in NAMES] == planned
+        served = [fleet.server_of(SITE, name) for name in NAMES]
+        assert [server and server.id for server in served] == planned

@@ -59,38 +59,31 @@ def state(held: int, **changes: Any) -> CacheState:
     return CacheState(**(told | changes))
 
 
-def test_what_is_queued_is_certain_from_its_start_on() -> None:
-    known = with_known(scores(range(20)), work(wait_s=ids(2 * HOUR_S, 30 * DAY_S)))
-    assert known.item.tolist() == list(range(20)), "work beyond the longest horizon is not added"
-    assert known.probability[:, 3].tolist() == [0.1, 1.0, 1.0]
-    assert known.queued.tolist() == [0, 0, 0, 12] + [0] * 16
-    assert with_known(scores(range(20)), work(wait_s=ids(30 * DAY_S, 30 * DAY_S))).n_jobs is None
-
-
 @settings(deadline=None)
 @given(
     st.lists(st.integers(0, N - 1), unique=True, max_size=N),
     st.dictionaries(st.integers(0, N - 1), st.tuples(st.integers(1, 5), st.integers(0, 8 * DAY_S))),
 )
-def test_equals_a_plain_loop(scored: list[int], told: dict[int, tuple[int, int]]) -> None:
-    given_ = scores(scored, 0.3)
+def test_equals_a_plain_loop(scored: list[int], starts: dict[int, tuple[int, int]]) -> None:
+    predictions = scores(scored, 0.3)
     queue = KnownWork(
-        ids(*told),
-        np.full(len(told), 10),
-        ids(*(n for n, _ in told.values())),
-        ids(*(w for _, w in told.values())),
+        ids(*starts),
+        np.full(len(starts), 10),
+        ids(*(n for n, _ in starts.values())),
+        ids(*(w for _, w in starts.values())),
     )
-    got = with_known(given_, queue)
+    known = with_known(predictions, queue)
     expected = {item: ([0.3] * 3, 0) for item in scored}
-    for item, (n_jobs, wait_s) in told.items():
+    for item, (n_jobs, wait_s) in starts.items():
         if wait_s <= HORIZONS[-1]:
             before = expected.get(item, ([0.0] * 3, 0))[0]
             expected[item] = (
                 [1.0 if h >= wait_s else p for h, p in zip(HORIZONS, before, strict=True)],
                 n_jobs,
             )
-    columns = zip(got.item.tolist(), got.probability.T.tolist(), got.queued.tolist(), strict=True)
+    columns = zip(known.item.tolist(), known.probability.T.tolist(), known.queued.tolist(), strict=True)
     assert {item: (chances, jobs) for item, chances, jobs in columns} == expected
+    assert (known.n_jobs is None) == (not any(wait_s <= HORIZONS[-1] for _, wait_s in starts.values()))
 
 
 def test_a_plan_fetches_queued_files_first_and_holds_them_with_their_own_reason() -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from pushes import Fake, item, raising, run
 
-from features.common.errors import PushRejected, TargetUnavailable
+from features.common.errors import TargetUnavailable
 from prefetch.directory import DirectoryTarget
 from prefetch.journal.journal import Journal
 from prefetch.push.push import PushLimits, PushSummary, push
@@ -105,14 +105,6 @@ def test_away_once_is_tried_again(journal: Journal) -> None:
     journal.plans.record_plan([item(1, name="/a"), item(2, name="/b")], now_s=time.time())
     assert run(fake, journal, parallel=1).pushed == 2
     assert [row["attempts"] for row in journal.reports.receipts()] == [2, 1]
-
-
-def test_rejected_is_not_tried_again(journal: Journal) -> None:
-    fake = Fake()
-    fake.before = raising(PushRejected("no"))
-    journal.plans.record_plan([item(1, name="/a")], now_s=time.time())
-    assert run(fake, journal).failed == 1
-    assert len(fake.log) == 1
 
 
 def test_a_cache_that_is_away_is_left_alone(journal: Journal) -> None:

@@ -10,16 +10,16 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from closes import file_close
 
 from features.common.errors import TargetUnavailable
 from prefetch.directory import DirectoryTarget
 from prefetch.steward import canary
 from prefetch.steward.canary import FRESH_S, LASTS_S, RENEW_S, Canary, OpenFiles
-from prefetch.xcache.events import FileClose
 from prefetch.xcache.fstream import Opened, Packet
 
 NAME = "/store/a.root"
-CLOSE = FileClose(NAME, 1, 1, 1, 1, 1, 0, 0, (), 0, 0, 0, None, None, "host", "xc", "", 0, 0, 0, 0)
+CLOSE = file_close(NAME, 0, 0)
 
 
 class Cache(DirectoryTarget):

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from typing import Any
 from unittest import mock
 
 import numpy as np
 import pytest
+from closes import file_close
 
 from features.common.arrays import IntArray
 from features.stream.state import task_number, user_number
@@ -61,11 +61,8 @@ class FakeDisk:
 
 
 def closed(name: str, attach: int, detach: int, *, read: int = BLOCK, size: int = BLOCK) -> FileClose:
-    event: dict[str, Any] = dict.fromkeys(("pseq", "index", "stod", "b_bypass", "b_miss"), 0)
-    event |= {"host": "h", "inst": "", "site": "", "b_todisk": None, "b_prefetch": None, "remotes": ()}
-    event |= {"lfn": name, "size_bytes": size, "blk_size": size, "n_blks": 1, "n_blks_done": 1}
-    event |= {"access_cnt": 1, "attach_t": attach, "detach_t": detach, "b_hit": read}
-    return FileClose(**event, received_t=detach + 1)
+    whole = {"size_bytes": size, "blk_size": size, "n_blks": 1, "n_blks_done": 1, "access_cnt": 1}
+    return file_close(name, attach, detach, received_t=detach + 1, b_hit=read, **whole)
 
 
 def listed_at(at_s: float, *held: Held) -> Listing:

@@ -1,10 +1,14 @@
-"""Readers by number, one for each task, user or session; uses of one file, each looked at once."""
+"""Names and readers by number; uses of one file, each looked at once."""
 
 from __future__ import annotations
+
+import random
+import tracemalloc
 
 import pytest
 
 from prefetch.steward import feed
+from prefetch.steward.book import Names
 from prefetch.steward.feed import NOBODY, Readers
 from prefetch.steward.follower import FileUses, Use
 from prefetch.xcache.fstream import Login, Work
@@ -12,16 +16,16 @@ from prefetch.xcache.fstream import Login, Work
 
 def logged_in(*kinds: str) -> Readers:
     """Sessions 1 and 2 of alice, of which 2 works for a job, 3 of bob, 4 of nobody."""
-    found = Readers(kinds)
+    readers = Readers(kinds)
     for number, user in enumerate(("alice", "alice", "bob", ""), start=1):
-        found.note(Login(9, 7, number, f"{number}", user))
-    found.note(Work(9, 7, "2", "job"))
-    found.note(Work(9, 7, "unheard of", "job"))
-    return found
+        readers.note(Login(9, 7, number, f"{number}", user))
+    readers.note(Work(9, 7, "2", "job"))
+    readers.note(Work(9, 7, "unheard of", "job"))
+    return readers
 
 
-def numbers(found: Readers, stod: int = 9) -> list[int]:
-    return [found.number(stod, 7, user_id) for user_id in range(6)]
+def numbers(readers: Readers, stod: int = 9) -> list[int]:
+    return [readers.number(stod, 7, user_id) for user_id in range(6)]
 
 
 def test_readers_are_those_that_the_order_was_told_of() -> None:
@@ -42,9 +46,9 @@ def test_a_server_that_was_started_again_has_other_sessions() -> None:
 
 def test_sessions_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(feed, "MOST_SESSIONS", 2)
-    found = logged_in("user")
-    assert [number == NOBODY for number in numbers(found)] == [True, True, True, False, True, True]
-    assert len(found._sessions) == len(found._by_name) == 2
+    readers = logged_in("user")
+    assert [number == NOBODY for number in numbers(readers)] == [True, True, True, False, True, True]
+    assert len(readers._sessions) == len(readers._by_name) == 2
 
 
 def use(begin_s: int) -> Use:
@@ -79,3 +83,25 @@ def test_opens_that_come_and_go_take_no_memory() -> None:
         uses.add(one := use(begin_s))
         uses.end(one)
     assert max(len(uses._begun), len(uses._ended)) < 100
+
+
+CHARACTERS = ["a", "é", "\udc80", "/", "\U0001f600", ""]
+
+
+def test_names_are_numbered_as_a_dictionary_would() -> None:
+    chance, names, plain = random.Random(1), Names(), dict[str, int]()
+    for _ in range(10_000):
+        name = "".join(chance.choices(CHARACTERS, k=6)) + str(chance.randrange(500))
+        assert names.find(name) == plain.get(name)
+        assert names.add(name) == plain.setdefault(name, len(plain))
+    assert [names[number] for number in range(len(names))] == list(plain)
+
+
+def test_a_name_takes_little_more_than_its_text() -> None:
+    tracemalloc.start()
+    names = Names()
+    for number in range(2**14):
+        names.add(f"{number:0100}")
+    used, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert used / len(names) < 140

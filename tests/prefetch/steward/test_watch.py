@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Collection, Iterator
 from typing import Any
 from unittest import mock
 
 import pytest
+from closes import file_close
 
 from features.common.errors import TargetUnavailable
 from prefetch.steward import watch
@@ -15,7 +15,6 @@ from prefetch.steward.book import Book, Datasets, listed
 from prefetch.steward.feed import Feed, Readers, Report
 from prefetch.steward.watch import LiveCache, Watch
 from prefetch.target import CacheTarget, Confirmation, Held
-from prefetch.xcache.events import FileClose
 from replay.kernels.heuristics import LRU
 from replay.steward import Steward
 from replay.steward.order import HeuristicOrder
@@ -23,13 +22,6 @@ from replay.steward.order import HeuristicOrder
 T = 1_700_000_000
 BLOCK = 128 * 1024
 REAL = [f"/store/{n}" for n in range(100)]
-
-
-def closed(name: str, at_s: int) -> FileClose:
-    """A close of file `name`."""
-    event: dict[str, Any] = dict.fromkeys((field.name for field in dataclasses.fields(FileClose)), 0)
-    event |= {"lfn": name, "attach_t": at_s, "detach_t": at_s, "received_t": at_s, "remotes": ()}
-    return FileClose(**event)
 
 
 class Unmounted:
@@ -64,7 +56,9 @@ def test_neither_a_few_forged_closes_nor_a_record_without_a_byte_hide_that_no_di
     shown: list[Held],
 ) -> None:
     world = Unmounted(*shown)
-    world.reports = [closed(name, T - 400) for name in [*REAL, *(f"/forged/{n}" for n in range(5))]]
+    world.reports = [
+        file_close(name, T - 400, T - 400) for name in [*REAL, *(f"/forged/{n}" for n in range(5))]
+    ]
     with pytest.raises(TargetUnavailable, match="mount the disk"):
         world.begin()
 
@@ -79,7 +73,7 @@ def test_a_disk_that_no_report_told_of_is_missed_at_the_first_and_found_when_it_
     world.begin()
     world.watch.follow(T + 30.0)
     assert not world.watch.faults
-    world.reports = [closed(REAL[0], T + 31)]
+    world.reports = [file_close(REAL[0], T + 31, T + 31)]
     world.watch.follow(T + 32.0)
     assert "mount the disk" in world.watch.faults["inventory"]
     world.shown = [Held(name, BLOCK, BLOCK, True, T, False) for name in REAL]

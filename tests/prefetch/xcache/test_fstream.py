@@ -1,3 +1,5 @@
+"""The f-stream and the records that name users: of real servers, and of nobody's making."""
+
 from __future__ import annotations
 
 import base64
@@ -6,6 +8,7 @@ import csv
 import gzip
 import json
 import struct
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -14,8 +17,10 @@ from hypothesis import strategies as st
 from monitoring import closing, fstream, opening, users
 
 from features.common.errors import InputError
-from prefetch.xcache.fstream import Closed, Opened, Packet, decode
+from prefetch.xcache.events import frame
+from prefetch.xcache.fstream import MAX_CHARS, Closed, Login, Opened, Packet, Work, decode, decode_session
 from prefetch.xcache.fstream_capture import Access, Fault, FstreamReader
+from prefetch.xcache.gstream import CaptureReader
 
 STOD = 1_700_000_000
 BEGIN = STOD + 100
@@ -30,7 +35,7 @@ def line(datagram: bytes, remote: str = "10.0.0.1:40000") -> str:
     return json.dumps({"remote": remote, "version": "1", "data": base64.b64encode(datagram).decode()}) + "\n"
 
 
-def told(tmp_path: Path, *datagrams: bytes) -> tuple[FstreamReader, list[Access], list[str]]:
+def read_all(tmp_path: Path, *datagrams: bytes) -> tuple[FstreamReader, list[Access], list[str]]:
     path = tmp_path / "packets.jsonl"
     path.write_text("".join(map(line, datagrams)))
     reader = FstreamReader()
@@ -39,7 +44,7 @@ def told(tmp_path: Path, *datagrams: bytes) -> tuple[FstreamReader, list[Access]
     return reader, [one for one in found if isinstance(one, Access)], faults
 
 
-def shown(access: Access) -> dict[str, str]:
+def as_decoded(access: Access) -> dict[str, str]:
     """An access as the decoded file of the real packets shows it."""
     opened, closed = access.opened, access.closed
     return {
@@ -59,7 +64,7 @@ def shown(access: Access) -> dict[str, str]:
 def test_real_packets_give_the_accesses_decoded_from_them_by_others(data: Path) -> None:
     reader = FstreamReader()
     found = list(reader.read(data / "osdf_fstream_packets.jsonl.gz"))
-    accesses = [shown(one) for one in (*found, *reader.unfinished()) if isinstance(one, Access)]
+    accesses = [as_decoded(one) for one in (*found, *reader.unfinished()) if isinstance(one, Access)]
     with gzip.open(data / "osdf_fstream_decoded.csv.gz", "rt") as stream:
         expected = list(csv.DictReader(stream))
 
@@ -107,7 +112,7 @@ def test_an_open_without_a_name_and_a_window_without_the_servers_id_are_read() -
 
 
 def test_a_close_ends_an_open_of_an_earlier_datagram_that_was_known_before(tmp_path: Path) -> None:
-    _, (access,), faults = told(
+    _, (access,), faults = read_all(
         tmp_path, packet(opening(1), pseq=255), packet(closing(1), begin=BEGIN + 60, end=BEGIN + 70, pseq=0)
     )
     assert access.closed is not None
@@ -130,10 +135,10 @@ def test_an_access_has_what_its_session_works_for(tmp_path: Path) -> None:
         users(b"i", f"{name}\n{job}", 9, stod=STOD + 1),
         packet(closing(1), opening(2), pseq=1),
     ]
-    _, accesses, faults = told(tmp_path, *datagrams)
+    _, accesses, faults = read_all(tmp_path, *datagrams)
     assert [(access.opened.file_id, access.work) for access in accesses] == [(1, job), (2, job)]
     assert not faults
-    _, (nobody, _), _ = told(tmp_path, datagrams[0], datagrams[1], *datagrams[3:])
+    _, (nobody, _), _ = read_all(tmp_path, datagrams[0], datagrams[1], *datagrams[3:])
     assert nobody.work == ""
 
 
@@ -142,7 +147,7 @@ def test_what_gives_no_access_is_told(tmp_path: Path) -> None:
     unknown = struct.pack(">BBHI", 9, 0, 8, 0)
     windowless = struct.pack(">cBHi", b"f", 0, 8, STOD)
     first = packet(opening(1), unknown, pseq=1)
-    reader, accesses, faults = told(
+    reader, accesses, faults = read_all(
         tmp_path, first, first, other, windowless, b"", b"\xff" * 9, packet(closing(2), opening(3), cut=3)
     )
     assert [access.opened.file_id for access in accesses] == [1]
@@ -167,17 +172,14 @@ def test_lines_that_are_none_are_counted(tmp_path: Path) -> None:
 
 
 def test_a_number_used_again_leaves_the_earlier_open_unfinished(tmp_path: Path) -> None:
-    _, accesses, _ = told(tmp_path, packet(opening(1, "/a"), opening(1, "/b"), closing(1)))
+    _, accesses, _ = read_all(tmp_path, packet(opening(1, "/a"), opening(1, "/b"), closing(1)))
     assert [(one.opened.lfn, one.closed is not None) for one in accesses] == [("/a", False), ("/b", True)]
 
 
-@pytest.mark.parametrize(
-    ("numbers", "n_lost"),
-    [([0, 1, 2], 0), ([3, 6], 2), ([254, 255, 0, 1], 0), ([250, 1], 6), ([1, 3, 2], 0)],
-)
+@pytest.mark.parametrize(("numbers", "n_lost"), [([254, 255, 0, 1], 0), ([250, 1], 6), ([1, 3, 2], 0)])
 def test_gaps_in_the_numbering_are_lost_datagrams(tmp_path: Path, numbers: list[int], n_lost: int) -> None:
     datagrams = [packet(opening(i), pseq=number) for i, number in enumerate(numbers)]
-    assert told(tmp_path, *datagrams)[0].n_lost == n_lost
+    assert read_all(tmp_path, *datagrams)[0].n_lost == n_lost
 
 
 def test_servers_and_their_lives_count_for_themselves(tmp_path: Path) -> None:
@@ -221,7 +223,7 @@ DATAGRAMS = st.one_of(
 def test_any_datagrams_give_accesses_and_faults(
     tmp_path_factory: pytest.TempPathFactory, datagrams: list[bytes]
 ) -> None:
-    reader, accesses, faults = told(tmp_path_factory.mktemp("fuzz"), *datagrams)
+    reader, accesses, faults = read_all(tmp_path_factory.mktemp("fuzz"), *datagrams)
     assert reader.n_lost >= 0
     n_opened = 0
     for datagram in datagrams:
@@ -229,3 +231,65 @@ def test_any_datagrams_give_accesses_and_faults(
             n_opened += len(decode(datagram).opened)
     assert len(accesses) == n_opened or "datagram told twice" in faults
     assert not any(b"\0" in access.opened.lfn.encode() for access in accesses)
+
+
+LOGIN_STOD, SERVER, HOST = 0x6B036137, 26639589911912, "26639589911912@[::ffff:127.0.0.1]"
+# `xrootd.monitor all auth … dest fstat user info …`, without and with `sec.protocol unix`.
+PLAIN = f"xroot/nobody.6923:{HOST}\n&R=v5.5.3&x=task-42&y=&I=4"
+UNIX = (
+    f"xroot/pilot.7177:{HOST}\n&p=unix&n=alice&h=[::ffff:127.0.0.1]&o=&r=&g=root&m=&R=v5.5.3&x=xrdcp&y=&I=4"
+)
+JOB = f"xroot/root.7136:{HOST}\ncrab:job 17"
+
+
+session = partial(users, stod=LOGIN_STOD)
+
+
+@pytest.mark.parametrize(("text", "user"), [(PLAIN, "nobody"), (UNIX, "alice")])
+def test_a_login_has_the_name_that_was_authenticated_else_that_of_the_client(text: str, user: str) -> None:
+    assert decode_session(session(b"u", text, 3)) == Login(
+        LOGIN_STOD, SERVER, 3, text.partition("\n")[0], user
+    )
+
+
+def test_a_client_may_say_what_it_works_for() -> None:
+    assert decode_session(session(b"i", JOB)) == Work(
+        LOGIN_STOD, SERVER, JOB.partition("\n")[0], "crab:job 17"
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "user"),
+    [
+        (f"a.b:1@c/d.1:5@e.22:{HOST}", "d.1:5@e"),
+        (f"x.1:{HOST}\n&R=v5&y=\n&p=gsi&n=root", "x"),
+        (f"{'x' * (MAX_CHARS + 1)}.1:{HOST}", ""),
+        (f".1:{HOST}", ""),
+    ],
+)
+def test_names_that_clients_make_up_are_only_names(text: str, user: str) -> None:
+    login = decode_session(session(b"u", text))
+    assert isinstance(login, Login) and login.user == user and login.server_id == SERVER
+
+
+@pytest.mark.parametrize("bad", [b"", b"u\1\0\x0c", session(b"f", PLAIN), session(b"u", "nobody"), b"u" * 99])
+def test_what_names_no_session_is_an_input_error(bad: bytes) -> None:
+    with pytest.raises(InputError):
+        decode_session(bad)
+
+
+@given(st.binary(max_size=200), st.sampled_from([b"u", b"i", b"f", b"\xff"]))
+def test_any_bytes_give_a_name_or_an_input_error(body: bytes, code: bytes) -> None:
+    for content in (body, session(code, body), session(code, b"a.1:2@" + body)):
+        with contextlib.suppress(InputError):
+            assert isinstance(decode_session(content), Login | Work)
+
+
+def test_a_capture_keeps_names_beside_the_streams(tmp_path: Path) -> None:
+    path = tmp_path / "capture"
+    bad = json.dumps({"code": "u", "data": base64.b64encode(b"u").decode()}).encode() + b"\n"
+    kept = [session(b"u", UNIX), session(b"i", JOB)]
+    path.write_bytes(b"".join(frame(1, 1, one) for one in kept) + b"@@1 1 %d\n%s" % (len(bad), bad))
+    reader = CaptureReader(path)
+    assert [type(one) for one in reader.events()] == [Login, Work]
+    assert (reader.n_malformed, reader.n_lost) == (1, 0)

@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from contexts import context_with
 from ladders import one_split
 
 from features.common.errors import InputError
 from features.spec import COLUMNS
-from features.stream.state import Files
 from models.learning.order import decisions
 from replay.access_context import AccessContext
 from replay.kernels.scored_files import new_rule
 from replay.policies import run_policy
 from replay.policies.learned import Learned, Order
 from replay.trace import Trace
-
-HOUR_S = 3600
 
 
 def trace_of(seed: int, *, n: int = 3000, m: int = 200) -> Trace:
@@ -26,18 +24,13 @@ def trace_of(seed: int, *, n: int = 3000, m: int = 200) -> Trace:
     return Trace(times, item.astype(np.int32), draw.integers(1, 1000, m))
 
 
-def context_of_trace(trace: Trace, *, n_datasets: int = 7) -> AccessContext:
-    m = trace.n_items
-    dataset = (np.arange(m) % n_datasets).astype(np.int32)
-    unknown = np.full(m, -1, np.int32)
-    listed = np.zeros(n_datasets, np.int64)
-    files = Files(dataset, np.zeros(m, np.int32), trace.size_bytes, unknown, listed, np.inf)
-    return AccessContext(files, n_datasets, np.zeros(trace.n_accesses, np.int64))
+def in_sevens(trace: Trace, n_datasets: int = 7) -> AccessContext:
+    return context_with(trace, np.arange(trace.n_items) % n_datasets)
 
 
 def hits_of(trace: Trace, orders: list[Order], capacity: int, *, n_datasets: int = 7) -> np.ndarray:
     hit = np.zeros(trace.n_accesses, np.bool_)
-    peak = Learned(context_of_trace(trace, n_datasets=n_datasets), orders)(trace, capacity, hit)
+    peak = Learned(in_sevens(trace, n_datasets), orders)(trace, capacity, hit)
     assert peak <= capacity
     return hit
 
@@ -46,7 +39,7 @@ def hits_of(trace: Trace, orders: list[Order], capacity: int, *, n_datasets: int
 def test_without_an_order_it_is_lru(seed: int) -> None:
     trace = trace_of(seed)
     for capacity in (100, 5000, 30_000, 10**6):
-        learned = run_policy("learned", trace, capacity, policy=Learned(context_of_trace(trace), []))
+        learned = run_policy("learned", trace, capacity, policy=Learned(in_sevens(trace), []))
         assert learned.wan_bytes == run_policy("lru", trace, capacity).wan_bytes
 
 
@@ -56,7 +49,7 @@ def test_half_of_recency_is_nearly_lru_where_all_rates_are_alike(monkeypatch: py
     monkeypatch.setattr("replay.policies.learned.new_rule", half)
     trace = trace_of(1)
     order = Order(float(trace.time_s[0]), one_split("n_reads", 1, -9, -9))
-    learned = run_policy("learned", trace, 12_000, policy=Learned(context_of_trace(trace), [order]))
+    learned = run_policy("learned", trace, 12_000, policy=Learned(in_sevens(trace), [order]))
     assert learned.wan_bytes == pytest.approx(run_policy("lru", trace, 12_000).wan_bytes, rel=0.02)
 
 
@@ -100,7 +93,7 @@ def test_rows_are_of_files_within_the_window_and_labels_of_the_next_read(seed: i
     # Sizes tell files apart here.
     trace = Trace(trace.time_s, trace.item, np.arange(1, trace.n_items + 1))
     begin, end, window_s = float(trace.time_s[500]), float(trace.time_s[2500]), float(trace.time_s[400])
-    rows = decisions(trace, context_of_trace(trace), [window_s], from_s=begin, to_s=end, most=300)
+    rows = decisions(trace, in_sevens(trace), [window_s], from_s=begin, to_s=end, most=300)
     recency, size = (rows.x[:, COLUMNS.index(name)] for name in ("recency_s", "size_bytes"))
     assert rows.at_s.size > 200
     assert ((rows.at_s >= begin) & (rows.at_s < end)).all()
@@ -119,14 +112,14 @@ def test_rows_do_not_depend_on_what_comes_after_the_end() -> None:
     trace = trace_of(4)
     end = float(trace.time_s[2000])
     cut = Trace(trace.time_s[:2000], trace.item[:2000], trace.size_bytes)
-    rows = [decisions(t, context_of_trace(t), [1e5], from_s=0.0, to_s=end, most=200) for t in (trace, cut)]
+    rows = [decisions(t, in_sevens(t), [1e5], from_s=0.0, to_s=end, most=200) for t in (trace, cut)]
     for one, other in zip(*rows, strict=True):
         assert np.array_equal(one, other, equal_nan=True)
 
 
 def test_a_context_of_another_trace_never_reaches_the_kernels() -> None:
     trace = trace_of(5)
-    fitting = context_of_trace(trace)
+    fitting = in_sevens(trace)
     files, n = fitting.files, trace.n_accesses
     hostile = [
         fitting._replace(files=files._replace(dataset=np.full(trace.n_items, value, np.int32)))

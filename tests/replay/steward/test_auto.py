@@ -7,9 +7,9 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 from cases import IS_THOROUGH
+from contexts import context_with
 from ladders import one_split
 
-from features.stream.state import Files
 from replay.access_context import AccessContext
 from replay.kernels.chooser import FOLLOWED, Chooser, count, new_chooser, trust
 from replay.policies.learned import Order
@@ -30,10 +30,7 @@ def made(times: list[np.ndarray], items: list[np.ndarray], seed: int) -> tuple[T
     trace = Trace(
         np.concatenate(times)[order].astype(np.int64), item, np.random.default_rng(seed).integers(1, 100, m)
     )
-    unknown, listed = np.full(m, -1, np.int32), np.zeros(m // 50 + 1, np.int64)
-    dataset = (np.arange(m) // 50).astype(np.int32)
-    files = Files(dataset, np.zeros(m, np.int32), trace.size_bytes, unknown, listed, np.inf)
-    return trace, AccessContext(files, listed.size, np.zeros(trace.n_accesses, np.int64))
+    return trace, context_with(trace, np.arange(m) // 50)
 
 
 def flips(draw: np.random.Generator) -> tuple[list[np.ndarray], list[np.ndarray]]:

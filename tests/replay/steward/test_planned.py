@@ -6,12 +6,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from contexts import context_with
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pair_oracle import Wishes, brute_pair
 
-from features.stream.state import Files
-from replay.access_context import AccessContext
 from replay.planner import Actions, CacheState
 from replay.policies import run_policy
 from replay.result import Result
@@ -24,14 +23,6 @@ KEYS = (
     *("as_of_s", "item", "bytes_on_disk", "last_access_s", "pinned"),
     *("inflow_bytes", "peak_inflow_bytes", "sure_inflow_bytes"),
 )
-
-
-def told(trace: Trace) -> AccessContext:
-    """All files of one dataset, read by nobody."""
-    m = trace.n_items
-    none, unknown = np.zeros(m, np.int32), np.full(m, -1, np.int32)
-    files = Files(none, none, trace.size_bytes, unknown, np.zeros(1, np.int64), np.inf)
-    return AccessContext(files, 1, np.zeros(trace.n_accesses, np.int64))
 
 
 class Asked:
@@ -75,7 +66,7 @@ def replay(
     trace: Trace, capacity: int, planner: Any, *, cycle_s: int, from_s: int, count_s: int, delays: Delays
 ) -> Result:
     plans = Plans(planner, capacity, 0.9, 0.95, cycle_s, from_s)
-    pair = Replayed(told(trace), lambda n: new_order("lru", n, None), delays, plans=plans)
+    pair = Replayed(context_with(trace), lambda n: new_order("lru", n, None), delays, plans=plans)
     return run_policy("steward+plan", trace, capacity, count_from_s=count_s, policy=pair)
 
 

@@ -6,9 +6,9 @@ import dataclasses
 
 import numpy as np
 import pytest
+from contexts import context_with
 from ladders import one_split
 
-from features.stream.state import Files
 from replay.access_context import NO_QUEUE, AccessContext, QueuedReads
 from replay.kernels.scored_files import new_rule
 from replay.policies import POLICIES, Policy, run_policy
@@ -28,10 +28,8 @@ def world(seed: int, *, n: int = 3000, m: int = 200, n_datasets: int = 7) -> tup
     times = np.cumsum(draw.integers(0, 400, n))
     item = np.minimum(draw.geometric(0.02, n) - 1, m - 1).astype(np.int32)
     trace = Trace(times, item, draw.integers(0, 1000, m))
-    dataset = draw.integers(0, n_datasets, m).astype(np.int32)
-    unknown, listed = np.full(m, -1, np.int32), np.zeros(n_datasets, np.int64)
-    files = Files(dataset, np.zeros(m, np.int32), trace.size_bytes, unknown, listed, np.inf)
-    return trace, AccessContext(files, n_datasets, draw.integers(0, 9, n))
+    dataset = draw.integers(0, n_datasets, m)
+    return trace, context_with(trace, dataset, draw.integers(0, 9, n), n_datasets=n_datasets)
 
 
 def hits(trace: Trace, policy: Policy, capacity: int) -> np.ndarray:
@@ -45,15 +43,6 @@ def replayed(
 ) -> Replayed:
     n_files = context.files.dataset.size
     return Replayed(context, lambda capacity: new_order(name, capacity, orders, n_files=n_files), delays)
-
-
-@pytest.mark.parametrize("seed", range(4))
-def test_without_delays_lru_equals_its_kernel(seed: int) -> None:
-    trace, context = world(seed)
-    for capacity in (0, 700, 5000, 30_000, 10**6):
-        expected = np.zeros(trace.n_accesses, np.bool_)
-        POLICIES["lru"](trace, capacity, expected)
-        assert np.array_equal(hits(trace, replayed(context, "lru"), capacity), expected)
 
 
 def queued(seed: int) -> tuple[Trace, AccessContext]:
@@ -170,17 +159,7 @@ def test_an_open_file_is_read_past_rather_than_evicted() -> None:
     """Two files that do not fit together, read in turn while both are open: the first one stays."""
     item = np.array([0, 1, 0, 1, 0], np.int32)
     trace = Trace(np.arange(5) * 10, item, np.array([6, 6]))
-    context = AccessContext(
-        Files(
-            *(np.zeros(2, np.int32),) * 2,
-            trace.size_bytes,
-            np.full(2, -1, np.int32),
-            np.zeros(1, np.int64),
-            np.inf,
-        ),
-        1,
-        np.zeros(5, np.int64),
-    )
+    context = context_with(trace)
     found = hits(trace, replayed(context, "lru", Delays(open_s=100)), 10)
     assert found.tolist() == [False, False, True, False, True]
     assert hits(trace, replayed(context, "lru"), 10).tolist() == [False] * 5
@@ -309,12 +288,6 @@ def test_without_what_was_learned_a_kernel_has_the_hits_of_the_loop(name: str) -
     kernel = whole(steward_policy(name, context))
     expected = hits(trace, replayed(context, STEWARDS[name]), CAPACITY)
     assert np.array_equal(hits(trace, kernel, CAPACITY), expected)
-
-
-def test_without_what_was_learned_the_kernel_is_lru() -> None:
-    trace, context = world(2)
-    lru = hits(trace, whole(steward_policy("steward-lru", context)), CAPACITY)
-    assert np.array_equal(hits(trace, whole(steward_policy("steward", context)), CAPACITY), lru)
 
 
 def test_delays_and_blocks_take_the_loop() -> None:

@@ -1,4 +1,4 @@
-"""Every policy in plain Python: lists in order, sums and minima computed anew at each step."""
+"""Policies in plain Python, but for those that libCacheSim judges: sums and minima anew at each step."""
 
 from __future__ import annotations
 
@@ -72,16 +72,6 @@ class Lru(Cache):
         return min(self.files, key=self.last.__getitem__)
 
 
-class Fifo(Cache):
-    def victim(self, newcomer: int) -> int:
-        return self.files[0]
-
-
-class Lfu(Cache):
-    def victim(self, newcomer: int) -> int:
-        return min(self.files, key=lambda f: (self.count[f], self.last[f]))
-
-
 class ScoredFiles(Cache):
     """Keys L + worth, L that of the last victim."""
 
@@ -104,41 +94,6 @@ class ScoredFiles(Cache):
         file = min(self.files, key=lambda f: (self.key[f], self.last[f]))
         self.inflation = self.key[file]
         return file
-
-
-class Gdsf(ScoredFiles):
-    def worth(self, file: int) -> float:
-        return self.count[file] * 1e6 / max(self.size(file), 1)
-
-    def miss(self, file: int) -> None:
-        self.last[file] = self.now
-        self.enter(file)
-        while self.used() > self.capacity:
-            self.files.remove(self.victim(file))
-
-
-class Sieve(Cache):
-    """`files` from the oldest to the newest; the hand is the place it looks at next."""
-
-    def __init__(self, trace: Trace, capacity: int) -> None:
-        super().__init__(trace, capacity)
-        self.hand = 0
-        self.read: set[int] = set()
-
-    def hit(self, file: int) -> None:
-        self.read.add(file)
-
-    def miss(self, file: int) -> None:
-        while self.used() + self.size(file) > self.capacity:
-            met = self.files[self.hand]
-            if met in self.read:
-                self.read.remove(met)
-                self.hand += 1
-            else:
-                self.files.pop(self.hand)
-            if self.hand >= len(self.files):
-                self.hand = 0
-        self.enter(file)
 
 
 class TwoQueues(Cache):
@@ -170,59 +125,7 @@ class TwoQueues(Cache):
         (self.main if known else self.files).append(file)
 
 
-class S3Fifo(Cache):
-    def __init__(self, trace: Trace, capacity: int) -> None:
-        super().__init__(trace, capacity)
-        self.main: list[int] = []
-        self.ghosts: list[int] = []
-        self.credit: dict[int, int] = {}
-        self.full_once = False
-        self.small_bytes = int(capacity * 0.1)
-
-    def content(self) -> list[int]:
-        return self.files + self.main
-
-    def hit(self, file: int) -> None:
-        self.credit[file] += 1
-
-    def miss(self, file: int) -> None:
-        known = file in self.ghosts
-        if known:
-            self.ghosts.remove(file)
-        elif self.size(file) > self.small_bytes:
-            return
-        while self.used() + self.size(file) > self.capacity:
-            self.full_once = True
-            main_bytes = self.capacity - self.small_bytes
-            if self.bytes_of(self.main) > main_bytes or not self.files:
-                self.evict_main()
-            else:
-                self.evict_small()
-        if not known and self.size(file) == self.small_bytes:
-            return
-        filled = not self.full_once and self.bytes_of(self.files) >= self.small_bytes
-        self.count[file], self.credit[file] = 1, 0
-        (self.main if known or filled else self.files).append(file)
-
-    def evict_small(self) -> None:
-        while self.files:
-            file = self.files.pop(0)
-            if self.credit[file] < 2:
-                remember(self, file, int(self.capacity * 0.9))
-                return
-            self.credit[file] = 0
-            self.main.append(file)
-
-    def evict_main(self) -> None:
-        while True:
-            file = self.main.pop(0)
-            if not self.credit[file]:
-                return
-            self.credit[file] = min(self.credit[file], 3) - 1
-            self.main.append(file)
-
-
-def remember(cache: TwoQueues | S3Fifo, file: int, limit: int) -> None:
+def remember(cache: TwoQueues, file: int, limit: int) -> None:
     if cache.size(file) > limit:
         return
     while cache.bytes_of(cache.ghosts) + cache.size(file) > limit:
@@ -248,13 +151,8 @@ class Bypass(Clairvoyant):
 
 ORACLES = {
     "lru": Lru,
-    "fifo": Fifo,
-    "lfu": Lfu,
     "lfu-da": ScoredFiles,
-    "sieve": Sieve,
-    "s3fifo": S3Fifo,
     "2q": TwoQueues,
-    "gdsf": Gdsf,
     "clairvoyant": Clairvoyant,
     "clairvoyant-bypass": Bypass,
 }

@@ -1,3 +1,5 @@
+"""What an accesses table holds: reads of the demand source, each once, and the kinds of readers."""
+
 from __future__ import annotations
 
 import datetime as dt
@@ -8,7 +10,7 @@ import pyarrow as pa
 import pytest
 from local_engines import LOCAL
 
-from features.accesses import demand
+from features.accesses import demand, reader_kinds
 from features.common.errors import StaleInputError
 from features.spec import FeatureSpec
 from jobs.ground.store.tables import Tables
@@ -67,3 +69,32 @@ def test_a_read_told_by_trace_and_g_stream_counts_once(tmp_path: Path) -> None:
     assert counted(**{"*": "rucio_traces"}) == 1
     with pytest.raises(StaleInputError, match="accesses of cmssw_pop, rucio_traces"):
         counted(S="xcache_gstream")
+
+
+READERS = {
+    "popularity": ("alice", None, "cms"),
+    "panda": ("alice", "task", "rucio_traces"),
+    "fstream": ("hash", None, "xrootd_fstream"),
+    "gstream": (None, None, "xcache_gstream"),
+}
+
+
+@pytest.mark.parametrize(
+    ("rows", "kinds"),
+    [
+        (["gstream"], ()),
+        (["popularity"], ("user",)),
+        (["panda"], ("task",)),
+        (["fstream", "gstream"], ("session",)),
+        (["panda", "popularity", "fstream"], ("task", "user", "session")),
+        (["gstream"] * 10 + ["popularity"], ()),
+        ([], ()),
+    ],
+)
+def test_kinds_are_those_of_a_tenth_of_the_accesses(rows: list[str], kinds: tuple[str, ...]) -> None:
+    columns = zip(*(READERS[row] for row in rows), strict=True) if rows else ([], [], [])
+    table = {
+        name: pa.array(list(of), pa.string())
+        for name, of in zip(("user", "task", "source"), columns, strict=True)
+    }
+    assert reader_kinds(pa.table(table), ["xrootd_fstream"]) == kinds
