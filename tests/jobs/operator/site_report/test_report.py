@@ -9,6 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from access_rows import accesses
 from html_page import Page
 
 from features.common.errors import StaleInputError
@@ -116,27 +117,8 @@ REGIONS = (Region("near", ("*.es",), 9.0),)
 
 def plant(tmp_path: Path, reads: list[dict[str, Any]]) -> Tables:
     tables = Tables(str(tmp_path))
-    schema = arrow_schema(ACCESSES).append(pa.field("day", pa.string()))
-    base = {
-        "scope": "cms",
-        "name": "/f",
-        "n_reads": 1,
-        "source": "xcache_gstream",
-        "cache": "a",
-    }
-    rows = []
-    for number, read in enumerate(reads):
-        row = {
-            **base,
-            "did": f"cms:/{number}",
-            "event_id": str(number),
-            "known_at": read["accessed_at"],
-            "bytes_missed": 0,
-            **read,
-        }
-        row["day"] = f"{row['accessed_at']:%Y-%m-%d}"
-        rows.append({name: row.get(name) for name in schema.names})
-    tables.replace_arrow(ACCESSES, pa.Table.from_pylist(rows, schema))
+    rows = [{"did": f"cms:/{number}", "bytes_missed": 0} | read for number, read in enumerate(reads)]
+    tables.replace_arrow(ACCESSES, accesses(rows, source="xcache_gstream", cache="a"))
     return tables
 
 
@@ -158,11 +140,8 @@ READS: list[dict[str, Any]] = [
 
 def test_each_read_counts_once_in_reads_and_bytes_by_cache_and_origin(tmp_path: Path) -> None:
     section = recorded_section(plant(tmp_path, READS), REGIONS)
-    told = {
-        row["of"]: (row["reads"], row["hit_ratio"], row["read_bytes"], row["missed_bytes"])
-        for row in section.rows
-    }
-    assert told == {
+    columns = ("reads", "hit_ratio", "read_bytes", "missed_bytes")
+    assert {row["of"]: tuple(row[name] for name in columns) for row in section.rows} == {
         "cache a": (4, 0.5, 25, 9),
         "cache b": (1, 0.0, 4, 4),
         "origin near": (1, 1.0, 10, 0),
@@ -202,27 +181,22 @@ def test_hits_have_the_origin_of_the_last_fetch_and_unknown_reads_are_in_no_rati
         {"accessed_at": at(20, 5), "did": "x", "bytes_hit": None, "bytes_missed": None, "read_bytes": 9},
     ]
     tables = plant(tmp_path, reads)
-    listed = dict.fromkeys(("scope", "name"), "x") | {
-        "did": "listed",
-        "size_bytes": 4,
-        "known_at": at(1, 1),
-    }
+    listed = {"did": "listed", "scope": "x", "name": "x", "size_bytes": 4, "known_at": at(1, 1)}
     listed |= {"origins": ["far.org", "T1_ES.es"]}
     tables.replace_arrow(FILES, pa.Table.from_pylist([listed], arrow_schema(FILES)))
-    found = {
-        row["of"]: row for row in recorded_section(tables, (Region("far", ("*.org",), 90.0), *REGIONS)).rows
-    }
+    section = recorded_section(tables, (Region("far", ("*.org",), 90.0), *REGIONS))
+    by_name = {row["of"]: row for row in section.rows}
     columns = ("files", "reads", "hit_ratio", "unknown_reads", "read_bytes", "missed_bytes")
-    assert {of: tuple(row[name] for name in columns) for of, row in found.items()} == {
+    assert {of: tuple(row[name] for name in columns) for of, row in by_name.items()} == {
         "cache a": (3, 5, 0.8, 1, 20, 6),
         "cache b": (1, 1, 1.0, 0, 4, 0),
         "origin far": (1, 2, 0.5, 1, 8, 6),
         "origin near": (2, 3, 1.0, 0, 12, 0),
         "origin unknown": (1, 1, 1.0, 0, 4, 0),
     }
-    near_shares = [found["origin near"][f"of_{of}_share"] for of in ("files", "reads", "bytes")]
+    near_shares = [by_name["origin near"][f"of_{of}_share"] for of in ("files", "reads", "bytes")]
     assert near_shares == [2 / 4, 3 / 6, 12 / 24]
-    assert found["cache a"]["byte_hit_ratio"] == 16 / 20
+    assert by_name["cache a"]["byte_hit_ratio"] == 16 / 20
 
 
 def test_old_records_are_not_shown_and_none_are_no_section(tmp_path: Path) -> None:

@@ -6,13 +6,13 @@ import datetime as dt
 from pathlib import Path
 
 import numpy as np
-import pyarrow as pa
 import pytest
+from access_rows import accesses
 from typer.testing import CliRunner
 
 from features.common.errors import InputError
 from features.common.times import DAY_S, parse_day
-from features.schema import ACCESSES, arrow_schema
+from features.schema import ACCESSES
 from jobs.cli.main import app
 from jobs.ground.store.tables import Tables
 from jobs.studies.efficiency.cache_pair import Pair, compared
@@ -71,16 +71,12 @@ def test_nothing_on_one_side_is_told() -> None:
 
 def recorded(root: Path) -> None:
     """Twenty days: cache `a` hits 60 % of its bytes, and 80 % from the tenth day on; `b` half of them."""
-    schema = arrow_schema(ACCESSES).append(pa.field("day", pa.string()))
-    rows = []
-    for day in range(20):
-        at = dt.datetime(2026, 3, 10, tzinfo=dt.UTC) + dt.timedelta(day)
-        for cache, hit in (("a", 80 if day >= 10 else 60), ("b", 50)):
-            row = {"did": "cms:/f", "scope": "cms", "name": "/f", "n_reads": 1, "source": "xcache_gstream"}
-            row |= {"cache": cache, "event_id": f"{cache}{day}", "accessed_at": at, "known_at": at}
-            row |= {"bytes_hit": hit, "bytes_missed": 100 - hit, "day": f"{at:%Y-%m-%d}"}
-            rows.append({name: row.get(name) for name in schema.names})
-    Tables(str(root)).replace_arrow(ACCESSES, pa.Table.from_pylist(rows, schema))
+    rows = [
+        {"cache": cache, "accessed_at": at, "bytes_hit": hit, "bytes_missed": 100 - hit}
+        for day, at in enumerate(dt.datetime(2026, 3, 10, tzinfo=dt.UTC) + dt.timedelta(n) for n in range(20))
+        for cache, hit in (("a", 80 if day >= 10 else 60), ("b", 50))
+    ]
+    Tables(str(root)).replace_arrow(ACCESSES, accesses(rows, source="xcache_gstream"))
 
 
 def test_the_command_reads_the_caches_own_records(tmp_path: Path) -> None:

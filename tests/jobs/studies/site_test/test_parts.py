@@ -14,11 +14,11 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 import pytest
+from access_rows import accesses
 
 from features.common.errors import InputError, PushRejected, TargetUnavailable
-from features.schema import ACCESSES, arrow_schema
+from features.schema import ACCESSES
 from jobs.ground.settings.tree import CacheSettings, Settings
 from jobs.ground.store.tables import Tables
 from jobs.studies.site_test import advice, answer, files
@@ -110,17 +110,10 @@ def test_recorded_files_are_of_this_cache_and_those_not_read_for_longest_come_fi
     reads += [("xc", "/store/../x"), ("xc", "/store/new")]
     at = dt.datetime(2026, 3, 1, 12, tzinfo=dt.UTC)
     rows = [
-        {"did": f"s:{name}", "scope": "s", "name": name, "cache": cache, "known_at": at, "n_reads": 1}
-        | {
-            "accessed_at": at - dt.timedelta(hours=k % 5),
-            "source": "t",
-            "event_id": str(k),
-            "day": "2026-03-01",
-        }
+        {"name": name, "cache": cache, "accessed_at": at - dt.timedelta(hours=k % 5)}
         for k, (cache, name) in enumerate(reads)
     ]
-    schema = pa.schema([*arrow_schema(ACCESSES), pa.field("day", pa.string())])
-    tables.replace_arrow(ACCESSES, pa.Table.from_pylist(rows, schema))
+    tables.replace_arrow(ACCESSES, accesses(rows, known_at=at))
     assert files.recorded(tables, cache, at_s=2**31) == ["/store/old", "/store/new"]
 
 
