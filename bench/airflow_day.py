@@ -133,7 +133,7 @@ def first_champion(site: Site) -> None:
 
 def cycle_beside_a_training(site: Site) -> None:
     """A cycle from pull to push, with a step killed, while a training does not end."""
-    key, since = site.keys[0], len(site.webhook.told)
+    key, since = site.keys[0], len(site.webhook.messages)
     site.api.until_known("place_and_push", "verify_outcomes", within_s=600)
     training = site.api.trigger("train_models", conf={"as_of": key})
     with held(awaited("cachecast train", within_s=WITHIN_S)):
@@ -154,7 +154,10 @@ def cycle_beside_a_training(site: Site) -> None:
     built = site.api.tasks("build_features", site.api.partition("build_features", key, within_s=60))
     n_tries = int(str(built["features", -1]["try_number"]))
     check(f"the killed step was tried again: try {n_tries}", n_tries > 1 and not killer.is_alive())
-    check("and no alarm was sent", not [one for one in site.webhook.told[since:] if one["state"] == "firing"])
+    check(
+        "and no alarm was sent",
+        not [one for one in site.webhook.messages[since:] if one["state"] == "firing"],
+    )
     check(
         "no report goes to Rucio for a cache without an RSE",
         tasks["cache.rucio_sync", 0]["state"] == "skipped",
@@ -287,7 +290,7 @@ def stopped_cache(site: Site) -> None:
     check(f"{n_queued} items are there for queued jobs", n_queued > 0)
     pushed(site, third)
     incomplete(site, site.moments[3], "rejected")
-    firing, good = (site.told(TRACES, state) for state in ("firing", "good again"))
+    firing, good = (site.n_messages(TRACES, state) for state in ("firing", "good again"))
     check(f"alarms: {firing} times incomplete, {good} times good again", (firing, good) in {(3, 2), (3, 3)})
 
 
@@ -313,9 +316,9 @@ def completed(site: Site) -> None:
     day = day_label(short)
     site.succeeded("backfill", site.api.trigger("backfill", conf={"first": day, "last": day}))
     check(f"they are not any more: {site.arrivals(short)!r}", "reads in" not in site.arrivals(short))
-    failed = [one for one in site.webhook.told if one["event"] == "task failed"]
+    failed = [one for one in site.webhook.messages if one["event"] == "task failed"]
     check(f"no task gave up: {[(one['dag'], one['task']) for one in failed]}", not failed)
-    silent = site.told("xcache_gstream", "firing")
+    silent = site.n_messages("xcache_gstream", "firing")
     check(f"a source that is silent all day has one alarm: {silent}", silent == 1)
     found = alarms()
     late = [name for name, _ in found if name.endswith("-late") or name.startswith("not-")]

@@ -35,27 +35,12 @@ def program(name: str) -> str:
     return path
 
 
-def promtool(*words: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [program("promtool"), *words],
-        cwd=DEPLOY / "prometheus",
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-
-
 @pytest.mark.parametrize(
-    "words",
-    [
-        ("check", "rules", "alerts.yml"),
-        ("test", "rules", "alerts.test.yml"),
-        ("check", "config", "prometheus.yml"),
-    ],
-    ids=" ".join,
+    "words", ["check rules alerts.yml", "test rules alerts.test.yml", "check config prometheus.yml"]
 )
-def test_promtool_accepts_the_rules_and_their_tests(words: tuple[str, ...]) -> None:
-    done = promtool(*words)
+def test_promtool_accepts_the_rules_and_their_tests(words: str) -> None:
+    command = [program("promtool"), *words.split()]
+    done = subprocess.run(command, cwd=DEPLOY / "prometheus", capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
 
 
@@ -63,7 +48,7 @@ def known_figures() -> set[str]:
     """The names of all figures that we leave or serve."""
     at = "2026-03-01"
     cache = CacheStatus("c", 1, at, 1, 1, 1.0, 1, 1, at, {"pin": 1}, at, {"done": 1}, 0)
-    told = Status(at, "r", "m/1", at, False, "m/1", at, 1, 0, (cache,), ())
+    status = Status(at, "r", "m/1", at, False, "m/1", at, 1, 0, (cache,), ())
     jobs = {f"cachecast_job_{name}" for name in ("ended_seconds", "duration_seconds", "failed")}
     collect = {f"cachecast_collect_{name}" for name in (*COUNTS, "seen_seconds")}
     collect |= {f"cachecast_collect_bus_{name}" for name in (*bus.COUNTS, "seen_seconds")}
@@ -72,7 +57,7 @@ def known_figures() -> set[str]:
         f"cachecast_placement_{name}" for name in re.findall(r'^ +\("(\w+)", "', text, re.M)
     }
     served |= {f"{name}_total" for name in served}
-    return {name for name, *_ in of_status(told)} | {"cachecast_alarm"} | jobs | collect | served
+    return {name for name, *_ in of_status(status)} | {"cachecast_alarm"} | jobs | collect | served
 
 
 def test_rules_and_dashboard_ask_for_figures_that_there_are() -> None:
@@ -148,9 +133,8 @@ SERVICES = [path for path in UNITS if path.suffix == ".service"]
 def test_every_service_runs_with_the_same_few_rights(unit: Path) -> None:
     lines = set(unit.read_text().splitlines())
     assert HARDENING - lines == set()
-    assert (
-        "User=cachecast-collect" if unit.name == "cachecast-collect.service" else "User=cachecast"
-    ) in lines
+    account = "cachecast-collect" if unit.name == "cachecast-collect.service" else "cachecast"
+    assert f"User={account}" in lines
     # The steward looks which files the cache's server has open, which a namespace of users hides.
     assert ("PrivateUsers=yes" in lines) == ("steward" not in unit.name)
 
@@ -187,11 +171,8 @@ def test_a_unit_reads_the_secrets_that_the_page_says_and_no_others() -> None:
 
 
 def test_the_shared_environment_holds_no_secret_and_each_secret_is_in_one_file() -> None:
-    names = [
-        name
-        for path in SECRETS.iterdir()
-        for name in re.findall(r"^(?:# )?([A-Z0-9_]+)=", path.read_text(), re.M)
-    ]
+    texts = "\n".join(path.read_text() for path in SECRETS.iterdir())
+    names = re.findall(r"^(?:# )?([A-Z0-9_]+)=", texts, re.M)
     assert len(names) == len(set(names)) >= 12
     shared = (DEPLOY / "systemd" / "environment.sample").read_text()
     assert not [name for name in names if name in shared]
@@ -210,12 +191,8 @@ def test_a_steward_of_another_account_takes_no_folder_of_another_service() -> No
 
 
 def test_the_units_that_strangers_reach_are_bounded() -> None:
-    serve, collect = (
-        dict(
-            line.split("=", 1) for line in (DEPLOY / "systemd" / name).read_text().splitlines() if "=" in line
-        )
-        for name in ("cachecast-serve.service", "cachecast-collect.service")
-    )
+    texts = [(DEPLOY / "systemd" / f"cachecast-{name}.service").read_text() for name in ("serve", "collect")]
+    serve, collect = (dict(re.findall(r"^([^=\n]+)=(.*)$", text, re.M)) for text in texts)
     assert int(serve["LimitNOFILE"]) > 2 * Settings.load(env={}).serve.connections
     assert (serve["MemoryMax"], serve["OOMPolicy"]) == ("2G", "continue")
     assert (collect["IPAddressDeny"], collect["IPAddressAllow"]) == ("any", "localhost")
@@ -276,9 +253,8 @@ def test_the_pods_of_tasks_differ_in_their_room_alone_and_run_the_container() ->
     (one,), (other,) = small["spec"]["containers"], large["spec"]["containers"]
     assert one.pop("resources") != (room := other.pop("resources"))
     assert small == large
-    assert int(room["requests"]["memory"].removesuffix("Gi")) > int(
-        Settings.load(env={}).spark.driver_memory.removesuffix("g")
-    )
+    driver = Settings.load(env={}).spark.driver_memory
+    assert int(room["requests"]["memory"].removesuffix("Gi")) > int(driver.removesuffix("g"))
     image = (DEPLOY / "Containerfile").read_text()
     # Airflow gives the container arguments, which must not become those of the image's `cachecast`.
     assert "ENTRYPOINT" in image and one["command"]

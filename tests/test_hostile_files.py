@@ -25,7 +25,6 @@ from replay.access_context import context_of
 from replay.read import read_trace
 
 DEMO = Path(__file__).parents[1] / "conf" / "workloads" / "demo.toml"
-CACHE = 'kind = "directory"\nurl = "/c"\norigin = "/o"\ncapacity = "1TB"\n'
 
 
 def written(folder: Path, text: str, name: str = "site.toml") -> Path:
@@ -33,41 +32,6 @@ def written(folder: Path, text: str, name: str = "site.toml") -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(text)
     return path
-
-
-# Settings
-
-
-@pytest.mark.parametrize(
-    ("text", "words"),
-    [
-        (f'[caches.a]\nname = "b"\n{CACHE}', r"caches\.a.*must be 'a'"),
-        (f'[caches.a]\nname = "x"\n{CACHE}[caches.b]\nname = "x"\n{CACHE}', r"caches\.a.*must be 'a'"),
-        ('[tables]\nroot = "/x\\u0000y"', "NUL"),
-        ('[spark.conf]\n"a\\u0000" = "b"', "NUL"),
-        ("[" + ".".join(["a"] * 20_000) + "]", "nested too deep"),
-        ("[plan]\nprefetch_share = inf", r"plan\.prefetch_share"),
-        ("[plan]\nprefetch_share = 1e308", r"plan\.prefetch_share"),
-        ("[benefit]\ncache_rtt_ms = inf", r"benefit\.cache_rtt_ms"),
-        ("#" * (1 << 20) + "#", "larger than"),
-        ("a = " + "[" * 3000, "nested"),
-        ("a = " + "9" * 5000, "not TOML"),
-        (f'[caches.a]\nname = "a"\n{CACHE}'.replace("1TB", "9" * 400), "capacity"),
-        ("[plan]\nquiet = 3", r"plan\.quiet"),
-        ('[push]\ntimeout = "9999999999d"', r"push\.timeout"),
-    ],
-)
-def test_settings_that_mean_no_good_are_refused(tmp_path: Path, text: str, words: str) -> None:
-    with pytest.raises(ConfigError, match=words) as caught:
-        Settings.load(written(tmp_path, text), env={})
-    assert "site.toml" in str(caught.value)
-
-
-def test_a_cache_in_two_files_of_a_folder_is_refused(tmp_path: Path) -> None:
-    written(tmp_path, f'[caches.a]\nname = "a"\n{CACHE}', "base.toml")
-    written(tmp_path, f'name = "a"\n{CACHE}', "caches/a.toml")
-    with pytest.raises(ConfigError, match=r"caches/a\.toml.*base\.toml"):
-        Settings.load(tmp_path, env={})
 
 
 @pytest.mark.parametrize("kind", ["device", "fifo"])

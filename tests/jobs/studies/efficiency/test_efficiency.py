@@ -1,3 +1,5 @@
+"""Efficiencies of jobs by the place of their reads, as planted, and the settings that follow from them."""
+
 from __future__ import annotations
 
 import base64
@@ -5,9 +7,12 @@ import dataclasses
 import datetime as dt
 import json
 from pathlib import Path
+from typing import Any
 
+import job_records
 import pyarrow as pa
 import pytest
+from cachecast_main import cachecast
 from job_records import PIC, Planted, plant
 from monitoring import closing, fstream, opening, users
 
@@ -17,7 +22,7 @@ from jobs.ground.settings.tree import Settings
 from jobs.ground.store.tables import Tables
 from jobs.loop.ingest.local_engine import LocalEngine
 from jobs.loop.ingest.pull_input import pull
-from jobs.studies.efficiency import efficiency
+from jobs.studies.efficiency import efficiency, refit
 from jobs.studies.efficiency.reads import JobSelection, jobs_with_places
 
 DAYS = JobSelection("2026-03-01", "2026-03-14")
@@ -30,9 +35,9 @@ def settings(tmp_path: Path) -> Settings:
 
 def test_pics_planted_efficiencies_are_recovered(settings: Settings, tmp_path: Path) -> None:
     plant(Tables(settings.tables.root))
-    found = efficiency.run(settings, DAYS, out=tmp_path / "page.html")
-    assert (found.jobs, found.found_share, found.shared_reads) == (4000, 1.0, 0)
-    places = {group.place: group for group in found.by_place}
+    answer = efficiency.run(settings, DAYS, out=tmp_path / "page.html")
+    assert (answer.jobs, answer.found_share, answer.shared_reads) == (4000, 1.0, 0)
+    places = {group.place: group for group in answer.by_place}
     assert set(places) == {one.place for one in PIC}
     for one in PIC:
         group = places[one.place]
@@ -48,8 +53,8 @@ def test_pics_planted_efficiencies_are_recovered(settings: Settings, tmp_path: P
 
 def test_where_all_jobs_failed_there_is_no_efficiency_but_waste(settings: Settings, tmp_path: Path) -> None:
     plant(Tables(settings.tables.root), (Planted("remote", 40, 0.9, failed=1.0), Planted("hit", 40, 0.9)))
-    found = efficiency.run(settings, DAYS, out=tmp_path / "page.html")
-    (failed,) = [group for group in found.by_place if group.place == "remote"]
+    answer = efficiency.run(settings, DAYS, out=tmp_path / "page.html")
+    (failed,) = [group for group in answer.by_place if group.place == "remote"]
     assert (failed.cpu_efficiency_share, failed.failed_share) == (None, 1)
     assert failed.wasted_core_hours == failed.core_hours > 40
     assert "Hits: a CPU efficiency" in (tmp_path / "page.html").read_text()
@@ -95,9 +100,9 @@ def test_what_cmssw_tells_a_server_finds_the_crab_job_of_htcondors_history(
     for source, path in (("htcondor_history", history), ("xrootd_fstream", tmp_path / "packets.jsonl")):
         pull(LocalEngine(), tables, source=source, path=str(path), day=dt.date(2026, 3, 5), salt="pepper")
     with jobs_with_places(tables, DAYS, ()) as database:
-        found = database.sql("SELECT node, job FROM jobs JOIN accesses USING (job)").fetchall()
-    assert [node for node, _ in found] == ["wn1.ciemat.es"]
-    assert "jdoe" not in str(found)
+        rows = database.sql("SELECT node, job FROM jobs JOIN accesses USING (job)").fetchall()
+    assert [node for node, _ in rows] == ["wn1.ciemat.es"]
+    assert "jdoe" not in str(rows)
 
 
 def test_jobs_without_times_count_as_jobs_and_failures_and_in_no_hours(
@@ -129,3 +134,95 @@ def test_jobs_without_times_count_as_jobs_and_failures_and_in_no_hours(
     ]
     assert shares[1] == pytest.approx((shares[0][0] + 100, *shares[0][1:]))
     assert "110 of 550" in (tmp_path / "page.html").read_text().replace("\u00a0", " ")
+
+
+DAYS = JobSelection("2026-03-01", "2026-03-14")
+PLANTED = (
+    Planted("local", 400, 0.95, origin="se.pic.es"),
+    Planted("hit", 400, 0.93),
+    Planted("remote", 400, 0.80, origin="se.cern.ch"),
+    Planted("remote", 400, 0.704),
+    Planted("miss", 400, 0.64),
+)
+
+
+def test_the_printed_settings_are_the_planted_ones(tmp_path: Path) -> None:
+    tables = tmp_path / "tables"
+    plant(Tables(str(tables)), PLANTED)
+    (tmp_path / "far.toml").write_text("[benefit]\ncache_rtt_ms = 9\n")
+    words = ("refit", "--from", DAYS.since, "--to", DAYS.until, "--tables", tables)
+    (tmp_path / "site.toml").write_text(cachecast(*words, "--conf", tmp_path / "far.toml").stdout)
+    benefit = Settings.load(tmp_path / "site.toml", env={}).benefit
+    assert [point.rtt_ms for point in benefit.points] == [0, 16, 150]
+    assert [point.cpu_efficiency for point in benefit.points] == pytest.approx([0.95, 0.80, 0.704], abs=0.02)
+    assert [(p.rtt_ms, round(p.cpu_efficiency, 1)) for p in benefit.hit_points] == [(0, 0.9), (9, 0.9)]
+    assert benefit.hit_points[1].cpu_efficiency == pytest.approx(0.93, abs=0.02)
+    assert benefit.miss_slowdown == pytest.approx(0.704 / 0.64 - 1, abs=0.03)
+    assert benefit.unknown_local_efficiency == pytest.approx(0.95, abs=0.02)
+    assert benefit.unknown_remote_efficiency == pytest.approx(0.75, abs=0.02)
+    assert benefit.job_read_rate == pytest.approx(2.4e6, rel=0.01)
+    assert benefit.model
+
+
+def test_a_farther_origin_is_never_proposed_as_a_better_one(tmp_path: Path) -> None:
+    settings = Settings.load(tables=str(tmp_path / "tables"), env={})
+    both = Planted("remote", 400, 0.7, origin="x.ch"), Planted("remote", 400, 0.9)
+    plant(Tables(settings.tables.root), both)
+    (tmp_path / "site.toml").write_text(refit.run(settings, DAYS).toml)
+    near, far = Settings.load(tmp_path / "site.toml", env={}).benefit.points
+    assert near.cpu_efficiency == far.cpu_efficiency == pytest.approx(0.8, abs=0.02)
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        *({"cpu_s": 50.0, "wall_s": wall_s} for wall_s in (1.0, 0.0)),
+        *({"cpu_s": 1e-6}, {"failed": True}, {"read_bytes": 2**50}, {"read_bytes": 3}),
+    ],
+)
+def test_what_is_not_plausible_is_not_proposed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, changed: dict[str, Any]
+) -> None:
+    settings = Settings.load(tables=str(tmp_path / "tables"), env={})
+    with_reads = job_records._job
+
+    def lying(one: Planted, *args: Any, **others: Any) -> Any:
+        job, reads = with_reads(one, *args, **others)
+        return (job | changed if one.place == "remote" or "read_bytes" in changed else job), reads
+
+    monkeypatch.setattr(job_records, "_job", lying)
+    plant(Tables(settings.tables.root), (Planted("remote", 400, 0.8), Planted("miss", 400, 0.6)))
+    proposed = refit.run(settings, DAYS)
+    of_times = {"points", "unknown_remote_efficiency", "miss_slowdown"}
+    assert set(proposed.missing) >= ({"job_read_rate"} if "read_bytes" in changed else of_times)
+    (tmp_path / "site.toml").write_text(proposed.toml)
+    assert Settings.load(tmp_path / "site.toml", env={}).benefit.model
+
+
+def test_one_user_with_most_of_the_hours_is_told_and_a_job_with_two_starts_counts_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = Settings.load(tables=str(tmp_path / "tables"), env={})
+    of_nobody = job_records._job
+
+    def by_one(one: Planted, *args: Any, **others: Any) -> Any:
+        job, reads = of_nobody(one, *args, **others)
+        event_id = "e" if one.place == "hit" else job["event_id"]
+        return job | {"user": "0123456789abcdef", "event_id": event_id}, reads
+
+    monkeypatch.setattr(job_records, "_job", by_one)
+    plant(Tables(settings.tables.root), (Planted("remote", 200, 0.8), Planted("hit", 200, 0.8)))
+    assert "one user or task took 100 % of the core hours" in refit.run(settings, DAYS).toml
+    assert efficiency.run(settings, DAYS).jobs == 201
+
+
+def test_what_too_few_tasks_show_is_not_proposed(tmp_path: Path) -> None:
+    settings = Settings.load(tables=str(tmp_path / "tables"), env={})
+    few = tuple(Planted(jobs.place, 100, 0.8) for jobs in PLANTED[1:])
+    plant(Tables(settings.tables.root), few, per_task=50)
+    proposed = refit.run(settings, DAYS)
+    efficiencies = {"unknown_remote_efficiency", "unknown_local_efficiency"}
+    assert set(proposed.missing) == {"points", "hit_points", "miss_slowdown", "job_read_rate"} | efficiencies
+    (tmp_path / "site.toml").write_text(proposed.toml)
+    benefit = Settings.load(tmp_path / "site.toml", env={}).benefit
+    assert benefit.miss_slowdown == settings.benefit.miss_slowdown
