@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib.metadata
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 from command_line import COMMANDS
@@ -58,14 +57,3 @@ def test_a_shell_completes_commands_and_options(typed: str, completed: set[str])
         [sys.executable, "-c", WORDS], env=env, capture_output=True, text=True, timeout=60, check=True
     )
     assert set(answer.stdout.split()) == completed
-
-
-def test_completion_is_installed_for_a_shell(tmp_path: Path) -> None:
-    install = [sys.executable, "-c", WORDS, "--install-completion", "bash"]
-    # Without a shell around it there is none to detect.
-    env = {"HOME": str(tmp_path), "PATH": "/usr/bin:/bin"}
-    env["_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION"] = "1"
-    subprocess.run(install, env=env, capture_output=True, timeout=60, check=True)
-    script = (tmp_path / ".bash_completions" / "cachecast.sh").read_text()
-    assert "complete -o default -F _cachecast_completion cachecast" in script
-    assert "cachecast.sh" in (tmp_path / ".bashrc").read_text()

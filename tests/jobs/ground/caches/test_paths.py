@@ -93,14 +93,8 @@ def test_no_prefix_is_learned_that_names_somebody_elses_server() -> None:
 @pytest.mark.parametrize(
     "other",
     [
-        "/atlas2",
-        "/atlas/mc26_14TeV",
-        "/eos/user/e/eve",
-        "/root:/evil.org:1094/atlas",
-        "{}?authz=x",
-        "{}%3Fx",
-        "{}#x",
-        "{}&authz=x",
+        *("/atlas2", "/atlas/mc26_14TeV", "/eos/user/e/eve", "/root:/evil.org:1094/atlas"),
+        *("{}?authz=x", "{}%3Fx", "{}#x", "{}&authz=x"),
     ],
 )
 @pytest.mark.parametrize("prefix", ["/atlas", None])

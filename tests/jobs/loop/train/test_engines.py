@@ -80,23 +80,18 @@ def test_spark_in_several_parts_writes_what_this_process_writes(
             fill(tables, worlds, known_by_s=as_of_s)
             compute(tables, worlds, [as_of_s], Only(engine))
         compute(tables, worlds, times[1:], Only(engine))
-        hits = {r.did: r.at // US for r in worlds.reads if r.at % 2}
-        monkeypatch.setattr(
-            job,
-            "clairvoyant_hits",
-            lambda *_, rows=hits, **__: pa.table(
-                {"did": list(rows), "at": pa.array(list(rows.values()), pa.int64())}
-            ),
-        )
+        seconds = {r.did: r.at // US for r in worlds.reads if r.at % 2}
+        hits = pa.table({"did": list(seconds), "at": pa.array(list(seconds.values()), pa.int64())})
+        monkeypatch.setattr(job, "clairvoyant_hits", lambda *_, rows=hits, **__: rows)
         data = RegionData(Only(engine), tables, spec, "r")  # type: ignore[arg-type]
         job.label(data, until_s=times[2] + 3600, kept_at=0.1)
     here, there = folders.values()
     for table in (spec.features_table, STATES, DORMANT, CONSUMED, spec.labels_table):
-        found, wanted = written(there, table), written(here, table)
+        by_spark, by_us = written(there, table), written(here, table)
         if table is CONSUMED:  # equal rows are other bytes in the files of another engine
-            assert len(found.pop("digest")) == len(wanted.pop("digest"))
-        assert found == wanted, table.name
-        assert found[table.key[0]]
+            assert len(by_spark.pop("digest")) == len(by_us.pop("digest"))
+        assert by_spark == by_us, table.name
+        assert by_spark[table.key[0]]
     assert {True, False, None} == set(written(here, spec.labels_table)["kept"])
 
 
@@ -111,8 +106,8 @@ def test_labels_of_stored_features_equal_plain_loops(tmp_path: Path) -> None:
     assert {(row["did"], row["as_of"]) for row in rows} == {(row["did"], row["as_of"]) for row in features}
     for row in rows:
         at = parse_as_of(row["as_of"])
-        wanted = expected(worlds, row["did"], at, until_s)
-        assert {name: row[name] for name in wanted} == wanted
+        labels = expected(worlds, row["did"], at, until_s)
+        assert {name: row[name] for name in labels} == labels
 
 
 def test_a_cycle_at_a_time_is_the_same_as_one_rebuild(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import pty
@@ -24,13 +25,9 @@ CLI = [sys.executable, "-c", "from jobs.cli.main import main; main()", "init"]
 def test_a_directory_cache_is_green_at_once(tmp_path: Path) -> None:
     (tmp_path / "origin").mkdir()
     (tmp_path / "traces.jsonl").touch()
-    given = Answers(
-        cache=f"{tmp_path}/cache",
-        name="edge.1",
-        capacity="10GB",
-        origin=f"{tmp_path}/origin",
-        records=f"{tmp_path}/traces*",
-    )
+    paths = {"cache": "cache", "origin": "origin", "records": "traces*"}
+    below = {name: f"{tmp_path}/{path}" for name, path in paths.items()}
+    given = Answers(name="edge.1", capacity="10GB", **below)
     new = run(given, out=tmp_path / "site.toml", force=False, now_s=NOW_S)
     settings = Settings.load(Path(new.settings), env={"CACHECAST_SERVE__PORT": "9"})
     cache = settings.cache("edge.1")
@@ -38,9 +35,8 @@ def test_a_directory_cache_is_green_at_once(tmp_path: Path) -> None:
     assert settings.tables.root == new.tables == str(tmp_path / "tables")
     assert settings.airflow.pull == {"rucio_traces": f"{tmp_path}/traces*"}
     assert not [check for check in doctor.run(settings) if check.state == "bad"]
-    assert (
-        new.next[-1] == f"cachecast pull --source rucio_traces --input '{tmp_path}/traces*' --day 2026-03-01"
-    )
+    command = f"cachecast pull --source rucio_traces --input '{tmp_path}/traces*' --day 2026-03-01"
+    assert new.next[-1] == command
 
 
 def test_paths_are_written_without_dots_and_links_are_kept(
@@ -62,24 +58,15 @@ def test_paths_are_written_without_dots_and_links_are_kept(
 
 
 def test_an_xcache_with_rucio_and_tables_elsewhere(tmp_path: Path) -> None:
-    given = Answers(
-        cache="root://xc1.example.org:1094",
-        capacity="50TB",
-        namespace="/xcache/ns",
-        gstream="/var/captures",
-        source="xcache_gstream",
-        rucio="https://rucio.example.org",
-        rucio_account="cachecast",
-        tables="hdfs://nn/tables",
-    )
+    given = Answers(cache="root://xc1.example.org:1094", capacity="50TB", tables="hdfs://nn/tables")
+    given = dataclasses.replace(given, rucio="https://rucio.example.org", rucio_account="cachecast")
+    files = {"namespace": "/xcache/ns", "gstream": "/var/captures", "source": "xcache_gstream"}
+    given = dataclasses.replace(given, **files)
     new = run(given, out=tmp_path / "site.toml", force=False, now_s=NOW_S)
     settings = Settings.load(Path(new.settings), env={})
     cache = settings.cache("xc1")
-    assert (cache.kind, cache.namespace, cache.gstream) == (
-        "xcache",
-        Path("/xcache/ns"),
-        Path("/var/captures"),
-    )
+    assert (cache.kind, cache.namespace) == ("xcache", Path("/xcache/ns"))
+    assert cache.gstream == Path("/var/captures")
     assert settings.sources.demand == {"*": "xcache_gstream"}
     assert (settings.rucio.url, settings.rucio.account) == ("https://rucio.example.org", "cachecast")
     assert settings.tables.root == "hdfs://nn/tables"

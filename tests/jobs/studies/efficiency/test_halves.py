@@ -7,11 +7,10 @@ import duckdb
 import numpy as np
 import pyarrow as pa
 import pytest
+from cachecast_main import cachecast
 from job_records import PIC, plant
-from typer.testing import CliRunner
 
 from features.common.errors import InputError
-from jobs.cli.main import app
 from jobs.ground.store.tables import Tables
 from jobs.studies.efficiency import halves
 
@@ -96,19 +95,16 @@ def test_nodes_of_failed_jobs_alone_do_not_count_and_no_time_is_no_half(
 
 def test_the_command_gives_the_halves_of_nodes_and_compares_them(tmp_path: Path) -> None:
     (tmp_path / "nodes").write_text("".join(f"WN{k}.pic.es\n\n" for k in range(100)))
-    told = CliRunner().invoke(
-        app, ["halves", "spring", "--nodes", str(tmp_path / "nodes")], catch_exceptions=False
-    )
-    lines = [line.split() for line in told.stdout.splitlines()]
+    listed = cachecast("halves", "spring", "--nodes", tmp_path / "nodes")
+    lines = [line.split() for line in listed.stdout.splitlines()]
     assert [node for node, _ in lines] == [f"WN{k}.pic.es" for k in range(100)]
     assert {half for _, half in lines} == {"with", "without"}
     plant(Tables(str(tmp_path / "tables")), PIC[:1])
-    words = ["--from", "2026-03-01", "--to", "2026-03-14", "--tables", str(tmp_path / "tables")]
-    told = CliRunner().invoke(app, ["halves", "spring", *words], catch_exceptions=False)
-    assert f"with: {sum(half == 'with' for _, half in lines)} nodes" in told.stdout
-    assert "core hours saved" in told.stdout
-    failed = CliRunner().invoke(app, ["halves", "spring"])
-    assert "either --nodes or --from and --to" in str(failed.exception)
+    days = ("--from", "2026-03-01", "--to", "2026-03-14")
+    compared = cachecast("halves", "spring", *days, "--tables", tmp_path / "tables").stdout
+    assert f"with: {sum(half == 'with' for _, half in lines)} nodes" in compared
+    assert "core hours saved" in compared
+    assert "either --nodes or --from and --to" in cachecast("halves", "spring").stderr
 
 
 def test_jobs_without_cpu_time_change_no_comparison(database: duckdb.DuckDBPyConnection) -> None:

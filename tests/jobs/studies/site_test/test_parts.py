@@ -158,14 +158,9 @@ def rate(place: str, mb: float | None, *, reading: str = "whole", clients: int =
 
 
 ROWS = [
-    *(rate(ORIGIN, 4.8, reading="35 %"), rate(COLD, 2.4, reading="35 %"), rate(WARM, 240, reading="35 %")),
-    *(
-        rate(ORIGIN, 50),
-        rate(COLD, 40),
-        rate(COLD, 150, clients=4),
-        rate(COLD, 160, clients=16),
-        rate(WARM, 300),
-    ),
+    *(rate(place, mb, reading="35 %") for place, mb in ((ORIGIN, 4.8), (COLD, 2.4), (WARM, 240))),
+    *(rate(place, mb) for place, mb in ((ORIGIN, 50), (COLD, 40), (WARM, 300))),
+    *(rate(COLD, 150, clients=4), rate(COLD, 160, clients=16)),
 ]
 TRIPS = [Latency(ORIGIN, 142.0, 140.0, 150.0, 500.0), Latency("the cache", 0.5, 0.4, 0.6, 3.0)]
 
@@ -195,9 +190,9 @@ def job(place: str, mb: float | None, loops: int, **more: Any) -> Rate:
 def test_advice_names_what_helps_and_never_what_hangs() -> None:
     hangs = job(WARM, None, 10, streams=4, failed=1, why="no answer in time")
     own = job(WARM, 99, 10, connections="own")
-    told = advice.advice([job(WARM, 100, 1), job(WARM, 150, 10), hangs, own])
-    assert "16 threads XRD_PARALLELEVTLOOP=10: 1.5 times" in told
-    assert "never set XRD_SUBSTREAMSPERCHANNEL=4" in told
+    text = advice.advice([job(WARM, 100, 1), job(WARM, 150, 10), hangs, own])
+    assert "16 threads XRD_PARALLELEVTLOOP=10: 1.5 times" in text
+    assert "never set XRD_SUBSTREAMSPERCHANNEL=4" in text
     assert "no setting of the client" in advice.advice([job(WARM, 100, 1), job(WARM, 105, 10)])
 
 
@@ -212,23 +207,11 @@ def test_reads_that_stand_out_are_named() -> None:
 def test_the_page_escapes_what_servers_say() -> None:
     bad = rate(WARM, None, clients=4, failed=3, why="<script>alert(1)</script>")
     rows = (*ROWS, bad, job(WARM, 100, 1), job(WARM, 100, 10))
-    found = SiteTest(
-        cache="xc1",
-        version="5.5.3",
-        measured_at="2026-03-01T00:00:00Z",
-        files=("/f",),
-        read_bytes=MIB,
-        bytes_used=MIB,
-        seconds=9.0,
-        findings=tuple(answer.findings(TRIPS, rows)),
-        advice=advice.advice(rows),
-        settings="[push]\nparallel = 4  # few",
-        round_trips=tuple(TRIPS),
-        rates=rows,
-        outliers=(),
-        failures=(),
-        notes=(),
-    )
-    page = site_page(found)
+    facts: dict[str, Any] = {"cache": "xc1", "version": "5.5.3", "measured_at": "2026-03-01T00:00:00Z"}
+    facts |= {"files": ("/f",), "read_bytes": MIB, "bytes_used": MIB, "seconds": 9.0, "rates": rows}
+    facts |= {"settings": "[push]\nparallel = 4  # few", "round_trips": tuple(TRIPS)}
+    facts |= {"findings": tuple(answer.findings(TRIPS, rows)), "advice": advice.advice(rows)}
+    facts |= dict.fromkeys(("outliers", "failures", "notes"), ())
+    page = site_page(SiteTest(**facts))
     assert "<script>alert" not in page and "&lt;script&gt;alert" in page
     assert page.count("<svg") > 3
