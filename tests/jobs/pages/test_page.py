@@ -16,7 +16,7 @@ from html_page import Page
 from jobs.pages import plots
 from jobs.pages.drawing import STYLE, Plot, Point
 from jobs.pages.page import Capacities, Figure, Section, page
-from replay.policies import NAMES
+from replay.policies import NAMES as POLICIES
 
 DATA = re.compile(r'<script type="application/json">(.*?)</script>', re.DOTALL)
 
@@ -115,7 +115,7 @@ def rows_of(policies: list[str]) -> list[dict[str, object]]:
 
 
 def test_no_two_policies_look_alike() -> None:
-    policies = [*NAMES, "lru+plan", "bound", *(f"policy {n}" for n in range(25))]
+    policies = [*POLICIES, "lru+plan", "bound", *(f"policy {n}" for n in range(25))]
     styles = plots.styles(policies)
     assert list(styles) == policies
     looks = {(s["marker"], s.get("fillstyle")) for s in styles.values()}  # all that black and white leaves
@@ -127,7 +127,7 @@ def test_lru_comes_first_and_the_best_possible_last() -> None:
     assert ranked == ["lru", "lru+plan", "fifo", "sieve", "clairvoyant", "bound"]
 
 
-@pytest.mark.parametrize("policies", [["sieve"], [*NAMES, "bound"], ["something-new", "lru"]])
+@pytest.mark.parametrize("policies", [["sieve"], [*POLICIES, "bound"], ["something-new", "lru"]])
 def test_any_set_of_policies_is_drawn(policies: list[str]) -> None:
     drawn = plots.hit_ratio_against_capacity(rows_of(policies)).svg()
     assert drawn.startswith("<svg")
