@@ -31,7 +31,7 @@ sys.path[:0] = [str(ROOT), str(ROOT / "tests" / "support"), str(ROOT / "tests" /
 import xrootd_versions  # noqa: E402
 from helm_chart import RELEASE  # noqa: E402
 from pod_runner import answer  # noqa: E402
-from pod_site import ADDRESS, MIB, N_FILES, Broken, Site, check, started  # noqa: E402
+from pod_site import ADDRESS, DISK_MIB, MIB, N_FILES, Broken, Site, check, started  # noqa: E402
 
 from features.common.errors import ServiceError  # noqa: E402
 from prefetch.xcache.session import RemoteFile  # noqa: E402
