@@ -261,15 +261,6 @@ def test_a_clock_that_was_a_year_ahead_costs_no_plan_and_no_pin(conf: Path) -> N
     assert receipts(conf) == ["done", "done"]
 
 
-def test_a_plan_of_the_future_is_refused(conf: Path) -> None:
-    future_s = AS_OF + 3 * 3600
-    tables = Tables(Settings.load(conf, env={}).tables.root)
-    tables.replace_rows(PLANS, [row(1)], (day_label(future_s), as_of_label(future_s), "d"))
-    with pytest.raises(InputError, match="of the future"):
-        push(conf, "run", "--as-of", as_of_label(future_s))
-    assert push(conf, "run", "--as-of", as_of_label(AS_OF))["pushed"] == N_FILES
-
-
 def test_a_plan_whose_time_is_over_says_what_to_do(conf: Path, tmp_path: Path) -> None:
     past_s = AS_OF - 30 * 86400
     over = {"expires_at": dt.datetime.fromtimestamp(past_s + 86400, dt.UTC)}
