@@ -76,12 +76,12 @@ SECTIONS = dict(re.findall(r"^### (\S+)\n(.*?)(?=^### |\Z)", TROUBLE, re.M | re.
 
 def test_every_alert_names_a_section_and_every_section_is_an_alarm() -> None:
     rules = (DEPLOY / "prometheus" / "alerts.yml").read_text()
-    told = re.findall(r"^ +runbook: docs/troubleshoot\.md#(\S+)$", rules, re.M)
-    assert len(told) == rules.count("- alert:")
+    runbooks = re.findall(r"^ +runbook: docs/troubleshoot\.md#(\S+)$", rules, re.M)
+    assert len(runbooks) == rules.count("- alert:")
     of_status = re.findall(r'Alarm\("([a-z-]+)"', (ROOT / "jobs/operator/operate/status.py").read_text())
     of_airflow = {alarms.TASK_FAILED, alarms.DEADLINE_MISSED, alarms.INCOMPLETE}
     of_plan = {"implausible-inflow", "outside-federation"}
-    assert {*told, *of_status, *of_plan, "prediction-late", "plan-late", *of_airflow} == SECTIONS.keys()
+    assert {*runbooks, *of_status, *of_plan, "prediction-late", "plan-late", *of_airflow} == SECTIONS.keys()
 
 
 @pytest.mark.parametrize("alarm", SECTIONS)
@@ -161,10 +161,10 @@ def secrets_of(unit: Path) -> set[str]:
 def test_a_unit_reads_the_secrets_that_the_page_says_and_no_others() -> None:
     page = (ROOT / "docs" / "secure.md").read_text()
     rows = re.findall(r"^\| `(cachecast-[a-z@]+)` \| (.*?) \|", page, re.M)
-    told = {f"{name}.service": set(re.findall(r"`([a-z-]+)`", files)) for name, files in rows}
-    assert told == {unit.name: secrets_of(unit) for unit in SERVICES}
-    assert told["cachecast-collect.service"] == set()
-    assert set().union(*told.values()) == {path.name for path in SECRETS.iterdir()}
+    stated = {f"{name}.service": set(re.findall(r"`([a-z-]+)`", files)) for name, files in rows}
+    assert stated == {unit.name: secrets_of(unit) for unit in SERVICES}
+    assert stated["cachecast-collect.service"] == set()
+    assert set().union(*stated.values()) == {path.name for path in SECRETS.iterdir()}
     for unit in SERVICES:
         files = re.findall(r"^EnvironmentFile=(.*)$", unit.read_text(), re.M)
         assert len(files) == 1 + len(secrets_of(unit))
@@ -182,7 +182,7 @@ def test_the_shared_environment_holds_no_secret_and_each_secret_is_in_one_file()
 def test_a_steward_of_another_account_takes_no_folder_of_another_service() -> None:
     folders = {unit.name: re.findall(r"^StateDirectory=(.*)$", unit.read_text(), re.M) for unit in SERVICES}
     assert folders["cachecast-steward@.service"] == ["cachecast-steward/%i"]
-    others = [folder for name, found in folders.items() if "steward" not in name for folder in found]
+    others = [folder for name, of_unit in folders.items() if "steward" not in name for folder in of_unit]
     assert set(others) == {"cachecast", "cachecast-captures"}
     shared = (DEPLOY / "systemd" / "environment.sample").read_text()
     (state,) = re.findall(r"^CACHECAST_STEWARD__STATE=(.*)$", shared, re.M)
@@ -244,8 +244,8 @@ def test_the_container_copies_what_is_there_and_every_room() -> None:
 
 
 def pod(name: str) -> dict[str, Any]:
-    found: dict[str, Any] = yaml.safe_load((DEPLOY / "kubernetes" / name).read_text())
-    return found
+    specification: dict[str, Any] = yaml.safe_load((DEPLOY / "kubernetes" / name).read_text())
+    return specification
 
 
 def test_the_pods_of_tasks_differ_in_their_room_alone_and_run_the_container() -> None:

@@ -102,9 +102,9 @@ def bags(tmp_path_factory: pytest.TempPathFactory) -> Bags:
     answer = subprocess.run(
         command, input=asked, capture_output=True, text=True, env=env, timeout=300, check=False
     )
-    found = [json.loads(line[3:]) for line in answer.stdout.splitlines() if line.startswith("BAG")]
-    assert len(found) == len(SITES), f"Airflow could not load the DAGs: {answer.stderr[-2000:]}"
-    return dict(zip(SITES, found, strict=True))
+    loaded = [json.loads(line[3:]) for line in answer.stdout.splitlines() if line.startswith("BAG")]
+    assert len(loaded) == len(SITES), f"Airflow could not load the DAGs: {answer.stderr[-2000:]}"
+    return dict(zip(SITES, loaded, strict=True))
 
 
 @pytest.fixture

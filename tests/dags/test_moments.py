@@ -106,8 +106,8 @@ def test_a_deadline_counts_from_the_decision_time_unless_that_is_long_ago(
     key: str | None, queued: str, start: str
 ) -> None:
     queued_at = dt.datetime.fromisoformat(f"2026-03-01T{queued}Z")
-    found = deadlines.start(key, queued_at, within_s=3600)
-    assert found == dt.datetime.fromisoformat(f"2026-03-01T{start}Z")
+    counts_from = deadlines.start(key, queued_at, within_s=3600)
+    assert counts_from == dt.datetime.fromisoformat(f"2026-03-01T{start}Z")
 
 
 @pytest.mark.parametrize(

@@ -148,8 +148,8 @@ def test_replicas_are_not_withdrawn_by_an_empty_folder(tmp_path: Path, dry_run: 
         f'origin = "{tmp_path}/origin"\ncapacity = "1GB"\nrse = "XCACHE"\n'
     )
     dids = [Did("cms", lfn(i)) for i in range(10)]
-    told = ReportedReplicas(str(journal))
-    told.note("XCACHE", dids, "there", now_s=1.0)
+    reported = ReportedReplicas(str(journal))
+    reported.note("XCACHE", dids, "there", now_s=1.0)
     settings = Settings.load(conf, env={})
 
     def sync(*, force: bool = False) -> Any:
@@ -161,7 +161,7 @@ def test_replicas_are_not_withdrawn_by_an_empty_folder(tmp_path: Path, dry_run: 
         sync()
     drift = sync(force=True)
     assert isinstance(drift, Drift) and drift.to_remove == 10
-    assert set(told.states("XCACHE").values()) == {"there"}
+    assert set(reported.states("XCACHE").values()) == {"there"}
     for i in range(8):
         path = tmp_path / "cache/files" / lfn(i)[1:]
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -169,7 +169,7 @@ def test_replicas_are_not_withdrawn_by_an_empty_folder(tmp_path: Path, dry_run: 
     inventory.check_withdrawals(2, 10, rse="XCACHE", share=settings.rucio.withdraw_share)
     if dry_run:
         assert sync().to_remove == 2
-    told.close()
+    reported.close()
 
 
 def test_an_unreadable_file_is_neither_told_nor_withdrawn() -> None:

@@ -43,8 +43,8 @@ def keeper(tmp_path: Path) -> Iterator[Services]:
 
 
 def service(tmp_path: Path, code: str = FAMILY, name: str = "family") -> Service:
-    told = tmp_path / name
-    return Service(name, [sys.executable, "-c", code, str(told)], "nowhere", there(told), within_s=60)
+    pids = tmp_path / name
+    return Service(name, [sys.executable, "-c", code, str(pids)], "nowhere", there(pids), within_s=60)
 
 
 def lives(pid: int) -> bool:

@@ -139,10 +139,11 @@ def rewritten(site: Path, folder: Path, moment_s: int) -> Path:
     swapped = later.set_column(later.column_names.index("did"), "did", other["did"])
     swapped = swapped.set_column(later.column_names.index("size_bytes"), "size_bytes", other["size_bytes"])
     early = pa.repeat(pa.scalar((FROM_S - DAY_S) * 1_000_000, instant.type), later.num_rows)
-    told = later.set_column(later.column_names.index("accessed_at"), "accessed_at", early)
-    told = told.set_column(told.column_names.index("known_at"), "known_at", pa.repeat(instant, told.num_rows))
-    told = told.set_column(told.column_names.index("user"), "user", pa.repeat("oracle", told.num_rows))
-    plain = [table.cast(_plain(table.schema)) for table in (past, swapped, told)]
+    instants, users = pa.repeat(instant, later.num_rows), pa.repeat("oracle", later.num_rows)
+    planted = later
+    for name, values in (("accessed_at", early), ("known_at", instants), ("user", users)):
+        planted = planted.set_column(planted.column_names.index(name), name, values)
+    plain = [table.cast(_plain(table.schema)) for table in (past, swapped, planted)]
     folder.mkdir()
     pq.write_table(pa.concat_tables(plain), folder / "accesses.parquet")
     (folder / "files.parquet").write_bytes((site / "files.parquet").read_bytes())

@@ -170,8 +170,8 @@ def remembered(tables: Tables, worlds: Worlds, as_of_s: int) -> dict[tuple[str, 
     newest: dict[tuple[str, str], dict[str, Any]] = {}
     for row in sorted(dormant, key=lambda row: str(row["as_of"])) + awake:
         if row["last_read_s"] >= as_of_s - worlds.spec.history_s:
-            found = {name: value for name, value in row.items() if name not in STATES.partition}
-            newest[row["kind"], row["entity"]] = found
+            numbers = {name: value for name, value in row.items() if name not in STATES.partition}
+            newest[row["kind"], row["entity"]] = numbers
     return newest
 
 
@@ -186,14 +186,14 @@ def test_with_dormant_datasets_a_state_is_the_rebuilt_one(tmp_path: Path, histor
         compute(carried, worlds, [as_of_s])
         rebuilt = fill(Tables(str(tmp_path / f"{as_of_s}")), worlds)
         compute(rebuilt, worlds, [as_of_s])
-        found = remembered(carried, worlds, as_of_s)
-        assert found == remembered(rebuilt, worlds, as_of_s)
+        known = remembered(carried, worlds, as_of_s)
+        assert known == remembered(rebuilt, worlds, as_of_s)
         table = worlds.spec.features_table
         assert written(carried, table, as_of_s) == written(rebuilt, table, as_of_s)
         awake = written(carried, STATES, as_of_s)
         awake_now = set(zip(awake["kind"], awake["entity"], strict=True))
         woken |= slept & awake_now
-        slept = found.keys() - awake_now
+        slept = known.keys() - awake_now
         n_dormant.append(len(slept))
     assert woken or forgets
     assert max(n_dormant) > 10
@@ -243,8 +243,8 @@ def test_a_step_killed_before_it_writes_a_table_is_right_when_it_runs_again(
     assert written(tables, STATES, times[2]) == written(sound, STATES, times[2])
     compute(tables, worlds, [times[1]])
     for as_of_s in times:
-        found = written(tables, worlds.spec.features_table, as_of_s)
-        assert found == written(sound, worlds.spec.features_table, as_of_s)
+        features = written(tables, worlds.spec.features_table, as_of_s)
+        assert features == written(sound, worlds.spec.features_table, as_of_s)
 
 
 def killed_at(name: str, commit: Callable[..., Any]) -> Callable[..., Any]:

@@ -23,12 +23,12 @@ HEALTHY = {
 
 
 @contextmanager
-def answering(told: object) -> Iterator[str]:
+def answering(reply: object) -> Iterator[str]:
     """The URL of a server that gives every request the JSON `told`, or these bytes."""
 
     class Told(http_answers.Answers):
         def do_GET(self) -> None:
-            self.say(200, told if isinstance(told, bytes) else json.dumps(told).encode())
+            self.say(200, reply if isinstance(reply, bytes) else json.dumps(reply).encode())
 
     with http_answers.answering(Told) as url:
         yield url
@@ -36,12 +36,12 @@ def answering(told: object) -> Iterator[str]:
 
 def checked(tmp_path: Path, part: str, **env: str) -> Check:
     """The doctor's line for `part`."""
-    found = doctor.run(Settings.load(tables=str(tmp_path / "tables"), env=env))
-    return next(check for check in found if check.part == part)
+    checks = doctor.run(Settings.load(tables=str(tmp_path / "tables"), env=env))
+    return next(check for check in checks if check.part == part)
 
 
 @pytest.mark.parametrize(
-    ("told", "state", "words"),
+    ("reply", "state", "words"),
     [
         ({"status": "ok", "servers_alive": 3}, "ok", "3 caches are alive"),
         ({"status": "degraded", "servers_alive": 0, "database": "unavailable"}, "bad", "unavailable"),
@@ -51,8 +51,8 @@ def checked(tmp_path: Path, part: str, **env: str) -> Check:
         ({"status": "degraded", "servers_alive": 0, "database": "x" * 10**5}, "bad", "is degraded: xxx"),
     ],
 )
-def test_the_placement_service_is_asked(tmp_path: Path, told: object, state: str, words: str) -> None:
-    with answering(told) as url:
+def test_the_placement_service_is_asked(tmp_path: Path, reply: object, state: str, words: str) -> None:
+    with answering(reply) as url:
         check = checked(tmp_path, "placement", CACHECAST_SERVE__PORT=url.rpartition(":")[2])
     assert (check.configured, check.state) == (url, state)
     assert words in check.detail
@@ -68,7 +68,7 @@ def test_a_placement_service_that_is_set_up_must_answer(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("told", "state", "words"),
+    ("reply", "state", "words"),
     [
         (HEALTHY, "ok", "healthy"),
         (HEALTHY | {"scheduler": {"status": "unhealthy"}, "triggerer": None}, "bad", "scheduler, triggerer"),
@@ -76,10 +76,10 @@ def test_a_placement_service_that_is_set_up_must_answer(tmp_path: Path) -> None:
     ],
 )
 def test_airflow_is_asked_where_it_is_configured(
-    tmp_path: Path, told: object, state: str, words: str
+    tmp_path: Path, reply: object, state: str, words: str
 ) -> None:
     assert checked(tmp_path, "airflow").state == "off"
-    with answering(told) as url:
+    with answering(reply) as url:
         check = checked(tmp_path, "airflow", CACHECAST_AIRFLOW__URL=url)
     assert check.state == state
     assert words in check.detail
@@ -118,10 +118,10 @@ def test_a_directory_cache_needs_its_folder_and_its_origin(tmp_path: Path) -> No
 def test_the_master_of_airflows_connection_is_asked_and_no_secret_is_shown(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def told() -> Check:
+    def check() -> Check:
         return checked(tmp_path, "airflow spark", CACHECAST_AIRFLOW__SPARK="spark_site")
 
-    assert told().state == "off"
+    assert check().state == "off"
     with answering({}) as url:
         port = int(url.rpartition(":")[2])
         for connection in (
@@ -130,17 +130,17 @@ def test_the_master_of_airflows_connection_is_asked_and_no_secret_is_shown(
             json.dumps({"conn_type": "spark", "host": "127.0.0.1", "port": port}),
         ):
             monkeypatch.setenv("AIRFLOW_CONN_SPARK_SITE", connection)
-            assert told().state == "ok"
-            assert "accepts" in told().detail
-    assert told().state == "bad"
+            assert check().state == "ok"
+            assert "accepts" in check().detail
+    assert check().state == "bad"
     monkeypatch.setenv(
         "AIRFLOW_CONN_SPARK_SITE", '{"conn_type": "spark", "host": "yarn", "password": "hush"}'
     )
-    assert told().state == "ok"
+    assert check().state == "ok"
     for wrong in ('{"password": "hush"}', "{hush"):
         monkeypatch.setenv("AIRFLOW_CONN_SPARK_SITE", wrong)
-        assert told().state == "bad"
-        assert "hush" not in str(told())
+        assert check().state == "bad"
+        assert "hush" not in str(check())
 
 
 @pytest.mark.parametrize(

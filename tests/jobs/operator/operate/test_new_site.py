@@ -76,7 +76,7 @@ def test_an_xcache_with_rucio_and_tables_elsewhere(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "told"),
+    ("given", "words"),
     [
         (Answers(cache="root://xc1"), "give --capacity"),
         (Answers(cache="root://xc1", capacity="much"), "site.toml: caches.xc1.capacity"),
@@ -91,9 +91,9 @@ def test_an_xcache_with_rucio_and_tables_elsewhere(tmp_path: Path) -> None:
     ids=lambda value: value if isinstance(value, str) else "",
 )
 def test_an_answer_that_cannot_be_is_refused_and_nothing_is_written(
-    tmp_path: Path, given: Answers, told: str
+    tmp_path: Path, given: Answers, words: str
 ) -> None:
-    with pytest.raises(CachecastError, match=told) as error:
+    with pytest.raises(CachecastError, match=words) as error:
         run(given, out=tmp_path / "site.toml", force=False, now_s=NOW_S)
     assert str(Path(tempfile.gettempdir(), "tmp")) not in str(error.value)
     assert not list(tmp_path.iterdir())

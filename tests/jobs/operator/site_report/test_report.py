@@ -99,8 +99,8 @@ def test_the_lowest_fill_of_a_warm_cache_is_told() -> None:
         for hour in range(4)
         for policy, used in levels.items()
     ]
-    (told,) = lowest_fills(fills, low_watermark=0.9)
-    assert "74 %" in told and "91 %" in told
+    (line,) = lowest_fills(fills, low_watermark=0.9)
+    assert "74 %" in line and "91 %" in line
     assert not list(lowest_fills(fills, low_watermark=0.94))
 
 

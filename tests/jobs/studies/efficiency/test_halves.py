@@ -47,20 +47,20 @@ def fill(
 
 def test_a_planted_saving_is_within_its_interval(database: duckdb.DuckDBPyConnection) -> None:
     fill(database, saved=0.05)
-    found = halves.effect(database, "spring", DAYS)
-    assert found.saved_lower_share < 0.05 < found.saved_upper_share
-    assert found.saved_lower_share > 0
-    assert found.saved_upper_share - found.saved_lower_share < 0.03
-    assert [half.through_cache_share for half in found.halves] == [1, 0]
-    assert sum(half.nodes for half in found.halves) == 60
-    assert 1 <= found.days_needed <= DAYS
+    saving = halves.effect(database, "spring", DAYS)
+    assert saving.saved_lower_share < 0.05 < saving.saved_upper_share
+    assert saving.saved_lower_share > 0
+    assert saving.saved_upper_share - saving.saved_lower_share < 0.03
+    assert [half.through_cache_share for half in saving.halves] == [1, 0]
+    assert sum(half.nodes for half in saving.halves) == 60
+    assert 1 <= saving.days_needed <= DAYS
 
 
 def test_no_number_of_days_helps_where_nodes_differ_too_much(database: duckdb.DuckDBPyConnection) -> None:
     fill(database, saved=0.0, node_spread=0.1)
-    found = halves.effect(database, "spring", DAYS)
-    assert found.saved_lower_share < 0 < found.saved_upper_share
-    assert found.days_needed is None
+    saving = halves.effect(database, "spring", DAYS)
+    assert saving.saved_lower_share < 0 < saving.saved_upper_share
+    assert saving.days_needed is None
 
 
 def test_few_nodes_have_no_bounds_and_one_half_no_effect(database: duckdb.DuckDBPyConnection) -> None:

@@ -97,8 +97,8 @@ def test_a_job_that_nothing_names_is_found_by_its_files_time_and_site(tmp_path: 
         {"job": "c", "files": ["cms:/f"], "started_at": AT + 5 * HOUR, "ended_at": AT + 6 * HOUR},
     ]
     later = {"accessed_at": AT + 5 * HOUR, "bytes_hit": 40, "bytes_missed": 0, "cache": "xc"}
-    found = places(tmp_path, jobs, [{"site": "EDGE"}, later])
-    assert [row[0] for row in found] == ["remote", NOWHERE, "hit"]
+    rows = places(tmp_path, jobs, [{"site": "EDGE"}, later])
+    assert [row[0] for row in rows] == ["remote", NOWHERE, "hit"]
 
 
 def test_rare_kinds_of_work_are_one(tmp_path: Path) -> None:
@@ -138,6 +138,6 @@ def test_a_failed_job_of_unknown_times_has_the_reads_that_name_it_and_no_others(
         early | {"job": "c", "started_at": None, "ended_at": None, "files": ["/f"], "kind": "rare"},
     ]
     reads: list[dict[str, Any]] = [{"job": "a"}, {"job": "b", "origin": "x.store.org"}, {"name": "/f"}]
-    found = places(tmp_path, jobs, [*reads, {"job": "a", "accessed_at": AT + 2 * HOUR}])
-    assert [row[0] for row in found] == ["remote", "local", NOWHERE]
-    assert found[0][-1] == 100
+    rows = places(tmp_path, jobs, [*reads, {"job": "a", "accessed_at": AT + 2 * HOUR}])
+    assert [row[0] for row in rows] == ["remote", "local", NOWHERE]
+    assert rows[0][-1] == 100

@@ -51,6 +51,7 @@ def test_every_key_reaches_the_cache(tmp_path: Path) -> None:
     assert (config.block_bytes, config.ssd_bytes, config.never_cache) == (10**6, 10**12, ("*panda.um*",))
 
 
+ONE = '[[caches]]\nname = "a"\ncapacity = "1TB"\n'
 LEVELS = """
 [[levels]]
 name = "node"
@@ -76,6 +77,11 @@ link = "1B"
         ("[[caches]]\nname = 'a'\ncapacity = '1TB'\nwatermarks = [0.9, 0.8]", "watermarks"),
         ("", "caches"),
         ("[[", "not TOML"),
+        (ONE + "cold_every = 99999999999999999999", "fleet.toml"),
+        (
+            "".join(f'[[caches]]\nname = "b{i}"\ncapacity = "1TB"\ncount = 1000\n' for i in range(11)),
+            "fleet.toml",
+        ),
         (LEVELS.format(capacity="none"), "capacity"),
         (LEVELS.format(capacity="1kB").replace("node", "site"), "names of their own"),
         (LEVELS.format(capacity="1kB").replace("node", "origin"), "names of their own"),

@@ -149,8 +149,8 @@ def test_the_commands_read_the_tables(tables: Tables) -> None:
 def test_tables_that_cannot_be_written_are_refused_before_the_replay(tables: Tables, tmp_path: Path) -> None:
     (tmp_path / "replays").touch()
     words = ["--tables", str(tmp_path), "--from", "2026-03-03", "--to", "2026-03-04"]
-    told = str(CliRunner().invoke(app, ["replay", *words]).exception)
-    assert re.fullmatch("tables: .*replays is no folder; mend that, or name other tables by .*", told)
+    error = str(CliRunner().invoke(app, ["replay", *words]).exception)
+    assert re.fullmatch("tables: .*replays is no folder; mend that, or name other tables by .*", error)
 
 
 def test_only_the_demand_source_is_replayed(tables: Tables) -> None:

@@ -71,19 +71,19 @@ def loaded() -> LoadedTrace:
 
 
 @pytest.fixture(scope="module")
-def found(loaded: LoadedTrace) -> Study:
+def three_weeks(loaded: LoadedTrace) -> Study:
     cache = CacheConfig(60 * 10**9, 0.85, 0.95)
     regions = [Region("europe", ("*.ch",), 16.0), Region("america", ("*.gov",), 150.0)]
     config = StudyConfig(cache, Thresholds(), regions, BenefitModel(), SSD)
     return study(loaded.trace, loaded.details, config)
 
 
-def test_the_page_has_every_part_and_harmless_names(found: Study) -> None:
-    text = study_page(found, what="a.parquet", notes=["rows left out: 7"])
+def test_the_page_has_every_part_and_harmless_names(three_weeks: Study) -> None:
+    text = study_page(three_weeks, what="a.parquet", notes=["rows left out: 7"])
     page = Page(text)
     assert page.open == []
     assert page.headings == TITLES
-    assert page.answers == list(answers(found))
+    assert page.answers == list(answers(three_weeks))
     assert text.count('class="plot"') == 12
     assert page.seen.count("script") == 12 + 1  # the points of each plot, and ours
     assert EVIL not in text
@@ -93,19 +93,19 @@ def test_the_page_has_every_part_and_harmless_names(found: Study) -> None:
     assert not [link for link in text.split('href="')[1:] if not link.startswith(("#", "data:,"))]
 
 
-def test_the_tables_hold_the_studys_numbers(found: Study) -> None:
-    cells = Page(study_page(found, what="a")).cells
-    for row in found.categories:
+def test_the_tables_hold_the_studys_numbers(three_weeks: Study) -> None:
+    cells = Page(study_page(three_weeks, what="a")).cells
+    for row in three_weeks.categories:
         assert row.reason in cells
         assert f"{row.sums.accesses:,}".replace(",", " ") in cells
         assert f"{100 * row.sums.hits / row.sums.accesses:.1f} %" in cells
-    saved = found.benefit.direct.hs06_hours - found.benefit.cached.hs06_hours
+    saved = three_weeks.benefit.direct.hs06_hours - three_weeks.benefit.cached.hs06_hours
     assert f"{round(saved):,}".replace(",", " ") in cells
     assert {"europe", "america"} <= set(cells)
 
 
-def test_every_value_that_can_be_read_has_a_unit(found: Study) -> None:
-    html_page = study_page(found, what="a")
+def test_every_value_that_can_be_read_has_a_unit(three_weeks: Study) -> None:
+    html_page = study_page(three_weeks, what="a")
     data = re.findall(r'<script type="application/json">(.*?)</script>', html_page, re.DOTALL)
     texts = [[point[3] for point in json.loads(one)["points"]] for one in data]
     assert all(texts)
@@ -127,9 +127,9 @@ def test_traces_at_the_edge_have_a_page_too(tmp_path: Path) -> None:
         assert summary.hs06_hours_saved is None
 
 
-def test_cpu_hours_are_of_origins_of_known_distance_alone(loaded: LoadedTrace, found: Study) -> None:
+def test_cpu_hours_are_of_origins_of_known_distance_alone(loaded: LoadedTrace, three_weeks: Study) -> None:
     def studied(*regions: Region) -> Study:
-        config = dataclasses.replace(found.config, regions=regions)
+        config = dataclasses.replace(three_weeks.config, regions=regions)
         return study(loaded.trace, loaded.details, config)
 
     nowhere = studied()

@@ -32,8 +32,8 @@ def trace(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for day in range(N_DAYS):
         for _ in range(2):
             begin = day * DAY_S + int(rng.integers(0, DAY_S // 2))
-            chosen = int(rng.zipf(1.6)) % 12
-            rows += [(begin + 60 * i, f"/hot{chosen}/f{i}.root", 100) for i in range(20)]
+            dataset = int(rng.zipf(1.6)) % 12
+            rows += [(begin + 60 * i, f"/hot{dataset}/f{i}.root", 100) for i in range(20)]
         once = sorted(rng.integers(0, DAY_S, 60).tolist())
         rows += [(day * DAY_S + at, f"/once/{day}-{i}.log", 100) for i, at in enumerate(once)]
     path = tmp_path_factory.mktemp("worth") / "t.csv"
@@ -130,7 +130,7 @@ def test_the_verdict_follows_the_bounds_and_the_prices(
 
 
 def test_too_few_days_are_no_verdict(trace: Path) -> None:
-    found = asked(trace, "--from", "1970-01-25")
-    assert "unknown, too few days to tell: 8 count" in found["verdict"]
+    answer = asked(trace, "--from", "1970-01-25")
+    assert "unknown, too few days to tell: 8 count" in answer["verdict"]
     with pytest.raises(InputError, match=r"is after the last access"):
         asked(trace, "--from", "1971-01-01")

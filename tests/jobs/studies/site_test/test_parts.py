@@ -48,10 +48,10 @@ ORIGIN = "se.fnal.gov"
 
 @pytest.mark.parametrize(("n_files", "n_clients"), [(f, c) for f in (1, 3, 8) for c in (1, 2, 7, 64)])
 def test_clients_read_every_byte_once(n_files: int, n_clients: int) -> None:
-    chosen = [Span(f"/f{k}", 9 * MIB, (5 + k) * MIB + k) for k in range(n_files)]
-    some = pieces(chosen, Kind(WARM, 1.0, n_clients, 1))
+    files_read = [Span(f"/f{k}", 9 * MIB, (5 + k) * MIB + k) for k in range(n_files)]
+    some = pieces(files_read, Kind(WARM, 1.0, n_clients, 1))
     assert len(some) <= n_clients and all(some)
-    for span in chosen:
+    for span in files_read:
         read = sorted((p.first, p.first + p.n_bytes) for p in itertools.chain(*some) if p.name == span.name)
         assert (read[0][0], read[-1][1]) == (0, span.n_bytes)
         assert all(a[1] == b[0] for a, b in itertools.pairwise(read))
@@ -67,11 +67,11 @@ def test_requests_ask_for_their_share_within_the_piece(share: float) -> None:
 
 
 def test_what_is_planned_stays_within_the_bytes() -> None:
-    found = kinds([ORIGIN], Limits(10**9, 600))
-    chosen = spans([("/small", 2 * MIB), ("/a", 10**9), ("/b", 10**9)], int(10**9 / 3 / weight(found)))
-    assert chosen[0].n_bytes == 2 * MIB and chosen[1].n_bytes == pytest.approx(chosen[2].n_bytes, rel=0.01)
-    read = sum(span.n_bytes for span in chosen)
-    assert 0.99e9 < sum(read * (k.share + (k.place == COLD)) for _, k in rounds(found, 3)) <= 1e9
+    planned = kinds([ORIGIN], Limits(10**9, 600))
+    parts = spans([("/small", 2 * MIB), ("/a", 10**9), ("/b", 10**9)], int(10**9 / 3 / weight(planned)))
+    assert parts[0].n_bytes == 2 * MIB and parts[1].n_bytes == pytest.approx(parts[2].n_bytes, rel=0.01)
+    read = sum(span.n_bytes for span in parts)
+    assert 0.99e9 < sum(read * (k.share + (k.place == COLD)) for _, k in rounds(planned, 3)) <= 1e9
     with pytest.raises(InputError, match="give more --bytes"):
         spans([("/a", 10**9)], MIB - 1)
 
@@ -85,14 +85,14 @@ def test_warm_reads_follow_a_cold_one_that_fetches_everything() -> None:
 
 @pytest.mark.parametrize("n_files", [1, 4, 24])
 def test_cold_reads_of_a_round_share_files_only_if_there_are_too_few(n_files: int) -> None:
-    found = kinds([ORIGIN], Limits(10**9, 600))
-    read_by = groups([Span(f"/f{k}", MIB, MIB) for k in range(n_files)], found)
-    cold = {kind: {span.name for span in read_by[kind]} for kind in found if kind.place == COLD}
+    planned = kinds([ORIGIN], Limits(10**9, 600))
+    read_by = groups([Span(f"/f{k}", MIB, MIB) for k in range(n_files)], planned)
+    cold = {kind: {span.name for span in read_by[kind]} for kind in planned if kind.place == COLD}
     assert all(cold.values()) and len(set.union(*cold.values())) == n_files
     assert n_files < len(cold) or sum(map(len, cold.values())) == n_files
-    *_, last = (kind for _, kind in rounds(found, 1) if kind.place == COLD)
-    assert all(read_by[kind] == read_by[last] for kind in found if kind.place == WARM)
-    assert all(read_by[kind] for kind in found)
+    *_, last = (kind for _, kind in rounds(planned, 1) if kind.place == COLD)
+    assert all(read_by[kind] == read_by[last] for kind in planned if kind.place == WARM)
+    assert all(read_by[kind] for kind in planned)
 
 
 @pytest.mark.parametrize("name", ["../../etc/passwd", "/store/a\nb.root", "/store/../x", "/xrdpfc_command/x"])
@@ -200,8 +200,8 @@ def test_reads_that_stand_out_are_named() -> None:
     kind = Kind(WARM, 1.0, 1, 10)
     reads = tuple(PieceRead(Piece(f"/f{k}", 1, 0, 1), 1, seconds=9.0 if k == 7 else 1.0) for k in range(8))
     measured = Measured((), (Run(kind, 0, 9.0, 8, 0.1, reads),), 1, 8, 9.0, None, {})
-    (found,) = answer.outliers(measured)
-    assert (found.name, found.seconds, found.round) == ("/f7", 9.0, 1)
+    (outlier,) = answer.outliers(measured)
+    assert (outlier.name, outlier.seconds, outlier.round) == ("/f7", 9.0, 1)
 
 
 def test_the_page_escapes_what_servers_say() -> None:
