@@ -306,7 +306,7 @@ def test_a_steward_is_shown_with_its_alarms_and_missed_when_it_is_silent(
         (0, 0, f"inventory of {AT}"),
     ):
         figures = {"used_bytes": used_bytes * 10**9, "high_bytes": high_bytes * 10**9}
-        StewardFigures(**(told | figures)).write(path)
+        StewardFigures(**(given | figures)).write(path)
         texts = [alarm.text for alarm in run(settings, now_s=NOW_S + 200).alarms]
         assert len(texts) == bool(source) and all(source in text for text in texts)
     tables.replace_rows(CONTENTS, [], ("2026-03-01", AT, "xc1"))
