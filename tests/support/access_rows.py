@@ -20,7 +20,7 @@ def accesses(rows: Iterable[Mapping[str, Any]], **same: Any) -> pa.Table:
     full = []
     for number, given in enumerate(rows):
         known = {"scope": "cms", "name": "/f", "n_reads": 1, "source": "s", "event_id": str(number)}
-        row = known | same | given
+        row = {**known, **same, **given}
         at = row["accessed_at"]
         made = {"did": f"{row['scope']}:{row['name']}", "known_at": at, "day": f"{at:%Y-%m-%d}"}
         full.append({name: (made | row).get(name) for name in SCHEMA.names})
