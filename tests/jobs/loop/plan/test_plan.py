@@ -192,8 +192,9 @@ def test_between_predictions_the_latest_ones_count(tables: Tables) -> None:
 
 
 def test_rules_hold_and_bar_files(tables: Tables) -> None:
-    rules = [RuleSettings(action=a, names=(n,)) for a, n in (("pin", "*/f1.root"), ("never", "*/f91.root"))]
-    run(tables, [held(i) for i in range(92)], settings=with_plan(rules=tuple(rules), control_share=0.0))
+    pin = RuleSettings(action="pin", names=("*/f1.root",))
+    never = RuleSettings(action="never", names=("*/f91.root",))
+    run(tables, [held(i) for i in range(92)], settings=with_plan(rules=(pin, never), control_share=0.0))
     assert (rows(tables, "pin")[0]["name"], rows(tables, "evict")[0]["name"]) == (lfn(1), lfn(91))
     assert rows(tables, "pin")[0]["reason"] == "a rule of the site pins it"
 
