@@ -35,10 +35,10 @@ from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
+from airflow_pulls import damaged_pull, empty_pull, late_pull, pushed, stopped_cache
 from airflow_site import (
     CYCLE_S,
     N_MOMENTS,
-    TRACES,
     WITHIN_S,
     Site,
     check,
@@ -52,10 +52,9 @@ from unproven import promote
 
 from features.common.times import DAY_S, as_of_label, day_label, parse_as_of, parse_day
 from features.results import EVALUATIONS, PROMOTIONS
-from features.schema import OUTCOMES, PLANS, RECEIPTS
+from features.schema import OUTCOMES, RECEIPTS
 from jobs.cli.parsing import moments as moments_of
 from jobs.ground.settings.tree import Settings
-from jobs.local_site.local.site import CACHE
 from jobs.loop.ingest import pull
 from jobs.loop.train import features as feature_job
 from jobs.loop.trainings import promoted_models
@@ -133,7 +132,7 @@ def first_champion(site: Site) -> None:
 
 def cycle_beside_a_training(site: Site) -> None:
     """A cycle from pull to push, with a step killed, while a training does not end."""
-    key, since = site.keys[0], len(site.webhook.told)
+    key, since = site.keys[0], len(site.webhook.messages)
     site.api.until_known("place_and_push", "verify_outcomes", within_s=600)
     training = site.api.trigger("train_models", conf={"as_of": key})
     with held(awaited("cachecast train", within_s=WITHIN_S)):
@@ -154,7 +153,10 @@ def cycle_beside_a_training(site: Site) -> None:
     built = site.api.tasks("build_features", site.api.partition("build_features", key, within_s=60))
     n_tries = int(str(built["features", -1]["try_number"]))
     check(f"the killed step was tried again: try {n_tries}", n_tries > 1 and not killer.is_alive())
-    check("and no alarm was sent", not [one for one in site.webhook.told[since:] if one["state"] == "firing"])
+    check(
+        "and no alarm was sent",
+        not [one for one in site.webhook.messages[since:] if one["state"] == "firing"],
+    )
     check(
         "no report goes to Rucio for a cache without an RSE",
         tasks["cache.rucio_sync", 0]["state"] == "skipped",
@@ -162,16 +164,6 @@ def cycle_beside_a_training(site: Site) -> None:
     check("a queue is not asked for a past cycle", tasks["queue_site", -1]["state"] == "skipped")
     site.succeeded("verify_outcomes", site.api.partition("verify_outcomes", key, within_s=WITHIN_S))
     pushed(site, key)
-
-
-def pushed(site: Site, key: str) -> None:
-    """Check that the plan of a decision time was carried out as a whole."""
-    plan, receipts = (site.rows(table, key) for table in (PLANS, RECEIPTS))
-    states = {row["state"] for row in receipts}
-    actions = sorted({str(row["action"]) for row in plan})
-    what = f"{len(receipts)} of {len(plan)} items pushed, {actions}: {states}"
-    check(what, bool(plan) and states == {"done"})
-    check("the XCache confirmed them", {row["confirmed_by"] for row in receipts} == {"cinfo"})
 
 
 def repeated(site: Site) -> None:
@@ -219,91 +211,11 @@ def killed_evaluation(site: Site) -> None:
     )
 
 
-def empty_pull(site: Site) -> None:
-    """An empty pull raises an alarm, and the plan notes it."""
-    key = site.keys[1]
-    site.api.trigger("pull_accesses", partition_key=key)
-    site.chain(key)
-    state = site.pulled(key)[f"wait_{TRACES}", -1]["state"]
-    check(f"the wait for traces that do not come: {state}", state == "skipped")
-    incomplete(site, site.moments[1], "0 reads")
-
-
-def late_pull(site: Site) -> None:
-    """A pull that waits for its records; with them come those that the one before lacked."""
-    late, key = site.moments[2], site.keys[2]
-    run = site.api.trigger("pull_accesses", partition_key=key)
-    until(site, "pull_accesses", run, f"wait_{TRACES}", "deferred")
-    n = site.deliver(site.moments[1], late)
-    site.chain(key)
-    state = site.pulled(key)[f"wait_{TRACES}", -1]["state"]
-    check(f"{n} late traces were waited for: {state}", state == "success")
-    check(f"traces of {key} are complete: {site.arrivals(late)!r}", not site.arrivals(late))
-
-
-def damaged_pull(site: Site) -> None:
-    """A pull with half of its rows damaged; its push meets a cache that has stopped (`stopped_cache`)."""
-    site.deliver(site.moments[3], damaged=True)
-    site.api.trigger("pull_accesses", partition_key=site.keys[3])
-    for dag in ("pull_accesses", "build_features"):
-        site.succeeded(dag, site.api.partition(dag, site.keys[3], within_s=WITHIN_S))
-
-
-def incomplete(site: Site, moment: int, why: str) -> None:
-    """Check that the traces of a decision time are called incomplete, as they are, where it is seen."""
-    found, key = site.arrivals(moment), as_of_label(moment)
-    check(f"traces of {key}: {found}", why in found)
-    run = site.api.partition("place_and_push", key, within_s=60)
-    check("its plan says so", f"{TRACES} is incomplete" in site.log("cache.plan", run))
-
-
-def stopped_cache(site: Site) -> None:
-    """Three decision times at a cache that stops as the first is pushed: only the newest acts."""
-    first, second, third = site.keys[3:]
-    cache = int((site.out / "run" / "cache.pid").read_text().split()[0])
-    runs = [site.api.partition("place_and_push", first, within_s=WITHIN_S)]
-    awaited(f"cachecast push run --cache {CACHE} --as-of {first}", within_s=WITHIN_S)
-    with held(cache):
-        until(site, "place_and_push", runs[0], "cache.push", "up_for_retry")
-        for moment, key in zip(site.moments[4:], (second, third), strict=True):
-            site.deliver(moment)
-            site.api.trigger("pull_accesses", partition_key=key)
-            for dag in ("pull_accesses", "build_features"):
-                site.succeeded(dag, site.api.partition(dag, key, within_s=WITHIN_S))
-            runs.append(site.api.partition("place_and_push", key, within_s=WITHIN_S))
-    ended = [site.succeeded("place_and_push", run) for run in runs]
-    states = [
-        next(one["state"] for (name, _), one in tasks.items() if name == "cache.push") for tasks in ended
-    ]
-    check(f"only the newest is pushed: {states}", states == ["skipped", "skipped", "success"])
-    fetched = [
-        sum((row["action"], row["state"]) == ("prefetch", "done") for row in site.rows(RECEIPTS, key))
-        for key in (first, second)
-    ]
-    check(f"files fetched for the others: {fetched}", fetched == [0, 0])
-    queue = ended[-1]["queue_site", -1]["state"]
-    check(f"the queue was asked in the present cycle: {queue}", queue == "success")
-    n_queued = sum(str(row["reason"] or "").startswith("queued") for row in site.rows(PLANS, third))
-    check(f"{n_queued} items are there for queued jobs", n_queued > 0)
-    pushed(site, third)
-    incomplete(site, site.moments[3], "rejected")
-    firing, good = (site.told(TRACES, state) for state in ("firing", "good again"))
-    check(f"alarms: {firing} times incomplete, {good} times good again", (firing, good) in {(3, 2), (3, 3)})
-
-
 def alarms() -> set[tuple[str, str]]:
     """The alarms of `cachecast status`, and what each is about; they make its exit code 1."""
     command = [sys.executable, "-m", "jobs", "status", "--json"]
     printed = subprocess.run(command, capture_output=True, text=True, check=False).stdout
     return {(one["name"], one["about"]) for one in json.loads(printed)["alarms"]}
-
-
-def until(site: Site, dag: str, run: str, task: str, state: str) -> None:
-    """Wait for a task of a run to be in `state`."""
-    deadline = time.monotonic() + WITHIN_S
-    while state not in {one["state"] for (name, _), one in site.api.tasks(dag, run).items() if name == task}:
-        assert time.monotonic() < deadline, f"{task} of {dag} is not {state} after {WITHIN_S:.0f} s"
-        time.sleep(0.5)
 
 
 def completed(site: Site) -> None:
@@ -313,9 +225,9 @@ def completed(site: Site) -> None:
     day = day_label(short)
     site.succeeded("backfill", site.api.trigger("backfill", conf={"first": day, "last": day}))
     check(f"they are not any more: {site.arrivals(short)!r}", "reads in" not in site.arrivals(short))
-    failed = [one for one in site.webhook.told if one["event"] == "task failed"]
+    failed = [one for one in site.webhook.messages if one["event"] == "task failed"]
     check(f"no task gave up: {[(one['dag'], one['task']) for one in failed]}", not failed)
-    silent = site.told("xcache_gstream", "firing")
+    silent = site.n_messages("xcache_gstream", "firing")
     check(f"a source that is silent all day has one alarm: {silent}", silent == 1)
     found = alarms()
     late = [name for name, _ in found if name.endswith("-late") or name.startswith("not-")]

@@ -80,7 +80,7 @@ def cachecast(*words: str) -> str:
 
 
 class Site:
-    """A deployment that is up: the folder `out`, its settings, Airflow's `api`, what its `webhook` was told.
+    """A deployment that is up: the folder `out`, its settings, Airflow's `api`, what its `webhook` got.
 
     `moments`: the decision times of the day, until the start of the present cycle; `days`: the week before.
     """
@@ -163,9 +163,9 @@ class Site:
         found: list[dict[str, object]] = self.tables.read_arrow(table, as_of=key).to_pylist()
         return found
 
-    def told(self, about: str, state: str) -> int:
+    def n_messages(self, about: str, state: str) -> int:
         """How often the webhook was told that `about` is in `state`."""
-        return sum(one["state"] == state and one.get("about") == about for one in self.webhook.told)
+        return sum(one["state"] == state and one.get("about") == about for one in self.webhook.messages)
 
     def succeeded(self, dag: str, run: str) -> dict[tuple[str, int], dict[str, object]]:
         """The tasks of a run, once it has ended and been checked."""

@@ -16,7 +16,6 @@ import argparse
 import contextlib
 import dataclasses
 import datetime as dt
-import json
 import os
 import random
 import shutil
@@ -33,11 +32,10 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "tests" / "support" / "servers")]
 
 from drill_site import (  # noqa: E402
-    CAPACITY,
     PATIENCE_S,
     Broken,
     Site,
-    cache_events,
+    check_push,
     free_port,
     killed,
     poison,
@@ -84,7 +82,7 @@ class Drill:
         self.peace.predict()
         self.timed("plan")
         self.timed("push")
-        self.check_push(self.peace)
+        check_push(self.peace)
 
     def timed(self, step: str, day: int = 0) -> None:
         """One step of the site in peace."""
@@ -165,7 +163,7 @@ class Drill:
         if step == "push":
             fault(self.war, "push", 0)
         run(self.war, *self.war.words("push"))
-        self.check_push(self.war)
+        check_push(self.war)
 
     def clocks(self, days: int) -> None:
         """Days pulled under a clock that is wrong."""
@@ -222,7 +220,7 @@ class Drill:
                 run(self.war, *self.war.words("push"))
             finally:
                 self.war.journal = usual
-        self.check_push(self.war)
+        check_push(self.war)
 
     def collect(self) -> None:
         """Datagrams at a collector that is killed: each is in a capture, or counted as lost."""
@@ -287,28 +285,6 @@ class Drill:
             ids = [rows_of(site, table) for site in (self.peace, self.war)]
             if ids[0] != ids[1]:
                 raise Broken(f"{table.name} differs: {len(ids[0])} and {len(ids[1])} rows")
-
-    def check_push(self, site: Site) -> None:
-        """Every item has its end, no byte came twice, pins are within their limit."""
-        states = Counter(row["state"] for row in site.tables.read_arrow(RECEIPTS).to_pylist())
-        plan = site.tables.read_arrow(PLANS).to_pylist()
-        if set(states) != {"done"} or states.total() != len(plan):
-            raise Broken(f"of {len(plan)} items {dict(states)}")
-        events = [json.loads(line) for line in cache_events(site)]
-        fetched = Counter(event["lfn"] for event in events if event["b_miss"])
-        if fetched and max(fetched.values()) > 1:
-            raise Broken(f"{fetched.most_common(1)} was fetched twice")
-        asked = Counter(row["action"] for row in plan)
-        if missing := {"prefetch", "pin", "evict"} - set(asked):
-            raise Broken(f"a plan without {sorted(missing)} shows nothing: {dict(asked)}")
-        wrong = [
-            row["name"] for row in plan if site.held(row["name"]).is_file() == (row["action"] == "evict")
-        ]
-        if wrong:
-            raise Broken(f"of {dict(asked)} these are not so: {wrong}")
-        pinned = sum(row["size_bytes"] for row in plan if row["action"] == "pin")
-        if pinned > 0.7 * CAPACITY:
-            raise Broken(f"{pinned} bytes pinned of {CAPACITY}")
 
 
 def table(rows: dict[str, Outcome]) -> str:

@@ -11,11 +11,12 @@ import signal
 import socket
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
 from features.common.times import as_of_label, day_label
-from features.schema import PREDICTIONS, Table
+from features.schema import PLANS, PREDICTIONS, RECEIPTS, Table
 from jobs.ground.settings.tree import Settings
 from jobs.ground.store.tables import Tables
 
@@ -216,3 +217,24 @@ def until_listening(process: subprocess.Popen[str]) -> None:
     line = process.stdout.readline()
     if "127.0.0.1" not in line:
         raise Broken(f"the service does not listen: {line}")
+
+
+def check_push(site: Site) -> None:
+    """Every item has its end, no byte came twice, pins are within their limit."""
+    states = Counter(row["state"] for row in site.tables.read_arrow(RECEIPTS).to_pylist())
+    plan = site.tables.read_arrow(PLANS).to_pylist()
+    if set(states) != {"done"} or states.total() != len(plan):
+        raise Broken(f"of {len(plan)} items {dict(states)}")
+    events = [json.loads(line) for line in cache_events(site)]
+    fetched = Counter(event["lfn"] for event in events if event["b_miss"])
+    if fetched and max(fetched.values()) > 1:
+        raise Broken(f"{fetched.most_common(1)} was fetched twice")
+    asked = Counter(row["action"] for row in plan)
+    if missing := {"prefetch", "pin", "evict"} - set(asked):
+        raise Broken(f"a plan without {sorted(missing)} shows nothing: {dict(asked)}")
+    wrong = [row["name"] for row in plan if site.held(row["name"]).is_file() == (row["action"] == "evict")]
+    if wrong:
+        raise Broken(f"of {dict(asked)} these are not so: {wrong}")
+    pinned = sum(row["size_bytes"] for row in plan if row["action"] == "pin")
+    if pinned > 0.7 * CAPACITY:
+        raise Broken(f"{pinned} bytes pinned of {CAPACITY}")

@@ -29,33 +29,22 @@ import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "tests" / "support" / "servers")]
 
-import numpy as np  # noqa: E402
 import xrootd_versions  # noqa: E402
 from daemons import NoServer  # noqa: E402
+from promises import Broken, check  # noqa: E402
+from side_by_side import side_by_side  # noqa: E402
 from steward_site import MIB, Site, eventually, name_of, running  # noqa: E402
 
 from features.common.errors import PushError  # noqa: E402
-from prefetch.xcache.gstream import CaptureReader  # noqa: E402
 
 BLIND_S = 60.0
 DISK_BYTES = 32 * MIB
 PURGE_S = 135.0
 """XCache looks every 60 s, and spares what was used since it looked last."""
-
-
-class Broken(Exception):
-    """A promise that does not hold; says which."""
-
-
-def check(holds: bool, what: str) -> None:
-    """Raise Broken unless `holds`."""
-    if not holds:
-        raise Broken(what)
 
 
 def killed_steward(site: Site) -> str:
@@ -240,71 +229,6 @@ def two_stewards(site: Site) -> str:
     site.stop(first)
     site.stop(site.steward())
     return "refused, naming the first; free again when that ended"
-
-
-class Read(NamedTuple):
-    """A read of file `item`: bytes from the cache's disk and from the origin."""
-
-    item: int
-    hit: int
-    missed: int
-
-
-def side_by_side(plain: Site) -> str:
-    """The same reads through two caches, one with a steward that keeps LRU; and their replay."""
-    chance = np.random.default_rng(7)
-    popularity = 1 / np.arange(1, 61) ** 0.9
-    items = chance.choice(60, 400, p=popularity / popularity.sum()).tolist()
-    with running() as kept:
-        for site in (plain, kept):
-            names = site.files("s", 60)
-        site_steward, n_held = kept.steward(), []
-        for item in items:
-            plain.read(names[item])
-            n_held.append(len(kept.held()))
-            kept.read(names[item])
-            time.sleep(0.25)
-        time.sleep(3)
-        reads = closes(kept, names)
-        check(max(n_held) <= 20 and min(n_held[60:]) > 8, "above its high watermark, or purged to 8 files")
-        n_looks, n_purged = kept.purged()
-        check(n_looks > 0 and not n_purged, f"XCache's log: {n_looks} looks, {n_purged} files purged")
-        check(site_steward.poll() is None and "steward-outrun" not in kept.figures.alarms, "outrun")
-        plain_reads = closes(plain, names)
-        share, replayed = hits(reads), replay(items, n_held)
-        check(abs(share - replayed) <= 0.02, f"byte hits {share:.3f}, replay {replayed:.3f}")
-        return (
-            f"{len(items)} reads; byte hits with the steward {share:.3f}, replay {replayed:.3f}, plain "
-            f"{hits(plain_reads):.3f}; {kept.figures.evicted_files} evictions confirmed, XCache looked "
-            f"{n_looks} times by its log and purged nothing"
-        )
-
-
-def closes(site: Site, names: list[str]) -> list[Read]:
-    """The reads of files `names` that the cache reported."""
-    number = {name: at for at, name in enumerate(names)}
-    found = []
-    for path in sorted(site.captures.glob("gstream-*")):
-        events = CaptureReader(path).poll()
-        found += [Read(number[one.lfn], one.b_hit, one.b_miss) for one in events if one.lfn in number]
-    return found
-
-
-def hits(reads: list[Read]) -> float:
-    """Byte hits of `reads`; a file is read from its disk or from the origin as a whole."""
-    return sum(not one.missed for one in reads) / len(reads)
-
-
-def replay(items: list[int], n_held: list[int]) -> float:
-    """Byte hits of LRU on the same reads with the same room: the steward keeps a varying part free."""
-    read_at: dict[int, int] = {}
-    n_hits = 0
-    for at, (item, room) in enumerate(zip(items, n_held, strict=True)):
-        for old in sorted(read_at, key=read_at.__getitem__)[: max(0, len(read_at) - room)]:
-            del read_at[old]
-        n_hits += item in read_at
-        read_at[item] = at
-    return n_hits / len(items)
 
 
 DRILLS: dict[str, tuple[Callable[[Site], str], bool]] = {

@@ -35,27 +35,12 @@ def program(name: str) -> str:
     return path
 
 
-def promtool(*words: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [program("promtool"), *words],
-        cwd=DEPLOY / "prometheus",
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-
-
 @pytest.mark.parametrize(
-    "words",
-    [
-        ("check", "rules", "alerts.yml"),
-        ("test", "rules", "alerts.test.yml"),
-        ("check", "config", "prometheus.yml"),
-    ],
-    ids=" ".join,
+    "words", ["check rules alerts.yml", "test rules alerts.test.yml", "check config prometheus.yml"]
 )
-def test_promtool_accepts_the_rules_and_their_tests(words: tuple[str, ...]) -> None:
-    done = promtool(*words)
+def test_promtool_accepts_the_rules_and_their_tests(words: str) -> None:
+    command = [program("promtool"), *words.split()]
+    done = subprocess.run(command, cwd=DEPLOY / "prometheus", capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
 
 
@@ -63,7 +48,7 @@ def known_figures() -> set[str]:
     """The names of all figures that we leave or serve."""
     at = "2026-03-01"
     cache = CacheStatus("c", 1, at, 1, 1, 1.0, 1, 1, at, {"pin": 1}, at, {"done": 1}, 0)
-    told = Status(at, "r", "m/1", at, False, "m/1", at, 1, 0, (cache,), ())
+    status = Status(at, "r", "m/1", at, False, "m/1", at, 1, (), (cache,), ())
     jobs = {f"cachecast_job_{name}" for name in ("ended_seconds", "duration_seconds", "failed")}
     collect = {f"cachecast_collect_{name}" for name in (*COUNTS, "seen_seconds")}
     collect |= {f"cachecast_collect_bus_{name}" for name in (*bus.COUNTS, "seen_seconds")}
@@ -72,7 +57,7 @@ def known_figures() -> set[str]:
         f"cachecast_placement_{name}" for name in re.findall(r'^ +\("(\w+)", "', text, re.M)
     }
     served |= {f"{name}_total" for name in served}
-    return {name for name, *_ in of_status(told)} | {"cachecast_alarm"} | jobs | collect | served
+    return {name for name, *_ in of_status(status)} | {"cachecast_alarm"} | jobs | collect | served
 
 
 def test_rules_and_dashboard_ask_for_figures_that_there_are() -> None:
@@ -91,12 +76,12 @@ SECTIONS = dict(re.findall(r"^### (\S+)\n(.*?)(?=^### |\Z)", TROUBLE, re.M | re.
 
 def test_every_alert_names_a_section_and_every_section_is_an_alarm() -> None:
     rules = (DEPLOY / "prometheus" / "alerts.yml").read_text()
-    told = re.findall(r"^ +runbook: docs/troubleshoot\.md#(\S+)$", rules, re.M)
-    assert len(told) == rules.count("- alert:")
+    runbooks = re.findall(r"^ +runbook: docs/troubleshoot\.md#(\S+)$", rules, re.M)
+    assert len(runbooks) == rules.count("- alert:")
     of_status = re.findall(r'Alarm\("([a-z-]+)"', (ROOT / "jobs/operator/operate/status.py").read_text())
     of_airflow = {alarms.TASK_FAILED, alarms.DEADLINE_MISSED, alarms.INCOMPLETE}
     of_plan = {"implausible-inflow", "outside-federation"}
-    assert {*told, *of_status, *of_plan, "prediction-late", "plan-late", *of_airflow} == SECTIONS.keys()
+    assert {*runbooks, *of_status, *of_plan, "prediction-late", "plan-late", *of_airflow} == SECTIONS.keys()
 
 
 @pytest.mark.parametrize("alarm", SECTIONS)
@@ -148,9 +133,8 @@ SERVICES = [path for path in UNITS if path.suffix == ".service"]
 def test_every_service_runs_with_the_same_few_rights(unit: Path) -> None:
     lines = set(unit.read_text().splitlines())
     assert HARDENING - lines == set()
-    assert (
-        "User=cachecast-collect" if unit.name == "cachecast-collect.service" else "User=cachecast"
-    ) in lines
+    account = "cachecast-collect" if unit.name == "cachecast-collect.service" else "cachecast"
+    assert f"User={account}" in lines
     # The steward looks which files the cache's server has open, which a namespace of users hides.
     assert ("PrivateUsers=yes" in lines) == ("steward" not in unit.name)
 
@@ -177,21 +161,18 @@ def secrets_of(unit: Path) -> set[str]:
 def test_a_unit_reads_the_secrets_that_the_page_says_and_no_others() -> None:
     page = (ROOT / "docs" / "secure.md").read_text()
     rows = re.findall(r"^\| `(cachecast-[a-z@]+)` \| (.*?) \|", page, re.M)
-    told = {f"{name}.service": set(re.findall(r"`([a-z-]+)`", files)) for name, files in rows}
-    assert told == {unit.name: secrets_of(unit) for unit in SERVICES}
-    assert told["cachecast-collect.service"] == set()
-    assert set().union(*told.values()) == {path.name for path in SECRETS.iterdir()}
+    stated = {f"{name}.service": set(re.findall(r"`([a-z-]+)`", files)) for name, files in rows}
+    assert stated == {unit.name: secrets_of(unit) for unit in SERVICES}
+    assert stated["cachecast-collect.service"] == set()
+    assert set().union(*stated.values()) == {path.name for path in SECRETS.iterdir()}
     for unit in SERVICES:
         files = re.findall(r"^EnvironmentFile=(.*)$", unit.read_text(), re.M)
         assert len(files) == 1 + len(secrets_of(unit))
 
 
 def test_the_shared_environment_holds_no_secret_and_each_secret_is_in_one_file() -> None:
-    names = [
-        name
-        for path in SECRETS.iterdir()
-        for name in re.findall(r"^(?:# )?([A-Z0-9_]+)=", path.read_text(), re.M)
-    ]
+    texts = "\n".join(path.read_text() for path in SECRETS.iterdir())
+    names = re.findall(r"^(?:# )?([A-Z0-9_]+)=", texts, re.M)
     assert len(names) == len(set(names)) >= 12
     shared = (DEPLOY / "systemd" / "environment.sample").read_text()
     assert not [name for name in names if name in shared]
@@ -201,7 +182,7 @@ def test_the_shared_environment_holds_no_secret_and_each_secret_is_in_one_file()
 def test_a_steward_of_another_account_takes_no_folder_of_another_service() -> None:
     folders = {unit.name: re.findall(r"^StateDirectory=(.*)$", unit.read_text(), re.M) for unit in SERVICES}
     assert folders["cachecast-steward@.service"] == ["cachecast-steward/%i"]
-    others = [folder for name, found in folders.items() if "steward" not in name for folder in found]
+    others = [folder for name, of_unit in folders.items() if "steward" not in name for folder in of_unit]
     assert set(others) == {"cachecast", "cachecast-captures"}
     shared = (DEPLOY / "systemd" / "environment.sample").read_text()
     (state,) = re.findall(r"^CACHECAST_STEWARD__STATE=(.*)$", shared, re.M)
@@ -210,12 +191,8 @@ def test_a_steward_of_another_account_takes_no_folder_of_another_service() -> No
 
 
 def test_the_units_that_strangers_reach_are_bounded() -> None:
-    serve, collect = (
-        dict(
-            line.split("=", 1) for line in (DEPLOY / "systemd" / name).read_text().splitlines() if "=" in line
-        )
-        for name in ("cachecast-serve.service", "cachecast-collect.service")
-    )
+    texts = [(DEPLOY / "systemd" / f"cachecast-{name}.service").read_text() for name in ("serve", "collect")]
+    serve, collect = (dict(re.findall(r"^([^=\n]+)=(.*)$", text, re.M)) for text in texts)
     assert int(serve["LimitNOFILE"]) > 2 * Settings.load(env={}).serve.connections
     assert (serve["MemoryMax"], serve["OOMPolicy"]) == ("2G", "continue")
     assert (collect["IPAddressDeny"], collect["IPAddressAllow"]) == ("any", "localhost")
@@ -267,8 +244,8 @@ def test_the_container_copies_what_is_there_and_every_room() -> None:
 
 
 def pod(name: str) -> dict[str, Any]:
-    found: dict[str, Any] = yaml.safe_load((DEPLOY / "kubernetes" / name).read_text())
-    return found
+    specification: dict[str, Any] = yaml.safe_load((DEPLOY / "kubernetes" / name).read_text())
+    return specification
 
 
 def test_the_pods_of_tasks_differ_in_their_room_alone_and_run_the_container() -> None:
@@ -276,9 +253,8 @@ def test_the_pods_of_tasks_differ_in_their_room_alone_and_run_the_container() ->
     (one,), (other,) = small["spec"]["containers"], large["spec"]["containers"]
     assert one.pop("resources") != (room := other.pop("resources"))
     assert small == large
-    assert int(room["requests"]["memory"].removesuffix("Gi")) > int(
-        Settings.load(env={}).spark.driver_memory.removesuffix("g")
-    )
+    driver = Settings.load(env={}).spark.driver_memory
+    assert int(room["requests"]["memory"].removesuffix("Gi")) > int(driver.removesuffix("g"))
     image = (DEPLOY / "Containerfile").read_text()
     # Airflow gives the container arguments, which must not become those of the image's `cachecast`.
     assert "ENTRYPOINT" in image and one["command"]

@@ -58,23 +58,14 @@ def test_the_help_of_the_program_and_of_every_command_loads_no_job() -> None:
         assert f" {name} " in answer.stdout
 
 
-OF_THEIR_OWN = (
-    "forecast",
-    "collect",
-    "init",
-    "serve",
-    "package",
-    "up",
-    "down",
-)
+OF_THEIR_OWN = ("forecast", "collect", "init", "serve", "package", "up", "down")
 
 
 @pytest.mark.parametrize("command", [c for c in COMMANDS if c not in OF_THEIR_OWN])
 def test_the_common_options_mean_the_same_everywhere(command: str) -> None:
     # Rucio's commands read caches and Rucio, no tables.
-    assert {"--conf", "--json"} | ({"--tables"} if not command.startswith("rucio ") else set()) <= options(
-        command
-    )
+    common = {"--conf", "--json"} if command.startswith("rucio ") else {"--conf", "--json", "--tables"}
+    assert common <= options(command)
 
 
 PAGES = [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")]

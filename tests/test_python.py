@@ -36,11 +36,11 @@ def test_the_snippets_of_the_page_run_and_print_what_it_shows(
     monkeypatch.chdir(tmp_path)
     assert len(SNIPPETS) == PAGE.count("```python") >= 5
     space: dict[str, Any] = {}
-    for code, shown in SNIPPETS:
+    for code, output in SNIPPETS:
         printed = io.StringIO()
         with contextlib.redirect_stdout(printed):
             exec(code, space)
-        assert printed.getvalue() == shown
+        assert printed.getvalue() == output
     assert "first_come" in (tmp_path / "replay.html").read_text()
     assert len(space["run_id"]) == 32
 

@@ -38,14 +38,14 @@ class Echo(BaseHTTPRequestHandler):
 
     def answer(self) -> None:
         length = int(self.headers.get("content-length") or 0)
-        told = {"path": self.path, "sent": dict(self.headers), "body": self.rfile.read(length).decode()}
+        request = {"path": self.path, "sent": dict(self.headers), "body": self.rfile.read(length).decode()}
         decoded = [base64.b64decode(v[6:]).decode() for v in self.headers.values() if v.startswith("Basic ")]
-        body = json.dumps({"error_code": "DENIED", "message": f"{told} {decoded}"}).encode()
+        body = json.dumps({"error_code": "DENIED", "message": f"{request} {decoded}"}).encode()
         is_health = self.path == "/health" and self.server.is_healthy  # type: ignore[attr-defined]
         self.send_response(200 if is_health else self.server.status)  # type: ignore[attr-defined]
         self.send_header("content-type", "application/json")
         self.send_header("ExceptionClass", "CannotAuthenticate")
-        self.send_header("ExceptionMessage", " ".join(f"{told} {decoded}".split()))
+        self.send_header("ExceptionMessage", " ".join(f"{request} {decoded}".split()))
         self.send_header("content-length", str(len(body)))
         self.end_headers()
         self.wfile.write(body)
@@ -216,8 +216,8 @@ def test_the_placement_service(tmp_path: Path, nobody: int) -> None:
     text = ""
     for database in (str(tmp_path / "placement.db"), away):
         with serving(database, token=TOKEN) as server:
-            for shown in (TOKEN, token_of("xc1"), f"{TOKEN}x", None):
-                with server.client(shown) as client:
+            for bearer in (TOKEN, token_of("xc1"), f"{TOKEN}x", None):
+                with server.client(bearer) as client:
                     answers = [
                         client.put("/serve", json={"client": "A", "cache_site": TOKEN}),
                         client.delete("/liveness/A/b"),

@@ -45,8 +45,8 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_every_page_can_be_searched_and_the_reference_is_made_from_the_code(site: Path) -> None:
-    found = json.loads((site / "search" / "search_index.json").read_text())["docs"]
-    pages = {one["location"].partition("#")[0] for one in found}
+    entries = json.loads((site / "search" / "search_index.json").read_text())["docs"]
+    pages = {one["location"].partition("#")[0] for one in entries}
     sources = {path.relative_to(ROOT / "docs") for path in (ROOT / "docs").rglob("*.md")}
     names = {str(path.with_suffix(".html")).replace("README.html", "index.html") for path in sources}
     assert names <= pages | {"index.html"}
@@ -67,13 +67,13 @@ def test_the_site_asks_no_other_host(site: Path) -> None:
 
 def commands(page: str) -> list[tuple[str, list[str]]]:
     """The commands of a page in order, each with the lines that it is to print."""
-    found: list[tuple[str, list[str]]] = []
+    steps: list[tuple[str, list[str]]] = []
     for block in BLOCK.findall((ROOT / "docs" / f"{page}.md").read_text()):
         for part in re.split(r"^\$ ", block, flags=re.MULTILINE)[1:]:
             lines = part.rstrip("\n").split("\n")
             until = lines.index("END") + 1 if "<< END" in lines[0] else _end(lines)
-            found.append(("\n".join(lines[:until]), lines[until:]))
-    return found
+            steps.append(("\n".join(lines[:until]), lines[until:]))
+    return steps
 
 
 def _end(lines: list[str]) -> int:
@@ -107,9 +107,9 @@ def far(shown: str, printed: str, *, near: float) -> list[tuple[str, str]]:
     """The figures of a line that is shown which differ from those printed in a line like it."""
     parts = [re.split(r"\s+", NUMBER.sub("\0", part)) for part in shown.strip().split("…")]
     pattern = ".*".join(r"\s+".join(map(re.escape, words)) for words in parts)
-    found = re.fullmatch(pattern.replace("\0", f"({NUMBER.pattern})"), printed.strip())
-    assert found is not None, (shown, printed)
-    pairs = zip(NUMBER.findall(shown), found.groups(), strict=True)
+    same = re.fullmatch(pattern.replace("\0", f"({NUMBER.pattern})"), printed.strip())
+    assert same is not None, (shown, printed)
+    pairs = zip(NUMBER.findall(shown), same.groups(), strict=True)
     return [(a, b) for a, b in pairs if abs(figure(a) - figure(b)) > near * abs(figure(a))]
 
 

@@ -118,17 +118,17 @@ HALVES = [b"\xed\xa0\x80", b"\\ud800", b"\\uDFFF", b"\xff"]
 
 @pytest.mark.parametrize("half", HALVES)
 def test_text_that_no_utf8_holds_is_no_json(tmp_path: Path, half: bytes) -> None:
-    told = b'{"remote": "HERE", "data": "x", "job_id": "1"}'.replace(b"HERE", half)
-    for text in (told, b'{"HERE": 1}'.replace(b"HERE", half), b'[[["HERE"]]]'.replace(b"HERE", half)):
+    line = b'{"remote": "HERE", "data": "x", "job_id": "1"}'.replace(b"HERE", half)
+    for text in (line, b'{"HERE": 1}'.replace(b"HERE", half), b'[[["HERE"]]]'.replace(b"HERE", half)):
         with pytest.raises(ValueError):
             strict_json.loads(text)
-    assert json_object(told) is None
+    assert json_object(line) is None
     path = tmp_path / "lines.jsonl"
-    path.write_bytes(told + b"\n")
+    path.write_bytes(line + b"\n")
     (fault,) = FstreamReader().read(path)
     assert isinstance(fault, Fault) and fault.reason == "malformed line"
     path = tmp_path / "queue.json"
-    path.write_bytes(told)
+    path.write_bytes(line)
     with pytest.raises(InputError):
         entries(str(path), token="", timeout_s=1)
 
@@ -155,8 +155,8 @@ def test_a_queues_url_that_is_none_is_refused(url: str) -> None:
     "field", [{"known_at": "0001-01-01T00:00:00+23:00"}, {"n_jobs": 10**30}, {"n_jobs": "9" * 5000}]
 )
 def test_an_entry_beyond_what_tables_hold_is_counted(field: dict[str, object]) -> None:
-    told = checked([{"job_id": "1", "file": "/f"} | field], as_of_s=1_772_323_200, stale_s=60)
-    assert (told.refused.total(), told.rows) == (1, {})
+    answer = checked([{"job_id": "1", "file": "/f"} | field], as_of_s=1_772_323_200, stale_s=60)
+    assert (answer.refused.total(), answer.rows) == (1, {})
 
 
 @pytest.mark.parametrize("text", ["0001-01-01T00:00:00+23:00", "9999-12-31", "1969-12-31T23:59:59Z"])

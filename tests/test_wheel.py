@@ -15,43 +15,22 @@ RUN = "import features, conf, sys; from jobs.cli.main import main; print(feature
 
 
 def test_the_command_runs_from_the_wheel_and_not_from_the_checkout(tmp_path: Path) -> None:
-    build = [
-        sys.executable,
-        "-m",
-        "pip",
-        "wheel",
-        "--quiet",
-        "--no-deps",
-        "--wheel-dir",
-        str(tmp_path),
-        str(ROOT),
-    ]
-    subprocess.run(build, check=True, capture_output=True, timeout=180)
+    build = ["-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", str(tmp_path), str(ROOT)]
+    subprocess.run([sys.executable, *build], check=True, capture_output=True, timeout=180)
     (wheel,) = tmp_path.glob("cachecast-*.whl")
     unpacked = tmp_path / "unpacked"
     with zipfile.ZipFile(wheel) as archive:
         names = set(archive.namelist())
         archive.extractall(unpacked)
-    (told,) = unpacked.glob("*.dist-info")
-    brought = PathDistribution(told).entry_points.select(group=GROUP)
+    (facts,) = unpacked.glob("*.dist-info")
+    brought = PathDistribution(facts).entry_points.select(group=GROUP)
     assert {one.name: one.value for one in brought} == OURS
-    assert {
-        "conf/base.toml",
-        "conf/workloads/demo.toml",
-        "jobs/pages/page.html",
-        "cachecast/py.typed",
-    } <= names
+    assert {"conf/base.toml", "conf/workloads/demo.toml", "cachecast/py.typed"} <= names
     assert {"jobs/operator/overview/frame.html", "jobs/operator/overview/style.css"} <= names
-    assert {"jobs/pages/page.css", "jobs/pages/page.js"} <= names
+    assert {"jobs/pages/page.html", "jobs/pages/page.css", "jobs/pages/page.js"} <= names
     assert not [name for name in names if name.startswith(("tests/", "bench/", "docs/"))]
     run = [sys.executable, "-P", "-c", RUN, "doctor", "--json", "--tables", str(tmp_path)]
-    answer = subprocess.run(
-        run,
-        capture_output=True,
-        text=True,
-        cwd=tmp_path,
-        env={"PYTHONPATH": str(unpacked), "PATH": "/usr/bin:/bin"},
-        check=False,
-    )
+    env = {"PYTHONPATH": str(unpacked), "PATH": "/usr/bin:/bin"}
+    answer = subprocess.run(run, capture_output=True, text=True, cwd=tmp_path, env=env, check=False)
     assert answer.stdout.startswith(str(unpacked)), answer.stderr
     assert '"part": "tables"' in answer.stdout

@@ -67,6 +67,7 @@ QUEUES = '{ htcondor = { input = "/spool/queue.json", site = "EDGE" }, panda = {
 
 
 POD = ROOT / "conf/deploy/kubernetes/spark-pod.yaml"
+pytestmark = pytest.mark.service
 CONNECTIONS = ("", "spark_site")
 Bags = dict[str, dict[str, Any]]
 WHOLE = {"CACHECAST_AIRFLOW__PULL": PULL, "CACHECAST_AIRFLOW__QUEUES": QUEUES}
@@ -101,9 +102,9 @@ def bags(tmp_path_factory: pytest.TempPathFactory) -> Bags:
     answer = subprocess.run(
         command, input=asked, capture_output=True, text=True, env=env, timeout=300, check=False
     )
-    found = [json.loads(line[3:]) for line in answer.stdout.splitlines() if line.startswith("BAG")]
-    assert len(found) == len(SITES), f"Airflow could not load the DAGs: {answer.stderr[-2000:]}"
-    return dict(zip(SITES, found, strict=True))
+    loaded = [json.loads(line[3:]) for line in answer.stdout.splitlines() if line.startswith("BAG")]
+    assert len(loaded) == len(SITES), f"Airflow could not load the DAGs: {answer.stderr[-2000:]}"
+    return dict(zip(SITES, loaded, strict=True))
 
 
 @pytest.fixture
@@ -118,7 +119,6 @@ def steps(bag: dict[str, Any]) -> list[tuple[dict[str, Any], list[str]]]:
     return [(task, words) for task, words in zip(tasks, split, strict=True) if words]
 
 
-@pytest.mark.service
 def test_every_dag_loads_without_a_network_and_is_its_own_runbook(bag: dict[str, Any]) -> None:
     assert bag["errors"] == {}
     assert bag["calls"] == []
@@ -131,7 +131,6 @@ def test_every_dag_loads_without_a_network_and_is_its_own_runbook(bag: dict[str,
             assert f"**{heading}:**" in dag["doc"]
 
 
-@pytest.mark.service
 def test_every_step_is_a_command_with_options_it_has(bag: dict[str, Any]) -> None:
     seen = set()
     for task, words in steps(bag):
@@ -147,19 +146,15 @@ def test_every_step_is_a_command_with_options_it_has(bag: dict[str, Any]) -> Non
     }
 
 
-@pytest.mark.service
-def test_values_from_outside_never_become_part_of_a_shell_command(bag: dict[str, Any]) -> None:
+def test_no_value_from_outside_is_part_of_a_command_which_runs_where_the_worker_does(
+    bag: dict[str, Any],
+) -> None:
+    """Else `journal.db` and `reports` of the settings would be there for one task alone."""
     for task, _ in steps(bag):
         assert "{{" not in task["command"]
+        assert task["kind"] != "BashOperator" or task["cwd"] == "."
 
 
-@pytest.mark.service
-def test_commands_run_where_the_worker_does_not_in_a_folder_that_goes(bag: dict[str, Any]) -> None:
-    """Else `journal.db` and `reports` of the settings would be there for one task alone."""
-    assert {task["cwd"] for task, _ in steps(bag) if task["kind"] == "BashOperator"} == {"."}
-
-
-@pytest.mark.service
 def test_the_loop_is_a_chain_of_assets(bag: dict[str, Any]) -> None:
     dags = bag["dags"]
     assert dags["pull_accesses"]["cron"] == "0 */4 * * *"
@@ -174,7 +169,6 @@ def test_the_loop_is_a_chain_of_assets(bag: dict[str, Any]) -> None:
     assert dags["backfill"]["timetable"] == "NullTimetable"
 
 
-@pytest.mark.service
 def test_every_source_is_pulled_and_only_files_by_what_is_new(bag: dict[str, Any]) -> None:
     tasks = bag["dags"]["pull_accesses"]["tasks"]
     assert "--new-only" in tasks["pull_rucio_traces"]["command"]
@@ -182,7 +176,6 @@ def test_every_source_is_pulled_and_only_files_by_what_is_new(bag: dict[str, Any
     assert tasks["pull_rucio_traces"]["env"]["INPUT"] == "/data/traces/"
 
 
-@pytest.mark.service
 def test_rucio_is_asked_for_what_was_read_and_features_do_without_its_answer(bag: dict[str, Any]) -> None:
     tasks = bag["dags"]["pull_accesses"]["tasks"]
     assert tasks["pull_rucio_server"]["after"] == ["pull_rucio_traces"]
@@ -194,7 +187,6 @@ def test_rucio_is_asked_for_what_was_read_and_features_do_without_its_answer(bag
     assert tasks["accesses"]["rule"] == "all_success"
 
 
-@pytest.mark.service
 def test_a_cache_is_served_on_its_own_within_the_wans_pool(bag: dict[str, Any]) -> None:
     tasks = bag["dags"]["place_and_push"]["tasks"]
     assert tasks["cache.plan"]["after"] == ["caches", "known_work", "predict"]
@@ -211,7 +203,6 @@ def test_a_cache_is_served_on_its_own_within_the_wans_pool(bag: dict[str, Any]) 
     assert used <= {"default_pool", *pools}
 
 
-@pytest.mark.service
 def test_what_takes_hours_has_its_own_slot_and_yields_to_the_cycle(bag: dict[str, Any]) -> None:
     for name, dag in bag["dags"].items():
         for task in dag["tasks"].values():
@@ -223,7 +214,6 @@ def test_what_takes_hours_has_its_own_slot_and_yields_to_the_cycle(bag: dict[str
         assert dag["counts_from"] == ["DagRunQueuedAtDeadline" if name in LONG else "DecisionTime"]
 
 
-@pytest.mark.service
 def test_queues_are_asked_before_plans_which_do_without_their_answers(bag: dict[str, Any]) -> None:
     tasks = bag["dags"]["place_and_push"]["tasks"]
     assert tasks["known_work"]["after"] == ["queue_htcondor", "queue_panda"]
@@ -236,7 +226,6 @@ def test_queues_are_asked_before_plans_which_do_without_their_answers(bag: dict[
     assert "if_current" in env["CURRENT"]
 
 
-@pytest.mark.service
 def test_a_day_is_judged_and_an_rse_looked_after_for_caches_that_have_one(bag: dict[str, Any]) -> None:
     tasks = bag["dags"]["verify_outcomes"]["tasks"]
     assert tasks["day.worth"]["after"] == ["unjudged"]
@@ -246,20 +235,15 @@ def test_a_day_is_judged_and_an_rse_looked_after_for_caches_that_have_one(bag: d
     assert "--with-rse" in tasks["rses"]["command"]
 
 
-@pytest.mark.service
 def test_without_queues_and_servers_nobody_is_asked(bags: Bags) -> None:
-    found = bags["few"]
-    assert found["errors"] == {}
-    assert found["dags"]["place_and_push"]["tasks"]["known_work"]["after"] == []
-    assert found["dags"]["pull_accesses"]["tasks"]["accesses"]["after"] == [
-        "arrivals",
-        "catalogue",
-        "pull_rucio_traces",
-    ]
-    assert found["dags"]["pull_accesses"]["tasks"]["catalogue"]["after"] == []
+    site = bags["few"]
+    assert site["errors"] == {}
+    assert site["dags"]["place_and_push"]["tasks"]["known_work"]["after"] == []
+    tasks = site["dags"]["pull_accesses"]["tasks"]
+    assert tasks["accesses"]["after"] == ["arrivals", "catalogue", "pull_rucio_traces"]
+    assert tasks["catalogue"]["after"] == []
 
 
-@pytest.mark.service
 def test_a_backfill_takes_days_one_after_the_other(bag: dict[str, Any]) -> None:
     dag = bag["dags"]["backfill"]
     assert set(dag["params"]) == {"first", "last"}
@@ -271,33 +255,30 @@ def test_a_backfill_takes_days_one_after_the_other(bag: dict[str, Any]) -> None:
     assert "pull_rucio_traces" in dag["tasks"]["day.features"]["after"]
 
 
-@pytest.mark.service
 def test_one_setting_submits_the_same_commands_to_a_cluster(bags: Bags) -> None:
     submitted = bags["submitted"]
     assert submitted["errors"] == {}
-    told = {(words[1], task["kind"]) for task, words in steps(submitted)}
+    kinds = {(words[1], task["kind"]) for task, words in steps(submitted)}
     spark = {"pull", "features", "train", "predict", "evaluate"}
-    assert {name for name, kind in told if kind == "SparkSubmitOperator"} == spark
+    assert {name for name, kind in kinds if kind == "SparkSubmitOperator"} == spark
     plain = [called(words)[0] for _, words in steps(bags["whole"])]
     assert [called(words)[0] for _, words in steps(submitted)] == plain
 
 
-@pytest.mark.service
 @pytest.mark.parametrize("connection", CONNECTIONS)
 def test_under_kubernetes_what_may_use_spark_has_a_larger_pod(bags: Bags, connection: str) -> None:
-    found = bags[f"pods {connection}"]
-    assert found["errors"] == {}
+    site = bags[f"pods {connection}"]
+    assert site["errors"] == {}
     tasks = {
         called(words)[0] if task["kind"] == "BashOperator" else words[1]: task["pod"]
-        for task, words in steps(found)
+        for task, words in steps(site)
     }
     spark = {"pull", "features", "train", "predict", "evaluate"}
     assert {name for name, pod in tasks.items() if pod} == spark
     assert tasks["train"] == {"pod_template_file": str(POD)}
 
 
-@pytest.mark.service
 def test_a_setting_that_cannot_be_is_told_in_the_ui(bags: Bags) -> None:
-    found = bags["wrong"]
-    assert found["dags"] == {}
-    assert all("'rumours'" in error for error in found["errors"].values())
+    site = bags["wrong"]
+    assert site["dags"] == {}
+    assert all("'rumours'" in error for error in site["errors"].values())

@@ -76,8 +76,8 @@ def test_a_cycle_without_a_cron_is_told(cycle_s: int) -> None:
 
 def test_schedules_come_from_the_sites_settings(tmp_path: Any) -> None:
     (tmp_path / "base.toml").write_text('[airflow]\nretries = 7\n[features]\ncycle = "30m"\n')
-    told = scheduling({"CACHECAST_CONF": str(tmp_path), "CACHECAST_AIRFLOW__TRAIN": "0 1 * * *"})
-    assert (told.cycle_s, told.airflow.retries, told.airflow.train) == (1800, 7, "0 1 * * *")
+    site = scheduling({"CACHECAST_CONF": str(tmp_path), "CACHECAST_AIRFLOW__TRAIN": "0 1 * * *"})
+    assert (site.cycle_s, site.airflow.retries, site.airflow.train) == (1800, 7, "0 1 * * *")
     queues = '{ condor = { input = "/q.json" } }'
     (asked,) = scheduling({"CACHECAST_AIRFLOW__QUEUES": queues}).airflow.queues.values()
     assert (asked.input, asked.site) == ("/q.json", "")
@@ -106,8 +106,8 @@ def test_a_deadline_counts_from_the_decision_time_unless_that_is_long_ago(
     key: str | None, queued: str, start: str
 ) -> None:
     queued_at = dt.datetime.fromisoformat(f"2026-03-01T{queued}Z")
-    found = deadlines.start(key, queued_at, within_s=3600)
-    assert found == dt.datetime.fromisoformat(f"2026-03-01T{start}Z")
+    counts_from = deadlines.start(key, queued_at, within_s=3600)
+    assert counts_from == dt.datetime.fromisoformat(f"2026-03-01T{start}Z")
 
 
 @pytest.mark.parametrize(
@@ -174,25 +174,17 @@ CONTEXT = {
 
 def test_a_failure_is_told_without_parameters_and_error_texts(webhook: Webhook) -> None:
     alarms.task_failed(CONTEXT)
-    (told,) = webhook.told
-    assert told.pop("text").splitlines() == [
+    (message,) = webhook.messages
+    assert message.pop("text").splitlines() == [
         "cachecast warning: place_and_push, cache.push, xc1: task failed",
         "decision time: 2026-03-01T04:00:00Z",
         "log: http://airflow/log",
         "runbook: docs/troubleshoot.md#task-failed",
     ]
-    assert told == {
-        "state": "firing",
-        "event": "task failed",
-        "severity": "warning",
-        "about": "xc1",
-        "dag": "place_and_push",
-        "task": "cache.push",
-        "map_index": 1,
-        "run": "manual__1",
-        "as_of": "2026-03-01T04:00:00Z",
-        "tries": 4,
-        "log": "http://airflow/log",
+    assert message == {
+        **{"state": "firing", "event": "task failed", "severity": "warning", "about": "xc1"},
+        **{"dag": "place_and_push", "task": "cache.push", "map_index": 1, "run": "manual__1"},
+        **{"as_of": "2026-03-01T04:00:00Z", "tries": 4, "log": "http://airflow/log"},
         "runbook": "docs/troubleshoot.md#task-failed",
     }
 
@@ -200,27 +192,25 @@ def test_a_failure_is_told_without_parameters_and_error_texts(webhook: Webhook) 
 def test_a_missed_deadline_is_told(webhook: Webhook) -> None:
     run = {"dag_id": "build_features", "dag_run_id": "r", "partition_key": None, "conf": {"x": "hush"}}
     asyncio.run(alarms.deadline_missed({"dag_run": run, "deadline": {"id": "1", "deadline_time": T}}))
-    (told,) = webhook.told
-    assert told.pop("text").startswith("cachecast warning: build_features: deadline missed")
-    assert [told] == [
-        {
-            "state": "firing",
-            "event": "deadline missed",
-            "severity": "warning",
-            "dag": "build_features",
-            "run": "r",
-            "as_of": None,
-            "deadline": str(T),
-            "runbook": "docs/troubleshoot.md#deadline-missed",
-        }
-    ]
+    (message,) = webhook.messages
+    assert message.pop("text").startswith("cachecast warning: build_features: deadline missed")
+    assert message == {
+        **{"state": "firing", "event": "deadline missed", "severity": "warning"},
+        **{"dag": "build_features", "run": "r", "as_of": None, "deadline": str(T)},
+        "runbook": "docs/troubleshoot.md#deadline-missed",
+    }
+
+
+def missed(key: str) -> dict[str, Any]:
+    """What Airflow gives when a run of `place_and_push` misses its deadline."""
+    run = {"dag_id": "place_and_push", "dag_run_id": "r", "partition_key": key}
+    return {"dag_run": run, "deadline": {"id": "1", "deadline_time": T}}
 
 
 def test_a_cause_is_told_once_and_when_it_is_good_again(webhook: Webhook, variables: Variables) -> None:
     later = CONTEXT | {"dag_run": Run("2026-03-01T05:00:00Z")}
     other = CONTEXT | {"ti": Try(rendered_map_index="xc2")}
-    run = {"dag_id": "place_and_push", "dag_run_id": "r", "partition_key": "2026-03-01T05:00:00Z"}
-    late = {"dag_run": run, "deadline": {"id": "1", "deadline_time": T}}
+    late = missed("2026-03-01T05:00:00Z")
     alarms.task_succeeded(CONTEXT)
     alarms.task_failed(CONTEXT)
     alarms.task_failed(later)
@@ -228,59 +218,51 @@ def test_a_cause_is_told_once_and_when_it_is_good_again(webhook: Webhook, variab
     asyncio.run(alarms.deadline_missed(late))
     alarms.task_succeeded(later)
     alarms.task_succeeded(later)
-    assert [(one["state"], one["about"]) for one in webhook.told] == [
-        ("firing", "xc1"),
-        ("firing", "xc2"),
-        ("good again", "xc1"),
-    ]
-    assert webhook.told[2]["text"] == (
+    states = [(message["state"], message["about"]) for message in webhook.messages]
+    assert states == [("firing", "xc1"), ("firing", "xc2"), ("good again", "xc1")]
+    assert webhook.messages[2]["text"] == (
         "cachecast info: place_and_push, cache.push, xc1 is good again at 2026-03-01T05:00:00Z; "
         "it had failed since 2026-03-01T04:00:00Z"
     )
     alarms.task_succeeded(other)
     asyncio.run(alarms.deadline_missed(late))
     alarms.run_succeeded({"dag_run": Run()})
-    assert [one["state"] for one in webhook.told[3:]] == ["good again", "firing", "good again"]
+    assert [one["state"] for one in webhook.messages[3:]] == ["good again", "firing", "good again"]
     assert not variables
+
+
+def arrived(why: str) -> None:
+    """Two sources have arrived, one of them short for this reason."""
+
+    class Listed(Try):
+        def xcom_pull(self, task_ids: str) -> list[dict[str, str]]:
+            return [{"source": "rucio_traces", "why": why}, {"source": "xcache_gstream", "why": ""}]
+
+    alarms.arrived(CONTEXT | {"ti": Listed("arrivals", -1, rendered_map_index="")})
 
 
 def test_a_missed_deadline_is_hidden_by_no_older_failure_and_no_source_that_fell_short(
     webhook: Webhook, variables: Variables
 ) -> None:
-    class Listed(Try):
-        def xcom_pull(self, task_ids: str) -> list[dict[str, str]]:
-            return [{"source": "rucio_traces", "why": "3 reads in 1h, where 40 are usual"}]
-
-    alarms.arrived(CONTEXT | {"ti": Listed("arrivals", -1, rendered_map_index="")})
+    arrived("3 reads in 1h, where 40 are usual")
     gone = Try(rendered_map_index="a cache of yesterday")
     alarms.task_failed(CONTEXT | {"ti": gone, "dag_run": Run("2026-02-28T04:00:00Z")})
-    run = {"dag_id": "place_and_push", "dag_run_id": "r", "partition_key": "2026-03-01T04:00:00Z"}
-    late = {"dag_run": run, "deadline": {"id": "1", "deadline_time": T}}
+    late = missed("2026-03-01T04:00:00Z")
     asyncio.run(alarms.deadline_missed(late))
-    assert [one["event"] for one in webhook.told][1:] == ["task failed", "deadline missed"]
+    assert [one["event"] for one in webhook.messages][1:] == ["task failed", "deadline missed"]
     alarms.run_succeeded({"dag_run": Run()})
     alarms.task_failed(CONTEXT | {"ti": gone})
     asyncio.run(alarms.deadline_missed(late))
-    assert len(webhook.told) == 4
+    assert len(webhook.messages) == 4
 
 
 def test_a_source_that_fell_short_is_named_and_told_once(webhook: Webhook) -> None:
-    class Listed(Try):
-        def xcom_pull(self, task_ids: str) -> list[dict[str, str]]:
-            return [
-                {"source": "rucio_traces", "why": reasons.pop(0)},
-                {"source": "xcache_gstream", "why": ""},
-            ]
-
-    reasons = ["3 reads in 1h, where 40 are usual", "2 reads in 1h, where 40 are usual", ""]
-    while reasons:
-        alarms.arrived(CONTEXT | {"ti": Listed("arrivals", -1, rendered_map_index="")})
-    assert [(one["state"], one["about"]) for one in webhook.told] == [
-        ("firing", "rucio_traces"),
-        ("good again", "rucio_traces"),
-    ]
-    assert "rucio_traces: 3 reads in 1h, where 40 are usual" in webhook.told[0]["text"]
-    assert webhook.told[0]["runbook"] == "docs/troubleshoot.md#incomplete"
+    for why in ("3 reads in 1h, where 40 are usual", "2 reads in 1h, where 40 are usual", ""):
+        arrived(why)
+    states = [(message["state"], message["about"]) for message in webhook.messages]
+    assert states == [("firing", "rucio_traces"), ("good again", "rucio_traces")]
+    assert "rucio_traces: 3 reads in 1h, where 40 are usual" in webhook.messages[0]["text"]
+    assert webhook.messages[0]["runbook"] == "docs/troubleshoot.md#incomplete"
 
 
 def test_a_message_that_was_not_taken_is_told_by_the_next_failure(webhook: Webhook) -> None:
@@ -288,15 +270,15 @@ def test_a_message_that_was_not_taken_is_told_by_the_next_failure(webhook: Webho
     alarms.task_failed(CONTEXT)
     webhook.status = 204
     alarms.task_failed(CONTEXT)
-    assert len(webhook.told) == 2
+    assert len(webhook.messages) == 2
     alarms.task_failed(CONTEXT)
-    assert len(webhook.told) == 2
+    assert len(webhook.messages) == 2
 
 
 def test_names_from_outside_neither_format_a_message_nor_call_anybody(webhook: Webhook) -> None:
     alarms.task_failed(CONTEXT | {"dag_run": Run("<!channel> *x* @here " + "9" * 500)})
-    (told,) = webhook.told
-    line = told["text"].splitlines()[1]
+    (message,) = webhook.messages
+    line = message["text"].splitlines()[1]
     assert not set("<>*@!") & set(line)
     assert len(line) < 200
 
@@ -350,7 +332,7 @@ def test_without_a_webhook_nobody_is_told(
     monkeypatch.delenv("CACHECAST_AIRFLOW__WEBHOOK")
     monkeypatch.setattr(urllib.request.OpenerDirector, "open", refuse)
     alarms.task_failed(CONTEXT)
-    assert (webhook.told, caplog.records) == ([], [])
+    assert (webhook.messages, caplog.records) == ([], [])
 
 
 async def fired(path: str, until_s: float) -> bool:
@@ -398,6 +380,6 @@ def test_a_wait_on_what_can_never_come_is_a_wrong_setting(path: str) -> None:
 
 @pytest.mark.parametrize("host", ["hooks..example.org", "a" * 64 + ".org"])
 def test_a_webhook_of_no_possible_host_is_a_wrong_setting(host: str) -> None:
-    with pytest.raises(ConfigError, match=r"airflow\.webhook: must be a URL") as told:
+    with pytest.raises(ConfigError, match=r"airflow\.webhook: must be a URL") as error:
         scheduling({"CACHECAST_AIRFLOW__WEBHOOK": f"https://{host}/secret-path"})
-    assert "secret-path" not in str(told.value)
+    assert "secret-path" not in str(error.value)

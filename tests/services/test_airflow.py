@@ -150,8 +150,8 @@ def logged(site: LocalSite, run: str) -> str:
 def told(webhook: Webhook, *wanted: tuple[str, str, str | None]) -> None:
     """Wait for the webhook to be told of each of `wanted`: state, event and task."""
     deadline = time.monotonic() + PATIENCE_S
-    while not set(wanted) <= {(one["state"], one["event"], one.get("task")) for one in webhook.told}:
-        assert time.monotonic() < deadline, webhook.told
+    while not set(wanted) <= {(one["state"], one["event"], one.get("task")) for one in webhook.messages}:
+        assert time.monotonic() < deadline, webhook.messages
         time.sleep(0.5)
 
 
@@ -161,7 +161,7 @@ def test_a_task_that_gives_up_is_told(site: LocalSite, api: Airflow, webhook: We
     assert api.ended("verify_outcomes", run, within_s=PATIENCE_S) == "failed"
     assert not made.exists()
     told(webhook, ("firing", "task failed", "caches"))
-    (failed,) = [one for one in webhook.told if one.get("task") == "caches"]
+    (failed,) = [one for one in webhook.messages if one.get("task") == "caches"]
     assert (failed["dag"], failed["task"], failed["run"], failed["tries"]) == (
         "verify_outcomes",
         "caches",
@@ -189,7 +189,9 @@ def test_a_command_killed_on_the_way_is_tried_again_late_and_what_had_failed_is_
     assert "its records reach back" in verdict["withheld"]
     # Of this run at the latest: the one before is not told to be late if its failure was known first.
     told(webhook, ("good again", "recovered", "caches"), ("firing", "deadline missed", None))
-    assert {one["dag"] for one in webhook.told if one["event"] == "deadline missed"} >= {"verify_outcomes"}
+    assert {one["dag"] for one in webhook.messages if one["event"] == "deadline missed"} >= {
+        "verify_outcomes"
+    }
     logs = [path for path in site.out.rglob("*.log") if path.is_file()]
     assert len(logs) > 5
     assert not [path for path in logs if SECRET in path.read_text(errors="replace")]

@@ -1,26 +1,27 @@
-"""What the command line shows is what it was given, brackets and all."""
+"""What the command line shows: names as they are, answers, and progress with and without a terminal."""
 
 from __future__ import annotations
 
 import dataclasses
+import io
 import json
+import logging
+import time
 
 import pytest
+from rich.console import Console
 from typer.testing import CliRunner
 
+from features.common.progress import unwatched
 from jobs.cli import console
+from jobs.cli.console import Lines
 from jobs.cli.ending import remedy
 from jobs.cli.main import app
+from jobs.operator.operate import due as cache_list
 from jobs.operator.operate.alarms import Status
 
 AT = "2026-03-01T04:00:00Z"
-NAME = "/store/[red]/[/bold]/f[1].root"
-
-
-@pytest.mark.parametrize("answer", [{"name": NAME}, [{"name": NAME, "n": 1}]], ids=["facts", "table"])
-def test_names_are_no_markup(capsys: pytest.CaptureFixture[str], answer: object) -> None:
-    console.show(answer)
-    assert NAME in capsys.readouterr().out
+MARKUP, ORDERS = "/store/[red]/[/bold]/f[1].root", "a\x1b[2J\x9bb"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -32,13 +33,13 @@ class Answer:
 def test_an_alarm_is_said_once(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     answer = Answer(3, ("columns have drifted",))
     console.show_warning(answer)
-    told = capsys.readouterr()
-    assert "rows" in told.out and (told.out + told.err).count("drifted") == 1
+    screen = capsys.readouterr()
+    assert "rows" in screen.out and (screen.out + screen.err).count("drifted") == 1
     monkeypatch.setattr(console, "is_json", True)
     console.show_warning(answer)
-    told = capsys.readouterr()
-    assert json.loads(told.out) == {"rows": 3, "alarms": ["columns have drifted"]}
-    assert "drifted" in told.err
+    screen = capsys.readouterr()
+    assert json.loads(screen.out) == {"rows": 3, "alarms": ["columns have drifted"]}
+    assert "drifted" in screen.err
 
 
 def status(**values: object) -> Status:
@@ -49,7 +50,7 @@ def status(**values: object) -> Status:
 
 
 @pytest.mark.parametrize(
-    ("found", "told"),
+    ("answer", "line"),
     [
         (status(champion="m/1", decided_at=AT), f"champion: m/1 (decided {AT})"),
         (status(candidate_serves=True), "champion: none yet; the candidate m/2 serves until one is promoted"),
@@ -57,22 +58,115 @@ def status(**values: object) -> Status:
     ],
 )
 def test_the_status_says_which_model_serves(
-    monkeypatch: pytest.MonkeyPatch, found: Status, told: str
+    monkeypatch: pytest.MonkeyPatch, answer: Status, line: str
 ) -> None:
-    monkeypatch.setattr("jobs.operator.operate.status.run", lambda *_args, **_more: found)
-    assert told in CliRunner().invoke(app, ["status"]).stdout
+    monkeypatch.setattr("jobs.operator.operate.status.run", lambda *_args, **_more: answer)
+    assert line in CliRunner().invoke(app, ["status"]).stdout
 
 
-@pytest.mark.parametrize("answer", [{"name": "a\x1b[2J\x9bb"}, [{"name": "a\x1b[2J\x9bb", "n": 1}]])
-def test_names_give_the_terminal_no_orders(capsys: pytest.CaptureFixture[str], answer: object) -> None:
+@pytest.mark.parametrize("answer", [{"a": MARKUP, "b": ORDERS}, [{"a": MARKUP, "b": ORDERS}]])
+def test_names_are_no_markup_and_give_the_terminal_no_orders(
+    capsys: pytest.CaptureFixture[str], answer: object
+) -> None:
     console.show(answer)
-    console.log("a\x1b[2J\x9bb")
-    console.warn("a\x1b[2J\x9bb")
-    told = capsys.readouterr()
-    assert "\x1b" not in told.out + told.err
-    assert "\x9b" not in told.out + told.err
-    assert "\\x1b[2J" in told.out
+    console.log(ORDERS)
+    console.warn(ORDERS)
+    screen = capsys.readouterr()
+    assert not {"\x1b", "\x9b"} & set(screen.out + screen.err)
+    assert "\\x1b[2J" in screen.out and MARKUP in screen.out
 
 
-def test_memory_that_does_not_suffice_is_told_in_one_line() -> None:
+def test_memory_that_does_not_suffice_is_one_line() -> None:
     assert "no table is half written" in str(remedy(MemoryError()))
+
+
+def printed(steps: list[tuple[int, int, str]], *, each_s: int) -> list[str]:
+    """The lines of steps that take `each_s` seconds each, looked for every second."""
+    lines, made, now_s = Lines("up", now_s=0), [], 0
+    for done, total, name in steps:
+        lines.advance(done, total, name, now_s=now_s)
+        for _ in range(each_s):
+            now_s += 1
+            if line := lines.due(now_s):
+                made.append(line)
+    return made
+
+
+@pytest.mark.parametrize(
+    ("steps", "each_s", "lines"),
+    [
+        ([(0, 2, "a"), (1, 2, "b")], 10, ["up: a, 0 of 2 done (2s)", "up: b, 1 of 2 done (12s)"]),
+        ([(0, 1, "a")], 190, [f"up: a, 0 of 1 done ({after})" for after in ("2s", "1m", "2m", "3m")]),
+        ([(n, 5, f"step {n}") for n in range(5)], 1, []),
+    ],
+    ids=["a line for each of few steps", "a line a minute of a long one", "none for quick ones"],
+)
+def test_steps_have_lines(steps: list[tuple[int, int, str]], each_s: int, lines: list[str]) -> None:
+    assert printed(steps, each_s=each_s) == lines
+
+
+def test_many_steps_have_a_line_a_minute() -> None:
+    lines = printed([(n, 100, f"file {n}") for n in range(100)], each_s=3)
+    assert len(lines) == 5
+    assert lines[2] == "up: file 59, 59 of 100 done (3m)"
+
+
+def test_work_without_steps_tells_its_time() -> None:
+    lines = Lines("pulling", now_s=0)
+    assert lines.due(59) is None
+    assert lines.due(60) == "pulling (1m)"
+
+
+def test_without_a_terminal_lines_are_written_while_the_work_goes_on(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(console, "BRIEF_S", 0.0)
+    monkeypatch.setattr(console, "_LOOK_S", 0.01)
+    with console.progress("up") as advance:
+        advance(0, 1, "mlflow")
+        limit_s = time.monotonic() + 5
+        while not (screen := capsys.readouterr().err) and time.monotonic() < limit_s:
+            time.sleep(0.01)
+    assert screen == "up: mlflow, 0 of 1 done (0s)\n"
+
+
+def test_in_a_terminal_there_is_a_bar(monkeypatch: pytest.MonkeyPatch) -> None:
+    file = io.StringIO()
+    monkeypatch.setattr(console, "err", Console(file=file, force_terminal=True, width=80))
+    with console.progress("up") as advance:
+        advance(1, 2, "mlflow")
+    assert "up: mlflow" in file.getvalue()
+
+
+@pytest.fixture
+def listing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A command whose job shows progress, notes a remark and logs what it reads."""
+
+    def listed(*_args: object) -> list[cache_list.CacheLine]:
+        with console.progress("listing") as advance:
+            console.log("silent" if advance is unwatched else "watched")
+        console.notes(["a remark"])
+        logging.getLogger("jobs.operator.operate.due").info("read a table")
+        return []
+
+    monkeypatch.setattr(cache_list, "listed", listed)
+
+
+@pytest.mark.parametrize(
+    ("words", "watched", "noted", "explained"),
+    [([], True, True, False), (["--quiet"], False, False, False), (["--verbose"], True, True, True)],
+)
+@pytest.mark.usefixtures("listing")
+def test_quiet_silences_and_verbose_explains(
+    words: list[str], watched: bool, noted: bool, explained: bool
+) -> None:
+    screen = CliRunner().invoke(app, ["caches", *words]).stderr
+    assert ("watched" in screen, "silent" in screen) == (watched, not watched)
+    assert ("note: a remark" in screen) == noted
+    assert ("jobs.operator.operate.due: read a table" in screen) == explained
+    assert ("settings from" in screen) == explained
+
+
+def test_a_command_after_a_quiet_one_is_not_quiet(listing: None) -> None:
+    CliRunner().invoke(app, ["caches", "--quiet"])
+    assert "note: a remark" in CliRunner().invoke(app, ["caches"]).stderr

@@ -33,8 +33,8 @@ def test_an_interrupted_command_is_one_line(ending: str) -> None:
         assert command.stdout is not None
         assert command.stdout.readline() == "ready\n"
         command.send_signal(signal.SIGINT)
-        _, told = command.communicate(timeout=20)
-    assert (command.returncode, told) == (130, "interrupted\n")
+        _, errors = command.communicate(timeout=20)
+    assert (command.returncode, errors) == (130, "interrupted\n")
 
 
 def test_a_command_that_ignores_ctrl_c_goes_on() -> None:

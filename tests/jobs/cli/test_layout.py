@@ -51,10 +51,10 @@ KEYS = st.sampled_from(
 def test_no_word_is_ever_broken(data: st.DataObject, keys: list[str], width: int) -> None:
     rows: list[Row] = [{key: data.draw(CELLS) for key in keys} for _ in range(data.draw(st.integers(1, 3)))]
     lines = drawn(rows, width)
-    shown = words(lines)
+    drawn_words = words(lines)
     for key in keys:
-        assert set(key.split("_")) <= {word.rstrip(":") for word in shown}
-        assert all(set(text(key, row[key]).split()) <= shown for row in rows)
+        assert set(key.split("_")) <= {word.rstrip(":") for word in drawn_words}
+        assert all(set(text(key, row[key]).split()) <= drawn_words for row in rows)
     assert all(len(line) <= width or len(line.split()) == 1 for line in lines)
 
 

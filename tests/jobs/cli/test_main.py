@@ -10,31 +10,21 @@ from pathlib import Path
 import pytest
 from cachecast_main import cachecast
 
-TABLES_STEP = "no table accesses at"
-
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "error"),
     [
         (["plan", "--cache", "nowhere", "--as-of", "2026-03-01"], "no cache is called 'nowhere'"),
         (["plan", "--cache", "x", "--as-of", "soon"], "not a time"),
         (["features"], "give either --as-of or --day"),
         (["train", "--as-of", "2026-03-01", "--search-minutes", "1"], "--search-minutes needs --compare"),
-        (["train", "--as-of", "2026-03-01", "--search-minutes", "5"], "--search-minutes needs --compare"),
         (["promote"], "cachecast evaluate"),
         (["promote", "--why"], "nothing was decided"),
         (["features", "--as-of", "2026-03-01T01:30:00Z"], "2026-03-01T01:00:00Z"),
         (["replay", "--from", "2026-03-01", "--to", "2026-03-02", "--capacity-fraction", "2"], "not shares"),
         (["replay", "--from", "2026-03-01", "--to", "2026-03-02", "--capacity", "much"], "not a size"),
-        (["replay", "--from", "2026-03-01", "--to", "2026-03-02"], TABLES_STEP),
-        (["outcomes", "--cache", "x", "--as-of", "2026-03-01"], "no cache is called"),
-        (["features", "--day", "2026-03-01"], TABLES_STEP),
-        (["train", "--as-of", "2026-03-01"], TABLES_STEP),
-        (["predict", "--as-of", "2026-03-01"], "no table features at"),
-        (
-            ["scan", "--cache", "xc1", "--namespace", "/nowhere"],
-            "cannot read namespace /nowhere: No such file",
-        ),
+        (["replay", "--from", "2026-03-01", "--to", "2026-03-02"], "no table accesses at"),
+        (["scan", "--cache", "xc1", "--namespace", "/nowhere"], "cannot read namespace /nowhere: No such"),
         (["replay", "--from", "2026-03-02", "--to", "2026-03-01"], "--to 2026-03-01 is before --from"),
         (["report"], "no table to report on"),
         (["pull", "--source", "rumours", "--input", "x", "--day", "2026-03-01"], "rucio_traces"),
@@ -42,14 +32,14 @@ TABLES_STEP = "no table accesses at"
     ],
     ids=lambda value: value[0] if isinstance(value, list) else "",
 )
-def test_a_mistake_is_one_line_with_its_remedy(tmp_path: Path, words: list[str], told: str) -> None:
+def test_a_mistake_is_one_line_with_its_remedy(tmp_path: Path, words: list[str], error: str) -> None:
     common = [] if words[0] == "workload" else ["--tables", str(tmp_path / "tables")]
     answer = cachecast(*words, *common, CACHECAST_PUSH__JOURNAL=str(tmp_path / "journal.db"))
     lines = [line for line in answer.stderr.splitlines() if line.strip()]
     assert answer.returncode == 1
     assert len(lines) == 1
     assert lines[0].startswith("error: ")
-    assert told in lines[0]
+    assert error in lines[0]
     assert not answer.stdout
 
 
@@ -98,8 +88,8 @@ def test_without_java_the_remedy_is_that_of_the_doctor(tmp_path: Path) -> None:
         PATH="/nowhere",
         CACHECAST_SPARK__MASTER="spark://cluster.example.org:7077",
     )
-    told = "error: there is no java on PATH; Spark needs Java 17: conf/deploy/system.sh core\n"
-    assert (answer.returncode, answer.stderr) == (1, told)
+    remedy = "error: there is no java on PATH; Spark needs Java 17: conf/deploy/system.sh core\n"
+    assert (answer.returncode, answer.stderr) == (1, remedy)
 
 
 @pytest.mark.parametrize("blocks", [0, 6])

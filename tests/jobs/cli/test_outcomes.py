@@ -58,18 +58,12 @@ def test_days_of_a_steward_are_shown_without_any_plan(tmp_path: Path) -> None:
     )
     keep(tables, later, cache="xc1", day="2026-03-01")
     keep(tables, later, cache="xc1", day="2026-03-02")
-    found = json.loads(outcomes(tmp_path, None, "--json", "--out", str(tmp_path / "page.html")).stdout)
-    assert [day["day"] for day in found["steward"]] == ["2026-03-01", "2026-03-02"]
-    assert found["steward"][0] == {
-        "day": "2026-03-01",
-        "orders": "lru, learned",
-        "model_version": "cachecast-emea/1",
-        "watched_s": 7200 + 3600,
-        "wan_bytes": 100,
-        "lru_wan_bytes": 140,
-        "saved_wan_bytes": 40,
-        "evicted_files": 6,
-        "evicted_bytes": 60,
+    answer = json.loads(outcomes(tmp_path, None, "--json", "--out", str(tmp_path / "page.html")).stdout)
+    assert [day["day"] for day in answer["steward"]] == ["2026-03-01", "2026-03-02"]
+    assert answer["steward"][0] == {
+        **{"day": "2026-03-01", "orders": "lru, learned", "model_version": "cachecast-emea/1"},
+        **{"watched_s": 7200 + 3600, "wan_bytes": 100, "lru_wan_bytes": 140, "saved_wan_bytes": 40},
+        **{"evicted_files": 6, "evicted_bytes": 60},
     }
     page = (tmp_path / "page.html").read_text().replace("\u00a0", " ")
     assert (
@@ -106,42 +100,20 @@ def test_what_may_still_be_read_is_pending_and_a_later_day_finds_it_unread(tmp_p
     pushed(tables)
     reported(tables, "x:a", dt.timedelta(minutes=10))
     first = json.loads(outcomes(tmp_path, None, "--as-of", KEY[1], "--json").stdout)
-    names = (
-        "prefetched_files",
-        "prefetched_files_read",
-        "prefetched_files_pending",
-        "prefetched_files_unread",
-    )
+    names = ("prefetched_files", *(f"prefetched_files_{use}" for use in ("read", "pending", "unread")))
     assert [first[name] for name in names] == [2, 1, 1, 0], "a read in the second of the receipt"
-    sums = ("bytes_saved", "bytes_spent", "bytes_pending", "bytes_wasted")
-    assert [first[name] for name in sums] == [100, 200, 100, 0]
+    sums = {"bytes_saved": 100, "bytes_spent": 200, "bytes_pending": 100, "bytes_wasted": 0}
+    assert first | sums == first
     (plan,) = json.loads(outcomes(tmp_path, None, "--json").stdout)["plans"]
-    assert [plan[name] for name in ("items", "read_items", "pending_items", *sums)] == [
-        2,
-        1,
-        1,
-        100,
-        200,
-        100,
-        0,
-    ]
+    assert plan | sums | {"items": 2, "read_items": 1, "pending_items": 1} == plan
     # Days later than a plan is usually accounted again; the cache reports a read of another file.
     reported(tables, "x:c", dt.timedelta(days=4, hours=1))
     assert outcomes(tmp_path, None, "--day", "2026-03-05").exit_code == 0
     (plan,) = json.loads(outcomes(tmp_path, None, "--json").stdout)["plans"]
-    assert [plan[name] for name in ("items", "read_items", "pending_items", *sums)] == [
-        2,
-        1,
-        0,
-        100,
-        200,
-        0,
-        100,
-    ]
-    assert {row["did"]: row["use"] for row in tables.read_arrow(OUTCOMES).to_pylist()} == {
-        "x:a": "read",
-        "x:b": "unread",
-    }
+    sums |= {"bytes_pending": 0, "bytes_wasted": 100}
+    assert plan | sums | {"items": 2, "read_items": 1, "pending_items": 0} == plan
+    uses = {row["did"]: row["use"] for row in tables.read_arrow(OUTCOMES).to_pylist()}
+    assert uses == {"x:a": "read", "x:b": "unread"}
 
 
 def test_outcomes_of_an_older_cachecast_are_read_or_not(tmp_path: Path) -> None:

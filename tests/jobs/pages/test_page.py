@@ -1,4 +1,4 @@
-"""Pages: what a script reads is data, whatever the names; one script, named by its hash; no other host."""
+"""Pages: what a script reads is data, whatever the names; one script, named by its hash; any plot."""
 
 from __future__ import annotations
 
@@ -13,8 +13,10 @@ import pytest
 from hostile_names import NAMES
 from html_page import Page
 
+from jobs.pages import plots
 from jobs.pages.drawing import STYLE, Plot, Point
 from jobs.pages.page import Capacities, Figure, Section, page
+from replay.policies import POLICIES
 
 DATA = re.compile(r'<script type="application/json">(.*?)</script>', re.DOTALL)
 
@@ -32,13 +34,9 @@ def plot(*names: str, policy: bool = True) -> Plot:
 
 def written(*names: str) -> str:
     rows = [{"policy": name, "capacity_bytes": 10} for name in names]
-    return page(
-        title="t",
-        subtitle=names[0],
-        answers=names,
-        sections=[Section(names[0], names[0], [Figure(plot(*names), names[0])], rows)],
-        capacities=Capacities(values=[10, 20]),
-    )
+    section = Section(names[0], names[0], [Figure(plot(*names), names[0])], rows)
+    sizes = Capacities(values=[10, 20])
+    return page(title="t", subtitle=names[0], answers=names, sections=[section], capacities=sizes)
 
 
 @pytest.mark.filterwarnings("ignore:Glyph")
@@ -51,18 +49,19 @@ def test_hostile_names_are_data_in_what_the_script_reads() -> None:
     assert "img" not in tags.seen
     assert not [key for key in tags.attributes if key.startswith("on")]
     (data,) = DATA.findall(html)
-    told = json.loads(data)
+    read = json.loads(data)
     assert "\u2028" not in data
-    assert [key for key, _ in told["series"]] == list(NAMES)
-    assert told["points"][0][3] == f"0 % of {NAMES[0]}"
+    assert [key for key, _ in read["series"]] == list(NAMES)
+    assert read["points"][0][3] == f"0 % of {NAMES[0]}"
 
 
 @pytest.mark.filterwarnings("ignore:Glyph")
 def test_a_plot_is_well_formed_and_marks_its_series() -> None:
     root = ET.fromstring(plot(*NAMES).svg())
-    marked = [one.get("data-series") for one in root.iter() if one.get("data-series")]
+    marked, ids = (
+        [node.get(name) for node in root.iter() if node.get(name)] for name in ("data-series", "id")
+    )
     assert marked == [str(n) for n in range(len(NAMES))]
-    ids = [one.get("id") for one in root.iter() if one.get("id")]
     assert len(ids) == len(set(ids))
 
 
@@ -89,24 +88,47 @@ def test_only_our_script_may_run_and_nothing_may_be_fetched() -> None:
 
 def test_points_are_where_their_marks_are() -> None:
     made = plot("lru", policy=False)
-    svg, told = made.svg(legend=False), made.reading([10, 20])
-    ((_, x0, y0, _, first), (_, x1, y1, _, second)) = told["points"]
+    svg, read = made.svg(legend=False), made.reading([10, 20])
+    ((_, x0, y0, _, first), (_, x1, y1, _, second)) = read["points"]
     path = ET.fromstring(svg).find(".//*[@data-series='0']/{http://www.w3.org/2000/svg}path")
     assert path is not None
-    found = [float(number) for number in re.findall(r"-?[\d.]+", path.get("d") or "")]
-    assert found == pytest.approx([x0, y0, x1, y1], abs=0.01)
+    places = [float(number) for number in re.findall(r"-?[\d.]+", path.get("d") or "")]
+    assert places == pytest.approx([x0, y0, x1, y1], abs=0.01)
     assert (first, second) == (0, 1)
 
 
 def test_a_long_table_is_folded_and_rows_name_their_capacity() -> None:
     rows = [{"name": f"n{k}", "capacity_bytes": 10 if k % 2 else 20} for k in range(100)]
-    html = page(
-        title="t",
-        subtitle="",
-        answers=[],
-        sections=[Section("s", rows=rows)],
-        capacities=Capacities(values=[10, 20]),
-    )
+    sizes, sections = Capacities(values=[10, 20]), [Section("s", rows=rows)]
+    html = page(title="t", subtitle="", answers=[], sections=sections, capacities=sizes)
     assert "<summary>Show all 100 rows</summary>" in html
     assert html.count('<tr class="more"') == 100 - 12
     assert html.count('data-capacity="0"') == html.count('data-capacity="1"') == 50
+
+
+def rows_of(policies: list[str]) -> list[dict[str, object]]:
+    return [
+        {"policy": p, "capacity_bytes": size, "capacity_fraction": size / 100, "byte_hit_ratio": 0.01 * k}
+        for k, p in enumerate(policies)
+        for size in (10, 20)
+    ]
+
+
+def test_no_two_policies_look_alike() -> None:
+    policies = [*POLICIES, "lru+plan", "bound", *(f"policy {n}" for n in range(25))]
+    styles = plots.styles(policies)
+    assert list(styles) == policies
+    looks = {(s["marker"], s.get("fillstyle")) for s in styles.values()}  # all that black and white leaves
+    assert len(looks) == len(styles)
+
+
+def test_lru_comes_first_and_the_best_possible_last() -> None:
+    ranked = sorted(["bound", "sieve", "clairvoyant", "lru+plan", "fifo", "lru"], key=plots.rank)
+    assert ranked == ["lru", "lru+plan", "fifo", "sieve", "clairvoyant", "bound"]
+
+
+@pytest.mark.parametrize("policies", [["sieve"], [*POLICIES, "bound"], ["something-new", "lru"]])
+def test_any_set_of_policies_is_drawn(policies: list[str]) -> None:
+    drawn = plots.hit_ratio_against_capacity(rows_of(policies)).svg()
+    assert drawn.startswith("<svg")
+    assert drawn == plots.hit_ratio_against_capacity(rows_of(policies)[::-1]).svg()

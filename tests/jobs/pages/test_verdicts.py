@@ -39,8 +39,8 @@ def test_several_capacities_are_one_sentence() -> None:
     order = [(one["capacity_bytes"], one["policy"]) for one in by_merit(two[::-1], "capacity_bytes")]
     assert order[:3] == [(10, "bound"), (10, "clairvoyant"), (10, "sieve")]
     assert order[-3:] == [(20, "bound"), (20, "steward"), (20, "lru")]
-    (told,) = savings(two, "capacity_bytes", ("steward",))
-    assert told.startswith("At 20 B, a steward saves 4 B")
+    (line,) = savings(two, "capacity_bytes", ("steward",))
+    assert line.startswith("At 20 B, a steward saves 4 B")
     worse = [row("lru", 10, 100), row("lru+plan", 10, 110, -0.2, cycle="1h")]
-    (told,) = savings(worse, "capacity_bytes", ("lru+plan",))
-    assert told.startswith("At 10 B, lru+plan every 1h costs 10 B of WAN traffic against LRU (10.0 %), -20 %")
+    (line,) = savings(worse, "capacity_bytes", ("lru+plan",))
+    assert line.startswith("At 10 B, lru+plan every 1h costs 10 B of WAN traffic against LRU (10.0 %), -20 %")

@@ -38,10 +38,7 @@ def exported(suffix: str) -> Write:
 
 def reported(folder: Path) -> None:
     tables = folder.parent / "tables"
-    rows = [
-        {k: v for k, v in one.items() if k in REPLAYS.column_names}
-        for one in (row("lru", 9), row("bound", 5))
-    ]
+    rows = [{name: of.get(name) for name in REPLAYS.column_names} for of in (row("lru", 9), row("bound", 5))]
     if not tables.exists():
         Tables(str(tables)).replace_rows(REPLAYS, rows, ("2026-03-01", "default"))
     build.run(Settings.load(env={}, tables=str(tables)), out=folder / "report.html")

@@ -54,9 +54,12 @@ def data_disk(tmp_path: Path) -> Iterator[Path]:
     """A file system of its own, of 64 MB, for the data of a cache whose names lie elsewhere."""
     folder = tmp_path / "data"
     folder.mkdir()
+    if os.geteuid() != 0:
+        pytest.skip("only root mounts file systems")
     command = ["mount", "-t", "tmpfs", "-o", "size=64m", "tmpfs", str(folder)]
-    if os.geteuid() != 0 or subprocess.run(command, capture_output=True, check=False).returncode:
-        pytest.skip("no file system can be mounted here")
+    mounted = subprocess.run(command, capture_output=True, text=True, check=False)
+    if mounted.returncode:
+        pytest.fail(f"root may mount no file system here, which these tests need: {mounted.stderr}")
     try:
         yield folder
     finally:

@@ -1,4 +1,4 @@
-"""A webhook on this machine, which keeps what it is told."""
+"""A webhook on this machine, which keeps the messages it gets."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ import http_answers
 
 
 class Webhook:
-    """Answers `status` at `url` within a `with`; `told`: the messages in the order of their arrival."""
+    """Answers `status` at `url` within a `with`; `messages`: those it got, in the order of their arrival."""
 
     def __init__(self, path: str = "secret-path") -> None:
-        self.told: list[dict[str, Any]] = []
+        self.messages: list[dict[str, Any]] = []
         self.status = 204
         webhook = self
 
         class Kept(http_answers.Answers):
             def do_POST(self) -> None:
-                webhook.told.append(json.loads(self.rfile.read(int(self.headers["content-length"]))))
+                webhook.messages.append(json.loads(self.rfile.read(int(self.headers["content-length"]))))
                 self.say(webhook.status)
 
         self._server = http_answers.answering(Kept)

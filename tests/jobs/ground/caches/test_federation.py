@@ -22,7 +22,6 @@ AS_OF = 1_772_323_200
 NAMES = [f"/store/f{i}.root" for i in range(400)]
 DIDS = pa.array([f"cms:{name}" for name in NAMES])
 NODES = ("a", "b", "c")
-CAPACITY = 'capacity = "1TB"\n'
 
 
 def site(
@@ -47,24 +46,15 @@ def owners(
 ) -> list[str]:
     held = held or {}
     for name, files in held.items():
-        rows = contents(
-            [Held(file, 1, 1, True, 1, False) for file in files],
-            pa.array([f"cms:{file}" for file in files], pa.string()),
-            taken_s=AS_OF,
-        )
+        dids = pa.array([f"cms:{file}" for file in files], pa.string())
+        rows = contents([Held(file, 1, 1, True, 1, False) for file in files], dids, taken_s=AS_OF)
         Tables(settings.tables.root).replace_partition(CONTENTS, rows, MomentKey.at(AS_OF, name))
     mine: dict[str, BoolArray] = {}
     for name, cache in settings.caches.items():
-        found = is_here(
-            settings,
-            cache,
-            DIDS,
-            held=[f"cms:{file}" for file in held.get(name, [])],
-            serving=serving,
-            at_s=AS_OF,
-        )
-        assert found is not None
-        mine[name] = found
+        dids = [f"cms:{file}" for file in held.get(name, [])]
+        here = is_here(settings, cache, DIDS, held=dids, serving=serving, at_s=AS_OF)
+        assert here is not None
+        mine[name] = here
     assert (np.sum(list(mine.values()), axis=0) == 1).all()
     return [next(name for name in mine if mine[name][i]) for i in range(len(NAMES))]
 
@@ -116,35 +106,27 @@ def test_without_redirector_the_hash_decides_alone(tmp_path: Path) -> None:
 def test_a_single_cache_has_everything_unless_it_is_drained(tmp_path: Path) -> None:
     for drained, expected in ((frozenset[str](), None), (frozenset({"a"}), [False] * len(NAMES))):
         settings = site(tmp_path, ("a",), drained=drained)
-        found = is_here(settings, settings.caches["a"], DIDS)
-        assert (None if found is None else found.tolist()) == expected
+        here = is_here(settings, settings.caches["a"], DIDS)
+        assert (None if here is None else here.tolist()) == expected
 
 
 @pytest.mark.parametrize(
-    ("line", "told"),
+    ("redirectors", "words"),
     [
-        ('redirector = "http://r"', "redirector"),
-        ('redirector = "root://x:1094"', "without the redirector"),
-        ('redirector = "root://r:1094/path"', "redirector"),
+        ({"x": "http://r"}, "redirector"),
+        ({"x": "root://x:1094"}, "without the redirector"),
+        ({"x": "root://r:1094/path"}, "redirector"),
+        ({"x": "root://r:1", "y": "root://s:1"}, "caches of one site have one redirector: x has root://r:1"),
     ],
 )
-def test_a_redirector_that_cannot_be_is_refused(tmp_path: Path, line: str, told: str) -> None:
-    conf = tmp_path / "c.toml"
-    conf.write_text(
-        f'[caches.x]\nname = "x"\nkind = "xcache"\nurl = "root://x:1094"\ncapacity = "1TB"\n{line}\n'
-    )
-    with pytest.raises(ConfigError, match=told):
-        Settings.load(conf, env={})
-
-
-def test_caches_of_a_site_share_one_redirector(tmp_path: Path) -> None:
-    conf = tmp_path / "c.toml"
-    conf.write_text(
-        "".join(
-            f'[caches.{name}]\nname = "{name}"\nkind = "xcache"\nurl = "root://{name}:1094"\n{CAPACITY}'
-            f'site = "E"\nredirector = "root://{of}:1"\n'
-            for name, of in (("x", "r"), ("y", "s"))
-        )
-    )
-    with pytest.raises(ConfigError, match="caches of one site have one redirector: x has root://r:1"):
-        Settings.load(conf, env={})
+def test_a_redirector_that_cannot_be_is_refused(
+    tmp_path: Path, redirectors: dict[str, str], words: str
+) -> None:
+    texts = [
+        f'[caches.{name}]\nname = "{name}"\nkind = "xcache"\nurl = "root://{name}:1094"\n'
+        f'capacity = "1TB"\nsite = "E"\nredirector = "{redirector}"\n'
+        for name, redirector in redirectors.items()
+    ]
+    (tmp_path / "c.toml").write_text("".join(texts))
+    with pytest.raises(ConfigError, match=words):
+        Settings.load(tmp_path / "c.toml", env={})

@@ -45,18 +45,9 @@ def held(numbers: Sequence[int]) -> list[Held]:
 def tables(tmp_path: Path) -> Tables:
     """Predictions of 40 files, and an inventory of an hour before that shows them all."""
     tables = Tables(str(tmp_path / "tables"))
-    rows = [
-        {
-            "did": f"cms:{lfn(i)}",
-            "horizon_s": SETTINGS.plan.horizon,
-            "probability": 0.01 * i,
-            "expected_accesses": 0.01 * i,
-            "size_bytes": MB,
-            "last_read_s": 3600,
-            "model_version": "m/1",
-        }
-        for i in range(40)
-    ]
+    same = {"horizon_s": SETTINGS.plan.horizon, "size_bytes": MB, "last_read_s": 3600, "model_version": "m/1"}
+    chances = {f"cms:{lfn(i)}": 0.01 * i for i in range(40)}
+    rows = [same | {"did": did, "probability": p, "expected_accesses": p} for did, p in chances.items()]
     tables.replace_rows(PREDICTIONS, rows, (day_label(AS_OF), as_of_label(AS_OF), "default"))
     put_contents(tables, AS_OF - 3600, range(40))
     return tables
@@ -90,13 +81,9 @@ def test_a_cache_that_turned_over_is_planned(tables: Tables) -> None:
 
 def test_a_plan_that_evicts_most_of_a_cache_is_refused_and_not_pushed(tables: Tables) -> None:
     never = RuleSettings(action="never", names=("*/f*.root",))
-    settings = SETTINGS.model_copy(
-        update={
-            "plan": SETTINGS.plan.model_copy(update={"rules": (never,)}),
-            "tables": SETTINGS.tables.model_copy(update={"root": tables.root}),
-            "caches": {"xc1": CACHE},
-        }
-    )
+    changed = {"plan": SETTINGS.plan.model_copy(update={"rules": (never,)}), "caches": {"xc1": CACHE}}
+    root = SETTINGS.tables.model_copy(update={"root": tables.root})
+    settings = SETTINGS.model_copy(update=changed | {"tables": root})
     with pytest.raises(LimitError, match=r"evict_share = 0\.5.*--force"):
         planned(tables, held(range(40)), settings=settings)
     assert planned(tables, held(range(40)), settings=settings, force=True).evict > 30
@@ -112,13 +99,16 @@ def test_a_plan_that_evicts_most_of_a_cache_is_refused_and_not_pushed(tables: Ta
         ("xc2", 3600, r"no inventory of cache 'xc2'.*cachecast scan"),
     ],
 )
-def test_a_cache_elsewhere_is_planned_by_a_young_inventory_of_its_host(
-    tables: Tables, cache: str, most_age_s: int, why: str | None
+def test_a_cache_elsewhere_is_planned_by_a_young_inventory_of_its_host_and_one_here_by_its_server(
+    tables: Tables, tmp_path: Path, cache: str, most_age_s: int, why: str | None
 ) -> None:
     elsewhere = CACHE.model_copy(update={"name": cache})
     kind = TargetUnavailable if why is None else StaleInputError
     with pytest.raises(kind, match=why or "does not answer, so that nothing tells"):
         inventory.verified(tables, elsewhere, at_s=AS_OF, most_age_s=most_age_s)
+    here = CACHE.model_copy(update={"namespace": tmp_path})
+    with pytest.raises(TargetUnavailable, match="does not answer"):
+        inventory.verified(tables, here, at_s=AS_OF, most_age_s=most_age_s)
 
 
 def test_evictions_of_a_cache_without_an_inventory_are_refused(tables: Tables) -> None:
@@ -146,12 +136,6 @@ def test_a_scan_of_an_unmounted_folder_is_refused(tables: Tables, tmp_path: Path
     assert len(tables.head(CONTENTS).partitions) == 1
 
 
-def test_an_inventory_needs_a_server_that_answers(tables: Tables, tmp_path: Path) -> None:
-    cache = CACHE.model_copy(update={"namespace": tmp_path})
-    with pytest.raises(TargetUnavailable, match="does not answer"):
-        inventory.verified(tables, cache, at_s=AS_OF, most_age_s=3600)
-
-
 @pytest.mark.parametrize("dry_run", [True, False])
 def test_replicas_are_not_withdrawn_by_an_empty_folder(tmp_path: Path, dry_run: bool) -> None:
     (tmp_path / "origin").mkdir()
@@ -164,8 +148,8 @@ def test_replicas_are_not_withdrawn_by_an_empty_folder(tmp_path: Path, dry_run: 
         f'origin = "{tmp_path}/origin"\ncapacity = "1GB"\nrse = "XCACHE"\n'
     )
     dids = [Did("cms", lfn(i)) for i in range(10)]
-    told = ReportedReplicas(str(journal))
-    told.note("XCACHE", dids, "there", now_s=1.0)
+    reported = ReportedReplicas(str(journal))
+    reported.note("XCACHE", dids, "there", now_s=1.0)
     settings = Settings.load(conf, env={})
 
     def sync(*, force: bool = False) -> Any:
@@ -177,7 +161,7 @@ def test_replicas_are_not_withdrawn_by_an_empty_folder(tmp_path: Path, dry_run: 
         sync()
     drift = sync(force=True)
     assert isinstance(drift, ReplicaDrift) and drift.to_remove == 10
-    assert set(told.states("XCACHE").values()) == {"there"}
+    assert set(reported.states("XCACHE").values()) == {"there"}
     for i in range(8):
         path = tmp_path / "cache/files" / lfn(i)[1:]
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -185,7 +169,7 @@ def test_replicas_are_not_withdrawn_by_an_empty_folder(tmp_path: Path, dry_run: 
     inventory.check_withdrawals(2, 10, rse="XCACHE", share=settings.rucio.withdraw_share)
     if dry_run:
         assert sync().to_remove == 2
-    told.close()
+    reported.close()
 
 
 def test_an_unreadable_file_is_neither_told_nor_withdrawn() -> None:

@@ -52,8 +52,8 @@ def test_a_path_that_rucio_makes_tells_its_did_and_back(
 ) -> None:
     paths = [prefix + "/" + translation.path(*did).lstrip("/") for did in dids]
     assert [prefix + place_of(Did(*did)) for did in dids] == paths
-    found = dids_of(Tables("/nowhere"), [at(path) for path in dict.fromkeys(paths)], {})
-    assert found == {path: f"{scope}:{name}" for path, (scope, name) in zip(paths, dids, strict=True)}
+    by_path = dids_of(Tables("/nowhere"), [at(path) for path in dict.fromkeys(paths)], {})
+    assert by_path == {path: f"{scope}:{name}" for path, (scope, name) in zip(paths, dids, strict=True)}
 
 
 def paths(*held: str, prefix: str | None = None) -> Paths:
@@ -62,8 +62,8 @@ def paths(*held: str, prefix: str | None = None) -> Paths:
 
 
 def of(known: Paths, *dids: str) -> list[str]:
-    found: list[str] = known.of(pa.array(dids, pa.string())).to_pylist()
-    return found
+    places: list[str] = known.of(pa.array(dids, pa.string())).to_pylist()
+    return places
 
 
 def test_a_held_file_is_where_it_lies_and_another_where_most_lie() -> None:
@@ -92,14 +92,8 @@ def test_no_prefix_is_learned_that_names_somebody_elses_server() -> None:
 @pytest.mark.parametrize(
     "other",
     [
-        "/atlas2",
-        "/atlas/mc26_14TeV",
-        "/eos/user/e/eve",
-        "/root:/evil.org:1094/atlas",
-        "{}?authz=x",
-        "{}%3Fx",
-        "{}#x",
-        "{}&authz=x",
+        *("/atlas2", "/atlas/mc26_14TeV", "/eos/user/e/eve", "/root:/evil.org:1094/atlas"),
+        *("{}?authz=x", "{}%3Fx", "{}#x", "{}&authz=x"),
     ],
 )
 @pytest.mark.parametrize("prefix", ["/atlas", None])
@@ -109,9 +103,9 @@ def test_a_file_is_where_the_cache_should_have_it_however_large_a_copy_is(
     right = f"/atlas{AOD_PLACE}"
     wrong = other.format(right) if "{" in other else other + AOD_PLACE
     held = [Held(wrong, 9, 9, True, 1, False), Held(right, 5, 5, True, 1, False)]
-    found = dids_of(Tables(str(tmp_path)), held, {}, prefix)
+    by_path = dids_of(Tables(str(tmp_path)), held, {}, prefix)
     if prefix is not None or not other.startswith(("/eos", "/atlas")):  # else nothing tells
-        assert found == {right: AOD, wrong: f"mc26_14TeV:{wrong}"}
+        assert by_path == {right: AOD, wrong: f"mc26_14TeV:{wrong}"}
 
 
 def test_one_path_is_of_one_file() -> None:

@@ -11,6 +11,7 @@ from jobs.ground.settings.airflow import scheduling
 from jobs.ground.settings.tree import Settings
 
 HOUR = 3600
+CACHE = 'kind = "directory"\nurl = "/c"\norigin = "/o"\ncapacity = "1TB"\n'
 
 
 def load(conf: Path | None = None, tables: str | None = None, **env: str) -> Settings:
@@ -95,7 +96,6 @@ def test_a_folder_holds_one_file_per_cache(tmp_path: Path) -> None:
             "caches.x.url, caches.x.capacity are missing",
             ".sample",
         ),
-        ('[caches.x]\nname = "y"\nkind = "xcache"\nurl = "root://x"\ncapacity = 9\n', "caches.x.name", "'x'"),
         ('[rucio]\nurl = "rucio.example.org"\n', "rucio.url", "http:// or https://"),
         ('[rucio]\nin_use = "25h"\n', "rucio.in_use", "whole days"),
         ('[airflow]\nurl = "https://u@h"\n', "airflow.url", "without a user"),
@@ -115,7 +115,23 @@ def test_a_folder_holds_one_file_per_cache(tmp_path: Path) -> None:
             "caches.x",
             "low <= high",
         ),
+        ('[benefit]\nmedium = "tape"\n', "medium", "must be one of"),
+        ('[study]\nsmall_file = "tiny"\n', "study.small_file", "tiny"),
+        (f'[caches.a]\nname = "x"\n{CACHE}[caches.b]\nname = "x"\n{CACHE}', "caches.a", "must be 'a'"),
+        ('[tables]\nroot = "/x\\u0000y"', "", "NUL"),
+        ('[spark.conf]\n"a\\u0000" = "b"', "", "NUL"),
+        ("[" + ".".join(["a"] * 20_000) + "]", "", "nested too deep"),
+        ("[plan]\nprefetch_share = inf", "plan.prefetch_share", ""),
+        ("[plan]\nprefetch_share = 1e308", "plan.prefetch_share", ""),
+        ("[benefit]\ncache_rtt_ms = inf", "benefit.cache_rtt_ms", ""),
+        ("#" * (1 << 20) + "#", "", "larger than"),
+        ("a = " + "[" * 3000, "", "nested"),
+        ("a = " + "9" * 5000, "", "not TOML"),
+        (f'[caches.a]\nname = "a"\n{CACHE}'.replace("1TB", "9" * 400), "capacity", ""),
+        ("[plan]\nquiet = 3", "plan.quiet", ""),
+        ('[push]\ntimeout = "9999999999d"', "push.timeout", ""),
     ],
+    ids=lambda text: text[:40],
 )
 def test_an_error_names_file_key_and_remedy(tmp_path: Path, text: str, key: str, words: str) -> None:
     site = tmp_path / "site.toml"
@@ -125,6 +141,14 @@ def test_an_error_names_file_key_and_remedy(tmp_path: Path, text: str, key: str,
     assert str(site) in str(error.value)
     assert key in str(error.value)
     assert words in str(error.value)
+
+
+def test_a_cache_in_two_files_of_a_folder_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "caches").mkdir()
+    (tmp_path / "base.toml").write_text(f'[caches.a]\nname = "a"\n{CACHE}')
+    (tmp_path / "caches" / "a.toml").write_text(f'name = "a"\n{CACHE}')
+    with pytest.raises(ConfigError, match=r"caches/a\.toml.*base\.toml"):
+        load(tmp_path)
 
 
 def test_an_error_names_the_layer_that_has_the_key(tmp_path: Path) -> None:

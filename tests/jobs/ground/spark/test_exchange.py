@@ -19,8 +19,8 @@ def test_only_the_files_of_the_attempt_that_counts_are_read(tmp_path: Path) -> N
     row = {"kind": "file", "entity": "s:a", "dataset": "s:d", "last_read_s": 0.0, "numbers": b"12345678"}
     rows = KEY, pa.Table.from_pylist([row], arrow_schema(STATES))
     staging = Staging.of(tables, STATES)
-    (lost,), (found,) = (list(staging.written([rows])) for _ in range(2))
-    assert (lost.file.key, lost.file.folder) == (found.file.key, found.file.folder)
-    assert lost.file.name != found.file.name
-    tables.commit(STATES, [found.file], base=None)
+    (lost,), (kept,) = (list(staging.written([rows])) for _ in range(2))
+    assert (lost.file.key, lost.file.folder) == (kept.file.key, kept.file.folder)
+    assert lost.file.name != kept.file.name
+    tables.commit(STATES, [kept.file], base=None)
     assert tables.read_arrow(STATES)["entity"].to_pylist() == ["s:a"]

@@ -37,7 +37,7 @@ def test_a_missing_table_names_its_command_and_a_missing_root_the_option() -> No
 
 
 @pytest.mark.parametrize(
-    ("days", "told"),
+    ("days", "words"),
     [
         ([], "there is none on any day"),
         (["2026-03-01"], "there are accesses of 2026-03-01"),
@@ -49,8 +49,8 @@ def test_a_missing_table_names_its_command_and_a_missing_root_the_option() -> No
         ),
     ],
 )
-def test_days_are_told_in_spans(days: list[str], told: str) -> None:
-    assert days_there(accesses(*days)) == told
+def test_days_are_told_in_spans(days: list[str], words: str) -> None:
+    assert days_there(accesses(*days)) == words
 
 
 def test_the_days_that_were_asked_for_are_named() -> None:

@@ -350,18 +350,18 @@ def test_a_folder_of_another_user_is_told_in_one_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "theirs").mkdir(mode=0o500)
-    tables, told = Tables(str(tmp_path / "theirs")), "theirs.* may not be used by this user; mend that"
+    tables, words = Tables(str(tmp_path / "theirs")), "theirs.* may not be used by this user; mend that"
     privileged = os.geteuid() == 0
     if privileged:
         os.seteuid(65534)
     try:
-        with pytest.raises(ServiceError, match=told):
+        with pytest.raises(ServiceError, match=words):
             tables.replace_arrow(REJECTS, rejects(DAY, 1))
     finally:
         if privileged:
             os.seteuid(0)
     monkeypatch.setattr(os, "access", lambda *_: False)
-    with pytest.raises(ServiceError, match=told):
+    with pytest.raises(ServiceError, match=words):
         tables.check_writable()
 
 

@@ -1,18 +1,23 @@
-"""Two caches side by side: their reads, their replay, and what is said of them."""
+"""The demo's folders and caches, on a machine without an XRootD server too, and what it says of a pair."""
 
 from __future__ import annotations
 
 import dataclasses
+import stat
 from collections import Counter
 from pathlib import Path
 
 import pytest
+from captures import read_capture
 
+from features.common.errors import InputError
 from features.common.progress import unwatched
 from features.results import STEWARD
-from jobs.local_site.demo import pair
+from jobs.ground.caches.inventory import target
+from jobs.local_site.demo import pair, xcache
 from jobs.local_site.demo.pair import Pair, Side, answers_of
 from jobs.local_site.demo.side import Seen
+from jobs.local_site.demo.site import MARKS, fresh
 
 
 def test_without_a_server_the_reads_are_replayed_and_the_summary_says_so(
@@ -54,15 +59,8 @@ def both(plain_wan: int, steward_wan: int) -> Pair:
     """Two caches that fetched so many bytes of 1000 read, and whose replay fetched 10 more."""
 
     def side(name: str, wan: int) -> Side:
-        seen = Seen(
-            reads=9,
-            closes=9,
-            failed_reads=0,
-            hit_bytes=1000 - wan,
-            wan_bytes=wan,
-            evicted_files=3,
-            mean_bytes=80,
-        )
+        counts = {"reads": 9, "closes": 9, "failed_reads": 0, "evicted_files": 3, "mean_bytes": 80}
+        seen = Seen(**counts, hit_bytes=1000 - wan, wan_bytes=wan)
         return Side(name, pair.ORDERS[name], seen, (1000 - wan - 10) / 1000, wan + 10)
 
     return Pair(100, 95, side(pair.PLAIN, plain_wan), side(STEWARD, steward_wan), 0.4, None)
@@ -74,3 +72,45 @@ def test_the_summary_says_so_if_the_steward_loses() -> None:
     assert "the learned order costs 10 B (2.5 %) of WAN traffic against plain" in first
     failed = dataclasses.replace(live.plain, seen=None)
     assert "No real caches" in next(answers_of(dataclasses.replace(live, plain=failed)))
+
+
+N_FILES = 14
+SIZE = MARKS.capacity_bytes // 10
+
+
+def test_without_a_server_a_folder_serves_purges_and_keeps_the_same_records(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(xcache, "available", lambda: "no xrootd program found")
+    site = fresh(tmp_path / "out")
+    names = [f"/store/mc/x/f{i}.root" for i in range(N_FILES)]
+    with xcache.running(site) as cache:
+        assert "directory-backed" in cache.kind
+        cache.add_files(dict.fromkeys(names, SIZE))
+        xcache.read_all(cache, names)
+        cache.read(names[-1])
+        configured = site.settings().cache(xcache.NAME)
+        held = target(configured)
+        assert sum(file.bytes_on_disk for file in held.inventory()) == N_FILES * SIZE
+        cache.purge()
+        left = sum(file.bytes_on_disk for file in held.inventory())
+        assert left <= MARKS.low * configured.capacity
+        records = read_capture(cache.gstream).records
+    assert len(records) == N_FILES + 1
+    assert sum(record.b_miss for record in records) == N_FILES * SIZE
+    assert not any(record.is_ours for record in records)
+
+
+def test_a_demo_starts_afresh_but_never_deletes_what_is_not_its_own(tmp_path: Path) -> None:
+    site = fresh(tmp_path / "out")
+    salt = site.settings().users.salt.get_secret_value()
+    (site.out / "left over").touch()
+    again = fresh(tmp_path / "out")
+    assert not (again.out / "left over").exists()
+    assert again.settings().users.salt.get_secret_value() != salt
+    assert stat.S_IMODE((again.conf / "secrets.toml").stat().st_mode) == 0o600
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "thesis.tex").touch()
+    with pytest.raises(InputError, match="was not made by a demo"):
+        fresh(tmp_path / "mine")
+    assert (tmp_path / "mine" / "thesis.tex").exists()

@@ -15,7 +15,8 @@ from typer.testing import CliRunner
 
 from features.common.errors import InputError, ServiceError
 from jobs.cli.main import app
-from jobs.local_site.local import site
+from jobs.local_site.local import daemon, site
+from jobs.local_site.local.daemon import Daemon
 from jobs.local_site.local.process import Service, Services, ServiceState, running_processes
 from jobs.local_site.local.services import down, services, takes_datagrams
 
@@ -42,8 +43,8 @@ def keeper(tmp_path: Path) -> Iterator[Services]:
 
 
 def service(tmp_path: Path, code: str = FAMILY, name: str = "family") -> Service:
-    told = tmp_path / name
-    return Service(name, [sys.executable, "-c", code, str(told)], "nowhere", there(told), within_s=60)
+    pids = tmp_path / name
+    return Service(name, [sys.executable, "-c", code, str(pids)], "nowhere", there(pids), within_s=60)
 
 
 def lives(pid: int) -> bool:
@@ -72,12 +73,11 @@ def test_a_family_is_ended_whole_also_those_with_sessions_and_environments_of_th
 
 def test_what_a_dead_service_left_behind_is_ended_by_its_mark(tmp_path: Path, keeper: Services) -> None:
     parent = int(keeper.start(service(tmp_path)).pid)
-    marked, _ = map(int, (tmp_path / "family").read_text().split())
+    marked, stranger = map(int, (tmp_path / "family").read_text().split())
     os.kill(parent, 9)
     assert marked in keeper.stop()
     assert not lives(marked)
-    # Its sibling, with neither a parent nor a mark, is a stranger by then.
-    os.kill(_, 9)
+    os.kill(stranger, 9)  # with neither a parent nor a mark
 
 
 def test_a_second_start_leaves_a_healthy_service_alone_and_replaces_a_sick_one(
@@ -164,3 +164,32 @@ def test_folders_of_others_are_left_alone(tmp_path: Path) -> None:
         site.opened(tmp_path, tables=None, xrootd=False)
     with pytest.raises(InputError, match="holds no deployment"):
         down(tmp_path)
+
+
+ENDS = """
+import os, signal, sys
+with open(sys.argv[1], "a") as starts:
+    starts.write("x")
+n_crashes = int(sys.argv[2])
+if os.path.getsize(sys.argv[1]) <= n_crashes:
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+class Ending(Daemon):
+    """It ends as it starts, the first `n_crashes` times by a signal."""
+
+    def __init__(self, folder: Path, n_crashes: int) -> None:
+        super().__init__("role", folder, 1, "")
+        self.starts, self._n_crashes = folder / "starts", n_crashes
+
+    def words(self, *, with_parent: bool) -> list[str]:
+        return [sys.executable, "-c", ENDS, str(self.starts), str(self._n_crashes)]
+
+
+@pytest.mark.parametrize(("n_crashes", "n_starts"), [(0, 1), (2, 3), (99, daemon._ATTEMPTS)])
+def test_a_crash_is_tried_again_and_no_other_end(tmp_path: Path, n_crashes: int, n_starts: int) -> None:
+    ending = Ending(tmp_path, n_crashes)
+    with pytest.raises(ServiceError, match="does not answer"):
+        ending.start()
+    assert len(ending.starts.read_text()) == n_starts

@@ -9,6 +9,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from access_rows import accesses
 
 from features.common.errors import CachecastError, InputError, StaleInputError
 from features.common.times import parse_day
@@ -21,16 +22,8 @@ DAYS = ("2026-03-01", "2026-03-02")
 
 
 def rows() -> pa.Table:
-    known = {"did": "x:f", "scope": "x", "name": "f", "n_reads": 1, "source": "rucio_traces", "size_bytes": 1}
-    at = [dt.datetime.fromisoformat(f"{day}T12:00:00+00:00") for day in DAYS]
-    return pa.Table.from_pylist(
-        [
-            dict.fromkeys(ACCESSES.column_names)
-            | known
-            | {"accessed_at": one, "known_at": one, "event_id": day}
-            for one, day in zip(at, DAYS, strict=True)
-        ]
-    )
+    times = [dt.datetime.fromisoformat(f"{day}T12:00:00+00:00") for day in DAYS]
+    return accesses([{"accessed_at": at} for at in times], size_bytes=1).drop_columns(["day"])
 
 
 def check(folder: Path, since: str, until: str | None = None) -> None:

@@ -68,27 +68,27 @@ def answer(site: Path) -> dict[str, Any]:
     words += ["--capacity-fraction", "0.1,0.2", "--conf", str(site / "site.toml"), "--json"]
     words += ["--out", str(site / "walk.html")]
     done = CliRunner().invoke(app, ["evaluate", *words], catch_exceptions=False)
-    told: dict[str, Any] = json.loads(done.stdout)
-    return told
+    parsed: dict[str, Any] = json.loads(done.stdout)
+    return parsed
 
 
 def test_every_rival_is_there_at_every_capacity_and_none_beats_the_bound(answer: dict[str, Any]) -> None:
-    found = {(row["policy"], row["capacity_fraction"]): row for row in answer["rows"]}
+    rows = {(row["policy"], row["capacity_fraction"]): row for row in answer["rows"]}
     policies = {*SCORERS, "lru", "steward", "steward+plan", "s3fifo", "clairvoyant", "bound"}
-    assert set(found) == {(policy, share) for policy in policies for share in (0.1, 0.2)}
+    assert set(rows) == {(policy, share) for policy in policies for share in (0.1, 0.2)}
     assert (answer["first_day"], answer["last_day"]) == ("2026-03-09", "2026-03-12")
     assert answer["model_version"] is None
     for share in (0.1, 0.2):
-        lru, bound = found["lru", share]["wan_bytes"], found["bound", share]["wan_bytes"]
+        lru, bound = rows["lru", share]["wan_bytes"], rows["bound", share]["wan_bytes"]
         assert bound < lru
         for policy in policies:
-            row = found[policy, share]
+            row = rows[policy, share]
             assert bound <= row["wan_bytes"]
             assert row["byte_gap_closed"] == pytest.approx((lru - row["wan_bytes"]) / (lru - bound))
             assert row["byte_gap_closed_lower"] is row["byte_gap_closed_upper"] is None
             assert row["cycle"] == ("6h" if policy in {*SCORERS, "steward+plan"} else None)
             assert (row["core_hours"] is None) == (policy == "bound")
-        pair, alone = found["steward+plan", share], found["steward", share]
+        pair, alone = rows["steward+plan", share], rows["steward", share]
         assert pair["wan_bytes"] != alone["wan_bytes"]
         # With one distance for all origins, hours are spent as bytes are missed.
         saved_bytes = pair["byte_hit_ratio"] - alone["byte_hit_ratio"]
@@ -139,10 +139,11 @@ def rewritten(site: Path, folder: Path, moment_s: int) -> Path:
     swapped = later.set_column(later.column_names.index("did"), "did", other["did"])
     swapped = swapped.set_column(later.column_names.index("size_bytes"), "size_bytes", other["size_bytes"])
     early = pa.repeat(pa.scalar((FROM_S - DAY_S) * 1_000_000, instant.type), later.num_rows)
-    told = later.set_column(later.column_names.index("accessed_at"), "accessed_at", early)
-    told = told.set_column(told.column_names.index("known_at"), "known_at", pa.repeat(instant, told.num_rows))
-    told = told.set_column(told.column_names.index("user"), "user", pa.repeat("oracle", told.num_rows))
-    plain = [table.cast(_plain(table.schema)) for table in (past, swapped, told)]
+    instants, users = pa.repeat(instant, later.num_rows), pa.repeat("oracle", later.num_rows)
+    planted = later
+    for name, values in (("accessed_at", early), ("known_at", instants), ("user", users)):
+        planted = planted.set_column(planted.column_names.index(name), name, values)
+    plain = [table.cast(_plain(table.schema)) for table in (past, swapped, planted)]
     folder.mkdir()
     pq.write_table(pa.concat_tables(plain), folder / "accesses.parquet")
     (folder / "files.parquet").write_bytes((site / "files.parquet").read_bytes())
@@ -175,9 +176,8 @@ def test_what_becomes_known_later_changes_no_score_and_a_planted_signal_gains_no
 
 def by_item(store: ScoreStore, scorer: str, at: int) -> np.ndarray:
     """Item, size and chances by horizon, in the order of items."""
-    found = store.at(scorer, at)
-    order = np.argsort(found.item)
-    return np.vstack([found.item, found.size_bytes, found.probability])[:, order]
+    scores = store.at(scorer, at)
+    return np.vstack([scores.item, scores.size_bytes, scores.probability])[:, np.argsort(scores.item)]
 
 
 def test_weeks_learn_from_what_lies_before_them_and_plan_what_follows() -> None:
@@ -211,24 +211,23 @@ def test_a_file_becomes_our_tables_with_what_it_lacks(site: Path, tmp_path: Path
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "error"),
     [
-        (["--from", "2026-02-01"], "must leave some before it"),
         (["--from", "2026-03-09", "--cycle", "5h"], "does not fit the grid"),
         (["--from", "2026-03-09", "--capacity-fraction", "3"], "not shares"),
     ],
 )
-def test_mistakes_are_told(site: Path, words: list[str], told: str) -> None:
+def test_mistakes_are_told(site: Path, words: list[str], error: str) -> None:
     common = ["--accesses", str(site / "accesses.parquet"), "--conf", str(site / "site.toml")]
     failed = CliRunner().invoke(app, ["evaluate", *common, *words])
     assert failed.exit_code != 0
-    assert re.search(told, str(failed.exception))
+    assert re.search(error, str(failed.exception))
 
 
 def test_the_sites_days_are_copied_with_the_catalogue(site: Path, tmp_path: Path) -> None:
     own, copy = Tables(str(tmp_path / "own")), Tables(str(tmp_path / "copy"))
     copy_file(site / "accesses.parquet", own)
     copy_tables(own, copy, since_s=START_S + DAY_S, until_s=START_S + 3 * DAY_S)
-    wanted = own.read_arrow(ACCESSES, since="2026-03-02", until="2026-03-04")
-    assert copy.read_arrow(ACCESSES).sort_by("event_id").equals(wanted.sort_by("event_id"))
+    days = own.read_arrow(ACCESSES, since="2026-03-02", until="2026-03-04")
+    assert copy.read_arrow(ACCESSES).sort_by("event_id").equals(days.sort_by("event_id"))
     assert copy.read_arrow(FILES).sort_by("did").equals(own.read_arrow(FILES).sort_by("did"))

@@ -100,9 +100,9 @@ def test_the_hours_of_each_day_are_those_of_its_reads() -> None:
                 per_byte = float((HOURS.hit if was_hit else HOURS.missed)[item])
                 of_read = per_byte * int(reads.size_bytes[item])
                 by_day[when // DAY_S] = by_day.get(when // DAY_S, 0.0) + of_read
-        found = at.comparison.rows[policy].core_hours
-        assert found is not None
-        assert found.tolist() == pytest.approx([by_day[day] for day in sorted(by_day)])
+        hours = at.comparison.rows[policy].core_hours
+        assert hours is not None
+        assert hours.tolist() == pytest.approx([by_day[day] for day in sorted(by_day)])
     assert at.comparison.rows[BOUND].core_hours is None
 
 

@@ -33,17 +33,8 @@ def trace(path: Path, *, days: int = 9, seed: int = 1) -> Path:
                 sets.append(f"set{d}")
                 users.append(f"user{int(draw.integers(0, 3))}")
             at += period_s * (0.8 + 0.4 * draw.random())
-    order = np.argsort(times, kind="stable")
-    table = pa.table(
-        {
-            "t": pa.array(times).take(pa.array(order)),
-            "file": pa.array(names).take(pa.array(order)),
-            "bytes": pa.array(np.full(len(times), 1_000_000)),
-            "set": pa.array(sets).take(pa.array(order)),
-            "who": pa.array(users).take(pa.array(order)),
-        }
-    )
-    pyarrow.csv.write_csv(table, path)
+    columns = {"t": times, "file": names, "bytes": [1_000_000] * len(times), "set": sets, "who": users}
+    pyarrow.csv.write_csv(pa.table(columns).take(np.argsort(times, kind="stable")), path)
     return path
 
 
@@ -51,8 +42,8 @@ def answered(path: Path, *words: str) -> dict[str, Any]:
     given = ["evaluate", "--trace", str(path), "--columns", COLUMNS, "--from", "2025-06-22", "--json"]
     answer = CliRunner().invoke(app, [*given, "--capacity-fraction", "0.2", *words])
     assert answer.exit_code == 0, answer
-    told: dict[str, Any] = json.loads(answer.stdout)
-    return told
+    parsed: dict[str, Any] = json.loads(answer.stdout)
+    return parsed
 
 
 def evaluated(path: Path, *words: str) -> dict[tuple[str, float], dict[str, float]]:
@@ -91,11 +82,11 @@ def test_what_is_saved_is_told_by_activity_and_adds_up(tmp_path: Path) -> None:
     pyarrow.csv.write_csv(table.append_column("activity", pa.array(of_set)), path)
     (tmp_path / "own.py").write_text("def never(trace, capacity_bytes, hit):\n    return 0\n")
     own = ("--policy", f"{tmp_path / 'own.py'}:never")
-    told = answered(path, "--out", str(tmp_path / "page.html"), *own)
-    rows = {row["policy"]: row for row in told["rows"]}
+    answer = answered(path, "--out", str(tmp_path / "page.html"), *own)
+    rows = {row["policy"]: row for row in answer["rows"]}
     assert rows["never"]["byte_hit_ratio"] == 0 < rows["steward"]["byte_hit_ratio"]
     for policy in ("steward", "s3fifo", "clairvoyant", "never"):
-        mine = [row for row in told["slices"] if row["policy"] == policy]
+        mine = [row for row in answer["slices"] if row["policy"] == policy]
         assert {row["activity"] for row in mine} == {"production", "analysis", "unknown"}
         assert sum(row["missed_bytes"] for row in mine) == rows[policy]["wan_bytes"]
         saved = sum(row["saved_bytes_per_day"] for row in mine) * 3

@@ -8,6 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from access_rows import accesses
 
 from features.common.errors import InputError, StaleInputError
 from features.common.times import as_of_label, day_label
@@ -39,19 +40,18 @@ def lfn(i: int) -> str:
 
 
 def predicted(probability: dict[int, float]) -> list[dict[str, object]]:
+    same: dict[str, object] = {"horizon_s": SETTINGS.plan.horizon, "size_bytes": MB}
+    same |= {"model_version": "m/1", "model_digest": "d1"}
     return [
-        {
-            "did": f"cms:{lfn(i)}",
-            "horizon_s": SETTINGS.plan.horizon,
-            "probability": p,
-            "expected_accesses": p,
-            "size_bytes": MB,
-            "last_read_s": None if i >= 90 else 3600,
-            "model_version": "m/1",
-            "model_digest": "d1",
-        }
+        same
+        | {"did": f"cms:{lfn(i)}", "probability": p, "expected_accesses": p}
+        | {"last_read_s": None if i >= 90 else 3600}
         for i, p in probability.items()
     ]
+
+
+def with_plan(**values: Any) -> Settings:
+    return SETTINGS.model_copy(update={"plan": SETTINGS.plan.model_copy(update=values)})
 
 
 def held(i: int, *, ago_s: int = 7200) -> Held:
@@ -75,8 +75,8 @@ def run(
 
 
 def rows(tables: Tables, action: str) -> list[dict[str, Any]]:
-    found = tables.read_arrow(PLANS, as_of=as_of_label(AS_OF), owner="xc1").to_pylist()
-    return sorted((row for row in found if row["action"] == action), key=lambda row: row["rank"])
+    items = tables.read_arrow(PLANS, as_of=as_of_label(AS_OF), owner="xc1").to_pylist()
+    return sorted((row for row in items if row["action"] == action), key=lambda row: row["rank"])
 
 
 def test_a_plan_beside_a_steward_leaves_the_room_to_it_but_not_what_a_rule_keeps_out(tables: Tables) -> None:
@@ -89,15 +89,14 @@ def test_a_plan_beside_a_steward_leaves_the_room_to_it_but_not_what_a_rule_keeps
     assert summary.bound_by["evict"] == "the cache's steward makes the room"
     assert (summary.pin, summary.prefetch) == (alone.pin, alone.prefetch)
     never = RuleSettings(action="never", names=(lfn(7),))
-    ruled = SETTINGS.model_copy(update={"plan": SETTINGS.plan.model_copy(update={"rules": (never,)})})
-    run(tables, full, settings=ruled, cache=beside)
+    run(tables, full, settings=with_plan(rules=(never,)), cache=beside)
     assert [row["did"] for row in rows(tables, "evict")] == [f"cms:{lfn(7)}"]
 
 
 def test_what_only_monitoring_reads_is_never_placed_and_goes_first(tables: Tables) -> None:
     """Also if it was read last, or is of the control group; not while there is room."""
     probes = tuple(lfn(i) for i in range(80, 99))
-    tested = SETTINGS.model_copy(update={"plan": SETTINGS.plan.model_copy(update={"test_files": probes})})
+    tested = with_plan(test_files=probes)
     summary = run(tables, [held(i, ago_s=9200 - i) for i in range(92)], settings=tested)
     gone = [row["name"] for row in rows(tables, "evict")]
     assert summary.evict == 2 and set(gone) <= set(probes[:12])
@@ -111,15 +110,9 @@ def test_what_only_monitoring_reads_is_never_placed_and_goes_first(tables: Table
 
 def test_the_best_are_pinned_the_worst_leave_and_the_likely_come(tables: Tables) -> None:
     summary = run(tables, [held(i, ago_s=7200 + i) for i in range(92)])
-    planned = {
-        name: not flag
-        for name, flag in zip(
-            range(100), is_control([f"cms:{lfn(i)}" for i in range(100)], 0.05), strict=True
-        )
-    }
-    assert [row["name"] for row in rows(tables, "pin")][:3] == [
-        lfn(i) for i in range(91, 0, -1) if planned[i]
-    ][:3]
+    planned = ~is_control([f"cms:{lfn(i)}" for i in range(100)], 0.05)
+    best = [lfn(i) for i in range(91, 0, -1) if planned[i]]
+    assert [row["name"] for row in rows(tables, "pin")][:3] == best[:3]
     worst = [lfn(i) for i in range(92) if planned[i]]
     assert [row["name"] for row in rows(tables, "evict")] == worst[: summary.evict]
     assert summary.pin_bytes <= 70 * MB
@@ -131,18 +124,21 @@ def test_the_best_are_pinned_the_worst_leave_and_the_likely_come(tables: Tables)
     assert made_by == {("m/1", "d1", True)}
     assert "no model was promoted" in summary.alarms[0]
     listed = planned_files(tables, "xc1", AS_OF, FileFilter(["evict"], reason="chance"))
-    assert [one.name for one in listed] == [
-        row["name"] for row in rows(tables, "evict") if "chance" in row["reason"]
-    ]
-    assert {(one.n_bytes, one.dataset) for one in listed} <= {(MB, None)}
+    by_chance = [row["name"] for row in rows(tables, "evict") if "chance" in row["reason"]]
+    assert [(file.name, file.n_bytes, file.dataset) for file in listed] == [(n, MB, None) for n in by_chance]
+
+
+def inflow(tables: Tables, *n_bytes: int) -> None:
+    """Record reads of an hour ago, each of which missed so many bytes."""
+    rows = [{"bytes_missed": n} for n in n_bytes]
+    at = dt.datetime.fromtimestamp(AS_OF - 3600, dt.UTC)
+    tables.replace_arrow(ACCESSES, accesses(rows, accessed_at=at, cache="xc1", source="xcache_gstream"))
 
 
 @pytest.mark.parametrize("claimed", [[2**62] * 4, [-(2**62)], [-(2**62), 2**62, 2**60]])
 def test_an_absurd_inflow_empties_no_cache(tables: Tables, claimed: list[int]) -> None:
     """A record may claim any bytes; the plan frees what one purge does and what it brings."""
-    access = one_access()[0] | {"cache": "xc1"}
-    told = [access | {"bytes_missed": n, "event_id": f"e{i}"} for i, n in enumerate(claimed)]
-    tables.replace_arrow(ACCESSES, pa.Table.from_pylist(told))
+    inflow(tables, *claimed)
     summary = run(tables, [held(i, ago_s=7200 + i) for i in range(92)])
     assert summary.evict_bytes == summary.prefetch_bytes + (2 * MB if max(claimed) > 0 else 0)
     assert summary.prefetch_bytes <= 0.05 * 100 * MB
@@ -151,10 +147,8 @@ def test_an_absurd_inflow_empties_no_cache(tables: Tables, claimed: list[int]) -
 
 
 def test_what_is_fetched_is_likely_unread_and_charged(tables: Tables) -> None:
-    told = [dict(row, cache="xc1", bytes_missed=600 * MB) for row in one_access()]
-    tables.replace_arrow(ACCESSES, pa.Table.from_pylist(told))
-    followed = {"cycle": 4 * 3600, "model_weight": 1.0}
-    slow = SETTINGS.model_copy(update={"plan": SETTINGS.plan.model_copy(update=followed)})
+    inflow(tables, 600 * MB)
+    slow = with_plan(cycle=4 * 3600, model_weight=1.0)
     summary = run(tables, [held(i) for i in range(80)], settings=slow)
     fetched = rows(tables, "prefetch")
     assert 0 < summary.prefetch_bytes <= 0.05 * 100 * MB
@@ -163,18 +157,9 @@ def test_what_is_fetched_is_likely_unread_and_charged(tables: Tables) -> None:
     assert {row["reason"].split("; ")[1] for row in fetched} == {"unread file of a dataset in use"}
 
 
-def one_access() -> list[dict[str, Any]]:
-    at = dt.datetime.fromtimestamp(AS_OF - 3600, dt.UTC)
-    empty = dict.fromkeys(ACCESSES.column_names)
-    filled = {"did": "cms:/x", "scope": "cms", "name": "/x", "accessed_at": at, "known_at": at, "n_reads": 1}
-    return [empty | filled | {"source": "xcache_gstream", "event_id": "e1", "day": day_label(AS_OF - 3600)}]
-
-
 def test_a_file_nobody_predicts_leaves_unless_it_came_just_now(tables: Tables) -> None:
-    old, new = (
-        Held("/store/x/old.root", MB, MB, True, AS_OF - 10**6, False),
-        Held("/store/x/new.root", MB, MB, True, AS_OF - 60, False),
-    )
+    ages = (("old", 10**6), ("new", 60))
+    old, new = (Held(f"/store/x/{name}.root", MB, MB, True, AS_OF - ago_s, False) for name, ago_s in ages)
     run(tables, [held(i, ago_s=7200 + i) for i in range(92)] + [old, new])
     evicted = [row["did"] for row in rows(tables, "evict")]
     assert "cms:/store/x/old.root" in evicted or is_control(["cms:/store/x/old.root"], 0.05)[0]
@@ -207,12 +192,9 @@ def test_between_predictions_the_latest_ones_count(tables: Tables) -> None:
 
 
 def test_rules_hold_and_bar_files(tables: Tables) -> None:
-    rules = (
-        RuleSettings(action="pin", names=("*/f1.root",)),
-        RuleSettings(action="never", names=("*/f91.root",)),
-    )
-    ruled = SETTINGS.plan.model_copy(update={"rules": rules, "control_share": 0.0})
-    run(tables, [held(i) for i in range(92)], settings=SETTINGS.model_copy(update={"plan": ruled}))
+    pin = RuleSettings(action="pin", names=("*/f1.root",))
+    never = RuleSettings(action="never", names=("*/f91.root",))
+    run(tables, [held(i) for i in range(92)], settings=with_plan(rules=(pin, never), control_share=0.0))
     assert (rows(tables, "pin")[0]["name"], rows(tables, "evict")[0]["name"]) == (lfn(1), lfn(91))
     assert rows(tables, "pin")[0]["reason"] == "a rule of the site pins it"
 
@@ -230,9 +212,9 @@ def test_caches_of_one_site_share_no_file(tables: Tables) -> None:
 def test_a_file_is_explained_by_name_and_nothing_is_written(tables: Tables) -> None:
     moment = CacheAtMoment(tables, SETTINGS, CACHE, [held(i) for i in range(92)], set(), AS_OF)
     judged = plan.judge(moment)
-    told = plan.explained_by(judged, item=lfn(91))
-    assert (told.action, told.on_disk, told.of) == ("pin", True, 92)
-    assert told.predictions == {"2d": 0.91}
+    explained = plan.explained_by(judged, item=lfn(91))
+    assert (explained.action, explained.on_disk, explained.of) == ("pin", True, 92)
+    assert explained.predictions == {"2d": 0.91}
     assert not tables.exists(PLANS)
     with pytest.raises(InputError, match="neither in cache"):
         plan.explained_by(judged, item="/no/such.root")
@@ -261,13 +243,12 @@ def test_an_origin_that_fails_is_left_alone_for_a_while() -> None:
 
 
 def test_a_plan_leaves_alone_the_origins_that_a_push_would(tables: Tables) -> None:
-    told = [dict(row, cache="xc1", bytes_missed=600 * MB) for row in one_access()]
-    tables.replace_arrow(ACCESSES, pa.Table.from_pylist(told))
+    inflow(tables, 600 * MB)
     known = {"scope": "cms", "size_bytes": MB, "origins": ["xrd.cern.ch"]}
     known |= {"known_at": dt.datetime.fromtimestamp(0, dt.UTC)}
     files = [known | {"did": f"cms:{lfn(i)}", "name": lfn(i)} for i in range(100)]
     tables.replace_rows(FILES, files, ())
-    slow = SETTINGS.model_copy(update={"plan": SETTINGS.plan.model_copy(update={"cycle": 4 * 3600})})
+    slow = with_plan(cycle=4 * 3600)
     inventory = [held(i) for i in range(80)]
     assert run(tables, inventory, settings=slow).prefetch
     dead = [Try("xrd.cern.ch", AS_OF - 600, 1.0, True)] * 5
@@ -275,19 +256,15 @@ def test_a_plan_leaves_alone_the_origins_that_a_push_would(tables: Tables) -> No
 
 
 def test_a_plan_fetches_from_the_nearest_origin_never_what_the_site_has_and_says_so(tables: Tables) -> None:
-    told = [dict(row, cache="xc1", bytes_missed=600 * MB) for row in one_access()]
-    tables.replace_arrow(ACCESSES, pa.Table.from_pylist(told))
+    inflow(tables, 600 * MB)
     known = {"scope": "cms", "size_bytes": MB, "known_at": dt.datetime.fromtimestamp(0, dt.UTC)}
     here, tape = {lfn(86), lfn(87)}, {lfn(88), lfn(89)}
-    origins = {name: ["x.cern.ch", "EDGE_DISK"] for name in here} | {
-        name: ["EDGE_TAPE", "T1_Tape"] for name in tape
-    }
+    origins = {name: ["x.cern.ch", "EDGE_DISK"] for name in here}
+    origins |= {name: ["EDGE_TAPE", "T1_Tape"] for name in tape}
     listed = {lfn(i): origins.get(lfn(i), ["FNAL", "x.cern.ch"]) for i in range(100)}
     files = [known | {"did": f"cms:{name}", "name": name, "origins": of} for name, of in listed.items()]
     tables.replace_rows(FILES, files, ())
-    slow = SETTINGS.model_copy(
-        update={"plan": SETTINGS.plan.model_copy(update={"cycle": 4 * 3600, "prefetch_share": 9})}
-    )
+    slow = with_plan(cycle=4 * 3600, prefetch_share=9)
     local = CACHE.model_copy(update={"storage": ("EDGE*",)})
     inventory = [held(i) for i in range(80)]
     assert run(tables, inventory, settings=slow, cache=local).prefetch
@@ -306,9 +283,9 @@ def test_a_plan_fetches_from_the_nearest_origin_never_what_the_site_has_and_says
     assert {row["name"] for row in rows(tables, "prefetch")} >= here | tape
     moment = CacheAtMoment(tables, slow, local, inventory, set(), AS_OF)
     for i, why in ((87, "the site's own storage has it"), (89, "only tape has it")):
-        found = plan.explained_by(plan.judge(moment), item=lfn(i))
-        assert found.action is None
-        assert why in found.because
+        explained = plan.explained_by(plan.judge(moment), item=lfn(i))
+        assert explained.action is None
+        assert why in explained.because
 
 
 @pytest.mark.parametrize(
@@ -336,7 +313,6 @@ def test_without_predictions_there_is_no_plan(tables: Tables) -> None:
 
 
 def test_predictions_of_another_horizon_are_no_reason_to_evict(tables: Tables) -> None:
-    narrower = SETTINGS.plan.model_copy(update={"horizon": 43200})
     with pytest.raises(StaleInputError, match="within 12h"):
-        run(tables, [held(1)], settings=SETTINGS.model_copy(update={"plan": narrower}))
+        run(tables, [held(1)], settings=with_plan(horizon=43200))
     assert not tables.exists(PLANS)

@@ -71,15 +71,19 @@ def planned(settings: Settings, of: Sequence[Any] = ((OURS, DIGEST),), *, known:
     Tables(settings.tables.root).replace_rows(PLANS, rows, key)
 
 
+def moved_by_one(settings: Settings) -> None:
+    """The plan, whose items have other ranks: another plan of that time."""
+    tables = Tables(settings.tables.root)
+    rows = tables.read_arrow(PLANS, owner="d").to_pylist()
+    ranked = [row | {"rank": row["rank"] + 1} for row in rows]
+    tables.replace_rows(PLANS, ranked, (day_label(AS_OF), as_of_label(AS_OF), "d"))
+
+
 def decided(settings: Settings, at_s: int, *champion: str | None, region: str = "default") -> None:
     """The decision of `at_s` that lets `champion`, a version and a digest, serve."""
     version, digest = champion
-    row: dict[str, object] = {
-        "action": "promote",
-        "model_version": str(version),
-        "reasons": [],
-        "comparisons": "[]",
-    }
+    row: dict[str, object] = {"action": "promote", "model_version": str(version)}
+    row |= {"reasons": [], "comparisons": "[]"}
     row |= {"champion": version, "champion_digest": digest}
     key = (day_label(at_s), as_of_label(at_s), region)
     Tables(settings.tables.root).replace_rows(PROMOTIONS, [row], key)
@@ -144,24 +148,15 @@ def test_a_plan_whose_rows_are_not_all_by_the_promoted_files_is_withheld(
 
 
 def test_the_command_says_what_it_withheld_and_fails(site: Settings, tmp_path: Path) -> None:
-    words = [
-        "push",
-        "run",
-        "--conf",
-        str(tmp_path / "site.toml"),
-        "--cache",
-        "d",
-        "--as-of",
-        as_of_label(AS_OF),
-        "--force",
-    ]
-    answer = CliRunner().invoke(app, [*words, "--json"])
-    assert isinstance(answer.exception, UnprovenError)
-    told = json.loads(answer.stdout)
-    assert told["withheld"] == {"prefetch": 2, "pin": 1, "evict": 1}
-    assert OURS in told["unproven"] and "no model was promoted" in told["unproven"]
+    words = ["push", "run", "--conf", str(tmp_path / "site.toml"), "--cache", "d", "--force"]
+    words += ["--as-of", as_of_label(AS_OF)]
+    refused = CliRunner().invoke(app, [*words, "--json"])
+    assert isinstance(refused.exception, UnprovenError)
+    answer = json.loads(refused.stdout)
+    assert answer["withheld"] == {"prefetch": 2, "pin": 1, "evict": 1}
+    assert OURS in answer["unproven"] and "no model was promoted" in answer["unproven"]
     dry = json.loads(CliRunner().invoke(app, [*words, "--dry-run", "--json"]).stdout)
-    assert dry["unproven"] == told["unproven"]
+    assert dry["unproven"] == answer["unproven"]
     decided(site, 1, OURS, DIGEST)
     done = json.loads(CliRunner().invoke(app, [*words, "--json"]).stdout)
     assert (done["pushed"] + done["already_done"], done["withheld"], done["unproven"]) == (N, {}, None)
@@ -216,30 +211,27 @@ def test_a_plan_recorded_under_a_promotion_stays_what_it_was(site: Settings, tmp
     done = push(site)
     assert (done.withheld, unproven(site)) == ({}, 0)
     planned(site, [(OURS, DIGEST)], known=[0])  # another plan of that time, though: it is judged anew
-    key = (day_label(AS_OF), as_of_label(AS_OF), "d")
-    tables = Tables(site.tables.root)
-    rows = tables.read_arrow(PLANS, owner="d").to_pylist()
-    tables.replace_rows(PLANS, [row | {"rank": row["rank"] + 1} for row in rows], key)
+    moved_by_one(site)
     assert sum(push(site).withheld.values()) == N - 1
 
 
 def test_a_push_beside_one_that_insists_adds_nothing_unproven(site: Settings) -> None:
     """Whoever is first, the other resumes or withholds; nothing is recorded as covered that is not."""
     planned(site, known=[0])
-    found = list[object]()
+    ends = list[object]()
 
     def go(insists: bool) -> None:
         try:
-            found.append(push(site, unproven=insists))
+            ends.append(push(site, unproven=insists))
         except ConflictError as error:
-            found.append(error)
+            ends.append(error)
 
     threads = [threading.Thread(target=go, args=(insists,)) for insists in (True, False) * 3]
     for one in threads:
         one.start()
     for one in threads:
         one.join()
-    assert len(found) == len(threads)
+    assert len(ends) == len(threads)
     with closing(sqlite3.connect(site.push.journal)) as database:
         bases = dict(database.execute("SELECT item_id, basis FROM push_items"))
     assert bases.pop("prefetch0") == "known"
@@ -268,10 +260,7 @@ def test_a_withheld_plan_replaces_none_that_stands(site: Settings, monkeypatch: 
     push(site)
     before = states(site)
     planned(site, [("another/1", DIGEST)], known=[0])
-    tables = Tables(site.tables.root)
-    rows = tables.read_arrow(PLANS, owner="d").to_pylist()
-    key = (day_label(AS_OF), as_of_label(AS_OF), "d")
-    tables.replace_rows(PLANS, [row | {"rank": row["rank"] + 1} for row in rows], key)
+    moved_by_one(site)
     done = push(site)
     assert (sum(done.withheld.values()), "stands" in (done.unproven or "")) == (N - 1, True)
     assert states(site) == before

@@ -14,11 +14,8 @@ from features.common.times import parse_as_of
 from jobs.ground.settings.tree import Settings
 from jobs.loop.push import prefill
 
-SCOPE, DATASET, PREFIX = (
-    "mc26_14TeV",
-    "mc26_14TeV.900001.X.deriv.DAOD_PHYSLITE.e1_tid00000007_00",
-    "/atlas/rucio",
-)
+SCOPE, PREFIX = "mc26_14TeV", "/atlas/rucio"
+DATASET = "mc26_14TeV.900001.X.deriv.DAOD_PHYSLITE.e1_tid00000007_00"
 NAMES = [f"DAOD_PHYSLITE.00000007._{n:06}.pool.root.1" for n in range(4)]
 SIZE = 9
 
@@ -40,20 +37,13 @@ def site(folder: Path, *more: str) -> list[str]:
         row |= {"rses": ["LAB_DATADISK", "FAR_DATADISK"], "locked": []}
     (folder / "g-0001.capture").write_text(gstream(reads))
     (folder / "files.jsonl").write_text("\n".join(map(json.dumps, listing)) + "\n")
-    asked(
-        "pull",
-        "--source",
-        "xcache_gstream",
-        "--input",
-        folder / "g-0001.capture",
-        "--day",
-        "2026-04-09",
-        *options,
-    )
-    asked(
-        "pull", "--source", "rucio_files", "--input", folder / "files.jsonl", "--day", "2026-04-09", *options
-    )
+    pull("xcache_gstream", folder / "g-0001.capture", options)
+    pull("rucio_files", folder / "files.jsonl", options)
     return options
+
+
+def pull(source: str, path: Path, options: list[str]) -> None:
+    asked("pull", "--source", source, "--input", path, "--day", "2026-04-09", *options)
 
 
 def prefilled(options: list[str]) -> Any:
@@ -62,12 +52,11 @@ def prefilled(options: list[str]) -> Any:
 
 def test_nobody_reads_what_the_cache_read_is_not_said(tmp_path: Path) -> None:
     options, days = site(tmp_path), ["--from", "2026-04-09", "--to", "2026-04-09"]
-    told = asked("storage", "--rse", "LAB_DATADISK", "--capacity", "1GB", *days, *options)
-    assert [(row["files"], row["stored_bytes"], row["unread_bytes"]) for row in told["stored"]] == [
-        (4, 4 * SIZE, 0)
-    ]
-    assert [row["dataset"] for row in told["datasets"]] == [f"{SCOPE}:{DATASET}"]
-    assert not [note for note in told["notes"] if "without a replica" in note]
+    answer = asked("storage", "--rse", "LAB_DATADISK", "--capacity", "1GB", *days, *options)
+    (row,) = answer["stored"]
+    assert (row["files"], row["stored_bytes"], row["unread_bytes"]) == (4, 4 * SIZE, 0)
+    assert [row["dataset"] for row in answer["datasets"]] == [f"{SCOPE}:{DATASET}"]
+    assert not [note for note in answer["notes"] if "without a replica" in note]
 
 
 def test_a_dataset_of_rucio_is_fetched_to_its_paths(tmp_path: Path) -> None:
@@ -79,23 +68,17 @@ def test_a_dataset_of_rucio_is_fetched_to_its_paths(tmp_path: Path) -> None:
     assert (again["on_disk"], again["prefetch"]) == (4, 0), "it knows what it holds by DID"
     # A file by its path, its URL or its DID is the same file.
     listed = tmp_path / "names"
-    ways = [
-        hashed(SCOPE, NAMES[0], PREFIX),
-        f"root://x:1/{hashed(SCOPE, NAMES[0], PREFIX)}?authz=t",
-        f"{SCOPE}:{NAMES[0]}",
-    ]
-    for n, name in enumerate(ways):
+    path, dry = hashed(SCOPE, NAMES[0], PREFIX), ("prefill", "--cache", "dir", "--dry-run", *options)
+    for n, name in enumerate((path, f"root://x:1/{path}?authz=t", f"{SCOPE}:{NAMES[0]}")):
         listed.write_text(name + "\n")
-        told = asked(
-            "prefill", "--cache", "dir", "--files", listed, "--jobs", str(n + 1), "--dry-run", *options
-        )
-        assert (told["files"], told["unknown"], told["on_disk"]) == (1, 0, 1)
+        answer = asked(*dry, "--files", listed, "--jobs", str(n + 1))
+        assert (answer["files"], answer["unknown"], answer["on_disk"]) == (1, 0, 1)
 
 
 def test_two_prefills_of_one_second_are_two_plans(tmp_path: Path) -> None:
     options, at = site(tmp_path, f'prefix = "{PREFIX}"'), "2026-04-10T00:00:00Z"
     (tmp_path / "names").write_text(f"{SCOPE}:{NAMES[0]}\n")
-    listed = ["prefill", "--cache", "dir", "--files", tmp_path / "names", *options]
+    listed: list[str | Path] = ["prefill", "--cache", "dir", "--files", tmp_path / "names", *options]
     asked(*listed, "--as-of", at)
     taken = cachecast(*listed, "--as-of", at)
     assert (taken.returncode, "has a plan at" in taken.stderr) == (1, True)
@@ -123,11 +106,9 @@ def test_the_path_is_learned_from_what_the_cache_holds(tmp_path: Path) -> None:
 def test_a_name_from_rucio_that_leads_out_fetches_nothing(tmp_path: Path, name: str) -> None:
     options = site(tmp_path, f'prefix = "{PREFIX}"')
     (tmp_path / "evil.jsonl").write_text(catalogue([name], SCOPE, "evil"))
-    asked(
-        "pull", "--source", "rucio_files", "--input", tmp_path / "evil.jsonl", "--day", "2026-04-09", *options
-    )
+    pull("rucio_files", tmp_path / "evil.jsonl", options)
     ended = cachecast("prefill", "--cache", "dir", "--dataset", f"{SCOPE}:evil", "--json", *options)
-    told = json.loads(ended.stdout)["pushed"]
-    assert (ended.returncode, told["pushed"], told["failed"]) == (1, 0, 1)
-    assert "not a usable file name" in str(told["failures"])
+    pushed = json.loads(ended.stdout)["pushed"]
+    assert (ended.returncode, pushed["pushed"], pushed["failed"]) == (1, 0, 1)
+    assert "not a usable file name" in str(pushed["failures"])
     assert not [path for path in (tmp_path / "cache").rglob("*") if path.is_file()]

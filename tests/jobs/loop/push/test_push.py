@@ -26,10 +26,12 @@ from features.common.errors import (
     LimitError,
     ServiceError,
     StaleInputError,
+    TargetUnavailable,
 )
 from features.common.times import as_of_label, day_label
 from features.schema import CONTENTS, FILES, PLANS, RECEIPTS
 from jobs.cli.main import app
+from jobs.cli.plans import end_push
 from jobs.ground.caches.inventory import target
 from jobs.ground.settings.tree import CacheSettings, Settings
 from jobs.ground.store.tables import Tables
@@ -40,10 +42,12 @@ from prefetch.actions import Action, ItemState
 from prefetch.journal.journal import Item, Journal, Receipt
 from prefetch.journal.lease import LeasedItems
 from prefetch.journal.tables import UNPROVEN
+from prefetch.push.push import PushSummary
 from prefetch.push.worker import UNMEASURED_S
 
 AS_OF = int(time.time()) // 3600 * 3600
 N_FILES = 8
+RUN = ["push", "run", "--cache", "d", "--as-of", as_of_label(AS_OF)]
 
 
 def row(number: int, action: str = "prefetch") -> dict[str, Any]:
@@ -122,19 +126,16 @@ def test_a_dry_run_lists_the_files_that_were_asked_for(conf: Path) -> None:
     def listed(*words: str) -> list[tuple[str, int, str]]:
         return [(one["action"], one["n_bytes"], one["name"]) for one in push(conf, *dry, *words)["files"]]
 
-    evicted, first, second = (
-        ("evict", 100, "/store/f2"),
-        ("prefetch", 100, "/store/f0"),
-        ("prefetch", 100, "/store/f1"),
-    )
+    evicted = ("evict", 100, "/store/f2")
+    first, second = (("prefetch", 100, f"/store/f{n}") for n in range(2))
     assert listed() == [evicted, first, second]
     assert listed("--action", "evict,pin") == [evicted]
     assert listed("--dataset", "/D1/*") == listed("--dataset", "cms:/D1/AOD") == [second]
     assert listed("--dataset", "/D1") == listed("--reason", "nobody") == []
     assert listed("--reason", "Read once") == [second]
-    shown = CliRunner().invoke(app, ["push", *dry, "--conf", str(conf), "--cache", "d"]).stdout
-    assert "Files of the plan: evict 1 (100 B), prefetch 2 (200 B)." in shown
-    assert "prefetch    100 B  /store/f1  (read once)" in shown
+    screen = CliRunner().invoke(app, ["push", *dry, "--conf", str(conf), "--cache", "d"]).stdout
+    assert "Files of the plan: evict 1 (100 B), prefetch 2 (200 B)." in screen
+    assert "prefetch    100 B  /store/f1  (read once)" in screen
     with pytest.raises(InputError, match="no action delete; there are evict"):
         push(conf, *dry, "--action", "delete")
     with pytest.raises(InputError, match="--dry-run lists"):
@@ -145,8 +146,8 @@ def test_what_is_cancelled_stays_so(conf: Path, tmp_path: Path) -> None:
     (tmp_path / "origin").rename(tmp_path / "away")
     first = push(conf, "run", "--as-of", as_of_label(AS_OF))
     assert first["left_alone"] and not first["pushed"]
-    told = push(conf, "status", "--as-of", as_of_label(AS_OF))
-    assert sum(told["faults"].values()) >= 5 and "is unavailable" in told["last_errors"][0]
+    status = push(conf, "status", "--as-of", as_of_label(AS_OF))
+    assert sum(status["faults"].values()) >= 5 and "is unavailable" in status["last_errors"][0]
     cancelled = push(conf, "cancel", "--as-of", as_of_label(AS_OF))
     assert (cancelled["cancelled"], cancelled["under_way"]) == (N_FILES - first["failed"], 0)
     (tmp_path / "away").rename(tmp_path / "origin")
@@ -181,15 +182,8 @@ def working(conf: Path, *, days_later: float = 0) -> Iterator[job.PushRun]:
     cache, journal = settings.cache("d"), Journal(settings.push.journal)
     limits = job.push_limits(settings, cache)
     later_s = days_later * 86400
-    yield job.PushRun(
-        Tables(settings.tables.root),
-        journal,
-        "d",
-        target(cache),
-        limits,
-        lambda: time.time() + later_s,
-        settings.push.keep,
-    )
+    of, now_s = (Tables(settings.tables.root), journal, "d", target(cache)), lambda: time.time() + later_s
+    yield job.PushRun(*of, limits, now_s, settings.push.keep)
     journal.close()
 
 
@@ -265,15 +259,6 @@ def test_a_clock_that_was_a_year_ahead_costs_no_plan_and_no_pin(conf: Path) -> N
         assert len(work.journal.reports.pins("d", now_s=time.time())) == 1
         assert job.push_rest(work, on_progress=lambda *_: None).pushed == 1
     assert receipts(conf) == ["done", "done"]
-
-
-def test_a_plan_of_the_future_is_refused(conf: Path) -> None:
-    future_s = AS_OF + 3 * 3600
-    tables = Tables(Settings.load(conf, env={}).tables.root)
-    tables.replace_rows(PLANS, [row(1)], (day_label(future_s), as_of_label(future_s), "d"))
-    with pytest.raises(InputError, match="of the future"):
-        push(conf, "run", "--as-of", as_of_label(future_s))
-    assert push(conf, "run", "--as-of", as_of_label(AS_OF))["pushed"] == N_FILES
 
 
 def test_a_plan_whose_time_is_over_says_what_to_do(conf: Path, tmp_path: Path) -> None:
@@ -386,20 +371,24 @@ def test_limits_come_from_settings() -> None:
 def test_a_push_of_which_all_items_fail_says_why_and_ends_with_1(conf: Path, tmp_path: Path) -> None:
     for number in range(N_FILES):
         (tmp_path / "origin" / "store" / f"f{number}").unlink()
-    words = ["push", "run", "--conf", str(conf), "--cache", "d", "--as-of", as_of_label(AS_OF)]
-    answer = CliRunner().invoke(app, words)
+    answer = CliRunner().invoke(app, [*RUN, "--conf", str(conf)])
     assert answer.exit_code == 1
     assert f"failed: {N_FILES}" in answer.stdout
-    shown = " ".join(answer.stdout.split())
-    assert re.search(rf"failures: - .*: {N_FILES} expired: 0", shown)
+    assert re.search(rf"failures: - .*: {N_FILES} expired: 0", " ".join(answer.stdout.split()))
     assert "cachecast push status --cache d" in answer.stderr
 
 
 def test_a_push_of_which_one_item_fails_ends_with_0(conf: Path, tmp_path: Path) -> None:
     (tmp_path / "origin" / "store" / "f0").unlink()
-    words = ["push", "run", "--conf", str(conf), "--cache", "d", "--as-of", as_of_label(AS_OF)]
-    answer = CliRunner().invoke(app, words)
+    answer = CliRunner().invoke(app, [*RUN, "--conf", str(conf)])
     assert (answer.exit_code, "1 items failed" in answer.stderr) == (0, True)
+
+
+def test_a_push_that_the_cache_has_ended_fails_so_that_a_scheduler_tries_it_again() -> None:
+    end_push("xc1", PushSummary(pushed=3))
+    stopped = PushSummary(pushed=3, stopped="cache 'xc1' was unavailable 5 times in a row: refused")
+    with pytest.raises(TargetUnavailable, match=r"'xc1' was unavailable 5 times.*run the same push again"):
+        end_push("xc1", stopped)
 
 
 @pytest.mark.parametrize("how", ["no byte", "gone", "another"])

@@ -29,9 +29,9 @@ def drift(folder: Path, rules: str) -> ReplicaDrift:
         f'[caches.dir]\nname = "dir"\nkind = "directory"\nurl = "{folder / "cache"}"\n'
         f'origin = "{folder / "origin"}"\ncapacity = "1GB"\nrse = "XCACHE"\n'
     )
-    told = rucio_sync.sync(Settings.load(conf, env={}), cache="dir", dry_run=True, wait_s=0, recheck=False)
-    assert isinstance(told, ReplicaDrift)
-    return told
+    answer = rucio_sync.sync(Settings.load(conf, env={}), cache="dir", dry_run=True, wait_s=0, recheck=False)
+    assert isinstance(answer, ReplicaDrift)
+    return answer
 
 
 def test_a_sync_gives_back_its_connections(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

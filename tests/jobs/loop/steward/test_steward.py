@@ -85,16 +85,16 @@ def test_only_a_look_up_of_an_order_loads_mlflow() -> None:
     """They take seconds and 160 MB, and a steward that follows S3-FIFO has no use for them."""
     heavy = {"mlflow", "sklearn", "lightgbm", "pandas"}
     code = f"import sys, jobs.loop.steward.steward; print(*{heavy} & set(sys.modules))"
-    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert found.stdout.split() == []
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == []
 
 
 def test_it_keeps_a_cache_until_it_is_stopped(settings: Settings, full: list[str], tmp_path: Path) -> None:
     left, lines = list[StewardFigures](), list[str]()
     with stopped(lambda: n_held(tmp_path) <= 18):
-        found = steward.run(settings, cache="xc1", log=lines.append, figures=left.append, force=True)
-    assert (found.held_files, found.evicted_files, found.following) == (18, 12, "s3fifo")
-    assert left[0].evicted_files == 0 and left[-1] == found
+        last = steward.run(settings, cache="xc1", log=lines.append, figures=left.append, force=True)
+    assert (last.held_files, last.evicted_files, last.following) == (18, 12, "s3fifo")
+    assert left[0].evicted_files == 0 and left[-1] == last
     assert "began: 30 files, 0 open, 1.97 MB of at most" in lines[0] and "stopped: 18 files" in lines[-1]
     assert read(settings.steward.figures("xc1")) is None
 
@@ -119,8 +119,8 @@ def test_a_lock_that_another_account_holds_keeps_no_steward_from_its_work(
     namespace, own = tmp_path / "cache" / "files", settings.steward.figures("xc1").with_suffix(".lock")
     with locked_by_nobody(namespace):
         with stopped(lambda: own.exists() and n_held(tmp_path) <= 18):
-            found = steward.run(settings, cache="xc1", log=print, force=True)
-        assert found is not None and found.evicted_files == 12
+            last = steward.run(settings, cache="xc1", log=print, force=True)
+        assert last is not None and last.evicted_files == 12
         with exclusive(own, "steward"), pytest.raises(ConflictError, match=rf"process {os.getpid()}"):
             steward.run(settings, cache="xc1", log=print)
     assert own.stat().st_mode & 0o077 == 0
@@ -157,8 +157,8 @@ def test_a_cache_much_fuller_than_its_watermark_is_left_alone_without_force(
 ) -> None:
     lines = list[str]()
     with stopped(within_s=3):
-        found = steward.run(settings, cache="xc1", log=lines.append)
-    assert (found.held_files, found.evicted_files) == (30, 0)
+        last = steward.run(settings, cache="xc1", log=lines.append)
+    assert (last.held_files, last.evicted_files) == (30, 0)
     assert any("ALARM steward-implausible" in line and "--force" in line for line in lines)
 
 
@@ -168,8 +168,8 @@ def test_without_a_journal_no_pin_is_known_and_none_is_made(
     (tmp_path / "journal.db").unlink()
     lines = list[str]()
     with stopped(within_s=3):
-        found = steward.run(settings, cache="xc1", log=lines.append, force=True)
-    assert found.evicted_files == 0 and not (tmp_path / "journal.db").exists()
+        last = steward.run(settings, cache="xc1", log=lines.append, force=True)
+    assert last.evicted_files == 0 and not (tmp_path / "journal.db").exists()
     assert any("steward-lists: there is no push journal at" in line for line in lines)
 
 
@@ -188,14 +188,14 @@ def test_by_a_clock_that_cannot_be_right_nothing_goes(
 
     threading.Thread(target=mend).start()
     with stopped(lambda: n_held(tmp_path) <= 18):
-        found = steward.run(
+        last = steward.run(
             settings, cache="xc1", log=lines.append, force=True, now_s=lambda: time.time() + off_s[0]
         )
     assert blind == [1]
-    told = next(line for line in lines if "ALARM steward-clock" in line)
-    assert "nothing is evicted" in told and ("before" if days > 0 else "after") in told
+    alarm = next(line for line in lines if "ALARM steward-clock" in line)
+    assert "nothing is evicted" in alarm and ("before" if days > 0 else "after") in alarm
     assert any("begins anew: 30 files" in line for line in lines), lines
-    assert found is not None and (found.held_files, found.alarms) == (18, {})
+    assert last is not None and (last.held_files, last.alarms) == (18, {})
 
 
 def test_it_ends_while_it_still_begins(
@@ -209,10 +209,10 @@ def test_it_ends_while_it_still_begins(
             time.sleep(30)
 
     monkeypatch.setattr(DirectoryTarget, "inventory", slow)
-    began, told, path = time.monotonic(), list[StewardFigures](), settings.steward.figures("xc1")
+    began, reports, path = time.monotonic(), list[StewardFigures](), settings.steward.figures("xc1")
 
     def has_looked() -> bool:
-        told.extend(found for found in [read(path)] if found is not None)
+        reports.extend(report for report in [read(path)] if report is not None)
         return time.monotonic() - began > 1
 
     with stopped(has_looked):
@@ -220,7 +220,7 @@ def test_it_ends_while_it_still_begins(
     assert time.monotonic() - began < 5
     assert read(path) is None
     # Until then it is missed if it never begins, as on a disk that hangs, though it has reported nothing yet.
-    assert silence(told[-1], now_s=time.time() + 400) is not None
+    assert silence(reports[-1], now_s=time.time() + 400) is not None
     with alone_at(Path(settings.caches["xc1"].url) / "files", "steward"):  # the next one may begin
         assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
 
@@ -237,27 +237,27 @@ def test_one_that_cannot_begin_is_missed_from_its_first_attempt_on(
     for now_s in (lambda: time.time() - 900, time.time):
         with pytest.raises(TargetUnavailable):
             steward.run(settings, cache="xc1", log=print, now_s=now_s)
-    found = read(settings.steward.figures("xc1"))
-    assert found is not None and silence(found, now_s=time.time()) == "15m"
+    report = read(settings.steward.figures("xc1"))
+    assert report is not None and silence(report, now_s=time.time()) == "15m"
 
 
 def test_a_look_up_that_is_stopped_does_not_outlive_it(settings: Settings, full: list[str]) -> None:
     """The interpreter would wait for it at its end."""
     learns = settings.steward.model_copy(update={"policy": "auto"})
-    found = list[BaseProcess]()
+    processes = list[BaseProcess]()
 
     def has_stopped_one() -> bool:
-        found.extend(one for one in multiprocessing.active_children() if one.name == "promoted order")
-        for one in found:
+        processes.extend(one for one in multiprocessing.active_children() if one.name == "promoted order")
+        for one in processes:
             os.kill(one.pid or 0, signal.SIGSTOP)
-        return bool(found)
+        return bool(processes)
 
     try:
         with stopped(has_stopped_one):
             run = steward.run(settings.model_copy(update={"steward": learns}), cache="xc1", log=print)
-        assert run is None and not found[0].is_alive()
+        assert run is None and not processes[0].is_alive()
     finally:
-        for one in found:
+        for one in processes:
             one.kill()
 
 
@@ -274,8 +274,8 @@ def test_a_clock_that_is_set_during_the_first_inventory_gives_no_ages(
 
     monkeypatch.setattr(DirectoryTarget, "inventory", set_meanwhile)
     with stopped(lambda: n_held(tmp_path) <= 18):
-        found = steward.run(
+        last = steward.run(
             settings, cache="xc1", log=lines.append, force=True, now_s=lambda: time.time() + off_s[0]
         )
     assert any("begins anew: 30 files" in line for line in lines), lines
-    assert found is not None and (found.held_files, found.alarms) == (18, {})
+    assert last is not None and (last.held_files, last.alarms) == (18, {})

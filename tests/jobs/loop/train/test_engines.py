@@ -83,11 +83,11 @@ def test_spark_in_several_parts_writes_what_this_process_writes(
         job.label(data, until_s=times[2] + 3600)
     here, there = folders.values()
     for table in (spec.features_table, STATES, DORMANT, CONSUMED, spec.labels_table):
-        found, wanted = written(there, table), written(here, table)
+        by_spark, by_us = written(there, table), written(here, table)
         if table is CONSUMED:  # equal rows are other bytes in the files of another engine
-            assert len(found.pop("digest")) == len(wanted.pop("digest"))
-        assert found == wanted, table.name
-        assert found[table.key[0]]
+            assert len(by_spark.pop("digest")) == len(by_us.pop("digest"))
+        assert by_spark == by_us, table.name
+        assert by_spark[table.key[0]]
 
 
 def test_labels_of_stored_features_equal_plain_loops(tmp_path: Path) -> None:
@@ -101,8 +101,8 @@ def test_labels_of_stored_features_equal_plain_loops(tmp_path: Path) -> None:
     assert {(row["did"], row["as_of"]) for row in rows} == {(row["did"], row["as_of"]) for row in features}
     for row in rows:
         at = parse_as_of(row["as_of"])
-        wanted = expected(worlds, row["did"], at, until_s)
-        assert {name: row[name] for name in wanted} == wanted
+        labels = expected(worlds, row["did"], at, until_s)
+        assert {name: row[name] for name in labels} == labels
 
 
 def test_a_cycle_at_a_time_is_the_same_as_one_rebuild(tmp_path: Path) -> None:
@@ -165,8 +165,8 @@ def remembered(tables: Tables, worlds: Worlds, as_of_s: int) -> dict[tuple[str, 
     newest: dict[tuple[str, str], dict[str, Any]] = {}
     for row in sorted(dormant, key=lambda row: str(row["as_of"])) + awake:
         if row["last_read_s"] >= as_of_s - worlds.spec.history_s:
-            found = {name: value for name, value in row.items() if name not in STATES.partition}
-            newest[row["kind"], row["entity"]] = found
+            numbers = {name: value for name, value in row.items() if name not in STATES.partition}
+            newest[row["kind"], row["entity"]] = numbers
     return newest
 
 
@@ -181,14 +181,14 @@ def test_with_dormant_datasets_a_state_is_the_rebuilt_one(tmp_path: Path, histor
         compute(carried, worlds, [as_of_s])
         rebuilt = fill(Tables(str(tmp_path / f"{as_of_s}")), worlds)
         compute(rebuilt, worlds, [as_of_s])
-        found = remembered(carried, worlds, as_of_s)
-        assert found == remembered(rebuilt, worlds, as_of_s)
+        known = remembered(carried, worlds, as_of_s)
+        assert known == remembered(rebuilt, worlds, as_of_s)
         table = worlds.spec.features_table
         assert written(carried, table, as_of_s) == written(rebuilt, table, as_of_s)
         awake = written(carried, STATES, as_of_s)
         awake_now = set(zip(awake["kind"], awake["entity"], strict=True))
         woken |= slept & awake_now
-        slept = found.keys() - awake_now
+        slept = known.keys() - awake_now
         n_dormant.append(len(slept))
     assert woken or forgets
     assert max(n_dormant) > 10
@@ -238,8 +238,8 @@ def test_a_step_killed_before_it_writes_a_table_is_right_when_it_runs_again(
     assert written(tables, STATES, times[2]) == written(sound, STATES, times[2])
     compute(tables, worlds, [times[1]])
     for as_of_s in times:
-        found = written(tables, worlds.spec.features_table, as_of_s)
-        assert found == written(sound, worlds.spec.features_table, as_of_s)
+        features = written(tables, worlds.spec.features_table, as_of_s)
+        assert features == written(sound, worlds.spec.features_table, as_of_s)
 
 
 def killed_at(name: str, commit: Callable[..., Any]) -> Callable[..., Any]:

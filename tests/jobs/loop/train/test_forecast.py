@@ -80,11 +80,11 @@ def test_a_time_long_after_the_last_record_is_told(tmp_path: Path) -> None:
     series = tmp_path / "series.csv"
     weekly().to_csv(series, index=False)
 
-    def told(as_of: str) -> tuple[str, ...]:
+    def alarms_of(as_of: str) -> tuple[str, ...]:
         return run(series=series, as_of=as_of, horizons=[1], out=tmp_path / "out.csv").alarms
 
-    assert told("34") == ()
-    (alarm,) = told("86")
+    assert alarms_of("34") == ()
+    (alarm,) = alarms_of("86")
     assert "no read in the 52 weeks up to --as-of" in alarm
 
 
@@ -216,8 +216,8 @@ def test_equal_rows_count_once_and_that_is_told(tmp_path: Path) -> None:
     path.write_text("dataset,week,accesses\na,1,10\na,1,7\na,1,10.0\na,2,1\n")
     series = read_series(path, "2")
     assert (series.reads.tolist(), series.n_twice) == ([17, 1], 1)
-    told = run(series=path, as_of="2", horizons=[1], out=tmp_path / "o.csv").alarms
-    assert [words for words in told if words.startswith("1 rows up to --as-of are equal to another one")]
+    lines = run(series=path, as_of="2", horizons=[1], out=tmp_path / "o.csv").alarms
+    assert [words for words in lines if words.startswith("1 rows up to --as-of are equal to another one")]
     path.write_text("dataset,week,accesses,site\na,1,10,T1\na,1,10,T2\n")
     assert read_series(path, "1").reads.tolist() == [20]
 

@@ -7,10 +7,9 @@ import sqlite3
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
-import pyarrow as pa
 import pytest
+from access_rows import accesses
 
 from features.common.errors import CachecastError, InputError, StaleInputError
 from features.common.times import DAY_S, parse_as_of, parse_day
@@ -33,14 +32,7 @@ def tables(folder: Path, *days: str) -> Tables:
     """Tables with an access on each of `days`."""
     made = Tables(str(folder / "t"))
     at = [dt.datetime.fromtimestamp(parse_day(day), dt.UTC) for day in days]
-    known: dict[str, Any] = {"did": "x:f", "scope": "x", "name": "f", "n_reads": 1, "source": "rucio_traces"}
-    rows = [
-        dict.fromkeys(ACCESSES.column_names)
-        | known
-        | {"accessed_at": one, "known_at": one, "event_id": day, "day": day}
-        for one, day in zip(at, days, strict=True)
-    ]
-    made.replace_arrow(ACCESSES, pa.Table.from_pylist(rows))
+    made.replace_arrow(ACCESSES, accesses([{"accessed_at": day} for day in at], source="rucio_traces"))
     return made
 
 
@@ -52,8 +44,8 @@ def features(made: Tables, at: Settings, *as_ofs: int) -> None:
 
 def test_features_of_a_day_that_no_access_is_near_are_refused(tmp_path: Path) -> None:
     tables(tmp_path, "2026-03-01", "2026-03-02")
-    told = r"no access on 2026-05-01, nor in the 14d before; there are accesses of 2026-03-01 to 2026-03-02"
-    with pytest.raises(StaleInputError, match=told):
+    words = r"no access on 2026-05-01, nor in the 14d before; there are accesses of 2026-03-01 to 2026-03-02"
+    with pytest.raises(StaleInputError, match=words):
         ready.to_compute(settings(tmp_path), as_ofs=[parse_day("2026-05-01")])
     ready.to_compute(settings(tmp_path), as_ofs=[AT])
     with pytest.raises(InputError, match="not on the grid"):

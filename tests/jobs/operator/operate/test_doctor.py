@@ -22,12 +22,12 @@ HEALTHY = {
 
 
 @contextmanager
-def answering(told: object) -> Iterator[str]:
+def answering(reply: object) -> Iterator[str]:
     """The URL of a server that gives every request the JSON `told`, or these bytes."""
 
     class Told(http_answers.Answers):
         def do_GET(self) -> None:
-            self.say(200, told if isinstance(told, bytes) else json.dumps(told).encode())
+            self.say(200, reply if isinstance(reply, bytes) else json.dumps(reply).encode())
 
     with http_answers.answering(Told) as url:
         yield url
@@ -35,12 +35,12 @@ def answering(told: object) -> Iterator[str]:
 
 def checked(tmp_path: Path, part: str, **env: str) -> Check:
     """The doctor's line for `part`."""
-    found = doctor.run(Settings.load(tables=str(tmp_path / "tables"), env=env))
-    return next(check for check in found if check.part == part)
+    checks = doctor.run(Settings.load(tables=str(tmp_path / "tables"), env=env))
+    return next(check for check in checks if check.part == part)
 
 
 @pytest.mark.parametrize(
-    ("told", "state", "words"),
+    ("reply", "state", "words"),
     [
         ({"status": "ok", "servers_alive": 3}, "ok", "3 caches are alive"),
         ({"status": "degraded", "servers_alive": 0, "database": "unavailable"}, "bad", "unavailable"),
@@ -50,8 +50,8 @@ def checked(tmp_path: Path, part: str, **env: str) -> Check:
         ({"status": "degraded", "servers_alive": 0, "database": "x" * 10**5}, "bad", "is degraded: xxx"),
     ],
 )
-def test_the_placement_service_is_asked(tmp_path: Path, told: object, state: str, words: str) -> None:
-    with answering(told) as url:
+def test_the_placement_service_is_asked(tmp_path: Path, reply: object, state: str, words: str) -> None:
+    with answering(reply) as url:
         check = checked(tmp_path, "placement", CACHECAST_SERVE__PORT=url.rpartition(":")[2])
     assert (check.configured, check.state) == (url, state)
     assert words in check.detail
@@ -67,7 +67,7 @@ def test_a_placement_service_that_is_set_up_must_answer(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("told", "state", "words"),
+    ("reply", "state", "words"),
     [
         (HEALTHY, "ok", "healthy"),
         (HEALTHY | {"scheduler": {"status": "unhealthy"}, "triggerer": None}, "bad", "scheduler, triggerer"),
@@ -75,10 +75,10 @@ def test_a_placement_service_that_is_set_up_must_answer(tmp_path: Path) -> None:
     ],
 )
 def test_airflow_is_asked_where_it_is_configured(
-    tmp_path: Path, told: object, state: str, words: str
+    tmp_path: Path, reply: object, state: str, words: str
 ) -> None:
     assert checked(tmp_path, "airflow").state == "off"
-    with answering(told) as url:
+    with answering(reply) as url:
         check = checked(tmp_path, "airflow", CACHECAST_AIRFLOW__URL=url)
     assert check.state == state
     assert words in check.detail

@@ -1,20 +1,23 @@
-"""Which decision times are predicted and acted on."""
+"""Which decision times are predicted and acted on, and which caches tasks are mapped over."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
 from features.common.errors import NotDueError
-from features.common.times import parse_as_of
-from features.results import PROMOTIONS, TRAININGS
+from features.common.times import parse_as_of, parse_day
+from features.results import PROMOTIONS, TRAININGS, WORTH
+from features.schema import RECEIPTS
 from jobs.cli.main import NOT_DUE, main
 from jobs.ground.settings.tree import Settings
 from jobs.ground.store.commits import MomentKey
 from jobs.ground.store.tables import Tables
 from jobs.operator.operate import due
+from jobs.operator.operate.due import CacheFilter, listed
 
 T0 = parse_as_of("2026-03-02T00:00:00Z")
 HOUR_S = 3600
@@ -83,28 +86,79 @@ def test_the_commands_exit_with_a_code_of_their_own_which_is_no_failure(
     metrics = tmp_path / "metrics"
     monkeypatch.setenv("CACHECAST_METRICS__FOLDER", str(metrics))
     tables = str(tmp_path / "tables")
-    monkeypatch.setattr("sys.argv", ["cachecast", "due", "--as-of", "2026-03-02", "--tables", tables])
-    with pytest.raises(SystemExit) as end:
-        main()
-    assert end.value.code == NOT_DUE
+
+    def code(*words: str) -> object:
+        monkeypatch.setattr("sys.argv", ["cachecast", *words, "--tables", tables])
+        with pytest.raises(SystemExit) as end:
+            main()
+        return end.value.code
+
+    assert code("due", "--as-of", "2026-03-02") == NOT_DUE
     assert "no champion yet" in capsys.readouterr().err
     (left,) = metrics.glob("cachecast-due*.prom")
     assert 'cachecast_job_failed{cache="",command="due"} 0.0' in left.read_text()
     settings = site(tmp_path / "tables")
     featured(settings, T0)
     featured(settings, T0 + HOUR_S)
-    words = ["push", "run", "--cache", "x", "--as-of", "2026-03-02", "--if-current", "--tables", tables]
-    monkeypatch.setattr("sys.argv", ["cachecast", *words])
-    with pytest.raises(SystemExit) as end:
-        main()
-    assert end.value.code == NOT_DUE
+    assert code("push", "run", "--cache", "x", "--as-of", "2026-03-02", "--if-current") == NOT_DUE
     trained(settings, T0)
     promoted(settings, T0)
-    monkeypatch.setattr(
-        "sys.argv", ["cachecast", "due", "--as-of", "2026-03-02T01:00:00Z", "--json", "--tables", tables]
-    )
     capsys.readouterr()
-    with pytest.raises(SystemExit) as end:
-        main()
-    assert not end.value.code
+    assert not code("due", "--as-of", "2026-03-02T01:00:00Z", "--json")
     assert json.loads(capsys.readouterr().out.splitlines()[-1]) == {"due": "2026-03-02T01:00:00Z"}
+
+
+AT, DAY = "2026-03-01T04:00:00Z", "2026-03-01"
+GSTREAM = '{ xcache_gstream = "/gstream/" }'
+
+
+def caches(folder: Path, pull: str = GSTREAM) -> Settings:
+    """Two XCaches, the first with an RSE, and a folder that stands in for a cache."""
+    (folder / "caches").mkdir()
+    xcache = 'kind = "xcache"\nurl = "root://x:1"\ncapacity = "1GB"\n'
+    for name, more in (("xc1", 'rse = "XC1"\n'), ("xc2", "")):
+        (folder / "caches" / f"{name}.toml").write_text(f'name = "{name}"\n{xcache}{more}')
+    (folder / "caches" / "folder.toml").write_text(
+        'name = "folder"\nkind = "directory"\nurl = "/c"\norigin = "/o"\ncapacity = "1GB"\n'
+    )
+    env = {"CACHECAST_AIRFLOW__PULL": pull}
+    made = Settings.load(folder, tables=str(folder / "tables"), env=env)
+    tables = Tables(made.tables.root)
+    for cache in ("xc1", "folder"):
+        tables.replace_rows(RECEIPTS, [], (DAY, AT, cache))
+    return made
+
+
+def names(settings: Settings, asked: CacheFilter) -> Sequence[str]:
+    return [cache.name for cache in listed(settings, asked)]
+
+
+def test_all_caches_those_with_an_rse_and_those_pushed_to(tmp_path: Path) -> None:
+    settings = caches(tmp_path)
+    assert names(settings, CacheFilter()) == ["folder", "xc1", "xc2"]
+    assert [(cache.name, cache.rse) for cache in listed(settings, CacheFilter(with_rse=True))] == [
+        ("xc1", "XC1")
+    ]
+    assert names(settings, CacheFilter(pushed_at_s=parse_as_of(AT))) == ["folder", "xc1"]
+    assert names(settings, CacheFilter(pushed_at_s=parse_as_of(AT), with_rse=True)) == ["xc1"]
+    assert not names(settings, CacheFilter(pushed_at_s=parse_as_of("2026-03-01T05:00:00Z")))
+
+
+def test_a_day_wants_a_verdict_of_each_xcache_pushed_to_once(tmp_path: Path) -> None:
+    settings = caches(tmp_path)
+    unjudged = CacheFilter(unjudged_s=parse_day(DAY))
+    assert names(settings, unjudged) == ["xc1"]
+    assert not names(settings, CacheFilter(unjudged_s=parse_day("2026-03-02")))
+    more = CacheFilter(unjudged_s=parse_day("2026-02-27"), unjudged_to_s=parse_day("2026-03-02"))
+    Tables(settings.tables.root).replace_rows(RECEIPTS, [], ("2026-02-28", "2026-02-28T04:00:00Z", "xc2"))
+    assert [(cache.name, cache.day) for cache in listed(settings, more)] == [
+        ("xc2", "2026-02-28"),
+        ("xc1", DAY),
+    ]
+    Tables(settings.tables.root).replace_rows(WORTH, [], (DAY, "xc1"))
+    assert not names(settings, unjudged)
+
+
+@pytest.mark.parametrize("pull", ["{}", '{ rucio_traces = "/traces/" }'])
+def test_without_records_of_the_caches_own_no_day_is_judged(tmp_path: Path, pull: str) -> None:
+    assert not names(caches(tmp_path, pull), CacheFilter(unjudged_s=parse_day(DAY)))

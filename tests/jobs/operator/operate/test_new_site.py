@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import tempfile
 from pathlib import Path
 
@@ -18,13 +19,9 @@ NOW_S = 1772323200  # 2026-03-01
 def test_a_directory_cache_is_green_at_once(tmp_path: Path) -> None:
     (tmp_path / "origin").mkdir()
     (tmp_path / "traces.jsonl").touch()
-    given = NewSite(
-        cache=f"{tmp_path}/cache",
-        name="edge.1",
-        capacity="10GB",
-        origin=f"{tmp_path}/origin",
-        records=f"{tmp_path}/traces*",
-    )
+    paths = {"cache": "cache", "origin": "origin", "records": "traces*"}
+    below = {name: f"{tmp_path}/{path}" for name, path in paths.items()}
+    given = NewSite(name="edge.1", capacity="10GB", **below)
     new = run(given, out=tmp_path / "site.toml", force=False, now_s=NOW_S)
     settings = Settings.load(Path(new.settings), env={"CACHECAST_SERVE__PORT": "9"})
     cache = settings.cache("edge.1")
@@ -32,9 +29,8 @@ def test_a_directory_cache_is_green_at_once(tmp_path: Path) -> None:
     assert settings.tables.root == new.tables == str(tmp_path / "tables")
     assert settings.airflow.pull == {"rucio_traces": f"{tmp_path}/traces*"}
     assert not [check for check in doctor.run(settings) if check.state == "bad"]
-    assert (
-        new.next[-1] == f"cachecast pull --source rucio_traces --input '{tmp_path}/traces*' --day 2026-03-01"
-    )
+    command = f"cachecast pull --source rucio_traces --input '{tmp_path}/traces*' --day 2026-03-01"
+    assert new.next[-1] == command
 
 
 def test_paths_are_written_without_dots_and_links_are_kept(
@@ -56,24 +52,15 @@ def test_paths_are_written_without_dots_and_links_are_kept(
 
 
 def test_an_xcache_with_rucio_and_tables_elsewhere(tmp_path: Path) -> None:
-    given = NewSite(
-        cache="root://xc1.example.org:1094",
-        capacity="50TB",
-        namespace="/xcache/ns",
-        gstream="/var/captures",
-        source="xcache_gstream",
-        rucio="https://rucio.example.org",
-        rucio_account="cachecast",
-        tables="hdfs://nn/tables",
-    )
+    given = NewSite(cache="root://xc1.example.org:1094", capacity="50TB", tables="hdfs://nn/tables")
+    given = dataclasses.replace(given, rucio="https://rucio.example.org", rucio_account="cachecast")
+    files = {"namespace": "/xcache/ns", "gstream": "/var/captures", "source": "xcache_gstream"}
+    given = dataclasses.replace(given, **files)
     new = run(given, out=tmp_path / "site.toml", force=False, now_s=NOW_S)
     settings = Settings.load(Path(new.settings), env={})
     cache = settings.cache("xc1")
-    assert (cache.kind, cache.namespace, cache.gstream) == (
-        "xcache",
-        Path("/xcache/ns"),
-        Path("/var/captures"),
-    )
+    assert (cache.kind, cache.namespace) == ("xcache", Path("/xcache/ns"))
+    assert cache.gstream == Path("/var/captures")
     assert settings.sources.demand == {"*": "xcache_gstream"}
     assert (settings.rucio.url, settings.rucio.account) == ("https://rucio.example.org", "cachecast")
     assert settings.tables.root == "hdfs://nn/tables"
@@ -83,7 +70,7 @@ def test_an_xcache_with_rucio_and_tables_elsewhere(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "told"),
+    ("given", "words"),
     [
         (NewSite(cache="root://xc1"), "give --capacity"),
         (NewSite(cache="root://xc1", capacity="much"), "site.toml: caches.xc1.capacity"),
@@ -98,9 +85,9 @@ def test_an_xcache_with_rucio_and_tables_elsewhere(tmp_path: Path) -> None:
     ids=lambda value: value if isinstance(value, str) else "",
 )
 def test_an_answer_that_cannot_be_is_refused_and_nothing_is_written(
-    tmp_path: Path, given: NewSite, told: str
+    tmp_path: Path, given: NewSite, words: str
 ) -> None:
-    with pytest.raises(CachecastError, match=told) as error:
+    with pytest.raises(CachecastError, match=words) as error:
         run(given, out=tmp_path / "site.toml", force=False, now_s=NOW_S)
     assert str(Path(tempfile.gettempdir(), "tmp")) not in str(error.value)
     assert not list(tmp_path.iterdir())

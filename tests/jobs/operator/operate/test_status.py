@@ -88,21 +88,18 @@ def alarms(settings: Settings, now_s: int = NOW_S) -> set[tuple[str, str]]:
 
 def test_a_region_in_order_has_no_alarm(settings: Settings, tables: Tables) -> None:
     pin(settings, 5)
-    told = run(settings, now_s=NOW_S)
-    assert told.alarms == ()
-    assert (told.champion, told.scored_by, told.predictions_at) == ("m/2", "m/2", AT)
-    (cache,) = told.caches
+    status = run(settings, now_s=NOW_S)
+    assert status.alarms == ()
+    assert (status.champion, status.scored_by, status.predictions_at) == ("m/2", "m/2", AT)
+    (cache,) = status.caches
     assert (cache.held_files, cache.held_bytes, cache.fill_share) == (2, 800 * 10**9, 0.8)
     assert (cache.pins, cache.pinned_bytes) == (1, 5)
     assert (cache.plan, cache.push) == ({"pin": 2, "evict": 1}, {"done": 1})
 
 
 def test_a_new_site_is_told_what_is_missing(settings: Settings) -> None:
-    assert alarms(settings) == {
-        ("no-champion", "default"),
-        ("prediction-late", "default"),
-        ("plan-late", "xc1"),
-    }
+    of_region = {("no-champion", "default"), ("prediction-late", "default")}
+    assert alarms(settings) == of_region | {("plan-late", "xc1")}
 
 
 def test_each_alarm_comes_when_it_should(settings: Settings, tables: Tables) -> None:
@@ -114,6 +111,9 @@ def test_each_alarm_comes_when_it_should(settings: Settings, tables: Tables) -> 
     tables.replace_rows(RECEIPTS, [row(RECEIPTS, item_id="0", state="done")], key)
     tables.replace_rows(CONTENTS, [row(CONTENTS, did="a", bytes_on_disk=951 * 10**9)], key)
     assert alarms(settings) == {("above-high-watermark", "xc1")}
+    full = run(settings, now_s=NOW_S)
+    words = f"95 % full, above its high watermark of 95 %, by its inventory of {AT}: does it purge?"
+    assert (full.caches[0].inventory_at, full.alarms[0].text) == (AT, words)
     tables.replace_rows(CONTENTS, [], key)
     pin(settings, 701 * 10**9)  # a fifth stays free below 0.9
     assert alarms(settings) == {("pins-over-limit", "xc1")}
@@ -185,20 +185,9 @@ def test_a_candidate_that_serves_is_named_without_an_alarm(settings: Settings, t
     assert not run(settings, now_s=NOW_S).candidate_serves
     assert alarms(settings) == {("no-champion", "default")}
     serve = settings.mlflow.model_copy(update={"serve": ("champion", "candidate")})
-    found = run(settings.model_copy(update={"mlflow": serve}), now_s=NOW_S)
-    assert (found.candidate_serves, found.champion, found.scored_by) == (True, None, "m/2")
-    assert found.alarms == ()
-
-
-def test_the_fill_is_told_with_the_time_of_its_inventory(settings: Settings, tables: Tables) -> None:
-    tables.replace_rows(
-        CONTENTS, [row(CONTENTS, did="a", bytes_on_disk=951 * 10**9)], ("2026-03-01", AT, "xc1")
-    )
-    found = run(settings, now_s=NOW_S)
-    assert found.caches[0].inventory_at == AT
-    assert [alarm.text for alarm in found.alarms] == [
-        f"95 % full, above its high watermark of 95 %, by its inventory of {AT}: does it purge?"
-    ]
+    status = run(settings.model_copy(update={"mlflow": serve}), now_s=NOW_S)
+    assert (status.candidate_serves, status.champion, status.scored_by) == (True, None, "m/2")
+    assert status.alarms == ()
 
 
 def test_captures_near_their_quota_are_an_alarm(tables: Tables, settings: Settings, tmp_path: Path) -> None:
@@ -225,20 +214,20 @@ def test_every_alarm_has_a_remedy_and_a_section() -> None:
 
 def figures(path: Path) -> dict[str, list[tuple[dict[str, str], float]]]:
     """The figures in a file, as Prometheus parses them."""
-    found: dict[str, list[tuple[dict[str, str], float]]] = {}
+    samples: dict[str, list[tuple[dict[str, str], float]]] = {}
     for family in text_string_to_metric_families(path.read_text()):
         for sample in family.samples:
-            found.setdefault(sample.name, []).append((sample.labels, sample.value))
-    return found
+            samples.setdefault(sample.name, []).append((sample.labels, sample.value))
+    return samples
 
 
 def test_the_status_is_told_to_prometheus(settings: Settings, tables: Tables, tmp_path: Path) -> None:
     prometheus.leave(tmp_path / "prom", "state", of_status(run(settings, now_s=NOW_S)))
-    found = figures(tmp_path / "prom" / "cachecast-state.prom")
-    assert found["cachecast_cache_held_bytes"] == [({"cache": "xc1"}, 800e9)]
-    assert found["cachecast_plan_as_of_seconds"] == [({"cache": "xc1"}, parse_as_of(AT))]
-    assert ({"cache": "xc1", "action": "pin"}, 2.0) in found["cachecast_plan_items"]
-    assert "cachecast_alarm" not in found
+    samples = figures(tmp_path / "prom" / "cachecast-state.prom")
+    assert samples["cachecast_cache_held_bytes"] == [({"cache": "xc1"}, 800e9)]
+    assert samples["cachecast_plan_as_of_seconds"] == [({"cache": "xc1"}, parse_as_of(AT))]
+    assert ({"cache": "xc1", "action": "pin"}, 2.0) in samples["cachecast_plan_items"]
+    assert "cachecast_alarm" not in samples
 
 
 @pytest.mark.parametrize(
@@ -253,8 +242,8 @@ def test_a_command_leaves_its_figures_however_it_ends(
     ):
         if end is not None:
             raise end
-    found = figures(tmp_path / "cachecast-push-run-xc1.prom")
-    assert found["cachecast_job_failed"] == [({"command": "push run", "cache": "xc1"}, failed)]
+    samples = figures(tmp_path / "cachecast-push-run-xc1.prom")
+    assert samples["cachecast_job_failed"] == [({"command": "push run", "cache": "xc1"}, failed)]
     assert len(list(tmp_path.iterdir())) == 1
 
 
@@ -268,10 +257,10 @@ def test_a_cache_named_from_outside_makes_no_path(tmp_path: Path) -> None:
 
 def test_figures_that_cannot_be_written_fail_no_job(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    told: list[str] = []
-    with prometheus.measured(str(tmp_path / "file"), "plan", "", warn=told.append):
+    warnings: list[str] = []
+    with prometheus.measured(str(tmp_path / "file"), "plan", "", warn=warnings.append):
         pass
-    assert len(told) == 1
+    assert len(warnings) == 1
 
 
 @pytest.mark.parametrize(
@@ -295,16 +284,16 @@ def test_a_steward_is_shown_with_its_alarms_and_missed_when_it_is_silent(
     settings: Settings, tables: Tables
 ) -> None:
     names = (field.name for field in dataclasses.fields(StewardFigures))
-    told: dict[str, Any] = dict.fromkeys(names, 0)
-    told |= {"cache": "xc1", "at_s": NOW_S, "following": "lru", "alarms": {}, "last_hour": {}, "newest": ()}
-    told |= {"version": "cachecast-emea/3", "version_since_s": NOW_S - 60, "server": "v6.2.1"}
-    told |= {"first_files": 3, "first_bytes": 5 * 10**9}
+    given: dict[str, Any] = dict.fromkeys(names, 0)
+    given |= {"cache": "xc1", "at_s": NOW_S, "following": "lru", "alarms": {}, "last_hour": {}, "newest": ()}
+    given |= {"version": "cachecast-emea/3", "version_since_s": NOW_S - 60, "server": "v6.2.1"}
+    given |= {"first_files": 3, "first_bytes": 5 * 10**9}
     path = settings.steward.figures("xc1")
     path.parent.mkdir(parents=True)
-    StewardFigures(**told).write(path)
-    found = run(settings, now_s=NOW_S + 200)
-    assert found.alarms == () and found.caches[0].steward is not None
-    StewardFigures(**(told | {"alarms": {"steward-blind": "no collector"}})).write(path)
+    StewardFigures(**given).write(path)
+    status = run(settings, now_s=NOW_S + 200)
+    assert status.alarms == () and status.caches[0].steward is not None
+    StewardFigures(**(given | {"alarms": {"steward-blind": "no collector"}})).write(path)
     assert alarms(settings, NOW_S + 200) == {("steward-blind", "xc1")}
     assert alarms(settings, NOW_S + 400) == {("steward-silent", "xc1")}
     full = [row(CONTENTS, did="a", bytes_on_disk=990 * 10**9)]
@@ -315,20 +304,18 @@ def test_a_steward_is_shown_with_its_alarms_and_missed_when_it_is_silent(
         (0, 0, f"inventory of {AT}"),
     ):
         figures = {"used_bytes": used_bytes * 10**9, "high_bytes": high_bytes * 10**9}
-        StewardFigures(**(told | figures)).write(path)
+        StewardFigures(**(given | figures)).write(path)
         texts = [alarm.text for alarm in run(settings, now_s=NOW_S + 200).alarms]
         assert len(texts) == bool(source) and all(source in text for text in texts)
     tables.replace_rows(CONTENTS, [], ("2026-03-01", AT, "xc1"))
     path.write_text('{"of": "another version"}')
     damaged = run(settings, now_s=NOW_S)
-    assert damaged.caches[0].steward is None and [alarm.name for alarm in damaged.alarms] == [
-        "steward-silent"
-    ]
-    assert "cannot read what the steward reports in xc1.json" in damaged.alarms[0].text
-    shown = steward_line(StewardFigures(**told))
-    since = as_of_label(NOW_S - 60)
-    assert shown.startswith(f"lru (cachecast-emea/3 serves since {since}) beside XRootD 6.2.1: ")
-    assert "3 files (5 GB) go first" in shown
-    metrics = {name: value for name, _, labels, value in of_steward(StewardFigures(**told))}
+    (alarm,) = damaged.alarms
+    assert (damaged.caches[0].steward, alarm.name) == (None, "steward-silent")
+    assert "cannot read what the steward reports in xc1.json" in alarm.text
+    line, since = steward_line(StewardFigures(**given)), as_of_label(NOW_S - 60)
+    assert line.startswith(f"lru (cachecast-emea/3 serves since {since}) beside XRootD 6.2.1: ")
+    assert "3 files (5 GB) go first" in line
+    metrics = {name: value for name, _, labels, value in of_steward(StewardFigures(**given))}
     assert metrics["cachecast_steward_order_since_seconds"] == NOW_S - 60
     assert metrics["cachecast_steward_follows"] == 1 and "cachecast_steward_alarm" not in metrics

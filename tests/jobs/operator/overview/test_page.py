@@ -76,7 +76,7 @@ def settings(folder: Path) -> Settings:
     return loaded(folder)
 
 
-def shown(settings: Settings, asked: PageRequest = PageRequest(), *, now_s: int = NOW_S) -> Markup:  # noqa: B008
+def marked(settings: Settings, asked: PageRequest = PageRequest(), *, now_s: int = NOW_S) -> Markup:  # noqa: B008
     """A page of a new renderer; it has no element or attribute but ours, whatever is told."""
     page = Markup(Renderer(settings, began_s=NOW_S - 60).page(asked, {}, now_s=now_s))
     assert page.elements <= ELEMENTS
@@ -85,9 +85,9 @@ def shown(settings: Settings, asked: PageRequest = PageRequest(), *, now_s: int 
 
 
 def test_a_region_is_shown_as_the_commands_tell_it(settings: Settings) -> None:
-    text = shown(settings).text
-    told = status.run(settings, now_s=NOW_S)
-    for alarm in told.alarms:
+    text = marked(settings).text
+    answer = status.run(settings, now_s=NOW_S)
+    for alarm in answer.alarms:
         assert f"{alarm.severity} {alarm.name} ({alarm.about}): {alarm.text}. To do: {alarm.remedy}." in text
     for words in (
         "93 GB of 100 GB (93 %), 93 files; inventory of 2026-03-01 04:00 UTC (10 min ago)",
@@ -103,7 +103,7 @@ def test_a_region_is_shown_as_the_commands_tell_it(settings: Settings) -> None:
         "0 files (0 B) on 2026-03-01, 0 files (0 B) in 7 days",
         f"2026-03-01 04:08 UTC (90 s ago) {lfn(3)} 1 GB a plan evicts it",
         "2026-03-01 s3fifo 10 GB 13 GB 3 GB",
-        f"Champion of default {status.champion_line(told)}",
+        f"Champion of default {status.champion_line(answer)}",
         "cachecast-default/2; trained on what was known at 2026-02-28 04:00 UTC (24 h ago)",
         "saves 2 TB per day against lru",
         "May evict no model",
@@ -124,12 +124,12 @@ def test_heartbeats_are_shown_with_their_age(settings: Settings) -> None:
 @pytest.mark.parametrize("action", ["", "pin", "evict"])
 def test_the_items_of_a_plan_are_those_of_the_table(settings: Settings, action: str) -> None:
     rows = Tables(settings.tables.root).read_arrow(PLANS, owner="xc1").to_pylist()
-    chosen = sorted(
+    items = sorted(
         (row for row in rows if action in ("", row["action"])), key=lambda row: (row["action"], row["rank"])
     )
-    text = shown(settings, PageRequest("xc1", action)).text
-    for name in {row["action"] for row in chosen}:
-        mine = [row for row in chosen if row["action"] == name]
+    text = marked(settings, PageRequest("xc1", action)).text
+    for name in {row["action"] for row in items}:
+        mine = [row for row in items if row["action"] == name]
         assert f"{name}: items 1 to {min(len(mine), 50 if action else 10)} of {len(mine)} items" in text
         assert f"{name} {len(mine)} file" in text
         for row in mine[:3]:
@@ -138,7 +138,7 @@ def test_the_items_of_a_plan_are_those_of_the_table(settings: Settings, action: 
 
 def test_a_long_plan_has_pages(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("jobs.operator.overview.page.ITEMS_SHOWN", 10)
-    first, second, end = (shown(settings, PageRequest("xc1", "pin", after)).text for after in (0, 10, 10**9))
+    first, second, end = (marked(settings, PageRequest("xc1", "pin", after)).text for after in (0, 10, 10**9))
     assert "items 1 to 10 of" in first and "Next items" in first and "Previous items" not in first
     assert "items 11 to 20 of" in second and "Previous items" in second
     assert "No such item." in end
@@ -147,13 +147,13 @@ def test_a_long_plan_has_pages(settings: Settings, monkeypatch: pytest.MonkeyPat
 @pytest.mark.parametrize("i", [91, 3, 100, 119])
 def test_a_file_is_explained_as_by_the_command(settings: Settings, i: int) -> None:
     tables = Tables(settings.tables.root)
-    told = plan.explained_by(plan.judge(CacheAtMoment.last_planned(settings, "xc1")), item=lfn(i))
-    text = shown(settings, PageRequest("xc1", item=lfn(i))).text
-    assert f"{told.action or 'Not planned'}: {' '.join(told.because.split())}" in text
-    assert f"no. {told.rank}" in text or f"{told.rank} of {told.of} files" in text
+    explained = plan.explained_by(plan.judge(CacheAtMoment.last_planned(settings, "xc1")), item=lfn(i))
+    text = marked(settings, PageRequest("xc1", item=lfn(i))).text
+    assert f"{explained.action or 'Not planned'}: {' '.join(explained.because.split())}" in text
+    assert f"no. {explained.rank}" in text or f"{explained.rank} of {explained.of} files" in text
     planned = tables.read_arrow(PLANS, owner="xc1").to_pylist()
     assert [row["action"] for row in planned if row["name"] == lfn(i)] == (
-        [told.action] if told.action else []
+        [explained.action] if explained.action else []
     )
 
 
@@ -172,9 +172,9 @@ def test_the_same_plan_is_judged_once(settings: Settings, monkeypatch: pytest.Mo
 
 
 def test_a_file_that_nobody_knows_is_told_so(settings: Settings) -> None:
-    text = shown(settings, PageRequest("xc1", item=f"/no/{HOSTILE}")).text
+    text = marked(settings, PageRequest("xc1", item=f"/no/{HOSTILE}")).text
     assert "is neither in cache 'xc1' nor a candidate at 2026-03-01T04:00:00Z" in text
-    assert "there is no plan for cache 'xc2' yet" in shown(settings, PageRequest("xc2", item="/f")).text
+    assert "there is no plan for cache 'xc2' yet" in marked(settings, PageRequest("xc2", item="/f")).text
 
 
 def test_hostile_names_are_text(settings: Settings) -> None:
@@ -186,8 +186,8 @@ def test_hostile_names_are_text(settings: Settings) -> None:
     ):
         page = Renderer(settings, began_s=0).page(asked, {}, now_s=NOW_S)
         assert "<script" not in page and "<img" not in page and "\u202e" not in page
-        shown(settings, asked)
-    assert "<script>alert(" in shown(settings, PageRequest("xc1", item=lfn(100))).text
+        marked(settings, asked)
+    assert "<script>alert(" in marked(settings, PageRequest("xc1", item=lfn(100))).text
 
 
 def test_no_secret_is_shown(folder: Path) -> None:
@@ -228,7 +228,7 @@ def damage(folder: Path, what: str) -> None:
 def test_a_steward_without_a_learned_order_says_so(folder: Path) -> None:
     settings = loaded(folder)
     figures(NOW_S, version=None, version_since_s=None).write(settings.steward.figures("xc1"))
-    assert "Learned order none serves this steward" in shown(settings).text
+    assert "Learned order none serves this steward" in marked(settings).text
 
 
 def test_an_unexpected_error_is_logged_once_until_the_source_answers(
@@ -239,8 +239,8 @@ def test_an_unexpected_error_is_logged_once_until_the_source_answers(
 
     sources = Sources(began_s=0)
     for _ in range(2):
-        found = sources.known("plan xc1", fails, now_s=1)
-        assert isinstance(found, Unknown) and "damaged" not in found.why
+        answer = sources.known("plan xc1", fails, now_s=1)
+        assert isinstance(answer, Unknown) and "damaged" not in answer.why
     (record,) = caplog.records
     assert "plan xc1" in caplog.text and "Traceback" in caplog.text and "of a damaged file" in caplog.text
     assert record.levelname == "ERROR"
@@ -280,12 +280,12 @@ def test_what_cannot_be_read_is_unknown_since_and_the_rest_is_shown(
 def test_a_steward_that_is_silent_or_lies_is_shown_so(settings: Settings) -> None:
     path = settings.steward.figures("xc1")
     figures(NOW_S - 600).write(path)
-    assert "Silent since 2026-03-01 03:59 UTC (10 min ago)" in shown(settings).text
+    assert "Silent since 2026-03-01 03:59 UTC (10 min ago)" in marked(settings).text
     figures(NOW_S + 86400, used_bytes=-(2**62), saved_bytes=2**62, following=BAD_WORDS).write(path)
-    text = shown(settings).text
+    text = marked(settings).text
     assert "in 23 h: a clock is wrong" in text and BAD_WORDS in text
     figures(NOW_S, alarms={BAD_WORDS: BAD_WORDS}).write(path)
-    assert f"{BAD_WORDS} (xc1): {BAD_WORDS}. To do: see docs/troubleshoot.md." in shown(settings).text
+    assert f"{BAD_WORDS} (xc1): {BAD_WORDS}. To do: see docs/troubleshoot.md." in marked(settings).text
 
 
 def test_an_inventory_larger_than_the_cache_breaks_no_bar(settings: Settings) -> None:
@@ -296,9 +296,9 @@ def test_an_inventory_larger_than_the_cache_breaks_no_bar(settings: Settings) ->
 
 
 def test_generated_tables_say_so(settings: Settings) -> None:
-    assert "Generated data" not in shown(settings).text
+    assert "Generated data" not in marked(settings).text
     Path(settings.tables.root, "GENERATED.txt").write_text("reads of <b>MWT2</b>, seed 1\n")
-    assert "Generated data, not a site's: reads of <b>MWT2</b>, seed 1" in shown(settings).text
+    assert "Generated data, not a site's: reads of <b>MWT2</b>, seed 1" in marked(settings).text
 
 
 def test_the_page_as_a_file_needs_no_service(settings: Settings) -> None:

@@ -76,24 +76,14 @@ def tables(tmp_path: Path) -> Tables:
     put(tables, PREDICTIONS, predicted, AS_OF, "default")
     catalogue = {"did": "cms:/f2", "scope": "cms", "name": "/f2", "dataset": HELD, "size_bytes": GB}
     tables.replace_rows(FILES, [catalogue | {"known_at": at(0)}], ())
-    put(
-        tables,
-        CONTENTS,
-        [content("cms:/f0", GB, AS_OF - HOUR), content("cms:/t0", GB, AS_OF - HOUR)],
-        AS_OF - HOUR,
-        "e1",
-    )
+    held = [content(did, GB, AS_OF - HOUR) for did in ("cms:/f0", "cms:/t0")]
+    put(tables, CONTENTS, held, AS_OF - HOUR, "e1")
     put(tables, CONTENTS, [content("cms:/f1", GB, 0)], AS_OF - 2 * HOUR, "e1")
     put(tables, CONTENTS, [content("cms:/f2", GB // 2, AS_OF)], AS_OF, "f1")
     put(tables, CONTENTS, [content("cms:/n0", GB, AS_OF)], AS_OF + HOUR, "f1")
     put(tables, CONTENTS, [content("cms:/n0", GB, AS_OF)], AS_OF - 86400, "e2")
-    put(
-        tables,
-        PLANS,
-        [item("prefetch", "cms:/f1"), item("evict", "cms:/t0"), item("pin", "cms:/f0")],
-        AS_OF,
-        "e1",
-    )
+    plan = [item("prefetch", "cms:/f1"), item("evict", "cms:/t0"), item("pin", "cms:/f0")]
+    put(tables, PLANS, plan, AS_OF, "e1")
     put(tables, PLANS, [item("prefetch", "cms:/n0", expires_at_s=AS_OF)], AS_OF - HOUR, "f1")
     return tables  # fmt: skip
 
@@ -110,10 +100,10 @@ def run(
 
 
 def stored(database: Path) -> tuple[Snapshot, dict[str, Any]]:
-    found = PlacementTables(str(database)).sync(Pending({}, {}, 0)).refresh
-    assert found is not None
-    plans = {name: json.loads(gzip.decompress(plan)) for name, plan in found.plans.items()}
-    return load(found.snapshot), plans
+    newest = PlacementTables(str(database)).sync(Pending({}, {}, 0)).refresh
+    assert newest is not None
+    plans = {name: json.loads(gzip.decompress(plan)) for name, plan in newest.plans.items()}
+    return load(newest.snapshot), plans
 
 
 def sites(snapshot: Snapshot, did: str) -> tuple[str, ...] | None:
@@ -145,23 +135,17 @@ def test_what_pushes_withhold_is_not_placed(tables: Tables, tmp_path: Path) -> N
         return {one["did"] for one in stored(tmp_path / f"{step}.db")[1].get("f1", {"items": []})["items"]}
 
     model = {"model_version": "m/1", "model_digest": "d1", "needs_model": True}
-    chosen, known = item("pin", "cms:/f1") | model, item("pin", "cms:/f2") | model | {"needs_model": False}
-    put(tables, PLANS, [chosen, known], AS_OF - 600, "f1")
+    by_model, known = item("pin", "cms:/f1") | model, item("pin", "cms:/f2") | model | {"needs_model": False}
+    put(tables, PLANS, [by_model, known], AS_OF - 600, "f1")
     decision = {"action": "promote", "model_version": "m/1", "reasons": [], "comparisons": "[]"}
     assert placed("nothing promoted") == {"cms:/f2"}
-    for digest, found in (("d2", {"cms:/f2"}), ("d1", {"cms:/f1", "cms:/f2"})):
+    for digest, expected in (("d2", {"cms:/f2"}), ("d1", {"cms:/f1", "cms:/f2"})):
         row = decision | {"champion": "m/1", "champion_digest": digest}
         put(tables, PROMOTIONS, [row], AS_OF - HOUR, "default")
-        assert placed(digest) == found
+        assert placed(digest) == expected
     put(tables, PROMOTIONS, [decision | {"champion": None}], AS_OF, "default")
     assert placed("taken back") == {"cms:/f2"}
-    receipt = {
-        "item_id": chosen["item_id"],
-        "did": "cms:/f1",
-        "action": "pin",
-        "state": "done",
-        "attempts": 1,
-    }
+    receipt = {"item_id": by_model["item_id"], "did": "cms:/f1", "action": "pin", "state": "done"}
     receipt |= {"attempts": 1, "bytes": 0, "seconds": 0.0, "updated_at": at(AS_OF)}
     put(tables, RECEIPTS, [receipt], AS_OF - 600, "f1")
     assert placed("but pushed before") == {"cms:/f1", "cms:/f2"}
@@ -175,7 +159,7 @@ def test_a_prefill_adds_to_the_plan_before_it(tables: Tables, tmp_path: Path) ->
     put(tables, CONTENTS, [], AS_OF - HOUR, "f1")
     run(tables, tmp_path / "p2.db")
     after = stored(tmp_path / "p2.db")[1]
-    names = [{one["did"] for one in told["f1"]["items"]} for told in (before, after)]
+    names = [{item["did"] for item in plans["f1"]["items"]} for plans in (before, after)]
     assert names == [{"cms:/n0", "cms:/f1"}, {"cms:/n0", "cms:/f1", "cms:/f2"}]
 
 

@@ -1,19 +1,24 @@
-"""The report: one file, whatever the names in it, with the answer first."""
+"""The report: one file, whatever the names in it, with the answer first; and what caches recorded."""
 
 from __future__ import annotations
 
 import datetime as dt
 import re
 from pathlib import Path
+from typing import Any
 
+import pyarrow as pa
 import pytest
+from access_rows import accesses
 from html_page import Page
 
 from features.common.errors import StaleInputError
 from features.results import MODEL_METRICS, RELIABILITY, REPLAY_DAYS, REPLAY_FILLS, REPLAYS
-from features.schema import PLANS
+from features.schema import ACCESSES, FILES, PLANS, arrow_schema
 from jobs.ground.store.tables import Tables
 from jobs.operator.site_report.build import build
+from jobs.operator.site_report.recorded import recorded_section
+from replay.study.benefit import Region
 
 WATERMARKS = (0.90, 0.95)
 EVIL = "/store/<script>alert(1)</script>"
@@ -93,3 +98,105 @@ def test_parts_without_tables_are_left_out_and_none_at_all_is_an_error(
     with pytest.raises(StaleInputError, match="no table to report on"):
         build(Tables(str(tmp_path / "empty")), watermarks=WATERMARKS)
     assert "What was pushed" not in build(tables, watermarks=WATERMARKS)
+
+
+REGIONS = (Region("near", ("*.es",), 9.0),)
+
+
+def plant(tmp_path: Path, reads: list[dict[str, Any]]) -> Tables:
+    tables = Tables(str(tmp_path))
+    rows = [{"did": f"cms:/{number}", "bytes_missed": 0} | read for number, read in enumerate(reads)]
+    tables.replace_arrow(ACCESSES, accesses(rows, source="xcache_gstream", cache="a"))
+    return tables
+
+
+def at(day: int, hour: int) -> dt.datetime:
+    return dt.datetime(2026, 3, day, hour, tzinfo=dt.UTC)
+
+
+READS: list[dict[str, Any]] = [
+    {"accessed_at": at(1, 5), "bytes_hit": 10, "origin": "se.pic.es:1094"},
+    {"accessed_at": at(1, 5), "bytes_hit": 1, "bytes_missed": 9, "n_reads": 2},
+    {"accessed_at": at(3, 7), "bytes_hit": 0, "bytes_missed": 4, "cache": "b", "source": "xcache_cinfo"},
+    {"accessed_at": at(3, 7), "bytes_hit": 99, "source": "xcache_cinfo"},
+    {"accessed_at": at(3, 8), "bytes_hit": 5},
+    {"accessed_at": at(3, 8), "bytes_hit": 0},
+    {"accessed_at": at(3, 8), "bytes_hit": 7, "source": "cms_aaa"},
+    {"accessed_at": at(3, 8), "bytes_hit": None, "bytes_missed": None},
+]
+
+
+def test_each_read_counts_once_in_reads_and_bytes_by_cache_and_origin(tmp_path: Path) -> None:
+    section = recorded_section(plant(tmp_path, READS), REGIONS)
+    columns = ("reads", "hit_ratio", "read_bytes", "missed_bytes")
+    assert {row["of"]: tuple(row[name] for name in columns) for row in section.rows} == {
+        "cache a": (4, 0.5, 25, 9),
+        "cache b": (1, 0.0, 4, 4),
+        "origin near": (1, 1.0, 10, 0),
+        "origin unknown": (4, 0.25, 19, 13),
+    }
+    figures = {figure.caption: figure.plot for figure in section.figures}
+    series = {
+        one.label: [point.y for point in one.points]
+        for one in figures["Hits and misses per day, all caches, in reads"].series
+    }
+    assert series["hits"] == [1, 0, 1]
+    assert series["misses"] == [2, 0, 1]
+    assert series["hits, two-week mean"] == [1, 0.5, 2 / 3]
+    of_bytes = figures["Hits and misses per hour, all caches, in bytes"].series
+    hours = {point.text: point.y for one in of_bytes if one.label == "misses" for point in one.points}
+    assert {text: y for text, y in hours.items() if y} == {
+        "9 B, 2026-03-01T05:00:00Z": 9,
+        "4 B, 2026-03-03T07:00:00Z": 4,
+    }
+    assert len(hours) == 3 * 24
+    assert "Hits and misses per day, a, in bytes" in figures
+    assert "Hits and misses per day, b, in bytes" not in figures  # one bar is no plot
+
+
+def test_hits_have_the_origin_of_the_last_fetch_and_unknown_reads_are_in_no_ratio(tmp_path: Path) -> None:
+    cold = {"bytes_hit": 0, "bytes_missed": 6, "read_bytes": 4}
+    warm = {"bytes_hit": 4, "bytes_missed": 0, "read_bytes": 4}
+    far, near = {"origin": "far.org:1094"}, {"origin": "SE.PIC.ES:1094"}
+    reads: list[dict[str, Any]] = [
+        {"accessed_at": at(1, 1), "did": "x", **cold, **near},  # more than two weeks before
+        {"accessed_at": at(20, 1), "did": "x", **warm},
+        {"accessed_at": at(20, 1), "did": "x", "cache": "b", **warm},  # fetched by the other cache only
+        {"accessed_at": at(20, 2), "did": "x", **cold, **far},
+        {"accessed_at": at(20, 3), "did": "x", **warm},
+        {"accessed_at": at(20, 4), "did": "listed", **warm},
+        {"accessed_at": at(20, 4), "did": "nowhere", **warm},
+        {"accessed_at": at(20, 5), "did": "x", "bytes_hit": None, "bytes_missed": None, "read_bytes": 9},
+    ]
+    tables = plant(tmp_path, reads)
+    listed = {"did": "listed", "scope": "x", "name": "x", "size_bytes": 4, "known_at": at(1, 1)}
+    listed |= {"origins": ["far.org", "T1_ES.es"]}
+    tables.replace_arrow(FILES, pa.Table.from_pylist([listed], arrow_schema(FILES)))
+    section = recorded_section(tables, (Region("far", ("*.org",), 90.0), *REGIONS))
+    by_name = {row["of"]: row for row in section.rows}
+    columns = ("files", "reads", "hit_ratio", "unknown_reads", "read_bytes", "missed_bytes")
+    assert {of: tuple(row[name] for name in columns) for of, row in by_name.items()} == {
+        "cache a": (3, 5, 0.8, 1, 20, 6),
+        "cache b": (1, 1, 1.0, 0, 4, 0),
+        "origin far": (1, 2, 0.5, 1, 8, 6),
+        "origin near": (2, 3, 1.0, 0, 12, 0),
+        "origin unknown": (1, 1, 1.0, 0, 4, 0),
+    }
+    near_shares = [by_name["origin near"][f"of_{of}_share"] for of in ("files", "reads", "bytes")]
+    assert near_shares == [2 / 4, 3 / 6, 12 / 24]
+    assert by_name["cache a"]["byte_hit_ratio"] == 16 / 20
+
+
+def test_old_records_are_not_shown_and_none_are_no_section(tmp_path: Path) -> None:
+    assert recorded_section(Tables(str(tmp_path / "empty")), REGIONS) is None
+    assert recorded_section(plant(tmp_path / "others", READS[6:7]), REGIONS) is None
+    old = {**READS[0], "accessed_at": dt.datetime(2025, 3, 1, tzinfo=dt.UTC)}
+    section = recorded_section(plant(tmp_path / "old", [old, *READS]), REGIONS)
+    (series, *_) = section.figures[0].plot.series
+    assert len(series.points) == 3
+
+
+def test_sums_of_absurd_records_do_not_turn_negative(tmp_path: Path) -> None:
+    reads = [{"accessed_at": at(1, 5), "bytes_hit": 2**55, "n_reads": 1} for _ in range(300)]
+    section = recorded_section(plant(tmp_path, reads), REGIONS)
+    assert [row["read_bytes"] for row in section.rows] == [300 * 2**55] * 2

@@ -1,3 +1,5 @@
+"""Efficiencies of jobs by the place of their reads, as planted, and the settings that follow from them."""
+
 from __future__ import annotations
 
 import base64
@@ -5,7 +7,9 @@ import dataclasses
 import datetime as dt
 import json
 from pathlib import Path
+from typing import Any
 
+import job_records
 import pyarrow as pa
 import pytest
 from job_records import PIC, Planted, plant
@@ -30,9 +34,9 @@ def settings(tmp_path: Path) -> Settings:
 
 def test_pics_planted_efficiencies_are_recovered(settings: Settings, tmp_path: Path) -> None:
     plant(Tables(settings.tables.root))
-    found = efficiency.run(settings, DAYS, out=tmp_path / "page.html")
-    assert (found.jobs, found.found_share, found.shared_reads) == (4000, 1.0, 0)
-    places = {group.place: group for group in found.by_place}
+    answer = efficiency.run(settings, DAYS, out=tmp_path / "page.html")
+    assert (answer.jobs, answer.found_share, answer.shared_reads) == (4000, 1.0, 0)
+    places = {group.place: group for group in answer.by_place}
     assert set(places) == {one.place for one in PIC}
     for one in PIC:
         group = places[one.place]
@@ -48,8 +52,8 @@ def test_pics_planted_efficiencies_are_recovered(settings: Settings, tmp_path: P
 
 def test_where_all_jobs_failed_there_is_no_efficiency_but_waste(settings: Settings, tmp_path: Path) -> None:
     plant(Tables(settings.tables.root), (Planted("remote", 40, 0.9, failed=1.0), Planted("hit", 40, 0.9)))
-    found = efficiency.run(settings, DAYS, out=tmp_path / "page.html")
-    (failed,) = [group for group in found.by_place if group.place == "remote"]
+    answer = efficiency.run(settings, DAYS, out=tmp_path / "page.html")
+    (failed,) = [group for group in answer.by_place if group.place == "remote"]
     assert (failed.cpu_efficiency_share, failed.failed_share) == (None, 1)
     assert failed.wasted_core_hours == failed.core_hours > 40
     assert "Hits: a CPU efficiency" in (tmp_path / "page.html").read_text()
@@ -95,9 +99,9 @@ def test_what_cmssw_tells_a_server_finds_the_crab_job_of_htcondors_history(
     for source, path in (("htcondor_history", history), ("xrootd_fstream", tmp_path / "packets.jsonl")):
         pull(LocalEngine(), tables, source=source, path=str(path), day=dt.date(2026, 3, 5), salt="pepper")
     with jobs_with_places(tables, DAYS, ()) as database:
-        found = database.sql("SELECT node, job FROM jobs JOIN accesses USING (job)").fetchall()
-    assert [node for node, _ in found] == ["wn1.ciemat.es"]
-    assert "jdoe" not in str(found)
+        rows = database.sql("SELECT node, job FROM jobs JOIN accesses USING (job)").fetchall()
+    assert [node for node, _ in rows] == ["wn1.ciemat.es"]
+    assert "jdoe" not in str(rows)
 
 
 def test_jobs_without_times_count_as_jobs_and_failures_and_in_no_hours(
@@ -129,3 +133,16 @@ def test_jobs_without_times_count_as_jobs_and_failures_and_in_no_hours(
     ]
     assert shares[1] == pytest.approx((shares[0][0] + 100, *shares[0][1:]))
     assert "110 of 550" in (tmp_path / "page.html").read_text().replace("\u00a0", " ")
+
+
+def test_a_job_with_two_starts_counts_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = Settings.load(tables=str(tmp_path / "tables"), env={})
+    made = job_records._job
+
+    def doubled(planted: Planted, *args: Any, **others: Any) -> Any:
+        job, reads = made(planted, *args, **others)
+        return job | {"event_id": "e" if planted.place == "hit" else job["event_id"]}, reads
+
+    monkeypatch.setattr(job_records, "_job", doubled)
+    plant(Tables(settings.tables.root), (Planted("remote", 200, 0.8), Planted("hit", 200, 0.8)))
+    assert efficiency.run(settings, DAYS).jobs == 201

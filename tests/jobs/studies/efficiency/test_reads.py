@@ -6,8 +6,9 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from access_rows import accesses
 
-from features.schema import ACCESSES, JOB_RECORDS, Table, arrow_schema
+from features.schema import ACCESSES, JOB_RECORDS, arrow_schema
 from jobs.ground.store.tables import Tables
 from jobs.studies.efficiency.reads import NOWHERE, JobSelection, jobs_with_places
 from replay.study.benefit import Region
@@ -15,15 +16,6 @@ from replay.study.benefit import Region
 AT = dt.datetime(2026, 3, 1, 12, tzinfo=dt.UTC)
 HOUR = dt.timedelta(hours=1)
 REGIONS = (Region("own", ("*.store.org",), 0.0), Region("far", ("*.gov",), 150.0))
-
-
-def fill(tables: Tables, table: Table, rows: list[dict[str, Any]], base: dict[str, Any]) -> None:
-    schema = arrow_schema(table).append(pa.field("day", pa.string()))
-    full = [
-        {name: ({**base, "event_id": str(k)} | row).get(name) for name in schema.names}
-        for k, row in enumerate(rows)
-    ]
-    tables.replace_arrow(table, pa.Table.from_pylist(full, schema))
 
 
 def places(tmp_path: Path, jobs: list[dict[str, Any]], reads: list[dict[str, Any]]) -> list[tuple[Any, ...]]:
@@ -34,15 +26,15 @@ def places(tmp_path: Path, jobs: list[dict[str, Any]], reads: list[dict[str, Any
         **{"wall_s": 2.0, "failed": False, "source": "s", "day": "2026-03-01", "site": "EDGE"},
         "node": "wn1.edge.org",
     }
-    of_read = {
-        **{"did": "cms:/f", "scope": "cms", "name": "/f", "accessed_at": AT + HOUR / 2, "known_at": AT},
-        **{"n_reads": 1, "source": "s", "day": "2026-03-01", "read_bytes": 100, "origin": "se.fnal.gov"},
-    }
-    fill(tables, JOB_RECORDS, jobs, of_job)
-    fill(tables, ACCESSES, reads, of_read)
+    schema = arrow_schema(JOB_RECORDS).append(pa.field("day", pa.string()))
+    full = [of_job | {"event_id": str(k)} | job for k, job in enumerate(jobs)]
+    rows = [{name: job.get(name) for name in schema.names} for job in full]
+    tables.replace_arrow(JOB_RECORDS, pa.Table.from_pylist(rows, schema))
+    same = {"accessed_at": AT + HOUR / 2, "known_at": AT, "read_bytes": 100, "origin": "se.fnal.gov"}
+    tables.replace_arrow(ACCESSES, accesses(reads, **same))
     with jobs_with_places(tables, JobSelection("2026-03-01", "2026-03-01"), REGIONS) as database:
-        told = "local_bytes, hit_bytes, miss_bytes, remote_bytes"
-        return database.sql(f"SELECT place, region, {told} FROM jobs ORDER BY job").fetchall()
+        sums = "local_bytes, hit_bytes, miss_bytes, remote_bytes"
+        return database.sql(f"SELECT place, region, {sums} FROM jobs ORDER BY job").fetchall()
 
 
 CACHED: dict[str, Any] = {"cache": "xc", "bytes_hit": 0, "bytes_missed": 0}
@@ -105,8 +97,8 @@ def test_a_job_that_nothing_names_is_found_by_its_files_time_and_site(tmp_path: 
         {"job": "c", "files": ["cms:/f"], "started_at": AT + 5 * HOUR, "ended_at": AT + 6 * HOUR},
     ]
     later = {"accessed_at": AT + 5 * HOUR, "bytes_hit": 40, "bytes_missed": 0, "cache": "xc"}
-    found = places(tmp_path, jobs, [{"site": "EDGE"}, later])
-    assert [row[0] for row in found] == ["remote", NOWHERE, "hit"]
+    rows = places(tmp_path, jobs, [{"site": "EDGE"}, later])
+    assert [row[0] for row in rows] == ["remote", NOWHERE, "hit"]
 
 
 def test_rare_kinds_of_work_are_one(tmp_path: Path) -> None:
@@ -146,6 +138,6 @@ def test_a_failed_job_of_unknown_times_has_the_reads_that_name_it_and_no_others(
         early | {"job": "c", "started_at": None, "ended_at": None, "files": ["/f"], "kind": "rare"},
     ]
     reads: list[dict[str, Any]] = [{"job": "a"}, {"job": "b", "origin": "x.store.org"}, {"name": "/f"}]
-    found = places(tmp_path, jobs, [*reads, {"job": "a", "accessed_at": AT + 2 * HOUR}])
-    assert [row[0] for row in found] == ["remote", "local", NOWHERE]
-    assert found[0][-1] == 100
+    rows = places(tmp_path, jobs, [*reads, {"job": "a", "accessed_at": AT + 2 * HOUR}])
+    assert [row[0] for row in rows] == ["remote", "local", NOWHERE]
+    assert rows[0][-1] == 100

@@ -51,48 +51,7 @@ def test_every_key_reaches_the_cache(tmp_path: Path) -> None:
     assert (config.block_bytes, config.ssd_bytes, config.never_cache) == (10**6, 10**12, ("*panda.um*",))
 
 
-@pytest.mark.parametrize(
-    ("text", "told"),
-    [
-        ("caches = 7", "fleet.toml"),
-        ("[[caches]]\nname = 'a'", "capacity"),
-        ("[[caches]]\nname = 'a/b'\ncapacity = '1TB'", "name"),
-        ("[[caches]]\nname = 'a'\ncapacity = '1TB'\nsize = 3", "size"),
-        ("wan_per_s = '5GB'\n[[caches]]\nname = 'a'\ncapacity = '1TB'", "wan_per_s"),
-        ("[[caches]]\nname = 'a'\ncapacity = '1TB'\n[[caches]]\nname = 'a'\ncapacity = '1TB'", "same name"),
-        ("[[caches]]\nname = 'a'\ncapacity = '1TB'\nwatermarks = [0.9, 0.8]", "watermarks"),
-        ("", "caches"),
-        ("[[", "not TOML"),
-    ],
-)
-def test_what_is_wrong_is_named(tmp_path: Path, text: str, told: str) -> None:
-    with pytest.raises(ConfigError, match=told):
-        load_fleet(write(tmp_path, text))
-
-
-def test_rows_are_of_all_and_of_each(tmp_path: Path) -> None:
-    path = write(tmp_path, "[[caches]]\nname = 'n'\ncount = 2\ncapacity = '1000'\nssd = '300'")
-    rng = np.random.default_rng(1)
-    trace = Trace(
-        np.sort(rng.integers(0, 90_000, 3000)),
-        rng.integers(0, 100, 3000, dtype=np.int32),
-        rng.integers(1, 60, 100),
-        names=pa.array([f"x:f{i}" for i in range(100)]),
-    )
-    loaded = LoadedTrace(trace, pa.table({}), ())
-    rows: Any = replay_fleet(
-        loaded, load_fleet(path), count_from_s=None, read_rates={"ssd": 100, "hdd": 10}
-    ).rows
-    assert [row["cache"] for row in rows] == ["all", "n-1", "n-2"]
-    for key in ("requests", "hits", "bytes_requested", "wan_bytes", "capacity_bytes"):
-        assert rows[0][key] == rows[1][key] + rows[2][key]
-    assert rows[0]["requests"] == 3000
-    hit_bytes = rows[0]["bytes_requested"] * rows[0]["byte_hit_ratio"]
-    ssd = rows[0]["ssd_hit_bytes"]
-    assert 0 < ssd < hit_bytes
-    assert rows[0]["read_wait_s"] == pytest.approx(ssd / 100 + (hit_bytes - ssd) / 10)
-
-
+ONE = '[[caches]]\nname = "a"\ncapacity = "1TB"\n'
 LEVELS = """
 [[levels]]
 name = "node"
@@ -106,24 +65,23 @@ link = "1B"
 """
 
 
-def test_levels_of_a_file_are_replayed_for_the_users_of_a_trace(tmp_path: Path) -> None:
-    levels = load_levels(write(tmp_path, LEVELS.format(capacity="1kB")))
-    assert levels is not None
-    reads = Trace(np.array([0, 100, 200, 300]), np.zeros(4, np.int32), np.array([5]))
-    users = pa.table({"user": ["ann", "bob", "ann", "bob"]})
-    answer = replay_levels(LoadedTrace(reads, users, ()), levels, count_from_s=None)
-    assert [(row["cache"], row["hits"]) for row in answer.rows] == [
-        ("node", 2),
-        ("site", 1),
-        ("origin", 1),
-        ("all", 3),
-    ]
-    assert (answer.rows[-1]["in_bytes"], answer.rows[-1]["mean_wait_s"]) == (5, 1.25)
-
-
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "words"),
     [
+        ("caches = 7", "fleet.toml"),
+        ("[[caches]]\nname = 'a'", "capacity"),
+        ("[[caches]]\nname = 'a/b'\ncapacity = '1TB'", "name"),
+        ("[[caches]]\nname = 'a'\ncapacity = '1TB'\nsize = 3", "size"),
+        ("wan_per_s = '5GB'\n[[caches]]\nname = 'a'\ncapacity = '1TB'", "wan_per_s"),
+        ("[[caches]]\nname = 'a'\ncapacity = '1TB'\n[[caches]]\nname = 'a'\ncapacity = '1TB'", "same name"),
+        ("[[caches]]\nname = 'a'\ncapacity = '1TB'\nwatermarks = [0.9, 0.8]", "watermarks"),
+        ("", "caches"),
+        ("[[", "not TOML"),
+        (ONE + "cold_every = 99999999999999999999", "fleet.toml"),
+        (
+            "".join(f'[[caches]]\nname = "b{i}"\ncapacity = "1TB"\ncount = 1000\n' for i in range(11)),
+            "fleet.toml",
+        ),
         (LEVELS.format(capacity="none"), "capacity"),
         (LEVELS.format(capacity="1kB").replace("node", "site"), "names of their own"),
         (LEVELS.format(capacity="1kB").replace("node", "origin"), "names of their own"),
@@ -131,6 +89,39 @@ def test_levels_of_a_file_are_replayed_for_the_users_of_a_trace(tmp_path: Path) 
         ("levels = []", "levels"),
     ],
 )
-def test_a_wrong_level_is_told(tmp_path: Path, text: str, told: str) -> None:
-    with pytest.raises(ConfigError, match=told):
-        load_levels(write(tmp_path, text))
+def test_what_is_wrong_is_named(tmp_path: Path, text: str, words: str) -> None:
+    load = load_levels if "levels" in text else load_fleet
+    with pytest.raises(ConfigError, match=words):
+        load(write(tmp_path, text))
+
+
+def test_rows_are_of_all_and_of_each(tmp_path: Path) -> None:
+    path = write(tmp_path, "[[caches]]\nname = 'n'\ncount = 2\ncapacity = '1000'\nssd = '300'")
+    rng = np.random.default_rng(1)
+    trace = Trace(
+        np.sort(rng.integers(0, 90_000, 3000)),
+        rng.integers(0, 100, 3000, dtype=np.int32),
+        rng.integers(1, 60, 100),
+        names=pa.array([f"x:f{i}" for i in range(100)]),
+    )
+    loaded, rates = LoadedTrace(trace, pa.table({}), ()), {"ssd": 100, "hdd": 10}
+    rows: Any = replay_fleet(loaded, load_fleet(path), count_from_s=None, read_rates=rates).rows
+    assert [row["cache"] for row in rows] == ["all", "n-1", "n-2"]
+    for key in ("requests", "hits", "bytes_requested", "wan_bytes", "capacity_bytes"):
+        assert rows[0][key] == rows[1][key] + rows[2][key]
+    assert rows[0]["requests"] == 3000
+    hit_bytes = rows[0]["bytes_requested"] * rows[0]["byte_hit_ratio"]
+    ssd = rows[0]["ssd_hit_bytes"]
+    assert 0 < ssd < hit_bytes
+    assert rows[0]["read_wait_s"] == pytest.approx(ssd / 100 + (hit_bytes - ssd) / 10)
+
+
+def test_levels_of_a_file_are_replayed_for_the_users_of_a_trace(tmp_path: Path) -> None:
+    levels = load_levels(write(tmp_path, LEVELS.format(capacity="1kB")))
+    assert levels is not None
+    reads = Trace(np.array([0, 100, 200, 300]), np.zeros(4, np.int32), np.array([5]))
+    users = pa.table({"user": ["ann", "bob", "ann", "bob"]})
+    answer = replay_levels(LoadedTrace(reads, users, ()), levels, count_from_s=None)
+    hits = {row["cache"]: row["hits"] for row in answer.rows}
+    assert hits == {"node": 2, "site": 1, "origin": 1, "all": 3}
+    assert (answer.rows[-1]["in_bytes"], answer.rows[-1]["mean_wait_s"]) == (5, 1.25)

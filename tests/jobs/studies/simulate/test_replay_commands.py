@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -20,15 +21,8 @@ ROW = [
     *("policy", "capacity_bytes", "capacity_fraction", "requests", "hits", "hit_ratio", "byte_hit_ratio"),
     *("object_miss_ratio", "byte_miss_ratio", "bytes_requested", "wan_bytes", "prefetch_bytes"),
     *("prefetch_precision", "prefetch_coverage", "wasted_bytes", "refetch_bytes", "bypassed_bytes"),
-    *(
-        "peak_usage_bytes",
-        "peak_hour_wan_bytes",
-        "byte_gap_closed",
-        "byte_gap_closed_lower",
-        "byte_gap_closed_upper",
-        "object_gap_closed",
-        "seconds",
-    ),
+    *("peak_usage_bytes", "peak_hour_wan_bytes", "byte_gap_closed", "byte_gap_closed_lower"),
+    *("byte_gap_closed_upper", "object_gap_closed", "seconds"),
 ]
 # Object and byte miss ratio at 1, 5, 10, 20 % of the footprint, as libcachesim has them.
 CLOUDPHYSICS = {
@@ -69,8 +63,8 @@ def test_replay_has_the_published_figures(cloudphysics: list[str]) -> None:
     assert all(list(row) == ROW for row in rows)
     assert [row["policy"] for row in rows] == ["lru", "clairvoyant", "bound"] * 4
     for policy, figures in CLOUDPHYSICS.items():
-        found = [row for row in rows if row["policy"] == policy]
-        for row, fraction, (objects, in_bytes) in zip(found, (0.01, 0.05, 0.1, 0.2), figures, strict=True):
+        mine = [row for row in rows if row["policy"] == policy]
+        for row, fraction, (objects, in_bytes) in zip(mine, (0.01, 0.05, 0.1, 0.2), figures, strict=True):
             assert row["capacity_bytes"] == int(fraction * 2_029_769_728)
             assert row["object_miss_ratio"] == pytest.approx(objects, abs=1e-7)
             assert row["byte_miss_ratio"] == pytest.approx(in_bytes, abs=1e-7)
@@ -79,8 +73,8 @@ def test_replay_has_the_published_figures(cloudphysics: list[str]) -> None:
 
 
 def test_curve_agrees_with_replay_and_says_what_a_ratio_needs(cloudphysics: list[str]) -> None:
-    wanted = ["--capacity-fraction", "0.01,0.2", "--byte-hit-ratio", "0.3,0.9", "--hit-ratio", "0.5"]
-    answer = json.loads(cachecast("curve", *cloudphysics, *wanted, "--json").stdout)
+    ratios = ["--capacity-fraction", "0.01,0.2", "--byte-hit-ratio", "0.3,0.9", "--hit-ratio", "0.5"]
+    answer = json.loads(cachecast("curve", *cloudphysics, *ratios, "--json").stdout)
     points = {point["capacity_bytes"]: point for point in answer["points"]}
     for at, fraction in ((0, 0.01), (3, 0.2)):
         point = points[int(fraction * 2_029_769_728)]
@@ -123,9 +117,8 @@ def test_days_warm_and_end_a_trace(tmp_path: Path) -> None:
 def test_watermarks_make_lru_an_xcache(cloudphysics: list[str]) -> None:
     words = ["replay", *cloudphysics, "--capacity", "200MB", "--policy", "lru,sieve", "--json"]
     plain, sieve, _ = json.loads(cachecast(*words).stdout)
-    marked, beside, _ = json.loads(
-        cachecast(*words, "--watermarks", "0.8,0.9", "--purge-interval", "60").stdout
-    )
+    marks = ("--watermarks", "0.8,0.9", "--purge-interval", "60")
+    marked, beside, _ = json.loads(cachecast(*words, *marks).stdout)
     assert marked["wan_bytes"] != plain["wan_bytes"]
     assert beside["capacity_bytes"] == sieve["capacity_bytes"]
 
@@ -143,16 +136,15 @@ def test_an_answer_is_written_as_its_name_says(tiny: Path, tmp_path: Path, comma
         assert ("<html" in text) == (suffix == ".html")
     elif suffix == ".csv":
         with out.open() as file:
-            assert [row["capacity_bytes"] for row in csv.DictReader(file)] == [
-                str(row["capacity_bytes"]) for row in rows
-            ]
+            capacities = [row["capacity_bytes"] for row in csv.DictReader(file)]
+        assert capacities == [str(row["capacity_bytes"]) for row in rows]
     else:
-        found = json.loads(out.read_text()) if suffix == ".json" else pq.read_table(out).to_pylist()
-        assert found == rows
+        written = json.loads(out.read_text()) if suffix == ".json" else pq.read_table(out).to_pylist()
+        assert written == rows
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "error"),
     [
         (["--policy", "lru+plan"], "needs the site's tables"),
         (
@@ -162,12 +154,9 @@ def test_an_answer_is_written_as_its_name_says(tiny: Path, tmp_path: Path, comma
         (["--capacity", "0"], "a cache needs room"),
         (["--capacity-fraction", "0.0001"], "a cache needs room"),
         (["--out", "x.pdf"], "must end in one of .html"),
-        (["--out", "/dev/null/where.html"], "cannot write /dev/null/where.html"),
         (["--out", "/nope/where.html"], "there is no folder /nope"),
-        (["--columns", "item=nothing"], "no column nothing. It has time, id, size"),
         (["--columns", "item"], "not names of columns"),
         (["--purge-interval", "60"], "needs --watermarks"),
-        (["--kind", "best"], "no trace kind 'best'"),
         (
             ["--capacity", "9", "--from", "2030-01-01"],
             "2030-01-01T00:00:00Z, .* is after the last access at 1970-",
@@ -176,8 +165,8 @@ def test_an_answer_is_written_as_its_name_says(tiny: Path, tmp_path: Path, comma
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
-def test_mistakes_are_told(tiny: Path, words: list[str], told: str) -> None:
-    with pytest.raises(CachecastError, match=told.replace("+", r"\+")):
+def test_mistakes_are_told(tiny: Path, words: list[str], error: str) -> None:
+    with pytest.raises(CachecastError, match=error.replace("+", r"\+")):
         cachecast("replay", "--trace", tiny, *words)
 
 
@@ -209,52 +198,32 @@ def test_without_a_trace_days_are_needed_and_trace_options_refused() -> None:
             cachecast(command, "--sort")
 
 
-HEAVY = ("pyspark", "mlflow", "pandas", "sklearn", "matplotlib", "lightgbm", "jinja2")
+HEAVY = "pyspark,mlflow,pandas,sklearn,matplotlib,lightgbm,jinja2"
 
 
-@pytest.mark.parametrize(
-    ("words", "light"),
-    [
-        (["replay", "--trace", "TINY", "--capacity", "20"], HEAVY),
-        (["curve", "--trace", "TINY", "--out", "OUT"], HEAVY),
-    ],
-    ids=lambda value: " ".join(value[:2]) if isinstance(value, list) else "",
-)
-def test_what_is_not_needed_is_not_loaded(
-    tiny: Path, tmp_path: Path, words: list[str], light: tuple[str, ...]
-) -> None:
+@pytest.mark.parametrize("words", [["replay", "--capacity", "20"], ["curve", "--out", "c.csv"]], ids=str)
+def test_what_is_not_needed_is_not_loaded(tiny: Path, tmp_path: Path, words: list[str]) -> None:
     code = (
         "import sys\nfrom jobs.cli.main import app\ntry:\n    app(sys.argv[2:])\nexcept SystemExit as end:\n"
         "    assert not end.code\n"
         "print([m for m in sys.argv[1].split(',') if m in sys.modules], file=sys.stderr)"
     )
-    paths = {"TINY": str(tiny), "OUT": str(tmp_path / "c.csv")}
-    command = [sys.executable, "-c", code, ",".join(light), *(paths.get(word, word) for word in words)]
-    answer = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
+    command = [sys.executable, "-c", code, HEAVY, *words, "--trace", str(tiny)]
+    environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[4])}
+    answer = subprocess.run(
+        command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=120, check=True
+    )
     assert answer.stderr.splitlines()[-1] == "[]"
 
 
-FLEET = """
-[[caches]]
-name = "half"
-count = 2
-capacity = "40"
-"""
-
-
-def test_several_caches_share_a_trace(tiny: Path, tmp_path: Path) -> None:
+def test_several_caches_share_a_trace_and_leave_nothing_else_to_choose(tiny: Path, tmp_path: Path) -> None:
     fleet, page = tmp_path / "fleet.toml", tmp_path / "fleet.html"
-    fleet.write_text(FLEET)
+    fleet.write_text('[[caches]]\nname = "half"\ncount = 2\ncapacity = "40"\n')
     answer = cachecast("replay", "--trace", tiny, "--caches", fleet, "--json", "--out", page)
     rows = json.loads(answer.stdout)
     assert rows[0] | {"cache": "all", "capacity_bytes": 80, "requests": 6, "hits": 3} == rows[0]
     assert sum(row["requests"] for row in rows[1:]) == 6
     assert "<svg" in page.read_text()
-
-
-def test_caches_leave_nothing_else_to_choose(tiny: Path, tmp_path: Path) -> None:
-    fleet = tmp_path / "fleet.toml"
-    fleet.write_text(FLEET)
     with pytest.raises(CachecastError, match="--caches"):
         cachecast("replay", "--trace", tiny, "--caches", fleet, "--capacity", "10")
 
@@ -270,9 +239,8 @@ def test_parts_of_files_are_for_policies_that_cache_parts(tmp_path: Path) -> Non
     assert (parts["hits"], parts["wan_bytes"], parts["bytes_requested"]) == (4, 10, 24)
     with pytest.raises(CachecastError, match="lru caches whole files; choose among steward"):
         cachecast(*given, "lru,steward-lru", "--block-size", "5B")
-    rows = json.loads(
-        cachecast(*given, "lru,steward-lru", "--block-size", "5B", "--watermarks", "0.9,1").stdout
-    )
+    marked = ("--block-size", "5B", "--watermarks", "0.9,1")
+    rows = json.loads(cachecast(*given, "lru,steward-lru", *marked).stdout)
     assert [row["policy"] for row in rows] == ["lru", "steward-lru"]
 
 
@@ -289,6 +257,6 @@ def test_a_trace_comes_on_stdin_too(tiny: Path) -> None:
     words = ["replay", "--policy", "lru", "--capacity", "9", "--json"]
     piped = CliRunner().invoke(app, [*words, "--trace", "-"], input=tiny.read_bytes())
     assert piped.exception is None
-    told = json.loads(piped.stdout)
-    plain = json.loads(CliRunner().invoke(app, [*words, "--trace", str(tiny)]).stdout)
-    assert [row | {"seconds": 0} for row in told] == [row | {"seconds": 0} for row in plain]
+    plain = CliRunner().invoke(app, [*words, "--trace", str(tiny)])
+    first, second = ([row | {"seconds": 0} for row in json.loads(one.stdout)] for one in (piped, plain))
+    assert first == second

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 import pytest
+from access_rows import accesses
 from cachecast_main import asked
 from typer.testing import CliRunner
 
@@ -37,9 +37,8 @@ def tables(tmp_path_factory: pytest.TempPathFactory) -> Tables:
     tables = Tables(str(tmp_path_factory.mktemp("replay")))
     hot = [(START + i * 12 * 3600 // HOT, f"hot{i % HOT}") for i in range(4 * 2 * HOT)]
     cold = [(START + 60 + i * 4 * DAY_S // COLD, f"cold{i}") for i in range(COLD)]
-    tables.replace_arrow(
-        ACCESSES, pa.Table.from_pylist([access(at, name) for at, name in sorted(hot + cold)])
-    )
+    rows = [access(at, name) for at, name in sorted(hot + cold)]
+    tables.replace_arrow(ACCESSES, accesses(rows, scope="x", size_bytes=10**6, source="rucio_traces"))
     for as_of_s in range(START + 2 * DAY_S, START + 4 * DAY_S, CYCLE):
         seen = [f"cold{i}" for i in range(COLD) if START + 60 + i * 4 * DAY_S // COLD < as_of_s]
         rows = [predicted(f"hot{i}", 0.95) for i in range(HOT)] + [predicted(name, 0.01) for name in seen]
@@ -48,24 +47,12 @@ def tables(tmp_path_factory: pytest.TempPathFactory) -> Tables:
 
 
 def access(at_s: int, name: str) -> dict[str, Any]:
-    at = dt.datetime.fromtimestamp(at_s, dt.UTC)
-    known = {"did": f"x:{name}", "scope": "x", "name": name, "accessed_at": at, "known_at": at, "n_reads": 1}
-    more = {
-        "size_bytes": 10**6,
-        "source": "rucio_traces",
-        "event_id": f"{at_s}{name}",
-        "day": day_label(at_s),
-    }
-    return dict.fromkeys(ACCESSES.column_names) | known | more
+    return {"name": name, "accessed_at": dt.datetime.fromtimestamp(at_s, dt.UTC)}
 
 
 def predicted(name: str, p: float) -> dict[str, object]:
-    same = {
-        "horizon_s": SETTINGS.plan.horizon,
-        "size_bytes": 10**6,
-        "last_read_s": 60,
-        "model_version": "m/1",
-    }
+    same = {"size_bytes": 10**6, "last_read_s": 60, "model_version": "m/1"}
+    same["horizon_s"] = SETTINGS.plan.horizon
     return {"did": f"x:{name}", "probability": p, "expected_accesses": p} | same
 
 
@@ -162,8 +149,8 @@ def test_the_commands_read_the_tables(tables: Tables) -> None:
 def test_tables_that_cannot_be_written_are_refused_before_the_replay(tables: Tables, tmp_path: Path) -> None:
     (tmp_path / "replays").touch()
     words = ["--tables", str(tmp_path), "--from", "2026-03-03", "--to", "2026-03-04"]
-    told = str(CliRunner().invoke(app, ["replay", *words]).exception)
-    assert re.fullmatch("tables: .*replays is no folder; mend that, or name other tables by .*", told)
+    error = str(CliRunner().invoke(app, ["replay", *words]).exception)
+    assert re.fullmatch("tables: .*replays is no folder; mend that, or name other tables by .*", error)
 
 
 def test_only_the_demand_source_is_replayed(tables: Tables) -> None:

@@ -68,16 +68,16 @@ def asked(*words: str) -> Any:
 
 def missed(reads: list[Read], capacity: int) -> list[Read]:
     held: OrderedDict[int, None] = OrderedDict()
-    found = []
+    misses = []
     for at, file in reads:
         if file in held:
             held.move_to_end(file)
             continue
-        found.append((at, file))
+        misses.append((at, file))
         held[file] = None
         if len(held) * SIZE > capacity:
             held.popitem(last=False)
-    return found
+    return misses
 
 
 def busiest_s(reads: list[Read]) -> float:
@@ -89,8 +89,8 @@ def busiest_s(reads: list[Read]) -> float:
 
 def test_of_a_trace_alone_all_files_go_and_caches_serve_their_reads(trace: Path, reads: list[Read]) -> None:
     n_read = len({file for _, file in reads})
-    found = asked("--trace", str(trace), "--capacity", "500kB,1MB", "--node-disk", "300kB")
-    for capacity, point in zip((500_000, 1_000_000), found["points"], strict=True):
+    answer = asked("--trace", str(trace), "--capacity", "500kB,1MB", "--node-disk", "300kB")
+    for capacity, point in zip((500_000, 1_000_000), answer["points"], strict=True):
         fetched = missed(reads, capacity)
         assert point["dropped_bytes"] == n_read * SIZE
         assert point["saved_bytes"] == n_read * SIZE - capacity
@@ -99,7 +99,7 @@ def test_of_a_trace_alone_all_files_go_and_caches_serve_their_reads(trace: Path,
         assert point["served_bytes_s"] == pytest.approx(busiest_s(reads))
         assert point["wan_bytes_s"] == pytest.approx(busiest_s(fetched))
         assert (point["nodes"], point["limit"]) == (-(-capacity // 300_000), "disk")
-    assert [one["dataset"] for one in found["datasets"]][-1] == "ds0"
+    assert [one["dataset"] for one in answer["datasets"]][-1] == "ds0"
 
 
 def test_what_no_other_disk_has_stays_and_rules_are_named(
@@ -107,21 +107,17 @@ def test_what_no_other_disk_has_stays_and_rules_are_named(
 ) -> None:
     page = tmp_path / "page.html"
     words = ("--trace", str(trace), "--tables", str(tables), "--rse", "pic*", "--capacity", "300kB")
-    found = asked(*words, "--out", str(page))
-    (point,) = found["points"]
+    answer = asked(*words, "--out", str(page))
+    (point,) = answer["points"]
     assert "a rule keeps it, and on another disk" in page.read_text()
-    stored = {one["kept_by"]: one["stored_bytes"] for one in found["stored"]}
+    stored = {one["kept_by"]: one["stored_bytes"] for one in answer["stored"]}
     assert list(stored.values()) == [20 * SIZE, *[10 * SIZE] * 4]
     assert (point["dropped_bytes"], point["rule_bytes"]) == (40 * SIZE, 20 * SIZE)
-    assert "2 MB of that are kept by rules, which must go first, or" in found["findings"][0]
+    assert "2 MB of that are kept by rules, which must go first, or" in answer["findings"][0]
     goes = [read for read in reads if read[1] < 40]
     assert point["wan_bytes_per_day"] == pytest.approx(len(missed(goes, 300_000)) * SIZE / N_DAYS)
-    assert {one["dataset"]: one["ruled_files"] for one in found["datasets"]} == {
-        "cms:ds0": 0,
-        "cms:ds1": 10,
-        "cms:ds2": 0,
-        "cms:ds3": 10,
-    }
+    ruled_files = {row["dataset"]: row["ruled_files"] for row in answer["datasets"]}
+    assert ruled_files == {"cms:ds0": 0, "cms:ds1": 10, "cms:ds2": 0, "cms:ds3": 10}
     kept = asked(*words, "--keep-ruled")
     assert (kept["points"][0]["dropped_bytes"], kept["points"][0]["rule_bytes"]) == (20 * SIZE, 0)
     with pytest.raises(InputError, match=r"no replica is at T2_XX\*; .* CERN, CERN_TAPE, FNAL"):
@@ -132,45 +128,34 @@ def test_a_blank_the_same_and_a_cache_are_no_other_disk_and_old_facts_are_told(
     trace: Path, tables: Path, tmp_path: Path
 ) -> None:
     known = {"scope": "cms", "size_bytes": SIZE, "dataset": "cms:ds", "locked": []}
-    lying = [
-        ["PIC_DISK", ""],
-        ["PIC_DISK", "PIC_DISK "],
-        ["PIC_DISK", "pic_disk"],
-        ["PIC_DISK", "XC-PIC"],
-        ["XC-PIC"],
+    lying = [*(["PIC_DISK", other] for other in ("", "PIC_DISK ", "pic_disk", "XC-PIC")), ["XC-PIC"]]
+    times = [dt.datetime(2026, 1, day, tzinfo=dt.UTC) for day in (1, 30, 30, 30, 30)]
+    rows = [
+        known | {"did": f"cms:{name(k)}", "name": name(k), "origins": origins, "known_at": at}
+        for k, (origins, at) in enumerate(zip(lying, times, strict=True))
     ]
-    days = [1, 30, 30, 30, 30]
-    Tables(str(tables)).replace_rows(
-        FILES,
-        [
-            known
-            | {"did": f"cms:{name(k)}", "name": name(k), "origins": origins}
-            | {"known_at": dt.datetime(2026, 1, day, tzinfo=dt.UTC)}
-            for k, (origins, day) in enumerate(zip(lying, days, strict=True))
-        ],
-        (),
-    )
+    Tables(str(tables)).replace_rows(FILES, rows, ())
     cache = tmp_path / "conf" / "caches"
     cache.mkdir(parents=True)
     words = 'name = "xc"\nkind = "xcache"\nurl = "root://xc:1094"\ncapacity = "1TB"\nrse = "XC-PIC"\n'
     (cache / "xc.toml").write_text(words)
-    found = asked(
+    answer = asked(
         *("--trace", str(trace), "--tables", str(tables), "--conf", str(cache.parent)),
         *("--rse", "PIC_DISK", "--rse", "XC*", "--capacity", "100kB"),
     )
-    assert [(one["kept_by"], one["files"]) for one in found["stored"]] == [("the last replica", 4)]
-    assert found["points"][0]["dropped_bytes"] == 0
-    assert sum("1 of 4 replicas were last told of" in note for note in found["notes"]) == 1
+    assert [(one["kept_by"], one["files"]) for one in answer["stored"]] == [("the last replica", 4)]
+    assert answer["points"][0]["dropped_bytes"] == 0
+    assert sum("1 of 4 replicas were last told of" in note for note in answer["notes"]) == 1
 
 
 def test_the_wan_limits_what_goes_the_most_read_stays(trace: Path, reads: list[Read]) -> None:
     words = ("--trace", str(trace), "--capacity", "300kB")
     whole, limit = asked(*words), 150
     assert whole["points"][0]["wan_bytes_s"] > limit
-    found = asked(*words, "--network", "150")
-    (point,) = found["points"]
+    answer = asked(*words, "--network", "150")
+    (point,) = answer["points"]
     assert 0 < point["wan_bytes_s"] <= limit
-    gone = {one["dataset"] for one in found["datasets"]}
+    gone = {one["dataset"] for one in answer["datasets"]}
     more = whole["datasets"][len(gone)]["dataset"]
     goes = [read for read in reads if f"ds{read[1] // 10}" in {*gone, more}]
     assert busiest_s(missed(goes, 300_000)) > limit
@@ -184,12 +169,11 @@ def test_reads_without_a_replica_here_are_counted_and_change_nothing(
     strangers = [f"{DAY_S * N_DAYS - 1},/else/{i},{SIZE},no" for i in range(7)]
     other.write_text("\n".join([*rows, *strangers]) + "\n")
     words = ("--tables", str(tables), "--rse", "PIC_DISK", "--capacity", "300kB")
-    found, plain = asked("--trace", str(other), *words), asked("--trace", str(trace), *words)
-    assert found["points"] == plain["points"]
-    assert any("7 of 907 accesses read 7 files without a replica here" in note for note in found["notes"])
+    answer, plain = asked("--trace", str(other), *words), asked("--trace", str(trace), *words)
+    assert answer["points"] == plain["points"]
+    assert any("7 of 907 accesses read 7 files without a replica here" in note for note in answer["notes"])
 
 
 def test_a_cache_as_large_as_the_storage_is_refused(trace: Path) -> None:
-    assert asked("--trace", str(trace), "--capacity", "9MB")["verdict"].startswith(
-        "No: a cache of 9 MB takes"
-    )
+    verdict = asked("--trace", str(trace), "--capacity", "9MB")["verdict"]
+    assert verdict.startswith("No: a cache of 9 MB takes")

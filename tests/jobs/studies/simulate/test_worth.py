@@ -32,8 +32,8 @@ def trace(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for day in range(N_DAYS):
         for _ in range(2):
             begin = day * DAY_S + int(rng.integers(0, DAY_S // 2))
-            chosen = int(rng.zipf(1.6)) % 12
-            rows += [(begin + 60 * i, f"/hot{chosen}/f{i}.root", 100) for i in range(20)]
+            dataset = int(rng.zipf(1.6)) % 12
+            rows += [(begin + 60 * i, f"/hot{dataset}/f{i}.root", 100) for i in range(20)]
         once = sorted(rng.integers(0, DAY_S, 60).tolist())
         rows += [(day * DAY_S + at, f"/once/{day}-{i}.log", 100) for i, at in enumerate(once)]
     path = tmp_path_factory.mktemp("worth") / "t.csv"
@@ -51,10 +51,9 @@ def plain(trace: Path) -> Any:
 
 
 def test_the_figures_are_those_of_plain_replays(trace: Path, plain: Any) -> None:
-    found = plain
-    options = {one["option"]: one for one in found["options"]}
+    options = {one["option"]: one for one in plain["options"]}
     reads = read_trace(trace).trace
-    from_s = parse_day(found["first_day"])
+    from_s = parse_day(plain["first_day"])
     n_days = N_DAYS - from_s // DAY_S
     lru = run_policy("lru", reads, CAPACITY, count_from_s=from_s)
     assert options["LRU"]["wan_bytes_per_day"] == lru.wan_bytes / n_days
@@ -66,9 +65,9 @@ def test_the_figures_are_those_of_plain_replays(trace: Path, plain: Any) -> None
     assert (larger["lower_bytes_per_day"], larger["upper_bytes_per_day"]) == (saved.lower, saved.upper)
     assert options["the bound"]["wan_bytes_per_day"] <= options["a steward"]["wan_bytes_per_day"]
     # What a steward saves, LRU saves with so much more disk: a replay at that capacity agrees.
-    (told,) = (one for one in found["findings"] if one.startswith("More disk"))
-    if "reach" not in told:
-        same = CAPACITY + parse_bytes(told.split(": ")[1].split(" (")[0].rstrip("."))
+    (finding,) = (line for line in plain["findings"] if line.startswith("More disk"))
+    if "reach" not in finding:
+        same = CAPACITY + parse_bytes(finding.split(": ")[1].split(" (")[0].rstrip("."))
         again = run_policy("lru", reads, same + 100, count_from_s=from_s)
         assert again.wan_bytes <= options["a steward"]["wan_bytes_per_day"] * n_days
 
@@ -112,13 +111,9 @@ def interval(mean: float, lower: float | None, upper: float | None) -> worth.Opt
 
 
 @pytest.mark.parametrize(
-    ("saved", "money", "told"),
+    ("saved", "money", "words"),
     [
-        (
-            (5, 2, 8),
-            None,
-            "saves 5 B of WAN traffic per day against LRU (bounds 2 B to 8 B): more than chance",
-        ),
+        ((5, 2, 8), None, "saves 5 B of WAN traffic per day against LRU (bounds 2 B to 8 B): more than ch"),
         ((5, -1, 8), None, "Not shown: .* may be chance"),
         ((-5, -8, -2), None, "No: .* costs 5 B per day more than LRU"),
         ((5, 2, 8), 40.0, "Yes: .* worth 40 per year more than it costs"),
@@ -126,16 +121,16 @@ def interval(mean: float, lower: float | None, upper: float | None) -> worth.Opt
     ],
 )
 def test_the_verdict_follows_the_bounds_and_the_prices(
-    trace: Path, saved: tuple[float, float, float], money: float | None, told: str
+    trace: Path, saved: tuple[float, float, float], money: float | None, words: str
 ) -> None:
     option = dataclasses.replace(interval(*saved), money_per_year=money)
     figures = worth.SiteFacts(run_year=None if money is None else 100)
-    said = worth.verdict(CAPACITY, 30, option, figures)
-    assert re.search(told.replace("(", r"\(").replace(")", r"\)"), said)
+    verdict = worth.verdict(CAPACITY, 30, option, figures)
+    assert re.search(words.replace("(", r"\(").replace(")", r"\)"), verdict)
 
 
 def test_too_few_days_are_no_verdict(trace: Path) -> None:
-    found = asked(trace, "--from", "1970-01-25")
-    assert "unknown, too few days to tell: 8 count" in found["verdict"]
+    answer = asked(trace, "--from", "1970-01-25")
+    assert "unknown, too few days to tell: 8 count" in answer["verdict"]
     with pytest.raises(InputError, match=r"is after the last access"):
         asked(trace, "--from", "1971-01-01")

@@ -14,11 +14,11 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 import pytest
+from access_rows import accesses
 
 from features.common.errors import InputError, PushRejected, TargetUnavailable
-from features.schema import ACCESSES, arrow_schema
+from features.schema import ACCESSES
 from jobs.ground.settings.tree import CacheSettings, Settings
 from jobs.ground.store.tables import Tables
 from jobs.studies.site_test import answer, files
@@ -48,10 +48,10 @@ ORIGIN = "se.fnal.gov"
 
 @pytest.mark.parametrize(("n_files", "n_clients"), [(f, c) for f in (1, 3, 8) for c in (1, 2, 7, 64)])
 def test_clients_read_every_byte_once(n_files: int, n_clients: int) -> None:
-    chosen = [Span(f"/f{k}", 9 * MIB, (5 + k) * MIB + k) for k in range(n_files)]
-    some = pieces(chosen, Kind(WARM, 1.0, n_clients))
+    files_read = [Span(f"/f{k}", 9 * MIB, (5 + k) * MIB + k) for k in range(n_files)]
+    some = pieces(files_read, Kind(WARM, 1.0, n_clients))
     assert len(some) <= n_clients and all(some)
-    for span in chosen:
+    for span in files_read:
         read = sorted((p.first, p.first + p.n_bytes) for p in itertools.chain(*some) if p.name == span.name)
         assert (read[0][0], read[-1][1]) == (0, span.n_bytes)
         assert all(a[1] == b[0] for a, b in itertools.pairwise(read))
@@ -67,11 +67,11 @@ def test_requests_ask_for_their_share_within_the_piece(share: float) -> None:
 
 
 def test_what_is_planned_stays_within_the_bytes() -> None:
-    found = kinds([ORIGIN], Limits(10**9, 600))
-    chosen = spans([("/small", 2 * MIB), ("/a", 10**9), ("/b", 10**9)], int(10**9 / 3 / weight(found)))
-    assert chosen[0].n_bytes == 2 * MIB and chosen[1].n_bytes == pytest.approx(chosen[2].n_bytes, rel=0.01)
-    read = sum(span.n_bytes for span in chosen)
-    assert 0.99e9 < sum(read * (k.share + (k.place == COLD)) for _, k in rounds(found, 3)) <= 1e9
+    planned = kinds([ORIGIN], Limits(10**9, 600))
+    parts = spans([("/small", 2 * MIB), ("/a", 10**9), ("/b", 10**9)], int(10**9 / 3 / weight(planned)))
+    assert parts[0].n_bytes == 2 * MIB and parts[1].n_bytes == pytest.approx(parts[2].n_bytes, rel=0.01)
+    read = sum(span.n_bytes for span in parts)
+    assert 0.99e9 < sum(read * (k.share + (k.place == COLD)) for _, k in rounds(planned, 3)) <= 1e9
     with pytest.raises(InputError, match="give more --bytes"):
         spans([("/a", 10**9)], MIB - 1)
 
@@ -85,14 +85,14 @@ def test_warm_reads_follow_a_cold_one_that_fetches_everything() -> None:
 
 @pytest.mark.parametrize("n_files", [1, 4, 24])
 def test_cold_reads_of_a_round_share_files_only_if_there_are_too_few(n_files: int) -> None:
-    found = kinds([ORIGIN], Limits(10**9, 600))
-    read_by = groups([Span(f"/f{k}", MIB, MIB) for k in range(n_files)], found)
-    cold = {kind: {span.name for span in read_by[kind]} for kind in found if kind.place == COLD}
+    planned = kinds([ORIGIN], Limits(10**9, 600))
+    read_by = groups([Span(f"/f{k}", MIB, MIB) for k in range(n_files)], planned)
+    cold = {kind: {span.name for span in read_by[kind]} for kind in planned if kind.place == COLD}
     assert all(cold.values()) and len(set.union(*cold.values())) == n_files
     assert n_files < len(cold) or sum(map(len, cold.values())) == n_files
-    *_, last = (kind for _, kind in rounds(found, 1) if kind.place == COLD)
-    assert all(read_by[kind] == read_by[last] for kind in found if kind.place == WARM)
-    assert all(read_by[kind] for kind in found)
+    *_, last = (kind for _, kind in rounds(planned, 1) if kind.place == COLD)
+    assert all(read_by[kind] == read_by[last] for kind in planned if kind.place == WARM)
+    assert all(read_by[kind] for kind in planned)
 
 
 @pytest.mark.parametrize("name", ["../../etc/passwd", "/store/a\nb.root", "/store/../x", "/xrdpfc_command/x"])
@@ -110,17 +110,10 @@ def test_recorded_files_are_of_this_cache_and_those_not_read_for_longest_come_fi
     reads += [("xc", "/store/../x"), ("xc", "/store/new")]
     at = dt.datetime(2026, 3, 1, 12, tzinfo=dt.UTC)
     rows = [
-        {"did": f"s:{name}", "scope": "s", "name": name, "cache": cache, "known_at": at, "n_reads": 1}
-        | {
-            "accessed_at": at - dt.timedelta(hours=k % 5),
-            "source": "t",
-            "event_id": str(k),
-            "day": "2026-03-01",
-        }
+        {"name": name, "cache": cache, "accessed_at": at - dt.timedelta(hours=k % 5)}
         for k, (cache, name) in enumerate(reads)
     ]
-    schema = pa.schema([*arrow_schema(ACCESSES), pa.field("day", pa.string())])
-    tables.replace_arrow(ACCESSES, pa.Table.from_pylist(rows, schema))
+    tables.replace_arrow(ACCESSES, accesses(rows, known_at=at))
     assert files.recorded(tables, cache, at_s=2**31) == ["/store/old", "/store/new"]
 
 
@@ -164,14 +157,9 @@ def rate(place: str, mb: float | None, *, reading: str = "whole", clients: int =
 
 
 ROWS = [
-    *(rate(ORIGIN, 4.8, reading="35 %"), rate(COLD, 2.4, reading="35 %"), rate(WARM, 240, reading="35 %")),
-    *(
-        rate(ORIGIN, 50),
-        rate(COLD, 40),
-        rate(COLD, 150, clients=4),
-        rate(COLD, 160, clients=16),
-        rate(WARM, 300),
-    ),
+    *(rate(place, mb, reading="35 %") for place, mb in ((ORIGIN, 4.8), (COLD, 2.4), (WARM, 240))),
+    *(rate(place, mb) for place, mb in ((ORIGIN, 50), (COLD, 40), (WARM, 300))),
+    *(rate(COLD, 150, clients=4), rate(COLD, 160, clients=16)),
 ]
 TRIPS = [Latency(ORIGIN, 142.0, 140.0, 150.0, 500.0), Latency("the cache", 0.5, 0.4, 0.6, 3.0)]
 
@@ -202,22 +190,11 @@ def test_advice_names_what_helps() -> None:
 def test_the_page_escapes_what_servers_say() -> None:
     bad = rate(WARM, None, clients=4, failed=3, why="<script>alert(1)</script>")
     rows = (*ROWS, bad)
-    found = SiteTest(
-        cache="xc1",
-        version="5.5.3",
-        measured_at="2026-03-01T00:00:00Z",
-        files=("/f",),
-        read_bytes=MIB,
-        bytes_used=MIB,
-        seconds=9.0,
-        findings=tuple(answer.findings(TRIPS, rows)),
-        advice=" ".join(answer.advice(rows)),
-        settings="[push]\nparallel = 4  # few",
-        round_trips=tuple(TRIPS),
-        rates=rows,
-        failures=(),
-        notes=(),
-    )
-    page = site_page(found)
+    facts: dict[str, Any] = {"cache": "xc1", "version": "5.5.3", "measured_at": "2026-03-01T00:00:00Z"}
+    facts |= {"files": ("/f",), "read_bytes": MIB, "bytes_used": MIB, "seconds": 9.0, "rates": rows}
+    facts |= {"settings": "[push]\nparallel = 4  # few", "round_trips": tuple(TRIPS)}
+    facts |= {"findings": tuple(answer.findings(TRIPS, rows)), "advice": " ".join(answer.advice(rows))}
+    facts |= dict.fromkeys(("failures", "notes"), ())
+    page = site_page(SiteTest(**facts))
     assert "<script>alert" not in page and "&lt;script&gt;alert" in page
     assert page.count("<svg") > 2
