@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import re
 import signal
@@ -11,6 +12,7 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from unittest.mock import Mock
 
 import httpx
 import pytest
@@ -78,6 +80,22 @@ def test_tables_that_hang_stop_neither_the_service_nor_its_end(pages: PageWorker
             pages.close()
             assert awaited.result().status_code == 503
         assert time.monotonic() - began_s < 30
+
+
+def test_a_busy_machine_may_take_longer_to_load_than_the_tables_to_answer(pages: PageWorker) -> None:
+    ours, theirs = multiprocessing.Pipe()
+    pages._started = lambda: (Mock(), ours)  # type: ignore[method-assign]
+    pages._patience_s = 1.0
+
+    def serve() -> None:
+        time.sleep(2)
+        theirs.send_bytes(b"loaded")
+        theirs.recv()
+        theirs.send_bytes(b"page")
+
+    with ThreadPoolExecutor() as beside:
+        beside.submit(serve)
+        assert pages.page(PageRequest(), {}) == b"page"
 
 
 def test_the_service_imports_no_reader_of_tables() -> None:
