@@ -118,6 +118,15 @@ def operated(operate: Callable[[], None]) -> Iterator[None]:
         thread.join()
 
 
+@pytest.fixture
+def loads_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Look-ups are forks of one process that has loaded what they need, which takes seconds each."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["jobs.loop.steward.promoted", "models.serving.registry"])
+    monkeypatch.setattr(multiprocessing, "get_context", lambda _: context)
+
+
+@pytest.mark.usefixtures("loads_once")
 def test_a_steward_follows_promotions_without_a_restart(
     own: Mlflow, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -181,6 +190,7 @@ def test_the_first_look_up_decides_whether_learned_can_begin(own: Mlflow, tmp_pa
         Promoted(settings, cache, now_s=lambda: FRESH_S).first()
 
 
+@pytest.mark.usefixtures("loads_once")
 def test_a_copy_of_the_promoted_order_lets_a_steward_begin_whatever_mlflow_does(
     own: Mlflow, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
