@@ -155,7 +155,7 @@ def _kind(item: pytest.Item) -> str:
 
 
 def _files(items: Sequence[pytest.Item], kind: str) -> list[list[pytest.Item]]:
-    """The tests of a kind by file, those with long tests first, then those with most."""
+    """The tests of a kind by file, first those with long tests or that share a server, then those with most."""
     files: dict[Path, list[pytest.Item]] = {}
     for item in (one for one in items if _kind(one) == kind):
         files.setdefault(item.path, []).append(item)
@@ -163,7 +163,7 @@ def _files(items: Sequence[pytest.Item], kind: str) -> list[list[pytest.Item]]:
 
 
 def _is_long(item: pytest.Item) -> bool:
-    return item.get_closest_marker("long") is not None
+    return item.get_closest_marker("long") is not None or _together(str(item.path)) is not None
 
 
 def _placed(files: Sequence[list[pytest.Item]]) -> Iterator[tuple[float, list[pytest.Item]]]:
@@ -173,11 +173,29 @@ def _placed(files: Sequence[list[pytest.Item]]) -> Iterator[tuple[float, list[py
 
 TOGETHER = {
     "a Rucio": ("services/test_rucio_server", "services/test_rucio_sync", "services/test_rucio_placement"),
-    "HDFS and S3": ("services/test_hdfs", "store/test_s3_commits", "test_pull_remote"),
-    "Spark for inputs": ("test_pull", "test_pull_inputs", "test_pull_links", "test_incremental"),
-    "Spark for records": ("ingest/test_names", "test_fields", "test_worker_jobs", "test_source_packages"),
+    "an MLflow": tuple(
+        f"mlflow/test_{what}"
+        for what in ("compared", "delivery", "hostile", "poisoned", "predicting", "training")
+    ),
+    "HDFS and S3": (
+        *("services/test_hdfs", "services/test_cluster", "store/test_tables", "store/test_s3_commits"),
+        "ingest/test_pull_remote",
+    ),
+    "Spark for inputs": (
+        *("ingest/test_pull", "ingest/test_pull_inputs", "ingest/test_pull_links", "ingest/test_incremental"),
+        *("ingest/test_engines", "spark/test_java"),
+    ),
+    "Spark for records": (
+        *("ingest/test_names", "ingest/test_fields", "ingest/test_worker_jobs", "ingest/test_source_packages"),
+        *("ingest/test_matrix", "ingest/test_known_names", "train/test_engines", "serving/test_scoring"),
+    ),
 }
 """Files whose tests share what takes long to start: one process has it, with `--dist loadfile`."""
+
+
+def _together(file: str) -> str | None:
+    """What the file shares with others."""
+    return next((what for what, of in TOGETHER.items() if file.removesuffix(".py").endswith(of)), None)
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -188,8 +206,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> object:
     class Together(LoadFileScheduling):  # type: ignore[misc]
         def _split_scope(self, nodeid: str) -> str:
             file = str(super()._split_scope(nodeid))
-            of = (what for what, files in TOGETHER.items() if file.removesuffix(".py").endswith(files))
-            return next(of, file)
+            return _together(file) or file
 
     return Together(config, log) if config.getoption("dist") == "loadfile" else None
 

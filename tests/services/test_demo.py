@@ -19,7 +19,7 @@ from jobs.local_site.demo.pair_section import answers_of
 from jobs.local_site.demo.side import Seen
 from prefetch.xcache.gstream import FileClose, read_capture
 
-pytestmark = pytest.mark.service
+pytestmark = [pytest.mark.long, pytest.mark.service]
 SEED = 1
 """The demo's own."""
 
