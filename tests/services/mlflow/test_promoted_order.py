@@ -44,7 +44,7 @@ from prefetch.steward.figures import StewardFigures
 from replay.policies.learned import Order
 
 pytestmark = [pytest.mark.long, *MLFLOW_WARNINGS]
-WITHIN_S, STARTS_WITHIN_S = 120.0, 300.0
+WITHIN_S = 300.0
 FRESH_S = TRAIN_UNTIL_S + 35.0 * DAY
 """An order serves until then."""
 ROWS = np.random.default_rng(1).random((9, len(COLUMNS))).astype(np.float32)
