@@ -1,6 +1,6 @@
 """What features cost: kernels, both engines, DuckDB for the counts alone, and cycles; rates and ratios.
 
-bench/feature_speed.py                    2 M accesses in 30 days; cycles of 20 000 reads a day at days 10, 60, 90
+bench/feature_speed.py              2 M accesses in 30 days; cycles of 20 000 reads a day at days 10, 60, 90
 bench/feature_speed.py --accesses N       another rebuild; --reads-a-day N another volume of the cycles
 
 Every file is read at least once on the day it appears; two in five are read again, on days after it that fall
