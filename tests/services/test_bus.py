@@ -38,7 +38,7 @@ PASSWORD = "pass-word"
 DAY = "2026-03-02"
 NOW_S = 1_772_400_000
 N_OF_EACH = 60
-PATIENCE_S = 90.0
+PATIENCE_S = 180.0
 
 
 @contextmanager
@@ -79,7 +79,7 @@ class Collector:
 
     def stop(self) -> dict[str, int]:
         self.process.send_signal(signal.SIGTERM)
-        out, _ = self.process.communicate(timeout=30)
+        out, _ = self.process.communicate(timeout=120)
         assert self.process.returncode == 0, self.log
         assert PASSWORD not in self.log
         counts: dict[str, int] = json.loads(out)
@@ -87,7 +87,7 @@ class Collector:
 
     def kill(self) -> None:
         self.process.kill()
-        self.process.communicate(timeout=20)
+        self.process.communicate(timeout=120)
 
 
 @pytest.fixture

@@ -44,7 +44,7 @@ def test_ctrl_c_ends_a_jvm_that_is_still_starting() -> None:
     with pytest.raises(KeyboardInterrupt), session._interruptible():
         started = subprocess.Popen(["/bin/sleep", "60"])
         signal.raise_signal(signal.SIGINT)
-    assert started.wait(10) == -signal.SIGTERM
+    assert started.wait(60) == -signal.SIGTERM
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 

@@ -55,7 +55,7 @@ class Daemon:
         """Stop it, in time; what it counted."""
         began = time.monotonic()
         self.process.send_signal(number)
-        out, err = self.process.communicate(timeout=20)
+        out, err = self.process.communicate(timeout=120)
         assert time.monotonic() - began < STOP_S
         assert self.process.returncode == 0, err
         self.log += err.splitlines()
@@ -65,7 +65,7 @@ class Daemon:
 
     def kill(self) -> None:
         self.process.kill()
-        self.process.communicate(timeout=20)
+        self.process.communicate(timeout=120)
         self.socket.close()
 
 

@@ -65,7 +65,7 @@ def test_tables_that_hang_stop_neither_the_service_nor_its_end(pages: PageWorker
             os.mkfifo(part)
         pages._patience_s = 3
         with ThreadPoolExecutor() as others:
-            page = others.submit(httpx.get, f"{server.url}/operator/caches/xc1?file=/f", timeout=30)
+            page = others.submit(httpx.get, f"{server.url}/operator/caches/xc1?file=/f", timeout=60)
             took_s = [ranges_s(address_of(server.url)) for _ in range(50)]
             server.beat("xc1")
             assert max(took_s) < 1.0 and not page.done()
