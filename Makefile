@@ -13,6 +13,9 @@ STAMP := .venv/.installed
 APART := --dist loadfile --no-loadscope-reorder --numprocesses
 SOURCES := setup.py $(wildcard conf/constraints/*.txt)
 
+# What the first process compiles is for all workers of the tests, and for all commands that they start.
+export PYTHONDONTWRITEBYTECODE :=
+
 .PHONY: help install demo up down test lint check verify benchmarks leaderboard notebooks audit docs clean
 help: ## show this list
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 10

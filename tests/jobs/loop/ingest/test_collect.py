@@ -29,7 +29,7 @@ from jobs.loop.ingest.sources import Site
 from jobs.loop.ingest.sources.local import captures_in, places_at
 from prefetch.xcache.gstream import PSEQ_MODULUS, Capture, Numberings, read_capture
 
-STOP_S = 5.0
+STOP_S = 30.0
 """A busy machine may take this long; a collector that waits for its next datagram would never stop."""
 
 
