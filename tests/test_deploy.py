@@ -63,7 +63,7 @@ def known_figures() -> set[str]:
     """The names of all figures that we leave or serve."""
     at = "2026-03-01"
     cache = CacheStatus("c", 1, at, 1, 1, 1.0, 1, 1, at, {"pin": 1}, at, {"done": 1}, 0)
-    told = Status(at, "r", "m/1", at, False, "m/1", at, 1, 0, (cache,), ())
+    told = Status(at, "r", "m/1", at, False, "m/1", at, 1, (), (cache,), ())
     jobs = {f"cachecast_job_{name}" for name in ("ended_seconds", "duration_seconds", "failed")}
     collect = {f"cachecast_collect_{name}" for name in (*COUNTS, "seen_seconds")}
     collect |= {f"cachecast_collect_bus_{name}" for name in (*bus.COUNTS, "seen_seconds")}

@@ -95,7 +95,7 @@ def test_a_dataset_of_rucio_is_fetched_to_its_paths(tmp_path: Path) -> None:
 def test_two_prefills_of_one_second_are_two_plans(tmp_path: Path) -> None:
     options, at = site(tmp_path, f'prefix = "{PREFIX}"'), "2026-04-10T00:00:00Z"
     (tmp_path / "names").write_text(f"{SCOPE}:{NAMES[0]}\n")
-    listed = ["prefill", "--cache", "dir", "--files", tmp_path / "names", *options]
+    listed: list[str | Path] = ["prefill", "--cache", "dir", "--files", tmp_path / "names", *options]
     asked(*listed, "--as-of", at)
     taken = cachecast(*listed, "--as-of", at)
     assert (taken.returncode, "has a plan at" in taken.stderr) == (1, True)
