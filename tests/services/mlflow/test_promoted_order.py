@@ -122,7 +122,8 @@ def operated(operate: Callable[[], None]) -> Iterator[None]:
 def loads_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Look-ups are forks of one process that has loaded what they need, which takes seconds each."""
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["jobs.loop.steward.promoted", "models.serving.registry"])
+    stores = ("mlflow.store.tracking.sqlalchemy_store", "mlflow.store.model_registry.sqlalchemy_store")
+    context.set_forkserver_preload(["jobs.loop.steward.promoted", "models.serving.registry", *stores])
     monkeypatch.setattr(multiprocessing, "get_context", lambda _: context)
 
 
@@ -131,6 +132,7 @@ def test_a_steward_follows_promotions_without_a_restart(
     own: Mlflow, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(promoted, "LOOK_UP_EVERY_S", 0.1)
+    monkeypatch.setattr(promoted, "BEGINS_WITHIN_S", WITHIN_S)
     monkeypatch.setattr(steward, "REPORT_EVERY_S", 0.1)
     settings, at, clock = site(tmp_path, own), registry(own), Clock()
     store = Tables(settings.tables.root)
