@@ -6,48 +6,33 @@ import json
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
-from cases import IS_THOROUGH
 
 from features.schema import OUTCOMES, PLANS, RECEIPTS
 from jobs.ground.store.tables import Tables
-from jobs.local_site.demo import pair, run, site
+from jobs.local_site.demo import pair
 from jobs.local_site.demo.pair import Pair, Side
 from jobs.local_site.demo.pair_section import answers_of
 from jobs.local_site.demo.side import Seen
 from prefetch.xcache.gstream import FileClose, read_capture
 
-pytestmark = [pytest.mark.long, pytest.mark.service, pytest.mark.thorough]
+pytestmark = [pytest.mark.long, pytest.mark.service]
 SEED = 1
 """The demo's own."""
 
 
-SHORTER: dict[ModuleType, dict[str, object]] = {
-    run: {"HISTORY_DAYS": 20},
-    pair: {"READS": 900, "_GENERATED": 10_000, "_ROWS": 20_000},
-    site: {"_BASE": site._BASE.replace("max_rows = 100000", "max_rows = 40000")},
-}
-"""`make verify` runs the demo of users."""
-
-
 @pytest.fixture(scope="module")
-def demo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, dict[str, Any]]]:
+def demo(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
     out = tmp_path_factory.mktemp("demo") / "out"
-    code = ["from jobs.cli.main import main"]
-    with pytest.MonkeyPatch.context() as patch:
-        for module, values in ({} if IS_THOROUGH else SHORTER).items():
-            for name, value in values.items():
-                patch.setattr(module, name, value)
-                code.append(f"import {module.__name__} as changed; changed.{name} = {value!r}")
-        command = [sys.executable, "-c", "\n".join([*code, "main()"]), "demo", "--json", "--out", str(out)]
-        answer = subprocess.run(command, capture_output=True, text=True, timeout=1500, check=False)
-        assert answer.returncode == 0, answer.stderr[-2000:]
-        yield out, json.loads(answer.stdout)
+    command = [sys.executable, "-c", "from jobs.cli.main import main; main()", "demo", "--json"]
+    words = [*command, "--out", str(out)]
+    answer = subprocess.run(words, capture_output=True, text=True, timeout=1500, check=False)
+    assert answer.returncode == 0, answer.stderr[-2000:]
+    told: dict[str, Any] = json.loads(answer.stdout)
+    return out, told
 
 
 def test_the_plan_saves_wan_bytes_net_of_what_it_fetched(demo: tuple[Path, dict[str, Any]]) -> None:
