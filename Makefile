@@ -13,6 +13,9 @@ STAMP := .venv/.installed
 APART := --dist loadfile --no-loadscope-reorder --numprocesses
 SOURCES := setup.py $(wildcard conf/constraints/*.txt)
 
+# What the first process compiles is for all workers of the tests, and for all commands that they start.
+export PYTHONDONTWRITEBYTECODE :=
+
 .PHONY: help install demo up down test lint check verify benchmarks leaderboard notebooks audit docs clean
 help: ## show this list
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 10
@@ -44,7 +47,6 @@ lint: $(STAMP)-dev ## ruff, mypy strict, import-linter
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	MYPYPATH=bench $(BIN)/mypy bench/*.py
 	$(BIN)/lint-imports
 
 check: lint ## lint, and the tests that start no server
@@ -75,9 +77,9 @@ verify: $(STAMP)-verify ## longer checks: the wheel, oracles on thousands of cas
 	$(BIN)/python bench/steward_million.py
 	$(BIN)/python bench/push.py
 	$(BIN)/python bench/site_test.py --short
-	$(BIN)/python bench/replay.py --exact
-	$(BIN)/python bench/replay.py
-	$(BIN)/python bench/features.py
+	$(BIN)/python bench/replay_speed.py --exact
+	$(BIN)/python bench/replay_speed.py
+	$(BIN)/python bench/feature_speed.py
 	$(BIN)/python bench/readers.py 120000
 	$(BIN)/python bench/scoring.py 20000
 	$(BIN)/python bench/scoring.py train 50000
@@ -90,7 +92,7 @@ verify: $(STAMP)-verify ## longer checks: the wheel, oracles on thousands of cas
 	$(BIN)/python bench/plan.py
 	@conf/deploy/system.sh bench
 	$(BIN)/python bench/serve.py
-	$(BIN)/python bench/dags.py --strict
+	$(BIN)/python bench/dag_speed.py --strict
 	$(BIN)/python bench/airflow_day.py
 
 benchmarks: $(STAMP)-verify ## run the benches alone on this machine and rewrite docs/benchmarks.md; ONLY="replay plan": single sections

@@ -18,7 +18,7 @@ from pathlib import Path
 from types import ModuleType
 
 ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT))  # before this folder, whose replay.py is no room
+sys.path.insert(0, str(ROOT))
 
 import pdoc  # noqa: E402
 

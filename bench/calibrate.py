@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 ROOT = Path(__file__).parents[1]
-sys.path.insert(0, str(ROOT))  # rooms before this folder, whose replay.py is none
+sys.path.insert(0, str(ROOT))
 
 from features.common.times import DAY_S  # noqa: E402
 from replay.bounds import byte_bound  # noqa: E402

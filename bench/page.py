@@ -33,7 +33,7 @@ HEAD = """\
 Every figure of the documentation is here, as the bench printed it. `make benchmarks` runs all benches and
 rewrites this page; `make benchmarks ONLY="replay readers"` renews single sections. Ratios within one run can
 be compared between machines, absolute figures only within a section. Benches run in the environment that
-`make verify` makes, for example `.venv/bin/python bench/replay.py`. A section is left out while it is
+`make verify` makes, for example `.venv/bin/python bench/replay_speed.py`. A section is left out while it is
 older than the code that it measures; `.venv/bin/python bench/page.py --list` has all benches.
 """
 
@@ -47,15 +47,15 @@ class Bench(NamedTuple):
 
 
 BENCHES = (
-    Bench("replay", "Replay: speed beside libCacheSim's C loop", "replay.py"),
-    Bench("equality", "Replay: miss ratios beside libCacheSim's", "replay.py --exact"),
+    Bench("replay", "Replay: speed beside libCacheSim's C loop", "replay_speed.py"),
+    Bench("equality", "Replay: miss ratios beside libCacheSim's", "replay_speed.py --exact"),
     Bench("large-trace", "Trace commands: time and memory on ten million accesses", "large_trace.py"),
     Bench("xcache-purge", "Replay: purges beside a real XCache", "xcache_purge.py"),
     Bench("workload", "Workload: published and produced figures", "calibrate.py"),
     Bench("readers", "Pull: the reader of Rucio traces", "readers.py"),
     Bench("hosts", "Scan and collect: cinfo files and f-stream datagrams", "hosts.py"),
     Bench("collect", "Collect: datagrams kept at rising rates", "collect.py"),
-    Bench("features", "Features: a cycle carried and rebuilt, beside DuckDB", "features.py"),
+    Bench("features", "Features: a cycle carried and rebuilt, beside DuckDB", "feature_speed.py"),
     Bench("scoring", "Models: rows scored per second", "scoring.py"),
     Bench("training", "Models: time to learn from five million rows", "scoring.py train"),
     Bench("forecast", "Forecast: public popularity series", "forecast.py"),
@@ -69,7 +69,7 @@ BENCHES = (
     Bench("push", "Push: beside plain copies, and a large journal", "push.py"),
     Bench("site-test", "Site test: reads at distances, beside CERN's, PIC's and DOMA's", "site_test.py"),
     Bench("serve", "Placement service: requests per second", "serve.py"),
-    Bench("dags", "Airflow: parsing the DAGs", "dags.py"),
+    Bench("dags", "Airflow: parsing the DAGs", "dag_speed.py"),
     Bench("fuzz", "Trust: fuzzed parsers", "fuzz.py"),
     Bench("fuzz-sources", "Trust: damaged lines", "fuzz_sources.py"),
     Bench("drill", "Trust: fault drills", "drill.py"),

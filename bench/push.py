@@ -30,7 +30,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "support" / "servers"))
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # bench/replay.py would hide the room
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import postgres_server
 import psycopg

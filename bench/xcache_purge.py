@@ -17,7 +17,7 @@ import threading
 import time
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # bench/replay.py would hide the room
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import numpy as np
 

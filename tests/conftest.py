@@ -155,7 +155,7 @@ def _kind(item: pytest.Item) -> str:
 
 
 def _files(items: Sequence[pytest.Item], kind: str) -> list[list[pytest.Item]]:
-    """The tests of a kind by file, those with long tests first, then those with most."""
+    """The tests of a kind by file, first long ones and those that share a server, then those with most."""
     files: dict[Path, list[pytest.Item]] = {}
     for item in (one for one in items if _kind(one) == kind):
         files.setdefault(item.path, []).append(item)
@@ -163,7 +163,9 @@ def _files(items: Sequence[pytest.Item], kind: str) -> list[list[pytest.Item]]:
 
 
 def _is_long(item: pytest.Item) -> bool:
-    return item.get_closest_marker("long") is not None
+    return (
+        item.get_closest_marker("long") is not None or _together(item.nodeid.partition("::")[0]) is not None
+    )
 
 
 def _placed(files: Sequence[list[pytest.Item]]) -> Iterator[tuple[float, list[pytest.Item]]]:
@@ -171,13 +173,36 @@ def _placed(files: Sequence[list[pytest.Item]]) -> Iterator[tuple[float, list[py
     return ((n / len(files), file) for n, file in enumerate(files))
 
 
+_SERVED, _PULLED = "tests/services/", "tests/jobs/loop/ingest/"
 TOGETHER = {
-    "a Rucio": ("services/test_rucio_server", "services/test_rucio_sync", "services/test_rucio_placement"),
-    "HDFS and S3": ("services/test_hdfs", "store/test_s3_commits", "test_pull_remote"),
-    "Spark for inputs": ("test_pull", "test_pull_inputs", "test_pull_links", "test_incremental"),
-    "Spark for records": ("ingest/test_names", "test_fields", "test_worker_jobs", "test_source_packages"),
+    "a Rucio": [f"{_SERVED}test_rucio_{what}" for what in ("server", "sync", "placement")],
+    "an MLflow": [
+        f"{_SERVED}mlflow/test_{what}"
+        for what in ("compared", "delivery", "hostile", "poisoned", "predicting", "training")
+    ],
+    "HDFS and S3": [
+        *(f"{_SERVED}test_hdfs", f"{_SERVED}test_cluster", f"{_PULLED}test_pull_remote"),
+        *("tests/jobs/ground/store/test_tables", "tests/jobs/ground/store/test_s3_commits"),
+    ],
+    "Spark for inputs": [
+        *(
+            f"{_PULLED}test_{what}"
+            for what in ("pull", "pull_inputs", "pull_links", "incremental", "engines")
+        ),
+        "tests/jobs/ground/spark/test_session",
+    ],
+    "Spark for records": [
+        *(f"{_PULLED}test_{what}" for what in ("fields", "known_names", "matrix", "names")),
+        *(f"{_PULLED}test_{what}" for what in ("source_packages", "worker_jobs")),
+        *("tests/jobs/loop/train/test_engines", "tests/models/serving/test_scoring"),
+    ],
 }
 """Files whose tests share what takes long to start: one process has it, with `--dist loadfile`."""
+
+
+def _together(file: str) -> str | None:
+    """What a file of tests, by its path in the repository, shares with others."""
+    return next((what for what, of in TOGETHER.items() if file.removesuffix(".py") in of), None)
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -188,8 +213,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> object:
     class Together(LoadFileScheduling):  # type: ignore[misc]
         def _split_scope(self, nodeid: str) -> str:
             file = str(super()._split_scope(nodeid))
-            of = (what for what, files in TOGETHER.items() if file.removesuffix(".py").endswith(files))
-            return next(of, file)
+            return _together(file) or file
 
     return Together(config, log) if config.getoption("dist") == "loadfile" else None
 

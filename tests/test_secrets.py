@@ -228,7 +228,7 @@ def test_the_placement_service(tmp_path: Path, nobody: int) -> None:
                 text += "".join(one.text.replace(f"there is no site '{TOKEN}'", "") for one in answers)
             assert server.process is not None
             server.process.terminate()
-            text += server.process.communicate(timeout=60)[1]
+            text += server.process.communicate(timeout=180)[1]
     assert "Traceback" not in text
     assert leaks(tmp_path, text) == []
     assert token_of("xc1") not in text

@@ -38,7 +38,7 @@ class World:
         path.write_bytes(content)
         return lfn
 
-    def eventually(self, so: Callable[[], bool], timeout_s: float = 10.0) -> bool:
+    def eventually(self, so: Callable[[], bool], timeout_s: float = 60.0) -> bool:
         deadline = time.monotonic() + timeout_s
         while not so():
             if time.monotonic() > deadline:

@@ -1,4 +1,4 @@
-"""Equal to libCacheSim on a real trace and on random ones; on 10 M reads: bench/replay.py --exact."""
+"""Equal to libCacheSim on a real trace and on random ones; on 10 M reads: bench/replay_speed.py --exact."""
 
 from __future__ import annotations
 

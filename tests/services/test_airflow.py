@@ -1,8 +1,8 @@
 """A real Airflow, all four processes: a run by the REST API, a killed command, alerts, `dags test`.
 
 The present decision time runs by the schedule from the pull, which waits for its records, to the push into a
-real XCache, first without a champion; verify_outcomes and capacity_report run alone, and build_features once
-by spark-submit. A whole day on HDFS is in bench/airflow_day.py.
+real XCache, first without a champion; verify_outcomes runs alone. `make verify` also runs
+capacity_report, and build_features by spark-submit; a whole day on HDFS is in bench/airflow_day.py.
 """
 
 from __future__ import annotations
@@ -208,6 +208,7 @@ def dags_test(site: LocalSite, dag: str, **settings: str) -> str:
     return done.stdout
 
 
+@pytest.mark.verify
 def test_a_planner_is_answered_in_a_folder_named_by_the_settings(site: LocalSite) -> None:
     dags_test(site, "capacity_report", CACHECAST_AIRFLOW__REPORTS="pages")
     curve = (site.out / "pages" / "curve-2026-03-03.html").read_text().replace("\u00a0", " ")
@@ -217,6 +218,7 @@ def test_a_planner_is_answered_in_a_folder_named_by_the_settings(site: LocalSite
     assert (site.out / "pages" / "report-2026-03-03.html").exists()
 
 
+@pytest.mark.verify
 def test_a_spark_step_is_submitted_by_a_connection(site: LocalSite) -> None:
     connection = json.dumps({"conn_type": "spark", "host": "local[1]"})
     submit = {"CACHECAST_AIRFLOW__SPARK": "spark_site", "AIRFLOW_CONN_SPARK_SITE": connection}

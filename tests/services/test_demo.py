@@ -20,7 +20,7 @@ from jobs.local_site.demo.pair import Pair, Side, answers_of
 from jobs.local_site.demo.side import Seen
 from prefetch.xcache.events import FileClose
 
-pytestmark = pytest.mark.service
+pytestmark = [pytest.mark.long, pytest.mark.service]
 SEED = 1
 """The demo's own."""
 

@@ -49,7 +49,7 @@ def test_one_that_is_ended_leaves_no_server(folder: Path, signalled: signal.Sign
         assert command.stdout.readline() == "reads\n"
         assert eventually(lambda: len(servers(folder)) >= 4)
         command.send_signal(signalled)
-        command.communicate(timeout=60)
+        command.communicate(timeout=180)
     assert eventually(lambda: not servers(folder))
 
 

@@ -84,7 +84,7 @@ def ended_holding(root: str, number: signal.Signals) -> subprocess.Popen[str]:
         assert process.stdout is not None
         assert process.stdout.readline() == "held\n"
         process.send_signal(number)
-        process.wait(30)
+        process.wait(120)
     return process
 
 
@@ -112,7 +112,7 @@ def test_writers_in_two_processes_never_lose_an_update(tables: Tables) -> None:
 def test_a_writer_killed_before_its_commit_leaves_nothing_to_be_seen(tables: Tables) -> None:
     before = tables.replace_rows(REJECTS, refusals(1), (DAY,))
     with python(_DIE_BEFORE_COMMIT, tables.root) as writer:
-        assert writer.wait(60) == 9
+        assert writer.wait(120) == 9
     assert tables.snapshot(REJECTS) == before
     store = store_at(tables.root).below("rejects")
     assert sum(name.endswith(".draft") for name in store.names("_commits")) == 1

@@ -43,9 +43,9 @@ def cached(site: Loopback, *names: str) -> set[str]:
         content = name.encode() * 1000
         site.add_file(name, content)
         file = File()
-        assert file.open(f"{site.cache_url}/{name}", timeout=30)[0].ok
-        assert file.read(0, len(content), timeout=30)[1] == content
-        status, _ = file.read(len(content) - 1, 2, timeout=30)
+        assert file.open(f"{site.cache_url}/{name}", timeout=90)[0].ok
+        assert file.read(0, len(content), timeout=90)[1] == content
+        status, _ = file.read(len(content) - 1, 2, timeout=90)
         # A read past the cache fails if it asks for more than there is, on 5.5.3 as on 6.2.1.
         assert status.ok or "bad message" in status.message or "Invalid response" in status.message
         file.close()

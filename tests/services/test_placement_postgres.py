@@ -24,7 +24,7 @@ def postgres() -> Iterator[PostgresServer]:
 
 
 def told(server: PlacementServer, path: str) -> Any:
-    return httpx.get(f"{server.url}{path}", timeout=30).json()
+    return httpx.get(f"{server.url}{path}", timeout=90).json()
 
 
 def test_two_services_agree_and_outlive_their_database(postgres: PostgresServer) -> None:

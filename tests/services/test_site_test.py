@@ -123,6 +123,6 @@ def test_ctrl_c_leaves_nothing_in_the_cache(site: Loopback, tmp_path: Path) -> N
             assert time.monotonic() < deadline and command.poll() is None
             time.sleep(0.02)
         command.send_signal(signal.SIGINT)
-        _, told = command.communicate(timeout=60)
+        _, told = command.communicate(timeout=180)
     assert (command.returncode, told.splitlines()[-1]) == (130, "interrupted")
     assert holds(site, *names) == [False]

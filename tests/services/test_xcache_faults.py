@@ -469,7 +469,7 @@ def test_a_login_by_keytab_and_one_with_a_wrong_key(journal: Journal, tmp_path: 
             assert '"pushed": 1' in done_by(pusher(conf, "resume", "--cache", "one"))
             right.chmod(0o640)
             open_to_all = pusher(conf, "resume", "--cache", "one")
-            assert "chmod 0600" in open_to_all.communicate(timeout=60)[1] and open_to_all.returncode == 1
+            assert "chmod 0600" in open_to_all.communicate(timeout=180)[1] and open_to_all.returncode == 1
 
 
 def make_keytab(path: Path) -> None:

@@ -78,7 +78,7 @@ def answers(
         renew(following)
         process.stdin.write("\n")
         process.stdin.flush()
-    rest, _ = process.communicate(timeout=60)
+    rest, _ = process.communicate(timeout=180)
     return [*found, *rest.strip().splitlines()]
 
 

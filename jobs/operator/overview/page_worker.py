@@ -24,7 +24,8 @@ from jobs.ground.settings.tree import Settings
 from prefetch.placement.pages import LastHeartbeat, PageRequest
 
 PATIENCE_S: Final = 45.0
-"""Time for one page."""
+"""Time for one page, once the process has loaded what it needs."""
+_LOADS_WITHIN_S: Final = 120.0
 _END_S: Final = 5.0
 
 
@@ -45,11 +46,16 @@ class PageWorker:
         try:
             if self._running is None:
                 self._running = self._started()
+                if not self._running[1].poll(_LOADS_WITHIN_S):
+                    raise TimeoutError
+                self._running[1].recv_bytes()
             questions = self._running[1]
             questions.send((asked, heard))
             if questions.poll(self._patience_s):
                 return questions.recv_bytes()
             why = f"no answer within {self._patience_s:.0f} s: do the tables answer?"
+        except TimeoutError:
+            why = f"the process that reads them has not started within {_LOADS_WITHIN_S:.0f} s"
         except (EOFError, OSError):
             why = "the process that reads them has ended; its error is in the service's log"
         self.close()
@@ -84,6 +90,7 @@ def _serve_pages(questions: Connection, settings: Settings, began_s: float) -> N
         Path("/proc/self/oom_score_adj").write_text("1000")
     renderer = importlib.import_module("jobs.operator.overview.page").Renderer(settings, began_s=began_s)
     with contextlib.suppress(EOFError, BrokenPipeError):
+        questions.send_bytes(b"loaded")
         while True:
             asked, heard = questions.recv()
             questions.send_bytes(renderer.page(asked, heard, now_s=int(time.time())).encode())

@@ -33,7 +33,7 @@ def test_an_interrupted_command_is_one_line(ending: str) -> None:
         assert command.stdout is not None
         assert command.stdout.readline() == "ready\n"
         command.send_signal(signal.SIGINT)
-        _, errors = command.communicate(timeout=20)
+        _, errors = command.communicate(timeout=120)
     assert (command.returncode, errors) == (130, "interrupted\n")
 
 

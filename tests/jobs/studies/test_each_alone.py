@@ -22,7 +22,7 @@ for path in sorted(pathlib.Path("jobs").rglob("*.py")):
 @pytest.mark.parametrize("study", STUDIES)
 def test_the_rest_of_the_house_is_imported_without_a_study(tmp_path: Path, study: str) -> None:
     for room in ("dags", "features", "jobs", "models", "prefetch", "replay", "conf"):
-        shutil.copytree(ROOT / room, tmp_path / room, ignore=shutil.ignore_patterns("__pycache__"))
+        shutil.copytree(ROOT / room, tmp_path / room, ignore=shutil.ignore_patterns("*.nb?"))
     for folder in (f"jobs/studies/{study}", *SHOWN_BY.get(study, ())):
         shutil.rmtree(tmp_path / folder)
     env = {"PATH": "/usr/bin:/bin", "PYTHONPATH": str(tmp_path), "PYTHONDONTWRITEBYTECODE": "1"}

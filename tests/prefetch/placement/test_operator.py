@@ -31,7 +31,7 @@ class Told:
 
     def page(self, asked: PageRequest, heard: Mapping[str, LastHeartbeat]) -> bytes:
         self.asked.append((asked, heard))
-        self.go.wait(30)
+        self.go.wait(90)
         if self.fault is not None:
             raise self.fault
         return f"<!doctype html><p>{asked}</p>".encode()
@@ -121,7 +121,7 @@ def test_many_requests_read_once(
 ) -> None:
     told.go.clear()
     with ThreadPoolExecutor(6) as clients:
-        replies = [clients.submit(httpx.get, f"{server.url}/operator", timeout=30) for _ in range(6)]
+        replies = [clients.submit(httpx.get, f"{server.url}/operator", timeout=90) for _ in range(6)]
         eventually(lambda: bool(told.asked))
         told.go.set()
         assert {reply.result().status_code for reply in replies} == {200}
@@ -147,7 +147,7 @@ def test_one_client_is_refused_beyond_its_limit_and_heartbeats_go_on(
     told.go.clear()
     with ThreadPoolExecutor(20) as clients:
         urls = [f"{server.url}/operator/caches/xc1?after={i}" for i in range(20)]
-        replies = [clients.submit(httpx.get, url, timeout=30) for url in urls]
+        replies = [clients.submit(httpx.get, url, timeout=90) for url in urls]
         eventually(lambda: sum(reply.done() for reply in replies) == 12)
         refused = [reply.result() for reply in replies if reply.done()]
         assert {(reply.status_code, reply.headers["retry-after"]) for reply in refused} == {(503, "10")}

@@ -14,6 +14,7 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
+from cases import IS_THOROUGH
 
 from prefetch.actions import Action
 from prefetch.directory import DirectoryTarget
@@ -21,28 +22,29 @@ from prefetch.journal.journal import Item, Journal
 from prefetch.journal.lease import LEASE_S
 from prefetch.push.push import PushLimits, push
 
-N_FILES = 120
+N_FILES = 120 if IS_THOROUGH else 48
 CHILD = """
 import os, sys, time
 from pathlib import Path
 from prefetch.directory import DirectoryTarget
-from prefetch.journal.journal import Journal
+from prefetch.journal import journal as opened
 from prefetch.push.push import PushLimits, push
 
+opened._PATIENCE_S = 10  # for twice as long others wait for one that is paused within a transaction
 folder = Path(sys.argv[1])
 log = os.open(folder / "fetches.log", os.O_WRONLY | os.O_APPEND | os.O_CREAT)
 
 class Logged(DirectoryTarget):
     def _copy(self, source, path, deadline):
         os.write(log, f"start {path.name}\\n".encode())
-        time.sleep(0.01)
+        time.sleep(0.02)
         size = super()._copy(source, path, deadline)
         os.write(log, f"end {path.name}\\n".encode())
-        time.sleep(0.01)
+        time.sleep(0.02)
         return size
 
 target = Logged("d", folder / "origin", folder / "cache")
-journal, later_s = Journal(sys.argv[2]), float(sys.argv[3])
+journal, later_s = opened.Journal(sys.argv[2]), float(sys.argv[3])
 limits = PushLimits(parallel=3, attempts=99)
 push(target, journal, cache="d", now_s=lambda: time.time() + later_s, limits=limits)
 """
@@ -137,7 +139,7 @@ def _pause_between_writes(child: subprocess.Popen[str], url: str) -> None:
         if "://" in url or _is_writable(url):
             return
         child.send_signal(signal.SIGCONT)
-        time.sleep(0.005)
+        time.sleep(0.01)
 
 
 def _is_writable(file: str) -> bool:
@@ -152,7 +154,7 @@ def _is_writable(file: str) -> bool:
 
 def _await_done(journal: Journal, child: subprocess.Popen[str], n_done: int) -> None:
     while child.poll() is None and journal.reports.counts()["done"] < n_done:
-        time.sleep(0.005)
+        time.sleep(0.01)
 
 
 def _run_and_kill(folder: Path, url: str, journal: Journal, chance: random.Random) -> int:

@@ -44,7 +44,7 @@ from prefetch.steward.figures import StewardFigures
 from replay.policies.learned import Order
 
 pytestmark = [pytest.mark.long, *MLFLOW_WARNINGS]
-WITHIN_S, STARTS_WITHIN_S = 120.0, 300.0
+WITHIN_S = 300.0
 FRESH_S = TRAIN_UNTIL_S + 35.0 * DAY
 """An order serves until then."""
 ROWS = np.random.default_rng(1).random((9, len(COLUMNS))).astype(np.float32)
@@ -118,10 +118,21 @@ def operated(operate: Callable[[], None]) -> Iterator[None]:
         thread.join()
 
 
+@pytest.fixture
+def loads_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Look-ups are forks of one process that has loaded what they need, which takes seconds each."""
+    context = multiprocessing.get_context("forkserver")
+    stores = ("mlflow.store.tracking.sqlalchemy_store", "mlflow.store.model_registry.sqlalchemy_store")
+    context.set_forkserver_preload(["jobs.loop.steward.promoted", "models.serving.registry", *stores])
+    monkeypatch.setattr(multiprocessing, "get_context", lambda _: context)
+
+
+@pytest.mark.usefixtures("loads_once")
 def test_a_steward_follows_promotions_without_a_restart(
     own: Mlflow, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(promoted, "LOOK_UP_EVERY_S", 0.1)
+    monkeypatch.setattr(promoted, "BEGINS_WITHIN_S", WITHIN_S)
     monkeypatch.setattr(steward, "REPORT_EVERY_S", 0.1)
     settings, at, clock = site(tmp_path, own), registry(own), Clock()
     store = Tables(settings.tables.root)
@@ -181,6 +192,7 @@ def test_the_first_look_up_decides_whether_learned_can_begin(own: Mlflow, tmp_pa
         Promoted(settings, cache, now_s=lambda: FRESH_S).first()
 
 
+@pytest.mark.usefixtures("loads_once")
 def test_a_copy_of_the_promoted_order_lets_a_steward_begin_whatever_mlflow_does(
     own: Mlflow, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -87,7 +87,7 @@ class PlacementServer:
     def client(self, token: str | None = OPERATOR) -> httpx.Client:
         """A client that shows `token`."""
         headers = {} if token is None else {"authorization": f"Bearer {token}"}
-        return httpx.Client(base_url=self.url, headers=headers, timeout=30)
+        return httpx.Client(base_url=self.url, headers=headers, timeout=90)
 
     def beat(self, id: str) -> None:
         """One cache's heartbeat."""
@@ -147,7 +147,7 @@ def _served(words: list[str], given: Mapping[str, str], more: Mapping[str, str])
         yield PlacementServer(found[1], process)
     finally:
         process.send_signal(signal.SIGTERM)
-        process.communicate(timeout=30)
+        process.communicate(timeout=90)
 
 
 @contextmanager

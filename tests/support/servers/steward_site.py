@@ -281,7 +281,7 @@ class Site:
     def stop(self, process: subprocess.Popen[bytes]) -> None:
         """End one process of this site."""
         process.terminate()
-        process.wait(30)
+        process.wait(120)
 
     def end(self) -> None:
         """End what was started here."""

@@ -22,6 +22,7 @@ from jobs.ground.store.filesystems.s3 import S3Store
 from jobs.ground.store.tables import Tables, read_partitions
 
 DAY = "2026-03-01"
+PATIENCE_S = 180.0
 
 
 def rejects(day: str, *n_rows: int, source: str = "s") -> pa.Table:
@@ -176,9 +177,9 @@ def test_a_crash_before_the_commit_leaves_the_table_as_it_was(
 
 def test_a_killed_writer_leaves_the_table_as_it_was(local: Tables) -> None:
     local.replace_arrow(REJECTS, rejects(DAY, 1))
-    process = multiprocessing.get_context("fork").Process(target=_die_before_commit, args=(local.root,))
+    process = multiprocessing.get_context("spawn").Process(target=_die_before_commit, args=(local.root,))
     process.start()
-    process.join(30)
+    process.join(PATIENCE_S)
     assert process.exitcode == 9
     assert local.read_arrow(REJECTS)["n_rows"].to_pylist() == [1]
     assert local.vacuum(REJECTS, grace_s=-1) == 1
@@ -206,12 +207,12 @@ def test_no_base_means_an_empty_table(tables: Tables) -> None:
 
 
 def test_writers_of_other_partitions_all_succeed(local: Tables) -> None:
-    context = multiprocessing.get_context("fork")
+    context = multiprocessing.get_context("spawn")
     workers = [context.Process(target=_write_days, args=(local.root, k)) for k in range(4)]
     for worker in workers:
         worker.start()
     for worker in workers:
-        worker.join(60)
+        worker.join(PATIENCE_S)
     assert [worker.exitcode for worker in workers] == [0] * 4
     assert local.snapshot(REJECTS).number == 40
     assert sorted(local.read_arrow(REJECTS)["n_rows"].to_pylist()) == list(range(40))
@@ -226,12 +227,12 @@ def _write_days(root: str, worker: int) -> None:
 def test_writers_of_one_partition_never_lose_an_update(local: Tables) -> None:
     """Four processes each add 5 to one number, again after every conflict."""
     local.replace_arrow(REJECTS, rejects(DAY, 0))
-    context = multiprocessing.get_context("fork")
+    context = multiprocessing.get_context("spawn")
     workers = [context.Process(target=_increment, args=(local.root, 5)) for _ in range(4)]
     for worker in workers:
         worker.start()
     for worker in workers:
-        worker.join(60)
+        worker.join(PATIENCE_S)
     assert [worker.exitcode for worker in workers] == [0] * 4
     assert local.read_arrow(REJECTS)["n_rows"].to_pylist() == [20]
 

@@ -30,7 +30,7 @@ from jobs.loop.ingest.sources import Site
 from jobs.loop.ingest.sources.local import captures_in, places_at
 from prefetch.xcache.gstream import PSEQ_MODULUS, Numberings
 
-STOP_S = 5.0
+STOP_S = 30.0
 """A busy machine may take this long; a collector that waits for its next datagram would never stop."""
 
 
@@ -56,7 +56,7 @@ class Daemon:
         """Stop it, in time; what it counted."""
         began = time.monotonic()
         self.process.send_signal(number)
-        out, err = self.process.communicate(timeout=20)
+        out, err = self.process.communicate(timeout=120)
         assert time.monotonic() - began < STOP_S
         assert self.process.returncode == 0, err
         self.log += err.splitlines()
@@ -66,7 +66,7 @@ class Daemon:
 
     def kill(self) -> None:
         self.process.kill()
-        self.process.communicate(timeout=20)
+        self.process.communicate(timeout=120)
         self.socket.close()
 
 

@@ -1,10 +1,10 @@
 """The policies beside libCacheSim's own C loop on zipf10m: speed at 5 % of the footprint, and equality.
 
-bench/replay.py             M accesses per CPU second of one thread: medians of three runs, alternating; also
+bench/replay_speed.py        M accesses per CPU second of one thread: medians of three runs, alternating; also
                             those of stewards on a generated region, which libCacheSim has no match for
-bench/replay.py --exact     both miss ratios at 1, 5, 10 and 20 %; fails if one differs by more than 1e-9
+bench/replay_speed.py --exact   both miss ratios at 1, 5, 10 and 20 %; fails if one differs by more than 1e-9
 
-Needs the environment that `make verify` makes: .venv/bin/python bench/replay.py
+Needs the environment that `make verify` makes: .venv/bin/python bench/replay_speed.py
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
 """What features cost: kernels, both engines, DuckDB for the counts alone, and cycles; rates and ratios.
 
-bench/features.py                    2 M accesses in 30 days; cycles of 20 000 reads a day at days 10, 60, 90
-bench/features.py --accesses N       another rebuild; --reads-a-day N another volume of the cycles
+bench/feature_speed.py              2 M accesses in 30 days; cycles of 20 000 reads a day at days 10, 60, 90
+bench/feature_speed.py --accesses N       another rebuild; --reads-a-day N another volume of the cycles
 
 Every file is read at least once on the day it appears; two in five are read again, on days after it that fall
 off as 1/age; files come in datasets of 50.
 
-Needs the environment that `make verify` makes: .venv/bin/python bench/features.py
+Needs the environment that `make verify` makes: .venv/bin/python bench/feature_speed.py
 """
 
 from __future__ import annotations

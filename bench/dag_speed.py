@@ -3,7 +3,7 @@
 CPU seconds, which others at work on the machine do not stretch: a parse waits for nothing. Target: at most
 0.3 s a DAG, or 0.1 of the import on a slow machine. Exit code 1 with --strict if missed.
 
-Needs the environment that `make verify` makes: .venv/bin/python bench/dags.py
+Needs the environment that `make verify` makes: .venv/bin/python bench/dag_speed.py
 """
 
 from __future__ import annotations
