@@ -9,7 +9,7 @@ import pydantic
 
 from features.common.errors import ConfigError
 from jobs.ground.settings.our_sources import GROUP, OURS
-from jobs.ground.settings.values import HttpUrl, Pause, Seconds, Section, Share, WholeDays
+from jobs.ground.settings.values import HttpUrl, Name, Pattern, Pause, Seconds, Section, Share, WholeDays
 
 SERVER = "rucio_server"
 """The source that is a server; `--input` is the request."""
@@ -78,6 +78,7 @@ class QueueSettings(Section):
     stale: Seconds
     timeout: Seconds
     token: pydantic.SecretStr
+    sites: dict[Name, tuple[Pattern, ...]]
 
 
 class RucioSettings(Section):
