@@ -99,7 +99,7 @@ def _did(part: Mapping[str, object]) -> str:
 def _left(part: Mapping[str, object]) -> float | None:
     """The share of a dataset's files that the task has not read yet, if it says how many."""
     n_files, n_read = part.get("nfiles"), part.get("nfilesfinished")
-    if not (isinstance(n_files, int) and isinstance(n_read, int)) or n_files <= 0 or not 0 <= n_read:
+    if not (isinstance(n_files, int) and isinstance(n_read, int)) or n_files <= 0 or n_read < 0:
         return None
     return max(0.0, 1 - n_read / n_files)
 

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from features.common.errors import InputError
 from jobs.loop.ingest.queue_entries import Checked, checked, entries
-from jobs.loop.ingest.queues import Place, classads, kind_of, read
+from jobs.loop.ingest.queues import Place, read
 
 GOLDEN = Path(__file__).parents[3] / "golden" / "queue"
 AS_OF = 1_772_323_200  # 2026-03-01T00:00:00Z
