@@ -6,7 +6,7 @@ from pathlib import Path
 from setuptools import find_packages, setup
 
 SOURCES = runpy.run_path(str(Path(__file__).parent / "jobs" / "ground" / "settings" / "our_sources.py"))
-ROOMS = ["dags", "jobs", "models", "prefetch", "replay", "features"]
+ROOMS = ["cachecast", "dags", "jobs", "models", "prefetch", "replay", "features"]
 
 setup(
     name="cachecast",
@@ -23,6 +23,7 @@ setup(
             "deploy/pools.json",
             "deploy/submit.py",
         ],
+        **{room: ["py.typed"] for room in ("cachecast", "features", "replay")},
         "dags": [".airflowignore"],
         "jobs": ["pages/page.*", "operator/overview/*.html", "operator/overview/*.css"],
     },

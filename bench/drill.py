@@ -226,7 +226,7 @@ class Drill:
 
     def collect(self) -> None:
         """Datagrams at a collector that is killed: each is in a capture, or counted as lost."""
-        from prefetch.xcache.captures import FolderReader  # noqa: PLC0415
+        from prefetch.xcache.gstream import FolderReader  # noqa: PLC0415
 
         folder, port = self.war.folder / "captures", free_port()
         shutil.rmtree(folder, ignore_errors=True)

@@ -37,7 +37,7 @@ from steward_site import COMMAND, MIB, eventually  # noqa: E402
 
 from jobs.local_site.local.process import free_ports  # noqa: E402
 from jobs.local_site.local.xrootd import Loopback  # noqa: E402
-from prefetch.actions import Action, ItemState  # noqa: E402
+from prefetch.actions import Action  # noqa: E402
 from prefetch.journal.journal import Item, Journal  # noqa: E402
 from prefetch.journal.tables import KNOWN  # noqa: E402
 
@@ -253,7 +253,7 @@ def largest(site: Site) -> Iterator[list[int]]:
 def of_pushes(site: Site, pushed: Pushed) -> Iterator[Check]:
     """Every file once, and no other reason to stop than a token."""
     n_planned = len(site.names)
-    n_left = site.journal.reports.undone("cache")[ItemState.PLANNED]
+    n_left = site.journal.reports.planned("cache")
     whole = pushed.n_files == n_planned and pushed.n_bytes == n_planned * MIB and not n_left
     n_mib = pushed.n_bytes / MIB
     yield whole, f"{pushed.n_files} files, {n_mib:.0f} MiB fetched of {n_planned} planned; {n_left} left"

@@ -42,8 +42,11 @@ from features.stream.state import DATASET_WIDTH, FILE_WIDTH, PASS_WIDTH, PASSES,
 from jobs.ground.settings.tree import Settings  # noqa: E402
 from jobs.ground.store.tables import Tables  # noqa: E402
 from jobs.loop.train import features as job  # noqa: E402
+from jobs.loop.train.engines import (  # noqa: E402
+    Engine,
+    RegionData,
+)
 from jobs.loop.train.local_engine import LocalEngine  # noqa: E402
-from jobs.loop.train.work import Engine  # noqa: E402
 
 START_S = 1_772_323_200 // DAY_S * DAY_S
 FILES_PER_DATASET = 50
@@ -149,7 +152,7 @@ def _rebuilt(tables: Tables, spec: FeatureSpec, as_of_s: int, engine: Engine) ->
     states = tables.head(STATES)
     if states.partitions:
         tables.commit(STATES, [], base=states, drop=list(states.partitions))
-    job.compute(Only(engine), tables, spec=spec, region="r", as_ofs=[as_of_s])  # type: ignore[arg-type]
+    job.compute(RegionData(Only(engine), tables, spec, "r"), [as_of_s])  # type: ignore[arg-type]
 
 
 def _duckdb(tables: Tables, spec: FeatureSpec, as_of_s: int) -> None:
@@ -208,7 +211,7 @@ def _cycles(tables: Tables, spec: FeatureSpec, reads_a_day: int) -> None:
         took = []
         for k in range(1, 1 + RUNS):
             started = time.perf_counter()
-            job.compute(Only(LocalEngine()), tables, spec=spec, region="r", as_ofs=[at + k * spec.cycle_s])  # type: ignore[arg-type]
+            job.compute(RegionData(Only(LocalEngine()), tables, spec, "r"), [at + k * spec.cycle_s])  # type: ignore[arg-type]
             took.append(time.perf_counter() - started)
         seconds[day] = statistics.median(took)
         print(f"a carried cycle, day {day}           {seconds[day]:8.2f} s")

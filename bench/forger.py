@@ -25,9 +25,9 @@ sys.path[:0] = [str(ROOT), str(ROOT / "tests" / "support" / "servers")]
 
 from monitoring import Sender, close, closing, opening, users  # noqa: E402
 
-from prefetch.xcache.captures import FolderReader  # noqa: E402
 from prefetch.xcache.events import FileClose  # noqa: E402
 from prefetch.xcache.fstream import Packet  # noqa: E402
+from prefetch.xcache.gstream import FolderReader  # noqa: E402
 
 MIB = 2**20
 PAUSE_S = 0.005

@@ -27,7 +27,7 @@ from features.common.arrays import BoolArray, IntArray
 from jobs.ground.caches.paths import Paths
 from jobs.ground.settings.tree import CacheSettings
 from jobs.ground.store.keys import MomentKey
-from jobs.loop.plan.rows import items
+from jobs.loop.plan.items import items
 from models.serving.versions import ModelVersion
 from prefetch.plan import Files, PlanLimits, Rule, Scores, ValuePlanner, plain_files, treatments
 from prefetch.plan.rules import is_control
@@ -115,7 +115,7 @@ def known(dids: pa.Array, tiers: pa.Array) -> Files:
 
 
 def four_origins(n: int) -> pa.Table:
-    """The origin of each file, and why it is that one, as `jobs.loop.plan.origins.nearest` tells it."""
+    """The origin of each file, and why it is that one, as `jobs.loop.plan.file_facts.nearest` tells it."""
     index = pa.array(np.arange(n) % 4)
     names = [f"root://origin{k}.example:1094" for k in range(4)]
     why = [f"{name}: the nearest of 2" for name in names]

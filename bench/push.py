@@ -38,7 +38,7 @@ from XRootD import client
 
 from jobs.local_site.local.xrootd import Loopback, loopback
 from prefetch.actions import Action
-from prefetch.directory.cache import DirectoryTarget
+from prefetch.directory import DirectoryTarget
 from prefetch.journal.journal import Item, Journal
 from prefetch.push.push import PushLimits, push
 from prefetch.target import Confirmation, Held

@@ -34,9 +34,8 @@ sys.path[:0] = [str(ROOT), str(ROOT / "tests" / "support" / "servers")]
 from measured import cpu_s, memory_bytes  # noqa: E402
 from placement_server import serving  # noqa: E402
 
-from prefetch.placement.build import Holding, Supply, placed, snapshot_of  # noqa: E402  # noqa: E402
-from prefetch.placement.database import Database  # noqa: E402
-from prefetch.placement.snapshot import dump  # noqa: E402
+from prefetch.placement.database import PlacementTables  # noqa: E402
+from prefetch.placement.snapshot import CacheHolding, Supply, dump, placed, snapshot_of  # noqa: E402
 from replay.federation.ranges import keys_of  # noqa: E402
 
 N_DATASETS, N_SITES, N_SERVERS = 1_000_000, 10, 24
@@ -94,10 +93,10 @@ def stored(database: Path) -> None:
         items=names,
         size_bytes=size,
         holdings=[
-            Holding(np.arange(N_DATASETS), held[:, i] * size, held[:, i] * size) for i in range(N_SITES)
+            CacheHolding(np.arange(N_DATASETS), held[:, i] * size, held[:, i] * size) for i in range(N_SITES)
         ],
     )
-    with closing(Database(str(database))) as opened:
+    with closing(PlacementTables(str(database))) as opened:
         items = [{"did": name, "action": "pin", "rank": i} for i, name in enumerate(names[:PLAN_ITEMS])]
         plan = gzip.compress(json.dumps({"cache": "xc1", "items": items}).encode())
         opened.refresh(dump(snapshot), snapshot.as_of, {"xc1": plan})

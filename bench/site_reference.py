@@ -19,10 +19,10 @@ from mkdocs.structure.files import File, Files  # noqa: E402
 from features import results, schema  # noqa: E402
 from features.schema import Table  # noqa: E402
 from jobs.cli import main  # noqa: E402
-from jobs.operator.operate import samples  # noqa: E402
-from jobs.operator.operate.condition import CRITICAL, REMEDIES, Alarm, CacheStatus, Status  # noqa: E402
+from jobs.operator.operate import prometheus  # noqa: E402
+from jobs.operator.operate.alarms import CRITICAL, REMEDIES, Alarm, CacheStatus, Status  # noqa: E402
 from jobs.operator.operate.prometheus import Sample  # noqa: E402
-from prefetch.steward.figures import Figures  # noqa: E402
+from prefetch.steward.figures import StewardFigures  # noqa: E402
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
@@ -112,7 +112,10 @@ def metrics() -> Iterator[str]:
     """The metrics that commands and stewards leave for Prometheus, by example figures."""
     yield "# Metrics\n\nWhat `cachecast status`, every command and every steward leave in "
     yield "`[metrics] folder`. See the pages of [placement](../placement.md) and [collectors](../hosts.md)."
-    for title, found in (("Status", samples.of_status(_STATUS)), ("Stewards", samples.of_steward(_FIGURES))):
+    for title, found in (
+        ("Status", prometheus.of_status(_STATUS)),
+        ("Stewards", prometheus.of_steward(_FIGURES)),
+    ):
         yield f"\n## {title}\n\n| metric | labels | meaning |\n|---|---|---|"
         yield from dict.fromkeys(map(_metric, found))
     yield "\n## Commands\n\n`cachecast_job_{ended_seconds,duration_seconds,failed}`, by command and cache."
@@ -160,7 +163,7 @@ _COUNTS = (
 )
 _MORE = {"alarms": {"steward-clock": ""}, "last_hour": {}, "newest": (), "version": "m"}
 _VALUES: dict[str, Any] = dict.fromkeys(_COUNTS, 0) | _MORE
-_FIGURES = Figures(cache="c", following="lru", **_VALUES)
+_FIGURES = StewardFigures(cache="c", following="lru", **_VALUES)
 
 
 def alarms() -> Iterator[str]:

@@ -33,8 +33,8 @@ from features.common.arrays import FloatArray, IntArray
 from features.common.progress import unwatched
 from features.common.times import DAY_S
 from features.results import LRU, S3FIFO, STEWARD
+from jobs.loop.evaluate.decisions import daily_wan
 from jobs.loop.evaluate.record import Compared, day_rows
-from jobs.loop.evaluate.verdicts import daily_wan
 from jobs.studies.simulate import workload
 from models.evaluation.promotion import MIN_DAYS, decide_order
 from models.learning.order import Learning

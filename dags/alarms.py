@@ -58,8 +58,8 @@ def arrived(context: Mapping[str, Any]) -> None:
     for one in ti.xcom_pull(task_ids=ti.task_id) or ():
         event = _of_task(context) | {"about": str(one["source"])}
         if one["why"]:
-            found = {"event": _plain(one["why"]), "severity": "warning", "runbook": _RUNBOOK + INCOMPLETE}
-            _raise(f"{INCOMPLETE}.{_plain(one['source'])}", event | found)
+            fault = {"event": _plain(one["why"]), "severity": "warning", "runbook": _RUNBOOK + INCOMPLETE}
+            _raise(f"{INCOMPLETE}.{_plain(one['source'])}", event | fault)
         else:
             _clear(f"{INCOMPLETE}.{_plain(one['source'])}", event)
 
@@ -132,8 +132,8 @@ def _moment(event: Mapping[str, Any]) -> str:
 def _clear(cause: str, event: dict[str, Any]) -> None:
     if not _webhook() or (since := Variable.get(_KEY + cause, default=None)) is None:
         return
-    told = {"state": "good again", "event": "recovered", "severity": "info", **event}
-    if _told(told | {"since": str(since).partition("\n")[0]}):
+    event_good = {"state": "good again", "event": "recovered", "severity": "info", **event}
+    if _told(event_good | {"since": str(since).partition("\n")[0]}):
         Variable.delete(_KEY + cause)
 
 

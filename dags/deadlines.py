@@ -45,13 +45,13 @@ class DecisionTime(BaseDeadlineReference):
         from airflow.models import DagRun  # noqa: PLC0415  no part of Airflow's database is loaded to parse a DAG
         from sqlalchemy import select  # noqa: PLC0415
 
-        asked = select(DagRun.partition_key, DagRun.queued_at).where(
+        query = select(DagRun.partition_key, DagRun.queued_at).where(
             DagRun.dag_id == dag_id, DagRun.run_id == run_id
         )
-        found = session.execute(asked).one_or_none()
-        if found is None or found.queued_at is None:
+        run = session.execute(query).one_or_none()
+        if run is None or run.queued_at is None:
             return None
-        return start(found.partition_key, found.queued_at, within_s=self.within_s)
+        return start(run.partition_key, run.queued_at, within_s=self.within_s)
 
 
 def start(key: str | None, queued_at: dt.datetime, *, within_s: int) -> dt.datetime:

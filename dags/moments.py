@@ -75,10 +75,10 @@ def if_current(moment: str, now: dt.datetime) -> str:
 
 def days(first: str, last: str) -> list[str]:
     """The UTC days from `first` to `last`, in order, at least one. Raises InputError."""
-    found = [day_label(at) for at in range(parse_day(first), parse_day(last) + 1, DAY_S)]
-    if not found:
+    days_between = [day_label(at) for at in range(parse_day(first), parse_day(last) + 1, DAY_S)]
+    if not days_between:
         raise InputError(f"the last day {last} is before the first, {first}; exchange them")
-    return found
+    return days_between
 
 
 def cron(cycle_s: int) -> str:

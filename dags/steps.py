@@ -61,10 +61,10 @@ def pipeline(
     `is_long`: it takes hours, and must not hold up the cycle. A task that takes longer than its time is ended
     and tried again; missed deadlines are in the UI, and reported if there is a webhook.
     """
-    found = scheduling()
-    airflow = found.airflow
+    schedule_settings = scheduling()
+    airflow = schedule_settings.airflow
     severity = "info" if is_long else "warning"
-    timeout_s = airflow.long_deadline if is_long else found.timeout_s
+    timeout_s = airflow.long_deadline if is_long else schedule_settings.timeout_s
     return DAG(
         dag_id=dag_id,
         description=(doc or "").partition("\n")[0],
@@ -87,7 +87,7 @@ def pipeline(
         },
         on_success_callback=alarms.run_succeeded,
         params={**({} if schedule is None else {"as_of": _AS_OF}), **params},
-        deadline=None if sys.argv[1:3] == _TRIED_BY_HAND else [_due(found, is_long=is_long)],
+        deadline=None if sys.argv[1:3] == _TRIED_BY_HAND else [_due(schedule_settings, is_long=is_long)],
         user_defined_macros={
             name: getattr(moments, name)
             for name in ("as_of", "day", "hour", "ended", "earlier", "if_current")
@@ -97,9 +97,9 @@ def pipeline(
     )
 
 
-def _due(found: Scheduling, *, is_long: bool) -> DeadlineAlert:
+def _due(settings: Scheduling, *, is_long: bool) -> DeadlineAlert:
     """The deadline of a run: with the others of its chain, or alone."""
-    within_s = found.airflow.long_deadline if is_long else found.due_s
+    within_s = settings.airflow.long_deadline if is_long else settings.due_s
     return DeadlineAlert(
         reference=DeadlineReference.DAGRUN_QUEUED_AT if is_long else DecisionTime(within_s),
         interval=dt.timedelta(seconds=within_s),

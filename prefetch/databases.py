@@ -7,16 +7,15 @@ import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql, sqlite
 
+from features.common.arrays import pages
 from features.common.errors import ConfigError, ServiceError, bounded
 
-_T = TypeVar("_T")
 _INSERTS: dict[str, Any] = {"sqlite": sqlite.insert, "postgresql": postgresql.insert}
-_ROWS_AT_ONCE = 10_000
 _LOOKS, _LOOK_S = 5, 0.1
 _STATEMENT_PATIENCES, _IDLE_PATIENCES = 6, 2
 
@@ -24,12 +23,11 @@ _STATEMENT_PATIENCES, _IDLE_PATIENCES = 6, 2
 class Database:
     """The tables of `metadata` in the database at `url`: an SQLAlchemy URL, or the path of an SQLite file.
 
-    Nothing is opened before it is used; tables that are missing are then made, and tables of other columns
-    refused. `setting` is the URL's key in configuration, `what` names the database in errors, and
-    `patience_s` is how long a lock or a silent server is waited for. `keep_open`: SQLite's file stays open
-    between transactions, which is some ten times as fast; else it is noticed when the file is moved or
-    replaced. `must_have`: a table without which there is no such database here: an error, and nothing is
-    made. Raises ConfigError for a URL that cannot be used, and for tables of another version.
+    At the first use missing tables are made, and tables of other columns refused. `setting`: the URL's key in
+    configuration; `what`: the database's name in errors; `patience_s`: how long a lock or a silent server is
+    waited for. `keep_open`: SQLite's file stays open between transactions, some ten times as fast; without
+    it a file that is moved or replaced is noticed. `must_have`: a table that has to be there: else it is an
+    error, and nothing is made. Raises ConfigError for a URL that cannot be used, and for other columns.
     """
 
     def __init__(
@@ -88,7 +86,7 @@ class Database:
 
     def _make(self, connection: sa.Connection) -> None:
         # Two programs may start at once.
-        alone(connection, "make tables")
+        advisory_lock(connection, "make tables")
         self._metadata.create_all(connection)
         for table in self._metadata.sorted_tables:
             known = {column["name"] for column in sa.inspect(connection).get_columns(table.name)}
@@ -97,9 +95,9 @@ class Database:
                 raise ConfigError(self._setting, f"{what}; move it away, or name another one")
 
     def _check_exists(self) -> None:
-        """Raises ServiceError if the database has to be there and is not; SQLite would make an empty one.
+        """Raise ServiceError if the database has to be there and is not, or its file is empty.
 
-        Nor is one made in a file that was left without a byte: what it held is lost, as somebody has to know.
+        SQLite would make one silently, and nobody would know that what it held is lost.
         """
         file = self._engine.url.database if self._engine.dialect.name == "sqlite" else None
         is_asked = self._must_have is not None or not self._is_made
@@ -112,7 +110,7 @@ class Database:
             with self._reading.connect() as connection:
                 if sa.inspect(connection).has_table(self._must_have):
                     return
-        at = shown(self._engine.url.render_as_string()) if file is None else file
+        at = without_password(self._engine.url.render_as_string()) if file is None else file
         raise ServiceError(f"there is no {self._what} at {bounded(at, 200)}; correct {self._setting}")
 
 
@@ -142,7 +140,7 @@ def insert_new(connection: sa.Connection, table: sa.Table, rows: Iterable[Mappin
     return sum(len(connection.execute(insert, page).all()) for page in pages(rows))
 
 
-def alone(connection: sa.Connection, what: str) -> None:
+def advisory_lock(connection: sa.Connection, what: str) -> None:
     """Wait until no other transaction holds the lock `what`, and hold it until this one ends.
 
     In SQLite there is only one writer at a time anyway.
@@ -151,7 +149,7 @@ def alone(connection: sa.Connection, what: str) -> None:
         connection.execute(sa.select(sa.func.pg_advisory_xact_lock(zlib.crc32(what.encode()))))
 
 
-def counted(connection: sa.Connection, table: sa.Table) -> None:
+def analyze(connection: sa.Connection, table: sa.Table) -> None:
     """Let PostgreSQL update its statistics of a table.
 
     By older ones it would read and sort all of a large plan for a few items.
@@ -160,19 +158,7 @@ def counted(connection: sa.Connection, table: sa.Table) -> None:
         connection.execute(sa.text(f"ANALYZE {table.name}"))
 
 
-def pages(rows: Iterable[_T], n_rows: int = _ROWS_AT_ONCE) -> Iterator[list[_T]]:
-    """`rows` in lists of at most `n_rows`."""
-    page: list[_T] = []
-    for row in rows:
-        page.append(row)
-        if len(page) == n_rows:
-            yield page
-            page = []
-    if page:
-        yield page
-
-
-def shown(url: str) -> str:
+def without_password(url: str) -> str:
     """The URL without its password and options, which can hold one too; for messages."""
     if "://" not in url:
         return url

@@ -68,7 +68,7 @@ def _fault(name: str) -> str | None:
         "is a command of the cache": components[0] == COMMAND_ROOT,
         "is the cache's own record of a file": name.endswith(".cinfo"),
     }
-    whole = next((fault for fault, found in faults.items() if found), None)
+    whole = next((fault for fault, applies in faults.items() if applies), None)
     return whole or next(filter(None, map(_component_fault, components)), None)
 
 

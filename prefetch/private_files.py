@@ -14,8 +14,8 @@ def check(path: Path, what: str, setting: str) -> None:
 
     `what`: for people, for example "keytab".
     """
-    if (found := fault(path, what)) is not None:
-        raise ConfigError(setting, found)
+    if (problem := fault(path, what)) is not None:
+        raise ConfigError(setting, problem)
 
 
 def fault(path: Path, what: str) -> str | None:

@@ -1,6 +1,6 @@
 """The interface of a cache that a pusher uses. Targets only translate; limits and state belong to the pusher.
 
-`prefetch.xcache.client.XCacheTarget` drives a real XCache, `prefetch.directory.cache.DirectoryTarget` a
+`prefetch.xcache.client.XCacheTarget` drives a real XCache, `prefetch.directory.DirectoryTarget` a
 folder; both obey the contract tests in `tests/prefetch/test_target_contract.py`.
 """
 
@@ -19,10 +19,10 @@ CLOCK_ERROR_S = 2.0
 class Held(NamedTuple):
     """One file in a cache, as the cache itself reports it. Times are s since 1970.
 
-    `last_detach_s`: end of the last access, touches and prefetches among them; `last_use_s`: end of the last
-    access by a job, else when the file came, None where the cache does not tell them apart. `unreadable`: it
-    is there, but its record cannot be read, or is not believed: its sizes are those of the file, and its last
-    use is its last change; 0 and None where that is not known either.
+    `last_detach_s`: end of the last access, touches and prefetches among them. `last_use_s`: end of the last
+    access by a job, else when the file came; None where the cache does not tell jobs from pushes.
+    `unreadable`: its record cannot be read or is not believed, so sizes and times are those of the file
+    itself; 0 and None where these are unknown too.
     """
 
     name: str
@@ -49,9 +49,9 @@ class LeftOut(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Confirmation:
-    """The cache's own report on one file: `held` is None if it has no byte of it.
+    """The cache's own report on one file; `held`: None if it has no byte of it.
 
-    `source`: cinfo, stat, gstream or directory.
+    `source`: what says so: cinfo, stat, gstream or directory.
     """
 
     held: Held | None
@@ -75,8 +75,44 @@ class ServerIdentity(NamedTuple):
 class CacheTarget(Protocol):
     """One cache. Each verb done twice equals once. Names are checked before they become a path or URL.
 
-    Raises PushRejected where trying again cannot help, TargetUnavailable where it may, and of these
-    SourceUnavailable where the cache answers, but not the origin of the file.
+    Raises PushRejected where trying again cannot help, TargetUnavailable where it may, and its kind
+    SourceUnavailable where the cache answers and the origin of the file does not.
+
+    For example a cache in memory, of files of known sizes:
+
+    >>> import time
+    >>> from prefetch.lfn import checked_lfn
+    >>> class MemoryTarget:
+    ...     name, left_out = "memory", LeftOut()
+    ...     def __init__(self, origin: dict[str, int]) -> None:
+    ...         self.origin, self.files = origin, dict[str, Held]()
+    ...     def prefetch(self, name: str, *, timeout_s: float) -> int:
+    ...         size = self.origin[checked_lfn(name)]
+    ...         self.files[name] = Held(name, size, size, True, int(time.time()), is_open=False)
+    ...         return size
+    ...     def touch(self, name, *, timeout_s, meanwhile=lambda: None) -> None:
+    ...         meanwhile()
+    ...         self.files[name] = self.files[name]._replace(last_detach_s=int(time.time()))
+    ...     def evict(self, name: str, *, timeout_s: float) -> None:
+    ...         self.files.pop(name, None)
+    ...     def removes_open_files(self) -> bool:
+    ...         return False
+    ...     def identity(self) -> None: ...
+    ...     def clock_skew_s(self) -> float:
+    ...         return 0.0
+    ...     def confirm(self, name: str) -> Confirmation:
+    ...         return Confirmation(self.files.get(name), "directory")
+    ...     confirm_absent = confirm
+    ...     def inventory(self, expected=()):
+    ...         return self.files.values()
+    >>> target = MemoryTarget({"/store/a.root": 4})
+    >>> target.prefetch("/store/a.root", timeout_s=1)
+    4
+    >>> target.confirm("/store/a.root").held.complete
+    True
+    >>> target.evict("/store/a.root", timeout_s=1)
+    >>> list(target.inventory())
+    []
     """
 
     @property
@@ -120,14 +156,14 @@ class CacheTarget(Protocol):
     def confirm_absent(self, name: str) -> Confirmation:
         """The server's own confirmation that it holds nothing of `name`, where `confirm` shows nothing.
 
-        Raises TargetUnavailable if the server does not answer, or holds it: an empty folder confirms nothing.
+        Raises TargetUnavailable if the server does not answer, or holds the file after all.
         """
         ...
 
     def inventory(self, expected: Collection[str] = ()) -> Iterable[Held]:
-        """Every file the cache holds.
+        """Every file the cache holds; `expected`: some names that it held before.
 
-        `expected`: some names that it held before. Raises TargetUnavailable, after the last file, unless
-        the server confirms that what is listed, and of `expected` what is not, is so.
+        Raises TargetUnavailable, after the last file, unless the server confirms some of what is listed, and
+        the absence of what is missing of `expected`.
         """
         ...

@@ -15,6 +15,7 @@ import numpy as np
 
 from features.common.arrays import IntArray
 from features.common.jit import bare
+from features.common.units import as_bytes
 from replay.trace import ItemArray, Trace, window
 
 # A tree over k slots is an int64[k + 1]; entry 0 stays 0. Entry e holds the sum of the slots e - _span(e) … e
@@ -80,18 +81,18 @@ class Curve:
     bytes_requested: int
     exact_from_bytes: int
 
-    def hit_ratio_at(self, capacity_bytes: int) -> float:
-        """Share of the requests that are hits."""
+    def hit_ratio_at(self, capacity_bytes: int | str) -> float:
+        """Share of the requests that are hits, for example at `"5TB"`."""
         return _at(self.capacity_bytes, self.hits, capacity_bytes) / self.requests
 
-    def byte_hit_ratio_at(self, capacity_bytes: int) -> float:
+    def byte_hit_ratio_at(self, capacity_bytes: int | str) -> float:
         """Share of the bytes requested that are hits; 0 if none were requested."""
         hit_bytes = _at(self.capacity_bytes, self.hit_bytes, capacity_bytes)
         return hit_bytes / self.bytes_requested if self.bytes_requested else 0.0
 
-    def doubling_adds(self, capacity_bytes: int) -> Gain:
+    def doubling_adds(self, capacity_bytes: int | str) -> Gain:
         """How much both ratios grow at twice `capacity_bytes`."""
-        twice = 2 * capacity_bytes
+        twice = 2 * as_bytes(capacity_bytes)
         return Gain(
             self.hit_ratio_at(twice) - self.hit_ratio_at(capacity_bytes),
             self.byte_hit_ratio_at(twice) - self.byte_hit_ratio_at(capacity_bytes),
@@ -147,8 +148,8 @@ def lru_curve(trace: Trace, *, count_from_s: int | None = None) -> Curve:
     )
 
 
-def _at(capacity_bytes: IntArray, cumulative: IntArray, at_bytes: int) -> int:
-    index = int(np.searchsorted(capacity_bytes, at_bytes, side="right"))
+def _at(capacity_bytes: IntArray, cumulative: IntArray, at_bytes: int | str) -> int:
+    index = int(np.searchsorted(capacity_bytes, as_bytes(at_bytes), side="right"))
     return int(cumulative[index - 1]) if index else 0
 
 

@@ -173,7 +173,7 @@ def _placed(files: Sequence[list[pytest.Item]]) -> Iterator[tuple[float, list[py
 
 TOGETHER = {
     "a Rucio": ("services/test_rucio_server", "services/test_rucio_sync", "services/test_rucio_placement"),
-    "HDFS and S3": ("services/test_hdfs", "store/test_tables", "store/test_s3_commits", "test_pull_remote"),
+    "HDFS and S3": ("services/test_hdfs", "store/test_s3_commits", "test_pull_remote"),
     "Spark for inputs": ("test_pull", "test_pull_inputs", "test_pull_links", "test_incremental"),
     "Spark for records": ("ingest/test_names", "test_fields", "test_worker_jobs", "test_source_packages"),
 }

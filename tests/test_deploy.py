@@ -18,8 +18,8 @@ from command_line import called, options, required
 from dags import alarms
 from jobs.ground.settings.tree import Settings
 from jobs.loop.ingest import bus
-from jobs.operator.operate.condition import CacheStatus, Status
-from jobs.operator.operate.samples import of_status
+from jobs.operator.operate.alarms import CacheStatus, Status
+from jobs.operator.operate.prometheus import of_status
 from prefetch.xcache.receiver import COUNTS
 
 DEPLOY = Path(__file__).parents[1] / "conf" / "deploy"
@@ -238,7 +238,7 @@ def test_units_run_commands_with_options_they_have() -> None:
         for unit in UNITS
         for line in re.findall(r"^ExecStart=/opt/cachecast/bin/cachecast (.*)$", unit.read_text(), re.M)
     ]
-    assert sorted(words[0] for words in lines) == ["collect", "serve", "status", "steward"]
+    assert sorted(words[0] for words in lines) == ["collect", "scan", "serve", "status", "steward"]
     for words in lines:
         name, given = called(["cachecast", *words])
         assert required(name) <= given <= options(name)

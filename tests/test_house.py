@@ -17,7 +17,7 @@ from jobs.cli.main import COMMANDS as table
 from jobs.cli.main import GROUPS, app
 
 ROOT = Path(__file__).resolve().parents[1]
-ROOMS = {"dags", "jobs", "models", "prefetch", "replay", "features", "conf"}
+ROOMS = {"cachecast", "dags", "jobs", "models", "prefetch", "replay", "features", "conf"}
 
 
 def test_no_installed_distribution_shares_a_rooms_name() -> None:

@@ -18,7 +18,7 @@ from features.common.errors import ConfigError, InputError
 from features.common.times import as_of_label, parse_as_of
 from jobs.ground.settings.tree import Settings
 from jobs.loop.ingest.queue_entries import checked, entries
-from prefetch.databases import Database, shown
+from prefetch.databases import Database, without_password
 from prefetch.journal.journal import Journal
 from prefetch.journal.tables import metadata
 from prefetch.xcache.cinfo_rows import batches
@@ -190,8 +190,8 @@ def test_a_databases_url_that_is_none_keeps_its_password(url: str) -> None:
     [f"postgresql://u:{SECRET}@h/d", f"postgresql:///d?password={SECRET}", f"postgresql://u:{SECRET}@h:x/d"],
 )
 def test_a_databases_url_is_shown_without_secrets(url: str) -> None:
-    assert SECRET not in shown(url)
-    assert shown("/var/lib/x.db") == "/var/lib/x.db"
+    assert SECRET not in without_password(url)
+    assert without_password("/var/lib/x.db") == "/var/lib/x.db"
 
 
 def test_a_folder_too_deep_for_a_path_is_told_and_the_rest_is_read(tmp_path: Path) -> None:

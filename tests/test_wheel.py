@@ -35,7 +35,12 @@ def test_the_command_runs_from_the_wheel_and_not_from_the_checkout(tmp_path: Pat
     (told,) = unpacked.glob("*.dist-info")
     brought = PathDistribution(told).entry_points.select(group=GROUP)
     assert {one.name: one.value for one in brought} == OURS
-    assert {"conf/base.toml", "conf/workloads/demo.toml", "jobs/pages/page.html"} <= names
+    assert {
+        "conf/base.toml",
+        "conf/workloads/demo.toml",
+        "jobs/pages/page.html",
+        "cachecast/py.typed",
+    } <= names
     assert {"jobs/operator/overview/frame.html", "jobs/operator/overview/style.css"} <= names
     assert {"jobs/pages/page.css", "jobs/pages/page.js"} <= names
     assert not [name for name in names if name.startswith(("tests/", "bench/", "docs/"))]

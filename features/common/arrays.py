@@ -1,6 +1,10 @@
-"""Names for numpy arrays by the type of their elements."""
+"""Names for numpy arrays by the type of their elements; rows in lists."""
 
 from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Iterator
+from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -11,3 +15,13 @@ AnyFloatArray = npt.NDArray[np.floating]
 IntArray = npt.NDArray[np.int64]
 BoolArray = npt.NDArray[np.bool_]
 Ids = npt.NDArray[np.int32]
+
+ROWS_AT_ONCE = 10_000
+_Row = TypeVar("_Row")
+
+
+def pages(rows: Iterable[_Row], n_rows: int = ROWS_AT_ONCE) -> Iterator[list[_Row]]:
+    """`rows` in lists of at most `n_rows`."""
+    rest = iter(rows)
+    while page := list(itertools.islice(rest, n_rows)):
+        yield page

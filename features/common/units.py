@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from numbers import Integral
 
 from features.common.errors import InputError
 
@@ -23,6 +24,17 @@ def parse_bytes(text: str) -> int:
         raise InputError(f"not a size: {text[:100]!r}; write for example 50TB, 1.5TiB or 1000000")
     prefix = match[2].upper().replace("K", "k")
     return round(float(match[1]) * (_BINARY if match[3] else _DECIMAL)[prefix])
+
+
+def as_bytes(size: object) -> int:
+    """Bytes of a whole number, or of text as `parse_bytes` takes it. Raises InputError."""
+    if isinstance(size, str):
+        return parse_bytes(size)
+    if not isinstance(size, Integral) or isinstance(size, bool):
+        raise InputError(
+            f"not a size: {size!r:.60}; give bytes as a whole number, or text, for example '50TB'"
+        )
+    return int(size)
 
 
 def format_bytes(n_bytes: float) -> str:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from jobs.ground.settings.tree import Settings
-    from prefetch.steward.figures import Figures
+    from prefetch.steward.figures import StewardFigures
 
 
 def scan(
@@ -117,13 +117,13 @@ def steward(
     Runs until it is stopped; run it as a service on the cache's host. Without it the cache is plain LRU.
     """
     from jobs.loop.steward import steward as job
-    from jobs.operator.operate import prometheus, samples
+    from jobs.operator.operate import prometheus
 
     folder = settings.metrics.folder
 
-    def leave(found: Figures) -> None:
+    def leave(found: StewardFigures) -> None:
         if folder:
-            prometheus.leave(Path(folder), f"steward-{found.cache}", samples.of_steward(found))
+            prometheus.leave(Path(folder), f"steward-{found.cache}", prometheus.of_steward(found))
 
     answer = job.run(settings, cache=cache, log=console.log, figures=leave, force=force)
     if folder:
@@ -152,7 +152,7 @@ def caches(
     """
     from jobs.operator.operate import due as job
 
-    wanted = job.Wanted(
+    wanted = job.CacheFilter(
         pushed_at_s=parsing.moment(pushed_at),
         unjudged_s=parsing.day(unjudged),
         unjudged_to_s=parsing.day(unjudged_to),

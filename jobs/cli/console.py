@@ -18,10 +18,11 @@ from rich.progress import (
     BarColumn,
     MofNCompleteColumn,
     Progress,
+    ProgressColumn,
     SpinnerColumn,
+    Task,
     TextColumn,
     TimeElapsedColumn,
-    TimeRemainingColumn,
 )
 from rich.text import Text
 
@@ -39,8 +40,10 @@ is_json = False
 """Print the answer as JSON, and nothing else on stdout."""
 FEW = 20
 """With at most this many steps each has a line; with more there is one line per minute."""
-FEWEST_TIMED = 5
+FEWEST_TIMED = 10
 """With fewer steps, which are unlike each other, no end is expected."""
+FEWEST_DONE = 3
+"""Of the steps, before an end is expected; and a step that takes so many times the mean is unlike them."""
 FEWEST = 3
 """A table that lists what else it has is narrowed to no fewer columns."""
 BRIEF_S = 2.0
@@ -186,6 +189,7 @@ class Lines:
         self._what, self._step, self._total = what, "", 0
         self._began_s = self._step_s = self._told_s = self._part_s = now_s
         self._done = self._first_done = 0
+        self._done_s = now_s
         self._is_told = True  # nothing to report before the first step
 
     def advance(self, done: int, total: int, last: str, *, now_s: float) -> None:
@@ -195,7 +199,8 @@ class Lines:
             self._step, self._step_s, self._is_told = step, now_s, False
         if total != self._total or done < self._done:
             self._total, self._first_done, self._part_s = total, done, now_s
-        self._done = done
+        if done != self._done:
+            self._done, self._done_s = done, now_s
 
     def due(self, now_s: float) -> str | None:
         """The line to print at `now_s`, None if none is due."""
@@ -204,14 +209,17 @@ class Lines:
             return None
         self._told_s, self._is_told = now_s, True
         took = duration_label(_rounded(now_s - self._began_s))
-        return f"{self._what}{self._step} ({took}{self._left(now_s)})"
+        return f"{self._what}{self._step} ({took}{self.left(now_s)})"
 
-    def _left(self, now_s: float) -> str:
-        """The time that the rest of many steps takes, if it is as fast as what is done."""
+    def left(self, now_s: float) -> str:
+        """The time that the rest of many steps takes, if they and the present one are like those done."""
         n_done, n_left = self._done - self._first_done, self._total - self._done
-        if self._total < FEWEST_TIMED or n_done <= 0 or n_left <= 0:
+        if self._total < FEWEST_TIMED or n_done < FEWEST_DONE or n_left <= 0:
             return ""
-        left_s = (now_s - self._part_s) * n_left / n_done
+        mean_s, so_far_s = (self._done_s - self._part_s) / n_done, now_s - self._done_s
+        if so_far_s > FEWEST_DONE * mean_s:
+            return ""
+        left_s = mean_s * n_left - so_far_s
         return f", about {duration_label(max(1, _rounded(left_s)))} left"
 
 
@@ -237,21 +245,35 @@ def _lines(what: str) -> Iterator[Advance]:
         teller.join()
 
 
+class _Left(ProgressColumn):
+    """The end that is expected, beside a bar."""
+
+    def __init__(self, lines: Lines) -> None:
+        super().__init__()
+        self._lines = lines
+
+    def render(self, task: Task) -> Text:
+        """The words of `Lines.left`."""
+        return Text(self._lines.left(time.monotonic()).removeprefix(", "))
+
+
 @contextlib.contextmanager
 def _bar(what: str) -> Iterator[Advance]:
     """A bar with the present step and the time it has taken so far."""
+    lines = Lines(what, now_s=time.monotonic())
     columns = (
         SpinnerColumn(),
         TextColumn("{task.description}", table_column=None),
         BarColumn(),
         MofNCompleteColumn(),
         TimeElapsedColumn(),
-        TimeRemainingColumn(),
+        _Left(lines),
     )
     with Progress(*columns, console=err, transient=True) as bar:
         task = bar.add_task(what, total=None)
 
         def advance(done: int, total: int, last: str) -> None:
+            lines.advance(done, total, last, now_s=time.monotonic())
             bar.update(task, completed=done, total=total, description=f"{what}: {last}")
 
         yield advance

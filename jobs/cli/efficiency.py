@@ -20,7 +20,7 @@ from jobs.ground import text
 
 if TYPE_CHECKING:
     from jobs.ground.settings.tree import Settings
-    from jobs.studies.efficiency.reads import Chosen
+    from jobs.studies.efficiency.reads import JobSelection
     from jobs.studies.site_test.run import SiteTest
 
 _FIRST = typer.Option("--from", help="first UTC day of the jobs' starts")
@@ -35,12 +35,12 @@ class WhichJobs:
     activity: Annotated[str | None, typer.Option(help="only analysis, or only production")] = None
     source: Annotated[str | None, typer.Option(help="only jobs of this source, for example wmarchive")] = None
 
-    def of_days(self, since: str, until: str) -> Chosen:
+    def of_days(self, since: str, until: str) -> JobSelection:
         """The jobs of these days. Raises InputError."""
-        from jobs.studies.efficiency.reads import Chosen
+        from jobs.studies.efficiency.reads import JobSelection
 
         first, last = parsing.days(since, until)
-        return Chosen(first, last, site=self.site, activity=self.activity, source=self.source)
+        return JobSelection(first, last, site=self.site, activity=self.activity, source=self.source)
 
 
 def efficiency(
@@ -181,7 +181,6 @@ def cached_fraction(
     Rates default to those of [plan] cluster, else of [serve], [benefit] and the configured caches.
     """
     from jobs.studies.simulate import cached_fraction as job
-    from jobs.studies.simulate import exports
 
     cluster = job.cluster_of(
         settings,
@@ -197,7 +196,7 @@ def cached_fraction(
     for line in answer.answers:
         console.sentence(line)
     console.show(answer, rows=answer.points, title=title)
-    exports.export_fraction(answer, out, title=title)
+    job.export_fraction(answer, out, title=title)
 
 
 def site_test(

@@ -171,7 +171,7 @@ def promote(
     from jobs.loop.evaluate.decisions import last_decision
 
     if why:
-        answer = last_decision(Tables(settings.tables.root), region=settings.region.name)
+        answer = last_decision(Tables.of(settings), region=settings.region.name)
     else:
         answer = (job.rollback if rollback else job.promote)(settings, now_s=int(time.time()))
     if console.shown_as_json(answer):

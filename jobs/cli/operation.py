@@ -17,8 +17,8 @@ from jobs.ground import text
 
 if TYPE_CHECKING:
     from jobs.ground.settings.tree import Settings
-    from jobs.operator.operate.condition import CacheStatus, Status
-    from prefetch.steward.figures import Figures
+    from jobs.operator.operate.alarms import CacheStatus, Status
+    from prefetch.steward.figures import StewardFigures
 
 
 def status(settings: Settings, html: OutPage = None) -> None:
@@ -26,7 +26,7 @@ def status(settings: Settings, html: OutPage = None) -> None:
 
     Exit code 1 if there is an alarm.
     """
-    from jobs.operator.operate import prometheus, samples
+    from jobs.operator.operate import prometheus
     from jobs.operator.operate import status as job
 
     now_s = int(time.time())
@@ -37,7 +37,7 @@ def status(settings: Settings, html: OutPage = None) -> None:
         files.write(html, Renderer(settings, began_s=now_s).file(now_s=now_s))
     found = job.run(settings, now_s=now_s)
     if settings.metrics.folder:
-        prometheus.leave(Path(settings.metrics.folder), "state", samples.of_status(found))
+        prometheus.leave(Path(settings.metrics.folder), "state", prometheus.of_status(found))
     if not console.shown_as_json(found):
         _show(found)
     if found.alarms:
@@ -76,7 +76,7 @@ def _cache(one: CacheStatus) -> dict[str, object]:
     }
 
 
-def steward_line(found: Figures) -> str:
+def steward_line(found: StewardFigures) -> str:
     """The order that a steward follows, how full the cache is, and what that has saved."""
     order, version, since_s = found.following, found.version, found.version_since_s
     if version is not None and since_s is not None:
@@ -122,7 +122,7 @@ def unlock(settings: Settings) -> None:
     """
     from jobs.ground.store.tables import Tables
 
-    at = Tables(settings.tables.root)
+    at = Tables.of(settings)
     console.show({"tables": at.root, "held_by": at.unlock("pull")})
 
 

@@ -22,6 +22,7 @@ from jobs.cli import console, parsing
 if TYPE_CHECKING:
     from jobs.ground.settings.tree import Settings
     from jobs.loop.traces import TraceFile
+    from jobs.studies.simulate.accesses import Accesses
 
 
 _log = logging.getLogger(__name__)
@@ -136,12 +137,20 @@ class AskedReads:
             help="unit of the trace's times, if they are numbers: s, ms, us, ns; else a format: '%d/%m/%Y'"
         ),
     ] = "s"
+    time_zone: Annotated[
+        str | None,
+        typer.Option(help="zone of times that state none, for example Europe/Berlin; defaults to UTC"),
+    ] = None
     kind: Annotated[
         str, typer.Option(help="kind of the trace: auto, accesses, table, oracleGeneral, lcs")
     ] = "auto"
     sort: Annotated[bool, typer.Option("--sort", help="sort the trace by time instead of refusing it")] = (
         False
     )
+    missing_size: Annotated[
+        str | None,
+        typer.Option(help="of rows without one: first, that of their file; drop; or of files without: 2GB"),
+    ] = None
     site: Annotated[str | None, typer.Option(help="only accesses of jobs at this site")] = None
     activity: Annotated[str | None, typer.Option(help="only accesses of analysis, or only of production")] = (
         None
@@ -153,6 +162,12 @@ class AskedReads:
         roles = {"site": self.site, "activity": self.activity}
         return {role: value for role, value in roles.items() if value is not None}
 
+    def accesses(self, trace: Path | None, since: str | None, until: str | None) -> Accesses:
+        """The accesses of a trace, or of days in the site's tables. Raises InputError."""
+        from jobs.studies.simulate.accesses import Accesses
+
+        return Accesses(self.file(trace, until), parsing.day(since), parsing.day(until), self.only)
+
     def file(self, path: Path | None, until: str | None) -> TraceFile | None:
         """The trace at `path` up to the day `until`, `-`: what comes on stdin; None: there is no path.
 
@@ -161,13 +176,22 @@ class AskedReads:
         from jobs.loop.traces import TraceFile
 
         if path is None:
-            if self.columns or self.sort or (self.time_unit, self.kind) != ("s", "auto"):
+            if dataclasses.replace(self, site=None, activity=None) != AskedReads():
                 raise InputError("options that describe a trace need one; give --trace")
             return None
         end_s = None if until is None else parse_day(until) + DAY_S
         path = parsing.kept_stdin() if path == parsing.STDIN else path
+        columns = parsing.columns(self.columns)
         return TraceFile(
-            path, parsing.columns(self.columns), self.time_unit, self.kind, self.sort, self.only, end_s
+            path,
+            columns,
+            self.time_unit,
+            self.kind,
+            self.sort,
+            self.only,
+            end_s,
+            self.time_zone,
+            self.missing_size,
         )
 
 
@@ -190,7 +214,7 @@ def load(conf: Path | None, *, tables: str | None = None, given: Mapping[str, ob
         from jobs.ground.store import generated
         from jobs.ground.store.tables import Tables
 
-        console.notes(filter(None, [generated.warning(Tables(settings.tables.root))]))
+        console.notes(filter(None, [generated.warning(Tables.of(settings))]))
     return settings
 
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from jobs.ground.settings.tree import Settings
     from jobs.loop.outcomes.history import History
     from jobs.loop.plan.plan import PlanSummary
-    from jobs.loop.push.status import DryRun
+    from jobs.loop.push.push import DryRun
     from prefetch.push.push import PushSummary
 
 _DAY_COLUMNS = ("day", "hit_bytes", "lru_wan_bytes", "saved_wan_bytes", "withheld")
@@ -59,7 +59,7 @@ def plan(
     From the cache's own inventory and the region's predictions; every item has a reason.
     """
     from jobs.loop.plan import plan as job
-    from jobs.loop.plan.listing import Wanted
+    from jobs.loop.plan.items import FileFilter
 
     if not with_files and (action or dataset or reason):
         raise InputError("--action, --dataset and --reason choose what --list lists; give it too")
@@ -67,8 +67,8 @@ def plan(
     if explain is not None:
         console.show(job.explained(settings, cache=cache, as_of_s=as_of_s, item=explain))
         return
-    wanted = Wanted(parsing.names(action), dataset, reason) if with_files else None
-    answer = job.run(settings, cache=cache, as_of_s=as_of_s, force=force, wanted=wanted)
+    listed = FileFilter(parsing.names(action), dataset, reason) if with_files else None
+    answer = job.run(settings, cache=cache, as_of_s=as_of_s, force=force, listed=listed)
     _show_plan(answer, with_files=with_files)
     console.sentence(
         f"To do: fetch {text.count(answer.prefetch)} files ({format_bytes(answer.prefetch_bytes)}), pin "
@@ -122,17 +122,16 @@ def run(
     """
     if not dry_run and (action or dataset or reason):
         raise InputError("--action, --dataset and --reason choose what --dry-run lists; a push does all")
-    from jobs.loop.plan.listing import Wanted
+    from jobs.loop.plan.items import FileFilter
     from jobs.loop.push import push as job
-    from jobs.loop.push import status as questions
     from jobs.operator.operate import due as times
 
     as_of_s = parse_as_of(as_of)
     if if_current:
         times.check_current(settings, as_of_s=as_of_s, now_s=int(time.time()))
     if dry_run:
-        wanted = Wanted(parsing.names(action), dataset, reason)
-        _show_plan(questions.dry_run(settings, cache=cache, as_of_s=as_of_s, wanted=wanted), with_files=True)
+        listed = FileFilter(parsing.names(action), dataset, reason)
+        _show_plan(job.dry_run(settings, cache=cache, as_of_s=as_of_s, listed=listed), with_files=True)
         return
     with console.progress(f"pushing to {cache}") as advance:
         summary = job.run(
@@ -145,7 +144,7 @@ def run(
             evict_now=evict_now,
         )
     console.show(summary)
-    end_push(cache, summary, is_over=questions.is_over(settings, cache=cache, as_of_s=as_of_s))
+    end_push(cache, summary, is_over=job.is_over(settings, cache=cache, as_of_s=as_of_s))
 
 
 @push.command()
@@ -164,9 +163,9 @@ def resume(settings: Settings, cache: Cache, evict_now: _EvictNow = False, force
 @options.unfolded
 def status(settings: Settings, cache: Cache, as_of: _OfPlan = None) -> None:
     """Show the progress, and touch nothing."""
-    from jobs.loop.push import status as questions
+    from jobs.loop.push import push as job
 
-    console.show(questions.status(settings, cache=cache, as_of_s=parsing.moment(as_of)))
+    console.show(job.status(settings, cache=cache, as_of_s=parsing.moment(as_of)))
 
 
 @push.command()
@@ -182,14 +181,14 @@ def cancel(settings: Settings, cache: Cache, as_of: _OfPlan = None) -> None:
 @options.unfolded
 def new_journal(settings: Settings) -> None:
     """Replace a lost journal, say what is forgotten, and push nothing."""
-    from jobs.loop.push import new_journal as journals
+    from jobs.loop.push import journal
 
-    console.show(journals.run(settings, now_s=time.time()))
+    console.show(journal.new_journal(settings, now_s=time.time()))
 
 
 def _show_plan(answer: PlanSummary | DryRun, *, with_files: bool) -> None:
     """Print a plan; `with_files`: what they add up to, and a line for each."""
-    from jobs.loop.plan.listing import totals
+    from jobs.loop.plan.items import totals
 
     row = text.as_row(answer)
     if console.shown_as_json(row):
@@ -260,22 +259,22 @@ def outcomes(
 
     Of one plan (--as-of) or of a day's plans (--day); without either, shows what was accounted so far.
     """
-    from jobs.loop.outcomes import history, history_page
+    from jobs.loop.outcomes import history, outcomes
 
     as_of_s, day_s = parsing.moment(as_of), parsing.day(day)
     if as_of_s is not None and day_s is not None:
         raise InputError("give either --as-of or --day, or neither to see what was accounted")
     if as_of_s is not None:
-        console.show(history.of_plan(settings, cache=cache, as_of_s=as_of_s))
+        console.show(outcomes.of_plan(settings, cache=cache, as_of_s=as_of_s))
     elif day_s is not None:
-        console.show(history.of_day(settings, cache=cache, day_s=day_s))
+        console.show(outcomes.of_day(settings, cache=cache, day_s=day_s))
         if (why := history.annotate_models(settings, cache=cache)) is not None:
             console.warn(why)
     else:
         first, last = (None if one is None else day_label(one) for one in map(parsing.day, (since, until)))
         found = history.history(settings, cache=cache, since=first, until=last)
         if out is not None:
-            history_page.write_page(found, cache=cache, out=out)
+            history.write_page(found, cache=cache, out=out)
         if not console.shown_as_json(found):
             _show_history(found, cache)
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import sys
+from contextlib import redirect_stdout
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -33,7 +35,7 @@ def replay(
     policy: Annotated[
         str,
         typer.Option(
-            help="for example lru,gdsf,steward-auto; "
+            help="for example lru,gdsf,steward-auto, or file.py:function of your own; "
             f"defaults to {TRACE_POLICIES}, without --trace to {SITE_POLICIES}"
         ),
     ] = "",
@@ -80,8 +82,7 @@ def replay(
 
     The accesses are those of a trace (--trace), or of days in the site's tables (--from, --to).
     """
-    file = asked.file(trace, until)
-    first_s, last_s = parsing.day(since), parsing.day(until)
+    accesses = asked.accesses(trace, since, until)
     title = f"Replay of {_what(trace, since, until)}"
     if caches is not None:
         if in_mlflow:
@@ -90,24 +91,26 @@ def replay(
             raise InputError(
                 "--caches describes the caches itself; leave out policies, capacities, watermarks and blocks"
             )
-        from jobs.studies.simulate import exports, fleet
+        from jobs.studies.simulate import fleet
 
         with console.progress("replay"):
-            answer = fleet.run(
-                settings, file, caches=caches, first_day_s=first_s, last_day_s=last_s, only=asked.only
-            )
+            answer = fleet.run(settings, accesses, caches=caches)
         console.notes(answer.notes)
         if answer.verdict:
             console.sentence(answer.verdict)
         console.show(answer.rows, title=title, columns=text.fleet_columns(answer.rows))
-        exports.export_fleet(answer, out, title=title)
+        fleet.export_fleet(answer, out, title=title)
         return
-    if file is not None and purge_interval and not watermarks:
+    if accesses.trace is not None and purge_interval and not watermarks:
         raise InputError("--purge-interval needs --watermarks")
-    from jobs.studies.simulate import exports, replay_trace
+    from jobs.studies.simulate import replay_trace
+    from replay.policies.own import own_policies
 
+    names, own = own_policies(
+        parsing.names(policy or (SITE_POLICIES if accesses.trace is None else TRACE_POLICIES))
+    )
     wanted = replay_trace.Caches(
-        policies=parsing.names(policy or (SITE_POLICIES if file is None else TRACE_POLICIES)),
+        policies=names,
         capacities=parsing.sizes(capacity),
         fractions=parsing.shares(capacity_fraction or ("" if capacity else REPLAYED)),
         watermarks=parsing.watermarks(watermarks) if watermarks else None,
@@ -116,30 +119,31 @@ def replay(
         with_bound=not no_bound,
         workers=workers or os.cpu_count(),
         block_bytes=parse_bytes(block_size) if block_size else None,
+        own=own,
     )
     planned_by: dict[str, object] = {}
-    with console.progress("replay") as advance:
-        if file is not None:
-            answer = replay_trace.run(file, wanted, count_from_s=first_s, on_progress=advance)
+    with console.progress("replay") as advance, redirect_stdout(sys.stderr):  # own policies may print
+        if accesses.trace is not None:
+            answer = replay_trace.run(
+                accesses.trace, wanted, count_from_s=accesses.first_day_s, on_progress=advance
+            )
         else:
             from jobs.studies.simulate import site_replay
 
-            answer = site_replay.run(
-                settings, wanted, first_day_s=first_s, last_day_s=last_s, only=asked.only, on_progress=advance
-            )
+            answer = site_replay.run(settings, wanted, accesses, on_progress=advance)
             planned_by = site_replay.planned_by(settings)
     console.notes(answer.notes)
     shown = text.REPLAY_COLUMNS if "lru+plan" in wanted.policies else text.TRACE_COLUMNS
     console.show_ranked(answer.rows, "capacity_bytes", title=title, columns=shown)
-    exports.export_replay(answer, out, title=title)
+    replay_trace.export_replay(answer, out, title=title)
     if in_mlflow:
-        accesses = {"trace": trace.name if trace else "the site's", "from": since or "", "to": until or ""}
+        what = {"trace": trace.name if trace else "the site's", "from": since or "", "to": until or ""}
         how = {"watermarks": watermarks, "block_size": block_size}
         replay_trace.record_run(
             settings.mlflow,
             answer,
             what=_what(trace, since, until),
-            params={**accesses, **how, **planned_by},
+            params={**what, **how, **planned_by},
         )
 
 
@@ -164,21 +168,16 @@ def curve(
 
     Also what doubling the cache adds, and the capacity that a hit ratio needs.
     """
-    file = asked.file(trace, until)
     from jobs.studies.simulate import curve as job
-    from jobs.studies.simulate import exports
 
     with console.progress("curve") as advance:
         answer = job.run(
             settings,
-            file,
+            asked.accesses(trace, since, until),
             hit_ratios=parsing.shares(hit_ratio),
             byte_hit_ratios=parsing.shares(byte_hit_ratio or ("" if hit_ratio else BYTE_HIT_RATIOS)),
             capacities=parsing.sizes(capacity),
             fractions=parsing.shares(capacity_fraction),
-            first_day_s=parsing.day(since),
-            last_day_s=parsing.day(until),
-            only=asked.only,
             workers=workers or os.cpu_count(),
             on_progress=advance,
         )
@@ -187,7 +186,7 @@ def curve(
     for line in answer.answers:
         console.sentence(line)
     console.show(answer, rows=answer.points, title=title, columns=text.CURVE_COLUMNS)
-    exports.export_curve(answer, out, title=title)
+    job.export_curve(answer, out, title=title)
 
 
 def evaluate(
@@ -215,9 +214,15 @@ def evaluate(
         str,
         typer.Option(help="time between plans, for example 1h; auto: a tenth of each capacity's LRU age"),
     ] = AUTO,
+    capacity: Annotated[
+        str, typer.Option(help="with --trace: capacities, for example 50TB,100TB, instead of fractions")
+    ] = "",
     capacity_fraction: Annotated[
-        str, typer.Option(help="capacities as fractions of the bytes of all files read")
-    ] = EVALUATED,
+        str, typer.Option(help=f"capacities as fractions of the bytes of all files; defaults to {EVALUATED}")
+    ] = "",
+    policy: Annotated[
+        str, typer.Option(help="with --trace: further policies, for example file.py:function of your own")
+    ] = "",
     out: options.Out = None,
     in_mlflow: options.InMlflow = False,
 ) -> None:
@@ -226,26 +231,40 @@ def evaluate(
     Features, trainings, predictions and plans are made as the service would have made them then. With
     --trace, a learned order of eviction is compared with other policies on any trace; nothing is prefetched.
     """
-    from jobs.loop.evaluate import ready
+    from jobs.loop.evaluate.accesses import to_evaluate
 
-    from_s, to_s, fractions = parse_day(since), parsing.day(until), parsing.shares(capacity_fraction)
+    from_s, to_s = parse_day(since), parsing.day(until)
+    capacities, fractions = parsing.sizes(capacity), parsing.shares(capacity_fraction)
+    if not capacities:
+        fractions = fractions or parsing.shares(EVALUATED)
+    elif trace is None:
+        raise InputError("--capacity needs --trace; give the site's evaluation --capacity-fraction")
     cycle_s = None if cycle == AUTO else parse_duration(cycle)
     file = asked.file(trace, until)
     if file is None:
-        ready.to_evaluate(settings, accesses=accesses, from_s=from_s, to_s=to_s)
+        if policy:
+            raise InputError("--policy compares further policies on a trace; give --trace, or leave it out")
+        to_evaluate(settings, accesses=accesses, from_s=from_s, to_s=to_s)
     from jobs.loop.evaluate import evaluate as job
-    from jobs.loop.evaluate import page
+    from jobs.loop.evaluate.answer import export_evaluation, verdicts
     from jobs.loop.evaluate.replay_setup import Request
-    from jobs.loop.evaluate.slices import verdicts
+    from replay.policies.own import own_policies
 
-    with console.progress("evaluation") as advance:
+    names, own = own_policies(parsing.names(policy))
+    with console.progress("evaluation") as advance, redirect_stdout(sys.stderr):  # own policies may print
         if file is None:
             request = Request(accesses, from_s, to_s, cycle_s, fractions)
             answer = job.run(settings, request, in_mlflow=in_mlflow, on_progress=advance)
         else:
             mlflow = settings.mlflow if in_mlflow else None
             answer = job.run_trace(
-                file, from_s=from_s, fractions=fractions, mlflow=mlflow, on_progress=advance
+                file,
+                from_s=from_s,
+                capacities=capacities,
+                fractions=fractions,
+                policies={name: own.get(name) for name in names},
+                mlflow=mlflow,
+                on_progress=advance,
             )
     title = job.title_of(answer)
     console.notes(answer.notes)
@@ -254,7 +273,7 @@ def evaluate(
         console.show_ranked(answer.rows, "capacity_fraction", title=title, columns=shown)
         for line in verdicts(answer.slices):
             console.sentence(line)
-    page.export_evaluation(answer, out, title=title)
+    export_evaluation(answer, out, title=title)
     if in_mlflow and answer.run_id is None:
         raise ServiceError("the evaluation is done, and not recorded in MLflow, as its notes say")
 

@@ -55,11 +55,9 @@ def storage(
     Which replicas could be dropped and served by a cache, with the WAN traffic that it takes, the disk that
     it saves, and its nodes. The last replica on disk is never proposed, one with a rule is named as such.
     """
-    file = asked.file(trace, until)
-    from jobs.studies.simulate import exports
     from jobs.studies.simulate import storage as job
 
-    wanted = job.Wanted(
+    request = job.StorageRequest(
         capacities=parsing.sizes(capacity),
         second_bytes=parse_bytes(second) if second else 0,
         network_bytes_s=parse_bytes(network) if network else None,
@@ -70,15 +68,12 @@ def storage(
     with console.progress("storage") as advance:
         answer = job.run(
             settings,
-            file,
-            wanted,
+            asked.accesses(trace, since, until),
+            request,
             rses=rse or [],
-            first_day_s=parsing.day(since),
-            last_day_s=parsing.day(until),
-            only=asked.only,
             on_progress=advance,
         )
-    exports.export_storage(answer, out, title="Storage against cache")
+    job.export_storage(answer, out, title="Storage against cache")
     if console.shown_as_json(answer):
         return
     console.notes(answer.notes)

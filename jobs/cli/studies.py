@@ -52,14 +52,18 @@ def report(
         raise InputError("give either --capacity or --capacity-fraction")
     from jobs.studies.simulate import study
 
+    capacity_bytes = parse_bytes(capacity) if capacity else None
+    fraction = parsing.share(capacity_fraction) if capacity_fraction else None
+    marks, since_s = parsing.watermarks(watermarks) if watermarks else None, parsing.day(since)
     with console.progress("study") as advance:
-        answer = study.run(
+        advance(0, 1, "reading")
+        answer = study.write_study(
+            file.load(keep=study.DETAILS, since_s=since_s),
             settings,
-            file,
-            since_s=parsing.day(since),
-            capacity_bytes=parse_bytes(capacity) if capacity else None,
-            capacity_fraction=parsing.share(capacity_fraction) if capacity_fraction else None,
-            watermarks=parsing.watermarks(watermarks) if watermarks else None,
+            what=", ".join((file.path.name, *file.only.values())),
+            capacity_bytes=capacity_bytes,
+            capacity_fraction=fraction,
+            watermarks=marks,
             out=out,
             on_progress=advance,
         )
@@ -95,25 +99,20 @@ def worth_it(
     What LRU, a steward and more disk save at this capacity, with bounds; CPU hours and money only by figures
     that you give. The accesses are those of a trace, or of days in the site's tables.
     """
-    file = asked.file(trace, until)
     from jobs.studies.simulate import worth as job
-    from jobs.studies.simulate import worth_page
 
-    figures = job.Figures(round_trip_ms, price_wan, price_core_hour, price_disk, price_steward)
+    facts = job.SiteFacts(round_trip_ms, price_wan, price_core_hour, price_disk, price_steward)
     with console.progress("worth-it") as advance:
         answer = job.run(
             settings,
-            file,
-            figures,
+            asked.accesses(trace, since, until),
+            facts,
             capacity_bytes=parse_bytes(capacity),
             more=more,
-            first_day_s=parsing.day(since),
-            last_day_s=parsing.day(until),
-            only=asked.only,
             on_progress=advance,
         )
     if out is not None:
-        worth_page.write(answer, out, what="the site's reads" if trace is None else trace.name)
+        job.write(answer, out, what="the site's reads" if trace is None else trace.name)
     if console.shown_as_json(answer):
         return
     console.notes(answer.notes)

@@ -14,7 +14,7 @@ from jobs.ground.store.keys import MomentKey
 from jobs.ground.store.tables import Tables
 from jobs.loop.ingest import pull
 from jobs.loop.train import features, predict, training
-from jobs.loop.train.samples import sample_share
+from jobs.loop.train.features import sample_share
 
 
 @dataclasses.dataclass
@@ -88,12 +88,12 @@ def _training_features(settings: Settings, as_of_s: int, n_candidates: int) -> t
     With as many candidates as now at each of them, the training takes at most `max_rows` in all.
     """
     training = settings.training
-    wanted = range(as_of_s - training.every, as_of_s - training.span - 1, -training.every)
-    share = sample_share(training, candidates=n_candidates, moments=len(wanted))
+    moments = range(as_of_s - training.every, as_of_s - training.span - 1, -training.every)
+    share = sample_share(training, candidates=n_candidates, moments=len(moments))
     spec = dataclasses.replace(settings.features.spec, sample_share=share)
-    there = Tables(settings.tables.root).head(spec.features_table).partitions
+    there = Tables.of(settings).head(spec.features_table).partitions
     region = settings.region.name
-    missing = [at for at in wanted if MomentKey.at(at, region) not in there]
+    missing = [at for at in moments if MomentKey.at(at, region) not in there]
     if missing:
         features.run(settings, as_ofs=missing, sample_share=share)
-    return len(wanted), share
+    return len(moments), share

@@ -42,6 +42,8 @@ class TraceFile:
     sort: bool
     only: Mapping[str, str]
     until_s: int | None
+    time_zone: str | None = None
+    missing_size: str | None = None
 
     def load(self, *, keep: Sequence[str] = (), since_s: int | None = None) -> LoadedTrace:
         """The trace, from `since_s` on, with the further columns `keep`. Raises InputError."""
@@ -50,6 +52,8 @@ class TraceFile:
             self.path,
             columns=self.columns,
             time_unit=self.time_unit,
+            time_zone=self.time_zone,
+            missing_size=self.missing_size,
             kind=self.kind,
             sort=self.sort,
             only=self.only,
@@ -105,10 +109,10 @@ def _before(accesses: pa.Table, instant_s: int | None) -> pa.Table:
 def sizes(trace: Trace, *, capacities: Sequence[int], fractions: Sequence[float]) -> list[int]:
     """Capacities in bytes: `capacities`, and `fractions` of all files read. Raises InputError."""
     footprint = trace.footprint_bytes
-    found = [*capacities, *(int(share * footprint) for share in fractions)]
-    if any(size <= 0 for size in found):
+    capacities_bytes = [*capacities, *(int(share * footprint) for share in fractions)]
+    if any(size <= 0 for size in capacities_bytes):
         raise InputError(
             f"a cache needs room: {trace.n_accesses} accesses read {format_bytes(footprint)} of files, and a "
             "capacity is less than a byte; give --capacity, or larger fractions"
         )
-    return list(dict.fromkeys(found))
+    return list(dict.fromkeys(capacities_bytes))

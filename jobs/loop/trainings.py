@@ -1,4 +1,4 @@
-"""Model versions by the site's own tables: the files that were trained, and what `promote` lets act.
+"""Model versions: by the site's tables what was trained and what `promote` lets act, and MLflow's registry.
 
 The tables are ours; in MLflow, whoever reaches it can exchange files and move an alias.
 """
@@ -7,16 +7,20 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import pyarrow as pa
 
 from features.common.errors import ServiceError, bounded, printable
 from features.common.times import parse_as_of
 from features.results import PROMOTIONS, TRAININGS
+from jobs.ground.settings.tree import MlflowSettings
 from jobs.ground.store.keys import Key, MomentKey
 from jobs.ground.store.tables import Tables, read_partitions
 from models.serving.versions import CHAMPION, STEWARD, ModelVersion
+
+if TYPE_CHECKING:
+    from models.serving.registry import Registry
 
 _VERSION = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}/[0-9]{1,12}")
 
@@ -55,10 +59,10 @@ def as_trained(known: Mapping[str, TrainedVersion], version: str) -> ModelVersio
 def keep_training(tables: Tables, *, region: str, until_s: int, version: str, digest: str) -> None:
     """Add the files of a version to the table, in place of an earlier one of that name: MLflow began anew."""
     key, head = MomentKey.at(until_s, region), tables.head(TRAININGS)
-    kept: dict[Key, list[dict[str, object]]] = {key: []}
+    rows_by_key: dict[Key, list[dict[str, object]]] = {key: []}
     for row in read_partitions(head, head.select(owner=region)).to_pylist():
-        kept.setdefault(tuple(row[name] for name in TRAININGS.partition), []).append(row)
-    for where, rows in kept.items():
+        rows_by_key.setdefault(tuple(row[name] for name in TRAININGS.partition), []).append(row)
+    for where, rows in rows_by_key.items():
         others = [row for row in rows if row["model_version"] != version]
         made = [{"model_version": version, "model_digest": digest}] if where == key else []
         if made or len(others) < len(rows):
@@ -110,3 +114,17 @@ def unproven_because(model: ModelVersion, champion: ModelVersion | None) -> str 
     if model.digest is None or model.digest != champion.digest:
         return f"the plan is by {model.version}, but not by those files of it that were promoted"
     return None
+
+
+def registry(mlflow: MlflowSettings) -> Registry:
+    """The registry at the configured MLflow. Raises ServiceError if its server does not answer."""
+    from models.serving.registry import Registry  # noqa: PLC0415  MLflow is loaded where it is asked
+
+    return Registry(mlflow.uri, mlflow.artifacts, mlflow.experiment)
+
+
+def awaited_registry(mlflow: MlflowSettings) -> Registry:
+    """The same, tried again for `patience` seconds while the server is unavailable."""
+    from models.serving.mlflow_session import patiently  # noqa: PLC0415
+
+    return patiently(lambda: registry(mlflow), patience_s=mlflow.patience)

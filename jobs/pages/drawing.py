@@ -83,6 +83,10 @@ class Plot:
             artist.set_gid(f"@{len(self.series)}")
         self.series.append(Series(printable(label), drawn, list(points), policy))
 
+    def _repr_svg_(self) -> str:
+        """What Jupyter shows."""
+        return self.svg()
+
     def svg(self, *, salt: str = "cachecast", legend: bool = True) -> str:
         """The plot as an `<svg>` element; `salt` keeps its ids apart from those of other plots."""
         labelled = [one for one in self.series if one.label] if legend else []
@@ -111,18 +115,18 @@ class Plot:
 
         A point is series, x, y, text and the place of its capacity in `capacities` (None: of no capacity).
         """
-        found = {capacity: k for k, capacity in enumerate(capacities)}
+        places = {capacity: k for k, capacity in enumerate(capacities)}
         points = [
-            [k, *self._place(point.x, point.y), point.text, found.get(point.capacity)]  # type: ignore[arg-type]
+            [k, *self._place(point.x, point.y), point.text, places.get(point.capacity)]  # type: ignore[arg-type]
             for k, one in enumerate(self.series)
             for point in one.points
         ]
-        told: dict[str, Any] = {"near": self.nearest, "points": points, "box": self._box()}
-        return told if self.zoom is None else told | {"zoom": self._zoom(self.zoom, found)}
+        content: dict[str, Any] = {"near": self.nearest, "points": points, "box": self._box()}
+        return content if self.zoom is None else content | {"zoom": self._zoom(self.zoom, places)}
 
-    def _zoom(self, zoom: Zoom, found: Mapping[float, int]) -> dict[str, Any]:
+    def _zoom(self, zoom: Zoom, place_of: Mapping[float, int]) -> dict[str, Any]:
         start, unit = self._place(0, 0), self._place(1, 0)[0] - self._place(0, 0)[0]
-        places = {found[c]: self._place(k, 0)[0] for k, c in enumerate(zoom.capacities) if c in found}
+        places = {place_of[c]: self._place(k, 0)[0] for k, c in enumerate(zoom.capacities) if c in place_of}
         return {
             "unit": round(unit, 2),
             "places": places,

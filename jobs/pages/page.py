@@ -108,13 +108,13 @@ def page(
         loader=jinja2.FunctionLoader(_ours),
     )
     legends, places = _Legends(), {value: k for k, value in enumerate(capacities.values)}
-    shown = [_shown(section, n, capacities, legends) for n, section in enumerate(sections)]
+    drawn = [_shown(section, n, capacities, legends) for n, section in enumerate(sections)]
     script = _ours("page.js")
     return environment.get_template("page.html").render(
         title=title,
         subtitle=subtitle,
-        answers=[Answer(_UNIT.sub("\\1\u00a0", text), of) for text, of in map(_answer, answers)],
-        sections=shown,
+        answers=list(map(_unbroken, answers)),
+        sections=drawn,
         capacities=capacities,
         place=places.get,
         legends=legends,
@@ -129,8 +129,9 @@ def page(
     )
 
 
-def _answer(told: str | Answer) -> Answer:
-    return Answer(told) if isinstance(told, str) else told
+def _unbroken(answer: str | Answer) -> Answer:
+    sentence, capacity = (answer, None) if isinstance(answer, str) else answer
+    return Answer(_UNIT.sub("\\1\u00a0", sentence), capacity)
 
 
 def _shown(section: Section, n: int, capacities: Capacities, legends: _Legends) -> dict[str, Any]:

@@ -39,6 +39,11 @@ _OTHER_MARKERS = ("v", "P", "X", "<", ">", "*", "h", "p", "d", "8")
 _FILLS = ("full", "none", "left", "bottom")
 _SPREAD = 0.6
 """Width shared by the policies at one capacity; capacities are 1 apart."""
+_OPTIONS = {"LRU": "lru", "a steward": "steward", "the bound": "bound", "LRU, more disk": "lru, more disk"}
+_FEW = 20
+"""With fewer points, a line shows each of them."""
+_Amounts: TypeAlias = IntArray | FloatArray
+_TERA = 1e12
 
 
 def rank(policy: str) -> tuple[int, str]:
@@ -124,23 +129,16 @@ def lru_against_capacity(points: Sequence[Row]) -> Plot:
     with mpl.rc_context(STYLE):
         plot = Plot()
         for key, label, colour, dash, marker in lines:
-            shown = [_ratio_point(r, key) for r in points if r[key] is not None]
+            points_of = [_ratio_point(r, key) for r in points if r[key] is not None]
             look: Any = {"color": colour, "linestyle": dash, "marker": marker, "markersize": 4}
-            (line,) = plot.axes.plot([p.x for p in shown], [p.y for p in shown], **look)
-            if shown:
-                plot.add(label, line, shown)
+            (line,) = plot.axes.plot([p.x for p in points_of], [p.y for p in points_of], **look)
+            if points_of:
+                plot.add(label, line, points_of)
         axes = plot.axes
         axes.set(xlabel="capacity, % of the bytes read", ylabel="hit ratio, %", ylim=(0, None), xscale="log")
         axes.xaxis.set_major_formatter("{x:g}")
         axes.xaxis.set_minor_formatter("")
         return plot
-
-
-_OPTIONS = {"LRU": "lru", "a steward": "steward", "the bound": "bound", "LRU, more disk": "lru, more disk"}
-
-
-_FEW = 20
-"""With fewer points, a line shows each of them."""
 
 
 def wan_against_capacity(curve: Sequence[tuple[int, float]], options: Sequence[Row]) -> Plot:
@@ -211,13 +209,13 @@ def _fill_point(row: Row) -> Point:
 def hits_and_misses(days: Sequence[Row]) -> Plot:
     """Hits and misses per day at one capacity, lru beside lru+plan. `days`: rows of replay_days."""
     names = sorted({str(r["on_day"]) for r in days})
-    shown = [p for p in ("lru", "lru+plan") if p in _present(days)]
-    width = 0.8 / max(1, len(shown))
+    policies = [p for p in ("lru", "lru+plan") if p in _present(days)]
+    width = 0.8 / max(1, len(policies))
     with mpl.rc_context(STYLE):
         plot = Plot(nearest="x")
-        for k, policy in enumerate(shown):
+        for k, policy in enumerate(policies):
             rows = {str(r["on_day"]): r for r in days if r["policy"] == policy}
-            at = [i + (k - (len(shown) - 1) / 2) * width for i in range(len(names))]
+            at = [i + (k - (len(policies) - 1) / 2) * width for i in range(len(names))]
             hits, misses = ([rows[n][key] if n in rows else 0 for n in names] for key in ("hits", "misses"))
             tops = [a + b for a, b in zip(hits, misses, strict=True)]
             colour, (of_hits, of_misses) = _COLOURS[policy], _HATCHES[policy]
@@ -230,9 +228,6 @@ def hits_and_misses(days: Sequence[Row]) -> Plot:
         plot.axes.set_xticks(range(len(names)), [n[5:] for n in names], rotation=45)
         plot.axes.set(ylabel="reads per day")
         return plot
-
-
-_Amounts: TypeAlias = IntArray | FloatArray
 
 
 def hits_and_misses_over_time(
@@ -257,13 +252,15 @@ def hits_and_misses_over_time(
             "misses, two-week mean": (misses, {"color": WARM, "linestyle": (0, (5, 2))}),
         }
         for label, (amounts, look) in steps.items():
-            told = [f"{said(n)}, {when}" for n, when in zip(amounts.tolist(), labels, strict=True)]
-            plot.add(label, axes.stairs(amounts, edges, **look), map(Point, middle, amounts.tolist(), told))
+            labels_of = [f"{said(n)}, {when}" for n, when in zip(amounts.tolist(), labels, strict=True)]
+            plot.add(
+                label, axes.stairs(amounts, edges, **look), map(Point, middle, amounts.tolist(), labels_of)
+            )
         for label, (amounts, look) in means.items() if step_s == DAY_S else ():
             mean = running_mean(amounts)
             (line,) = axes.plot(middle, mean, linewidth=2, **look)
-            told = [f"{said(n)}, {when}" for n, when in zip(mean.tolist(), labels, strict=True)]
-            plot.add(label, line, map(Point, middle, mean.tolist(), told))
+            labels_of = [f"{said(n)}, {when}" for n, when in zip(mean.tolist(), labels, strict=True)]
+            plot.add(label, line, map(Point, middle, mean.tolist(), labels_of))
         axes.yaxis.set_major_formatter(BYTES_AXIS if unit == "bytes" else COUNTS_AXIS)
         axes.set(ylabel=f"{unit} per {'day' if step_s == DAY_S else 'hour'}", ylim=(0, None))
         dated(axes)
@@ -315,9 +312,6 @@ def _other_styles() -> Iterator[dict[str, Any]]:
 
 def _line(policy: str) -> dict[str, Any]:
     return {"color": _COLOURS[policy], "linestyle": _DASHES[policy]}
-
-
-_TERA = 1e12
 
 
 def saved_by_day(days: Sequence[Row]) -> Plot:

@@ -50,7 +50,8 @@ def comparison(
         for policy, of in groups.items()
     ]
     fractions = sorted({float(row["capacity_fraction"]) for row in rows})
-    competing = {_as_name(policy): of for policy, of in groups.items() if policy not in (LRU, BOUND)}
+    # MLflow allows no `+` in the name of a figure.
+    competing = {policy.replace("+", "_"): of for policy, of in groups.items() if policy not in (LRU, BOUND)}
     metrics = _means(competing)
     for policy, of in competing.items():
         metrics |= figures(of, f"{policy}/", _GAPS)
@@ -67,11 +68,6 @@ def figures(rows: Sequence[Row], prefix: str = "", names: Sequence[str] = _FIGUR
         for row in rows
     }
     return {name: float(value) for name, value in named.items() if value is not None and math.isfinite(value)}
-
-
-def _as_name(policy: str) -> str:
-    """A policy as a part of a figure's name: MLflow allows no `+`."""
-    return policy.replace("+", "_")
 
 
 def at_capacity(fraction: float) -> str:

@@ -53,7 +53,7 @@ def savings(rows: Sequence[Row], capacity: str, of: Sequence[str]) -> Iterator[s
 
 def _saving(row: Row, lru: Row, capacity: str) -> str:
     if row["policy"] == LRU:
-        return f"At {_size(row, capacity)}, no policy that was compared fetches less than LRU."
+        return f"At {_sizes([row], capacity)}, no policy that was compared fetches less than LRU."
     saved = lru["wan_bytes"] - row["wan_bytes"]
     share = abs(saved) / max(1, lru["wan_bytes"])
     gap = row.get("byte_gap_closed")
@@ -61,7 +61,7 @@ def _saving(row: Row, lru: Row, capacity: str) -> str:
     closed = "" if gap is None else f", {percent(gap)} of the gap ({bounds(*limits)})"
     every = f" every {row['cycle']}" if row.get("cycle") else ""
     return (
-        f"At {_size(row, capacity)}, {_name(row)}{every} {'saves' if saved >= 0 else 'costs'} "
+        f"At {_sizes([row], capacity)}, {_name(row)}{every} {'saves' if saved >= 0 else 'costs'} "
         f"{format_bytes(abs(saved))} of WAN traffic against LRU ({percent(share, 1)}){closed}."
     )
 
@@ -86,10 +86,6 @@ def _wan(row: Row) -> tuple[int, bool]:
 
 def _name(row: Row) -> str:
     return NAMES.get(str(row["policy"]), str(row["policy"]))
-
-
-def _size(row: Row, capacity: str) -> str:
-    return _sizes([row], capacity)
 
 
 def _sizes(rows: Sequence[Row], capacity: str) -> str:

@@ -17,6 +17,8 @@ from jobs.ground.text import Row
 if TYPE_CHECKING:
     from jobs.pages.drawing import Plot
 
+BOUND_NOTE = "No policy can fetch fewer bytes than the bound."
+
 
 class Page(NamedTuple):
     """What the HTML file shows: `answers` first, then the plot with `heading` and `note`, then `rows`.
@@ -64,17 +66,17 @@ def _plot(draw: Callable[[Any], Plot]) -> Plot:
     return draw(plots)
 
 
-def _html(shown: Page, plot: Plot) -> str:
+def _html(content: Page, plot: Plot) -> str:
     from jobs.pages.page import Capacities, Figure, Section, page
 
-    values = sorted({row[shown.capacity] for row in shown.rows}) if shown.capacity else []
+    values = sorted({row[content.capacity] for row in content.rows}) if content.capacity else []
     return page(
-        title=shown.title,
-        subtitle="; ".join(shown.notes),
-        answers=shown.answers,
+        title=content.title,
+        subtitle="; ".join(content.notes),
+        answers=content.answers,
         sections=[
-            Section(shown.heading, shown.note, [Figure(plot, shown.title)], shown.rows),
-            *(Section(heading, note, rows=rows) for heading, note, rows in shown.more),
+            Section(content.heading, content.note, [Figure(plot, content.title)], content.rows),
+            *(Section(heading, note, rows=rows) for heading, note, rows in content.more),
         ],
-        capacities=Capacities(shown.capacity, values),
+        capacities=Capacities(content.capacity, values),
     )

@@ -7,7 +7,6 @@ import math
 
 import numpy as np
 import numpy.typing as npt
-from sklearn.metrics import average_precision_score, roc_auc_score
 
 from features.common.arrays import FloatArray, IntArray
 
@@ -78,6 +77,8 @@ def ranking_quality(
 def auc(labels: npt.ArrayLike, scores: npt.ArrayLike, weights: npt.ArrayLike | None = None) -> float:
     """Area under the ROC curve; NaN if one class is missing."""
     y, s, w = _checked(labels, scores, weights)
+    from sklearn.metrics import roc_auc_score  # noqa: PLC0415  replays need no scikit-learn, which takes long to import
+
     return float(roc_auc_score(y, s, sample_weight=w)) if 0 < y.sum() < len(y) else math.nan
 
 
@@ -86,6 +87,8 @@ def average_precision(
 ) -> float:
     """Average precision; NaN if one class is missing."""
     y, s, w = _checked(labels, scores, weights)
+    from sklearn.metrics import average_precision_score  # noqa: PLC0415  replays need no scikit-learn, which takes long to import
+
     return float(average_precision_score(y, s, sample_weight=w)) if 0 < y.sum() < len(y) else math.nan
 
 

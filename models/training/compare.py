@@ -184,17 +184,39 @@ def _evaluation(
     )
 
 
-def best(evaluations: Sequence[Evaluation]) -> Evaluation:
-    """The evaluation that serves: the LightGBM with the least log loss on validation rows (never test).
+WORSE_AUC = 0.05
+"""A learned model whose AUC on the test rows is so far below that of recency does not serve."""
 
-    The first LightGBM if none could be validated, and recency if there is none.
-    """
+
+def best(evaluations: Sequence[Evaluation]) -> Evaluation:
+    """The evaluation that serves: `best_learned`, or recency if there is none, or if recency ranks better."""
+    learned, recency = best_learned(evaluations), _recency(evaluations)
+    return recency if learned is None or why_recency(evaluations) else learned
+
+
+def why_recency(evaluations: Sequence[Evaluation]) -> str | None:
+    """By what figures recency ranks the test rows better than the best model; None if it does not."""
+    learned, recency = best_learned(evaluations), _recency(evaluations).quality.auc
+    # An AUC of one class is NaN, which is less than nothing.
+    if learned is None or not learned.quality.auc < recency - WORSE_AUC:
+        return None
+    return (
+        f"on the test days {learned.name} has an AUC of {learned.quality.auc:.3f}, and recency {recency:.3f}"
+    )
+
+
+def _recency(evaluations: Sequence[Evaluation]) -> Evaluation:
+    return next(e for e in evaluations if e.name == RECENCY)
+
+
+def best_learned(evaluations: Sequence[Evaluation]) -> Evaluation | None:
+    """The LightGBM with the least log loss on validation rows (never test), else the first, if any."""
     learned = [e for e in evaluations if isinstance(e.learner, LightGBM)]
     losses = [(e.model.validation_log_loss, e) for e in learned if e.model]
     validated = [(loss, evaluation) for loss, evaluation in losses if loss is not None]
     if validated:
         return min(validated, key=lambda pair: pair[0])[1]
-    return learned[0] if learned else next(e for e in evaluations if e.name == RECENCY)
+    return learned[0] if learned else None
 
 
 @dataclasses.dataclass(frozen=True)

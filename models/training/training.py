@@ -22,7 +22,14 @@ from models.parallel import map_parallel
 from models.serving.bundle import Bundle, HorizonModel, RegionModels
 from models.serving.drift import references
 from models.serving.spool import Spool
-from models.training.compare import Evaluation, best, evaluate_baseline, evaluate_learner, search
+from models.training.compare import (
+    Evaluation,
+    best,
+    evaluate_baseline,
+    evaluate_learner,
+    search,
+    why_recency,
+)
 from models.training.recording import (
     ModelReport,
     holding_row,
@@ -102,8 +109,8 @@ def train(
     """Measure learners and baselines at every horizon; keep all runs, and a bundle of the best, in `spool`.
 
     `rows`: features ⋈ labels, with as_of_s and dataset. Recency serves a horizon with too few labels to learn
-    from; a horizon with none, or with one kind of label, is dropped. Both with the reason. Raises ModelError
-    if all are dropped.
+    from, or where it ranks better; a horizon with none, or with one kind of label, is dropped. Both with the
+    reason. Raises ModelError if all are dropped.
     """
     vocabulary = learn_vocabulary(rows, spec)
     by_recency: dict[str, str] = {}
@@ -114,6 +121,8 @@ def train(
             check_enough(known)
             part = horizon_parts(rows, spec, known, share=effort.test_share, until_s=until_s)
             evaluations = _evaluations(part, spec, effort)
+            if reason := why_recency(evaluations):
+                by_recency[duration_label(horizon_s)] = reason
         except ModelError as error:
             part = HorizonParts(known, known.sample, known)  # baselines learn nothing: any row may test them
             evaluations = _of_baselines(part, spec)

@@ -34,7 +34,7 @@ GRID_S = 300
 """Replayed pushes take effect at the next multiple of this many seconds."""
 
 
-class Done(NamedTuple):
+class PushedActions(NamedTuple):
     """What pushes did, in order of time: dense file ids, and codes of `Action`."""
 
     time_s: IntArray
@@ -42,7 +42,7 @@ class Done(NamedTuple):
     action: IntArray
 
 
-class Inventory(NamedTuple):
+class CacheContents(NamedTuple):
     """What a cache held at `at_s`: dense file ids, bytes, and the end of each file's last use."""
 
     at_s: int
@@ -52,24 +52,24 @@ class Inventory(NamedTuple):
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Record:
+class CacheRecord:
     """What a cache reports: its reads, the bytes of each that it had and had not, and what pushes did.
 
     `is_control`: which files are never planned, bool[m]. `begin`: what it held where a replay may begin; None
-    if its records do not reach back so far. `n_turns`: how often it turned over from there, or from its first
-    record.
+    if its records do not reach back so far. `n_turns`: how often its content was replaced since then, or
+    since its first record.
     """
 
     trace: Trace
     hit_bytes: IntArray
     missed_bytes: IntArray
-    done: Done
+    done: PushedActions
     is_control: BoolArray
-    begin: Inventory | None
+    begin: CacheContents | None
     n_turns: float
 
 
-class Shadow(NamedTuple):
+class StewardShadow(NamedTuple):
     """What a steward that evicted on the day counted: seconds watched, and bytes that LRU would have fetched.
 
     `prefetched_bytes`: fetched by pushes on the day.
@@ -81,11 +81,11 @@ class Shadow(NamedTuple):
 
 
 @dataclasses.dataclass(frozen=True)
-class Worth:
+class ReplayedDay:
     """One day of one cache; bytes, and shares of the bytes read. None: withheld, or nobody read such files.
 
-    `replayed_*`: with what was pushed; `lru_*`: without; `saved_wan_bytes`: fetched less, prefetches paid.
-    With a steward there is no replay of what it did: `replayed_wan_bytes` is then what the cache recorded.
+    `replayed_*`: with what was pushed; `lru_*`: without; `saved_wan_bytes`: their difference, prefetches
+    counted. What a steward did is not replayed: `replayed_wan_bytes` is then what the cache recorded.
     `planned_*`, `control_*`: reads that fetched nothing, of files that may be planned and of the control
     group, as observed and in plain LRU.
     """
@@ -106,19 +106,21 @@ class Worth:
     withheld: str | None = None
 
 
-class Recorded:
+class RecordedPushes:
     """A planner that repeats what was pushed: at each time of the grid, what was done since the one before.
 
     A pin is a single touch, as on a real cache: it is taken back at the next time, and the next plan asks for
     it again.
     """
 
-    def __init__(self, done: Done, every_s: int) -> None:
+    def __init__(self, done: PushedActions, every_s: int) -> None:
         self._done, self._every_s = done, every_s
 
     def actions(self, state: CacheState) -> Actions:
         """What was done in the time before `state`."""
-        item, action = self._since(state.as_of_s - self._every_s, state.as_of_s)
+        span = [state.as_of_s - self._every_s, state.as_of_s]
+        first, last = np.searchsorted(self._done.time_s, span, side="right")
+        item, action = self._done.item[first:last], self._done.action[first:last]
         return Actions(
             prefetch=item[action == Action.PREFETCH.code],
             pin=item[action == Action.PIN.code],
@@ -126,17 +128,13 @@ class Recorded:
             evict=item[action == Action.EVICT.code],
         )
 
-    def _since(self, after_s: int, until_s: int) -> tuple[IntArray, IntArray]:
-        first, last = np.searchsorted(self._done.time_s, [after_s, until_s], side="right")
-        return self._done.item[first:last], self._done.action[first:last]
-
 
 def beginning(
     time_s: IntArray, came_bytes: IntArray, *, age_bytes: int, day_s: int
 ) -> tuple[int | None, float]:
     """When a replay begins so that WARM_AGES times `age_bytes` come in before `day_s`; None if too few do.
 
-    Also how many times `age_bytes` came in. `time_s`, `came_bytes`: what came into the cache, in no order.
+    And how many times `age_bytes` came in before `day_s`. `time_s`, `came_bytes`: what came, in no order.
     """
     before = np.flatnonzero(time_s < day_s)
     order = before[np.argsort(-time_s[before], kind="stable")]
@@ -146,7 +144,9 @@ def beginning(
     return (int(time_s[order[at]]) if at < order.size else None), n_turns
 
 
-def worth(record: Record, config: CacheConfig, *, day_s: int, shadow: Shadow | None = None) -> Worth:
+def judge_day(
+    record: CacheRecord, config: CacheConfig, *, day_s: int, shadow: StewardShadow | None = None
+) -> ReplayedDay:
     """The day from `day_s`, if the record and its replay allow to judge it.
 
     `shadow`: of the steward that evicted on the day; the replay of LRU is believed where it agrees with it.
@@ -174,7 +174,9 @@ def worth(record: Record, config: CacheConfig, *, day_s: int, shadow: Shadow | N
     return _against_lru(verdict, part, config, day_s, int(with_plan.daily.wan_bytes[at]))
 
 
-def _with_steward(verdict: Worth, part: Record, config: CacheConfig, day_s: int, shadow: Shadow) -> Worth:
+def _with_steward(
+    verdict: ReplayedDay, part: CacheRecord, config: CacheConfig, day_s: int, shadow: StewardShadow
+) -> ReplayedDay:
     if DAY_S - shadow.watched_s > MOST_UNWATCHED_S:
         hours = f"the steward watched {shadow.watched_s / 3600:.1f} h of that day"
         return dataclasses.replace(verdict, withheld=hours)
@@ -187,7 +189,9 @@ def _with_steward(verdict: Worth, part: Record, config: CacheConfig, day_s: int,
     return judged
 
 
-def _against_lru(verdict: Worth, part: Record, config: CacheConfig, day_s: int, wan_bytes: int) -> Worth:
+def _against_lru(
+    verdict: ReplayedDay, part: CacheRecord, config: CacheConfig, day_s: int, wan_bytes: int
+) -> ReplayedDay:
     """`verdict` with what plain LRU would have done, where the pushes fetched `wan_bytes` in all."""
     outcome = np.zeros(part.trace.n_accesses, np.uint8)
     daily = simulate(part.trace, config, outcome=outcome).daily
@@ -209,22 +213,22 @@ def _against_lru(verdict: Worth, part: Record, config: CacheConfig, day_s: int, 
     )
 
 
-def _with_plan(part: Record, config: CacheConfig, begin_s: int, end_s: int) -> Result:
+def _with_plan(part: CacheRecord, config: CacheConfig, begin_s: int, end_s: int) -> Result:
     """The replay of what was pushed, to the end of the day: also what came after its last read."""
-    run = Run(part.trace, config, window(part.trace, None), Recorded(part.done, GRID_S))
+    run = Run(part.trace, config, window(part.trace, None), RecordedPushes(part.done, GRID_S))
     span = (int(part.trace.time_s[0]), end_s - 1)
     drive([run], cycle_s=GRID_S, plan_from_s=begin_s, span=span)
     return run.result("lru+pushed", 0.0)
 
 
-def _observed(record: Record, day_s: int) -> Worth:
+def _observed(record: CacheRecord, day_s: int) -> ReplayedDay:
     begin, end = record.trace.first_at(day_s), record.trace.first_at(day_s + DAY_S)
     hit, missed = (int(c[begin:end].sum()) for c in (record.hit_bytes, record.missed_bytes))
-    return Worth(hit + missed, hit, missed)
+    return ReplayedDay(hit + missed, hit, missed)
 
 
 def _shares(
-    part: Record, group: BoolArray, lru_hit: BoolArray, day_s: int
+    part: CacheRecord, group: BoolArray, lru_hit: BoolArray, day_s: int
 ) -> tuple[float | None, float | None]:
     """Bytes of a group's reads that fetched nothing, as a share of those it read: as observed, and in LRU."""
     group = group & (part.trace.time_s >= day_s)
@@ -236,22 +240,22 @@ def _shares(
     return int(read[group & hit].sum()) / total, int(read[group & lru_hit].sum()) / total
 
 
-def replayable(record: Record, begin: Inventory, end_s: int) -> Record:
-    """The part of `record` from `begin` to `end_s`, with a read of each file held then, at its last use.
+def replayable(record: CacheRecord, begin: CacheContents, end_s: int) -> CacheRecord:
+    """The part of `record` from `begin` to `end_s`, after one read of each file that `begin` holds.
 
-    So the replay's cache begins with what the real one held, in the order in which it would go.
+    These reads are at the files' last uses, so the replay begins with what the cache held, in LRU's order.
     """
     trace, done = record.trace, record.done
     order = np.argsort(begin.last_use_s, kind="stable")
     first, last = trace.first_at(begin.at_s), trace.first_at(end_s)
-    chosen = (done.time_s >= begin.at_s) & (done.time_s < end_s)
+    in_span = (done.time_s >= begin.at_s) & (done.time_s < end_s)
     seeded_s = np.minimum(begin.last_use_s[order], begin.at_s)
     held = np.minimum(begin.bytes_on_disk, trace.size_bytes[begin.item])[order]
 
     def whole(seeded: IntArray, column: IntArray | ItemArray) -> IntArray:
         return np.concatenate([seeded, column[first:last]])
 
-    return Record(
+    return CacheRecord(
         Trace(
             whole(seeded_s, trace.time_s),
             whole(begin.item[order], trace.item).astype(np.int32),
@@ -262,7 +266,7 @@ def replayable(record: Record, begin: Inventory, end_s: int) -> Record:
         ),
         whole(np.zeros_like(held), record.hit_bytes),
         whole(np.zeros_like(held), record.missed_bytes),
-        Done(*(column[chosen] for column in done)),
+        PushedActions(*(column[in_span] for column in done)),
         record.is_control,
         begin,
         record.n_turns,

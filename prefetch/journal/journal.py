@@ -10,17 +10,256 @@ it.
 
 from __future__ import annotations
 
-from prefetch.databases import Database
-from prefetch.journal.items import Item, Receipt
+import dataclasses
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+import sqlalchemy as sa
+
+from features.common.arrays import pages
+from features.common.errors import ConflictError, InputError
+from features.common.times import as_of_label
+from prefetch.actions import Action, ItemState
+from prefetch.databases import Database, advisory_lock, analyze, insert_new, upsert
+from prefetch.journal.cleanup import (
+    ITEMS_AT_ONCE,
+    Pruning,
+    Where,
+    cancel_superseded,
+    change_all,
+    expired_early,
+    newest_plan_s,
+    pruned_at,
+    recorder,
+)
 from prefetch.journal.lease import Leases
-from prefetch.journal.plans import Plans
-from prefetch.journal.pruning import Pruning
 from prefetch.journal.reports import Reports
-from prefetch.journal.tables import items, metadata
+from prefetch.journal.tables import (
+    CANCELLED,
+    CLOCK_SLACK_S,
+    KNOWN,
+    PLAN,
+    PROMOTED,
+    RECORDING,
+    REPLACED,
+    STANDING,
+    UNDONE,
+    UNPROVEN,
+    Heading,
+    Item,
+    Items,
+    Receipt,
+    heading,
+    items,
+    metadata,
+    new_row,
+    of_its_plan,
+    of_plan,
+    of_standing_plan,
+    plans,
+)
 
 __all__ = ["Item", "Journal", "Receipt"]
 
 _PATIENCE_S = 60
+_MANY_ITEMS = 1000
+
+_NEW = sa.bindparam("new_generation", type_=sa.BigInteger)
+_WAS_NO_TRY = sa.or_(items.c.state == ItemState.EXPIRED, items.c.state == ItemState.CANCELLED)
+_BACK = sa.or_(items.c.state == ItemState.FAILED, _WAS_NO_TRY)
+_UPDATED = ("rank", "size_bytes", "cost_bytes", "expires_at_s", "source", "kind", "basis")
+_STATE = sa.case(
+    (items.c.state == ItemState.CANCELLING, ItemState.RUNNING.value),
+    (_BACK, ItemState.PLANNED.value),
+    else_=items.c.state,
+)
+_RELISTED = (
+    sa.update(items)
+    .where(items.c.item_id == sa.bindparam("id"), items.c.generation < _NEW)
+    .values(
+        {name: sa.bindparam(f"new_{name}") for name in _UPDATED}
+        | {
+            "generation": _NEW,
+            "state": _STATE,
+            "attempts": sa.case((_BACK, 0), else_=items.c.attempts),
+            "error": sa.case((_WAS_NO_TRY, None), else_=items.c.error),
+            "fault": sa.case((_WAS_NO_TRY, None), else_=items.c.fault),
+        }
+    )
+)
+
+
+class Plans:
+    """Changes of whole plans: recorded, replaced by newer ones, cancelled and expired.
+
+    A plan of a million items is never written in one transaction. Its items are written first and do not
+    count yet; then one short transaction changes its row in `push_plans`, which makes them count. The items
+    that it replaces are cancelled after that, by the next run if this one dies (`cancel_superseded`).
+    """
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def cancel_superseded(self, cache: str, *, now_s: float) -> tuple[int, int]:
+        """As `prefetch.journal.cleanup.cancel_superseded`."""
+        return cancel_superseded(self._database, cache, now_s=now_s)
+
+    def record_plan(self, plan: Items, *, now_s: float) -> int:
+        """Record the items of one plan and make it count; return how many are new to the journal.
+
+        The same plan again changes nothing, whatever its basis. Another plan of the same time replaces the
+        first one: done items stay done, and unfinished items that are not part of it are cancelled. For each
+        file the newest plan decides, and a newer PLAN replaces all unfinished items of older ones, whichever
+        is recorded first. A pruned plan stays pruned. Raises InputError for a plan of the future, ValueError
+        for an item without a basis, and ConflictError if another plan of that time is recorded meanwhile, or
+        this one is cancelled.
+        """
+        if not len(plan):
+            return 0
+        head, n_new = heading(plan), 0
+        _refuse_future(head, now_s)
+        generation = self._begin(head, now_s)
+        if generation is not None:
+            for page in pages(plan, ITEMS_AT_ONCE):
+                n_new += self._add(head, page, generation, now_s)
+            self._publish(head, generation, is_large=n_new >= _MANY_ITEMS, now_s=now_s)
+        self.cancel_superseded(head.cache, now_s=now_s)
+        return n_new
+
+    def recorded_as(self, plan: Items) -> str | None:
+        """The basis that `plan` was recorded with: of the items of models, if it has any.
+
+        None if it was not recorded.
+        """
+        if not len(plan):
+            return None
+        head = heading(plan)
+        whose = of_plan(head.cache, head.as_of_s)
+        with self._database.reading() as connection:
+            known = _known(connection, head)
+            if known is None or known.digest != head.digest:
+                return None
+            query = sa.select(items.c.basis).where(*whose, items.c.generation == known.generation).distinct()
+            bases = set(connection.scalars(query))
+        return next((basis for basis in (UNPROVEN, PROMOTED, KNOWN) if basis in bases), None)
+
+    def cancel(self, cache: str, as_of_s: int | None = None, *, now_s: float) -> tuple[int, int]:
+        """Cancel the unfinished items of one plan, or of all plans for a cache.
+
+        Return how many were waiting, and how many a run is working on. A try under way ends as it does, and
+        is not repeated. The plan is never carried out again and no longer replaces others; another plan of
+        its time may be recorded.
+        """
+        undone = sa.exists().where(of_its_plan, sa.or_(items.c.state.in_(UNDONE), expired_early(now_s)))
+        whose = [plans.c.cache == cache, *([] if as_of_s is None else [plans.c.as_of_s == as_of_s])]
+        with self._database.writing() as connection:
+            advisory_lock(connection, recorder(cache))
+            asked = sa.select(plans.c.as_of_s).where(*whose, sa.or_(undone, plans.c.state == RECORDING))
+            cancelled = plans.c.as_of_s.in_(connection.scalars(asked).all())
+            change = sa.update(plans).where(plans.c.cache == cache, cancelled)
+            connection.execute(change.values(state=CANCELLED, is_settled=False))
+        return self.cancel_superseded(cache, now_s=now_s)
+
+    def expire(self, cache: str, *, now_s: float, uncounted: Collection[Action] = ()) -> int:
+        """Mark what is still planned after its time as expired; return how many, but for some actions.
+
+        What a wrong clock let expire before its time is planned again.
+        """
+        planned = {"state": ItemState.PLANNED, "updated_at_s": now_s, "error": None, "fault": None}
+        change_all(self._database, _restorable(cache, now_s), planned)
+        late = (items.c.cache == cache, items.c.state == ItemState.PLANNED, items.c.expires_at_s <= now_s)
+        expired = {"state": ItemState.EXPIRED, "updated_at_s": now_s}
+        change_all(self._database, (*late, items.c.action.in_(uncounted)), expired)
+        return change_all(self._database, late, expired)
+
+    def _begin(self, head: Heading, now_s: float) -> int | None:
+        """The generation to record; None: the journal has this plan."""
+        with self._database.writing() as connection:
+            advisory_lock(connection, recorder(head.cache))
+            if pruned_at(connection, head.cache, head.as_of_s) is not None:
+                return None
+            known = _known(connection, head)
+            if known is not None and known.digest == head.digest:
+                if known.state == RECORDING:
+                    return int(known.generation)
+                if known.state != REPLACED or newest_plan_s(connection, head.cache, head.as_of_s, now_s):
+                    return None
+            generation = 1 if known is None else known.generation + 1
+            new = {"generation": generation, "state": RECORDING, "replaced_by_s": None, "is_settled": True}
+            row = {**dataclasses.asdict(head), **new, "recorded_at_s": now_s}
+            upsert(connection, plans, [row])
+        return generation
+
+    def _add(self, head: Heading, page: Sequence[Item], generation: int, now_s: float) -> int:
+        # In one order, so that two runs that record one plan cannot wait for each other.
+        ordered = sorted(page, key=lambda item: item.item_id)
+        rows = [new_row(item, generation, now_s) for item in ordered]
+        with self._database.writing() as connection:
+            advisory_lock(connection, recorder(head.cache))
+            if not _is_recording(connection, head, generation):
+                return 0
+            n_new = insert_new(connection, items, rows)
+            if n_new < len(rows):
+                connection.execute(_RELISTED, [_relisted(row) for row in rows])
+        return n_new
+
+    def _publish(self, head: Heading, generation: int, *, is_large: bool, now_s: float) -> None:
+        this = (plans.c.cache == head.cache, plans.c.as_of_s == head.as_of_s)
+        with self._database.writing() as connection:
+            advisory_lock(connection, recorder(head.cache))
+            if not _is_recording(connection, head, generation):
+                return
+            if is_large:
+                analyze(connection, items)
+            newest_s = None
+            if head.kind == PLAN:
+                newest_s = newest_plan_s(connection, head.cache, head.as_of_s, now_s)
+                replaced = _replaced(head.as_of_s if newest_s is None else newest_s)
+                older = (plans.c.cache == head.cache, plans.c.as_of_s < head.as_of_s, plans.c.kind == PLAN)
+                connection.execute(
+                    sa.update(plans).where(*older, plans.c.state == STANDING).values(**replaced)
+                )
+            state = {"state": STANDING, "is_settled": False} if newest_s is None else _replaced(newest_s)
+            connection.execute(sa.update(plans).where(*this).values(**state))
+
+
+def _restorable(cache: str, now_s: float) -> Where:
+    """Items of plans that count which a wrong clock let expire."""
+    counts = sa.exists().where(of_standing_plan, plans.c.as_of_s <= now_s + CLOCK_SLACK_S)
+    return (items.c.cache == cache, expired_early(now_s), counts)
+
+
+def _refuse_future(head: Heading, now_s: float) -> None:
+    if head.as_of_s > now_s + CLOCK_SLACK_S:
+        raise InputError(
+            f"the plan of cache {head.cache!r} is of {as_of_label(head.as_of_s)}, and it is only "
+            f"{as_of_label(int(now_s))} by this machine's clock: a plan of the future would replace those of "
+            "today; give another --as-of, or set the clock"
+        )
+
+
+def _known(connection: sa.Connection, head: Heading) -> sa.Row[Any] | None:
+    this = (plans.c.cache == head.cache, plans.c.as_of_s == head.as_of_s)
+    return connection.execute(sa.select(plans).where(*this)).one_or_none()
+
+
+def _is_recording(connection: sa.Connection, head: Heading, generation: int) -> bool:
+    """False: another run was quicker with the same plan. Raises ConflictError if it must not go on."""
+    known = _known(connection, head)
+    if known is None or known.generation != generation or known.state == CANCELLED:
+        raise ConflictError(
+            f"the plan of cache {head.cache!r} at {as_of_label(head.as_of_s)} was cancelled, or another one "
+            "of that time was pushed, while it was being recorded; run again to push it anyway"
+        )
+    return bool(known.state == RECORDING)
+
+
+def _relisted(row: Mapping[str, Any]) -> dict[str, Any]:
+    return {"id": row["item_id"], **{f"new_{name}": row[name] for name in (*_UPDATED, "generation")}}
+
+
+def _replaced(by_s: int) -> dict[str, object]:
+    return {"state": REPLACED, "replaced_by_s": by_s, "is_settled": False}
 
 
 class Journal:

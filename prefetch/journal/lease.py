@@ -22,7 +22,7 @@ import sqlalchemy as sa
 from features.common.errors import ConflictError
 from features.common.times import as_of_label
 from prefetch.actions import ItemState
-from prefetch.databases import Database, alone, upsert
+from prefetch.databases import Database, advisory_lock, upsert
 from prefetch.journal.tables import CLAIMED, CLOCK_SLACK_S, change_in_order, items, leases
 
 
@@ -44,10 +44,7 @@ def label(owner: str) -> str:
 
 
 def _machine() -> str:
-    """Host, its boot, and space of process ids: of one name there may be several hosts, and containers.
-
-    Not the machine id: machines that were copied from one image can share it.
-    """
+    """Host, boot and process namespace: hosts and containers can share a name, copied ones a machine id."""
     boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     return f"{socket.gethostname()}/{boot}/{Path('/proc/self/ns/pid').stat().st_ino}"
 
@@ -76,7 +73,7 @@ _IS_CANCELLING = items.c.state == ItemState.CANCELLING
 
 
 class Leases:
-    """The leases of a journal's caches; every method raises ServiceError if the database is unavailable."""
+    """The leases of a journal's caches."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -93,12 +90,11 @@ class Leases:
     def take(self, cache: str, *, now_s: float) -> Lease:
         """Take the lease of `cache`, and plan again the items that a dead pusher left in flight.
 
-        Raises ConflictError while another pusher holds it: it has not expired, and its process is not known
-        to be dead.
+        Raises ConflictError while another pusher holds it that is not known to be dead.
         """
         holder = new_owner()
         with self._database.writing() as connection:
-            alone(connection, f"push to {cache}")
+            advisory_lock(connection, f"push to {cache}")
             now = _row(connection, cache)
             if now is not None and _is_held(now, now_s):
                 raise ConflictError(

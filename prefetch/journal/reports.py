@@ -12,7 +12,6 @@ import sqlalchemy as sa
 from features.schema import RECEIPTS
 from prefetch.actions import Action, ItemState
 from prefetch.databases import Database
-from prefetch.journal.items import Item, Try, item_of
 from prefetch.journal.tables import (
     CLOCK_SLACK_S,
     COUNTED,
@@ -20,13 +19,18 @@ from prefetch.journal.tables import (
     RECORDING,
     STANDING,
     UNDONE,
+    Item,
+    Try,
     is_unproven,
+    item_of,
     items,
-    of_its_plan,
+    of_plan,
+    of_standing_plan,
     plans,
 )
 
 _ROWS_AT_ONCE = 5000
+_RECEIPT_COLUMNS = dict.fromkeys((*RECEIPTS.column_names, "cache", "as_of_s"))
 _MOST_ERRORS = 3
 _DECIDES = (Action.PIN, Action.UNPIN, Action.EVICT)
 
@@ -43,22 +47,22 @@ class Reports:
         if cache is not None:
             query = query.where(*of_plan(cache, as_of_s))
         with self._database.reading() as connection:
-            found = {row.state: row.n_items for row in connection.execute(query)}
-        return {state.value: found.get(state, 0) for state in ItemState}
+            n_items = {row.state: row.n_items for row in connection.execute(query)}
+        return {state.value: n_items.get(state, 0) for state in ItemState}
 
-    def undone(self, cache: str) -> dict[str, int]:
-        """Number of a cache's unfinished items per state, of all its plans."""
-        query = sa.select(items.c.state, sa.func.count().label("n_items")).group_by(items.c.state)
+    def planned(self, cache: str) -> int:
+        """Number of items of all plans of a cache that wait for a try."""
+        waiting = (items.c.cache == cache, items.c.state == ItemState.PLANNED)
         with self._database.reading() as connection:
-            rows = connection.execute(query.where(items.c.cache == cache, items.c.state.in_(UNDONE)))
-            found = {row.state: row.n_items for row in rows}
-        return {state.value: found.get(state, 0) for state in UNDONE}
+            return int(connection.scalar(sa.select(sa.func.count()).where(*waiting)) or 0)
 
     def oldest_s(self, cache: str) -> int | None:
         """The time of the oldest plan that the journal has of a cache; None: it has none."""
         with self._database.reading() as connection:
-            found = connection.scalar(sa.select(sa.func.min(items.c.as_of_s)).where(items.c.cache == cache))
-        return None if found is None else int(found)
+            oldest_s = connection.scalar(
+                sa.select(sa.func.min(items.c.as_of_s)).where(items.c.cache == cache)
+            )
+        return None if oldest_s is None else int(oldest_s)
 
     def faults(self, cache: str, as_of_s: int | None = None) -> dict[str, int]:
         """Items whose last try failed, by whose fault it was."""
@@ -87,8 +91,8 @@ class Reports:
             plans.c.as_of_s <= now_s + CLOCK_SLACK_S,
         )
         with self._database.reading() as connection:
-            found = connection.scalar(sa.select(sa.func.max(plans.c.as_of_s)).where(*counts))
-        return None if found is None else int(found)
+            newest_s: int | None = connection.scalar(sa.select(sa.func.max(plans.c.as_of_s)).where(*counts))
+        return newest_s
 
     def stands(self, cache: str, as_of_s: int) -> bool:
         """Whether a PLAN of that time is carried out, or being recorded."""
@@ -118,10 +122,9 @@ class Reports:
         """Names that plans evict and no push has evicted yet: newest plan first, then by rank."""
         query = (
             sa.select(items.c.name)
-            .join(plans, of_its_plan)
+            .join(plans, of_standing_plan)
             .where(items.c.cache == cache, items.c.action == Action.EVICT, items.c.expires_at_s > now_s)
             .where(items.c.state.in_((ItemState.PLANNED, ItemState.FAILED)))
-            .where(plans.c.state == STANDING, plans.c.generation == items.c.generation)
             .where(plans.c.as_of_s <= now_s + CLOCK_SLACK_S)
             .order_by(items.c.as_of_s.desc(), items.c.rank)
         )
@@ -136,9 +139,7 @@ class Reports:
         """
         failed = sa.and_(
             items.c.state == ItemState.FAILED,
-            sa.exists().where(
-                of_its_plan, plans.c.state == STANDING, plans.c.generation == items.c.generation
-            ),
+            sa.exists().where(of_standing_plan),
         )
         fetched = sa.and_(items.c.state == ItemState.DONE, items.c.action == Action.PREFETCH)
         stands = (sa.or_(items.c.state.in_(UNDONE), fetched, failed), items.c.expires_at_s > now_s)
@@ -194,17 +195,6 @@ class Reports:
         with self._database.reading() as connection:
             rows = connection.execute(query.execution_options(yield_per=_ROWS_AT_ONCE)).mappings()
             for row in rows:
-                yield _receipt_row(row)
-
-
-def of_plan(cache: str, as_of_s: int | None) -> list[sa.ColumnElement[bool]]:
-    """Which items are a cache's, of one time of planning or of all."""
-    return [items.c.cache == cache, *([] if as_of_s is None else [items.c.as_of_s == as_of_s])]
-
-
-def _receipt_row(row: Mapping[Any, Any]) -> dict[str, Any]:
-    updated_at = dt.datetime.fromtimestamp(row["updated_at_s"], dt.UTC)
-    known = dict(row) | {"updated_at": updated_at}
-    return {column: known[column] for column in RECEIPTS.column_names} | {
-        field: row[field] for field in ("cache", "as_of_s")
-    }
+                updated_at = dt.datetime.fromtimestamp(row["updated_at_s"], dt.UTC)
+                known = {**row, "updated_at": updated_at}
+                yield {column: known[column] for column in _RECEIPT_COLUMNS}

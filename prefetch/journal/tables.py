@@ -1,14 +1,16 @@
-"""The journal's tables, and the states of its items."""
+"""The journal's tables, the states of its plans and items, and what a row of them holds."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Any
+import dataclasses
+import hashlib
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Protocol
 
 import sqlalchemy as sa
 
 from features.common.errors import ServiceError
-from prefetch.actions import ItemState
+from prefetch.actions import Action, ItemState
 
 CLAIMED = (ItemState.RUNNING, ItemState.CANCELLING)
 """A try of the item is in flight; `cancelling`: it will not be tried again."""
@@ -105,7 +107,7 @@ items = sa.Table(
 )
 
 is_unproven = items.c.basis == sa.literal_column(f"'{UNPROVEN}'")
-"""Which items no promotion covers; as it stands in the index, or the index would not be used."""
+"""Items that no promotion covers; written as in the index, which is not used otherwise."""
 
 sa.Index("push_items_unproven", items.c.cache, sqlite_where=is_unproven, postgresql_where=is_unproven)
 
@@ -131,6 +133,9 @@ recorded; `is_settled`: the items that it replaces, or that are replaced themsel
 of_its_plan = sa.and_(plans.c.cache == items.c.cache, plans.c.as_of_s == items.c.as_of_s)
 """Joins an item to its plan."""
 
+of_standing_plan = sa.and_(of_its_plan, plans.c.state == STANDING, plans.c.generation == items.c.generation)
+"""Joins an item to its plan, if that is carried out and the item still part of it."""
+
 leases = sa.Table(
     "push_leases",
     metadata,
@@ -152,6 +157,11 @@ pruned = sa.Table(
 """Plans whose items are deleted: they must not be recorded, and carried out, a second time."""
 
 
+def of_plan(cache: str, as_of_s: int | None) -> list[sa.ColumnElement[bool]]:
+    """Which items are a cache's, of one time of planning or of all."""
+    return [items.c.cache == cache, *([] if as_of_s is None else [items.c.as_of_s == as_of_s])]
+
+
 def change_in_order(
     connection: sa.Connection, where: Iterable[sa.ColumnElement[bool]], values: Mapping[str, object]
 ) -> int:
@@ -159,6 +169,112 @@ def change_in_order(
 
     All who change several items lock them in this order: no two of them can wait for each other.
     """
-    chosen = sa.select(items.c.item_id).where(*where).order_by(items.c.item_id).with_for_update()
-    change = sa.update(items).where(items.c.item_id.in_(chosen.correlate(None)))
+    locked = sa.select(items.c.item_id).where(*where).order_by(items.c.item_id).with_for_update()
+    change = sa.update(items).where(items.c.item_id.in_(locked.correlate(None)))
     return connection.execute(change.values(**values)).rowcount
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Item:
+    """One plan item; columns as in `features.schema.PLANS`. `attempts`: tries so far, this one included.
+
+    `source`: where its bytes come from, empty if unknown. `size_bytes`: 0 if unknown. `kind`: of its plan;
+    `basis`: why it may act, see `prefetch.journal.tables`.
+    """
+
+    item_id: str
+    cache: str
+    as_of_s: int
+    did: str
+    name: str
+    action: Action
+    rank: int
+    size_bytes: int
+    cost_bytes: int
+    expires_at_s: int
+    attempts: int = 0
+    source: str = ""
+    kind: str = PLAN
+    basis: str = ""
+
+
+@dataclasses.dataclass(frozen=True)
+class Receipt:
+    """The result of one try. `bytes`: fetched or freed; `renewed_at_s`: the last use of a pinned file.
+
+    `fault`: who caused an `error`: `cache`, `source`, or `file` (refused for good).
+    """
+
+    state: ItemState
+    bytes: int = 0
+    seconds: float = 0.0
+    error: str | None = None
+    fault: str | None = None
+    confirmed_by: str | None = None
+    renewed_at_s: float | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class Try:
+    """One try to fetch from `source` (empty: not known) that ended at `at_s`, s since 1970."""
+
+    source: str
+    at_s: float
+    seconds: float
+    failed: bool
+
+
+class Items(Protocol):
+    """Items that can be iterated again and again; a million of them need not be in memory."""
+
+    def __len__(self) -> int: ...
+    def __iter__(self) -> Iterator[Item]: ...
+
+
+@dataclasses.dataclass(frozen=True)
+class Heading:
+    """The plan that some items are of; `digest`: a hash of the items, whatever their order."""
+
+    cache: str
+    as_of_s: int
+    kind: str
+    digest: str
+
+
+def heading(plan: Items) -> Heading:
+    """The heading of a `plan` of at least one item.
+
+    Raises ValueError if its items are of several plans, or one has no basis.
+    """
+    headings = set[tuple[str, int, str]]()
+    total = 0
+    for item in plan:
+        if item.basis not in (PROMOTED, KNOWN, UNPROVEN):
+            raise ValueError(f"nothing vouches for item {item.item_id}: its basis is {item.basis!r}")
+        headings.add((item.cache, item.as_of_s, item.kind))
+        # The source is no part of the plan: it is looked up for each push. Nor is the basis: a plan that the
+        # journal has keeps the one that it was recorded with.
+        decided = [getattr(item, field) for field in _DECIDED]
+        text = repr([str(value) if isinstance(value, Action) else value for value in decided])
+        total += int.from_bytes(hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest())
+    if len(headings) != 1:
+        raise ValueError(f"one plan at a time: these are items of {len(headings)}")
+    return Heading(*headings.pop(), f"{total % 2**256:064x}")
+
+
+_FIELDS = [field.name for field in dataclasses.fields(Item)]
+_DECIDED = [name for name in _FIELDS if name not in ("attempts", "source", "basis")]
+
+
+def item_of(row: Mapping[Any, Any], attempts: int) -> Item:
+    """The item in a row of the journal."""
+    known = {field: row[field] for field in _FIELDS}
+    read = {"action": Action(row["action"]), "source": row["source"] or "", "attempts": attempts}
+    return Item(**known | read)
+
+
+def new_row(item: Item, generation: int, now_s: float) -> dict[str, Any]:
+    """The row of an item that was not tried yet."""
+    known = {field: getattr(item, field) for field in _FIELDS}
+    new = {"state": ItemState.PLANNED, "attempts": 0, "bytes": 0, "seconds": 0.0, "updated_at_s": now_s}
+    return known | new | {"generation": generation}

@@ -9,16 +9,17 @@ from typing import Any
 import sqlalchemy as sa
 
 from prefetch.actions import Action, ItemState
-from prefetch.journal.items import Item, Receipt, item_of
 from prefetch.journal.lease import Lease, given_back
 from prefetch.journal.tables import (
     CLAIMED,
     CLOCK_SLACK_S,
     MAX_ERROR_CHARS,
-    STANDING,
+    Item,
+    Receipt,
     change_in_order,
+    item_of,
     items,
-    of_its_plan,
+    of_standing_plan,
     plans,
 )
 
@@ -34,13 +35,11 @@ _WAITING = (
     items.c.state == ItemState.PLANNED,
     items.c.expires_at_s > _AT_S,
     sa.func.coalesce(items.c.source, "").not_in(sa.bindparam("but", expanding=True)),
-    plans.c.state == STANDING,
-    plans.c.generation == items.c.generation,
     plans.c.as_of_s <= _AT_S + CLOCK_SLACK_S,
 )
 _NEXT = (
     sa.select(items)
-    .join(plans, of_its_plan)
+    .join(plans, of_standing_plan)
     .where(*_WAITING, _RETRY_AT_S <= _AT_S)
     .order_by(items.c.attempts, items.c.as_of_s, items.c.rank, items.c.item_id)
     .limit(sa.bindparam("n_items"))
@@ -51,7 +50,7 @@ _BEGIN = (
     .where(items.c.item_id.in_(sa.bindparam("ids", expanding=True)))
     .values(state=ItemState.RUNNING, attempts=items.c.attempts + 1)
 )
-_NEXT_RETRY = sa.select(sa.func.min(_RETRY_AT_S)).join_from(items, plans, of_its_plan).where(*_WAITING)
+_NEXT_RETRY = sa.select(sa.func.min(_RETRY_AT_S)).join_from(items, plans, of_standing_plan).where(*_WAITING)
 _IS_CANCELLING = items.c.state == ItemState.CANCELLING
 _RESULT = sa.bindparam("new_state", type_=sa.String)
 _FINISH = (
@@ -66,7 +65,7 @@ _FINISH = (
 
 
 class Work:
-    """What the holder of a `lease` does with the items of its cache; every method raises as `Lease`."""
+    """Writes to the items of a leased cache; every method raises as those of its `lease`."""
 
     def __init__(self, lease: Lease) -> None:
         self._lease = lease
@@ -96,8 +95,8 @@ class Work:
     ) -> float | None:
         """When the first waiting item may be tried, s since 1970; None if none waits."""
         with self._lease.database.reading() as connection:
-            found = connection.scalar(_NEXT_RETRY, self._asked(action, now_s, but, retry_after_s))
-        return None if found is None else float(found)
+            retry_at_s = connection.scalar(_NEXT_RETRY, self._asked(action, now_s, but, retry_after_s))
+        return None if retry_at_s is None else float(retry_at_s)
 
     def finish(self, receipts: Mapping[str, Receipt], *, now_s: float) -> None:
         """Write the results of tries, by item_id, all or none."""

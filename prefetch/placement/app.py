@@ -20,9 +20,8 @@ from starlette.staticfiles import StaticFiles
 
 from features.common.errors import CachecastError, InputError, ServiceError, bounded
 from features.common.hosts import called_by
-from prefetch.placement.certificates import SUBJECT
+from prefetch.placement.connections import SUBJECT, Gate
 from prefetch.placement.front import Front
-from prefetch.placement.gate import Gate
 from prefetch.placement.messages import (
     SCORE_BODY,
     Heartbeat,
@@ -30,12 +29,15 @@ from prefetch.placement.messages import (
     Serve,
     SiteName,
     Unserve,
+    checked_name,
+    checked_site,
+    dataset_of,
     first_fault,
+    joining,
     score_asked,
 )
-from prefetch.placement.metrics import Figures, registry
-from prefetch.placement.names import checked_name, checked_site, dataset_of, joining
-from prefetch.placement.pages import TITLE, OperatorPages, Pages, Source
+from prefetch.placement.metrics import ServiceMetrics, registry
+from prefetch.placement.pages import TITLE, OperatorPages, PageMaker, Pages
 from prefetch.placement.score import Score
 from prefetch.placement.service import Service
 from prefetch.placement.synchroniser import Synchroniser
@@ -53,7 +55,7 @@ def application(
     keeper: Synchroniser,
     tokens: Tokens,
     gate: Gate,
-    operator: Source | None = None,
+    operator: PageMaker | None = None,
     *,
     hosts: Iterable[str] = (),
 ) -> Front:
@@ -74,7 +76,7 @@ def application(
 
     app = FastAPI(title=TITLE, lifespan=lifespan, docs_url=None, redoc_url=None, redirect_slashes=False)
     front = Front(service, app, called_by(hosts))
-    api = Api(service, keeper, tokens, Figures(service, keeper, front, gate))
+    api = Api(service, keeper, tokens, ServiceMetrics(service, keeper, front, gate))
     pages = Pages(lambda: service.plans, has_operator=operator is not None)
     operators, anybody_known = [Depends(api.operators_only)], [Depends(api.known_only)]
     add = app.add_api_route
@@ -117,7 +119,9 @@ def _add_operator(app: FastAPI, pages: OperatorPages) -> None:
 class Api:
     """The routes."""
 
-    def __init__(self, service: Service, keeper: Synchroniser, tokens: Tokens, figures: Figures) -> None:
+    def __init__(
+        self, service: Service, keeper: Synchroniser, tokens: Tokens, figures: ServiceMetrics
+    ) -> None:
         self._service, self._keeper, self._tokens = service, keeper, tokens
         self._registry = registry(figures)
 
@@ -147,15 +151,15 @@ class Api:
 
     async def servers(self) -> dict[str, dict[str, dict[str, Any]]]:
         """Known cache servers by site and id; `timestamp` (ms since 1970) is the last heartbeat."""
-        told: dict[str, dict[str, dict[str, Any]]] = {}
+        by_site: dict[str, dict[str, dict[str, Any]]] = {}
         for server, is_alive in self._service.servers():
-            told.setdefault(server.site, {})[server.id] = {
+            by_site.setdefault(server.site, {})[server.id] = {
                 "address": server.address,
                 "size": server.size,
                 "timestamp": int(server.seen_at_s * 1000),
                 "live": is_alive,
             }
-        return told
+        return by_site
 
     async def beat(self, body: Heartbeat, request: Request) -> str:
         """A cache server reports that it is alive; due well within the liveness time. Needs its token.
@@ -203,9 +207,9 @@ class Api:
     async def reassign(self, dataset: Dataset, sites: str) -> PlainTextResponse:
         """Place a dataset at sites by hand, best first: `A,B`, or `other`. Needs the operators' token."""
         did = dataset_of(checked_name(dataset))
-        chosen = tuple(checked_site(site) for site in sites.split(","))
-        self._service.check_sites(chosen)
-        await self._keeper.change(lambda db: db.reassign(did, chosen), lambda s: s.reassign(did, chosen))
+        names = tuple(checked_site(site) for site in sites.split(","))
+        self._service.check_sites(names)
+        await self._keeper.change(lambda db: db.reassign(did, names), lambda s: s.reassign(did, names))
         return PlainTextResponse("Done.")
 
     async def unassign(self, dataset: Dataset) -> PlainTextResponse:
@@ -216,17 +220,17 @@ class Api:
 
     async def plan(self, cache: SiteName, request: Request) -> Response:
         """The newest plan of a cache: what it prefetches, pins and evicts, with a reason per item."""
-        found = self._service.plans.get(cache)
-        if found is None:
+        plan = self._service.plans.get(cache)
+        if plan is None:
             raise HTTPException(404, "there is no plan for such a cache")
-        headers = {"etag": found.etag.decode(), "cache-control": "public, max-age=60"}
+        headers = {"etag": plan.etag.decode(), "cache-control": "public, max-age=60"}
         headers["vary"] = "accept-encoding"
-        if found.etag.decode() in request.headers.get("if-none-match", ""):
+        if plan.etag.decode() in request.headers.get("if-none-match", ""):
             return Response(status_code=304, headers=headers)
         is_packed = "gzip" in request.headers.get("accept-encoding", "")
         if is_packed:
             headers["content-encoding"] = "gzip"
-        packed = io.BytesIO(found.packed)
+        packed = io.BytesIO(plan.packed)
         content: io.BufferedIOBase = packed if is_packed else gzip.GzipFile(fileobj=packed)
         parts = iter(lambda: content.read(_PIECE_BYTES), b"")
         return StreamingResponse(parts, media_type="application/json", headers=headers)

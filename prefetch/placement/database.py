@@ -10,7 +10,7 @@ import sqlalchemy as sa
 
 from prefetch import databases
 from prefetch.databases import upsert
-from prefetch.placement.fleet import Server
+from prefetch.placement.fleet import CacheServer
 
 KEPT_SNAPSHOTS = 2
 _PATIENCE_S = 5
@@ -60,8 +60,8 @@ _plans = sa.Table(
 class Pending:
     """What the service has to store, by site and id; `after`: the number of the refresh it has."""
 
-    heard: Mapping[tuple[str, str], Server]
-    dropped: Mapping[tuple[str, str], Server]
+    heard: Mapping[tuple[str, str], CacheServer]
+    dropped: Mapping[tuple[str, str], CacheServer]
     after: int
 
 
@@ -78,13 +78,13 @@ class Refresh:
 class Stored:
     """The content of the database; `refresh`: None if there is none newer than asked for."""
 
-    servers: tuple[Server, ...]
+    servers: tuple[CacheServer, ...]
     serves: Mapping[str, str]
     reassigned: Mapping[str, tuple[str, ...]]
     refresh: Refresh | None
 
 
-class Database:
+class PlacementTables:
     """The tables at `url`. Every method raises ServiceError if the database is unavailable."""
 
     def __init__(self, url: str) -> None:
@@ -108,9 +108,9 @@ class Database:
             for site, id in pending.dropped:
                 mine = (_servers.c.site == site, _servers.c.id == id)
                 connection.execute(sa.delete(_servers).where(*mine))
-            upsert(connection, _servers, [dataclasses.asdict(one) for one in pending.heard.values()])
+            upsert(connection, _servers, [dataclasses.asdict(server) for server in pending.heard.values()])
             return Stored(
-                tuple(Server(**row) for row in connection.execute(sa.select(_servers)).mappings()),
+                tuple(CacheServer(**row) for row in connection.execute(sa.select(_servers)).mappings()),
                 {row.client: row.cache_site for row in connection.execute(sa.select(_serves))},
                 {
                     row.dataset: tuple(json.loads(row.sites))

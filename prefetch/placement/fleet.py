@@ -25,7 +25,7 @@ def wire(layout: Layout, servers: Mapping[str, tuple[str, float]]) -> dict[str, 
 
 
 @dataclasses.dataclass(frozen=True)
-class Server:
+class CacheServer:
     """One cache server. `size`: its capacity, in a unit of its site; `seen_at_s`: its last heartbeat."""
 
     site: str
@@ -45,17 +45,17 @@ class Fleet:
 
     def __init__(self, *, liveness_s: float, forget_s: float) -> None:
         self._liveness_s, self._forget_s = liveness_s, forget_s
-        self._servers: dict[tuple[str, str], Server] = {}
-        self._alive: dict[str, dict[str, Server]] = {}
+        self._servers: dict[tuple[str, str], CacheServer] = {}
+        self._alive: dict[str, dict[str, CacheServer]] = {}
         self.planned: Mapping[str, Mapping[str, float]] = {}
         self._layouts: dict[str, Layout] = {}
         self._ranges: dict[str, dict[str, list[list[object]]]] = {}
 
-    def known(self) -> list[Server]:
+    def known(self) -> list[CacheServer]:
         """Every server not forgotten."""
         return list(self._servers.values())
 
-    def alive(self, site: str) -> Mapping[str, Server]:
+    def alive(self, site: str) -> Mapping[str, CacheServer]:
         """The live servers of `site` by id, as of the last `settle`."""
         return self._alive.get(site, {})
 
@@ -67,7 +67,7 @@ class Fleet:
         """Sites with a live server, and the sizes of all their servers together."""
         return {site: sum(self._sizes(site).values()) for site in self.live_sites()}
 
-    def serves(self, server: Server) -> bool:
+    def serves(self, server: CacheServer) -> bool:
         """Whether `server` belongs to its site's layout; one that no plan names does not."""
         return server.site not in self.planned or server.id in self.planned[server.site]
 
@@ -79,7 +79,7 @@ class Fleet:
             for name in sizes.keys() - self.alive(site).keys()
         )
 
-    def hear(self, server: Server) -> bool:
+    def hear(self, server: CacheServer) -> bool:
         """Take a heartbeat, unless a later one was taken; return whether servers or sizes changed."""
         before = self._servers.get(server.key)
         if before is not None and before.seen_at_s > server.seen_at_s:
@@ -88,11 +88,11 @@ class Fleet:
         joined = before is None or (before.address, before.size) != (server.address, server.size)
         return joined or server.id not in self.alive(server.site)
 
-    def drop(self, site: str, id: str) -> Server | None:
+    def drop(self, site: str, id: str) -> CacheServer | None:
         """Forget a server; None: it was not known."""
         return self._servers.pop((site, id), None)
 
-    def restore(self, servers: Iterable[Server], *, now_s: float) -> None:
+    def restore(self, servers: Iterable[CacheServer], *, now_s: float) -> None:
         """Take over stored servers: those alive then have `liveness_s` from now to send a heartbeat."""
         stored = list(servers)
         stopped_s = max((server.seen_at_s for server in stored), default=0.0)
@@ -115,7 +115,7 @@ class Fleet:
         before, self._ranges = self._ranges, self._wired()
         return self._ranges != before
 
-    def server_of(self, site: str, name: str) -> Server | None:
+    def server_of(self, site: str, name: str) -> CacheServer | None:
         """The live server of `site` that holds file `name`; None if there is none."""
         layout = self._layouts.get(site)
         return self._alive[site][layout.owners_of([name])[0]] if layout else None
@@ -128,12 +128,12 @@ class Fleet:
         wired = {}
         for site in self.live_sites():
             sizes, alive = self._sizes(site), self._alive[site]
-            servers = {id: (one.address, _plain(sizes[id])) for id, one in alive.items() if id in sizes}
+            servers = {id: (server.address, _plain(sizes[id])) for id, server in alive.items() if id in sizes}
             wired[site] = wire(self._layouts[site], servers)
         return wired
 
-    def _alive_at(self, now_s: float) -> dict[str, dict[str, Server]]:
-        alive: dict[str, dict[str, Server]] = {}
+    def _alive_at(self, now_s: float) -> dict[str, dict[str, CacheServer]]:
+        alive: dict[str, dict[str, CacheServer]] = {}
         for server in sorted(self._servers.values(), key=lambda server: server.key):
             if now_s - server.seen_at_s < self._liveness_s:
                 alive.setdefault(server.site, {})[server.id] = server

@@ -6,12 +6,15 @@ the two routes wait for a few of them at most.
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping, MutableMapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping, MutableMapping
+from contextlib import contextmanager
 from typing import Any
 
-from prefetch.placement.gate import GoneError, Lane, Receive, RefusedError, client_of, whole_body
-from prefetch.placement.messages import NO_BODY, Answer, json_answer
+from features.common.errors import CachecastError
+from prefetch.placement.connections import client_of
+from prefetch.placement.messages import NO_BODY, PreparedAnswer, json_answer
 from prefetch.placement.service import Service
 
 MAX_BODY_BYTES = 2 * 1024**2
@@ -31,7 +34,59 @@ _SAFE = ((b"x-frame-options", b"DENY"), (b"x-content-type-options", b"nosniff"))
 
 Scope = MutableMapping[str, Any]
 Send = Callable[[Any], Awaitable[None]]
+Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
+
+
+class RefusedError(CachecastError):
+    """A request that is not handed on; `status` is its answer's."""
+
+    def __init__(self, status: int, text: str) -> None:
+        super().__init__(text)
+        self.status = status
+
+
+class GoneError(CachecastError):
+    """The client has left before its body was whole."""
+
+
+class Lane:
+    """Requests of one kind: `at_once` at work; with those that wait `most`, of one client `per_client`.
+
+    What limits a server by clients elsewhere limits rates; here it is what is held at once.
+    """
+
+    def __init__(self, *, at_once: int, most: int, per_client: int) -> None:
+        self.turn, self._most, self._per_client = asyncio.Semaphore(at_once), most, per_client
+        self._n_of: Counter[str] = Counter()
+
+    @contextmanager
+    def place(self, client: str) -> Iterator[None]:
+        """Count a request for as long as the block runs; `turn` is its work's. Raises RefusedError."""
+        if self._n_of.total() >= self._most or self._n_of[client] >= self._per_client:
+            raise RefusedError(503, "too many such requests at once; ask again")
+        self._n_of[client] += 1
+        try:
+            yield
+        finally:
+            self._n_of[client] -= 1
+            if not self._n_of[client]:
+                del self._n_of[client]
+
+
+async def whole_body(receive: Receive, length: int, *, within_s: float) -> bytes:
+    """A body of `length` bytes. Raises RefusedError, GoneError."""
+    body = bytearray()
+    try:
+        async with asyncio.timeout(within_s):
+            while len(body) < length:
+                message = await receive()
+                if message["type"] == "http.disconnect":
+                    raise GoneError("the client has left")
+                body += message.get("body", b"")
+    except TimeoutError:
+        raise RefusedError(408, f"the body did not come within {within_s:.0f} s") from None
+    return bytes(body)
 
 
 class Front:
@@ -84,21 +139,21 @@ class Front:
         first = scope["path"].partition("/")[2].partition("/")[0]
         route = "root" if scope["path"] == "/" else first if first in ROUTES else "unknown"
 
-        async def counted(message: Any) -> None:
+        async def send_counted(message: Any) -> None:
             if message["type"] == "http.response.start":
                 self.others[route, message["status"]] += 1
                 message["headers"] = [*message["headers"], *_SAFE]
             await send(message)
 
         try:
-            await self._bounded(route, scope, receive, counted)
+            await self._bounded(route, scope, receive, send_counted)
         except GoneError:
             return
         except RefusedError as error:
             again = [_RETRY_AFTER] if error.status == 503 else []
             answer = _refusal(error.status, str(error), *again)
-            await counted(answer.start)
-            await counted(answer.body)
+            await send_counted(answer.start)
+            await send_counted(answer.body)
 
     async def _bounded(self, route: str, scope: Scope, receive: Receive, send: Send) -> None:
         lane, client = self._lanes.get(route, self._rest), client_of(scope["client"])
@@ -109,7 +164,7 @@ class Front:
         body = b"" if route == "score" else await whole_body(receive, length, within_s=BODY_S)
         messages: list[Any] = []
 
-        async def kept(message: Any) -> None:
+        async def hold_back(message: Any) -> None:
             messages.append(message)
 
         with lane.place(client):
@@ -117,7 +172,7 @@ class Front:
                 body = await whole_body(receive, length, within_s=BODY_S)
             async with lane.turn:
                 is_streamed = route in {"plan", "docs"}
-                await self._app(scope, _replayed(body, receive), send if is_streamed else kept)
+                await self._app(scope, _replayed(body, receive), send if is_streamed else hold_back)
         # Neither place nor turn is held for a client that does not read.
         for message in messages:
             await send(message)
@@ -125,10 +180,10 @@ class Front:
 
 def _replayed(body: bytes, receive: Receive) -> Receive:
     """A `receive` that gives all of `body` at once."""
-    told = [{"type": "http.request", "body": body, "more_body": False}]
+    messages = [{"type": "http.request", "body": body, "more_body": False}]
 
     async def replayed() -> MutableMapping[str, Any]:
-        return told.pop() if told else await receive()
+        return messages.pop() if messages else await receive()
 
     return replayed
 
@@ -143,7 +198,7 @@ def _body_length(headers: Mapping[bytes, bytes], most_bytes: int) -> int:
     return int(length)
 
 
-def _refusal(status: int, text: str, *more: tuple[bytes, bytes]) -> Answer:
+def _refusal(status: int, text: str, *more: tuple[bytes, bytes]) -> PreparedAnswer:
     return json_answer({"error": text}, max_age_s=0, status=status, more=[*more, _CLOSE])
 
 

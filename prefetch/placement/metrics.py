@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 
 from prometheus_client import CollectorRegistry, ProcessCollector
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
 from features.common.times import parse_as_of
+from prefetch.placement.connections import Gate
 from prefetch.placement.front import Front
-from prefetch.placement.gate import Gate
 from prefetch.placement.service import Service
 from prefetch.placement.synchroniser import Synchroniser
 
 
-class Figures:
+class ServiceMetrics:
     """A Prometheus collector over the service, its keeper, its front and its gate."""
 
     def __init__(self, service: Service, keeper: Synchroniser, front: Front, gate: Gate) -> None:
@@ -24,13 +25,13 @@ class Figures:
         """All figures as of now."""
         yield self._requests()
         yield from self._servers()
-        yield from self._bounds()
         snapshot = self._service.snapshot
         for name, text, value in (
             ("datasets", "datasets with a placement", snapshot.dataset_keys.size),
             ("items", "files and datasets with known fractions", snapshot.item_keys.size),
             ("reassigned", "datasets placed by hand", len(self._service.reassigned)),
             ("unplanned_servers", "servers that no configuration names", len(self._service.unplanned())),
+            ("connections", "connections held", len(self._gate)),
             ("silent_caches", "planned caches that are not alive", len(self._service.silent())),
             ("database_up", "1 if the last exchange with the database worked", self._keeper.fault is None),
             ("database_synced_seconds", "when it last did, since 1970", self._keeper.synced_at_s or 0.0),
@@ -42,12 +43,8 @@ class Figures:
                 "moment of the placements, since 1970; missing before the first refresh",
                 value=float(parse_as_of(snapshot.as_of)),
             )
-        faults = CounterMetricFamily(
-            "cachecast_placement_database_faults", "exchanges that failed", labels=["error"]
-        )
-        for kind, n in sorted(self._keeper.faults.items()):
-            faults.add_metric([kind], n)
-        yield faults
+        yield _counters("database_faults", "exchanges that failed", "error", self._keeper.faults)
+        yield _counters("connections_closed", "connections closed at a limit", "reason", self._gate.closed)
         yield CounterMetricFamily(
             "cachecast_placement_unchanged", "replies 304 of the hot routes", value=self._front.n_unchanged
         )
@@ -74,21 +71,17 @@ class Figures:
             seen.add_metric([server.site, server.id], server.seen_at_s)
         yield from (known, seen)
 
-    def _bounds(self) -> Iterator[Metric]:
-        yield GaugeMetricFamily(
-            "cachecast_placement_connections", "connections held", value=float(len(self._gate))
-        )
-        closed = CounterMetricFamily(
-            "cachecast_placement_connections_closed", "connections closed at a limit", labels=["reason"]
-        )
-        for reason, n in sorted(self._gate.closed.items()):
-            closed.add_metric([reason], n)
-        yield closed
+
+def _counters(name: str, text: str, label: str, counts: Counter[str]) -> Metric:
+    family = CounterMetricFamily(f"cachecast_placement_{name}", text, labels=[label])
+    for key, n in sorted(counts.items()):
+        family.add_metric([key], n)
+    return family
 
 
-def registry(figures: Figures) -> CollectorRegistry:
-    """A registry of the service's figures and the process's."""
+def registry(metrics: ServiceMetrics) -> CollectorRegistry:
+    """A registry of the metrics of the service and of its process."""
     made = CollectorRegistry()
-    made.register(figures)
+    made.register(metrics)
     ProcessCollector(registry=made)
     return made

@@ -19,8 +19,7 @@ from fastapi.responses import HTMLResponse
 from features.common.errors import ServiceError
 from features.common.times import as_of_label
 from features.common.units import roughly
-from prefetch.placement.messages import SiteName
-from prefetch.placement.names import checked_name
+from prefetch.placement.messages import SiteName, checked_name
 from prefetch.placement.service import Service
 
 TITLE = "cachecast placement"
@@ -37,10 +36,11 @@ _LINKS = {
 _SCRIPT, _STYLE, _ICON = "swagger-ui-bundle.js", "swagger-ui.css", "favicon.png"
 # The page must work where there is no other host to ask, and ask none where there is.
 _INLINE = "'self' 'unsafe-inline'"
-_ONLY_US = (
-    f"default-src 'self'; script-src {_INLINE}; style-src {_INLINE}; img-src 'self' data:; "
-    "form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
-)
+_PAGE_HEADERS = {
+    "content-security-policy": f"default-src 'self'; script-src {_INLINE}; style-src {_INLINE}; "
+    "img-src 'self' data:; form-action 'self'; base-uri 'none'; frame-ancestors 'none'",
+    "cache-control": "no-cache",
+}
 
 
 class Pages:
@@ -53,7 +53,15 @@ class Pages:
     async def links(self) -> HTMLResponse:
         """A page of links to what can be opened in a browser."""
         plans = {f"plan/{name}": f"the newest plan of cache {name}" for name in sorted(self._planned())}
-        return HTMLResponse(_page(_items({**self._links, **plans}.items())), headers=_headers())
+        links = {html.escape(to): html.escape(what) for to, what in {**self._links, **plans}.items()}
+        items = "\n".join(f'<li><a href="{to}">/{to}</a>: {what}</li>' for to, what in links.items())
+        page = (
+            f'<!doctype html>\n<html lang="en"><meta charset="utf-8"><title>{TITLE}</title>\n'
+            f'<link rel="icon" href="docs/{_ICON}">\n'
+            '<body style="font-family: sans-serif; margin: 2em; line-height: 1.6">\n'
+            f"<h1>{TITLE}</h1>\n<ul>\n{items}\n</ul>\n</body></html>\n"
+        )
+        return HTMLResponse(page, headers=_PAGE_HEADERS)
 
     async def docs(self) -> HTMLResponse:
         """Swagger UI."""
@@ -65,25 +73,7 @@ class Pages:
             swagger_favicon_url=f"docs/{_ICON}",
             swagger_ui_parameters={"validatorUrl": None},
         )
-        return HTMLResponse(page.body, headers=_headers())
-
-
-def _items(links: Iterable[tuple[str, str]]) -> str:
-    escaped = [(html.escape(to), html.escape(what)) for to, what in links]
-    return "\n".join(f'<li><a href="{to}">/{to}</a>: {what}</li>' for to, what in escaped)
-
-
-def _page(items: str) -> str:
-    return (
-        f'<!doctype html>\n<html lang="en"><meta charset="utf-8"><title>{TITLE}</title>\n'
-        f'<link rel="icon" href="docs/{_ICON}">\n'
-        '<body style="font-family: sans-serif; margin: 2em; line-height: 1.6">\n'
-        f"<h1>{TITLE}</h1>\n<ul>\n{items}\n</ul>\n</body></html>\n"
-    )
-
-
-def _headers() -> dict[str, str]:
-    return {"content-security-policy": _ONLY_US, "cache-control": "no-cache"}
+        return HTMLResponse(page.body, headers=_PAGE_HEADERS)
 
 
 REFRESH_S: Final = 60
@@ -101,7 +91,7 @@ _HEADERS: Final = {
 }
 
 
-class Asked(NamedTuple):
+class PageRequest(NamedTuple):
     """What a page shows: the region, or the plan of a `cache`.
 
     Of a plan: the items of an `action`, or all, after the first `after`; and why `item` is in it or not.
@@ -115,20 +105,20 @@ class Asked(NamedTuple):
     is_still: bool = False
 
 
-class Heard(NamedTuple):
+class LastHeartbeat(NamedTuple):
     """A cache's last heartbeat, and whether it counts as alive."""
 
     seen_at_s: float
     is_alive: bool
 
 
-class Source(Protocol):
+class PageMaker(Protocol):
     """Makes the pages. `caches`: those that have a page; `style`: the stylesheet of all pages."""
 
     caches: Collection[str]
     style: bytes
 
-    def page(self, asked: Asked, heard: Mapping[str, Heard]) -> bytes:
+    def page(self, asked: PageRequest, heard: Mapping[str, LastHeartbeat]) -> bytes:
         """A page as HTML, with the heartbeats `heard` by cache. Takes seconds. Raises ServiceError."""
         ...
 
@@ -140,16 +130,16 @@ class Source(Protocol):
 class OperatorPages:
     """The routes."""
 
-    def __init__(self, source: Source, service: Service) -> None:
+    def __init__(self, source: PageMaker, service: Service) -> None:
         self._source, self._service = source, service
         self._one_at_a_time = asyncio.Lock()
-        self._kept: dict[Asked, tuple[bytes, float]] = {}  # with its time by the monotonic clock
+        self._kept: dict[PageRequest, tuple[bytes, float]] = {}  # with its time by the monotonic clock
         self._last_s: float | None = None
         self._began_s = service.now_s()
 
     async def region(self, still: bool = False) -> HTMLResponse:
         """Caches, stewards, models and alarms; unless `still`, a browser loads them anew each minute."""
-        answer = await self._answer(Asked(is_still=still))
+        answer = await self._answer(PageRequest(is_still=still))
         if not still:
             answer.headers["refresh"] = str(REFRESH_S)
         return answer
@@ -164,13 +154,13 @@ class OperatorPages:
         """The plan of a cache, and why a file is in it or not."""
         if cache not in self._source.caches:
             raise HTTPException(404, "there is no such cache")
-        return await self._answer(Asked(cache, action, after, checked_name(file) if file else ""))
+        return await self._answer(PageRequest(cache, action, after, checked_name(file) if file else ""))
 
     async def style(self) -> Response:
         """The stylesheet."""
         return Response(self._source.style, media_type="text/css", headers=_HEADERS)
 
-    async def _answer(self, asked: Asked) -> HTMLResponse:
+    async def _answer(self, asked: PageRequest) -> HTMLResponse:
         try:
             return HTMLResponse(await self._page(asked), headers=_HEADERS)
         except ServiceError as error:
@@ -178,13 +168,15 @@ class OperatorPages:
                 self._without_answer(asked, str(error)), 503, {**_HEADERS, "retry-after": "10"}
             )
 
-    async def _page(self, asked: Asked) -> bytes:
+    async def _page(self, asked: PageRequest) -> bytes:
         if (content := self._fresh(asked)) is not None:
             return content
         async with self._one_at_a_time:
             if (content := self._fresh(asked)) is not None:
                 return content
-            heard = {server.id: Heard(server.seen_at_s, alive) for server, alive in self._service.servers()}
+            heard = {
+                server.id: LastHeartbeat(server.seen_at_s, alive) for server, alive in self._service.servers()
+            }
             content = await asyncio.to_thread(self._source.page, asked, heard)
             self._last_s = self._service.now_s()
             if len(self._kept) >= _MOST_KEPT:
@@ -192,11 +184,11 @@ class OperatorPages:
             self._kept[asked] = content, time.monotonic()
             return content
 
-    def _fresh(self, asked: Asked) -> bytes | None:
+    def _fresh(self, asked: PageRequest) -> bytes | None:
         content, made_s = self._kept.get(asked, (None, 0.0))
         return content if time.monotonic() - made_s < KEPT_S else None
 
-    def _without_answer(self, asked: Asked, why: str) -> str:
+    def _without_answer(self, asked: PageRequest, why: str) -> str:
         since_s = self._began_s if self._last_s is None else self._last_s
         since = f"{as_of_label(int(since_s))}, {roughly(int(self._service.now_s() - since_s))} ago"
         up = "../../" if asked.cache else ""

@@ -71,13 +71,15 @@ def score(
     left out. `clusters`: rates of each site; `n_nodes` is what is alive.
     """
     known = snapshot.fractions(inputs)
-    told = np.array([-1 if size is None else size for size in sizes], np.int64)
-    volume = np.where(known.size_bytes >= 0, known.size_bytes, told)
+    stated_bytes = np.array([-1 if size is None else size for size in sizes], np.int64)
+    volume = np.where(known.size_bytes >= 0, known.size_bytes, stated_bytes)
     weights = np.maximum(volume, 0).astype(np.float64)
     total = float(weights.sum())
     held = _held(snapshot, known, weights / total if total else weights)
     sites = [
-        _site(site, [one for one in held[site] if one[0] in live], len(live), clusters[site], total)
+        _site(
+            site, [held_by for held_by in held[site] if held_by[0] in live], len(live), clusters[site], total
+        )
         for site, live in sorted(alive.items())
     ]
     sites.sort(key=lambda s: (s.processing_s, s.predicted_processing_s, -s.cached_fraction, s.site))
@@ -102,7 +104,7 @@ def _held(
 def _site(
     site: str, held: Sequence[tuple[str, float, float]], n_live: int, cluster: Cluster, volume_bytes: float
 ) -> SiteScore:
-    one, together = (dataclasses.replace(cluster, n_nodes=n) for n in (1, n_live))
+    alone, together = (dataclasses.replace(cluster, n_nodes=n) for n in (1, n_live))
     now, soon = (_fraction(sum(of)) for of in list(zip(*held, strict=True))[1:] or ((), ()))
     return SiteScore(
         site,
@@ -111,7 +113,7 @@ def _site(
         soon,
         _eq1(together, volume_bytes, now),
         _eq1(together, volume_bytes, soon),
-        [CacheScore(cache, now, soon, _eq1(one, volume_bytes, now)) for cache, now, soon in held],
+        [CacheScore(cache, now, soon, _eq1(alone, volume_bytes, now)) for cache, now, soon in held],
     )
 
 

@@ -14,11 +14,22 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 
 from features.common.errors import InputError
-from prefetch.placement import names
 from prefetch.placement.database import Pending, Stored
-from prefetch.placement.fleet import Fleet, Server
-from prefetch.placement.messages import Answer, Input, ScoreAsked, etag, json_answer
-from prefetch.placement.names import OTHER, Member, Members, checked_name, dataset_of, member
+from prefetch.placement.fleet import CacheServer, Fleet
+from prefetch.placement.messages import (
+    OTHER,
+    Input,
+    Member,
+    Members,
+    PreparedAnswer,
+    ScoreAsked,
+    checked_name,
+    dataset_of,
+    etag,
+    host_and_port,
+    json_answer,
+    member,
+)
 from prefetch.placement.score import Score, score
 from prefetch.placement.snapshot import NOTHING, NOWHERE, Snapshot
 from replay.federation.ranges import key_of, scores
@@ -32,7 +43,7 @@ MOST_NODES = 250
 Key = TypeVar("Key")
 
 
-class Plan(NamedTuple):
+class PackedPlan(NamedTuple):
     """A cache's plan as gzipped JSON."""
 
     packed: bytes
@@ -44,9 +55,9 @@ class Options:
     """The settings of the service.
 
     `never`: patterns of dids that are placed nowhere; `members`: the caches that may send heartbeats;
-    `federations`: sites whose nodes may, without being configured, but not by the names `taken`;
-    `clusters`: rates of sites for Eq. 1, `cluster`: those of all other sites; `*_age_s`: how long others may
-    keep an answer.
+    `federations`: sites whose unconfigured nodes may send them too, but by none of the names `taken`;
+    `clusters`: rates for Eq. 1 by site, `cluster`: those of other sites; `*_age_s`: how long others may keep
+    an answer.
     """
 
     liveness_s: int
@@ -70,18 +81,18 @@ class Service:
         self._fleet = Fleet(liveness_s=options.liveness_s, forget_s=options.forget_s)
         self.serves: dict[str, str] = {}
         self.reassigned: dict[str, tuple[str, ...]] = {}
-        self.plans: Mapping[str, Plan] = {}
+        self.plans: Mapping[str, PackedPlan] = {}
         self.snapshot, self._refresh = NOTHING, 0
-        self._heard: dict[tuple[str, str], Server] = {}
-        self._dropped: dict[tuple[str, str], Server] = {}
+        self._heard: dict[tuple[str, str], CacheServer] = {}
+        self._dropped: dict[tuple[str, str], CacheServer] = {}
         self._is_restored = False
-        self._answers: dict[str, Answer] = {}
-        self._by_sites: dict[tuple[str, ...], Answer] = {}
+        self._answers: dict[str, PreparedAnswer] = {}
+        self._by_sites: dict[tuple[str, ...], PreparedAnswer] = {}
         self._never = re.compile("|".join(map(fnmatch.translate, options.never)) or r"(?!)")
         self._bad_path = json_answer({"error": "write /ds/N/SCOPE:NAME"}, max_age_s=0, status=400)
         self._publish()
 
-    def dataset(self, path: str) -> Answer:
+    def dataset(self, path: str) -> PreparedAnswer:
         """The reply to `/ds/` and `path` (`N/DID`): at most N sites (0: all), best first."""
         ready = self._answers.get(path)
         if ready is None:
@@ -102,11 +113,11 @@ class Service:
         clusters = {site: self.options.clusters.get(site, self.options.cluster) for site in alive}
 
         def ranked(asked: ScoreAsked) -> Score:
-            inputs = [one if isinstance(one, Input) else Input(did=one) for one in asked.inputs]
+            inputs = [file if isinstance(file, Input) else Input(did=file) for file in asked.inputs]
             return score(
                 snapshot,
-                [one.did for one in inputs],
-                [one.size_bytes for one in inputs],
+                [file.did for file in inputs],
+                [file.size_bytes for file in inputs],
                 alive=alive,
                 clusters=clusters,
                 waited_s=asked.waited_s,
@@ -115,7 +126,7 @@ class Service:
 
         return ranked
 
-    def servers(self) -> list[tuple[Server, bool]]:
+    def servers(self) -> list[tuple[CacheServer, bool]]:
         """Every known server, and whether it is alive."""
         known = sorted(self._fleet.known(), key=lambda server: server.key)
         return [(server, server.id in self._fleet.alive(server.site)) for server in known]
@@ -139,9 +150,9 @@ class Service:
         known = member(self.options.members, cache, site=site, address=address)
         if known.is_drained:
             return
-        self._hear(Server(known.site, cache, known.address, float(known.size_bytes), self.now_s()))
+        self._hear(CacheServer(known.site, cache, known.address, float(known.size_bytes), self.now_s()))
 
-    def _hear(self, server: Server, *, at_once: bool = True) -> None:
+    def _hear(self, server: CacheServer, *, at_once: bool = True) -> None:
         self._heard[server.key] = server
         self._dropped.pop(server.key, None)
         if self._fleet.hear(server) and at_once:
@@ -152,13 +163,16 @@ class Service:
 
         At a site that no refresh names it serves at once, elsewhere after the refresh that does.
         """
-        others = [one for one in self._fleet.known() if one.key != (known.site, node)]
-        taken = [*(one.address for one in others), *(one.address for one in self.options.members.values())]
-        if names.host_and_port(known.address) in map(names.host_and_port, taken):
+        others = [other for other in self._fleet.known() if other.key != (known.site, node)]
+        taken = [
+            *(other.address for other in others),
+            *(other.address for other in self.options.members.values()),
+        ]
+        if host_and_port(known.address) in map(host_and_port, taken):
             raise InputError(f"another cache has the address {known.address}")
-        if sum(one.site == known.site for one in others) >= MOST_NODES:
+        if sum(other.site == known.site for other in others) >= MOST_NODES:
             raise InputError(f"site {known.site} has {MOST_NODES} nodes, and no room for another")
-        server = Server(known.site, node, known.address, float(known.size_bytes), self.now_s())
+        server = CacheServer(known.site, node, known.address, float(known.size_bytes), self.now_s())
         # What a live node says anew counts from the next tick on: a layout takes long.
         self._hear(server, at_once=node not in self._fleet.alive(known.site))
 
@@ -179,7 +193,7 @@ class Service:
 
     def reassign(self, did: str, sites: tuple[str, ...] | None) -> None:
         """Place a dataset at sites by hand; None: by its popularity again."""
-        rest = {name: chosen for name, chosen in self.reassigned.items() if name != did}
+        rest = {name: placed for name, placed in self.reassigned.items() if name != did}
         self.reassigned = rest if sites is None else rest | {did: sites}
         self._answers.clear()
 
@@ -209,32 +223,34 @@ class Service:
         if stored.refresh is not None and snapshot is not None:
             self._refresh, self.snapshot = stored.refresh.number, snapshot
             self._fleet.planned = snapshot.capacities
-            self.plans = {cache: Plan(packed, etag(packed)) for cache, packed in stored.refresh.plans.items()}
+            self.plans = {
+                cache: PackedPlan(packed, etag(packed)) for cache, packed in stored.refresh.plans.items()
+            }
             self._answers.clear()
         self.tick()
 
-    def _take_servers(self, found: Sequence[Server]) -> None:
-        """Follow stored heartbeats, of configured caches alone: what else they say is of no account."""
+    def _take_servers(self, stored: Sequence[CacheServer]) -> None:
+        """Follow the stored heartbeats of configured caches and of federations; ignore all others."""
         now_s = self.now_s()
         # A heartbeat of the future was stored by another service whose clock is wrong: it would never end.
-        by_now = [server for server in found if server.seen_at_s <= now_s + self.options.liveness_s]
-        stored = [known for server in by_now if (known := self._as_configured(server)) is not None]
+        by_now = [server for server in stored if server.seen_at_s <= now_s + self.options.liveness_s]
+        believed = [known for server in by_now if (known := self._as_configured(server)) is not None]
         if not self._is_restored:
             self._is_restored = True
-            self._fleet.restore(stored, now_s=now_s)
+            self._fleet.restore(believed, now_s=now_s)
             return
-        keys = {server.key for server in stored}
+        keys = {server.key for server in believed}
         for server in self._fleet.known():
             if server.key not in keys and server.key not in self._heard:
                 self._fleet.drop(*server.key)
-        for server in found:
+        for server in stored:
             if server.seen_at_s <= now_s - self.options.forget_s:
                 self._dropped[server.key] = server
-        for server in stored:
+        for server in believed:
             if server.key not in self._dropped:
                 self._fleet.hear(server)
 
-    def _as_configured(self, server: Server) -> Server | None:
+    def _as_configured(self, server: CacheServer) -> CacheServer | None:
         known = self.options.members.get(server.id)
         if known is None and server.site in self.options.federations:
             return server
@@ -247,18 +263,18 @@ class Service:
         self._weights = self._fleet.weights()
         self._answers.clear()
 
-    def _made(self, path: str) -> Answer:
+    def _made(self, path: str) -> PreparedAnswer:
         n_text, _, did = path.partition("/")
         if not (did and n_text.isascii() and n_text.isdecimal() and len(n_text) <= 3):
             return self._bad_path
         try:
-            chosen = self._sites(dataset_of(did))[: int(n_text) or None] or (OTHER,)
+            sites = self._sites(dataset_of(did))[: int(n_text) or None] or (OTHER,)
         except InputError as error:
             return json_answer({"error": str(error)}, max_age_s=0, status=400)
-        ready = self._by_sites.get(chosen)
+        ready = self._by_sites.get(sites)
         if ready is None:
-            ready = json_answer(chosen, max_age_s=self.options.dataset_age_s)
-            _remember(self._by_sites, chosen, ready)
+            ready = json_answer(sites, max_age_s=self.options.dataset_age_s)
+            _remember(self._by_sites, sites, ready)
         return ready
 
     def _sites(self, did: str) -> tuple[str, ...]:
@@ -287,7 +303,7 @@ class Service:
         return tuple(site for site in sites if site in self._weights)
 
 
-def _remember(answers: dict[Key, Answer], key: Key, ready: Answer) -> None:
+def _remember(answers: dict[Key, PreparedAnswer], key: Key, ready: PreparedAnswer) -> None:
     if len(answers) >= KEPT_ANSWERS:
         answers.clear()
     answers[key] = ready

@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
 from features.common.errors import CachecastError, InputError
-from prefetch.placement.database import Database, Pending, Stored
+from prefetch.placement.database import Pending, PlacementTables, Stored
 from prefetch.placement.service import Service
 from prefetch.placement.snapshot import Snapshot, load
 
@@ -23,7 +23,7 @@ class Synchroniser:
     `faults`: exchanges that failed, by the type of the error.
     """
 
-    def __init__(self, service: Service, database: Database, *, every_s: float) -> None:
+    def __init__(self, service: Service, database: PlacementTables, *, every_s: float) -> None:
         self._service, self._database, self._every_s = service, database, every_s
         self._one_at_a_time = asyncio.Lock()
         self._fault: str | None = "the placement database was not read yet"
@@ -60,7 +60,9 @@ class Synchroniser:
         async with self._one_at_a_time:
             pending = self._service.pending()
             try:
-                stored, snapshot = await asyncio.to_thread(self._exchange, self._unread(pending))
+                # The damaged refresh is not asked for again: reading it again mends nothing.
+                newer = dataclasses.replace(pending, after=max(pending.after, self._damaged_refresh))
+                stored, snapshot = await asyncio.to_thread(self._exchange, newer)
             except asyncio.CancelledError:
                 self._service.give_back(pending)
                 raise
@@ -73,7 +75,9 @@ class Synchroniser:
             self._service.take(stored, snapshot)
             self._fault, self.synced_at_s = self._damage, self._service.now_s()
 
-    async def change(self, store: Callable[[Database], None], follow: Callable[[Service], None]) -> None:
+    async def change(
+        self, store: Callable[[PlacementTables], None], follow: Callable[[Service], None]
+    ) -> None:
         """Make an operator's change: first in the database, then in memory. Raises ServiceError."""
         async with self._one_at_a_time:
             await asyncio.to_thread(store, self._database)
@@ -92,10 +96,6 @@ class Synchroniser:
             return stored, None
         self._damage = None
         return stored, snapshot
-
-    def _unread(self, pending: Pending) -> Pending:
-        """`pending` that asks for refreshes after the damaged one alone: reading it again mends nothing."""
-        return dataclasses.replace(pending, after=max(pending.after, self._damaged_refresh))
 
     async def _tick(self) -> None:
         while True:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from prefetch.plan.items import Cause, Limit, Plan
-from prefetch.plan.limits import PlanLimits
+from prefetch.plan.items import Cause, Limit, Plan, PlanLimits
 from prefetch.plan.planner import Judgement, ValuePlanner
 from prefetch.plan.rules import Rule, Treatment, treatments
 from prefetch.plan.scores import Files, Scores, plain_files

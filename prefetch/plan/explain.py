@@ -14,18 +14,18 @@ from prefetch.actions import ACTIONS, Action
 from prefetch.plan.items import Cause, Plan
 from prefetch.plan.planner import Judgement
 from prefetch.plan.rules import Treatment
-from prefetch.plan.scored_files import ScoredFiles
 from prefetch.plan.scores import BARRED_WORDS, UNKNOWN, Barred, places
+from prefetch.plan.value import ScoredFiles
 
 _UNLIKELY = "hardly any"
-_BY_RULE = {
+_BY_RULE: dict[int, str] = {
     Cause.PIN_RULE: "a rule of the site pins it",
     Cause.NEVER_RULE: "a rule of the site keeps it out of the cache",
     Cause.TEST_FILE: "only monitoring reads it",
     Cause.ELSEWHERE: "another server of the federation is where it belongs",
     Cause.UNPLANNED: "it is left to the cache's own judgement: of the control group, or excluded by a rule",
 }
-_JUDGED = {
+_JUDGED: dict[int, str] = {
     Cause.UNKNOWN: ", as nobody read it for longer than candidates are kept",
     Cause.SIBLINGS: ", judged by the files like it: it came after the predictions",
     Cause.WHOLE_DATASET: ", and it makes its dataset whole",
@@ -42,16 +42,16 @@ def reasons(plan: Plan, *, horizon_s: int) -> pa.StringArray:
     chance = pc.binary_join_element_wise(
         _chances(plan), pa.scalar(f" chance of a read within {duration_label(horizon_s)}"), ""
     )
-    judged = _coded(plan.cause, {int(cause): words for cause, words in _JUDGED.items()})
+    judged = _coded(plan.cause, _JUDGED)
     known = pc.binary_join_element_wise(chance, judged, "")
     known = pc.if_else(pa.array(plan.cause == int(Cause.QUEUED)), _queued(plan), known)
     sentence = pc.binary_join_element_wise(known, pa.scalar("; "), _ends(plan), "")
-    by_rule = _coded(plan.cause, {int(cause): words for cause, words in _BY_RULE.items()})
+    by_rule = _coded(plan.cause, _BY_RULE)
     return pc.if_else(pc.equal(by_rule, ""), sentence, by_rule)
 
 
 def _ends(plan: Plan) -> pa.StringArray:
-    """Rank and purpose of what is on disk; the history of what is not."""
+    """Of a file on disk its rank and purpose, of any other its history."""
     place = pc.binary_join_element_wise(
         pa.array(plan.rank).cast(pa.string()),
         _coded(
@@ -94,10 +94,9 @@ def _coded(codes: IntArray, words: dict[int, str]) -> pa.StringArray:
 class Explanation:
     """One file in a plan: what is known of it, and what is done with it.
 
-    `action`: None if nothing is done; `because`: the reason, in words. `rank` is the file's place by value
-    per byte (1 is best) among `of` files: those on disk, or the candidates that are not. `predictions`:
-    chance of a read by horizon. `limits`: the bound of each list, in words. `origin`: where its bytes are to
-    come from, and why; None: not known.
+    `action`: None if nothing is done; `because`: why. `rank`: by value per byte (1 is best) among `of` files,
+    either those on disk or the candidates. `predictions`: chance of a read by horizon. `limits`: the bound of
+    each list, in words. `origin`: where its bytes are to come from, and why.
     """
 
     on_disk: bool
@@ -151,7 +150,8 @@ def _limits(judged: Judgement) -> dict[str, str]:
         Action.EVICT: judged.evicted,
     }
     bounds: dict[str, str] = {
-        name.value: f"{format_bytes(one.limit.n_bytes)}: {one.limit.what}" for name, one in lists.items()
+        name.value: f"{format_bytes(planned.limit.n_bytes)}: {planned.limit.what}"
+        for name, planned in lists.items()
     }
     return bounds | {"prefetch from": f"{judged.case.limits.min_prefetch_probability:.0%} chance"}
 

@@ -25,11 +25,10 @@ from prefetch.plan.choice import (
     within_groups,
     worst_first,
 )
-from prefetch.plan.items import Cause, Limit, Plan
-from prefetch.plan.limits import PlanLimits
+from prefetch.plan.items import Cause, Limit, Plan, PlanLimits
 from prefetch.plan.rules import Treatment
-from prefetch.plan.scored_files import ScoredFiles
 from prefetch.plan.scores import Barred, Files, Scores
+from prefetch.plan.value import ScoredFiles
 from replay.planner import CacheState
 
 FREED = "room under the high watermark for what a cycle brings"
@@ -40,7 +39,7 @@ FORBIDDEN, TESTS, ELSEWHERE = -3.0, -2.0, -1.0
 """Eviction keys below any density: forbidden files go first, then test files, then another server's."""
 
 
-class Choice(NamedTuple):
+class PlanList(NamedTuple):
     """One list: indices into `case.disk` or `case.candidates`, best first; evictions begin with the worst.
 
     `cause`: codes of `Cause`, one per place; `is_cut`: `limit` left some out.
@@ -99,18 +98,18 @@ class Case:
         return self.usable(self.candidates) & may
 
 
-def pins(case: Case) -> Choice:
+def pins(case: Case) -> PlanList:
     """The pins: files on disk, by rule first, then by value. An earlier pin stays while its rank is near."""
     disk, by_rule = case.disk, case.held_by_rule
     limit = case.limits.pin(case.state)
-    wanted = by_rule | (case.usable(disk) & (disk.density > 0))
-    order = best_first(np.where(by_rule, np.inf, disk.density), disk.last_use_s, disk.item, wanted)
+    pinnable = by_rule | (case.usable(disk) & (disk.density > 0))
+    order = best_first(np.where(by_rule, np.inf, disk.density), disk.last_use_s, disk.item, pinnable)
     if case.limits.cached_fraction < 1:
         order = within_groups(order, disk.size_bytes, case.files.dataset[disk.item], case.worth_caching)
     placed, slack = by_rule | case.state.pinned, case.limits.hysteresis
     places = steady(order, disk.size_bytes, placed, limit.n_bytes, slack)
     cause = np.where(by_rule, int(Cause.PIN_RULE), disk.cause)
-    return Choice(places, cause[places], limit, places.size < order.size)
+    return PlanList(places, cause[places], limit, places.size < order.size)
 
 
 def eviction_order(case: Case, pinned: IntArray) -> IntArray:
@@ -125,7 +124,7 @@ def eviction_order(case: Case, pinned: IntArray) -> IntArray:
     return worst_first(key, disk.last_use_s, disk.item, may_go)
 
 
-def evictions(case: Case, order: IntArray, prefetch_bytes: int) -> Choice:
+def evictions(case: Case, order: IntArray, prefetch_bytes: int) -> PlanList:
     """The evictions: files that make room, the worst first, and those that a rule keeps out.
 
     Files that make room sum to at most the bytes needed. They are left to the cache's own purge if they are
@@ -140,25 +139,25 @@ def evictions(case: Case, order: IntArray, prefetch_bytes: int) -> Choice:
     limit = Limit(needed, FREED) if needed else NO_ROOM_NEEDED
     if not case.limits.evicts:
         limit = BY_A_STEWARD
-    return Choice(places, _why_it_goes(case)[places], limit, places.size < order.size)
+    return PlanList(places, _why_it_goes(case)[places], limit, places.size < order.size)
 
 
-def fetches(case: Case, order: IntArray) -> Choice:
+def fetches(case: Case, order: IntArray) -> PlanList:
     """The prefetches: likely candidates, worth more than the files of `order` that they displace."""
     limits, candidates = case.limits, case.candidates
     limit = limits.prefetch(case.state)
     worth_it = case.fetchable() & (candidates.density > _displaced_density(case, order, limit))
     likely = worth_it & (candidates.probability >= limits.min_prefetch_probability)
-    wanted = (
+    selection = (
         completed(candidates, case.files, worth_it, likely, limits.dataset_bonus)
         if limits.dataset_bonus > 0
         else by_the_file(candidates, likely)
     )
-    may_come = affordable(case, wanted.order(candidates, case.files))
+    may_come = affordable(case, selection.order(candidates, case.files))
     queued_first = _queued_first(case, may_come, limit)
-    places = whole(queued_first, candidates, case.files, wanted.as_whole, limit.n_bytes)
-    cause = np.where(wanted.as_whole, int(Cause.WHOLE_DATASET), candidates.cause)
-    return Choice(places, cause[places], limit, places.size < queued_first.size)
+    places = whole(queued_first, candidates, case.files, selection.as_whole, limit.n_bytes)
+    cause = np.where(selection.as_whole, int(Cause.WHOLE_DATASET), candidates.cause)
+    return PlanList(places, cause[places], limit, places.size < queued_first.size)
 
 
 def unpins(case: Case, pinned: IntArray) -> IntArray:
@@ -168,7 +167,7 @@ def unpins(case: Case, pinned: IntArray) -> IntArray:
     return np.flatnonzero(lost)
 
 
-def rows(case: Case, pinned: Choice, evicted: Choice, fetched: Choice) -> list[Plan]:
+def rows(case: Case, pinned: PlanList, evicted: PlanList, fetched: PlanList) -> list[Plan]:
     """The lists as plan items, in the order of `Action`."""
     disk, lost = case.disk, unpins(case, pinned.places)
     return [
@@ -200,10 +199,10 @@ def _displaced_density(case: Case, order: IntArray, limit: Limit) -> float:
     return max(0.0, float(case.disk.density[out[-1]])) if out.size else 0.0
 
 
-def _is_purged(disk: ScoredFiles, order: IntArray, chosen: BoolArray) -> bool:
-    """Whether the files `chosen` of `order` are those of them that were used least recently."""
+def _is_purged(disk: ScoredFiles, order: IntArray, leaving: BoolArray) -> bool:
+    """Whether the files `leaving` of `order` are those of them that were used least recently."""
     by_use = np.lexsort((disk.item[order], disk.last_use_s[order]))
-    return bool(chosen[by_use[: int(chosen.sum())]].all())
+    return bool(leaving[by_use[: int(leaving.sum())]].all())
 
 
 def _queued_first(case: Case, order: IntArray, limit: Limit) -> IntArray:

@@ -11,32 +11,36 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Callable
+from typing import NamedTuple
 
+import numpy as np
+
+from features.common.arrays import BoolArray
 from prefetch.actions import Action
 from prefetch.plan import lists
-from prefetch.plan.items import Plan, joined
-from prefetch.plan.limits import PlanLimits
-from prefetch.plan.lists import Case, Choice
-from prefetch.plan.scored_files import absent, on_disk
-from prefetch.plan.scores import Files, Scores
-from prefetch.plan.value import Objective, eviction_age_s, shown_horizon
+from prefetch.plan.choice import best_first, head
+from prefetch.plan.items import Limit, Plan, PlanLimits, joined, least
+from prefetch.plan.lists import Case, PlanList, affordable
+from prefetch.plan.rules import Treatment
+from prefetch.plan.scores import BARRED_WORDS, Files, Scores
+from prefetch.plan.value import Objective, absent, eviction_age_s, nearest_horizon, on_disk
 from replay.planner import Actions, CacheState
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Judgement:
-    """A plan with what it was made from: the case, the index of the horizon that is shown, and the lists."""
+    """A plan with what it was made from: the case, the index of the horizon that operators see, the lists."""
 
     case: Case
-    shown: int
-    pinned: Choice
-    evicted: Choice
-    fetched: Choice
+    horizon: int
+    pinned: PlanList
+    evicted: PlanList
+    fetched: PlanList
 
     @property
     def horizon_s(self) -> int:
-        """The horizon of the probabilities shown, s."""
-        return self.case.scores.horizons_s[self.shown]
+        """The horizon of the probabilities that operators see, s."""
+        return self.case.scores.horizons_s[self.horizon]
 
     @functools.cached_property
     def plan(self) -> Plan:
@@ -53,9 +57,9 @@ class Judgement:
 class ValuePlanner:
     """Plans by expected value within `limits`.
 
-    `scores_at(as_of_s)` gives the latest predictions at a boundary, `files` what else is known. `horizon_s`:
-    the horizon that counts where the cache's eviction age is not known. `model_weight`: of the models in a
-    file's value, for a cache of so many bytes; the rest is recency (`prefetch.plan.value`).
+    `scores_at(as_of_s)`: the latest predictions at a boundary. `files`: what else is known. `horizon_s`: the
+    horizon that counts where the cache's eviction age is not known. `model_weight(capacity_bytes)`: the
+    weight of the models in a file's value; the rest is recency (`prefetch.plan.value`).
     """
 
     scores_at: Callable[[int], Scores]
@@ -71,37 +75,97 @@ class ValuePlanner:
         return dataclasses.replace(self, limits=dataclasses.replace(self.limits, evicts=False))
 
     def actions(self, state: CacheState) -> Actions:
-        """What to do with a cache in `state`: the actions of `plan`, from the candidates that may be fetched.
-
-        All other candidates matter only for explanations, and for datasets that are fetched whole.
-        """
+        """The actions of `plan`, from the candidates that may be fetched: only explanations need others."""
         limits = self.limits
         least = 0.0 if limits.dataset_bonus > 0 else limits.min_prefetch_probability
         return self.judge(state, least=least).plan.actions
 
     def plan(self, state: CacheState) -> Plan:
-        """The plan for a cache in `state`, with what the reasons need."""
+        """The plan for a cache in `state`."""
         return self.judge(state).plan
 
     def judge(self, state: CacheState, *, least: float = 0.0) -> Judgement:
         """The plan with what it was made from; candidates less likely than `least` are left out."""
         scores, files = self.scores_at(state.as_of_s), self.files
         age_s = eviction_age_s(state, self.limits.cycle_s)
-        shown = shown_horizon(scores.horizons_s, age_s=age_s, horizon_s=self.horizon_s)
+        horizon = nearest_horizon(scores.horizons_s, age_s=age_s, horizon_s=self.horizon_s)
         weight = self.model_weight(state.capacity_bytes)
         disk = on_disk(
             state,
             scores,
             files,
             self.objective,
-            shown,
+            horizon,
             recent_s=self.limits.cycle_s,
             model_weight=weight,
         )
-        candidates = absent(state, scores, files, self.objective, shown, model_weight=weight, least=least)
+        candidates = absent(state, scores, files, self.objective, horizon, model_weight=weight, least=least)
         case = Case(state, scores, files, self.limits, disk, candidates)
         pinned = lists.pins(case)
         order = lists.eviction_order(case, pinned.places)
         fetched = lists.fetches(case, order)
         brought = int(candidates.size_bytes[fetched.places].sum())
-        return Judgement(case, shown, pinned, lists.evictions(case, order, brought), fetched)
+        return Judgement(case, horizon, pinned, lists.evictions(case, order, brought), fetched)
+
+
+class Prefill(NamedTuple):
+    """The plan of files that a job is known to read soon; `left_out`: number of files per reason."""
+
+    plan: Plan
+    left_out: dict[str, int]
+
+
+def prefill(case: Case) -> Prefill:
+    """Pins and prefetches of the scored files of `case`: files that a job is known to read soon.
+
+    Limits, control group, rules and federation apply as in any plan, and pins of other files count. Nothing
+    is evicted: the cache's own purge and the next plan make room, and both know these files.
+    """
+    asked_there = np.isin(case.disk.item, case.scores.item)
+    others = case.state.pinned & ~asked_there
+    pin = case.limits.pin(case.state).n_bytes - int(case.disk.size_bytes[others].sum())
+    room = Limit(max(0, pin), "what may be pinned, less what is")
+    pinned = _within(case, asked_there & case.usable(case.disk), room)
+    left = dataclasses.replace(room, n_bytes=room.n_bytes - int(case.disk.size_bytes[pinned.places].sum()))
+    fetched = _fetches(case, least(left, *case.limits.wan(case.state)))
+    rows = [
+        case.disk.rows(Action.PIN, pinned.places, pinned.cause),
+        case.candidates.rows(Action.PREFETCH, fetched.places, fetched.cause),
+    ]
+    bound = {Action.PIN: pinned.bound_by, Action.PREFETCH: fetched.bound_by}
+    return Prefill(joined(rows, bound), _left_out(case, pinned, fetched))
+
+
+def _within(case: Case, mask: BoolArray, limit: Limit) -> PlanList:
+    order = best_first(case.disk.density, case.disk.last_use_s, case.disk.item, mask)
+    places = head(order, case.disk.size_bytes, limit.n_bytes)
+    return PlanList(places, case.disk.cause[places], limit, places.size < order.size)
+
+
+def _fetches(case: Case, limit: Limit) -> PlanList:
+    candidates = case.candidates
+    usable = case.fetchable()
+    order = best_first(candidates.density, candidates.last_use_s, candidates.item, usable)
+    payable = affordable(case, order)
+    places = head(payable, candidates.size_bytes, limit.n_bytes)
+    if places.size == payable.size < order.size:
+        limit = Limit(0, "what origins may deliver, or the fraction of a dataset that pays")
+    return PlanList(places, candidates.cause[places], limit, places.size < order.size)
+
+
+def _left_out(case: Case, pinned: PlanList, fetched: PlanList) -> dict[str, int]:
+    item, files = case.scores.item, case.files
+    planned = np.concatenate([case.disk.item[pinned.places], case.candidates.item[fetched.places]])
+    barred = ~np.isin(files.treatment[item], [int(Treatment.PLANNED), int(Treatment.PIN)])
+    because = {
+        "of the control group, which is never planned": files.is_control[item],
+        "a rule excludes it or keeps it out of the cache": barred,
+        "another server of the federation is where it belongs": ~files.is_here[item],
+        **{words: files.barred[item] == code for code, words in BARRED_WORDS.items()},
+        "beyond the limits": ~np.isin(item, planned),
+    }
+    counts, counted = {}, np.zeros(item.size, np.bool_)
+    for words, applies in because.items():
+        counts[words] = int((applies & ~counted).sum())
+        counted |= applies
+    return {words: n for words, n in counts.items() if n}

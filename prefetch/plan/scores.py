@@ -152,13 +152,14 @@ def with_known(scores: Scores, work: KnownWork) -> Scores:
         return scores
     is_new = ~np.isin(item, scores.item)
     items = np.concatenate([scores.item, item[is_new]])
-    probability = _widened(scores.probability, int(is_new.sum()))
+    n_new = int(is_new.sum())
+    probability = np.pad(scores.probability, ((0, 0), (0, n_new)))
     order = np.argsort(items)
     entry = order[np.searchsorted(items, item, sorter=order)]
     certain = np.array(scores.horizons_s)[:, None] >= wait_s[None, :]
     sure = np.ones(item.size) if work.certainty is None else work.certainty[near]
     probability[:, entry] = np.maximum(probability[:, entry], np.where(certain, sure, 0.0))
-    n_jobs = np.append(scores.queued, np.zeros(int(is_new.sum()), np.int64))
+    n_jobs = np.append(scores.queued, np.zeros(n_new, np.int64))
     n_jobs[entry] = work.n_jobs[near]
     return Scores(
         scores.as_of_s,
@@ -166,7 +167,7 @@ def with_known(scores: Scores, work: KnownWork) -> Scores:
         np.concatenate([scores.size_bytes, size[is_new]]),
         scores.horizons_s,
         probability,
-        np.append(scores.last_read_s, np.full(int(is_new.sum()), NEVER_S)),
+        np.append(scores.last_read_s, np.full(n_new, NEVER_S)),
         n_jobs,
     )
 
@@ -183,8 +184,3 @@ def certain(work: KnownWork, *, as_of_s: int, horizon_s: int) -> Scores:
         np.full(n, NEVER_S),
         work.n_jobs,
     )
-
-
-def _widened(probability: FloatArray, n: int) -> FloatArray:
-    """A copy of `probability` with `n` more columns of 0."""
-    return np.concatenate([probability, np.zeros((probability.shape[0], n))], axis=1)

@@ -9,8 +9,7 @@ from collections.abc import Callable
 from features.common.errors import PushRejected, SourceUnavailable, TargetUnavailable
 from features.common.units import duration_label
 from prefetch.actions import Action, ItemState
-from prefetch.journal.items import Item, Receipt
-from prefetch.journal.tables import CLOCK_SLACK_S
+from prefetch.journal.tables import CLOCK_SLACK_S, Item, Receipt
 from prefetch.push.origins import SourceLimits
 from prefetch.target import CLOCK_ERROR_S, CacheTarget, Confirmation, Held
 
@@ -27,15 +26,15 @@ class _Unconfirmed(TargetUnavailable):
 class PushLimits:
     """Bounds of a push.
 
-    `parallel`: files at once. `bytes_per_s`: prefetched on average, None: not limited. `timeout_s`: of one
-    try of a file, confirmation included. `attempts`: tries of an item before it is failed. `retry_after_s`:
-    pause after a failed try, times the number of tries so far. `touch_every_s`: a pinned file is renewed when
-    its last use is older; None: half the age at which the cache drops files. `breaker`: the push ends when
-    the cache was unavailable this many times in a row, and the rest stays planned. `evict_guard_s`: a server
-    that removes open files is not asked to remove a file whose last known use ended less than this ago by the
-    cache's clock; if that clock differs from ours by more than `max_clock_skew_s`, it is asked to remove
-    none. `evicts` False: evictions stay planned, for the cache's steward. `is_open`: whether a process of
-    this machine has a file open, asked last thing before a server that removes open files is asked to.
+    `parallel`: files at once. `bytes_per_s`: prefetched on average; None: any. `timeout_s`: of one try of a
+    file. `attempts`: tries of an item before it is failed. `retry_after_s`: pause after a failed try, times
+    the tries so far. `touch_every_s`: a pinned file is renewed when its last use is older; None: half the age
+    at which the cache drops files. `breaker`: the push ends when the cache was unavailable so often in a row.
+    `evicts` False: evictions stay planned, for the cache's steward.
+
+    For a server that removes open files: `evict_guard_s`: a file used less than this ago, by the cache's
+    clock, stays; `max_clock_skew_s`: all files stay if that clock is further off; `is_open`: whether a
+    process of this machine has a file open, asked right before an eviction.
     """
 
     parallel: int = 8
@@ -79,11 +78,10 @@ def attempt(target: CacheTarget, item: Item, limits: PushLimits, now_s: Callable
 def renewal(
     target: CacheTarget, name: str, limits: PushLimits, now_s: Callable[[], float]
 ) -> tuple[Confirmation, float]:
-    """Keep `name` from the next purge. Returns what the cache confirms, and the last use, s since 1970.
+    """Keep `name` from the next purge. Return what the cache confirms, and the last use, s since 1970.
 
-    Touches a file only if its last use is older than `touch_every_s` and its record is readable: otherwise
-    the use would be written nowhere. Raises PushRejected if the server confirms that it does not hold the
-    file.
+    A file is touched only if its last use is older than `touch_every_s`, and its record readable, as the use
+    is written there. Raises PushRejected if the server confirms that it does not hold the file.
     """
     assert limits.touch_every_s is not None
     now = now_s()
@@ -213,8 +211,8 @@ def _evict_and_wait(
 ) -> None:
     """Ask the cache to drop `name`, and wait until it shows nothing of it.
 
-    Raises PushRejected if the server answers and keeps the file: it does not say why. Raises
-    TargetUnavailable if the server that keeps open files was replaced by one that does not.
+    Raises PushRejected if the server answers and keeps the file, for which it gives no reason, and
+    TargetUnavailable if a server that removes open files took the place of one that keeps them.
     """
     if keeps_open and target.removes_open_files():
         raise TargetUnavailable("an older server was started meanwhile, which removes open files")
@@ -247,13 +245,13 @@ def _await(
         pause_s = _POLL_S[min(n_asked, len(_POLL_S) - 1)]
         if time.monotonic() + pause_s > deadline:
             raise _Unconfirmed(
-                f"the cache accepted the request, but does not confirm it: {_shown(confirmed)}"
+                f"the cache accepted the request, but does not confirm it: {_on_disk_words(confirmed)}"
             )
         time.sleep(pause_s)
         n_asked += 1
 
 
-def _shown(confirmed: Confirmation) -> str:
+def _on_disk_words(confirmed: Confirmation) -> str:
     if confirmed.held is None:
         return f"no byte of it on disk ({confirmed.source})"
     return f"{confirmed.held.bytes_on_disk} of {confirmed.held.size_bytes} bytes on disk ({confirmed.source})"

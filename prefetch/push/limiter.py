@@ -6,9 +6,9 @@ import time
 from collections.abc import Callable, Sequence
 
 from prefetch.actions import Action, ItemState
-from prefetch.journal.items import Item, Try
+from prefetch.journal.tables import Item, Try
 from prefetch.push.attempt import PushLimits, Tried
-from prefetch.push.origins import Sources, SourceState
+from prefetch.push.origins import SourceHealth, SourceState
 
 
 class TokenBucket:
@@ -58,17 +58,17 @@ class Breaker:
 
 
 class Limiter:
-    """The rate of a push and the health of its sources. `fetches`: what earlier tries showed of them.
+    """The rate of a push, and the health of its sources; `fetches`: that of earlier pushes.
 
     `left_alone`: sources whose items were not tried, by name.
     """
 
-    def __init__(self, limits: PushLimits, fetches: Sources, now_s: Callable[[], float]) -> None:
+    def __init__(self, limits: PushLimits, fetches: SourceHealth, now_s: Callable[[], float]) -> None:
         self.left_alone: dict[str, SourceState] = {}
         self._limits, self._now_s = limits, now_s
         self._bucket = TokenBucket(limits.bytes_per_s)
         # A complete file is touched without its origin: good touches say nothing about fetches.
-        self._sources = {Action.PREFETCH: fetches, Action.PIN: Sources(limits.sources, ())}
+        self._sources = {Action.PREFETCH: fetches, Action.PIN: SourceHealth(limits.sources, ())}
 
     def wait_s(self) -> float:
         """Seconds until the next item may start."""

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from prefetch.journal.items import Try
+    from prefetch.journal.tables import Try
 
 
 UNKNOWN = "the cache's own origin"
@@ -43,23 +43,25 @@ class SourceState:
         return f"{self.source or UNKNOWN}: {what}"
 
 
-class Sources:
+class SourceHealth:
     """The recent tries of each source."""
 
     def __init__(self, limits: SourceLimits, seen: Iterable[Try]) -> None:
         self._limits = limits
         self._seen = collections.defaultdict[str, _Seen](_Seen)
-        for one in seen:
-            self.note(one)
+        for fetch in seen:
+            self.note(fetch)
 
-    def note(self, one: Try) -> None:
+    def note(self, fetch: Try) -> None:
         """Count a try; they come in the order of their ends."""
-        self._seen[one.source].add(one)
+        self._seen[fetch.source].add(fetch)
 
     def states(self, now_s: float) -> list[SourceState]:
         """Every source with a try that is not forgotten, the worst first."""
-        found = [self._state(source, now_s) for source in self._seen]
-        return sorted((one for one in found if one.tries), key=lambda state: (-state.failed, state.source))
+        states = [self._state(source, now_s) for source in self._seen]
+        return sorted(
+            (state for state in states if state.tries), key=lambda state: (-state.failed, state.source)
+        )
 
     def left_alone(self, now_s: float) -> list[SourceState]:
         """The sources from which nothing is fetched now."""
@@ -85,15 +87,15 @@ class _Seen:
     n_failed: int = 0
     wasted_s: float = 0.0
 
-    def add(self, one: Try) -> None:
-        self.tries.append(one)
-        self._count(one, 1)
+    def add(self, fetch: Try) -> None:
+        self.tries.append(fetch)
+        self._count(fetch, 1)
 
     def forget(self, before_s: float) -> None:
         while self.tries and self.tries[0].at_s < before_s:
             self._count(self.tries.popleft(), -1)
 
-    def _count(self, one: Try, times: int) -> None:
-        if one.failed:
+    def _count(self, fetch: Try, times: int) -> None:
+        if fetch.failed:
             self.n_failed += times
-            self.wasted_s += times * one.seconds
+            self.wasted_s += times * fetch.seconds

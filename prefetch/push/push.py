@@ -18,12 +18,11 @@ from prefetch.journal.journal import Item, Journal, Receipt
 from prefetch.journal.lease import BEAT_S, Lease
 from prefetch.journal.tables import CLOCK_SLACK_S
 from prefetch.journal.work import Work
-from prefetch.push.ahead import Ahead
 from prefetch.push.attempt import PushLimits, Tried
 from prefetch.push.limiter import Breaker, Limiter
-from prefetch.push.origins import Sources
+from prefetch.push.origins import SourceHealth
 from prefetch.push.renewals import Renewals
-from prefetch.push.worker import Worker
+from prefetch.push.worker import MarkedItems, Worker
 from prefetch.target import CacheTarget
 
 __all__ = ["PushLimits", "PushSummary", "push", "sources_seen"]
@@ -36,13 +35,12 @@ _LONG_NUMBER = re.compile(r"\d{5,}")
 
 @dataclasses.dataclass(frozen=True)
 class PushSummary:
-    """What a push did. `pushed`: items that it carried out; `already_done`: the cache was as wanted before.
+    """What a push did. `pushed`: items that it carried out; `already_done`: items done by the cache before.
 
     `failures`: failed items by error, in which `…` stands for names and sizes; the rarest are `other errors`.
-    `expired`: items past their time; `stopped`: why it ended early, or None; `left_alone`: sources whose
-    items it did not try, which stay planned; `left_to_steward`: evictions that stay planned, for the cache's
-    steward; `seconds`: wall time. `withheld`: items of the plan per action that did not enter the journal,
-    and `unproven`: why, or None.
+    `stopped`: why it ended early; `left_alone`: sources whose items stay planned; `left_to_steward`:
+    evictions that stay planned; `seconds`: wall time. `withheld`: items of the plan per action that did not
+    enter the journal, and `unproven`: why.
     """
 
     pushed: int = 0
@@ -80,11 +78,9 @@ def push(
     with journal.leases.held(cache, now_s) as lease:
         limiter = Limiter(limits, sources_seen(journal, cache, limits, now_s()), now_s)
         breaker = Breaker(cache, limits.breaker)
-        worker, ahead = Worker(target, limits, now_s), Ahead(Work(lease), now_s, limits.retry_after_s)
-        run = _Run(
-            lease, ahead, now_s, limiter=limiter, breaker=breaker, worker=worker, on_progress=on_progress
-        )
-        renewals = Renewals(journal.reports, lease, now_s, limiter=limiter, breaker=breaker, worker=worker)
+        worker, marked = Worker(target, limits, now_s), MarkedItems(Work(lease), now_s, limits.retry_after_s)
+        run = _ItemRun(lease, marked, limiter, breaker, worker, now_s, on_progress)
+        renewals = Renewals(journal.reports, lease, limiter, breaker, worker, now_s)
         journal.plans.cancel_superseded(cache, now_s=now_s())
         n_expired = _expired(journal, cache, now_s(), limits)
         try:
@@ -113,97 +109,92 @@ def push(
     )
 
 
-def sources_seen(journal: Journal, cache: str, limits: PushLimits, now_s: float) -> Sources:
+def sources_seen(journal: Journal, cache: str, limits: PushLimits, now_s: float) -> SourceHealth:
     """The health of the sources of `cache`, from the last tries in the journal."""
     since_s, until_s = now_s - limits.sources.reconsider_s, now_s + CLOCK_SLACK_S
-    return Sources(limits.sources, journal.reports.tries(cache, since_s=since_s, until_s=until_s))
+    return SourceHealth(limits.sources, journal.reports.tries(cache, since_s=since_s, until_s=until_s))
 
 
 def _expired(journal: Journal, cache: str, now_s: float, limits: PushLimits) -> int:
-    """Let items expire; how many, without evictions that a steward had no need of."""
+    """Let items expire; return how many, without evictions where a steward makes the room."""
     return journal.plans.expire(cache, now_s=now_s, uncounted=() if limits.evicts else (Action.EVICT,))
 
 
-class _Run:
-    """Takes items from `ahead` to `worker` as `limiter` and `breaker` allow, and counts the results."""
+@dataclasses.dataclass
+class _ItemRun:
+    """Takes items from `marked` to `worker` as `limiter` and `breaker` allow, and counts the results."""
 
-    def __init__(
-        self,
-        lease: Lease,
-        ahead: Ahead,
-        now_s: Callable[[], float],
-        *,
-        limiter: Limiter,
-        breaker: Breaker,
-        worker: Worker,
-        on_progress: Progress | None,
-    ) -> None:
-        self.counts, self.failures = Counter[str](), Counter[str]()
-        self._lease, self._ahead, self._now_s = lease, ahead, now_s
-        self._limiter, self._breaker, self._worker = limiter, breaker, worker
-        self._on_progress = on_progress
+    lease: Lease
+    marked: MarkedItems
+    limiter: Limiter
+    breaker: Breaker
+    worker: Worker
+    now_s: Callable[[], float]
+    on_progress: Progress | None
+    counts: Counter[str] = dataclasses.field(default_factory=Counter)
+    failures: Counter[str] = dataclasses.field(default_factory=Counter)
 
     def carry_out(self, action: Action) -> None:
         """Try all items of one action, until none is left or the breaker opens."""
         while True:
             self._start(action)
-            if self._worker.is_busy:
+            if self.worker.is_busy:
                 self._collect()
             else:
                 self.write()
                 if not self._wait_for_more(action):
                     return
-            self._lease.keep(now_s=self._now_s())
+            self.lease.keep(now_s=self.now_s())
 
     def write(self) -> None:
         """Write the results to the journal, and count them."""
-        for item, tried in self._ahead.write():
+        for item, tried in self.marked.write():
             self._count(item, tried)
 
     def close(self) -> None:
         """Write the results, and give back the items that were not tried."""
         self.write()
-        self._ahead.close()
+        self.marked.close()
 
     def _start(self, action: Action) -> None:
-        while (room := self._worker.room) > 0:
-            if self._breaker.reason is not None or self._limiter.wait_s():
+        while (room := self.worker.room) > 0:
+            if self.breaker.reason is not None or self.limiter.wait_s():
                 return
-            n_items = self._limiter.n_to_begin(action, room)
-            item = self._ahead.next(action, n_items, lambda: self._limiter.failing(action))
+            n_items = self.limiter.n_to_begin(action, room)
+            item = self.marked.next(action, n_items, lambda: self.limiter.failing(action))
             if item is None:
                 return
-            if self._limiter.leaves(item):
-                self._ahead.drop(self._limiter.leaves, begun=[item])
+            if self.limiter.leaves(item):
+                self.marked.drop(self.limiter.leaves, begun=[item])
                 continue
-            self._limiter.start(item)
-            self._worker.start(item)
+            self.limiter.start(item)
+            self.worker.start(item)
 
     def _collect(self) -> None:
         """Wait a while for tries to end, and note their results."""
-        limited_s = self._limiter.wait_s() or math.inf
-        ended = self._worker.ended(min(BEAT_S, self._ahead.due_s, limited_s))
+        limited_s = self.limiter.wait_s() or math.inf
+        ended = self.worker.ended(min(BEAT_S, self.marked.due_s, limited_s))
         for item, future in ended:
             if future.exception() is None:
                 self._note(item, future.result())
         for _, future in ended:
             future.result()  # raises an error of this program, after the other results were kept
-        if not self._ahead.due_s:
+        if not self.marked.due_s:
             self.write()
 
     def _note(self, item: Item, tried: Tried) -> None:
-        self._ahead.ended(item, tried)
-        self._breaker.note(tried.receipt.error if tried.receipt.fault == "cache" else None)
-        self._limiter.end(item, tried)
+        self.marked.ended(item, tried)
+        self.breaker.note(tried.receipt.error if tried.receipt.fault == "cache" else None)
+        self.limiter.end(item, tried)
 
     def _wait_for_more(self, action: Action) -> bool:
         """Wait a while for tries that are due later; False if there are none."""
-        if self._breaker.reason is not None:
+        if self.breaker.reason is not None:
             return False
-        retry_s = self._ahead.retry_in_s(action, self._limiter.failing(action))
+        retry_s = self.marked.retry_in_s(action, self.limiter.failing(action))
         if retry_s is None:
             return False
-        time.sleep(min(max(retry_s, self._limiter.wait_s(), 0.0), BEAT_S))
+        time.sleep(min(max(retry_s, self.limiter.wait_s(), 0.0), BEAT_S))
         return True
 
     def _count(self, item: Item, tried: Tried) -> None:
@@ -215,8 +206,8 @@ class _Run:
             self.failures[_kind(item, receipt)] += 1
         if done and item.action == Action.PREFETCH:
             self.counts["bytes_fetched"] += receipt.bytes
-        if self._on_progress is not None:
-            self._on_progress(item, receipt)
+        if self.on_progress is not None:
+            self.on_progress(item, receipt)
 
 
 def _kind(item: Item, receipt: Receipt) -> str:

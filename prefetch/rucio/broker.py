@@ -19,22 +19,22 @@ from prefetch.rucio.connection import (
     CONNECTED,
     LISTENER,
     SILENT_S,
-    Connection,
     Message,
     Messages,
     Receipts,
+    StompConnection,
     fault,
     leave,
     subscribing,
 )
-from prefetch.rucio.names import Did
+from prefetch.rucio.dids import Did
 
 Operation = Literal["add_replicas", "delete_replicas"]
 
 # A message becomes one SQL statement with a condition a file.
 FILES_PER_MESSAGE = 200
 _TLS = "stomp+ssl"
-_TOLD_CHARS = 200
+_MOST_CAUSE_CHARS = 200
 
 
 @dataclasses.dataclass(frozen=True)
@@ -96,7 +96,7 @@ class Broker:
     def subscribed(
         self, destinations: Sequence[str], *, client: str, most_bytes: int
     ) -> Iterator[Subscription]:
-        """Follow `destinations` in the block. Of a topic the broker keeps for `client` what comes meanwhile.
+        """Follow `destinations` in the block. While `client` is away the broker keeps messages of topics.
 
         Bodies over `most_bytes` are dropped. Raises BrokerUnavailable, also in the block.
         """
@@ -127,17 +127,17 @@ class Broker:
             yield connection
         except (StompException, OSError) as error:
             why = listener.error or self._fault(error) or f"{type(error).__name__} {error}"
-            told = without_secrets(why, self._access.password)
+            cause = without_secrets(why, self._access.password)
             raise BrokerUnavailable(
                 f"broker {self._access.url} does not take {what}: "
-                f"{bounded(' '.join(told.split()), _TOLD_CHARS)}; "
+                f"{bounded(' '.join(cause.split()), _MOST_CAUSE_CHARS)}; "
                 f"is it up, and are [{self._access.section}] broker and its login right?"
             ) from None
         finally:
             leave(connection, listener)
 
-    def _connection(self, listener: Receipts, most_bytes: int | None) -> Connection:
-        connection = Connection(self._at, self._access.timeout_s, most_bytes=most_bytes)
+    def _connection(self, listener: Receipts, most_bytes: int | None) -> StompConnection:
+        connection = StompConnection(self._at, self._access.timeout_s, most_bytes=most_bytes)
         if self._tls is not None:
             connection.set_ssl([self._at], **{name: file or None for name, file in self._tls.items()})
         connection.set_listener(LISTENER, listener)
@@ -151,7 +151,7 @@ class Broker:
 class Subscription:
     """Messages as they come, until they are acknowledged: what is not, the broker sends again."""
 
-    def __init__(self, connection: Connection, listener: Messages) -> None:
+    def __init__(self, connection: StompConnection, listener: Messages) -> None:
         self._connection, self._listener = connection, listener
         self._is_asked = False
 
@@ -161,11 +161,7 @@ class Subscription:
             raise OSError(self._listener.error)
         self._listen()
         try:
-            return (
-                self._listener.messages.get(timeout=timeout_s)
-                if timeout_s
-                else self._listener.messages.get_nowait()
-            )
+            return self._listener.messages.get(block=timeout_s > 0, timeout=timeout_s)
         except queue.Empty:
             return None
 
@@ -184,12 +180,7 @@ class Subscription:
 
 
 def _bodies(operation: Operation, rse: str, dids: Sequence[Did]) -> Iterator[str]:
-    """Flat messages: what rucio-cache-client wraps them in makes the consumer pass them over."""
+    """Flat messages: the consumer passes over what rucio-cache-client wraps them in."""
     for first in range(0, len(dids), FILES_PER_MESSAGE):
-        yield json.dumps(
-            {"operation": operation, "rse": rse, "files": _files(dids[first:][:FILES_PER_MESSAGE])}
-        )
-
-
-def _files(dids: Iterable[Did]) -> list[dict[str, str]]:
-    return [did._asdict() for did in dids]
+        files = [did._asdict() for did in dids[first:][:FILES_PER_MESSAGE]]
+        yield json.dumps({"operation": operation, "rse": rse, "files": files})

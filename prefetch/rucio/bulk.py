@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, TypeVar
+from typing import Any
 
-from prefetch.rucio.names import Did
+from features.common.arrays import pages
+from prefetch.rucio.dids import Did
 from prefetch.rucio.session import Form, NamesRefused, Session
 
-T = TypeVar("T")
 Row = dict[str, Any]
 Question = Callable[[Any, list[dict[str, str]]], Iterable[Row]]
 
@@ -68,10 +67,3 @@ def replicas(session: Session, dids: Iterable[Did], rses: str = "") -> Iterator[
 def did_of(row: Row) -> Did:
     """The DID of a row."""
     return Did(row["scope"], row["name"])
-
-
-def pages(items: Iterable[T], size: int) -> Iterator[list[T]]:
-    """`items` in lists of `size`."""
-    rest = iter(items)
-    while page := list(itertools.islice(rest, size)):
-        yield page

@@ -57,7 +57,7 @@ class Message(NamedTuple):
     ticket: str
 
 
-class Connection(BaseConnection, Protocol12):  # type: ignore[misc]
+class StompConnection(BaseConnection, Protocol12):  # type: ignore[misc]
     """As stomp.Connection12, tried once, and at an end where that waits.
 
     `most_bytes`: of a message's body; of what is longer one byte more is kept. None: none come.

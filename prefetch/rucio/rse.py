@@ -21,6 +21,11 @@ _READ_ONLY = {
 }
 _FORM = {"volatile": (bool,), "protocols": (list,), **dict.fromkeys(_AVAILABILITY, (bool,))}
 _MOST_SHOWN = 3
+_AVAILABLE = {
+    "availability_read": {True: "readable"},
+    "availability_write": {False: "not writable"},
+    "availability_delete": {False: "not deletable"},
+}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -50,29 +55,22 @@ def set_up(session: Session, rse: str, door: RseDoor | None) -> list[str]:
     ServiceError if there is an RSE of that name that is not volatile.
     """
     done = []
-    if not session.ask("RSE", lambda client: [r for r in client.list_rses() if r["rse"] == rse]):
+    if not _exists(session, rse):
         session.do(f"add RSE {rse}", lambda client: client.add_rse(rse, volatile=True, **_AVAILABILITY))
         done.append("added, volatile")
-    found = _rse(session, rse)
-    if not found["volatile"]:
+    properties = _rse(session, rse)
+    if not properties["volatile"]:
         raise ServiceError(
             f"RSE {rse} is there and holds files of its own (it is not volatile); choose another"
         )
-    wrong = {key: value for key, value in _AVAILABILITY.items() if found[key] != value}
+    wrong = {key: value for key, value in _AVAILABILITY.items() if properties[key] != value}
     if wrong:
         session.do(f"update RSE {rse}", lambda client: client.update_rse(rse, wrong))
         done.append("made " + ", ".join(_AVAILABLE[key][value] for key, value in wrong.items()))
-    if door is not None and not found["protocols"]:
+    if door is not None and not properties["protocols"]:
         _add_protocol(session, rse, door)
         done.append(f"protocol root://{door.host}:{door.port}/{door.prefix}, read only")
     return done
-
-
-_AVAILABLE = {
-    "availability_read": {True: "readable"},
-    "availability_write": {False: "not writable"},
-    "availability_delete": {False: "not deletable"},
-}
 
 
 def _add_protocol(session: Session, rse: str, door: RseDoor) -> None:
@@ -91,29 +89,34 @@ def _add_protocol(session: Session, rse: str, door: RseDoor) -> None:
 
 def check(session: Session, rse: str) -> list[RseCheck]:
     """Everything by which an RSE of a cache could be misused, or is. Raises ServiceError."""
-    if not session.ask("RSE", lambda client: [r for r in client.list_rses() if r["rse"] == rse]):
+    if not _exists(session, rse):
         return [RseCheck(rse, "exists", "bad", "no such RSE: cachecast rucio setup-rse makes it")]
-    return list(_checks(session, rse))
-
-
-def _checks(session: Session, rse: str) -> Iterator[RseCheck]:
-    found = _rse(session, rse)
-    asked = session.ask("attributes", lambda client: [dict(client.list_rse_attributes(rse))])
-    attributes: dict[str, Any] = asked[0]
+    properties, rules = _rse(session, rse), _rules(session, rse)
+    attributes = session.ask("attributes", lambda client: [dict(client.list_rse_attributes(rse))])[0]
+    offers = sorted({offer for protocol in properties["protocols"] for offer in _offers(protocol)})
     setup = "cachecast rucio setup-rse mends it"
-    yield _checked(
-        rse, "volatile", found["volatile"], "Rucio takes it for storage of its own; choose another RSE"
+    in_force = f"{len(rules)} rules keep files here, as {', '.join(sorted(rules)[:_MOST_SHOWN])}"
+    checks = (
+        ("volatile", properties["volatile"], "Rucio takes it for storage of its own; choose another RSE"),
+        ("not deletable", not properties["availability_delete"], f"the reaper may work here; {setup}"),
+        ("not writable", not properties["availability_write"], f"rules may choose it; {setup}"),
+        ("readable", properties["availability_read"], f"clients pass it over; {setup}"),
+        ("not greedy", not attributes.get("greedyDeletion"), "delete its attribute greedyDeletion"),
+        ("read only", not offers, f"its protocols offer {', '.join(offers)}: add them anew, to read only"),
+        ("no rules", not rules, f"{in_force}: delete them, and exclude it in their expression"),
     )
-    yield _checked(
-        rse, "not deletable", not found["availability_delete"], f"the reaper may work here; {setup}"
-    )
-    yield _checked(rse, "not writable", not found["availability_write"], f"rules may choose it; {setup}")
-    yield _checked(rse, "readable", found["availability_read"], f"clients pass it over; {setup}")
-    greedy = attributes.get("greedyDeletion")
-    yield _checked(rse, "not greedy", not greedy, "delete its attribute greedyDeletion")
-    doing = sorted({what for protocol in found["protocols"] for what in _does(protocol)})
-    remedy = f"its protocols offer {', '.join(doing)}: add them anew, to read only"
-    yield _checked(rse, "read only", not doing, remedy)
+    return [
+        RseCheck(rse, what, "ok" if is_so else "bad", "" if is_so else remedy)
+        for what, is_so, remedy in checks
+    ]
+
+
+def _exists(session: Session, rse: str) -> bool:
+    return bool(session.ask("RSE", lambda client: [r for r in client.list_rses() if r["rse"] == rse]))
+
+
+def _rules(session: Session, rse: str) -> set[str]:
+    """The ids of rules that lock files at `rse`, or name it."""
     locks = session.ask(
         "locks", lambda client: client.get_dataset_locks_by_rse(rse), form={"rule_id": (object,)}
     )
@@ -122,29 +125,19 @@ def _checks(session: Session, rse: str) -> Iterator[RseCheck]:
         lambda client: client.list_replication_rules({"rse_expression": rse}),
         form={"id": (object,)},
     )
-    rules = {str(lock["rule_id"]) for lock in locks} | {str(rule["id"]) for rule in naming}
-    yield _checked(rse, "no rules", not rules, _of_rules(rules))
+    return {str(lock["rule_id"]) for lock in locks} | {str(rule["id"]) for rule in naming}
 
 
 def _rse(session: Session, rse: str) -> dict[str, Any]:
     answer: dict[str, Any] = session.ask("RSE", lambda client: [client.get_rse(rse)], form=_FORM)[0]
     for protocol in answer["protocols"]:
         domains = protocol.get("domains") if isinstance(protocol, dict) else None
-        if not isinstance(domains, dict) or not all(isinstance(one, dict) for one in domains.values()):
+        if not isinstance(domains, dict) or not all(isinstance(domain, dict) for domain in domains.values()):
             raise session.strange("RSE", "a protocol without domains")
     return answer
 
 
-def _does(protocol: Mapping[str, Any]) -> Iterator[str]:
+def _offers(protocol: Mapping[str, Any]) -> Iterator[str]:
     """What a protocol offers beyond reading."""
     for operations in protocol["domains"].values():
         yield from (what for what, priority in operations.items() if what != "read" and priority)
-
-
-def _of_rules(rules: set[str]) -> str:
-    shown = ", ".join(sorted(rules)[:_MOST_SHOWN])
-    return f"{len(rules)} rules keep files here, as {shown}: delete them, and exclude it in their expression"
-
-
-def _checked(rse: str, what: str, is_so: object, remedy: str) -> RseCheck:
-    return RseCheck(rse, what, "ok" if is_so else "bad", "" if is_so else remedy)

@@ -36,7 +36,7 @@ Form = Mapping[str, tuple[type, ...]]
 ANYTHING: Form = MappingProxyType({})
 _MISSING = object()
 _LONGEST_PAUSE_S = 30.0
-_TOLD_CHARS = 200
+_MOST_CAUSE_CHARS = 200
 # The class of an error that the server did not name; its text then holds the status.
 _MAY_PASS = re.compile(r"http status code: (429|5\d\d)")
 _PASSING = (requests.RequestException, OSError, rucio.ServerConnectionException, rucio.DatabaseException)
@@ -48,7 +48,7 @@ class NamesRefused(ServiceError):
 
 
 @dataclasses.dataclass(frozen=True)
-class Access:
+class RucioAccess:
     """How to reach a server and log in; empty texts are not given.
 
     `timeout_s`: of one connection, and of every silence in an answer (`features.common.deadline`).
@@ -75,7 +75,7 @@ class Access:
 class Session:
     """A session with one server, which is asked one question at a time; it logs in at the first."""
 
-    def __init__(self, access: Access, *, pause: Callable[[float], None] = time.sleep) -> None:
+    def __init__(self, access: RucioAccess, *, pause: Callable[[float], None] = time.sleep) -> None:
         """`pause` waits so many seconds between two tries. Raises ConfigError where a setting is missing."""
         self._access, self._pause = access, pause
         self._creds = _credentials(access)
@@ -114,9 +114,9 @@ class Session:
 
     def strange(self, what: str, why: str) -> ServiceError:
         """The error for an answer to `what` that does not come from a Rucio server."""
-        told = bounded(why, _TOLD_CHARS)
+        reason = bounded(why, _MOST_CAUSE_CHARS)
         return ServiceError(
-            f"Rucio at {self._access.url} gives an answer of another form ({what}): {told}; is [rucio] url "
+            f"Rucio at {self._access.url} gives an answer of another form ({what}): {reason}; is [rucio] url "
             "that of a Rucio server?"
         )
 
@@ -126,31 +126,31 @@ class Session:
         return self._client
 
     def _failed(self, what: str, error: Exception) -> ServiceError:
-        where, told = f"Rucio at {self._access.url}", self._told(error)
+        where, cause = f"Rucio at {self._access.url}", self._one_line(error)
         if _may_pass(error):
             tries = f"after {self._access.attempts} tries"
             remedy = "is it up, and is [rucio] url right?"
-            return ServiceError(f"{where} does not answer ({what}), {tries}: {told}; {remedy}")
+            return ServiceError(f"{where} does not answer ({what}), {tries}: {cause}; {remedy}")
         if isinstance(error, _REFUSED):
             who = f"account {self._access.account or '(of the identity)'} by {self._access.auth_type}"
             return ServiceError(
-                f"{where} refuses {who} ({what}): {told}; check [rucio] account, auth_type and what it needs"
+                f"{where} refuses {who} ({what}): {cause}; check [rucio] account, auth_type and what it needs"
             )
         kind = NamesRefused if isinstance(error, rucio.InvalidObject) else ServiceError
-        return kind(f"{where} cannot do this ({what}): {told}")
+        return kind(f"{where} cannot do this ({what}): {cause}")
 
-    def _told(self, error: BaseException) -> str:
+    def _one_line(self, error: BaseException) -> str:
         """An error in one line, bounded: some hold the whole question, some what we logged in by."""
         text = f"{type(error).__name__}: {' '.join(str(error).split())}"
         token = str(getattr(self._client, "auth_token", None) or "")
         bearer = os.environ.get("BEARER_TOKEN", "")
-        return bounded(without_secrets(text, self._access.password, token, bearer), _TOLD_CHARS)
+        return bounded(without_secrets(text, self._access.password, token, bearer), _MOST_CAUSE_CHARS)
 
 
 class _Client(Client):  # type: ignore[misc]
     """The client of rucio-clients, by our settings alone."""
 
-    def __init__(self, access: Access, creds: dict[str, str]) -> None:
+    def __init__(self, access: RucioAccess, creds: dict[str, str]) -> None:
         # rucio-clients distinguishes tokens by account, not by server: one server would get the other's.
         server = hashlib.sha256(f"{access.url} {access.auth_url}".encode()).hexdigest()[:16]
         self.TOKEN_PATH_PREFIX = f"{access.tokens}/{server}-"
@@ -185,7 +185,7 @@ class _Client(Client):  # type: ignore[misc]
         raise requests.TooManyRedirects("it leads to another server, which would get the token or password")
 
 
-def _ca_cert(access: Access) -> str | bool | None:
+def _ca_cert(access: RucioAccess) -> str | bool | None:
     """The CA certificate of the server; None: rucio-clients looks for it.
 
     With an empty X509_CERT_DIR it would check no certificate at all.
@@ -212,7 +212,7 @@ def _odd_field(row: object, form: Form) -> str:
     return ""
 
 
-def _credentials(access: Access) -> dict[str, str]:
+def _credentials(access: RucioAccess) -> dict[str, str]:
     """What the client needs to log in. Raises ConfigError naming the setting that is missing."""
     match access.auth_type:
         case "userpass":
@@ -236,7 +236,7 @@ def _credentials(access: Access) -> dict[str, str]:
     raise ConfigError("rucio.auth_type", f"{access.auth_type!r} is none of userpass, x509, x509_proxy, oidc")
 
 
-def _needed(access: Access, *names: str) -> dict[str, str]:
+def _needed(access: RucioAccess, *names: str) -> dict[str, str]:
     for name in names:
         if not getattr(access, name):
             where = "set CACHECAST_RUCIO__PASSWORD" if name == "password" else "set it"

@@ -15,10 +15,11 @@ from typing import Literal, NamedTuple
 
 import sqlalchemy as sa
 
-from prefetch.databases import Database, pages, upsert
+from features.common.arrays import pages
+from prefetch.databases import Database, upsert
 from prefetch.rucio import bulk
 from prefetch.rucio.broker import Broker
-from prefetch.rucio.names import Did
+from prefetch.rucio.dids import Did
 from prefetch.rucio.session import Session
 
 State = Literal["adding", "there", "removing", "unknown"]
@@ -72,7 +73,7 @@ class ReportedReplicas:
 _POLL_S = 0.5
 
 
-class Changes(NamedTuple):
+class ReplicaChanges(NamedTuple):
     """What to report to Rucio, in order of the names; `forget`: what it never knew and the cache lost."""
 
     add: list[Did]
@@ -99,53 +100,57 @@ class SyncSummary:
     unconfirmed: int
 
 
-def changes(held: Iterable[Did], told: Mapping[Did, str], unreadable: Iterable[Did] = ()) -> Changes:
-    """What to report so that Rucio has the files `held` and no others; `told`: what was reported before.
+def changes(
+    held: Iterable[Did], reported: Mapping[Did, str], unreadable: Iterable[Did] = ()
+) -> ReplicaChanges:
+    """What to report so that Rucio has the files `held` and no others; `reported`: what was reported before.
 
     `unreadable` files are there, but may be incomplete: they are neither added nor withdrawn.
     """
-    wanted = set(held)
-    add = {did for did in wanted if told.get(did) not in ("there", "unknown")}
-    gone = told.keys() - wanted - set(unreadable)
-    forget = {did for did in gone if told[did] == "unknown"}
-    return Changes(sorted(add), sorted(gone - forget), sorted(forget))
+    held_dids = set(held)
+    add = {did for did in held_dids if reported.get(did) not in ("there", "unknown")}
+    gone = reported.keys() - held_dids - set(unreadable)
+    forget = {did for did in gone if reported[did] == "unknown"}
+    return ReplicaChanges(sorted(add), sorted(gone - forget), sorted(forget))
 
 
 class Sync:
     """Keeps one RSE in step with what a cache holds."""
 
-    def __init__(self, rse: str, *, told: ReportedReplicas, broker: Broker, session: Session) -> None:
-        self._rse, self._told, self._broker, self._session = rse, told, broker, session
+    def __init__(self, rse: str, *, reported: ReportedReplicas, broker: Broker, session: Session) -> None:
+        self._rse, self._reported, self._broker, self._session = rse, reported, broker, session
 
     def recheck(self) -> None:
         """Forget replicas that Rucio no longer has, and files that it did not know, to report them again."""
-        known = self._told.states(self._rse)
+        known = self._reported.states(self._rse)
         there = [did for did, state in known.items() if state == "there"]
         lost = set(there) - self._present(there)
-        self._told.forget(self._rse, [*lost, *(did for did, state in known.items() if state == "unknown")])
+        self._reported.forget(
+            self._rse, [*lost, *(did for did, state in known.items() if state == "unknown")]
+        )
 
-    def tell(self, what: Changes, *, now_s: float) -> None:
+    def report(self, pending: ReplicaChanges, *, now_s: float) -> None:
         """Publish the changes and record them. Raises ServiceError; what was published is then recorded."""
-        self._told.forget(self._rse, what.forget)
+        self._reported.forget(self._rse, pending.forget)
         # Noted before: if this dies in between, what Rucio may have got is not forgotten.
-        self._told.note(self._rse, what.remove, "removing", now_s=now_s)
-        self._told.note(self._rse, what.add, "adding", now_s=now_s)
-        if what.remove:
-            self._broker.publish("delete_replicas", self._rse, what.remove)
-        if what.add:
-            self._broker.publish("add_replicas", self._rse, what.add)
+        self._reported.note(self._rse, pending.remove, "removing", now_s=now_s)
+        self._reported.note(self._rse, pending.add, "adding", now_s=now_s)
+        if pending.remove:
+            self._broker.publish("delete_replicas", self._rse, pending.remove)
+        if pending.add:
+            self._broker.publish("add_replicas", self._rse, pending.add)
 
     def confirm(self, *, wait_s: float) -> dict[str, int]:
         """Ask Rucio until it shows all that was reported, for at most `wait_s`; counts as in SyncSummary."""
         deadline = time.monotonic() + wait_s
         counts = {"added": 0, "removed": 0}
         while True:
-            open_ = {d: s for d, s in self._told.states(self._rse).items() if s in ("adding", "removing")}
+            open_ = {d: s for d, s in self._reported.states(self._rse).items() if s in ("adding", "removing")}
             present = self._present(list(open_))
             added = [did for did, state in open_.items() if state == "adding" and did in present]
             removed = [did for did, state in open_.items() if state == "removing" and did not in present]
-            self._told.note(self._rse, added, "there", now_s=time.time())
-            self._told.forget(self._rse, removed)
+            self._reported.note(self._rse, added, "there", now_s=time.time())
+            self._reported.forget(self._rse, removed)
             counts["added"] += len(added)
             counts["removed"] += len(removed)
             left = [did for did in open_ if did not in {*added, *removed}]
@@ -153,8 +158,8 @@ class Sync:
                 break
             time.sleep(_POLL_S)
         unknown = self._unknown([did for did in left if open_[did] == "adding"])
-        self._told.note(self._rse, unknown, "unknown", now_s=time.time())
-        n_unknown = sum(state == "unknown" for state in self._told.states(self._rse).values())
+        self._reported.note(self._rse, unknown, "unknown", now_s=time.time())
+        n_unknown = sum(state == "unknown" for state in self._reported.states(self._rse).values())
         return counts | {"unknown": n_unknown, "unconfirmed": len(left) - len(unknown)}
 
     def _present(self, dids: Sequence[Did]) -> set[Did]:

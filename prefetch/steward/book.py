@@ -1,18 +1,180 @@
-"""The names of a cache's files, and their numbers in a `replay.steward.steward.Steward`."""
+"""The files of a cache by name and number: those that a walk lists, and those that reports name."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import Final
+import gc
+import math
+from array import array
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from itertools import islice, pairwise
+from typing import Final, NamedTuple
 
 import numpy as np
 
-from features.common.arrays import Ids, IntArray
-from prefetch.steward.listing import Listing
-from prefetch.steward.names import Names
+from features.common.arrays import BoolArray, FloatArray, Ids, IntArray
+from prefetch.steward.clock import uptime_s
+from prefetch.target import CacheTarget, Held
 from replay.access_context import MOST_KINDS
 from replay.config import matching
 from replay.steward.steward import Steward
+
+_FEWEST: Final = 1024
+_FREE: Final = -1
+
+
+class Names:
+    """Different names, each with its number, from 0 in the order of `add`: about 20 bytes and its UTF-8.
+
+    The room for them doubles, which takes a second for a million.
+    """
+
+    def __init__(self) -> None:
+        self._text, self._ends = bytearray(), array("q", [0])
+        # A hash table with linear probing, at most half full.
+        self._slots = array("i", [_FREE]) * _FEWEST
+
+    def __len__(self) -> int:
+        """How many there are."""
+        return len(self._ends) - 1
+
+    def __getitem__(self, number: int) -> str:
+        """The name with this number, from 0 on."""
+        return self._text[self._ends[number] : self._ends[number + 1]].decode(errors="surrogatepass")
+
+    def find(self, name: str) -> int | None:
+        """The number of a name; None if it is not there."""
+        number = self._slots[self._slot(name.encode(errors="surrogatepass"))]
+        return None if number == _FREE else number
+
+    def add(self, name: str) -> int:
+        """The number of a name, which is added if it is not there."""
+        if 2 * len(self._ends) > len(self._slots):
+            self._double()
+        text = name.encode(errors="surrogatepass")
+        at = self._slot(text)
+        if self._slots[at] == _FREE:
+            self._slots[at] = len(self)
+            self._text += text
+            self._ends.append(len(self._text))
+        return self._slots[at]
+
+    def _slot(self, text: bytes) -> int:
+        """Where the number of a name is, or would be."""
+        slots, ends, last = self._slots, self._ends, len(self._slots) - 1
+        at = hash(text) & last
+        while (number := slots[at]) != _FREE and self._text[ends[number] : ends[number + 1]] != text:
+            at = (at + 1) & last
+        return at
+
+    def _double(self) -> None:
+        slots = array("i", [_FREE]) * (2 * len(self._slots))
+        last = len(slots) - 1
+        for number, (begin, end) in enumerate(pairwise(self._ends)):
+            at = hash(bytes(self._text[begin:end])) & last
+            while slots[at] != _FREE:
+                at = (at + 1) & last
+            slots[at] = number
+        self._slots = slots
+
+
+FILES_AT_ONCE: Final = 2000
+
+
+_RECORDS_PER_ODD_ONE: Final = 100
+"""One record in so many may be damaged and name any time."""
+
+
+def newest_use_s(uses_s: Sequence[float] | FloatArray) -> float | None:
+    """The newest time, without the newest hundredth, which may be damaged; None if there are none."""
+    if not len(uses_s):
+        return None
+    place = -1 - len(uses_s) // _RECORDS_PER_ODD_ONE
+    return float(np.partition(np.asarray(uses_s), place)[place])
+
+
+class Records(NamedTuple):
+    """Files by number: their sizes, their bytes on disk, and their last uses, s since 1970; NaN: no use."""
+
+    file: IntArray
+    size_bytes: IntArray
+    n_bytes: IntArray
+    used_s: FloatArray
+
+    @classmethod
+    def of(cls, some: Sequence[Held], number: Callable[[Held], int]) -> Records:
+        """The records of some files, which `number` gives their numbers."""
+        return cls(
+            np.array([number(held) for held in some], np.int64),
+            np.array([held.size_bytes for held in some], np.int64),
+            np.array([held.bytes_on_disk for held in some], np.int64),
+            np.array([held.last_use_s or held.last_detach_s or math.nan for held in some], np.float64),
+        )
+
+    @classmethod
+    def joined(cls, parts: Sequence[Records]) -> Records:
+        """All of `parts`, one after the other."""
+        none = cls.of([], lambda _: 0)
+        return cls._make(map(np.concatenate, zip(none, *parts, strict=True)))
+
+    def taken(self, which: IntArray | BoolArray) -> Records:
+        """Those at some places, in that order."""
+        return Records._make(column[which] for column in self)
+
+    def used_by(self, now_s: float) -> FloatArray:
+        """The last uses, s since 1970; a file without one, or with one to come, is used at `now_s`."""
+        return np.fmin(self.used_s, now_s)
+
+    def newest_s(self) -> float | None:
+        """The newest use that can be believed, s since 1970; None: none is recorded."""
+        return newest_use_s(self.used_s[~np.isnan(self.used_s)])
+
+
+class Listing(NamedTuple):
+    """What a cache held by a walk that began at `at_s`: arrays in the order of `names`, which may grow.
+
+    `used_s`, `newest_s`: see `Records`. `uptime_s`: how long the machine had run at `at_s`. Times are s since
+    1970.
+    """
+
+    names: Names
+    size_bytes: IntArray
+    n_bytes: IntArray
+    used_s: FloatArray
+    newest_s: float | None
+    at_s: float
+    uptime_s: float
+
+
+@contextmanager
+def _nothing_collected() -> Iterator[None]:
+    """Suspend garbage collection: a million new names hold none, and each search looks at all of them."""
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
+        gc.freeze()
+
+
+@_nothing_collected()
+def listed(target: CacheTarget, *, now_s: float) -> Listing:
+    """What `target` holds. Raises InputError and TargetUnavailable as `CacheTarget.inventory` does."""
+    began_s = uptime_s()
+    names, files = Names(), iter(target.inventory())
+    columns = [bytearray() for _ in Records._fields]
+    while some := list(islice(files, FILES_AT_ONCE)):
+        for column, values in zip(columns, Records.of(some, lambda held: names.add(held.name)), strict=True):
+            column.extend(values.tobytes())
+    file, size_bytes, n_bytes = (np.frombuffer(column, np.int64) for column in columns[:3])
+    records = Records(file, size_bytes, n_bytes, np.frombuffer(columns[3], np.float64))
+    if records.file.size > len(names):  # a folder listed a name twice: what was read last counts
+        last = np.zeros(len(names), np.int64)
+        last[records.file] = np.arange(records.file.size)
+        records = records.taken(last)
+    _, size_bytes, n_bytes, _ = records
+    return Listing(names, size_bytes, n_bytes, records.used_by(now_s), records.newest_s(), now_s, began_s)
+
 
 _NAMES_AT_ONCE: Final = 2**14
 _MOST_CHARS = 12
@@ -34,8 +196,8 @@ class Datasets:
             hashes.append(np.fromiter((hash(name) for name, _ in known), np.int64, len(known)))
             code = (numbers.setdefault(of, len(numbers)) for _, of in known)
             codes.append(np.fromiter(code, np.int32, len(known)))
-        self._hashes, found = np.unique(np.concatenate(hashes), return_index=True)
-        self._codes = np.concatenate(codes)[found]
+        self._hashes, first = np.unique(np.concatenate(hashes), return_index=True)
+        self._codes = np.concatenate(codes)[first]
         self._titles: list[str] = list(numbers)
 
     def of(self, names: Sequence[str]) -> list[str | None]:
@@ -54,12 +216,11 @@ class Datasets:
 
 
 class Book:
-    """The known files by number, in the order in which `steward` got to know them.
+    """The known files by their number in `steward`, from those of `listing` on.
 
-    Those of `listing` are known from the beginning. A file without a dataset in `datasets` belongs to the
-    dataset of its folder. `kinds`: the kinds of files that a model was trained with, in its order; empty:
-    numbered as they come. `test_files`: patterns of names that only monitoring reads; `tests`: the files that
-    match them.
+    A file without a dataset in `datasets` belongs to that of its folder. `kinds`: the kinds of files that a
+    model was trained with, in its order; empty: numbered as they come. `test_files`: patterns of names that
+    only monitoring reads; `tests`: the files that match.
     """
 
     def __init__(
@@ -73,7 +234,7 @@ class Book:
     ) -> None:
         self.tests: dict[int, None] = {}
         self._is_test = matching(test_files)
-        self._steward, self._catalogue = steward, datasets
+        self.steward, self._catalogue = steward, datasets
         self._names = Names() if listing is None else listing.names
         self._datasets: dict[str, int] = {}
         self._kinds = {kind: number for number, kind in enumerate(kinds)}
@@ -106,7 +267,7 @@ class Book:
         return file
 
     def _add(self, first: int, size_bytes: IntArray) -> None:
-        """Let the steward know the files from `first` on, with these sizes."""
+        """Add the files from number `first` on, with these sizes, to the steward."""
         datasets, kinds = np.empty_like(size_bytes), np.empty_like(size_bytes)
         for begin in range(0, size_bytes.size, _NAMES_AT_ONCE):
             some = slice(begin, min(size_bytes.size, begin + _NAMES_AT_ONCE))
@@ -115,7 +276,7 @@ class Book:
             datasets[some] = [self._dataset(name, title) for name, title in zip(names, titles, strict=True)]
             kinds[some] = [self._kind(name) for name in names]
             self.tests |= {at: None for at, name in enumerate(names, first + begin) if self._is_test(name)}
-        self._steward.add(datasets, kinds, size_bytes)
+        self.steward.add(datasets, kinds, size_bytes)
 
     def _dataset(self, name: str, title: str | None) -> int:
         # A dataset's name is no path, so that no folder is taken for one.

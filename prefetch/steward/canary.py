@@ -1,19 +1,76 @@
-"""Proof that a cache's reports reach its steward: it opens a file, and waits to hear of that."""
+"""Which files are open, and the canary: a file that a steward opens to see that the cache reports it."""
 
 from __future__ import annotations
 
+import contextlib
+import math
 import random
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Final
 
 from features.common.errors import PushError
 from prefetch.steward.feed import Report
-from prefetch.steward.open_files import OpenFiles
 from prefetch.target import CacheTarget
 from prefetch.xcache.events import FileClose
 from prefetch.xcache.fstream import Packet
+
+_RECENT_S: Final = 0.1
+
+_Inode = tuple[int, int]
+
+
+class OpenFiles:
+    """Which files of the namespace at `root` are open, by the kernel: reports come a second late.
+
+    Files are compared by device and inode, as containers have other paths. Only processes of the same user
+    are seen: a steward has to run as the cache's user.
+    """
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+        self._inodes: set[_Inode] = set()
+        self._looked_at = -math.inf
+        self._looking = threading.Lock()
+
+    def has(self, name: str, *, within_s: float = _RECENT_S) -> bool:
+        """Whether file `name` of the cache was open at a look that began at most `within_s` ago."""
+        since = time.monotonic() - within_s
+        with self._looking:  # who waits here shares the next look with others who do
+            if self._looked_at < since:
+                self.look()
+            inodes = self._inodes
+        try:
+            status = Path(f"{self._root}{name}").stat()
+        except OSError:
+            return False
+        return (status.st_dev, status.st_ino) in inodes
+
+    def look(self) -> None:
+        """See what is open now; with many open files this takes a while."""
+        began = time.monotonic()
+        self._inodes, self._looked_at = _open_inodes(), began
+
+
+def _open_inodes() -> set[_Inode]:
+    """The files behind all descriptors that we may see."""
+    inodes = set[_Inode]()
+    for process in Path("/proc").iterdir():
+        if process.name.isdecimal():
+            inodes.update(_open_by(process / "fd"))
+    return inodes
+
+
+def _open_by(folder: Path) -> Iterator[_Inode]:
+    """The files behind one process's descriptors; none if it ended, or is another user's."""
+    with contextlib.suppress(OSError):
+        for descriptor in folder.iterdir():
+            with contextlib.suppress(OSError):  # closed meanwhile
+                status = descriptor.stat()
+                yield status.st_dev, status.st_ino
+
 
 EVERY_S: Final = 60.0
 FRESH_S: Final = 15.0
@@ -31,9 +88,9 @@ LASTS_S: Final = 900.0
 class Canary:
     """Opens a random file on disk from time to time, as a job would but without reading it.
 
-    `is_proved`: its reports were seen since the start. `fault`: why reports are taken to be incomplete; None
-    if they are complete, or it is too early to say. `sees_opens`: the server's process was seen to have the
-    file open.
+    `stream_verified`: the cache has reported such an open and its close since the start or `again`. `fault`:
+    why reports count as incomplete; None if they are complete, or it is too early to say. `sees_opens`: this
+    process can see which files the server has open.
     """
 
     def __init__(
@@ -45,7 +102,7 @@ class Canary:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.fault: str | None = None
-        self.is_proved = self.sees_opens = False
+        self.stream_verified = self.sees_opens = False
         self._target, self._opens, self._timeout_s, self._clock = target, opens, timeout_s, clock
         self._chance = random.SystemRandom()
         self._name: str | None = None
@@ -77,10 +134,9 @@ class Canary:
             self._trial = _Trial(self._target, self._opens, name, self._timeout_s)
 
     def is_fresh(self) -> bool:
-        """Whether reports were complete just now, so that files may be evicted; if not, a file is opened
-        next.
+        """Whether the last proof is new enough to evict by; a new one is sought before it is too old.
 
-        While no file can be opened the last proof counts for `LASTS_S`.
+        While no file can be opened, a proof counts for `LASTS_S`.
         """
         if self._proved_at is None:
             return False
@@ -93,7 +149,7 @@ class Canary:
         """Take a report of the cache."""
         if self._name is None:
             return
-        names = [one.lfn for one in report.opened] if isinstance(report, Packet) else ()
+        names = [opened.lfn for opened in report.opened] if isinstance(report, Packet) else ()
         if self._name in map(_plain, names):
             self._unheard.discard(Packet)
         elif isinstance(report, FileClose) and _plain(report.lfn) == self._name:
@@ -102,13 +158,13 @@ class Canary:
 
     def again(self) -> None:
         """Open a file at once and forget earlier proofs: the server restarted, or reports were missing."""
-        self._name, self._due, self.fault, self.is_proved = None, 0.0, None, False
+        self._name, self._due, self.fault, self.stream_verified = None, 0.0, None, False
 
     def _settle(self) -> None:
-        """It was heard of, and is closed again: until the next time reports are believed to be complete."""
+        """Note a proof, once the file is closed again and both its reports have come."""
         if self._name is not None and self._trial is None and not self._unheard:
             self._proved_at, self._due = self._opened_at, self._clock() + EVERY_S
-            self._name, self.fault, self.is_proved, self._is_excused = None, None, True, False
+            self._name, self.fault, self.stream_verified, self._is_excused = None, None, True, False
 
     def _judge_trial(self, trial: _Trial, now: float) -> None:
         if trial.error is None:

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Final
 
-import numpy as np
-
-from features.common.arrays import FloatArray
 from features.common.errors import PushError
 from features.common.times import as_of_label
 from features.common.units import roughly
@@ -16,8 +13,6 @@ from prefetch.target import CacheTarget
 
 WRONG_S: Final = 86_400.0
 """If the clocks differ by more at the start, ages and pins have no meaning."""
-_RECORDS_PER_ODD_ONE: Final = 100
-"""One record in so many may be damaged and name any time."""
 _END_S: Final = 4_102_444_800
 _LEAST_SKEW_S: Final = 1.0
 """Less is not seen: two readings of one clock differ, and a server reports whole seconds."""
@@ -26,8 +21,8 @@ _LEAST_SKEW_S: Final = 1.0
 class Clock:
     """`now_s`, s since 1970, and how far it can be trusted. `max_skew_s`: beyond it there is an alarm.
 
-    The start is when it was `started_s`, `booted_s` after the machine started (see `uptime_s`). `was_wrong`:
-    it was in doubt at the start, or has been set since then before the first use, and is not in doubt now.
+    At the steward's start it showed `started_s`, and the machine had run for `booted_s` (see `uptime_s`).
+    `was_wrong_at_start`: it was in doubt or set before it was first trusted, and is not in doubt now.
     """
 
     def __init__(
@@ -39,7 +34,7 @@ class Clock:
         started_s: float,
         booted_s: float,
     ) -> None:
-        self.was_wrong = False
+        self.was_wrong_at_start = False
         self._target, self._now_s, self._max_skew_s = target, now_s, max(max_skew_s, _LEAST_SKEW_S)
         self._started_s, self._booted_s = started_s, booted_s
         self._is_believed = False
@@ -51,16 +46,15 @@ class Clock:
         return self._started_s + uptime_s() - self._booted_s
 
     def doubt(self, newest_s: float | None) -> str | None:
-        """Why the clock must not be used for decisions; None once it has agreed with the server and its
-        records.
+        """Why decisions must not go by this clock; None once it has agreed with the server and its records.
 
-        `newest_s`: the newest use that the cache has recorded, s since 1970; None if there is no record.
+        `newest_s`: the newest use that the cache has recorded, s since 1970; None if there is none.
         """
         if self._is_believed:
             return None
         doubt = self._differs(newest_s)
         self._is_believed, self._doubted = doubt is None, self._doubted or doubt is not None
-        self.was_wrong = self._is_believed and self._doubted
+        self.was_wrong_at_start = self._is_believed and self._doubted
         return doubt
 
     def fault(self) -> str | None:
@@ -93,14 +87,6 @@ class Clock:
             return self._target.clock_skew_s()
         except PushError:
             return 0.0
-
-
-def newest_use_s(uses_s: Sequence[float] | FloatArray) -> float | None:
-    """The newest time, without the newest hundredth, which may be damaged; None if there are none."""
-    if not len(uses_s):
-        return None
-    place = -1 - len(uses_s) // _RECORDS_PER_ODD_ONE
-    return float(np.partition(np.asarray(uses_s), place)[place])
 
 
 def _label(at_s: float) -> str:

@@ -1,19 +1,174 @@
-"""Evictions under way at a cache: requested, confirmed by it, or not possible now."""
+"""How much a steward may evict, and the evictions under way."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from contextlib import AbstractContextManager
-from types import TracebackType
 from typing import Final, NamedTuple
 
+from features.common.units import format_bytes
 from prefetch.actions import Action
-from prefetch.journal.items import Item
+from prefetch.journal.tables import Item
 from prefetch.push.attempt import PushLimits, Tried
 from prefetch.push.limiter import Breaker
 from prefetch.push.worker import Worker
-from prefetch.target import CacheTarget
+from prefetch.steward.fill import OWN_DISK_SHARE, Inflow, Miscount, Usage
+from prefetch.target import CacheTarget, LeftOut
+
+LEAST_SHARE: Final = 0.05
+"""Share of the bytes between the watermarks that always stays free."""
+_BELOW_ONE_MARK: Final = 0.05
+"""Share of the capacity that stands for the bytes between the watermarks where these are equal."""
+_HOUR_S: Final = 3600.0
+_MOST_FORCED: Final = 0.6
+"""Share of a cache whose eviction by force is advised: of more, a figure is wrong, and no cache too full."""
+_NAME_CHARS: Final = 80
+_NONE_LEFT_OUT: Final = LeftOut()
+
+
+class Marks(NamedTuple):
+    """`low`, `high`: watermarks as shares of the capacity; `look_s`: seconds between looks at the disk."""
+
+    low: float
+    high: float
+    look_s: float
+
+
+class Budget:
+    """The use of one cache's disk compared with its watermarks, in bytes.
+
+    In any hour no more is evicted than the disk received in it, plus what has to be free at a look. At the
+    start more may go, as XCache looks at its disk only every few minutes: as many bytes above the high
+    watermark as there are between the watermarks, and with `force` all bytes above it. A larger excess can
+    only be due to a wrong figure: then nothing is evicted.
+    """
+
+    def __init__(
+        self, usage: Usage, marks: Marks, *, force: bool = False, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self.used_bytes = 0
+        self._usage, self._marks, self._force, self._clock = usage, marks, force, clock
+        self._inflow, self._miscount = Inflow(marks.look_s), Miscount()
+        self._measures = usage.measures
+        self._began_s = clock()
+        self._above_at_start: int | None = None
+        self._left_out = LeftOut()
+
+    @property
+    def is_measured(self) -> bool:
+        """Whether `used_bytes` was measured; else it is 0."""
+        return self._above_at_start is not None
+
+    @property
+    def high_bytes(self) -> int:
+        """Where XCache begins to purge."""
+        return int(self._marks.high * self._usage.capacity_bytes)
+
+    @property
+    def target_bytes(self) -> int:
+        """Bytes in use above which files are evicted: `high_bytes` less what may come until the next look."""
+        free = self._inflow.headroom(unmeasured=self._between // 2)
+        return self.high_bytes - min(max(free, int(LEAST_SHARE * self._between)), self._between)
+
+    @property
+    def inflow_bytes(self) -> int:
+        """The 99 % quantile of the bytes that arrive between two looks; 0 before the first two."""
+        return self._inflow.headroom(unmeasured=0)
+
+    @property
+    def excess_bytes(self) -> int:
+        """Bytes to evict; negative if there is room. What was evicted just now is given time to get free."""
+        return self.used_bytes - self._inflow.being_freed_bytes - self.target_bytes
+
+    def measure(
+        self,
+        held_bytes: int,
+        growing: Sequence[tuple[str, int]],
+        evicted_bytes: int,
+        left_out: LeftOut = _NONE_LEFT_OUT,
+    ) -> None:
+        """Measure the disk. `held_bytes`, `growing`: see `Usage.used_bytes`, without those `left_out`;
+        `evicted_bytes`: since the start.
+
+        Raises TargetUnavailable.
+        """
+        self._left_out = left_out
+        self.used_bytes = self._usage.used_bytes(held_bytes + left_out.n_bytes, growing)
+        if self._measures != self._usage.measures:  # other file systems: what was in use there did not arrive
+            self._measures, self._inflow = self._usage.measures, Inflow(self._marks.look_s)
+        self._inflow.note(self._clock(), self.used_bytes, evicted_bytes, self._usage.others_bytes)
+        self._miscount.note(self._usage.server_count(), self.used_bytes)
+        if self._above_at_start is None:
+            above = max(0, self.used_bytes - self.high_bytes)
+            self._above_at_start = above if self._force else min(above, self._between)
+
+    @property
+    def miscounted_bytes(self) -> int:
+        """Bytes that the server counts and its disk never had, if they make it purge too early; else 0."""
+        excess = self._miscount.excess_bytes
+        return excess if excess > self.high_bytes - self.target_bytes else 0
+
+    @property
+    def may_evict(self) -> bool:
+        """Whether the excess is small enough to be true, and consists of files that can be evicted."""
+        return self.excess_bytes <= self._allowance and self._misused is None
+
+    @property
+    def _misused(self) -> str | None:
+        """Why evictions gain nothing, or too little of the cache can be evicted, in words; None: neither."""
+        inflow, capacity = self._inflow, self._usage.capacity_bytes
+        if 2 * inflow.unfreed_bytes > max(inflow.removed_bytes, LEAST_SHARE * self._between):
+            unfreed, removed = map(format_bytes, (inflow.unfreed_bytes, inflow.removed_bytes))
+            return (
+                f"{unfreed} of the {removed} evicted in the last hour are still in use on the cache's disks: "
+                "a snapshot has them, a process has them open or mapped, the file system frees late, or "
+                "others write there; nothing is evicted until they are free"
+            )
+        others = self._usage.others_bytes - inflow.being_freed_bytes
+        if others > (1 - OWN_DISK_SHARE) * capacity:
+            return (
+                f"{format_bytes(others)} of {format_bytes(capacity)} on the cache's disks are not "
+                "files of the cache: remove them, or set its capacity and watermarks as for a shared disk"
+            )
+        if self._left_out.n_bytes > (1 - OWN_DISK_SHARE) * capacity:
+            n_files, n_bytes, names = self._left_out
+            some = ", ".join(ascii(name[:_NAME_CHARS]) for name in names)
+            return (
+                f"{format_bytes(n_bytes)} of {format_bytes(capacity)} are in {n_files} files whose names no "
+                f"command takes ({some}): only the server's own purge removes them, so nothing is evicted"
+            )
+        return None
+
+    @property
+    def fault(self) -> str | None:
+        """Which figures contradict each other, in words; None if none do."""
+        if (misused := self._misused) is not None or self.may_evict or self.used_bytes <= self.high_bytes:
+            return misused
+        used, high, excess = map(format_bytes, (self.used_bytes, self.high_bytes, self.excess_bytes))
+        capacity, allowance = map(format_bytes, (self._usage.capacity_bytes, max(0, self._allowance)))
+        remedy = "correct what is wrong"
+        if self.excess_bytes <= _MOST_FORCED * self.used_bytes:
+            remedy += f", or start the steward with --force, which evicts those {excess}"
+        return (
+            f"{excess} should go, and in an hour {allowance} may: the disk has {used}, and by capacity "
+            f"({capacity}) and watermarks ({self._marks.low:g}, {self._marks.high:g}) its server purges "
+            f"above {high}; nothing is evicted: {remedy}"
+        )
+
+    @property
+    def _between(self) -> int:
+        """Bytes between the watermarks, or below them if they are equal: a steward needs some room."""
+        share = self._marks.high - self._marks.low or min(_BELOW_ONE_MARK, self._marks.high)
+        return int(share * self._usage.capacity_bytes)
+
+    @property
+    def _allowance(self) -> int:
+        """Most bytes to evict: what came in the last hour and was not evicted, and what must be free."""
+        is_fresh = self._clock() - self._began_s < _HOUR_S + 2 * self._marks.look_s
+        at_start = (self._above_at_start or 0) * is_fresh
+        return self._inflow.balance() + self.high_bytes - self.target_bytes + at_start
+
 
 PAUSE_S: Final = 10.0
 """Seconds without evictions after the breaker opened."""
@@ -46,11 +201,9 @@ class Evictions(AbstractContextManager["Evictions"]):
         self._resume_at = 0.0
         self._under_way: dict[str, int] = {}
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         """Wait for what runs."""
-        self._worker.__exit__(kind, error, trace)
+        self._worker.__exit__(None, None, None)
 
     @property
     def room(self) -> int:

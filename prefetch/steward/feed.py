@@ -6,17 +6,20 @@ Anybody can send under that name: no report decides what is open, held or evicte
 
 from __future__ import annotations
 
+import dataclasses
+import hashlib
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from typing import Final, NamedTuple
 
+from features.accesses import SESSION, TASK, USER
 from features.common.errors import PushError
+from features.stream.state import task_number, user_number
 from prefetch.target import ServerIdentity
-from prefetch.xcache.captures import FolderReader
-from prefetch.xcache.events import FileClose, Source
+from prefetch.xcache.events import FileClose, ReportSender
 from prefetch.xcache.fstream import Login, Packet, Work
-from prefetch.xcache.gstream import CaptureReader
-from prefetch.xcache.heartbeat import Heartbeat
+from prefetch.xcache.gstream import CaptureReader, FolderReader
+from prefetch.xcache.rolling import Heartbeat
 
 MOST_STREAMS: Final = 64
 """Most senders under the cache's name that are remembered; a server has one number in each life."""
@@ -50,9 +53,9 @@ _SKIPPED_AT_ONCE: Final = 1000
 class Feed:
     """The reports of one cache in the captures of `reader`.
 
-    `identity`: asks the server who it is, and raises PushError; if it returns None, all reports are of one
-    cache. `check`: raises InputError while captures are not written, or not completely. `fault`: who else
-    uses the cache's name. `reports_opens`: this life of the server has reported opens with names.
+    `identity`: asks the server who it is, and raises PushError; None: no server, all reports are this
+    cache's. `check`: raises InputError while captures are not written, or not completely. `reports_opens`:
+    the server has reported opens with names since it was started.
     """
 
     def __init__(
@@ -96,11 +99,11 @@ class Feed:
         """
         n_skipped = 0
         for event in self._reader.events():
-            if isinstance(event, Source):
+            if isinstance(event, ReportSender):
                 yield from self._sender(event)
             elif self._is_ours(event):
                 if isinstance(event, Packet):
-                    self.reports_opens |= any(one.lfn for one in event.opened)
+                    self.reports_opens |= any(opened.lfn for opened in event.opened)
                 yield event
             else:
                 n_skipped += 1
@@ -117,15 +120,15 @@ class Feed:
     def refresh(self) -> Restarted | None:
         """Ask the server who it is; `Restarted` if it was restarted, else None. Raises PushError."""
         self._asked_at = self._clock()
-        found = self._ask()
-        before, self._self = self._self, found
-        if found is None or before is None or found.started_s == before.started_s:
+        server = self._ask()
+        before, self._self = self._self, server
+        if server is None or before is None or server.started_s == before.started_s:
             return None
-        self._lives.add(found.started_s)
+        self._lives.add(server.started_s)
         self.reports_opens = False
-        if self._strange_stod == found.started_s:  # it was heard before it could be asked
+        if self._strange_stod == server.started_s:  # it was heard before it could be asked
             self._strange_at = -ALARM_S
-        return Restarted(found.started_s)
+        return Restarted(server.started_s)
 
     def _is_ours(self, event: FileClose | Packet | Login | Work) -> bool:
         if self._self is None:
@@ -140,8 +143,8 @@ class Feed:
     def _numbers(self, stod: int) -> list[int]:
         return [number for of, number in self._streams if of == stod]
 
-    def _sender(self, source: Source) -> Iterator[Report]:
-        """Take the name that a sender gives itself; a start that is not known is asked for."""
+    def _sender(self, source: ReportSender) -> Iterator[Report]:
+        """Decide whether what follows from this sender is the cache's; ask the server about a new start."""
         host, instance, port, stod, number = source.key
         known = self._self
         self._is_by_us = known is None or (host, instance, port) == (known.host, known.instance, known.port)
@@ -178,3 +181,66 @@ class Feed:
             f"it was started at {name.started_s}, and reports come from {who}"
         )
         self._strange_at, self._strange_stod = self._clock(), stod
+
+
+NOBODY: Final = 0
+MOST_SESSIONS: Final = 50_000
+"""Most sessions whose user is remembered; of more, the oldest is forgotten and counts as nobody."""
+_BITS: Final = 51
+
+
+@dataclasses.dataclass(slots=True)
+class _Session:
+    user: int
+    task: int = NOBODY
+
+
+class Readers:
+    """The readers of a cache's sessions, as numbers.
+
+    `kinds`: those of `features.accesses.KINDS` that the order was trained to distinguish; if there are
+    none, every reader is nobody. Names are kept as hashes of 51 bits.
+    """
+
+    def __init__(self, kinds: Collection[str]) -> None:
+        self._kinds = frozenset(kinds)
+        self._sessions: dict[tuple[int, int, int], _Session] = {}
+        self._by_name: dict[tuple[int, int, int], _Session] = {}
+
+    def __bool__(self) -> bool:
+        """Whether readers are distinguished."""
+        return bool(self._kinds)
+
+    def note(self, report: Login | Work) -> None:
+        """Take a server's report on a session."""
+        name = report.stod, report.server_id, hash(report.session)
+        if isinstance(report, Work):
+            if (known := self._by_name.get(name)) is not None:
+                known.task = _number(report.work, task_number)
+            return
+        began = _Session(_number(report.user, user_number))
+        key = report.stod, report.server_id, report.user_id
+        for sessions, of in ((self._sessions, key), (self._by_name, name)):
+            sessions.pop(of, None)
+            sessions[of] = began
+            if len(sessions) > MOST_SESSIONS:
+                del sessions[next(iter(sessions))]
+
+    def number(self, stod: int, server_id: int, user_id: int) -> int:
+        """The reader of session `user_id` of a server: its task, else its user, else the session itself."""
+        session = self._sessions.get((stod, server_id, user_id))
+        if session is not None and TASK in self._kinds and session.task:
+            return session.task
+        if session is not None and USER in self._kinds and session.user:
+            return session.user
+        if SESSION in self._kinds and user_id:
+            return _number(f"{stod} {server_id} {user_id}", user_number)
+        return NOBODY
+
+
+def _number(name: str, numbered: Callable[[int], int]) -> int:
+    """The number of a name, the same in every run; of no name that of nobody."""
+    if not name:
+        return NOBODY
+    digest = hashlib.blake2b(name.encode("utf-8", "surrogatepass"), digest_size=8).digest()
+    return numbered(int.from_bytes(digest) >> (64 - _BITS))

@@ -43,17 +43,16 @@ class Evicted:
 
 
 @dataclasses.dataclass(frozen=True)
-class Figures:
+class StewardFigures:
     """A steward at `at_s`, s since 1970. Counts are since its start.
 
-    `following`: the order followed; `used_bytes` of `high_bytes`, where the cache purges, and `target_bytes`,
-    where evictions begin; `first_files`, `first_bytes`: on disk, and the first to go when room is needed, as
-    plans ask for, or only monitoring reads them; `inflow_bytes`: what hardly ever is exceeded between two
-    looks; `kept`: evictions that the cache refused or did not confirm in time; `lost`: reports missing;
-    `saved_bytes`: bytes of reads that plain LRU would have missed, less those that were; `alarms`: texts by
-    name; `last_hour`: evictions of the last hour by reason; `newest`: the last evictions, the newest first;
-    `version`: of the models whose order may be followed, None without one, and since when it serves this
-    steward; `server`: version of the cache's server, None without one.
+    `following`: the eviction order in use. Evictions begin above `target_bytes`, the cache's own purge above
+    `high_bytes`. `first_files`, `first_bytes`: on disk, and first to go as plans evict them or only
+    monitoring reads them. `inflow_bytes`: the 99 % quantile of what arrives between two looks. `kept`:
+    evictions that the cache refused or did not confirm in time. `lost`: datagrams missing. `saved_bytes`:
+    what plain LRU would have missed, less what was missed. `alarms`: texts by name. `last_hour`: evictions by
+    reason. `newest`: the last evictions, newest first. `version`: of the models, and since when it serves
+    this steward; `server`: of the cache's server; None without one.
     """
 
     cache: str
@@ -83,9 +82,9 @@ class Figures:
     server: str | None = None
 
     @classmethod
-    def before(cls, cache: str, at_s: float) -> Figures:
-        """Those of a steward of `cache` that has not begun at `at_s`; one without figures is not missed."""
-        needed = [one.name for one in dataclasses.fields(cls) if one.default is dataclasses.MISSING]
+    def before(cls, cache: str, at_s: float) -> StewardFigures:
+        """The figures of a steward of `cache` that has not begun: without a file nobody would miss it."""
+        needed = [field.name for field in dataclasses.fields(cls) if field.default is dataclasses.MISSING]
         none: dict[str, Any] = dict.fromkeys(needed, 0)
         none |= {"cache": cache, "at_s": at_s, "started_s": at_s, "following": "none: it has not begun"}
         return cls(**none | {"alarms": {}, "last_hour": {}, "newest": ()})
@@ -96,10 +95,10 @@ class Figures:
         files.write(path, json.dumps(dataclasses.asdict(self)), settle=False)
 
 
-_FIGURES: Final = pydantic.TypeAdapter(Figures)
+_FIGURES: Final = pydantic.TypeAdapter(StewardFigures)
 
 
-def read(path: Path) -> Figures | None:
+def read(path: Path) -> StewardFigures | None:
     """The figures at `path`; None if there are none. Raises InputError if they are damaged."""
     try:
         if path.exists() and not path.is_file():
@@ -136,12 +135,12 @@ class Recent:
 
     def last_hour(self, now_s: float) -> dict[str, Evicted]:
         """The sums of the hour until `now_s`, by reason."""
-        found: dict[str, Evicted] = {}
+        hour: dict[str, Evicted] = {}
         for minute, sums in self._minutes:
-            for reason, one in sums.items() if minute > now_s - _HOUR_S else ():
-                before = found.get(reason, Evicted(0, 0))
-                found[reason] = Evicted(before.files + one.files, before.bytes + one.bytes)
-        return found
+            for reason, evicted in sums.items() if minute > now_s - _HOUR_S else ():
+                before = hour.get(reason, Evicted(0, 0))
+                hour[reason] = Evicted(before.files + evicted.files, before.bytes + evicted.bytes)
+        return hour
 
     def newest(self) -> tuple[Eviction, ...]:
         """The last evictions, the newest first."""

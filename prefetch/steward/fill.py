@@ -16,7 +16,7 @@ from features.common.errors import TargetUnavailable
 from features.common.times import DAY_S
 from features.common.units import format_bytes
 from prefetch.xcache.cinfo import BYTES_PER_BLOCK
-from prefetch.xcache.namespace import Counted, counted
+from prefetch.xcache.namespace import ServerCount, server_count
 
 OWN_DISK_SHARE: Final = 0.8
 """Least share of its file systems that a cache has if it has them to itself, and of its capacity that these
@@ -57,7 +57,7 @@ class Usage(Protocol):
         """Bytes in use. `held_bytes`: by the cache's reports; `growing`: open files, with known bytes."""
         ...
 
-    def counted(self) -> Counted | None:
+    def server_count(self) -> ServerCount | None:
         """What the cache's server itself has counted last, where it purges by that."""
         ...
 
@@ -74,11 +74,11 @@ class Disks:
 
     def used_bytes(self, held_bytes: int, growing: Iterable[tuple[str, int]]) -> int:
         """What is not available to others than root, as XCache counts."""
-        used = sum((one.f_blocks - one.f_bavail) * one.f_frsize for one in self._statuses())
+        used = sum((status.f_blocks - status.f_bavail) * status.f_frsize for status in self._statuses())
         self.others_bytes = used - held_bytes - _grown(self._root, growing)
         return used
 
-    def counted(self) -> Counted | None:
+    def server_count(self) -> ServerCount | None:
         """None: the server counts as this does."""
         return None
 
@@ -101,17 +101,16 @@ class Files:
         """What is reported, and what open files have grown by since."""
         return held_bytes + _grown(self._root, growing)
 
-    def counted(self) -> Counted | None:
+    def server_count(self) -> ServerCount | None:
         """What the server itself has counted last; None: it does not say (before 5.8)."""
-        return counted(self._root)
+        return server_count(self._root)
 
 
 class DataDisks:
-    """How the cache whose namespace is `root` counts its declared `capacity_bytes`: by where its files lie.
+    """The use of a cache with the namespace `root` and the declared `capacity_bytes`: as `Disks` or `Files`.
 
-    With `oss.space` files are links into `spaces`, on other file systems than the namespace's, so that an
-    empty cache does not show them: until `look` has found a file, its files are counted. File systems that
-    come later are measured too.
+    Which of them depends on where its files lie: with `oss.space` they are links into `spaces`, on other file
+    systems. So until `look` has found a file, it counts as `Files`; file systems found later are added.
     """
 
     def __init__(self, capacity_bytes: int, root: Path, spaces: Sequence[Path] = ()) -> None:
@@ -162,19 +161,19 @@ class DataDisks:
         """Bytes in use."""
         return self._by.used_bytes(held_bytes, growing)
 
-    def counted(self) -> Counted | None:
+    def server_count(self) -> ServerCount | None:
         """See `Usage`."""
-        return self._by.counted()
+        return self._by.server_count()
 
 
 class Miscount:
     """Compares what a server has counted with what its disk had meanwhile."""
 
     def __init__(self) -> None:
-        self._last: Counted | None = None
+        self._last: ServerCount | None = None
         self._peaks: tuple[int, int] | None = None
 
-    def note(self, counted: Counted | None, used_bytes: int) -> None:
+    def note(self, counted: ServerCount | None, used_bytes: int) -> None:
         """Record a look at both. A count is of some time before the look that shows it first."""
         if counted is not None and self._last is not None and counted.at_s != self._last.at_s:
             self._peaks = 0 if self._peaks is None else self._peaks[1], 0
@@ -184,9 +183,7 @@ class Miscount:
 
     @property
     def excess_bytes(self) -> int:
-        """The bytes counted that the disk never had; 0 before a third count, as the first may be older than
-        the first look.
-        """
+        """The bytes counted that the disk never had; 0 before the third count."""
         if self._last is None or self._peaks is None or not self._peaks[0]:
             return 0
         return max(0, self._last.n_bytes - max(self._peaks))

@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
+import dataclasses
+import heapq
+import itertools
+import math
 import re
 from array import array
 from collections import deque
-from collections.abc import Callable, Collection
-from typing import Final, Protocol
+from collections.abc import Callable, Collection, Iterator
+from typing import Final, NamedTuple, Protocol
 
 import numpy as np
 
 from features.common.arrays import BoolArray, FloatArray, IntArray
 from prefetch.lfn import fault_of
 from prefetch.steward.book import Book
-from prefetch.steward.feed import Report, Restarted
-from prefetch.steward.readers import NOBODY, FileUses, Key, Readers, Use
+from prefetch.steward.feed import NOBODY, Readers, Report, Restarted
 from prefetch.xcache.events import FileClose
 from prefetch.xcache.fstream import Closed, Login, Opened, Packet, Work
 from replay.kernels.heuristics import Inventory
-from replay.steward.steward import Steward
 
 MOST_OPEN: Final = 20_000
 """Most opens that are followed, the newest; no server has so many at once."""
@@ -35,6 +37,85 @@ _OPEN_COMES_WITHIN_S: Final = 3.0
 _FEW_FILES: Final = 16
 """Operations on arrays take longer than to find so many files one by one."""
 _SLASHES = re.compile("//+")
+
+
+_OVER_AT_MOST: Final = 64
+"""So many uses that are over are kept before they are removed together."""
+
+
+class Key(NamedTuple):
+    """An open file at a server: `stod` is the start of the server, `file_id` means something within it."""
+
+    stod: int
+    server_id: int
+    file_id: int
+
+
+@dataclasses.dataclass(slots=True)
+class Use:
+    """A file that `reader` opened between `begin_s` and `end_s`, known at `seen_s`, by our clock.
+
+    `holds`: it keeps the file on disk; `is_counted`: its read was counted; `until_s`: its close comes by
+    then, as the file was reported closed; `is_over`: it is not followed any more.
+    """
+
+    file: int
+    reader: int
+    begin_s: int
+    end_s: int
+    seen_s: float
+    n_blocks: int
+    holds: bool
+    is_counted: bool = False
+    until_s: float = math.inf
+    is_over: bool = False
+
+
+class FileUses:
+    """The uses of one file. `begun_by` and `ended_by` return each use once."""
+
+    def __init__(self) -> None:
+        self.n_open = 0
+        self.seen_s = -math.inf
+        self._number = itertools.count()
+        self._begun: list[tuple[int, int, Use]] = []
+        self._ended: list[tuple[int, int, Use]] = []
+
+    def add(self, use: Use) -> None:
+        """Add a use; `seen_s`: when the newest became known."""
+        number = next(self._number)
+        heapq.heappush(self._begun, (use.begin_s, number, use))
+        heapq.heappush(self._ended, (use.end_s, number, use))
+        self.n_open += 1
+        self.seen_s = max(self.seen_s, use.seen_s)
+
+    def end(self, use: Use) -> None:
+        """End a use."""
+        use.is_over = True
+        self.n_open -= 1
+        self._begun, self._ended = self._without_over(self._begun), self._without_over(self._ended)
+
+    def begun_by(self, at_s: int) -> Iterator[Use]:
+        """Uses that began by `at_s` and were not returned yet, oldest first."""
+        return _until(self._begun, at_s)
+
+    def ended_by(self, at_s: int) -> Iterator[Use]:
+        """Uses that may have ended by `at_s` and were not returned yet, oldest first."""
+        return _until(self._ended, at_s)
+
+    def _without_over(self, uses: list[tuple[int, int, Use]]) -> list[tuple[int, int, Use]]:
+        if len(uses) <= 2 * self.n_open + _OVER_AT_MOST:
+            return uses
+        left = [entry for entry in uses if not entry[2].is_over]
+        heapq.heapify(left)
+        return left
+
+
+def _until(uses: list[tuple[int, int, Use]], at_s: int) -> Iterator[Use]:
+    while uses and uses[0][0] <= at_s:
+        use = heapq.heappop(uses)[2]
+        if not use.is_over:
+            yield use
 
 
 class Disk(Protocol):
@@ -56,18 +137,16 @@ class Disk(Protocol):
 class Follower:
     """Follows a cache by its reports. Times are s since 1970, those of reports by the cache's clock.
 
-    Files become known, and their bytes change, only by what `disk` shows when a report names them. Reads by
-    our own touches and prefetches do not count: an open becomes a read when its close reports more bytes than
-    they ask for, or when it lasts longer than `ours_last_s`. The g-stream counts a read only where the
-    f-stream reported no open for it, and none counts of a test file of monitoring. An open that the server's
-    process does not show ends (`disk.is_open`): else forged ones would keep files for ever. Where `readers`
-    are told apart and `reports_opens` is true, closes of the g-stream wait for opens.
+    A report says when to look; what is there, and open, `disk` says: forged reports keep no file.
+    What counts as a read: an open whose close reports more bytes than our own touches and prefetches ask
+    for, or that lasts longer than `ours_last_s`; and a close of the g-stream without such an open. Reads of
+    test files do not count. Where `readers` are distinguished and `reports_opens` is true, closes of the
+    g-stream wait for the open, which names the reader.
     """
 
     def __init__(
         self,
         book: Book,
-        steward: Steward,
         *,
         ours_last_s: float,
         disk: Disk,
@@ -75,7 +154,7 @@ class Follower:
         reports_opens: Callable[[], bool],
     ) -> None:
         self.disk = disk
-        self._book, self._steward = book, steward
+        self._book, self._steward = book, book.steward
         self._checked_s = 0.0
         self._ours_last_s = ours_last_s
         self._readers, self._reports_opens = readers, reports_opens
@@ -89,7 +168,7 @@ class Follower:
 
     @property
     def growing(self) -> Collection[int]:
-        """Files that may have more on disk than is known: open ones, and those closed just now."""
+        """Files that may have grown since the last look: open ones, and those closed just now."""
         return self._of_file.keys() | self._closing.keys() | {file for _, file, _ in self._waiting}
 
     @property
@@ -102,18 +181,18 @@ class Follower:
         self._grow()
         return np.frombuffer(self._looked_s)[files] >= at_s if files.size else np.zeros(0, np.bool_)
 
-    def found(
+    def take_inventory(
         self, files: IntArray, n_bytes: IntArray, used_s: FloatArray, now_s: float | FloatArray
     ) -> None:
-        """Take different files of an inventory begun at `now_s`, their bytes on disk and their last uses.
+        """Take files of an inventory begun at `now_s`, each once: bytes on disk, and last uses.
 
-        A use that ended after the last look was not reported: it counts as a read.
+        A use later than the last look at a file was not reported: it counts as a read.
         """
         if files.size <= _FEW_FILES:
             began_s = now_s.tolist() if isinstance(now_s, np.ndarray) else [now_s] * files.size
             columns = files.tolist(), n_bytes.tolist(), used_s.tolist(), began_s
             for file in zip(*columns, strict=True):
-                self._found_one(*file)
+                self._take_file(*file)
             return
         is_read, is_new = ~self.looked_since(files, used_s), ~self.looked_since(files, now_s)
         if tests := self._book.tests:
@@ -127,7 +206,7 @@ class Follower:
             np.frombuffer(self._looked_s)[new] = np.broadcast_to(now_s, files.shape)[is_new]
             self._steward.take_inventory(Inventory(new, n_bytes[is_new], at_s[is_new], is_read[is_new]))
 
-    def _found_one(self, file: int, n_bytes: int, used_s: float, now_s: float) -> None:
+    def _take_file(self, file: int, n_bytes: int, used_s: float, now_s: float) -> None:
         self._grow()
         is_read, is_new = self._looked_s[file] < used_s, self._looked_s[file] < now_s
         at_s = min(used_s, now_s)
@@ -138,7 +217,7 @@ class Follower:
             self._steward.stored(file, n_bytes, at_s)
 
     def apply(self, report: Report, now_s: float) -> None:
-        """Follow one report that is known at `now_s`."""
+        """Apply a report that came at `now_s`."""
         self._take_waiting(now_s)
         if isinstance(report, FileClose):
             self._file_close(report, now_s)
@@ -153,14 +232,14 @@ class Follower:
             for key in [key for key in self._uses if key.stod != report.stod]:
                 self._end(key)
 
-    def ripen(self, now_s: float) -> None:
+    def count_long_opens(self, now_s: float) -> None:
         """Count reads of files that have been open for long, and end uses whose close was not reported."""
         self._take_waiting(now_s)
-        unfounded = self._unfounded(now_s)
+        closed = self._not_open(now_s)
         for key, use in list(self._uses.items()):
             if now_s - use.seen_s > self._ours_last_s:
                 self._count(use, now_s)
-            if now_s > use.until_s or use.file in unfounded:
+            if now_s > use.until_s or use.file in closed:
                 self._end(key)
         for file in [file for file, until_s in self._closing.items() if now_s > until_s]:
             del self._closing[file]
@@ -168,18 +247,18 @@ class Follower:
         for file, used_s in to_look.items():
             self._look(file, used_s, now_s)
 
-    def _unfounded(self, now_s: float) -> set[int]:
-        """Files that are reported open and are not, looked for now and then."""
+    def _not_open(self, now_s: float) -> set[int]:
+        """Files that are reported open and are not, looked for every `_CHECKED_EVERY_S`."""
         if abs(now_s - self._checked_s) < _CHECKED_EVERY_S:
             return set()
         self._checked_s = now_s
-        found = set[int]()
+        files = set[int]()
         for file, uses in self._of_file.items():
             age_s = now_s - uses.seen_s
             is_open = self.disk.is_open(self._book.name(file))
             if age_s > (_UNSEEN_FOR_S if is_open is None else _CHECKED_EVERY_S) and not is_open:
-                found.add(file)
-        return found
+                files.add(file)
+        return files
 
     def _opened(self, key: Key, opened: Opened, packet: Packet, now_s: float) -> None:
         if opened.for_writing or (file := self._number(opened.lfn, opened.size_bytes)) is None:

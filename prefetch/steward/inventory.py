@@ -1,4 +1,4 @@
-"""A steward's inventory: at its start, and later in parts, so that nothing else waits for a walk."""
+"""A steward's inventories: the first, merged with earlier reports, and rescans, done in steps."""
 
 from __future__ import annotations
 
@@ -10,15 +10,13 @@ from typing import Final
 
 import numpy as np
 
-from prefetch.steward.book import Book
-from prefetch.steward.clock import newest_use_s, uptime_s
+from prefetch.steward.book import FILES_AT_ONCE, Book, Listing, Records, newest_use_s
+from prefetch.steward.clock import uptime_s
 from prefetch.steward.feed import Report
 from prefetch.steward.follower import SETTLED_S, Follower
-from prefetch.steward.listing import FILES_AT_ONCE, Listing, Records
 from prefetch.target import CacheTarget, Held
 from prefetch.xcache.events import FileClose
 from prefetch.xcache.fstream import Packet
-from replay.steward.steward import Steward
 
 FOUND_AT_ONCE: Final = 2**16
 """Files that the steward is told at once: the arrays of a million would take 100 MB."""
@@ -30,24 +28,22 @@ N_EXPECTED: Final = 50
 
 
 class Rescan:
-    """One walk through the files of `target`, which finds changes that were not reported.
+    """A walk through the files of `target` in steps, for changes that were not reported.
 
-    Files that came or were reported since it began are left as they are.
+    Files that were looked at since it began are left as they are.
     """
 
-    def __init__(
-        self, target: CacheTarget, book: Book, steward: Steward, follower: Follower, *, now_s: float
-    ) -> None:
-        self._target, self._book, self._steward, self._follower = target, book, steward, follower
+    def __init__(self, target: CacheTarget, book: Book, follower: Follower, *, now_s: float) -> None:
+        self._target, self._book, self._follower = target, book, follower
         self._began_s = now_s
-        self._files = iter(target.inventory(some_held(book, steward)))
+        self._files = iter(target.inventory(some_held(book)))
         self._seen = np.zeros(len(book), np.bool_)
         self._unreported: list[Records] = []
         self._uses_s = array("d")
 
     @property
     def newest_s(self) -> float | None:
-        """The newest use that the records seen so far name, s since 1970; None: none does."""
+        """The newest use in the records read so far, s since 1970; None: there is none."""
         return newest_use_s(self._uses_s)
 
     def step(self) -> int | None:
@@ -62,7 +58,7 @@ class Rescan:
         # Uses that nobody reported count in their order.
         unreported = Records.joined(self._unreported)
         used_s = unreported.used_by(self._began_s)
-        self._found(unreported.taken(np.lexsort((unreported.file, used_s))))
+        self._pass_on(unreported.taken(np.lexsort((unreported.file, used_s))))
         return self._remove_unseen()
 
     def _take(self, some: Sequence[Held]) -> None:
@@ -70,28 +66,28 @@ class Rescan:
         self._uses_s.extend(files.used_s[~np.isnan(files.used_s)])
         self._seen[files.file[files.file < self._seen.size]] = True
         is_known = self._follower.looked_since(files.file, files.used_by(self._began_s))
-        self._found(files.taken(is_known))
+        self._pass_on(files.taken(is_known))
         self._unreported.append(files.taken(~is_known))
 
-    def _found(self, files: Records) -> None:
-        self._follower.found(files.file, files.n_bytes, files.used_by(self._began_s), self._began_s)
+    def _pass_on(self, files: Records) -> None:
+        self._follower.take_inventory(files.file, files.n_bytes, files.used_by(self._began_s), self._began_s)
 
     def _remove_unseen(self) -> int:
         n_gone, unseen = 0, np.flatnonzero(~self._seen)
         for file in unseen[~self._follower.looked_since(unseen, self._began_s)].tolist():
-            if self._steward.bytes_on_disk(file) is None:
+            if self._book.steward.bytes_on_disk(file) is None:
                 continue
             if self._target.confirm(self._book.name(file)).held is None:
-                self._steward.removed(file)
+                self._book.steward.removed(file)
                 n_gone += 1
         return n_gone
 
 
 class Past:
-    """The disk as it was when earlier reports were sent (`prefetch.steward.follower.Disk`).
+    """The disk while earlier reports are read: a `follower.Disk` that looks at nothing.
 
-    The files of the inventory as they are now; of files that are gone a number bounded by it, with their
-    reported bytes, up to `most_bytes`.
+    `n_bytes`: of the files of the inventory. Files that only reports name count with their reported bytes,
+    up to `most_bytes` each; their number is bounded.
     """
 
     def __init__(self, n_bytes: array[int], most_bytes: int) -> None:
@@ -117,21 +113,19 @@ class Past:
 def begin(
     listing: Listing,
     book: Book,
-    steward: Steward,
     follower: Follower,
     reports: Iterable[Report],
     *,
     now_s: float,
 ) -> None:
-    """Learn from earlier `reports` the order in which the files of `listing` were read.
+    """Take the files of `listing` and earlier `reports`, in the order in which files were used.
 
-    A file becomes known at its first report, or at its last use if that is older: a use that is reported
-    counts once. Reports since the walk
-    began, from the first one on, are followed as live ones are, by the disk. Raises InputError and PushError
-    as they do.
+    A use that both show counts once. From the first report on that came since the walk began, reports are
+    followed as live ones, by the disk. Raises InputError and PushError as `reports` does.
     """
+    steward = book.steward
     n_bytes = array("q", listing.n_bytes.tobytes())
-    told, reports = _InOrder(listing, follower), iter(reports)
+    listed, reports = _InOrder(listing, follower), iter(reports)
     live, follower.disk = follower.disk, Past(n_bytes, steward.capacity_bytes)
     new: list[Report] = []
     received_s = 0.0
@@ -145,10 +139,10 @@ def begin(
             received_s = max(received_s, min(report.received_t, listing.at_s))
         # A sender may name any time.
         use_s = min(_use_s(report), received_s + SETTLED_S)
-        told.until(use_s)
+        listed.until(use_s)
         # A use of which the cache's clock is ahead of ours is known by its report.
         follower.apply(report, min(max(_time(report), use_s), listing.at_s))
-    told.until(math.inf)
+    listed.until(math.inf)
     follower.disk = live
     for file in range(len(book)):
         if file >= listing.n_bytes.size:
@@ -160,51 +154,51 @@ def begin(
 
 
 class _InOrder:
-    """Tells `follower` the files of `listing` in the order of their last uses."""
+    """Passes the files of `listing` to `follower` in the order of their last uses."""
 
     def __init__(self, listing: Listing, follower: Follower) -> None:
         self._listing, self._follower = listing, follower
-        self._files, self._n_told = np.argsort(listing.used_s, kind="stable"), 0
+        self._files, self._n_taken = np.argsort(listing.used_s, kind="stable"), 0
         self._next_s = -math.inf
 
     def until(self, at_s: float) -> None:
-        """Those used before `at_s` that were not told yet."""
+        """Pass on those used before `at_s`."""
         if at_s <= self._next_s:
             return
         n_until = int(np.searchsorted(self._listing.used_s, at_s, sorter=self._files))
-        for first in range(self._n_told, n_until, FOUND_AT_ONCE):
+        for first in range(self._n_taken, n_until, FOUND_AT_ONCE):
             files = self._files[first : min(n_until, first + FOUND_AT_ONCE)]
             used_s = self._listing.used_s[files]
-            self._follower.found(files, self._listing.n_bytes[files], used_s, used_s)
-        self._n_told = max(self._n_told, n_until)
-        following = self._files[self._n_told : self._n_told + 1]
+            self._follower.take_inventory(files, self._listing.n_bytes[files], used_s, used_s)
+        self._n_taken = max(self._n_taken, n_until)
+        following = self._files[self._n_taken : self._n_taken + 1]
         self._next_s = float(self._listing.used_s[following[0]]) if following.size else math.inf
 
 
 def _time(report: Report) -> float:
-    """When a report became known, s since 1970; 0 if it has no time."""
+    """When a report was received or sent, s since 1970; 0 if it has no time."""
     if isinstance(report, FileClose):
         return float(report.received_t)
     return float(report.end_s) if isinstance(report, Packet) else 0.0
 
 
 def _use_s(report: Report) -> float:
-    """From when on the uses are that a report tells of, s since 1970; 0 if it tells of none."""
+    """When the uses in a report began or ended, s since 1970; 0 if it has none."""
     if isinstance(report, FileClose):
         return float(report.detach_t)
     return float(report.begin_s) if isinstance(report, Packet) else 0.0
 
 
 def _is_since(report: Report, at_s: float, until_s: float) -> bool:
-    """Whether a use was reported at `at_s` or later, by the clock of the one that received it.
+    """Whether it is a close that the collector received from `at_s` to `until_s`, by its own clock.
 
-    Not if later than `until_s`: that clock was ahead once, and what came afterwards is no news.
+    Later ones are no news: that clock was ahead once.
     """
     return isinstance(report, FileClose) and at_s <= report.received_t <= until_s
 
 
-def some_held(book: Book, steward: Steward) -> list[str]:
+def some_held(book: Book) -> list[str]:
     """Names of files on disk, spread over all."""
     n_known = len(book)
     spread = range(0, n_known, 1 + n_known // N_EXPECTED)
-    return [book.name(file) for file in spread if steward.bytes_on_disk(file) is not None]
+    return [book.name(file) for file in spread if book.steward.bytes_on_disk(file) is not None]

@@ -7,27 +7,22 @@ import time
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from types import TracebackType
+from functools import partial
 from typing import Final, NamedTuple
 
 from features.common.errors import ServiceError, TargetUnavailable
 from features.common.units import format_bytes
 from prefetch.push.attempt import PushLimits
-from prefetch.steward.book import Book
-from prefetch.steward.budget import Budget, Marks
+from prefetch.steward.book import Book, Listing
 from prefetch.steward.clock import Clock
-from prefetch.steward.evictions import Evictions
-from prefetch.steward.feed import Feed
-from prefetch.steward.figures import Figures, Recent
-from prefetch.steward.fill import Implausible, Usage
+from prefetch.steward.evictions import Budget, Evictions, Marks
+from prefetch.steward.feed import Readers
+from prefetch.steward.figures import Recent, StewardFigures
+from prefetch.steward.fill import Implausible
 from prefetch.steward.inventory import some_held
-from prefetch.steward.listing import Listing
 from prefetch.steward.lists import ListReader, Lists, QueuedReads
-from prefetch.steward.open_files import OpenFiles
-from prefetch.steward.readers import Readers
-from prefetch.steward.watch import Watch
-from prefetch.target import CacheTarget
-from replay.steward.steward import Saved, Steward
+from prefetch.steward.watch import LiveCache, Watch
+from replay.steward.steward import Saved
 
 FILES_AT_ONCE: Final = 64
 """Number of files that are chosen for eviction at once."""
@@ -43,50 +38,46 @@ MOST_TESTS: Final = 0.5
 
 
 class Limits(NamedTuple):
-    """Limits of a steward. `push`: of each eviction; `max_clock_skew_s`: more raises an alarm."""
+    """Limits of a steward. `push`: of each eviction; `max_clock_skew_s`: more raises an alarm.
+
+    `force`: what is above the high watermark at the start may go, however much that is.
+    """
 
     marks: Marks
     push: PushLimits
     max_clock_skew_s: float
+    force: bool = False
 
 
 class Keeper(AbstractContextManager["Keeper"]):
     """The steward of one cache; a context manager.
 
-    `listing`: what `target` held just now, by the numbers of `book`. `usage`: measures how full the cache
-    is. `opens`: the files that are open now. `lists`: gives the lists of plans at
-    the times given, s since 1970. `readers`: see `Readers`.
+    `listing`: what `cache` held just now, by the numbers of `book`. `lists`: gives the lists of plans at the
+    times given, s since 1970. `readers`: see `Readers`.
 
-    It evicts by what the cache's disk and its server's process show. Reports only say when to look, and in
-    which order files are worth keeping. `Budget` says how much may go. All that it knows comes from the
-    cache: killed at any time, it loses nothing.
+    It evicts by what the disk and the server's process show; reports say only when to look, and which files
+    are worth keeping. `Budget` limits how much may go. All that it knows comes from the cache: killed at any
+    time, it loses nothing.
     """
 
     def __init__(
         self,
-        target: CacheTarget,
-        feed: Feed,
+        cache: LiveCache,
         book: Book,
-        steward: Steward,
         listing: Listing,
         *,
-        usage: Usage,
         lists: Callable[[Sequence[float]], Lists],
         limits: Limits,
-        opens: OpenFiles,
         readers: Collection[str] = (),
-        force: bool = False,
         now_s: Callable[[], float] = time.time,
     ) -> None:
         self.alarms: dict[str, str] = {}
-        self._target, self._book, self._steward = target, book, steward
-        self._limits, self._now_s, self._opens = limits, now_s, opens
+        target, feed, usage, opens = cache
+        self._target, self._feed, self._usage, self._opens = target, feed, usage, opens
+        self._book, self._steward, self._now_s = book, book.steward, now_s
         self._lists, self._are_listed = ListReader(lists, limits.marks.look_s), False
-        self._queued = QueuedReads(book, steward)
-        timeout_s = limits.push.timeout_s
-        self._watch = Watch(
-            target, feed, book, steward, opens=opens, timeout_s=timeout_s, readers=Readers(readers)
-        )
+        self._queued = QueuedReads(book)
+        self._watch = Watch(cache, book, timeout_s=limits.push.timeout_s, readers=Readers(readers))
         self._clock = Clock(
             target,
             now_s,
@@ -95,23 +86,21 @@ class Keeper(AbstractContextManager["Keeper"]):
             booted_s=listing.uptime_s,
         )
         self._watch.begin(listing, now_s())
-        self._usage, self._budget = usage, Budget(usage, limits.marks, force=force)
-        last_look = dataclasses.replace(limits.push, is_open=opens.has_now)
+        self._budget = Budget(usage, limits.marks, force=limits.force)
+        last_look = dataclasses.replace(limits.push, is_open=partial(opens.has, within_s=0.0))
         self._evictions = Evictions(target, last_look, now_s)
         self._recent = Recent()
         self._why: dict[int, str] = {}
-        self._saved_before = dict(steward.saved())
+        self._saved_before = dict(book.steward.saved())
         self._spared: dict[int, float] = {}
         self._n_evicted = self._evicted_bytes = self._n_kept = 0
         self._n_absent = self._tests_bytes = 0
         self._has_victims = True
         self._started_s = now_s()
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         """Wait for the evictions under way."""
-        self._evictions.__exit__(kind, error, trace)
+        self._evictions.__exit__()
 
     @property
     def n_held(self) -> int:
@@ -124,9 +113,9 @@ class Keeper(AbstractContextManager["Keeper"]):
         return self._budget.target_bytes
 
     @property
-    def began_astray(self) -> bool:
-        """Whether the clock was wrong or set at the start, so that the ages it took are wrong: start anew."""
-        return self._clock.was_wrong
+    def clock_was_wrong_at_start(self) -> bool:
+        """Whether ages were taken by a clock that was wrong: the steward has to begin anew."""
+        return self._clock.was_wrong_at_start
 
     def step(self, within_s: float) -> None:
         """Follow the cache, measure its disk and evict for `within_s` seconds, less while files must go."""
@@ -137,11 +126,11 @@ class Keeper(AbstractContextManager["Keeper"]):
             time.sleep(max(0.0, until - time.monotonic()))
 
     def _look(self, until: float) -> None:
-        """Measure, and evict some of what is too much, until `until` at the latest."""
+        """Measure the disk and evict some of the excess, until `until` at the latest."""
         self.alarms = {}
         try:
             self._refresh_lists()
-            self._unspare()
+            self._release_spared()
             self._collect(0.0)  # before the measure: what has gone since the last look is not made up for
             self._measure()
             if self._may_evict():
@@ -158,12 +147,12 @@ class Keeper(AbstractContextManager["Keeper"]):
             (self._book.name(file), self._steward.bytes_on_disk(file) or 0)
             for file in self._watch.follower.growing
         ]
-        self._usage.look([*some_held(self._book, self._steward), *(name for name, _ in growing)])
+        self._usage.look([*some_held(self._book), *(name for name, _ in growing)])
         left_out = self._target.left_out
         self._budget.measure(self._steward.used_bytes, growing, self._evicted_bytes, left_out)
 
     def _refresh_lists(self) -> None:
-        """Take what plans ask for. Pins stay as last read; evictions count only while they can be read."""
+        """Take what plans ask for. Without an answer pins stay as last read, and planned evictions end."""
         files_go = self._budget.excess_bytes > 0
         try:
             lists = self._lists.read([self._now_s(), self._clock.steady_s], files_go=files_go)
@@ -174,7 +163,7 @@ class Keeper(AbstractContextManager["Keeper"]):
         if lists is not None:
             self._steward.pin(self._book.known(lists.pins))
             self._evict_first(lists.evictions)
-            self._queued.tell(lists.expected)
+            self._queued.expect(lists.expected)
             self._are_listed = True
 
     def _evict_first(self, planned: Iterable[str]) -> None:
@@ -187,7 +176,7 @@ class Keeper(AbstractContextManager["Keeper"]):
         if (doubt := self._clock.doubt(self._watch.newest_s)) is not None:
             self.alarms["steward-clock"] = f"{doubt}; nothing is evicted"
             self._watch.rescan()
-        if doubt is not None or self.began_astray:
+        if doubt is not None or self.clock_was_wrong_at_start:
             return False
         if (blindness := self._watch.blindness) is not None:
             self.alarms["steward-blind"] = f"{blindness}; nothing is evicted"
@@ -267,7 +256,7 @@ class Keeper(AbstractContextManager["Keeper"]):
             self._n_absent = 0
             self._watch.rescan(is_urgent=True)
 
-    def _unspare(self) -> None:
+    def _release_spared(self) -> None:
         now = time.monotonic()
         for file in [file for file, until in self._spared.items() if until <= now]:
             del self._spared[file]
@@ -276,7 +265,7 @@ class Keeper(AbstractContextManager["Keeper"]):
     def _judge(self) -> None:
         """The alarms of this look."""
         faults = self._watch.faults
-        if (impostor := self._watch.impostor) is not None:
+        if (impostor := self._feed.fault) is not None:
             self.alarms["steward-impostor"] = impostor
         if (fault := self._evictions.fault or faults.get("inventory")) is not None:
             self.alarms["steward-cache"] = fault
@@ -299,12 +288,12 @@ class Keeper(AbstractContextManager["Keeper"]):
             why = "each file is pinned, open, or was refused a minute ago"
         return f"uses {used}, more than its high watermark of {high}: the cache purges by itself; {why}"
 
-    def figures(self) -> Figures:
+    def figures(self) -> StewardFigures:
         """The figures that it reports of itself now."""
         now_s = self._now_s()
         last_hour, first = self._recent.last_hour(now_s), self._steward.first_to_go()
         measured = self._budget if self._budget.is_measured else self._steward
-        return Figures(
+        return StewardFigures(
             cache=self._target.name,
             at_s=now_s,
             started_s=self._started_s,
@@ -319,15 +308,15 @@ class Keeper(AbstractContextManager["Keeper"]):
             open_files=len(self._watch.follower.open_files),
             evicted_files=self._n_evicted,
             evicted_bytes=self._evicted_bytes,
-            evicted_bytes_hour=sum(one.bytes for one in last_hour.values()),
+            evicted_bytes_hour=sum(evicted.bytes for evicted in last_hour.values()),
             kept=self._n_kept,
             lost=self._watch.n_lost,
             rescans=self._watch.n_rescans,
-            saved_bytes=sum(one.lru_bytes - one.our_bytes for one in self.saved().values()),
+            saved_bytes=sum(saved.lru_bytes - saved.our_bytes for saved in self.saved().values()),
             alarms=dict(self.alarms),
             last_hour=last_hour,
             newest=self._recent.newest(),
-            server=self._watch.server,
+            server=self._feed.server,
         )
 
     def saved(self) -> Mapping[int, Saved]:

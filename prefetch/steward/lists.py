@@ -11,7 +11,6 @@ from typing import Final, NamedTuple
 
 from features.common.errors import ServiceError
 from prefetch.steward.book import Book
-from replay.steward.steward import Steward
 
 FRESH_S: Final = 5.0
 """While files go, lists are read again after so long, as a newer plan may pin what an older one evicts."""
@@ -35,24 +34,24 @@ class Lists(NamedTuple):
 
 
 class QueuedReads:
-    """Tells a steward which of the files in its book queued work will read, and when."""
+    """Which of the files in a book queued work will read, and when."""
 
-    def __init__(self, book: Book, steward: Steward) -> None:
-        self._book, self._steward = book, steward
+    def __init__(self, book: Book) -> None:
+        self._book = book
         self._due_s: Mapping[str, float] = {}
-        self._told: set[int] = set()
+        self._expected: set[int] = set()
 
-    def tell(self, due_s: Mapping[str, float]) -> None:
-        """Tell all that is known now, unless it is the same object as before.
+    def expect(self, due_s: Mapping[str, float]) -> None:
+        """Let the steward expect these reads, unless it is the same object as before.
 
         A file that was read meanwhile is expected again if a queue still names it.
         """
         if due_s is self._due_s:
             return
         known = {file: at_s for name, at_s in due_s.items() if (file := self._book.find(name)) is not None}
-        for file, at_s in (dict.fromkeys(self._told - known.keys(), math.nan) | known).items():
-            self._steward.expect(file, at_s)
-        self._due_s, self._told = due_s, set(known)
+        for file, at_s in (dict.fromkeys(self._expected - known.keys(), math.nan) | known).items():
+            self._book.steward.expect(file, at_s)
+        self._due_s, self._expected = due_s, set(known)
 
 
 class ListReader:
@@ -84,16 +83,16 @@ class ListReader:
         if asking.fault is not None:
             self._began = -self._every_s
             raise asking.fault
-        assert asking.found is not None
-        return asking.found
+        assert asking.answer is not None
+        return asking.answer
 
 
 class _Asking(threading.Thread):
-    """One reading: what was found, or the fault."""
+    """One reading: its answer, or the fault."""
 
     def __init__(self, lists: Callable[[Sequence[float]], Lists], times_s: Sequence[float]) -> None:
         super().__init__(name="lists", daemon=True)
-        self.found: Lists | None = None
+        self.answer: Lists | None = None
         self.fault: ServiceError | None = None
         self._lists, self._times_s = lists, times_s
         self.start()
@@ -101,6 +100,6 @@ class _Asking(threading.Thread):
     def run(self) -> None:
         """Read once."""
         try:
-            self.found = self._lists(self._times_s)
+            self.answer = self._lists(self._times_s)
         except ServiceError as error:
             self.fault = error

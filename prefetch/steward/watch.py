@@ -7,22 +7,19 @@ import time
 from collections import deque
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import suppress
-from typing import Final
+from typing import Final, NamedTuple
 
 from features.common.errors import InputError, PushError, PushRejected
-from prefetch.steward.book import Book
-from prefetch.steward.canary import Canary
+from prefetch.steward.book import Book, Listing
+from prefetch.steward.canary import Canary, OpenFiles
 from prefetch.steward.clock import uptime_s
-from prefetch.steward.feed import ASK_EVERY_S, Feed, Lost, Report, Restarted
+from prefetch.steward.feed import ASK_EVERY_S, Feed, Lost, Readers, Report, Restarted
+from prefetch.steward.fill import Usage
 from prefetch.steward.follower import Follower, name_in
 from prefetch.steward.inventory import Rescan, begin
-from prefetch.steward.listing import Listing
-from prefetch.steward.open_files import OpenFiles
-from prefetch.steward.readers import Readers
-from prefetch.target import CacheTarget, Held
+from prefetch.target import CacheTarget
 from prefetch.xcache.events import FileClose
 from prefetch.xcache.server import N_ASKED
-from replay.steward.steward import Steward
 
 RESCAN_EVERY_S: Final = 24 * 3600.0
 RESTS_PER_RESCAN: Final = 20
@@ -41,18 +38,20 @@ _UNREPORTED: Final = frozenset('"\\')
 
 
 class CacheDisk:
-    """The disk of a live cache, by the cache's own records (`prefetch.steward.follower.Disk`)."""
+    """The disk of a live cache, by the cache's own records: a `follower.Disk`."""
 
     def __init__(self, target: CacheTarget, opens: OpenFiles, canary: Canary) -> None:
         self._target, self._opens, self._canary = target, opens, canary
 
     def size_bytes(self, name: str, reported: int) -> int | None:
-        """As the record has it; -1 if that cannot be read, None if there is none."""
-        held = self._held(name)
-        return held and (held.size_bytes or (-1 if held.unreadable else 0))
+        """The size in the file's record; -1 if that is unreadable, None if there is none."""
+        with suppress(PushError):
+            if (held := self._target.confirm(name).held) is not None:
+                return held.size_bytes or (-1 if held.unreadable else 0)
+        return None
 
     def bytes_on_disk(self, file: int, name: str) -> int | None:
-        """As the record has it: 0 if there is none, None if it cannot be read."""
+        """The bytes in the file's record; 0 if there is none, None if it is unreadable."""
         try:
             held = self._target.confirm(name).held
         except PushError:
@@ -60,33 +59,31 @@ class CacheDisk:
         return 0 if held is None else held.bytes_on_disk or (None if held.unreadable else 0)
 
     def is_open(self, name: str) -> bool | None:
-        """As the kernel lists it; None while our own open shows that its list is not ours to read."""
+        """Whether a process has it open; None if the server's open files are hidden from this process."""
         return self._opens.has(name) if self._canary.sees_opens else None
 
-    def _held(self, name: str) -> Held | None:
-        try:
-            return self._target.confirm(name).held
-        except PushError:
-            return None
+
+class LiveCache(NamedTuple):
+    """A live cache, as its steward sees it: by commands, by reports, and on this machine.
+
+    `usage`: measures how full it is; `opens`: its files that are open now.
+    """
+
+    target: CacheTarget
+    feed: Feed
+    usage: Usage
+    opens: OpenFiles
 
 
 class Watch:
-    """Follows one cache. `faults`: what cannot be known now, by kind; `n_lost`: reports missing.
+    """Follows one cache, by its reports and by inventories.
 
-    `newest_s`: the newest use by the last inventory, s since 1970; None: no record names one.
+    `faults`: why its `reports` or its `inventory` cannot be had now; `n_lost`: datagrams missing so far;
+    `newest_s`: the newest use that the last inventory showed, s since 1970; None: it showed none.
     """
 
-    def __init__(
-        self,
-        target: CacheTarget,
-        feed: Feed,
-        book: Book,
-        steward: Steward,
-        *,
-        opens: OpenFiles,
-        timeout_s: float,
-        readers: Readers,
-    ) -> None:
+    def __init__(self, cache: LiveCache, book: Book, *, timeout_s: float, readers: Readers) -> None:
+        target, feed, _, opens = cache
         self.faults: dict[str, str] = {}
         self.n_lost = self.n_rescans = 0
         self.newest_s: float | None = None
@@ -94,13 +91,12 @@ class Watch:
         self._disk = CacheDisk(target, opens, self._canary)
         self.follower = Follower(
             book,
-            steward,
             ours_last_s=timeout_s,
             disk=self._disk,
             readers=readers,
             reports_opens=lambda: feed.reports_opens,
         )
-        self._target, self._feed, self._book, self._steward = target, feed, book, steward
+        self._target, self._feed, self._book, self._steward = target, feed, book, book.steward
         self._chance = random.SystemRandom()
         self._closed: deque[str] = deque(maxlen=N_CLOSED)
         self._reports: Iterator[Report] = iter(())
@@ -121,7 +117,7 @@ class Watch:
             return None
         if self._canary.fault is not None:
             return f"{self._canary.fault}; see the lines that docs/steward.md has for the server"
-        hides = self._canary.is_proved and not self._canary.sees_opens
+        hides = self._canary.stream_verified and not self._canary.sees_opens
         if hides and self._target.removes_open_files():
             return (
                 "this server removes open files, and which files its process has open cannot be seen: run "
@@ -129,31 +125,21 @@ class Watch:
             )
         return None
 
-    @property
-    def server(self) -> str | None:
-        """The version of the cache's server; None: nobody serves it."""
-        return self._feed.server
-
-    @property
-    def impostor(self) -> str | None:
-        """Who else sends reports under the cache's name; None if nobody does."""
-        return self._feed.fault
-
     def begin(self, listing: Listing, now_s: float) -> None:
-        """Learn what the cache holds, and what was reported. Raises InputError and PushError."""
+        """Take what the cache holds, and its earlier reports. Raises InputError and PushError."""
         began = time.monotonic() - (uptime_s() - listing.uptime_s)
         reports = _noted(self._feed.poll(), self._closed)
-        begin(listing, self._book, self._steward, self.follower, reports, now_s=now_s)
+        begin(listing, self._book, self.follower, reports, now_s=now_s)
         self.newest_s = listing.newest_s
         self._rest(began)
         self._see_if_it_is_empty()
         self._taken_at = time.monotonic()
 
     def _see_if_it_is_empty(self) -> None:
-        """Ask the server for what was reported, if no byte is held: if it has that, no disk is mounted here.
+        """If the inventory shows no byte, ask the server for some of the files reported last.
 
-        Anybody may report what the server serves to nobody: that tells nothing. A disk that was mounted since
-        the walk is walked again.
+        If the server holds one that the namespace lacks, the disk is not mounted here: `inventory` raises
+        that. If the namespace shows one by now, it was mounted since, and is walked again.
         """
         if self._steward.used_bytes:
             return
@@ -164,7 +150,7 @@ class Watch:
                     return self.rescan(is_urgent=True)
 
     def follow(self, now_s: float) -> None:
-        """Take what was reported, and some files of a rescan that is due."""
+        """Apply new reports, and do a part of the rescan, if one is due."""
         try:
             self._take(now_s)
             if self.faults.pop("reports", None) is not None:
@@ -173,7 +159,7 @@ class Watch:
         except (InputError, PushError) as error:
             self.faults["reports"] = str(error)
             self._due, self._reports = 0.0, iter(())
-        self.follower.ripen(now_s)
+        self.follower.count_long_opens(now_s)
         if self._feed.is_served and "reports" not in self.faults:
             self._canary.step(self._drawn)
             self._ask_who_serves(now_s)
@@ -181,11 +167,11 @@ class Watch:
 
     @property
     def is_behind(self) -> bool:
-        """Whether an urgent inventory is not complete, or nothing was heard of the server yet."""
-        return self._is_urgent or (self._feed.is_served and not self._canary.is_proved)
+        """Whether what is known is too old to evict by: an urgent rescan runs, or no report has come yet."""
+        return self._is_urgent or (self._feed.is_served and not self._canary.stream_verified)
 
     def rescan(self, *, is_urgent: bool = False) -> None:
-        """Take an inventory as soon as one may begin; an urgent one begins at once."""
+        """Have a rescan as soon as one may begin; an urgent one begins at once."""
         self._due = 0.0
         if is_urgent and not self._is_urgent:
             self._is_urgent, self._rescan, self._free_at = True, None, 0.0
@@ -195,10 +181,10 @@ class Watch:
         return self._disk.bytes_on_disk(file, self._book.name(file)) == 0
 
     def spot_check(self, leaving: Collection[int]) -> bool:
-        """Whether files may be evicted: reports came just now, and the disk holds what is taken for held.
+        """Whether files may be evicted: reports are complete, and some random files are still on disk.
 
-        Some random files other than those `leaving` are looked up. If one is not on disk, someone else has
-        removed files, and a rescan begins.
+        Files that are `leaving` are not looked up. If another one is gone, someone else removes files, and a
+        rescan begins.
         """
         if self._feed.is_served and not self._canary.is_fresh():
             return False
@@ -210,7 +196,7 @@ class Watch:
         return True
 
     def _take(self, now_s: float) -> None:
-        """Take reports, not for long: the rest comes next time."""
+        """Apply reports for `READS_FOR_S` at most; the rest comes next time."""
         until = time.monotonic() + READS_FOR_S
         while True:
             report = next(self._reports, None)
@@ -242,12 +228,12 @@ class Watch:
                 self._due = 0.0
 
     def _drawn(self, chance: random.Random) -> str | None:
-        """The name of a random file on disk that is reported and nobody has open; None if none was found."""
+        """A random file on disk that nobody has open, and that reports can name; None: none was found."""
         for _ in range(_DRAWS if len(self._book) else 0):
             file = chance.randrange(len(self._book))
             name = self._book.name(file)
-            is_told = self._steward.bytes_on_disk(file) and _UNREPORTED.isdisjoint(name)
-            if is_told and not self._opens.has(name):
+            is_reported = self._steward.bytes_on_disk(file) and _UNREPORTED.isdisjoint(name)
+            if is_reported and not self._opens.has(name):
                 return name
         return None
 
@@ -259,7 +245,7 @@ class Watch:
                 if time.monotonic() < max(due, self._free_at):
                     return
                 self._began, self._due = time.monotonic(), time.monotonic() + RESCAN_EVERY_S
-                self._rescan = Rescan(self._target, self._book, self._steward, self.follower, now_s=now_s)
+                self._rescan = Rescan(self._target, self._book, self.follower, now_s=now_s)
             if self._rescan.step() is None:
                 return
             self.n_rescans += 1

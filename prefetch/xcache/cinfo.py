@@ -91,7 +91,8 @@ class CInfo(NamedTuple):
         last = n_blocks - 1
         has_last = self.blocks[last >> 3] >> (last & 7) & 1
         missing_tail = n_blocks * size - self.size_bytes if has_last else 0
-        return self._count_blocks(n_blocks) * size - missing_tail
+        n_on_disk = (int.from_bytes(self.blocks, "little") & ((1 << n_blocks) - 1)).bit_count()
+        return n_on_disk * size - missing_tail
 
     @property
     def is_open(self) -> bool:
@@ -117,9 +118,6 @@ class CInfo(NamedTuple):
             if access.detach_s > last_s and access.bytes_read > n_blocks:
                 last_s = access.detach_s
         return last_s or self.created_s
-
-    def _count_blocks(self, n_blocks: int) -> int:
-        return (int.from_bytes(self.blocks, "little") & ((1 << n_blocks) - 1)).bit_count()
 
 
 def parse(content: bytes) -> CInfo:
@@ -193,15 +191,8 @@ def read(path: Path) -> CInfo:
 
 def dump(info: CInfo) -> bytes:
     """The bytes of `info`, as XCache writes them; `parse` reads them back."""
-    store = _STORE.pack(
-        info.block_size_bytes,
-        info.size_bytes,
-        info.created_s,
-        info.no_checksum_s,
-        info.n_accesses,
-        info.status,
-        len(info.accesses),
-    )
+    *store_fields, _, _ = info
+    store = _STORE.pack(*store_fields, len(info.accesses))
     tail = info.blocks + b"".join(_ACCESS.pack(*access) for access in info.accesses)
     return _VERSION.pack(VERSION) + store + _crc(store) + tail + _crc(tail)
 
@@ -210,8 +201,8 @@ def _n_blocks(size_bytes: int, block_size_bytes: int) -> int:
     return -(-size_bytes // block_size_bytes) or 1
 
 
-def _check_crc(told: int, content: bytes, start: int, end: int) -> None:
-    if told != google_crc32c.value(content[start:end]):
+def _check_crc(crc: int, content: bytes, start: int, end: int) -> None:
+    if crc != google_crc32c.value(content[start:end]):
         raise InputError(f"cinfo damaged: wrong CRC32C of bytes {start} to {end}")
 
 

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import pyarrow as pa
 
 from prefetch.xcache.cinfo import AccessRecord, CInfo
-from prefetch.xcache.namespace import Found, walk
+from prefetch.xcache.namespace import WalkedFile, walk
 
 BATCH_FILES = 10_000
 BATCH_RECORDS = 500_000
@@ -24,10 +24,9 @@ _LONG, _BOOL, _TEXT = pa.int64(), pa.bool_(), pa.string()
 class Remembered(NamedTuple):
     """One access record. Times are s since 1970; `detach_s` is None while the file is open.
 
-    `nth`: of the records that began in the same second, from 0. `n_reads`: more than 1 where the cache merged
-    records; `wall_s` is then the sum of them all. `bytes_hit` to `bytes_bypassed` are the cache's own counts,
-    `bytes_read` and `bytes_fetched` what was read, and fetched for it: see `_fetched`. `is_ours`: at most a
-    byte per block and read was read, as in `FileClose.is_ours`.
+    `nth`: among the file's records that began in the same second, from 0. `n_reads`: more than 1 where the
+    cache merged records; `wall_s` is then their sum. `bytes_hit` to `bytes_bypassed` are the cache's own
+    counts; `bytes_fetched`: see `_fetched`. `is_ours`: at most a byte per block was read in each read.
     """
 
     attach_s: int
@@ -68,7 +67,7 @@ def batches(namespace: Path, spaces: Sequence[Path] = ()) -> Iterator[pa.RecordB
     At most `BATCH_FILES` files, and `BATCH_RECORDS` records and those of one file more, are in memory. Raises
     InputError if there is no such folder.
     """
-    some: list[Found] = []
+    some: list[WalkedFile] = []
     n_records = 0
     for file in walk(namespace, spaces):
         some.append(file)
@@ -80,7 +79,7 @@ def batches(namespace: Path, spaces: Sequence[Path] = ()) -> Iterator[pa.RecordB
         yield _batch(some)
 
 
-def _weight(file: Found) -> int:
+def _weight(file: WalkedFile) -> int:
     """A file's access records, and its block map as if it were some."""
     return 0 if file.info is None else len(file.info.accesses) + len(file.info.blocks) // _RECORD_BYTES
 
@@ -88,8 +87,8 @@ def _weight(file: Found) -> int:
 def remembered(info: CInfo) -> list[Remembered]:
     """The accesses that `info` remembers, oldest first.
 
-    If an open record is followed by another one, the cache died in it: its end is then the mean duration of
-    its opens after its begin, as XCache itself ends it. The last record, if open, has no end yet.
+    An open record before the last one is of a cache that died: it ends after the mean duration of its opens,
+    as XCache itself ends it. The last record, if open, has no end yet.
     """
     died = [access.detach_s or _mean_end(access) for access in info.accesses[:-1]]
     ends = [*died, *(access.detach_s or None for access in info.accesses[-1:])]
@@ -165,7 +164,7 @@ def _in_64_bits(number: int) -> int:
     return max(-(2**63), min(number, 2**63 - 1))
 
 
-def _batch(files: Sequence[Found]) -> pa.RecordBatch:
+def _batch(files: Sequence[WalkedFile]) -> pa.RecordBatch:
     infos = [file.info for file in files]
     records = [[] if info is None else remembered(info) for info in infos]
     offsets = pa.array(accumulate(map(len, records), initial=0), pa.int32())

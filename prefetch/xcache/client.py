@@ -18,8 +18,8 @@ from features.common.errors import ConfigError, InputError, SourceUnavailable, T
 from prefetch.lfn import checked_lfn, fault_of, path_below
 from prefetch.target import Confirmation, Held, LeftOut, ServerIdentity
 from prefetch.xcache import cinfo
-from prefetch.xcache.captures import LatestCloses, capture_reader
-from prefetch.xcache.holdings import held_below, held_by, held_by_processes, unreadable
+from prefetch.xcache.gstream import capture_reader
+from prefetch.xcache.holdings import LatestCloses, held_below, held_by, held_by_processes, unreadable
 from prefetch.xcache.namespace import YOUNG_S
 from prefetch.xcache.server import N_ASKED, LastUsed, ServerVersion, parse_version
 from prefetch.xcache.session import (
@@ -51,11 +51,10 @@ _log = logging.getLogger(__name__)
 class XCacheTarget:
     """One XCache, as `prefetch.target.CacheTarget`.
 
-    `url`: `root://host:port`, nothing else. `namespace`: the cache's `oss.localroot`, if this process may
-    read it, and `spaces`, folders of `oss.space` that its links lead to; else `gstream`, a capture of its
-    g-stream or a collector's folder, reports what it holds, and `stat` whether it still does. `hosts`: as in
-    `LatestCloses`.
-    `walks_apart`: a process of its own reads the namespace for an inventory; for millions of files.
+    `url`: `root://host:port`, nothing else. What it holds is read from `namespace`, its `oss.localroot`, with
+    `spaces`, the folders of `oss.space` that links there lead to; without one from `gstream`, a capture or a
+    collector's folder, and by `stat`. `hosts`: as in `LatestCloses`. `walks_apart`: several processes read
+    the namespace for an inventory; for millions of files.
     """
 
     def __init__(
@@ -73,7 +72,7 @@ class XCacheTarget:
             raise ConfigError(
                 f"cache {name!r}: url", "write root://host:port, without a path, user or options"
             )
-        self._name = name
+        self.name = name
         self._connections = ThreadConnections(url)
         self._namespace = namespace
         self._spaces = spaces
@@ -82,11 +81,6 @@ class XCacheTarget:
         self._version: tuple[float, ServerVersion] | None = None
         self._skew: tuple[float, float] | None = None
         self.left_out = LeftOut()
-
-    @property
-    def name(self) -> str:
-        """The cache's name in configuration."""
-        return self._name
 
     def prefetch(self, name: str, *, timeout_s: float) -> int:
         """Make the cache fetch every block of `name`; return the file's size in bytes."""
@@ -132,13 +126,13 @@ class XCacheTarget:
     def _ask_version(self) -> ServerVersion:
         answer = version_of(self._connections.spare)
         if answer is None:
-            raise TargetUnavailable(f"cache {self._name!r} does not tell its version")
-        found, before = parse_version(answer), self._version
-        self._version = time.monotonic(), found
-        if before is not None and before[1] != found:
-            told = found.described()
-            _log.warning("the server of cache %s was XRootD %s: it is %s", self._name, before[1], told)
-        return found
+            raise TargetUnavailable(f"cache {self.name!r} does not tell its version")
+        version, before = parse_version(answer), self._version
+        self._version = time.monotonic(), version
+        if before is not None and before[1] != version:
+            description = version.described()
+            _log.warning("the server of cache %s was XRootD %s: it is %s", self.name, before[1], description)
+        return version
 
     def clock_skew_s(self) -> float:
         """The cache's clock less ours, s, by the time that the server reports; asked for once a minute."""
@@ -153,7 +147,7 @@ class XCacheTarget:
         return statistics_of(self._connections.spare)[1]
 
     def confirm(self, name: str) -> Confirmation:
-        """From cinfo where that can be read, or else from `stat`, before 5.8 with the last g-stream event."""
+        """By cinfo if there is a namespace; else by `stat`, and before 5.8 by the last close reported."""
         checked_lfn(name)
         if self._namespace is not None:
             try:
@@ -161,46 +155,46 @@ class XCacheTarget:
             except InputError:
                 return Confirmation(unreadable(name, f"{self._namespace}{name}"), "cinfo")
             return Confirmation(None if info is None else held_by(name, info), "cinfo")
-        found = stat(self._connections.url(name), name)
-        if found is None or not found.is_held:
+        file = stat(self._connections.url(name), name)
+        if file is None or not file.is_held:
             return Confirmation(None, "stat")
         closed, version = self._last_close(name), self.server_version()
         if version.stat_tells_whole:
             last_s = None if closed is None else closed.last_detach_s
-            on_disk = found.size_bytes if found.is_whole else 0
-            return Confirmation(Held(name, found.size_bytes, on_disk, found.is_whole, last_s, False), "stat")
+            on_disk = file.size_bytes if file.is_whole else 0
+            return Confirmation(Held(name, file.size_bytes, on_disk, file.is_whole, last_s, False), "stat")
         if self._closes is None:
             raise TargetUnavailable(
-                f"cache {self._name!r} runs XRootD {version}, which does not tell whether it holds all of a "
+                f"cache {self.name!r} runs XRootD {version}, which does not tell whether it holds all of a "
                 "file: set its `gstream` or `namespace`"
             )
         return Confirmation(closed or Held(name, 0, 0, False, None, False), "gstream")
 
     def confirm_absent(self, name: str) -> Confirmation:
-        """By `stat`, which the server answers itself for what it holds. Raises TargetUnavailable."""
+        """By `stat`, whatever the namespace shows. Raises TargetUnavailable if the cache still holds it."""
         for pause_s in _REREAD_S:
             if not self.server_holds(name):
                 return Confirmation(None, "stat")
             # Removed a moment ago, or fetched since.
             time.sleep(pause_s)
         if self.confirm(name).held is not None:
-            raise TargetUnavailable(f"{name} came back to cache {self._name!r} meanwhile")
+            raise TargetUnavailable(f"{name} came back to cache {self.name!r} meanwhile")
         raise TargetUnavailable(
-            f"cache {self._name!r} holds {name}, and namespace {self._namespace} does not show it: mount the "
+            f"cache {self.name!r} holds {name}, and namespace {self._namespace} does not show it: mount the "
             "disk, or set namespace to the cache's oss.localroot"
         )
 
     def inventory(self, expected: Collection[str] = ()) -> Iterator[Held]:
-        """Every file with a cinfo; `left_out` has those with names that no command and no question takes.
+        """Every file with a cinfo, except those in `left_out`, whose names no command takes.
 
         Raises InputError if a folder cannot be read, and TargetUnavailable unless the server holds most of
-        the files used last, and none of `expected` that is missing.
+        the files used last, and none of the files `expected` that the namespace lacks.
         """
         if self._namespace is None:
             raise ConfigError(
-                f"cache {self._name!r}: namespace", "needed for an inventory; the g-stream has none"
+                f"cache {self.name!r}: namespace", "needed for an inventory; the g-stream has none"
             )
-        shown, missing = LastUsed(), set(expected)
+        last_used, missing = LastUsed(), set(expected)
         left_out, n_unreadable = LeftOut(), 0
         walked = held_by_processes if self._walks_apart else held_below
         for held in walked(self._namespace, self._spaces):
@@ -210,31 +204,27 @@ class XCacheTarget:
             missing.discard(held.name)
             n_unreadable += held.unreadable
             if held.bytes_on_disk and not held.unreadable:
-                shown.offer(held.name, held.last_detach_s or 0)
+                last_used.offer(held.name, held.last_detach_s or 0)
             yield held
         self.left_out = left_out
         if left_out.n_files or n_unreadable:
-            told = f"{n_unreadable} records are damaged or not believed, and no command takes the names of"
-            _log.warning("namespace %s: %s %d files", self._namespace, told, left_out.n_files)
-        self.check_namespace(shown.names, missing)
+            message = f"{n_unreadable} records are damaged or not believed, and no command takes the names of"
+            _log.warning("namespace %s: %s %d files", self._namespace, message, left_out.n_files)
+        self.check_namespace(last_used.names, missing)
 
-    def check_namespace(self, shown: Sequence[str], missing: Collection[str] = ()) -> None:
-        """Ask the server whether the namespace is its own, by names that it shows and some that it lacks.
+    def check_namespace(self, names: Sequence[str], missing: Collection[str] = ()) -> None:
+        """Ask the server whether the namespace is its own, by `names` that it shows and some that it lacks.
 
-        Raises TargetUnavailable unless the server answers, holds most of `shown` and none of `missing`.
+        Raises TargetUnavailable unless the server answers, holds most of `names` and none of `missing`.
         """
-        if version_of(self._connections.spare) is None:
-            raise TargetUnavailable(
-                f"cache {self._name!r} does not answer, so that nothing tells whether namespace "
-                f"{self._namespace} is its own, and mounted; start the cache, or correct its url"
-            )
-        if strange := self._not_held(shown):
+        self._require_answer(f"namespace {self._namespace} is its own, and mounted")
+        if strange := self._not_held(names):
             # The server removes a file before its cinfo: what it evicts just now is strange for a moment.
             time.sleep(_EVICTED_WITHIN_S)
             strange = self._not_held(strange)
-        if 2 * len(strange) > len(shown):
+        if 2 * len(strange) > len(names):
             raise TargetUnavailable(
-                f"cache {self._name!r} does not hold {len(strange)} of {len(shown)} files that namespace "
+                f"cache {self.name!r} does not hold {len(strange)} of {len(names)} files that namespace "
                 f"{self._namespace} shows, {strange[0]} among them: set namespace to its oss.localroot, "
                 "or mount the disk of their data"
             )
@@ -250,28 +240,32 @@ class XCacheTarget:
 
         Raises TargetUnavailable unless it answers, and holds most of `listed`.
         """
-        if version_of(self._connections.spare) is None:
-            raise TargetUnavailable(
-                f"cache {self._name!r} does not answer, so that nothing tells whether its inventory of "
-                f"{taken} is still true; start the cache, or correct its url"
-            )
+        self._require_answer(f"its inventory of {taken} is still true")
         gone = [name for name in listed if not self.server_holds(name)]
         if 2 * len(gone) > len(listed):
             raise TargetUnavailable(
-                f"cache {self._name!r} does not hold {len(gone)} of {len(listed)} files of its inventory of "
-                f"{taken}, {gone[0]} among them: run `cachecast scan --cache {self._name}` on its host "
+                f"cache {self.name!r} does not hold {len(gone)} of {len(listed)} files of its inventory of "
+                f"{taken}, {gone[0]} among them: run `cachecast scan --cache {self.name}` on its host "
                 "again, over its own oss.localroot"
             )
 
-    def _not_held(self, shown: Sequence[str]) -> list[str]:
-        """Those of `shown` that the namespace holds and the server does not."""
-        return [name for name in shown if not self.server_holds(name) and self.confirm(name).held]
+    def _require_answer(self, claim: str) -> None:
+        """Raise TargetUnavailable unless the server answers, who alone can tell whether `claim` is so."""
+        if version_of(self._connections.spare) is None:
+            raise TargetUnavailable(
+                f"cache {self.name!r} does not answer, so that nothing tells whether {claim}; "
+                "start the cache, or correct its url"
+            )
+
+    def _not_held(self, names: Sequence[str]) -> list[str]:
+        """Those of `names` that the namespace holds and the server does not."""
+        return [name for name in names if not self.server_holds(name) and self.confirm(name).held]
 
     def server_holds(self, name: str) -> bool:
         """Whether the server says that it holds a part of `name`, asked for now."""
         with self._blaming():
-            found = stat(self._connections.url(name), checked_lfn(name))
-        return found is not None and found.is_held
+            file = stat(self._connections.url(name), checked_lfn(name))
+        return file is not None and file.is_held
 
     def _cinfo(self, name: str) -> cinfo.CInfo | None:
         """The record of `name`; None if there is none. Raises InputError if it is damaged."""
@@ -332,7 +326,7 @@ def _is_young(path: Path) -> bool:
 def _is_empty(path: Path) -> bool:
     """Made by a cache that then had no room for a byte, neither of the record nor of the file; or gone."""
     sizes = list[int]()
-    for one in (path, path.with_name(path.name.removesuffix(cinfo.SUFFIX))):
+    for file in (path, path.with_name(path.name.removesuffix(cinfo.SUFFIX))):
         with suppress(OSError):
-            sizes.append(one.stat().st_size)
+            sizes.append(file.stat().st_size)
     return not any(sizes)

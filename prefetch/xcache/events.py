@@ -1,13 +1,19 @@
-"""One g-stream datagram: its sender, and its `file_close` records. Nothing in it is trusted."""
+"""Datagrams of caches: their senders and `file_close` records, and how captures keep them.
+
+Nothing in a datagram is trusted.
+"""
 
 from __future__ import annotations
 
+import base64
 import dataclasses
 import hashlib
 import json
-from typing import Any, Final
+from typing import Any, Final, TypeGuard
 
 from features.common import strict_json
+from features.common.errors import InputError
+from prefetch.xcache import fstream
 
 MAX_DATAGRAM_BYTES: Final = 65535
 """No UDP datagram is longer, nor is a line of a capture."""
@@ -83,21 +89,13 @@ class FileClose:
     @property
     def event_id(self) -> str:
         """32 hex digits, the same whenever the event is read and different for every other event."""
-        place = (
-            self.host,
-            self.inst,
-            self.stod,
-            self.pseq,
-            self.index,
-            self.lfn,
-            self.attach_t,
-            self.detach_t,
-        )
+        datagram = self.host, self.inst, self.stod, self.pseq
+        place = *datagram, self.index, self.lfn, self.attach_t, self.detach_t
         return hashlib.sha256(json.dumps(place).encode()).hexdigest()[:32]
 
 
 @dataclasses.dataclass(frozen=True)
-class Source:
+class ReportSender:
     """The sender of a datagram; `key` identifies one numbering in one life of one cache."""
 
     key: tuple[Any, ...]
@@ -114,7 +112,7 @@ class Source:
         return self.key[:3]
 
     @staticmethod
-    def of(header: dict[str, Any]) -> Source | None:
+    def of(header: dict[str, Any]) -> ReportSender | None:
         """The sender that a header line names, or None if the header is malformed."""
         who, stream = header.get("src"), header.get("gs")
         numbers: dict[str, Any] = {field: whole(header.get(field)) for field in ("stod", "pseq", "sid")}
@@ -125,10 +123,10 @@ class Source:
             return None
         is_cache = header.get("code") == "g" and isinstance(stream, dict) and stream.get("type") == "C"
         key = (host, inst, port, numbers["stod"], numbers["sid"])
-        return Source(key, is_cache, host, inst, site, numbers["stod"], numbers["pseq"])
+        return ReportSender(key, is_cache, host, inst, site, numbers["stod"], numbers["pseq"])
 
 
-def file_close(record: dict[str, Any], source: Source, index: int, received_t: int) -> FileClose | None:
+def file_close(record: dict[str, Any], source: ReportSender, index: int, received_t: int) -> FileClose | None:
     """The event in one record line, or None if it is of another kind or malformed."""
     lfn, remotes = record.get("lfn"), record.get("remotes")
     if record.get("event") != "file_close" or not isinstance(lfn, str) or not isinstance(remotes, list):
@@ -176,3 +174,47 @@ def json_object(line: bytes) -> dict[str, Any] | None:
     except ValueError:
         return None
     return value if isinstance(value, dict) else None
+
+
+BINARY = (fstream.CODE, *fstream.SESSION_CODES)
+"""Codes of the binary streams that captures keep."""
+# Real ones have some 250.
+_MAX_HEADER_BYTES = 4096
+
+Datagram = ReportSender | fstream.Packet | fstream.Login | fstream.Work
+"""A decoded datagram: the sender of a JSON one, or all of a binary one."""
+
+
+def read_datagram(datagram: bytes) -> Datagram | None:
+    """Decode `datagram`; None for a binary one of another stream than `BINARY`.
+
+    Of a JSON one only the header is read. Raises InputError for what no XRootD server sends.
+    """
+    code = fstream.stream_code(datagram)
+    if code is None:
+        line = datagram[: _MAX_HEADER_BYTES + 1].split(b"\n", 1)[0]
+        header = json_object(line) if len(line) <= _MAX_HEADER_BYTES else None
+        sender = None if header is None else ReportSender.of(header)
+        if sender is None:
+            raise InputError("no XRootD server sends such a header")
+        return sender
+    if code not in BINARY:
+        return None
+    return fstream.decode(datagram) if code == fstream.CODE else fstream.decode_session(datagram)
+
+
+def is_kept(datagram: Datagram | None) -> TypeGuard[Datagram]:
+    """Whether it is of a stream that captures keep."""
+    return datagram.is_cache if isinstance(datagram, ReportSender) else datagram is not None
+
+
+def frame(received_s: int, port: int, datagram: bytes) -> bytes:
+    """`datagram` as a capture keeps it: framed, and its ending NUL replaced by a newline.
+
+    A binary one, of `BINARY`, becomes a JSON line, with the datagram in base64.
+    """
+    if (code := fstream.stream_code(datagram)) in BINARY:
+        record = {"code": code, "data": base64.b64encode(datagram).decode()}
+        datagram = json.dumps(record).encode()
+    body = datagram.rstrip(b"\0\n") + b"\n"
+    return b"@@%d %d %d\n%s" % (received_s, port, len(body), body)

@@ -132,14 +132,14 @@ def decode(datagram: bytes) -> Packet:
 
 def _raws(records: bytes) -> tuple[list[_Raw], bool]:
     """The records as they follow each other, and whether the last one is cut off."""
-    found, at, end = list[_Raw](), 0, len(records)
+    raws, at, end = list[_Raw](), 0, len(records)
     while at + _RECORD.size <= end:
         kind, flags, size, number = _RECORD.unpack_from(records, at)
         if size < _RECORD.size or at + size > end:
-            return found, True
-        found.append(_Raw(kind, flags, number, records[at + _RECORD.size : at + size]))
+            return raws, True
+        raws.append(_Raw(kind, flags, number, records[at + _RECORD.size : at + size]))
         at += size
-    return found, at < end
+    return raws, at < end
 
 
 def _timed(events: list[_Raw], begin_s: int, end_s: int) -> tuple[list[Opened], list[Closed], int]:
@@ -206,15 +206,15 @@ def decode_session(datagram: bytes) -> Login | Work:
         raise InputError(f"not a monitoring datagram: {len(datagram)} bytes")
     code, _, length, stod, number = _NUMBERED.unpack_from(datagram)
     text = datagram[_NUMBERED.size : length].rstrip(b"\0").decode("utf-8", "backslashreplace")
-    session, _, told = text.partition("\n")
-    found = _SESSION.fullmatch(session)
-    if chr(code[0]) not in SESSION_CODES or found is None:
+    session, _, details = text.partition("\n")
+    match = _SESSION.fullmatch(session)
+    if chr(code[0]) not in SESSION_CODES or match is None:
         raise InputError(f"not a datagram that names a session: {datagram[:1]!r}")
     if code == WORK.encode():
-        return Work(stod, int(found["server"]), session, _bounded(told))
-    authenticated = _AUTHENTICATED.match(told)
-    user = found["user"] if authenticated is None else authenticated["name"]
-    return Login(stod, int(found["server"]), number, session, _bounded(user))
+        return Work(stod, int(match["server"]), session, _bounded(details))
+    authenticated = _AUTHENTICATED.match(details)
+    user = match["user"] if authenticated is None else authenticated["name"]
+    return Login(stod, int(match["server"]), number, session, _bounded(user))
 
 
 def _bounded(name: str) -> str:

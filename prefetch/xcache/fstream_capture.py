@@ -135,8 +135,8 @@ class FstreamReader:
         yield from map(self._with_work, self._open.values())
 
     def _line(self, line: bytes) -> Iterator[Access | Fault]:
-        told = json_object(line) or {}
-        remote, data = told.get("remote"), told.get("data")
+        record = json_object(line) or {}
+        remote, data = record.get("remote"), record.get("data")
         if not isinstance(remote, str) or len(remote) > MAX_WORD_CHARS or not isinstance(data, str):
             yield Fault("malformed line", line[:_SAMPLE_CHARS].strip().decode(errors="backslashreplace"))
             return
@@ -158,12 +158,12 @@ class FstreamReader:
 
     def _note(self, datagram: bytes) -> None:
         """Take the name of a session, or its work."""
-        told = decode_session(datagram)
-        known: dict[Any, str] = self._names if isinstance(told, Login) else self._works
+        report = decode_session(datagram)
+        known: dict[Any, str] = self._names if isinstance(report, Login) else self._works
         key, value = (
-            ((told.stod, told.server_id, told.user_id), told.session)
-            if isinstance(told, Login)
-            else ((told.stod, told.server_id, told.session), told.work)
+            ((report.stod, report.server_id, report.user_id), report.session)
+            if isinstance(report, Login)
+            else ((report.stod, report.server_id, report.session), report.work)
         )
         known.pop(key, None)
         known[key] = value
@@ -192,8 +192,8 @@ class FstreamReader:
         for closed in packet.closed:
             access = self._open.pop((server, closed.file_id), None)
             if access is None:
-                told = f"{where} file {closed.file_id}"
-                yield LoneClose(LONE_CLOSE, told, server, closed)
+                place = f"{where} file {closed.file_id}"
+                yield LoneClose(LONE_CLOSE, place, server, closed)
             else:
                 yield self._with_work(dataclasses.replace(access, closed=closed))
         yield from [Fault("unknown record", where)] * packet.n_unknown

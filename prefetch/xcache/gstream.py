@@ -2,14 +2,15 @@
 
 A capture repeats `@@<unix_s> <port> <length>` and a newline, then a datagram of `length` bytes. A datagram is
 a JSON header line, then one JSON record per line, then NUL or a newline. Source: `xrootd.mongstream pfc …
-send json fullhdr` of XRootD 5.5.3 to 6.2.1; `collector.Collector` writes captures. A binary datagram is kept
-as one line of JSON: see `collector.frame`. Numbers of datagrams show how many are missing.
+send json fullhdr` of XRootD 5.5.3 to 6.2.1; `receiver.Collector` writes captures. A binary datagram is kept
+as one line of JSON: see `events.frame`. Numbers of datagrams show how many are missing.
 """
 
 from __future__ import annotations
 
 import base64
 import binascii
+import contextlib
 import dataclasses
 import os
 import re
@@ -23,7 +24,15 @@ from typing import Any, BinaryIO
 from features.common.errors import InputError
 from features.common.input_files import PACKED, InputFile, Unpacked, plain
 from prefetch.xcache import fstream
-from prefetch.xcache.events import MAX_DATAGRAM_BYTES, FileClose, Source, file_close, is_int, json_object
+from prefetch.xcache.events import (
+    MAX_DATAGRAM_BYTES,
+    FileClose,
+    ReportSender,
+    file_close,
+    is_int,
+    json_object,
+)
+from prefetch.xcache.rolling import PART
 
 __all__ = ["Capture", "CaptureReader", "FileClose", "read_capture"]
 
@@ -48,7 +57,7 @@ class Capture:
     n_malformed: int
 
 
-Event = Source | FileClose | fstream.Packet | fstream.Login | fstream.Work
+Event = ReportSender | FileClose | fstream.Packet | fstream.Login | fstream.Work
 """What a capture contains: the sender of a JSON datagram, followed by its closes; or a binary datagram."""
 
 
@@ -96,7 +105,7 @@ class CaptureReader:
             ) from error
 
     def close(self) -> None:
-        """Give the file back; a further poll opens what is then at the path, from its beginning."""
+        """Close the file; the next poll opens what is then at the path, from its beginning."""
         if self._closing is not None:
             self._closing()
             self._closing, self._offset = None, 0
@@ -155,7 +164,7 @@ class CaptureReader:
         if header is not None and "data" in header:
             yield from self._binary(header)
             return
-        source = None if header is None else Source.of(header)
+        source = None if header is None else ReportSender.of(header)
         if source is None:
             self.n_malformed += 1
             return
@@ -171,10 +180,10 @@ class CaptureReader:
             elif record is None or record.get("event") == "file_close":
                 self.n_malformed += 1
 
-    def _binary(self, kept: dict[str, Any]) -> Iterator[Event]:
+    def _binary(self, record: dict[str, Any]) -> Iterator[Event]:
         try:
-            datagram = base64.b64decode(str(kept.get("data")), validate=True)
-            if kept.get("code") != fstream.CODE:
+            datagram = base64.b64decode(str(record.get("data")), validate=True)
+            if record.get("code") != fstream.CODE:
                 yield fstream.decode_session(datagram)
                 return
             packet = fstream.decode(datagram)
@@ -207,13 +216,13 @@ def read_capture(path: Path | InputFile, numberings: Numberings | None = None) -
     return Capture(records, reader.n_lost - n_lost, reader.n_malformed)
 
 
-def note(numberings: Numberings, told: Event, received_t: int) -> None:
+def note(numberings: Numberings, datagram: Event, received_t: int) -> None:
     """Count a datagram by its number, if it has one."""
-    if isinstance(told, fstream.Packet):
-        numberings.note((told.server_id, told.stod), told.pseq, modulus=fstream.PSEQ_MODULUS)
-    elif isinstance(told, Source) and told.pseq < PSEQ_MODULUS:
-        before_first = 0 if received_t - told.stod <= _STARTED_S else None
-        numberings.note(told.key, told.pseq, before_first=before_first)
+    if isinstance(datagram, fstream.Packet):
+        numberings.note((datagram.server_id, datagram.stod), datagram.pseq, modulus=fstream.PSEQ_MODULUS)
+    elif isinstance(datagram, ReportSender) and datagram.pseq < PSEQ_MODULUS:
+        before_first = 0 if received_t - datagram.stod <= _STARTED_S else None
+        numberings.note(datagram.key, datagram.pseq, before_first=before_first)
 
 
 class Numberings:
@@ -244,3 +253,78 @@ class Numberings:
         self._last[sender] = number
         if len(self._last) > MAX_SENDERS:
             del self._last[next(iter(self._last))]
+
+
+class FolderReader:
+    """Reads a collector's folder that grows: every `poll` gives what came since the last one.
+
+    Files are read in the order of their names, each once, also while it is written. A file that was begun is
+    read to its end, also if it is moved or deleted meanwhile. `newest_bytes`: begin with the newest captures
+    of this size together; None: with the first.
+    """
+
+    def __init__(self, folder: Path, *, newest_bytes: int | None = None) -> None:
+        self._folder = folder
+        self._numberings = Numberings(PSEQ_MODULUS)
+        self._done = "" if newest_bytes is None else _before_newest(folder, newest_bytes)
+        self._begun: tuple[Path, CaptureReader] | None = None
+
+    @property
+    def n_lost(self) -> int:
+        """Datagrams missing so far."""
+        return self._numberings.n_lost
+
+    def poll(self) -> Iterator[FileClose]:
+        """Closes since the last poll; see `events`."""
+        return (event for event in self.events() if isinstance(event, FileClose))
+
+    def events(self) -> Iterator[Event]:
+        """Events since the last poll, one after the other. Raises InputError if a capture cannot be read."""
+        yield from self._read_on()
+        for path in _captures(self._folder):
+            if self._begun is None and _name(path) > self._done:
+                self._begun = path, CaptureReader(InputFile(self._folder, path.name), self._numberings)
+                yield from self._read_on()
+            if _name(path) > self._done:
+                return  # still being written, or renamed since it was listed: later files wait
+
+    def _read_on(self) -> Iterator[Event]:
+        """The rest of the file that was begun, if there is one."""
+        if self._begun is None:
+            return
+        path, reader = self._begun
+        # Looked at before reading: nothing is written to a file once it has its last name.
+        is_finished = path.suffix != PART or not path.exists()
+        try:
+            yield from reader.events()
+        except InputError:
+            self._begun = None
+            if path.exists():
+                raise
+            return  # finished or archived since it was listed, so it has another name at the next poll
+        if is_finished:
+            reader.close()
+            self._begun, self._done = None, _name(path)
+
+
+def capture_reader(path: Path) -> CaptureReader | FolderReader:
+    """A reader of the capture at `path`: a file, or a collector's folder."""
+    return FolderReader(path) if path.is_dir() else CaptureReader(path)
+
+
+def _captures(folder: Path) -> list[Path]:
+    return sorted(folder.glob("gstream-*.capture*"), key=_name)
+
+
+def _before_newest(folder: Path, n_bytes: int) -> str:
+    """The name of the newest capture that is older than the newest `n_bytes`; empty if there is none."""
+    for path in reversed(_captures(folder)):
+        with contextlib.suppress(FileNotFoundError):
+            n_bytes -= path.stat().st_size
+        if n_bytes < 0:
+            return _name(path)
+    return ""
+
+
+def _name(path: Path) -> str:
+    return path.name.removesuffix(PART)

@@ -1,12 +1,15 @@
-"""The files in a namespace, read by this process or by several others."""
+"""What a cache holds: by the records in its namespace, or by the closes that it reported."""
 
 from __future__ import annotations
 
 import multiprocessing
 import os
 import signal
+import sqlite3
 import stat
-from collections.abc import Generator, Iterator, Sequence
+import threading
+import weakref
+from collections.abc import Collection, Generator, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from itertools import islice
 from multiprocessing.connection import Connection, wait
@@ -16,6 +19,7 @@ from typing import Any, Final
 from features.common.errors import InputError, TargetUnavailable
 from prefetch.target import Held
 from prefetch.xcache.cinfo import BYTES_PER_BLOCK, CInfo
+from prefetch.xcache.gstream import CaptureReader, FileClose, FolderReader
 from prefetch.xcache.namespace import WHOLE, Part, walk
 
 FILES_AT_ONCE: Final = 2000
@@ -25,18 +29,18 @@ MOST_PROCESSES: Final = 4
 def held_below(namespace: Path, spaces: Sequence[Path] = (), part: Part = WHOLE) -> Iterator[Held]:
     """Every file with a cinfo below `namespace`; `spaces`, `part`: see `walk`. Raises InputError.
 
-    Those whose names no command takes are unreadable ones.
+    Files whose names no command takes count as unreadable.
     """
-    for found in walk(namespace, spaces, part):
-        if found.is_folder:
+    for file in walk(namespace, spaces, part):
+        if file.is_folder:
             raise InputError(
-                f"namespace {namespace}: {found.detail}, {found.fault}: what lies there would count as gone; "
+                f"namespace {namespace}: {file.detail}, {file.fault}: what lies there would count as gone; "
                 "run as the cache's user"
             )
-        if found.info is not None:
-            yield held_by(found.name, found.info)
+        if file.info is not None:
+            yield held_by(file.name, file.info)
         else:
-            yield unreadable(found.name, f"{namespace}{found.name}")
+            yield unreadable(file.name, f"{namespace}{file.name}")
 
 
 def held_by_processes(namespace: Path, spaces: Sequence[Path] = ()) -> Generator[Held]:
@@ -113,3 +117,53 @@ def _send(to: Connection, namespace: Path, spaces: Sequence[Path], part: Part) -
         to.send([])
     except InputError as error:
         to.send(error)
+
+
+# An empty name is a temporary file, which nobody else sees and which goes with the connection.
+_TEMPORARY: Final = ""
+_SCHEMA: Final = """
+PRAGMA journal_mode = OFF;
+CREATE TABLE latest (
+    lfn TEXT PRIMARY KEY, size_bytes INTEGER, bytes_on_disk INTEGER, complete INTEGER, detach_t INTEGER
+) WITHOUT ROWID;
+"""
+
+
+class LatestCloses:
+    """The last close of each file in the captures of `reader`; may be used by several threads.
+
+    `hosts`: only what these report (host, or host:port, in lower case); none: all is of one cache.
+    It is kept in a temporary SQLite file, so that memory does not grow with the captures.
+    """
+
+    def __init__(self, reader: CaptureReader | FolderReader, hosts: Collection[str] = ()) -> None:
+        self._reader, self._hosts = reader, hosts
+        self._lock = threading.Lock()
+        self._database = sqlite3.connect(_TEMPORARY, check_same_thread=False)
+        weakref.finalize(self, self._database.close)
+        self._database.executescript(_SCHEMA)
+
+    def of(self, lfn: str) -> Held | None:
+        """The file `lfn` at its last close captured so far. Raises InputError."""
+        with self._lock:
+            try:
+                rows = map(_row, filter(self._is_ours, self._reader.poll()))
+                self._database.executemany("INSERT OR REPLACE INTO latest VALUES (?, ?, ?, ?, ?)", rows)
+            finally:
+                # The reader gives no event twice: what came before an error stays.
+                self._database.commit()
+            query = "SELECT size_bytes, bytes_on_disk, complete, detach_t FROM latest WHERE lfn = ?"
+            row = self._database.execute(query, (lfn,)).fetchone()
+        if row is None:
+            return None
+        size_bytes, on_disk, complete, detach_t = row
+        return Held(lfn, size_bytes, on_disk, bool(complete), detach_t, False)
+
+    def _is_ours(self, event: FileClose) -> bool:
+        host = event.host.lower()
+        return not self._hosts or host in self._hosts or f"{host}:{event.port}" in self._hosts
+
+
+def _row(event: FileClose) -> tuple[str, int, int, bool, int]:
+    on_disk = min(event.n_blks_done * event.blk_size, event.size_bytes)
+    return event.lfn, event.size_bytes, on_disk, event.complete, event.detach_t

@@ -22,8 +22,17 @@ from typing import Any, Final, Literal, NamedTuple
 
 from features.common import strict_json
 from features.common.errors import InputError
-from prefetch.xcache.collector import Told, frame, is_kept, read_datagram
-from prefetch.xcache.events import MAX_DATAGRAM_BYTES, MAX_WORD_CHARS, Source, file_close, whole
+from prefetch.xcache.events import (
+    MAX_DATAGRAM_BYTES,
+    MAX_WORD_CHARS,
+    Datagram,
+    ReportSender,
+    file_close,
+    frame,
+    is_kept,
+    read_datagram,
+    whole,
+)
 from prefetch.xcache.fstream import stream_code
 from prefetch.xcache.gstream import PSEQ_MODULUS
 
@@ -77,12 +86,12 @@ stream above the server's number."""
 _G_SERVER: Final = 2**48 - 1
 
 
-class Kept(NamedTuple):
-    """What to append to the files of `kind`; `told`: what the datagram says, if it was one."""
+class CaptureRecord(NamedTuple):
+    """What to append to the files of `kind`; `datagram`: decoded, if it was one."""
 
     kind: Kind
     content: bytes
-    told: Told | None = None
+    datagram: Datagram | None = None
 
 
 class Refused(NamedTuple):
@@ -94,13 +103,13 @@ class Refused(NamedTuple):
 _OTHER, _MALFORMED = Refused("other"), Refused("malformed")
 
 
-def read(body: bytes, at_s: int) -> Iterator[Kept | Refused]:
+def read(body: bytes, at_s: int) -> Iterator[CaptureRecord | Refused]:
     """What a message with `body`, published at `at_s` (since 1970), becomes: an answer per record.
 
     The same message gives the same rows, however often it is read.
     """
     with contextlib.suppress(InputError):
-        if body.startswith(b"{") and isinstance(read_datagram(body), Source):
+        if body.startswith(b"{") and isinstance(read_datagram(body), ReportSender):
             yield _datagram(body, "", at_s)
             return
     try:
@@ -112,7 +121,7 @@ def read(body: bytes, at_s: int) -> Iterator[Kept | Refused]:
         yield _record(record, at_s)
 
 
-def _record(record: object, at_s: int) -> Kept | Refused:
+def _record(record: object, at_s: int) -> CaptureRecord | Refused:
     if not isinstance(record, dict):
         return _MALFORMED
     remote, data = record.get("remote"), record.get("data")
@@ -130,7 +139,7 @@ def _record(record: object, at_s: int) -> Kept | Refused:
     return _OTHER
 
 
-def _packet(remote: str, data: str, at_s: int) -> Kept | Refused:
+def _packet(remote: str, data: str, at_s: int) -> CaptureRecord | Refused:
     try:
         datagram = base64.b64decode(data, validate=True)
     except (binascii.Error, ValueError):
@@ -140,25 +149,27 @@ def _packet(remote: str, data: str, at_s: int) -> Kept | Refused:
     return _datagram(datagram, remote, at_s)
 
 
-def _datagram(datagram: bytes, remote: str, at_s: int) -> Kept | Refused:
+def _datagram(datagram: bytes, remote: str, at_s: int) -> CaptureRecord | Refused:
     if datagram.startswith(b"<"):
         return _OTHER
     if stream_code(datagram) == "g" and remote:
         return _binary_events(datagram, remote, at_s)
     try:
-        told = read_datagram(datagram)
+        content = read_datagram(datagram)
     except InputError:
         return _MALFORMED
-    if not is_kept(told):
+    if not is_kept(content):
         return _OTHER
-    if isinstance(told, Source):
+    if isinstance(content, ReportSender):
         port = remote.rpartition(":")[2]
         number = int(port) if port.isdecimal() and len(port) < len("100000") else 0
-        return Kept("gstream", frame(at_s, number, datagram), told)
-    return Kept("fstream", _line({"remote": remote, "data": base64.b64encode(datagram).decode()}), told)
+        return CaptureRecord("gstream", frame(at_s, number, datagram), content)
+    return CaptureRecord(
+        "fstream", _line({"remote": remote, "data": base64.b64encode(datagram).decode()}), content
+    )
 
 
-def _binary_events(datagram: bytes, remote: str, at_s: int) -> Kept | Refused:
+def _binary_events(datagram: bytes, remote: str, at_s: int) -> CaptureRecord | Refused:
     """Events with the binary header that a server sends unless its `xrootd.mongstream` says `send json`.
 
     It names no host, and numbers by one byte: gaps are not counted.
@@ -170,22 +181,17 @@ def _binary_events(datagram: bytes, remote: str, at_s: int) -> Kept | Refused:
         return _OTHER
     host, _, port = remote.rpartition(":")
     header = {
-        **{
-            "code": "g",
-            "pseq": PSEQ_MODULUS + pseq,
-            "stod": stod,
-            "sid": ident & _G_SERVER,
-            "gs": {"type": "C"},
-        },
+        **{"code": "g", "pseq": PSEQ_MODULUS + pseq, "stod": stod, "sid": ident & _G_SERVER},
+        "gs": {"type": "C"},
         "src": {"host": host.strip("[]"), "inst": host.strip("[]"), "port": port, "site": ""},
     }
     whole = _line(header) + datagram[_G_HEADER.size :]
     if len(whole) > MAX_DATAGRAM_BYTES:
         return _MALFORMED
-    return Kept("gstream", frame(at_s, 0, whole), Source.of(header))
+    return CaptureRecord("gstream", frame(at_s, 0, whole), ReportSender.of(header))
 
 
-def _cache_event(record: Mapping[str, Any], at_s: int) -> Kept | Refused:
+def _cache_event(record: Mapping[str, Any], at_s: int) -> CaptureRecord | Refused:
     """The event as a datagram of its own: the collector does not say which number it had.
 
     It has that of its content, beyond those of caches: two messages are one event if they say the same.
@@ -200,16 +206,16 @@ def _cache_event(record: Mapping[str, Any], at_s: int) -> Kept | Refused:
         # They do not keep the name of an instance; several servers of a site are several caches.
         "src": {"host": host, "inst": host, "site": _text(event, "site"), "port": address.rpartition("#")[2]},
     }
-    source = Source.of(header)
+    source = ReportSender.of(header)
     if not host or source is None or file_close(event, source, 0, at_s) is None:
         return _MALFORMED
     datagram = _line(header) + _line({name: value for name, value in event.items() if name != "metadata"})
     if len(datagram) > MAX_DATAGRAM_BYTES:
         return _MALFORMED
-    return Kept("gstream", frame(at_s, 0, datagram), source)
+    return CaptureRecord("gstream", frame(at_s, 0, datagram), source)
 
 
-def _close(record: dict[str, Any], at_s: int) -> Kept | Refused:
+def _close(record: dict[str, Any], at_s: int) -> CaptureRecord | Refused:
     """The record in MONIT's form of WLCG's: times in ms, and one id however often it is published."""
     close = {_IN_WLCG.get(name, name): value for name, value in record.items()} | {
         name: value for name, value in record.items() if name not in _IN_WLCG
@@ -226,7 +232,7 @@ def _close(record: dict[str, Any], at_s: int) -> Kept | Refused:
     for name in ("start_time", "end_time"):
         close[name] = _milliseconds(close.get(name))
     published = {"timestamp": at_s * 1000} | (metadata if isinstance(metadata, dict) else {})
-    return Kept("closes", _line({"data": close, "metadata": published}))
+    return CaptureRecord("closes", _line({"data": close, "metadata": published}))
 
 
 def _line(record: Mapping[str, Any]) -> bytes:

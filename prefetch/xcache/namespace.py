@@ -32,11 +32,11 @@ _HEAD_BYTES = 4096
 _READ_FLAGS = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 
 
-class Found(NamedTuple):
-    """One cinfo: the file's `name` in the cache and its `info`; None if it cannot be used, with the `fault`.
+class WalkedFile(NamedTuple):
+    """A file of the cache by its cinfo. `info` is None if that cannot be used, and `fault` says why.
 
-    `fault` has the same words for the same fault; `detail` is for people. `is_folder`: a folder that cannot
-    be read.
+    `fault` has the same words for the same fault; `detail` is for people. `is_folder`: it is a folder that
+    cannot be read.
     """
 
     name: str
@@ -56,27 +56,27 @@ class Part(NamedTuple):
 WHOLE: Final = Part(0, 1)
 
 
-class Counted(NamedTuple):
+class ServerCount(NamedTuple):
     """The bytes on disk that a server has counted in its cache's files, at `at_s`, s since 1970."""
 
     at_s: int
     n_bytes: int
 
 
-def counted(namespace: Path) -> Counted | None:
-    """What the server says in its statistics (5.8 and later); None: nothing that can be read.
+def server_count(namespace: Path) -> ServerCount | None:
+    """What the server counts in its statistics (5.8 and later); None if these cannot be read.
 
-    By this it purges, whatever is on disk: files that somebody else has removed count until it starts again.
+    It purges by this count, in which files that somebody else removed stay until it is restarted.
     """
     try:
         with os.fdopen(os.open(f"{namespace}{_COUNTS}", _READ_FLAGS), "rb") as file:
-            found = _COUNTED.search(file.read(_HEAD_BYTES))
+            match = _COUNTED.search(file.read(_HEAD_BYTES))
     except OSError:
         return None
-    return None if found is None else Counted(*map(int, found.groups()))
+    return None if match is None else ServerCount(*map(int, match.groups()))
 
 
-def walk(namespace: Path, spaces: Sequence[Path] = (), part: Part = WHOLE) -> Iterator[Found]:
+def walk(namespace: Path, spaces: Sequence[Path] = (), part: Part = WHOLE) -> Iterator[WalkedFile]:
     """Every cinfo below `namespace`, in no promised order and without a list in memory.
 
     `part`: of the folders. Links are refused, also to folders, except for a cinfo that lies in one of
@@ -97,7 +97,9 @@ def walk(namespace: Path, spaces: Sequence[Path] = (), part: Part = WHOLE) -> It
             if not folder:
                 raise InputError(f"cannot read namespace {namespace}: {error.strerror}") from error
             if is_ours and not isinstance(error, FileNotFoundError | NotADirectoryError):
-                yield Found(folder, None, _unreadable(error), f"{folder[:200]}: a folder", is_folder=True)
+                yield WalkedFile(
+                    folder, None, _unreadable(error), f"{folder[:200]}: a folder", is_folder=True
+                )
             continue
         with entries:
             for entry in entries:
@@ -105,8 +107,8 @@ def walk(namespace: Path, spaces: Sequence[Path] = (), part: Part = WHOLE) -> It
                 if entry.is_dir(follow_symlinks=False):
                     if name != _LOST_AND_FOUND:
                         folders.append(name)
-                elif is_ours and name != _STATISTICS and (found := _found(entry, name, roots)) is not None:
-                    yield found
+                elif is_ours and name != _STATISTICS and (file := _read_entry(entry, name, roots)):
+                    yield file
     if not os.path.samestat(begun, _status(namespace)):
         raise InputError(f"namespace {namespace} was another folder when its walk began: is it mounted?")
 
@@ -118,52 +120,52 @@ def _status(namespace: Path) -> os.stat_result:
         raise InputError(f"cannot read namespace {namespace}: {error.strerror}") from error
 
 
-def _found(entry: os.DirEntry[str], name: str, roots: tuple[str, ...]) -> Found | None:
+def _read_entry(entry: os.DirEntry[str], name: str, roots: tuple[str, ...]) -> WalkedFile | None:
     """What `entry` says, if it is a cinfo or leads somewhere."""
     is_cinfo, path = entry.name.endswith(SUFFIX), entry.path
     lfn = name.removesuffix(SUFFIX)
     if entry.is_symlink():
         path = os.path.realpath(path)
         if not (is_cinfo and roots and path.startswith(roots)):
-            return Found(lfn, None, "a link, not followed", lfn) if is_cinfo or entry.is_dir() else None
+            return WalkedFile(lfn, None, "a link, not followed", lfn) if is_cinfo or entry.is_dir() else None
     elif is_cinfo and not entry.is_file(follow_symlinks=False):
-        return Found(lfn, None, "no plain file", lfn)
+        return WalkedFile(lfn, None, "no plain file", lfn)
     if not is_cinfo:
         return None
     try:
-        found = _read(path, checked_lfn(lfn)) or _lost(entry.path, lfn)
+        file = _read(path, checked_lfn(lfn)) or _lost(entry.path, lfn)
     except PushRejected as error:
-        return Found(lfn, None, "not a usable file name", str(error))
-    if found is not None and found.info is not None and (why := cinfo.doubt(found.info, entry.path)):
-        return Found(lfn, None, why, lfn)
-    return found
+        return WalkedFile(lfn, None, "not a usable file name", str(error))
+    if file is not None and file.info is not None and (why := cinfo.doubt(file.info, entry.path)):
+        return WalkedFile(lfn, None, why, lfn)
+    return file
 
 
-def _read(path: str, lfn: str) -> Found | None:
+def _read(path: str, lfn: str) -> WalkedFile | None:
     """What the file at `path` says of `lfn`; None if it is not there, or without a byte yet."""
     try:
         content = _content(path)
         try:
-            return Found(lfn, cinfo.parse(content)) if content else None
+            return WalkedFile(lfn, cinfo.parse(content)) if content else None
         except InputError:
             if time.time() - Path(path).stat().st_mtime >= YOUNG_S:
                 raise
         time.sleep(_REREAD_S)  # it may be written just now
         content = _content(path)
-        return Found(lfn, cinfo.parse(content)) if content else None
+        return WalkedFile(lfn, cinfo.parse(content)) if content else None
     except (FileNotFoundError, NotADirectoryError):
         return None
     except OSError as error:
-        return Found(lfn, None, _unreadable(error), f"{lfn}: {error.strerror}")
+        return WalkedFile(lfn, None, _unreadable(error), f"{lfn}: {error.strerror}")
     except InputError as error:
-        return Found(lfn, None, _fault(content), f"{lfn}: {error}")
+        return WalkedFile(lfn, None, _fault(content), f"{lfn}: {error}")
 
 
-def _lost(path: str, lfn: str) -> Found | None:
-    """Why the record at `path` says nothing, if not because it is gone or only being made.
+def _lost(path: str, lfn: str) -> WalkedFile | None:
+    """The fault of a record at `path` that cannot be read; None if it is gone, or being written.
 
-    With `oss.space` a record is a link, into a disk that may not be mounted; a crash of the machine leaves
-    records without a byte beside files that have some.
+    With `oss.space` a record may be a link into a disk that is not mounted; after a crash of the machine a
+    record may be empty beside a file that is not.
     """
     record = Path(path)
     try:
@@ -172,10 +174,12 @@ def _lost(path: str, lfn: str) -> Found | None:
         is_lost = is_old and record.with_suffix("").stat().st_size > 0
     except (FileNotFoundError, NotADirectoryError):
         linked = record.is_symlink() and not record.exists()
-        return Found(lfn, None, "a link to nothing", f"{lfn}: is its space mounted?") if linked else None
+        return WalkedFile(lfn, None, "a link to nothing", f"{lfn}: is its space mounted?") if linked else None
     except OSError as error:
-        return Found(lfn, None, _unreadable(error), f"{lfn}: {error.strerror}")
-    return Found(lfn, None, "an empty cinfo", f"{lfn}: no byte, but its file has some") if is_lost else None
+        return WalkedFile(lfn, None, _unreadable(error), f"{lfn}: {error.strerror}")
+    return (
+        WalkedFile(lfn, None, "an empty cinfo", f"{lfn}: no byte, but its file has some") if is_lost else None
+    )
 
 
 def _content(path: str) -> bytes:

@@ -94,12 +94,12 @@ def read_piece(url: str, piece: Piece, deadline: float) -> PieceRead:
                 raise TargetUnavailable(f"{piece.name} has {size} bytes now, not {piece.size_bytes}")
             for some in requests(piece):
                 parts = [remote.read_part(*some[0])] if len(some) == 1 else remote.read_parts(some)
-                if [len(one) for one in parts] != [n_bytes for _, n_bytes in some]:
-                    told = f"{sum(map(len, parts))} of {sum(n_bytes for _, n_bytes in some)} bytes came"
-                    raise TargetUnavailable(f"{piece.name}: {told}: it shrank while it was read")
-                for one in parts:
-                    digest = zlib.adler32(one, digest)
-                    n_read += len(one)
+                if [len(part) for part in parts] != [n_bytes for _, n_bytes in some]:
+                    sizes = f"{sum(map(len, parts))} of {sum(n_bytes for _, n_bytes in some)} bytes came"
+                    raise TargetUnavailable(f"{piece.name}: {sizes}: it shrank while it was read")
+                for part in parts:
+                    digest = zlib.adler32(part, digest)
+                    n_read += len(part)
             read_s = time.monotonic() - began - open_s
     except TimeOut:
         error = f"{piece.name}: no answer in time"
@@ -108,14 +108,14 @@ def read_piece(url: str, piece: Piece, deadline: float) -> PieceRead:
     return PieceRead(piece, n_read, digest, open_s, read_s, time.monotonic() - began, error)
 
 
-def plain(told: str) -> str:
+def plain(text: str) -> str:
     """An error's text without the names of connections; see `ThreadConnections`."""
-    return _LOGIN.sub("//", told)
+    return _LOGIN.sub("//", text)
 
 
 def _read(job: Mapping[str, Any]) -> dict[str, Any]:
     """Read the pieces of each client in turn, all clients at once, each on its connection or all on one."""
-    clients = [[Piece(**one) for one in pieces] for pieces in job["clients"]]
+    clients = [[Piece(**piece) for piece in pieces] for pieces in job["clients"]]
     connections, deadline = ThreadConnections(job["url"]), time.monotonic() + job["timeout_s"]
     shared = connections.url() if job["is_shared"] else None
     together = threading.Barrier(len(clients) + 1)
@@ -123,24 +123,24 @@ def _read(job: Mapping[str, Any]) -> dict[str, Any]:
     def run(pieces: Sequence[Piece]) -> list[PieceRead]:
         url = shared or connections.url()
         together.wait()
-        found = list[PieceRead]()
+        reads = list[PieceRead]()
         for piece in pieces:
-            found.append(read_piece(url, piece, deadline))
-            if found[-1].error is not None:
+            reads.append(read_piece(url, piece, deadline))
+            if reads[-1].error is not None:
                 break
-        return found
+        return reads
 
     with concurrent.futures.ThreadPoolExecutor(len(clients)) as pool:
         running = [pool.submit(run, pieces) for pieces in clients]
         together.wait()
         began, cpu_s = time.monotonic(), time.process_time()
-        found = [[dataclasses.asdict(one) for one in each.result()] for each in running]
+        reads = [[dataclasses.asdict(piece) for piece in client.result()] for client in running]
     # The clock is the machine's: the times of several processes can be compared.
     return {
         "began": began,
         "ended": time.monotonic(),
         "cpu_s": time.process_time() - cpu_s,
-        "clients": found,
+        "clients": reads,
     }
 
 
@@ -158,13 +158,13 @@ def _ping(job: Mapping[str, Any]) -> dict[str, Any]:
 
 def _stat(job: Mapping[str, Any]) -> dict[str, Any]:
     """Size of each file, and whether the server holds a part of it, and the seconds of the answer."""
-    url, found = ThreadConnections(job["url"]).url(), list[Any]()
+    url, files = ThreadConnections(job["url"]).url(), list[Any]()
     for name in job["names"]:
         began = time.monotonic()
-        told = stat(url, name)
+        answer = stat(url, name)
         seconds = time.monotonic() - began
-        found.append(None if told is None else [told.size_bytes, told.is_held, seconds])
-    return {"files": found}
+        files.append(None if answer is None else [answer.size_bytes, answer.is_held, seconds])
+    return {"files": files}
 
 
 _KINDS: Mapping[str, Callable[[Mapping[str, Any]], dict[str, Any]]] = {

@@ -1,23 +1,25 @@
-"""Receives the datagrams of several caches into rolling captures, and counts what is missing."""
+"""Receives what caches send by UDP into captures: of several caches, counted and rolled; or of one."""
 
 from __future__ import annotations
 
 import contextlib
+import os
 import socket
 import struct
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Hashable
 from pathlib import Path
+from types import TracebackType
 from typing import Final
 
-from features.common.errors import InputError
+from features.common.errors import InputError, ServiceError
 from features.common.input_files import InputFile
-from prefetch.xcache import heartbeat
-from prefetch.xcache.collector import frame, is_kept, listening, read_datagram
-from prefetch.xcache.events import MAX_DATAGRAM_BYTES, Source
+from prefetch.xcache import fstream
+from prefetch.xcache.events import BINARY, MAX_DATAGRAM_BYTES, ReportSender, frame, is_kept, read_datagram
 from prefetch.xcache.gstream import MAX_SENDERS, PSEQ_MODULUS, CaptureReader, Numberings, note
-from prefetch.xcache.rolling import Quota, RollingFiles
+from prefetch.xcache.rolling import BEAT_EVERY_S, Heartbeat, Quota, RollingFiles, append
 
 COUNTS: Final = (
     *("datagrams", "bytes", "caches", "lost", "dropped", "restarts", "other", "malformed", "over_quota"),
@@ -36,6 +38,25 @@ _SO_MEMINFO: Final = 55
 _MEMINFO = struct.Struct("=9I")
 # So much of the last capture shows where each cache's numbering stood.
 _RESUME_BYTES: Final = 2**20
+_WAKE_S = 0.2
+_BUFFER_BYTES = 4 * 2**20
+
+
+def listening(host: str, port: int) -> socket.socket:
+    """A UDP socket that waits for datagrams, at most a moment at a time; port 0 takes any free one.
+
+    Raises ServiceError if the port cannot be had.
+    """
+    listener = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_DGRAM)
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _BUFFER_BYTES)
+        listener.bind((host, port))
+    except (OSError, OverflowError) as error:
+        listener.close()
+        reason = error.strerror if isinstance(error, OSError) else "no such port"
+        raise ServiceError(f"cannot listen on UDP {host}:{port}: {reason}") from error
+    listener.settimeout(_WAKE_S)
+    return listener
 
 
 class Receiver:
@@ -84,7 +105,7 @@ class Receiver:
                 now = time.monotonic()
                 if now >= beat_at:
                     self._beat()
-                    beat_at = now + heartbeat.EVERY_S
+                    beat_at = now + BEAT_EVERY_S
                 if now >= report_at or (self._is_full and now >= full_at):
                     self._count_dropped()
                     self._count_held()
@@ -92,49 +113,45 @@ class Receiver:
                     full_at = now + report_every_s
                     report_at += report_every_s if now >= report_at else 0
             self._leave()
-            heartbeat.end(self._quota.folder)
+            Heartbeat.end(self._quota.folder)
 
     def _beat(self) -> None:
         """Say that we live, and what was lost; a full folder is looked at again: others make room there."""
         self._count_dropped()
         self._is_full = self._is_full and not self._quota.admits(0)
         counts = self.counts
-        heartbeat.Heartbeat(counts["dropped"], counts["over_quota"], self._is_full).write(self._quota.folder)
+        Heartbeat(counts["dropped"], counts["over_quota"], self._is_full).write(self._quota.folder)
 
     def _receive(self) -> bool:
         """Take one datagram; False if there was none for a moment."""
-        arrived = self._arrived()
+        try:
+            arrived = self._socket.recvfrom(MAX_DATAGRAM_BYTES)
+        except TimeoutError:
+            arrived = None
         now_s = self._now_s()
         # Whatever comes, a file is finished in its time: only then is it pulled, and makes room.
         self._files.roll(now_s)
         if arrived is not None:
-            self._take(*arrived, now_s)
+            datagram, (_, port, *_) = arrived
+            self._take(datagram, port, now_s)
         return arrived is not None
-
-    def _arrived(self) -> tuple[bytes, int] | None:
-        """The next datagram and the port that it came from."""
-        try:
-            datagram, sender = self._socket.recvfrom(MAX_DATAGRAM_BYTES)
-        except TimeoutError:
-            return None
-        return datagram, sender[1]
 
     def _take(self, datagram: bytes, port: int, now_s: float) -> None:
         """Keep a datagram, or count why not."""
         self.counts["datagrams"] += 1
         self.counts["bytes"] += len(datagram)
         try:
-            told = read_datagram(datagram)
+            content = read_datagram(datagram)
         except InputError:
             self.counts["malformed"] += 1
             return
-        if isinstance(told, Source):
-            self._life(told)
-        if not is_kept(told):
+        if isinstance(content, ReportSender):
+            self._life(content)
+        if not is_kept(content):
             self.counts["other"] += 1
             return
         self._keep(frame(int(now_s), port, datagram), now_s)
-        note(self._numberings, told, int(now_s))
+        note(self._numberings, content, int(now_s))
         self.counts["lost"] = self._numberings.n_lost
 
     def _keep(self, framed: bytes, now_s: float) -> None:
@@ -164,7 +181,7 @@ class Receiver:
         self._count_dropped(n_unread)
         self._count_held()
 
-    def _life(self, source: Source) -> None:
+    def _life(self, source: ReportSender) -> None:
         before = self._lives.get(source.server)
         if before == source.stod:
             return
@@ -181,3 +198,63 @@ class Receiver:
             pass
         reader.close()
         self._numberings.n_lost = 0
+
+
+class Collector:
+    """A thread that listens on 127.0.0.1 and appends every datagram to `path`; a context manager.
+
+    `port` 0 takes any free one: see `port` after entering. Each frame is written before the next datagram
+    is received, so a crash of this process loses none it has received. For one cache on this machine:
+    `receiver.Receiver` serves several, rolls its captures and counts what is missing.
+    """
+
+    def __init__(self, path: Path, *, port: int = 0) -> None:
+        self.path = path
+        self.port = port
+        self._stopping = threading.Event()
+        self._error: OSError | None = None
+
+    def __enter__(self) -> Collector:
+        """Start listening. Raises ServiceError if the port or the file cannot be had."""
+        try:
+            self._file = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+        except OSError as error:
+            raise ServiceError(f"cannot write g-stream capture {self.path}: {error.strerror}") from error
+        try:
+            self._socket = listening("127.0.0.1", self.port)
+        except ServiceError:
+            os.close(self._file)
+            raise
+        self.port = self._socket.getsockname()[1]
+        self._stopping.clear()
+        self._thread = threading.Thread(target=self._listen, name="gstream-collector", daemon=True)
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Stop listening. Raises ServiceError if the capture could not be written."""
+        self._stopping.set()
+        self._thread.join()
+        self._socket.close()
+        os.close(self._file)
+        if self._error is not None and error is None:
+            raise ServiceError(f"g-stream capture {self.path} is not whole: {self._error.strerror}")
+
+    def _listen(self) -> None:
+        while True:
+            try:
+                datagram, sender = self._socket.recvfrom(MAX_DATAGRAM_BYTES)
+            except TimeoutError:
+                # Only a pause ends it: what had arrived by the end is kept.
+                if self._stopping.is_set():
+                    return
+                continue
+            if fstream.stream_code(datagram) not in (None, *BINARY):
+                continue  # of a stream that nobody reads
+            try:
+                append(self._file, frame(int(time.time()), sender[1], datagram))
+            except OSError as error:
+                self._error = error
+                return

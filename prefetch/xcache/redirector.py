@@ -31,7 +31,7 @@ _Address = tuple[str, int]
 class Redirector:
     """The redirector at `url`, and the `nodes` behind it: their addresses, `host:port`, by name.
 
-    What it says of `drained` ones is left out: others stand in for them.
+    `drained`: names of nodes that never count as serving or holding a file.
     """
 
     def __init__(
@@ -39,7 +39,7 @@ class Redirector:
     ) -> None:
         self._url, self._drained = url, drained
         self._connections = ThreadConnections(url)
-        self._names = {at: name for name, of in nodes.items() for one in of for at in _resolved(one)}
+        self._names = {at: name for name, of in nodes.items() for address in of for at in _resolved(address)}
         self._strangers = set[str]()
 
     def serving(self) -> frozenset[str]:
@@ -47,33 +47,33 @@ class Redirector:
 
         Raises TargetUnavailable if it does not answer, or names none of the configured nodes.
         """
-        told = [one for one in locations(self._connections.url(), ALL_NODES) if one.is_online]
-        found = self._known(told)
-        if not found:
-            seen = ", ".join(one.address for one in told[:3]) or "none"
+        online = [node for node in locations(self._connections.url(), ALL_NODES) if node.is_online]
+        nodes = self._known(online)
+        if not nodes:
+            seen = ", ".join(node.address for node in online[:3]) or "none"
             raise TargetUnavailable(
                 f"redirector {self._url} names no configured node (it names {bounded(seen, 200)}): connect "
                 "their cmsd to it, or set their `address` to what it names"
             )
-        return found
+        return nodes
 
     def holders(self, name: str) -> frozenset[str]:
         """The nodes that hold file `name`, asked for now. Raises PushRejected, TargetUnavailable."""
-        told = locations(self._connections.url(), checked_lfn(name))
-        return self._known(one for one in told if one.is_online)
+        nodes = locations(self._connections.url(), checked_lfn(name))
+        return self._known(node for node in nodes if node.is_online)
 
-    def _known(self, told: Iterable[Location]) -> frozenset[str]:
-        """The configured nodes among `told`; others are named in the log, once each."""
-        found = set[str]()
-        for _, one in zip(range(_MOST_NODES), told, strict=False):
-            name = self._names.get(_parsed(one.address))
+    def _known(self, nodes: Iterable[Location]) -> frozenset[str]:
+        """The configured nodes among `nodes`; others are named in the log, once each."""
+        names = set[str]()
+        for _, node in zip(range(_MOST_NODES), nodes, strict=False):
+            name = self._names.get(_parsed(node.address))
             if name is not None:
-                found.add(name)
-            elif one.address not in self._strangers and len(self._strangers) < _MOST_NODES:
-                self._strangers.add(one.address)
-                shown = printable(bounded(one.address, 100))
-                _log.warning("redirector %s names %s, no configured cache", self._url, shown)
-        return frozenset(found) - self._drained
+                names.add(name)
+            elif node.address not in self._strangers and len(self._strangers) < _MOST_NODES:
+                self._strangers.add(node.address)
+                address = printable(bounded(node.address, 100))
+                _log.warning("redirector %s names %s, no configured cache", self._url, address)
+        return frozenset(names) - self._drained
 
 
 class NodeTarget(XCacheTarget):
@@ -107,8 +107,8 @@ class NodeTarget(XCacheTarget):
 
 def _parsed(address: str) -> _Address:
     """Host (an IPv4 address also where it is written as IPv6) and port; ("", 0) for what is no address."""
-    found = _ADDRESS.fullmatch(address)
-    return ("", 0) if found is None else (plain_address(found[1].lower()), int(found[2]))
+    match = _ADDRESS.fullmatch(address)
+    return ("", 0) if match is None else (plain_address(match[1].lower()), int(match[2]))
 
 
 def _resolved(address: str) -> list[_Address]:
@@ -117,7 +117,7 @@ def _resolved(address: str) -> list[_Address]:
     if not host:
         raise ConfigError("caches", f"{address[:100]!r} is no address; write host:port")
     try:
-        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        answers = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     except OSError:
-        found = []
-    return [(host, port), *((plain_address(str(one[4][0])), port) for one in found)]
+        answers = []
+    return [(host, port), *((plain_address(str(answer[4][0])), port) for answer in answers)]

@@ -1,4 +1,6 @@
-"""Capture files that roll: a file being written ends in `.part`, a finished one does not.
+"""A collector's folder: captures that roll, their quota, and the heartbeat beside them.
+
+A file being written ends in `.part`, a finished one does not.
 
 Frames are written at once, so killing the writer loses none of them. A second thread brings them to the disk
 (fsync) every `SYNC_EVERY_S`, so that a crash of the machine loses no more than that; it also finishes files:
@@ -7,17 +9,23 @@ fsync, then rename. A torn last frame stays in its file; readers leave it out.
 
 from __future__ import annotations
 
+import contextlib
+import json
+import math
 import os
 import queue
 import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Final
+from typing import Annotated, Final, NamedTuple
 
-from features.common.errors import ServiceError
+import pydantic
+
+from features.common import files
+from features.common.errors import InputError, NotPlainError, ServiceError
+from features.common.input_files import InputFile, plain
 from features.common.times import as_of_label
-from prefetch.xcache.collector import append
 
 PART: Final = ".part"
 SYNC_EVERY_S: Final = 1.0
@@ -29,9 +37,9 @@ _MAX_LINE_BYTES = 2**22
 class RollingFiles:
     """Frames appended to `gstream-<number>-<time>.capture` in `folder`, in the order of their names.
 
-    `folder` is there already, and one process at a time writes to it. A file is finished at `roll_bytes`,
-    `roll_s` after its first frame, or at `close`. `form`: name and suffix, if not `gstream`, `.capture`; of
-    lines a torn last one is cut off. Raises ServiceError where the folder cannot be written.
+    `folder` exists, and one process at a time writes to it. A file is finished at `roll_bytes`, `roll_s`
+    after its first frame, or at `close`. `form`: name and suffix; a torn last line of another form than
+    `CAPTURES` is cut off. Raises ServiceError if the folder cannot be written.
     """
 
     def __init__(
@@ -142,6 +150,13 @@ class RollingFiles:
         return ServiceError(f"cannot write captures to {self._folder}: {error.strerror}")
 
 
+def append(descriptor: int, framed: bytes) -> None:
+    """Append one frame in one write, so that frames of several writers do not mix."""
+    n_written = os.write(descriptor, framed)
+    while n_written < len(framed):
+        n_written += os.write(descriptor, framed[n_written:])
+
+
 def _finish(file: int, path: Path) -> None:
     """Bring the file and its final name to the disk; one without a byte is removed."""
     try:
@@ -184,8 +199,8 @@ _MEASURED_EVERY_S: Final = 1.0
 class Quota:
     """The bytes of the captures in `folder`, with names of `pattern`, which should stay within `quota_bytes`.
 
-    What is added is counted as it comes. What others delete is seen by `measure`, which is called when the
-    folder is full, at most once a second. `clock`: s, as `time.monotonic`.
+    `admits` counts what is added; `measure` sees what others delete, and is called when the folder is full,
+    at most once a second.
     """
 
     def __init__(
@@ -234,3 +249,66 @@ def _size_bytes(path: Path) -> int:
         return path.stat().st_size
     except FileNotFoundError:  # archived since it was listed
         return 0
+
+
+BEAT_EVERY_S: Final = 2.0
+BEAT_FRESH_S: Final = 15.0
+"""After so many seconds of silence a collector hangs, or has ended."""
+_HEARTBEAT_NAME: Final = ".heartbeat"
+_MAX_HEARTBEAT_BYTES: Final = 4096
+
+_Count = Annotated[int, pydantic.Field(ge=0, lt=2**63)]
+
+
+class Heartbeat(NamedTuple):
+    """A collector's counts since its start: datagrams `dropped` by the kernel, and those `over_quota`.
+
+    `is_full`: no datagram is kept now.
+    """
+
+    dropped: _Count
+    over_quota: _Count
+    is_full: bool
+
+    def write(self, folder: Path) -> None:
+        """Replace the heartbeat in `folder`; if it cannot be written, its age shows that."""
+        with contextlib.suppress(OSError):
+            files.write(folder / _HEARTBEAT_NAME, json.dumps(self._asdict()), settle=False)
+
+    @staticmethod
+    def end(folder: Path) -> None:
+        """Delete the heartbeat in `folder`: the collector has ended."""
+        with contextlib.suppress(OSError):
+            (folder / _HEARTBEAT_NAME).unlink(missing_ok=True)
+
+
+_HEARTBEAT: Final = pydantic.TypeAdapter(Heartbeat)
+
+
+def read_heartbeat(folder: Path) -> Heartbeat:
+    """The heartbeat of the collector that writes to `folder`. Raises InputError if none does, or it hangs."""
+    path = folder / _HEARTBEAT_NAME
+    try:
+        age_s = time.time() - path.stat().st_mtime
+        with plain(InputFile(folder, _HEARTBEAT_NAME)) as name, Path(name).open("rb") as opened:
+            heartbeat = _HEARTBEAT.validate_python(json.loads(opened.read(_MAX_HEARTBEAT_BYTES)))
+    except (OSError, ValueError, NotPlainError):
+        age_s = math.inf
+    if not -BEAT_FRESH_S < age_s < BEAT_FRESH_S:
+        was = "no collector writes" if math.isinf(age_s) else "the collector has hung that writes"
+        raise InputError(
+            f"{was} to {folder}, so that nothing is reported; start it: cachecast collect --port PORT "
+            f"--out {folder}"
+        )
+    return heartbeat
+
+
+def check_heartbeat(folder: Path) -> Heartbeat:
+    """As `read_heartbeat`. Raises InputError also while the captures fill their quota."""
+    heartbeat = read_heartbeat(folder)
+    if heartbeat.is_full:
+        raise InputError(
+            f"captures in {folder} fill their quota, so that reports are refused; pull them, or raise "
+            "[collect] quota"
+        )
+    return heartbeat

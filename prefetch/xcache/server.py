@@ -1,14 +1,21 @@
-"""A server's version and what depends on it, the login, and the choice of files to ask the server for."""
+"""What depends on a server's version, the logins to servers, and the choice of files to ask one for."""
 
 from __future__ import annotations
 
+import base64
+import binascii
 import dataclasses
+import hashlib
 import heapq
+import json
 import os
 import re
+import time
+from collections.abc import Collection
 from pathlib import Path
+from typing import Any
 
-from features.common.errors import ConfigError
+from features.common.errors import ConfigError, TargetUnavailable, bounded
 from prefetch import private_files
 
 _VERSION = re.compile(r"v?([0-9]{1,2})\.([0-9]{1,4})(?:\.([0-9]{1,4}))?([-~]?rc)?")
@@ -20,9 +27,9 @@ _PURGES_BY_MTIME = (5, 8, 0)
 
 @dataclasses.dataclass(frozen=True)
 class ServerVersion:
-    """`numbers` as (5, 5, 3); empty if the server's words hold none: then it is taken for the oldest.
+    """`numbers` as (5, 5, 3); empty if the server's answer has none: then it counts as the oldest.
 
-    `is_candidate`: a release candidate of them, which may not yet do what the release does.
+    `is_candidate`: of a release candidate, which may not yet do what the release does.
     """
 
     numbers: tuple[int, ...]
@@ -77,10 +84,10 @@ def parse_version(answer: str) -> ServerVersion:
 
     Majors above 99 are no version.
     """
-    found = _VERSION.match(answer.strip())
-    if found is None:
+    match = _VERSION.match(answer.strip())
+    if match is None:
         return ServerVersion(())
-    *numbers, candidate = found.groups()
+    *numbers, candidate = match.groups()
     return ServerVersion(tuple(int(part or 0) for part in numbers), is_candidate=candidate is not None)
 
 
@@ -98,7 +105,7 @@ class LastUsed:
         self._heap: list[tuple[int, str]] = []
 
     def offer(self, name: str, used_s: int) -> None:
-        """Take `name` if it was used later than another one that was taken."""
+        """Take `name` if it was used later than the oldest of those taken."""
         if len(self._heap) < N_ASKED:
             heapq.heappush(self._heap, (used_s, name))
         else:
@@ -116,10 +123,10 @@ _WORDS = {KEYTAB: "keytab", PROXY: "proxy", TOKEN: "token file"}
 
 
 def use_login(variable: str, path: Path, setting: str) -> None:
-    """Let the XRootD client of this process log in by the file at `path`; `variable`: of what kind it is.
+    """Let the XRootD client of this process log in by the file at `path`; `variable`: of which kind it is.
 
-    The client reads one a process: caches share it. Raises ConfigError, with the `setting` it was given by,
-    for a file that is not there, not ours alone, or not the one in use.
+    Raises ConfigError, which names `setting`, for a file that is missing, not ours alone, or not the one that
+    is in use.
     """
     private_files.check(path, _WORDS[variable], setting)
     in_use = os.environ.get(variable)
@@ -128,3 +135,108 @@ def use_login(variable: str, path: Path, setting: str) -> None:
             setting, f"this process logs in by {in_use} already; put the keys of all caches into one file"
         )
     os.environ[variable] = str(path)
+
+
+# The XRootD client reads the token from the file that BEARER_TOKEN_FILE names whenever it opens a connection,
+# and a server judges a connection by the token that opened it: a renewed one needs another connection. The
+# claims are read only to say what is wrong: their signature is for the server to check.
+_MAX_TOKEN_BYTES = 16 * 1024
+_ENDS_S = 10.0
+"""A token that ends within this time may end on its way."""
+_LATEST_S = 2**53
+_READING = ("storage.read", "storage.stage", "read")
+_ANY = ("https://wlcg.cern.ch/jwt/v1/any", "ANY")
+
+
+class BearerToken:
+    """The token in the file at `path`; `audience`: what its `aud` must name, None: anything."""
+
+    def __init__(self, path: Path, audience: str | None) -> None:
+        self._path, self._audience = path, audience
+
+    def checked(self, name: str = "") -> str:
+        """A digest of the token that the file has now, which may read file or command `name` (empty: any).
+
+        Raises TargetUnavailable, without the token, if it may not: a renewed one may.
+        """
+        token = self._read()
+        fault = _fault(_claims(token), name, self._audience)
+        if fault is not None:
+            raise TargetUnavailable(f"token file {self._path}: {fault}; renew the token")
+        return hashlib.sha256(token).hexdigest()
+
+    def _read(self) -> bytes:
+        # What renews it may leave another kind of file, or one open to all; a pipe would never end.
+        if (fault := private_files.fault(self._path, "token file")) is not None:
+            raise TargetUnavailable(fault)
+        try:
+            with open(self._path, "rb", opener=_without_waiting) as opened:
+                return opened.read(_MAX_TOKEN_BYTES).strip()
+        except OSError as error:
+            raise TargetUnavailable(f"token file {self._path}: {error.strerror}; renew the token") from None
+
+
+_in_use: BearerToken | None = None
+
+
+def use_token(path: Path, audience: str | None, url: str, setting: str) -> None:
+    """Let the XRootD client of this process log in by the token in `path`, to `url` among others.
+
+    Raises ConfigError as `use_login` does, and for a `url` without TLS.
+    """
+    global _in_use  # noqa: PLW0603  the client library has one login a process
+    if not url.startswith("roots://"):
+        raise ConfigError(setting, "a token is sent over TLS only: write url = roots://…")
+    use_login(TOKEN, path, setting)
+    _in_use = BearerToken(path, audience)
+
+
+def login(scheme: str, name: str = "") -> str:
+    """`BearerToken.checked` of the token in use; empty if there is none, or without TLS."""
+    return "" if _in_use is None or scheme != "roots" else _in_use.checked(name)
+
+
+def _without_waiting(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK)
+
+
+def _claims(token: bytes) -> dict[str, Any]:
+    """The claims of a token; empty for what is none."""
+    parts = token.split(b".")
+    try:
+        claims = json.loads(base64.urlsafe_b64decode(parts[1] + b"=" * (-len(parts[1]) % 4)))
+    except (IndexError, ValueError, RecursionError, binascii.Error):
+        return {}
+    return claims if isinstance(claims, dict) and len(parts) == 3 else {}
+
+
+def _fault(claims: dict[str, Any], name: str, audience: str | None) -> str | None:
+    """Why a token with these claims is of no use for `name`; None: nothing is known to be wrong."""
+    ends_s, scope = claims.get("exp", 0), claims.get("scope", "")
+    is_time = isinstance(ends_s, int | float) and not isinstance(ends_s, bool) and 0 < ends_s < _LATEST_S
+    if not is_time or not isinstance(scope, str):
+        return "it holds no token with an end"
+    if (left_s := ends_s - time.time()) < _ENDS_S:
+        return f"it expired {-left_s:.0f} s ago" if left_s < 0 else f"it expires in {left_s:.0f} s"
+    audiences = _texts(claims.get("aud"))
+    if audience is not None and not {audience, *_ANY} & set(audiences):
+        return f"its audience is {_in_words(audiences)}, not {audience}"
+    scopes = scope.split()
+    # A token without a scope for storage may be allowed by its groups.
+    paths = [path or "/" for kind, _, path in (text.partition(":") for text in scopes) if kind in _READING]
+    if paths and name and not any(_is_below(name, path) for path in paths):
+        return f"its scope {_in_words(scopes)} does not cover {bounded(name, 100)}"
+    return None
+
+
+def _is_below(name: str, path: str) -> bool:
+    folder = path.rstrip("/")
+    return name == folder or name.startswith(f"{folder}/")
+
+
+def _texts(value: object) -> list[str]:
+    return [str(text) for text in (value if isinstance(value, list) else [value])]
+
+
+def _in_words(texts: Collection[str]) -> str:
+    return bounded(" ".join(" ".join(texts).split()) or "none", 150)

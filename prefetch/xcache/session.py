@@ -21,14 +21,14 @@ import math
 import re
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from types import TracebackType
 from typing import Any, NamedTuple
 
 from features.common.errors import ConfigError, PushRejected, SourceUnavailable, TargetUnavailable, bounded
 from features.common.redaction import without_tokens
 from prefetch.target import ServerIdentity
-from prefetch.xcache import bearer
+from prefetch.xcache import server
 
 _MOST = 256
 # Of the process: connections that one target left behind must not come to the next.
@@ -36,9 +36,10 @@ _numbers = itertools.count()
 
 
 class ThreadConnections:
-    """URLs of the cache at `root://host:port` that differ in a user's name, which no server looks at.
+    """URLs of the cache at `root://host:port`, one for each thread.
 
-    The client library keeps a connection for each user and host. A renewed token gets others: see `bearer`.
+    They differ in the user's name, which no server looks at: the client library keeps a connection for each
+    user and host. After a token was renewed, they have other names, as it is sent when a connection opens.
     """
 
     def __init__(self, url: str) -> None:
@@ -47,20 +48,20 @@ class ThreadConnections:
 
     @property
     def spare(self) -> str:
-        """The cache's URL on a connection that is used by nobody's files. Raises TargetUnavailable."""
-        return self._of(f"ask{bearer.login(self._scheme)[:4]}")
+        """The cache's URL on a connection for questions, where no file is read. Raises TargetUnavailable."""
+        return self._of(f"ask{server.login(self._scheme)[:4]}")
 
     def url(self, name: str = "") -> str:
         """The cache's URL on the connection of this thread, for file or command `name`.
 
         Raises TargetUnavailable if a token is in use that is expired or not for it.
         """
-        login = bearer.login(self._scheme, name)
+        login = server.login(self._scheme, name)
         if getattr(self._own, "login", None) != login:
             self.leave()
             self._own.login = login
-        found: str = self._own.url
-        return found
+        url: str = self._own.url
+        return url
 
     def leave(self) -> None:
         """Use another connection from now on: a request may hold this one for long."""
@@ -130,9 +131,7 @@ class RemoteFile:
 
     def __enter__(self) -> RemoteFile:
         """Open it."""
-        read = _library().flags.OpenFlags.READ
-        status, _ = self._file.open(self._url, read, timeout=_left(self._url, self._deadline))
-        _check(self._url, status)
+        self._call(self._file.open, self._url, _library().flags.OpenFlags.READ)
         return self
 
     def __exit__(
@@ -145,9 +144,7 @@ class RemoteFile:
 
     def size_bytes(self) -> int:
         """The file's size."""
-        status, info = self._file.stat(False, timeout=_left(self._url, self._deadline))
-        _check(self._url, status)
-        return int(info.size)
+        return int(self._call(self._file.stat, False).size)
 
     def read_all(self) -> int:
         """Read all of it, as a job does, and forget it; its size in bytes."""
@@ -158,19 +155,22 @@ class RemoteFile:
 
     def read_part(self, offset: int, n_bytes: int) -> bytes:
         """`n_bytes` from `offset` on; fewer where the file ends."""
-        status, data = self._file.read(offset, n_bytes, timeout=_left(self._url, self._deadline))
-        _check(self._url, status)
-        return bytes(data)
+        return bytes(self._call(self._file.read, offset, n_bytes))
 
     def read_parts(self, parts: Iterable[tuple[int, int]]) -> list[bytes]:
         """The parts (offset, bytes), read by one request."""
-        status, found = self._file.vector_read(list(parts), timeout=_left(self._url, self._deadline))
-        _check(self._url, status)
-        return [bytes(one.buffer) for one in found.chunks]
+        answer = self._call(self._file.vector_read, list(parts))
+        return [bytes(chunk.buffer) for chunk in answer.chunks]
 
     def read_one_byte_at(self, offsets: Iterable[int]) -> None:
-        """Read one byte at each of `offsets` in one request, and forget them."""
+        """Read one byte at each of `offsets` in one request, so that the cache fetches those blocks."""
         self.read_parts((offset, 1) for offset in offsets)
+
+    def _call(self, method: Callable[..., tuple[Any, Any]], *arguments: object) -> Any:
+        """The library's answer in the time that is left."""
+        status, answer = method(*arguments, timeout=_left(self._url, self._deadline))
+        _check(self._url, status)
+        return answer
 
 
 def accepted(command_url: str, deadline: float) -> None:
@@ -201,10 +201,9 @@ class Stat(NamedTuple):
 
 
 def stat(url: str, name: str) -> Stat | None:
-    """What the server reports of `name`; None if it does not hold it and its origin has no such file or is
-    down.
+    """What the server reports of `name`; None if neither it nor its origin has it, or the origin is down.
 
-    For files that it holds a cache answers with mode 0600 (5.5.3, 6.2.1), and from 5.8 with a flag for whole
+    A cache answers with mode 0600 for files that it holds (5.5.3, 6.2.1), and from 5.8 with a flag for whole
     ones.
     """
     status, info = _library().FileSystem(url).stat(name, timeout=_STAT_TIMEOUT_S)
@@ -230,7 +229,7 @@ def locations(url: str, name: str) -> list[Location]:
     Empty if none has it. Raises PushRejected, TargetUnavailable.
     """
     refresh = _library().flags.OpenFlags.REFRESH
-    status, found = _library().FileSystem(url).locate(name, refresh, timeout=_STAT_TIMEOUT_S)
+    status, answer = _library().FileSystem(url).locate(name, refresh, timeout=_STAT_TIMEOUT_S)
     if status.code == _SERVER_ANSWERED and status.errno == _NOT_FOUND:
         return []
     try:
@@ -238,7 +237,7 @@ def locations(url: str, name: str) -> list[Location]:
     except SourceUnavailable as error:
         raise TargetUnavailable(str(error)) from None  # a redirector asks no origin
     online = (_library().flags.LocationType.SERVER_ONLINE, _library().flags.LocationType.MANAGER_ONLINE)
-    return [Location(str(one.address), one.type in online) for one in found]
+    return [Location(str(location.address), location.type in online) for location in answer]
 
 
 def version_of(url: str) -> str | None:
@@ -258,10 +257,10 @@ def statistics_of(url: str) -> tuple[int, ServerIdentity]:
     status, answer = _library().FileSystem(url).query(codes.STATS, "i", timeout=_ASK_TIMEOUT_S)
     if not status.ok and status.code != _SERVER_ANSWERED:
         _check(url, status)
-    found = _STATISTICS.match(answer or b"") if status.ok else None
-    if found is None:
+    match = _STATISTICS.match(answer or b"") if status.ok else None
+    if match is None:
         raise PushRejected(f"{url}: the server reports neither its clock nor its start (query stats)")
-    clock, version, host, port, started, instance, pid = (part.decode() for part in found.groups())
+    clock, version, host, port, started, instance, pid = (part.decode() for part in match.groups())
     return int(clock), ServerIdentity(host, port, instance, int(started), int(pid), version)
 
 

@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 from features.common.arrays import FloatArray, IntArray
 from features.common.errors import InputError, SchemaError
 from replay.read.assemble import EVERYTHING, Choice, LoadedTrace, assemble
+from replay.read.files import missing_size_of
 from replay.read.formats import (
     LCS,
     ORACLE,
@@ -27,8 +28,9 @@ from replay.read.formats import (
 )
 from replay.read.roles import Roles, foreign_roles, house_roles, is_house
 from replay.read.source import ColumnSource, TableSource, column_names, parquet
-from replay.read.times import UNITS, read_ticks
+from replay.read.times import UNITS, Clock, read_ticks
 from replay.read.values import encode, refuse_null, values_of
+from replay.read.zones import check_zone
 from replay.trace import Trace
 
 __all__ = ["KINDS", "LoadedTrace", "read_trace"]
@@ -45,20 +47,25 @@ def read_trace(
     *,
     columns: Mapping[str, str] = _AS_THEY_ARE,
     time_unit: str = "s",
+    time_zone: str | None = None,
     kind: str = "auto",
     only: Mapping[str, str] = EVERYTHING,
     since_s: int | None = None,
     until_s: int | None = None,
     keep: Sequence[str] = (),
     sort: bool = False,
+    missing_size: str | int | None = None,
 ) -> LoadedTrace:
     """The trace in a file or folder; `docs/replay.md` lists the kinds, and the treatment of faulty rows.
 
     `columns`: the columns by role (`replay.read.roles`); an empty name: none has it. `time_unit` (s, ms, us,
     ns): the unit of times that are numbers, or a format of `strptime` for strings; timestamps have their own.
+    `time_zone`: that of times which state none (None: UTC).
     Only accesses with since_s <= time < until_s, and `only` these values of the roles site and activity, are
     kept. `keep`: columns to keep beside the trace, by role or else by name, if they exist. `sort`: sort a
-    foreign table by time. Raises InputError, SchemaError.
+    foreign table by time. `missing_size`: what becomes of its rows that state no size: `first`, the size that
+    others state first of the file, and without one the row is dropped; `drop`; or the bytes, as `2GB`, of
+    files that no row states; None: an error. Raises InputError, SchemaError.
     """
     if kind not in KINDS:
         raise InputError(f"no trace kind {kind!r}; choose one of {', '.join(KINDS)}")
@@ -66,9 +73,10 @@ def read_trace(
         raise InputError(
             f"no time unit {time_unit!r}; choose one of {', '.join(UNITS)}, or a format like %d/%m/%Y"
         )
+    check_zone(time_zone)
     if not path.exists():
         raise InputError(f"there is no trace {path}; check the path")
-    choice = Choice(only, since_s, until_s, tuple(keep))
+    choice = Choice(only, since_s, until_s, tuple(keep), missing_size_of(missing_size))
     accesses, files = house_parts(path)
     form = kind if kind in _BINARY else kind_of(accesses, table=kind != "auto")
     if form in _BINARY:
@@ -79,7 +87,8 @@ def read_trace(
         if isinstance(source, TableSource):
             source = as_written(accesses, source, (roles.item, *roles.labels.values(), *keep))
     catalogue = None if files is None else parquet(files, repeated=False)
-    return assemble(source, roles, choice, time_unit=time_unit, sort=sort, files=catalogue)
+    clock = Clock(time_unit, time_zone)
+    return assemble(source, roles, choice, clock=clock, sort=sort, files=catalogue)
 
 
 def _roles(source: ColumnSource, kind: str, columns: Mapping[str, str]) -> Roles:
@@ -119,7 +128,7 @@ def read_scores(path: Path, trace: Trace) -> TableScores:
     source = read_table(path, ("item",))
     if missing := [name for name in _COLUMNS if name not in source.schema.names]:
         raise SchemaError(f"{path} has no column {', '.join(missing)}; it has {column_names(source)}")
-    as_of_s = read_ticks(source, "as_of", "s").seconds(None)
+    as_of_s = read_ticks(source, "as_of").seconds(None)
     codes = encode(source, source.take("item"), "item")
     score = _scores(source)
     place = pc.index_in(codes.values.cast(pa.string()), value_set=trace.names)

@@ -13,10 +13,16 @@ import pyarrow.compute as pc
 from features.common.arrays import BoolArray, IntArray
 from features.common.errors import InputError, SchemaError
 from features.common.units import format_bytes
-from replay.read.files import dense_files, read_files, refuse_overflow, rows_of_known_size
+from replay.read.files import (
+    MissingSize,
+    dense_files,
+    read_files,
+    refuse_overflow,
+    rows_of_known_size,
+)
 from replay.read.roles import LABELS, Roles, house_roles, note
 from replay.read.source import ColumnSource, TableSource, column_names
-from replay.read.times import TickArray, Ticks, closes, read_ticks, reads
+from replay.read.times import UTC_SECONDS, Clock, TickArray, Ticks, closes, read_ticks, reads
 from replay.read.values import (
     UNKNOWN,
     Codes,
@@ -42,13 +48,14 @@ EVERYTHING: Mapping[str, str] = MappingProxyType({})
 class Choice(NamedTuple):
     """Which accesses to keep (None: all), and which columns beside the trace, by role or else by name.
 
-    `only`: those with these values of the roles site or activity.
+    `only`: those with these values of the roles site or activity. `missing_size`: see `read_trace`.
     """
 
     only: Mapping[str, str] = EVERYTHING
     since_s: int | None = None
     until_s: int | None = None
     keep: tuple[str, ...] = ()
+    missing_size: MissingSize = None
 
 
 def columns_beside(source: ColumnSource, roles: Roles, choice: Choice) -> dict[str, Column]:
@@ -117,25 +124,18 @@ def _picked(column: Column, rows: Rows) -> pa.Array | pa.ChunkedArray:
     return pa.DictionaryArray.from_arrays(array_of(code, absent=code == UNKNOWN), column.values)
 
 
-def in_order(source: ColumnSource, roles: Roles, ticks: TickArray, *, sort: bool) -> Rows:
+def in_order(source: ColumnSource, roles: Roles, ticks: Ticks, *, sort: bool) -> Rows:
     """The rows in time order: those of an `accesses` table by (time, event_id), others as they are.
 
     `sort`: sort the rows of a foreign table by time. Raises InputError naming the first row that is earlier
     than the one before, if it is not to be sorted; SchemaError.
     """
-    backwards = ticks[1:] < ticks[:-1]
-    unordered = bool(backwards.any())
-    if unordered and not (sort or roles.house):
-        row = int(backwards.argmax()) + 1
-        raise InputError(
-            f"{source.where(row)} has {roles.time} {ticks[row]}, earlier than {ticks[row - 1]} in the row "
-            "before; sort the trace, or give --sort"
-        )
-    del backwards
-    rows = np.argsort(ticks, kind="stable") if unordered else None
+    if ticks.backwards and not (sort or roles.house):
+        raise InputError(f"{ticks.backwards}; sort the trace, or give --sort")
+    rows = np.argsort(ticks.value, kind="stable") if ticks.backwards else None
     if roles.event_id is None:
         return rows
-    return _by_event(source, roles.event_id, rows, pick(rows, ticks))
+    return _by_event(source, roles.event_id, rows, pick(rows, ticks.value))
 
 
 def _by_event(source: ColumnSource, name: str, rows: Rows, ticks: TickArray) -> Rows:
@@ -204,7 +204,7 @@ def assemble(
     roles: Roles,
     choice: Choice,
     *,
-    time_unit: str = "s",
+    clock: Clock = UTC_SECONDS,
     sort: bool = False,
     files: ColumnSource | None = None,
 ) -> LoadedTrace:
@@ -214,22 +214,25 @@ def assemble(
     Raises InputError, SchemaError.
     """
     beside = columns_beside(source, roles, choice)
-    ticks = read_ticks(source, roles.time, time_unit)
-    rows = in_order(source, roles, ticks.value, sort=sort)
+    ticks = read_ticks(source, roles.time, clock)
+    rows = in_order(source, roles, ticks, sort=sort)
     rows = chosen_rows(source, ticks, rows, choice, beside)
-    columns = read_files(source, roles, rows, files, dataset=beside.get("dataset"))
+    columns = read_files(
+        source, roles, rows, files, dataset=beside.get("dataset"), missing_size=choice.missing_size
+    )
     rows, n_unsized = rows_of_known_size(rows, columns)
     n_reads = _n_reads(source, roles.n_reads)
     rows = _repeated(source, rows, n_reads)
     item, size, names = dense_files(rows, columns)
-    n_differing, n_shared = columns.n_differing, columns.n_shared
+    n_differing, n_shared, told = columns.n_differing, columns.n_shared, columns.told
     off = f"{n_differing} ({format_bytes(columns.differing_bytes)} off)" if n_differing else ""
     by_size = (off, 0) if roles.house else ("", n_differing)
     del columns
     refuse_overflow(source, item, size)
     time_s = ticks.seconds(rows)
+    told += _told_times(roles, ticks, clock)
     del ticks
-    close_s, n_early = closes(source, roles.close, rows, time_s, time_unit)
+    close_s, n_early = closes(source, roles.close, rows, time_s, clock)
     read_bytes, n_long = reads(source, roles.read, rows, n_reads, size[item] if roles.read else size)
     labels = details(beside, choice, rows)
     # Arrow keeps freed memory for its next column, and there is none.
@@ -237,7 +240,18 @@ def assemble(
     trace = Trace(time_s, item, size, names=names, close_s=close_s, read_bytes=read_bytes)
     numbers = (n_unsized, *by_size, n_early, n_long, n_shared)
     counted = tuple(f"{what}: {n}" for what, n in zip(_NOTES, numbers, strict=True) if n)
-    return LoadedTrace(trace, labels, (*note(source, roles), *_part_read(roles, trace), *counted))
+    return LoadedTrace(trace, labels, (*note(source, roles), *told, *_part_read(roles, trace), *counted))
+
+
+def _told_times(roles: Roles, ticks: Ticks, clock: Clock) -> tuple[str, ...]:
+    """What is not certain about the times of a foreign table."""
+    if ticks.n_twice:
+        return (
+            f"times that a clock of {clock.zone} shows twice, at the end of summer time, taken as the first "
+            f"until the times step back: {ticks.n_twice}",
+        )
+    bare = f"column {roles.time}: its times have no zone, taken as UTC; if they are local, give --time-zone"
+    return (bare,) if ticks.is_bare and not roles.house else ()
 
 
 def _part_read(roles: Roles, trace: Trace) -> tuple[str, ...]:

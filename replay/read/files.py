@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 from features.common.arrays import BoolArray, IntArray
 from features.common.errors import InputError, SchemaError
 from features.common.sizes import catalogue_first, first_stated, most_stated
+from features.common.units import format_bytes, parse_bytes
 from replay.read.roles import Roles
 from replay.read.source import ColumnSource, column_names
 from replay.read.values import (
@@ -30,6 +31,9 @@ from replay.trace import ItemArray
 
 MOST_BYTES = 2.0**62
 """Sums of bytes beyond this do not fit 64 bits."""
+FIRST, DROP = "first", "drop"
+MissingSize: TypeAlias = str | int | None
+"""What becomes of rows without a size: FIRST, DROP, or bytes of files that no row states; None: an error."""
 
 
 class FileColumns(NamedTuple):
@@ -37,7 +41,8 @@ class FileColumns(NamedTuple):
 
     `size_bytes`: UNKNOWN where no source states it; `listed`: the file is in the catalogue. `n_differing`:
     number of rows that state another size than their file's, `differing_bytes` by how much; `n_shared`:
-    number of names that several datasets have.
+    number of names that several datasets have. `is_sized`: rows that are not to be dropped for the size that
+    they lack (None: all); `told`: what became of rows that state none.
     """
 
     code: ItemArray
@@ -47,6 +52,8 @@ class FileColumns(NamedTuple):
     n_differing: int
     differing_bytes: int
     n_shared: int
+    is_sized: BoolArray | None
+    told: tuple[str, ...]
 
 
 def read_files(
@@ -56,29 +63,62 @@ def read_files(
     catalogue: ColumnSource | None,
     *,
     dataset: Column | None = None,
+    missing_size: MissingSize = None,
 ) -> FileColumns:
     """The files of `source`, then those that only `catalogue` has; sizes as `features.common.sizes` has them.
 
     Files of a foreign trace have the size that is stated first, as in other simulators. `dataset`: of each
-    row. A name that several datasets have is a file in each of them.
+    row. A name that several datasets have is a file in each of them. `missing_size`: see `read_trace`.
     Raises InputError, SchemaError.
     """
     codes, n_shared = encode(source, source.take(roles.item), roles.item), 0
     if dataset is not None and not roles.house:
         codes, n_shared = _apart(codes, dataset if isinstance(dataset, Codes) else codes_of(dataset))
     column = source.take(roles.size)
-    if not roles.house:
-        refuse_null(source, column, roles.size)
+    if not roles.house and missing_size is None:
+        refuse_null(source, column, roles.size, "correct or drop the row, or give --missing-size")
     stated = least(source, column, roles.size, 0)
     del column
     # Arrow's memory is read-only. To numba that is another type, which would need another compilation.
     writeable = np.require(pick(rows, stated), requirements=["W"])
     code = pick(rows, codes.code)
     size = (most_stated if roles.house else first_stated)(code, writeable, len(codes.values))
+    told: tuple[str, ...] = ()
+    is_sized = None
+    if not roles.house and (writeable == UNKNOWN).any():
+        is_sized = stated != UNKNOWN if missing_size == DROP else None
+        size, told = _filled(size, code[writeable == UNKNOWN], missing_size)
     names, size, listed = with_catalogue(codes.values, size, catalogue)
     differs = np.flatnonzero((writeable != UNKNOWN) & (writeable != size[code]))
     off = np.abs(writeable[differs] - size[code[differs]]).sum(dtype=np.float64)
-    return FileColumns(codes.code, size, names, listed, differs.size, int(off), n_shared)
+    return FileColumns(codes.code, size, names, listed, differs.size, int(off), n_shared, is_sized, told)
+
+
+def missing_size_of(text: str | int | None) -> MissingSize:
+    """`first`, `drop`, or bytes. Raises InputError."""
+    if text is None or text in (FIRST, DROP) or isinstance(text, int):
+        return text
+    try:
+        return parse_bytes(text)
+    except InputError:
+        raise InputError(
+            f"no rule for missing sizes: {text!r}; give {FIRST}, {DROP} or a size like 2GB"
+        ) from None
+
+
+def _filled(size: IntArray, code: ItemArray, missing_size: MissingSize) -> tuple[IntArray, tuple[str, ...]]:
+    """Sizes by file, also of those that no row states, if all such have one; and what became of rows.
+
+    `code`: the files of the rows that state no size.
+    """
+    if missing_size == DROP:
+        return size, (f"rows without a size, left out: {code.size}",)
+    n_unstated = int((size[code] == UNKNOWN).sum())
+    told = {"rows without a size, taken as the first that is stated of their file": code.size - n_unstated}
+    if isinstance(missing_size, int):
+        size = np.where(size == UNKNOWN, missing_size, size)
+        told[f"rows of files whose size no row states, taken as {format_bytes(missing_size)}"] = n_unstated
+    return size, tuple(f"{what}: {n}" for what, n in told.items() if n)
 
 
 def _apart(files: Codes, datasets: Codes) -> tuple[Codes, int]:
@@ -112,6 +152,8 @@ def _apart(files: Codes, datasets: Codes) -> tuple[Codes, int]:
 
 def rows_of_known_size(rows: Rows, files: FileColumns) -> tuple[Rows, int]:
     """Those of `rows` whose file has a size, and the number of the others. Raises InputError if none has."""
+    if files.is_sized is not None:
+        rows = narrowed(rows, files.is_sized)
     known: BoolArray = files.size_bytes != UNKNOWN
     if known.all():
         return rows, 0

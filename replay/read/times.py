@@ -26,6 +26,7 @@ from replay.read.values import (
     values_of,
     whole_numbers,
 )
+from replay.read.zones import cell, in_utc
 
 TickArray: TypeAlias = npt.NDArray[np.int64 | np.float64]
 
@@ -36,11 +37,28 @@ _LAST_S = 253_402_300_799  # the end of the year 9999, where dates end
 _LONGEST_YEARS = 1000
 
 
+class Clock(NamedTuple):
+    """How times are written: numbers in `unit`, or its format; without a zone, those of a clock in `zone`."""
+
+    unit: str = "s"
+    zone: str | None = None
+
+
+UTC_SECONDS = Clock()
+
+
 class Ticks(NamedTuple):
-    """The time of every row in the unit of the source: `per_second` ticks are one second."""
+    """The time of every row in the unit of the source: `per_second` ticks are one second.
+
+    `is_bare`: the times have no zone, and none was given; `n_twice`: those that their clock shows twice.
+    `backwards`: in words, where the times run backwards; None: they do not.
+    """
 
     value: TickArray
     per_second: int
+    is_bare: bool = False
+    n_twice: int = 0
+    backwards: str | None = None
 
     def seconds(self, rows: Rows) -> IntArray:
         """The times of the chosen rows in whole seconds, rounded down."""
@@ -49,10 +67,10 @@ class Ticks(NamedTuple):
         return whole.astype(np.int64, copy=False)
 
 
-def read_ticks(source: ColumnSource, name: str, time_unit: str) -> Ticks:
-    """The column `name` of `source`: numbers in `time_unit`, timestamps, days, or ISO 8601 strings.
+def read_ticks(source: ColumnSource, name: str, clock: Clock = UTC_SECONDS) -> Ticks:
+    """The column `name` of `source`: numbers, timestamps, days, or ISO 8601 strings.
 
-    `time_unit` may also be a format of `strptime`, which has a `%`, for other strings; `%f` is a fraction of
+    The unit may also be a format of `strptime`, which has a `%`, for other strings; `%f` is a fraction of
     1 to 9 digits, after a point or a comma.
 
     Raises InputError naming the row if a time is missing, negative or malformed, or if the span of times
@@ -62,12 +80,17 @@ def read_ticks(source: ColumnSource, name: str, time_unit: str) -> Ticks:
     if not len(column):
         raise InputError(f"{source.label} has no row; choose days or a source that has some")
     refuse_null(source, column, name)
-    ticks = _ticks(source, column, name, time_unit)
-    _check(source, ticks, name, time_unit)
-    return ticks
+    ticks = _ticks(source, column, name, clock)
+    _check(source, ticks, column, name, clock.unit)
+    steps_back: BoolArray = ticks.value[1:] < ticks.value[:-1]
+    if not steps_back.any():
+        return ticks
+    row = int(steps_back.argmax()) + 1
+    earlier = f"{name} {cell(column, row)}, earlier than {cell(column, row - 1)} in the row before"
+    return ticks._replace(backwards=f"{source.where(row)} has {earlier}")
 
 
-def read_closes(source: ColumnSource, name: str, time_unit: str) -> tuple[Ticks, BoolArray]:
+def read_closes(source: ColumnSource, name: str, clock: Clock) -> tuple[Ticks, BoolArray]:
     """Like `read_ticks` without its checks, and which rows have no time; their ticks are undefined."""
     column = source.take(name)
     if pa.types.is_dictionary(column.type):
@@ -75,19 +98,19 @@ def read_closes(source: ColumnSource, name: str, time_unit: str) -> tuple[Ticks,
     absent = ~valid(column)
     if absent.all():
         return Ticks(np.zeros(len(column), np.int64), 1), absent
-    ticks = _ticks(source, column, name, time_unit)
+    ticks = _ticks(source, column, name, clock)
     return (Ticks(np.where(absent, 0, ticks.value), ticks.per_second) if absent.any() else ticks), absent
 
 
-def _ticks(source: ColumnSource, column: pa.ChunkedArray, name: str, time_unit: str) -> Ticks:
-    kind, per_second = column.type, UNITS.get(time_unit, 1)
-    if "%" in time_unit and (is_text(kind) or pa.types.is_integer(kind)):
-        return _formatted(source, column.cast(pa.string()), name, time_unit)
+def _ticks(source: ColumnSource, column: pa.ChunkedArray, name: str, clock: Clock) -> Ticks:
+    kind, per_second = column.type, UNITS.get(clock.unit, 1)
+    if "%" in clock.unit and (is_text(kind) or pa.types.is_integer(kind)):
+        return _formatted(source, column.cast(pa.string()), name, clock)
     if pa.types.is_timestamp(kind):
-        return Ticks(values_of(column.cast(pa.int64())), UNITS[kind.unit])
+        return _stamped(source, column, column, name, clock)
     if pa.types.is_date(kind):
-        days: IntArray = values_of(column.cast(pa.date32()).cast(pa.int32())).astype(np.int64)
-        return Ticks(days * DAY_S, 1)
+        days = column.cast(pa.date32())
+        return _stamped(source, days.cast(pa.timestamp("s")), days, name, clock)
     if pa.types.is_floating(kind):
         values = values_of(column.cast(pa.float64()))
         wrong = ~np.isfinite(values) & valid(column)
@@ -101,14 +124,26 @@ def _ticks(source: ColumnSource, column: pa.ChunkedArray, name: str, time_unit: 
         plain = column.cast(pa.string())
         for number in (pa.int64(), pa.float64()):
             try:
-                return _ticks(source, plain.cast(number), name, time_unit)
+                return _ticks(source, plain.cast(number), name, clock)
             except pa.ArrowInvalid:
                 continue
-        return Ticks(_iso(source, plain, name), UNITS["us"])
+        return _iso(source, plain, name, clock)
     raise SchemaError(f"{source.label}: {name} is {kind}; times are numbers, timestamps or ISO 8601 strings")
 
 
-def _formatted(source: ColumnSource, column: pa.ChunkedArray, name: str, form: str) -> Ticks:
+def _stamped(
+    source: ColumnSource, times: pa.ChunkedArray, cells: pa.ChunkedArray, name: str, clock: Clock
+) -> Ticks:
+    """The timestamps `times`, which the column `cells` says; those without a zone are the clock's."""
+    per_second = UNITS[times.type.unit]
+    if times.type.tz is not None or clock.zone is None:
+        return Ticks(values_of(times.cast(pa.int64())), per_second, is_bare=times.type.tz is None)
+    value, n_twice = in_utc(source, times, cells, name, clock.zone)
+    return Ticks(value, per_second, n_twice=n_twice)
+
+
+def _formatted(source: ColumnSource, column: pa.ChunkedArray, name: str, clock: Clock) -> Ticks:
+    form = clock.unit
     whole, fraction, short = column, None, form
     if "%f" in form:
         pattern, short = _with_fraction(form)
@@ -124,11 +159,14 @@ def _formatted(source: ColumnSource, column: pa.ChunkedArray, name: str, form: s
         raise InputError(
             f"{source.where(row)} has {name} {column[row].as_py()!r}, which is not like {form!r}"
         )
-    seconds: IntArray = values_of(times.cast(pa.int64()))
+    if "%z" in form:
+        times = times.cast(pa.timestamp("s", tz="UTC"))
+    ticks = _stamped(source, times, column, name, clock)
     if fraction is None:
-        return Ticks(seconds, 1)
+        return ticks
     padded = pc.utf8_slice_codeunits(pc.utf8_rpad(fraction, _DIGITS_OF_US, "0"), 0, _DIGITS_OF_US)
-    return Ticks(seconds * UNITS["us"] + values_of(padded.cast(pa.int64())), UNITS["us"])
+    value = ticks.value * UNITS["us"] + values_of(padded.cast(pa.int64()))
+    return ticks._replace(value=value, per_second=UNITS["us"])
 
 
 _DIGITS_OF_US = 6
@@ -161,17 +199,17 @@ def _pattern(form: str) -> str:
     )
 
 
-def _iso(source: ColumnSource, column: pa.ChunkedArray, name: str) -> IntArray:
+def _iso(source: ColumnSource, column: pa.ChunkedArray, name: str, clock: Clock) -> Ticks:
     # With a point before the fraction, and no more digits than Arrow reads.
     plain = pc.replace_substring_regex(column, r"(:\d{2})[.,](\d{1,6})\d*", r"\1.\2")
     # Arrow has different types for times with and without a zone; a file may have either.
     for text in (column, plain):
         for kind in (pa.timestamp("us", tz="UTC"), pa.timestamp("us")):
             try:
-                ticks: IntArray = values_of(text.cast(kind).cast(pa.int64()))
+                times = text.cast(kind)
             except pa.ArrowInvalid:
                 continue
-            return ticks
+            return _stamped(source, times, column, name, clock)
     row = _odd_one(column)
     raise InputError(
         f"{source.where(row)} has {name} {column[row].as_py()!r}; times are numbers or "
@@ -193,11 +231,12 @@ def _odd_one(column: pa.ChunkedArray) -> int:
     return max(0, int(max(unlike)))
 
 
-def _check(source: ColumnSource, ticks: Ticks, name: str, time_unit: str) -> None:
+def _check(source: ColumnSource, ticks: Ticks, column: pa.ChunkedArray, name: str, time_unit: str) -> None:
     first, last = ticks.value.min(), ticks.value.max()
     if first < 0:
         row = int(ticks.value.argmin())
-        raise InputError(f"{source.where(row)} has {name} {first}, before 1970; correct or drop the row")
+        shown = f"{name} {cell(column, row)}"
+        raise InputError(f"{source.where(row)} has {shown}, before 1970; correct or drop the row")
     years = float(last - first) / ticks.per_second / _YEAR_S
     if years > _LONGEST_YEARS or last / ticks.per_second > _LAST_S:
         row = int(ticks.value.argmax())
@@ -208,7 +247,7 @@ def _check(source: ColumnSource, ticks: Ticks, name: str, time_unit: str) -> Non
 
 
 def closes(
-    source: ColumnSource, name: str | None, rows: Rows, time_s: IntArray, time_unit: str
+    source: ColumnSource, name: str | None, rows: Rows, time_s: IntArray, clock: Clock
 ) -> tuple[IntArray | None, int]:
     """When each access ended (int64[n]), and the number of accesses stated to end before they began.
 
@@ -216,7 +255,7 @@ def closes(
     """
     if name is None:
         return None, 0
-    ticks, absent = read_closes(source, name, time_unit)
+    ticks, absent = read_closes(source, name, clock)
     if absent.all():
         return None, 0
     stated = ticks.seconds(rows)

@@ -90,11 +90,13 @@ Column: TypeAlias = Codes | pa.ChunkedArray
 """A column beside the trace; strings are coded."""
 
 
-def refuse_null(source: ColumnSource, column: pa.ChunkedArray, name: str) -> None:
+def refuse_null(
+    source: ColumnSource, column: pa.ChunkedArray, name: str, remedy: str = "correct or drop the row"
+) -> None:
     """Raise InputError naming the first row without a value."""
     if column.null_count:
         row = pc.index(pc.is_null(column), True).as_py()
-        raise InputError(f"{source.where(row)} has no {name}; correct or drop the row")
+        raise InputError(f"{source.where(row)} has no {name}; {remedy}")
 
 
 def whole_numbers(source: ColumnSource, column: pa.ChunkedArray, name: str) -> IntArray:

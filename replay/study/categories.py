@@ -134,6 +134,12 @@ def age_text(seconds: int) -> str:
 
 EVERYTHING, OTHER, REST = "all", "other", "the rest"
 MAX_CATEGORIES = 20
+HINTED_NAMES = 1000
+"""Names, spread evenly over the trace's, in which a hint looks for tiers."""
+LOOKS_LIKE = {
+    "CMS": r"(^|/)store/|(^|[/_-])(RAW-?RECO|RECO|(MINI|NANO)?AOD(SIM)?|GEN-SIM)([/_.-]|$)|/Run20[0-9]{2}",
+    "ATLAS": r"(^|[:/.])((data|mc|valid|hi)[0-9]{2}_|D?(AOD|ESD|RAW)_|user[.])|/rucio/|[.]pool[.]root",
+}
 _SCOPE = "^[^/:]*:"
 
 
@@ -232,6 +238,22 @@ def categories(trace: Trace, details: pa.Table) -> Labels:
     value = value.fill_null(EVERYTHING if value.null_count == trace.n_items else OTHER)
     coded = value.dictionary_encode()
     return _largest(trace, Labels(coded.indices.to_numpy().astype(np.int32), coded.dictionary.to_pylist()))
+
+
+def hints(trace: Trace, details: pa.Table) -> tuple[str, ...]:
+    """That names look like an experiment's and tell no tier, if no column does: one sentence, or none."""
+    columns = [details[role] for role in ("category", "tier") if role in details.column_names]
+    if trace.names is None or any(column.null_count < len(column) for column in columns):
+        return ()
+    spread = np.linspace(0, trace.n_items - 1, min(HINTED_NAMES, trace.n_items)).astype(np.int64)
+    names = trace.names.take(pa.array(spread))
+    if tiers_of(names).null_count < len(names):
+        return ()
+    return tuple(
+        f"names look like {experiment}'s and tell no data tier; if a column does, --columns category=NAME"
+        for experiment, pattern in LOOKS_LIKE.items()
+        if pc.any(pc.match_substring_regex(names.cast(pa.string()), pattern)).as_py()
+    )[:1]
 
 
 def tiers_of(names: pa.StringArray) -> pa.StringArray:

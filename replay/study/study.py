@@ -69,8 +69,13 @@ class Ideal(NamedTuple):
 
 
 class Benefit(NamedTuple):
-    """Costs of the jobs: without a cache, with it, and with it if it admits only what the verdicts say."""
+    """Costs of the jobs: without a cache, with it, and with it if it admits only what the verdicts say.
 
+    `of_share`: of the bytes requested; the jobs that read the others are in no cost, since the distance of
+    their origins is not known.
+    """
+
+    of_share: float
     direct: Cost
     cached: Cost
     by_verdict: Cost | None
@@ -81,6 +86,7 @@ class Study:
     """Everything that the page shows; each part is documented where it is computed.
 
     `by_verdict`: the same cache if it admits only what the verdicts say; None if that is everything.
+    `benefit`: None if no origin's distance is known.
     """
 
     config: StudyConfig
@@ -98,7 +104,7 @@ class Study:
     ideal: list[Ideal]
     origins: list[Origin]
     activities: list[Part]
-    benefit: Benefit
+    benefit: Benefit | None
 
 
 def study(
@@ -163,9 +169,23 @@ def _ideal(trace: Trace, capacity_bytes: int) -> list[Ideal]:
     ]
 
 
-def _benefit(use: Use, by_verdict: Use | None, details: pa.Table, config: StudyConfig) -> Benefit:
-    by_lru = reads(origins(use, details, config.regions), config.tier)
+def _benefit(use: Use, by_verdict: Use | None, details: pa.Table, config: StudyConfig) -> Benefit | None:
+    found = origins(use, details, config.regions)
+    # Runtimes relative to local reads hold at any distance; CPU efficiencies at a known one.
+    by_lru, share = _of_known_distance(found, anywhere=config.model.job is not None)
+    if not by_lru:
+        return None
+    lru = reads(by_lru, config.tier)
     selected = None
     if by_verdict is not None:
-        selected = cost(reads(origins(by_verdict, details, config.regions), config.tier), config.model)
-    return Benefit(cost(by_lru.direct, config.model), cost(by_lru, config.model), selected)
+        again = origins(by_verdict, details, config.regions)
+        admitted, _ = _of_known_distance(again, anywhere=config.model.job is not None)
+        selected = cost(reads(admitted, config.tier), config.model)
+    return Benefit(share, cost(lru.direct, config.model), cost(lru, config.model), selected)
+
+
+def _of_known_distance(parts: Sequence[Origin], *, anywhere: bool) -> tuple[list[Origin], float]:
+    """The origins whose distance is known, or all, and their share of the bytes requested."""
+    known = [part for part in parts if anywhere or part.rtt_ms is not None]
+    total = sum(part.requested_bytes for part in parts)
+    return known, sum(part.requested_bytes for part in known) / max(1, total)

@@ -15,6 +15,7 @@ from jobs.ground.store.tables import Tables
 from jobs.loop.ingest import pull_input
 from jobs.loop.ingest.local_engine import LocalEngine
 from jobs.loop.train import features
+from jobs.loop.train.engines import RegionData
 
 ROWS = [
     (cache, site, source) for cache in ("xc", None) for site in ("S", "T", None) for source in ("traces", "g")
@@ -55,7 +56,7 @@ def test_a_read_told_by_trace_and_g_stream_counts_once(tmp_path: Path) -> None:
     tables, day = Tables(str(tmp_path / "tables")), dt.date(2026, 3, 1)
 
     def counted(**sources: str) -> float:
-        features.compute(LOCAL, tables, spec=spec, region="r", as_ofs=[start + 3600], demand_sources=sources)
+        features.compute(RegionData(LOCAL, tables, spec, "r", sources), [start + 3600])
         (row,) = tables.read_arrow(spec.features_table, columns=["did", "n_reads"]).to_pylist()
         assert row["did"] == f"cms:{path}"
         return float(row["n_reads"])

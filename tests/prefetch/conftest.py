@@ -16,7 +16,7 @@ from daemons import needed
 from postgres_server import PostgresServer
 
 from jobs.local_site.local.xrootd import Loopback
-from prefetch.directory.cache import DirectoryTarget
+from prefetch.directory import DirectoryTarget
 from prefetch.journal.journal import Journal
 from prefetch.target import CacheTarget
 from prefetch.xcache.client import XCacheTarget

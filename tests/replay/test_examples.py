@@ -7,7 +7,11 @@ import importlib
 
 import pytest
 
-SEAMS = ("replay.policies.policy", "replay.planner", "replay.read.source", "replay.steward.order")
+SEAMS = (
+    "prefetch.target",
+    *("replay.policies.policy", "replay.policies.own", "replay.planner", "replay.read.source"),
+    "replay.steward.order",
+)
 
 
 @pytest.mark.parametrize("module", SEAMS)

@@ -64,7 +64,8 @@ def test_the_study_keeps_out_what_is_read_once_and_the_rest_gains() -> None:
     item = np.array(pattern)
     size = np.concatenate([np.full(hot, 30), np.full(once, 90)])
     trace = Trace(np.arange(item.size) * 600, item, size)
-    details = pa.table({"category": ["hot" if i < hot else "once" for i in pattern]})
+    categories_read = ["hot" if i < hot else "once" for i in pattern]
+    details = pa.table({"category": categories_read, "origin": ["x.gov"] * len(pattern)})
     config = StudyConfig(CacheConfig(1000, 0.8, 0.9), THRESHOLDS, REGIONS, BenefitModel(), SSD)
     done: list[Any] = []
     found = study(trace, details, config, on_done=done.append)
@@ -80,6 +81,8 @@ def test_the_study_keeps_out_what_is_read_once_and_the_rest_gains() -> None:
     roomy = StudyConfig(CacheConfig(4000, 0.8, 0.9), THRESHOLDS, REGIONS, BenefitModel(), SSD)
     found = study(trace, details, roomy)
     assert found.use.byte_hit_ratio > 0
+    assert found.benefit is not None
+    assert found.benefit.of_share == 1
     assert found.benefit.cached.hs06_hours < found.benefit.direct.hs06_hours
     for point in found.ideal:
         assert found.curve.byte_hit_ratio_at(point.capacity_bytes) <= point.clairvoyant + 1e-12

@@ -325,6 +325,7 @@ def test_hostile_messages_are_counted_and_stop_nothing(
         publisher.publish(QUEUE, json.dumps(wlcg(number)).encode())
     until(lambda: n_kept(tmp_path / "out") >= len(HOSTILE))
     until(lambda: collector.says(f"followed: messages {2 * len(HOSTILE)},"))
+    until(lambda: collector.says("hold no record of a cache, and were acknowledged"))
     counts = collector.stop()
     assert counts["bus_messages"] == 2 * len(HOSTILE)
     assert counts["bus_closes"] == len(HOSTILE)

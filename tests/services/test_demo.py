@@ -13,8 +13,9 @@ import pytest
 
 from features.schema import OUTCOMES, PLANS, RECEIPTS
 from jobs.ground.store.tables import Tables
-from jobs.local_site.demo import pair, summary
+from jobs.local_site.demo import pair
 from jobs.local_site.demo.pair import Pair, Side
+from jobs.local_site.demo.pair_section import answers_of
 from jobs.local_site.demo.side import Seen
 from prefetch.xcache.gstream import FileClose, read_capture
 
@@ -162,7 +163,7 @@ def test_the_summary_is_computed_from_the_caches_records(
     for name, found in seen.items():
         assert found.wan_bytes == pytest.approx(wan[name], rel=0.01)
     saved = wan[pair.PLAIN] - wan[pair.STEWARD]
-    first, *_ = summary.side_by_side_answers(both)
+    first, *_ = answers_of(both)
     assert f"{'saves' if saved >= 0 else 'costs'} " in first
     assert f"({100 * abs(saved) / wan[pair.PLAIN]:.1f} %) of WAN traffic against plain" in first
 

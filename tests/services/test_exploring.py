@@ -15,13 +15,12 @@ from hostile_names import NAMES
 from typer.testing import CliRunner
 
 from jobs.cli.main import app
-from jobs.loop.evaluate.answer import EvaluationAnswer
-from jobs.loop.evaluate.page import export_evaluation
+from jobs.loop.evaluate.answer import EvaluationAnswer, export_evaluation
 from jobs.pages import plots
 from jobs.pages.page import Capacities, Figure, Section
 from jobs.pages.page import page as html_page
-from jobs.studies.simulate.answer import ReplayAnswer
-from jobs.studies.simulate.exports import export_replay
+from jobs.studies.simulate.accesses import ReplayAnswer
+from jobs.studies.simulate.replay_trace import export_replay
 
 pytestmark = pytest.mark.service
 

@@ -12,8 +12,7 @@ from job_records import plant
 from placement_server import refresh, serving
 
 from jobs.ground.store.tables import Tables
-from jobs.loop.evaluate.answer import EvaluationAnswer
-from jobs.loop.evaluate.page import export_evaluation
+from jobs.loop.evaluate.answer import EvaluationAnswer, export_evaluation
 
 pytestmark = pytest.mark.service
 

@@ -23,7 +23,7 @@ from jobs.loop.ingest import catalogue
 from jobs.loop.ingest.pull_input import PullSummary
 from jobs.loop.ingest.sources import rucio_catalogue
 from prefetch.rucio import bulk
-from prefetch.rucio.session import Access, Session
+from prefetch.rucio.session import RucioAccess, Session
 
 pytestmark = pytest.mark.service
 DAY = dt.date(2030, 3, 5)
@@ -76,9 +76,9 @@ def held(rucio: RucioServer) -> dict[str, list[str]]:
     return known | {did: ["ORIGIN_B"] for did in cms}
 
 
-def access(url: str, folder: Path, **other: Any) -> Access:
+def access(url: str, folder: Path, **other: Any) -> RucioAccess:
     login = {"auth_type": "userpass", "username": "ddmlab", "password": "secret", "account": "root"}
-    return Access(url=url, tokens=folder / "tokens", **{"timeout_s": 30, **login, **other})
+    return RucioAccess(url=url, tokens=folder / "tokens", **{"timeout_s": 30, **login, **other})
 
 
 def session(url: str, folder: Path, **other: Any) -> Session:

@@ -22,12 +22,12 @@ from typer.testing import CliRunner
 from features.common.errors import CachecastError, ConfigError, ServiceError
 from jobs.cli.main import app
 from jobs.loop.ingest.sources import rucio_catalogue
-from prefetch.directory.cache import DirectoryTarget
+from prefetch.directory import DirectoryTarget
 from prefetch.rucio import rse as rse_room
 from prefetch.rucio.broker import FILES_PER_MESSAGE, Broker, BrokerAccess
-from prefetch.rucio.names import Did
+from prefetch.rucio.dids import Did
 from prefetch.rucio.rse import RseDoor
-from prefetch.rucio.session import Access, Session
+from prefetch.rucio.session import RucioAccess, Session
 from prefetch.rucio.sync import ReportedReplicas, Sync, changes
 
 pytestmark = pytest.mark.service
@@ -42,7 +42,7 @@ def session(server: RucioServer, folder: Path) -> Session:
         "password": "secret",
         "account": "root",
     }
-    return Session(Access(url=server.url, tokens=folder / "tokens", timeout_s=30, **login))
+    return Session(RucioAccess(url=server.url, tokens=folder / "tokens", timeout_s=30, **login))
 
 
 @pytest.fixture(scope="module")
@@ -92,7 +92,7 @@ class Site:
         return {Did(row["scope"], row["name"]) for row in rows if self.rse in row["states"]}
 
     def sync(self, broker: Broker) -> Sync:
-        return Sync(self.rse, told=self.told, broker=broker, session=self.session)
+        return Sync(self.rse, reported=self.told, broker=broker, session=self.session)
 
     def close(self) -> None:
         self.told.close()
@@ -118,7 +118,7 @@ def test_replicas_come_and_go_with_the_caches_content(broker: Broker, site: Call
     odd = Did(here.scope, "no name by Rucio's rules")
 
     def told(held: list[Did]) -> dict[str, int]:
-        sync.tell(changes(held, here.told.states(here.rse)), now_s=1.0)
+        sync.report(changes(held, here.told.states(here.rse)), now_s=1.0)
         return sync.confirm(wait_s=10)
 
     first = told([*here.files, stranger, odd])
@@ -142,13 +142,13 @@ def test_what_the_consumer_missed_is_told_again(
     here = site(2)
     deaf = Broker(BrokerAccess(f"stomp://127.0.0.1:{broker_port}", "/topic/nobody", timeout_s=10))
     sync = here.sync(deaf)
-    sync.tell(changes(here.files, {}), now_s=1.0)
+    sync.report(changes(here.files, {}), now_s=1.0)
     assert sync.confirm(wait_s=0) == {"added": 0, "removed": 0, "unknown": 0, "unconfirmed": 2}
     again = changes(here.files, here.told.states(here.rse))
     assert again.add == here.files
     with rucio_server.consuming(rucio, broker_port):
         time.sleep(SUBSCRIBED_S)
-        here.sync(broker).tell(again, now_s=2.0)
+        here.sync(broker).report(again, now_s=2.0)
         assert here.sync(broker).confirm(wait_s=10)["added"] == 2
 
 
@@ -156,7 +156,7 @@ def test_what_the_consumer_missed_is_told_again(
 def test_what_rucio_lost_is_found_by_a_recheck(broker: Broker, site: Callable[[int], Site]) -> None:
     here = site(3)
     sync = here.sync(broker)
-    sync.tell(changes(here.files, {}), now_s=1.0)
+    sync.report(changes(here.files, {}), now_s=1.0)
     assert sync.confirm(wait_s=10)["added"] == 3
     broker.publish("delete_replicas", here.rse, here.files[:1])
     deadline = time.monotonic() + 10
@@ -173,7 +173,7 @@ def test_what_a_cache_holds_is_no_origin(broker: Broker, site: Callable[[int], S
     here.admin.add_dataset(here.scope, "ds")
     here.admin.attach_dids(here.scope, "ds", [did._asdict() for did in here.files])
     sync = here.sync(broker)
-    sync.tell(changes(here.files[:2], {}), now_s=1.0)
+    sync.report(changes(here.files[:2], {}), now_s=1.0)
     assert sync.confirm(wait_s=10)["added"] == 2
     for name in ("ds", here.files[0].name):
         rows = [

@@ -23,7 +23,7 @@ from prefetch.journal.journal import Item, Journal
 from prefetch.push.push import PushLimits, PushSummary, push
 from prefetch.xcache.client import XCacheTarget
 from prefetch.xcache.gstream import read_capture
-from prefetch.xcache.namespace import counted
+from prefetch.xcache.namespace import server_count
 
 pytestmark = [
     *(pytest.mark.service, pytest.mark.xrootd, pytest.mark.every_version),
@@ -179,7 +179,7 @@ def test_a_pin_survives_the_purge_that_takes_younger_files(
     gone = set(names) - {one.name for one in target.inventory()}
     assert pinned not in gone
     if target.server_version().stat_tells_whole:
-        found = counted(site[0].namespace)
+        found = server_count(site[0].namespace)
         assert found is not None and abs(time.time() - found.at_s) < 300
         assert 6 * MIB < found.n_bytes <= len(names) * MIB, "by the server's own statistics"
     # Down to the nominal size, oldest first; what the cache has not yet let go of waits for the next purge.

@@ -27,11 +27,11 @@ from jobs.loop.ingest import pull_input, scan
 from jobs.loop.ingest.local_engine import LocalEngine
 from jobs.operator.site_report.recorded import recorded_section
 from jobs.operator.site_report.recorded_counts import counts_of_day, sums_by
-from jobs.studies.efficiency.reads import Chosen, jobs_with_places
+from jobs.studies.efficiency.reads import JobSelection, jobs_with_places
 from prefetch.xcache import cinfo
 from prefetch.xcache.client import XCacheTarget
-from prefetch.xcache.collector import Collector
 from prefetch.xcache.gstream import read_capture
+from prefetch.xcache.receiver import Collector
 
 pytestmark = [pytest.mark.service, pytest.mark.xrootd, pytest.mark.usefixtures("xrootd")]
 SIZE, MIB = 24_000_000, 2**20
@@ -198,7 +198,7 @@ def of_a_job(tables: Tables) -> float:
     }
     schema = arrow_schema(JOB_RECORDS).append(pa.field("day", pa.string()))
     tables.replace_arrow(JOB_RECORDS, pa.Table.from_pylist([job], schema))
-    with jobs_with_places(tables, Chosen(first[0], f"{day:%Y-%m-%d}"), ()) as database:
+    with jobs_with_places(tables, JobSelection(first[0], f"{day:%Y-%m-%d}"), ()) as database:
         (found,) = database.sql("SELECT hit_bytes / (hit_bytes + miss_bytes) FROM jobs").fetchall()
     return float(found[0])
 

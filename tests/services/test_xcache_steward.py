@@ -12,13 +12,11 @@ from daemons import needed
 from steward_site import Site, eventually, name_of, running
 
 from prefetch.steward.book import Book, Datasets
-from prefetch.steward.canary import Canary
-from prefetch.steward.feed import Feed
+from prefetch.steward.canary import Canary, OpenFiles
+from prefetch.steward.feed import Feed, Readers
 from prefetch.steward.follower import Follower
-from prefetch.steward.open_files import OpenFiles
-from prefetch.steward.readers import Readers
 from prefetch.steward.watch import CacheDisk
-from prefetch.xcache.captures import FolderReader
+from prefetch.xcache.gstream import FolderReader
 from replay.kernels.heuristics import LRU
 from replay.steward import Steward
 from replay.steward.order import HeuristicOrder
@@ -137,7 +135,6 @@ def test_reads_have_the_reader_that_the_server_reports(site: Site) -> None:
     opens = OpenFiles(Path("/"))
     follower = Follower(
         book,
-        steward,
         ours_last_s=60,
         disk=CacheDisk(site.target, opens, Canary(site.target, opens, timeout_s=60)),
         readers=Readers(["user"]),
@@ -147,7 +144,7 @@ def test_reads_have_the_reader_that_the_server_reports(site: Site) -> None:
     def is_told() -> bool:
         for report in feed.poll():
             follower.apply(report, time.time())
-        follower.ripen(time.time())
+        follower.count_long_opens(time.time())
         return all(order.readers.get(file) for file in book.known(names)) and len(book) == 5
 
     assert eventually(is_told)

@@ -36,8 +36,8 @@ def serving_at(settings: Settings, cache: CacheSettings) -> frozenset[str]:
     Raises TargetUnavailable if the redirector does not answer, or knows none of them.
     """
     redirector = redirector_of(list(settings.caches.values()), cache)
-    found = frozenset(_undrained(settings, cache))
-    return found if redirector is None else found & redirector.serving()
+    undrained = frozenset(_undrained(settings, cache))
+    return undrained if redirector is None else undrained & redirector.serving()
 
 
 def is_here(
@@ -62,7 +62,7 @@ def is_here(
     serving = _undrained(settings, cache) if serving is None else serving
     owner = owners(dids.to_pylist(), members, serving)
     if cache.redirector is not None and cache.name in serving:
-        tables, since_s = Tables(settings.tables.root), max(0, at_s - DAY_S)
+        tables, since_s = Tables.of(settings), max(0, at_s - DAY_S)
         others = [node for node in serving if node != cache.name]
         known = {node: last(tables, node, at_s=at_s, since_s=since_s)["did"] for node in others}
         known[cache.name] = pa.chunked_array([pa.array(held, pa.string())])
@@ -75,8 +75,8 @@ def _with_holders(owner: OwnerArray, holds: Mapping[str, BoolArray]) -> OwnerArr
     """`owner` where it holds the file or nobody does, else the first of the nodes that hold it."""
     nodes, holders = np.array(list(holds), np.object_), np.array(list(holds.values()))
     owner_holds = (holders & (nodes[:, None] == owner[None, :])).any(axis=0)
-    found: OwnerArray = np.where(owner_holds | ~holders.any(axis=0), owner, nodes[holders.argmax(axis=0)])
-    return found
+    holder: OwnerArray = np.where(owner_holds | ~holders.any(axis=0), owner, nodes[holders.argmax(axis=0)])
+    return holder
 
 
 def _undrained(settings: Settings, cache: CacheSettings) -> list[str]:
@@ -84,8 +84,8 @@ def _undrained(settings: Settings, cache: CacheSettings) -> list[str]:
 
 
 def _among(dids: pa.Array, some: pa.ChunkedArray) -> BoolArray:
-    found: BoolArray = pc.is_in(dids, value_set=some.combine_chunks()).to_numpy(zero_copy_only=False)
-    return found
+    is_among: BoolArray = pc.is_in(dids, value_set=some.combine_chunks()).to_numpy(zero_copy_only=False)
+    return is_among
 
 
 def _addresses(cache: CacheSettings) -> list[str]:

@@ -20,12 +20,15 @@ from jobs.ground.settings.tree import CacheSettings
 from jobs.ground.store.keys import Key
 from jobs.ground.store.tables import Tables, read_partitions
 from prefetch.actions import Action
-from prefetch.directory.cache import DirectoryTarget
+from prefetch.directory import DirectoryTarget
 from prefetch.target import CacheTarget, Held
-from prefetch.xcache import bearer, server
+from prefetch.xcache import server
 from prefetch.xcache.client import XCacheTarget
 from prefetch.xcache.redirector import NodeTarget, Redirector
 from prefetch.xcache.server import LastUsed
+
+_N_EXPECTED = 50
+_log = logging.getLogger(__name__)
 
 
 def target(
@@ -61,12 +64,7 @@ def log_in(cache: CacheSettings) -> None:
     if cache.proxy is not None:
         server.use_login(server.PROXY, cache.proxy, f"caches.{cache.name}.proxy")
     if cache.token is not None:
-        bearer.use_token(cache.token, cache.audience, cache.url, f"caches.{cache.name}.token")
-
-
-_N_EXPECTED = 50
-
-_log = logging.getLogger(__name__)
+        server.use_token(cache.token, cache.audience, cache.url, f"caches.{cache.name}.token")
 
 
 class Inventory(NamedTuple):

@@ -17,18 +17,18 @@ from jobs.ground.caches.inventory import last
 from jobs.ground.settings.tree import CacheSettings
 from jobs.ground.settings.values import PREFIX
 from jobs.ground.store.tables import Tables
-from prefetch.rucio.names import Did, place_of
+from prefetch.rucio.dids import Did, place_of
 
 _MOST_LOOKED_AT = 1000
 _PLAIN = re.compile(PREFIX)
 
 
 class Paths:
-    """The paths of files in `cache`, of which `held` has the DIDs by path.
+    """The paths of files in `cache`; `held`: the DIDs of what it holds, by path.
 
-    What it does not hold would be below a prefix: of names that are paths the one that most of their scope
-    have in the cache, else none; of others that of the settings, else the one that most have. It is never one
-    that the settings would not take.
+    A file that it does not hold would lie below a prefix. If its name is a path, that is the prefix of most
+    held files of its scope, or none. Else it lies by Rucio's hash, below the prefix of the settings, or of
+    most held files. A prefix that the settings would refuse is not learned.
     """
 
     def __init__(self, cache: CacheSettings, held: Mapping[str, str]) -> None:
@@ -55,17 +55,17 @@ class Paths:
 
     def did_at(self, path: str) -> str | None:
         """The DID of the file that is held at `path`; None if there is none."""
-        found = self._dids.filter(pc.equal(self._paths, path))
-        return str(found[0]) if len(found) else None
+        dids = self._dids.filter(pc.equal(self._paths, path))
+        return str(dids[0]) if len(dids) else None
 
     def is_anothers(self, dids: pa.Array, paths: pa.Array) -> BoolArray:
         """Which of `dids` would be at a path of another file: a held one, or one before it in `dids`."""
         holder = self._dids.take(pc.index_in(paths, value_set=self._paths))
-        found: BoolArray = np.array(pc.fill_null(pc.not_equal(holder, dids), False))
-        others = np.flatnonzero(~found)
+        is_taken: BoolArray = np.array(pc.fill_null(pc.not_equal(holder, dids), False))
+        others = np.flatnonzero(~is_taken)
         codes = paths.take(pa.array(others)).dictionary_encode().indices.to_numpy()
-        found[np.delete(others, np.unique(codes, return_index=True)[1])] = True
-        return found
+        is_taken[np.delete(others, np.unique(codes, return_index=True)[1])] = True
+        return is_taken
 
     def known(self, dids: pa.Array) -> pa.Array:
         """The path of each of `dids`, null where the prefix is not known."""
@@ -81,15 +81,15 @@ class Paths:
     @functools.cached_property
     def _prefixes(self) -> Mapping[str, str]:
         """What comes before the places of files, by their kind."""
-        found = defaultdict[str, Counter[str]](Counter)
+        counts = defaultdict[str, Counter[str]](Counter)
         step = 1 + len(self._paths) // _MOST_LOOKED_AT
         for path, text in zip(self._paths[::step].to_pylist(), self._dids[::step].to_pylist(), strict=True):
             did = _did(text)
             if path.endswith(place := place_of(did)):
                 prefix = path.removesuffix(place)
                 # Below the name of a server lie the files that somebody else's server has.
-                found[_kind(did)][prefix] += _PLAIN.fullmatch(prefix) is not None
-        most = {kind: counted.most_common(1)[0] for kind, counted in found.items()}
+                counts[_kind(did)][prefix] += _PLAIN.fullmatch(prefix) is not None
+        most = {kind: counted.most_common(1)[0] for kind, counted in counts.items()}
         learned = {kind: prefix for kind, (prefix, n) in most.items() if n}
         return learned if self._cache.prefix is None else learned | {_BY_HASH: self._cache.prefix}
 

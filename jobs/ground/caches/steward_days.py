@@ -9,6 +9,8 @@ from features.results import STEWARD_DAYS
 from jobs.ground.store.tables import Tables
 from jobs.ground.text import Row
 
+_SUMS = ("watched_s", "wan_bytes", "lru_wan_bytes", "saved_wan_bytes", "evicted_files", "evicted_bytes")
+
 
 @dataclasses.dataclass(frozen=True)
 class StewardDay:
@@ -24,10 +26,14 @@ class StewardDay:
     evicted_bytes: int
 
 
-def keep(tables: Tables, found: StewardDay, *, cache: str, day: str) -> None:
+def keep(tables: Tables, steward_day: StewardDay, *, cache: str, day: str) -> None:
     """Replace the row of this run on `day` (`2026-03-01`); those of runs before it stay."""
-    row = dataclasses.asdict(found) | {"saved_wan_bytes": found.lru_wan_bytes - found.wan_bytes}
-    others = [one for one in of_day(tables, cache=cache, day=day) if one["started_at"] != found.started_at]
+    row = dataclasses.asdict(steward_day) | {
+        "saved_wan_bytes": steward_day.lru_wan_bytes - steward_day.wan_bytes
+    }
+    others = [
+        one for one in of_day(tables, cache=cache, day=day) if one["started_at"] != steward_day.started_at
+    ]
     tables.replace_rows(STEWARD_DAYS, [*others, row], (day, cache))
 
 
@@ -50,9 +56,6 @@ def by_day(tables: Tables, *, cache: str, since: str | None, until: str | None) 
     for row in rows.to_pylist():
         days.setdefault(row["day"], []).append(row)
     return [{"day": day, **_together(runs)} for day, runs in days.items()]
-
-
-_SUMS = ("watched_s", "wan_bytes", "lru_wan_bytes", "saved_wan_bytes", "evicted_files", "evicted_bytes")
 
 
 def _together(runs: list[Row]) -> dict[str, object]:

@@ -1,4 +1,4 @@
-"""The settings of `[plan]`: value, limits, rules and sources; conf/base.toml explains the keys."""
+"""The settings of `[features]` and `[plan]`; conf/base.toml explains the keys."""
 
 from __future__ import annotations
 
@@ -7,11 +7,55 @@ from typing import Literal
 import pydantic
 
 from features.common.errors import ConfigError
+from features.spec import LONGEST_HORIZON_S, FeatureSpec
 from jobs.ground.settings.values import Bytes, Hour, Pattern, Seconds, Section, Share
 from prefetch.plan import Objective, Rule
 from prefetch.plan.rules import TEST
 from prefetch.push.origins import SourceLimits
 from replay.study.benefit import Cluster, best_cached_fraction
+
+
+class FeatureSettings(Section):
+    """Grid, candidates and horizons of features and labels."""
+
+    cycle: Seconds
+    horizons: tuple[Seconds, ...] = pydantic.Field(min_length=1)
+    candidates: Seconds
+    active_datasets: Seconds
+    unread_per_dataset: int = pydantic.Field(ge=0)
+    history: Seconds
+    local_up_to: int = pydantic.Field(ge=0)
+    kept_at: Share
+
+    @pydantic.model_validator(mode="after")
+    def _on_the_grid(self) -> FeatureSettings:
+        if 86400 % self.cycle and self.cycle % 86400:
+            raise ValueError("cycle must divide a day, or be whole days")
+        for key, values in (
+            ("horizons", self.horizons),
+            ("candidates", (self.candidates,)),
+            ("active_datasets", (self.active_datasets,)),
+            ("history", (self.history,)),
+        ):
+            if any(value % self.cycle for value in values):
+                raise ValueError(f"{key} must be multiples of cycle")
+        if max(self.horizons) > LONGEST_HORIZON_S:
+            raise ValueError(f"horizons must be at most {LONGEST_HORIZON_S // 86400} days")
+        if self.history < max(self.candidates, self.active_datasets):
+            raise ValueError("history must be at least as long as candidates and active_datasets")
+        return self
+
+    @property
+    def spec(self) -> FeatureSpec:
+        """The same values in the type of the features room."""
+        return FeatureSpec(
+            cycle_s=self.cycle,
+            horizons_s=self.horizons,
+            candidate_s=self.candidates,
+            active_dataset_s=self.active_datasets,
+            unread_per_dataset=self.unread_per_dataset,
+            history_s=self.history,
+        )
 
 
 class RuleSettings(Section):

@@ -2,36 +2,26 @@
 
 from __future__ import annotations
 
-from importlib.metadata import EntryPoint, entry_points
 from typing import Annotated, Literal
 
 import pydantic
 
-from features.common.errors import ConfigError
+from features.common.plugins import Group
 from jobs.ground.settings.our_sources import GROUP, OURS
 from jobs.ground.settings.values import HttpUrl, Name, Pattern, Pause, Seconds, Section, Share, WholeDays
+from jobs.ground.signals import Stopped
 
 SERVER = "rucio_server"
 """The source that is a server; `--input` is the request."""
 
 
-def of_others(name: str = "") -> list[EntryPoint]:
-    """The sources that other packages bring, or those of them called `name`. Raises ConfigError."""
-    try:
-        entries = entry_points(group=GROUP)
-    except Exception as error:  # noqa: BLE001  it is whatever a package's file makes of the library
-        text = f"{type(error).__name__}: {error}"
-        raise ConfigError(
-            "source",
-            f"the entry points of an installed package cannot be read: {text}; reinstall it",
-        ) from None
-    found = [one for one in entries if name in ("", one.name)]
-    return [one for one in found if one.dist is not None and one.dist.name != "cachecast"]
+SOURCES = Group("source", GROUP, (KeyboardInterrupt, Stopped))
+"""The sources that other packages bring."""
 
 
 def is_source(name: str) -> bool:
     """Whether there is a source of files of this name."""
-    return name in OURS or bool(of_others(name))
+    return name in OURS or bool(SOURCES.of_others(name))
 
 
 def _checked(name: str) -> str:
@@ -42,7 +32,7 @@ def _checked(name: str) -> str:
 
 def known() -> str:
     """A part of a sentence that lists the sources."""
-    return "there are " + ", ".join(sorted({SERVER, *OURS, *(one.name for one in of_others())}))
+    return "there are " + ", ".join(sorted({SERVER, *OURS, *(one.name for one in SOURCES.of_others())}))
 
 
 SourceName = Annotated[str, pydantic.AfterValidator(_checked)]

@@ -1,9 +1,8 @@
 """The tree of settings, read once from TOML files and the environment, and validated.
 
-The shipped `conf/base.toml` holds every default. `--conf` (or CACHECAST_CONF) names a TOML file, or a folder
-with `base.toml` and `caches/*.toml`, that overrides it; `secrets.toml` in its folder overrides both. An
-environment variable, for example
-`CACHECAST_PLAN__HORIZON`, overrides both. Rooms below jobs receive values, never this module.
+The shipped `conf/base.toml` holds every default. It is overridden by the TOML file, or the folder with
+`base.toml` and `caches/*.toml`, that `--conf` (or CACHECAST_CONF) names; that by `secrets.toml` beside it;
+and all by environment variables like `CACHECAST_PLAN__HORIZON`. Rooms below jobs receive values only.
 """
 
 from __future__ import annotations
@@ -20,9 +19,8 @@ from features.common.faults import of_keys
 from features.common.redaction import secrets_of
 from features.common.units import duration_label
 from jobs.ground.settings.airflow import AirflowSettings
-from jobs.ground.settings.features import FeatureSettings
 from jobs.ground.settings.layers import layered
-from jobs.ground.settings.plan import PlanSettings
+from jobs.ground.settings.plan import FeatureSettings, PlanSettings
 from jobs.ground.settings.serve import ServeSettings, StewardSettings
 from jobs.ground.settings.sources import (
     ArrivalSettings,

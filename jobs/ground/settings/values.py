@@ -108,8 +108,8 @@ def checked(section: type[SectionType], given: Layered, *, at: str = "") -> Sect
         return section.model_validate(given.values[at] if at else given.values)
     except pydantic.ValidationError as error:
         fault = first_fault(section, error, table=(at,) if at else ())
-        told = fault.what if fault.has_remedy else f"{fault.what}; see {_reference(fault.keys[0])}"
-        raise ConfigError(given.where(*fault.keys), told) from None
+        what = fault.what if fault.has_remedy else f"{fault.what}; see {_reference(fault.keys[0])}"
+        raise ConfigError(given.where(*fault.keys), what) from None
 
 
 def _reference(keys: Keys) -> str:

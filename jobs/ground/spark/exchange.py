@@ -28,7 +28,7 @@ _PACKING = pa.ipc.IpcWriteOptions(compression="lz4")
 
 @dataclasses.dataclass(frozen=True)
 class Source:
-    """Files of a partition, to be read by a worker; `kind`: what they hold. The snapshot names no others."""
+    """Files of one partition for a worker to read; `kind`: what they hold. `snapshot` lists no partition."""
 
     kind: Kind
     snapshot: Snapshot
@@ -45,10 +45,10 @@ class Source:
         return read_partitions(self.snapshot, self.chosen, columns)
 
 
-def sources(kind: Kind, snapshot: Snapshot, chosen: Mapping[Key, Partition]) -> Iterator[Source]:
-    """The files of `chosen` partitions, one by one."""
+def sources(kind: Kind, snapshot: Snapshot, partitions: Mapping[Key, Partition]) -> Iterator[Source]:
+    """The files of `partitions` partitions, one by one."""
     alone = bare(snapshot)
-    for key, part in sorted(chosen.items()):
+    for key, part in sorted(partitions.items()):
         for name in part.files:
             yield Source(kind, alone, key, dataclasses.replace(part, files=(name,)))
 
@@ -66,10 +66,10 @@ def sent(kind: Kind, rows: pa.Table, part: IntArray, n_parts: int) -> Iterator[P
 
 def received(pieces: Iterable[Piece]) -> dict[Kind, pa.Table]:
     """The rows of a part by kind, in one chunk; a column that is coded has one dictionary."""
-    found: dict[Kind, list[pa.Table]] = {}
+    by_kind: dict[Kind, list[pa.Table]] = {}
     for _, (kind, content) in pieces:
-        found.setdefault(kind, []).append(unpacked(content))
-    return {kind: joined(pa.concat_tables(some)) for kind, some in found.items()}
+        by_kind.setdefault(kind, []).append(unpacked(content))
+    return {kind: joined(pa.concat_tables(some)) for kind, some in by_kind.items()}
 
 
 def packed(rows: pa.Table) -> bytes:

@@ -26,8 +26,8 @@ def check_spark(env: Mapping[str, str] = os.environ) -> None:
 def java(env: Mapping[str, str] = os.environ) -> str:
     """The program: that of JAVA_HOME if it is set, as Spark does it. Raises ServiceError without one."""
     home = env.get("JAVA_HOME")
-    found = shutil.which("java", path=f"{home}/bin" if home else env.get("PATH"))
-    if found is None:
+    program = shutil.which("java", path=f"{home}/bin" if home else env.get("PATH"))
+    if program is None:
         where = f"in JAVA_HOME, {home}/bin" if home else "on PATH"
         raise ServiceError(f"there is no java {where}; Spark needs Java 17: conf/deploy/system.sh core")
-    return found
+    return program

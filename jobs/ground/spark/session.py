@@ -10,6 +10,7 @@ import os
 import re
 import shutil
 import signal
+import subprocess
 import sys
 import tempfile
 import threading
@@ -17,11 +18,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from types import FrameType
 
-from pyspark import SparkConf
+from pyspark import SparkConf, SparkContext
+from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
 from jobs.ground.settings.tree import SparkSettings
-from jobs.ground.spark import code_zip, jvm
+from jobs.ground.spark import code_zip
 from jobs.ground.spark.java import check_spark, is_submitted
 
 _log = logging.getLogger(__name__)
@@ -40,15 +42,19 @@ appender.stderr.layout.pattern = spark %p %c{1}: %m%n%ex{1}
 logger.gateway.name = org.apache.spark.api.python.PythonGatewayServer
 logger.gateway.level = error
 """
+WARNING = "WARNING: Using incubator modules: jdk.incubator.vector"
+"""Spark's launcher adds this module to every JVM; the JVM reports it, and no option silences that."""
+_SIEVE = ("grep", "--line-buffered", "-vxF", WARNING)
+_jvm_log = logging.getLogger(__name__)
+_sieves: list[subprocess.Popen[bytes]] = []
 
 
 def spark_session(settings: SparkSettings) -> SparkSession:
     """A running SparkSession, which may be the existing one of the process.
 
-    `settings.conf` overrides everything set here, except that its `spark.driver.extraJavaOptions`
-    are added to ours. Timestamps are UTC. Workers elsewhere than in
-    this process get the rooms as a zip: they need this Python and the libraries, but not cachecast. Under
-    spark-submit its own --master counts. Raises ServiceError without Java.
+    `settings.conf` overrides what is set here, but its `spark.driver.extraJavaOptions` are added to ours.
+    Workers outside this process get the rooms as a zip: they need this Python and the libraries, but not
+    cachecast. Under spark-submit its own --master counts. Raises ServiceError without Java.
     """
     check_spark()
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
@@ -60,7 +66,7 @@ def spark_session(settings: SparkSettings) -> SparkSession:
         conf.setAll(list(session_conf(settings, log4j).items()))
         with _interruptible():
             if not is_submitted():
-                jvm.start(conf.setMaster(settings.master))
+                start(conf.setMaster(settings.master))
             session = SparkSession.builder.config(conf=conf).getOrCreate()
     _log.info("Spark %s runs at %s", session.version, session.sparkContext.master)
     if not str(session.sparkContext.master).startswith("local"):
@@ -107,8 +113,8 @@ def _package() -> Path:
 
 def _umask() -> int:
     """That of this process; `os.umask` would change it for other threads."""
-    found = re.search(r"^Umask:\s*([0-7]+)$", Path("/proc/self/status").read_text(), re.M)
-    return int(found[1], 8) if found else 0o027
+    match = re.search(r"^Umask:\s*([0-7]+)$", Path("/proc/self/status").read_text(), re.M)
+    return int(match[1], 8) if match else 0o027
 
 
 def session_conf(settings: SparkSettings, log4j: Path) -> dict[str, str]:
@@ -136,3 +142,20 @@ def session_conf(settings: SparkSettings, log4j: Path) -> dict[str, str]:
     conf |= settings.conf
     options = f"-Dlog4j2.configurationFile={log4j.as_uri()} {settings.conf.get(_JAVA_OPTIONS, '')}"
     return conf | {_JAVA_OPTIONS: options.strip()}
+
+
+def start(conf: SparkConf) -> None:
+    """Start the JVM of this process, if it has none; its stderr is ours but for `WARNING`.
+
+    With logging at INFO it is ours unchanged.
+    """
+    if SparkContext._gateway is not None or _jvm_log.isEnabledFor(logging.INFO):
+        return
+    # A process of its own loses no line: it reads until the JVM has ended, which may be after this process.
+    # In a session of its own Ctrl-C does not reach it.
+    sieve = subprocess.Popen(_SIEVE, stdin=subprocess.PIPE, stdout=2, start_new_session=True)
+    _sieves.append(sieve)
+    assert sieve.stdin is not None
+    with sieve.stdin as entry:
+        gateway = launch_gateway(conf, popen_kwargs={"stderr": entry})  # type: ignore[no-untyped-call]
+    SparkContext._ensure_initialized(gateway=gateway)

@@ -98,10 +98,10 @@ class Snapshot:
 
 def partitions_of(files: Iterable[StagedFile], cover: Iterable[Key]) -> dict[Key, Partition]:
     """The partitions that `files` make up; those of `cover` that have no file are empty."""
-    found: dict[Key, list[StagedFile]] = {key: [] for key in cover}
+    by_key: dict[Key, list[StagedFile]] = {key: [] for key in cover}
     for file in files:
-        found.setdefault(file.key, []).append(file)
-    return {key: _partition(some) for key, some in found.items()}
+        by_key.setdefault(file.key, []).append(file)
+    return {key: _partition(some) for key, some in by_key.items()}
 
 
 def _partition(files: Sequence[StagedFile]) -> Partition:
@@ -156,15 +156,15 @@ def read_partitions(
     """The rows of `chosen` partitions of `snapshot`, with the partition columns; see `Tables.read_arrow`."""
     table, store = snapshot.table, store_at(snapshot.root)
     schema = arrow_schema(table)
-    wanted = list(columns) if columns is not None else [*schema.names, *table.partition]
-    if unknown := [name for name in wanted if name not in {*schema.names, *table.partition}]:
+    names = list(columns) if columns is not None else [*schema.names, *table.partition]
+    if unknown := [name for name in names if name not in {*schema.names, *table.partition}]:
         raise SchemaError(f"table {table.name} has no columns {unknown}")
     n_rows = sum(part.n_rows for part in chosen.values())
-    found = (len(chosen), n_rows, table.name, snapshot.number, snapshot.root)
-    _log.info("read %d partitions, %d rows of table %s at commit %d, %s", *found)
+    sizes = (len(chosen), n_rows, table.name, snapshot.number, snapshot.root)
+    _log.info("read %d partitions, %d rows of table %s at commit %d, %s", *sizes)
     types = {**{f.name: f.type for f in schema}, **dict.fromkeys(table.partition, pa.string())}
-    stored = [name for name in wanted if name not in table.partition]
-    pieces = [pa.schema([(name, types[name]) for name in wanted]).empty_table()]
+    stored = [name for name in names if name not in table.partition]
+    pieces = [pa.schema([(name, types[name]) for name in names]).empty_table()]
     for key, part in chosen.items():
         for name in part.files:
             path = f"{part.path}/{name}"
@@ -172,7 +172,7 @@ def read_partitions(
                 piece = store.read_parquet(path, columns=stored, schema=schema)
                 n_rows = piece.num_rows if stored else store.parquet_metadata(path).num_rows
             constant = {n: pa.repeat(pa.scalar(v), n_rows) for n, v in zip(table.partition, key, strict=True)}
-            arrays = {n: constant[n] if n in constant else piece[n].cast(types[n]) for n in wanted}
+            arrays = {n: constant[n] if n in constant else piece[n].cast(types[n]) for n in names}
             pieces.append(pa.table(arrays))
     return pa.concat_tables(pieces)
 

@@ -48,10 +48,10 @@ def no_access(accesses: Snapshot, *, first_s: int, last_s: int, before_s: int = 
     `before_s`: nor this long before them.
     """
     first, last = day_label(first_s), day_label(last_s)
-    wanted = f"on {first}" if first == last else f"from {first} to {last}"
+    days = f"on {first}" if first == last else f"from {first} to {last}"
     before = f", nor in the {duration_label(before_s)} before" if before_s else ""
     return StaleInputError(
-        f"there is no access {wanted}{before}; {days_there(accesses)}: choose from them, or pull more first"
+        f"there is no access {days}{before}; {days_there(accesses)}: choose from them, or pull more first"
     )
 
 
@@ -60,10 +60,10 @@ def days_there(accesses: Snapshot) -> str:
     spans = _spans({key[0] for key, part in accesses.partitions.items() if part.n_rows})
     if not spans:
         return "there is none on any day"
-    shown = [first if first == last else f"{first} to {last}" for first, last in spans]
-    if len(shown) > _MOST_SPANS:
-        shown = [*shown[: _MOST_SPANS - 1], f"further days until {spans[-1][1]}"]
-    return f"there are accesses of {', '.join(shown)}"
+    days = [first if first == last else f"{first} to {last}" for first, last in spans]
+    if len(days) > _MOST_SPANS:
+        days = [*days[: _MOST_SPANS - 1], f"further days until {spans[-1][1]}"]
+    return f"there are accesses of {', '.join(days)}"
 
 
 def _spans(days: Collection[str]) -> list[tuple[str, str]]:

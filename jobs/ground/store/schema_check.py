@@ -88,20 +88,20 @@ def _is_moment(text: str, form: str) -> bool:
     return moment.strftime(form) == text
 
 
-def _fits(found: pa.DataType, wanted: pa.DataType) -> bool:
-    """Whether a cast from `found` to `wanted` keeps all values: it widens, or only changes the encoding."""
-    if pa.types.is_dictionary(found):
-        return _fits(found.value_type, wanted)
-    if pa.types.is_null(found) or found == wanted:
+def _fits(given: pa.DataType, needed: pa.DataType) -> bool:
+    """Whether a cast from `given` to `needed` keeps all values: it widens, or only changes the encoding."""
+    if pa.types.is_dictionary(given):
+        return _fits(given.value_type, needed)
+    if pa.types.is_null(given) or given == needed:
         return True
-    if pa.types.is_list(wanted):
-        return isinstance(found, pa.ListType | pa.LargeListType) and _fits(found.value_type, pa.string())
-    integer, floating = bool(pa.types.is_integer(found)), bool(pa.types.is_floating(found))
+    if pa.types.is_list(needed):
+        return isinstance(given, pa.ListType | pa.LargeListType) and _fits(given.value_type, pa.string())
+    integer, floating = bool(pa.types.is_integer(given)), bool(pa.types.is_floating(given))
     return bool(
-        (pa.types.is_timestamp(wanted) and pa.types.is_timestamp(found) and found.tz is not None)
+        (pa.types.is_timestamp(needed) and pa.types.is_timestamp(given) and given.tz is not None)
         or (
-            pa.types.is_string(wanted) and (pa.types.is_large_string(found) or pa.types.is_string_view(found))
+            pa.types.is_string(needed) and (pa.types.is_large_string(given) or pa.types.is_string_view(given))
         )
-        or (pa.types.is_integer(wanted) and integer)
-        or (pa.types.is_floating(wanted) and (floating or integer))
+        or (pa.types.is_integer(needed) and integer)
+        or (pa.types.is_floating(needed) and (floating or integer))
     )

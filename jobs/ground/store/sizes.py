@@ -26,9 +26,9 @@ def catalogue(tables: Tables, reads: pa.Table, beside: pa.Table) -> pa.Table | N
     unsized = _without(_unsized(reads), [] if files is None else [_sized(files)])
     if not len(unsized):
         return files
-    found = [_stated(beside, unsized)]
-    found.append(_in_caches(tables, _without(unsized, [_sized(found[0])])))
-    ranked = [*reversed(found), *([] if files is None else [files])]
+    sources = [_stated(beside, unsized)]
+    sources.append(_in_caches(tables, _without(unsized, [_sized(sources[0])])))
+    ranked = [*reversed(sources), *([] if files is None else [files])]
     whole = ranked[0]
     for more in ranked[1:]:
         there = pc.is_in(more["did"], value_set=whole["did"].combine_chunks())
@@ -50,8 +50,8 @@ def agreed(tables: Tables, dids: pa.Array, stated: pa.Table) -> IntArray:
 def n_unknown(tables: Tables, source: str, days: Sequence[str]) -> int:
     """The number of reads of `source` on `days` of files whose size nothing states."""
     head = tables.head(ACCESSES)
-    chosen = {key: part for key, part in head.partitions.items() if key[0] in set(days)}
-    rows = read_partitions(head, chosen, [*_COLUMNS, "source"])
+    partitions = {key: part for key, part in head.partitions.items() if key[0] in set(days)}
+    rows = read_partitions(head, partitions, [*_COLUMNS, "source"])
     reads = rows.filter(pc.equal(rows["source"], source))
     files = catalogue(tables, reads, rows)
     known = [] if files is None else [files["did"].combine_chunks()]

@@ -18,6 +18,7 @@ import uuid
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
@@ -41,6 +42,9 @@ from jobs.ground.store.keys import Key
 from jobs.ground.store.missing_table import no_table
 from jobs.ground.store.schema_check import checked_key, conform, partition_groups, partition_path
 
+if TYPE_CHECKING:
+    from jobs.ground.settings.tree import Settings
+
 __all__ = ["Partition", "Snapshot", "StagedFile", "Tables", "new_folder", "read_partitions"]
 
 _log = logging.getLogger(__name__)
@@ -53,6 +57,11 @@ class Tables:
         """`root`: see `store_at`; created by the first write. Raises ConfigError."""
         self._store = store_at(root)
         self.root = self._store.root
+
+    @classmethod
+    def of(cls, settings: Settings) -> Tables:
+        """The tables of a site. Raises ConfigError."""
+        return cls(settings.tables.root)
 
     def names(self) -> list[str]:
         """The names of the tables with a commit."""

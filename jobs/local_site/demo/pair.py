@@ -19,8 +19,7 @@ import pyarrow as pa
 
 from features.common.progress import Advance, unwatched
 from features.results import LRU
-from jobs.local_site.demo.pace import READ_EVERY_S
-from jobs.local_site.demo.side import Seen, read_through
+from jobs.local_site.demo.side import READ_EVERY_S, Seen, read_through
 from jobs.local_site.demo.site import Marks, fresh
 from jobs.local_site.local.xrootd import available
 from jobs.studies.simulate import workload
@@ -45,6 +44,16 @@ CAPACITY_SHARE: Final = 0.2
 """What a cache may hold of the bytes of all files read."""
 LOW, HIGH = 0.75, 0.95
 """Watermarks: further apart than usual, because so much of the cache comes between two looks here."""
+READS: Final = 1800
+_GENERATED: Final = 20_000
+"""Reads of the generated site. The caches serve the last ones; the order is learned from those before."""
+_ROWS: Final = 40_000
+"""Of the training, which then takes seconds."""
+_SCALE: Final = 5e-5
+"""Of sizes: an AOD file has about 100 kB."""
+_PAGE_BYTES: Final = 4096
+_READS_PER_CHECK: Final = 12
+"""Of XCache's disk by itself, as often as a steward looks at it."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -142,19 +151,6 @@ def _side(name: str, trace: Trace, limits: Marks, served: ServedOrder, seen: See
     return Side(name, order, seen, replayed.byte_hit_ratio, replayed.wan_bytes)
 
 
-READS: Final = 1800
-
-_GENERATED: Final = 20_000
-"""Reads of the generated site. The caches serve the last ones; the order is learned from those before."""
-_ROWS: Final = 40_000
-"""Of the training, which then takes seconds."""
-_SCALE: Final = 5e-5
-"""Of sizes: an AOD file has about 100 kB."""
-_PAGE_BYTES: Final = 4096
-_READS_PER_CHECK: Final = 12
-"""Of XCache's disk by itself, as often as a steward looks at it."""
-
-
 def all_reads(seed: int) -> Trace:
     """Reads of a period in their order, at the pace of the demo, with the names of the files."""
     made = generate(workload.load("site", seed=seed, accesses=_GENERATED)).accesses(raw=True)
@@ -192,12 +188,12 @@ def file_sizes(trace: Trace) -> dict[str, int]:
 
 def replay(trace: Trace, marks: Marks, order: str, held_bytes: int, learned: Sequence[Order] = ()) -> Result:
     """The reads through a cache whose steward follows `order` and holds up to `held_bytes` at each read."""
-    told = context_of(LoadedTrace(trace, pa.table({}), ()))
+    context = context_of(LoadedTrace(trace, pa.table({}), ()))
 
     def live(_held_bytes: int) -> EvictionOrder:
         return new_order(order, marks.high_bytes, learned)  # as a live cache's steward makes it
 
-    return run_policy(order, trace, held_bytes, policy=Replayed(told, live))
+    return run_policy(order, trace, held_bytes, policy=Replayed(context, live))
 
 
 def replay_purge(trace: Trace, marks: Marks) -> Result:

@@ -3,25 +3,39 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from features.common.times import DAY_S, day_label
+from features.common.units import format_bytes
+from features.schema import OUTCOMES, PLANS
+from jobs.ground import text
 from jobs.ground.store import generated
 from jobs.ground.store.tables import Tables
-from jobs.local_site.demo import pair, pair_section, summary
+from jobs.ground.text import Row, as_row, chosen
+from jobs.local_site.demo import pair
+from jobs.local_site.demo.pair import Pair
+from jobs.local_site.demo.pair_section import answers_of, rows_of, section
 from jobs.local_site.demo.serve import UNPROVEN, Reads, serve
 from jobs.local_site.demo.site import Demo, Screen, fresh
-from jobs.local_site.demo.xcache import running
+from jobs.local_site.demo.xcache import NAME, running
 from jobs.loop.ingest import pull
 from jobs.loop.train import features, predict, training
 from jobs.operator.site_report import build
+from jobs.pages.verdicts import savings
 from jobs.studies.simulate import replay_trace, site_replay, workload
+from jobs.studies.simulate.accesses import Accesses
 from jobs.studies.simulate.replay_trace import Caches
+from replay.comparison import PLAN
 
 HISTORY_DAYS, WARM_DAYS = 30, 6
 FRACTIONS = (0.05, 0.1, 0.2)
 POLICIES = ("lru", "lru+plan", "clairvoyant")
+PLAN_COLUMNS = ("action", "rank", "name", "reason")
+OUTCOME_COLUMNS = ("did", "action", "n_hits", "bytes_saved", "bytes_spent", "bytes_wasted")
+_NAME_CHARS = 18
+_PLAN_ROWS, _OUTCOME_ROWS = 2, 8
 
 
 def run(out: Path, *, seed: int, conf: Path | None, tables: str | None, screen: Screen) -> dict[str, Any]:
@@ -41,11 +55,11 @@ def run(out: Path, *, seed: int, conf: Path | None, tables: str | None, screen: 
     with demo.step("side by side") as advance:
         both = pair.run(caches, seed=seed, base=conf, on_progress=advance)
     with demo.step("report"):
-        told, *_ = summary.side_by_side_answers(both)
-        first = [pair_section.section(both, caches)]
-        build.run(demo.settings, out=page, answers=[told], first=first, note=f"The plan was {UNPROVEN}")
-    summary.show(demo, replays, answers, page)
-    summary.side_by_side(demo.screen, both)
+        answer, *_ = answers_of(both)
+        first = [section(both, caches)]
+        build.run(demo.settings, out=page, answers=[answer], first=first, note=f"The plan was {UNPROVEN}")
+    _show(demo, replays, answers, page)
+    _show_side_by_side(demo.screen, both)
     return {
         "replays": replays,
         "models": models,
@@ -62,7 +76,7 @@ def _records(demo: Demo, seed: int) -> Reads:
         advance(0, 3, "generating raw records")
         first_s = demo.as_of_s - HISTORY_DAYS * DAY_S
         config = workload.load("demo", start_s=first_s, seed=seed, days=HISTORY_DAYS + 1)
-        generated.mark(Tables(demo.settings.tables.root), workload.label(config))
+        generated.mark(Tables.of(demo.settings), workload.label(config))
         month = workload.write(config, out=raw, raw=True)
         # The plan must not know the reads after it: they stay out of the folder that is pulled.
         future = raw / f"future.{today}.jsonl"
@@ -91,7 +105,7 @@ def _features(demo: Demo) -> None:
 def _train(demo: Demo) -> Any:
     with demo.step("training") as advance:
         report = training.run(demo.settings, until_s=demo.held_out_s, on_progress=advance)
-    summary.models(demo, report.models)
+    demo.screen.table([chosen(as_row(row), text.MODEL_COLUMNS) for row in report.models])
     with demo.step("predictions"):
         scored = predict.run(demo.settings, as_ofs=demo.held_out_cycles)
     demo.found(f"{scored.rows:,} predictions at {scored.as_ofs} moments")
@@ -109,8 +123,7 @@ def _replay(demo: Demo) -> list[dict[str, object]]:
         answer = site_replay.run(
             demo.settings,
             caches,
-            first_day_s=demo.held_out_s,
-            last_day_s=demo.as_of_s - DAY_S,
+            Accesses(None, demo.held_out_s, demo.as_of_s - DAY_S),
             on_progress=advance,
         )
         days = {"from": day_label(demo.held_out_s), "to": day_label(demo.as_of_s - DAY_S)}
@@ -121,3 +134,49 @@ def _replay(demo: Demo) -> list[dict[str, object]]:
             params={"trace": "the demo's", **days, **site_replay.planned_by(demo.settings)},
         )
         return answer.rows
+
+
+def _show(demo: Demo, replays: Sequence[Row], answers_by_step: Mapping[str, Any], page: Path) -> None:
+    """Show the tables, the answers, and the places of page and runs."""
+    screen = demo.screen
+    screen.table([chosen(row, text.REPLAY_COLUMNS) for row in replays], "Replay of the held-out week")
+    plan = demo.tables.read_arrow(PLANS, as_of=demo.as_of, owner=NAME).to_pylist()
+    first = [row for row in plan if row["rank"] <= _PLAN_ROWS]
+    screen.table([_shortened(row, PLAN_COLUMNS) for row in first], "The plan: the first of each list")
+    for name, answer in answers_by_step.items():
+        facts = ", ".join(
+            f"{key.replace('_', ' ')} {text.text(key, value)}"
+            for key, value in as_row(answer).items()
+            if key not in ("cache", "as_of")
+        )
+        screen.line(f"{name}: {facts}")
+    earned = demo.tables.read_arrow(OUTCOMES, as_of=demo.as_of, owner=NAME)
+    best = earned.sort_by([("bytes_saved", "descending")]).slice(0, _OUTCOME_ROWS).to_pylist()
+    screen.table([_shortened(row, OUTCOME_COLUMNS) for row in best], "What each pushed file earned")
+    screen.line(
+        f"The best {len(best)} of {earned.num_rows} pushed files; the page and the outcomes table have all."
+    )
+    screen.table([{"step": name, "seconds": s} for name, s in demo.seconds.items()], "Time")
+    screen.line(f"The plan was {UNPROVEN}.")
+    for line in savings(replays, "capacity_bytes", (PLAN,)):
+        screen.line(line)
+    screen.line(f"Page:  {page}")
+    uri = demo.settings.mlflow.uri
+    screen.line(f"Runs:  .venv/bin/mlflow ui --backend-store-uri {uri}   then http://127.0.0.1:5000")
+
+
+def _show_side_by_side(screen: Screen, pair: Pair) -> None:
+    """Show what two caches reported of the same reads, and which of them fetched less."""
+    title = f"Two XCaches of {format_bytes(pair.capacity_bytes)} side by side, with the same reads"
+    screen.table(rows_of(pair), title)
+    for line in answers_of(pair):
+        screen.line(line)
+
+
+def _shortened(row: Row, keys: Sequence[str]) -> Row:
+    return {key: _tail(row[key]) if key in ("name", "did") else row[key] for key in keys}
+
+
+def _tail(name: str) -> str:
+    """The end of a long name, which distinguishes files; the tables and the page have all of it."""
+    return name if len(name) <= _NAME_CHARS else f"…{name[-_NAME_CHARS:]}"

@@ -20,7 +20,7 @@ from jobs.ground.caches.inventory import target
 from jobs.local_site.demo.site import Demo
 from jobs.local_site.demo.xcache import NAME, DemoCache, read_all
 from jobs.loop.ingest import pull
-from jobs.loop.outcomes import history
+from jobs.loop.outcomes import outcomes
 from jobs.loop.plan import plan
 from jobs.loop.push import push
 from prefetch.actions import Action, ItemState
@@ -89,7 +89,7 @@ def serve(demo: Demo, cache: DemoCache, reads: Reads) -> dict[str, Any]:
         records = pull.run(
             demo.settings, source="xcache_gstream", path=str(cache.gstream), day_s=demo.as_of_s
         )
-        earned = history.of_plan(demo.settings, cache=NAME, as_of_s=demo.as_of_s)
+        earned = outcomes.of_plan(demo.settings, cache=NAME, as_of_s=demo.as_of_s)
     hours = f"the first {reads.after_s / HOUR_S:.1f} h of the plan's day"
     demo.found(f"{len(reads.after)} reads, {hours}; {earned.in_words}")
     return {

@@ -20,29 +20,6 @@ from jobs.ground.store.tables import Tables
 from jobs.ground.text import Row
 
 MARKER = ".cachecast-demo"
-
-
-class Marks(NamedTuple):
-    """The bytes that a cache may hold, and its watermarks as shares of them."""
-
-    capacity_bytes: int
-    low: float
-    high: float
-
-    @property
-    def low_bytes(self) -> int:
-        """Where a purge ends."""
-        return int(self.low * self.capacity_bytes)
-
-    @property
-    def high_bytes(self) -> int:
-        """Where a purge begins."""
-        return int(self.high * self.capacity_bytes)
-
-
-MARKS = Marks(600_000_000, 0.90, 0.95)
-"""Of the demo's cache, which holds about one in a hundred of the month's bytes."""
-
 _BASE = """\
 # Written by `cachecast demo`; its steps can be run again with --conf on this folder.
 [tables]
@@ -82,12 +59,10 @@ spool = "{out}/trainings"
 assumed_inflow = 0.5  # the demo's cache is small: a few hours of reads turn it over
 model_weight = 1.0  # the demo does not evaluate its model
 """
-
 _PRIVATE = """\
 [users]
 salt = "{salt}"
 """
-
 _CACHE = """\
 name = "{name}"
 kind = "{kind}"
@@ -98,6 +73,30 @@ touch_every = "1s"
 evict_guard = "0s"  # the demo's jobs have ended when it evicts
 {more}
 """
+STEPS = 10
+HELD_OUT_DAYS = 7
+
+
+class Marks(NamedTuple):
+    """The bytes that a cache may hold, and its watermarks as shares of them."""
+
+    capacity_bytes: int
+    low: float
+    high: float
+
+    @property
+    def low_bytes(self) -> int:
+        """Where a purge ends."""
+        return int(self.low * self.capacity_bytes)
+
+    @property
+    def high_bytes(self) -> int:
+        """Where a purge begins."""
+        return int(self.high * self.capacity_bytes)
+
+
+MARKS = Marks(600_000_000, 0.90, 0.95)
+"""Of the demo's cache, which holds about one in a hundred of the month's bytes."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -148,10 +147,6 @@ def fresh(out: Path, *, base: Path | None = None, tables: str | None = None, ord
     return site
 
 
-STEPS = 10
-HELD_OUT_DAYS = 7
-
-
 class Screen(Protocol):
     """The output of the demo."""
 
@@ -182,7 +177,7 @@ class Demo:
     @property
     def tables(self) -> Tables:
         """The demo's tables."""
-        return Tables(self.settings.tables.root)
+        return Tables.of(self.settings)
 
     @property
     def as_of(self) -> str:

@@ -22,9 +22,9 @@ from jobs.local_site.local.daemon import folder_for_all
 from jobs.local_site.local.xrootd import Loopback, available, loopback
 from jobs.loop.ingest.local_engine import LocalEngine
 from jobs.loop.ingest.pull_input import pull
-from prefetch.directory.cache import DirectoryTarget
-from prefetch.xcache.collector import Collector
+from prefetch.directory import DirectoryTarget
 from prefetch.xcache.gstream import CaptureReader
+from prefetch.xcache.receiver import Collector
 from prefetch.xcache.server import parse_version
 from prefetch.xcache.session import RemoteFile, version_of
 
@@ -37,6 +37,9 @@ _DATAGRAM_BYTES = 2048
 """Of the g-stream: it has room for three reports or four, and is sent when it is full."""
 _LOOK_S = 0.2
 _BLOCK_LOOK_S, _BLOCK_TIMEOUT_S = 0.002, 0.5
+NAME = "cache"
+"""The name of the loopback server (`xrootd -n`), which its records carry."""
+PARALLEL = 8
 
 
 class XCache:
@@ -140,8 +143,8 @@ def reported_reads(gstream: Path) -> list[Row]:
             day=dt.datetime.now(dt.UTC).date(),
         )
         rows = tables.read_arrow(ACCESSES, columns=columns)
-    found: list[Row] = rows.sort_by([(name, "ascending") for name in columns[:3]]).to_pylist()
-    return found
+    reads: list[Row] = rows.sort_by([(name, "ascending") for name in columns[:3]]).to_pylist()
+    return reads
 
 
 def make_files(root: Path, sizes: dict[str, int]) -> None:
@@ -159,12 +162,6 @@ def _on_disk(path: Path) -> int:
         return 512 * path.stat().st_blocks
     except FileNotFoundError:  # purged meanwhile
         return 0
-
-
-NAME = "cache"
-"""The name of the loopback server (`xrootd -n`), which its records carry."""
-
-PARALLEL = 8
 
 
 class DemoCache(Protocol):

@@ -12,15 +12,6 @@ from features.common.errors import ServiceError
 from jobs.ground.spark.java import java
 from jobs.ground.store.user_cache import user_cache
 
-
-def jars(name: str, *, n: int, script: str) -> Path:
-    """The folder of the `n` jars called `name`. Raises ServiceError if not all are there."""
-    folder = user_cache(name)
-    if len(list(folder.glob("*.jar"))) != n:
-        raise ServiceError(f"{folder} does not hold the {n} jars: fetch them with conf/deploy/{script}")
-    return folder
-
-
 NAME_NODE = "org.apache.hadoop.hdfs.server.namenode.NameNode"
 DATA_NODE = "org.apache.hadoop.hdfs.server.datanode.DataNode"
 _JAVA = (
@@ -36,6 +27,14 @@ log4j.appender.stderr.target=System.err
 log4j.appender.stderr.layout=org.apache.log4j.PatternLayout
 log4j.appender.stderr.layout.ConversionPattern=%d %p %c{1}: %m%n
 """
+
+
+def jars(name: str, *, n: int, script: str) -> Path:
+    """The folder of the `n` jars called `name`. Raises ServiceError if not all are there."""
+    folder = user_cache(name)
+    if len(list(folder.glob("*.jar"))) != n:
+        raise ServiceError(f"{folder} does not hold the {n} jars: fetch them with conf/deploy/{script}")
+    return folder
 
 
 def prepared(folder: Path, *, rpc_port: int, http_port: int) -> list[str]:

@@ -82,7 +82,7 @@ class Services:
                 start_new_session=True,
             )
         self._started.append(process)
-        if (one := seen().get(process.pid)) is not None:
+        if (one := running_processes().get(process.pid)) is not None:
             (self._folder / f"{service.name}.pid").write_text(f"{process.pid} {one.begun}\n")
         self._wait(service, process)
         return self._state(service, "started", process.pid)
@@ -109,19 +109,17 @@ class Services:
 
     def _pid(self, name: str) -> int | None:
         pid, begun = _written(self._folder / f"{name}.pid")
-        there = seen().get(pid)
+        there = running_processes().get(pid)
         return pid if there is not None and there.begun == begun else None
 
     def _own(self) -> set[int]:
         """Every process of this deployment, but for the one that asks."""
-        there = seen()
+        there = running_processes()
         written = dict(_written(file) for file in self._folder.glob("*.pid"))
-        found = {pid for pid, one in there.items() if written.get(pid) == one.begun or self._marks(pid)}
-        while (
-            more := {pid for pid, one in there.items() if one.parent in found or one.session in found} - found
-        ):
-            found |= more
-        return found - {os.getpid()}
+        pids = {pid for pid, one in there.items() if written.get(pid) == one.begun or self._marks(pid)}
+        while more := {pid for pid, one in there.items() if one.parent in pids or one.session in pids} - pids:
+            pids |= more
+        return pids - {os.getpid()}
 
     def _marks(self, pid: int) -> bool:
         try:
@@ -144,7 +142,7 @@ class Services:
     def _living(self, pids: set[int]) -> set[int]:
         for process in self._started:
             process.poll()  # else it stays as a zombie
-        there = seen()
+        there = running_processes()
         return {pid for pid in pids if pid in there}
 
     def _log(self, name: str) -> Path:
@@ -155,7 +153,7 @@ class Services:
         return ServiceState(service.name, service.at, service.page, state, str(pid), log)
 
 
-class Seen(NamedTuple):
+class Process(NamedTuple):
     """A process that runs: who started it, its session, and when it began, in ticks since the boot."""
 
     parent: int
@@ -163,17 +161,17 @@ class Seen(NamedTuple):
     begun: int
 
 
-def seen() -> dict[int, Seen]:
+def running_processes() -> dict[int, Process]:
     """What runs on this machine now, by pid; zombies do not."""
-    found = {}
+    processes = {}
     for entry in Path("/proc").iterdir():
         if entry.name.isdecimal():
             with contextlib.suppress(OSError):  # it has ended meanwhile
                 # The name before may hold spaces and brackets.
                 fields = (entry / "stat").read_text().rpartition(")")[2].split()
                 if fields[0] != "Z":
-                    found[int(entry.name)] = Seen(int(fields[1]), int(fields[3]), int(fields[19]))
-    return found
+                    processes[int(entry.name)] = Process(int(fields[1]), int(fields[3]), int(fields[19]))
+    return processes
 
 
 def _written(file: Path) -> tuple[int, int]:

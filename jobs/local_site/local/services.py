@@ -9,7 +9,6 @@ import shlex
 import subprocess
 import sys
 import time
-import urllib.request
 from collections.abc import Callable, Iterator, Mapping
 from importlib import resources
 from pathlib import Path
@@ -22,6 +21,7 @@ from jobs.local_site.local.daemon import Daemon
 from jobs.local_site.local.process import Service, Services, ServiceState
 from jobs.local_site.local.site import CACHE, LocalSite, found, opened, write_private
 from jobs.local_site.local.xrootd import available, prepared
+from jobs.operator.operate import doctor
 
 _LOCAL = "http://127.0.0.1"
 _DAGS = Path(__file__).parents[3] / "dags"
@@ -29,6 +29,7 @@ _LOGIN = "airflow-passwords.json"
 _LAST_LINES = 5
 _AIRFLOW_PARTS = {"scheduler": "scheduler", "dag-processor": "dag_processor", "triggerer": "triggerer"}
 """Airflow's processes beside the API server, by command, and what its health calls them."""
+_FIGURES_S = 300.0
 
 
 def services(site: LocalSite, *, xrootd: bool) -> Iterator[Service]:
@@ -163,35 +164,14 @@ def _xrootd(name: str, daemon: Daemon) -> Service:
     return Service(name, daemon.words(with_parent=False), f"root://127.0.0.1:{daemon.port}", daemon.answers)
 
 
-_TIMEOUT_S = 5.0
-_FIGURES_S = 300.0
-
-
 def answers(port: int, path: str) -> Callable[[], bool]:
     """A check that an HTTP server on the port answers 200 at `path`."""
-
-    def look() -> bool:
-        try:
-            with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=_TIMEOUT_S) as reply:
-                return bool(reply.status == 200)
-        except OSError:
-            return False
-
-    return look
+    return lambda: isinstance(doctor.fetched(f"{_LOCAL}:{port}{path}"), bytes)
 
 
 def airflow_part(port: int, part: str) -> Callable[[], bool]:
     """A check that Airflow's API server reports `part` (scheduler, triggerer, dag_processor) as healthy."""
-
-    def look() -> bool:
-        url = f"http://127.0.0.1:{port}/api/v2/monitor/health"
-        try:
-            with urllib.request.urlopen(url, timeout=_TIMEOUT_S) as reply:
-                return bool(json.load(reply)[part]["status"] == "healthy")
-        except (OSError, ValueError, KeyError):
-            return False
-
-    return look
+    return lambda: not doctor.sick_parts(doctor.health(f"{_LOCAL}:{port}/api/v2/monitor/health"), [part])
 
 
 def takes_datagrams(port: int) -> Callable[[], bool]:
@@ -242,9 +222,9 @@ def _started(site: LocalSite, *, xrootd: bool, on_progress: Advance) -> list[Ser
     on_progress(0, 1, "databases")
     prepare_airflow(site)
     keeper, states = Services(site.run), []
-    wanted = list(services(site, xrootd=xrootd))
-    for n_done, service in enumerate(wanted):
-        on_progress(n_done, len(wanted), service.name)
+    to_start = list(services(site, xrootd=xrootd))
+    for n_done, service in enumerate(to_start):
+        on_progress(n_done, len(to_start), service.name)
         states.append(keeper.start(service))
     return states
 

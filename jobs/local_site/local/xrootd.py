@@ -11,6 +11,7 @@ import os
 import shutil
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import TypedDict, Unpack
 
 from features.common.errors import ServiceError
 from jobs.local_site.local.daemon import SERVICE_USER, Daemon, folder_for_all, hand_over, service_user
@@ -19,6 +20,7 @@ from jobs.local_site.local.process import free_ports
 _LIBRARIES = ("libXrdPss", "libXrdPfc")
 _LIBRARY_FOLDERS = ("/usr/lib", "/usr/lib64", "/usr/local/lib", "/usr/local/lib64")
 _LOCAL_ONLY = "xrd.allow host 127.0.0.1\nxrd.allow host localhost\nxrd.allow host [::1]\n"
+_GSTREAM_BYTES = 8192
 _REMEDY = "install xrootd-server and xrootd-server-plugins (`make test` does), or use the directory cache"
 
 
@@ -68,41 +70,36 @@ def available() -> str | None:
     return None
 
 
+class CacheOptions(TypedDict, total=False):
+    """What the cache of a `Loopback` has beside the usual."""
+
+    files_limit: tuple[int, int, int] | None
+    """Base, nominal and maximal bytes of cached files, kept to the KiB; without it purges go by disk usage.
+
+    Seen on 5.5.3: looked at when the cache starts and once a minute after. Above maximal, files go down to
+    nominal, the one whose last use ended first goes first; base plays no part while the disk has room.
+    Candidates are twice the bytes needed, and those opened or asked for since the last purge are spared, so a
+    purge may stop short: `restart_cache` purges at once and spares none. Seen on 6.2.1: the first look is a
+    minute after the start; files go down to maximal, less what was written in the last minute.
+    """
+    gstream_port: int | None
+    """UDP port of a `prefetch.xcache.receiver.Collector`."""
+    gstream_bytes: int
+    """Of a datagram, which is sent when it is full, and each second: reports longer than it are lost."""
+    reports_opens: bool
+    """The f-stream and users' names go to the port too."""
+    more: str
+    """Lines that the cache's configuration ends with."""
+
+
 @contextlib.contextmanager
-def loopback(
-    folder: Path,
-    *,
-    files_limit: tuple[int, int, int] | None = None,
-    gstream_port: int | None = None,
-    gstream_bytes: int = 8192,
-    reports_opens: bool = False,
-    more: str = "",
-) -> Iterator[Loopback]:
+def loopback(folder: Path, **options: Unpack[CacheOptions]) -> Iterator[Loopback]:
     """A running `Loopback` in `folder` (made if missing; a short path: it holds sockets).
 
-    `files_limit`: base, nominal and maximal bytes of cached files (kept to the KiB), or None: purge by disk
-    usage only. Seen on 5.5.3: looked at when the cache starts and once a minute after, its own lower bound.
-    Above maximal, files go down to nominal, the one whose last use ended first goes first; base plays no part
-    while the disk has room. Candidates are twice the bytes needed, and those opened or asked for since the
-    last purge are spared, so a purge may stop short: `restart_cache` purges at once and spares none. Seen on
-    6.2.1: looked at each minute, first a minute after the start; above maximal, files go down to maximal,
-    less what was written in the last minute.
-    `gstream_port`: UDP port of a `prefetch.xcache.collector.Collector`;
-    `gstream_bytes`: of a datagram, which is sent when it is full, and each second: reports longer than it
-    are lost; `reports_opens`: the f-stream and users' names go there too.
-    `more`: lines that the cache's configuration ends with.
     Raises ServiceError if xrootd is missing or does not start.
     """
     ports = free_ports(2)
-    servers = prepared(
-        folder,
-        ports=(ports[0], ports[1]),
-        files_limit=files_limit,
-        gstream_port=gstream_port,
-        gstream_bytes=gstream_bytes,
-        reports_opens=reports_opens,
-        more=more,
-    )
+    servers = prepared(folder, ports=(ports[0], ports[1]), **options)
     try:
         servers.origin.start()
         servers.cache.start()
@@ -112,17 +109,8 @@ def loopback(
         servers.origin.stop()
 
 
-def prepared(
-    folder: Path,
-    *,
-    ports: tuple[int, int],
-    files_limit: tuple[int, int, int] | None = None,
-    gstream_port: int | None = None,
-    gstream_bytes: int = 8192,
-    reports_opens: bool = False,
-    more: str = "",
-) -> Loopback:
-    """An origin and a cache on `ports`, configured in `folder` and not started; else as `loopback`."""
+def prepared(folder: Path, *, ports: tuple[int, int], **options: Unpack[CacheOptions]) -> Loopback:
+    """An origin and a cache on `ports`, configured in `folder` and not started. Raises ServiceError."""
     fault = available()
     if fault is not None:
         raise ServiceError(fault)
@@ -131,12 +119,11 @@ def prepared(
         folder_for_all(path)
     origin_port, cache_port = ports
     origin = Daemon("origin", folder, origin_port, _origin_config(folder, origin_port))
-    purge = _purge_config(files_limit)
-    stream = "" if gstream_port is None else _gstream_config(gstream_port, gstream_bytes)
-    if gstream_port is not None and reports_opens:
-        stream += _fstream_config(gstream_port)
-    text = _cache_config(folder, cache_port, origin_port) + purge + stream + more
-    cache = Daemon("cache", folder, cache_port, text)
+    text = _cache_config(folder, cache_port, origin_port) + _purge_config(options.get("files_limit"))
+    if (port := options.get("gstream_port")) is not None:
+        text += _gstream_config(port, options.get("gstream_bytes", _GSTREAM_BYTES))
+        text += _fstream_config(port) if options.get("reports_opens") else ""
+    cache = Daemon("cache", folder, cache_port, text + options.get("more", ""))
     hand_over(folder)
     return Loopback(folder, origin, cache, origin_root, namespace)
 

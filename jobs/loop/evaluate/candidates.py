@@ -10,12 +10,11 @@ from features.common.progress import Advance
 from features.results import BESIDE_A_STEWARD, CHAMPION_PLAN, LRU, S3FIFO, STEWARD
 from jobs.ground.settings.tree import Settings
 from jobs.ground.store.tables import Tables
+from jobs.loop.evaluate.answer import misses_by_activity
 from jobs.loop.evaluate.record import CandidateModels, Compared
 from jobs.loop.evaluate.replay_setup import Cache, Days, ReplaySetup
-from jobs.loop.evaluate.slices import misses_by_activity
 from jobs.loop.evaluate.walk_forward import SCORERS, ScoreStore
-from jobs.loop.plan.file_facts import facts, hours_per_byte, plan_files
-from jobs.loop.plan.origins import OriginRules
+from jobs.loop.plan.file_facts import OriginRules, facts, hours_per_byte, plan_files
 from jobs.loop.plan.planner import limits, model_weight
 from models.evaluation.promotion import UNPROVEN, choose_weight, daily_hours
 from models.learning.order import Learning
@@ -46,24 +45,24 @@ def replayed(
     names, plan = setup.trace.names, settings.plan
     assert names is not None
     benefit, regions = settings.benefit.model, settings.regions
-    told = facts(setup.tables, names, OriginRules(regions, tape=plan.tape))
-    files, origins = plan_files(names, told, plan=plan, benefit=benefit, regions=regions)
+    known_facts = facts(setup.tables, names, OriginRules(regions, tape=plan.tape))
+    files, origins = plan_files(names, known_facts, plan=plan, benefit=benefit, regions=regions)
     hours = hours_per_byte(files, origins, benefit, regions)
     scorers = [*SCORERS, *([] if known.champion is None else [CHAMPION_PLAN])]
     room = [int(cache.config.capacity_bytes * cache.config.high_watermark) for cache in setup.caches]
     orders = Learning(setup.trace, setup.context, room).orders(days.from_s, on_progress)
     champion = "" if known.champion is None else known.champion.version
-    site, region = Tables(settings.tables.root), settings.region.name
+    site, region = Tables.of(settings), settings.region.name
     production = model_weight(site, plan, region=region, version=champion)
 
     def planner(scorer: str, cache: Cache) -> ValuePlanner:
         scores_at = store.reader(scorer, every_s=cache.predicted_every_s)
-        found = ValuePlanner(scores_at, limits(plan, cache.cycle_s), files, plan.horizon, plan.objective)
+        unweighted = ValuePlanner(scores_at, limits(plan, cache.cycle_s), files, plan.horizon, plan.objective)
         # A champion may have seen the days of trial: it plans with the weight of its own evaluation.
         if scorer == CHAMPION_PLAN or plan.model_weight != "auto":
-            return dataclasses.replace(found, model_weight=production)
-        weight = _tried_weight(setup, cache, found, days)
-        return dataclasses.replace(found, model_weight=lambda _: weight)
+            return dataclasses.replace(unweighted, model_weight=production)
+        weight = _tried_weight(setup, cache, unweighted, days)
+        return dataclasses.replace(unweighted, model_weight=lambda _: weight)
 
     def planners(cache: Cache) -> Planners:
         return {scorer: planner(scorer, cache) for scorer in scorers}
@@ -72,7 +71,7 @@ def replayed(
     candidates = [
         _candidates(setup, cache, orders, of, days) for cache, of in zip(setup.caches, plans, strict=True)
     ]
-    found = compare(
+    comparisons = compare(
         setup.trace,
         candidates,
         count_from_s=days.from_s,
@@ -82,7 +81,7 @@ def replayed(
     )
     return [
         Compared(cache.fraction, at, cache.cycle_s, _weights(of, cache))
-        for cache, at, of in zip(setup.caches, found, plans, strict=True)
+        for cache, at, of in zip(setup.caches, comparisons, plans, strict=True)
     ]
 
 
@@ -132,5 +131,5 @@ def _tried_weight(setup: ReplaySetup, cache: Cache, planner: ValuePlanner, days:
 
 def _weights(planners: Planners, cache: Cache) -> dict[str, float]:
     """The weight of the models in each policy's plans."""
-    found = {name: one.model_weight(cache.config.capacity_bytes) for name, one in planners.items()}
-    return found | {name: found[of] for name, of in BESIDE_A_STEWARD.items() if of in found}
+    weights = {name: planner.model_weight(cache.config.capacity_bytes) for name, planner in planners.items()}
+    return weights | {name: weights[of] for name, of in BESIDE_A_STEWARD.items() if of in weights}

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import dataclasses
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 
 from features.common.errors import InputError, ServiceError
 from features.common.progress import Advance
@@ -20,10 +21,9 @@ from features.results import CHALLENGER_PLAN, STEWARD
 from features.schema import ACCESSES
 from jobs.ground.settings.tree import MlflowSettings, Settings
 from jobs.ground.store.tables import Tables
-from jobs.loop.evaluate.answer import EvaluationAnswer
+from jobs.loop.evaluate.accesses import check_days
+from jobs.loop.evaluate.answer import EvaluationAnswer, export_evaluation, misses_by_activity, slice_rows
 from jobs.loop.evaluate.candidates import replayed
-from jobs.loop.evaluate.page import export_evaluation
-from jobs.loop.evaluate.ready import check_days
 from jobs.loop.evaluate.record import (
     NOBODY,
     CandidateModels,
@@ -43,10 +43,9 @@ from jobs.loop.evaluate.replay_setup import (
     replay_setup,
     trial_days,
 )
-from jobs.loop.evaluate.slices import misses_by_activity, slice_rows
-from jobs.loop.evaluate.walk_forward import ScoreStore, Workspace, score, weeks
+from jobs.loop.evaluate.walk_forward import ScoreStore, Walk, score, weeks
 from jobs.loop.traces import TraceFile
-from jobs.loop.train.engines import Engines
+from jobs.loop.train.engines import RegionData
 from jobs.pages import runs
 from models.learning.order import Learning
 from models.serving.bundle import RegionModels
@@ -81,22 +80,22 @@ def run(
     on_progress(0, 1, "reading")
     known = NOBODY if request.accesses is not None else candidates(settings, from_s=request.from_s)
     with tempfile.TemporaryDirectory(prefix="cachecast-walk-") as scratch:
-        found = replay_setup(settings, request, Tables(f"{scratch}/tables"))
-        assert found.trace.names is not None
-        store = ScoreStore(Path(scratch), found.trace.names)
-        days = trial_days(settings, found, request.from_s)
-        notes = _scored(settings, found, store, champion=known.champion, days=days, on_progress=on_progress)
-        compared = replayed(settings, found, store, known, days, on_progress=on_progress)
+        setup = replay_setup(settings, request, Tables(f"{scratch}/tables"))
+        assert setup.trace.names is not None
+        store = ScoreStore(Path(scratch), setup.trace.names)
+        days = trial_days(settings, setup, request.from_s)
+        notes = _scored(settings, setup, store, champion=known.champion, days=days, on_progress=on_progress)
+        compared = replayed(settings, setup, store, known, days, on_progress=on_progress)
     answer = EvaluationAnswer(
         model_version=known.candidate,
         first_day=day_label(request.from_s),
-        last_day=day_label(found.last_day_s),
+        last_day=day_label(setup.last_day_s),
         rows=answer_rows(compared),
         slices=slice_rows(compared),
         notes=(*known.notes, *notes, *_notes(compared)),
     )
     evaluated = _evaluated(settings, request, answer, compared, known)
-    record_days(settings, evaluated, last_day_s=found.last_day_s)
+    record_days(settings, evaluated, last_day_s=setup.last_day_s)
     return (
         _recorded(settings.mlflow, evaluated, answer) if in_mlflow or known.candidate is not None else answer
     )
@@ -152,7 +151,7 @@ def _evaluated(
     }
     tables: tuple[TableRead, ...] = ()
     if request.accesses is None:
-        tables = (TableRead(ACCESSES.name, Tables(settings.tables.root).snapshot(ACCESSES).id),)
+        tables = (TableRead(ACCESSES.name, Tables.of(settings).snapshot(ACCESSES).id),)
     name = f"{settings.region.name} {answer.first_day} to {answer.last_day}"
     return Evaluated(name, params, compared, request.from_s, tables, known)
 
@@ -182,18 +181,9 @@ def _scored(
             (days.from_s, int(setup.trace.time_s[-1]) + 1, None),
         )
     )
-    workspace = Workspace(
-        setup.tables,
-        settings.features.spec,
-        settings.region.name,
-        settings.training,
-        setup.demand,
-        candidates=setup.n_read(before_s=days.trial_s),
-    )
-    notes = score(
-        Engines.of(settings), workspace, [*tried, *walked], store, champion=champion, on_progress=on_progress
-    )
-    return tuple(notes)
+    data = dataclasses.replace(RegionData.of(settings), tables=setup.tables, demand_sources=setup.demand)
+    walk = Walk(data, settings.training, candidates=setup.n_read(before_s=days.trial_s))
+    return score(walk, [*tried, *walked], store, champion=champion, on_progress=on_progress)
 
 
 def _notes(compared: Sequence[Compared]) -> tuple[str, ...]:
@@ -213,29 +203,34 @@ def run_trace(
     *,
     from_s: int,
     fractions: Sequence[float],
+    capacities: Sequence[int] = (),
+    policies: Mapping[str, Policy | PartPolicy | None] = MappingProxyType({}),
     mlflow: MlflowSettings | None = None,
     on_progress: Advance,
 ) -> EvaluationAnswer:
     """A row per capacity and policy, counted from `from_s`; what lies before is learned from, and warms.
 
-    `mlflow`: where the evaluation becomes a run; None: nowhere. Raises InputError, SchemaError.
+    `fractions`: capacities as shares of all files read, beside those in bytes. `policies`: compete too, None:
+    the one of that name that is built in. `mlflow`: where the evaluation becomes a run; None: nowhere. Raises
+    InputError, SchemaError.
     """
     on_progress(0, 1, "reading")
     loaded = file.load(keep=(*CONTEXT, ACTIVITY))
     trace = loaded.trace
-    told = context_of(loaded)
+    context = context_of(loaded)
     check_days(int(trace.time_s[0]), int(trace.time_s[-1]), from_s=from_s)
-    capacities = [capacity_bytes(trace, share) for share in fractions]
-    orders = Learning(trace, told, capacities).orders(from_s, on_progress)
-    policies = _policies(told, orders)
+    sizes = [*(capacity_bytes(trace, share) for share in fractions), *capacities]
+    shares = [*fractions, *(size / max(1, trace.footprint_bytes) for size in capacities)]
+    orders = Learning(trace, context, sizes).orders(from_s, on_progress)
+    compete = {**_policies(context, orders), **policies}
     replayed = compare(
         trace,
-        [Candidates(size, policies) for size in capacities],
+        [Candidates(size, compete) for size in sizes],
         count_from_s=from_s,
         misses=misses_by_activity(trace, loaded.details),
         on_done=lambda done, total, policy: on_progress(done, total, f"{policy} replayed"),
     )
-    compared = [Compared(share, at) for share, at in zip(fractions, replayed, strict=True)]
+    compared = [Compared(share, at) for share, at in zip(shares, replayed, strict=True)]
     answer = EvaluationAnswer(
         model_version=None,
         first_day=day_label(from_s),
@@ -252,7 +247,7 @@ def run_trace(
     return _recorded(mlflow, evaluated, answer)
 
 
-def _policies(told: AccessContext, learned: Sequence[Order]) -> dict[str, Policy | PartPolicy | None]:
+def _policies(context: AccessContext, learned: Sequence[Order]) -> dict[str, Policy | PartPolicy | None]:
     """All that competes; the stewards share what was learned."""
-    followed = {name: steward_policy(name, told, learned) for name in STEWARDS}
+    followed = {name: steward_policy(name, context, learned) for name in STEWARDS}
     return {**dict.fromkeys(POLICIES), **followed, BOUND: None}

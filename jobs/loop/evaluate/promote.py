@@ -15,24 +15,21 @@ from jobs.loop.evaluate.decisions import (
     Promotion,
     Versions,
     after_last,
+    check_files,
+    daily_wan,
+    decide_plans,
     decisions,
     digests_of,
     judged_at,
     keep_decision,
-    newest_of,
-    served_versions,
-)
-from jobs.loop.evaluate.verdicts import (
-    check_files,
-    daily_wan,
-    decide_plans,
     newest_evaluation,
+    newest_of,
     of_bundle,
     plan_policies,
+    served_versions,
     with_order,
 )
-from jobs.loop.train.registry import awaited_registry
-from jobs.loop.trainings import TrainedVersion, as_trained, trained_versions
+from jobs.loop.trainings import TrainedVersion, as_trained, awaited_registry, trained_versions
 from models.evaluation.promotion import decide_order
 from models.serving.registry import MAY_EVICT_TAG, MAY_PUSH_TAG, Registry
 from models.serving.versions import CHAMPION, STEWARD, ModelVersion
@@ -51,7 +48,7 @@ def promote(settings: Settings, *, now_s: int) -> Promotion:
     changed then. The files of versions that stay are checked after the decision is recorded, with the same
     errors. If caches of the site have a steward, plans win only with the order that it followed.
     """
-    tables, region, max_age_s = Tables(settings.tables.root), settings.region.name, settings.training.max_age
+    tables, region, max_age_s = Tables.of(settings), settings.region.name, settings.training.max_age
     judged, min_days = plan_policies(settings), settings.training.min_test_days
     as_of, rows = newest_evaluation(tables, region)
     now_s = after_last(tables, region, now_s)
@@ -72,7 +69,7 @@ def promote(settings: Settings, *, now_s: int) -> Promotion:
         rival = None
     plans = decide_plans(rows, rival, min_days, judged)
     was_undone = present.steward != challenger and any(
-        one.may_evict and one.model_version == challenger for one in earlier
+        decision.may_evict and decision.model_version == challenger for decision in earlier
     )
     since_s = parse_as_of(as_of) - max_age_s
     follows = not was_undone and _follows(known, challenger, present.steward, since_s)
@@ -85,8 +82,8 @@ def promote(settings: Settings, *, now_s: int) -> Promotion:
     has_won = plans.promote or order.promote
     trained_until = None
     if has_won:
-        named = as_trained(known, challenger)
-        bundle, digests[challenger] = registry.verify_bundle(named), named.digest
+        trained_version = as_trained(known, challenger)
+        bundle, digests[challenger] = registry.verify_bundle(trained_version), trained_version.digest
         order, trained_until = of_bundle(order, bundle), as_of_label(bundle.until_s)
     if STEWARD_PLAN in judged:
         plans = with_order(plans, order)
@@ -128,7 +125,7 @@ def rollback(settings: Settings, *, now_s: int) -> Promotion:
     files of a restored version were changed: the alias points to it nevertheless, so repeat the command to
     restore the one before.
     """
-    tables, region = Tables(settings.tables.root), settings.region.name
+    tables, region = Tables.of(settings), settings.region.name
     now_s = after_last(tables, region, now_s)
     registry = awaited_registry(settings.mlflow)
     earlier = decisions(tables, region=region)

@@ -17,8 +17,7 @@ from jobs.ground.settings.tree import MlflowSettings, Settings
 from jobs.ground.store.keys import MomentKey
 from jobs.ground.store.tables import Tables
 from jobs.ground.text import percent
-from jobs.loop.train.registry import awaited_registry
-from jobs.loop.trainings import as_trained, promoted_models, trained_versions
+from jobs.loop.trainings import as_trained, awaited_registry, promoted_models, trained_versions
 from jobs.pages import runs
 from models.evaluation.bootstrap import few_days, gap_columns
 from models.serving.bundle import RegionModels
@@ -63,18 +62,18 @@ def answer_rows(compared: Sequence[Compared]) -> tuple[dict[str, object], ...]:
 
 
 def _answer_row(at: Compared, policy: str) -> dict[str, object]:
-    one = at.comparison.rows[policy]
+    rival = at.comparison.rows[policy]
     return {
         "policy": policy,
         "capacity_fraction": at.capacity_fraction,
         "cycle": None if at.cycle_s is None or "+" not in policy else duration_label(at.cycle_s),
-        "hit_ratio": one.result.hit_ratio,
-        "byte_hit_ratio": one.result.byte_hit_ratio,
-        "wan_bytes": one.result.wan_bytes,
-        "prefetch_bytes": one.result.prefetch_bytes,
-        "wasted_bytes": one.result.wasted_bytes,
+        "hit_ratio": rival.result.hit_ratio,
+        "byte_hit_ratio": rival.result.byte_hit_ratio,
+        "wan_bytes": rival.result.wan_bytes,
+        "prefetch_bytes": rival.result.prefetch_bytes,
+        "wasted_bytes": rival.result.wasted_bytes,
         **gap_columns(at.gap(policy)),
-        "core_hours": None if one.core_hours is None else float(one.core_hours.sum()),
+        "core_hours": None if rival.core_hours is None else float(rival.core_hours.sum()),
     }
 
 
@@ -108,10 +107,10 @@ def day_rows(
             "core_hours": hours,
         }
         for at in compared
-        for policy, one in at.comparison.rows.items()
+        for policy, rival in at.comparison.rows.items()
         for day, wan, hit_bytes, hits, misses, prefetched, wasted, hours in zip(
-            *(column.tolist() for column in _columns_by_day(one.result)),
-            [None] * one.result.daily.day.size if one.core_hours is None else one.core_hours.tolist(),
+            *(column.tolist() for column in _columns_by_day(rival.result)),
+            [None] * rival.result.daily.day.size if rival.core_hours is None else rival.core_hours.tolist(),
             strict=True,
         )
     ]
@@ -149,40 +148,34 @@ NOBODY = CandidateModels()
 
 
 def candidates(settings: Settings, *, from_s: int) -> CandidateModels:
-    """The region's candidate, and its champion unless that was trained on data from `from_s` on, or
-    the table trainings does not name it.
+    """The region's candidate, and its champion if that is a rival.
 
-    Raises ServiceError, ModelError if files of either were changed, or the champion was trained with other
-    settings.
+    It is none if it was trained on data from `from_s` on, or if the table trainings does not name it. Raises
+    ServiceError, ModelError if files of either were changed, or the champion was trained with other settings.
     """
-    region = settings.region.name
+    tables, region = Tables.of(settings), settings.region.name
     registry = awaited_registry(settings.mlflow)
     candidate = registry.version_at(region, CANDIDATE)
-    tables = Tables(settings.tables.root)
-    champion, known = (
-        promoted_models(tables, region=region).get(CHAMPION),
-        trained_versions(tables, region=region),
-    )
-    notes, digest = [], None
+    champion = promoted_models(tables, region=region).get(CHAMPION)
+    known = trained_versions(tables, region=region)
+    rival, notes, digest = None, list[str](), None
     if candidate is None:
         notes.append(f"region {region!r} has no candidate: nothing is recorded; run `cachecast train` first")
     else:
         digest = as_trained(known, candidate).digest
         registry.verify_bundle(ModelVersion(candidate, digest))
-    if champion is None or champion.version == candidate:
-        return CandidateModels(candidate, None, tuple(notes), digest)
-    if champion.version not in known:
-        notes.append(f"the table trainings does not name the champion {champion.version}: it is no rival")
-        return CandidateModels(candidate, None, tuple(notes), digest)
-    served = registry.load_version(champion)
-    if (seen_s := served.bundle.until_s) > from_s:
-        notes.append(
-            f"the champion {champion.version} has seen accesses until {as_of_label(seen_s)}, "
-            "so it is no rival here"
-        )
-        return CandidateModels(candidate, None, tuple(notes), digest)
-    served.bundle.check(spec=settings.features.spec, region=region)
-    return CandidateModels(candidate, served, tuple(notes), digest)
+    if champion is not None and champion.version != candidate:
+        name = f"the champion {champion.version}"
+        if champion.version not in known:
+            notes.append(f"the table trainings does not name {name}: it is no rival")
+        else:
+            rival = registry.load_version(champion)
+            if (seen_s := rival.bundle.until_s) > from_s:
+                notes.append(f"{name} has seen accesses until {as_of_label(seen_s)}, so it is no rival here")
+                rival = None
+            else:
+                rival.bundle.check(spec=settings.features.spec, region=region)
+    return CandidateModels(candidate, rival, tuple(notes), digest)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -208,71 +201,73 @@ class Evaluated:
         return scored_by | {name: scored_by[of] for name, of in BESIDE_A_STEWARD.items() if of in scored_by}
 
 
-def record_days(settings: Settings, found: Evaluated, *, last_day_s: int) -> None:
+def record_days(settings: Settings, evaluated: Evaluated, *, last_day_s: int) -> None:
     """Write the days into the table evaluations, at the end of `last_day_s`, if there is a candidate."""
-    if found.known.candidate is None:
+    if evaluated.known.candidate is None:
         return
-    rows = day_rows(found.compared, model_version=found.known.candidate, scored_by=found.scored_by)
-    of_files = [row | {"model_digest": found.known.digest} for row in rows]
+    rows = day_rows(
+        evaluated.compared, model_version=evaluated.known.candidate, scored_by=evaluated.scored_by
+    )
+    of_files = [row | {"model_digest": evaluated.known.digest} for row in rows]
     key = MomentKey.at(last_day_s + DAY_S, settings.region.name)
-    Tables(settings.tables.root).replace_rows(EVALUATIONS, of_files, key)
+    Tables.of(settings).replace_rows(EVALUATIONS, of_files, key)
 
 
-def record_run(mlflow: MlflowSettings, found: Evaluated, files: Callable[[Path], None]) -> str:
+def record_run(mlflow: MlflowSettings, evaluated: Evaluated, files: Callable[[Path], None]) -> str:
     """Write the evaluation as a run of MLflow, linked to the versions that it judged; return its id.
 
     `files`: writes its page and table into a folder. Raises ServiceError.
     """
-    registry, rows = awaited_registry(mlflow), answer_rows(found.compared)
-    linked = {policy: registry.model_id(version) for policy, version in found.scored_by.items()}
-    versions = {"candidate": found.known.candidate, "champion": found.scored_by.get(CHAMPION_PLAN)}
+    registry, rows = awaited_registry(mlflow), answer_rows(evaluated.compared)
+    linked = {policy: registry.model_id(version) for policy, version in evaluated.scored_by.items()}
+    versions = {"candidate": evaluated.known.candidate, "champion": evaluated.scored_by.get(CHAMPION_PLAN)}
     run = runs.comparison(
-        found.name,
+        evaluated.name,
         "evaluation",
         rows,
-        params=found.params,
+        params=evaluated.params,
         tags={name: version for name, version in versions.items() if version is not None},
     )
     judged = runs.figures([row for row in rows if row["policy"] == CHALLENGER_PLAN])
     judged |= runs.figures([row for row in rows if row["policy"] == STEWARD], "steward/")
-    days = _days(found.compared)
+    days = _days(evaluated.compared)
     run = dataclasses.replace(
         run,
         metrics=judged or run.metrics,
         days=days.get(CHALLENGER_PLAN, {}) or days.get(STEWARD, {}),
-        first_day_s=found.first_day_s,
-        tables=found.tables,
+        first_day_s=evaluated.first_day_s,
+        tables=evaluated.tables,
         model_id=linked.get(CHALLENGER_PLAN),
         children=tuple(
             dataclasses.replace(
                 child,
                 days=days[child.params["policy"]],
-                first_day_s=found.first_day_s,
+                first_day_s=evaluated.first_day_s,
                 model_id=linked.get(child.params["policy"]),
             )
             for child in run.children
         ),
     )
     run_id = runs.keep(mlflow, run, made_by="evaluate", files=files)
-    if found.known.candidate is not None:
-        saved = _saved(found.compared)
-        registry.tag(found.known.candidate, {"wan_saved": saved, "evaluation_run": run_id})
-        said = f"{found.name}: its plans save {saved} against LRU. Run {run_id}."
-        registry.describe(found.known.candidate, "Evaluated", said)
+    if evaluated.known.candidate is not None:
+        saved = _saved(evaluated.compared)
+        registry.tag(evaluated.known.candidate, {"wan_saved": saved, "evaluation_run": run_id})
+        said = f"{evaluated.name}: its plans save {saved} against LRU. Run {run_id}."
+        registry.describe(evaluated.known.candidate, "Evaluated", said)
     return run_id
 
 
 def _days(compared: Sequence[Compared]) -> dict[str, dict[str, tuple[float, ...]]]:
     """By policy: WAN bytes per day, and those saved against LRU, by their names in MLflow."""
-    found: dict[str, dict[str, tuple[float, ...]]] = {}
+    days_of: dict[str, dict[str, tuple[float, ...]]] = {}
     for at in compared:
         lru, capacity = at.comparison.rows[LRU].result.daily, runs.at_capacity(at.capacity_fraction)
-        for policy, one in at.comparison.rows.items():
-            wan = one.result.daily.wan_bytes
-            days = found.setdefault(policy, {})
+        for policy, rival in at.comparison.rows.items():
+            wan = rival.result.daily.wan_bytes
+            days = days_of.setdefault(policy, {})
             days[f"wan_bytes_per_day/{capacity}"] = tuple(wan.astype(float).tolist())
             days[f"wan_saved_bytes_per_day/{capacity}"] = tuple((lru.wan_bytes - wan).astype(float).tolist())
-    return found
+    return days_of
 
 
 def _saved(compared: Sequence[Compared]) -> str:

@@ -22,10 +22,9 @@ from features.common.times import DAY_S, as_of_label
 from features.results import CHALLENGER_PLAN, CHAMPION_PLAN, S3FIFO_PLAN
 from features.spec import FeatureSpec
 from jobs.ground.settings.tree import TrainingSettings
-from jobs.ground.store.tables import Tables
 from jobs.loop.train import features as feature_job
-from jobs.loop.train.engines import Engines
-from jobs.loop.train.samples import sample_share, training_sample
+from jobs.loop.train.engines import RegionData
+from jobs.loop.train.features import sample_share
 from models.learning.baselines import baselines
 from models.learning.learners import Learner, LightGBM
 from models.parallel import run_bounded
@@ -53,24 +52,18 @@ class Week:
 
 
 @dataclasses.dataclass(frozen=True)
-class Workspace:
-    """The input of an evaluation: its own `tables`, and the `demand` sources that count.
+class Walk:
+    """The input of a walk-forward evaluation; `candidates`: their approximate number at one decision time."""
 
-    `candidates`: their approximate number at one decision time.
-    """
-
-    tables: Tables
-    spec: FeatureSpec
-    region: str
+    data: RegionData
     training: TrainingSettings
-    demand: Mapping[str, str]
     candidates: int
 
-    def spec_of_samples(self, walked: Sequence[Week]) -> FeatureSpec:
-        """Of samples that are large enough for each training."""
+    def sampled(self, walked: Sequence[Week]) -> RegionData:
+        """The data with samples that are large enough for each training."""
         fewest = min(len(week.learned_s) for week in walked)
         share = sample_share(self.training, candidates=self.candidates, moments=fewest)
-        return dataclasses.replace(self.spec, sample_share=share)
+        return dataclasses.replace(self.data, spec=dataclasses.replace(self.data.spec, sample_share=share))
 
 
 def weeks(
@@ -103,8 +96,7 @@ def weeks(
 
 
 def score(
-    engines: Engines,
-    workspace: Workspace,
+    walk: Walk,
     walked: Sequence[Week],
     store: ScoreStore,
     *,
@@ -116,76 +108,54 @@ def score(
     The scorers are the challenger, its equally calibrated rivals without learning, and `champion`. Raises
     StaleInputError if there is nothing to train on before the first boundary.
     """
-    learning = dataclasses.replace(workspace, spec=workspace.spec_of_samples(walked))
+    learning = walk.sampled(walked)
     on_progress(0, len(walked) + 1, "features to learn from")
-    feature_job.compute(
-        engines,
-        learning.tables,
-        spec=learning.spec,
-        region=learning.region,
-        as_ofs=[at for week in walked for at in week.learned_s],
-        demand_sources=learning.demand,
-    )
+    feature_job.compute(learning, [at for week in walked for at in week.learned_s])
     dropped: dict[str, str] = {}
     serving: dict[int, Mapping[str, RegionModels]] = {}
     for done, week in enumerate(walked, start=1):
         on_progress(done, len(walked) + 1, f"training at {as_of_label(week.trained_s)}")
-        models = _trained(engines, learning, week)
+        models = _trained(learning, walk.training, week)
         dropped |= models[CHALLENGER_PLAN].bundle.dropped
         if champion is not None:
             models[CHAMPION_PLAN] = champion
         serving |= dict.fromkeys(week.boundaries_s, models)
     on_progress(len(walked), len(walked) + 1, f"scores at {len(serving)} moments")
     moments = sorted(serving)
-    rows = feature_job.streamed(
-        engines,
-        workspace.tables,
-        spec=workspace.spec,
-        region=workspace.region,
-        as_ofs=moments,
-        demand_sources=workspace.demand,
-    )
+    rows = feature_job.streamed(walk.data, moments)
     run_bounded(lambda one: store.score(one[1], serving[one[0]], one[0]), zip(moments, rows, strict=True))
     on_progress(len(walked) + 1, len(walked) + 1, "scored")
     return tuple(f"no model within {within}: {why}" for within, why in sorted(dropped.items()))
 
 
-def _trained(engines: Engines, workspace: Workspace, week: Week) -> dict[str, RegionModels]:
+def _trained(data: RegionData, training: TrainingSettings, week: Week) -> dict[str, RegionModels]:
     """The models of every learner, trained on what was known before the week."""
-    soonest = min(workspace.spec.horizons_s)
+    soonest = min(data.spec.horizons_s)
     learned = [at for at in week.learned_s if at + soonest <= week.trained_s]
     if not learned:
         raise StaleInputError(
             f"nothing to train on before {as_of_label(week.trained_s)}; choose a later --from, "
             "or more accesses before it"
         )
-    feature_job.label(
-        engines,
-        workspace.tables,
-        spec=workspace.spec,
-        until_s=week.trained_s,
-        as_ofs=learned,
-        demand_sources=workspace.demand,
-    )
-    rows = training_sample(
-        workspace.tables.snapshot(workspace.spec.features_table),
-        workspace.tables.snapshot(workspace.spec.labels_table),
-        spec=workspace.spec,
-        region=workspace.region,
-        max_rows=workspace.training.max_rows,
+    feature_job.label(data, until_s=week.trained_s, as_ofs=learned)
+    rows = feature_job.training_sample(
+        data,
+        data.tables.snapshot(data.spec.features_table),
+        data.tables.snapshot(data.spec.labels_table),
+        max_rows=training.max_rows,
         until_s=week.trained_s,
     )
     rows = rows[rows["as_of_s"] >= learned[0]]
     return {
         name: fit_in_memory(
             rows,
-            spec=workspace.spec,
-            region=workspace.region,
+            spec=data.spec,
+            region=data.region,
             until_s=week.trained_s,
             learner=by,
             version=f"{name} at {as_of_label(week.trained_s)}",
         )
-        for name, by in learners(workspace.spec, workspace.training).items()
+        for name, by in learners(data.spec, training).items()
     }
 
 
@@ -193,7 +163,9 @@ def learners(spec: FeatureSpec, training: TrainingSettings) -> dict[str, By]:
     """The learner of each policy."""
 
     def baseline(name: str) -> By:
-        return lambda horizon_s: next(one for one in baselines(spec, horizon_s) if one.name == name)
+        return lambda horizon_s: next(
+            learner for learner in baselines(spec, horizon_s) if learner.name == name
+        )
 
     return {
         CHALLENGER_PLAN: lambda _: LightGBM(trees=training.trees, seed=training.seed),
@@ -234,20 +206,20 @@ class ScoreStore:
         path = self._path(name, as_of_s)
         if not path.is_file():
             raise StaleInputError(f"{name} made no predictions at {as_of_label(as_of_s)}")
-        with np.load(self._path(ROWS, as_of_s)) as rows, np.load(path) as kept:
+        with np.load(self._path(ROWS, as_of_s)) as rows, np.load(path) as scores:
             return Scores(
                 as_of_s,
                 rows["item"],
                 rows["size_bytes"],
-                tuple(kept["horizons_s"].tolist()),
-                kept["probability"].astype(np.float64),
+                tuple(scores["horizons_s"].tolist()),
+                scores["probability"].astype(np.float64),
                 rows["last_read_s"],
             )
 
     def reader(self, name: str, *, every_s: int) -> Callable[[int], Scores]:
         """A reader of the latest scores by one scorer, made every `every_s`; the last ones stay in memory."""
-        kept = functools.lru_cache(maxsize=1)(functools.partial(self.at, name))
-        return lambda as_of_s: kept(as_of_s - as_of_s % every_s)
+        scores_at = functools.lru_cache(maxsize=1)(functools.partial(self.at, name))
+        return lambda as_of_s: scores_at(as_of_s - as_of_s % every_s)
 
     def _path(self, name: str, as_of_s: int) -> Path:
         return self.folder / f"{name}-{as_of_s}.npz"
@@ -258,6 +230,6 @@ def _probabilities(rows: pa.Table, loaded: RegionModels) -> np.ndarray[tuple[int
     pieces = [np.zeros((len(loaded.fitted), 0), np.float32)]
     for batch in rows.combine_chunks().to_batches(max_chunksize=ROWS_AT_A_TIME):
         if batch.num_rows:
-            found = [probability for _, probability, _ in loaded.probabilities(loaded.matrix(batch))]
-            pieces.append(np.array(found, np.float32))
+            by_horizon = [column for _, column, _ in loaded.probabilities(loaded.matrix(batch))]
+            pieces.append(np.array(by_horizon, np.float32))
     return np.concatenate(pieces, axis=1)

@@ -69,7 +69,7 @@ class _Known:
 
 def run(settings: Settings, *, as_ofs: Sequence[int]) -> list[Arrival]:
     """Judge every source of `[airflow] pull` with accesses at `as_ofs`, into the table arrivals."""
-    tables, cycle_s = Tables(settings.tables.root), settings.features.cycle
+    tables, cycle_s = Tables.of(settings), settings.features.cycle
     tables.check_writable(ARRIVALS)
     known = _Known(tables)
     pulled = sorted(sources.those(settings.airflow.pull, lambda source: source.table is ACCESSES))

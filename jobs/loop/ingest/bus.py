@@ -14,10 +14,9 @@ from typing import Final
 from features.common.errors import ServiceError
 from prefetch.rucio.broker import Broker, BrokerUnavailable, Subscription
 from prefetch.rucio.connection import AT_ONCE, Message
-from prefetch.xcache import heartbeat
 from prefetch.xcache.gstream import PSEQ_MODULUS, Numberings, note
-from prefetch.xcache.messages import FORMS, Kept, read
-from prefetch.xcache.rolling import Quota, RollingFiles
+from prefetch.xcache.messages import FORMS, CaptureRecord, read
+from prefetch.xcache.rolling import BEAT_EVERY_S, Heartbeat, Quota, RollingFiles
 
 COUNTS: Final = (
     *("messages", "bytes", *FORMS, "lost", "other", "malformed", "too_large", "again", "connected"),
@@ -85,7 +84,7 @@ class Bus:
 
     def __exit__(self, *_: object) -> None:
         """Finish the files. Raises ServiceError."""
-        heartbeat.end(self._folder / "gstream")
+        Heartbeat.end(self._folder / "gstream")
         self._closing.close()
 
     def run(self, stopping: Callable[[], bool], *, report_every_s: float, report: Callable[[], None]) -> None:
@@ -169,14 +168,14 @@ class Bus:
         published_s = message.published_ms / 1000
         at_s = int(published_s if now_s - _OLDEST_S < published_s <= now_s else now_s)
         for record in read(message.body, at_s):
-            if not isinstance(record, Kept):
+            if not isinstance(record, CaptureRecord):
                 self.counts[record.reason] += 1
                 continue
             self._quota.held_bytes += len(record.content)
             self._files[record.kind].append(record.content, now_s)
             self.counts[record.kind] += 1
-            if record.told is not None and not message.is_again:
-                note(self._numberings, record.told, at_s)
+            if record.datagram is not None and not message.is_again:
+                note(self._numberings, record.datagram, at_s)
                 self.counts["lost"] = self._numberings.n_lost
 
     def _tend(self) -> None:
@@ -190,8 +189,8 @@ class Bus:
     def _beat(self) -> None:
         """Say that caches' records come: only while they do."""
         if time.monotonic() >= self._beat_at:
-            heartbeat.Heartbeat(0, 0, is_full=False).write(self._folder / "gstream")
-            self._beat_at = time.monotonic() + heartbeat.EVERY_S
+            Heartbeat(0, 0, is_full=False).write(self._folder / "gstream")
+            self._beat_at = time.monotonic() + BEAT_EVERY_S
 
 
 def made_writable(folder: Path) -> Path:

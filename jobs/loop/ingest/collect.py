@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -132,10 +132,17 @@ def _follow(
             now_s=how.now_s,
             log=how.say,
         ) as bus:
+            n_reported = 0
 
             def report(event: str = "followed") -> None:
+                nonlocal n_reported
                 bus.measure()
-                alarm = _full(out, settings.quota, "messages are left at the broker") if bus.is_full() else ""
+                n_foreign, n_reported = bus.counts["malformed"] - n_reported, bus.counts["malformed"]
+                alarm = ""
+                if bus.is_full():
+                    alarm = _full(out, settings.quota, "messages are left at the broker")
+                elif n_foreign:
+                    alarm = _foreign(settings.subscribe, n_foreign)
                 how.report("collect_bus", bus.counts, event, alarm)
 
             how.say(f"following {settings.broker}, writing to {out}")
@@ -162,6 +169,14 @@ def _broker(settings: CollectSettings) -> Broker:
         section="collect",
     )
     return Broker(access)
+
+
+def _foreign(destinations: Sequence[str], n_foreign: int) -> str:
+    places = ", ".join(destinations)
+    return (
+        f"{n_foreign} messages of {places} hold no record of a cache, and were acknowledged, "
+        "so a queue has them no more; does [collect] subscribe name the queue of somebody else?"
+    )
 
 
 def _full(out: Path, quota_bytes: int, so: str) -> str:

@@ -83,6 +83,8 @@ def _read(space: Workspace, tables: Tables, source: Source, request: Request, pa
         n_lost = source.decode(
             space, places, site=request.site, earlier=functools.partial(earlier, tables, source.name)
         )
+        if not isinstance(n_lost, int):
+            raise TypeError(f"decode returned {n_lost!r}, not the number of records that are missing")
         space.count_refused()
         return n_lost
     files = files_in(places)

@@ -15,11 +15,13 @@ from jobs.ground.settings.sources import IN_USE, SERVER
 from jobs.ground.settings.tree import Settings, SparkSettings
 from jobs.ground.store.sizes import n_unknown
 from jobs.ground.store.tables import Tables
+from jobs.ground.text import count
 from jobs.loop.ingest import incremental, pull_input, sources
 from jobs.loop.ingest.local_engine import LocalEngine, forget_unpaired
 from jobs.loop.ingest.pull_input import Engine, Mark, PullSummary, Request
 from jobs.loop.ingest.sources import Site, Source
 from jobs.loop.ingest.sources.local import (
+    BEING_WRITTEN,
     files_at,
     is_local,
     local_path,
@@ -45,10 +47,11 @@ def run(settings: Settings, *, source: str, path: str, day_s: int, new_only: boo
     engine starts. Raises InputError if the source or the input cannot be read, ConfigError for an unknown
     source or unusable tables.
     """
-    tables, day = Tables(settings.tables.root), dt.date.fromisoformat(day_label(day_s))
+    tables, day = Tables.of(settings), dt.date.fromisoformat(day_label(day_s))
     tables.check_writable(ACCESSES, FILES, JOB_RECORDS, REJECTS)
     if source == SERVER:
         return _pull_from_server(settings, tables, path=path, day=day, new_only=new_only, source=source)
+    definition = sources.named(source)
     engine = engine_for(
         tables, source=source, path=path, up_to_bytes=settings.sources.local_up_to, spark=settings.spark
     )
@@ -67,9 +70,11 @@ def run(settings: Settings, *, source: str, path: str, day_s: int, new_only: boo
         scopes=settings.names.scopes,
         take=incremental.only_new if new_only else None,
     )
+    if not summary.n_rows and (unfinished := _unfinished(path, definition)):
+        summary = dataclasses.replace(summary, alarms=(*summary.alarms, unfinished))
     if new_only:
         forget_unpaired(tables, before_s=day_s - settings.collect.keep)
-    if not sources.named(source).has_sizes:
+    if not definition.has_sizes:
         return dataclasses.replace(summary, n_unsized=n_unknown(tables, source, summary.days))
     if source not in _COLLECTED or not new_only or not is_local(path):
         return summary
@@ -126,6 +131,19 @@ def _fits(tables: Tables, source: Source, files: Sequence[InputFile] | None, up_
         files = [*files, *map(InputFile, tables.local_files(FILES))]
     sizes = (unpacked_bytes(str(file.path), status_of(file).st_size) for file in files)
     return sum(sizes) <= up_to_bytes
+
+
+def _unfinished(path: str, source: Source) -> str | None:
+    """Why a pull of `path` may have found no row: files there are still being written."""
+    if not is_local(path):
+        return None
+    n_files = sum(file.path.name.endswith(BEING_WRITTEN) for file in files_at(path, whole=source.is_whole))
+    if not n_files:
+        return None
+    return (
+        f"no row: {count(n_files)} file{'s' * (n_files > 1)} at {path} end in {BEING_WRITTEN}, still being "
+        "written; the collector finishes one at --roll-size or --roll-every after its first datagram"
+    )
 
 
 class Removed(NamedTuple):

@@ -81,7 +81,7 @@ def run(
     read_here = read(raw, kind, Place.of(settings, as_of_s, site))
     accepted = checked(read_here, as_of_s=as_of_s, stale_s=settings.queue.stale, site=site)
     shown = source.partition("?")[0]
-    return write(Tables(settings.tables.root), accepted, queue=name, source=shown, as_of_s=as_of_s)
+    return write(Tables.of(settings), accepted, queue=name, source=shown, as_of_s=as_of_s)
 
 
 def write(tables: Tables, entries: Checked, *, queue: str, source: str, as_of_s: int) -> QueueSummary:

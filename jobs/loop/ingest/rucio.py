@@ -5,7 +5,7 @@ from __future__ import annotations
 from features.common.errors import ConfigError
 from jobs.ground.settings.sources import RucioSettings
 from jobs.ground.store.user_cache import user_cache
-from prefetch.rucio.session import Access, Session
+from prefetch.rucio.session import RucioAccess, Session
 
 
 def session(rucio: RucioSettings) -> Session:
@@ -13,7 +13,7 @@ def session(rucio: RucioSettings) -> Session:
     if not rucio.url:
         raise ConfigError("rucio.url", "no Rucio server is configured; set it to https://rucio.example.org")
     return Session(
-        Access(
+        RucioAccess(
             url=rucio.url.rstrip("/"),
             auth_url=rucio.auth_url.rstrip("/"),
             auth_type=rucio.auth_type,

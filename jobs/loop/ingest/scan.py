@@ -72,7 +72,7 @@ def run(
         namespace, spaces = known.namespace, spaces or known.spaces
     if namespace is None:
         raise ConfigError(f"caches.{cache}.namespace", "is not set; set it, or give --namespace")
-    tables, at_s = Tables(settings.tables.root), int(time.time()) if as_of_s is None else as_of_s
+    tables, at_s = Tables.of(settings), int(time.time()) if as_of_s is None else as_of_s
     _check(tables, namespace, MomentKey.at(at_s, cache))
     return scan(
         tables,

@@ -5,7 +5,8 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import datetime as dt
-from collections.abc import Collection, Sequence
+import functools
+from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -20,15 +21,16 @@ from features.common.units import duration_label, format_bytes
 from features.schema import ACCESSES, CONTENTS, PLANS
 from jobs.ground.caches.federation import is_here, serving_at
 from jobs.ground.caches.inventory import held_of, verified
+from jobs.ground.caches.paths import Paths
 from jobs.ground.settings.plan import PlanSettings
 from jobs.ground.settings.tree import CacheSettings, Settings
 from jobs.ground.store.tables import Tables, read_partitions
-from jobs.loop.plan.file_facts import facts, plan_files, read_shares
-from jobs.loop.plan.origins import OriginRules
-from prefetch.journal.items import Try
+from jobs.loop.ingest.known_names import dids_of
+from jobs.loop.plan.file_facts import OriginRules, facts, plan_files, read_shares
 from prefetch.journal.journal import Journal
+from prefetch.journal.tables import Try
 from prefetch.plan import Files
-from prefetch.push.origins import Sources
+from prefetch.push.origins import SourceHealth
 from prefetch.target import Held
 from replay.planner import CacheState, peak_inflow, sure_inflow
 
@@ -38,114 +40,7 @@ _OUTSIDE = (
 )
 
 
-@dataclasses.dataclass(frozen=True)
-class Moment:
-    """A cache at `as_of_s`: its own inventory, and the names that earlier plans pinned there.
-
-    `tries`: attempts of its pushes to fetch from origins, oldest first; `serving`: the caches of its site
-    that take files now, None: all that are not drained.
-    """
-
-    cache: CacheSettings
-    inventory: Sequence[Held]
-    pinned: Collection[str]
-    as_of_s: int
-    tries: Sequence[Try] = ()
-    serving: frozenset[str] | None = None
-    inventory_s: int | None = None
-
-    @property
-    def taken_s(self) -> int:
-        """When the inventory was taken: at `as_of_s`, unless the cache's host took it before."""
-        return self.as_of_s if self.inventory_s is None else self.inventory_s
-
-    @property
-    def fault(self) -> str | None:
-        """What keeps everything from being planned for this cache; None: nothing, or it is drained."""
-        if self.cache.redirector is None or self.cache.drain or self.serving is None:
-            return None
-        return None if self.cache.name in self.serving else _OUTSIDE
-
-
-def moment_of(settings: Settings, cache: str, as_of_s: int) -> Moment:
-    """A cache at `as_of_s`: its own inventory, its pins, and the latest attempts of its pushes."""
-    chosen = settings.cache(cache)
-    pinned, tries = _pushed(settings, cache, as_of_s)
-    most_age_s = settings.plan.inventory_age
-    held, taken_s = verified(Tables(settings.tables.root), chosen, at_s=as_of_s, most_age_s=most_age_s)
-    return Moment(chosen, held, pinned, as_of_s, tries, serving_at(settings, chosen), taken_s)
-
-
-def last_moment(tables: Tables, settings: Settings, cache: str) -> Moment:
-    """A cache as its newest plan found it, by the tables; the cache itself is not asked.
-
-    Raises StaleInputError if there is no plan with its inventory.
-    """
-    plans, contents = tables.head(PLANS), tables.head(CONTENTS)
-    keys = sorted(key for key in plans.select(owner=cache) if key in contents.partitions)
-    if not keys:
-        raise StaleInputError(f"there is no plan for cache {cache!r} yet; run `cachecast plan`")
-    as_of_s = parse_as_of(keys[-1][1])
-    rows = read_partitions(contents, {keys[-1]: contents.partitions[keys[-1]]})
-    pinned, tries = _pushed(settings, cache, as_of_s)
-    held = [held_of(row) for row in rows.to_pylist()]
-    return Moment(settings.cache(cache), held, pinned, as_of_s, tries)
-
-
-def _pushed(settings: Settings, cache: str, as_of_s: int) -> tuple[Collection[str], Sequence[Try]]:
-    """The names that are pinned in the cache, and the latest attempts of its pushes."""
-    with contextlib.closing(Journal(settings.push.journal)) as journal:
-        pins = journal.reports.pins(cache, now_s=as_of_s)
-        return {pin.name for pin in pins}, journal.reports.tries(
-            cache, since_s=as_of_s - settings.plan.reconsider_source
-        )
-
-
-def state_of(
-    moment: Moment, held: Sequence[Held], index: IntArray, recent: Sequence[int], cycle_s: int
-) -> CacheState:
-    """The state of the cache; a file that was never closed counts as used now."""
-    cache, as_of_s = moment.cache, moment.as_of_s
-    return CacheState(
-        as_of_s=as_of_s,
-        capacity_bytes=cache.capacity,
-        low_watermark=cache.watermarks[0],
-        high_watermark=cache.watermarks[1],
-        item=index,
-        bytes_on_disk=np.array([file.bytes_on_disk for file in held], np.int64),
-        last_access_s=np.array([_last_use_s(file, as_of_s) for file in held], np.int64),
-        pinned=np.array([file.name in moment.pinned for file in held], bool),
-        is_open=np.array([file.is_open for file in held], bool),
-        inflow_bytes=sum(recent) // len(recent),
-        peak_inflow_bytes=peak_inflow(recent, cycle_s),
-        lru_age_s=None,
-        sure_inflow_bytes=sure_inflow(recent, cycle_s),
-    )
-
-
-def _last_use_s(file: Held, as_of_s: int) -> int:
-    return as_of_s if file.is_open else file.last_use_s or file.last_detach_s or as_of_s
-
-
-def cycle_of(
-    tables: Tables, cache: CacheSettings, plan: PlanSettings, *, as_of_s: int, every_s: int
-) -> tuple[int, Inflows]:
-    """Seconds that a plan covers, and the inflow of each such cycle in the last day."""
-    cycle_s = every_s if plan.cycle == "auto" else plan.cycle
-    assumed = plan.assumed_inflow * cycle_s / every_s
-    return cycle_s, inflows(tables, cache, as_of_s=as_of_s, cycle_s=cycle_s, assumed=assumed)
-
-
-def with_held(dids: pa.Array, held: pa.Array) -> tuple[pa.Array, np.ndarray[tuple[int], np.dtype[np.int64]]]:
-    """`dids` with those of `held` files that are no candidates, and each held file's index there."""
-    at = pc.index_in(held, value_set=dids)
-    strangers = held.filter(pc.is_null(at))
-    index = at.fill_null(-1).to_numpy().astype(np.int64)
-    index[index < 0] = len(dids) + np.arange(len(strangers))
-    return pa.concat_arrays([dids, strangers]), index
-
-
-class Known(NamedTuple):
+class FileFacts(NamedTuple):
     """Facts about files: for the planner, and `origins`, their `origin` and `why`, as `nearest` gives them.
 
     `budget`: bytes that each origin may deliver in the cycle; None: there is no limit.
@@ -156,38 +51,153 @@ class Known(NamedTuple):
     origins: pa.Table
 
 
-def known_files(
-    tables: Tables, settings: Settings, moment: Moment, dids: pa.Array, *, held: Collection[str], cycle_s: int
-) -> Known:
-    """The facts about `dids`; `held`: those of the files that the cache holds."""
-    plan, as_of_s = settings.plan, moment.as_of_s
-    seen = Sources(plan.source_limits, (one for one in moment.tries if one.at_s < as_of_s))
-    rules = OriginRules(
-        settings.regions,
-        moment.cache.storage,
-        () if plan.from_tape else plan.tape,
-        frozenset(one.source for one in seen.left_alone(as_of_s)),
-        settings.cache_rses,
-    )
-    found = facts(tables, dids, rules)
-    files, origins = plan_files(
-        dids,
-        found,
-        plan=plan,
-        is_here=is_here(
-            settings,
-            moment.cache,
+@dataclasses.dataclass(frozen=True)
+class CacheAtMoment:
+    """A cache at `as_of_s`: its own inventory, and the names that earlier plans pinned there.
+
+    `tries`: attempts of its pushes to fetch from origins, oldest first; `serving`: the caches of its site
+    that take files now, None: all that are not drained; `inventory_s`: when a host took the inventory before.
+    """
+
+    tables: Tables
+    settings: Settings
+    cache: CacheSettings
+    inventory: Sequence[Held]
+    pinned: Collection[str]
+    as_of_s: int
+    tries: Sequence[Try] = ()
+    serving: frozenset[str] | None = None
+    inventory_s: int | None = None
+
+    @classmethod
+    def asked(cls, settings: Settings, cache: str, as_of_s: int) -> CacheAtMoment:
+        """As the cache itself, its pins and the latest attempts of its pushes say."""
+        tables, configured = Tables.of(settings), settings.cache(cache)
+        pinned, tries = _pushed(settings, cache, as_of_s)
+        held, taken_s = verified(tables, configured, at_s=as_of_s, most_age_s=settings.plan.inventory_age)
+        serving = serving_at(settings, configured)
+        return cls(tables, settings, configured, held, pinned, as_of_s, tries, serving, taken_s)
+
+    @classmethod
+    def last_planned(cls, settings: Settings, cache: str) -> CacheAtMoment:
+        """As its newest plan found it, by the tables; the cache itself is not asked.
+
+        Raises StaleInputError if there is no plan with its inventory.
+        """
+        tables = Tables.of(settings)
+        plans, contents = tables.head(PLANS), tables.head(CONTENTS)
+        keys = sorted(key for key in plans.select(owner=cache) if key in contents.partitions)
+        if not keys:
+            raise StaleInputError(f"there is no plan for cache {cache!r} yet; run `cachecast plan`")
+        as_of_s = parse_as_of(keys[-1][1])
+        rows = read_partitions(contents, {keys[-1]: contents.partitions[keys[-1]]})
+        pinned, tries = _pushed(settings, cache, as_of_s)
+        held = [held_of(row) for row in rows.to_pylist()]
+        return cls(tables, settings, settings.cache(cache), held, pinned, as_of_s, tries)
+
+    @property
+    def taken_s(self) -> int:
+        """When the inventory was taken: at `as_of_s`, unless the cache's host took it before."""
+        return self.as_of_s if self.inventory_s is None else self.inventory_s
+
+    @property
+    def predicted_s(self) -> int:
+        """The time of the latest predictions."""
+        return self.as_of_s - self.as_of_s % self.settings.features.cycle
+
+    @property
+    def fault(self) -> str | None:
+        """What keeps everything from being planned for this cache; None: nothing, or it is drained."""
+        if self.cache.redirector is None or self.cache.drain or self.serving is None:
+            return None
+        return None if self.cache.name in self.serving else _OUTSIDE
+
+    @functools.cached_property
+    def dids(self) -> Mapping[str, str]:
+        """The DID of each file of the inventory, by name."""
+        return dids_of(self.tables, self.inventory, self.settings.names.scopes, self.cache.prefix)
+
+    @property
+    def paths(self) -> Paths:
+        """The paths of files in the cache."""
+        return Paths(self.cache, self.dids)
+
+    @property
+    def cycle_s(self) -> int:
+        """Seconds that a plan covers."""
+        cycle = self.settings.plan.cycle
+        return self.settings.features.cycle if cycle == "auto" else cycle
+
+    @functools.cached_property
+    def inflows(self) -> Inflows:
+        """The inflow of each cycle of the last day."""
+        assumed = self.settings.plan.assumed_inflow * self.cycle_s / self.settings.features.cycle
+        return inflows(self.tables, self.cache, as_of_s=self.as_of_s, cycle_s=self.cycle_s, assumed=assumed)
+
+    def with_held(self, dids: pa.Array, held: Sequence[Held]) -> tuple[pa.Array, IntArray]:
+        """`dids` with those of `held` files that are no candidates, and each held file's index there."""
+        held_dids = pa.array([self.dids[file.name] for file in held], pa.string())
+        at = pc.index_in(held_dids, value_set=dids)
+        strangers = held_dids.filter(pc.is_null(at))
+        index = at.fill_null(-1).to_numpy().astype(np.int64)
+        index[index < 0] = len(dids) + np.arange(len(strangers))
+        return pa.concat_arrays([dids, strangers]), index
+
+    def state(self, held: Sequence[Held], index: IntArray) -> CacheState:
+        """The planner's state with `held` files; a file that was never closed counts as used now."""
+        cache, recent = self.cache, self.inflows.by_cycle
+        return CacheState(
+            as_of_s=self.as_of_s,
+            capacity_bytes=cache.capacity,
+            low_watermark=cache.watermarks[0],
+            high_watermark=cache.watermarks[1],
+            item=index,
+            bytes_on_disk=np.array([file.bytes_on_disk for file in held], np.int64),
+            last_access_s=np.array([_last_use_s(file, self.as_of_s) for file in held], np.int64),
+            pinned=np.array([file.name in self.pinned for file in held], bool),
+            is_open=np.array([file.is_open for file in held], bool),
+            inflow_bytes=sum(recent) // len(recent),
+            peak_inflow_bytes=peak_inflow(recent, self.cycle_s),
+            lru_age_s=None,
+            sure_inflow_bytes=sure_inflow(recent, self.cycle_s),
+        )
+
+    def facts(self, dids: pa.Array) -> FileFacts:
+        """The facts about `dids`."""
+        settings, plan, at_s = self.settings, self.settings.plan, self.as_of_s
+        seen = SourceHealth(plan.source_limits, (attempt for attempt in self.tries if attempt.at_s < at_s))
+        rules = OriginRules(
+            settings.regions,
+            self.cache.storage,
+            () if plan.from_tape else plan.tape,
+            frozenset(state.source for state in seen.left_alone(at_s)),
+            settings.cache_rses,
+        )
+        rows = facts(self.tables, dids, rules)
+        held = self.dids.values()
+        files, origins = plan_files(
             dids,
-            held=held,
-            serving=moment.serving,
-            at_s=as_of_s,
-        ),
-        read_share=read_shares(tables, as_of_s=as_of_s),
-        benefit=settings.benefit.model,
-        regions=settings.regions,
-    )
-    budget = origin_bytes(origins, moment.tries, plan=plan, as_of_s=as_of_s, cycle_s=cycle_s)
-    return Known(files, budget, found.select(["origin", "why"]))
+            rows,
+            plan=plan,
+            is_here=is_here(settings, self.cache, dids, held=held, serving=self.serving, at_s=at_s),
+            read_share=read_shares(self.tables, as_of_s=at_s),
+            benefit=settings.benefit.model,
+            regions=settings.regions,
+        )
+        budget = origin_bytes(origins, self.tries, plan=plan, as_of_s=at_s, cycle_s=self.cycle_s)
+        return FileFacts(files, budget, rows.select(["origin", "why"]))
+
+
+def _pushed(settings: Settings, cache: str, as_of_s: int) -> tuple[Collection[str], Sequence[Try]]:
+    """The names that are pinned in the cache, and the latest attempts of its pushes."""
+    since_s = as_of_s - settings.plan.reconsider_source
+    with contextlib.closing(Journal(settings.push.journal)) as journal:
+        pins = journal.reports.pins(cache, now_s=as_of_s)
+        return {pin.name for pin in pins}, journal.reports.tries(cache, since_s=since_s)
+
+
+def _last_use_s(file: Held, as_of_s: int) -> int:
+    return as_of_s if file.is_open else file.last_use_s or file.last_detach_s or as_of_s
 
 
 MOST_BYTES_PER_S = 125 * 10**9
@@ -254,7 +264,7 @@ def origin_bytes(
 
     `tries`: attempts of earlier pushes, oldest first. An origin that pushes leave alone delivers nothing.
     """
-    seen = Sources(plan.source_limits, (one for one in tries if one.at_s < as_of_s))
+    seen = SourceHealth(plan.source_limits, (attempt for attempt in tries if attempt.at_s < as_of_s))
     per_hour = [source.per_hour for source in plan.sources]
     limit = np.array([*(n * cycle_s // _HOUR_S for n in per_hour), NO_LIMIT], np.int64)
     fits = first_fit(pa.array(origins, pa.string()), [source.hosts for source in plan.sources])

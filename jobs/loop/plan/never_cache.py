@@ -8,7 +8,7 @@ from pathlib import Path
 from features.common import files
 from features.common.errors import InputError
 from jobs.ground.settings.tree import Settings
-from prefetch.plan.blacklist import LIBRARY, blacklist
+from prefetch.plan.rules import LIBRARY, blacklist
 
 _HEAD = (
     "# Made by `cachecast never-cache` from [plan] rules; make it again instead of editing it.",
@@ -38,7 +38,7 @@ def run(settings: Settings, *, cache: str, out: Path) -> NeverCache:
         raise InputError(
             f"cache {cache!r} is a folder, which has no decision library; its plans obey the rules"
         )
-    made = blacklist([one.rule for one in settings.plan.rules])
+    made = blacklist([configured.rule for configured in settings.plan.rules])
     place = out.absolute()
     try:
         # The cache's server reads it, as another account.

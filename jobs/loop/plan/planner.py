@@ -100,14 +100,14 @@ def _scores(rows: pa.Table, dids: pa.Array, as_of_s: int) -> Scores:
     usable = pc.and_(pc.is_valid(item), pc.is_valid(rows["size_bytes"]))
     rows = rows.append_column("item", item).filter(usable)
     ids = rows["item"].to_numpy().astype(np.int64)
-    found, entry = np.unique(ids, return_inverse=True)
+    items, entry = np.unique(ids, return_inverse=True)
     horizons, row = np.unique(rows["horizon_s"].to_numpy(), return_inverse=True)
-    probability = np.zeros((horizons.size, found.size))
+    probability = np.zeros((horizons.size, items.size))
     probability[row, entry] = rows["probability"].to_numpy()
-    size, last_read_s = np.zeros(found.size, np.int64), np.zeros(found.size, np.int64)
+    size, last_read_s = np.zeros(items.size, np.int64), np.zeros(items.size, np.int64)
     size[entry] = rows["size_bytes"].to_numpy()
     last_read_s[entry] = pc.subtract(as_of_s, rows["last_read_s"]).fill_null(NEVER_S).to_numpy()
-    return Scores(as_of_s, found, size, tuple(horizons.tolist()), probability, last_read_s)
+    return Scores(as_of_s, items, size, tuple(horizons.tolist()), probability, last_read_s)
 
 
 _WEIGHT_COLUMNS = ["as_of", "scored_by", "capacity_bytes", "model_weight"]
@@ -120,12 +120,14 @@ def model_weight(tables: Tables, plan: PlanSettings, *, region: str, version: st
     UNPROVEN without an evaluation.
     """
     if plan.model_weight != "auto":
-        chosen = plan.model_weight
-        return lambda _: chosen
-    found = _evaluated(tables, region, version)
-    if not found:
+        weight = plan.model_weight
+        return lambda _: weight
+    weights = _evaluated(tables, region, version)
+    if not weights:
         return lambda _: UNPROVEN
-    return lambda capacity_bytes: found[min(found, key=lambda known: abs(math.log(known / capacity_bytes)))]
+    return lambda capacity_bytes: weights[
+        min(weights, key=lambda known: abs(math.log(known / capacity_bytes)))
+    ]
 
 
 MODEL_COLUMNS = ["model_version", "model_digest"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import pyarrow as pa
@@ -13,22 +13,19 @@ from features.common.errors import InputError
 from features.common.progress import Advance
 from features.common.times import as_of_label
 from features.schema import PLANS, QUEUE, arrow_schema
-from jobs.ground.caches.paths import Paths
 from jobs.ground.settings.tree import Settings
 from jobs.ground.store.keys import MomentKey
-from jobs.ground.store.tables import Tables
-from jobs.loop.ingest.known_names import dids_of
 from jobs.loop.ingest.queue import Queued, resolved, write
 from jobs.loop.ingest.queue_entries import Checked, checked
-from jobs.loop.plan.cache_state import Moment, cycle_of, known_files, moment_of, state_of, with_held
+from jobs.loop.plan.cache_state import CacheAtMoment
+from jobs.loop.plan.items import items
 from jobs.loop.plan.planner import limits
-from jobs.loop.plan.rows import items
 from jobs.loop.push import push
 from prefetch.actions import Action
 from prefetch.plan.lists import Case
-from prefetch.plan.prefill import Prefill, prefill
-from prefetch.plan.scored_files import absent, on_disk
+from prefetch.plan.planner import Prefill, prefill
 from prefetch.plan.scores import certain
+from prefetch.plan.value import absent, on_disk
 from prefetch.push.push import PushSummary
 
 _COMMENT = "#"
@@ -90,7 +87,8 @@ def run(
     A dry run writes nothing. Raises InputError if the request names nothing usable, or if the cache has a
     plan of the same time.
     """
-    tables, moment = Tables(settings.tables.root), moment_of(settings, cache, as_of_s)
+    moment = CacheAtMoment.asked(settings, cache, as_of_s)
+    tables = moment.tables
     key = MomentKey.at(as_of_s, cache)
     if not dry_run and tables.exists(PLANS) and key in tables.snapshot(PLANS).partitions:
         raise InputError(
@@ -104,14 +102,13 @@ def run(
             f"the files table knows none of the {len(entries.rows)} names asked for; pull the catalogue "
             "first, or write them as scope:name"
         )
-    named = dids_of(tables, moment.inventory, settings.names.scopes, moment.cache.prefix)
-    planned, dids, origins = _planned(tables, settings, moment, queued, named)
+    planned, dids, origins = _planned(moment, queued)
     name = f"prefill-{_digest(cache, request)}"
     rows = items(
         planned.plan,
         dids,
         origins,
-        Paths(moment.cache, named),
+        moment.paths,
         key=key,
         as_of_s=as_of_s,
         horizon_s=settings.plan.horizon,
@@ -139,22 +136,18 @@ def _entries(request: Request, as_of_s: int, stale_s: int) -> Checked:
     return entries
 
 
-def _planned(
-    tables: Tables, settings: Settings, moment: Moment, queued: Queued, named: Mapping[str, str]
-) -> tuple[Prefill, pa.Array, pa.Table]:
-    plan, every_s, as_of_s = settings.plan, settings.features.cycle, moment.as_of_s
-    wanted = queued.files["did"].combine_chunks()
-    of_request = set(wanted.to_pylist())
+def _planned(moment: CacheAtMoment, queued: Queued) -> tuple[Prefill, pa.Array, pa.Table]:
+    plan, requested = moment.settings.plan, queued.files["did"].combine_chunks()
+    of_request = set(requested.to_pylist())
     # The rest of a file that is held in part is fetched.
-    held = [file for file in moment.inventory if file.complete or named[file.name] not in of_request]
-    dids, index = with_held(wanted, pa.array([named[file.name] for file in held], pa.string()))
-    cycle_s, inflow = cycle_of(tables, moment.cache, plan, as_of_s=as_of_s, every_s=every_s)
-    files, budget, origins = known_files(tables, settings, moment, dids, held=named.values(), cycle_s=cycle_s)
-    state = state_of(moment, held, index, inflow.by_cycle, cycle_s)
-    scores = certain(queued.of(dids), as_of_s=as_of_s, horizon_s=plan.horizon)
-    disk = on_disk(state, scores, files, plan.objective, 0, recent_s=cycle_s)
+    held = [file for file in moment.inventory if file.complete or moment.dids[file.name] not in of_request]
+    dids, index = moment.with_held(requested, held)
+    files, budget, origins = moment.facts(dids)
+    state = moment.state(held, index)
+    scores = certain(queued.of(dids), as_of_s=moment.as_of_s, horizon_s=plan.horizon)
+    disk = on_disk(state, scores, files, plan.objective, 0, recent_s=moment.cycle_s)
     candidates = absent(state, scores, files, plan.objective, 0)
-    case = Case(state, scores, files, limits(plan, cycle_s, budget), disk, candidates)
+    case = Case(state, scores, files, limits(plan, moment.cycle_s, budget), disk, candidates)
     return prefill(case), dids, origins
 
 

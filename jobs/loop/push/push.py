@@ -2,32 +2,30 @@
 
 from __future__ import annotations
 
+import collections
 import dataclasses
 import time
 from collections.abc import Callable, Iterator, Set
 from contextlib import closing, contextmanager
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from features.common.errors import ConflictError
 from features.common.progress import Advance
 from features.common.times import DAY_S, as_of_label
-from features.schema import RECEIPTS, arrow_schema
 from jobs.ground.caches.federation import redirector_of
 from jobs.ground.caches.inventory import check_listed_evictions, check_planned_evictions, target
 from jobs.ground.settings.tree import CacheSettings, Settings
-from jobs.ground.store.keys import MomentKey
 from jobs.ground.store.tables import Tables
-from jobs.loop.push import new_journal
-from jobs.loop.push.planned_items import PlannedItems, planned_items
+from jobs.loop.plan.items import FileFilter, PlannedFile, PlannedItems, planned, planned_files, planned_items
+from jobs.loop.push.journal import check_known, prune, write_receipts
 from jobs.loop.trainings import promoted_models, unproven_because
 from models.serving.versions import CHAMPION
-from prefetch.actions import ItemState
-from prefetch.databases import pages
+from prefetch.actions import Action, ItemState
 from prefetch.journal.journal import Item, Journal, Receipt
 from prefetch.journal.tables import PROMOTED, UNPROVEN
 from prefetch.push.attempt import PushLimits
-from prefetch.push.push import PushSummary, push
+from prefetch.push.push import PushSummary, push, sources_seen
 from prefetch.push.renewals import UNMEASURED_S
 from prefetch.target import CacheTarget
 
@@ -85,7 +83,7 @@ def run(
     Evictions are left to the cache's steward, if it has one, unless `evict_now`. Raises StaleInputError if
     there is no plan, and LimitError.
     """
-    tables, name = Tables(settings.tables.root), settings.cache(cache).name
+    tables, name = Tables.of(settings), settings.cache(cache).name
     plan = planned_items(tables, name, as_of_s, UNPROVEN)
     if not force:
         share = settings.plan.evict_share
@@ -111,7 +109,7 @@ def cancel(settings: Settings, *, cache: str, as_of_s: int | None) -> Cancelled:
     with closing(Journal(settings.push.journal)) as journal:
         n_cancelled, n_under_way = journal.plans.cancel(name, as_of_s, now_s=began_s)
         for at in journal.reports.changed_plans(name, since_s=began_s):
-            write_receipts(Tables(settings.tables.root), journal, name, at)
+            write_receipts(Tables.of(settings), journal, name, at)
     label = None if as_of_s is None else as_of_label(as_of_s)
     return Cancelled(name, label, n_cancelled, n_under_way)
 
@@ -139,16 +137,16 @@ def push_limits(settings: Settings, cache: CacheSettings) -> PushLimits:
 
 @contextmanager
 def _work(settings: Settings, cache: str, *, evict_now: bool, force: bool) -> Iterator[Work]:
-    chosen = settings.cache(cache)
+    configured = settings.cache(cache)
     with closing(Journal(settings.push.journal)) as journal:
-        limits, tables = push_limits(settings, chosen), Tables(settings.tables.root)
-        new_journal.check(settings, tables, journal, chosen.name, now_s=time.time())
+        limits, tables = push_limits(settings, configured), Tables.of(settings)
+        check_known(settings, tables, journal, configured.name, now_s=time.time())
         overrides_steward = evict_now and not limits.evicts
         limits = dataclasses.replace(limits, evicts=limits.evicts or evict_now)
-        redirector = redirector_of(list(settings.caches.values()), chosen)
-        at, region = target(chosen, redirector=redirector), settings.region.name
+        redirector = redirector_of(list(settings.caches.values()), configured)
+        at, region = target(configured, redirector=redirector), settings.region.name
         share = settings.plan.evict_share if overrides_steward and not force else None
-        yield Work(tables, journal, chosen.name, at, limits, time.time, settings.push.keep, region, share)
+        yield Work(tables, journal, configured.name, at, limits, time.time, settings.push.keep, region, share)
 
 
 def push_plan(work: Work, plan: PlannedItems, *, on_progress: Advance, unproven: bool = False) -> PushSummary:
@@ -203,7 +201,7 @@ def push_rest(
     """
     began_s = work.now_s() if since_s is None else since_s
     _check_evictions(work, at_s=began_s)
-    n_waiting = work.journal.reports.undone(work.cache)[ItemState.PLANNED]
+    n_waiting = work.journal.reports.planned(work.cache)
     if not work.limits.evicts:
         n_waiting -= len(work.journal.reports.evictions(work.cache, now_s=began_s))
     done = 0
@@ -224,7 +222,7 @@ def push_rest(
     changed = work.journal.reports.changed_plans(work.cache, since_s=began_s)
     for as_of_s in sorted({*changed, *receipts_of}):
         write_receipts(work.tables, work.journal, work.cache, as_of_s)
-    prune(work)
+    prune(work.tables, work.journal, work.cache, now_s=work.now_s(), keep_s=work.keep_s)
     return summary
 
 
@@ -240,68 +238,79 @@ def _check_evictions(work: Work, *, at_s: float) -> None:
     check_listed_evictions(work.tables, names, "name", cache=work.cache, at_s=int(at_s), share=share)
 
 
-def prune(work: Work) -> int:
-    """Delete the plans from the journal that were settled `keep_s` ago; the number of items deleted.
+@dataclasses.dataclass(frozen=True)
+class DryRun:
+    """What a push would do: items per action, the bytes it would fetch, and the files that were asked for.
 
-    The receipts of a plan are written first: if the table is unavailable, nothing is deleted. Ages are
-    counted from the newest plan at the latest, so that a clock that is a year ahead does not delete the
-    current pins.
+    `unproven`: why it would leave out what the models chose (it needs --unproven); None: it would not.
+    `evicted_by`: the cache's steward, which evicts what is listed when it needs the room; None: the push.
     """
-    now_s, n_items = work.now_s(), 0
-    newest_s = work.journal.reports.newest_s(work.cache, now_s=now_s)
-    if newest_s is None:
-        return 0
-    now_s = min(now_s, newest_s)
-    before_s = now_s - work.keep_s
-    for as_of_s in work.journal.pruning.prunable(work.cache, before_s=before_s, now_s=now_s):
-        plan = (work.tables, work.journal, work.cache, as_of_s)
-        if work.journal.pruning.pruned_at_s(work.cache, as_of_s) is None and not are_written(*plan):
-            write_receipts(*plan)
-        n_items += work.journal.pruning.forget(work.cache, as_of_s, before_s=before_s, now_s=now_s)
-    return n_items
+
+    cache: str
+    as_of: str
+    items: dict[str, int]
+    prefetch_bytes: int
+    unproven: str | None
+    evicted_by: str | None
+    files: tuple[PlannedFile, ...]
 
 
-_WRITE_ATTEMPTS = 5
-_ROWS_AT_ONCE = 5000
+@dataclasses.dataclass(frozen=True)
+class PushStatus:
+    """The progress of a cache's pushes; `as_of` None: of every plan in the journal.
 
-
-def write_receipts(tables: Tables, journal: Journal, cache: str, as_of_s: int) -> None:
-    """Replace the receipts of one plan by those in the journal; those of a pruned plan stay as they are.
-
-    Raises ConflictError if other pushers of the plan commit first, time after time.
+    `items`: per state; `oldest`: the oldest plan that is not pruned; `faults`: items whose last attempt
+    failed, by whose fault it was; `pusher`: the process that pushes now, and until when its lease lasts;
+    `sources`: recent attempts per origin.
     """
-    key = MomentKey.at(as_of_s, cache)
-    for attempt in range(1, _WRITE_ATTEMPTS + 1):
-        rows = _in_journal(journal, cache, as_of_s)
-        # Checked after the rows were read: if the plan is pruned meanwhile, some of them may be missing.
-        if journal.pruning.pruned_at_s(cache, as_of_s) is not None:
-            return
-        try:
-            tables.replace_partition(RECEIPTS, rows, key)
-            return
-        except ConflictError:
-            # Another pusher of the same plan committed first. The journal is newer than both.
-            if attempt == _WRITE_ATTEMPTS:
-                raise
+
+    cache: str
+    as_of: str | None
+    items: dict[str, int]
+    oldest: str | None
+    pins: int
+    faults: dict[str, int]
+    last_errors: tuple[str, ...]
+    pusher: str | None
+    sources: tuple[str, ...]
 
 
-def are_written(tables: Tables, journal: Journal, cache: str, as_of_s: int) -> bool:
-    """Whether the receipts table agrees with the journal about one plan."""
-    key = MomentKey.at(as_of_s, cache)
-    if not tables.exists(RECEIPTS) or key not in tables.snapshot(RECEIPTS).partitions:
-        return False
-    columns = ["item_id", "state", "updated_at"]
-    written = tables.read_arrow(RECEIPTS, as_of=key.as_of, owner=cache, columns=columns)
-    known = _in_journal(journal, cache, as_of_s).select(columns)
-    written, known = (rows.sort_by("item_id") for rows in (written, known))
-    return all(written[name].equals(known[name]) for name in columns)
+def dry_run(settings: Settings, *, cache: str, as_of_s: int, listed: FileFilter) -> DryRun:
+    """The items of a plan; neither the cache nor the journal is touched. Raises StaleInputError."""
+    tables, configured = Tables.of(settings), settings.cache(cache)
+    name = configured.name
+    plan = planned_items(tables, name, as_of_s, UNPROVEN)
+    actions = dict(collections.Counter(plan.rows["action"].to_pylist()))
+    fetched = pc.sum(plan.rows["cost_bytes"], min_count=0).as_py()
+    why = unproven_plan(tables, plan, settings.region.name)
+    files = planned_files(tables, name, as_of_s, listed)
+    by = "its steward" if configured.steward and actions.get(Action.EVICT) else None
+    return DryRun(name, as_of_label(as_of_s), actions, fetched, why, by, files)
 
 
-def _in_journal(journal: Journal, cache: str, as_of_s: int) -> pa.Table:
-    """The receipts of one plan as columns: as Python rows, a million of them would take some GB."""
-    schema = arrow_schema(RECEIPTS)
-    batches = (
-        pa.RecordBatch.from_pylist(rows, schema)
-        for rows in pages(journal.reports.receipts(cache, as_of_s), _ROWS_AT_ONCE)
-    )
-    return pa.Table.from_batches(batches, schema)
+def is_over(settings: Settings, *, cache: str, as_of_s: int) -> bool:
+    """Whether the time of all items of a plan has passed, so that none is pushed any more."""
+    rows = planned(Tables.of(settings), settings.cache(cache).name, as_of_s, ["expires_at"])
+    last = pc.max(rows["expires_at"]).as_py()
+    return last is not None and last.timestamp() <= time.time()
+
+
+def status(settings: Settings, *, cache: str, as_of_s: int | None) -> PushStatus:
+    """The progress of a cache's pushes, of one plan or of all. Raises ConfigError for an unknown cache."""
+    configured, now_s = settings.cache(cache), time.time()
+    with closing(Journal(settings.push.journal)) as journal:
+        sources = sources_seen(journal, configured.name, push_limits(settings, configured), now_s).states(
+            now_s
+        )
+        oldest_s = journal.reports.oldest_s(configured.name)
+        return PushStatus(
+            cache=configured.name,
+            as_of=None if as_of_s is None else as_of_label(as_of_s),
+            items={state: n for state, n in journal.reports.counts(configured.name, as_of_s).items() if n},
+            oldest=None if oldest_s is None else as_of_label(oldest_s),
+            pins=len(journal.reports.pins(configured.name, now_s=now_s)),
+            faults=journal.reports.faults(configured.name, as_of_s),
+            last_errors=tuple(journal.reports.last_errors(configured.name, as_of_s)),
+            pusher=journal.leases.holder(configured.name, now_s=now_s),
+            sources=tuple(f"{state}{', left alone' if state.left_alone else ''}" for state in sources),
+        )

@@ -23,9 +23,9 @@ from jobs.loop.ingest.sources.file_names import GUESSED
 from prefetch.plan import Treatment, treatments
 from prefetch.rucio import rse as rse_room
 from prefetch.rucio.broker import Broker, BrokerAccess
-from prefetch.rucio.names import Did
+from prefetch.rucio.dids import Did
 from prefetch.rucio.rse import RseCheck, RseDoor
-from prefetch.rucio.sync import Changes, ReportedReplicas, Sync, SyncSummary, changes
+from prefetch.rucio.sync import ReplicaChanges, ReportedReplicas, Sync, SyncSummary, changes
 from prefetch.target import Held
 
 
@@ -57,40 +57,40 @@ def sync(
 
     Raises LimitError if more replicas would be removed than settings allow without `force`.
     """
-    chosen = settings.cache(cache)
-    rse, broker = _rse(chosen), _broker(settings.rucio)
+    configured = settings.cache(cache)
+    rse, broker = _rse(configured), _broker(settings.rucio)
     with contextlib.closing(ReportedReplicas(settings.push.journal)) as reported:
-        inventory = _inventory(settings, chosen, reported.states(rse))
-        tables = Tables(settings.tables.root)
-        named = dids_of(tables, inventory, settings.names.scopes, chosen.prefix)
-        inventory = _admitted(settings, inventory, named)
-        held, n_unnamed = _held(inventory, named)
-        unreadable = [did for one in inventory if one.unreadable and (did := _told(named[one.name]))]
+        inventory = _inventory(settings, configured, reported.states(rse))
+        tables = Tables.of(settings)
+        dids = dids_of(tables, inventory, settings.names.scopes, configured.prefix)
+        inventory = _admitted(settings, inventory, dids)
+        held, n_unnamed = _held(inventory, dids)
+        unreadable = [did for file in inventory if file.unreadable and (did := _did(dids[file.name]))]
 
-        def pending() -> Changes:
+        def pending() -> ReplicaChanges:
             known = reported.states(rse)
-            wanted = changes(held, known, unreadable)
+            pending_changes = changes(held, known, unreadable)
             if not force:
                 share = settings.rucio.withdraw_share
-                check_withdrawals(len(wanted.remove), _n_reported(known), rse=rse, share=share)
-            return wanted
+                check_withdrawals(len(pending_changes.remove), _n_reported(known), rse=rse, share=share)
+            return pending_changes
 
         if dry_run:
             drift = pending()
             return Drift(cache, rse, len(held) + n_unnamed, n_unnamed, len(drift.add), len(drift.remove))
-        at = Sync(rse, told=reported, broker=broker, session=session(settings.rucio))
+        at = Sync(rse, reported=reported, broker=broker, session=session(settings.rucio))
         if recheck:
             at.recheck()
-        at.tell(pending(), now_s=time.time())
+        at.report(pending(), now_s=time.time())
         return SyncSummary(cache, rse, len(held) + n_unnamed, n_unnamed, **at.confirm(wait_s=wait_s))
 
 
 def set_up(settings: Settings, *, cache: str, prefix: str, algorithm: str) -> RseSetUp:
     """Create the RSE of a cache, or make it safe again."""
-    chosen = settings.cache(cache)
-    rse, door = _rse(chosen), None
-    if chosen.kind == "xcache":
-        at = urlsplit(chosen.url)
+    configured = settings.cache(cache)
+    rse, door = _rse(configured), None
+    if configured.kind == "xcache":
+        at = urlsplit(configured.url)
         door = RseDoor(at.hostname or "", at.port or 1094, prefix, algorithm)
     return RseSetUp(cache, rse, tuple(rse_room.set_up(session(settings.rucio), rse, door)))
 
@@ -98,11 +98,11 @@ def set_up(settings: Settings, *, cache: str, prefix: str, algorithm: str) -> Rs
 def check(settings: Settings, *, cache: str | None) -> list[RseCheck]:
     """The checks of one cache's RSE, or of all that have one. Raises ConfigError if none has."""
     caches = list(settings.caches.values()) if cache is None else [settings.cache(cache)]
-    rses = [one.rse for one in caches if one.rse] if cache is None else [_rse(caches[0])]
+    rses = [configured.rse for configured in caches if configured.rse] if cache is None else [_rse(caches[0])]
     if not rses:
         raise ConfigError("caches", "no cache has an RSE; set rse in caches/NAME.toml")
     at = session(settings.rucio)
-    return [found for rse in rses for found in rse_room.check(at, rse)]
+    return [result for rse in rses for result in rse_room.check(at, rse)]
 
 
 def _rse(cache: CacheSettings) -> str:
@@ -130,7 +130,7 @@ def _broker(rucio: RucioSettings) -> Broker:
 
 def _inventory(settings: Settings, cache: CacheSettings, reported: Mapping[Did, str]) -> list[Held]:
     there = [f"{did.scope}:{did.name}" for did, state in reported.items() if state == "there"]
-    tables, now_s = Tables(settings.tables.root), int(time.time())
+    tables, now_s = Tables.of(settings), int(time.time())
     names = Paths.last(tables, cache, at_s=now_s).known(pa.array(there, pa.string())).drop_null().to_pylist()
     most_age_s = settings.plan.inventory_age
     return verified(tables, cache, at_s=now_s, most_age_s=most_age_s, reported=names).held
@@ -140,23 +140,23 @@ def _n_reported(states: Mapping[Did, str]) -> int:
     return sum(state != "unknown" for state in states.values())
 
 
-def _admitted(settings: Settings, held: Sequence[Held], named: Mapping[str, str]) -> list[Held]:
+def _admitted(settings: Settings, held: Sequence[Held], dids_by_name: Mapping[str, str]) -> list[Held]:
     """The inventory without test files and files that rules keep out: jobs read those directly."""
-    dids = pa.array([named[file.name] for file in held], pa.string())
+    dids = pa.array([dids_by_name[file.name] for file in held], pa.string())
     tiers = pa.array([parse_name(file.name).tier for file in held], pa.string())
     codes, _ = treatments(settings.plan.planned_by, dids, tiers)
     left_out = (Treatment.NEVER, Treatment.TEST)
     return [file for file, code in zip(held, codes.tolist(), strict=True) if code not in left_out]
 
 
-def _held(inventory: Iterable[Held], named: Mapping[str, str]) -> tuple[list[Did], int]:
+def _held(inventory: Iterable[Held], dids_by_name: Mapping[str, str]) -> tuple[list[Did], int]:
     """The DIDs of complete files, and the number of files without one."""
-    dids = [_told(named[file.name]) for file in inventory if file.complete]
+    dids = [_did(dids_by_name[file.name]) for file in inventory if file.complete]
     known = [did for did in dids if did is not None]
     return known, len(dids) - len(known)
 
 
-def _told(text: str) -> Did | None:
+def _did(text: str) -> Did | None:
     """A DID as Rucio knows it; None for a path whose scope is not known, or a second copy."""
     scope, _, name = text.partition(":")
     is_guess = scope in GUESSED or (scope == "cms" and not name.startswith("/store/"))

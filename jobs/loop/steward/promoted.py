@@ -6,20 +6,34 @@ MLflow is asked only afterwards.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import math
+import multiprocessing
+import pickle
+import shutil
+import signal
+import tempfile
 import time
+import weakref
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final
+from multiprocessing.connection import Connection
+from multiprocessing.context import SpawnProcess
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from features.common.errors import CachecastError, ServiceError
 from features.common.times import as_of_label
 from features.common.units import duration_label
 from jobs.ground.settings.tree import CacheSettings, Settings
-from jobs.loop.steward.look_up import LookUp, Question
+from jobs.ground.store.tables import Tables
+from jobs.loop.trainings import promoted_models, registry
+from models.serving.versions import STEWARD, ModelVersion
+from replay.steward import rehearse
 
 if TYPE_CHECKING:
     from models.serving.bundle_files import ServedOrder
+
 
 LOOK_UP_EVERY_S: Final = 600.0
 """A promotion takes effect within this time, and the time that it takes to load an order."""
@@ -75,9 +89,9 @@ class Promoted:
     def refresh(self) -> None:
         """Take what the last look-up found, and begin the next one when it is due; waits for nothing."""
         if self._look_up is not None and self._look_up.is_done():
-            found, self._look_up = self._look_up, None
-            self._due = time.monotonic() + (LOOK_UP_EVERY_S if found.has_asked else 0.0)
-            self._read, self._error = found.order, found.error
+            ended, self._look_up = self._look_up, None
+            self._due = time.monotonic() + (LOOK_UP_EVERY_S if ended.has_asked else 0.0)
+            self._read, self._error = ended.order, ended.error
         elif self._look_up is not None and self._look_up.is_late(BEGINS_WITHIN_S):
             self._read = self._look_up.order
             self._error = ServiceError(f"MLflow has not answered for {BEGINS_WITHIN_S:.0f} s")
@@ -104,8 +118,8 @@ class Promoted:
             faults.append(self._too_old(order))
             order = None
         if self._error is not None:
-            kept = "no learned order serves" if order is None else f"the order of {order.version} serves on"
-            faults.insert(0, f"the promoted order cannot be had: {self._error}; {kept}")
+            rest = "no learned order serves" if order is None else f"the order of {order.version} serves on"
+            faults.insert(0, f"the promoted order cannot be had: {self._error}; {rest}")
         if order is not self.serves:
             self.serves, self.since_s = order, None if order is None else now_s
         fault = "; ".join(faults) or None
@@ -119,3 +133,180 @@ class Promoted:
             f"{duration_label(self._settings.training.max_age)} ([training] max_age), so it does not serve; "
             "train, evaluate and promote"
         )
+
+
+_STEP_S: Final = 0.1
+_LOADS_WITHIN_S: Final = 120.0
+"""A process that has not loaded what it needs by then hangs."""
+
+_OTHER_CODE: Final = (AttributeError, ImportError, TypeError, ValueError, pickle.UnpicklingError)
+"""What an answer raises that was made by another cachecast than asked: it was replaced meanwhile."""
+
+_log = logging.getLogger(__name__)
+
+
+class Question(NamedTuple):
+    """What a look-up looks for. `known`: the order that was read last; `is_first`: a copy of it will do."""
+
+    settings: Settings
+    cache: CacheSettings
+    known: ServedOrder | None
+    is_first: bool
+
+    @property
+    def copies(self) -> Path:
+        """The folder with the copy."""
+        return self.settings.steward.copies(self.cache.name)
+
+    @property
+    def has_copy(self) -> bool:
+        """Whether there may be a copy that will do."""
+        with contextlib.suppress(OSError):
+            return self.is_first and self.copies.is_dir()
+        return False
+
+
+class LookUp:
+    """Loads the promoted order, in a process of its own: MLflow and scikit-learn take 200 MB.
+
+    The first one also sees to it that the kernels of the steward are compiled.
+
+    A server that never ends its answer holds up nothing, the end of the steward included. `order`: by the
+    disk until MLflow has answered; `has_asked`: not by a copy alone.
+    """
+
+    def __init__(self, question: Question) -> None:
+        self.order = question.known
+        self.error: CachecastError | None = None
+        self.has_asked = not question.is_first
+        self._counts_from_s = time.monotonic() + _LOADS_WITHIN_S
+        self._is_done = False
+        scratch = tempfile.mkdtemp()  # a process that is killed removes nothing
+        context = multiprocessing.get_context("spawn")
+        self._answers, theirs = context.Pipe(duplex=False)
+        asked = theirs, question, scratch
+        self._process = context.Process(target=_look_up, args=asked, name="promoted order", daemon=True)
+        self._clean = weakref.finalize(self, _clean, self._process, scratch)
+        self._process.start()
+        theirs.close()
+
+    def is_done(self) -> bool:
+        """Whether `order` and `error` are what was found; waits for nothing."""
+        while not self._is_done and self._answers.poll():
+            self._take()
+        return self._is_done
+
+    def is_late(self, timeout_s: float) -> bool:
+        """Whether the answer takes longer than this; to load MLflow does not count, unless that hangs."""
+        return time.monotonic() - self._counts_from_s > timeout_s
+
+    def wait(self, timeout_s: float) -> None:
+        """Wait for the answer until it is late."""
+        while not self.is_done() and not self.is_late(timeout_s):
+            self._answers.poll(_STEP_S)
+
+    def end(self) -> None:
+        """Do not wait for the answer any longer."""
+        self._is_done = True
+        self._answers.close()
+        self._clean()
+
+    def _take(self) -> None:
+        try:
+            answer: _Asking | _Found = self._answers.recv()
+        except (EOFError, OSError, *_OTHER_CODE):
+            what = "has ended early, or runs another cachecast: restart the steward after an upgrade"
+            answer = _Found(None, True, ServiceError(f"the process that asks MLflow {what}"))
+        if isinstance(answer, _Asking):
+            self._counts_from_s = time.monotonic()
+            return
+        self.error = answer.error
+        if not answer.is_known:
+            self.order = answer.order
+        if answer.asks_next:
+            self.has_asked, self._counts_from_s = True, time.monotonic() + _LOADS_WITHIN_S
+            return
+        self._is_done = True
+        self._answers.close()
+        self._process.join(_STEP_S)
+        self._clean()
+
+
+def _clean(process: SpawnProcess, scratch: str) -> None:
+    """Leave no process and no folder: the interpreter would wait at its end for a process that is stopped."""
+    if process.pid is not None:
+        process.kill()
+        process.join(_STEP_S)
+    shutil.rmtree(scratch, ignore_errors=True)
+
+
+class _Asking:
+    """A look-up has loaded what it needs, and asks the tables or MLflow."""
+
+
+class _Found(NamedTuple):
+    """What a look-up found. `is_known`: nothing else than was known; `asks_next`: it goes on with MLflow."""
+
+    order: ServedOrder | None
+    is_known: bool
+    error: CachecastError | None
+    asks_next: bool = False
+
+
+def _look_up(to: Connection, question: Question, scratch: str) -> None:
+    """Read the table promotions, then ask the registry; send when that begins, and what was found.
+
+    `scratch`: the folder for temporary files.
+    """
+    tempfile.tempdir = scratch
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the steward, which ends this process
+    if question.is_first:
+        rehearse(question.settings.steward.policy)  # here, for what compilation takes stays with its process
+    if question.has_copy:
+        import models.serving.bundle_files  # noqa: F401  # to load LightGBM counts as no delay
+    to.send(_Asking())
+    known, order, error = question.known, question.known, None
+    try:
+        on_record, order = _on_disk(question)
+        if not question.is_first or (on_record is not None and order is None):
+            to.send(_Found(None if order is known else order, order is known, None, asks_next=True))
+            registered = _in_registry(to, question, on_record, order)
+            if registered is not None or on_record is not None:
+                order = registered
+    except CachecastError as failed:
+        error = failed
+    to.send(_Found(None if order is known else order, order is known, error))
+
+
+def _on_disk(question: Question) -> tuple[ModelVersion | None, ServedOrder | None]:
+    """The version in the table promotions, and the order that serves if MLflow does not answer."""
+    settings, known = question.settings, question.known
+    tables, region = Tables.of(settings), settings.region.name
+    on_record = promoted_models(tables, region=region).get(STEWARD)
+    if on_record is None:  # never promoted or taken back, whatever MLflow says
+        return None, None
+    if not question.has_copy:
+        return on_record, known
+    from models.serving.bundle_files import kept_order
+
+    return on_record, kept_order(question.copies, on_record)
+
+
+def _in_registry(
+    to: Connection, question: Question, on_record: ModelVersion | None, known: ServedOrder | None
+) -> ServedOrder | None:
+    """The order of the version in MLflow; its files are kept for the next start."""
+    from models.serving.bundle_files import keep_files
+    from models.serving.registry import load_order
+
+    settings = question.settings
+
+    def keep(folder: Path, version: ModelVersion) -> None:
+        try:
+            keep_files(folder, question.copies, version)
+        except OSError as error:
+            _log.warning("the next start has to wait for MLflow, as no copy can be kept: %s", error)
+
+    to.send(_Asking())
+    at = registry(settings.mlflow)
+    return load_order(at, settings.region.name, named=on_record, known=known, keep=keep)

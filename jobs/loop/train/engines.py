@@ -1,19 +1,158 @@
-"""Which engine computes features, labels and predictions: this process, or Spark for what exceeds memory."""
+"""The input of an engine: features of a region at decision times, or labels of features; and the summary."""
 
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING
+import math
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Protocol
 
-from features.schema import ACCESSES
+import pyarrow as pa
+
+from features.common.errors import InputError
+from features.common.times import as_of_label, parse_as_of
+from features.schema import ACCESSES, DORMANT, STATES, Table
+from features.spec import FeatureSpec
 from jobs.ground.settings.tree import Settings, SparkSettings
 from jobs.ground.spark.java import check_spark, is_submitted
-from jobs.ground.store.tables import Tables
+from jobs.ground.store.keys import Key, MomentKey
+from jobs.ground.store.tables import Partition, Snapshot, Tables
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from jobs.loop.train.work import Engine
+
+@dataclasses.dataclass(frozen=True)
+class DayInState:
+    """How much of one day of accesses a state has counted: `n_known` of its `n_rows` demand rows."""
+
+    digest: str = ""
+    n_known: int = 0
+    n_rows: int = 0
+
+    def is_complete(self, digest: str) -> bool:
+        """Whether the state has counted all rows of the day, whose files have this digest now."""
+        return self.digest == digest and self.n_known == self.n_rows
+
+
+@dataclasses.dataclass(frozen=True)
+class Source:
+    """What a state at an as_of is made from: the state `since` (None: none) and accesses of `days`.
+
+    `dormant`: partitions of the table `dormant` that belong to the state `since`; of a dataset in several of
+    them the newest counts, and that of the state before all. `in_state`: what the state will have counted of
+    each day; `older`: partitions by table that are not needed any more.
+    """
+
+    since: MomentKey | None
+    dormant: Mapping[Key, Partition]
+    days: Mapping[Key, Partition]
+    in_state: Mapping[str, DayInState]
+    older: Mapping[Table, Collection[Key]]
+
+
+@dataclasses.dataclass(frozen=True)
+class FeatureWork:
+    """Features at `as_ofs` (sorted), from accesses of `days`.
+
+    `source`: what the state at the only as_of is made from; None: no state is read or written.
+    """
+
+    spec: FeatureSpec
+    region: str
+    as_ofs: Sequence[int]
+    demand_sources: Mapping[str, str]
+    accesses: Snapshot
+    days: Mapping[Key, Partition]
+    source: Source | None
+
+    @property
+    def keys(self) -> list[MomentKey]:
+        """The partitions of the features."""
+        return [MomentKey.at(as_of_s, self.region) for as_of_s in self.as_ofs]
+
+    @property
+    def since_s(self) -> int | None:
+        """The time of the state that is carried on, if any."""
+        since = None if self.source is None else self.source.since
+        return None if since is None else parse_as_of(since.as_of)
+
+    @property
+    def state_windows(self) -> Mapping[Table, tuple[float, float]]:
+        """Tables that the state is written to: datasets whose last counted read is in the table's window."""
+        if self.source is None or self.source.since == self.keys[-1]:
+            return {}
+        before_s = self.spec.dormant_before(self.as_ofs[-1])
+        moved_s = -math.inf if self.since_s is None else self.spec.dormant_before(self.since_s)
+        states = {STATES: (before_s, math.inf)}
+        return states | ({DORMANT: (moved_s, before_s)} if moved_s < before_s else {})
+
+    def older(self, table: Table) -> Collection[Key]:
+        """The partitions of a table of the state that are dropped when it is written."""
+        return () if self.source is None else self.source.older[table]
+
+
+@dataclasses.dataclass(frozen=True)
+class LabelWork:
+    """Labels of the files in `partitions` of `features`, from what was known before `until_s`.
+
+    `hits`: did, at of the clairvoyant's hits (`jobs.loop.train.features`); None: no label `kept`.
+    """
+
+    spec: FeatureSpec
+    until_s: int
+    demand_sources: Mapping[str, str]
+    accesses: Snapshot
+    days: Mapping[Key, Partition]
+    features: Snapshot
+    partitions: Mapping[Key, Partition]
+    hits: pa.Table | None
+
+
+class Engine(Protocol):
+    """Where features and labels are computed, with the same result in each engine."""
+
+    def write_features(self, tables: Tables, work: FeatureWork, *, base: Snapshot) -> Snapshot:
+        """Replace the features, and then the state. Raises ConflictError, StaleInputError."""
+        ...
+
+    def features(self, tables: Tables, work: FeatureWork) -> Iterator[pa.Table]:
+        """The features at each of `work.as_ofs`, one after the other; no state is written.
+
+        They are rows of the features table without its partition columns, not all in memory at once.
+        """
+        ...
+
+    def write_labels(self, tables: Tables, work: LabelWork, *, base: Snapshot) -> Snapshot:
+        """Replace the labels of `work.partitions`. Raises ConflictError, StaleInputError."""
+        ...
+
+
+@dataclasses.dataclass(frozen=True)
+class Written:
+    """A table after a step: its rows at the given as_ofs, and the snapshot that contains them."""
+
+    table: str
+    as_ofs: int
+    rows: int
+    snapshot: str
+
+
+def written(snapshot: Snapshot, as_ofs: Sequence[int]) -> Written:
+    """The summary of a table after a step."""
+    labels = {as_of_label(at) for at in as_ofs}
+    n_rows = sum(part.n_rows for key, part in snapshot.partitions.items() if key[1] in labels)
+    return Written(snapshot.table.name, len(as_ofs), n_rows, snapshot.id[:12])
+
+
+def check_on_grid(as_ofs: Sequence[int], cycle_s: int) -> None:
+    """Raise InputError unless every as_of is the start of a cycle."""
+    for at in as_ofs:
+        if at % cycle_s:
+            raise InputError(
+                f"{as_of_label(at)} is not on the grid of cycles; the last one before it is "
+                f"{as_of_label(at - at % cycle_s)}"
+            )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -53,3 +192,25 @@ class Engines:
         """Raise ServiceError if Spark may be needed for the accesses in `tables`, and cannot start here."""
         if not self.is_local(tables.head(ACCESSES).n_rows):
             check_spark()
+
+
+@dataclasses.dataclass(frozen=True)
+class RegionData:
+    """A region's tables, specification of features, and sources of demand (none: all accesses count)."""
+
+    engines: Engines
+    tables: Tables
+    spec: FeatureSpec
+    region: str
+    demand_sources: Mapping[str, str] = dataclasses.field(default_factory=dict)
+
+    @classmethod
+    def of(cls, settings: Settings, *, sample_share: float = 1.0) -> RegionData:
+        """As configured; `sample_share`: if below 1, of samples of the candidates."""
+        spec = dataclasses.replace(settings.features.spec, sample_share=sample_share)
+        tables, engines = Tables.of(settings), Engines.of(settings)
+        return cls(engines, tables, spec, settings.region.name, settings.sources.demand)
+
+    def engine(self, days: Mapping[Key, Partition]) -> Engine:
+        """The engine for `days` of accesses."""
+        return self.engines.engine(sum(part.n_rows for part in days.values()))

@@ -1,168 +1,124 @@
-"""Step `features`: the features at given as_ofs, and the labels of the rows of the features table."""
+"""Step `features`: features at given as_ofs, the labels of their rows, and samples of both in memory."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 
-from features.common.errors import SchemaError
-from features.common.times import DAY_S, as_of_label, day_label, parse_day
+from features.common.errors import SchemaError, StaleInputError
+from features.common.times import DAY_S, as_of_label, day_label, parse_as_of, parse_day
 from features.schema import ACCESSES
 from features.spec import FeatureSpec
-from jobs.ground.settings.tree import Settings
-from jobs.ground.store.tables import Snapshot, Tables
+from jobs.ground.settings.tree import Settings, TrainingSettings
+from jobs.ground.store.keys import Key
+from jobs.ground.store.tables import Partition, Snapshot, read_partitions
 from jobs.loop.traces import from_tables
-from jobs.loop.train.engines import Engines
+from jobs.loop.train.engines import FeatureWork, LabelWork, RegionData, Written, check_on_grid, written
 from jobs.loop.train.states import States
-from jobs.loop.train.work import FeatureWork, LabelWork, Written, check_on_grid, written
+from models.learning.frame import sampled
 from replay.policies.clairvoyant import clairvoyant_bypass
 
 
 def run(settings: Settings, *, as_ofs: Sequence[int], sample_share: float = 1.0) -> Written:
     """Compute the features at `as_ofs`, of all candidates or of a sample; raises as `compute`."""
-    spec = dataclasses.replace(settings.features.spec, sample_share=sample_share)
-    check_on_grid(as_ofs, spec.cycle_s)
-    snapshot = compute(
-        Engines.of(settings),
-        Tables(settings.tables.root),
-        spec=spec,
-        region=settings.region.name,
-        as_ofs=as_ofs,
-        demand_sources=settings.sources.demand,
-    )
-    return written(snapshot, as_ofs)
+    return written(compute(RegionData.of(settings, sample_share=sample_share), as_ofs), as_ofs)
 
 
-def compute(
-    engines: Engines,
-    tables: Tables,
-    *,
-    spec: FeatureSpec,
-    region: str,
-    as_ofs: Sequence[int],
-    demand_sources: Mapping[str, str] | None = None,
-) -> Snapshot:
+def compute(data: RegionData, as_ofs: Sequence[int]) -> Snapshot:
     """Replace the features of every as_of (seconds since 1970); an as_of without a candidate becomes empty.
 
     A single as_of of all candidates is computed from the state of the last one (`train.states`), and its
     own is written. Several, or samples, are computed in one pass over the accesses, without writing a state.
-    Both give identical rows. `demand_sources`: see `features.accesses`; None: all accesses count. A second
-    run changes nothing. The catalogue is used if there is one. Raises InputError if an as_of is off the grid,
-    StaleInputError without accesses, ConflictError if another run wrote the same as_ofs.
+    Both give identical rows. A second run changes nothing. The catalogue is used if there is one. Raises
+    InputError if an as_of is off the grid, StaleInputError without accesses, ConflictError if another run
+    wrote the same as_ofs.
     """
-    instants = sorted(set(as_ofs))
+    tables, spec, instants = data.tables, data.spec, sorted(set(as_ofs))
     check_on_grid(instants, spec.cycle_s)
     base = tables.head(spec.features_table)
-    accesses = tables.snapshot(ACCESSES)
-    sources = demand_sources or {}
-    last_s = instants[-1]
-    states = States(tables, spec, region, sources)
-    carries = len(instants) == 1 and spec.sample_share == 1
-    source = states.source(accesses, last_s) if carries else None
-    work = FeatureWork(
-        spec=spec,
-        region=region,
-        as_ofs=instants,
-        demand_sources=sources,
-        accesses=accesses,
-        days=accesses.select(until=day_label(last_s + DAY_S)) if source is None else source.days,
-        source=source,
-    )
-    engine = engines.engine(sum(part.n_rows for part in work.days.values()))
-    if work.kept:
-        states.begin(last_s)
-    done = engine.write_features(tables, work, base=base)
-    if source is not None:
+    states = States(tables, spec, data.region, data.demand_sources)
+    work = _feature_work(data, instants)
+    if len(instants) == 1 and spec.sample_share == 1:
+        source = states.source(work.accesses, instants[0])
+        work = dataclasses.replace(work, source=source, days=source.days)
+    if work.state_windows:
+        states.begin(instants[-1])
+    done = data.engine(work.days).write_features(tables, work, base=base)
+    if work.source is not None:
         states.conclude(work)
     return done
 
 
-def streamed(
-    engines: Engines,
-    tables: Tables,
-    *,
-    spec: FeatureSpec,
-    region: str,
-    as_ofs: Sequence[int],
-    demand_sources: Mapping[str, str],
-) -> Iterator[pa.Table]:
+def streamed(data: RegionData, as_ofs: Sequence[int]) -> Iterator[pa.Table]:
     """The features at each of `as_ofs`, ascending; otherwise as `compute`, but none is kept."""
-    accesses = tables.snapshot(ACCESSES)
-    work = FeatureWork(
-        spec=spec,
-        region=region,
+    work = _feature_work(data, as_ofs)
+    return data.engine(work.days).features(data.tables, work)
+
+
+def _feature_work(data: RegionData, as_ofs: Sequence[int]) -> FeatureWork:
+    """Features from all accesses that may be known at the last of `as_ofs`, without a state."""
+    accesses = data.tables.snapshot(ACCESSES)
+    return FeatureWork(
+        spec=data.spec,
+        region=data.region,
         as_ofs=as_ofs,
-        demand_sources=demand_sources,
+        demand_sources=data.demand_sources,
         accesses=accesses,
         days=accesses.select(until=day_label(as_ofs[-1] + DAY_S)),
         source=None,
     )
-    return engines.engine(sum(part.n_rows for part in work.days.values())).features(tables, work)
 
 
 def label(
-    engines: Engines,
-    tables: Tables,
-    *,
-    spec: FeatureSpec,
-    until_s: int,
-    as_ofs: Sequence[int] | None = None,
-    demand_sources: Mapping[str, str] | None = None,
-    kept_at: float = 0.0,
+    data: RegionData, *, until_s: int, as_ofs: Sequence[int] | None = None, kept_at: float = 0.0
 ) -> Snapshot:
     """Replace the labels of every row of the features table, from what was known before `until_s`.
 
-    `as_ofs`: only of rows at these times (seconds since 1970); None: of all rows. `demand_sources`: the same
-    as for the features. `kept_at`: capacity of the clairvoyant of the label `kept`, as a share of the bytes
-    read; 0: no such label. Labels whose horizon ends after `until_s` are null; run again later. Raises
-    StaleInputError if there are no accesses or no features, ConflictError if another run wrote the same
-    partitions.
+    `as_ofs`: only of rows at these times (seconds since 1970); None: of all rows. `kept_at`: capacity of the
+    clairvoyant of the label `kept`, as a share of the bytes read; 0: no such label. Labels whose horizon ends
+    after `until_s` are null; run again later. Raises StaleInputError if there are no accesses or no features,
+    ConflictError if another run wrote the same partitions.
     """
+    tables, spec = data.tables, data.spec
     base = tables.head(spec.labels_table)
     features, accesses = tables.snapshot(spec.features_table), tables.snapshot(ACCESSES)
     times = None if as_ofs is None else {as_of_label(a) for a in as_ofs}
-    wanted = {key: part for key, part in features.partitions.items() if times is None or key[1] in times}
-    since = min((key[0] for key in wanted), default=None)
-    sources = demand_sources or {}
+    partitions = {key: part for key, part in features.partitions.items() if times is None or key[1] in times}
+    since = min((key[0] for key in partitions), default=None)
     hits = None
     if kept_at and since is not None:
-        hits = clairvoyant_hits(
-            tables, since_s=parse_day(since), until_s=until_s, share=kept_at, demand_sources=sources
-        )
+        hits = clairvoyant_hits(data, since_s=parse_day(since), until_s=until_s, share=kept_at)
     work = LabelWork(
         spec=spec,
         until_s=until_s,
-        demand_sources=sources,
+        demand_sources=data.demand_sources,
         accesses=accesses,
         days=accesses.select(since=since),
         features=features,
-        wanted=wanted,
+        partitions=partitions,
         hits=hits,
     )
-    engine = engines.engine(sum(part.n_rows for part in work.days.values()))
-    return engine.write_labels(tables, work, base=base)
+    return data.engine(work.days).write_labels(tables, work, base=base)
 
 
-def clairvoyant_hits(
-    tables: Tables, *, since_s: int, until_s: int, share: float, demand_sources: Mapping[str, str]
-) -> pa.Table:
+def clairvoyant_hits(data: RegionData, *, since_s: int, until_s: int, share: float) -> pa.Table:
     """Columns did, at (seconds; unique together): the seconds in which the first read of a file was a hit.
 
     The cache starts empty at `since_s` and holds `share` of the bytes of all files read. The clairvoyant
     knows the reads that were known before `until_s`; after the last of them, a file counts as never read
     again. Raises StaleInputError without accesses.
     """
-    loaded = from_tables(
-        tables,
+    trace = from_tables(
+        data.tables,
         since_s=since_s,
         until_s=until_s - 1,
-        demand_sources=demand_sources,
+        demand_sources=data.demand_sources,
         known_before_s=until_s,
-    )
-    trace = loaded.trace
+    ).trace
     if trace.names is None:
         raise SchemaError("table accesses: the replay has no names for its files")
     hit = np.zeros(trace.n_accesses, np.bool_)
@@ -172,6 +128,56 @@ def clairvoyant_hits(
     item, at = trace.item[order], trace.time_s[order]
     is_first = np.ones(len(order), np.bool_)
     is_first[1:] = (item[1:] != item[:-1]) | (at[1:] != at[:-1])
-    chosen = is_first & hit[order]
-    names = trace.names.take(pa.array(item[chosen]))
-    return pa.table({"did": names, "at": pa.array(at[chosen], pa.int64())})
+    is_first_hit = is_first & hit[order]
+    names = trace.names.take(pa.array(item[is_first_hit]))
+    return pa.table({"did": names, "at": pa.array(at[is_first_hit], pa.int64())})
+
+
+SPARE = 1.5
+"""Reserve, because there may be more candidates at some decision times than at others."""
+
+
+def sample_share(training: TrainingSettings, *, candidates: int, moments: int) -> float:
+    """Share of the candidates to sample, 0 to 1, so that `moments` decision times give `max_rows` rows."""
+    return min(1.0, SPARE * training.max_rows / max(1, candidates * moments))
+
+
+def training_sample(
+    data: RegionData, features: Snapshot, labels: Snapshot, *, max_rows: int, until_s: int
+) -> pd.DataFrame:
+    """At most about `max_rows` rows of features ⋈ labels, as_of by as_of, with dataset, and as_of in seconds.
+
+    Features are float32; only the sample and one as_of are in memory at the same time. Raises StaleInputError
+    if no label of the shortest horizon has matured by `until_s`.
+    """
+    spec = data.spec
+    soonest = min(spec.horizons_s)
+    learned_from = {
+        key: part
+        for key, part in sorted(features.partitions.items())
+        if key[2] == data.region and key in labels.partitions and parse_as_of(key[1]) + soonest <= until_s
+    }
+    n_rows = sum(part.n_rows for part in learned_from.values())
+    if not n_rows:
+        raise StaleInputError(
+            f"no features with labels matured by {as_of_label(until_s)}; "
+            "run `cachecast features` for more days"
+        )
+    pieces = []
+    for key, part in learned_from.items():
+        inputs = feature_sample(features, key, part, spec=spec, share=max_rows / n_rows)
+        targets = read_partitions(labels, {key: labels.partitions[key]}, ["did", *spec.label_columns])
+        frame: pd.DataFrame = inputs.to_pandas()
+        frame = frame.merge(targets.to_pandas(), how="inner", on="did", validate="one_to_one")
+        frame = frame.astype(dict.fromkeys(spec.numeric_columns, np.float32)).sort_values("did")
+        pieces.append(frame.assign(as_of_s=parse_as_of(key[1])))
+    return pd.concat(pieces, ignore_index=True)
+
+
+def feature_sample(
+    features: Snapshot, key: Key, part: Partition, *, spec: FeatureSpec, share: float
+) -> pa.Table:
+    """About a `share` of one as_of's rows: did, dataset, and every model input."""
+    inputs = dict.fromkeys(["did", "dataset", *spec.numeric_columns, *spec.categorical_columns])
+    rows = read_partitions(features, {key: part}, list(inputs))
+    return rows.filter(pa.array(sampled(rows["did"].to_pylist(), key[1], share)))

@@ -53,9 +53,9 @@ def run(*, series: Path, as_of: str, horizons: Sequence[int], out: Path) -> Fore
     known unit, and later ones are not used. `probability`: chance of an access in the units as_of + 1
     … as_of + horizon. Rows are sorted. The file is replaced whole. Raises InputError, SchemaError.
     """
-    wanted = _checked(horizons)
+    lengths = _checked(horizons)
     known = read_series(series, as_of)
-    results = forecast(known, wanted)
+    results = forecast(known, lengths)
     return ForecastSummary(
         as_of=as_of,
         datasets=len(known.names),
@@ -94,28 +94,28 @@ def judge(
     `cuts`: weeks, or days numbered from 1. `out` gets a row per cut and horizon with the columns of
     `models.series.rolling.CutQuality`. Raises InputError, SchemaError.
     """
-    wanted = _checked(horizons)
+    lengths = _checked(horizons)
     known = read_series(series, as_of)
-    found = list(rolling_quality(known, wanted, [cut + known.offset for cut in cuts]))
-    if not found:
+    qualities = list(rolling_quality(known, lengths, [cut + known.offset for cut in cuts]))
+    if not qualities:
         raise InputError(
-            f"nothing to judge: from no cut does a horizon of {wanted} end by {as_of}, with reads"
+            f"nothing to judge: from no cut does a horizon of {lengths} end by {as_of}, with reads"
         )
-    rows = pd.DataFrame([dataclasses.asdict(row) for row in found], columns=_columns(CutQuality))
+    rows = pd.DataFrame([dataclasses.asdict(row) for row in qualities], columns=_columns(CutQuality))
     rows.insert(0, "cut", rows.pop("cut") - known.offset)
     _write(out, rows)
     return [
         _mean(n_units, rows[rows["horizon"] == n_units])
-        for n_units in wanted
+        for n_units in lengths
         if n_units in set(rows["horizon"])
     ]
 
 
 def _checked(horizons: Sequence[int]) -> list[int]:
-    wanted = sorted(set(horizons))
-    if not wanted or wanted[0] < 1:
+    lengths = sorted(set(horizons))
+    if not lengths or lengths[0] < 1:
         raise InputError(f"horizons {list(horizons)}: need whole numbers of units, at least 1")
-    return wanted
+    return lengths
 
 
 def _mean(n_units: int, rows: pd.DataFrame) -> HorizonQuality:

@@ -14,12 +14,10 @@ from features.spec import FeatureSpec
 from jobs.ground.settings.tree import Settings
 from jobs.ground.store.keys import Key, MomentKey
 from jobs.ground.store.tables import Partition, Snapshot, Tables, read_partitions
-from jobs.loop.train.engines import Engines
+from jobs.loop.train.engines import Engines, Written, check_on_grid, written
+from jobs.loop.train.features import feature_sample
 from jobs.loop.train.ready import check_features
-from jobs.loop.train.registry import registry
-from jobs.loop.train.samples import feature_sample
-from jobs.loop.train.work import Written, check_on_grid, written
-from jobs.loop.trainings import promoted_models, trained_versions
+from jobs.loop.trainings import promoted_models, registry, trained_versions
 from models.learning.frame import arrow_matrix
 from models.parallel import map_parallel
 from models.serving.bundle import RegionModels
@@ -49,14 +47,15 @@ def run(settings: Settings, *, as_ofs: Sequence[int], alias: str | None = None) 
     an as_of, no models, or too old ones), ModelError (models of other settings, trained on data later than an
     as_of, or a champion that was not promoted), ServiceError.
     """
-    spec, region, tables = settings.features.spec, settings.region.name, Tables(settings.tables.root)
+    spec, region, tables = settings.features.spec, settings.region.name, Tables.of(settings)
     check_on_grid(as_ofs, spec.cycle_s)
     aliases = settings.mlflow.serve if alias is None else (alias,)
     features = tables.snapshot(spec.features_table)
     keys = check_features(features, region, as_ofs)
     with _no_predictions(keys):
         champion = promoted_models(tables, region=region).get(CHAMPION)
-        digests = {version: one.digest for version, one in trained_versions(tables, region=region).items()}
+        trained = trained_versions(tables, region=region)
+        digests = {version: files.digest for version, files in trained.items()}
         models = patiently(
             lambda: registry(settings.mlflow).load(region, aliases, champion=champion, digests=digests),
             patience_s=settings.mlflow.patience,
@@ -66,17 +65,18 @@ def run(settings: Settings, *, as_ofs: Sequence[int], alias: str | None = None) 
             models.bundle.check_time(as_of, max_age_s=settings.training.max_age)
         models = models.only(spec.horizons_s)
     base = tables.head(PREDICTIONS)
-    chosen: dict[Key, Partition] = {key: features.partitions[key] for key in keys}
+    partitions: dict[Key, Partition] = {key: features.partitions[key] for key in keys}
     engines = Engines.of(settings)
-    if engines.is_local(sum(part.n_rows for part in chosen.values())):
+    if engines.is_local(sum(part.n_rows for part in partitions.values())):
         pieces = (
-            (key, models.table(read_partitions(features, {key: chosen[key]}), map_parallel)) for key in keys
+            (key, models.table(read_partitions(features, {key: partitions[key]}), map_parallel))
+            for key in keys
         )
         snapshot = tables.replace_each(PREDICTIONS, pieces, cover=keys, base=base)
     else:
         from jobs.loop.train.spark_engine import staged  # noqa: PLC0415  Spark is loaded where it is used
 
-        files = staged(engines.spark(), tables, features, chosen, models)
+        files = staged(engines.spark(), tables, features, partitions, models)
         snapshot = tables.commit(PREDICTIONS, files, cover=keys, base=base)
     alarms = _watch(tables, features, keys, models, spec)
     done = written(snapshot, as_ofs)
@@ -106,17 +106,17 @@ def _watch(
         part = features.partitions[key]
         if not part.n_rows:
             continue
-        found = _drift(models, features, key, spec)
+        drifts_found = _drift(models, features, key, spec)
         rows: list[dict[str, object]] = [
-            {**dataclasses.asdict(one), "drifted": one.drifted, "model_version": models.version}
-            for one in found
+            {**dataclasses.asdict(drift), "drifted": drift.drifted, "model_version": models.version}
+            for drift in drifts_found
         ]
         tables.replace_rows(DRIFT, rows, key)
         is_new = parse_as_of(key.as_of) - models.bundle.until_s < DAY_S
-        if not is_new and (moved := [one for one in found if one.drifted]):
-            worst = ", ".join(f"{one.column} {one.psi:.2f}" for one in moved[:_N_NAMED])
+        if not is_new and (moved := [drift for drift in drifts_found if drift.drifted]):
+            worst = ", ".join(f"{drift.column} {drift.psi:.2f}" for drift in moved[:_N_NAMED])
             alarms.append(
-                f"{key.as_of}: {len(moved)} of {len(found)} columns have drifted from training "
+                f"{key.as_of}: {len(moved)} of {len(drifts_found)} columns have drifted from training "
                 f"(PSI: {worst}); see the table drift, and train again if it lasts"
             )
     return tuple(alarms)
@@ -128,8 +128,8 @@ def _drift(models: RegionModels, features: Snapshot, key: MomentKey, spec: Featu
     if not sample.num_rows:
         return []
     matrix = arrow_matrix(sample.combine_chunks().to_batches()[0], bundle.vocabulary, bundle.columns)
-    found = drifts(bundle.spread, {name: matrix[:, i] for i, name in enumerate(bundle.columns)})
+    measured = drifts(bundle.spread, {name: matrix[:, i] for i, name in enumerate(bundle.columns)})
     for model, probability, _ in models.probabilities(matrix):
         name = f"probability_{model.within}"
-        found += drifts({name: model.scores}, {name: probability})
-    return sorted(found, key=lambda one: (-one.psi, one.column))
+        measured += drifts({name: model.scores}, {name: probability})
+    return sorted(measured, key=lambda drift: (-drift.psi, drift.column))

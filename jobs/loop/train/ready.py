@@ -10,14 +10,13 @@ from pathlib import Path
 from features.common.errors import StaleInputError
 from features.common.times import as_of_label, day_label, parse_as_of
 from features.common.units import duration_label
-from features.schema import ACCESSES, PREDICTIONS
+from features.schema import ACCESSES, PREDICTIONS, Table
 from features.spec import FeatureSpec
 from jobs.ground.settings.tree import Settings, TrainingSettings
 from jobs.ground.store.keys import MomentKey
 from jobs.ground.store.missing_table import no_access
-from jobs.ground.store.tables import Snapshot, Tables
-from jobs.loop.train.engines import Engines
-from jobs.loop.train.work import check_on_grid
+from jobs.ground.store.tables import Snapshot
+from jobs.loop.train.engines import RegionData, check_on_grid
 from models.serving.versions import model_name, no_model
 
 _SQLITE = "sqlite:///"
@@ -25,12 +24,11 @@ _SQLITE = "sqlite:///"
 
 def to_compute(settings: Settings, *, as_ofs: Sequence[int]) -> None:
     """Raise unless features can be computed: StaleInputError without accesses that they look back on."""
-    spec, tables = settings.features.spec, Tables(settings.tables.root)
-    check_on_grid(as_ofs, spec.cycle_s)
-    tables.check_writable(spec.features_table)
-    Engines.of(settings).check(tables)
-    accesses = tables.snapshot(ACCESSES)
-    looks_back_s = max(spec.candidate_s, spec.active_dataset_s)
+    data = RegionData.of(settings)
+    check_on_grid(as_ofs, data.spec.cycle_s)
+    _check_engines(data, data.spec.features_table)
+    accesses = data.tables.snapshot(ACCESSES)
+    looks_back_s = max(data.spec.candidate_s, data.spec.active_dataset_s)
     days = accesses.select(since=day_label(min(as_ofs) - looks_back_s), until=day_label(max(as_ofs)))
     if not any(part.n_rows for part in days.values()):
         raise no_access(accesses, first_s=min(as_ofs), last_s=max(as_ofs), before_s=looks_back_s)
@@ -38,11 +36,11 @@ def to_compute(settings: Settings, *, as_ofs: Sequence[int]) -> None:
 
 def to_train(settings: Settings, *, until_s: int) -> None:
     """Raise StaleInputError unless there are features, and a label of them is known by `until_s`."""
-    spec, tables, region = settings.features.spec, Tables(settings.tables.root), settings.region.name
-    tables.check_writable(spec.labels_table)
-    Engines.of(settings).check(tables)
-    tables.snapshot(ACCESSES)
-    features = tables.snapshot(spec.features_table)
+    data = RegionData.of(settings)
+    spec, region = data.spec, data.region
+    _check_engines(data, spec.labels_table)
+    data.tables.snapshot(ACCESSES)
+    features = data.tables.snapshot(spec.features_table)
     computed = [
         parse_as_of(key[1]) for key, part in features.partitions.items() if key[2] == region and part.n_rows
     ]
@@ -59,13 +57,18 @@ def to_train(settings: Settings, *, until_s: int) -> None:
 
 def to_predict(settings: Settings, *, as_ofs: Sequence[int], alias: str | None = None) -> None:
     """Raise unless candidates can be scored: StaleInputError without features or without any model."""
-    spec, tables = settings.features.spec, Tables(settings.tables.root)
-    check_on_grid(as_ofs, spec.cycle_s)
-    tables.check_writable(PREDICTIONS)
-    Engines.of(settings).check(tables)
-    check_features(tables.snapshot(spec.features_table), settings.region.name, as_ofs)
+    data = RegionData.of(settings)
+    check_on_grid(as_ofs, data.spec.cycle_s)
+    _check_engines(data, PREDICTIONS)
+    check_features(data.tables.snapshot(data.spec.features_table), data.region, as_ofs)
     aliases = settings.mlflow.serve if alias is None else (alias,)
-    _check_registry(settings.mlflow.uri, settings.region.name, aliases)
+    _check_registry(settings.mlflow.uri, data.region, aliases)
+
+
+def _check_engines(data: RegionData, written: Table) -> None:
+    """Raise unless `written` can be written, and Spark can start if it may be needed."""
+    data.tables.check_writable(written)
+    data.engines.check(data.tables)
 
 
 def learned_since_s(spec: FeatureSpec, training: TrainingSettings, *, at_s: int) -> int:

@@ -13,14 +13,18 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from features.schema import DORMANT, FILES, PREDICTIONS, STATES, Table
-from features.stream.names import part_of
-from jobs.ground.spark.exchange import Piece, Source, Staging, Written, sent, sources
-from jobs.ground.store.keys import Key
+from features import labels
+from features.common.times import parse_as_of
+from features.schema import ACCESSES, DORMANT, FILES, PREDICTIONS, STATES, Table, arrow_schema
+from features.stream import events, facts
+from features.stream.facts import Stored
+from features.stream.names import coded, part_of
+from features.stream.region import Region, dataset_parts
+from jobs.ground.spark.exchange import Piece, Source, Staging, Written, bare, received, sent, sources
+from jobs.ground.store.keys import Key, MomentKey
 from jobs.ground.store.tables import Partition, Snapshot, StagedFile, Tables, read_partitions
-from jobs.loop.train.spark_parts import FILES as CATALOGUE
-from jobs.loop.train.spark_parts import HITS, READS, STATE, FeatureParts, LabelParts
-from jobs.loop.train.work import FeatureWork, LabelWork
+from jobs.loop.train.engines import FeatureWork, LabelWork
+from jobs.loop.train.states import demanded_day, not_counted, remembered, superseded
 from models.serving.bundle import RegionModels
 
 if TYPE_CHECKING:
@@ -39,15 +43,15 @@ PAIRS_PER_PART = 10_000_000
 
 
 class SparkEngine:
-    """Spark; see `jobs.loop.train.work.Engine`."""
+    """Spark; see `jobs.loop.train.engines.Engine`."""
 
     def __init__(self, spark: SparkSession) -> None:
         self._spark = spark
 
     def write_features(self, tables: Tables, work: FeatureWork, *, base: Snapshot) -> Snapshot:
-        bases, catalogue = {kept: tables.head(kept) for kept in work.kept}, tables.head(FILES)
+        bases = {table: tables.head(table) for table in work.state_windows}
+        catalogue = tables.head(FILES)
         n_parts = self._n_parts(_n_rows(work.days))
-        table = work.spec.features_table
         parts = FeatureParts.of(work, tables, n_parts)
         read = [
             *sources(READS, work.accesses, work.days),
@@ -56,10 +60,12 @@ class SparkEngine:
         ]
         by_dataset = _gathered(self._read(read, parts.by_file), n_parts).mapPartitions(parts.by_dataset)
         written = _gathered(by_dataset, n_parts).mapPartitions(parts.written).collect()
-        done = tables.commit(table, _files(written, table), cover=work.keys, base=base)
-        for kept, before in bases.items():
-            files = _files(written, kept)
-            tables.commit(kept, files, cover=work.keys[-1:], base=before, drop=work.older(kept))
+        done = tables.commit(
+            work.spec.features_table, _files(written, work.spec.features_table), cover=work.keys, base=base
+        )
+        for table, before in bases.items():
+            files = _files(written, table)
+            tables.commit(table, files, cover=work.keys[-1:], base=before, drop=work.older(table))
         return done
 
     def features(self, tables: Tables, work: FeatureWork) -> Iterator[pa.Table]:
@@ -68,25 +74,29 @@ class SparkEngine:
             yield read_partitions(done, {key: done.partitions[key]})
 
     def write_labels(self, tables: Tables, work: LabelWork, *, base: Snapshot) -> Snapshot:
-        n_pairs = _n_rows(work.wanted)
+        n_pairs = _n_rows(work.partitions)
         n_parts = max(self._n_parts(_n_rows(work.days)), 1 + n_pairs // PAIRS_PER_PART)
         table = work.spec.labels_table
         parts = LabelParts.of(work, tables, n_parts)
         read = [
             *sources(READS, work.accesses, work.days),
-            *(one for key in work.wanted for one in sources(key, work.features, {key: work.wanted[key]})),
+            *(
+                file
+                for key in work.partitions
+                for file in sources(key, work.features, {key: work.partitions[key]})
+            ),
         ]
         pieces = self._read(read, parts.by_file)
         if work.hits is not None:
             hits = sent(HITS, work.hits, part_of(work.hits["did"], n_parts), n_parts)
             pieces = pieces.union(self._spark.sparkContext.parallelize(list(hits)))
         written = _gathered(pieces, n_parts).mapPartitions(parts.written).collect()
-        return tables.commit(table, _files(written, table), cover=work.wanted, base=base)
+        return tables.commit(table, _files(written, table), cover=work.partitions, base=base)
 
     def _n_parts(self, n_reads: int) -> int:
         """Parts that fit into memory, and enough of them for the cluster; the same in each run."""
-        wanted = int(str(self._spark.conf.get("spark.sql.shuffle.partitions")))
-        return max(1 + n_reads // ROWS_PER_PART, min(wanted, 1 + n_reads // ROWS_WORTH_A_PART))
+        most = int(str(self._spark.conf.get("spark.sql.shuffle.partitions")))
+        return max(1 + n_reads // ROWS_PER_PART, min(most, 1 + n_reads // ROWS_WORTH_A_PART))
 
     def _read(self, files: Sequence[Source], by_file: Callable[[Source], Iterator[Piece]]) -> RDD[Piece]:
         context = self._spark.sparkContext
@@ -113,18 +123,18 @@ def _gathered(pieces: RDD[Piece], n_parts: int) -> RDD[Piece]:
 
 def _files(written: Iterable[Written], table: Table) -> list[StagedFile]:
     """The files of a table."""
-    return [one.file for one in written if one.table == table.name]
+    return [file.file for file in written if file.table == table.name]
 
 
 def staged(
     spark: SparkSession,
     tables: Tables,
     features: Snapshot,
-    chosen: Mapping[Key, Partition],
+    partitions: Mapping[Key, Partition],
     models: RegionModels,
 ) -> list[StagedFile]:
     """Write the predictions of `chosen` partitions of `features`, a file for each of theirs; for `commit`."""
-    files = list(sources(("features",), features, chosen))
+    files = list(sources(("features",), features, partitions))
     score = _Score(Staging.of(tables, PREDICTIONS), models)
     return _files(
         spark.sparkContext.parallelize(files, max(1, len(files))).flatMap(score).collect(), PREDICTIONS
@@ -140,3 +150,116 @@ class _Score:
 
     def __call__(self, source: Source) -> Iterator[Written]:
         return self.into.written([(source.key, self.models.table(source.rows()))])
+
+
+READS, CATALOGUE, STATE, HITS = ("reads",), ("files",), ("state",), ("hits",)
+"""Kinds of rows."""
+
+_NO_HITS = pa.schema([("did", pa.string()), ("at", pa.int64())]).empty_table()
+
+
+@dataclasses.dataclass(frozen=True)
+class FeatureParts:
+    """Features, and the state if it is kept, in `n_parts` parts that divide no dataset.
+
+    `states`: for each table that takes the state; `superseded`: see `jobs.loop.train.states`.
+    """
+
+    work: FeatureWork
+    n_parts: int
+    features: Staging
+    states: Mapping[Table, Staging]
+    superseded: Mapping[str, pa.Array]
+
+    @classmethod
+    def of(cls, work: FeatureWork, tables: Tables, n_parts: int) -> FeatureParts:
+        """Those of `work`, with new folders."""
+        source = None
+        if work.source is not None:
+            source = dataclasses.replace(work.source, dormant={}, days={}, in_state={}, older={})
+        alone = dataclasses.replace(work, accesses=bare(work.accesses), days={}, source=source)
+        features = Staging.of(tables, work.spec.features_table)
+        states = {table: Staging.of(tables, table) for table in work.state_windows}
+        return cls(alone, n_parts, features, states, superseded(tables, work))
+
+    def by_file(self, source: Source) -> Iterator[Piece]:
+        """The rows of one file of a table, by part of their file."""
+        if source.kind == READS:
+            columns, sources = events.COLUMNS, self.work.demand_sources
+            rows = demanded_day(source.snapshot, source.chosen, columns, sources)
+            rows = not_counted(rows, self.work)
+        elif source.kind == CATALOGUE:
+            rows = coded(source.rows(facts.CATALOGUE))
+        else:
+            rows = remembered(source.rows(STATES.column_names), self.work, self.superseded[source.key[1]])
+        name = "entity" if source.kind == STATE else "did"
+        return sent(source.kind, rows, part_of(rows[name], self.n_parts), self.n_parts)
+
+    def by_dataset(self, pieces: Iterable[Piece]) -> Iterator[Piece]:
+        """The rows of a part, by part of the dataset of their file."""
+        reads, files, stored = self._known(pieces)
+        parts = dataset_parts(reads, files, stored, self.n_parts, cycle_s=self.work.spec.cycle_s)
+        yield from sent(READS, reads, parts.reads, self.n_parts)
+        yield from sent(CATALOGUE, files, parts.files, self.n_parts)
+        yield from sent(STATE, stored.rows, parts.states, self.n_parts)
+
+    def written(self, pieces: Iterable[Piece]) -> Iterator[Written]:
+        """Write the features of a part, and its state."""
+        work = self.work
+        region = Region(*self._known(pieces), work.spec)
+        rows = ((MomentKey.at(at, work.region), region.features(at)) for at in work.as_ofs)
+        yield from self.features.written(rows)
+        for table, (since_s, before_s) in work.state_windows.items():
+            state = region.stored(work.as_ofs[-1], counted_since_s=since_s, counted_before_s=before_s)
+            yield from self.states[table].written([(work.keys[-1], state.rows)])
+
+    def _known(self, pieces: Iterable[Piece]) -> tuple[pa.Table, pa.Table, Stored]:
+        rows_by_kind = received(pieces)
+        reads = rows_by_kind.get(READS, arrow_schema(ACCESSES).empty_table().select(list(events.COLUMNS)))
+        files = rows_by_kind.get(CATALOGUE, arrow_schema(FILES).empty_table().select(list(facts.CATALOGUE)))
+        return reads, files, Stored.of_rows(rows_by_kind.get(STATE, arrow_schema(STATES).empty_table()))
+
+
+@dataclasses.dataclass(frozen=True)
+class LabelParts:
+    """Labels, in `n_parts` parts that divide no file."""
+
+    work: LabelWork
+    has_hits: bool
+    n_parts: int
+    into: Staging
+
+    @classmethod
+    def of(cls, work: LabelWork, tables: Tables, n_parts: int) -> LabelParts:
+        """Those of `work`, with a new folder."""
+        alone = dataclasses.replace(
+            work,
+            accesses=bare(work.accesses),
+            days={},
+            features=bare(work.features),
+            partitions={},
+            hits=None,
+        )
+        return cls(alone, work.hits is not None, n_parts, Staging.of(tables, work.spec.labels_table))
+
+    def by_file(self, source: Source) -> Iterator[Piece]:
+        """The rows of one file of a table, by part of their file."""
+        if source.kind == READS:
+            columns, sources = labels.COLUMNS, self.work.demand_sources
+            rows = demanded_day(source.snapshot, source.chosen, columns, sources)
+        else:
+            rows = source.rows(["did"])
+        return sent(source.kind, rows, part_of(rows["did"], self.n_parts), self.n_parts)
+
+    def written(self, pieces: Iterable[Piece]) -> Iterator[Written]:
+        """Write the labels of a part."""
+        found = received(pieces)
+        rows = found.pop(READS, arrow_schema(ACCESSES).empty_table().select(list(labels.COLUMNS)))
+        hits = found.pop(HITS, _NO_HITS) if self.has_hits else None
+        reads = labels.Reads(rows, until_s=self.work.until_s, hits=labels.hits_of(hits))
+        return self.into.written(self._labels(reads, found))
+
+    def _labels(self, reads: labels.Reads, pairs: Mapping[Key, pa.Table]) -> Iterator[tuple[Key, pa.Table]]:
+        spec = self.work.spec
+        for key, rows in sorted(pairs.items()):
+            yield key, reads.labels(rows["did"].combine_chunks().sort(), parse_as_of(key[1]), spec)

@@ -2,30 +2,74 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import http.client
+import importlib.metadata
+import importlib.util
+import os
+import socket
+import sqlite3
+import ssl
 import subprocess
 import time
+import urllib.error
 import urllib.parse
-from collections.abc import Iterator
+import urllib.request
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
 
 import pyarrow.compute as pc
+from alembic.script import ScriptDirectory
+from sqlalchemy import make_url
 
-from features.common.errors import CachecastError, ConfigError, ServiceError, TargetUnavailable
+from features.common import strict_json
+from features.common.errors import (
+    CachecastError,
+    ConfigError,
+    InputError,
+    ServiceError,
+    TargetUnavailable,
+    bounded,
+)
+from features.common.hosts import is_loopback
+from features.common.redaction import without_login
 from features.schema import FILES
 from jobs.ground.caches.inventory import last, log_in
 from jobs.ground.caches.paths import Paths
+from jobs.ground.settings.serve import ServeSettings
 from jobs.ground.settings.tree import CacheSettings, Settings
 from jobs.ground.spark.java import java
 from jobs.ground.store.tables import Tables
 from jobs.loop.ingest import senders
 from jobs.loop.ingest.sources.file_names import GUESSED
-from jobs.operator.operate import services
-from jobs.operator.operate.services import Check, accepts, answers
+from prefetch.xcache.rolling import check_heartbeat
 from prefetch.xcache.server import parse_version
 from prefetch.xcache.session import ThreadConnections, version_of
 
 _SPARK_PORT, _XROOTD_PORT = 7077, 1094
+TIMEOUT_S = 3.0
+MAX_BYTES = 2**20
+"""Longest answer that is read."""
+_OUT_OF_DATE = (
+    ": its database schema is not that of its version; back the database up, then run beside the server: "
+    "mlflow db upgrade DATABASE_URI"
+)
+_ANY_ADDRESS = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - where to ask one that listens everywhere
+_SPARK = "airflow spark"
+_AIRFLOW_PARTS = ("metadatabase", "scheduler", "dag_processor", "triggerer")
+
+
+@dataclasses.dataclass(frozen=True)
+class Check:
+    """One line of the doctor's table: `state` is ok, off (not configured) or bad."""
+
+    part: str
+    configured: str
+    state: str
+    detail: str
 
 
 def run(settings: Settings) -> list[Check]:
@@ -37,7 +81,7 @@ def _checks(settings: Settings) -> Iterator[Check]:
     yield _tables(settings.tables.root)
     yield _java()
     yield _spark(settings.spark.master)
-    yield services.mlflow(settings.mlflow.uri)
+    yield mlflow(settings.mlflow.uri)
     yield _rucio(settings.rucio.url)
     yield _salt(settings.users.salt.get_secret_value())
     if not settings.caches:
@@ -46,10 +90,10 @@ def _checks(settings: Settings) -> Iterator[Check]:
         yield _cache(cache)
         yield _names(settings, cache)
     yield _hosts(settings.tables.root)
-    yield from services.collectors(settings.caches.values())
-    yield services.placement(settings.serve)
-    yield services.airflow(settings.airflow.url)
-    yield from services.spark_connection(settings.airflow.spark)
+    yield from collectors(settings.caches.values())
+    yield placement(settings.serve)
+    yield airflow(settings.airflow.url)
+    yield from spark_connection(settings.airflow.spark)
 
 
 def _tables(root: str) -> Check:
@@ -70,8 +114,8 @@ def _hosts(root: str) -> Check:
         return Check("hosts", "accesses", "bad", str(error))
     if not n:
         return Check("hosts", "accesses", "off", "no records of caches themselves yet")
-    state, told = ("bad", "; ".join(faults)) if faults else ("ok", "each has one name in its records")
-    return Check("hosts", f"{n} caches", state, told)
+    state, detail = ("bad", "; ".join(faults)) if faults else ("ok", "each has one name in its records")
+    return Check("hosts", f"{n} caches", state, detail)
 
 
 def _java() -> Check:
@@ -107,17 +151,19 @@ def _cache(cache: CacheSettings) -> Check:
     part = f"cache {cache.name}"
     if cache.kind == "directory":
         missing = [str(path) for path in (Path(cache.url), cache.origin) if path and not path.is_dir()]
-        told = f"no such folder: {', '.join(missing)}" if missing else f"a folder, filled from {cache.origin}"
-        return Check(part, cache.url, "bad" if missing else "ok", told)
-    found = accepts(part, cache.url, urllib.parse.urlsplit(cache.url), _XROOTD_PORT)
-    return found if found.state == "bad" else _with_version(found, cache)
+        detail = (
+            f"no such folder: {', '.join(missing)}" if missing else f"a folder, filled from {cache.origin}"
+        )
+        return Check(part, cache.url, "bad" if missing else "ok", detail)
+    check = accepts(part, cache.url, urllib.parse.urlsplit(cache.url), _XROOTD_PORT)
+    return check if check.state == "bad" else _with_version(check, cache)
 
 
 def _names(settings: Settings, cache: CacheSettings) -> Check:
     """How many files of the newest inventory the catalogue knows by the names that their paths have there."""
     part, now_s = f"names {cache.name}", int(time.time())
     try:
-        tables = Tables(settings.tables.root)
+        tables = Tables.of(settings)
         held, paths = last(tables, cache.name, at_s=now_s)["did"], Paths.last(tables, cache, at_s=now_s)
         if not tables.exists(FILES):
             return Check(part, "contents", "off", "no catalogue yet: pull one")
@@ -126,24 +172,220 @@ def _names(settings: Settings, cache: CacheSettings) -> Check:
         return Check(part, "contents", "bad", str(error))
     by_hash = files.filter(pc.invert(pc.match_substring(files, ":/")))[:1]
     if paths.known(by_hash).null_count:
-        told = f"its paths of files like {by_hash[0]} are not known: set caches.{cache.name}.prefix"
-        return Check(part, "contents", "bad", told)
+        detail = f"its paths of files like {by_hash[0]} are not known: set caches.{cache.name}.prefix"
+        return Check(part, "contents", "bad", detail)
     n_known = pc.sum(pc.is_in(held, value_set=files)).as_py() or 0
     n_unknown = pc.sum(pc.match_substring_regex(held, f"^(?:{'|'.join(GUESSED)}):/")).as_py()
-    told = f"the catalogue knows {n_known} of {len(held)} files of the newest inventory"
+    detail = f"the catalogue knows {n_known} of {len(held)} files of the newest inventory"
     if n_unknown:
-        told += f"; the paths of {n_unknown} tell no scope: set [names] scopes, and pull again"
-    return Check(part, "contents", "bad" if len(held) and not n_known else "ok", told)
+        detail += f"; the paths of {n_unknown} tell no scope: set [names] scopes, and pull again"
+    return Check(part, "contents", "bad" if len(held) and not n_known else "ok", detail)
 
 
-def _with_version(found: Check, cache: CacheSettings) -> Check:
+def _with_version(check: Check, cache: CacheSettings) -> Check:
     """A check that the server accepts connections, with its version and what that changes."""
     try:
         log_in(cache)
         answer = version_of(ThreadConnections(cache.url).spare)
     except (ConfigError, TargetUnavailable) as error:
-        return dataclasses.replace(found, state="bad", detail=str(error))
+        return dataclasses.replace(check, state="bad", detail=str(error))
     if answer is None:
-        told = f"{found.detail}, but does not tell its version: no XRootD, or it does not know us"
-        return dataclasses.replace(found, state="bad", detail=told)
-    return dataclasses.replace(found, detail=f"{found.detail}; {parse_version(answer).described()}")
+        detail = f"{check.detail}, but does not tell its version: no XRootD, or it does not know us"
+        return dataclasses.replace(check, state="bad", detail=detail)
+    return dataclasses.replace(check, detail=f"{check.detail}; {parse_version(answer).described()}")
+
+
+def accepts(part: str, configured: str, url: urllib.parse.SplitResult, default_port: int) -> Check:
+    """Whether the host and port of `url` accept a connection."""
+    try:
+        host, port = url.hostname or "localhost", url.port or default_port
+    except ValueError:
+        return Check(part, configured, "bad", "not a URL with a port")
+    try:
+        with socket.create_connection((host, port), timeout=TIMEOUT_S):
+            return Check(part, configured, "ok", f"{host}:{port} accepts connections")
+    except OSError as error:
+        return Check(part, configured, "bad", f"{host}:{port}: {error.strerror or type(error).__name__}")
+
+
+def answers(part: str, configured: str, url: str) -> Check:
+    """Whether `url` answers with success."""
+    reply = fetched(url)
+    if isinstance(reply, str):
+        return Check(part, configured, "bad", reply)
+    return Check(part, configured, "ok", "answers (200)")
+
+
+def health(url: str, *, tls: ssl.SSLContext | None = None) -> dict[str, Any] | str:
+    """The JSON object at `url`, or why there is none."""
+    reply = fetched(url, tls=tls)
+    if isinstance(reply, str):
+        return reply
+    try:
+        content = strict_json.loads(reply)
+    except ValueError:
+        content = None
+    return content if isinstance(content, dict) else "answers, but not as this service"
+
+
+def fetched(url: str, *, tls: ssl.SSLContext | None = None) -> bytes | str:
+    """What `url` answers, or why it does not."""
+    if not url.startswith(("http://", "https://")):
+        return "not an http(s) URL"
+    try:
+        with urllib.request.urlopen(url, timeout=TIMEOUT_S, context=tls) as reply:  # noqa: S310 - see above
+            content: bytes = reply.read(MAX_BYTES)
+            return content
+    except urllib.error.HTTPError as error:
+        return f"answers {error.code}{_OUT_OF_DATE if _is_out_of_date(error) else ''}"
+    except (OSError, http.client.HTTPException, ValueError) as error:
+        return f"does not answer ({type(error).__name__})"
+
+
+def _is_out_of_date(error: urllib.error.HTTPError) -> bool:
+    try:
+        return b"out-of-date database schema" in error.read(MAX_BYTES)
+    except (OSError, http.client.HTTPException):
+        return False
+
+
+def mlflow(uri: str) -> Check:
+    """Whether MLflow answers, and can read its database."""
+    if uri.startswith("sqlite:"):
+        fault = _schema_fault(uri)
+        return Check("mlflow", uri, "bad" if fault else "ok", fault or "a file on this machine")
+    address = without_login(uri)  # its health needs no login
+    check = answers("mlflow", address, f"{address.rstrip('/')}/health")
+    reply = fetched(f"{address.rstrip('/')}/api/2.0/mlflow/experiments/search?max_results=1")
+    # Any other refusal may be for want of a login.
+    is_bad = check.state == "ok" and isinstance(reply, str) and _OUT_OF_DATE in reply
+    return dataclasses.replace(check, state="bad", detail=str(reply)) if is_bad else check
+
+
+def _schema_fault(uri: str) -> str | None:
+    """Why this MLflow cannot read its database file; None if it can, or will make it."""
+    file, package = Path(str(make_url(uri).database or "")), importlib.util.find_spec("mlflow")
+    if package is None or package.origin is None or not file.is_file():
+        return None
+    try:
+        with contextlib.closing(sqlite3.connect(f"{file.absolute().as_uri()}?mode=ro", uri=True)) as database:
+            has_any = database.execute(
+                "SELECT 1 FROM sqlite_master WHERE name = 'alembic_version'"
+            ).fetchone()
+            stated = (
+                database.execute("SELECT version_num FROM alembic_version").fetchone() if has_any else None
+            )
+    except sqlite3.Error as error:
+        return bounded(f"cannot be read ({error}); is it a database of MLflow's?", 200)
+    # MLflow itself takes seconds to be imported.
+    steps = ScriptDirectory(str(Path(package.origin).parent / "store" / "db_migrations"))
+    heads, known = steps.get_heads(), {step.revision for step in steps.walk_revisions()}
+    if stated is None or [stated[0]] == heads:
+        return None
+    version, schema = importlib.metadata.version("mlflow"), bounded(str(stated[0]), 40)
+    if stated[0] in known:
+        older = f"schema {schema} is older than MLflow {version} reads"
+        return f"{older}: back it up, then run: mlflow db upgrade {uri}"
+    return (
+        f"schema {schema} is unknown to MLflow {version}, so a newer one wrote it: install that one here, or "
+        "restore the backup made before its upgrade (mlflow db upgrade leads forward only)"
+    )
+
+
+def placement(serve: ServeSettings) -> Check:
+    """Whether the placement service answers; without any token it may be unused."""
+    host = _ANY_ADDRESS.get(serve.host, serve.host)
+    scheme, name = "https" if serve.tls_cert else "http", f"[{host}]" if ":" in host else host
+    at = f"{scheme}://{name}:{serve.port}"
+    reply = health(f"{at}/health", tls=_tls(host))
+    if isinstance(reply, dict) and "servers_alive" in reply:
+        if reply.get("status") == "ok":
+            return Check(
+                "placement", at, "ok", bounded(f"answers; {reply['servers_alive']} caches are alive", 200)
+            )
+        return Check("placement", at, "bad", bounded(f"is degraded: {reply.get('database')}", 200))
+    why = reply if isinstance(reply, str) else "answers, but not as this service"
+    if serve.token.get_secret_value() or serve.token_file or serve.cache_tokens:
+        return Check("placement", at, "bad", f"{why}; start it: cachecast serve")
+    return Check("placement", at, "off", f"{why}; no [serve] token is set either")
+
+
+def _tls(host: str) -> ssl.SSLContext:
+    context = ssl.create_default_context()
+    if is_loopback(host):
+        # The certificate names this machine as others know it.
+        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    return context
+
+
+def collectors(caches: Iterable[CacheSettings]) -> Iterator[Check]:
+    """Whether a collector writes to each folder that a cache's `gstream` names."""
+    named = {cache.gstream for cache in caches if cache.gstream is not None}
+    # A capture or a stream of one cache is written by others.
+    folders = sorted(path for path in named if not path.is_file())
+    if not folders:
+        yield Check("collector", "none", "off", "set gstream of a cache; see docs/hosts.md")
+    yield from map(_collector, folders)
+
+
+def _collector(folder: Path) -> Check:
+    start = f"cachecast collect --port PORT --out {folder}"
+    if not folder.is_dir():
+        return Check("collector", str(folder), "bad", f"no such folder; start it: {start}")
+    try:
+        check_heartbeat(folder)
+    except InputError as error:
+        return Check("collector", str(folder), "bad", str(error))
+    return Check("collector", str(folder), "ok", "a collector writes here")
+
+
+def airflow(url: str) -> Check:
+    """Whether Airflow's API server answers and reports its other parts as healthy."""
+    if not url:
+        return Check("airflow", "none", "off", "set [airflow] url")
+    reply = health(f"{url.rstrip('/')}/api/v2/monitor/health")
+    if isinstance(reply, str):
+        return Check("airflow", url, "bad", reply)
+    if sick := sick_parts(reply, _AIRFLOW_PARTS):
+        return Check("airflow", url, "bad", f"answers; not healthy: {', '.join(sick)}")
+    return Check("airflow", url, "ok", "healthy")
+
+
+def spark_connection(name: str, env: Mapping[str, str] = os.environ) -> Iterator[Check]:
+    """Whether the Spark master of Airflow's connection `name` answers, if this environment defines it."""
+    variable = f"AIRFLOW_CONN_{name.upper()}"
+    if not name:
+        return
+    if variable not in env:
+        where = f"{variable} is not set here; `airflow connections get {name}` asks Airflow"
+        yield Check(_SPARK, name, "off", where)
+        return
+    try:
+        master = urlsplit(_master(env[variable]))
+    except (ValueError, KeyError):
+        yield Check(_SPARK, name, "bad", f"{variable} is neither a URI nor JSON with a host")
+        return
+    if master.scheme == "spark" and master.hostname:
+        yield accepts(_SPARK, name, master, _SPARK_PORT)
+    else:
+        yield Check(_SPARK, name, "ok", "no standalone master: not tried here")
+
+
+def _master(connection: str) -> str:
+    """The master that spark-submit is given: Airflow keeps it as host, or as scheme, host and port."""
+    if not connection.lstrip().startswith("{"):
+        return connection
+    fields = strict_json.loads(connection)
+    host, port = str(fields["host"]), fields.get("port")
+    whole = host if "://" in host or not port else f"{fields.get('conn_type')}://{host}"
+    return f"{whole}:{port}" if port else whole
+
+
+def sick_parts(reply: Mapping[str, Any] | str, parts: Iterable[str]) -> list[str]:
+    """Those of Airflow's `parts` that its `health` does not report as healthy."""
+    states = {} if isinstance(reply, str) else reply
+    return [part for part in parts if not _is_healthy(states.get(part))]
+
+
+def _is_healthy(part: object) -> bool:
+    return isinstance(part, dict) and part.get("status") == "healthy"

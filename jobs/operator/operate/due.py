@@ -26,7 +26,7 @@ def check_current(settings: Settings, *, as_of_s: int, now_s: int) -> None:
     if as_of_s > now_s + settings.features.cycle:
         raise NotDueError(f"{at} has not come: this machine's clock says {now}")
     features, region = settings.features.spec.features_table, settings.region.name
-    newest = Tables(settings.tables.root).newest(features, owner=region, after=at, until=now)
+    newest = Tables.of(settings).newest(features, owner=region, after=at, until=now)
     for key in newest.partitions:
         raise NotDueError(f"{at} was overtaken: there are features of {key[1]}, and only the newest acts")
 
@@ -37,7 +37,7 @@ def check_served(settings: Settings, *, as_of_s: int) -> None:
     Without a champion, `[mlflow] serve` may let the newest training serve. A model that has learned from what
     came later than `as_of_s` does not.
     """
-    tables, region, aliases = Tables(settings.tables.root), settings.region.name, settings.mlflow.serve
+    tables, region, aliases = Tables.of(settings), settings.region.name, settings.mlflow.serve
     champion, known = (
         promoted_models(tables, region=region).get(CHAMPION),
         trained_versions(tables, region=region),
@@ -57,7 +57,7 @@ def check_served(settings: Settings, *, as_of_s: int) -> None:
 def check_complete(settings: Settings, *, as_of_s: int) -> None:
     """Raise NotDueError if a source fell short by `as_of_s`, and `[arrivals] incomplete` is "skip"."""
     if settings.arrivals.incomplete == "skip":
-        tables, region = Tables(settings.tables.root), settings.region.name
+        tables, region = Tables.of(settings), settings.region.name
         for short in shortfalls(tables, region=region, as_of_s=as_of_s):
             raise NotDueError(f"{short} at {as_of_label(as_of_s)}, and [arrivals] incomplete says skip")
 
@@ -83,7 +83,7 @@ class CacheLine:
 
 
 @dataclasses.dataclass(frozen=True)
-class Wanted:
+class CacheFilter:
     """The conditions that listed caches meet.
 
     `pushed_at_s`: a plan of that decision time was pushed to the cache. `unjudged_s`: plans of the day that
@@ -97,18 +97,18 @@ class Wanted:
     with_rse: bool = False
 
 
-def listed(settings: Settings, wanted: Wanted) -> list[CacheLine]:
+def listed(settings: Settings, conditions: CacheFilter) -> list[CacheLine]:
     """The caches that meet the conditions, in order of their names."""
-    caches = [cache for _, cache in sorted(settings.caches.items()) if cache.rse or not wanted.with_rse]
-    tables = Tables(settings.tables.root)
-    if wanted.pushed_at_s is not None:
-        at = as_of_label(wanted.pushed_at_s)
+    caches = [cache for _, cache in sorted(settings.caches.items()) if cache.rse or not conditions.with_rse]
+    tables = Tables.of(settings)
+    if conditions.pushed_at_s is not None:
+        at = as_of_label(conditions.pushed_at_s)
         pushed = {key[2] for key in tables.head(RECEIPTS).partitions if key[1] == at}
         caches = [cache for cache in caches if cache.name in pushed]
-    if wanted.unjudged_s is None:
+    if conditions.unjudged_s is None:
         return [CacheLine(cache.name, cache.rse) for cache in caches]
     lines = []
-    for day_s in range(wanted.unjudged_s, (wanted.unjudged_to_s or wanted.unjudged_s) + 1, DAY_S):
+    for day_s in range(conditions.unjudged_s, (conditions.unjudged_to_s or conditions.unjudged_s) + 1, DAY_S):
         unjudged = _unjudged(tables, settings, day_label(day_s))
         lines += [CacheLine(one.name, one.rse, day_label(day_s)) for one in caches if one.name in unjudged]
     return lines
@@ -117,8 +117,8 @@ def listed(settings: Settings, wanted: Wanted) -> list[CacheLine]:
 def _unjudged(tables: Tables, settings: Settings, day: str) -> set[str]:
     if not sources.those(settings.airflow.pull, lambda source: source.of_caches):
         return set()
-    pushed = {key[2] for key in tables.head(RECEIPTS).partitions if key[0] == day}
+    pushed_to = {key[2] for key in tables.head(RECEIPTS).partitions if key[0] == day}
     judged = {key[1] for key in tables.head(WORTH).partitions if key[0] == day}
     # A directory cache has no records of its own.
     with_records = {name for name, cache in settings.caches.items() if cache.kind == "xcache"}
-    return (pushed - judged) & with_records
+    return (pushed_to - judged) & with_records

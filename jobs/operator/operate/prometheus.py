@@ -13,10 +13,16 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from features.common import files
 from features.common.errors import CachecastError, NotDueError
+from features.common.times import parse_as_of
 from jobs.ground.settings.layers import layered
+
+if TYPE_CHECKING:
+    from jobs.operator.operate.alarms import Status
+    from prefetch.steward.figures import StewardFigures
 
 _MISUSED = 2
 """Exit code of a command line with an unknown command or option; such a line leaves no metrics."""
@@ -29,8 +35,8 @@ Sample = tuple[str, str, Mapping[str, str], float]
 def folder(words: Sequence[str] = (), env: Mapping[str, str] = os.environ) -> Path | None:
     """`[metrics] folder`, None if it is not set; `words`: a command line with its --conf."""
     conf = _option(words, "--conf")
-    named = layered(Path(conf) if conf else None, env=env).values["metrics"]["folder"]
-    return Path(named) if named else None
+    place = layered(Path(conf) if conf else None, env=env).values["metrics"]["folder"]
+    return Path(place) if place else None
 
 
 @contextmanager
@@ -60,13 +66,13 @@ def leave_counts(
     service: str, labels: Mapping[str, str], counts: Mapping[str, int], warn: Callable[[str], None]
 ) -> None:
     """Write the counts of a service, for example `cachecast_collect_lost`; a failure is a warning."""
-    found = [
+    samples = [
         (f"cachecast_{service}_{name}", "see docs/hosts.md", labels, float(n)) for name, n in counts.items()
     ]
-    found.append(
+    samples.append(
         (f"cachecast_{service}_seen_seconds", "when it reported this, since 1970", labels, time.time())
     )
-    _leave([], found, f"{service}-{'-'.join(labels.values())}", warn)
+    _leave([], samples, f"{service}-{'-'.join(labels.values())}", warn)
 
 
 def leave(where: Path, name: str, samples: Sequence[Sample]) -> None:
@@ -121,3 +127,86 @@ def _option(words: Sequence[str], option: str) -> str | None:
         if word.startswith(f"{option}="):
             return word.partition("=")[2]
     return None
+
+
+def of_status(status: Status) -> list[Sample]:
+    """The status as metrics for Prometheus."""
+    region = {"region": status.region}
+    samples: list[Sample] = [
+        ("cachecast_champion", "1 if a model was promoted", region, float(status.champion is not None)),
+        ("cachecast_predictions", "predictions at the newest moment", region, status.predictions),
+        ("cachecast_drifted_columns", "columns that have drifted", region, status.drifted_columns),
+        *_moment("cachecast_predictions_as_of_seconds", region, status.predictions_at),
+    ]
+    for cache in status.caches:
+        label = {"cache": cache.cache}
+        samples += [
+            ("cachecast_cache_capacity_bytes", "by its settings", label, cache.capacity_bytes),
+            *(
+                (
+                    f"cachecast_cache_{name}_bytes",
+                    f"its {name} watermark",
+                    label,
+                    share * cache.capacity_bytes,
+                )
+                for name, share in zip(("low", "high"), cache.watermarks, strict=True)
+            ),
+            ("cachecast_cache_pins", "pins that stand", label, cache.pins),
+            ("cachecast_cache_pinned_bytes", "bytes of their files", label, cache.pinned_bytes),
+            *_moment("cachecast_plan_as_of_seconds", label, cache.plan_at),
+            *_moment("cachecast_push_as_of_seconds", label, cache.push_at),
+        ]
+        if cache.held_bytes is not None and cache.held_files is not None:
+            samples += [
+                ("cachecast_cache_held_bytes", "by its last inventory", label, cache.held_bytes),
+                ("cachecast_cache_held_files", "by its last inventory", label, cache.held_files),
+            ]
+        for metric, text, by, counts in (
+            ("cachecast_plan_items", "items of the last plan", "action", cache.plan),
+            ("cachecast_push_items", "items of the last push", "state", cache.push),
+        ):
+            samples += [(metric, text, label | {by: key}, n) for key, n in counts.items()]
+    for one in status.alarms:
+        labels = {"alarm": one.name, "about": one.about}
+        samples.append(("cachecast_alarm", "1 while it stands", labels, 1))
+    return samples
+
+
+def _moment(metric: str, labels: Mapping[str, str], at: str | None) -> list[Sample]:
+    """The time of the newest one, since 1970; nothing if there is none."""
+    return [] if at is None else [(metric, "moment of the newest, since 1970", labels, parse_as_of(at))]
+
+
+def of_steward(figures: StewardFigures) -> list[Sample]:
+    """The figures of a steward as metrics for Prometheus."""
+    label = {"cache": figures.cache}
+    values = (
+        ("seen_seconds", "when it reported this, since 1970", figures.at_s),
+        ("used_bytes", "as the cache compares with its high watermark", figures.used_bytes),
+        ("target_bytes", "above it files are evicted", figures.target_bytes),
+        ("high_bytes", "above it the cache purges by itself", figures.high_bytes),
+        ("held_files", "files on disk", figures.held_files),
+        ("first_files", "files that go first when room is needed", figures.first_files),
+        ("first_bytes", "their bytes on disk", figures.first_bytes),
+        ("open_files", "files that are open", figures.open_files),
+        ("evicted_files", "evicted since its start", figures.evicted_files),
+        ("evicted_bytes", "evicted since its start", figures.evicted_bytes),
+        ("kept_files", "evictions refused or not confirmed", figures.kept),
+        ("lost_reports", "reports of the cache that are missing", figures.lost),
+        ("saved_bytes", "missed by plain LRU, less those missed", figures.saved_bytes),
+    )
+    return [
+        *((f"cachecast_steward_{name}", text, label, float(n)) for name, text, n in values),
+        *_orders_and_alarms(figures),
+    ]
+
+
+def _orders_and_alarms(figures: StewardFigures) -> Iterator[Sample]:
+    following = {"cache": figures.cache, "order": figures.following}
+    yield "cachecast_steward_follows", "1 for the order followed", following, 1.0
+    if figures.version is not None:
+        version = {"cache": figures.cache, "version": figures.version}
+        since_s = float(figures.version_since_s or 0)
+        yield "cachecast_steward_order_since_seconds", "since when its order serves", version, since_s
+    for name in figures.alarms:
+        yield "cachecast_steward_alarm", "1 while it stands", {"alarm": name, "cache": figures.cache}, 1.0

@@ -15,8 +15,7 @@ from features.schema import CONTENTS, PLANS, PREDICTIONS, RECEIPTS
 from jobs.ground.settings.tree import CacheSettings, Settings
 from jobs.ground.store.keys import Key
 from jobs.ground.store.tables import Snapshot, Tables, read_partitions
-from jobs.operator.operate.alarms import arrival_alarms, cache_alarms, region_alarms
-from jobs.operator.operate.condition import CacheStatus, Status
+from jobs.operator.operate.alarms import CacheStatus, Status, arrival_alarms, cache_alarms, region_alarms
 from prefetch.journal.journal import Journal
 from prefetch.journal.tables import UNPROVEN
 from prefetch.steward.figures import read
@@ -24,7 +23,7 @@ from prefetch.steward.figures import read
 
 def run(settings: Settings, *, now_s: int) -> Status:
     """The status at `now_s`, from the tables and the journal."""
-    tables = Tables(settings.tables.root)
+    tables = Tables.of(settings)
     region = of_region(tables, settings, now_s=now_s)
     with contextlib.closing(Journal(settings.push.journal)) as journal:
         caches = tuple(
@@ -58,22 +57,22 @@ def of_region(tables: Tables, settings: Settings, *, now_s: int) -> Status:
     return dataclasses.replace(status, alarms=tuple(region_alarms(status, tables, settings, now_s=now_s)))
 
 
-def champion_line(found: Status) -> str:
+def champion_line(status: Status) -> str:
     """What serves in the region, in words."""
-    if found.champion:
-        return f"{found.champion} (decided {found.decided_at})"
-    if found.candidate_serves:
-        return f"none yet; the candidate {found.scored_by} serves until one is promoted"
+    if status.champion:
+        return f"{status.champion} (decided {status.decided_at})"
+    if status.candidate_serves:
+        return f"none yet; the candidate {status.scored_by} serves until one is promoted"
     return "none, caches run plain LRU"
 
 
 def of_cache(tables: Tables, journal: Journal, settings: Settings, name: str, *, now_s: int) -> CacheStatus:
     """The status of one cache."""
-    found = _cache(tables, journal, settings.caches[name], now_s)
+    status = _cache(tables, journal, settings.caches[name], now_s)
     try:
-        return dataclasses.replace(found, steward=read(settings.steward.figures(found.cache)))
+        return dataclasses.replace(status, steward=read(settings.steward.figures(status.cache)))
     except InputError as error:
-        return dataclasses.replace(found, steward_fault=str(error))
+        return dataclasses.replace(status, steward_fault=str(error))
 
 
 def _cache(tables: Tables, journal: Journal, cache: CacheSettings, now_s: int) -> CacheStatus:

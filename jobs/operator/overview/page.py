@@ -1,7 +1,8 @@
-"""The pages as HTML: no script, no style of their own, every name escaped, every number with its unit."""
+"""The pages and what they show of plans, as HTML without script: names escaped, numbers with their units."""
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import re
 from collections.abc import Mapping, Sequence
@@ -10,23 +11,126 @@ from importlib import resources
 from typing import Final
 
 import jinja2
+import pyarrow as pa
+import pyarrow.compute as pc
 from markupsafe import Markup, escape
 
 from features.common.errors import InputError, printable
 from features.common.times import as_of_label, parse_as_of
-from jobs.ground.settings.tree import Settings
-from jobs.ground.text import count, percent, text
+from features.schema import ACCESSES, CONTENTS, PLANS, PREDICTIONS, QUEUE
+from jobs.ground.settings.tree import CacheSettings, Settings
+from jobs.ground.store.tables import Tables
+from jobs.ground.text import Row, count, percent, text
+from jobs.loop.plan.cache_state import CacheAtMoment
+from jobs.loop.plan.plan import Judged, explained_by, judge
 from jobs.operator.operate.status import champion_line
-from jobs.operator.overview.history import Histories, Step
-from jobs.operator.overview.plans import ITEMS_SHOWN, Plans
-from jobs.operator.overview.state import Sources, Unknown, state
-from prefetch.placement.pages import KEPT_S, REFRESH_S, Asked, Heard
+from jobs.operator.overview.state import Histories, Sources, Step, Unknown, state
+from jobs.operator.placement.current_plans import current_plan
+from prefetch.actions import ACTIONS, Action
+from prefetch.placement.pages import KEPT_S, REFRESH_S, LastHeartbeat, PageRequest
+from prefetch.plan.explain import Explanation
 
+ITEMS_SHOWN: Final = 50
+"""Items of one action on one page."""
+FIRST_SHOWN: Final = 10
+"""Items of each action where all actions are shown."""
+
+_ITEM_COLUMNS = ("action", "rank", "name", "size_bytes", "cost_bytes", "probability", "reason")
 _UNITS: Final = ((172_800, 86_400, "days"), (7_200, 3_600, "h"), (120, 60, "min"), (0, 1, "s"))
 _MOST_AHEAD_S: Final = 60
 _BAR: Final = 400.0
 _STEPS, _HIGH = 240, 40
 """Sizes of drawings, in units of their own."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Listed:
+    """The items of a plan. `sums`: files and bytes by action; `rows`: those that are shown, by action.
+
+    `n_items`: of the action that was asked for, or of all.
+    """
+
+    sums: Sequence[Row]
+    rows: Mapping[Action, Sequence[Row]]
+    n_items: int
+
+    @property
+    def n_shown(self) -> int:
+        """Items that are shown."""
+        return sum(map(len, self.rows.values()))
+
+
+@dataclasses.dataclass(frozen=True)
+class Why:
+    """Why file `item` is planned or not, at the time `as_of_s` of the plan; or that it is not known."""
+
+    item: str
+    as_of_s: int
+    answer: Explanation | str
+
+
+@dataclasses.dataclass(frozen=True)
+class PlanState:
+    """The page of one cache; `why` None: no file was asked for."""
+
+    settings: CacheSettings
+    asked: PageRequest
+    listed: Listed | Unknown
+    why: Why | Unknown | None
+
+
+def _slice(plan: pa.Table, action: str, after: int, n_items: int) -> list[Row]:
+    items = plan.filter(pc.equal(plan["action"], pa.scalar(action))).sort_by("rank")
+    rows: list[Row] = items.slice(after, n_items).to_pylist()
+    return rows
+
+
+class Plans:
+    """The plans of the caches of `settings`; the last judgement is kept for the next question."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings, self._tables = settings, Tables.of(settings)
+        self._judged: tuple[object, Judged] | None = None
+
+    def state(self, asked: PageRequest, sources: Sources, *, now_s: int) -> PlanState:
+        """The plan of a cache at `now_s`, and what is asked about a file."""
+        listed = sources.known(f"plan {asked.cache}", lambda: self._listed(asked, now_s), now_s=now_s)
+        why = None
+        if asked.item:
+            why = sources.known(f"why {asked.cache}", lambda: self._why(asked), now_s=now_s)
+        return PlanState(self._settings.caches[asked.cache], asked, listed, why)
+
+    def _listed(self, asked: PageRequest, now_s: int) -> Listed:
+        plan = current_plan(self._tables, asked.cache, now_s).select(_ITEM_COLUMNS)
+        sums = plan.group_by("action").aggregate(
+            [([], "count_all"), ("size_bytes", "sum"), ("cost_bytes", "sum")]
+        )
+        by_action = {row["action"]: row for row in sums.to_pylist()}
+        actions = [action for action in ACTIONS if action in by_action]
+        rows = {
+            action: _slice(plan, action, asked.after if asked.action else 0, n_items)
+            for action in actions
+            if (n_items := ITEMS_SHOWN if asked.action == action else 0 if asked.action else FIRST_SHOWN)
+        }
+        n_items = sum(by_action[action]["count_all"] for action in rows)
+        return Listed([by_action[action] for action in actions], rows, n_items)
+
+    def _why(self, asked: PageRequest) -> Why:
+        judged = self._judgement(asked.cache)
+        try:
+            answer: Explanation | str = explained_by(judged, item=asked.item)
+        except InputError as error:
+            answer = str(error)
+        return Why(asked.item, judged.moment.as_of_s, answer)
+
+    def _judgement(self, cache: str) -> Judged:
+        """The newest plan of the cache, judged again from the tables that it was made from."""
+        used = (PLANS, CONTENTS, PREDICTIONS, ACCESSES, QUEUE)
+        key = (cache, *(self._tables.head(table).number for table in used))
+        if self._judged is None or self._judged[0] != key:
+            self._judged = None
+            self._judged = (key, judge(CacheAtMoment.last_planned(self._settings, cache)))
+        return self._judged[1]
 
 
 class Renderer:
@@ -39,21 +143,23 @@ class Renderer:
         self._settings, self._sources = settings, Sources(began_s)
         self._plans, self._histories = Plans(settings), Histories(settings)
 
-    def page(self, asked: Asked, heard: Mapping[str, Heard], *, now_s: int) -> str:
+    def page(self, asked: PageRequest, heard: Mapping[str, LastHeartbeat], *, now_s: int) -> str:
         """The page that answers `asked` at `now_s`; `heard`: heartbeats by cache."""
         if not asked.cache:
             return self._overview(heard, now_s, style="", is_still=asked.is_still)
-        found = self._plans.state(asked, self._sources, now_s=now_s)
-        values = {"state": found, "up": "../../", "title": asked.cache, "step": ITEMS_SHOWN}
+        plan = self._plans.state(asked, self._sources, now_s=now_s)
+        values = {"state": plan, "up": "../../", "title": asked.cache, "step": ITEMS_SHOWN}
         return _template("plan.html").render(values, now_s=now_s, style="")
 
     def file(self, *, now_s: int) -> str:
         """The page of the region with its style in it, without links to a service and its heartbeats."""
         return self._overview({}, now_s, style=Markup(_read("style.css")))  # noqa: S704  our own file
 
-    def _overview(self, heard: Mapping[str, Heard], now_s: int, *, style: str, is_still: bool = True) -> str:
-        found = state(self._settings, self._sources, self._histories, heard, now_s=now_s)
-        values = {"state": found, "up": "", "title": found.region_name, "champion_line": champion_line}
+    def _overview(
+        self, heard: Mapping[str, LastHeartbeat], now_s: int, *, style: str, is_still: bool = True
+    ) -> str:
+        region = state(self._settings, self._sources, self._histories, heard, now_s=now_s)
+        values = {"state": region, "up": "", "title": region.region_name, "champion_line": champion_line}
         values |= {"docs": self._settings.serve.docs.rstrip("/"), "is_still": is_still}
         return _template("overview.html").render(values, now_s=now_s, style=style)
 
@@ -122,8 +228,8 @@ def when(at: float | str | None, now_s: int) -> Markup:
 def moment(at_s: int) -> Markup:
     """A time in UTC, to the minute."""
     label = as_of_label(at_s)
-    shown = f"{label[:10]} {label[11:16]} UTC"
-    return Markup('<time datetime="{}">{}</time>').format(label, shown)
+    minute = f"{label[:10]} {label[11:16]} UTC"
+    return Markup('<time datetime="{}">{}</time>').format(label, minute)
 
 
 def _ago(passed_s: int) -> str:
@@ -155,15 +261,15 @@ def bar(share: float | None, low: float, high: float, label: str) -> Markup:
     )
 
 
-def steps(found: Sequence[Step], label: str) -> Markup:
+def steps(history: Sequence[Step], label: str) -> Markup:
     """A bar of the bytes read per step, the part that was not on disk dark; the label says it in words."""
-    most = max((one.read_bytes for one in found), default=0)
-    width = _STEPS / max(1, len(found))
+    most = max((one.read_bytes for one in history), default=0)
+    width = _STEPS / max(1, len(history))
     bars = [
         Markup('<rect class="{}" x="{:.1f}" y="{:.1f}" width="{:.1f}" height="{:.1f}"/>').format(
             name, k * width, _HIGH * (1 - n_bytes / most), 0.8 * width, _HIGH * n_bytes / most
         )
-        for k, one in enumerate(found)
+        for k, one in enumerate(history)
         for name, n_bytes in (("read", one.read_bytes), ("wan", one.read_bytes - one.hit_bytes))
         if most and n_bytes
     ]

@@ -21,7 +21,7 @@ from typing import Final
 
 from features.common.errors import ServiceError
 from jobs.ground.settings.tree import Settings
-from prefetch.placement.pages import Asked, Heard
+from prefetch.placement.pages import LastHeartbeat, PageRequest
 
 PATIENCE_S: Final = 45.0
 """Time for one page."""
@@ -37,7 +37,7 @@ class PageWorker:
         self._settings, self._patience_s, self._began_s = settings, patience_s, time.time()
         self._running: tuple[SpawnProcess, Connection] | None = None
 
-    def page(self, asked: Asked, heard: Mapping[str, Heard]) -> bytes:
+    def page(self, asked: PageRequest, heard: Mapping[str, LastHeartbeat]) -> bytes:
         """The page that answers `asked`, for one caller at a time.
 
         Raises ServiceError if none comes in time.

@@ -7,11 +7,16 @@ import dataclasses
 import functools
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from typing import TypeVar
+from typing import Final, TypeVar
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from features.common.errors import CachecastError, StaleInputError
-from features.common.times import DAY_S, day_label
+from features.common.times import DAY_S, HOUR_S, day_label
 from features.results import PROMOTIONS
+from features.schema import ACCESSES
 from jobs.ground.caches import steward_days
 from jobs.ground.settings.tree import CacheSettings, Settings
 from jobs.ground.store import generated
@@ -19,15 +24,96 @@ from jobs.ground.store.tables import Tables
 from jobs.ground.text import Row
 from jobs.loop.evaluate.decisions import Serving, serving
 from jobs.operator.operate import status
-from jobs.operator.operate.alarms import cache_alarms, silence
-from jobs.operator.operate.condition import Alarm, CacheStatus, Status
-from jobs.operator.overview.history import Histories, History
+from jobs.operator.operate.alarms import Alarm, CacheStatus, Status, cache_alarms, silence
+from jobs.operator.site_report.recorded_counts import counts_of_day, sums_by
 from prefetch.journal.journal import Journal
-from prefetch.placement.pages import Heard
-from prefetch.steward.figures import Figures, read
+from prefetch.placement.pages import LastHeartbeat
+from prefetch.steward.figures import StewardFigures, read
 
+HOURS: Final = 24
+DAYS: Final = 7
 SHOWN_DAYS = 7
 """Days of a steward that are shown."""
+T = TypeVar("T")
+_log = logging.getLogger(__name__)
+
+
+@dataclasses.dataclass(frozen=True)
+class Step:
+    """An hour or a day from `from_s` on: bytes that jobs read, those of them from disk, and those fetched.
+
+    `wan_bytes` were fetched, read or not; `unknown_reads` are in no sum.
+    """
+
+    from_s: int
+    read_bytes: int
+    hit_bytes: int
+    wan_bytes: int
+    unknown_reads: int
+
+    @property
+    def byte_hit_ratio(self) -> float | None:
+        """Share of the bytes read that came from the cache's disk; None: nothing was read."""
+        return self.hit_bytes / self.read_bytes if self.read_bytes else None
+
+
+@dataclasses.dataclass(frozen=True)
+class History:
+    """The last `HOURS` and the last `DAYS` of one cache, the present ones among them; the oldest first."""
+
+    hours: Sequence[Step]
+    days: Sequence[Step]
+
+    @property
+    def sums(self) -> dict[str, Step]:
+        """All hours, and all days, by name; without those in which nothing was recorded."""
+        spans = {f"last {HOURS} hours": self.hours, f"last {DAYS} days": self.days}
+        return {
+            name: _sum(steps)
+            for name, steps in spans.items()
+            if any(one.read_bytes or one.unknown_reads for one in steps)
+        }
+
+
+class Histories:
+    """The histories of the caches of `settings`; the counts of a day are kept while its records stay."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._tables = Tables.of(settings)
+        self._kept: dict[str, tuple[object, pa.Table]] = {}
+
+    def of(self, cache: str, *, now_s: int) -> History:
+        """The history of `cache` up to `now_s`. Raises as tables do."""
+        first_s = now_s // DAY_S * DAY_S - (DAYS - 1) * DAY_S
+        days = [day_label(first_s + n * DAY_S) for n in range(DAYS)]
+        by_day = {day: self._counts(day) for day in days}
+        self._kept = {day: one for day, one in self._kept.items() if day in by_day}
+        counts = pa.concat_tables(by_day.values())
+        mine = sums_by(counts.filter(pc.equal(counts["cache"], cache)), "hour")
+        first_hour = now_s // HOUR_S - HOURS + 1
+        return History(_steps_of(mine, first_hour, HOURS, 1), _steps_of(mine, first_s // HOUR_S, DAYS, 24))
+
+    def _counts(self, day: str) -> pa.Table:
+        records = self._tables.head(ACCESSES).select(since=day, until=day)
+        kept = self._kept.get(day)
+        if kept is None or kept[0] != records:
+            kept = self._kept[day] = records, counts_of_day(self._tables, day)
+        return kept[1]
+
+
+def _steps_of(counts: pa.Table, first_hour: int, n_steps: int, hours: int) -> list[Step]:
+    at = (counts["hour"].to_numpy() - first_hour) // hours
+    is_in = (at >= 0) & (at < n_steps)
+    names = ("read_bytes", "hit_bytes", "missed_bytes", "unknown_reads")
+    sums = (np.bincount(at[is_in], counts[name].to_numpy()[is_in], n_steps).tolist() for name in names)
+    starts = (first_hour + hours * np.arange(n_steps)) * HOUR_S
+    rows = zip(starts.tolist(), *sums, strict=True)
+    return [Step(*map(int, row)) for row in rows]
+
+
+def _sum(steps: Sequence[Step]) -> Step:
+    names = [field.name for field in dataclasses.fields(Step)][1:]
+    return Step(steps[0].from_s, *(sum(getattr(one, name) for one in steps) for name in names))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -35,9 +121,9 @@ class CacheState:
     """One cache. `found`: its status and its alarms; `silent`: how long its steward has reported nothing."""
 
     settings: CacheSettings
-    heard: Heard | None
+    heard: LastHeartbeat | None
     found: tuple[CacheStatus, Sequence[Alarm]] | Unknown
-    steward: Figures | Unknown | None
+    steward: StewardFigures | Unknown | None
     silent: str | None
     days: Sequence[Row] | Unknown
     history: History | Unknown
@@ -45,7 +131,7 @@ class CacheState:
     @property
     def used_bytes(self) -> int | None:
         """Bytes on disk: by its steward, which looks each minute, else by the inventory; None: not known."""
-        if isinstance(self.steward, Figures) and not self.silent:
+        if isinstance(self.steward, StewardFigures) and not self.silent:
             return self.steward.used_bytes
         return None if isinstance(self.found, Unknown) else self.found[0].held_bytes
 
@@ -76,8 +162,8 @@ class State:
     def alarms(self) -> list[Alarm]:
         """All alarms that are known."""
         of_region = [] if isinstance(self.region, Unknown) else [*self.region.alarms]
-        found = (one.found for one in self.caches)
-        return of_region + [alarm for one in found if not isinstance(one, Unknown) for alarm in one[1]]
+        statuses = (one.found for one in self.caches)
+        return of_region + [alarm for one in statuses if not isinstance(one, Unknown) for alarm in one[1]]
 
     @property
     def unknown(self) -> dict[str, Unknown]:
@@ -91,24 +177,14 @@ def state(
     settings: Settings,
     sources: Sources,
     histories: Histories,
-    heard: Mapping[str, Heard],
+    heard: Mapping[str, LastHeartbeat],
     *,
     now_s: int,
 ) -> State:
     """The state at `now_s`; `heard`: heartbeats by cache."""
-    tables, region = Tables(settings.tables.root), settings.region.name
+    tables, region = Tables.of(settings), settings.region.name
     caches = [
-        _cache(
-            tables,
-            settings,
-            name,
-            sources,
-            heard.get(name),
-            history=sources.known(
-                f"history {name}", functools.partial(histories.of, name, now_s=now_s), now_s=now_s
-            ),
-            now_s=now_s,
-        )
+        _cache(tables, settings, name, sources, heard.get(name), histories=histories, now_s=now_s)
         for name in sorted(settings.caches)
     ]
     return State(
@@ -126,9 +202,9 @@ def _cache(
     settings: Settings,
     name: str,
     sources: Sources,
-    heard: Heard | None,
+    heard: LastHeartbeat | None,
     *,
-    history: History | Unknown,
+    histories: Histories,
     now_s: int,
 ) -> CacheState:
     def found() -> tuple[CacheStatus, Sequence[Alarm]]:
@@ -143,13 +219,13 @@ def _cache(
         heard,
         sources.known(f"cache {name}", found, now_s=now_s),
         steward,
-        silence(steward, now_s=now_s) if isinstance(steward, Figures) else None,
+        silence(steward, now_s=now_s) if isinstance(steward, StewardFigures) else None,
         sources.known(
             f"days {name}",
             lambda: steward_days.by_day(tables, cache=name, since=since, until=None)[::-1],
             now_s=now_s,
         ),
-        history,
+        sources.known(f"history {name}", lambda: histories.of(name, now_s=now_s), now_s=now_s),
     )
 
 
@@ -178,10 +254,6 @@ def _there(tables: Tables) -> Tables:
     return tables
 
 
-T = TypeVar("T")
-_log = logging.getLogger(__name__)
-
-
 @dataclasses.dataclass(frozen=True)
 class Unknown:
     """A source that cannot be used now; `since_s`: when it was last, or the first question."""
@@ -205,7 +277,7 @@ class Sources:
         differently: the page names only its type.
         """
         try:
-            found = read()
+            result = read()
         except CachecastError as error:
             why = str(error)
         except Exception as error:  # noqa: BLE001  a damaged file may fail anywhere: the rest is shown all the same
@@ -216,5 +288,5 @@ class Sources:
         else:
             self._logged.pop(name, None)
             self._known_s[name] = now_s
-            return found
+            return result
         return Unknown(self._known_s.get(name, self._began_s), why)

@@ -43,7 +43,7 @@ def current_plan(tables: Tables, cache: str, as_of_s: int) -> pa.Table:
 
 
 def acting_plan(tables: Tables, cache: str, as_of_s: int, champion: ModelVersion | None) -> pa.Table:
-    """`current_plan` with what pushes carry out alone: what `champion` chose, or no model, or was pushed."""
+    """The items of `current_plan` that pushes may carry out: of `champion`, of no model, or pushed before."""
     plan, receipts = current_plan(tables, cache, as_of_s), tables.head(RECEIPTS)
     pushed = read_partitions(
         receipts,
@@ -79,8 +79,8 @@ def partitions_of_last_day(snapshot: Snapshot, cache: str, as_of_s: int) -> list
 
 def rows_of(snapshot: Snapshot, keys: Sequence[Key]) -> pa.Table:
     """The rows of partitions, without the partition columns."""
-    chosen = {key: snapshot.partitions[key] for key in keys}
-    return read_partitions(snapshot, chosen, arrow_schema(snapshot.table).names)
+    partitions = {key: snapshot.partitions[key] for key in keys}
+    return read_partitions(snapshot, partitions, arrow_schema(snapshot.table).names)
 
 
 def _newest_plan_and_prefills(tables: Tables, keys: Sequence[Key]) -> Sequence[Key]:

@@ -24,9 +24,17 @@ from jobs.operator.placement.current_plans import acting_plan, packed, rows_of
 from jobs.operator.placement.serve import rates
 from models.serving.versions import CHAMPION
 from prefetch.actions import Action
-from prefetch.placement.build import Holding, Supply, fraction, placed, snapshot_of
-from prefetch.placement.database import Database
-from prefetch.placement.snapshot import NOWHERE, Snapshot, dump
+from prefetch.placement.database import PlacementTables
+from prefetch.placement.snapshot import (
+    NOWHERE,
+    CacheHolding,
+    Snapshot,
+    Supply,
+    dump,
+    fraction,
+    placed,
+    snapshot_of,
+)
 from prefetch.plan.rules import belongs
 from replay.federation.ranges import keys_of
 
@@ -69,7 +77,7 @@ def run(settings: Settings, *, as_of_s: int) -> PlacementSummary:
     Nothing later than `as_of_s` is used. Raises ConfigError, StaleInputError, ServiceError.
     """
     tables, caches, region = (
-        Tables(settings.tables.root),
+        Tables.of(settings),
         list(settings.caches.values()),
         settings.region.name,
     )
@@ -90,7 +98,7 @@ def run(settings: Settings, *, as_of_s: int) -> PlacementSummary:
         for cache, plan in zip(caches, plans, strict=True)
         if plan.num_rows
     }
-    with closing(Database(settings.serve.database)) as database:
+    with closing(PlacementTables(settings.serve.database)) as database:
         refreshed = database.refresh(data, snapshot.as_of, plan_documents)
     return PlacementSummary(
         as_of=snapshot.as_of,
@@ -111,9 +119,9 @@ def _misplaced(caches: Sequence[CacheSettings], plans: Sequence[pa.Table]) -> in
     for cache, plan in zip(caches, plans, strict=True):
         if cache.redirector is not None:
             continue  # the redirector sends readers to whichever node holds a file
-        kept = plan.filter(pc.is_in(plan["action"], value_set=_KEPT))["did"].to_pylist()
+        dids = plan.filter(pc.is_in(plan["action"], value_set=_KEPT))["did"].to_pylist()
         serving = [one.name for one in caches if not one.drain]
-        n += int((~belongs(kept, capacities[cache.at_site], cache.name, serving)).sum())
+        n += int((~belongs(dids, capacities[cache.at_site], cache.name, serving)).sum())
     return n
 
 
@@ -140,27 +148,27 @@ def _files(tables: Tables, predictions: pa.Table, others: Sequence[pa.Table]) ->
     parts = [predictions, *(other.select(["did", "size_bytes"]) for other in others)]
     values = ("dataset", "expected_accesses")
     rows = pa.concat_tables(parts, promote_options="default")
-    found = rows.group_by("did").aggregate([(name, "max") for name in values])
-    found = found.rename_columns({f"{name}_max": name for name in values})
-    size = agreed(tables, found["did"].combine_chunks(), rows)
-    found = found.append_column("size_bytes", pa.array(np.maximum(0, size)))
-    dataset = found["dataset"]
+    files = rows.group_by("did").aggregate([(name, "max") for name in values])
+    files = files.rename_columns({f"{name}_max": name for name in values})
+    size = agreed(tables, files["did"].combine_chunks(), rows)
+    files = files.append_column("size_bytes", pa.array(np.maximum(0, size)))
+    dataset = files["dataset"]
     if tables.exists(FILES):
         catalogue = tables.read_arrow(FILES, columns=["did", "dataset"])
-        at = pc.index_in(found["did"], value_set=catalogue["did"].combine_chunks())
+        at = pc.index_in(files["did"], value_set=catalogue["did"].combine_chunks())
         dataset = pc.coalesce(dataset, catalogue["dataset"].take(at))
     bare = pc.replace_substring_regex(dataset, "#.*$", "")
-    found = found.set_column(found.column_names.index("dataset"), "dataset", bare)
-    return found.set_column(
-        found.column_names.index("expected_accesses"),
+    files = files.set_column(files.column_names.index("dataset"), "dataset", bare)
+    return files.set_column(
+        files.column_names.index("expected_accesses"),
         "expected_accesses",
-        found["expected_accesses"].fill_null(0.0),
+        files["expected_accesses"].fill_null(0.0),
     )
 
 
 def _holdings(
     dids: pa.ChunkedArray, inventories: Sequence[pa.Table], plans: Sequence[pa.Table]
-) -> list[Holding]:
+) -> list[CacheHolding]:
     """The files held by each cache, by their index in `dids`."""
     parts = [part["did"] for pair in zip(inventories, plans, strict=True) for part in pair]
     # One look-up for all caches, because its hash table is as large as `dids`.
@@ -173,7 +181,7 @@ def _holdings(
     ]
 
 
-def _holding(held: IntArray, inventory: pa.Table, planned: IntArray, plan: pa.Table) -> Holding:
+def _holding(held: IntArray, inventory: pa.Table, planned: IntArray, plan: pa.Table) -> CacheHolding:
     evicted, fetched = (
         pc.equal(plan["action"], action).to_numpy().astype(bool) for action in (Action.EVICT, Action.PREFETCH)
     )
@@ -183,12 +191,12 @@ def _holding(held: IntArray, inventory: pa.Table, planned: IntArray, plan: pa.Ta
     soon = now.copy()
     soon[np.isin(item, planned[evicted])] = 0.0
     soon[np.searchsorted(item, planned[fetched])] = plan["size_bytes"].to_numpy()[fetched]
-    return Holding(item, now, soon)
+    return CacheHolding(item, now, soon)
 
 
 def _snapshot(
     files: pa.Table,
-    holdings: Sequence[Holding],
+    holdings: Sequence[CacheHolding],
     demand: _Demand,
     supply: Supply,
     caches: Sequence[CacheSettings],
@@ -232,7 +240,9 @@ def _snapshot(
     )
 
 
-def _with_datasets(one: Holding, dataset_of_file: IntArray, n_files: int, n_datasets: int) -> Holding:
+def _with_datasets(
+    one: CacheHolding, dataset_of_file: IntArray, n_files: int, n_datasets: int
+) -> CacheHolding:
     """The holdings of a cache by file, followed by those by dataset.
 
     `dataset_of_file`: index of each file's dataset; `n_datasets` for files without one.
@@ -241,7 +251,7 @@ def _with_datasets(one: Holding, dataset_of_file: IntArray, n_files: int, n_data
         np.bincount(dataset_of_file[one.item], n_bytes, n_datasets + 1)[:n_datasets]
         for n_bytes in (one.cached_bytes, one.predicted_bytes)
     )
-    return Holding(
+    return CacheHolding(
         np.concatenate([one.item, n_files + np.arange(n_datasets)]),
         np.concatenate([one.cached_bytes, now]),
         np.concatenate([one.predicted_bytes, soon]),

@@ -1,4 +1,4 @@
-"""The configured placement service: its parts, its socket, and its loop until a signal."""
+"""The configured placement service: its parts, its logins, its socket, and its loop until a signal."""
 
 from __future__ import annotations
 
@@ -9,25 +9,34 @@ import resource
 import socket
 import ssl
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import cast
 from urllib.parse import urlsplit
 
 import uvicorn
 
 from features.common.errors import ConfigError, InputError, ServiceError
+from features.common.hosts import is_loopback
 from jobs.ground.settings.serve import ServeSettings, SiteSettings
 from jobs.ground.settings.tree import CacheSettings, Settings
-from jobs.operator.placement import logins
-from prefetch.databases import shown
+from prefetch.databases import without_password
 from prefetch.placement.app import application
-from prefetch.placement.connections import connections
-from prefetch.placement.database import Database
-from prefetch.placement.gate import Gate
-from prefetch.placement.names import Member, Members, checked_address
-from prefetch.placement.pages import Source
+from prefetch.placement.connections import Gate, connections
+from prefetch.placement.database import PlacementTables
+from prefetch.placement.messages import Member, Members, checked_address
+from prefetch.placement.pages import PageMaker
 from prefetch.placement.service import Options, Service
 from prefetch.placement.synchroniser import Synchroniser
+from prefetch.placement.tokens import (
+    OPERATORS,
+    Issuer,
+    SignedTokens,
+    Tokens,
+    federation,
+    federation_of,
+    read_folder,
+    read_token,
+)
 from replay.study.benefit import Cluster
 
 _BACKLOG = 512
@@ -35,10 +44,11 @@ _OTHER_DESCRIPTORS = 128
 """File descriptors of the database, the event loop and libraries."""
 _LAST_ANSWERS_S = 10
 """Time for the last answers when the service is stopped; a slow client must not delay it further."""
+_XROOTD_PORT = 1094
 
 
 def run(
-    settings: Settings, operator: Source, *, host: str | None, port: int | None, log: Callable[[str], None]
+    settings: Settings, operator: PageMaker, *, host: str | None, port: int | None, log: Callable[[str], None]
 ) -> None:
     """Answer on `host`:`port`, by default those of [serve], until SIGTERM or SIGINT.
 
@@ -51,14 +61,14 @@ def run(
     with _listening(serve.host, serve.port) as listener:
         address, bound = listener.getsockname()[:2]
         scheme = "https" if serve.tls_cert else "http"
-        log(f"answering on {scheme}://{address}:{bound}, kept in {shown(serve.database)}")
+        log(f"answering on {scheme}://{address}:{bound}, kept in {without_password(serve.database)}")
         built.run(sockets=[listener])
 
 
 def server(
     serve: ServeSettings,
     caches: Iterable[CacheSettings],
-    operator: Source | None,
+    operator: PageMaker | None,
     *,
     job_read_rate_bytes_s: float,
     now_s: Callable[[], float],
@@ -75,15 +85,15 @@ def server(
         max_wait_s=serve.max_wait,
         never=serve.never,
         members=members(known),
-        federations=logins.joinable(serve, known),
+        federations=joinable(serve, known),
         taken=frozenset(cache.name for cache in known),
         clusters={name: _cluster(serve, site, job_read_rate_bytes_s) for name, site in serve.sites.items()},
         cluster=_cluster(serve, SiteSettings(), job_read_rate_bytes_s),
     )
     service = Service(options, now_s=now_s)
-    keeper = Synchroniser(service, Database(serve.database), every_s=serve.sync)
+    keeper = Synchroniser(service, PlacementTables(serve.database), every_s=serve.sync)
     hosts = {serve.host, socket.gethostname(), socket.getfqdn(), *serve.hosts}
-    front = application(service, keeper, logins.tokens(serve, known), gate, operator, hosts=hosts)
+    front = application(service, keeper, tokens(serve, known), gate, operator, hosts=hosts)
     config = uvicorn.Config(
         front,
         loop="uvloop",
@@ -166,9 +176,6 @@ def _listening(host: str, port: int) -> socket.socket:
         ) from None
 
 
-_XROOTD_PORT = 1094
-
-
 def members(caches: Iterable[CacheSettings]) -> Members:
     """The caches that clients read through, without directory caches. Raises ConfigError."""
     return {
@@ -188,3 +195,57 @@ def _address(cache: CacheSettings) -> str:
         return checked_address(f"{f'[{host}]' if ':' in host else host}:{parts.port or _XROOTD_PORT}")
     except (InputError, ValueError) as error:
         raise ConfigError(f"caches.{cache.name}.{key}", str(error)) from None
+
+
+def tokens(serve: ServeSettings, caches: Sequence[CacheSettings]) -> Tokens:
+    """All logins. Raises ConfigError, also if tokens would be sent unencrypted."""
+    operator = read_token(serve.token.get_secret_value(), serve.token_file, "serve.token")
+    own = read_folder(serve.cache_tokens, {cache.name for cache in caches}, "serve.cache_tokens")
+    signed, subjects = SignedTokens(issuers(serve, caches)), certificates(serve, caches)
+    logins = Tokens(operator, own, node_tokens(serve, caches), signed, subjects)
+    if logins and not (serve.tls_cert or serve.plain_http or is_loopback(serve.host)):
+        raise ConfigError(
+            "serve.host",
+            f"tokens would come to {serve.host} unencrypted: set tls_cert and tls_key, or plain_http = true",
+        )
+    return logins
+
+
+def node_tokens(serve: ServeSettings, caches: Iterable[CacheSettings]) -> dict[str, str]:
+    """The token of each site's nodes that are not configured. Raises ConfigError."""
+    sites = {cache.at_site for cache in caches}
+    return read_folder(serve.federation_tokens, sites, "serve.federation_tokens")
+
+
+def joinable(serve: ServeSettings, caches: Sequence[CacheSettings]) -> frozenset[str]:
+    """The sites that nodes may join without being configured. Raises ConfigError."""
+    signed = [owner for issuer in issuers(serve, caches) for owner in issuer.owners.values()]
+    owners = [*signed, *certificates(serve, caches).values()]
+    return frozenset({*node_tokens(serve, caches), *filter(None, map(federation_of, owners))})
+
+
+def issuers(serve: ServeSettings, caches: Sequence[CacheSettings]) -> list[Issuer]:
+    """The issuers of signed tokens. Raises ConfigError."""
+    return [
+        Issuer(url, one.keys, one.audience, _owners(one.subjects, caches, f"serve.issuers.{url}.subjects"))
+        for url, one in serve.issuers.items()
+    ]
+
+
+def certificates(serve: ServeSettings, caches: Sequence[CacheSettings]) -> dict[str, str]:
+    """Whom certificates speak for, by subject. Raises ConfigError."""
+    return _owners(serve.client_subjects, caches, "serve.client_subjects")
+
+
+def _owners(roles: Mapping[str, str], caches: Sequence[CacheSettings], where: str) -> dict[str, str]:
+    """The owner in each role: `operator`, `cache NAME` or `site NAME`. Raises ConfigError for any other."""
+    names, sites = {cache.name for cache in caches}, {cache.at_site for cache in caches}
+    owners = {"operator": OPERATORS, **{f"cache {name}": name for name in names}}
+    owners |= {f"site {site}": federation(site) for site in sites}
+    for subject, role in roles.items():
+        if role not in owners:
+            raise ConfigError(
+                f"{where}.{subject}",
+                f"{role!r} is none of: operator, cache NAME, site NAME, of configured ones",
+            )
+    return {subject: owners[role] for subject, role in roles.items()}

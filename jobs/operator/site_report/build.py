@@ -66,7 +66,7 @@ def run(
     note: str = "",
 ) -> ReportSummary:
     """Write the site's report, which begins with `answers` and the sections `first`; raises as `build`."""
-    tables = Tables(settings.tables.root)
+    tables = Tables.of(settings)
     days = sorted(row["on_day"] for row in _newest_rows(tables, REPLAY_DAYS))
     warning = generated.warning(tables)
     span = f", {days[0]} to {days[-1]}" if days else ""
@@ -227,11 +227,13 @@ def _plan_sections(tables: Tables) -> Iterator[Section]:
         return
     sums = [_planned(action, [row for row in plan if row["action"] == action]) for action in ACTIONS]
     yield Section("The plan", rows=[row for row in sums if row["files"]])
-    shown = sorted((row for row in plan if row["rank"] <= PLAN_ROWS), key=lambda r: (r["action"], r["rank"]))
+    first_items = sorted(
+        (row for row in plan if row["rank"] <= PLAN_ROWS), key=lambda r: (r["action"], r["rank"])
+    )
     yield Section(
         title="The plan, file by file",
         note=f"The first {PLAN_ROWS} of each action.",
-        rows=[chosen(row, _PLAN_COLUMNS) for row in shown],
+        rows=[chosen(row, _PLAN_COLUMNS) for row in first_items],
     )
 
 

@@ -14,8 +14,7 @@ from features.common.times import DAY_S, HOUR_S, day_label
 from features.schema import ACCESSES
 from jobs.ground.store.tables import Tables
 from jobs.ground.text import Row
-from jobs.operator.site_report.hit_origins import counts_by_place
-from jobs.operator.site_report.recorded_counts import counts_of_day, sums_by
+from jobs.operator.site_report.recorded_counts import counts_by_place, counts_of_day, sums_by
 from jobs.pages.page import Figure, Section
 from jobs.pages.plots import hits_and_misses_over_time
 from replay.study.benefit import Region
@@ -44,8 +43,8 @@ def recorded_section(tables: Tables, regions: Sequence[Region]) -> Section | Non
     days = sorted({key[0] for key in tables.head(ACCESSES).partitions})
     first = (dt.date.fromisoformat(days[-1]) - dt.timedelta(DAYS - 1)).isoformat() if days else ""
     days = [day for day in days if day >= first]
-    found = [counts_of_day(tables, day) for day in days]
-    counts = pa.concat_tables(found) if found else None
+    parts = [counts_of_day(tables, day) for day in days]
+    counts = pa.concat_tables(parts) if parts else None
     if counts is None or not counts.num_rows:
         return None
     until_s = (int(pc.max(counts["hour"]).as_py()) * HOUR_S // DAY_S + 1) * DAY_S
@@ -90,11 +89,9 @@ def _series(
         first_s = max(first_s, until_s - HOURS * HOUR_S)
     start_s = np.arange(first_s, until_s, step_s)
     at = (hour * HOUR_S - first_s) // step_s
-    kept = at >= 0
-    sums = np.zeros((2, start_s.size))
-    for total, name in zip(sums, names, strict=True):
-        np.add.at(total, at[kept], counts[name].to_numpy()[kept])
-    return start_s, sums[0], sums[1]
+    is_in = at >= 0
+    first, second = (np.bincount(at[is_in], counts[name].to_numpy()[is_in], start_s.size) for name in names)
+    return start_s, first, second
 
 
 def _rows(places: Sequence[Row]) -> list[Row]:

@@ -30,9 +30,9 @@ class Pair:
     """What the steward of `steward` saves against `other`, per byte read.
 
     `before`, `after`: byte hit ratio of `steward` less that of `other`, means over days. `saved_share`: of
-    the bytes read, after less before, with the bounds of its 95 % interval (None: too few days).
-    `days_needed`: days with the steward from which on an effect of 2 % is seen four times in five; None: the
-    days before are too few for that, or unknown. `left_out`: days on which one of them read nothing.
+    the bytes read, after less before, with its 95 % interval (None: too few days). `days_needed`: so many
+    days with the steward show an effect of 2 % four times in five; None: unknown, or the days before are too
+    few. `left_out`: days on which one of them read nothing.
     """
 
     steward: str
@@ -56,7 +56,7 @@ def run(
     `began_s`: when the steward began; `settled_s`: time after that which does not count.
     Raises InputError.
     """
-    tables, ratios = Tables(settings.tables.root), dict[int, tuple[float | None, float | None]]()
+    tables, ratios = Tables.of(settings), dict[int, tuple[float | None, float | None]]()
     if steward == other:
         raise InputError(f"{steward} cannot be compared with itself; name another cache")
     for at_s in range(since_s, until_s + 1, DAY_S):
@@ -88,7 +88,7 @@ def compared(
             raise InputError(f"on no day {when} the steward began did both caches read; give more days")
     before, after = days["before"], days["after"]
     saved = float(after.mean() - before.mean())
-    found = Pair(
+    comparison = Pair(
         steward=steward,
         other=other,
         before=float(before.mean()),
@@ -102,33 +102,33 @@ def compared(
         left_out=len(ratios) - len(known),
     )
     if min(before.size, after.size) < FEWEST_DAYS:
-        return found
+        return comparison
     width = student_width(min(before.size, after.size) - 1)
     fixed, variance = _spread(before) / before.size, _spread(after)
     half = width * math.sqrt(fixed + variance / after.size)
     left = (SEEN / (width + POWER)) ** 2 - fixed
     return dataclasses.replace(
-        found,
+        comparison,
         saved_lower_share=saved - half,
         saved_upper_share=saved + half,
         days_needed=max(1, math.ceil(variance / left)) if left > 0 else None,
     )
 
 
-def sentences(found: Pair) -> Iterator[str]:
+def sentences(pair: Pair) -> Iterator[str]:
     """The comparison in words."""
     yield (
-        f"byte hit ratio of {found.steward} less that of {found.other}: {percent(found.before, 1)} on "
-        f"{found.days_before} days before its steward, {percent(found.after, 1)} on {found.days_after} days "
+        f"byte hit ratio of {pair.steward} less that of {pair.other}: {percent(pair.before, 1)} on "
+        f"{pair.days_before} days before its steward, {percent(pair.after, 1)} on {pair.days_after} days "
         "with it"
     )
     sure = f"fewer than {FEWEST_DAYS} days on one side, too few for an interval"
-    if found.saved_lower_share is not None:
-        sure = f"95 %: {bounds(found.saved_lower_share, found.saved_upper_share, 1)}"
-    yield f"saved of the bytes read: {percent(found.saved_share, 1)} ({sure})"
-    if found.days_needed is not None:
-        yield f"{percent(SEEN)} would be seen after {found.days_needed} days with the steward"
-    elif found.saved_lower_share is not None:
+    if pair.saved_lower_share is not None:
+        sure = f"95 %: {bounds(pair.saved_lower_share, pair.saved_upper_share, 1)}"
+    yield f"saved of the bytes read: {percent(pair.saved_share, 1)} ({sure})"
+    if pair.days_needed is not None:
+        yield f"{percent(SEEN)} would be seen after {pair.days_needed} days with the steward"
+    elif pair.saved_lower_share is not None:
         yield f"{percent(SEEN)} will not be seen: the days before the steward are too few, or differ too much"
 
 

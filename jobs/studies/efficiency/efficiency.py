@@ -15,7 +15,7 @@ from features.common.arrays import FloatArray, IntArray
 from features.common.times import HOUR_S
 from jobs.ground.settings.tree import Settings
 from jobs.ground.store.tables import Tables
-from jobs.studies.efficiency.reads import MIXED, NOWHERE, PLACES, Chosen, jobs_with_places
+from jobs.studies.efficiency.reads import MIXED, NOWHERE, PLACES, JobSelection, jobs_with_places
 from models.evaluation.bootstrap import group_sums
 
 FEWEST_TASKS = 10
@@ -115,15 +115,15 @@ class Cells(NamedTuple):
         return np.bincount(self.group, minlength=len(self.names))
 
 
-def run(settings: Settings, chosen: Chosen, *, out: Path | None = None) -> EfficiencyAnswer:
+def run(settings: Settings, selection: JobSelection, *, out: Path | None = None) -> EfficiencyAnswer:
     """Report the chosen jobs, as an HTML page too if `out` is given. Raises StaleInputError without any."""
-    with jobs_with_places(Tables(settings.tables.root), chosen, settings.origin_regions) as database:
+    with jobs_with_places(Tables.of(settings), selection, settings.origin_regions) as database:
         answer = _answer(database)
     if out is not None:
         from jobs.studies.efficiency.efficiency_page import efficiency_page  # noqa: PLC0415  matplotlib takes long
 
         out.parent.mkdir(parents=True, exist_ok=True)
-        files.write(out, efficiency_page(answer, f"{chosen.since} to {chosen.until}"))
+        files.write(out, efficiency_page(answer, f"{selection.since} to {selection.until}"))
     return answer
 
 
@@ -155,9 +155,7 @@ def groups(database: duckdb.DuckDBPyConnection, *by: str) -> Iterator[Group]:
     for k in order:
         is_bounded = tasks[k] >= FEWEST_TASKS
         efficiency, failed = (
-            interval(
-                totals[above][k], totals[below][k], *_pair(drawn[:, k], at(above), at(below), is_bounded)
-            )
+            interval(totals[above][k], totals[below][k], drawn[:, k, [at(above), at(below)]], is_bounded)
             for above, below in (("cpu_s", "core_s"), ("failed", "jobs"))
         )
         named = dict(zip(("place", *by), cells.names[k], strict=True))
@@ -184,40 +182,32 @@ def cells_of(database: duckdb.DuckDBPyConnection, *by: str, where: str = "true")
     """Sums of the table `jobs` by task and the columns `by`; a null is `unknown`."""
     keys = ", ".join(f"coalesce(CAST({name} AS VARCHAR), 'unknown') AS k{n}" for n, name in enumerate(by))
     sums = ", ".join(f"CAST(coalesce({text}, 0) AS DOUBLE) AS {name}" for name, text in _SUMS.items())
-    kept = ", ".join(f"k{n}" for n in range(len(by)))
+    keyed = ", ".join(f"k{n}" for n in range(len(by)))
     database.execute(
         f"CREATE OR REPLACE TEMP TABLE cell AS SELECT {keys}, task, median(rtt_ms) AS rtt_ms, {sums} "
-        f"FROM jobs WHERE {where} GROUP BY {kept}, task"
+        f"FROM jobs WHERE {where} GROUP BY {keyed}, task"
     )
-    found = database.sql(
-        f"SELECT dense_rank() OVER (ORDER BY {kept}) - 1 AS g, dense_rank() OVER (ORDER BY task) - 1 AS t, "
+    cells = database.sql(
+        f"SELECT dense_rank() OVER (ORDER BY {keyed}) - 1 AS g, dense_rank() OVER (ORDER BY task) - 1 AS t, "
         f"{', '.join(_SUMS)} FROM cell ORDER BY g, t"
     ).to_arrow_table()
     names = database.sql(
-        f"SELECT {kept}, median(rtt_ms) FROM cell GROUP BY {kept} ORDER BY {kept}"
+        f"SELECT {keyed}, median(rtt_ms) FROM cell GROUP BY {keyed} ORDER BY {keyed}"
     ).fetchall()
     return Cells(
         names=[tuple(row[:-1]) for row in names],
-        group=found["g"].to_numpy(),
-        task=found["t"].to_numpy(),
-        sums=np.stack([found[name].to_numpy() for name in _SUMS], axis=1),
+        group=cells["g"].to_numpy(),
+        task=cells["t"].to_numpy(),
+        sums=np.stack([cells[name].to_numpy() for name in _SUMS], axis=1),
         rtt_ms=[row[-1] for row in names],
     )
 
 
-def _pair(
-    drawn: FloatArray, above: int, below: int, is_bounded: bool
-) -> tuple[FloatArray | None, FloatArray | None]:
-    return (drawn[:, above], drawn[:, below]) if is_bounded else (None, None)
-
-
-def interval(
-    above: float, below: float, drawn_above: FloatArray | None = None, drawn_below: FloatArray | None = None
-) -> Interval:
-    """`above` / `below`, with bounds by their resamples, if given."""
+def interval(above: float, below: float, resamples: FloatArray, is_bounded: bool = True) -> Interval:
+    """`above` / `below`, with bounds by `resamples` of both, a row each, unless there are too few tasks."""
     if below <= 0:
         return Interval(None, None, None)
-    if drawn_above is None or drawn_below is None or not (drawn_below > 0).all():
+    if not is_bounded or not (resamples[:, 1] > 0).all():
         return Interval(above / below, None, None)
-    lower, upper = np.quantile(drawn_above / drawn_below, _BOUNDS)
+    lower, upper = np.quantile(resamples[:, 0] / resamples[:, 1], _BOUNDS)
     return Interval(above / below, float(lower), float(upper))

@@ -33,51 +33,57 @@ _UNSHOWN = ("tasks", "failed_lower_share", "failed_upper_share", "rtt_ms")
 _NAME_CHARS = 30
 
 
-def efficiency_page(found: EfficiencyAnswer, span: str) -> str:
+def efficiency_page(answer: EfficiencyAnswer, span: str) -> str:
     """The HTML page of a report; `span`: the days of the jobs' starts, in words."""
     places = ", ".join(f"{place}: {what}" for place, what in _WHERE.items())
     return page(
         title="Jobs by where their data were",
-        subtitle=f"{count(found.jobs)} jobs, {span}; the reads of {percent(found.found_share)} were found",
-        answers=list(answers(found)),
+        subtitle=f"{count(answer.jobs)} jobs, {span}; the reads of {percent(answer.found_share)} were found",
+        answers=list(answers(answer)),
         sections=[
             _section(
-                "By place", f"{places}. A job is mixed if no place gave it 80 % of its bytes.", found.by_place
+                "By place",
+                f"{places}. A job is mixed if no place gave it 80 % of its bytes.",
+                answer.by_place,
             ),
-            _section("By kind of work", "As the batch or workload system names it.", found.by_kind),
+            _section("By kind of work", "As the batch or workload system names it.", answer.by_kind),
             _section(
-                "By distance", "By the region of the origin that most bytes came from.", found.by_region
+                "By distance", "By the region of the origin that most bytes came from.", answer.by_region
             ),
         ],
     )
 
 
-def answers(found: EfficiencyAnswer) -> Iterator[str]:
+def answers(answer: EfficiencyAnswer) -> Iterator[str]:
     """What a miss costs against a hit, then a sentence per place with jobs, and how many have no times."""
-    share = {group.place: group.cpu_efficiency_share for group in found.by_place}
+    share = {group.place: group.cpu_efficiency_share for group in answer.by_place}
     if (hit := share.get("hit")) is not None and (miss := share.get("miss")) is not None:
         than = "less" if miss < hit else "more"
         yield (
             f"Jobs whose reads are misses have {abs(100 * (hit - miss)):.1f} points {than} CPU efficiency "
             "than those whose reads are hits."
         )
-    for group in found.by_place:
+    for group in answer.by_place:
         if group.cpu_efficiency_share is not None and group.place in _WHERE:
             yield (
                 f"{_READS[group.place]}: a CPU efficiency of {percent(group.cpu_efficiency_share, 1)} "
                 f"({interval_of(group)}); {percent(group.failed_share or 0, 1)} of {count(group.jobs)} jobs "
                 f"failed and wasted {count(group.wasted_core_hours)} of {count(group.core_hours)} core hours."
             )
-    if found.untimed_jobs:
+    if answer.untimed_jobs:
         yield (
-            f"{count(found.untimed_jobs)} of {count(found.jobs)} jobs have no CPU time, wall time or cores: "
-            "they count in jobs and failures, not in the efficiency or hours that need what they lack."
+            f"{count(answer.untimed_jobs)} of {count(answer.jobs)} jobs have no CPU time, wall time or "
+            "cores: they count in jobs and failures, not in the efficiency or hours that need what they lack."
         )
 
 
 def _section(title: str, note: str, groups: Sequence[Group]) -> Section:
-    shown = [group for group in groups if group.cpu_efficiency_share is not None]
-    figures = [Figure(efficiency_plot(shown), f"CPU efficiency, {title.lower()}")] if shown else []
+    with_efficiency = [group for group in groups if group.cpu_efficiency_share is not None]
+    figures = (
+        [Figure(efficiency_plot(with_efficiency), f"CPU efficiency, {title.lower()}")]
+        if with_efficiency
+        else []
+    )
     return Section(title, f"{note} {_HOW}", figures, [_row(group) for group in groups])
 
 

@@ -17,7 +17,7 @@ from jobs.ground.settings.tree import Settings
 from jobs.ground.store.tables import Tables
 from jobs.ground.text import bounds, count, percent
 from jobs.studies.efficiency.efficiency import FEWEST_TASKS
-from jobs.studies.efficiency.reads import PLACES, Chosen, jobs_with_places
+from jobs.studies.efficiency.reads import PLACES, JobSelection, jobs_with_places
 
 WITH, WITHOUT = "with", "without"
 FEWEST_NODES = 10
@@ -47,9 +47,9 @@ class Half:
 class Effect:
     """What the nodes with the cache save against those without.
 
-    `saved_share`: of the core hours that the same CPU time takes, with the bounds of its 95 % interval (None:
-    too few nodes or tasks). `days_needed`: from when on an effect of `SEEN` is seen four times in five; None:
-    never, as the nodes themselves differ by more, or unknown. `unplaced_jobs`: of no node, left out.
+    `saved_share`: of the core hours that the same CPU time takes, with its 95 % interval (None: too few nodes
+    or tasks). `days_needed`: so many days show an effect of `SEEN` four times in five; None: unknown, or no
+    number does, as the nodes differ by more. `unplaced_jobs`: of no node, left out.
     """
 
     name: str
@@ -79,10 +79,10 @@ def assigned(name: str, nodes: Path) -> Iterator[tuple[str, str]]:
     return ((line.strip(), half_of(name, line.strip())) for line in lines if line.strip())
 
 
-def run(settings: Settings, chosen: Chosen, *, name: str) -> Effect:
+def run(settings: Settings, selection: JobSelection, *, name: str) -> Effect:
     """Compare the halves of `name` by the chosen jobs. Raises StaleInputError, InputError."""
-    with jobs_with_places(Tables(settings.tables.root), chosen, settings.origin_regions) as database:
-        days = (parse_day(chosen.until) - parse_day(chosen.since)) // DAY_S + 1
+    with jobs_with_places(Tables.of(settings), selection, settings.origin_regions) as database:
+        days = (parse_day(selection.until) - parse_day(selection.since)) // DAY_S + 1
         return effect(database, name, days)
 
 
@@ -95,21 +95,23 @@ def effect(database: duckdb.DuckDBPyConnection, name: str, days: int) -> Effect:
     ((n_unplaced,),) = database.sql("SELECT count(*) FROM jobs WHERE node IS NULL").fetchall()
     halves = tuple(_halves(database))
     if len(halves) < 2:
-        told = [half.half for half in halves]
-        lacking = " or ".join(half for half in (WITH, WITHOUT) if half not in told)
+        named = [half.half for half in halves]
+        lacking = " or ".join(half for half in (WITH, WITHOUT) if half not in named)
         raise InputError(f"no job of a known node {lacking} the cache ended well: {name!r} needs both halves")
     with_it, without = (half.cpu_efficiency_share for half in halves)
-    found = Effect(name, halves, 1 - without / with_it, None, None, days, None, n_unplaced)
+    comparison = Effect(name, halves, 1 - without / with_it, None, None, days, None, n_unplaced)
     ((by_node, by_task, by_both, fixed, n_tasks, fewest, evenly),) = database.sql(_VARIANCE).fetchall()
     if fewest < FEWEST_NODES or n_tasks < FEWEST_TASKS or evenly < FEWEST_EVENLY:
-        return found
+        return comparison
     variance = max(by_node + by_task - by_both, by_node, by_task) * fewest / (fewest - 1)
     fixed = min(max(0.0, fixed), variance)
     width = student_width(fewest - 1)
     lower, upper = (1 - without / with_it * math.exp(sign * width * math.sqrt(variance)) for sign in (1, -1))
     left = (SEEN / (width + POWER)) ** 2 - fixed
     needed = max(1, math.ceil(days * (variance - fixed) / left)) if left > 0 else None
-    return dataclasses.replace(found, saved_lower_share=lower, saved_upper_share=upper, days_needed=needed)
+    return dataclasses.replace(
+        comparison, saved_lower_share=lower, saved_upper_share=upper, days_needed=needed
+    )
 
 
 def student_width(freedom: int) -> float:
@@ -117,9 +119,9 @@ def student_width(freedom: int) -> float:
     return _WIDTH + (_WIDTH**3 + _WIDTH) / (4 * freedom)
 
 
-def sentences(found: Effect) -> Iterator[str]:
+def sentences(effect: Effect) -> Iterator[str]:
     """The comparison in words."""
-    for half in found.halves:
+    for half in effect.halves:
         read = "–" if half.through_cache_share is None else percent(half.through_cache_share)
         yield (
             f"{half.half}: {half.nodes} nodes, {count(half.jobs)} jobs, CPU efficiency "
@@ -127,25 +129,25 @@ def sentences(found: Effect) -> Iterator[str]:
             f"{read} of the bytes through a cache"
         )
     sure = "too few nodes or tasks, or one with most of the time, for an interval"
-    if found.saved_lower_share is not None:
-        sure = f"95 %: {bounds(found.saved_lower_share, found.saved_upper_share, 1)}"
-    yield f"core hours saved: {percent(found.saved_share, 1)} ({sure}), over {found.days} days"
-    if found.days_needed is not None:
-        yield f"{percent(SEEN)} would be seen after {found.days_needed} days"
-    elif found.saved_lower_share is not None:
+    if effect.saved_lower_share is not None:
+        sure = f"95 %: {bounds(effect.saved_lower_share, effect.saved_upper_share, 1)}"
+    yield f"core hours saved: {percent(effect.saved_share, 1)} ({sure}), over {effect.days} days"
+    if effect.days_needed is not None:
+        yield f"{percent(SEEN)} would be seen after {effect.days_needed} days"
+    elif effect.saved_lower_share is not None:
         yield f"{percent(SEEN)} will not be seen: the nodes differ by more; swap the halves by another name"
 
 
 def _halves(database: duckdb.DuckDBPyConnection) -> Iterator[Half]:
     """Both halves, first that with the cache; those without jobs that ended well are left out."""
-    found = database.sql(
+    rows = database.sql(
         f"SELECT is_with, count(DISTINCT node), count(*), sum(cpu_s) FILTER (NOT failed) / "
         "sum(wall_s * cores) FILTER (NOT failed AND cpu_s IS NOT NULL) AS efficiency, "
         f"avg(CAST(failed AS INT)), sum(hit_bytes + miss_bytes) / nullif(sum({_READ}), 0) "
         "FROM placed GROUP BY is_with "
         "HAVING efficiency > 0 AND isfinite(efficiency) ORDER BY is_with DESC"
     ).fetchall()
-    for is_with, *figures in found:
+    for is_with, *figures in rows:
         yield Half(WITH if is_with else WITHOUT, *figures)
 
 

@@ -16,7 +16,7 @@ from features.common.times import DAY_S, day_label, parse_as_of
 from features.schema import ACCESSES, JOB_RECORDS, Table
 from jobs.ground.store.tables import Tables, read_partitions
 from jobs.loop.ingest.sources import workspace
-from jobs.operator.site_report.hit_origins import give_origins
+from jobs.operator.site_report.recorded_counts import give_origins
 from replay.study.benefit import Region
 from replay.study.origins import UNKNOWN, regions_of
 
@@ -112,9 +112,8 @@ _STEPS = (
 
 
 @dataclasses.dataclass(frozen=True)
-class Chosen:
-    """Which jobs count: those that started on the days `since` … `until` (`2026-03-01`), or were
-    reported then if no start is known.
+class JobSelection:
+    """Jobs that started on the days `since` … `until` (`2026-03-01`), or were reported then without a start.
 
     `site`, `activity`, `source`: only those of this site, activity, or reader; None: all.
     """
@@ -128,31 +127,28 @@ class Chosen:
 
 @contextmanager
 def jobs_with_places(
-    tables: Tables, chosen: Chosen, regions: Sequence[Region]
+    tables: Tables, selection: JobSelection, regions: Sequence[Region]
 ) -> Iterator[duckdb.DuckDBPyConnection]:
     """A database with the table `jobs`, a row per job, `pair`, the reads of jobs, and `crowd`.
 
     `jobs` has columns of job_records, `place` (one of PLACES, MIXED or NOWHERE), the bytes by place, and
-    `region` and `rtt_ms` of the origin that most of them come from (of hits: see `give_origins`). What was
-    fetched beyond what was read counts for no job. A read is a job's if it names the job,
-    else if it is of one of its files, or of a file that it reads by another record, in that time and at that
-    site; one that fits several jobs is shared, but in a `crowd`: files and hours of too many.
+    `region` and `rtt_ms` of the origin of most of them (of hits: see `give_origins`). What was fetched beyond
+    what was read counts for no job. A read is a job's if it names the job, else if its file, time and site
+    fit; if they fit several jobs they share it. In `crowd`, files and hours of too many, nobody has it.
     Raises StaleInputError without job records.
     """
-    last = day_label(parse_as_of(f"{chosen.until}T00:00:00Z") + _LONGEST_DAYS * DAY_S)
+    last = day_label(parse_as_of(f"{selection.until}T00:00:00Z") + _LONGEST_DAYS * DAY_S)
     with workspace.opened(JOB_RECORDS) as space:
         database = space.database
-        _fill(
-            database, "records", _days(tables, JOB_RECORDS, _OF_JOBS, chosen, ("site", "activity", "source"))
-        )
+        records = _days(tables, JOB_RECORDS, _OF_JOBS, selection, ("site", "activity", "source"))
+        _fill(database, "records", records)
         if not database.sql("SELECT 1 FROM records LIMIT 1").fetchall():
             raise StaleInputError(
-                f"no such job records from {chosen.since} to {chosen.until} under {tables.root}; "
+                f"no such job records from {selection.since} to {selection.until} under {tables.root}; "
                 "pull --source htcondor_history, wmarchive or panda_jobs first (docs/pull.md)"
             )
-        _fill(
-            database, "accesses", _days(tables, ACCESSES, _OF_READS, dataclasses.replace(chosen, until=last))
-        )
+        until_last = dataclasses.replace(selection, until=last)
+        _fill(database, "accesses", _days(tables, ACCESSES, _OF_READS, until_last))
         give_origins(database, tables, regions)
         database.register("origins", _origins(database, regions))
         for step in _STEPS:
@@ -161,15 +157,15 @@ def jobs_with_places(
 
 
 def _days(
-    tables: Tables, table: Table, columns: Sequence[str], chosen: Chosen, only: Sequence[str] = ()
+    tables: Tables, table: Table, columns: Sequence[str], selection: JobSelection, only: Sequence[str] = ()
 ) -> Iterator[pa.Table]:
-    """The rows of each day that is `chosen`, and of columns `only` as chosen; first a table without rows."""
+    """The rows of each selected day, of selected values in columns `only`; first a table without rows."""
     head = tables.head(table)
     yield read_partitions(head, {}, columns)
-    for key, part in head.select(since=chosen.since, until=chosen.until).items():
+    for key, part in head.select(since=selection.since, until=selection.until).items():
         rows = read_partitions(head, {key: part}, columns)
         for name in only:
-            if (value := getattr(chosen, name)) is not None:
+            if (value := getattr(selection, name)) is not None:
                 rows = rows.filter(pc.equal(rows[name], value))
         yield rows
 
@@ -185,8 +181,8 @@ def _fill(database: duckdb.DuckDBPyConnection, name: str, pieces: Iterator[pa.Ta
 
 def _origins(database: duckdb.DuckDBPyConnection, regions: Sequence[Region]) -> pa.Table:
     """Each origin once: its host, region and round-trip time."""
-    found = database.sql("SELECT DISTINCT origin FROM located WHERE origin IS NOT NULL").to_arrow_table()
-    origin = found["origin"].combine_chunks()
+    origins = database.sql("SELECT DISTINCT origin FROM located WHERE origin IS NOT NULL").to_arrow_table()
+    origin = origins["origin"].combine_chunks()
     code, names = regions_of(pa.chunked_array([origin]), regions)
     rtt_ms = [*(region.rtt_ms for region in regions), None]
     return pa.table(

@@ -15,7 +15,7 @@ from jobs.ground.settings.tree import Settings
 from jobs.ground.store.tables import Tables
 from jobs.ground.text import bounds, count, percent
 from jobs.studies.efficiency.efficiency import FEWEST_TASKS, Cells, Interval, at, cells_of, interval
-from jobs.studies.efficiency.reads import HIT, LOCAL, MISS, NOWHERE, REMOTE, Chosen, jobs_with_places
+from jobs.studies.efficiency.reads import HIT, LOCAL, MISS, NOWHERE, REMOTE, JobSelection, jobs_with_places
 from models.evaluation.bootstrap import group_sums
 
 _RATE = f"""SELECT sum(coalesce(read_bytes, local_bytes + hit_bytes + miss_bytes + remote_bytes))
@@ -47,17 +47,17 @@ class Refit:
     missing: tuple[str, ...]
 
 
-def run(settings: Settings, chosen: Chosen) -> Refit:
+def run(settings: Settings, selection: JobSelection) -> Refit:
     """Fit `[benefit]` to the chosen jobs. Raises StaleInputError without any."""
-    with jobs_with_places(Tables(settings.tables.root), chosen, settings.origin_regions) as database:
+    with jobs_with_places(Tables.of(settings), selection, settings.origin_regions) as database:
         lines = dict(_lines(database, settings.benefit.cache_rtt_ms))
         ((of_one,),) = database.sql(_OF_ONE).fetchall()
-    head = f"[benefit]  # jobs that started {chosen.since} to {chosen.until}"
+    head = f"[benefit]  # jobs that started {selection.since} to {selection.until}"
     if (of_one or 0) > _MUCH:
         head += f"; one user or task took {percent(of_one)} of the core hours"
-    told = [line for line in lines.values() if line]
+    proposed = [line for line in lines.values() if line]
     missing = tuple(key for key, line in lines.items() if not line)
-    return Refit("\n".join([head, *told]), missing)
+    return Refit("\n".join([head, *proposed]), missing)
 
 
 def _lines(database: duckdb.DuckDBPyConnection, cache_rtt_ms: float) -> Iterator[tuple[str, str]]:
@@ -95,16 +95,16 @@ def _points(cells: Cells) -> list[Point]:
     """The groups (place, …, or place and round trip) with enough tasks and an efficiency that is believed."""
     drawn = group_sums(cells.task, cells.group, cells.sums, n_groups=len(cells.names))
     cpu_s, core_s, jobs = (cells.total(name) for name in ("cpu_s", "core_s", "jobs"))
-    found = []
+    points = []
     for k in np.flatnonzero((cells.tasks >= FEWEST_TASKS) & (cpu_s > 0)).tolist():
         place, *rtt = cells.names[k]
         if rtt == ["unknown"]:
             continue
-        efficiency = interval(cpu_s[k], core_s[k], drawn[:, k, at("cpu_s")], drawn[:, k, at("core_s")])
+        efficiency = interval(cpu_s[k], core_s[k], drawn[:, k, [at("cpu_s"), at("core_s")]])
         if efficiency.value is None or not _EFFICIENCIES[0] <= efficiency.value <= _EFFICIENCIES[1]:
             continue
-        found.append(Point(float(rtt[0]) if rtt else 0.0, efficiency, core_s[k], int(jobs[k]), place))
-    return sorted(found)
+        points.append(Point(float(rtt[0]) if rtt else 0.0, efficiency, core_s[k], int(jobs[k]), place))
+    return sorted(points)
 
 
 def slowdown(cells: Cells) -> Interval:

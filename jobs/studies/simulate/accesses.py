@@ -1,7 +1,8 @@
-"""The accesses to replay: those of a trace, or of days in the site's tables."""
+"""What a study replays, and what a replay answers."""
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 
 from features.common.errors import InputError
@@ -10,41 +11,59 @@ from jobs.ground.settings.tree import Settings
 from jobs.ground.store.tables import Tables
 from jobs.loop.traces import TraceFile, from_tables
 from replay.read import LoadedTrace
+from replay.read.assemble import EVERYTHING
 
 
-def loaded(
-    settings: Settings,
-    trace: TraceFile | None,
-    *,
-    first_day_s: int | None,
-    last_day_s: int | None,
-    only: Mapping[str, str],
-    keep: Sequence[str] = (),
-) -> LoadedTrace:
-    """The accesses of `trace`; or those of days in the tables, after the history that warms the caches.
+@dataclasses.dataclass(frozen=True)
+class Accesses:
+    """The accesses of `trace`; None: those of both days and all between in the tables.
 
-    `keep`: columns to keep beside the accesses. Raises InputError, StaleInputError.
+    With a trace, what lies before `first_day_s` warms the caches. `only`: values by the role of their column.
     """
-    if trace is not None:
-        return trace.load(keep=keep)
-    first_s, last_s = days_of_tables(first_day_s, last_day_s)
-    return from_tables(
-        Tables(settings.tables.root),
-        since_s=first_s,
-        until_s=last_s,
-        demand_sources=settings.sources.demand,
-        only=only,
-        history_s=settings.features.spec.history_s,
-        keep=keep,
-    )
 
+    trace: TraceFile | None
+    first_day_s: int | None
+    last_day_s: int | None
+    only: Mapping[str, str] = EVERYTHING
 
-def days_of_tables(first_day_s: int | None, last_day_s: int | None) -> tuple[int, int]:
-    """Both days, which a replay of the tables needs. Raises InputError without both, in their order."""
-    if first_day_s is None or last_day_s is None:
-        raise InputError("give --trace, or the days of the tables to replay with --from and --to")
-    if last_day_s < first_day_s:
-        raise InputError(
-            f"--to {day_label(last_day_s)} is before --from {day_label(first_day_s)}; exchange them"
+    def load(self, settings: Settings, *, keep: Sequence[str] = ()) -> LoadedTrace:
+        """The accesses, with those before that warm the caches. Raises InputError, StaleInputError.
+
+        `keep`: columns to keep beside the accesses.
+        """
+        if self.trace is not None:
+            return self.trace.load(keep=keep)
+        first_s, last_s = self.days
+        return from_tables(
+            Tables.of(settings),
+            since_s=first_s,
+            until_s=last_s,
+            demand_sources=settings.sources.demand,
+            only=self.only,
+            history_s=settings.features.spec.history_s,
+            keep=keep,
         )
-    return first_day_s, last_day_s
+
+    @property
+    def days(self) -> tuple[int, int]:
+        """Both days. Raises InputError unless both are given, in their order."""
+        if self.first_day_s is None or self.last_day_s is None:
+            raise InputError("give --trace, or the days of the tables to replay with --from and --to")
+        if self.last_day_s < self.first_day_s:
+            raise InputError(
+                f"--to {day_label(self.last_day_s)} is before --from {day_label(self.first_day_s)}; "
+                "exchange them"
+            )
+        return self.first_day_s, self.last_day_s
+
+
+@dataclasses.dataclass(frozen=True)
+class ReplayAnswer:
+    """A row per capacity and policy, and notes on rows of the trace that were changed or dropped.
+
+    `verdict`: what rows of several caches show, in sentences.
+    """
+
+    rows: list[dict[str, object]]
+    notes: tuple[str, ...]
+    verdict: str = ""

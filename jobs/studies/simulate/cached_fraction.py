@@ -3,17 +3,27 @@
 from __future__ import annotations
 
 import dataclasses
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from features.common.errors import InputError
 from features.common.units import format_bytes
 from jobs.ground.settings.tree import Settings
-from jobs.ground.text import percent, time_unit
+from jobs.ground.text import as_row, percent, time_unit
+from jobs.pages.write import Page, write_page
 from replay.study.benefit import Cluster, best_cached_fraction, processing_parts_s
+
+if TYPE_CHECKING:
+    from jobs.pages.drawing import Plot
 
 _STEPS = 20
 _LIMITS = ("network", "caches", "computing")
+_FRACTION_NOTE = (
+    "The time is the longest of three: reading what is not cached over the network, reading the rest from "
+    "the caches, and computing (KIT, Eq. 1)."
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -60,12 +70,12 @@ def run(cluster: Cluster, *, volume_bytes: int) -> FractionAnswer:
         )
         for x, all_s in zip(fractions, parts.T, strict=True)
     )
-    nothing, found = points[0], next(point for point in points if point.cached_fraction == best)
+    nothing, best_point = points[0], next(point for point in points if point.cached_fraction == best)
     unit, unit_s = time_unit(nothing.processing_s)
-    takes, without = (f"{point.processing_s / unit_s:.3g} {unit}" for point in (found, nothing))
+    takes, without = (f"{point.processing_s / unit_s:.3g} {unit}" for point in (best_point, nothing))
     answer = (
         f"Best is to cache {percent(best)}: {format_bytes(volume_bytes)} take {takes} instead of {without} "
-        f"without caches, {nothing.processing_s / found.processing_s:.1f} times the throughput."
+        f"without caches, {nothing.processing_s / best_point.processing_s:.1f} times the throughput."
     )
     nodes = "1 cache" if cluster.n_nodes == 1 else f"{cluster.n_nodes} caches"
     site = (
@@ -74,3 +84,24 @@ def run(cluster: Cluster, *, volume_bytes: int) -> FractionAnswer:
         f"{cluster.n_slots} slots of {format_bytes(cluster.workflow_bytes_s_per_slot)}/s",
     )
     return FractionAnswer(best, points, (answer,), site)
+
+
+def export_fraction(answer: FractionAnswer, out: Path | None, *, title: str) -> None:
+    """Write KIT's Eq. 1 to `out`, if given, in the format of its suffix."""
+    points = [as_row(point) for point in answer.points]
+    page = Page(
+        title,
+        answer.notes,
+        points,
+        answer.answers,
+        heading="Against the cached fraction",
+        note=_FRACTION_NOTE,
+        capacity="",
+    )
+
+    def draw(_: Any) -> Plot:
+        from jobs.studies.simulate import study_plots  # noqa: PLC0415  matplotlib takes long to import
+
+        return study_plots.processing_time(points)
+
+    write_page(out, points, page, draw)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from pathlib import Path
 
 import numpy as np
 
@@ -12,9 +13,10 @@ from features.common.progress import Advance
 from features.common.units import format_bytes
 from features.results import LRU
 from jobs.ground.settings.tree import Settings
-from jobs.ground.text import percent
-from jobs.loop.traces import TraceFile, sizes
-from jobs.studies.simulate.accesses import loaded as loaded_accesses
+from jobs.ground.text import CURVE_COLUMNS, as_row, chosen, percent
+from jobs.loop.traces import sizes
+from jobs.pages.write import BOUND_NOTE, Page, write_page
+from jobs.studies.simulate.accesses import Accesses
 from replay.comparison import BOUND, Candidates, replay_candidates
 from replay.curve import Curve, lru_curve
 from replay.result import Result
@@ -82,48 +84,45 @@ class CurveAnswer:
 
 def run(
     settings: Settings,
-    trace: TraceFile | None,
+    accesses: Accesses,
     *,
     hit_ratios: Sequence[float],
     byte_hit_ratios: Sequence[float],
     capacities: Sequence[int],
     fractions: Sequence[float],
-    first_day_s: int | None,
-    last_day_s: int | None,
-    only: Mapping[str, str],
     workers: int | None,
     on_progress: Advance,
 ) -> CurveAnswer:
-    """The LRU curve of `trace`, or of days in the tables after the history that warms the cache.
+    """LRU's curve of `accesses`.
 
     It has about twenty capacities and the given ones; then the capacities that the given ratios need. For the
     tables, the effect of doubling is shown for the configured caches, unless capacities are given. Raises
     InputError, StaleInputError.
     """
     on_progress(0, 1, "reading")
-    if trace is None and not (capacities or fractions):
-        capacities = _configured(settings, only.get("site"))
-    loaded = loaded_accesses(settings, trace, first_day_s=first_day_s, last_day_s=last_day_s, only=only)
+    if accesses.trace is None and not (capacities or fractions):
+        capacities = _configured(settings, accesses.only.get("site"))
+    loaded, from_s = accesses.load(settings), accesses.first_day_s
     footprint = loaded.trace.footprint_bytes
     if not footprint:
         raise InputError("all files read are empty, so that every cache is the same; choose another trace")
-    asked = sizes(loaded.trace, capacities=capacities, fractions=fractions)
+    shown_sizes = sizes(loaded.trace, capacities=capacities, fractions=fractions)
     on_progress(0, 1, "every capacity")
-    curve = lru_curve(loaded.trace, count_from_s=first_day_s)
-    listed = sorted({*_grid(footprint), *asked})
+    curve = lru_curve(loaded.trace, count_from_s=from_s)
+    listed = sorted({*_grid(footprint), *shown_sizes})
     ideal = {listed[i] for i in np.linspace(0, len(listed) - 1, min(N_IDEAL, len(listed))).astype(int)}
-    found = _replays(
+    replays = _replays(
         loaded.trace,
         curve,
         listed=listed,
         ideal=ideal,
-        count_from_s=first_day_s,
+        count_from_s=from_s,
         workers=workers,
         on_progress=on_progress,
     )
     needs = [_need(curve, footprint, hit_ratio=ratio) for ratio in hit_ratios]
     needs += [_need(curve, footprint, byte_hit_ratio=ratio) for ratio in byte_hit_ratios]
-    points = [_point(curve, footprint, size, found) for size in listed]
+    points = [_point(curve, footprint, size, replays) for size in listed]
     return CurveAnswer(
         requests=curve.requests,
         bytes_requested=curve.bytes_requested,
@@ -133,7 +132,7 @@ def run(
         needs=needs,
         answers=[
             *(_sentence(need) for need in needs),
-            *_doubling([point for point in points if point.capacity_bytes in asked]),
+            *_doubling([point for point in points if point.capacity_bytes in shown_sizes]),
         ],
         notes=loaded.notes,
     )
@@ -164,11 +163,11 @@ def _replays(
 
     # A point needs LRU at twice its capacity too.
     small = {s for size in listed for s in (size, 2 * size) if s < curve.exact_from_bytes}
-    wanted = {
+    policies = {
         size: [*([LRU] if size in small else []), *(_IDEAL if size in ideal else [])]
         for size in (*listed, *small)
     }
-    candidates = [Candidates(size, dict.fromkeys(names)) for size, names in sorted(wanted.items())]
+    candidates = [Candidates(size, dict.fromkeys(names)) for size, names in sorted(policies.items())]
     total = 1 + sum(len(one.names) for one in candidates)
     results: dict[_Key, Result] = {}
     for row in replay_candidates(trace, candidates, count_from_s=count_from_s, workers=workers):
@@ -177,15 +176,15 @@ def _replays(
     return results
 
 
-def _point(curve: Curve, footprint: int, size: int, found: dict[_Key, Result]) -> Point:
+def _point(curve: Curve, footprint: int, size: int, replays: dict[_Key, Result]) -> Point:
     def lru(capacity: int) -> Ratios:
-        result = found.get((LRU, capacity))
+        result = replays.get((LRU, capacity))
         if result is None:
             return curve.hit_ratio_at(capacity), curve.byte_hit_ratio_at(capacity)
         return result.hit_ratio, result.byte_hit_ratio
 
     def best(policy: str) -> float | None:
-        result = found.get((policy, size))
+        result = replays.get((policy, size))
         return None if result is None else result.byte_hit_ratio
 
     (hit, byte_hit), (hit_twice, byte_hit_twice) = lru(size), lru(2 * size)
@@ -198,7 +197,7 @@ def _point(curve: Curve, footprint: int, size: int, found: dict[_Key, Result]) -
         doubling_adds_hit_ratio=hit_twice - hit,
         doubling_adds_byte_hit_ratio=byte_hit_twice - byte_hit,
         doubling_saves_bytes=round((byte_hit_twice - byte_hit) * curve.bytes_requested),
-        replayed=(LRU, size) in found,
+        replayed=(LRU, size) in replays,
         clairvoyant_byte_hit_ratio=best("clairvoyant"),
         bound_byte_hit_ratio=best(BOUND),
     )
@@ -216,14 +215,14 @@ def _need(
 
 
 def _sentence(need: Need) -> str:
-    wanted = f"a {need.kind} ratio of {percent(need.ratio, 1)}"
+    ratio = f"a {need.kind} ratio of {percent(need.ratio, 1)}"
     if need.capacity_bytes is None or need.capacity_fraction is None:
         return (
-            f"{wanted.capitalize()} is out of reach: at most {percent(need.reachable, 1)}, since every file "
+            f"{ratio.capitalize()} is out of reach: at most {percent(need.reachable, 1)}, since every file "
             "is missed once."
         )
     room = f"{format_bytes(need.capacity_bytes)} ({percent(need.capacity_fraction, 1)} of the footprint)"
-    return f"For {wanted} LRU needs {room}."
+    return f"For {ratio} LRU needs {room}."
 
 
 def _doubling(points: Sequence[Point]) -> list[str]:
@@ -234,3 +233,11 @@ def _doubling(points: Sequence[Point]) -> list[str]:
         f"{format_bytes(point.doubling_saves_bytes)} of WAN traffic."
         for point in points
     ]
+
+
+def export_curve(answer: CurveAnswer, out: Path | None, *, title: str) -> None:
+    """Write an LRU curve to `out`, if given, in the format of its suffix."""
+    points = [as_row(point) for point in answer.points]
+    rows = [chosen(row, (*CURVE_COLUMNS, "capacity_fraction", "doubling_saves_bytes")) for row in points]
+    page = Page(title, answer.notes, rows, answer.answers, note=BOUND_NOTE)
+    write_page(out, points, page, lambda plots: plots.lru_against_capacity(points))

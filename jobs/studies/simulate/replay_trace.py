@@ -5,15 +5,18 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 
 from features.common.errors import ConfigError, InputError
 from features.common.progress import Advance
 from features.common.times import HOUR_S
 from features.results import LRU, STEWARD
 from jobs.ground.settings.tree import MlflowSettings
+from jobs.ground.text import chosen
 from jobs.loop.traces import TraceFile, sizes
-from jobs.studies.simulate.answer import ReplayAnswer
-from jobs.studies.simulate.exports import export_replay
+from jobs.pages.verdicts import by_merit, verdict
+from jobs.pages.write import BOUND_NOTE, Page, write_page
+from jobs.studies.simulate.accesses import ReplayAnswer
 from models.evaluation.bootstrap import gap_columns
 from replay.access_context import CONTEXT, context_of
 from replay.comparison import BOUND, BOUNDS, PLAN, Candidates, Comparison, compare
@@ -25,6 +28,11 @@ from replay.read import LoadedTrace, read_scores
 from replay.steward.delayed_cache import NO_DELAY, XCACHE
 from replay.steward.policies import AUTO, LEARNED, STEWARDS, steward_policy
 
+_REPLAY_PAGE_COLUMNS = (
+    *("policy", "capacity_bytes", "capacity_fraction", "hit_ratio", "byte_hit_ratio", "wan_bytes"),
+    *("prefetch_bytes", "peak_hour_wan_bytes", "byte_gap_closed", "object_gap_closed"),
+)
+
 
 @dataclasses.dataclass(frozen=True)
 class Caches:
@@ -33,7 +41,7 @@ class Caches:
     `watermarks`: LRU is an XCache with these, checked every `purge_interval_s`; None: every policy decides at
     each access. `scores`: a file with a score per item, for the policies that need scores. `block_bytes`:
     files are fetched by blocks of this size as far as they are read, None: whole. Only stewards and XCaches
-    do so.
+    do so. `own`: those of `policies` that are not ours (`replay.policies.own`).
     """
 
     policies: Sequence[str]
@@ -45,6 +53,7 @@ class Caches:
     with_bound: bool = True
     workers: int | None = None
     block_bytes: int | None = None
+    own: Mapping[str, Policy | PartPolicy] = MappingProxyType({})
 
     @property
     def keep(self) -> Sequence[str]:
@@ -57,16 +66,24 @@ def run(trace: TraceFile, caches: Caches, *, count_from_s: int | None, on_progre
 
     Raises ConfigError, InputError.
     """
+    on_progress(0, 1, "reading")
+    return replay_loaded(
+        trace.load(keep=caches.keep), caches, count_from_s=count_from_s, on_progress=on_progress
+    )
+
+
+def replay_loaded(
+    loaded: LoadedTrace, caches: Caches, *, count_from_s: int | None, on_progress: Advance
+) -> ReplayAnswer:
+    """As `run`, of a trace that is read, with the columns `caches.keep`."""
     if PLAN in named_policies(caches):
         raise ConfigError(
             "--policy",
             f"{PLAN} needs the site's tables, with predictions; leave out --trace, or this policy",
         )
-    on_progress(0, 1, "reading")
-    loaded = trace.load(keep=caches.keep)
-    chosen = sizes(loaded.trace, capacities=caches.capacities, fractions=caches.fractions)
-    own = own_policies(caches, loaded, chosen, count_from_s=count_from_s, on_progress=on_progress)
-    candidates = [candidates_at(caches, size, own=own) for size in chosen]
+    capacities = sizes(loaded.trace, capacities=caches.capacities, fractions=caches.fractions)
+    own = own_policies(caches, loaded, capacities, count_from_s=count_from_s, on_progress=on_progress)
+    candidates = [candidates_at(caches, size, own=own) for size in capacities]
     replayed = compare(
         loaded.trace, candidates, count_from_s=count_from_s, workers=caches.workers, on_done=on_progress
     )
@@ -131,9 +148,9 @@ def own_policies(
     count_from_s: int | None,
     on_progress: Advance,
 ) -> dict[str, Policy | PartPolicy]:
-    """The policies that need the file of scores, if there is one, and those that drive a steward."""
+    """Those that are not ours, those that need the file of scores, and those that drive a steward."""
     scored = {} if caches.scores is None else score_policies(read_scores(caches.scores, loaded.trace))
-    return scored | steward_policies(
+    return {**caches.own, **scored} | steward_policies(
         named_policies(caches),
         loaded,
         capacities,
@@ -148,7 +165,7 @@ def named_policies(caches: Caches) -> list[str]:
     """The policies' canonical names, without the bound. Raises ConfigError for one that lacks its scores."""
     names = [name for name in _named(caches) if name != BOUND]
     for name in names:
-        if name not in (*POLICIES, *STEWARDS, PLAN) and caches.scores is None:
+        if name not in (*POLICIES, *STEWARDS, *caches.own, PLAN) and caches.scores is None:
             raise ConfigError("--policy", f"{name} needs scores; give them with --scores FILE")
         if caches.block_bytes is not None and name not in _in_parts(caches):
             what = f"{name} caches whole files; choose among {', '.join(_in_parts(caches))}"
@@ -169,7 +186,8 @@ def shown(caches: Caches) -> list[str]:
 
 
 def _named(caches: Caches) -> list[str]:
-    return [canonical(name, others=(*STEWARDS, PLAN, BOUND)) for name in caches.policies]
+    others = (*STEWARDS, PLAN, BOUND)
+    return [name if name in caches.own else canonical(name, others=others) for name in caches.policies]
 
 
 def summary(at: Comparison, policy: str, footprint_bytes: int) -> dict[str, object]:
@@ -217,24 +235,34 @@ def steward_policies(
     delays of a live cache; `block_bytes`: files are fetched by it as far as they are read. Raises
     ConfigError, InputError, SchemaError.
     """
-    wanted = [name for name in names if name in STEWARDS]
-    if not wanted:
+    stewards = [name for name in names if name in STEWARDS]
+    if not stewards:
         return {}
-    learns = any(STEWARDS[name] == LEARNED for name in wanted)
+    learns = any(STEWARDS[name] == LEARNED for name in stewards)
     if learns and from_s is None:
         what = f"{STEWARD} learns from the accesses before --from; give it, or choose {AUTO}"
         raise ConfigError("--policy", what)
-    told = context_of(loaded)
+    context = context_of(loaded)
     learned: list[Order] = []
-    if from_s is not None and (learns or AUTO in wanted):
+    if from_s is not None and (learns or AUTO in stewards):
         from models.learning.order import Learning
 
-        learned = Learning(loaded.trace, told, capacities).orders(from_s, on_progress)
+        learned = Learning(loaded.trace, context, capacities).orders(from_s, on_progress)
     if learns and not learned:
         raise InputError(
             "there are too few accesses before --from to learn from; count from later, or choose " + AUTO
         )
     delays = XCACHE if as_xcache else NO_DELAY
     return {
-        name: steward_policy(name, told, learned, delays=delays, block_bytes=block_bytes) for name in wanted
+        name: steward_policy(name, context, learned, delays=delays, block_bytes=block_bytes)
+        for name in stewards
     }
+
+
+def export_replay(answer: ReplayAnswer, out: Path | None, *, title: str) -> None:
+    """Write a replay to `out`, if given, in the format of its suffix."""
+    ranked = by_merit(answer.rows, "capacity_bytes")
+    columns = [key for key in _REPLAY_PAGE_COLUMNS if key != "prefetch_bytes" or any(r[key] for r in ranked)]
+    shown = [chosen(row, columns) for row in ranked]
+    page = Page(title, answer.notes, shown, [verdict(answer.rows, "capacity_bytes")], note=BOUND_NOTE)
+    write_page(out, answer.rows, page, lambda plots: plots.hit_ratio_against_capacity(answer.rows))

@@ -86,12 +86,12 @@ def of_trace(loaded: LoadedTrace) -> Replicas:
     names = trace.names if trace.names is not None else pa.array(map(str, range(trace.n_items)), pa.string())
     dataset: pa.Array = names
     if "dataset" in loaded.details.column_names:
-        told = loaded.details["dataset"].combine_chunks().cast(pa.string())
+        named = loaded.details["dataset"].combine_chunks().cast(pa.string())
         first = np.full(trace.n_items, trace.n_accesses, np.int64)
         np.minimum.at(first, trace.item, np.arange(trace.n_accesses))
         is_read = first < trace.n_accesses
         rows = pa.array(np.where(is_read, first, 0), mask=~is_read)
-        dataset = pc.coalesce(told.take(rows), names)
+        dataset = pc.coalesce(named.take(rows), names)
     coded = dataset.dictionary_encode()
     return Replicas(
         size_bytes=trace.size_bytes,
@@ -149,13 +149,13 @@ class _Places:
         is_tape = first_fit(flat, [tape]) == 0
         is_here = (first_fit(flat, [rses]) == 0) & ~is_tape
 
-        def some(rows: BoolArray) -> BoolArray:
-            found = np.zeros(len(lists), np.bool_)
-            found[parent[rows]] = True
-            return found
+        def has_any(rows: BoolArray) -> BoolArray:
+            is_parent = np.zeros(len(lists), np.bool_)
+            is_parent[parent[rows]] = True
+            return is_parent
 
-        self.here = some(is_here)
-        self.elsewhere, self.on_tape = some(~is_here & ~is_tape), some(~is_here & is_tape)
+        self.here = has_any(is_here)
+        self.elsewhere, self.on_tape = has_any(~is_here & ~is_tape), has_any(~is_here & is_tape)
         self.n_nowhere = int(len(lists) - (self.here | self.elsewhere | self.on_tape).sum())
 
     def known(self) -> str:
@@ -176,10 +176,10 @@ def _rows(loaded: LoadedTrace, stored: pa.Table) -> IntArray:
 def _notes(
     loaded: LoadedTrace, of_item: IntArray, stored: pa.Table, *, n_bad: int, n_nowhere: int
 ) -> Iterator[str]:
-    told_us = pc.coalesce(stored["updated_at"], stored["known_at"]).cast(pa.int64()).to_numpy()
-    if n := int((told_us < told_us.max() - _OLD_DAYS * DAY_S * 1_000_000).sum()):
+    known_us = pc.coalesce(stored["updated_at"], stored["known_at"]).cast(pa.int64()).to_numpy()
+    if n := int((known_us < known_us.max() - _OLD_DAYS * DAY_S * 1_000_000).sum()):
         yield (
-            f"{count(n)} of {count(told_us.size)} replicas were last told of more than {_OLD_DAYS} days "
+            f"{count(n)} of {count(known_us.size)} replicas were last told of more than {_OLD_DAYS} days "
             "before the others: they, or those on other disks, may be gone; pull the catalogue again "
             "before you delete"
         )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import datetime as dt
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from features.common.errors import StaleInputError
 from features.common.progress import Advance
@@ -17,8 +17,7 @@ from jobs.ground.store.keys import Key
 from jobs.ground.store.tables import Tables
 from jobs.loop.plan.planner import MODEL_COLUMNS, model_of, planner
 from jobs.loop.traces import sizes
-from jobs.studies.simulate.accesses import days_of_tables, loaded
-from jobs.studies.simulate.answer import ReplayAnswer
+from jobs.studies.simulate.accesses import Accesses, ReplayAnswer
 from jobs.studies.simulate.replay_trace import (
     Caches,
     candidates_at,
@@ -28,52 +27,49 @@ from jobs.studies.simulate.replay_trace import (
     summary,
 )
 from replay.comparison import PLAN, Comparison, Row, compare
-from replay.read.assemble import EVERYTHING
 
 
 def run(
     settings: Settings,
     caches: Caches,
+    accesses: Accesses,
     *,
-    first_day_s: int | None,
-    last_day_s: int | None,
-    only: Mapping[str, str] = EVERYTHING,
     on_progress: Advance,
 ) -> ReplayAnswer:
-    """Replay the days from `first_day_s` to `last_day_s` and write the results into the tables.
+    """Replay days of the tables, and write the results into them.
 
-    Both are first seconds of days, and both days count. The history of features before them warms the caches,
+    The history of features before them warms the caches,
     which are XCaches with the site's watermarks by default. Fractions are of the bytes of all files read in
     the history and those days. The policy lru+plan plans as production does, and needs predictions for every
     cycle of the counted days. Returns the rows of the replays table with further columns. Raises ConfigError,
     InputError, StaleInputError.
     """
-    first_s, last_s = days_of_tables(first_day_s, last_day_s)
-    tables, region, cycle_s = Tables(settings.tables.root), settings.region.name, settings.features.cycle
+    first_s, last_s = accesses.days
+    tables, region, cycle_s = Tables.of(settings), settings.region.name, settings.features.cycle
     tables.check_writable(REPLAYS)
     caches = dataclasses.replace(caches, watermarks=caches.watermarks or settings.replay.watermarks)
-    accesses = loaded(settings, None, first_day_s=first_s, last_day_s=last_s, only=only, keep=caches.keep)
-    trace, shared = accesses.trace, None
+    loaded = accesses.load(settings, keep=caches.keep)
+    trace, plan_by = loaded.trace, None
     if PLAN in named_policies(caches):
         _require_predictions(tables, region, first_s, last_s + DAY_S, cycle_s)
         version = _version(tables, region, first_s)
-        shared = planner(
+        plan_by = planner(
             tables, trace.names, region=region, plan=settings.plan, cycle_s=cycle_s, version=version
         )
-    chosen = sizes(trace, capacities=caches.capacities, fractions=caches.fractions)
-    own = own_policies(caches, accesses, chosen, count_from_s=first_s, on_progress=on_progress)
+    capacities = sizes(trace, capacities=caches.capacities, fractions=caches.fractions)
+    own = own_policies(caches, loaded, capacities, count_from_s=first_s, on_progress=on_progress)
     replayed = compare(
         trace,
         [
-            candidates_at(caches, size, own=own, planner=shared, cycle_s=cycle_s, plan_from_s=first_s)
-            for size in chosen
+            candidates_at(caches, size, own=own, planner=plan_by, cycle_s=cycle_s, plan_from_s=first_s)
+            for size in capacities
         ],
         count_from_s=first_s,
         workers=caches.workers,
         on_done=on_progress,
     )
     key = day_label(last_s), region
-    return ReplayAnswer(_write(tables, caches, replayed, trace.footprint_bytes, key), accesses.notes)
+    return ReplayAnswer(_write(tables, caches, replayed, trace.footprint_bytes, key), loaded.notes)
 
 
 def planned_by(settings: Settings) -> dict[str, object]:

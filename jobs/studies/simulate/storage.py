@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -17,17 +18,25 @@ from features.common.units import format_bytes
 from features.results import LRU
 from jobs.ground.settings.tree import Settings
 from jobs.ground.store.tables import Tables
-from jobs.ground.text import percent
-from jobs.loop.traces import TraceFile
-from jobs.studies.simulate.accesses import loaded as loaded_accesses
+from jobs.ground.text import STORAGE_COLUMNS, as_row, chosen, percent
+from jobs.pages.write import Page, write_page
+from jobs.studies.simulate.accesses import Accesses
 from jobs.studies.simulate.replicas import DROPPABLE, WORDS, Kind, Replicas, Stored, of_tables, of_trace
 from replay.policies import run_policy
 from replay.result import Result
 from replay.trace import Trace, window
 
+if TYPE_CHECKING:
+    from jobs.pages.drawing import Plot
+_MOST_DATASETS = 100
+_STORAGE_NOTE = (
+    "The disk saved is that of the replicas that go, less the caches' own. The last replica on disk never "
+    "goes; those that a rule keeps need its removal first."
+)
+
 
 @dataclasses.dataclass(frozen=True)
-class Wanted:
+class StorageRequest:
     """What is asked: caches of these `capacities`, and what they may take.
 
     `second_bytes`: of a cache behind each, which its misses go to; 0: none. `network_bytes_s`: of the WAN, in
@@ -93,53 +102,43 @@ class StorageAnswer:
 
 def run(
     settings: Settings,
-    trace: TraceFile | None,
-    wanted: Wanted,
+    accesses: Accesses,
+    request: StorageRequest,
     *,
     rses: Sequence[str],
-    first_day_s: int | None,
-    last_day_s: int | None,
-    only: Mapping[str, str],
     on_progress: Advance,
 ) -> StorageAnswer:
     """What caches replace of the replicas at `rses` (empty: of the storage of the configured caches).
 
     With a trace and no RSE the trace's files are the storage. Raises InputError, StaleInputError.
     """
-    if not wanted.capacities or min(*wanted.capacities, wanted.node_disk_bytes, wanted.node_bytes_s) <= 0:
+    if not request.capacities or min(*request.capacities, request.node_disk_bytes, request.node_bytes_s) <= 0:
         raise InputError("capacities, and the disk and rate of a node, must be above 0")
-    on_progress(0, len(wanted.capacities) + 1, "reading")
-    loaded = loaded_accesses(
-        settings,
-        trace,
-        first_day_s=first_day_s,
-        last_day_s=last_day_s,
-        only=only,
-        keep=("dataset",) if trace is not None else (),
-    )
+    on_progress(0, len(request.capacities) + 1, "reading")
+    is_trace = accesses.trace is not None
+    loaded = accesses.load(settings, keep=("dataset",) if is_trace else ())
     own = [rse for cache in settings.caches.values() for rse in cache.storage]
-    patterns = [*rses] or ([] if trace is not None else own)
+    patterns = [*rses] or ([] if is_trace else own)
     if patterns:
-        tables = Tables(settings.tables.root)
         replicas = of_tables(
-            tables, loaded, rses=patterns, tape=settings.plan.tape, caches=settings.cache_rses
+            Tables.of(settings), loaded, rses=patterns, tape=settings.plan.tape, caches=settings.cache_rses
         )
-    elif trace is not None:
+    elif is_trace:
         replicas = of_trace(loaded)
     else:
         raise InputError("name the site's storage: --rse, or `storage` of a cache")
-    case = _Case(loaded.trace, replicas, wanted, first_day_s)
+    case = _Case(loaded.trace, replicas, request, accesses.first_day_s)
     points = []
-    for done, capacity in enumerate(wanted.capacities, start=1):
-        on_progress(done, len(wanted.capacities) + 1, format_bytes(capacity))
+    for done, capacity in enumerate(request.capacities, start=1):
+        on_progress(done, len(request.capacities) + 1, format_bytes(capacity))
         points.append(case.replaced(capacity))
     stored = tuple(replicas.stored(case.read, case.n_days))
     return StorageAnswer(
         verdict=verdict(points[0], sum(one.stored_bytes for one in stored)),
-        findings=tuple(_findings(points[0], stored, wanted, unread_bytes=case.unread_bytes)),
+        findings=tuple(_findings(points[0], stored, request, unread_bytes=case.unread_bytes)),
         points=tuple(points),
         stored=stored,
-        datasets=tuple(case.datasets(wanted.capacities[0])),
+        datasets=tuple(case.datasets(request.capacities[0])),
         days=case.n_days,
         notes=(*loaded.notes, *replicas.notes),
     )
@@ -151,15 +150,17 @@ class _Case:
     `read`: how often each replica was read on the `n_days` that count.
     """
 
-    def __init__(self, trace: Trace, replicas: Replicas, wanted: Wanted, count_from_s: int | None) -> None:
-        self._replicas, self._wanted = replicas, wanted
+    def __init__(
+        self, trace: Trace, replicas: Replicas, request: StorageRequest, count_from_s: int | None
+    ) -> None:
+        self._replicas, self._request = replicas, request
         counted = window(trace, count_from_s)
         self._from_s = counted.count_from_s
         self.n_days = int(trace.time_s[-1]) // DAY_S - self._from_s // DAY_S + 1
         row = replicas.of_item[trace.item]
         n = replicas.size_bytes.size
         self.read: IntArray = np.bincount(row[counted.first :][row[counted.first :] >= 0], minlength=n)
-        kinds = (Kind.FREE,) if wanted.keep_ruled else DROPPABLE
+        kinds = (Kind.FREE,) if request.keep_ruled else DROPPABLE
         self._may_go: BoolArray = np.isin(replicas.kind, kinds)
         n_sets = len(replicas.datasets)
         stored = self._by_dataset(replicas.size_bytes)
@@ -184,28 +185,28 @@ class _Case:
 
     def replaced(self, capacity: int) -> Replaced:
         """What the cache replaces: all that may go, or as much as the WAN takes in its busiest hour."""
-        most = self._wanted.network_bytes_s
+        most = self._request.network_bytes_s
         low, high = 0, len(self._replicas.datasets)
-        found = self._point(capacity, high)
-        if most is not None and found.wan_bytes_s > most:
+        answer = self._point(capacity, high)
+        if most is not None and answer.wan_bytes_s > most:
             # A cache that is asked for more hits less of the rest: the traffic grows with what goes.
             while high - low > 1:
                 middle = (low + high) // 2
                 fits = self._point(capacity, middle).wan_bytes_s <= most
                 low, high = (middle, high) if fits else (low, middle)
-            high, found = low, self._point(capacity, low)
+            high, answer = low, self._point(capacity, low)
         self._n_sets[capacity] = high
-        return found
+        return answer
 
     def _point(self, capacity: int, n_sets: int) -> Replaced:
         goes = self._rank < n_sets
         first, last = self._replays(capacity, goes)
-        kind, size, wanted = self._replicas.kind, self._replicas.size_bytes, self._wanted
+        kind, size, request = self._replicas.kind, self._replicas.size_bytes, self._request
         dropped = int(size[goes].sum())
         served_s = 0.0 if first is None else (first.hourly.hit_bytes + first.hourly.wan_bytes).max() / HOUR_S
         by_disk, by_network = (
-            -(-capacity // wanted.node_disk_bytes),
-            math.ceil(served_s / wanted.node_bytes_s),
+            -(-capacity // request.node_disk_bytes),
+            math.ceil(served_s / request.node_bytes_s),
         )
         asked, wan = (
             (0, 0) if first is None else (first.bytes_requested, 0 if last is None else last.wan_bytes)
@@ -213,39 +214,39 @@ class _Case:
         return Replaced(
             capacity_bytes=capacity,
             dropped_bytes=dropped,
-            saved_bytes=dropped - capacity - wanted.second_bytes,
+            saved_bytes=dropped - capacity - request.second_bytes,
             wan_bytes_per_day=wan / self.n_days,
             byte_hit_ratio=1 - wan / asked if asked else 0.0,
             nodes=max(by_disk, by_network),
             rule_bytes=int(size[goes & (kind != Kind.FREE)].sum()),
-            second_capacity_bytes=wanted.second_bytes,
+            second_capacity_bytes=request.second_bytes,
             served_bytes_s=float(served_s),
             wan_bytes_s=0.0 if last is None else last.peak_hour_wan_bytes / HOUR_S,
-            second_bytes_s=first.peak_hour_wan_bytes / HOUR_S if first and wanted.second_bytes else 0.0,
+            second_bytes_s=first.peak_hour_wan_bytes / HOUR_S if first and request.second_bytes else 0.0,
             limit="disk" if by_disk >= by_network else "network",
         )
 
     def _replays(self, capacity: int, goes: BoolArray) -> tuple[Result | None, Result | None]:
         """LRU on the reads of what goes, in the first cache and the last; None: nothing is asked of it."""
         first = self._replay(self._trace, (self._row >= 0) & goes[self._row], capacity)
-        if first is None or not self._wanted.second_bytes:
+        if first is None or not self._request.second_bytes:
             return (None, None) if first is None else (first.result, first.result)
-        behind = self._replay(first.reads, ~first.hit, self._wanted.second_bytes)
+        behind = self._replay(first.reads, ~first.hit, self._request.second_bytes)
         return first.result, None if behind is None else behind.result
 
-    def _replay(self, trace: Trace, chosen: BoolArray, capacity: int) -> _Replay | None:
-        if not (chosen & (trace.time_s >= self._from_s)).any():
+    def _replay(self, trace: Trace, is_read: BoolArray, capacity: int) -> _Replay | None:
+        if not (is_read & (trace.time_s >= self._from_s)).any():
             return None
-        reads = Trace(trace.time_s[chosen], trace.item[chosen], trace.size_bytes)
+        reads = Trace(trace.time_s[is_read], trace.item[is_read], trace.size_bytes)
         hit = np.zeros(reads.n_accesses, np.bool_)
         return _Replay(reads, hit, run_policy(LRU, reads, capacity, count_from_s=self._from_s, hit=hit))
 
     def datasets(self, capacity: int) -> Iterator[Dropped]:
         """What goes for a cache that `replaced` was asked about, by dataset."""
         size = self._replicas.size_bytes
-        one: IntArray = np.ones_like(size)
+        each: IntArray = np.ones_like(size)
         files, stored, asked, ruled = map(
-            self._by_dataset, (one, size, self.read * size, one * (self._replicas.kind != Kind.FREE))
+            self._by_dataset, (each, size, self.read * size, each * (self._replicas.kind != Kind.FREE))
         )
         for code in self._order[: self._n_sets[capacity]]:
             if files[code]:
@@ -280,23 +281,46 @@ def verdict(point: Replaced, stored_bytes: int) -> str:
 
 
 def _findings(
-    point: Replaced, stored: Sequence[Stored], wanted: Wanted, *, unread_bytes: int
+    point: Replaced, stored: Sequence[Stored], request: StorageRequest, *, unread_bytes: int
 ) -> Iterator[str]:
     by_words = {one.kept_by: one for one in stored}
-    stays = [one for kind in (Kind.ON_TAPE, Kind.LAST) if (one := by_words.get(WORDS[kind]))]
+    staying = [one for kind in (Kind.ON_TAPE, Kind.LAST) if (one := by_words.get(WORDS[kind]))]
     if point.rule_bytes:
         look = "" if WORDS[Kind.UNKNOWN] not in by_words else ", or their rules are unknown: look first"
         yield f"{format_bytes(point.rule_bytes)} of that are kept by rules, which must go first{look}."
-    if stays:
-        kept = format_bytes(sum(one.stored_bytes for one in stays))
-        yield f"{kept} stay whatever the cache, as no other disk has them."
-    if wanted.network_bytes_s is not None:
-        yield f"What is read most stays: the WAN takes at most {format_bytes(wanted.network_bytes_s)}/s."
+    if staying:
+        stay_bytes = format_bytes(sum(one.stored_bytes for one in staying))
+        yield f"{stay_bytes} stay whatever the cache, as no other disk has them."
+    if request.network_bytes_s is not None:
+        yield f"What is read most stays: the WAN takes at most {format_bytes(request.network_bytes_s)}/s."
     yield f"Nobody read {format_bytes(unread_bytes)} of what could go: no cache is needed for that."
     disk, rate, served = map(
-        format_bytes, (wanted.node_disk_bytes, wanted.node_bytes_s, point.served_bytes_s)
+        format_bytes, (request.node_disk_bytes, request.node_bytes_s, point.served_bytes_s)
     )
     yield (
         f"The cache takes {point.nodes} node{'s' * (point.nodes > 1)} of {disk} and {rate}/s, by their "
         f"{point.limit}: it serves {served}/s in the busiest hour, and its disks read or write as much."
     )
+
+
+def export_storage(answer: StorageAnswer, out: Path | None, *, title: str) -> None:
+    """Write what caches replace to `out`, if given, in the format of its suffix."""
+    points = [as_row(point) for point in answer.points]
+    answers = (answer.verdict, *answer.findings)
+    largest = sorted(answer.datasets, key=lambda one: -one.stored_bytes)[:_MOST_DATASETS]
+    more = [
+        ("Stored, by what keeps it", "", [as_row(one) for one in answer.stored]),
+        ("Datasets that go, the largest", "Of the first capacity.", [as_row(one) for one in largest]),
+    ]
+    columns = [key for key in points[0] if key in STORAGE_COLUMNS or any(point[key] for point in points)]
+    rows = [chosen(point, columns) for point in points]
+    page = Page(
+        title, answer.notes, rows, answers, "Disk against traffic", _STORAGE_NOTE, capacity="", more=more
+    )
+
+    def draw(_: Any) -> Plot:
+        from jobs.studies.simulate import study_plots  # noqa: PLC0415  matplotlib takes long to import
+
+        return study_plots.traffic_against_disk(points)
+
+    write_page(out, points, page, draw)

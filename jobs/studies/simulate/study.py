@@ -1,26 +1,39 @@
-"""The caching study of any trace, as one HTML page."""
+"""The caching study of any trace, as one HTML page: the answers, then each part."""
 
 from __future__ import annotations
 
 import dataclasses
 import time
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from features.common import files
 from features.common.progress import Advance
+from features.common.times import day_label
+from features.common.units import format_bytes
 from jobs.ground.settings.study import StudySettings
 from jobs.ground.settings.tree import Settings
-from jobs.loop.traces import TraceFile
-from jobs.studies.simulate.study_page import study_page
+from jobs.ground.text import count, percent
+from jobs.pages.page import Capacities, page
+from jobs.studies.simulate.study_sections import (
+    UNKNOWN_DISTANCE,
+    cache_sections,
+    file_sections,
+    left_out,
+)
 from replay.config import CacheConfig
 from replay.read import LoadedTrace
 from replay.study.benefit import Tier
-from replay.study.categories import Thresholds
+from replay.study.categories import CACHE, CACHE_SMALL, DO_NOT_CACHE, Thresholds, hints
 from replay.study.study import Study, StudyConfig, study
 
 DETAILS = ("category", "tier", "dataset", "origin", "site", "activity")
 """Columns beside the trace that a study uses, if they exist."""
 N_STAGES = 5
+OVERRUN = 0.01
+"""Share of the bytes read past the cache from which on the first answer mentions them."""
+MOST_NAMED = 6
+"""Categories in a sentence; the table has all."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -37,34 +50,9 @@ class StudySummary:
     lru_age_s: int | None
     verdicts: dict[str, str]
     wan_saved_bytes: int
-    hs06_hours_saved: int
+    hs06_hours_saved: int | None
     notes: tuple[str, ...]
     seconds: float
-
-
-def run(
-    settings: Settings,
-    trace: TraceFile,
-    *,
-    since_s: int | None,
-    capacity_bytes: int | None,
-    capacity_fraction: float | None,
-    watermarks: tuple[float, float] | None,
-    out: Path,
-    on_progress: Advance,
-) -> StudySummary:
-    """Write the caching study of a trace, from `since_s` on. Raises as `write_study`."""
-    on_progress(0, 1, "reading")
-    return write_study(
-        trace.load(keep=DETAILS, since_s=since_s),
-        settings,
-        what=", ".join((trace.path.name, *trace.only.values())),
-        capacity_bytes=capacity_bytes,
-        capacity_fraction=capacity_fraction,
-        watermarks=watermarks,
-        out=out,
-        on_progress=on_progress,
-    )
 
 
 def write_study(
@@ -85,6 +73,7 @@ def write_study(
     """
     started = time.perf_counter()
     trace = loaded.trace
+    loaded = loaded._replace(notes=(*loaded.notes, *hints(trace, loaded.details)))
     share = capacity_fraction or settings.study.capacity_fraction
     capacity = capacity_bytes or int(share * trace.footprint_bytes)
     low, high = watermarks or settings.replay.watermarks
@@ -102,28 +91,30 @@ def write_study(
         done += 1
         on_progress(done, N_STAGES, stage)
 
-    found = study(trace, loaded.details, config, on_done=advance)
-    html = study_page(found, what=what, notes=loaded.notes)
+    results = study(trace, loaded.details, config, on_done=advance)
+    html = study_page(results, what=what, notes=loaded.notes)
     out.parent.mkdir(parents=True, exist_ok=True)
     files.write(out, html)
     advance("the page")
-    return _summary(found, loaded, out, html, time.perf_counter() - started)
+    return _summary(results, loaded, out, html, time.perf_counter() - started)
 
 
-def _summary(found: Study, loaded: LoadedTrace, out: Path, html: str, seconds: float) -> StudySummary:
-    benefit = found.benefit
+def _summary(results: Study, loaded: LoadedTrace, out: Path, html: str, seconds: float) -> StudySummary:
+    benefit = results.benefit
     return StudySummary(
         report=str(out),
         size_bytes=len(html.encode()),
-        accesses=found.result.requests,
-        capacity_bytes=found.config.cache.capacity_bytes,
-        hit_ratio=found.result.hit_ratio,
-        byte_hit_ratio=found.result.byte_hit_ratio,
-        chosen_byte_hit_ratio=None if found.by_verdict is None else found.by_verdict.byte_hit_ratio,
-        lru_age_s=found.lru_age_s,
-        verdicts={row.name: row.verdict for row in found.categories},
-        wan_saved_bytes=found.result.hit_bytes,
-        hs06_hours_saved=round(benefit.direct.hs06_hours - benefit.cached.hs06_hours),
+        accesses=results.result.requests,
+        capacity_bytes=results.config.cache.capacity_bytes,
+        hit_ratio=results.result.hit_ratio,
+        byte_hit_ratio=results.result.byte_hit_ratio,
+        chosen_byte_hit_ratio=None if results.by_verdict is None else results.by_verdict.byte_hit_ratio,
+        lru_age_s=results.lru_age_s,
+        verdicts={row.name: row.verdict for row in results.categories},
+        wan_saved_bytes=results.result.hit_bytes,
+        hs06_hours_saved=(
+            None if benefit is None else round(benefit.direct.hs06_hours - benefit.cached.hs06_hours)
+        ),
         notes=loaded.notes,
         seconds=seconds,
     )
@@ -136,4 +127,94 @@ def thresholds(study: StudySettings) -> Thresholds:
         min_reread_share=study.min_reread_share,
         small_file_bytes=study.small_file,
         many_accesses=study.many_accesses,
+    )
+
+
+def study_page(results: Study, *, what: str, notes: Sequence[str] = ()) -> str:
+    """The HTML page of a study of the trace called `what`; `notes` come under the title."""
+    trace = results.use.trace
+    span = f"{day_label(int(trace.time_s[0]))} to {day_label(int(trace.time_s[-1]))}"
+    cache = results.config.cache
+    subtitle = (
+        f"{what}, {span}. Replayed through an XCache of {format_bytes(cache.capacity_bytes)}: whole files, "
+        f"LRU, watermarks {percent(cache.low_watermark)} and {percent(cache.high_watermark)}, empty at the "
+        "start. " + "; ".join(notes)
+    )
+    sections = [*file_sections(results), *cache_sections(results)]
+    return page(
+        title="Caching study",
+        subtitle=subtitle,
+        answers=list(answers(results)),
+        sections=sections,
+        capacities=Capacities(values=sorted(point.capacity_bytes for point in results.ideal)),
+    )
+
+
+def answers(results: Study) -> Iterator[str]:
+    """Answers to a planner's first questions, one sentence each."""
+    result, cache = results.result, results.config.cache
+    share = percent(cache.capacity_bytes / max(1, results.use.trace.footprint_bytes), 1)
+    size = format_bytes(cache.capacity_bytes)
+    yield f"A cache of {size} serves {percent(result.byte_hit_ratio, 1)} of the bytes that jobs read."
+    yield (
+        f"{format_bytes(result.hit_bytes)} of {format_bytes(result.bytes_requested)} stay off the WAN, with "
+        f"{percent(result.hit_ratio, 1)} of {count(result.requests)} accesses; the cache is {share} of the "
+        f"bytes of all files read.{_overrun(results)}"
+    )
+    yield _verdicts(results)
+    yield _doubling(results)
+    yield _saved(results)
+
+
+def _saved(results: Study) -> str:
+    benefit = results.benefit
+    if benefit is None:
+        return UNKNOWN_DISTANCE
+    saved = benefit.direct.hs06_hours - benefit.cached.hs06_hours
+    return (
+        f"The jobs {'save' if saved >= 0 else 'lose'} {count(abs(saved))} HS06-hours "
+        f"({percent(abs(saved) / max(1.0, benefit.direct.hs06_hours), 1)}) against reading everything from "
+        f"the origins; CPU efficiency {percent(benefit.direct.cpu_efficiency, 1)} becomes "
+        f"{percent(benefit.cached.cpu_efficiency, 1)}.{left_out(benefit)}"
+    )
+
+
+def _overrun(results: Study) -> str:
+    """A warning if the cache is often full between two purges."""
+    passed = results.result.bypassed_bytes
+    if passed <= OVERRUN * results.result.bytes_requested:
+        return ""
+    interval = results.config.cache.purge_interval_s
+    return (
+        f" But {format_bytes(passed)} were read past it, because it was full between two purges "
+        f"({interval} s apart) or files were larger than it: it is too small for this traffic."
+    )
+
+
+def _verdicts(results: Study) -> str:
+    sentences = []
+    for verdict in (CACHE, CACHE_SMALL, DO_NOT_CACHE):
+        names = [row.name for row in results.categories if row.verdict == verdict]
+        if names:
+            more = f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else ""
+            sentences.append(f"{verdict.capitalize()}: {', '.join(names[:MOST_NAMED])}{more}.")
+    answer = " ".join(sentences)
+    if results.by_verdict is None:
+        return answer
+    return (
+        f"{answer} Admitting only that, the cache serves {percent(results.by_verdict.byte_hit_ratio, 1)} of "
+        f"the bytes instead of {percent(results.use.byte_hit_ratio, 1)}, and "
+        f"{percent(results.by_verdict.hit_ratio, 1)} of the accesses instead of "
+        f"{percent(results.use.hit_ratio, 1)}."
+    )
+
+
+def _doubling(results: Study) -> str:
+    capacity = results.config.cache.capacity_bytes
+    now, adds = results.curve.byte_hit_ratio_at(capacity), results.curve.doubling_adds(capacity)
+    bound = next((p.bound for p in results.ideal if p.capacity_bytes == capacity), None)
+    best = "" if bound is None else f"; no policy could serve more than {percent(bound, 1)} at this capacity"
+    twice = percent(now + adds.byte_hit_ratio, 1)
+    return (
+        f"Twice the capacity takes the byte hit ratio of a plain LRU from {percent(now, 1)} to {twice}{best}."
     )

@@ -1,4 +1,4 @@
-"""The study's plots: bars differ by hatch, lines by dash and marker."""
+"""Plots of studies: bars differ by hatch, lines by dash and marker."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from matplotlib.ticker import MaxNLocator
 from features.common.arrays import FloatArray, IntArray
 from features.common.times import as_of_label
 from features.common.units import format_bytes
-from jobs.ground.text import count, percent
+from jobs.ground.text import Row, count, percent, time_unit
 from jobs.pages.drawing import DARK, LIGHT, STYLE, WARM, Plot, Point, dated
 from jobs.pages.plots import BYTES_AXIS, COUNTS_AXIS, as_times
 from replay.curve import Curve
@@ -34,6 +34,7 @@ _BOUND: dict[str, Any] = {"linestyle": "none", "marker": "D", "mfc": "none", "me
 MAX_POINTS = 800
 _READ_POINTS = 200
 """Points of a smooth line that can be read."""
+GREY = "#5b6770"
 
 
 def grouped_shares(groups: Sequence[str], series: Mapping[str, Sequence[float]], *, xlabel: str = "") -> Plot:
@@ -232,3 +233,45 @@ def _steps(middles: Any, shares: FloatArray, ranges: Sequence[str]) -> Iterator[
 
 def _shares(amounts: IntArray) -> FloatArray:
     return np.asarray(amounts / max(1, int(amounts.sum())), np.float64)
+
+
+def traffic_against_disk(points: Sequence[Row]) -> Plot:
+    """WAN traffic per day over the disk saved, a mark per capacity. `points`: of `storage`."""
+    with mpl.rc_context(STYLE):
+        plot = Plot()
+        at, traffic = ([p[key] / 1e12 for p in points] for key in ("saved_bytes", "wan_bytes_per_day"))
+        (drawn,) = plot.axes.plot(at, traffic, "o--", color=DARK, markersize=5, clip_on=False)
+        said = [
+            f"a cache of {format_bytes(p['capacity_bytes'])}: {format_bytes(p['saved_bytes'])} less disk, "
+            f"{format_bytes(p['wan_bytes_per_day'])} more WAN traffic per day"
+            for p in points
+        ]
+        plot.add("", drawn, map(Point, at, traffic, said))
+        for p, x, y in zip(points, at, traffic, strict=True):
+            name = format_bytes(p["capacity_bytes"])
+            plot.axes.annotate(name, (x, y), xytext=(0, -14), textcoords="offset points", ha="center")
+        plot.axes.margins(x=0.1)
+        plot.axes.set(xlabel="less disk, TB", ylabel="more WAN traffic, TB per day", ylim=(0, None))
+        return plot
+
+
+def processing_time(points: Sequence[Row]) -> Plot:
+    """KIT's Eq. 1: processing time over the cached fraction, by what limits it. `points`: by fraction."""
+    with mpl.rc_context(STYLE):
+        plot = Plot(nearest="x")
+        unit, unit_s = time_unit(max(p["processing_s"] for p in points))
+        x, takes = (
+            [scale * p[key] for p in points]
+            for key, scale in (("cached_fraction", 100), ("processing_s", 1 / unit_s))
+        )
+        plot.axes.plot(x, takes, color=GREY, linewidth=1)
+        looks = {"network": "v", "caches": "s", "computing": "o"}
+        for limit, marker in looks.items():
+            places = [k for k, p in enumerate(points) if p["limited_by"] == limit]
+            at, mine = [x[k] for k in places], [takes[k] for k in places]
+            (drawn,) = plot.axes.plot(at, mine, marker, color=DARK, markersize=5)
+            said = [f"{takes[k]:.3g} {unit} with {x[k]:.3g} % cached, limited by {limit}" for k in places]
+            if places:
+                plot.add(f"limited by {limit}", drawn, map(Point, at, mine, said))
+        plot.axes.set(xlabel="cached fraction, %", ylabel=f"processing time, {unit}", ylim=(0, None))
+        return plot

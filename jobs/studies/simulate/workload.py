@@ -75,7 +75,7 @@ def run(
     chosen = str(own) if own is not None and own.is_file() else scenario
     config = load(chosen, start_s=start_s, seed=seed, days=days, scale=scale, accesses=accesses)
     if pull_too:
-        generated.mark(Tables(settings.tables.root), label(config))
+        generated.mark(Tables.of(settings), label(config))
     made = write(config, out=out, raw=raw or pull_too, report=report, on_progress=on_progress)
     if pull_too:
         for source, path in (("rucio_traces", made.traces), ("rucio_files", made.catalogue)):
@@ -186,20 +186,20 @@ def _scenario(scenario: str) -> dict[str, Any]:
 def _write_trace(workload: Workload, out: Path) -> tuple[Path, Path]:
     out.mkdir(parents=True, exist_ok=True)
     accesses, files = out / "accesses.parquet", out / "files.parquet"
-    told = {GENERATED: label(workload.config)}
-    _write_parquet(workload.access_slices(), accesses, told)
-    _write_parquet(workload.file_slices(), files, told)
+    marks = {GENERATED: label(workload.config)}
+    _write_parquet(workload.access_slices(), accesses, marks)
+    _write_parquet(workload.file_slices(), files, marks)
     return accesses, files
 
 
-def _write_parquet(tables: Iterator[pa.Table], path: Path, told: dict[str, str]) -> None:
+def _write_parquet(tables: Iterator[pa.Table], path: Path, marks: dict[str, str]) -> None:
     """Write one row group per table; the file appears under its name when it is complete."""
     first = next(tables)
     coded = [field.name for field in first.schema if pa.types.is_dictionary(field.type)]
     with (
         replaced(path) as draft,
         pq.ParquetWriter(
-            draft, first.schema.with_metadata(told), compression="zstd", use_dictionary=coded
+            draft, first.schema.with_metadata(marks), compression="zstd", use_dictionary=coded
         ) as writer,
     ):
         writer.write_table(first, row_group_size=ROWS_AT_ONCE)

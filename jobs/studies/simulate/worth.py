@@ -5,9 +5,11 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 
 import numpy as np
 
+from features.common import files
 from features.common.arrays import FloatArray, IntArray
 from features.common.errors import InputError
 from features.common.progress import Advance
@@ -15,9 +17,10 @@ from features.common.times import DAY_S, day_label
 from features.common.units import format_bytes
 from features.results import LRU, STEWARD
 from jobs.ground.settings.tree import Settings
-from jobs.ground.text import percent
-from jobs.loop.traces import TraceFile
-from jobs.studies.simulate.accesses import loaded as loaded_accesses
+from jobs.ground.text import as_row, percent
+from jobs.pages import plots
+from jobs.pages.page import Figure, Section, page
+from jobs.studies.simulate.accesses import Accesses
 from jobs.studies.simulate.replay_trace import steward_policies
 from models.evaluation.bootstrap import BOUNDED_DAYS, Interval, few_days, mean_interval
 from replay.access_context import CONTEXT
@@ -32,10 +35,15 @@ LEAST_PAST_S = 7 * DAY_S
 """Of the past that is left to learn from, where counting begins before the middle of a trace."""
 GRID = 40
 """Capacities at which the page draws LRU."""
+_CAPTION = "Bytes fetched per day by LRU at every capacity, and by the options."
+_NOTE = (
+    "Saved is against LRU at the capacity asked for. The true value lies above the lower bound with 95 % "
+    "probability, and below the upper one with 95 %."
+)
 
 
 @dataclasses.dataclass(frozen=True)
-class Figures:
+class SiteFacts:
     """What only the site knows; None: not given, and what follows from it is left out.
 
     `rtt_ms`: round trip to the origins. Money in any one currency: `wan_tb`, per TB fetched; `core_hour`;
@@ -95,31 +103,26 @@ class Worth:
 
 def run(
     settings: Settings,
-    trace: TraceFile | None,
-    figures: Figures,
+    accesses: Accesses,
+    facts: SiteFacts,
     *,
     capacity_bytes: int,
     more: float,
-    first_day_s: int | None,
-    last_day_s: int | None,
-    only: Mapping[str, str],
     on_progress: Advance,
 ) -> Worth:
-    """What LRU, a steward and `more` times the disk save at `capacity_bytes`, counted from `first_day_s`.
+    """What LRU, a steward and `more` times the disk save at `capacity_bytes`, counted from the first day.
 
-    A steward learns from what lies before; None: from the first half of the trace. Raises InputError,
-    StaleInputError.
+    A steward learns from what lies before; without a first day, from the first half of the
+    trace. Raises InputError, StaleInputError.
     """
     on_progress(0, 5, "reading")
-    loaded = loaded_accesses(
-        settings, trace, first_day_s=first_day_s, last_day_s=last_day_s, only=only, keep=CONTEXT
-    )
-    from_s = _middle_s(loaded) if first_day_s is None else first_day_s
+    loaded = accesses.load(settings, keep=CONTEXT)
+    from_s = _middle_s(loaded) if accesses.first_day_s is None else accesses.first_day_s
     case = _case(loaded, capacity_bytes, more, from_s=from_s, on_progress=on_progress)
-    value = Value(settings.benefit.model, figures)
+    value = Value(settings.benefit.model, facts)
     options = tuple(_options(case, value))
     return Worth(
-        verdict=verdict(capacity_bytes, case.n_days, options[3], figures),
+        verdict=verdict(capacity_bytes, case.n_days, options[3], facts),
         findings=tuple(_findings(case, options, value)),
         options=options,
         assumptions=tuple(_assumptions(case, value, settings)),
@@ -138,10 +141,10 @@ def _middle_s(loaded: LoadedTrace) -> int:
     first_s, last_s = int(loaded.trace.time_s[0]), int(loaded.trace.time_s[-1])
     middle_s = (first_s + last_s) // 2 // DAY_S * DAY_S
     bounded_s = (last_s // DAY_S - BOUNDED_DAYS + 1) * DAY_S
-    found_s = bounded_s if first_s + LEAST_PAST_S <= bounded_s < middle_s else middle_s
-    if found_s <= first_s:
+    from_s = bounded_s if first_s + LEAST_PAST_S <= bounded_s < middle_s else middle_s
+    if from_s <= first_s:
         raise InputError("a steward learns from the past, and the trace has one day; take a longer one")
-    return found_s
+    return from_s
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -171,8 +174,8 @@ class _Case:
         if saved_bytes_per_day is None:
             return None
         wan = self.rows[LRU].result.wan_bytes - saved_bytes_per_day * self.n_days
-        found = self.curve.capacity_for(byte_hit_ratio=max(0.0, 1 - wan / max(1, self.requested)))
-        return math.inf if found is None else float(max(0, found - self.capacity_bytes))
+        capacity = self.curve.capacity_for(byte_hit_ratio=max(0.0, 1 - wan / max(1, self.requested)))
+        return math.inf if capacity is None else float(max(0, capacity - self.capacity_bytes))
 
     def drawn(self) -> Iterator[tuple[int, float]]:
         """LRU's bytes fetched per day, from a quarter of the capacity to four times of it."""
@@ -217,13 +220,13 @@ class Value:
     """What bytes that are not fetched are worth."""
 
     model: BenefitModel
-    figures: Figures
+    facts: SiteFacts
 
     def hours(self, n_bytes: float | None) -> float | None:
         """Core hours that jobs wait less; None: the round trip, or the bytes, are unknown."""
-        if self.figures.rtt_ms is None or n_bytes is None:
+        if self.facts.rtt_ms is None or n_bytes is None:
             return None
-        at: FloatArray = np.array([self.figures.rtt_ms])
+        at: FloatArray = np.array([self.facts.rtt_ms])
         none, one = np.zeros(1, np.int64), np.array([TB], np.int64)
         missed = cost(BytesRead(at, one, none[:, None]), self.model)
         hit = cost(BytesRead(at, none, one[:, None]), self.model)
@@ -235,8 +238,8 @@ class Value:
             return None
         hours = self.hours(n_bytes)
         parts = [
-            None if self.figures.wan_tb is None else n_bytes / TB * self.figures.wan_tb,
-            None if hours is None or self.figures.core_hour is None else hours * self.figures.core_hour,
+            None if self.facts.wan_tb is None else n_bytes / TB * self.facts.wan_tb,
+            None if hours is None or self.facts.core_hour is None else hours * self.facts.core_hour,
         ]
         known = [part for part in parts if part is not None]
         return DAYS_PER_YEAR * sum(known) if known else None
@@ -250,12 +253,12 @@ def _options(case: _Case, value: Value) -> Iterator[Option]:
     )
     less = nothing.saved_bytes_per_day
     yield dataclasses.replace(nothing, core_hours_per_day=value.hours(less), money_per_year=value.money(less))
-    disk = value.figures.disk_tb_year
+    disk = value.facts.disk_tb_year
     more_disk = None if disk is None else disk * (case.more_bytes - case.capacity_bytes) / TB
     for name, result, costs in (
         ("LRU", lru, 0.0),
         ("LRU, more disk", case.larger.result, more_disk),
-        ("a steward", steward, value.figures.run_year),
+        ("a steward", steward, value.facts.run_year),
         ("the bound", bound, None),
     ):
         saved = case.saved(result.daily.wan_bytes)
@@ -273,7 +276,7 @@ def _options(case: _Case, value: Value) -> Iterator[Option]:
         )
 
 
-def verdict(capacity_bytes: int, n_days: int, steward: Option, figures: Figures) -> str:
+def verdict(capacity_bytes: int, n_days: int, steward: Option, facts: SiteFacts) -> str:
     """Whether a steward is worth it, in one sentence; `steward`: what it saves on `n_days`."""
     at, n = format_bytes(capacity_bytes), steward.saved_bytes_per_day or 0.0
     if why := few_days(n_days):
@@ -285,7 +288,7 @@ def verdict(capacity_bytes: int, n_days: int, steward: Option, figures: Figures)
         return f"No: at {at}, a steward costs {format_bytes(-n)} per day more than LRU."
     if low <= 0:
         return f"Not shown: at {at}, a steward saves {gain}, which may be chance."
-    if steward.money_per_year is None or figures.run_year is None:
+    if steward.money_per_year is None or facts.run_year is None:
         return f"At {at}, a steward saves {gain}: more than chance."
     pays = "Yes" if steward.money_per_year > 0 else "No"
     net = f"{abs(steward.money_per_year):,.0f} per year {'more' if pays == 'Yes' else 'less'} than it costs"
@@ -314,7 +317,7 @@ def _findings(case: _Case, options: Sequence[Option], value: Value) -> Iterator[
 
 
 def _break_even(case: _Case, steward: Option, value: Value) -> Iterator[str]:
-    worth, costs = value.money(steward.saved_bytes_per_day), value.figures.run_year
+    worth, costs = value.money(steward.saved_bytes_per_day), value.facts.run_year
     if costs is None or worth is None:
         return
     if worth <= 0:
@@ -325,7 +328,7 @@ def _break_even(case: _Case, steward: Option, value: Value) -> Iterator[str]:
 
 
 def _assumptions(case: _Case, value: Value, settings: Settings) -> Iterator[Assumption]:
-    given, rate = value.figures, settings.benefit.job_read_rate
+    given, rate = value.facts, settings.benefit.job_read_rate
     yield Assumption(
         f"{case.n_days} days count; what lies before warms the caches, and is learned from", "--from, --to"
     )
@@ -351,3 +354,22 @@ def _disk(n_bytes: float | None) -> str:
     if n_bytes is None:
         return "unknown"
     return format_bytes(n_bytes) if math.isfinite(n_bytes) else "out of reach"
+
+
+def write(answer: Worth, out: Path, *, what: str) -> None:
+    """Write the page of `answer` to `out`; `what`: the reads that it is about."""
+    rows = [as_row(one) for one in answer.options]
+    known = [key for key in rows[0] if any(row[key] is not None for row in rows)]
+    figure = Figure(plots.wan_against_capacity(answer.curve, rows), _CAPTION)
+    sections = [
+        Section("Options", _NOTE, [figure], [{key: row[key] for key in known} for row in rows]),
+        Section("What was assumed, and how to change it", rows=[as_row(one) for one in answer.assumptions]),
+    ]
+    html = page(
+        title="Is it worth it?",
+        subtitle="; ".join([f"{what}, {answer.first_day} to {answer.last_day}", *answer.notes]),
+        answers=[answer.verdict, *answer.findings],
+        sections=sections,
+    )
+    out.parent.mkdir(parents=True, exist_ok=True)
+    files.write(out, html)

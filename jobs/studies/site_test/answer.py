@@ -76,10 +76,10 @@ class Outlier:
     median_s: float
 
 
-def latency(found: RoundTrip) -> Latency:
+def latency(trip: RoundTrip) -> Latency:
     """Round trips in ms."""
-    ms = [1000 * one for one in found.seconds]
-    return Latency(found.place, statistics.median(ms), min(ms), max(ms), 1000 * found.connect_s)
+    ms = [1000 * one for one in trip.seconds]
+    return Latency(trip.place, statistics.median(ms), min(ms), max(ms), 1000 * trip.connect_s)
 
 
 def rates(measured: Measured, kinds: Sequence[Kind]) -> list[Rate]:
@@ -91,7 +91,7 @@ def rates(measured: Measured, kinds: Sequence[Kind]) -> list[Rate]:
 
 def _rate(kind: Kind, runs: Sequence[Run]) -> Rate:
     good = [run for run in runs if run.error is None]
-    found = sorted(run.bytes / run.seconds for run in good)
+    rates_s = sorted(run.bytes / run.seconds for run in good)
     opens = [one.open_s for run in good for one in run.reads]
     return Rate(
         place=kind.place,
@@ -100,9 +100,9 @@ def _rate(kind: Kind, runs: Sequence[Run]) -> Rate:
         loops=kind.loops,
         streams=kind.streams,
         connections="own" if kind.has_own else "one",
-        rate_bytes_per_s=round(statistics.median(found)) if found else None,
-        lowest_bytes_per_s=round(found[0]) if found else None,
-        highest_bytes_per_s=round(found[-1]) if found else None,
+        rate_bytes_per_s=round(statistics.median(rates_s)) if rates_s else None,
+        lowest_bytes_per_s=round(rates_s[0]) if rates_s else None,
+        highest_bytes_per_s=round(rates_s[-1]) if rates_s else None,
         open_ms=1000 * statistics.median(opens) if opens else None,
         runs=len(runs),
         failed=len(runs) - len(good),
@@ -114,13 +114,13 @@ def _rate(kind: Kind, runs: Sequence[Run]) -> Rate:
 
 def outliers(measured: Measured) -> list[Outlier]:
     """The slowest reads that stand out, the slowest first."""
-    found = list[Outlier]()
+    slow = list[Outlier]()
     for kind in dict.fromkeys(run.kind for run in measured.runs):
         reads = [(run, one) for run in measured.runs if run.kind == kind for one in run.reads]
         if not reads:
             continue
         median_s = statistics.median(one.seconds for _, one in reads)
-        found += [
+        slow += [
             Outlier(
                 *(kind.place, one.piece.name, kind.reading, kind.clients),
                 *(run.number + 1, one.seconds, median_s),
@@ -128,10 +128,10 @@ def outliers(measured: Measured) -> list[Outlier]:
             for run, one in reads
             if one.seconds > max(_FAR * median_s, median_s + _LEAST_S)
         ]
-    return sorted(found, key=lambda one: -one.seconds)[:_MOST_OUTLIERS]
+    return sorted(slow, key=lambda one: -one.seconds)[:_MOST_OUTLIERS]
 
 
-class Found:
+class RateTable:
     """Rates by what they are of."""
 
     def __init__(self, rows: Sequence[Rate]) -> None:
@@ -175,35 +175,35 @@ class Found:
 
 def findings(trips: Sequence[Latency], rows: Sequence[Rate]) -> Iterator[str]:
     """Sentences on distance, on what a single job gets, and on what many get together."""
-    found = Found(rows)
+    table = RateTable(rows)
     yield "Round trips: " + ", ".join(f"{one.place} {one.round_trip_ms:.3g} ms" for one in trips) + "."
     for reading in ("whole", "35 %", "5 %"):
-        told = [
+        phrases = [
             f"{_told(row)} {_words(place)}"
-            for place in (*found.origins, COLD, WARM)
-            if (row := found.one(place, reading)) is not None
+            for place in (*table.origins, COLD, WARM)
+            if (row := table.one(place, reading)) is not None
         ]
-        if told:
+        if phrases:
             what = "whole files" if reading == "whole" else f"{reading} of files"
             clients = next(row.clients for row in rows)
             who = "One client reads" if clients == 1 else f"{clients} clients read"
-            yield f"{who} {what} at {', '.join(told)}."
-    told = [
+            yield f"{who} {what} at {', '.join(phrases)}."
+    phrases = [
         f"{_told(best)} {_words(place)} (by {best.clients})"
-        for place in (*found.origins, COLD, WARM)
-        if (best := found.best(place)) is not None
+        for place in (*table.origins, COLD, WARM)
+        if (best := table.best(place)) is not None
     ]
-    if told and max(row.clients for row in rows) > 1:
-        yield f"The most that clients get together: {', '.join(told)}."
+    if phrases and max(row.clients for row in rows) > 1:
+        yield f"The most that clients get together: {', '.join(phrases)}."
     opens = [
         f"{row.open_ms:.3g} ms {_words(place)}"
-        for place in (*found.origins, COLD, WARM)
-        if (row := found.one(place)) is not None and row.open_ms is not None
+        for place in (*table.origins, COLD, WARM)
+        if (row := table.one(place)) is not None and row.open_ms is not None
     ]
     yield f"Opening a file takes {', '.join(opens)}; rates are without it."
-    yield from _failures(found.failed)
-    for place in found.origins:
-        if (slower := slower_by(found, place)) is not None:
+    yield from _failures(table.failed)
+    for place in table.origins:
+        if (slower := slower_by(table, place)) is not None:
             more = "more" if slower >= 0 else "less"
             longer = f"{percent(abs(slower))} {more} time"
             yield f"A read through the empty cache takes {longer} than one from {place}."
@@ -224,12 +224,12 @@ def _failures(rows: Sequence[Rate]) -> Iterator[str]:
         yield f"Failed: {_way(some[0])}{more}: {some[0].why}."
 
 
-def slower_by(found: Found, origin: str, reading: str = "whole", compute_s: float = 0.0) -> float | None:
+def slower_by(table: RateTable, origin: str, reading: str = "whole", compute_s: float = 0.0) -> float | None:
     """How much longer a read takes through the empty cache than from `origin`, as a share.
 
     `compute_s`: what a job computes per byte, and does not read meanwhile.
     """
-    cold, direct = found.one(COLD, reading), found.one(origin, reading)
+    cold, direct = table.one(COLD, reading), table.one(origin, reading)
     if cold is None or direct is None:
         return None
     return (compute_s + 1 / cold.per_s) / (compute_s + 1 / direct.per_s) - 1

@@ -1,14 +1,25 @@
-"""The files that a test reads: those that were named, or some of the recorded accesses; none in the cache."""
+"""The files of a test: those that it reads, and their removal from the cache; never what it held before."""
 
 from __future__ import annotations
 
+import concurrent.futures
+import contextlib
 import dataclasses
-from collections.abc import Sequence
+import time
+from collections.abc import Collection, Iterable, Sequence
+from typing import Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from features.common.errors import InputError, PushRejected, SourceUnavailable, TargetUnavailable, bounded
+from features.common.errors import (
+    InputError,
+    PushError,
+    PushRejected,
+    SourceUnavailable,
+    TargetUnavailable,
+    bounded,
+)
 from features.schema import ACCESSES, FILES
 from jobs.ground.caches.paths import Paths
 from jobs.ground.settings.tree import CacheSettings
@@ -16,16 +27,27 @@ from jobs.ground.store.tables import Tables
 from jobs.studies.site_test.processes import Server, ask
 from jobs.studies.site_test.schedule import LEAST_BYTES
 from prefetch.lfn import checked_lfn
+from prefetch.target import CacheTarget
+from prefetch.xcache.client import XCacheTarget
+from prefetch.xcache.reading import plain
 
 _MOST_ASKED = 64
 """Names of the tables that servers are asked about."""
 _DAYS = 30
 _PATIENCE_S = 10.0
 """Longest time for an answer about one file."""
+_TIMEOUT_S = 10.0
+_AT_ONCE = 8
+_EVICT_PATIENCE_S: Final = 60.0
+"""With read-ahead a server counts a file as open for half a minute after it was closed."""
+_POLL_S, _AGAIN_S = 0.05, 10.0
+"""A second command while the first waits would remove the file after the next read."""
+_SETTLE_S = 0.5
+"""After it a block that was on its way when a client was ended is on disk."""
 
 
 @dataclasses.dataclass(frozen=True)
-class Chosen:
+class FilesToRead:
     """Name and size of the files, and the seconds in which the cache's origin answered through it."""
 
     files: tuple[tuple[str, int], ...]
@@ -58,7 +80,7 @@ def recorded(tables: Tables, cache: CacheSettings, *, at_s: int) -> list[str]:
 
 def choose(
     names: Sequence[str], cache: Server, origins: Sequence[Server], *, n_files: int, all_of: bool
-) -> Chosen:
+) -> FilesToRead:
     """The files to read: at most `n_files`, or `all_of` the names, that the cache can get and does not hold.
 
     The origins must have them, with the same size. Raises InputError if none is left, and what `ask` raises.
@@ -90,7 +112,7 @@ def choose(
             f"no file can be read: {'; '.join(notes) or 'none was named'}; name others by --file"
         )
     usable.sort(key=lambda file: -file[1])
-    return Chosen(tuple(usable if all_of else usable[:n_files]), tuple(through_s), notes)
+    return FilesToRead(tuple(usable if all_of else usable[:n_files]), tuple(through_s), notes)
 
 
 def _stats(server: Server, names: Sequence[str]) -> dict[str, tuple[int, bool, float] | None]:
@@ -103,19 +125,19 @@ def _stats(server: Server, names: Sequence[str]) -> dict[str, tuple[int, bool, f
 
 
 def _fault(
-    found: tuple[int, bool, float] | None, elsewhere: Sequence[tuple[str, tuple[int, bool, float] | None]]
+    at_cache: tuple[int, bool, float] | None, elsewhere: Sequence[tuple[str, tuple[int, bool, float] | None]]
 ) -> str | None:
-    if found is None:
+    if at_cache is None:
         return "neither the cache nor its origin has it"
-    if found[1]:
+    if at_cache[1]:
         return "the cache holds it already, and what it holds is not evicted"
-    if found[0] < LEAST_BYTES:
+    if at_cache[0] < LEAST_BYTES:
         return "smaller than 1 MiB"
     for url, other in elsewhere:
         if other is None:
             return f"{url} does not have it"
-        if other[0] != found[0]:
-            return f"{url} has it with another size ({other[0]} bytes, the cache says {found[0]})"
+        if other[0] != at_cache[0]:
+            return f"{url} has it with another size ({other[0]} bytes, the cache says {at_cache[0]})"
     return None
 
 
@@ -146,3 +168,92 @@ def _is_usable(name: str) -> bool:
     except PushRejected:
         return False
     return True
+
+
+class Fetched:
+    """The files that were not in the cache before this test asked for them, by the server's own answer."""
+
+    def __init__(self, target: XCacheTarget) -> None:
+        self._target = target
+        self._ours = set[str]()
+        self._keeps_open = not target.removes_open_files()
+
+    def claim(self, names: Iterable[str]) -> None:
+        """Note that the cache is about to be asked for `names`. Raises PushRejected if it holds one of them.
+
+        Files that are noted already are this test's.
+        """
+        new = set(names) - self._ours
+        if came := self._held(new):
+            raise PushRejected(
+                f"{min(came)} came into the cache meanwhile: a job reads it; try again, or name others"
+            )
+        self._ours |= new
+
+    def lost(self, names: Collection[str]) -> list[str]:
+        """Those of `names` of which the cache holds nothing."""
+        return sorted(set(names) - self._held(names))
+
+    def remove(self, names: Collection[str], *, patience_s: float = _EVICT_PATIENCE_S) -> list[str]:
+        """Have the cache drop those of `names` that are this test's; the names of those that it keeps.
+
+        Raises TargetUnavailable if it does not answer.
+        """
+        left, deadline = self._ours & set(names), time.monotonic() + patience_s
+        again_s = 0.0
+        while left:
+            if time.monotonic() >= again_s:
+                for name in sorted(left):
+                    self._drop(name)
+                again_s = time.monotonic() + _AGAIN_S
+            left = self._held(left)
+            if not left or time.monotonic() > deadline:
+                break
+            time.sleep(_POLL_S)
+        return sorted(left)
+
+    def remove_all(self) -> list[str]:
+        """As `remove`, of every file; looked at again once blocks that were on their way have come."""
+        if not self._ours:
+            return []
+        self.remove(self._ours)
+        time.sleep(_SETTLE_S)
+        return self.remove(self._ours)
+
+    def _held(self, names: Collection[str]) -> set[str]:
+        """Those of `names` that the server holds a part of, each asked for on a connection of its own."""
+        with concurrent.futures.ThreadPoolExecutor(_AT_ONCE) as pool:
+            answers = dict(zip(names, pool.map(self._holds, names), strict=True))
+        return {name for name, is_held in answers.items() if is_held}
+
+    def _holds(self, name: str) -> bool:
+        try:
+            return self._target.server_holds(name)
+        except SourceUnavailable:
+            return False  # of what it holds it answers without its origin
+
+    def _drop(self, name: str) -> None:
+        """Evict it, but not from under a job: a server before 5.6 would remove a file that is open."""
+        if not self._keeps_open and _is_open(self._target, name):
+            return
+        self._target.evict(name, timeout_s=_TIMEOUT_S)
+
+    def end(self) -> str | None:
+        """Remove all; what may be left in the cache and why, in one line; None: nothing is."""
+        why = "it keeps them as open"
+        try:
+            left = self.remove_all()
+        except PushError as error:
+            why, left = plain(str(error)), sorted(self._ours)
+            with contextlib.suppress(PushError):
+                left = sorted(self._held(self._ours))
+        return f"may be left in the cache ({why}): {bounded(', '.join(left), 300)}" if left else None
+
+
+def _is_open(target: CacheTarget, name: str) -> bool:
+    """Whether its record says so; where this machine sees no record, nothing does."""
+    try:
+        held = target.confirm(name).held
+    except TargetUnavailable:
+        return False
+    return held is not None and held.is_open

@@ -13,8 +13,8 @@ from typing import Any, Final
 
 from features.common.errors import PushRejected, TargetUnavailable
 from features.common.progress import Advance
+from jobs.studies.site_test.files import Fetched
 from jobs.studies.site_test.processes import Server, ask, ask_at_once
-from jobs.studies.site_test.removal import Fetched
 from jobs.studies.site_test.schedule import (
     COLD,
     LEAST_BYTES,
@@ -115,10 +115,10 @@ class Measuring:
 
     def run(self, files: Sequence[tuple[str, int]], on_progress: Advance) -> Measured:
         """Measure all kinds. Raises PushRejected for wrong bytes, and PushError if even the trial fails."""
-        found = kinds(self._origins, self._limits)
-        chosen = self._sized(files, found)
-        read_by = groups(chosen, found)
-        plan = list(rounds(found, self._limits.repeat))
+        tested = kinds(self._origins, self._limits)
+        files_read = self._sized(files, tested)
+        read_by = groups(files_read, tested)
+        plan = list(rounds(tested, self._limits.repeat))
         runs, stopped, holds = list[Run](), None, False
         for done, (number, kind) in enumerate(plan):
             stopped = self._out_of(kind, read_by[kind])
@@ -132,7 +132,7 @@ class Measuring:
             if kind.place == COLD:
                 holds = runs[-1].error is None
         return Measured(
-            spans=tuple(chosen),
+            spans=tuple(files_read),
             runs=tuple(runs),
             n_planned=len(plan),
             bytes_used=self._bytes,
@@ -141,7 +141,7 @@ class Measuring:
             given_up=dict(self._given_up),
         )
 
-    def _sized(self, files: Sequence[tuple[str, int]], found: Sequence[Kind]) -> list[Span]:
+    def _sized(self, files: Sequence[tuple[str, int]], tested: Sequence[Kind]) -> list[Span]:
         """What is read of the files, by the bytes and the time there are, after a trial of each place."""
         name, size = files[0]
         trial = Span(name, size, min(size, _TRIAL_BYTES, self._limits.n_bytes // 20))
@@ -153,60 +153,62 @@ class Measuring:
             self._trial_s[place] = run.reads[0].seconds / run.bytes
             slowest = min(slowest, run.bytes / run.seconds)
             other_s = max(other_s, run.reads[0].seconds - run.reads[0].read_s)
-        n_groups = min(len(files), sum(kind.place == COLD for kind in found))
-        opens = sum(-(-len(files) // (n_groups * kind.clients)) for kind in found)
-        reading_s = _SAFE * self._left_s() - self._limits.repeat * (opens * other_s + len(found) * _START_S)
-        by_time = max(len(files) * LEAST_BYTES, slowest * reading_s / (weight(found) * self._limits.repeat))
-        by_bytes = (self._limits.n_bytes - self._bytes) / (weight(found) * self._limits.repeat)
+        n_groups = min(len(files), sum(kind.place == COLD for kind in tested))
+        opens = sum(-(-len(files) // (n_groups * kind.clients)) for kind in tested)
+        reading_s = _SAFE * self._left_s() - self._limits.repeat * (opens * other_s + len(tested) * _START_S)
+        by_time = max(len(files) * LEAST_BYTES, slowest * reading_s / (weight(tested) * self._limits.repeat))
+        by_bytes = (self._limits.n_bytes - self._bytes) / (weight(tested) * self._limits.repeat)
         return spans(files, int(n_groups * min(by_bytes, by_time)))
 
     def _left_s(self) -> float:
         return self._began + self._limits.seconds - time.monotonic()
 
-    def _out_of(self, kind: Kind, chosen: Sequence[Span]) -> str | None:
+    def _out_of(self, kind: Kind, files: Sequence[Span]) -> str | None:
         """What there is too little of for another run, in words; None: there is enough."""
         if self._left_s() < 1:
             return "the time"
-        needed = weight([kind]) * sum(span.n_bytes for span in chosen)
+        needed = weight([kind]) * sum(span.n_bytes for span in files)
         return "the bytes" if self._bytes + needed > 1.05 * self._limits.n_bytes else None
 
-    def _run(self, kind: Kind, number: int, chosen: Sequence[Span]) -> Run:
+    def _run(self, kind: Kind, number: int, files: Sequence[Span]) -> Run:
         """Measure once. Raises PushRejected if the bytes differ from those read before."""
-        timeout_s = self._timeout_s(kind, chosen)
+        timeout_s = self._timeout_s(kind, files)
         try:
             if kind.place == COLD:
-                self._make_cold(chosen)
-            run = self._read(kind, number, chosen, timeout_s)
-            names = [span.name for span in chosen]
+                self._make_cold(files)
+            run = self._read(kind, number, files, timeout_s)
+            names = [span.name for span in files]
             self._read_s |= dict.fromkeys(names, time.monotonic())
             if kind.place in (COLD, WARM) and (lost := self._fetched.lost(names)):
                 run = dataclasses.replace(run, error=f"the cache has dropped {lost[0]} meanwhile")
                 if kind.place == COLD and not self._rest_s:
                     # It was still open from the read before, and what came was that file's, which is no more.
                     self._rest_s = _DETACH_S
-                    return self._run(kind, number, chosen)
+                    return self._run(kind, number, files)
         except TargetUnavailable as error:
             run = Run(kind, number, timeout_s, 0, 0.0, (), plain(str(error)))
-        self._count(run, chosen)
+        self._count(run, files)
         return run
 
-    def _timeout_s(self, kind: Kind, chosen: Sequence[Span]) -> float:
+    def _timeout_s(self, kind: Kind, files: Sequence[Span]) -> float:
         most = max(_LEAST_TIMEOUT_S, min(self._limits.seconds / 10, self._left_s()))
         byte_s = self._trial_s.get(COLD if kind.place == WARM else kind.place, math.inf)
-        n_bytes = kind.share * sum(span.n_bytes for span in chosen)
+        n_bytes = kind.share * sum(span.n_bytes for span in files)
         return min(most, max(_LEAST_TIMEOUT_S, _TIMES * byte_s * n_bytes))
 
-    def _make_cold(self, chosen: Sequence[Span]) -> None:
-        names = [span.name for span in chosen]
+    def _make_cold(self, files: Sequence[Span]) -> None:
+        names = [span.name for span in files]
         last_s = max((self._read_s.get(name, -math.inf) for name in names), default=-math.inf)
         time.sleep(max(0.0, min(last_s + self._rest_s - time.monotonic(), self._left_s())))
         self._fetched.claim(names)
-        if kept := self._fetched.remove(names):
-            raise TargetUnavailable(f"the cache keeps {kept[0]} as open, so that it cannot be read cold")
+        if open_files := self._fetched.remove(names):
+            raise TargetUnavailable(
+                f"the cache keeps {open_files[0]} as open, so that it cannot be read cold"
+            )
         time.sleep(_SETTLE_S)
 
-    def _read(self, kind: Kind, number: int, chosen: Sequence[Span], timeout_s: float) -> Run:
-        clients = pieces(chosen, kind)
+    def _read(self, kind: Kind, number: int, files: Sequence[Span], timeout_s: float) -> Run:
+        clients = pieces(files, kind)
         n_processes = 1 if kind.is_job else min(len(clients), len(os.sched_getaffinity(0)))
         jobs = [
             {
@@ -226,14 +228,14 @@ class Measuring:
         seconds = _reading_s(wall_s, by_client)
         return Run(kind, number, seconds, n_bytes, cpu_share, reads, errors[0] if errors else None)
 
-    def _count(self, run: Run, chosen: Sequence[Span]) -> None:
+    def _count(self, run: Run, files: Sequence[Span]) -> None:
         """Note bytes, failures, and digests."""
         place = run.kind.place
-        fetched = sum(span.n_bytes for span in chosen) if place == COLD else 0
+        fetched = sum(span.n_bytes for span in files) if place == COLD else 0
         self._bytes += run.bytes + fetched
-        for one in run.reads:
-            if one.error is None:
-                self._compare(one, place)
+        for read in run.reads:
+            if read.error is None:
+                self._compare(read, place)
         if run.error is None:
             self._failed[place] = 0
             return
@@ -242,23 +244,24 @@ class Measuring:
         if self._failed[place] >= _GIVEN_UP_AFTER:
             self._given_up[place] = run.error
 
-    def _compare(self, one: PieceRead, place: str) -> None:
+    def _compare(self, read: PieceRead, place: str) -> None:
         """Raise PushRejected if a piece has other bytes than another place, or the same, gave before."""
-        if one.bytes != asked_bytes(one.piece):
+        if read.bytes != asked_bytes(read.piece):
             raise PushRejected(
-                f"{place} gave {one.bytes} bytes of {one.piece.name}, {asked_bytes(one.piece)} were asked for"
+                f"{place} gave {read.bytes} bytes of {read.piece.name}, {asked_bytes(read.piece)} were "
+                "asked for"
             )
-        digest, first = self._digests.setdefault(one.piece, (one.digest, place))
-        if digest != one.digest:
+        digest, first = self._digests.setdefault(read.piece, (read.digest, place))
+        if digest != read.digest:
             raise PushRejected(
-                f"{place} gives other bytes of {one.piece.name} than {first} did before (adler32 "
-                f"{one.digest:08x} and {digest:08x}, {one.piece.n_bytes} bytes from {one.piece.first}): "
+                f"{place} gives other bytes of {read.piece.name} than {first} did before (adler32 "
+                f"{read.digest:08x} and {digest:08x}, {read.piece.n_bytes} bytes from {read.piece.first}): "
                 "one of them is damaged, or the file changes"
             )
 
 
-def _read(told: Mapping[str, Any]) -> PieceRead:
-    return PieceRead(**{**told, "piece": Piece(**told["piece"])})
+def _read(fields: Mapping[str, Any]) -> PieceRead:
+    return PieceRead(**{**fields, "piece": Piece(**fields["piece"])})
 
 
 def _reading_s(wall_s: float, by_client: Sequence[Sequence[PieceRead]]) -> float:

@@ -95,14 +95,14 @@ def _tell(process: subprocess.Popen[bytes], line: str) -> None:
 def _line(process: subprocess.Popen[bytes], deadline: float) -> str | None:
     """The next line that it says until `deadline`; None: it says none."""
     assert process.stdout is not None
-    told = b""
-    while b"\n" not in told and len(told) < _MOST_BYTES:
+    content = b""
+    while b"\n" not in content and len(content) < _MOST_BYTES:
         ready, _, _ = select.select([process.stdout], [], [], max(0.0, deadline - time.monotonic()))
         part = os.read(process.stdout.fileno(), _PIECE_BYTES) if ready else b""
         if not part:
             return None
-        told += part
-    return told.decode().rstrip("\n")
+        content += part
+    return content.decode().rstrip("\n")
 
 
 def _answer(

@@ -22,11 +22,11 @@ from jobs.ground.settings.tree import CacheSettings, Settings
 from jobs.ground.store.tables import Tables
 from jobs.studies.site_test import advice, answer, files
 from jobs.studies.site_test.answer import Latency, Outlier, Rate
+from jobs.studies.site_test.files import Fetched
 from jobs.studies.site_test.measure import Measured, Measuring, round_trip
 from jobs.studies.site_test.processes import Server
-from jobs.studies.site_test.removal import Fetched
 from jobs.studies.site_test.schedule import COLD, WARM, Limits, kinds
-from prefetch.xcache import bearer
+from prefetch.xcache import server
 from prefetch.xcache.client import SERVER_URL, XCacheTarget
 
 _CACHE = "the cache"
@@ -78,18 +78,16 @@ def run(
     if cache.kind != "xcache":
         raise InputError(f"cache {cache.name!r} is a folder; only an XCache can be tested")
     origins = _origins(request.origins, cache)
-    names = files.named(request.files) or files.recorded(
-        Tables(settings.tables.root), cache, at_s=int(time.time())
-    )
+    names = files.named(request.files) or files.recorded(Tables.of(settings), cache, at_s=int(time.time()))
     before = dict(os.environ)  # an origin gets no login of the cache's settings
     xcache = target(cache)
     assert isinstance(xcache, XCacheTarget)
-    bearer.login(cache.url.partition("://")[0])  # raises what is wrong with the token
+    server.login(cache.url.partition("://")[0])  # raises what is wrong with the token
     servers = {place: Server(url, before) for place, url in origins.items()}
     servers |= dict.fromkeys((COLD, WARM), Server(cache.url, dict(os.environ)))
     trips = [round_trip(place, servers[place]) for place in origins]
     trips.append(round_trip(_CACHE, servers[WARM]))
-    chosen = files.choose(
+    to_read = files.choose(
         names,
         servers[WARM],
         [servers[place] for place in origins],
@@ -97,9 +95,9 @@ def run(
         all_of=bool(request.files),
     )
     version, now_s = str(xcache.server_version()), int(time.time())
-    say(_announced(cache, origins, len(chosen.files), limits))
+    say(_announced(cache, origins, len(to_read.files), limits))
     with _removed_at_the_end(Fetched(xcache), say) as (fetched, left):
-        measured = Measuring(servers, fetched, limits).run(chosen.files, on_progress)
+        measured = Measuring(servers, fetched, limits).run(to_read.files, on_progress)
     rows = answer.rates(measured, kinds(list(origins), limits))
     latencies = [answer.latency(one) for one in trips]
     what = f"measured by cachecast site-test of cache {cache.name} at {as_of_label(now_s)}"
@@ -114,13 +112,18 @@ def run(
         findings=tuple(answer.findings(latencies, rows)),
         advice=advice.advice(rows),
         settings=advice.toml(
-            settings, origins, latencies, rows, largest_bytes=max(size for _, size in chosen.files), what=what
+            settings,
+            origins,
+            latencies,
+            rows,
+            largest_bytes=max(size for _, size in to_read.files),
+            what=what,
         ),
         round_trips=tuple(latencies),
         rates=tuple(rows),
         outliers=tuple(answer.outliers(measured)),
         failures=(*(f"{place}: {why}" for place, why in measured.given_up.items()), *left),
-        notes=(*chosen.notes, *_notes(measured, chosen.through_s, origins)),
+        notes=(*to_read.notes, *_notes(measured, to_read.through_s, origins)),
     )
 
 
@@ -166,15 +169,15 @@ def _removed_at_the_end(fetched: Fetched, say: Callable[[str], None]) -> Iterato
     except BaseException as error:
         if isinstance(error, KeyboardInterrupt):
             say("interrupted: evicting what was fetched; a second Ctrl-C leaves it in the cache")
-        if (told := fetched.end()) is not None:
+        if (remains := fetched.end()) is not None:
             if isinstance(error, KeyboardInterrupt):
-                say(told)
+                say(remains)
                 raise
-            raise TargetUnavailable(f"{error}; {told}") from None
+            raise TargetUnavailable(f"{error}; {remains}") from None
         raise
     else:
-        if (told := fetched.end()) is not None:
-            left.append(told)
+        if (remains := fetched.end()) is not None:
+            left.append(remains)
     finally:
         if is_main:
             signal.signal(signal.SIGTERM, before)

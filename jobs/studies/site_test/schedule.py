@@ -77,56 +77,58 @@ class Span:
 def kinds(origins: Sequence[str], limits: Limits) -> list[Kind]:
     """Everything that is measured, in the order of the report."""
     places, loops, few = [*origins, COLD, WARM], limits.loops[-1], limits.clients[0]
-    found = [Kind(place, share, few, loops) for place in places for share in SHARES]
-    found += [Kind(place, 1.0, n, loops) for place in places for n in limits.clients[1:]]
+    all_kinds = [Kind(place, share, few, loops) for place in places for share in SHARES]
+    all_kinds += [Kind(place, 1.0, n, loops) for place in places for n in limits.clients[1:]]
     threads = min(_JOB_THREADS, limits.clients[-1])
     if threads > 1:
         jobs = [Kind("", 1.0, threads, loops, 1, True, False) for loops in limits.loops]
         jobs += [Kind("", 1.0, threads, loops, streams, True, False) for streams in limits.streams[1:]]
         # With one connection there is work for one event loop.
         jobs += [Kind("", 1.0, threads, loops, 1, True, True) for loops in limits.loops]
-        found += [dataclasses.replace(job, place=place) for place in [WARM, *origins[:1]] for job in jobs]
-    return found
+        all_kinds += [dataclasses.replace(job, place=place) for place in [WARM, *origins[:1]] for job in jobs]
+    return all_kinds
 
 
-def rounds(found: Sequence[Kind], repeat: int) -> Iterator[tuple[int, Kind]]:
+def rounds(tested: Sequence[Kind], repeat: int) -> Iterator[tuple[int, Kind]]:
     """Each kind once per round, so that what changes meanwhile meets all kinds alike.
 
     In a round the cold reads come before the warm ones, and the last of them fetches all that those find.
     """
-    cold = _cold(found)
-    warm = [kind for kind in found if kind.place == WARM]
-    direct = [kind for kind in found if kind.place not in (COLD, WARM)]
+    cold = _cold(tested)
+    warm = [kind for kind in tested if kind.place == WARM]
+    direct = [kind for kind in tested if kind.place not in (COLD, WARM)]
     for number in range(repeat):
         turn = -1 if number % 2 else 1
         for kind in [*direct[::turn], *cold, *warm[::turn]]:
             yield number, kind
 
 
-def groups(chosen: Sequence[Span], found: Sequence[Kind]) -> dict[Kind, list[Span]]:
+def groups(files: Sequence[Span], tested: Sequence[Kind]) -> dict[Kind, list[Span]]:
     """What each kind reads: as far as there are files, no cold read of a round has those of another.
 
     A cache may keep a file open for a while after it was read, and would not read it cold again. Direct reads
     have the files of the cold ones; warm ones, and jobs, those of the last cold one.
     """
-    cold = _cold(found)
-    n_groups = min(len(cold), len(chosen))
-    parts = [list(chosen[number % n_groups :: n_groups]) for number in range(len(cold))]
+    cold = _cold(tested)
+    n_groups = min(len(cold), len(files))
+    parts = [list(files[number % n_groups :: n_groups]) for number in range(len(cold))]
     alike = {(kind.share, kind.clients): part for kind, part in zip(cold, parts, strict=True)}
     return {
         kind: parts[-1] if kind.place == WARM or kind.is_job else alike[kind.share, kind.clients]
-        for kind in found
+        for kind in tested
     }
 
 
-def _cold(found: Sequence[Kind]) -> list[Kind]:
+def _cold(tested: Sequence[Kind]) -> list[Kind]:
     """The cold kinds in the order of a round."""
-    return sorted((kind for kind in found if kind.place == COLD), key=lambda kind: (kind.share, kind.clients))
+    return sorted(
+        (kind for kind in tested if kind.place == COLD), key=lambda kind: (kind.share, kind.clients)
+    )
 
 
-def weight(found: Sequence[Kind]) -> float:
+def weight(tested: Sequence[Kind]) -> float:
     """Bytes that one round takes, in bytes that a kind reads of: a cold read is also fetched by the cache."""
-    return sum(kind.share + (kind.place == COLD) for kind in found)
+    return sum(kind.share + (kind.place == COLD) for kind in tested)
 
 
 def spans(files: Sequence[tuple[str, int]], total_bytes: int) -> list[Span]:
@@ -134,29 +136,29 @@ def spans(files: Sequence[tuple[str, int]], total_bytes: int) -> list[Span]:
 
     The files that need less than their part leave it to the others.
     """
-    found, left = list[Span](), total_bytes
+    parts, left = list[Span](), total_bytes
     rising = sorted(files, key=lambda file: file[1])
     for number, (name, size) in enumerate(rising):
         n_bytes = min(size, left // (len(rising) - number))
-        found.append(Span(name, size, n_bytes))
+        parts.append(Span(name, size, n_bytes))
         left -= n_bytes
-    if sum(span.n_bytes for span in found) < LEAST_BYTES:
+    if sum(span.n_bytes for span in parts) < LEAST_BYTES:
         raise InputError(
             "less than 1 MiB of files is left for a read: give more --bytes or --time, or larger files"
         )
-    return [span for span in found if span.n_bytes]
+    return [span for span in parts if span.n_bytes]
 
 
-def pieces(chosen: Sequence[Span], kind: Kind) -> list[list[Piece]]:
+def pieces(files: Sequence[Span], kind: Kind) -> list[list[Piece]]:
     """What each client reads: together all spans once. More clients than files share them, part by part."""
-    n_parts = -(-kind.clients // len(chosen))
-    found = list[Piece]()
+    n_parts = -(-kind.clients // len(files))
+    parts = list[Piece]()
     for part in range(n_parts):
-        for span in chosen:
+        for span in files:
             edges = [_edge(span.n_bytes, number, n_parts) for number in (part, part + 1)]
             if edges[1] > edges[0]:
-                found.append(Piece(span.name, span.size_bytes, edges[0], edges[1] - edges[0], kind.share))
-    return [some for number in range(kind.clients) if (some := found[number :: kind.clients])]
+                parts.append(Piece(span.name, span.size_bytes, edges[0], edges[1] - edges[0], kind.share))
+    return [some for number in range(kind.clients) if (some := parts[number :: kind.clients])]
 
 
 def _edge(n_bytes: int, number: int, n_parts: int) -> int:

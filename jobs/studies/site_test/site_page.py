@@ -131,8 +131,8 @@ def _places(rows: Sequence[Rate]) -> list[str]:
 
 
 def _of(rows: Sequence[Rate], place: str, reading: str, clients: int) -> Rate | None:
-    wanted = (place, reading, clients)
-    return next((row for row in rows if (row.place, row.reading, row.clients) == wanted), None)
+    key = (place, reading, clients)
+    return next((row for row in rows if (row.place, row.reading, row.clients) == key), None)
 
 
 def _table(rows: Sequence[Rate], *, without: Collection[str]) -> list[Mapping[str, object]]:
@@ -161,17 +161,17 @@ def _plot(
         plot, looks = Plot(nearest="xy"), styles(places)
         for k, (place, rates) in enumerate(series.items()):
             aside = _SPREAD * ((k + 0.5) / len(series) - 0.5)
-            shown = [
+            points = [
                 (at + aside, row, labels[at]) for at, row in enumerate(rates) if row and row.rate_bytes_per_s
             ]
-            y = [row.per_s / 1e6 for _, row, _ in shown]
-            low = [(row.per_s - (row.lowest_bytes_per_s or 0)) / 1e6 for _, row, _ in shown]
-            high = [((row.highest_bytes_per_s or 0) - row.per_s) / 1e6 for _, row, _ in shown]
+            y = [row.per_s / 1e6 for _, row, _ in points]
+            low = [(row.per_s - (row.lowest_bytes_per_s or 0)) / 1e6 for _, row, _ in points]
+            high = [((row.highest_bytes_per_s or 0) - row.per_s) / 1e6 for _, row, _ in points]
             drawn = plot.axes.errorbar(
-                [x for x, _, _ in shown], y, yerr=[low, high], capsize=3, **looks[place]
+                [x for x, _, _ in points], y, yerr=[low, high], capsize=3, **looks[place]
             )
-            said = [f"{place}: {format_bytes(row.per_s)}/s, {label}" for _, row, label in shown]
-            plot.add(place, drawn, [Point(x, v, t) for (x, _, _), v, t in zip(shown, y, said, strict=True)])
+            said = [f"{place}: {format_bytes(row.per_s)}/s, {label}" for _, row, label in points]
+            plot.add(place, drawn, [Point(x, v, t) for (x, _, _), v, t in zip(points, y, said, strict=True)])
         heights = [row.per_s for some in series.values() for row in some if row and row.rate_bytes_per_s]
         plot.axes.set_xticks(range(len(labels)), labels)
         plot.axes.set(xlabel=xlabel, ylabel="MB per second", xlim=(-0.5, len(labels) - 0.5))

@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 from jobs.cli import console
 from jobs.cli.ending import remedy
 from jobs.cli.main import app
-from jobs.operator.operate.condition import Status
+from jobs.operator.operate.alarms import Status
 
 AT = "2026-03-01T04:00:00Z"
 NAME = "/store/[red]/[/bold]/f[1].root"

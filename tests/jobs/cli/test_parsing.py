@@ -10,6 +10,7 @@ from cachecast_main import cachecast
 
 from features.common.errors import InputError
 from features.common.times import DAY_S, as_of_label, day_label
+from jobs.cli.options import AskedReads
 from jobs.cli.parsing import moments, shares, watermarks
 
 HOUR_S = 3600
@@ -49,3 +50,13 @@ def test_watermarks_may_be_equal_and_do_not_fall() -> None:
     assert watermarks("0.95,0.95") == (0.95, 0.95)
     with pytest.raises(InputError, match="not a low and a high watermark"):
         watermarks("0.95,0.9")
+
+
+def test_what_describes_a_trace_needs_one(tmp_path: Path) -> None:
+    asked = AskedReads(time_zone="Europe/Berlin")
+    with pytest.raises(InputError, match="give --trace"):
+        asked.file(None, None)
+    file = asked.file(tmp_path, None)
+    assert file is not None
+    assert file.time_zone == "Europe/Berlin"
+    assert AskedReads(site="PIC").file(None, None) is None

@@ -51,6 +51,18 @@ def test_many_steps_have_a_line_a_minute() -> None:
     assert lines[2] == "up: file 59, 59 of 100 done (3m, about 2m left)"
 
 
+def test_steps_that_are_few_or_unlike_each_other_have_no_estimate() -> None:
+    """As `worth-it`, which learns in one of its five steps; as a long step among quick ones."""
+    few = told([(0, 5, "reading"), (1, 5, "learning")], each_s=120)
+    many = [*told([(0, 40, "first")], each_s=120)]
+    assert [line for line in (*few, *many) if "left" in line] == []
+    lines = Lines("up", now_s=0)
+    for n in range(11):
+        lines.advance(n, 40, "quick", now_s=6 * n)
+    assert lines.due(62) == "up: quick, 10 of 40 done (1m, about 2m left)"
+    assert lines.due(122) == "up: quick, 10 of 40 done (2m)"
+
+
 def test_quick_steps_have_no_line() -> None:
     assert told([(n, 5, f"step {n}") for n in range(5)], each_s=1) == []
 

@@ -18,7 +18,7 @@ from jobs.ground.spark import code_zip
 from jobs.ground.store.tables import Tables
 from jobs.operator.operate import new_site, prometheus
 from jobs.operator.site_report import build
-from jobs.studies.simulate import exports, workload
+from jobs.studies.simulate import replay_trace, workload
 
 Write = Callable[[Path], object]
 
@@ -33,7 +33,7 @@ def row(policy: str, wan: int) -> dict[str, Any]:
 
 def exported(suffix: str) -> Write:
     answer: Any = SimpleNamespace(rows=[row("lru", 10), row("bound", 5)] * 40, notes=("a note",))
-    return lambda folder: exports.export_replay(answer, folder / f"page{suffix}", title="Replay")
+    return lambda folder: replay_trace.export_replay(answer, folder / f"page{suffix}", title="Replay")
 
 
 def reported(folder: Path) -> None:

@@ -133,6 +133,20 @@ def test_recency_serves_a_horizon_with_few_labels(
     assert p.sum() == pytest.approx(min(n_read, n_read * len(matrix) / len(seen)), rel=0.1)
 
 
+def test_recency_serves_a_horizon_where_it_ranks_better(tmp_path: Path) -> None:
+    seen = rows()
+    later = seen["as_of_s"] >= 15 * HOUR
+    seen.loc[later, "n_access_within_1h"] = (seen["recency_s"] < 0.3).astype(float)[later]
+    trained = trained_on(seen, spool.Spool(tmp_path), effort=effort(search_s=0.0))
+    auc = {report.model: report.auc or 0 for report in trained.reports}
+    assert auc["lightgbm"] < 0.9
+    assert auc["recency"] > 0.95
+    assert [report.model for report in trained.reports if report.serves] == ["recency"]
+    assert [model.learner for model in trained.bundle.models] == ["recency"]
+    told = trained.bundle.by_recency["1h"]
+    assert f"an AUC of {auc['lightgbm']:.3f}, and recency {auc['recency']:.3f}" in told
+
+
 def test_labels_of_one_kind_serve_nobody(tmp_path: Path) -> None:
     seen = rows().assign(n_access_within_1h=1.0)
     with pytest.raises(ModelError, match="all 1440 training rows have one label"):

@@ -11,7 +11,15 @@ from pushed_world import PushedWorld, pushed_world
 from xcache_oracle import brute_simulate
 
 from features.common.times import DAY_S
-from prefetch.accounting.day_verdict import GRID_S, Done, Recorded, Worth, beginning, replayable, worth
+from prefetch.accounting.day_verdict import (
+    GRID_S,
+    PushedActions,
+    RecordedPushes,
+    ReplayedDay,
+    beginning,
+    judge_day,
+    replayable,
+)
 from prefetch.actions import Action
 from replay.engine import simulate
 from replay.planner import CacheState
@@ -22,8 +30,8 @@ def world() -> PushedWorld:
     return pushed_world()
 
 
-def judged_day(world: PushedWorld, day_s: int) -> Worth:
-    return worth(world.record(day_s), world.config, day_s=day_s)
+def judged_day(world: PushedWorld, day_s: int) -> ReplayedDay:
+    return judge_day(world.record(day_s), world.config, day_s=day_s)
 
 
 def late_day(world: PushedWorld, n: int = 20) -> int:
@@ -34,13 +42,13 @@ def test_both_replays_of_a_day_equal_a_slow_independent_cache(world: PushedWorld
     day_s = late_day(world)
     record = world.record(day_s)
     assert record.begin is not None
-    told = worth(record, world.config, day_s=day_s)
+    told = judge_day(record, world.config, day_s=day_s)
     assert told.withheld is None and told.warmed_s == day_s - record.begin.at_s
     part = replayable(record, record.begin, day_s + DAY_S)
     moments: dict[str, Any] = {"cycle_s": GRID_S, "plan_from_s": record.begin.at_s, "count_from_s": day_s}
     lru, _ = brute_simulate(part.trace, world.config, planner=None, **moments)
     assert (told.lru_hit_bytes, told.lru_wan_bytes) == (lru["hit_bytes"], lru["wan_bytes"])
-    plan, _ = brute_simulate(part.trace, world.config, planner=Recorded(part.done, GRID_S), **moments)
+    plan, _ = brute_simulate(part.trace, world.config, planner=RecordedPushes(part.done, GRID_S), **moments)
     assert told.replayed_hit_bytes == plan["hit_bytes"]
     assert told.read_bytes == plan["bytes_requested"] == told.hit_bytes + told.missed_bytes
 
@@ -88,11 +96,11 @@ def test_a_replay_that_does_not_fit_the_records_gives_no_verdict(world: PushedWo
     lost = slice(that_day.start, that_day.start + int(np.searchsorted(told_share, 0.03)) + 1)
     missed[lost] += hit[lost]
     hit[lost] = 0
-    nothing = Done(*(column[:0] for column in record.done))
+    nothing = PushedActions(*(column[:0] for column in record.done))
     for told in (
-        worth(record, small, day_s=day_s),
-        worth(dataclasses.replace(record, hit_bytes=hit, missed_bytes=missed), world.config, day_s=day_s),
-        worth(dataclasses.replace(record, done=nothing), world.config, day_s=day_s),
+        judge_day(record, small, day_s=day_s),
+        judge_day(dataclasses.replace(record, hit_bytes=hit, missed_bytes=missed), world.config, day_s=day_s),
+        judge_day(dataclasses.replace(record, done=nothing), world.config, day_s=day_s),
     ):
         assert told.withheld is not None and "off the hit bytes" in told.withheld
         assert told.saved_wan_bytes is None and told.lru_wan_bytes is None
@@ -119,8 +127,8 @@ def test_a_pin_is_a_touch_and_all_is_done_once() -> None:
         return np.array(values, np.int64)
 
     pin, fetch, evict = Action.PIN.code, Action.PREFETCH.code, Action.EVICT.code
-    planner = Recorded(
-        Done(column(10, 100, 101, 300), column(1, 2, 3, 4), column(pin, evict, fetch, pin)), 100
+    planner = RecordedPushes(
+        PushedActions(column(10, 100, 101, 300), column(1, 2, 3, 4), column(pin, evict, fetch, pin)), 100
     )
 
     def at(as_of_s: int, *pinned: int) -> tuple[list[int], ...]:

@@ -8,7 +8,14 @@ import numpy as np
 import pytest
 
 from features.common.times import DAY_S
-from prefetch.accounting.day_verdict import Done, Inventory, Record, Shadow, Worth, worth
+from prefetch.accounting.day_verdict import (
+    CacheContents,
+    CacheRecord,
+    PushedActions,
+    ReplayedDay,
+    StewardShadow,
+    judge_day,
+)
 from replay.config import CacheConfig
 from replay.engine import simulate
 from replay.trace import Trace
@@ -18,16 +25,16 @@ CONFIG = CacheConfig(20 * FILE_BYTES, purge_interval_s=60)
 NONE = np.zeros(0, np.int64)
 
 
-def record() -> Record:
+def record() -> CacheRecord:
     """Two days of reads; on the second one a steward missed every tenth read."""
     draw = np.random.default_rng(1)
     n = 4000
     time_s = np.sort(draw.integers(0, 2 * DAY_S, n))
     trace = Trace(time_s, (draw.zipf(1.3, n) % N_FILES).astype(np.int32), np.full(N_FILES, FILE_BYTES))
     missed = np.where(np.arange(n) % 10 == 0, FILE_BYTES, 0)
-    nothing = Inventory(0, NONE, NONE, NONE)
-    done = Done(NONE, NONE, NONE)
-    return Record(trace, FILE_BYTES - missed, missed, done, np.zeros(N_FILES, np.bool_), nothing, 9.0)
+    nothing = CacheContents(0, NONE, NONE, NONE)
+    done = PushedActions(NONE, NONE, NONE)
+    return CacheRecord(trace, FILE_BYTES - missed, missed, done, np.zeros(N_FILES, np.bool_), nothing, 9.0)
 
 
 def lru_bytes() -> int:
@@ -35,13 +42,13 @@ def lru_bytes() -> int:
     return int(daily.wan_bytes[daily.day == 1].sum())
 
 
-def judged(**changes: int) -> Worth:
-    seen = Shadow(DAY_S, lru_bytes(), 0)._replace(**changes)
-    return worth(record(), CONFIG, day_s=DAY_S, shadow=seen)
+def judged(**changes: int) -> ReplayedDay:
+    seen = StewardShadow(DAY_S, lru_bytes(), 0)._replace(**changes)
+    return judge_day(record(), CONFIG, day_s=DAY_S, shadow=seen)
 
 
 def test_a_day_of_a_steward_saves_what_lru_fetches_and_the_cache_did_not() -> None:
-    found, plain = judged(prefetched_bytes=70), worth(record(), CONFIG, day_s=DAY_S)
+    found, plain = judged(prefetched_bytes=70), judge_day(record(), CONFIG, day_s=DAY_S)
     assert found.withheld is None
     assert found.lru_wan_bytes == lru_bytes()
     assert found.replayed_wan_bytes == found.missed_bytes + 70

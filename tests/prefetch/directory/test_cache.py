@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from features.common.errors import PushRejected, TargetUnavailable
-from prefetch.directory.cache import DirectoryTarget
+from prefetch.directory import DirectoryTarget
 from prefetch.xcache.gstream import read_capture
 
 

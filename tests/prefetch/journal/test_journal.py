@@ -13,9 +13,8 @@ from journals import DAY, begin, begin_all, finish, item, states, stop, work_on
 from features.common.errors import ConfigError, ServiceError
 from features.schema import RECEIPTS, arrow_schema
 from prefetch.actions import Action, ItemState
-from prefetch.journal.items import Try
 from prefetch.journal.journal import Journal, Receipt
-from prefetch.journal.tables import PREFILL
+from prefetch.journal.tables import PREFILL, Try
 
 
 def test_a_plan_recorded_twice_is_recorded_once(journal: Journal) -> None:

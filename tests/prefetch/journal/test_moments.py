@@ -13,7 +13,7 @@ from journals import begin, begin_all, finish, item, states, stop
 
 from features.common.errors import ConflictError
 from prefetch.actions import Action, ItemState
-from prefetch.journal import plans as journal_plans
+from prefetch.journal import journal as journal_plans
 from prefetch.journal.journal import Item, Journal, Receipt
 from prefetch.journal.tables import PREFILL
 from prefetch.journal.work import Work

@@ -6,9 +6,9 @@ import pytest
 from journals import DAY, begin, finish, item, work_on
 
 from prefetch.actions import ItemState
-from prefetch.journal.items import Try
 from prefetch.journal.journal import Journal, Receipt
 from prefetch.journal.lease import LEASE_S
+from prefetch.journal.tables import Try
 
 FAILED = Try("", 1002, 0.0, True)
 

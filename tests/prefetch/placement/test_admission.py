@@ -12,7 +12,7 @@ import pytest
 from placement_server import PlacementServer, eventually, threaded
 
 from prefetch.placement import fleet, service
-from prefetch.placement.names import Member
+from prefetch.placement.messages import Member
 from prefetch.placement.service import Options, Service
 from replay.federation.ranges import Layout, layout_of
 from replay.study.benefit import Cluster

@@ -8,17 +8,8 @@ from typing import Any, cast
 
 import pytest
 
-from prefetch.placement.gate import (
-    ANSWER_S,
-    HEAD_S,
-    Gate,
-    GoneError,
-    Held,
-    Lane,
-    RefusedError,
-    client_of,
-    whole_body,
-)
+from prefetch.placement.connections import ANSWER_S, HEAD_S, CountedConnection, Gate, client_of
+from prefetch.placement.front import GoneError, Lane, RefusedError, whole_body
 
 
 class Line:
@@ -35,7 +26,7 @@ class Line:
         self.is_open = False
 
 
-def entered(gate: Gate, *hosts: str) -> list[tuple[Line, Held]]:
+def entered(gate: Gate, *hosts: str) -> list[tuple[Line, CountedConnection]]:
     lines = [Line(host) for host in hosts]
     return [(line, gate.enter(cast(asyncio.Transport, line))) for line in lines]
 

@@ -18,7 +18,7 @@ from cryptography.x509.oid import NameOID
 from placement_server import PlacementServer, certificate, threaded
 
 from features.common.errors import ConfigError
-from prefetch.placement.certificates import subject_of
+from prefetch.placement.connections import subject_of
 
 NODE = {"id": "n7", "address": "n7.example.org:1094", "size": 5 * 10**12}
 SUBJECTS = {"/O=EDGE/CN=host/n7.edge.org": "site EDGE", "/O=EDGE/CN=e1": "cache e1"}

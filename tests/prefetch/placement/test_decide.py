@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from prefetch.placement.build import Supply, placed
-from prefetch.placement.snapshot import NOBODY, NOWHERE
+from prefetch.placement.snapshot import NOBODY, NOWHERE, Supply, placed
 from replay.federation.ranges import keys_of, scores
 
 N = 5000

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from ranges_oracle import held, moved, rucio_server
 
-from prefetch.placement.fleet import Fleet, Server, wire
+from prefetch.placement.fleet import CacheServer, Fleet, wire
 from replay.federation.ranges import SLOT, SPACE, Layout, covered, layout_of, shares
 
 
@@ -16,8 +16,8 @@ def fleet() -> Fleet:
     return Fleet(liveness_s=180, forget_s=86400)
 
 
-def server(id: str, at_s: float, *, size: float = 100, site: str = "EDGE") -> Server:
-    return Server(site, id, f"{id}:1094", size, at_s)
+def server(id: str, at_s: float, *, size: float = 100, site: str = "EDGE") -> CacheServer:
+    return CacheServer(site, id, f"{id}:1094", size, at_s)
 
 
 def told(one: Fleet) -> list[str]:

@@ -16,7 +16,7 @@ import httpx
 import pytest
 from placement_server import PlacementServer, certificate, eventually, refresh, serving
 
-from prefetch.placement.database import Database
+from prefetch.placement.database import PlacementTables
 from prefetch.placement.snapshot import NOTHING, dump
 
 LASTS_S = 4.0
@@ -28,7 +28,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PlacementServer
     database = tmp_path_factory.mktemp("flood") / "placement.db"
     refresh(database)
     plan = {"cache": "xc1", "items": [ITEM | {"rank": i} for i in range(50_000)]}
-    with closing(Database(str(database))) as opened:
+    with closing(PlacementTables(str(database))) as opened:
         opened.refresh(dump(NOTHING), "", {"xc1": gzip.compress(json.dumps(plan).encode())})
     with serving(database) as started:
         started.beat("xc1")

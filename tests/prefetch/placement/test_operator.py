@@ -15,7 +15,7 @@ from placement_server import PlacementServer, eventually, threaded
 
 from features.common.errors import ServiceError
 from prefetch.placement import pages
-from prefetch.placement.pages import Asked, Heard
+from prefetch.placement.pages import LastHeartbeat, PageRequest
 
 
 class Told:
@@ -24,12 +24,12 @@ class Told:
     def __init__(self) -> None:
         self.caches: Collection[str] = ("xc1",)
         self.style = b"body { color: black }"
-        self.asked = list[tuple[Asked, Mapping[str, Heard]]]()
+        self.asked = list[tuple[PageRequest, Mapping[str, LastHeartbeat]]]()
         self.fault: Exception | None = None
         self.go, self.is_closed = threading.Event(), False
         self.go.set()
 
-    def page(self, asked: Asked, heard: Mapping[str, Heard]) -> bytes:
+    def page(self, asked: PageRequest, heard: Mapping[str, LastHeartbeat]) -> bytes:
         self.asked.append((asked, heard))
         self.go.wait(30)
         if self.fault is not None:
@@ -88,9 +88,9 @@ def test_what_is_asked_reaches_the_source_with_the_heartbeats(
     server.beat("xc1")
     get("/operator")
     asked, heard = told.asked[-1]
-    assert asked == Asked() and heard["xc1"].is_alive and time.time() - heard["xc1"].seen_at_s < 60
+    assert asked == PageRequest() and heard["xc1"].is_alive and time.time() - heard["xc1"].seen_at_s < 60
     get("/operator/caches/xc1", params={"action": "pin", "after": 100, "file": "cms:/store/f ü&<.root"})
-    assert told.asked[-1][0] == Asked("xc1", "pin", 100, "cms:/store/f ü&<.root")
+    assert told.asked[-1][0] == PageRequest("xc1", "pin", 100, "cms:/store/f ü&<.root")
 
 
 BAD = [

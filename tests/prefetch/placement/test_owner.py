@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from ranges_oracle import rucio_server
 
-from prefetch.placement.fleet import Fleet, Server
+from prefetch.placement.fleet import CacheServer, Fleet
 from prefetch.plan.rules import belongs
 
 SITE = "EDGE"
@@ -39,7 +39,7 @@ def test_all_name_the_same_owner_after_any_joins_leaves_and_resizes(
             fleet.drop(SITE, cache)
             configured.pop(cache, None)
         elif kind == "join" or cache in configured:
-            fleet.hear(Server(SITE, cache, cache, size, at_s))
+            fleet.hear(CacheServer(SITE, cache, cache, size, at_s))
             configured[cache] = size * 10**12
         fleet.settle(at_s)
         if not configured:

@@ -9,9 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from prefetch.placement.build import Holding, snapshot_of
 from prefetch.placement.score import Score, score
-from prefetch.placement.snapshot import MAX_SITES, NOTHING, Snapshot
+from prefetch.placement.snapshot import MAX_SITES, NOTHING, CacheHolding, Snapshot, snapshot_of
 from replay.study.benefit import Cluster
 
 GB = 10**9
@@ -33,7 +32,7 @@ def known(files: dict[str, tuple[int, tuple[float, ...], tuple[float, ...]]]) ->
         placed=np.empty((0, MAX_SITES), np.uint8),
         items=list(files),
         size_bytes=size,
-        holdings=[Holding(np.arange(len(files)), now[:, i] * size, soon[:, i] * size) for i in range(3)],
+        holdings=[CacheHolding(np.arange(len(files)), now[:, i] * size, soon[:, i] * size) for i in range(3)],
     )
 
 

@@ -18,8 +18,8 @@ from typer.testing import CliRunner
 
 from features.common.errors import CachecastError
 from jobs.cli.main import app
-from prefetch.placement.database import Database, Pending
-from prefetch.placement.fleet import Server
+from prefetch.placement.database import Pending, PlacementTables
+from prefetch.placement.fleet import CacheServer
 
 
 def test_a_restart_keeps_state_and_a_refresh_is_noticed(tmp_path: Path) -> None:
@@ -101,7 +101,7 @@ def test_a_damaged_snapshot_keeps_nobodys_heartbeats_away(tmp_path: Path) -> Non
     database = tmp_path / "p.db"
     refresh(database)
     with serving(database) as one, serving(database) as two, two.client() as operator:
-        with closing(Database(str(database))) as opened:
+        with closing(PlacementTables(str(database))) as opened:
             opened.refresh(b"damaged", "2026-03-02T00:00:00Z", {})
         eventually(lambda: "cachecast place" in operator.get("/health").json()["database"])
         one.beat("xc1")
@@ -117,11 +117,11 @@ def test_a_damaged_snapshot_keeps_nobodys_heartbeats_away(tmp_path: Path) -> Non
 def test_stored_heartbeats_count_as_configuration_says(tmp_path: Path) -> None:
     database, now_s = tmp_path / "p.db", time.time()
     strangers = [
-        Server("EDGE", "xc1", "evil.example.org:1094", 1e18, now_s),
-        Server("EDGE", "evil", "evil.example.org:1094", 1e18, now_s),
-        Server("PIC", "xc2", "evil.example.org:1094", 1e18, now_s),
+        CacheServer("EDGE", "xc1", "evil.example.org:1094", 1e18, now_s),
+        CacheServer("EDGE", "evil", "evil.example.org:1094", 1e18, now_s),
+        CacheServer("PIC", "xc2", "evil.example.org:1094", 1e18, now_s),
     ]
-    with closing(Database(str(database))) as opened:
+    with closing(PlacementTables(str(database))) as opened:
         opened.sync(Pending({one.key: one for one in strangers}, {}, 0))
     with serving(database) as started:
         ranges = httpx.get(f"{started.url}/serverRanges").json()
@@ -130,8 +130,8 @@ def test_stored_heartbeats_count_as_configuration_says(tmp_path: Path) -> None:
 
 def test_a_stored_heartbeat_of_the_future_keeps_no_server_alive(tmp_path: Path) -> None:
     database = tmp_path / "p.db"
-    ahead = Server("EDGE", "xc1", "xc1:1094", 100, time.time() + 400 * 86400)
-    with closing(Database(str(database))) as opened:
+    ahead = CacheServer("EDGE", "xc1", "xc1:1094", 100, time.time() + 400 * 86400)
+    with closing(PlacementTables(str(database))) as opened:
         opened.sync(Pending({ahead.key: ahead}, {}, 0))
     with serving(database) as started:
         assert httpx.get(f"{started.url}/serverRanges").json() == {}

@@ -20,8 +20,7 @@ from placement_server import threaded
 
 from features.common.errors import ConfigError
 from jobs.ground.settings.serve import IssuerSettings
-from prefetch.placement.signed_tokens import Issuer, SignedTokens
-from prefetch.placement.tokens import OPERATORS, Tokens, federation
+from prefetch.placement.tokens import OPERATORS, Issuer, SignedTokens, Tokens, federation
 
 URL, US = "https://issuer.example.org", "https://placement.example.org"
 KEY, OTHER = ec.generate_private_key(ec.SECP256R1()), ec.generate_private_key(ec.SECP256R1())

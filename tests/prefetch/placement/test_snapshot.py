@@ -8,8 +8,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from features.common.errors import InputError
-from prefetch.placement.build import Holding, snapshot_of
-from prefetch.placement.snapshot import MAX_SITES, NOBODY, NOTHING, NOWHERE, Snapshot, dump, load
+from prefetch.placement.snapshot import (
+    MAX_SITES,
+    NOBODY,
+    NOTHING,
+    NOWHERE,
+    CacheHolding,
+    Snapshot,
+    dump,
+    load,
+    snapshot_of,
+)
 from replay.federation.ranges import keys_of
 
 SITES = ("A", "B", "C")
@@ -37,7 +46,9 @@ def made(content: Contents) -> Snapshot:
         placed=np.array([row(one) for one in placed.values()], np.uint8).reshape(-1, MAX_SITES),
         items=list(items),
         size_bytes=numbers[:, 0],
-        holdings=[Holding(np.arange(len(items)), numbers[:, 1 + i], numbers[:, 4 + i]) for i in range(3)],
+        holdings=[
+            CacheHolding(np.arange(len(items)), numbers[:, 1 + i], numbers[:, 4 + i]) for i in range(3)
+        ],
     )
 
 

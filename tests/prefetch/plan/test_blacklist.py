@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 from features.common.names import parse_name
 from jobs.ground.store.tables import Tables
 from jobs.loop.ingest.known_names import dids_of
-from prefetch.plan.blacklist import DEPTH, blacklist
-from prefetch.plan.rules import Rule, Treatment, treatments
+from prefetch.plan.rules import DEPTH, Rule, Treatment, blacklist, treatments
 from prefetch.target import Held
 
 FNM_PATHNAME = 1

@@ -13,10 +13,9 @@ from prefetch.actions import Action
 from prefetch.plan import PlanLimits, Scores, Treatment, ValuePlanner, plain_files
 from prefetch.plan.explain import reasons
 from prefetch.plan.lists import Case
-from prefetch.plan.prefill import Prefill, prefill
-from prefetch.plan.scored_files import absent, on_disk
+from prefetch.plan.planner import Prefill, prefill
 from prefetch.plan.scores import KnownWork, certain, with_known
-from prefetch.plan.value import Objective
+from prefetch.plan.value import Objective, absent, on_disk
 from replay.planner import CacheState
 
 N = 40

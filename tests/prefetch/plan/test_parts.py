@@ -12,7 +12,7 @@ from features.common.errors import ConfigError
 from prefetch.plan import PlanLimits, Rule, Treatment, treatments
 from prefetch.plan.choice import steady, within_groups
 from prefetch.plan.rules import is_control
-from prefetch.plan.value import best_rate, fitting_cycle_s, shown_horizon
+from prefetch.plan.value import best_rate, fitting_cycle_s, nearest_horizon
 
 DIDS = pa.array(
     [
@@ -78,8 +78,8 @@ def test_a_rate_is_the_chance_over_the_time_it_takes() -> None:
 
 def test_the_horizon_shown_fits_the_eviction_age() -> None:
     horizons = (3600, 86400, 7 * 86400, 30 * 86400)
-    assert shown_horizon(horizons, age_s=None, horizon_s=86400) == 1
-    assert shown_horizon(horizons, age_s=6 * 86400, horizon_s=86400) == 2
+    assert nearest_horizon(horizons, age_s=None, horizon_s=86400) == 1
+    assert nearest_horizon(horizons, age_s=6 * 86400, horizon_s=86400) == 2
 
 
 @given(st.integers(60, 90 * 86400), st.sampled_from([3600, 14400, 86400]))

@@ -10,18 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from prefetch.actions import Action
-from prefetch.plan import (
-    Files,
-    Plan,
-    PlanLimits,
-    Scores,
-    Treatment,
-    ValuePlanner,
-    plain_files,
-)
-from prefetch.plan.scored_files import ScoredFiles, absent, on_disk
+from prefetch.plan import Files, Plan, PlanLimits, Scores, Treatment, ValuePlanner, plain_files
 from prefetch.plan.scores import NEVER_S
-from prefetch.plan.value import Objective
+from prefetch.plan.value import Objective, ScoredFiles, absent, on_disk
 from replay.planner import CacheState
 
 N_FILES = 60
@@ -166,8 +157,8 @@ def test_planning_changes_nothing_that_it_was_given(world: World) -> None:
     """What a judgement was made from is the same after its plan as when it was made anew."""
     state, scores, limits, files = world
     judged = ValuePlanner(lambda _: scores, limits, files, DAY_S).judge(state)
-    disk = on_disk(state, scores, files, Objective.BYTES, judged.shown, recent_s=limits.cycle_s)
-    candidates = absent(state, scores, files, Objective.BYTES, judged.shown)
+    disk = on_disk(state, scores, files, Objective.BYTES, judged.horizon, recent_s=limits.cycle_s)
+    candidates = absent(state, scores, files, Objective.BYTES, judged.horizon)
     assert judged.plan.item.size >= 0
     for given_, anew in ((judged.case.disk, disk), (judged.case.candidates, candidates)):
         for field in dataclasses.fields(ScoredFiles):

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from prefetch.actions import Action
-from prefetch.directory.cache import DirectoryTarget
+from prefetch.directory import DirectoryTarget
 from prefetch.journal.journal import Item, Journal
 from prefetch.journal.lease import LEASE_S
 from prefetch.push.push import PushLimits, push
@@ -25,7 +25,7 @@ N_FILES = 120
 CHILD = """
 import os, sys, time
 from pathlib import Path
-from prefetch.directory.cache import DirectoryTarget
+from prefetch.directory import DirectoryTarget
 from prefetch.journal.journal import Journal
 from prefetch.push.push import PushLimits, push
 

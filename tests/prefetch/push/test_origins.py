@@ -1,7 +1,7 @@
 from __future__ import annotations
 
-from prefetch.journal.items import Try
-from prefetch.push.origins import SourceLimits, Sources
+from prefetch.journal.tables import Try
+from prefetch.push.origins import SourceHealth, SourceLimits
 from prefetch.push.renewals import UNMEASURED_S, touch_every_s
 from prefetch.target import Held
 
@@ -13,7 +13,7 @@ def tries(source: str, n_failed: int, n_good: int, at_s: float = 1000) -> list[T
 
 def test_a_source_is_left_alone_while_most_of_its_last_tries_failed() -> None:
     seen = [*tries("few", 4, 0), *tries("half", 5, 5), *tries("bad", 4, 3), *tries("", 9, 0)]
-    sources = Sources(SourceLimits(0.5, 600), seen)
+    sources = SourceHealth(SourceLimits(0.5, 600), seen)
     left = sources.left_alone(1500)
     assert [state.source for state in left] == ["", "bad"]
     assert str(left[0]) == "the cache's own origin: 9 of 9 tries failed, 270 s wasted"

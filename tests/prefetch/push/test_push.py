@@ -10,7 +10,7 @@ import pytest
 from pushes import Fake, item, raising, run
 
 from features.common.errors import PushRejected, TargetUnavailable
-from prefetch.directory.cache import DirectoryTarget
+from prefetch.directory import DirectoryTarget
 from prefetch.journal.journal import Journal
 from prefetch.push.push import PushLimits, PushSummary, push
 from prefetch.target import Held

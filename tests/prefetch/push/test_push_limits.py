@@ -13,9 +13,9 @@ from features.common.errors import InputError, SourceUnavailable
 from features.common.times import DAY_S
 from prefetch.journal.journal import Journal
 from prefetch.push import attempt
-from prefetch.push.ahead import AHEAD_S, WRITE_S
 from prefetch.push.push import PushLimits, PushSummary, push
 from prefetch.push.renewals import MOST_S
+from prefetch.push.worker import AHEAD_S, WRITE_S
 from prefetch.target import Held
 
 

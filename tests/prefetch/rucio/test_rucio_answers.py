@@ -17,8 +17,8 @@ from features.common.errors import ServiceError
 from jobs.loop.ingest.sources import rucio_catalogue
 from prefetch.rucio import bulk
 from prefetch.rucio import rse as rse_room
-from prefetch.rucio.names import Did
-from prefetch.rucio.session import Access, Session
+from prefetch.rucio.dids import Did
+from prefetch.rucio.session import RucioAccess, Session
 
 STREAM = "application/x-json-stream"
 
@@ -60,7 +60,7 @@ def server(tmp_path: Path) -> Iterator[Callable[[dict[str, Any]], Session]]:
             }
             login = {"auth_type": "userpass", "username": "u", "password": "p-of-the-test", "account": "root"}
             return Session(
-                Access(url=url, tokens=tmp_path / "tokens", timeout_s=5, attempts=1, **login),
+                RucioAccess(url=url, tokens=tmp_path / "tokens", timeout_s=5, attempts=1, **login),
                 pause=lambda _s: None,
             )
 
@@ -170,7 +170,7 @@ def test_an_empty_folder_of_cas_does_not_end_the_check_of_certificates(
     monkeypatch.setenv("X509_CERT_DIR", variable)
     monkeypatch.setattr(requests.Session, "get", get)
     login = {"auth_type": "userpass", "username": "u", "password": "p-of-the-test", "account": "root"}
-    access = Access(url="https://rucio.invalid", tokens=tmp_path, timeout_s=1, attempts=1, **login)
+    access = RucioAccess(url="https://rucio.invalid", tokens=tmp_path, timeout_s=1, attempts=1, **login)
     with pytest.raises(ServiceError):
         Session(access).ask("RSEs", lambda client: client.list_rses())
     assert set(asked) == {verifies}

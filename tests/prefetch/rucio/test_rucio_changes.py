@@ -5,7 +5,7 @@ from __future__ import annotations
 import hypothesis.strategies as st
 from hypothesis import given
 
-from prefetch.rucio.names import Did
+from prefetch.rucio.dids import Did
 from prefetch.rucio.sync import ReportedReplicas, State, changes
 
 DIDS = st.builds(Did, st.just("s"), st.sampled_from("abcdefgh"))

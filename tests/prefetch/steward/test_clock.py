@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from features.common.errors import TargetUnavailable
-from prefetch.steward.clock import WRONG_S, Clock, newest_use_s, uptime_s
+from prefetch.steward.book import newest_use_s
+from prefetch.steward.clock import WRONG_S, Clock, uptime_s
 
 NOW_S = 1_800_000_000.0
 DAY_S = 86_400.0
@@ -37,9 +38,9 @@ def test_a_clock_days_from_the_newest_record_is_in_doubt_until_it_is_right(days:
     clock, newest_s = at.clock(), NOW_S + days * DAY_S
     doubt = clock.doubt(newest_s)
     assert doubt is not None and ("before" if days < 0 else "after") in doubt and str(abs(days)) in doubt
-    assert not clock.was_wrong
+    assert not clock.was_wrong_at_start
     at.now_s = newest_s + 5
-    assert (clock.doubt(newest_s), clock.was_wrong) == (None, True)
+    assert (clock.doubt(newest_s), clock.was_wrong_at_start) == (None, True)
     assert clock.fault() is not None  # it was set since the start
 
 
@@ -47,7 +48,7 @@ def test_a_clock_that_nobody_sets_ends_no_steward_however_little_it_may_differ()
     """With `max_clock_skew = "0s"` one would begin anew again and again, and evict nothing."""
     at = Time()
     clock = at.clock(max_skew_s=0)
-    assert (clock.doubt(NOW_S), clock.was_wrong, clock.fault()) == (None, False, None)
+    assert (clock.doubt(NOW_S), clock.was_wrong_at_start, clock.fault()) == (None, False, None)
 
 
 @pytest.mark.parametrize("skew_s", [-2 * WRONG_S, 2 * WRONG_S])
@@ -56,14 +57,14 @@ def test_a_server_that_is_days_away_is_believed_by_nobody(skew_s: float) -> None
     clock = at.clock()
     assert f"{2 * WRONG_S:.0f} s" in (clock.doubt(NOW_S) or "")
     at.skew_s = 10.0
-    assert (clock.doubt(NOW_S), clock.fault(), clock.was_wrong) == (None, None, True)
+    assert (clock.doubt(NOW_S), clock.fault(), clock.was_wrong_at_start) == (None, None, True)
 
 
 @pytest.mark.parametrize("newest_s", [None, NOW_S, NOW_S - DAY_S + 9, NOW_S + DAY_S - 9])
 def test_a_plausible_clock_is_believed_from_then_on(newest_s: float | None) -> None:
     at = Time(None)
     clock = at.clock()
-    assert (clock.doubt(newest_s), clock.fault(), clock.was_wrong) == (None, None, False)
+    assert (clock.doubt(newest_s), clock.fault(), clock.was_wrong_at_start) == (None, None, False)
     assert clock.doubt(NOW_S - 90 * DAY_S) is None  # an idle cache, later on
 
 

@@ -13,12 +13,10 @@ from monitoring import Sender, close, opening
 from features.common.errors import InputError, TargetUnavailable
 from prefetch.steward.feed import ALARM_S, Feed, Lost, Report, Restarted, Skipped
 from prefetch.target import ServerIdentity
-from prefetch.xcache.captures import FolderReader, capture_reader
-from prefetch.xcache.collector import frame
-from prefetch.xcache.events import FileClose
+from prefetch.xcache.events import FileClose, frame
 from prefetch.xcache.fstream import Packet, decode
-from prefetch.xcache.gstream import CaptureReader
-from prefetch.xcache.heartbeat import Heartbeat
+from prefetch.xcache.gstream import CaptureReader, FolderReader, capture_reader
+from prefetch.xcache.rolling import Heartbeat
 
 T = 1_700_000_000
 

@@ -11,14 +11,14 @@ from typing import Any
 import pytest
 
 from features.common.errors import InputError
-from prefetch.steward.figures import Evicted, Eviction, Figures, Recent, read
+from prefetch.steward.figures import Evicted, Eviction, Recent, StewardFigures, read
 
 
-def figures(**changes: Any) -> Figures:
-    told: dict[str, Any] = dict.fromkeys((field.name for field in dataclasses.fields(Figures)), 0)
+def figures(**changes: Any) -> StewardFigures:
+    told: dict[str, Any] = dict.fromkeys((field.name for field in dataclasses.fields(StewardFigures)), 0)
     told |= {"cache": "xc1", "following": "lru", "alarms": {}, "last_hour": {}, "newest": ()}
     told |= {"version": "cachecast-emea/3", "version_since_s": 4.5, "server": "v6.2.1"}
-    return Figures(**(told | changes))
+    return StewardFigures(**(told | changes))
 
 
 def test_the_last_hour_is_counted_by_reason_and_forgets_also_without_evictions() -> None:

@@ -12,12 +12,10 @@ import pytest
 
 from features.common.arrays import IntArray
 from features.stream.state import task_number, user_number
-from prefetch.steward.book import Book, Datasets
-from prefetch.steward.feed import Restarted
+from prefetch.steward.book import Book, Datasets, Listing, listed
+from prefetch.steward.feed import Readers, Restarted
 from prefetch.steward.follower import MOST_OPEN, Follower
 from prefetch.steward.inventory import begin
-from prefetch.steward.listing import Listing, listed
-from prefetch.steward.readers import Readers
 from prefetch.target import CacheTarget, Held
 from prefetch.xcache.events import FileClose
 from prefetch.xcache.fstream import Closed, Login, Opened, Packet, Work
@@ -89,7 +87,6 @@ class World:
     def new_follower(self) -> Follower:
         return Follower(
             self.book,
-            self.steward,
             ours_last_s=60,
             disk=self.disk,
             readers=Readers(self.kinds),
@@ -98,7 +95,7 @@ class World:
 
     def finds(self, file: int, used_s: float, *, at_s: float) -> None:
         """An inventory begun at `at_s` finds a file with a block."""
-        self.follower.found(np.array([file]), np.array([BLOCK]), np.array([float(used_s)]), at_s)
+        self.follower.take_inventory(np.array([file]), np.array([BLOCK]), np.array([float(used_s)]), at_s)
 
     def opens(self, at: int, *names: str, first_id: int = 1, stod: int = T, user: int = 0) -> None:
         opened = tuple(
@@ -179,12 +176,12 @@ def test_a_read_has_the_reader_of_its_open_also_if_its_close_comes_first() -> No
         world.opens(T, "/a", user=3)
         world.closes(T, 1, read=BLOCK)
         assert world.order.reads == [(0, T + 0.5, False)]
-        world.follower.ripen(T + 10)
+        world.follower.count_long_opens(T + 10)
         assert len(world.order.reads) == 1 and world.steward.bytes_on_disk(0) == BLOCK
         assert world.order.readers[0] % 2 == reader(0) % 2
         # An open that never comes: the close counts, by nobody.
         world.reports("/b", T, T + 20)
-        world.follower.ripen(T + 30)
+        world.follower.count_long_opens(T + 30)
         assert world.order.readers[1:] == [0] and world.steward.bytes_on_disk(1) == BLOCK
 
 
@@ -202,9 +199,9 @@ def test_an_open_file_is_no_victim_until_its_last_close() -> None:
 def test_a_file_that_is_open_for_long_is_read_by_a_job() -> None:
     world = World()
     world.opens(T, "/a")
-    world.follower.ripen(T + 30.0)
+    world.follower.count_long_opens(T + 30.0)
     assert world.order.reads == []
-    world.follower.ripen(T + 90.0)
+    world.follower.count_long_opens(T + 90.0)
     world.closes(T + 95, 1, read=1)
     assert len(world.order.reads) == 1
 
@@ -214,9 +211,9 @@ def test_a_close_that_was_lost_ends_by_the_g_stream_and_by_a_restart() -> None:
     world.reports("/b", T - 9, T - 8)
     world.opens(T, "/a", "/b")
     world.reports("/a", T, T + 20)
-    world.follower.ripen(T + 30.0)
+    world.follower.count_long_opens(T + 30.0)
     assert not world.is_victim("/a")
-    world.follower.ripen(T + 90.0)
+    world.follower.count_long_opens(T + 90.0)
     assert world.is_victim("/a") and not world.is_victim("/b")
     world.follower.apply(Restarted(T + 100), T + 100.0)
     assert world.is_victim("/b")
@@ -242,8 +239,8 @@ def test_a_flood_of_closes_looks_at_a_file_once_per_step() -> None:
     world = World()
     for _ in range(500):
         world.reports("/a", T, T + 1)
-    world.follower.ripen(T + 2.0)
-    world.follower.ripen(T + 3.0)
+    world.follower.count_long_opens(T + 2.0)
+    world.follower.count_long_opens(T + 3.0)
     assert world.disk.n_looks == 2
 
 
@@ -254,7 +251,7 @@ def test_an_open_that_the_servers_process_does_not_show_ends() -> None:
         world.opens(T, "/a")
         world.disk.shows_open = really_open
         for after_s in (5, 15, 30, 3601, 3700):
-            world.follower.ripen(T + 1.5 + after_s)
+            world.follower.count_long_opens(T + 1.5 + after_s)
             assert world.is_victim("/a") == (after_s >= lasts_s)
 
 
@@ -307,7 +304,7 @@ def test_a_reported_use_is_one_use_though_the_clock_of_the_cache_is_ahead(ahead_
     world = World()
     for at_s in (T, T + 9):
         world.follower.apply(closed("/a", at_s - 5 + ahead_s, at_s + ahead_s), at_s + 1.0)
-        world.follower.ripen(at_s + 1.0)
+        world.follower.count_long_opens(at_s + 1.0)
     world.finds(0, T + 9 + ahead_s, at_s=T + 86_400)
     assert len(world.order.reads) == 2
     world.finds(0, T + 86_400 + 150, at_s=T + 2 * 86_400)
@@ -325,7 +322,7 @@ def test_what_came_while_an_inventory_was_read_is_looked_up_and_what_had_gone_is
         closed("/b", T - 300, T - 200),
         closed("/new", T - 9, T + 1),
     ]
-    begin(listing, world.book, world.steward, world.follower, reports, now_s=T + 20.0)
+    begin(listing, world.book, world.follower, reports, now_s=T + 20.0)
     held = {world.book.name(file): world.steward.bytes_on_disk(file) for file in range(len(world.book))}
     assert held == {"/a": BLOCK, "/b": BLOCK, "/gone": None, "/new": BLOCK}
     # The last use of /a was not reported, that of /b was: it counts once.
@@ -342,7 +339,7 @@ def test_no_report_of_a_use_to_come_and_no_clock_that_is_ahead_makes_two_uses_of
         world.follower = world.new_follower()
         closes = [closed(name, at - 5, at) for name, at in uses]
         heard = [dataclasses.replace(one, received_t=one.detach_t - ahead_s) for one in closes]
-        begin(listing, world.book, world.steward, world.follower, [*before, *heard], now_s=T + 20.0)
+        begin(listing, world.book, world.follower, [*before, *heard], now_s=T + 20.0)
         assert [at for file, at, _ in world.order.reads if file < 9] == [at - 5 for _, at in uses]
 
 
@@ -354,7 +351,7 @@ def test_a_report_that_was_received_while_the_clock_was_ahead_makes_none_after_i
     world.follower = world.new_follower()
     first, *others = (closed(name, at - 5, at) for name, at in uses[:-1])
     reports = [dataclasses.replace(first, received_t=T + 10**6), *others]
-    begin(listing, world.book, world.steward, world.follower, reports, now_s=T + 20.0)
+    begin(listing, world.book, world.follower, reports, now_s=T + 20.0)
     assert [(file, at) for file, at, _ in world.order.reads] == [
         *((n, T - 505 + 10 * n) for n in range(8)),
         (8, T - 420),
@@ -366,7 +363,7 @@ def test_a_file_that_came_while_the_past_was_read_is_known(monkeypatch: pytest.M
     world, listing = World(), listed_at(T)
     late = closed("/new", T + 200, T + 201)
     monkeypatch.setattr("prefetch.steward.inventory.uptime_s", lambda: listing.uptime_s + 210.0)
-    begin(listing, world.book, world.steward, world.follower, [late], now_s=T + 20.0)
+    begin(listing, world.book, world.follower, [late], now_s=T + 20.0)
     assert world.steward.n_held == 1
 
 
@@ -383,7 +380,7 @@ def test_few_files_of_an_inventory_are_found_as_many_are() -> None:
             some = files[first : first + at_once]
             used_s = (T - 10 + some).astype(np.float64)
             for now_s in (T + 1.0, used_s + 12):
-                world.follower.found(some, BLOCK + some, used_s, now_s)
+                world.follower.take_inventory(some, BLOCK + some, used_s, now_s)
         held = [world.steward.bytes_on_disk(file) for file in files.tolist()]
         told.append((held, sorted(world.order.reads), world.steward.saved(), world.steward.used_bytes))
     assert told[0] == told[1]
@@ -405,7 +402,7 @@ def test_a_last_use_in_the_future_is_one_now_and_the_clock_is_told_of_it() -> No
 def test_an_inventory_without_news_changes_nothing_where_tests_are_named() -> None:
     world = World(test_files=["/t*"])
     world.reports("/test", T, T + 10)
-    world.follower.found(np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0), T + 50.0)
+    world.follower.take_inventory(np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0), T + 50.0)
     world.finds(0, T + 60, at_s=T + 70)
     assert world.order.reads == [] and world.steward.n_held == 1
 

@@ -14,21 +14,21 @@ import xcache_server
 from daemons import needed
 
 from features.common.errors import ServiceError, TargetUnavailable
-from prefetch.directory.cache import DirectoryTarget
+from prefetch.directory import DirectoryTarget
 from prefetch.push.attempt import PushLimits
 from prefetch.steward import canary
-from prefetch.steward.book import Book, Datasets
-from prefetch.steward.budget import Marks
+from prefetch.steward.book import Book, Datasets, listed
+from prefetch.steward.canary import OpenFiles
+from prefetch.steward.evictions import Marks
 from prefetch.steward.feed import Feed
 from prefetch.steward.figures import Evicted
 from prefetch.steward.fill import Files, Usage
 from prefetch.steward.keeper import PLANNED, Keeper, Limits
-from prefetch.steward.listing import listed
 from prefetch.steward.lists import Lists
-from prefetch.steward.open_files import OpenFiles
+from prefetch.steward.watch import LiveCache
 from prefetch.target import CacheTarget
-from prefetch.xcache.captures import capture_reader
 from prefetch.xcache.client import XCacheTarget
+from prefetch.xcache.gstream import capture_reader
 from prefetch.xcache.session import RemoteFile
 from replay.steward import Steward, new_order
 
@@ -67,15 +67,16 @@ class World:
         listing = listed(self.target, now_s=time.time())
         meanwhile()
         return Keeper(
-            self.target,
-            Feed(capture_reader(self.gstream), self.target.identity),
+            LiveCache(
+                self.target,
+                Feed(capture_reader(self.gstream), self.target.identity),
+                usage or Files(CAPACITY, self.root),
+                OpenFiles(self.root),
+            ),
             Book(steward, Datasets(), listing=listing),
-            steward,
             listing,
-            usage=usage or Files(CAPACITY, self.root),
             lists=self._listed,
             limits=LIMITS,
-            opens=OpenFiles(self.root),
         )
 
     def held(self, names: list[str]) -> list[str]:

@@ -84,7 +84,7 @@ def test_what_queues_name_is_told_as_it_changes() -> None:
         file = book.number(f"/f/{at_s}", size)
         steward.read(file, 0, float(at_s))
         steward.stored(file, size, float(at_s))
-    queued = QueuedReads(book, steward)
+    queued = QueuedReads(book)
     for due_s, goes in (({"/f/0": DAY_S, "/f/none": DAY_S}, 1), ({"/f/1": DAY_S}, 0), ({}, 0)):
-        queued.tell(due_s)
+        queued.expect(due_s)
         assert steward.victims(10, DAY_S - 3600) == [goes]

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from prefetch.steward import readers
-from prefetch.steward.readers import NOBODY, FileUses, Readers, Use
+from prefetch.steward import feed
+from prefetch.steward.feed import NOBODY, Readers
+from prefetch.steward.follower import FileUses, Use
 from prefetch.xcache.fstream import Login, Work
 
 
@@ -40,7 +41,7 @@ def test_a_server_that_was_started_again_has_other_sessions() -> None:
 
 
 def test_sessions_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(readers, "MOST_SESSIONS", 2)
+    monkeypatch.setattr(feed, "MOST_SESSIONS", 2)
     found = logged_in("user")
     assert [number == NOBODY for number in numbers(found)] == [True, True, True, False, True, True]
     assert len(found._sessions) == len(found._by_name) == 2

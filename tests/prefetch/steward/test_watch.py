@@ -11,11 +11,9 @@ import pytest
 
 from features.common.errors import TargetUnavailable
 from prefetch.steward import watch
-from prefetch.steward.book import Book, Datasets
-from prefetch.steward.feed import Feed, Report
-from prefetch.steward.listing import listed
-from prefetch.steward.readers import Readers
-from prefetch.steward.watch import Watch
+from prefetch.steward.book import Book, Datasets, listed
+from prefetch.steward.feed import Feed, Readers, Report
+from prefetch.steward.watch import LiveCache, Watch
 from prefetch.target import CacheTarget, Confirmation, Held
 from prefetch.xcache.events import FileClose
 from replay.kernels.heuristics import LRU
@@ -47,9 +45,8 @@ class Unmounted:
         feed: Any = mock.create_autospec(Feed, instance=True, is_served=False, reports_opens=False)
         feed.poll.side_effect = self._polled
         book = Book(self.steward, Datasets(), listing=listing)
-        self.watch = Watch(
-            target, feed, book, self.steward, opens=mock.Mock(), timeout_s=9, readers=Readers(())
-        )
+        cache = LiveCache(target, feed, usage=mock.Mock(), opens=mock.Mock())
+        self.watch = Watch(cache, book, timeout_s=9, readers=Readers(()))
         self.begin = lambda: self.watch.begin(listing, T + 20.0)
 
     def _inventory(self, expected: Collection[str] = ()) -> Iterator[Held]:

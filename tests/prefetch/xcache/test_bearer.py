@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from features.common.errors import ConfigError, TargetUnavailable
 from prefetch.xcache import session
-from prefetch.xcache.bearer import Login, use_token
+from prefetch.xcache.server import BearerToken, use_token
 
 READ = "storage.read:/store"
 
@@ -60,7 +60,7 @@ def written(tmp_path: Path, content: bytes) -> Path:
 def test_the_fault_of_a_token_is_one_line(
     tmp_path: Path, claims: dict[str, Any], name: str, fault: str | None
 ) -> None:
-    login = Login(written(tmp_path, token(**({"aud": "cache"} | claims))), "cache")
+    login = BearerToken(written(tmp_path, token(**({"aud": "cache"} | claims))), "cache")
     if fault is None:
         assert len(login.checked(name)) == 64
         return
@@ -77,21 +77,21 @@ parts = st.binary(max_size=100).map(lambda b: b"a." + base64.urlsafe_b64encode(b
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_anything_is_no_token(tmp_path: Path, content: bytes) -> None:
     with pytest.raises(TargetUnavailable, match="no token"):
-        Login(written(tmp_path, content), None).checked()
+        BearerToken(written(tmp_path, content), None).checked()
 
 
 def test_deep_huge_and_missing_tokens_are_none(tmp_path: Path) -> None:
     deep = b"a." + base64.urlsafe_b64encode(b"[" * 9000) + b".c"
     for content in (deep, b"a" * 10**6, b""):
         with pytest.raises(TargetUnavailable, match="no token"):
-            Login(written(tmp_path, content), None).checked()
+            BearerToken(written(tmp_path, content), None).checked()
     with pytest.raises(TargetUnavailable, match="No such file"):
-        Login(tmp_path / "none", None).checked()
+        BearerToken(tmp_path / "none", None).checked()
 
 
 def test_what_takes_the_place_of_a_token_later_is_looked_at_too(tmp_path: Path) -> None:
     path = written(tmp_path, token())
-    login = Login(path, None)
+    login = BearerToken(path, None)
     login.checked()
     path.chmod(0o644)
     with pytest.raises(TargetUnavailable, match="open to others"):

@@ -8,8 +8,9 @@ from monitoring import Sender, close
 
 from features.common.errors import InputError
 from prefetch.target import Held
-from prefetch.xcache.captures import FolderReader, LatestCloses, capture_reader
-from prefetch.xcache.collector import frame
+from prefetch.xcache.events import frame
+from prefetch.xcache.gstream import FolderReader, capture_reader
+from prefetch.xcache.holdings import LatestCloses
 from prefetch.xcache.rolling import RollingFiles
 
 NOW = 1_700_000_000

@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 from features.common.errors import InputError, ServiceError
-from prefetch.xcache.collector import Collector, frame
+from prefetch.xcache.events import frame
 from prefetch.xcache.gstream import Capture, CaptureReader, read_capture
+from prefetch.xcache.receiver import Collector
 
 DATA = Path(__file__).parents[2] / "data"
 STARTED = 1_700_000_000

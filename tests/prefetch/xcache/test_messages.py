@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from prefetch.xcache.fstream import Packet
-from prefetch.xcache.messages import Kept, Refused, read
+from prefetch.xcache.messages import CaptureRecord, Refused, read
 
 AT = 1_772_400_000
 NUMBERS = {"size": 4096, "blk_size": 1024, "n_blks": 4, "n_blks_done": 4, "access_cnt": 2}
@@ -35,7 +35,7 @@ LONG = {
 }
 
 
-def answers(message: object) -> list[Kept | Refused]:
+def answers(message: object) -> list[CaptureRecord | Refused]:
     return list(read(message if isinstance(message, bytes) else json.dumps(message).encode(), AT))
 
 
@@ -60,18 +60,18 @@ def binary(code: bytes, body: bytes = b"") -> bytes:
 F_STREAM = binary(b"f", struct.pack(">BBHI", 2, 0, 24, 1) + struct.pack(">iiQ", AT - 60, AT, 5))
 
 
-def body_of(kept: Kept) -> list[dict[str, Any]]:
+def body_of(kept: CaptureRecord) -> list[dict[str, Any]]:
     lines = kept.content.splitlines()
     return [json.loads(line) for line in (lines[1:] if kept.kind == "gstream" else lines)]
 
 
 def test_datagrams_in_a_shovelers_packets() -> None:
     kept = only(packet(json_datagram()))
-    assert (kept.kind, kept.told.host, kept.told.pseq) == ("gstream", "h", 3)
+    assert (kept.kind, kept.datagram.host, kept.datagram.pseq) == ("gstream", "h", 3)
     assert kept.content.startswith(b"@@%d 40000 " % AT) and body_of(kept)[1] == EVENT
     assert only(json_datagram()).content.startswith(b"@@%d 0 " % AT)  # as it is, without a packet
     kept = only(packet(F_STREAM, "[2001:db8::1]:40000"))
-    assert kept.kind == "fstream" and isinstance(kept.told, Packet)
+    assert kept.kind == "fstream" and isinstance(kept.datagram, Packet)
     assert body_of(kept) == [{"remote": "[2001:db8::1]:40000", "data": base64.b64encode(F_STREAM).decode()}]
 
 
@@ -236,7 +236,7 @@ def test_no_value_raises_and_all_that_is_kept_is_whole_lines(
     record: dict[str, Any], forged: dict[str, Any]
 ) -> None:
     for answer in answers(record | forged):
-        if isinstance(answer, Kept):
+        if isinstance(answer, CaptureRecord):
             assert answer.content.endswith(b"\n")
             assert answer.kind == "gstream" or answer.content.count(b"\n") == 1
         assert answer == only(record | forged) or isinstance(record, list)

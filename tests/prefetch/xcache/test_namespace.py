@@ -14,7 +14,7 @@ from prefetch.xcache import cinfo, cinfo_rows, client, namespace
 from prefetch.xcache.cinfo import AccessRecord, CInfo, dump
 from prefetch.xcache.cinfo_rows import remembered
 from prefetch.xcache.client import XCacheTarget
-from prefetch.xcache.namespace import Counted, counted, walk
+from prefetch.xcache.namespace import ServerCount, server_count, walk
 
 BLOCK, MIB = 131072, 2**20
 
@@ -317,7 +317,7 @@ COUNTS = """{
 @pytest.mark.parametrize(
     ("content", "found"),
     [
-        (COUNTS, Counted(1795579800, 11534336)),
+        (COUNTS, ServerCount(1795579800, 11534336)),
         (COUNTS[:100], None),
         ("", None),
         (COUNTS.replace("11534336", "-1"), None),
@@ -326,21 +326,21 @@ COUNTS = """{
     ],
 )
 def test_what_a_server_has_counted_is_read_from_the_head_of_its_statistics(
-    tmp_path: Path, content: str, found: Counted | None
+    tmp_path: Path, content: str, found: ServerCount | None
 ) -> None:
     (tmp_path / "pfc-stats").mkdir()
     (tmp_path / "pfc-stats" / "DirStat.json").write_text(content)
-    assert counted(tmp_path) == found
+    assert server_count(tmp_path) == found
 
 
 def test_no_statistics_are_no_fault(tmp_path: Path) -> None:
-    assert counted(tmp_path) is None
+    assert server_count(tmp_path) is None
     (tmp_path / "pfc-stats").mkdir()
     (tmp_path / "pfc-stats" / "DirStat.json").symlink_to("/etc/passwd")
-    assert counted(tmp_path) is None
+    assert server_count(tmp_path) is None
     (tmp_path / "pfc-stats" / "DirStat.json").unlink()
     os.mkfifo(tmp_path / "pfc-stats" / "DirStat.json")
-    assert counted(tmp_path) is None
+    assert server_count(tmp_path) is None
 
 
 def test_a_record_that_is_data_or_claims_what_is_not_there_is_not_believed(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from features.common.errors import InputError, ServiceError
-from prefetch.xcache.collector import is_kept, read_datagram
+from prefetch.xcache.events import is_kept, read_datagram
 from prefetch.xcache.gstream import CaptureReader
 from prefetch.xcache.receiver import COUNTS, Receiver
 from prefetch.xcache.rolling import Quota, RollingFiles
@@ -181,6 +181,6 @@ def test_the_f_stream_is_kept_beside_the_g_stream_and_counted(tmp_path: Path) ->
     assert (counts["lost"], counts["other"], counts["malformed"]) == (2, 1, 2)
     (path,) = tmp_path.glob("*.capture")
     kinds = [type(one).__name__ for one in CaptureReader(path).events()]
-    assert kinds == ["Packet", "Source", "Packet"]
+    assert kinds == ["Packet", "ReportSender", "Packet"]
     # What a collector misses while it is down shows when it is back.
     assert received(tmp_path, [opens(9)]).counts["lost"] == 6

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from features.common.errors import ServiceError
-from prefetch.xcache.collector import frame
+from prefetch.xcache.events import frame
 from prefetch.xcache.gstream import MAX_SENDERS, Numberings
 from prefetch.xcache.rolling import RollingFiles
 

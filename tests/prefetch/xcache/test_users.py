@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from monitoring import users
 
 from features.common.errors import InputError
-from prefetch.xcache.collector import frame
+from prefetch.xcache.events import frame
 from prefetch.xcache.fstream import MAX_CHARS, Login, Work, decode_session
 from prefetch.xcache.gstream import CaptureReader
 

@@ -152,3 +152,32 @@ def test_a_packed_trace_that_unpacks_without_end_is_an_error(kind: str, packing:
             stream.write(rows)
     with pytest.raises(InputError, match="packed, and 200 times as long as it looks"):
         read_trace(path, kind="table" if kind == "csv" else kind)
+
+
+MISSING = "time,id,size\n1,a,\n2,a,10\n3,b,\n4,c,30\n5,a,\n"
+
+
+@pytest.mark.parametrize(
+    ("rule", "read", "notes"),
+    [
+        ("drop", [(2, 10), (4, 30)], {"left out: 3"}),
+        ("first", [(1, 10), (2, 10), (4, 30), (5, 10)], {"of their file: 2", "knows their file's size: 1"}),
+        ("1kB", [(1, 10), (2, 10), (3, 1000), (4, 30), (5, 10)], {"of their file: 2", "taken as 1 kB: 1"}),
+    ],
+)
+def test_sizes_that_are_missing_are_filled_or_dropped_and_counted(
+    write: Callable[..., Path], rule: str, read: Any, notes: Any
+) -> None:
+    loaded = read_trace(write(MISSING), missing_size=rule)
+    trace = loaded.trace
+    assert list(zip(trace.time_s.tolist(), trace.size_bytes[trace.item].tolist(), strict=True)) == read
+    assert {note for note in notes if any(said.endswith(note) for said in loaded.notes)} == notes
+
+
+def test_missing_sizes_are_an_error_that_names_the_rule(write: Callable[..., Path]) -> None:
+    with pytest.raises(InputError, match=r"row 1 has no size; .*--missing-size"):
+        read_trace(write(MISSING))
+    with pytest.raises(InputError, match="no rule for missing sizes: 'last'"):
+        read_trace(write(MISSING), missing_size="last")
+    with pytest.raises(InputError, match="no access has a file of known size"):
+        read_trace(write("time,id,size\n1,a,\n"), missing_size="drop")

@@ -34,13 +34,13 @@ from features.common.errors import ModelError
 from features.spec import COLUMNS
 from jobs.ground.settings.tree import Settings
 from jobs.ground.store.tables import Tables
-from jobs.loop.steward import look_up, promoted, steward
+from jobs.loop.steward import promoted, steward
 from jobs.loop.steward.promoted import Promoted
 from models.serving import bundle_files
 from models.serving.bundle_files import bundle_digest, keep_files, kept_order
 from models.serving.versions import ModelVersion
 from prefetch.journal.journal import Journal
-from prefetch.steward.figures import Figures
+from prefetch.steward.figures import StewardFigures
 from replay.policies.learned import Order
 
 pytestmark = [pytest.mark.long, *MLFLOW_WARNINGS]
@@ -84,7 +84,7 @@ def spoil(at: Mlflow, version: str) -> None:
     trees.write_text(trees.read_text().replace("shrinkage=1", "shrinkage=2"))
 
 
-def told(one: Figures, words: str) -> bool:
+def told(one: StewardFigures, words: str) -> bool:
     """Whether its alarm about the order has these words."""
     return words in one.alarms.get("steward-order", "")
 
@@ -125,9 +125,9 @@ def test_a_steward_follows_promotions_without_a_restart(
     monkeypatch.setattr(steward, "REPORT_EVERY_S", 0.1)
     settings, at, clock = site(tmp_path, own), registry(own), Clock()
     store = Tables(settings.tables.root)
-    found, missed = list[Figures](), list[str]()
+    found, missed = list[StewardFigures](), list[str]()
 
-    def until(what: str, is_so: Callable[[Figures], bool]) -> None:
+    def until(what: str, is_so: Callable[[StewardFigures], bool]) -> None:
         ends = time.monotonic() + WITHIN_S
         while not (found and is_so(found[-1])):
             if time.monotonic() > ends:
@@ -274,10 +274,10 @@ def test_a_look_up_that_hangs_before_it_asks_is_late_and_leaves_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     settings = site(tmp_path, Mlflow(uri="http://127.0.0.1:9"))
-    monkeypatch.setattr(look_up, "_LOADS_WITHIN_S", 0.0)
+    monkeypatch.setattr(promoted, "_LOADS_WITHIN_S", 0.0)
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     before, others = set(tmp_path.iterdir()), multiprocessing.active_children()
-    found = look_up.LookUp(look_up.Question(settings, settings.cache("xc1"), None, is_first=True))
+    found = promoted.LookUp(promoted.Question(settings, settings.cache("xc1"), None, is_first=True))
     (process,) = set(multiprocessing.active_children()) - set(others)
     os.kill(int(process.pid or 0), signal.SIGSTOP)
     (scratch,) = set(tmp_path.iterdir()) - before
@@ -297,7 +297,7 @@ class OfLonger:
 
 def test_an_answer_of_another_cachecast_is_an_error_and_ends_no_steward(own: Mlflow, tmp_path: Path) -> None:
     settings = site(tmp_path, own)
-    found = look_up.LookUp(look_up.Question(settings, settings.cache("xc1"), None, is_first=True))
+    found = promoted.LookUp(promoted.Question(settings, settings.cache("xc1"), None, is_first=True))
     found._answers, theirs = multiprocessing.Pipe(duplex=False)
     theirs.send(OfLonger())
     found.wait(10.0)

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from features.common.times import DAY_S
-from prefetch.accounting.day_verdict import Done, Inventory, Record, beginning
+from prefetch.accounting.day_verdict import CacheContents, CacheRecord, PushedActions, beginning
 from prefetch.actions import Action
 from prefetch.plan import PlanLimits, Scores, ValuePlanner, plain_files
 from replay.config import CacheConfig
@@ -29,15 +29,15 @@ LIMITS = PlanLimits(CYCLE_S, 0.3, 0.6, read_once_below=0.02, hysteresis=0.1)
 
 @dataclasses.dataclass(frozen=True)
 class Recording:
-    """The planner inside, what it was asked for as rows of `Done`, and the inventories that it saw."""
+    """The planner inside, what it was asked for as `PushedActions`, and the inventories that it saw."""
 
     planner: ValuePlanner
     rows: list[tuple[int, int, int]]
-    inventories: list[Inventory]
+    inventories: list[CacheContents]
 
     def actions(self, state: CacheState) -> Actions:
         last_s = np.minimum(state.last_access_s, state.as_of_s)
-        self.inventories.append(Inventory(state.as_of_s, state.item, state.bytes_on_disk, last_s))
+        self.inventories.append(CacheContents(state.as_of_s, state.item, state.bytes_on_disk, last_s))
         asked, here = self.planner.actions(state), set(state.item.tolist())
         for action in Action:
             for item in getattr(asked, action.value).tolist():
@@ -50,13 +50,13 @@ class Recording:
 class PushedWorld:
     """What a cache of `config` leaves: `whole` from its first day on; `observed` is its own Result."""
 
-    whole: Record
+    whole: CacheRecord
     config: CacheConfig
     observed: object
     first_day_s: int
-    inventories: list[Inventory]
+    inventories: list[CacheContents]
 
-    def record(self, day_s: int, config: CacheConfig | None = None) -> Record:
+    def record(self, day_s: int, config: CacheConfig | None = None) -> CacheRecord:
         """What is known of it for judging the day from `day_s`."""
         trace, done = self.whole.trace, self.whole.done
         config = config or self.config
@@ -99,6 +99,6 @@ def pushed_world(*, days: int = 24, scale: float = 0.02, seed: int = 11, share: 
     outcome = np.zeros(trace.n_accesses, np.uint8)
     observed = simulate(trace, config, planner=planner, cycle_s=CYCLE_S, outcome=outcome)
     size, hit = trace.size_bytes[trace.item], (outcome & HIT) != 0
-    done = Done(*np.array(planner.rows, np.int64).reshape(-1, 3).T)
-    record = Record(trace, np.where(hit, size, 0), np.where(hit, 0, size), done, control, None, 0.0)
+    done = PushedActions(*np.array(planner.rows, np.int64).reshape(-1, 3).T)
+    record = CacheRecord(trace, np.where(hit, size, 0), np.where(hit, 0, size), done, control, None, 0.0)
     return PushedWorld(record, config, observed, int(trace.time_s[0]) // DAY_S * DAY_S, planner.inventories)

@@ -33,7 +33,7 @@ from jobs.loop.ingest.queue_entries import checked, entries
 from jobs.operator.placement.serve import server
 from jobs.studies.simulate import workload
 from jobs.studies.simulate.fleet import load_fleet
-from prefetch.databases import Database, shown
+from prefetch.databases import Database, without_password
 from prefetch.journal.tables import metadata
 from prefetch.lfn import checked_lfn, path_below
 from prefetch.placement.front import Front
@@ -267,7 +267,7 @@ def _names(content: bytes) -> object:
 def _database(content: bytes) -> str:
     url = content.decode(errors="replace")
     Database(url, metadata, setting="push.journal", what="journal", patience_s=1).close()
-    return shown(url)
+    return without_password(url)
 
 
 def _reads(trace: Any) -> int:

@@ -9,13 +9,13 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from jobs.local_site.local.process import seen
+from jobs.local_site.local.process import running_processes
 
 
 def running(words: str) -> list[int]:
     """Processes of Python whose command line holds `words`."""
     found = []
-    for pid in seen():
+    for pid in running_processes():
         with contextlib.suppress(OSError):
             line = Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
             if words in line and "python" in line.split(" ")[0]:

@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from prefetch.xcache.events import Source
+from prefetch.xcache.events import ReportSender
 from prefetch.xcache.gstream import CaptureReader
 
 
@@ -49,13 +49,13 @@ _HEARD_WITHIN_S = 40.0
 """A close that meets a block on its way to the disk is reported half a minute late."""
 
 
-def _sources(captures: Path) -> list[Source]:
+def _sources(captures: Path) -> list[ReportSender]:
     """Who has sent the g-stream's datagrams, the last one last."""
     return [
         event
         for path in sorted(captures.glob("gstream-*"))
         for event in CaptureReader(path).events()
-        if isinstance(event, Source)
+        if isinstance(event, ReportSender)
     ]
 
 

@@ -12,8 +12,8 @@ from features.schema import ACCESSES, PREDICTIONS, RECEIPTS, Table
 from jobs.ground.settings.tree import Settings
 from jobs.ground.store.tables import Tables
 from jobs.loop.plan import plan
-from jobs.loop.plan.cache_state import Moment
-from prefetch.steward.figures import Evicted, Eviction, Figures
+from jobs.loop.plan.cache_state import CacheAtMoment
+from prefetch.steward.figures import Evicted, Eviction, StewardFigures
 from prefetch.target import Held
 
 GB = 10**9
@@ -58,7 +58,7 @@ def configured(folder: Path) -> Settings:
     return loaded(folder)
 
 
-def figures(now_s: float, **changes: Any) -> Figures:
+def figures(now_s: float, **changes: Any) -> StewardFigures:
     """What the steward of xc1 reports."""
     told: dict[str, Any] = {
         **{"cache": "xc1", "at_s": now_s - 20, "started_s": now_s - 7200, "following": "s3fifo"},
@@ -75,7 +75,7 @@ def figures(now_s: float, **changes: Any) -> Figures:
         "version_since_s": now_s - 3600,
         "newest": (Eviction(now_s - 90, lfn(3), GB, "a plan evicts it"),),
     }
-    return Figures(**(told | changes))
+    return StewardFigures(**(told | changes))
 
 
 def planted(folder: Path, *, now_s: int) -> Settings:
@@ -92,7 +92,7 @@ def planted(folder: Path, *, now_s: int) -> Settings:
     tables.replace_rows(PREDICTIONS, predictions, (day, at, region))
     held = [Held(lfn(i), GB, GB, True, as_of_s - 7200 - i, False) for i in range(92)]
     held.append(Held(lfn(100), GB, GB, True, as_of_s - 7200, False))
-    plan.make(tables, settings, Moment(settings.caches["xc1"], held, set(), as_of_s))
+    plan.make(CacheAtMoment(tables, settings, settings.caches["xc1"], held, set(), as_of_s))
     tables.replace_rows(RECEIPTS, [row(RECEIPTS, item_id="0", state="done")], (day, at, "xc1"))
     promoted = row(PROMOTIONS, action="promote", model_version="cachecast-default/2", comparisons="[]")
     promoted |= {"champion": "cachecast-default/2", "may_evict": False, "steward": None}

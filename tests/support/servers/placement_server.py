@@ -25,10 +25,9 @@ from daemons import PATIENCE_S
 
 from jobs.ground.settings.tree import Settings
 from jobs.operator.placement.serve import server as built
-from prefetch.placement.build import Holding, snapshot_of
-from prefetch.placement.database import Database
-from prefetch.placement.pages import Source
-from prefetch.placement.snapshot import NOBODY, NOWHERE, dump
+from prefetch.placement.database import PlacementTables
+from prefetch.placement.pages import PageMaker
+from prefetch.placement.snapshot import NOBODY, NOWHERE, CacheHolding, dump, snapshot_of
 from replay.federation.ranges import keys_of
 
 OPERATOR = "operators-token-of-the-tests"
@@ -69,12 +68,12 @@ def refresh(database: Path | str, capacities: Mapping[str, Mapping[str, int]] = 
         items=["cms:/f", "cms:/P/E/AOD"],
         size_bytes=np.array([1000.0 * GB, 2000.0 * GB]),
         holdings=[
-            Holding(np.arange(2), np.full(2, 800.0 * GB), np.full(2, 900.0 * GB)),
-            Holding(np.empty(0, np.int64), np.empty(0), np.empty(0)),
+            CacheHolding(np.arange(2), np.full(2, 800.0 * GB), np.full(2, 900.0 * GB)),
+            CacheHolding(np.empty(0, np.int64), np.empty(0), np.empty(0)),
         ],
     )
     plans = {"xc1": gzip.compress(json.dumps(PLAN).encode())}
-    with closing(Database(str(database))) as opened:
+    with closing(PlacementTables(str(database))) as opened:
         opened.refresh(dump(snapshot), snapshot.as_of, plans)
 
 
@@ -157,7 +156,7 @@ def threaded(
     now_s: Callable[[], float],
     *,
     caches: Mapping[str, tuple[str, int]] = CACHES,
-    operator: Source | None = None,
+    operator: PageMaker | None = None,
     **more: object,
 ) -> Iterator[PlacementServer]:
     """The application in uvicorn, over real HTTP, but with a clock of the test's."""

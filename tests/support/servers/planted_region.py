@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from daemons import free_ports
+from local_engines import LOCAL
 
 from features.common.times import as_of_label, day_label
 from features.results import (
@@ -28,6 +29,7 @@ from jobs.ground.settings.tree import LearnerName, MlflowSettings, Settings, Tra
 from jobs.ground.store.tables import Tables
 from jobs.loop.train import training as train
 from jobs.loop.train.deliver import TrainingAnswer
+from jobs.loop.train.engines import RegionData
 from jobs.loop.trainings import promoted_models, trained_versions
 from models.serving.bundle import RegionModels
 from models.serving.bundle_files import bundle_digest
@@ -144,11 +146,9 @@ def fit(
 ) -> TrainingAnswer:
     steps: list[tuple[int, int, str]] = []
     answer = train.train_and_record(
-        tables,
-        spec=SPEC,
-        region="emea",
-        training=knobs,
-        mlflow=mlflow_at,
+        RegionData(LOCAL, tables, SPEC, "emea"),
+        knobs,
+        mlflow_at,
         until_s=until_s,
         compare=compare,
         on_progress=lambda *step: steps.append(step),

@@ -28,7 +28,7 @@ from prefetch.actions import Action
 from prefetch.journal.journal import Item, Journal
 from prefetch.journal.tables import KNOWN
 from prefetch.push.push import PushLimits, push
-from prefetch.steward.figures import Figures, read
+from prefetch.steward.figures import StewardFigures, read
 from prefetch.xcache.cinfo import AccessRecord, CInfo, dump
 from prefetch.xcache.client import BLOCK_BYTES, XCacheTarget
 from prefetch.xcache.events import FileClose
@@ -262,9 +262,9 @@ class Site:
         return len(_LOOKED.findall(log)), sum(map(int, _PURGED.findall(log)))
 
     @property
-    def figures(self) -> Figures:
+    def figures(self) -> StewardFigures:
         """What the steward reported last; it is waited for the first report of a new one."""
-        found: list[Figures] = []
+        found: list[StewardFigures] = []
 
         def has_begun() -> bool:
             found.extend(one for one in [read(self.figures_file)] if one is not None and one.high_bytes)

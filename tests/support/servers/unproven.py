@@ -8,8 +8,7 @@ from features.common.times import as_of_label, day_label
 from features.results import PROMOTIONS
 from jobs.ground.settings.tree import Settings
 from jobs.ground.store.tables import Tables
-from jobs.loop.train.registry import registry
-from jobs.loop.trainings import trained_versions
+from jobs.loop.trainings import registry, trained_versions
 from models.serving.versions import CANDIDATE, CHAMPION
 
 

@@ -11,7 +11,7 @@ from daemons import NoServer
 
 from features.common.errors import ServiceError
 from jobs.local_site.local.xrootd import Loopback, loopback
-from prefetch.xcache.collector import Collector
+from prefetch.xcache.receiver import Collector
 
 
 @contextmanager

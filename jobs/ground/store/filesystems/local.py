@@ -60,8 +60,8 @@ class LocalStore:
         return [name for name in self.names() if (self._folder / name).is_dir()]
 
     def files(self, folder: str) -> list[str]:
-        found = (path for path in (self._folder / folder).rglob("*") if path.is_file())
-        return sorted(path.relative_to(self._folder).as_posix() for path in found)
+        paths = (path for path in (self._folder / folder).rglob("*") if path.is_file())
+        return sorted(path.relative_to(self._folder).as_posix() for path in paths)
 
     def read(self, name: str) -> bytes:
         with _refusals():

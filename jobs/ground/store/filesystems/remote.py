@@ -74,8 +74,8 @@ class RemoteStore(abc.ABC):
 
     def files(self, folder: str) -> list[str]:
         with self._service_errors():
-            found = self._fs.find(self._path(folder))
-        return sorted(posixpath.relpath(path, self._folder) for path in found)
+            paths = self._fs.find(self._path(folder))
+        return sorted(posixpath.relpath(path, self._folder) for path in paths)
 
     def entries(self, pattern: str = "") -> list[Entry]:
         """What is at `pattern`, a name or a glob, in order. Raises FileNotFoundError."""

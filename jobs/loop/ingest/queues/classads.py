@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from functools import cache
+from importlib import import_module
 from types import ModuleType
 
 from features.common.errors import InputError
@@ -26,10 +27,9 @@ _LONGEST = 10_000
 def library() -> ModuleType | None:
     """HTCondor's ClassAd library, if it is installed."""
     try:
-        import classad2  # noqa: PLC0415  an extra
+        return import_module("classad2")
     except ImportError:
         return None
-    return classad2
 
 
 def is_classads(text: str) -> bool:

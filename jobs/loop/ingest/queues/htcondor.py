@@ -180,5 +180,6 @@ def _text(ad: Mapping[str, object], name: str) -> str | None:
 
 
 def _count(value: object) -> int | None:
-    is_whole = isinstance(value, int | float) and not isinstance(value, bool) and value == value // 1
-    return int(value) if is_whole and 0 <= value < 2**53 else None  # type: ignore[operator, arg-type]
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    return int(value) if 0 <= value < 2**53 and value == int(value) else None

@@ -42,8 +42,11 @@ def entries(raw: Iterable[object], place: Place) -> Iterator[object]:
         datasets = _datasets(fields)
         if not datasets:
             yield Refused("names no dataset or file", one)
-        banned = set(texts(fields.get("siteblacklist")))
-        sites = [name for name in texts(fields.get("sitewhitelist")) if name not in banned]
+        banned, wanted = (texts(fields.get(name)) for name in ("siteblacklist", "sitewhitelist"))
+        sites = [name for name in wanted if name not in banned]
+        if wanted and not sites:
+            yield Refused("for other sites", one)
+            continue
         for dataset in datasets:
             yield from place.spread(_entry(fields, dataset, place), sites, one)
 

@@ -8,25 +8,24 @@ from __future__ import annotations
 import dataclasses
 import functools
 import logging
-import re
-import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager, redirect_stdout
+from contextlib import contextmanager
+from functools import partial
 from importlib.metadata import EntryPoint
 from typing import TYPE_CHECKING
 
 from features.common.errors import CachecastError, ConfigError
 from features.common.names import literal
+from features.common.plugins import blamed
 from features.schema import ACCESSES, Table
 from jobs.ground.settings.our_sources import GROUP, OURS
-from jobs.ground.settings.sources import is_source, known, of_others
-from jobs.ground.signals import Stopped
+from jobs.ground.settings.sources import SOURCES, is_source, known
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from jobs.loop.ingest.sources.decoded import Decode
     from jobs.loop.ingest.sources.sql import Query
+    from jobs.loop.ingest.sources.workspace import Decode
 
 _log = logging.getLogger(__name__)
 
@@ -64,7 +63,7 @@ class Source:
 
     One of three says how it is read. `query(site)` is the definition of lines, or `query(site, header)` where
     a first line names the columns, of which `header(line, path)` makes the header (SchemaError if some are
-    missing). `decode(…)` is for files that only make sense one after the other, see `decoded.Decode`.
+    missing). `decode(…)` is for files that only make sense one after the other, see `workspace.Decode`.
     `read(spark, path, day=…)` is for files that Spark alone reads: a frame, and the definition of its rows.
 
     `is_whole`: the files mean nothing alone; all at a path is one input. `has_sizes`: records state the sizes
@@ -92,7 +91,8 @@ class Source:
 
     def lines(self, site: Site, first_line: Callable[[], str], path: str) -> Query:
         """The definition of lines; `first_line` of those at `path` is asked where it may be a header."""
-        assert self.query is not None
+        if self.query is None:
+            raise ConfigError("source", f"{self.name!r} is read by Spark alone; pull it with Spark's engine")
         header = () if self.header is None else (self.header(first_line(), path),)
         return self.of(self.query(site, *header), site)
 
@@ -111,13 +111,8 @@ class Source:
         if self.entry is None:
             yield
             return
-        try:
-            with redirect_stdout(sys.stderr):
-                yield
-        except (CachecastError, KeyboardInterrupt, Stopped):
-            raise
-        except BaseException as error:  # noqa: BLE001  it is whatever the package raises
-            raise _fault(self.entry, f"failed: {_told(error)}") from None
+        with blamed(partial(SOURCES.fault, self.entry), "failed", (CachecastError, *SOURCES.through)):
+            yield
 
 
 @functools.cache
@@ -126,45 +121,24 @@ def named(name: str) -> Source:
 
     Raises ConfigError if there is none, or if a package brings it that cannot be used.
     """
-    entries = of_others(name)
+    entries = SOURCES.of_others(name)
     if name in OURS:
         for one in entries:
-            _log.warning("%s", _fault(one, "is left out, as cachecast has one of that name"))
+            _log.warning("%s", SOURCES.fault(one, "is left out, as cachecast has one of that name"))
         ours: Source = EntryPoint(name, OURS[name], GROUP).load()
         return dataclasses.replace(ours, name=name)
     if not entries:
         raise ConfigError("source", f"there is no source of files {name!r}; {known()}")
-    entry, *others = entries
-    if others:
-        raise _fault(entry, f"is brought by {len(entries)} packages, of which only one may stay")
-    try:
-        with redirect_stdout(sys.stderr):
-            found = entry.load()
-    except (KeyboardInterrupt, Stopped):
-        raise
-    except BaseException as error:  # noqa: BLE001  it is whatever the package raises
-        raise _fault(entry, f"cannot be loaded: {_told(error)}") from None
-    if not isinstance(found, Source):
-        raise _fault(entry, f"is no Source but of type {type(found).__name__}")
-    if (n_ways := sum(way is not None for way in (found.query, found.decode, found.read))) != 1:
-        raise _fault(entry, f"has {n_ways} of query, decode and read, and needs one")
-    if not isinstance(found.table, Table):
-        raise _fault(entry, f"has no Table as its table but a {type(found.table).__name__}")
-    return dataclasses.replace(found, name=name, entry=entry)
+    source, fault = SOURCES.load(entries), partial(SOURCES.fault, entries[0])
+    if not isinstance(source, Source):
+        raise fault(f"is no Source but of type {type(source).__name__}")
+    if (n_ways := sum(way is not None for way in (source.query, source.decode, source.read))) != 1:
+        raise fault(f"has {n_ways} of query, decode and read, and needs one")
+    if not isinstance(source.table, Table):
+        raise fault(f"has no Table as its table but a {type(source.table).__name__}")
+    return dataclasses.replace(source, name=name, entry=entries[0])
 
 
 def those(names: Iterable[str], is_wanted: Callable[[Source], bool]) -> list[str]:
     """Those of `names` that are such sources; of a name that is none here nothing is known."""
     return [name for name in names if is_source(name) and is_wanted(named(name))]
-
-
-def _fault(entry: EntryPoint, what: str) -> ConfigError:
-    package = entry.dist and entry.dist.name
-    return ConfigError("source", f"{entry.name!r} of the package {package} {what}; correct or uninstall it")
-
-
-def _told(error: BaseException) -> str:
-    """What went wrong, on one line: of a stack trace that a worker sent the last line that names an error."""
-    text = f"{type(error).__name__}: {error}".rstrip(": ")
-    named = re.findall(r"^(?:[\w.]*[.])?(\w+(?:Error|Exception)\b.*)", text, re.MULTILINE)
-    return str([text.partition("\n")[0], *named][-1])

@@ -44,7 +44,7 @@ def csv_header(line: str, path: str, *needs: Sequence[str]) -> Header:
 def csv_columns(
     names: Sequence[str], wanted: Sequence[str], others: Sequence[str] = ()
 ) -> Callable[[pa.RecordBatch], pa.RecordBatch]:
-    """Makes of a batch of CSV lines (value, input) what the step `fields(wanted)` needs.
+    """Makes of a batch of CSV lines (value, input) what the steps `fields(wanted)` need.
 
     `others`: columns that only the file names, which become `other 0`, `other 1`, …
     `malformed`: the line has more or fewer fields than `names`.
@@ -53,9 +53,9 @@ def csv_columns(
     return functools.partial(_columns, len(names), tuple((one, names.index(name)) for one, name in called))
 
 
-def fields(wanted: Sequence[str]) -> sql.Columns:
-    """The step that makes the columns `wanted` of a CSV file, as texts; see `sql.word`."""
-    return {name: sql.word(f'"{name} field"') for name in wanted}
+def fields(wanted: Sequence[str]) -> list[sql.Columns]:
+    """Steps that make the columns `wanted` of a CSV file, as texts; see `sql.with_words`."""
+    return sql.with_words({name: f"{name} field" for name in wanted})
 
 
 def _columns(n_names: int, wanted: Sequence[tuple[str, int]], batch: pa.RecordBatch) -> pa.RecordBatch:

@@ -17,8 +17,7 @@ from features.common.times import DAY_S, day_label
 from features.schema import ACCESSES, UNPAIRED, arrow_schema
 from jobs.loop.ingest import merging
 from jobs.loop.ingest.sources import sql
-from jobs.loop.ingest.sources.decoded import Earlier, batches_of
-from jobs.loop.ingest.sources.workspace import Workspace, parse
+from jobs.loop.ingest.sources.workspace import Earlier, Workspace, batches_of, parse
 from prefetch.xcache.fstream_capture import LONE_CLOSE
 
 WRITE = "not a read: write"

@@ -28,6 +28,8 @@ _CHUNK_BYTES = 2**20
 # A MiB may be a million lines, and each has the name of its file.
 _LINES_AT_ONCE = 2**16
 _LINE_FEED = 10
+_MAY_HOLD_LINES = 2**20
+"""Every packed file may hold so many lines, and a large one a line for each of its bytes."""
 UTF_16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 """What text in UTF-16 begins with."""
 # What is quoted in a URI of Java's.
@@ -148,8 +150,13 @@ def _chunks(piece: Piece) -> Iterator[bytes]:
             begin = _beginning(stream, piece.file)
             left -= len(begin)
             yield begin.removeprefix(codecs.BOM_UTF8)
+        is_packed = piece.file.path.suffix in PACKED
+        n_lines_left = max(_MAY_HOLD_LINES, Path(name).stat().st_size) if is_packed else sys.maxsize
         while left and (chunk := stream.read(min(left, _CHUNK_BYTES))):
             left -= len(chunk)
+            n_lines_left -= max(chunk.count(b"\n"), chunk.count(b"\r")) if is_packed else 0
+            if n_lines_left < 0:  # each costs as much as a record does
+                raise NotPlainError(str(piece.file.path), "packed, and more lines than its bytes")
             yield chunk
 
 

@@ -32,7 +32,7 @@ def query(site: Site, header: csv_header.Header) -> sql.Query:
         table=ACCESSES,
         where=header.where,
         prepare=csv_header.csv_columns(header.names, names),
-        steps=[csv_header.fields(names), parsed, *sql.with_parts("path")],
+        steps=[*csv_header.fields(names), parsed, *sql.with_parts("path")],
         columns=_columns(site.salt),
         reason=_reason(),
         sample=f"concat_ws(',', {told})",

@@ -29,7 +29,7 @@ def query(site: Site) -> sql.Query:
         steps=[
             {f"{name} field": field for name, field in told.items()}
             | {"moment": "regexp_extract(value, '^\\[([^\\]]*)\\]', 1)"},
-            csv_header.fields(_FIELDS),
+            *csv_header.fields(_FIELDS),
             parsed,
             *sql.with_parts("path"),
         ],

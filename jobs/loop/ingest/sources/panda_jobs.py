@@ -44,7 +44,7 @@ def query(site: Site, header: Header) -> sql.Query:
     is_csv = bool(header.names)
     wanted = [name for name in _FIELDS if name in header.names]
     missing = {name: "CAST(NULL AS VARCHAR)" for name in _FIELDS if name not in header.names}
-    fields = [{**csv_header.fields(wanted), **missing}] if is_csv else sql.json_fields(_FIELDS)
+    fields = [missing, *csv_header.fields(wanted)] if is_csv else sql.json_fields(_FIELDS)
     of_report = ("statechangetime", "modificationtime", "creationtime")
     moments = {
         "id": "pandaid",

@@ -34,7 +34,7 @@ def query(site: Site, header: csv_header.Header) -> sql.Query:
         where=header.where,
         prepare=csv_header.csv_columns(header.names, form, others),
         steps=[
-            csv_header.fields([*form, *called]),
+            *csv_header.fields([*form, *called]),
             {"start_s": start_s, "n": sql.count(reads), "plain": file_names.plain("dataset")},
             *sql.with_parts("plain"),
         ],

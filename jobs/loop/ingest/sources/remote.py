@@ -70,11 +70,18 @@ def _files(store: RemoteStore, place: Entry, whole: bool, level: int = 0) -> Ite
     if not place.is_folder:
         yield place
         return
-    for entry in store.inside(place):
+    for entry in _inside(store, place):
         name = entry.path.rpartition("/")[2]
         is_hidden = name.startswith(".") or (name.startswith("_") and "=" not in name)
         if not is_hidden and (not entry.is_folder or (level < _MOST_LEVELS and (whole or "=" in name))):
             yield from _files(store, entry, whole, level + 1)
+
+
+def _inside(store: RemoteStore, folder: Entry) -> list[Entry]:
+    try:
+        return store.inside(folder)
+    except FileNotFoundError:
+        return []  # it is gone since it was listed, and its files with it
 
 
 def _place(path: str) -> _Place:

@@ -15,9 +15,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import NoneType
 from typing import Any
 
+from features.common.arrays import pages
 from prefetch.rucio import bulk
 from prefetch.rucio.bulk import Row
-from prefetch.rucio.names import Did
+from prefetch.rucio.dids import Did
 from prefetch.rucio.session import Session
 
 # Files that are in memory at once, but for the excess of one dataset.
@@ -49,7 +50,7 @@ class _Catalogue:
         self._seen: set[Did] = set()
 
     def rows(self, wanted: Iterable[str]) -> Iterator[list[Row]]:
-        for page in bulk.pages(wanted, bulk.DIDS_AT_ONCE):
+        for page in pages(wanted, bulk.DIDS_AT_ONCE):
             dids, refused = self._named(page)
             while dids:
                 known, unknown = self._metadata(dids)

@@ -42,8 +42,6 @@ def query(site: Site) -> sql.Query:
         "start_us": _first("transferStart", "timeStart", *read_at, _ENTRY),
         "end_us": _first("transferEnd", "timeEnd"),
         "known_us": _first("traceTimeentryUnix", "transferEnd", "timeEnd", *reversed(read_at)),
-        "first_host": urls.first_host("url"),
-        "origin_host": urls.origin_host("url"),
     }
     return sql.Query(
         table=ACCESSES,
@@ -51,6 +49,7 @@ def query(site: Site) -> sql.Query:
         steps=[
             *sql.json_fields(_FIELDS, times=_TIMES, counts=("filesize",), states=_AS_THEY_ARE),
             moments,
+            *urls.with_hosts("url"),
             *sql.with_parts("filename", "scope"),
         ],
         columns=_columns(site.salt),

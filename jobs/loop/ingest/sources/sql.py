@@ -117,7 +117,7 @@ class Query:
 
 def with_steps(text: str, steps: Iterable[Columns]) -> str:
     """The SELECT `text` with the columns of `steps`, added one step after the other."""
-    for step in steps:
+    for step in filter(None, steps):
         added = ", ".join(f'{expression} AS "{name}"' for name, expression in step.items())
         text = f"SELECT *, {added} FROM ({text})"
     return text
@@ -176,12 +176,6 @@ def json_fields(
     # Casts ignore spaces, so these need no trimming.
     stated = {name: f'"{name} text"' for name in (*times, *counts)}
     values = {name: micros(stated[name]) for name in times} | {name: count(stated[name]) for name in counts}
-    # What is none of these is looked at again; a column of its own is planned once, not for each place.
-    unread = {
-        f"{name} unread": f'CASE WHEN "{name}" IS NULL THEN {text(stated[name])} END' for name in values
-    }
-    is_stated = {name: stated_time if name in times else word for name in values}
-    wrong = [(f"{is_stated[name](f'{chr(34)}{name} unread{chr(34)}')} IS NOT NULL", name) for name in values]
     texts = {name: text(_unquoted(_member(name)) if name in numbers else _member(name)) for name in names}
     words = [name for name in names if name not in (*numbers, *states)]
     kinds = dict.fromkeys(names, "VARCHAR") | dict.fromkeys((*numbers, *times, *counts), "JSON")
@@ -192,10 +186,48 @@ def json_fields(
         {_column(name, name in words): field for name, field in texts.items()}
         | {f"{name} text": _unquoted(_member(name)) for name in stated}
         | {"malformed": f"coalesce({' OR '.join(['broken', *others])}, false)"},
-        # DuckDB works out what stands in several branches of a CASE once for each.
-        {_column(name): word(f'"{_column(name, True)}"') for name in words},
+        *with_words({_column(name): _column(name, True) for name in words}),
     ]
-    return [*steps, values, unread, {"unparsable": first_reason(*wrong)}] if values else steps
+    return [*steps, values, *_unparsable(times, counts)] if values else steps
+
+
+def with_words(columns: Mapping[str, str]) -> list[Columns]:
+    """Steps that add the columns `columns`, each the `word` of the text column that it names.
+
+    Few records have a text that is not its own word: only for those are words worked out, for all columns in
+    one expression, as planning many of them takes as long as parsing thousands of records.
+    """
+    texts = [f'"{told}"' for told in columns.values()]
+    if len(texts) < 2:
+        return [{name: word(told) for name, told in zip(columns, texts, strict=True)}]
+    all_words = f"list_transform([{', '.join(texts)}], lambda told: {word('told')})"
+    is_odd = " OR ".join(f"({_may_be_odd(told)})" for told in texts)
+    return [
+        {"words": f"CASE WHEN {is_odd} THEN {all_words} END"},
+        {
+            name: f"CASE WHEN words IS NULL THEN {told} ELSE words[{n}] END"
+            for n, (name, told) in enumerate(zip(columns, texts, strict=True), start=1)
+        },
+    ]
+
+
+def _unparsable(times: Sequence[str], counts: Sequence[str]) -> list[Columns]:
+    """Steps that add `unparsable`: the first of these that states what is none."""
+    unread = {name: f'"{name} unread"' for name in (*times, *counts)}
+    wrong = " || ".join(
+        f"list_transform([{', '.join(map(unread.__getitem__, names))}], lambda t: {stated('t')} IS NOT NULL)"
+        for names, stated in ((times, stated_time), (counts, word))
+        if names
+    )
+    first = f"{list(unread)}[list_position({wrong}, true)]"
+    stated_texts = {name: text(f'"{name} text"') for name in unread}
+    return [
+        {
+            f"{name} unread": f'CASE WHEN "{name}" IS NULL THEN {told} END'
+            for name, told in stated_texts.items()
+        },
+        {"unparsable": f"CASE WHEN coalesce({', '.join(unread.values())}) IS NOT NULL THEN {first} END"},
+    ]
 
 
 def _parsed(kinds: Mapping[str, str], *, has_data: bool) -> list[Columns]:
@@ -262,21 +294,32 @@ def word(told: str) -> str:
 
     Of a JSON list it is the only element; a list of more or of none names nothing.
     """
-    # Asked of every field: what takes long stands behind what takes little. Words for none begin with a sign,
-    # or with n or u of either case.
-    may_be_none = f"({told} < '0' OR {told} >= 'N' AND {told} < '_' OR {told} >= 'n')"
-    is_none = (
-        f"strlen({told}) <= {_LONGEST_NO_NAME} AND {may_be_none} AND regexp_full_match({told}, {_NO_NAME})"
-    )
     only = f"CASE WHEN json_array_length({told}) = 1 THEN json_extract_string({told}, '$[0]') END"
-    may_be_number = (
-        f"{told} < ':' AND {told} >= '0' AND strlen({told}) <= {_LONGEST_NUMBER} AND contains({told}, '.')"
-    )
     return (
-        f"CASE WHEN {is_none} THEN NULL "
-        f"WHEN {told} >= '[' AND {told} < '\\' THEN CASE WHEN json_valid({told}) THEN {only} ELSE {told} END "
-        f"WHEN {may_be_number} THEN coalesce(CAST({count(told)} AS VARCHAR), {told}) ELSE {told} END"
+        f"CASE WHEN {_is_none(told)} THEN NULL "
+        f"WHEN {_may_be_list(told)} THEN CASE WHEN json_valid({told}) THEN {only} ELSE {told} END "
+        f"WHEN {_may_be_number(told)} THEN coalesce(CAST({count(told)} AS VARCHAR), {told}) ELSE {told} END"
     )
+
+
+# Asked of every field: what takes long stands behind what takes little.
+def _is_none(told: str) -> str:
+    # Words for none begin with a sign, or with n or u of either case.
+    may_be_none = f"({told} < '0' OR {told} >= 'N' AND {told} < '_' OR {told} >= 'n')"
+    return f"strlen({told}) <= {_LONGEST_NO_NAME} AND {may_be_none} AND regexp_full_match({told}, {_NO_NAME})"
+
+
+def _may_be_list(told: str) -> str:
+    return f"{told} >= '[' AND {told} < '\\'"
+
+
+def _may_be_number(told: str) -> str:
+    return f"{told} < ':' AND {told} >= '0' AND strlen({told}) <= {_LONGEST_NUMBER} AND contains({told}, '.')"
+
+
+def _may_be_odd(told: str) -> str:
+    """Whether the word of a text may be another than itself."""
+    return " OR ".join(f"({check(told)})" for check in (_is_none, _may_be_list, _may_be_number))
 
 
 def first_reason(*checks: tuple[str, str]) -> str:

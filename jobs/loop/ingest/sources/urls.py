@@ -32,9 +32,17 @@ _OF_PEOPLE = "^/(?:afs|home|tmp|users?|eos/(?:home|user)[^/]*)/"
 """Where people keep copies, which are files of their own."""
 
 
+def with_hosts(url: str) -> list[dict[str, str]]:
+    """Steps that add `first_host` and `origin_host` of column `url`."""
+    return [
+        {"first_server": _found(url, _FIRST), "origin_host": origin_host(url)},
+        {"first_host": server("first_server")},
+    ]
+
+
 def first_host(url: str) -> str:
     """host:port that `url` names first; null for a plain path."""
-    return server(_found(url, _FIRST))
+    return _in_one_form(_found(url, _FIRST))
 
 
 def cache_host(url: str) -> str:
@@ -44,7 +52,7 @@ def cache_host(url: str) -> str:
 
 def origin_host(url: str) -> str:
     """host:port behind the cache that `url` goes through; null if it names one server or none."""
-    return server(_found(url, _SECOND))
+    return f"CASE WHEN {url} LIKE '%:/%:/%' THEN {_in_one_form(_found(url, _SECOND))} END"
 
 
 def source_host(url: str) -> str:
@@ -53,14 +61,23 @@ def source_host(url: str) -> str:
 
 
 def server(host: str) -> str:
-    """A host, with its port if it has one, in one form: IPv6 in brackets. A loopback address names none."""
+    """Column `host`, with its port if it has one, in one form: IPv6 in brackets; null for a loopback address.
+
+    Few have another form, so it is cheap.
+    """
+    may_be_loopback = " OR ".join(f"starts_with({host}, '{begin}')" for begin in ("127.", "[", "l", "L"))
+    is_odd = f"{host} LIKE '%:%:%' OR {may_be_loopback} OR {host} = ''"
+    return f"CASE WHEN {is_odd} THEN {_in_one_form(host)} ELSE {host} END"
+
+
+def _in_one_form(host: str) -> str:
     once = f"regexp_replace({host}, '^{_SIX}(:[0-9]+)?$', '[\\1]\\2')"
     return f"nullif(regexp_replace({once}, '^{_LOOPBACK}$', ''), '')"
 
 
 def host_name(host: str) -> str:
     """The same of a host without a port, as a plain address."""
-    return f"regexp_replace({server(host)}, '^\\[(.*)\\]$', '\\1')"
+    return f"regexp_replace({_in_one_form(host)}, '^\\[(.*)\\]$', '\\1')"
 
 
 def plain_path(url: str) -> str:

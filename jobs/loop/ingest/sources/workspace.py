@@ -11,16 +11,19 @@ import os
 import shutil
 import tempfile
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Protocol
 
 import duckdb
 import pyarrow as pa
 
 from features.common.errors import NotPlainError
-from features.schema import Table, arrow_schema
+from features.common.input_files import InputFile
+from features.schema import ACCESSES, Table, arrow_schema
+from jobs.loop.ingest.sources import Site
 from jobs.loop.ingest.sources.sql import Query
 
 MEMORY = "2GB"
@@ -29,6 +32,7 @@ MEMORY = "2GB"
 _Settings = dict[str, str | bool | int | float | list[str]]
 _MOST_CORES = 8
 _ROWS_AT_ONCE = 100_000
+_ROWS_AS_OBJECTS = 20_000
 _TYPES = {
     "string": "VARCHAR",
     "long": "BIGINT",
@@ -91,11 +95,13 @@ class Workspace:
         first = next(shared, None)
         if first is None:
             return
+        # Parsed once: that takes as long as planning, which each core does for itself.
+        [insert] = self.database.extract_statements(f"INSERT INTO parsed {query.text}")
         n_cores = min(_MOST_CORES, len(os.sched_getaffinity(0)))
         stream = itertools.chain([first], shared)
         with shared.failing(), ThreadPoolExecutor(n_cores) as pool:
-            works = [pool.submit(self._insert, query, first.schema, stream)]
-            works += [pool.submit(self._insert, query, first.schema, shared) for _ in range(1, n_cores)]
+            works = [pool.submit(self._insert, insert, first.schema, stream)]
+            works += [pool.submit(self._insert, insert, first.schema, shared) for _ in range(1, n_cores)]
             try:
                 for work in works:
                     work.result()
@@ -130,11 +136,11 @@ class Workspace:
         self.add([("parsed", refusals(self.table, self._refused))])
         self._refused.clear()
 
-    def _insert(self, query: Query, schema: pa.Schema, batches: Iterator[pa.RecordBatch]) -> None:
+    def _insert(self, insert: duckdb.Statement, schema: pa.Schema, batches: Iterator[pa.RecordBatch]) -> None:
         # DuckDB reads a stream on one core, so each core has a connection of its own.
         with self.database.cursor() as connection:
             connection.register("raw", pa.RecordBatchReader.from_batches(schema, batches))
-            connection.execute(f"INSERT INTO parsed {query.text}")
+            connection.execute(insert)
 
     def put(self, name: str, columns: Iterable[str], tables: Iterable[pa.Table]) -> None:
         """A new table `name` of rows of the table, with the text columns `columns` beside its own."""
@@ -194,6 +200,34 @@ def _without_zones(schema: pa.Schema) -> pa.Schema:
 def _prepared(query: Query, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     whole = batches if query.join is None else query.join(batches)
     return iter(whole) if query.prepare is None else map(query.prepare, whole)
+
+
+class Earlier(Protocol):
+    """The rows of a source in a dated table, on the days (`2026-03-01`) from … to, with their `day`."""
+
+    def __call__(self, since: str, until: str, table: Table = ACCESSES) -> Sequence[pa.Table]: ...
+
+
+class Decode(Protocol):
+    """A source that is decoded in this process: its files only make sense one after the other.
+
+    It adds the rows of the files at `places` to a workspace; returns the records that the source says are
+    missing. `earlier` is for sources whose records come in two parts. Raises InputError.
+    """
+
+    def __call__(
+        self, space: Workspace, places: Sequence[InputFile], *, site: Site, earlier: Earlier
+    ) -> int: ...
+
+
+def batches_of(rows: Iterable[Mapping[str, object]], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    """`rows` in their order, as batches of `schema`; a field that a row does not have is null.
+
+    Only a batch of them is in memory as Python's objects.
+    """
+    stream = iter(rows)
+    while batch := list(itertools.islice(stream, _ROWS_AS_OBJECTS)):
+        yield pa.RecordBatch.from_pylist(batch, schema=schema)
 
 
 class _Shared(Iterator[pa.RecordBatch]):

@@ -8,8 +8,7 @@ from features.common.input_files import InputFile
 from features.common.names import literal
 from features.schema import ACCESSES
 from jobs.loop.ingest.sources import Site, Source, fetched, sql, urls
-from jobs.loop.ingest.sources.decoded import Earlier
-from jobs.loop.ingest.sources.workspace import Workspace
+from jobs.loop.ingest.sources.workspace import Earlier, Workspace
 from prefetch.xcache import cinfo_rows
 
 STILL_OPEN = "still open: it counts when it has ended"

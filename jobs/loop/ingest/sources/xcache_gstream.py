@@ -12,9 +12,8 @@ from features.common.hosts import names_a_server, plain_address
 from features.common.input_files import InputFile
 from features.schema import ACCESSES
 from jobs.loop.ingest.sources import Site, Source, fetched, sql, urls
-from jobs.loop.ingest.sources.decoded import Earlier, batches_of
 from jobs.loop.ingest.sources.local import captures_in
-from jobs.loop.ingest.sources.workspace import Workspace
+from jobs.loop.ingest.sources.workspace import Earlier, Workspace, batches_of
 from prefetch.xcache.gstream import MAX_SENDERS, PSEQ_MODULUS, CaptureReader, FileClose, Numberings
 
 _SHOWN_HOSTS = 3
@@ -49,7 +48,7 @@ def query() -> sql.Query:
 
 
 def decode(space: Workspace, places: Sequence[InputFile], *, site: Site, earlier: Earlier) -> int:
-    """Accesses of the captures at `places` (files, and folders of them); see `decoded.Decode`.
+    """Accesses of the captures at `places` (files, and folders of them); see `workspace.Decode`.
 
     Several files are one stream, in order of their names.
     """

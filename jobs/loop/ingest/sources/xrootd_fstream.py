@@ -16,9 +16,8 @@ from features.common.hosts import names_a_server
 from features.common.input_files import InputFile
 from features.schema import ACCESSES
 from jobs.loop.ingest.sources import Site, Source, fstream_pairs, sql, urls
-from jobs.loop.ingest.sources.decoded import Earlier, batches_of
 from jobs.loop.ingest.sources.local import captures_in
-from jobs.loop.ingest.sources.workspace import Workspace
+from jobs.loop.ingest.sources.workspace import Earlier, Workspace, batches_of
 from prefetch.xcache.fstream import Closed
 from prefetch.xcache.fstream_capture import Access, Fault, FstreamReader, LoneClose, Server
 
@@ -61,7 +60,7 @@ def decode(space: Workspace, places: Sequence[InputFile], *, site: Site, earlier
     """Accesses of the datagrams at `places` (JSON lines: files, and folders of them).
 
     They are read as one stream in order of the files' names. An open without a close stays without end and
-    bytes, until a later pull brings the close. So does one that overtook its open. See `decoded.Decode`.
+    bytes, until a later pull brings the close. So does one that overtook its open. See `workspace.Decode`.
     """
     reader, uri = FstreamReader(), places[0].uri
     rows = chain.from_iterable(_file_rows(space, reader, file, site) for file in captures_in(places))

@@ -15,7 +15,7 @@ from jobs.ground.caches.federation import is_here
 from jobs.ground.settings.tree import CacheSettings, Settings
 from jobs.ground.store.keys import MomentKey
 from jobs.ground.store.tables import Tables
-from jobs.loop.plan.rows import contents
+from jobs.loop.plan.items import contents
 from prefetch.target import Held
 
 AS_OF = 1_772_323_200

@@ -19,11 +19,11 @@ from jobs.ground.settings.tree import CacheSettings, Settings
 from jobs.ground.store.tables import Tables
 from jobs.loop.ingest import scan
 from jobs.loop.plan import plan
-from jobs.loop.plan.cache_state import Moment
+from jobs.loop.plan.cache_state import CacheAtMoment
 from jobs.loop.push import push
 from jobs.loop.push import rucio_sync as rucio
 from jobs.loop.push.rucio_sync import Drift
-from prefetch.rucio.names import Did
+from prefetch.rucio.dids import Did
 from prefetch.rucio.sync import ReportedReplicas, changes
 from prefetch.target import Held
 
@@ -72,7 +72,7 @@ def put_contents(tables: Tables, at_s: int, numbers: Sequence[int]) -> None:
 
 
 def planned(tables: Tables, files: list[Held], *, settings: Settings = SETTINGS, force: bool = False) -> Any:
-    return plan.make(tables, settings, Moment(CACHE, files, set(), AS_OF), force=force)
+    return plan.make(CacheAtMoment(tables, settings, CACHE, files, set(), AS_OF), force=force)
 
 
 @pytest.mark.parametrize("n_held", [0, 19])

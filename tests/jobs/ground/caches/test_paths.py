@@ -18,7 +18,7 @@ from jobs.ground.settings.tree import CacheSettings
 from jobs.ground.store.tables import Tables
 from jobs.loop.ingest.known_names import dids_of
 from prefetch.lfn import fault_of
-from prefetch.rucio.names import Did, place_of
+from prefetch.rucio.dids import Did, place_of
 from prefetch.target import Held
 
 WORDS = st.from_regex(r"[a-zA-Z0-9]([.]?[a-zA-Z0-9_-]){0,19}", fullmatch=True)

@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from features.common.progress import unwatched
-from jobs.local_site.demo import pair, summary
+from jobs.local_site.demo import pair
 from jobs.local_site.demo.pair import Pair, Side
+from jobs.local_site.demo.pair_section import answers_of
 from jobs.local_site.demo.side import Seen
 
 
@@ -22,7 +23,7 @@ def test_without_a_server_the_reads_are_replayed_and_the_summary_says_so(
     assert both.plain.seen is None and both.steward.seen is None
     assert both.missing == "no xrootd program found"
     assert 0 < both.plain.replayed_byte_hit_ratio < both.steward.replayed_byte_hit_ratio < 1
-    first, *_ = summary.side_by_side_answers(both)
+    first, *_ = answers_of(both)
     assert first.startswith(
         "No real caches, only the replay of the learned order: no xrootd program found. In replay it "
     )
@@ -69,7 +70,7 @@ def both(plain_wan: int, steward_wan: int) -> Pair:
 
 def test_the_summary_says_so_if_the_steward_loses() -> None:
     live = both(400, 410)
-    first, *_ = summary.side_by_side_answers(live)
+    first, *_ = answers_of(live)
     assert "the learned order costs 10 B (2.5 %) of WAN traffic against plain" in first
     failed = dataclasses.replace(live.plain, seen=None)
-    assert "No real caches" in next(summary.side_by_side_answers(dataclasses.replace(live, plain=failed)))
+    assert "No real caches" in next(answers_of(dataclasses.replace(live, plain=failed)))

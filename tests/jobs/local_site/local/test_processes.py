@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 from features.common.errors import InputError, ServiceError
 from jobs.cli.main import app
 from jobs.local_site.local import site
-from jobs.local_site.local.process import Service, Services, ServiceState, seen
+from jobs.local_site.local.process import Service, Services, ServiceState, running_processes
 from jobs.local_site.local.services import down, services, takes_datagrams
 
 FAMILY = """
@@ -98,7 +98,7 @@ def test_a_recycled_pid_is_not_ours(tmp_path: Path, keeper: Services) -> None:
     stranger = subprocess.Popen([sys.executable, "-c", ALONE])
     try:
         (tmp_path / "run").mkdir()
-        begun = seen()[stranger.pid].begun
+        begun = running_processes()[stranger.pid].begun
         (tmp_path / "run" / "family.pid").write_text(f"{stranger.pid} {begun - 1}\n")
         assert keeper.stop() == []
         assert stranger.poll() is None

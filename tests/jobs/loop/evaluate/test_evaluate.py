@@ -23,8 +23,9 @@ from features.schema import ACCESSES, FILES
 from jobs.cli.main import app
 from jobs.ground.settings.tree import Settings
 from jobs.ground.store.tables import Tables
-from jobs.loop.evaluate import replay_setup
-from jobs.loop.evaluate.walk_forward import SCORERS, ScoreStore, Workspace, score, weeks
+from jobs.loop.evaluate.accesses import copy_file, copy_tables
+from jobs.loop.evaluate.walk_forward import SCORERS, ScoreStore, Walk, score, weeks
+from jobs.loop.train.engines import RegionData
 from jobs.studies.simulate.workload import load
 from jobs.studies.simulate.workload import write as generate
 
@@ -108,10 +109,10 @@ def test_the_page_says_what_the_answer_says(answer: dict[str, Any], site: Path) 
 def scored(conf: Settings, accesses: Path, folder: Path) -> ScoreStore:
     """The scores of a walk of one day over `accesses`."""
     tables = Tables(str(folder / "tables"))
-    replay_setup.copy_file(accesses, tables)
+    copy_file(accesses, tables)
     dids = pc.unique(tables.read_arrow(FILES, columns=["did"])["did"]).sort()
     store = ScoreStore(folder, dids)
-    workspace = Workspace(tables, conf.features.spec, "r", conf.training, {}, len(dids))
+    walk = Walk(RegionData(LOCAL, tables, conf.features.spec, "r"), conf.training, len(dids))
     walked = weeks(
         first_s=START_S,
         from_s=FROM_S,
@@ -120,7 +121,7 @@ def scored(conf: Settings, accesses: Path, folder: Path) -> ScoreStore:
         every_s=conf.training.every,
         span_s=conf.training.span,
     )
-    score(LOCAL, workspace, walked, store, champion=None, on_progress=lambda *_: None)
+    score(walk, walked, store, champion=None, on_progress=lambda *_: None)
     return store
 
 
@@ -194,7 +195,7 @@ def test_weeks_learn_from_what_lies_before_them_and_plan_what_follows() -> None:
 
 def test_a_file_becomes_our_tables_with_what_it_lacks(site: Path, tmp_path: Path) -> None:
     tables = Tables(str(tmp_path))
-    replay_setup.copy_file(site / "accesses.parquet", tables)
+    copy_file(site / "accesses.parquet", tables)
     rows, raw = tables.read_arrow(ACCESSES), pq.read_table(site / "accesses.parquet")
     assert rows.num_rows == raw.num_rows == len(set(rows["event_id"].to_pylist()))
     assert pc.all(pc.equal(rows["known_at"], rows["closed_at"])).as_py()
@@ -203,10 +204,10 @@ def test_a_file_becomes_our_tables_with_what_it_lacks(site: Path, tmp_path: Path
     assert files["origins"][0].as_py()
     (tmp_path / "x.parquet").write_text("no")
     with pytest.raises(InputError, match="as Parquet"):
-        replay_setup.copy_file(tmp_path / "x.parquet", tables)
+        copy_file(tmp_path / "x.parquet", tables)
     pq.write_table(raw.drop_columns(["did"]), tmp_path / "y.parquet")
     with pytest.raises(SchemaError, match="no column 'did'"):
-        replay_setup.copy_file(tmp_path / "y.parquet", tables)
+        copy_file(tmp_path / "y.parquet", tables)
 
 
 @pytest.mark.parametrize(
@@ -226,8 +227,8 @@ def test_mistakes_are_told(site: Path, words: list[str], told: str) -> None:
 
 def test_the_sites_days_are_copied_with_the_catalogue(site: Path, tmp_path: Path) -> None:
     own, copy = Tables(str(tmp_path / "own")), Tables(str(tmp_path / "copy"))
-    replay_setup.copy_file(site / "accesses.parquet", own)
-    replay_setup.copy_tables(own, copy, since_s=START_S + DAY_S, until_s=START_S + 3 * DAY_S)
+    copy_file(site / "accesses.parquet", own)
+    copy_tables(own, copy, since_s=START_S + DAY_S, until_s=START_S + 3 * DAY_S)
     wanted = own.read_arrow(ACCESSES, since="2026-03-02", until="2026-03-04")
     assert copy.read_arrow(ACCESSES).sort_by("event_id").equals(wanted.sort_by("event_id"))
     assert copy.read_arrow(FILES).sort_by("did").equals(own.read_arrow(FILES).sort_by("did"))

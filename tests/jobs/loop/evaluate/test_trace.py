@@ -70,6 +70,17 @@ def test_the_learned_order_saves_what_recency_does_not(tmp_path: Path) -> None:
     assert all(row["prefetch_bytes"] == 0 for row in rows.values())
 
 
+def test_a_capacity_in_bytes_is_the_same_as_its_share(tmp_path: Path) -> None:
+    path = trace(tmp_path / "t.csv")
+    footprint = 1_000_000 * len(set(pyarrow.csv.read_csv(path)["file"].to_pylist()))
+    rows = evaluated(path, "--capacity", f"{footprint // 5}B")
+    shares = {share for _, share in rows}
+    assert len(shares) in (1, 2)
+    assert all(share == pytest.approx(0.2, rel=1e-6) for share in shares)
+    words = ["evaluate", "--from", "2025-06-22", "--capacity", "1TB"]
+    assert "--capacity needs --trace" in str(CliRunner().invoke(app, words).exception)
+
+
 def test_what_is_saved_is_told_by_activity_and_adds_up(tmp_path: Path) -> None:
     path = trace(tmp_path / "t.csv")
     table = pyarrow.csv.read_csv(path)
@@ -78,15 +89,19 @@ def test_what_is_saved_is_told_by_activity_and_adds_up(tmp_path: Path) -> None:
         for name in table["set"].to_pylist()
     ]
     pyarrow.csv.write_csv(table.append_column("activity", pa.array(of_set)), path)
-    told = answered(path, "--out", str(tmp_path / "page.html"))
+    (tmp_path / "own.py").write_text("def never(trace, capacity_bytes, hit):\n    return 0\n")
+    own = ("--policy", f"{tmp_path / 'own.py'}:never")
+    told = answered(path, "--out", str(tmp_path / "page.html"), *own)
     rows = {row["policy"]: row for row in told["rows"]}
-    for policy in ("steward", "s3fifo", "clairvoyant"):
+    assert rows["never"]["byte_hit_ratio"] == 0 < rows["steward"]["byte_hit_ratio"]
+    for policy in ("steward", "s3fifo", "clairvoyant", "never"):
         mine = [row for row in told["slices"] if row["policy"] == policy]
         assert {row["activity"] for row in mine} == {"production", "analysis", "unknown"}
         assert sum(row["missed_bytes"] for row in mine) == rows[policy]["wan_bytes"]
         saved = sum(row["saved_bytes_per_day"] for row in mine) * 3
         assert saved == pytest.approx(rows["lru"]["wan_bytes"] - rows[policy]["wan_bytes"])
-    assert "By activity" in (tmp_path / "page.html").read_text()
+    page = (tmp_path / "page.html").read_text()
+    assert "By activity" in page and "never" in page
 
 
 def test_what_happens_later_does_not_change_what_was_done_before(tmp_path: Path) -> None:
@@ -116,3 +131,8 @@ def test_a_past_too_short_to_learn_from_leaves_lru(tmp_path: Path) -> None:
     pyarrow.csv.write_csv(early, path)
     rows = evaluated(path, *words)
     assert rows["steward", 0.2]["wan_bytes"] == rows["lru", 0.2]["wan_bytes"]
+
+
+def test_policies_are_added_to_a_trace_only() -> None:
+    answer = CliRunner().invoke(app, ["evaluate", "--from", "2025-06-16", "--policy", "fifo"])
+    assert "--policy compares further policies on a trace; give --trace" in str(answer.exception)

@@ -13,7 +13,7 @@ from features.common.errors import StaleInputError
 from features.common.times import DAY_S, as_of_label, day_label
 from features.results import EVALUATIONS, LRU, S3FIFO, STEWARD
 from jobs.ground.store.tables import Tables
-from jobs.loop.evaluate.verdicts import newest_evaluation
+from jobs.loop.evaluate.decisions import newest_evaluation
 
 END_S = 20_000 * DAY_S
 OURS = "cachecast-emea/2"

@@ -9,8 +9,9 @@ import pytest
 from rucio_avro import write_dump
 
 from features.schema import ACCESSES, FILES, PULLS
+from jobs.ground.settings.tree import Settings
 from jobs.ground.store.tables import Tables
-from jobs.loop.ingest import incremental, pull_input
+from jobs.loop.ingest import incremental, pull, pull_input
 from jobs.loop.ingest.pull_input import Engine, PullSummary
 
 DAY = dt.date(2026, 3, 5)
@@ -84,3 +85,23 @@ def test_a_dump_is_one_input(spark_engine: Engine, tables: Tables, tmp_path: Pat
     os.utime(tmp_path / "dump/rses/part-m-00001.avro", (1, 1))
     assert pulled(spark_engine, tables, dump, "rucio_dumps").n_duplicates == 3
     assert tables.snapshot(FILES).n_rows == 3
+
+
+@pytest.mark.parametrize("new_only", [True, False])
+def test_a_pull_of_files_still_being_written_says_so(tmp_path: Path, new_only: bool) -> None:
+    raw = tmp_path / "raw"
+    raw.mkdir()
+    settings = Settings.load(tables=str(tmp_path / "tables"), env={})
+    day_s = int(dt.datetime(2026, 3, 5, tzinfo=dt.UTC).timestamp())
+
+    def alarms() -> tuple[str, ...]:
+        found = pull.run(settings, source="xcache_gstream", path=str(raw), day_s=day_s, new_only=new_only)
+        assert found.n_rows == 0
+        return found.alarms
+
+    (raw / "gstream-1-20260305T000000Z.capture").write_bytes(b"")
+    assert alarms() == ()
+    (raw / "gstream-2-20260305T010000Z.capture.part").write_bytes(b"")
+    (said,) = alarms()
+    assert "1 file at" in said
+    assert "end in .part, still being written" in said

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import datetime as dt
+import functools
 import gzip
 import json
 import os
 import socket
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 from features.common import input_files
@@ -19,6 +21,7 @@ from features.common.input_files import InputFile
 from features.schema import ACCESSES, REJECTS
 from jobs.ground.store.tables import Tables
 from jobs.loop.ingest import incremental, pull_input, queue_entries
+from jobs.loop.ingest.local_engine import LocalEngine
 from jobs.loop.ingest.pull_input import Engine, PullSummary, Request, Selection
 from jobs.loop.ingest.sources import Site, lines
 from jobs.loop.ingest.spark_engine import SparkEngine
@@ -216,6 +219,24 @@ def test_what_unpacks_to_far_more_than_it_takes_is_refused_and_the_rest_is_read(
     tables = Tables(str(tmp_path / "tables"))
     summary = pulled(engine, tables, source, str(drop))
     assert summary.n_rejected["not a plain file: packed, and 200 times as long as it looks"] == 1
+    assert summary.n_new > 0
+
+
+@pytest.mark.parametrize(
+    "packed", [gzip.compress, functools.partial(pa.compress, codec="zstd", asbytes=True)]
+)
+def test_a_small_file_of_far_too_many_lines_is_refused_and_the_rest_is_read(
+    tmp_path: Path, packed: Callable[[bytes], bytes]
+) -> None:
+    drop = tmp_path / "drop"
+    drop.mkdir()
+    suffix = "gz" if packed is gzip.compress else "zst"
+    (drop / f"a.jsonl.{suffix}").write_bytes(packed(b"x\n" * 20_000_000))
+    seed = sorted((GOLDEN / "rucio_traces").rglob("input.*"))[0]
+    (drop / f"b{seed.suffix}").write_bytes(seed.read_bytes())
+    summary = pulled(LocalEngine(), Tables(str(tmp_path / "tables")), "rucio_traces", str(drop))
+    assert summary.n_rejected["not a plain file: packed, and more lines than its bytes"] == 1
+    assert summary.n_rows < 2_000_000
     assert summary.n_new > 0
 
 

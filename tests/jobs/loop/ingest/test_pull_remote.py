@@ -18,10 +18,11 @@ from features.common.errors import InputError, ServiceError
 from features.schema import ACCESSES, REJECTS
 from jobs.ground.settings.tree import Settings
 from jobs.ground.store.filesystems import store_at
+from jobs.ground.store.filesystems.remote import RemoteStore
 from jobs.ground.store.tables import Tables
 from jobs.loop.ingest import incremental, pull, pull_input
 from jobs.loop.ingest.local_engine import LocalEngine
-from prefetch.xcache.collector import frame
+from prefetch.xcache.events import frame
 
 DAY = dt.date(2026, 3, 2)
 START_S = 1_772_400_000
@@ -134,6 +135,68 @@ def test_a_broken_file_is_named_and_nothing_is_written(folder: str, tmp_path: Pa
         with pytest.raises(InputError, match=f"cannot read .*{folder}/{name}"):
             pulled(tables, path, source=source)
     assert not tables.exists(ACCESSES) and not tables.exists(REJECTS)
+
+
+@pytest.fixture(params=["hdfs", "s3"])
+def remote_folder(request: pytest.FixtureRequest) -> str:
+    return f"{request.getfixturevalue(request.param)}/captures-{uuid.uuid4().hex}"
+
+
+def test_a_folder_that_vanishes_while_it_is_listed_loses_no_other(
+    remote_folder: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put(remote_folder, FILES)
+    inside = RemoteStore.inside
+
+    def vanishing(store: Any, place: Any) -> list[Any]:
+        if place.path.endswith("day=2026-03-01"):
+            store._fs.rm(place.path, recursive=True)
+            raise FileNotFoundError(place.path)
+        return inside(store, place)
+
+    monkeypatch.setattr(RemoteStore, "inside", vanishing)
+    assert pulled(Tables(str(tmp_path / "tables")), remote_folder, new=True).n_new == 4
+
+
+def test_a_capture_that_vanishes_before_it_is_read_is_named_and_the_next_pull_reads_the_rest(
+    remote_folder: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put(remote_folder, {"gstream-7.capture": capture(1), "gstream-8.capture": capture(2)})
+    tables, fetch = Tables(str(tmp_path / "tables")), RemoteStore.fetch
+
+    def gone(store: Any, path: str, to: Path) -> None:
+        if path.endswith("gstream-7.capture"):
+            store._fs.rm(path)
+        fetch(store, path, to)
+
+    monkeypatch.setattr(RemoteStore, "fetch", gone)
+    with pytest.raises(InputError, match=r"cannot read .*gstream-7.capture"):
+        pulled(tables, remote_folder, new=True)
+    assert pulled(tables, remote_folder, new=True).n_new == 1
+
+
+def test_a_capture_that_is_replaced_while_it_is_read_is_read_again(
+    remote_folder: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put(remote_folder, {"gstream-1.capture": capture(1)})
+    tables, fetch = Tables(str(tmp_path / "tables")), RemoteStore.fetch
+
+    def replaced(store: Any, path: str, to: Path) -> None:
+        fetch(store, path, to)
+        put(remote_folder, {"gstream-1.capture": capture(1, 2)})
+
+    monkeypatch.setattr(RemoteStore, "fetch", replaced)
+    assert pulled(tables, remote_folder, new=True).n_new == 1
+    monkeypatch.undo()
+    assert pulled(tables, remote_folder, new=True).n_new == 1
+    assert names(tables) == ["/store/1", "/store/2"]
+
+
+def test_odd_names_are_read_as_they_are(folder: str, tmp_path: Path) -> None:
+    odd = ["a%2e%2e.capture", "..b.capture", "c d+e&f;g.capture", "h\u00e9.capture", "%2e%2e%2fi.capture"]
+    put(folder, {name: capture(n) for n, name in enumerate(odd, start=1)})
+    told = pulled(Tables(str(tmp_path / "tables")), folder)
+    assert (told.n_new, told.n_rejected) == (4, {})  # a name that begins with a dot is hidden
 
 
 def test_no_copy_is_left(folder: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -20,9 +20,9 @@ from jobs.ground.settings.tree import CacheSettings, Settings
 from jobs.ground.store.tables import Tables
 from jobs.loop.ingest import queue, queue_entries
 from jobs.loop.plan import plan
-from jobs.loop.plan.cache_state import Moment
+from jobs.loop.plan.cache_state import CacheAtMoment
 from jobs.loop.push import prefill
-from jobs.loop.steward.queued import Queued
+from jobs.loop.steward.running import Queued
 from prefetch.plan.rules import is_control
 
 AS_OF = 1_772_323_200  # 2026-03-01T00:00:00Z
@@ -168,8 +168,7 @@ def test_a_queue_of_a_site_is_for_its_caches(tables: Tables, tmp_path: Path) -> 
 def planned(tables: Tables) -> list[dict[str, Any]]:
     roomy = SETTINGS.plan.model_copy(update={"prefetch_share": 1.0})
     settings = settings_of(tables).model_copy(update={"plan": roomy})
-    moment = Moment(CACHE, [], set(), AS_OF)
-    answer = plan.make(tables, settings, moment)
+    answer = plan.make(CacheAtMoment(tables, settings, CACHE, [], set(), AS_OF))
     rows: list[dict[str, Any]] = tables.read_arrow(PLANS, as_of=as_of_label(AS_OF), owner="xc1").to_pylist()
     assert answer.prefetch == len(rows)
     return rows

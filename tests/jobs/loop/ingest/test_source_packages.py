@@ -148,6 +148,10 @@ def test_workers_of_spark_need_not_have_the_package(
             f"{IMPORT}SOURCE = Source(lambda site: 1 / 0)\n",
             "failed: ZeroDivisionError: division by zero",
         ),
+        (
+            f"{IMPORT}def decode(space, places, **others): pass\nSOURCE = Source(decode=decode)\n",
+            "failed: TypeError: decode returned None, not the number of records that are missing",
+        ),
         (f"{SHOWN['python'].replace('n_reads', 'n_read')}", "failed: "),
         (f"{SHOWN['python'].replace('bytes < 0', 'bites < 0')}", "failed: "),
     ],
@@ -161,6 +165,16 @@ def test_a_package_that_fails_is_named_in_one_line(
     assert f"source: 'myexp_log' of the package myexp {words}" in str(error.value)
     assert str(error.value).endswith("; correct or uninstall it") and "\n" not in str(error.value)
     assert not tables.exists(ACCESSES)
+
+
+def test_a_source_that_only_spark_reads_is_read_by_it_alone(
+    install: Install, spark_engine: Engine, tables: Tables, records: str
+) -> None:
+    install(f"{IMPORT}SOURCE = Source(read=lambda spark, path, day='': None)\n")
+    with pytest.raises(ConfigError, match="'myexp_log' is read by Spark alone"):
+        pulled(LocalEngine(), tables, records)
+    with pytest.raises(ConfigError, match="'myexp_log' of the package myexp failed: TypeError"):
+        pulled(spark_engine, tables, records)
 
 
 def test_a_package_that_fails_in_a_worker_of_spark_is_named(
@@ -229,5 +243,5 @@ def test_ours_are_found_where_their_entry_points_say() -> None:
 def test_asking_for_ours_takes_no_look_at_the_packages(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every command loads settings: a look takes as long as hundreds of packages are many."""
     monkeypatch.setattr(importlib.metadata, "entry_points", None)
-    monkeypatch.setattr("jobs.ground.settings.sources.entry_points", None)
+    monkeypatch.setattr("features.common.plugins.entry_points", None)
     assert Settings.load().sources.demand == {"*": "rucio_traces"}

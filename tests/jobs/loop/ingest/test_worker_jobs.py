@@ -18,7 +18,7 @@ from jobs.ground.store.tables import Tables
 from jobs.loop.ingest.local_engine import LocalEngine
 from jobs.loop.ingest.pull_input import Engine, pull
 from jobs.studies.efficiency import efficiency
-from jobs.studies.efficiency.reads import Chosen
+from jobs.studies.efficiency.reads import JobSelection
 
 DAY = dt.date(2026, 4, 2)
 START_S = int(dt.datetime(2026, 4, 2, 6, tzinfo=dt.UTC).timestamp())
@@ -106,7 +106,7 @@ def test_efficiency_answers_rightly_for_records_as_they_come(
         settings = Settings.load(tables=str(tmp_path / case), env={})
         path, page = str(shared(f"cases/{case}")), tmp_path / "page.html"
         pull(engine, Tables(settings.tables.root), source=source, path=path, day=dt.date(2026, 3, 3))
-        answer = efficiency.run(settings, Chosen("2026-03-01", "2026-03-03"), out=page)
+        answer = efficiency.run(settings, JobSelection("2026-03-01", "2026-03-03"), out=page)
         (group,) = answer.by_place
         shares = [round(share or 0, 3) for share in (group.cpu_efficiency_share, group.failed_share)]
         assert (group.jobs, answer.untimed_jobs, *shares) == expected, case

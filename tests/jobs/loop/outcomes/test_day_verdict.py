@@ -21,8 +21,8 @@ from jobs.cli.main import app
 from jobs.ground.settings.tree import Settings
 from jobs.ground.store.tables import Tables
 from jobs.loop.outcomes.history import history
-from jobs.loop.plan.rows import item_ids
-from prefetch.accounting.day_verdict import worth
+from jobs.loop.plan.items import item_ids
+from prefetch.accounting.day_verdict import judge_day
 from prefetch.actions import ACTIONS, Action
 from prefetch.plan.rules import is_control
 
@@ -162,7 +162,7 @@ def test_a_day_is_judged_from_the_tables_as_from_the_record(
     snapshots = [held for held in world.inventories[::12] if held.at_s <= record.begin.at_s]
     names = world.whole.trace.names.to_pylist()
     record = dataclasses.replace(record, begin=snapshots[-1], is_control=is_control(names, 0.05))
-    expected = dataclasses.asdict(worth(record, world.config, day_s=day_s))
+    expected = dataclasses.asdict(judge_day(record, world.config, day_s=day_s))
     for name in ("read_bytes", "hit_bytes", "missed_bytes", "lru_hit_bytes", "lru_wan_bytes"):
         assert told[name] == expected[name], name
     # The order of equal times differs between tables and memory, so ties of the purge may: it decides what

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jobs.ground.settings.study import OriginSettings
-from jobs.loop.plan.origins import OriginRules, nearest
+from jobs.loop.plan.file_facts import OriginRules, nearest
 from prefetch.plan.scores import Barred
 
 REGIONS = {

@@ -18,10 +18,10 @@ from jobs.ground.settings.study import OriginSettings
 from jobs.ground.settings.tree import CacheSettings, Settings
 from jobs.ground.store.tables import Tables
 from jobs.loop.plan import plan
-from jobs.loop.plan.cache_state import Moment, origin_bytes
+from jobs.loop.plan.cache_state import CacheAtMoment, origin_bytes
 from jobs.loop.plan.file_facts import plan_files
-from jobs.loop.plan.listing import Wanted, planned_files
-from prefetch.journal.items import Try
+from jobs.loop.plan.items import FileFilter, planned_files
+from prefetch.journal.tables import Try
 from prefetch.plan import Objective
 from prefetch.plan.rules import is_control
 from prefetch.target import Held
@@ -71,7 +71,7 @@ def run(
     tables: Tables, inventory: list[Held], *, settings: Settings = SETTINGS, **more: Any
 ) -> plan.PlanSummary:
     moment: dict[str, Any] = {"cache": CACHE, "inventory": inventory, "pinned": set(), "as_of_s": AS_OF}
-    return plan.make(tables, settings, Moment(**(moment | more)))
+    return plan.make(CacheAtMoment(tables, settings, **(moment | more)))
 
 
 def rows(tables: Tables, action: str) -> list[dict[str, Any]]:
@@ -130,7 +130,7 @@ def test_the_best_are_pinned_the_worst_leave_and_the_likely_come(tables: Tables)
     made_by = {(row["model_version"], row["model_digest"], row["needs_model"]) for row in rows(tables, "pin")}
     assert made_by == {("m/1", "d1", True)}
     assert "no model was promoted" in summary.alarms[0]
-    listed = planned_files(tables, "xc1", AS_OF, Wanted(["evict"], reason="chance"))
+    listed = planned_files(tables, "xc1", AS_OF, FileFilter(["evict"], reason="chance"))
     assert [one.name for one in listed] == [
         row["name"] for row in rows(tables, "evict") if "chance" in row["reason"]
     ]
@@ -228,14 +228,14 @@ def test_caches_of_one_site_share_no_file(tables: Tables) -> None:
 
 
 def test_a_file_is_explained_by_name_and_nothing_is_written(tables: Tables) -> None:
-    moment = Moment(CACHE, [held(i) for i in range(92)], set(), AS_OF)
-    judged = plan.judge(tables, SETTINGS, moment)
-    told = plan.explained_by(judged, moment, item=lfn(91))
+    moment = CacheAtMoment(tables, SETTINGS, CACHE, [held(i) for i in range(92)], set(), AS_OF)
+    judged = plan.judge(moment)
+    told = plan.explained_by(judged, item=lfn(91))
     assert (told.action, told.on_disk, told.of) == ("pin", True, 92)
     assert told.predictions == {"2d": 0.91}
     assert not tables.exists(PLANS)
     with pytest.raises(InputError, match="neither in cache"):
-        plan.explained_by(judged, moment, item="/no/such.root")
+        plan.explained_by(judged, item="/no/such.root")
 
 
 def test_a_plan_of_an_incomplete_decision_time_says_so(tables: Tables) -> None:
@@ -304,9 +304,9 @@ def test_a_plan_fetches_from_the_nearest_origin_never_what_the_site_has_and_says
     asked = slow.model_copy(update={"plan": slow.plan.model_copy(update={"from_tape": True})})
     run(tables, inventory, settings=asked)
     assert {row["name"] for row in rows(tables, "prefetch")} >= here | tape
-    moment = Moment(local, inventory, set(), AS_OF)
+    moment = CacheAtMoment(tables, slow, local, inventory, set(), AS_OF)
     for i, why in ((87, "the site's own storage has it"), (89, "only tape has it")):
-        found = plan.explained_by(plan.judge(tables, slow, moment), moment, item=lfn(i))
+        found = plan.explained_by(plan.judge(moment), item=lfn(i))
         assert found.action is None
         assert why in found.because
 

@@ -33,8 +33,9 @@ from jobs.cli.main import app
 from jobs.ground.caches.inventory import target
 from jobs.ground.settings.tree import CacheSettings, Settings
 from jobs.ground.store.tables import Tables
+from jobs.loop.plan.items import planned_items
 from jobs.loop.push import push as job
-from jobs.loop.push.planned_items import planned_items
+from jobs.loop.push.journal import prune
 from prefetch.actions import Action, ItemState
 from prefetch.journal.journal import Item, Journal, Receipt
 from prefetch.journal.tables import UNPROVEN
@@ -227,8 +228,8 @@ def test_receipts_that_the_table_has_are_not_written_again(
     push(conf, "run", "--as-of", as_of_label(AS_OF))
     with working(conf, days_later=8) as work:
         work.journal.plans.record_plan([newest(work)], now_s=work.now_s())
-        monkeypatch.delattr(job, "write_receipts")
-        assert job.prune(work) == N_FILES
+        monkeypatch.delattr("jobs.loop.push.journal.write_receipts")
+        assert prune(work.tables, work.journal, work.cache, now_s=work.now_s(), keep_s=work.keep_s) == N_FILES
 
 
 def test_nothing_is_pruned_while_its_receipts_cannot_be_delivered(conf: Path, tmp_path: Path) -> None:

@@ -11,18 +11,18 @@ import pytest
 from features.common.times import DAY_S, parse_as_of
 from jobs.ground.caches.steward_days import of_day
 from jobs.ground.store.tables import Tables
-from jobs.loop.steward.days import Days
-from prefetch.steward.figures import Figures
+from jobs.loop.steward.steward import Days
+from prefetch.steward.figures import StewardFigures
 from replay.steward import Saved
 
 NOON_S = parse_as_of("2026-03-01T23:00:00Z")
 DAY = NOON_S // DAY_S
 
 
-def figures(at_s: float, **changes: Any) -> Figures:
-    counts: dict[str, Any] = dict.fromkeys((field.name for field in dataclasses.fields(Figures)), 0)
+def figures(at_s: float, **changes: Any) -> StewardFigures:
+    counts: dict[str, Any] = dict.fromkeys((field.name for field in dataclasses.fields(StewardFigures)), 0)
     told = {"cache": "xc1", "following": "lru", "alarms": {}, "at_s": at_s, "started_s": NOON_S}
-    return Figures(**(counts | told | changes))
+    return StewardFigures(**(counts | told | changes))
 
 
 def test_each_day_has_its_own_sums(tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ from jobs.ground.settings.tree import Settings
 from jobs.loop.steward import steward
 from jobs.loop.steward.promoted import Promoted
 from prefetch.actions import Action
-from prefetch.directory.cache import DirectoryTarget
+from prefetch.directory import DirectoryTarget
 from prefetch.journal.journal import Item, Journal
 from prefetch.journal.tables import KNOWN
 from prefetch.push.push import PushLimits, push

@@ -15,8 +15,8 @@ from jobs.ground.store.keys import MomentKey
 from jobs.ground.store.tables import Tables
 from jobs.loop.ingest.queue import write
 from jobs.loop.ingest.queue_entries import checked
-from jobs.loop.plan.rows import contents
-from jobs.loop.steward.queued import Queued
+from jobs.loop.plan.items import contents
+from jobs.loop.steward.running import Queued
 from prefetch.target import Held
 
 SCOPE, LFN = "mc26_14TeV", "/store/mc/Run4/A/AOD/v1-v1/0/f.root"

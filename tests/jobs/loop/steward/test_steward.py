@@ -21,9 +21,9 @@ from jobs.ground.settings.tree import Settings
 from jobs.ground.store.locks import alone_at, exclusive
 from jobs.loop.steward import steward
 from jobs.operator.operate.alarms import silence
-from prefetch.directory.cache import DirectoryTarget
+from prefetch.directory import DirectoryTarget
 from prefetch.journal.journal import Journal
-from prefetch.steward.figures import Figures, read
+from prefetch.steward.figures import StewardFigures, read
 from prefetch.target import Held
 
 SIZE = 1 << 16
@@ -90,7 +90,7 @@ def test_only_a_look_up_of_an_order_loads_mlflow() -> None:
 
 
 def test_it_keeps_a_cache_until_it_is_stopped(settings: Settings, full: list[str], tmp_path: Path) -> None:
-    left, lines = list[Figures](), list[str]()
+    left, lines = list[StewardFigures](), list[str]()
     with stopped(lambda: n_held(tmp_path) <= 18):
         found = steward.run(settings, cache="xc1", log=lines.append, figures=left.append, force=True)
     assert (found.held_files, found.evicted_files, found.following) == (18, 12, "s3fifo")
@@ -209,7 +209,7 @@ def test_it_ends_while_it_still_begins(
             time.sleep(30)
 
     monkeypatch.setattr(DirectoryTarget, "inventory", slow)
-    began, told, path = time.monotonic(), list[Figures](), settings.steward.figures("xc1")
+    began, told, path = time.monotonic(), list[StewardFigures](), settings.steward.figures("xc1")
 
     def has_looked() -> bool:
         told.extend(found for found in [read(path)] if found is not None)

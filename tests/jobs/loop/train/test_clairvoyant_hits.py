@@ -7,11 +7,15 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+from local_engines import LOCAL
 
 from features.schema import ACCESSES, arrow_schema
+from features.spec import FeatureSpec
 from jobs.ground.store.tables import Tables
+from jobs.loop.train.engines import RegionData
 from jobs.loop.train.features import clairvoyant_hits
 
+SPEC = FeatureSpec(cycle_s=3600, horizons_s=(3600,), candidate_s=86400, active_dataset_s=86400)
 START = 1_772_323_200
 GB = 10**9
 
@@ -37,9 +41,8 @@ def hits(
 ) -> set[tuple[str, int]]:
     tables = Tables(str(tmp_path))
     tables.replace_arrow(ACCESSES, accesses(reads))
-    found = clairvoyant_hits(
-        tables, since_s=START, until_s=START + until, share=share, demand_sources={"*": "test"}
-    )
+    data = RegionData(LOCAL, tables, SPEC, "r", {"*": "test"})
+    found = clairvoyant_hits(data, since_s=START, until_s=START + until, share=share)
     assert found.column_names == ["did", "at"]
     return {(row["did"][2:], row["at"] - START) for row in found.to_pylist()}
 

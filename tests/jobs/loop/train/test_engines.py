@@ -19,13 +19,14 @@ from features.schema import ACCESSES, CONSUMED, DORMANT, FILES, STATES, Table
 from jobs.ground.store.keys import MomentKey
 from jobs.ground.store.tables import Tables
 from jobs.loop.train import features as job
+from jobs.loop.train.engines import RegionData
 from jobs.loop.train.local_engine import LocalEngine
 from jobs.loop.train.states import States
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from jobs.loop.train.work import Engine
+    from jobs.loop.train.engines import Engine
 
 
 @dataclasses.dataclass(frozen=True)
@@ -50,7 +51,7 @@ def fill(tables: Tables, worlds: Worlds, *, known_by_s: int | None = None) -> Ta
 
 
 def compute(tables: Tables, worlds: Worlds, as_ofs: list[int], engines: Any = LOCAL) -> None:
-    job.compute(engines, tables, spec=worlds.spec, region="r", as_ofs=as_ofs)
+    job.compute(RegionData(engines, tables, worlds.spec, "r"), as_ofs)
 
 
 def written(tables: Tables, table: Table, as_of_s: int | None = None) -> dict[str, list[Any]]:
@@ -87,7 +88,8 @@ def test_spark_in_several_parts_writes_what_this_process_writes(
                 {"did": list(rows), "at": pa.array(list(rows.values()), pa.int64())}
             ),
         )
-        job.label(Only(engine), tables, spec=spec, until_s=times[2] + 3600, kept_at=0.1)  # type: ignore[arg-type]
+        data = RegionData(Only(engine), tables, spec, "r")  # type: ignore[arg-type]
+        job.label(data, until_s=times[2] + 3600, kept_at=0.1)
     here, there = folders.values()
     for table in (spec.features_table, STATES, DORMANT, CONSUMED, spec.labels_table):
         found, wanted = written(there, table), written(here, table)
@@ -103,7 +105,7 @@ def test_labels_of_stored_features_equal_plain_loops(tmp_path: Path) -> None:
     tables, as_ofs = fill(Tables(str(tmp_path)), worlds), instants(worlds, 8, 9, 2000)
     compute(tables, worlds, as_ofs)
     until_s = as_ofs[1] + max(worlds.spec.horizons_s)
-    job.label(LOCAL, tables, spec=worlds.spec, until_s=until_s)
+    job.label(RegionData(LOCAL, tables, worlds.spec, "r"), until_s=until_s)
     rows = tables.read_arrow(worlds.spec.labels_table).to_pylist()
     features = tables.read_arrow(worlds.spec.features_table, columns=["did", "as_of"]).to_pylist()
     assert {(row["did"], row["as_of"]) for row in rows} == {(row["did"], row["as_of"]) for row in features}

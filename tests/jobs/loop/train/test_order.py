@@ -7,13 +7,15 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
+from local_engines import LOCAL
 from planted_accesses import plant_accesses, small_models
 
 from features.common.errors import StaleInputError
 from features.schema import ACCESSES
-from features.spec import COLUMNS
+from features.spec import COLUMNS, FeatureSpec
 from jobs.ground.store.tables import Tables
-from jobs.loop.train import order
+from jobs.loop.train import training as order
+from jobs.loop.train.engines import RegionData
 
 HOUR, DAY = 3600, 86400
 UNTIL_S = 3 * DAY
@@ -25,9 +27,8 @@ def _small(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def learn(store: Tables, *, until_s: int = UNTIL_S, since_s: int = 0) -> order.RegionOrder:
-    return order.learn(
-        store, since_s=since_s, until_s=until_s, demand_sources={}, on_progress=lambda *step: None
-    )
+    data = RegionData(LOCAL, store, FeatureSpec(HOUR, (HOUR,), DAY, DAY), "emea")
+    return order.learn(data, since_s=since_s, until_s=until_s, on_progress=lambda *step: None)
 
 
 def test_an_order_knows_what_it_was_made_of(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from features.results import WORTH
 from features.schema import RECEIPTS
 from jobs.ground.settings.tree import Settings
 from jobs.ground.store.tables import Tables
-from jobs.operator.operate.due import Wanted, listed
+from jobs.operator.operate.due import CacheFilter, listed
 
 AT, DAY = "2026-03-01T04:00:00Z", "2026-03-01"
 GSTREAM = '{ xcache_gstream = "/gstream/" }'
@@ -35,25 +35,27 @@ def site(folder: Path, pull: str = GSTREAM) -> Settings:
     return made
 
 
-def names(settings: Settings, wanted: Wanted) -> Sequence[str]:
+def names(settings: Settings, wanted: CacheFilter) -> Sequence[str]:
     return [cache.name for cache in listed(settings, wanted)]
 
 
 def test_all_caches_those_with_an_rse_and_those_pushed_to(tmp_path: Path) -> None:
     settings = site(tmp_path)
-    assert names(settings, Wanted()) == ["folder", "xc1", "xc2"]
-    assert [(cache.name, cache.rse) for cache in listed(settings, Wanted(with_rse=True))] == [("xc1", "XC1")]
-    assert names(settings, Wanted(pushed_at_s=parse_as_of(AT))) == ["folder", "xc1"]
-    assert names(settings, Wanted(pushed_at_s=parse_as_of(AT), with_rse=True)) == ["xc1"]
-    assert not names(settings, Wanted(pushed_at_s=parse_as_of("2026-03-01T05:00:00Z")))
+    assert names(settings, CacheFilter()) == ["folder", "xc1", "xc2"]
+    assert [(cache.name, cache.rse) for cache in listed(settings, CacheFilter(with_rse=True))] == [
+        ("xc1", "XC1")
+    ]
+    assert names(settings, CacheFilter(pushed_at_s=parse_as_of(AT))) == ["folder", "xc1"]
+    assert names(settings, CacheFilter(pushed_at_s=parse_as_of(AT), with_rse=True)) == ["xc1"]
+    assert not names(settings, CacheFilter(pushed_at_s=parse_as_of("2026-03-01T05:00:00Z")))
 
 
 def test_a_day_wants_a_verdict_of_each_xcache_pushed_to_once(tmp_path: Path) -> None:
     settings = site(tmp_path)
-    wanted = Wanted(unjudged_s=parse_day(DAY))
+    wanted = CacheFilter(unjudged_s=parse_day(DAY))
     assert names(settings, wanted) == ["xc1"]
-    assert not names(settings, Wanted(unjudged_s=parse_day("2026-03-02")))
-    more = Wanted(unjudged_s=parse_day("2026-02-27"), unjudged_to_s=parse_day("2026-03-02"))
+    assert not names(settings, CacheFilter(unjudged_s=parse_day("2026-03-02")))
+    more = CacheFilter(unjudged_s=parse_day("2026-02-27"), unjudged_to_s=parse_day("2026-03-02"))
     Tables(settings.tables.root).replace_rows(RECEIPTS, [], ("2026-02-28", "2026-02-28T04:00:00Z", "xc2"))
     assert [(one.name, one.day) for one in listed(settings, more)] == [("xc2", "2026-02-28"), ("xc1", DAY)]
     Tables(settings.tables.root).replace_rows(WORTH, [], (DAY, "xc1"))
@@ -62,4 +64,4 @@ def test_a_day_wants_a_verdict_of_each_xcache_pushed_to_once(tmp_path: Path) -> 
 
 @pytest.mark.parametrize("pull", ["{}", '{ rucio_traces = "/traces/" }'])
 def test_without_records_of_the_caches_own_no_day_is_judged(tmp_path: Path, pull: str) -> None:
-    assert not names(site(tmp_path, pull), Wanted(unjudged_s=parse_day(DAY)))
+    assert not names(site(tmp_path, pull), CacheFilter(unjudged_s=parse_day(DAY)))

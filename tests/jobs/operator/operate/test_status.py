@@ -18,13 +18,13 @@ from jobs.cli.operation import steward_line
 from jobs.ground.settings.tree import Settings
 from jobs.ground.store.tables import Tables
 from jobs.operator.operate import prometheus
-from jobs.operator.operate.condition import REMEDIES
-from jobs.operator.operate.samples import of_status, of_steward
+from jobs.operator.operate.alarms import REMEDIES
+from jobs.operator.operate.prometheus import of_status, of_steward
 from jobs.operator.operate.status import run
 from prefetch.actions import Action, ItemState
 from prefetch.journal.journal import Item, Journal, Receipt
 from prefetch.journal.work import Work
-from prefetch.steward.figures import Figures
+from prefetch.steward.figures import StewardFigures
 
 ROOT = Path(__file__).parents[4]
 AT = "2026-03-01T04:00:00Z"
@@ -265,17 +265,17 @@ def test_a_line_without_a_command_leaves_nothing(tmp_path: Path, monkeypatch: py
 def test_a_steward_is_shown_with_its_alarms_and_missed_when_it_is_silent(
     settings: Settings, tables: Tables
 ) -> None:
-    names = (field.name for field in dataclasses.fields(Figures))
+    names = (field.name for field in dataclasses.fields(StewardFigures))
     told: dict[str, Any] = dict.fromkeys(names, 0)
     told |= {"cache": "xc1", "at_s": NOW_S, "following": "lru", "alarms": {}, "last_hour": {}, "newest": ()}
     told |= {"version": "cachecast-emea/3", "version_since_s": NOW_S - 60, "server": "v6.2.1"}
     told |= {"first_files": 3, "first_bytes": 5 * 10**9}
     path = settings.steward.figures("xc1")
     path.parent.mkdir(parents=True)
-    Figures(**told).write(path)
+    StewardFigures(**told).write(path)
     found = run(settings, now_s=NOW_S + 200)
     assert found.alarms == () and found.caches[0].steward is not None
-    Figures(**(told | {"alarms": {"steward-blind": "no collector"}})).write(path)
+    StewardFigures(**(told | {"alarms": {"steward-blind": "no collector"}})).write(path)
     assert alarms(settings, NOW_S + 200) == {("steward-blind", "xc1")}
     assert alarms(settings, NOW_S + 400) == {("steward-silent", "xc1")}
     path.write_text('{"of": "another version"}')
@@ -284,10 +284,10 @@ def test_a_steward_is_shown_with_its_alarms_and_missed_when_it_is_silent(
         "steward-silent"
     ]
     assert "cannot read what the steward reports in xc1.json" in damaged.alarms[0].text
-    shown = steward_line(Figures(**told))
+    shown = steward_line(StewardFigures(**told))
     since = as_of_label(NOW_S - 60)
     assert shown.startswith(f"lru (cachecast-emea/3 serves since {since}) beside XRootD 6.2.1: ")
     assert "3 files (5 GB) go first" in shown
-    metrics = {name: value for name, _, labels, value in of_steward(Figures(**told))}
+    metrics = {name: value for name, _, labels, value in of_steward(StewardFigures(**told))}
     assert metrics["cachecast_steward_order_since_seconds"] == NOW_S - 60
     assert metrics["cachecast_steward_follows"] == 1 and "cachecast_steward_alarm" not in metrics

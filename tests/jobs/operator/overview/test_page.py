@@ -19,11 +19,11 @@ from features.schema import CONTENTS, PLANS
 from jobs.ground.settings.tree import Settings
 from jobs.ground.store.tables import Tables
 from jobs.loop.plan import plan
-from jobs.loop.plan.cache_state import Moment, last_moment
+from jobs.loop.plan.cache_state import CacheAtMoment
 from jobs.operator.operate import status
 from jobs.operator.overview.page import Renderer
 from jobs.operator.overview.state import Sources, Unknown
-from prefetch.placement.pages import Asked, Heard
+from prefetch.placement.pages import LastHeartbeat, PageRequest
 
 NOW_S = parse_as_of("2026-03-01T04:10:00Z")
 ELEMENTS = {
@@ -76,7 +76,7 @@ def settings(folder: Path) -> Settings:
     return loaded(folder)
 
 
-def shown(settings: Settings, asked: Asked = Asked(), *, now_s: int = NOW_S) -> Markup:  # noqa: B008
+def shown(settings: Settings, asked: PageRequest = PageRequest(), *, now_s: int = NOW_S) -> Markup:  # noqa: B008
     """A page of a new renderer; it has no element or attribute but ours, whatever is told."""
     page = Markup(Renderer(settings, began_s=NOW_S - 60).page(asked, {}, now_s=now_s))
     assert page.elements <= ELEMENTS
@@ -115,8 +115,8 @@ def test_a_region_is_shown_as_the_commands_tell_it(settings: Settings) -> None:
 
 
 def test_heartbeats_are_shown_with_their_age(settings: Settings) -> None:
-    heard = {"xc1": Heard(NOW_S - 30.0, True), "xc2": Heard(NOW_S - 700.0, False)}
-    text = Markup(Renderer(settings, began_s=0).page(Asked(), heard, now_s=NOW_S)).text
+    heard = {"xc1": LastHeartbeat(NOW_S - 30.0, True), "xc2": LastHeartbeat(NOW_S - 700.0, False)}
+    text = Markup(Renderer(settings, began_s=0).page(PageRequest(), heard, now_s=NOW_S)).text
     assert "Last heartbeat 2026-03-01 04:09 UTC (30 s ago) Steward" in text
     assert "(11 min ago): not alive, other caches serve its files" in text
 
@@ -127,7 +127,7 @@ def test_the_items_of_a_plan_are_those_of_the_table(settings: Settings, action: 
     chosen = sorted(
         (row for row in rows if action in ("", row["action"])), key=lambda row: (row["action"], row["rank"])
     )
-    text = shown(settings, Asked("xc1", action)).text
+    text = shown(settings, PageRequest("xc1", action)).text
     for name in {row["action"] for row in chosen}:
         mine = [row for row in chosen if row["action"] == name]
         assert f"{name}: items 1 to {min(len(mine), 50 if action else 10)} of {len(mine)} items" in text
@@ -137,8 +137,8 @@ def test_the_items_of_a_plan_are_those_of_the_table(settings: Settings, action: 
 
 
 def test_a_long_plan_has_pages(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("jobs.operator.overview.plans.ITEMS_SHOWN", 10)
-    first, second, end = (shown(settings, Asked("xc1", "pin", after)).text for after in (0, 10, 10**9))
+    monkeypatch.setattr("jobs.operator.overview.page.ITEMS_SHOWN", 10)
+    first, second, end = (shown(settings, PageRequest("xc1", "pin", after)).text for after in (0, 10, 10**9))
     assert "items 1 to 10 of" in first and "Next items" in first and "Previous items" not in first
     assert "items 11 to 20 of" in second and "Previous items" in second
     assert "No such item." in end
@@ -147,9 +147,8 @@ def test_a_long_plan_has_pages(settings: Settings, monkeypatch: pytest.MonkeyPat
 @pytest.mark.parametrize("i", [91, 3, 100, 119])
 def test_a_file_is_explained_as_by_the_command(settings: Settings, i: int) -> None:
     tables = Tables(settings.tables.root)
-    moment = last_moment(tables, settings, "xc1")
-    told = plan.explained_by(plan.judge(tables, settings, moment), moment, item=lfn(i))
-    text = shown(settings, Asked("xc1", item=lfn(i))).text
+    told = plan.explained_by(plan.judge(CacheAtMoment.last_planned(settings, "xc1")), item=lfn(i))
+    text = shown(settings, PageRequest("xc1", item=lfn(i))).text
     assert f"{told.action or 'Not planned'}: {' '.join(told.because.split())}" in text
     assert f"no. {told.rank}" in text or f"{told.rank} of {told.of} files" in text
     planned = tables.read_arrow(PLANS, owner="xc1").to_pylist()
@@ -159,31 +158,36 @@ def test_a_file_is_explained_as_by_the_command(settings: Settings, i: int) -> No
 
 
 def test_the_same_plan_is_judged_once(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
-    judged = list[Moment]()
+    judged = list[CacheAtMoment]()
 
-    def counted(tables: Tables, settings: Settings, moment: Moment) -> plan.Judged:
+    def counted(moment: CacheAtMoment) -> plan.Judged:
         judged.append(moment)
-        return plan.judge(tables, settings, moment)
+        return plan.judge(moment)
 
-    monkeypatch.setattr("jobs.operator.overview.plans.judge", counted)
+    monkeypatch.setattr("jobs.operator.overview.page.judge", counted)
     renderer = Renderer(settings, began_s=0)
     for i in range(5):
-        renderer.page(Asked("xc1", item=lfn(i)), {}, now_s=NOW_S)
+        renderer.page(PageRequest("xc1", item=lfn(i)), {}, now_s=NOW_S)
     assert len(judged) == 1
 
 
 def test_a_file_that_nobody_knows_is_told_so(settings: Settings) -> None:
-    text = shown(settings, Asked("xc1", item=f"/no/{HOSTILE}")).text
+    text = shown(settings, PageRequest("xc1", item=f"/no/{HOSTILE}")).text
     assert "is neither in cache 'xc1' nor a candidate at 2026-03-01T04:00:00Z" in text
-    assert "there is no plan for cache 'xc2' yet" in shown(settings, Asked("xc2", item="/f")).text
+    assert "there is no plan for cache 'xc2' yet" in shown(settings, PageRequest("xc2", item="/f")).text
 
 
 def test_hostile_names_are_text(settings: Settings) -> None:
-    for asked in (Asked(), Asked("xc1", "pin"), Asked("xc1", item=lfn(100)), Asked("xc1", item=HOSTILE)):
+    for asked in (
+        PageRequest(),
+        PageRequest("xc1", "pin"),
+        PageRequest("xc1", item=lfn(100)),
+        PageRequest("xc1", item=HOSTILE),
+    ):
         page = Renderer(settings, began_s=0).page(asked, {}, now_s=NOW_S)
         assert "<script" not in page and "<img" not in page and "\u202e" not in page
         shown(settings, asked)
-    assert "<script>alert(" in shown(settings, Asked("xc1", item=lfn(100))).text
+    assert "<script>alert(" in shown(settings, PageRequest("xc1", item=lfn(100))).text
 
 
 def test_no_secret_is_shown(folder: Path) -> None:
@@ -194,7 +198,7 @@ def test_no_secret_is_shown(folder: Path) -> None:
         | {"CACHECAST_SERVE__TOKEN": secrets[0], "CACHECAST_USERS__SALT": secrets[1]}
         | {"CACHECAST_PUSH__JOURNAL": f"postgresql+psycopg://ops:{secrets[2]}@127.0.0.1:1/none"},
     )
-    page = Renderer(settings, began_s=0).page(Asked(), {}, now_s=NOW_S)
+    page = Renderer(settings, began_s=0).page(PageRequest(), {}, now_s=NOW_S)
     assert "the push journal does not answer" in page
     assert not [secret for secret in secrets if secret in page]
 
@@ -260,16 +264,16 @@ def test_what_cannot_be_read_is_unknown_since_and_the_rest_is_shown(
     folder: Path, what: str, words: str
 ) -> None:
     renderer = Renderer(loaded(folder), began_s=NOW_S - 3600)
-    renderer.page(Asked(), {}, now_s=NOW_S - 300)
+    renderer.page(PageRequest(), {}, now_s=NOW_S - 300)
     damage(folder, what)
-    text = Markup(renderer.page(Asked(), {}, now_s=NOW_S)).text
+    text = Markup(renderer.page(PageRequest(), {}, now_s=NOW_S)).text
     assert re.search(rf"Unknown since 2026-03-01 04:05 UTC \(5 min ago\): .*{re.escape(words)}", text), text
     assert "Cache xc2" in text
     if "figures" not in what:
         assert "follows the order s3fifo" in text
     if what in ("contents", "figures"):
         assert "trained on what was known at" in text
-    for asked in (Asked("xc1"), Asked("xc1", item=lfn(3)), Asked("xc2")):
+    for asked in (PageRequest("xc1"), PageRequest("xc1", item=lfn(3)), PageRequest("xc2")):
         renderer.page(asked, {}, now_s=NOW_S)
 
 
@@ -287,7 +291,7 @@ def test_a_steward_that_is_silent_or_lies_is_shown_so(settings: Settings) -> Non
 def test_an_inventory_larger_than_the_cache_breaks_no_bar(settings: Settings) -> None:
     caches = {name: one.model_copy(update={"capacity": 10 * GB}) for name, one in settings.caches.items()}
     small = settings.model_copy(update={"caches": caches})
-    page = Renderer(small, began_s=0).page(Asked(), {}, now_s=NOW_S)
+    page = Renderer(small, began_s=0).page(PageRequest(), {}, now_s=NOW_S)
     assert 'class="held over" x="1" y="2" width="400.0"' in page and "920\u00a0%" in page
 
 
@@ -312,7 +316,9 @@ def test_the_page_as_a_file_needs_no_service(settings: Settings) -> None:
 def test_an_alarm_links_to_its_section_and_one_that_is_made_up_does_not(settings: Settings) -> None:
     figures(NOW_S, alarms={"steward-clock": "ahead", BAD_WORDS: "x"}).write(settings.steward.figures("xc1"))
     serve = settings.serve.model_copy(update={"docs": "https://docs.example.org/cachecast/"})
-    page = Renderer(settings.model_copy(update={"serve": serve}), began_s=0).page(Asked(), {}, now_s=NOW_S)
+    page = Renderer(settings.model_copy(update={"serve": serve}), began_s=0).page(
+        PageRequest(), {}, now_s=NOW_S
+    )
     links = re.findall(r'href="(https:[^"]*)"', page)
     assert "https://docs.example.org/cachecast/troubleshoot.html#steward-clock" in links
     assert len(links) == page.count("To do: ") - 1

@@ -20,7 +20,7 @@ from placement_server import eventually, threaded
 
 from features.common.errors import ServiceError
 from jobs.operator.overview.page_worker import PageWorker
-from prefetch.placement.pages import Asked, Heard
+from prefetch.placement.pages import LastHeartbeat, PageRequest
 
 pytestmark = pytest.mark.long
 
@@ -38,18 +38,18 @@ def process_of(pages: PageWorker) -> int:
 
 
 def test_a_process_answers_fails_and_starts_anew(pages: PageWorker, tmp_path: Path) -> None:
-    heard = {"xc1": Heard(time.time(), True)}
+    heard = {"xc1": LastHeartbeat(time.time(), True)}
     assert pages._running is None and pages.caches == {"xc1", "xc2"}
-    page = pages.page(Asked(), heard).decode()
+    page = pages.page(PageRequest(), heard).decode()
     assert "Region default" in page and "follows the order s3fifo" in page
     first = process_of(pages)
     assert Path(f"/proc/{first}/oom_score_adj").read_text().strip() == "1000"
-    assert "Plan of cache xc1" in pages.page(Asked("xc1"), heard).decode()
+    assert "Plan of cache xc1" in pages.page(PageRequest("xc1"), heard).decode()
     assert process_of(pages) == first
     os.kill(first, signal.SIGKILL)
     with pytest.raises(ServiceError, match="has ended"):
-        pages.page(Asked(), heard)
-    assert "Region default" in pages.page(Asked(), heard).decode()
+        pages.page(PageRequest(), heard)
+    assert "Region default" in pages.page(PageRequest(), heard).decode()
     second = process_of(pages)
     pages.close()
     assert not Path(f"/proc/{second}").exists()

@@ -23,7 +23,7 @@ from jobs.ground.caches.federation import is_here
 from jobs.ground.settings.tree import CacheSettings, Settings
 from jobs.ground.store.tables import Tables
 from jobs.operator.placement import refresh
-from prefetch.placement.database import Database, Pending
+from prefetch.placement.database import Pending, PlacementTables
 from prefetch.placement.snapshot import Snapshot, load
 from prefetch.plan.rules import belongs
 
@@ -109,7 +109,7 @@ def run(
 
 
 def stored(database: Path) -> tuple[Snapshot, dict[str, Any]]:
-    found = Database(str(database)).sync(Pending({}, {}, 0)).refresh
+    found = PlacementTables(str(database)).sync(Pending({}, {}, 0)).refresh
     assert found is not None
     plans = {name: json.loads(gzip.decompress(plan)) for name, plan in found.plans.items()}
     return load(found.snapshot), plans

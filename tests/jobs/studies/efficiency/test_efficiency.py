@@ -18,9 +18,9 @@ from jobs.ground.store.tables import Tables
 from jobs.loop.ingest.local_engine import LocalEngine
 from jobs.loop.ingest.pull_input import pull
 from jobs.studies.efficiency import efficiency
-from jobs.studies.efficiency.reads import Chosen, jobs_with_places
+from jobs.studies.efficiency.reads import JobSelection, jobs_with_places
 
-DAYS = Chosen("2026-03-01", "2026-03-14")
+DAYS = JobSelection("2026-03-01", "2026-03-14")
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ import pytest
 
 from features.schema import ACCESSES, JOB_RECORDS, Table, arrow_schema
 from jobs.ground.store.tables import Tables
-from jobs.studies.efficiency.reads import NOWHERE, Chosen, jobs_with_places
+from jobs.studies.efficiency.reads import NOWHERE, JobSelection, jobs_with_places
 from replay.study.benefit import Region
 
 AT = dt.datetime(2026, 3, 1, 12, tzinfo=dt.UTC)
@@ -40,7 +40,7 @@ def places(tmp_path: Path, jobs: list[dict[str, Any]], reads: list[dict[str, Any
     }
     fill(tables, JOB_RECORDS, jobs, of_job)
     fill(tables, ACCESSES, reads, of_read)
-    with jobs_with_places(tables, Chosen("2026-03-01", "2026-03-01"), REGIONS) as database:
+    with jobs_with_places(tables, JobSelection("2026-03-01", "2026-03-01"), REGIONS) as database:
         told = "local_bytes, hit_bytes, miss_bytes, remote_bytes"
         return database.sql(f"SELECT place, region, {told} FROM jobs ORDER BY job").fetchall()
 
@@ -113,7 +113,7 @@ def test_rare_kinds_of_work_are_one(tmp_path: Path) -> None:
     many: list[dict[str, Any]] = [{"job": str(k), "kind": f"k{k}", "wall_s": 1000.0 - k} for k in range(30)]
     tables = Tables(str(tmp_path / "tables"))
     places(tmp_path, [*many, {"job": "none", "kind": None}], [])
-    with jobs_with_places(tables, Chosen("2026-03-01", "2026-03-01"), REGIONS) as database:
+    with jobs_with_places(tables, JobSelection("2026-03-01", "2026-03-01"), REGIONS) as database:
         counts = dict(database.sql("SELECT kind, count(*) FROM jobs GROUP BY kind").fetchall())
     assert counts == {f"k{k}": 1 for k in range(20)} | {"others": 10, None: 1}
 

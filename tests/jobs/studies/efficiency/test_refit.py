@@ -12,9 +12,9 @@ from jobs.cli.main import app
 from jobs.ground.settings.tree import Settings
 from jobs.ground.store.tables import Tables
 from jobs.studies.efficiency import efficiency, refit
-from jobs.studies.efficiency.reads import Chosen
+from jobs.studies.efficiency.reads import JobSelection
 
-DAYS = Chosen("2026-03-01", "2026-03-14")
+DAYS = JobSelection("2026-03-01", "2026-03-14")
 PLANTED = (
     Planted("local", 400, 0.95, origin="se.pic.es"),
     Planted("hit", 400, 0.93),

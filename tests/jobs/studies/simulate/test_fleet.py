@@ -11,8 +11,7 @@ import pyarrow as pa
 import pytest
 
 from features.common.errors import ConfigError
-from jobs.studies.simulate.fleet import load_fleet, replay_fleet
-from jobs.studies.simulate.levels import load_levels, replay_levels
+from jobs.studies.simulate.fleet import load_fleet, load_levels, replay_fleet, replay_levels
 from replay.read import LoadedTrace
 from replay.trace import Trace
 

@@ -190,6 +190,26 @@ def test_mistakes_are_told(tiny: Path, words: list[str], told: str) -> None:
         cachecast("replay", "--trace", tiny, *words)
 
 
+OWN = """
+def never(trace, capacity_bytes, hit):
+    print("a policy may print")
+    return 0
+"""
+
+
+def test_a_policy_of_ones_own_has_its_row_and_page(tiny: Path, tmp_path: Path) -> None:
+    (tmp_path / "own.py").write_text(OWN)
+    policies, page = f"lru,{tmp_path / 'own.py'}:never", tmp_path / "page.html"
+    words = ["--policy", policies, "--capacity", "20", "--json", "--out", str(page)]
+    answer = cachecast("replay", "--trace", tiny, *words)
+    rows = {row["policy"]: row for row in json.loads(answer.stdout)}
+    assert (rows["never"]["hits"], rows["never"]["wan_bytes"]) == (0, 60)
+    assert rows["never"]["byte_gap_closed"] < 0 == rows["lru"]["byte_gap_closed"]
+    assert "never" in page.read_text()
+    with pytest.raises(CachecastError, match="never caches whole files"):
+        cachecast("replay", "--trace", tiny, "--policy", policies[4:], "--block-size", "5B")
+
+
 def test_without_a_trace_days_are_needed_and_trace_options_refused() -> None:
     for command in ("replay", "curve"):
         with pytest.raises(CachecastError, match="give --trace, or the days"):

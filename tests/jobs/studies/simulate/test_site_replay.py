@@ -14,6 +14,7 @@ from cachecast_main import asked
 from typer.testing import CliRunner
 
 from features.common.errors import StaleInputError
+from features.common.progress import unwatched
 from features.common.times import DAY_S, as_of_label, day_label
 from features.results import REPLAY_DAYS, REPLAY_FILLS, REPLAYS
 from features.schema import ACCESSES, PREDICTIONS
@@ -21,6 +22,7 @@ from jobs.cli.main import app
 from jobs.ground.settings.tree import Settings
 from jobs.ground.store.tables import Tables
 from jobs.studies.simulate import site_replay
+from jobs.studies.simulate.accesses import Accesses
 from jobs.studies.simulate.replay_trace import Caches
 
 START = 1_772_323_200  # 2026-03-01T00:00:00Z
@@ -79,13 +81,9 @@ def run(tables: Tables, *, policies: tuple[str, ...] = POLICIES, **more: Any) ->
             "sources": SETTINGS.sources.model_copy(update={"demand": more.pop("demand_sources", {})}),
         }
     )
-    knobs: dict[str, Any] = {
-        "first_day_s": START + 2 * DAY_S,
-        "last_day_s": START + 3 * DAY_S,
-        "on_progress": lambda done, total, what: None,
-    }
-    rows: list[dict[str, Any]] = site_replay.run(settings, caches, **(knobs | more)).rows
-    return rows
+    on_progress = more.pop("on_progress", unwatched)
+    accesses = Accesses(None, **{"first_day_s": START + 2 * DAY_S, "last_day_s": START + 3 * DAY_S} | more)
+    return site_replay.run(settings, caches, accesses, on_progress=on_progress).rows
 
 
 def test_a_plan_that_knows_the_hot_files_closes_the_gap(tables: Tables) -> None:

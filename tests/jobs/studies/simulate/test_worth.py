@@ -91,13 +91,13 @@ def test_hours_and_money_only_by_figures_that_are_given(trace: Path, plain: Any,
 
 def test_hours_grow_with_the_distance_and_have_a_price_of_their_own() -> None:
     model = BenefitModel()
-    near, far = (worth.Value(model, worth.Figures(rtt_ms=rtt, core_hour=2)) for rtt in (9.4, 150))
+    near, far = (worth.Value(model, worth.SiteFacts(rtt_ms=rtt, core_hour=2)) for rtt in (9.4, 150))
     saved = cost(BytesRead(np.array([150.0]), np.array([10**12]), np.zeros((1, 1), np.int64)), model)
     hit = cost(BytesRead(np.array([150.0]), np.array([0]), np.full((1, 1), 10**12)), model)
     assert far.hours(1e12) == pytest.approx(saved.core_hours - hit.core_hours)
     assert 0 < near.hours(1e12) < far.hours(1e12)
     assert far.money(1e12) == pytest.approx(365 * 2 * far.hours(1e12))
-    assert worth.Value(model, worth.Figures(core_hour=2)).money(1e12) is None
+    assert worth.Value(model, worth.SiteFacts(core_hour=2)).money(1e12) is None
 
 
 def test_too_little_past_to_learn_from_is_told_with_what_can_be_asked(tmp_path: Path) -> None:
@@ -129,7 +129,7 @@ def test_the_verdict_follows_the_bounds_and_the_prices(
     trace: Path, saved: tuple[float, float, float], money: float | None, told: str
 ) -> None:
     option = dataclasses.replace(interval(*saved), money_per_year=money)
-    figures = worth.Figures(run_year=None if money is None else 100)
+    figures = worth.SiteFacts(run_year=None if money is None else 100)
     said = worth.verdict(CAPACITY, 30, option, figures)
     assert re.search(told.replace("(", r"\(").replace(")", r"\)"), said)
 

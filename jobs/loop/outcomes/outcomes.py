@@ -1,0 +1,324 @@
+"""The verdict on one day of a cache's plans: records and receipts in, a row of the worth table out."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime as dt
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from features.common.arrays import IntArray
+from features.common.errors import NotDueError, StaleInputError
+from features.common.times import DAY_S, as_of_label, day_label, parse_as_of
+from features.results import WORTH
+from features.schema import ACCESSES, CONTENTS, OUTCOMES, PLANS, RECEIPTS
+from jobs.ground.caches import steward_days
+from jobs.ground.settings.tree import CacheSettings, Settings
+from jobs.ground.store.keys import MomentKey
+from jobs.ground.store.sizes import agreed
+from jobs.ground.store.tables import Tables
+from jobs.loop.outcomes.history import STORED
+from prefetch.accounting.day_verdict import (
+    CacheContents,
+    CacheRecord,
+    PushedActions,
+    ReplayedDay,
+    StewardShadow,
+    beginning,
+    judge_day,
+)
+from prefetch.accounting.outcomes import Use, outcomes
+from prefetch.actions import Action, ItemState
+from prefetch.plan.rules import is_control
+from prefetch.plan.value import OLDEST_S
+from replay.config import CacheConfig
+from replay.trace import Trace
+
+BLOCK_BYTES = 2**20
+"""Block size of the replay: an XCache fetches the blocks of a file that are read, of about this size."""
+
+_READ = [
+    *("did", "cache", "source", "event_id", "accessed_at", "closed_at"),
+    *("size_bytes", "read_bytes", "bytes_hit", "bytes_missed"),
+]
+_CODES = {action.value: action.code for action in Action}
+
+
+@dataclasses.dataclass(frozen=True)
+class DayVerdict(ReplayedDay):
+    """The verdict on one day of one cache, with the bytes pushed; see `features.results.WORTH`."""
+
+    day: str = ""
+    cache: str = ""
+    model_versions: str = ""
+    prefetched_bytes: int = 0
+
+
+def _verdict_of(tables: Tables, settings: Settings, *, cache: str, day_s: int) -> DayVerdict:
+    """Judge the plans of `cache` on the day that starts at `day_s`, and write the verdict.
+
+    Raises NotDueError without the cache's own records: the alarm `incomplete` names the source that is late.
+    """
+    configured = settings.cache(cache)
+    reads, pushed = _own_reads(tables, configured, day_s), _pushed(tables, cache, day_s)
+    low, high = configured.watermarks
+    begin_s, n_turns = beginning(
+        *_bytes_brought_in(reads, pushed), age_bytes=int(low * configured.capacity), day_s=day_s
+    )
+    held, held_s = _latest_inventory(tables, cache, begin_s)
+    record = _record(tables, reads, pushed, held, settings.plan.control_share)
+    begin = None if held_s is None else _inventory(record, held, held_s)
+    record = dataclasses.replace(record, begin=begin, n_turns=n_turns)
+    config = CacheConfig(configured.capacity, low, high, configured.purge_interval, block_bytes=BLOCK_BYTES)
+    pushed_that_day = pushed.filter(pc.greater_equal(pushed["done_s"], day_s))
+    fetched = pushed_that_day.filter(pc.equal(pushed_that_day["action"], Action.PREFETCH))
+    prefetched_bytes = pc.sum(fetched["bytes"]).as_py() or 0
+    judged = judge_day(record, config, day_s=day_s, shadow=_shadow(tables, cache, day_s, prefetched_bytes))
+    versions = sorted(pc.unique(pushed_that_day["model_version"].drop_null()).to_pylist())
+    verdict = DayVerdict(
+        **dataclasses.asdict(judged),
+        day=day_label(day_s),
+        cache=cache,
+        model_versions=", ".join(versions),
+        prefetched_bytes=prefetched_bytes,
+    )
+    row = dataclasses.asdict(verdict)
+    tables.replace_rows(WORTH, [{n: row[n] for n in WORTH.column_names}], (verdict.day, cache))
+    return verdict
+
+
+def _shadow(tables: Tables, cache: str, day_s: int, prefetched_bytes: int) -> StewardShadow | None:
+    """What the cache's steward counted on the day; None if it had none."""
+    runs = steward_days.of_day(tables, cache=cache, day=day_label(day_s))
+    if not runs:
+        return None
+    watched_s, lru_wan_bytes = (sum(run[name] for run in runs) for name in ("watched_s", "lru_wan_bytes"))
+    return StewardShadow(watched_s, lru_wan_bytes, prefetched_bytes)
+
+
+def _own_reads(tables: Tables, cache: CacheSettings, day_s: int) -> pa.Table:
+    """The reads up to the end of the day in the cache's own records, in order of time."""
+    if not tables.exists(ACCESSES):
+        raise NotDueError("no access was pulled yet; pull the cache's own records (xcache_gstream)")
+    since, until = day_label(day_s - OLDEST_S), day_label(day_s)
+    rows = tables.read_arrow(ACCESSES, since=since, until=until, columns=_READ)
+    rows = rows.filter(pc.and_(pc.equal(rows["cache"], cache.name), pc.is_valid(rows["bytes_hit"])))
+    if not rows.num_rows:
+        raise NotDueError(
+            f"there is no record of cache {cache.name!r} itself from {since} to {until}; pull its own "
+            "records (xcache_gstream)"
+        )
+    sources = rows.group_by("source").aggregate([([], "count_all")]).sort_by("count_all").to_pylist()
+    # A read that a second source reports too would count twice.
+    rows = rows.filter(pc.equal(rows["source"], sources[-1]["source"]))
+    return rows.sort_by([("accessed_at", "ascending"), ("event_id", "ascending")])
+
+
+def _pushed(tables: Tables, cache: str, day_s: int) -> pa.Table:
+    """Items that pushes completed in that cache up to the end of the day, in order of time."""
+    items, receipts = _EMPTY_ITEMS, _EMPTY_RECEIPTS
+    since, until = day_label(day_s - OLDEST_S), day_label(day_s)
+    if tables.exists(PLANS) and tables.exists(RECEIPTS):
+        where = {"since": since, "until": until, "owner": cache}
+        items = tables.read_arrow(PLANS, columns=_EMPTY_ITEMS.column_names, **where)
+        receipts = tables.read_arrow(RECEIPTS, columns=_EMPTY_RECEIPTS.column_names, **where)
+    receipts = receipts.filter(pc.equal(receipts["state"], ItemState.DONE))
+    rows = receipts.join(items, "item_id", join_type="inner")
+    rows = rows.append_column("done_s", _seconds(rows["updated_at"]))
+    return rows.filter(pc.less(rows["done_s"], day_s + DAY_S)).sort_by(
+        [("done_s", "ascending"), ("item_id", "ascending")]
+    )
+
+
+_UTC = pa.timestamp("us", tz="UTC")
+_EMPTY_ITEMS = pa.schema(
+    [
+        ("item_id", pa.string()),
+        ("size_bytes", pa.int64()),
+        ("model_version", pa.string()),
+    ]
+).empty_table()
+_EMPTY_HELD = pa.schema(
+    [("did", pa.string()), ("size_bytes", pa.int64()), ("bytes_on_disk", pa.int64()), ("last_detach", _UTC)]
+).empty_table()
+_EMPTY_RECEIPTS = pa.schema(
+    [(name, pa.string()) for name in ("item_id", "did", "action", "state")]
+    + [("bytes", pa.int64()), ("updated_at", _UTC)]
+).empty_table()
+
+
+def _bytes_brought_in(reads: pa.Table, pushed: pa.Table) -> tuple[IntArray, IntArray]:
+    """Times and sizes of what came into the cache: bytes missed by reads, and prefetched bytes."""
+    fetched = pushed.filter(pc.equal(pushed["action"], Action.PREFETCH))
+    time_s = np.concatenate([_ints(_seconds(reads["accessed_at"])), _ints(fetched["done_s"])])
+    return time_s, np.concatenate([_ints(pc.fill_null(reads["bytes_missed"], 0)), _ints(fetched["bytes"])])
+
+
+def _latest_inventory(tables: Tables, cache: str, begin_s: int | None) -> tuple[pa.Table, int | None]:
+    """The cache's latest inventory at or before `begin_s`, and its time; an empty cache if there is none."""
+    if begin_s is None or not tables.exists(CONTENTS):
+        return _EMPTY_HELD, begin_s
+    since, until = day_label(begin_s - OLDEST_S), day_label(begin_s)
+    taken = tables.snapshot(CONTENTS).select(since=since, until=until, owner=cache)
+    times_s = [at_s for key in taken if (at_s := parse_as_of(key[1])) <= begin_s]
+    if not times_s:
+        return _EMPTY_HELD, begin_s
+    rows = tables.read_arrow(
+        CONTENTS, as_of=as_of_label(times_s[-1]), owner=cache, columns=_EMPTY_HELD.column_names
+    )
+    return rows, times_s[-1]
+
+
+def _record(
+    tables: Tables, reads: pa.Table, pushed: pa.Table, held: pa.Table, control_share: float
+) -> CacheRecord:
+    """What happened; a read of a file whose size nothing states cannot be replayed."""
+    stated = pa.concat_tables(rows.select(["did", "size_bytes"]) for rows in (reads, pushed, held))
+    dids = pc.unique(stated["did"])
+    size = np.maximum(0, agreed(tables, dids, stated))
+    reads = reads.filter(pa.array(size > 0).take(pc.index_in(reads["did"], value_set=dids)))
+    if not reads.num_rows:
+        raise NotDueError("no read of the cache's own records has a size; pull the catalogue")
+    item, placed = (_ints(pc.index_in(rows["did"], value_set=dids)) for rows in (reads, pushed))
+    hit, fetched = _ints(reads["bytes_hit"]), _ints(pc.fill_null(reads["bytes_missed"], 0))
+    # The replay knows reads of so many bytes, not which blocks of a file they touch, nor what was read ahead.
+    read = _ints(pc.fill_null(reads["read_bytes"], 2**62))
+    missed = np.minimum(fetched, np.maximum(0, read - hit))
+    time_s = _ints(_seconds(reads["accessed_at"]))
+    closed_s = _ints(_seconds(pc.coalesce(reads["closed_at"], reads["accessed_at"])))
+    trace = Trace(
+        time_s,
+        item.astype(np.int32),
+        size,
+        dids,
+        np.maximum(time_s, closed_s),
+        np.minimum(hit + missed, size[item]),
+    )
+    action = np.array([_CODES[name] for name in pushed["action"].to_pylist()], np.int64)
+    done = PushedActions(_ints(pushed["done_s"]), placed, action)
+    return CacheRecord(trace, hit, missed, done, is_control(dids.to_pylist(), control_share), None, 0.0)
+
+
+def _inventory(record: CacheRecord, held: pa.Table, at_s: int) -> CacheContents:
+    last_use_s = _ints(pc.fill_null(_seconds(held["last_detach"]), at_s))
+    item = _ints(pc.index_in(held["did"], value_set=record.trace.names))
+    return CacheContents(at_s, item, _ints(held["bytes_on_disk"]), last_use_s)
+
+
+def _seconds(times: pa.ChunkedArray) -> pa.ChunkedArray:
+    return pc.divide(times.cast(_UTC).cast(pa.int64()), 1_000_000)
+
+
+def _ints(column: pa.ChunkedArray) -> IntArray:
+    numbers: IntArray = column.to_numpy().astype(np.int64)
+    return numbers
+
+
+def of_day(settings: Settings, *, cache: str, day_s: int) -> DayVerdict:
+    """Account again the plans whose files could be read on a day, or expired by its end; judge the day."""
+    tables = Tables.of(settings)
+    since = day_label(day_s - settings.plan.horizon)
+    if tables.exists(RECEIPTS):
+        recent = tables.snapshot(RECEIPTS).select(since=since, until=day_label(day_s), owner=cache)
+        for as_of in sorted({key[1] for key in recent} | _expired(tables, settings, cache, day_s + DAY_S)):
+            of_plan(settings, cache=cache, as_of_s=parse_as_of(as_of), until_s=day_s + DAY_S)
+    return _verdict_of(tables, settings, cache=cache, day_s=day_s)
+
+
+def _expired(tables: Tables, settings: Settings, cache: str, until_s: int) -> set[str]:
+    """The plans that have items accounted as pending which expired by `until_s`."""
+    if not tables.exists(OUTCOMES):
+        return set()
+    since, until = day_label(until_s - DAY_S - max(settings.features.horizons)), day_label(until_s)
+    columns = ["as_of", "use", "expires_at"]
+    rows = tables.read_arrow(OUTCOMES, columns=columns, since=since, until=until, owner=cache)
+    is_over = pc.less_equal(rows["expires_at"], dt.datetime.fromtimestamp(until_s, dt.UTC))
+    return set(rows.filter(pc.and_(pc.equal(rows["use"], Use.PENDING), is_over))["as_of"].to_pylist())
+
+
+_READ_COLUMNS = [
+    *("did", "cache", "accessed_at", "closed_at", "known_at"),
+    *("bytes_hit", "bytes_missed", "n_reads"),
+]
+
+
+@dataclasses.dataclass(frozen=True)
+class OutcomeSummary:
+    """One plan's earnings; bytes, and what `read`, `pending` and `unread` mean, as in the outcomes table.
+
+    `bytes_pending`: spent on pending files.
+    """
+
+    cache: str
+    as_of: str
+    prefetched_files: int
+    prefetched_files_read: int
+    prefetched_files_pending: int
+    prefetched_files_unread: int
+    pinned_files: int
+    pinned_files_read: int
+    pinned_files_pending: int
+    pinned_files_unread: int
+    n_hits: int
+    bytes_saved: int
+    bytes_spent: int
+    bytes_pending: int
+    bytes_wasted: int
+
+    @property
+    def in_words(self) -> str:
+        """What became of the pushed files, in one sentence."""
+        parts = []
+        for files in ("prefetched_files", "pinned_files"):
+            n, read, pending, unread = (
+                getattr(self, f"{files}{end}") for end in ("", "_read", "_pending", "_unread")
+            )
+            what = files.replace("_", " ")
+            parts.append(f"{n} {what}: {read} read, {pending} not read yet, {unread} expired or gone unread")
+        return "; ".join(parts) + "."
+
+
+def of_plan(settings: Settings, *, cache: str, as_of_s: int, until_s: int = 0) -> OutcomeSummary:
+    """Write the outcomes of the plan of `cache` at `as_of_s`, as far as its reads are known by now.
+
+    An item expires unread when the cache's records reach past its time, or `until_s` is. Raises
+    StaleInputError without receipts.
+    """
+    tables, cache = Tables.of(settings), settings.cache(cache).name
+    key = MomentKey.at(as_of_s, cache)
+    if not tables.exists(RECEIPTS):
+        raise StaleInputError(f"no receipts of cache {cache!r} at {key.as_of}; push first")
+    receipts = tables.read_arrow(RECEIPTS, as_of=key.as_of, owner=cache).to_pandas()
+    accesses = tables.read_arrow(ACCESSES, since=key.day, columns=_READ_COLUMNS).to_pandas()
+    # Records of other sources lack the bytes that the cache served.
+    own = accesses[(accesses["cache"] == cache) & accesses["bytes_hit"].notna()]
+    until = max(dt.datetime.fromtimestamp(until_s, dt.UTC), *own["known_at"].nlargest(1))
+    outcome_rows = outcomes(_with_expiry(tables, receipts, key), own, until=until)
+    tables.replace_partition(OUTCOMES, pa.Table.from_pandas(outcome_rows, preserve_index=False), key)
+    return _plan_summary(cache, key.as_of, outcome_rows)
+
+
+def _with_expiry(tables: Tables, receipts: pd.DataFrame, key: MomentKey) -> pd.DataFrame:
+    """`receipts` with `expires_at` of their items; an item that was planned no more has the plan's latest.
+
+    Null where there is no plan any more: such an item stays pending until it is read.
+    """
+    if not tables.exists(PLANS):
+        return receipts.assign(expires_at=pd.Series(pd.NaT, receipts.index))
+    columns = ["item_id", "expires_at"]
+    plan = tables.read_arrow(PLANS, as_of=key.as_of, owner=key.owner, columns=columns).to_pandas()
+    rows = receipts.merge(plan, on="item_id", how="left")
+    return rows.fillna({"expires_at": plan["expires_at"].max()}) if len(plan) else rows
+
+
+def _plan_summary(cache: str, as_of: str, rows: pd.DataFrame) -> OutcomeSummary:
+    counts: dict[str, int] = {}
+    for action, files in ((Action.PREFETCH, "prefetched_files"), (Action.PIN, "pinned_files")):
+        uses = rows.loc[rows["action"] == action, "use"]
+        counts |= {files: len(uses)} | {f"{files}_{use}": int((uses == use).sum()) for use in Use}
+    pending = int(rows.loc[rows["use"] == Use.PENDING, "bytes_spent"].sum())
+    sums = {name: int(rows[name].sum()) for name in STORED}
+    return OutcomeSummary(cache=cache, as_of=as_of, bytes_pending=pending, **counts, **sums)

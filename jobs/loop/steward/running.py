@@ -1,0 +1,213 @@
+"""A running steward of one cache: its order, its reports, its lists and what queued jobs will read."""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import partial
+from itertools import accumulate
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from features.common.errors import CachecastError, ConfigError
+from features.schema import FILES, QUEUE
+from jobs.ground.caches.inventory import target
+from jobs.ground.caches.paths import Paths
+from jobs.ground.settings.tree import CacheSettings, Settings
+from jobs.ground.store.tables import Tables
+from prefetch.journal.journal import Journal
+from prefetch.push.attempt import PushLimits
+from prefetch.steward.book import Book, Datasets, Listing, listed
+from prefetch.steward.canary import OpenFiles
+from prefetch.steward.evictions import Marks
+from prefetch.steward.feed import Feed
+from prefetch.steward.fill import DataDisks
+from prefetch.steward.keeper import Keeper, Limits
+from prefetch.steward.lists import Lists
+from prefetch.steward.watch import LiveCache
+from prefetch.target import CacheTarget
+from prefetch.xcache.gstream import CaptureReader, FolderReader
+from prefetch.xcache.rolling import check_heartbeat
+from replay.steward import EvictionOrder, Steward, new_order
+
+if TYPE_CHECKING:
+    from models.serving.bundle_files import ServedOrder
+
+AGAIN_S: Final = 900.0
+"""What is read stays so long, unless a queue reports anew: entries become stale."""
+
+_log = logging.getLogger(__name__)
+
+
+class Queued:
+    """Reads when queued work is expected to read each file, by its path in the cache, s since 1970.
+
+    A job without an expected start may begin at once: it is due when a queue named its files first. So the
+    longer it waits, the less it is believed. Tables that cannot be read say nothing.
+    """
+
+    def __init__(self, tables: Tables, cache: CacheSettings) -> None:
+        self._tables, self._cache = tables, cache
+        self._due_s: dict[str, float] = {}
+        self._read: tuple[str, float] | None = None
+
+    def due_s(self, now_s: float) -> Mapping[str, float]:
+        """What is known at `now_s`."""
+        try:
+            queues = self._tables.head(QUEUE)
+            if queues.number and (
+                self._read is None or queues.id != self._read[0] or now_s - self._read[1] >= AGAIN_S
+            ):
+                self._due_s, self._read = self._known(int(now_s)), (queues.id, now_s)
+        except CachecastError as error:
+            _log.warning("the order goes without queues: %s", error)
+            self._due_s, self._read = {}, None
+        return self._due_s
+
+    def _known(self, as_of_s: int) -> dict[str, float]:
+        # It loads pandas, for which a steward without a queue has no use.
+        from jobs.loop.ingest.queue import known_work  # noqa: PLC0415
+
+        queued = known_work(self._tables, as_of_s=as_of_s, cache=self._cache.name, site=self._cache.at_site)
+        paths = Paths.last(self._tables, self._cache, at_s=as_of_s)
+        names = paths.known(queued.files["did"].combine_chunks()).to_pylist()
+        return {
+            name: as_of_s + wait_s if wait_s else min(as_of_s, self._due_s.get(name, as_of_s))
+            for name, wait_s in zip(names, queued.files["wait_s"].to_pylist(), strict=True)
+            if name is not None
+        }
+
+
+HISTORY_BYTES: Final = 500 * 10**6
+"""Captures that are read at the start, the newest ones."""
+
+
+KNOWN_PER_HELD: Final = 3
+"""About so many files are known for each that is held, as those that were read before stay known."""
+
+
+MANY_FILES: Final = 50_000
+"""Of more files processes of their own read the inventory; to start them takes a second."""
+
+
+@contextmanager
+def running_steward(
+    settings: Settings,
+    cache: CacheSettings,
+    journal: Journal,
+    served: ServedOrder | None,
+    listing: Listing | None = None,
+    *,
+    force: bool = False,
+    now_s: Callable[[], float] = time.time,
+    paced: Callable[[EvictionOrder], EvictionOrder] = lambda order: order,
+) -> Iterator[tuple[Keeper, Book]]:
+    """The steward of `cache`, which knows what the cache holds, and the names of its files.
+
+    `listing`: what it held just now; None: that is looked up. `paced`: gives the order that is followed a
+    clock of its own.
+    """
+    low, high = cache.watermarks
+    goal, push, root = steward_target(cache), settings.push, cache_root(cache)
+    if listing is None:
+        listing = listed(goal, now_s=now_s())
+    learned = None if served is None else [served.order]
+    capacity_bytes = int(high * cache.capacity)
+    order = new_order(
+        settings.steward.policy,
+        capacity_bytes,
+        learned,
+        n_files=KNOWN_PER_HELD * len(listing.names),
+    )
+    steward = Steward(paced(order), capacity_bytes=int((low + high) / 2 * cache.capacity))
+    kinds = () if served is None else served.kinds
+    datasets, tests = _datasets(Tables.of(settings)), settings.plan.test_files
+    book = Book(steward, datasets, kinds, tests, listing=listing)
+    limits = PushLimits(
+        parallel=push.parallel,
+        timeout_s=push.timeout,
+        attempts=1,
+        breaker=push.breaker,
+        evict_guard_s=0,  # the steward sees which files are open
+    )
+
+    queued = Queued(Tables.of(settings), cache)
+
+    def lists(times_s: Sequence[float]) -> Lists:
+        pins = [pin.name for at_s in times_s for pin in journal.reports.pins(cache.name, now_s=at_s)]
+        evictions = journal.reports.evictions(cache.name, now_s=times_s[0])
+        return Lists(set(pins), evictions, queued.due_s(times_s[0]))
+
+    usage = DataDisks(cache.capacity, root, cache.spaces)
+    live = LiveCache(goal, _feed(cache, goal), usage, OpenFiles(root))
+    with Keeper(
+        live,
+        book,
+        listing,
+        lists=lists,
+        limits=Limits(Marks(low, high, settings.steward.look), limits, cache.max_clock_skew, force),
+        readers=() if served is None else served.readers,
+        now_s=now_s,
+    ) as keeper:
+        del listing
+        yield keeper, book
+
+
+def steward_target(cache: CacheSettings) -> CacheTarget:
+    """The target of `cache`, of whose many files processes of their own read the inventory."""
+    return target(cache, walks_apart=cache.namespace is not None and _has_many_files(cache.namespace))
+
+
+def _has_many_files(root: Path) -> bool:
+    n_files = accumulate(len(files) for _, _, files in os.walk(root))
+    return any(n > 2 * MANY_FILES for n in n_files)  # each has a record
+
+
+def _datasets(tables: Tables) -> Datasets:
+    """The datasets of the catalogue."""
+    if not tables.exists(FILES):
+        return Datasets()
+    rows = tables.read_arrow(FILES, columns=["name", "dataset"])
+    return Datasets(
+        (batch["name"].to_pylist(), batch["dataset"].to_pylist()) for batch in rows.to_batches(100_000)
+    )
+
+
+def cache_root(cache: CacheSettings) -> Path:
+    if cache.kind == "directory":
+        (root := Path(cache.url) / "files").mkdir(parents=True, exist_ok=True)
+        return root
+    if cache.namespace is None:
+        raise ConfigError(
+            f"caches.{cache.name}.namespace", "a steward runs on the cache's host and reads its oss.localroot"
+        )
+    return cache.namespace
+
+
+def _feed(cache: CacheSettings, goal: CacheTarget) -> Feed:
+    """The reports of `cache`, whoever else sends to the same folder."""
+    folder = cache.gstream if cache.gstream and cache.gstream.is_dir() else None
+    check = (lambda: None) if folder is None else partial(check_heartbeat, folder)
+    return Feed(_captures(cache), goal.identity, check=check)
+
+
+def _captures(cache: CacheSettings) -> CaptureReader | FolderReader:
+    path = reports_of(cache)
+    return FolderReader(path, newest_bytes=HISTORY_BYTES) if path.is_dir() else CaptureReader(path)
+
+
+def reports_of(cache: CacheSettings) -> Path:
+    """Where the cache's reports are. Raises ConfigError if that is not said."""
+    if cache.gstream is not None:
+        return cache.gstream
+    if cache.kind != "directory":
+        raise ConfigError(
+            f"caches.{cache.name}.gstream",
+            "a steward follows what the cache reports; set the folder of `cachecast collect`",
+        )
+    path = Path(cache.url) / "gstream.txt"
+    path.touch()
+    return path

@@ -1,0 +1,251 @@
+"""A folder as a cache: the embedded target, with the interface, records and purge order of a real XCache.
+
+Files lie below `files/`; a file's modification time is the end of its last use. Every use appends the record
+that XCache would send to `gstream.txt`, so that one reader serves both. Several processes may share a folder.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import secrets
+import stat
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Collection, Iterator
+from pathlib import Path
+
+from features.common.errors import PushRejected, SourceUnavailable, TargetUnavailable
+from prefetch.lfn import checked_lfn, path_below
+from prefetch.target import Confirmation, Held, LeftOut
+from prefetch.xcache.events import frame
+from prefetch.xcache.gstream import PSEQ_MODULUS
+from prefetch.xcache.rolling import append
+
+BLOCK_BYTES = 128 * 1024
+
+
+class DirectoryStream:
+    """Writes `file_close` records as a cache of one life: framed, numbered, one a datagram."""
+
+    def __init__(self, path: Path, site: str, started_s: int) -> None:
+        self._path = path
+        self._lock = threading.Lock()
+        self._pseq = 0
+        self._header = {
+            "stod": started_s,
+            "sid": secrets.randbits(48),
+            "src": {"site": site, "host": "localhost", "port": 0, "inst": f"directory-{os.getpid()}"},
+        }
+
+    def send(self, now_s: int, lfn: str, size: int, *, hit: int, missed: int, origin: str | None) -> None:
+        """Append a record of bytes hit and missed. Raises TargetUnavailable if it cannot be written."""
+        record = {"event": "file_close", "lfn": lfn, "size": size, "blk_size": BLOCK_BYTES}
+        record |= {
+            "n_blks": n_blocks_of(size),
+            "n_blks_done": n_blocks_of(size) if size else 0,
+            "access_cnt": 1,
+        }
+        record |= {"attach_t": now_s, "detach_t": now_s, "remotes": [] if origin is None else [origin]}
+        record |= {"b_hit": hit, "b_miss": missed, "b_bypass": 0, "n_cks_errs": 0}
+        with self._lock:
+            self._pseq = (self._pseq + 1) % PSEQ_MODULUS
+            header = {"code": "g", "pseq": self._pseq, **self._header}
+            header["gs"] = {"type": "C", "tbeg": now_s, "tend": now_s}
+            body = "\n".join(json.dumps(part, separators=(",", ":")) for part in (header, record))
+            try:
+                descriptor = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+                try:
+                    append(descriptor, frame(now_s, 0, body.encode()))
+                finally:
+                    os.close(descriptor)
+            except OSError as error:
+                raise TargetUnavailable(f"cannot write {self._path}: {error.strerror}") from error
+
+
+def n_blocks_of(size_bytes: int) -> int:
+    """Blocks of a file as XCache counts them: at least one."""
+    return max(1, -(-size_bytes // BLOCK_BYTES))
+
+
+_ABANDONED_S = 3600
+_READ_TIMEOUT_S = 60.0
+
+
+class DirectoryTarget:
+    """A cache in folder `root` of the files below `origin`, as `prefetch.target.CacheTarget`.
+
+    `now_s`: the clock of accesses, s since 1970; a demo may give simulated time.
+    """
+
+    left_out = LeftOut()
+
+    def __init__(
+        self, name: str, origin: Path, root: Path, *, now_s: Callable[[], float] = time.time
+    ) -> None:
+        self._name = name
+        self._origin = origin.resolve()
+        self._now_s = now_s
+        self.namespace = root / "files"
+        self.gstream = root / "gstream.txt"
+        self._tmp = root / "tmp"
+        for folder in (self.namespace, self._tmp):
+            folder.mkdir(parents=True, exist_ok=True)
+        self._stream = DirectoryStream(self.gstream, name, int(now_s()))
+
+    @property
+    def name(self) -> str:
+        """The cache's name in configuration."""
+        return self._name
+
+    def prefetch(self, name: str, *, timeout_s: float) -> int:
+        """Copy `name` from the origin unless it is here; return its size in bytes."""
+        path = path_below(self.namespace, name)
+        fetched = not self._has(path)
+        size = self._fetch(name, path, timeout_s) if fetched else path.stat().st_size
+        self._used(path)
+        n_blocks = n_blocks_of(size) if size else 0
+        self._record(name, size, hit=0 if fetched else n_blocks, missed=n_blocks if fetched else 0)
+        return size
+
+    def touch(self, name: str, *, timeout_s: float, meanwhile: Callable[[], None] = lambda: None) -> None:
+        """Make `name` the most recently used. Raises PushRejected if it is not here."""
+        path = path_below(self.namespace, name)
+        self._has(path)
+        self._used(path)
+        meanwhile()
+        self._record(name, path.stat().st_size, hit=0, missed=0)
+
+    def evict(self, name: str, *, timeout_s: float) -> None:
+        """Remove `name`; one that is not here is no error."""
+        path = path_below(self.namespace, name)
+        if self._has(path):
+            with contextlib.suppress(NotADirectoryError):
+                path.unlink(missing_ok=True)
+
+    def removes_open_files(self) -> bool:
+        """No: who has a file open goes on reading it."""
+        return False
+
+    def identity(self) -> None:
+        """Nobody serves a folder."""
+
+    def confirm(self, name: str) -> Confirmation:
+        """What the folder holds of `name`."""
+        return Confirmation(_held(name, path_below(self.namespace, name)), "directory")
+
+    def clock_skew_s(self) -> float:
+        """None: a folder's times are by this machine's clock."""
+        return 0.0
+
+    def confirm_absent(self, name: str) -> Confirmation:
+        """What the folder holds, as there is no server to ask. Raises TargetUnavailable if it is there."""
+        confirmed = self.confirm(name)
+        if confirmed.held is not None:
+            raise TargetUnavailable(f"{name} came back to cache {self._name!r} meanwhile")
+        return confirmed
+
+    def inventory(self, expected: Collection[str] = ()) -> Iterator[Held]:
+        """Every file in the folder. Raises TargetUnavailable if that is gone at the end."""
+        for folder, _, files in os.walk(self.namespace):
+            for file in files:
+                path = Path(folder) / file
+                held = _held(f"/{path.relative_to(self.namespace)}", path)
+                if held is not None:
+                    yield held
+        if not self.namespace.is_dir():
+            raise TargetUnavailable(f"{self.namespace}, the folder of cache {self._name!r}, is gone")
+
+    def read(self, name: str) -> bool:
+        """Read `name` as a job would; True if it was here, else it is fetched first."""
+        path = path_below(self.namespace, name)
+        hit = self._has(path)
+        size = path.stat().st_size if hit else self._fetch(name, path, _READ_TIMEOUT_S)
+        self._used(path)
+        self._record(name, size, hit=size if hit else 0, missed=0 if hit else size)
+        return hit
+
+    def purge(self, low: float, high: float, capacity_bytes: int) -> list[str]:
+        """Names removed: oldest first down to `low` of the capacity, if more than `high` of it is used."""
+        self._drop_abandoned()
+        held = sorted(self.inventory(), key=lambda file: (file.last_detach_s or 0, file.name))
+        excess = sum(file.bytes_on_disk for file in held)
+        if excess <= high * capacity_bytes:
+            return []
+        purged = []
+        for file in held:
+            if excess <= low * capacity_bytes:
+                break
+            self.evict(file.name, timeout_s=1.0)
+            excess -= file.bytes_on_disk
+            purged.append(file.name)
+        return purged
+
+    def _has(self, path: Path) -> bool:
+        """Whether the file is here. Raises PushRejected if it is a folder."""
+        if path.is_dir():
+            raise PushRejected(f"{path.name!r} is a folder in cache {self._name!r}")
+        return path.exists()
+
+    def _fetch(self, name: str, path: Path, timeout_s: float) -> int:
+        source = path_below(self._origin, name)
+        if not self._origin.is_dir():
+            raise SourceUnavailable(f"origin folder {self._origin} is unavailable")
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            return self._copy(source, path, time.monotonic() + timeout_s)
+        except (
+            FileNotFoundError,
+            IsADirectoryError,
+            NotADirectoryError,
+            FileExistsError,
+            PermissionError,
+        ) as error:
+            raise PushRejected(f"{name} cannot be fetched from {self._origin}: {error.strerror}") from error
+        except OSError as error:
+            raise TargetUnavailable(f"{name} cannot be fetched: {error.strerror}") from error
+
+    def _copy(self, source: Path, path: Path, deadline: float) -> int:
+        # Written aside and renamed, so that a crash leaves no half file under a file's name.
+        descriptor, partial = tempfile.mkstemp(dir=self._tmp)
+        try:
+            with os.fdopen(descriptor, "wb") as target, source.open("rb") as content:
+                while chunk := content.read(2**20):
+                    if time.monotonic() > deadline:
+                        raise SourceUnavailable(f"{source}: not copied in time")
+                    target.write(chunk)
+                size = target.tell()
+            Path(partial).replace(path)
+        except BaseException:
+            Path(partial).unlink(missing_ok=True)
+            raise
+        return size
+
+    def _used(self, path: Path) -> None:
+        now_s = self._now_s()
+        try:
+            os.utime(path, (now_s, now_s))
+        except (FileNotFoundError, NotADirectoryError) as error:
+            raise PushRejected(f"cache {self._name!r} does not hold {path.name!r}") from error
+
+    def _record(self, name: str, size: int, *, hit: int, missed: int) -> None:
+        origin = self._origin.as_uri() if missed else None
+        self._stream.send(int(self._now_s()), checked_lfn(name), size, hit=hit, missed=missed, origin=origin)
+
+    def _drop_abandoned(self) -> None:
+        for partial in self._tmp.iterdir():
+            with contextlib.suppress(FileNotFoundError):
+                if time.time() - partial.stat().st_mtime > _ABANDONED_S:
+                    partial.unlink()
+
+
+def _held(name: str, path: Path) -> Held | None:
+    try:
+        status = path.stat()
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    if stat.S_ISDIR(status.st_mode):
+        return None
+    return Held(name, status.st_size, status.st_size, True, int(status.st_mtime), False)

@@ -1,1 +1,0 @@
-"""A folder as a cache, for machines without XRootD."""

@@ -1,0 +1,240 @@
+"""The study's page: answers first, the numbers of the study in its tables, harmless whatever the names."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from cachecast_main import asked
+from html_page import Page
+from typer.testing import CliRunner
+
+from features.common.errors import ConfigError
+from jobs.cli.main import app
+from jobs.ground.settings.tree import Settings
+from jobs.studies.simulate.study import answers, study_page, write_study
+from replay.config import CacheConfig
+from replay.read import LoadedTrace
+from replay.study.benefit import SSD, BenefitModel, Region
+from replay.study.categories import Thresholds, hints
+from replay.study.study import Study, StudyConfig, study
+from replay.trace import Trace
+
+EVIL = "<script>alert(1)</script>"
+DAY = 86400
+TITLES = [
+    *("What to cache", "Categories", "File sizes", "Hotness", "Hits by lifetime", "Reuse by size"),
+    *("Hit rate against capacity", "Fill level", "Hits and misses per day", "Origins"),
+    "Activities",
+    "WAN traffic and CPU time saved",
+]
+
+
+def accesses(n: int = 3000) -> pa.Table:
+    """Three weeks: `AOD` is re-read, the evil category is read once."""
+    rng = np.random.default_rng(4)
+    hot = rng.integers(0, 40, n)
+    file = np.where(rng.random(n) < 0.5, hot, 1000 + np.arange(n))
+    return pa.table(
+        {
+            "t": 1_754_000_000 + np.arange(n) * (21 * DAY // n),
+            "id": pa.array([f"f{k}" for k in file]),
+            "size": np.where(file < 1000, 10**9 + file, 3 * 10**9),
+            "category": pa.array(["AOD" if k < 1000 else EVIL for k in file]).dictionary_encode(),
+            "origin": pa.array(["eos.cern.ch" if k % 2 else "x.fnal.gov:1094" for k in file]),
+            "activity": pa.array(["analysis" if k < 1000 else None for k in file]),
+        }
+    )
+
+
+@pytest.fixture(scope="module")
+def loaded() -> LoadedTrace:
+    rows = accesses()
+    ids = rows["id"].combine_chunks().dictionary_encode()
+    item = ids.indices.to_numpy()
+    size = np.zeros(len(ids.dictionary), np.int64)
+    size[item] = rows["size"].to_numpy()
+    trace = Trace(rows["t"].to_numpy(), item, size, names=ids.dictionary)
+    return LoadedTrace(trace, rows.select(["category", "origin", "activity"]), ("rows left out: 7",))
+
+
+@pytest.fixture(scope="module")
+def found(loaded: LoadedTrace) -> Study:
+    cache = CacheConfig(60 * 10**9, 0.85, 0.95)
+    regions = [Region("europe", ("*.ch",), 16.0), Region("america", ("*.gov",), 150.0)]
+    config = StudyConfig(cache, Thresholds(), regions, BenefitModel(), SSD)
+    return study(loaded.trace, loaded.details, config)
+
+
+def test_the_page_has_every_part_and_harmless_names(found: Study) -> None:
+    text = study_page(found, what="a.parquet", notes=["rows left out: 7"])
+    page = Page(text)
+    assert page.open == []
+    assert page.headings == TITLES
+    assert page.answers == list(answers(found))
+    assert text.count('class="plot"') == 12
+    assert page.seen.count("script") == 12 + 1  # the points of each plot, and ours
+    assert EVIL not in text
+    assert EVIL in page.cells
+    assert "rows left out: 7" in text
+    assert "src=" not in text
+    assert not [link for link in text.split('href="')[1:] if not link.startswith(("#", "data:,"))]
+
+
+def test_the_tables_hold_the_studys_numbers(found: Study) -> None:
+    cells = Page(study_page(found, what="a")).cells
+    for row in found.categories:
+        assert row.reason in cells
+        assert f"{row.sums.accesses:,}".replace(",", " ") in cells
+        assert f"{100 * row.sums.hits / row.sums.accesses:.1f} %" in cells
+    saved = found.benefit.direct.hs06_hours - found.benefit.cached.hs06_hours
+    assert f"{round(saved):,}".replace(",", " ") in cells
+    assert {"europe", "america"} <= set(cells)
+
+
+def test_every_value_that_can_be_read_has_a_unit(found: Study) -> None:
+    html_page = study_page(found, what="a")
+    data = re.findall(r'<script type="application/json">(.*?)</script>', html_page, re.DOTALL)
+    texts = [[point[3] for point in json.loads(one)["points"]] for one in data]
+    assert all(texts)
+    for said in itertools.chain(*texts):
+        assert re.search(r"\d (%|[kMGTPE]?B|accesses|HS06-hours)\b|\d %", said), said
+
+
+def test_traces_at_the_edge_have_a_page_too(tmp_path: Path) -> None:
+    """One access; and a trace that hits always once it is warm, without origins."""
+    for item, size in (([0], 10), ([0, 0, 0], 10), ([0, 0], 0)):
+        trace = Trace(np.arange(len(item)) * DAY, np.array(item), np.array([size]))
+        loaded = LoadedTrace(trace, pa.table({"site": ["x"] * len(item)}), ())
+        told = write_study(
+            loaded,
+            Settings.load(env={}),
+            what="edge",
+            capacity_bytes=100,
+            capacity_fraction=None,
+            watermarks=None,
+            out=tmp_path / "edge.html",
+            on_progress=lambda done, total, last: None,
+        )
+        without = [title for title in TITLES if title != "Activities"]
+        assert Page((tmp_path / "edge.html").read_text()).headings == without
+        assert told.verdicts == {"all": "cache" if len(item) == 3 else "do not cache"}
+        assert told.lru_age_s is None
+        assert told.hs06_hours_saved is None
+
+
+def test_cpu_hours_are_of_origins_of_known_distance_alone(loaded: LoadedTrace, found: Study) -> None:
+    def studied(*regions: Region) -> Study:
+        config = dataclasses.replace(found.config, regions=regions)
+        return study(loaded.trace, loaded.details, config)
+
+    nowhere = studied()
+    assert nowhere.benefit is None
+    page = study_page(nowhere, what="a")
+    assert "No CPU hours: the distance of no origin is known" in page
+    assert not re.search("HS06-hours|CPU efficiency", " ".join(Page(page).answers))
+    near = studied(Region("europe", ("*.ch",), 16.0))
+    assert near.benefit is not None
+    by_region = {part.label: part.requested_bytes for part in near.origins}
+    share = by_region["europe"] / sum(by_region.values())
+    assert near.benefit.of_share == pytest.approx(share)
+    assert near.benefit.direct.cpu_efficiency == pytest.approx(0.8)
+    assert f"Of the {100 * share:.1f} % of the bytes" in list(answers(near))[-1]
+
+
+@pytest.mark.parametrize(
+    ("names", "columns", "hint"),
+    [
+        (["/store/user/x/f_1.root", "/store/user/x/f_2.root"], {}, "names look like CMS's"),
+        (["user.x.1234.out._01.root", "g"], {}, "names look like ATLAS's"),
+        (["mc23_13p6TeV.myfile.root", "g"], {"tier": [None, None]}, "names look like ATLAS's"),
+        (["/store/user/x/f_1.root", "g"], {"category": ["ntuple", None]}, None),
+        (["/store/data/Run2024A/Met/NANOAOD/v1-v1/f.root", "/store/user/x"], {}, None),
+        (["a", "b"], {}, None),
+    ],
+)
+def test_names_of_an_experiment_without_a_tier_hint_at_a_column(names: Any, columns: Any, hint: Any) -> None:
+    trace = Trace(np.arange(2), np.arange(2, dtype=np.int32), np.ones(2, np.int64), names=pa.array(names))
+    told = hints(trace, pa.table(columns or {"user": ["x", "x"]}))
+    assert [one.partition(" and tell no data tier")[0] for one in told] == ([] if hint is None else [hint])
+
+
+def test_the_command_studies_a_file_with_its_own_column_names(tmp_path: Path) -> None:
+    pq.write_table(accesses(), tmp_path / "t.parquet")
+    words = ["report", "--trace", str(tmp_path / "t.parquet"), "--columns", "time=t,item=id,size=size"]
+    more = ["--capacity", "60GB", "--watermarks", "0.85,0.95", "--out", str(tmp_path / "out.html"), "--json"]
+    told = asked(*words, *more)
+    assert told["accesses"] == 3000
+    assert told["verdicts"] == {EVIL: "do not cache", "AOD": "cache"}
+    assert 0 < told["byte_hit_ratio"] < told["chosen_byte_hit_ratio"]
+    assert told["size_bytes"] == len((tmp_path / "out.html").read_bytes())
+
+
+def test_days_and_capacities_can_be_chosen(tmp_path: Path) -> None:
+    pq.write_table(accesses(), tmp_path / "t.parquet")
+    words = ["report", "--trace", str(tmp_path / "t.parquet"), "--columns", "time=t,item=id,size=size"]
+    more = ["--from", "2025-08-02", "--to", "2025-08-03", "--capacity-fraction", "0.1", "--json"]
+    answer = CliRunner().invoke(app, [*words, *more, "--out", str(tmp_path / "out.html")])
+    assert answer.exit_code == 0, answer.output
+    times = accesses()["t"].to_numpy()
+    first = 1_754_092_800  # 2025-08-02T00:00:00Z
+    assert json.loads(answer.stdout)["accesses"] == ((times >= first) & (times < first + 2 * DAY)).sum()
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["--capacity", "1TB"], "give --trace"),
+        (["--trace", "nowhere.parquet"], "nowhere.parquet"),
+        (["--trace", "nowhere.parquet", "--watermarks", "0.9"], "0.85,0.95"),
+        (["--trace", "nowhere.parquet", "--watermarks", "0.95,0.85"], "0.85,0.95"),
+        (["--trace", "nowhere.parquet", "--columns", "time"], "time=t,item=id"),
+        (["--trace", "nowhere.parquet", "--capacity-fraction", "0.1,0.2"], "not one share"),
+        (["--trace", "nowhere.parquet", "--capacity-fraction", "0.1", "--capacity", "1TB"], "either"),
+    ],
+)
+def test_a_mistake_is_told_with_its_remedy(words: list[str], told: str) -> None:
+    answer = CliRunner().invoke(app, ["report", *words])
+    assert answer.exit_code != 0
+    assert told in str(answer.exception)
+
+
+def test_settings_that_make_no_sense_are_refused(loaded: LoadedTrace, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="medium must be one of"):
+        Settings.load(env={"CACHECAST_BENEFIT__MEDIUM": "tape"})
+    with pytest.raises(ConfigError, match="small_file"):
+        Settings.load(env={"CACHECAST_STUDY__SMALL_FILE": "tiny"})
+    settings = Settings.load(env={})
+    points = tuple(reversed(settings.benefit.points))
+    benefit = settings.benefit.model_copy(update={"points": points})
+    with pytest.raises(ConfigError, match=r"benefit\.points"):
+        write_study(
+            loaded,
+            settings.model_copy(update={"benefit": benefit}),
+            what="x",
+            capacity_bytes=10**9,
+            capacity_fraction=None,
+            watermarks=None,
+            out=tmp_path / "x.html",
+            on_progress=lambda done, total, last: None,
+        )
+
+
+def test_a_cache_too_small_for_its_traffic_is_told(tmp_path: Path) -> None:
+    """Two files a second of 9 bytes each, purges every 300 s: 100 bytes are full at once."""
+    trace = Trace(np.arange(2000) // 2, np.arange(2000, dtype=np.int32) % 1000, np.full(1000, 9))
+    config = StudyConfig(CacheConfig(100, 0.8, 0.9), Thresholds(), [], BenefitModel(), SSD)
+    told = list(answers(study(trace, pa.table({"site": ["x"] * 2000}), config)))
+    assert re.fullmatch(r"A cache of 100 B serves \d\.\d % of the bytes that jobs read\.", told[0])
+    first = told[1]
+    assert re.search(
+        r"But 17\.\d kB were read past it, because it was full between two purges \(300 s apart\)", first
+    )
