@@ -69,6 +69,7 @@ setup(
             "apache-airflow-providers-standard",
             "apache-airflow-providers-apache-spark<6",  # from 6 on it installs over pyspark's files
         ],
+        "htcondor": ["htcondor>=25"],  # its ClassAd library: condor_q -long, and expressions in ads
         "verify": [  # what `make verify` and `make docs` need beside dev
             "atheris>=3; platform_machine == 'x86_64'",  # bench/fuzz.py; there are no wheels for others
             "ipykernel>=7",

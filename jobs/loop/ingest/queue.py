@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from features.common.arrays import IntArray
+from features.common.arrays import FloatArray, IntArray
 from features.common.errors import InputError
 from features.common.times import day_label, parse_as_of
 from features.schema import FILES, QUEUE, REJECTS, arrow_schema
@@ -19,6 +19,7 @@ from jobs.ground.store.rejects import replace_rejects
 from jobs.ground.store.tables import Tables, read_partitions
 from jobs.loop.ingest.known_names import plain_names
 from jobs.loop.ingest.queue_entries import FURTHEST_S, Checked, checked, entries
+from jobs.loop.ingest.queues import Kind, Place, read
 from prefetch.plan.scores import KnownWork
 
 SOURCE = "queued_jobs"
@@ -43,7 +44,7 @@ class QueueSummary:
 
 @dataclasses.dataclass(frozen=True)
 class Queued:
-    """Files that queued jobs will read: columns did, size_bytes, n_jobs and wait_s, one row per file.
+    """Files that queued jobs will read: did, size_bytes, n_jobs, wait_s and certainty, one row per file.
 
     `n_unknown`: inputs that the files table does not know; `n_stale`: inputs whose entries are stale.
     """
@@ -55,20 +56,30 @@ class Queued:
     def of(self, dids: pa.Array) -> KnownWork:
         """The same for a planner that numbers files by their index in `dids`, which contains all of them."""
         item = pc.index_in(self.files["did"], value_set=dids).to_numpy().astype(np.int64)
-        size, jobs, wait_s = (self.files[name].to_numpy() for name in ("size_bytes", "n_jobs", "wait_s"))
-        return KnownWork(item, size, jobs, wait_s)
+        size, jobs, wait_s, certainty = (self.files[name].to_numpy() for name in _NOTHING.column_names[1:])
+        return KnownWork(item, size, jobs, wait_s, certainty)
 
 
 _NOTHING = pa.table(
     {"did": pa.array([], pa.string())}
     | {n: pa.array([], pa.int64()) for n in ("size_bytes", "n_jobs", "wait_s")}
+    | {"certainty": pa.array([], pa.float64())}
 )
 
 
-def run(settings: Settings, *, name: str, source: str, as_of_s: int, site: str | None = None) -> QueueSummary:
+def run(
+    settings: Settings,
+    *,
+    name: str,
+    source: str,
+    as_of_s: int,
+    site: str | None = None,
+    kind: Kind = "auto",
+) -> QueueSummary:
     """Read a queue of jobs from a path or URL; its entries are the state of `name` from `as_of_s` on."""
     raw = entries(source, token=settings.queue.token.get_secret_value(), timeout_s=settings.queue.timeout)
-    accepted = checked(raw, as_of_s=as_of_s, stale_s=settings.queue.stale, site=site)
+    read_here = read(raw, kind, Place.of(settings, as_of_s, site))
+    accepted = checked(read_here, as_of_s=as_of_s, stale_s=settings.queue.stale, site=site)
     shown = source.partition("?")[0]
     return write(Tables.of(settings), accepted, queue=name, source=shown, as_of_s=as_of_s)
 
@@ -126,6 +137,7 @@ def resolved(tables: Tables, rows: pa.Table, as_of_s: int) -> Queued:
     files = tables.read_arrow(FILES, columns=["did", "name", "dataset", "size_bytes", "known_at"])
     files = files.filter(pc.less_equal(files["known_at"], now)).combine_chunks()
     n_jobs, first = np.zeros(files.num_rows, np.int64), np.full(files.num_rows, np.iinfo(np.int64).max)
+    missed: FloatArray = np.zeros(files.num_rows)
     n_known = 0
     for is_dataset in (False, True):
         wanted = rows.filter(pc.equal(rows["is_dataset"], is_dataset))
@@ -135,6 +147,7 @@ def resolved(tables: Tables, rows: pa.Table, as_of_s: int) -> Queued:
             found = np.flatnonzero(at.is_valid().to_numpy(zero_copy_only=False))
             place = at.drop_null().to_numpy().astype(np.int64)
             n_jobs[found] += inputs["n_jobs"].to_numpy()[place]
+            missed[found] += inputs["missed"].to_numpy()[place]
             first[found] = np.minimum(first[found], inputs["wait_s"].to_numpy()[place])
             n_known += np.unique(place).size
     n_inputs = len(
@@ -146,6 +159,7 @@ def resolved(tables: Tables, rows: pa.Table, as_of_s: int) -> Queued:
         "size_bytes": files["size_bytes"].take(pa.array(chosen)),
         "n_jobs": n_jobs[chosen],
         "wait_s": first[chosen],
+        "certainty": -np.expm1(missed[chosen]),
     }
     return Queued(pa.table(columns), n_unknown=max(0, n_inputs - n_known))
 
@@ -158,12 +172,28 @@ def _plain(rows: pa.Table) -> pa.Table:
 
 
 def _inputs(rows: pa.Table, as_of_s: int) -> pa.Table:
-    """Each input of `rows` once: `n_jobs` that will read it, and `wait_s` until the first."""
+    """Each input of `rows` once: `n_jobs` that will read it, and `wait_s` until the first.
+
+    `missed`: the logarithm of the chance that none reads it. What several queues say of the same work counts
+    once: most jobs, the earliest start and the highest certainty.
+    """
     starts_s = pc.floor(pc.divide(rows["starts_at"].cast(pa.int64()), 1_000_000)).cast(pa.int64())
-    wait_s = pc.fill_null(pc.max_element_wise(pc.subtract(starts_s, as_of_s), 0), 0)
-    rows = rows.select(["input", "n_jobs"]).append_column("wait_s", wait_s)
-    sums = rows.group_by("input").aggregate([("n_jobs", "sum"), ("wait_s", "min")])
-    return sums.rename_columns({"n_jobs_sum": "n_jobs", "wait_s_min": "wait_s"})
+    each = pc.binary_join_element_wise("", pa.array(np.arange(rows.num_rows)).cast(pa.string()), "\n")
+    stated = {
+        "input": rows["input"],
+        "work": pc.coalesce(rows["work"], each),
+        "n_jobs": rows["n_jobs"],
+        "wait_s": pc.fill_null(pc.max_element_wise(pc.subtract(starts_s, as_of_s), 0), 0),
+        "certainty": pc.fill_null(rows["certainty"], 1.0),
+    }
+    works = pa.table(stated).group_by(["input", "work"])
+    works = works.aggregate([("n_jobs", "max"), ("wait_s", "min"), ("certainty", "max")])
+    works = works.append_column("missed", pc.log1p(pc.negate(works["certainty_max"])))
+    sums = works.group_by("input").aggregate(
+        [("n_jobs_max", "sum"), ("wait_s_min", "min"), ("missed", "sum")]
+    )
+    names = {"n_jobs_max_sum": "n_jobs", "wait_s_min_min": "wait_s", "missed_sum": "missed"}
+    return sums.rename_columns(names)
 
 
 def _names(files: pa.Table) -> tuple[pa.Array, pa.Array]:

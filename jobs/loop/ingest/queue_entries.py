@@ -8,6 +8,7 @@ import datetime as dt
 import io
 import itertools
 import json
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
@@ -22,6 +23,8 @@ from features.common.errors import InputError, ServiceError
 from features.common.hosts import is_loopback
 from features.common.input_files import plain
 from features.common.times import parse_as_of
+from jobs.loop.ingest.queues import classads
+from jobs.loop.ingest.queues.place import Refused
 
 MOST_BYTES = 256 * 2**20
 MOST_ENTRIES = 2_000_000
@@ -38,6 +41,12 @@ MOST_INPUTS = 2_000_000
 """Of all entries together: each becomes a row in memory."""
 
 SAMPLE_CHARS = 200
+
+LISTS = ("jobs", "tasks", "rules", "result")
+"""Names under which a server's answer may hold its list."""
+
+_EMPTY_LIST = re.compile(r"^\[\s*\]\s*$", re.MULTILINE)
+_NEXT_LIST = re.compile(r"^\]\s*\n\[", re.MULTILINE)
 
 
 def _moment(value: object) -> object:
@@ -62,7 +71,10 @@ Owner = Annotated[
 
 
 class Entry(pydantic.BaseModel):
-    """One job, or a group of equal jobs; other fields are ignored. Times are seconds since 1970."""
+    """One job, or a group of equal jobs; other fields are ignored. Times are seconds since 1970.
+
+    `work`: its name in every queue that knows of it; `certainty`: that the job reads it here; unknown: None.
+    """
 
     job_id: Annotated[Name, pydantic.BeforeValidator(lambda v: str(v) if isinstance(v, int) else v)]
     dataset: Annotated[Name | None, pydantic.BeforeValidator(_nothing_if_empty)] = None
@@ -74,6 +86,13 @@ class Entry(pydantic.BaseModel):
     expected_start: Moment = None
     known_at: Moment = None
     site: Owner = None
+    work: Annotated[Name | None, pydantic.BeforeValidator(_nothing_if_empty)] = None
+    certainty: Annotated[
+        float | None,
+        pydantic.Field(gt=0, le=1, allow_inf_nan=False),
+        pydantic.BeforeValidator(_nothing_if_empty),
+    ] = None
+    until: Moment = None
 
     @property
     def inputs(self) -> list[tuple[str, bool]]:
@@ -89,7 +108,7 @@ class Checked:
     `n_duplicates`: inputs that an entry named twice; `samples`: the first refused entry of each reason.
     """
 
-    rows: dict[tuple[str, bool, str], dict[str, object]] = dataclasses.field(default_factory=dict)
+    rows: dict[tuple[str, bool, str, str | None], dict[str, object]] = dataclasses.field(default_factory=dict)
     n_entries: int = 0
     n_jobs: int = 0
     n_duplicates: int = 0
@@ -99,6 +118,7 @@ class Checked:
     def refuse(self, reason: str, raw: object) -> None:
         """Count a refused entry."""
         self.refused[reason] += 1
+        raw = raw.raw if isinstance(raw, Refused) else raw
         text = raw if isinstance(raw, str) else json.dumps(raw, default=str)
         self.samples.setdefault(reason, text[:SAMPLE_CHARS])
 
@@ -122,13 +142,15 @@ def checked(raw: Iterable[object], *, as_of_s: int, stale_s: int, site: str | No
             )
         result.n_jobs += entry.n_jobs
         for name, is_dataset in entry.inputs:
-            key = (entry.job_id, is_dataset, name)
+            key = (entry.job_id, is_dataset, name, entry.site or site)
             result.n_duplicates += key in result.rows
-            result.rows.setdefault(key, _row(entry, key, as_of_s, stale_s, site))
+            result.rows.setdefault(key, _row(entry, key, as_of_s, stale_s))
     return result
 
 
 def _entry(raw: object, as_of_s: int) -> tuple[str, Entry | None]:
+    if isinstance(raw, Refused):
+        return raw.reason, None
     if not isinstance(raw, Mapping):
         return "not an object with fields", None
     try:
@@ -143,13 +165,16 @@ def _entry(raw: object, as_of_s: int) -> tuple[str, Entry | None]:
         return "known_at: after the time at which the queue was read", None
     if entry.expected_start is not None and entry.expected_start > as_of_s + FURTHEST_S:
         return "expected_start: more than 90 days ahead", None
+    if entry.until is not None and entry.until <= as_of_s:
+        return "until: has passed", None
     return "", entry
 
 
 def _row(
-    entry: Entry, key: tuple[str, bool, str], as_of_s: int, stale_s: int, site: str | None
+    entry: Entry, key: tuple[str, bool, str, str | None], as_of_s: int, stale_s: int
 ) -> dict[str, object]:
     starts_s = entry.expected_start
+    expires_s = max(as_of_s, starts_s or 0) + stale_s
     return {
         "job_id": key[0],
         "input": key[2],
@@ -157,9 +182,11 @@ def _row(
         "n_jobs": entry.n_jobs,
         "starts_at": None if starts_s is None else _at(starts_s),
         "known_at": _at(as_of_s if entry.known_at is None else entry.known_at),
-        "expires_at": _at(max(as_of_s, starts_s or 0) + stale_s),
-        "site": entry.site or site,
+        "expires_at": _at(expires_s if entry.until is None else min(expires_s, entry.until)),
+        "site": key[3],
         "cache": None,
+        "work": entry.work,
+        "certainty": entry.certainty,
     }
 
 
@@ -199,18 +226,33 @@ def _few(entries: Iterable[object], source: str) -> list[object]:
 
 
 def _from_json(text: str, source: str) -> list[object]:
+    if classads.is_classads(text):
+        return _few(classads.ads(text, source), source)
     try:
-        content = strict_json.loads(text)
+        content = _loaded(text)
     except ValueError:
         # Not `splitlines`: to that, characters within a string end a line too.
         lines = [line for line in text.split("\n") if line.strip()]
         if not lines or not lines[0].lstrip().startswith("{") or len(lines) == 1:
             raise InputError(f"{source} is not JSON; give a list of objects, or an object a line") from None
         return _few(_lines(lines), source)
-    jobs = content.get("jobs", [content]) if isinstance(content, dict) else content
+    jobs = _listed(content) if isinstance(content, dict) else content
     if not isinstance(jobs, list):
         raise InputError(f"{source} holds no list of jobs; give a list of objects, or it as `jobs`")
     return _few(jobs, source)
+
+
+def _loaded(text: str) -> object:
+    try:
+        return strict_json.loads(text)
+    except ValueError:
+        # `condor_q -global -json` answers a list per schedd.
+        one = _NEXT_LIST.sub(",", _EMPTY_LIST.sub("", text))
+        return strict_json.loads(one) if one != text else strict_json.loads(text)
+
+
+def _listed(content: dict[str, object]) -> object:
+    return next((content[name] for name in LISTS if name in content), [content])
 
 
 def _lines(lines: list[str]) -> Iterator[object]:
