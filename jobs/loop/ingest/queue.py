@@ -24,13 +24,14 @@ from prefetch.plan.scores import KnownWork
 
 SOURCE = "queued_jobs"
 _LOOK_BACK_S = FURTHEST_S + 7 * 86400
+_GROWN, _FEW = 10, 1000
 
 
 @dataclasses.dataclass(frozen=True)
 class QueueSummary:
     """What a queue reported. `jobs`: of the accepted entries; `inputs`: their names, once per job.
 
-    `rejected`: entries by reason; they are in the rejects table.
+    `rejected`: entries by reason; they are in the rejects table. `alarms`: it grows too fast.
     """
 
     queue: str
@@ -40,6 +41,7 @@ class QueueSummary:
     inputs: int
     duplicates: int
     rejected: dict[str, int]
+    alarms: tuple[str, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -78,16 +80,16 @@ def run(
 ) -> QueueSummary:
     """Read a queue of jobs from a path or URL; its entries are the state of `name` from `as_of_s` on."""
     raw = entries(source, token=settings.queue.token.get_secret_value(), timeout_s=settings.queue.timeout)
-    read_here = read(raw, kind, Place.of(settings, as_of_s, site))
-    accepted = checked(read_here, as_of_s=as_of_s, stale_s=settings.queue.stale, site=site)
-    shown = source.partition("?")[0]
-    return write(Tables.of(settings), accepted, queue=name, source=shown, as_of_s=as_of_s)
+    stated = read(raw, kind, Place.of(settings, as_of_s, site))
+    accepted = checked(stated, as_of_s=as_of_s, stale_s=settings.queue.stale, site=site)
+    address = source.partition("?")[0]
+    return write(Tables.of(settings), accepted, queue=name, source=address, as_of_s=as_of_s)
 
 
 def write(tables: Tables, entries: Checked, *, queue: str, source: str, as_of_s: int) -> QueueSummary:
     """Replace what the queue reports at `as_of_s` by `entries`; `source` names it among the rejects.
 
-    Raises InputError if every entry was refused; earlier entries then stay.
+    Raises InputError if every entry is faulty; earlier entries then stay. None that waits is an answer, too.
     """
     key = MomentKey.at(as_of_s, queue)
     refused = [
@@ -97,15 +99,36 @@ def write(tables: Tables, entries: Checked, *, queue: str, source: str, as_of_s:
     replace_rejects(
         tables, SOURCE, key.day, pa.array([source]), pa.Table.from_pylist(refused, arrow_schema(REJECTS))
     )
-    if refused and not entries.rows:
+    if refused and entries.n_faulty == entries.n_entries:
         raise InputError(
             f"no entry of {source} can be used: {refused[0]['reason']} ({entries.refused.total()} in all); "
             "docs/prefill.md describes them"
         )
+    alarms = _growth(tables, key, len(entries.rows))
     tables.replace_rows(QUEUE, list(entries.rows.values()), key)
     rejected = dict(sorted(entries.refused.items()))
     return QueueSummary(
-        queue, key.as_of, entries.n_entries, entries.n_jobs, len(entries.rows), entries.n_duplicates, rejected
+        queue,
+        key.as_of,
+        entries.n_entries,
+        entries.n_jobs,
+        len(entries.rows),
+        entries.n_duplicates,
+        rejected,
+        alarms,
+    )
+
+
+def _growth(tables: Tables, key: MomentKey, n_inputs: int) -> tuple[str, ...]:
+    """What to say of a queue with many more inputs than its answer before."""
+    head = tables.head(QUEUE)
+    earlier = [at for at in head.partitions if at[2] == key.owner and at < key]
+    n_before = head.partitions[max(earlier)].n_rows if earlier else n_inputs
+    if n_inputs <= _GROWN * max(n_before, _FEW):
+        return ()
+    return (
+        f"queue {key.owner} names {n_inputs} inputs, {n_before} before: does it repeat or invent work? Plans "
+        "fetch no more of all queues than [plan] queued_share",
     )
 
 
@@ -140,26 +163,26 @@ def resolved(tables: Tables, rows: pa.Table, as_of_s: int) -> Queued:
     missed: FloatArray = np.zeros(files.num_rows)
     n_known = 0
     for is_dataset in (False, True):
-        wanted = rows.filter(pc.equal(rows["is_dataset"], is_dataset))
-        inputs = _inputs(wanted if is_dataset else _plain(wanted), as_of_s)
+        named = rows.filter(pc.equal(rows["is_dataset"], is_dataset))
+        inputs = _inputs(named if is_dataset else _plain(named), as_of_s)
         for names in _datasets(files) if is_dataset else _names(files):
-            at = pc.index_in(names, value_set=inputs["input"].combine_chunks())
-            found = np.flatnonzero(at.is_valid().to_numpy(zero_copy_only=False))
-            place = at.drop_null().to_numpy().astype(np.int64)
-            n_jobs[found] += inputs["n_jobs"].to_numpy()[place]
-            missed[found] += inputs["missed"].to_numpy()[place]
-            first[found] = np.minimum(first[found], inputs["wait_s"].to_numpy()[place])
-            n_known += np.unique(place).size
+            index = pc.index_in(names, value_set=inputs["input"].combine_chunks())
+            file = np.flatnonzero(index.is_valid().to_numpy(zero_copy_only=False))
+            entry = index.drop_null().to_numpy().astype(np.int64)
+            n_jobs[file] += inputs["n_jobs"].to_numpy()[entry]
+            missed[file] += inputs["missed"].to_numpy()[entry]
+            first[file] = np.minimum(first[file], inputs["wait_s"].to_numpy()[entry])
+            n_known += np.unique(entry).size
     n_inputs = len(
         pc.unique(pc.binary_join_element_wise(rows["input"], rows["is_dataset"].cast(pa.string()), "\n"))
     )
-    chosen: IntArray = np.flatnonzero(n_jobs > 0)
+    queued: IntArray = np.flatnonzero(n_jobs > 0)
     columns = {
-        "did": files["did"].take(pa.array(chosen)),
-        "size_bytes": files["size_bytes"].take(pa.array(chosen)),
-        "n_jobs": n_jobs[chosen],
-        "wait_s": first[chosen],
-        "certainty": -np.expm1(missed[chosen]),
+        "did": files["did"].take(pa.array(queued)),
+        "size_bytes": files["size_bytes"].take(pa.array(queued)),
+        "n_jobs": n_jobs[queued],
+        "wait_s": first[queued],
+        "certainty": -np.expm1(missed[queued]),
     }
     return Queued(pa.table(columns), n_unknown=max(0, n_inputs - n_known))
 

@@ -42,9 +42,16 @@ MOST_INPUTS = 2_000_000
 
 SAMPLE_CHARS = 200
 
+_SOUND = re.compile(
+    "not waiting|not a job:|not copied|not new|names no dataset|for other sites|for tape|of a cache|"
+    "rse_expression|until: has passed"
+)
+"""Begins why a broker's answer, which is as it should be, has no waiting work of ours."""
+
 LISTS = ("jobs", "tasks", "rules", "result")
 """Names under which a server's answer may hold its list."""
 
+_NO_JOBS = "All queues are empty"
 _EMPTY_LIST = re.compile(r"^\[\s*\]\s*$", re.MULTILINE)
 _NEXT_LIST = re.compile(r"^\]\s*\n\[", re.MULTILINE)
 
@@ -105,22 +112,26 @@ class Entry(pydantic.BaseModel):
 class Checked:
     """The entries of a queue: rows of `features.schema.QUEUE`, and counts of refused entries.
 
-    `n_duplicates`: inputs that an entry named twice; `samples`: the first refused entry of each reason.
+    `n_duplicates`: inputs that an entry named twice; `n_faulty`: refused entries that are not sound;
+    `samples`: the first refused entry of each reason.
     """
 
     rows: dict[tuple[str, bool, str, str | None], dict[str, object]] = dataclasses.field(default_factory=dict)
     n_entries: int = 0
     n_jobs: int = 0
     n_duplicates: int = 0
+    n_faulty: int = 0
     refused: Counter[str] = dataclasses.field(default_factory=Counter)
     samples: dict[str, str] = dataclasses.field(default_factory=dict)
 
     def refuse(self, reason: str, raw: object) -> None:
         """Count a refused entry."""
         self.refused[reason] += 1
-        raw = raw.raw if isinstance(raw, Refused) else raw
-        text = raw if isinstance(raw, str) else json.dumps(raw, default=str)
-        self.samples.setdefault(reason, text[:SAMPLE_CHARS])
+        self.n_faulty += _SOUND.match(reason) is None
+        if reason not in self.samples:
+            sample = raw.sample if isinstance(raw, Refused) else raw
+            text = sample if isinstance(sample, str) else json.dumps(sample, default=str)
+            self.samples[reason] = text[:SAMPLE_CHARS]
 
 
 def checked(raw: Iterable[object], *, as_of_s: int, stale_s: int, site: str | None = None) -> Checked:
@@ -130,11 +141,11 @@ def checked(raw: Iterable[object], *, as_of_s: int, stale_s: int, site: str | No
     `stale_s` after `as_of_s`, or after its expected start. Raises InputError for more than `MOST_INPUTS`.
     """
     result = Checked()
-    for one in raw:
+    for stated in raw:
         result.n_entries += 1
-        fault, entry = _entry(one, as_of_s)
+        fault, entry = _entry(stated, as_of_s)
         if entry is None:
-            result.refuse(fault, one)
+            result.refuse(fault, stated)
             continue
         if len(result.rows) + len(entry.inputs) > MOST_INPUTS:
             raise InputError(
@@ -201,7 +212,7 @@ def entries(source: str, *, token: str, timeout_s: int) -> list[object]:
     `token` goes to URLs alone. Raises InputError, ServiceError.
     """
     if source.startswith(("http://", "https://")):
-        return _from_json(_asked(source, token, timeout_s), _shown(source))
+        return _from_json(_asked(source, token, timeout_s), _without_query(source))
     path = Path(source)
     try:
         with plain(path) as name, Path(name).open("rb") as file:
@@ -219,13 +230,15 @@ def _why(error: OSError | UnicodeDecodeError) -> str:
 
 
 def _few(entries: Iterable[object], source: str) -> list[object]:
-    found = list(itertools.islice(entries, MOST_ENTRIES + 1))
-    if len(found) > MOST_ENTRIES:
+    first = list(itertools.islice(entries, MOST_ENTRIES + 1))
+    if len(first) > MOST_ENTRIES:
         raise InputError(f"{source} holds more than {MOST_ENTRIES} entries; group like jobs by n_jobs")
-    return found
+    return first
 
 
 def _from_json(text: str, source: str) -> list[object]:
+    if text.strip() == _NO_JOBS:
+        return []
     if classads.is_classads(text):
         return _few(classads.ads(text, source), source)
     try:
@@ -247,8 +260,10 @@ def _loaded(text: str) -> object:
         return strict_json.loads(text)
     except ValueError:
         # `condor_q -global -json` answers a list per schedd.
-        one = _NEXT_LIST.sub(",", _EMPTY_LIST.sub("", text))
-        return strict_json.loads(one) if one != text else strict_json.loads(text)
+        joined = _NEXT_LIST.sub(",", _EMPTY_LIST.sub("", text))
+        if joined == text:
+            raise
+        return strict_json.loads(joined)
 
 
 def _listed(content: dict[str, object]) -> object:
@@ -278,13 +293,13 @@ def _from_csv(text: str, source: str) -> list[object]:
 
 def _asked(url: str, token: str, timeout_s: int) -> str:
     try:
-        shown, parts = _shown(url), urlsplit(url)
+        address, parts = _without_query(url), urlsplit(url)
     except ValueError:
         raise InputError("the queue's URL is none; write for example https://host:8443/jobs") from None
     if parts.username is not None:
-        raise InputError(f"a URL must not hold a user: {shown}; set CACHECAST_QUEUE__TOKEN")
+        raise InputError(f"a URL must not hold a user: {address}; set CACHECAST_QUEUE__TOKEN")
     if token and parts.scheme != "https" and not is_loopback(parts.hostname or ""):
-        raise InputError(f"a token is not sent over plain http: {shown}; give an https URL")
+        raise InputError(f"a token is not sent over plain http: {address}; give an https URL")
     headers = {"Accept": "application/json"} | ({"Authorization": f"Bearer {token}"} if token else {})
     try:
         with (
@@ -297,17 +312,17 @@ def _asked(url: str, token: str, timeout_s: int) -> str:
                 remedy = (
                     "set CACHECAST_QUEUE__TOKEN" if answer.status_code in (401, 403) else "is the URL right?"
                 )
-                raise ServiceError(f"the queue at {shown} answers {answer.status_code}; {remedy}")
+                raise ServiceError(f"the queue at {address} answers {answer.status_code}; {remedy}")
             return answer.content.decode("utf-8")
     except UnicodeDecodeError:
-        raise InputError(f"the queue at {shown} does not answer UTF-8") from None
+        raise InputError(f"the queue at {address} does not answer UTF-8") from None
     except deadline.EndlessError as error:
-        raise ServiceError(f"the queue at {shown}: {error}") from None
+        raise ServiceError(f"the queue at {address}: {error}") from None
     except requests.RequestException as error:
-        raise ServiceError(f"the queue at {shown} does not answer: {type(error).__name__}") from None
+        raise ServiceError(f"the queue at {address} does not answer: {type(error).__name__}") from None
 
 
-def _shown(url: str) -> str:
+def _without_query(url: str) -> str:
     """The URL without its query, which may hold a secret."""
     parts = urlsplit(url)
     return f"{parts.scheme}://{parts.hostname or ''}{f':{parts.port}' if parts.port else ''}{parts.path}"

@@ -135,7 +135,7 @@ def counts_by_place(
             database.execute(f"{into} {rows} WHERE is_counted OR origin IS NOT NULL")
             database.unregister("day")
         give_origins(database, tables, regions)
-        origins = space.found("SELECT DISTINCT origin FROM located")["origin"]
+        origins = space.select("SELECT DISTINCT origin FROM located")["origin"]
         code, names = regions_of(origins, regions)
         place = pa.array(names, pa.string()).take(pa.array(code))
         database.register("region", pa.table({"origin": origins, "place": place}))
@@ -146,5 +146,5 @@ def counts_by_place(
             "JOIN region r ON l.origin IS NOT DISTINCT FROM r.origin WHERE is_counted"
         )
         of_place = " UNION ALL ".join(by.format(column, counted) for column in ("cache", "origin"))
-        counts: list[Row] = space.found(f"SELECT * FROM ({of_place}) ORDER BY of").to_pylist()
+        counts: list[Row] = space.select(f"SELECT * FROM ({of_place}) ORDER BY of").to_pylist()
     return counts

@@ -25,27 +25,27 @@ _LOOKED_AT = 1000
 
 def read(raw: list[object], kind: Kind, place: Place) -> Iterable[object]:
     """The entries that `raw` stands for; `auto`: the kind is the one whose fields its first objects have."""
-    chosen = kind_of(raw) if kind == "auto" else kind
-    return raw if chosen == "entries" else _READERS[chosen](raw, place)
+    name = kind_of(raw) if kind == "auto" else kind
+    return raw if name == "entries" else _READERS[name](raw, place)
 
 
 def kind_of(raw: Iterable[object]) -> str:
     """The kind of an answer, by its first object that is of any."""
-    known = (_kind(one) for one in itertools.islice(raw, _LOOKED_AT) if isinstance(one, Mapping))
-    return next((kind for kind in known if kind), "entries")
+    kinds = (_kind(record) for record in itertools.islice(raw, _LOOKED_AT) if isinstance(record, Mapping))
+    return next(filter(None, kinds), "entries")
 
 
-def _kind(one: Mapping[str, object]) -> str:
-    if "job_id" in one:
+def _kind(record: Mapping[str, object]) -> str:
+    if "job_id" in record:
         return "entries"
-    names = {name.lower() for name in one if isinstance(name, str)}
+    names = {name.lower() for name in record if isinstance(name, str)}
     if names & {"pandaid", "jeditaskid"}:
         return "panda"
     if "jobstatus" in names and names & {"clusterid", "globaljobid"}:
         return "htcondor"
     if "rse_expression" in names or {"rule_id", "rse"} <= names:
         return "rucio"
-    return "reqmgr" if any(map(reqmgr.is_request, reqmgr.requests(one))) else ""
+    return "reqmgr" if any(map(reqmgr.is_request, reqmgr.requests(record))) else ""
 
 
 __all__ = ["Kind", "Place", "Refused", "kind_of", "read"]

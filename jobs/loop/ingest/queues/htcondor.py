@@ -29,6 +29,8 @@ _URL = re.compile(r"""\b(?:x?roots?|https?|davs?|osdf|pelican|stash|gsiftp|srm):
 _LFN = re.compile(r"""(?<![\w/.:-])/store/[^\s"',;\\\]\[<>]+""")
 _DID = re.compile(r"(?<![\w/.:-])[A-Za-z][\w.-]*:[\w][\w.+-]*\.root(?:\.\d+)?(?![\w/])")
 _WEB = ("http", "dav")
+_MOST_FILES = 10_000
+"""Of a job: any user could else make a queue too large to be read."""
 _READ_IN = ("transferinput", "args", "arguments")
 _INPUTS = ("crab_inputdata", "desired_cmsdataset", *_READ_IN)
 
@@ -62,17 +64,20 @@ class _Reads:
 def entries(raw: Iterable[object], place: Place) -> Iterator[object]:
     """An entry per work, inputs and site of the jobs that are idle or running."""
     groups: dict[_Reads, _Group] = {}
-    for one in raw:
-        ad = folded(one)
+    for job in raw:
+        ad = folded(job)
         fault = "not a job's ad" if ad is None else _fault(ad)
         if ad is None or fault:
-            yield Refused(fault, one)
+            yield Refused(fault, job)
             continue
         reads = _reads(ad)
         if reads.dataset is None and not reads.files:
-            yield Refused(_no_input(ad), one)
+            yield Refused(_no_input(ad), job)
             continue
-        _add(groups.setdefault(reads, _Group(one)), ad, place)
+        if len(reads.files) > _MOST_FILES:
+            yield Refused(f"names more than {_MOST_FILES} files", job)
+            continue
+        _add(groups.setdefault(reads, _Group(job)), ad, place)
     for reads, group in groups.items():
         yield from place.spread(_entry(reads, group, place), sorted(group.sites), group.raw, needs_site=False)
 
@@ -102,14 +107,15 @@ def _id(ad: Mapping[str, object]) -> str | None:
 
 def _reads(ad: Mapping[str, object]) -> _Reads:
     crab, agent = _text(ad, "crab_reqname"), _text(ad, "wmagent_requestname")
-    work = f"crab:{crab}" if crab else f"cms:{agent}" if agent else None
+    task = f"crab:{crab}" if crab else f"cms:{agent}" if agent else None
     schedd, _, job = (_id(ad) or "").rpartition("#")[0].rpartition("#")
     cluster = job.partition(".")[0] or str(_id(ad)).partition(".")[0]
-    dataset = next((name for one in _INPUTS[:2] if (name := _dataset(_text(ad, one)))), None)
-    files = _files(ad, is_framework=work is not None)
+    job_id = task or (f"{schedd}#{cluster}" if schedd else cluster)
+    dataset = next((name for field in _INPUTS[:2] if (name := _dataset(_text(ad, field)))), None)
+    files = _files(ad, is_framework=task is not None)
     return _Reads(
-        job_id=work or (f"{schedd}#{cluster}" if schedd else cluster),
-        work=work,
+        job_id=job_id,
+        work=task or (f"condor:{job_id}" if schedd else None),
         dataset=None if files else dataset,
         files=files,
     )
@@ -123,14 +129,14 @@ def _dataset(name: str | None) -> str | None:
 
 def _files(ad: Mapping[str, object], *, is_framework: bool) -> tuple[str, ...]:
     """LFNs, DIDs and URLs of data among arguments and transferred files; a framework's own are its code."""
-    found: dict[str, None] = {}
+    names: dict[str, None] = {}
     for name in _READ_IN:
         text = _text(ad, name) or ""
         urls = () if is_framework else _URL.findall(text)
-        found |= dict.fromkeys(url for url in urls if not url.startswith(_WEB) or _is_data(url))
-        found |= dict.fromkeys(_LFN.findall(_URL.sub(" ", text)))
-        found |= dict.fromkeys(() if is_framework else _DID.findall(_URL.sub(" ", text)))
-    return tuple(found)
+        names |= dict.fromkeys(url for url in urls if not url.startswith(_WEB) or _is_data(url))
+        names |= dict.fromkeys(_LFN.findall(_URL.sub(" ", text)))
+        names |= dict.fromkeys(() if is_framework else _DID.findall(_URL.sub(" ", text)))
+    return tuple(names)
 
 
 def _is_data(url: str) -> bool:

@@ -38,17 +38,17 @@ _Reads = tuple[str, str, bool, float | None]
 def entries(raw: Iterable[object], place: Place) -> Iterator[object]:
     """An entry per task, or job without one, and input."""
     groups: dict[_Reads, _Group] = {}
-    for one in raw:
-        fields = folded(one)
+    for record in raw:
+        fields = folded(record)
         fault = "not a task or job of PanDA" if fields is None else _fault(fields)
         if fields is None or fault:
-            yield Refused(fault, one)
+            yield Refused(fault, record)
             continue
         inputs = _inputs(fields)
         if not inputs:
-            yield Refused("names no dataset or file", one)
+            yield Refused("names no dataset or file", record)
         for name, is_dataset, sure in inputs:
-            _add(groups.setdefault((_id(fields), name, is_dataset, sure), _Group(one)), fields)
+            _add(groups.setdefault((_id(fields), name, is_dataset, sure), _Group(record)), fields)
     for reads, group in groups.items():
         yield from place.spread(_entry(reads, group, place), sorted(group.sites), group.raw)
 
@@ -99,9 +99,9 @@ def _did(part: Mapping[str, object]) -> str:
 def _left(part: Mapping[str, object]) -> float | None:
     """The share of a dataset's files that the task has not read yet, if it says how many."""
     n_files, n_read = part.get("nfiles"), part.get("nfilesfinished")
-    if not (isinstance(n_files, int) and isinstance(n_read, int)) or n_files <= 0 or n_read < 0:
+    if not (isinstance(n_files, int) and isinstance(n_read, int)) or not 0 < n_files < 2**53 or n_read < 0:
         return None
-    return max(0.0, 1 - n_read / n_files)
+    return (n_files - min(n_read, n_files)) / n_files
 
 
 def _add(group: _Group, fields: Mapping[str, object]) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import datetime as dt
 import fnmatch
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from email.utils import parsedate_to_datetime
 from typing import NamedTuple
@@ -17,6 +16,14 @@ from jobs.ground.settings.tree import Settings
 _MOST_SKEW_S = 300
 """A broker's clock may be ahead of ours by so much."""
 
+_MOST_SITES = 1000
+
+_SAMPLED = (
+    *("globaljobid", "clusterid", "procid", "jobstatus", "jobuniverse", "desired_cmsdataset", "pandaid"),
+    *("jeditaskid", "status", "computingsite", "proddblock", "requestname", "requeststatus", "inputdataset"),
+    *("sitewhitelist", "id", "rule_id", "scope", "name", "state", "rse", "rse_expression", "created_at"),
+)
+
 _NO_MOMENT = ("", "null", "none", "undefined")
 
 
@@ -25,6 +32,13 @@ class Refused(NamedTuple):
 
     reason: str
     raw: object
+
+    @property
+    def sample(self) -> object:
+        """What of it may be kept: a job's ad holds its owner, environment and arguments."""
+        if not isinstance(self.raw, Mapping):
+            return f"{type(self.raw).__name__} of {len(str(self.raw))} characters"
+        return {name: value for name, value in self.raw.items() if str(name).lower() in _SAMPLED}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -59,6 +73,9 @@ class Place:
             else:
                 yield entry
             return
+        if len(names) > _MOST_SITES:
+            yield Refused(f"names more than {_MOST_SITES} sites", raw)
+            return
         n_named: dict[str, int] = {}
         for name in names:
             for ours in self._ours(name):
@@ -74,7 +91,7 @@ class Place:
         return [
             ours
             for ours, patterns in self.sites.items()
-            if any(fnmatch.fnmatchcase(name, one) for one in patterns)
+            if any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns)
         ]
 
     def known(self, moment_s: int | None) -> dict[str, str]:
@@ -95,7 +112,7 @@ def moment_of(value: object) -> int | None:
     if isinstance(value, bool) or value is None:
         return None
     if isinstance(value, int | float):
-        return int(value) if math.isfinite(value) and 0 < value < 2**32 else None
+        return int(value) if 0 < value < 2**32 else None
     if not isinstance(value, str) or value.strip().lower() in _NO_MOMENT:
         return None
     try:

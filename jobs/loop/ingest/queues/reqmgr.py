@@ -23,32 +23,32 @@ def is_request(fields: object) -> bool:
     return isinstance(fields, Mapping) and "requestname" in {str(name).lower() for name in fields}
 
 
-def requests(one: object) -> list[object]:
+def requests(record: object) -> list[object]:
     """The descriptions in an object: itself, or those under their names."""
-    if not isinstance(one, Mapping) or is_request(one):
-        return [one]
-    inner = list(one.values())
-    return inner if inner and all(isinstance(each, Mapping) for each in inner) else [one]
+    if not isinstance(record, Mapping) or is_request(record):
+        return [record]
+    inner = list(record.values())
+    return inner if inner and all(isinstance(value, Mapping) for value in inner) else [record]
 
 
 def entries(raw: Iterable[object], place: Place) -> Iterator[object]:
     """An entry per workflow that is assigned, input dataset and site."""
-    for one in (each for several in raw for each in requests(several)):
-        fields = folded(one)
+    for record in (request for answer in raw for request in requests(answer)):
+        fields = folded(record)
         fault = "not a workflow" if fields is None else _fault(fields)
         if fields is None or fault:
-            yield Refused(fault, one)
+            yield Refused(fault, record)
             continue
         datasets = _datasets(fields)
         if not datasets:
-            yield Refused("names no dataset or file", one)
-        banned, wanted = (texts(fields.get(name)) for name in ("siteblacklist", "sitewhitelist"))
-        sites = [name for name in wanted if name not in banned]
-        if wanted and not sites:
-            yield Refused("for other sites", one)
+            yield Refused("names no dataset or file", record)
+        banned, listed = (texts(fields.get(name)) for name in ("siteblacklist", "sitewhitelist"))
+        sites = [name for name in listed if name not in banned]
+        if listed and not sites:
+            yield Refused("for other sites", record)
             continue
         for dataset in datasets:
-            yield from place.spread(_entry(fields, dataset, place), sites, one)
+            yield from place.spread(_entry(fields, dataset, place), sites, record)
 
 
 def _fault(fields: Mapping[str, object]) -> str:

@@ -25,13 +25,13 @@ _FILES = ("file", "f")
 
 def entries(raw: Iterable[object], place: Place) -> Iterator[object]:
     """An entry per rule, or lock of one, that is new and not of a cache's own RSE or of a tape."""
-    for one in raw:
-        fields = folded(one)
+    for record in raw:
+        fields = folded(record)
         fault = "not a rule or lock" if fields is None else _fault(fields, place)
         if fields is None or fault:
-            yield Refused(fault, one)
+            yield Refused(fault, record)
             continue
-        yield from place.spread(_entry(fields, place), _sites(_rses(fields), place), one)
+        yield from place.spread(_entry(fields, place), _sites(_rses(fields), place), record)
 
 
 def _fault(fields: Mapping[str, object], place: Place) -> str:

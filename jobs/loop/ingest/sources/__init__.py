@@ -123,8 +123,8 @@ def named(name: str) -> Source:
     """
     entries = SOURCES.of_others(name)
     if name in OURS:
-        for one in entries:
-            _log.warning("%s", SOURCES.fault(one, "is left out, as cachecast has one of that name"))
+        for entry in entries:
+            _log.warning("%s", SOURCES.fault(entry, "is left out, as cachecast has one of that name"))
         ours: Source = EntryPoint(name, OURS[name], GROUP).load()
         return dataclasses.replace(ours, name=name)
     if not entries:

@@ -46,7 +46,7 @@ class Piece(NamedTuple):
 
 def uri_of(file: InputFile) -> str:
     """The name of an input, as Spark has it."""
-    return f"file:{_QUOTED.sub(lambda found: quote(found[0]), str(file.path.absolute()))}"
+    return f"file:{_QUOTED.sub(lambda match: quote(match[0]), str(file.path.absolute()))}"
 
 
 def pieces(file: InputFile, most_bytes: int) -> list[Piece]:
@@ -74,9 +74,9 @@ def batches(
         try:
             for values in _lines(piece):
                 for begin in range(0, len(values), _LINES_AT_ONCE):
-                    some = values[begin : begin + _LINES_AT_ONCE]
-                    inputs = pa.repeat(pa.scalar(uri_of(piece.file)), len(some))
-                    yield text_of(pa.record_batch({"value": some, "input": inputs}))
+                    part = values[begin : begin + _LINES_AT_ONCE]
+                    inputs = pa.repeat(pa.scalar(uri_of(piece.file)), len(part))
+                    yield text_of(pa.record_batch({"value": part, "input": inputs}))
         except NotPlainError as error:
             refuse(piece.file, error)
 
@@ -95,8 +95,8 @@ def text_of(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 def first_line(files: Sequence[InputFile]) -> str:
     """The first line that is not blank; empty if there is none."""
-    found = (value.as_py() for some in batches(map(Piece, files), _leave_out) for value in some["value"])
-    return next((str(line) for line in found if line.strip(" ")), "")
+    values = (value.as_py() for batch in batches(map(Piece, files), _leave_out) for value in batch["value"])
+    return next((str(line) for line in values if line.strip(" ")), "")
 
 
 def fail(file: InputFile, why: NotPlainError) -> None:

@@ -52,7 +52,7 @@ def marks(path: str, *, whole: bool) -> list[Mark]:
 
 def _entries(path: str, *, whole: bool) -> list[tuple[RemoteStore, Entry]]:
     try:
-        found = {
+        entries = {
             entry.path: (store, entry)
             for store, pattern in map(_place, alternatives(path))
             for place in store.entries(pattern)
@@ -60,10 +60,10 @@ def _entries(path: str, *, whole: bool) -> list[tuple[RemoteStore, Entry]]:
             if not entry.path.endswith(BEING_WRITTEN) or not (pattern or place.is_folder)
         }
     except FileNotFoundError:
-        found = {}
-    if not found:
+        entries = {}
+    if not entries:
         raise InputError(f"cannot read {path}: there is no such file; is the path right?")
-    return [found[key] for key in sorted(found)]
+    return [entries[key] for key in sorted(entries)]
 
 
 def _files(store: RemoteStore, place: Entry, whole: bool, level: int = 0) -> Iterator[Entry]:

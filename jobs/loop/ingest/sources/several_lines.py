@@ -57,16 +57,16 @@ def joined(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         if record is None and not pc.any(pc.match_substring_regex(batch["value"], _BARE)).as_py():
             yield batch
             continue
-        found: list[tuple[str, str]] = []
+        rows: list[tuple[str, str]] = []
         for line, source in zip(batch["value"].to_pylist(), batch["input"].to_pylist(), strict=True):
-            record = _taken(record, line, source, found)
-        yield _batch(found, schema)
+            record = _taken(record, line, source, rows)
+        yield _batch(rows, schema)
     if record is not None:
         yield _batch([(record.line, record.source)], schema)
 
 
-def _taken(record: _Record | None, line: str, source: str, found: list[tuple[str, str]]) -> _Record | None:
-    """The record that is open after `line`; what is whole, or no part of a record, goes to `found`."""
+def _taken(record: _Record | None, line: str, source: str, rows: list[tuple[str, str]]) -> _Record | None:
+    """The record that is open after `line`; what is whole, or no part of a record, goes to `rows`."""
     bare = line.lstrip()
     indent = len(line) - len(bare)
     if record is not None:
@@ -75,19 +75,19 @@ def _taken(record: _Record | None, line: str, source: str, found: list[tuple[str
             record.add(line)
             if record.depth > 0:
                 return record
-            found.append((record.line, source))
+            rows.append((record.line, source))
             return None
-        found.append((record.line, record.source))
+        rows.append((record.line, record.source))
     if _BEGINS.match(line):
         record = _Record(source, indent)
         record.add(line)
         return record
     if not _BETWEEN.match(line):
-        found.append((line, source))
+        rows.append((line, source))
     return None
 
 
-def _batch(found: list[tuple[str, str]], schema: pa.Schema | None) -> pa.RecordBatch:
-    values, inputs = zip(*found, strict=True) if found else ((), ())
+def _batch(rows: list[tuple[str, str]], schema: pa.Schema | None) -> pa.RecordBatch:
+    values, inputs = zip(*rows, strict=True) if rows else ((), ())
     columns = {"value": pa.array(values, pa.string()), "input": pa.array(inputs, pa.string())}
     return pa.record_batch(columns).cast(schema)

@@ -73,14 +73,14 @@ def decode(space: Workspace, places: Sequence[InputFile], *, site: Site, earlier
 
 
 def _alarms(space: Workspace) -> Iterator[str]:
-    (found,) = space.found(
+    (nameless,) = space.select(
         "SELECT count(DISTINCT cache) AS n, min(cache) AS name FROM parsed "
         f"WHERE starts_with(cache, '{_NAMELESS}')"
     ).to_pylist()
-    if found["n"]:
+    if nameless["n"]:
         yield (
-            f"opens came from a loopback address, which names no cache: each of {found['n']} starts of a "
-            f"server counts as a cache of its own, for example {found['name']}; let the shoveler send the "
+            f"opens came from a loopback address, which names no cache: each of {nameless['n']} starts of a "
+            f"server counts as a cache of its own, for example {nameless['name']}; let the shoveler send the "
             "server's address"
         )
 
