@@ -22,7 +22,7 @@ from cachecast_main import asked
 from features.common.errors import InputError
 from features.common.times import parse_as_of
 from jobs.ground.store.tables import Tables
-from jobs.loop.ingest import incremental, pull, pull_input
+from jobs.loop.ingest import incremental, pull
 from jobs.loop.ingest.local_engine import LocalEngine
 from jobs.loop.ingest.pull_input import Mark, Request
 from jobs.loop.ingest.sources import Site
@@ -211,23 +211,6 @@ def test_a_full_folder_is_an_alarm_and_a_count(
     assert 0 < counts["held_bytes"] <= counts["quota_bytes"] == 2000
     alarms = [line for line in daemon.log if "ALARM" in line]
     assert "raise [collect] quota" in alarms[0] and len(alarms) == 2
-
-
-def test_captures_pulled_twice_change_nothing_and_tell_what_was_lost(
-    start: Callable[..., Daemon], tmp_path: Path
-) -> None:
-    daemon = start("--roll-size", "1kB")
-    for number in (1, 2, 3, 4, 7, 8, 9):
-        daemon.socket.send(datagram(number))
-    daemon.stop()
-    tables, folder = Tables(str(tmp_path / "tables")), tmp_path / "captures"
-    assert len(list(folder.glob("*.capture"))) > 2
-    (folder / "gstream-999999999999-20231114T221320Z.capture.part").write_text("half a fi")
-    for n_new, n_duplicates in ((7, 0), (0, 7)):
-        told = pull_input.pull(
-            LocalEngine(), tables, source="xcache_gstream", path=str(folder), day=dt.date(2023, 11, 15)
-        )
-        assert (told.n_new, told.n_duplicates, told.n_lost, told.n_rejected) == (n_new, n_duplicates, 2, {})
 
 
 def test_captures_that_were_pulled_are_deleted_in_their_time(

@@ -138,19 +138,6 @@ def test_a_scope_that_no_rucio_has_is_none(
     assert tables.read_arrow(ACCESSES)["did"].to_pylist() == [f"unknown:{path}"]
 
 
-def test_both_engines_name_files_alike(
-    spark_engine: Engine, engine: Engine, tables: Tables, tmp_path: Path
-) -> None:
-    names = [*SPELLINGS[LFN], *SPELLINGS[LHCB], *(hashed(*did, "/rucio") for did in OF_ATLAS.items())]
-    found = []
-    for number, one in enumerate((spark_engine, engine)):
-        into = Tables(str(tmp_path / str(number)))
-        pull(one, into, tmp_path, "cms_aaa", aaa(names))
-        found.append(into.read_arrow(ACCESSES).sort_by("event_id").to_pylist())
-    assert found[0] == found[1]
-    assert len({row["did"] for row in found[0]}) == 2 + len(OF_ATLAS)
-
-
 def test_no_token_is_in_the_sample_of_a_reject(engine: Engine, tables: Tables, tmp_path: Path) -> None:
     token = "eyJhbGciOiJSUzI1NiJ9.eyJzdWIiOiJhZGEifQ.c2VjcmV0"
     told = [f"/store/a.root?authz=Bearer {token}&scitag.flow=1", f"/store/b.root%3Fauthz={token}"]
