@@ -1,4 +1,4 @@
-"""Pull from a Rucio server: the files of listed datasets, or of those in use, into the files table."""
+"""The configured Rucio server, and a pull of the files of datasets, listed or in use, into the files table."""
 
 from __future__ import annotations
 
@@ -9,20 +9,45 @@ from collections.abc import Iterable, Mapping, Sequence
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from features.common.errors import InputError
+from features.common.errors import ConfigError, InputError
 from features.schema import ACCESSES, FILES
-from jobs.ground.settings.sources import IN_USE
+from jobs.ground.settings.sources import IN_USE, RucioSettings
 from jobs.ground.store.filesystems import store_at
 from jobs.ground.store.tables import Tables, read_partitions
+from jobs.ground.store.user_cache import user_cache
 from jobs.loop.ingest import local_engine
 from jobs.loop.ingest.pull_input import PullSummary, Request
 from jobs.loop.ingest.sources import Site, lines, rucio_catalogue, rucio_files, workspace
 from jobs.loop.ingest.sources.local import files_at, is_local
 from prefetch.rucio.bulk import Row
-from prefetch.rucio.session import Session
+from prefetch.rucio.session import RucioAccess, Session
 
 _NAME = "rucio_server"
 _COMMENT = "#"
+
+
+def session(rucio: RucioSettings) -> Session:
+    """A session with the configured server. Raises ConfigError if its settings are missing or incomplete."""
+    if not rucio.url:
+        raise ConfigError("rucio.url", "no Rucio server is configured; set it to https://rucio.example.org")
+    return Session(
+        RucioAccess(
+            url=rucio.url.rstrip("/"),
+            auth_url=rucio.auth_url.rstrip("/"),
+            auth_type=rucio.auth_type,
+            account=rucio.account,
+            vo=rucio.vo,
+            ca_cert=rucio.ca_cert,
+            username=rucio.username,
+            password=rucio.password.get_secret_value(),
+            client_cert=rucio.client_cert,
+            client_key=rucio.client_key,
+            client_proxy=rucio.client_proxy,
+            timeout_s=rucio.timeout,
+            attempts=rucio.attempts,
+            tokens=user_cache("rucio-tokens"),
+        )
+    )
 
 
 def pull(

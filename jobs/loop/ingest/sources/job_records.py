@@ -15,8 +15,7 @@ from features.common.names import UNFIT_RE2, literal
 from features.schema import JOB_RECORDS
 from jobs.loop.ingest.sources import Site, sql, urls
 from jobs.loop.ingest.sources.cms_tracer import AHEAD_DAYS
-from jobs.loop.ingest.sources.lines import MOST_LINE_BYTES
-from jobs.loop.ingest.sources.several_lines import joined
+from jobs.loop.ingest.sources.lines import MOST_LINE_BYTES, joined
 from replay.config import expression
 
 FIELDS = (

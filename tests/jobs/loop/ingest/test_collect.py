@@ -22,7 +22,7 @@ from cachecast_main import asked
 from features.common.errors import InputError
 from features.common.times import parse_as_of
 from jobs.ground.store.tables import Tables
-from jobs.loop.ingest import incremental, pull
+from jobs.loop.ingest import pull, pull_input
 from jobs.loop.ingest.local_engine import LocalEngine
 from jobs.loop.ingest.pull_input import Mark, Request
 from jobs.loop.ingest.sources import Site
@@ -256,7 +256,7 @@ def test_a_capture_that_may_not_be_deleted_is_counted(tmp_path: Path) -> None:
 
 def marked(tmp_path: Path) -> list[Mark]:
     tables, folder = Tables(str(tmp_path / "tables")), str(tmp_path / "captures")
-    return incremental.taken(LocalEngine(), tables, Request("xcache_gstream", folder, Site()))
+    return pull_input.taken(LocalEngine(), tables, Request("xcache_gstream", folder, Site()))
 
 
 @pytest.mark.parametrize("half", [b"\xed\xa0\x80", b"\\ud800"])

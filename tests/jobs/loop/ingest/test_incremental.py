@@ -11,7 +11,7 @@ from rucio_avro import write_dump
 from features.schema import ACCESSES, FILES, PULLS
 from jobs.ground.settings.tree import Settings
 from jobs.ground.store.tables import Tables
-from jobs.loop.ingest import incremental, pull, pull_input
+from jobs.loop.ingest import pull, pull_input
 from jobs.loop.ingest.pull_input import Engine, PullSummary
 
 DAY = dt.date(2026, 3, 5)
@@ -25,7 +25,7 @@ def trace(uuid: str) -> str:
 
 
 def pulled(engine: Engine, tables: Tables, path: str, source: str = "rucio_traces") -> PullSummary:
-    return pull_input.pull(engine, tables, source=source, path=path, day=DAY, take=incremental.only_new)
+    return pull_input.pull(engine, tables, source=source, path=path, day=DAY, new_only=True)
 
 
 def told(summary: PullSummary) -> tuple[int, int, int]:
@@ -35,7 +35,7 @@ def told(summary: PullSummary) -> tuple[int, int, int]:
 def test_an_hourly_pull_reads_what_is_new(
     engine: Engine, tables: Tables, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(incremental, "MERGED_AT_ONCE", 2)
+    monkeypatch.setattr(pull_input, "MERGED_AT_ONCE", 2)
     raw = tmp_path / "raw files"
     raw.mkdir()
     names = [f"traces.2026-03-0{n}.jsonl" for n in (1, 2, 3)]
@@ -62,7 +62,7 @@ def test_a_pull_that_dies_before_its_mark_is_made_good(
 ) -> None:
     (tmp_path / "a").write_text(trace("a"))
     with monkeypatch.context() as patch:
-        patch.setattr(incremental, "_mark", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+        patch.setattr(pull_input, "_mark", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
         with pytest.raises(KeyboardInterrupt):
             pulled(engine, tables, str(tmp_path / "a"))
     assert tables.snapshot(ACCESSES).n_rows == 1

@@ -20,9 +20,9 @@ from features.common.errors import InputError, NotPlainError
 from features.common.input_files import InputFile
 from features.schema import ACCESSES, REJECTS
 from jobs.ground.store.tables import Tables
-from jobs.loop.ingest import incremental, pull_input, queue_entries
+from jobs.loop.ingest import pull_input, queue_entries
 from jobs.loop.ingest.local_engine import LocalEngine
-from jobs.loop.ingest.pull_input import Engine, PullSummary, Request, Selection
+from jobs.loop.ingest.pull_input import Engine, PullSummary, Request
 from jobs.loop.ingest.sources import Site, lines
 from jobs.loop.ingest.spark_engine import SparkEngine
 
@@ -63,10 +63,10 @@ REFUSED = {
 }
 
 
-def pulled(
-    engine: Engine, tables: Tables, source: str, path: str, take: Selection | None = None
-) -> PullSummary:
-    return pull_input.pull(engine, tables, source=source, path=path, day=DAY, salt="s", caches=(), take=take)
+def pulled(engine: Engine, tables: Tables, source: str, path: str, new_only: bool = False) -> PullSummary:
+    return pull_input.pull(
+        engine, tables, source=source, path=path, day=DAY, salt="s", caches=(), new_only=new_only
+    )
 
 
 def told(tables: Tables) -> str:
@@ -99,8 +99,8 @@ def test_new_links_count_once_where_only_new_inputs_are_pulled(
     engine: Engine, tmp_path: Path, drop: Path
 ) -> None:
     tables = Tables(str(tmp_path / "tables"))
-    first = pulled(engine, tables, "rucio_traces", str(drop), incremental.only_new)
-    again = pulled(engine, tables, "rucio_traces", str(drop), incremental.only_new)
+    first = pulled(engine, tables, "rucio_traces", str(drop), new_only=True)
+    again = pulled(engine, tables, "rucio_traces", str(drop), new_only=True)
     assert (first.n_rejected, again.n_rejected) == (REFUSED, {})
     assert again.n_unchanged == sum(REFUSED.values())
 
