@@ -72,7 +72,7 @@ def run(settings: Settings, *, as_ofs: Sequence[int]) -> list[Arrival]:
     tables, cycle_s = Tables.of(settings), settings.features.cycle
     tables.check_writable(ARRIVALS)
     known = _Known(tables)
-    pulled = sorted(sources.those(settings.airflow.pull, lambda source: source.table is ACCESSES))
+    pulled = sorted(sources.select_sources(settings.airflow.pull, lambda source: source.table is ACCESSES))
     answer = []
     for as_of_s in as_ofs:
         arrivals = [

@@ -1,4 +1,4 @@
-"""The configured Rucio server, and a pull of the files of datasets, listed or in use, into the files table."""
+"""The configured Rucio server, and a pull of the files of datasets, listed or in use."""
 
 from __future__ import annotations
 

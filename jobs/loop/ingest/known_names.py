@@ -156,7 +156,7 @@ def _is_of_path(rows: pa.Table) -> pa.ChunkedArray:
 
 def _knows_paths(source: str) -> bool:
     try:
-        return bool(sources.those([source], lambda source: source.of_paths))
+        return bool(sources.select_sources([source], lambda source: source.of_paths))
     except ConfigError:  # a package that cannot be used any more
         return False
 

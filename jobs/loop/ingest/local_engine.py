@@ -40,7 +40,7 @@ class LocalEngine:
         return marks(path, whole=whole) if is_local(path) else remote.marks(path, whole=whole)
 
     def merge(self, tables: Tables, request: Request, paths: Sequence[str]) -> PullSummary:
-        source = sources.named(request.source)
+        source = sources.load_source(request.source)
         if source.is_local:
             local_path(request.path)
         with tables.exclusive("pull"), workspace.opened(source.table) as space:

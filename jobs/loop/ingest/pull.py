@@ -51,7 +51,7 @@ def run(settings: Settings, *, source: str, path: str, day_s: int, new_only: boo
     tables.check_writable(ACCESSES, FILES, JOB_RECORDS, REJECTS)
     if source == SERVER:
         return _pull_from_server(settings, tables, path=path, day=day, new_only=new_only, source=source)
-    definition = sources.named(source)
+    definition = sources.load_source(source)
     engine = engine_for(
         tables, source=source, path=path, up_to_bytes=settings.sources.local_up_to, spark=settings.spark
     )
@@ -109,7 +109,7 @@ def engine_for(tables: Tables, *, source: str, path: str, up_to_bytes: int, spar
     Local, if input and tables are on this machine, what must be read is at most `up_to_bytes` (packed files
     count tenfold), and the source does not need Spark. Raises InputError if nothing is at a local `path`.
     """
-    definition = sources.named(source)
+    definition = sources.load_source(source)
     if definition.decode is not None:
         if definition.is_local:
             local_path(path)

@@ -24,7 +24,7 @@ import pyarrow.compute as pc
 from features.schema import ACCESSES, PULLS, Table, arrow_schema
 from jobs.ground.store.rejects import replace_rejects
 from jobs.ground.store.tables import Tables, read_partitions
-from jobs.loop.ingest.sources import Site, named
+from jobs.loop.ingest.sources import Site, load_source
 from jobs.loop.ingest.sources.local import BEING_WRITTEN
 
 # Inputs merged at once: more of them make Spark's plan longer, fewer rewrite their days more often.
@@ -131,7 +131,7 @@ def pull(
     lists = tuple(caches), tuple(storages), tuple(job_sites), tuple(test_files)
     site = Site(salt, day.isoformat(), *lists, senders, dict(scopes))
     request = Request(source, path, site)
-    with named(source).blamed():
+    with load_source(source).blamed():
         summary = _merge_new(engine, tables, request) if new_only else engine.merge(tables, request, [path])
     return dataclasses.replace(summary, engine=engine.name)
 
@@ -142,7 +142,7 @@ def _merge_new(engine: Engine, tables: Tables, request: Request) -> PullSummary:
     Files that mean nothing alone (`Source.is_whole`) are one input. Raises ConflictError if another pull set
     marks in the meantime.
     """
-    whole = named(request.source).is_whole
+    whole = load_source(request.source).is_whole
     inputs = _inputs(engine, request)
     old = _marks(tables, request.source)
     new = [mark for mark in inputs if mark not in old]
@@ -167,7 +167,7 @@ def _batches(marks: Sequence[Mark], *, whole: bool) -> Iterator[Sequence[Mark]]:
 
 def _inputs(engine: Engine, request: Request) -> list[Mark]:
     """The inputs, without those still being written."""
-    marks = engine.inputs(request.path, whole=named(request.source).is_whole)
+    marks = engine.inputs(request.path, whole=load_source(request.source).is_whole)
     return [mark for mark in marks if not mark.input.endswith(BEING_WRITTEN)]
 
 

@@ -18,7 +18,7 @@ from jobs.ground.store.keys import Key, MomentKey
 from jobs.ground.store.rejects import replace_rejects
 from jobs.ground.store.tables import Tables, read_partitions
 from jobs.loop.ingest.known_names import plain_names
-from jobs.loop.ingest.queue_entries import FURTHEST_S, Checked, checked, entries
+from jobs.loop.ingest.queue_entries import FURTHEST_S, Checked, check_entries, read_entries
 from jobs.loop.ingest.queues import Kind, Place, read
 from prefetch.plan.scores import KnownWork
 
@@ -79,9 +79,11 @@ def run(
     kind: Kind = "auto",
 ) -> QueueSummary:
     """Read a queue of jobs from a path or URL; its entries are the state of `name` from `as_of_s` on."""
-    raw = entries(source, token=settings.queue.token.get_secret_value(), timeout_s=settings.queue.timeout)
+    raw = read_entries(
+        source, token=settings.queue.token.get_secret_value(), timeout_s=settings.queue.timeout
+    )
     stated = read(raw, kind, Place.of(settings, as_of_s, site))
-    accepted = checked(stated, as_of_s=as_of_s, stale_s=settings.queue.stale, site=site)
+    accepted = check_entries(stated, as_of_s=as_of_s, stale_s=settings.queue.stale, site=site)
     address = source.partition("?")[0]
     return write(Tables.of(settings), accepted, queue=name, source=address, as_of_s=as_of_s)
 
@@ -149,10 +151,12 @@ def known_work(tables: Tables, *, as_of_s: int, cache: str, site: str) -> Queued
     )
     rows = rows.filter(pc.and_(ours, pc.less_equal(rows["known_at"], now)))
     valid = rows.filter(pc.greater(rows["expires_at"], now))
-    return dataclasses.replace(resolved(tables, valid, as_of_s), n_stale=rows.num_rows - valid.num_rows)
+    return dataclasses.replace(
+        files_of_inputs(tables, valid, as_of_s), n_stale=rows.num_rows - valid.num_rows
+    )
 
 
-def resolved(tables: Tables, rows: pa.Table, as_of_s: int) -> Queued:
+def files_of_inputs(tables: Tables, rows: pa.Table, as_of_s: int) -> Queued:
     """The files behind the inputs of `rows`, as the files table knew them at `as_of_s`."""
     if not rows.num_rows or not tables.exists(FILES):
         return Queued(_NOTHING, n_unknown=rows.num_rows)

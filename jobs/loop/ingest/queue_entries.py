@@ -205,7 +205,7 @@ def _at(moment_s: int) -> dt.datetime:
     return dt.datetime.fromtimestamp(moment_s, dt.UTC)
 
 
-def entries(source: str, *, token: str, timeout_s: int) -> list[object]:
+def read_entries(source: str, *, token: str, timeout_s: int) -> list[object]:
     """The raw entries at a path or URL; a line that is no JSON stands as its text.
 
     JSON: a list of objects, an object with such a list as `jobs`, or an object a line; CSV: with a header.

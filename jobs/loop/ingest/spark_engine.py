@@ -112,7 +112,7 @@ class SparkEngine:
             return _summed(tables, request, counted, changes)
 
     def _n_parts(self, request: Request, paths: Sequence[str], head: Snapshot) -> int:
-        whole = sources.named(request.source).is_whole
+        whole = sources.load_source(request.source).is_whole
         marks = [mark for path in paths for mark in self.inputs(path, whole=whole)]
         n_bytes = sum(unpacked_bytes(mark.input, mark.size_bytes) for mark in marks)
         n_rows = max((part.n_rows for part in head.partitions.values()), default=0)
@@ -120,7 +120,7 @@ class SparkEngine:
         return min(most, 1 + max(n_bytes // _BYTES_PER_PART, n_rows // _ROWS_PER_PART))
 
     def _read(self, request: Request, paths: Sequence[str]) -> _Records:
-        source = sources.named(request.source)
+        source = sources.load_source(request.source)
         if source.entry is not None:  # workers need not have the package
             package = sys.modules[source.entry.module.partition(".")[0]]
             cloudpickle.register_pickle_by_value(package)  # type: ignore[no-untyped-call]

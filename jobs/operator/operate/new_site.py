@@ -120,7 +120,7 @@ def _complete(given: Answers) -> Answers:
 
 def existing_source(given: str) -> str:
     """The name of a source whose rows are accesses. Raises InputError if it is none."""
-    if not sources.those([given], lambda source: source.table is ACCESSES):
+    if not sources.select_sources([given], lambda source: source.table is ACCESSES):
         raise InputError(f"no source of accesses is called {given!r}; {known()}")
     return given
 

@@ -52,7 +52,7 @@ def recorded_reads(tables: Tables, day: str) -> pa.Table:
     """The reads in caches' own records of one day; those of a second source do not count again."""
     head = tables.head(ACCESSES)
     rows = read_partitions(head, head.select(since=day, until=day), _COLUMNS)
-    of_caches = sources.those(rows["source"].unique().to_pylist(), lambda source: source.of_caches)
+    of_caches = sources.select_sources(rows["source"].unique().to_pylist(), lambda source: source.of_caches)
     is_recorded = pc.is_in(rows["source"], pa.array(of_caches, pa.string()))
     rows = rows.filter(pc.and_(pc.is_valid(rows["cache"]), is_recorded))
     streamed = rows.filter(pc.equal(rows["source"], "xcache_gstream"))["cache"].unique()

@@ -116,7 +116,7 @@ class Source:
 
 
 @functools.cache
-def named(name: str) -> Source:
+def load_source(name: str) -> Source:
     """The source of files called `name`; of two of one name ours.
 
     Raises ConfigError if there is none, or if a package brings it that cannot be used.
@@ -139,6 +139,6 @@ def named(name: str) -> Source:
     return dataclasses.replace(source, name=name, entry=entries[0])
 
 
-def those(names: Iterable[str], is_wanted: Callable[[Source], bool]) -> list[str]:
+def select_sources(names: Iterable[str], matches: Callable[[Source], bool]) -> list[str]:
     """Those of `names` that are such sources; of a name that is none here nothing is known."""
-    return [name for name in names if is_source(name) and is_wanted(named(name))]
+    return [name for name in names if is_source(name) and matches(load_source(name))]

@@ -148,7 +148,7 @@ def _statements(event_id: str) -> Iterator[str]:
     opened = "SELECT event_id FROM parsed WHERE reason IS NULL UNION ALL SELECT event_id FROM writes"
     closed = f"SELECT {event_id} FROM lone UNION ALL SELECT {event_id} FROM refusing"
     yield (
-        f"CREATE TABLE closes AS SELECT {event_id} AS id, input, told, {numbers}, false AS is_old FROM lone "
+        f"CREATE TABLE closes AS SELECT {event_id} AS id, input, stated, {numbers}, false AS is_old FROM lone "
         "UNION ALL SELECT event_id, (SELECT min(input) FROM parsed), NULL, epoch_us(accessed_at), "
         "read_bytes, vector_bytes, written_bytes, true "
         "FROM (SELECT DISTINCT ON (event_id) * FROM known WHERE NOT is_open "
@@ -178,7 +178,7 @@ def _ended() -> sql.Query:
     An open that has ended is ended by the same close alone, told once more.
     """
     columns = {name: f'"{name}"' for name in ACCESSES.column_names} | at_close("accessed_at")
-    return sql.Query(table=ACCESSES, steps=[], columns=columns, reason="why", sample="told")
+    return sql.Query(table=ACCESSES, steps=[], columns=columns, reason="why", sample="stated")
 
 
 def _kept(event_id: str) -> str:

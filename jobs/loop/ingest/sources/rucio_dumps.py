@@ -48,7 +48,7 @@ def read(spark: SparkSession, path: str, *, day: str) -> tuple[DataFrame, sql.Qu
     sample = F.to_json(F.struct("file", *_KEY, "BYTES", "CREATED_AT"))
     strange = good.filter(F.col("rse").isNull()).withColumn("reason", F.lit("an RSE that rses does not list"))
     bad = replicas.filter(F.col("reason").isNotNull()).unionByName(strange, allowMissingColumns=True)
-    refused = bad.select("reason", sample.alias("told"))
+    refused = bad.select("reason", sample.alias("stated"))
     rows = files.unionByName(refused, allowMissingColumns=True).withColumn("input", F.lit(path))
     return rows.withColumnRenamed("reason", "refused"), _query(_date(path) or day)
 
@@ -168,7 +168,7 @@ def _query(dumped_on: str) -> sql.Query:
         *sql.with_parts('"NAME"', '"SCOPE"'),
         {"of_dataset": name_parts("parent_name")},
     ]
-    return sql.Query(FILES, steps, columns, reason="refused", sample='coalesce(told, "NAME")')
+    return sql.Query(FILES, steps, columns, reason="refused", sample='coalesce(stated, "NAME")')
 
 
 def _date(path: str) -> str:

@@ -18,7 +18,7 @@ from jobs.ground.store.locks import exclusive
 from jobs.ground.store.tables import Tables
 from jobs.loop.ingest import pull_input
 from jobs.loop.ingest.pull_input import Engine
-from jobs.loop.ingest.sources import sql, those
+from jobs.loop.ingest.sources import select_sources, sql
 
 GOLDEN = Path(__file__).parents[3] / "golden/pull"
 DAY = dt.date(2026, 3, 5)
@@ -107,7 +107,7 @@ def check_golden(engine: Engine, tables: Tables, tmp_path: Path, case: str) -> N
     assert {table.name: tables.head(table) for table in (ACCESSES, FILES, JOB_RECORDS, REJECTS)} == before
 
 
-@pytest.mark.parametrize("source", those(sorted(OURS), lambda source: source.table is ACCESSES))
+@pytest.mark.parametrize("source", select_sources(sorted(OURS), lambda source: source.table is ACCESSES))
 def test_test_files_of_monitoring_are_no_reads_in_any_source(
     engine: Engine, tables: Tables, source: str
 ) -> None:
