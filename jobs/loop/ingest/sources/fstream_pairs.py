@@ -148,8 +148,8 @@ def _statements(event_id: str) -> Iterator[str]:
     opened = "SELECT event_id FROM parsed WHERE reason IS NULL UNION ALL SELECT event_id FROM writes"
     closed = f"SELECT {event_id} FROM lone UNION ALL SELECT {event_id} FROM refusing"
     yield (
-        f"CREATE TABLE closes AS SELECT {event_id} AS id, input, stated, {numbers}, false AS is_old FROM lone "
-        "UNION ALL SELECT event_id, (SELECT min(input) FROM parsed), NULL, epoch_us(accessed_at), "
+        f"CREATE TABLE closes AS SELECT {event_id} AS id, input, stated, {numbers}, false AS is_old "
+        "FROM lone UNION ALL SELECT event_id, (SELECT min(input) FROM parsed), NULL, epoch_us(accessed_at), "
         "read_bytes, vector_bytes, written_bytes, true "
         "FROM (SELECT DISTINCT ON (event_id) * FROM known WHERE NOT is_open "
         f"AND event_id NOT IN ({closed}) AND event_id IN ({opened}))"
