@@ -134,7 +134,7 @@ class Checked:
             self.samples[reason] = text[:SAMPLE_CHARS]
 
 
-def checked(raw: Iterable[object], *, as_of_s: int, stale_s: int, site: str | None = None) -> Checked:
+def check_entries(raw: Iterable[object], *, as_of_s: int, stale_s: int, site: str | None = None) -> Checked:
     """The entries of a queue read at `as_of_s`; `site`: of entries that name none.
 
     An entry without `known_at` is known from `as_of_s` on; a later one is refused. It is valid until
