@@ -172,20 +172,6 @@ def test_an_envelope_changes_nothing(
     assert len(plain) == 1
 
 
-def test_both_engines_read_marks_envelopes_and_words_alike(
-    pulled: Pulled, spark_engine: Engine, tmp_path: Path
-) -> None:
-    lines = [trace(), trace(uuid="u2", dataset="NA"), json.dumps(ENVELOPES[3](TRACE | {"uuid": "u3"}))]
-    content = MARK + "\n".join(lines).encode()
-    (tmp_path / "spark").mkdir()
-    by_spark = Pulled(spark_engine, Tables(str(tmp_path / "spark tables")), tmp_path / "spark")
-    rows = pulled("rucio_traces", content)
-    assert by_spark("rucio_traces", content) == rows
-    assert len(rows) == 3
-    assert by_spark("rucio_files", trace().encode("utf-16")) == []
-    assert by_spark.reasons() == {"not a plain file: text in UTF-16 (write it as UTF-8)": 1}
-
-
 @pytest.mark.parametrize("none", [0, "0.0"])
 def test_a_transfer_without_a_time_began_when_its_trace_did(pulled: Pulled, none: object) -> None:
     (row,) = pulled("rucio_traces", trace(transferStart=none, dataset=["mc23_13p6TeV:d"]))

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+from raw_records import trace
 from rucio_avro import write_dump
 
 from features.common.errors import ConflictError, InputError, SchemaError
@@ -175,19 +176,13 @@ def check_pulled_whole(engine: Engine, tables: Tables, path: Path, real: Real) -
     assert tables.snapshot(ACCESSES).n_rows == n_new
 
 
-def trace(**fields: object) -> str:
-    start = 1772323200
-    told = {"eventType": "get", "scope": "s", "filename": "f", "uuid": "u", "transferStart": start}
-    return json.dumps({**told, "transferEnd": start + 1, **fields})
-
-
 @pytest.mark.parametrize("name", ["engine", "spark_engine"])
 def test_late_rows_reopen_their_day_and_leave_the_others(
     request: pytest.FixtureRequest, name: str, tables: Tables, tmp_path: Path
 ) -> None:
     engine = request.getfixturevalue(name)
     first, late = tmp_path / "first.jsonl", tmp_path / "late.jsonl.gz"
-    first.write_text("\n".join([trace(), trace(uuid="v", transferStart=1772409600)]))
+    first.write_text(trace() + trace(uuid="v", transferStart=1772409600))
     late.write_bytes(gzip.compress(trace(uuid="w").encode()))
     pull_input.pull(engine, tables, source="rucio_traces", path=str(first), day=DAY)
     before = tables.snapshot(ACCESSES).partitions
@@ -204,7 +199,7 @@ def test_late_records_are_merged_and_counted(engine: Engine, tables: Tables, tmp
     ends = {"in-time": start + 3 * days + 1, "late": start + 3 * days + 2, "long": start + 9 * days}
     told = [trace(uuid=name, traceTimeentryUnix=known) for name, known in ends.items()]
     told[2] = trace(uuid="long", transferEnd=start + 8 * days, traceTimeentryUnix=ends["long"])
-    (tmp_path / "t").write_text("\n".join(told))
+    (tmp_path / "t").write_text("".join(told))
     first, again = (
         pull_input.pull(engine, tables, source="rucio_traces", path=str(tmp_path / "t"), day=DAY)
         for _ in range(2)
@@ -228,7 +223,7 @@ def test_rejects_of_an_input_are_replaced_and_of_others_kept(
     second.write_text("broken\nbroken\n")
     for path in (first, second):
         pull_input.pull(engine, tables, source="rucio_traces", path=str(path), day=DAY)
-    first.write_text(trace() + "\n")
+    first.write_text(trace())
     pull_input.pull(engine, tables, source="rucio_traces", path=str(first), day=DAY)
     assert tables.read_arrow(REJECTS)["n_rows"].to_pylist() == [2]
 
