@@ -18,8 +18,9 @@ from jobs.ground.store.keys import Key, MomentKey
 from jobs.ground.store.rejects import replace_rejects
 from jobs.ground.store.tables import Tables, read_partitions
 from jobs.loop.ingest.known_names import plain_names
-from jobs.loop.ingest.queue_entries import FURTHEST_S, Checked, check_entries, read_entries
-from jobs.loop.ingest.queues import Kind, Place, read
+from jobs.loop.ingest.queue_entries import FURTHEST_S, Checked, check_entries
+from jobs.loop.ingest.queues.answers import Kind, entries_of, read_answer
+from jobs.loop.ingest.queues.place import Place
 from prefetch.plan.scores import KnownWork
 
 SOURCE = "queued_jobs"
@@ -79,10 +80,8 @@ def run(
     kind: Kind = "auto",
 ) -> QueueSummary:
     """Read a queue of jobs from a path or URL; its entries are the state of `name` from `as_of_s` on."""
-    raw = read_entries(
-        source, token=settings.queue.token.get_secret_value(), timeout_s=settings.queue.timeout
-    )
-    stated = read(raw, kind, Place.of(settings, as_of_s, site))
+    raw = read_answer(source, token=settings.queue.token.get_secret_value(), timeout_s=settings.queue.timeout)
+    stated = entries_of(raw, kind, Place.of(settings, as_of_s, site))
     accepted = check_entries(stated, as_of_s=as_of_s, stale_s=settings.queue.stale, site=site)
     address = source.partition("?")[0]
     return write(Tables.of(settings), accepted, queue=name, source=address, as_of_s=as_of_s)

@@ -22,9 +22,10 @@ from features.schema import FILES, QUEUE, REJECTS, arrow_schema
 from jobs.ground.settings.tree import Settings
 from jobs.ground.store.tables import Tables
 from jobs.loop.ingest import queue
-from jobs.loop.ingest.queue_entries import FURTHEST_S, MOST_JOBS, Checked, check_entries, read_entries
-from jobs.loop.ingest.queues import Kind, Place, classads, kind_of, read
-from jobs.loop.ingest.queues.place import folded
+from jobs.loop.ingest.queue_entries import FURTHEST_S, MOST_JOBS, Checked, check_entries
+from jobs.loop.ingest.queues import classads
+from jobs.loop.ingest.queues.answers import Kind, entries_of, kind_of, read_answer
+from jobs.loop.ingest.queues.place import Place, folded
 
 ROOT = Path(__file__).parents[4]
 GOLDEN = ROOT / "tests/golden/queue"
@@ -37,11 +38,11 @@ AD = 'ClusterId = 1\nProcId = 0\nJobStatus = 1\nArgs = "/store/mc/f.root"\n'
 
 
 def accepted(raw: list[object], place: Place = PLACE, kind: Kind = "auto") -> Checked:
-    return check_entries(read(raw, kind, place), as_of_s=place.as_of_s, stale_s=DAY_S, site=place.site)
+    return check_entries(entries_of(raw, kind, place), as_of_s=place.as_of_s, stale_s=DAY_S, site=place.site)
 
 
 def accepted_of(path: Path) -> Checked:
-    return accepted(read_entries(str(path), token="", timeout_s=1))
+    return accepted(read_answer(str(path), token="", timeout_s=1))
 
 
 def inputs(queued: Checked) -> list[list[Any]]:
@@ -194,7 +195,7 @@ def damaged(record: dict[str, Any]) -> Iterable[dict[str, Any]]:
 
 @pytest.mark.parametrize("path", CASES, ids=lambda path: path.name)
 def test_absurd_fields_are_read_as_they_can_be_or_counted(path: Path) -> None:
-    whole = [record for record in read_entries(str(path), token="", timeout_s=1) if isinstance(record, dict)]
+    whole = [record for record in read_answer(str(path), token="", timeout_s=1) if isinstance(record, dict)]
     kind = kind_of(whole)
     for record in (absurd for good in whole for absurd in damaged(good)):
         queued = accepted([record], kind=kind)  # type: ignore[arg-type]
