@@ -60,13 +60,13 @@ def fields(columns: Sequence[str]) -> list[sql.Columns]:
     return sql.with_words({name: f"{name} field" for name in columns})
 
 
-def _columns(n_names: int, columns: Sequence[tuple[str, int]], batch: pa.RecordBatch) -> pa.RecordBatch:
+def _columns(n_names: int, places: Sequence[tuple[str, int]], batch: pa.RecordBatch) -> pa.RecordBatch:
     records = [_fields(line) for line in batch["value"].to_pylist()]
     columns = {
         f"{name} field": pa.array(
             [(record[at] or None) if at < len(record) else None for record in records], pa.string()
         )
-        for name, at in columns
+        for name, at in places
     }
     malformed = pa.array([len(record) != n_names for record in records], pa.bool_())
     return pa.record_batch(
