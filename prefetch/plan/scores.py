@@ -111,17 +111,19 @@ class Files:
 class KnownWork:
     """Files that queued jobs read, one entry each; `item` (dense file id) is unique, in no order.
 
-    `n_jobs`: jobs that read the file; `wait_s`: until the first of them is expected to start, 0 or more.
+    `n_jobs`: jobs that read the file; `wait_s`: until the first of them is expected to start, 0 or more;
+    `certainty`: that any reads it, None: 1 for each.
     """
 
     item: IntArray
     size_bytes: IntArray
     n_jobs: IntArray
     wait_s: IntArray
+    certainty: FloatArray | None = None
 
 
 def with_known(scores: Scores, work: KnownWork) -> Scores:
-    """`scores` with probability 1 for queued files, in every horizon that the job starts within.
+    """`scores` with at least their certainty for queued files, in every horizon that the job starts within.
 
     Files that were not scored are added. Work that starts after the longest horizon changes nothing.
     """
@@ -136,7 +138,8 @@ def with_known(scores: Scores, work: KnownWork) -> Scores:
     order = np.argsort(items)
     entry = order[np.searchsorted(items, item, sorter=order)]
     certain = np.array(scores.horizons_s)[:, None] >= wait_s[None, :]
-    probability[:, entry] = np.where(certain, 1.0, probability[:, entry])
+    sure = np.ones(item.size) if work.certainty is None else work.certainty[near]
+    probability[:, entry] = np.maximum(probability[:, entry], np.where(certain, sure, 0.0))
     n_jobs = np.append(scores.queued, np.zeros(n_new, np.int64))
     n_jobs[entry] = work.n_jobs[near]
     return Scores(

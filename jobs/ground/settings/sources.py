@@ -8,7 +8,7 @@ import pydantic
 
 from features.common.plugins import Group
 from jobs.ground.settings.our_sources import GROUP, OURS
-from jobs.ground.settings.values import HttpUrl, Pause, Seconds, Section, Share, WholeDays
+from jobs.ground.settings.values import HttpUrl, Name, Pattern, Pause, Seconds, Section, Share, WholeDays
 from jobs.ground.signals import Stopped
 
 SERVER = "rucio_server"
@@ -68,6 +68,7 @@ class QueueSettings(Section):
     stale: Seconds
     timeout: Seconds
     token: pydantic.SecretStr
+    sites: dict[Name, tuple[Pattern, ...]]
 
 
 class RucioSettings(Section):

@@ -62,8 +62,8 @@ class _Known:
 
     def _day(self, day: str) -> pa.Table:
         if day not in self._days:
-            chosen = self._head.select(since=day, until=day)
-            self._days[day] = read_partitions(self._head, chosen, ["source", "known_at"])
+            partitions = self._head.select(since=day, until=day)
+            self._days[day] = read_partitions(self._head, partitions, ["source", "known_at"])
         return self._days[day]
 
 
@@ -72,13 +72,15 @@ def run(settings: Settings, *, as_ofs: Sequence[int]) -> list[Arrival]:
     tables, cycle_s = Tables.of(settings), settings.features.cycle
     tables.check_writable(ARRIVALS)
     known = _Known(tables)
-    pulled = sorted(sources.those(settings.airflow.pull, lambda source: source.table is ACCESSES))
+    pulled = sorted(sources.select_sources(settings.airflow.pull, lambda source: source.table is ACCESSES))
     answer = []
     for as_of_s in as_ofs:
-        found = [judged(tables, known, settings.arrivals, one, as_of_s, cycle_s=cycle_s) for one in pulled]
-        rows = [{**dataclasses.asdict(one), "complete": not one.why} for one in found]
+        arrivals = [
+            judged(tables, known, settings.arrivals, source, as_of_s, cycle_s=cycle_s) for source in pulled
+        ]
+        rows = [{**dataclasses.asdict(arrival), "complete": not arrival.why} for arrival in arrivals]
         tables.replace_rows(ARRIVALS, rows, MomentKey.at(as_of_s, settings.region.name))
-        answer += found
+        answer += arrivals
     return answer
 
 

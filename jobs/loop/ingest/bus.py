@@ -63,7 +63,7 @@ class Bus:
         self._destinations, self._client = destinations, client
         self._now_s, self._log = now_s, log
         self._numberings = Numberings(PSEQ_MODULUS)
-        self._beat_at, self._pause_s, self._told = 0.0, _PAUSES_S[0], ""
+        self._beat_at, self._pause_s, self._failure = 0.0, _PAUSES_S[0], ""
         with ExitStack() as opened:
             self._files = {
                 kind: opened.enter_context(
@@ -100,9 +100,9 @@ class Bus:
                     self._follow_broker(stopping)
             except BrokerUnavailable as error:
                 self.counts["failures"] += 1
-                if str(error) != self._told:
+                if str(error) != self._failure:
                     self._log(str(error))
-                self._told = str(error)
+                self._failure = str(error)
             finally:
                 self.counts["connected"] = 0
             self._pause(stopping)
@@ -156,7 +156,7 @@ class Bus:
         self.counts["bytes"] += sum(message.size_bytes for message in taken)
         self.counts["again"] += sum(message.is_again for message in taken)
         taken.clear()
-        self._pause_s, self._told = _PAUSES_S[0], ""
+        self._pause_s, self._failure = _PAUSES_S[0], ""
 
     def _take(self, message: Message) -> None:
         now_s = self._now_s()

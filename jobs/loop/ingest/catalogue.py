@@ -1,4 +1,4 @@
-"""Pull from a Rucio server: the files of listed datasets, or of those in use, into the files table."""
+"""The configured Rucio server, and a pull of the files of datasets, listed or in use."""
 
 from __future__ import annotations
 
@@ -9,19 +9,44 @@ from collections.abc import Iterable, Mapping, Sequence
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from features.common.errors import InputError
+from features.common.errors import ConfigError, InputError
+from features.common.files import user_cache
 from features.schema import ACCESSES, FILES
-from jobs.ground.settings.sources import IN_USE
+from jobs.ground.settings.sources import IN_USE, RucioSettings
 from jobs.ground.store.filesystems import store_at
 from jobs.ground.store.tables import Tables, read_partitions
 from jobs.loop.ingest import local_engine
 from jobs.loop.ingest.pull_input import PullSummary, Request
 from jobs.loop.ingest.sources import Site, lines, rucio_catalogue, rucio_files, workspace
 from jobs.loop.ingest.sources.local import files_at, is_local
-from prefetch.rucio.session import Row, Session
+from prefetch.rucio.session import Row, RucioAccess, Session
 
 _NAME = "rucio_server"
 _COMMENT = "#"
+
+
+def session(rucio: RucioSettings) -> Session:
+    """A session with the configured server. Raises ConfigError if its settings are missing or incomplete."""
+    if not rucio.url:
+        raise ConfigError("rucio.url", "no Rucio server is configured; set it to https://rucio.example.org")
+    return Session(
+        RucioAccess(
+            url=rucio.url.rstrip("/"),
+            auth_url=rucio.auth_url.rstrip("/"),
+            auth_type=rucio.auth_type,
+            account=rucio.account,
+            vo=rucio.vo,
+            ca_cert=rucio.ca_cert,
+            username=rucio.username,
+            password=rucio.password.get_secret_value(),
+            client_cert=rucio.client_cert,
+            client_key=rucio.client_key,
+            client_proxy=rucio.client_proxy,
+            timeout_s=rucio.timeout,
+            attempts=rucio.attempts,
+            tokens=user_cache("rucio-tokens"),
+        )
+    )
 
 
 def pull(
@@ -33,8 +58,8 @@ def pull(
     read in the `in_use_days` up to `day`, by the accesses table; `scopes`: see `Site`. Raises InputError if
     it names none, ServiceError (nothing is written then), StaleInputError without accesses, ConflictError.
     """
-    wanted = _in_use(tables, day, in_use_days) if path == IN_USE else _listed(path)
-    if not wanted:
+    datasets = _in_use(tables, day, in_use_days) if path == IN_USE else _listed(path)
+    if not datasets:
         raise InputError(
             f"{path} names no dataset; give lines like mc23_13p6TeV:mc23_13p6TeV.1.X.AOD.e1, or in-use"
         )
@@ -42,7 +67,7 @@ def pull(
     query = rucio_files.query(site)
     with workspace.opened(FILES) as space:
         # Fetched before the lock of pulls is taken, because a large catalogue takes long.
-        for rows in rucio_catalogue.rows(session, wanted):
+        for rows in rucio_catalogue.rows(session, datasets):
             space.take(query, [_lines(rows, path, site.day)])
         with tables.exclusive("pull"):
             return local_engine.merge(space, tables, Request(_NAME, path, site))
@@ -50,18 +75,18 @@ def pull(
 
 def _lines(rows: Sequence[Row], path: str, day: str) -> pa.RecordBatch:
     """What the server told, as lines; their input is who named them."""
-    told = pa.array([rucio_catalogue.line(row, day) for row in rows], pa.string())
-    return pa.record_batch({"value": told, "input": pa.repeat(pa.scalar(path), len(told))})
+    values = pa.array([rucio_catalogue.line(row, day) for row in rows], pa.string())
+    return pa.record_batch({"value": values, "input": pa.repeat(pa.scalar(path), len(values))})
 
 
 def _in_use(tables: Tables, day: dt.date, days: int) -> list[str]:
     snapshot, since = tables.snapshot(ACCESSES), day - dt.timedelta(days=days)
-    chosen = snapshot.select(since=since.isoformat(), until=day.isoformat())
-    found = [
+    partitions = snapshot.select(since=since.isoformat(), until=day.isoformat())
+    columns = [
         pc.unique(read_partitions(snapshot, {key: part}, ["dataset"])["dataset"])
-        for key, part in chosen.items()
+        for key, part in partitions.items()
     ]
-    names = pa.chunked_array(found, pa.string()).drop_null()
+    names = pa.chunked_array(columns, pa.string()).drop_null()
     return [str(name) for name in pc.unique(names).sort().to_pylist()]
 
 

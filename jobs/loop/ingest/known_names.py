@@ -35,8 +35,8 @@ def dids_of(
     with workspace.opened(CONTENTS) as space:
         space.keep(rows.schema, [rows])
         name_held(space, tables, scopes, prefix)
-        found = space.found("SELECT name, did FROM held_dids")
-    return dict(zip(found["name"].to_pylist(), found["did"].to_pylist(), strict=True))
+        named = space.select("SELECT name, did FROM held_dids")
+    return dict(zip(named["name"].to_pylist(), named["did"].to_pylist(), strict=True))
 
 
 def plain_names(names: pa.Array) -> pa.Array:
@@ -44,13 +44,14 @@ def plain_names(names: pa.Array) -> pa.Array:
     plain_path = urls.plain_path('"name"')
     steps = [{"path": f"CASE WHEN {_IS_PATH} THEN {plain_path} END"}, *sql.with_parts("path")]
     text = sql.with_steps("SELECT name, n FROM raw", steps)
-    plain = sql.named("path")
-    told = f"CASE WHEN starts_with({plain['name']}, '/') THEN {plain['name']} ELSE {plain['did']} END"
+    columns = sql.named("path")
+    name, did = columns["name"], columns["did"]
+    plain = f"CASE WHEN starts_with({name}, '/') THEN {name} ELSE {did} END"
     with workspace.opened(CONTENTS) as space:
         rows = pa.record_batch({"name": names, "n": pa.array(range(len(names)), pa.int64())})
         space.keep(rows.schema, [rows])
-        found = space.found(f'SELECT coalesce({told}, "name") AS plain FROM ({text}) ORDER BY n')["plain"]
-    return found.combine_chunks()
+        answer = space.select(f'SELECT coalesce({plain}, "name") AS plain FROM ({text}) ORDER BY n')
+    return answer["plain"].combine_chunks()
 
 
 _IS_PATH = """starts_with("name", '/') OR contains("name", '://') OR starts_with("name", 'file:')"""
@@ -68,12 +69,12 @@ def name_held(space: Workspace, tables: Tables, scopes: Mapping[str, str], prefi
     below = "false" if prefix is None else f"starts_with(path, {literal(f'{prefix}/')})"
     # Of one file, the shortest path below the prefix is the one right below it.
     rank = f"""path = "name" AS is_plain, CASE WHEN {below} AND is_plain THEN strlen(path) END AS below"""
-    told = f"{columns['did']} AS did, {columns['scope']} AS scope, {columns['name']} AS plain"
-    named = f'"name", size, {rank}, {told}'
+    identity = f"{columns['did']} AS did, {columns['scope']} AS scope, {columns['name']} AS plain"
+    named = f'"name", size, {rank}, {identity}'
     space.database.execute(f"CREATE TABLE named AS SELECT {named} FROM ({held})")
-    strangers = space.found(f"SELECT DISTINCT plain FROM named WHERE scope = '{UNKNOWN}'")["plain"]
-    known = _alone(_catalogued(tables, strangers, strangers[:0]))
-    space.database.register("catalogued", known.select(["did", "name"]))
+    strangers = space.select(f"SELECT DISTINCT plain FROM named WHERE scope = '{UNKNOWN}'")["plain"]
+    files = _unambiguous(_catalogued(tables, strangers, strangers[:0]))
+    space.database.register("catalogued", files.select(["did", "name"]))
     space.database.execute(
         "CREATE TABLE held_dids AS WITH known AS (SELECT named.*, "
         "coalesce(catalogued.did, named.did) AS known FROM named LEFT JOIN catalogued "
@@ -95,27 +96,27 @@ def settle(
     is the same then. Under the lock of pulls.
     """
     base = tables.head(ACCESSES)
-    chosen = [
+    keys = [
         key for key in base.partitions if table == FILES or (table == ACCESSES and key[0] in (days or ()))
     ]
     has_files = tables.exists(FILES)
-    of_days = [_candidates(_part(base, key, _LOOKED_AT), scopes, has_files=has_files) for key in chosen]
-    if not any(len(some) for day in of_days for some in day):
+    of_days = [_candidates(_part(base, key, _LOOKED_AT), scopes, has_files=has_files) for key in keys]
+    if not any(len(names) for day in of_days for names in day):
         return
     paths, dids = (pc.unique(pa.chunked_array(column, pa.string())) for column in zip(*of_days, strict=True))
-    told = _told(paths, scopes)
-    strangers = told.filter(pc.equal(told["scope"], UNKNOWN))["name"]
-    files = _catalogued(tables, strangers, pa.chunked_array([dids, *told["did"].chunks]))
-    told = _completed(told, _alone(files))
-    if not (told.num_rows or files.num_rows):
+    of_paths = _parts_of(paths, scopes)
+    strangers = of_paths.filter(pc.equal(of_paths["scope"], UNKNOWN))["name"]
+    files = _catalogued(tables, strangers, pa.chunked_array([dids, *of_paths["did"].chunks]))
+    of_paths = _completed(of_paths, _unambiguous(files))
+    if not (of_paths.num_rows or files.num_rows):
         return
 
     def settled(key: Key, columns: Sequence[str]) -> tuple[pa.Table, pa.Table]:
         rows = _part(base, key, columns)
-        return rows, _settled(rows, told, files, scopes)
+        return rows, _settled(rows, of_paths, files, scopes)
 
-    seen = [*_OF_FILE, "known_at", "source"]
-    changed = [key for key in chosen if operator.ne(*settled(key, seen))]
+    compared = [*_OF_FILE, "known_at", "source"]
+    changed = [key for key in keys if operator.ne(*settled(key, compared))]
     pieces = ((key, settled(key, ACCESSES.column_names)[1].sort_by(_ORDER)) for key in changed)
     if changed:
         tables.replace_each(ACCESSES, pieces, cover=changed, base=base)
@@ -137,9 +138,9 @@ def _candidates(rows: pa.Table, scopes: Mapping[str, str], *, has_files: bool) -
 
 def _is_path(rows: pa.Table, scopes: Mapping[str, str]) -> pa.ChunkedArray:
     """Of which rows the name is a path, and the scope not told by it alone."""
-    told = ["cms", *(() if scopes else EXPERIMENTS)]
-    is_told = pc.is_in(rows["scope"], value_set=pa.array(told))
-    return pc.and_not(pc.and_(_is_of_path(rows), pc.starts_with(rows["name"], "/")), is_told)
+    certain = ["cms", *(() if scopes else EXPERIMENTS)]
+    is_certain = pc.is_in(rows["scope"], value_set=pa.array(certain))
+    return pc.and_not(pc.and_(_is_of_path(rows), pc.starts_with(rows["name"], "/")), is_certain)
 
 
 def _is_listed(rows: pa.Table) -> pa.ChunkedArray:
@@ -155,38 +156,38 @@ def _is_of_path(rows: pa.Table) -> pa.ChunkedArray:
 
 def _knows_paths(source: str) -> bool:
     try:
-        return bool(sources.those([source], lambda one: one.of_paths))
+        return bool(sources.select_sources([source], lambda source: source.of_paths))
     except ConfigError:  # a package that cannot be used any more
         return False
 
 
-def _told(paths: pa.Array, scopes: Mapping[str, str]) -> pa.Table:
+def _parts_of(paths: pa.Array, scopes: Mapping[str, str]) -> pa.Table:
     """What each of `paths` and `scopes` tell of a file."""
     columns = scoped(sql.named("path"), scopes)
-    wanted = ", ".join(f'{columns[name]} AS "{name}"' for name in _OF_FILE)
+    selected = ", ".join(f'{columns[name]} AS "{name}"' for name in _OF_FILE)
     with workspace.opened(ACCESSES) as space:
         space.keep(pa.schema({"path": pa.string()}), [pa.record_batch({"path": paths})])
-        return space.found(
-            f"SELECT {wanted} FROM ({sql.with_steps('SELECT path FROM raw', sql.with_parts('path'))})"
+        return space.select(
+            f"SELECT {selected} FROM ({sql.with_steps('SELECT path FROM raw', sql.with_parts('path'))})"
         )
 
 
-def _completed(told: pa.Table, files: pa.Table) -> pa.Table:
-    """`told`, with what `files` tell of names of unknown scope, but their datasets."""
-    at = pc.index_in(told["name"], value_set=files["name"])
-    is_known = pc.and_(pc.equal(told["scope"], UNKNOWN), pc.is_valid(at))
+def _completed(of_paths: pa.Table, files: pa.Table) -> pa.Table:
+    """`of_paths`, with what `files` tell of names of unknown scope, but their datasets."""
+    at = pc.index_in(of_paths["name"], value_set=files["name"])
+    is_known = pc.and_(pc.equal(of_paths["scope"], UNKNOWN), pc.is_valid(at))
     for name in _OF_FILE:
         if name != "dataset":
-            found = pc.if_else(is_known, files[name].take(at), told[name])
-            told = told.set_column(told.schema.get_field_index(name), name, found)
-    return told.combine_chunks()
+            values = pc.if_else(is_known, files[name].take(at), of_paths[name])
+            of_paths = of_paths.set_column(of_paths.schema.get_field_index(name), name, values)
+    return of_paths.combine_chunks()
 
 
-def _settled(rows: pa.Table, told: pa.Table, files: pa.Table, scopes: Mapping[str, str]) -> pa.Table:
-    at = pc.index_in(rows["name"], value_set=told["name"])
-    is_told, is_listed = pc.and_(_is_path(rows, scopes), pc.is_valid(at)), _is_listed(rows)
+def _settled(rows: pa.Table, of_paths: pa.Table, files: pa.Table, scopes: Mapping[str, str]) -> pa.Table:
+    at = pc.index_in(rows["name"], value_set=of_paths["name"])
+    is_path, is_listed = pc.and_(_is_path(rows, scopes), pc.is_valid(at)), _is_listed(rows)
     for name in _OF_FILE:
-        rows = _with(rows, name, pc.if_else(is_told, told[name].take(at), rows[name]))
+        rows = _with(rows, name, pc.if_else(is_path, of_paths[name].take(at), rows[name]))
     listed = pc.index_in(rows["did"], value_set=files["did"])
     was_known = pc.less_equal(files["known_at"].take(listed), rows["known_at"])
     dataset = pc.if_else(pc.and_(is_listed, was_known), files["dataset"].take(listed), None)
@@ -216,8 +217,8 @@ def _is_either(files: pa.Table, names: pa.ChunkedArray, dids: pa.ChunkedArray) -
     return pc.or_(pc.is_in(files["name"], value_set=names), pc.is_in(files["did"], value_set=dids))
 
 
-def _alone(files: pa.Table) -> pa.Table:
+def _unambiguous(files: pa.Table) -> pa.Table:
     """Those of `files` whose name no other has."""
     counted = pc.value_counts(files["name"])
-    several = counted.field("values").filter(pc.greater(counted.field("counts"), 1))
-    return files.filter(pc.invert(pc.is_in(files["name"], value_set=several))).combine_chunks()
+    repeated = counted.field("values").filter(pc.greater(counted.field("counts"), 1))
+    return files.filter(pc.invert(pc.is_in(files["name"], value_set=repeated))).combine_chunks()

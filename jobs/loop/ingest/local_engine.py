@@ -40,7 +40,7 @@ class LocalEngine:
         return marks(path, whole=whole) if is_local(path) else remote.marks(path, whole=whole)
 
     def merge(self, tables: Tables, request: Request, paths: Sequence[str]) -> PullSummary:
-        source = sources.named(request.source)
+        source = sources.load_source(request.source)
         if source.is_local:
             local_path(request.path)
         with tables.exclusive("pull"), workspace.opened(source.table) as space:
@@ -60,7 +60,7 @@ def merge(
     return summarise(
         tables,
         request,
-        inputs=space.found("SELECT input, count(*) AS n_rows FROM parsed GROUP BY input"),
+        inputs=space.select("SELECT input, count(*) AS n_rows FROM parsed GROUP BY input"),
         rejects=_rejects(space, request.source),
         changes=changes,
         n_lost=n_lost,
@@ -70,9 +70,9 @@ def merge(
 
 def marks(path: str, *, whole: bool) -> list[Mark]:
     """The marks of the files of this machine at `path`; see `pull_input.Engine.inputs`."""
-    found = [(file.path.absolute(), status_of(file)) for file in files_at(path, whole=whole)]
+    files = [(file.path.absolute(), status_of(file)) for file in files_at(path, whole=whole)]
     return [
-        Mark(f"file:{file}", status.st_size, in_milliseconds(status.st_mtime_ns)) for file, status in found
+        Mark(f"file:{file}", status.st_size, in_milliseconds(status.st_mtime_ns)) for file, status in files
     ]
 
 
@@ -90,18 +90,18 @@ def _read(space: Workspace, tables: Tables, source: Source, request: Request, pa
     files = files_in(places)
     first = functools.partial(lines.first_line, files)
     query = source.lines(request.site, first, request.path)
-    found = lines.batches(map(lines.Piece, files), lambda file, why: space.refuse(lines.uri_of(file), why))
-    space.take(query, found)
+    batches = lines.batches(map(lines.Piece, files), lambda file, why: space.refuse(lines.uri_of(file), why))
+    space.take(query, batches)
     space.count_refused()
     return 0
 
 
 def _rejects(space: Workspace, source: str) -> pa.Table:
-    found = space.found(
+    rejects = space.select(
         "SELECT input, reason, count(*) AS n_rows, min(sample) AS sample FROM parsed "
         "WHERE reason IS NOT NULL GROUP BY input, reason"
     )
-    return found.append_column("source", pa.repeat(pa.scalar(source), found.num_rows))
+    return rejects.append_column("source", pa.repeat(pa.scalar(source), rejects.num_rows))
 
 
 def _rows(base: Snapshot, day: str, columns: Sequence[str] | None) -> pa.Table:
@@ -112,19 +112,19 @@ def _touched(space: Workspace) -> set[str] | None:
     """The days of the parsed rows, and of those that are retracted; None of a table without days."""
     if not space.table.dated_by:
         return None
-    found = space.found(
+    new = space.select(
         f"SELECT DISTINCT {merging.day_of(space.table)} AS day FROM parsed WHERE reason IS NULL"
     )
-    again = space.found("SELECT DISTINCT day FROM retracted")["day"].to_pylist()
-    return {*found["day"].to_pylist(), *again}
+    retracted = space.select("SELECT DISTINCT day FROM retracted")["day"].to_pylist()
+    return {*new["day"].to_pylist(), *retracted}
 
 
 def _merged(
     space: Workspace, tables: Tables, touched: set[str] | None, *, in_two_parts: bool, renames: bool
 ) -> Changes:
     table, base = space.table, tables.head(space.table)
-    chosen = {key: part for key, part in base.partitions.items() if touched is None or key[0] in touched}
-    space.put("old", table.partition, (read_partitions(base, {key: part}) for key, part in chosen.items()))
+    old = {key: part for key, part in base.partitions.items() if touched is None or key[0] in touched}
+    space.put("old", table.partition, (read_partitions(base, {key: part}) for key, part in old.items()))
     reduced = _without_retracted(space) if table == ACCESSES else []
     if renames and table == ACCESSES:
         space.database.execute(_RENAMED)
@@ -132,7 +132,7 @@ def _merged(
     changes = Changes.of(merging.changes(space))
     changes = changes.with_days(reduced)
     if table == ACCESSES:
-        others = [day for (day,) in base.partitions if (day,) not in chosen]
+        others = [day for (day,) in base.partitions if (day,) not in old]
         rows_of = functools.partial(_rows, base)
         changes = changes.with_days(fetched.settle(space, others, rows_of))
     if changes.n_new or changes.days or not base.number:
@@ -154,7 +154,7 @@ _RENAMED = (
 def _without_retracted(space: Workspace) -> list[str]:
     """The days whose accesses are fewer without those that are retracted, which leave `old`."""
     where = "WHERE event_id IN (SELECT event_id FROM retracted)"
-    days: list[str] = space.found(f"SELECT DISTINCT day FROM old {where}")["day"].to_pylist()
+    days: list[str] = space.select(f"SELECT DISTINCT day FROM old {where}")["day"].to_pylist()
     space.database.execute(f"DELETE FROM old {where}")
     return days
 
@@ -171,11 +171,10 @@ def forget_unpaired(tables: Tables, *, before_s: int) -> None:
 def _keep(tables: Tables, unpaired: pa.Table) -> None:
     """Add `unpaired`, with their day, to those of the table; one that is there stays as it is."""
     base, days = tables.head(UNPAIRED), set(unpaired["day"].to_pylist())
-    chosen = {key: part for key, part in base.partitions.items() if key[0] in days}
-    old = read_partitions(base, chosen)
+    old = read_partitions(base, {key: part for key, part in base.partitions.items() if key[0] in days})
     rows = pa.concat_tables([old, unpaired.select(old.column_names).cast(old.schema)])
     numbered = rows.append_column("at", pa.array(np.arange(rows.num_rows)))
     first = numbered.group_by([*UNPAIRED.key, "day"]).aggregate([("at", "min")])
     if first.num_rows > old.num_rows:
-        kept = rows.take(first["at_min"]).sort_by([(name, "ascending") for name in UNPAIRED.key])
-        tables.replace_arrow(UNPAIRED, kept, base=base)
+        unique = rows.take(first["at_min"]).sort_by([(name, "ascending") for name in UNPAIRED.key])
+        tables.replace_arrow(UNPAIRED, unique, base=base)

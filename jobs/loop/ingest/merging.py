@@ -94,7 +94,7 @@ def _rule_of_accesses(in_two_parts: bool) -> _Rule:
     order += ["changed", *_quoted(_SALTED)]
     return _Rule(
         key="event_id",
-        order=", ".join(f"{one} NULLS FIRST" for one in order),
+        order=", ".join(f"{name} NULLS FIRST" for name in order),
         **_dated(ACCESSES),
         known="first_at" if in_two_parts else "known_at",
     )
@@ -105,7 +105,7 @@ def _rule_of_jobs(_: bool) -> _Rule:
     others = [name for name in JOB_RECORDS.column_names if name not in _SALTED]
     order = ["ended_at DESC", *_quoted(others), "changed", *_quoted(_SALTED)]
     return _Rule(
-        "event_id", ", ".join(f"{one} NULLS LAST" for one in order), **_dated(JOB_RECORDS), known="known_at"
+        "event_id", ", ".join(f"{name} NULLS LAST" for name in order), **_dated(JOB_RECORDS), known="known_at"
     )
 
 
@@ -122,7 +122,7 @@ def _rule_of_files(_: bool) -> _Rule:
     file stays known at the times at which it was known, whatever is published later.
     """
     content = [name for name in FILES.column_names if name not in {"did", "known_at", "updated_at"}]
-    latest = ", ".join(f"{one} DESC NULLS LAST" for one in _quoted(["updated_at", *content]))
+    latest = ", ".join(f"{name} DESC NULLS LAST" for name in _quoted(["updated_at", *content]))
     rows = "* REPLACE (coalesce(updated_at, known_at) AS updated_at)"
     return _Rule("did", f"{latest}, changed", rows, rows, "first_at")
 
@@ -136,7 +136,7 @@ def changes(space: Workspace) -> pa.Table:
     late = f"known_at > coalesce(closed_at, accessed_at) + INTERVAL {LATE_DAYS} DAY"
     n_late = f"count_if({late})" if space.table == ACCESSES else "0"
     names = "".join(f"{name}, " for name in _quoted(space.table.partition))
-    return space.found(
+    return space.select(
         f"SELECT {names}count(*) AS n, CAST({n_late} AS BIGINT) AS n_late FROM merged "
         f"WHERE changed GROUP BY {keys} ORDER BY ALL"
     )
@@ -156,9 +156,9 @@ def merged_rows(space: Workspace, where: str = "") -> Iterator[tuple[Key, pa.Tab
 
 def _by_partition(table: Table, rows: Iterable[pa.Table]) -> Iterator[tuple[Key, pa.Table]]:
     """`rows`, which are in order of their partitions, as one table a partition."""
-    pieces = itertools.chain.from_iterable(partition_groups(table, one) for one in rows)
-    for key, some in itertools.groupby(pieces, operator.itemgetter(0)):
-        yield key, pa.concat_tables(piece for _, piece in some)
+    pieces = itertools.chain.from_iterable(partition_groups(table, piece) for piece in rows)
+    for key, group in itertools.groupby(pieces, operator.itemgetter(0)):
+        yield key, pa.concat_tables(piece for _, piece in group)
 
 
 def _quoted(names: Iterable[str]) -> list[str]:

@@ -16,7 +16,7 @@ from jobs.ground.settings.tree import Settings, SparkSettings
 from jobs.ground.store.sizes import n_unknown
 from jobs.ground.store.tables import Tables
 from jobs.ground.text import count
-from jobs.loop.ingest import incremental, pull_input, sources
+from jobs.loop.ingest import pull_input, sources
 from jobs.loop.ingest.local_engine import LocalEngine, forget_unpaired
 from jobs.loop.ingest.pull_input import Engine, Mark, PullSummary, Request
 from jobs.loop.ingest.sources import Site, Source
@@ -51,7 +51,7 @@ def run(settings: Settings, *, source: str, path: str, day_s: int, new_only: boo
     tables.check_writable(ACCESSES, FILES, JOB_RECORDS, REJECTS)
     if source == SERVER:
         return _pull_from_server(settings, tables, path=path, day=day, new_only=new_only, source=source)
-    definition = sources.named(source)
+    definition = sources.load_source(source)
     engine = engine_for(
         tables, source=source, path=path, up_to_bytes=settings.sources.local_up_to, spark=settings.spark
     )
@@ -68,7 +68,7 @@ def run(settings: Settings, *, source: str, path: str, day_s: int, new_only: boo
         test_files=settings.plan.test_files,
         senders=settings.senders,
         scopes=settings.names.scopes,
-        take=incremental.only_new if new_only else None,
+        new_only=new_only,
     )
     if not summary.n_rows and (unfinished := _unfinished(path, definition)):
         summary = dataclasses.replace(summary, alarms=(*summary.alarms, unfinished))
@@ -78,7 +78,7 @@ def run(settings: Settings, *, source: str, path: str, day_s: int, new_only: boo
         return dataclasses.replace(summary, n_unsized=n_unknown(tables, source, summary.days))
     if source not in _COLLECTED or not new_only or not is_local(path):
         return summary
-    taken = incremental.taken(engine, tables, Request(source, path, Site()))
+    taken = pull_input.taken(engine, tables, Request(source, path, Site()))
     removed = remove_captures(taken, before_s=day_s - settings.collect.keep)
     return dataclasses.replace(summary, **removed._asdict())
 
@@ -87,7 +87,6 @@ def _pull_from_server(
     settings: Settings, tables: Tables, *, source: str, path: str, day: dt.date, new_only: bool
 ) -> PullSummary:
     from jobs.loop.ingest import catalogue  # noqa: PLC0415  Rucio is loaded where it is used
-    from jobs.loop.ingest.rucio import session  # noqa: PLC0415
 
     if new_only:
         raise InputError(f"--new-only leaves out files that were read before; {source} is a server: drop it")
@@ -95,7 +94,7 @@ def _pull_from_server(
         places_at(path)
     summary = catalogue.pull(
         tables,
-        session=session(settings.rucio),
+        session=catalogue.session(settings.rucio),
         path=path,
         day=day,
         in_use_days=settings.rucio.in_use // 86400,
@@ -110,7 +109,7 @@ def engine_for(tables: Tables, *, source: str, path: str, up_to_bytes: int, spar
     Local, if input and tables are on this machine, what must be read is at most `up_to_bytes` (packed files
     count tenfold), and the source does not need Spark. Raises InputError if nothing is at a local `path`.
     """
-    definition = sources.named(source)
+    definition = sources.load_source(source)
     if definition.decode is not None:
         if definition.is_local:
             local_path(path)

@@ -3,23 +3,32 @@
 Pulling the same input twice changes nothing. Late rows re-open their day. Of rows with the same key one
 stays, and which one does not depend on their order (see `merging`). Which engine pulls makes no difference
 to what is in the tables afterwards.
+
+A pull of new inputs alone marks each, its size and modification time, in the table `pulls` after its rows are
+merged. After a crash it is pulled again, which changes nothing.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import datetime as dt
-from collections.abc import Iterable, Mapping, Sequence
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import NamedTuple, Protocol
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from features.schema import ACCESSES, Table
+from features.schema import ACCESSES, PULLS, Table, arrow_schema
 from jobs.ground.store.rejects import replace_rejects
 from jobs.ground.store.tables import Tables, read_partitions
-from jobs.loop.ingest.sources import Site, named
+from jobs.loop.ingest.sources import Site, load_source
+from jobs.loop.ingest.sources.local import BEING_WRITTEN
+
+# Inputs merged at once: more of them make Spark's plan longer, fewer rewrite their days more often.
+MERGED_AT_ONCE = 32
 
 LATE_DAYS = 3
 """A record published more than this many days after its end is late."""
@@ -32,7 +41,7 @@ class PullSummary:
     `n_new`: rows that changed a table; `n_late`: those of them that were published more than LATE_DAYS after
     their end, too late for the features of their days. `n_rejected`: by reason. `days`: days of accesses or
     jobs that changed. `n_lost`: records that the source reports as missing, not part of `n_rows`.
-    `n_unchanged`: inputs left out because they were pulled before (see `incremental`). `n_removed`: captures
+    `n_unchanged`: inputs left out because they were pulled before (`new_only`). `n_removed`: captures
     deleted because they are older than `[collect] keep`; `n_not_removed`: those that this account may not
     delete. `n_unsized`: for a source that states no sizes, its reads on `days` of files whose size nothing
     else states. `alarms`: what of the input is ambiguous, in sentences. `engine`: what pulled, `local` or
@@ -98,12 +107,6 @@ class Engine(Protocol):
         """
 
 
-class Selection(Protocol):
-    """Merges the inputs of a request, or some of them."""
-
-    def __call__(self, engine: Engine, tables: Tables, request: Request) -> PullSummary: ...
-
-
 def pull(
     engine: Engine,
     tables: Tables,
@@ -118,28 +121,98 @@ def pull(
     test_files: Sequence[str] = (),
     senders: Mapping[str, str] = MappingProxyType({}),
     scopes: Mapping[str, str] = MappingProxyType({}),
-    take: Selection | None = None,
+    new_only: bool = False,
 ) -> PullSummary:
     """Merge the input at `path`, read as `source`, into the tables; `day`: that of rejected rows.
 
-    `salt` to `scopes`: see `Site`. `take`: merges some of the inputs (`incremental.only_new`); None: all.
-    Raises ConfigError for an unknown source, and as `Engine.merge`.
+    `salt` to `scopes`: see `Site`. `new_only`: leave out inputs that are unchanged since an earlier pull with
+    it marked them. Raises ConfigError for an unknown source, and as `Engine.merge`.
     """
     lists = tuple(caches), tuple(storages), tuple(job_sites), tuple(test_files)
     site = Site(salt, day.isoformat(), *lists, senders, dict(scopes))
     request = Request(source, path, site)
-    with named(source).blamed():
-        summary = engine.merge(tables, request, [path]) if take is None else take(engine, tables, request)
+    with load_source(source).blamed():
+        summary = _merge_new(engine, tables, request) if new_only else engine.merge(tables, request, [path])
     return dataclasses.replace(summary, engine=engine.name)
+
+
+def _merge_new(engine: Engine, tables: Tables, request: Request) -> PullSummary:
+    """Merge the inputs that are new, or changed since they were marked.
+
+    Files that mean nothing alone (`Source.is_whole`) are one input. Raises ConflictError if another pull set
+    marks in the meantime.
+    """
+    whole = load_source(request.source).is_whole
+    inputs = _inputs(engine, request)
+    old = _marks(tables, request.source)
+    new = [mark for mark in inputs if mark not in old]
+    summary = PullSummary(0, 0, 0, {}, (), 0, n_unchanged=len(inputs) - len(new))
+    for marks in _batches(inputs if whole and new else new, whole=whole):
+        paths = [request.path] if whole else [_as_given(mark.input, request.path) for mark in marks]
+        summary = _sum(summary, engine.merge(tables, request, paths))
+        _mark(tables, request.source, marks)
+    return summary
+
+
+def taken(engine: Engine, tables: Tables, request: Request) -> list[Mark]:
+    """The inputs that are unchanged since a pull marked them."""
+    old = _marks(tables, request.source)
+    return [mark for mark in _inputs(engine, request) if mark in old]
+
+
+def _batches(marks: Sequence[Mark], *, whole: bool) -> Iterator[Sequence[Mark]]:
+    at_once = max(1, len(marks)) if whole else MERGED_AT_ONCE
+    return (marks[first : first + at_once] for first in range(0, len(marks), at_once))
+
+
+def _inputs(engine: Engine, request: Request) -> list[Mark]:
+    """The inputs, without those still being written."""
+    marks = engine.inputs(request.path, whole=load_source(request.source).is_whole)
+    return [mark for mark in marks if not mark.input.endswith(BEING_WRITTEN)]
+
+
+def _as_given(input: str, path: str) -> str:
+    """A local file's path, without `file:` if `path` has none, for readers that take only paths."""
+    return input if path.startswith("file:") else re.sub("^file:/+", "/", input)
+
+
+def _marks(tables: Tables, source: str) -> set[Mark]:
+    if not tables.exists(PULLS):
+        return set()
+    columns = ["source", *(field.name for field in dataclasses.fields(Mark))]
+    rows = tables.read_arrow(PULLS, columns=columns).to_pylist()
+    return {Mark(**row) for row in rows if row.pop("source") == source}
+
+
+def _mark(tables: Tables, source: str, marks: Sequence[Mark]) -> None:
+    base = tables.head(PULLS)
+    old = tables.read_arrow(PULLS).to_pylist() if base.number else []
+    done = {mark.input for mark in marks}
+    others = [row for row in old if (row["source"], row["input"] in done) != (source, True)]
+    rows = [*others, *({"source": source, **dataclasses.asdict(mark)} for mark in marks)]
+    rows.sort(key=lambda row: (row["source"], row["input"]))
+    tables.replace_arrow(PULLS, pa.Table.from_pylist(rows, schema=arrow_schema(PULLS)), base=base)
+
+
+def _sum(first: PullSummary, second: PullSummary) -> PullSummary:
+    return PullSummary(
+        n_rows=first.n_rows + second.n_rows,
+        n_new=first.n_new + second.n_new,
+        n_duplicates=first.n_duplicates + second.n_duplicates,
+        n_rejected=dict(sorted((Counter(first.n_rejected) + Counter(second.n_rejected)).items())),
+        days=tuple(sorted({*first.days, *second.days})),
+        n_lost=first.n_lost + second.n_lost,
+        n_unchanged=first.n_unchanged + second.n_unchanged,
+        n_late=first.n_late + second.n_late,
+        alarms=tuple(dict.fromkeys([*first.alarms, *second.alarms])),
+    )
 
 
 def earlier(tables: Tables, source: str, since: str, until: str, table: Table = ACCESSES) -> list[pa.Table]:
     """The rows of `source` in `table` on the days `since` … `until`, with their day."""
     head = tables.head(table)
-    found = (
-        read_partitions(head, {key: part}) for key, part in head.select(since=since, until=until).items()
-    )
-    return [rows.filter(pc.equal(rows["source"], source)) for rows in found]
+    days = (read_partitions(head, {key: part}) for key, part in head.select(since=since, until=until).items())
+    return [rows.filter(pc.equal(rows["source"], source)) for rows in days]
 
 
 class Changes(NamedTuple):

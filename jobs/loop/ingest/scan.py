@@ -150,7 +150,7 @@ def day_of(at_s: int) -> dt.date:
 
 
 def _held(space: Workspace) -> dict[str, int]:
-    held: list[dict[str, int]] = space.found(
+    held: list[dict[str, int]] = space.select(
         "SELECT count(*) AS files, coalesce(CAST(sum(bytes_on_disk) AS BIGINT), 0) AS bytes_on_disk, "
         "count_if(complete) AS complete, count_if(open) AS open FROM raw WHERE fault IS NULL"
     ).to_pylist()
@@ -163,10 +163,10 @@ def _inventory(space: Workspace, as_of_s: int) -> Iterator[pa.Table]:
         "last_detach": sql.timestamp(sql.micros("last_detach_s")),
         "scanned_at": sql.timestamp(str(as_of_s * 10**6)),
     }
-    wanted = ", ".join(f'{columns.get(name, name)} AS "{name}"' for name in CONTENTS.column_names)
+    selected = ", ".join(f'{columns.get(name, name)} AS "{name}"' for name in CONTENTS.column_names)
     schema = pa.schema([field.with_nullable(True) for field in arrow_schema(CONTENTS)])
     rows = space.batches(
-        f"SELECT {wanted} FROM raw JOIN held_dids USING (name) WHERE fault IS NULL ORDER BY did",
+        f"SELECT {selected} FROM raw JOIN held_dids USING (name) WHERE fault IS NULL ORDER BY did",
         _FILES_AT_ONCE,
     )
     return (pa.Table.from_batches([batch]).cast(schema) for batch in rows)

@@ -63,15 +63,15 @@ def named(tables: Tables) -> Named:
 
 
 def _faults(space: Workspace) -> Iterator[str]:
-    of_sites = space.found(_OF_SITES).to_pylist()
+    of_sites = space.select(_OF_SITES).to_pylist()
     for row in of_sites:
-        shown = ", ".join(row["sites"][:_SHOWN])
-        yield f"servers of {len(row['sites'])} sites ({shown}) report as {row['cache']!r}: {_SET}"
-    for row in space.found(_MIXED).to_pylist():
-        if row["cache"] not in {one["cache"] for one in of_sites}:
-            told = f"several servers report as {row['cache']!r}, or it holds files under two paths"
-            yield f"{told}: {_SET}"
-    for row in space.found(_ALIKE).to_pylist():
+        sites = ", ".join(row["sites"][:_SHOWN])
+        yield f"servers of {len(row['sites'])} sites ({sites}) report as {row['cache']!r}: {_SET}"
+    for row in space.select(_MIXED).to_pylist():
+        if row["cache"] not in {other["cache"] for other in of_sites}:
+            why = f"several servers report as {row['cache']!r}, or it holds files under two paths"
+            yield f"{why}: {_SET}"
+    for row in space.select(_ALIKE).to_pylist():
         yield (
             f"{row['host']!r} reads what {row['cache']!r} reads: if they are one cache, set hosts = "
             f'["{row["host"]}"] in [caches.{row["cache"]}], and pull again'

@@ -95,8 +95,8 @@ class SparkEngine:
             files = self._spark.read.format("binaryFile").option("recursiveFileLookup", whole).load(path)
         except AnalysisException as error:
             raise _unusable(path, error) from None
-        found = files.select("path", "length", "modificationTime").toArrow().sort_by("path").to_pylist()
-        return [Mark(row["path"], row["length"], row["modificationTime"]) for row in found]
+        rows = files.select("path", "length", "modificationTime").toArrow().sort_by("path").to_pylist()
+        return [Mark(row["path"], row["length"], row["modificationTime"]) for row in rows]
 
     def merge(self, tables: Tables, request: Request, paths: Sequence[str]) -> PullSummary:
         with _readable(request.path), tables.exclusive("pull"):
@@ -105,22 +105,22 @@ class SparkEngine:
             n_parts = self._n_parts(request, paths, head)
             parse = Parse(records.query, n_parts, records.read)
             parts = records.given.mapPartitions(parse).partitionBy(n_parts + 1, int)
-            found = self._counts(parts, n_parts, records)
-            days = set(found["day"].to_pylist())
+            counted = self._counts(parts, n_parts, records)
+            days = set(counted["day"].to_pylist())
             changes = self._merged(tables, head, parts, n_parts, days=days)
             known_names.settle(tables, head.table, request.site.scopes, days)
-            return _summed(tables, request, found, changes)
+            return _summed(tables, request, counted, changes)
 
     def _n_parts(self, request: Request, paths: Sequence[str], head: Snapshot) -> int:
-        whole = sources.named(request.source).is_whole
-        found = [mark for path in paths for mark in self.inputs(path, whole=whole)]
-        n_bytes = sum(unpacked_bytes(one.input, one.size_bytes) for one in found)
+        whole = sources.load_source(request.source).is_whole
+        marks = [mark for path in paths for mark in self.inputs(path, whole=whole)]
+        n_bytes = sum(unpacked_bytes(mark.input, mark.size_bytes) for mark in marks)
         n_rows = max((part.n_rows for part in head.partitions.values()), default=0)
         most = int(str(self._spark.conf.get("spark.sql.shuffle.partitions")))
         return min(most, 1 + max(n_bytes // _BYTES_PER_PART, n_rows // _ROWS_PER_PART))
 
     def _read(self, request: Request, paths: Sequence[str]) -> _Records:
-        source = sources.named(request.source)
+        source = sources.load_source(request.source)
         if source.entry is not None:  # workers need not have the package
             package = sys.modules[source.entry.module.partition(".")[0]]
             cloudpickle.register_pickle_by_value(package)  # type: ignore[no-untyped-call]
@@ -132,9 +132,9 @@ class SparkEngine:
             return self._rows_of(frame, source.of(query, request.site), frame_rows)
         if is_local(request.path):
             return self._local_lines(source, request, paths)
-        found = functools.reduce(DataFrame.unionByName, map(self._remote_lines, paths))
-        query = source.lines(request.site, functools.partial(_first_line, found), request.path)
-        return self._rows_of(found, query, frame_lines)
+        frame = functools.reduce(DataFrame.unionByName, map(self._remote_lines, paths))
+        query = source.lines(request.site, functools.partial(_first_line, frame), request.path)
+        return self._rows_of(frame, query, frame_lines)
 
     def _rows_of(
         self,
@@ -157,10 +157,10 @@ class SparkEngine:
         there.
         """
         try:
-            found = self._spark.read.text(path)
+            frame = self._spark.read.text(path)
         except AnalysisException as error:
             raise _unusable(path, error) from None
-        return found.select(F.col("value").cast("binary"), F.col("_metadata.file_path").alias("input"))
+        return frame.select(F.col("value").cast("binary"), F.col("_metadata.file_path").alias("input"))
 
     def _local_lines(self, source: Source, request: Request, paths: Sequence[str]) -> _Records:
         """Pieces of this machine's files: Spark's own reader would follow links."""
@@ -168,22 +168,22 @@ class SparkEngine:
         query = source.lines(request.site, functools.partial(lines.first_line, files), request.path)
         # A record may go over several lines: its file is read by one worker.
         most_bytes = _PIECE_BYTES if query.join is None else sys.maxsize
-        found: list[lines.Piece] = []
+        pieces: list[lines.Piece] = []
         refused: list[tuple[str, NotPlainError]] = []
         for file in files:
             try:
-                found += lines.pieces(file, most_bytes)
+                pieces += lines.pieces(file, most_bytes)
             except NotPlainError as why:
                 refused.append((lines.uri_of(file), why))
-        n_tasks = max(1, min(len(found), _TASKS_PER_CORE * self._context.defaultParallelism))
-        return _Records(self._context.parallelize(found, n_tasks), query, local_lines, refused)
+        n_tasks = max(1, min(len(pieces), _TASKS_PER_CORE * self._context.defaultParallelism))
+        return _Records(self._context.parallelize(pieces, n_tasks), query, local_lines, refused)
 
     def _counts(self, parts: RDD[Piece], n_parts: int, records: _Records) -> pa.Table:
         """The counts of the parsed rows of all workers, and of inputs that were refused before."""
         table = records.query.table
         refused = counts(workspace.refusals(table, records.refused), table)
-        found = received(self._context.runJob(parts, list, [n_parts]))
-        return pa.concat_tables([refused, *found.values()])
+        counted = received(self._context.runJob(parts, list, [n_parts]))
+        return pa.concat_tables([refused, *counted.values()])
 
     def _merged(
         self, tables: Tables, head: Snapshot, parts: RDD[Piece], n_parts: int, *, days: set[str | None]
@@ -201,10 +201,12 @@ class SparkEngine:
         if not changes.n_new and head.number:
             tables.discard(table, into.folder)
             return changes
-        same = {one.file.folder for one in merged if table.partition and one.file.key[0] not in changes.days}
+        same = {
+            part.file.folder for part in merged if table.partition and part.file.key[0] not in changes.days
+        }
         for folder_of_day in same:
             tables.discard(table, folder_of_day)
-        tables.commit(table, [one.file for one in merged if one.file.folder not in same], base=head)
+        tables.commit(table, [part.file for part in merged if part.file.folder not in same], base=head)
         return changes
 
 
@@ -212,9 +214,9 @@ def _unusable(path: str, error: AnalysisException) -> InputError:
     return InputError(f"cannot read {path}: {error.getCondition() or 'unusable'}; is the path right?")
 
 
-def _first_line(found: DataFrame) -> str:
+def _first_line(frame: DataFrame) -> str:
     """The first line that is not blank; empty if there is none."""
-    first = found.filter(F.trim(F.col("value").cast("string")) != "").select("value").first()
+    first = frame.filter(F.trim(F.col("value").cast("string")) != "").select("value").first()
     line = b"" if first is None else bytes(first.value)
     if line.startswith(lines.UTF_16):
         raise InputError("cannot read a file that begins as text in UTF-16; write it as UTF-8")
@@ -222,13 +224,13 @@ def _first_line(found: DataFrame) -> str:
 
 
 def _changes(merged: Sequence[Merged]) -> Changes:
-    days = {one.file.key[0] for one in merged if one.n and one.file.key}
-    return Changes(sum(one.n for one in merged), sum(one.n_late for one in merged), tuple(sorted(days)))
+    days = {part.file.key[0] for part in merged if part.n and part.file.key}
+    return Changes(sum(part.n for part in merged), sum(part.n_late for part in merged), tuple(sorted(days)))
 
 
-def _summed(tables: Tables, request: Request, found: pa.Table, changes: Changes) -> PullSummary:
-    inputs = found.group_by("input").aggregate([("n_rows", "sum")])
-    refused = found.filter(pc.is_valid(found["reason"]))
+def _summed(tables: Tables, request: Request, counted: pa.Table, changes: Changes) -> PullSummary:
+    inputs = counted.group_by("input").aggregate([("n_rows", "sum")])
+    refused = counted.filter(pc.is_valid(counted["reason"]))
     rejects = refused.group_by(["input", "reason"]).aggregate([("n_rows", "sum"), ("sample", "min")])
     rejects = rejects.rename_columns({"n_rows_sum": "n_rows", "sample_min": "sample"})
     return summarise(

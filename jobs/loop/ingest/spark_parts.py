@@ -44,7 +44,7 @@ def local_lines(pieces: Iterable[lines.Piece]) -> Iterator[pa.RecordBatch]:
 
 def frame_rows(schema: pa.Schema, messages: Iterable[bytes]) -> Iterator[pa.RecordBatch]:
     """The rows of a frame of Spark's, of messages in which it sends them to Python."""
-    return (pa.ipc.read_record_batch(pa.py_buffer(one), schema) for one in messages)
+    return (pa.ipc.read_record_batch(pa.py_buffer(message), schema) for message in messages)
 
 
 def frame_lines(schema: pa.Schema, messages: Iterable[bytes]) -> Iterator[pa.RecordBatch]:
@@ -58,9 +58,9 @@ def counts(parsed: pa.Table, table: Table) -> pa.Table:
     if table.dated_by:
         at = pc.coalesce(*(parsed[name] for name in table.dated_by))
         days = at.cast(pa.timestamp("us")).cast(pa.date32()).cast(pa.string())
-    counted = parsed.select(["input", "reason", "sample"]).append_column("day", days)
-    found = counted.group_by(["input", "reason", "day"]).aggregate([("sample", "min"), ([], "count_all")])
-    return found.rename_columns({"sample_min": "sample", "count_all": "n_rows"})
+    verdicts = parsed.select(["input", "reason", "sample"]).append_column("day", days)
+    counted = verdicts.group_by(["input", "reason", "day"]).aggregate([("sample", "min"), ([], "count_all")])
+    return counted.rename_columns({"sample_min": "sample", "count_all": "n_rows"})
 
 
 @dataclasses.dataclass(frozen=True)
@@ -100,7 +100,7 @@ class Merge:
             space.put(OLD[0], table.partition, [])
             space.add(_named(pieces))
             merging.merge(space)
-            files = [one.file for one in self.into.written(merging.merged_rows(space))]
+            files = [staged.file for staged in self.into.written(merging.merged_rows(space))]
             changes = {
                 tuple(row[name] for name in table.partition): (row["n"], row["n_late"])
                 for row in merging.changes(space).to_pylist()

@@ -17,8 +17,8 @@ from features.schema import PLANS, QUEUE, arrow_schema
 from jobs.ground.settings.tree import Settings
 from jobs.ground.store.commits import MomentKey
 from jobs.ground.store.tables import Tables
-from jobs.loop.ingest.queue import Queued, resolved, write
-from jobs.loop.ingest.queue_entries import Checked, checked
+from jobs.loop.ingest.queue import Queued, files_of_inputs, write
+from jobs.loop.ingest.queue_entries import Checked, check_entries
 from jobs.loop.plan.cache_state import CacheAtMoment
 from jobs.loop.plan.items import items
 from jobs.loop.plan.planner import limits
@@ -105,7 +105,7 @@ def run(
         )
     entries = _entries(request, as_of_s, settings.queue.stale)
     requested = pa.Table.from_pylist(list(entries.rows.values()), arrow_schema(QUEUE))
-    queued = resolved(tables, requested, as_of_s)
+    queued = files_of_inputs(tables, requested, as_of_s)
     if not queued.files.num_rows:
         raise InputError(
             f"the files table knows none of the {len(entries.rows)} names asked for; pull the catalogue "
@@ -138,7 +138,7 @@ def _entries(request: PrefillRequest, as_of_s: int, stale_s: int) -> Checked:
     raw = [job | {"dataset": name} for name in request.datasets] + [job | {"file": f} for f in request.files]
     if not raw:
         raise InputError("nothing is asked for; give --dataset, or --files with a list that names some")
-    entries = checked(raw, as_of_s=as_of_s, stale_s=stale_s)
+    entries = check_entries(raw, as_of_s=as_of_s, stale_s=stale_s)
     if entries.refused:
         reason = next(iter(entries.refused))
         raise InputError(f"{entries.samples[reason]} cannot be used: {reason}")

@@ -17,8 +17,8 @@ from jobs.ground.caches.paths import Paths
 from jobs.ground.settings.sources import RucioSettings
 from jobs.ground.settings.tree import CacheSettings, Settings
 from jobs.ground.store.tables import Tables
+from jobs.loop.ingest.catalogue import session
 from jobs.loop.ingest.known_names import dids_of
-from jobs.loop.ingest.rucio import session
 from jobs.loop.ingest.sources.file_names import GUESSED
 from prefetch.lfn import Did
 from prefetch.plan.rules import Treatment, treatments

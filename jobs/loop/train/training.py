@@ -379,7 +379,9 @@ def learn(data: RegionData, *, since_s: int, until_s: int, on_progress: Advance)
         columns=COLUMNS,
         kinds=file_kinds(trace),
         until_s=until_s,
-        readers=reader_kinds(loaded.details, sources.those(source_names, lambda source: source.of_sessions)),
+        readers=reader_kinds(
+            loaded.details, sources.select_sources(source_names, lambda source: source.of_sessions)
+        ),
     )
     return RegionOrder(model, trees)
 

@@ -115,7 +115,7 @@ def listed(settings: Settings, conditions: CacheFilter) -> list[CacheLine]:
 
 
 def _unjudged(tables: Tables, settings: Settings, day: str) -> set[str]:
-    if not sources.those(settings.airflow.pull, lambda source: source.of_caches):
+    if not sources.select_sources(settings.airflow.pull, lambda source: source.of_caches):
         return set()
     pushed_to = {key[2] for key in tables.head(RECEIPTS).partitions if key[0] == day}
     judged = {key[1] for key in tables.head(WORTH).partitions if key[0] == day}

@@ -95,7 +95,7 @@ def run(site: NewSite, *, out: Path, force: bool, now_s: int) -> WrittenSite:
 
 def _complete(given: NewSite) -> NewSite:
     """The same with absolute paths, and a name for the cache. Raises InputError."""
-    if not sources.those([given.source], lambda source: source.table is ACCESSES):
+    if not sources.select_sources([given.source], lambda source: source.table is ACCESSES):
         raise InputError(f"no source of accesses is called {given.source!r}; {known()}")
     if given.cache and not given.capacity:
         raise InputError("the capacity of the cache is unknown; give --capacity, for example 50TB")

@@ -52,7 +52,7 @@ def recorded_reads(tables: Tables, day: str) -> pa.Table:
     """The reads in caches' own records of one day; those of a second source do not count again."""
     head = tables.head(ACCESSES)
     rows = read_partitions(head, head.select(since=day, until=day), _COLUMNS)
-    of_caches = sources.those(rows["source"].unique().to_pylist(), lambda source: source.of_caches)
+    of_caches = sources.select_sources(rows["source"].unique().to_pylist(), lambda source: source.of_caches)
     is_recorded = pc.is_in(rows["source"], pa.array(of_caches, pa.string()))
     rows = rows.filter(pc.and_(pc.is_valid(rows["cache"]), is_recorded))
     streamed = rows.filter(pc.equal(rows["source"], "xcache_gstream"))["cache"].unique()
@@ -135,7 +135,7 @@ def counts_by_place(
             database.execute(f"{into} {rows} WHERE is_counted OR origin IS NOT NULL")
             database.unregister("day")
         give_origins(database, tables, regions)
-        origins = space.found("SELECT DISTINCT origin FROM located")["origin"]
+        origins = space.select("SELECT DISTINCT origin FROM located")["origin"]
         code, names = regions_of(origins, regions)
         place = pa.array(names, pa.string()).take(pa.array(code))
         database.register("region", pa.table({"origin": origins, "place": place}))
@@ -146,5 +146,5 @@ def counts_by_place(
             "JOIN region r ON l.origin IS NOT DISTINCT FROM r.origin WHERE is_counted"
         )
         of_place = " UNION ALL ".join(by.format(column, counted) for column in ("cache", "origin"))
-        counts: list[Row] = space.found(f"SELECT * FROM ({of_place}) ORDER BY of").to_pylist()
+        counts: list[Row] = space.select(f"SELECT * FROM ({of_place}) ORDER BY of").to_pylist()
     return counts

@@ -30,7 +30,8 @@ from features.common.times import parse_as_of, parse_day
 from features.common.units import format_bytes, parse_bytes, parse_duration
 from features.schema import QUEUE, arrow_schema
 from jobs.ground.settings.tree import CacheSettings, Settings
-from jobs.loop.ingest.queue_entries import checked, entries
+from jobs.loop.ingest.queue_entries import check_entries
+from jobs.loop.ingest.queues.answers import read_answer
 from jobs.operator.placement.serve import server
 from jobs.studies.simulate import workload
 from jobs.studies.simulate.fleet import load_fleet
@@ -152,8 +153,8 @@ class Parsers:
 
     def _queue(self, suffix: str) -> Parse:
         def parse(content: bytes) -> int:
-            raw = entries(str(self._file(suffix, content)), token="", timeout_s=1)
-            found = checked(raw, as_of_s=NOW_S, stale_s=86400)
+            raw = read_answer(str(self._file(suffix, content)), token="", timeout_s=1)
+            found = check_entries(raw, as_of_s=NOW_S, stale_s=86400)
             pa.Table.from_pylist(list(found.rows.values()), arrow_schema(QUEUE))
             _is_text(*found.refused, *found.samples.values())
             return len(found.rows)

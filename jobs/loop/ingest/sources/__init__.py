@@ -116,15 +116,15 @@ class Source:
 
 
 @functools.cache
-def named(name: str) -> Source:
+def load_source(name: str) -> Source:
     """The source of files called `name`; of two of one name ours.
 
     Raises ConfigError if there is none, or if a package brings it that cannot be used.
     """
     entries = SOURCES.of_others(name)
     if name in OURS:
-        for one in entries:
-            _log.warning("%s", SOURCES.fault(one, "is left out, as cachecast has one of that name"))
+        for entry in entries:
+            _log.warning("%s", SOURCES.fault(entry, "is left out, as cachecast has one of that name"))
         ours: Source = EntryPoint(name, OURS[name], GROUP).load()
         return dataclasses.replace(ours, name=name)
     if not entries:
@@ -139,6 +139,6 @@ def named(name: str) -> Source:
     return dataclasses.replace(source, name=name, entry=entries[0])
 
 
-def those(names: Iterable[str], is_wanted: Callable[[Source], bool]) -> list[str]:
+def select_sources(names: Iterable[str], matches: Callable[[Source], bool]) -> list[str]:
     """Those of `names` that are such sources; of a name that is none here nothing is known."""
-    return [name for name in names if is_source(name) and is_wanted(named(name))]
+    return [name for name in names if is_source(name) and matches(load_source(name))]

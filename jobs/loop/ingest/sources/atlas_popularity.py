@@ -30,11 +30,11 @@ _USER_BUCKETS = 64
 
 def header(line: str, path: str) -> Header:
     """The columns that the first line names, or those of a file without such a line. Raises SchemaError."""
-    told = line.split("\t")
-    found = Header(told, line) if "timestamp" in told else Header(_COLUMNS)
-    if missing := sorted(set(_NEEDED) - set(found.names)):
-        raise SchemaError(f"{path}: columns {missing} are missing; there are {list(found.names)}")
-    return found
+    names = line.split("\t")
+    header = Header(names, line) if "timestamp" in names else Header(_COLUMNS)
+    if missing := sorted(set(_NEEDED) - set(header.names)):
+        raise SchemaError(f"{path}: columns {missing} are missing; there are {list(header.names)}")
+    return header
 
 
 def query(site: Site, header: Header) -> sql.Query:
@@ -47,7 +47,7 @@ def query(site: Site, header: Header) -> sql.Query:
     parsed = {f"{name}_us": sql.micros_of_text(f'"{name}"') for name in _TIMES}
     parsed |= {f"n_{name}": sql.count(name) for name in _NUMBERS}
     # Without the user, whom a sample must not show.
-    told = ", ".join(f"""coalesce("{name}", '')""" for name in (*_NEEDED[:4], "rse", *_NEEDED[4:]))
+    fields = ", ".join(f"""coalesce("{name}", '')""" for name in (*_NEEDED[:4], "rse", *_NEEDED[4:]))
     return sql.Query(
         table=ACCESSES,
         where=header.where,
@@ -61,7 +61,7 @@ def query(site: Site, header: Header) -> sql.Query:
         ],
         columns=_columns(site.salt),
         reason=_reason(),
-        sample=f"concat_ws(chr(9), {told})",
+        sample=f"concat_ws(chr(9), {fields})",
     )
 
 

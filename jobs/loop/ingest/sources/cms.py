@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from features.common.names import literal
 from features.schema import ACCESSES
-from jobs.loop.ingest.sources import Site, Source, sql, urls
+from jobs.loop.ingest.sources import Site, Source, json_fields, sql, urls
 
 _TIMES = ("start_time", "end_time", "kafka_timestamp", "timestamp")
 _SIZES = ("file_size", "read_bytes", "read_bytes_at_close")
@@ -52,7 +52,7 @@ def query(site: Site, *, site_column: str) -> sql.Query:
     return sql.Query(
         table=ACCESSES,
         where=sql.LINES,
-        steps=[*sql.json_fields(_NAMES, numbers=_NUMBERS), parsed, known, *sql.with_parts("lfn")],
+        steps=[*json_fields.columns(_NAMES, numbers=_NUMBERS), parsed, known, *sql.with_parts("lfn")],
         columns=_columns(site) | {"site": site_column},
         reason=_reason(site.caches),
         sample=sql.without_users("value"),
@@ -66,8 +66,8 @@ def _reason(caches: Sequence[str]) -> str:
         ("contains(lower(app_info), 'cachecast')", sql.OURS),
         (is_one_of("client", caches), "client is a cache"),
         *((f"{n} IS NULL", f"missing field: {n}") for n in ("file_lfn", "unique_id")),
-        (f"{_told('start_time')} IS NULL", "missing field: start_time"),
-        *((f"{_told(n)} IS NOT NULL AND {n}_us IS NULL", f"unparsable time: {n}") for n in _TIMES),
+        (f"{_stated('start_time')} IS NULL", "missing field: start_time"),
+        *((f"{_stated(n)} IS NOT NULL AND {n}_us IS NULL", f"unparsable time: {n}") for n in _TIMES),
         ("known_us IS NULL", "missing field: end_time"),
         *((f"{n} IS NOT NULL AND n_{n} IS NULL", f"unparsable number: {n}") for n in _SIZES),
         *((f"n_{n} < 0", "negative size") for n in _SIZES),
@@ -119,7 +119,7 @@ def _known(name: str) -> str:
     return f"CASE WHEN NOT regexp_matches({name}, '{_UNKNOWN}') THEN {name} END"
 
 
-def _told(time: str) -> str:
+def _stated(time: str) -> str:
     return sql.stated_time(f'"{time}"')
 
 

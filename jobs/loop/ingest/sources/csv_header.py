@@ -42,31 +42,33 @@ def csv_header(line: str, path: str, *needs: Sequence[str]) -> Header:
 
 
 def csv_columns(
-    names: Sequence[str], wanted: Sequence[str], others: Sequence[str] = ()
+    names: Sequence[str], columns: Sequence[str], others: Sequence[str] = ()
 ) -> Callable[[pa.RecordBatch], pa.RecordBatch]:
-    """Makes of a batch of CSV lines (value, input) what the steps `fields(wanted)` need.
+    """Makes of a batch of CSV lines (value, input) what the steps `fields(columns)` need.
 
     `others`: columns that only the file names, which become `other 0`, `other 1`, …
     `malformed`: the line has more or fewer fields than `names`.
     """
-    called = [*((name, name) for name in wanted), *((f"other {i}", name) for i, name in enumerate(others))]
-    return functools.partial(_columns, len(names), tuple((one, names.index(name)) for one, name in called))
+    called = [*((name, name) for name in columns), *((f"other {i}", name) for i, name in enumerate(others))]
+    return functools.partial(
+        _columns, len(names), tuple((column, names.index(name)) for column, name in called)
+    )
 
 
-def fields(wanted: Sequence[str]) -> list[sql.Columns]:
-    """Steps that make the columns `wanted` of a CSV file, as texts; see `sql.with_words`."""
-    return sql.with_words({name: f"{name} field" for name in wanted})
+def fields(columns: Sequence[str]) -> list[sql.Columns]:
+    """Steps that make the columns `columns` of a CSV file, as texts; see `sql.with_words`."""
+    return sql.with_words({name: f"{name} field" for name in columns})
 
 
-def _columns(n_names: int, wanted: Sequence[tuple[str, int]], batch: pa.RecordBatch) -> pa.RecordBatch:
+def _columns(n_names: int, places: Sequence[tuple[str, int]], batch: pa.RecordBatch) -> pa.RecordBatch:
     records = [_fields(line) for line in batch["value"].to_pylist()]
     columns = {
         f"{name} field": pa.array(
-            [(one[at] or None) if at < len(one) else None for one in records], pa.string()
+            [(record[at] or None) if at < len(record) else None for record in records], pa.string()
         )
-        for name, at in wanted
+        for name, at in places
     }
-    malformed = pa.array([len(one) != n_names for one in records], pa.bool_())
+    malformed = pa.array([len(record) != n_names for record in records], pa.bool_())
     return pa.record_batch(
         {"value": batch["value"], "input": batch["input"], "malformed": malformed} | columns
     )

@@ -74,7 +74,7 @@ def settle(space: Workspace, others: Iterable[str], rows_of: RowsOf) -> set[str]
         f"FROM (SELECT *, {_MISSED} AS missed FROM ({befores}) WHERE bypassed_bytes IS NOT NULL "
         f"AND day IN ({', '.join(map(literal, after))})) WHERE bytes_missed IS DISTINCT FROM missed"
     )
-    changed = {row["day"] for row in space.found("SELECT DISTINCT day FROM settled").to_pylist()}
+    changed = {row["day"] for row in space.select("SELECT DISTINCT day FROM settled").to_pylist()}
     space.add(("old", rows_of(day, None)) for day in near if day in changed)
     _replace(space)
     return changed
@@ -84,12 +84,12 @@ def _touched(space: Workspace) -> list[dt.date]:
     """The days of the new records; the table `settling` has their files."""
     new = f"FROM {_WITH_FILE.format('parsed')} WHERE reason IS NULL AND {_IS_RECORDED}"
     space.database.execute(f"CREATE TABLE settling AS SELECT DISTINCT cache, file {new}")
-    days = space.found(f"SELECT DISTINCT CAST(accessed_at AS DATE) AS day {new} ORDER BY day")
+    days = space.select(f"SELECT DISTINCT CAST(accessed_at AS DATE) AS day {new} ORDER BY day")
     return [row["day"] for row in days.to_pylist()]
 
 
 def _is_near(day: dt.date, touched: Sequence[dt.date], back_days: int) -> bool:
-    return any(-back_days <= (day - one).days <= LOOK_BACK_DAYS for one in touched)
+    return any(-back_days <= (day - other).days <= LOOK_BACK_DAYS for other in touched)
 
 
 def _recorded(rows: pa.Table) -> pa.Table:

@@ -29,30 +29,30 @@ def with_parts(name: str, scope: str | None = None) -> list[dict[str, str]]:
 
     A path where Rucio's `hash` naming puts a file is that file: the digits in it prove that.
     """
-    told, hashed, path = (_of(name, what) for what in ("scope", "hashed", "path"))
+    scope_of, hashed, path = (_of(name, what) for what in ("scope", "hashed", "path"))
     by_person = f"regexp_extract({hashed}.above, '{_OF_PERSON}', 1)"
     scopes = (
         f"nullif(replace({by_person}, '/', '.'), '')",
         f"nullif(split_part({hashed}.above, '/', -1), '')",
     )
     proven = " ".join(
-        f"WHEN left(md5({one} || ':' || {hashed}.file), 4) = {hashed}.one || {hashed}.two "
-        f"AND regexp_matches({one}, '{_SCOPE}') AND {hashed}.file NOT IN ('.', '..') THEN {one}"
-        for one in scopes
+        f"WHEN left(md5({candidate} || ':' || {hashed}.file), 4) = {hashed}.one || {hashed}.two "
+        f"AND regexp_matches({candidate}, '{_SCOPE}') AND {hashed}.file NOT IN ('.', '..') THEN {candidate}"
+        for candidate in scopes
     )
     may_be = f"NOT starts_with({path}, '/store/') AND regexp_matches({path}, '/[0-9a-f]{{2}}/[0-9a-f]{{2}}/')"
     taken = f"regexp_extract({path}, '{_HASHED}', ['above', 'one', 'two', 'file'])"
-    is_atlas = f"regexp_matches({told}, {literal(ATLAS_SCOPE)})"
+    is_atlas = f"regexp_matches({scope_of}, {literal(ATLAS_SCOPE)})"
     file = _of(name, "file")
     return [
         {path: name if scope is None else plain(name)},
         {hashed: f"CASE WHEN {may_be} THEN {taken} END"},
         {"proven": f"CASE {proven} END"},
         {
-            told: f"coalesce(proven, {scope or 'NULL'})",
+            scope_of: f"coalesce(proven, {scope or 'NULL'})",
             file: f"CASE WHEN proven IS NOT NULL THEN {hashed}.file ELSE {path} END",
         },
-        {"full_name": f"CASE WHEN {is_atlas} THEN {told} || ':' || {file} ELSE {file} END"},
+        {"full_name": f"CASE WHEN {is_atlas} THEN {scope_of} || ':' || {file} ELSE {file} END"},
         {"parts": name_parts("full_name")},
     ]
 
@@ -70,11 +70,11 @@ def named(name: str, scope: str | None = None) -> dict[str, str]:
     Without `scope` it is the experiment, or `unknown`; an LFN of CMS is in scope cms whatever states another.
     Add the columns of `with_parts` before.
     """
-    experiment, told, file = part("parts", "experiment"), _of(name, "scope"), _of(name, "file")
-    owner = f"coalesce({told}, {experiment}, '{UNKNOWN}')"
+    experiment, stated, file = part("parts", "experiment"), _of(name, "scope"), _of(name, "file")
+    owner = f"coalesce({stated}, {experiment}, '{UNKNOWN}')"
     if scope is not None:
         owner = (
-            f"CASE WHEN {experiment} = 'cms' AND starts_with({file}, '/store/') THEN 'cms' ELSE {told} END"
+            f"CASE WHEN {experiment} = 'cms' AND starts_with({file}, '/store/') THEN 'cms' ELSE {stated} END"
         )
     return {
         "did": f"{owner} || ':' || {file}",
@@ -83,7 +83,7 @@ def named(name: str, scope: str | None = None) -> dict[str, str]:
         "dataset": f"{owner} || ':' || {part('parts', 'dataset')}",
         "tier": part("parts", "tier"),
         "campaign": part("parts", "campaign"),
-        "experiment": f"coalesce({experiment}, CASE WHEN {told} IN {EXPERIMENTS} THEN {told} END)",
+        "experiment": f"coalesce({experiment}, CASE WHEN {stated} IN {EXPERIMENTS} THEN {stated} END)",
     }
 
 
@@ -95,12 +95,12 @@ def scoped(columns: Mapping[str, str], scopes: Mapping[str, str]) -> dict[str, s
     if not scopes or "scope" not in columns:
         return dict(columns)
     name, guessed = columns["name"], columns["scope"]
-    longest_first = sorted(scopes.items(), key=lambda one: (-len(one[0]), one))
-    told = " ".join(
+    longest_first = sorted(scopes.items(), key=lambda item: (-len(item[0]), item))
+    cases = " ".join(
         f"WHEN starts_with({name}, {literal(f'{path}/')}) THEN {literal(scope)}"
         for path, scope in longest_first
     )
-    scope = f"CASE WHEN {guessed} NOT IN {GUESSED} THEN {guessed} {told} ELSE {guessed} END"
+    scope = f"CASE WHEN {guessed} NOT IN {GUESSED} THEN {guessed} {cases} ELSE {guessed} END"
     return {**columns, "scope": scope, "did": f"{scope} || ':' || {name}"}
 
 

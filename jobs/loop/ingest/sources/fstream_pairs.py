@@ -93,25 +93,25 @@ class Pairs:
             space.database.execute(statement)
         space.parse_kept(_ended())
         space.retract(f"SELECT event_id, {merging.day_of(ACCESSES)} FROM raw WHERE why <> '{LONE_CLOSE}'")
-        space.unpaired = space.found(_kept(event_id))
+        space.unpaired = space.select(_kept(event_id))
 
     def _known(self, space: Workspace, earlier: Earlier) -> pa.Table:
         """The halves that may belong to the opens and to the lone closes of this pull."""
-        (ends,) = space.found(
+        (ends,) = space.select(
             "SELECT epoch(min(accessed_at)) AS first, epoch(max(accessed_at)) AS last FROM parsed"
         ).to_pylist()
-        opened = [int(one) for one in ends.values() if one is not None] + _seconds(self._writes, "opened_us")
+        opened = [int(end) for end in ends.values() if end is not None] + _seconds(self._writes, "opened_us")
         closed = _seconds(self._lone, "closed_us")
         spans = [(min(opened), max(opened) + _LONGEST_OPEN_S)] if opened else []
         spans += [(min(closed) - _LONGEST_OPEN_S, max(closed))] if closed else []
-        found = [
+        halves = [
             rows
             for since, until in spans
             for rows in earlier(day_label(max(0, since - DAY_S)), day_label(until), UNPAIRED)
         ]
-        if not found:
+        if not halves:
             return arrow_schema(UNPAIRED).empty_table()
-        return pa.concat_tables(rows.select(UNPAIRED.column_names) for rows in found)
+        return pa.concat_tables(rows.select(UNPAIRED.column_names) for rows in halves)
 
     def _opened(self, earlier: Earlier) -> Sequence[pa.Table]:
         """The accesses that were opened in the days before the lone closes."""
@@ -130,8 +130,8 @@ def _may_refuse(row: Mapping[str, object]) -> bool:
 
 def _seconds(rows: Iterable[Mapping[str, object]], name: str) -> list[int]:
     """Times of `rows` (µs) in seconds, those that a record can have."""
-    found = (int(str(row[name])) // 1_000_000 for row in rows)
-    return [at_s for at_s in found if 0 <= at_s < sql.LATEST_S]
+    seconds = (int(str(row[name])) // 1_000_000 for row in rows)
+    return [at_s for at_s in seconds if 0 <= at_s < sql.LATEST_S]
 
 
 def _accepted(batch: pa.RecordBatch) -> pa.Table:
@@ -146,13 +146,13 @@ def _statements(event_id: str) -> Iterator[str]:
     """Tables `closes`, `opens` and, of both, `raw`: closes, and what their opens tell if they are there."""
     numbers = 'closed_us, "read", readv, written'
     opened = "SELECT event_id FROM parsed WHERE reason IS NULL UNION ALL SELECT event_id FROM writes"
-    told = f"SELECT {event_id} FROM lone UNION ALL SELECT {event_id} FROM refusing"
+    closed = f"SELECT {event_id} FROM lone UNION ALL SELECT {event_id} FROM refusing"
     yield (
-        f"CREATE TABLE closes AS SELECT {event_id} AS id, input, told, {numbers}, false AS is_old FROM lone "
-        "UNION ALL SELECT event_id, (SELECT min(input) FROM parsed), NULL, epoch_us(accessed_at), "
+        f"CREATE TABLE closes AS SELECT {event_id} AS id, input, stated, {numbers}, false AS is_old "
+        "FROM lone UNION ALL SELECT event_id, (SELECT min(input) FROM parsed), NULL, epoch_us(accessed_at), "
         "read_bytes, vector_bytes, written_bytes, true "
         "FROM (SELECT DISTINCT ON (event_id) * FROM known WHERE NOT is_open "
-        f"AND event_id NOT IN ({told}) AND event_id IN ({opened}))"
+        f"AND event_id NOT IN ({closed}) AND event_id IN ({opened}))"
     )
     yield (
         f"CREATE TABLE opens AS SELECT {_NAMES}, 0 AS place FROM opened "
@@ -178,7 +178,7 @@ def _ended() -> sql.Query:
     An open that has ended is ended by the same close alone, told once more.
     """
     columns = {name: f'"{name}"' for name in ACCESSES.column_names} | at_close("accessed_at")
-    return sql.Query(table=ACCESSES, steps=[], columns=columns, reason="why", sample="told")
+    return sql.Query(table=ACCESSES, steps=[], columns=columns, reason="why", sample="stated")
 
 
 def _kept(event_id: str) -> str:

@@ -7,7 +7,7 @@ CMSSW reports by Chirp. Any other pool's jobs have Owner, cluster and node.
 from __future__ import annotations
 
 from features.schema import JOB_RECORDS
-from jobs.loop.ingest.sources import Site, Source, job_records, sql
+from jobs.loop.ingest.sources import Site, Source, job_records, json_fields, sql
 from jobs.loop.ingest.sources.job_records import cores, first_of, number
 
 _SITES = (
@@ -62,7 +62,7 @@ def query(site: Site) -> sql.Query:
         "htcondor_history",
         site,
         steps=[
-            *sql.json_fields(texts, numbers=(*_SPENT, *_LAST_RUN)),
+            *json_fields.columns(texts, numbers=(*_SPENT, *_LAST_RUN)),
             moments | _runs(),
             _times() | {"failed": f"coalesce({failed}, false)"},
         ],
@@ -110,7 +110,7 @@ def _times() -> dict[str, str]:
 def _columns(salt: str) -> dict[str, str]:
     # A user's own schedd is called user@host.
     job, schedd = (
-        f"regexp_replace({one}, '^[^@#]*@', '')" for one in ("id", "split_part(GlobalJobId, '#', 1)")
+        f"regexp_replace({field}, '^[^@#]*@', '')" for field in ("id", "split_part(GlobalJobId, '#', 1)")
     )
     group = f"concat_ws('#', {schedd}, coalesce(DAGManJobId, ClusterId, {job}))"
     return {

@@ -15,8 +15,7 @@ from features.common.names import UNFIT_RE2, literal
 from features.schema import JOB_RECORDS
 from jobs.loop.ingest.sources import Site, sql, urls
 from jobs.loop.ingest.sources.cms_tracer import AHEAD_DAYS
-from jobs.loop.ingest.sources.lines import MOST_LINE_BYTES
-from jobs.loop.ingest.sources.several_lines import joined
+from jobs.loop.ingest.sources.lines import MOST_LINE_BYTES, joined
 from replay.config import expression
 
 FIELDS = (
@@ -39,7 +38,7 @@ _MOST_OF_A_LINE = 2**17
 _LONGEST_NAME = 1024
 _NO_NAME = "^(?:[{[]|/Expr[(]|(?i:undefined|error|nat)$)"
 """Objects, lists, and what HTCondor writes for an expression, or for what it could not evaluate."""
-_TOLD = ("site", "node", "start_us", "end_us", "cpu", "wall", "n_cores")
+_SAMPLED = ("site", "node", "start_us", "end_us", "cpu", "wall", "n_cores")
 
 
 def query(
@@ -62,7 +61,7 @@ def query(
     """
     columns = {"site": "site", "node": urls.host_name("node"), **columns}
     names = {name: named(columns[name]) for name in ("kind", "site", "node", "dataset")}
-    told = ", ".join(f"coalesce(CAST({name} AS VARCHAR), '')" for name in _TOLD)
+    fields = ", ".join(f"coalesce(CAST({name} AS VARCHAR), '')" for name in _SAMPLED)
     return sql.Query(
         table=JOB_RECORDS,
         where=where,
@@ -84,18 +83,18 @@ def query(
             **names,
         },
         reason=_reason(site, first, (columns["task"], *names.values()), unmeasured, of_one_pool),
-        sample=f"concat_ws(' ', {told})",
+        sample=f"concat_ws(' ', {fields})",
     )
 
 
 def _reason(
     site: Site, first: Sequence[tuple[str, str]], names: Sequence[str], unmeasured: str, of_one_pool: bool
 ) -> str:
-    several = f"regexp_matches(value, {literal(_SEVERAL_LINES)})"
+    is_part = f"regexp_matches(value, {literal(_SEVERAL_LINES)})"
     where = named("site") if of_one_pool else f"coalesce({named('site')}, '')"
     elsewhere = f"NOT regexp_full_match({where}, {literal(expression(site.job_sites))})"
     return sql.first_reason(
-        (f"malformed AND {several}", "a part of a record: its beginning or its end is missing"),
+        (f"malformed AND {is_part}", "a part of a record: its beginning or its end is missing"),
         (f"malformed AND strlen(value) >= {MOST_LINE_BYTES}", "longer than 16 MiB: write one record a line"),
         ("malformed", "malformed record"),
         ("id IS NULL", "missing field: id of the job"),
@@ -138,18 +137,18 @@ def records(batch: pa.RecordBatch) -> pa.RecordBatch:
     if not pc.any(pc.match_substring_regex(batch["value"], _DOCUMENT)).as_py():
         return batch
     is_list = f"regexp_matches(value, {literal(_DOCUMENT)}) AND json_valid(value)"
-    found = "coalesce(nullif(json_extract(value, '$[*]'), []), json_extract(value, '$.jobs[*]'))"
+    listed = "coalesce(nullif(json_extract(value, '$[*]'), []), json_extract(value, '$.jobs[*]'))"
     # What only looks like a list, as by `jobs` within another field, stays the line that it is.
     n = "coalesce(nullif(json_array_length(value), 0), json_array_length(value, '$.jobs'))"
-    few = f"CASE WHEN {n} <= {_MOST_OF_A_LINE} THEN {found} ELSE [] END"
-    split = f"(SELECT *, CASE WHEN {is_list} THEN {few} ELSE [] END AS found FROM batch)"
+    few = f"CASE WHEN {n} <= {_MOST_OF_A_LINE} THEN {listed} ELSE [] END"
+    split = f"(SELECT *, CASE WHEN {is_list} THEN {few} ELSE [] END AS records FROM batch)"
     with duckdb.connect() as database:
         database.register("batch", pa.Table.from_batches([batch]))
-        told = database.sql(
-            f"SELECT CAST(unnest(found) AS VARCHAR) AS value, input FROM {split} "
-            f"UNION ALL SELECT value, input FROM {split} WHERE len(found) = 0"
+        split_lines = database.sql(
+            f"SELECT CAST(unnest(records) AS VARCHAR) AS value, input FROM {split} "
+            f"UNION ALL SELECT value, input FROM {split} WHERE len(records) = 0"
         ).to_arrow_table()
-    return told.combine_chunks().to_batches()[0].cast(batch.schema)
+    return split_lines.combine_chunks().to_batches()[0].cast(batch.schema)
 
 
 def number(field: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import codecs
+import dataclasses
 import io
 import os
 import re
@@ -36,6 +37,18 @@ UTF_16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 _QUOTED = re.compile('[\x00-\x20"#%<>?\\[\\\\\\]^`{|}\x7f-\xa0]')
 
 
+# JSON records over several lines, as of `condor_history -json` and of tools that make JSON readable: a record
+# begins with a line that has nothing but its brace, and ends where its braces are balanced. One that was cut
+# ends where another begins, or where no line of a record follows: it is refused alone, the others are read.
+_BARE = r"^[\s\[\],]*[\[\],{][\s\[\],]*$"
+"""A line of brackets and commas, and at most one brace that begins a record: only such a file is joined."""
+_BEGINS = re.compile(r"^[\s\[\],]*\{\s*$")
+_BETWEEN = re.compile(r"^[\s\[\],]*$")
+_GOES_ON = re.compile(r"""^(?:\s+\S|[\[\]{},]|"[^"]*"\s*:|$)""")
+_STRING = re.compile(r'"(?:[^"\\]|\\.)*"')
+_AROUND = " \t[],"
+
+
 class Piece(NamedTuple):
     """Whole lines of a file: its bytes from `start` up to `stop` (None: its end)."""
 
@@ -46,7 +59,7 @@ class Piece(NamedTuple):
 
 def uri_of(file: InputFile) -> str:
     """The name of an input, as Spark has it."""
-    return f"file:{_QUOTED.sub(lambda found: quote(found[0]), str(file.path.absolute()))}"
+    return f"file:{_QUOTED.sub(lambda match: quote(match[0]), str(file.path.absolute()))}"
 
 
 def pieces(file: InputFile, most_bytes: int) -> list[Piece]:
@@ -74,9 +87,9 @@ def batches(
         try:
             for values in _lines(piece):
                 for begin in range(0, len(values), _LINES_AT_ONCE):
-                    some = values[begin : begin + _LINES_AT_ONCE]
-                    inputs = pa.repeat(pa.scalar(uri_of(piece.file)), len(some))
-                    yield text_of(pa.record_batch({"value": some, "input": inputs}))
+                    part = values[begin : begin + _LINES_AT_ONCE]
+                    inputs = pa.repeat(pa.scalar(uri_of(piece.file)), len(part))
+                    yield text_of(pa.record_batch({"value": part, "input": inputs}))
         except NotPlainError as error:
             refuse(piece.file, error)
 
@@ -95,8 +108,8 @@ def text_of(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 def first_line(files: Sequence[InputFile]) -> str:
     """The first line that is not blank; empty if there is none."""
-    found = (value.as_py() for some in batches(map(Piece, files), _leave_out) for value in some["value"])
-    return next((str(line) for line in found if line.strip(" ")), "")
+    values = (value.as_py() for batch in batches(map(Piece, files), _leave_out) for value in batch["value"])
+    return next((str(line) for line in values if line.strip(" ")), "")
 
 
 def fail(file: InputFile, why: NotPlainError) -> None:
@@ -178,3 +191,71 @@ def _readable(file: InputFile) -> Iterator[None]:
         raise InputError(f"cannot read {file.path}: permission denied; let this account read it") from None
     except (OSError, EOFError, pa.ArrowInvalid):
         raise InputError(f"cannot read {file.path}: it is broken, or still being written") from None
+
+
+@dataclasses.dataclass
+class _Record:
+    """Lines of a record so far, and the braces that are open; `indent`: of its first line."""
+
+    source: str
+    indent: int
+    parts: list[str] = dataclasses.field(default_factory=list)
+    depth: int = 0
+    size: int = 0
+
+    def add(self, line: str) -> None:
+        plain = _STRING.sub("", line)
+        self.depth += plain.count("{") - plain.count("}")
+        self.size += len(line)
+        # What is longer than a line may be is refused: no more of it is kept.
+        if self.size <= 2 * MOST_LINE_BYTES:
+            self.parts.append(line.strip())
+
+    @property
+    def line(self) -> str:
+        return " ".join(self.parts).strip(_AROUND)
+
+
+def joined(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """`batches` of lines (value, input) of one file after the other, with one line for each record."""
+    record: _Record | None = None
+    schema = None
+    for batch in batches:
+        schema = batch.schema
+        if record is None and not pc.any(pc.match_substring_regex(batch["value"], _BARE)).as_py():
+            yield batch
+            continue
+        rows: list[tuple[str, str]] = []
+        for line, source in zip(batch["value"].to_pylist(), batch["input"].to_pylist(), strict=True):
+            record = _with_line(record, line, source, rows)
+        yield _batch_of(rows, schema)
+    if record is not None:
+        yield _batch_of([(record.line, record.source)], schema)
+
+
+def _with_line(record: _Record | None, line: str, source: str, rows: list[tuple[str, str]]) -> _Record | None:
+    """The record that is open after `line`; what is whole, or no part of a record, goes to `rows`."""
+    bare = line.lstrip()
+    indent = len(line) - len(bare)
+    if record is not None:
+        is_another = source != record.source or (bare.startswith("{") and indent <= record.indent)
+        if not is_another and _GOES_ON.match(line):
+            record.add(line)
+            if record.depth > 0:
+                return record
+            rows.append((record.line, source))
+            return None
+        rows.append((record.line, record.source))
+    if _BEGINS.match(line):
+        record = _Record(source, indent)
+        record.add(line)
+        return record
+    if not _BETWEEN.match(line):
+        rows.append((line, source))
+    return None
+
+
+def _batch_of(rows: list[tuple[str, str]], schema: pa.Schema | None) -> pa.RecordBatch:
+    values, inputs = zip(*rows, strict=True) if rows else ((), ())
+    columns = {"value": pa.array(values, pa.string()), "input": pa.array(inputs, pa.string())}
+    return pa.record_batch(columns).cast(schema)

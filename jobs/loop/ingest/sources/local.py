@@ -35,14 +35,14 @@ def files_in(places: Iterable[InputFile], *, whole: bool = False) -> list[InputF
     Of a folder those in it, and in its folders called `key=value`; `whole`: in all. Hidden ones (`.x`, `_x`)
     and other folders are left out, but for a folder with a suffix, which stands where a file is expected.
     """
-    found = itertools.chain.from_iterable(_files_in(place, whole) for place in places)
-    return sorted(set(found))
+    files = itertools.chain.from_iterable(_files_in(place, whole) for place in places)
+    return sorted(set(files))
 
 
 def captures_in(places: Iterable[InputFile]) -> list[InputFile]:
     """The same without files still being written (`.part`), unless such a file is a place itself."""
     places = list(places)
-    return [one for one in files_in(places) if one in places or not one.path.match(f"*{BEING_WRITTEN}")]
+    return [file for file in files_in(places) if file in places or not file.path.match(f"*{BEING_WRITTEN}")]
 
 
 def places_at(path: str, given: str = "") -> list[InputFile]:
@@ -56,10 +56,10 @@ def places_at(path: str, given: str = "") -> list[InputFile]:
         return [dataclasses.replace(_below(root, place), is_listed=True)]
     if os.path.lexists(place):
         return [_below(root, place)]
-    found = sorted({Path(one) for form in alternatives(str(place)) for one in glob.glob(form)})  # noqa: PTH207
-    if not found:
+    paths = sorted({Path(name) for form in alternatives(str(place)) for name in glob.glob(form)})  # noqa: PTH207
+    if not paths:
         raise InputError(f"cannot read {path}: there is no such file; is the path right?")
-    return [_below(root, one) for one in found]
+    return [_below(root, path) for path in paths]
 
 
 def check_plain(path: str) -> None:
@@ -107,7 +107,7 @@ def alternatives(form: str) -> list[str]:
     if braces is None:
         return [form]
     before, after = form[: braces.start()], form[braces.end() :]
-    return [found for one in braces[1].split(",") for found in alternatives(f"{before}{one}{after}")]
+    return [form for word in braces[1].split(",") for form in alternatives(f"{before}{word}{after}")]
 
 
 def _files_in(place: InputFile, whole: bool) -> Iterator[InputFile]:

@@ -21,7 +21,7 @@ def query(site: Site, header: csv_header.Header) -> sql.Query:
     `known_at` is the end of the packet's window, or the close if that is later.
     """
     names = [*_COLUMNS, *({_WRITTEN} & set(header.names))]
-    told = ", ".join(f"""coalesce("{name}", '')""" for name in _COLUMNS)
+    fields = ", ".join(f"""coalesce("{name}", '')""" for name in _COLUMNS)
     parsed = {
         "path": urls.plain_path("lfn"),
         **{column: sql.micros(f'"{name}"') for name, column in _TIMES.items()},
@@ -35,7 +35,7 @@ def query(site: Site, header: csv_header.Header) -> sql.Query:
         steps=[*csv_header.fields(names), parsed, *sql.with_parts("path")],
         columns=_columns(site.salt),
         reason=_reason(),
-        sample=f"concat_ws(',', {told})",
+        sample=f"concat_ws(',', {fields})",
     )
 
 

@@ -13,7 +13,7 @@ def query(site: Site) -> sql.Query:
 
     `cache` is the server where the line says that it is one.
     """
-    told = {
+    fields = {
         name: f"nullif(regexp_extract(value, '\\[{name}:((?:\\[[^\\]]*\\])?[^\\]]*)\\]', 1), '')"
         for name in _FIELDS
     }
@@ -27,7 +27,7 @@ def query(site: Site) -> sql.Query:
         table=ACCESSES,
         where=sql.LINES,
         steps=[
-            {f"{name} field": field for name, field in told.items()}
+            {f"{name} field": field for name, field in fields.items()}
             | {"moment": "regexp_extract(value, '^\\[([^\\]]*)\\]', 1)"},
             *csv_header.fields(_FIELDS),
             parsed,

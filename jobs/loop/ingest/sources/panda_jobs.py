@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from features.common.names import literal
 from features.schema import JOB_RECORDS
-from jobs.loop.ingest.sources import Site, Source, csv_header, job_records, sql
+from jobs.loop.ingest.sources import Site, Source, csv_header, job_records, json_fields, sql
 from jobs.loop.ingest.sources.csv_header import Header
 from jobs.loop.ingest.sources.job_records import cores, number
 
@@ -42,9 +42,9 @@ def query(site: Site, header: Header) -> sql.Query:
     end. `read_bytes` are those of the input files: PanDA rarely states what was read of them.
     """
     is_csv = bool(header.names)
-    wanted = [name for name in _FIELDS if name in header.names]
+    names = [name for name in _FIELDS if name in header.names]
     missing = {name: "CAST(NULL AS VARCHAR)" for name in _FIELDS if name not in header.names}
-    fields = [missing, *csv_header.fields(wanted)] if is_csv else sql.json_fields(_FIELDS)
+    fields = [missing, *csv_header.fields(names)] if is_csv else json_fields.columns(_FIELDS)
     of_report = ("statechangetime", "modificationtime", "creationtime")
     moments = {
         "id": "pandaid",
@@ -70,7 +70,7 @@ def query(site: Site, header: Header) -> sql.Query:
         "panda_jobs",
         site,
         where=header.where if is_csv else sql.LINES,
-        prepare=csv_header.csv_columns(header.names, wanted) if is_csv else None,
+        prepare=csv_header.csv_columns(header.names, names) if is_csv else None,
         steps=[step for step in fields if step] + [moments, times],
         first=(
             ("jobstatus IS NULL", "missing field: jobstatus"),

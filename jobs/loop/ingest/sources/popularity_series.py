@@ -62,7 +62,7 @@ def _columns(unit_s: int, others: Sequence[str]) -> dict[str, str]:
         "closed_at": end,
         "known_at": end,
         "n_reads": "n",
-        "event_id": sql.hashed("plain", "start_s", str(unit_s), "n", *(f'"{one}"' for one in others)),
+        "event_id": sql.hashed("plain", "start_s", str(unit_s), "n", *(f'"{name}"' for name in others)),
     }
 
 

@@ -18,7 +18,7 @@ from jobs.loop.ingest.sources.local import BEING_WRITTEN, WILD, alternatives
 _MOST_LEVELS = 100
 
 
-class _Place(NamedTuple):
+class _Pattern(NamedTuple):
     """A path, `pattern` below the folder of `store`: empty, or a glob."""
 
     store: RemoteStore
@@ -52,7 +52,7 @@ def marks(path: str, *, whole: bool) -> list[Mark]:
 
 def _entries(path: str, *, whole: bool) -> list[tuple[RemoteStore, Entry]]:
     try:
-        found = {
+        entries = {
             entry.path: (store, entry)
             for store, pattern in map(_place, alternatives(path))
             for place in store.entries(pattern)
@@ -60,10 +60,10 @@ def _entries(path: str, *, whole: bool) -> list[tuple[RemoteStore, Entry]]:
             if not entry.path.endswith(BEING_WRITTEN) or not (pattern or place.is_folder)
         }
     except FileNotFoundError:
-        found = {}
-    if not found:
+        entries = {}
+    if not entries:
         raise InputError(f"cannot read {path}: there is no such file; is the path right?")
-    return [found[key] for key in sorted(found)]
+    return [entries[key] for key in sorted(entries)]
 
 
 def _files(store: RemoteStore, place: Entry, whole: bool, level: int = 0) -> Iterator[Entry]:
@@ -84,7 +84,7 @@ def _inside(store: RemoteStore, folder: Entry) -> list[Entry]:
         return []  # it is gone since it was listed, and its files with it
 
 
-def _place(path: str) -> _Place:
+def _place(path: str) -> _Pattern:
     scheme, _, rest = path.partition("://")
     if scheme not in ("hdfs", "s3a", "s3"):
         raise InputError(f"cannot read {path}: this source reads files of this machine, hdfs:// and s3a://")
@@ -94,4 +94,4 @@ def _place(path: str) -> _Place:
     except ConfigError as error:
         raise InputError(f"cannot read {path}: {str(error).partition(': ')[2]}") from None
     assert isinstance(store, RemoteStore)
-    return _Place(store, "/".join(rest.split("/")[len(plain) :]))
+    return _Pattern(store, "/".join(rest.split("/")[len(plain) :]))

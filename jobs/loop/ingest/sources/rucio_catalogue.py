@@ -28,13 +28,13 @@ _META = rucio.DID | {"did_type": (str,), "created_at": (dt.datetime,), "length":
 _FILE = rucio.DID | {"parent_scope": (str,), "parent_name": (str,)}
 
 
-def rows(session: Session, wanted: Iterable[str]) -> Iterator[list[Row]]:
-    """The files of all that `wanted` names, in bounded lists; a file of two datasets comes twice.
+def rows(session: Session, names: Iterable[str]) -> Iterator[list[Row]]:
+    """The files of all `names`, in bounded lists; a file of two datasets comes twice.
 
-    `wanted`: DIDs of datasets, containers or files, or `scope:pattern` with `*`. What is named twice, as by
+    `names`: DIDs of datasets, containers or files, or `scope:pattern` with `*`. What is named twice, as by
     its container too, comes once. Raises ServiceError.
     """
-    return _Catalogue(session).rows(wanted)
+    return _Catalogue(session).rows(names)
 
 
 class _Catalogue:
@@ -48,8 +48,8 @@ class _Catalogue:
         self._caches = {rse["rse"] for rse in rses if rse["volatile"]}
         self._seen: set[Did] = set()
 
-    def rows(self, wanted: Iterable[str]) -> Iterator[list[Row]]:
-        for page in pages(wanted, rucio.DIDS_AT_ONCE):
+    def rows(self, names: Iterable[str]) -> Iterator[list[Row]]:
+        for page in pages(names, rucio.DIDS_AT_ONCE):
             dids, refused = self._named(page)
             while dids:
                 known, unknown = self._metadata(dids)
@@ -70,8 +70,8 @@ class _Catalogue:
                 refused.append(_refused(text, "not a DID, as scope:name"))
             elif "*" not in name:
                 dids.append(Did(scope, name))
-            elif found := self._matching(scope, name):
-                dids += found
+            elif matching := self._matching(scope, name):
+                dids += matching
             else:
                 refused.append(_refused(text, "no dataset matches"))
         return self._new(dids), refused
@@ -87,15 +87,15 @@ class _Catalogue:
         return [Did(scope, name) for name in names]
 
     def _inside(self, containers: Iterable[Did]) -> list[Did]:
-        found = []
+        inside = []
         for container in containers:
             children = self._session.ask(
                 f"content of {container.scope}:{container.name}",
                 lambda client, it=container: client.list_content(it.scope, it.name),  # type: ignore[misc]
                 form=rucio.DID,
             )
-            found += [rucio.did_of(child) for child in children]
-        return self._new(found)
+            inside += [rucio.did_of(child) for child in children]
+        return self._new(inside)
 
     def _new(self, dids: Iterable[Did]) -> list[Did]:
         new = [did for did in dict.fromkeys(dids) if did not in self._seen]
@@ -126,15 +126,15 @@ class _Catalogue:
         for dataset, files in by_dataset.items():
             for file in files:
                 locked.setdefault(rucio.did_of(file), set()).update(rules[dataset])
-        found = []
+        rows = []
         for meta in datasets:
             files = by_dataset[rucio.did_of(meta)]
             origins = self._origins(rucio.did_of(meta), files)
-            found += [
+            rows += [
                 _row(file, meta, created.get(did), origins[did], locked[did])
                 for did, file in ((rucio.did_of(file), file) for file in files)
             ]
-        return found
+        return rows
 
     def _locked(self, datasets: Sequence[Mapping[str, str]]) -> dict[Did, set[str]]:
         """The RSEs at which a rule keeps each of `datasets`."""

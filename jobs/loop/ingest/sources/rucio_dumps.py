@@ -48,7 +48,7 @@ def read(spark: SparkSession, path: str, *, day: str) -> tuple[DataFrame, sql.Qu
     sample = F.to_json(F.struct("file", *_KEY, "BYTES", "CREATED_AT"))
     strange = good.filter(F.col("rse").isNull()).withColumn("reason", F.lit("an RSE that rses does not list"))
     bad = replicas.filter(F.col("reason").isNotNull()).unionByName(strange, allowMissingColumns=True)
-    refused = bad.select("reason", sample.alias("told"))
+    refused = bad.select("reason", sample.alias("stated"))
     rows = files.unionByName(refused, allowMissingColumns=True).withColumn("input", F.lit(path))
     return rows.withColumnRenamed("reason", "refused"), _query(_date(path) or day)
 
@@ -61,18 +61,18 @@ def _table(
     spark: SparkSession, path: str, name: str, needed: Sequence[str], useful: Sequence[str]
 ) -> DataFrame:
     """Columns `needed` and `useful` of one dumped table, null where not there, and the `file` they are in."""
-    found = f"{path.rstrip('/')}/{name}/part*.avro"
+    files = f"{path.rstrip('/')}/{name}/part*.avro"
     try:
-        table = spark.read.format(_AVRO).load(found)
+        table = spark.read.format(_AVRO).load(files)
     except AnalysisException as error:
         raise InputError(
-            f"cannot read {found}: {error.getCondition() or 'unusable'}; --input is the folder of a date"
+            f"cannot read {files}: {error.getCondition() or 'unusable'}; --input is the folder of a date"
         ) from None
     columns = set(table.columns)
     if missing := sorted(set(needed) - columns):
-        raise SchemaError(f"{found}: columns {missing} are missing; there are {sorted(columns)}")
-    chosen = {n: F.col(n) if n in columns else F.lit(None).cast("string") for n in (*needed, *useful)}
-    return table.select(*(column.alias(n) for n, column in chosen.items()), _base_name())
+        raise SchemaError(f"{files}: columns {missing} are missing; there are {sorted(columns)}")
+    selected = {n: F.col(n) if n in columns else F.lit(None).cast("string") for n in (*needed, *useful)}
+    return table.select(*(column.alias(n) for n, column in selected.items()), _base_name())
 
 
 def _base_name() -> Column:
@@ -168,13 +168,13 @@ def _query(dumped_on: str) -> sql.Query:
         *sql.with_parts('"NAME"', '"SCOPE"'),
         {"of_dataset": name_parts("parent_name")},
     ]
-    return sql.Query(FILES, steps, columns, reason="refused", sample='coalesce(told, "NAME")')
+    return sql.Query(FILES, steps, columns, reason="refused", sample='coalesce(stated, "NAME")')
 
 
 def _date(path: str) -> str:
     """The last date (`2026-03-01`) that a folder of `path` is called; empty for none."""
-    found = _DATE.findall(path)
-    return found[-1] if found else ""
+    dates = _DATE.findall(path)
+    return dates[-1] if dates else ""
 
 
 def _hex(rse_id: Column) -> Column:

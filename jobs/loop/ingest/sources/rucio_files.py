@@ -9,7 +9,7 @@ there is no file of this name; `rucio_server` notes it).
 from __future__ import annotations
 
 from features.schema import FILES
-from jobs.loop.ingest.sources import Site, Source, sql
+from jobs.loop.ingest.sources import Site, Source, json_fields, sql
 
 _FIELDS = (
     *("parent_scope", "parent_name", "scope", "name", "bytes", "adler32"),
@@ -36,7 +36,7 @@ def query(site: Site) -> sql.Query:
         table=FILES,
         where=sql.LINES,
         steps=[
-            *sql.json_fields(_FIELDS, numbers=("bytes", *_TIMES), states=("rses", "locked")),
+            *json_fields.columns(_FIELDS, numbers=("bytes", *_TIMES), states=("rses", "locked")),
             moments,
             known,
             *sql.with_parts("name", "scope"),
@@ -79,9 +79,9 @@ def _columns() -> dict[str, str]:
     }
 
 
-def _names_of_list(told: str) -> str:
-    """The names in `told`, a JSON list, each once and in order; null if it is none."""
-    json_list = f"CASE WHEN json_valid({told}) THEN {told} ELSE 'null' END"
+def _names_of_list(field: str) -> str:
+    """The names in `field`, a JSON list, each once and in order; null if it is none."""
+    json_list = f"CASE WHEN json_valid({field}) THEN {field} ELSE 'null' END"
     names = f"""list_transform(json_transform({json_list}, '["VARCHAR"]'), lambda x: trim(x))"""
     return f"list_sort(list_distinct(list_filter({names}, lambda x: x <> '')))"
 

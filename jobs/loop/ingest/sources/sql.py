@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import dataclasses
 import datetime as dt
-import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import pyarrow as pa
@@ -156,129 +155,24 @@ LINES = "CASE WHEN starts_with(value, ' ') THEN trim(value, ' ') ELSE value END 
 """The `where` of sources of lines: blank ones count as none."""
 
 
-def json_fields(
-    names: Sequence[str],
-    *,
-    numbers: Sequence[str] = (),
-    times: Sequence[str] = (),
-    counts: Sequence[str] = (),
-    states: Sequence[str] = (),
-) -> list[Columns]:
-    """Steps that make of `value` each of `names` as a text column; null where absent, or as `word` has it.
-
-    A name `data.size` is the field `size` of the object `data`, or the field of that whole name; its column
-    is `size`. Those among `numbers` are mostly numbers: the same columns, read faster. `states` are texts as
-    they are: lists, words of which `unknown` is one, and what cannot be one. `times` (seconds; 0 stands for
-    none) are columns of µs since 1970, `counts` of whole numbers; `unparsable` is the first of them that is
-    there, as a number or as text, but is none or out of range. `malformed` tells lines that are not one JSON
-    object. Other fields are ignored. `record` is the object without envelopes of MONIT and Elasticsearch.
-    """
-    # Casts ignore spaces, so these need no trimming.
-    stated = {name: f'"{name} text"' for name in (*times, *counts)}
-    values = {name: micros(stated[name]) for name in times} | {name: count(stated[name]) for name in counts}
-    texts = {name: text(_unquoted(_member(name)) if name in numbers else _member(name)) for name in names}
-    words = [name for name in names if name not in (*numbers, *states)]
-    kinds = dict.fromkeys(names, "VARCHAR") | dict.fromkeys((*numbers, *times, *counts), "JSON")
-    outer = dict.fromkeys(name.split(".")[0] for name in names if "." in name)
-    others = [f"json_type(record, '$.{name}') NOT IN ('OBJECT', 'NULL')" for name in outer]
-    steps: list[Columns] = [
-        *_parsed(kinds, has_data="data" in outer),
-        {_column(name, name in words): field for name, field in texts.items()}
-        | {f"{name} text": _unquoted(_member(name)) for name in stated}
-        | {"malformed": f"coalesce({' OR '.join(['broken', *others])}, false)"},
-        *with_words({_column(name): _column(name, True) for name in words}),
-    ]
-    return [*steps, values, *_unparsable(times, counts)] if values else steps
-
-
 def with_words(columns: Mapping[str, str]) -> list[Columns]:
-    """Steps that add the columns `columns`, each the `word` of the text column that it names.
+    """Steps that add the columns that `columns` names, each the `word` of the text column that it names.
 
     Few records have a text that is not its own word: only for those are words worked out, for all columns in
     one expression, as planning many of them takes as long as parsing thousands of records.
     """
-    texts = [f'"{told}"' for told in columns.values()]
+    texts = [f'"{field}"' for field in columns.values()]
     if len(texts) < 2:
-        return [{name: word(told) for name, told in zip(columns, texts, strict=True)}]
-    all_words = f"list_transform([{', '.join(texts)}], lambda told: {word('told')})"
-    is_odd = " OR ".join(f"({_may_be_odd(told)})" for told in texts)
+        return [{name: word(field) for name, field in zip(columns, texts, strict=True)}]
+    all_words = f"list_transform([{', '.join(texts)}], lambda t: {word('t')})"
+    is_odd = " OR ".join(f"({may_be_odd(field)})" for field in texts)
     return [
         {"words": f"CASE WHEN {is_odd} THEN {all_words} END"},
         {
-            name: f"CASE WHEN words IS NULL THEN {told} ELSE words[{n}] END"
-            for n, (name, told) in enumerate(zip(columns, texts, strict=True), start=1)
+            name: f"CASE WHEN words IS NULL THEN {field} ELSE words[{n}] END"
+            for n, (name, field) in enumerate(zip(columns, texts, strict=True), start=1)
         },
     ]
-
-
-def _unparsable(times: Sequence[str], counts: Sequence[str]) -> list[Columns]:
-    """Steps that add `unparsable`: the first of these that states what is none."""
-    unread = {name: f'"{name} unread"' for name in (*times, *counts)}
-    wrong = " || ".join(
-        f"list_transform([{', '.join(map(unread.__getitem__, names))}], lambda t: {stated('t')} IS NOT NULL)"
-        for names, stated in ((times, stated_time), (counts, word))
-        if names
-    )
-    first = f"{list(unread)}[list_position({wrong}, true)]"
-    stated_texts = {name: text(f'"{name} text"') for name in unread}
-    return [
-        {
-            f"{name} unread": f'CASE WHEN "{name}" IS NULL THEN {told} END'
-            for name, told in stated_texts.items()
-        },
-        {"unparsable": f"CASE WHEN coalesce({', '.join(unread.values())}) IS NOT NULL THEN {first} END"},
-    ]
-
-
-def _parsed(kinds: Mapping[str, str], *, has_data: bool) -> list[Columns]:
-    """Steps that make of `value` the struct `json`, of the fields `kinds`, and `record`.
-
-    `has_data`: records of the source have an object `data` themselves, so it is no envelope.
-    """
-    envelopes = ["_source"] if has_data else ["_source", "data"]
-    structure = _structure(dict(kinds) | dict.fromkeys(envelopes, "JSON"))
-    inner = 'enveloped IS NULL THEN "outer json" ELSE json_transform(enveloped'
-    return [
-        {"start": "CASE WHEN starts_with(value, ' ') THEN ltrim(value, ' ') ELSE value END"},
-        {"broken": "NOT (starts_with(start, '{') AND json_valid(value))"},
-        # What is not JSON must not come to the functions that parse it: they would raise.
-        {"whole": "CASE WHEN broken THEN '{}' ELSE value END"},
-        {"outer json": f"json_transform(whole, {structure})"},
-        {"enveloped": _in_envelopes(envelopes)},
-        {"json": f"CASE WHEN {inner}, {structure}) END", "record": "coalesce(enveloped, whole)"},
-    ]
-
-
-def _column(name: str, is_raw: bool = False) -> str:
-    return name.rsplit(".", maxsplit=1)[-1] + " told" * is_raw
-
-
-def _in_envelopes(names: Sequence[str]) -> str:
-    """The object in `_source`, or in `data`, or in the one in the other; null for a record without."""
-    fields = [f'"outer json"."{name}"' for name in names]
-    inner = [f"json_extract({fields[0]}, '$.data')", *fields] if len(names) > 1 else fields
-    found = ", ".join(f"CASE WHEN json_type({one}) = 'OBJECT' THEN {one} END" for one in inner)
-    return f"CASE WHEN {' OR '.join(f'{one} IS NOT NULL' for one in fields)} THEN coalesce({found}) END"
-
-
-def _structure(kinds: Mapping[str, str]) -> str:
-    members: dict[str, dict[str, str]] = {}
-    for name, kind in kinds.items():
-        outer, dot, inner = name.partition(".")
-        if dot:
-            members.setdefault(outer, {})[inner] = kind
-    return literal(json.dumps(members | dict(kinds)))
-
-
-def _unquoted(field: str) -> str:
-    """The text of a field of type JSON. json_transform takes far longer to make a number a VARCHAR."""
-    raw = f"CAST({field} AS VARCHAR)"
-    return f"CASE WHEN starts_with({raw}, '\"') THEN json_extract_string({raw}, '$') ELSE {raw} END"
-
-
-def _member(name: str) -> str:
-    outer, dot, inner = name.partition(".")
-    return f'coalesce(json."{outer}"."{inner}", json."{name}")' if dot else f'json."{name}"'
 
 
 def text(field: str) -> str:
@@ -289,37 +183,41 @@ def text(field: str) -> str:
     return f"CASE WHEN {is_odd} THEN nullif(trim({field}, ' '), '') ELSE {field} END"
 
 
-def word(told: str) -> str:
+def word(field: str) -> str:
     """What a text names: null for words for none (`NA`, `null`, `-`), and 8 for the number 8.0.
 
     Of a JSON list it is the only element; a list of more or of none names nothing.
     """
-    only = f"CASE WHEN json_array_length({told}) = 1 THEN json_extract_string({told}, '$[0]') END"
+    only = f"CASE WHEN json_array_length({field}) = 1 THEN json_extract_string({field}, '$[0]') END"
+    number = f"coalesce(CAST({count(field)} AS VARCHAR), {field})"
     return (
-        f"CASE WHEN {_is_none(told)} THEN NULL "
-        f"WHEN {_may_be_list(told)} THEN CASE WHEN json_valid({told}) THEN {only} ELSE {told} END "
-        f"WHEN {_may_be_number(told)} THEN coalesce(CAST({count(told)} AS VARCHAR), {told}) ELSE {told} END"
+        f"CASE WHEN {_is_none(field)} THEN NULL "
+        f"WHEN {_may_be_list(field)} THEN CASE WHEN json_valid({field}) THEN {only} ELSE {field} END "
+        f"WHEN {_may_be_number(field)} THEN {number} ELSE {field} END"
     )
 
 
 # Asked of every field: what takes long stands behind what takes little.
-def _is_none(told: str) -> str:
+def _is_none(field: str) -> str:
     # Words for none begin with a sign, or with n or u of either case.
-    may_be_none = f"({told} < '0' OR {told} >= 'N' AND {told} < '_' OR {told} >= 'n')"
-    return f"strlen({told}) <= {_LONGEST_NO_NAME} AND {may_be_none} AND regexp_full_match({told}, {_NO_NAME})"
+    may_be_none = f"({field} < '0' OR {field} >= 'N' AND {field} < '_' OR {field} >= 'n')"
+    return (
+        f"strlen({field}) <= {_LONGEST_NO_NAME} AND {may_be_none} AND regexp_full_match({field}, {_NO_NAME})"
+    )
 
 
-def _may_be_list(told: str) -> str:
-    return f"{told} >= '[' AND {told} < '\\'"
+def _may_be_list(field: str) -> str:
+    return f"{field} >= '[' AND {field} < '\\'"
 
 
-def _may_be_number(told: str) -> str:
-    return f"{told} < ':' AND {told} >= '0' AND strlen({told}) <= {_LONGEST_NUMBER} AND contains({told}, '.')"
+def _may_be_number(field: str) -> str:
+    is_short = f"strlen({field}) <= {_LONGEST_NUMBER}"
+    return f"{field} < ':' AND {field} >= '0' AND {is_short} AND contains({field}, '.')"
 
 
-def _may_be_odd(told: str) -> str:
+def may_be_odd(field: str) -> str:
     """Whether the word of a text may be another than itself."""
-    return " OR ".join(f"({check(told)})" for check in (_is_none, _may_be_list, _may_be_number))
+    return " OR ".join(f"({check(field)})" for check in (_is_none, _may_be_list, _may_be_number))
 
 
 def first_reason(*checks: tuple[str, str]) -> str:
@@ -339,10 +237,10 @@ def micros(seconds: str) -> str:
     return f"CASE WHEN {value} > 0 AND {value} < {LATEST_S} THEN CAST({value} * 1000000 AS BIGINT) END"
 
 
-def stated_time(told: str) -> str:
-    """A time as `told`, or null where there is none; 0 is written for that, too."""
-    is_none = f"starts_with({told}, '0') AND try_cast({told} AS DOUBLE) = 0"
-    return f"CASE WHEN {is_none} THEN NULL ELSE {word(told)} END"
+def stated_time(field: str) -> str:
+    """A time as `field` states it, or null where there is none; 0 is written for that, too."""
+    is_none = f"starts_with({field}, '0') AND try_cast({field} AS DOUBLE) = 0"
+    return f"CASE WHEN {is_none} THEN NULL ELSE {word(field)} END"
 
 
 def micros_of_moment(moment: str) -> str:
@@ -381,7 +279,7 @@ def count(number: str) -> str:
 
 def hashed(*parts: str) -> str:
     """32 hex digits of the sha256 of `parts`; a null part counts as absent."""
-    texts = ", ".join(f"coalesce(CAST({one} AS VARCHAR), chr(0))" for one in parts)
+    texts = ", ".join(f"coalesce(CAST({part} AS VARCHAR), chr(0))" for part in parts)
     return f"left(sha256(concat_ws(chr(31), {texts})), 32)"
 
 
@@ -399,7 +297,7 @@ def without_users(line: str) -> str:
 
 def total(*numbers: str) -> str:
     """The sum of whole numbers; null if one is null, or if it is none of 64 bits."""
-    return f"try_cast({' + '.join(f'CAST({one} AS HUGEINT)' for one in numbers)} AS BIGINT)"
+    return f"try_cast({' + '.join(f'CAST({part} AS HUGEINT)' for part in numbers)} AS BIGINT)"
 
 
 def is_one(value: str, words: Sequence[str]) -> str:

@@ -69,8 +69,8 @@ def parse(query: Query, batches: Iterable[pa.RecordBatch], *, rows: int) -> Iter
         stream = itertools.chain([first], shared)
         database.register("raw", pa.RecordBatchReader.from_batches(first.schema, stream))
         # One statement for all of them: planning it takes as long as parsing thousands of records.
-        for found in database.sql(query.text).to_arrow_reader(rows):
-            yield found.cast(schema)
+        for rows_read in database.sql(query.text).to_arrow_reader(rows):
+            yield rows_read.cast(schema)
 
 
 class Workspace:
@@ -157,7 +157,7 @@ class Workspace:
             self.database.unregister("more")
         self.database.commit()
 
-    def found(self, text: str) -> pa.Table:
+    def select(self, text: str) -> pa.Table:
         """The answer to a SELECT."""
         return self.database.sql(text).to_arrow_table()
 
@@ -234,7 +234,7 @@ class _Shared(Iterator[pa.RecordBatch]):
     """Batches for several threads; `failure`: what making one raised, for DuckDB has its own words for it."""
 
     def __init__(self, batches: Iterator[pa.RecordBatch]) -> None:
-        self._batches, self._one = batches, threading.Lock()
+        self._batches, self._lock = batches, threading.Lock()
         self.failure: Exception | None = None
 
     @contextmanager
@@ -249,11 +249,11 @@ class _Shared(Iterator[pa.RecordBatch]):
 
     def end(self) -> None:
         """Give no more, so that all threads end soon."""
-        with self._one:
+        with self._lock:
             self._batches = iter(())
 
     def __next__(self) -> pa.RecordBatch:
-        with self._one:
+        with self._lock:
             try:
                 return next(self._batches)
             except StopIteration:

@@ -35,11 +35,11 @@ def query(cache: str, source: str) -> sql.Query:
     start and its place among those that start in that second, so that it counts once however often the
     namespace is scanned and whatever XCache merges.
     """
-    told = "CASE WHEN len(records) > 0 THEN records WHEN fault IS NOT NULL THEN [NULL] ELSE [] END"
+    listed = "CASE WHEN len(records) > 0 THEN records WHEN fault IS NOT NULL THEN [NULL] ELSE [] END"
     return sql.Query(
         table=ACCESSES,
         steps=[
-            {"record": f"unnest({told})", "input": literal(source)},
+            {"record": f"unnest({listed})", "input": literal(source)},
             {name: f"record.{name}" for name in _RECORD} | {"path": urls.plain_path('"name"')},
             {f"{name}_us": sql.micros(name) for name in _TIMES},
             *sql.with_parts("path"),

@@ -85,9 +85,11 @@ class Senders:
         """A sentence for each name that several servers share."""
         for name, hosts in sorted(self._hosts.items()):
             if len(hosts) > 1:
-                shown = ", ".join(sorted(hosts)[:_SHOWN_HOSTS]) + (" …" if len(hosts) > _SHOWN_HOSTS else "")
+                servers = ", ".join(sorted(hosts)[:_SHOWN_HOSTS]) + (
+                    " …" if len(hosts) > _SHOWN_HOSTS else ""
+                )
                 yield (
-                    f"{shown} report as {name!r} and count as one cache; if they are several, say which is "
+                    f"{servers} report as {name!r} and count as one cache; if they are several, say which is "
                     f'which: hosts = ["{min(hosts)}"] in [caches.NAME]'
                 )
 

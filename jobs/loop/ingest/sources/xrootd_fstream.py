@@ -27,7 +27,7 @@ _FIRST_US = 86400 * 1_000_000
 _BYTES = ("size_bytes", "read", "readv", "written")
 _SCHEMA = pa.schema(
     [
-        *((name, pa.string()) for name in ("input", "sender", "cache", "lfn", "fault", "told", "work")),
+        *((name, pa.string()) for name in ("input", "sender", "cache", "lfn", "fault", "stated", "work")),
         *((name, pa.int64()) for name in ("stod", "file_id", "user_id", "opened_us", "closed_us", "known_s")),
         *((name, pa.int64()) for name in _BYTES),
         ("for_writing", pa.bool_()),
@@ -52,7 +52,7 @@ def query(site: Site, *, ended: bool = True) -> sql.Query:
         steps=[{"path": urls.plain_path("lfn")}, *sql.with_parts("path")],
         columns=_columns(site.salt),
         reason=reason,
-        sample="coalesce(told, concat_ws(' ', sender, stod, file_id, lfn))",
+        sample="coalesce(stated, concat_ws(' ', sender, stod, file_id, lfn))",
     ).reading(site)
 
 
@@ -73,14 +73,14 @@ def decode(space: Workspace, places: Sequence[InputFile], *, site: Site, earlier
 
 
 def _alarms(space: Workspace) -> Iterator[str]:
-    (found,) = space.found(
+    (nameless,) = space.select(
         "SELECT count(DISTINCT cache) AS n, min(cache) AS name FROM parsed "
         f"WHERE starts_with(cache, '{_NAMELESS}')"
     ).to_pylist()
-    if found["n"]:
+    if nameless["n"]:
         yield (
-            f"opens came from a loopback address, which names no cache: each of {found['n']} starts of a "
-            f"server counts as a cache of its own, for example {found['name']}; let the shoveler send the "
+            f"opens came from a loopback address, which names no cache: each of {nameless['n']} starts of a "
+            f"server counts as a cache of its own, for example {nameless['name']}; let the shoveler send the "
             "server's address"
         )
 
@@ -97,12 +97,12 @@ def _file_rows(
 
 def _row(record: Access | Fault, source: str, site: Site) -> dict[str, object]:
     if isinstance(record, LoneClose):
-        return {"fault": record.reason, "told": record.sample, **_close(record.server, record.closed)} | {
+        return {"fault": record.reason, "stated": record.sample, **_close(record.server, record.closed)} | {
             "input": source,
             "file_id": record.closed.file_id,
         }
     if isinstance(record, Fault):
-        return {"input": source, "fault": record.reason, "told": record.sample}
+        return {"input": source, "fault": record.reason, "stated": record.sample}
     opened = record.opened
     return {
         "input": source,

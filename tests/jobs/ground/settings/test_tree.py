@@ -80,7 +80,7 @@ def test_a_folder_holds_one_file_per_cache(tmp_path: Path) -> None:
         ('[[caches]]\nname = "x"\n', "caches", "as [caches] or [caches.NAME]"),
         ('"[[" = 1\n', "unknown key [[", "write one of"),
         ('[plan]\n"horizon[" = 1\n', "unknown key plan.horizon[", "did you mean horizon?"),
-        ("[queue]\nxyz = 1\n", "unknown key queue.xyz", "write one of stale, timeout, token"),
+        ("[queue]\nxyz = 1\n", "unknown key queue.xyz", "write one of sites, stale, timeout, token"),
         ("[serve.sites.A]\nslotz = 1\n", "unknown key serve.sites.A.slotz", "did you mean slots?"),
         ('[plan.cluster]\nnetwrk = "1MB"\n', "unknown key plan.cluster.netwrk", "did you mean network?"),
         ("[plan]\nread_once_below = 2\n", "plan.read_once_below", "2 should be less than or equal to 1"),

@@ -23,7 +23,7 @@ from captures import Capture, read_capture
 from features.common.errors import InputError
 from features.common.times import parse_as_of
 from jobs.ground.store.tables import Tables
-from jobs.loop.ingest import incremental, pull, pull_input
+from jobs.loop.ingest import pull, pull_input
 from jobs.loop.ingest.local_engine import LocalEngine
 from jobs.loop.ingest.pull_input import Mark, Request
 from jobs.loop.ingest.sources import Site
@@ -214,23 +214,6 @@ def test_a_full_folder_is_an_alarm_and_a_count(
     assert "raise [collect] quota" in alarms[0] and len(alarms) == 2
 
 
-def test_captures_pulled_twice_change_nothing_and_tell_what_was_lost(
-    start: Callable[..., Daemon], tmp_path: Path
-) -> None:
-    daemon = start("--roll-size", "1kB")
-    for number in (1, 2, 3, 4, 7, 8, 9):
-        daemon.socket.send(datagram(number))
-    daemon.stop()
-    tables, folder = Tables(str(tmp_path / "tables")), tmp_path / "captures"
-    assert len(list(folder.glob("*.capture"))) > 2
-    (folder / "gstream-999999999999-20231114T221320Z.capture.part").write_text("half a fi")
-    for n_new, n_duplicates in ((7, 0), (0, 7)):
-        told = pull_input.pull(
-            LocalEngine(), tables, source="xcache_gstream", path=str(folder), day=dt.date(2023, 11, 15)
-        )
-        assert (told.n_new, told.n_duplicates, told.n_lost, told.n_rejected) == (n_new, n_duplicates, 2, {})
-
-
 def test_captures_that_were_pulled_are_deleted_in_their_time(
     start: Callable[..., Daemon], tmp_path: Path
 ) -> None:
@@ -274,7 +257,7 @@ def test_a_capture_that_may_not_be_deleted_is_counted(tmp_path: Path) -> None:
 
 def marked(tmp_path: Path) -> list[Mark]:
     tables, folder = Tables(str(tmp_path / "tables")), str(tmp_path / "captures")
-    return incremental.taken(LocalEngine(), tables, Request("xcache_gstream", folder, Site()))
+    return pull_input.taken(LocalEngine(), tables, Request("xcache_gstream", folder, Site()))
 
 
 @pytest.mark.parametrize("half", [b"\xed\xa0\x80", b"\\ud800"])

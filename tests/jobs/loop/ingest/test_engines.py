@@ -20,7 +20,7 @@ from features.schema import ACCESSES, FILES, JOB_RECORDS, REJECTS
 from jobs.ground.settings.our_sources import OURS
 from jobs.ground.settings.tree import Settings, SparkSettings
 from jobs.ground.store.tables import Tables
-from jobs.loop.ingest import incremental, pull, pull_input
+from jobs.loop.ingest import pull, pull_input
 from jobs.loop.ingest.local_engine import LocalEngine
 from jobs.loop.ingest.pull_input import Engine, PullSummary
 from jobs.loop.ingest.sources import lines, workspace
@@ -90,9 +90,7 @@ def test_the_marks_of_one_engine_are_those_of_the_other(spark_engine: Engine, tm
 
     def pulled(engine: Engine) -> PullSummary:
         path = str(tmp_path / "raw é")
-        return pull_input.pull(
-            engine, tables, source="rucio_traces", path=path, day=DAY, take=incremental.only_new
-        )
+        return pull_input.pull(engine, tables, source="rucio_traces", path=path, day=DAY, new_only=True)
 
     assert [pulled(engine).n_unchanged for engine in (spark_engine, LocalEngine())] == [0, 1]
     (tmp_path / "raw é" / "b").write_text("no trace\n")

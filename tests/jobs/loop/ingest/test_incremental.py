@@ -1,31 +1,25 @@
 from __future__ import annotations
 
 import datetime as dt
-import json
 import os
 from pathlib import Path
 
 import pytest
+from raw_records import trace
 from rucio_avro import write_dump
 
 from features.schema import ACCESSES, FILES, PULLS
 from jobs.ground.settings.tree import Settings
 from jobs.ground.store.tables import Tables
-from jobs.loop.ingest import incremental, pull, pull_input
+from jobs.loop.ingest import pull, pull_input
 from jobs.loop.ingest.pull_input import Engine, PullSummary
 
 DAY = dt.date(2026, 3, 5)
 DUMP = Path(__file__).parents[3] / "golden/pull/rucio_dumps/atlas_and_cms/input.json"
 
 
-def trace(uuid: str) -> str:
-    start = 1772323200
-    told = {"eventType": "get", "scope": "s", "filename": "f", "uuid": uuid, "transferStart": start}
-    return json.dumps({**told, "transferEnd": start + 1}) + "\n"
-
-
 def pulled(engine: Engine, tables: Tables, path: str, source: str = "rucio_traces") -> PullSummary:
-    return pull_input.pull(engine, tables, source=source, path=path, day=DAY, take=incremental.only_new)
+    return pull_input.pull(engine, tables, source=source, path=path, day=DAY, new_only=True)
 
 
 def told(summary: PullSummary) -> tuple[int, int, int]:
@@ -35,19 +29,19 @@ def told(summary: PullSummary) -> tuple[int, int, int]:
 def test_an_hourly_pull_reads_what_is_new(
     engine: Engine, tables: Tables, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(incremental, "MERGED_AT_ONCE", 2)
+    monkeypatch.setattr(pull_input, "MERGED_AT_ONCE", 2)
     raw = tmp_path / "raw files"
     raw.mkdir()
     names = [f"traces.2026-03-0{n}.jsonl" for n in (1, 2, 3)]
     for name in names:
-        (raw / name).write_text(trace(name) + "broken\n")
+        (raw / name).write_text(trace(uuid=name) + "broken\n")
     days = str(raw / "traces.2026-03-0[1-3]*")
     assert told(pulled(engine, tables, days)) == (6, 3, 0)
     assert told(pulled(engine, tables, days)) == (0, 0, 3)
     with (raw / names[1]).open("a") as file:
-        file.write(trace("late"))
-    (raw / "traces.2026-03-04.jsonl").write_text(trace("fourth"))
-    (raw / "traces.2026-03-05.jsonl.part").write_text(trace("half"))
+        file.write(trace(uuid="late"))
+    (raw / "traces.2026-03-04.jsonl").write_text(trace(uuid="fourth"))
+    (raw / "traces.2026-03-05.jsonl.part").write_text(trace(uuid="half"))
     again = pulled(engine, tables, str(raw / "traces.2026-03-{01,02,04,05}*"))
     assert (told(again), again.n_duplicates, again.n_rejected) == ((4, 2, 1), 1, {"malformed JSON": 1})
     assert told(pulled(engine, tables, str(raw / names[1]))) == (0, 0, 1)
@@ -60,9 +54,9 @@ def test_an_hourly_pull_reads_what_is_new(
 def test_a_pull_that_dies_before_its_mark_is_made_good(
     engine: Engine, tables: Tables, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (tmp_path / "a").write_text(trace("a"))
+    (tmp_path / "a").write_text(trace(uuid="a"))
     with monkeypatch.context() as patch:
-        patch.setattr(incremental, "_mark", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+        patch.setattr(pull_input, "_mark", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
         with pytest.raises(KeyboardInterrupt):
             pulled(engine, tables, str(tmp_path / "a"))
     assert tables.snapshot(ACCESSES).n_rows == 1
@@ -72,7 +66,7 @@ def test_a_pull_that_dies_before_its_mark_is_made_good(
 
 
 def test_marks_are_kept_by_source(engine: Engine, tables: Tables, tmp_path: Path) -> None:
-    (tmp_path / "a").write_text(trace("a"))
+    (tmp_path / "a").write_text(trace(uuid="a"))
     pulled(engine, tables, str(tmp_path / "a"))
     assert pulled(engine, tables, str(tmp_path / "a"), "rucio_files").n_rows == 1
 

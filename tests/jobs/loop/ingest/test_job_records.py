@@ -115,11 +115,6 @@ def of_lines(tmp_path: Path, source: str, *records: dict[str, Any]) -> PullSumma
     return pull(LocalEngine(), tables, source=source, path=str(tmp_path / "in.jsonl"), day=DAY, salt="salt")
 
 
-def test_a_line_that_only_looks_like_a_list_is_one_record(tmp_path: Path) -> None:
-    told = of_lines(tmp_path, "panda_jobs", {"more": {"jobs": [{"pandaid": 6}]}})
-    assert told.n_rejected == {"missing field: id of the job": 1}
-
-
 def test_names_that_would_spoil_a_report_and_endless_jobs_are_refused(tmp_path: Path) -> None:
     good: dict[str, Any] = {
         "JobStatus": 4,

@@ -2,33 +2,21 @@
 
 from __future__ import annotations
 
-import datetime as dt
 import itertools
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
-from raw_records import AT_S, aaa, catalogue, gstream, hashed
+from raw_records import AT_S, aaa, catalogue, gstream, hashed, pull_text
 
-from features.common.times import DAY_S, day_label
+from features.common.times import DAY_S
 from features.schema import ACCESSES
 from jobs.ground.store.tables import Tables
-from jobs.loop.ingest import pull_input
 from jobs.loop.ingest.pull_input import Engine
 
 AOD = ("mc26_14TeV", "AOD.40000017._000023.pool.root.1")
 AT = hashed(*AOD, "/atlas/rucio")
 RUN, RAW, OTHER = "/ctao/dl0/run1.zfits", "/ctao/raw/run1", "/belle/run1"
-
-
-def pull(
-    engine: Engine, tables: Tables, folder: Path, source: str, text: str, **site: Any
-) -> pull_input.PullSummary:
-    path = folder / f"in-{abs(hash(text))}.capture"
-    path.write_text(text)
-    day = dt.date.fromisoformat(day_label(AT_S))
-    return pull_input.pull(engine, tables, source=source, path=str(path), day=day, **site)
 
 
 def told(tables: Tables) -> list[tuple[str, str | None]]:
@@ -43,21 +31,21 @@ def listed(name: str, scope: str, dataset: str, **more: str) -> str:
 
 def test_reads_by_a_cache_have_the_catalogues_dataset(engine: Engine, tables: Tables, tmp_path: Path) -> None:
     reads = gstream([AT, RUN])
-    pull(engine, tables, tmp_path, "xcache_gstream", reads)
+    pull_text(engine, tables, tmp_path, "xcache_gstream", reads)
     assert told(tables) == [(":".join(AOD), None), (f"unknown:{RUN}", None)]
-    pull(engine, tables, tmp_path, "rucio_files", catalogue([AOD[1]], AOD[0], "aods"))
+    pull_text(engine, tables, tmp_path, "rucio_files", catalogue([AOD[1]], AOD[0], "aods"))
     assert told(tables)[0] == (":".join(AOD), "mc26_14TeV:aods")
     before = tables.head(ACCESSES)
-    assert pull(engine, tables, tmp_path, "xcache_gstream", reads).n_new == 0
+    assert pull_text(engine, tables, tmp_path, "xcache_gstream", reads).n_new == 0
     assert tables.head(ACCESSES).id == before.id
 
 
 def test_a_read_has_no_dataset_that_was_not_known_yet(engine: Engine, tables: Tables, tmp_path: Path) -> None:
     later = "2026-04-09T12:00:00Z"
     noon = gstream([AT]).replace(str(AT_S), str(AT_S + DAY_S // 2 + 60))
-    pull(engine, tables, tmp_path, "rucio_files", listed(AOD[1], AOD[0], "aods", created_at=later))
-    pull(engine, tables, tmp_path, "xcache_gstream", gstream([AT]))
-    pull(engine, tables, tmp_path, "xcache_gstream", noon)
+    pull_text(engine, tables, tmp_path, "rucio_files", listed(AOD[1], AOD[0], "aods", created_at=later))
+    pull_text(engine, tables, tmp_path, "xcache_gstream", gstream([AT]))
+    pull_text(engine, tables, tmp_path, "xcache_gstream", noon)
     assert [dataset for _, dataset in told(tables)] == [None, "mc26_14TeV:aods"]
 
 
@@ -81,7 +69,7 @@ def test_the_order_of_pulls_makes_no_difference(
     engine: Engine, tables: Tables, tmp_path: Path, order: tuple[int, ...]
 ) -> None:
     for number in order:
-        pull(engine, tables, tmp_path, *pulls()[number], scopes={"/ctao/raw": "raw"})
+        pull_text(engine, tables, tmp_path, *pulls()[number], scopes={"/ctao/raw": "raw"})
     aod, run = (":".join(AOD), f"{AOD[0]}:b"), (f"acada:{RUN}", "acada:dl0")
     # Two files have the name OTHER.
     assert told(tables) == [aod, run, (f"unknown:{OTHER}", None), (f"raw:{RAW}", None), run, aod]
@@ -92,7 +80,7 @@ def test_scopes_that_are_set_later_count_for_what_is_there(
 ) -> None:
     reads = gstream([RUN, RAW])
     for scopes in ({}, {"/ctao": "z"}, {"/ctao": "a", "/ctao/dl0": "dl0"}, {"/ctao": "m"}, {}):
-        pull(engine, tables, tmp_path, "xcache_gstream", reads, scopes=scopes)
+        pull_text(engine, tables, tmp_path, "xcache_gstream", reads, scopes=scopes)
         scope = scopes.get("/ctao", "unknown")
         assert [did for did, _ in told(tables)] == [
             f"{scopes.get('/ctao/dl0', scope)}:{RUN}",
@@ -106,9 +94,9 @@ def test_both_engines_settle_alike(
     found = []
     for number, one in enumerate((spark_engine, engine)):
         into = Tables(str(tmp_path / str(number)))
-        pull(one, into, tmp_path, "cms_aaa", aaa([AT, RUN, OTHER]))
-        pull(one, into, tmp_path, *pulls()[2])
-        pull(one, into, tmp_path, *pulls()[3])
+        pull_text(one, into, tmp_path, "cms_aaa", aaa([AT, RUN, OTHER]))
+        pull_text(one, into, tmp_path, *pulls()[2])
+        pull_text(one, into, tmp_path, *pulls()[3])
         found.append(into.read_arrow(ACCESSES).to_pylist())
     assert found[0] == found[1]
     assert {row["dataset"] for row in found[0]} == {"mc26_14TeV:a", "acada:dl0", None}

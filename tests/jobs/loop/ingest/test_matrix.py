@@ -176,7 +176,9 @@ def pulled_from_dump(spark: SparkSession, folder: Path) -> dict[str, str]:
     frame, query = rucio_dumps.read(spark, str(dump), day=DAY.isoformat())
     site = Site(day=DAY.isoformat())
     batches = frame.toArrow().combine_chunks().to_batches()
-    found = pa.Table.from_batches(parse(sources.named("rucio_dumps").of(query, site), batches, rows=1000))
+    found = pa.Table.from_batches(
+        parse(sources.load_source("rucio_dumps").of(query, site), batches, rows=1000)
+    )
     rows = found.to_pylist()
     assert TOKEN not in repr(rows)
     good = [{n: v for n, v in row.items() if n != "sample"} for row in rows if row["reason"] is None]

@@ -35,7 +35,7 @@ def merged(table: Table, new: Sequence[Row], old: Sequence[Row], *, in_two_parts
         merge(space, in_two_parts=in_two_parts, into="merged", old="old")
         columns = ", ".join(f'"{name}"' for name in [*table.column_names, *table.partition, "changed"])
         times = {field.name: field.type for field in stored}
-        rows = space.found(f"SELECT {columns} FROM merged ORDER BY {table.key[0]}")
+        rows = space.select(f"SELECT {columns} FROM merged ORDER BY {table.key[0]}")
     fields = [pa.field(name, times.get(name, pa.bool_())) for name in rows.column_names]
     return rows.cast(pa.schema(fields)).to_pylist()
 

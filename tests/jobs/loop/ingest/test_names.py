@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import datetime as dt
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
-from raw_records import AT_S, aaa, gstream, hashed, osdf_accesses, osdf_log, tracer, traces
+from raw_records import AT_S, aaa, gstream, hashed, osdf_accesses, osdf_log, pull_text, tracer, traces
 
 from features.schema import ACCESSES, CONTENTS, REJECTS
 from jobs.ground.store.tables import Tables
-from jobs.loop.ingest import pull_input, scan
+from jobs.loop.ingest import scan
 from jobs.loop.ingest.pull_input import Engine
 from prefetch.xcache.cinfo import AccessRecord, CInfo, dump
 
-DAY, BLOCK = dt.date(2026, 4, 9), 131072
+BLOCK = 131072
 LFN = "/store/data/Run2026A/JetMET0/NANOAOD/PromptReco-v1/000/391/q.root"
 LHCB = "/lhcb/LHCb/Collision26/BHADRON.DST/00391234/0001/00391234_00017_1.bhadron.dst"
 SPELLINGS = {
@@ -59,21 +58,13 @@ WRITERS: dict[str, Callable[[Sequence[str]], str]] = {
 }
 
 
-def pull(
-    engine: Engine, tables: Tables, folder: Path, source: str, text: str, **site: object
-) -> pull_input.PullSummary:
-    path = folder / ("in-0001.capture" if source == "xcache_gstream" else f"{source}.txt")
-    path.write_text(text)
-    return pull_input.pull(engine, tables, source=source, path=str(path), day=DAY, **site)  # type: ignore[arg-type]
-
-
 @pytest.mark.parametrize("source", WRITERS)
 def test_every_source_gives_a_file_one_name(
     engine: Engine, tables: Tables, tmp_path: Path, source: str
 ) -> None:
     for spellings in SPELLINGS.values():
         written = [one for one in spellings if not (source == "rucio_traces" and one.startswith("store"))]
-        assert pull(engine, tables, tmp_path, source, WRITERS[source](written)).n_rejected == {}
+        assert pull_text(engine, tables, tmp_path, source, WRITERS[source](written)).n_rejected == {}
     names = tables.read_arrow(ACCESSES)
     assert set(names["name"].to_pylist()) == set(SPELLINGS)
     assert len(set(names["did"].to_pylist())) == len(SPELLINGS)
@@ -96,7 +87,7 @@ OF_ATLAS = {
 def test_a_path_by_rucios_hash_naming_is_its_did(
     engine: Engine, tables: Tables, tmp_path: Path, prefix: str
 ) -> None:
-    pull(
+    pull_text(
         engine,
         tables,
         tmp_path,
@@ -104,7 +95,7 @@ def test_a_path_by_rucios_hash_naming_is_its_did(
         gstream([hashed(*did, prefix) for did in OF_ATLAS.items()]),
     )
     for scope, name in OF_ATLAS.items():
-        pull(engine, tables, tmp_path, "rucio_traces", traces([name], scope))
+        pull_text(engine, tables, tmp_path, "rucio_traces", traces([name], scope))
     rows = tables.read_arrow(ACCESSES).to_pylist()
     told = {row["did"]: (row["scope"], row["name"]) for row in rows}
     assert told == {f"{scope}:{name}": (scope, name) for scope, name in OF_ATLAS.items()}
@@ -123,7 +114,7 @@ def test_a_path_by_rucios_hash_naming_is_its_did(
 def test_a_path_whose_hash_does_not_fit_stays_a_path(engine: Engine, tables: Tables, tmp_path: Path) -> None:
     path = hashed("mc26_14TeV", "AOD.1._2.root", "/atlas/rucio")
     wrong = path.replace("AOD.1", "AOD.9")
-    pull(engine, tables, tmp_path, "xcache_gstream", gstream([path, wrong]))
+    pull_text(engine, tables, tmp_path, "xcache_gstream", gstream([path, wrong]))
     assert set(tables.read_arrow(ACCESSES)["name"].to_pylist()) == {"AOD.1._2.root", wrong}
 
 
@@ -134,21 +125,8 @@ def test_a_scope_that_no_rucio_has_is_none(
     engine: Engine, tables: Tables, tmp_path: Path, did: tuple[str, str]
 ) -> None:
     path = hashed(*did, "/atlas")
-    pull(engine, tables, tmp_path, "xcache_gstream", gstream([path]))
+    pull_text(engine, tables, tmp_path, "xcache_gstream", gstream([path]))
     assert tables.read_arrow(ACCESSES)["did"].to_pylist() == [f"unknown:{path}"]
-
-
-def test_both_engines_name_files_alike(
-    spark_engine: Engine, engine: Engine, tables: Tables, tmp_path: Path
-) -> None:
-    names = [*SPELLINGS[LFN], *SPELLINGS[LHCB], *(hashed(*did, "/rucio") for did in OF_ATLAS.items())]
-    found = []
-    for number, one in enumerate((spark_engine, engine)):
-        into = Tables(str(tmp_path / str(number)))
-        pull(one, into, tmp_path, "cms_aaa", aaa(names))
-        found.append(into.read_arrow(ACCESSES).sort_by("event_id").to_pylist())
-    assert found[0] == found[1]
-    assert len({row["did"] for row in found[0]}) == 2 + len(OF_ATLAS)
 
 
 def test_no_token_is_in_the_sample_of_a_reject(engine: Engine, tables: Tables, tmp_path: Path) -> None:
@@ -156,12 +134,12 @@ def test_no_token_is_in_the_sample_of_a_reject(engine: Engine, tables: Tables, t
     told = [f"/store/a.root?authz=Bearer {token}&scitag.flow=1", f"/store/b.root%3Fauthz={token}"]
     for source in ("cms_aaa", "osdf_log", "osdf_accesses"):
         text = WRITERS[source](told).replace('"file_size": 9', '"file_size": "?"').replace("Read:9", "Read:x")
-        assert pull(engine, tables, tmp_path, source, text.replace(",9,1,", ",x,1,")).n_new == 0
-    assert pull(engine, tables, tmp_path, "osdf_log", osdf_log(["?authz=" + token])).n_rejected == {
+        assert pull_text(engine, tables, tmp_path, source, text.replace(",9,1,", ",x,1,")).n_new == 0
+    assert pull_text(engine, tables, tmp_path, "osdf_log", osdf_log(["?authz=" + token])).n_rejected == {
         "missing field: name": 1
     }
     samples = tables.read_arrow(REJECTS)["sample"].to_pylist()
-    assert len(samples) == 3
+    assert len(samples) == 4
     assert not [sample for sample in samples if "eyJ" in sample or "c2Vj" in sample or "Bearer" in sample]
 
 
@@ -171,7 +149,7 @@ OF_CTAO = ("/ctao/dl0/run1.zfits", "/ctao/dl0/run2.zfits")
 def test_settings_tell_what_neither_does(engine: Engine, tables: Tables, tmp_path: Path) -> None:
     scopes = {"/ctao": "acada", "/ctao/dl0": "dl0", "/atlas": "wrong", "/store": "wrong"}
     names = [*OF_CTAO, "/ctao/raw", "/ctaoX/f", LFN, hashed("mc26_14TeV", "AOD.1._2.root", "/atlas")]
-    pull(engine, tables, tmp_path, "xcache_gstream", gstream(names), scopes=scopes)
+    pull_text(engine, tables, tmp_path, "xcache_gstream", gstream(names), scopes=scopes)
     found = set(tables.read_arrow(ACCESSES)["did"].to_pylist())
     ours = {f"dl0:{OF_CTAO[0]}", f"dl0:{OF_CTAO[1]}", "acada:/ctao/raw"}
     assert found == ours | {"unknown:/ctaoX/f", f"cms:{LFN}", "mc26_14TeV:AOD.1._2.root"}

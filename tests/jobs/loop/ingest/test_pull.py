@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+from raw_records import trace
 from rucio_avro import write_dump
 
 from features.common.errors import ConflictError, InputError, SchemaError
@@ -18,7 +19,7 @@ from jobs.ground.store.locks import exclusive
 from jobs.ground.store.tables import Tables
 from jobs.loop.ingest import pull_input
 from jobs.loop.ingest.pull_input import Engine
-from jobs.loop.ingest.sources import sql, those
+from jobs.loop.ingest.sources import select_sources, sql
 
 GOLDEN = Path(__file__).parents[3] / "golden/pull"
 DAY = dt.date(2026, 3, 5)
@@ -107,7 +108,7 @@ def check_golden(engine: Engine, tables: Tables, tmp_path: Path, case: str) -> N
     assert {table.name: tables.head(table) for table in (ACCESSES, FILES, JOB_RECORDS, REJECTS)} == before
 
 
-@pytest.mark.parametrize("source", those(sorted(OURS), lambda source: source.table is ACCESSES))
+@pytest.mark.parametrize("source", select_sources(sorted(OURS), lambda source: source.table is ACCESSES))
 def test_test_files_of_monitoring_are_no_reads_in_any_source(
     engine: Engine, tables: Tables, source: str
 ) -> None:
@@ -175,19 +176,13 @@ def check_pulled_whole(engine: Engine, tables: Tables, path: Path, real: Real) -
     assert tables.snapshot(ACCESSES).n_rows == n_new
 
 
-def trace(**fields: object) -> str:
-    start = 1772323200
-    told = {"eventType": "get", "scope": "s", "filename": "f", "uuid": "u", "transferStart": start}
-    return json.dumps({**told, "transferEnd": start + 1, **fields})
-
-
 @pytest.mark.parametrize("name", ["engine", "spark_engine"])
 def test_late_rows_reopen_their_day_and_leave_the_others(
     request: pytest.FixtureRequest, name: str, tables: Tables, tmp_path: Path
 ) -> None:
     engine = request.getfixturevalue(name)
     first, late = tmp_path / "first.jsonl", tmp_path / "late.jsonl.gz"
-    first.write_text("\n".join([trace(), trace(uuid="v", transferStart=1772409600)]))
+    first.write_text(trace() + trace(uuid="v", transferStart=1772409600))
     late.write_bytes(gzip.compress(trace(uuid="w").encode()))
     pull_input.pull(engine, tables, source="rucio_traces", path=str(first), day=DAY)
     before = tables.snapshot(ACCESSES).partitions
@@ -204,44 +199,12 @@ def test_late_records_are_merged_and_counted(engine: Engine, tables: Tables, tmp
     ends = {"in-time": start + 3 * days + 1, "late": start + 3 * days + 2, "long": start + 9 * days}
     told = [trace(uuid=name, traceTimeentryUnix=known) for name, known in ends.items()]
     told[2] = trace(uuid="long", transferEnd=start + 8 * days, traceTimeentryUnix=ends["long"])
-    (tmp_path / "t").write_text("\n".join(told))
+    (tmp_path / "t").write_text("".join(told))
     first, again = (
         pull_input.pull(engine, tables, source="rucio_traces", path=str(tmp_path / "t"), day=DAY)
         for _ in range(2)
     )
     assert (first.n_new, first.n_late, again.n_new, again.n_late) == (3, 1, 0, 0)
-
-
-def test_an_f_stream_cut_in_two_tells_what_the_whole_does(engine: Engine, tmp_path: Path, data: Path) -> None:
-    """An open of one capture is ended by its close in another one, pulled later.
-
-    In this stream 18 closes of the first half have their opens in the second, which is pulled first.
-    """
-    lines = gzip.decompress((data / "osdf_fstream_packets.jsonl.gz").read_bytes()).splitlines(True)
-    pieces = {"whole": lines, "first": lines[: len(lines) // 2], "second": lines[len(lines) // 2 :]}
-    for name, piece in pieces.items():
-        (tmp_path / f"{name}.jsonl").write_bytes(b"".join(piece))
-    found, told = {}, []
-    for form in (["whole"], ["second", "first", "first"]):
-        tables = Tables(str(tmp_path / f"tables-{len(form)}"))
-        told = [
-            pull_input.pull(
-                engine, tables, source="xrootd_fstream", path=str(tmp_path / f"{name}.jsonl"), day=DAY
-            )
-            for name in form
-        ]
-        found[len(form)] = tables.read_arrow(ACCESSES).sort_by("event_id").to_pylist()
-    assert found[3] == found[1]
-    assert any(row["closed_at"] and row["closed_at"] > row["known_at"] for row in found[1])
-    refused = {"close without its open": 12, "not a read: write": 3}
-    assert told[1].n_rejected == told[2].n_rejected == refused
-    assert (told[1].n_new, told[2].n_new) == (839 + 18, 0)
-
-
-def test_a_namespace_is_read_on_this_machine_alone(engine: Engine, tables: Tables) -> None:
-    for path in ("hdfs://namenode:9000/ns", "s3a://bucket/ns"):
-        with pytest.raises(InputError, match=r"reads files of this machine; copy them from (hdfs|s3a)://"):
-            pull_input.pull(engine, tables, source="xcache_cinfo", path=path, day=DAY)
 
 
 @pytest.mark.parametrize("source", ["xcache_gstream", "xcache_cinfo", "xrootd_fstream"])
@@ -252,21 +215,6 @@ def test_a_file_and_its_uri_are_one_input(engine: Engine, tables: Tables, source
     assert (again.n_new, again.n_rows) == (0, first.n_rows)
 
 
-def test_which_came_first_does_not_matter(engine: Engine, tmp_path: Path) -> None:
-    """The same event told twice differently: the one known first stays, whatever the order of pulls."""
-    files = {"a": trace(traceTimeentryUnix=1772323300), "b": trace(traceTimeentryUnix=1772323250)}
-    for name, text in files.items():
-        (tmp_path / name).write_text(text)
-    ids = set()
-    for order in ("ab", "ba"):
-        tables = Tables(str(tmp_path / f"tables-{order}"))
-        for name in order:
-            pull_input.pull(engine, tables, source="rucio_traces", path=str(tmp_path / name), day=DAY)
-        ids.add(tables.snapshot(ACCESSES).id)
-        assert tables.read_arrow(ACCESSES)["known_at"].to_pylist()[0].minute == 0
-    assert len(ids) == 1
-
-
 def test_rejects_of_an_input_are_replaced_and_of_others_kept(
     engine: Engine, tables: Tables, tmp_path: Path
 ) -> None:
@@ -275,7 +223,7 @@ def test_rejects_of_an_input_are_replaced_and_of_others_kept(
     second.write_text("broken\nbroken\n")
     for path in (first, second):
         pull_input.pull(engine, tables, source="rucio_traces", path=str(path), day=DAY)
-    first.write_text(trace() + "\n")
+    first.write_text(trace())
     pull_input.pull(engine, tables, source="rucio_traces", path=str(first), day=DAY)
     assert tables.read_arrow(REJECTS)["n_rows"].to_pylist() == [2]
 
@@ -303,11 +251,18 @@ def test_a_path_that_is_not_there_is_an_input_error(engine: Engine, tables: Tabl
 
 
 def test_missing_columns_are_named(engine: Engine, tables: Tables, tmp_path: Path) -> None:
-    (tmp_path / "x.csv").write_text("time,lfn\n1,2\n")
-    with pytest.raises(SchemaError, match="close_time"):
-        pull_input.pull(engine, tables, source="osdf_accesses", path=str(tmp_path / "x.csv"), day=DAY)
-    with pytest.raises(SchemaError, match=r"'week'.* or .*'n_accesses'"):
-        pull_input.pull(engine, tables, source="popularity_series", path=str(tmp_path / "x.csv"), day=DAY)
+    for source, columns, missing in (
+        ("osdf_accesses", "time,lfn", "close_time"),
+        ("popularity_series", "time,lfn", r"'week'.* or .*'n_accesses'"),
+        (
+            "atlas_popularity",
+            "timestamp\tscope\tname",
+            r"\['bytes', 'created_at', 'eventtype', 'file_ops', 'ops'\]",
+        ),
+    ):
+        (tmp_path / "x").write_text(f"{columns}\n")
+        with pytest.raises(SchemaError, match=missing):
+            pull_input.pull(engine, tables, source=source, path=str(tmp_path / "x"), day=DAY)
 
 
 def test_two_pulls_at_once_are_refused(engine: Engine, tables: Tables) -> None:

@@ -132,12 +132,6 @@ def test_what_a_dump_lacks_is_named(spark_engine: Engine, tables: Tables, tmp_pa
         pull_input.pull(spark_engine, tables, source="rucio_dumps", path=str(tmp_path), day=DAY)
 
 
-def test_missing_columns_of_a_roll_up_are_named(engine: Engine, tables: Tables, tmp_path: Path) -> None:
-    (tmp_path / "x.tsv").write_text("timestamp\tscope\tname\n")
-    with pytest.raises(SchemaError, match=r"\['bytes', 'created_at', 'eventtype', 'file_ops', 'ops'\]"):
-        pull_input.pull(engine, tables, source="atlas_popularity", path=str(tmp_path / "x.tsv"), day=DAY)
-
-
 def test_no_sample_shows_a_user(engine: Engine, tables: Tables, tmp_path: Path) -> None:
     """Refused records of users `jdoe` leave no trace of them."""
     cms = {"data": {"user_dn": '/CN="jdoe', "app_info": "1_jdoe:crab"}, "metadata": {}}

@@ -20,9 +20,10 @@ from features.common.errors import InputError, NotPlainError
 from features.common.input_files import InputFile
 from features.schema import ACCESSES, REJECTS
 from jobs.ground.store.tables import Tables
-from jobs.loop.ingest import incremental, pull_input, queue_entries
+from jobs.loop.ingest import pull_input
 from jobs.loop.ingest.local_engine import LocalEngine
-from jobs.loop.ingest.pull_input import Engine, PullSummary, Request, Selection
+from jobs.loop.ingest.pull_input import Engine, PullSummary, Request
+from jobs.loop.ingest.queues.answers import read_answer
 from jobs.loop.ingest.sources import Site, lines
 from jobs.loop.ingest.spark_engine import SparkEngine
 
@@ -63,10 +64,10 @@ REFUSED = {
 }
 
 
-def pulled(
-    engine: Engine, tables: Tables, source: str, path: str, take: Selection | None = None
-) -> PullSummary:
-    return pull_input.pull(engine, tables, source=source, path=path, day=DAY, salt="s", caches=(), take=take)
+def pulled(engine: Engine, tables: Tables, source: str, path: str, new_only: bool = False) -> PullSummary:
+    return pull_input.pull(
+        engine, tables, source=source, path=path, day=DAY, salt="s", caches=(), new_only=new_only
+    )
 
 
 def told(tables: Tables) -> str:
@@ -99,8 +100,8 @@ def test_new_links_count_once_where_only_new_inputs_are_pulled(
     engine: Engine, tmp_path: Path, drop: Path
 ) -> None:
     tables = Tables(str(tmp_path / "tables"))
-    first = pulled(engine, tables, "rucio_traces", str(drop), incremental.only_new)
-    again = pulled(engine, tables, "rucio_traces", str(drop), incremental.only_new)
+    first = pulled(engine, tables, "rucio_traces", str(drop), new_only=True)
+    again = pulled(engine, tables, "rucio_traces", str(drop), new_only=True)
     assert (first.n_rejected, again.n_rejected) == (REFUSED, {})
     assert again.n_unchanged == sum(REFUSED.values())
 
@@ -171,13 +172,13 @@ def test_a_given_pipe_is_counted_and_a_strangers_link_refused(
 def test_a_queue_is_read_from_a_plain_file_or_a_link_of_ones_own(tmp_path: Path, secret: Path) -> None:
     (tmp_path / "jobs.json").write_text(json.dumps([{"job_id": "1"}]))
     (tmp_path / "own.json").symlink_to("jobs.json")
-    assert queue_entries.entries(str(tmp_path / "own.json"), token="", timeout_s=1) == [{"job_id": "1"}]
+    assert read_answer(str(tmp_path / "own.json"), token="", timeout_s=1) == [{"job_id": "1"}]
     (tmp_path / "foreign.json").symlink_to(secret)
     os.lchown(tmp_path / "foreign.json", 65534, 65534)
     os.mkfifo(tmp_path / "pipe.json")
     for name, kind in (("foreign.json", "a link of another account"), ("pipe.json", "a pipe")):
         with pytest.raises(NotPlainError, match=f"{name} is {kind}"):
-            queue_entries.entries(str(tmp_path / name), token="", timeout_s=1)
+            read_answer(str(tmp_path / name), token="", timeout_s=1)
 
 
 def test_a_maze_of_folders_is_counted_and_a_name_that_is_no_text_is_named(

@@ -20,7 +20,7 @@ from jobs.ground.settings.tree import Settings
 from jobs.ground.store.filesystems import store_at
 from jobs.ground.store.filesystems.remote import RemoteStore
 from jobs.ground.store.tables import Tables
-from jobs.loop.ingest import incremental, pull, pull_input
+from jobs.loop.ingest import pull, pull_input
 from jobs.loop.ingest.local_engine import LocalEngine
 from prefetch.xcache.events import frame
 
@@ -75,8 +75,7 @@ def put(folder: str, files: dict[str, bytes]) -> None:
 def pulled(
     tables: Tables, path: str, *, source: str = "xcache_gstream", new: bool = False
 ) -> pull_input.PullSummary:
-    take = incremental.only_new if new else None
-    return pull_input.pull(LocalEngine(), tables, source=source, path=path, day=DAY, take=take)
+    return pull_input.pull(LocalEngine(), tables, source=source, path=path, day=DAY, new_only=new)
 
 
 def names(tables: Tables) -> list[str]:

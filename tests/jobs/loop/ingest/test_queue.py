@@ -186,6 +186,21 @@ def test_a_plan_takes_what_is_queued_and_without_a_queue_is_as_it_was(tables: Ta
     assert not any(row["needs_model"] for row in rows)
 
 
+def test_a_queue_that_names_everything_takes_a_bounded_share_of_the_fetches(
+    tables: Tables, tmp_path: Path
+) -> None:
+    predicted = tables.read_arrow(PREDICTIONS).to_pylist()
+    likely = [row | {"probability": 0.9, "expected_accesses": 1.0} for row in predicted]
+    tables.replace_rows(PREDICTIONS, likely, (day_label(AS_OF), as_of_label(AS_OF), "default"))
+    jobs = [{"job_id": str(n), "dataset": DATASET, "n_jobs": 10**9} for n in range(1000)]
+    ask(tables, jobs, tmp_path, name="liar")
+    fetched: dict[bool, int] = {True: 0, False: 0}
+    for row in planned(tables):
+        fetched[row["reason"].startswith("queued")] += row["cost_bytes"]
+    assert 0 < fetched[True] <= SETTINGS.plan.queued_share * 10 * MB
+    assert fetched[False] >= MB
+
+
 class Batch(http_answers.Answers):
     """Answers a queue to those with the token, and sends others elsewhere."""
 

@@ -54,7 +54,7 @@ def records(tmp_path: Path) -> str:
 def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Install]:
     """Puts a package with one module and one source where this process finds it, and no other does."""
     modules = []
-    sources.named.cache_clear()
+    sources.load_source.cache_clear()
 
     def put(code: str, *, name: str = "myexp_log", package: str = "myexp", attribute: str = "SOURCE") -> None:
         folder = tmp_path / f"site-{package}"
@@ -67,7 +67,7 @@ def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Install
         modules.append(f"of_{package}")
 
     yield put
-    sources.named.cache_clear()
+    sources.load_source.cache_clear()
     for module in modules:
         sys.modules.pop(module, None)
 
@@ -191,7 +191,7 @@ def test_a_package_with_broken_entry_points_is_an_error(install: Install, tmp_pa
         f"[{GROUP}]\nno_value\n"
     )
     with pytest.raises(ConfigError, match="entry points of an installed package cannot be read"):
-        sources.named("myexp_log")
+        sources.load_source("myexp_log")
 
 
 def test_what_a_package_prints_is_no_answer(
@@ -207,7 +207,7 @@ def test_what_a_package_prints_is_no_answer(
 def test_of_two_sources_of_one_name_ours_counts(install: Install, caplog: pytest.LogCaptureFixture) -> None:
     install("raise RuntimeError\n", name="osdf_log")
     with caplog.at_level(logging.WARNING):
-        assert sources.named("osdf_log").entry is None
+        assert sources.load_source("osdf_log").entry is None
     assert "'osdf_log' of the package myexp is left out" in caplog.text
 
 
@@ -215,7 +215,7 @@ def test_of_two_packages_with_one_name_neither_is_guessed(install: Install) -> N
     install(SHOWN["python"])
     install(SHOWN["python"], package="other")
     with pytest.raises(ConfigError, match="is brought by 2 packages"):
-        sources.named("myexp_log")
+        sources.load_source("myexp_log")
 
 
 def test_settings_know_the_sources_of_packages_and_list_them(install: Install, tmp_path: Path) -> None:
@@ -230,7 +230,7 @@ def test_settings_know_the_sources_of_packages_and_list_them(install: Install, t
 
 def test_a_name_that_is_none_is_an_error_that_lists_the_sources() -> None:
     with pytest.raises(ConfigError, match=r"no source of files 'rumours'; there are .*rucio_traces"):
-        sources.named("rumours")
+        sources.load_source("rumours")
 
 
 def test_ours_are_found_where_their_entry_points_say() -> None:

@@ -14,7 +14,7 @@ from jobs.ground.settings.tree import CacheSettings
 from jobs.ground.store.commits import MomentKey
 from jobs.ground.store.tables import Tables
 from jobs.loop.ingest.queue import write
-from jobs.loop.ingest.queue_entries import checked
+from jobs.loop.ingest.queue_entries import check_entries
 from jobs.loop.plan.items import contents
 from jobs.loop.steward.running import QueueReader
 from prefetch.target import Held
@@ -30,7 +30,7 @@ def test_queued_files_are_due_at_their_paths(tmp_path: Path, prefix: str | None)
     known = {"dataset": "s:d", "size_bytes": 1, "known_at": dt.datetime.fromtimestamp(AT_S, dt.UTC)}
     rows = [known | {"did": f"{scope}:{name}", "scope": scope, "name": name} for scope, name in names]
     tables.replace_rows(FILES, rows, ())
-    entries = checked([{"job_id": "j", "dataset": "s:d"}], as_of_s=day_s, stale_s=86400)
+    entries = check_entries([{"job_id": "j", "dataset": "s:d"}], as_of_s=day_s, stale_s=86400)
     write(tables, entries, queue="q", source="q", as_of_s=day_s)
     cache = CacheSettings(name="xc", kind="xcache", url="root://xc:1", capacity=10**9, prefix=prefix)
     atlas = {hashed(SCOPE, name, "/atlas/rucio") for name in (HELD, COMING)}

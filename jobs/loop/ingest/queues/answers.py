@@ -1,0 +1,192 @@
+"""What a broker answers, at a path or URL, as the entries of a queue.
+
+JSON, ClassAds or CSV, of HTCondor, PanDA, Rucio or ReqMgr2, or in the form of `queue_entries`.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import itertools
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Literal
+from urllib.parse import urlsplit
+
+import requests
+
+from features.common import deadline, strict_json
+from features.common.errors import InputError, ServiceError
+from features.common.hosts import is_loopback
+from features.common.input_files import plain
+from jobs.loop.ingest.queues import classads, htcondor, panda, reqmgr, rucio
+from jobs.loop.ingest.queues.place import Place
+
+MOST_BYTES = 256 * 2**20
+MOST_ENTRIES = 2_000_000
+_MOST_COLUMNS = 100
+_LISTS = ("jobs", "tasks", "rules", "result")
+"""Names under which a server's answer may hold its list."""
+
+_NO_JOBS = "All queues are empty"
+_EMPTY_LIST = re.compile(r"^\[\s*\]\s*$", re.MULTILINE)
+_NEXT_LIST = re.compile(r"^\]\s*\n\[", re.MULTILINE)
+
+Kind = Literal["auto", "entries", "htcondor", "panda", "rucio", "reqmgr"]
+
+_READERS: dict[str, Callable[[Iterable[object], Place], Iterator[object]]] = {
+    "htcondor": htcondor.entries,
+    "panda": panda.entries,
+    "rucio": rucio.entries,
+    "reqmgr": reqmgr.entries,
+}
+_LOOKED_AT = 1000
+
+
+def entries_of(raw: list[object], kind: Kind, place: Place) -> Iterable[object]:
+    """The entries that `raw` stands for; `auto`: the kind is the one whose fields its first objects have."""
+    name = kind_of(raw) if kind == "auto" else kind
+    return raw if name == "entries" else _READERS[name](raw, place)
+
+
+def kind_of(raw: Iterable[object]) -> str:
+    """The kind of an answer, by its first object that is of any."""
+    kinds = (_kind(record) for record in itertools.islice(raw, _LOOKED_AT) if isinstance(record, Mapping))
+    return next(filter(None, kinds), "entries")
+
+
+def _kind(record: Mapping[str, object]) -> str:
+    if "job_id" in record:
+        return "entries"
+    names = {name.lower() for name in record if isinstance(name, str)}
+    if names & {"pandaid", "jeditaskid"}:
+        return "panda"
+    if "jobstatus" in names and names & {"clusterid", "globaljobid"}:
+        return "htcondor"
+    if "rse_expression" in names or {"rule_id", "rse"} <= names:
+        return "rucio"
+    return "reqmgr" if any(map(reqmgr.is_request, reqmgr.requests(record))) else ""
+
+
+def read_answer(source: str, *, token: str, timeout_s: int) -> list[object]:
+    """The raw entries at a path or URL; a line that is no JSON stands as its text.
+
+    JSON: a list of objects, an object with such a list as `jobs`, or an object a line; CSV: with a header.
+    `token` goes to URLs alone. Raises InputError, ServiceError.
+    """
+    if source.startswith(("http://", "https://")):
+        return _from_json(_asked(source, token, timeout_s), _without_query(source))
+    path = Path(source)
+    try:
+        with plain(path) as name, Path(name).open("rb") as file:
+            content = file.read(MOST_BYTES + 1)
+        if len(content) > MOST_BYTES:
+            raise InputError(f"{source} is larger than {MOST_BYTES >> 20} MiB; split the queue")
+        text = content.decode("utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"cannot read the queue {source}: {_why(error)}") from None
+    return _from_csv(text, source) if path.suffix == ".csv" else _from_json(text, source)
+
+
+def _why(error: OSError | UnicodeDecodeError) -> str:
+    return error.strerror or type(error).__name__ if isinstance(error, OSError) else str(error)
+
+
+def _few(entries: Iterable[object], source: str) -> list[object]:
+    first = list(itertools.islice(entries, MOST_ENTRIES + 1))
+    if len(first) > MOST_ENTRIES:
+        raise InputError(f"{source} holds more than {MOST_ENTRIES} entries; group like jobs by n_jobs")
+    return first
+
+
+def _from_json(text: str, source: str) -> list[object]:
+    if text.strip() == _NO_JOBS:
+        return []
+    if classads.is_classads(text):
+        return _few(classads.ads(text, source), source)
+    try:
+        content = _loaded(text)
+    except ValueError:
+        # Not `splitlines`: to that, characters within a string end a line too.
+        lines = [line for line in text.split("\n") if line.strip()]
+        if not lines or not lines[0].lstrip().startswith("{") or len(lines) == 1:
+            raise InputError(f"{source} is not JSON; give a list of objects, or an object a line") from None
+        return _few(_lines(lines), source)
+    jobs = _listed(content) if isinstance(content, dict) else content
+    if not isinstance(jobs, list):
+        raise InputError(f"{source} holds no list of jobs; give a list of objects, or it as `jobs`")
+    return _few(jobs, source)
+
+
+def _loaded(text: str) -> object:
+    try:
+        return strict_json.loads(text)
+    except ValueError:
+        # `condor_q -global -json` answers a list per schedd.
+        joined = _NEXT_LIST.sub(",", _EMPTY_LIST.sub("", text))
+        if joined == text:
+            raise
+        return strict_json.loads(joined)
+
+
+def _listed(content: dict[str, object]) -> object:
+    return next((content[name] for name in _LISTS if name in content), [content])
+
+
+def _lines(lines: list[str]) -> Iterator[object]:
+    for line in lines:
+        try:
+            yield strict_json.loads(line)
+        except ValueError:
+            yield line
+
+
+def _from_csv(text: str, source: str) -> list[object]:
+    try:
+        reader = csv.DictReader(io.StringIO(text), strict=True)
+        if not {"job_id"} <= set(reader.fieldnames or ()):
+            raise InputError(f"{source} has no column job_id; its first line must name the columns")
+        if len(reader.fieldnames or ()) > _MOST_COLUMNS:
+            raise InputError(f"{source} has more than {_MOST_COLUMNS} columns; keep those that are described")
+        rows = ({name: value for name, value in row.items() if name is not None} for row in reader)
+        return _few(rows, source)
+    except csv.Error as error:
+        raise InputError(f"{source} is not CSV: {error}") from None
+
+
+def _asked(url: str, token: str, timeout_s: int) -> str:
+    try:
+        address, parts = _without_query(url), urlsplit(url)
+    except ValueError:
+        raise InputError("the queue's URL is none; write for example https://host:8443/jobs") from None
+    if parts.username is not None:
+        raise InputError(f"a URL must not hold a user: {address}; set CACHECAST_QUEUE__TOKEN")
+    if token and parts.scheme != "https" and not is_loopback(parts.hostname or ""):
+        raise InputError(f"a token is not sent over plain http: {address}; give an https URL")
+    headers = {"Accept": "application/json"} | ({"Authorization": f"Bearer {token}"} if token else {})
+    try:
+        with (
+            deadline.bounded(requests.Session()) as session,
+            session.get(
+                url, headers=headers, timeout=timeout_s, stream=True, allow_redirects=False
+            ) as answer,
+        ):
+            if answer.status_code != 200:
+                remedy = (
+                    "set CACHECAST_QUEUE__TOKEN" if answer.status_code in (401, 403) else "is the URL right?"
+                )
+                raise ServiceError(f"the queue at {address} answers {answer.status_code}; {remedy}")
+            return answer.content.decode("utf-8")
+    except UnicodeDecodeError:
+        raise InputError(f"the queue at {address} does not answer UTF-8") from None
+    except deadline.EndlessError as error:
+        raise ServiceError(f"the queue at {address}: {error}") from None
+    except requests.RequestException as error:
+        raise ServiceError(f"the queue at {address} does not answer: {type(error).__name__}") from None
+
+
+def _without_query(url: str) -> str:
+    """The URL without its query, which may hold a secret."""
+    parts = urlsplit(url)
+    return f"{parts.scheme}://{parts.hostname or ''}{f':{parts.port}' if parts.port else ''}{parts.path}"

@@ -1,0 +1,140 @@
+"""Where and when an answer of a broker is read: the sites that are ours, and the time."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime as dt
+import fnmatch
+from collections.abc import Iterator, Mapping, Sequence
+from email.utils import parsedate_to_datetime
+from typing import NamedTuple
+
+from features.common.errors import InputError
+from features.common.times import as_of_label, parse_as_of
+from jobs.ground.settings.tree import Settings
+
+_MOST_SKEW_S = 300
+"""A broker's clock may be ahead of ours by so much."""
+
+_MOST_SITES = 1000
+
+_SAMPLED = (
+    *("globaljobid", "clusterid", "procid", "jobstatus", "jobuniverse", "desired_cmsdataset", "pandaid"),
+    *("jeditaskid", "status", "computingsite", "proddblock", "requestname", "requeststatus", "inputdataset"),
+    *("sitewhitelist", "id", "rule_id", "scope", "name", "state", "rse", "rse_expression", "created_at"),
+)
+
+_NO_MOMENT = ("", "null", "none", "undefined")
+
+
+class Refused(NamedTuple):
+    """What a reader of a broker's answer refuses, and why."""
+
+    reason: str
+    raw: object
+
+    @property
+    def sample(self) -> object:
+        """What of it may be kept: a job's ad holds its owner, environment and arguments."""
+        if not isinstance(self.raw, Mapping):
+            return f"{type(self.raw).__name__} of {len(str(self.raw))} characters"
+        return {name: value for name, value in self.raw.items() if str(name).lower() in _SAMPLED}
+
+
+@dataclasses.dataclass(frozen=True)
+class Place:
+    """`sites`: patterns of what brokers call each site of ours; without any, every site is taken.
+
+    `site`: of entries that name none; `rses`: of caches, whose rules are our own.
+    """
+
+    as_of_s: int
+    sites: Mapping[str, Sequence[str]] = dataclasses.field(default_factory=dict)
+    site: str | None = None
+    rses: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, settings: Settings, as_of_s: int, site: str | None) -> Place:
+        """The place of an installation: the sites of its caches, and those of `[queue] sites`."""
+        named = {cache.at_site: () for cache in settings.caches.values()} | dict(settings.queue.sites)
+        sites = {ours: (ours, *patterns) for ours, patterns in named.items()}
+        return cls(as_of_s, sites, site, settings.cache_rses)
+
+    def spread(
+        self, entry: Mapping[str, object], names: Sequence[str], raw: object, *, needs_site: bool = True
+    ) -> Iterator[object]:
+        """`entry` at each site of ours among `names`; one of n sites gets its share of the certainty.
+
+        Without `names` it is of `site`; `needs_site`: without that either it is refused.
+        """
+        if not names:
+            if needs_site and self.site is None:
+                yield Refused("names no site; give --site", raw)
+            else:
+                yield entry
+            return
+        if len(names) > _MOST_SITES:
+            yield Refused(f"names more than {_MOST_SITES} sites", raw)
+            return
+        n_named: dict[str, int] = {}
+        for name in names:
+            for ours in self._ours(name):
+                n_named[ours] = n_named.get(ours, 0) + 1
+        if not n_named:
+            yield Refused("for other sites", raw)
+        for ours, n in sorted(n_named.items()):
+            yield dict(entry) | {"site": ours} | _shared(entry.get("certainty"), n / len(names))
+
+    def _ours(self, name: str) -> list[str]:
+        if not self.sites:
+            return [name]
+        return [
+            ours
+            for ours, patterns in self.sites.items()
+            if any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns)
+        ]
+
+    def known(self, moment_s: int | None) -> dict[str, str]:
+        """`known_at` of an entry made at `moment_s`, if that is later than a broker's clock may be ahead."""
+        if moment_s is None or moment_s <= self.as_of_s + _MOST_SKEW_S:
+            return {}
+        return {"known_at": as_of_label(moment_s)}
+
+
+def _shared(certainty: object, share: float) -> dict[str, float]:
+    if share >= 1:
+        return {}
+    return {"certainty": share * (certainty if isinstance(certainty, float) else 1.0)}
+
+
+def moment_of(value: object) -> int | None:
+    """Seconds since 1970 of a broker's time: a number, ISO 8601 or as in mails; None for no time."""
+    if isinstance(value, bool) or value is None:
+        return None
+    if isinstance(value, int | float):
+        return int(value) if 0 < value < 2**32 else None
+    if not isinstance(value, str) or value.strip().lower() in _NO_MOMENT:
+        return None
+    try:
+        return parse_as_of(value.strip())
+    except InputError:
+        pass
+    try:
+        mailed = parsedate_to_datetime(value)
+        return int((mailed if mailed.tzinfo else mailed.replace(tzinfo=dt.UTC)).timestamp())
+    except (ValueError, OverflowError, TypeError, IndexError):
+        return None
+
+
+def texts(value: object, separator: str = ",") -> list[str]:
+    """The names in a list, or in a text that separates them; each once, in order."""
+    parts = value.split(separator) if isinstance(value, str) else value if isinstance(value, list) else []
+    named = [part.strip() for part in parts if isinstance(part, str)]
+    return list(dict.fromkeys(name for name in named if name.lower() not in _NO_MOMENT))
+
+
+def folded(raw: object) -> dict[str, object] | None:
+    """The fields of an object with their names in lower case, or None for no object."""
+    if not isinstance(raw, Mapping):
+        return None
+    return {name.lower(): value for name, value in raw.items() if isinstance(name, str)}

@@ -1,0 +1,311 @@
+"""What brokers answer, read as a queue: fields as public code names them, values of our own."""
+
+from __future__ import annotations
+
+import contextlib
+import datetime as dt
+import importlib.util
+import json
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import classad2
+import pyarrow as pa
+import pytest
+from cases import cases
+from hypothesis import given
+from hypothesis import strategies as st
+
+from features.common.errors import InputError
+from features.schema import FILES, QUEUE, REJECTS, arrow_schema
+from jobs.ground.settings.tree import Settings
+from jobs.ground.store.tables import Tables
+from jobs.loop.ingest import queue
+from jobs.loop.ingest.queue_entries import FURTHEST_S, MOST_JOBS, Checked, check_entries
+from jobs.loop.ingest.queues import classads
+from jobs.loop.ingest.queues.answers import Kind, entries_of, kind_of, read_answer
+from jobs.loop.ingest.queues.place import Place, folded
+
+ROOT = Path(__file__).parents[4]
+GOLDEN = ROOT / "tests/golden/queue"
+AS_OF = 1_772_323_200  # 2026-03-01T00:00:00Z
+DAY_S = 86400
+PLACE = Place(AS_OF, {"EDGE": ("EDGE", "T2_DE_EDGE", "EDGE-LCG2*")}, rses=("EDGE_CACHE",))
+CASES = sorted(path for path in GOLDEN.iterdir() if not path.name.endswith(".expect.json"))
+JOB = {"ClusterId": 1, "ProcId": 0, "GlobalJobId": "ce#1.0#2", "JobStatus": 1, "Args": "/store/mc/f.root"}
+AD = 'ClusterId = 1\nProcId = 0\nJobStatus = 1\nArgs = "/store/mc/f.root"\n'
+
+
+def accepted(raw: list[object], place: Place = PLACE, kind: Kind = "auto") -> Checked:
+    return check_entries(entries_of(raw, kind, place), as_of_s=place.as_of_s, stale_s=DAY_S, site=place.site)
+
+
+def accepted_of(path: Path) -> Checked:
+    return accepted(read_answer(str(path), token="", timeout_s=1))
+
+
+def inputs(queued: Checked) -> list[list[Any]]:
+    fields = ("job_id", "input", "is_dataset", "n_jobs", "site", "certainty")
+    return sorted([row[name] for name in fields] for row in queued.rows.values())
+
+
+def write(tables: Tables, name: str, raw: list[object], *, as_of_s: int = AS_OF) -> queue.QueueSummary:
+    return queue.write(tables, accepted(raw), queue=name, source=name, as_of_s=as_of_s)
+
+
+def known(tables: Tables, *, as_of_s: int = AS_OF) -> list[tuple[int, float]]:
+    files = queue.known_work(tables, as_of_s=as_of_s, cache="xc1", site="EDGE").files.to_pylist()
+    return [(row["n_jobs"], row["certainty"]) for row in files]
+
+
+@pytest.fixture
+def tables(tmp_path: Path) -> Tables:
+    """Tables that know one file of a dataset."""
+    tables = Tables(str(tmp_path / "tables"))
+    at = dt.datetime.fromtimestamp(AS_OF, dt.UTC)
+    file = {"did": "cms:/store/mc/f.root", "scope": "cms", "name": "/store/mc/f.root", "known_at": at}
+    tables.replace_rows(FILES, [file | {"dataset": "cms:/A/B-v1/AOD", "size_bytes": 1}], ())
+    return tables
+
+
+@pytest.mark.parametrize("path", CASES, ids=lambda path: path.name)
+def test_an_answer_is_read_and_what_is_not_is_counted(path: Path) -> None:
+    expect = json.loads((GOLDEN / f"{path.stem}.expect.json").read_text())
+    queued = accepted_of(path)
+    assert inputs(queued) == sorted(expect["rows"])
+    assert dict(queued.refused) == expect["rejected"]
+    assert set(queued.samples) == set(expect["rejected"])
+
+
+def test_without_the_library_ads_as_json_are_read_and_others_say_what_to_install(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(classads, "library", lambda: None)
+    with pytest.raises(InputError, match=r"install cachecast\[htcondor\]"):
+        accepted_of(GOLDEN / "condor_old.long")
+    queued = accepted([JOB | {"Args": "/Expr(strcat(A))/"}, JOB])
+    assert len(queued.rows) == 1
+    assert dict(queued.refused) == {"names its input by an expression; install cachecast[htcondor]": 1}
+
+
+def test_a_queue_that_was_cut_is_refused_whole_and_lists_of_schedds_are_one(tmp_path: Path) -> None:
+    whole = (GOLDEN / "condor_crab.json").read_text()
+    path = tmp_path / "q.json"
+    path.write_text(whole[: len(whole) // 2])
+    with pytest.raises(InputError, match="is not JSON"):
+        accepted_of(path)
+    path.write_text(f"[\n]\n{whole}\n{whole}")
+    assert inputs(accepted_of(path)) == inputs(accepted_of(GOLDEN / "condor_crab.json"))
+    path.write_text("All queues are empty\n")
+    assert accepted_of(path).n_entries == 0
+
+
+def test_what_several_queues_say_of_the_same_work_counts_once(tables: Tables) -> None:
+    stated = {"work": "cms:wf", "dataset": "/A/B-v1/AOD"}
+    write(tables, "agent", [stated | {"job_id": "1", "n_jobs": 5, "certainty": 0.25}])
+    other = stated | {"job_id": "3", "work": "cms:other", "n_jobs": 2, "certainty": 0.5}
+    write(tables, "reqmgr", [stated | {"job_id": "2", "n_jobs": 40, "certainty": 0.5}, other])
+    ((n_jobs, certainty),) = known(tables)
+    assert (n_jobs, round(certainty, 6)) == (42, 0.75)
+    for name in ("schedd", "schedd-again"):  # a queue that is read twice under two names
+        write(tables, name, [JOB])
+    assert known(tables)[0][0] == 43
+
+
+def test_work_that_is_withdrawn_is_gone_though_its_broker_still_names_it(tables: Tables) -> None:
+    write(tables, "condor", [JOB])
+    write(tables, "condor", [JOB | {"JobStatus": 5}], as_of_s=AS_OF + 60)
+    assert (len(known(tables)), known(tables, as_of_s=AS_OF + 60)) == (1, [])
+    write(tables, "condor", [JOB], as_of_s=AS_OF + 120)
+    with pytest.raises(InputError, match="no entry of condor can be used"):
+        write(tables, "condor", [{"JobStatus": 1}, JOB | {"JobStatus": "?"}], as_of_s=AS_OF + 180)
+    assert len(known(tables, as_of_s=AS_OF + 180)) == 1
+
+
+def test_a_queue_that_grows_without_end_is_named(tables: Tables) -> None:
+    def work(n: int) -> list[object]:
+        return [{"job_id": str(number), "file": f"/store/{number}"} for number in range(n)]
+
+    for n_inputs in (2, 10_000, 10_001):
+        assert write(tables, "steady", work(n_inputs), as_of_s=AS_OF + n_inputs).alarms == ()
+    write(tables, "grown", work(2))
+    (alarm,) = write(tables, "grown", work(10_001), as_of_s=AS_OF + 1).alarms
+    assert alarm.startswith("queue grown names 10001 inputs, 2 before")
+
+
+def test_a_job_that_names_very_many_files_or_sites_costs_itself_alone() -> None:
+    many = JOB | {"ClusterId": 2, "GlobalJobId": "ce#2.0#2"}
+    for field, value in (
+        ("Args", " ".join(f"/store/{number}" for number in range(10_001))),
+        ("DESIRED_Sites", ",".join(f"T2_DE_{number}" for number in range(1001))),
+    ):
+        queued = accepted([many | {field: value}, JOB])
+        assert [row["job_id"] for row in queued.rows.values()] == ["ce#1"]
+        (reason,) = queued.refused
+        assert reason.startswith("names more than ")
+
+
+def test_no_owner_environment_or_argument_is_in_the_sample_of_a_reject(tables: Tables) -> None:
+    private = {"Owner": "eve", "Environment": "T=s3cret", "ProdUserName": "CN=eve", "Args": "-t s3cret"}
+    refused: list[object] = [
+        private | JOB | {"JobStatus": 5},
+        private | {"pandaid": 1, "jobstatus": "done"},
+        private | {"RequestName": "wf", "RequestStatus": "new"},
+        f"Owner = eve; {AD}",
+    ]
+    for kind, record in zip(("htcondor", "panda", "reqmgr", "htcondor"), refused, strict=True):
+        with contextlib.suppress(InputError):
+            queue.write(tables, accepted([record], kind=kind), queue=kind, source="q", as_of_s=AS_OF)  # type: ignore[arg-type]
+        samples = tables.read_arrow(REJECTS)["sample"].to_pylist()
+        assert samples and "eve" not in str(samples) and "s3cret" not in str(samples)
+
+
+def test_entries_of_a_table_without_work_and_certainty_count_as_sure(tables: Tables) -> None:
+    """A table of before has neither column."""
+    write(
+        tables, "q", [{"job_id": "1", "file": "/store/mc/f.root", "n_jobs": 3, "work": "w", "certainty": 0.1}]
+    )
+    (path,) = Path(tables.root, "queue").rglob("*.parquet")
+    rows = pa.parquet.read_table(path, partitioning=None)
+    pa.parquet.write_table(rows.drop_columns(["work", "certainty"]), path)
+    assert known(tables) == [(3, 1.0)]
+
+
+ABSURD: tuple[object, ...] = (
+    *(None, True, -1, 0, 2**63, 10**400, 1e308, -1e308, "", "x" * 100_000, "/a\x00b", [], {}, [[]], [{}]),
+    *("undefined", "/Expr(1/0)/", "/Expr(error)/", f"/Expr({'(' * 9_000})/", f"/Expr({'-' * 9_000}1)/"),
+    *(
+        '/Expr(regexp("(a+)+$", "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa!"))/',
+        '/Expr(/* " */ ((( /* " */ 1)/',
+    ),
+    *("Fri, 31 Dec 9999 23:59:59 UTC", "0001-01-01T00:00:00Z", "1e400", 4 * 10**12, ["a" * 10] * 3),
+)
+
+
+def damaged(record: dict[str, Any]) -> Iterable[dict[str, Any]]:
+    """`record` with each of its fields, and of objects in it, absurd or absent."""
+    for name, value in record.items():
+        yield {other: value for other, value in record.items() if other != name}
+        yield from (record | {name: absurd} for absurd in ABSURD)
+        if isinstance(value, list) and value and isinstance(value[0], dict):
+            yield from (record | {name: [part]} for part in damaged(value[0]))
+        if isinstance(value, dict):
+            yield from (record | {name: part} for part in damaged(value))
+
+
+@pytest.mark.parametrize("path", CASES, ids=lambda path: path.name)
+def test_absurd_fields_are_read_as_they_can_be_or_counted(path: Path) -> None:
+    whole = [record for record in read_answer(str(path), token="", timeout_s=1) if isinstance(record, dict)]
+    kind = kind_of(whole)
+    for record in (absurd for good in whole for absurd in damaged(good)):
+        queued = accepted([record], kind=kind)  # type: ignore[arg-type]
+        assert queued.n_entries and (queued.rows or queued.refused)
+        assert all(len(sample) <= 200 for sample in queued.samples.values())
+        rows = pa.Table.from_pylist(list(queued.rows.values()), arrow_schema(QUEUE)).to_pylist()
+        for row in rows:
+            assert 1 <= row["n_jobs"] <= MOST_JOBS and 0 < (row["certainty"] or 1) <= 1
+            assert AS_OF < row["expires_at"].timestamp() <= AS_OF + FURTHEST_S + DAY_S
+            assert len(row["input"]) <= 1024 and row["input"].isprintable()
+
+
+DEEP = 10**6
+WITHIN = {
+    "brackets": f"A = {'(' * DEEP}",
+    "lists": f"A = {'{' * DEEP}{'}' * DEEP}",
+    "ads": f"A = {'[ A = ' * DEEP}",
+    "signs": f"A = {'-' * DEEP}1",
+    "sums": f"A = 1{'+1' * DEEP}",
+    "conditions": f"A = {'1?1:' * DEEP}1",
+    "an open quote": f'A = "{"(" * DEEP}',
+    "comments with quotes": f'A = /* " */ {"(" * DEEP} /* " */ 1',
+    "a quoted name": f"""A = '"' + {"(" * DEEP} + '"'""",
+    "a line of nothing": "=" * DEEP,
+}
+
+
+@pytest.mark.parametrize("text", WITHIN.values(), ids=WITHIN)
+def test_an_ad_that_would_end_the_library_s_stack_costs_itself_alone(tmp_path: Path, text: str) -> None:
+    (tmp_path / "q").write_text(f"{AD}\n{text}\n\n{AD.replace('= 1', '= 2', 1)}")
+    queued = accepted_of(tmp_path / "q")
+    assert ([row["job_id"] for row in queued.rows.values()], queued.refused.total()) == (["1", "2"], 1)
+    (tmp_path / "q").write_text(f"[ {AD.strip().replace(chr(10), ';')} ]\n[ {text} ]")
+    with contextlib.suppress(InputError):
+        assert len(accepted_of(tmp_path / "q").rows) <= 1
+
+
+@pytest.mark.parametrize("text", ["[" * DEEP, '{"JobStatus":' * DEEP, '[{"Args":' + "[" * DEEP])
+def test_json_without_end_is_refused(tmp_path: Path, text: str) -> None:
+    (tmp_path / "q.json").write_text(text)
+    with pytest.raises(InputError, match="is not JSON"):
+        accepted_of(tmp_path / "q.json")
+
+
+CHARACTERS = st.sampled_from("ab/_.: -\\(){}[]'é=;,#\t\"")
+TEXTS = st.text(CHARACTERS, max_size=12).filter(lambda text: '\\"' not in text and not text.endswith("\\"))
+NUMBERS = st.integers(-(2**53), 2**53) | st.floats(-1e9, 1e9).map(lambda number: round(number, 3))
+LITERALS = TEXTS | NUMBERS | st.booleans() | st.sampled_from(["{ 1, undefined }"]).map(classad2.ExprTree)
+NAMED = ("A", "B", "Cpus", "Missing", "TARGET.Cpus", "MY.A")
+EXPRESSIONS = st.recursive(
+    st.sampled_from((*NAMED, "undefined", "error", "1", "2.5", "true", '"x"')),
+    lambda inner: st.one_of(
+        st.tuples(inner, st.sampled_from(("+", "*", "/", "==", "=?=", "<", "&&", "||")), inner).map(
+            lambda parts: f"({' '.join(parts)})"
+        ),
+        inner.map(lambda value: f'strcat({value}, "/", {value})'),
+        inner.map(lambda value: f"isUndefined({value})"),
+        st.tuples(inner, inner, inner).map(lambda parts: f"ifThenElse({', '.join(parts)})"),
+        st.tuples(inner, inner, inner).map(lambda parts: f"({parts[0]} ? {parts[1]} : {parts[2]})"),
+    ),
+    max_leaves=6,
+)
+ADS = st.fixed_dictionaries(
+    {"A": LITERALS, "B": LITERALS, "Cpus": NUMBERS, "Args": TEXTS, "X": EXPRESSIONS.map(classad2.ExprTree)}
+)
+
+
+def plain(value: Any) -> Any:
+    """A value of the library's as JSON would have it; undefined and error are unknown."""
+    if isinstance(value, classad2.Value) or value != value:  # noqa: PLR0124  no number is none
+        return None
+    return [plain(element) for element in value] if isinstance(value, list) else value
+
+
+def hook() -> Any:
+    """What the hooks of docs/htcondor share."""
+    spec = importlib.util.spec_from_file_location("hook", ROOT / "docs/htcondor/cachecast_hook.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+HOOK = hook()
+
+
+@cases(50, thorough=500)
+@given(fields=ADS)
+def test_ads_say_what_the_library_says_in_each_of_its_forms(fields: dict[str, Any]) -> None:
+    ad = classad2.ClassAd(fields)
+    values = {name: plain(ad.eval(name)) for name in fields}
+    forms = {
+        "JSON": [json.loads(ad.printJson())],
+        "old": list(classads.ads(ad.printOld(), "q")),
+        "new": list(classads.ads(str(ad), "q")),
+    }
+    for form, (record,) in forms.items():
+        names = folded(record)
+        assert names is not None, (form, record)
+        assert {name: plain(classads.value_of(name.lower(), names)) for name in fields} == values, form
+    (by_hook,) = HOOK.read_ads(ad.printOld())
+    assert HOOK._text(by_hook["Args"]) == values["Args"]
+
+
+def test_brokers_know_the_sites_of_the_settings() -> None:
+    settings = Settings.load(env={"CACHECAST_QUEUE__SITES": '{ EDGE = ["T2_DE_EDGE"] }'})
+    place = Place.of(settings, AS_OF, None)
+    far = {"GlobalJobId": "ce#2.0#2", "DESIRED_Sites": "T1_US_FNAL"}
+    jobs: list[object] = [JOB | {"DESIRED_Sites": "T2_DE_EDGE"}, JOB | far]
+    queued = accepted(jobs, place)
+    assert [row["site"] for row in queued.rows.values()] == ["EDGE"]
+    assert dict(queued.refused) == {"for other sites": 1}
