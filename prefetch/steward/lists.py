@@ -6,10 +6,11 @@ import math
 import threading
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import partial
 from types import MappingProxyType
-from typing import Final, NamedTuple
+from typing import Final, Generic, NamedTuple, TypeVar
 
-from features.common.errors import ServiceError
+from features.common.errors import CachecastError, ServiceError
 from prefetch.steward.book import Book
 
 FRESH_S: Final = 5.0
@@ -21,16 +22,20 @@ _ANSWERS_WITHIN_S: Final = 0.2
 _PAUSES: Final = 20
 """Reading takes no more than one part in so many of the time."""
 
+_Answer = TypeVar("_Answer")
+
 
 class Lists(NamedTuple):
     """Names that plans pin, which are never evicted, and names that they evict, which go first.
 
-    `expected`: names that queued work will read, and when, s since 1970.
+    `expected`: names that queued work will read, and when, s since 1970. `fault`: why the pins are those
+    that were read last; None: they are of now.
     """
 
     pins: Collection[str]
     evictions: Sequence[str]
     expected: Mapping[str, float] = MappingProxyType({})
+    fault: str | None = None
 
 
 class QueuedReads:
@@ -59,7 +64,7 @@ class ListReader:
 
     def __init__(self, lists: Callable[[Sequence[float]], Lists], every_s: float) -> None:
         self._lists, self._every_s = lists, every_s
-        self._asking: _Asking | None = None
+        self._asking: Asking[Lists] | None = None
         self._began = -every_s
         self._took_s = 0.0
 
@@ -73,7 +78,7 @@ class ListReader:
             soon_s = min(self._every_s, max(FRESH_S, _PAUSES * self._took_s))
             if now - self._began < (soon_s if files_go else self._every_s):
                 return None
-            self._began, self._asking = now, _Asking(self._lists, times_s)
+            self._began, self._asking = now, Asking(partial(self._lists, times_s))
         self._asking.join(_ANSWERS_WITHIN_S)
         if self._asking.is_alive():
             if now - self._began > SILENT_S:
@@ -87,19 +92,22 @@ class ListReader:
         return asking.answer
 
 
-class _Asking(threading.Thread):
-    """One reading: its answer, or the fault."""
+class Asking(threading.Thread, Generic[_Answer]):
+    """Asks once, in a thread of its own: the `answer`, or the `fault`, once it has ended."""
 
-    def __init__(self, lists: Callable[[Sequence[float]], Lists], times_s: Sequence[float]) -> None:
-        super().__init__(name="lists", daemon=True)
-        self.answer: Lists | None = None
+    def __init__(self, ask: Callable[[], _Answer]) -> None:
+        super().__init__(name="asking", daemon=True)
+        self.answer: _Answer | None = None
         self.fault: ServiceError | None = None
-        self._lists, self._times_s = lists, times_s
+        self.began_s = time.monotonic()
+        self._ask = ask
         self.start()
 
     def run(self) -> None:
-        """Read once."""
+        """Ask."""
         try:
-            self.answer = self._lists(self._times_s)
+            self.answer = self._ask()
         except ServiceError as error:
             self.fault = error
+        except (CachecastError, OSError) as error:
+            self.fault = ServiceError(str(error))
