@@ -67,7 +67,14 @@ GROUPS: Mapping[str, Sequence[Any]] = {
     ),
     PLACEMENT: (placement.place, placement.serve, placement.rucio),
     OPERATION: (
-        *(site.init, operation.status, operation.doctor, operation.unlock, operation.package),
+        *(
+            site.init,
+            operation.status,
+            operation.doctor,
+            operation.unlock,
+            operation.package,
+            operation.files,
+        ),
         *(site.up, site.down, site.demo),
     ),
 }

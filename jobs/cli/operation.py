@@ -1,15 +1,18 @@
-"""The commands for the operator of a site: `status`, `doctor`, `unlock` and `package`."""
+"""The commands for the operator of a site: `status`, `doctor`, `unlock`, `package` and `files`."""
 
 from __future__ import annotations
 
+import shutil
 import time
+from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.markup import escape
 
-from features.common import files
+from features.common.errors import InputError
+from features.common.files import write
 from features.common.times import as_of_label
 from jobs.cli import console
 from jobs.cli.options import OutPage, file_to_write
@@ -34,7 +37,7 @@ def status(settings: Settings, html: OutPage = None) -> None:
         from jobs.operator.overview.page import Renderer
 
         html.parent.mkdir(parents=True, exist_ok=True)
-        files.write(html, Renderer(settings, began_s=now_s).file(now_s=now_s))
+        write(html, Renderer(settings, began_s=now_s).file(now_s=now_s))
     found = job.run(settings, now_s=now_s)
     if settings.metrics.folder:
         prometheus.leave(Path(settings.metrics.folder), "state", prometheus.of_status(found))
@@ -139,3 +142,21 @@ def package(
     out.parent.mkdir(parents=True, exist_ok=True)
     path = code_zip.write(out)
     console.show({"package": str(path), "size_bytes": path.stat().st_size})
+
+
+def files(
+    out: Annotated[Path, typer.Option(help="folder to write, a new or an empty one")],
+) -> None:
+    """Write what the documentation names as conf/deploy.
+
+    Units, the Helm chart, Prometheus's rules, Grafana's dashboard, HTCondor's hooks.
+    """
+    if out.exists() and (not out.is_dir() or any(out.iterdir())):
+        raise InputError(f"{out} is not empty, and may hold files that were edited: give another --out")
+    shutil.copytree(
+        str(resources.files("conf") / "deploy"),
+        out,
+        ignore=shutil.ignore_patterns("__pycache__"),
+        dirs_exist_ok=True,
+    )
+    console.show({"files": str(out), "n_files": sum(path.is_file() for path in out.rglob("*"))})
