@@ -65,6 +65,7 @@ OF_THEIR_OWN = (
     "init",
     "serve",
     "package",
+    "files",
     "up",
     "down",
 )

@@ -160,8 +160,9 @@ def _check_clock(at: XCacheTarget, cache: CacheSettings) -> None:
         return
     if abs(skew_s) > cache.max_clock_skew:
         raise StaleInputError(
-            f"the clock of cache {cache.name!r} is {abs(skew_s):.0f} s {'ahead of' if skew_s > 0 else 'behind'} "
-            f"ours, more than max_clock_skew: nobody knows how old its inventory is; set both by NTP"
+            f"the clock of cache {cache.name!r} is {abs(skew_s):.0f} s "
+            f"{'ahead of' if skew_s > 0 else 'behind'} ours, more than max_clock_skew: nobody knows how old its "
+            "inventory is; set both by NTP"
         )
 
 

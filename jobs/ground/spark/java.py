@@ -1,7 +1,8 @@
-"""The Java of this machine, which Spark and servers made of jars need."""
+"""Whether Spark is here, and the Java of this machine, which it and servers made of jars need."""
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import shutil
 from collections.abc import Mapping
@@ -15,6 +16,14 @@ _SUBMITTED = "PYSPARK_GATEWAY_PORT"
 def is_submitted(env: Mapping[str, str] = os.environ) -> bool:
     """Whether spark-submit started this process, with a JVM."""
     return _SUBMITTED in env
+
+
+def has_spark() -> bool:
+    """Whether Spark is installed; on a cache's host it need not be."""
+    try:
+        return importlib.util.find_spec("pyspark") is not None
+    except (ModuleNotFoundError, ValueError):  # it may be kept from being found
+        return False
 
 
 def check_spark(env: Mapping[str, str] = os.environ) -> None:

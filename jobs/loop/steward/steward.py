@@ -86,9 +86,15 @@ def run(
             served = promoted.serves
             with contextlib.ExitStack() as stack:
                 with contextlib.suppress(Stopped), stopping.at_once():
-                    datasets = catalogue.read()
                     began = running_steward(
-                        settings, configured, journal, served, listing, datasets, force=force, now_s=now_s
+                        settings,
+                        configured,
+                        journal,
+                        served,
+                        listing,
+                        datasets=catalogue.read(),
+                        force=force,
+                        now_s=now_s,
                     )
                     keeper, book = stack.enter_context(began)
                     listing = None
@@ -96,7 +102,7 @@ def run(
                 if stopping():
                     break
                 days = Days(waiting, keeper.figures(), None if served is None else served.version)
-                report = _Report(settings, promoted, catalogue, days, log, figures)
+                report = _Report(settings, promoted, catalogue, days, log=log, figures=figures)
                 report("began", keeper)
                 while not (
                     stopping()
@@ -122,6 +128,7 @@ class _Report:
         promoted: Promoted,
         catalogue: Catalogue,
         days: Days,
+        *,
         log: Callable[[str], None],
         figures: Callable[[StewardFigures], None],
     ) -> None:

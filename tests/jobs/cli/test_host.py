@@ -21,6 +21,7 @@ COMMANDS = {
     "scan": "jobs.loop.ingest.scan, jobs.ground.store.filesystems.hdfs, jobs.ground.store.filesystems.s3",
     "collect": "jobs.loop.ingest.collect, jobs.loop.ingest.bus, jobs.operator.operate.prometheus",
     "push": "jobs.loop.push.push, psycopg",
+    "pull": "jobs.loop.ingest.pull, jobs.loop.ingest.local_engine",
     "steward": "jobs.loop.steward.steward, jobs.loop.ingest.queue",
     "its learned order": "models.serving.bundle_files, models.serving.registry",
 }
@@ -86,6 +87,19 @@ def ran(code: str, *words: str) -> subprocess.CompletedProcess[str]:
 def test_what_runs_on_a_cache_s_host_loads_with_its_install(command: str) -> None:
     found = ran(f"import {COMMANDS[command]}")
     assert found.returncode == 0, found.stderr[-2000:]
+
+
+def test_captures_of_a_host_are_pulled_there_into_tables_elsewhere(tmp_path: Path) -> None:
+    """Where Spark is installed, it writes to tables of other machines."""
+    (tmp_path / "gstream.capture").touch()
+    code = (
+        "import sys\nfrom jobs.ground.store.tables import Tables\n"
+        "from jobs.loop.ingest.pull import engine_for\n"
+        "asked = dict(source='xcache_gstream', path=sys.argv[1], up_to_bytes=0, spark=None)\n"
+        "print(type(engine_for(Tables('hdfs://nn:1/t'), **asked)).__name__)"
+    )
+    found = ran(code, str(tmp_path))
+    assert found.stdout.strip() == "LocalEngine", found.stderr[-2000:]
 
 
 def test_a_scan_and_a_command_that_needs_more(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""The example hooks of conf/deploy/htcondor, fed as HTCondor's job router feeds them, against the live service."""
+"""The hooks of conf/deploy/htcondor, fed as HTCondor's job router feeds them, against the live service."""
 
 from __future__ import annotations
 

@@ -168,7 +168,7 @@ def found(tables: Tables, at_s: int = AS_OF) -> tuple[set[str], int]:
 def test_a_scan_that_came_late_is_newer_than_the_copy_that_a_plan_wrote_meanwhile(
     tables: Tables, server: Server
 ) -> None:
-    """Scans begin at :50 and end after the plan of the hour, which copies the scan before, by its own time."""
+    """Scans begin at :50 and end after the plan of the hour, which copies the one before."""
     copy = held(range(40))
     dids = pa.array([f"cms:{file.name}" for file in copy])
     key = MomentKey.at(AS_OF, "xc1")
@@ -221,7 +221,7 @@ def test_a_half_true_inventory_is_refused_though_the_files_used_last_are_right(
     assert found(tables)[1] == AS_OF - 3600
     assert len(server.asked) > 15
     server.names = {lfn(i) for i in range(40) if i % 2 or i > 34}
-    with pytest.raises(TargetUnavailable, match="does not hold .* files of its inventory of"):
+    with pytest.raises(TargetUnavailable, match=r"does not hold .* files of its inventory of"):
         found(tables)
 
 
