@@ -117,7 +117,7 @@ setup(
         ],
     },
     entry_points={
-        "console_scripts": ["cachecast = jobs.cli.main:main"],
+        "console_scripts": ["cachecast = cachecast.__main__:main"],
         "airflow.plugins": ["cachecast = dags.deadlines:CachecastPlugin"],
         SOURCES["GROUP"]: [f"{name} = {place}" for name, place in SOURCES["OURS"].items()],
     },
