@@ -136,7 +136,7 @@ _STATUS = Status(
     scored_by="m",
     predictions_at=_AT,
     predictions=1,
-    drifted_columns=1,
+    drifted=("size_bytes",),
     caches=(
         CacheStatus(
             cache="c",

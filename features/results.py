@@ -139,7 +139,12 @@ DRIFT = Table(
         Column("usual_psi", "double", "90 % quantile of single as_ofs of the training", required=True),
         Column("null_share", "double", "share of nulls at as_of", required=True),
         Column("null_share_then", "double", "share of nulls in training", required=True),
-        Column("drifted", "bool", "psi above 0.25, above the usual, and not by chance", required=True),
+        Column(
+            "drifted",
+            "bool",
+            "psi above 0.25 and the usual, not by chance, a day after training",
+            required=True,
+        ),
         Column("n_rows", "long", "rows sampled at as_of", required=True),
         Column("model_version", "string", "the bundle whose training is compared", required=True),
     ),

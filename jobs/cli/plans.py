@@ -170,11 +170,16 @@ def status(settings: Settings, cache: Cache, as_of: _OfPlan = None) -> None:
 
 @push.command()
 @options.unfolded
-def cancel(settings: Settings, cache: Cache, as_of: _OfPlan = None) -> None:
+def cancel(
+    settings: Settings,
+    cache: Cache,
+    as_of: _OfPlan = None,
+    unpin: Annotated[bool, typer.Option("--unpin", help="give up the pins too, at once")] = False,
+) -> None:
     """Cancel the unfinished items; they are never tried again."""
     from jobs.loop.push import push as job
 
-    console.show(job.cancel(settings, cache=cache, as_of_s=parsing.moment(as_of)))
+    console.show(job.cancel(settings, cache=cache, as_of_s=parsing.moment(as_of), unpin=unpin))
 
 
 @push.command("new-journal")

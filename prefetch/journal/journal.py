@@ -160,6 +160,16 @@ class Plans:
             connection.execute(change.values(state=CANCELLED, is_settled=False))
         return self.cancel_superseded(cache, now_s=now_s)
 
+    def unpin(self, cache: str, as_of_s: int | None = None, *, now_s: float) -> int:
+        """End the time of the pins of one plan, or of all plans for a cache; return how many stood."""
+        stands = (
+            *of_plan(cache, as_of_s),
+            items.c.state == ItemState.DONE,
+            items.c.action == Action.PIN,
+            items.c.expires_at_s > int(now_s),
+        )
+        return change_all(self._database, stands, {"expires_at_s": int(now_s)})
+
     def expire(self, cache: str, *, now_s: float, uncounted: Collection[Action] = ()) -> int:
         """Mark what is still planned after its time as expired; return how many, but for some actions.
 

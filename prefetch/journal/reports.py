@@ -145,17 +145,16 @@ class Reports:
             return list(connection.scalars(query))
 
     def unproven(self, cache: str, *, now_s: float) -> int:
-        """Number of items that no promotion covers and that are unfinished or fetched, and not expired.
+        """Number of items that no promotion covers and that are unfinished, and not expired.
 
         Failed items count until their plan is replaced or cancelled: a steward goes on with evictions that
-        failed, and another push may. Pins that stand are given by `pins`.
+        failed, and another push may. Pins that stand are given by `pins`; what is fetched or evicted is done.
         """
         failed = sa.and_(
             items.c.state == ItemState.FAILED,
             sa.exists().where(of_standing_plan),
         )
-        fetched = sa.and_(items.c.state == ItemState.DONE, items.c.action == Action.PREFETCH)
-        stands = (sa.or_(items.c.state.in_(UNDONE), fetched, failed), items.c.expires_at_s > now_s)
+        stands = (sa.or_(items.c.state.in_(UNDONE), failed), items.c.expires_at_s > now_s)
         query = sa.select(sa.func.count()).where(items.c.cache == cache, is_unproven, *stands)
         with self._database.reading() as connection:
             return int(connection.scalar(query) or 0)

@@ -38,10 +38,10 @@ class Marks(NamedTuple):
 class Budget:
     """The use of one cache's disk compared with its watermarks, in bytes.
 
-    In any hour no more is evicted than the disk received in it, plus what has to be free at a look. At the
-    start more may go, as XCache looks at its disk only every few minutes: as many bytes above the high
-    watermark as there are between the watermarks, and with `force` all bytes above it. A larger excess can
-    only be due to a wrong figure: then nothing is evicted.
+    In any hour no more is evicted than the disk received in it, plus what has to be free at a look, and
+    `LEAST_SHARE`. At the start more may go, as XCache looks at its disk only every few minutes: as many bytes
+    above the high watermark as there are between the watermarks, and with `force` all bytes above it. A
+    larger excess can only be due to a wrong figure: then nothing is evicted.
     """
 
     def __init__(
@@ -164,10 +164,15 @@ class Budget:
 
     @property
     def _allowance(self) -> int:
-        """Most bytes to evict: what came in the last hour and was not evicted, and what must be free."""
+        """Most bytes to evict: what came in the last hour and was not evicted, and what must be free.
+
+        And once the room that always stays free: a few bytes that are no files (damaged records) did not
+        arrive, and for want of those a cache would stay as full as a burst has left it.
+        """
         is_fresh = self._clock() - self._began_s < _HOUR_S + 2 * self._marks.look_s
         at_start = (self._above_at_start or 0) * is_fresh
-        return self._inflow.balance() + self.high_bytes - self.target_bytes + at_start
+        uncertain = int(LEAST_SHARE * self._between)
+        return self._inflow.balance() + self.high_bytes - self.target_bytes + at_start + uncertain
 
 
 PAUSE_S: Final = 10.0

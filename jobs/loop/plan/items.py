@@ -22,7 +22,8 @@ from jobs.ground.store.keys import MomentKey
 from jobs.ground.store.tables import Tables
 from jobs.loop.plan.file_facts import facts
 from jobs.loop.plan.planner import MODEL_COLUMNS, model_of
-from models.serving.versions import ModelVersion
+from jobs.loop.trainings import promoted_models, unproven_because
+from models.serving.versions import CHAMPION, ModelVersion
 from prefetch.actions import ACTIONS, Action
 from prefetch.journal.journal import Item
 from prefetch.journal.tables import KNOWN, PLAN, PREFILL
@@ -244,3 +245,10 @@ def planned_items(tables: Tables, cache: str, as_of_s: int, basis: str) -> Plann
     # A prefill follows no predictions, and replaces nothing but its own files.
     kind = PLAN if pc.any(pc.is_valid(rows["model_version"])).as_py() else PREFILL
     return PlannedItems(rows, cache, as_of_s, kind, basis)
+
+
+def unproven_plan(tables: Tables, plan: PlannedItems, region: str) -> str | None:
+    """Why what models chose of a plan may not act by the tables; None: it may, or they chose none of it."""
+    if not plan.of_models():
+        return None
+    return unproven_because(plan.model, promoted_models(tables, region=region).get(CHAMPION))

@@ -17,10 +17,16 @@ from jobs.ground.caches.federation import redirector_of
 from jobs.ground.caches.inventory import check_listed_evictions, check_planned_evictions, target
 from jobs.ground.settings.tree import CacheSettings, Settings
 from jobs.ground.store.tables import Tables
-from jobs.loop.plan.items import FileFilter, PlannedFile, PlannedItems, planned, planned_files, planned_items
+from jobs.loop.plan.items import (
+    FileFilter,
+    PlannedFile,
+    PlannedItems,
+    planned,
+    planned_files,
+    planned_items,
+    unproven_plan,
+)
 from jobs.loop.push.journal import check_known, prune, write_receipts
-from jobs.loop.trainings import promoted_models, unproven_because
-from models.serving.versions import CHAMPION
 from prefetch.actions import Action, ItemState
 from prefetch.journal.journal import Item, Journal, Receipt
 from prefetch.journal.tables import PROMOTED, UNPROVEN
@@ -32,12 +38,16 @@ from prefetch.target import CacheTarget
 
 @dataclasses.dataclass(frozen=True)
 class Cancelled:
-    """Numbers of items cancelled, and of items under way: these end as they do and are not tried again."""
+    """Numbers of items cancelled, of items under way, and of pins given up.
+
+    What is under way ends as it does and is not tried again.
+    """
 
     cache: str
     as_of: str | None
     cancelled: int
     under_way: int
+    unpinned: int
 
 
 @dataclasses.dataclass(frozen=True)
@@ -103,15 +113,16 @@ def resume(
         return push_rest(work, on_progress=on_progress)
 
 
-def cancel(settings: Settings, *, cache: str, as_of_s: int | None) -> Cancelled:
-    """Cancel the unfinished items of all plans for a cache, or of one plan."""
+def cancel(settings: Settings, *, cache: str, as_of_s: int | None, unpin: bool = False) -> Cancelled:
+    """Cancel the unfinished items of all plans for a cache, or of one plan; `unpin`: give up its pins too."""
     name, began_s = settings.cache(cache).name, time.time()
     with closing(Journal(settings.push.journal)) as journal:
         n_cancelled, n_under_way = journal.plans.cancel(name, as_of_s, now_s=began_s)
+        n_unpinned = journal.plans.unpin(name, as_of_s, now_s=began_s) if unpin else 0
         for at in journal.reports.changed_plans(name, since_s=began_s):
             write_receipts(Tables.of(settings), journal, name, at)
     label = None if as_of_s is None else as_of_label(as_of_s)
-    return Cancelled(name, label, n_cancelled, n_under_way)
+    return Cancelled(name, label, n_cancelled, n_under_way, n_unpinned)
 
 
 def push_limits(settings: Settings, cache: CacheSettings) -> PushLimits:
@@ -182,13 +193,6 @@ def admit(work: Work, plan: PlannedItems, *, unproven: bool) -> Admitted:
         why = f"{why}; another plan of that time stands, so nothing of this one is carried out"
         return Admitted(plan.none(), plan.of_models(), why)
     return Admitted(plan.known(), plan.of_models(), why)
-
-
-def unproven_plan(tables: Tables, plan: PlannedItems, region: str) -> str | None:
-    """Why what models chose of a plan may not act by the tables; None: it may, or they chose none of it."""
-    if not plan.of_models():
-        return None
-    return unproven_because(plan.model, promoted_models(tables, region=region).get(CHAMPION))
 
 
 def push_rest(

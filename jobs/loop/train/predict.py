@@ -27,7 +27,7 @@ from models.serving.versions import CHAMPION
 
 DRIFT_ROWS = 20_000
 """Rows per as_of that are compared with training; the PSI of so many is exact to about 0.001."""
-_N_NAMED = 5
+N_NAMED = 5
 
 
 @dataclasses.dataclass(frozen=True)
@@ -106,17 +106,18 @@ def _watch(
         part = features.partitions[key]
         if not part.n_rows:
             continue
-        drifts_found = _drift(models, features, key, spec)
+        drifts = _drift(models, features, key, spec)
+        is_new = parse_as_of(key.as_of) - models.bundle.until_s < DAY_S
+        drifted = [drift for drift in drifts if drift.drifted and not is_new]
         rows: list[dict[str, object]] = [
-            {**dataclasses.asdict(drift), "drifted": drift.drifted, "model_version": models.version}
-            for drift in drifts_found
+            {**dataclasses.asdict(drift), "drifted": drift in drifted, "model_version": models.version}
+            for drift in drifts
         ]
         tables.replace_rows(DRIFT, rows, key)
-        is_new = parse_as_of(key.as_of) - models.bundle.until_s < DAY_S
-        if not is_new and (moved := [drift for drift in drifts_found if drift.drifted]):
-            worst = ", ".join(f"{drift.column} {drift.psi:.2f}" for drift in moved[:_N_NAMED])
+        if drifted:
+            worst = ", ".join(f"{drift.column} {drift.psi:.2f}" for drift in drifted[:N_NAMED])
             alarms.append(
-                f"{key.as_of}: {len(moved)} of {len(drifts_found)} columns have drifted from training "
+                f"{key.as_of}: {len(drifted)} of {len(drifts)} columns have drifted from training "
                 f"(PSI: {worst}); see the table drift, and train again if it lasts"
             )
     return tuple(alarms)

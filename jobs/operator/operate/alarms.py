@@ -21,12 +21,12 @@ REMEDIES: Final[Mapping[str, str]] = {
     "promote`; `promote --why` says why one was refused",
     "prediction-late": "run `cachecast cycle --as-of TIME`: the step that fails is the cause",
     "incomplete": "see why its records are missing, faulty or late; pull them again when they are there",
-    "drift": "see which columns `cachecast predict` names; if there are many, train again",
+    "drift": "if it lasts for days, train again: `cachecast train --until DAY`; see the table drift",
     "plan-late": "run `cachecast plan --cache NAME --as-of TIME`: its error says what is missing",
     "push-failed": "read the causes in `cachecast push status --cache NAME`; the next plan has what is "
     "still worth it",
     "not-pushed": "run `cachecast push run --cache NAME --as-of TIME`; it resumes where it stopped",
-    "unproven": "`cachecast push cancel --cache NAME` stops what is undone; the rest ends with its time",
+    "unproven": "`cachecast push cancel --cache NAME --unpin` stops what is undone and gives up the pins",
     "above-high-watermark": "free the disk, or restart a server that does not purge; compare `capacity` and "
     "`watermarks` with the server's",
     "pins-over-limit": "correct `capacity` or [push] journal, then plan and push: the next plan unpins",
@@ -52,8 +52,14 @@ REMEDIES: Final[Mapping[str, str]] = {
 """What to do first, by name of the alarm. NAME and TIME stand for the cache and the decision time."""
 
 
+WITHHELD_REMEDY: Final = (
+    "evaluate and promote: `cachecast promote --why` says what is missing; `cachecast push run --cache NAME "
+    "--as-of TIME --unproven` carries it out nevertheless"
+)
+
 CRITICAL: Final = frozenset({"above-high-watermark", "pins-over-limit", "steward-impostor"})
 """Urgent, as a disk or records are at risk; the same in the rules for Prometheus."""
+_N_NAMED = 3
 FULL_SHARE = 0.8
 """Captures that fill a larger share of their quota raise an alarm: datagrams will soon be dropped."""
 SILENT_S = 300.0
@@ -80,9 +86,9 @@ class Alarm:
         return self.name in REMEDIES
 
 
-def alarm(name: str, about: str, text: str, as_of: str = "TIME") -> Alarm:
-    """The alarm `name` of a region or cache, with its remedy, which may be for the decision time `as_of`."""
-    remedy = REMEDIES.get(name, "see docs/troubleshoot.md")
+def alarm(name: str, about: str, text: str, as_of: str = "TIME", remedy: str | None = None) -> Alarm:
+    """The alarm `name` of a region or cache, with its `remedy`, maybe for the decision time `as_of`."""
+    remedy = remedy or REMEDIES.get(name, "see docs/troubleshoot.md")
     return Alarm(name, about, text, remedy.replace("NAME", about).replace("TIME", as_of))
 
 
@@ -92,8 +98,9 @@ class CacheStatus:
 
     `inventory_at`: the time of what it held; `fill_share` and `watermarks`: of the capacity; `pinned_bytes`:
     of the current pins; `push`: items of the last push by state; `unproven`: items pushed although no
-    promotion covers them, as long as they are undone, failed, pinned, or fetched and in their time;
-    `steward`: its last report; `steward_fault`: why that cannot be read. Unknown values are None.
+    promotion covers them, as long as they are undone, failed or pinned; `withheld`: why the plan, which was
+    not pushed, may not act; `steward`: its last report; `steward_fault`: why that cannot be read. Unknown
+    values are None.
     """
 
     cache: str
@@ -109,6 +116,7 @@ class CacheStatus:
     push_at: str | None
     push: dict[str, int]
     unproven: int
+    withheld: str | None = None
     steward: StewardFigures | None = None
     steward_fault: str | None = None
     watermarks: tuple[float, float] = (0.90, 0.95)
@@ -119,7 +127,7 @@ class Status:
     """The region at `at`; `champion`: None if none was promoted.
 
     `candidate_serves`: there is no champion, and a candidate made the newest predictions, which `[mlflow]
-    serve` allows.
+    serve` allows; `drifted`: columns of the newest predictions, the worst first.
     """
 
     at: str
@@ -130,7 +138,7 @@ class Status:
     scored_by: str | None
     predictions_at: str | None
     predictions: int
-    drifted_columns: int
+    drifted: tuple[str, ...]
     caches: tuple[CacheStatus, ...]
     alarms: tuple[Alarm, ...]
 
@@ -148,8 +156,9 @@ def region_alarms(status: Status, tables: Tables, settings: Settings, *, now_s: 
         yield alarm("no-champion", status.region, "no model was promoted: train, evaluate and promote one")
     due = _due(settings, now_s)
     yield from _late(status.region, "prediction", status.predictions_at, due, _reached(tables, settings, due))
-    if status.drifted_columns:
-        text = f"columns that have drifted from training: {status.drifted_columns}; train again if it lasts"
+    if status.drifted:
+        worst = ", ".join(status.drifted[:_N_NAMED])
+        text = f"columns that have drifted from training: {len(status.drifted)}, most of all {worst}"
         yield alarm("drift", status.region, text)
 
 
@@ -168,8 +177,12 @@ def _push_alarms(cache: CacheStatus) -> Iterator[Alarm]:
         text = f"{failed} of {sum(cache.push.values())} items of the last push failed"
         yield alarm("push-failed", cache.cache, f"{text}; their errors are in the receipts table")
     if cache.plan_at is not None and cache.push_at != cache.plan_at:
-        text = f"the plan of {cache.plan_at} was not pushed; cachecast push resumes it"
-        yield alarm("not-pushed", cache.cache, text, cache.plan_at)
+        if cache.withheld is None:
+            text = f"the plan of {cache.plan_at} was not pushed"
+            yield alarm("not-pushed", cache.cache, text, cache.plan_at)
+        else:
+            text = f"a push of the plan of {cache.plan_at} is withheld: {cache.withheld}"
+            yield alarm("not-pushed", cache.cache, text, cache.plan_at, WITHHELD_REMEDY)
 
 
 def _unproven_alarms(cache: CacheStatus) -> Iterator[Alarm]:
@@ -180,10 +193,13 @@ def _unproven_alarms(cache: CacheStatus) -> Iterator[Alarm]:
 
 def _disk_alarms(cache: CacheStatus, settings: Settings) -> Iterator[Alarm]:
     low, high = settings.caches[cache.cache].watermarks
-    if cache.fill_share is not None and cache.fill_share > high:
-        shares = f"{100 * cache.fill_share:.0f} % full, above its high watermark of {100 * high:.0f} %"
-        text = f"{shares}, by its inventory of {cache.inventory_at}: does it purge?"
-        yield alarm("above-high-watermark", cache.cache, text)
+    fill_share, source, at = cache.fill_share, "inventory", cache.inventory_at
+    steward = cache.steward
+    if steward and steward.high_bytes and (looked_at := as_of_label(int(steward.at_s))) > (at or ""):
+        fill_share, source, at = steward.used_bytes / cache.capacity_bytes, "steward's look", looked_at
+    if fill_share is not None and fill_share > high:
+        shares = f"{100 * fill_share:.0f} % full, above its high watermark of {100 * high:.0f} %"
+        yield alarm("above-high-watermark", cache.cache, f"{shares}, by its {source} of {at}: does it purge?")
     limit = most_pinned_bytes(cache.capacity_bytes, low)
     if cache.pinned_bytes > limit:
         text = f"pins hold {format_bytes(cache.pinned_bytes)}, more than {format_bytes(limit)}"

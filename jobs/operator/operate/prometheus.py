@@ -135,7 +135,7 @@ def of_status(status: Status) -> list[Sample]:
     samples: list[Sample] = [
         ("cachecast_champion", "1 if a model was promoted", region, float(status.champion is not None)),
         ("cachecast_predictions", "predictions at the newest moment", region, status.predictions),
-        ("cachecast_drifted_columns", "columns that have drifted", region, status.drifted_columns),
+        ("cachecast_drifted_columns", "columns that have drifted", region, len(status.drifted)),
         *_moment("cachecast_predictions_as_of_seconds", region, status.predictions_at),
     ]
     for cache in status.caches:

@@ -8,13 +8,14 @@ from collections.abc import Mapping
 
 import pyarrow.compute as pc
 
-from features.common.errors import InputError, bounded, printable
-from features.common.times import as_of_label
+from features.common.errors import InputError, ServiceError, bounded, printable
+from features.common.times import as_of_label, parse_as_of
 from features.results import DRIFT, PROMOTIONS
 from features.schema import CONTENTS, PLANS, PREDICTIONS, RECEIPTS
 from jobs.ground.settings.tree import CacheSettings, Settings
 from jobs.ground.store.keys import Key
 from jobs.ground.store.tables import Snapshot, Tables, read_partitions
+from jobs.loop.plan.items import planned_items, unproven_plan
 from jobs.operator.operate.alarms import CacheStatus, Status, arrival_alarms, cache_alarms, region_alarms
 from prefetch.journal.journal import Journal
 from prefetch.journal.tables import UNPROVEN
@@ -50,7 +51,7 @@ def of_region(tables: Tables, settings: Settings, *, now_s: int) -> Status:
         scored_by=scored_by,
         predictions_at=_at(predicted),
         predictions=sum(part.n_rows for part in predicted.partitions.values()),
-        drifted_columns=_count(tables.newest(DRIFT, owner=region), "drifted").get("True", 0),
+        drifted=_drifted(tables.newest(DRIFT, owner=region)),
         caches=(),
         alarms=(),
     )
@@ -68,19 +69,20 @@ def champion_line(status: Status) -> str:
 
 def of_cache(tables: Tables, journal: Journal, settings: Settings, name: str, *, now_s: int) -> CacheStatus:
     """The status of one cache."""
-    status = _cache(tables, journal, settings.caches[name], now_s)
+    status = _cache(tables, journal, settings.caches[name], settings.region.name, now_s)
     try:
         return dataclasses.replace(status, steward=read(settings.steward.figures(status.cache)))
     except InputError as error:
         return dataclasses.replace(status, steward_fault=str(error))
 
 
-def _cache(tables: Tables, journal: Journal, cache: CacheSettings, now_s: int) -> CacheStatus:
+def _cache(tables: Tables, journal: Journal, cache: CacheSettings, region: str, now_s: int) -> CacheStatus:
     contents, plan, push = (
         tables.newest(table, owner=cache.name, until=as_of_label(now_s))
         for table in (CONTENTS, PLANS, RECEIPTS)
     )
     held = _sum(contents, "bytes_on_disk") if contents.partitions else None
+    plan_at, push_at = _at(plan), _at(push)
     pins = journal.reports.pins(cache.name, now_s=now_s)
     return CacheStatus(
         cache=cache.name,
@@ -91,14 +93,22 @@ def _cache(tables: Tables, journal: Journal, cache: CacheSettings, now_s: int) -
         fill_share=None if held is None else held / cache.capacity,
         pins=len(pins),
         pinned_bytes=sum(item.size_bytes for item in pins),
-        plan_at=_at(plan),
+        plan_at=plan_at,
         plan=_count(plan, "action"),
-        push_at=_at(push),
+        push_at=push_at,
         push=_count(push, "state"),
         unproven=journal.reports.unproven(cache.name, now_s=now_s)
         + sum(pin.basis == UNPROVEN for pin in pins),
+        withheld=_withheld(tables, cache.name, plan_at, region) if plan_at and plan_at != push_at else None,
         watermarks=cache.watermarks,
     )
+
+
+def _withheld(tables: Tables, cache: str, plan_at: str, region: str) -> str | None:
+    try:
+        return unproven_plan(tables, planned_items(tables, cache, parse_as_of(plan_at), UNPROVEN), region)
+    except ServiceError as error:
+        return str(error)
 
 
 def _at(newest: Snapshot) -> str | None:
@@ -113,6 +123,13 @@ def _count(newest: Snapshot, column: str) -> dict[str, int]:
     rows = read_partitions(newest, newest.partitions, [column])
     counts = rows.group_by(column).aggregate([([], "count_all")]).sort_by(column).to_pylist()
     return {str(row[column]): row["count_all"] for row in counts}
+
+
+def _drifted(newest: Snapshot) -> tuple[str, ...]:
+    if not newest.partitions:
+        return ()
+    rows = read_partitions(newest, newest.partitions, ["column", "psi", "drifted"])
+    return tuple(rows.filter(rows["drifted"]).sort_by([("psi", "descending")])["column"].to_pylist())
 
 
 def _sum(newest: Snapshot, column: str) -> int:

@@ -44,7 +44,7 @@ def test_an_alarm_is_said_once(capsys: pytest.CaptureFixture[str], monkeypatch: 
 def status(**values: object) -> Status:
     """A region without a cache, whose newest predictions are of m/2."""
     facts = {"champion": None, "decided_at": None, "candidate_serves": False, "scored_by": "m/2"} | values
-    newest = {"predictions_at": AT, "predictions": 2411, "drifted_columns": 0}
+    newest = {"predictions_at": AT, "predictions": 2411, "drifted": ()}
     return Status(at=AT, region="emea", caches=(), alarms=(), **facts, **newest)  # type: ignore[arg-type]
 
 

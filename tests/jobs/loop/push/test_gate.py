@@ -182,12 +182,18 @@ def test_unproven_items_show_as_long_as_they_stand(site: Settings, tmp_path: Pat
     done = push(site, unproven=True)
     assert (done.pushed + done.already_done, done.withheld) == (N, {})
     assert fetched(tmp_path) == ["f0", "f1", "f2"]
-    assert unproven(site) == 3  # two are fetched, one is pinned; what is evicted is gone
+    assert unproven(site) == 1  # it is pinned; what is fetched or evicted is done
     again = push(site, unproven=True)
-    assert (again.pushed, again.already_done, unproven(site)) == (0, 0, 3)
+    assert (again.pushed, again.already_done, unproven(site)) == (0, 0, 1)
     assert push(site).withheld == {}  # the journal has the plan: it is resumed as it was recorded
-    assert unproven(site) == 3
+    assert unproven(site) == 1
     assert unproven(site, days_later=3) == 0
+    assert job.cancel(site, cache="d", as_of_s=None).unpinned == 0
+    assert job.cancel(site, cache="d", as_of_s=AS_OF + 1, unpin=True).unpinned == 0
+    assert job.cancel(site, cache="d", as_of_s=AS_OF, unpin=True).unpinned == 1
+    with closing(Journal(site.push.journal)) as journal:
+        assert journal.reports.pins("d", now_s=time.time()) == []
+    assert unproven(site) == 0
 
 
 def test_what_is_undone_of_an_unproven_plan_shows_until_cancelled(
@@ -248,12 +254,12 @@ def test_a_failed_eviction_shows_while_its_plan_stands(site: Settings) -> None:
         database.commit()
     with closing(Journal(site.push.journal)) as journal:
         assert journal.reports.evictions("d", now_s=time.time()) == ["/store/f3"]
-    assert unproven(site) == N
+    assert unproven(site) == 2
     assert unproven(site, days_later=3) == 0
     with closing(sqlite3.connect(site.push.journal)) as database:
         database.execute("UPDATE push_plans SET state = 'cancelled'")
         database.commit()
-    assert unproven(site) == 3
+    assert unproven(site) == 1
 
 
 def test_a_withheld_plan_replaces_none_that_stands(site: Settings, monkeypatch: pytest.MonkeyPatch) -> None:

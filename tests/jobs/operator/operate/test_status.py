@@ -12,7 +12,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from features.common.times import as_of_label, parse_as_of
-from features.results import ARRIVALS, PROMOTIONS
+from features.results import ARRIVALS, DRIFT, PROMOTIONS
 from features.schema import CONTENTS, PLANS, PREDICTIONS, RECEIPTS, Table
 from jobs.cli.operation import steward_line
 from jobs.ground.settings.tree import Settings
@@ -115,6 +115,37 @@ def test_each_alarm_comes_when_it_should(settings: Settings, tables: Tables) -> 
     assert alarms(settings) == {("pins-over-limit", "xc1")}
     tables.replace_rows(PLANS, [row(PLANS, item_id="9")], ("2026-03-01", "2026-03-01T05:00:00Z", "xc1"))
     assert ("not-pushed", "xc1") in alarms(settings)
+
+
+def test_a_plan_that_a_push_would_withhold_says_so(settings: Settings, tables: Tables) -> None:
+    key, version = ("2026-03-01", "2026-03-01T05:00:00Z", "xc1"), "cachecast-default/3"
+    plan = row(PLANS, item_id="9", needs_model=True, model_version=version, model_digest="d" * 64)
+    tables.replace_rows(PLANS, [plan], key)
+
+    def remedy(champion: str | None) -> tuple[bool, bool]:
+        promoted = {
+            "model_version": version,
+            "champion": champion,
+            "champion_digest": "d" * 64,
+            "steward": None,
+        }
+        decision = row(PROMOTIONS, action="promote", comparisons="[]", **promoted)
+        tables.replace_rows(PROMOTIONS, [decision], ("2026-03-01", AT, "default"))
+        (answer,) = (one for one in run(settings, now_s=NOW_S).alarms if one.name == "not-pushed")
+        return "withheld" in answer.text, "promote --why" in answer.remedy
+
+    assert remedy(None) == (True, True)
+    assert remedy(version) == (False, False)
+
+
+def test_the_worst_columns_that_drifted_are_named(settings: Settings, tables: Tables) -> None:
+    drift = [
+        row(DRIFT, column=name, psi=psi, drifted=psi > 0.25)
+        for name, psi in (("age", 0.1), ("size_bytes", 0.4), ("users", 0.9))
+    ]
+    tables.replace_rows(DRIFT, drift, ("2026-03-01", AT, "default"))
+    (alarm,) = run(settings, now_s=NOW_S).alarms
+    assert (alarm.name, alarm.text.partition("most of all ")[2]) == ("drift", "users, size_bytes")
 
 
 @pytest.mark.parametrize(("deadline", "late_at_s"), [("auto", 7200), ("30m", 5400), ("3h", 14400)])
@@ -278,6 +309,18 @@ def test_a_steward_is_shown_with_its_alarms_and_missed_when_it_is_silent(
     StewardFigures(**(told | {"alarms": {"steward-blind": "no collector"}})).write(path)
     assert alarms(settings, NOW_S + 200) == {("steward-blind", "xc1")}
     assert alarms(settings, NOW_S + 400) == {("steward-silent", "xc1")}
+    full = [row(CONTENTS, did="a", bytes_on_disk=990 * 10**9)]
+    tables.replace_rows(CONTENTS, full, ("2026-03-01", AT, "xc1"))
+    for used_bytes, high_bytes, source in (
+        (500, 950, ""),
+        (960, 950, "steward's look"),
+        (0, 0, f"inventory of {AT}"),
+    ):
+        figures = {"used_bytes": used_bytes * 10**9, "high_bytes": high_bytes * 10**9}
+        StewardFigures(**(told | figures)).write(path)
+        texts = [alarm.text for alarm in run(settings, now_s=NOW_S + 200).alarms]
+        assert len(texts) == bool(source) and all(source in text for text in texts)
+    tables.replace_rows(CONTENTS, [], ("2026-03-01", AT, "xc1"))
     path.write_text('{"of": "another version"}')
     damaged = run(settings, now_s=NOW_S)
     assert damaged.caches[0].steward is None and [alarm.name for alarm in damaged.alarms] == [
