@@ -161,8 +161,8 @@ def _check_clock(at: XCacheTarget, cache: CacheSettings) -> None:
     if abs(skew_s) > cache.max_clock_skew:
         raise StaleInputError(
             f"the clock of cache {cache.name!r} is {abs(skew_s):.0f} s "
-            f"{'ahead of' if skew_s > 0 else 'behind'} ours, more than max_clock_skew: nobody knows how old its "
-            "inventory is; set both by NTP"
+            f"{'ahead of' if skew_s > 0 else 'behind'} ours, more than max_clock_skew: nobody knows how old "
+            "its inventory is; set both by NTP"
         )
 
 
