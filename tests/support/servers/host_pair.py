@@ -244,11 +244,12 @@ class Hosts:
         me = [sys.executable, str(Path(__file__).resolve()), side, str(self.folder / side)]
         self.start(side, f"servers of {side}", *me, ready=ready.exists)
 
-    def collect_and_steward(self) -> None:
-        """Start the collector and the steward."""
+    def cache(self) -> None:
+        """Start the collector, the cache and the steward; a server drops what nobody hears at its start."""
         conf = ["--conf", str(self.folder / HOST / "site.toml")]
-        words = ["collect", "--port", str(REPORTS), "--out", str(self.captures), *conf]
+        words = ["collect", "--port", str(REPORTS), "--out", str(self.captures), "--roll-every", "3s", *conf]
         self.start(HOST, "collect", *COMMAND, *words, ready=partial(self.says, "collect", "listening"))
+        self.servers(HOST)
         self.steward()
 
     def steward(self) -> None:
@@ -357,8 +358,7 @@ def running() -> Iterator[Hosts]:
             hosts.servers(CONTROLLER)
             hosts.database()
             hosts.run(CONTROLLER, "push", "resume", "--cache", "cache")
-            hosts.servers(HOST)
-            hosts.collect_and_steward()
+            hosts.cache()
             yield hosts
         finally:
             end(*hosts.running.values())
