@@ -103,8 +103,10 @@ def remedy(error: Exception) -> str | None:
     Known are full disks, too little memory, a missing Java, a package that is not installed, and paths that
     cannot be used.
     """
-    if isinstance(error, ModuleNotFoundError) and error.name is not None:
-        return f"{error.name} is not installed here: pip install 'cachecast[controller]'"
+    if isinstance(error, ModuleNotFoundError):
+        package = (error.name or "").partition(".")[0]
+        if sys.modules.get(package) is None:
+            return f"{package} is not installed here: pip install 'cachecast[controller]'"
     if isinstance(error, MemoryError):
         return _NO_MEMORY
     text = str(error)
