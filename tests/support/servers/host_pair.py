@@ -11,7 +11,6 @@ import subprocess
 import sys
 import tempfile
 import time
-import urllib.request
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
@@ -212,11 +211,14 @@ class Hosts:
     @property
     def figures(self) -> StewardFigures:
         """What the steward reported last, on its host."""
-        found: list[StewardFigures | None] = []
-        path = self.folder / HOST / "steward" / "cache" / "cache.json"
-        eventually(lambda: bool(found.append(read(path)) or (found[-1] and found[-1].high_bytes)))
-        assert found[-1] is not None
-        return found[-1]
+        path, found = self.folder / HOST / "steward" / "cache" / "cache.json", list[StewardFigures]()
+
+        def has_begun() -> bool:
+            found.extend(one for one in [read(path)] if one is not None and one.high_bytes)
+            return bool(found)
+
+        check(eventually(has_begun), "the steward reports nothing")
+        return found[0]
 
     def link(self, state: str) -> None:
         """`up`, or `down`: what is sent is lost, and nobody is told."""
@@ -237,19 +239,25 @@ class Hosts:
         ready = partial(self.says, "postgres", "ready to accept")
         self.start(CONTROLLER, "postgres", *as_user, str(binary), *words, ready=ready)
 
-    def servers(self, side: str) -> None:
-        """Start what the host's servers are, in a process that ends with them."""
-        ready = self.folder / side / "ready"
+    def store(self) -> None:
+        """Start the store, which has nothing yet."""
+        words = [sys.executable, "-m", "moto.server", "-H", "0.0.0.0", "-p", str(S3)]
+        self.start(CONTROLLER, "store", *words, ready=partial(self.says, "store", "Running on"))
+        self.run(CONTROLLER, "bucket", python="import s3fs; print(s3fs.S3FileSystem().mkdir('tables') or 1)")
+
+    def servers(self) -> None:
+        """Start origin and cache, in a process that ends with them."""
+        ready = self.folder / HOST / "ready"
         ready.unlink(missing_ok=True)
-        me = [sys.executable, str(Path(__file__).resolve()), side, str(self.folder / side)]
-        self.start(side, f"servers of {side}", *me, ready=ready.exists)
+        me = [sys.executable, str(Path(__file__).resolve()), str(self.folder / HOST)]
+        self.start(HOST, "servers", *me, ready=ready.exists)
 
     def cache(self) -> None:
         """Start the collector, the cache and the steward; a server drops what nobody hears at its start."""
         conf = ["--conf", str(self.folder / HOST / "site.toml")]
         words = ["collect", "--port", str(REPORTS), "--out", str(self.captures), "--roll-every", "3s", *conf]
         self.start(HOST, "collect", *COMMAND, *words, ready=partial(self.says, "collect", "listening"))
-        self.servers(HOST)
+        self.servers()
         self.steward()
 
     def steward(self) -> None:
@@ -318,32 +326,19 @@ def linked() -> Iterator[None]:
             subprocess.run(["ip", "netns", "del", side], capture_output=True, check=False)
 
 
-def serve(side: str, folder: Path) -> None:
-    """Be the servers of a host until killed."""
-    if side == HOST:
-        allowed = "".join(f"xrd.allow host {address}\n" for address in ADDRESS.values())
-        servers = prepared(
-            folder / "lb",
-            ports=(ORIGIN, CACHE),
-            files_limit=(4 * MIB, 8 * MIB, 20 * MIB),
-            gstream_port=REPORTS,
-            reports_opens=True,
-            more=f"pfc.trace info\n{allowed}",
-        )
-        servers.origin.start()
-        servers.cache.start()
-    else:
-        store = start(
-            [sys.executable, "-m", "moto.server", "-H", "0.0.0.0", "-p", str(S3)], folder / "s3.log"
-        )
-        request = urllib.request.Request(f"http://127.0.0.1:{S3}/tables", method="PUT")
-
-        def has_bucket() -> bool:
-            with contextlib.suppress(OSError), urllib.request.urlopen(request, timeout=5) as answer:
-                return bool(answer.status == 200)
-            return False
-
-        wait(has_bucket, folder, store)
+def serve(folder: Path) -> None:
+    """Be an origin and a cache until killed."""
+    allowed = "".join(f"xrd.allow host {address}\n" for address in ADDRESS.values())
+    servers = prepared(
+        folder / "lb",
+        ports=(ORIGIN, CACHE),
+        files_limit=(4 * MIB, 8 * MIB, 20 * MIB),
+        gstream_port=REPORTS,
+        reports_opens=True,
+        more=f"pfc.trace info\n{allowed}",
+    )
+    servers.origin.start()
+    servers.cache.start()
     (folder / "ready").touch()
     signal.pause()
 
@@ -355,7 +350,7 @@ def running() -> Iterator[Hosts]:
         Path(folder).chmod(0o755)
         hosts = Hosts(Path(folder))
         try:
-            hosts.servers(CONTROLLER)
+            hosts.store()
             hosts.database()
             hosts.run(CONTROLLER, "push", "resume", "--cache", "cache")
             hosts.cache()
@@ -365,4 +360,4 @@ def running() -> Iterator[Hosts]:
 
 
 if __name__ == "__main__":
-    serve(sys.argv[1], Path(sys.argv[2]))
+    serve(Path(sys.argv[1]))
