@@ -126,7 +126,7 @@ def host_lost(hosts: Hosts) -> str:
 
 def controller_lost(hosts: Hosts) -> str:
     """Kill -9 of a push and of PostgreSQL, mid-way; the push goes on where it was."""
-    names = hosts.prefill("C", 5)
+    names = hosts.prefill("C", 4)
     hosts.run(HOST, "scan", "--cache", "cache")
     conf = ["--conf", str(hosts.folder / CONTROLLER / "site.toml")]
     words = [*COMMAND, "prefill", "--cache", "cache", "--dataset", "s:C", "--jobs", "1", *conf]
@@ -139,7 +139,7 @@ def controller_lost(hosts: Hosts) -> str:
     eventually(lambda: "steward-lists" not in hosts.figures.alarms, 120)
     answer = hosts.run(CONTROLLER, "push", "resume", "--cache", "cache")
     check(answer["failed"] == 0, f"{answer}")
-    return f"killed after {n_before} of 5; {once(hosts, names)}"
+    return f"killed after {n_before} of 4; {once(hosts, names)}"
 
 
 def once(hosts: Hosts, names: list[str]) -> str:

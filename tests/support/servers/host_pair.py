@@ -42,7 +42,7 @@ kept_at = 0
 [plan]
 horizon = "1h"
 control_share = 0.0
-cycle = "1d"
+cycle = "{CYCLE_S}s"
 prefetch_share = 1.0
 rules = [{{{{ action = "pin", names = ["*kept*"] }}}}, {{{{ action = "never", names = ["*stale*"] }}}}]
 [push]
@@ -63,7 +63,7 @@ kind = "xcache"
 url = "root://{ADDRESS[HOST]}:{CACHE}"
 {{seen_by}}
 capacity = "{20 * MIB}B"
-watermarks = [0.5, 1.0]
+watermarks = [0.7, 1.0]
 evict_guard = "0s"
 steward = true
 """
