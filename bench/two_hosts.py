@@ -145,8 +145,9 @@ def controller_lost(hosts: Hosts) -> str:
 def once(hosts: Hosts, names: list[str]) -> str:
     """Check that each of the files was fetched once and has one receipt."""
     check(set(names) <= hosts.held(), f"lost: {set(names) - hosts.held()}")
-    rows = [row for row in hosts.rows("RECEIPTS") if row["name"] in names]
-    check(sorted(row["name"] for row in rows) == sorted(names), f"receipts: {rows}")
+    dids = sorted(f"cms:{name}" for name in names)
+    rows = [row for row in hosts.rows("RECEIPTS") if row["did"] in dids and row["action"] == "prefetch"]
+    check(sorted(row["did"] for row in rows) == dids, f"receipts: {rows}")
     check({row["state"] for row in rows} == {"done"}, f"receipts: {rows}")
     check(eventually(lambda: set(names) <= hosts.fetched().keys(), 20), "fetches are not reported")
     n_fetched = {name: hosts.fetched()[name] for name in names}
