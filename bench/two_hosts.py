@@ -42,6 +42,7 @@ def day(hosts: Hosts) -> str:
     hosts.catalogue("s:a", [KEPT, STALE, COMING])
     hosts.read(KEPT, STALE, KEPT)
     check(eventually(lambda: len(hosts.fetched()) == 2), "the reads are not reported")
+    time.sleep(5)  # until the collector has finished the file
     today = day_label(int(time.time()))
     pull = ("pull", "--source", "xcache_gstream", "--input", str(hosts.captures), "--day", today)
     hosts.run(HOST, *pull)
