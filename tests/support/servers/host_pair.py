@@ -42,7 +42,7 @@ kept_at = 0
 [plan]
 horizon = "1h"
 control_share = 0.0
-cycle = "{CYCLE_S}s"
+cycle = "1h"
 prefetch_share = 1.0
 rules = [{{{{ action = "pin", names = ["*kept*"] }}}}, {{{{ action = "never", names = ["*stale*"] }}}}]
 [push]
