@@ -115,6 +115,7 @@ def link_cut(hosts: Hosts, blind_s: float) -> str:
 
 def host_lost(hosts: Hosts) -> str:
     """Kill -9 of all that runs on the cache's host; what was to be pushed waits, and is pushed once."""
+    os.environ["CACHECAST_PLAN__CYCLE"] = f"{CYCLE_S}s"  # else the day's reads leave no room for pins
     names = hosts.prefill("B", 3)
     hosts.run(HOST, "scan", "--cache", "cache")
     hosts.kill("steward", "collect", "servers")
@@ -127,6 +128,7 @@ def host_lost(hosts: Hosts) -> str:
 
 def controller_lost(hosts: Hosts) -> str:
     """Kill -9 of a push and of PostgreSQL, mid-way; the push goes on where it was."""
+    os.environ["CACHECAST_PLAN__CYCLE"] = f"{CYCLE_S}s"  # else the day's reads leave no room for pins
     names = hosts.prefill("C", 4)
     hosts.run(HOST, "scan", "--cache", "cache")
     conf = ["--conf", str(hosts.folder / CONTROLLER / "site.toml")]

@@ -42,7 +42,7 @@ kept_at = 0
 [plan]
 horizon = "1h"
 control_share = 0.0
-cycle = "1h"
+cycle = "1d"
 prefetch_share = 1.0
 rules = [{{{{ action = "pin", names = ["*kept*"] }}}}, {{{{ action = "never", names = ["*stale*"] }}}}]
 [push]
