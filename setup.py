@@ -8,6 +8,26 @@ from setuptools import find_packages, setup
 SOURCES = runpy.run_path(str(Path(__file__).parent / "jobs" / "ground" / "settings" / "our_sources.py"))
 ROOMS = ["cachecast", "dags", "jobs", "models", "prefetch", "replay", "features"]
 
+CONTROLLER = [  # what trains, plans, serves and draws
+    "fastapi>=0.115",
+    "fastapi-offline>=1.7.7,<2",  # Swagger UI's files, for the placement service's /docs
+    "graphene>=3.4.3",  # mlflow allows older ones that do not import
+    "httptools>=0.6",
+    "jinja2>=3.1",
+    "lightgbm>=4.7,<5",
+    "matplotlib>=3.10,<4",
+    "mlflow[auth]>=3.17.2,<3.18",
+    "optuna>=4.5,<5",
+    "pyjwt[crypto]>=2.10,<3",
+    "pyspark[sql]>=4.3,<4.4",
+    "rucio-clients>=41.5,<42",
+    "scikit-learn>=1.9,<1.10",
+    "uvicorn>=0.32",
+    "uvloop>=0.21",
+]
+POSTGRESQL = ["psycopg[binary]>=3.2,<4"]
+S3 = ["s3fs>=2026.1"]  # older ones look for a name and then write it: a commit could be overwritten
+
 setup(
     name="cachecast",
     version="0.1.0",
@@ -20,51 +40,41 @@ setup(
             "caches/*",
             "workloads/*.toml",
             "fleets/*.toml",
-            "deploy/pools.json",
-            "deploy/submit.py",
+            "deploy/*",  # `cachecast files`
+            "deploy/**/*",
+            "deploy/helm/.*",
         ],
         **{room: ["py.typed"] for room in ("cachecast", "features", "replay")},
         "dags": [".airflowignore"],
         "jobs": ["pages/page.*", "operator/overview/*.html", "operator/overview/*.css"],
     },
-    install_requires=[
+    install_requires=[  # what replays, and a cache's host: scan, collect, steward, push
         "duckdb>=2.0,<3",
-        "fastapi>=0.115",
-        "fastapi-offline>=1.7.7,<2",  # Swagger UI's files, for the placement service's /docs
         "fsspec>=2026.1",
         "google-crc32c>=1.5",
-        "graphene>=3.4.3",  # mlflow allows older ones that do not import
         "hdfs-native>=0.14.7,<0.15",
-        "httptools>=0.6",
-        "jinja2>=3.1",
-        "lightgbm>=4.7,<5",
         "llvmlite>=0.45",
-        "matplotlib>=3.10,<4",
-        "mlflow[auth]>=3.17.2,<3.18",  # 3.18.0 cannot be installed
+        "mlflow-skinny>=3.17.2,<3.18",  # 3.18.0 cannot be installed
         "numba>=0.62",
         "numpy>=2",
-        "optuna>=4.5,<5",
         "pandas>=2.2,<3",  # pyspark warns about 3
         "prometheus-client>=0.21",
         "pyarrow>=18",
         "pydantic>=2.10,<3",
-        "pyjwt[crypto]>=2.10,<3",
-        "pyspark[sql]>=4.3,<4.4",
         "requests>=2.32",
         "rich>=13",
-        "rucio-clients>=41.5,<42",
-        "scikit-learn>=1.9,<1.10",
         "sqlalchemy>=2.0,<3",
         "stomp.py>=9,<10",
         "tenacity>=9",
         "threadpoolctl>=3",
         "typer>=0.15",
-        "uvicorn>=0.32",
-        "uvloop>=0.21",
         "xrootd>=5.6",
     ],
     extras_require={
+        "cache": [*POSTGRESQL, *S3],  # a cache's host beside a controller
+        "controller": CONTROLLER,
         "airflow": [
+            *CONTROLLER,
             "apache-airflow>=3.3.2,<3.4",
             "apache-airflow-providers-standard",
             "apache-airflow-providers-apache-spark<6",  # from 6 on it installs over pyspark's files
@@ -81,9 +91,12 @@ setup(
             "time-machine>=3",  # bench/drill.py
         ],
         "notebooks": ["ipykernel>=7", "jupyterlab>=4.6,<5"],  # `make notebooks`
-        "postgresql": ["psycopg[binary]>=3.2,<4"],
-        "s3": ["s3fs>=2026.1"],  # older ones look for a name and then write it: a commit could be overwritten
+        "postgresql": POSTGRESQL,
+        "s3": S3,
         "dev": [
+            *CONTROLLER,
+            *POSTGRESQL,
+            *S3,
             "axe-core-python==0.1.0",  # its script checks the pages for accessibility in the tests' browser
             "build",
             "fastavro",  # writes the tests' Rucio dumps; Spark reads them
@@ -98,17 +111,15 @@ setup(
             "moto[s3]>=5.2",  # the tests' S3 server; mlflow brings the Flask that it runs in
             "mypy",
             "pandas-stubs",
-            "psycopg[binary]>=3.2,<4",
             "pytest>=9.2,<10",
             "pytest-rerunfailures>=16.1,<17",  # a second try against real servers, see tests/conftest.py
             "pytest-xdist>=3.8,<4",
             "ruff",
-            "s3fs>=2026.1",
             "types-requests",
         ],
     },
     entry_points={
-        "console_scripts": ["cachecast = jobs.cli.main:main"],
+        "console_scripts": ["cachecast = cachecast.__main__:main"],
         "airflow.plugins": ["cachecast = dags.deadlines:CachecastPlugin"],
         SOURCES["GROUP"]: [f"{name} = {place}" for name, place in SOURCES["OURS"].items()],
     },

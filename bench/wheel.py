@@ -1,4 +1,4 @@
-"""Install the wheel in an empty environment, with nothing else, and run the command from it.
+"""Install the wheel in an empty environment, as for a cache's host and then for a controller, and run it.
 
 Needs the environment that `make verify` makes: .venv/bin/python bench/wheel.py
 """
@@ -15,7 +15,7 @@ ROOT = Path(__file__).parents[1]
 
 
 def main() -> None:
-    """Print how long each step took; fails where a step fails."""
+    """Print how long each step took, and the sizes; fails where a step fails."""
     constraints = ROOT / "conf" / "constraints" / f"py{sys.version_info[0]}{sys.version_info[1]}.txt"
     with tempfile.TemporaryDirectory(prefix="cachecast-") as folder:
         python = Path(folder, "env", "bin", "python")
@@ -23,9 +23,13 @@ def main() -> None:
         step("build", sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "-w", wheels, ROOT)
         step("environment", sys.executable, "-m", "venv", Path(folder, "env"))
         (wheel,) = wheels.glob("cachecast-*.whl")
-        step("install", python, "-m", "pip", "install", "-q", "-c", constraints, wheel)
-        step("--help", python.with_name("cachecast"), "--help", cwd=folder)
-        step("doctor", python.with_name("cachecast"), "doctor", cwd=folder)
+        (Path(folder) / "namespace").mkdir()
+        scan = ["scan", "--cache", "xc1", "--namespace", "namespace", "--tables", "tables"]
+        for extra, words in {"cache": scan, "controller": ["doctor"]}.items():
+            step(extra, python, "-m", "pip", "install", "-q", "-c", constraints, f"{wheel}[{extra}]")
+            files = (path for path in Path(folder, "env").rglob("*") if path.is_file())
+            print(f"{'':12} {sum(path.stat().st_size for path in files) / 1e6:6.0f} MB")
+            step(words[0], python.with_name("cachecast"), *words, cwd=folder)
 
 
 def step(name: str, *command: str | Path, cwd: str | Path = ROOT) -> None:

@@ -58,7 +58,7 @@ def test_the_help_of_the_program_and_of_every_command_loads_no_job() -> None:
         assert f" {name} " in answer.stdout
 
 
-OF_THEIR_OWN = ("forecast", "collect", "init", "serve", "package", "up", "down")
+OF_THEIR_OWN = ("forecast", "collect", "init", "serve", "package", "files", "up", "down")
 
 
 @pytest.mark.parametrize("command", [c for c in COMMANDS if c not in OF_THEIR_OWN])

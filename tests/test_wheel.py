@@ -29,6 +29,18 @@ def test_the_command_runs_from_the_wheel_and_not_from_the_checkout(tmp_path: Pat
     assert {"jobs/operator/overview/frame.html", "jobs/operator/overview/style.css"} <= names
     assert {"jobs/pages/page.html", "jobs/pages/page.css", "jobs/pages/page.js"} <= names
     assert not [name for name in names if name.startswith(("tests/", "bench/", "docs/"))]
+    env = {"PYTHONPATH": str(unpacked), "PATH": "/usr/bin:/bin"}
+    written, words = tmp_path / "written", [sys.executable, "-P", "-c", RUN, "files", "--out"]
+    subprocess.run([*words, str(written)], cwd=tmp_path, env=env, check=True, capture_output=True)
+    listed = ["git", "ls-files", "--full-name", "conf/deploy"]
+    ours = subprocess.run(listed, cwd=ROOT, check=True, capture_output=True, text=True).stdout.splitlines()
+    assert {f"conf/deploy/{path.relative_to(written)}" for path in written.rglob("*") if path.is_file()} == {
+        *ours
+    }
+    again = subprocess.run(
+        [*words, str(written)], cwd=tmp_path, env=env, check=False, capture_output=True, text=True
+    )
+    assert again.returncode == 1 and "is not empty" in again.stderr
     run = [sys.executable, "-P", "-c", RUN, "doctor", "--json", "--tables", str(tmp_path)]
     env = {"PYTHONPATH": str(unpacked), "PATH": "/usr/bin:/bin"}
     answer = subprocess.run(run, capture_output=True, text=True, cwd=tmp_path, env=env, check=False)

@@ -100,8 +100,13 @@ _REMEDIES = {
 def remedy(error: Exception) -> str | None:
     """What a person can do about `error`, in one line; None if the error is not a known one.
 
-    Known are full disks, too little memory, a missing Java, and paths that cannot be used.
+    Known are full disks, too little memory, a missing Java, a package that is not installed, and paths that
+    cannot be used.
     """
+    if isinstance(error, ModuleNotFoundError):
+        package = (error.name or "").partition(".")[0]
+        if sys.modules.get(package) is None:
+            return f"{package} is not installed here: pip install 'cachecast[controller]'"
     if isinstance(error, MemoryError):
         return _NO_MEMORY
     text = str(error)

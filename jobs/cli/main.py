@@ -62,7 +62,14 @@ GROUPS: Mapping[str, Sequence[Any]] = {
     ),
     PLACEMENT: (operation.place, operation.serve, operation.rucio),
     OPERATION: (
-        *(site.init, operation.status, operation.doctor, operation.unlock, operation.package),
+        *(
+            site.init,
+            operation.status,
+            operation.doctor,
+            operation.unlock,
+            operation.package,
+            operation.files,
+        ),
         *(site.up, site.down, site.demo),
     ),
 }

@@ -1,15 +1,18 @@
-"""The commands for the operator of a site: `status`, `doctor`, `place`, `serve`, the group `rucio` …"""
+"""The commands for the operator of a site: `status`, `doctor`, `place`, `serve`, `files`, `rucio` …"""
 
 from __future__ import annotations
 
+import shutil
 import time
+from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 from rich.markup import escape
 
-from features.common import files
+from features.common.errors import InputError
+from features.common.files import write
 from features.common.times import as_of_label, parse_as_of
 from features.common.units import parse_duration
 from jobs.cli import console, options
@@ -44,7 +47,7 @@ def status(settings: Settings, html: OutPage = None) -> None:
         from jobs.operator.overview.page import Renderer
 
         html.parent.mkdir(parents=True, exist_ok=True)
-        files.write(html, Renderer(settings, began_s=now_s).file(now_s=now_s))
+        write(html, Renderer(settings, began_s=now_s).file(now_s=now_s))
     region = job.run(settings, now_s=now_s)
     if settings.metrics.folder:
         prometheus.leave(Path(settings.metrics.folder), "state", prometheus.of_status(region))
@@ -237,3 +240,21 @@ def sync(
     with console.progress(f"telling Rucio of {cache}"):
         answer = job.sync(settings, cache=cache, dry_run=dry_run, wait_s=wait_s, recheck=recheck, force=force)
     console.show(answer)
+
+
+def files(
+    out: Annotated[Path, typer.Option(help="folder to write, a new or an empty one")],
+) -> None:
+    """Write what the documentation names as conf/deploy.
+
+    Units, the Helm chart, Prometheus's rules, Grafana's dashboard, HTCondor's hooks.
+    """
+    if out.exists() and (not out.is_dir() or any(out.iterdir())):
+        raise InputError(f"{out} is not empty, and may hold files that were edited: give another --out")
+    shutil.copytree(
+        str(resources.files("conf") / "deploy"),
+        out,
+        ignore=shutil.ignore_patterns("__pycache__"),
+        dirs_exist_ok=True,
+    )
+    console.show({"files": str(out), "n_files": sum(path.is_file() for path in out.rglob("*"))})

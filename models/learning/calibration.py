@@ -1,4 +1,7 @@
-"""Calibration: maps from scores to probabilities and expected reads, and corrections by hour of the week."""
+"""Calibration: maps from scores to probabilities and expected reads, and corrections by hour of the week.
+
+SciPy and scikit-learn are loaded where they are used: a steward's host, which reads models, has neither.
+"""
 
 from __future__ import annotations
 
@@ -7,10 +10,6 @@ import math
 from collections.abc import Callable
 
 import numpy as np
-from scipy.optimize import brentq
-from scipy.special import expit
-from sklearn.isotonic import IsotonicRegression
-from sklearn.linear_model import LogisticRegression
 
 from features.common.arrays import FloatArray, IntArray
 from models.evaluation.metrics import log_loss
@@ -48,6 +47,8 @@ WEEK_HOURS = 168
 
 def isotonic(probabilities: FloatArray, labels: FloatArray) -> Knots:
     """The best monotone map of `probabilities` to `labels`, at least half a row away from 0 and 1."""
+    from sklearn.isotonic import IsotonicRegression  # noqa: PLC0415
+
     fitted = IsotonicRegression(out_of_bounds="clip").fit(probabilities, labels)
     margin = 0.5 / (len(labels) + 1)
     ys = np.clip(fitted.y_thresholds_, margin, 1 - margin)
@@ -56,6 +57,9 @@ def isotonic(probabilities: FloatArray, labels: FloatArray) -> Knots:
 
 def platt(probabilities: FloatArray, labels: FloatArray) -> Knots:
     """A logistic map of the log-odds of `probabilities` (Platt), on a grid; identity if it would decrease."""
+    from scipy.special import expit  # noqa: PLC0415
+    from sklearn.linear_model import LogisticRegression  # noqa: PLC0415
+
     odds, place = np.unique(np.round(_logit(probabilities), _ODDS_DECIMALS), return_inverse=True)
     n_read = np.bincount(place, labels)
     weights = np.concatenate([n_read, np.bincount(place) - n_read])
@@ -73,6 +77,9 @@ def shift(probabilities: FloatArray, labels: FloatArray) -> Knots:
 
     For scores that are right but for the base rate. Identity with one class.
     """
+    from scipy.optimize import brentq  # noqa: PLC0415
+    from scipy.special import expit  # noqa: PLC0415
+
     odds, mean = _logit(probabilities), float(np.mean(labels))
     if not 0 < mean < 1:
         return IDENTITY
@@ -135,6 +142,8 @@ def hour_of_week(as_of: IntArray) -> IntArray:
 
 def by_hour(probabilities: FloatArray, week: tuple[float, ...], hour: IntArray) -> FloatArray:
     """`probabilities` corrected by `week` of `weekly`; `hour`: of the week, per row."""
+    from scipy.special import expit  # noqa: PLC0415
+
     corrected: FloatArray = expit(_logit(probabilities) + np.array(week)[hour])
     return corrected
 
@@ -154,6 +163,8 @@ def reads_if_any(probabilities: FloatArray, reads: FloatArray) -> Knots:
     Rows with a read go into up to ten bins of equal size by probability, and the bin means are made monotone.
     Reads are capped at their 99th percentile, because they are heavy-tailed. Constant 1 without such rows.
     """
+    from sklearn.isotonic import IsotonicRegression  # noqa: PLC0415
+
     some = reads > 0
     p, n = probabilities[some], reads[some]
     if not len(n):

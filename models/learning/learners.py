@@ -1,4 +1,7 @@
-"""Learners, and LightGBM, whose models are stored and serve: a text, read as arrays that a kernel scores."""
+"""Learners, and LightGBM, whose models are stored and serve: a text, read as arrays that a kernel scores.
+
+LightGBM and SciPy are loaded where they are used: a steward's host, which reads models, has neither.
+"""
 
 from __future__ import annotations
 
@@ -6,13 +9,11 @@ import dataclasses
 import functools
 import re
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-import lightgbm as lgb
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
-from scipy.special import expit
 
 from features.common.arrays import Float32Array, FloatArray, Ids, IntArray
 from features.common.errors import ModelError
@@ -31,6 +32,9 @@ from replay.kernels.trees import (
     new_block,
     slots,
 )
+
+if TYPE_CHECKING:
+    import lightgbm as lgb
 
 CATEGORICAL = ("tier", "campaign")
 _RISING = ("n_reads", "decayed_", "dataset_decayed_", "dataset_passes_")
@@ -101,6 +105,8 @@ class LightGBM(WithKnobs):
 
     def binned(self, x: pd.DataFrame) -> lgb.Dataset:
         """Rows for several fits: to find the bins takes as long as a fit of a few trees."""
+        import lightgbm as lgb  # noqa: PLC0415
+
         categorical = [name for name in CATEGORICAL if name in x.columns]
         parameters = self._parameters(list(x.columns))
         return lgb.Dataset(x, categorical_feature=categorical, params=parameters).construct()
@@ -110,6 +116,8 @@ class LightGBM(WithKnobs):
         return self._trees(x.subset(rows.tolist()).construct().set_label(y))
 
     def _trees(self, data: lgb.Dataset) -> Trees:
+        import lightgbm as lgb  # noqa: PLC0415
+
         columns, n_drawn = data.get_feature_name(), self.trees - self.best_trees
         is_drawn = lgb.reset_parameter(extra_trees=lambda tree: self.extra_trees and tree < n_drawn)
         booster = lgb.train(self._parameters(columns), data, self.trees, callbacks=[is_drawn])
@@ -159,6 +167,8 @@ class Trees:
 
     def importance(self) -> Mapping[str, float]:
         """Share of the total gain by column."""
+        import lightgbm as lgb  # noqa: PLC0415
+
         gains = lgb.Booster(model_str=self.text).feature_importance("gain")
         total = float(gains.sum()) or 1.0
         return {name: float(gain) / total for name, gain in zip(self.columns, gains, strict=True)}
@@ -200,6 +210,8 @@ def trees_of(text: str) -> str:
 
 def probabilities(forest: Forest, x: Float32Array) -> FloatArray:
     """What the model of `forest` says of each row of `x`, float32[n, columns]."""
+    from scipy.special import expit  # noqa: PLC0415
+
     sums = np.empty(len(x))
     margins(forest, np.ascontiguousarray(x), new_block(forest), sums)
     return np.asarray(expit(sums), dtype=np.float64)

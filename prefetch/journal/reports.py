@@ -115,6 +115,19 @@ class Reports:
             rows = connection.execute(query)
             return [Try(row[0] or "", row[1], row[2], row.fault == "source") for row in rows]
 
+    def pushed(self, cache: str, *, since_s: float, until_s: float) -> list[tuple[str, int | None, float]]:
+        """Files that pushes have fetched, with their sizes, or evicted (None), and when, oldest first."""
+        done = (items.c.cache == cache, items.c.state == ItemState.DONE)
+        query = (
+            sa.select(items.c.name, items.c.action, items.c.size_bytes, items.c.updated_at_s)
+            .where(*done, items.c.action.in_((Action.PREFETCH, Action.EVICT)))
+            .where(items.c.updated_at_s >= since_s, items.c.updated_at_s <= until_s)
+            .order_by(items.c.updated_at_s)
+        )
+        with self._database.reading() as connection:
+            rows = connection.execute(query)
+            return [(row[0], None if row.action == Action.EVICT else row[2], row[3]) for row in rows]
+
     def evictions(self, cache: str, *, now_s: float) -> list[str]:
         """Names that plans evict and no push has evicted yet: newest plan first, then by rank."""
         query = (

@@ -1,108 +1,20 @@
-"""What plans ask of a steward, how much it may evict, and the evictions under way."""
+"""How much a steward may evict, and the evictions under way."""
 
 from __future__ import annotations
 
-import math
-import threading
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import AbstractContextManager
-from types import MappingProxyType
 from typing import Final, NamedTuple
 
-from features.common.errors import ServiceError
 from features.common.units import format_bytes
 from prefetch.actions import Action
 from prefetch.journal.tables import Item, Receipt
 from prefetch.push.attempt import PushLimits
 from prefetch.push.limiter import Breaker
 from prefetch.push.worker import Worker
-from prefetch.steward.book import Book
 from prefetch.steward.fill import OWN_DISK_SHARE, Inflow, Miscount, Usage
 from prefetch.target import CacheTarget, LeftOut
-
-FRESH_S: Final = 5.0
-"""While files go, lists are read again after so long, as a newer plan may pin what an older one evicts."""
-SILENT_S: Final = 20.0
-"""A journal that has not answered for so long is unavailable."""
-_ANSWERS_WITHIN_S: Final = 0.2
-"""It is waited for the journal no longer than this at once."""
-_PAUSES: Final = 20
-"""Reading takes no more than one part in so many of the time."""
-
-
-class Lists(NamedTuple):
-    """Names that plans pin, and that go first. `expected`: when queues will read names, s since 1970."""
-
-    pins: Collection[str]
-    evictions: Sequence[str]
-    expected: Mapping[str, float] = MappingProxyType({})
-
-
-class QueuedReads:
-    """Which of the files in a book queued work will read, and when."""
-
-    def __init__(self, book: Book) -> None:
-        self._book = book
-        self._due_s: Mapping[str, float] = {}
-        self._expected: set[int] = set()
-
-    def expect(self, due_s: Mapping[str, float]) -> None:
-        """Let the steward expect these reads, unless it is the same object as before."""
-        if due_s is self._due_s:
-            return
-        known = {file: at_s for name, at_s in due_s.items() if (file := self._book.find(name)) is not None}
-        for file, at_s in (dict.fromkeys(self._expected - known.keys(), math.nan) | known).items():
-            self._book.steward.expect(file, at_s)
-        self._due_s, self._expected = due_s, set(known)
-
-
-class ListReader:
-    """Reads `lists` at the times given, s since 1970, every `every_s`, more often while files go."""
-
-    def __init__(self, lists: Callable[[Sequence[float]], Lists], every_s: float) -> None:
-        self._lists, self._every_s = lists, every_s
-        self._reading: _Reading | None = None
-        self._began = -every_s
-        self._took_s = 0.0
-
-    def read(self, times_s: Sequence[float], *, files_go: bool) -> Lists | None:
-        """New lists; None if none are due, or no answer has come yet. Raises ServiceError if none comes."""
-        now = time.monotonic()
-        if self._reading is None:
-            soon_s = min(self._every_s, max(FRESH_S, _PAUSES * self._took_s))
-            if now - self._began < (soon_s if files_go else self._every_s):
-                return None
-            self._began, self._reading = now, _Reading(self._lists, times_s)
-        self._reading.join(_ANSWERS_WITHIN_S)
-        if self._reading.is_alive():
-            if now - self._began > SILENT_S:
-                raise ServiceError(f"the push journal has not answered for {now - self._began:.0f} s")
-            return None
-        reading, self._reading, self._took_s = self._reading, None, time.monotonic() - self._began
-        if reading.fault is not None:
-            self._began = -self._every_s
-            raise reading.fault
-        assert reading.answer is not None
-        return reading.answer
-
-
-class _Reading(threading.Thread):
-    """One reading: its answer, or the fault."""
-
-    def __init__(self, lists: Callable[[Sequence[float]], Lists], times_s: Sequence[float]) -> None:
-        super().__init__(name="lists", daemon=True)
-        self.answer: Lists | None = None
-        self.fault: ServiceError | None = None
-        self._lists, self._times_s = lists, times_s
-        self.start()
-
-    def run(self) -> None:
-        try:
-            self.answer = self._lists(self._times_s)
-        except ServiceError as error:
-            self.fault = error
-
 
 LEAST_SHARE: Final = 0.05
 """Share of the bytes between the watermarks that always stays free."""

@@ -15,11 +15,12 @@ from features.common.units import format_bytes
 from prefetch.push.attempt import PushLimits
 from prefetch.steward.book import Book, Listing
 from prefetch.steward.clock import Clock
-from prefetch.steward.evictions import Budget, Evictions, ListReader, Lists, Marks, QueuedReads
+from prefetch.steward.evictions import Budget, Evictions, Marks
 from prefetch.steward.feed import Readers
 from prefetch.steward.figures import Recent, StewardFigures
 from prefetch.steward.fill import Implausible
 from prefetch.steward.inventory import some_held
+from prefetch.steward.lists import ListReader, Lists, QueuedReads
 from prefetch.steward.watch import LiveCache, Watch
 from replay.steward.steward import Saved
 
@@ -72,6 +73,7 @@ class Keeper(AbstractContextManager["Keeper"]):
         self._target, self._feed, self._usage, self._opens = target, feed, usage, opens
         self._book, self._steward, self._now_s = book, book.steward, now_s
         self._lists, self._are_listed = ListReader(lists, limits.marks.look_s), False
+        self._lists_fault: str | None = None
         self._queued = QueuedReads(book)
         self._watch = Watch(cache, book, timeout_s=limits.push.timeout_s, readers=Readers(readers))
         self._clock = Clock(
@@ -150,14 +152,16 @@ class Keeper(AbstractContextManager["Keeper"]):
         try:
             lists = self._lists.read([self._now_s(), self._clock.steady_s], files_go=files_go)
         except ServiceError as error:
-            self.alarms["steward-lists"] = str(error)
+            lists, self._lists_fault = None, str(error)
             self._evict_first(())
-            return
         if lists is not None:
+            self._lists_fault = lists.fault
             self._steward.pin(self._book.known(lists.pins))
             self._evict_first(lists.evictions)
             self._queued.expect(lists.expected)
             self._are_listed = True
+        if self._lists_fault is not None:  # until the journal has answered
+            self.alarms["steward-lists"] = self._lists_fault
 
     def _evict_first(self, planned: Iterable[str]) -> None:
         tests = {file: n_bytes for file in self._book.tests if (n_bytes := self._steward.bytes_on_disk(file))}

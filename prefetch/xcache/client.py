@@ -247,11 +247,11 @@ class XCacheTarget:
     def check_listed(self, listed: Sequence[str], taken: str) -> None:
         """Ask the server for files of an inventory that its host took at a time, in words, `taken`.
 
-        Raises TargetUnavailable unless it answers, and holds most of `listed`.
+        Raises TargetUnavailable unless it answers, and holds two thirds of `listed`.
         """
         self._require_answer(f"its inventory of {taken} is still true")
         gone = [name for name in listed if not self.server_holds(name)]
-        if 2 * len(gone) > len(listed):
+        if 3 * len(gone) > len(listed):
             raise TargetUnavailable(
                 f"cache {self.name!r} does not hold {len(gone)} of {len(listed)} files of its inventory of "
                 f"{taken}, {gone[0]} among them: run `cachecast scan --cache {self.name}` on its host "

@@ -4,6 +4,7 @@ site, where one of several caches serves, holds or is to hold a file.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
@@ -15,15 +16,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from features.common.arrays import BoolArray
-from features.common.errors import ConfigError, LimitError, StaleInputError, without_login
+from features.common.errors import ConfigError, LimitError, PushError, StaleInputError, without_login
 from features.common.times import DAY_S, as_of_label, parse_as_of
 from features.common.units import duration_label, format_bytes
-from features.schema import CONTENTS
+from features.schema import CONTENTS, PLANS
 from jobs.ground.settings.tree import CacheSettings, Settings, site_capacities
 from jobs.ground.store.commits import Key
 from jobs.ground.store.tables import Tables, read_partitions
 from prefetch.actions import Action
 from prefetch.directory import DirectoryTarget
+from prefetch.journal.journal import Journal
 from prefetch.plan.rules import owners
 from prefetch.target import CacheTarget, Held
 from prefetch.xcache import server
@@ -33,6 +35,8 @@ from prefetch.xcache.server import LastUsed
 from replay.ranges import OwnerArray
 
 _N_EXPECTED = 50
+_N_SPREAD = 20
+"""Files of a host's inventory that its server is asked for, beside those used last."""
 _log = logging.getLogger(__name__)
 
 
@@ -77,49 +81,91 @@ class Inventory(NamedTuple):
 
 
 def verified(
-    tables: Tables, cache: CacheSettings, *, at_s: int, most_age_s: int, reported: Sequence[str] = ()
+    settings: Settings, cache: CacheSettings, *, at_s: int, reported: Sequence[str] = ()
 ) -> Inventory:
     """The inventory of `cache`, verified by samples; of a cache elsewhere the last one that its host wrote.
 
     Some names of its last inventory until `at_s`, and of `reported`, are looked up in it; the server is asked
     for missing ones. Raises TargetUnavailable if it does not answer, or holds files that the namespace lacks;
-    StaleInputError if the host wrote none within `most_age_s`.
+    StaleInputError if the host wrote none within [plan] inventory_age, or by a wrong clock.
     """
+    tables = Tables.of(settings)
     if cache.kind == "xcache" and cache.namespace is None:
-        return _by_its_host(tables, cache, at_s=at_s, most_age_s=most_age_s)
+        return _by_its_host(settings, tables, cache, at_s=at_s)
     names: list[str] = last(tables, cache.name, at_s=at_s)["name"].to_pylist()
     held = list(target(cache).inventory([*_some(names), *_some(reported)]))
     _log.info("cache %s at %s holds %d files", cache.name, without_login(cache.url), len(held))
     return Inventory(held, at_s)
 
 
-def _by_its_host(tables: Tables, cache: CacheSettings, *, at_s: int, most_age_s: int) -> Inventory:
-    """The last inventory that its host wrote by `cachecast scan`, if it is young and the server agrees."""
-    again = f"run `cachecast scan --cache {cache.name}` on its host, every hour"
-    key, rows = _last(tables, cache.name, at_s=at_s, columns=None)
-    if key is None:
+def _by_its_host(settings: Settings, tables: Tables, cache: CacheSettings, *, at_s: int) -> Inventory:
+    """The last inventory that its host wrote by `cachecast scan`, with what was pushed since.
+
+    It must be young, and the server agree.
+    """
+    again, most_age_s = f"run `cachecast scan --cache {cache.name}` on its host", settings.plan.inventory_age
+    key, rows = _scanned(tables, cache.name, at_s=at_s)
+    taken_s = None if key is None else parse_as_of(_moment(key))
+    at = target(cache)
+    assert isinstance(at, XCacheTarget)
+    if taken_s is None or at_s - taken_s > most_age_s:
+        _check_clock(at, cache)  # by a wrong one a new inventory looks old, or is still to come
+    if taken_s is None:
         raise StaleInputError(
             f"there is no inventory of cache {cache.name!r} until {as_of_label(at_s)}, and no `namespace` "
-            f"to read here: {again}"
+            f"to read here: {again}, every hour"
         )
-    # A plan writes the inventory that it was made from again, with the time when it was taken.
-    taken_s = rows["scanned_at"][0].as_py().timestamp() if rows.num_rows else parse_as_of(_moment(key))
-    taken = as_of_label(int(taken_s))
+    taken = as_of_label(taken_s)
     if at_s - taken_s > most_age_s:
         raise StaleInputError(
             f"the last inventory of cache {cache.name!r} is of {taken}, more than [plan] inventory_age = "
-            f"{duration_label(most_age_s)} before {as_of_label(at_s)}: {again}"
+            f"{duration_label(most_age_s)} before {as_of_label(at_s)}: {again}, every hour"
         )
-    held = [held_of(row) for row in rows.to_pylist()]
-    last_used = LastUsed()
-    for file in held:
-        if file.bytes_on_disk:
-            last_used.offer(file.name, file.last_detach_s or 0)
-    at = target(cache)
-    assert isinstance(at, XCacheTarget)
-    at.check_listed(last_used.names, taken)
-    _log.info("cache %s held %d files at %s, by its host", cache.name, len(held), taken)
-    return Inventory(held, int(taken_s))
+    with contextlib.closing(Journal(settings.push.journal)) as journal:
+        pushed = journal.reports.pushed(cache.name, since_s=taken_s, until_s=at_s)
+    files = {row["name"]: held_of(row) for row in rows.to_pylist()}
+    for name, size_bytes, at_disk_s in pushed:
+        files.pop(name, None)
+        if size_bytes is not None:
+            files[name] = Held(name, size_bytes, size_bytes, True, int(at_disk_s), False)
+    asked, known = LastUsed(), [file for file in files.values() if file.bytes_on_disk]
+    for file in known:
+        asked.offer(file.name, file.last_detach_s or 0)
+    spread = known[:: 1 + len(known) // _N_SPREAD]
+    at.check_listed(list({*asked.names, *(file.name for file in spread)}), taken)
+    _check_clock(at, cache)
+    _log.info("cache %s held %d files at %s, by its host", cache.name, len(files), taken)
+    return Inventory(list(files.values()), taken_s)
+
+
+def _scanned(tables: Tables, cache: str, *, at_s: int) -> tuple[Key | None, pa.Table]:
+    """The last inventory until `at_s` that was taken when its key says.
+
+    A plan writes the one that it was made from again, by its own time, and that may be later than a scan
+    which was not there yet.
+    """
+    head, plans, until = tables.head(CONTENTS), tables.head(PLANS).partitions, as_of_label(at_s)
+    keys = sorted((key for key in head.partitions if key[2] == cache and key[1] <= until), key=_moment)
+    for key in reversed(keys):
+        one = {key: head.partitions[key]}
+        taken = read_partitions(head, one, ["scanned_at"])["scanned_at"]
+        if (taken[0].as_py().timestamp() == parse_as_of(_moment(key))) if len(taken) else key not in plans:
+            return key, read_partitions(head, one)
+    return None, read_partitions(head, {})
+
+
+def _check_clock(at: XCacheTarget, cache: CacheSettings) -> None:
+    """Raise StaleInputError if the server on its host tells its clock, and that is not ours."""
+    try:
+        skew_s = at.clock_skew_s()
+    except PushError:
+        return
+    if abs(skew_s) > cache.max_clock_skew:
+        raise StaleInputError(
+            f"the clock of cache {cache.name!r} is {abs(skew_s):.0f} s "
+            f"{'ahead of' if skew_s > 0 else 'behind'} ours, more than max_clock_skew: nobody knows how old "
+            "its inventory is; set both by NTP"
+        )
 
 
 def held_of(row: Mapping[str, Any]) -> Held:
@@ -136,17 +182,10 @@ def held_of(row: Mapping[str, Any]) -> Held:
 
 def last(tables: Tables, cache: str, *, at_s: int, since_s: int = 0) -> pa.Table:
     """Names, dids and bytes of the cache's last inventory from `since_s` to `at_s`; empty: there is none."""
-    return _last(tables, cache, at_s=at_s, since_s=since_s, columns=["name", "did", "bytes_on_disk"])[1]
-
-
-def _last(
-    tables: Tables, cache: str, *, at_s: int, since_s: int = 0, columns: list[str] | None
-) -> tuple[Key | None, pa.Table]:
     head, since, until = tables.head(CONTENTS), as_of_label(since_s), as_of_label(at_s)
     known = (key for key in head.partitions if key[2] == cache and since <= key[1] <= until)
-    keys = sorted(known, key=_moment)
-    newest = {key: head.partitions[key] for key in keys[-1:]}
-    return (keys[-1] if keys else None), read_partitions(head, newest, columns)
+    newest = {key: head.partitions[key] for key in sorted(known, key=_moment)[-1:]}
+    return read_partitions(head, newest, ["name", "did", "bytes_on_disk"])
 
 
 def check_loss(tables: Tables, cache: str, *, held_bytes: int, at_s: int, share: float) -> None:

@@ -4,10 +4,22 @@ from __future__ import annotations
 
 import dataclasses
 import datetime as dt
+import logging
+import time
+from collections.abc import Mapping
+from functools import partial
+from pathlib import Path
+from typing import Final
 
+import pydantic
+
+from features.common import files
 from features.results import STEWARD_DAYS
 from jobs.ground.store.tables import Tables
 from jobs.ground.text import Row
+from prefetch.steward.lists import Asking
+
+_log = logging.getLogger(__name__)
 
 _SUMS = ("watched_s", "wan_bytes", "lru_wan_bytes", "saved_wan_bytes", "evicted_files", "evicted_bytes")
 
@@ -64,3 +76,77 @@ def _together(runs: list[Row]) -> dict[str, object]:
         for name in ("orders", "model_version")
     }
     return {**texts, **{name: sum(run[name] for run in runs) for name in _SUMS}}
+
+
+SILENT_S: Final = 60.0
+"""Tables that have not answered for so long are unavailable."""
+_ROWS: Final = pydantic.TypeAdapter(list[tuple[str, StewardDay]])
+
+
+class WaitingDays:
+    """Rows of a cache's steward that wait in `file` until the tables have them, also over a restart.
+
+    A thread writes them, as tables may hang. `fault`: why they still wait; None: they do not, or not yet.
+    """
+
+    def __init__(self, tables: Tables, cache: str, file: Path) -> None:
+        self.fault: str | None = None
+        self._tables, self._cache, self._file = tables, cache, file
+        self._rows = self._left()
+        self._sending: Asking[list[StewardDay]] | None = None
+
+    def add(self, rows: Mapping[str, StewardDay]) -> None:
+        """Let these rows wait, by day (`2026-03-01`), in place of older ones of the same run."""
+        self._rows |= {(day, row.started_at): row for day, row in rows.items()}
+        self._note()
+
+    def send(self, within_s: float = 0.0) -> None:
+        """Give the tables what waits, and wait no longer than `within_s` for them."""
+        until = time.monotonic() + within_s
+        while self._rows:
+            if self._sending is None:
+                self._sending = Asking(partial(self._keep, dict(self._rows)))
+            self._sending.join(max(0.0, until - time.monotonic()))
+            if self._sending.is_alive():
+                if time.monotonic() - self._sending.began_s > SILENT_S:
+                    self._wait(f"they have not answered for {SILENT_S:.0f} s")
+                return
+            sent, self._sending = self._sending, None
+            if sent.answer is None:
+                return self._wait(str(sent.fault))
+            self._rows = {key: row for key, row in self._rows.items() if row not in sent.answer}
+            self.fault = None
+            self._note()
+
+    def _keep(self, rows: Mapping[tuple[str, dt.datetime], StewardDay]) -> list[StewardDay]:
+        for (day, _), row in rows.items():
+            keep(self._tables, row, cache=self._cache, day=day)
+        return list(rows.values())
+
+    def _wait(self, why: str) -> None:
+        fault = f"the figures of {len({day for day, _ in self._rows})} days wait for the tables: {why}"
+        if self.fault is None:
+            _log.warning("%s", fault)
+        self.fault = fault
+
+    def _note(self) -> None:
+        try:
+            if self._rows:
+                rows = [(day, row) for (day, _), row in self._rows.items()]
+                files.write(self._file, _ROWS.dump_json(rows))
+            else:
+                self._file.unlink(missing_ok=True)
+        except OSError as error:
+            _log.warning("figures that wait for the tables would not outlive a restart: %s", error)
+
+    def _left(self) -> dict[tuple[str, dt.datetime], StewardDay]:
+        """Those of runs before."""
+        try:
+            return {(day, row.started_at): row for day, row in _ROWS.validate_json(self._file.read_bytes())}
+        except FileNotFoundError:
+            return {}
+        except (OSError, ValueError) as error:
+            _log.warning(
+                "what waits for the tables in %s cannot be read: %s", self._file.name, type(error).__name__
+            )
+            return {}

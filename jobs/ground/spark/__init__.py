@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import shutil
 import zipfile
@@ -21,6 +22,14 @@ _EPOCH = (1980, 1, 1, 0, 0, 0)
 def is_submitted(env: Mapping[str, str] = os.environ) -> bool:
     """Whether spark-submit started this process, with a JVM."""
     return _SUBMITTED in env
+
+
+def has_spark() -> bool:
+    """Whether Spark is installed; on a cache's host it need not be."""
+    try:
+        return importlib.util.find_spec("pyspark") is not None
+    except (ModuleNotFoundError, ValueError):  # it may be kept from being found
+        return False
 
 
 def check_spark(env: Mapping[str, str] = os.environ) -> None:

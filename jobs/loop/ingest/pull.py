@@ -13,6 +13,7 @@ from features.common.times import day_label
 from features.schema import ACCESSES, FILES, JOB_RECORDS, REJECTS
 from jobs.ground.settings.sources import IN_USE, SERVER
 from jobs.ground.settings.tree import Settings, SparkSettings
+from jobs.ground.spark import has_spark
 from jobs.ground.store.sizes import n_unknown
 from jobs.ground.store.tables import Tables
 from jobs.ground.text import count
@@ -107,7 +108,8 @@ def engine_for(tables: Tables, *, source: str, path: str, up_to_bytes: int, spar
     """DuckDB in this process for an input at `path` that is local and of ordinary size, else Spark, started.
 
     Local, if input and tables are on this machine, what must be read is at most `up_to_bytes` (packed files
-    count tenfold), and the source does not need Spark. Raises InputError if nothing is at a local `path`.
+    count tenfold), and the source does not need Spark; and if there is no Spark here, as on a cache's host.
+    Raises InputError if nothing is at a local `path`.
     """
     definition = sources.load_source(source)
     if definition.decode is not None:
@@ -115,7 +117,8 @@ def engine_for(tables: Tables, *, source: str, path: str, up_to_bytes: int, spar
             local_path(path)
         return LocalEngine()  # their files only make sense one after the other
     files = files_at(path, whole=definition.is_whole) if is_local(path) else None
-    if _fits(tables, definition, files, up_to_bytes):
+    may_be_local = files is not None and definition.read is None
+    if _fits(tables, definition, files, up_to_bytes) or (may_be_local and not has_spark()):
         return LocalEngine()
     from jobs.ground.spark.session import spark_session  # noqa: PLC0415
     from jobs.loop.ingest.spark_engine import SparkEngine  # noqa: PLC0415  Spark is loaded where it is used

@@ -73,7 +73,7 @@ class CacheAtMoment:
         """As the cache itself, its pins and the latest attempts of its pushes say."""
         tables, configured = Tables.of(settings), settings.cache(cache)
         pinned, tries = _pushed(settings, cache, as_of_s)
-        held, taken_s = verified(tables, configured, at_s=as_of_s, most_age_s=settings.plan.inventory_age)
+        held, taken_s = verified(settings, configured, at_s=as_of_s)
         serving = serving_at(settings, configured)
         return cls(tables, settings, configured, held, pinned, as_of_s, tries, serving, taken_s)
 

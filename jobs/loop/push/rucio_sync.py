@@ -129,8 +129,7 @@ def _inventory(settings: Settings, cache: CacheSettings, reported: Mapping[Did, 
     there = [f"{did.scope}:{did.name}" for did, state in reported.items() if state == "there"]
     tables, now_s = Tables.of(settings), int(time.time())
     names = Paths.last(tables, cache, at_s=now_s).known(pa.array(there, pa.string())).drop_null().to_pylist()
-    most_age_s = settings.plan.inventory_age
-    return verified(tables, cache, at_s=now_s, most_age_s=most_age_s, reported=names).held
+    return verified(settings, cache, at_s=now_s, reported=names).held
 
 
 def _admitted(settings: Settings, held: Sequence[Held], dids_by_name: Mapping[str, str]) -> list[Held]:

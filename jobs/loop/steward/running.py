@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 import time
@@ -12,7 +13,10 @@ from itertools import accumulate
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from features.common.errors import CachecastError, ConfigError
+import pydantic
+
+from features.common import files
+from features.common.errors import ConfigError, ServiceError
 from features.schema import FILES, QUEUE
 from jobs.ground.caches.inventory import target
 from jobs.ground.caches.paths import Paths
@@ -22,10 +26,11 @@ from prefetch.journal.journal import Journal
 from prefetch.push.attempt import PushLimits
 from prefetch.steward.book import Book, Datasets, Listing, listed
 from prefetch.steward.canary import OpenFiles
-from prefetch.steward.evictions import Lists, Marks
+from prefetch.steward.evictions import Marks
 from prefetch.steward.feed import Feed
 from prefetch.steward.fill import DataDisks
 from prefetch.steward.keeper import Keeper, Limits
+from prefetch.steward.lists import Asking, Lists
 from prefetch.steward.watch import LiveCache
 from prefetch.target import CacheTarget
 from prefetch.xcache.gstream import CaptureReader, FolderReader
@@ -37,6 +42,13 @@ if TYPE_CHECKING:
 
 AGAIN_S: Final = 900.0
 """What is read stays so long, unless a queue reports anew: entries become stale."""
+PATIENCE_S: Final = 10.0
+"""Tables are waited for so long, if they answered the last time."""
+
+READS_WITHIN_S: Final = 60.0
+"""A steward begins without a catalogue that takes longer to read."""
+CATALOGUE_AGAIN_S: Final = 300.0
+"""A catalogue that could not be read is tried again after so long."""
 
 _log = logging.getLogger(__name__)
 
@@ -52,18 +64,32 @@ class QueueReader:
         self._tables, self._cache = tables, cache
         self._due_s: dict[str, float] = {}
         self._read: tuple[str, float] | None = None
+        self._asking: Asking[tuple[dict[str, float], tuple[str, float] | None]] | None = None
+        self._patience_s = PATIENCE_S
 
     def due_s(self, now_s: float) -> Mapping[str, float]:
-        try:
-            queues = self._tables.head(QUEUE)
-            if queues.number and (
-                self._read is None or queues.id != self._read[0] or now_s - self._read[1] >= AGAIN_S
-            ):
-                self._due_s, self._read = self._known(int(now_s)), (queues.id, now_s)
-        except CachecastError as error:
-            _log.warning("the order goes without queues: %s", error)
+        """What is known at `now_s`; tables that hang are waited for once."""
+        if self._asking is None:
+            self._asking = Asking(partial(self._look, now_s))
+        self._asking.join(self._patience_s)
+        self._patience_s = 0.0
+        if self._asking.is_alive():
+            is_young = self._read is not None and now_s - self._read[1] < AGAIN_S
+            return self._due_s if is_young else {}
+        asked, self._asking = self._asking, None
+        if asked.answer is None:
+            _log.warning("the order goes without queues: %s", asked.fault)
             self._due_s, self._read = {}, None
+        else:
+            (self._due_s, self._read), self._patience_s = asked.answer, PATIENCE_S
         return self._due_s
+
+    def _look(self, now_s: float) -> tuple[dict[str, float], tuple[str, float] | None]:
+        queues = self._tables.head(QUEUE)
+        is_known = self._read is not None and queues.id == self._read[0] and now_s - self._read[1] < AGAIN_S
+        if not queues.number or is_known:
+            return self._due_s, self._read
+        return self._known(int(now_s)), (queues.id, now_s)
 
     def _known(self, as_of_s: int) -> dict[str, float]:
         # It loads pandas, for which a steward without a queue has no use.
@@ -78,6 +104,79 @@ class QueueReader:
             if name is not None
         }
 
+
+class Catalogue:
+    """The datasets of the catalogue in `tables`; `fault`: why they are not those of now, None: they are.
+
+    A steward begins and works without tables, if they are unavailable or hang, and takes the catalogue later.
+    """
+
+    def __init__(self, tables: Tables) -> None:
+        self.fault: str | None = None
+        self._tables, self._datasets = tables, Datasets()
+        self._asking: Asking[Datasets] | None = None
+        self._due_s = 0.0
+
+    def read(self) -> Datasets:
+        """Those of now, or if that fails or takes long those read before."""
+        if self._asking is None:
+            self._asking = Asking(partial(known_datasets, self._tables))
+        self._asking.join(READS_WITHIN_S)
+        self.has_come()
+        return self._datasets
+
+    def has_come(self) -> bool:
+        """Whether the catalogue has been read since `read` had to do without; waits for nothing."""
+        now_s = time.monotonic()
+        if self._asking is None:
+            if self.fault is None or now_s < self._due_s:
+                return False
+            self._asking = Asking(partial(known_datasets, self._tables))
+        if self._asking.is_alive():
+            if now_s - self._asking.began_s >= READS_WITHIN_S:
+                self._lack(f"they have not answered for {READS_WITHIN_S:.0f} s")
+            return False
+        asked, self._asking = self._asking, None
+        if asked.answer is None:
+            self._lack(str(asked.fault))
+            self._due_s = now_s + CATALOGUE_AGAIN_S
+            return False
+        was_lacking, self.fault, self._datasets = self.fault is not None, None, asked.answer
+        return was_lacking
+
+    def _lack(self, why: str) -> None:
+        if self.fault is None:
+            _log.warning("datasets are by folder, as the tables have not given the catalogue: %s", why)
+        self.fault = f"datasets are by folder, as the tables have not given the catalogue: {why}"
+
+
+class KeptPins:
+    """The pins of a cache that the journal gave last, in `file`, for times at which it does not answer."""
+
+    def __init__(self, file: Path) -> None:
+        self._file = file
+        self._pins: dict[str, int] | None = None
+
+    def keep(self, pins: dict[str, int]) -> None:
+        """Keep `pins`: names, and until when they stand, s since 1970."""
+        if pins != self._pins:
+            try:
+                files.write(self._file, json.dumps(pins), settle=False)
+            except OSError as error:
+                _log.warning("the pins are not kept for a start without the journal: %s", error)
+            self._pins = pins
+
+    def standing(self, now_s: float) -> list[str] | None:
+        """The names of those that stand at `now_s`; None: no pins were kept."""
+        if self._pins is None:
+            try:
+                self._pins = _PINS.validate_json(self._file.read_bytes(), strict=True)
+            except (OSError, ValueError):
+                return None
+        return [name for name, until_s in self._pins.items() if until_s > now_s]
+
+
+_PINS: Final = pydantic.TypeAdapter(dict[str, int])
 
 HISTORY_BYTES: Final = 500 * 10**6
 """Captures that are read at the start, the newest ones."""
@@ -99,14 +198,15 @@ def running_steward(
     served: ServedOrder | None,
     listing: Listing | None = None,
     *,
+    datasets: Datasets | None = None,
     force: bool = False,
     now_s: Callable[[], float] = time.time,
     paced: Callable[[EvictionOrder], EvictionOrder] = lambda order: order,
 ) -> Iterator[tuple[Keeper, Book]]:
     """The steward of `cache`, which knows what the cache holds, and the names of its files.
 
-    `listing`: what it held just now; None: that is looked up. `paced`: gives the order that is followed a
-    clock of its own.
+    `listing`: what it held just now, `datasets`: those of the catalogue; None: that is looked up. `paced`:
+    gives the order that is followed a clock of its own.
     """
     low, high = cache.watermarks
     cache_target, push, root = steward_target(cache), settings.push, cache_root(cache)
@@ -122,7 +222,9 @@ def running_steward(
     )
     steward = Steward(paced(order), capacity_bytes=int((low + high) / 2 * cache.capacity))
     kinds = () if served is None else served.kinds
-    datasets, tests = _datasets(Tables.of(settings)), settings.plan.test_files
+    if datasets is None:
+        datasets = known_datasets(Tables.of(settings))
+    tests = settings.plan.test_files
     book = Book(steward, datasets, kinds, tests, listing=listing)
     limits = PushLimits(
         parallel=push.parallel,
@@ -133,11 +235,18 @@ def running_steward(
     )
 
     queued = QueueReader(Tables.of(settings), cache)
+    kept = KeptPins(settings.steward.figures(cache.name).with_suffix(".pins"))
 
     def lists(times_s: Sequence[float]) -> Lists:
-        pins = [pin.name for at_s in times_s for pin in journal.reports.pins(cache.name, now_s=at_s)]
-        evictions = journal.reports.evictions(cache.name, now_s=times_s[0])
-        return Lists(set(pins), evictions, queued.due_s(times_s[0]))
+        try:
+            read = [pin for at_s in times_s for pin in journal.reports.pins(cache.name, now_s=at_s)]
+            evictions = journal.reports.evictions(cache.name, now_s=times_s[0])
+        except ServiceError as error:
+            if (pins := kept.standing(min(times_s))) is None:
+                raise
+            return Lists(set(pins), (), queued.due_s(times_s[0]), fault=f"{error}; pins stay as last read")
+        kept.keep({pin.name: pin.expires_at_s for pin in read})
+        return Lists({pin.name for pin in read}, evictions, queued.due_s(times_s[0]))
 
     usage = DataDisks(cache.capacity, root, cache.spaces)
     live = LiveCache(cache_target, _feed(cache, cache_target), usage, OpenFiles(root))
@@ -164,7 +273,8 @@ def _has_many_files(root: Path) -> bool:
     return any(n > 2 * MANY_FILES for n in n_files)  # each has a record
 
 
-def _datasets(tables: Tables) -> Datasets:
+def known_datasets(tables: Tables) -> Datasets:
+    """The datasets of the catalogue."""
     if not tables.exists(FILES):
         return Datasets()
     rows = tables.read_arrow(FILES, columns=["name", "dataset"])

@@ -11,16 +11,16 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from features.common.errors import CachecastError, ConfigError
+from features.common.errors import ConfigError
 from features.common.times import DAY_S, as_of_label, day_label
 from features.common.units import format_bytes
-from jobs.ground.caches.steward_days import StewardDay, keep
+from jobs.ground.caches.steward_days import StewardDay, WaitingDays
 from jobs.ground.settings.tree import Settings
 from jobs.ground.signals import Stopped, until_signalled
 from jobs.ground.store.locks import alone_at, exclusive
 from jobs.ground.store.tables import Tables
 from jobs.loop.steward.promoted import Promoted
-from jobs.loop.steward.running import cache_root, reports_of, running_steward, steward_target
+from jobs.loop.steward.running import Catalogue, cache_root, reports_of, running_steward, steward_target
 from prefetch.journal.journal import Journal
 from prefetch.steward.book import Book, Listing, listed
 from prefetch.steward.figures import StewardFigures
@@ -29,6 +29,8 @@ from replay.steward import Saved
 
 STEP_S: Final = 1.0
 REPORT_EVERY_S: Final = 60.0
+GIVES_WITHIN_S: Final = 20.0
+"""At its end a steward waits so long for the tables to take its figures; else the next one gives them."""
 MOST_FILES: Final = 2_000_000
 """When more files are known, and a quarter of them at most is held, the steward begins anew with those."""
 
@@ -65,6 +67,9 @@ def run(
         contextlib.closing(Journal(settings.push.journal, must_exist=True)) as journal,
     ):
         last: StewardFigures | None = None
+        tables = Tables.of(settings)
+        waiting = WaitingDays(tables, configured.name, path.with_suffix(".days"))
+        catalogue = Catalogue(tables)
         with contextlib.suppress(OSError):
             if not path.exists():  # the first attempt counts, however often the service tries again
                 StewardFigures.before(configured.name, now_s()).write(path)
@@ -78,20 +83,34 @@ def run(
             with contextlib.ExitStack() as stack:
                 with contextlib.suppress(Stopped), stopping.at_once():
                     began = running_steward(
-                        settings, configured, journal, served, listing, force=force, now_s=now_s
+                        settings,
+                        configured,
+                        journal,
+                        served,
+                        listing,
+                        datasets=catalogue.read(),
+                        force=force,
+                        now_s=now_s,
                     )
                     keeper, book = stack.enter_context(began)
                     listing = None
                     _give_back()
                 if stopping():
                     break
-                report = _Report(settings, promoted, keeper.figures(), log, figures)
+                days = Days(waiting, keeper.figures(), None if served is None else served.version)
+                report = _Report(settings, promoted, catalogue, days, log=log, figures=figures)
                 report("began", keeper)
-                while not (stopping() or promoted.serves is not served or _is_outdated(book, keeper)):
+                while not (
+                    stopping()
+                    or promoted.serves is not served
+                    or _is_outdated(book, keeper)
+                    or catalogue.has_come()
+                ):
                     keeper.step(STEP_S)
                     promoted.refresh()
                     report.when_due(keeper)
                 last = report("stopped" if stopping() else "begins anew", keeper, is_last=True)
+        waiting.send(within_s=GIVES_WITHIN_S)
         path.unlink(missing_ok=True)
         return last
 
@@ -103,14 +122,16 @@ class _Report:
         self,
         settings: Settings,
         promoted: Promoted,
-        began: StewardFigures,
+        catalogue: Catalogue,
+        days: Days,
+        *,
         log: Callable[[str], None],
         figures: Callable[[StewardFigures], None],
     ) -> None:
         self._settings, self._promoted, self._log, self._figures = settings, promoted, log, figures
+        self._catalogue, self._days = catalogue, days
         self._version = None if promoted.serves is None else promoted.serves.version
         self._since_s = promoted.since_s
-        self._days = Days(Tables.of(settings), began, self._version)
         self._due = time.monotonic() + REPORT_EVERY_S
         self._alarms: set[str] = set()
         self._target_bytes = 0
@@ -146,6 +167,8 @@ class _Report:
         alarms = dict(keeper.alarms)
         if self._promoted.fault is not None:
             alarms["steward-order"] = self._promoted.fault
+        if faults := [fault for fault in (self._catalogue.fault, self._days.waiting.fault) if fault]:
+            alarms["steward-tables"] = "; ".join(faults)
         return alarms
 
 
@@ -189,16 +212,19 @@ class _Day:
 
 
 class Days:
-    """Sums up the figures of one run, kept in `tables` each hour and at the end of a day and a run."""
+    """Sums up the figures of one run, for the tables each hour and at the end of a day and a run.
 
-    def __init__(self, tables: Tables, began: StewardFigures, model_version: str | None) -> None:
-        self._tables, self._began, self._last = tables, began, began
+    `model_version`: of the learned order, None without one.
+    """
+
+    def __init__(self, waiting: WaitingDays, began: StewardFigures, model_version: str | None) -> None:
+        self.waiting, self._began, self._last = waiting, began, began
         self._model_version = model_version
         self._days: dict[int, _Day] = {}
         self._kept_s = began.at_s
 
     def note(self, figures: StewardFigures, saved: Mapping[int, Saved], *, is_last: bool = False) -> None:
-        """Take the figures of now, and what was saved by day; a table that cannot be written is a warning."""
+        """Take the figures of now, and what was saved by day."""
         number = int(figures.at_s // DAY_S)
         ended = number != int(self._last.at_s // DAY_S)
         day = self._days.setdefault(int(self._last.at_s // DAY_S), _Day())
@@ -209,23 +235,19 @@ class Days:
         self._last = figures
         if ended or is_last or figures.at_s - self._kept_s >= KEEP_EVERY_S:
             self._kept_s = figures.at_s
-            self._keep(saved)
+            self.waiting.add({day_label(of * DAY_S): self._row(of, saved) for of in self._days})
             self._days = {of: sums for of, sums in self._days.items() if of == number}
+        self.waiting.send()
 
-    def _keep(self, saved: Mapping[int, Saved]) -> None:
-        for number, day in self._days.items():
-            none_yet = Saved(0, 0)
-            row = StewardDay(
-                started_at=dt.datetime.fromtimestamp(int(self._began.started_s), dt.UTC),
-                watched_s=round(day.watched_s),
-                orders=", ".join(day.orders),
-                model_version=self._model_version,
-                wan_bytes=saved.get(number, none_yet).our_bytes,
-                lru_wan_bytes=saved.get(number, none_yet).lru_bytes,
-                evicted_files=day.evicted_files,
-                evicted_bytes=day.evicted_bytes,
-            )
-            try:
-                keep(self._tables, row, cache=self._began.cache, day=day_label(number * DAY_S))
-            except CachecastError as error:
-                _log.warning("what the steward saved on %s is not kept: %s", day_label(number * DAY_S), error)
+    def _row(self, number: int, saved: Mapping[int, Saved]) -> StewardDay:
+        day, of_reads = self._days[number], saved.get(number, Saved(0, 0))
+        return StewardDay(
+            started_at=dt.datetime.fromtimestamp(int(self._began.started_s), dt.UTC),
+            watched_s=round(day.watched_s),
+            orders=", ".join(day.orders),
+            model_version=self._model_version,
+            wan_bytes=of_reads.our_bytes,
+            lru_wan_bytes=of_reads.lru_bytes,
+            evicted_files=day.evicted_files,
+            evicted_bytes=day.evicted_bytes,
+        )

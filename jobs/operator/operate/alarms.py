@@ -43,6 +43,7 @@ REMEDIES: Final[Mapping[str, str]] = {
     "steward-cache": "start the server, mount its disks, and let the steward read its namespace",
     "steward-lists": "correct [push] journal, or restore its database; before the first push of a site make "
     "one: `cachecast push resume --cache NAME`",
+    "steward-tables": "mend the network or the store; its figures reach the tables then",
     "steward-order": "start MLflow if it is unavailable; else `cachecast promote --rollback`, or train, "
     "evaluate and promote",
     "steward-clock": "set both clocks by NTP",

@@ -1,4 +1,4 @@
-"""The example hooks of docs/htcondor, fed as HTCondor's job router feeds them, against the live service."""
+"""The hooks of conf/deploy/htcondor, fed as HTCondor's job router feeds them, against the live service."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from placement_server import PlacementServer, refresh, serving
 
-HOOKS = Path(__file__).parents[3] / "docs" / "htcondor"
+HOOKS = Path(__file__).parents[3] / "conf" / "deploy" / "htcondor"
 ROUTE = '[ Name = "caches"; TargetUniverse = 5 ]'
 
 

@@ -19,11 +19,12 @@ from prefetch.push.attempt import PushLimits
 from prefetch.steward import canary
 from prefetch.steward.book import Book, Datasets, listed
 from prefetch.steward.canary import OpenFiles
-from prefetch.steward.evictions import Lists, Marks
+from prefetch.steward.evictions import Marks
 from prefetch.steward.feed import Feed
 from prefetch.steward.figures import Evicted
 from prefetch.steward.fill import DataDisks, Usage
 from prefetch.steward.keeper import PLANNED, Keeper, Limits
+from prefetch.steward.lists import Lists
 from prefetch.steward.watch import LiveCache
 from prefetch.target import CacheTarget
 from prefetch.xcache.client import XCacheTarget
@@ -49,6 +50,10 @@ class World:
     read: Callable[[str, float], None]
     lists: Lists = dataclasses.field(default_factory=lambda: Lists((), ()))
     journal_fault: str = ""
+    answers: threading.Event = dataclasses.field(default_factory=threading.Event)
+
+    def __post_init__(self) -> None:
+        self.answers.set()
 
     def files(self, what: str, n_files: int) -> list[str]:
         names = [f"/store/{what}/{number:02}.root" for number in range(n_files)]
@@ -97,6 +102,7 @@ class World:
         assert so(), (keeper.figures(), keeper.alarms)
 
     def _listed(self, _times_s: Sequence[float]) -> Lists:
+        self.answers.wait(60)
         if self.journal_fault:
             raise ServiceError(self.journal_fault)
         return self.lists
@@ -239,6 +245,22 @@ def test_nothing_is_evicted_while_pins_are_unknown(world: World) -> None:
         world.journal_fault = ""
         world.until(keeper, lambda: keeper.figures().held_files == 15)
         assert not keeper.alarms
+
+
+@pytest.mark.parametrize("world", ["directory"], indirect=True)
+def test_the_alarm_of_the_journal_stands_while_it_is_asked_again(world: World) -> None:
+    """The next try of a cut network takes a minute, in which a report and `status` would call all well."""
+    world.journal_fault = "push journal: unavailable"
+    with world.steward() as keeper:
+        world.until(keeper, lambda: "steward-lists" in keeper.alarms)
+        world.answers.clear()
+        for _ in range(3):
+            keeper.step(0.1)
+            assert keeper.alarms == {"steward-lists": "push journal: unavailable"}
+        world.lists = Lists((), (), fault="as of before")
+        world.journal_fault = ""
+        world.answers.set()
+        world.until(keeper, lambda: keeper.alarms == {"steward-lists": "as of before"})
 
 
 def test_more_than_the_high_watermark_is_told_and_pins_are_why(world: World) -> None:

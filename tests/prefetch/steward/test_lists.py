@@ -12,7 +12,7 @@ from ladders import DAY_S, one_split
 from features.common.errors import ServiceError
 from prefetch.steward import evictions
 from prefetch.steward.book import Book, Datasets
-from prefetch.steward.evictions import ListReader, Lists, QueuedReads
+from prefetch.steward.lists import ListReader, Lists, QueuedReads
 from replay.policies.learned import Order
 from replay.steward import Steward, new_order
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime as dt
+import sqlite3
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -16,16 +18,22 @@ from features.schema import CONTENTS, PLANS, PREDICTIONS
 from jobs.ground.caches import inventory
 from jobs.ground.settings.plan import RuleSettings
 from jobs.ground.settings.tree import CacheSettings, Settings
+from jobs.ground.store.commits import MomentKey
 from jobs.ground.store.tables import Tables
 from jobs.loop.ingest import scan
 from jobs.loop.plan import plan
 from jobs.loop.plan.cache_state import CacheAtMoment
+from jobs.loop.plan.items import contents
 from jobs.loop.push import push
 from jobs.loop.push import rucio_sync as rucio
 from jobs.loop.push.rucio_sync import ReplicaDrift
+from prefetch.actions import Action
+from prefetch.journal.journal import Item, Journal
+from prefetch.journal.tables import KNOWN
 from prefetch.lfn import Did
 from prefetch.rucio.rse import ReportedReplicas, changes
 from prefetch.target import Held
+from prefetch.xcache.client import XCacheTarget
 
 AS_OF = 1_772_323_200
 MB = 10**6
@@ -60,6 +68,17 @@ def put_contents(tables: Tables, at_s: int, numbers: Sequence[int]) -> None:
         {"did": f"cms:{lfn(i)}", "name": lfn(i), "scanned_at": at, "last_detach": at, **same} for i in numbers
     ]
     tables.replace_rows(CONTENTS, rows, (day_label(at_s), as_of_label(at_s), "xc1"))
+
+
+def controller(tables: Tables, most_age_s: int = 3 * 3600) -> Settings:
+    """Settings of a controller with these tables and a journal beside them."""
+    return SETTINGS.model_copy(
+        update={
+            "plan": SETTINGS.plan.model_copy(update={"inventory_age": most_age_s}),
+            "tables": SETTINGS.tables.model_copy(update={"root": tables.root}),
+            "push": SETTINGS.push.model_copy(update={"journal": f"{tables.root}.journal.db"}),
+        }
+    )
 
 
 def planned(tables: Tables, files: list[Held], *, settings: Settings = SETTINGS, force: bool = False) -> Any:
@@ -105,10 +124,107 @@ def test_a_cache_elsewhere_is_planned_by_a_young_inventory_of_its_host_and_one_h
     elsewhere = CACHE.model_copy(update={"name": cache})
     kind = TargetUnavailable if why is None else StaleInputError
     with pytest.raises(kind, match=why or "does not answer, so that nothing tells"):
-        inventory.verified(tables, elsewhere, at_s=AS_OF, most_age_s=most_age_s)
+        inventory.verified(controller(tables, most_age_s), elsewhere, at_s=AS_OF)
     here = CACHE.model_copy(update={"namespace": tmp_path})
     with pytest.raises(TargetUnavailable, match="does not answer"):
-        inventory.verified(tables, here, at_s=AS_OF, most_age_s=most_age_s)
+        inventory.verified(controller(tables, most_age_s), here, at_s=AS_OF)
+
+
+class Server:
+    """Answers for a cache elsewhere: what it holds, and how far its clock is ahead."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, names: set[str]) -> None:
+        self.names, self.skew_s, self.asked = names, 0.0, set[str]()
+        monkeypatch.setattr(XCacheTarget, "_require_answer", lambda *_: None)
+        monkeypatch.setattr(XCacheTarget, "server_holds", lambda _, name: self._holds(name))
+        monkeypatch.setattr(XCacheTarget, "clock_skew_s", lambda _: self.skew_s)
+
+    def _holds(self, name: str) -> bool:
+        self.asked.add(name)
+        return name in self.names
+
+
+@pytest.fixture
+def server(monkeypatch: pytest.MonkeyPatch) -> Server:
+    """Of a cache that holds the 40 files."""
+    return Server(monkeypatch, set(map(lfn, range(40))))
+
+
+def found(tables: Tables, at_s: int = AS_OF) -> tuple[set[str], int]:
+    held, taken_s = inventory.verified(controller(tables), CACHE, at_s=at_s)
+    return {file.name for file in held}, taken_s
+
+
+def test_a_scan_that_came_late_is_newer_than_the_copy_that_a_plan_wrote_meanwhile(
+    tables: Tables, server: Server
+) -> None:
+    """Scans begin at :50 and end after the plan of the hour, which copies the one before."""
+    copy = held(range(40))
+    dids = pa.array([f"cms:{file.name}" for file in copy])
+    key = MomentKey.at(AS_OF, "xc1")
+    tables.replace_partition(CONTENTS, contents(copy, dids, taken_s=AS_OF - 3600), key)
+    tables.replace_rows(PLANS, [], key)
+    put_contents(tables, AS_OF - 600, range(1, 40))
+    assert found(tables, AS_OF + 3600) == (set(map(lfn, range(1, 40))), AS_OF - 600)
+
+
+def test_an_empty_inventory_grows_old_whatever_plans_were_made_from_it(
+    tables: Tables, server: Server
+) -> None:
+    put_contents(tables, AS_OF - 1800, [])
+    assert found(tables) == (set(), AS_OF - 1800)
+    for hour in range(3):
+        key = MomentKey.at(AS_OF + hour * 3600, "xc1")
+        tables.replace_rows(CONTENTS, [], key)
+        tables.replace_rows(PLANS, [], key)
+    with pytest.raises(StaleInputError, match="is of 2026-02-28T23:30:00Z, more than"):
+        found(tables, AS_OF + 3 * 3600)
+
+
+def test_what_was_pushed_since_the_scan_is_part_of_the_inventory(tables: Tables, server: Server) -> None:
+    """Else the next plan would evict and fetch the same again, and count the room twice."""
+    settings = controller(tables)
+    done = [(lfn(0), Action.EVICT), (lfn(1), Action.EVICT), (lfn(50), Action.PREFETCH)]
+    expires_s = AS_OF + 3600
+    items = [
+        Item(f"i{n}", "xc1", AS_OF - 900, f"cms:{name}", name, action, n, MB, 0, expires_s, basis=KNOWN)
+        for n, (name, action) in enumerate(done, 1)
+    ]
+    with contextlib.closing(Journal(settings.push.journal)) as journal:
+        journal.plans.record_plan(items, now_s=AS_OF - 900)
+        for lease_s, name in ((AS_OF - 800, "i1"), (AS_OF - 700, "i3"), (AS_OF + 5, "i2")):
+            with contextlib.closing(sqlite3.connect(settings.push.journal)) as connection, connection:
+                connection.execute(
+                    "UPDATE push_items SET state = 'done', updated_at_s = ? WHERE item_id = ?",
+                    (lease_s, name),
+                )
+    server.names = server.names - {lfn(0)} | {lfn(50)}
+    assert found(tables) == (set(map(lfn, [*range(1, 40), 50])), AS_OF - 3600)
+    put_contents(tables, AS_OF - 600, range(40))  # read again by a job meanwhile
+    assert found(tables)[0] == set(map(lfn, range(40)))
+
+
+def test_a_half_true_inventory_is_refused_though_the_files_used_last_are_right(
+    tables: Tables, server: Server
+) -> None:
+    """One of two disks was lost: a scan before shows what lay there."""
+    assert found(tables)[1] == AS_OF - 3600
+    assert len(server.asked) > 15
+    server.names = {lfn(i) for i in range(40) if i % 2 or i > 34}
+    with pytest.raises(TargetUnavailable, match=r"does not hold .* files of its inventory of"):
+        found(tables)
+
+
+@pytest.mark.parametrize(
+    ("skew_s", "words"), [(-7200.0, "7200 s behind ours"), (600.0, "600 s ahead of ours")]
+)
+def test_an_inventory_by_another_clock_is_no_ground_for_a_plan(
+    tables: Tables, server: Server, skew_s: float, words: str
+) -> None:
+    server.skew_s = skew_s
+    for at_s in (AS_OF, AS_OF + 9 * 3600, AS_OF - 7200):  # it is young, too old, and of the future
+        with pytest.raises(StaleInputError, match=words):
+            found(tables, at_s)
 
 
 def test_evictions_of_a_cache_without_an_inventory_are_refused(tables: Tables) -> None:

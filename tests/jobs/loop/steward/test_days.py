@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
+import threading
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from features.common.errors import ServiceError
 from features.common.times import DAY_S, parse_as_of
-from jobs.ground.caches.steward_days import of_day
+from jobs.ground.caches import steward_days
+from jobs.ground.caches.steward_days import WaitingDays, of_day
 from jobs.ground.store.tables import Tables
 from jobs.loop.steward.steward import Days
 from prefetch.steward.figures import StewardFigures
@@ -26,26 +30,78 @@ def figures(at_s: float, **changes: Any) -> StewardFigures:
 
 
 def test_each_day_has_its_own_sums(tmp_path: Path) -> None:
-    tables = Tables(str(tmp_path))
-    days = Days(tables, figures(NOON_S), "m/3")
+    tables = Tables(str(tmp_path / "tables"))
+    waiting = WaitingDays(tables, "xc1", tmp_path / "days")
+    days = Days(waiting, figures(NOON_S), "m/3")
     days.note(figures(NOON_S + 1800, evicted_files=2, evicted_bytes=20), {DAY: Saved(50, 40)})
     assert of_day(tables, cache="xc1", day="2026-03-01") == []
     later = figures(NOON_S + 3700, evicted_files=3, evicted_bytes=30, following="learned")
     days.note(later, {DAY: Saved(70, 45), DAY + 1: Saved(5, 0)})
+    waiting.send(within_s=60)
     (first,) = of_day(tables, cache="xc1", day="2026-03-01")
     assert (first["watched_s"], first["evicted_files"], first["evicted_bytes"]) == (3700, 3, 30)
     assert (first["lru_wan_bytes"], first["wan_bytes"], first["saved_wan_bytes"]) == (70, 45, 25)
     assert (first["orders"], first["model_version"]) == ("lru, learned", "m/3")
     last = figures(NOON_S + 5000, evicted_files=3, evicted_bytes=30)
     days.note(last, {DAY: Saved(70, 45), DAY + 1: Saved(9, 1)}, is_last=True)
+    waiting.send(within_s=60)
     (second,) = of_day(tables, cache="xc1", day="2026-03-02")
     assert (second["watched_s"], second["evicted_files"], second["saved_wan_bytes"]) == (1300, 0, 8)
 
 
-def test_a_table_that_cannot_be_written_does_not_end_the_steward(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_days_that_no_table_takes_wait_also_over_a_restart(tmp_path: Path) -> None:
+    """A day ends without tables, and the steward too; the next one gives both its days and its own."""
     (tmp_path / "tables").write_text("no folder")
-    days = Days(Tables(str(tmp_path / "tables")), figures(NOON_S), None)
-    days.note(figures(NOON_S + 10), {}, is_last=True)
-    assert "is not kept" in caplog.text
+    waiting = WaitingDays(Tables(str(tmp_path / "tables")), "xc1", tmp_path / "days")
+    days = Days(waiting, figures(NOON_S), None)
+    days.note(figures(NOON_S + 1800, evicted_files=2), {DAY: Saved(50, 40)})
+    days.note(figures(NOON_S + 3700, evicted_files=3), {DAY: Saved(50, 40)})
+    days.note(figures(NOON_S + 3800, evicted_files=4), {DAY + 1: Saved(7, 0)}, is_last=True)
+    waiting.send(within_s=60)
+    waiting.send(within_s=60)
+    assert waiting.fault is not None and "the figures of 2 days wait for the tables: " in waiting.fault
+
+    (tmp_path / "tables").unlink()
+    tables = Tables(str(tmp_path / "tables"))
+    again = WaitingDays(tables, "xc1", tmp_path / "days")
+    started_s = NOON_S + 3900
+    days = Days(again, figures(started_s, started_s=started_s), None)
+    days.note(figures(started_s + 60, started_s=started_s, evicted_files=9), {}, is_last=True)
+    again.send(within_s=60)
+    again.send(within_s=60)
+    assert again.fault is None and not (tmp_path / "days").exists()
+    (first,) = of_day(tables, cache="xc1", day="2026-03-01")
+    assert (first["watched_s"], first["evicted_files"], first["wan_bytes"]) == (3700, 3, 40)
+    second = of_day(tables, cache="xc1", day="2026-03-02")
+    assert [(row["watched_s"], row["evicted_files"]) for row in second] == [(100, 1), (60, 9)]
+
+
+def test_tables_that_hang_hold_up_no_steward(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    answers, n_asked = threading.Event(), list[str]()
+
+    def hang(*_args: object, day: str, **_others: object) -> None:
+        n_asked.append(day)
+        answers.wait(60)
+        raise ServiceError("gone")
+
+    monkeypatch.setattr(steward_days, "keep", hang)
+    monkeypatch.setattr(steward_days, "SILENT_S", 0.2)
+    waiting = WaitingDays(Tables(str(tmp_path / "tables")), "xc1", tmp_path / "days")
+    days, began = Days(waiting, figures(NOON_S), None), time.monotonic()
+    for minute in range(1, 130):
+        days.note(figures(NOON_S + minute * 60.0), {})
+    assert time.monotonic() - began < 10
+    time.sleep(0.3)
+    waiting.send()
+    assert waiting.fault is not None and "they have not answered for" in waiting.fault
+    assert n_asked == ["2026-03-01"], "one at a time"
+    answers.set()
+    waiting.send(within_s=60)
+    assert waiting.fault is not None and waiting.fault.endswith("gone")
+
+
+def test_a_damaged_file_of_waiting_days_is_left_out(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    (tmp_path / "days").write_text('[["2026-03-01", {"started_at"')
+    waiting = WaitingDays(Tables(str(tmp_path / "tables")), "xc1", tmp_path / "days")
+    waiting.send(within_s=60)
+    assert "cannot be read" in caplog.text

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import datetime as dt
+import threading
+import time
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 from raw_records import AT_S, hashed
 
+from features.common.errors import ServiceError
 from features.schema import CONTENTS, FILES
 from jobs.ground.settings.tree import CacheSettings
 from jobs.ground.store.commits import MomentKey
@@ -16,6 +19,7 @@ from jobs.ground.store.tables import Tables
 from jobs.loop.ingest.queue import write
 from jobs.loop.ingest.queue_entries import check_entries
 from jobs.loop.plan.items import contents
+from jobs.loop.steward import running
 from jobs.loop.steward.running import QueueReader
 from prefetch.target import Held
 
@@ -42,3 +46,20 @@ def test_queued_files_are_due_at_their_paths(tmp_path: Path, prefix: str | None)
     )
     tables.replace_partition(CONTENTS, held, MomentKey.at(AT_S, "xc"))
     assert QueueReader(tables, cache).due_s(day_s).keys() == atlas | {LFN}
+
+
+def test_tables_that_hang_are_waited_for_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The journal's pins, which are read together with the queues, must not wait for them."""
+    answers = threading.Event()
+
+    def head(*_: object) -> None:
+        answers.wait(60)
+        raise ServiceError("gone")
+
+    monkeypatch.setattr(Tables, "head", head)
+    monkeypatch.setattr(running, "PATIENCE_S", 0.2)
+    cache = CacheSettings(name="xc", kind="xcache", url="root://xc:1", capacity=10**9)
+    queued, began = QueueReader(Tables(str(tmp_path)), cache), time.monotonic()
+    assert [dict(queued.due_s(AT_S)) for _ in range(100)] == [{}] * 100
+    assert time.monotonic() - began < 5
+    answers.set()

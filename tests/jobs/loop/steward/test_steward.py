@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import multiprocessing
 import os
 import signal
@@ -17,9 +18,11 @@ from pathlib import Path
 import pytest
 
 from features.common.errors import ConfigError, ConflictError, TargetUnavailable
+from features.results import STEWARD_DAYS
 from jobs.ground.settings.tree import Settings
 from jobs.ground.store.locks import alone_at, exclusive
-from jobs.loop.steward import steward
+from jobs.ground.store.tables import Tables
+from jobs.loop.steward import running, steward
 from jobs.operator.operate.alarms import silence
 from prefetch.directory import DirectoryTarget
 from prefetch.journal.journal import Journal
@@ -171,6 +174,54 @@ def test_without_a_journal_no_pin_is_known_and_none_is_made(
         last = steward.run(settings, cache="xc1", log=lines.append, force=True)
     assert last.evicted_files == 0 and not (tmp_path / "journal.db").exists()
     assert any("steward-lists: there is no push journal at" in line for line in lines)
+
+
+def test_it_begins_and_works_without_tables_and_gives_them_its_figures_later(
+    settings: Settings, full: list[str], tmp_path: Path
+) -> None:
+    """As while the network to them is down: it says so, and the next run gives what waited."""
+    root, lines = tmp_path / "tables", list[str]()
+    root.write_text("in their place")
+    with stopped(lambda: n_held(tmp_path) <= 18 and any("figures of 1 days wait" in line for line in lines)):
+        found = steward.run(settings, cache="xc1", log=lines.append, force=True)
+    assert found is not None and found.evicted_files == 12
+    assert any("ALARM steward-tables: datasets are by folder" in line for line in lines), lines
+    root.unlink()
+    with stopped(within_s=3):
+        steward.run(settings, cache="xc1", log=lines.append)
+    rows = Tables(str(root)).read_arrow(STEWARD_DAYS).to_pylist()
+    assert sum(row["evicted_files"] for row in rows) == 12
+    assert not settings.steward.figures("xc1").with_suffix(".days").exists()
+
+
+def test_a_catalogue_that_comes_later_is_taken(
+    settings: Settings, full: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(running, "CATALOGUE_AGAIN_S", 1.0)
+    root, lines = tmp_path / "tables", list[str]()
+    root.write_text("in their place")
+    threading.Timer(3.0, root.unlink).start()
+    with stopped(lambda: any("begins anew" in line for line in lines)):
+        found = steward.run(settings, cache="xc1", log=lines.append, force=True)
+    assert any("begins anew" in line for line in lines), lines
+    assert found is not None and "steward-tables" not in found.alarms
+
+
+def test_started_without_a_journal_it_keeps_the_pins_that_it_knew(
+    settings: Settings, full: list[str], tmp_path: Path
+) -> None:
+    now_s = int(time.time())
+    pins = [(full[0], now_s + 3600), (full[1], now_s + 3600), (full[2], now_s - 3600)]
+    settings.steward.figures("xc1").parent.mkdir(parents=True)
+    settings.steward.figures("xc1").with_suffix(".pins").write_text(json.dumps(dict(pins)))
+    (tmp_path / "journal.db").rename(tmp_path / "away.db")
+    lines = list[str]()
+    with stopped(lambda: n_held(tmp_path) <= 18):
+        found = steward.run(settings, cache="xc1", log=lines.append, force=True)
+    assert found is not None and found.held_files == 18
+    held = {f"/store/{path.name}" for path in (tmp_path / "cache/files/store").iterdir()}
+    assert set(full[:2]) <= held and full[2] not in held
+    assert any("ALARM steward-lists" in line and "pins stay as last read" in line for line in lines)
 
 
 @pytest.mark.parametrize("days", [-3, 3])

@@ -1,0 +1,191 @@
+"""A controller and a cache on two hosts with a link between them: cut, and either host lost and back.
+
+bench/two_hosts.py [--only DRILL ...] [--blind SECONDS]
+
+Exit code 1 if a promise breaks.
+
+Two network namespaces, with a veth pair between them, which needs root. In one the controller: PostgreSQL
+with the journal, and a store that speaks S3 with the tables (moto). In the other a real XCache of 20 files of
+1 MiB, its origin, its collector and its steward. Neither sees the other's folder or loopback; each command
+runs in the namespace of its host. What must hold: nothing is pushed or fetched twice, nothing is lost, no
+open or pinned file goes; judged by what is on the cache's disk, what the server reported, and the receipts.
+
+Needs the environment that `make verify` makes: .venv/bin/python bench/two_hosts.py
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path[:0] = [str(ROOT), str(ROOT / "tests" / "support" / "servers")]
+
+import host_pair  # noqa: E402
+import xrootd_versions  # noqa: E402
+from host_pair import COMMAND, CONTROLLER, CYCLE_S, HOST, Broken, Hosts, check  # noqa: E402
+from steward_site import eventually  # noqa: E402
+
+from features.common.times import as_of_label, day_label  # noqa: E402
+
+A_DAY = "/store/mc/Run3/A/AOD/v1-v1/0/"
+KEPT, STALE, COMING = (f"{A_DAY}{what}.root" for what in ("kept", "stale", "coming"))
+
+
+def day(hosts: Hosts) -> str:
+    """Reads, pull and scan on the host; plan and push on the controller; the steward; outcomes."""
+    hosts.catalogue("s:a", [KEPT, STALE, COMING])
+    hosts.read(KEPT, STALE, KEPT)
+    check(eventually(lambda: len(hosts.fetched()) == 2), "the reads are not reported")
+    time.sleep(5)  # until the collector has finished the file
+    today = day_label(int(time.time()))
+    pull = ("pull", "--source", "xcache_gstream", "--input", str(hosts.captures), "--day", today)
+    hosts.run(HOST, *pull)
+    hosts.run(HOST, "scan", "--cache", "cache")
+    time.sleep(CYCLE_S - time.time() % CYCLE_S)
+    at_s = int(time.time()) // CYCLE_S * CYCLE_S
+    at = ("--as-of", as_of_label(at_s))
+    hosts.run(CONTROLLER, "features", *at)
+    hosts.run(CONTROLLER, str(at_s), KEPT, STALE, COMING, python=PREDICTED)
+    planned = hosts.run(CONTROLLER, "plan", "--cache", "cache", *at)
+    check([planned[what] for what in ("pin", "evict", "prefetch")] == [1, 1, 1], f"planned {planned}")
+    pushed = hosts.run(CONTROLLER, "push", "run", "--cache", "cache", *at, "--unproven", "--force")
+    check((pushed["failed"], pushed["left_to_steward"]) == (0, 1), f"pushed {pushed}")
+    check(hosts.held() >= {KEPT, STALE, COMING}, f"on disk: {hosts.held()}")
+    check(eventually(lambda: hosts.figures.first_files == 1), "the steward does not hear of the eviction")
+    hosts.fill(14)
+    check(eventually(lambda: STALE not in hosts.held()), "the steward does not evict what is planned")
+    check(KEPT in hosts.held(), "the pin is gone")
+    hosts.read(COMING)
+    time.sleep(5)
+    hosts.run(HOST, *pull)
+    hosts.run(CONTROLLER, "outcomes", "--cache", "cache", *at)
+    (earned,) = [row for row in hosts.rows("OUTCOMES") if row["action"] == "prefetch"]
+    check(earned["n_hits"] == 1, f"earned {earned}")
+    return f"1 pinned, 1 prefetched and read, 1 evicted by the steward of {len(hosts.held())} files"
+
+
+PREDICTED = """
+import json, sys
+from features.common.times import as_of_label, day_label
+from features.schema import PREDICTIONS
+from jobs.ground.store.tables import Tables
+at_s = int(sys.argv[1])
+same = {"horizon_s": 3600, "probability": 0.9, "expected_accesses": 2.0, "size_bytes": 2**20}
+same |= {"dataset": "s:a", "model_version": "m/1"}
+rows = [{"did": f"cms:{name}", **same} for name in sys.argv[2:]]
+Tables("s3a://tables/region").replace_rows(PREDICTIONS, rows, (day_label(at_s), as_of_label(at_s), "default"))
+print(json.dumps(len(rows)))
+"""
+
+
+def link_cut(hosts: Hosts, blind_s: float) -> str:
+    """Nothing that the controller's host sends arrives; the steward goes on, and is restarted meanwhile."""
+    opened = min(name for name in hosts.held() if "filler" in name)
+    with hosts.reading(opened):
+        hosts.link("down")
+        cut_s = time.monotonic()
+        n_before = hosts.figures.evicted_files
+        hosts.fill(10)
+        check(eventually(lambda: hosts.figures.evicted_files >= n_before + 6), "it does not evict")
+        check(eventually(lambda: "steward-lists" in hosts.figures.alarms, 120), "it says nothing")
+        process = hosts.running.pop("steward")
+        os.killpg(process.pid, signal.SIGTERM)
+        check(process.wait(90) == 0, "the steward does not end")
+        hosts.steward()
+        check(eventually(lambda: "steward-tables" in hosts.figures.alarms, 120), "no alarm of the tables")
+        hosts.fill(10)
+        check(eventually(lambda: hosts.figures.evicted_files >= 6, 150), "after a restart it does not evict")
+        check(len(hosts.held()) <= 20, f"{len(hosts.held())} files")
+        check({KEPT, opened} <= hosts.held(), "the pinned or the open file is gone")
+        time.sleep(max(0.0, cut_s + blind_s - time.monotonic()))
+        hosts.link("up")
+        calm = {"steward-lists", "steward-tables"}
+        check(eventually(lambda: not calm & hosts.figures.alarms.keys(), 420), f"{hosts.figures.alarms}")
+        took_s = time.monotonic() - cut_s
+    first = sum(row["evicted_files"] for row in hosts.rows("STEWARD_DAYS"))
+    check(first >= 6, f"the tables have {first} evictions of before the restart")
+    return f"{took_s:.0f} s; {first} evictions of the first run in the tables; the pin and the open file stay"
+
+
+def host_lost(hosts: Hosts) -> str:
+    """Kill -9 of all that runs on the cache's host; what was to be pushed waits, and is pushed once."""
+    os.environ["CACHECAST_PLAN__CYCLE"] = f"{CYCLE_S}s"  # else the day's reads leave no room for pins
+    names = hosts.prefill("B", 3)
+    hosts.run(HOST, "scan", "--cache", "cache")
+    hosts.kill("steward", "collect", "servers")
+    hosts.run(CONTROLLER, "prefill", "--cache", "cache", "--dataset", "s:B", fails="does not answer")
+    hosts.cache()
+    answer = hosts.run(CONTROLLER, "prefill", "--cache", "cache", "--dataset", "s:B")
+    check(answer["pushed"]["pushed"] == 3, f"{answer}")
+    return once(hosts, names)
+
+
+def controller_lost(hosts: Hosts) -> str:
+    """Kill -9 of a push and of PostgreSQL, mid-way; the push goes on where it was."""
+    os.environ["CACHECAST_PLAN__CYCLE"] = f"{CYCLE_S}s"  # else the day's reads leave no room for pins
+    names = hosts.prefill("C", 4)
+    hosts.run(HOST, "scan", "--cache", "cache")
+    conf = ["--conf", str(hosts.folder / CONTROLLER / "site.toml")]
+    words = [*COMMAND, "prefill", "--cache", "cache", "--dataset", "s:C", "--jobs", "1", *conf]
+    hosts.start(CONTROLLER, "push", *words, ready=lambda: bool(set(names) & hosts.held()))
+    hosts.kill("push", "postgres")
+    n_before = len(set(names) & hosts.held())
+    check(eventually(lambda: "steward-lists" in hosts.figures.alarms, 120), "the steward says nothing")
+    hosts.database()
+    time.sleep(1)
+    eventually(lambda: "steward-lists" not in hosts.figures.alarms, 120)
+    answer = hosts.run(CONTROLLER, "push", "resume", "--cache", "cache")
+    check(answer["failed"] == 0, f"{answer}")
+    return f"killed after {n_before} of 4; {once(hosts, names)}"
+
+
+def once(hosts: Hosts, names: list[str]) -> str:
+    """Check that each of the files was fetched once and has one receipt."""
+    check(set(names) <= hosts.held(), f"lost: {set(names) - hosts.held()}")
+    dids = sorted(f"cms:{name}" for name in names)
+    rows = [row for row in hosts.rows("RECEIPTS") if row["did"] in dids and row["action"] == "prefetch"]
+    check(sorted(row["did"] for row in rows) == dids, f"receipts: {rows}")
+    check({row["state"] for row in rows} == {"done"}, f"receipts: {rows}")
+    check(eventually(lambda: set(names) <= hosts.fetched().keys(), 20), "fetches are not reported")
+    n_fetched = {name: hosts.fetched()[name] for name in names}
+    check(set(n_fetched.values()) == {1}, f"fetched: {n_fetched}")
+    return f"{len(names)} files fetched once each, a receipt each"
+
+
+def main() -> int:
+    """Do one after the other, print the table, and say by the exit code whether all promises held."""
+    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    options.add_argument("--only", nargs="*", help="parts of the names of drills")
+    options.add_argument("--blind", type=float, default=300.0, help="seconds without the link")
+    chosen = options.parse_args()
+    drills: dict[str, Callable[[Hosts], str]] = {
+        "a day of the loop": day,
+        "the link cut, the steward restarted meanwhile": partial(link_cut, blind_s=chosen.blind),
+        "the cache's host lost and back": host_lost,
+        "the controller lost and back": controller_lost,
+    }
+    print("| drill | held | what was seen | s |\n|---|---|---|---|")
+    with xrootd_versions.in_use(xrootd_versions.wanted()[-1]), host_pair.running() as hosts:
+        for name, drill in drills.items():
+            if chosen.only and not any(word in name for word in chosen.only):
+                continue
+            began = time.monotonic()
+            try:
+                held, seen = "yes", drill(hosts)
+            except Broken as error:
+                held, seen = "**no**", str(error)
+            print(f"| {name} | {held} | {seen} | {time.monotonic() - began:.0f} |", flush=True)
+            if held != "yes":
+                return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
