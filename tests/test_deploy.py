@@ -24,7 +24,7 @@ from prefetch.xcache.receiver import COUNTS
 
 DEPLOY = Path(__file__).parents[1] / "conf" / "deploy"
 ROOT = DEPLOY.parents[1]
-PLACEMENT = ROOT / "prefetch" / "placement" / "metrics.py"
+PLACEMENT = ROOT / "prefetch" / "placement" / "front.py"
 
 
 def program(name: str) -> str:

@@ -167,7 +167,8 @@ def _record(
     tables: Tables, reads: pa.Table, pushed: pa.Table, held: pa.Table, control_share: float
 ) -> CacheRecord:
     """What happened; a read of a file whose size nothing states cannot be replayed."""
-    stated = pa.concat_tables(rows.select(["did", "size_bytes"]) for rows in (reads, pushed, held))
+    sizes = [rows.select(["did", "size_bytes"]) for rows in (reads, pushed, held)]
+    stated = pa.concat_tables(sizes, promote_options="default")
     dids = pc.unique(stated["did"])
     size = np.maximum(0, agreed(tables, dids, stated))
     reads = reads.filter(pa.array(size > 0).take(pc.index_in(reads["did"], value_set=dids)))
