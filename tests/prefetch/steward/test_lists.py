@@ -51,7 +51,7 @@ def test_lists_are_read_when_due_and_soon_while_files_go(monkeypatch: pytest.Mon
 def test_an_answer_that_no_code_foresaw_is_a_fault() -> None:
     """It may not leave the steward without one: it would end it."""
     reader = ListReader(lambda _: (_ for _ in ()).throw(KeyError("row")), 3600.0)
-    with pytest.raises(ServiceError, match="KeyError: .row"):
+    with pytest.raises(ServiceError, match="KeyError"):
         [reader.read([0.0], files_go=True) for _ in range(20)]
 
 
