@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import secrets
 import stat
@@ -11,6 +12,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from features.common.errors import ConfigError
+
+_NOT_MISLED = os.O_NOFOLLOW | os.O_NONBLOCK
 
 
 @contextmanager
@@ -41,6 +44,22 @@ def write(path: Path, content: str | bytes, *, mode: int | None = None, settle: 
     """Replace the file at `path` by `content` (text: as UTF-8); see `replaced`."""
     with replaced(path, mode=mode, settle=settle) as draft:
         draft.write_bytes(content.encode() if isinstance(content, str) else content)
+
+
+def read_own(path: Path, most_bytes: int) -> bytes:
+    """The bytes of a plain file that nobody but root and this account can change. Raises OSError.
+
+    No link is followed, and nothing is opened that could hang.
+    """
+    with open(path, "rb", opener=lambda name, flags: os.open(name, flags | _NOT_MISLED)) as opened:
+        status, others = os.fstat(opened.fileno()), stat.S_IWGRP | stat.S_IWOTH
+        is_plain = stat.S_ISREG(status.st_mode) and status.st_uid in (0, os.geteuid())
+        if not is_plain or status.st_mode & others:
+            raise OSError(errno.EPERM, "it is no plain file that this account alone can change")
+        content = opened.read(most_bytes + 1)
+    if len(content) > most_bytes:
+        raise OSError(errno.EFBIG, os.strerror(errno.EFBIG))
+    return content
 
 
 def check_private(path: Path, what: str, setting: str) -> None:

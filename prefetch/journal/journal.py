@@ -36,6 +36,7 @@ from prefetch.journal.lease import Leases
 from prefetch.journal.reports import Reports
 from prefetch.journal.tables import (
     CANCELLED,
+    CLAIMED,
     CLOCK_SLACK_S,
     KNOWN,
     PLAN,
@@ -157,10 +158,10 @@ class Plans:
         return self.cancel_superseded(cache, now_s=now_s)
 
     def unpin(self, cache: str, as_of_s: int | None = None, *, now_s: float) -> int:
-        """End the time of the pins of one plan, or of all plans for a cache; return how many stood."""
+        """End the time of the pins of one plan, or of all for a cache, done or under way; return how many."""
         stands = (
             *of_plan(cache, as_of_s),
-            items.c.state == ItemState.DONE,
+            items.c.state.in_((ItemState.DONE, *CLAIMED)),
             items.c.action == Action.PIN,
             items.c.expires_at_s > int(now_s),
         )

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Collection, Sequence
 from contextlib import AbstractContextManager
 from typing import Final, NamedTuple
 
+from features.common.times import DAY_S
 from features.common.units import format_bytes
 from prefetch.actions import Action
 from prefetch.journal.tables import Item, Receipt
@@ -39,9 +41,9 @@ class Budget:
     """The use of one cache's disk compared with its watermarks, in bytes.
 
     In any hour no more is evicted than the disk received in it, plus what has to be free at a look, and
-    `LEAST_SHARE`. At the start more may go, as XCache looks at its disk only every few minutes: as many bytes
-    above the high watermark as there are between the watermarks, and with `force` all bytes above it. A
-    larger excess can only be due to a wrong figure: then nothing is evicted.
+    `LEAST_SHARE` in one hour of a day. At the start more may go, as XCache looks at its disk only every few
+    minutes: as many bytes above the high watermark as there are between the watermarks, and with `force` all
+    bytes above it. A larger excess can only be due to a wrong figure: then nothing is evicted.
     """
 
     def __init__(
@@ -54,6 +56,7 @@ class Budget:
         self._began_s = clock()
         self._above_at_start: int | None = None
         self._left_out = LeftOut()
+        self._leaned_s = -math.inf
 
     @property
     def is_measured(self) -> bool:
@@ -101,6 +104,8 @@ class Budget:
         if self._above_at_start is None:
             above = max(0, self.used_bytes - self.high_bytes)
             self._above_at_start = above if self._force else min(above, self._between)
+        if self._allowance - self._slack < self.excess_bytes <= self._allowance and self._is_slack_unused:
+            self._leaned_s = self._clock()
 
     @property
     def miscounted_bytes(self) -> int:
@@ -165,13 +170,22 @@ class Budget:
     def _allowance(self) -> int:
         """Most bytes to evict: what came in the last hour and was not evicted, and what must be free.
 
-        And once the room that always stays free: a few bytes that are no files (damaged records) did not
-        arrive, and for want of those a cache would stay as full as a burst has left it.
+        And the `_slack`: a few bytes that are no files (damaged records) did not arrive, and for want of
+        those a cache would stay as full as a burst has left it.
         """
         is_fresh = self._clock() - self._began_s < _HOUR_S + 2 * self._marks.look_s
         at_start = (self._above_at_start or 0) * is_fresh
-        uncertain = int(LEAST_SHARE * self._between)
-        return self._inflow.balance() + self.high_bytes - self.target_bytes + at_start + uncertain
+        return self._inflow.balance() + self.high_bytes - self.target_bytes + at_start + self._slack
+
+    @property
+    def _slack(self) -> int:
+        """The room that always stays free once more, in one hour of a day: a neighbour may grow in each."""
+        is_on = self._is_slack_unused or self._clock() - self._leaned_s < _HOUR_S
+        return int(LEAST_SHARE * self._between) * is_on
+
+    @property
+    def _is_slack_unused(self) -> bool:
+        return self._clock() - self._leaned_s >= DAY_S
 
 
 PAUSE_S: Final = 10.0

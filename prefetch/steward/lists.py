@@ -111,3 +111,5 @@ class Asking(threading.Thread, Generic[_Answer]):
             self.fault = error
         except (CachecastError, OSError) as error:
             self.fault = ServiceError(str(error))
+        except Exception as error:  # noqa: BLE001  a damaged table may fail anywhere: who asks goes on
+            self.fault = ServiceError(f"{type(error).__name__}: {error}")

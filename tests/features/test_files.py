@@ -156,3 +156,23 @@ def test_a_file_of_holes_is_not_opened(drop: Path) -> None:
     with (drop / "few").open("wb") as file:
         file.truncate(2**20)
     assert len(content(drop / "few")) == 2**20
+
+
+def test_a_file_of_our_own_is_read_only_if_nobody_else_could_have_written_it(
+    drop: Path, secret: Path
+) -> None:
+    (drop / "plain").write_text("x")
+    (drop / "link").symlink_to(secret)
+    os.mkfifo(drop / "pipe")
+    (drop / "folder").mkdir()
+    (drop / "open").write_text("x")
+    (drop / "open").chmod(0o664)
+    (drop / "zeros").symlink_to("/dev/zero")
+    (drop / "huge").write_text("xx")
+    if os.geteuid() == 0:
+        (drop / "strange").write_text("x")
+        os.chown(drop / "strange", STRANGER, STRANGER)
+    assert files.read_own(drop / "plain", 1) == b"x"
+    for path in set(drop.iterdir()) - {drop / "plain"}:
+        with pytest.raises(OSError, match=r"Errno"):
+            files.read_own(path, 1)

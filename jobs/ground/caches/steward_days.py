@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import datetime as dt
 import logging
@@ -9,11 +10,13 @@ import time
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import Annotated, Final
 
 import pydantic
 
 from features.common import files
+from features.common.errors import InputError
+from features.common.times import day_label, parse_day
 from features.results import STEWARD_DAYS
 from jobs.ground.store.tables import Tables
 from jobs.ground.text import Row
@@ -23,19 +26,22 @@ _log = logging.getLogger(__name__)
 
 _SUMS = ("watched_s", "wan_bytes", "lru_wan_bytes", "saved_wan_bytes", "evicted_files", "evicted_bytes")
 
+_Count = Annotated[int, pydantic.Field(ge=0, lt=2**62)]
+_Day = Annotated[str, pydantic.AfterValidator(lambda day: day_label(parse_day(day)))]
+
 
 @dataclasses.dataclass(frozen=True)
 class StewardDay:
     """The figures of one run of a steward on one day so far; see `features.results.STEWARD_DAYS`."""
 
-    started_at: dt.datetime
-    watched_s: int
+    started_at: pydantic.AwareDatetime
+    watched_s: _Count
     orders: str
     model_version: str | None
-    wan_bytes: int
-    lru_wan_bytes: int
-    evicted_files: int
-    evicted_bytes: int
+    wan_bytes: _Count
+    lru_wan_bytes: _Count
+    evicted_files: _Count
+    evicted_bytes: _Count
 
 
 def keep(tables: Tables, steward_day: StewardDay, *, cache: str, day: str) -> None:
@@ -80,7 +86,9 @@ def _together(runs: list[Row]) -> dict[str, object]:
 
 SILENT_S: Final = 60.0
 """Tables that have not answered for so long are unavailable."""
-_ROWS: Final = pydantic.TypeAdapter(list[tuple[str, StewardDay]])
+_ROWS: Final = pydantic.TypeAdapter(list[tuple[_Day, StewardDay]])
+_MOST_BYTES: Final = 2**24
+_RunDay = tuple[str, dt.datetime]
 
 
 class WaitingDays:
@@ -93,7 +101,7 @@ class WaitingDays:
         self.fault: str | None = None
         self._tables, self._cache, self._file = tables, cache, file
         self._rows = self._left()
-        self._sending: Asking[list[StewardDay]] | None = None
+        self._sending: Asking[dict[_RunDay, StewardDay]] | None = None
 
     def add(self, rows: Mapping[str, StewardDay]) -> None:
         """Let these rows wait, by day (`2026-03-01`), in place of older ones of the same run."""
@@ -114,14 +122,14 @@ class WaitingDays:
             sent, self._sending = self._sending, None
             if sent.answer is None:
                 return self._wait(str(sent.fault))
-            self._rows = {key: row for key, row in self._rows.items() if row not in sent.answer}
+            self._rows = {key: row for key, row in self._rows.items() if sent.answer.get(key) != row}
             self.fault = None
             self._note()
 
-    def _keep(self, rows: Mapping[tuple[str, dt.datetime], StewardDay]) -> list[StewardDay]:
+    def _keep(self, rows: dict[_RunDay, StewardDay]) -> dict[_RunDay, StewardDay]:
         for (day, _), row in rows.items():
             keep(self._tables, row, cache=self._cache, day=day)
-        return list(rows.values())
+        return rows
 
     def _wait(self, why: str) -> None:
         fault = f"the figures of {len({day for day, _ in self._rows})} days wait for the tables: {why}"
@@ -133,20 +141,22 @@ class WaitingDays:
         try:
             if self._rows:
                 rows = [(day, row) for (day, _), row in self._rows.items()]
-                files.write(self._file, _ROWS.dump_json(rows))
+                files.write(self._file, _ROWS.dump_json(rows), mode=0o600)
             else:
                 self._file.unlink(missing_ok=True)
         except OSError as error:
             _log.warning("figures that wait for the tables would not outlive a restart: %s", error)
 
-    def _left(self) -> dict[tuple[str, dt.datetime], StewardDay]:
+    def _left(self) -> dict[_RunDay, StewardDay]:
         """Those of runs before."""
         try:
-            return {(day, row.started_at): row for day, row in _ROWS.validate_json(self._file.read_bytes())}
+            rows = _ROWS.validate_json(files.read_own(self._file, _MOST_BYTES))
+            return {(day, row.started_at): row for day, row in rows}
         except FileNotFoundError:
             return {}
-        except (OSError, ValueError) as error:
-            _log.warning(
-                "what waits for the tables in %s cannot be read: %s", self._file.name, type(error).__name__
-            )
+        except (OSError, ValueError, InputError) as error:
+            what, aside = type(error).__name__, self._file.with_suffix(".damaged")
+            _log.warning("what waits for the tables in %s cannot be read: %s", aside.name, what)
+            with contextlib.suppress(OSError):
+                self._file.replace(aside)
             return {}

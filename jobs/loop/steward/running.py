@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import json
 import logging
 import os
@@ -151,31 +153,53 @@ class Catalogue:
 
 
 class KeptPins:
-    """The pins of a cache that the journal gave last, in `file`, for times at which it does not answer."""
+    """The pins of a cache that the journal gave last, in `file`, for times at which it does not answer.
+
+    After a start those of the last `PINS_STAND_S` count: later ones may be missing among older ones.
+    """
 
     def __init__(self, file: Path) -> None:
         self._file = file
         self._pins: dict[str, int] | None = None
+        self._written: dict[str, int] | None = None
 
     def keep(self, pins: dict[str, int]) -> None:
         """Keep `pins`: names, and until when they stand, s since 1970."""
-        if pins != self._pins:
-            try:
-                files.write(self._file, json.dumps(pins), settle=False)
-            except OSError as error:
+        is_new, self._pins = pins != self._pins, pins
+        try:
+            if pins == self._written:
+                return os.utime(self._file)
+            self._written = None
+            files.write(self._file, json.dumps(pins), mode=0o600, settle=False)
+            self._written = pins
+        except OSError as error:
+            self._written = None
+            with contextlib.suppress(OSError):  # pins that came since are missing there
+                self._file.unlink(missing_ok=True)
+            if is_new:
                 _log.warning("the pins are not kept for a start without the journal: %s", error)
-            self._pins = pins
 
     def standing(self, now_s: float) -> list[str] | None:
         """The names of those that stand at `now_s`; None: no pins were kept."""
         if self._pins is None:
             try:
-                self._pins = _PINS.validate_json(self._file.read_bytes(), strict=True)
-            except (OSError, ValueError):
+                self._pins = self._left(now_s)
+            except FileNotFoundError:
+                return None
+            except (OSError, ValueError) as error:
+                why = error.strerror if isinstance(error, OSError) else type(error).__name__
+                _log.warning("the pins kept in %s do not count: %s", self._file.name, why)
                 return None
         return [name for name, until_s in self._pins.items() if until_s > now_s]
 
+    def _left(self, now_s: float) -> dict[str, int]:
+        if abs(now_s - self._file.lstat().st_mtime) > PINS_STAND_S:
+            raise OSError(errno.ESTALE, "they are not of the last day")
+        return _PINS.validate_json(files.read_own(self._file, _MOST_PINS_BYTES), strict=True)
 
+
+PINS_STAND_S: Final = 86_400.0
+_MOST_PINS_BYTES: Final = 256 * 2**20
 _PINS: Final = pydantic.TypeAdapter(dict[str, int])
 
 HISTORY_BYTES: Final = 500 * 10**6

@@ -180,6 +180,16 @@ def test_a_pin_taken_back_is_not_due_until_pinned_again(journal: Journal, action
     assert due(journal, 5000) == ["3000-pin-1"]
 
 
+def test_pins_given_up_are_not_due_nor_is_one_that_was_under_way(journal: Journal) -> None:
+    pinned(journal, 1, 1001)
+    journal.plans.record_plan([item(2, "pin", as_of_s=2000)], now_s=2000)
+    begin_all(journal, "pin", now_s=2001)
+    assert journal.plans.cancel("xc", now_s=2002) == (0, 1)
+    assert journal.plans.unpin("xc", now_s=2002) == 2
+    finish(journal, "2000-pin-2", Receipt(ItemState.DONE, renewed_at_s=2003), now_s=2003)
+    assert due(journal, 5000) == []
+
+
 def test_a_lost_pin_is_failed(journal: Journal) -> None:
     pinned(journal, 1, 1001)
     work_on(journal).lose_pin("1000-pin-1", "gone", now_s=2000)

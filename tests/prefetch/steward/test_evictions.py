@@ -98,6 +98,20 @@ def test_a_burst_goes_although_a_little_of_it_is_no_file() -> None:
     assert world.evict() > 0
 
 
+def test_a_neighbour_that_grows_all_day_gets_the_slack_of_one_hour() -> None:
+    """At 8 % of what is between the watermarks an hour, slack in each would let all its growth displace."""
+    world = World(900, marks=Marks(0.9, 0.95, 300.0))
+    world.capacity_bytes = 100 * 10**9
+    world.used = own = 94_500_000_000
+    world.budget = Budget(world, Marks(0.9, 0.95, 300.0), clock=lambda: world.now)
+    for minute in range(24 * 60):
+        world.used = own - world.evicted + int(minute / 60 * 0.08 * 5e9)
+        world.others_bytes = world.used - (own - world.evicted)
+        world.look()
+        world.evict()
+    assert world.evicted < 0.6 * 5e9
+
+
 def test_what_is_evicted_and_not_free_is_neither_arrived_nor_made_up_for() -> None:
     """A snapshot, or a process that maps the file, keeps its bytes in use."""
     world, gone = World(700), 0

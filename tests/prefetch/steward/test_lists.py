@@ -48,6 +48,13 @@ def test_lists_are_read_when_due_and_soon_while_files_go(monkeypatch: pytest.Mon
     assert journal.n_read == 2
 
 
+def test_an_answer_that_no_code_foresaw_is_a_fault() -> None:
+    """It may not leave the steward without one: it would end it."""
+    reader = ListReader(lambda _: (_ for _ in ()).throw(KeyError("row")), 3600.0)
+    with pytest.raises(ServiceError, match="KeyError"):
+        [reader.read([0.0], files_go=True) for _ in range(20)]
+
+
 def test_a_fault_is_told_and_the_journal_asked_again_at_once() -> None:
     journal = Journal()
     journal.fault = "no journal"

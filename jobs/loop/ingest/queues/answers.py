@@ -57,13 +57,13 @@ def kind_of(raw: Iterable[object]) -> str:
 
 
 def _kind(record: Mapping[str, object]) -> str:
+    names = {name.lower() for name in record if isinstance(name, str)}
+    if "jobstatus" in names and names & {"clusterid", "globaljobid"}:
+        return "htcondor"  # first: its users may add any other attribute to an ad
     if "job_id" in record:
         return "entries"
-    names = {name.lower() for name in record if isinstance(name, str)}
     if names & {"pandaid", "jeditaskid"}:
         return "panda"
-    if "jobstatus" in names and names & {"clusterid", "globaljobid"}:
-        return "htcondor"
     if "rse_expression" in names or {"rule_id", "rse"} <= names:
         return "rucio"
     return "reqmgr" if any(map(reqmgr.is_request, reqmgr.requests(record))) else ""

@@ -309,3 +309,12 @@ def test_brokers_know_the_sites_of_the_settings() -> None:
     queued = accepted(jobs, place)
     assert [row["site"] for row in queued.rows.values()] == ["EDGE"]
     assert dict(queued.refused) == {"for other sites": 1}
+
+
+@pytest.mark.parametrize("name", ["job_id", "PandaID", "JEDITaskID", "rse_expression", "RequestName"])
+def test_an_attribute_that_a_user_adds_makes_no_other_queue_of_a_pool(name: str) -> None:
+    """Else the job at the head of the queue would withdraw all that others wait for."""
+    mine = JOB | {name: "x", "file": "/store/mc/mine.root"}
+    others = [JOB | {"GlobalJobId": f"ce#{n}.0#2", "Args": f"/store/mc/{n}.root"} for n in range(2, 5)]
+    queued = accepted([mine, *others])
+    assert {f"/store/mc/{n}.root" for n in range(2, 5)} <= {row[1] for row in inputs(queued)}

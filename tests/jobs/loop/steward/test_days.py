@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import dataclasses
+import json
+import os
 import threading
 import time
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
+from features.common import files
 from features.common.errors import ServiceError
 from features.common.times import DAY_S, parse_as_of
 from jobs.ground.caches import steward_days
 from jobs.ground.caches.steward_days import WaitingDays, of_day
 from jobs.ground.store.tables import Tables
+from jobs.loop.steward.running import KeptPins
 from jobs.loop.steward.steward import Days
 from prefetch.steward.figures import StewardFigures
 from replay.steward import Saved
@@ -100,8 +105,96 @@ def test_tables_that_hang_hold_up_no_steward(tmp_path: Path, monkeypatch: pytest
     assert waiting.fault is not None and waiting.fault.endswith("gone")
 
 
-def test_a_damaged_file_of_waiting_days_is_left_out(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    (tmp_path / "days").write_text('[["2026-03-01", {"started_at"')
-    waiting = WaitingDays(Tables(str(tmp_path / "tables")), "xc1", tmp_path / "days")
+ROW = {
+    "started_at": "2026-03-01T00:00:00Z", "watched_s": 60, "orders": "lru", "model_version": None,
+    "wan_bytes": 1, "lru_wan_bytes": 1, "evicted_files": 1, "evicted_bytes": 1,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        '[["2026-03-01", {"started_at"',
+        json.dumps([["../../elsewhere", ROW]]),
+        json.dumps([["9999-12-31", ROW]]),
+        json.dumps([["2026-03-01", ROW | {"started_at": "2026-03-01T00:00:00"}]]),
+        json.dumps([["2026-03-01", ROW | {"wan_bytes": 10**30}]]),
+        json.dumps([["2026-03-01", ROW | {"evicted_files": -1}]]),
+        "[" * 10**6,
+        None,
+    ],
+)
+def test_a_damaged_or_planted_file_of_waiting_days_is_left_out_and_holds_up_none(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, content: str | None
+) -> None:
+    if content is None:
+        os.mkfifo(tmp_path / "xc1.days")
+    else:
+        (tmp_path / "xc1.days").write_text(content)
+    tables = Tables(str(tmp_path / "tables"))
+    waiting = WaitingDays(tables, "xc1", tmp_path / "xc1.days")
+    assert "cannot be read" in caplog.text and (tmp_path / "xc1.damaged").exists()
+    Days(waiting, figures(NOON_S), None).note(figures(NOON_S + 60), {}, is_last=True)
     waiting.send(within_s=60)
-    assert "cannot be read" in caplog.text
+    assert waiting.fault is None and not (tmp_path / "xc1.days").exists()
+    assert [row["watched_s"] for row in of_day(tables, cache="xc1", day="2026-03-01")] == [60]
+    assert {path.name for path in tmp_path.iterdir()} == {"tables", "xc1.damaged"}
+
+
+def test_what_waits_is_read_again_as_it_was(tmp_path: Path) -> None:
+    (tmp_path / "days").write_text(json.dumps([["2026-03-01", ROW]]))
+    tables = Tables(str(tmp_path / "tables"))
+    WaitingDays(tables, "xc1", tmp_path / "days").send(within_s=60)
+    assert [row["watched_s"] for row in of_day(tables, cache="xc1", day="2026-03-01")] == [60]
+
+
+def test_pins_that_cannot_be_kept_leave_no_older_ones(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else a start without the journal would evict what was pinned since."""
+    now_s, file = int(time.time()), tmp_path / "xc1.pins"
+    pins, more = {"/a": now_s + 60}, {"/a": now_s + 60, "/b": now_s + 60}
+    kept = KeptPins(file)
+    kept.keep(pins)
+    assert KeptPins(file).standing(now_s) == ["/a"]
+    with monkeypatch.context() as full:
+        full.setattr(files, "write", Mock(side_effect=OSError(28, "No space left on device")))
+        kept.keep(more)
+        assert KeptPins(file).standing(now_s) is None
+        assert kept.standing(now_s) == ["/a", "/b"]
+    kept.keep(more)
+    assert KeptPins(file).standing(now_s) == ["/a", "/b"]
+    file.unlink()
+    kept.keep(more)
+    kept.keep(more)
+    assert KeptPins(file).standing(now_s + 61) == []
+
+
+@pytest.mark.parametrize("hours", [-25, 25])
+def test_pins_that_were_read_on_another_day_say_nothing_of_now(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, hours: int
+) -> None:
+    now_s, file = int(time.time()), tmp_path / "xc1.pins"
+    KeptPins(file).keep({"/a": now_s + 10 * DAY_S})
+    os.utime(file, (now_s + hours * 3600, now_s + hours * 3600))
+    assert KeptPins(file).standing(now_s) is None and "not of the last day" in caplog.text
+    kept = KeptPins(file)
+    kept.keep({"/a": now_s + 10 * DAY_S})
+    os.utime(file, (now_s + hours * 3600, now_s + hours * 3600))
+    kept.keep({"/a": now_s + 10 * DAY_S})
+    assert KeptPins(file).standing(now_s) == ["/a"]
+
+
+@pytest.mark.parametrize("content", ["{", "[]", '{"/a": 1e300}', '{"/a": "1"}', "{}\0", None])
+def test_pins_that_somebody_else_left_say_nothing(tmp_path: Path, content: str | None) -> None:
+    """Not even that there are none: the steward then evicts nothing."""
+    file = tmp_path / "xc1.pins"
+    if content is None:
+        os.mkfifo(file)
+    else:
+        file.write_text(content)
+    assert KeptPins(file).standing(time.time()) is None
+    file.unlink(missing_ok=True)
+    file.write_text("{}")
+    file.chmod(0o666)
+    assert KeptPins(file).standing(time.time()) is None
