@@ -34,8 +34,8 @@ REMEDIES: Final[Mapping[str, str]] = {
     "cache's file in [steward] state",
     "steward-outrun": "after a burst do nothing; if it happens each day, lower the low watermark of the "
     "server and of the settings",
-    "steward-blind": "start the collector, add the two lines of docs/steward.md to the server, or run the "
-    "steward as the server's user: the text says which",
+    "steward-blind": "start the collector, add the four lines at the start of docs/steward.md to the server "
+    "and restart it, or run the steward as the server's user: the text says which",
     "steward-implausible": "compare `capacity` and `watermarks` with the server's; if they agree and the "
     "cache really is too full, restart the steward with --force",
     "steward-impostor": "find out who sends to the collector in the cache's name, and let the firewall admit "

@@ -17,6 +17,7 @@ from features.common.errors import ServiceError, TargetUnavailable
 from prefetch.directory import DirectoryTarget
 from prefetch.push.attempt import PushLimits
 from prefetch.steward import canary
+from prefetch.steward import keeper as keeper_module
 from prefetch.steward.book import Book, Datasets, listed
 from prefetch.steward.canary import OpenFiles
 from prefetch.steward.evictions import Marks
@@ -272,6 +273,32 @@ def test_more_than_the_high_watermark_is_told_and_pins_are_why(world: World) -> 
         world.until(keeper, lambda: "each file is pinned" in keeper.alarms.get("steward-outrun", ""))
         assert "more than its high watermark" in keeper.alarms["steward-outrun"]
         assert len(world.held(names)) == 22
+
+
+@pytest.mark.parametrize("world", ["directory"], indirect=True)
+def test_a_steward_is_credited_with_nothing_while_it_evicts_nothing_though_it_should(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The cache holds more than plain LRU would: each read is a hit that LRU would not have had."""
+    names, gained, is_told = world.files("i", 22), list[int](), list[bool]()
+    world.lists = Lists(set(names), ())
+    for name in names:
+        world.read(name, 0.0)
+    with world.steward() as keeper:
+        world.until(keeper, lambda: "steward-outrun" in keeper.alarms)
+        for idle_s in (60.0, 0.0):
+            monkeypatch.setattr(keeper_module, "IDLE_S", idle_s)
+            keeper.step(0.0)
+            before = keeper.figures().saved_bytes
+            time.sleep(2.5)
+            for name in names:
+                world.read(name, 0.0)
+            keeper.step(0.2)
+            keeper.step(0.2)
+            gained.append(keeper.figures().saved_bytes - before)
+            is_told.append(keeper.figures().acts)
+    assert gained[0] > 0 and gained[1] == 0
+    assert is_told == [True, False]
 
 
 def test_after_a_purge_of_its_own_a_new_inventory_comes_before_further_evictions(world: World) -> None:

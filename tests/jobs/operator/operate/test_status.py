@@ -286,7 +286,7 @@ def test_a_steward_is_shown_with_its_alarms_and_missed_when_it_is_silent(
     names = (field.name for field in dataclasses.fields(StewardFigures))
     given: dict[str, Any] = dict.fromkeys(names, 0)
     given |= {"cache": "xc1", "at_s": NOW_S, "following": "lru", "alarms": {}, "last_hour": {}, "newest": ()}
-    given |= {"version": "cachecast-emea/3", "version_since_s": NOW_S - 60, "server": "v6.2.1"}
+    given |= {"version": "cachecast-emea/3", "version_since_s": NOW_S - 60, "server": "v6.2.1", "acts": True}
     given |= {"first_files": 3, "first_bytes": 5 * 10**9}
     path = settings.steward.figures("xc1")
     path.parent.mkdir(parents=True)
@@ -315,7 +315,7 @@ def test_a_steward_is_shown_with_its_alarms_and_missed_when_it_is_silent(
     assert "cannot read what the steward reports in xc1.json" in alarm.text
     line, since = steward_line(StewardFigures(**given)), as_of_label(NOW_S - 60)
     assert line.startswith(f"lru (cachecast-emea/3 serves since {since}) beside XRootD 6.2.1: ")
-    assert "3 files (5 GB) go first" in line
+    assert line.endswith("3 files (5 GB) go first, 0 B saved against LRU since 1970-01-01T00:00:00Z")
     metrics = {name: value for name, _, labels, value in of_steward(StewardFigures(**given))}
     assert metrics["cachecast_steward_order_since_seconds"] == NOW_S - 60
     assert metrics["cachecast_steward_follows"] == 1 and "cachecast_steward_alarm" not in metrics
