@@ -28,7 +28,7 @@ REMEDIES: Final[Mapping[str, str]] = {
     "not-pushed": "run `cachecast push run --cache NAME --as-of TIME`; it resumes where it stopped",
     "unproven": "`cachecast push cancel --cache NAME --unpin` stops what is undone and gives up the pins",
     "above-high-watermark": "free the disk, or restart a server that does not purge; compare `capacity` and "
-    "`watermarks` with the server's",
+    "`watermarks` with the server's; `cachecast scan --cache NAME`, or the next plan, looks again",
     "pins-over-limit": "correct `capacity` or [push] journal, then plan and push: the next plan unpins",
     "steward-silent": "restart its service; if it is not wanted any more, stop the service and delete the "
     "cache's file in [steward] state",
