@@ -35,7 +35,7 @@ TEST: Final = "only monitoring reads it"
 """The reasons of evictions that go first; the reason of others names the order followed."""
 MOST_TESTS: Final = 0.5
 """Test files never fill this share of a cache: patterns that say so also name other files."""
-IDLE_S: Final = 60.0
+IDLE_S: Final = 20.0
 """An overfull cache without an eviction for so long counts as one whose steward does not act."""
 _STOPPING: Final = {"steward-blind", "steward-cache", "steward-clock", "steward-implausible"}
 """Alarms with which nothing is evicted, where a look ends with them."""

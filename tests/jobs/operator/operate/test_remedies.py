@@ -62,7 +62,7 @@ class Site:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.at_s = int(time.time()) // int(HOUR_S) * int(HOUR_S)
+        self.at_s = int(time.time()) // HOUR_S * HOUR_S
         for where, numbers in (("origin", range(4)), ("cache/files", range(2, 4))):
             (folder / where / "store").mkdir(parents=True)
             for number in numbers:
@@ -87,7 +87,7 @@ class Site:
         self.settings = Settings.load(at / "site.toml", env={})
 
     def write(self, table: Table, rows: Sequence[Any], *, owner: str = "d", hours_ago: int = 0) -> None:
-        at_s = self.at_s - hours_ago * int(HOUR_S)
+        at_s = self.at_s - hours_ago * HOUR_S
         Tables(self.settings.tables.root).replace_rows(table, rows, (day_label(at_s), as_of_label(at_s), owner))
 
     def promote(self) -> None:
@@ -107,7 +107,7 @@ class Site:
         self.write(PLANS, rows[left_out:], hours_ago=hours_ago)
 
     def push(self, *, hours_ago: int = 0, more: str = "") -> None:
-        at = as_of_label(self.at_s - hours_ago * int(HOUR_S))
+        at = as_of_label(self.at_s - hours_ago * HOUR_S)
         self.types(f"push run --cache d --as-of {at} --force {more}")
 
     def types(self, line: str) -> Ended:
