@@ -207,10 +207,10 @@ class _Trial(threading.Thread):
         try:
             self._target.touch(self._file, timeout_s=self._timeout_s, meanwhile=self._look)
         except PushError as error:
-            self.error, self.is_answered = str(error), self._does_it_answer()
+            self.error, self.is_answered = str(error), self._is_heard()
         self.is_over = True
 
-    def _does_it_answer(self) -> bool:
+    def _is_heard(self) -> bool:
         try:
             self._target.identity()
         except PushError:
