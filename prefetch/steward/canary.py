@@ -173,7 +173,8 @@ class Canary:
             return
         is_proved = self._proved_at is not None and now - self._proved_at < LASTS_S
         self._is_excused = is_proved and trial.is_answered
-        what = "no file can be opened to try its reports" if trial.is_answered else "the cache does not answer"
+        what = "no file can be opened to try its reports"
+        what = what if trial.is_answered else "the cache does not answer"
         self._fail(None if self._is_excused else f"{what}: {trial.error}", now)
 
     def _judge_silence(self, name: str, now: float) -> None:

@@ -111,7 +111,7 @@ def test_an_origin_that_hangs_stops_no_evictions_for_a_while(world: World) -> No
     assert not world.canary.is_fresh()
 
 
-def test_a_server_that_is_stopped_is_told_at_once_and_not_as_reports_that_are_missing(world: World) -> None:
+def test_a_stopped_server_is_told_at_once_and_as_such(world: World) -> None:
     assert world.opens()
     world.reports()
     world.cache.error, world.cache.is_up = TargetUnavailable("no open"), False
