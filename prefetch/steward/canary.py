@@ -171,11 +171,13 @@ class Canary:
             self._until = min(self._until, now + HEARD_WITHIN_S)
             self._settle()
             return
-        is_proved = self._proved_at is not None and now - self._proved_at < LASTS_S
-        self._is_excused = is_proved and trial.is_answered
-        what = "no file can be opened to try its reports"
-        what = what if trial.is_answered else "the cache does not answer"
-        self._fail(None if self._is_excused else f"{what}: {trial.error}", now)
+        if not trial.is_answered:
+            self._is_excused = False
+            self._fail(f"the cache does not answer: {trial.error}", now)
+            return
+        self._is_excused = self._proved_at is not None and now - self._proved_at < LASTS_S
+        fault = f"no file can be opened to try its reports: {trial.error}"
+        self._fail(None if self._is_excused else fault, now)
 
     def _judge_silence(self, name: str, now: float) -> None:
         if self._opens.has(name):  # a job has it open: its close covers ours, and comes with it
