@@ -97,7 +97,7 @@ class Keeper(AbstractContextManager["Keeper"]):
         self._spared: dict[int, float] = {}
         self._n_evicted = self._evicted_bytes = self._n_kept = 0
         self._n_absent = self._tests_bytes = 0
-        self._has_victims = self._acts = True
+        self._has_victims = True
         self._acted_at = time.monotonic()
         self._started_s = now_s()
 
@@ -120,10 +120,7 @@ class Keeper(AbstractContextManager["Keeper"]):
     def step(self, within_s: float) -> None:
         """Follow the cache, measure its disk and evict for `within_s` seconds, less while files must go."""
         until, n_before = time.monotonic() + within_s, self._n_evicted
-        saved = dict(self._steward.saved())
         self._watch.follow(self._now_s())
-        if not self._acts:  # what it did not do saves nothing, and costs nothing
-            self._forget(self._saved_since(saved))
         self._look(until)
         if self._n_evicted == n_before or self._budget.excess_bytes <= 0:
             time.sleep(max(0.0, until - time.monotonic()))
@@ -143,11 +140,12 @@ class Keeper(AbstractContextManager["Keeper"]):
             self.alarms["steward-implausible"] = str(error)
         except TargetUnavailable as error:
             self.alarms["steward-cache"] = str(error)
-        self._acts = _STOPPING.isdisjoint(self.alarms)
+        is_stopped = not _STOPPING.isdisjoint(self.alarms)
         self._judge()
+        now = time.monotonic()
         if "steward-outrun" not in self.alarms:
-            self._acted_at = time.monotonic()
-        self._acts = self._acts and time.monotonic() - self._acted_at < IDLE_S
+            self._acted_at = now
+        self._steward.is_credited = not is_stopped and now - self._acted_at < IDLE_S
 
     def _measure(self) -> None:
         growing = [
@@ -324,7 +322,7 @@ class Keeper(AbstractContextManager["Keeper"]):
             lost=self._watch.n_lost,
             rescans=self._watch.n_rescans,
             saved_bytes=sum(saved.lru_bytes - saved.our_bytes for saved in self.saved().values()),
-            acts=self._acts,
+            acts=self._steward.is_credited,
             alarms=dict(self.alarms),
             last_hour=last_hour,
             newest=self._recent.newest(),
@@ -333,17 +331,11 @@ class Keeper(AbstractContextManager["Keeper"]):
 
     def saved(self) -> Mapping[int, Saved]:
         """Bytes that reads fetched while it acted, and would have fetched with plain LRU, by day."""
-        return self._saved_since(self._saved_before)
-
-    def _saved_since(self, before: Mapping[int, Saved]) -> Mapping[int, Saved]:
         none = Saved(0, 0)
         return {
-            day: Saved(*(now - then for now, then in zip(of, before.get(day, none), strict=True)))
+            day: Saved(
+                *(now - before for now, before in zip(of, self._saved_before.get(day, none), strict=True))
+            )
             for day, of in self._steward.saved().items()
-            if of != before.get(day)
+            if of != self._saved_before.get(day)
         }
-
-    def _forget(self, saved: Mapping[int, Saved]) -> None:
-        for day, (lru_bytes, our_bytes) in saved.items():
-            before = self._saved_before.get(day, Saved(0, 0))
-            self._saved_before[day] = Saved(before.lru_bytes + lru_bytes, before.our_bytes + our_bytes)
