@@ -42,8 +42,8 @@ class Sum(NamedTuple):
 class Steward:
     """A cache's files by number, from 0 in the order of `add`. Events come as they become known.
 
-    `capacity_bytes`: what plain LRU would hold, for the figures of `saved`. `is_credited`: whether reads count
-    there; set it to False while nothing is evicted that should be.
+    `capacity_bytes`: what plain LRU would hold, for the figures of `saved`. `is_credited`: whether reads
+    count there; set it to False while nothing is evicted that should be.
     """
 
     def __init__(self, order: EvictionOrder, *, capacity_bytes: int) -> None:
