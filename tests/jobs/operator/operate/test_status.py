@@ -121,27 +121,6 @@ def test_each_alarm_comes_when_it_should(settings: Settings, tables: Tables) -> 
     assert ("not-pushed", "xc1") in alarms(settings)
 
 
-def test_a_plan_that_a_push_would_withhold_says_so(settings: Settings, tables: Tables) -> None:
-    key, version = ("2026-03-01", "2026-03-01T05:00:00Z", "xc1"), "cachecast-default/3"
-    plan = row(PLANS, item_id="9", needs_model=True, model_version=version, model_digest="d" * 64)
-    tables.replace_rows(PLANS, [plan], key)
-
-    def remedy(champion: str | None) -> tuple[bool, bool]:
-        promoted = {
-            "model_version": version,
-            "champion": champion,
-            "champion_digest": "d" * 64,
-            "steward": None,
-        }
-        decision = row(PROMOTIONS, action="promote", comparisons="[]", **promoted)
-        tables.replace_rows(PROMOTIONS, [decision], ("2026-03-01", AT, "default"))
-        (answer,) = (one for one in run(settings, now_s=NOW_S).alarms if one.name == "not-pushed")
-        return "withheld" in answer.text, "promote --why" in answer.remedy
-
-    assert remedy(None) == (True, True)
-    assert remedy(version) == (False, False)
-
-
 def test_the_worst_columns_that_drifted_are_named(settings: Settings, tables: Tables) -> None:
     drift = [
         row(DRIFT, column=name, psi=psi, drifted=psi > 0.25)
