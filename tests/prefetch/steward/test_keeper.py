@@ -14,6 +14,7 @@ import xcache_server
 from daemons import needed
 
 from features.common.errors import ServiceError, TargetUnavailable
+from jobs.local_site.local.daemon import Daemon
 from prefetch.directory import DirectoryTarget
 from prefetch.push.attempt import PushLimits
 from prefetch.steward import canary
@@ -52,6 +53,7 @@ class World:
     lists: Lists = dataclasses.field(default_factory=lambda: Lists((), ()))
     journal_fault: str = ""
     answers: threading.Event = dataclasses.field(default_factory=threading.Event)
+    server: Daemon | None = None
 
     def __post_init__(self) -> None:
         self.answers.set()
@@ -138,7 +140,7 @@ def world(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[World]:
                 time.sleep(hold_s)
 
         target = XCacheTarget("xc", url, site.namespace, capture)
-        yield World(target, site.origin_root, site.namespace, capture, read)
+        yield World(target, site.origin_root, site.namespace, capture, read, server=site.cache)
 
 
 @pytest.mark.parametrize("world", ["directory"], indirect=True)
@@ -361,6 +363,23 @@ def test_an_open_file_stays_however_old_it_is(world: World) -> None:
         job.join()
         world.until(keeper, lambda: keeper.figures().open_files == 0)
         assert not keeper.figures().kept
+
+
+@pytest.mark.service
+@pytest.mark.parametrize("world", ["xcache"], indirect=True)
+def test_a_stopped_server_is_an_alarm_of_the_cache_until_it_is_started(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(canary, "EVERY_S", 1.0)
+    for name in world.files("i", 3):
+        world.read(name, 0.0)
+    with world.steward() as keeper:
+        world.until(keeper, lambda: keeper.figures().held_files == 3)
+        world.server.stop()
+        world.until(keeper, lambda: list(keeper.alarms) == ["steward-cache"])
+        assert "the cache does not answer" in keeper.alarms["steward-cache"] and not keeper.figures().acts
+        world.server.start()
+        world.until(keeper, lambda: not keeper.alarms and keeper.figures().acts)
 
 
 @pytest.mark.service

@@ -37,7 +37,7 @@ TESTS: Final[Mapping[str, str]] = {
     "steward-blind": "test_what_was_not_reported_is_found_in_the_namespace",
     "steward-implausible": "test_a_cache_much_fuller_than_its_watermark_is_left_alone_without_force",
     "steward-impostor": "test_two_senders_in_one_name_are_told_and_the_servers_own_is_heard",
-    "steward-cache": "test_a_stopped_server_is_told_at_once_and_as_such",
+    "steward-cache": "test_a_stopped_server_is_an_alarm_of_the_cache_until_it_is_started",
     "steward-lists": "test_nothing_is_evicted_while_pins_are_unknown",
     "steward-tables": "test_it_begins_and_works_without_tables_and_gives_them_its_figures_later",
     "steward-order": "test_a_steward_follows_promotions_without_a_restart",
