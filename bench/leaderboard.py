@@ -153,7 +153,7 @@ def draw(rows: Sequence[Mapping[str, str]], path: Path) -> None:
         bars = axes.barh([SHOWN[name] for name in names], closed, color=colours)
         axes.bar_label(bars, [f"{percent} %" for percent in closed], padding=3, fontsize=9)
         axes.axvline(100, color="#333", linewidth=1)
-        axes.set(xlim=(min(0, *closed) - 4, 106), title=TITLES[trace])
+        axes.set(xlim=(min(0, *closed) - 26, 106), title=TITLES[trace])
         axes.set_xlabel("gap to the bound that is closed, % (LRU 0)")
         axes.spines[["top", "right"]].set_visible(False)
     figure.savefig(path, metadata={"Date": None})
