@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
+from typing import Final
 
 from features.common.times import DAY_S
 from features.common.units import duration_label
@@ -20,25 +22,34 @@ GAPS = 3
 SHOWN_PASSES = 3
 """Last passes of the dataset whose columns a row has."""
 
-COLUMNS = (
-    *("size_bytes", "tier", "n_reads", "since_first_s", "recency_s"),
-    *(f"decayed_{s / 3600:.0f}h" for s in HALF_LIVES_S),
-    *(f"gap_{k}_s" for k in range(GAPS)),
-    *("dataset_recency_s", "dataset_n_files", "dataset_reads_per_file"),
-    *(f"dataset_decayed_{s / 3600:.0f}h" for s in HALF_LIVES_S),
-    *("dataset_since_first_s", "dataset_n_passes", "dataset_passes_per_day", "dataset_since_pass_s"),
-    *(f"dataset_passes_{s / 3600:.0f}h" for s in PASS_HALF_LIVES_S),
-    "due_s",
-    *(
-        f"pass_{k}_{what}"
-        for k in range(SHOWN_PASSES)
-        for what in ("age_s", "share", "silence_s", "has_read", "gap_s", "front_due_s")
-    ),
-    *("n_in_progress", "n_to_come", "least_share_to_come", "most_share_to_come", "rate_to_come"),
-    *("front_due_s", "position", "hour", "weekday"),
-)
+_SHARE, _SECONDS, _WORD = "share, 0 to 1", "seconds", "a word"
+_OF_A_PASS = {
+    **{"age_s": _SECONDS, "share": _SHARE, "silence_s": _SECONDS, "has_read": "0 or 1"},
+    **{"gap_s": _SECONDS, "front_due_s": _SECONDS},
+}
+_OF_A_ROW = {
+    **{"size_bytes": "bytes", "tier": _WORD, "n_reads": "reads"},
+    **{"since_first_s": _SECONDS, "recency_s": _SECONDS},
+    **{f"decayed_{s / 3600:.0f}h": "reads, decayed" for s in HALF_LIVES_S},
+    **{f"gap_{k}_s": _SECONDS for k in range(GAPS)},
+    **{"dataset_recency_s": _SECONDS, "dataset_n_files": "files"},
+    "dataset_reads_per_file": "reads per file",
+    **{f"dataset_decayed_{s / 3600:.0f}h": "reads per file, decayed" for s in HALF_LIVES_S},
+    **{"dataset_since_first_s": _SECONDS, "dataset_n_passes": "passes"},
+    **{"dataset_passes_per_day": "passes per day", "dataset_since_pass_s": _SECONDS},
+    **{f"dataset_passes_{s / 3600:.0f}h": "passes, decayed" for s in PASS_HALF_LIVES_S},
+    "due_s": _SECONDS,
+    **{f"pass_{k}_{what}": unit for k in range(SHOWN_PASSES) for what, unit in _OF_A_PASS.items()},
+    **{"n_in_progress": "passes", "n_to_come": "passes"},
+    **{"least_share_to_come": _SHARE, "most_share_to_come": _SHARE, "rate_to_come": "share per hour"},
+    **{"front_due_s": _SECONDS, "position": _SHARE},
+    **{"hour": "hour of the day, UTC", "weekday": "day of the week, 0 is Monday"},
+}
+COLUMNS = tuple(_OF_A_ROW)
 """Names of the columns, in the order of a row; `..._to_come`: of passes in progress that have not read the
 file."""
+UNITS: Final[Mapping[str, str]] = {**_OF_A_ROW, "age_s": _SECONDS, "campaign": _WORD}
+"""The unit of each model input."""
 
 
 LONGEST_HORIZON_S = 63 * 86400

@@ -103,14 +103,14 @@ def steward_line(figures: StewardFigures) -> str:
             figures.saved_bytes,
         )
     )
-    against = f"{saved} saved against LRU"
+    against, since = f"{saved} saved against LRU", as_of_label(int(figures.started_s))
     if figures.saved_bytes < 0:
         against = f"{saved.removeprefix('-')} more fetched than by LRU"
     why = "; ".join(f"{text.count(one.files)} files: {reason}" for reason, one in figures.last_hour.items())
     hour = f"{evicted} evicted in the last hour" + (f" ({why})" if why else "")
     beside = "" if figures.server is None else f" beside XRootD {figures.server.removeprefix('v')}"
     first = f"{text.count(figures.first_files)} files ({text.text('bytes', figures.first_bytes)}) go first"
-    return f"{order}{beside}: {used} of {most}, {hour}, {first}, {against}"
+    return f"{order}{beside}: {used} of {most}, {hour}, {first}, {against} since {since}"
 
 
 def _items(at: str | None, counts: dict[str, int]) -> str:

@@ -29,6 +29,7 @@ from matplotlib.figure import Figure
 from features.common.errors import ModelError
 from features.common.times import DAY_S
 from features.common.units import duration_label
+from features.spec import UNITS
 from models.learning.learners import Trees
 from models.learning.order import HorizonTrees
 from models.serving.bundle import FORMAT, Bundle
@@ -48,40 +49,6 @@ LOADER = (
 _MOST_CARD_CHARS = 3000
 """Which leaves room for sections that later steps add: a description in MLflow's databases has 5000."""
 _EXAMPLE = "input_example.json"
-_WORDS = "a word"
-_SHARE = "share, 0 to 1"
-_UNITS = {
-    "n_reads": "reads",
-    "dataset_n_files": "files",
-    "dataset_reads_per_file": "reads per file",
-    "dataset_n_passes": "passes",
-    "dataset_passes_per_day": "passes per day",
-    "n_in_progress": "passes",
-    "n_to_come": "passes",
-    "rate_to_come": "share per hour",
-    "least_share_to_come": _SHARE,
-    "most_share_to_come": _SHARE,
-    "position": _SHARE,
-    "hour": "hour of the day, UTC",
-    "weekday": "day of the week, 0 is Monday",
-}
-_BY_START = {
-    "decayed_": "reads, decayed",
-    "dataset_decayed_": "reads per file, decayed",
-    "dataset_passes_": "passes, decayed",
-}
-_BY_END = {"_s": "seconds", "_bytes": "bytes", "_share": _SHARE, "_has_read": "0 or 1"}
-
-
-def unit(column: str) -> str:
-    """The unit of a numeric column of the features. Raises KeyError for a column without one."""
-    if column in _UNITS:
-        return _UNITS[column]
-    for known, has_it in ((_BY_END, column.endswith), (_BY_START, column.startswith)):
-        for part, name in known.items():
-            if has_it(part):
-                return name
-    raise KeyError(column)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -101,7 +68,7 @@ class Card:
         """Write the files of the module's docstring into `folder`."""
         folder.mkdir(parents=True)
         words = set(bundle.spec.categorical_columns)
-        columns = {name: _WORDS if name in words else unit(name) for name in bundle.columns}
+        columns = {name: UNITS[name] for name in bundle.columns}
         (folder / CARD_FILE).write_text(self._text(bundle, columns))
         lines = [f'{name},{"string" if name in words else "float"},"{of}"\n' for name, of in columns.items()]
         (folder / "features.csv").write_text("column,type,unit\n" + "".join(lines))

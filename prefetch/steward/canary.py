@@ -89,8 +89,9 @@ class Canary:
     """Opens a random file on disk from time to time, as a job would but without reading it.
 
     `stream_verified`: the cache has reported such an open and its close since the start or `again`. `fault`:
-    why reports count as incomplete; None if they are complete, or it is too early to say. `sees_opens`: this
-    process can see which files the server has open.
+    why reports count as incomplete; None if they are complete, or it is too early to say. `is_answered`: the
+    server answers, be it that a file cannot be opened. `sees_opens`: this process can see which files the
+    server has open.
     """
 
     def __init__(
@@ -103,6 +104,7 @@ class Canary:
     ) -> None:
         self.fault: str | None = None
         self.stream_verified = self.sees_opens = False
+        self.is_answered = True
         self._target, self._opens, self._timeout_s, self._clock = target, opens, timeout_s, clock
         self._chance = random.SystemRandom()
         self._name: str | None = None
@@ -164,9 +166,14 @@ class Canary:
             self.sees_opens = trial.was_seen
         if self._name is None:  # given up meanwhile
             return
+        self.is_answered = trial.is_answered
         if trial.error is None:
             self._until = min(self._until, now + HEARD_WITHIN_S)
             self._settle()
+            return
+        if not trial.is_answered:
+            self._is_excused = False
+            self._fail(f"the cache does not answer: {trial.error}", now)
             return
         self._is_excused = self._proved_at is not None and now - self._proved_at < LASTS_S
         fault = f"no file can be opened to try its reports: {trial.error}"
@@ -177,7 +184,8 @@ class Canary:
             self._fail(self.fault, now)
             return
         missing = " and ".join(sorted("open" if kind is Packet else "close" for kind in self._unheard))
-        self._fail(f"the cache did not report our own {missing} of {name} in {HEARD_WITHIN_S:.0f} s", now)
+        fault = f"the cache did not report our own {missing} of {name} in {HEARD_WITHIN_S:.0f} s"
+        self._fail(f"{fault}: its server needs the four lines at the start of docs/steward.md", now)
 
     def _fail(self, fault: str | None, now: float) -> None:
         self._name, self.fault, self._due = None, fault, now + AGAIN_S
@@ -193,6 +201,7 @@ class _Trial(threading.Thread):
     def __init__(self, target: CacheTarget, opens: OpenFiles, name: str, timeout_s: float) -> None:
         super().__init__(name="canary", daemon=True)
         self.is_over = self.was_seen = False
+        self.is_answered = True
         self.error: str | None = None
         self._target, self._opens, self._file, self._timeout_s = target, opens, name, timeout_s
         self.start()
@@ -201,8 +210,15 @@ class _Trial(threading.Thread):
         try:
             self._target.touch(self._file, timeout_s=self._timeout_s, meanwhile=self._look)
         except PushError as error:
-            self.error = str(error)
+            self.error, self.is_answered = str(error), self._is_heard()
         self.is_over = True
+
+    def _is_heard(self) -> bool:
+        try:
+            self._target.identity()
+        except PushError:
+            return False
+        return True
 
     def _look(self) -> None:
         self._opens.look()

@@ -50,9 +50,10 @@ class StewardFigures:
     `high_bytes`. `first_files`, `first_bytes`: on disk, and first to go as plans evict them or only
     monitoring reads them. `inflow_bytes`: the 99 % quantile of what arrives between two looks. `kept`:
     evictions that the cache refused or did not confirm in time. `lost`: datagrams missing. `saved_bytes`:
-    what plain LRU would have missed, less what was missed. `alarms`: texts by name. `last_hour`: evictions by
-    reason. `newest`: the last evictions, newest first. `version`: of the models, and since when it serves
-    this steward; `server`: of the cache's server; None without one.
+    what plain LRU would have missed, less what was missed, while it `acts`: evicts what has to go, if
+    anything has. `alarms`: texts by name. `last_hour`: evictions by reason. `newest`: the last evictions,
+    newest first. `version`: of the models, and since when it serves this steward; `server`: of the cache's
+    server; None without one.
     """
 
     cache: str
@@ -80,6 +81,7 @@ class StewardFigures:
     version: str | None = None
     version_since_s: _Time | None = None
     server: str | None = None
+    acts: bool = True
 
     @classmethod
     def before(cls, cache: str, at_s: float) -> StewardFigures:

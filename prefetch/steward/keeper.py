@@ -35,6 +35,10 @@ TEST: Final = "only monitoring reads it"
 """The reasons of evictions that go first; the reason of others names the order followed."""
 MOST_TESTS: Final = 0.5
 """Test files never fill this share of a cache: patterns that say so also name other files."""
+IDLE_S: Final = 20.0
+"""An overfull cache without an eviction for so long counts as one whose steward does not act."""
+_STOPPING: Final = {"steward-blind", "steward-cache", "steward-clock", "steward-implausible"}
+"""Alarms with which nothing is evicted, where a look ends with them."""
 
 
 class Limits(NamedTuple):
@@ -94,6 +98,7 @@ class Keeper(AbstractContextManager["Keeper"]):
         self._n_evicted = self._evicted_bytes = self._n_kept = 0
         self._n_absent = self._tests_bytes = 0
         self._has_victims = True
+        self._acted_at = time.monotonic()
         self._started_s = now_s()
 
     def __exit__(self, *error: object) -> None:
@@ -135,7 +140,12 @@ class Keeper(AbstractContextManager["Keeper"]):
             self.alarms["steward-implausible"] = str(error)
         except TargetUnavailable as error:
             self.alarms["steward-cache"] = str(error)
+        is_stopped = not _STOPPING.isdisjoint(self.alarms)
         self._judge()
+        now = time.monotonic()
+        if "steward-outrun" not in self.alarms:
+            self._acted_at = now
+        self._steward.is_credited = not is_stopped and now - self._acted_at < IDLE_S
 
     def _measure(self) -> None:
         growing = [
@@ -174,6 +184,9 @@ class Keeper(AbstractContextManager["Keeper"]):
             self.alarms["steward-clock"] = f"{doubt}; nothing is evicted"
             self._watch.rescan()
         if doubt is not None or self.clock_was_wrong_at_start:
+            return False
+        if (silence := self._watch.silence) is not None:
+            self.alarms["steward-cache"] = f"{silence}; nothing is evicted"
             return False
         if (blindness := self._watch.blindness) is not None:
             self.alarms["steward-blind"] = f"{blindness}; nothing is evicted"
@@ -246,6 +259,7 @@ class Keeper(AbstractContextManager["Keeper"]):
             self._n_absent = 0 if was_there else self._n_absent + 1
             if was_there:
                 self._n_evicted += 1
+                self._acted_at = time.monotonic()
                 self._evicted_bytes += n_bytes
                 self._recent.add(self._now_s(), self._book.name(file), n_bytes, why)
         if self._n_absent >= ABSENT_IN_A_ROW:
@@ -308,6 +322,7 @@ class Keeper(AbstractContextManager["Keeper"]):
             lost=self._watch.n_lost,
             rescans=self._watch.n_rescans,
             saved_bytes=sum(saved.lru_bytes - saved.our_bytes for saved in self.saved().values()),
+            acts=self._steward.is_credited,
             alarms=dict(self.alarms),
             last_hour=last_hour,
             newest=self._recent.newest(),
@@ -315,7 +330,7 @@ class Keeper(AbstractContextManager["Keeper"]):
         )
 
     def saved(self) -> Mapping[int, Saved]:
-        """Bytes that reads since the start fetched, and would have fetched with plain LRU, by day."""
+        """Bytes that reads fetched while it acted, and would have fetched with plain LRU, by day."""
         none = Saved(0, 0)
         return {
             day: Saved(

@@ -104,6 +104,11 @@ class Watch:
         self._due = time.monotonic() + RESCAN_EVERY_S
 
     @property
+    def silence(self) -> str | None:
+        """In which words the server does not answer; None if it does."""
+        return None if self._canary.is_answered or "reports" in self.faults else self._canary.fault
+
+    @property
     def blindness(self) -> str | None:
         """Why it is not known which files are read and open; None if it is known."""
         if (fault := self.faults.get("reports")) is not None:
@@ -113,7 +118,7 @@ class Watch:
         if not self._feed.is_served:
             return None
         if self._canary.fault is not None:
-            return f"{self._canary.fault}; see the lines that docs/steward.md has for the server"
+            return self._canary.fault
         hides = self._canary.stream_verified and not self._canary.sees_opens
         if hides and self._target.removes_open_files():
             return (

@@ -42,7 +42,8 @@ class Sum(NamedTuple):
 class Steward:
     """A cache's files by number, from 0 in the order of `add`. Events come as they become known.
 
-    `capacity_bytes`: what plain LRU would hold, for the figures of `saved`.
+    `capacity_bytes`: what plain LRU would hold, for the figures of `saved`. `is_credited`: whether reads
+    count there; set it to False while nothing is evicted that should be.
     """
 
     def __init__(self, order: EvictionOrder, *, capacity_bytes: int) -> None:
@@ -53,6 +54,7 @@ class Steward:
         self._pinned: set[int] = set()
         self._evicted: dict[int, None] = {}
         self._saved: dict[int, Saved] = {}
+        self.is_credited = True
         self.capacity_bytes = capacity_bytes
         self.used_bytes = 0
         self.n_held = 0
@@ -91,9 +93,10 @@ class Steward:
         """Count a read. `reader`: see `EvictionOrder`."""
         is_held, takes = self.bytes_on_disk(file) is not None, self._takes[file]
         hits_lru = _serve(self._lru, file, takes)
-        day = int(at_s // DAY_S)
-        lru_bytes, our_bytes = self._saved.get(day, (0, 0))
-        self._saved[day] = Saved(lru_bytes + takes * (not hits_lru), our_bytes + takes * (not is_held))
+        if self.is_credited:
+            day = int(at_s // DAY_S)
+            lru_bytes, our_bytes = self._saved.get(day, (0, 0))
+            self._saved[day] = Saved(lru_bytes + takes * (not hits_lru), our_bytes + takes * (not is_held))
         self._order.read(file, reader, at_s, is_held=is_held)
 
     def stored(self, file: int, n_bytes: int, at_s: float) -> None:
@@ -116,7 +119,8 @@ class Steward:
         self.n_held += int((before < 0).sum())
         self.used_bytes += int((inventory.n_bytes - np.maximum(before, 0)).sum())
         read = inventory.is_read
-        self._save(inventory.at_s[read], (n_bytes * ~hits)[read], (n_bytes * (before < 0))[read])
+        if self.is_credited:
+            self._save(inventory.at_s[read], (n_bytes * ~hits)[read], (n_bytes * (before < 0))[read])
 
     def _save(self, at_s: FloatArray, lru_bytes: IntArray, our_bytes: IntArray) -> None:
         """Add what was read while it was not on disk with plain LRU, and with ours."""

@@ -228,7 +228,8 @@ class Days:
         number = int(figures.at_s // DAY_S)
         ended = number != int(self._last.at_s // DAY_S)
         day = self._days.setdefault(int(self._last.at_s // DAY_S), _Day())
-        day.watched_s += max(0.0, figures.at_s - self._last.at_s)
+        if self._last.acts:
+            day.watched_s += max(0.0, figures.at_s - self._last.at_s)
         day.evicted_files += figures.evicted_files - self._last.evicted_files
         day.evicted_bytes += figures.evicted_bytes - self._last.evicted_bytes
         day.orders[figures.following] = None

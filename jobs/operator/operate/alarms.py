@@ -28,14 +28,14 @@ REMEDIES: Final[Mapping[str, str]] = {
     "not-pushed": "run `cachecast push run --cache NAME --as-of TIME`; it resumes where it stopped",
     "unproven": "`cachecast push cancel --cache NAME --unpin` stops what is undone and gives up the pins",
     "above-high-watermark": "free the disk, or restart a server that does not purge; compare `capacity` and "
-    "`watermarks` with the server's",
+    "`watermarks` with the server's; `cachecast scan --cache NAME`, or the next plan, looks again",
     "pins-over-limit": "correct `capacity` or [push] journal, then plan and push: the next plan unpins",
     "steward-silent": "restart its service; if it is not wanted any more, stop the service and delete the "
     "cache's file in [steward] state",
     "steward-outrun": "after a burst do nothing; if it happens each day, lower the low watermark of the "
     "server and of the settings",
-    "steward-blind": "start the collector, add the two lines of docs/steward.md to the server, or run the "
-    "steward as the server's user: the text says which",
+    "steward-blind": "start the collector, add the four lines at the start of docs/steward.md to the server "
+    "and restart it, or run the steward as the server's user: the text says which",
     "steward-implausible": "compare `capacity` and `watermarks` with the server's; if they agree and the "
     "cache really is too full, restart the steward with --force",
     "steward-impostor": "find out who sends to the collector in the cache's name, and let the firewall admit "

@@ -135,17 +135,6 @@ class CacheState:
             return self.steward.used_bytes
         return None if isinstance(self.found, Unknown) else self.found[0].held_bytes
 
-    @property
-    def evicted(self) -> Mapping[str, tuple[int, int]]:
-        """Files and bytes that its steward evicted on the last day shown, and on all of them."""
-        if isinstance(self.days, Unknown) or not self.days:
-            return {}
-        spans = {f"on {self.days[0]['day']}": self.days[:1], f"in {SHOWN_DAYS} days": self.days}
-        return {
-            name: (sum(day["evicted_files"] for day in days), sum(day["evicted_bytes"] for day in days))
-            for name, days in spans.items()
-        }
-
 
 @dataclasses.dataclass(frozen=True)
 class State:

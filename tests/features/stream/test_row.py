@@ -14,7 +14,7 @@ from stream_oracle import Known, Read
 from stream_oracle import row as expected_row
 
 from features.common.jit import bare, kernel
-from features.spec import COLUMNS
+from features.spec import COLUMNS, UNITS, FeatureSpec
 from features.stream import state as kernels
 from features.stream.row import row
 from features.stream.state import Files, State, new_state, task_number, update, user_number
@@ -164,3 +164,8 @@ def test_a_million_reads_of_one_file_at_one_time() -> None:
 def test_a_kernel_runs_where_its_machine_code_cannot_be_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("numba.core.caching.CompileResultCacheImpl._locator_classes", [])
     assert [compiled(lambda x: x + 1)(1) for compiled in (kernel, bare)] == [2, 2]
+
+
+def test_every_model_input_has_a_unit() -> None:
+    spec = FeatureSpec(cycle_s=1, horizons_s=(1,), candidate_s=1, active_dataset_s=1)
+    assert UNITS.keys() == {*spec.numeric_columns, *spec.categorical_columns}

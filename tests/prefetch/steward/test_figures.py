@@ -17,7 +17,7 @@ from prefetch.steward.figures import Evicted, Eviction, Recent, StewardFigures, 
 def figures(**changes: Any) -> StewardFigures:
     told: dict[str, Any] = dict.fromkeys((field.name for field in dataclasses.fields(StewardFigures)), 0)
     told |= {"cache": "xc1", "following": "lru", "alarms": {}, "last_hour": {}, "newest": ()}
-    told |= {"version": "cachecast-emea/3", "version_since_s": 4.5, "server": "v6.2.1"}
+    told |= {"version": "cachecast-emea/3", "version_since_s": 4.5, "server": "v6.2.1", "acts": True}
     return StewardFigures(**(told | changes))
 
 

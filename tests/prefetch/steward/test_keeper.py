@@ -14,9 +14,11 @@ import xcache_server
 from daemons import needed
 
 from features.common.errors import ServiceError, TargetUnavailable
+from jobs.local_site.local.daemon import Daemon
 from prefetch.directory import DirectoryTarget
 from prefetch.push.attempt import PushLimits
 from prefetch.steward import canary
+from prefetch.steward import keeper as keeper_module
 from prefetch.steward.book import Book, Datasets, listed
 from prefetch.steward.canary import OpenFiles
 from prefetch.steward.evictions import Marks
@@ -51,6 +53,7 @@ class World:
     lists: Lists = dataclasses.field(default_factory=lambda: Lists((), ()))
     journal_fault: str = ""
     answers: threading.Event = dataclasses.field(default_factory=threading.Event)
+    server: Daemon | None = None
 
     def __post_init__(self) -> None:
         self.answers.set()
@@ -137,7 +140,7 @@ def world(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[World]:
                 time.sleep(hold_s)
 
         target = XCacheTarget("xc", url, site.namespace, capture)
-        yield World(target, site.origin_root, site.namespace, capture, read)
+        yield World(target, site.origin_root, site.namespace, capture, read, server=site.cache)
 
 
 @pytest.mark.parametrize("world", ["directory"], indirect=True)
@@ -272,6 +275,34 @@ def test_more_than_the_high_watermark_is_told_and_pins_are_why(world: World) -> 
         world.until(keeper, lambda: "each file is pinned" in keeper.alarms.get("steward-outrun", ""))
         assert "more than its high watermark" in keeper.alarms["steward-outrun"]
         assert len(world.held(names)) == 22
+        world.lists = Lists((), ())
+        world.until(keeper, lambda: "steward-outrun" not in keeper.alarms)
+
+
+@pytest.mark.parametrize("world", ["directory"], indirect=True)
+def test_a_steward_is_credited_with_nothing_while_it_evicts_nothing_though_it_should(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The cache holds more than plain LRU would: each read is a hit that LRU would not have had."""
+    names, gained, is_told = world.files("i", 22), list[int](), list[bool]()
+    world.lists = Lists(set(names), ())
+    for name in names:
+        world.read(name, 0.0)
+    with world.steward() as keeper:
+        world.until(keeper, lambda: "steward-outrun" in keeper.alarms)
+        for idle_s in (60.0, 0.0):
+            monkeypatch.setattr(keeper_module, "IDLE_S", idle_s)
+            keeper.step(0.0)
+            before = keeper.figures().saved_bytes
+            time.sleep(2.5)
+            for name in names:
+                world.read(name, 0.0)
+            keeper.step(0.2)
+            keeper.step(0.2)
+            gained.append(keeper.figures().saved_bytes - before)
+            is_told.append(keeper.figures().acts)
+    assert gained[0] > 0 and gained[1] == 0
+    assert is_told == [True, False]
 
 
 def test_after_a_purge_of_its_own_a_new_inventory_comes_before_further_evictions(world: World) -> None:
@@ -332,6 +363,23 @@ def test_an_open_file_stays_however_old_it_is(world: World) -> None:
         job.join()
         world.until(keeper, lambda: keeper.figures().open_files == 0)
         assert not keeper.figures().kept
+
+
+@pytest.mark.service
+@pytest.mark.parametrize("world", ["xcache"], indirect=True)
+def test_a_stopped_server_is_an_alarm_of_the_cache_until_it_is_started(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(canary, "EVERY_S", 1.0)
+    for name in world.files("i", 3):
+        world.read(name, 0.0)
+    with world.steward() as keeper:
+        world.until(keeper, lambda: keeper.figures().held_files == 3)
+        world.server.stop()
+        world.until(keeper, lambda: list(keeper.alarms) == ["steward-cache"])
+        assert "the cache does not answer" in keeper.alarms["steward-cache"] and not keeper.figures().acts
+        world.server.start()
+        world.until(keeper, lambda: not keeper.alarms and keeper.figures().acts)
 
 
 @pytest.mark.service

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Collection, Iterator
 from typing import Any
 from unittest import mock
@@ -36,8 +37,9 @@ class Unmounted:
         listing = listed(target, now_s=T)
         feed: Any = mock.create_autospec(Feed, instance=True, is_served=False, reports_opens=False)
         feed.poll.side_effect = self._polled
+        self.target, self.feed = target, feed
         book = Book(self.steward, Datasets(), listing=listing)
-        cache = LiveCache(target, feed, usage=mock.Mock(), opens=mock.Mock())
+        cache = LiveCache(target, feed, usage=mock.Mock(), opens=mock.Mock(has=lambda _: False))
         self.watch = Watch(cache, book, timeout_s=9, readers=Readers(()))
         self.begin = lambda: self.watch.begin(listing, T + 20.0)
 
@@ -80,3 +82,14 @@ def test_a_disk_that_no_report_told_of_is_missed_at_the_first_and_found_when_it_
     for _ in range(3):
         world.watch.follow(T + 40.0)
     assert (world.steward.n_held, world.watch.faults) == (100, {})
+
+
+def test_a_server_that_refuses_does_not_answer_and_is_nothing_that_a_steward_is_blind_for() -> None:
+    world = Unmounted(*(Held(name, BLOCK, BLOCK, True, T, False) for name in REAL))
+    world.feed.is_served = True
+    world.target.touch.side_effect = world.target.identity.side_effect = TargetUnavailable("refused")
+    world.begin()
+    until = time.monotonic() + 10
+    while world.watch.silence is None and time.monotonic() < until:
+        world.watch.follow(T + 30.0)
+    assert world.watch.silence == "the cache does not answer: refused"

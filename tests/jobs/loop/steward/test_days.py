@@ -31,7 +31,7 @@ DAY = NOON_S // DAY_S
 def figures(at_s: float, **changes: Any) -> StewardFigures:
     counts: dict[str, Any] = dict.fromkeys((field.name for field in dataclasses.fields(StewardFigures)), 0)
     given = {"cache": "xc1", "following": "lru", "alarms": {}, "at_s": at_s, "started_s": NOON_S}
-    return StewardFigures(**(counts | given | changes))
+    return StewardFigures(**(counts | given | {"acts": True} | changes))
 
 
 def test_each_day_has_its_own_sums(tmp_path: Path) -> None:
@@ -48,7 +48,9 @@ def test_each_day_has_its_own_sums(tmp_path: Path) -> None:
     assert (first["lru_wan_bytes"], first["wan_bytes"], first["saved_wan_bytes"]) == (70, 45, 25)
     assert (first["orders"], first["model_version"]) == ("lru, learned", "m/3")
     last = figures(NOON_S + 5000, evicted_files=3, evicted_bytes=30)
-    days.note(last, {DAY: Saved(70, 45), DAY + 1: Saved(9, 1)}, is_last=True)
+    days.note(dataclasses.replace(last, acts=False), {DAY: Saved(70, 45), DAY + 1: Saved(9, 1)})
+    idle = dataclasses.replace(last, at_s=NOON_S + 6000)
+    days.note(idle, {DAY: Saved(70, 45), DAY + 1: Saved(9, 1)}, is_last=True)
     waiting.send(within_s=60)
     (second,) = of_day(tables, cache="xc1", day="2026-03-02")
     assert (second["watched_s"], second["evicted_files"], second["saved_wan_bytes"]) == (1300, 0, 8)
