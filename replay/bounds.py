@@ -15,7 +15,6 @@ from replay.policies.clairvoyant import Positions, add, discard, expect, farthes
 from replay.result import Result, summarise
 from replay.trace import IndexArray, ItemArray, Requests, Trace, window
 
-
 _STEPS = 64
 """Buckets of costs in each power of two."""
 _BUCKETS = 160 * _STEPS
