@@ -70,6 +70,8 @@ the width where there is no terminal."""
 
 def _command(name: str, command: Any) -> Iterator[str]:
     yield f"\n### {name}\n\n{' '.join((command.help or '').split())}\n"
+    if command.epilog:
+        yield f"{command.epilog}\n"
     yield "| option | default | meaning |\n|---|---|---|"
     for option in command.params:
         if option.name in ("quiet", "verbose", "help"):

@@ -17,11 +17,11 @@ def main() -> None:
     home = Path(__file__).resolve().parents[1]
     for room in _ROOMS:
         spec = importlib.util.find_spec(room)
-        places = [] if spec is None else [spec.origin, *(spec.submodule_search_locations or ())]
-        found = next((Path(place).resolve() for place in places if place), None)
-        if found is None or not found.is_relative_to(home / room):
+        locations = [] if spec is None else [spec.origin, *(spec.submodule_search_locations or ())]
+        location = next((Path(candidate).resolve() for candidate in locations if candidate), None)
+        if location is None or not location.is_relative_to(home / room):
             sys.exit(
-                f"error: cachecast's package {room!r} is hidden by {found}: take that folder off "
+                f"error: cachecast's package {room!r} is hidden by {location}: take that folder off "
                 "PYTHONPATH, or install cachecast into an environment of its own"
             )
     from jobs.cli.main import main as run  # noqa: PLC0415  it is looked for first

@@ -35,7 +35,7 @@ _log = logging.getLogger(__name__)
 
 
 def task_failed(context: Mapping[str, Any], *, severity: str = "warning") -> None:
-    """Tell that a task failed in its last attempt, unless it is known to fail."""
+    """Raise an alarm for a task that failed in its last attempt, unless the alarm is raised already."""
     event = _of_task(context) | {
         "event": "task failed",
         "severity": severity,
@@ -46,13 +46,13 @@ def task_failed(context: Mapping[str, Any], *, severity: str = "warning") -> Non
 
 
 def task_succeeded(context: Mapping[str, Any]) -> None:
-    """Tell that a task that had failed is good again."""
+    """Clear the alarm of a task that has succeeded after a failure."""
     event = _of_task(context)
     _clear(_cause(event), event)
 
 
 def arrived(context: Mapping[str, Any]) -> None:
-    """Tell of every source that fell short, by the list that the task returned, or is good again."""
+    """Raise an alarm for each source that the task says is incomplete; clear the others'."""
     ti = context["ti"]
     task_succeeded(context)
     for one in ti.xcom_pull(task_ids=ti.task_id) or ():
@@ -65,7 +65,7 @@ def arrived(context: Mapping[str, Any]) -> None:
 
 
 async def deadline_missed(context: Mapping[str, Any]) -> None:
-    """Tell that a run missed its deadline; called by Airflow's triggerer.
+    """Raise an alarm for a run that missed its deadline; called by Airflow's triggerer.
 
     Not if a task of the DAG failed at the same decision time: that is the cause.
     """

@@ -37,7 +37,7 @@ class DecisionTime(BaseDeadlineReference):
 
     @classmethod
     def deserialize_reference(cls, reference_data: dict[str, Any]) -> DecisionTime:
-        """The reference that was serialized."""
+        """The inverse of `serialize_reference`."""
         return cls(int(reference_data["within_s"]))
 
     def _evaluate_with(self, *, session: Session, dag_id: str, run_id: str) -> dt.datetime | None:
@@ -55,7 +55,11 @@ class DecisionTime(BaseDeadlineReference):
 
 
 def start(key: str | None, queued_at: dt.datetime, *, within_s: int) -> dt.datetime:
-    """The time from which a deadline of `within_s` counts, for a run queued then with partition `key`."""
+    """The time from which a run's deadline counts: its decision time, in the partition `key`, or `queued_at`.
+
+    The decision time counts if the run was queued no later than `within_s` after it; a backfill counts from
+    its queueing.
+    """
     try:
         decision_at = dt.datetime.fromtimestamp(parse_as_of(key or ""), dt.UTC)
     except InputError:

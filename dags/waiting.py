@@ -1,4 +1,4 @@
-"""Waiting for a file or a folder, here, on HDFS or on S3, in Airflow's triggerer: it takes no worker."""
+"""A task that waits for a file or a folder (local, HDFS or S3) in Airflow's triggerer, without a worker."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ from airflow.triggers.base import BaseTrigger, TriggerEvent
 from features.common.errors import CachecastError
 
 LOOK_EVERY_S = 10.0
-_MARGIN_S = 300  # of a busy triggerer
+_MARGIN_S = 300
+"""A busy triggerer may be so late."""
 _log = logging.getLogger(__name__)
 
 
@@ -32,13 +33,13 @@ class Arrived(BaseOperator):
         self.path, self.within_s = path, within_s
 
     def execute(self, context: Any) -> None:
-        """Hand over to the triggerer without a look: a file system that hangs would keep the slot."""
+        """Hand over to the triggerer at once: a look at a file system that hangs would keep the worker."""
         until_s = time.time() + self.within_s
         margin = dt.timedelta(seconds=self.within_s + _MARGIN_S)
         self.defer(trigger=PathTrigger(self.path, until_s), method_name="seen", timeout=margin)
 
     def seen(self, context: Any, event: bool) -> None:
-        """Go on, or skip: what follows the wait runs nevertheless, and finds what there is."""
+        """Skip the task if `path` did not arrive; the tasks after it run in either case."""
         if not event:
             raise AirflowSkipException(f"{self.path} did not arrive within {self.within_s} s")
 
@@ -51,11 +52,11 @@ class PathTrigger(BaseTrigger):
         self.path, self.until_s = path, until_s
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
-        """What the triggerer makes it again from."""
+        """The class and the arguments from which the triggerer makes it again."""
         return "dags.waiting.PathTrigger", {"path": self.path, "until_s": self.until_s}
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
-        """Look every ten seconds; a file system that is unavailable is looked at again."""
+        """Look every ten seconds, also at a file system that was unavailable."""
         while not (arrived := await self._look()) and time.time() < self.until_s:
             await asyncio.sleep(min(LOOK_EVERY_S, max(0.1, self.until_s - time.time())))
         yield TriggerEvent(arrived)  # type: ignore[no-untyped-call]
@@ -63,18 +64,18 @@ class PathTrigger(BaseTrigger):
     async def _look(self) -> bool:
         """Whether `path` is there; False if its file system has not answered when the time is over.
 
-        A look that hangs leaves a thread of its own behind: asyncio's few are those of all triggers.
+        A look that hangs leaves its thread behind; the few threads of asyncio are shared by all triggers.
         """
         loop, answer = asyncio.get_running_loop(), asyncio.Future[bool]()
 
-        def reply(seen: bool) -> None:
+        def reply(is_seen: bool) -> None:
             if not answer.done():
-                answer.set_result(seen)
+                answer.set_result(is_seen)
 
         def look() -> None:
-            seen = is_there(self.path)
+            is_seen = is_there(self.path)
             with suppress(RuntimeError):  # the loop has ended
-                loop.call_soon_threadsafe(reply, seen)
+                loop.call_soon_threadsafe(reply, is_seen)
 
         threading.Thread(target=look, daemon=True).start()
         try:
@@ -85,7 +86,7 @@ class PathTrigger(BaseTrigger):
 
 
 def is_there(path: str) -> bool:
-    """Whether a file or a folder is there, as far as its file system says."""
+    """Whether a file or a folder is there; False if its file system cannot say."""
     from jobs.ground.store.filesystems import store_at  # noqa: PLC0415  no job is imported to parse a DAG
 
     try:

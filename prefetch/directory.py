@@ -25,10 +25,13 @@ from prefetch.xcache.gstream import PSEQ_MODULUS
 from prefetch.xcache.rolling import append
 
 BLOCK_BYTES = 128 * 1024
+_ABANDONED_S = 3600
+"""A partial copy of this age is of a process that was killed."""
+_READ_TIMEOUT_S = 60.0
 
 
 class DirectoryStream:
-    """Writes `file_close` records as a cache of one life: framed, numbered, one a datagram."""
+    """Writes `file_close` records as an XCache sends them between restarts: numbered, one per datagram."""
 
     def __init__(self, path: Path, site: str, started_s: int) -> None:
         self._path = path
@@ -70,10 +73,6 @@ def n_blocks_of(size_bytes: int) -> int:
     return max(1, -(-size_bytes // BLOCK_BYTES))
 
 
-_ABANDONED_S = 3600
-_READ_TIMEOUT_S = 60.0
-
-
 class DirectoryTarget:
     """A cache in folder `root` of the files below `origin`. `now_s`: the clock of accesses, s since 1970."""
 
@@ -100,7 +99,7 @@ class DirectoryTarget:
         path = path_below(self.namespace, name)
         fetched = not self._has(path)
         size = self._fetch(name, path, timeout_s) if fetched else path.stat().st_size
-        self._used(path)
+        self._set_last_use(path)
         n_blocks = n_blocks_of(size) if size else 0
         self._record(name, size, hit=0 if fetched else n_blocks, missed=n_blocks if fetched else 0)
         return size
@@ -109,7 +108,7 @@ class DirectoryTarget:
         """Make `name` the most recently used. Raises PushRejected if it is not here."""
         path = path_below(self.namespace, name)
         self._has(path)
-        self._used(path)
+        self._set_last_use(path)
         meanwhile()
         self._record(name, path.stat().st_size, hit=0, missed=0)
 
@@ -120,17 +119,17 @@ class DirectoryTarget:
                 path.unlink(missing_ok=True)
 
     def removes_open_files(self) -> bool:
-        """No: who has a file open goes on reading it."""
+        """No: a process that has the file open goes on reading it."""
         return False
 
     def identity(self) -> None:
-        """Nobody serves a folder."""
+        """Nothing: no server stands before a folder."""
 
     def confirm(self, name: str) -> Confirmation:
         return Confirmation(_held(name, path_below(self.namespace, name)), "directory")
 
     def clock_skew_s(self) -> float:
-        """None: a folder's times are by this machine's clock."""
+        """Zero: the times of files in a folder are of this machine's clock."""
         return 0.0
 
     def confirm_absent(self, name: str) -> Confirmation:
@@ -156,23 +155,26 @@ class DirectoryTarget:
         path = path_below(self.namespace, name)
         hit = self._has(path)
         size = path.stat().st_size if hit else self._fetch(name, path, _READ_TIMEOUT_S)
-        self._used(path)
+        self._set_last_use(path)
         self._record(name, size, hit=size if hit else 0, missed=0 if hit else size)
         return hit
 
     def purge(self, low: float, high: float, capacity_bytes: int) -> list[str]:
-        """Names removed: oldest first down to `low` of the capacity, if more than `high` of it is used."""
+        """The names of the files removed: the longest unused first, down to `low` of the capacity.
+
+        Nothing is removed while no more than `high` of the capacity is used.
+        """
         self._drop_abandoned()
         held = sorted(self.inventory(), key=lambda file: (file.last_detach_s or 0, file.name))
-        excess = sum(file.bytes_on_disk for file in held)
-        if excess <= high * capacity_bytes:
+        used_bytes = sum(file.bytes_on_disk for file in held)
+        if used_bytes <= high * capacity_bytes:
             return []
         purged = []
         for file in held:
-            if excess <= low * capacity_bytes:
+            if used_bytes <= low * capacity_bytes:
                 break
             self.evict(file.name, timeout_s=1.0)
-            excess -= file.bytes_on_disk
+            used_bytes -= file.bytes_on_disk
             purged.append(file.name)
         return purged
 
@@ -216,7 +218,7 @@ class DirectoryTarget:
             raise
         return size
 
-    def _used(self, path: Path) -> None:
+    def _set_last_use(self, path: Path) -> None:
         now_s = self._now_s()
         try:
             os.utime(path, (now_s, now_s))

@@ -15,6 +15,12 @@ from replay.policies.clairvoyant import Positions, add, discard, expect, farthes
 from replay.result import Result, summarise
 from replay.trace import IndexArray, ItemArray, Requests, Trace, window
 
+_STEPS = 64
+"""Buckets of costs in each power of two."""
+_BUCKETS = 160 * _STEPS
+_ROUNDING = 1e-9
+"""Room is enlarged by this: sums of up to 2^31 floats have a smaller relative error, so a bound stays one."""
+
 
 class SplitOutcome(NamedTuple):
     """`held`: bytes per file. Per access of the window, `hit`: the whole file was held; `hit_bytes`."""
@@ -56,6 +62,7 @@ def byte_bound(trace: Trace, capacity_bytes: int, *, count_from_s: int | None = 
 
 @bare
 def _split(requests: Requests, capacity: int, first: int, positions: Positions, outcome: SplitOutcome) -> int:
+    """Serve all requests by BeladySplit and fill in `outcome`; the peak of the bytes held."""
     held, hit, hit_bytes = outcome
     item, size, following = requests
     n = item.size
@@ -87,12 +94,6 @@ def _split(requests: Requests, capacity: int, first: int, positions: Positions, 
                 discard(positions, last)
         peak = max(peak, used)
     return peak
-
-
-_STEPS = 64
-_BUCKETS = 160 * _STEPS
-# Sums of up to 2^31 terms in 64-bit floats have a smaller relative error; more room keeps the bound a bound.
-_ROUNDING = 1e-9
 
 
 class Spans(NamedTuple):
@@ -171,6 +172,7 @@ def _bucket(cost: float) -> int:
 
 @bare
 def _count(spans: Spans, number: IntArray, total: FloatArray) -> None:
+    """Add to each bucket its number of hits, and the sum of their costs."""
     for i in range(spans.item.size):
         cost = _cost(spans, i)
         if cost >= 0:
@@ -181,6 +183,7 @@ def _count(spans: Spans, number: IntArray, total: FloatArray) -> None:
 
 @bare
 def _collect(spans: Spans, bucket: int, costs: FloatArray) -> None:
+    """Write the costs in one bucket to `costs`."""
     n = 0
     for i in range(spans.item.size):
         cost = _cost(spans, i)
@@ -191,6 +194,7 @@ def _collect(spans: Spans, bucket: int, costs: FloatArray) -> None:
 
 @bare
 def _take(spans: Spans, limit: float, n_at_limit: int, hit: BoolArray) -> None:
+    """Mark the hits that cost less than `limit`, and the first `n_at_limit` of exactly that cost."""
     for i in range(spans.item.size):
         cost = _cost(spans, i)
         if cost < 0 or cost > limit:

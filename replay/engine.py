@@ -209,7 +209,7 @@ class Run:
         )
 
     def _time_of_use(self, item: IntArray, use: IndexArray, as_of_s: int) -> IntArray:
-        """When each file's last access closes (in the future while it is open), or a plan brought it."""
+        """When each file was last used: its last access closes (perhaps later), or a plan fetched it."""
         log, n = self._log, self._trace.n_accesses
         part = slice(self._closed, int(np.searchsorted(log.close_time, as_of_s)))
         self._last_use_s[log.closed[part]], self._closed = log.close_time[part], part.stop

@@ -194,7 +194,7 @@ def _owners(trace: Trace, access: IntArray, level: Level, readers: IntArray | No
 
 
 def _sources(owner: IntArray, item: ItemArray, access: IntArray, hit: BoolArray) -> IntArray:
-    """Of each hit the access that brought its file into that cache last; NOWHERE of the others."""
+    """For each hit, the latest access that brought the file into its cache; for misses, NOWHERE."""
     order = np.lexsort((access, item, owner))
     brings = ~hit[order]
     latest = np.maximum.accumulate(np.where(brings, np.arange(order.size), 0))

@@ -1,4 +1,4 @@
-"""Files that are written whole or not at all, those with secrets, and those that can be made again."""
+"""Writing files whole or not at all, checking files with secrets, and the user's cache folder."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ _NOT_MISLED = os.O_NOFOLLOW | os.O_NONBLOCK
 def replaced(path: Path, *, mode: int | None = None, settle: bool = True) -> Iterator[Path]:
     """The path of a new, empty file, which replaces `path` in one step when the block ends.
 
-    If the block raises, the new file is removed and `path` stays as it was. `mode`: its rights; None: those
-    that the umask leaves. `settle`: wait until its bytes are on the disk before it replaces `path`. Raises
-    OSError.
+    If the block raises, the new file is removed and `path` stays as it was. `mode`: its permissions; None:
+    those that the umask leaves. `settle`: wait until its bytes are on the disk before it replaces `path`.
+    Raises OSError.
     """
     draft = path.with_name(f".{path.name[:100]}.{secrets.token_hex(8)}.draft")
     os.close(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666))
@@ -63,13 +63,13 @@ def read_own(path: Path, most_bytes: int) -> bytes:
 
 
 def check_private(path: Path, what: str, setting: str) -> None:
-    """Raise ConfigError, which names `setting`, unless `path` is a plain file and ours alone."""
+    """Raise ConfigError, which names `setting`, unless `path` is a plain file for this account alone."""
     if (problem := private_fault(path, what)) is not None:
         raise ConfigError(setting, problem)
 
 
 def private_fault(path: Path, what: str) -> str | None:
-    """Why `path` is no plain file of ours alone, and the remedy; None: it is."""
+    """Why `path` is not a plain file that only this account can read, and the remedy; None: it is."""
     try:
         status = path.lstat()
     except OSError as error:

@@ -20,11 +20,12 @@ from features.common.errors import NotPlainError
 PACKED = {".gz": "gzip", ".bz2": "bz2", ".zst": "zstd"}
 """How files with such a suffix are compressed, by Arrow's names."""
 _BLOCK_BYTES = 512
-_LOOK = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
+_PATH_FLAGS = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
+"""A descriptor that names a file without opening it."""
 _MOST_LINKS = 40
-_EXPANDS = 200
+_MOST_EXPANSION = 200
 """A file with holes, or a compressed one, may hold this many times the bytes it takes on disk."""
-_MAY_HOLD_BYTES = 256 * 2**20
+_ALWAYS_ALLOWED_BYTES = 256 * 2**20
 """Every file may hold this much, however few bytes it takes."""
 _KINDS = {
     stat.S_IFDIR: "a folder",
@@ -38,11 +39,11 @@ _KINDS = {
 
 @dataclasses.dataclass(frozen=True, order=True)
 class InputFile:
-    """A file or folder to read: `given` by an operator, or `below` that folder, found there.
+    """A file or folder to read: the path `given` by an operator, or one `below` the given folder.
 
-    What is given may be a link, or behind one, if root or this account made it. No link is followed below it,
-    and only plain files are opened. `is_listed`: it was found in a folder, and is no folder to look into.
-    `address`: its URI, if it is not of this machine; `fetch` then copies it to a path.
+    The given path may be a link, or lie behind one, if root or this account made the link. No link below it
+    is followed, and only plain files are opened. `is_listed`: a file that was listed in a folder. `address`:
+    its URI if it is not on this machine; `fetch` then copies it to a path.
     """
 
     given: Path
@@ -71,9 +72,9 @@ class InputFile:
 
 @contextmanager
 def plain(file: Path | InputFile) -> Iterator[str]:
-    """A name of the plain file, for readers that open by name; it cannot become another file in the block.
+    """A name under which readers can open the plain file; no other file can take its place in the block.
 
-    A path counts as given. Of a file elsewhere it is that of a copy, which is gone after the block. Raises
+    A path counts as given. A file on another machine is copied, and the copy removed after the block. Raises
     NotPlainError, also for a file that is hardly more than holes, and OSError as `open` does.
     """
     source = file if isinstance(file, InputFile) else InputFile(file)
@@ -83,13 +84,13 @@ def plain(file: Path | InputFile) -> Iterator[str]:
             with plain(copy) as name:
                 yield name
         return
-    with _looked_at(source) as descriptor:
+    with _descriptor_of(source) as descriptor:
         if (kind := _kind(descriptor)) is not None:
             raise NotPlainError(str(source.path), kind)
         status = os.fstat(descriptor)
-        if status.st_size > _may_hold(status.st_blocks * _BLOCK_BYTES):
+        if status.st_size > _most_bytes(status.st_blocks * _BLOCK_BYTES):
             raise NotPlainError(
-                str(source.path), f"all holes, more than {_EXPANDS} times what it takes on disk"
+                str(source.path), f"all holes, more than {_MOST_EXPANSION} times what it takes on disk"
             )
         yield f"/proc/self/fd/{descriptor}"
 
@@ -103,8 +104,8 @@ class Unpacked(io.RawIOBase):
 
     def __init__(self, name: str, file: Path | InputFile, packing: str | None = None) -> None:
         packing = packing or PACKED.get(Path(file).suffix)
-        self._called = os.fspath(file)
-        self._left = _may_hold(Path(name).stat().st_size) if packing else sys.maxsize
+        self._label = os.fspath(file)
+        self._left_bytes = _most_bytes(Path(name).stat().st_size) if packing else sys.maxsize
         self._stream = pa.input_stream(name, compression=packing)
 
     def readable(self) -> bool:
@@ -118,9 +119,9 @@ class Unpacked(io.RawIOBase):
     def readinto(self, buffer: Any) -> int:
         """Read some of the decompressed content; see `io.RawIOBase.readinto`."""
         content = self._stream.read(len(buffer))
-        self._left -= len(content)
-        if self._left < 0:
-            raise NotPlainError(self._called, f"packed, and {_EXPANDS} times as long as it looks")
+        self._left_bytes -= len(content)
+        if self._left_bytes < 0:
+            raise NotPlainError(self._label, f"packed, and {_MOST_EXPANSION} times as long as it looks")
         buffer[: len(content)] = content
         return len(content)
 
@@ -130,13 +131,14 @@ class Unpacked(io.RawIOBase):
         super().close()
 
 
-def _may_hold(n_bytes: int) -> int:
-    return max(_MAY_HOLD_BYTES, _EXPANDS * n_bytes)
+def _most_bytes(n_bytes: int) -> int:
+    """The most that a file may hold which takes `n_bytes` on disk."""
+    return max(_ALWAYS_ALLOWED_BYTES, _MOST_EXPANSION * n_bytes)
 
 
 def inside(folder: InputFile) -> dict[str, bool] | None:
     """The names in `folder`, and whether each is a folder; None if `folder` is none. Raises OSError."""
-    with _looked_at(folder) as descriptor:
+    with _descriptor_of(folder) as descriptor:
         if not stat.S_ISDIR(os.fstat(descriptor).st_mode):
             return None
         with os.scandir(f"/proc/self/fd/{descriptor}") as entries:
@@ -149,14 +151,14 @@ def _kind(descriptor: int) -> str | None:
 
 
 @contextmanager
-def _looked_at(file: InputFile) -> Iterator[int]:
+def _descriptor_of(file: InputFile) -> Iterator[int]:
     """A descriptor of `file` without opening it: a pipe would wait for a writer, a device may act."""
-    descriptor = _given(file.given)
+    descriptor = _open_given(file.given)
     try:
         for part in Path(file.below).parts:
             outer = descriptor
             try:
-                descriptor = os.open(part, _LOOK, dir_fd=outer)
+                descriptor = os.open(part, _PATH_FLAGS, dir_fd=outer)
             except NotADirectoryError:
                 raise NotPlainError(str(file.path), "behind a link") from None
             finally:
@@ -167,13 +169,13 @@ def _looked_at(file: InputFile) -> Iterator[int]:
         os.close(descriptor)
 
 
-def _given(path: Path) -> int:
+def _open_given(path: Path) -> int:
     """A descriptor of `path`: each link on the way, and the last one, must be root's or this account's."""
     left, n_links = [*reversed(path.parts)], 0
-    descriptor = os.open(".", _LOOK)
+    descriptor = os.open(".", _PATH_FLAGS)
     try:
         while left:
-            inner = os.open(left.pop(), _LOOK, dir_fd=descriptor)
+            inner = os.open(left.pop(), _PATH_FLAGS, dir_fd=descriptor)
             status = os.fstat(inner)
             if not stat.S_ISLNK(status.st_mode):
                 descriptor, inner = inner, descriptor

@@ -1,4 +1,4 @@
-"""What is known of files beside their reads, and from when on; a state as rows of the table `states`.
+"""Facts of files beside their reads, and from when each is known; a state as rows of the table `states`.
 
 A fact is the one stated first, by a read or by the catalogue. So it does not matter how often, and from which
 state, features are computed. Of sizes the catalogue's counts from when it is known, and 0 is none.
@@ -27,6 +27,12 @@ CATALOGUE = ("did", "dataset", "tier", "campaign", "size_bytes", "created_at", "
 """Columns of `files` that are used."""
 OF_READS = ("tier", "campaign", "size_bytes")
 """Facts that reads state; a state keeps what they stated first."""
+FILE, DATASET = "file", "dataset"
+"""Kinds of entities in the table `states`."""
+ALONE = "\n"
+"""The end of the name of a dataset that is one file without a dataset; it begins with the did."""
+_CHUNK_ROWS = 1 << 20
+"""An array of Arrow holds 2 GiB, so rows become bytes in chunks."""
 _SIZE = "size_bytes"
 _TEXTS = ("dataset", "tier", "campaign")
 _TIME = pa.timestamp("us", tz="UTC")
@@ -126,12 +132,6 @@ def _codes(column: pa.ChunkedArray, words: pa.Array | None) -> IntArray:
     return values
 
 
-FILE, DATASET = "file", "dataset"
-ALONE = "\n"
-"""The end of the name of a dataset that is one file without a dataset; it begins with the did."""
-_CHUNK = 1 << 20  # an array of Arrow holds 2 GiB
-
-
 @dataclasses.dataclass(frozen=True)
 class Stored:
     """`files`, `datasets`: rows of the table `states`, each entity once."""
@@ -186,14 +186,14 @@ class Stored:
         return pa.concat_tables([self.files, self.datasets])
 
     def statements(self, item: Ids) -> Statements:
-        """What the state says of its files, as statements; `item`: the number of each of its files.
+        """The facts of the stored files, as statements; `item`: the number of each of these files.
 
         A file that belongs to no dataset states none.
         """
         name = self.files["dataset"]
-        named = pc.if_else(pc.ends_with(name, ALONE), pa.scalar(None, pa.string()), name)
+        dataset = pc.if_else(pc.ends_with(name, ALONE), pa.scalar(None, pa.string()), name)
         rows = self.files.drop_columns(["numbers"])
-        stated = rows.set_column(rows.column_names.index("dataset"), "dataset", named)
+        stated = rows.set_column(rows.column_names.index("dataset"), "dataset", dataset)
         return Statements(item, np.full(item.size, ALWAYS), stated, np.arange(item.size))
 
     def put_into(self, state: State, item: Ids, dataset_names: pa.Array) -> None:
@@ -211,9 +211,9 @@ class Stored:
 
 
 def _bytes(matrix: FloatArray) -> pa.ChunkedArray:
-    """Each row as it is in memory."""
+    """The bytes of each row in memory; `_matrix` reads them back."""
     chunks = []
-    for rows in (matrix[k : k + _CHUNK] for k in range(0, len(matrix), _CHUNK)):
+    for rows in (matrix[k : k + _CHUNK_ROWS] for k in range(0, len(matrix), _CHUNK_ROWS)):
         starts = np.arange(len(rows) + 1, dtype=np.int32) * np.int32(rows[:1].nbytes)
         buffers = [None, pa.py_buffer(starts), pa.py_buffer(np.ascontiguousarray(rows))]
         chunks.append(pa.Array.from_buffers(pa.binary(), len(rows), buffers))

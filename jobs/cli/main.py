@@ -34,17 +34,18 @@ from jobs.cli import (
     studies,
 )
 from jobs.cli.ending import remedy
+from jobs.cli.examples import EXAMPLES
 
 _log = logging.getLogger(__name__)
+
+NOT_DUE = 99
+"""Exit code of a command that had nothing to do; Airflow then skips the task and what follows it."""
 
 LOOP = "The loop"
 REPLAY = "Replay and study"
 CACHES = "Caches and pushes"
 PLACEMENT = "Placement and Rucio"
-NOT_DUE = 99
-"""Exit code of a command that had nothing to do; Airflow then skips the task and what follows it."""
 OPERATION = "Operation"
-
 
 GROUPS: Mapping[str, Sequence[Any]] = {
     LOOP: (
@@ -83,8 +84,8 @@ def _named(command: Any) -> tuple[str, str]:
     return command.__name__.replace("_", "-"), str(inspect.getdoc(command)).partition("\n")[0]
 
 
-COMMANDS = {_named(one)[0]: one for commands in GROUPS.values() for one in commands}
-"""What is behind each name."""
+COMMANDS = {_named(command)[0]: command for commands in GROUPS.values() for command in commands}
+"""The function or the group of commands behind each name."""
 
 
 class CommandTable(TyperGroup):
@@ -112,21 +113,23 @@ def load(name: str) -> Any:
         app.command(name)(options.unfolded(COMMANDS[name]))
     command = typer.main.get_command(app)
     command.name = name
-    _as_written(command)
+    _complete_help(command, name)
     return command
 
 
-def _as_written(command: Any) -> None:
-    """Let the help show brackets as they are, and wrap its paragraphs only where the screen ends.
+def _complete_help(command: Any, name: str) -> None:
+    """Let the help of `name` show brackets as they are, wrap only where the screen ends, and show an example.
 
     Rich would take `[tables]` for markup.
     """
+    if name in EXAMPLES:
+        command.epilog = escape(f"Example: cachecast {name} {EXAMPLES[name]}")
     for part in (command, *command.params):
         if getattr(part, "help", None):
             paragraphs = inspect.cleandoc(part.help).split("\n\n")
-            part.help = escape("\n\n".join(" ".join(one.split()) for one in paragraphs))
-    for one in getattr(command, "commands", {}).values():
-        _as_written(one)
+            part.help = escape("\n\n".join(" ".join(paragraph.split()) for paragraph in paragraphs))
+    for subname, subcommand in getattr(command, "commands", {}).items():
+        _complete_help(subcommand, f"{name} {subname}")
 
 
 app = typer.Typer(

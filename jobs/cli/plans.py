@@ -31,8 +31,6 @@ _Dataset = Annotated[
     str, typer.Option("--dataset", help="list only files of datasets that match, for example '*/AOD'")
 ]
 _Reason = Annotated[str, typer.Option("--reason", help="list only files whose reason has this text")]
-
-
 _EvictNow = Annotated[
     bool, typer.Option("--evict-now", help="evict at once what else is left to the cache's steward")
 ]
@@ -113,7 +111,7 @@ def run(
     ] = False,
     force: Force = False,
 ) -> None:
-    """Carry out the plan of a decision time, and what else waits.
+    """Carry out the plan of a decision time, and the unfinished items of earlier plans.
 
     What models chose is pushed only if they were promoted (`cachecast promote`), or with --unproven. A cache
     with a steward evicts what the plan lists when it needs the room, first of all, or with --evict-now. A
@@ -162,7 +160,7 @@ def resume(settings: Settings, cache: Cache, evict_now: _EvictNow = False, force
 @push.command()
 @options.unfolded
 def status(settings: Settings, cache: Cache, as_of: _OfPlan = None) -> None:
-    """Show the progress, and touch nothing."""
+    """Show the progress of the plans, and touch nothing."""
     from jobs.loop.push import push as job
 
     console.show(job.status(settings, cache=cache, as_of_s=parsing.moment(as_of)))
@@ -192,7 +190,7 @@ def new_journal(settings: Settings) -> None:
 
 
 def _show_plan(answer: PlanSummary | DryRun, *, with_files: bool) -> None:
-    """Print a plan; `with_files`: what they add up to, and a line for each."""
+    """Print a plan; `with_files`: also the sums of its listed files, and a line for each file."""
     from jobs.loop.plan.items import totals
 
     row = text.as_row(answer)
@@ -218,7 +216,7 @@ def end_push(cache: str, summary: PushSummary, *, is_over: bool = False) -> None
         )
     if summary.failed:
         where = f"`cachecast push status --cache {cache}` and the table receipts"
-        console.warn(f"{summary.failed} items failed: {where} tell their errors")
+        console.warn(f"{summary.failed} items failed: {where} have their errors")
     if summary.unproven is not None:
         n = sum(summary.withheld.values())
         raise UnprovenError(
@@ -276,7 +274,9 @@ def outcomes(
         if (why := history.annotate_models(settings, cache=cache)) is not None:
             console.warn(why)
     else:
-        first, last = (None if one is None else day_label(one) for one in map(parsing.day, (since, until)))
+        first, last = (
+            None if limit_s is None else day_label(limit_s) for limit_s in map(parsing.day, (since, until))
+        )
         accounted = history.history(settings, cache=cache, since=first, until=last)
         if out is not None:
             history.write_page(accounted, cache=cache, out=out)

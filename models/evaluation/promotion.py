@@ -260,7 +260,7 @@ class HoursPerByte(NamedTuple):
 
 
 def daily_hours(trace: Trace, result: Result, hit: BoolArray, per_byte: HoursPerByte) -> FloatArray:
-    """Core-hours per day of `result.daily`, float64[days]; `hit`: bool[n], for all accesses of `trace`."""
+    """Core-hours of the jobs on each day of `result.daily`; `hit`: bool[n], for all accesses of `trace`."""
     first = trace.n_accesses - result.requests
     item, days = trace.item[first:], result.daily.day
     rate = np.where(hit[first:], per_byte.hit[item], per_byte.missed[item])

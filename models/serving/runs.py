@@ -1,4 +1,4 @@
-"""Runs in MLflow: the one writer, for trainings, evaluations and replays."""
+"""Writes runs to MLflow: trainings, evaluations and replays all go through `write`."""
 
 from __future__ import annotations
 
@@ -28,25 +28,25 @@ from models.serving.mlflow_session import (
 )
 
 ID_TAG, KIND_TAG = "cachecast.id", "kind"
-"""Of every run: what was written together, and the `kind` of the run."""
+"""Tags of every run: the id that runs written together share, and the run's `kind`."""
 _PARENT, _SOURCE, _COMMIT = "mlflow.parentRunId", "mlflow.source.name", "mlflow.source.git.commit"
 _NOTE = "mlflow.note.content"
-"""MLflow shows it as the description of a run."""
+"""The tag that MLflow shows as the description of a run."""
 _PARAMS_AT_ONCE, _METRICS_AT_ONCE = 100, 1000
-"""Most that MLflow takes in a request."""
+"""The most that MLflow takes in a request."""
 _DIGEST_CHARS = 36
 _TEXT_CHARS = 6000
-"""Of a parameter or a tag in MLflow."""
+"""The longest parameter or tag that MLflow takes."""
 _NAME_CHARS = 250
 _MOST_RUNS = 100_000
-"""That are written together."""
+"""The most that are written together."""
 _ABANDONED_S = DAY_S
 """A run is written within minutes, at the end of the work; one that runs longer was killed."""
 
 
 @dataclasses.dataclass(frozen=True)
 class TableRead:
-    """A table that a run read. `commit`: of the table; `n_rows`: that were used, None: not counted."""
+    """A table that a run read, at a `commit` of it. `n_rows`: the rows that were used; None: not counted."""
 
     name: str
     commit: str
@@ -58,8 +58,8 @@ class Run:
     """A run with its nested ones. `kind`: training, model, trial, evaluation, replay or policy.
 
     `days`: by name, the figures of consecutive days from `first_day_s` on; they become steps. `model_id`: the
-    model in MLflow that the figures are of. `folder`: of its files, relative to the root that `write` gets.
-    `says`: what was found, in sentences.
+    model in MLflow that the figures describe. `folder`: the folder of its files, relative to `Place.root`.
+    `says`: the result, in sentences.
     """
 
     name: str
@@ -102,11 +102,11 @@ def write(
     made_by: str,
     makes: Callable[[str], str] | None = None,
 ) -> Written:
-    """Write `run` and those nested in it; what an earlier try left under `written_id` is deleted first.
+    """Write `run` and the runs nested in it; those that an earlier try left under `written_id` are deleted.
 
-    `made_by`: the command, as MLflow's source of the run; `makes`: makes the model of the run with this id
-    and returns the model's id, where there was none before. A run that cannot be written to its end is
-    `FAILED`. Raises MLflow's errors, and ServiceError if its files would go elsewhere.
+    `made_by`: the command, as MLflow's source of the run; `makes`: creates the model of a run, given the
+    run's id, and returns the model's id; None: no model is created. A run that cannot be written to its
+    end is `FAILED`. Raises MLflow's errors, and ServiceError if its files would go elsewhere.
     """
     _end_abandoned(place)
     delete_runs(place, written_id)
@@ -128,7 +128,7 @@ def delete_runs(place: Place, written_id: str) -> None:
 
 
 def _end_abandoned(place: Place) -> None:
-    """End the runs of commands that were killed with the status `KILLED`."""
+    """Give the status `KILLED` to the runs of commands that were killed."""
     before_ms = int((time.time() - _ABANDONED_S) * 1000)
     is_running = f"attributes.status = 'RUNNING' AND attributes.start_time < {before_ms}"
     for run in place.client.search_runs([place.experiment_id], f"{is_running} AND tags.`{ID_TAG}` LIKE '%'"):
@@ -138,14 +138,14 @@ def _end_abandoned(place: Place) -> None:
 def _write(
     place: Place, run: Run, common: Mapping[str, str], makes: Callable[[str], str] | None = None
 ) -> Written:
-    noted = {_NOTE: run.says} if run.says else {}
-    tags = {name: _text(value) for name, value in {**run.tags, **noted}.items()}
-    made = place.client.create_run(
+    note = {_NOTE: run.says} if run.says else {}
+    tags = {name: _text(value) for name, value in {**run.tags, **note}.items()}
+    created = place.client.create_run(
         place.experiment_id,
         tags={**common, **tags, KIND_TAG: run.kind},
         run_name=_text(run.name, _NAME_CHARS),
     )
-    run_id = str(made.info.run_id)
+    run_id = str(created.info.run_id)
     try:
         written = _fill(place, run, run_id, common, makes)
     except BaseException:
@@ -179,12 +179,12 @@ def _fill(
 
 
 def _text(value: str, most_chars: int = _TEXT_CHARS) -> str:
-    """`value` as every database keeps it: names of files may hold any bytes."""
+    """`value`, printable and bounded, so that every database takes it: names of files may hold any bytes."""
     return bounded(printable(value), most_chars)
 
 
 def _points(run: Run, model_id: str | None) -> Iterator[Metric]:
-    """The figures of `run` that are numbers."""
+    """The figures of `run`, without those that are NaN or infinite."""
     now_ms = int(time.time() * 1000)
     for name, value in run.metrics.items():
         if math.isfinite(value):
@@ -195,16 +195,16 @@ def _points(run: Run, model_id: str | None) -> Iterator[Metric]:
 
 
 def _dataset(table: TableRead, context: str) -> DatasetInput:
-    """The table as MLflow's own kind of record."""
+    """The table as an input dataset of MLflow."""
     profile = None if table.n_rows is None else json.dumps({"num_rows": table.n_rows})
-    of = Dataset(
+    dataset = Dataset(
         name=table.name,
         digest=table.commit[:_DIGEST_CHARS],
         source_type="cachecast",
         source=json.dumps({"table": table.name, "snapshot": table.commit}),
         profile=profile,
     )
-    return DatasetInput(of, [InputTag("mlflow.data.context", context)])
+    return DatasetInput(dataset, [InputTag("mlflow.data.context", context)])
 
 
 def code_version() -> dict[str, str]:

@@ -106,7 +106,7 @@ class Fleet:
         )
 
     def hear(self, server: CacheServer) -> bool:
-        """Take a heartbeat, unless a later one was taken; return whether servers or sizes changed."""
+        """Record a heartbeat, unless a later one is known; return whether servers or sizes changed."""
         before = self._servers.get(server.key)
         if before is not None and before.seen_at_s > server.seen_at_s:
             return False

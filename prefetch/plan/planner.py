@@ -91,8 +91,8 @@ class ValuePlanner:
         pinned = lists.pins(case)
         order = lists.eviction_order(case, pinned.places)
         fetched = lists.fetches(case, order)
-        brought = int(candidates.size_bytes[fetched.places].sum())
-        return Judgement(case, horizon, pinned, lists.evictions(case, order, brought), fetched)
+        fetched_bytes = int(candidates.size_bytes[fetched.places].sum())
+        return Judgement(case, horizon, pinned, lists.evictions(case, order, fetched_bytes), fetched)
 
 
 class Prefill(NamedTuple):
@@ -108,11 +108,11 @@ def prefill(case: Case) -> Prefill:
     Limits, control group, rules and federation apply as in any plan, and pins of other files count. Nothing
     is evicted: the cache's own purge and the next plan make room, and both know these files.
     """
-    asked_there = np.isin(case.disk.item, case.scores.item)
-    others = case.state.pinned & ~asked_there
-    pin = case.limits.pin(case.state).n_bytes - int(case.disk.size_bytes[others].sum())
-    room = Limit(max(0, pin), "what may be pinned, less what is")
-    pinned = _within(case, asked_there & case.usable(case.disk), room)
+    is_asked = np.isin(case.disk.item, case.scores.item)
+    others = case.state.pinned & ~is_asked
+    pin_bytes = case.limits.pin(case.state).n_bytes - int(case.disk.size_bytes[others].sum())
+    room = Limit(max(0, pin_bytes), "what may be pinned, less what is")
+    pinned = _pins(case, is_asked & case.usable(case.disk), room)
     left = dataclasses.replace(room, n_bytes=room.n_bytes - int(case.disk.size_bytes[pinned.places].sum()))
     fetched = _fetches(case, least(left, *case.limits.wan(case.state)))
     rows = [
@@ -123,7 +123,7 @@ def prefill(case: Case) -> Prefill:
     return Prefill(joined(rows, bound), _left_out(case, pinned, fetched))
 
 
-def _within(case: Case, mask: BoolArray, limit: Limit) -> PlanList:
+def _pins(case: Case, mask: BoolArray, limit: Limit) -> PlanList:
     order = best_first(case.disk.density, case.disk.last_use_s, case.disk.item, mask)
     places = head(order, case.disk.size_bytes, limit.n_bytes)
     return PlanList(places, case.disk.cause[places], limit, places.size < order.size)
@@ -144,7 +144,7 @@ def _left_out(case: Case, pinned: PlanList, fetched: PlanList) -> dict[str, int]
     item, files = case.scores.item, case.files
     planned = np.concatenate([case.disk.item[pinned.places], case.candidates.item[fetched.places]])
     barred = ~np.isin(files.treatment[item], [int(Treatment.PLANNED), int(Treatment.PIN)])
-    because = {
+    reasons = {
         "of the control group, which is never planned": files.is_control[item],
         "a rule excludes it or keeps it out of the cache": barred,
         "another server of the federation is where it belongs": ~files.is_here[item],
@@ -152,7 +152,7 @@ def _left_out(case: Case, pinned: PlanList, fetched: PlanList) -> dict[str, int]
         "beyond the limits": ~np.isin(item, planned),
     }
     counts, counted = {}, np.zeros(item.size, np.bool_)
-    for words, applies in because.items():
+    for words, applies in reasons.items():
         counts[words] = int((applies & ~counted).sum())
         counted |= applies
     return {words: n for words, n in counts.items() if n}

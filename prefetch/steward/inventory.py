@@ -101,7 +101,7 @@ class Past:
         return self._n_bytes[file]
 
     def is_open(self, name: str) -> bool | None:
-        """None: nobody can see what was open then."""
+        """None, not known: a past report does not say which files were open."""
         return None
 
 

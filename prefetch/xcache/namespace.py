@@ -1,4 +1,4 @@
-"""Walks a cache's namespace and reads every cinfo."""
+"""Walks a cache's namespace and reads every cinfo; reads the count of bytes that the server keeps there."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ YOUNG_S = 10.0
 _USUAL_BYTES = 8192
 _REREAD_S = 0.02
 _LOST_AND_FOUND = "/lost+found"
-# The cache's own (5.8): a snapshot of its statistics, with a cinfo, never purged. What else lies beside it is
-# a file of jobs, which may be called so at an origin.
+# XRootD 5.8 keeps a snapshot of its statistics here, with a cinfo, and never purges it. Any other file in the
+# folder is one that jobs read: an origin may have a folder of this name too.
 _COUNTS = "/pfc-stats/DirStat.json"
 _STATISTICS = f"{_COUNTS}{SUFFIX}"
 _COUNTED = re.compile(
@@ -33,10 +33,10 @@ _READ_FLAGS = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 
 
 class WalkedFile(NamedTuple):
-    """A file of the cache by its cinfo. `info` is None if that cannot be used, and `fault` says why.
+    """A file of the cache and its cinfo; `info` is None if the cinfo cannot be used, and `fault` says why.
 
-    `fault` has the same words for the same fault; `detail` is for people. `is_folder`: it is a folder that
-    cannot be read.
+    Equal faults have equal words in `fault`; `detail` is for people. `is_folder`: the name is that of a
+    folder that cannot be read.
     """
 
     name: str
@@ -47,10 +47,10 @@ class WalkedFile(NamedTuple):
 
 
 class Part(NamedTuple):
-    """Part `number`, from 0, of `of` into which a namespace is divided by its folders."""
+    """One of the `n_parts` into which the folders of a namespace are divided; `number` counts from 0."""
 
     number: int
-    of: int
+    n_parts: int
 
 
 WHOLE: Final = Part(0, 1)
@@ -64,7 +64,10 @@ class ServerCount(NamedTuple):
 
 
 def server_count(namespace: Path) -> ServerCount | None:
-    """What the server counts (5.8), and purges by: until a restart also what others removed."""
+    """The count by which the server purges (XRootD 5.8); None if there is none.
+
+    Until the server restarts, it includes files that others have removed.
+    """
     try:
         with os.fdopen(os.open(f"{namespace}{_COUNTS}", _READ_FLAGS), "rb") as file:
             match = _COUNTED.search(file.read(_HEAD_BYTES))
@@ -82,18 +85,18 @@ def walk(namespace: Path, spaces: Sequence[Path] = (), part: Part = WHOLE) -> It
     Raises InputError if `namespace` is no folder that can be read, and after the last file if another folder
     is in its place by then.
     """
-    begun = _status(namespace)
+    status_at_start = _status(namespace)
     roots = tuple(f"{os.path.realpath(space)}/" for space in spaces)
     folders = [""]
     while folders:
         folder = folders.pop()
-        is_ours = zlib.crc32(os.fsencode(folder)) % part.of == part.number
+        is_in_part = zlib.crc32(os.fsencode(folder)) % part.n_parts == part.number
         try:
             entries = os.scandir(f"{namespace}{folder}")
         except OSError as error:
             if not folder:
                 raise InputError(f"cannot read namespace {namespace}: {error.strerror}") from error
-            if is_ours and not isinstance(error, FileNotFoundError | NotADirectoryError):
+            if is_in_part and not isinstance(error, FileNotFoundError | NotADirectoryError):
                 yield WalkedFile(
                     folder, None, _unreadable(error), f"{folder[:200]}: a folder", is_folder=True
                 )
@@ -104,9 +107,9 @@ def walk(namespace: Path, spaces: Sequence[Path] = (), part: Part = WHOLE) -> It
                 if entry.is_dir(follow_symlinks=False):
                     if name != _LOST_AND_FOUND:
                         folders.append(name)
-                elif is_ours and name != _STATISTICS and (file := _read_entry(entry, name, roots)):
+                elif is_in_part and name != _STATISTICS and (file := _read_entry(entry, name, roots)):
                     yield file
-    if not os.path.samestat(begun, _status(namespace)):
+    if not os.path.samestat(status_at_start, _status(namespace)):
         raise InputError(f"namespace {namespace} was another folder when its walk began: is it mounted?")
 
 
@@ -118,7 +121,7 @@ def _status(namespace: Path) -> os.stat_result:
 
 
 def _read_entry(entry: os.DirEntry[str], name: str, roots: tuple[str, ...]) -> WalkedFile | None:
-    """What `entry` says, if it is a cinfo or leads somewhere."""
+    """The file whose cinfo `entry` is, or a link that is not followed; None for any other entry."""
     is_cinfo, path = entry.name.endswith(SUFFIX), entry.path
     lfn = name.removesuffix(SUFFIX)
     if entry.is_symlink():
@@ -139,7 +142,7 @@ def _read_entry(entry: os.DirEntry[str], name: str, roots: tuple[str, ...]) -> W
 
 
 def _read(path: str, lfn: str) -> WalkedFile | None:
-    """What the file at `path` says of `lfn`; None if it is not there, or without a byte yet."""
+    """The file `lfn` by its cinfo at `path`; None if there is no cinfo, or it is still empty."""
     try:
         content = _content(path)
         try:
@@ -180,10 +183,10 @@ def _lost(path: str, lfn: str) -> WalkedFile | None:
 
 
 def _content(path: str) -> bytes:
-    """The bytes of a file, one more than is allowed at most."""
+    """The bytes of a cinfo; of one that is too large, one byte more than the limit."""
     descriptor = os.open(path, _READ_FLAGS)
     try:
-        # Few records are longer; a buffer of the most that is allowed would cost more than the rest.
+        # Few records are longer, and a buffer of the largest allowed size would cost more than all else here.
         content = os.read(descriptor, _USUAL_BYTES)
         if len(content) == _USUAL_BYTES:
             content += os.read(descriptor, cinfo.MAX_BYTES + 1 - _USUAL_BYTES)

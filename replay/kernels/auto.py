@@ -52,7 +52,7 @@ NOW_S, PROVEN_FROM_S = range(2)
 
 
 class Learnt(NamedTuple):
-    """The learned order that is followed now: number `at` of several, -1: none has begun."""
+    """The learned order that is followed now, and its index `at`; -1: none has begun."""
 
     at: int
     rule: Rule
@@ -66,7 +66,7 @@ class Valued(NamedTuple):
 
 
 class Sample(NamedTuple):
-    """The number of each file in the sample, int32[m], and the files in it, int32[k]."""
+    """The sampled files: int32[k] in `file`; `place`: int32[m], each file's index there, or NOT_SAMPLED."""
 
     place: Ids
     file: Ids
@@ -112,7 +112,7 @@ class Room(NamedTuple):
 def new_auto(
     capacity_bytes: int, share: float, room: Room, known: Known, *, learns: bool, proven_from_s: float
 ) -> Auto:
-    """An empty cache; `share`: of the files, that is in the sample."""
+    """The orders for an empty cache; `share`: the share of files that the shadows sample."""
     shadow_bytes = int(capacity_bytes * share)
     n_files = room.files if learns else 0
     first, second, third = (

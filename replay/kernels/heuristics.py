@@ -1,4 +1,4 @@
-"""Orders of eviction without a model: LRU, S3-FIFO, and LRU by dataset."""
+"""Orders of eviction without a model (LRU, S3-FIFO, LRU by dataset), and a shadow cache that follows one."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from replay.kernels.links import (
 )
 
 LRU, S3FIFO, DATASET_LRU = range(3)
-"""The longest unread file goes first; see below; files of the longest unread dataset, by their last read."""
+"""Evicted first: the longest unread file; see `Heuristic`; the files of the longest unread dataset."""
 NAMES = ("lru", "s3fifo", "dataset-lru")
 
 # Of S3-FIFO: shares of the capacity, hits that a file counts, and hits that take it to the main queue.
@@ -38,7 +38,7 @@ SMALL, MAIN, GHOSTS = 1, 2, 3
 # Entries of Heuristic.limits.
 SMALL_BYTES, MAIN_BYTES, GHOST_BYTES, HAS_EVICTED = range(4)
 TURNS = MOST_HITS + 2
-"""A file is met at most so many times until it goes, unless it is spared."""
+"""After so many looks at most, a file is evicted, unless it must stay."""
 # Columns of Heuristic.ends.
 OLDEST, NEWEST = range(2)
 
@@ -61,7 +61,7 @@ class Inventory(NamedTuple):
 
 
 class Heuristic(NamedTuple):
-    """An order of `kind` (see above), and what it holds.
+    """An order of one `kind`, `LRU` for example, and the files on disk in it.
 
     S3-FIFO: files with two hits in the small queue move to the main one, and so do ghosts that come again.
     `hits`: uint8[m], of each file; `limits`: int64[4], bytes of each queue, and whether it has evicted.
@@ -260,7 +260,7 @@ def _leave_dataset(order: Heuristic, file: int) -> None:
 
 
 class Shadow(NamedTuple):
-    """A cache of `capacity_bytes`.
+    """A cache of `capacity_bytes` that is only simulated, to count what `order` would have hit.
 
     `used_bytes`: int64[1]; `victim`: int32[m], victims; `nothing`: bool[0], files that must stay.
     """
@@ -273,7 +273,7 @@ class Shadow(NamedTuple):
 
 
 def new_shadow(order: Heuristic, capacity_bytes: int) -> Shadow:
-    """An empty cache."""
+    """An empty shadow cache."""
     n_files = order.queues.queue.size
     return Shadow(
         capacity_bytes, order, np.zeros(1, np.int64), np.zeros(n_files, np.int32), np.zeros(0, np.bool_)
@@ -284,27 +284,27 @@ def new_shadow(order: Heuristic, capacity_bytes: int) -> Shadow:
 def serve(shadow: Shadow, file: int, n_bytes: int) -> bool:
     """Serve a read of a file that takes `n_bytes`; whether it was on disk."""
     order, used, victim = shadow.order, shadow.used_bytes, shadow.victim
-    has = is_held(order, file)
-    comes = not has and n_bytes <= shadow.capacity_bytes
+    was_held = is_held(order, file)
+    is_admitted = not was_held and n_bytes <= shadow.capacity_bytes
     missing = used[0] + n_bytes - shadow.capacity_bytes
-    if comes and missing > 0:
-        for gone in victim[: victims(order, missing, shadow.nothing, victim)]:
-            used[0] -= order.queues.n_bytes[gone]
-            drop(order, gone)
-    note_read(order, file, has)
-    if comes:
+    if is_admitted and missing > 0:
+        for evicted in victim[: victims(order, missing, shadow.nothing, victim)]:
+            used[0] -= order.queues.n_bytes[evicted]
+            drop(order, evicted)
+    note_read(order, file, was_held)
+    if is_admitted:
         used[0] += n_bytes
         store(order, file, n_bytes)
-    return has
+    return was_held
 
 
 @bare
 def fill(shadow: Shadow, file: int, n_bytes: int) -> None:
     """Add a file that nobody has read, if there is room; correct the bytes of one that is on disk."""
     order, used = shadow.order, shadow.used_bytes
-    has = is_held(order, file)
-    before = order.queues.n_bytes[file] if has else 0
-    if has or used[0] + n_bytes <= shadow.capacity_bytes:
+    was_held = is_held(order, file)
+    before = order.queues.n_bytes[file] if was_held else 0
+    if was_held or used[0] + n_bytes <= shadow.capacity_bytes:
         used[0] += n_bytes - before
         store(order, file, n_bytes)
 

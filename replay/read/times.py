@@ -34,6 +34,7 @@ UNITS = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 _YEAR_S = 365.2425 * DAY_S
 _LAST_S = 253_402_300_799  # the end of the year 9999, where dates end
 _LONGEST_YEARS = 1000
+_DIGITS_OF_US = 6
 
 
 class Clock(NamedTuple):
@@ -168,7 +169,6 @@ def _formatted(source: ColumnSource, column: pa.ChunkedArray, name: str, clock: 
     return ticks._replace(value=value, per_second=UNITS["us"])
 
 
-_DIGITS_OF_US = 6
 _DIGITS = dict.fromkeys("mdHIMSy", r"\d{1,2}") | {
     "Y": r"\d{4}",
     "j": r"\d{1,3}",

@@ -23,9 +23,10 @@ Numbers = int | IntArray | Ids
 
 
 class Saved(NamedTuple):
-    """Bytes of the files that were read on a day while they were not on disk: with plain LRU, and with ours.
+    """Bytes read on a day while not on disk: with plain LRU, and with this steward.
 
-    A file counts with the bytes that it last had on disk, or its size if it never was.
+    Their difference is what this steward saved. A file counts with the bytes that it last had on disk, or its
+    size if it never was.
     """
 
     lru_bytes: int
@@ -52,7 +53,7 @@ class Steward:
         self._takes, self._opens = array("q"), array("i")
         self._spare = np.zeros(FEWEST, np.bool_)
         self._pinned: set[int] = set()
-        self._evicted: dict[int, None] = {}
+        self._evict_first: dict[int, None] = {}
         self._saved: dict[int, Saved] = {}
         self.is_credited = True
         self.capacity_bytes = capacity_bytes
@@ -109,7 +110,7 @@ class Steward:
         _fill(self._lru, file, n_bytes)
 
     def take_inventory(self, inventory: Inventory) -> None:
-        """Read and store the files of an inventory, at once: each by nobody who is named."""
+        """Read and store all files of an inventory at once; the readers are unknown."""
         if not inventory.file.size:
             return
         takes, hits = np.frombuffer(self._takes, np.int64), np.zeros(inventory.file.size, np.bool_)
@@ -139,19 +140,19 @@ class Steward:
             self.n_held -= 1
             self.used_bytes -= n_bytes
             self._order.removed(file)
-        self._evicted.pop(file, None)
+        self._evict_first.pop(file, None)
 
     def expect(self, file: int, due_s: float) -> None:
         """Known work is expected to read the file at `due_s`, s since 1970; NaN: not any more."""
         self._order.expect(file, due_s)
 
     def opened(self, file: int) -> None:
-        """Someone opened the file: it stays until each one has closed it."""
+        """A client opened the file: it stays until every client has closed it."""
         self._opens[file] += 1
         self._spare[file] = True
 
     def closed(self, file: int) -> None:
-        """One of those that opened the file has closed it."""
+        """A client that had opened the file has closed it."""
         self._opens[file] = max(0, self._opens[file] - 1)
         self._spare[file] = self._opens[file] > 0 or file in self._pinned
 
@@ -163,15 +164,15 @@ class Steward:
 
     def evict_first(self, files: Collection[int]) -> None:
         """The files that go before all others from now on, in this order, each once."""
-        self._evicted = dict.fromkeys(files)
+        self._evict_first = dict.fromkeys(files)
 
     def goes_first(self, file: int) -> bool:
-        """Whether the file is one of those of `evict_first`."""
-        return file in self._evicted
+        """Whether `evict_first` named the file."""
+        return file in self._evict_first
 
     def first_to_go(self) -> Sum:
         """The files of `evict_first` on disk that are neither pinned nor open."""
-        on_disk = [self.bytes_on_disk(file) for file in self._evicted if not self._spare[file]]
+        on_disk = [self.bytes_on_disk(file) for file in self._evict_first if not self._spare[file]]
         held = [n_bytes for n_bytes in on_disk if n_bytes is not None]
         return Sum(len(held), sum(held))
 
@@ -181,7 +182,7 @@ class Steward:
         They count as held until `removed`. Neither a pin nor an open file is among them.
         """
         first: list[int] = []
-        for file in self._evicted:
+        for file in self._evict_first:
             if n_bytes <= 0:
                 return first
             on_disk = self.bytes_on_disk(file)

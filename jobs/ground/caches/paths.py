@@ -21,6 +21,8 @@ from prefetch.lfn import Did, place_of
 
 _MOST_LOOKED_AT = 1000
 _PLAIN = re.compile(PREFIX)
+_BY_HASH = ""
+"""The kind of all names that lie by hash."""
 
 
 class Paths:
@@ -92,11 +94,8 @@ class Paths:
         return learned if self._cache.prefix is None else learned | {_BY_HASH: self._cache.prefix}
 
 
-_BY_HASH = ""
-
-
 def _kind(did: Did) -> str:
-    """The scope of a name that is a path; of others that they lie by hash."""
+    """What decides a name's prefix: the scope of a name that is a path; `_BY_HASH` for all others."""
     return did.scope if did.name.startswith("/") else _BY_HASH
 
 

@@ -1,4 +1,7 @@
-"""What a cache's steward saved against plain LRU, by day: written by the steward, read by `outcomes`."""
+"""What a cache's steward saved against plain LRU, by day; rows that wait while the tables are unavailable.
+
+The steward writes them, `outcomes` and the operator's page read them.
+"""
 
 from __future__ import annotations
 
@@ -24,6 +27,8 @@ from prefetch.steward.lists import Asking
 
 _log = logging.getLogger(__name__)
 
+SILENT_S: Final = 60.0
+"""Tables that have not answered for so long are unavailable."""
 _SUMS = ("watched_s", "wan_bytes", "lru_wan_bytes", "saved_wan_bytes", "evicted_files", "evicted_bytes")
 
 _Count = Annotated[int, pydantic.Field(ge=0, lt=2**62)]
@@ -73,10 +78,11 @@ def by_day(tables: Tables, *, cache: str, since: str | None, until: str | None) 
     days: dict[str, list[Row]] = {}
     for row in rows.to_pylist():
         days.setdefault(row["day"], []).append(row)
-    return [{"day": day, **_together(runs)} for day, runs in days.items()]
+    return [{"day": day, **_sum_of_runs(runs)} for day, runs in days.items()]
 
 
-def _together(runs: list[Row]) -> dict[str, object]:
+def _sum_of_runs(runs: list[Row]) -> dict[str, object]:
+    """One row for the runs of a day: figures added up, orders and models each named once."""
     texts = {
         name: ", ".join(dict.fromkeys(word for run in runs if run[name] for word in run[name].split(", ")))
         for name in ("orders", "model_version")
@@ -84,60 +90,58 @@ def _together(runs: list[Row]) -> dict[str, object]:
     return {**texts, **{name: sum(run[name] for run in runs) for name in _SUMS}}
 
 
-SILENT_S: Final = 60.0
-"""Tables that have not answered for so long are unavailable."""
 _ROWS: Final = pydantic.TypeAdapter(list[tuple[_Day, StewardDay]])
 _MOST_BYTES: Final = 2**24
 _RunDay = tuple[str, dt.datetime]
 
 
 class WaitingDays:
-    """Rows of a cache's steward that wait in `file` until the tables have them, also over a restart.
+    """Rows of a cache's steward that wait in `file` until they are in the tables; they survive a restart.
 
-    A thread writes them, as tables may hang. `fault`: why they still wait; None: they do not, or not yet.
+    A thread writes them, as tables may hang. `fault`: why rows still wait; None while no write has failed.
     """
 
     def __init__(self, tables: Tables, cache: str, file: Path) -> None:
         self.fault: str | None = None
         self._tables, self._cache, self._file = tables, cache, file
-        self._rows = self._left()
+        self._rows = self._read_file()
         self._sending: Asking[dict[_RunDay, StewardDay]] | None = None
 
     def add(self, rows: Mapping[str, StewardDay]) -> None:
-        """Let these rows wait, by day (`2026-03-01`), in place of older ones of the same run."""
+        """Queue rows by day (`2026-03-01`); each replaces an older row of the same run and day."""
         self._rows |= {(day, row.started_at): row for day, row in rows.items()}
-        self._note()
+        self._write_file()
 
     def send(self, within_s: float = 0.0) -> None:
-        """Give the tables what waits, and wait no longer than `within_s` for them."""
+        """Write the waiting rows to the tables; return after `within_s` at the latest."""
         until = time.monotonic() + within_s
         while self._rows:
             if self._sending is None:
-                self._sending = Asking(partial(self._keep, dict(self._rows)))
+                self._sending = Asking(partial(self._write_rows, dict(self._rows)))
             self._sending.join(max(0.0, until - time.monotonic()))
             if self._sending.is_alive():
                 if time.monotonic() - self._sending.began_s > SILENT_S:
-                    self._wait(f"they have not answered for {SILENT_S:.0f} s")
+                    self._note_fault(f"they have not answered for {SILENT_S:.0f} s")
                 return
             sent, self._sending = self._sending, None
             if sent.answer is None:
-                return self._wait(str(sent.fault))
+                return self._note_fault(str(sent.fault))
             self._rows = {key: row for key, row in self._rows.items() if sent.answer.get(key) != row}
             self.fault = None
-            self._note()
+            self._write_file()
 
-    def _keep(self, rows: dict[_RunDay, StewardDay]) -> dict[_RunDay, StewardDay]:
+    def _write_rows(self, rows: dict[_RunDay, StewardDay]) -> dict[_RunDay, StewardDay]:
         for (day, _), row in rows.items():
             keep(self._tables, row, cache=self._cache, day=day)
         return rows
 
-    def _wait(self, why: str) -> None:
+    def _note_fault(self, why: str) -> None:
         fault = f"the figures of {len({day for day, _ in self._rows})} days wait for the tables: {why}"
         if self.fault is None:
             _log.warning("%s", fault)
         self.fault = fault
 
-    def _note(self) -> None:
+    def _write_file(self) -> None:
         try:
             if self._rows:
                 rows = [(day, row) for (day, _), row in self._rows.items()]
@@ -147,8 +151,8 @@ class WaitingDays:
         except OSError as error:
             _log.warning("figures that wait for the tables would not outlive a restart: %s", error)
 
-    def _left(self) -> dict[_RunDay, StewardDay]:
-        """Those of runs before."""
+    def _read_file(self) -> dict[_RunDay, StewardDay]:
+        """The rows that earlier runs left in the file."""
         try:
             rows = _ROWS.validate_json(files.read_own(self._file, _MOST_BYTES))
             return {(day, row.started_at): row for day, row in rows}

@@ -18,7 +18,7 @@ from features.common.files import check_private
 ENV_PREFIX = "CACHECAST_"
 SHIPPED = "conf/base.toml"
 SECRETS = "secrets.toml"
-"""File of a site's secrets, in the folder of its settings."""
+"""Name of the file with a site's secrets, in the folder of its settings."""
 MAX_FILE_BYTES = 2**20
 """Largest file of settings: a parser can take hours for a few lines of a larger one."""
 
@@ -61,9 +61,10 @@ def layered(
     folder. `tables`: the root from the command line, which overrides all others. Raises ConfigError.
     """
     path = conf or (Path(env["CACHECAST_CONF"]) if env.get("CACHECAST_CONF") else None)
-    sites = [layer for one in (base, path) if one is not None for layer in [*_site(one), *_secrets(one)]]
-    line = [] if tables is None else [Layer("--tables", {"tables": {"root": tables}})]
-    layers = (_shipped(), *sites, *_environment(env), *line)
+    places = [place for place in (base, path) if place is not None]
+    sites = [layer for place in places for layer in (*_site(place), *_secrets(place))]
+    option = [] if tables is None else [Layer("--tables", {"tables": {"root": tables}})]
+    layers = (_shipped(), *sites, *_environment(env), *option)
     return Layered(functools.reduce(_merged, (layer.values for layer in layers), {}), layers)
 
 
@@ -166,6 +167,6 @@ def _merged(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
     """`base`, overridden by the values of `over`, table by table."""
     both = dict(base)
     for key, value in over.items():
-        known = both.get(key)
-        both[key] = _merged(known, value) if isinstance(known, dict) and isinstance(value, dict) else value
+        below = both.get(key)
+        both[key] = _merged(below, value) if isinstance(below, dict) and isinstance(value, dict) else value
     return both

@@ -80,7 +80,7 @@ class StewardSettings(Section):
     policy: Policy
     look: Seconds
     state: Path
-    """A folder per cache, which may belong to another account than the rest."""
+    """Parent of one folder per cache; a cache's folder may belong to another account."""
 
     def figures(self, cache: str) -> Path:
         """The file of the figures that a steward of `cache` reports."""

@@ -123,7 +123,7 @@ def write_files(answer: EvaluationAnswer, folder: Path) -> None:
 
 
 def title_of(answer: EvaluationAnswer) -> str:
-    """The evaluation's days and its model."""
+    """The page's title: the first and last day, and the model."""
     days = f"Evaluation from {answer.first_day} to {answer.last_day}"
     return f"{days}, {answer.model_version or 'no candidate'}"
 

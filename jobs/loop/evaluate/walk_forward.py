@@ -43,7 +43,7 @@ By = Callable[[int], Learner]
 
 @dataclasses.dataclass(frozen=True)
 class Week:
-    """A training at `trained_s` from features at `learned_s`, and the boundaries that its models score."""
+    """A training at `trained_s` on features as of `learned_s`, and the decision times its models score."""
 
     trained_s: int
     learned_s: tuple[int, ...]

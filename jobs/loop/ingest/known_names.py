@@ -1,6 +1,6 @@
-"""The DIDs of paths: of what a cache holds, and of reads whose path alone does not tell the scope.
+"""The DIDs of paths: of the files a cache holds, and of reads whose path alone does not show the scope.
 
-Where it does not, the catalogue does, which may be pulled before or after: the tables are the same then.
+The catalogue then has the scope. Whether it is pulled before or after the reads, the tables are the same.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from jobs.loop.ingest.sources.file_names import EXPERIMENTS, UNKNOWN, scoped
 from jobs.loop.ingest.sources.workspace import Workspace
 from prefetch.target import Held
 
+_IS_PATH = """starts_with("name", '/') OR contains("name", '://') OR starts_with("name", 'file:')"""
 _OF_FILE = ["did", "scope", "name", "dataset", "tier", "campaign", "experiment"]
 
 
@@ -52,9 +53,6 @@ def plain_names(names: pa.Array) -> pa.Array:
         space.keep(rows.schema, [rows])
         answer = space.select(f'SELECT coalesce({plain}, "name") AS plain FROM ({text}) ORDER BY n')
     return answer["plain"].combine_chunks()
-
-
-_IS_PATH = """starts_with("name", '/') OR contains("name", '://') OR starts_with("name", 'file:')"""
 
 
 def name_held(space: Workspace, tables: Tables, scopes: Mapping[str, str], prefix: str | None = None) -> None:

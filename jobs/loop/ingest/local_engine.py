@@ -30,6 +30,13 @@ from jobs.loop.ingest.sources import Source, fetched, lines, remote, workspace
 from jobs.loop.ingest.sources.local import files_at, files_in, is_local, local_path, places_at, status_of
 from jobs.loop.ingest.sources.workspace import Workspace
 
+_DROP_FORMER_NAMES = (
+    "DELETE FROM old USING parsed WHERE old.event_id = parsed.event_id AND parsed.reason IS NULL "
+    "AND old.source IN ('xcache_gstream', 'xrootd_fstream') AND old.cache <> parsed.cache "
+    "AND (old.closed_at IS NULL OR parsed.closed_at IS NOT NULL)"
+)
+"""Accesses that were pulled before `hosts` named their cache make way for the same under its new name."""
+
 
 class LocalEngine:
     """DuckDB in this process; see `jobs.loop.ingest.pull_input.Engine`."""
@@ -127,7 +134,7 @@ def _merged(
     space.put("old", table.partition, (read_partitions(base, {key: part}) for key, part in old.items()))
     reduced = _without_retracted(space) if table == ACCESSES else []
     if renames and table == ACCESSES:
-        space.database.execute(_RENAMED)
+        space.database.execute(_DROP_FORMER_NAMES)
     merging.merge(space, in_two_parts=in_two_parts)
     changes = Changes.of(merging.changes(space))
     changes = changes.with_days(reduced)
@@ -141,14 +148,6 @@ def _merged(
         cover = [(day,) for day in reduced]
         tables.replace_each(table, merging.merged_rows(space, where), cover=cover, base=base)
     return changes
-
-
-_RENAMED = (
-    "DELETE FROM old USING parsed WHERE old.event_id = parsed.event_id AND parsed.reason IS NULL "
-    "AND old.source IN ('xcache_gstream', 'xrootd_fstream') AND old.cache <> parsed.cache "
-    "AND (old.closed_at IS NULL OR parsed.closed_at IS NOT NULL)"
-)
-"""Accesses that were pulled before `hosts` named their cache make way for the same under its new name."""
 
 
 def _without_retracted(space: Workspace) -> list[str]:

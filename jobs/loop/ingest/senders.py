@@ -16,8 +16,11 @@ from jobs.loop.ingest.sources.workspace import Workspace
 _LAST_DAYS = 3
 _FEWEST = 10
 """Files read in an hour under two names, before these may be of one cache."""
-_LIKE = 0.8
-_SHOWN = 3
+_SHARED = 0.8
+"""The share of these files that both names must have read."""
+_MOST_SITES = 3
+"""Sites that a sentence names."""
+_REMEDY = 'if they are several, set hosts = ["HOST"] in [caches.NAME] for each, and pull again'
 _G_STREAM, _F_STREAM = "xcache_gstream", "xrootd_fstream"
 _OWN = pa.array([_G_STREAM, _F_STREAM, "xcache_cinfo"])
 _COLUMNS = ["cache", "site", "source", "did", "accessed_at", "disk_accesses"]
@@ -40,7 +43,7 @@ _ALIKE = f"""WITH hours AS (
 SELECT a.cache AS host, b.cache FROM hours a JOIN hours b USING (did, hour)
     JOIN sizes x ON x.cache = a.cache AND x.is_f JOIN sizes y ON y.cache = b.cache AND NOT y.is_f
     WHERE a.is_f AND NOT b.is_f AND a.cache <> b.cache GROUP BY a.cache, b.cache, x.n, y.n
-    HAVING count(*) >= greatest({_FEWEST}, {_LIKE} * least(x.n, y.n)) ORDER BY ALL"""
+    HAVING count(*) >= greatest({_FEWEST}, {_SHARED} * least(x.n, y.n)) ORDER BY ALL"""
 
 
 class Named(NamedTuple):
@@ -65,17 +68,14 @@ def named(tables: Tables) -> Named:
 def _faults(space: Workspace) -> Iterator[str]:
     of_sites = space.select(_OF_SITES).to_pylist()
     for row in of_sites:
-        sites = ", ".join(row["sites"][:_SHOWN])
-        yield f"servers of {len(row['sites'])} sites ({sites}) report as {row['cache']!r}: {_SET}"
+        sites = ", ".join(row["sites"][:_MOST_SITES])
+        yield f"servers of {len(row['sites'])} sites ({sites}) report as {row['cache']!r}: {_REMEDY}"
     for row in space.select(_MIXED).to_pylist():
         if row["cache"] not in {other["cache"] for other in of_sites}:
             why = f"several servers report as {row['cache']!r}, or it holds files under two paths"
-            yield f"{why}: {_SET}"
+            yield f"{why}: {_REMEDY}"
     for row in space.select(_ALIKE).to_pylist():
         yield (
             f"{row['host']!r} reads what {row['cache']!r} reads: if they are one cache, set hosts = "
             f'["{row["host"]}"] in [caches.{row["cache"]}], and pull again'
         )
-
-
-_SET = 'if they are several, set hosts = ["HOST"] in [caches.NAME] for each, and pull again'

@@ -44,7 +44,7 @@ from prefetch.target import CacheTarget
 class Cancelled:
     """Numbers of items cancelled, of items under way, and of pins given up.
 
-    What is under way ends as it does and is not tried again.
+    An item under way ends by itself, and is not tried again if it fails.
     """
 
     cache: str

@@ -52,7 +52,7 @@ def compute(data: RegionData, as_ofs: Sequence[int]) -> Snapshot:
 
 
 def streamed(data: RegionData, as_ofs: Sequence[int]) -> Iterator[pa.Table]:
-    """The features at each of `as_ofs`, ascending; otherwise as `compute`, but none is kept."""
+    """Features at each of `as_ofs`, ascending, as `compute` makes them, but not written to the table."""
     work = _feature_work(data, as_ofs)
     return data.engine(work.days).features(data.tables, work)
 

@@ -170,7 +170,7 @@ def state(
     *,
     now_s: int,
 ) -> State:
-    """The state at `now_s`; `heard`: heartbeats by cache."""
+    """The state at `now_s`; `heard`: the last heartbeat of each cache."""
     tables, region = Tables.of(settings), settings.region.name
     caches = [
         _cache(tables, settings, name, sources, heard.get(name), histories=histories, now_s=now_s)

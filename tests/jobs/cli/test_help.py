@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import importlib.metadata
+import shlex
 import subprocess
 import sys
 
 import pytest
+import typer
 from command_line import COMMANDS
 from rich.text import Text
 from typer.testing import CliRunner
 
+from jobs.cli.examples import EXAMPLES
 from jobs.cli.main import app
 
 WORDS = "import sys; sys.argv = ['cachecast', *sys.argv[1:]]; from jobs.cli.main import main; main()"
@@ -38,6 +41,19 @@ def test_help_texts_are_whole_with_their_brackets_and_words_at_80_characters_too
     narrow = CliRunner().invoke(app, [*command.split(), "-h"], env={"COLUMNS": "80"}).output.split()
     helps = [Text.from_markup(option.help).plain for option in COMMANDS[command].params]
     assert {word for text in helps for word in text.split()} <= set(narrow)
+
+
+@pytest.mark.parametrize("command", sorted(COMMANDS))
+def test_the_help_ends_with_an_example_that_the_command_takes(
+    command: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    example = EXAMPLES[command]
+    assert screen_of(monkeypatch, *command.split(), "-h").endswith(f"Example: cachecast {command} {example}")
+    parser = COMMANDS[command].make_parser(typer.Context(COMMANDS[command]))
+    values, others, _ = parser.parse_args(shlex.split(example))
+    given = {name for name, value in values.items() if value not in (None, ())}
+    assert not others
+    assert {parameter.name for parameter in COMMANDS[command].params if parameter.required} <= given
 
 
 def test_the_version_is_the_packages(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -119,7 +119,7 @@ class Store(Protocol):
         """Make the folder `name`, so that files can be written into it."""
 
     def check_writable(self) -> None:
-        """Raise ServiceError if it is already clear that this user cannot write here; ask no server."""
+        """Raise ServiceError if this user surely cannot write here, as far as is known without a server."""
 
     def remove(self, name: str) -> None:
         """Delete a file, or a folder with its content, if it exists."""

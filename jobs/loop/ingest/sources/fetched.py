@@ -1,7 +1,7 @@
-"""What a cache fetched for each of its reads, by what lay on its disk after it and after the read before.
+"""The bytes a cache fetched for each read: what is on its disk after the read, less what was there before.
 
-XCache's own count of missed bytes does not say it: a read of a block that is still coming counts as a hit, so
-a cold file of large blocks is nearly all hits. What is on disk is right on every version.
+XCache's own count of missed bytes is too small: a read of a block that is still being fetched counts as a
+hit, so a cold file of large blocks is nearly all hits. The bytes on disk are right in every version.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ RowsOf = Callable[[str, Sequence[str] | None], pa.Table]
 """The rows of a day of the table: some columns, or all."""
 
 LOOK_BACK_DAYS = 3
-"""The read before is looked for so long, so that a record has a bearing on reads up to as long after it."""
+"""How far back the previous read is looked for; so a record can change reads this long after it."""
 
 SOURCE = "xcache_gstream"
-"""The source whose records are about one read each, one after the other."""
+"""The source with one record per read, so that the disk can be compared between two reads."""
 
 _FACTS = (
     *("event_id", "source", "cache", "did", "name", "accessed_at", "closed_at", "size_bytes", "read_bytes"),
@@ -31,12 +31,12 @@ _FACTS = (
 )
 _IS_RECORDED = f"source = '{SOURCE}' AND disk_bytes IS NOT NULL"
 _WITH_FILE = "(SELECT *, CASE WHEN starts_with(name, '/') THEN name ELSE did END AS file FROM {})"
-"""A path may have got its scope from the catalogue before or after it was read again."""
+"""A path is a file's key where there is one: its did may have gained a scope between two reads."""
 _BY_FILE = "PARTITION BY cache, file ORDER BY accessed_at, disk_accesses, closed_at, event_id"
 _BEFORE = ", ".join(
     f"lag({name}) OVER by_file AS {name}_before" for name in ("accessed_at", "disk_bytes", "disk_accesses")
 )
-# An origin was asked, so the file was not whole; a smaller count, or less on disk, is of another life of it.
+# An origin was asked, so the file was not whole. A smaller count, or less on disk: it was evicted in between.
 _CONTINUES = f"""coalesce(accessed_at - accessed_at_before <= INTERVAL {LOOK_BACK_DAYS} DAY
     AND disk_accesses_before < disk_accesses AND disk_bytes_before <= disk_bytes
     AND disk_bytes_before < size_bytes, false)"""
@@ -51,10 +51,10 @@ def hit(read: str, missed: str) -> str:
 
 
 def settle(space: Workspace, others: Iterable[str], rows_of: RowsOf) -> set[str]:
-    """Give the rows of `merged` their `bytes_missed` where it follows from other rows; returns changed days.
+    """Correct `bytes_missed` and `bytes_hit` in `merged` by the previous reads; returns the changed days.
 
-    It follows from the records of the file on the days before, in whatever order they are pulled. `others`:
-    days of the table that `merged` lacks. Those of them with a row that changes are added to it.
+    The order in which records are pulled makes no difference. `others`: days of the table that `merged`
+    lacks; the rows of such a day are added to it if one of them changes.
     """
     touched = _touched(space)
     if not touched:
@@ -67,11 +67,11 @@ def settle(space: Workspace, others: Iterable[str], rows_of: RowsOf) -> set[str]
     facts = " UNION ALL BY NAME ".join(
         f"{selected.format(rows)} WHERE {_IS_RECORDED}" for rows in ("merged", "near")
     )
-    befores = f"SELECT *, {_BEFORE} FROM ({facts}) WINDOW by_file AS ({_BY_FILE})"
+    with_previous = f"SELECT *, {_BEFORE} FROM ({facts}) WINDOW by_file AS ({_BY_FILE})"
     after = [day for day in (*near, *map(str, touched)) if _is_near(dt.date.fromisoformat(day), touched, 0)]
     space.database.execute(
         f"CREATE TABLE settled AS SELECT event_id, day, missed, {hit('read_bytes', 'missed')} AS hit "
-        f"FROM (SELECT *, {_MISSED} AS missed FROM ({befores}) WHERE bypassed_bytes IS NOT NULL "
+        f"FROM (SELECT *, {_MISSED} AS missed FROM ({with_previous}) WHERE bypassed_bytes IS NOT NULL "
         f"AND day IN ({', '.join(map(literal, after))})) WHERE bytes_missed IS DISTINCT FROM missed"
     )
     changed = {row["day"] for row in space.select("SELECT DISTINCT day FROM settled").to_pylist()}
@@ -97,7 +97,7 @@ def _recorded(rows: pa.Table) -> pa.Table:
 
 
 def _replace(space: Workspace) -> None:
-    """`merged` with what is in `settled`."""
+    """Put the bytes in `settled` in the place of those in `merged`."""
     settled = {"bytes_missed": "missed", "bytes_hit": "hit"}
     columns = ", ".join(
         f"CASE WHEN s.event_id IS NULL THEN m.{name} ELSE s.{new} END AS {name}"

@@ -209,7 +209,7 @@ class Earlier(Protocol):
 
 
 class Decode(Protocol):
-    """A source that is decoded in this process: its files only make sense one after the other.
+    """Decodes a source in this process, because its files must be read one after the other.
 
     It adds the rows of the files at `places` to a workspace; returns the records that the source says are
     missing. `earlier` is for sources whose records come in two parts. Raises InputError.

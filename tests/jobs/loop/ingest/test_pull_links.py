@@ -211,7 +211,7 @@ def test_a_maze_of_folders_is_counted_and_a_name_that_is_no_text_is_named(
 def test_what_unpacks_to_far_more_than_it_takes_is_refused_and_the_rest_is_read(
     engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, source: str
 ) -> None:
-    monkeypatch.setattr(input_files, "_MAY_HOLD_BYTES", 2**20)
+    monkeypatch.setattr(input_files, "_ALWAYS_ALLOWED_BYTES", 2**20)
     drop = tmp_path / "drop"
     drop.mkdir()
     (drop / "a.jsonl.gz").write_bytes(gzip.compress(b"{" * 2**24))
