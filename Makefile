@@ -128,7 +128,7 @@ clean: ## remove the environment and what the demo made
 	"$$python" -m venv .venv
 
 $(STAMP)-core: .venv/bin/python $(SOURCES)
-	@conf/deploy/pip-install.sh .
+	@conf/deploy/pip-install.sh '.[controller]'
 	@touch $@
 
 $(STAMP)-airflow: .venv/bin/python $(SOURCES)
@@ -140,7 +140,7 @@ $(STAMP)-dev: .venv/bin/python $(SOURCES)
 	@touch $@ $(STAMP)-core $(STAMP)-airflow
 
 $(STAMP)-notebooks: .venv/bin/python $(SOURCES)
-	@conf/deploy/pip-install.sh '.[notebooks]'
+	@conf/deploy/pip-install.sh '.[controller,notebooks]'
 	@touch $@ $(STAMP)-core
 
 $(STAMP)-verify: .venv/bin/python $(SOURCES)

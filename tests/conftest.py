@@ -210,6 +210,10 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> object:
     """Files stay in one process, and those in `TOGETHER` in the same."""
     from xdist.scheduler import LoadFileScheduling  # noqa: PLC0415  where tests run in several processes
 
+    files = (f"{file}.py" for shared in TOGETHER.values() for file in shared)
+    if missing := [file for file in files if not (config.rootpath / file).exists()]:
+        raise pytest.UsageError(f"TOGETHER names files that are gone: {missing}")
+
     class Together(LoadFileScheduling):  # type: ignore[misc]
         def _split_scope(self, nodeid: str) -> str:
             file = str(super()._split_scope(nodeid))

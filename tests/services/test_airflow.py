@@ -81,7 +81,6 @@ def site(tmp_path_factory: pytest.TempPathFactory, webhook: Webhook, xcache: Loo
         "CACHECAST_AIRFLOW__QUEUES": f'{{ site = {{ input = "{made.out}/queue.json" }} }}',
         "CACHECAST_FEATURES__CYCLE": "4h",
         "CACHECAST_FEATURES__HORIZONS": '["1d"]',
-        "CACHECAST_FEATURES__KEPT_AT": "0",
         "CACHECAST_PLAN__HORIZON": "1d",
         "CACHECAST_TRAINING__EVERY": "4h",
         "CACHECAST_TRAINING__SPAN": "2d",

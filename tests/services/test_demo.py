@@ -172,7 +172,7 @@ def test_the_summary_is_computed_from_the_caches_records(
 def test_the_page_is_whole_and_asks_the_network_for_nothing(demo: tuple[Path, dict[str, Any]]) -> None:
     page = (demo[0] / "report.html").read_text()
     capacities = {row["capacity_bytes"] for row in demo[1]["replays"]}
-    assert page.count('class="plot"') >= 3 + 2 * len(capacities)
+    assert page.count('class="plot"') >= 3 + len(capacities)
     assert "the learned order saves" in page
     assert "% of the gap (" in page
     assert "src=" not in page

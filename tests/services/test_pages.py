@@ -33,8 +33,8 @@ def study(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize("width", WIDTHS)
 def test_the_study_opens_without_a_fault(browser: Any, study: Path, width: int) -> None:
     assert browser.faults(study, width=width) == []
-    assert browser.ask("document.querySelectorAll('.plot > svg').length") == 12
-    assert browser.ask("document.querySelectorAll('h2').length") == 12
+    assert browser.ask("document.querySelectorAll('.plot > svg').length") == 10
+    assert browser.ask("document.querySelectorAll('h2').length") == 11
     assert browser.ask("document.querySelectorAll('.answer').length") == 5
 
 

@@ -25,7 +25,6 @@ from jobs.ground.store.commits import Key
 from jobs.ground.store.tables import Tables, read_partitions
 from prefetch.actions import Action
 from prefetch.directory import DirectoryTarget
-from prefetch.journal.journal import Journal
 from prefetch.plan.rules import owners
 from prefetch.target import CacheTarget, Held
 from prefetch.xcache import server
@@ -121,6 +120,8 @@ def _by_its_host(settings: Settings, tables: Tables, cache: CacheSettings, *, at
             f"the last inventory of cache {cache.name!r} is of {taken}, more than [plan] inventory_age = "
             f"{duration_label(most_age_s)} before {as_of_label(at_s)}: {again}, every hour"
         )
+    from prefetch.journal.journal import Journal  # noqa: PLC0415  a scan loads no SQLAlchemy
+
     with contextlib.closing(Journal(settings.push.journal)) as journal:
         pushed = journal.reports.pushed(cache.name, since_s=taken_s, until_s=at_s)
     files = {row["name"]: held_of(row) for row in rows.to_pylist()}

@@ -44,12 +44,13 @@ class PageWorker:
         Raises ServiceError if none comes in time.
         """
         try:
-            if self._running is None:
-                self._running = self._started()
-                if not self._running[1].poll(_LOADS_WITHIN_S):
+            if (running := self._running) is not None:
+                questions = running[1]
+            else:
+                self._running = _, questions = self._started()  # `close` may take it away meanwhile
+                if not questions.poll(_LOADS_WITHIN_S):
                     raise TimeoutError
-                self._running[1].recv_bytes()
-            questions = self._running[1]
+                questions.recv_bytes()
             questions.send((asked, heard))
             if questions.poll(self._patience_s):
                 return questions.recv_bytes()

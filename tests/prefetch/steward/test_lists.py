@@ -10,7 +10,7 @@ import pytest
 from ladders import DAY_S, one_split
 
 from features.common.errors import ServiceError
-from prefetch.steward import evictions
+from prefetch.steward import lists
 from prefetch.steward.book import Book, Datasets
 from prefetch.steward.lists import ListReader, Lists, QueuedReads
 from replay.policies.learned import Order
@@ -36,8 +36,8 @@ class Journal:
 
 
 def test_lists_are_read_when_due_and_soon_while_files_go(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(evictions, "FRESH_S", 0.1)
-    monkeypatch.setattr(evictions, "_PAUSES", 0)  # on a busy machine the first answer takes long
+    monkeypatch.setattr(lists, "FRESH_S", 0.1)
+    monkeypatch.setattr(lists, "_PAUSES", 0)  # on a busy machine the first answer takes long
     journal = Journal()
     reader = ListReader(journal.lists, 3600.0)
     assert reader.read([0.0], files_go=False) == NONE
@@ -59,7 +59,7 @@ def test_a_fault_is_told_and_the_journal_asked_again_at_once() -> None:
 
 
 def test_a_journal_that_hangs_is_asked_once_and_told_of(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(evictions, "SILENT_S", 0.5)
+    monkeypatch.setattr(lists, "SILENT_S", 0.5)
     journal = Journal()
     journal.answers.clear()
     reader = ListReader(journal.lists, 0.0)

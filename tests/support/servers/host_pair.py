@@ -38,7 +38,6 @@ horizons = ["1h"]
 candidates = "1h"
 active_datasets = "1h"
 history = "1h"
-kept_at = 0
 [plan]
 horizon = "1h"
 control_share = 0.0

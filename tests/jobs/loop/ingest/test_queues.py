@@ -272,8 +272,8 @@ def plain(value: Any) -> Any:
 
 
 def hook() -> Any:
-    """What the hooks of docs/htcondor share."""
-    spec = importlib.util.spec_from_file_location("hook", ROOT / "docs/htcondor/cachecast_hook.py")
+    """What the hooks of conf/deploy/htcondor share."""
+    spec = importlib.util.spec_from_file_location("hook", ROOT / "conf/deploy/htcondor/cachecast_hook.py")
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
