@@ -15,20 +15,30 @@ from features.common.arrays import FloatArray
 from prefetch.placement.snapshot import Fractions, Snapshot
 from replay.study.benefit import Cluster, processing_s
 
+QUIETEST, BUSIEST = 0.8, 1.25
+"""Loads beyond count as these: at the default rates a busy cache that holds all still beats an empty one."""
+
 
 @dataclasses.dataclass(frozen=True)
 class CacheScore:
-    """One cache: the share of the input that it holds, now and after its plan, and Eq. 1 for it alone, s."""
+    """One cache: the share of the input that it holds, now and after its plan, and Eq. 1 for it alone, s.
+
+    `load`: how busy it is, 1 for the mean of its site's caches; None: unknown, which counts as the mean.
+    """
 
     cache: str
     cached_fraction: float
     predicted_fraction: float
     processing_s: float
+    load: float | None
 
 
 @dataclasses.dataclass(frozen=True)
 class SiteScore:
-    """One site: its live caches together. `rank` 1 is best; all are 1 when the ranking is released."""
+    """One site: its live caches together, and each alone, best first.
+
+    `rank` 1 is best; all are 1 when the ranking is released.
+    """
 
     site: str
     rank: int
@@ -74,11 +84,23 @@ def score(
     held = _held(snapshot, known, weights / total if total else weights)
     sites = [
         _site(
-            site, [held_by for held_by in held[site] if held_by[0] in live], len(live), clusters[site], total
+            site,
+            [held_by for held_by in held[site] if held_by[0] in live],
+            dataclasses.replace(clusters[site], n_nodes=len(live)),
+            total,
+            snapshot.loads,
         )
         for site, live in sorted(alive.items())
     ]
-    sites.sort(key=lambda s: (s.processing_s, s.predicted_processing_s, -s.cached_fraction, s.site))
+    sites.sort(
+        key=lambda s: (
+            s.processing_s,
+            s.predicted_processing_s,
+            -s.cached_fraction,
+            _load(s.caches, [cache.cached_fraction for cache in s.caches]),
+            s.site,
+        )
+    )
     saved_s = sites[-1].processing_s - sites[0].processing_s if sites else 0.0
     wait_s = min(max_wait_s, saved_s)
     released = waited_s >= wait_s
@@ -98,24 +120,40 @@ def _held(
 
 
 def _site(
-    site: str, held: Sequence[tuple[str, float, float]], n_live: int, cluster: Cluster, volume_bytes: float
+    site: str,
+    held: Sequence[tuple[str, float, float]],
+    cluster: Cluster,
+    volume_bytes: float,
+    loads: Mapping[str, float],
 ) -> SiteScore:
-    alone, together = (dataclasses.replace(cluster, n_nodes=n) for n in (1, n_live))
-    now, soon = (_fraction(sum(of)) for of in list(zip(*held, strict=True))[1:] or ((), ()))
-    return SiteScore(
-        site,
-        1,
-        now,
-        soon,
-        _eq1(together, volume_bytes, now),
-        _eq1(together, volume_bytes, soon),
-        [CacheScore(cache, now, soon, _eq1(alone, volume_bytes, now)) for cache, now, soon in held],
+    alone = dataclasses.replace(cluster, n_nodes=1)
+    caches = []
+    for cache, now, soon in held:
+        load = _bounded(loads[cache]) if cache in loads else None
+        caches.append(CacheScore(cache, now, soon, _eq1(alone, volume_bytes, now, load or 1.0), load))
+    caches.sort(key=lambda one: (one.processing_s, one.load or 1.0, one.cache))
+    parts = [one.cached_fraction for one in caches], [one.predicted_fraction for one in caches]
+    (now, now_s), (soon, soon_s) = (
+        (x := _fraction(sum(part)), _eq1(cluster, volume_bytes, x, _load(caches, part))) for part in parts
     )
+    return SiteScore(site, 1, now, soon, now_s, soon_s, caches)
+
+
+def _bounded(load: float) -> float:
+    return round(min(BUSIEST, max(QUIETEST, load)), 3)
+
+
+def _load(caches: Sequence[CacheScore], parts: Sequence[float]) -> float:
+    """The load that meets a read of `parts` from `caches`; that of the mean if they hold nothing."""
+    total = sum(parts)
+    met = sum((cache.load or 1.0) * part for cache, part in zip(caches, parts, strict=True))
+    return met / total if total else 1.0
 
 
 def _fraction(x: float) -> float:
     return round(min(1.0, max(0.0, x)), 6)
 
 
-def _eq1(cluster: Cluster, volume_bytes: float, x: float) -> float:
-    return round(float(processing_s(cluster, volume_bytes, np.array([x]))[0]), 3)
+def _eq1(cluster: Cluster, volume_bytes: float, x: float, load: float) -> float:
+    busy = dataclasses.replace(cluster, cache_bytes_s_per_node=cluster.cache_bytes_s_per_node / load)
+    return round(float(processing_s(busy, volume_bytes, np.array([x]))[0]), 3)

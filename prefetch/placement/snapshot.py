@@ -26,7 +26,7 @@ MAX_SITES = 5
 NOBODY, NOWHERE = 255, 254
 """In a row of `placed`: no further site; and as the first one: not to be placed."""
 _DAMAGED = "the stored placements are damaged or of another version; run `cachecast place`"
-_MAGIC = b"CACHECAST-PLACEMENT-2\n"
+_MAGIC = b"CACHECAST-PLACEMENT-3\n"
 _ARRAYS = (
     ("dataset_keys", np.dtype("<u8")),
     ("placed", np.dtype("u1")),
@@ -52,6 +52,7 @@ class Snapshot:
     """Placements and fractions at one moment.
 
     `capacities`: bytes of the planner's caches, by site and name; from them follows who owns a file.
+    `loads`: how busy caches are, by name, 1 for the mean of their site; unknown: left out.
     `dataset_keys`: uint64[d], rising; `placed`: uint8[d, MAX_SITES], indices into `sites`, best first.
     `item_keys`: uint64[m], rising, of files and datasets; `size_bytes`: int64[m]; the rows of item i are
     `first_row[i]` … `first_row[i + 1]`: a cache (index into `caches`), the fraction it holds, and the one it
@@ -62,6 +63,7 @@ class Snapshot:
     sites: tuple[str, ...]
     caches: tuple[tuple[str, str], ...]
     capacities: Mapping[str, Mapping[str, int]]
+    loads: Mapping[str, float]
     dataset_keys: KeyArray
     placed: npt.NDArray[np.uint8]
     item_keys: KeyArray
@@ -109,6 +111,7 @@ NOTHING = Snapshot(
     (),
     (),
     {},
+    {},
     np.empty(0, np.uint64),
     np.empty((0, MAX_SITES), np.uint8),
     np.empty(0, np.uint64),
@@ -125,7 +128,8 @@ def dump(snapshot: Snapshot) -> bytes:
     """The snapshot as bytes: a header line of JSON, the arrays, a checksum."""
     lengths = {name: int(getattr(snapshot, name).size) for name, _ in _ARRAYS}
     names = {"as_of": snapshot.as_of, "sites": snapshot.sites, "caches": snapshot.caches}
-    head = json.dumps(names | {"capacities": snapshot.capacities, "lengths": lengths}).encode()
+    rest = {"capacities": snapshot.capacities, "loads": snapshot.loads, "lengths": lengths}
+    head = json.dumps(names | rest).encode()
     # Arrays are used where they lie, so each begins at a multiple of 8.
     parts = [_MAGIC, head, b" " * (-(len(_MAGIC) + len(head) + 1) % 8), b"\n"]
     for name, kind in _ARRAYS:
@@ -157,7 +161,8 @@ def _loaded(data: bytes) -> Snapshot:
         end += n * kind.itemsize + -n * kind.itemsize % 8
     arrays["placed"] = arrays["placed"].reshape(-1, MAX_SITES)
     caches = tuple((cache, site) for cache, site in head["caches"])
-    return Snapshot(head["as_of"], tuple(head["sites"]), caches, head["capacities"], **arrays)  # type: ignore[arg-type]
+    loads = {cache: float(load) for cache, load in head["loads"].items()}
+    return Snapshot(head["as_of"], tuple(head["sites"]), caches, head["capacities"], loads, **arrays)  # type: ignore[arg-type]
 
 
 class CacheHolding(NamedTuple):
@@ -201,6 +206,7 @@ def snapshot_of(
         sites=tuple(sites),
         caches=tuple(caches),
         capacities=capacities,
+        loads={},
         dataset_keys=datasets[by_key],
         placed=placed[by_key],
         item_keys=keys[order],

@@ -37,6 +37,7 @@ from prefetch.steward.watch import LiveCache
 from prefetch.target import CacheTarget
 from prefetch.xcache.gstream import CaptureReader, FolderReader
 from prefetch.xcache.rolling import check_heartbeat
+from replay.kernels.scored_files import SOON_S
 from replay.steward import EvictionOrder, Steward, new_order
 
 if TYPE_CHECKING:
@@ -44,6 +45,9 @@ if TYPE_CHECKING:
 
 AGAIN_S: Final = 900.0
 """What is read stays so long, unless a queue reports anew: entries become stale."""
+LEAST_SURE: Final = 0.001
+"""Known work that is less certain counts as this certain."""
+_EXPECTED: Final = ("wait_s", "certainty")
 PATIENCE_S: Final = 10.0
 """Tables are waited for so long, if they answered the last time."""
 
@@ -59,7 +63,8 @@ class QueueReader:
     """Reads when queued work is expected to read each file, by its path in the cache, s since 1970.
 
     A job without an expected start may begin at once: it is due when a queue named its files first. So the
-    longer it waits, the less it is believed. Tables that cannot be read say nothing.
+    longer it waits, the less it is believed. What is half as sure counts as twice as far away. Tables that
+    cannot be read say nothing.
     """
 
     def __init__(self, tables: Tables, cache: CacheSettings) -> None:
@@ -101,10 +106,19 @@ class QueueReader:
         paths = Paths.last(self._tables, self._cache, at_s=as_of_s)
         names = paths.known(queued.files["did"].combine_chunks()).to_pylist()
         return {
-            name: as_of_s + wait_s if wait_s else min(as_of_s, self._due_s.get(name, as_of_s))
-            for name, wait_s in zip(names, queued.files["wait_s"].to_pylist(), strict=True)
+            name: as_of_s + _distance_s(wait_s, sure)
+            if wait_s
+            else min(as_of_s - _distance_s(0.0, sure), self._due_s.get(name, as_of_s))
+            for name, wait_s, sure in zip(
+                names, *(queued.files[of].to_pylist() for of in _EXPECTED), strict=True
+            )
             if name is not None
         }
+
+
+def _distance_s(wait_s: float, certainty: float) -> float:
+    """How far away a read counts that is this certain: an order values it by the inverse."""
+    return wait_s if certainty >= 1 else max(wait_s, SOON_S) / max(certainty, LEAST_SURE)
 
 
 class Catalogue:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import logging
 from collections.abc import Sequence
 from contextlib import closing
 
@@ -18,9 +19,10 @@ from features.schema import CONTENTS, FILES, PREDICTIONS
 from jobs.ground.settings.tree import CacheSettings, Settings, site_capacities
 from jobs.ground.store import commits
 from jobs.ground.store.sizes import agreed
-from jobs.ground.store.tables import Tables
+from jobs.ground.store.tables import Tables, read_partitions
 from jobs.loop.trainings import promoted_models
 from jobs.operator.placement.current_plans import acting_plan, packed, rows_of
+from jobs.operator.placement.loads import cache_loads
 from jobs.operator.placement.serve import rates
 from models.serving.versions import CHAMPION
 from prefetch.actions import Action
@@ -40,6 +42,7 @@ from replay.ranges import keys_of
 
 MAX_CACHES = 250
 _KEPT = pa.array([Action.PIN, Action.PREFETCH])
+_log = logging.getLogger(__name__)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -74,7 +77,8 @@ class _Demand:
 def run(settings: Settings, *, as_of_s: int) -> PlacementSummary:
     """Place every dataset that is predicted or held at `as_of_s`, and store it for the placement service.
 
-    Nothing later than `as_of_s` is used. Raises ConfigError, StaleInputError, ServiceError.
+    Without predictions the inventories and plans decide, and one line says so. Nothing later than `as_of_s`
+    is used. Raises ConfigError, StaleInputError, ServiceError.
     """
     tables, caches, region = (
         Tables.of(settings),
@@ -88,10 +92,17 @@ def run(settings: Settings, *, as_of_s: int) -> PlacementSummary:
     champion = promoted_models(tables, region=region).get(CHAMPION)
     plans = [acting_plan(tables, cache.name, as_of_s, champion) for cache in caches]
     predictions = _predictions(tables, region, as_of_s, settings.plan.horizon)
+    if not predictions.num_rows:
+        _check_inventories(newest, as_of_s, settings)
     files = _files(tables, predictions, [*inventories, *plans])
     holdings = _holdings(files["did"], inventories, plans)
-    demand = _Demand(as_of_s, settings.plan.horizon, settings.serve.min_reads)
-    snapshot = _snapshot(files, holdings, demand, _supply(settings), caches)
+    # Without predictions it is unknown how often a dataset will be read: none is too rarely read.
+    min_reads = settings.serve.min_reads if predictions.num_rows else 0.0
+    demand = _Demand(as_of_s, settings.plan.horizon, min_reads)
+    snapshot = dataclasses.replace(
+        _snapshot(files, holdings, demand, _supply(settings), caches),
+        loads=cache_loads(tables, caches, as_of_s),
+    )
     data = dump(snapshot)
     plan_documents = {
         cache.name: packed(plan, cache.name, as_of_s)
@@ -126,15 +137,19 @@ def _misplaced(caches: Sequence[CacheSettings], plans: Sequence[pa.Table]) -> in
 
 
 def _predictions(tables: Tables, region: str, as_of_s: int, horizon_s: int) -> pa.Table:
-    label = as_of_label(as_of_s)
     columns = ["did", "dataset", "size_bytes", "expected_accesses", "horizon_s"]
-    rows = tables.read_arrow(PREDICTIONS, as_of=label, owner=region, columns=columns)
-    rows = rows.filter(pc.equal(rows["horizon_s"], horizon_s)).drop_columns("horizon_s")
-    if not rows.num_rows:
-        raise StaleInputError(
-            f"no predictions at {label} for region {region!r} within {duration_label(horizon_s)}; run predict"
-        )
-    return rows
+    known = tables.head(PREDICTIONS)
+    rows = read_partitions(known, known.select(as_of=as_of_label(as_of_s), owner=region), columns)
+    return rows.filter(pc.equal(rows["horizon_s"], horizon_s)).drop_columns("horizon_s")
+
+
+def _check_inventories(newest: Sequence[commits.Snapshot], as_of_s: int, settings: Settings) -> None:
+    """Say that there are no predictions. Raises StaleInputError if there is no inventory either."""
+    region, horizon = settings.region.name, duration_label(settings.plan.horizon)
+    none = f"no predictions at {as_of_label(as_of_s)} for region {region!r} within {horizon}"
+    if not any(one.partitions for one in newest):
+        raise StaleInputError(f"{none}, and no inventory of the last day; run scan or predict")
+    _log.warning("%s were used: datasets are placed by what caches hold", none)
 
 
 def _newest_inventory(tables: Tables, cache: str, as_of_s: int) -> commits.Snapshot:

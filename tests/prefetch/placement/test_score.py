@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 
 import numpy as np
@@ -119,3 +120,47 @@ def test_sizes_that_the_asker_knows_count() -> None:
     assert told.max_wait_s == 60
     best = told.sites[0]
     assert best.cached_fraction == pytest.approx(0.4 * 1000 / 1500, abs=1e-6)
+
+
+def same(loads: dict[str, float], *, near: float = 0.5, far: float = 0.5) -> Score:
+    """Where all of a file is: `near` of it at each of xc1 and xc2, `far` at xc3."""
+    content = known({"file": (10_000 * GB, (near, near, far), (0.0,) * 3)})
+    return scored(dataclasses.replace(content, loads=loads), ["file"])
+
+
+def test_a_cache_that_holds_more_wins_and_of_equal_ones_the_less_loaded() -> None:
+    held = known({"file": (1000 * GB, (0.1, 0.4, 0.0), (0.0,) * 3)})
+    assert [one.cache for one in scored(held, ["file"]).sites[0].caches] == ["xc2", "xc1"]
+    busy = {one.site: one for one in same({"xc1": 1.2, "xc2": 0.9}).sites}["A"]
+    assert [(one.cache, one.load) for one in busy.caches] == [("xc2", 0.9), ("xc1", 1.2)]
+    assert {one.site: one for one in same({"xc2": 1.2, "xc1": 0.9}).sites}["A"].caches[0].cache == "xc1"
+
+
+def test_the_site_whose_busy_cache_holds_the_input_loses() -> None:
+    held = known({"file": (1000 * GB, (0.9, 0.0, 0.9), (0.0,) * 3)})
+    fast = Cluster(750e6, 1.2e9, 1, 1e9, 1000)
+    live = {"A": frozenset({"xc1"}), "B": frozenset({"xc3"})}
+    for load, first in ((1.2, "B"), (0.9, "A")):
+        loaded = dataclasses.replace(held, loads={"xc1": load})
+        clusters = {"A": fast, "B": fast}
+        answer = score(loaded, ["file"], [None], alive=live, clusters=clusters, waited_s=0, max_wait_s=900)
+        assert answer.sites[0].site == first
+        # Where computing takes longest, the load still decides among equals.
+        assert scored(loaded, ["file"], alive=live).sites[0].site == first
+
+
+def test_an_unknown_load_counts_as_the_mean() -> None:
+    for known_loads in ({}, {"xc1": 1.0}, {"gone": 9.0}):
+        for site, plain in zip(same(known_loads).sites, same({}).sites, strict=True):
+            assert (site.site, site.processing_s) == (plain.site, plain.processing_s)
+    assert {one.load for site in same({}).sites for one in site.caches} == {None}
+
+
+@pytest.mark.parametrize("load", [1e300, math.inf, -5.0, 0.0])
+def test_an_absurd_load_changes_a_cache_by_a_quarter_at_most(load: float) -> None:
+    plain, loaded = ({one.site: one for one in same(loads).sites}["B"] for loads in ({}, {"xc3": load}))
+    assert 0.8 * plain.processing_s <= loaded.processing_s <= 1.25 * plain.processing_s
+    assert loaded.caches[0].load in (0.8, 1.25)
+    # And a busy cache that holds all still beats an empty one.
+    whole = same({"xc3": load}, near=0.0, far=1.0)
+    assert whole.sites[0].site == "B"

@@ -48,6 +48,30 @@ def test_queued_files_are_due_at_their_paths(tmp_path: Path, prefix: str | None)
     assert QueueReader(tables, cache).due_s(day_s).keys() == atlas | {LFN}
 
 
+def test_what_is_half_as_sure_is_twice_as_far_away(tmp_path: Path) -> None:
+    tables, now_s = Tables(str(tmp_path)), AT_S + 86400
+    names = ["/sure", "/half", "/hardly", "/now", "/maybe now"]
+    known = {"scope": "cms", "size_bytes": 1, "known_at": dt.datetime.fromtimestamp(AT_S, dt.UTC)}
+    tables.replace_rows(FILES, [known | {"did": f"cms:{name}", "name": name} for name in names], ())
+    start = dt.datetime.fromtimestamp(now_s + 7200, dt.UTC).isoformat()
+    asked = [
+        {"file": "cms:/sure", "expected_start": start},
+        {"file": "cms:/half", "expected_start": start, "certainty": 0.5},
+        {"file": "cms:/hardly", "expected_start": start, "certainty": 1e-9},
+        {"file": "cms:/now"},
+        {"file": "cms:/maybe now", "certainty": 0.25},
+    ]
+    entries = check_entries(
+        [{"job_id": f"j{i}"} | entry for i, entry in enumerate(asked)], as_of_s=now_s, stale_s=86400
+    )
+    write(tables, entries, queue="q", source="q", as_of_s=now_s)
+    due_s = QueueReader(
+        tables, CacheSettings(name="xc", kind="xcache", url="root://xc:1", capacity=10)
+    ).due_s(now_s)
+    away = {name: round(at_s - now_s) for name, at_s in due_s.items()}
+    assert away == {"/sure": 7200, "/half": 14400, "/hardly": 7_200_000, "/now": 0, "/maybe now": -7200}
+
+
 def test_tables_that_hang_are_waited_for_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The journal's pins, which are read together with the queues, must not wait for them."""
     answers = threading.Event()

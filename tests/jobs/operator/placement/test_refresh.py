@@ -18,7 +18,7 @@ from ranges_oracle import rucio_server
 from features.common.errors import ConfigError, StaleInputError
 from features.common.times import as_of_label, day_label
 from features.results import PROMOTIONS
-from features.schema import CONTENTS, FILES, PLANS, PREDICTIONS, RECEIPTS
+from features.schema import ACCESSES, CONTENTS, FILES, PLANS, PREDICTIONS, RECEIPTS
 from jobs.ground.caches.inventory import is_here
 from jobs.ground.settings.tree import CacheSettings, Settings
 from jobs.ground.store.tables import Tables
@@ -215,9 +215,108 @@ def test_the_same_tables_give_the_same_bytes_and_a_refresh_replaces_the_last(
     assert before.dataset_keys.tobytes() == after.dataset_keys.tobytes()
 
 
-def test_without_predictions_or_caches_nothing_is_stored(tables: Tables, tmp_path: Path) -> None:
-    with pytest.raises(StaleInputError, match="run predict"):
-        run(tables, tmp_path / "p.db", as_of_s=AS_OF + HOUR)
+def access(cache: str | None, n_bytes: int | None, began_s: int, ended_s: int | None) -> dict[str, Any]:
+    event = f"{cache} {n_bytes} {began_s} {ended_s}"
+    file = {"did": "cms:/f0", "scope": "cms", "name": "/f0", "cache": cache, "read_bytes": n_bytes}
+    times = {"accessed_at": at(began_s), "known_at": at(ended_s or began_s)}
+    times |= {"closed_at": None if ended_s is None else at(ended_s)}
+    return file | times | {"n_reads": 1, "source": "xcache_gstream", "event_id": event}
+
+
+def put_accesses(tables: Tables, rows: list[dict[str, Any]]) -> None:
+    for day in {day_label(int(row["accessed_at"].timestamp())) for row in rows}:
+        of_day = [row for row in rows if day_label(int(row["accessed_at"].timestamp())) == day]
+        tables.replace_rows(ACCESSES, of_day, (day,))
+
+
+def loads_of(tables: Tables, database: Path, rows: list[dict[str, Any]]) -> dict[str, float]:
+    put_accesses(tables, rows)
+    run(tables, database)
+    return dict(stored(database)[0].loads)
+
+
+def test_without_predictions_what_caches_hold_decides_and_one_line_says_so(
+    tables: Tables, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    later = AS_OF + HOUR
+    summary = run(tables, tmp_path / "p.db", as_of_s=later)
+    said = [record.message for record in caplog.records if "no predictions" in record.message]
+    assert len(said) == 1
+    assert "placed by what caches hold" in said[0]
+    snapshot, _ = stored(tmp_path / "p.db")
+    # The catalogue alone knows the datasets of files; f2 is held at FAR until the inventory of an hour later.
+    assert (summary.datasets, summary.nowhere) == (0, 0)
+    assert snapshot.fractions(["cms:/n0", "cms:/f0"]).cached.tolist() == [[0, 0, 1], [1, 0, 0]]
+    put(tables, CONTENTS, [content("cms:/f2", GB, later)], later, "e2")
+    assert run(tables, tmp_path / "p.db", as_of_s=later).nowhere == 0
+    assert sites(stored(tmp_path / "p.db")[0], HELD) == ("EDGE",)
+    caplog.clear()
+    run(tables, tmp_path / "p.db")
+    assert "no predictions" not in caplog.text
+
+
+def test_without_predictions_no_dataset_is_too_rarely_read(tables: Tables, tmp_path: Path) -> None:
+    later = AS_OF + HOUR
+    put(tables, CONTENTS, [content("cms:/f2", GB, later)], later, "f1")
+    put(tables, PLANS, [item("evict", "cms:/f2")], later, "f1")
+    summary = run(tables, tmp_path / "p.db", as_of_s=later)
+    assert (summary.datasets, summary.nowhere) == (1, 0)
+
+
+def test_inventories_that_are_old_or_of_other_caches_place_nothing(tables: Tables, tmp_path: Path) -> None:
+    late = AS_OF + 3 * 86400
+    put(tables, CONTENTS, [content("cms:/f2", GB, late)], late, "stranger")
+    with pytest.raises(StaleInputError, match="no inventory of the last day; run scan or predict"):
+        run(tables, tmp_path / "p.db", as_of_s=late)
+    assert not (tmp_path / "p.db").exists()
+    put(tables, CONTENTS, [], late, "e1")
+    summary = run(tables, tmp_path / "p.db", as_of_s=late)
+    assert (summary.files, summary.no_inventory) == (0, ["e2", "f1"])
+
+
+def test_loads_are_shares_of_the_reads_of_the_last_hour(tables: Tables, tmp_path: Path) -> None:
+    begun, half = AS_OF - HOUR, AS_OF - HOUR // 2
+    rows = [
+        access("e1", 3 * GB, begun, half),
+        # Half of it was read before the hour.
+        access("e2", 2 * GB, begun - HOUR // 2, half),
+        access("e2", 99 * GB, begun - HOUR, begun),
+        access("f1", GB, begun, half),
+        access(None, 77 * GB, begun, half),
+        access("stranger", 77 * GB, begun, half),
+        access("e1", 77 * GB, begun, half) | {"source": "xcache_cinfo", "event_id": "again"},
+        access("e1", 77 * GB, begun, half) | {"known_at": at(AS_OF + 1), "event_id": "known later"},
+        access("e1", 77 * GB, half, None),
+    ]
+    loads = loads_of(tables, tmp_path / "p.db", rows)
+    # 3 GB and 1 GB, each with one file open for half of the hour.
+    assert loads == pytest.approx({"e1": (1.5 + 1) / 2, "e2": (0.5 + 1) / 2, "f1": 1.0})
+
+
+def test_an_unknown_load_is_not_a_load_of_zero(tables: Tables, tmp_path: Path) -> None:
+    begun = AS_OF - HOUR
+    assert loads_of(tables, tmp_path / "p.db", []) == {}
+    assert loads_of(tables, tmp_path / "p.db", [access("e1", GB, begun, AS_OF)]) == {"e1": 1.0}
+    unsaid = [access("e1", None, begun, AS_OF), access("e2", 9 * GB, begun, begun + HOUR // 3)]
+    loads = loads_of(tables, tmp_path / "p.db", unsaid)
+    # Open files are 1 and 1/3; of bytes only e2's are known.
+    assert loads == pytest.approx({"e1": 1.5, "e2": (0.5 + 1) / 2})
+
+
+def test_absurd_reads_make_no_absurd_load(tables: Tables, tmp_path: Path) -> None:
+    begun = AS_OF - HOUR
+    rows = [
+        access("e1", 2**63 - 1, begun, AS_OF),
+        access("e1", 2**63 - 1, begun, AS_OF) | {"event_id": "twice"},
+        access("e2", -(2**63), AS_OF - 60, begun),
+        access("f1", 5, AS_OF - 10, AS_OF - 10),
+    ]
+    loads = loads_of(tables, tmp_path / "p.db", rows)
+    assert all(0 <= load <= 2 for load in loads.values())
+    assert loads["f1"] == 1.0
+
+
+def test_without_caches_nothing_is_stored(tables: Tables, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="caches"):
         run(tables, tmp_path / "p.db", caches=[])
     assert not (tmp_path / "p.db").exists()
