@@ -218,8 +218,8 @@ def test_the_same_tables_give_the_same_bytes_and_a_refresh_replaces_the_last(
 def access(cache: str | None, n_bytes: int | None, began_s: int, ended_s: int | None) -> dict[str, Any]:
     event = f"{cache} {n_bytes} {began_s} {ended_s}"
     file = {"did": "cms:/f0", "scope": "cms", "name": "/f0", "cache": cache, "read_bytes": n_bytes}
-    times = {"accessed_at": at(began_s), "known_at": at(ended_s or began_s)}
-    times |= {"closed_at": None if ended_s is None else at(ended_s)}
+    closed = None if ended_s is None else at(ended_s)
+    times = {"accessed_at": at(began_s), "known_at": closed or at(began_s), "closed_at": closed}
     return file | times | {"n_reads": 1, "source": "xcache_gstream", "event_id": event}
 
 
