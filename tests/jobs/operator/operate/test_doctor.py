@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import sqlite3
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import http_answers
@@ -132,3 +133,31 @@ def test_a_server_that_cannot_read_its_database_is_bad(code: int, body: bytes, s
     assert check.state == state
     assert ("mlflow db upgrade DATABASE_URI" in check.detail) == (state == "bad")
     assert "hush" not in f"{check.detail}{check.configured}"
+
+
+@pytest.mark.parametrize(
+    ("revision", "state", "words"),
+    [
+        ("bd07f7e963c5", "bad", "mlflow db upgrade sqlite:////"),
+        ("ffffffffffff", "bad", "a newer one wrote it: install that one"),
+        (None, "ok", "a file on this machine"),
+    ],
+)
+def test_the_schema_of_a_database_file_is_compared(
+    tmp_path: Path, revision: str | None, state: str, words: str
+) -> None:
+    with closing(sqlite3.connect(tmp_path / "mlflow.db")) as database:
+        database.execute("CREATE TABLE alembic_version (version_num VARCHAR(32))")
+        database.executemany("INSERT INTO alembic_version VALUES (?)", [(revision,)] if revision else [])
+        database.commit()
+    check = doctor.mlflow(f"sqlite:///{tmp_path}/mlflow.db")
+    assert check.state == state
+    assert words in check.detail
+
+
+def test_what_is_no_database_is_named_and_a_missing_one_will_be_made(tmp_path: Path) -> None:
+    (tmp_path / "mlflow.db").write_bytes(b"not a database, though it is long enough to be one" * 100)
+    check = doctor.mlflow(f"sqlite:///{tmp_path}/mlflow.db")
+    assert (check.state, "is it a database of MLflow's?" in check.detail) == ("bad", True)
+    assert doctor.mlflow(f"sqlite:///{tmp_path}/other.db").state == "ok"
+    assert not (tmp_path / "other.db").exists()
