@@ -163,8 +163,9 @@ class Site:
         return found
 
     def n_messages(self, about: str, state: str) -> int:
-        """How often the webhook was told that `about` is in `state`."""
-        return sum(one["state"] == state and one.get("about") == about for one in self.webhook.messages)
+        """The number of messages to the webhook that `about` is in `state`."""
+        messages = self.webhook.messages
+        return sum(sent["state"] == state and sent.get("about") == about for sent in messages)
 
     def succeeded(self, dag: str, run: str) -> dict[tuple[str, int], dict[str, object]]:
         """The tasks of a run, once it has ended and been checked."""

@@ -118,14 +118,14 @@ REFUSED = (
 def undiscovered() -> Iterator[str]:
     """Broken charts in which nothing is found, and values that are accepted."""
     for file, breaks in BROKEN.items():
-        for old, new, found in breaks:
+        for old, new, expected in breaks:
             with tempfile.TemporaryDirectory() as folder:
                 chart = Path(shutil.copytree(CHART, Path(folder) / "cachecast"))
                 text = (chart / file).read_text()
                 (chart / file).write_text(text.replace(old, new, 1))
-                told = faults(chart)
-            if old not in text or not any(found in one for one in told):
-                yield f"not found: {new!r} for {old!r} in {file}; but: {told[:3]}"
+                messages = faults(chart)
+            if old not in text or not any(expected in message for message in messages):
+                yield f"not found: {new!r} for {old!r} in {file}; but: {messages[:3]}"
     for value, named in REFUSED:
         try:
             rendered(CHART, VERSIONS[-1], value)
@@ -136,17 +136,17 @@ def undiscovered() -> Iterator[str]:
 
 
 def main() -> int:
-    told = faults(CHART)
-    objects = [] if told else rendered(CHART, VERSIONS[-1])
-    told += undiscovered()
-    for one in told:
-        print(one)
+    messages = faults(CHART)
+    objects = [] if messages else rendered(CHART, VERSIONS[-1])
+    messages += undiscovered()
+    for message in messages:
+        print(message)
     n_broken = sum(map(len, BROKEN.values()))
     print(
         f"{len(objects)} objects by Kubernetes {', '.join(VERSIONS)}; {n_broken} broken charts and "
-        f"{len(REFUSED)} values refused; {len(told)} faults"
+        f"{len(REFUSED)} values refused; {len(messages)} faults"
     )
-    return 1 if told else 0
+    return 1 if messages else 0
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 import threading
 import time
@@ -23,6 +24,7 @@ _PAUSES: Final = 20
 """Reading takes no more than one part in so many of the time."""
 
 _Answer = TypeVar("_Answer")
+_log = logging.getLogger(__name__)
 
 
 class Lists(NamedTuple):
@@ -112,4 +114,5 @@ class Asking(threading.Thread, Generic[_Answer]):
         except (CachecastError, OSError) as error:
             self.fault = ServiceError(str(error))
         except Exception as error:  # noqa: BLE001  a damaged table may fail anywhere: who asks goes on
+            _log.exception("an answer failed as no code foresaw")
             self.fault = ServiceError(f"{type(error).__name__}: {error}")

@@ -273,17 +273,17 @@ def running_steward(
     )
 
     queued = QueueReader(Tables.of(settings), cache)
-    kept = KeptPins(settings.steward.figures(cache.name).with_suffix(".pins"))
+    last_pins = KeptPins(settings.steward.figures(cache.name).with_suffix(".pins"))
 
     def lists(times_s: Sequence[float]) -> Lists:
         try:
             read = [pin for at_s in times_s for pin in journal.reports.pins(cache.name, now_s=at_s)]
             evictions = journal.reports.evictions(cache.name, now_s=times_s[0])
         except ServiceError as error:
-            if (pins := kept.standing(min(times_s))) is None:
+            if (pins := last_pins.standing(min(times_s))) is None:
                 raise
             return Lists(set(pins), (), queued.due_s(times_s[0]), fault=f"{error}; pins stay as last read")
-        kept.keep({pin.name: pin.expires_at_s for pin in read})
+        last_pins.keep({pin.name: pin.expires_at_s for pin in read})
         return Lists({pin.name for pin in read}, evictions, queued.due_s(times_s[0]))
 
     usage = DataDisks(cache.capacity, root, cache.spaces)
