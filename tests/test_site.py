@@ -134,10 +134,11 @@ def folder() -> Iterator[Path]:
 
 
 def test_the_tutorial_prints_what_it_shows(folder: Path) -> None:
-    """With a smaller training."""
+    """With a smaller training, of one horizon."""
     steps = commands("tutorial")
     assert len(steps) >= 12
-    follow(steps, folder, {"COLUMNS": "80"} | SMALLER)
+    one_horizon = {"CACHECAST_FEATURES__HORIZONS": '["1d"]', "CACHECAST_PLAN__HORIZON": "1d"}
+    follow(steps, folder, {"COLUMNS": "80"} | SMALLER | one_horizon)
 
 
 @pytest.mark.verify
