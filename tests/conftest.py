@@ -188,16 +188,13 @@ TOGETHER = {
         *(f"{_SERVED}test_hdfs", f"{_SERVED}test_cluster", f"{_PULLED}test_pull_remote"),
         *("tests/jobs/ground/store/test_tables", "tests/jobs/ground/store/test_s3_commits"),
     ],
-    "Spark for inputs": [
+    "Spark": [
         *(
             f"{_PULLED}test_{what}"
-            for what in ("pull", "pull_inputs", "pull_links", "incremental", "engines")
+            for what in ("pull", "pull_inputs", "pull_links", "incremental", "engines", "known_names")
         ),
+        *(f"{_PULLED}test_{what}" for what in ("matrix", "source_packages", "worker_jobs")),
         "tests/jobs/ground/spark/test_session",
-    ],
-    "Spark for records": [
-        *(f"{_PULLED}test_{what}" for what in ("fields", "known_names", "matrix", "names")),
-        *(f"{_PULLED}test_{what}" for what in ("source_packages", "worker_jobs")),
         *("tests/jobs/loop/train/test_engines", "tests/models/serving/test_scoring"),
     ],
 }
