@@ -12,7 +12,6 @@ import importlib
 import pkgutil
 import sys
 import tempfile
-import typing
 import warnings
 from pathlib import Path
 from types import ModuleType
@@ -21,6 +20,7 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
 import pdoc  # noqa: E402
+from pdoc.doc_types import resolve_annotations  # noqa: E402
 
 ROOMS = ("features", "replay", "prefetch", "models", "jobs")
 
@@ -71,9 +71,11 @@ def name_annotations() -> None:
     """
     for module in list(sys.modules.values()):
         if module.__name__.partition(".")[0] in ROOMS:
-            for one in vars(module).values():
+            for one in list(vars(module).values()):
                 if isinstance(one, type) and issubclass(one, tuple) and hasattr(one, "_fields"):
-                    one.__new__.__annotations__ = typing.get_type_hints(one)
+                    home = sys.modules[one.__module__]
+                    named = resolve_annotations(one.__annotations__, home, None, one.__qualname__)
+                    one.__new__.__annotations__ = named
 
 
 if __name__ == "__main__":

@@ -16,6 +16,7 @@ Needs the environment that `make verify` makes: .venv/bin/python bench/two_hosts
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import signal
 import sys
@@ -23,17 +24,38 @@ import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from typing import Any
+from unittest import mock
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "tests" / "support" / "servers")]
 
 import host_pair  # noqa: E402
 import xrootd_versions  # noqa: E402
+from airflow_rest import Airflow  # noqa: E402
 from host_pair import COMMAND, CONTROLLER, CYCLE_S, HOST, Broken, Hosts, check  # noqa: E402
-from steward_site import eventually  # noqa: E402
+from steward_site import MIB, eventually  # noqa: E402
 
-from features.common.times import as_of_label, day_label  # noqa: E402
+from features.common.times import DAY_S, as_of_label, day_label  # noqa: E402
 
+AIRFLOW_CYCLE_S, N_DAYS, WITHIN_S = 4 * 3600, 4, 1800.0
+CHAIN = ("pull_accesses", "build_features", "place_and_push")
+BY_AIRFLOW = {
+    "CACHECAST_FEATURES__CYCLE": "4h",
+    "CACHECAST_FEATURES__HORIZONS": '["1d"]',
+    "CACHECAST_FEATURES__CANDIDATES": "3d",
+    "CACHECAST_FEATURES__ACTIVE_DATASETS": "2d",
+    "CACHECAST_FEATURES__HISTORY": "90d",
+    "CACHECAST_PLAN__HORIZON": "1d",
+    "CACHECAST_PLAN__CYCLE": "4h",
+    "CACHECAST_SOURCES__DEMAND": '{ "*" = "rucio_traces" }',
+    "CACHECAST_TRAINING__EVERY": "4h",
+    "CACHECAST_TRAINING__SPAN": "2d",
+    "CACHECAST_TRAINING__TREES": "20",
+    "CACHECAST_TRAINING__LEARNERS": '["lightgbm"]',
+    "CACHECAST_TRAINING__ORDER": "false",
+}
+"""Settings of the day by Airflow; the other drills have cycles of seconds."""
 A_DAY = "/store/mc/Run3/A/AOD/v1-v1/0/"
 KEPT, STALE, COMING = (f"{A_DAY}{what}.root" for what in ("kept", "stale", "coming"))
 
@@ -82,6 +104,122 @@ same |= {"dataset": "s:a", "model_version": "m/1"}
 rows = [{"did": f"cms:{name}", **same} for name in sys.argv[2:]]
 Tables("s3a://tables/region").replace_rows(PREDICTIONS, rows, (day_label(at_s), as_of_label(at_s), "default"))
 print(json.dumps(len(rows)))
+"""
+
+
+def airflow_day(hosts: Hosts) -> str:
+    """Each decision time of a day by Airflow on the controller, from pull to push, beside the host's units.
+
+    The run that the schedule starts by itself finds no records yet, and starts nothing.
+    """
+    n_moments, newest = DAY_S // AIRFLOW_CYCLE_S, int(time.time()) // AIRFLOW_CYCLE_S
+    moments = [(newest - n) * AIRFLOW_CYCLE_S for n in range(n_moments - 1, -1, -1)]
+    days = [day_label(moments[0] - n * DAY_S) for n in range(N_DAYS, 0, -1)]
+    api, folder = hosts.airflow(), hosts.folder / CONTROLLER / "airflow"
+    with host_pair.inside(CONTROLLER):
+        api.until_known("pull_accesses", within_s=WITHIN_S)
+        ended(
+            api, "pull_accesses", api.partition("pull_accesses", as_of_label(moments[-1]), within_s=WITHIN_S)
+        )
+    reads = records(hosts, days[0])
+    with host_pair.inside(CONTROLLER):
+        api.until_known("backfill", "train_models", within_s=WITHIN_S)
+        deliver(folder, reads, 0, moments[0])
+        trained_s = moments[0] - moments[0] % DAY_S
+        done(api, "backfill", conf={"first": days[0], "last": day_label(trained_s - 1)})
+        done(api, "train_models", conf={"as_of": as_of_label(trained_s)})
+    hosts.run(CONTROLLER, str(folder / "conf"), python=PROMOTED)
+    receipts: list[dict[str, object]] = []
+    for before_s, at_s in zip([0, *moments], moments, strict=False):
+        units(hosts)
+        key = as_of_label(at_s)
+        with host_pair.inside(CONTROLLER):
+            deliver(folder, reads, before_s, at_s)
+            api.until_known(*CHAIN, within_s=WITHIN_S)
+            before = {run["dag_run_id"] for dag in CHAIN for run in api.runs(dag)}
+            api.trigger("pull_accesses", partition_key=key)
+            for dag in CHAIN:
+                ended(api, dag, begun(api, dag, key, before))
+        receipts = [row for row in hosts.rows("RECEIPTS") if row["as_of"] == key]
+        check(
+            bool(receipts) and {row["state"] for row in receipts} == {"done"},
+            f"receipts of {key}: {receipts}",
+        )
+        coming = {str(row["did"]).removeprefix("cms:") for row in receipts if row["action"] == "prefetch"}
+        hosts.read(*sorted(coming & hosts.held())[:3])
+    time.sleep(5)
+    units(hosts)
+    with host_pair.inside(CONTROLLER):
+        done(api, "place_and_push", partition_key=key)
+        api.until_known("verify_outcomes", within_s=WITHIN_S)
+        done(api, "verify_outcomes", conf={"as_of": key, "days": 0})
+    check([row for row in hosts.rows("RECEIPTS") if row["as_of"] == key] == receipts, "pushed twice")
+    earned = [row for row in hosts.rows("OUTCOMES") if row["as_of"] == key]
+    hits = sum(int(row["n_hits"] or 0) for row in earned)
+    check(hits > 0, f"earned {earned}")
+    pushed = [row for row in hosts.rows("RECEIPTS") if row["state"] == "done"]
+    return f"{len(moments)} decision times, {len(pushed)} items pushed, {hits} hits on those of the last"
+
+
+def records(hosts: Hosts, first_day: str) -> list[dict[str, Any]]:
+    """Traces of a generated region, in order; its files, of 1 MiB, are at the origin and in the catalogue."""
+    folder, raw = hosts.folder / CONTROLLER / "airflow", hosts.folder / CONTROLLER / "raw"
+    words = ["--scenario", "demo", "--days", str(N_DAYS + 2), "--accesses", "2000", "--start", first_day]
+    hosts.run(CONTROLLER, "workload", *words, "--raw", "--out", str(raw))
+    with (folder / "files" / "files.jsonl").open("w") as out:
+        for line in (raw / "files.jsonl").read_text().splitlines():
+            file = json.loads(line) | {"bytes": MIB}
+            hosts.add(file["name"])
+            out.write(json.dumps(file) + "\n")
+    lines = [line for path in (raw / "traces").iterdir() for line in path.read_text().splitlines()]
+    traces = [json.loads(line) | {"filesize": MIB} for line in lines]
+    return sorted(traces, key=lambda trace: float(trace["traceTimeentryUnix"]))
+
+
+def deliver(folder: Path, reads: list[dict[str, Any]], since_s: int, until_s: int) -> None:
+    """The traces of a time arrive at the controller."""
+    found = [json.dumps(one) for one in reads if since_s <= one["traceTimeentryUnix"] < until_s]
+    (folder / f"{until_s}.jsonl").write_text("\n".join(found) + "\n")
+    (folder / f"{until_s}.jsonl").rename(folder / "traces" / f"{until_s}-{since_s}.jsonl")
+
+
+def units(hosts: Hosts) -> None:
+    """What units on the cache's host do each cycle: pull the cache's own records, and scan."""
+    today = day_label(int(time.time()))
+    hosts.run(HOST, "pull", "--source", "xcache_gstream", "--input", str(hosts.captures), "--day", today)
+    hosts.run(HOST, "scan", "--cache", "cache")
+
+
+def done(api: Airflow, dag: str, **body: Any) -> None:
+    """Start a run, and wait until it has succeeded."""
+    ended(api, dag, api.trigger(dag, **body))
+
+
+def begun(api: Airflow, dag: str, key: str, before: set[str]) -> str:
+    """The run of a partition that is none of those `before`, once there is one."""
+    found: list[str] = []
+
+    def has_begun() -> bool:
+        runs = [run["dag_run_id"] for run in api.runs(dag) if run["partition_key"] == key]
+        found[:] = [run for run in runs if run not in before]
+        return bool(found)
+
+    check(eventually(has_begun, WITHIN_S), f"no run of {dag} for {key}")
+    return found[0]
+
+
+def ended(api: Airflow, dag: str, run: str) -> None:
+    """Wait until a run has succeeded."""
+    state, tasks = api.ended(dag, run, within_s=WITHIN_S), api.tasks(dag, run)
+    check(state == "success", f"{dag}: { {name: one['state'] for (name, _), one in tasks.items()} }")
+
+
+PROMOTED = """
+import json, sys
+from pathlib import Path
+from unproven import promote
+from jobs.ground.settings.tree import Settings
+print(json.dumps(promote(Settings.load(Path(sys.argv[1])))))
 """
 
 
@@ -166,25 +304,35 @@ def main() -> int:
     options.add_argument("--blind", type=float, default=300.0, help="seconds without the link")
     chosen = options.parse_args()
     drills: dict[str, Callable[[Hosts], str]] = {
-        "a day of the loop": day,
+        "a day by Airflow": airflow_day,
+        "a cycle by hand": day,
         "the link cut, the steward restarted meanwhile": partial(link_cut, blind_s=chosen.blind),
         "the cache's host lost and back": host_lost,
         "the controller lost and back": controller_lost,
     }
+    wanted = [name for name in drills if not chosen.only or any(word in name for word in chosen.only)]
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("ended by SIGTERM"))
     print("| drill | held | what was seen | s |\n|---|---|---|---|")
-    with xrootd_versions.in_use(xrootd_versions.wanted()[-1]), host_pair.running() as hosts:
-        for name, drill in drills.items():
-            if chosen.only and not any(word in name for word in chosen.only):
-                continue
-            began = time.monotonic()
-            try:
-                held, seen = "yes", drill(hosts)
-            except Broken as error:
-                held, seen = "**no**", str(error)
-            print(f"| {name} | {held} | {seen} | {time.monotonic() - began:.0f} |", flush=True)
-            if held != "yes":
-                return 1
+    with xrootd_versions.in_use(xrootd_versions.wanted()[-1]):
+        for by_airflow in (True, False):
+            names = [name for name in wanted if (drills[name] is airflow_day) == by_airflow]
+            settings = BY_AIRFLOW if by_airflow else {}
+            if names:
+                with mock.patch.dict(os.environ, settings), host_pair.running() as hosts:
+                    if not all(held(hosts, name, drills[name]) for name in names):
+                        return 1
     return 0
+
+
+def held(hosts: Hosts, name: str, drill: Callable[[Hosts], str]) -> bool:
+    """Whether the promises of a drill hold; prints its row."""
+    began = time.monotonic()
+    try:
+        holds, seen = "yes", drill(hosts)
+    except Broken as error:
+        holds, seen = "**no**", str(error)
+    print(f"| {name} | {holds} | {seen} | {time.monotonic() - began:.0f} |", flush=True)
+    return holds == "yes"
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """A real Airflow, all four processes: a run by the REST API, a killed command, alerts, `dags test`.
 
 The present decision time runs by the schedule from the pull, which waits for its records, to the push into a
-real XCache, first without a champion; verify_outcomes runs alone. `make verify` also runs
+real XCache, first without a champion, then beside a cache that hangs; verify_outcomes runs alone. `make verify` also runs
 capacity_report, and build_features by spark-submit; a whole day on HDFS is in bench/airflow_day.py.
 """
 
@@ -11,6 +11,7 @@ import datetime as dt
 import json
 import os
 import shutil
+import socket
 import subprocess
 import sys
 import time
@@ -312,5 +313,39 @@ def test_the_schedules_moment_runs_through_the_chain_and_is_pushed_once_a_model_
     waited_for = {row["did"].partition(":")[2] for row in plan if (row["reason"] or "").startswith("queued")}
     assert waited_for, logged(site, again)
     assert waited_for <= set(queued)
-    api.call("PATCH", "dags/place_and_push", is_paused=True)
     api.call("PATCH", "dags/build_features", is_paused=True)
+
+
+def test_a_cache_that_hangs_holds_up_no_other_in_this_run_and_in_the_next(
+    site: LocalSite, api: Airflow
+) -> None:
+    """It accepts connections and never answers; goes on from the test before, whose model serves."""
+    key = api.runs("place_and_push")[-1]["partition_key"]
+    base, empty = site.conf / "base.toml", site.out / "empty"
+    base.write_text(base.read_text().replace("[push]\n", '[push]\ntimeout = "1h"\n'))
+    empty.mkdir()
+    with socket.create_server(("127.0.0.1", 0)) as mute:  # the kernel accepts for it
+        cache = XCACHE.format(url=f"root://127.0.0.1:{mute.getsockname()[1]}", namespace=empty)
+        (site.conf / "caches" / "hung.toml").write_text(cache.replace('"cache"', '"hung"'))
+        runs = []
+        for _ in range(2):
+            runs.append(api.trigger("place_and_push", partition_key=key))
+            pushes = mapped(api, runs[-1], "cache.push", {"cache": "success"})
+            assert pushes["hung"] != "success"
+            until(api, "place_and_push", runs[-1], "place", "success")
+        assert mapped(api, runs[0], "cache.push", {"cache": "success"})["hung"] == "running"
+        for run in runs:
+            api.call("PATCH", f"dags/place_and_push/dagRuns/{run}", state="failed")
+    api.call("PATCH", "dags/place_and_push", is_paused=True)
+
+
+def mapped(api: Airflow, run: str, task: str, wanted: dict[str, str]) -> dict[str, str]:
+    """The states of a run's tasks by cache, once they have those that are `wanted`."""
+    deadline = time.monotonic() + PATIENCE_S
+    while True:
+        tasks = api.tasks("place_and_push", run)
+        states = {one["rendered_map_index"]: one["state"] for (name, _), one in tasks.items() if name == task}
+        if states.items() >= wanted.items():
+            return states
+        assert time.monotonic() < deadline, f"{task} of {run}: {states}, not {wanted}"
+        time.sleep(0.5)
