@@ -66,8 +66,9 @@ def pipeline(
 ) -> DAG:
     """A DAG; `doc` is its runbook.
 
-    `is_long`: it takes hours, and must not hold up the cycle. `n_runs`: at the same time. A task that takes longer than its time is ended
-    and tried again; missed deadlines are in the UI, and reported if there is a webhook.
+    `is_long`: it takes hours, and must not hold up the cycle. `n_runs`: at the same time. A task that takes
+    longer than its time is ended and tried again; missed deadlines are in the UI, and reported if there is a
+    webhook.
     """
     schedule_settings = scheduling()
     airflow = schedule_settings.airflow

@@ -45,7 +45,8 @@ def load():
         name: {
             "doc": dag.doc_md or "", "description": dag.description,
             "tags": list(dag.tags), "params": dag.params.dump(),
-            "runs": dag.max_active_runs, "asset": getattr(getattr(dag.timetable, "asset_condition", None), "name", None),
+            "runs": dag.max_active_runs,
+            "asset": getattr(getattr(dag.timetable, "asset_condition", None), "name", None),
             "cron": getattr(dag.timetable, "expression", None), "timetable": type(dag.timetable).__name__,
             "deadline_s": [alert.interval.total_seconds() for alert in dag.deadline or []],
             "counts_from": [type(alert.reference).__name__ for alert in dag.deadline or []],

@@ -1,8 +1,9 @@
 """A real Airflow, all four processes: a run by the REST API, a killed command, alerts, `dags test`.
 
 The present decision time runs by the schedule from the pull, which waits for its records, to the push into a
-real XCache, first without a champion, then beside a cache that hangs; verify_outcomes runs alone. `make verify` also runs
-capacity_report, and build_features by spark-submit; a whole day on HDFS is in bench/airflow_day.py.
+real XCache, first without a champion, then beside a cache that hangs; verify_outcomes runs alone. `make
+verify` also runs capacity_report, and build_features by spark-submit; a whole day on HDFS is in
+bench/airflow_day.py.
 """
 
 from __future__ import annotations

@@ -131,6 +131,8 @@ class Hosts:
         seen = {HOST: f'namespace = "{namespace}"\ngstream = "{captures}"', CONTROLLER: ""}
         for side, seen_by in seen.items():
             (folder / side / "site.toml").write_text(SITE.format(folder=folder / side, seen_by=seen_by))
+        with (folder / CONTROLLER / "site.toml").open("a") as out:
+            out.write(AIRFLOW.format(out=folder / CONTROLLER / "airflow"))
         self.namespace, self.captures = namespace, captures
 
     def words(self, side: str, *words: str) -> list[str]:
@@ -159,7 +161,7 @@ class Hosts:
                 os.killpg(self.running[name].pid, signal.SIGKILL)
             self.running.pop(name).wait()
 
-    def run(self, side: str, *words: str, fails: str = "", python: str = "") -> Any:
+    def run(self, side: str, *words: str, fails: str = "", python: str = "", within_s: float = 300) -> Any:
         """What a command of `side` answers as JSON; `fails`: a part of the error that it must end with."""
         conf = ["--conf", str(self.folder / side / "site.toml"), "--json"]
         command = [sys.executable, "-c", python, *words] if python else [*COMMAND, *words, *conf]
@@ -169,7 +171,7 @@ class Hosts:
             capture_output=True,
             text=True,
             check=False,
-            timeout=300,
+            timeout=within_s,
         )
         if fails:
             check(done.returncode == 1 and fails in done.stderr, f"{words[0]}: {done.stderr[-300:]}")
@@ -287,9 +289,6 @@ class Hosts:
     def airflow(self) -> Airflow:
         """Start Airflow's four processes on the controller, by its settings; their API."""
         site = opened(self.folder / CONTROLLER / "airflow", tables=None, xrootd=False)
-        (site.conf / "caches" / "cache.toml").unlink()
-        ours = (self.folder / CONTROLLER / "site.toml").read_text() + AIRFLOW.format(out=site.out)
-        (site.conf / "base.toml").write_text(ours)
         program = self.folder / CONTROLLER / "bin" / "cachecast"
         program.parent.mkdir()
         program.write_text(f'#!/bin/sh\nexec {shlex.join(COMMAND)} "$@"\n')
@@ -298,7 +297,8 @@ class Hosts:
         with inside(CONTROLLER):
             for service in airflow(site):
                 path = f"{program.parent}{os.pathsep}{service.env['PATH']}"
-                env = {**service.env, "PATH": path}
+                conf = str(self.folder / CONTROLLER / "site.toml")
+                env = {**service.env, "PATH": path, "CACHECAST_CONF": conf}
                 self.start(CONTROLLER, service.name, *service.words, ready=service.is_healthy, env=env)
             return Airflow(f"http://127.0.0.1:{site.ports['airflow']}", site.secret("airflow-password"))
 
