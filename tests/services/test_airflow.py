@@ -328,25 +328,22 @@ def test_a_cache_that_hangs_holds_up_no_other_in_this_run_and_in_the_next(
     with socket.create_server(("127.0.0.1", 0)) as mute:  # the kernel accepts for it
         cache = XCACHE.format(url=f"root://127.0.0.1:{mute.getsockname()[1]}", namespace=empty)
         (site.conf / "caches" / "hung.toml").write_text(cache.replace('"cache"', '"hung"'))
-        runs = []
-        for _ in range(2):
+        hangs, runs = {"cache": "success", "hung": "running"}, []
+        for states in (hangs, {"cache": "success"}):
             runs.append(api.trigger("place_and_push", partition_key=key))
-            pushes = mapped(api, runs[-1], "cache.push", {"cache": "success"})
-            assert pushes["hung"] != "success"
+            pushed_by_cache(api, runs[-1], states)
             until(api, "place_and_push", runs[-1], "place", "success")
-        assert mapped(api, runs[0], "cache.push", {"cache": "success"})["hung"] == "running"
+        pushed_by_cache(api, runs[0], hangs)
         for run in runs:
             api.call("PATCH", f"dags/place_and_push/dagRuns/{run}", state="failed")
     api.call("PATCH", "dags/place_and_push", is_paused=True)
 
 
-def mapped(api: Airflow, run: str, task: str, wanted: dict[str, str]) -> dict[str, str]:
-    """The states of a run's tasks by cache, once they have those that are `wanted`."""
-    deadline = time.monotonic() + PATIENCE_S
-    while True:
-        tasks = api.tasks("place_and_push", run)
-        states = {one["rendered_map_index"]: one["state"] for (name, _), one in tasks.items() if name == task}
-        if states.items() >= wanted.items():
-            return states
-        assert time.monotonic() < deadline, f"{task} of {run}: {states}, not {wanted}"
+def pushed_by_cache(api: Airflow, run: str, wanted: dict[str, str]) -> None:
+    """Wait until the pushes of a run have the `wanted` states, by cache; each has its name once it began."""
+    deadline, states = time.monotonic() + PATIENCE_S, dict[str, str]()
+    while not states.items() >= wanted.items():
+        assert time.monotonic() < deadline, f"pushes of {run}: {states}, not {wanted}"
+        tasks = [one for (name, _), one in api.tasks("place_and_push", run).items() if name == "cache.push"]
+        states = {one["rendered_map_index"]: one["state"] for one in tasks}
         time.sleep(0.5)
