@@ -33,10 +33,7 @@ CURVE_COLUMNS = (
     *("capacity_bytes", "hit_ratio", "byte_hit_ratio", "doubling_adds_byte_hit_ratio"),
     *("clairvoyant_byte_hit_ratio", "bound_byte_hit_ratio"),
 )
-EVALUATION_COLUMNS = (
-    *("policy", "capacity_fraction", "byte_hit_ratio"),
-    *("byte_gap_closed", "byte_gap_closed_lower", "byte_gap_closed_upper"),
-)
+EVALUATION_COLUMNS = ("byte_hit_ratio", "byte_gap_closed", "byte_gap_closed_lower", "byte_gap_closed_upper")
 PROMOTION_COLUMNS = (
     *("against", "capacity_fraction", "saving_bytes", "lower_bytes", "upper_bytes"),
     "won",
