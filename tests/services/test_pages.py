@@ -18,6 +18,7 @@ from jobs.pages.page import Section, page
 pytestmark = pytest.mark.service
 
 WIDTHS = (360, 1200)
+LOOP = Path(__file__).parents[2] / "docs/pictures/loop.svg"
 SEEN_ROWS = "[...document.querySelectorAll('tbody tr')].filter(e => e.checkVisibility()).length"
 
 
@@ -88,6 +89,18 @@ def test_a_fold_is_offered_only_where_it_hides_a_row(browser: Any, tmp_path: Pat
         assert browser.ask(SEEN_ROWS) == (12 if is_folded else 13)
         browser.ask("document.querySelector('.fold').open = true")
         assert browser.ask(SEEN_ROWS) == 13
+
+
+def test_the_words_of_the_drawn_loop_fit_their_boxes(browser: Any) -> None:
+    browser.open(LOOP, width=1000)
+    outside = browser.ask(
+        "(() => { const boxes = [...document.querySelectorAll('g rect')].map(e => e.getBBox());"
+        " return [...document.querySelectorAll('text')].map(e => [e.textContent, e.getBBox()]).filter("
+        "([_, t]) => boxes.some(b => t.x < b.x + b.width && t.x + t.width > b.x && t.y < b.y + b.height"
+        " && t.y + t.height > b.y && (t.x < b.x + 3 || t.x + t.width > b.x + b.width - 3)))"
+        ".map(([text]) => text); })()"
+    )
+    assert outside == []
 
 
 def test_a_page_can_be_read_in_the_dark(browser: Any, walk: Path) -> None:
