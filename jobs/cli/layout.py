@@ -61,6 +61,14 @@ def table(rows: Sequence[Row], *, title: str = "", width: int) -> list[Renderabl
     return [grid]
 
 
+def telling(row: Row) -> Row:
+    """`row` without counts of 0 and what is empty, but for its first fact."""
+    first = next(iter(row), None)
+    return {
+        key: value for key, value in row.items() if key == first or value or isinstance(value, bool | float)
+    }
+
+
 def facts(row: Row, *, width: int, indent: str = "") -> Iterator[Text]:
     """A line `key: value` per key; a list of sentences has a line for each, an answer within one its own."""
     for key, value in row.items():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import datetime as dt
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -92,8 +93,21 @@ def text(key: str, value: object) -> str:
         case dict():
             return ", ".join(f"{printable(name)}: {text(name, item)}" for name, item in value.items()) or "–"
         case list() | tuple():
-            return ", ".join(text(key, item) for item in value) or "–"
+            return ", ".join(text(key, item) for item in _day_ranges(value)) or "–"
     return str(value)
+
+
+def _day_ranges(items: Sequence[object]) -> Sequence[object]:
+    """`items`; if all are days in their order, each run of days as `2026-03-01 to 2026-03-31`."""
+    try:
+        days = [dt.date.fromisoformat(str(item)).toordinal() for item in items]
+    except ValueError:
+        return items
+    starts = [k for k, day in enumerate(days) if k == 0 or day != days[k - 1] + 1]
+    ends = [k - 1 for k in starts[1:]] + [len(days) - 1]
+    return [
+        str(items[a]) if a == b else f"{items[a]} to {items[b]}" for a, b in zip(starts, ends, strict=False)
+    ]
 
 
 def heading(key: str) -> str:
