@@ -93,4 +93,5 @@ def test_days_are_ranges_and_counts_of_nothing_are_left_out() -> None:
     assert text("days", days[:1]) == days[0] and text("names", ["2026", "b"]) == "2026, b"
     row = {"n_new": 2, "n_late": 0, "n_rejected": {}, "won": False, "seconds": 0.0, "error": None}
     assert layout.telling(row) == {"n_new": 2, "won": False, "seconds": 0.0}
-    assert layout.telling({"pushed": 0, "failed": 0}) == {"pushed": 0}
+    assert layout.telling({"n_rows": 0, "n_new": 0, "engine": "local"}) == {"n_rows": 0, "engine": "local"}
+    assert layout.telling({"cache": "a", "cancelled": 0}) == {"cache": "a", "cancelled": 0}
