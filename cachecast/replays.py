@@ -44,6 +44,7 @@ from replay.read.files import missing_size_of
 from replay.read.roles import foreign_roles, house_roles, is_house
 from replay.read.source import TableSource
 from replay.read.times import Clock, check_zone
+from replay.trace import Trace
 
 Reads = LoadedTrace | Trace | str | os.PathLike[str] | Any
 _NO_COLUMNS: Mapping[str, str] = {}
