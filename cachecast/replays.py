@@ -25,7 +25,6 @@ from replay.bounds import byte_bound
 from replay.curve import Curve
 from replay.policies.own import own_policies
 from replay.result import Result
-from replay.trace import Trace
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -45,6 +44,7 @@ from replay.read.files import missing_size_of
 from replay.read.roles import foreign_roles, house_roles, is_house
 from replay.read.source import TableSource
 from replay.read.times import Clock, check_zone
+from replay.trace import Trace
 
 Reads = LoadedTrace | Trace | str | os.PathLike[str] | Any
 _NO_COLUMNS: Mapping[str, str] = {}
@@ -171,7 +171,7 @@ class Replays(ReplayAnswer):
         """Byte hit ratio against capacity, which Jupyter shows; `.figure` is matplotlib's."""
         from jobs.pages import plots  # noqa: PLC0415  matplotlib takes long to import
 
-        return plots.hit_ratio_against_capacity(self.rows)
+        return plots.hit_ratio_against_capacity(self.rows, self.capacity)
 
     def write(self, out: str | os.PathLike[str], *, title: str = "Replay") -> None:
         """Write the page (.html), the plot (.svg), or the rows (.csv, .parquet, .json)."""
@@ -209,9 +209,9 @@ def replay(
     """
     trace = loaded(reads)
     names, own = own_policies(_several(policies))
-    caches = replay_trace.Caches(names, _capacities(trace.trace, capacities), (), own=own)
+    caches = replay_trace.Caches(names, *_asked(capacities), own=own)
     answer = replay_trace.replay_loaded(trace, caches, count_from_s=_counted(since), on_progress=unwatched)
-    return Replays(answer.rows, answer.notes)
+    return Replays(answer.rows, answer.notes, capacity=answer.capacity)
 
 
 def bound(reads: Reads, capacity: Capacity, *, since: str | None = None) -> Result:
@@ -221,7 +221,8 @@ def bound(reads: Reads, capacity: Capacity, *, since: str | None = None) -> Resu
     20
     """
     trace = loaded(reads).trace
-    (size,) = _capacities(trace, [capacity])
+    in_bytes, fractions = _asked(capacity)
+    (size,) = sizes(trace, capacities=in_bytes, fractions=fractions)
     return byte_bound(trace, size, count_from_s=_counted(since))
 
 
@@ -239,11 +240,10 @@ def _several(given: Any) -> Sequence[Any]:
     return list(given) if isinstance(given, list | tuple) else [given]
 
 
-def _capacities(trace: Trace, given: Capacity | Sequence[Capacity]) -> list[int]:
-    """In bytes. Raises InputError."""
+def _asked(given: Capacity | Sequence[Capacity]) -> tuple[list[int], list[float]]:
+    """Those in bytes, and the shares. Raises InputError."""
     shares = [one for one in _several(given) if isinstance(one, float) and 0 < one <= 1]
-    others = [as_bytes(one) for one in _several(given) if one not in shares]
-    return sizes(trace, capacities=others, fractions=shares)
+    return [as_bytes(one) for one in _several(given) if one not in shares], shares
 
 
 def _counted(since: str | None) -> int | None:

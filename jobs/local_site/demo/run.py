@@ -40,6 +40,7 @@ from jobs.pages.verdicts import savings
 from jobs.studies.simulate import replay_trace, site_replay, workload
 from jobs.studies.simulate.accesses import Accesses
 from jobs.studies.simulate.replay_trace import Caches
+from models.serving.mlflow_session import connect
 from prefetch.actions import Action, ItemState
 from replay.comparison import PLAN
 
@@ -295,8 +296,12 @@ def _show(demo: Demo, replays: Sequence[Row], answers_by_step: Mapping[str, Any]
     for line in savings(replays, "capacity_bytes", (PLAN,)):
         screen.line(line)
     screen.line(f"Page:  {page}")
-    uri = demo.settings.mlflow.uri
-    screen.line(f"Runs:  .venv/bin/mlflow ui --backend-store-uri {uri}   then http://127.0.0.1:5000")
+    mlflow = demo.settings.mlflow
+    _, experiment_id = connect(mlflow.uri, mlflow.artifacts, mlflow.experiment)
+    screen.line(f"Runs:  .venv/bin/mlflow ui --backend-store-uri {mlflow.uri}   then")
+    screen.line(
+        f"       http://127.0.0.1:5000/#/experiments/{experiment_id}/runs?workflowType=machine_learning"
+    )
 
 
 def _show_side_by_side(screen: Screen, pair: Pair) -> None:
