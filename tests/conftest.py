@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 from collections.abc import Callable, Generator, Iterator, Sequence
@@ -25,6 +26,9 @@ MOST_AGAIN = 5
 settings.register_profile("cachecast", derandomize=not IS_THOROUGH, database=None, deadline=None)
 settings.load_profile("cachecast")
 
+
+# The tests and what they import stay until the end: nothing of them is looked through for what can go.
+gc.disable()
 
 # Started in the background by a shell, this process and its children would ignore Ctrl-C.
 signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -184,16 +188,13 @@ TOGETHER = {
         *(f"{_SERVED}test_hdfs", f"{_SERVED}test_cluster", f"{_PULLED}test_pull_remote"),
         *("tests/jobs/ground/store/test_tables", "tests/jobs/ground/store/test_s3_commits"),
     ],
-    "Spark for inputs": [
+    "Spark": [
         *(
             f"{_PULLED}test_{what}"
-            for what in ("pull", "pull_inputs", "pull_links", "incremental", "engines")
+            for what in ("pull", "pull_inputs", "pull_links", "incremental", "engines", "known_names")
         ),
+        *(f"{_PULLED}test_{what}" for what in ("matrix", "source_packages", "worker_jobs")),
         "tests/jobs/ground/spark/test_session",
-    ],
-    "Spark for records": [
-        *(f"{_PULLED}test_{what}" for what in ("fields", "known_names", "matrix", "names")),
-        *(f"{_PULLED}test_{what}" for what in ("source_packages", "worker_jobs")),
         *("tests/jobs/loop/train/test_engines", "tests/models/serving/test_scoring"),
     ],
 }
@@ -226,6 +227,12 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> object:
 def pytest_testnodedown(node: Any) -> None:
     """With several processes each of them collects all tests, so each leaves out the same number."""
     node.config.stash[LEFT_OUT] = getattr(node, "workeroutput", {}).get("left_out", 0)
+
+
+def pytest_collection_finish() -> None:
+    """From here on tests leave what can go."""
+    gc.freeze()
+    gc.enable()
 
 
 @pytest.hookimpl(trylast=True)

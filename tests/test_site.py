@@ -21,6 +21,7 @@ pytestmark = pytest.mark.long
 ROOT = Path(__file__).parents[1]
 BIN = Path(sys.executable).parent
 BLOCK = re.compile(r"```console\n(.*?)```", re.DOTALL)
+BOXES = re.compile("[│┃┏└╭╰]")
 NUMBER = re.compile(r"\d+(?:[ .,]\d+)*(?: [kMGTP]?B\b)?")
 """Figures may differ a little between versions of libraries; words may not."""
 NEAR, NEAR_LEARNED = 0.03, 0.1
@@ -178,9 +179,13 @@ def follow(steps: list[tuple[str, list[str]]], folder: Path, env: dict[str, str]
     )  # fmt: skip
     assert done.returncode == 0, done.stdout[-3000:]
     rest, wrong = done.stdout, []
+    assert "Traceback" not in rest
     for n, (command, expected) in enumerate(steps):
         screen, _, rest = rest.partition(f"=== end of {n}\n")
         printed = screen.splitlines()
+        assert not [line for line in printed if BOXES.search(line) and len(line) > int(env["COLUMNS"])], (
+            command
+        )
         near = NEAR_LEARNED if LEARNED.search(command) else NEAR
         if OF_A_MODEL.search(command):
             near = math.inf

@@ -31,7 +31,7 @@ from stomp_broker import KeepingBroker
 from features.schema import ACCESSES
 from jobs.ground.store.tables import Tables
 
-pytestmark = pytest.mark.service
+pytestmark = [pytest.mark.long, pytest.mark.service]
 
 TOPIC, QUEUE = "/topic/xrootd.shoveler", "/queue/xrootd.collector"
 PASSWORD = "pass-word"

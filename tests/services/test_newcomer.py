@@ -22,7 +22,7 @@ from planted_region import MLFLOW_WARNINGS
 from features.common.times import DAY_S, as_of_label, day_label
 from jobs.studies.simulate import workload
 
-pytestmark = [pytest.mark.service, *MLFLOW_WARNINGS]
+pytestmark = [pytest.mark.service, pytest.mark.verify, *MLFLOW_WARNINGS]  # the tutorial's test is shorter
 
 WIDTH = 80
 DAYS = 7

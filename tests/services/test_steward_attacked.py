@@ -17,7 +17,7 @@ from daemons import needed
 from monitoring import Sender, close, opening
 from steward_site import CAPACITY, MIB, Site, eventually, memory_disk, name_of, read_at, running
 
-pytestmark = [pytest.mark.service, pytest.mark.xrootd, pytest.mark.usefixtures("xrootd")]
+pytestmark = [pytest.mark.long, pytest.mark.service, pytest.mark.xrootd, pytest.mark.usefixtures("xrootd")]
 N_KEPT = 15
 """A steward that has just begun keeps so many files of a MiB in a cache of 20."""
 PATIENCE_S = 4.0

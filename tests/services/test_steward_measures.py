@@ -15,7 +15,7 @@ from steward_site import COMMAND, MIB, Site, eventually, forged, mapped, name_of
 
 from features.common.errors import PushError
 
-pytestmark = [pytest.mark.service, pytest.mark.xrootd, pytest.mark.usefixtures("xrootd")]
+pytestmark = [pytest.mark.long, pytest.mark.service, pytest.mark.xrootd, pytest.mark.usefixtures("xrootd")]
 PATIENCE_S = 6.0
 """So long it is watched that nothing goes: three looks."""
 DISK_BYTES = 128 * MIB

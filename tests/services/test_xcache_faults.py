@@ -31,7 +31,7 @@ from prefetch.xcache import cinfo
 from prefetch.xcache.client import BLOCK_BYTES, XCacheTarget
 from prefetch.xcache.session import RemoteFile
 
-pytestmark = [pytest.mark.service, pytest.mark.xrootd, pytest.mark.usefixtures("xrootd")]
+pytestmark = [pytest.mark.long, pytest.mark.service, pytest.mark.xrootd, pytest.mark.usefixtures("xrootd")]
 SIZE = 300_000
 AS_OF_S = int(time.time())
 RECONSIDER_S = 1800

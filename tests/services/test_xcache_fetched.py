@@ -32,7 +32,7 @@ from prefetch.xcache import cinfo
 from prefetch.xcache.client import XCacheTarget
 from prefetch.xcache.receiver import Collector
 
-pytestmark = [pytest.mark.service, pytest.mark.xrootd, pytest.mark.usefixtures("xrootd")]
+pytestmark = [pytest.mark.long, pytest.mark.service, pytest.mark.xrootd, pytest.mark.usefixtures("xrootd")]
 SIZE, MIB = 24_000_000, 2**20
 NAMES = ("copied", "half", "together", "restarted", "evicted", "ours", "sparse", "within")
 Row = dict[str, Any]

@@ -21,7 +21,7 @@ from replay.kernels.heuristics import LRU
 from replay.steward import Steward
 from replay.steward.order import HeuristicOrder
 
-pytestmark = [pytest.mark.service, pytest.mark.xrootd, pytest.mark.usefixtures("xrootd")]
+pytestmark = [pytest.mark.long, pytest.mark.service, pytest.mark.xrootd, pytest.mark.usefixtures("xrootd")]
 
 
 @pytest.fixture

@@ -17,14 +17,13 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).parents[3]
-COMMANDS = {
-    "scan": "jobs.loop.ingest.scan, jobs.ground.store.filesystems.hdfs, jobs.ground.store.filesystems.s3",
-    "collect": "jobs.loop.ingest.collect, jobs.loop.ingest.bus, jobs.operator.operate.prometheus",
-    "push": "jobs.loop.push.push, psycopg",
-    "pull": "jobs.loop.ingest.pull, jobs.loop.ingest.local_engine",
-    "steward": "jobs.loop.steward.steward, jobs.loop.ingest.queue",
-    "its learned order": "models.serving.bundle_files, models.serving.registry",
-}
+MODULES = (
+    *("jobs.loop.ingest.scan", "jobs.ground.store.filesystems.hdfs", "jobs.ground.store.filesystems.s3"),
+    *("jobs.loop.ingest.collect", "jobs.loop.ingest.bus", "jobs.operator.operate.prometheus"),
+    *("jobs.loop.push.push", "psycopg", "jobs.loop.ingest.pull", "jobs.loop.ingest.local_engine"),
+    *("jobs.loop.steward.steward", "jobs.loop.ingest.queue"),
+    *("models.serving.bundle_files", "models.serving.registry"),  # a steward's learned order
+)
 BLOCKER = """\
 import sys
 class Blocker:
@@ -83,9 +82,8 @@ def ran(code: str, *words: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, check=False, timeout=300, cwd=ROOT)
 
 
-@pytest.mark.parametrize("command", COMMANDS)
-def test_what_runs_on_a_cache_s_host_loads_with_its_install(command: str) -> None:
-    found = ran(f"import {COMMANDS[command]}")
+def test_what_runs_on_a_cache_s_host_loads_with_its_install() -> None:
+    found = ran(f"import {', '.join(MODULES)}")
     assert found.returncode == 0, found.stderr[-2000:]
 
 

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from cases import IS_THOROUGH
 
 from features.common.arrays import BoolArray
 from models.series.features import Past
@@ -21,6 +22,7 @@ from replay.policies import POLICIES
 from replay.trace import Trace
 
 LHCB, CMS = "data/lhcb_weekly_1_78.csv.gz", "data/cms_daily_60d.csv.gz"
+HORIZONS = [1, 4, 13] if IS_THOROUGH else [1, 13]
 
 
 @pytest.fixture(scope="module")
@@ -30,7 +32,7 @@ def lhcb(shared: Callable[[str], Path]) -> Series:
 
 @pytest.fixture(scope="module")
 def weeks(lhcb: Series) -> dict[int, CutQuality]:
-    return {row.horizon: row for row in rolling_quality(lhcb, [1, 4, 13], [60])}
+    return {row.horizon: row for row in rolling_quality(lhcb, HORIZONS, [60])}
 
 
 @pytest.fixture(scope="module")
@@ -40,7 +42,8 @@ def days(shared: Callable[[str], Path]) -> list[CutQuality]:
 
 
 @pytest.mark.parametrize(
-    ("horizon", "auc", "precision"), [(1, 0.008, 1.2), (4, 0.005, 1.1), (13, 0.005, 1.03)]
+    ("horizon", "auc", "precision"),
+    [(1, 0.008, 1.2), pytest.param(4, 0.005, 1.1, marks=pytest.mark.verify), (13, 0.005, 1.03)],
 )
 def test_a_forecast_of_lhcb_weeks_ranks_better_than_recency(
     weeks: dict[int, CutQuality], horizon: int, auc: float, precision: float

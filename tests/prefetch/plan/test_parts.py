@@ -8,7 +8,8 @@ import functools
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from cases import cases
+from hypothesis import given
 from hypothesis import strategies as st
 
 from features.common.errors import ConfigError
@@ -231,7 +232,7 @@ def test_names_of_files_and_scopes_find_rucios_paths() -> None:
 TEXT = st.text("ab/*[", min_size=1, max_size=6)
 
 
-@settings(max_examples=300, deadline=None)
+@cases(60, thorough=3000)
 @given(TEXT, st.text("ab/[", max_size=10))
 def test_a_star_crosses_slashes_as_in_a_rule(pattern: str, path: str) -> None:
     rule = Rule("never", names=(f"/{pattern}",))

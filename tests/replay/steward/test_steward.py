@@ -205,7 +205,7 @@ class Events(RuleBasedStateMachine):
 
 TestEvents = pytest.mark.thorough(Events.TestCase)
 TestEvents.settings = settings(
-    max_examples=2000 if IS_THOROUGH else 60, stateful_step_count=40, deadline=None
+    max_examples=2000 if IS_THOROUGH else 25, stateful_step_count=40, deadline=None
 )
 
 

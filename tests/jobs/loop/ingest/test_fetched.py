@@ -137,8 +137,16 @@ def lives(seed: int, lfn: str, *, says_todisk: bool) -> Cache:
     return cache
 
 
-@pytest.mark.parametrize("says_todisk", [False, True])
-@pytest.mark.parametrize(("seed", "where"), [(0, "/store"), (1, "/ctao")])
+@pytest.mark.parametrize(
+    ("seed", "where", "says_todisk"),
+    [
+        *((0, "/store", False), (1, "/ctao", True)),
+        *(
+            pytest.param(*case, marks=pytest.mark.verify)
+            for case in ((0, "/store", True), (1, "/ctao", False))
+        ),
+    ],
+)
 def test_what_was_fetched_does_not_depend_on_how_captures_are_cut(
     tmp_path: Path, seed: int, where: str, says_todisk: bool
 ) -> None:
