@@ -5,8 +5,9 @@ bench/two_hosts.py [--only DRILL ...] [--blind SECONDS]
 Exit code 1 if a promise breaks.
 
 Two network namespaces, with a veth pair between them, which needs root. In one the controller: PostgreSQL
-with the journal, and a store that speaks S3 with the tables (moto). In the other a real XCache of 20 files of
-1 MiB, its origin, its collector and its steward. Neither sees the other's folder or loopback; each command
+with the journal, a store that speaks S3 with the tables (moto), and for the first drill Airflow, whose
+schedule starts cycles of six minutes, not a whole day. In the other a real XCache of 20 files of 1 MiB, its
+origin, its collector and its steward. Neither sees the other's folder or loopback; each command
 runs in the namespace of its host. What must hold: nothing is pushed or fetched twice, nothing is lost, no
 open or pinned file goes; judged by what is on the cache's disk, what the server reported, and the receipts.
 
