@@ -43,7 +43,7 @@ from dags.steps import (
     spark_step,
     step,
 )
-from jobs.ground.settings.airflow import scheduling
+from jobs.ground.settings.sections import scheduling
 
 if TYPE_CHECKING:
     from airflow.sdk import TaskGroup

@@ -17,9 +17,9 @@ from airflow.sdk.definitions.callback import AsyncCallback
 from airflow.sdk.definitions.deadline import DeadlineAlert, DeadlineReference
 
 from dags import alarms, moments
-from dags.deadlines import DecisionTime
+from dags.moments import DecisionTime
 from features.common.units import duration_label
-from jobs.ground.settings.airflow import Scheduling, scheduling
+from jobs.ground.settings.sections import Scheduling, scheduling
 
 if TYPE_CHECKING:
     from airflow.sdk import BaseOperator
