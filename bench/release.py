@@ -72,7 +72,9 @@ def site(version: str) -> None:
 
 def chart(version: str) -> list[str]:
     """The chart as Helm packs it, of the same version as the wheel; why not, if there is no Helm."""
-    versions = re.findall(r"^(?:version|appVersion): (\S+)$", (CHART / "Chart.yaml").read_text(), re.MULTILINE)
+    versions = re.findall(
+        r"^(?:version|appVersion): (\S+)$", (CHART / "Chart.yaml").read_text(), re.MULTILINE
+    )
     check(versions == [version, version], f"the chart is of another version: {versions}")
     if program() is None:
         return ["the chart: no Helm, which conf/deploy/helm.sh builds"]
