@@ -81,11 +81,11 @@ def day(hosts: Hosts) -> str:
     pushed = hosts.run(CONTROLLER, "push", "run", "--cache", "cache", *at, "--unproven", "--force")
     check((pushed["failed"], pushed["left_to_steward"]) == (0, 1), f"pushed {pushed}")
     check(hosts.held() >= {KEPT, STALE, COMING}, f"on disk: {hosts.held()}")
+    hosts.read(COMING)  # before the room that others need takes it
     check(eventually(lambda: hosts.figures.first_files == 1), "the steward does not hear of the eviction")
     hosts.fill(14)
     check(eventually(lambda: STALE not in hosts.held()), "the steward does not evict what is planned")
     check(KEPT in hosts.held(), "the pin is gone")
-    hosts.read(COMING)
     for _ in range(12):  # the collector reports and finishes files when it comes to it
         time.sleep(5)
         hosts.run(HOST, *pull)
