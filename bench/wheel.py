@@ -23,22 +23,20 @@ SYSTEM = "/usr/local/bin:/usr/bin:/bin"
 CAPACITY, DAY_S = "2GB", 86400
 EXTRAS = {"": "a replay", "cache": "a cache's host", "controller": "a controller", "airflow,cache": "Airflow"}
 """What each environment is for."""
-SMALL = """
-[features]
-cycle = "12h"
-horizons = ["1d"]
-candidates = "3d"
-[training]
-every = "12h"
-span = "5d"
-learners = ["lightgbm"]
-trees = 20
-order = false
-[plan]
-horizon = "1d"
-[mlflow]
-serve = ["candidate"]
-"""
+SMALL = {
+    "FEATURES__CYCLE": "12h",
+    "FEATURES__HORIZONS": '["1d"]',
+    "FEATURES__CANDIDATES": "3d",
+    "TRAINING__EVERY": "12h",
+    "TRAINING__SPAN": "5d",
+    "TRAINING__LEARNERS": '["lightgbm"]',
+    "TRAINING__TREES": "20",
+    "TRAINING__ORDER": "false",
+    "PLAN__HORIZON": "1d",
+    "PLAN__PREFETCH_SHARE": "1",
+    "MLFLOW__SERVE": '["candidate"]',
+}
+"""A week of records is little: one horizon, one learner, and no time to prove a model."""
 
 
 def main() -> None:
@@ -97,8 +95,6 @@ def first_plan(python: Path, folder: Path) -> None:
     (folder / "cache").mkdir()
     given = ["--cache", "cache", "--origin", "origin", "--capacity", CAPACITY]
     step("init", *command, "init", *given, "--records", "raw/traces/*.jsonl", cwd=folder)
-    with (folder / "site.toml").open("a") as site:
-        site.write(SMALL)
     conf = ["--conf", "site.toml"]
     for source, records in {"rucio_traces": "raw/traces/*.jsonl", "rucio_files": "raw/files.jsonl"}.items():
         pull = ["pull", "--source", source, "--input", records, "--day", today]
@@ -112,11 +108,12 @@ def first_plan(python: Path, folder: Path) -> None:
 
 
 def step(name: str, *command: str | Path, cwd: Path = ROOT) -> str:
-    """What a command prints; its time is printed here. It has an empty home, and no variable but PATH."""
+    """What a command prints; its time is printed here. It has an empty home, and no variable but ours."""
     started = time.monotonic()
     words = [str(word) for word in command]
     pip = "pip" in words  # where packages come from is this machine's affair
-    env = None if pip else {"PATH": f"{Path(words[0]).parent}:{SYSTEM}", "HOME": str(cwd)}
+    small = {f"CACHECAST_{key}": value for key, value in SMALL.items()}
+    env = None if pip else {"PATH": f"{Path(words[0]).parent}:{SYSTEM}", "HOME": str(cwd), **small}
     done = subprocess.run(words, check=False, cwd=cwd, env=env, capture_output=True, text=True)
     if done.returncode:
         sys.exit(f"{name}: {' '.join(words)}\n{done.stdout[-1000:]}{done.stderr[-3000:]}")

@@ -247,8 +247,8 @@ class XCacheTarget:
     def check_listed(self, listed: Sequence[str], taken: str) -> None:
         """Ask the server for files of an inventory that its host took at a time, in words, `taken`.
 
-        Raises TargetUnavailable unless it answers, and holds two thirds of `listed`; PushRejected if it denies
-        a look.
+        Raises TargetUnavailable unless it answers, and holds two thirds of `listed`; PushRejected if it
+        denies a look.
         """
         self._require_answer(f"its inventory of {taken} is still true")
         try:

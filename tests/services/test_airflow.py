@@ -25,7 +25,7 @@ from typing import Any
 import pytest
 import xcache_server
 from airflow_rest import Airflow
-from commands import killed
+from commands import awaited, held, killed
 from daemons import needed
 from planted_region import MLFLOW_WARNINGS
 from unproven import promote
@@ -320,22 +320,27 @@ def test_the_schedules_moment_runs_through_the_chain_and_is_pushed_once_a_model_
 def test_a_cache_that_hangs_holds_up_no_other_in_this_run_and_in_the_next(
     site: LocalSite, api: Airflow
 ) -> None:
-    """It accepts connections and never answers; goes on from the test before, whose model serves."""
+    """One never answers, and is not planned; the push of one stands still. After the test before."""
     key = api.runs("place_and_push")[-1]["partition_key"]
-    base, empty = site.conf / "base.toml", site.out / "empty"
-    base.write_text(base.read_text().replace("[push]\n", '[push]\ntimeout = "1h"\n'))
-    empty.mkdir()
+    for folder in ("slow", "origin", "empty"):
+        (site.out / folder).mkdir(exist_ok=True)
+    slow = f'name = "slow"\nkind = "directory"\nurl = "{site.out}/slow"\norigin = "{site.out}/origin"\n'
+    (site.conf / "caches" / "slow.toml").write_text(f'{slow}capacity = "2GB"\n')
     with socket.create_server(("127.0.0.1", 0)) as mute:  # the kernel accepts for it
-        cache = XCACHE.format(url=f"root://127.0.0.1:{mute.getsockname()[1]}", namespace=empty)
-        (site.conf / "caches" / "hung.toml").write_text(cache.replace('"cache"', '"hung"'))
-        hangs, runs = {"cache": "success", "hung": "running"}, []
-        for states in (hangs, {"cache": "success"}):
+        cache = XCACHE.format(url=f"root://127.0.0.1:{mute.getsockname()[1]}", namespace=site.out / "empty")
+        (site.conf / "caches" / "mute.toml").write_text(cache.replace('"cache"', '"mute"'))
+        runs = [api.trigger("place_and_push", partition_key=key)]
+        with held(awaited("cachecast push run --cache slow", within_s=PATIENCE_S)):
+            hangs = {"cache": "success", "slow": "running"}
+            pushed_by_cache(api, runs[0], hangs)
+            until(api, "place_and_push", runs[0], "place", "success")
             runs.append(api.trigger("place_and_push", partition_key=key))
-            pushed_by_cache(api, runs[-1], states)
-            until(api, "place_and_push", runs[-1], "place", "success")
-        pushed_by_cache(api, runs[0], hangs)
-        for run in runs:
-            api.call("PATCH", f"dags/place_and_push/dagRuns/{run}", state="failed")
+            pushed_by_cache(api, runs[1], {"cache": "success"})
+            until(api, "place_and_push", runs[1], "place", "success")
+            pushed_by_cache(api, runs[0], hangs)
+        assert api.ended("place_and_push", runs[0], within_s=PATIENCE_S) == "failed"
+    tasks = api.tasks("place_and_push", runs[0]).values()
+    assert {one["rendered_map_index"] for one in tasks if one["state"] == "failed"} == {"mute"}
     api.call("PATCH", "dags/place_and_push", is_paused=True)
 
 

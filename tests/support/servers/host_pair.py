@@ -151,7 +151,7 @@ class Hosts:
     ) -> None:
         """Start a service of `side`, and wait until it is ready."""
         log = self.folder / f"{name}.log"
-        self.running[name] = process = start(self.words(side, *words), log, env=environment() | env)
+        self.running[name] = process = start(self.words(side, *words), log, env={**environment(), **env})
         wait(ready, self.folder, process)
 
     def kill(self, *names: str) -> None:
