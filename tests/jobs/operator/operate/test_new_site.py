@@ -73,14 +73,16 @@ def test_an_xcache_with_rucio_and_tables_elsewhere(tmp_path: Path) -> None:
     ("given", "words"),
     [
         (NewSite(cache="root://xc1"), "give --capacity"),
-        (NewSite(cache="root://xc1", capacity="much"), "site.toml: caches.xc1.capacity"),
-        (NewSite(cache="http://xc1", capacity="1TB"), "root://"),
-        (NewSite(cache="root://xc1", name='x"]', capacity="1TB"), "name"),
+        (NewSite(cache="root://xc1", capacity="much"), "--capacity: .* for example --capacity 50TB"),
+        (NewSite(cache="http://xc1", capacity="1TB"), "for example --cache root://"),
+        (NewSite(cache="root:/xc1", capacity="1TB"), "for example --cache root://xc1"),
+        (NewSite(cache="root://xc1:port", capacity="1TB"), "for example --cache root://xc1"),
+        (NewSite(cache="root://xc1", name='x"]', capacity="1TB"), "--name: .* --name xc1"),
         (NewSite(cache="cache", capacity="1TB", origin="/nowhere"), "--origin"),
         (NewSite(source="rumours"), "rucio_traces"),
         (NewSite(source="rucio_files"), "no source of accesses"),
         (NewSite(records="/nowhere/traces*"), "nothing is at /nowhere"),
-        (NewSite(rucio="rucio.example.org"), r"rucio\.url: must start with http"),
+        (NewSite(rucio="rucio.example.org"), "--rucio: must start with http.* --rucio https"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
@@ -101,3 +103,11 @@ def test_a_file_that_is_there_is_kept_without_force(tmp_path: Path) -> None:
     assert site.read_text() == "mine"
     run(NewSite(), out=site, force=True, now_s=NOW_S)
     assert Settings.load(site, env={}).tables.root == str(tmp_path / "tables")
+
+
+def test_a_new_site_knows_watermarks_and_a_steward(tmp_path: Path) -> None:
+    site = NewSite(cache="root://x:1094", capacity="1TB", watermarks=(0.8, 0.9), steward=True)
+    written = run(site, out=tmp_path / "site.toml", force=False, now_s=0)
+    cache = Settings.load(tmp_path / "site.toml").caches["x"]
+    assert (cache.watermarks, cache.steward) == ((0.8, 0.9), True)
+    assert any(line.startswith("cachecast steward --cache x") for line in written.next)
