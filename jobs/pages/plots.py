@@ -224,8 +224,8 @@ def fill_level(
         for share, name, above in zip(watermarks, ("low", "high"), (-2, 2), strict=True):
             plot.axes.axhline(100 * share, color="black", linewidth=0.8, linestyle=(0, (2, 4)))
             place: Any = {"xycoords": ("axes fraction", "data"), "textcoords": "offset points", "fontsize": 8}
-            place |= {"xytext": (0, above), "ha": "right", "va": "top" if above < 0 else "bottom"}
-            plot.axes.annotate(f"{name} watermark, {100 * share:.0f} %", (1, 100 * share), **place)
+            place |= {"xytext": (3, above), "ha": "left", "va": "top" if above < 0 else "bottom"}
+            plot.axes.annotate(f"{name} {100 * share:.0f} %", (1, 100 * share), **place)
         plot.axes.set(ylabel=f"fill, % of {format_bytes(capacity_bytes)}", ylim=(0, 112))
         dated(plot.axes)
         return plot
@@ -279,7 +279,8 @@ def calibration(bins: Sequence[Row]) -> Plot:
     with mpl.rc_context(STYLE):
         plot = Plot()
         plot.axes.plot([0, 100], [0, 100], color="black", linewidth=0.8, linestyle=(0, (2, 4)))
-        plot.axes.annotate("perfect", (97, 92), ha="right", va="top", fontsize=8)
+        place: Any = {"xytext": (3, 0), "textcoords": "offset points", "va": "center", "fontsize": 8}
+        plot.axes.annotate("perfect", (100, 100), annotation_clip=False, **place)
         looks = zip("osD^v<>", itertools.cycle(_OTHER_DASHES), strict=False)
         horizons = sorted({r["horizon_s"] for r in bins})
         for (marker, dash), horizon in zip(looks, horizons, strict=False):
