@@ -17,7 +17,7 @@ from features.common.times import as_of_label
 from features.common.units import parse_duration
 from features.schema import PREDICTIONS
 from jobs.cli import console, options, parsing
-from jobs.cli.options import AsOf, Force, OutPage, file_to_write
+from jobs.cli.options import AsOf, Force, IfCurrent, OutPage, file_to_write
 from jobs.ground import text
 
 if TYPE_CHECKING:
@@ -160,14 +160,17 @@ def package(
     console.show({"package": str(path), "size_bytes": path.stat().st_size})
 
 
-def place(settings: Settings, as_of: AsOf = None) -> None:
+def place(settings: Settings, as_of: AsOf = None, if_current: IfCurrent = False) -> None:
     """Place datasets, and store it for the placement service.
 
     By predicted popularity, and by what the caches hold.
     """
+    from jobs.operator.operate import due as times
     from jobs.operator.placement import refresh as job
 
     as_of_s = parsing.newest(settings, PREDICTIONS, settings.region.name, as_of)
+    if if_current:
+        times.check_current(settings, as_of_s=as_of_s, now_s=int(time.time()))
     answer = job.run(settings, as_of_s=as_of_s)
     console.show(answer)
 

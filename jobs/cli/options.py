@@ -80,6 +80,12 @@ Conf = Annotated[
 TablesRoot = Annotated[
     str | None, typer.Option("--tables", help="root of the tables, instead of [tables] root")
 ]
+IfCurrent = Annotated[
+    bool,
+    typer.Option(
+        "--if-current", help="exit with 99 if a later time has overtaken --as-of, or it has not come"
+    ),
+]
 Force = Annotated[
     bool, typer.Option("--force", help="do it even if it takes away more than the settings allow")
 ]

@@ -12,7 +12,7 @@ from features.common.times import as_of_label, day_label
 from features.common.units import format_bytes
 from features.schema import PLANS, PREDICTIONS
 from jobs.cli import console, options, parsing
-from jobs.cli.options import AsOf, Cache, Force, OutPage
+from jobs.cli.options import AsOf, Cache, Force, IfCurrent, OutPage
 from jobs.ground import text
 
 if TYPE_CHECKING:
@@ -104,12 +104,7 @@ def run(
         typer.Option("--unproven", help="carry out also what models chose that no promotion covers"),
     ] = False,
     evict_now: _EvictNow = False,
-    if_current: Annotated[
-        bool,
-        typer.Option(
-            "--if-current", help="exit with 99 if a later time has overtaken --as-of, or it has not come"
-        ),
-    ] = False,
+    if_current: IfCurrent = False,
     force: Force = False,
 ) -> None:
     """Carry out the plan of a decision time, and the unfinished items of earlier plans.
