@@ -30,7 +30,7 @@ _OUTLINE: dict[str, Any] = {"color": "#111111", "linestyle": (0, (4, 2))}
 _LRU_BYTES: dict[str, Any] = {"color": DARK}
 _LRU_ACCESSES: dict[str, Any] = {"color": "#5b6770", "linestyle": (0, (5, 2))}
 _CLAIRVOYANT: dict[str, Any] = {"linestyle": "none", "marker": "^", "color": WARM, "zorder": 3}
-_BOUND: dict[str, Any] = {"linestyle": "none", "marker": "D", "mfc": "none", "mec": "#111111", "ms": 9}
+_BOUND: dict[str, Any] = {"linestyle": "none", "marker": "D", "mfc": "none", "mec": "#111111", "ms": 8}
 _OPTIONS = {"LRU": "lru", "a steward": "steward", "the bound": "bound", "LRU, more disk": "lru, more disk"}
 _FEW = 20
 """With fewer points, a line shows each of them."""
@@ -213,7 +213,7 @@ def traffic_against_disk(points: Sequence[Row]) -> Plot:
         plot.add("", drawn, map(Point, at, traffic, said))
         for p, x, y in zip(points, at, traffic, strict=True):
             name = format_bytes(p["capacity_bytes"])
-            plot.axes.annotate(name, (x, y), xytext=(0, -14), textcoords="offset points", ha="center")
+            plot.axes.annotate(name, (x, y), xytext=(5, -13), textcoords="offset points")
         plot.axes.margins(x=0.1)
         plot.axes.set(xlabel="less disk", ylabel="more WAN traffic per day")
         _in_bytes(plot.axes)
