@@ -86,7 +86,7 @@ def in_order(days: list[str], last: list[int], folder: str) -> None:
     for source, path in settings.airflow.pull.items():
         pull.run(settings, source=source, path=path, day_s=parse_day(days[0]), new_only=True)
     for day in days[:-1]:
-        feature_job.run(settings, as_ofs=moments_of(None, day, settings.features.cycle))
+        feature_job.run(settings, as_ofs=moments_of(settings, None, day))
     feature_job.run(settings, as_ofs=last)
 
 

@@ -109,7 +109,7 @@ def test_the_package_of_the_page_is_installed_and_pulled_with(tmp_path: Path, re
     assert (first["read_bytes"], second["read_bytes"], shown["read_bytes"]) == (7, 9, 5)
     assert shown["accessed_at"] == dt.datetime(2026, 3, 1, 0, 0, 2, 500_000, dt.UTC)
     for check in (["check"], ["format", "--check"]):
-        lint = [sys.executable, "-m", "ruff", *check, "--isolated", tmp_path / "package"]
+        lint = [sys.executable, "-m", "ruff", *check, "--isolated", str(tmp_path / "package")]
         assert subprocess.run(lint, check=False, capture_output=True).returncode == 0
 
 

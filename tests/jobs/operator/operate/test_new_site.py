@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import tempfile
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -20,7 +21,7 @@ def test_a_directory_cache_is_green_at_once(tmp_path: Path) -> None:
     (tmp_path / "origin").mkdir()
     (tmp_path / "traces.jsonl").touch()
     paths = {"cache": "cache", "origin": "origin", "records": "traces*"}
-    below = {name: f"{tmp_path}/{path}" for name, path in paths.items()}
+    below: dict[str, Any] = {name: f"{tmp_path}/{path}" for name, path in paths.items()}
     given = NewSite(name="edge.1", capacity="10GB", **below)
     new = run(given, out=tmp_path / "site.toml", force=False, now_s=NOW_S)
     settings = Settings.load(Path(new.settings), env={"CACHECAST_SERVE__PORT": "9"})
@@ -54,7 +55,11 @@ def test_paths_are_written_without_dots_and_links_are_kept(
 def test_an_xcache_with_rucio_and_tables_elsewhere(tmp_path: Path) -> None:
     given = NewSite(cache="root://xc1.example.org:1094", capacity="50TB", tables="hdfs://nn/tables")
     given = dataclasses.replace(given, rucio="https://rucio.example.org", rucio_account="cachecast")
-    files = {"namespace": "/xcache/ns", "gstream": "/var/captures", "source": "xcache_gstream"}
+    files: dict[str, Any] = {
+        "namespace": "/xcache/ns",
+        "gstream": "/var/captures",
+        "source": "xcache_gstream",
+    }
     given = dataclasses.replace(given, **files)
     new = run(given, out=tmp_path / "site.toml", force=False, now_s=NOW_S)
     settings = Settings.load(Path(new.settings), env={})
