@@ -15,7 +15,6 @@ from features.common.errors import InputError
 from features.common.files import write
 from features.common.times import as_of_label
 from features.common.units import parse_duration
-from features.schema import PREDICTIONS
 from jobs.cli import console, options, parsing
 from jobs.cli.options import AsOf, Force, IfCurrent, OutPage, file_to_write
 from jobs.ground import text
@@ -171,7 +170,7 @@ def place(settings: Settings, as_of: AsOf = None, if_current: IfCurrent = False)
     from jobs.operator.operate import due as times
     from jobs.operator.placement import refresh as job
 
-    as_of_s = parsing.newest(settings, PREDICTIONS, settings.region.name, as_of)
+    as_of_s = parsing.newest(settings, "predictions", as_of)
     if if_current:
         times.check_current(settings, as_of_s=as_of_s, now_s=int(time.time()))
     answer = job.run(settings, as_of_s=as_of_s)
