@@ -68,10 +68,14 @@ def plan(
     listed = FileFilter(parsing.names(action), dataset, reason) if with_files else None
     answer = job.run(settings, cache=cache, as_of_s=as_of_s, force=force, listed=listed)
     _show_plan(answer, with_files=with_files)
+    actions = (
+        ("fetch", answer.prefetch, answer.prefetch_bytes),
+        ("pin", answer.pin, answer.pin_bytes),
+        ("evict", answer.evict, answer.evict_bytes),
+    )
+    to_do = [f"{verb} {text.count(n)} files ({format_bytes(size)})" for verb, n, size in actions if n]
     console.sentence(
-        f"To do: fetch {text.count(answer.prefetch)} files ({format_bytes(answer.prefetch_bytes)}), pin "
-        f"{text.count(answer.pin)} ({format_bytes(answer.pin_bytes)}), evict {text.count(answer.evict)} "
-        f"({format_bytes(answer.evict_bytes)}). `cachecast push run --cache {cache} "
+        f"To do: {', '.join(to_do) or 'nothing'}. `cachecast push run --cache {cache} "
         f"--as-of {answer.as_of} --dry-run` lists them."
     )
     for alarm in answer.alarms:
