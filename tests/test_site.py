@@ -61,8 +61,9 @@ def test_every_page_can_be_searched_and_the_reference_is_made_from_the_code(site
 
 
 def test_the_site_asks_no_other_host(site: Path) -> None:
-    for name in ("index.html", "tutorial.html"):
+    for name in ("index.html", "tutorial.html", "architecture.html"):
         page = (site / name).read_text()
+        assert "flowchart" not in page  # drawn by a script of another host
         assert not re.findall(r'(?:src|<link[^>]*href)="https?://(?!cachecast)[^"]*"', page)
 
 

@@ -140,7 +140,7 @@ def predict(
     """
     from jobs.loop.train import ready
 
-    as_ofs = parsing.moments(settings, as_of, day, settings.features.spec.features_table)
+    as_ofs = parsing.moments(settings, as_of, day, of="features")
     ready.to_predict(settings, as_ofs=as_ofs, alias=alias)
     from jobs.loop.train import predict as job
 

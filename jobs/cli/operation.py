@@ -15,7 +15,6 @@ from features.common.errors import InputError
 from features.common.files import write
 from features.common.times import as_of_label
 from features.common.units import parse_duration
-from features.schema import PREDICTIONS
 from jobs.cli import console, options, parsing
 from jobs.cli.options import AsOf, Force, IfCurrent, OutPage, file_to_write
 from jobs.ground import text
@@ -79,11 +78,12 @@ def _cache(cache: CacheStatus) -> dict[str, object]:
     """A cache in few columns, each with the time of what it says."""
     held = f"{text.text('held_bytes', cache.held_bytes)} of {text.text('bytes', cache.capacity_bytes)}"
     fill = "" if cache.fill_share is None else f" ({text.percent(cache.fill_share)})"
+    pins = f"{text.count(cache.pins)}, {text.text('bytes', cache.pinned_bytes)}"
     return {
         "cache": cache.cache,
         "held": f"{held}{fill}, {text.text('files', cache.held_files)} files",
         "inventory": cache.inventory_at,
-        "pins": f"{text.count(cache.pins)}, {text.text('bytes', cache.pinned_bytes)}",
+        "pins": pins if cache.pins else "none",
         "plan": _items(cache.plan_at, cache.plan),
         "push": _items(cache.push_at, cache.push),
         "steward": "none" if cache.steward is None else steward_line(cache.steward),
@@ -111,7 +111,9 @@ def steward_line(figures: StewardFigures) -> str:
     hour = f"{evicted} evicted in the last hour" + (f" ({why})" if why else "")
     beside = "" if figures.server is None else f" beside XRootD {figures.server.removeprefix('v')}"
     first = f"{text.count(figures.first_files)} files ({text.text('bytes', figures.first_bytes)}) go first"
-    return f"{order}{beside}: {used} of {most}, {hour}, {first}, {against} since {since}"
+    counted = [(figures.evicted_bytes_hour, hour), (figures.first_files, first)]
+    did = "".join(f", {words}" for n, words in counted if n)
+    return f"{order}{beside}: {used} of {most}{did}, {against} since {since}"
 
 
 def _items(at: str | None, counts: dict[str, int]) -> str:
@@ -168,7 +170,7 @@ def place(settings: Settings, as_of: AsOf = None, if_current: IfCurrent = False)
     from jobs.operator.operate import due as times
     from jobs.operator.placement import refresh as job
 
-    as_of_s = parsing.newest(settings, PREDICTIONS, settings.region.name, as_of)
+    as_of_s = parsing.newest(settings, "predictions", as_of)
     if if_current:
         times.check_current(settings, as_of_s=as_of_s, now_s=int(time.time()))
     answer = job.run(settings, as_of_s=as_of_s)

@@ -10,7 +10,6 @@ import typer
 from features.common.errors import InputError, TargetUnavailable, UnprovenError, printable
 from features.common.times import as_of_label, day_label
 from features.common.units import format_bytes
-from features.schema import PLANS, PREDICTIONS
 from jobs.cli import console, options, parsing
 from jobs.cli.options import AsOf, Cache, Force, IfCurrent, OutPage
 from jobs.ground import text
@@ -62,17 +61,21 @@ def plan(
 
     if not with_files and (action or dataset or reason):
         raise InputError("--action, --dataset and --reason choose what --list lists; give it too")
-    as_of_s = parsing.newest(settings, PREDICTIONS, settings.region.name, as_of)
+    as_of_s = parsing.newest(settings, "predictions", as_of)
     if explain is not None:
         console.show(job.explained(settings, cache=cache, as_of_s=as_of_s, item=explain))
         return
     listed = FileFilter(parsing.names(action), dataset, reason) if with_files else None
     answer = job.run(settings, cache=cache, as_of_s=as_of_s, force=force, listed=listed)
     _show_plan(answer, with_files=with_files)
+    actions = (
+        ("fetch", answer.prefetch, answer.prefetch_bytes),
+        ("pin", answer.pin, answer.pin_bytes),
+        ("evict", answer.evict, answer.evict_bytes),
+    )
+    to_do = [f"{verb} {text.count(n)} files ({format_bytes(size)})" for verb, n, size in actions if n]
     console.sentence(
-        f"To do: fetch {text.count(answer.prefetch)} files ({format_bytes(answer.prefetch_bytes)}), pin "
-        f"{text.count(answer.pin)} ({format_bytes(answer.pin_bytes)}), evict {text.count(answer.evict)} "
-        f"({format_bytes(answer.evict_bytes)}). `cachecast push run --cache {cache} "
+        f"To do: {', '.join(to_do) or 'nothing'}. `cachecast push run --cache {cache} "
         f"--as-of {answer.as_of} --dry-run` lists them."
     )
     for alarm in answer.alarms:
@@ -120,7 +123,7 @@ def run(
     from jobs.loop.push import push as job
     from jobs.operator.operate import due as times
 
-    as_of_s = parsing.newest(settings, PLANS, cache, as_of)
+    as_of_s = parsing.newest(settings, "plans", as_of, cache=cache)
     if if_current:
         times.check_current(settings, as_of_s=as_of_s, now_s=int(time.time()))
     if dry_run:
@@ -239,7 +242,7 @@ def due(
     from jobs.operator.operate import due as job
 
     now_s = None if past else int(time.time())
-    as_of_s = parsing.newest(settings, settings.features.spec.features_table, settings.region.name, as_of)
+    as_of_s = parsing.newest(settings, "features", as_of)
     job.run(settings, as_of_s=as_of_s, now_s=now_s)
     console.show({"due": as_of or as_of_label(as_of_s)})
 

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from jobs.cli import console
+from jobs.cli import console, parsing
 from jobs.cli.options import Conf, TablesRoot, file_to_write, folder_to_fill
 
 _Local = Annotated[
@@ -35,6 +35,10 @@ def init(
     gstream: Annotated[
         str, typer.Option(help="folder where `cachecast collect` keeps what an XCache reports")
     ] = "",
+    watermarks: Annotated[
+        str, typer.Option(help="its low and high one (pfc.diskusage), for example 0.90,0.95")
+    ] = "",
+    steward: Annotated[bool, typer.Option("--steward", help="a steward will run beside it")] = False,
     source: Annotated[str, typer.Option(help="kind of access records, see docs/pull.md")] = "rucio_traces",
     records: Annotated[str, typer.Option(help="path or glob of the access records; empty: none yet")] = "",
     rucio: Annotated[str, typer.Option(help="URL of a Rucio server; empty: none")] = "",
@@ -61,6 +65,8 @@ def init(
         tables=tables,
         namespace=namespace,
         gstream=gstream,
+        watermarks=parsing.watermarks(watermarks) if watermarks else None,
+        steward=steward,
     )
     answer = job.run(site, out=out, force=force, now_s=int(time.time()))
     if not console.shown_as_json(answer):

@@ -64,6 +64,7 @@ OUTCOME_COLUMNS = (
     *("bytes_saved", "bytes_spent", "bytes_wasted", "bytes_pending"),
 )
 """Columns that answer the question on 80 characters; JSON and the tables have all of them."""
+_SHARES = ("ratio", "share", "fraction")
 OUTCOME_NOTE = (
     "Pending: not read yet, and not expired. Wasted: fetched, and not read before it expired or was gone."
 )
@@ -80,11 +81,11 @@ def text(key: str, value: object) -> str:
             return printable(value)
         case bool():
             return str(value)
-        case int() | float() if "bytes" in key.split("_") and not key.endswith("ratio"):
+        case int() | float() if "bytes" in key.split("_") and not key.endswith(_SHARES):
             return format_bytes(value)
         case float() if key.endswith(("_s", "seconds")):
             return f"{value:.1f} s"
-        case float() if key.endswith(("ratio", "share", "fraction")) or "closed" in key.split("_"):
+        case float() if key.endswith(_SHARES) or "closed" in key.split("_"):
             return percent(value, 1)
         case float():
             return f"{value:.4g}"

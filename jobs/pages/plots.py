@@ -77,30 +77,39 @@ def hit_ratio_against_capacity(replays: Sequence[Row], capacity: str = "capacity
         return plot
 
 
+def bars(labels: Sequence[str], values: Sequence[float], xlabel: str, looks: Sequence[Any] = ()) -> Plot:
+    """A bar per label, the first at the bottom; `looks`: colour and hatch of each."""
+    with mpl.rc_context(STYLE):
+        plot = Plot(nearest="y", height=1.2 + 0.24 * max(4, len(values)))
+        axes, at = plot.axes, range(len(values))
+        drawn = axes.barh(at, values, 0.7, color=DARK, edgecolor="#111111", linewidth=0.6)
+        for bar, (colour, hatch) in zip(drawn, looks, strict=False):
+            bar.set(facecolor=colour, hatch=hatch)
+        plot.add("", drawn, map(Point, values, at, labels))
+        axes.axvline(0, color="black", linewidth=0.8)
+        axes.set_yticks(at, list(map(printable, labels)), fontsize=9)
+        axes.grid(visible=False, axis="y")
+        axes.set(xlabel=xlabel, ylim=(-0.6, max(4, len(values)) - 0.4))
+        return plot
+
+
 def _ranked(rows: Sequence[Row], key: str, xlabel: str, *, best: float | None) -> Plot:
     """A bar per policy, the best on top; `best`: what none exceeds, a line."""
     ordered = sorted(rows, key=lambda row: (row[key], str(row["policy"])))
-    names = [f"{printable(str(row['policy']))}, {percent(row[key], 1)}" for row in ordered]
-    values, at = [100 * row[key] for row in ordered], range(len(ordered))
+    values = [100 * row[key] for row in ordered]
+    labels = [f"{row['policy']}, {percent(row[key], 1)}" for row in ordered]
+    plot = bars(labels, values, xlabel, [_bar_style(str(row["policy"])) for row in ordered])
     with mpl.rc_context(STYLE):
-        plot = Plot(nearest="y", height=1.2 + 0.24 * max(4, len(ordered)))
-        axes, looks = plot.axes, [_bar_style(str(row["policy"])) for row in ordered]
-        bars = axes.barh(at, values, 0.7, color=[c for c, _ in looks], edgecolor="#111111", linewidth=0.6)
-        for bar, (_, hatch) in zip(bars, looks, strict=True):
-            bar.set_hatch(hatch)
         if f"{key}_lower" in ordered[0]:
             whiskers = list(zip(*map(_whiskers, ordered), strict=True))
-            axes.errorbar(values, at, xerr=whiskers, fmt="none", ecolor="#111111", capsize=3)
-        plot.add("", bars, map(Point, values, at, names))
-        axes.axvline(0, color="black", linewidth=0.8)
+            plot.axes.errorbar(
+                values, range(len(values)), xerr=whiskers, fmt="none", ecolor="#111111", capsize=3
+            )
         if best is not None:
-            axes.axvline(100 * best, color=_COLOURS["bound"], linestyle=_DASHES["bound"])
+            plot.axes.axvline(100 * best, color=_COLOURS["bound"], linestyle=_DASHES["bound"])
             place: Any = {"xycoords": ("data", "axes fraction"), "textcoords": "offset points"}
             said = f"bound, {percent(best, 1)}"
-            axes.annotate(said, (100 * best, 1), xytext=(0, 3), ha="right", va="bottom", **place)
-        axes.set_yticks(at, names, fontsize=9)
-        axes.grid(visible=False, axis="y")
-        axes.set(xlabel=xlabel, ylim=(-0.6, max(4, len(ordered)) - 0.4))
+            plot.axes.annotate(said, (100 * best, 1), xytext=(0, 3), ha="right", va="bottom", **place)
         return plot
 
 
@@ -195,16 +204,11 @@ def lru_against_capacity(points: Sequence[Row]) -> Plot:
 
 def hit_ratio_by_cache(rows: Sequence[Row]) -> Plot:
     """Byte hit ratio of each cache of a fleet, and of all together."""
-    with mpl.rc_context(STYLE):
-        plot = Plot(nearest="x")
-        names = [str(row["cache"]) for row in rows]
-        ratios = [100 * row["byte_hit_ratio"] for row in rows]
-        bars = plot.axes.bar(range(len(names)), ratios, color="#5b6770", edgecolor="black")
-        said = [f"{n}: byte hit ratio {r:.1f} %" for n, r in zip(names, ratios, strict=True)]
-        plot.add("", bars, map(Point, range(len(names)), ratios, said))
-        plot.axes.set_xticks(range(len(names)), names, rotation=90 if len(names) > 6 else 0)
-        plot.axes.set(ylabel="byte hit ratio, %", ylim=(0, None))
-        return plot
+    named = [
+        (f"{row['cache']}, {percent(row['byte_hit_ratio'], 1)}", 100 * row["byte_hit_ratio"]) for row in rows
+    ]
+    labels, ratios = zip(*reversed(named), strict=True)
+    return bars(labels, ratios, "byte hit ratio, %")
 
 
 def fill_level(
@@ -224,8 +228,8 @@ def fill_level(
         for share, name, above in zip(watermarks, ("low", "high"), (-2, 2), strict=True):
             plot.axes.axhline(100 * share, color="black", linewidth=0.8, linestyle=(0, (2, 4)))
             place: Any = {"xycoords": ("axes fraction", "data"), "textcoords": "offset points", "fontsize": 8}
-            place |= {"xytext": (0, above), "ha": "right", "va": "top" if above < 0 else "bottom"}
-            plot.axes.annotate(f"{name} watermark, {100 * share:.0f} %", (1, 100 * share), **place)
+            place |= {"xytext": (3, above), "ha": "left", "va": "top" if above < 0 else "bottom"}
+            plot.axes.annotate(f"{name} {100 * share:.0f} %", (1, 100 * share), **place)
         plot.axes.set(ylabel=f"fill, % of {format_bytes(capacity_bytes)}", ylim=(0, 112))
         dated(plot.axes)
         return plot
@@ -279,7 +283,8 @@ def calibration(bins: Sequence[Row]) -> Plot:
     with mpl.rc_context(STYLE):
         plot = Plot()
         plot.axes.plot([0, 100], [0, 100], color="black", linewidth=0.8, linestyle=(0, (2, 4)))
-        plot.axes.annotate("perfect", (97, 92), ha="right", va="top", fontsize=8)
+        place: Any = {"xytext": (3, 0), "textcoords": "offset points", "va": "center", "fontsize": 8}
+        plot.axes.annotate("perfect", (100, 100), annotation_clip=False, **place)
         looks = zip("osD^v<>", itertools.cycle(_OTHER_DASHES), strict=False)
         horizons = sorted({r["horizon_s"] for r in bins})
         for (marker, dash), horizon in zip(looks, horizons, strict=False):

@@ -33,7 +33,8 @@ class NewSite:
 
     `cache`: root://host:port of an XCache, or the folder of a directory-backed cache, whose files come from
     folder `origin`. `namespace`: folder of an XCache's names, if this host sees it; `gstream`: folder of what
-    `cachecast collect` keeps. `records`: path or glob of access records of the kind `source`. `tables`: root
+    `cachecast collect` keeps; `watermarks`: its low and high one, None: the default; `steward`: one runs
+    beside it. `records`: path or glob of access records of the kind `source`. `tables`: root
     of the tables; by default a folder beside the settings.
     """
 
@@ -48,6 +49,19 @@ class NewSite:
     tables: str = ""
     namespace: str = ""
     gstream: str = ""
+    watermarks: tuple[float, float] | None = None
+    steward: bool = False
+
+
+_OPTIONS = {
+    "url": "--cache root://xc1.example.org:1094",
+    "name": "--name xc1",
+    "capacity": "--capacity 50TB",
+    "rucio": "--rucio https://rucio.example.org",
+    "rucio_account": "--rucio-account root",
+    "root": "--tables /srv/cachecast/tables",
+}
+"""By the key in the settings, the option that it comes from, with an example."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -60,7 +74,13 @@ class WrittenSite:
 
 
 def _is_server(cache: str) -> bool:
-    """Whether `cache` is the address of a server, not a folder."""
+    """Whether `cache` is the address of a server, not a folder. Raises InputError if it is neither."""
+    try:
+        port = urlsplit(cache).port
+    except ValueError:
+        port = 0
+    if port == 0 or (re.match("[a-z]+:", cache) and not cache.startswith(("root://", "roots://"))):
+        raise InputError(f"not the address of a cache: {cache!r:.100}; give for example {_OPTIONS['url']}")
     return "://" in cache
 
 
@@ -155,8 +175,15 @@ def _sections(given: NewSite, folder: Path, tables: str) -> Iterator[tuple[str, 
     if given.cache:
         kind = "xcache" if _is_server(given.cache) else "directory"
         places = {"origin": given.origin, "namespace": given.namespace, "gstream": given.gstream}
-        cache = {"name": given.name, "kind": kind, "url": given.cache, "capacity": given.capacity}
+        cache: dict[str, object] = {
+            "name": given.name,
+            "kind": kind,
+            "url": given.cache,
+            "capacity": given.capacity,
+        }
         cache |= {key: place for key, place in places.items() if place}
+        cache |= {"watermarks": list(given.watermarks)} if given.watermarks else {}
+        cache |= {"steward": True} if given.steward else {}
         yield f"caches.{_key(given.name)}", cache
 
 
@@ -167,7 +194,7 @@ def _toml(name: str, table: Mapping[str, object]) -> str:
 def _value(value: object) -> str:
     if isinstance(value, Mapping):
         return "{ " + ", ".join(f"{_key(str(key))} = {_value(one)}" for key, one in value.items()) + " }"
-    return _text(str(value))
+    return _text(value) if isinstance(value, str) else json.dumps(value)
 
 
 def _key(name: str) -> str:
@@ -187,13 +214,23 @@ def _check(text: str, out: Path) -> None:
         try:
             Settings.load(trial)
         except ConfigError as error:
-            where, _, what = str(error).replace(str(trial), str(out)).partition(": ")
-            raise ConfigError(where, what) from None
+            key, _, what = str(error).partition(": ")[2].partition(": ")
+            part = (
+                "rucio" if key == "rucio.url" else key.rpartition(".")[2].replace("account", "rucio_account")
+            )
+            if part not in _OPTIONS:
+                raise ConfigError(str(out), f"{key}: {what}") from None
+            option, example = _OPTIONS[part].split()
+            raise InputError(
+                f"{option}: {what.partition('; see ')[0]}; give for example {option} {example}"
+            ) from None
 
 
 def _next(given: NewSite, out: Path, day: str) -> Iterator[str]:
     yield f"export CACHECAST_CONF={shlex.quote(str(out))}"
     yield "cachecast doctor"
+    if given.steward:
+        yield f"cachecast steward --cache {shlex.quote(given.name)}  # on the cache's host: docs/steward.md"
     if given.records:
         yield f"cachecast pull --source {given.source} --input {shlex.quote(given.records)} --day {day}"
     else:

@@ -15,7 +15,7 @@ from features.common.arrays import FloatArray, IntArray
 from features.common.units import format_bytes
 from jobs.ground.text import Row, count, percent
 from jobs.pages.drawing import DARK, LIGHT, STYLE, WARM, Plot, Point, from_zero
-from jobs.pages.plots import BYTES_AXIS, COUNTS_AXIS, line_style, styles
+from jobs.pages.plots import BYTES_AXIS, COUNTS_AXIS, bars, line_style, styles
 from replay.curve import Curve
 from replay.study.study import Ideal
 from replay.study.use import HitsByAge, Ranks, Sizes
@@ -30,7 +30,7 @@ _OUTLINE: dict[str, Any] = {"color": "#111111", "linestyle": (0, (4, 2))}
 _LRU_BYTES: dict[str, Any] = {"color": DARK}
 _LRU_ACCESSES: dict[str, Any] = {"color": "#5b6770", "linestyle": (0, (5, 2))}
 _CLAIRVOYANT: dict[str, Any] = {"linestyle": "none", "marker": "^", "color": WARM, "zorder": 3}
-_BOUND: dict[str, Any] = {"linestyle": "none", "marker": "D", "mfc": "none", "mec": "#111111", "ms": 9}
+_BOUND: dict[str, Any] = {"linestyle": "none", "marker": "D", "mfc": "none", "mec": "#111111", "ms": 8}
 _OPTIONS = {"LRU": "lru", "a steward": "steward", "the bound": "bound", "LRU, more disk": "lru, more disk"}
 _FEW = 20
 """With fewer points, a line shows each of them."""
@@ -173,21 +173,11 @@ def _served_at(capacities: Any, shares: Any, what: str) -> Iterator[Point]:
 
 
 def hours(names: Sequence[str], hs06_hours: Sequence[float]) -> Plot:
-    """HS06-hours of the jobs in each case, one bar each."""
-    with mpl.rc_context(STYLE):
-        plot = Plot(nearest="y")
-        axes, at = plot.axes, np.arange(len(names))[::-1]
-        bars = axes.barh(at, hs06_hours, height=0.5, **_FILLS[0])
-        said = [f"{name}: {count(value)} HS06-hours" for name, value in zip(names, hs06_hours, strict=True)]
-        axes.bar_label(bars, [f" {count(value)}" for value in hs06_hours])
-        plot.add("", bars, map(Point, hs06_hours, at, said))
-        axes.set_yticks(at, names)
-        axes.margins(x=0.25)
-        axes.xaxis.set_major_formatter(COUNTS_AXIS)
-        axes.grid(visible=False, axis="y")
-        axes.set(xlabel="HS06-hours")
-        axes.xaxis.set_major_locator(MaxNLocator(5))
-        return plot
+    """HS06-hours of the jobs in each case, one bar each, the first on top."""
+    labels = [f"{name}, {count(value)} HS06-hours" for name, value in zip(names, hs06_hours, strict=True)]
+    plot = bars(labels[::-1], hs06_hours[::-1], "HS06-hours")
+    plot.axes.xaxis.set_major_formatter(COUNTS_AXIS)
+    return plot
 
 
 def _steps(middles: Any, shares: FloatArray, ranges: Sequence[str]) -> Iterator[Point]:
@@ -213,7 +203,7 @@ def traffic_against_disk(points: Sequence[Row]) -> Plot:
         plot.add("", drawn, map(Point, at, traffic, said))
         for p, x, y in zip(points, at, traffic, strict=True):
             name = format_bytes(p["capacity_bytes"])
-            plot.axes.annotate(name, (x, y), xytext=(0, -14), textcoords="offset points", ha="center")
+            plot.axes.annotate(name, (x, y), xytext=(5, -13), textcoords="offset points")
         plot.axes.margins(x=0.1)
         plot.axes.set(xlabel="less disk", ylabel="more WAN traffic per day")
         _in_bytes(plot.axes)

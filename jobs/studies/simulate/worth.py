@@ -40,6 +40,8 @@ _NOTE = (
     "Saved is against LRU at the capacity asked for. The true value lies above the lower bound with 95 % "
     "probability, and below the upper one with 95 %."
 )
+_LEARNING, _STEPS = 15, 20
+"""Steps of the progress, of about the same time, so that the time left is estimated well."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -115,7 +117,7 @@ def run(
     A steward learns from what lies before; without a first day, from the first half of the
     trace. Raises InputError, StaleInputError.
     """
-    on_progress(0, 5, "reading")
+    on_progress(0, _STEPS, "reading")
     loaded = accesses.load(settings, keep=CONTEXT)
     from_s = _middle_s(loaded) if accesses.first_day_s is None else accesses.first_day_s
     case = _case(loaded, capacity_bytes, more, from_s=from_s, on_progress=on_progress)
@@ -190,7 +192,7 @@ def _case(
     larger = int(more * capacity_bytes)
 
     def learning(done: int, total: int, what: str) -> None:
-        on_progress(1, 5, f"learning, {what}")
+        on_progress(1 + _LEARNING * done // total, _STEPS, f"learning, {what}")
 
     try:
         own = steward_policies(
@@ -209,7 +211,7 @@ def _case(
         loaded.trace,
         candidates,
         count_from_s=from_s,
-        on_done=lambda done, _, name: on_progress(done, 5, f"{name} replayed"),
+        on_done=lambda done, _, name: on_progress(1 + _LEARNING + done, _STEPS, f"{name} replayed"),
     )
     curve = lru_curve(loaded.trace, count_from_s=from_s)
     return _Case(capacity_bytes, larger, mine.rows, theirs.rows[LRU], curve)

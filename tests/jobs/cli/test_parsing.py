@@ -56,7 +56,7 @@ def test_a_time_that_is_not_typed_is_the_newest(tmp_path: Path) -> None:
     ):
         tables.replace_rows(table, [row(table)], key)
     assert moments(settings, None, None) == [FIRST_S + DAY_S]
-    assert newest(settings, PREDICTIONS, region) == FIRST_S + 4 * HOUR_S
+    assert newest(settings, "predictions") == FIRST_S + 4 * HOUR_S
     tables.replace_rows(ACCESSES, [row(ACCESSES)], (day_label(now_s),))
     assert moments(settings, None, None)[0] <= now_s
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import datetime as dt
 import hashlib
 import json
 import re
@@ -13,6 +14,7 @@ import pytest
 from hostile_names import NAMES
 from html_page import Page
 
+from jobs.ground.text import text
 from jobs.pages import plots
 from jobs.pages.drawing import STYLE, Plot, Point
 from jobs.pages.page import Capacities, Figure, Section, page
@@ -153,6 +155,15 @@ def test_an_axis_has_the_unit_of_the_capacities_that_were_asked_for() -> None:
     drawn = plots.hit_ratio_against_capacity(rows).svg()
     assert ">10 TB<" in drawn and "% of the bytes" not in drawn
     assert "% of the bytes" in plots.hit_ratio_against_capacity(rows, "capacity_fraction").svg()
+
+
+def test_no_line_crosses_the_names_of_the_watermarks_and_a_share_of_bytes_is_no_bytes() -> None:
+    level = [(dt.datetime(2026, 3, day, tzinfo=dt.UTC), 90 + day % 6) for day in range(1, 28)]
+    made = plots.fill_level({"": level}, capacity_bytes=100, watermarks=(0.9, 0.95))
+    made.svg()
+    assert len(made.axes.texts) == 2
+    assert all(one.get_window_extent().x0 > made.axes.bbox.x1 for one in made.axes.texts)
+    assert text("of_bytes_share", 1.0) == "100.0 %"
 
 
 def test_marks_of_the_highest_value_are_inside_the_plot() -> None:

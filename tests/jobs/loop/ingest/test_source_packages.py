@@ -28,7 +28,7 @@ from jobs.loop.ingest.pull_input import Engine
 
 ROOT = Path(__file__).parents[4]
 PAGE = (ROOT / "docs" / "source.md").read_text()
-SHOWN = dict(re.findall(r"```(toml|python)\n(.*?)```", PAGE, re.DOTALL))
+SHOWN = dict(re.findall(r"```(toml|python|json)\n(.*?)```", PAGE, re.DOTALL))
 DAY = dt.date(2026, 3, 5)
 RECORDS = [
     {"time": 1772323200.5, "path": "/store/data/a.root", "bytes": 7, "host": "xc1"},
@@ -36,8 +36,10 @@ RECORDS = [
     {"time": "soon", "path": "/store/data/b.root", "bytes": 1, "host": "xc2"},
     {"path": "/store/data/b.root", "bytes": 1, "host": "xc2"},
     {"time": 1772323201, "path": "/store/data/b.root", "bytes": -1, "host": "xc2"},
+    {"time": 1772323201, "path": "/store/data/b.root", "bytes": "few", "host": "xc2"},
+    json.loads(SHOWN["json"]),
 ]
-REFUSED = {"missing field": 1, "negative size": 1, "unparsable number": 1}
+REFUSED = {"missing field": 1, "negative size": 1, "unparsable number": 1, "unparsable time": 1}
 
 IMPORT = "from jobs.loop.ingest.sources import Source\n"
 
@@ -100,11 +102,15 @@ def test_the_package_of_the_page_is_installed_and_pulled_with(tmp_path: Path, re
     )
     assert answer.returncode == 0, answer.stderr
     told = json.loads(answer.stdout)
-    assert (told["n_new"], told["n_rejected"], told["n_unsized"]) == (2, REFUSED, 2)
-    first, second = rows(Tables(str(tmp_path / "tables")))
+    assert (told["n_new"], told["n_rejected"], told["n_unsized"]) == (3, REFUSED, 3)
+    first, second, shown = rows(Tables(str(tmp_path / "tables")))
     assert (first["name"], first["cache"], first["source"]) == ("/store/data/a.root", "xc1", "myexp_log")
     assert first["accessed_at"] == dt.datetime(2026, 3, 1, 0, 0, 0, 500_000, dt.UTC)
-    assert (first["read_bytes"], second["read_bytes"]) == (7, 9)
+    assert (first["read_bytes"], second["read_bytes"], shown["read_bytes"]) == (7, 9, 5)
+    assert shown["accessed_at"] == dt.datetime(2026, 3, 1, 0, 0, 2, 500_000, dt.UTC)
+    for check in (["check"], ["format", "--check"]):
+        lint = [sys.executable, "-m", "ruff", *check, "--isolated", str(tmp_path / "package")]
+        assert subprocess.run(lint, check=False, capture_output=True).returncode == 0
 
 
 def test_workers_of_spark_need_not_have_the_package(
@@ -122,7 +128,7 @@ def test_workers_of_spark_need_not_have_the_package(
         assert pulled(engine, tables, records) == REFUSED
         found.append(rows(tables))
     assert found[0] == found[1]
-    assert len(found[0]) == 2
+    assert len(found[0]) == 3
 
 
 @pytest.mark.parametrize(

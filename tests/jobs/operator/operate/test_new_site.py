@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import tempfile
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -20,7 +21,7 @@ def test_a_directory_cache_is_green_at_once(tmp_path: Path) -> None:
     (tmp_path / "origin").mkdir()
     (tmp_path / "traces.jsonl").touch()
     paths = {"cache": "cache", "origin": "origin", "records": "traces*"}
-    below = {name: f"{tmp_path}/{path}" for name, path in paths.items()}
+    below: dict[str, Any] = {name: f"{tmp_path}/{path}" for name, path in paths.items()}
     given = NewSite(name="edge.1", capacity="10GB", **below)
     new = run(given, out=tmp_path / "site.toml", force=False, now_s=NOW_S)
     settings = Settings.load(Path(new.settings), env={"CACHECAST_SERVE__PORT": "9"})
@@ -54,7 +55,11 @@ def test_paths_are_written_without_dots_and_links_are_kept(
 def test_an_xcache_with_rucio_and_tables_elsewhere(tmp_path: Path) -> None:
     given = NewSite(cache="root://xc1.example.org:1094", capacity="50TB", tables="hdfs://nn/tables")
     given = dataclasses.replace(given, rucio="https://rucio.example.org", rucio_account="cachecast")
-    files = {"namespace": "/xcache/ns", "gstream": "/var/captures", "source": "xcache_gstream"}
+    files: dict[str, Any] = {
+        "namespace": "/xcache/ns",
+        "gstream": "/var/captures",
+        "source": "xcache_gstream",
+    }
     given = dataclasses.replace(given, **files)
     new = run(given, out=tmp_path / "site.toml", force=False, now_s=NOW_S)
     settings = Settings.load(Path(new.settings), env={})
@@ -73,14 +78,16 @@ def test_an_xcache_with_rucio_and_tables_elsewhere(tmp_path: Path) -> None:
     ("given", "words"),
     [
         (NewSite(cache="root://xc1"), "give --capacity"),
-        (NewSite(cache="root://xc1", capacity="much"), "site.toml: caches.xc1.capacity"),
-        (NewSite(cache="http://xc1", capacity="1TB"), "root://"),
-        (NewSite(cache="root://xc1", name='x"]', capacity="1TB"), "name"),
+        (NewSite(cache="root://xc1", capacity="much"), "--capacity: .* for example --capacity 50TB"),
+        (NewSite(cache="http://xc1", capacity="1TB"), "for example --cache root://"),
+        (NewSite(cache="root:/xc1", capacity="1TB"), "for example --cache root://xc1"),
+        (NewSite(cache="root://xc1:port", capacity="1TB"), "for example --cache root://xc1"),
+        (NewSite(cache="root://xc1", name='x"]', capacity="1TB"), "--name: .* --name xc1"),
         (NewSite(cache="cache", capacity="1TB", origin="/nowhere"), "--origin"),
         (NewSite(source="rumours"), "rucio_traces"),
         (NewSite(source="rucio_files"), "no source of accesses"),
         (NewSite(records="/nowhere/traces*"), "nothing is at /nowhere"),
-        (NewSite(rucio="rucio.example.org"), r"rucio\.url: must start with http"),
+        (NewSite(rucio="rucio.example.org"), "--rucio: must start with http.* --rucio https"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
@@ -101,3 +108,11 @@ def test_a_file_that_is_there_is_kept_without_force(tmp_path: Path) -> None:
     assert site.read_text() == "mine"
     run(NewSite(), out=site, force=True, now_s=NOW_S)
     assert Settings.load(site, env={}).tables.root == str(tmp_path / "tables")
+
+
+def test_a_new_site_knows_watermarks_and_a_steward(tmp_path: Path) -> None:
+    site = NewSite(cache="root://x:1094", capacity="1TB", watermarks=(0.8, 0.9), steward=True)
+    written = run(site, out=tmp_path / "site.toml", force=False, now_s=0)
+    cache = Settings.load(tmp_path / "site.toml").caches["x"]
+    assert (cache.watermarks, cache.steward) == ((0.8, 0.9), True)
+    assert any(line.startswith("cachecast steward --cache x") for line in written.next)

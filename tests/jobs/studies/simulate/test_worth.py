@@ -14,6 +14,8 @@ import pytest
 from features.common.errors import InputError
 from features.common.times import DAY_S, parse_day
 from features.common.units import parse_bytes
+from jobs.cli.options import AskedReads
+from jobs.ground.settings.tree import Settings
 from jobs.studies.simulate import worth
 from models.evaluation.metrics import mean_interval
 from replay.policies import run_policy
@@ -134,3 +136,19 @@ def test_too_few_days_are_no_verdict(trace: Path) -> None:
     assert "unknown, too few days to tell: 8 count" in answer["verdict"]
     with pytest.raises(InputError, match=r"is after the last access"):
         asked(trace, "--from", "1971-01-01")
+
+
+def test_progress_only_grows_and_learning_is_most_of_it(trace: Path) -> None:
+    file = AskedReads(trace=trace)
+    seen: list[tuple[int, int, str]] = []
+    worth.run(
+        Settings.load(None),
+        file.accesses(),
+        worth.SiteFacts(),
+        capacity_bytes=CAPACITY,
+        more=2,
+        on_progress=lambda *step: seen.append(step),
+    )
+    done, totals, _ = zip(*seen, strict=True)
+    assert list(done) == sorted(done) and set(totals) == {done[-1]} == {20}
+    assert len({at for at, _, what in seen if what.startswith("learning")}) > 3
