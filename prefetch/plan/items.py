@@ -102,8 +102,8 @@ def joined(parts: Sequence[Plan], bound_by: dict[Action, str]) -> Plan:
 FREE_FOR_ARRIVALS = 0.2
 """A plan frees at most this share of the capacity below the low watermark for arrivals."""
 FREE_OF_PINS = 0.1
-"""Share of the capacity below the low watermark that is never pinned: it is a queue of what came lately, which
-leaves unless it is read. Twice as much beside a steward, which needs files to choose among.
+"""Share of the capacity below the low watermark that is never pinned: a queue of what came lately, which leaves
+unless it is read. Twice as much beside a steward, which needs files to choose among.
 """
 
 
@@ -131,25 +131,21 @@ class PlanLimits:
     evicts: bool = True
 
     def pin(self, state: CacheState) -> Limit:
-        """Most bytes to pin under the low watermark, beside open files.
+        """Most bytes to pin under the low watermark.
 
         A pin is a touch: a purge takes it too, once nothing is older. A steward never evicts one, so beside
-        it there is also room for a cycle's arrivals.
+        it there is also room for a cycle's arrivals and open files.
         """
-        room = int(state.low_watermark * state.capacity_bytes)
-        room -= int(state.bytes_on_disk[state.is_open].sum())
-        most, capacity = state.low_watermark, state.capacity_bytes
+        low = state.low_watermark
         if self.evicts:
-            return least(
-                Limit(most_pinned_bytes(capacity, most), "a tenth of the capacity stays free of pins"),
-                Limit(max(0, room), "room under the low watermark for open files"),
-            )
-        room -= max(0, state.peak_inflow_bytes)
+            most = most_pinned_bytes(state.capacity_bytes, low)
+            return Limit(most, "a tenth of the capacity stays free of pins")
+        most = most_pinned_bytes(state.capacity_bytes, low - FREE_OF_PINS)
+        arrivals = max(0, state.peak_inflow_bytes) + int(state.bytes_on_disk[state.is_open].sum())
+        room = max(0, int(low * state.capacity_bytes) - arrivals)
         return least(
-            Limit(
-                most_pinned_bytes(capacity, most - FREE_OF_PINS), "a fifth of the capacity stays free of pins"
-            ),
-            Limit(max(0, room), "room under the low watermark for a cycle's arrivals and open files"),
+            Limit(most, "a fifth of the capacity stays free of pins"),
+            Limit(room, "room under the low watermark for a cycle's arrivals and open files"),
         )
 
     def prefetch(self, state: CacheState) -> Limit:
