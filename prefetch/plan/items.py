@@ -102,8 +102,8 @@ def joined(parts: Sequence[Plan], bound_by: dict[Action, str]) -> Plan:
 FREE_FOR_ARRIVALS = 0.2
 """A plan frees at most this share of the capacity below the low watermark for arrivals."""
 FREE_OF_PINS = 0.1
-"""Share of the capacity below the low watermark that is never pinned: a queue of what came lately, which leaves
-unless it is read. Twice as much beside a steward, which needs files to choose among.
+"""Share of the capacity below the low watermark that is never pinned: a queue of what came lately, which
+leaves unless it is read. Twice as much beside a steward, which needs files to choose among.
 """
 
 
