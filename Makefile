@@ -16,7 +16,7 @@ SOURCES := setup.py $(wildcard conf/constraints/*.txt)
 # What the first process compiles is for all workers of the tests, and for all commands that they start.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: help install demo up down test lint check verify benchmarks leaderboard notebooks audit docs clean
+.PHONY: help install demo up down test lint check verify benchmarks leaderboard notebooks audit docs release clean
 help: ## show this list
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 10
 
@@ -52,8 +52,9 @@ lint: $(STAMP)-dev ## ruff, mypy strict, import-linter
 check: lint ## lint, and the tests that start no server
 	$(BIN)/python -m pytest $(APART) 2 -m "not service"
 
-verify: $(STAMP)-verify ## longer checks: the wheel, oracles on thousands of cases, fuzzing, fault drills, newer XRootD servers, notebooks, API pages, a real XCache beside its replay, benches
-	$(BIN)/python bench/wheel.py
+verify: $(STAMP)-verify ## longer checks: the release, oracles on thousands of cases, fuzzing, fault drills, newer XRootD servers, notebooks, API pages, a real XCache beside its replay, benches
+	$(MAKE) release
+	$(BIN)/python bench/wheel.py dist/*.whl
 	CACHECAST_THOROUGH=1 $(BIN)/python -m pytest -m "(thorough or hypothesis or verify) and not xrootd"
 	$(BIN)/python bench/fuzz.py
 	$(BIN)/python bench/fuzz_sources.py
@@ -62,7 +63,6 @@ verify: $(STAMP)-verify ## longer checks: the wheel, oracles on thousands of cas
 	CACHECAST_THOROUGH=1 CACHECAST_XROOTD_VERSIONS="$$(xrootd -v 2>&1 | tr -d v) $(XROOTD_VERSIONS)" $(BIN)/python -m pytest -m xrootd
 	@conf/deploy/system.sh postgresql
 	@conf/deploy/hdfs.sh
-	@conf/deploy/helm.sh
 	$(BIN)/python bench/chart.py
 	@conf/deploy/system.sh containers
 	$(BIN)/python bench/pods.py
@@ -108,6 +108,10 @@ leaderboard: $(STAMP)-verify ## every policy on five generated regions, libCache
 docs: $(STAMP)-verify ## the documentation as a site with search, in build/docs, with the API's pages; look: python -m http.server -d build/docs
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 	$(BIN)/python bench/api_docs.py --out build/docs/api
+
+release: docs ## what a tag publishes, in dist/ and checked: wheel, sdist, chart, site, and an image where one can be built
+	-@conf/deploy/helm.sh
+	$(BIN)/python bench/release.py
 
 notebooks: $(STAMP)-notebooks ## JupyterLab on copies of the notebooks of docs/examples, in notebooks-out/
 	@mkdir -p $(NOTEBOOKS)

@@ -120,7 +120,7 @@ setup(
     },
     entry_points={
         "console_scripts": ["cachecast = cachecast.__main__:main"],
-        "airflow.plugins": ["cachecast = dags.deadlines:CachecastPlugin"],
+        "airflow.plugins": ["cachecast = dags.moments:CachecastPlugin"],
         SOURCES["GROUP"]: [f"{name} = {place}" for name, place in SOURCES["OURS"].items()],
     },
 )

@@ -10,9 +10,9 @@ from __future__ import annotations
 import argparse
 import importlib
 import pkgutil
+import re
 import sys
 import tempfile
-import typing
 import warnings
 from pathlib import Path
 from types import ModuleType
@@ -21,6 +21,7 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
 import pdoc  # noqa: E402
+from pdoc.doc_types import resolve_annotations  # noqa: E402
 
 ROOMS = ("features", "replay", "prefetch", "models", "jobs")
 
@@ -38,8 +39,8 @@ def main() -> int:
             warnings.simplefilter("always")
             pdoc.pdoc(*ROOMS, output_directory=out)
         pages = sorted(out.rglob("*.html"))
-        # MLflow's client, which a class of ours extends, names a library that nobody needs here.
-        warned = [one for one in caught if "plotly" not in str(one.message)]
+        # Clients of MLflow and urllib3, which classes of ours extend, name what pdoc cannot load or read.
+        warned = [one for one in caught if not re.search("plotly|for urllib3", str(one.message))]
         # What libraries say of themselves while they are loaded is not about these pages.
         ours = [one for one in warned if "pdoc" in one.filename or str(ROOT) in one.filename]
         print(f"{len(pages)} pages of {len(modules)} public modules, {len(ours)} warnings")
@@ -71,9 +72,11 @@ def name_annotations() -> None:
     """
     for module in list(sys.modules.values()):
         if module.__name__.partition(".")[0] in ROOMS:
-            for one in vars(module).values():
+            for one in list(vars(module).values()):
                 if isinstance(one, type) and issubclass(one, tuple) and hasattr(one, "_fields"):
-                    one.__new__.__annotations__ = typing.get_type_hints(one)
+                    home = sys.modules[one.__module__]
+                    named = resolve_annotations(one.__annotations__, home, None, one.__qualname__)
+                    one.__new__.__annotations__ = named
 
 
 if __name__ == "__main__":

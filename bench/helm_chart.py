@@ -36,13 +36,17 @@ class Pod(NamedTuple):
         return [*self.spec.get("initContainers", []), *self.spec["containers"]]
 
 
+def program() -> Path | None:
+    """Helm, as conf/deploy/helm.sh builds it; None: it has not."""
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    return max(cache.glob("cachecast/helm/*/helm"), default=None)
+
+
 def helm(*words: str) -> str:
     """What Helm prints. Raises Refused."""
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    found = sorted(cache.glob("cachecast/helm/*/helm"))
-    if not found:
+    if (at := program()) is None:
         raise SystemExit("there is no Helm: build it with conf/deploy/helm.sh")
-    done = subprocess.run([found[-1], *words], capture_output=True, text=True, check=False)
+    done = subprocess.run([at, *words], capture_output=True, text=True, check=False)
     if done.returncode:
         raise Refused(done.stderr.strip() + done.stdout.strip())
     return done.stdout

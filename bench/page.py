@@ -3,6 +3,9 @@
 bench/page.py                    every bench of the page, one after the other (several hours)
 bench/page.py replay readers     only these; the other sections stay as they are
 bench/page.py --list             the benches of the page
+bench/page.py --busy NAME ...    also beside other work; the section says so
+
+It begins none while other programs keep more than half a core busy.
 
 Each section of docs/benchmarks.md is one run of one command on one machine. A bench that fails makes the exit
 code 1: its section says so, or stays as it was if nothing was printed.
@@ -26,6 +29,8 @@ from typing import NamedTuple
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "benchmarks.md"
 TIMEOUT_S = 3 * 3600
+MOST_BUSY_CORES = 0.5
+QUIET_WITHIN_S, LOOK_S = 300, 5.0
 
 HEAD = """\
 # Benchmarks
@@ -34,8 +39,101 @@ Every figure of the documentation is here, as the bench printed it. `make benchm
 rewrites this page; `make benchmarks ONLY="replay readers"` renews single sections. Ratios within one run can
 be compared between machines, absolute figures only within a section. Benches run in the environment that
 `make verify` makes, for example `.venv/bin/python bench/replay_speed.py`. A section is left out while it is
-older than the code that it measures; `.venv/bin/python bench/page.py --list` has all benches.
+older than the code that it measures; `.venv/bin/python bench/page.py --list` has all benches. What a section
+says of busy cores was measured just before it began.
 """
+
+
+class Headline(NamedTuple):
+    """A row of the table on top: what is measured, and where the bench's section has its figures.
+
+    `pattern`: a regular expression with the groups `ours`, `anchor` and `ratio`, of which the last two may be
+    missing; `limit`: what no program can pass, or what is promised.
+    """
+
+    bench: str
+    what: str
+    pattern: str
+    anchor: str
+    limit: str
+
+
+HEADLINES = (
+    Headline(
+        "replay",
+        "replay of LRU, M accesses/s on one core",
+        r"(?m)^lru +(?P<ours>[\d.]+) +(?P<anchor>[\d.]+) +(?P<ratio>[\d.]+)",
+        "libCacheSim's C loop",
+        "promised 3 x",
+    ),
+    Headline(
+        "public",
+        "gap to the bound that the steward closes, two public traces",
+        r"(?s)\n\| steward \| (?P<ours>\d+%).*?\n\| (?P<anchor>libcachesim-\S+ \| \d+%)",
+        "the best of the others:",
+        "100%, which none reaches",
+    ),
+    Headline(
+        "readers",
+        "Rucio traces read and merged, records/s and core",
+        r"(?m)^local: reader and merge +(?P<ours>\d+) .*?(?P<ratio>[\d.]+) of the limit",
+        "bare parsing",
+        "1 x",
+    ),
+    Headline(
+        "features",
+        "features rebuilt, k accesses/s",
+        r"(?ms)rows: here +(?P<ours>\d+) k/s.*DuckDB, two cores +(?P<anchor>\d+) k/s.*"
+        r"rebuild here / DuckDB +(?P<ratio>[\d.]+)",
+        "DuckDB's counts alone",
+        "asked: 2 x its time",
+    ),
+    Headline(
+        "scoring",
+        "scores/s on two cores",
+        r"native: +(?P<anchor>[\d,]+) scores.*\n +here, from parquet: +(?P<ours>[\d,]+) scores/s, "
+        r"(?P<ratio>\d+%) of native",
+        "LightGBM's own prediction",
+        "asked: 5 x",
+    ),
+    Headline(
+        "push",
+        "files pushed and verified, of plain copies' rate",
+        r"push: (?P<ours>[\d.]+) files/s(?s:.*)push/copy: (?P<ratio>[\d.]+)",
+        "XRootD's CopyProcess",
+        "promised 0.9 x",
+    ),
+    Headline(
+        "push",
+        "items through the journal, PostgreSQL with fsync, items/s",
+        r"(?m)^PostgreSQL: .*?(?P<ours>[\d,]+)/s pushed "
+        r"\((?P<ratio>[\d.]+) of bare updates, (?P<anchor>[\d,]+)/s",
+        "bare updates",
+        "promised 2 000/s",
+    ),
+    Headline(
+        "serve",
+        "placement of a dataset, requests/s",
+        r"(?m)^/ds +(?P<ours>\d+)/s, plain FastAPI (?P<anchor>\d+)/s: (?P<ratio>[\d.]+) x",
+        "plain FastAPI",
+        "asked: 4 x",
+    ),
+    Headline(
+        "plan",
+        "a million candidates for five caches of a federation planned, s",
+        r"(?m)^federation: .*?, (?P<ours>[\d.]+) s with",
+        "–",
+        "promised 30 s",
+    ),
+    Headline(
+        "steward-million",
+        "a steward's start beside a million files, s",
+        r"starts in (?P<ours>[\d.]+) s",
+        "–",
+        "asked: 15 s",
+    ),
+)
+"""The table on top of the page."""
 
 
 class Bench(NamedTuple):
@@ -93,6 +191,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("names", nargs="*", help="sections to renew; all without any")
     parser.add_argument("--list", action="store_true", help="list the benches of the page")
+    parser.add_argument("--busy", action="store_true", help="measure beside other work too")
     asked = parser.parse_args()
     if asked.list:
         print("\n".join(f"{bench.name:16}{bench.title}: bench/{bench.words}" for bench in BENCHES))
@@ -100,7 +199,7 @@ def main() -> None:
     known = {bench.name: bench for bench in BENCHES}
     if unknown := sorted(set(asked.names) - known.keys()):
         parser.error(f"there is no bench {unknown[0]!r}; there are {', '.join(known)}")
-    failed = [name for name in asked.names or known if not _renew(known[name])]
+    failed = [name for name in asked.names or known if not _renew(known[name], asked.busy)]
     if failed:
         sys.exit(f"failed: {', '.join(failed)}")
 
@@ -111,8 +210,52 @@ def sections(page: str) -> dict[str, str]:
     return {text.removeprefix("<!-- bench: ").partition(" ")[0]: text for text in found[1:]}
 
 
-def _renew(bench: Bench) -> bool:
+def headlines(known: dict[str, str]) -> str:
+    """The table on top, of the sections that the page has."""
+    rows = ["| what | ours | beside it | ratio | limit |", "|---|---|---|---|---|"]
+    for line in HEADLINES:
+        if line.bench not in known:
+            continue
+        figures = re.search(line.pattern, known[line.bench])
+        if figures is None:
+            raise SystemExit(f"{line.bench}: its section has no figure of {line.what!r}: correct HEADLINES")
+        values = figures.groupdict()
+        beside = " ".join(word for word in (line.anchor, values.get("anchor")) if word)
+        rows.append(
+            f"| {line.what} | {values['ours']} | {beside} | {values.get('ratio', '–')} | {line.limit} |"
+        )
+    return "\n".join(rows) + "\n"
+
+
+def busy_cores() -> float:
+    """Cores that were busy during a few seconds in which this process did nothing."""
+
+    def ticks() -> tuple[int, int]:
+        fields = [int(word) for word in Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:]]
+        return sum(fields[:8]), fields[3] + fields[4]
+
+    before = ticks()
+    time.sleep(LOOK_S)
+    after = ticks()
+    passed, idle = after[0] - before[0], after[1] - before[1]
+    return (1 - idle / max(passed, 1)) * (os.cpu_count() or 1)
+
+
+def quiet(*, also_busy: bool) -> float:
+    """Wait until the machine is quiet; the cores that others use. Ends the program if it stays busy."""
+    until = time.monotonic() + QUIET_WITHIN_S
+    while (busy := busy_cores()) > MOST_BUSY_CORES and not also_busy:
+        if time.monotonic() > until:
+            raise SystemExit(
+                f"other programs keep {busy:.1f} cores busy: figures of speed would be theirs too; end "
+                "them, or give --busy, and the section says so"
+            )
+    return busy
+
+
+def _renew(bench: Bench, also_busy: bool) -> bool:
     """Run a bench, and write its section; whether it ended well."""
+    busy = quiet(also_busy=also_busy)
     command = [sys.executable, f"bench/{bench.words.split()[0]}", *bench.words.split()[1:]]
     print(f"{bench.name}: bench/{bench.words}", file=sys.stderr, flush=True)
     started = time.monotonic()
@@ -122,16 +265,16 @@ def _renew(bench: Bench) -> bool:
     if not done.stdout.strip():
         return False
     known = sections(PAGE.read_text()) if PAGE.exists() else {}
-    known[bench.name] = _section(bench, done, time.monotonic() - started)
-    kept = [known[one.name] for one in BENCHES if one.name in known]
-    PAGE.write_text("\n".join([HEAD, *(text.rstrip() + "\n" for text in kept)]))
+    known[bench.name] = _section(bench, done, time.monotonic() - started, busy)
+    texts = [known[bench.name] for bench in BENCHES if bench.name in known]
+    PAGE.write_text("\n".join([HEAD, headlines(known), *(text.rstrip() + "\n" for text in texts)]))
     return done.returncode == 0
 
 
-def _section(bench: Bench, done: subprocess.CompletedProcess[str], seconds: float) -> str:
+def _section(bench: Bench, done: subprocess.CompletedProcess[str], seconds: float, busy: float) -> str:
     today = dt.datetime.now(dt.UTC).date().isoformat()
     failed = f", **exit code {done.returncode}: a promise does not hold**" if done.returncode else ""
-    run = f"`.venv/bin/python bench/{bench.words}`, {_commit()}, {today}, {_machine()}, {seconds:.0f} s"
+    run = f"`.venv/bin/python bench/{bench.words}`, {_commit()}, {today}, {_machine(busy)}, {seconds:.0f} s"
     return "\n".join(
         [
             f"<!-- bench: {bench.name} -->",
@@ -155,10 +298,9 @@ def _commit() -> str:
     return f"commit {git('rev-parse', '--short', 'HEAD').strip()}{' with changes' if changed else ''}"
 
 
-def _machine() -> str:
-    load = os.getloadavg()[1]
-    busy = f", load {load:.1f} beside it" if load > (os.cpu_count() or 1) else ""
-    return f"{os.cpu_count()} cores, Python {platform.python_version()}{busy}"
+def _machine(busy: float) -> str:
+    beside = f", {busy:.1f} cores busy beside it" if busy > MOST_BUSY_CORES else ", quiet"
+    return f"{os.cpu_count()} cores, Python {platform.python_version()}{beside}"
 
 
 if __name__ == "__main__":

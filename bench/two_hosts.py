@@ -16,6 +16,7 @@ Needs the environment that `make verify` makes: .venv/bin/python bench/two_hosts
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import signal
 import sys
@@ -23,17 +24,38 @@ import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from typing import Any
+from unittest import mock
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "tests" / "support" / "servers")]
 
 import host_pair  # noqa: E402
 import xrootd_versions  # noqa: E402
+from airflow_rest import Airflow  # noqa: E402
 from host_pair import COMMAND, CONTROLLER, CYCLE_S, HOST, Broken, Hosts, check  # noqa: E402
-from steward_site import eventually  # noqa: E402
+from steward_site import MIB, eventually  # noqa: E402
 
-from features.common.times import as_of_label, day_label  # noqa: E402
+from features.common.times import DAY_S, as_of_label, day_label  # noqa: E402
 
+AIRFLOW_CYCLE_S, N_CYCLES, N_DAYS, WITHIN_S = 360, 2, 4, 1800.0
+CHAIN = ("pull_accesses", "build_features", "place_and_push")
+BY_AIRFLOW = {
+    "CACHECAST_FEATURES__CYCLE": f"{AIRFLOW_CYCLE_S}s",
+    "CACHECAST_FEATURES__HORIZONS": '["1d"]',
+    "CACHECAST_FEATURES__CANDIDATES": "3d",
+    "CACHECAST_FEATURES__ACTIVE_DATASETS": "2d",
+    "CACHECAST_FEATURES__HISTORY": "90d",
+    "CACHECAST_PLAN__HORIZON": "1d",
+    "CACHECAST_PLAN__CYCLE": "auto",
+    "CACHECAST_SOURCES__DEMAND": '{ "*" = "rucio_traces" }',
+    "CACHECAST_TRAINING__EVERY": "4h",
+    "CACHECAST_TRAINING__SPAN": "2d",
+    "CACHECAST_TRAINING__TREES": "20",
+    "CACHECAST_TRAINING__LEARNERS": '["lightgbm"]',
+    "CACHECAST_TRAINING__ORDER": "false",
+}
+"""Settings of the cycles by Airflow; the other drills have cycles of seconds."""
 A_DAY = "/store/mc/Run3/A/AOD/v1-v1/0/"
 KEPT, STALE, COMING = (f"{A_DAY}{what}.root" for what in ("kept", "stale", "coming"))
 
@@ -82,6 +104,109 @@ same |= {"dataset": "s:a", "model_version": "m/1"}
 rows = [{"did": f"cms:{name}", **same} for name in sys.argv[2:]]
 Tables("s3a://tables/region").replace_rows(PREDICTIONS, rows, (day_label(at_s), as_of_label(at_s), "default"))
 print(json.dumps(len(rows)))
+"""
+
+
+def by_airflow(hosts: Hosts) -> str:
+    """Cycles that Airflow's schedule starts on the controller, from pull to push, beside the host's units."""
+    api, folder = hosts.airflow(), hosts.folder / CONTROLLER / "airflow"
+    reads = records(hosts, day_label(int(time.time()) - N_DAYS * DAY_S))
+    delivered_s = deliver(folder, reads, 0)
+    with host_pair.inside(CONTROLLER):
+        api.until_known(*CHAIN, "train_models", "verify_outcomes", within_s=WITHIN_S)
+        check(eventually(lambda: bool(api.runs("build_features")), WITHIN_S), "the schedule starts nothing")
+        key = str(api.runs("build_features")[0]["partition_key"])
+        for dag in CHAIN:  # without a champion the last one does nothing
+            ended(hosts, api, dag, api.partition(dag, key, within_s=WITHIN_S))
+    hosts.run(CONTROLLER, "cycle", "--as-of", key, "--train", within_s=WITHIN_S)
+    with host_pair.inside(CONTROLLER):
+        done(hosts, api, "train_models", conf={"as_of": key})
+    hosts.run(CONTROLLER, str(hosts.folder / CONTROLLER / "site.toml"), python=PROMOTED)
+    pushed: dict[str, list[dict[str, Any]]] = {}
+    for _ in range(3 * N_CYCLES):
+        units(hosts)
+        delivered_s = deliver(folder, reads, delivered_s)
+        key = as_of_label((int(time.time()) // AIRFLOW_CYCLE_S + 1) * AIRFLOW_CYCLE_S)
+        with host_pair.inside(CONTROLLER):
+            for dag in CHAIN:
+                ended(hosts, api, dag, api.partition(dag, key, within_s=WITHIN_S))
+        receipts = [row for row in hosts.rows("RECEIPTS") if row["as_of"] == key]
+        check({row["state"] for row in receipts} <= {"done"}, f"receipts of {key}: {receipts}")
+        coming = {str(row["did"]).removeprefix("cms:") for row in receipts if row["action"] == "prefetch"}
+        check(coming <= hosts.held(), f"pushed and not on the disk: {coming - hosts.held()}")
+        hosts.read(*sorted(coming)[:3])
+        if receipts:  # else a busy machine's cycle was overtaken by the next one
+            pushed[key] = receipts
+        if len(pushed) == N_CYCLES:
+            break
+    check(len(pushed) == N_CYCLES, f"{len(pushed)} cycles were pushed")
+    time.sleep(5)
+    units(hosts)
+    with host_pair.inside(CONTROLLER):
+        done(hosts, api, "place_and_push", partition_key=key)
+        for planned in pushed:
+            done(hosts, api, "verify_outcomes", conf={"as_of": planned, "days": 0})
+    check([row for row in hosts.rows("RECEIPTS") if row["as_of"] == key] == pushed[key], "pushed twice")
+    n_hits = sum(int(row["n_hits"] or 0) for row in hosts.rows("OUTCOMES") if row["as_of"] in pushed)
+    check(n_hits > 0, "no outcome has a hit")
+    n_items = sum(map(len, pushed.values()))
+    return f"{len(pushed)} cycles of {AIRFLOW_CYCLE_S // 60} min, {n_items} items pushed once, {n_hits} hits"
+
+
+def records(hosts: Hosts, first_day: str) -> list[dict[str, Any]]:
+    """Traces of a generated region, in order; its files, of 1 MiB, are at the origin and in the catalogue."""
+    folder, raw = hosts.folder / CONTROLLER / "airflow", hosts.folder / CONTROLLER / "raw"
+    words = ["--scenario", "demo", "--days", str(N_DAYS + 2), "--accesses", "2000", "--start", first_day]
+    hosts.run(CONTROLLER, "workload", *words, "--raw", "--out", str(raw))
+    with (folder / "files" / "files.jsonl").open("w") as out:
+        for line in (raw / "files.jsonl").read_text().splitlines():
+            file = json.loads(line) | {"bytes": MIB}
+            hosts.add(file["name"])
+            out.write(json.dumps(file) + "\n")
+    lines = [line for path in (raw / "traces").iterdir() for line in path.read_text().splitlines()]
+    traces = [json.loads(line) | {"filesize": MIB} for line in lines]
+    return sorted(traces, key=lambda trace: float(trace["traceTimeentryUnix"]))
+
+
+def deliver(folder: Path, reads: list[dict[str, Any]], since_s: int) -> int:
+    """The traces since then arrive at the controller; until when."""
+    until_s = int(time.time())
+    found = [json.dumps(one) for one in reads if since_s <= one["traceTimeentryUnix"] < until_s]
+    (folder / f"{until_s}.jsonl").write_text("".join(f"{line}\n" for line in found))
+    (folder / f"{until_s}.jsonl").rename(folder / "traces" / f"{until_s}.jsonl")
+    return until_s
+
+
+def units(hosts: Hosts) -> None:
+    """What units on the cache's host do each cycle: pull the cache's own records, and scan."""
+    today = day_label(int(time.time()))
+    hosts.run(HOST, "pull", "--source", "xcache_gstream", "--input", str(hosts.captures), "--day", today)
+    hosts.run(HOST, "scan", "--cache", "cache")
+
+
+def done(hosts: Hosts, api: Airflow, dag: str, **body: Any) -> None:
+    """Start a run, and wait until it has succeeded."""
+    ended(hosts, api, dag, api.trigger(dag, **body))
+
+
+def ended(hosts: Hosts, api: Airflow, dag: str, run: str) -> None:
+    """Wait until a run has succeeded."""
+    if api.ended(dag, run, within_s=WITHIN_S) == "success":
+        return
+    failed = {name for (name, _), one in api.tasks(dag, run).items() if one["state"] == "failed"}
+    logs = [path for path in hosts.folder.rglob("attempt=*.log") if f"run_id={run}" in str(path)]
+    ends = [
+        path.read_text()[-1500:] for path in logs if any(f"task_id={name}/" in str(path) for name in failed)
+    ]
+    raise Broken(f"{dag} {run}: {sorted(failed)} failed: {ends}")
+
+
+PROMOTED = """
+import json, sys
+from pathlib import Path
+from unproven import promote
+from jobs.ground.settings.tree import Settings
+print(json.dumps(promote(Settings.load(Path(sys.argv[1])))))
 """
 
 
@@ -166,25 +291,35 @@ def main() -> int:
     options.add_argument("--blind", type=float, default=300.0, help="seconds without the link")
     chosen = options.parse_args()
     drills: dict[str, Callable[[Hosts], str]] = {
-        "a day of the loop": day,
+        "cycles by Airflow's schedule": by_airflow,
+        "a cycle by hand": day,
         "the link cut, the steward restarted meanwhile": partial(link_cut, blind_s=chosen.blind),
         "the cache's host lost and back": host_lost,
         "the controller lost and back": controller_lost,
     }
+    wanted = [name for name in drills if not chosen.only or any(word in name for word in chosen.only)]
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("ended by SIGTERM"))
     print("| drill | held | what was seen | s |\n|---|---|---|---|")
-    with xrootd_versions.in_use(xrootd_versions.wanted()[-1]), host_pair.running() as hosts:
-        for name, drill in drills.items():
-            if chosen.only and not any(word in name for word in chosen.only):
-                continue
-            began = time.monotonic()
-            try:
-                held, seen = "yes", drill(hosts)
-            except Broken as error:
-                held, seen = "**no**", str(error)
-            print(f"| {name} | {held} | {seen} | {time.monotonic() - began:.0f} |", flush=True)
-            if held != "yes":
-                return 1
+    with xrootd_versions.in_use(xrootd_versions.wanted()[-1]):
+        for is_scheduled in (True, False):
+            names = [name for name in wanted if (drills[name] is by_airflow) == is_scheduled]
+            settings = BY_AIRFLOW if is_scheduled else {}
+            if names:
+                with mock.patch.dict(os.environ, settings), host_pair.running() as hosts:
+                    if not all(held(hosts, name, drills[name]) for name in names):
+                        return 1
     return 0
+
+
+def held(hosts: Hosts, name: str, drill: Callable[[Hosts], str]) -> bool:
+    """Whether the promises of a drill hold; prints its row."""
+    began = time.monotonic()
+    try:
+        holds, seen = "yes", drill(hosts)
+    except Broken as error:
+        holds, seen = "**no**", str(error)
+    print(f"| {name} | {holds} | {seen} | {time.monotonic() - began:.0f} |", flush=True)
+    return holds == "yes"
 
 
 if __name__ == "__main__":

@@ -16,8 +16,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from cachecast.reads import generate, read_trace
-    from cachecast.replays import Replays, bound, lru_curve, replay
+    from cachecast.replays import Replays, bound, generate, lru_curve, read_trace, replay
     from features.common.errors import CachecastError
     from replay.curve import Curve
     from replay.policies import Policy
@@ -41,8 +40,7 @@ __all__ = [
 ]
 
 _HOMES = {
-    "cachecast.reads": ("generate", "read_trace"),
-    "cachecast.replays": ("Replays", "bound", "lru_curve", "replay"),
+    "cachecast.replays": ("Replays", "bound", "generate", "lru_curve", "read_trace", "replay"),
     "features.common.errors": ("CachecastError",),
     "replay.curve": ("Curve",),
     "replay.policies": ("Policy",),

@@ -1,4 +1,7 @@
-"""Replays of a trace: policies and the bound at several capacities, and LRU at every capacity."""
+"""Replays of a trace: policies and the bound at several capacities, and LRU at every capacity.
+
+Traces from files, from tables in memory, and from generated workloads.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,6 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cachecast.reads import Reads, loaded
 from features.common.errors import InputError
 from features.common.progress import unwatched
 from features.common.times import parse_day
@@ -23,12 +25,125 @@ from replay.bounds import byte_bound
 from replay.curve import Curve
 from replay.policies.own import own_policies
 from replay.result import Result
-from replay.trace import Trace
 
 if TYPE_CHECKING:
     import pandas as pd
 
     from jobs.pages.drawing import Plot
+
+
+import tempfile
+
+import pyarrow as pa
+
+from replay import read
+from replay.access_context import CONTEXT
+from replay.read import LoadedTrace
+from replay.read.assemble import EVERYTHING, Choice, assemble
+from replay.read.files import missing_size_of
+from replay.read.roles import foreign_roles, house_roles, is_house
+from replay.read.source import TableSource
+from replay.read.times import Clock, check_zone
+from replay.trace import Trace
+
+Reads = LoadedTrace | Trace | str | os.PathLike[str] | Any
+_NO_COLUMNS: Mapping[str, str] = {}
+
+
+def read_trace(
+    source: Any,
+    *,
+    columns: Mapping[str, str] = _NO_COLUMNS,
+    time_unit: str = "s",
+    time_zone: str | None = None,
+    kind: str = "auto",
+    sort: bool = False,
+    missing_size: str | int | None = None,
+) -> LoadedTrace:
+    """The trace in a file or folder (by its path), a DataFrame, an Arrow table, or a dict of columns.
+
+    `.trace` has the accesses, `.notes` a sentence for each rule that changed or dropped rows. `columns`: the
+    columns by role, where their names are not the usual ones; `time_unit`: of times that are numbers;
+    `time_zone`: of times that state none; `kind`: of a file; `sort`: by time; `missing_size`: first, drop
+    or the bytes of rows without a size. docs/replay.md lists roles, kinds and faults. Raises CachecastError.
+
+    >>> import pandas as pd
+    >>> frame = pd.DataFrame({"when": [1, 2, 3], "file": ["a", "b", "a"], "size": [10, 20, 10]})
+    >>> reads = read_trace(frame, columns={"time": "when"})
+    >>> reads.trace.n_accesses, reads.trace.footprint_bytes
+    (3, 30)
+    """
+    _check_words(columns, time_unit=time_unit, kind=kind)
+    if isinstance(source, str | os.PathLike):
+        path = Path(source).expanduser()
+        return read.read_trace(
+            path,
+            columns=columns,
+            time_unit=time_unit,
+            time_zone=time_zone,
+            kind=kind,
+            sort=sort,
+            missing_size=missing_size,
+            keep=CONTEXT,
+        )
+    check_zone(time_zone)
+    table = TableSource("the table", _arrow(source))
+    is_ours = kind == "accesses" or (kind == "auto" and is_house(table, columns))
+    roles = house_roles(table, columns) if is_ours else foreign_roles(table, columns)
+    choice = Choice(EVERYTHING, keep=CONTEXT, missing_size=missing_size_of(missing_size))
+    return assemble(table, roles, choice, clock=Clock(time_unit, time_zone), sort=sort)
+
+
+def generate(
+    scenario: str, *, accesses: int | None = None, days: int | None = None, seed: int = 1
+) -> LoadedTrace:
+    """A generated trace: `scenario` is a name in docs/workload.md, or a TOML file. Raises CachecastError.
+
+    >>> generate("mwt2", accesses=1000).trace.n_items > 100
+    True
+    """
+    from jobs.studies.simulate import workload  # noqa: PLC0415  few generate
+
+    with tempfile.TemporaryDirectory(prefix="cachecast-") as folder:
+        workload.write(workload.load(scenario, seed=seed, days=days, accesses=accesses), out=Path(folder))
+        return read_trace(folder)
+
+
+def loaded(reads: Reads) -> LoadedTrace:
+    """`reads` as `read_trace` gives it."""
+    if isinstance(reads, LoadedTrace):
+        return reads
+    if isinstance(reads, Trace):
+        return LoadedTrace(reads, pa.table({}), ())
+    return read_trace(reads)
+
+
+def _arrow(source: Any) -> pa.Table:
+    if isinstance(source, pa.Table):
+        return source
+    index = getattr(source, "index", None)
+    if index is not None and hasattr(source, "reset_index") and not any(index.names):
+        source = source.reset_index(drop=True)
+    if not (isinstance(source, Mapping) or hasattr(source, "__arrow_c_stream__")):
+        raise InputError(
+            "a trace is a path, a DataFrame, an Arrow table, a dict of columns, or what read_trace returns, "
+            f"not {type(source).__name__}"
+        )
+    try:
+        return pa.table(dict(source) if isinstance(source, Mapping) else source)
+    except (pa.ArrowException, TypeError, ValueError) as error:
+        raise InputError(f"the table cannot be read: {str(error).splitlines()[0]}") from None
+
+
+def _check_words(columns: object, **words: object) -> None:
+    if not isinstance(columns, Mapping) or not all(
+        isinstance(one, str) for pair in columns.items() for one in pair
+    ):
+        raise InputError(f"columns are names by role, for example {{'time': 'when'}}, not {columns!r:.60}")
+    for name, word in words.items():
+        if not isinstance(word, str):
+            raise InputError(f"{name} is a word, not {word!r:.60}")
+
 
 Capacity = str | int | float
 """`"5TB"`, bytes, or a share (0.1) of the bytes of all files that are read."""
@@ -56,7 +171,7 @@ class Replays(ReplayAnswer):
         """Byte hit ratio against capacity, which Jupyter shows; `.figure` is matplotlib's."""
         from jobs.pages import plots  # noqa: PLC0415  matplotlib takes long to import
 
-        return plots.hit_ratio_against_capacity(self.rows)
+        return plots.hit_ratio_against_capacity(self.rows, self.capacity)
 
     def write(self, out: str | os.PathLike[str], *, title: str = "Replay") -> None:
         """Write the page (.html), the plot (.svg), or the rows (.csv, .parquet, .json)."""
@@ -94,9 +209,9 @@ def replay(
     """
     trace = loaded(reads)
     names, own = own_policies(_several(policies))
-    caches = replay_trace.Caches(names, _capacities(trace.trace, capacities), (), own=own)
+    caches = replay_trace.Caches(names, *_asked(capacities), own=own)
     answer = replay_trace.replay_loaded(trace, caches, count_from_s=_counted(since), on_progress=unwatched)
-    return Replays(answer.rows, answer.notes)
+    return Replays(answer.rows, answer.notes, capacity=answer.capacity)
 
 
 def bound(reads: Reads, capacity: Capacity, *, since: str | None = None) -> Result:
@@ -106,7 +221,8 @@ def bound(reads: Reads, capacity: Capacity, *, since: str | None = None) -> Resu
     20
     """
     trace = loaded(reads).trace
-    (size,) = _capacities(trace, [capacity])
+    in_bytes, fractions = _asked(capacity)
+    (size,) = sizes(trace, capacities=in_bytes, fractions=fractions)
     return byte_bound(trace, size, count_from_s=_counted(since))
 
 
@@ -124,11 +240,10 @@ def _several(given: Any) -> Sequence[Any]:
     return list(given) if isinstance(given, list | tuple) else [given]
 
 
-def _capacities(trace: Trace, given: Capacity | Sequence[Capacity]) -> list[int]:
-    """In bytes. Raises InputError."""
+def _asked(given: Capacity | Sequence[Capacity]) -> tuple[list[int], list[float]]:
+    """Those in bytes, and the shares. Raises InputError."""
     shares = [one for one in _several(given) if isinstance(one, float) and 0 < one <= 1]
-    others = [as_bytes(one) for one in _several(given) if one not in shares]
-    return sizes(trace, capacities=others, fractions=shares)
+    return [as_bytes(one) for one in _several(given) if one not in shares], shares
 
 
 def _counted(since: str | None) -> int | None:

@@ -23,7 +23,7 @@ from airflow.sdk import Variable
 from asgiref.sync import sync_to_async
 
 from features.common.errors import bounded
-from jobs.ground.settings.airflow import scheduling
+from jobs.ground.settings.sections import scheduling
 
 TASK_FAILED, DEADLINE_MISSED, INCOMPLETE = "task-failed", "deadline-missed", "incomplete"
 """Sections of docs/troubleshoot.md."""

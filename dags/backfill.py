@@ -24,7 +24,7 @@ from airflow.sdk import task, task_group
 
 from dags import moments
 from dags.steps import CACHE, LONG, day_param, listed, pipeline, spark_step, step
-from jobs.ground.settings.airflow import scheduling
+from jobs.ground.settings.sections import scheduling
 
 FIRST, LAST = "{{ params.first }}", "{{ params.last }}"
 NAMED = "{{ task.env['DAY'] }}"

@@ -21,7 +21,7 @@ from airflow.sdk import Param
 
 from dags.moments import DAY
 from dags.steps import at, pipeline, step
-from jobs.ground.settings.airflow import scheduling
+from jobs.ground.settings.sections import scheduling
 
 settings = scheduling().airflow
 params = {

@@ -20,7 +20,7 @@ from __future__ import annotations
 from airflow.sdk import Param
 
 from dags.steps import CANDIDATE, CHAMPION, LONG, after, pipeline, spark_step, step
-from jobs.ground.settings.airflow import scheduling
+from jobs.ground.settings.sections import scheduling
 
 days = Param(
     scheduling().test_days,

@@ -5,12 +5,12 @@ their jobs will read. For every configured cache on its own it plans, pushes, an
 cache has an `rse`. Then it refreshes the placement service.
 
 **Runs:** when `build_features` has computed the features of a decision time. `due` skips a decision time that
-was overtaken by the features of a later one, so that after an outage only the newest is pushed; a push that
-waited or is tried again is skipped for the same reason. It also skips everything while no model may serve:
-before the first champion the log of `due` says so, and caches run as plain LRU caches. Pushes share the pool
-`cachecast_wan`, whose slots are the number of caches that fetch over the WAN at the same time; `[push]
-parallel` and `[plan]` limit each of them. A queue reports its present content, so it is not read for a
-decision time whose cycle is over.
+was overtaken by the features of a later one, so that after an outage only the newest is pushed; `place` and a
+push that waited or is tried again, are skipped for the same reason. It also skips everything while no model
+may serve: before the first champion the log of `due` says so, and caches run as plain LRU caches. A cache
+that hangs holds up no other: its push has a slot of its own in the pool `cachecast_wan`, is ended after one
+cycle, and the next run begins meanwhile. `[push] parallel` and `[plan]` limit what each cache fetches. A
+queue reports its present content, so it is not read for a decision time whose cycle is over.
 
 **Safe to repeat:** yes; a push resumes and pushes nothing twice.
 
@@ -24,6 +24,7 @@ one. A failed queue stops nothing: plans use its last report until that is stale
 
 from __future__ import annotations
 
+import datetime as dt
 from typing import TYPE_CHECKING, cast
 
 from airflow.sdk import task_group
@@ -42,18 +43,22 @@ from dags.steps import (
     spark_step,
     step,
 )
-from jobs.ground.settings.airflow import scheduling
+from jobs.ground.settings.sections import scheduling
 
 if TYPE_CHECKING:
     from airflow.sdk import TaskGroup
 
-with pipeline("place_and_push", __doc__, schedule=after(FEATURES)):
+settings = scheduling()
+ONE_CYCLE = dt.timedelta(seconds=settings.cycle_s)
+
+# Of two runs the first has a cache that hangs, or that is tried again.
+with pipeline("place_and_push", __doc__, schedule=after(FEATURES), n_runs=2):
     due = step("due", {"as-of": AS_OF})
     predict = spark_step("predict", {"as-of": AS_OF}, inlets=[CHAMPION])
     caches = step("caches", {"json": True}, output_processor=listed)
     due >> [predict, caches]
     known_work = ended("known_work")
-    for name, queue in scheduling().airflow.queues.items():
+    for name, queue in settings.airflow.queues.items():
         options = {"name": name, "as-of": AS_OF, **queue.model_dump(exclude_defaults=True)}
         asked = step("queue", options, task_id=f"queue_{name}", given={"current": CURRENT}, retries=1)
         due >> asked >> known_work
@@ -65,13 +70,19 @@ with pipeline("place_and_push", __doc__, schedule=after(FEATURES)):
         plan = step("plan", {**cache, "as-of": AS_OF}, map_index_template=CACHE)
         options = {**cache, "as-of": AS_OF, "if-current": True}
         push = step(
-            "push run", options, task_id="push", map_index_template=CACHE, pool=WAN, outlets=[RECEIPTS]
+            "push run",
+            options,
+            task_id="push",
+            map_index_template=CACHE,
+            pool=WAN,
+            execution_timeout=ONE_CYCLE,
+            outlets=[RECEIPTS],
         )
         sync = step("rucio sync", cache, map_index_template=CACHE, given={"rse": rse})
         plan >> push >> sync
 
     group = served.expand_kwargs(caches.output)
     [predict, known_work] >> group
-    # After the plans, not the group: pushes must be the last tasks, so that a failed one fails the run.
-    place = step("place", {"as-of": AS_OF}, trigger_rule="all_done_min_one_success")
+    # After the plans: it waits for no cache that hangs, and a failed push, as a last task, fails the run.
+    place = step("place", {"as-of": AS_OF, "if-current": True}, trigger_rule="all_done_min_one_success")
     cast("TaskGroup", group).children["cache.plan"] >> place

@@ -25,10 +25,9 @@ from __future__ import annotations
 from airflow.providers.standard.operators.empty import EmptyOperator
 
 from dags import alarms
-from dags.moments import AS_OF, DAY, LAST_DAY, LAST_HOUR, cron
+from dags.moments import AS_OF, DAY, LAST_DAY, LAST_HOUR, Arrived, cron
 from dags.steps import ACCESSES, at, ended, listed, pipeline, spark_step, step
-from dags.waiting import Arrived
-from jobs.ground.settings.airflow import scheduling
+from jobs.ground.settings.sections import scheduling
 
 settings = scheduling()
 

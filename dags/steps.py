@@ -17,9 +17,9 @@ from airflow.sdk.definitions.callback import AsyncCallback
 from airflow.sdk.definitions.deadline import DeadlineAlert, DeadlineReference
 
 from dags import alarms, moments
-from dags.deadlines import DecisionTime
+from dags.moments import DecisionTime
 from features.common.units import duration_label
-from jobs.ground.settings.airflow import Scheduling, scheduling
+from jobs.ground.settings.sections import Scheduling, scheduling
 
 if TYPE_CHECKING:
     from airflow.sdk import BaseOperator
@@ -36,6 +36,8 @@ CHAMPION, RECEIPTS, OUTCOMES = _asset("champion"), _asset("receipts"), _asset("o
 
 WAN, SPARK, LONG, LIGHT = "cachecast_wan", "cachecast_spark", "cachecast_long", "cachecast_light"
 """Pools of conf/deploy/pools.json: pushes over the WAN, what may use Spark, what takes hours, the rest."""
+_MOST_TASKS = 256
+"""Of a run at a time: pools alone limit it, as Airflow's own 16 would let hung caches hold up the others."""
 _CYCLE_FIRST, _AFTER_IT = 10, 1
 """Priorities, absolute: a free slot goes to the cycle."""
 _TRIED_BY_HAND = ["dags", "test"]
@@ -54,12 +56,19 @@ _AS_OF = Param(
 
 
 def pipeline(
-    dag_id: str, doc: str | None, *, schedule: Any, is_long: bool = False, params: Mapping[str, Param] = {}
+    dag_id: str,
+    doc: str | None,
+    *,
+    schedule: Any,
+    is_long: bool = False,
+    n_runs: int = 1,
+    params: Mapping[str, Param] = {},
 ) -> DAG:
     """A DAG; `doc` is its runbook.
 
-    `is_long`: it takes hours, and must not hold up the cycle. A task that takes longer than its time is ended
-    and tried again; missed deadlines are in the UI, and reported if there is a webhook.
+    `is_long`: it takes hours, and must not hold up the cycle. `n_runs`: at the same time. A task that takes
+    longer than its time is ended and tried again; missed deadlines are in the UI, and reported if there is a
+    webhook.
     """
     schedule_settings = scheduling()
     airflow = schedule_settings.airflow
@@ -71,7 +80,8 @@ def pipeline(
         schedule=schedule,
         start_date=dt.datetime(2026, 1, 1, tzinfo=dt.UTC),
         catchup=False,
-        max_active_runs=1,
+        max_active_runs=n_runs,
+        max_active_tasks=_MOST_TASKS,
         default_args={
             "owner": "operators",
             "retries": airflow.retries,

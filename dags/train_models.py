@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from dags.moments import AS_OF
 from dags.steps import CANDIDATE, FEATURES, LONG, at, pipeline, spark_step
-from jobs.ground.settings.airflow import scheduling
+from jobs.ground.settings.sections import scheduling
 
 with pipeline("train_models", __doc__, schedule=at(scheduling().airflow.train), is_long=True):
     spark_step("train", {"as-of": AS_OF}, inlets=[FEATURES], outlets=[CANDIDATE], pool=LONG)

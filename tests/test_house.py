@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import importlib.metadata
 import re
+import runpy
 import subprocess
 import sys
 from pathlib import Path
@@ -125,3 +126,11 @@ def test_the_benchmarks_page_runs_benches_that_are_there() -> None:
     assert {"leaderboard", "replay", "scoring"} <= listed.keys()
     assert [path for path in listed.values() if not (ROOT / path).is_file()] == []
     assert len(listed) == len(page.stdout.splitlines())
+
+
+def test_the_table_on_top_of_the_benchmarks_page_has_the_figures_of_its_sections() -> None:
+    page = runpy.run_path(str(ROOT / "bench" / "page.py"))
+    text = (ROOT / "docs" / "benchmarks.md").read_text()
+    table = page["headlines"](page["sections"](text))
+    assert table in text
+    assert "| a steward's start beside a million files, s | " in table

@@ -6,6 +6,7 @@ import contextlib
 import doctest
 import importlib
 import io
+import json
 import re
 import subprocess
 import sys
@@ -45,7 +46,7 @@ def test_the_snippets_of_the_page_run_and_print_what_it_shows(
     assert len(space["run_id"]) == 32
 
 
-@pytest.mark.parametrize("module", ["cachecast", "cachecast.reads", "cachecast.replays"])
+@pytest.mark.parametrize("module", ["cachecast", "cachecast.replays", "cachecast.replays"])
 def test_the_examples_of_the_package_run(module: str) -> None:
     results = doctest.testmod(importlib.import_module(module))
     assert results.attempted and not results.failed
@@ -130,3 +131,11 @@ def test_what_is_wrong_is_one_line(call: Any, words: str) -> None:
     with pytest.raises(cachecast.CachecastError, match=words) as error:
         call()
     assert "\n" not in str(error.value)
+
+
+def test_the_notebooks_use_this_door_alone() -> None:
+    rooms = "|".join(("conf", "dags", "features", "jobs", "models", "prefetch", "replay"))
+    for path in (ROOT / "docs" / "examples").glob("*.ipynb"):
+        text = "\n".join("".join(cell["source"]) for cell in json.loads(path.read_text())["cells"])
+        assert "import cachecast" in text, path
+        assert not re.findall(rf"^\s*(?:from|import) (?:{rooms})\b.*", text, re.MULTILINE), path

@@ -46,6 +46,12 @@ def format_bytes(n_bytes: float) -> str:
     return f"{n_bytes:.0f} B"
 
 
+def bytes_label(n_bytes: int) -> str:
+    """`n_bytes` with a decimal unit, exact to twelve digits and without a space, for example `1.2345TB`."""
+    prefix, scale = next((p, s) for p, s in reversed(_DECIMAL.items()) if n_bytes >= s or not p)
+    return f"{n_bytes / scale:.12g}{prefix}B"
+
+
 def parse_duration(text: str) -> int:
     """Seconds from `90s`, `15m`, `4h`, `1d` or `2w`. Raises InputError."""
     match = _DURATION.fullmatch(text)

@@ -60,7 +60,7 @@ def show(answer: Any, *, rows: Any = None, title: str = "", columns: Sequence[st
     if isinstance(printed, list):
         _show_rows(printed, title, columns)
     else:
-        for fact in layout.facts(printed, width=out.width):
+        for fact in layout.facts(layout.telling(printed), width=out.width):
             out.print(fact, soft_wrap=True)
 
 

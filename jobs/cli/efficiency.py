@@ -47,7 +47,7 @@ def efficiency(
 
 
 def _show_efficiency(answer: EfficiencyAnswer) -> None:
-    from jobs.studies.efficiency.efficiency_page import answers
+    from jobs.studies.efficiency.efficiency import answers
 
     console.sentences(answers(answer))
     for title, rows in (("place", answer.by_place), ("kind", answer.by_kind), ("region", answer.by_region)):

@@ -1,4 +1,7 @@
-"""Rows and facts on a screen of any width: a grid where it can be read, else a block of lines per row."""
+"""Rows and facts on a screen of any width: a grid where it can be read, else a block of lines per row.
+
+An example of each command; its help ends with it.
+"""
 
 from __future__ import annotations
 
@@ -59,6 +62,13 @@ def table(rows: Sequence[Row], *, title: str = "", width: int) -> list[Renderabl
     for cells in zip(*columns.values(), strict=True):
         grid.add_row(*map(Text, cells))
     return [grid]
+
+
+def telling(row: Row) -> Row:
+    """`row` without counts of 0 and what is empty, but for its first fact; whole if nothing else is left."""
+    first, *others = row.items()
+    kept = [(key, value) for key, value in others if value or isinstance(value, bool | float)]
+    return dict([first, *kept]) if kept else row
 
 
 def facts(row: Row, *, width: int, indent: str = "") -> Iterator[Text]:
@@ -124,3 +134,55 @@ def _narrowest(cells: Sequence[str]) -> int:
     """The width at which no word of `cells` is broken, and none takes many more than `TALL` lines."""
     longest = max(map(cell_len, cells))
     return min(longest, max(READABLE, longest // TALL, *map(_longest_word, cells)))
+
+
+EXAMPLES: Mapping[str, str] = {
+    "pull": "--source rucio_traces --input '/data/traces/*.jsonl.gz' --day 2026-03-01",
+    "arrivals": "--as-of 2026-03-31T04:00:00Z",
+    "features": "--as-of 2026-03-31T04:00:00Z",
+    "train": "--as-of 2026-03-31T04:00:00Z",
+    "predict": "--as-of 2026-03-31T04:00:00Z",
+    "evaluate": "--from 2026-03-24 --to 2026-03-30 --out evaluation.html",
+    "promote": "--why",
+    "plan": "--cache xc1 --as-of 2026-03-31T04:00:00Z --list",
+    "push run": "--cache xc1 --as-of 2026-03-31T04:00:00Z --dry-run",
+    "push resume": "--cache xc1",
+    "push status": "--cache xc1",
+    "push cancel": "--cache xc1 --as-of 2026-03-31T04:00:00Z",
+    "push new-journal": "--conf site.toml",
+    "due": "--as-of 2026-03-31T04:00:00Z",
+    "outcomes": "--cache xc1 --day 2026-03-30",
+    "cycle": "--as-of 2026-03-31T04:00:00Z",
+    "worth-it": "--trace reads.csv --capacity 200TB --out worth.html",
+    "replay": "--trace reads.csv --policy lru,s3fifo --capacity 50TB,100TB",
+    "curve": "--trace reads.csv --capacity-fraction 0.05,0.1 --out curve.html",
+    "report": "--trace reads.csv --out study.html",
+    "storage": "--rse 'T1_ES_PIC*' --capacity 100TB --from 2026-03-08 --to 2026-03-31",
+    "workload": "--scenario mwt2 --accesses 100000 --out trace",
+    "forecast": "--series accesses.csv --as-of 52 --horizons 1,4,13,26 --out forecast.csv",
+    "efficiency": "--from 2026-03-01 --to 2026-03-14 --out jobs.html",
+    "compare-caches": "xc1 xc2 --began 2026-03-01 --from 2026-02-01 --to 2026-03-31",
+    "scan": "--cache xc1",
+    "collect": "--port 9931 --out /var/lib/cachecast-captures",
+    "steward": "--cache xc1",
+    "caches": "--unjudged 2026-03-01",
+    "prefill": "--cache xc1 --files list.txt --jobs 120 --start 2026-04-01T06:00:00Z",
+    "queue": "--name panda --input https://panda.example.org/tasks.json --site EDGE",
+    "never-cache": "--cache xc1 --out /etc/xrootd/never-cache.txt",
+    "site-test": "--cache xc1 --origin root://origin.example.org:1094 --out site.html",
+    "place": "--as-of 2026-03-31T04:00:00Z",
+    "serve": "--port 8400",
+    "rucio setup-rse": "--cache xc1 --prefix /atlas/rucio",
+    "rucio check": "--cache xc1",
+    "rucio sync": "--cache xc1 --dry-run",
+    "init": "--cache root://xc1.example.org:1094 --capacity 50TB --records '/data/traces/*'",
+    "status": "--html region.html",
+    "doctor": "--conf site.toml",
+    "unlock": "--conf site.toml",
+    "package": "--out package.zip",
+    "files": "--out deploy",
+    "up": "--out local",
+    "down": "--out local",
+    "demo": "--out demo",
+}
+"""By command, and command of a group: the options of a run that is of use as it stands."""

@@ -11,7 +11,7 @@ import typer
 from features.common.errors import InputError
 from features.common.times import DAY_S, parse_day
 from jobs.cli import console, parsing
-from jobs.cli.options import Day, OneAsOf
+from jobs.cli.options import AsOf, Day
 from jobs.ground import text
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ def pull(
 
 def arrivals(
     settings: Settings,
-    as_of: OneAsOf = None,
+    as_of: AsOf = None,
     day: Day = None,
 ) -> None:
     """Judge whether the sources delivered what they usually do.
@@ -60,7 +60,7 @@ def arrivals(
     """
     from jobs.loop.ingest import arrivals as job
 
-    judged = job.run(settings, as_ofs=parsing.moments(as_of, day, settings.features.cycle))
+    judged = job.run(settings, as_ofs=parsing.moments(settings, as_of, day))
     console.show(judged, title="arrivals")
     if not judged:
         console.sentence("No source of accesses is in [airflow] pull, so none is expected.")
@@ -71,7 +71,7 @@ def arrivals(
 
 def features(
     settings: Settings,
-    as_of: OneAsOf = None,
+    as_of: AsOf = None,
     day: Day = None,
 ) -> None:
     """Compute the features of the candidates.
@@ -80,7 +80,7 @@ def features(
     """
     from jobs.loop.train import ready
 
-    as_ofs = parsing.moments(as_of, day, settings.features.cycle)
+    as_ofs = parsing.moments(settings, as_of, day)
     ready.to_compute(settings, as_ofs=as_ofs)
     from jobs.loop.train import features as job
 
@@ -91,9 +91,7 @@ def features(
 
 def train(
     settings: Settings,
-    as_of: Annotated[
-        str, typer.Option(help="time of the training, for example 2026-03-01; nothing later is used")
-    ],
+    as_of: AsOf = None,
     compare: Annotated[
         bool,
         typer.Option("--compare", help="fit every learner of [training] learners; the best LightGBM serves"),
@@ -108,7 +106,7 @@ def train(
 
     if search_minutes and not compare:
         raise InputError("--search-minutes needs --compare")
-    until_s, search_s = parsing.come(as_of, settings.features.cycle), 60 * search_minutes
+    until_s, search_s = parsing.come(settings, as_of), 60 * search_minutes
     ready.to_train(settings, until_s=until_s)
     from jobs.loop.train import training as job
 
@@ -130,7 +128,7 @@ def train(
 
 def predict(
     settings: Settings,
-    as_of: OneAsOf = None,
+    as_of: AsOf = None,
     day: Day = None,
     alias: Annotated[
         str | None, typer.Option(help="score with the models of this alias; defaults to [mlflow] serve")
@@ -142,7 +140,7 @@ def predict(
     """
     from jobs.loop.train import ready
 
-    as_ofs = parsing.moments(as_of, day, settings.features.cycle)
+    as_ofs = parsing.moments(settings, as_of, day, settings.features.spec.features_table)
     ready.to_predict(settings, as_ofs=as_ofs, alias=alias)
     from jobs.loop.train import predict as job
 
@@ -195,7 +193,7 @@ def promote(
 
 def cycle(
     settings: Settings,
-    as_of: Annotated[str, typer.Option(help="start of the cycle, for example 2026-03-01T04:00:00Z")],
+    as_of: AsOf = None,
     pull: Annotated[
         list[str] | None,
         typer.Option(
@@ -207,7 +205,7 @@ def cycle(
     ] = False,
 ) -> None:
     """Pull what is new, compute features, and predict, in one command."""
-    as_of_s = parsing.come(as_of, settings.features.cycle)
+    as_of_s = parsing.come(settings, as_of)
     inputs = [parsing.source_and_path(one) for one in pull or []]
     from jobs.loop import cycle as job
 

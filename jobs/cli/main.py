@@ -34,7 +34,7 @@ from jobs.cli import (
     studies,
 )
 from jobs.cli.ending import remedy
-from jobs.cli.examples import EXAMPLES
+from jobs.cli.layout import EXAMPLES
 
 _log = logging.getLogger(__name__)
 

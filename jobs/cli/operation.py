@@ -13,10 +13,11 @@ from rich.markup import escape
 
 from features.common.errors import InputError
 from features.common.files import write
-from features.common.times import as_of_label, parse_as_of
+from features.common.times import as_of_label
 from features.common.units import parse_duration
-from jobs.cli import console, options
-from jobs.cli.options import AsOf, Force, OutPage, file_to_write
+from features.schema import PREDICTIONS
+from jobs.cli import console, options, parsing
+from jobs.cli.options import AsOf, Force, IfCurrent, OutPage, file_to_write
 from jobs.ground import text
 
 if TYPE_CHECKING:
@@ -159,14 +160,18 @@ def package(
     console.show({"package": str(path), "size_bytes": path.stat().st_size})
 
 
-def place(settings: Settings, as_of: AsOf) -> None:
+def place(settings: Settings, as_of: AsOf = None, if_current: IfCurrent = False) -> None:
     """Place datasets, and store it for the placement service.
 
     By predicted popularity, and by what the caches hold.
     """
+    from jobs.operator.operate import due as times
     from jobs.operator.placement import refresh as job
 
-    answer = job.run(settings, as_of_s=parse_as_of(as_of))
+    as_of_s = parsing.newest(settings, PREDICTIONS, settings.region.name, as_of)
+    if if_current:
+        times.check_current(settings, as_of_s=as_of_s, now_s=int(time.time()))
+    answer = job.run(settings, as_of_s=as_of_s)
     console.show(answer)
 
 

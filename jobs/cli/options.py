@@ -80,17 +80,22 @@ Conf = Annotated[
 TablesRoot = Annotated[
     str | None, typer.Option("--tables", help="root of the tables, instead of [tables] root")
 ]
+IfCurrent = Annotated[
+    bool,
+    typer.Option(
+        "--if-current", help="exit with 99 if a later time has overtaken --as-of, or it has not come"
+    ),
+]
 Force = Annotated[
     bool, typer.Option("--force", help="do it even if it takes away more than the settings allow")
 ]
 Cache = Annotated[str, typer.Option(help="name of a configured cache")]
 AsOf = Annotated[
-    str, typer.Option(help="decision time, for example 2026-03-01T04:00:00Z; nothing later is used")
+    str | None, typer.Option(help="decision time, for example 2026-03-01T04:00:00Z; defaults to the newest")
 ]
 MaybeAsOf = Annotated[
     str | None, typer.Option(help="decision time, for example 2026-03-01T04:00:00Z; defaults to now")
 ]
-OneAsOf = Annotated[str | None, typer.Option(help="one decision time, for example 2026-03-01T04:00:00Z")]
 Day = Annotated[str | None, typer.Option(help="UTC day, for example 2026-03-01")]
 
 Capacity = Annotated[str, typer.Option(help="capacities, for example 50TB,100TB")]

@@ -8,39 +8,68 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from features.common.errors import InputError
 from features.common.times import DAY_S, as_of_label, parse_as_of, parse_day
 from features.common.units import parse_bytes, parse_duration
+from features.schema import ACCESSES, Table
+
+if TYPE_CHECKING:
+    from jobs.ground.settings.tree import Settings
 
 _MOST_SPAN = 100_000
 STDIN = Path("-")
 
 
-def moments(as_of: str | None, day: str | None, cycle_s: int) -> list[int]:
+def moments(settings: Settings, as_of: str | None, day: str | None, of: Table = ACCESSES) -> list[int]:
     """The one moment `as_of`, or every cycle of `day` that has begun, in seconds since 1970.
 
-    What is not known yet would be judged, and kept, as if it were all. Raises InputError.
+    Without either, the newest moment of the table `of`. What is not known yet would be judged, and kept, as
+    if it were all. Raises InputError.
     """
-    if (as_of is None) == (day is None):
-        raise InputError("give either --as-of or --day")
-    if as_of is not None:
-        return [come(as_of, cycle_s)]
-    first, now_s = parse_day(str(day)), int(time.time())
+    if as_of is not None and day is not None:
+        raise InputError("give either --as-of or --day, or neither for the newest time")
+    cycle_s = settings.features.cycle
+    if day is None:
+        return [come(settings, as_of, of)]
+    first, now_s = parse_day(day), int(time.time())
     if first > now_s:
         raise InputError(f"the day {day} has not begun")
     return list(range(first, min(first + DAY_S, now_s + 1), min(cycle_s, DAY_S)))
 
 
-def come(as_of: str, ahead_s: int) -> int:
-    """The moment `as_of`, which may be up to `ahead_s` from now, in seconds since 1970. Raises InputError.
+def come(settings: Settings, as_of: str | None, of: Table = ACCESSES) -> int:
+    """The moment `as_of`, which may be up to a cycle from now, in seconds since 1970. Raises InputError.
 
-    What a later one leaves would be the newest, and count, until it comes.
+    What a later one leaves would be the newest, and count, until it comes. None: `newest` of the table `of`.
     """
+    if as_of is None:
+        return newest(settings, of, settings.region.name)
     at_s, now_s = parse_as_of(as_of), int(time.time())
-    if at_s > now_s + ahead_s:
+    if at_s > now_s + settings.features.cycle:
         raise InputError(f"{as_of} has not come: this machine's clock says {as_of_label(now_s)}")
     return at_s
+
+
+def newest(settings: Settings, table: Table, owner: str, as_of: str | None = None) -> int:
+    """The moment `as_of`; None: the newest that `table` has of a region or cache, in seconds since 1970.
+
+    Of accesses, the last cycle that has begun, or the end of their newest day. Where there is none, the last
+    cycle: the error of the job says what is missing. Raises InputError.
+    """
+    if as_of is not None:
+        return parse_as_of(as_of)
+    from jobs.ground.store.tables import Tables
+
+    now_s = int(time.time())
+    begun_s = now_s - now_s % settings.features.cycle
+    by_day = len(table.partition) == 1
+    until = None if by_day else as_of_label(now_s)
+    partitions = Tables.of(settings).newest(table, owner=None if by_day else owner, until=until).partitions
+    for key in partitions:
+        return min(begun_s, parse_day(key[0]) + DAY_S) if by_day else parse_as_of(key[1])
+    return begun_s
 
 
 def days(since: str, until: str) -> tuple[str, str]:

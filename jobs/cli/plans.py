@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from features.common.errors import InputError, TargetUnavailable, UnprovenError, printable
-from features.common.times import day_label, parse_as_of
+from features.common.times import as_of_label, day_label
 from features.common.units import format_bytes
+from features.schema import PLANS, PREDICTIONS
 from jobs.cli import console, options, parsing
-from jobs.cli.options import AsOf, Cache, Force, OutPage
+from jobs.cli.options import AsOf, Cache, Force, IfCurrent, OutPage
 from jobs.ground import text
 
 if TYPE_CHECKING:
@@ -40,7 +41,7 @@ _OfPlan = Annotated[str | None, typer.Option("--as-of", help="decision time of o
 def plan(
     settings: Settings,
     cache: Cache,
-    as_of: AsOf,
+    as_of: AsOf = None,
     explain: Annotated[
         str | None, typer.Option(help="say why this file (a did or a path) is planned or not; write nothing")
     ] = None,
@@ -61,7 +62,7 @@ def plan(
 
     if not with_files and (action or dataset or reason):
         raise InputError("--action, --dataset and --reason choose what --list lists; give it too")
-    as_of_s = parse_as_of(as_of)
+    as_of_s = parsing.newest(settings, PREDICTIONS, settings.region.name, as_of)
     if explain is not None:
         console.show(job.explained(settings, cache=cache, as_of_s=as_of_s, item=explain))
         return
@@ -91,7 +92,7 @@ push = typer.Typer(
 def run(
     settings: Settings,
     cache: Cache,
-    as_of: AsOf,
+    as_of: AsOf = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="list what would be pushed, and touch nothing")
     ] = False,
@@ -103,12 +104,7 @@ def run(
         typer.Option("--unproven", help="carry out also what models chose that no promotion covers"),
     ] = False,
     evict_now: _EvictNow = False,
-    if_current: Annotated[
-        bool,
-        typer.Option(
-            "--if-current", help="exit with 99 if a later time has overtaken --as-of, or it has not come"
-        ),
-    ] = False,
+    if_current: IfCurrent = False,
     force: Force = False,
 ) -> None:
     """Carry out the plan of a decision time, and the unfinished items of earlier plans.
@@ -124,7 +120,7 @@ def run(
     from jobs.loop.push import push as job
     from jobs.operator.operate import due as times
 
-    as_of_s = parse_as_of(as_of)
+    as_of_s = parsing.newest(settings, PLANS, cache, as_of)
     if if_current:
         times.check_current(settings, as_of_s=as_of_s, now_s=int(time.time()))
     if dry_run:
@@ -230,7 +226,7 @@ def end_push(cache: str, summary: PushSummary, *, is_over: bool = False) -> None
 
 def due(
     settings: Settings,
-    as_of: AsOf,
+    as_of: AsOf = None,
     past: Annotated[
         bool, typer.Option("--past", help="also due if a later decision time has overtaken it")
     ] = False,
@@ -243,8 +239,9 @@ def due(
     from jobs.operator.operate import due as job
 
     now_s = None if past else int(time.time())
-    job.run(settings, as_of_s=parse_as_of(as_of), now_s=now_s)
-    console.show({"due": as_of})
+    as_of_s = parsing.newest(settings, settings.features.spec.features_table, settings.region.name, as_of)
+    job.run(settings, as_of_s=as_of_s, now_s=now_s)
+    console.show({"due": as_of or as_of_label(as_of_s)})
 
 
 def outcomes(

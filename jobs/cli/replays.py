@@ -252,9 +252,9 @@ def evaluate(
     title = job.title_of(answer)
     console.notes(answer.notes)
     if not console.shown_as_json(answer):
-        columns = text.EVALUATION_COLUMNS
-        console.show_ranked(answer.rows, "capacity_fraction", title=title, columns=columns)
-        console.sentences(verdicts(answer.slices))
+        columns = ("policy", answer.capacity, *text.EVALUATION_COLUMNS)
+        console.show_ranked(answer.rows, answer.capacity, title=title, columns=columns)
+        console.sentences(verdicts(answer.slices, answer.capacity))
     export_evaluation(answer, out, title=title)
     if in_mlflow and answer.run_id is None:
         raise ServiceError("the evaluation is done, and not recorded in MLflow, as its notes say")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import datetime as dt
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -33,10 +34,7 @@ CURVE_COLUMNS = (
     *("capacity_bytes", "hit_ratio", "byte_hit_ratio", "doubling_adds_byte_hit_ratio"),
     *("clairvoyant_byte_hit_ratio", "bound_byte_hit_ratio"),
 )
-EVALUATION_COLUMNS = (
-    *("policy", "capacity_fraction", "byte_hit_ratio"),
-    *("byte_gap_closed", "byte_gap_closed_lower", "byte_gap_closed_upper"),
-)
+EVALUATION_COLUMNS = ("byte_hit_ratio", "byte_gap_closed", "byte_gap_closed_lower", "byte_gap_closed_upper")
 PROMOTION_COLUMNS = (
     *("against", "capacity_fraction", "saving_bytes", "lower_bytes", "upper_bytes"),
     "won",
@@ -95,8 +93,21 @@ def text(key: str, value: object) -> str:
         case dict():
             return ", ".join(f"{printable(name)}: {text(name, item)}" for name, item in value.items()) or "–"
         case list() | tuple():
-            return ", ".join(text(key, item) for item in value) or "–"
+            return ", ".join(text(key, item) for item in _day_ranges(value)) or "–"
     return str(value)
+
+
+def _day_ranges(items: Sequence[object]) -> Sequence[object]:
+    """`items`; if all are days in their order, each run of days as `2026-03-01 to 2026-03-31`."""
+    try:
+        days = [dt.date.fromisoformat(str(item)).toordinal() for item in items]
+    except ValueError:
+        return items
+    starts = [k for k, day in enumerate(days) if k == 0 or day != days[k - 1] + 1]
+    ends = [k - 1 for k in starts[1:]] + [len(days) - 1]
+    return [
+        str(items[a]) if a == b else f"{items[a]} to {items[b]}" for a, b in zip(starts, ends, strict=False)
+    ]
 
 
 def heading(key: str) -> str:

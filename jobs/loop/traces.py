@@ -15,7 +15,7 @@ from features.common.errors import InputError, StaleInputError
 from features.common.times import day_label
 from features.common.units import format_bytes
 from features.schema import ACCESSES
-from jobs.ground.store.missing_table import no_access
+from jobs.ground.store.schema_check import no_access
 from jobs.ground.store.sizes import catalogue
 from jobs.ground.store.tables import Tables, read_partitions
 from replay.read import LoadedTrace, read_trace

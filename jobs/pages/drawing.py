@@ -67,11 +67,12 @@ class Zoom:
 class Plot:
     """One plot: draw on `axes` within `mpl.rc_context(STYLE)`, then `add` each series.
 
-    `nearest`: whether a pointer finds the nearest point in both directions (`xy`) or along one axis.
+    `nearest`: whether a pointer finds the nearest point in both directions (`xy`) or along one axis;
+    `height`: in inches, of a width of 6.4.
     """
 
-    def __init__(self, *, nearest: str = "xy") -> None:
-        self.figure = Figure(figsize=(6.4, 3.6), dpi=POINTS_PER_INCH, layout="constrained")
+    def __init__(self, *, nearest: str = "xy", height: float = 3.6) -> None:
+        self.figure = Figure(figsize=(6.4, height), dpi=POINTS_PER_INCH, layout="constrained")
         self.axes: Axes = self.figure.add_subplot()
         self.series: list[Series] = []
         self.nearest = nearest
@@ -155,6 +156,11 @@ def swatch(drawn: Any) -> str:
         none = dict.fromkeys(("borderpad", "borderaxespad", "handletextpad", "labelspacing"), 0)
         figure.legend([drawn], [""], loc="center", frameon=False, handlelength=2.4, **none)
         return _OTHER.sub("<g>", _svg(figure, "swatch"))
+
+
+def from_zero(axes: Axes) -> None:
+    """Start the vertical axis at 0, with room above for the highest mark."""
+    axes.set_ylim(0, 1.05 * axes.get_ylim()[1])
 
 
 def dated(axes: Axes) -> None:

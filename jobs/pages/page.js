@@ -227,7 +227,7 @@
     });
     const box = table.closest(".scroll"), switcher = box.previousElementSibling;
     if (!switcher || !switcher.matches(".fold")) return;
-    switcher.hidden = shown <= FOLD;
+    switcher.hidden = shown === seen;
     switcher.firstElementChild.textContent = `Show all ${shown} rows`;
     box.dataset.rest = `… of ${shown} rows; the screen shows all`;
   }

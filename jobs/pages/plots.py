@@ -14,10 +14,14 @@ import numpy.typing as npt
 from matplotlib.ticker import FuncFormatter
 
 from features.common.arrays import FloatArray, IntArray
+from features.common.errors import printable
 from features.common.times import DAY_S, as_of_label, day_label
 from features.common.units import duration_label, format_bytes
+from features.results import LRU
 from jobs.ground.text import Row, bounds, count, percent
-from jobs.pages.drawing import DARK, LIGHT, STYLE, WARM, Plot, Point, Zoom, dated
+from jobs.pages.drawing import DARK, LIGHT, STYLE, WARM, Plot, Point, Zoom, dated, from_zero
+from jobs.pages.verdicts import KNOWING
+from jobs.pages.verdicts import sizes as at_size
 from replay.study.use import running_mean
 
 POLICIES = ("lru", "lru+plan", "clairvoyant", "bound")
@@ -37,8 +41,9 @@ _OTHER_MARKERS = ("v", "P", "X", "<", ">", "*", "h", "p", "d", "8")
 _FILLS = ("full", "none", "left", "bottom")
 _SPREAD = 0.6
 """Width shared by the policies at one capacity; capacities are 1 apart."""
+_CAPACITY = {"capacity_bytes": "capacity", "capacity_fraction": "capacity, % of the bytes read"}
+_GAP = "gap to the bound closed, %"
 _Amounts: TypeAlias = IntArray | FloatArray
-_TERA = 1e12
 
 
 def rank(policy: str) -> tuple[int, str]:
@@ -49,33 +54,82 @@ def rank(policy: str) -> tuple[int, str]:
     return 2, policy
 
 
-def hit_ratio_against_capacity(replays: Sequence[Row]) -> Plot:
-    """Byte hit ratio of each policy at each capacity; no policy can exceed the bound's."""
+def hit_ratio_against_capacity(replays: Sequence[Row], capacity: str = "capacity_bytes") -> Plot:
+    """Byte hit ratio of each policy at each capacity; no policy can exceed the bound's.
+
+    `capacity`: the column of the capacities as they were asked for. One capacity: bars, the best on top.
+    """
+    if len({row[capacity] for row in replays}) == 1:
+        best = next((row["byte_hit_ratio"] for row in replays if row["policy"] == "bound"), None)
+        others = [row for row in replays if row["policy"] != "bound"]
+        return _ranked(others, "byte_hit_ratio", "byte hit ratio, %", best=best)
     with mpl.rc_context(STYLE):
         plot = Plot()
         for policy, style in styles(_present(replays)).items():
             rows = sorted((r for r in replays if r["policy"] == policy), key=lambda r: r["capacity_bytes"])
-            at = [r["capacity_fraction"] * 100 for r in rows]
-            (line,) = plot.axes.plot(at, [r["byte_hit_ratio"] * 100 for r in rows], **style)
-            points = [_ratio_point(r, "byte_hit_ratio") for r in rows]
+            points = [_ratio_point(r, "byte_hit_ratio", capacity) for r in rows]
+            (line,) = plot.axes.plot([p.x for p in points], [p.y for p in points], **style)
             plot.add(policy, line, points, policy=policy)
-        plot.axes.set(xlabel="capacity, % of the bytes read", ylabel="byte hit ratio, %", ylim=(0, None))
+        if capacity == "capacity_bytes":
+            plot.axes.xaxis.set_major_formatter(BYTES_AXIS)
+        plot.axes.set(xlabel=_CAPACITY[capacity], ylabel="byte hit ratio, %")
+        from_zero(plot.axes)
         return plot
 
 
-def _ratio_point(row: Row, key: str) -> Point:
+def _ranked(rows: Sequence[Row], key: str, xlabel: str, *, best: float | None) -> Plot:
+    """A bar per policy, the best on top; `best`: what none exceeds, a line."""
+    ordered = sorted(rows, key=lambda row: (row[key], str(row["policy"])))
+    names = [f"{printable(str(row['policy']))}, {percent(row[key], 1)}" for row in ordered]
+    values, at = [100 * row[key] for row in ordered], range(len(ordered))
+    with mpl.rc_context(STYLE):
+        plot = Plot(nearest="y", height=1.2 + 0.24 * max(4, len(ordered)))
+        axes, looks = plot.axes, [_bar_style(str(row["policy"])) for row in ordered]
+        bars = axes.barh(at, values, 0.7, color=[c for c, _ in looks], edgecolor="#111111", linewidth=0.6)
+        for bar, (_, hatch) in zip(bars, looks, strict=True):
+            bar.set_hatch(hatch)
+        if f"{key}_lower" in ordered[0]:
+            whiskers = list(zip(*map(_whiskers, ordered), strict=True))
+            axes.errorbar(values, at, xerr=whiskers, fmt="none", ecolor="#111111", capsize=3)
+        plot.add("", bars, map(Point, values, at, names))
+        axes.axvline(0, color="black", linewidth=0.8)
+        if best is not None:
+            axes.axvline(100 * best, color=_COLOURS["bound"], linestyle=_DASHES["bound"])
+            place: Any = {"xycoords": ("data", "axes fraction"), "textcoords": "offset points"}
+            said = f"bound, {percent(best, 1)}"
+            axes.annotate(said, (100 * best, 1), xytext=(0, 3), ha="right", va="bottom", **place)
+        axes.set_yticks(at, names, fontsize=9)
+        axes.grid(visible=False, axis="y")
+        axes.set(xlabel=xlabel, ylim=(-0.6, max(4, len(ordered)) - 0.4))
+        return plot
+
+
+def _bar_style(policy: str) -> tuple[str, str]:
+    """Colour and hatch of a policy's bar: LRU is grey, what knows the future is hatched."""
+    if policy in KNOWING:
+        return "white", "////"
+    return (_COLOURS["lru"] if policy == LRU else DARK), ""
+
+
+def _ratio_point(row: Row, key: str, capacity: str = "capacity_fraction") -> Point:
     size, share = row["capacity_bytes"], row["capacity_fraction"]
     said = (
         f"{key.removeprefix('clairvoyant_').removeprefix('bound_').replace('_', ' ')} {percent(row[key], 1)}"
     )
     where = f"at {format_bytes(size)} ({percent(share, 1)} of the bytes read)"
-    return Point(share * 100, row[key] * 100, f"{said} {where}", size)
+    x = size if capacity == "capacity_bytes" else share * 100
+    return Point(x, row[key] * 100, f"{said} {where}", size)
 
 
-def gap_closed(rows: Sequence[Row]) -> Plot:
-    """Gap to the bound closed by each policy at each capacity, with its limits. `rows`: of `evaluate`."""
+def gap_closed(rows: Sequence[Row], capacity: str = "capacity_fraction") -> Plot:
+    """Gap to the bound closed by each policy at each capacity, with its limits. `rows`: of `evaluate`.
+
+    `capacity`: the column of the capacities as they were asked for. One capacity: bars, the best on top.
+    """
     judged = [r for r in rows if r["byte_gap_closed"] is not None and r["policy"] not in ("lru", "bound")]
-    fractions = sorted({r["capacity_fraction"] for r in judged})
+    capacities = sorted({r[capacity] for r in judged})
+    if len(capacities) == 1:
+        return _ranked(judged, "byte_gap_closed", _GAP, best=1)
     looks = styles(_present(judged))
     with mpl.rc_context(STYLE):
         plot, asides = Plot(), []
@@ -83,7 +137,7 @@ def gap_closed(rows: Sequence[Row]) -> Plot:
             mine = [r for r in judged if r["policy"] == policy]
             aside = _SPREAD * ((k + 0.5) / len(looks) - 0.5)
             asides.append(aside)
-            points = [_gap_point(r, fractions.index(r["capacity_fraction"]) + aside) for r in mine]
+            points = [_gap_point(r, capacities.index(r[capacity]) + aside, capacity) for r in mine]
             drawn = plot.axes.errorbar(
                 [point.x for point in points],
                 [point.y for point in points],
@@ -92,17 +146,19 @@ def gap_closed(rows: Sequence[Row]) -> Plot:
             )
             plot.add(policy, drawn, points, policy=policy)
         plot.axes.axhline(0, color="black", linewidth=0.8, gid="@l")
-        plot.axes.set_xticks(range(len(fractions)), [f"{100 * f:g}" for f in fractions])
-        plot.axes.set(xlabel="capacity, % of the bytes read", ylabel="gap to the bound closed, %")
-        plot.zoom = Zoom(fractions, asides, _SPREAD)
+        in_bytes = capacity == "capacity_bytes"
+        plot.axes.set_xticks(
+            range(len(capacities)), [format_bytes(c) if in_bytes else f"{100 * c:g}" for c in capacities]
+        )
+        plot.axes.set(xlabel=_CAPACITY[capacity], ylabel=_GAP)
+        plot.zoom = Zoom(capacities, asides, _SPREAD)
         return plot
 
 
-def _gap_point(row: Row, at: float) -> Point:
+def _gap_point(row: Row, at: float, capacity: str) -> Point:
     gap, low, high = (row[f"byte_gap_closed{end}"] for end in ("", "_lower", "_upper"))
-    share = row["capacity_fraction"]
-    said = f"{percent(gap, 1)} of the gap ({bounds(low, high, 1)})"
-    return Point(at, 100 * gap, f"{said} at {percent(share, 1)} of the bytes read", share)
+    said = f"{percent(gap, 1)} of the gap ({bounds(low, high, 1)}) at {at_size([row], capacity)}"
+    return Point(at, 100 * gap, said, row[capacity])
 
 
 def _whiskers(row: Row) -> tuple[float, float]:
@@ -130,7 +186,8 @@ def lru_against_capacity(points: Sequence[Row]) -> Plot:
             if points_of:
                 plot.add(label, line, points_of)
         axes = plot.axes
-        axes.set(xlabel="capacity, % of the bytes read", ylabel="hit ratio, %", ylim=(0, None), xscale="log")
+        axes.set(xlabel=_CAPACITY["capacity_fraction"], ylabel="hit ratio, %", xscale="log")
+        from_zero(axes)
         axes.xaxis.set_major_formatter("{x:g}")
         axes.xaxis.set_minor_formatter("")
         return plot
@@ -270,12 +327,13 @@ def saved_by_day(days: Sequence[Row]) -> Plot:
     with mpl.rc_context(STYLE):
         plot = Plot(nearest="x")
         at = [dt.datetime.fromisoformat(str(row["day"])) for row in days]
-        saved = [row["saved_wan_bytes"] / _TERA for row in days]
+        saved = [row["saved_wan_bytes"] for row in days]
         bars = plot.axes.bar(at, saved, width=0.8, color="#0b6e99")  # type: ignore[arg-type]
         said = [f"{format_bytes(row['saved_wan_bytes'])} saved on {row['day']}" for row in days]
         plot.add("", bars, map(Point, at, saved, said))
         plot.axes.axhline(0, color="#111111", linewidth=0.8)
-        plot.axes.set(ylabel="WAN saved, TB per day")
+        plot.axes.yaxis.set_major_formatter(BYTES_AXIS)
+        plot.axes.set(ylabel="WAN saved per day")
         dated(plot.axes)
         return plot
 

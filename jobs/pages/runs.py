@@ -1,7 +1,8 @@
 """Comparisons of policies as runs in MLflow: of evaluations and replays.
 
 A comparison is one run with its page and table as artifacts, and a nested run for each policy, so that
-policies and comparisons are compared by the same names of figures: `byte_gap_closed/10pct` and the like.
+policies and comparisons are compared by the same names of figures: `byte_gap_closed/10pct`, or `…/50TB` where
+capacities were asked for in bytes.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import uuid
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
+from features.common.units import bytes_label
 from features.results import LRU
 from jobs.ground.settings.tree import MlflowSettings
 from jobs.ground.text import Row
@@ -32,47 +34,57 @@ PAGE, TABLE = "page.html", "table.csv"
 
 
 def comparison(
-    name: str, kind: str, rows: Sequence[Row], *, params: Mapping[str, object], tags: Mapping[str, str]
+    name: str,
+    kind: str,
+    rows: Sequence[Row],
+    capacity: str,
+    *,
+    params: Mapping[str, object],
+    tags: Mapping[str, str],
 ) -> Run:
     """The run of a comparison, with one nested per policy.
 
     Its own figures: the mean share of the gap that each policy closed, and the share at each capacity with
     its bounds, for example `s3fifo/byte_gap_closed/10pct`; not of LRU and the bound, which are 0 and 1.
 
-    `rows`: one per capacity and policy, with the columns of an evaluation's or a replay's.
+    `rows`: one per capacity and policy, with the columns of an evaluation's or a replay's; `capacity`: that
+    of the capacities as they were asked for.
     """
     params = {key: value for key, value in params.items() if value not in ("", None)}
     groups: dict[str, list[Row]] = {}
     for row in rows:
         groups.setdefault(str(row["policy"]), []).append(row)
     children = [
-        Run(policy, "policy", texts({**params, "policy": policy}), dict(tags), figures(of))
+        Run(policy, "policy", texts({**params, "policy": policy}), dict(tags), figures(of, capacity))
         for policy, of in groups.items()
     ]
-    fractions = sorted({float(row["capacity_fraction"]) for row in rows})
+    capacities = sorted({row[capacity] for row in rows})
     # MLflow allows no `+` in the name of a figure.
     competing = {policy.replace("+", "_"): of for policy, of in groups.items() if policy not in (LRU, BOUND)}
     metrics = _means(competing)
     for policy, of in competing.items():
-        metrics |= figures(of, f"{policy}/", _GAPS)
-    about = {**params, "capacities": ", ".join(map(at_capacity, fractions)), **code_version()}
-    says = verdict(rows, "capacity_fraction")
+        metrics |= figures(of, capacity, f"{policy}/", _GAPS)
+    sizes = ", ".join(at_capacity(capacity, size) for size in capacities)
+    about = {**params, "capacities": sizes, **code_version()}
+    says = verdict(rows, capacity)
     return Run(name, kind, texts(about), dict(tags), metrics, children=tuple(children), says=says)
 
 
-def figures(rows: Sequence[Row], prefix: str = "", names: Sequence[str] = _FIGURES) -> dict[str, float]:
+def figures(
+    rows: Sequence[Row], capacity: str, prefix: str = "", names: Sequence[str] = _FIGURES
+) -> dict[str, float]:
     """The figures of one policy at each capacity, by their names in MLflow; those not known are left out."""
     named = {
-        f"{prefix}{name}/{at_capacity(row['capacity_fraction'])}": row.get(name)
+        f"{prefix}{name}/{at_capacity(capacity, row[capacity])}": row.get(name)
         for name in names
         for row in rows
     }
     return {name: float(value) for name, value in named.items() if value is not None and math.isfinite(value)}
 
 
-def at_capacity(fraction: float) -> str:
-    """A capacity as a part of a figure's name, for example `10pct`."""
-    return f"{100 * fraction:.4g}pct"
+def at_capacity(capacity: str, size: float) -> str:
+    """A value of the column `capacity` as a part of a figure's name, for example `50TB` or `10pct`."""
+    return bytes_label(int(size)) if capacity == "capacity_bytes" else f"{100 * size:.4g}pct"
 
 
 def keep(mlflow: MlflowSettings, run: Run, *, made_by: str, files: Callable[[Path], None]) -> str:

@@ -31,7 +31,7 @@ def verdict(rows: Sequence[Row], capacity: str) -> str:
         return _saving(row, lru, capacity) if lru is not None else f"Least WAN traffic: {_name(row)}."
     wins = itertools.groupby(best, key=lambda pair: pair[0]["policy"])
     where = [
-        f"{_name(pairs[0][0])} at {_sizes([row for row, _ in pairs], capacity)}"
+        f"{_name(pairs[0][0])} at {sizes([row for row, _ in pairs], capacity)}"
         for pairs in (list(group) for _, group in wins)
     ]
     shares = [1 - row["wan_bytes"] / max(1, lru["wan_bytes"]) for row, lru in best if lru is not None]
@@ -53,7 +53,7 @@ def savings(rows: Sequence[Row], capacity: str, of: Sequence[str]) -> Iterator[s
 
 def _saving(row: Row, lru: Row, capacity: str) -> str:
     if row["policy"] == LRU:
-        return f"At {_sizes([row], capacity)}, no policy that was compared fetches less than LRU."
+        return f"At {sizes([row], capacity)}, no policy that was compared fetches less than LRU."
     saved = lru["wan_bytes"] - row["wan_bytes"]
     share = abs(saved) / max(1, lru["wan_bytes"])
     gap = row.get("byte_gap_closed")
@@ -61,7 +61,7 @@ def _saving(row: Row, lru: Row, capacity: str) -> str:
     closed = "" if gap is None else f", {percent(gap)} of the gap ({bounds(*limits)})"
     every = f" every {row['cycle']}" if row.get("cycle") else ""
     return (
-        f"At {_sizes([row], capacity)}, {_name(row)}{every} {'saves' if saved >= 0 else 'costs'} "
+        f"At {sizes([row], capacity)}, {_name(row)}{every} {'saves' if saved >= 0 else 'costs'} "
         f"{format_bytes(abs(saved))} of WAN traffic against LRU ({percent(share, 1)}){closed}."
     )
 
@@ -88,7 +88,8 @@ def _name(row: Row) -> str:
     return NAMES.get(str(row["policy"]), str(row["policy"]))
 
 
-def _sizes(rows: Sequence[Row], capacity: str) -> str:
+def sizes(rows: Sequence[Row], capacity: str) -> str:
+    """The capacities of `rows`, for example `50 TB and 100 TB`."""
     if capacity == "capacity_bytes":
         return " and ".join(format_bytes(row[capacity]) for row in rows)
     return f"{' and '.join(percent(row[capacity], 1) for row in rows)} of the bytes read"

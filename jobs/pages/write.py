@@ -12,11 +12,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from features.common import files
-from jobs.ground.text import Row
+from jobs.ground.text import Row, chosen
 
 if TYPE_CHECKING:
     from jobs.pages.drawing import Plot
 
+_OF_PREFETCHES = ("prefetch_bytes", "wasted_bytes")
 BOUND_NOTE = "No policy can fetch fewer bytes than the bound."
 
 
@@ -66,6 +67,13 @@ def _plot(draw: Callable[[Any], Plot]) -> Plot:
     return draw(plots)
 
 
+def _telling(rows: Sequence[Row]) -> list[Row]:
+    """`rows` without columns of which nothing is known, and of prefetches if there are none."""
+    nothing = {key: (None, 0) if key in _OF_PREFETCHES else (None,) for key in (rows[0] if rows else ())}
+    keys = [key for key, empty in nothing.items() if any(row[key] not in empty for row in rows)]
+    return [chosen(row, keys) for row in rows]
+
+
 def _html(content: Page, plot: Plot) -> str:
     from jobs.pages.page import Capacities, Figure, Section, page
 
@@ -75,7 +83,7 @@ def _html(content: Page, plot: Plot) -> str:
         subtitle="; ".join(content.notes),
         answers=content.answers,
         sections=[
-            Section(content.heading, content.note, [Figure(plot, content.title)], content.rows),
+            Section(content.heading, content.note, [Figure(plot, content.title)], _telling(content.rows)),
             *(Section(heading, note, rows=rows) for heading, note, rows in content.more),
         ],
         capacities=Capacities(content.capacity, values),

@@ -247,10 +247,17 @@ class XCacheTarget:
     def check_listed(self, listed: Sequence[str], taken: str) -> None:
         """Ask the server for files of an inventory that its host took at a time, in words, `taken`.
 
-        Raises TargetUnavailable unless it answers, and holds two thirds of `listed`.
+        Raises TargetUnavailable unless it answers, and holds two thirds of `listed`; PushRejected if it denies
+        a look.
         """
         self._require_answer(f"its inventory of {taken} is still true")
-        gone = [name for name in listed if not self.server_holds(name)]
+        try:
+            gone = [name for name in listed if not self.server_holds(name)]
+        except PushRejected as error:
+            raise PushRejected(
+                f"{error}: nothing tells whether its inventory of {taken} is still true; give cache "
+                f"{self.name!r} a `proxy` or `token` that may read"
+            ) from None
         if 3 * len(gone) > len(listed):
             raise TargetUnavailable(
                 f"cache {self.name!r} does not hold {len(gone)} of {len(listed)} files of its inventory of "

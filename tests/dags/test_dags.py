@@ -13,6 +13,8 @@ from typing import Any
 import pytest
 from command_line import called, options, required
 
+from jobs.operator.placement.refresh import MAX_CACHES
+
 ROOT = Path(__file__).parents[2]
 DAGS = {
     *("pull_accesses", "build_features", "train_models", "evaluate_and_promote", "place_and_push"),
@@ -43,6 +45,7 @@ def load():
         name: {
             "doc": dag.doc_md or "", "description": dag.description,
             "tags": list(dag.tags), "params": dag.params.dump(),
+            "runs": dag.max_active_runs,
             "asset": getattr(getattr(dag.timetable, "asset_condition", None), "name", None),
             "cron": getattr(dag.timetable, "expression", None), "timetable": type(dag.timetable).__name__,
             "deadline_s": [alert.interval.total_seconds() for alert in dag.deadline or []],
@@ -198,9 +201,21 @@ def test_a_cache_is_served_on_its_own_within_the_wans_pool(bag: dict[str, Any]) 
     # A failed push is the last task of its chain, so its run fails.
     assert not any("cache.push" in task["after"] for name, task in tasks.items() if name == "place")
     assert tasks["place"]["rule"] == "all_done_min_one_success"
+    assert "--if-current" in tasks["place"]["command"]
     pools = json.loads((ROOT / "conf" / "deploy" / "pools.json").read_text())
     used = {task["pool"] for dag in bag["dags"].values() for task in dag["tasks"].values()}
     assert used <= {"default_pool", *pools}
+
+
+def test_a_hung_cache_has_a_slot_of_its_own_and_the_next_run_does_not_wait_for_it(
+    bag: dict[str, Any],
+) -> None:
+    """tests/services/test_airflow.py shows it with a cache that accepts connections and never answers."""
+    pools = json.loads((ROOT / "conf" / "deploy" / "pools.json").read_text())
+    assert pools["cachecast_wan"]["slots"] == MAX_CACHES
+    assert {name: dag["runs"] for name, dag in bag["dags"].items() if dag["runs"] != 1} == {
+        "place_and_push": 2
+    }
 
 
 def test_what_takes_hours_has_its_own_slot_and_yields_to_the_cycle(bag: dict[str, Any]) -> None:
@@ -208,8 +223,9 @@ def test_what_takes_hours_has_its_own_slot_and_yields_to_the_cycle(bag: dict[str
         for task in dag["tasks"].values():
             assert (task["pool"] == "cachecast_long") == (name in LONG)
             assert task["priority"] == (1 if name in LONG else 10)
-            # Two cycles of four hours, and `long_deadline`.
-            assert task["timeout_s"] == 3600 * (12 if name in LONG else 8)
+            # One cycle of four hours for one cache, two for all of them, and `long_deadline`.
+            one_cache = task["pool"] == "cachecast_wan"
+            assert task["timeout_s"] == 3600 * (12 if name in LONG else 4 if one_cache else 8)
         assert dag["deadline_s"] == [3600 * (12 if name in LONG else 4)]
         assert dag["counts_from"] == ["DagRunQueuedAtDeadline" if name in LONG else "DecisionTime"]
 

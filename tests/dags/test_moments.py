@@ -17,9 +17,9 @@ import pytest
 from airflow.sdk.exceptions import TaskDeferred
 from webhook import Webhook
 
-from dags import alarms, deadlines, moments, waiting
+from dags import alarms, moments
 from features.common.errors import ConfigError, InputError
-from jobs.ground.settings.airflow import scheduling
+from jobs.ground.settings.sections import scheduling
 
 T = dt.datetime(2026, 3, 1, 4, 59, 59, tzinfo=dt.UTC)
 
@@ -106,7 +106,7 @@ def test_a_deadline_counts_from_the_decision_time_unless_that_is_long_ago(
     key: str | None, queued: str, start: str
 ) -> None:
     queued_at = dt.datetime.fromisoformat(f"2026-03-01T{queued}Z")
-    counts_from = deadlines.start(key, queued_at, within_s=3600)
+    counts_from = moments.start(key, queued_at, within_s=3600)
     assert counts_from == dt.datetime.fromisoformat(f"2026-03-01T{start}Z")
 
 
@@ -336,7 +336,7 @@ def test_without_a_webhook_nobody_is_told(
 
 
 async def fired(path: str, until_s: float) -> bool:
-    async for event in waiting.PathTrigger(path, until_s).run():
+    async for event in moments.PathTrigger(path, until_s).run():
         return bool(event.payload)
     raise AssertionError("it did not fire")
 
@@ -359,9 +359,9 @@ def test_a_wait_on_a_file_system_that_hangs_ends_in_time_and_holds_no_worker(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     answers = threading.Event()
-    monkeypatch.setattr(waiting, "is_there", lambda path: answers.wait(20))
-    monkeypatch.setattr(waiting, "LOOK_EVERY_S", 0.2)
-    waited = waiting.Arrived(task_id="wait_x", path="hdfs://nn/x", within_s=60)
+    monkeypatch.setattr(moments, "is_there", lambda path: answers.wait(20))
+    monkeypatch.setattr(moments, "LOOK_EVERY_S", 0.2)
+    waited = moments.Arrived(task_id="wait_x", path="hdfs://nn/x", within_s=60)
     with pytest.raises(TaskDeferred):
         waited.execute({})
     assert not asyncio.run(fired("hdfs://nn/x", time.time() + 0.5))

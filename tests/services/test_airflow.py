@@ -1,8 +1,9 @@
 """A real Airflow, all four processes: a run by the REST API, a killed command, alerts, `dags test`.
 
 The present decision time runs by the schedule from the pull, which waits for its records, to the push into a
-real XCache, first without a champion; verify_outcomes runs alone. `make verify` also runs
-capacity_report, and build_features by spark-submit; a whole day on HDFS is in bench/airflow_day.py.
+real XCache, first without a champion, then beside a cache that hangs; verify_outcomes runs alone. `make
+verify` also runs capacity_report, and build_features by spark-submit; a whole day on HDFS is in
+bench/airflow_day.py.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import datetime as dt
 import json
 import os
 import shutil
+import socket
 import subprocess
 import sys
 import time
@@ -312,5 +314,36 @@ def test_the_schedules_moment_runs_through_the_chain_and_is_pushed_once_a_model_
     waited_for = {row["did"].partition(":")[2] for row in plan if (row["reason"] or "").startswith("queued")}
     assert waited_for, logged(site, again)
     assert waited_for <= set(queued)
-    api.call("PATCH", "dags/place_and_push", is_paused=True)
     api.call("PATCH", "dags/build_features", is_paused=True)
+
+
+def test_a_cache_that_hangs_holds_up_no_other_in_this_run_and_in_the_next(
+    site: LocalSite, api: Airflow
+) -> None:
+    """It accepts connections and never answers; goes on from the test before, whose model serves."""
+    key = api.runs("place_and_push")[-1]["partition_key"]
+    base, empty = site.conf / "base.toml", site.out / "empty"
+    base.write_text(base.read_text().replace("[push]\n", '[push]\ntimeout = "1h"\n'))
+    empty.mkdir()
+    with socket.create_server(("127.0.0.1", 0)) as mute:  # the kernel accepts for it
+        cache = XCACHE.format(url=f"root://127.0.0.1:{mute.getsockname()[1]}", namespace=empty)
+        (site.conf / "caches" / "hung.toml").write_text(cache.replace('"cache"', '"hung"'))
+        hangs, runs = {"cache": "success", "hung": "running"}, []
+        for states in (hangs, {"cache": "success"}):
+            runs.append(api.trigger("place_and_push", partition_key=key))
+            pushed_by_cache(api, runs[-1], states)
+            until(api, "place_and_push", runs[-1], "place", "success")
+        pushed_by_cache(api, runs[0], hangs)
+        for run in runs:
+            api.call("PATCH", f"dags/place_and_push/dagRuns/{run}", state="failed")
+    api.call("PATCH", "dags/place_and_push", is_paused=True)
+
+
+def pushed_by_cache(api: Airflow, run: str, wanted: dict[str, str]) -> None:
+    """Wait until the pushes of a run have the `wanted` states, by cache; each has its name once it began."""
+    deadline, states = time.monotonic() + PATIENCE_S, dict[str, str]()
+    while not states.items() >= wanted.items():
+        assert time.monotonic() < deadline, f"pushes of {run}: {states}, not {wanted}"
+        tasks = [one for (name, _), one in api.tasks("place_and_push", run).items() if name == "cache.push"]
+        states = {one["rendered_map_index"]: one["state"] for one in tasks}
+        time.sleep(0.5)

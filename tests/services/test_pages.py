@@ -13,10 +13,13 @@ from placement_server import refresh, serving
 
 from jobs.ground.store.tables import Tables
 from jobs.loop.evaluate.answer import EvaluationAnswer, export_evaluation
+from jobs.pages.page import Section, page
 
 pytestmark = pytest.mark.service
 
 WIDTHS = (360, 1200)
+LOOP = Path(__file__).parents[2] / "docs/pictures/loop.svg"
+SEEN_ROWS = "[...document.querySelectorAll('tbody tr')].filter(e => e.checkVisibility()).length"
 
 
 @pytest.fixture(scope="module")
@@ -72,6 +75,32 @@ def test_an_evaluation_opens_without_a_fault(browser: Any, walk: Path, width: in
     assert browser.faults(walk, width=width) == []
     assert browser.ask("document.querySelectorAll('.plot > svg').length") == 1
     assert browser.ask("document.querySelectorAll('.answer').length") == 4
+
+
+def test_a_fold_is_offered_only_where_it_hides_a_row(browser: Any, tmp_path: Path) -> None:
+    names = [f"policy {n:02d}" for n in range(12)]
+    for last, is_folded in (("lru", False), ("sieve", True)):
+        rows = [{"policy": policy, "capacity_bytes": 10} for policy in (*names, last)]
+        (tmp_path / "fold.html").write_text(
+            page(title="t", subtitle="", answers=[], sections=[Section("s", rows=rows)])
+        )
+        browser.open(tmp_path / "fold.html", width=1200)
+        assert browser.ask("document.querySelector('.fold').checkVisibility()") == is_folded
+        assert browser.ask(SEEN_ROWS) == (12 if is_folded else 13)
+        browser.ask("document.querySelector('.fold').open = true")
+        assert browser.ask(SEEN_ROWS) == 13
+
+
+def test_the_words_of_the_drawn_loop_fit_their_boxes(browser: Any) -> None:
+    browser.open(LOOP, width=1000)
+    outside = browser.ask(
+        "(() => { const boxes = [...document.querySelectorAll('g rect')].map(e => e.getBBox());"
+        " return [...document.querySelectorAll('text')].map(e => [e.textContent, e.getBBox()]).filter("
+        "([_, t]) => boxes.some(b => t.x < b.x + b.width && t.x + t.width > b.x && t.y < b.y + b.height"
+        " && t.y + t.height > b.y && (t.x < b.x + 3 || t.x + t.width > b.x + b.width - 3)))"
+        ".map(([text]) => text); })()"
+    )
+    assert outside == []
 
 
 def test_a_page_can_be_read_in_the_dark(browser: Any, walk: Path) -> None:

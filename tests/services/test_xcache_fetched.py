@@ -26,8 +26,7 @@ from jobs.ground.store.tables import Tables
 from jobs.local_site.local.xrootd import Loopback, loopback
 from jobs.loop.ingest import pull_input, scan
 from jobs.loop.ingest.local_engine import LocalEngine
-from jobs.operator.site_report.recorded import recorded_section
-from jobs.operator.site_report.recorded_counts import counts_of_day, sums_by
+from jobs.operator.site_report.recorded import counts_of_day, recorded_section, sums_by
 from jobs.studies.efficiency.reads import JobSelection, jobs_with_places
 from prefetch.xcache import cinfo
 from prefetch.xcache.client import XCacheTarget

@@ -17,10 +17,16 @@ import pydantic
 from features.common.errors import ConfigError, secrets_of
 from features.common.faults import of_keys
 from features.common.units import duration_label
-from jobs.ground.settings.airflow import AirflowSettings
 from jobs.ground.settings.layers import layered
 from jobs.ground.settings.plan import FeatureSettings, PlanSettings
-from jobs.ground.settings.serve import ServeSettings, StewardSettings
+from jobs.ground.settings.sections import (
+    AirflowSettings,
+    BenefitSettings,
+    OriginSettings,
+    ServeSettings,
+    StewardSettings,
+    StudySettings,
+)
 from jobs.ground.settings.sources import (
     ArrivalSettings,
     NamesSettings,
@@ -28,7 +34,6 @@ from jobs.ground.settings.sources import (
     RucioSettings,
     SourceName,
 )
-from jobs.ground.settings.study import BenefitSettings, OriginSettings, StudySettings
 from jobs.ground.settings.values import (
     PREFIX,
     Bytes,

@@ -27,7 +27,7 @@ _PACKING = pa.ipc.IpcWriteOptions(compression="lz4")
 
 
 @dataclasses.dataclass(frozen=True)
-class Source:
+class PartFile:
     """Files of one partition for a worker to read; `kind`: what they hold. `snapshot` lists no partition."""
 
     kind: Kind
@@ -45,12 +45,12 @@ class Source:
         return read_partitions(self.snapshot, self.chosen, columns)
 
 
-def sources(kind: Kind, snapshot: Snapshot, partitions: Mapping[Key, Partition]) -> Iterator[Source]:
+def part_files(kind: Kind, snapshot: Snapshot, partitions: Mapping[Key, Partition]) -> Iterator[PartFile]:
     """The files of `partitions` partitions, one by one."""
     alone = bare(snapshot)
     for key, part in sorted(partitions.items()):
         for name in part.files:
-            yield Source(kind, alone, key, dataclasses.replace(part, files=(name,)))
+            yield PartFile(kind, alone, key, dataclasses.replace(part, files=(name,)))
 
 
 def bare(snapshot: Snapshot) -> Snapshot:

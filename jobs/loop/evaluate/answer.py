@@ -16,7 +16,7 @@ from features.common.units import format_bytes
 from features.results import CHALLENGER_PLAN, LRU, STEWARD
 from jobs.ground.text import Row, as_row, percent
 from jobs.loop.evaluate.record import Compared
-from jobs.pages.verdicts import NAMES, by_merit, savings, verdict
+from jobs.pages.verdicts import NAMES, by_merit, savings, sizes, verdict
 from jobs.pages.write import Page, write_page
 from models.evaluation.metrics import mean_interval
 from replay.comparison import BOUND, DailyMisses
@@ -31,7 +31,8 @@ class EvaluationAnswer:
 
     `rows`: one per capacity and policy, see `record.answer_rows`; `slices`: the same by activity, see
     `slices.slice_rows`. `model_version`: the candidate that was evaluated, None without one; `run_id`: the
-    run in MLflow, None if it was not recorded.
+    run in MLflow, None if it was not recorded. `trace`: its name, None: the site's tables; `capacity`: the
+    column of the capacities as they were asked for.
     """
 
     model_version: str | None
@@ -41,6 +42,8 @@ class EvaluationAnswer:
     notes: tuple[str, ...]
     run_id: str | None = None
     slices: tuple[dict[str, object], ...] = ()
+    trace: str | None = None
+    capacity: str = "capacity_fraction"
 
 
 _SLICE_NOTE = "Misses of one activity, in one cache for all; saved is against LRU, with bounds of 95 % each."
@@ -53,18 +56,18 @@ _EVALUATION_NOTE = (
 
 def export_evaluation(answer: EvaluationAnswer, out: Path | None, *, title: str) -> None:
     """Write an evaluation to `out`, if given, in the format of its suffix."""
-    rows = [as_row(row) for row in answer.rows]
+    rows, capacity = [as_row(row) for row in answer.rows], answer.capacity
     page = Page(
         title,
         answer.notes,
-        [_without_bounds(row) for row in by_merit(rows, "capacity_fraction")],
-        [verdict(rows, "capacity_fraction"), *savings(rows, "capacity_fraction", (CHALLENGER_PLAN, STEWARD))],
+        [_without_bounds(row) for row in by_merit(rows, capacity)],
+        list(dict.fromkeys([verdict(rows, capacity), *savings(rows, capacity, (CHALLENGER_PLAN, STEWARD))])),
         heading="Against LRU and the bound",
         note=_EVALUATION_NOTE,
-        capacity="capacity_fraction",
+        capacity=capacity,
         more=[("By activity", _SLICE_NOTE, answer.slices)] if answer.slices else [],
     )
-    write_page(out, rows, page, lambda plots: plots.gap_closed(rows))
+    write_page(out, rows, page, lambda plots: plots.gap_closed(rows, capacity))
 
 
 def _without_bounds(row: Row) -> Row:
@@ -93,9 +96,9 @@ def _missed(
 def slice_rows(compared: Sequence[Compared]) -> tuple[dict[str, object], ...]:
     """A row per capacity, activity and policy; none if the accesses do not tell any activity.
 
-    Columns: `activity`, `policy`, `capacity_fraction`, `missed_bytes`, `saved_share` of LRU's misses, and
-    `saved_bytes_per_day` with `lower_bytes_per_day` and `upper_bytes_per_day`, 95 % each, None for too few
-    days.
+    Columns: `activity`, `policy`, `capacity_bytes`, `capacity_fraction`, `missed_bytes`, `saved_share` of
+    LRU's misses, and `saved_bytes_per_day` with `lower_bytes_per_day` and `upper_bytes_per_day`, 95 % each,
+    None for too few days.
     """
     return tuple(row for at in compared for row in _slices(at))
 
@@ -111,6 +114,7 @@ def _slices(at: Compared) -> Iterator[dict[str, object]]:
             yield {
                 "activity": activity,
                 "policy": policy,
+                "capacity_bytes": at.comparison.capacity_bytes,
                 "capacity_fraction": at.capacity_fraction,
                 "missed_bytes": missed,
                 "saved_share": 1 - missed / total if (total := int(least.sum())) else 0.0,
@@ -120,7 +124,7 @@ def _slices(at: Compared) -> Iterator[dict[str, object]]:
             }
 
 
-def verdicts(rows: Sequence[Row]) -> tuple[str, ...]:
+def verdicts(rows: Sequence[Row], capacity: str) -> tuple[str, ...]:
     """What a steward, and plans by the new model, do for each activity: a sentence per row of theirs.
 
     Activities whose misses no policy changes have one together.
@@ -128,19 +132,19 @@ def verdicts(rows: Sequence[Row]) -> tuple[str, ...]:
     judged_rows = [row for row in rows if row["policy"] in (STEWARD, CHALLENGER_PLAN)]
     moved = {row["activity"] for row in rows if row["saved_share"]}
     still = dict.fromkeys(str(row["activity"]) for row in rows if row["activity"] not in moved)
-    sentences = [_verdict(row) for row in judged_rows if row["activity"] in moved]
+    sentences = [_verdict(row, capacity) for row in judged_rows if row["activity"] in moved]
     if still:
         sentences.append(f"No policy changes what {' and '.join(still)} misses.")
     return tuple(sentences)
 
 
-def _verdict(row: Row) -> str:
+def _verdict(row: Row, capacity: str) -> str:
     low, high, n = (row[f"{name}_bytes_per_day"] for name in ("lower", "upper", "saved"))
     does = f"{'saves' if n >= 0 else 'costs'} {format_bytes(abs(n))} per day"
     bounds = "too few days to tell" if low is None else f"{format_bytes(low)} to {format_bytes(high)}"
     doubt = "" if low is None or low > 0 or high < 0 else ", which may be chance"
     return (
-        f"{str(row['activity']).capitalize()} at {percent(row['capacity_fraction'], 1)}: "
+        f"{str(row['activity']).capitalize()} at {sizes([row], capacity)}: "
         f"{NAMES[str(row['policy'])]} {does} of misses against LRU ({percent(row['saved_share'], 1)}; "
         f"{bounds}){doubt}."
     )

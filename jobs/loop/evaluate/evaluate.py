@@ -123,9 +123,9 @@ def write_files(answer: EvaluationAnswer, folder: Path) -> None:
 
 
 def title_of(answer: EvaluationAnswer) -> str:
-    """The page's title: the first and last day, and the model."""
+    """The page's title: the first and last day, and the model or the trace."""
     days = f"Evaluation from {answer.first_day} to {answer.last_day}"
-    return f"{days}, {answer.model_version or 'no candidate'}"
+    return f"{days}, {answer.trace or answer.model_version or 'no candidate'}"
 
 
 def _evaluated(
@@ -149,7 +149,7 @@ def _evaluated(
         "span": duration_label(training.span),
         **{name: getattr(training, name) for name in ("trees", "max_rows", "seed")},
         **{
-            f"model_weight/{runs.at_capacity(at.capacity_fraction)}": at.model_weight[CHALLENGER_PLAN]
+            f"model_weight/{at.figure(answer.capacity)}": at.model_weight[CHALLENGER_PLAN]
             for at in compared
             if CHALLENGER_PLAN in at.model_weight
         },
@@ -244,12 +244,14 @@ def run_trace(
         rows=answer_rows(compared),
         slices=slice_rows(compared),
         notes=(*loaded.notes, *no_bounds(compared)),
+        trace=file.path.name,
+        capacity="capacity_bytes" if capacities else "capacity_fraction",
     )
     if mlflow is None:
         return answer
     params = {"trace": file.path.name, "first_day": answer.first_day, "last_day": answer.last_day}
     name = f"{file.path.name} {answer.first_day} to {answer.last_day}"
-    evaluated = Evaluated(name, params, compared, from_s)
+    evaluated = Evaluated(name, params, compared, from_s, capacity=answer.capacity)
     return _recorded(mlflow, evaluated, answer)
 
 

@@ -23,7 +23,7 @@ from models.evaluation.metrics import few_days, gap_columns
 from models.serving.bundle import RegionModels
 from models.serving.runs import TableRead
 from models.serving.versions import CANDIDATE, CHAMPION, ModelVersion
-from replay.comparison import Comparison, Gap
+from replay.comparison import BOUND, Comparison, Gap
 from replay.result import Result
 
 
@@ -44,6 +44,11 @@ class Compared:
         """Why there are no bounds, in words; None: there are."""
         return few_days(self.comparison.rows[LRU].result.daily.day.size)
 
+    def figure(self, capacity: str) -> str:
+        """The capacity as a part of a figure's name in MLflow; `capacity`: the column that was asked for."""
+        size = self.comparison.capacity_bytes if capacity == "capacity_bytes" else self.capacity_fraction
+        return runs.at_capacity(capacity, size)
+
     def gap(self, policy: str) -> Gap:
         """How near a policy came to the bound, day by day."""
         gap = self.comparison.gap(policy)
@@ -54,8 +59,9 @@ class Compared:
 def answer_rows(compared: Sequence[Compared]) -> tuple[dict[str, object], ...]:
     """A row per capacity and policy over the counted days.
 
-    Columns: `policy`; `capacity_fraction`; `cycle`, between plans, None for policies that make none;
-    `hit_ratio`; `byte_hit_ratio`; `wan_bytes`; `prefetch_bytes`; `wasted_bytes`; those of `gap_columns`;
+    Columns: `policy`; `capacity_bytes`; `capacity_fraction`; `cycle`, between plans, None for policies that
+    make none; `hit_ratio`, None of the bound; `byte_hit_ratio`; `wan_bytes`; `prefetch_bytes`;
+    `wasted_bytes`; those of `gap_columns`;
     `core_hours`, of the jobs that read, waiting included, None of the bound and where they are not known.
     """
     return tuple(_answer_row(at, policy) for at in compared for policy in at.comparison.rows)
@@ -65,9 +71,10 @@ def _answer_row(at: Compared, policy: str) -> dict[str, object]:
     rival = at.comparison.rows[policy]
     return {
         "policy": policy,
+        "capacity_bytes": at.comparison.capacity_bytes,
         "capacity_fraction": at.capacity_fraction,
         "cycle": None if at.cycle_s is None or "+" not in policy else duration_label(at.cycle_s),
-        "hit_ratio": rival.result.hit_ratio,
+        "hit_ratio": None if policy == BOUND else rival.result.hit_ratio,
         "byte_hit_ratio": rival.result.byte_hit_ratio,
         "wan_bytes": rival.result.wan_bytes,
         "prefetch_bytes": rival.result.prefetch_bytes,
@@ -180,7 +187,10 @@ def candidates(settings: Settings, *, from_s: int) -> CandidateModels:
 
 @dataclasses.dataclass(frozen=True)
 class Evaluated:
-    """An evaluation that is to be recorded. `name`, `params`: of its run; `tables`: that it read."""
+    """An evaluation that is to be recorded.
+
+    `name`, `params`: of its run; `tables`: that it read; `capacity`: the column of those asked for.
+    """
 
     name: str
     params: Mapping[str, object]
@@ -188,6 +198,7 @@ class Evaluated:
     first_day_s: int
     tables: tuple[TableRead, ...] = ()
     known: CandidateModels = NOBODY
+    capacity: str = "capacity_fraction"
 
     @property
     def scored_by(self) -> dict[str, str]:
@@ -218,19 +229,20 @@ def record_run(mlflow: MlflowSettings, evaluated: Evaluated, files: Callable[[Pa
 
     `files`: writes its page and table into a folder. Raises ServiceError.
     """
-    registry, rows = awaited_registry(mlflow), answer_rows(evaluated.compared)
+    registry, rows, capacity = awaited_registry(mlflow), answer_rows(evaluated.compared), evaluated.capacity
     linked = {policy: registry.model_id(version) for policy, version in evaluated.scored_by.items()}
     versions = {"candidate": evaluated.known.candidate, "champion": evaluated.scored_by.get(CHAMPION_PLAN)}
     run = runs.comparison(
         evaluated.name,
         "evaluation",
         rows,
+        capacity,
         params=evaluated.params,
         tags={name: version for name, version in versions.items() if version is not None},
     )
-    judged = runs.figures([row for row in rows if row["policy"] == CHALLENGER_PLAN])
-    judged |= runs.figures([row for row in rows if row["policy"] == STEWARD], "steward/")
-    days = _days(evaluated.compared)
+    judged = runs.figures([row for row in rows if row["policy"] == CHALLENGER_PLAN], capacity)
+    judged |= runs.figures([row for row in rows if row["policy"] == STEWARD], capacity, "steward/")
+    days = _days(evaluated.compared, capacity)
     run = dataclasses.replace(
         run,
         metrics=judged or run.metrics,
@@ -257,16 +269,16 @@ def record_run(mlflow: MlflowSettings, evaluated: Evaluated, files: Callable[[Pa
     return run_id
 
 
-def _days(compared: Sequence[Compared]) -> dict[str, dict[str, tuple[float, ...]]]:
+def _days(compared: Sequence[Compared], capacity: str) -> dict[str, dict[str, tuple[float, ...]]]:
     """By policy: WAN bytes per day, and those saved against LRU, by their names in MLflow."""
     days_of: dict[str, dict[str, tuple[float, ...]]] = {}
     for at in compared:
-        lru, capacity = at.comparison.rows[LRU].result.daily, runs.at_capacity(at.capacity_fraction)
+        lru, size = at.comparison.rows[LRU].result.daily, at.figure(capacity)
         for policy, rival in at.comparison.rows.items():
             wan = rival.result.daily.wan_bytes
             days = days_of.setdefault(policy, {})
-            days[f"wan_bytes_per_day/{capacity}"] = tuple(wan.astype(float).tolist())
-            days[f"wan_saved_bytes_per_day/{capacity}"] = tuple((lru.wan_bytes - wan).astype(float).tolist())
+            days[f"wan_bytes_per_day/{size}"] = tuple(wan.astype(float).tolist())
+            days[f"wan_saved_bytes_per_day/{size}"] = tuple((lru.wan_bytes - wan).astype(float).tolist())
     return days_of
 
 

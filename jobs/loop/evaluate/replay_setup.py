@@ -20,7 +20,7 @@ from features.common.times import DAY_S, day_label, parse_day
 from features.results import EVALUATIONS
 from features.schema import ACCESSES, FILES, Table, arrow_schema
 from jobs.ground.settings.tree import Settings
-from jobs.ground.store.missing_table import no_access
+from jobs.ground.store.schema_check import no_access
 from jobs.ground.store.tables import Tables, read_partitions
 from jobs.loop.traces import from_tables
 from jobs.loop.train.ready import learned_since_s

@@ -18,7 +18,7 @@ from jobs.ground.store.commits import Key
 from jobs.ground.store.tables import Snapshot, Tables, read_partitions
 from jobs.loop.ingest import sources
 from jobs.loop.ingest.sources import sql, urls, workspace
-from jobs.loop.ingest.sources.file_names import EXPERIMENTS, UNKNOWN, scoped
+from jobs.loop.ingest.sources.urls import EXPERIMENTS, UNKNOWN, scoped
 from jobs.loop.ingest.sources.workspace import Workspace
 from prefetch.target import Held
 

@@ -24,8 +24,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from features.common.errors import InputError, NotPlainError
-from jobs.ground.spark.exchange import Piece, Staging, received
-from jobs.ground.spark.exchange import sources as files_of
+from jobs.ground.spark.exchange import Piece, Staging, part_files, received
 from jobs.ground.store.tables import Snapshot, Tables
 from jobs.loop.ingest import known_names, sources
 from jobs.loop.ingest.local_engine import marks
@@ -191,7 +190,7 @@ class SparkEngine:
         """Merge the accepted rows in `parts`, which are of `days`, and commit the partitions that changed."""
         table = head.table
         touched = {key: part for key, part in head.partitions.items() if not table.dated_by or key[0] in days}
-        files = list(files_of(OLD, head, touched))
+        files = list(part_files(OLD, head, touched))
         n_tasks = max(1, min(len(files), _TASKS_PER_CORE * self._context.defaultParallelism))
         old = self._context.parallelize(files, n_tasks).flatMap(functools.partial(stored, n_parts=n_parts))
         into = Staging.of(tables, table)

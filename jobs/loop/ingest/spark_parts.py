@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 
 from features.schema import Table
 from features.stream.names import part_of
-from jobs.ground.spark.exchange import Kind, Piece, Source, Staging, packed, sent, unpacked
+from jobs.ground.spark.exchange import Kind, PartFile, Piece, Staging, packed, sent, unpacked
 from jobs.ground.store.tables import StagedFile
 from jobs.loop.ingest import merging
 from jobs.loop.ingest.sources import lines, workspace
@@ -83,7 +83,7 @@ class Parse:
             yield from _sent(NEW, rows.select(table.column_names), table, self.n_parts, is_accepted)
 
 
-def stored(source: Source, n_parts: int) -> Iterator[Piece]:
+def stored(source: PartFile, n_parts: int) -> Iterator[Piece]:
     """The rows of a file of the table, by part."""
     return _sent(OLD, source.rows(), source.snapshot.table, n_parts)
 

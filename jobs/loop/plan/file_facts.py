@@ -14,7 +14,7 @@ from features.common.hosts import first_fit, stated
 from features.common.times import DAY_S, day_label
 from features.schema import ACCESSES, FILES, arrow_schema
 from jobs.ground.settings.plan import PlanSettings
-from jobs.ground.settings.study import OriginSettings
+from jobs.ground.settings.sections import OriginSettings
 from jobs.ground.store.sizes import agreed
 from jobs.ground.store.tables import Tables
 from models.evaluation.promotion import HoursPerByte

@@ -19,7 +19,7 @@ from jobs.ground.settings.tree import CacheSettings, Settings
 from jobs.ground.store.tables import Tables
 from jobs.loop.ingest.catalogue import session
 from jobs.loop.ingest.known_names import dids_of
-from jobs.loop.ingest.sources.file_names import GUESSED
+from jobs.loop.ingest.sources.urls import GUESSED
 from prefetch.lfn import Did
 from prefetch.plan.rules import Treatment, treatments
 from prefetch.rucio import rse as rse_room

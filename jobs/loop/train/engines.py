@@ -36,7 +36,7 @@ class DayInState:
 
 
 @dataclasses.dataclass(frozen=True)
-class Source:
+class StateSource:
     """What a state at an as_of is made from: the state `since` (None: none) and accesses of `days`.
 
     `dormant`: partitions of the table `dormant` that belong to the state `since`; of a dataset in several of
@@ -64,7 +64,7 @@ class FeatureWork:
     demand_sources: Mapping[str, str]
     accesses: Snapshot
     days: Mapping[Key, Partition]
-    source: Source | None
+    source: StateSource | None
 
     @property
     def keys(self) -> list[MomentKey]:

@@ -14,7 +14,7 @@ from features.schema import ACCESSES, PREDICTIONS, Table
 from features.spec import FeatureSpec
 from jobs.ground.settings.tree import Settings, TrainingSettings
 from jobs.ground.store.commits import MomentKey
-from jobs.ground.store.missing_table import no_access
+from jobs.ground.store.schema_check import no_access
 from jobs.ground.store.tables import Snapshot
 from jobs.loop.train.engines import RegionData, check_on_grid
 from models.serving.versions import model_name, no_model

@@ -20,7 +20,7 @@ from features.stream import events, facts
 from features.stream.facts import Stored
 from features.stream.names import coded, part_of
 from features.stream.region import Region, dataset_parts
-from jobs.ground.spark.exchange import Piece, Source, Staging, Written, bare, received, sent, sources
+from jobs.ground.spark.exchange import PartFile, Piece, Staging, Written, bare, part_files, received, sent
 from jobs.ground.store.commits import Key, MomentKey
 from jobs.ground.store.tables import Partition, Snapshot, StagedFile, Tables, read_partitions
 from jobs.loop.train.engines import FeatureWork, LabelWork
@@ -54,8 +54,8 @@ class SparkEngine:
         n_parts = self._n_parts(_n_rows(work.days))
         parts = FeatureParts.of(work, tables, n_parts)
         read = [
-            *sources(READS, work.accesses, work.days),
-            *sources(CATALOGUE, catalogue, catalogue.partitions),
+            *part_files(READS, work.accesses, work.days),
+            *part_files(CATALOGUE, catalogue, catalogue.partitions),
             *_states(tables, work),
         ]
         by_dataset = _gathered(self._read(read, parts.by_file), n_parts).mapPartitions(parts.by_dataset)
@@ -79,11 +79,11 @@ class SparkEngine:
         table = work.spec.labels_table
         parts = LabelParts.of(work, tables, n_parts)
         read = [
-            *sources(READS, work.accesses, work.days),
+            *part_files(READS, work.accesses, work.days),
             *(
                 file
                 for key in work.partitions
-                for file in sources(key, work.features, {key: work.partitions[key]})
+                for file in part_files(key, work.features, {key: work.partitions[key]})
             ),
         ]
         pieces = self._read(read, parts.by_file)
@@ -95,7 +95,7 @@ class SparkEngine:
         most = int(str(self._spark.conf.get("spark.sql.shuffle.partitions")))
         return max(1 + n_reads // ROWS_PER_PART, min(most, 1 + n_reads // ROWS_WORTH_A_PART))
 
-    def _read(self, files: Sequence[Source], by_file: Callable[[Source], Iterator[Piece]]) -> RDD[Piece]:
+    def _read(self, files: Sequence[PartFile], by_file: Callable[[PartFile], Iterator[Piece]]) -> RDD[Piece]:
         context = self._spark.sparkContext
         n_tasks = max(1, min(len(files), TASKS_PER_CORE * context.defaultParallelism))
         return context.parallelize(files, n_tasks).flatMap(by_file)
@@ -105,12 +105,12 @@ def _n_rows(partitions: Mapping[Key, Partition]) -> int:
     return sum(part.n_rows for part in partitions.values())
 
 
-def _states(tables: Tables, work: FeatureWork) -> Iterator[Source]:
+def _states(tables: Tables, work: FeatureWork) -> Iterator[PartFile]:
     """The files of the state to be carried on."""
     if work.source is not None and work.source.since is not None:
         states, since = tables.head(STATES), work.source.since
-        yield from sources(STATE, states, {since: states.partitions[since]})
-        yield from sources(STATE, tables.head(DORMANT), work.source.dormant)
+        yield from part_files(STATE, states, {since: states.partitions[since]})
+        yield from part_files(STATE, tables.head(DORMANT), work.source.dormant)
 
 
 def _gathered(pieces: RDD[Piece], n_parts: int) -> RDD[Piece]:
@@ -131,7 +131,7 @@ def staged(
     models: RegionModels,
 ) -> list[StagedFile]:
     """Write the predictions of `chosen` partitions of `features`, a file for each of theirs; for `commit`."""
-    files = list(sources(("features",), features, partitions))
+    files = list(part_files(("features",), features, partitions))
     score = _Score(Staging.of(tables, PREDICTIONS), models)
     return _files(
         spark.sparkContext.parallelize(files, max(1, len(files))).flatMap(score).collect(), PREDICTIONS
@@ -145,7 +145,7 @@ class _Score:
     into: Staging
     models: RegionModels
 
-    def __call__(self, source: Source) -> Iterator[Written]:
+    def __call__(self, source: PartFile) -> Iterator[Written]:
         return self.into.written([(source.key, self.models.table(source.rows()))])
 
 
@@ -177,7 +177,7 @@ class FeatureParts:
         states = {table: Staging.of(tables, table) for table in work.state_windows}
         return cls(alone, n_parts, features, states, superseded(tables, work))
 
-    def by_file(self, source: Source) -> Iterator[Piece]:
+    def by_file(self, source: PartFile) -> Iterator[Piece]:
         """The rows of one file of a table, by part of their file."""
         if source.kind == READS:
             columns, sources = events.COLUMNS, self.work.demand_sources
@@ -235,7 +235,7 @@ class LabelParts:
         )
         return cls(alone, n_parts, Staging.of(tables, work.spec.labels_table))
 
-    def by_file(self, source: Source) -> Iterator[Piece]:
+    def by_file(self, source: PartFile) -> Iterator[Piece]:
         """The rows of one file of a table, by part of their file."""
         if source.kind == READS:
             columns, sources = labels.COLUMNS, self.work.demand_sources

@@ -34,7 +34,7 @@ from features.stream.facts import CATALOGUE, DATASET, Stored
 from features.stream.names import absent, coded, distinct
 from jobs.ground.store.commits import Key, MomentKey
 from jobs.ground.store.tables import Partition, Snapshot, Tables, read_partitions
-from jobs.loop.train.engines import DayInState, FeatureWork, Source
+from jobs.loop.train.engines import DayInState, FeatureWork, StateSource
 from models.parallel import map_parallel
 
 STATE_FORM = 4
@@ -54,7 +54,7 @@ class States:
     region: str
     demand_sources: Mapping[str, str]
 
-    def source(self, accesses: Snapshot, as_of_s: int) -> Source:
+    def source(self, accesses: Snapshot, as_of_s: int) -> StateSource:
         """The least that must be read for the state at `as_of_s`."""
         states = self._until(STATES, as_of_s)
         for key in states:
@@ -62,7 +62,7 @@ class States:
                 return source
         days = accesses.select(until=_next_day(as_of_s))
         counted = {key[0]: self._count(accesses, key, as_of_s, as_of_s)[1] for key in days}
-        return Source(None, {}, days, counted, self._older(as_of_s, (), ()))
+        return StateSource(None, {}, days, counted, self._older(as_of_s, (), ()))
 
     def begin(self, as_of_s: int) -> None:
         """Mark the state at `as_of_s` as unusable until `conclude`."""
@@ -88,7 +88,7 @@ class States:
         for table in (STATES, DORMANT, CONSUMED):
             self.tables.vacuum(table, keep=2, grace_s=VACUUM_AFTER_S)
 
-    def _carried_on(self, key: MomentKey, accesses: Snapshot, as_of_s: int) -> Source | None:
+    def _carried_on(self, key: MomentKey, accesses: Snapshot, as_of_s: int) -> StateSource | None:
         """The source of the state at `as_of_s` if it carries on that of `key`; None if that cannot be."""
         since_s, content = parse_as_of(key.as_of), self._content(key)
         if content is None:
@@ -105,7 +105,7 @@ class States:
             n_before, counted[day[0]] = self._count(accesses, day, since_s, as_of_s)
             if n_before != in_state.get(day[0], DayInState()).n_known:
                 return None
-        return Source(key, dormant, unread, counted, self._older(as_of_s, [key], dormant))
+        return StateSource(key, dormant, unread, counted, self._older(as_of_s, [key], dormant))
 
     def _until(self, table: Table, as_of_s: int) -> list[MomentKey]:
         """The region's partitions at or before `as_of_s`, latest first."""

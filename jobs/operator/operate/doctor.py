@@ -35,12 +35,12 @@ from features.common.hosts import is_loopback
 from features.schema import FILES
 from jobs.ground.caches.inventory import last, log_in
 from jobs.ground.caches.paths import Paths
-from jobs.ground.settings.serve import ServeSettings
+from jobs.ground.settings.sections import ServeSettings
 from jobs.ground.settings.tree import CacheSettings, Settings
 from jobs.ground.spark import java
 from jobs.ground.store.tables import Tables
-from jobs.loop.ingest import senders
-from jobs.loop.ingest.sources.file_names import GUESSED
+from jobs.loop.ingest import arrivals
+from jobs.loop.ingest.sources.urls import GUESSED
 from prefetch.xcache.rolling import check_heartbeat
 from prefetch.xcache.server import parse_version
 from prefetch.xcache.session import ThreadConnections, version_of
@@ -103,7 +103,7 @@ def _tables(root: str) -> Check:
 def _hosts(root: str) -> Check:
     """Whether each cache has one name in its records."""
     try:
-        n, faults = senders.named(Tables(root))
+        n, faults = arrivals.named(Tables(root))
     except CachecastError as error:
         return Check("hosts", "accesses", "bad", str(error))
     if not n:

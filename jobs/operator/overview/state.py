@@ -25,7 +25,7 @@ from jobs.ground.text import Row
 from jobs.loop.evaluate.decisions import Serving, serving
 from jobs.operator.operate import status
 from jobs.operator.operate.alarms import Alarm, CacheStatus, Status, cache_alarms, silence
-from jobs.operator.site_report.recorded_counts import counts_of_day, sums_by
+from jobs.operator.site_report.recorded import counts_of_day, sums_by
 from prefetch.journal.journal import Journal
 from prefetch.placement.pages import LastHeartbeat
 from prefetch.steward.figures import StewardFigures, read

@@ -17,7 +17,7 @@ import uvicorn
 
 from features.common.errors import ConfigError, InputError, ServiceError
 from features.common.hosts import is_loopback
-from jobs.ground.settings.serve import ServeSettings, SiteSettings
+from jobs.ground.settings.sections import ServeSettings, SiteSettings
 from jobs.ground.settings.tree import CacheSettings, Settings
 from prefetch.databases import without_password
 from prefetch.placement.app import application

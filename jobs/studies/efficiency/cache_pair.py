@@ -18,7 +18,7 @@ from features.common.times import DAY_S, day_label
 from jobs.ground.settings.tree import Settings
 from jobs.ground.store.tables import Tables
 from jobs.ground.text import bounds, percent
-from jobs.operator.site_report.recorded_counts import counts_of_day, sums_by
+from jobs.operator.site_report.recorded import counts_of_day, sums_by
 
 SEEN = 0.02
 """The share of the bytes that `days_needed` is about."""

@@ -16,7 +16,7 @@ from features.common.times import DAY_S, day_label, parse_as_of
 from features.schema import ACCESSES, JOB_RECORDS, Table
 from jobs.ground.store.tables import Tables, read_partitions
 from jobs.loop.ingest.sources import workspace
-from jobs.operator.site_report.recorded_counts import give_origins
+from jobs.operator.site_report.recorded import give_origins
 from replay.study.benefit import Region
 from replay.study.use import UNKNOWN, regions_of
 

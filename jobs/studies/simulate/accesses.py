@@ -61,9 +61,11 @@ class Accesses:
 class ReplayAnswer:
     """A row per capacity and policy, and notes on rows of the trace that were changed or dropped.
 
-    `verdict`: what rows of several caches show, in sentences.
+    `verdict`: what rows of several caches show, in sentences; `capacity`: the column of the capacities as
+    they were asked for.
     """
 
     rows: list[dict[str, object]]
     notes: tuple[str, ...]
     verdict: str = ""
+    capacity: str = "capacity_fraction"

@@ -54,6 +54,11 @@ class Caches:
     own: Mapping[str, Policy | PartPolicy] = MappingProxyType({})
 
     @property
+    def asked(self) -> str:
+        """The column of the capacities as they were asked for."""
+        return "capacity_bytes" if self.capacities else "capacity_fraction"
+
+    @property
     def keep(self) -> Sequence[str]:
         """Columns of the trace that stewards use; empty if no policy is one."""
         return CONTEXT if any(name in STEWARDS for name in named_policies(self)) else ()
@@ -84,7 +89,7 @@ def replay_loaded(
     candidates = [candidates_at(caches, size, own=own) for size in capacities]
     replayed = compare(loaded.trace, candidates, count_from_s=count_from_s, on_done=on_progress)
     rows = [summary(at, name, loaded.trace.footprint_bytes) for at in replayed for name in shown(caches)]
-    return ReplayAnswer(rows, loaded.notes)
+    return ReplayAnswer(rows, loaded.notes, capacity=caches.asked)
 
 
 def record_run(
@@ -100,7 +105,7 @@ def record_run(
         for file in (runs.PAGE, runs.TABLE):
             export_replay(answer, folder / file, title=f"Replay of {what}")
 
-    run = runs.comparison(what, "replay", answer.rows, params=params, tags={})
+    run = runs.comparison(what, "replay", answer.rows, answer.capacity, params=params, tags={})
     return runs.keep(mlflow, run, made_by="replay", files=files)
 
 
@@ -255,7 +260,9 @@ def steward_policies(
 def export_replay(answer: ReplayAnswer, out: Path | None, *, title: str) -> None:
     """Write a replay to `out`, if given, in the format of its suffix."""
     ranked = by_merit(answer.rows, "capacity_bytes")
-    columns = [key for key in _REPLAY_PAGE_COLUMNS if key != "prefetch_bytes" or any(r[key] for r in ranked)]
-    rows = [chosen(row, columns) for row in ranked]
-    page = Page(title, answer.notes, rows, [verdict(answer.rows, "capacity_bytes")], note=BOUND_NOTE)
-    write_page(out, answer.rows, page, lambda plots: plots.hit_ratio_against_capacity(answer.rows))
+    rows = [chosen(row, _REPLAY_PAGE_COLUMNS) for row in ranked]
+    heading = "Against capacity" if len({row["capacity_bytes"] for row in rows}) > 1 else "Policies"
+    answers = [verdict(answer.rows, "capacity_bytes")]
+    page = Page(title, answer.notes, rows, answers, heading=heading, note=BOUND_NOTE)
+    drawn = answer.rows, answer.capacity
+    write_page(out, answer.rows, page, lambda plots: plots.hit_ratio_against_capacity(*drawn))

@@ -68,7 +68,8 @@ def run(
         on_done=on_progress,
     )
     key = day_label(last_s), region
-    return ReplayAnswer(_write(tables, caches, replayed, trace.footprint_bytes, key), loaded.notes)
+    rows = _write(tables, caches, replayed, trace.footprint_bytes, key)
+    return ReplayAnswer(rows, loaded.notes, capacity=caches.asked)
 
 
 def planned_by(settings: Settings) -> dict[str, object]:

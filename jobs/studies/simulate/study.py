@@ -11,7 +11,7 @@ from features.common import files
 from features.common.progress import Advance
 from features.common.times import day_label
 from features.common.units import format_bytes
-from jobs.ground.settings.study import StudySettings
+from jobs.ground.settings.sections import StudySettings
 from jobs.ground.settings.tree import Settings
 from jobs.ground.text import count, percent
 from jobs.pages.page import Capacities, page

@@ -8,12 +8,13 @@ from typing import Any
 
 import matplotlib as mpl
 import numpy as np
+from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 
 from features.common.arrays import FloatArray, IntArray
 from features.common.units import format_bytes
 from jobs.ground.text import Row, count, percent
-from jobs.pages.drawing import DARK, LIGHT, STYLE, WARM, Plot, Point
+from jobs.pages.drawing import DARK, LIGHT, STYLE, WARM, Plot, Point, from_zero
 from jobs.pages.plots import BYTES_AXIS, COUNTS_AXIS, line_style, styles
 from replay.curve import Curve
 from replay.study.study import Ideal
@@ -33,7 +34,6 @@ _BOUND: dict[str, Any] = {"linestyle": "none", "marker": "D", "mfc": "none", "me
 _OPTIONS = {"LRU": "lru", "a steward": "steward", "the bound": "bound", "LRU, more disk": "lru, more disk"}
 _FEW = 20
 """With fewer points, a line shows each of them."""
-_TERA = 1e12
 MAX_POINTS = 800
 _READ_POINTS = 200
 """Points of a smooth line that can be read."""
@@ -161,7 +161,8 @@ def hits_against_capacity(curve: Curve, ideal: Sequence[Ideal]) -> Plot:
             plot.add(f"{name}: bytes", drawn, _served_at(sizes, shares, "bytes"))
         axes.set_xscale("log")
         axes.xaxis.set_major_formatter(BYTES_AXIS)
-        axes.set(xlabel="capacity", ylabel="hits, %", ylim=(0, None))
+        axes.set(xlabel="capacity", ylabel="hits, %")
+        from_zero(axes)
         return plot
 
 
@@ -202,7 +203,7 @@ def traffic_against_disk(points: Sequence[Row]) -> Plot:
     """WAN traffic per day over the disk saved, a mark per capacity. `points`: of `storage`."""
     with mpl.rc_context(STYLE):
         plot = Plot()
-        at, traffic = ([p[key] / 1e12 for p in points] for key in ("saved_bytes", "wan_bytes_per_day"))
+        at, traffic = ([p[key] for p in points] for key in ("saved_bytes", "wan_bytes_per_day"))
         (drawn,) = plot.axes.plot(at, traffic, "o--", color=DARK, markersize=5, clip_on=False)
         said = [
             f"a cache of {format_bytes(p['capacity_bytes'])}: {format_bytes(p['saved_bytes'])} less disk, "
@@ -214,7 +215,8 @@ def traffic_against_disk(points: Sequence[Row]) -> Plot:
             name = format_bytes(p["capacity_bytes"])
             plot.axes.annotate(name, (x, y), xytext=(0, -14), textcoords="offset points", ha="center")
         plot.axes.margins(x=0.1)
-        plot.axes.set(xlabel="less disk, TB", ylabel="more WAN traffic, TB per day", ylim=(0, None))
+        plot.axes.set(xlabel="less disk", ylabel="more WAN traffic per day")
+        _in_bytes(plot.axes)
         return plot
 
 
@@ -235,10 +237,17 @@ def wan_against_capacity(curve: Sequence[tuple[int, float]], options: Sequence[R
             look = looks[_OPTIONS[row["option"]]] | {"linestyle": "none"}
             (mark,) = plot.axes.plot([point.x], [point.y], **look)
             plot.add(row["option"], mark, [point])
-        plot.axes.set(xlabel="capacity, TB", ylabel="fetched, TB per day", ylim=(0, None))
+        plot.axes.set(xlabel="capacity", ylabel="fetched per day")
+        _in_bytes(plot.axes)
         return plot
+
+
+def _in_bytes(axes: Axes) -> None:
+    for axis in (axes.xaxis, axes.yaxis):
+        axis.set_major_formatter(BYTES_AXIS)
+    from_zero(axes)
 
 
 def _fetched_point(name: str, capacity_bytes: int, bytes_per_day: float) -> Point:
     said = f"{name}, {format_bytes(capacity_bytes)}: {format_bytes(bytes_per_day)} fetched per day"
-    return Point(capacity_bytes / _TERA, bytes_per_day / _TERA, said)
+    return Point(capacity_bytes, bytes_per_day, said)

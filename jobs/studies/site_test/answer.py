@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from features.common.hosts import first_fit, hosts_of
 from features.common.units import format_bytes
-from jobs.ground.settings.study import OriginSettings
+from jobs.ground.settings.sections import OriginSettings
 from jobs.ground.settings.tree import Settings
 from jobs.ground.text import percent
 from jobs.studies.site_test.measure import Measured, RoundTrip, Run

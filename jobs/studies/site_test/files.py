@@ -24,8 +24,7 @@ from features.schema import ACCESSES, FILES
 from jobs.ground.caches.paths import Paths
 from jobs.ground.settings.tree import CacheSettings
 from jobs.ground.store.tables import Tables
-from jobs.studies.site_test.processes import Server, ask
-from jobs.studies.site_test.schedule import LEAST_BYTES
+from jobs.studies.site_test.schedule import LEAST_BYTES, Server, ask
 from prefetch.lfn import checked_lfn
 from prefetch.target import CacheTarget
 from prefetch.xcache.client import XCacheTarget

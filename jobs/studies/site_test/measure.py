@@ -14,14 +14,16 @@ from typing import Any, Final
 from features.common.errors import PushRejected, TargetUnavailable
 from features.common.progress import Advance
 from jobs.studies.site_test.files import Fetched
-from jobs.studies.site_test.processes import Server, ask, ask_at_once
 from jobs.studies.site_test.schedule import (
     COLD,
     LEAST_BYTES,
     WARM,
     Kind,
     Limits,
+    Server,
     Span,
+    ask,
+    ask_at_once,
     groups,
     kinds,
     pieces,

@@ -24,8 +24,7 @@ from jobs.studies.site_test import answer, files
 from jobs.studies.site_test.answer import Latency, Rate
 from jobs.studies.site_test.files import Fetched
 from jobs.studies.site_test.measure import Measured, Measuring, round_trip
-from jobs.studies.site_test.processes import Server
-from jobs.studies.site_test.schedule import COLD, WARM, Limits, kinds
+from jobs.studies.site_test.schedule import COLD, WARM, Limits, Server, kinds
 from prefetch.xcache import server
 from prefetch.xcache.client import SERVER_URL, XCacheTarget
 

@@ -13,7 +13,7 @@ from command_line import COMMANDS
 from rich.text import Text
 from typer.testing import CliRunner
 
-from jobs.cli.examples import EXAMPLES
+from jobs.cli.layout import EXAMPLES
 from jobs.cli.main import app
 
 WORDS = "import sys; sys.argv = ['cachecast', *sys.argv[1:]]; from jobs.cli.main import main; main()"

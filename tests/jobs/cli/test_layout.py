@@ -85,3 +85,13 @@ def test_a_paragraph_keeps_its_words_and_indents(width: int) -> None:
     assert lines[0].startswith("  three")
     assert " ".join(plain.split()) == " ".join(" ".join(lines).split())
     assert max(map(len, lines)) <= width
+
+
+def test_days_are_ranges_and_counts_of_nothing_are_left_out() -> None:
+    days = ["2026-02-27", "2026-02-28", "2026-03-01", "2026-03-03"]
+    assert text("days", days) == "2026-02-27 to 2026-03-01, 2026-03-03"
+    assert text("days", days[:1]) == days[0] and text("names", ["2026", "b"]) == "2026, b"
+    row = {"n_new": 2, "n_late": 0, "n_rejected": {}, "won": False, "seconds": 0.0, "error": None}
+    assert layout.telling(row) == {"n_new": 2, "won": False, "seconds": 0.0}
+    assert layout.telling({"n_rows": 0, "n_new": 0, "engine": "local"}) == {"n_rows": 0, "engine": "local"}
+    assert layout.telling({"cache": "a", "cancelled": 0}) == {"cache": "a", "cancelled": 0}

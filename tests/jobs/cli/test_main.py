@@ -16,7 +16,8 @@ from cachecast_main import cachecast
     [
         (["plan", "--cache", "nowhere", "--as-of", "2026-03-01"], "no cache is called 'nowhere'"),
         (["plan", "--cache", "x", "--as-of", "soon"], "not a time"),
-        (["features"], "give either --as-of or --day"),
+        (["features"], "no table accesses at"),
+        (["predict", "--as-of", "2026-03-01", "--day", "2026-03-01"], "give either --as-of or --day"),
         (["train", "--as-of", "2026-03-01", "--search-minutes", "1"], "--search-minutes needs --compare"),
         (["promote"], "cachecast evaluate"),
         (["promote", "--why"], "nothing was decided"),

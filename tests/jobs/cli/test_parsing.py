@@ -8,30 +8,57 @@ from pathlib import Path
 
 import pytest
 from cachecast_main import cachecast
+from operator_site import row
 
 from features.common.errors import InputError
 from features.common.times import DAY_S, as_of_label, day_label
+from features.schema import ACCESSES, PREDICTIONS
 from jobs.cli.options import AskedReads
-from jobs.cli.parsing import moments, shares, watermarks
+from jobs.cli.parsing import moments, newest, shares, watermarks
+from jobs.ground.settings.tree import Settings
+from jobs.ground.store.tables import Tables
 
 HOUR_S = 3600
+FIRST_S = 1_772_323_200  # 2026-03-01
 
 
-def test_a_day_has_the_cycles_that_have_begun() -> None:
-    first = 1_772_323_200  # 2026-03-01
-    assert moments(None, "2026-03-01", 6 * HOUR_S) == [first + n * 6 * HOUR_S for n in range(4)]
-    assert moments(None, "2026-03-01", 2 * DAY_S) == [first]
-    assert moments("2026-03-01T04:00:00Z", None, HOUR_S) == [first + 4 * HOUR_S]
+def by_cycles(tmp_path: Path, cycle: str) -> Settings:
+    given = {"CACHECAST_TABLES__ROOT": str(tmp_path / "tables"), "CACHECAST_FEATURES__CYCLE": cycle}
+    return Settings.load(None, env=given)
+
+
+def test_a_day_has_the_cycles_that_have_begun(tmp_path: Path) -> None:
+    hourly = by_cycles(tmp_path, "1h")
+    assert moments(hourly, None, "2026-03-01") == [FIRST_S + n * HOUR_S for n in range(24)]
+    assert moments(hourly, "2026-03-01T04:00:00Z", None) == [FIRST_S + 4 * HOUR_S]
     now_s = int(time.time())
-    today = moments(None, day_label(now_s), 60)
+    today = moments(by_cycles(tmp_path, "1m"), None, day_label(now_s))
     assert today[0] <= today[-1] <= time.time()
     assert len(today) >= (now_s - today[0]) // 60
     with pytest.raises(InputError, match="has not begun"):
-        moments(None, day_label(now_s + DAY_S), HOUR_S)
+        moments(hourly, None, day_label(now_s + DAY_S))
     ahead = as_of_label(now_s + HOUR_S)
-    assert moments(ahead, None, 2 * HOUR_S) == [now_s + HOUR_S]
+    assert moments(hourly, ahead, None) == [now_s + HOUR_S]
     with pytest.raises(InputError, match=f"{ahead} has not come"):
-        moments(ahead, None, HOUR_S // 2)
+        moments(by_cycles(tmp_path, "30m"), ahead, None)
+
+
+def test_a_time_that_is_not_typed_is_the_newest(tmp_path: Path) -> None:
+    settings = by_cycles(tmp_path, "1h")
+    tables, region, now_s = Tables.of(settings), settings.region.name, int(time.time())
+    assert moments(settings, None, None) == [now_s - now_s % HOUR_S]
+    for table, key in (
+        (ACCESSES, ("2026-03-01",)),
+        (PREDICTIONS, ("2026-03-01", "2026-03-01T04:00:00Z", region)),
+        (PREDICTIONS, ("2026-03-01", "2026-03-01T05:00:00Z", "another")),
+        (PREDICTIONS, ("2026-02-28", "2026-02-28T05:00:00Z", region)),
+        (PREDICTIONS, ("2099-01-01", "2099-01-01T00:00:00Z", region)),
+    ):
+        tables.replace_rows(table, [row(table)], key)
+    assert moments(settings, None, None) == [FIRST_S + DAY_S]
+    assert newest(settings, PREDICTIONS, region) == FIRST_S + 4 * HOUR_S
+    tables.replace_rows(ACCESSES, [row(ACCESSES)], (day_label(now_s),))
+    assert moments(settings, None, None)[0] <= now_s
 
 
 @pytest.mark.parametrize("words", [("train",), ("features",), ("predict",), ("cycle",), ("arrivals",)])

@@ -132,3 +132,32 @@ def test_any_set_of_policies_is_drawn(policies: list[str]) -> None:
     drawn = plots.hit_ratio_against_capacity(rows_of(policies)).svg()
     assert drawn.startswith("<svg")
     assert drawn == plots.hit_ratio_against_capacity(rows_of(policies)[::-1]).svg()
+
+
+def test_one_capacity_is_sorted_bars_with_the_bound_as_a_line() -> None:
+    rows = [row for row in rows_of(["lru", "fifo", "sieve", "bound"])[::-1] if row["capacity_bytes"] == 10]
+    gaps = ("byte_gap_closed", "byte_gap_closed_lower", "byte_gap_closed_upper")
+    judged = [row | dict(zip(gaps, (k / 9, None, None), strict=True)) for k, row in enumerate(rows[::-1])]
+    for made, best in (
+        (plots.hit_ratio_against_capacity(rows), "bound, 3.0 %"),
+        (plots.gap_closed(judged, "capacity_bytes"), "bound, 100.0 %"),
+    ):
+        ticks = [tick.get_text().split(",")[0] for tick in made.axes.get_yticklabels()]
+        assert ticks == ["lru", "fifo", "sieve"][-len(ticks) :] and len(ticks) >= 2
+        assert [text.get_text() for text in made.axes.texts] == [best]
+        assert best in made.svg()
+
+
+def test_an_axis_has_the_unit_of_the_capacities_that_were_asked_for() -> None:
+    rows = [row | {"capacity_bytes": row["capacity_bytes"] * 10**12} for row in rows_of(["lru", "bound"])]
+    drawn = plots.hit_ratio_against_capacity(rows).svg()
+    assert ">10 TB<" in drawn and "% of the bytes" not in drawn
+    assert "% of the bytes" in plots.hit_ratio_against_capacity(rows, "capacity_fraction").svg()
+
+
+def test_marks_of_the_highest_value_are_inside_the_plot() -> None:
+    rows = [row | {"byte_hit_ratio": 0.7 + 4 * row["byte_hit_ratio"]} for row in rows_of(["a", "b", "c"])]
+    made = plots.hit_ratio_against_capacity(rows)
+    made.svg()
+    top = made.axes.bbox.y1 - made.axes.transData.transform((0, 78))[1]
+    assert top > 5

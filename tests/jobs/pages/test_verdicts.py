@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from jobs.pages.runs import comparison
 from jobs.pages.verdicts import by_merit, savings, verdict
 
 
@@ -44,3 +45,20 @@ def test_several_capacities_are_one_sentence() -> None:
     worse = [row("lru", 10, 100), row("lru+plan", 10, 110, -0.2, cycle="1h")]
     (line,) = savings(worse, "capacity_bytes", ("lru+plan",))
     assert line.startswith("At 10 B, lru+plan every 1h costs 10 B of WAN traffic against LRU (10.0 %), -20 %")
+
+
+def test_figures_of_a_run_are_named_by_the_capacity_that_was_asked_for() -> None:
+    sizes = {50 * 10**12: 0.0512, 1_234_500_000_000: 0.1}
+    rows = [
+        row(policy, size, 9, 0.5, capacity_fraction=share)
+        for policy in ("lru", "sieve")
+        for size, share in sizes.items()
+    ]
+    for column, names in (
+        ("capacity_bytes", {"50TB", "1.2345TB"}),
+        ("capacity_fraction", {"5.12pct", "10pct"}),
+    ):
+        run = comparison("a trace", "replay", rows, column, params={}, tags={})
+        assert set(run.params["capacities"].split(", ")) == names
+        assert {name.split("/")[1] for name in run.children[0].metrics} == names
+        assert {f"sieve/byte_gap_closed/{name}" for name in names} <= run.metrics.keys()

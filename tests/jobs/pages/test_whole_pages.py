@@ -32,7 +32,9 @@ def row(policy: str, wan: int) -> dict[str, Any]:
 
 
 def exported(suffix: str) -> Write:
-    answer: Any = SimpleNamespace(rows=[row("lru", 10), row("bound", 5)] * 40, notes=("a note",))
+    answer: Any = SimpleNamespace(
+        rows=[row("lru", 10), row("bound", 5)] * 40, notes=("a note",), capacity="capacity_bytes"
+    )
     return lambda folder: replay_trace.export_replay(answer, folder / f"page{suffix}", title="Replay")
 
 

@@ -7,6 +7,7 @@ import itertools
 import hypothesis as hy
 import hypothesis.strategies as st
 import pytest
+from cases import cases
 from journals import DAY, begin, begin_all, due, finish, item, pinned, states, stop, work_on
 
 from prefetch.actions import ItemState
@@ -72,7 +73,7 @@ WORDS = st.lists(
 )
 
 
-@hy.settings(max_examples=60, deadline=None)
+@cases(12, thorough=500)
 @hy.given(plans=WORDS)
 def test_in_whatever_order_plans_come_the_same_is_left(plans: list[tuple[int, str, set[int]]]) -> None:
     """Left is an item of which no newer plan speaks, and, of a whole plan, none that is newer and whole."""

@@ -20,7 +20,7 @@ from jwt.api_jws import PyJWS
 from placement_server import threaded
 
 from features.common.errors import ConfigError
-from jobs.ground.settings.serve import IssuerSettings
+from jobs.ground.settings.sections import IssuerSettings
 from prefetch.placement.tokens import (
     OPERATORS,
     Issuer,

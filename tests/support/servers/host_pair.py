@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import json
 import os
 import pwd
+import shlex
 import signal
 import subprocess
 import sys
@@ -16,11 +18,14 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from airflow_rest import Airflow
 from daemons import NoServer, end, start, wait
 from postgres_server import PostgresServer
 from steward_site import MIB, eventually
 
 from features.common.times import day_label
+from jobs.local_site.local.services import airflow, prepare_airflow
+from jobs.local_site.local.site import opened
 from jobs.local_site.local.xrootd import prepared
 from prefetch.steward.figures import StewardFigures, read
 from prefetch.xcache.events import FileClose
@@ -65,6 +70,19 @@ capacity = "{20 * MIB}B"
 watermarks = [0.7, 1.0]
 evict_guard = "0s"
 steward = true
+"""
+AIRFLOW = """
+[mlflow]
+uri = "sqlite:///{out}/mlflow/mlflow.db"
+artifacts = "{out}/mlflow/artifacts"
+[training]
+spool = "{out}/trainings"
+[serve]
+database = "{out}/placement.db"
+[airflow]
+pull = {{ rucio_traces = "{out}/traces/", rucio_files = "{out}/files/" }}
+retries = 1
+retry_delay = "5s"
 """
 COMMAND = [
     sys.executable,
@@ -113,6 +131,8 @@ class Hosts:
         seen = {HOST: f'namespace = "{namespace}"\ngstream = "{captures}"', CONTROLLER: ""}
         for side, seen_by in seen.items():
             (folder / side / "site.toml").write_text(SITE.format(folder=folder / side, seen_by=seen_by))
+        with (folder / CONTROLLER / "site.toml").open("a") as out:
+            out.write(AIRFLOW.format(out=folder / CONTROLLER / "airflow"))
         self.namespace, self.captures = namespace, captures
 
     def words(self, side: str, *words: str) -> list[str]:
@@ -121,10 +141,17 @@ class Hosts:
         hide = 'mount -t tmpfs none "$0" && exec "$@"'
         return ["ip", "netns", "exec", side, "sh", "-c", hide, str(self.folder / other), *words]
 
-    def start(self, side: str, name: str, *words: str, ready: Callable[[], bool]) -> None:
+    def start(
+        self,
+        side: str,
+        name: str,
+        *words: str,
+        ready: Callable[[], bool],
+        env: Mapping[str, str] = {},
+    ) -> None:
         """Start a service of `side`, and wait until it is ready."""
         log = self.folder / f"{name}.log"
-        self.running[name] = process = start(self.words(side, *words), log, env=environment())
+        self.running[name] = process = start(self.words(side, *words), log, env=environment() | env)
         wait(ready, self.folder, process)
 
     def kill(self, *names: str) -> None:
@@ -134,7 +161,7 @@ class Hosts:
                 os.killpg(self.running[name].pid, signal.SIGKILL)
             self.running.pop(name).wait()
 
-    def run(self, side: str, *words: str, fails: str = "", python: str = "") -> Any:
+    def run(self, side: str, *words: str, fails: str = "", python: str = "", within_s: float = 300) -> Any:
         """What a command of `side` answers as JSON; `fails`: a part of the error that it must end with."""
         conf = ["--conf", str(self.folder / side / "site.toml"), "--json"]
         command = [sys.executable, "-c", python, *words] if python else [*COMMAND, *words, *conf]
@@ -144,7 +171,7 @@ class Hosts:
             capture_output=True,
             text=True,
             check=False,
-            timeout=300,
+            timeout=within_s,
         )
         if fails:
             check(done.returncode == 1 and fails in done.stderr, f"{words[0]}: {done.stderr[-300:]}")
@@ -259,6 +286,22 @@ class Hosts:
         self.servers()
         self.steward()
 
+    def airflow(self) -> Airflow:
+        """Start Airflow's four processes on the controller, by its settings; their API."""
+        site = opened(self.folder / CONTROLLER / "airflow", tables=None, xrootd=False)
+        program = self.folder / CONTROLLER / "bin" / "cachecast"
+        program.parent.mkdir()
+        program.write_text(f'#!/bin/sh\nexec {shlex.join(COMMAND)} "$@"\n')
+        program.chmod(0o755)
+        prepare_airflow(site)
+        with inside(CONTROLLER):
+            for service in airflow(site):
+                path = f"{program.parent}{os.pathsep}{service.env['PATH']}"
+                conf = str(self.folder / CONTROLLER / "site.toml")
+                env = {**service.env, "PATH": path, "CACHECAST_CONF": conf}
+                self.start(CONTROLLER, service.name, *service.words, ready=service.is_healthy, env=env)
+            return Airflow(f"http://127.0.0.1:{site.ports['airflow']}", site.secret("airflow-password"))
+
     def steward(self) -> None:
         """Start the steward; it has begun when this returns."""
         conf = ["--conf", str(self.folder / HOST / "site.toml")]
@@ -297,8 +340,23 @@ class Hosts:
 def environment() -> dict[str, str]:
     """Variables of every process: the keys of the store, and where it is."""
     keys = {"AWS_ACCESS_KEY_ID": "x", "AWS_SECRET_ACCESS_KEY": "x", "AWS_DEFAULT_REGION": "us-east-1"}
-    url = {"AWS_ENDPOINT_URL": f"http://{ADDRESS[CONTROLLER]}:{S3}", "PYTHONPATH": str(ROOT)}
+    url = {
+        "AWS_ENDPOINT_URL": f"http://{ADDRESS[CONTROLLER]}:{S3}",
+        "PYTHONPATH": f"{ROOT}:{Path(__file__).parent}",
+    }
     return os.environ | keys | url
+
+
+@contextlib.contextmanager
+def inside(side: str) -> Iterator[None]:
+    """What this thread asks meanwhile, it asks on the network of `side`."""
+    enter = ctypes.CDLL(None, use_errno=True).setns
+    with Path("/proc/thread-self/ns/net").open() as ours, Path("/run/netns", side).open() as theirs:
+        assert enter(theirs.fileno(), 0) == 0, os.strerror(ctypes.get_errno())
+        try:
+            yield
+        finally:
+            assert enter(ours.fileno(), 0) == 0, os.strerror(ctypes.get_errno())
 
 
 def ip(*words: str) -> None:

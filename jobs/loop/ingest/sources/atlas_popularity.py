@@ -15,7 +15,7 @@ from features.common.errors import SchemaError
 from features.common.hashes import SPARK_SEED, xxh64
 from features.schema import ACCESSES
 from jobs.loop.ingest.sources import Site, Source, rucio_traces, sql
-from jobs.loop.ingest.sources.csv_header import Header
+from jobs.loop.ingest.sources.record_fields import Header
 
 _COLUMNS = (
     *("timestamp", "user", "scope", "name", "project", "datatype", "run_number", "stream_name", "prod_step"),

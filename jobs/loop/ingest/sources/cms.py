@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from features.common.names import literal
 from features.schema import ACCESSES
-from jobs.loop.ingest.sources import Site, Source, json_fields, sql, urls
+from jobs.loop.ingest.sources import Site, Source, record_fields, sql, urls
 
 _TIMES = ("start_time", "end_time", "kafka_timestamp", "timestamp")
 _SIZES = ("file_size", "read_bytes", "read_bytes_at_close")
@@ -52,7 +52,7 @@ def query(site: Site, *, site_column: str) -> sql.Query:
     return sql.Query(
         table=ACCESSES,
         where=sql.LINES,
-        steps=[*json_fields.columns(_NAMES, numbers=_NUMBERS), parsed, known, *sql.with_parts("lfn")],
+        steps=[*record_fields.columns(_NAMES, numbers=_NUMBERS), parsed, known, *sql.with_parts("lfn")],
         columns=_columns(site) | {"site": site_column},
         reason=_reason(site.caches),
         sample=sql.without_users("value"),

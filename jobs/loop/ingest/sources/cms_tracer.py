@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from features.common.names import literal
 from features.schema import ACCESSES
-from jobs.loop.ingest.sources import Site, Source, json_fields, sql, urls
+from jobs.loop.ingest.sources import Site, Source, record_fields, sql, urls
 from jobs.loop.ingest.sources.cms import is_one_of
 from replay.config import expression
 
@@ -34,7 +34,7 @@ def query(site: Site) -> sql.Query:
     return sql.Query(
         table=ACCESSES,
         where=sql.LINES,
-        steps=[*json_fields.columns(_NAMES), parsed, *sql.with_parts("lfn")],
+        steps=[*record_fields.columns(_NAMES), parsed, *sql.with_parts("lfn")],
         columns=_columns(site),
         reason=_reason(site),
         sample=sql.without_users("value"),

@@ -7,7 +7,7 @@ CMSSW reports by Chirp. Any other pool's jobs have Owner, cluster and node.
 from __future__ import annotations
 
 from features.schema import JOB_RECORDS
-from jobs.loop.ingest.sources import Site, Source, job_records, json_fields, sql
+from jobs.loop.ingest.sources import Site, Source, job_records, record_fields, sql
 from jobs.loop.ingest.sources.job_records import cores, first_of, number
 
 _SITES = (
@@ -62,7 +62,7 @@ def query(site: Site) -> sql.Query:
         "htcondor_history",
         site,
         steps=[
-            *json_fields.columns(texts, numbers=(*_SPENT, *_LAST_RUN)),
+            *record_fields.columns(texts, numbers=(*_SPENT, *_LAST_RUN)),
             moments | _runs(),
             _times() | {"failed": f"coalesce({failed}, false)"},
         ],

@@ -7,7 +7,7 @@ close_time, and perhaps write. The last are empty while no close was seen.
 from __future__ import annotations
 
 from features.schema import ACCESSES
-from jobs.loop.ingest.sources import Site, Source, csv_header, sql, urls
+from jobs.loop.ingest.sources import Site, Source, record_fields, sql, urls
 
 _COLUMNS = ("time", "win_end", "lfn", "size", "user_id", "file_id", "read", "readv", "close_time")
 _TIMES = {"time": "open_us", "win_end": "end_us", "close_time": "close_us"}
@@ -15,7 +15,7 @@ _NUMBERS = ("size", "read", "readv")
 _WRITTEN = "write"
 
 
-def query(site: Site, header: csv_header.Header) -> sql.Query:
+def query(site: Site, header: record_fields.Header) -> sql.Query:
     """Accesses, one row a file open. A server's session number stands in for the user.
 
     `known_at` is the end of the packet's window, or the close if that is later.
@@ -31,8 +31,8 @@ def query(site: Site, header: csv_header.Header) -> sql.Query:
     return sql.Query(
         table=ACCESSES,
         where=header.where,
-        prepare=csv_header.csv_columns(header.names, names),
-        steps=[*csv_header.fields(names), parsed, *sql.with_parts("path")],
+        prepare=record_fields.csv_columns(header.names, names),
+        steps=[*record_fields.fields(names), parsed, *sql.with_parts("path")],
         columns=_columns(site.salt),
         reason=_reason(),
         sample=f"concat_ws(',', {fields})",
@@ -70,5 +70,5 @@ def _columns(salt: str) -> dict[str, str]:
 
 
 SOURCE = Source(
-    query, lambda line, path: csv_header.csv_header(line, path, _COLUMNS), of_paths=True, of_sessions=True
+    query, lambda line, path: record_fields.csv_header(line, path, _COLUMNS), of_paths=True, of_sessions=True
 )

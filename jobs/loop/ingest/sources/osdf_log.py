@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from features.schema import ACCESSES
-from jobs.loop.ingest.sources import Site, Source, csv_header, sql, urls
+from jobs.loop.ingest.sources import Site, Source, record_fields, sql, urls
 
 _FIELDS = ("Objectname", "Site", "Server", "ServerType", "Read", "Write")
 
@@ -29,7 +29,7 @@ def query(site: Site) -> sql.Query:
         steps=[
             {f"{name} field": field for name, field in fields.items()}
             | {"moment": "regexp_extract(value, '^\\[([^\\]]*)\\]', 1)"},
-            *csv_header.fields(_FIELDS),
+            *record_fields.fields(_FIELDS),
             parsed,
             *sql.with_parts("path"),
         ],

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from features.common.names import literal
 from features.schema import JOB_RECORDS
-from jobs.loop.ingest.sources import Site, Source, csv_header, job_records, json_fields, sql
-from jobs.loop.ingest.sources.csv_header import Header
+from jobs.loop.ingest.sources import Site, Source, job_records, record_fields, sql
 from jobs.loop.ingest.sources.job_records import cores, number
+from jobs.loop.ingest.sources.record_fields import Header
 
 _NEEDED = ("pandaid", "jobstatus", "starttime", "endtime", "cpuconsumptiontime")
 _TEXTS = (
@@ -32,7 +32,7 @@ def header(line: str, path: str) -> Header:
     """The columns that the first line names, or none for JSON. Raises SchemaError."""
     if not line or line.lstrip()[:1] in ("{", "["):
         return Header(())
-    return Header(csv_header.csv_header(line.lower(), path, _NEEDED).names, line)
+    return Header(record_fields.csv_header(line.lower(), path, _NEEDED).names, line)
 
 
 def query(site: Site, header: Header) -> sql.Query:
@@ -44,7 +44,7 @@ def query(site: Site, header: Header) -> sql.Query:
     is_csv = bool(header.names)
     names = [name for name in _FIELDS if name in header.names]
     missing = {name: "CAST(NULL AS VARCHAR)" for name in _FIELDS if name not in header.names}
-    fields = [missing, *csv_header.fields(names)] if is_csv else json_fields.columns(_FIELDS)
+    fields = [missing, *record_fields.fields(names)] if is_csv else record_fields.columns(_FIELDS)
     of_report = ("statechangetime", "modificationtime", "creationtime")
     moments = {
         "id": "pandaid",
@@ -70,7 +70,7 @@ def query(site: Site, header: Header) -> sql.Query:
         "panda_jobs",
         site,
         where=header.where if is_csv else sql.LINES,
-        prepare=csv_header.csv_columns(header.names, names) if is_csv else None,
+        prepare=record_fields.csv_columns(header.names, names) if is_csv else None,
         steps=[step for step in fields if step] + [moments, times],
         first=(
             ("jobstatus IS NULL", "missing field: jobstatus"),

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from features.common.names import literal
 from features.schema import ACCESSES
-from jobs.loop.ingest.sources import Site, Source, json_fields, sql, urls
+from jobs.loop.ingest.sources import Site, Source, record_fields, sql, urls
 from jobs.loop.ingest.sources.cms import is_one_of
 
 _TEXTS = ("object_name", "site", "remote_ip", "server", "server_type", "appinfo")
@@ -44,7 +44,11 @@ def query(site: Site) -> sql.Query:
     return sql.Query(
         table=ACCESSES,
         where=sql.LINES,
-        steps=[*json_fields.columns((*_TEXTS, *_NUMBERS), numbers=_NUMBERS), parsed, *sql.with_parts("path")],
+        steps=[
+            *record_fields.columns((*_TEXTS, *_NUMBERS), numbers=_NUMBERS),
+            parsed,
+            *sql.with_parts("path"),
+        ],
         columns=_columns(site.salt),
         reason=_reason(site.caches),
         sample=f"""regexp_replace(value, {literal(_PERSON)}, '"remote_ip":"*"')""",

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from features.schema import ACCESSES
-from jobs.loop.ingest.sources import Site, Source, csv_header, file_names, sql
+from jobs.loop.ingest.sources import Site, Source, record_fields, sql, urls
 
 _WEEKLY = ("dataset", "week", "accesses")
 _DAILY = ("date", "dataset", "n_accesses")
@@ -17,7 +17,7 @@ _WEEK_S = 7 * 86400
 _MAX_WEEK = 6000
 
 
-def query(site: Site, header: csv_header.Header) -> sql.Query:
+def query(site: Site, header: record_fields.Header) -> sql.Query:
     """Accesses, one row per row of the file that differs, with `n_reads` reads.
 
     `accessed_at` is the start of the unit, `known_at` its end. Rows that are equal in all named columns are
@@ -32,10 +32,10 @@ def query(site: Site, header: csv_header.Header) -> sql.Query:
     return sql.Query(
         table=ACCESSES,
         where=header.where,
-        prepare=csv_header.csv_columns(header.names, form, others),
+        prepare=record_fields.csv_columns(header.names, form, others),
         steps=[
-            *csv_header.fields([*form, *called]),
-            {"start_s": start_s, "n": sql.count(reads), "plain": file_names.plain("dataset")},
+            *record_fields.fields([*form, *called]),
+            {"start_s": start_s, "n": sql.count(reads), "plain": urls.plain("dataset")},
             *sql.with_parts("plain"),
         ],
         columns=_columns(_WEEK_S if weekly else 86400, called),
@@ -76,4 +76,4 @@ def _date_s(date: str) -> str:
     return f"CASE WHEN {is_date} AND {start_s} BETWEEN 0 AND {sql.LATEST_S} THEN {start_s} END"
 
 
-SOURCE = Source(query, lambda line, path: csv_header.csv_header(line, path, _WEEKLY, _DAILY))
+SOURCE = Source(query, lambda line, path: record_fields.csv_header(line, path, _WEEKLY, _DAILY))

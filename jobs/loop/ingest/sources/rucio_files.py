@@ -9,7 +9,7 @@ there is no file of this name; `rucio_server` notes it).
 from __future__ import annotations
 
 from features.schema import FILES
-from jobs.loop.ingest.sources import Site, Source, json_fields, sql
+from jobs.loop.ingest.sources import Site, Source, record_fields, sql
 
 _FIELDS = (
     *("parent_scope", "parent_name", "scope", "name", "bytes", "adler32"),
@@ -36,7 +36,7 @@ def query(site: Site) -> sql.Query:
         table=FILES,
         where=sql.LINES,
         steps=[
-            *json_fields.columns(_FIELDS, numbers=("bytes", *_TIMES), states=("rses", "locked")),
+            *record_fields.columns(_FIELDS, numbers=("bytes", *_TIMES), states=("rses", "locked")),
             moments,
             known,
             *sql.with_parts("name", "scope"),

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from features.common.names import literal
 from features.schema import ACCESSES
-from jobs.loop.ingest.sources import Site, Source, json_fields, sql, urls
+from jobs.loop.ingest.sources import Site, Source, record_fields, sql, urls
 
 _READS = ("get", "get_sm", "sm_get", "get_sm_a", "sm_get_a", "download")
 _JOBS = ("get_sm", "sm_get")
@@ -47,7 +47,7 @@ def query(site: Site) -> sql.Query:
         table=ACCESSES,
         where=sql.LINES,
         steps=[
-            *json_fields.columns(_FIELDS, times=_TIMES, counts=("filesize",), states=_AS_THEY_ARE),
+            *record_fields.columns(_FIELDS, times=_TIMES, counts=("filesize",), states=_AS_THEY_ARE),
             moments,
             *urls.with_hosts("url"),
             *sql.with_parts("filename", "scope"),

@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from features.common.names import NO_NAMES, literal
 from features.schema import ACCESSES, Table
-from jobs.loop.ingest.sources import Site, file_names, urls
+from jobs.loop.ingest.sources import Site, urls
 from replay.config import expression
 
 SAMPLE_CHARS = 200
@@ -47,7 +47,7 @@ _LONGEST_NO_NAME, _NO_NAME = max(map(len, NO_NAMES)), literal(expression(NO_NAME
 Columns = Mapping[str, str]
 """Expressions by the name of their column."""
 
-with_parts, named = file_names.with_parts, file_names.named
+with_parts, named = urls.with_parts, urls.named
 
 
 @dataclasses.dataclass(frozen=True)
@@ -84,7 +84,7 @@ class Query:
 
         A refused row keeps only its verdict, so that what is kept in memory is small.
         """
-        columns = file_names.scoped(_in_order(self.columns), self.scopes)
+        columns = urls.scoped(_in_order(self.columns), self.scopes)
         impossible = [
             (f"{columns[name]} > {most}", f"impossible {name}")
             for name, most in _MOST.items()

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from features.common.names import literal
 from features.schema import JOB_RECORDS
-from jobs.loop.ingest.sources import Site, Source, job_records, json_fields, sql, urls
+from jobs.loop.ingest.sources import Site, Source, job_records, record_fields, sql, urls
 from jobs.loop.ingest.sources.job_records import named, number
 
 _TEXTS = (
@@ -71,7 +71,12 @@ def query(site: Site) -> sql.Query:
     return job_records.query(
         "wmarchive",
         site,
-        steps=[*json_fields.columns(_TEXTS, states=("meta_data.jobstate",)), lists | texts, moments, failed],
+        steps=[
+            *record_fields.columns(_TEXTS, states=("meta_data.jobstate",)),
+            lists | texts,
+            moments,
+            failed,
+        ],
         first=(
             ("task IS NULL", "missing field: task"),
             ("jobstate IS NULL", "missing field: jobstate"),

@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from features.common.errors import LimitError, StaleInputError, TargetUnavailable
+from features.common.errors import LimitError, PushRejected, StaleInputError, TargetUnavailable
 from features.common.times import as_of_label, day_label
 from features.schema import CONTENTS, PLANS, PREDICTIONS
 from jobs.ground.caches import inventory
@@ -212,6 +212,17 @@ def test_a_half_true_inventory_is_refused_though_the_files_used_last_are_right(
     assert len(server.asked) > 15
     server.names = {lfn(i) for i in range(40) if i % 2 or i > 34}
     with pytest.raises(TargetUnavailable, match=r"does not hold .* files of its inventory of"):
+        found(tables)
+
+
+def test_an_inventory_whose_samples_the_server_denies_is_no_ground_for_a_plan(
+    tables: Tables, server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def denied(*_: object) -> bool:
+        raise PushRejected("root://xc1/a: permission denied")
+
+    monkeypatch.setattr(XCacheTarget, "server_holds", denied)
+    with pytest.raises(PushRejected, match=r"denied.* inventory of 2026-02-28T23:00:00Z.*`proxy` or `token`"):
         found(tables)
 
 

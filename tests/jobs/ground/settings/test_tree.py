@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from features.common.errors import ConfigError
-from jobs.ground.settings.airflow import scheduling
+from jobs.ground.settings.sections import scheduling
 from jobs.ground.settings.tree import Settings
 
 HOUR = 3600

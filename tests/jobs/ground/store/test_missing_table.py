@@ -12,7 +12,7 @@ from features.schema import ACCESSES, Table
 from jobs.cli.main import COMMANDS
 from jobs.ground.settings.tree import Settings
 from jobs.ground.store.commits import Key, Partition, Snapshot
-from jobs.ground.store.missing_table import WRITTEN_BY, days_there, no_access, no_table
+from jobs.ground.store.schema_check import WRITTEN_BY, days_there, no_access, no_table
 
 
 def accesses(*days: str) -> Snapshot:

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from features.schema import ACCESSES
-from jobs.ground.settings.study import OriginSettings
+from jobs.ground.settings.sections import OriginSettings
 from jobs.ground.store.tables import Tables
 from jobs.loop.plan.file_facts import OriginRules, nearest, read_shares
 from prefetch.plan.scores import Barred

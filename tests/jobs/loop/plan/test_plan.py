@@ -15,7 +15,7 @@ from features.common.times import as_of_label, day_label
 from features.results import ARRIVALS
 from features.schema import ACCESSES, CONTENTS, FILES, PLANS, PREDICTIONS
 from jobs.ground.settings.plan import RuleSettings, SourceSettings
-from jobs.ground.settings.study import OriginSettings
+from jobs.ground.settings.sections import OriginSettings
 from jobs.ground.settings.tree import CacheSettings, Settings
 from jobs.ground.store.tables import Tables
 from jobs.loop.plan import plan

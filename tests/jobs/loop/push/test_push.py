@@ -422,6 +422,24 @@ def test_a_journal_that_is_lost_is_replaced_by_the_operator_alone(
     assert again["pushed"] + again["already_done"] == 2
 
 
+def test_an_older_copy_of_the_journal_fetches_nothing_twice_and_pins_again(
+    conf: Path, tmp_path: Path
+) -> None:
+    """A host that comes back from a backup has forgotten the pins since, until the plan is pushed again."""
+    tables, journal = Tables(Settings.load(conf, env={}).tables.root), tmp_path / "journal.db"
+    for at_s, action in ((AS_OF - 3600, "prefetch"), (AS_OF, "pin")):
+        rows = [row(n, action) | {"cost_bytes": 0} for n in (0, 1)]
+        tables.replace_rows(PLANS, rows, (day_label(at_s), as_of_label(at_s), "d"))
+    before = push(conf, "run", "--as-of", as_of_label(AS_OF - 3600))
+    assert before["pushed"] == 2
+    shutil.copy(journal, tmp_path / "copy.db")
+    assert push(conf, "run", "--as-of", as_of_label(AS_OF))["pushed"] == 2
+    shutil.move(tmp_path / "copy.db", journal)
+    again = push(conf, "run", "--as-of", as_of_label(AS_OF))
+    assert (again["pushed"] + again["already_done"], again["bytes_fetched"], again["failed"]) == (2, 0, 0)
+    assert push(conf, "status")["pins"] == 2
+
+
 def test_a_journal_that_is_only_locked_is_not_set_aside(
     conf: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -100,7 +100,8 @@ def test_the_commands_exit_with_a_code_of_their_own_which_is_no_failure(
     settings = site(tmp_path / "tables")
     featured(settings, T0)
     featured(settings, T0 + HOUR_S)
-    assert code("push", "run", "--cache", "x", "--as-of", "2026-03-02", "--if-current") == NOT_DUE
+    for words in (["push", "run", "--cache", "x"], ["place"]):
+        assert code(*words, "--as-of", "2026-03-02", "--if-current") == NOT_DUE
     trained(settings, T0)
     promoted(settings, T0)
     capsys.readouterr()

@@ -24,13 +24,13 @@ from jobs.ground.store.tables import Tables
 from jobs.studies.site_test import answer, files
 from jobs.studies.site_test.answer import Latency, Rate
 from jobs.studies.site_test.measure import round_trip
-from jobs.studies.site_test.processes import Server
 from jobs.studies.site_test.run import SiteTest
 from jobs.studies.site_test.schedule import (
     COLD,
     WARM,
     Kind,
     Limits,
+    Server,
     Span,
     groups,
     kinds,
