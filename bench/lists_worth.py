@@ -194,7 +194,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--accesses", type=int, default=30_000, help="of a region")
+    parser.add_argument("--accesses", type=int, default=20_000, help="of a region")
     parser.add_argument("--seeds", default="1,2", help="of the regions")
     parser.add_argument("--regions", nargs="*", default=("site", *REGIONS))
     parser.add_argument("--public", nargs="*", default=tuple(PUBLIC))
