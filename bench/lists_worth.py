@@ -1,0 +1,285 @@
+"""What lists are worth to a cache: prefetch, pin, evict, all three; with a queue, with a steward, by cycle.
+
+bench/lists_worth.py [--accesses N] [--seeds 1,2] [--regions …] [--public …]
+
+A cache of 10 % of the bytes read, warmed in the days before those that count. Lists are made by the planner
+of production each hour, from scores of what was known then: by the models of a steward's order, learned anew
+each week, which alone decide (`model_weight` 1). They know the files that were read and those that the queue
+names (`queue_of_tasks.py`), and no catalogue. Public traces name no tasks, so they have no queue; and no
+origins, so nobody waits. ± is the standard error over traces. `waiting` is what jobs wait beyond a cache that
+has every file. `the better of both by then`: pins are renewed each 5 minutes if that fetched less before the
+days that count.
+
+The last table has, of the files that lists name, the mean chance of a read that the plan states for each,
+and the share of them that were read within the time stated.
+
+Needs the environment that `make verify` makes: .venv/bin/python bench/lists_worth.py
+"""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+from boards import PUBLIC, REGIONS
+from listed import (
+    ALL,
+    SETTINGS,
+    Noting,
+    Only,
+    Predictions,
+    Reliability,
+    Renewed,
+    Site,
+    Waiting,
+    public_site,
+    region_site,
+)
+from queue_of_tasks import QueueOf, queue_of
+
+from features.common.arrays import FloatArray
+from features.common.progress import unwatched
+from features.common.times import DAY_S, HOUR_S
+from features.results import LRU, S3FIFO, STEWARD
+from jobs.loop.plan.planner import limits
+from models.evaluation.promotion import daily_hours
+from models.learning.order import Learning, horizon_models
+from prefetch.actions import Action
+from prefetch.plan.planner import ValuePlanner
+from prefetch.plan.scores import Scores, with_known
+from replay.access_context import NO_QUEUE
+from replay.comparison import BOUND, Candidates, Row, compare
+from replay.config import CacheConfig
+from replay.engine import simulate
+from replay.planner import Planner
+from replay.policies import PartPolicy, Policy
+from replay.policies.learned import Order
+from replay.steward.delayed_cache import XCACHE, Plans
+from replay.steward.policies import steward_policy
+
+RENEWED, CHOSEN, RENEW_S = "1 h, pins renewed each 5 min", "the better of both by then", 300
+SHARE, WARM_S, SCORED_S = 0.1, 7 * DAY_S, HOUR_S
+LEADS = {"none": None, "6 h": QueueOf(6 * HOUR_S), "24 h": QueueOf(24 * HOUR_S)}
+LISTS: Mapping[str, tuple[Action, ...]] = {
+    "prefetch": (Action.PREFETCH,),
+    "pin": (Action.PIN,),
+    "evict": (Action.EVICT,),
+    "all lists": ALL,
+}
+KEEPING = (Action.PIN, Action.EVICT)
+CYCLES = {"24 h": DAY_S, "6 h": 6 * HOUR_S, "1 h": HOUR_S, "15 min": HOUR_S // 4}
+
+
+class Figures(NamedTuple):
+    """What one way to act gave; nan: not known."""
+
+    gap: float
+    wan: float
+    byte_hits: float
+    waiting: float
+    core_hours: float
+    precision: float
+    waste: float
+    pushed: float
+
+
+def judged(site: Site, seed: int) -> tuple[dict[str, Figures], Reliability]:
+    """Every way to act on one trace, by `lists, queue` or name; and the reliability of what lists state."""
+    board, trace, size = site.board, site.board.trace, site.board.capacity(SHARE)
+    end_s = int(trace.time_s[-1])
+    warm_s = min(WARM_S, (board.from_s - int(trace.time_s[0])) // 2 // DAY_S * DAY_S)
+    learning = Learning(trace, board.story, [size])
+    moments = [board.from_s - warm_s, *range(board.from_s, end_s, 7 * DAY_S)]
+    trees = {at_s: learning.learn(at_s, unwatched) for at_s in moments}
+    learned = {at_s: of for at_s, of in trees.items() if of is not None}
+    orders = [Order(at_s, horizon_models(of)) for at_s, of in learned.items()]
+    first_s, predictions = min(learned), Predictions(board, learned)
+    scores = {at: predictions.at(at) for at in range(-(-first_s // SCORED_S) * SCORED_S, end_s + 1, SCORED_S)}
+    config = CacheConfig(size, *SETTINGS.replay.watermarks, SETTINGS.replay.purge_interval)
+    is_task = (board.story.reader > 0) & (board.story.reader % 2 == 0)
+    task = np.where(is_task, board.story.reader, -1)
+    leads = LEADS if is_task.any() else {"none": None}
+    reliability = Reliability(board)
+    planners: dict[int, dict[str, Planner | None]] = {}
+    stewards: dict[str, Policy | PartPolicy] = {}
+    for lead, how in leads.items():
+        queued = NO_QUEUE if how is None else queue_of(trace, task, how, np.random.default_rng(seed))
+        waiting = Waiting(queued, trace.size_bytes)
+
+        @functools.cache
+        def scores_at(at_s: int, waiting: Waiting = waiting, how: QueueOf | None = how) -> Scores:
+            of = scores[at_s - at_s % SCORED_S]
+            return of if how is None else with_known(of, waiting.at(at_s))
+
+        def planner(cycle_s: int, at: Callable[[int], Scores] = scores_at) -> ValuePlanner:
+            return ValuePlanner(at, limits(SETTINGS.plan, cycle_s), site.files, SETTINGS.plan.horizon)
+
+        for name, acts in LISTS.items():
+            noted = reliability if (name, how) == ("all lists", None) else None
+            planners.setdefault(HOUR_S, {})[f"{name}, {lead}"] = Noting(
+                planner(HOUR_S), acts, reliability=noted
+            )
+        if how is None:
+            for name, cycle_s in CYCLES.items():
+                planners.setdefault(cycle_s, {})[name] = Only(planner(cycle_s), KEEPING)
+            whole = Only(planner(HOUR_S), KEEPING)
+            planners[RENEW_S] = {RENEWED: Renewed(whole, HOUR_S)}
+            is_renewed = _renewing_won(site, whole, config, first_s)
+        story = board.story._replace(queued=queued)
+        beside = Only(planner(HOUR_S).beside_a_steward, ALL)
+        plans = Plans(beside, size, config.low_watermark, config.high_watermark, HOUR_S, first_s)
+        follow = functools.partial(steward_policy, STEWARD, story, orders, delays=XCACHE)
+        stewards |= {f"steward, {lead}": follow(), f"both, {lead}": follow(plans=plans)}
+    found: dict[str, Row] = {}
+    for cycle_s, of in planners.items():
+        policies = {**stewards, S3FIFO: None, BOUND: None} if cycle_s == HOUR_S else {}
+        lists = {LRU: None, **of} if cycle_s == HOUR_S else of
+        at = Candidates(size, policies, config, lists, cycle_s, first_s)
+        found |= compare(trace, [at], count_from_s=board.from_s, hours=_hours(site))[0].rows
+    pushed = {
+        name: one.n_pushed / one.n_lists
+        for of in planners.values()
+        for name, one in of.items()
+        if isinstance(one, Only)
+    }
+    figures = {name: _figures(site, found, name, pushed.get(name, np.nan)) for name in found}
+    figures[CHOSEN] = figures[RENEWED if is_renewed else "1 h"]
+    return figures, reliability
+
+
+def _renewing_won(site: Site, planner: Only, config: CacheConfig, first_s: int) -> bool:
+    """Whether renewed pins fetched less in the later half of the days before those that count."""
+    past, half_s = site.board.trace.until(site.board.from_s), (first_s + site.board.from_s) // 2
+    plain, renewed = (
+        simulate(
+            past, config, planner=of, cycle_s=cycle_s, plan_from_s=first_s, count_from_s=half_s
+        ).wan_bytes
+        for of, cycle_s in ((planner, HOUR_S), (Renewed(planner, HOUR_S), RENEW_S))
+    )
+    return renewed < plain
+
+
+def _hours(site: Site) -> Callable[..., FloatArray] | None:
+    per_byte = site.hours
+    return None if per_byte is None else lambda of, hit: daily_hours(site.board.trace, of, hit, per_byte)
+
+
+def _figures(site: Site, found: Mapping[str, Row], name: str, pushed: float) -> Figures:
+    result, lru, bound = (found[of].result for of in (name, LRU, BOUND))
+    by_day = [found[of].core_hours for of in (name, LRU)]
+    hours = [np.nan if days is None else float(days.sum()) for days in by_day]
+    all_hit = np.nan
+    if site.hours is not None:
+        item = site.board.trace.item[site.board.trace.n_accesses - lru.requests :]
+        all_hit = float((site.hours.hit[item] * site.board.trace.size_bytes[item]).sum())
+    most = lru.wan_bytes - bound.wan_bytes
+    return Figures(
+        (lru.wan_bytes - result.wan_bytes) / most if most else 0.0,
+        result.wan_bytes / lru.wan_bytes,
+        result.byte_hit_ratio,
+        (hours[0] - all_hit) / (hours[1] - all_hit),
+        hours[0] / hours[1],
+        np.nan if result.prefetch_precision is None else result.prefetch_precision,
+        result.wasted_bytes / lru.wan_bytes,
+        pushed,
+    )
+
+
+def main() -> None:
+    """Print the tables."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--accesses", type=int, default=20_000, help="of a region")
+    parser.add_argument("--seeds", default="1,2", help="of the regions")
+    parser.add_argument("--regions", nargs="*", default=("site", *REGIONS))
+    parser.add_argument("--public", nargs="*", default=tuple(PUBLIC))
+    given = parser.parse_args()
+    seeds = [int(one) for one in given.seeds.split(",")]
+    made: dict[str, list[Callable[[], Site]]] = {
+        name: [functools.partial(region_site, name, given.accesses, seed) for seed in seeds]
+        for name in given.regions
+    } | {name: [functools.partial(public_site, name)] for name in given.public}
+    found: dict[str, list[dict[str, Figures]]] = {}
+    stated: dict[str, list[Reliability]] = {}
+    for k in range(len(seeds)):
+        for name, sites in made.items():
+            if k < len(sites):
+                figures, reliability = judged(sites[k](), seeds[k])
+                found.setdefault(name, []).append(figures)
+                stated.setdefault(name, []).append(reliability)
+                gaps = {way: f"{of.gap:.3f}" for way, of in figures.items()}
+                print(f"{name}, {k + 1} of {len(sites)}: done, {gaps}", file=sys.stderr, flush=True)
+    regions = [one for name in given.regions or given.public for one in found[name]]
+    n = f"{len(regions)} regions of {given.accesses} accesses (seeds {given.seeds})"
+    print(f"{n}: {', '.join(given.regions)}; public traces: {', '.join(given.public)}\n")
+    ways = [f"{what}, {lead}" for lead in LEADS for what in (*LISTS, "steward", "both")]
+    ways = [way for way in ways if all(way in one for one in regions)]
+    table([LRU, S3FIFO, *ways, BOUND], regions)
+    by_place(found)
+    reliabilities(stated)
+
+
+COLUMNS_SHOWN = (
+    "gap closed",
+    "WAN / LRU",
+    "byte hits",
+    "waiting / LRU",
+    "core hours / LRU",
+    "precision",
+    "waste / LRU's WAN",
+    "items per list",
+)
+
+
+def table(ways: Sequence[str], of: Sequence[Mapping[str, Figures]]) -> None:
+    """A row per way to act: its figures over the regions."""
+    print(f"| lists, lead of the queue | {' | '.join(COLUMNS_SHOWN)} |\n|{'---|' * (1 + len(COLUMNS_SHOWN))}")
+    for way in ways:
+        values = np.array([one[way] for one in of])
+        print(f"| {way} | {' | '.join(_mean(column) for column in values.T)} |")
+
+
+def by_place(found: Mapping[str, Sequence[Mapping[str, Figures]]]) -> None:
+    """The gap that pins and evictions without a queue close in each place, by the time between lists."""
+    ways = {**{f"lists per {cycle}": cycle for cycle in CYCLES}, "S3-FIFO": S3FIFO}
+    ways |= {RENEWED: RENEWED, CHOSEN: CHOSEN}
+    ways |= {"steward": "steward, none", "both": "both, none"}
+    print(f"\n| gap closed | runs | {' | '.join(ways)} |\n|{'---|' * (2 + len(ways))}")
+    for place, runs in found.items():
+        cells = " | ".join(_mean(np.array([run[way].gap for run in runs])) for way in ways.values())
+        print(f"| {place} | {len(runs)} | {cells} |")
+
+
+def reliabilities(stated: Mapping[str, Sequence[Reliability]]) -> None:
+    """Chances that lists state, and shares read."""
+    print(
+        "\n| place | action | items | chance stated | share read | read / stated |\n|---|---|---|---|---|---|"
+    )
+    totals = {
+        place: {act: np.sum([one.sums[act] for one in of], axis=0) for act in ALL}
+        for place, of in stated.items()
+    }
+    totals["all"] = {act: np.sum([of[act] for of in totals.values()], axis=0) for act in ALL}
+    for place, of in totals.items():
+        for act, (n, expected, read) in of.items():
+            if n:
+                shares = f"{expected / n:.3f} | {read / n:.3f} | {read / expected:.2f}"
+                print(f"| {place} | {act} | {n:.0f} | {shares} |")
+
+
+def _mean(values: FloatArray) -> str:
+    """The mean and its standard error; – if it is not known."""
+    values = values[~np.isnan(values)]
+    if not values.size:
+        return "–"
+    error = f" ± {values.std(ddof=1) / values.size**0.5:.3f}" if values.size > 1 else ""
+    return f"{values.mean():.3f}{error}"
+
+
+if __name__ == "__main__":
+    main()
