@@ -137,7 +137,7 @@ def _arrow(source: Any) -> pa.Table:
 
 def _check_words(columns: object, **words: object) -> None:
     if not isinstance(columns, Mapping) or not all(
-        isinstance(one, str) for pair in columns.items() for one in pair
+        isinstance(word, str) for pair in columns.items() for word in pair
     ):
         raise InputError(f"columns are names by role, for example {{'time': 'when'}}, not {columns!r:.60}")
     for name, word in words.items():
@@ -242,8 +242,8 @@ def _several(given: Any) -> Sequence[Any]:
 
 def _asked(given: Capacity | Sequence[Capacity]) -> tuple[list[int], list[float]]:
     """Those in bytes, and the shares. Raises InputError."""
-    shares = [one for one in _several(given) if isinstance(one, float) and 0 < one <= 1]
-    return [as_bytes(one) for one in _several(given) if one not in shares], shares
+    shares = [value for value in _several(given) if isinstance(value, float) and 0 < value <= 1]
+    return [as_bytes(value) for value in _several(given) if value not in shares], shares
 
 
 def _counted(since: str | None) -> int | None:

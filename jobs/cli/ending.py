@@ -56,8 +56,8 @@ def leave() -> None:
     """End an interrupted process: quietly, and without waiting for threads that are still at work."""
     sys.stdout.flush()
     _silence()
-    others = [one for one in threading.enumerate() if one is not threading.main_thread()]
-    if any(not one.daemon for one in others):
+    others = [thread for thread in threading.enumerate() if thread is not threading.main_thread()]
+    if any(not other.daemon for other in others):
         os._exit(CODE)
 
 

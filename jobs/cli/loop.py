@@ -186,7 +186,9 @@ def promote(
     )
     console.sentences(f"  {reason}" for reason in answer.order_reasons)
     for what, of_order in (("plans", False), ("order of eviction", True)):
-        if comparisons := [one for one in answer.comparisons if (one.policy == STEWARD) == of_order]:
+        if comparisons := [
+            comparison for comparison in answer.comparisons if (comparison.policy == STEWARD) == of_order
+        ]:
             title = f"Daily WAN saved by its {what}, with 95 % bounds"
             console.show(comparisons, title=title, columns=text.PROMOTION_COLUMNS)
 
@@ -206,7 +208,7 @@ def cycle(
 ) -> None:
     """Pull what is new, compute features, and predict, in one command."""
     as_of_s = parsing.come(settings, as_of)
-    inputs = [parsing.source_and_path(one) for one in pull or []]
+    inputs = [parsing.source_and_path(words) for words in pull or []]
     from jobs.loop import cycle as job
 
     with console.progress("cycle") as advance:

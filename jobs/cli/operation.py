@@ -107,7 +107,9 @@ def steward_line(figures: StewardFigures) -> str:
     against, since = f"{saved} saved against LRU", as_of_label(int(figures.started_s))
     if figures.saved_bytes < 0:
         against = f"{saved.removeprefix('-')} more fetched than by LRU"
-    why = "; ".join(f"{text.count(one.files)} files: {reason}" for reason, one in figures.last_hour.items())
+    why = "; ".join(
+        f"{text.count(total.files)} files: {reason}" for reason, total in figures.last_hour.items()
+    )
     hour = f"{evicted} evicted in the last hour" + (f" ({why})" if why else "")
     beside = "" if figures.server is None else f" beside XRootD {figures.server.removeprefix('v')}"
     first = f"{text.count(figures.first_files)} files ({text.text('bytes', figures.first_bytes)}) go first"
@@ -224,7 +226,7 @@ def check(
 
     checks = job.check(settings, cache=cache)
     console.show(checks)
-    if any(one.state == "bad" for one in checks):
+    if any(check.state == "bad" for check in checks):
         raise typer.Exit(1)
 
 

@@ -254,7 +254,7 @@ def unfolded(command: Callable[..., None]) -> Callable[..., None]:
     ]
     for kind in folded.values():
         kinds = get_type_hints(kind, include_extras=True)
-        parts += [_option(one.name, kinds[one.name], one.default) for one in dataclasses.fields(kind)]
+        parts += [_option(field.name, kinds[field.name], field.default) for field in dataclasses.fields(kind)]
     if takes_settings:
         parts += [_option("conf", Conf, None), _option("tables", TablesRoot, None)]
     parts += [_option(name, kind, default=False) for name, kind in _COMMON.items()]
@@ -264,7 +264,7 @@ def unfolded(command: Callable[..., None]) -> Callable[..., None]:
     def typed(**values: Any) -> None:
         values = {name: value for name, value in values.items() if name not in _COMMON}
         for name, kind in folded.items():
-            values[name] = kind(**{one.name: values.pop(one.name) for one in dataclasses.fields(kind)})
+            values[name] = kind(**{field.name: values.pop(field.name) for field in dataclasses.fields(kind)})
         context = values.pop("context")
         if not takes_settings:
             command(**values)

@@ -92,9 +92,15 @@ def up(
         answer = job.up(out, tables=tables, hdfs=hdfs, on_progress=advance)
     if console.shown_as_json(answer):
         return
-    pages = [{"open": one.page, "service": one.service, "state": one.state} for one in answer if one.page]
+    pages = [
+        {"open": service.page, "service": service.service, "state": service.state}
+        for service in answer
+        if service.page
+    ]
     console.show(pages)
-    if others := [f"{one.service} at {one.at} ({one.state})" for one in answer if not one.page]:
+    if others := [
+        f"{service.service} at {service.at} ({service.state})" for service in answer if not service.page
+    ]:
         console.show({"without a page": others})
     console.line(f"logs: {out}/run/*.log")
     console.line(f"password of Airflow's user admin: {out}/secrets/airflow-password")

@@ -165,7 +165,7 @@ def storage(
     console.sentences([answer.verdict, *answer.findings])
     console.show(answer.points, title="by capacity", columns=text.STORAGE_COLUMNS)
     console.show(answer.stored, title="stored, by what keeps it")
-    largest = sorted(answer.datasets, key=lambda one: -one.stored_bytes)[:_MOST_DATASETS]
+    largest = sorted(answer.datasets, key=lambda dataset: -dataset.stored_bytes)[:_MOST_DATASETS]
     console.show(largest, title=f"largest of {len(answer.datasets)} datasets that go")
 
 

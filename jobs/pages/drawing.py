@@ -90,12 +90,12 @@ class Plot:
 
     def svg(self, *, salt: str = "cachecast", legend: bool = True) -> str:
         """The plot as an `<svg>` element; `salt` keeps its ids apart from those of other plots."""
-        labelled = [one for one in self.series if one.label] if legend else []
+        labelled = [line for line in self.series if line.label] if legend else []
         with mpl.rc_context(STYLE):
             if labelled:
                 self.figure.legend(
-                    [one.drawn for one in labelled],
-                    [_in_legend(one.label) for one in labelled],
+                    [line.drawn for line in labelled],
+                    [_in_legend(line.label) for line in labelled],
                     loc="outside upper center",
                     ncols=4,
                     frameon=False,

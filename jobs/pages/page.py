@@ -147,14 +147,14 @@ def _drawn(figure: Figure, name: str, capacities: Sequence[float], legends: _Leg
     plot = figure.plot
     svg = plot.svg(salt=f"cachecast {name}", legend=False)
     switches = [
-        legends.switch(one, key=f"{name}-{k}") if one.label else None for k, one in enumerate(plot.series)
+        legends.switch(line, key=f"{name}-{k}") if line.label else None for k, line in enumerate(plot.series)
     ]
-    series = [["", ""] if one is None else [one.key, one.label] for one in switches]
+    series = [["", ""] if switch is None else [switch.key, switch.label] for switch in switches]
     return {
         "svg": svg,
         "caption": figure.caption,
         "capacity": figure.capacity,
-        "legend": [one for one in switches if one],
+        "legend": [switch for switch in switches if switch],
         "told": plot.reading(capacities) | {"series": series},
     }
 

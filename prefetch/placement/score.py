@@ -131,8 +131,8 @@ def _site(
     for cache, now, soon in held:
         load = _bounded(loads[cache]) if cache in loads else None
         caches.append(CacheScore(cache, now, soon, _eq1(alone, volume_bytes, now, load or 1.0), load))
-    caches.sort(key=lambda one: (one.processing_s, one.load or 1.0, one.cache))
-    parts = [one.cached_fraction for one in caches], [one.predicted_fraction for one in caches]
+    caches.sort(key=lambda cache: (cache.processing_s, cache.load or 1.0, cache.cache))
+    parts = [cache.cached_fraction for cache in caches], [cache.predicted_fraction for cache in caches]
     (now, now_s), (soon, soon_s) = (
         (x := _fraction(sum(part)), _eq1(cluster, volume_bytes, x, _load(caches, part))) for part in parts
     )

@@ -85,8 +85,8 @@ def _found(word: object) -> tuple[str, Any]:
         return canonical(word, others=_OTHERS), None
     except ConfigError:
         entries = PACKAGES.of_others()
-        name = canonical(word, others=(*_OTHERS, *(one.name for one in entries)))
-        return name, PACKAGES.load([one for one in entries if one.name == name])
+        name = canonical(word, others=(*_OTHERS, *(entry.name for entry in entries)))
+        return name, PACKAGES.load([entry for entry in entries if entry.name == name])
 
 
 def _new(name: str) -> str:

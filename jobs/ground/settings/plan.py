@@ -138,7 +138,7 @@ class PlanSettings(Section):
     def planned_by(self) -> tuple[Rule, ...]:
         """The site's rules in the planner's type, and last the one of its test files."""
         tests = (Rule(TEST, names=self.test_files),) if self.test_files else ()
-        return (*(one.rule for one in self.rules), *tests)
+        return (*(rule.rule for rule in self.rules), *tests)
 
     @property
     def source_limits(self) -> SourceLimits:

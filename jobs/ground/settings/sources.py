@@ -32,7 +32,7 @@ def _checked(name: str) -> str:
 
 def known() -> str:
     """A part of a sentence that lists the sources."""
-    return "there are " + ", ".join(sorted({SERVER, *OURS, *(one.name for one in SOURCES.of_others())}))
+    return "there are " + ", ".join(sorted({SERVER, *OURS, *(source.name for source in SOURCES.of_others())}))
 
 
 SourceName = Annotated[str, pydantic.AfterValidator(_checked)]

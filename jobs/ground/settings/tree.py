@@ -310,7 +310,7 @@ class Settings(Section):
     @property
     def origin_regions(self) -> tuple[Region, ...]:
         """`regions` in the type of the replay room, in their order."""
-        return tuple(Region(name, one.hosts, one.rtt_ms) for name, one in self.regions.items())
+        return tuple(Region(name, region.hosts, region.rtt_ms) for name, region in self.regions.items())
 
     @property
     def senders(self) -> dict[str, str]:

@@ -150,7 +150,7 @@ def _live(
             for name, order in ORDERS.items()
         }
         try:
-            return {name: one.result() for name, one in running.items()}
+            return {name: future.result() for name, future in running.items()}
         finally:
             stopping.set()
 
@@ -240,7 +240,7 @@ def _figure(out: Path) -> Figure:
             label = f"{name} ({order})"
             points = list(_fetched(reported_reads(out / name / "gstream.txt")))
             look = looks[LRU if name == PLAIN else STEWARD] | {"marker": ""}
-            (line,) = plot.axes.plot([one.x for one in points], [one.y for one in points], **look)
+            (line,) = plot.axes.plot([point.x for point in points], [point.y for point in points], **look)
             plot.add(label, line, points)
         plot.axes.set(
             xlabel="reads", ylabel="fetched over the WAN so far, MB", xlim=(0, None), ylim=(0, None)
@@ -249,7 +249,7 @@ def _figure(out: Path) -> Figure:
 
 
 def _fetched(closes: Sequence[Row]) -> Iterator[Point]:
-    fetched = list(itertools.accumulate(one["bytes_missed"] for one in closes))
+    fetched = list(itertools.accumulate(close["bytes_missed"] for close in closes))
     step = max(1, len(fetched) // _POINTS)
     for n_reads in dict.fromkeys([*range(step, len(fetched) + 1, step), len(fetched)]):
         n_bytes = fetched[n_reads - 1]

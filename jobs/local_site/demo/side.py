@@ -133,8 +133,8 @@ def read_through(
         reads=done.n_reads,
         failed_reads=done.n_failed,
         closes=len(closes),
-        hit_bytes=sum(one["bytes_hit"] for one in closes),
-        wan_bytes=sum(one["bytes_missed"] for one in closes),
+        hit_bytes=sum(close["bytes_hit"] for close in closes),
+        wan_bytes=sum(close["bytes_missed"] for close in closes),
         evicted_files=n_evicted,
         mean_bytes=sum(full) // max(1, len(full)),
     )

@@ -106,7 +106,7 @@ class XCache:
         deadline = time.monotonic() + REPORT_TIMEOUT_S
         with contextlib.closing(CaptureReader(self.gstream)) as capture:
             while n_bytes > 0 and time.monotonic() < deadline and not stopping.wait(_LOOK_S):
-                n_bytes -= sum(one.read_bytes for one in capture.poll() if not one.is_ours)
+                n_bytes -= sum(close.read_bytes for close in capture.poll() if not close.is_ours)
 
 
 @contextlib.contextmanager

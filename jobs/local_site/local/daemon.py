@@ -140,10 +140,10 @@ def _asservice_user(*, with_parent: bool) -> list[str]:
 
 def folder_for_all(path: Path) -> None:
     """Make a folder, and those above it that are missing, which the servers' user may enter too."""
-    missing = [one for one in (path, *path.parents) if not one.exists()]
-    for one in reversed(missing):
-        one.mkdir(exist_ok=True)
-        one.chmod(0o755)  # whatever the umask
+    missing = [parent for parent in (path, *path.parents) if not parent.exists()]
+    for folder in reversed(missing):
+        folder.mkdir(exist_ok=True)
+        folder.chmod(0o755)  # whatever the umask
 
 
 def hand_over(folder: Path) -> None:

@@ -116,8 +116,15 @@ class Services:
         """Every process of this deployment, but for the one that asks."""
         there = running_processes()
         written = dict(_written(file) for file in self._folder.glob("*.pid"))
-        pids = {pid for pid, one in there.items() if written.get(pid) == one.begun or self._marks(pid)}
-        while more := {pid for pid, one in there.items() if one.parent in pids or one.session in pids} - pids:
+        pids = {
+            pid for pid, process in there.items() if written.get(pid) == process.begun or self._marks(pid)
+        }
+        while (
+            more := {
+                pid for pid, process in there.items() if process.parent in pids or process.session in pids
+            }
+            - pids
+        ):
             pids |= more
         return pids - {os.getpid()}
 

@@ -173,8 +173,15 @@ def digests_of(earlier: Sequence[Promotion]) -> dict[str | None, str | None]:
 
 def judged_at(earlier: Sequence[Promotion], steward: str | None) -> set[float]:
     """The capacity fractions at which the order of `steward` won when a decision last let it evict."""
-    won = [one for one in earlier if one.may_evict and one.model_version == steward]
-    return {one.capacity_fraction for last in won[-1:] for one in last.comparisons if one.policy == STEWARD}
+    won = [
+        evaluation for evaluation in earlier if evaluation.may_evict and evaluation.model_version == steward
+    ]
+    return {
+        comparison.capacity_fraction
+        for last in won[-1:]
+        for comparison in last.comparisons
+        if comparison.policy == STEWARD
+    }
 
 
 def after_last(tables: Tables, region: str, now_s: int) -> int:

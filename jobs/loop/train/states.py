@@ -100,7 +100,7 @@ class States:
             for day, part in days.items()
             if not in_state.get(day[0], DayInState()).is_complete(part.digest)
         }
-        counted = {day: one for day, one in in_state.items() if (day,) in days and (day,) not in unread}
+        counted = {day: counts for day, counts in in_state.items() if (day,) in days and (day,) not in unread}
         for day in unread:
             n_before, counted[day[0]] = self._count(accesses, day, since_s, as_of_s)
             if n_before != in_state.get(day[0], DayInState()).n_known:

@@ -150,8 +150,8 @@ def described(
     params = {
         "region": bundle.region,
         "until": as_of_label(bundle.until_s),
-        "learner": ", ".join(dict.fromkeys(one.learner for one in bundle.models)),
-        "horizons": ", ".join(one.within for one in bundle.models),
+        "learner": ", ".join(dict.fromkeys(model.learner for model in bundle.models)),
+        "horizons": ", ".join(model.within for model in bundle.models),
         "cycle": duration_label(bundle.spec.cycle_s),
         "history": duration_label(bundle.spec.history_s),
         "candidates": duration_label(bundle.spec.candidate_s),
@@ -174,17 +174,17 @@ def described(
         texts(params),
         data.tags
         | {
-            "model": ", ".join(f"{one.within} {one.learner}" for one in bundle.models),
+            "model": ", ".join(f"{model.within} {model.learner}" for model in bundle.models),
             "data": data.in_words,
             "order": order_in_words(bundle.order) or f"none: {bundle.no_order}",
         },
         headline(trained.reports),
         tables=data.tables,
         says="; ".join(
-            f"within {one.within}: AUC {_bounded(one, 'auc')}, average precision "
-            f"{_bounded(one, 'average_precision')} by {one.model}"
-            for one in trained.reports
-            if one.serves
+            f"within {report.within}: AUC {_bounded(report, 'auc')}, average precision "
+            f"{_bounded(report, 'average_precision')} by {report.model}"
+            for report in trained.reports
+            if report.serves
         ),
     )
 

@@ -110,7 +110,9 @@ def listed(settings: Settings, conditions: CacheFilter) -> list[CacheLine]:
     lines = []
     for day_s in range(conditions.unjudged_s, (conditions.unjudged_to_s or conditions.unjudged_s) + 1, DAY_S):
         unjudged = _unjudged(tables, settings, day_label(day_s))
-        lines += [CacheLine(one.name, one.rse, day_label(day_s)) for one in caches if one.name in unjudged]
+        lines += [
+            CacheLine(cache.name, cache.rse, day_label(day_s)) for cache in caches if cache.name in unjudged
+        ]
     return lines
 
 

@@ -193,7 +193,7 @@ def _toml(name: str, table: Mapping[str, object]) -> str:
 
 def _value(value: object) -> str:
     if isinstance(value, Mapping):
-        return "{ " + ", ".join(f"{_key(str(key))} = {_value(one)}" for key, one in value.items()) + " }"
+        return "{ " + ", ".join(f"{_key(str(key))} = {_value(entry)}" for key, entry in value.items()) + " }"
     return _text(value) if isinstance(value, str) else json.dumps(value)
 
 

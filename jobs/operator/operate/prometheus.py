@@ -130,8 +130,8 @@ def of_status(status: Status) -> list[Sample]:
             ("cachecast_push_items", "items of the last push", "state", cache.push),
         ):
             samples += [(metric, text, label | {by: key}, n) for key, n in counts.items()]
-    for one in status.alarms:
-        labels = {"alarm": one.name, "about": one.about}
+    for alarm in status.alarms:
+        labels = {"alarm": alarm.name, "about": alarm.about}
         samples.append(("cachecast_alarm", "1 while it stands", labels, 1))
     return samples
 

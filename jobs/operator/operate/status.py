@@ -31,7 +31,7 @@ def run(settings: Settings, *, now_s: int) -> Status:
             of_cache(tables, journal, settings, name, now_s=now_s) for name in sorted(settings.caches)
         )
     short = arrival_alarms(tables, settings, now_s=now_s)
-    alarms = (one for cache in caches for one in cache_alarms(cache, settings, now_s=now_s))
+    alarms = (alarm for cache in caches for alarm in cache_alarms(cache, settings, now_s=now_s))
     return dataclasses.replace(region, caches=caches, alarms=(*region.alarms, *short, *alarms))
 
 

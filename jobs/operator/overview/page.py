@@ -239,7 +239,7 @@ def _ago(passed_s: int) -> str:
 
 
 def _duration(seconds: int) -> str:
-    unit_s, unit = next(one[1:] for one in _UNITS if seconds >= one[0])
+    unit_s, unit = next(unit[1:] for unit in _UNITS if seconds >= unit[0])
     return f"{seconds // unit_s} {unit}"
 
 
@@ -263,14 +263,14 @@ def bar(share: float | None, low: float, high: float, label: str) -> Markup:
 
 def steps(history: Sequence[Step], label: str) -> Markup:
     """A bar of the bytes read per step, the part that was not on disk dark; the label says it in words."""
-    most = max((one.read_bytes for one in history), default=0)
+    most = max((hour.read_bytes for hour in history), default=0)
     width = _STEPS / max(1, len(history))
     bars = [
         Markup('<rect class="{}" x="{:.1f}" y="{:.1f}" width="{:.1f}" height="{:.1f}"/>').format(
             name, k * width, _HIGH * (1 - n_bytes / most), 0.8 * width, _HIGH * n_bytes / most
         )
-        for k, one in enumerate(history)
-        for name, n_bytes in (("read", one.read_bytes), ("wan", one.read_bytes - one.hit_bytes))
+        for k, hour in enumerate(history)
+        for name, n_bytes in (("read", hour.read_bytes), ("wan", hour.read_bytes - hour.hit_bytes))
         if most and n_bytes
     ]
     return Markup(

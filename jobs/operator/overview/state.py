@@ -71,7 +71,7 @@ class History:
         return {
             name: _sum(steps)
             for name, steps in spans.items()
-            if any(one.read_bytes or one.unknown_reads for one in steps)
+            if any(step.read_bytes or step.unknown_reads for step in steps)
         }
 
 
@@ -87,7 +87,7 @@ class Histories:
         first_s = now_s // DAY_S * DAY_S - (DAYS - 1) * DAY_S
         days = [day_label(first_s + n * DAY_S) for n in range(DAYS)]
         by_day = {day: self._counts(day) for day in days}
-        self._kept = {day: one for day, one in self._kept.items() if day in by_day}
+        self._kept = {day: rows for day, rows in self._kept.items() if day in by_day}
         counts = pa.concat_tables(by_day.values())
         mine = sums_by(counts.filter(pc.equal(counts["cache"], cache)), "hour")
         first_hour = now_s // HOUR_S - HOURS + 1
@@ -113,7 +113,7 @@ def _steps_of(counts: pa.Table, first_hour: int, n_steps: int, hours: int) -> li
 
 def _sum(steps: Sequence[Step]) -> Step:
     names = [field.name for field in dataclasses.fields(Step)][1:]
-    return Step(steps[0].from_s, *(sum(getattr(one, name) for one in steps) for name in names))
+    return Step(steps[0].from_s, *(sum(getattr(step, name) for step in steps) for name in names))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -151,14 +151,16 @@ class State:
     def alarms(self) -> list[Alarm]:
         """All alarms that are known."""
         of_region = [] if isinstance(self.region, Unknown) else [*self.region.alarms]
-        statuses = (one.found for one in self.caches)
-        return of_region + [alarm for one in statuses if not isinstance(one, Unknown) for alarm in one[1]]
+        statuses = (cache.found for cache in self.caches)
+        return of_region + [
+            alarm for status in statuses if not isinstance(status, Unknown) for alarm in status[1]
+        ]
 
     @property
     def unknown(self) -> dict[str, Unknown]:
         """What is unknown, and so has no alarms here."""
         parts: dict[str, object] = {f"region {self.region_name}": self.region}
-        parts |= {f"cache {one.settings.name}": one.found for one in self.caches}
+        parts |= {f"cache {cache.settings.name}": cache.found for cache in self.caches}
         return {name: part for name, part in parts.items() if isinstance(part, Unknown)}
 
 
@@ -230,7 +232,10 @@ def _models(
     def of(region: str) -> Serving | None:
         return serving(_there(tables), region=region)
 
-    return {one: sources.known(f"models {one}", functools.partial(of, one), now_s=now_s) for one in regions}
+    return {
+        region: sources.known(f"models {region}", functools.partial(of, region), now_s=now_s)
+        for region in regions
+    }
 
 
 def _there(tables: Tables) -> Tables:

@@ -88,7 +88,7 @@ def run(settings: Settings, *, as_of_s: int) -> PlacementSummary:
     if not 0 < len(caches) <= MAX_CACHES:
         raise ConfigError("caches", f"the service places at 1 to {MAX_CACHES} caches, not at {len(caches)}")
     newest = [_newest_inventory(tables, cache.name, as_of_s) for cache in caches]
-    inventories = [rows_of(one, list(one.partitions)) for one in newest]
+    inventories = [rows_of(inventory, list(inventory.partitions)) for inventory in newest]
     champion = promoted_models(tables, region=region).get(CHAMPION)
     plans = [acting_plan(tables, cache.name, as_of_s, champion) for cache in caches]
     predictions = _predictions(tables, region, as_of_s, settings.plan.horizon)
@@ -119,7 +119,9 @@ def run(settings: Settings, *, as_of_s: int) -> PlacementSummary:
         files=files.num_rows,
         sites=len(snapshot.sites),
         caches=len(caches),
-        no_inventory=[cache.name for cache, one in zip(caches, newest, strict=True) if not one.partitions],
+        no_inventory=[
+            cache.name for cache, inventory in zip(caches, newest, strict=True) if not inventory.partitions
+        ],
         misplaced=_misplaced(caches, plans),
         snapshot_bytes=len(data),
     )
@@ -131,7 +133,7 @@ def _misplaced(caches: Sequence[CacheSettings], plans: Sequence[pa.Table]) -> in
         if cache.redirector is not None:
             continue  # the redirector sends readers to whichever node holds a file
         dids = plan.filter(pc.is_in(plan["action"], value_set=_KEPT))["did"].to_pylist()
-        serving = [one.name for one in caches if not one.drain]
+        serving = [cache.name for cache in caches if not cache.drain]
         n += int((~belongs(dids, capacities[cache.at_site], cache.name, serving)).sum())
     return n
 
@@ -147,7 +149,7 @@ def _check_inventories(newest: Sequence[commits.Snapshot], as_of_s: int, setting
     """Say that there are no predictions. Raises StaleInputError if there is no inventory either."""
     region, horizon = settings.region.name, duration_label(settings.plan.horizon)
     none = f"no predictions at {as_of_label(as_of_s)} for region {region!r} within {horizon}"
-    if not any(one.partitions for one in newest):
+    if not any(inventory.partitions for inventory in newest):
         raise StaleInputError(f"{none}, and no inventory of the last day; run scan or predict")
     _log.warning("%s were used: datasets are placed by what caches hold", none)
 
@@ -227,7 +229,7 @@ def _snapshot(
     size = files["size_bytes"].to_numpy().astype(np.float64)
     reads = files["expected_accesses"].to_numpy()
     total = by_dataset(size)
-    whole = [_with_datasets(one, dataset_of_file, files.num_rows, no_dataset) for one in holdings]
+    whole = [_with_datasets(holding, dataset_of_file, files.num_rows, no_dataset) for holding in holdings]
     held = np.zeros((no_dataset, len(supply.sites)))
     for cache, one in zip(caches, whole, strict=True):
         held[:, supply.sites.index(cache.at_site)] += fraction(

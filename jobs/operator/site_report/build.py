@@ -76,7 +76,7 @@ def run(
         watermarks=settings.replay.watermarks,
         regions=settings.origin_regions,
         title=f"Region {settings.region.name}{span}{': generated data' if warning else ''}",
-        note=" ".join(f"{one}." for one in (warning, note) if one),
+        note=" ".join(f"{sentence}." for sentence in (warning, note) if sentence),
         answers=answers,
         first=first,
     )
@@ -129,7 +129,7 @@ def _answers(replays: Sequence[Row]) -> Iterator[Answer]:
     """What the plan saved at each capacity."""
     for size in _capacities(replays):
         mine = [row for row in replays if row["capacity_bytes"] == size]
-        yield from (Answer(one, size) for one in savings(mine, "capacity_bytes", (PLAN,)))
+        yield from (Answer(saving, size) for saving in savings(mine, "capacity_bytes", (PLAN,)))
 
 
 def _newest_rows(tables: Tables, table: Table) -> list[Row]:

@@ -165,7 +165,7 @@ def _replays(
         for size in (*listed, *small)
     }
     candidates = [Candidates(size, dict.fromkeys(names)) for size, names in sorted(policies.items())]
-    total = 1 + sum(len(one.names) for one in candidates)
+    total = 1 + sum(len(candidate.names) for candidate in candidates)
     results: dict[_Key, Result] = {}
     for row in replay_candidates(trace, candidates, count_from_s=count_from_s):
         results[row.policy, row.capacity_bytes] = row.result

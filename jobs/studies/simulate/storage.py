@@ -130,7 +130,7 @@ def run(
         points.append(case.replaced(capacity))
     stored = tuple(replicas.stored(case.read, case.n_days))
     return StorageAnswer(
-        verdict=verdict(points[0], sum(one.stored_bytes for one in stored)),
+        verdict=verdict(points[0], sum(group.stored_bytes for group in stored)),
         findings=tuple(_findings(points[0], stored, request, unread_bytes=case.unread_bytes)),
         points=tuple(points),
         stored=stored,
@@ -258,13 +258,13 @@ def verdict(point: Replaced, stored_bytes: int) -> str:
 def _findings(
     point: Replaced, stored: Sequence[Stored], request: StorageRequest, *, unread_bytes: int
 ) -> Iterator[str]:
-    by_words = {one.kept_by: one for one in stored}
+    by_words = {group.kept_by: group for group in stored}
     staying = [one for kind in (Kind.ON_TAPE, Kind.LAST) if (one := by_words.get(WORDS[kind]))]
     if point.rule_bytes:
         look = "" if WORDS[Kind.UNKNOWN] not in by_words else ", or their rules are unknown: look first"
         yield f"{format_bytes(point.rule_bytes)} of that are kept by rules, which must go first{look}."
     if staying:
-        stay_bytes = format_bytes(sum(one.stored_bytes for one in staying))
+        stay_bytes = format_bytes(sum(group.stored_bytes for group in staying))
         yield f"{stay_bytes} stay whatever the cache, as no other disk has them."
     if request.network_bytes_s is not None:
         yield f"What is read most stays: the WAN takes at most {format_bytes(request.network_bytes_s)}/s."
@@ -282,10 +282,10 @@ def export_storage(answer: StorageAnswer, out: Path | None, *, title: str) -> No
     """Write what caches replace to `out`, if given, in the format of its suffix."""
     points = [as_row(point) for point in answer.points]
     answers = (answer.verdict, *answer.findings)
-    largest = sorted(answer.datasets, key=lambda one: -one.stored_bytes)[:_MOST_DATASETS]
+    largest = sorted(answer.datasets, key=lambda dataset: -dataset.stored_bytes)[:_MOST_DATASETS]
     more = [
-        ("Stored, by what keeps it", "", [as_row(one) for one in answer.stored]),
-        ("Datasets that go, the largest", "Of the first capacity.", [as_row(one) for one in largest]),
+        ("Stored, by what keeps it", "", [as_row(group) for group in answer.stored]),
+        ("Datasets that go, the largest", "Of the first capacity.", [as_row(dataset) for dataset in largest]),
     ]
     columns = [key for key in points[0] if key in STORAGE_COLUMNS or any(point[key] for point in points)]
     rows = [chosen(point, columns) for point in points]

@@ -52,7 +52,7 @@ def grouped_shares(groups: Sequence[str], series: Mapping[str, Sequence[float]],
             ]
             plot.add(name, plot.axes.bar(x, y, width, **_FILLS[k]), map(Point, x, y, said))
         crowded = sum(len(line) for group in groups for line in group.split("\n")[-1:]) > 60
-        lines = [one if crowded or "\n" in one else one.replace(" ", "\n") for one in groups]
+        lines = [group if crowded or "\n" in group else group.replace(" ", "\n") for group in groups]
         plot.axes.set_xticks(at, lines, rotation=40 if crowded else 0, ha="right" if crowded else "center")
         plot.axes.set(ylabel="share, %", xlabel=xlabel, xlim=(-0.6, max(len(groups), 3) - 0.4))
         return plot
@@ -222,7 +222,7 @@ def wan_against_capacity(curve: Sequence[tuple[int, float]], options: Sequence[R
         few = {"marker": "o", "clip_on": False} if len(points) < _FEW else {}
         (line,) = plot.axes.plot([p.x for p in points], [p.y for p in points], **line_style("lru") | few)
         plot.add("LRU at these capacities" if few else "LRU at every capacity", line, points)
-        for row in (one for one in options if one["option"] in _OPTIONS):
+        for row in (option for option in options if option["option"] in _OPTIONS):
             point = _fetched_point(row["option"], row["capacity_bytes"], row["wan_bytes_per_day"])
             look = looks[_OPTIONS[row["option"]]] | {"linestyle": "none"}
             (mark,) = plot.axes.plot([point.x], [point.y], **look)

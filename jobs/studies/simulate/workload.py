@@ -176,7 +176,8 @@ def _scenario(scenario: str) -> dict[str, Any]:
     if scenario.endswith(".toml") and Path(scenario).exists():
         return read_file(Path(scenario))
     known = {
-        one.name.removesuffix(".toml"): one for one in resources.files("conf").joinpath("workloads").iterdir()
+        file.name.removesuffix(".toml"): file
+        for file in resources.files("conf").joinpath("workloads").iterdir()
     }
     if scenario not in known:
         raise ConfigError("--scenario", f"there is no {scenario!r}; give a name in conf/workloads or a file")

@@ -360,12 +360,15 @@ def _disk(n_bytes: float | None) -> str:
 
 def write(answer: Worth, out: Path, *, what: str) -> None:
     """Write the page of `answer` to `out`; `what`: the reads that it is about."""
-    rows = [as_row(one) for one in answer.options]
+    rows = [as_row(option) for option in answer.options]
     known = [key for key in rows[0] if any(row[key] is not None for row in rows)]
     figure = Figure(study_plots.wan_against_capacity(answer.curve, rows), _CAPTION)
     sections = [
         Section("Options", _NOTE, [figure], [{key: row[key] for key in known} for row in rows]),
-        Section("What was assumed, and how to change it", rows=[as_row(one) for one in answer.assumptions]),
+        Section(
+            "What was assumed, and how to change it",
+            rows=[as_row(assumption) for assumption in answer.assumptions],
+        ),
     ]
     html = page(
         title="Is it worth it?",

@@ -90,11 +90,11 @@ def choose(
         raise SourceUnavailable(
             f"the cache answers, but not about its files; does its origin? ({error})"
         ) from None
-    at_origins = [(one, _stats(one, names)) for one in origins]
+    at_origins = [(origin, _stats(origin, names)) for origin in origins]
     usable, left_out = list[tuple[str, int]](), dict[str, list[str]]()
-    through_s = [one[2] for one in at_cache.values() if one is not None and not one[1]]
+    through_s = [stats[2] for stats in at_cache.values() if stats is not None and not stats[1]]
     for name in names:
-        why = _fault(at_cache[name], [(one.url, facts[name]) for one, facts in at_origins])
+        why = _fault(at_cache[name], [(origin.url, facts[name]) for origin, facts in at_origins])
         facts = at_cache[name]
         if why is None and facts is not None:
             usable.append((name, facts[0]))

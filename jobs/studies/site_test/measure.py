@@ -210,16 +210,16 @@ class Measuring:
         clients = pieces(files, kind)
         n_processes = min(len(clients), len(os.sched_getaffinity(0)))
         jobs = [
-            {"clients": [[dataclasses.asdict(one) for one in some] for some in clients[k::n_processes]]}
+            {"clients": [[dataclasses.asdict(read) for read in some] for some in clients[k::n_processes]]}
             for k in range(n_processes)
         ]
         answers = ask_at_once(self._servers[kind.place], "read", jobs, timeout_s=timeout_s)
-        by_client = [[_read(one) for one in some] for answer in answers for some in answer["clients"]]
+        by_client = [[_read(read) for read in some] for answer in answers for some in answer["clients"]]
         reads = tuple(itertools.chain(*by_client))
-        wall_s = max(one["ended"] for one in answers) - min(one["began"] for one in answers)
-        cpu_share = sum(one["cpu_s"] for one in answers) / (wall_s * n_processes)
-        errors = [one.error for one in reads if one.error is not None]
-        n_bytes = sum(one.bytes for one in reads)
+        wall_s = max(answer["ended"] for answer in answers) - min(answer["began"] for answer in answers)
+        cpu_share = sum(answer["cpu_s"] for answer in answers) / (wall_s * n_processes)
+        errors = [read.error for read in reads if read.error is not None]
+        n_bytes = sum(read.bytes for read in reads)
         seconds = _reading_s(wall_s, by_client)
         return Run(kind, number, seconds, n_bytes, cpu_share, reads, errors[0] if errors else None)
 
@@ -264,6 +264,6 @@ def _reading_s(wall_s: float, by_client: Sequence[Sequence[PieceRead]]) -> float
 
     A job reads a file for longer than a test does, so that this would count for too much.
     """
-    others_s = [sum(one.seconds - one.read_s for one in some) for some in by_client]
-    longest_s = max((sum(one.read_s for one in some) for some in by_client), default=0.0)
+    others_s = [sum(read.seconds - read.read_s for read in some) for some in by_client]
+    longest_s = max((sum(read.read_s for read in some) for some in by_client), default=0.0)
     return max(wall_s - sum(others_s) / max(1, len(others_s)), longest_s, 1e-6)

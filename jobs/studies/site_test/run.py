@@ -97,7 +97,7 @@ def run(
     with _removed_at_the_end(Fetched(xcache), say) as (fetched, left):
         measured = Measuring(servers, fetched, limits).run(to_read.files, on_progress)
     rows = answer.rates(measured, kinds(list(origins), limits))
-    latencies = [answer.latency(one) for one in trips]
+    latencies = [answer.latency(trip) for trip in trips]
     what = f"measured by cachecast site-test of cache {cache.name} at {as_of_label(now_s)}"
     return SiteTest(
         cache=cache.name,

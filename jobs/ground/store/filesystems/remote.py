@@ -70,7 +70,9 @@ class RemoteStore(abc.ABC):
                 entries = self._fs.ls(self._folder, detail=True)
             except FileNotFoundError:
                 return []
-        return [posixpath.basename(one["name"].rstrip("/")) for one in entries if one["type"] == "directory"]
+        return [
+            posixpath.basename(entry["name"].rstrip("/")) for entry in entries if entry["type"] == "directory"
+        ]
 
     def files(self, folder: str) -> list[str]:
         with self._service_errors():
