@@ -100,10 +100,9 @@ def joined(parts: Sequence[Plan], bound_by: dict[Action, str]) -> Plan:
 
 
 FREE_FOR_ARRIVALS = 0.2
-"""A plan frees at most this share of the capacity below the low watermark for arrivals."""
-FREE_OF_PINS = 0.1
-"""Share of the capacity below the low watermark that is never pinned: a queue of what came lately, which
-leaves unless it is read. Twice as much beside a steward, which needs files to choose among.
+"""Share of the capacity that is never pinned, so that the purge always finds files to remove.
+
+A plan frees at most this share below the low watermark for arrivals.
 """
 
 
@@ -131,21 +130,15 @@ class PlanLimits:
     evicts: bool = True
 
     def pin(self, state: CacheState) -> Limit:
-        """Most bytes to pin under the low watermark.
-
-        A pin is a touch: a purge takes it too, once nothing is older. A steward never evicts one, so beside
-        it there is also room for a cycle's arrivals and open files.
-        """
-        low = state.low_watermark
-        if self.evicts:
-            most = most_pinned_bytes(state.capacity_bytes, low)
-            return Limit(most, "a tenth of the capacity stays free of pins")
-        most = most_pinned_bytes(state.capacity_bytes, low - FREE_OF_PINS)
+        """Most bytes to pin: what fits under the low watermark beside a cycle's arrivals and open files."""
+        low = int(state.low_watermark * state.capacity_bytes)
         arrivals = max(0, state.peak_inflow_bytes) + int(state.bytes_on_disk[state.is_open].sum())
-        room = max(0, int(low * state.capacity_bytes) - arrivals)
+        most = most_pinned_bytes(state.capacity_bytes, state.low_watermark)
         return least(
             Limit(most, "a fifth of the capacity stays free of pins"),
-            Limit(room, "room under the low watermark for a cycle's arrivals and open files"),
+            Limit(
+                max(0, low - arrivals), "room under the low watermark for a cycle's arrivals and open files"
+            ),
         )
 
     def prefetch(self, state: CacheState) -> Limit:
@@ -200,7 +193,7 @@ def within(inflow_bytes: int, most: int) -> int:
 
 
 def most_pinned_bytes(capacity_bytes: int, low_watermark: float) -> int:
-    return max(0, int(low_watermark * capacity_bytes) - int(FREE_OF_PINS * capacity_bytes))
+    return max(0, int(low_watermark * capacity_bytes) - int(FREE_FOR_ARRIVALS * capacity_bytes))
 
 
 def _within_period(elapsed_s: int, length_s: int) -> int:

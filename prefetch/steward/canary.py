@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+import os
 import random
 import threading
 import time
@@ -57,18 +58,18 @@ class OpenFiles:
 def _open_inodes() -> set[_Inode]:
     """The files behind all descriptors that we may see."""
     inodes = set[_Inode]()
-    for process in Path("/proc").iterdir():
-        if process.name.isdecimal():
-            inodes.update(_open_by(process / "fd"))
+    for process in os.listdir("/proc"):  # noqa: PTH208  paths as objects take twice as long
+        if process.isdecimal():
+            inodes.update(_open_by(f"/proc/{process}/fd"))
     return inodes
 
 
-def _open_by(folder: Path) -> Iterator[_Inode]:
+def _open_by(folder: str) -> Iterator[_Inode]:
     """The files behind one process's descriptors; none if it ended, or is another user's."""
     with contextlib.suppress(OSError):
-        for descriptor in folder.iterdir():
+        for descriptor in os.listdir(folder):  # noqa: PTH208
             with contextlib.suppress(OSError):  # closed meanwhile
-                status = descriptor.stat()
+                status = os.stat(f"{folder}/{descriptor}")  # noqa: PTH116
                 yield status.st_dev, status.st_ino
 
 

@@ -244,9 +244,9 @@ def _folders_of(root: Path, names: Iterable[str]) -> dict[int, Path]:
     folders = dict[int, Path]()
     for name in names:
         with contextlib.suppress(OSError):
-            path = Path(os.path.realpath(f"{root}{name}"))
-            if (device := path.stat().st_dev) not in folders:
-                folders[device] = _top(path.parent)
+            path = f"{root}{name}"
+            if (device := os.stat(path).st_dev) not in folders:  # noqa: PTH116  of each file, at each look
+                folders[device] = _top(Path(os.path.realpath(path)).parent)
     return folders
 
 

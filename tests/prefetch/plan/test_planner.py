@@ -104,10 +104,7 @@ def test_a_plan_is_never_over_its_limits(world: World) -> None:
     low = 0.9 * state.capacity_bytes
     pinned = sum(size[i] for i in plan.of(Action.PIN).tolist())
     open_bytes = int(state.bytes_on_disk[state.is_open].sum())
-    free = 0.1 * state.capacity_bytes - 1
-    if not limits.evicts:
-        free = max(0.2 * state.capacity_bytes - 1, state.peak_inflow_bytes + open_bytes)
-    assert pinned <= max(0, low - free)
+    assert pinned <= max(0, low - max(0.2 * state.capacity_bytes - 1, state.peak_inflow_bytes + open_bytes))
     fetched = plan.of(Action.PREFETCH).tolist()
     brought = sum(size[i] for i in fetched)
     assert brought == plan.cost_bytes.sum() <= limits.prefetch_share * state.inflow_bytes

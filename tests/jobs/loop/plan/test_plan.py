@@ -87,7 +87,7 @@ def test_a_plan_beside_a_steward_leaves_the_room_to_it_but_not_what_a_rule_keeps
     summary = run(tables, full, cache=beside)
     assert (summary.evict, rows(tables, "evict")) == (0, [])
     assert summary.bound_by["evict"] == "the cache's steward makes the room"
-    assert summary.pin < alone.pin and summary.prefetch == alone.prefetch
+    assert (summary.pin, summary.prefetch) == (alone.pin, alone.prefetch)
     never = RuleSettings(action="never", names=(lfn(7),))
     run(tables, full, settings=with_plan(rules=(never,)), cache=beside)
     assert [row["did"] for row in rows(tables, "evict")] == [f"cms:{lfn(7)}"]
@@ -115,7 +115,7 @@ def test_the_best_are_pinned_the_worst_leave_and_the_likely_come(tables: Tables)
     assert [row["name"] for row in rows(tables, "pin")][:3] == best[:3]
     worst = [lfn(i) for i in range(92) if planned[i]]
     assert [row["name"] for row in rows(tables, "evict")] == worst[: summary.evict]
-    assert 70 * MB < summary.pin_bytes <= 80 * MB
+    assert summary.pin_bytes <= 70 * MB
     assert (summary.held_files, summary.held_bytes) == (92, 92 * MB)
     assert summary.evict_bytes == 92 * MB + 5 * MB - 95 * MB  # room for one purge
     assert all(row["cost_bytes"] == 0 for action in ("pin", "evict") for row in rows(tables, action))

@@ -374,7 +374,7 @@ def test_a_push_of_which_all_items_fail_says_why_and_ends_with_1(conf: Path, tmp
     answer = CliRunner().invoke(app, [*RUN, "--conf", str(conf)])
     assert answer.exit_code == 1
     assert f"failed: {N_FILES}" in answer.stdout
-    assert re.search(rf"failures: - .*: {N_FILES} expired: 0", " ".join(answer.stdout.split()))
+    assert re.search(rf"failures: - .*: {N_FILES} seconds:", " ".join(answer.stdout.split()))
     assert "cachecast push status --cache d" in answer.stderr
 
 
@@ -433,7 +433,9 @@ def test_an_older_copy_of_the_journal_fetches_nothing_twice_and_pins_again(
     before = push(conf, "run", "--as-of", as_of_label(AS_OF - 3600))
     assert before["pushed"] == 2
     shutil.copy(journal, tmp_path / "copy.db")
-    assert push(conf, "run", "--as-of", as_of_label(AS_OF))["pushed"] == 2
+    second = push(conf, "run", "--as-of", as_of_label(AS_OF))
+    assert (second["pushed"] + second["already_done"], second["failed"]) == (2, 0), second
+    assert push(conf, "status")["pins"] == 2
     shutil.move(tmp_path / "copy.db", journal)
     again = push(conf, "run", "--as-of", as_of_label(AS_OF))
     assert (again["pushed"] + again["already_done"], again["bytes_fetched"], again["failed"]) == (2, 0, 0)

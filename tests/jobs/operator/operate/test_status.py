@@ -115,7 +115,7 @@ def test_each_alarm_comes_when_it_should(settings: Settings, tables: Tables) -> 
     words = f"95 % full, above its high watermark of 95 %, by its inventory of {AT}: does it purge?"
     assert (full.caches[0].inventory_at, full.alarms[0].text) == (AT, words)
     tables.replace_rows(CONTENTS, [], key)
-    pin(settings, 801 * 10**9)  # a tenth stays free below 0.9
+    pin(settings, 701 * 10**9)  # a fifth stays free below 0.9
     assert alarms(settings) == {("pins-over-limit", "xc1")}
     tables.replace_rows(PLANS, [row(PLANS, item_id="9")], ("2026-03-01", "2026-03-01T05:00:00Z", "xc1"))
     assert ("not-pushed", "xc1") in alarms(settings)
