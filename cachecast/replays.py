@@ -6,9 +6,12 @@ Traces from files, from tables in memory, and from generated workloads.
 from __future__ import annotations
 
 import os
+import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
 
 from features.common.errors import InputError
 from features.common.progress import unwatched
@@ -20,31 +23,25 @@ from jobs.ground.text import Row
 from jobs.loop.traces import sizes
 from jobs.studies.simulate import replay_trace
 from jobs.studies.simulate.accesses import ReplayAnswer
-from replay import curve
+from replay import curve, read
+from replay.access_context import CONTEXT
 from replay.bounds import byte_bound
 from replay.curve import Curve
 from replay.policies.own import own_policies
-from replay.result import Result
-
-if TYPE_CHECKING:
-    import pandas as pd
-
-    from jobs.pages.drawing import Plot
-
-
-import tempfile
-
-import pyarrow as pa
-
-from replay import read
-from replay.access_context import CONTEXT
 from replay.read import LoadedTrace
 from replay.read.assemble import EVERYTHING, Choice, assemble
 from replay.read.files import missing_size_of
 from replay.read.roles import foreign_roles, house_roles, is_house
 from replay.read.source import TableSource
 from replay.read.times import Clock, check_zone
+from replay.result import Result
 from replay.trace import Trace
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from jobs.pages.drawing import Plot
+
 
 Reads = LoadedTrace | Trace | str | os.PathLike[str] | Any
 _NO_COLUMNS: Mapping[str, str] = {}

@@ -13,34 +13,29 @@ A task that waits for a file or a folder (local, HDFS or S3) in Airflow's trigge
 
 from __future__ import annotations
 
+import asyncio
 import datetime as dt
-from collections.abc import Mapping
+import logging
+import threading
+import time
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from airflow.plugins_manager import AirflowPlugin
+from airflow.sdk import BaseOperator
 from airflow.sdk.definitions.deadline import BaseDeadlineReference
+from airflow.sdk.exceptions import AirflowSkipException
+from airflow.triggers.base import BaseTrigger, TriggerEvent
 
-from features.common.errors import ConfigError, InputError
+from features.common.errors import CachecastError, ConfigError, InputError
 from features.common.times import DAY_S, HOUR_S, as_of_label, day_label, parse_as_of, parse_day
 from jobs.ground.settings.sections import scheduling
 
 if TYPE_CHECKING:
     from sqlalchemy.orm import Session
 
-
-import asyncio
-import logging
-import threading
-import time
-from collections.abc import AsyncIterator, Sequence
-from contextlib import suppress
-
-from airflow.sdk import BaseOperator
-from airflow.sdk.exceptions import AirflowSkipException
-from airflow.triggers.base import BaseTrigger, TriggerEvent
-
-from features.common.errors import CachecastError
 
 KEY_FORMAT = "%Y-%m-%dT%H:%M:%SZ"
 """Format of partition keys, the same as that of an as_of."""

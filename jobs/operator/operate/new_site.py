@@ -119,11 +119,13 @@ def _complete(given: NewSite) -> NewSite:
         raise InputError(f"no source of accesses is called {given.source!r}; {known()}")
     if given.cache and not given.capacity:
         raise InputError("the capacity of the cache is unknown; give --capacity, for example 50TB")
+    if given.capacity and not given.cache:
+        raise InputError("a capacity is given, and no cache; give --cache, for example root://HOST:1094")
     is_folder = bool(given.cache) and not _is_server(given.cache)
     if is_folder and not Path(given.origin or "/nowhere").is_dir():
         raise InputError(
-            f"{given.origin!r} is not a folder; a cache in a folder needs --origin, where its files "
-            "are fetched from"
+            f"{given.cache!r} is no root:// address, and {given.origin!r} is not a folder; a cache in "
+            "a folder needs --origin, where its files are fetched from"
         )
     return dataclasses.replace(
         given,

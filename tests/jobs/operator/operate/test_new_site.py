@@ -78,6 +78,8 @@ def test_an_xcache_with_rucio_and_tables_elsewhere(tmp_path: Path) -> None:
     ("given", "words"),
     [
         (NewSite(cache="root://xc1"), "give --capacity"),
+        (NewSite(capacity="5TB"), "give --cache, for example root://"),
+        (NewSite(cache="xc1:1094", capacity="5TB"), "'xc1:1094' is no root:// address"),
         (NewSite(cache="root://xc1", capacity="much"), "--capacity: .* for example --capacity 50TB"),
         (NewSite(cache="http://xc1", capacity="1TB"), "for example --cache root://"),
         (NewSite(cache="root:/xc1", capacity="1TB"), "for example --cache root://xc1"),
