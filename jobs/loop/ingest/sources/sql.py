@@ -59,7 +59,7 @@ class Query:
     `reason` is null for an accepted record; `sample` shows a refused one. `prepare` turns a batch of raw
     lines (`value`, `input`) into what the first step needs; `join` makes batches of whole records of a
     stream of batches in which a record may go over several lines. `test_files`: patterns of names whose
-    accesses are refused; `scopes`, `day`: see `Site`.
+    accesses are refused; `scopes`, `day`: see `Site`. Raises ValueError for a column of no table.
     """
 
     table: Table
@@ -73,6 +73,13 @@ class Query:
     test_files: tuple[str, ...] = ()
     scopes: Mapping[str, str] = dataclasses.field(default_factory=dict)
     day: str = ""
+
+    def __post_init__(self) -> None:
+        if unknown := sorted(self.columns.keys() - {*self.table.column_names, *ACCESSES.column_names}):
+            raise ValueError(
+                f"the table {self.table.name} has no column {unknown[0]!r}; it has "
+                + ", ".join(self.table.column_names)
+            )
 
     def reading(self, site: Site) -> Query:
         """The same without reads of the test files of `site`, and with its scopes and day."""

@@ -158,6 +158,10 @@ def test_workers_of_spark_need_not_have_the_package(
             f"{IMPORT}def decode(space, places, **others): pass\nSOURCE = Source(decode=decode)\n",
             "failed: TypeError: decode returned None, not the number of records that are missing",
         ),
+        (
+            f"{SHOWN['python'].replace('read_bytes', 'raed_bytes')}",
+            "failed: ValueError: the table accesses has no column 'raed_bytes'",
+        ),
         (f"{SHOWN['python'].replace('n_reads', 'n_read')}", "failed: "),
         (f"{SHOWN['python'].replace('bytes < 0', 'bites < 0')}", "failed: "),
     ],
