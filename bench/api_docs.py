@@ -40,12 +40,12 @@ def main() -> int:
             pdoc.pdoc(*ROOMS, output_directory=out)
         pages = sorted(out.rglob("*.html"))
         # Clients of MLflow and urllib3, which classes of ours extend, name what pdoc cannot load or read.
-        warned = [one for one in caught if not re.search("plotly|for urllib3", str(one.message))]
+        warned = [warning for warning in caught if not re.search("plotly|for urllib3", str(warning.message))]
         # What libraries say of themselves while they are loaded is not about these pages.
-        ours = [one for one in warned if "pdoc" in one.filename or str(ROOT) in one.filename]
+        ours = [warning for warning in warned if "pdoc" in warning.filename or str(ROOT) in warning.filename]
         print(f"{len(pages)} pages of {len(modules)} public modules, {len(ours)} warnings")
-        for one in ours[:10]:
-            print(f"{one.filename}:{one.lineno}: {one.message}")
+        for warning in ours[:10]:
+            print(f"{warning.filename}:{warning.lineno}: {warning.message}")
         return 1 if ours or len(pages) < len(modules) else 0
 
 
@@ -72,11 +72,11 @@ def name_annotations() -> None:
     """
     for module in list(sys.modules.values()):
         if module.__name__.partition(".")[0] in ROOMS:
-            for one in list(vars(module).values()):
-                if isinstance(one, type) and issubclass(one, tuple) and hasattr(one, "_fields"):
-                    home = sys.modules[one.__module__]
-                    named = resolve_annotations(one.__annotations__, home, None, one.__qualname__)
-                    one.__new__.__annotations__ = named
+            for member in list(vars(module).values()):
+                if isinstance(member, type) and issubclass(member, tuple) and hasattr(member, "_fields"):
+                    home = sys.modules[member.__module__]
+                    named = resolve_annotations(member.__annotations__, home, None, member.__qualname__)
+                    member.__new__.__annotations__ = named
 
 
 if __name__ == "__main__":

@@ -224,8 +224,8 @@ def push_all(site: Site, conf: tuple[str, str], wait_s: float) -> Pushed:
         n_files, n_bytes, stopped = site.push(*conf)
         stops = (*done.stops, stopped) if stopped else done.stops
         done = Pushed(done.n_files + n_files, done.n_bytes + n_bytes, stops)
-        told = f"after {time.monotonic() - started:.0f} s: {done.n_files} of {len(site.names)} files"
-        print(f"{told}, stopped: {stopped}" if stopped else told, flush=True)
+        progress = f"after {time.monotonic() - started:.0f} s: {done.n_files} of {len(site.names)} files"
+        print(f"{progress}, stopped: {stopped}" if stopped else progress, flush=True)
         if not stopped:
             break
         time.sleep(wait_s)

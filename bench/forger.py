@@ -169,7 +169,7 @@ def _now_s() -> int:
 
 
 def main() -> None:
-    """Attack as told until nothing more is told."""
+    """Make the attacks that stdin names, a line each, until it ends."""
     port, captures, seed = int(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3])
     forger = Forger(captures, random.Random(seed))
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:

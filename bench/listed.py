@@ -135,12 +135,12 @@ class Only:
     def actions(self, state: CacheState) -> Actions:
         """The actions that are left."""
         whole, none = self.planner.actions(state), np.zeros(0, np.int64)
-        kept = {act: getattr(whole, str(act)) if act in self.acts else none for act in ALL}
-        new = ~np.isin(kept[Action.PIN], state.item[state.pinned])
-        self.n_pushed += sum(kept[act].size for act in (Action.PREFETCH, Action.EVICT)) + int(new.sum())
+        pushed = {act: getattr(whole, str(act)) if act in self.acts else none for act in ALL}
+        new = ~np.isin(pushed[Action.PIN], state.item[state.pinned])
+        self.n_pushed += sum(pushed[act].size for act in (Action.PREFETCH, Action.EVICT)) + int(new.sum())
         self.n_lists += 1
         unpin = whole.unpin if Action.PIN in self.acts else none
-        return Actions(kept[Action.PREFETCH], kept[Action.PIN], unpin, kept[Action.EVICT])
+        return Actions(pushed[Action.PREFETCH], pushed[Action.PIN], unpin, pushed[Action.EVICT])
 
 
 @dataclasses.dataclass

@@ -134,19 +134,19 @@ def judged(site: Site, seed: int) -> tuple[dict[str, Figures], Reliability]:
         plans = Plans(beside, size, config.low_watermark, config.high_watermark, HOUR_S, first_s)
         follow = functools.partial(steward_policy, STEWARD, story, orders, delays=XCACHE)
         stewards |= {f"steward, {lead}": follow(), f"both, {lead}": follow(plans=plans)}
-    found: dict[str, Row] = {}
+    served: dict[str, Row] = {}
     for cycle_s, of in planners.items():
         policies = {**stewards, S3FIFO: None, BOUND: None} if cycle_s == HOUR_S else {}
         lists = {LRU: None, **of} if cycle_s == HOUR_S else of
         at = Candidates(size, policies, config, lists, cycle_s, first_s)
-        found |= compare(trace, [at], count_from_s=board.from_s, hours=_hours(site))[0].rows
+        served |= compare(trace, [at], count_from_s=board.from_s, hours=_hours(site))[0].rows
     pushed = {
-        name: one.n_pushed / one.n_lists
+        name: way.n_pushed / way.n_lists
         for of in planners.values()
-        for name, one in of.items()
-        if isinstance(one, Only)
+        for name, way in of.items()
+        if isinstance(way, Only)
     }
-    figures = {name: _figures(site, found, name, pushed.get(name, np.nan)) for name in found}
+    figures = {name: _figures(site, served, name, pushed.get(name, np.nan)) for name in served}
     figures[CHOSEN] = figures[RENEWED if is_renewed else "1 h"]
     return figures, reliability
 
@@ -168,9 +168,9 @@ def _hours(site: Site) -> Callable[..., FloatArray] | None:
     return None if per_byte is None else lambda of, hit: daily_hours(site.board.trace, of, hit, per_byte)
 
 
-def _figures(site: Site, found: Mapping[str, Row], name: str, pushed: float) -> Figures:
-    result, lru, bound = (found[of].result for of in (name, LRU, BOUND))
-    by_day = [found[of].core_hours for of in (name, LRU)]
+def _figures(site: Site, served: Mapping[str, Row], name: str, pushed: float) -> Figures:
+    result, lru, bound = (served[of].result for of in (name, LRU, BOUND))
+    by_day = [served[of].core_hours for of in (name, LRU)]
     hours = [np.nan if days is None else float(days.sum()) for days in by_day]
     all_hit = np.nan
     if site.hours is not None:
@@ -199,28 +199,28 @@ def main() -> None:
     parser.add_argument("--regions", nargs="*", default=("site", *REGIONS))
     parser.add_argument("--public", nargs="*", default=tuple(PUBLIC))
     given = parser.parse_args()
-    seeds = [int(one) for one in given.seeds.split(",")]
+    seeds = [int(seed) for seed in given.seeds.split(",")]
     made: dict[str, list[Callable[[], Site]]] = {
         name: [functools.partial(region_site, name, given.accesses, seed) for seed in seeds]
         for name in given.regions
     } | {name: [functools.partial(public_site, name)] for name in given.public}
-    found: dict[str, list[dict[str, Figures]]] = {}
+    runs_by_place: dict[str, list[dict[str, Figures]]] = {}
     stated: dict[str, list[Reliability]] = {}
     for k in range(len(seeds)):
         for name, sites in made.items():
             if k < len(sites):
                 figures, reliability = judged(sites[k](), seeds[k])
-                found.setdefault(name, []).append(figures)
+                runs_by_place.setdefault(name, []).append(figures)
                 stated.setdefault(name, []).append(reliability)
                 gaps = {way: f"{of.gap:.3f}" for way, of in figures.items()}
                 print(f"{name}, {k + 1} of {len(sites)}: done, {gaps}", file=sys.stderr, flush=True)
-    regions = [one for name in given.regions or given.public for one in found[name]]
+    regions = [run for name in given.regions or given.public for run in runs_by_place[name]]
     n = f"{len(regions)} regions of {given.accesses} accesses (seeds {given.seeds})"
     print(f"{n}: {', '.join(given.regions)}; public traces: {', '.join(given.public)}\n")
     ways = [f"{what}, {lead}" for lead in LEADS for what in (*LISTS, "steward", "both")]
-    ways = [way for way in ways if all(way in one for one in regions)]
+    ways = [way for way in ways if all(way in run for run in regions)]
     table([LRU, S3FIFO, *ways, BOUND], regions)
-    by_place(found)
+    by_place(runs_by_place)
     reliabilities(stated)
 
 
@@ -240,17 +240,17 @@ def table(ways: Sequence[str], of: Sequence[Mapping[str, Figures]]) -> None:
     """A row per way to act: its figures over the regions."""
     print(f"| lists, lead of the queue | {' | '.join(COLUMNS_SHOWN)} |\n|{'---|' * (1 + len(COLUMNS_SHOWN))}")
     for way in ways:
-        values = np.array([one[way] for one in of])
+        values = np.array([run[way] for run in of])
         print(f"| {way} | {' | '.join(_mean(column) for column in values.T)} |")
 
 
-def by_place(found: Mapping[str, Sequence[Mapping[str, Figures]]]) -> None:
+def by_place(runs_by_place: Mapping[str, Sequence[Mapping[str, Figures]]]) -> None:
     """The gap that pins and evictions without a queue close in each place, by the time between lists."""
     ways = {**{f"lists per {cycle}": cycle for cycle in CYCLES}, "S3-FIFO": S3FIFO}
     ways |= {RENEWED: RENEWED, CHOSEN: CHOSEN}
     ways |= {"steward": "steward, none", "both": "both, none"}
     print(f"\n| gap closed | runs | {' | '.join(ways)} |\n|{'---|' * (2 + len(ways))}")
-    for place, runs in found.items():
+    for place, runs in runs_by_place.items():
         cells = " | ".join(_mean(np.array([run[way].gap for run in runs])) for way in ways.values())
         print(f"| {place} | {len(runs)} | {cells} |")
 
@@ -261,7 +261,7 @@ def reliabilities(stated: Mapping[str, Sequence[Reliability]]) -> None:
         "\n| place | action | items | chance stated | share read | read / stated |\n|---|---|---|---|---|---|"
     )
     totals = {
-        place: {act: np.sum([one.sums[act] for one in of], axis=0) for act in ALL}
+        place: {act: np.sum([run.sums[act] for run in of], axis=0) for act in ALL}
         for place, of in stated.items()
     }
     totals["all"] = {act: np.sum([of[act] for of in totals.values()], axis=0) for act in ALL}

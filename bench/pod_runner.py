@@ -105,7 +105,7 @@ class Kubelet:
         return [*sandbox, "--chdir", folder, "--", "setpriv", *identity, *(words or container["command"])]
 
     def environment(self, container: Object, fields: Mapping[str, str]) -> dict[str, str]:
-        """A container's variables; `fields`: what the pod is told of itself."""
+        """A container's variables; `fields`: values that Kubernetes gives a pod about itself."""
         found = {"PATH": ":".join([*map(str, self._programs), f"{sys.prefix}/bin", "/usr/sbin:/usr/bin"])}
         for one in container.get("envFrom", ()):
             if "configMapRef" in one:
@@ -138,7 +138,7 @@ class Kubelet:
                     )
                 if container in pod.spec.get("initContainers", ()):
                     if process.wait(60):
-                        raise ServiceError(f"{container['name']} failed: {self.told(container)}")
+                        raise ServiceError(f"{container['name']} failed: {self.log_end(container)}")
                 else:
                     started[container["name"]] = process
             yield started
@@ -154,7 +154,7 @@ class Kubelet:
         """What a container writes."""
         return self.folder / f"{container['name']}.log"
 
-    def told(self, container: Object) -> str:
+    def log_end(self, container: Object) -> str:
         """The end of what a container wrote."""
         return self.log(container).read_text(errors="replace")[-1500:] if self.log(container).exists() else ""
 
@@ -163,7 +163,9 @@ class Kubelet:
         deadline = time.monotonic() + within_s
         while not self._holds(pod, container, container[kind]):
             if time.monotonic() > deadline:
-                raise ServiceError(f"{container['name']}: its {kind} does not hold: {self.told(container)}")
+                raise ServiceError(
+                    f"{container['name']}: its {kind} does not hold: {self.log_end(container)}"
+                )
             time.sleep(1)
 
     def _holds(self, pod: Pod, container: Object, probe: Object) -> bool:

@@ -99,9 +99,9 @@ class Site:
         container = self.container(component)
         with self.kubelet.running(self.pods[component], name) as started:
             code = started[component].wait(600)
-        told = self.kubelet.told(container)
-        check(code == 0, f"job {component} ends well" if code == 0 else f"job {component}: {code}: {told}")
-        return told
+        log = self.kubelet.log_end(container)
+        check(code == 0, f"job {component} ends well" if code == 0 else f"job {component}: {code}: {log}")
+        return log
 
 
 def keytab(folder: Path) -> dict[str, str]:

@@ -80,7 +80,7 @@ def cached(site: Site) -> None:
             time.sleep(1)
         check(len(held) <= limit, f"steward: of {N_FILES} files {len(held)} are left")
         words = site.container("cache", "steward")
-        while "evicted" not in (told := site.kubelet.told(words)) and time.monotonic() < deadline:
+        while "evicted" not in (told := site.kubelet.log_end(words)) and time.monotonic() < deadline:
             time.sleep(1)  # it says so after its look
         check("evicted" in told and "purge" not in told, "steward: it evicted the others")
         check(names[0] in held, "steward: the open file, the oldest, is among them")
@@ -142,10 +142,10 @@ def watched(site: Site) -> None:
     """The status pod looks each minute; the journal is there then."""
     container = site.container("status")
     deadline = time.monotonic() + 180
-    while "xc1" not in site.kubelet.told(container) and time.monotonic() < deadline:
+    while "xc1" not in site.kubelet.log_end(container) and time.monotonic() < deadline:
         time.sleep(1)
     confined(site, "status")
-    check("xc1" in site.kubelet.told(container), "status: it shows the cache")
+    check("xc1" in site.kubelet.log_end(container), "status: it shows the cache")
 
 
 def cycled(site: Site) -> None:

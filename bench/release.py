@@ -34,10 +34,12 @@ def main() -> None:
     site(version)
     left_out = [*chart(version), *image(version)]
     made = sorted(DIST.iterdir())
-    sums = "".join(f"{hashlib.sha256(one.read_bytes()).hexdigest()}  {one.name}\n" for one in made)
+    sums = "".join(
+        f"{hashlib.sha256(artefact.read_bytes()).hexdigest()}  {artefact.name}\n" for artefact in made
+    )
     (DIST / "SHA256SUMS").write_text(sums)
-    for one in made:
-        print(f"{one.stat().st_size / 1e6:8.1f} MB  {one.relative_to(ROOT)}")
+    for artefact in made:
+        print(f"{artefact.stat().st_size / 1e6:8.1f} MB  {artefact.relative_to(ROOT)}")
     if left_out:
         print(f"not made here: {'; '.join(left_out)}")
 
@@ -86,7 +88,7 @@ def chart(version: str) -> list[str]:
 
 def image(version: str) -> list[str]:
     """The image, as an archive that podman and docker load; why not, if nothing here builds one."""
-    able = [one for one in BUILDERS if shutil.which(one) and not failed(one, "info")]
+    able = [builder for builder in BUILDERS if shutil.which(builder) and not failed(builder, "info")]
     if not able:
         return [f"the image: none of {', '.join(BUILDERS)} works here"]
     tag, archive = f"cachecast:{version}", DIST / f"cachecast-image-{version}.tar"
@@ -96,8 +98,8 @@ def image(version: str) -> list[str]:
         run("buildah", "push", tag, f"docker-archive:{archive}:{tag}")
     else:
         run(able[0], "save", "-o", archive, tag)
-        shown = run(able[0], "run", "--rm", tag, "doctor", "--json", fails=True)
-        check(bool(json.loads(shown)), f"the image does not run: {shown}")
+        checks = run(able[0], "run", "--rm", tag, "doctor", "--json", fails=True)
+        check(bool(json.loads(checks)), f"the image does not run: {checks}")
     return []
 
 

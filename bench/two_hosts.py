@@ -175,8 +175,8 @@ def records(hosts: Hosts, first_day: str) -> list[dict[str, Any]]:
 def deliver(folder: Path, reads: list[dict[str, Any]], since_s: int) -> int:
     """The traces since then arrive at the controller; until when."""
     until_s = int(time.time())
-    found = [json.dumps(one) for one in reads if since_s <= one["traceTimeentryUnix"] < until_s]
-    (folder / f"{until_s}.jsonl").write_text("".join(f"{line}\n" for line in found))
+    traces = [json.dumps(trace) for trace in reads if since_s <= trace["traceTimeentryUnix"] < until_s]
+    (folder / f"{until_s}.jsonl").write_text("".join(f"{line}\n" for line in traces))
     (folder / f"{until_s}.jsonl").rename(folder / "traces" / f"{until_s}.jsonl")
     return until_s
 
@@ -197,7 +197,7 @@ def ended(hosts: Hosts, api: Airflow, dag: str, run: str) -> None:
     """Wait until a run has succeeded."""
     if api.ended(dag, run, within_s=WITHIN_S) == "success":
         return
-    failed = {name for (name, _), one in api.tasks(dag, run).items() if one["state"] == "failed"}
+    failed = {name for (name, _), task in api.tasks(dag, run).items() if task["state"] == "failed"}
     logs = [path for path in hosts.folder.rglob("attempt=*.log") if f"run_id={run}" in str(path)]
     ends = [
         path.read_text()[-1500:] for path in logs if any(f"task_id={name}/" in str(path) for name in failed)
@@ -301,12 +301,12 @@ def main() -> int:
         "the cache's host lost and back": host_lost,
         "the controller lost and back": controller_lost,
     }
-    wanted = [name for name in drills if not chosen.only or any(word in name for word in chosen.only)]
+    asked = [name for name in drills if not chosen.only or any(word in name for word in chosen.only)]
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("ended by SIGTERM"))
     print("| drill | held | what was seen | s |\n|---|---|---|---|")
     with xrootd_versions.in_use(xrootd_versions.wanted()[-1]):
         for is_scheduled in (True, False):
-            names = [name for name in wanted if (drills[name] is by_airflow) == is_scheduled]
+            names = [name for name in asked if (drills[name] is by_airflow) == is_scheduled]
             settings = BY_AIRFLOW if is_scheduled else {}
             if names:
                 with mock.patch.dict(os.environ, settings), host_pair.running() as hosts:

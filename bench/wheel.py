@@ -19,24 +19,16 @@ import time
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
+sys.path.insert(0, str(ROOT / "tests" / "support"))
+
+from small_week import SMALL  # noqa: E402
+
 SYSTEM = "/usr/local/bin:/usr/bin:/bin"
 CAPACITY, DAY_S = "2GB", 86400
 EXTRAS = {"": "a replay", "cache": "a cache's host", "controller": "a controller", "airflow,cache": "Airflow"}
 """What each environment is for."""
-SMALL = {
-    "FEATURES__CYCLE": "12h",
-    "FEATURES__HORIZONS": '["1d"]',
-    "FEATURES__CANDIDATES": "3d",
-    "TRAINING__EVERY": "12h",
-    "TRAINING__SPAN": "5d",
-    "TRAINING__LEARNERS": '["lightgbm"]',
-    "TRAINING__TREES": "20",
-    "TRAINING__ORDER": "false",
-    "PLAN__HORIZON": "1d",
-    "PLAN__PREFETCH_SHARE": "1",
-    "MLFLOW__SERVE": '["candidate"]',
-}
-"""A week of records is little: one horizon, one learner, and no time to prove a model."""
+NO_PROOF = {"CACHECAST_TRAINING__ORDER": "false", "CACHECAST_MLFLOW__SERVE": '["candidate"]'}
+"""A week is no time to prove a model."""
 
 
 def main() -> None:
@@ -64,9 +56,9 @@ def main() -> None:
 def installed(wheel: Path, extra: str, what: str, env: Path) -> Path:
     """The Python of a new environment with the wheel; prints its size."""
     constraints = ROOT / "conf" / "constraints" / f"py{sys.version_info[0]}{sys.version_info[1]}.txt"
-    python, wanted = env / "bin" / "python", f"{wheel}[{extra}]" if extra else wheel
+    python, requirement = env / "bin" / "python", f"{wheel}[{extra}]" if extra else wheel
     subprocess.run([sys.executable, "-m", "venv", env], check=True)
-    step(what, python, "-m", "pip", "install", "-q", "-c", constraints, wanted)
+    step(what, python, "-m", "pip", "install", "-q", "-c", constraints, requirement)
     (packages,) = env.glob("lib/python*/site-packages")
     size = sum(path.stat().st_size for path in packages.rglob("*") if path.is_file()) / 1e6
     n_packages = len([*packages.glob("*.dist-info")])
@@ -112,8 +104,8 @@ def step(name: str, *command: str | Path, cwd: Path = ROOT) -> str:
     started = time.monotonic()
     words = [str(word) for word in command]
     pip = "pip" in words  # where packages come from is this machine's affair
-    small = {f"CACHECAST_{key}": value for key, value in SMALL.items()}
-    env = None if pip else {"PATH": f"{Path(words[0]).parent}:{SYSTEM}", "HOME": str(cwd), **small}
+    plain = {"PATH": f"{Path(words[0]).parent}:{SYSTEM}", "HOME": str(cwd)}
+    env = None if pip else plain | SMALL | NO_PROOF
     done = subprocess.run(words, check=False, cwd=cwd, env=env, capture_output=True, text=True)
     if done.returncode:
         sys.exit(f"{name}: {' '.join(words)}\n{done.stdout[-1000:]}{done.stderr[-3000:]}")

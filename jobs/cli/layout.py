@@ -67,8 +67,8 @@ def table(rows: Sequence[Row], *, title: str = "", width: int) -> list[Renderabl
 def telling(row: Row) -> Row:
     """`row` without counts of 0 and what is empty, but for its first fact; whole if nothing else is left."""
     first, *others = row.items()
-    kept = [(key, value) for key, value in others if value or isinstance(value, bool | float)]
-    return dict([first, *kept]) if kept else row
+    known = [(key, value) for key, value in others if value or isinstance(value, bool | float)]
+    return dict([first, *known]) if known else row
 
 
 def facts(row: Row, *, width: int, indent: str = "") -> Iterator[Text]:

@@ -245,8 +245,9 @@ def _folders_of(root: Path, names: Iterable[str]) -> dict[int, Path]:
     for name in names:
         with contextlib.suppress(OSError):
             path = f"{root}{name}"
-            if (device := os.stat(path).st_dev) not in folders:  # noqa: PTH116  of each file, at each look
-                folders[device] = _top(Path(os.path.realpath(path)).parent)
+            if os.stat(path).st_dev not in folders:  # noqa: PTH116  of each file, at each look
+                target = Path(os.path.realpath(path))  # a link may point elsewhere by now
+                folders[target.stat().st_dev] = _top(target.parent)
     return folders
 
 

@@ -344,11 +344,11 @@ def test_a_cache_that_hangs_holds_up_no_other_in_this_run_and_in_the_next(
     api.call("PATCH", "dags/place_and_push", is_paused=True)
 
 
-def pushed_by_cache(api: Airflow, run: str, wanted: dict[str, str]) -> None:
-    """Wait until the pushes of a run have the `wanted` states, by cache; each has its name once it began."""
+def pushed_by_cache(api: Airflow, run: str, expected: dict[str, str]) -> None:
+    """Wait until the pushes of a run are as `expected`, by cache; each has its name once it began."""
     deadline, states = time.monotonic() + PATIENCE_S, dict[str, str]()
-    while not states.items() >= wanted.items():
-        assert time.monotonic() < deadline, f"pushes of {run}: {states}, not {wanted}"
+    while not states.items() >= expected.items():
+        assert time.monotonic() < deadline, f"pushes of {run}: {states}, not {expected}"
         tasks = [one for (name, _), one in api.tasks("place_and_push", run).items() if name == "cache.push"]
         states = {one["rendered_map_index"]: one["state"] for one in tasks}
         time.sleep(0.5)

@@ -18,6 +18,7 @@ from pathlib import Path
 import pytest
 from cachecast_main import cachecast
 from planted_region import MLFLOW_WARNINGS
+from small_week import SMALL
 
 from features.common.times import DAY_S, as_of_label, day_label
 from jobs.studies.simulate import workload
@@ -28,20 +29,7 @@ WIDTH = 80
 DAYS = 7
 CYCLE_S = DAY_S // 2
 BOXES = re.compile("[│┃┏└╭╰]")
-# A week of records is little: one horizon, one learner. Everything else is as shipped.
-SMALL = {
-    "FEATURES__CYCLE": "12h",
-    "FEATURES__HORIZONS": '["1d"]',
-    "FEATURES__CANDIDATES": "3d",
-    "TRAINING__EVERY": "12h",
-    "TRAINING__SPAN": "5d",
-    "TRAINING__LEARNERS": '["lightgbm"]',
-    "TRAINING__TREES": "20",
-    "PLAN__HORIZON": "1d",
-    "PLAN__PREFETCH_SHARE": "1",
-    "PLAN__MIN_PREFETCH_PROBABILITY": "0.1",
-    "SERVE__PORT": "9",
-}
+HERE = {"CACHECAST_PLAN__MIN_PREFETCH_PROBABILITY": "0.1", "CACHECAST_SERVE__PORT": "9"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -60,7 +48,7 @@ class Newcomer:
     def __init__(self, folder: Path, screens: Path) -> None:
         self._folder, self._screens = folder, screens
         self._env = {"PATH": os.environ["PATH"], "HOME": str(folder), "COLUMNS": str(WIDTH)}
-        self._env |= {f"CACHECAST_{key}": value for key, value in SMALL.items()}
+        self._env |= SMALL | HERE
         self.steps: list[Step] = []
 
     def types(self, line: str) -> Step:

@@ -83,8 +83,8 @@ def ran(code: str, *words: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_what_runs_on_a_cache_s_host_loads_with_its_install() -> None:
-    found = ran(f"import {', '.join(MODULES)}")
-    assert found.returncode == 0, found.stderr[-2000:]
+    process = ran(f"import {', '.join(MODULES)}")
+    assert process.returncode == 0, process.stderr[-2000:]
 
 
 def test_captures_of_a_host_are_pulled_there_into_tables_elsewhere(tmp_path: Path) -> None:
@@ -96,8 +96,8 @@ def test_captures_of_a_host_are_pulled_there_into_tables_elsewhere(tmp_path: Pat
         "asked = dict(source='xcache_gstream', path=sys.argv[1], up_to_bytes=0, spark=None)\n"
         "print(type(engine_for(Tables('hdfs://nn:1/t'), **asked)).__name__)"
     )
-    found = ran(code, str(tmp_path))
-    assert found.stdout.strip() == "LocalEngine", found.stderr[-2000:]
+    process = ran(code, str(tmp_path))
+    assert process.stdout.strip() == "LocalEngine", process.stderr[-2000:]
 
 
 def test_a_scan_and_a_command_that_needs_more(tmp_path: Path) -> None:

@@ -103,11 +103,11 @@ def test_the_package_of_the_page_is_installed_and_pulled_with(tmp_path: Path, re
     assert answer.returncode == 0, answer.stderr
     told = json.loads(answer.stdout)
     assert (told["n_new"], told["n_rejected"], told["n_unsized"]) == (3, REFUSED, 3)
-    first, second, shown = rows(Tables(str(tmp_path / "tables")))
+    first, second, third = rows(Tables(str(tmp_path / "tables")))
     assert (first["name"], first["cache"], first["source"]) == ("/store/data/a.root", "xc1", "myexp_log")
     assert first["accessed_at"] == dt.datetime(2026, 3, 1, 0, 0, 0, 500_000, dt.UTC)
-    assert (first["read_bytes"], second["read_bytes"], shown["read_bytes"]) == (7, 9, 5)
-    assert shown["accessed_at"] == dt.datetime(2026, 3, 1, 0, 0, 2, 500_000, dt.UTC)
+    assert (first["read_bytes"], second["read_bytes"], third["read_bytes"]) == (7, 9, 5)
+    assert third["accessed_at"] == dt.datetime(2026, 3, 1, 0, 0, 2, 500_000, dt.UTC)
     for check in (["check"], ["format", "--check"]):
         lint = [sys.executable, "-m", "ruff", *check, "--isolated", str(tmp_path / "package")]
         assert subprocess.run(lint, check=False, capture_output=True).returncode == 0
