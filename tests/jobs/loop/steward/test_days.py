@@ -154,7 +154,7 @@ def test_pins_that_cannot_be_kept_leave_no_older_ones(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Else a start without the journal would evict what was pinned since."""
-    now_s, file = int(time.time()), tmp_path / "xc1.pins"
+    now_s, file = int(time.time()), tmp_path / "xc1" / "xc1.pins"  # a first start has no folder
     pins, more = {"/a": now_s + 60}, {"/a": now_s + 60, "/b": now_s + 60}
     kept = KeptPins(file)
     kept.keep(pins)
@@ -176,7 +176,7 @@ def test_pins_that_cannot_be_kept_leave_no_older_ones(
 def test_pins_that_were_read_on_another_day_say_nothing_of_now(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, hours: int
 ) -> None:
-    now_s, file = int(time.time()), tmp_path / "xc1.pins"
+    now_s, file = int(time.time()), tmp_path / "xc1" / "xc1.pins"  # a first start has no folder
     KeptPins(file).keep({"/a": now_s + 10 * DAY_S})
     os.utime(file, (now_s + hours * 3600, now_s + hours * 3600))
     assert KeptPins(file).standing(now_s) is None and "not of the last day" in caplog.text
