@@ -7,9 +7,9 @@ cache has an `rse`. Then it refreshes the placement service.
 **Runs:** when `build_features` has computed the features of a decision time. `due` skips a decision time that
 was overtaken by the features of a later one, so that after an outage only the newest is pushed; `place` and a
 push that waited or is tried again, are skipped for the same reason. It also skips everything while no model
-may serve: before the first champion the log of `due` says so, and caches run as plain LRU caches. A cache
-that hangs holds up no other: its push has a slot of its own in the pool `cachecast_wan`, is ended after one
-cycle, and the next run begins meanwhile. `[push] parallel` and `[plan]` limit what each cache fetches. A
+may serve: before the first champion the log of `due` says so, and caches run as plain LRU caches. A push
+that hangs holds up no other: it has a slot of its own in the pool `cachecast_wan`, is ended after one cycle,
+and the next run begins meanwhile. `[push] parallel` and `[plan]` limit what each cache fetches. A
 queue reports its present content, so it is not read for a decision time whose cycle is over.
 
 **Safe to repeat:** yes; a push resumes and pushes nothing twice.

@@ -175,7 +175,7 @@ def place(settings: Settings, as_of: AsOf = None, if_current: IfCurrent = False)
     as_of_s = parsing.newest(settings, "predictions", as_of)
     if if_current:
         times.check_current(settings, as_of_s=as_of_s, now_s=int(time.time()))
-    answer = job.run(settings, as_of_s=as_of_s)
+    answer = job.run(settings, as_of_s=as_of_s, if_current=if_current)
     console.show(answer)
 
 

@@ -12,9 +12,9 @@ from contextlib import asynccontextmanager
 
 import sqlalchemy as sa
 
-from features.common.errors import CachecastError, InputError
+from features.common.errors import CachecastError, InputError, NotDueError
 from prefetch import databases
-from prefetch.databases import upsert
+from prefetch.databases import advisory_lock, upsert
 from prefetch.placement.fleet import CacheServer, Pending, Refresh, Stored
 from prefetch.placement.service import Service
 from prefetch.placement.snapshot import Snapshot, load
@@ -111,9 +111,18 @@ class PlacementTables:
             else:
                 upsert(connection, _reassigned, [{"dataset": dataset, "sites": json.dumps(sites)}])
 
-    def refresh(self, snapshot: bytes, as_of: str, plans: Mapping[str, bytes]) -> int:
-        """Store a new snapshot and its plans in place of the last; return its number."""
+    def refresh(
+        self, snapshot: bytes, as_of: str, plans: Mapping[str, bytes], *, if_current: bool = False
+    ) -> int:
+        """Store a new snapshot and its plans in place of the last; return its number.
+
+        With `if_current`, raises NotDueError if the last one is of a later decision time.
+        """
         with self._database.writing() as connection:
+            advisory_lock(connection, "placement refresh")
+            last = connection.scalar(sa.select(_snapshots.c.as_of).order_by(_snapshots.c.id.desc()).limit(1))
+            if if_current and last is not None and last > as_of:
+                raise NotDueError(f"datasets are placed as of {last} meanwhile, which is later than {as_of}")
             insert = sa.insert(_snapshots).values(as_of=as_of, payload=snapshot)
             inserted = connection.execute(insert).inserted_primary_key
             assert inserted is not None

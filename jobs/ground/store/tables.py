@@ -115,11 +115,14 @@ class Tables:
         (`2026-03-01T04:00:00Z`) is later than `after`, and not later than `until`.
         """
         head = self.head(table)
-        keys = [
-            key
-            for key in head.select(owner=owner)
-            if (after is None or key[1] > after) and (until is None or key[1] <= until)
-        ]
+        keys = sorted(
+            (
+                key
+                for key in head.select(owner=owner)
+                if (after is None or key[1] > after) and (until is None or key[1] <= until)
+            ),
+            key=lambda key: key[1:2],  # its as_of, whatever day it stands under
+        )
         return dataclasses.replace(head, partitions={key: head.partitions[key] for key in keys[-1:]})
 
     def read_arrow(

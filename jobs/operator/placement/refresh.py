@@ -74,11 +74,12 @@ class _Demand:
     min_reads: float
 
 
-def run(settings: Settings, *, as_of_s: int) -> PlacementSummary:
+def run(settings: Settings, *, as_of_s: int, if_current: bool = False) -> PlacementSummary:
     """Place every dataset that is predicted or held at `as_of_s`, and store it for the placement service.
 
     Without predictions the inventories and plans decide, and one line says so. Nothing later than `as_of_s`
-    is used. Raises ConfigError, StaleInputError, ServiceError.
+    is used. Raises ConfigError, StaleInputError, ServiceError; with `if_current` NotDueError, if what is
+    stored by then is of a later time.
     """
     tables, caches, region = (
         Tables.of(settings),
@@ -110,7 +111,7 @@ def run(settings: Settings, *, as_of_s: int) -> PlacementSummary:
         if plan.num_rows
     }
     with closing(PlacementTables(settings.serve.database)) as database:
-        refreshed = database.refresh(data, snapshot.as_of, plan_documents)
+        refreshed = database.refresh(data, snapshot.as_of, plan_documents, if_current=if_current)
     return PlacementSummary(
         as_of=snapshot.as_of,
         refresh=refreshed,

@@ -16,7 +16,7 @@ import pytest
 from placement_server import PLAN, ROOT, certificate, eventually, refresh, serving, threaded
 from typer.testing import CliRunner
 
-from features.common.errors import CachecastError
+from features.common.errors import CachecastError, NotDueError
 from jobs.cli.main import app
 from prefetch.placement.database import PlacementTables
 from prefetch.placement.fleet import CacheServer, Pending
@@ -239,3 +239,14 @@ def test_what_this_machine_does_not_allow_is_one_line(
 def _environment(folder: Path, given: dict[str, str]) -> dict[str, str]:
     values = {"DATABASE": str(folder / "p.db")} | given
     return {f"CACHECAST_SERVE__{key}": value for key, value in values.items()}
+
+
+def test_an_older_refresh_that_was_overtaken_while_it_computed_replaces_nothing(tmp_path: Path) -> None:
+    early, late = "2026-03-01T22:00:00Z", "2026-03-01T23:00:00Z"
+    with closing(PlacementTables(str(tmp_path / "placement.db"))) as opened:
+        opened.refresh(b"late", late, {}, if_current=True)
+        with pytest.raises(NotDueError, match=late):
+            opened.refresh(b"early", early, {}, if_current=True)
+        assert opened.sync(Pending({}, {}, 0)).refresh.snapshot == b"late"
+        opened.refresh(b"early", early, {})  # by hand
+        assert opened.sync(Pending({}, {}, 0)).refresh.snapshot == b"early"

@@ -107,6 +107,9 @@ def test_as_of_is_encoded_in_the_path_and_read_alone(tables: Tables) -> None:
     read = tables.read_arrow(CONTENTS, as_of=f"{DAY}T04:00:00Z")
     assert read["as_of"].to_pylist() == [f"{DAY}T04:00:00Z"]
     assert read["scanned_at"].to_pylist() == [moment]
+    astray = data.slice(0, 1).set_column(data.schema.get_field_index("day"), "day", pa.array(["2099-01-01"]))
+    tables.replace_arrow(CONTENTS, astray)
+    assert [key[1] for key in tables.newest(CONTENTS, owner="c").partitions] == [f"{DAY}T04:00:00Z"]
 
 
 def test_a_covered_partition_without_rows_becomes_empty(tables: Tables) -> None:
