@@ -18,7 +18,7 @@ from features.common.units import parse_duration
 from jobs.ground.settings.layers import layered
 from jobs.ground.settings.sources import SERVER, SourceName
 from jobs.ground.settings.values import Bytes, HttpUrl, Name, Seconds, SecretHttpUrl, Section, Share, checked
-from replay.study.benefit import DOMA_JOB_TYPES, BenefitModel, EfficiencyPoint
+from replay.study.benefit import BenefitModel, EfficiencyPoint
 
 
 class QueueInput(Section):
@@ -200,7 +200,6 @@ class BenefitSettings(Section):
     cache_rtt_ms: float = pydantic.Field(ge=0)
     job_read_rate: Bytes
     hs06_per_core: float = pydantic.Field(gt=0)
-    job_type: Literal["", "digi-reco", "derivation"]
     medium: str
     read_rates: dict[str, Bytes]
 
@@ -224,7 +223,6 @@ class BenefitSettings(Section):
             cache_rtt_ms=self.cache_rtt_ms,
             job_read_rate_bytes_s=self.job_read_rate,
             hs06_per_core=self.hs06_per_core,
-            job=DOMA_JOB_TYPES.get(self.job_type),
         )
 
 
