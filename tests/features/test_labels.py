@@ -21,10 +21,7 @@ def test_labels_equal_plain_loops(seed: int) -> None:
     accesses, _ = tables_of(worlds)
     until_s = worlds.start + 16 * spec.cycle_s + 1800
     dids = sorted({r.did for r in worlds.reads} | {"w0:unread"})
-    reads = labels.Reads(
-        accesses.select(list(labels.COLUMNS)),
-        until_s=until_s,
-    )
+    reads = labels.Reads(accesses.select(list(labels.COLUMNS)), until_s=until_s)
     for k in (-30, 0, 1, 7, 14, 15, 16, 500):
         as_of_s = worlds.start + k * spec.cycle_s
         found = reads.labels(pa.array(dids), as_of_s, spec)

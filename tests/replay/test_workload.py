@@ -130,10 +130,7 @@ def test_lru_has_something_to_lose_and_to_win(month: Workload) -> None:
         ({"n_users": "many"}, "n_users: .*valid integer"),
         ({"fresh_share": 2}, "fresh_share: 2 should be less"),
         ({"published": [{"metric": "luck", "value": 1}]}, r"published\.0\.metric: 'luck' should be"),
-        (
-            {"published": [{"metric": "hit_ratio", "value": 0.5}]},
-            r"published\.0: .*a capacity_bytes",
-        ),
+        ({"published": [{"metric": "hit_ratio", "value": 0.5}]}, r"published\.0: .*a capacity_bytes"),
         ({"categories": [1]}, r"categories\.0: must be a table; write it as \[\[categories\]\]"),
         ({"speed": 1}, "unknown key speed"),
     ],

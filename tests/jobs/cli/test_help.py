@@ -61,11 +61,7 @@ def test_the_version_is_the_packages(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize(
-    ("typed", "completed"),
-    [
-        ("cachecast pus", {"push"}),
-        ("cachecast rucio sync --d", {"--dry-run"}),
-    ],
+    ("typed", "completed"), [("cachecast pus", {"push"}), ("cachecast rucio sync --d", {"--dry-run"})]
 )
 def test_a_shell_completes_commands_and_options(typed: str, completed: set[str]) -> None:
     env = {"_CACHECAST_COMPLETE": "complete_bash", "COMP_WORDS": typed, "COMP_CWORD": str(typed.count(" "))}

@@ -37,14 +37,7 @@ def test_others_read_and_write_nothing_that_a_command_leaves(tmp_path: Path, eng
     (tmp_path / "conf" / "caches" / "d.toml").write_text("\n".join(lines))
     words = ["pull", "--source", "rucio_traces", "--input", str(tmp_path / "traces"), "--day", "2026-03-01"]
     for command in (words, ["status", "--json"]):
-        subprocess.run(
-            [*COMMAND, *command],
-            env=env,
-            umask=0,
-            check=False,
-            timeout=200,
-            capture_output=True,
-        )
+        subprocess.run([*COMMAND, *command], env=env, umask=0, check=False, timeout=200, capture_output=True)
     left = [path for path in (tmp_path / "out").rglob("*") if not path.is_symlink()]
     assert {path.suffix for path in left} >= {".parquet", ".db"}
     open_to_others = stat.S_IRWXO | stat.S_IWGRP

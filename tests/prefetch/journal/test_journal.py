@@ -91,10 +91,7 @@ def test_it_tells_of_faults(journal: Journal) -> None:
     assert (
         journal.reports.changed_plans("xc", since_s=1002),
         journal.reports.changed_plans("xc", since_s=1003),
-    ) == (
-        [1000],
-        [],
-    )
+    ) == ([1000], [])
 
 
 def test_a_journal_of_another_version_is_refused_and_stays_as_it_is(tmp_path: Path) -> None:

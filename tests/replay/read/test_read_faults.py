@@ -19,24 +19,12 @@ PLAIN = "time,id,size\n1,7,10\n2,8,20\n4,7,10\n"
 @pytest.mark.parametrize(
     ("header", "columns", "match"),
     [
-        (
-            "time,lbn,size",
-            {},
-            "which column is the item .none has.*item=NAME. It has time, lbn",
-        ),
+        ("time,lbn,size", {}, "which column is the item .none has.*item=NAME. It has time, lbn"),
         ("t,timestamp,id,size", {}, r"which column is the time \(one of t, timestamp\)"),
         ("time,id,size", {"item": "lbn"}, "no column lbn. It has time, id, size"),
-        (
-            "time,id,size",
-            {"object": "id"},
-            "no role object; the roles are time, item, size, close, read",
-        ),
+        ("time,id,size", {"object": "id"}, "no role object; the roles are time, item, size, close, read"),
         ("time,id,size", {"item": "id", "dataset": "id"}, "column id is given two roles"),
-        (
-            "at,lbn,size",
-            {"size": "len"},
-            "no column len; which .* the time .*; which .* the item",
-        ),
+        ("at,lbn,size", {"size": "len"}, "no column len; which .* the time .*; which .* the item"),
     ],
 )
 def test_columns_that_cannot_be_told_are_asked_for(

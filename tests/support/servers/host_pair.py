@@ -142,12 +142,7 @@ class Hosts:
         return ["ip", "netns", "exec", side, "sh", "-c", hide, str(self.folder / other), *words]
 
     def start(
-        self,
-        side: str,
-        name: str,
-        *words: str,
-        ready: Callable[[], bool],
-        env: Mapping[str, str] = {},
+        self, side: str, name: str, *words: str, ready: Callable[[], bool], env: Mapping[str, str] = {}
     ) -> None:
         """Start a service of `side`, and wait until it is ready."""
         log = self.folder / f"{name}.log"

@@ -280,10 +280,7 @@ def test_vacuum_keeps_the_last_commits_and_what_they_name(tables: Tables) -> Non
         tables.replace_arrow(REJECTS, rejects(DAY, n))
     assert tables.vacuum(REJECTS, keep=2, grace_s=3600) == 0
     assert tables.vacuum(REJECTS, keep=2, grace_s=-1) == 2
-    assert sorted(rejects_in(tables).names("_commits")) == [
-        "000000000003.json",
-        "000000000004.json",
-    ]
+    assert sorted(rejects_in(tables).names("_commits")) == ["000000000003.json", "000000000004.json"]
     assert tables.read_arrow(REJECTS)["n_rows"].to_pylist() == [3]
     assert tables.replace_arrow(REJECTS, rejects(DAY, 9)).number == 5
 
