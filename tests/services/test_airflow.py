@@ -2,8 +2,7 @@
 
 The present decision time runs by the schedule from the pull, which waits for its records, to the push into a
 real XCache, first without a champion, then beside a cache that hangs; verify_outcomes runs alone. `make
-verify` also runs capacity_report, and build_features by spark-submit; a whole day on HDFS is in
-bench/airflow_day.py.
+verify` also runs capacity_report; spark-submit and a whole day on HDFS are in bench/airflow_day.py.
 """
 
 from __future__ import annotations
@@ -217,16 +216,6 @@ def test_a_planner_is_answered_in_a_folder_named_by_the_settings(site: LocalSite
     assert "For a byte hit ratio of 50.0 % LRU needs 100 B" in curve
     assert "<svg" in curve
     assert (site.out / "pages" / "report-2026-03-03.html").exists()
-
-
-@pytest.mark.verify
-def test_a_spark_step_is_submitted_by_a_connection(site: LocalSite) -> None:
-    connection = json.dumps({"conn_type": "spark", "host": "local[1]"})
-    submit = {"CACHECAST_AIRFLOW__SPARK": "spark_site", "AIRFLOW_CONN_SPARK_SITE": connection}
-    assert dags_test(site, "build_features", **submit).count("Spark-Submit cmd") == 1
-    table = Settings.load(site.conf).features.spec.features_table
-    (row,) = Tables(str(site.out / "tables")).read_arrow(table, columns=["did", "as_of"]).to_pylist()
-    assert (row["did"], row["as_of"]) == ("t:a", KEY)
 
 
 def first_run(api: Airflow, dag: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import tempfile
 import time
 from collections.abc import Iterator
@@ -50,6 +51,21 @@ def test_a_journal_that_is_gone_is_not_made_and_holds_up_no_eviction(site: Site)
     assert made_room(site), site.held()
     assert name_of(names[0]) in site.held()
     assert not site.journal.exists()
+
+
+def test_a_journal_that_loses_its_bytes_loses_no_pin(site: Site) -> None:
+    names = site.files("i", 14)
+    site.reported(*site.read_all(names))
+    site.pin(*names[:3])
+    site.steward()
+    assert eventually(lambda: site.figures.used_bytes > 0)
+    time.sleep(6)
+    for path in site.folder.glob("journal.db*"):
+        os.truncate(path, 0) if path == site.journal else path.unlink()
+    site.read_all(site.files("j", 10))
+    assert eventually(lambda: "steward-lists" in site.figures.alarms), site.figures
+    assert not eventually(lambda: not {name_of(name) for name in names[:3]} <= site.held(), 12)
+    assert not site.journal.stat().st_size, "a new journal was made"
 
 
 @pytest.fixture
