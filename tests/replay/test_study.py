@@ -1,9 +1,8 @@
-"""The study's numbers and verdicts, against slow walks over random traces and on one made for them."""
+"""The study's numbers against slow walks over random traces."""
 
 from __future__ import annotations
 
 import collections
-import itertools
 from typing import Any
 
 import numpy as np
@@ -14,20 +13,8 @@ from hypothesis import strategies as st
 
 from replay.config import CacheConfig
 from replay.engine import simulate
-from replay.study.benefit import SSD, BenefitModel, Region
-from replay.study.categories import (
-    CACHE,
-    CACHE_SMALL,
-    DO_NOT_CACHE,
-    Sums,
-    Thresholds,
-    categories,
-    category_table,
-    judged,
-    never_paying,
-    refused,
-)
-from replay.study.study import StudyConfig, study
+from replay.study.benefit import Region
+from replay.study.categories import Thresholds, categories, category_table
 from replay.study.use import (
     activities,
     hits_by_age,
@@ -243,63 +230,3 @@ def test_the_running_mean_is_that_of_the_days_so_far(values: Any) -> None:
     found = running_mean(np.array(values))
     slow = [np.mean(values[max(0, k - 13) : k + 1]) for k in range(len(values))]
     assert found == pytest.approx(np.array(slow))
-
-
-@pytest.mark.parametrize(
-    ("whole", "small", "verdict", "told"),
-    [
-        (Sums(100, 99, 990, 1000, 1, 10, 990), Sums(), DO_NOT_CACHE, "read once: 99.0 %"),
-        (Sums(100, 93, 930, 1000, 7, 70, 930), Sums(), DO_NOT_CACHE, "could save 0.075 even in a cache that"),
-        (
-            Sums(100, 50, 500, 1000, 2, 20, 980),
-            Sums(),
-            DO_NOT_CACHE,
-            "96 % of that when it was gone (LRU age 2.0 days)",
-        ),
-        (Sums(100, 50, 500, 1000, 0, 0, 0), Sums(), DO_NOT_CACHE, "none of its files fits"),
-        (Sums(100, 50, 500, 1000, 40, 400, 600), Sums(), CACHE, "80 % of that while still cached"),
-        (
-            Sums(200, 100, 5000, 9000, 50, 500, 8500),
-            Sums(100, 50, 500, 1000, 50, 500, 500),
-            CACHE_SMALL,
-            "saves 1 for files up to 40 B, and 0 for larger ones",
-        ),
-    ],
-)
-def test_verdicts_and_their_reasons(whole: Any, small: Any, verdict: Any, told: str) -> None:
-    found, reason = judged(whole, small, THRESHOLDS, lru_age_s=2 * DAY)
-    assert found == verdict
-    assert told in reason
-
-
-def test_the_study_keeps_out_what_is_read_once_and_the_rest_gains() -> None:
-    """Small files re-read every hour among a stream of large ones that nobody reads again."""
-    hot, once = 20, 400
-    pattern = list(itertools.chain.from_iterable((hot + k, k % hot) for k in range(once)))
-    item = np.array(pattern)
-    size = np.concatenate([np.full(hot, 30), np.full(once, 90)])
-    trace = Trace(np.arange(item.size) * 600, item, size)
-    categories_read = ["hot" if i < hot else "once" for i in pattern]
-    details = pa.table({"category": categories_read, "origin": ["x.gov"] * len(pattern)})
-    config = StudyConfig(CacheConfig(1000, 0.8, 0.9), THRESHOLDS, REGIONS, BenefitModel(), SSD)
-    done: list[Any] = []
-    found = study(trace, details, config, on_done=done.append)
-    # Among the stream nothing hot survives; judged without it, it pays.
-    assert found.use.byte_hit_ratio == 0
-    assert {row.name: row.verdict for row in found.categories} == {"once": DO_NOT_CACHE, "hot": CACHE}
-    assert found.by_verdict is not None
-    assert found.by_verdict.hits.sum() == once - hot
-    labels = categories(trace, details)
-    out = refused(trace, labels, found.categories, THRESHOLDS)
-    assert out.tolist() == [False] * hot + [True] * once
-    assert (never_paying(found.use, labels, THRESHOLDS) == out).all()
-    roomy = StudyConfig(CacheConfig(4000, 0.8, 0.9), THRESHOLDS, REGIONS, BenefitModel(), SSD)
-    found = study(trace, details, roomy)
-    assert found.use.byte_hit_ratio > 0
-    assert found.benefit is not None
-    assert found.benefit.of_share == 1
-    assert found.benefit.cached.hs06_hours < found.benefit.direct.hs06_hours
-    for point in found.ideal:
-        assert found.curve.byte_hit_ratio_at(point.capacity_bytes) <= point.clairvoyant + 1e-12
-        assert point.clairvoyant <= point.bound + 1e-12
-    assert done == ["the cache", "categories", "the curve", "the bound"]
