@@ -30,6 +30,10 @@ def filled(site: Site, what: str, n_files: int) -> list[str]:
     return names
 
 
+def made_room(site: Site) -> bool:
+    return eventually(lambda: len(site.held()) <= N_KEPT)
+
+
 def alarmed(site: Site, alarm: str) -> bool:
     """Whether the steward raises an alarm."""
     return site.figures_file.exists() and alarm in site.figures.alarms
@@ -48,7 +52,7 @@ def test_the_own_server_is_heard_after_reports_of_others(site: Site) -> None:
     names += site.files("e", 17)
     for name in names[2:]:
         site.read(name)
-    assert eventually(lambda: len(site.held()) <= N_KEPT), f"{len(site.held())} files, {site.figures.alarms}"
+    assert made_room(site), f"{len(site.held())} files, {site.figures.alarms}"
 
 
 def test_names_that_break_the_reports_of_their_reads_silence_no_steward(site: Site) -> None:
@@ -57,7 +61,7 @@ def test_names_that_break_the_reports_of_their_reads_silence_no_steward(site: Si
     site.read_all(site.files('q"', 13))
     site.steward()
     site.read_all(site.files('r"', 5))
-    assert eventually(lambda: len(site.held()) <= N_KEPT), f"{len(site.held())} files, {site.figures.alarms}"
+    assert made_room(site), f"{len(site.held())} files, {site.figures.alarms}"
     assert eventually(lambda: "steward-blind" not in site.figures.alarms), site.figures
 
 
@@ -157,14 +161,6 @@ def test_a_steward_that_begins_with_an_empty_cache_measures_the_disk_of_its_data
     more = site.read_all(site.files("b", 24))
     assert eventually(lambda: len(site.held()) <= 0.4 * 128), f"{len(site.held())}, {site.figures.alarms}"
     assert {name_of(name) for name in more} <= site.held(), "new files went before old ones"
-
-
-MOST = 15
-"""So many files of a MiB stay in a cache of 20."""
-
-
-def made_room(site: Site) -> bool:
-    return eventually(lambda: len(site.held()) <= MOST)
 
 
 def test_pins_of_a_journal_that_was_put_in_the_place_of_another_are_kept(site: Site) -> None:
