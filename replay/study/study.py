@@ -170,22 +170,19 @@ def _ideal(trace: Trace, capacity_bytes: int) -> list[Ideal]:
 def _benefit(
     regions: Sequence[Origin], by_verdict: Use | None, details: pa.Table, config: StudyConfig
 ) -> Benefit | None:
-    counted, share = _of_known_distance(regions, config.model)
+    counted, share = _of_known_distance(regions)
     if not counted:
         return None
     lru = reads(counted, config.tier)
     selected = None
     if by_verdict is not None:
-        regions = origins(by_verdict, details, config.regions)
-        counted, _ = _of_known_distance(regions, config.model)
+        counted, _ = _of_known_distance(origins(by_verdict, details, config.regions))
         selected = cost(reads(counted, config.tier), config.model)
     return Benefit(share, cost(lru.direct, config.model), cost(lru, config.model), selected)
 
 
-def _of_known_distance(regions: Sequence[Origin], model: BenefitModel) -> tuple[list[Origin], float]:
-    """The regions to which `model` applies, and their share of the bytes requested."""
-    # Runtimes relative to local reads hold at any distance; CPU efficiencies at a known one.
-    anywhere = model.job is not None
-    known = [region for region in regions if anywhere or region.rtt_ms is not None]
+def _of_known_distance(regions: Sequence[Origin]) -> tuple[list[Origin], float]:
+    """The regions whose distance is known, and their share of the bytes requested."""
+    known = [region for region in regions if region.rtt_ms is not None]
     total = sum(region.requested_bytes for region in regions)
     return known, sum(region.requested_bytes for region in known) / max(1, total)
