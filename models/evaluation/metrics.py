@@ -225,14 +225,15 @@ def times_drawn(n_groups: int, resamples: int) -> Iterator[IntArray]:
 
 
 def group_sums(drawn: IntArray, group: IntArray, values: FloatArray, *, n_groups: int) -> FloatArray:
-    """Sums of `values` by `group` over resamples of what is drawn together, float64[resample, n_groups, k].
+    """Sums of `values` by `group` over resamples of what is drawn together, float64[resamples, n_groups, k].
 
     `values`: float64[n, k], a row per pair of a thing that is drawn as a whole (`drawn`: its number, from 0)
     and a group (`group`: 0 … n_groups − 1).
     """
     n_drawn = int(drawn.max()) + 1
-    sums = np.empty((RESAMPLES // 4, n_groups, values.shape[1]))
-    for sample, times in zip(sums, times_drawn(n_drawn, len(sums)), strict=True):
+    resamples = RESAMPLES // 4
+    sums = np.empty((resamples, n_groups, values.shape[1]))
+    for sample, times in zip(sums, times_drawn(n_drawn, resamples), strict=True):
         weighted = values * times[drawn, None]
         sample[:] = np.stack([np.bincount(group, column, n_groups) for column in weighted.T], axis=1)
     return sums

@@ -41,9 +41,8 @@ class PlanSummary:
     """Summary of a plan: files and bytes, and per list the limit that bound it.
 
     `eviction_age_s`: how long a file stays there without a plan; `fitting_cycle_s`: the cycle of predictions
-    and plans that suits this. `queued_files`: files that queued jobs will read; `queued_prefetch`: those of
-    them to fetch; `queued_unknown`: inputs that the files table lacks; `queued_stale`: inputs whose queue was
-    not read again. `files`: those that the caller asked to list.
+    and plans that suits this. `queued_*`: files that queued jobs will read, those of them to fetch, inputs
+    that the files table lacks, and stale ones, whose queue was not read again. `files`: those asked for.
     """
 
     cache: str

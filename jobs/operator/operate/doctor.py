@@ -321,7 +321,7 @@ def _tls(host: str) -> ssl.SSLContext:
 def collectors(caches: Iterable[CacheSettings]) -> Iterator[Check]:
     """Whether a collector writes to each folder that a cache's `gstream` names."""
     named = {cache.gstream for cache in caches if cache.gstream is not None}
-    # Where `gstream` is a file, something else than a collector writes it.
+    # A capture or a stream of one cache is written by others.
     folders = sorted(path for path in named if not path.is_file())
     if not folders:
         yield Check("collector", "none", "off", "set gstream of a cache; see docs/hosts.md")
