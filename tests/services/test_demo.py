@@ -144,9 +144,7 @@ def test_both_caches_served_the_same_reads_and_none_failed(
         assert 0.995 * read_bytes <= found.hit_bytes + found.wan_bytes <= read_bytes
 
 
-def test_the_stewards_evicted_and_the_caches_never_had_to_purge(
-    both: Pair, seen: dict[str, Observation]
-) -> None:
+def test_stewards_evicted_and_caches_never_had_to_purge(both: Pair, seen: dict[str, Observation]) -> None:
     for found in seen.values():
         assert found.evicted_files > 100
         # Beside other tests a steward's look comes late now and then, so no bound holds at every moment.
