@@ -117,7 +117,7 @@ def _due(settings: Scheduling, *, is_long: bool) -> DeadlineAlert:
     )
 
 
-def at(cron: str) -> CronPartitionTimetable:
+def on_cron(cron: str) -> CronPartitionTimetable:
     """Runs at every tick of a cron (UTC), each with that time as its partition."""
     return CronPartitionTimetable(cron, timezone="UTC", key_format=moments.KEY_FORMAT)
 
