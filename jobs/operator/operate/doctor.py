@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import http.client
+import importlib.metadata
+import importlib.util
 import socket
+import sqlite3
 import ssl
 import subprocess
 import time
@@ -45,6 +49,10 @@ _SPARK_PORT, _XROOTD_PORT = 7077, 1094
 TIMEOUT_S = 3.0
 MAX_BYTES = 2**20
 """Longest answer that is read."""
+_OUT_OF_DATE = (
+    ": its database schema is not that of its version; back the database up, then run beside the server: "
+    "mlflow db upgrade DATABASE_URI"
+)
 _ANY_ADDRESS = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - where to ask one that listens everywhere
 _AIRFLOW_PARTS = ("metadatabase", "scheduler", "dag_processor", "triggerer")
 
@@ -223,17 +231,65 @@ def fetched(url: str, *, tls: ssl.SSLContext | None = None) -> bytes | str:
             content: bytes = reply.read(MAX_BYTES)
             return content
     except urllib.error.HTTPError as error:
-        return f"answers {error.code}"
+        return f"answers {error.code}{_OUT_OF_DATE if _is_out_of_date(error) else ''}"
     except (OSError, http.client.HTTPException, ValueError) as error:
         return f"does not answer ({type(error).__name__})"
 
 
+def _is_out_of_date(error: urllib.error.HTTPError) -> bool:
+    try:
+        return b"out-of-date database schema" in error.read(MAX_BYTES)
+    except (OSError, http.client.HTTPException):
+        return False
+
+
 def mlflow(uri: str) -> Check:
-    """Whether MLflow answers."""
+    """Whether MLflow answers, and can read its database."""
     if uri.startswith("sqlite:"):
-        return Check("mlflow", uri, "ok", "a file on this machine")
+        fault = _schema_fault(uri)
+        return Check("mlflow", uri, "bad" if fault else "ok", fault or "a file on this machine")
     address = without_login(uri)  # its health needs no login
-    return answers("mlflow", address, f"{address.rstrip('/')}/health")
+    check = answers("mlflow", address, f"{address.rstrip('/')}/health")
+    reply = fetched(f"{address.rstrip('/')}/api/2.0/mlflow/experiments/search?max_results=1")
+    # Any other refusal may be for want of a login.
+    is_bad = check.state == "ok" and isinstance(reply, str) and _OUT_OF_DATE in reply
+    return dataclasses.replace(check, state="bad", detail=str(reply)) if is_bad else check
+
+
+def _schema_fault(uri: str) -> str | None:
+    """Why this MLflow cannot read its database file; None if it can, or will make it."""
+    package = importlib.util.find_spec("mlflow")
+    if package is None or package.origin is None or importlib.util.find_spec("alembic") is None:
+        return None  # a cache's host has no MLflow that would read it
+    from alembic.script import ScriptDirectory  # noqa: PLC0415
+    from sqlalchemy import make_url  # noqa: PLC0415
+
+    file = Path(str(make_url(uri).database or ""))
+    if not file.is_file():
+        return None
+    try:
+        with contextlib.closing(sqlite3.connect(f"{file.absolute().as_uri()}?mode=ro", uri=True)) as database:
+            has_any = database.execute(
+                "SELECT 1 FROM sqlite_master WHERE name = 'alembic_version'"
+            ).fetchone()
+            stated = (
+                database.execute("SELECT version_num FROM alembic_version").fetchone() if has_any else None
+            )
+    except sqlite3.Error as error:
+        return bounded(f"cannot be read ({error}); is it a database of MLflow's?", 200)
+    # MLflow itself takes seconds to be imported.
+    steps = ScriptDirectory(str(Path(package.origin).parent / "store" / "db_migrations"))
+    heads, known = steps.get_heads(), {step.revision for step in steps.walk_revisions()}
+    if stated is None or [stated[0]] == heads:
+        return None
+    version, schema = importlib.metadata.version("mlflow"), bounded(str(stated[0]), 40)
+    if stated[0] in known:
+        older = f"schema {schema} is older than MLflow {version} reads"
+        return f"{older}: back it up, then run: mlflow db upgrade {uri}"
+    return (
+        f"schema {schema} is unknown to MLflow {version}, so a newer one wrote it: install that one here, or "
+        "restore the backup made before its upgrade (mlflow db upgrade leads forward only)"
+    )
 
 
 def placement(serve: ServeSettings) -> Check:

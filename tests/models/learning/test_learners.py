@@ -57,11 +57,7 @@ def known(sample: Sample) -> Known:
 
 @pytest.mark.parametrize(
     "learner",
-    [
-        LightGBM(trees=60),
-        HistBoosting(trees=60),
-        RandomForest(max_rows=3000),
-    ],
+    [LightGBM(trees=60), HistBoosting(trees=60), RandomForest(max_rows=3000)],
     ids=lambda learner: learner.name,
 )
 def test_a_planted_signal_is_found_and_beats_the_baselines(learner: Learner) -> None:
