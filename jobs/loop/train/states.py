@@ -19,6 +19,7 @@ import dataclasses
 import hashlib
 import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -129,7 +130,7 @@ class States:
     def _count(self, accesses: Snapshot, day: Key, since_s: int, as_of_s: int) -> tuple[int, DayInState]:
         """A day's demand rows usable at `since_s`, and what the state at `as_of_s` has counted of it."""
         part = accesses.partitions[day]
-        rows = demanded(read_partitions(accesses, {day: part}, [*_TIMES, *PLACE]), self.demand_sources)
+        rows = demanded_day(accesses, {day: part}, _TIMES, self.demand_sources)
         from_s = usable(rows, cycle_s=self.spec.cycle_s)
         in_state = DayInState(part.digest, int(np.sum(from_s <= as_of_s)), rows.num_rows)
         return int(np.sum(from_s <= since_s)), in_state
@@ -247,15 +248,15 @@ def carried(tables: Tables, work: FeatureWork, reads: pa.Table, files: pa.Table)
     states = tables.head(STATES)
     partitions: dict[Key, Partition] = {work.source.since: states.partitions[work.source.since]}
     awake = Stored.of_rows(read_partitions(states, partitions, STATES.column_names).combine_chunks())
-    names = _dormant(tables, work, awake)
-    woken = _concerned(names, awake, reads, files)
-    newest = names.filter(pc.is_in(names["home"], value_set=woken)).group_by("home")
-    homes = newest.aggregate([("as_of", "max")])
-    pieces = [awake]
-    for key in work.source.dormant:
-        here = homes.filter(pc.equal(homes["as_of_max"], key[1]))["home"]
+    dormant, newest_first = tables.head(DORMANT), sorted(work.source.dormant.items(), reverse=True)
+    names = map_parallel(lambda apart: _Names.of(dormant, dict([apart]), work), newest_first)
+    pieces, waiting = [awake], _concerned(names, awake, reads, files)
+    for apart, known in zip(newest_first, names, strict=True):
+        here = known.datasets.filter(pc.is_in(known.datasets, value_set=waiting))
         if len(here):
-            pieces.append(_woken(tables, work, key, here))
+            rows = _remembered(read_partitions(dormant, dict([apart]), DORMANT.column_names), work)
+            pieces.append(Stored.of_rows(rows.filter(pc.is_in(_dataset_of(rows), value_set=here))))
+            waiting = waiting.filter(pc.invert(pc.is_in(waiting, value_set=here)))
     return Stored(
         pa.concat_tables([state.files for state in pieces]),
         pa.concat_tables([state.datasets for state in pieces]),
@@ -285,39 +286,38 @@ def remembered(rows: pa.Table, work: FeatureWork, superseded: pa.Array) -> pa.Ta
     return rows.filter(pc.invert(pc.is_in(_dataset_of(rows), value_set=superseded)))
 
 
-def _dormant(tables: Tables, work: FeatureWork, awake: Stored) -> pa.Table:
-    """entity, home (the dataset), as_of of what is remembered of dormant datasets."""
-    assert work.source is not None
-    columns = ["entity", "dataset", "last_read_s", "as_of"]
-    rows = _remembered(read_partitions(tables.head(DORMANT), work.source.dormant, columns), work)
-    rows = rows.append_column("home", _dataset_of(rows)).select(["entity", "home", "as_of"])
-    return rows.filter(pc.invert(pc.is_in(rows["home"], value_set=awake.datasets["entity"])))
+class _Names(NamedTuple):
+    """What is remembered in a partition of `dormant`: `entity`, the `dataset` of each, and all `datasets`."""
+
+    entity: pa.ChunkedArray
+    dataset: pa.ChunkedArray
+    datasets: pa.Array
+
+    @classmethod
+    def of(cls, dormant: Snapshot, partitions: Mapping[Key, Partition], work: FeatureWork) -> _Names:
+        columns = ["entity", "dataset", "last_read_s"]
+        rows = _remembered(read_partitions(dormant, partitions, columns), work)
+        return cls(rows["entity"], _dataset_of(rows), _dataset_of(rows).unique())
+
+    def of_files(self, dids: pa.Array) -> pa.ChunkedArray:
+        """The datasets of those of `dids` that are here."""
+        return self.dataset.filter(pc.is_in(self.entity, value_set=dids))
 
 
-def _concerned(names: pa.Table, awake: Stored, reads: pa.Table, files: pa.Table) -> pa.Array:
+def _concerned(names: Sequence[_Names], awake: Stored, reads: pa.Table, files: pa.Table) -> pa.Array:
     """The dormant datasets of files that are read now, or look unread and are listed in a dataset in use.
 
     A file may be listed in another dataset than it was counted in when it was first read.
     """
     read = absent(distinct([reads["did"]]), awake.files["entity"])
     stated = [rows.filter(pc.is_in(rows["did"], value_set=read))["dataset"] for rows in (reads, files)]
-    counted = names.filter(pc.is_in(names["entity"], value_set=read))["home"]
-    in_use = distinct([*stated, counted, awake.datasets["entity"]])
+    counted = map_parallel(lambda dormant: dormant.of_files(read), names)
+    in_use = distinct([*stated, *counted, awake.datasets["entity"]])
     listed = files.filter(pc.is_in(files["dataset"], value_set=in_use))["did"]
     unread = absent(distinct([listed]), awake.files["entity"])
-    is_concerned = pc.or_(
-        pc.is_in(names["home"], value_set=in_use),
-        pc.is_in(names["entity"], value_set=distinct([read, unread])),
-    )
-    return distinct([names.filter(is_concerned)["home"]])
-
-
-def _woken(tables: Tables, work: FeatureWork, key: Key, homes: pa.ChunkedArray) -> Stored:
-    """The datasets `homes` as they became dormant at `key`."""
-    assert work.source is not None
-    partitions = {key: work.source.dormant[key]}
-    rows = _remembered(read_partitions(tables.head(DORMANT), partitions, DORMANT.column_names), work)
-    return Stored.of_rows(rows.filter(pc.is_in(_dataset_of(rows), value_set=homes)))
+    looked_for = map_parallel(lambda dormant: dormant.of_files(unread), names) if len(unread) else []
+    everything = distinct([in_use, *looked_for])
+    return everything.filter(pc.invert(pc.is_in(everything, value_set=awake.datasets["entity"])))
 
 
 def _remembered(rows: pa.Table, work: FeatureWork) -> pa.Table:
