@@ -131,7 +131,7 @@ def _kernels(reads: pa.Table, spec: FeatureSpec, bandwidth: float) -> None:
 
     def count(stop: int) -> None:
         states[:] = [new_state(m, d)]
-        events.count(states[0], files, known, 0, stop)
+        events.count(states[0], files, known, (0, stop))
 
     count(1)
     seconds = _median(lambda: count(known.item.size))

@@ -7,6 +7,9 @@ accesses that were not usable yet at S.
 Accesses that were written late, although they were usable at S, cannot be told from those that are counted
 already. The state is then rebuilt from all accesses, and also if settings have changed.
 
+A state is written at the first as_of of a day, and when many reads are new: until then each as_of counts the
+reads since the last one that was written, which costs less than to write what did not change.
+
 A state has two parts, so that a cycle costs what its reads and candidates do, however long the history is.
 The table `states` holds the datasets that may have candidates, and is written anew with each state. At the
 first state of a day those that have become too old move to a partition of the table `dormant`, which later
@@ -41,6 +44,9 @@ from models.parallel import map_parallel
 STATE_FORM = 4
 """Version of the state's content. Raise it when the content changes its meaning: all states are rebuilt."""
 
+WORTH_A_STATE = 0.25
+"""New reads, as a share of a state's rows, for which the next state is written before the next day."""
+
 VACUUM_AFTER_S = 3600.0
 """Replaced states stay on disk this long, for readers still at work."""
 _TIMES = ("accessed_at", "known_at")
@@ -62,8 +68,9 @@ class States:
             if (source := self._carried_on(key, accesses, as_of_s)) is not None:
                 return source
         days = accesses.select(until=_next_day(as_of_s))
-        counted = {key[0]: self._count(accesses, key, as_of_s, as_of_s)[1] for key in days}
-        return StateSource(None, {}, days, counted, self._older(as_of_s, (), ()))
+        counts = map_parallel(lambda key: self._count(accesses, key, as_of_s, as_of_s)[1], days)
+        counted = {key[0]: count for key, count in zip(days, counts, strict=True)}
+        return StateSource(None, {}, days, counted, self._older(as_of_s, (), ()), is_kept=True)
 
     def begin(self, as_of_s: int) -> None:
         """Mark the state at `as_of_s` as unusable until `conclude`."""
@@ -106,7 +113,10 @@ class States:
             n_before, counted[day[0]] = self._count(accesses, day, since_s, as_of_s)
             if n_before != in_state.get(day[0], DayInState()).n_known:
                 return None
-        return StateSource(key, dormant, unread, counted, self._older(as_of_s, [key], dormant))
+        n_new = sum(now.n_known - in_state.get(day, DayInState()).n_known for day, now in counted.items())
+        n_rows = self.tables.head(STATES).partitions[key].n_rows
+        is_kept = day_label(since_s) != day_label(as_of_s) or n_new > WORTH_A_STATE * n_rows
+        return StateSource(key, dormant, unread, counted, self._older(as_of_s, [key], dormant), is_kept)
 
     def _until(self, table: Table, as_of_s: int) -> list[MomentKey]:
         """The region's partitions at or before `as_of_s`, latest first."""
