@@ -66,7 +66,7 @@ FOLLOWS = (
     *((States, "source", READS), (local_engine, "coded_reads", READS), (Region, "advance", READS)),
     (Region, "features", ROWS),
     *((local_engine, "carried", STATE), (Region, "__init__", STATE), (Region, "stored", STATE)),
-    (Tables, "replace_each", None),
+    (local_engine, "_staged", None),
 )
 """Steps of a cycle, and what the time of each follows; None: the table that is written."""
 ROW_BYTES = 8 * (FILE_WIDTH + DATASET_WIDTH + PASSES * PASS_WIDTH) + 4 * len(COLUMNS)

@@ -145,7 +145,11 @@ class Stored:
     @classmethod
     def of_rows(cls, rows: pa.Table) -> Stored:
         """The stored state of these rows of the table `states`, given in any order."""
-        return cls(*(rows.filter(pc.equal(rows["kind"], kind)) for kind in (FILE, DATASET)))
+        is_file = pc.equal(rows["kind"], FILE)
+        n_files = pc.sum(is_file, min_count=0).as_py()
+        if pc.all(is_file[:n_files], min_count=0).as_py():  # as one process writes them; nothing is copied
+            return cls(rows[:n_files], rows[n_files:])
+        return cls(rows.filter(is_file), rows.filter(pc.invert(is_file)))
 
     @classmethod
     def empty(cls) -> Stored:

@@ -163,11 +163,16 @@ def merged(columns: Sequence[pa.ChunkedArray]) -> tuple[pa.Array, list[Ids]]:
 
 
 def _sorted_start(column: pa.ChunkedArray) -> tuple[pa.Array, pa.ChunkedArray]:
-    """The first chunk of a column if it is sorted, each name once, and the rest."""
-    chunks = column.chunks
-    if chunks and pc.all(pc.less(chunks[0][:-1], chunks[0][1:]), min_count=0).as_py():
-        return chunks[0], pa.chunked_array(chunks[1:], column.type)
-    return pa.array([], pa.string()), column
+    """The first chunks of a column as long as they are sorted, each name once, in one; and the rest."""
+    chunks, last = [chunk for chunk in column.chunks if len(chunk)], pa.scalar(None, pa.string())
+    n_sorted = 0
+    for chunk in chunks:
+        is_next = pc.fill_null(pc.less(last, chunk[0]), True)
+        if not is_next.as_py() or not pc.all(pc.less(chunk[:-1], chunk[1:]), min_count=0).as_py():
+            break
+        n_sorted, last = n_sorted + 1, chunk[-1]
+    start = pa.concat_arrays([_NO_TEXTS, *chunks[:n_sorted]]) if n_sorted != 1 else chunks[0]
+    return start, pa.chunked_array(chunks[n_sorted:], column.type)
 
 
 def search(names: pa.Array, texts: pa.Array) -> tuple[IntArray, BoolArray]:

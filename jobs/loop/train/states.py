@@ -257,7 +257,7 @@ def carried(tables: Tables, work: FeatureWork, reads: pa.Table, files: pa.Table)
         return Stored.empty()
     states = tables.head(STATES)
     partitions: dict[Key, Partition] = {work.source.since: states.partitions[work.source.since]}
-    awake = Stored.of_rows(read_partitions(states, partitions, STATES.column_names).combine_chunks())
+    awake = Stored.of_rows(read_partitions(states, partitions, STATES.column_names))
     dormant, newest_first = tables.head(DORMANT), sorted(work.source.dormant.items(), reverse=True)
     names = map_parallel(lambda apart: _Names.of(dormant, dict([apart]), work), newest_first)
     pieces, waiting = [awake], _concerned(names, awake, reads, files)
@@ -333,7 +333,8 @@ def _concerned(names: Sequence[_Names], awake: Stored, reads: pa.Table, files: p
 def _remembered(rows: pa.Table, work: FeatureWork) -> pa.Table:
     """The rows of datasets that the state has not forgotten."""
     assert work.since_s is not None
-    return rows.filter(pc.greater_equal(rows["last_read_s"], work.since_s - work.spec.history_s))
+    is_remembered = pc.greater_equal(rows["last_read_s"], work.since_s - work.spec.history_s)
+    return rows if pc.all(is_remembered, min_count=0).as_py() else rows.filter(is_remembered)
 
 
 def _dataset_of(rows: pa.Table) -> pa.ChunkedArray:
