@@ -139,6 +139,9 @@ def run(
             force=force,
             unproven=unproven,
             evict_now=evict_now,
+            overtaken_by=lambda: (
+                times.overtaken_by(settings, as_of_s=as_of_s, now_s=int(time.time())) if if_current else None
+            ),
         )
     console.show(summary)
     end_push(cache, summary, is_over=job.is_over(settings, cache=cache, as_of_s=as_of_s))

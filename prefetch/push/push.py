@@ -64,16 +64,19 @@ def push(
     now_s: Callable[[], float] = time.time,
     limits: PushLimits | None = None,
     on_progress: Progress | None = None,
+    check: Callable[[], None] = lambda: None,
 ) -> PushSummary:
     """Carry out the planned items of `cache`, in the order of `Action`; due pins are renewed after new ones.
 
     `now_s`: s since 1970, decides what is expired or due. `on_progress` gets every item tried with its
-    receipt, in this thread. Errors of the cache become receipts. Raises ConflictError if another pusher holds
-    the lease of `cache`, or took it because this one was silent for too long.
+    receipt, in this thread. `check` may raise before anything is done, when nobody else pushes. Errors of the
+    cache become receipts. Raises ConflictError if another pusher holds the lease of `cache`, or took it
+    because this one was silent for too long.
     """
     started = time.monotonic()
     limits = limits or PushLimits()
     with journal.leases.held(cache, now_s) as lease:
+        check()
         limiter = Limiter(limits, sources_seen(journal, cache, limits, now_s()), now_s)
         breaker = Breaker(cache, limits.breaker)
         worker, marked = (

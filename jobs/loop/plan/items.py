@@ -237,8 +237,9 @@ def planned_items(tables: Tables, cache: str, as_of_s: int, basis: str) -> Plann
     # Where nothing is said, prefills are those without a model.
     needs = pc.coalesce(rows["needs_model"], pc.is_valid(rows["model_version"]))
     rows = rows.set_column(rows.column_names.index("needs_model"), "needs_model", needs)
-    # A prefill follows no predictions, and replaces nothing but its own files.
-    kind = PLAN if pc.any(pc.is_valid(rows["model_version"])).as_py() else PREFILL
+    # A prefill follows no predictions, and replaces nothing but its own files; it is never empty.
+    follows = not rows.num_rows or pc.any(pc.is_valid(rows["model_version"])).as_py()
+    kind = PLAN if follows else PREFILL
     return PlannedItems(rows, cache, as_of_s, kind, basis)
 
 

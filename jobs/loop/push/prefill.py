@@ -123,12 +123,16 @@ def run(
         horizon_s=settings.plan.horizon,
         model=None,
     )
+    pushed = None
     if not dry_run:
         for row in entries.rows.values():
             row["cache"] = cache
         write(tables, entries, queue=name, source="prefill", as_of_s=as_of_s)
-        tables.replace_partition(PLANS, rows, key)
-    pushed = None if dry_run else push.run(settings, cache=cache, as_of_s=as_of_s, on_progress=on_progress)
+        if rows.num_rows:  # an empty plan would say that nothing is to be done
+            tables.replace_partition(PLANS, rows, key)
+            pushed = push.run(settings, cache=cache, as_of_s=as_of_s, on_progress=on_progress)
+        else:
+            pushed = push.resume(settings, cache=cache, on_progress=on_progress)
     return _summary(planned, queued, key, name, pushed)
 
 

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import pyarrow as pa
 
+from features.common.errors import bounded
 from features.common.names import NO_NAMES, literal
 from features.schema import ACCESSES, Table
 from jobs.loop.ingest.sources import Site, urls
@@ -77,7 +78,7 @@ class Query:
     def __post_init__(self) -> None:
         if unknown := sorted(self.columns.keys() - {*self.table.column_names, *ACCESSES.column_names}):
             raise ValueError(
-                f"the table {self.table.name} has no column {unknown[0]!r}; it has "
+                f"the table {self.table.name} has no column {bounded(repr(unknown[0]), 100)}; it has "
                 + ", ".join(self.table.column_names)
             )
 
