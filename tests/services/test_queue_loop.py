@@ -43,8 +43,8 @@ demand = {{ "*" = "xcache_gstream" }}
 [regions.far]
 hosts = ["FAR_*"]
 rtt_ms = {rtt}
-[caches.xc]
-name = "xc"
+[caches.cache]
+name = "cache"
 kind = "xcache"
 url = "{url}"
 namespace = "{namespace}"
@@ -110,13 +110,13 @@ def test_what_a_schedd_announces_is_there_when_its_jobs_read_it(
     }
     unlikely |= {"expected_accesses": 0.01, "dataset": "cms:/Nobody/Run3-v1/AOD", "model_version": "m/1"}
     tables.replace_rows(PREDICTIONS, [unlikely], (day_label(as_of_s), as_of_label(as_of_s), "default"))
-    as_of = ["--cache", "xc", "--as-of", as_of_label(as_of_s)]
+    as_of = ["--cache", "cache", "--as-of", as_of_label(as_of_s)]
     planned = asked("plan", *as_of, *options)
     assert (planned["queued_files"], planned["queued_prefetch"], planned["prefetch"]) == (5, 5, 5), planned
     assert {row["queues"] for row in tables.read_arrow(PLANS).to_pylist()} == {"condor"}
     pushed = asked("push", "run", *as_of, *options)  # no model was promoted: a queue needs none
     assert (pushed["pushed"], pushed["failed"]) == (5, 0), pushed
-    held = {file.name for file in XCacheTarget("xc", site.cache_url, site.namespace).inventory()}
+    held = {file.name for file in XCacheTarget("cache", site.cache_url, site.namespace).inventory()}
     announced = [*NAMES["CRAB"], *NAMES["User"][:2]]
     assert held == set(announced)
 

@@ -302,7 +302,7 @@ def of_plan(settings: Settings, *, cache: str, as_of_s: int, until_s: int = 0) -
     accesses = tables.read_arrow(ACCESSES, since=key.day, columns=_READ_COLUMNS).to_pandas()
     # Records of other sources lack the bytes that the cache served.
     own = accesses[(accesses["cache"] == cache) & accesses["bytes_hit"].notna()]
-    until = max(dt.datetime.fromtimestamp(until_s, dt.UTC), *own["known_at"].nlargest(1))
+    until = max([dt.datetime.fromtimestamp(until_s, dt.UTC), *own["known_at"].nlargest(1)])
     items = _items(tables, key)
     outcome_rows = outcomes(_with_expiry(items, receipts), own, until=until)
     tables.replace_partition(OUTCOMES, pa.Table.from_pandas(outcome_rows, preserve_index=False), key)
