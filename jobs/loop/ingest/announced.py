@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
 import datetime as dt
 import itertools
 from collections.abc import Iterable, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -58,7 +59,8 @@ def _believed(days: Iterable[Mapping[str, Any]]) -> float:
     return share_kept((day["claimed"], day["kept"]) for day in days)
 
 
-class QueueReport(NamedTuple):
+@dataclasses.dataclass(frozen=True)
+class QueueReport:
     """What is known of a queue. `files`, `read_files`: announced in the days that count, and read in time.
 
     `inputs`, `read_at`: of its newest answer; `read_after_s`: time until half of those read were; None: not
