@@ -22,7 +22,8 @@ from jobs.ground.settings.tree import Settings
 from jobs.ground.store.commits import MomentKey
 from jobs.ground.store.tables import Tables
 from jobs.loop.ingest.arrivals import shortfalls
-from jobs.loop.ingest.queue import Queued, known_work
+from jobs.loop.ingest.queue import known_work
+from jobs.loop.ingest.queued_files import Queued
 from jobs.loop.plan.cache_state import CacheAtMoment
 from jobs.loop.plan.items import FileFilter, PlannedFile, contents, items, planned_files
 from jobs.loop.plan.planner import MODEL_COLUMNS, model_of, planner
@@ -42,7 +43,8 @@ class PlanSummary:
 
     `eviction_age_s`: how long a file stays there without a plan; `fitting_cycle_s`: the cycle of predictions
     and plans that suits this. `queued_*`: files that queued jobs will read, those of them to fetch, inputs
-    that the files table lacks, and stale ones, whose queue was not read again. `files`: those asked for.
+    that the files table lacks, stale ones, whose queue was not read again, and those of queues that are not
+    believed. `files`: those asked for.
     """
 
     cache: str
@@ -65,6 +67,7 @@ class PlanSummary:
     queued_prefetch_bytes: int
     queued_unknown: int
     queued_stale: int
+    queued_doubted: int
     alarms: tuple[str, ...]
     files: tuple[PlannedFile, ...] = ()
 
@@ -147,6 +150,7 @@ def make(moment: CacheAtMoment, *, force: bool = False) -> PlanSummary:
         as_of_s=moment.as_of_s,
         horizon_s=judged.judgement.horizon_s,
         model=judged.model,
+        queued=judged.queued,
     )
     tables.replace_partition(PLANS, rows, key)
     champion = promoted_models(tables, region=region).get(CHAMPION)
@@ -250,6 +254,7 @@ def _summary(judged: JudgedCache, key: MomentKey, unproven: str | None) -> PlanS
         queued_prefetch_bytes=int(plan.size_bytes[is_queued].sum()),
         queued_unknown=judged.queued.n_unknown,
         queued_stale=judged.queued.n_stale,
+        queued_doubted=judged.queued.n_doubted,
         alarms=faults,
     )
 
