@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import datetime as dt
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -13,6 +14,7 @@ from features.common.arrays import FloatArray, IntArray
 from features.common.errors import InputError
 from features.common.times import day_label, parse_as_of
 from features.schema import FILES, QUEUE, REJECTS, arrow_schema
+from jobs.ground.settings.sources import SERVER
 from jobs.ground.settings.tree import Settings
 from jobs.ground.store.commits import Key, MomentKey
 from jobs.ground.store.rejects import replace_rejects
@@ -21,11 +23,14 @@ from jobs.loop.ingest.known_names import plain_names
 from jobs.loop.ingest.queue_entries import FURTHEST_S, Checked, check_entries
 from jobs.loop.ingest.queues.answers import Kind, entries_of, read_answer
 from jobs.loop.ingest.queues.place import Place
+from jobs.loop.ingest.queues.rucio import NEW_S
 from prefetch.plan.scores import KnownWork
 
 SOURCE = "queued_jobs"
 _LOOK_BACK_S = FURTHEST_S + 7 * 86400
 _GROWN, _FEW = 10, 1000
+_COLLECTED = "rucio-*.jsonl"
+"""What the collector keeps of Rucio's messages, until they are too old to be read."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -79,12 +84,27 @@ def run(
     site: str | None = None,
     kind: Kind = "auto",
 ) -> QueueSummary:
-    """Read a queue of jobs from a path or URL; its entries are the state of `name` from `as_of_s` on."""
-    raw = read_answer(source, token=settings.queue.token.get_secret_value(), timeout_s=settings.queue.timeout)
+    """Read a queue of jobs; its entries are the state of `name` from `as_of_s` on.
+
+    `source`: as `read_answer` takes it, or `SERVER`: the configured Rucio server.
+    """
+    if source == SERVER:
+        # A cache's host has no rucio-clients.
+        from jobs.loop.ingest.catalogue import session  # noqa: PLC0415
+        from jobs.loop.ingest.queues import rucio_server  # noqa: PLC0415
+
+        raw = rucio_server.asked(session(settings.rucio), as_of_s)
+    else:
+        token, timeout_s = settings.queue.token.get_secret_value(), settings.queue.timeout
+        raw = read_answer(source, token=token, timeout_s=timeout_s, since_s=as_of_s - NEW_S)
     stated = entries_of(raw, kind, Place.of(settings, as_of_s, site))
     accepted = check_entries(stated, as_of_s=as_of_s, stale_s=settings.queue.stale, site=site)
     address = source.partition("?")[0]
-    return write(Tables.of(settings), accepted, queue=name, source=address, as_of_s=as_of_s)
+    summary = write(Tables.of(settings), accepted, queue=name, source=address, as_of_s=as_of_s)
+    for file in Path(source).glob(_COLLECTED):
+        if file.match(f"bus/rucio/{_COLLECTED}") and file.lstat().st_mtime < as_of_s - NEW_S:
+            file.unlink(missing_ok=True)
+    return summary
 
 
 def write(tables: Tables, entries: Checked, *, queue: str, source: str, as_of_s: int) -> QueueSummary:
