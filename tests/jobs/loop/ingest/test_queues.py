@@ -337,6 +337,10 @@ def test_what_is_staged_from_tape_is_due_when_the_server_says_else_hours_later()
     }
     (row,) = [row for row in accepted([*MESSAGES, staged]).rows.values() if row["input"] == "mc23:f3.root"]
     assert row["starts_at"] is None
+    task = {"jeditaskid": 1, "site": "EDGE", "datasets": [{"type": "input", "datasetname": "s:n"}]}
+    for status, start in (("staging", dt.datetime(2026, 3, 1, 6, tzinfo=dt.UTC)), ("running", None)):
+        (row,) = accepted([task | {"status": status}]).rows.values()
+        assert row["starts_at"] == start
     rule = {"id": "r", "scope": "s", "name": "n", "rse_expression": "EDGE_DISK", "state": "REPLICATING"}
     rule |= {"created_at": "2026-02-28T22:00:00", "source_replica_expression": "CERN-PROD_DATATAPE"}
     for state, start in (("REPLICATING", dt.datetime(2026, 3, 1, 4, tzinfo=dt.UTC)), ("OK", None)):
