@@ -8,6 +8,7 @@ ReplicationRule, DatasetLock, ReplicaLock, Request and Subscription), and messag
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import re
 from collections.abc import Iterable, Iterator, Mapping
 
@@ -27,6 +28,8 @@ NEW_S = 7 * 86400
 STAGED_S = 6 * 3600
 """From a request until a file is staged from tape, where the server states no time: assumed."""
 
+_LATEST_S = 2**32
+"""What is made later is refused anyway."""
 _STATES = ("ok", "o", "replicating", "r", "stuck", "s")
 _COMING = ("queued", "waiting", "preparing", "submitting", "submitted")
 _MOVES = ("transfer", "stagein")
@@ -41,11 +44,12 @@ TAPE = re.compile(r"(?i)tape|mss$")
 _FILES = ("file", "f")
 _DONE = "done"
 _NOT_COPIED = "not copied: waits for approval, is suspended or of an unknown state"
-_MATCHED = ("scope", "pattern", "excluded_pattern", "account", "did_type")
+_MATCHED = {"scope", "pattern", "excluded_pattern", "account", "did_type"}
 """Conditions of a subscription that the message of a new dataset can meet; others ask for metadata."""
 _MOST_PATTERN_CHARS = 4000
 
 _Fields = Mapping[str, object]
+_Did = tuple[str, str]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -57,7 +61,7 @@ class _Copy:
     """
 
     raw: object
-    did: tuple[str, str]
+    did: _Did
     is_file: bool
     rses: tuple[str, ...]
     work: str
@@ -68,9 +72,9 @@ class _Copy:
     is_move: bool = False
 
     @property
-    def rank(self) -> tuple[int, bool, bool, str]:
+    def rank(self) -> tuple[int, bool, int, str]:
         """Which of two messages is the later: of one second, that which ends a move."""
-        return self.made_s or 0, bool(self.fault), self.due_s is None, self.fault
+        return self.made_s or 0, bool(self.fault), -(self.due_s or 0), self.fault
 
 
 @dataclasses.dataclass(frozen=True)
@@ -78,11 +82,11 @@ class _Created:
     """A new DID, as its message names it; `parent`: the container to which it was added."""
 
     raw: object
-    did: tuple[str, str]
+    did: _Did
     account: str
     did_type: str
     made_s: int | None
-    parent: tuple[str, str] | None = None
+    parent: _Did | None = None
 
 
 def entries(raw: Iterable[object], place: Place) -> Iterator[object]:
@@ -91,7 +95,7 @@ def entries(raw: Iterable[object], place: Place) -> Iterator[object]:
     Of a file's messages the last counts. A new dataset is brought by the subscriptions that it meets, and by
     the rules of the container to which it was added.
     """
-    rules: dict[tuple[str, str], list[_Copy]] = {}
+    rules: dict[_Did, list[_Copy]] = {}
     moved: dict[tuple[object, ...], _Copy] = {}
     of_rule: dict[tuple[object, ...], str] = {}
     works: set[str] = set()
@@ -125,43 +129,38 @@ def entries(raw: Iterable[object], place: Place) -> Iterator[object]:
 
 
 def _read(record: object, fields: _Fields) -> _Copy | _Created | str:
-    payload = folded(fields.get("payload"))
-    if "event_type" in fields:
-        kind = str(fields["event_type"]).lower()
-        if payload is None or not _did(payload):
-            return "not a rule or lock: no scope or no name"
-        made_s = moment_of(fields.get("created_at"))
-        if kind in _CREATED:
-            return _new(record, payload, kind, made_s)
-        return _event(record, payload, kind, made_s)
-    if not _did(fields):
+    is_message = "event_type" in fields
+    named = (folded(fields.get("payload")) or {}) if is_message else fields
+    did, made_s = _did(named), moment_of(fields.get("created_at"))
+    if did is None:
         return "not a rule or lock: no scope or no name"
+    if is_message:
+        kind = str(fields["event_type"]).lower()
+        return (_new if kind in _CREATED else _event)(record, did, named, kind, made_s)
     if "request_type" in fields:
         kind = f"{fields['request_type']}-{fields.get('state')}".lower()
-        made_s = moment_of(fields.get("requested_at")) or moment_of(fields.get("created_at"))
-        return _event(record, fields, kind, made_s)
-    return _rule(record, fields)
+        return _event(record, did, fields, kind, moment_of(fields.get("requested_at")) or made_s)
+    return _rule(record, did, fields, made_s)
 
 
-def _did(fields: _Fields) -> tuple[str, str] | None:
+def _did(fields: _Fields) -> _Did | None:
     scope, name = fields.get("scope"), fields.get("name")
     return (scope, name) if isinstance(scope, str) and isinstance(name, str) and scope and name else None
 
 
-def _rule(record: object, fields: _Fields) -> _Copy | str:
+def _rule(record: object, did: _Did, fields: _Fields, made_s: int | None) -> _Copy | str:
     rule, state = fields.get("rule_id", fields.get("id")), str(fields.get("state")).lower()
     if not isinstance(rule, str):
         return "not a rule or lock: no id of the rule"
-    made_s = moment_of(fields.get("created_at"))
+    is_coming = state not in ("ok", "o")
     fault = "" if state in _STATES else _NOT_COPIED
-    if made_s is None and state in ("ok", "o"):
+    if made_s is None and not is_coming:
         fault = "not new: no created_at, and its files are there"
     # A lock that names no kind is of a file where it has a size and no length.
     kind = str(fields.get("did_type") or ("file" if "bytes" in fields and "length" not in fields else ""))
-    is_coming = state not in ("ok", "o")
     return _Copy(
         record,
-        _did(fields) or ("", ""),
+        did,
         kind.lower() in _FILES,
         tuple(texts(fields.get("rse_expression") or fields.get("rse"), "|")),
         f"rule:{rule}",
@@ -183,10 +182,10 @@ def _is_staged(fields: _Fields) -> bool:
 
 def _due(made_s: int | None, fields: _Fields) -> int | None:
     estimated_s = moment_of(fields.get("estimated_transferred_at"))
-    return estimated_s or (None if made_s is None else made_s + STAGED_S)
+    return estimated_s or (None if made_s is None else min(made_s, _LATEST_S) + STAGED_S)
 
 
-def _event(record: object, fields: _Fields, kind: str, made_s: int | None) -> _Copy | str:
+def _event(record: object, did: _Did, fields: _Fields, kind: str, made_s: int | None) -> _Copy | str:
     """A request, or a message of one, of a lock that is complete, or of a file that is gone."""
     move, _, state = kind.partition("-")
     rse = next((fields[name] for name in ("dst-rse", "dest_rse", "rse") if fields.get(name)), None)
@@ -204,7 +203,7 @@ def _event(record: object, fields: _Fields, kind: str, made_s: int | None) -> _C
     is_staged = state in _COMING and (move == "stagein" or _is_staged(fields))
     return _Copy(
         record,
-        _did(fields) or ("", ""),
+        did,
         kind != _LOCKED,
         (rse,),
         f"rule:{rule}" if rule and rule != "None" else "",
@@ -215,15 +214,14 @@ def _event(record: object, fields: _Fields, kind: str, made_s: int | None) -> _C
     )
 
 
-def _new(record: object, payload: _Fields, kind: str, made_s: int | None) -> _Created | str:
-    did, parent = _did(payload), None
-    did_type = "DATASET" if kind == "create_dts" else "CONTAINER"
-    if kind == "register_cnt":
-        child = _did({"scope": payload.get("childscope"), "name": payload.get("childname")})
-        did, parent, did_type = child, did, str(payload.get("childtype")).upper()
-    if did is None:
+def _new(record: object, did: _Did, payload: _Fields, kind: str, made_s: int | None) -> _Created | str:
+    account = str(payload.get("account"))
+    if kind != "register_cnt":
+        return _Created(record, did, account, "DATASET" if kind == "create_dts" else "CONTAINER", made_s)
+    child = _did({"scope": payload.get("childscope"), "name": payload.get("childname")})
+    if child is None:
         return "not a rule or lock: no scope or no name"
-    return _Created(record, did, str(payload.get("account")), did_type, made_s, parent)
+    return _Created(record, child, account, str(payload.get("childtype")).upper(), made_s, parent=did)
 
 
 def _brought(copy: _Copy, place: Place) -> Iterator[object]:
@@ -259,7 +257,7 @@ def _sites(rses: Iterable[str], place: Place) -> list[str]:
 def _subscribed(
     created: list[_Created],
     subscriptions: list[tuple[object, dict[str, object]]],
-    rules: Mapping[tuple[str, str], list[_Copy]],
+    rules: Mapping[_Did, list[_Copy]],
     place: Place,
 ) -> Iterator[object]:
     """What new DIDs will be brought by, before they have a rule."""
@@ -272,16 +270,14 @@ def _subscribed(
         meant = _meant(fields)
         numbers = meant if isinstance(meant, str) else _matching(meant[0], created)
         if isinstance(meant, str) or isinstance(numbers, str):
-            yield Refused(str(meant if isinstance(meant, str) else numbers), record)
+            yield Refused(str(numbers), record)
             continue
-        met.update(numbers)
         if not numbers:
             yield Refused("not new: a subscription that no new dataset meets", record)
+        met.update(numbers)
         work = f"subscription:{fields.get('account')}:{fields.get('name')}"
-        for number in numbers:
-            new = created[number]
-            for rses in meant[1]:
-                yield from _brought(_Copy(new.raw, new.did, False, rses, work, new.made_s), place)
+        for new, rses in itertools.product([created[number] for number in numbers], meant[1]):
+            yield from _brought(_Copy(new.raw, new.did, False, rses, work, new.made_s), place)
     for number, new in enumerate(created):
         if number not in met:
             yield Refused("not copied: no rule or subscription for it", new.raw)
@@ -300,8 +296,8 @@ def _meant(fields: _Fields) -> tuple[dict[str, object], list[tuple[str, ...]]] |
         return "not a subscription: no filter or no rules"
     if str(fields.get("state")).lower() not in _SUBSCRIBED:
         return "not copied: a subscription that is not active"
-    conditions.pop("split_rule", None)
-    if any(name not in _MATCHED for name in conditions):
+    conditions = {name: value for name, value in conditions.items() if name != "split_rule"}
+    if not conditions.keys() <= _MATCHED:
         return "not new: a subscription by metadata, which messages lack"
     each = (folded(rule) or {} for rule in rules)
     return conditions, [tuple(texts(rule.get("rse_expression"), "|")) for rule in each]
@@ -309,27 +305,25 @@ def _meant(fields: _Fields) -> tuple[dict[str, object], list[tuple[str, ...]]] |
 
 def _matching(conditions: Mapping[str, object], created: list[_Created]) -> list[int] | str:
     """The numbers of those `created` that meet the conditions, as Rucio's transmogrifier reads them."""
-    scopes, names, accounts, types = (
-        pa.array(column, pa.string())
-        for column in (
-            [new.did[0] for new in created],
-            [new.did[1] for new in created],
-            [new.account for new in created],
-            [new.did_type for new in created],
-        )
-    )
+    columns = {
+        "scope": [new.did[0] for new in created],
+        "account": [new.account for new in created],
+        "did_type": [new.did_type for new in created],
+    }
+    names = [new.did[1] for new in created]
     chosen = pa.array([True] * len(created), pa.bool_())
     try:
         for name, value in conditions.items():
             listed = value if isinstance(value, list) else [value]
-            if not all(isinstance(part, str) and len(part) <= _MOST_PATTERN_CHARS for part in listed):
+            if not listed or not all(isinstance(v, str) and len(v) <= _MOST_PATTERN_CHARS for v in listed):
                 return f"not a subscription: {name} is no text"
+            column = pa.array(columns.get(name, names), pa.string())
             if name in ("account", "did_type"):
-                hits = pc.is_in(accounts if name == "account" else types, pa.array(listed, pa.string()))
+                hits = pc.is_in(column, pa.array(listed, pa.string()))
             else:
                 # RE2, for which no pattern takes long.
                 pattern = "|".join(f"(?:{part})" for part in listed)
-                hits = pc.match_substring_regex(scopes if name == "scope" else names, f"^(?:{pattern})")
+                hits = pc.match_substring_regex(column, f"^(?:{pattern})")
             chosen = pc.and_(chosen, pc.invert(hits) if name == "excluded_pattern" else hits)
     except pa.ArrowInvalid:
         return "not a subscription: a pattern that cannot be matched"

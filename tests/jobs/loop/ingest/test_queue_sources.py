@@ -91,14 +91,15 @@ FAULTS = {
 def test_a_schedd_that_fails_is_one_line_and_the_old_queue_stays(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fault: str
 ) -> None:
-    settings = Settings.load(
-        env={"CACHECAST_TABLES__ROOT": str(tmp_path / "t"), "CACHECAST_QUEUE__TIMEOUT": "60s"}
-    )
+    root = {"CACHECAST_TABLES__ROOT": str(tmp_path / "t")}
+    settings = Settings.load(env=root)
     bindings(tmp_path / "b", monkeypatch)
     queue.run(settings, name="condor", source="condor://", as_of_s=AS_OF)
     before = Tables.of(settings).read_arrow(queue.QUEUE)
     code, said = FAULTS[fault]
     bindings(tmp_path / "b", monkeypatch, code)
+    if fault == "hung":
+        settings = Settings.load(env=root | {"CACHECAST_QUEUE__TIMEOUT": "2s"})
     with pytest.raises(ServiceError) as refused:
         queue.run(settings, name="condor", source="condor://", as_of_s=AS_OF + 60)
     assert said in str(refused.value) and len(str(refused.value).splitlines()) == 1
@@ -155,7 +156,7 @@ def test_a_folder_is_its_finished_files_that_are_new_enough(tmp_path: Path) -> N
     os.utime(tmp_path / "old.jsonl", (1, 1))
     assert answer(tmp_path, since_s=2) == [json.loads(JOB)] * 3
     (tmp_path / "link").symlink_to(tmp_path / "a.json")
-    with pytest.raises(InputError, match="cannot read the queue"):
+    with pytest.raises(InputError, match="is a link, not a plain file"):
         answer(tmp_path, since_s=2)
     (tmp_path / "link").unlink()
     os.truncate(tmp_path / "old.jsonl", 2**28 + 1)

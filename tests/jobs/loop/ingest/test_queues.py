@@ -348,6 +348,7 @@ def test_what_is_staged_from_tape_is_due_when_the_server_says_else_hours_later()
         assert row["starts_at"] == start
 
 
+@cases(20, thorough=200)
 @given(order=st.permutations(MESSAGES), again=st.lists(st.sampled_from(MESSAGES)))
 def test_messages_in_any_order_and_again_say_the_same(order: list[object], again: list[object]) -> None:
     """A broker sends again what was not acknowledged, and several Hermes send in no order."""
