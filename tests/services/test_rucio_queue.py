@@ -1,16 +1,22 @@
-"""What a real Rucio server says of its rules, and writes for its broker, as a queue."""
+"""What a real Rucio server says of its rules, and writes for its broker, which is a real one, as a queue."""
 
 from __future__ import annotations
 
-import datetime as dt
 import json
+import signal
 import sqlite3
+import subprocess
+import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import requests
+import stomp
+import stomp_broker
+from daemons import needed, wait
 from rucio_server import RucioServer
 
 from features.common.errors import ServiceError
@@ -18,9 +24,9 @@ from features.schema import QUEUE
 from jobs.ground.settings.tree import Settings
 from jobs.ground.store.tables import Tables
 from jobs.loop.ingest import queue
-from prefetch.xcache.messages import CaptureRecord, read
 
 pytestmark = pytest.mark.service
+TOPIC = "/topic/rucio.events"
 SCOPE, FAR, EDGE = "queue26", "QFAR_DISK", "QEDGE_DISK"
 FILES = [f"f{n}.root" for n in range(3)]
 
@@ -59,7 +65,34 @@ def sent(rucio: RucioServer) -> list[bytes]:
     return [json.dumps(body).encode() for body in bodies]
 
 
-def test_the_server_s_rules_and_messages_are_a_queue(rucio: RucioServer, tmp_path: Path) -> None:
+def collected(folder: Path, port: int, bodies: list[bytes]) -> Path:
+    """Where `cachecast collect` keeps what of `bodies`, published at the broker, Rucio moves."""
+    out, said = folder / "out", folder / "collect.log"
+    line = [sys.executable, "-c", "from jobs.cli.main import main; main()", "collect", "--out", str(out)]
+    line += ["--broker", f"stomp://127.0.0.1:{port}", "--subscribe", TOPIC, "--log-every", "1s"]
+    with said.open("w") as log:
+        process = subprocess.Popen(line, stderr=log)
+    try:
+        wait(lambda: "subscribed to" in said.read_text(), folder, process)
+        connection = stomp.Connection12([("127.0.0.1", port)])
+        connection.connect("u", "p", wait=True)
+        for body in bodies:
+            connection.send(TOPIC, body.decode(), headers={"persistent": "true"})
+        wait(lambda: f"messages {len(bodies)}," in said.read_text(), folder, process)
+        connection.disconnect()
+    finally:
+        process.send_signal(signal.SIGTERM)
+        process.wait(60)
+    return out / "bus/rucio"
+
+
+@pytest.fixture
+def broker(tmp_path: Path) -> Iterator[int]:
+    (tmp_path / "broker").mkdir()
+    yield from needed("a real message broker", stomp_broker.running(tmp_path / "broker"))
+
+
+def test_the_server_s_rules_and_messages_are_a_queue(rucio: RucioServer, broker: int, tmp_path: Path) -> None:
     admin = rucio.admin()
     admin.add_scope("root", SCOPE)
     for rse in (FAR, EDGE):
@@ -87,10 +120,7 @@ def test_the_server_s_rules_and_messages_are_a_queue(rucio: RucioServer, tmp_pat
     wanted = {(f"rule:{rule}", f"{SCOPE}:{name}", True, "EDGE") for rule, name in named}
     assert by_server == wanted
 
-    folder = tmp_path / "bus/rucio"
-    folder.mkdir(parents=True)
-    kept = [record for body in sent(rucio) for record in read(body, now_s)]
-    (folder / "rucio-1.jsonl").write_bytes(b"".join(r.content for r in kept if isinstance(r, CaptureRecord)))
+    folder = collected(tmp_path, broker, sent(rucio))
     token = {"X-Rucio-Auth-Token": admin.auth_token}
     (folder / "subscriptions.json").write_bytes(
         requests.get(f"{rucio.url}/subscriptions/", headers=token, timeout=30).content
@@ -106,5 +136,7 @@ def test_the_server_s_rules_and_messages_are_a_queue(rucio: RucioServer, tmp_pat
         queued(away, "rucio_server", as_of_s=now_s + 2)
     known = queue.known_work(Tables.of(here), as_of_s=now_s + 3, cache="xc1", site="EDGE")
     assert known.n_unknown == len(by_message)
-    day = dt.datetime.fromtimestamp(now_s, dt.UTC) + dt.timedelta(days=9)
-    assert queued(here, "rucio_server", as_of_s=int(day.timestamp())) == set()
+    later_s = now_s + 9 * 86400
+    assert queued(here, "rucio_server", as_of_s=later_s) == set()
+    queue.run(here, name="rucio", source=str(folder), as_of_s=later_s)
+    assert [file.name for file in folder.iterdir()] == ["subscriptions.json"]

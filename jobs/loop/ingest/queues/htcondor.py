@@ -6,6 +6,7 @@ Names of attributes: HTCondor's manual; DagmanCreator of CRABServer; SimpleCondo
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import re
 from collections.abc import Iterable, Iterator, Mapping
 
@@ -72,12 +73,20 @@ def entries(raw: Iterable[object], place: Place) -> Iterator[object]:
     A job router's copy counts with its source, if that is in the same answer.
     """
     groups: dict[_Reads, _Group] = {}
-    jobs = list(raw)
-    routed = {_local_id(ad) for job in jobs if (ad := folded(job)) and _text(ad, "routedtojobid")}
-    for job in jobs:
+    routed: set[str] = set()
+    copies: list[object] = []
+    # The copies come last, after their sources.
+    for is_copy, job in itertools.chain(
+        zip(itertools.repeat(False), raw), zip(itertools.repeat(True), copies)
+    ):
         ad = folded(job)
+        if ad and "routedfromjobid" in ad and not is_copy:
+            copies.append(job)
+            continue
+        if ad and "routedtojobid" in ad:
+            routed.add(_local_id(ad))
         fault = "not a job's ad" if ad is None else _fault(ad)
-        if ad and not fault and (source := _source(ad)) and source in routed:
+        if ad and is_copy and not fault and (source := _source(ad)) and source in routed:
             fault = "not a job: the routed copy of another"
         if ad is None or fault:
             yield Refused(fault, job)

@@ -7,10 +7,10 @@ ReplicationRule, DatasetLock, ReplicaLock, Request and Subscription), and messag
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from typing import NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -52,8 +52,7 @@ _Fields = Mapping[str, object]
 _Did = tuple[str, str]
 
 
-@dataclasses.dataclass(frozen=True)
-class _Copy:
+class _Copy(NamedTuple):
     """A DID that a rule, lock, request or message brings to `rses`.
 
     `is_move`: of a file, by a request or a message, of which the last counts; `due_s`: when it will be there,
@@ -77,8 +76,7 @@ class _Copy:
         return self.made_s or 0, bool(self.fault), -(self.due_s or 0), self.fault
 
 
-@dataclasses.dataclass(frozen=True)
-class _Created:
+class _Created(NamedTuple):
     """A new DID, as its message names it; `parent`: the container to which it was added."""
 
     raw: object
@@ -124,7 +122,7 @@ def entries(raw: Iterable[object], place: Place) -> Iterator[object]:
             yield Refused("not new: of a rule that is named", copy.raw)
         else:
             work = of_rule[key] or f"rucio:{copy.rses[0]}"
-            yield from _brought(dataclasses.replace(copy, work=work), place)
+            yield from _brought(copy._replace(work=work), place)
     yield from _subscribed(created, subscriptions, rules, place)
 
 
@@ -265,7 +263,7 @@ def _subscribed(
     for number, new in enumerate(created):
         for rule in rules.get(new.parent, ()) if new.parent else ():
             met.add(number)
-            yield from _brought(dataclasses.replace(rule, raw=new.raw, did=new.did, is_file=False), place)
+            yield from _brought(rule._replace(raw=new.raw, did=new.did, is_file=False), place)
     for record, fields in subscriptions:
         meant = _meant(fields)
         numbers = meant if isinstance(meant, str) else _matching(meant[0], created)

@@ -6,6 +6,7 @@ import contextlib
 import datetime as dt
 import importlib.util
 import json
+import re
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -76,6 +77,27 @@ def test_an_answer_is_read_and_what_is_not_is_counted(path: Path) -> None:
     assert inputs(queued) == sorted(expect["rows"])
     assert dict(queued.refused) == expect["rejected"]
     assert set(queued.samples) == set(expect["rejected"])
+
+
+@pytest.mark.parametrize("path", CASES, ids=lambda path: path.name)
+def test_an_answer_doubled_says_the_same_and_one_of_other_sites_nothing_of_ours(path: Path) -> None:
+    raw = read_answer(str(path), token="", timeout_s=1)
+    assert inputs(accepted([*raw, *raw])) == inputs(accepted(raw))
+    elsewhere = accepted(raw, Place(AS_OF, {"T9_XX_FAR": ("T9_XX_FAR",)}))
+    assert {row["site"] for row in elsewhere.rows.values()} <= {None}
+
+
+@pytest.mark.parametrize("path", CASES, ids=lambda path: path.name)
+def test_an_answer_that_was_cut_invents_no_name(path: Path, tmp_path: Path) -> None:
+    whole, named = path.read_text(), {str(row[1]) for row in inputs(accepted_of(path))}
+    cut = tmp_path / f"cut{path.suffix}"
+    for end in range(0, len(whole), max(1, len(whole) // 150)):
+        cut.write_text(whole[:end])
+        with contextlib.suppress(InputError):
+            for row in accepted_of(cut).rows.values():
+                # Or one that what was cut off withdraws.
+                name = re.escape(str(row["input"]).rpartition(":")[2])
+                assert row["input"] in named or re.search(name + r"(?![\w./-])", whole), (end, row["input"])
 
 
 def test_without_the_library_ads_as_json_are_read_and_others_say_what_to_install(
