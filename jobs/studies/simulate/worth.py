@@ -306,8 +306,8 @@ def _findings(case: _Case, options: Sequence[Option], value: Value) -> Iterator[
         f"{format_bytes(saved + (bound.saved_bytes_per_day or 0.0))}."
     )
     disks = [
-        case.same_as(one)
-        for one in (steward.saved_bytes_per_day, steward.lower_bytes_per_day, steward.upper_bytes_per_day)
+        case.same_as(per_day)
+        for per_day in (steward.saved_bytes_per_day, steward.lower_bytes_per_day, steward.upper_bytes_per_day)
     ]
     bounds = "" if disks[1] is None else f" (bounds {_disk(disks[1])} to {_disk(disks[2])})"
     yield f"More disk with which LRU fetches as little as the steward: {_disk(disks[0])}{bounds}."
