@@ -54,6 +54,7 @@ _OF_RUCIO: Final = frozenset(
     )
 )
 """What is kept of a message of Rucio's Hermes: what it moves, creates or deletes, and where."""
+_MOST_NAME_CHARS: Final = 1024
 _MOVES: Final = ("transfer-", "stagein-", "deletion-done", "datasetlock_ok", "create_", "register_cnt")
 
 _LATEST_S: Final = 10**11
@@ -135,7 +136,7 @@ def _record(record: object, at_s: int) -> CaptureRecord | Refused:
         return _MALFORMED
     kind, payload = record.get("event_type"), record.get("payload")
     if isinstance(kind, str) and isinstance(payload, dict):
-        return _of_rucio(kind, payload, str(record.get("created_at") or at_s))
+        return _of_rucio(kind, payload, record.get("created_at"), at_s)
     remote, data = record.get("remote"), record.get("data")
     if isinstance(remote, str) and isinstance(data, str):
         return _packet(remote, data, at_s)
@@ -151,11 +152,15 @@ def _record(record: object, at_s: int) -> CaptureRecord | Refused:
     return _OTHER
 
 
-def _of_rucio(kind: str, payload: Mapping[str, Any], created_at: str) -> CaptureRecord | Refused:
-    if not kind.startswith(_MOVES):
+def _of_rucio(
+    kind: str, payload: Mapping[str, Any], created_at: object, at_s: int
+) -> CaptureRecord | Refused:
+    if len(kind) > MAX_WORD_CHARS or not kind.startswith(_MOVES):
         return _OTHER
-    kept = {name: text for name, text in payload.items() if name in _OF_RUCIO and isinstance(text, str)}
-    event = {"event_type": kind, "created_at": created_at[:MAX_WORD_CHARS], "payload": kept}
+    is_text = isinstance(created_at, str) and len(created_at) <= MAX_WORD_CHARS
+    texts = {name: text for name, text in payload.items() if name in _OF_RUCIO and isinstance(text, str)}
+    kept = {name: text for name, text in texts.items() if len(text) <= _MOST_NAME_CHARS}
+    event = {"event_type": kind, "created_at": created_at if is_text else at_s, "payload": kept}
     return CaptureRecord("rucio", _line(event))
 
 

@@ -94,8 +94,8 @@ def entries(raw: Iterable[object], place: Place) -> Iterator[object]:
     the rules of the container to which it was added.
     """
     rules: dict[_Did, list[_Copy]] = {}
-    moved: dict[tuple[object, ...], _Copy] = {}
-    of_rule: dict[tuple[object, ...], str] = {}
+    moved: dict[tuple[_Did, tuple[str, ...]], _Copy] = {}
+    of_rule: dict[tuple[_Did, tuple[str, ...]], str] = {}
     works: set[str] = set()
     created, subscriptions = [], []
     for record in raw:
