@@ -31,6 +31,7 @@ from prefetch.journal.cleanup import (
     newest_plan_s,
     pruned_at,
     recorder,
+    retry_failed,
 )
 from prefetch.journal.lease import Leases
 from prefetch.journal.reports import Reports
@@ -166,6 +167,10 @@ class Plans:
             items.c.expires_at_s > int(now_s),
         )
         return change_all(self._database, stands, {"expires_at_s": int(now_s)})
+
+    def retry(self, cache: str, *, now_s: float) -> int:
+        """Plan again what failed, as if it had not been tried; return how many items."""
+        return retry_failed(self._database, cache, now_s=now_s)
 
     def expire(self, cache: str, *, now_s: float, uncounted: Collection[Action] = ()) -> int:
         """Mark what is still planned after its time as expired; return how many, but for some actions.

@@ -106,6 +106,9 @@ def test_a_plan_is_pushed_once_and_its_receipts_are_written(conf: Path, tmp_path
     first, again = push(conf, "run", "--as-of", label), push(conf, "run", "--as-of", label)
     assert (first["pushed"], first["bytes_fetched"], again["pushed"]) == (N_FILES, N_FILES * 100, 0)
     assert receipts(conf) == ["done"] * N_FILES
+    dry = push(conf, "run", "--as-of", label, "--dry-run")
+    left = (dry["items"], dry["already_done"], dry["prefetch_bytes"], dry["files"])
+    assert left == ({}, N_FILES, 0, [])
     status = push(conf, "status")
     assert (status["items"], status["as_of"], status["pusher"]) == ({"done": N_FILES}, None, None)
     assert status["sources"] == [
