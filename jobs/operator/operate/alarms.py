@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import bisect
 import dataclasses
+import itertools
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
@@ -22,6 +24,7 @@ from prefetch.plan.items import most_pinned_bytes
 from prefetch.steward.figures import StewardFigures
 from prefetch.xcache.rolling import held_bytes
 
+WEEK_S: Final = 7 * DAY_S
 LEARNED_S: Final = 2 * DAY_S
 """At the least, an evaluation learns from so much before the days that it counts."""
 CRITICAL: Final = frozenset({"above-high-watermark", "pins-over-limit", "steward-impostor"})
@@ -142,13 +145,13 @@ def region_alarms(status: Status, tables: Tables, settings: Settings, *, now_s: 
     """The alarms of a region: its model and its predictions. Without a model that may serve, none are due."""
     due, serving = _due(settings, now_s), _serving(status, tables, settings)
     if not serving:
-        yield _no_champion(status, tables, settings)
+        yield _no_champion(status, tables, settings, now_s)
     elif (status.predictions_at or "") < due.as_of:
         text = due.late("prediction", status.predictions_at) + _reached(tables, settings, due)
         newest, until_s = max(serving.items(), key=lambda model: model[1])
         if 0 < until_s < parse_as_of(due.as_of) - settings.training.max_age:
             text = f"{text}; {newest} is of {as_of_label(until_s)}, older than [training] max_age"
-            remedy = f"{_evaluated(NEW_MODEL, _days(tables), settings)}, then `cachecast cycle`"
+            remedy = f"{_evaluated(NEW_MODEL, _days(tables, now_s), settings)}, then `cachecast cycle`"
             yield alarm("prediction-late", status.region, text, remedy=remedy)
         else:
             at = max(due.as_of, as_of_label(until_s))  # no model scores a time before its training
@@ -175,9 +178,9 @@ def _serving(status: Status, tables: Tables, settings: Settings) -> Mapping[str,
     return {name: known[name].until_s if name in known else 0 for name in names if name is not None}
 
 
-def _no_champion(status: Status, tables: Tables, settings: Settings) -> Alarm:
+def _no_champion(status: Status, tables: Tables, settings: Settings, now_s: int) -> Alarm:
     """The alarm that no model may serve, with the commands to run now, or the day to wait for."""
-    days, min_days = _days(tables), settings.training.min_test_days
+    days, min_days = _days(tables, now_s), settings.training.min_test_days
     if not days:
         text = "no model was promoted, and there are no accesses to learn from"
         return alarm("no-champion", status.region, text, remedy=f"pull records: {pulls(settings)}")
@@ -194,10 +197,15 @@ def _no_champion(status: Status, tables: Tables, settings: Settings) -> Alarm:
     return alarm("no-champion", status.region, text, remedy=_evaluated(NEW_MODEL, days, settings))
 
 
-def _days(tables: Tables) -> list[int]:
-    """The days with accesses, s since 1970."""
+def _days(tables: Tables, now_s: int) -> list[int]:
+    """The days with accesses up to now, s since 1970, since the last gap of a week: a few may be wrong."""
     parts = tables.head(ACCESSES).partitions
-    return sorted(parse_day(key[0]) for key, part in parts.items() if part.n_rows)
+    days = sorted(parse_day(key[0]) for key, part in parts.items() if part.n_rows)
+    days = days[: bisect.bisect_right(days, now_s)]
+    gaps = [
+        n for n, (day, following) in enumerate(itertools.pairwise(days), start=1) if following - day > WEEK_S
+    ]
+    return days[max(gaps, default=0) :]
 
 
 def _evaluated(remedy: str, days: Sequence[int], settings: Settings) -> str:

@@ -32,7 +32,7 @@ OURS, DIGEST = "cachecast-default/1", "d" * 64
 ACTIONS = ("prefetch", "prefetch", "pin", "pin")
 
 TESTS: Final[Mapping[str, str]] = {
-    "no-champion": "test_a_new_site_waits_for_days_enough_and_then_for_a_promotion",
+    "no-champion": "test_a_site_follows_what_status_says_from_its_first_records_on",
     "prediction-late": "test_a_site_follows_what_status_says_from_its_first_records_on",
     "incomplete": "test_a_site_follows_what_status_says_from_its_first_records_on",
     "drift": "test_a_site_follows_what_status_says_from_its_first_records_on",
@@ -274,13 +274,13 @@ def test_predictions_that_a_model_too_old_cannot_make_are_one_alarm_with_all_ste
     assert commands == ["cycle", "evaluate", "promote", "cycle"] and "--from 2026-" in late["remedy"]
 
 
-@pytest.fixture
-def raw_week(tmp_path: Path) -> Path:
-    """Raw records of a small week that ends today."""
-    start = day_label(int(time.time()) // DAY_S * DAY_S - 6 * DAY_S)
-    words = ("--days", "7", "--accesses", "6000", "--start", start, "--raw")
-    cachecast("workload", *words, "--out", tmp_path / "raw")
-    return tmp_path / "raw" / "traces"
+def raw_records(folder: Path, *, n_days: int) -> Path:
+    """Raw records of some small days, the last one today."""
+    start = day_label(int(time.time()) // DAY_S * DAY_S - (n_days - 1) * DAY_S)
+    words = ("--days", n_days, "--accesses", 900 * n_days, "--start", start, "--raw")
+    made = cachecast("workload", *map(str, words), "--out", folder / "raw")
+    assert made.returncode == 0, made.stderr
+    return folder / "raw" / "traces"
 
 
 def small(raw: Path) -> str:
@@ -305,8 +305,8 @@ def follow(site: Site, name: str) -> dict[str, dict[str, str]]:
     return site.alarms()
 
 
-def test_a_site_follows_what_status_says_from_its_first_records_on(tmp_path: Path, raw_week: Path) -> None:
-    site = Site(tmp_path, is_predicted=False)
+def test_a_site_follows_what_status_says_from_its_first_records_on(tmp_path: Path) -> None:
+    site, raw_week = Site(tmp_path, is_predicted=False), raw_records(tmp_path, n_days=7)
     site.configure(more=small(raw_week))
     later, begun_s = sorted(raw_week.glob("*.jsonl"))[-2:], int(time.time()) // (DAY_S // 2) * (DAY_S // 2)
     for file in later:
@@ -328,6 +328,15 @@ def test_a_site_follows_what_status_says_from_its_first_records_on(tmp_path: Pat
     drift = row(DRIFT, column="age_s", psi=0.9, drifted=True)
     Tables(site.settings.tables.root).replace_rows(DRIFT, [drift], MomentKey.at(begun_s, "default"))
     assert "drift" not in follow(site, "drift")
+
+
+@pytest.mark.verify
+def test_a_new_site_waits_for_days_enough_and_then_for_a_promotion(tmp_path: Path) -> None:
+    site = Site(tmp_path, is_predicted=False)
+    site.configure(more=small(raw_records(tmp_path, n_days=24)))
+    assert "can be run from" not in follow(site, "no-champion")["no-champion"]["text"]
+    told = follow(site, "no-champion")
+    assert "no-champion" not in told or "refused, which may be right" in told["no-champion"]["text"]
 
 
 LINES = [f"| [{name}](#{name}) | {remedy.do} | {remedy.ends} |" for name, remedy in sorted(REMEDIES.items())]

@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 from features.common.errors import NotDueError
 from features.common.times import as_of_label, parse_as_of
 from features.results import ARRIVALS, DRIFT, PROMOTIONS
-from features.schema import CONTENTS, PLANS, PREDICTIONS, RECEIPTS, Table
+from features.schema import ACCESSES, CONTENTS, PLANS, PREDICTIONS, RECEIPTS, Table
 from jobs.cli.main import app
 from jobs.cli.operation import steward_line
 from jobs.ground.settings.tree import Settings
@@ -104,6 +104,34 @@ def test_a_new_site_is_told_what_is_missing(settings: Settings) -> None:
         "default",
         "pull records: see docs/pull.md",
     )
+
+
+@pytest.mark.parametrize(
+    ("days", "words"),
+    [
+        (
+            ["2026-02-20", "2026-03-01"],
+            "since 2026-03-01, and an evaluation of 21 days, which may promote one, can",
+        ),
+        (
+            ["1990-01-01", "2026-02-28", "2027-03-01"],
+            "since 2026-02-28, and .* can be run from 2026-03-23 on",
+        ),
+        (["2026-02-06", "2026-02-12", "2026-02-19", "2026-02-26", "2026-02-27"], "from 2026-03-01 on"),
+        (["2026-02-06", "2026-02-12", "2026-02-19", "2026-02-26", "2026-02-28"], "since 2026-02-06$"),
+    ],
+)
+def test_the_day_from_which_on_a_model_can_be_promoted_is_of_plausible_records(
+    settings: Settings, days: list[str], words: str
+) -> None:
+    made = Tables(settings.tables.root)
+    for day in days:
+        made.replace_rows(ACCESSES, [row(ACCESSES, event_id=day)], (day,))
+    made.replace_rows(ACCESSES, [], ("2026-01-31",))
+    (alarm,) = run(settings, now_s=NOW_S).alarms
+    assert re.search(words, alarm.text), alarm.text
+    if "can be run" not in alarm.text:
+        assert "`cachecast evaluate --from 2026-02-08`" in alarm.remedy
 
 
 def test_each_alarm_comes_when_it_should(settings: Settings, tables: Tables) -> None:
