@@ -16,6 +16,7 @@ from typing import Any, Final, NamedTuple
 import pytest
 from cachecast_main import Ended, cachecast
 from operator_site import row
+from planted_region import MLFLOW_WARNINGS
 from raw_records import gstream
 
 from features.common.times import DAY_S, HOUR_S, as_of_label, day_label
@@ -27,6 +28,7 @@ from jobs.ground.store.tables import Tables
 from jobs.operator.operate.remedies import REMEDIES
 from prefetch.steward.figures import StewardFigures
 
+pytestmark = MLFLOW_WARNINGS
 ROOT = Path(__file__).parents[4]
 OURS, DIGEST = "cachecast-default/1", "d" * 64
 ACTIONS = ("prefetch", "prefetch", "pin", "pin")
@@ -222,7 +224,7 @@ STATES: Final[Mapping[str, State]] = {
     "above-high-watermark, by its steward": State(too_full_by_its_steward, "its steward looks again", looked),
     "pins-over-limit": State(pins_of_a_larger_cache, "correct `capacity`"),
     "pins-over-limit, by mistake": State(pins_of_a_larger_cache, "correct `capacity`", Site.configure, True),
-    "collector-full": State(captured, "older than 7d"),
+    "collector-full": State(captured, "older than 14d"),
     "collector-full, all are needed": State(
         captured, "raise [collect] quota", lambda site: site.configure(quota="9MB"), is_first=True
     ),

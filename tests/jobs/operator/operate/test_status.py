@@ -33,6 +33,7 @@ from prefetch.steward.figures import StewardFigures
 ROOT = Path(__file__).parents[4]
 AT = "2026-03-01T04:00:00Z"
 NOW_S = parse_as_of("2026-03-01T05:00:00Z")
+ENDS = dt.datetime(2026, 3, 3, 4, tzinfo=dt.UTC)
 
 
 def row(table: Table, **values: Any) -> dict[str, Any]:
@@ -64,7 +65,7 @@ def tables(settings: Settings) -> Tables:
     for at, size in ((older, 1), (key, 400 * 10**9)):
         held = [row(CONTENTS, did=did, bytes_on_disk=size) for did in ("a", "b")]
         made.replace_rows(CONTENTS, held, (*at, "xc1"))
-    plan = [row(PLANS, item_id=str(n), action=action) for n, action in enumerate(("pin", "pin", "evict"))]
+    plan = [row(PLANS, item_id=str(n), action=action, expires_at=ENDS) for n, action in enumerate(("pin", "pin", "evict"))]
     made.replace_rows(PLANS, plan, (*key, "xc1"))
     made.replace_rows(RECEIPTS, [row(RECEIPTS, item_id="0", state="done")], (*key, "xc1"))
     return made
@@ -149,7 +150,7 @@ def test_each_alarm_comes_when_it_should(settings: Settings, tables: Tables) -> 
     tables.replace_rows(CONTENTS, [], key)
     pin(settings, 701 * 10**9)  # a fifth stays free below 0.9
     assert alarms(settings) == {("pins-over-limit", "xc1")}
-    tables.replace_rows(PLANS, [row(PLANS, item_id="9")], ("2026-03-01", "2026-03-01T05:00:00Z", "xc1"))
+    tables.replace_rows(PLANS, [row(PLANS, item_id="9", expires_at=ENDS)], ("2026-03-01", "2026-03-01T05:00:00Z", "xc1"))
     assert ("not-pushed", "xc1") in alarms(settings)
 
 
