@@ -41,8 +41,8 @@ REMEDIES: Final[Mapping[str, Remedy]] = {
     ),
     "push-failed": Remedy(
         "read the causes in `cachecast push status --cache NAME`; when they are mended, `cachecast push "
-        "resume --cache NAME --failed` tries again",
-        "with the next push, or when the plan's time is over: the text has it",
+        "resume --cache NAME --failed` tries again; else `cachecast push cancel --cache NAME`",
+        "when all is done or cancelled, with the next push, or the plan's time, which the text has",
     ),
     "not-pushed": Remedy(
         "run `cachecast push run --cache NAME --as-of TIME`; it resumes where it stopped",

@@ -146,6 +146,11 @@ def failed(site: Site) -> None:
     site.push(hours_ago=1)
 
 
+def unproven_and_failed(site: Site) -> None:
+    (site.folder / "origin" / "store" / "f0").unlink()
+    unproven(site)
+
+
 def is_back(site: Site) -> None:
     (site.folder / "kept").rename(site.folder / "origin" / "store" / "f0")
 
@@ -215,11 +220,12 @@ def not_wanted(site: Site) -> None:
 STATES: Final[Mapping[str, State]] = {
     "plan-late": State(Site.promote),
     "plan-late, the cache is away": State(cache_is_away, "its error says", cache_is_here, is_first=True),
-    "push-failed, the file is back": State(failed, "tries again", is_back, is_first=True),
-    "push-failed, the file is gone": State(failed, "whose time is over at", planned_anew),
+    "push-failed, the file is gone": State(failed, "whose time is over at"),
+    "push-failed, until the next push": State(failed, "", planned_anew),
     "not-pushed": State(not_pushed, "resumes where it stopped"),
     "not-pushed, withheld": State(lambda site: site.plan(), "is withheld"),
     "unproven": State(unproven, "no promotion covers"),
+    "unproven, and what is undone has failed": State(unproven_and_failed, "no promotion covers"),
     "above-high-watermark": State(too_full, "the next plan", looked_anew),
     "above-high-watermark, by its steward": State(too_full_by_its_steward, "its steward looks again", looked),
     "pins-over-limit": State(pins_of_a_larger_cache, "correct `capacity`"),
@@ -252,6 +258,17 @@ def test_what_is_advised_ends_the_alarm(name: str, tmp_path: Path) -> None:
 def advised(site: Site, alarm: Mapping[str, str]) -> list[Ended]:
     """Run the commands of an alarm's remedy."""
     return [site.types(line) for line in re.findall(r"`cachecast ([^`]+)`", alarm["remedy"])]
+
+
+def test_what_failed_is_tried_again_once_its_file_is_back(tmp_path: Path) -> None:
+    site = Site(tmp_path)
+    failed(site)
+    again = "push resume --cache d --failed"
+    assert again in site.alarms()["push-failed"]["remedy"] and site.types(again).returncode == 1
+    assert "push-failed" in site.alarms()
+    is_back(site)
+    assert site.types(again).returncode == 0
+    assert "push-failed" not in site.alarms()
 
 
 def test_what_is_over_is_no_alarm(tmp_path: Path) -> None:

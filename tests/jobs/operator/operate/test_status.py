@@ -65,7 +65,10 @@ def tables(settings: Settings) -> Tables:
     for at, size in ((older, 1), (key, 400 * 10**9)):
         held = [row(CONTENTS, did=did, bytes_on_disk=size) for did in ("a", "b")]
         made.replace_rows(CONTENTS, held, (*at, "xc1"))
-    plan = [row(PLANS, item_id=str(n), action=action, expires_at=ENDS) for n, action in enumerate(("pin", "pin", "evict"))]
+    plan = [
+        row(PLANS, item_id=str(n), action=action, expires_at=ENDS)
+        for n, action in enumerate(("pin", "pin", "evict"))
+    ]
     made.replace_rows(PLANS, plan, (*key, "xc1"))
     made.replace_rows(RECEIPTS, [row(RECEIPTS, item_id="0", state="done")], (*key, "xc1"))
     return made
@@ -150,7 +153,9 @@ def test_each_alarm_comes_when_it_should(settings: Settings, tables: Tables) -> 
     tables.replace_rows(CONTENTS, [], key)
     pin(settings, 701 * 10**9)  # a fifth stays free below 0.9
     assert alarms(settings) == {("pins-over-limit", "xc1")}
-    tables.replace_rows(PLANS, [row(PLANS, item_id="9", expires_at=ENDS)], ("2026-03-01", "2026-03-01T05:00:00Z", "xc1"))
+    tables.replace_rows(
+        PLANS, [row(PLANS, item_id="9", expires_at=ENDS)], ("2026-03-01", "2026-03-01T05:00:00Z", "xc1")
+    )
     assert ("not-pushed", "xc1") in alarms(settings)
 
 
