@@ -158,9 +158,9 @@ def log(plain: str) -> None:
 
 def notes(texts: Iterable[str]) -> None:
     """Print remarks on an answer to stderr."""
-    for one in texts:
+    for note in texts:
         if not is_quiet:
-            log(f"note: {one}")
+            log(f"note: {note}")
 
 
 def warn(plain: str) -> None:

@@ -86,9 +86,9 @@ class _Legends:
         look = self.swatches.setdefault(swatch(series.drawn), len(self.swatches))
         if series.policy is None:
             return _Switch(series.label, key, look, None)
-        one = _Switch(series.label, series.policy, look, len(self.policies))
-        known = self.policies.setdefault(series.policy, one)
-        return dataclasses.replace(one, policy=known.policy)
+        switch = _Switch(series.label, series.policy, look, len(self.policies))
+        known = self.policies.setdefault(series.policy, switch)
+        return dataclasses.replace(switch, policy=known.policy)
 
 
 def page(

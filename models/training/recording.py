@@ -19,9 +19,8 @@ from models.learning.frame import HorizonParts, Known, Sample
 from models.learning.learners import Trees
 from models.serving.bundle import HorizonModel
 from models.serving.drift import reference
-from models.serving.runs import Run
-from models.serving.spool import Spool, texts
-from models.training.compare import Evaluation, Slice, Trial, best
+from models.serving.spool import Spool
+from models.training.compare import Evaluation, Slice, best
 
 
 def calibration_figure(title: str, quality: Quality) -> Figure:
@@ -120,7 +119,6 @@ def record(
             metrics=metrics,
             figures=_figures(f"{evaluation.name} {within}", evaluation, part.test),
             trees=trees_of(evaluation.model),
-            trials=_trials(evaluation.trials, tags),
         )
     if (trees := trees_of(serving)) is not None:
         spool.add_to_bundle(part.train.horizon_s, trees)
@@ -152,13 +150,6 @@ def _bounds(evaluation: Evaluation, test: Sample) -> dict[str, float]:
     if test.dataset is None:
         return {}
     return quality_bounds(evaluation.quality, test.y, evaluation.scores, test.dataset)
-
-
-def _trials(trials: Sequence[Trial], tags: Mapping[str, str]) -> list[Run]:
-    return [
-        Run(f"trial {trial.number}", "trial", texts(trial.knobs), dict(tags), {"log_loss": trial.log_loss})
-        for trial in trials
-    ]
 
 
 def trees_of(model: CalibratedModel | None) -> Trees | None:

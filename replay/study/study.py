@@ -168,21 +168,20 @@ def _ideal(trace: Trace, capacity_bytes: int) -> list[Ideal]:
 
 def _benefit(use: Use, by_verdict: Use | None, details: pa.Table, config: StudyConfig) -> Benefit | None:
     regions = origins(use, details, config.regions)
-    # Runtimes relative to local reads hold at any distance; CPU efficiencies at a known one.
-    by_lru, share = _of_known_distance(regions, anywhere=config.model.job is not None)
+    by_lru, share = _of_known_distance(regions)
     if not by_lru:
         return None
     lru = reads(by_lru, config.tier)
     selected = None
     if by_verdict is not None:
         again = origins(by_verdict, details, config.regions)
-        admitted, _ = _of_known_distance(again, anywhere=config.model.job is not None)
+        admitted, _ = _of_known_distance(again)
         selected = cost(reads(admitted, config.tier), config.model)
     return Benefit(share, cost(lru.direct, config.model), cost(lru, config.model), selected)
 
 
-def _of_known_distance(parts: Sequence[Origin], *, anywhere: bool) -> tuple[list[Origin], float]:
-    """The origins whose distance is known, or all, and their share of the bytes requested."""
-    known = [part for part in parts if anywhere or part.rtt_ms is not None]
+def _of_known_distance(parts: Sequence[Origin]) -> tuple[list[Origin], float]:
+    """The origins whose distance is known, and their share of the bytes requested."""
+    known = [part for part in parts if part.rtt_ms is not None]
     total = sum(part.requested_bytes for part in parts)
     return known, sum(part.requested_bytes for part in known) / max(1, total)

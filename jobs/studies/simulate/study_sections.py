@@ -298,8 +298,6 @@ def _benefit(results: Study) -> Section:
 
 def _basis(results: Study) -> str:
     model = results.config.model
-    if model.job is not None:
-        return f"DOMA's runtimes of {model.job.name} jobs relative to reading locally"
     slower = (
         f", a miss {percent(model.miss_slowdown)} slower than a direct read" if model.miss_slowdown else ""
     )

@@ -31,10 +31,7 @@ from prefetch.placement.snapshot import NOBODY, NOWHERE, CacheHolding, dump, sna
 from replay.ranges import keys_of
 
 OPERATOR = "operators-token-of-the-tests"
-CACHES = {
-    **dict.fromkeys(("a", "b", "c", "d", "xc1", "xc2", "xc3"), ("EDGE", 100)),
-    "xf1": ("FAR", 300),
-}
+CACHES = {**dict.fromkeys(("a", "b", "c", "d", "xc1", "xc2", "xc3"), ("EDGE", 100)), "xf1": ("FAR", 300)}
 """Site and capacity of the caches that the service's configuration names."""
 ROOT = Path(__file__).parents[3]
 

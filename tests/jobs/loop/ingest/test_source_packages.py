@@ -169,10 +169,7 @@ def test_workers_of_spark_need_not_have_the_package(
         (f"{SHOWN['python']}SOURCE = Source(query, decode=print)\n", "has 2 of query, decode and read"),
         (f"{SHOWN['python']}SOURCE = Source(query, table='x')\n", "has no Table as its table but a str"),
         ("SOURCE = 3\n", "is no Source but of type int"),
-        (
-            f"{IMPORT}SOURCE = Source(lambda site: 1 / 0)\n",
-            "failed: ZeroDivisionError: division by zero",
-        ),
+        (f"{IMPORT}SOURCE = Source(lambda site: 1 / 0)\n", "failed: ZeroDivisionError: division by zero"),
         (
             f"{IMPORT}def decode(space, places, **others): pass\nSOURCE = Source(decode=decode)\n",
             "failed: TypeError: decode returned None, not the number of records that are missing",

@@ -1,4 +1,7 @@
-"""A controller and a real XCache on two hosts: network namespaces with a link between them; needs root."""
+"""A controller and a real XCache on two hosts: network namespaces with a link between them; needs root.
+
+bench/two_hosts.py starts it, in the environment that `make verify` makes.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +34,7 @@ from prefetch.steward.figures import StewardFigures, read
 from prefetch.xcache.events import FileClose
 from prefetch.xcache.gstream import CaptureReader
 
-ROOT = Path(__file__).resolve().parents[3]
+ROOT = Path(__file__).resolve().parents[1]
 CONTROLLER, HOST = "cc-controller", "cc-host"
 ADDRESS = {CONTROLLER: "10.77.0.1", HOST: "10.77.0.2"}
 POSTGRES, S3, ORIGIN, CACHE, REPORTS = 5499, 5498, 5497, 5496, 5495
@@ -142,12 +145,7 @@ class Hosts:
         return ["ip", "netns", "exec", side, "sh", "-c", hide, str(self.folder / other), *words]
 
     def start(
-        self,
-        side: str,
-        name: str,
-        *words: str,
-        ready: Callable[[], bool],
-        env: Mapping[str, str] = {},
+        self, side: str, name: str, *words: str, ready: Callable[[], bool], env: Mapping[str, str] = {}
     ) -> None:
         """Start a service of `side`, and wait until it is ready."""
         log = self.folder / f"{name}.log"
@@ -342,7 +340,7 @@ def environment() -> dict[str, str]:
     keys = {"AWS_ACCESS_KEY_ID": "x", "AWS_SECRET_ACCESS_KEY": "x", "AWS_DEFAULT_REGION": "us-east-1"}
     url = {
         "AWS_ENDPOINT_URL": f"http://{ADDRESS[CONTROLLER]}:{S3}",
-        "PYTHONPATH": f"{ROOT}:{Path(__file__).parent}",
+        "PYTHONPATH": f"{ROOT}:{ROOT}/tests/support/servers",
     }
     return os.environ | keys | url
 
