@@ -22,6 +22,7 @@ from features.common.hosts import is_loopback
 from features.common.input_files import plain
 from jobs.loop.ingest.queues import classads, htcondor, panda, reqmgr, rucio
 from jobs.loop.ingest.queues.place import Place
+from jobs.loop.ingest.sources.local import check_answers
 
 MOST_BYTES = 256 * 2**20
 MOST_ENTRIES = 2_000_000
@@ -77,6 +78,7 @@ def read_answer(source: str, *, token: str, timeout_s: int) -> list[object]:
     """
     if source.startswith(("http://", "https://")):
         return _from_json(_asked(source, token, timeout_s), _without_query(source))
+    check_answers(source)
     path = Path(source)
     try:
         with plain(path) as name, Path(name).open("rb") as file:
