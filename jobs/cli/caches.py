@@ -171,10 +171,16 @@ def prefill(
     files: Annotated[
         Path | None, typer.Option(help="a list of the files it will read: a did or a path per line")
     ] = None,
+    described: Annotated[
+        Path | None,
+        typer.Option(help="a job's description that names them: an ad, xRSL or ADL"),
+    ] = None,
     jobs: Annotated[int, typer.Option(min=1, help="how many jobs will read them")] = 1,
     start: Annotated[str | None, typer.Option(help="when they are expected to start")] = None,
     as_of: MaybeAsOf = None,
-    dry_run: Annotated[bool, typer.Option(help="show what would be fetched, and touch nothing")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="show what would be fetched, and touch nothing")
+    ] = False,
 ) -> None:
     """Fetch what a task will read into a cache before it is submitted.
 
@@ -183,8 +189,10 @@ def prefill(
     from jobs.loop.push import prefill as job
 
     listed = [] if files is None else job.listed(files)
-    request = job.PrefillRequest(dataset or [], listed, jobs, parsing.moment(start))
     as_of_s = parsing.moment_or_now(as_of)
+    request = job.PrefillRequest(dataset or [], listed, jobs, parsing.moment(start))
+    if described is not None:
+        request = job.with_described(request, described, as_of_s)
     if as_of is None and not dry_run:
         # Two submissions of one second are two plans.
         as_of_s = job.free_moment(settings, cache, as_of_s)
@@ -207,13 +215,17 @@ def queue(
     settings: Settings,
     name: Annotated[str, typer.Option(help="name of the queue, for example htcondor")],
     input: Annotated[
-        str, typer.Option(help="its jobs: a JSON, ClassAd or CSV file, or a URL that answers JSON")
+        str,
+        typer.Option(
+            help="its jobs: a JSON, ClassAd, CSV, xRSL or ADL file, a folder, a URL that answers JSON, "
+            "condor://POOL/SCHEDD, or rucio_server"
+        ),
     ],
     site: Annotated[
         str | None, typer.Option(help="site whose caches its jobs read through, where entries name none")
     ] = None,
     kind: Annotated[
-        Literal["auto", "entries", "htcondor", "panda", "rucio", "reqmgr"],
+        Literal["auto", "entries", "htcondor", "arc", "panda", "rucio", "reqmgr"],
         typer.Option(help="what it is; auto: by its fields"),
     ] = "auto",
     as_of: MaybeAsOf = None,

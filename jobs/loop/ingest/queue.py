@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import datetime as dt
+from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -11,6 +12,7 @@ import pyarrow.compute as pc
 from features.common.errors import InputError
 from features.common.times import day_label, parse_as_of
 from features.schema import QUEUE, REJECTS, arrow_schema
+from jobs.ground.settings.sources import SERVER
 from jobs.ground.settings.tree import Settings
 from jobs.ground.store.commits import Key, MomentKey
 from jobs.ground.store.rejects import replace_rejects
@@ -20,9 +22,12 @@ from jobs.loop.ingest.queue_entries import FURTHEST_S, Checked, check_entries
 from jobs.loop.ingest.queued_files import NO_FILES, Queued, files_of_inputs
 from jobs.loop.ingest.queues.answers import Kind, entries_of, read_answer
 from jobs.loop.ingest.queues.place import Place
+from jobs.loop.ingest.queues.rucio import NEW_S
 
 SOURCE = "queued_jobs"
 _LOOK_BACK_S = FURTHEST_S + 7 * 86400
+_COLLECTED = "rucio-*.jsonl"
+"""What the collector keeps of Rucio's messages, until they are too old to be read."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -51,18 +56,30 @@ def run(
     site: str | None = None,
     kind: Kind = "auto",
 ) -> QueueSummary:
-    """Read a queue of jobs from a path or URL; its entries are the state of `name` from `as_of_s` on.
+    """Read a queue of jobs; its entries are the state of `name` from `as_of_s` on.
 
-    What it announced on past days is judged: see `announced.judge`.
+    `source`: as `read_answer` takes it, or `SERVER`: the configured Rucio server. What the queue announced on
+    past days is judged: see `announced.judge`.
     """
-    raw = read_answer(source, token=settings.queue.token.get_secret_value(), timeout_s=settings.queue.timeout)
+    if source == SERVER:
+        # A cache's host has no rucio-clients.
+        from jobs.loop.ingest.catalogue import session  # noqa: PLC0415
+        from jobs.loop.ingest.queues import rucio_server  # noqa: PLC0415
+
+        raw = rucio_server.asked(session(settings.rucio), as_of_s)
+    else:
+        token, timeout_s = settings.queue.token.get_secret_value(), settings.queue.timeout
+        raw = read_answer(source, token=token, timeout_s=timeout_s, since_s=as_of_s - NEW_S)
     stated = entries_of(raw, kind, Place.of(settings, as_of_s, site))
     accepted = check_entries(stated, as_of_s=as_of_s, stale_s=settings.queue.stale, site=site)
     address = source.partition("?")[0]
     tables = Tables.of(settings)
-    answer = write(tables, accepted, queue=name, source=address, as_of_s=as_of_s)
+    summary = write(tables, accepted, queue=name, source=address, as_of_s=as_of_s)
     announced.judge(tables, name, as_of_s=as_of_s, stale_s=settings.queue.stale)
-    return answer
+    for file in Path(source).glob(_COLLECTED):
+        if file.match(f"bus/rucio/{_COLLECTED}") and file.lstat().st_mtime < as_of_s - NEW_S:
+            file.unlink(missing_ok=True)
+    return summary
 
 
 def write(tables: Tables, entries: Checked, *, queue: str, source: str, as_of_s: int) -> QueueSummary:

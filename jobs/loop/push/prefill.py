@@ -21,6 +21,8 @@ from jobs.loop.ingest.announced import PREFILLS
 from jobs.loop.ingest.queue import write
 from jobs.loop.ingest.queue_entries import Checked, check_entries
 from jobs.loop.ingest.queued_files import Queued, files_of_inputs
+from jobs.loop.ingest.queues.answers import entries_of, read_answer
+from jobs.loop.ingest.queues.place import Place
 from jobs.loop.plan.cache_state import CacheAtMoment
 from jobs.loop.plan.items import items
 from jobs.loop.plan.planner import limits
@@ -75,6 +77,21 @@ def listed(path: Path) -> list[str]:
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(f"cannot read the list {path}: {error}") from None
     return [name for line in lines if (name := line.strip()) and not name.startswith(_COMMENT)]
+
+
+def with_described(request: PrefillRequest, path: Path, as_of_s: int) -> PrefillRequest:
+    """`request` with the inputs that jobs of a description name, as a queue would. Raises InputError."""
+    raw = read_answer(str(path), token="", timeout_s=0)
+    checked = check_entries(entries_of(raw, "auto", Place(as_of_s)), as_of_s=as_of_s, stale_s=1)
+    if not checked.rows:
+        why = next(iter(checked.refused), "no job")
+        raise InputError(f"{path} describes no job that reads data: {why}")
+    inputs = [(str(row["input"]), bool(row["is_dataset"])) for row in checked.rows.values()]
+    return dataclasses.replace(
+        request,
+        datasets=[*request.datasets, *(name for name, is_dataset in inputs if is_dataset)],
+        files=[*request.files, *(name for name, is_dataset in inputs if not is_dataset)],
+    )
 
 
 def free_moment(settings: Settings, cache: str, from_s: int) -> int:
