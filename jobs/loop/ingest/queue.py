@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import datetime as dt
 from pathlib import Path
 
 import pyarrow as pa
@@ -19,7 +18,7 @@ from jobs.ground.store.rejects import replace_rejects
 from jobs.ground.store.tables import Tables, read_partitions
 from jobs.loop.ingest import announced
 from jobs.loop.ingest.queue_entries import FURTHEST_S, Checked, check_entries
-from jobs.loop.ingest.queued_files import NO_FILES, Queued, files_of_inputs
+from jobs.loop.ingest.queued_files import NO_FILES, Queued, at, files_of_inputs
 from jobs.loop.ingest.queues.answers import Kind, entries_of, read_answer
 from jobs.loop.ingest.queues.place import Place
 from jobs.loop.ingest.queues.rucio import NEW_S
@@ -128,12 +127,11 @@ def known_work(tables: Tables, *, as_of_s: int, cache: str, site: str) -> Queued
         if parse_as_of(key[1]) <= as_of_s:
             latest[key[2]] = key  # in order of time
     rows = read_partitions(snapshot, {key: snapshot.partitions[key] for key in latest.values()})
-    now = pa.scalar(dt.datetime.fromtimestamp(as_of_s, dt.UTC), pa.timestamp("us", tz="UTC"))
     ours = pc.and_(
         pc.fill_null(pc.equal(rows["cache"], cache), True), pc.fill_null(pc.equal(rows["site"], site), True)
     )
-    rows = rows.filter(pc.and_(ours, pc.less_equal(rows["known_at"], now)))
-    valid = rows.filter(pc.greater(rows["expires_at"], now))
+    rows = rows.filter(pc.and_(ours, pc.less_equal(rows["known_at"], at(as_of_s))))
+    valid = rows.filter(pc.greater(rows["expires_at"], at(as_of_s)))
     believed = announced.believed(tables, as_of_s=as_of_s)
     doubted = [name for name, share in believed.items() if share < announced.DOUBTED]
     heard = valid.filter(pc.invert(pc.is_in(valid["queue"], value_set=pa.array(doubted, pa.string()))))
