@@ -39,13 +39,14 @@ SCALES = {
 """Of the regions whose miss ratios are measured."""
 SEEDS = (1, 2, 3)
 MISS_SEEDS = (1, 2, 3, 4, 5, 6)
-POLICIES = ("lru", "fifo", "s3fifo", "sieve", "lfu-da")
+POLICIES = ("lru", "fifo", "s3fifo", "sieve", "2q", "lfu-da")
 FRACTIONS = (0.05, 0.10, 0.20)
 ARCHIVE_MISSES = {
     "lru": (0.984, 0.929, 0.837),
     "fifo": (0.986, 0.928, 0.799),
     "s3fifo": (0.941, 0.868, 0.743),
     "sieve": (0.958, 0.899, 0.771),
+    "2q": (0.948, 0.882, 0.725),
     "lfu-da": (0.981, 0.927, 0.822),
     "bound": (0.780, 0.649, 0.451),
 }

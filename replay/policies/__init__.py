@@ -13,7 +13,7 @@ from replay.kernels.accesses import FETCHED, HIT_BYTES, HITS, REQUESTED, empty_t
 from replay.policies.clairvoyant import clairvoyant, clairvoyant_bypass
 from replay.policies.frequency import gdsf, lfu, lfu_da
 from replay.policies.policy import PartPolicy, Policy, ServedWithPrefetch
-from replay.policies.queues import fifo, lru, s3fifo, sieve
+from replay.policies.queues import fifo, lru, s3fifo, sieve, two_queues
 from replay.result import NOTHING_PLACED, Result, summarise, tallied
 from replay.trace import Trace, window
 
@@ -33,6 +33,7 @@ POLICIES: dict[str, Policy] = {
     "lfu-da": lfu_da,
     "sieve": sieve,
     "s3fifo": s3fifo,
+    "2q": two_queues,
     "gdsf": gdsf,
     "clairvoyant": clairvoyant,
     "clairvoyant-bypass": clairvoyant_bypass,

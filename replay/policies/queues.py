@@ -1,9 +1,10 @@
-"""Policies of one queue (LRU, FIFO, SIEVE) and of several: S3-FIFO (Yang et al., SOSP 2023); by bytes.
+"""Policies of one queue (LRU, FIFO, SIEVE) and of several: S3-FIFO (Yang et al., SOSP 2023), 2Q; by bytes.
 
 LRU and FIFO are one loop, and their queue is the trace itself. Each file stores the index of the access that
 placed it in the queue: the last one (LRU), or the one that brought it in (FIFO). The tail moves along the
 trace and evicts. A file is in the cache if its index is not behind the tail, so no list has to be updated.
-The queues of S3-FIFO are rings of resident files, and ghosts: names of files that were evicted.
+The queues of S3-FIFO and 2Q (Johnson and Shasha, 1994) are rings of resident files, and ghosts: names of
+files that were evicted.
 """
 
 from __future__ import annotations
@@ -310,3 +311,84 @@ def _evict_main(queues: Queues, size: IntArray) -> None:
             return
         push(queues.main, file, size[file])
         queues.state[file] -= 1
+
+
+# The paper's choice of Kin and Kout, as shares of bytes instead of pages.
+IN_SHARE, OUT_SHARE = 0.25, 0.50
+
+# A file's state, if it is not ABSENT.
+ARRIVED, IN_LRU = 1, 2
+
+
+class TwoQueueBytes(NamedTuple):
+    """The most bytes of arrivals (the paper's A1in) and of ghosts (A1out)."""
+
+    arrivals: int
+    ghost: int
+
+
+class TwoQueues(NamedTuple):
+    """`state` per file; `last`: the index of its last access, for files of the LRU (the paper's Am)."""
+
+    state: npt.NDArray[np.uint8]
+    last: IndexArray
+    arrivals: Ring
+    ghosts: Ghosts
+
+
+def two_queues(trace: Trace, capacity_bytes: int, hit: BoolArray) -> int:
+    """New files pass through a FIFO of 25 %; those read again soon after go to an LRU. The peak in bytes.
+
+    A hit in the FIFO changes nothing. Files are evicted from the FIFO while it holds more than its share or
+    the LRU is empty, else from the LRU. Only files that leave the FIFO become ghosts.
+    """
+    m = trace.n_items
+    limits = TwoQueueBytes(int(capacity_bytes * IN_SHARE), int(capacity_bytes * OUT_SHARE))
+    queues = TwoQueues(
+        np.zeros(m, np.uint8), np.empty(m, np.int32), empty_ring(m), no_ghosts(trace.n_accesses, m)
+    )
+    return int(_two_queues(accesses(trace, capacity_bytes, hit), limits, queues))
+
+
+@bare
+def _two_queues(reads: Accesses, limits: TwoQueueBytes, queues: TwoQueues) -> int:
+    item, size, capacity, hit = reads
+    n = item.size
+    state, last, arrivals, ghosts = queues
+    tail = 0
+    main_used = 0
+    peak = 0
+    for i in range(n):
+        file = item[i]
+        if i + AHEAD < n:
+            fetch(state, item[i + AHEAD])
+            fetch(size, item[i + AHEAD])
+        if state[file] != ABSENT:
+            hit[i] = True
+            last[file] = i
+            continue
+        need = size[file]
+        if need > capacity:
+            continue
+        to_main = forget(ghosts, file, size)
+        while arrivals.sums[USED] + main_used + need > capacity:
+            if arrivals.sums[COUNT] > 0 and (arrivals.sums[USED] > limits.arrivals or main_used == 0):
+                victim = pop(arrivals, size)
+                remember(ghosts, limits.ghost, victim, size)
+                state[victim] = ABSENT
+                continue
+            # As in `kernels.oldest`, the trace is the queue of the LRU.
+            victim = int(item[tail])
+            if state[victim] == IN_LRU and last[victim] == tail:
+                state[victim] = ABSENT
+                main_used -= size[victim]
+            tail += 1
+        last[file] = i
+        if to_main:
+            state[file] = IN_LRU
+            main_used += need
+        else:
+            state[file] = ARRIVED
+            push(arrivals, file, need)
+        peak = max(peak, arrivals.sums[USED] + main_used)
+    return peak

@@ -203,7 +203,7 @@ def _notes(compared: Sequence[Compared]) -> tuple[str, ...]:
 
 STEWARDS = (STEWARD, AUTO, DATASET_LRU)
 """The learned order, the choice among it and heuristics, and the one of these that is no policy itself."""
-POLICIES = ("lru", "fifo", "lfu", "lfu-da", "gdsf", "sieve", "s3fifo", "clairvoyant")
+POLICIES = ("lru", "fifo", "lfu", "lfu-da", "gdsf", "sieve", "2q", "s3fifo", "clairvoyant")
 
 
 def run_trace(

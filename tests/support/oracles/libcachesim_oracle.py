@@ -11,7 +11,7 @@ import numpy as np
 
 from replay.trace import Trace
 
-# Our names, and the classes that implement the same there. Its LFU-DA differs from the paper.
+# Our names, and the classes that implement the same there. Its LFU-DA and 2Q differ from the papers.
 JUDGED = {
     "lru": libcachesim.LRU,
     "fifo": libcachesim.FIFO,

@@ -96,6 +96,43 @@ class ScoredFiles(Cache):
         return file
 
 
+class TwoQueues(Cache):
+    def __init__(self, trace: Trace, capacity: int) -> None:
+        super().__init__(trace, capacity)
+        self.main: list[int] = []
+        self.ghosts: list[int] = []
+
+    def content(self) -> list[int]:
+        return self.files + self.main
+
+    def hit(self, file: int) -> None:
+        if file in self.main:
+            self.main.remove(file)
+            self.main.append(file)
+
+    def miss(self, file: int) -> None:
+        known = file in self.ghosts
+        if known:
+            self.ghosts.remove(file)
+        while self.used() + self.size(file) > self.capacity:
+            too_many = self.bytes_of(self.files) > int(self.capacity * 0.25)
+            if self.files and (too_many or not self.bytes_of(self.main)):
+                gone = self.files.pop(0)
+                remember(self, gone, int(self.capacity * 0.5))
+            else:
+                self.main.pop(0)
+        self.count[file] = 1
+        (self.main if known else self.files).append(file)
+
+
+def remember(cache: TwoQueues, file: int, limit: int) -> None:
+    if cache.size(file) > limit:
+        return
+    while cache.bytes_of(cache.ghosts) + cache.size(file) > limit:
+        cache.ghosts.pop(0)
+    cache.ghosts.append(file)
+
+
 class Clairvoyant(Cache):
     def victim(self, newcomer: int) -> int:
         # Among files never read again it matters to the peak alone which one goes.
@@ -115,6 +152,7 @@ class Bypass(Clairvoyant):
 ORACLES = {
     "lru": Lru,
     "lfu-da": ScoredFiles,
+    "2q": TwoQueues,
     "clairvoyant": Clairvoyant,
     "clairvoyant-bypass": Bypass,
 }

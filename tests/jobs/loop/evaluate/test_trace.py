@@ -57,7 +57,7 @@ def test_the_learned_order_saves_what_recency_does_not(tmp_path: Path) -> None:
     auto, datasets = rows["steward-auto", 0.2], rows["steward-dataset-lru", 0.2]
     assert bound["wan_bytes"] <= auto["wan_bytes"] < 0.98 * lru["wan_bytes"]
     assert auto["wan_bytes"] < datasets["wan_bytes"]  # whole datasets are read in turn: no better than LRU
-    assert {name for name, _ in rows} >= {"s3fifo", "sieve", "lfu-da", "gdsf", "clairvoyant"}
+    assert {name for name, _ in rows} >= {"s3fifo", "sieve", "2q", "lfu-da", "gdsf", "clairvoyant"}
     assert all(row["prefetch_bytes"] == 0 for row in rows.values())
 
 
