@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from features.common.errors import InputError, ServiceError
+from features.schema import QUEUE
 from jobs.ground.settings.tree import Settings
 from jobs.ground.store.tables import Tables
 from jobs.loop.ingest import queue
@@ -95,7 +96,7 @@ def test_a_schedd_that_fails_is_one_line_and_the_old_queue_stays(
     settings = Settings.load(env=root)
     bindings(tmp_path / "b", monkeypatch)
     queue.run(settings, name="condor", source="condor://", as_of_s=AS_OF)
-    before = Tables.of(settings).read_arrow(queue.QUEUE)
+    before = Tables.of(settings).read_arrow(QUEUE)
     code, said = FAULTS[fault]
     bindings(tmp_path / "b", monkeypatch, code)
     if fault == "hung":
@@ -103,7 +104,7 @@ def test_a_schedd_that_fails_is_one_line_and_the_old_queue_stays(
     with pytest.raises(ServiceError) as refused:
         queue.run(settings, name="condor", source="condor://", as_of_s=AS_OF + 60)
     assert said in str(refused.value) and len(str(refused.value).splitlines()) == 1
-    assert Tables.of(settings).read_arrow(queue.QUEUE) == before
+    assert Tables.of(settings).read_arrow(QUEUE) == before
 
 
 @pytest.mark.parametrize(
