@@ -6,10 +6,10 @@ bench/cluster.py [--accesses N ...] [--workers N ...] [--faults]
     --workers   sizes of the cluster; a worker has one core and 2 GB (1, 2, 4)
     --faults    in each step also kill an executor, then the command, and restart HDFS; and run it again
 
-Steps are the commands that a site runs, each in one process and on each cluster, with tables of its own on
-HDFS. All tables must have the rows of one process; exit code 1 if not. CPU seconds are those of all
-processes but HDFS's, so that a machine with fewer cores than workers gives the same figures. HDFS has one
-name node and one data node. Training, plans and commits run in the command's own process.
+Steps are the commands that a site runs: each in one process, with files and tables in a folder, and on each
+cluster, with both on HDFS. All tables must have the rows of one process; exit code 1 if not. CPU seconds are
+those of all processes but HDFS's, so that a machine with fewer cores than workers gives the same figures.
+HDFS has one name node and one data node. Training, plans and commits run in the command's own process.
 
 Needs the environment that `make verify` makes: .venv/bin/python bench/cluster.py
 """
@@ -151,7 +151,7 @@ def main() -> int:
 def month(folder: Path, root: str, n_accesses: int, worker_counts: list[int]) -> None:
     """Run all steps in one process and on each cluster; print what they took."""
     traces = written_traces(folder, root, n_accesses)
-    alone = site(folder / "alone", f"{root}/alone", ALONE, f"{folder}/raw/traces/*")
+    alone = site(folder / "alone", f"{folder}/tables", ALONE, f"{folder}/raw/traces/*")
     costs = {step: timed(alone, step) for step in STEPS}
     print(HEAD)
     for step in STEPS:
@@ -284,7 +284,7 @@ def print_row(step: str, where: str, cost: Cost, alone: Cost) -> None:
 def faults(folder: Path, root: str, n_accesses: int) -> None:
     """Break each step on two workers in each way, run it again if it fails, and compare all tables."""
     traces = written_traces(folder, root, n_accesses)
-    alone = site(folder / "alone", f"{root}/alone", ALONE, f"{folder}/raw/traces/*")
+    alone = site(folder / "alone", f"{folder}/tables", ALONE, f"{folder}/raw/traces/*")
     for step in STEPS:
         alone.run(step)
     for number, (fault, strike) in enumerate(FAULTS.items()):

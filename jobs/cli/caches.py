@@ -83,7 +83,7 @@ def collect(
     from jobs.loop.ingest import collect as job
     from jobs.operator.operate import prometheus
 
-    def leave(service: str, counts: Mapping[str, int]) -> None:
+    def write_counts(service: str, counts: Mapping[str, int]) -> None:
         labels = {"port": str(port)} if service == "collect" else {"broker": without_login(settings.broker)}
         prometheus.leave_counts(metrics, service, labels, counts, console.warn)
 
@@ -100,7 +100,7 @@ def collect(
         log_every_s=parse_duration(log_every),
         log=console.log,
         now_s=time.time,
-        figures=leave,
+        figures=write_counts,
     )
     if console.is_json:
         console.show(answer)
@@ -122,11 +122,11 @@ def steward(
 
     folder = settings.metrics.folder
 
-    def leave(figures: StewardFigures) -> None:
+    def write_figures(figures: StewardFigures) -> None:
         if folder:
             prometheus.leave(Path(folder), f"steward-{figures.cache}", prometheus.of_steward(figures))
 
-    answer = job.run(settings, cache=cache, log=console.log, figures=leave, force=force)
+    answer = job.run(settings, cache=cache, log=console.log, figures=write_figures, force=force)
     if folder:
         prometheus.leave(Path(folder), f"steward-{cache}", [])
     if console.is_json and answer is not None:
@@ -228,7 +228,7 @@ def queue(
     ] = "auto",
     as_of: MaybeAsOf = None,
 ) -> None:
-    """Take what queued jobs will read from a batch system.
+    """Take from a batch system what its queued jobs will read.
 
     Plans from then on take these reads into account.
     """
@@ -246,7 +246,7 @@ def never_cache(
         typer.Option(help="the file to write, where the cache's server reads it", callback=file_to_write),
     ],
 ) -> None:
-    """Write the rules to never cache as XRootD's blacklist.
+    """Write the rules of what never to cache as XRootD's blacklist.
 
     A cache reads the file when it starts.
     """

@@ -24,6 +24,7 @@ from features.common.hosts import is_loopback
 from features.common.input_files import InputFile, plain
 from jobs.loop.ingest.queues import arc, classads, htcondor, panda, reqmgr, rucio, schedd
 from jobs.loop.ingest.queues.place import Place
+from jobs.loop.ingest.sources.local import check_answers
 from prefetch.xcache.rolling import PART
 
 MOST_BYTES = 256 * 2**20
@@ -90,6 +91,7 @@ def read_answer(source: str, *, token: str, timeout_s: int, since_s: int = 0) ->
         return _from_json(_asked(source, token, timeout_s), _without_query(source))
     if source.startswith(schedd.SCHEME):
         return _from_json(schedd.asked(source, timeout_s), source)
+    check_answers(source)
     path = Path(source)
     if path.is_dir():
         jobs = arc.waiting(path, partial(_below, path)) if arc.is_control(path) else _in_folder(path, since_s)
