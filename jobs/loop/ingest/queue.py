@@ -58,8 +58,8 @@ def run(
 ) -> QueueSummary:
     """Read a queue of jobs; its entries are the state of `name` from `as_of_s` on.
 
-    `source`: as `read_answer` takes it, or `SERVER`: the configured Rucio server. What it announced on past
-    days is judged: see `announced.judge`.
+    `source`: as `read_answer` takes it, or `SERVER`: the configured Rucio server. What the queue announced on
+    past days is judged: see `announced.judge`.
     """
     if source == SERVER:
         # A cache's host has no rucio-clients.
@@ -74,12 +74,12 @@ def run(
     accepted = check_entries(stated, as_of_s=as_of_s, stale_s=settings.queue.stale, site=site)
     address = source.partition("?")[0]
     tables = Tables.of(settings)
-    answer = write(tables, accepted, queue=name, source=address, as_of_s=as_of_s)
+    summary = write(tables, accepted, queue=name, source=address, as_of_s=as_of_s)
     announced.judge(tables, name, as_of_s=as_of_s, stale_s=settings.queue.stale)
     for file in Path(source).glob(_COLLECTED):
         if file.match(f"bus/rucio/{_COLLECTED}") and file.lstat().st_mtime < as_of_s - NEW_S:
             file.unlink(missing_ok=True)
-    return answer
+    return summary
 
 
 def write(tables: Tables, entries: Checked, *, queue: str, source: str, as_of_s: int) -> QueueSummary:

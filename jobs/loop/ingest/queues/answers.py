@@ -104,13 +104,13 @@ def _in_folder(folder: Path, since_s: int) -> Iterator[object]:
     """What the finished files of a folder hold, in order of their names."""
     try:
         files = sorted(p for p in folder.iterdir() if not p.name.startswith(".") and p.suffix != PART)
-        chosen = [file for file in files if file.lstat().st_mtime >= since_s]
-        n_bytes = sum(file.lstat().st_size for file in chosen)
+        recent = [file for file in files if file.lstat().st_mtime >= since_s]
+        n_bytes = sum(file.lstat().st_size for file in recent)
     except OSError as error:
         raise InputError(f"cannot read the queue {folder}: {_why(error)}") from None
     if n_bytes > MOST_BYTES:
         raise InputError(f"{folder} holds more than {MOST_BYTES >> 20} MiB; move older files away")
-    for file in chosen:
+    for file in recent:
         yield from _from_json(_below(folder, file), str(file))
 
 

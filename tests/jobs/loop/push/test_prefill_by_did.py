@@ -81,7 +81,7 @@ def test_a_dataset_of_rucio_is_fetched_to_its_paths(tmp_path: Path) -> None:
 
 
 def test_what_a_job_at_a_ce_names_is_in_the_cache_soon(tmp_path: Path) -> None:
-    """By the hook, as A-REX runs it when a job is accepted, and the command itself."""
+    """By the hook, as A-REX runs it when a job is accepted, and the command; the job goes on at once."""
     site(tmp_path, f'prefix = "{PREFIX}"')
     url = f"rucio://rucio.example.org;rucioaccount=pilot;cache=invariant/replicas/{SCOPE}/{NAMES[2]}"
     (tmp_path / "job.abc1.description").write_text(f'&(executable=x)(inputFiles=("in.root" "{url}"))')
