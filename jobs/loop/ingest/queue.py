@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 from pathlib import Path
 
@@ -75,9 +76,10 @@ def run(
     tables = Tables.of(settings)
     summary = write(tables, accepted, queue=name, source=address, as_of_s=as_of_s)
     announced.judge(tables, name, as_of_s=as_of_s, stale_s=settings.queue.stale)
-    for file in Path(source).glob(_COLLECTED):
-        if file.match(f"bus/rucio/{_COLLECTED}") and file.lstat().st_mtime < as_of_s - NEW_S:
-            file.unlink(missing_ok=True)
+    with contextlib.suppress(OSError):  # what may not be deleted is old, and not read again
+        for file in Path(source).glob(_COLLECTED):
+            if file.match(f"bus/rucio/{_COLLECTED}") and file.lstat().st_mtime < as_of_s - NEW_S:
+                file.unlink()
     return summary
 
 
