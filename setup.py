@@ -20,7 +20,6 @@ CONTROLLER = [  # what trains, plans, serves and draws
     "lightgbm>=4.7,<5",
     "matplotlib>=3.10,<4",
     "mlflow[auth]>=3.17.2,<3.18",
-    "optuna>=4.5,<5",
     "pyjwt[crypto]>=2.10,<3",
     "pyspark[sql]>=4.3,<4.4",
     "rucio-clients>=41.5,<42",

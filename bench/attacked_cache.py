@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import itertools
+import mmap
 import os
 import random
 import sys
@@ -16,11 +18,16 @@ from typing import NamedTuple
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "tests" / "support" / "servers")]
 
-from steward_site import Site, name_of  # noqa: E402
+from steward_site import MIB, Site, name_of  # noqa: E402
 from XRootD import client  # noqa: E402
 
 from features.common.errors import InputError  # noqa: E402
+from jobs.local_site.local.xrootd import Loopback  # noqa: E402
+from prefetch.xcache.cinfo import AccessRecord, CInfo, dump  # noqa: E402
+from prefetch.xcache.client import BLOCK_BYTES  # noqa: E402
+from prefetch.xcache.session import RemoteFile  # noqa: E402
 
+_NUMBERS = [ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_long]
 N_READERS, N_HOLDERS = 3, 3
 FULL = 58
 """Jobs fetch until the cache has so many files: more than the steward keeps, fewer than the cache does."""
@@ -219,3 +226,40 @@ def _done(answer: tuple[object, object]) -> object:
 def _same(file: client.File, expected: bytes, name: str) -> None:
     if _done(file.read(0, len(expected) + 1, timeout=120)) != expected:
         raise OSError(f"{name} has other bytes than at its origin")
+
+
+def read_at(other: Loopback, name: str) -> None:
+    """Read a file of its own through another cache, as a job does."""
+    other.add_file(name, bytes(MIB))
+    with RemoteFile(f"{other.cache_url}/{name}", time.monotonic() + 60) as remote:
+        remote.read_all()
+
+
+def read_any(site: Site, name: str) -> None:
+    """Read a file of any size as a job does."""
+    with RemoteFile(f"{site.servers.cache_url}/{name}", time.monotonic() + 60) as remote:
+        remote.read_all()
+
+
+def forged(n_bytes: int) -> bytes:
+    """A record that says that a file was used last in 2001, and that `n_bytes` of it are on disk."""
+    blocks = b"\xff" * (n_bytes // BLOCK_BYTES // 8)
+    access = AccessRecord(10**9, 10**9 + 10, 1, 10, 0, 0, 0, n_bytes, 0)
+    return dump(CInfo(BLOCK_BYTES, n_bytes, 10**9, 0, 1, 0, blocks, (access,)))
+
+
+@contextlib.contextmanager
+def mapped(site: Site) -> Iterator[None]:
+    """This process has mapped all files, and closed them, as Python's own maps do not."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    libc.mmap.restype, libc.mmap.argtypes = ctypes.c_void_p, [ctypes.c_void_p, ctypes.c_size_t, *_NUMBERS]
+    libc.munmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
+    maps = []
+    for path in site.servers.namespace.rglob("*.root"):
+        with path.open("rb") as file:
+            maps.append(libc.mmap(None, MIB, mmap.PROT_READ, mmap.MAP_PRIVATE, file.fileno(), 0))
+    try:
+        yield
+    finally:
+        for at in maps:
+            libc.munmap(at, MIB)

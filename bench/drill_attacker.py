@@ -45,20 +45,19 @@ from attack_report import (  # noqa: E402
     row,
     table,
 )
-from attacked_cache import FETCH_EVERY_S, FULL, Disk, Jobs  # noqa: E402
-from daemons import NoServer, free_ports  # noqa: E402
-from forger import KINDS  # noqa: E402
-from steward_site import (  # noqa: E402
-    MIB,
-    Site,
-    eventually,
+from attacked_cache import (  # noqa: E402
+    FETCH_EVERY_S,
+    FULL,
+    Disk,
+    Jobs,
     forged,
     mapped,
-    name_of,
     read_any,
     read_at,
-    running,
 )
+from daemons import NoServer, free_ports  # noqa: E402
+from forger import KINDS  # noqa: E402
+from steward_site import MIB, Site, eventually, name_of, running  # noqa: E402
 
 from features.common.errors import CachecastError  # noqa: E402
 

@@ -24,14 +24,22 @@ import time
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-sys.path.insert(0, str(ROOT / "tests" / "support"))
-
-from small_week import SMALL  # noqa: E402
-
 SYSTEM = "/usr/local/bin:/usr/bin:/bin"
 CAPACITY, DAY_S = "2GB", 86400
 EXTRAS = {"": "a replay", "cache": "a cache's host", "controller": "a controller", "airflow,cache": "Airflow"}
 """What each environment is for."""
+SMALL = {
+    "CACHECAST_FEATURES__CYCLE": "12h",
+    "CACHECAST_FEATURES__HORIZONS": '["1d"]',
+    "CACHECAST_FEATURES__CANDIDATES": "3d",
+    "CACHECAST_TRAINING__EVERY": "12h",
+    "CACHECAST_TRAINING__SPAN": "5d",
+    "CACHECAST_TRAINING__LEARNERS": '["lightgbm"]',
+    "CACHECAST_TRAINING__TREES": "20",
+    "CACHECAST_PLAN__HORIZON": "1d",
+    "CACHECAST_PLAN__PREFETCH_SHARE": "1",
+}
+"""Variables of the environment: a site with a week of records. Everything else is as shipped."""
 NO_PROOF = {"CACHECAST_TRAINING__ORDER": "false", "CACHECAST_MLFLOW__SERVE": '["candidate"]'}
 """A week is no time to prove a model."""
 

@@ -181,8 +181,7 @@ _SERVED, _PULLED = "tests/services/", "tests/jobs/loop/ingest/"
 TOGETHER = {
     "a Rucio": [f"{_SERVED}test_rucio_{what}" for what in ("server", "sync", "placement")],
     "an MLflow": [
-        f"{_SERVED}mlflow/test_{what}"
-        for what in ("compared", "delivery", "hostile", "poisoned", "predicting", "training")
+        f"{_SERVED}mlflow/test_{what}" for what in ("compared", "delivery", "hostile", "poisoned", "training")
     ],
     "HDFS and S3": [
         *(f"{_SERVED}test_hdfs", f"{_SERVED}test_cluster", f"{_PULLED}test_pull_remote"),

@@ -173,7 +173,7 @@ class _ItemRun:
 
     def _collect(self) -> None:
         limited_s = self.limiter.wait_s() or math.inf
-        ended = self.worker.ended(min(BEAT_S, self.marked.due_s, limited_s))
+        ended = self.worker.await_ended(min(BEAT_S, self.marked.due_s, limited_s))
         for item, future in ended:
             if future.exception() is None:
                 self._note(item, future.result())
@@ -183,7 +183,7 @@ class _ItemRun:
             self.write()
 
     def _note(self, item: Item, receipt: Receipt) -> None:
-        self.marked.ended(item, receipt)
+        self.marked.note_result(item, receipt)
         self.breaker.note(receipt.error if receipt.fault == "cache" else None)
         self.limiter.end(item, receipt)
 

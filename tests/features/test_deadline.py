@@ -86,10 +86,7 @@ def test_an_answer_without_an_end_is_an_error_in_time(
     url: str, path: str, words: str, is_stream: bool
 ) -> None:
     began = time.monotonic()
-    with (
-        deadline.bounded(requests.Session()) as session,
-        pytest.raises(deadline.EndlessError, match=words),
-    ):
+    with deadline.bounded(requests.Session()) as session, pytest.raises(deadline.EndlessError, match=words):
         _ = session.get(f"{url}/{path}", timeout=TIMEOUT_S, stream=is_stream).content
     assert time.monotonic() - began < 2 * deadline.TIMES_THE_TIMEOUT * TIMEOUT_S
 

@@ -1,14 +1,18 @@
-"""Units and times: what people write, and back; errors that are bounded and cross processes."""
+"""Units, sizes and times: what people write, and back; errors that are bounded and cross processes."""
 
 from __future__ import annotations
 
 import pickle
+import random
+from collections import Counter
 from collections.abc import Callable
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from features.accesses import UNKNOWN, catalogue_first, most_stated
 from features.common.errors import (
     MAX_MESSAGE_CHARS,
     CachecastError,
@@ -113,3 +117,25 @@ def test_people_are_told_about_how_long(seconds: int, told: str) -> None:
 def test_another_process_gets_the_same_error(error: CachecastError) -> None:
     again = pickle.loads(pickle.dumps(error))
     assert (type(again), str(again), vars(again)) == (type(error), str(error), vars(error))
+
+
+def expected(stated: list[int]) -> int:
+    told = Counter(size for size in stated if size >= 0)
+    positive = {size: n for size, n in told.items() if size} or told
+    return max(positive, key=lambda size: (positive[size], size)) if told else UNKNOWN
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_file_has_the_size_that_most_records_state_else_the_largest(seed: int) -> None:
+    rng = random.Random(seed)
+    rows = [(rng.randrange(30), rng.choice((-1, 0, 0, 7, 8, 2**50))) for _ in range(120)]
+    file, stated = (np.array(column) for column in zip(*rows, strict=True))
+    wanted = [expected([size for at, size in rows if at == one]) for one in range(31)]
+    assert most_stated(file.astype(np.int32), stated, 31).tolist() == wanted
+    order = rng.sample(range(120), 120)
+    assert most_stated(file[order].astype(np.int32), stated[order], 31).tolist() == wanted
+
+
+def test_the_catalogue_counts_before_records_unless_it_says_0() -> None:
+    listed, stated = np.array([5, 0, 0, -1, -1]), np.array([6, 6, -1, 6, -1])
+    assert catalogue_first(listed, stated).tolist() == [5, 6, 0, 6, -1]

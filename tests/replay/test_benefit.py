@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
@@ -12,20 +11,24 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from features.common.errors import ConfigError
+from replay.comparison import BOUNDS, Candidates, Comparison, Gap, compare, replay_candidates
+from replay.config import CacheConfig
+from replay.planner import Actions, CacheState
+from replay.policies import run_policy
 from replay.study.benefit import (
-    DOMA_JOB_TYPES,
-    HDD,
     PUBLISHED_POINTS,
     SSD,
     BenefitModel,
     BytesRead,
     Cluster,
     EfficiencyPoint,
+    Tier,
     best_cached_fraction,
     cost,
     cpu_efficiency,
     processing_s,
 )
+from replay.trace import Trace
 
 MODEL = BenefitModel()
 SLOW_MISSES = BenefitModel(miss_slowdown=0.10)
@@ -58,7 +61,7 @@ def test_the_published_points_come_out_and_the_ends_are_clamped() -> None:
 )
 def test_costs_agree_with_a_walk_over_every_class_and_tier(rows: Any) -> None:
     rtt, miss, ssd, hdd = zip(*rows, strict=True)
-    found = cost(reads(rtt, miss, np.array([ssd, hdd]).T, (SSD, HDD)), SLOW_MISSES)
+    found = cost(reads(rtt, miss, np.array([ssd, hdd]).T, (SSD, Tier("hdd", 13.9e6))), SLOW_MISSES)
     wall_s = 0.0
     for ms, missed, on_ssd, on_hdd in rows:
         known = not np.isnan(ms)
@@ -78,18 +81,6 @@ def test_pics_crab_efficiencies_bracket_the_unknown_origins() -> None:
     assert cost(nothing.direct, MODEL).cpu_efficiency == pytest.approx(0.704)
     third = reads([np.nan], [66 * 10**13], [[34 * 10**13]])
     assert cost(third, MODEL).cpu_efficiency == pytest.approx(0.772, abs=0.002)
-
-
-@pytest.mark.parametrize(
-    ("name", "ratios"), [("digi-reco", (1.9, 1.08, 1.04)), ("derivation", (8.26, 1.05, 1.03))]
-)
-def test_domas_relative_runtimes_as_a_job_type(name: str, ratios: Any) -> None:
-    model = dataclasses.replace(MODEL, job=DOMA_JOB_TYPES[name])
-    volume = 10**15
-    local = volume / 2.4e6 / 0.98 / 3600
-    full, empty = reads([50], [0], [[volume]]), reads([50], [volume], [[0]])
-    found = [cost(r, model).core_hours / local for r in (full.direct, empty, full)]
-    assert found == pytest.approx(list(ratios))
 
 
 @given(st.floats(1, 1e3), st.floats(1, 1e3), st.integers(1, 20), st.floats(1, 100), st.integers(1, 50))
@@ -119,3 +110,88 @@ def test_the_best_fraction_is_the_first_of_a_scan(
 def test_a_model_that_makes_no_sense_is_refused(wrong: Any) -> None:
     with pytest.raises(ConfigError, match="benefit"):
         BenefitModel(**wrong)
+
+
+DAY_S = 86400
+
+
+class Idle:
+    def actions(self, state: CacheState) -> Actions:
+        none = np.zeros(0, np.int64)
+        return Actions(none, none, none, none)
+
+
+@pytest.fixture(scope="module")
+def trace() -> Trace:
+    rng = np.random.default_rng(3)
+    item = (200 * rng.random(5000) ** 2).astype(np.int32)
+    return Trace(np.sort(rng.integers(0, 10 * DAY_S, 5000)), item, rng.integers(1, 1000, 200))
+
+
+def in_line(capacity_bytes: int, *names: str) -> Candidates:
+    return Candidates(capacity_bytes, dict.fromkeys((*names, *BOUNDS)))
+
+
+def closed(at: Comparison, policy: str) -> float | None:
+    gap = at.gap(policy)
+    return None if gap is None else gap.closed
+
+
+def test_the_standings_are_by_lineup_and_policy(trace: Trace) -> None:
+    done: list[tuple[int, int]] = []
+    planners = {"lru": None, "lru+plan": Idle()}
+    lineups = [
+        Candidates(size, dict.fromkeys(("clairvoyant", *BOUNDS)), CacheConfig(1), planners)
+        for size in (5000, 20000)
+    ]
+    found = compare(trace, lineups, count_from_s=2 * DAY_S, on_done=lambda *told: done.append(told[:2]))
+    assert done == [(i, 10) for i in range(1, 11)]
+    assert [at.capacity_bytes for at in found] == [5000, 20000]
+    for at in found:
+        assert list(at.rows) == ["lru", "lru+plan", "clairvoyant", "bound", "object-bound"]
+        wan = {name: row.result.wan_bytes for name, row in at.rows.items()}
+        assert wan["bound"] <= wan["clairvoyant"] <= wan["lru"] == wan["lru+plan"]
+        assert [closed(at, name) for name in ("lru", "lru+plan", "bound")] == [0, 0, 1]
+        assert [at.hits_gap_closed(name) for name in ("lru", "lru+plan", "bound")] == [0, 0, None]
+        peak = max(at.rows[name].result.peak_usage_bytes for name in planners)
+        assert {at.rows[name].result.capacity_bytes for name in ("clairvoyant", "bound")} == {peak}
+        assert {row.capacity_bytes for row in at.rows.values()} == {at.capacity_bytes}
+
+
+def test_without_watermarks_every_policy_decides_at_each_access(trace: Trace) -> None:
+    (at,) = compare(trace, [in_line(5000, "lru", "gdsf")])
+    assert at.rows["lru"].result.wan_bytes == run_policy("lru", trace, 5000).wan_bytes
+    gap = at.hits_gap_closed("gdsf")
+    assert gap is not None and gap > 0
+    assert {row.result.capacity_bytes for row in at.rows.values()} == {5000}
+    (alone,) = compare(trace, [Candidates(5000, {"gdsf": None})])
+    assert (alone.gap("gdsf"), alone.hits_gap_closed("gdsf")) == (None, None)
+
+
+def test_a_row_comes_as_each_replay_ends_and_knows_its_hours(trace: Trace) -> None:
+    def hours(result: object, hit: np.ndarray) -> np.ndarray:
+        return np.array([float(hit.sum())])
+
+    rows = {row.policy: row for row in replay_candidates(trace, [in_line(5000, "lru", "fifo")], hours=hours)}
+    assert set(rows) == {"lru", "fifo", *BOUNDS}
+    for name in ("lru", "fifo"):
+        core_hours = rows[name].core_hours
+        assert core_hours is not None and core_hours.tolist() == [rows[name].result.hits]
+    assert rows["bound"].core_hours is None
+
+
+def test_a_plan_needs_watermarks() -> None:
+    with pytest.raises(ConfigError, match="plans need watermarks"):
+        Candidates(5000, {}, planners={"lru+plan": Idle()})
+
+
+def test_no_gap_is_none(trace: Trace) -> None:
+    (at,) = compare(trace, [in_line(trace.footprint_bytes * 2, "lru", "fifo")])
+    assert (closed(at, "fifo"), at.hits_gap_closed("fifo")) == (None, None)
+    days = np.array([5, 7])
+    assert Gap.of(days - 2, lru=days, bound=days - 4).closed == 0.5
+
+
+def test_errors_reach_the_caller(trace: Trace) -> None:
+    with pytest.raises(ConfigError, match="no policy is called"):
+        compare(trace, [in_line(5000, "fifo9")])

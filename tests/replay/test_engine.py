@@ -118,12 +118,7 @@ def test_nothing_beats_the_bound(
     count_from_s = int(np.clip(count_from_s, trace.time_s[0], trace.time_s[-1]))
     for planner in (None, RandomPlanner(trace.n_items, seed), RandomPlanner(trace.n_items, seed, False)):
         result = simulate(
-            trace,
-            config,
-            planner=planner,
-            cycle_s=900,
-            plan_from_s=plan_from_s,
-            count_from_s=count_from_s,
+            trace, config, planner=planner, cycle_s=900, plan_from_s=plan_from_s, count_from_s=count_from_s
         )
         bound = byte_bound(trace, result.peak_usage_bytes, count_from_s=count_from_s)
         assert bound.wan_bytes <= result.wan_bytes
@@ -157,8 +152,7 @@ def test_days_of_the_window_are_listed_without_gaps() -> None:
 
 def test_what_is_never_cached_is_read_past_it() -> None:
     trace = dataclasses.replace(
-        small_trace((1, 0), (2, 0), (3, 1), (4, 1)),
-        names=pa.array(["user:panda.um.x"] + ["mc:f.(1)"] * 19),
+        small_trace((1, 0), (2, 0), (3, 1), (4, 1)), names=pa.array(["user:panda.um.x"] + ["mc:f.(1)"] * 19)
     )
     config = CacheConfig(100, never_cache=("panda.um.*", "f.?2?"))
     result = simulate(trace, config, planner=Fixed(prefetch=[0]), cycle_s=2)

@@ -1,6 +1,10 @@
-"""Several caches: who holds what."""
+"""Several caches: who holds what; and in levels, by hand and beside a plain loop that knows no arrays."""
 
 from __future__ import annotations
+
+import math
+from collections import OrderedDict
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -9,9 +13,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from xcache_oracle import brute_simulate, ids
 
+from features.common.arrays import FloatArray
 from features.common.errors import ConfigError
+from features.common.hashes import mixed
 from replay.config import CacheConfig
-from replay.federation import simulate_federation
+from replay.federation import Level, Served, simulate_federation, simulate_levels
 from replay.ranges import layout_of
 from replay.trace import Trace
 
@@ -74,3 +80,117 @@ def test_what_cannot_be_shared_out_is_named() -> None:
     nameless = Trace(ids([1]), ids([0]), ids([1]))
     with pytest.raises(ConfigError, match="no names"):
         simulate_federation(nameless, {"a": CacheConfig(1), "b": CacheConfig(1)})
+
+
+MB = 10**6
+
+
+def trace(reads: list[tuple[int, int]], sizes: list[int], **more: Any) -> Trace:
+    times, items = zip(*reads, strict=True)
+    return Trace(np.array(times), np.array(items), np.array(sizes), **more)
+
+
+def test_a_short_read_waits_for_its_own_bytes_alone_and_the_file_travels_once() -> None:
+    reads = trace([(0, 0), (2, 0)], [100 * MB], read_bytes=np.array([10 * MB, 50 * MB]))
+    site, origin = simulate_levels(reads, [Level("site", 1000 * MB, link_bytes_s=10 * MB)])
+    assert origin.wait_s.tolist() == pytest.approx([1])
+    assert site.wait_s.tolist() == pytest.approx([3])
+    assert (site.asked_bytes, site.hit_bytes, site.in_bytes) == (60 * MB, 50 * MB, 100 * MB)
+
+
+def test_a_link_that_is_asked_for_more_than_it_carries_says_so() -> None:
+    reads = trace([(i, i) for i in range(100)], [100 * MB] * 100)
+    site, origin = simulate_levels(reads, [Level("site", 10**12, link_bytes_s=MB)])
+    assert site.peak_hour_share == pytest.approx(10_000 / 3600)
+    assert origin.wait_s[-1] == pytest.approx(100 * 100 - 99)
+
+
+def test_levels_by_reader_need_readers_and_others_do_not() -> None:
+    reads = trace([(0, 0), (1, 0)], [1])
+    with pytest.raises(ConfigError, match="who reads"):
+        simulate_levels(reads, [Level("node", 10, 4, by="reader")])
+    assert simulate_levels(reads, [Level("node", 10, 4)])[0].hits == 1
+
+
+def test_jobs_that_run_anywhere_ask_every_cache() -> None:
+    """Of many reads of one file each of four caches misses the first alone."""
+    reads = trace([(i, 0) for i in range(400)], [1])
+    assert simulate_levels(reads, [Level("node", 10, 4, by="any")])[1].requests == 4
+
+
+def plain(
+    reads: Trace, levels: list[Level], readers: list[int], owner_of: list[list[int]]
+) -> list[tuple[int, int, float]]:
+    """Of each access the level that serves it, whether it was under way, and the wait: LRU, one by one."""
+    held = [[OrderedDict[int, None]() for _ in range(level.n_caches)] for level in levels]
+    ways: list[dict[tuple[int, int], tuple[float, float]]] = [{} for _ in levels]
+    free = {(kind, at, c): 0.0 for kind in (0, 1) for at, x in enumerate(levels) for c in range(x.n_caches)}
+    asked = reads.size_bytes[reads.item] if reads.read_bytes is None else reads.read_bytes
+    found = []
+    for i, file in enumerate(reads.item.tolist()):
+        now, size, want = float(reads.time_s[i]), int(reads.size_bytes[file]), int(asked[i])
+        caches = [
+            int(mixed(np.array([readers[i]], np.uint64))[0] % level.n_caches)
+            if level.by == "reader"
+            else owner_of[at][file]
+            for at, level in enumerate(levels)
+        ]
+        serves = next((at for at, cache in enumerate(caches) if file in held[at][cache]), len(levels))
+        part = whole = now
+        late = False
+        if serves < len(levels):
+            began, ends = ways[serves][caches[serves], file]
+            late = ends > now
+            if late:
+                part, whole = max(now, began + want / size * (ends - began)), ends
+            disk = (1, serves, caches[serves])
+            begins, rate = max(now, free[disk]), levels[serves].disk_bytes_s
+            free[disk] = begins + (size if serves else want) / rate
+            part, whole = max(part, begins + want / rate), max(whole, free[disk])
+        for at in reversed(range(serves)):
+            level, link = levels[at], (0, at, caches[at])
+            start = max(now, free[link])
+            free[link] = start + size / level.link_bytes_s
+            begins = start + level.latency_s
+            part = max(part + level.latency_s, begins + want / level.link_bytes_s)
+            whole = max(whole + level.latency_s, begins + size / level.link_bytes_s)
+            ways[at][caches[at], file] = (begins, whole)
+        for at in range(min(serves + 1, len(levels))):
+            cache = held[at][caches[at]]
+            if size <= levels[at].capacity_bytes:
+                cache[file] = None
+                cache.move_to_end(file)
+                while sum(int(reads.size_bytes[one]) for one in cache) > levels[at].capacity_bytes:
+                    cache.popitem(last=False)
+        found.append((serves, int(late), part - now))
+    return found
+
+
+def flat(rows: list[Served]) -> list[tuple[int, int, FloatArray]]:
+    return [(row.hits, row.under_way, np.sort(row.wait_s)) for row in rows]
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_it_equals_a_plain_loop(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    n, m = 300, 40
+    sizes = rng.integers(1, 100, m) * MB
+    items = (rng.zipf(1.3, n) % m).astype(np.int32)
+    part = rng.random() < 0.5
+    read = (sizes[items] * rng.random(n)).astype(np.int64) if part else None
+    names = pa.array([f"t:f{i}" for i in range(m)])
+    reads = Trace(np.sort(rng.integers(0, 600, n)), items, sizes, names=names, read_bytes=read)
+    levels = [
+        Level("node", 150 * MB, 3, by="reader", link_bytes_s=20 * MB, disk_bytes_s=50 * MB),
+        Level("site", 600 * MB, 1, link_bytes_s=30 * MB, latency_s=0.5),
+        Level("region", 500 * MB, 2, link_bytes_s=math.inf, disk_bytes_s=15 * MB, latency_s=2.0),
+    ]
+    readers = rng.integers(0, 7, n)
+    rows = simulate_levels(reads, levels, readers=readers)
+    owners = layout_of({"000000": 1.0, "000001": 1.0}).owners_of(names.to_pylist()).astype(int).tolist()
+    expected = plain(reads, levels, readers.tolist(), [[0] * m, [0] * m, owners])
+    for at, (hits, under_way, waits) in enumerate(flat(rows)):
+        mine = [one for one in expected if one[0] == at]
+        assert (hits, under_way) == (len(mine), sum(late for _, late, _ in mine))
+        assert waits == pytest.approx(np.sort([wait for _, _, wait in mine]), abs=1e-6)
+    assert sum(row.under_way for row in rows) > 0

@@ -1,17 +1,25 @@
-"""Policies against slow twins on random traces; names. What libCacheSim has too: test_exact.py."""
+"""Policies against slow twins, and against libCacheSim; on 10 M reads: bench/replay_speed.py --exact."""
 
 from __future__ import annotations
 
+import doctest
+import importlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
 import numpy as np
+import pandas as pd
 import pytest
 from cases import cases
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from libcachesim_oracle import JUDGED, judge, write_lcs
 from policy_oracle import ORACLES, Cache
 from random_traces import traces
 
 from features.common.errors import ConfigError
-from replay.policies import run_policy
+from replay.policies import POLICIES, run_policy
 from replay.policies.policy import Policy
 from replay.trace import Trace
 
@@ -53,3 +61,75 @@ def test_an_unknown_policy_is_named_with_the_known() -> None:
     trace = Trace(np.array([0]), np.array([0]), np.array([1]))
     with pytest.raises(ConfigError, match=r"fifo9.*lru.*clairvoyant-bypass"):
         run_policy("fifo9", trace, 10)
+
+
+FRACTIONS = (0.01, 0.20)
+SAME = 1e-9
+
+
+@pytest.fixture(scope="module")
+def cloudphysics(shared: Callable[[str], Path]) -> Trace:
+    rows = pd.read_csv(shared("data/cloudphysics_io.csv.gz"))
+    code, blocks = pd.factorize(rows["lbn"])
+    size = np.zeros(len(blocks), np.int64)
+    size[code[::-1]] = rows["size"].to_numpy()[::-1]
+    trace = Trace(np.arange(len(rows)), code.astype(np.int32), size)
+    assert (trace.n_accesses, trace.footprint_bytes) == (113_872, 2_029_769_728)
+    return trace
+
+
+@pytest.fixture(scope="module")
+def cloudphysics_lcs(cloudphysics: Trace, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("lcs") / "cloudphysics.lcs"
+    write_lcs(cloudphysics, path)
+    return path
+
+
+def ratios(result: Any) -> Any:
+    return pytest.approx((result.object_miss_ratio, result.byte_miss_ratio), abs=SAME, rel=0)
+
+
+@pytest.mark.parametrize("fraction", FRACTIONS)
+@pytest.mark.parametrize("policy", JUDGED)
+def test_equal_on_a_real_trace(
+    cloudphysics: Trace, cloudphysics_lcs: Path, policy: str, fraction: float
+) -> None:
+    capacity = int(fraction * cloudphysics.footprint_bytes)
+    verdict = judge(policy, cloudphysics_lcs, capacity, hashpower=18)
+    assert verdict[:2] == ratios(run_policy(policy, cloudphysics, capacity))
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.integers(0, 2**32), st.integers(1, 40), st.integers(1, 200), st.floats(0, 1))
+def test_equal_on_random_traces(tmp_path: Path, seed: int, m: int, largest: int, fraction: float) -> None:
+    rng = np.random.default_rng(seed)
+    n = int(rng.integers(1, 400))
+    size = rng.integers(1, largest + 1, m)
+    trace = Trace(np.arange(n), (m * rng.random(n) ** 2).astype(np.int64), size)
+    # Its S3-FIFO ends the process if the small queue has no byte.
+    capacity = 20 + int(fraction * size.sum())
+    write_lcs(trace, tmp_path / "random.lcs")
+    for policy in JUDGED:
+        verdict, ours = (
+            judge(policy, tmp_path / "random.lcs", capacity, hashpower=12),
+            run_policy(policy, trace, capacity),
+        )
+        assert verdict[:2] == ratios(ours), policy
+        assert ours.peak_usage_bytes <= capacity, policy
+
+
+def test_every_policy_has_a_judge() -> None:
+    assert set(JUDGED) | set(ORACLES) == set(POLICIES)
+
+
+SEAMS = (
+    "prefetch.target",
+    *("replay.policies.policy", "replay.policies.own", "replay.planner", "replay.read.source"),
+    "replay.steward.order",
+)
+
+
+@pytest.mark.parametrize("module", SEAMS)
+def test_the_example_of_a_seam_runs(module: str) -> None:
+    results = doctest.testmod(importlib.import_module(module))
+    assert results.attempted and not results.failed

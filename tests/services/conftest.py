@@ -190,11 +190,6 @@ class Browser:
         scheme = {"name": "prefers-color-scheme", "value": self._scheme}
         self._call("Emulation.setEmulatedMedia", media="print" if on else "", features=[scheme])
 
-    def screenshot(self) -> str:
-        """The whole page as PNG, base64."""
-        data: str = self._call("Page.captureScreenshot", captureBeyondViewport=True)["data"]
-        return data
-
     def close(self) -> None:
         """End the browser and all that it started."""
         os.killpg(self._pid, signal.SIGKILL)

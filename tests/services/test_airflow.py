@@ -1,9 +1,8 @@
 """A real Airflow, all four processes: a run by the REST API, a killed command, alerts, `dags test`.
 
-The present decision time runs by the schedule from the pull, which waits for its records, to the push into a
-real XCache, first without a champion, then beside a cache that hangs; verify_outcomes runs alone. `make
-verify` also runs capacity_report, and build_features by spark-submit; a whole day on HDFS is in
-bench/airflow_day.py.
+The present decision time runs by the schedule from the pull, which waits for its records, without a champion,
+then to the push into a real XCache beside a cache that hangs; verify_outcomes runs alone. `make verify` also
+runs capacity_report; spark-submit and a whole day on HDFS are in bench/airflow_day.py.
 """
 
 from __future__ import annotations
@@ -75,6 +74,7 @@ def site(tmp_path_factory: pytest.TempPathFactory, webhook: Webhook, xcache: Loo
     made = opened(tmp_path_factory.mktemp("airflow") / "out", tables=None, xrootd=False)
     waited = f"{made.out}/written/{{day}}/{{hour}}"
     settings = {
+        "AIRFLOW__DAG_PROCESSOR__MIN_FILE_PROCESS_INTERVAL": "3600",  # no DAG changes meanwhile
         "CACHECAST_AIRFLOW__RETRIES": f"{RETRIES}",
         "CACHECAST_AIRFLOW__RETRY_DELAY": "1s",
         "CACHECAST_AIRFLOW__DEADLINE": "1s",
@@ -219,16 +219,6 @@ def test_a_planner_is_answered_in_a_folder_named_by_the_settings(site: LocalSite
     assert (site.out / "pages" / "report-2026-03-03.html").exists()
 
 
-@pytest.mark.verify
-def test_a_spark_step_is_submitted_by_a_connection(site: LocalSite) -> None:
-    connection = json.dumps({"conn_type": "spark", "host": "local[1]"})
-    submit = {"CACHECAST_AIRFLOW__SPARK": "spark_site", "AIRFLOW_CONN_SPARK_SITE": connection}
-    assert dags_test(site, "build_features", **submit).count("Spark-Submit cmd") == 1
-    table = Settings.load(site.conf).features.spec.features_table
-    (row,) = Tables(str(site.out / "tables")).read_arrow(table, columns=["did", "as_of"]).to_pylist()
-    assert (row["did"], row["as_of"]) == ("t:a", KEY)
-
-
 def first_run(api: Airflow, dag: str) -> str:
     """The run that the schedule has started."""
     deadline = time.monotonic() + PATIENCE_S
@@ -259,8 +249,8 @@ def command(site: LocalSite, *words: str) -> None:
     assert done.returncode == 0, done.stderr
 
 
-def deliver(site: LocalSite, xcache: Loopback, key: str) -> list[str]:
-    """The catalogue and the traces of three days arrive, and jobs queue; the files that these will read."""
+def deliver(site: LocalSite, xcache: Loopback, key: str) -> None:
+    """The catalogue and the traces of three days arrive, and jobs queue."""
     at = dt.datetime.fromisoformat(key)
     first, raw = at - dt.timedelta(days=3), site.out / "raw"
     days = ["--days", "4", "--accesses", "1500", "--start", f"{first:%Y-%m-%d}"]
@@ -279,10 +269,9 @@ def deliver(site: LocalSite, xcache: Loopback, key: str) -> list[str]:
     (site.out / "queue.json").write_text(json.dumps(jobs))
     ended = at - dt.timedelta(seconds=1)
     (site.out / "written" / f"{ended:%Y-%m-%d}" / f"{ended:%H}").mkdir(parents=True)
-    return queued
 
 
-def test_the_schedules_moment_runs_through_the_chain_and_is_pushed_once_a_model_serves(
+def test_the_schedules_moment_runs_through_the_chain_which_pushes_nothing_without_a_model(
     site: LocalSite, api: Airflow, xcache: Loopback
 ) -> None:
     """The short form of bench/airflow_day.py; a model is trained while the run without one is skipped."""
@@ -291,11 +280,12 @@ def test_the_schedules_moment_runs_through_the_chain_and_is_pushed_once_a_model_
     pulled = first_run(api, "pull_accesses")
     until(api, "pull_accesses", pulled, "wait_rucio_traces", "deferred")
     key = api.call("GET", f"dags/pull_accesses/dagRuns/{pulled}")["partition_key"]
-    queued = deliver(site, xcache, key)
+    deliver(site, xcache, key)
     assert api.ended("pull_accesses", pulled, within_s=PATIENCE_S) == "success", logged(site, pulled)
     api.call("PATCH", "dags/pull_accesses", is_paused=True)
     built = api.partition("build_features", key, within_s=PATIENCE_S)
     assert api.ended("build_features", built, within_s=PATIENCE_S) == "success", logged(site, built)
+    api.call("PATCH", "dags/build_features", is_paused=True)
     with ThreadPoolExecutor() as trainings:
         training = trainings.submit(command, site, "cycle", "--as-of", key, "--train")
         run = api.partition("place_and_push", key, within_s=PATIENCE_S)
@@ -304,23 +294,13 @@ def test_the_schedules_moment_runs_through_the_chain_and_is_pushed_once_a_model_
     tasks = api.tasks("place_and_push", run)
     assert {task["state"] for (name, _), task in tasks.items() if name != "known_work"} == {"skipped"}
     assert " yet, so its caches run plain LRU" in logged(site, run)
-    promote(Settings.load(site.conf))
-    again = api.trigger("place_and_push", partition_key=key)
-    assert api.ended("place_and_push", again, within_s=PATIENCE_S) == "success", logged(site, again)
-    receipts = Tables(str(site.out / "tables")).read_arrow(RECEIPTS, as_of=key).to_pylist()
-    assert {(row["state"], row["confirmed_by"]) for row in receipts} == {("done", "cinfo")}
-    plan = Tables(str(site.out / "tables")).read_arrow(PLANS, as_of=key).to_pylist()
-    assert len(plan) == len(receipts)
-    waited_for = {row["did"].partition(":")[2] for row in plan if (row["reason"] or "").startswith("queued")}
-    assert waited_for, logged(site, again)
-    assert waited_for <= set(queued)
-    api.call("PATCH", "dags/build_features", is_paused=True)
 
 
-def test_a_cache_that_hangs_holds_up_no_other_in_this_run_and_in_the_next(
+def test_a_model_that_serves_is_pushed_and_a_cache_that_hangs_holds_up_no_other_now_and_next(
     site: LocalSite, api: Airflow
 ) -> None:
     """One never answers, and is not planned; the push of one stands still. After the test before."""
+    promote(Settings.load(site.conf))
     key = api.runs("place_and_push")[-1]["partition_key"]
     for folder in ("slow", "origin", "empty"):
         (site.out / folder).mkdir(exist_ok=True)
@@ -334,13 +314,21 @@ def test_a_cache_that_hangs_holds_up_no_other_in_this_run_and_in_the_next(
             hangs = {"cache": "success", "slow": "running"}
             pushed_by_cache(api, runs[0], hangs)
             until(api, "place_and_push", runs[0], "place", "success")
+            tables = Tables(str(site.out / "tables"))
+            receipts = tables.read_arrow(RECEIPTS, as_of=key, owner="cache").to_pylist()
+            plan = tables.read_arrow(PLANS, as_of=key, owner="cache").to_pylist()
+            assert {(row["state"], row["confirmed_by"]) for row in receipts} == {("done", "cinfo")}
+            assert len(plan) == len(receipts)
+            queued = [row["did"].partition(":")[2] for row in plan if row["reason"].startswith("queued")]
+            assert queued, logged(site, runs[0])
+            assert set(queued) <= {job["file"] for job in json.loads((site.out / "queue.json").read_text())}
             runs.append(api.trigger("place_and_push", partition_key=key))
             pushed_by_cache(api, runs[1], {"cache": "success"})
             until(api, "place_and_push", runs[1], "place", "success")
             pushed_by_cache(api, runs[0], hangs)
         assert api.ended("place_and_push", runs[0], within_s=PATIENCE_S) == "failed"
-    tasks = api.tasks("place_and_push", runs[0]).values()
-    assert {one["rendered_map_index"] for one in tasks if one["state"] == "failed"} == {"mute"}
+    of_run = api.tasks("place_and_push", runs[0]).values()
+    assert {one["rendered_map_index"] for one in of_run if one["state"] == "failed"} == {"mute"}
     api.call("PATCH", "dags/place_and_push", is_paused=True)
 
 

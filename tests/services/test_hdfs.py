@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 import pytest
+from cachecast_main import asked
 from hdfs_native.fsspec import HdfsFileSystem
 
 from features.common.errors import ConflictError, InputError, ServiceError
@@ -36,33 +37,6 @@ DAY = "2026-03-01"
 CLI = "from jobs.cli.main import main; main()"
 LOCK = ".pull.lock"
 
-_ADD = """
-import sys
-import pyarrow as pa
-from features.common.errors import ConflictError
-from features.schema import REJECTS
-from jobs.ground.store.tables import Tables, read_partitions
-
-tables, times = Tables(sys.argv[1]), int(sys.argv[2])
-while times:
-    base = tables.snapshot(REJECTS)
-    (row,) = read_partitions(base, base.partitions).drop_columns(["day"]).to_pylist()
-    try:
-        data = pa.Table.from_pylist([row | {"n_rows": row["n_rows"] + 1, "day": "2026-03-01"}])
-        tables.replace_arrow(REJECTS, data, base=base)
-        times -= 1
-    except ConflictError:
-        pass
-"""
-_DIE_BEFORE_COMMIT = """
-import os, sys
-from features.schema import REJECTS
-from hdfs_native.fsspec import HdfsFileSystem
-from jobs.ground.store.tables import Tables
-
-HdfsFileSystem.mv = lambda *_, **__: os._exit(9)
-Tables(sys.argv[1]).replace_rows(REJECTS, [], ("2026-03-01",))
-"""
 _HOLD = """
 import sys, time
 from jobs.ground.store.tables import Tables
@@ -100,47 +74,15 @@ def tables(hdfs: str) -> Tables:
     return Tables(f"{hdfs}/{uuid.uuid4().hex}/tables")
 
 
-def test_writers_in_two_processes_never_lose_an_update(tables: Tables) -> None:
-    tables.replace_rows(REJECTS, refusals(0), (DAY,))
-    writers = [python(_ADD, tables.root, "3") for _ in range(2)]
-    told = [writer.communicate(timeout=120)[1] for writer in writers]
-    assert [writer.returncode for writer in writers] == [0, 0], told
-    assert tables.read_arrow(REJECTS)["n_rows"].to_pylist() == [6]
-    assert tables.snapshot(REJECTS).number == 7
-
-
-def test_a_writer_killed_before_its_commit_leaves_nothing_to_be_seen(tables: Tables) -> None:
-    before = tables.replace_rows(REJECTS, refusals(1), (DAY,))
-    with python(_DIE_BEFORE_COMMIT, tables.root) as writer:
-        assert writer.wait(120) == 9
-    assert tables.snapshot(REJECTS) == before
-    store = store_at(tables.root).below("rejects")
-    assert sum(name.endswith(".draft") for name in store.names("_commits")) == 1
-    assert tables.vacuum(REJECTS, grace_s=3600) == 0
-    tables.vacuum(REJECTS, grace_s=-1)
-    assert store.names("_commits") == ["000000000001.json"]
-    assert tables.read_arrow(REJECTS)["n_rows"].to_pylist() == [1]
-
-
-def test_a_name_is_created_once_and_whole(tables: Tables) -> None:
-    store = store_at(tables.root)
-    assert store.put_if_absent("a/name", b"first")
-    assert not store.put_if_absent("a/name", b"second")
-    assert store.read("a/name") == b"first"
-    assert store.names("a") == ["name"]
-
-
 def test_traces_on_hdfs_are_pulled_into_tables_on_hdfs(
-    spark: SparkSession, tables: Tables, tmp_path: Path
+    spark: SparkSession, tables: Tables, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     traces = f"{tables.root.removesuffix('/tables')}/traces.{DAY}.jsonl"
     url = urlsplit(traces)
     HdfsFileSystem(url.hostname, url.port).pipe_file(url.path, "".join(map(trace, range(20))).encode())
-    words = ["pull", "--source", "rucio_traces", "--input", traces, "--day", DAY, "--json"]
-    command = [sys.executable, "-c", CLI, *words, "--tables", tables.root]
-    answer = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, timeout=180, check=False)
-    assert answer.returncode == 0, answer.stderr
-    assert json.loads(answer.stdout)["n_new"] == 20
+    monkeypatch.chdir(tmp_path)
+    words = ["pull", "--source", "rucio_traces", "--input", traces, "--day", DAY, "--tables", tables.root]
+    assert asked(*words)["n_new"] == 20
     assert tables.names() == ["accesses"]
     assert tables.read_arrow(ACCESSES, since=DAY)["size_bytes"].to_pylist() == [1000] * 20
     assert not list(tmp_path.iterdir())

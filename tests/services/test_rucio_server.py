@@ -301,10 +301,7 @@ def test_a_missing_credential_is_named(
 
 
 def test_the_command_pulls_from_the_configured_server(
-    held: dict[str, list[str]],
-    rucio: RucioServer,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    held: dict[str, list[str]], rucio: RucioServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     listed, root = tmp_path / "datasets.txt", str(tmp_path / "t")
     listed.write_text(f"{CMS}:{BLOCKS}\n")

@@ -119,9 +119,7 @@ def running(block: str, *, more: str = "") -> Iterator[Site]:
             with (
                 Collector(capture) as collector,
                 loopback(
-                    Path(folder) / "lb",
-                    gstream_port=collector.port,
-                    more=f"pfc.blocksize {block}\n{more}",
+                    Path(folder) / "lb", gstream_port=collector.port, more=f"pfc.blocksize {block}\n{more}"
                 ) as servers,
             ):
                 yield Site(servers, capture, n_bytes)

@@ -70,14 +70,7 @@ def _job(
     end = start + dt.timedelta(seconds=wall_s)
     node, n_bytes = f"wn{rng.integers(100)}.pic.es", int(cpu_s * RATE)
     job = {
-        **{
-            "job": name,
-            "task": task,
-            "kind": one.kind,
-            "activity": "analysis",
-            "site": "PIC",
-            "node": node,
-        },
+        **{"job": name, "task": task, "kind": one.kind, "activity": "analysis", "site": "PIC", "node": node},
         **{"started_at": start, "ended_at": end, "known_at": end, "cores": 1, "cpu_s": cpu_s},
         **{"wall_s": wall_s, "failed": bool(rng.random() < one.failed), "read_bytes": n_bytes},
         **{"source": "htcondor_history", "event_id": name},

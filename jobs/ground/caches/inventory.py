@@ -171,10 +171,10 @@ def _scanned(tables: Tables, cache: str, *, at_s: int) -> tuple[Key | None, pa.T
     head, plans, until = tables.head(CONTENTS), tables.head(PLANS).partitions, as_of_label(at_s)
     keys = sorted((key for key in head.partitions if key[2] == cache and key[1] <= until), key=_moment)
     for key in reversed(keys):
-        one = {key: head.partitions[key]}
-        taken = read_partitions(head, one, ["scanned_at"])["scanned_at"]
+        newest = {key: head.partitions[key]}
+        taken = read_partitions(head, newest, ["scanned_at"])["scanned_at"]
         if (taken[0].as_py().timestamp() == parse_as_of(_moment(key))) if len(taken) else key not in plans:
-            return key, read_partitions(head, one)
+            return key, read_partitions(head, newest)
     return None, read_partitions(head, {})
 
 

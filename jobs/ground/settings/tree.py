@@ -89,7 +89,6 @@ class TrainingSettings(Section):
     test_share: float = pydantic.Field(gt=0, lt=1)
     learners: tuple[LearnerName, ...] = pydantic.Field(min_length=1)
     trees: int = pydantic.Field(gt=0)
-    search_trials: int = pydantic.Field(gt=0)
     seed: int
     max_age: Seconds
     min_test_days: int = pydantic.Field(ge=21)

@@ -20,6 +20,7 @@ from features.schema import CONTENTS, PLANS, Table, arrow_schema
 from jobs.ground.caches.paths import Paths
 from jobs.ground.store.commits import MomentKey
 from jobs.ground.store.tables import Tables
+from jobs.loop.ingest.queued_files import Queued
 from jobs.loop.plan.file_facts import facts
 from jobs.loop.plan.planner import MODEL_COLUMNS, model_of
 from jobs.loop.trainings import promoted_models, unproven_because
@@ -64,6 +65,7 @@ def items(
     as_of_s: int,
     horizon_s: int,
     model: ModelVersion | None,
+    queued: Queued,
 ) -> pa.Table:
     """The plan's items; `key`: their partition; `model`: the one that made the predictions.
 
@@ -95,6 +97,7 @@ def items(
         "model_digest": pa.repeat(pa.scalar(None if model is None else model.digest, pa.string()), len(did)),
         "needs_model": pa.array(plan.needs_model),
         "origin": origin,
+        "queues": pc.if_else(pa.array(plan.n_jobs > 0), queued.announcers(did), None),
     }
     is_wrong = fetches.to_numpy(zero_copy_only=False) & paths.is_anothers(did, name)
     return _rows(PLANS, columns).filter(pa.array(~is_wrong))
@@ -150,10 +153,17 @@ def planned(tables: Tables, cache: str, as_of_s: int, columns: Sequence[str] | N
     return tables.read_arrow(PLANS, as_of=key.as_of, owner=cache, columns=columns)
 
 
-def planned_files(tables: Tables, cache: str, as_of_s: int, listed: FileFilter) -> tuple[PlannedFile, ...]:
-    """The files of a plan in the order of a push: by action, then by rank. Raises StaleInputError."""
-    columns = ["action", "rank", "cost_bytes", "size_bytes", "name", "did", "reason"]
+def planned_files(
+    tables: Tables, cache: str, as_of_s: int, listed: FileFilter, *, but: pa.Array | None = None
+) -> tuple[PlannedFile, ...]:
+    """The files of a plan in the order of a push: by action, then by rank. Raises StaleInputError.
+
+    `but`: ids of items to leave out.
+    """
+    columns = ["item_id", "action", "rank", "cost_bytes", "size_bytes", "name", "did", "reason"]
     rows = planned(tables, cache, as_of_s, columns)
+    if but is not None:
+        rows = rows.filter(pc.invert(pc.is_in(rows["item_id"], value_set=but)))
     rows = rows.append_column("dataset", facts(tables, rows["did"].combine_chunks())["dataset"])
     if listed.actions:
         rows = rows.filter(pc.is_in(rows["action"], value_set=pa.array(listed.actions)))

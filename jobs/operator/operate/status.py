@@ -15,8 +15,16 @@ from features.schema import CONTENTS, PLANS, PREDICTIONS, RECEIPTS
 from jobs.ground.settings.tree import CacheSettings, Settings
 from jobs.ground.store.commits import Key
 from jobs.ground.store.tables import Snapshot, Tables, read_partitions
+from jobs.loop.ingest.announced import reports
 from jobs.loop.plan.items import planned_items, unproven_plan
-from jobs.operator.operate.alarms import CacheStatus, Status, arrival_alarms, cache_alarms, region_alarms
+from jobs.operator.operate.alarms import (
+    CacheStatus,
+    Status,
+    arrival_alarms,
+    cache_alarms,
+    queue_alarms,
+    region_alarms,
+)
 from prefetch.journal.journal import Journal
 from prefetch.journal.tables import UNPROVEN
 from prefetch.steward.figures import read
@@ -31,8 +39,11 @@ def run(settings: Settings, *, now_s: int) -> Status:
             of_cache(tables, journal, settings, name, now_s=now_s) for name in sorted(settings.caches)
         )
     short = arrival_alarms(tables, settings, now_s=now_s)
+    queues = reports(tables, as_of_s=now_s)
     alarms = (alarm for cache in caches for alarm in cache_alarms(cache, settings, now_s=now_s))
-    return dataclasses.replace(region, caches=caches, alarms=(*region.alarms, *short, *alarms))
+    return dataclasses.replace(
+        region, caches=caches, queues=queues, alarms=(*region.alarms, *short, *queue_alarms(queues), *alarms)
+    )
 
 
 def of_region(tables: Tables, settings: Settings, *, now_s: int) -> Status:
@@ -101,6 +112,9 @@ def _cache(tables: Tables, journal: Journal, cache: CacheSettings, region: str, 
         + sum(pin.basis == UNPROVEN for pin in pins),
         withheld=_withheld(tables, cache.name, plan_at, region) if plan_at and plan_at != push_at else None,
         watermarks=cache.watermarks,
+        plan_ends=_ends(plan),
+        push_ends=_ends(tables.newest(PLANS, owner=cache.name, until=push_at)) if push_at else None,
+        predictions_at=_at(tables.newest(PREDICTIONS, owner=region, until=as_of_label(now_s))),
     )
 
 
@@ -114,6 +128,12 @@ def _withheld(tables: Tables, cache: str, plan_at: str, region: str) -> str | No
 def _at(newest: Snapshot) -> str | None:
     keys: list[Key] = list(newest.partitions)
     return keys[0][1] if keys else None
+
+
+def _ends(plan: Snapshot) -> str | None:
+    """When the time of a plan's items is over; None: it has none."""
+    last = pc.max(read_partitions(plan, plan.partitions, ["expires_at"])["expires_at"]).as_py()
+    return None if last is None else as_of_label(int(last.timestamp()))
 
 
 def _count(newest: Snapshot, column: str) -> dict[str, int]:

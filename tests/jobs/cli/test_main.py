@@ -1,14 +1,23 @@
-"""The command line: errors are one line with a remedy, answers are JSON where asked."""
+"""The command line: errors are one line with a remedy, answers are JSON where asked, help is whole."""
 
 from __future__ import annotations
 
+import importlib.metadata
 import json
+import shlex
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+import typer
 from cachecast_main import cachecast
+from command_line import COMMANDS
+from rich.text import Text
+from typer.testing import CliRunner
+
+from jobs.cli.layout import EXAMPLES
+from jobs.cli.main import app
 
 
 @pytest.mark.parametrize(
@@ -18,7 +27,6 @@ from cachecast_main import cachecast
         (["plan", "--cache", "x", "--as-of", "soon"], "not a time"),
         (["features"], "no table accesses at"),
         (["predict", "--as-of", "2026-03-01", "--day", "2026-03-01"], "give either --as-of or --day"),
-        (["train", "--as-of", "2026-03-01", "--search-minutes", "1"], "--search-minutes needs --compare"),
         (["promote"], "cachecast evaluate"),
         (["promote", "--why"], "nothing was decided"),
         (["features", "--as-of", "2026-03-01T01:30:00Z"], "2026-03-01T01:00:00Z"),
@@ -119,3 +127,58 @@ def test_the_doctor_tells_what_is_there_and_fails_for_what_is_not(tmp_path: Path
     assert checks["java"]["state"] == "ok"
     assert checks["rucio"]["state"] == "off"
     assert cachecast("doctor", "--tables", tmp_path).returncode == 0
+
+
+WORDS = "import sys; sys.argv = ['cachecast', *sys.argv[1:]]; from jobs.cli.main import main; main()"
+
+
+def screen_of(monkeypatch: pytest.MonkeyPatch, *words: str) -> str:
+    """What is printed in a terminal wide enough for one line per option."""
+    monkeypatch.setattr("typer.rich_utils.MAX_WIDTH", 1000)
+    answer = CliRunner().invoke(app, words)
+    assert answer.exit_code == 0
+    return " ".join(answer.output.split())
+
+
+@pytest.mark.parametrize("command", sorted(COMMANDS))
+def test_help_texts_are_whole_with_their_brackets_and_words_at_80_characters_too(
+    command: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    screen = screen_of(monkeypatch, *command.split(), "-h")
+    assert screen == screen_of(monkeypatch, *command.split(), "--help")
+    for option in COMMANDS[command].params:
+        plain = Text.from_markup(option.help).plain
+        assert plain.count("[") == option.help.count("["), option.name
+        assert " ".join(plain.split()) in screen, option.name
+    monkeypatch.undo()
+    narrow = CliRunner().invoke(app, [*command.split(), "-h"], env={"COLUMNS": "80"}).output.split()
+    helps = [Text.from_markup(option.help).plain for option in COMMANDS[command].params]
+    assert {word for text in helps for word in text.split()} <= set(narrow)
+
+
+@pytest.mark.parametrize("command", sorted(COMMANDS))
+def test_the_help_ends_with_an_example_that_the_command_takes(
+    command: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    example = EXAMPLES[command]
+    assert screen_of(monkeypatch, *command.split(), "-h").endswith(f"Example: cachecast {command} {example}")
+    parser = COMMANDS[command].make_parser(typer.Context(COMMANDS[command]))
+    values, others, _ = parser.parse_args(shlex.split(example))
+    given = {name for name, value in values.items() if value not in (None, ())}
+    assert not others
+    assert {parameter.name for parameter in COMMANDS[command].params if parameter.required} <= given
+
+
+def test_the_version_is_the_packages(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert screen_of(monkeypatch, "--version") == f"cachecast {importlib.metadata.version('cachecast')}"
+
+
+@pytest.mark.parametrize(
+    ("typed", "completed"), [("cachecast pus", {"push"}), ("cachecast rucio sync --d", {"--dry-run"})]
+)
+def test_a_shell_completes_commands_and_options(typed: str, completed: set[str]) -> None:
+    env = {"_CACHECAST_COMPLETE": "complete_bash", "COMP_WORDS": typed, "COMP_CWORD": str(typed.count(" "))}
+    answer = subprocess.run(
+        [sys.executable, "-c", WORDS], env=env, capture_output=True, text=True, timeout=60, check=True
+    )
+    assert set(answer.stdout.split()) == completed

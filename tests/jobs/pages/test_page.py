@@ -8,6 +8,7 @@ import hashlib
 import json
 import re
 import xml.etree.ElementTree as ET
+from typing import Any
 
 import matplotlib as mpl
 import pytest
@@ -16,8 +17,10 @@ from html_page import Page
 
 from jobs.ground.text import text
 from jobs.pages import plots
-from jobs.pages.drawing import STYLE, Plot, Point
+from jobs.pages.drawing import STYLE, Plot, Point, dated
 from jobs.pages.page import Capacities, Figure, Section, page
+from jobs.pages.runs import comparison
+from jobs.pages.verdicts import by_merit, savings, verdict
 from replay.policies import POLICIES
 
 DATA = re.compile(r'<script type="application/json">(.*?)</script>', re.DOTALL)
@@ -172,3 +175,70 @@ def test_marks_of_the_highest_value_are_inside_the_plot() -> None:
     made.svg()
     top = made.axes.bbox.y1 - made.axes.transData.transform((0, 78))[1]
     assert top > 5
+
+
+@pytest.mark.parametrize(
+    ("first", "n_days", "labels"),
+    [("2026-09-12", 30, ["13", "Sep", "17"]), ("2026-09-30T12:00", 14, ["Oct", "03"])],
+)
+def test_the_first_day_of_an_axis_has_its_month(first: str, n_days: int, labels: list[str]) -> None:
+    plot, begin = Plot(), dt.datetime.fromisoformat(first)
+    plot.axes.plot([begin + dt.timedelta(days=n) for n in range(n_days)], range(n_days))
+    dated(plot.axes)
+    assert re.findall(r"<text[^>]*>([^<]*)</text>", plot.svg())[: len(labels)] == labels
+
+
+def row(policy: str, size: int, wan: int, gap: float | None = None, **more: Any) -> dict[str, Any]:
+    return {"policy": policy, "capacity_bytes": size, "wan_bytes": wan, "byte_gap_closed": gap, **more}
+
+
+ONE = [
+    row("lru", 10, 100, 0.0),
+    row("sieve", 10, 90, 0.2, byte_gap_closed_lower=0.1, byte_gap_closed_upper=0.3),
+    row("clairvoyant", 10, 60, 0.8),
+    row("bound", 10, 50, 1.0),
+]
+
+
+def test_the_best_is_named_that_knows_no_future() -> None:
+    assert verdict(ONE, "capacity_bytes") == (
+        "At 10 B, sieve saves 10 B of WAN traffic against LRU (10.0 %), 20 % of the gap (10 % to 30 %)."
+    )
+    assert verdict(ONE[:1], "capacity_bytes") == "At 10 B, no policy that was compared fetches less than LRU."
+    assert verdict(ONE[1:2], "capacity_bytes") == "Least WAN traffic: sieve."
+    assert verdict(ONE[2:], "capacity_bytes") == "Nothing that could be run was compared."
+    level = [row("sieve", 10, 100, 0.0), *ONE[:1]]
+    assert "no policy" in verdict(level, "capacity_bytes")  # a draw is no gain
+
+
+def test_several_capacities_are_one_sentence() -> None:
+    two = [*ONE, row("lru", 20, 80, 0.0), row("steward", 20, 76, 0.5), row("bound", 20, 72, 1.0)]
+    assert verdict(two, "capacity_bytes") == (
+        "Least WAN traffic without knowing the future: sieve at 10 B, a steward at 20 B; "
+        "5.0 % to 10.0 % less than LRU, 20.0 % to 50.0 % of the gap to the bound."
+    )
+    order = [(one["capacity_bytes"], one["policy"]) for one in by_merit(two[::-1], "capacity_bytes")]
+    assert order[:3] == [(10, "bound"), (10, "clairvoyant"), (10, "sieve")]
+    assert order[-3:] == [(20, "bound"), (20, "steward"), (20, "lru")]
+    (line,) = savings(two, "capacity_bytes", ("steward",))
+    assert line.startswith("At 20 B, a steward saves 4 B")
+    worse = [row("lru", 10, 100), row("lru+plan", 10, 110, -0.2, cycle="1h")]
+    (line,) = savings(worse, "capacity_bytes", ("lru+plan",))
+    assert line.startswith("At 10 B, lru+plan every 1h costs 10 B of WAN traffic against LRU (10.0 %), -20 %")
+
+
+def test_figures_of_a_run_are_named_by_the_capacity_that_was_asked_for() -> None:
+    sizes = {50 * 10**12: 0.0512, 1_234_500_000_000: 0.1}
+    rows = [
+        row(policy, size, 9, 0.5, capacity_fraction=share)
+        for policy in ("lru", "sieve")
+        for size, share in sizes.items()
+    ]
+    for column, names in (
+        ("capacity_bytes", {"50TB", "1.2345TB"}),
+        ("capacity_fraction", {"5.12pct", "10pct"}),
+    ):
+        run = comparison("a trace", "replay", rows, column, params={}, tags={})
+        assert set(run.params["capacities"].split(", ")) == names
+        assert {name.split("/")[1] for name in run.children[0].metrics} == names
+        assert {f"sieve/byte_gap_closed/{name}" for name in names} <= run.metrics.keys()

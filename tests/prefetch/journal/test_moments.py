@@ -86,12 +86,7 @@ def test_what_is_done_stays_done_and_what_a_run_has_in_hand_ends(journal: Journa
 def test_a_new_plan_of_the_moment_says_anew_what_a_file_is(journal: Journal) -> None:
     journal.plans.record_plan([item(1), item(2)], now_s=1000)
     begin(journal, 1)
-    finish(
-        journal,
-        "1000-prefetch-1",
-        Receipt(ItemState.FAILED, error="changed", fault="file"),
-        now_s=1001,
-    )
+    finish(journal, "1000-prefetch-1", Receipt(ItemState.FAILED, error="changed", fault="file"), now_s=1001)
     anew = [dataclasses.replace(item(n), size_bytes=77, rank=9 - n, source="o:1") for n in (1, 2)]
     journal.plans.record_plan(anew, now_s=1002)
     begun = begin(journal, now_s=1003)

@@ -247,3 +247,48 @@ def test_a_broker_that_is_down_is_said_to_refuse() -> None:
         port = server.getsockname()[1]
     with pytest.raises(BrokerUnavailable, match="Connection refused"):
         followed(port, 1)
+
+
+CONNECTED = b"CONNECTED\nversion:1.2\nheart-beat:1000,1000\n\n\0"
+RECEIPTS = b"RECEIPT\nreceipt-id:0\n\n\0RECEIPT\nreceipt-id:1\n\n\0"
+PASSWORD = "pass-word"
+
+
+@pytest.mark.parametrize(
+    ("answers", "reason"),
+    [
+        ([f"ERROR\nmessage:User u or {PASSWORD} is invalid\n\n\0".encode()], "User u or .* is invalid"),
+        ([], "1 of 1 answers are missing"),
+        ([CONNECTED], "2 of 2 answers are missing"),
+        ([CONNECTED, RECEIPTS + b"MESSAGE\nmessage-id:1\n\nx\0"], "cannot be acknowledged"),
+        ([b"HTTP/1.1 400 Bad Request\r\n\r\n"], "missing|closed"),
+    ],
+    ids=["refuses", "silent", "takes no subscription", "unacknowledgeable", "speaks HTTP"],
+)
+def test_a_broker_that_cannot_be_followed_is_told_without_the_password(
+    answers: list[bytes], reason: str
+) -> None:
+    with answering(answers) as port, pytest.raises(BrokerUnavailable, match=reason) as told:
+        url = f"stomp://127.0.0.1:{port}"
+        broker = Broker(BrokerAccess(url, username="u", password=PASSWORD, timeout_s=1))
+        with broker.subscribed(["/queue/x", "/queue/y"], client="c", most_bytes=MOST_BYTES) as following:
+            messages(following, 1)
+    assert PASSWORD not in str(told.value)
+
+
+@contextmanager
+def answering(answers: list[bytes]) -> Iterator[int]:
+    """The port of a server that gives these answers, one to each thing that is said to it, then none."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def talk() -> None:
+            client, _ = server.accept()
+            with client, contextlib.suppress(OSError):
+                for answer in answers:
+                    client.recv(4096)
+                    client.sendall(answer)
+                while client.recv(4096):
+                    pass
+
+        threading.Thread(target=talk, daemon=True).start()
+        yield server.getsockname()[1]

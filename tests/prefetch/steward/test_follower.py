@@ -83,11 +83,7 @@ class World:
 
     def new_follower(self) -> Follower:
         return Follower(
-            self.book,
-            ours_last_s=60,
-            disk=self.disk,
-            readers=Readers(self.kinds),
-            reports_opens=lambda: True,
+            self.book, ours_last_s=60, disk=self.disk, readers=Readers(self.kinds), reports_opens=lambda: True
         )
 
     def finds(self, file: int, used_s: float, *, at_s: float) -> None:

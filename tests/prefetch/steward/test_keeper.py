@@ -118,9 +118,10 @@ class Empty(DataDisks):
         return 0
 
 
-@pytest.fixture(params=["directory", pytest.param("xcache", marks=pytest.mark.service)])
+@pytest.fixture
 def world(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[World]:
-    if request.param == "directory":
+    """A folder, or a real server where a test asks for one."""
+    if getattr(request, "param", "directory") == "directory":
         origin = tmp_path / "origin"
         origin.mkdir()
         folder = DirectoryTarget("xc", origin, tmp_path / "cache")
@@ -143,7 +144,6 @@ def world(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[World]:
         yield World(target, site.origin_root, site.namespace, capture, read, server=site.cache)
 
 
-@pytest.mark.parametrize("world", ["directory"], indirect=True)
 def test_a_disk_that_is_mounted_after_the_walk_is_walked_again(world: World, tmp_path: Path) -> None:
     """As at boot: no report tells of what lies there, and the next inventory is due in a day."""
     for name in world.files("m", 5):
@@ -155,6 +155,9 @@ def test_a_disk_that_is_mounted_after_the_walk_is_walked_again(world: World, tmp
         world.until(keeper, lambda: keeper.figures().held_files == 5)
 
 
+@pytest.mark.parametrize(
+    "world", ["directory", pytest.param("xcache", marks=pytest.mark.service)], indirect=True
+)
 def test_the_oldest_go_until_there_is_room_but_no_pin_and_evictions_first(world: World) -> None:
     names = world.files("a", 19)
     world.lists = Lists({names[0]}, [names[17]])
@@ -224,7 +227,6 @@ def test_a_steward_that_was_killed_leaves_nothing_that_the_next_one_does_not_kno
         assert set(late) <= set(held) and 13 <= len(held) <= 15 and names[3] not in held
 
 
-@pytest.mark.parametrize("world", ["directory"], indirect=True)
 def test_figures_are_by_inventory_until_the_disk_is_measured(world: World) -> None:
     for name in world.files("a", 3):
         world.read(name, 0.0)
@@ -250,7 +252,6 @@ def test_nothing_is_evicted_while_pins_are_unknown(world: World) -> None:
         assert not keeper.alarms
 
 
-@pytest.mark.parametrize("world", ["directory"], indirect=True)
 def test_the_alarm_of_the_journal_stands_while_it_is_asked_again(world: World) -> None:
     """The next try of a cut network takes a minute, in which a report and `status` would call all well."""
     world.journal_fault = "push journal: unavailable"
@@ -279,7 +280,6 @@ def test_more_than_the_high_watermark_is_told_and_pins_are_why(world: World) -> 
         world.until(keeper, lambda: "steward-outrun" not in keeper.alarms)
 
 
-@pytest.mark.parametrize("world", ["directory"], indirect=True)
 def test_a_steward_is_credited_with_nothing_while_it_evicts_nothing_though_it_should(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -93,10 +93,7 @@ def test_records_lie_in_the_middle_of_their_share_of_the_window(tail: bytes) -> 
         server_id=7,
         begin_s=BEGIN,
         end_s=BEGIN + 10,
-        opened=(
-            Opened(at[0], 1, 5, 1000, "/store/x", False),
-            Opened(at[1], 2, 5, 1000, "/store/x", True),
-        ),
+        opened=(Opened(at[0], 1, 5, 1000, "/store/x", False), Opened(at[1], 2, 5, 1000, "/store/x", True)),
         closed=(Closed(at[2], 1, 10, 20, 0), Closed(at[3], 2, 10, 20, 0)),
         n_other=2,
         n_unknown=0,
@@ -186,10 +183,7 @@ def test_servers_and_their_lives_count_for_themselves(tmp_path: Path) -> None:
     (tmp_path / "x").write_text(line(packet(opening(1))) + line(packet(closing(1)), "10.0.0.2:40000"))
     reader = FstreamReader()
     (fault,) = reader.read(tmp_path / "x")
-    assert (fault.reason, fault.sample) == (
-        "close without its open",
-        f"10.0.0.2:40000 {STOD} pseq 0 file 1",
-    )
+    assert (fault.reason, fault.sample) == ("close without its open", f"10.0.0.2:40000 {STOD} pseq 0 file 1")
     assert len(list(reader.unfinished())) == 1
 
 

@@ -126,12 +126,7 @@ class Events(RuleBasedStateMachine):
         n_files=st.sampled_from([0, 10**6]),
     )
     def begin(
-        self,
-        name: str,
-        capacity: int,
-        models: list[HorizonModels],
-        begin_s: float,
-        n_files: int,
+        self, name: str, capacity: int, models: list[HorizonModels], begin_s: float, n_files: int
     ) -> None:
         orders = [Order(begin_s + k * 1e8, ladder) for k, ladder in enumerate(models)]
         order = new_order(name, capacity, orders, n_files=n_files)

@@ -55,12 +55,7 @@ def pinned(journal: Journal, number: int, renewed_at_s: float, **where: Any) -> 
     pin = item(number, "pin", **where)
     journal.plans.record_plan([pin], now_s=pin.as_of_s)
     begin_all(journal, "pin", now_s=pin.as_of_s + 1)
-    finish(
-        journal,
-        pin.item_id,
-        Receipt(ItemState.DONE, renewed_at_s=renewed_at_s),
-        now_s=pin.as_of_s + 1,
-    )
+    finish(journal, pin.item_id, Receipt(ItemState.DONE, renewed_at_s=renewed_at_s), now_s=pin.as_of_s + 1)
 
 
 def due(journal: Journal, now_s: float, touch_every_s: int = 100) -> list[str]:

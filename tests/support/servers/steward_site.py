@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import json
-import mmap
 import os
 import re
 import shutil
@@ -29,8 +27,7 @@ from prefetch.journal.journal import Item, Journal
 from prefetch.journal.tables import KNOWN
 from prefetch.push.push import PushLimits, push
 from prefetch.steward.figures import StewardFigures, read
-from prefetch.xcache.cinfo import AccessRecord, CInfo, dump
-from prefetch.xcache.client import BLOCK_BYTES, XCacheTarget
+from prefetch.xcache.client import XCacheTarget
 from prefetch.xcache.events import FileClose
 from prefetch.xcache.gstream import CaptureReader
 from prefetch.xcache.session import RemoteFile
@@ -46,7 +43,6 @@ STARTS_WITHIN_S = 240.0
 LATEST_S = 90.0
 """What has to come comes within this time, on a machine that is busy."""
 _NAMELESS = "xrootd.monitor all auth fstat 1s ops xfr 5 dest fstat user info 127.0.0.1:{}\n"
-_NUMBERS = [ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_long]
 _SPACES = "oss.space data {}\noss.space meta {}\npfc.spaces data meta\n"
 _PURGED = re.compile(r"Finished, removed (\d+) data files")
 _LOOKED = re.compile(r"Purge\(\) Started|purge not required|scheduling purge task")
@@ -365,43 +361,6 @@ def memory_disk(folder: Path, n_bytes: int | None) -> Iterator[None]:
         yield
     finally:
         subprocess.run(["umount", "-l", str(folder)], check=True)
-
-
-def read_at(other: Loopback, name: str) -> None:
-    """Read a file of its own through another cache, as a job does."""
-    other.add_file(name, bytes(MIB))
-    with RemoteFile(f"{other.cache_url}/{name}", time.monotonic() + 60) as remote:
-        remote.read_all()
-
-
-def read_any(site: Site, name: str) -> None:
-    """Read a file of any size as a job does."""
-    with RemoteFile(f"{site.servers.cache_url}/{name}", time.monotonic() + 60) as remote:
-        remote.read_all()
-
-
-def forged(n_bytes: int) -> bytes:
-    """A record that says that a file was used last in 2001, and that `n_bytes` of it are on disk."""
-    blocks = b"\xff" * (n_bytes // BLOCK_BYTES // 8)
-    access = AccessRecord(10**9, 10**9 + 10, 1, 10, 0, 0, 0, n_bytes, 0)
-    return dump(CInfo(BLOCK_BYTES, n_bytes, 10**9, 0, 1, 0, blocks, (access,)))
-
-
-@contextlib.contextmanager
-def mapped(site: Site) -> Iterator[None]:
-    """This process has mapped all files, and closed them, as Python's own maps do not."""
-    libc = ctypes.CDLL(None, use_errno=True)
-    libc.mmap.restype, libc.mmap.argtypes = ctypes.c_void_p, [ctypes.c_void_p, ctypes.c_size_t, *_NUMBERS]
-    libc.munmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
-    maps = []
-    for path in site.servers.namespace.rglob("*.root"):
-        with path.open("rb") as file:
-            maps.append(libc.mmap(None, MIB, mmap.PROT_READ, mmap.MAP_PRIVATE, file.fileno(), 0))
-    try:
-        yield
-    finally:
-        for at in maps:
-            libc.munmap(at, MIB)
 
 
 def eventually(so: Callable[[], bool], within_s: float = LATEST_S) -> bool:

@@ -144,7 +144,7 @@ def is_ahead(us: str, day: str, *, days: int) -> str:
 
 
 def _in_order(columns: Columns) -> dict[str, str]:
-    """Clocks differ: no access is known before it began, and an end before it, or years later, is none."""
+    """`columns` with `known_at` not before the start, and null for an end or duration that cannot be."""
     if "accessed_at" not in columns:
         return dict(columns)
     start = columns["accessed_at"]

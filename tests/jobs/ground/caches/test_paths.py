@@ -1,4 +1,4 @@
-"""Where a cache has, or would have, the file of a DID."""
+"""Where a cache has, or would have, a file; and which cache of a site that is: by hash, or who holds it."""
 
 from __future__ import annotations
 
@@ -6,17 +6,23 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import hypothesis.strategies as st
+import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given
 from rucio.common.config import clean_cached_config
 from rucio.rse.translation import RSEDeterministicTranslation
 
+from features.common.arrays import BoolArray
 from features.common.errors import ConfigError
+from features.schema import CONTENTS
+from jobs.ground.caches.inventory import is_here
 from jobs.ground.caches.paths import Paths
-from jobs.ground.settings.tree import CacheSettings
+from jobs.ground.settings.tree import CacheSettings, Settings
+from jobs.ground.store.commits import MomentKey
 from jobs.ground.store.tables import Tables
 from jobs.loop.ingest.known_names import dids_of
+from jobs.loop.plan.items import contents
 from prefetch.lfn import Did, fault_of, place_of
 from prefetch.target import Held
 
@@ -137,3 +143,117 @@ def test_no_name_of_rucio_leads_out_of_the_cache(did: str) -> None:
 def test_a_prefix_is_checked(prefix: str) -> None:
     with pytest.raises(ValueError, match="prefix"):
         paths(prefix=prefix)
+
+
+AS_OF = 1_772_323_200
+NAMES = [f"/store/f{i}.root" for i in range(400)]
+DIDS = pa.array([f"cms:{name}" for name in NAMES])
+NODES = ("a", "b", "c")
+
+
+def site(
+    root: Path,
+    names: tuple[str, ...] = NODES,
+    *,
+    redirector: str | None = "root://r:1094",
+    drained: frozenset[str] = frozenset(),
+) -> Settings:
+    caches = {
+        name: CacheSettings(
+            name=name, kind="xcache", url=f"root://{name}:1094", site="EDGE", capacity=10**12,
+            redirector=redirector, drain=name in drained,
+        )
+        for name in names
+    }  # fmt: skip
+    return Settings.load(tables=str(root), env={}).model_copy(update={"caches": caches})
+
+
+def owners(
+    settings: Settings, serving: set[str] | None = None, held: dict[str, list[str]] | None = None
+) -> list[str]:
+    held = held or {}
+    for name, files in held.items():
+        dids = pa.array([f"cms:{file}" for file in files], pa.string())
+        rows = contents([Held(file, 1, 1, True, 1, False) for file in files], dids, taken_s=AS_OF)
+        Tables(settings.tables.root).replace_partition(CONTENTS, rows, MomentKey.at(AS_OF, name))
+    mine: dict[str, BoolArray] = {}
+    for name, cache in settings.caches.items():
+        dids = [f"cms:{file}" for file in held.get(name, [])]
+        here = is_here(settings, cache, DIDS, held=dids, serving=serving, at_s=AS_OF)
+        assert here is not None
+        mine[name] = here
+    assert (np.sum(list(mine.values()), axis=0) == 1).all()
+    return [next(name for name in mine if mine[name][i]) for i in range(len(NAMES))]
+
+
+@pytest.mark.parametrize("redirector", [None, "root://r:1094"])
+def test_a_drained_or_lost_node_moves_its_share_alone(tmp_path: Path, redirector: str | None) -> None:
+    before = owners(site(tmp_path, redirector=redirector))
+    assert set(before) == set(NODES)
+    drained = owners(site(tmp_path, redirector=redirector, drained=frozenset({"c"})))
+    lost = owners(site(tmp_path, redirector=redirector), serving={"a", "b"})
+    assert drained == lost
+    assert {new for old, new in zip(before, lost, strict=True) if old == "c"} == {"a", "b"}
+    assert all(new == old for old, new in zip(before, lost, strict=True) if old != "c")
+
+
+def test_a_node_that_joins_gets_no_file_that_another_one_holds(tmp_path: Path) -> None:
+    before = owners(site(tmp_path))
+    held = {
+        node: [name for name, of in zip(NAMES[:200], before, strict=False) if of == node] for node in NODES
+    }
+    joined = site(tmp_path, (*NODES, "d"))
+    after = owners(joined, held=held)
+    assert after[:200] == before[:200]
+    moved = [(old, new) for old, new in zip(before[200:], after[200:], strict=True) if old != new]
+    assert moved
+    assert sum(new != "d" for _, new in moved) <= 0.1 * 200
+
+
+def test_of_several_copies_the_one_counts_that_the_hash_names(tmp_path: Path) -> None:
+    by_hash = owners(site(tmp_path / "0"))
+    assert owners(site(tmp_path / "1"), held=dict.fromkeys(NODES, NAMES)) == by_hash
+    others = owners(site(tmp_path / "2"), held={"b": NAMES, "c": NAMES})
+    assert others == ["b" if of == "a" else of for of in by_hash]
+    assert owners(site(tmp_path / "3"), held={"c": NAMES}) == ["c"] * len(NAMES)
+    # What a node held two days ago, or holds that is lost, does not count.
+    owners(site(tmp_path / "5"), held={"c": NAMES})
+    settings = site(tmp_path / "5")
+    late = is_here(settings, settings.caches["a"], DIDS, serving=NODES, at_s=AS_OF + 2 * 86400)
+    assert late is not None
+    assert late.tolist() == [of == "a" for of in by_hash]
+    assert "c" not in owners(site(tmp_path / "4"), serving={"a", "b"}, held={"c": NAMES})
+
+
+def test_without_redirector_the_hash_decides_alone(tmp_path: Path) -> None:
+    alone = owners(site(tmp_path / "0", redirector=None))
+    assert owners(site(tmp_path / "1", redirector=None), held={"c": NAMES}) == alone
+
+
+def test_a_single_cache_has_everything_unless_it_is_drained(tmp_path: Path) -> None:
+    for drained, expected in ((frozenset[str](), None), (frozenset({"a"}), [False] * len(NAMES))):
+        settings = site(tmp_path, ("a",), drained=drained)
+        here = is_here(settings, settings.caches["a"], DIDS)
+        assert (None if here is None else here.tolist()) == expected
+
+
+@pytest.mark.parametrize(
+    ("redirectors", "words"),
+    [
+        ({"x": "http://r"}, "redirector"),
+        ({"x": "root://x:1094"}, "without the redirector"),
+        ({"x": "root://r:1094/path"}, "redirector"),
+        ({"x": "root://r:1", "y": "root://s:1"}, "caches of one site have one redirector: x has root://r:1"),
+    ],
+)
+def test_a_redirector_that_cannot_be_is_refused(
+    tmp_path: Path, redirectors: dict[str, str], words: str
+) -> None:
+    texts = [
+        f'[caches.{name}]\nname = "{name}"\nkind = "xcache"\nurl = "root://{name}:1094"\n'
+        f'capacity = "1TB"\nsite = "E"\nredirector = "{redirector}"\n'
+        for name, redirector in redirectors.items()
+    ]
+    (tmp_path / "c.toml").write_text("".join(texts))
+    with pytest.raises(ConfigError, match=words):
+        Settings.load(tmp_path / "c.toml", env={})

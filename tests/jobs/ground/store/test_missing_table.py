@@ -1,21 +1,29 @@
-"""Tables and days that are not there: the error names those that are, and the command that writes them."""
+"""Tables and days that are not there, and sizes that reads do not state: what is told, and what is found."""
 
 from __future__ import annotations
 
 import dataclasses
+import datetime as dt
+from pathlib import Path
+from typing import Any
 
+import pyarrow as pa
 import pytest
+from access_rows import accesses
 
 from features import results, schema
 from features.common.times import parse_day
-from features.schema import ACCESSES, Table
+from features.schema import ACCESSES, CONTENTS, FILES, Table
 from jobs.cli.main import COMMANDS
 from jobs.ground.settings.tree import Settings
-from jobs.ground.store.commits import Key, Partition, Snapshot
+from jobs.ground.store import sizes
+from jobs.ground.store.commits import Key, MomentKey, Partition, Snapshot
 from jobs.ground.store.schema_check import WRITTEN_BY, days_there, no_access, no_table
+from jobs.ground.store.tables import Tables
+from jobs.loop.traces import from_tables
 
 
-def accesses(*days: str) -> Snapshot:
+def days_in(*days: str) -> Snapshot:
     parts: dict[Key, Partition] = {(day,): Partition("p", 1, "d", ("f",)) for day in days}
     return Snapshot(ACCESSES, "/t", 1, "id", parts | {("2026-12-31",): Partition("p", 0, "d", ())})
 
@@ -50,13 +58,84 @@ def test_a_missing_table_names_its_command_and_a_missing_root_the_option() -> No
     ],
 )
 def test_days_are_told_in_spans(days: list[str], words: str) -> None:
-    assert days_there(accesses(*days)) == words
+    assert days_there(days_in(*days)) == words
 
 
 def test_the_days_that_were_asked_for_are_named() -> None:
     one, two = parse_day("2026-01-01"), parse_day("2026-01-02")
-    there = accesses("2026-03-01")
+    there = days_in("2026-03-01")
     assert str(no_access(there, first_s=one, last_s=one)).startswith(
         "there is no access on 2026-01-01; there"
     )
     assert "no access from 2026-01-01 to 2026-01-02;" in str(no_access(there, first_s=one, last_s=two))
+
+
+DAY = dt.datetime(2026, 3, 1, tzinfo=dt.UTC)
+DAY_S = int(DAY.timestamp())
+
+
+@pytest.fixture
+def tables(tmp_path: Path) -> Tables:
+    return Tables(str(tmp_path / "tables"))
+
+
+def read(name: str, *, source: str = "cms_tracer", size: int | None = None) -> dict[str, Any]:
+    return {"name": name, "source": source, "size_bytes": size}
+
+
+def reads(tables: Tables, *rows: dict[str, Any]) -> None:
+    tables.replace_partition(ACCESSES, accesses(rows, accessed_at=DAY), ("2026-03-01",))
+
+
+def listed(tables: Tables, name: str, size: int) -> None:
+    row = {"did": f"cms:{name}", "scope": "cms", "name": name, "size_bytes": size, "known_at": DAY}
+    tables.replace_rows(FILES, [row], ())
+
+
+def held(tables: Tables, cache: str, at_s: int, **files: int) -> None:
+    same = {"complete": True, "open": False, "scanned_at": DAY}
+    sizes_of = {name: {"size_bytes": size, "bytes_on_disk": size} for name, size in files.items()}
+    rows = [same | {"did": f"cms:{name}", "name": name} | of for name, of in sizes_of.items()]
+    tables.replace_rows(CONTENTS, rows, MomentKey.at(at_s, cache))
+
+
+def by_name(tables: Tables) -> dict[str, int]:
+    reads = from_tables(tables, since_s=DAY_S, until_s=DAY_S, demand_sources={"*": "cms_tracer"})
+    names = reads.trace.names
+    assert names is not None
+    return dict(zip(names.to_pylist(), reads.trace.size_bytes.tolist(), strict=True))
+
+
+def test_sizes_come_from_the_catalogue_then_other_records_then_the_caches(tables: Tables) -> None:
+    reads(
+        tables,
+        *map(read, ("listed", "told", "held", "unknown", "unknown")),
+        read("told", source="xcache_gstream", size=7),
+        read("listed", source="xcache_gstream", size=8),
+        read("strange", source="rucio_traces", size=9),
+    )
+    listed(tables, "listed", 5)
+    held(tables, "one", DAY_S - 3600, held=1, told=99)
+    held(tables, "one", DAY_S, held=3, listed=99, unread=100)
+    assert by_name(tables) == {"cms:listed": 5, "cms:told": 7, "cms:held": 3}
+    assert sizes.n_unknown(tables, "cms_tracer", ["2026-03-01"]) == 2
+    assert sizes.n_unknown(tables, "cms_tracer", []) == 0
+
+
+def test_a_size_that_the_reads_state_needs_no_other(tables: Tables) -> None:
+    reads(tables, read("told", size=4), read("told"))
+    held(tables, "one", DAY_S, told=99)
+    assert by_name(tables) == {"cms:told": 4}
+    assert sizes.n_unknown(tables, "cms_tracer", ["2026-03-01"]) == 0
+
+
+def test_a_size_is_the_catalogues_else_what_most_say_and_0_only_if_nothing_else_was_said(
+    tables: Tables,
+) -> None:
+    listed(tables, "/a", 7)
+    stated: dict[str, list[int | None]] = {"/a": [9, 9], "/b": [0, 5, 5, 100], "/c": [0, None], "/d": [3, 8]}
+    stated |= {"/e": [None]}
+    rows = [{"did": f"cms:{name}", "size_bytes": size} for name, of in stated.items() for size in of]
+    dids = pa.array([f"cms:{name}" for name in stated])
+    schema = pa.schema({"did": pa.string(), "size_bytes": pa.int64()})
+    assert sizes.agreed(tables, dids, pa.Table.from_pylist(rows, schema)).tolist() == [7, 5, 0, 8, -1]

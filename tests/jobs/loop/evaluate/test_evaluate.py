@@ -1,7 +1,9 @@
-"""`cachecast evaluate` on a small generated region: the whole walk, what it may know, and its record."""
+"""`cachecast evaluate` on a small generated region: what it checks first and may know, and its record."""
 
 from __future__ import annotations
 
+import contextlib
+import datetime as dt
 import json
 import re
 from pathlib import Path
@@ -12,18 +14,20 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
+from access_rows import accesses
 from local_engines import LOCAL
 from typer.testing import CliRunner
 
-from features.common.errors import InputError, SchemaError
-from features.common.times import DAY_S
+from features.common.errors import CachecastError, InputError, SchemaError, StaleInputError
+from features.common.times import DAY_S, parse_day
 from features.common.units import TOO_FEW_DAYS, format_bytes
 from features.results import CHALLENGER_PLAN
 from features.schema import ACCESSES, FILES
 from jobs.cli.main import app
 from jobs.ground.settings.tree import Settings
 from jobs.ground.store.tables import Tables
-from jobs.loop.evaluate.replay_setup import copy_file, copy_tables
+from jobs.loop.evaluate.answer import acting_rows
+from jobs.loop.evaluate.replay_setup import copy_file, copy_tables, to_evaluate
 from jobs.loop.evaluate.walk_forward import SCORERS, ScoreStore, Walk, score, weeks
 from jobs.loop.train.engines import RegionData
 from jobs.studies.simulate.workload import load
@@ -93,6 +97,24 @@ def test_every_rival_is_there_at_every_capacity_and_none_beats_the_bound(answer:
         # With one distance for all origins, hours are spent as bytes are missed.
         saved_bytes = pair["byte_hit_ratio"] - alone["byte_hit_ratio"]
         assert (pair["core_hours"] < alone["core_hours"]) == (saved_bytes > 0)
+        for row in (pair, alone):  # and jobs wait as long as bytes are missed
+            missed = [1 - of["byte_hit_ratio"] for of in (row, rows["lru", share])]
+            waiting = [of["waiting_hours"] for of in (row, rows["lru", share])]
+            assert waiting[0] / waiting[1] == pytest.approx(missed[0] / missed[1])
+
+
+def test_lists_a_steward_or_both_are_side_by_side(answer: dict[str, Any], site: Path) -> None:
+    acting = acting_rows(answer["rows"], "capacity_fraction")
+    assert [(row["capacity_fraction"], row["acting"]) for row in acting] == [
+        (share, name) for share in (0.1, 0.2) for name in ("LRU", "lists", "a steward", "both", "S3-FIFO")
+    ]
+    lru = acting[0]
+    for row in acting[:5]:
+        assert row["wan_share"] == row["wan_bytes"] / lru["wan_bytes"]
+        assert row["waiting_share"] == row["waiting_hours"] / lru["waiting_hours"]
+    assert "Lists, a steward, or both" in (site / "walk.html").read_text()
+    no_plans = [row for row in answer["rows"] if "+" not in row["policy"]]
+    assert acting_rows(no_plans, "capacity_fraction") == []
 
 
 def test_the_page_says_what_the_answer_says(answer: dict[str, Any], site: Path) -> None:
@@ -231,3 +253,62 @@ def test_the_sites_days_are_copied_with_the_catalogue(site: Path, tmp_path: Path
     days = own.read_arrow(ACCESSES, since="2026-03-02", until="2026-03-04")
     assert copy.read_arrow(ACCESSES).sort_by("event_id").equals(days.sort_by("event_id"))
     assert copy.read_arrow(FILES).sort_by("did").equals(own.read_arrow(FILES).sort_by("did"))
+
+
+DAYS = ("2026-03-01", "2026-03-02")
+
+
+def rows() -> pa.Table:
+    times = [dt.datetime.fromisoformat(f"{day}T12:00:00+00:00") for day in DAYS]
+    return accesses([{"accessed_at": at} for at in times], size_bytes=1).drop_columns(["day"])
+
+
+def check(folder: Path, since: str, until: str | None = None) -> None:
+    to_s = None if until is None else parse_day(until)
+    to_evaluate(Settings.load(env={}, tables=str(folder / "t")), from_s=parse_day(since), to_s=to_s)
+
+
+@pytest.mark.parametrize(
+    ("since", "told"),
+    [
+        ("2026-03-01", "accesses from 2026-03-01 to 2026-03-02; --from 2026-03-01 must leave some before it"),
+        ("2026-03-03", "accesses from 2026-03-01 to 2026-03-02; --from 2026-03-03 must leave some before it"),
+    ],
+)
+def test_days_that_leave_nothing_are_refused(tmp_path: Path, since: str, told: str) -> None:
+    Tables(str(tmp_path / "t")).replace_arrow(ACCESSES, rows().append_column("day", pa.array(DAYS)))
+    with pytest.raises(InputError, match=told):
+        check(tmp_path, since)
+    check(tmp_path, "2026-03-02")
+
+
+def test_tables_without_accesses_of_the_days_name_those_there_are(tmp_path: Path) -> None:
+    with pytest.raises(StaleInputError, match="no table accesses"):
+        check(tmp_path, "2026-03-02")
+    Tables(str(tmp_path / "t")).replace_arrow(ACCESSES, rows().append_column("day", pa.array(DAYS)))
+    with pytest.raises(
+        StaleInputError, match=r"no access from 2028-03-01 to 2028-03-02, nor .* of 2026-03-01"
+    ):
+        check(tmp_path, "2028-03-01", "2028-03-02")
+    with pytest.raises(InputError, match="--to 2026-03-01 is before --from 2026-03-02"):
+        check(tmp_path, "2026-03-02", "2026-03-01")
+
+
+@pytest.mark.parametrize("time_us", [2**62, -(2**62), -1])
+def test_times_that_no_access_has_are_refused(tmp_path: Path, time_us: int) -> None:
+    at = rows().column_names.index("accessed_at")
+    times = pa.array([time_us, 1_772_323_200_000_000], pa.timestamp("us", tz="UTC"))
+    pq.write_table(rows().set_column(at, "accessed_at", times), tmp_path / "a.parquet")
+    with pytest.raises(InputError, match=r"a\.parquet: accessed_at .* beyond the times of accesses"):
+        copy_file(tmp_path / "a.parquet", Tables(str(tmp_path / "t")))
+
+
+def test_a_damaged_footer_is_an_error_and_not_the_end_of_the_process(tmp_path: Path) -> None:
+    path = tmp_path / "a.parquet"
+    table = {"accessed_at": rows()["accessed_at"], "did": ["a", "b"], "size_bytes": [1, 2]}
+    pq.write_table(pa.table(table), path)
+    content = path.read_bytes()
+    for at in range(content.rindex(b"schema") - 40, len(content)):
+        path.write_bytes(content[:at] + bytes([content[at] ^ 0x15]) + content[at + 1 :])
+        with contextlib.suppress(CachecastError):
+            copy_file(path, Tables(str(tmp_path / "t")))
