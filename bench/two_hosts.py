@@ -21,6 +21,7 @@ import argparse
 import json
 import os
 import signal
+import struct
 import subprocess
 import sys
 import tempfile
@@ -126,7 +127,7 @@ class Clock:
         subprocess.run(["cc", "-shared", "-fPIC", "-o", library, source, "-ldl"], check=True)
         self.env = {"LD_PRELOAD": str(library), "CLOCK_SHIFT_FILE": str(self.file)}
         self.ahead_s = 0
-        self.file.write_bytes(bytes(8))
+        self.file.write_bytes(struct.pack("ll", 0, int(time.time())))
 
     @property
     def now_s(self) -> int:
@@ -137,7 +138,7 @@ class Clock:
         """Let it be `at_s`, if that is still to come."""
         self.ahead_s += max(0, at_s - self.now_s)
         with self.file.open("r+b") as seen:  # mapped into each process
-            seen.write(self.ahead_s.to_bytes(8, sys.byteorder))
+            seen.write(struct.pack("l", self.ahead_s))
 
 
 def by_airflow(hosts: Hosts, clock: Clock) -> str:
@@ -332,7 +333,8 @@ def main() -> int:
     options.add_argument("--only", nargs="*", help="parts of the names of drills")
     options.add_argument("--blind", type=float, default=300.0, help="seconds without the link")
     chosen = options.parse_args()
-    clock = Clock(Path(tempfile.mkdtemp(prefix="cachecast-clock-")))
+    folder = tempfile.TemporaryDirectory(prefix="cachecast-clock-")
+    clock = Clock(Path(folder.name))
     scheduled = partial(by_airflow, clock=clock)
     drills: dict[str, Callable[[Hosts], str]] = {
         "a day by Airflow's schedule": scheduled,
