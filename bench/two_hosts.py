@@ -6,8 +6,8 @@ Exit code 1 if a promise breaks.
 
 Two network namespaces, with a veth pair between them, which needs root. In one the controller: PostgreSQL
 with the journal, a store that speaks S3 with the tables (moto), and for the first drill Airflow, whose
-schedule starts the cycles of a day: libfaketime skips the hours without work, on both hosts alike. Without it
-there are two cycles of six minutes. In the other a real XCache of 20 files of 1 MiB, its origin, collector
+schedule starts the cycles of a day: a clock that all processes share skips the hours without work.
+In the other a real XCache of 20 files of 1 MiB, its origin, collector
 and steward. Neither sees the other's folder or loopback; each command runs in the namespace of its host.
 What must hold: nothing is pushed or fetched twice, nothing is lost, no open or pinned file goes; judged by
 what is on the cache's disk, what the server reported, and the receipts.
@@ -21,6 +21,8 @@ import argparse
 import json
 import os
 import signal
+import struct
+import subprocess
 import sys
 import tempfile
 import time
@@ -41,8 +43,7 @@ from steward_site import MIB, eventually  # noqa: E402
 
 from features.common.times import DAY_S, as_of_label, day_label  # noqa: E402
 
-FAKETIME = Path("/usr/lib/x86_64-linux-gnu/faketime/libfaketimeMT.so.1")
-AIRFLOW_CYCLE_S, N_CYCLES = (4 * 3600, 6) if FAKETIME.exists() else (360, 2)
+AIRFLOW_CYCLE_S, N_CYCLES = 4 * 3600, 6
 N_DAYS, UNITS_S, WITHIN_S = 4, 60, 1800.0
 """`UNITS_S`: how long before a cycle the units of the cache's host begin."""
 CHAIN = ("pull_accesses", "build_features", "place_and_push")
@@ -117,28 +118,27 @@ print(json.dumps(len(rows)))
 
 
 class Clock:
-    """The clock of all processes on both hosts, which a file sets ahead if there is libfaketime."""
+    """The clock of all processes on both hosts, which is set ahead where nothing is to be done for hours."""
 
     def __init__(self, folder: Path) -> None:
-        self.file, self.ahead_s = folder / "ahead", 0.0
-        self.env = {"LD_PRELOAD": str(FAKETIME), "FAKETIME_TIMESTAMP_FILE": str(self.file)}
-        self.env |= {"FAKETIME_NO_CACHE": "1", "FAKETIME_DONT_FAKE_MONOTONIC": "1"}
-        self.until(0)
+        folder.chmod(0o755)  # for the servers, too, which are other users
+        library, self.file = folder / "clock.so", folder / "ahead_s"
+        source = ROOT / "tests" / "support" / "servers" / "shifted_clock.c"
+        subprocess.run(["cc", "-shared", "-fPIC", "-o", library, source, "-ldl"], check=True)
+        self.env = {"LD_PRELOAD": str(library), "CLOCK_SHIFT_FILE": str(self.file)}
+        self.ahead_s = 0
+        self.file.write_bytes(struct.pack("ll", 0, int(time.time())))
 
     @property
     def now_s(self) -> int:
         """The time on the hosts."""
-        return int(time.time() + self.ahead_s)
+        return int(time.time()) + self.ahead_s
 
-    def until(self, at_s: float) -> None:
+    def until(self, at_s: int) -> None:
         """Let it be `at_s`, if that is still to come."""
-        left_s = max(0.0, at_s - time.time() - self.ahead_s)
-        if not FAKETIME.exists():
-            time.sleep(left_s)
-            return
-        self.ahead_s += left_s
-        self.file.with_suffix(".new").write_text(f"+{self.ahead_s:.3f}\n")
-        self.file.with_suffix(".new").rename(self.file)
+        self.ahead_s += max(0, at_s - self.now_s)
+        with self.file.open("r+b") as seen:  # mapped into each process
+            seen.write(struct.pack("l", self.ahead_s))
 
 
 def by_airflow(hosts: Hosts, clock: Clock) -> str:
@@ -160,9 +160,8 @@ def by_airflow(hosts: Hosts, clock: Clock) -> str:
     for _ in range(3 * N_CYCLES):
         at_s = ((clock.now_s + UNITS_S) // AIRFLOW_CYCLE_S + 1) * AIRFLOW_CYCLE_S
         clock.until(at_s - UNITS_S)
-        if FAKETIME.exists():  # the steward knows that its clock was set, and asks for a start
-            hosts.kill("steward")
-            hosts.steward()
+        hosts.kill("steward")  # it knows that its clock was set, and asks for a start
+        hosts.steward()
         units(hosts, clock)
         delivered_s = deliver(folder, reads, delivered_s, at_s)
         clock.until(at_s)
@@ -334,8 +333,8 @@ def main() -> int:
     options.add_argument("--only", nargs="*", help="parts of the names of drills")
     options.add_argument("--blind", type=float, default=300.0, help="seconds without the link")
     chosen = options.parse_args()
-    clock = Clock(Path(tempfile.mkdtemp(prefix="cachecast-clock-")))
-    clock.file.parent.chmod(0o755)
+    folder = tempfile.TemporaryDirectory(prefix="cachecast-clock-")
+    clock = Clock(Path(folder.name))
     scheduled = partial(by_airflow, clock=clock)
     drills: dict[str, Callable[[Hosts], str]] = {
         "a day by Airflow's schedule": scheduled,
@@ -350,7 +349,7 @@ def main() -> int:
     with xrootd_versions.in_use(xrootd_versions.wanted()[-1]):
         for is_scheduled in (True, False):
             names = [name for name in asked if (drills[name] is scheduled) == is_scheduled]
-            settings = BY_AIRFLOW | (clock.env if FAKETIME.exists() else {}) if is_scheduled else {}
+            settings = BY_AIRFLOW | clock.env if is_scheduled else {}
             if names:
                 with mock.patch.dict(os.environ, settings), host_pair.running() as hosts:
                     if not all(held(hosts, name, drills[name]) for name in names):

@@ -97,7 +97,17 @@ def upgraded(python: Path, folder: Path) -> None:
     later = copied(git("stash", "create") or "HEAD", folder / "later")
     setup = (later / "setup.py").read_text()
     (later / "setup.py").write_text(setup.replace('version="', 'version="1!', 1))
-    push = [command, "push", "run", "--cache", "cache", "--unproven", "--json", "--conf", "site.toml"]
+    push: list[str | Path] = [
+        command,
+        "push",
+        "run",
+        "--cache",
+        "cache",
+        "--unproven",
+        "--json",
+        "--conf",
+        "site.toml",
+    ]
     before = json.loads(step("push", *push, cwd=site))
     assert before["pushed"] and not before["failed"], f"the first push: {before}"
     wheel = built(later, folder / "wheel-later")
@@ -140,8 +150,8 @@ def first_plan(python: Path, folder: Path) -> None:
     command = [python.with_name("cachecast")]
     words = ["--days", "8", "--accesses", "6000", "--start", first, "--raw", "--out", "raw"]
     step("workload", *command, "workload", "--scenario", "demo", *words, cwd=folder)
-    for line in (folder / "raw" / "files.jsonl").read_text().splitlines():
-        file = json.loads(line)
+    for record in (folder / "raw" / "files.jsonl").read_text().splitlines():
+        file = json.loads(record)
         origin = folder / "origin" / file["name"].lstrip("/")
         origin.parent.mkdir(parents=True, exist_ok=True)
         with origin.open("wb") as content:
