@@ -57,15 +57,11 @@ class Fact(NamedTuple):
 
 
 class Statements(NamedTuple):
-    """Rows that state facts of files, by number, and from when on each row may be used.
-
-    `order`: indices of the rows, earlier statements first.
-    """
+    """Rows that state facts of files, by number, earlier ones first, and from when on each may be used."""
 
     item: Ids
     from_s: IntArray
     rows: pa.Table
-    order: IntArray
 
     def usable_from(self, name: str) -> IntArray:
         """The decision time from which fact `name` of each row may be used: int64[n], s since 1970."""
@@ -76,9 +72,9 @@ class Statements(NamedTuple):
 
     def first(self, n_files: int, stated: BoolArray) -> IntArray:
         """For each file its first row of those `stated`, int64[m]; -1: none."""
-        order = self.order[stated[self.order]][::-1]
+        rows = np.flatnonzero(stated)[::-1]
         first = np.full(n_files, -1, np.int64)
-        first[self.item[order]] = order
+        first[self.item[rows]] = rows  # of equal files the last is set
         return first
 
 
@@ -116,7 +112,7 @@ def fact(
 
 def of_catalogue(files: pa.Table, item: Ids, *, cycle_s: int) -> Statements:
     """The rows of the catalogue as statements; `files` has each did once."""
-    return Statements(item, usable_from(files["known_at"], cycle_s), files, np.arange(files.num_rows))
+    return Statements(item, usable_from(files["known_at"], cycle_s), files)
 
 
 def listed_from(catalogue: Statements, n_files: int, *, cycle_s: int) -> IntArray:
@@ -201,7 +197,7 @@ class Stored:
         dataset = pc.if_else(pc.ends_with(name, ALONE), pa.scalar(None, pa.string()), name)
         rows = self.files.drop_columns(["numbers"])
         stated = rows.set_column(rows.column_names.index("dataset"), "dataset", dataset)
-        return Statements(item, np.full(item.size, ALWAYS), stated, np.arange(item.size))
+        return Statements(item, np.full(item.size, ALWAYS), stated)
 
     def put_into(self, state: State, item: Ids, dataset_names: pa.Array) -> None:
         """Write the stored files and datasets into `state`, which is empty.
