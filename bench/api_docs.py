@@ -51,18 +51,18 @@ def main() -> int:
 
 def public_modules() -> list[ModuleType]:
     """The modules of every room, less those whose package says itself what is public (`__all__`)."""
-    found, closed = [], set[str]()
+    modules, closed = [], set[str]()
     for room in ROOMS:
-        for one in pkgutil.walk_packages([str(ROOT / room)], f"{room}."):
-            package = one.name.rpartition(".")[0]
-            if one.name.endswith("__main__") or package in closed:
-                closed.add(one.name)
+        for entry in pkgutil.walk_packages([str(ROOT / room)], f"{room}."):
+            package = entry.name.rpartition(".")[0]
+            if entry.name.endswith("__main__") or package in closed:
+                closed.add(entry.name)
                 continue
-            module = importlib.import_module(one.name)
-            found.append(module)
+            module = importlib.import_module(entry.name)
+            modules.append(module)
             if hasattr(module, "__all__"):
-                closed.add(one.name)
-    return found
+                closed.add(entry.name)
+    return modules
 
 
 def name_annotations() -> None:

@@ -19,14 +19,15 @@ from typing import Any
 import numpy as np
 
 ROOT = Path(__file__).parents[1]
-sys.path.insert(0, str(ROOT))
+sys.path[:0] = [str(ROOT), str(ROOT / "tests" / "support" / "oracles")]
+
+from published import CLOSE_PERCENT, Line, calibration, trace_of  # noqa: E402
 
 from features.common.times import DAY_S  # noqa: E402
 from replay.bounds import byte_bound  # noqa: E402
 from replay.policies import run_policy  # noqa: E402
 from replay.trace import Trace  # noqa: E402
 from replay.workload import WorkloadConfig, generate  # noqa: E402
-from replay.workload.report import CLOSE_PERCENT, Line, calibration, trace_of  # noqa: E402
 
 FOLDER = ROOT / "conf" / "workloads"
 SCENARIOS = ("mwt2", "prague", "pic", "socal", "site", "archive")

@@ -43,22 +43,22 @@ def confined(site: Site, component: str, name: str | None = None) -> None:
     """A container has no right that its pod does not name."""
     name = name or component
     account = site.pods[component].spec["securityContext"]["runAsUser"]
-    told = site.inside(component, name, "id -u; id -g; grep -E 'Cap(Eff|Bnd)|NoNewPrivs' /proc/self/status")
+    output = site.inside(component, name, "id -u; id -g; grep -E 'Cap(Eff|Bnd)|NoNewPrivs' /proc/self/status")
     words = ["CapEff:", "0" * 16, "CapBnd:", "0" * 16, "NoNewPrivs:", "1"]
-    check(told.split() == [str(account), "10001", *words], f"{name}: runs as {account}, with no capability")
-    told = site.inside(
+    check(output.split() == [str(account), "10001", *words], f"{name}: runs as {account}, with no capability")
+    output = site.inside(
         component, name, "touch /x /usr/x /etc/x /opt/x /var/x 2>&1; ls /tmp/x; touch /tmp/x && ls /tmp"
     )
-    check(told.count("cannot touch") == 5 and "x" in told.splitlines(), f"{name}: a read-only root")
+    check(output.count("cannot touch") == 5 and "x" in output.splitlines(), f"{name}: a read-only root")
 
 
 def collected(site: Site) -> None:
     """The collector runs, and has no secret."""
     site.ready("collector")
     confined(site, "collector")
-    told = site.inside("collector", None, "env; cat /private/* /secret/* 2>&1; ls /var/lib")
-    check("not-shown" not in told, "collector: no secret")
-    check("cachecast-steward" not in told.splitlines(), "collector: no folder of stewards")
+    output = site.inside("collector", None, "env; cat /private/* /secret/* 2>&1; ls /var/lib")
+    check("not-shown" not in output, "collector: no secret")
+    check("cachecast-steward" not in output.splitlines(), "collector: no folder of stewards")
 
 
 def cached(site: Site) -> None:
@@ -80,14 +80,14 @@ def cached(site: Site) -> None:
             time.sleep(1)
         check(len(held) <= limit, f"steward: of {N_FILES} files {len(held)} are left")
         words = site.container("cache", "steward")
-        while "evicted" not in (told := site.kubelet.log_end(words)) and time.monotonic() < deadline:
+        while "evicted" not in (output := site.kubelet.log_end(words)) and time.monotonic() < deadline:
             time.sleep(1)  # it says so after its look
-        check("evicted" in told and "purge" not in told, "steward: it evicted the others")
+        check("evicted" in output and "purge" not in output, "steward: it evicted the others")
         check(names[0] in held, "steward: the open file, the oldest, is among them")
         check(opened.read_all() == MIB, "xcache: the open file is read")
     keyed(site)
-    told = site.inside("cache", "steward", "touch /xcache/x 2>&1; rm /xcache/store/*.root 2>&1")
-    check(told.count("Read-only file system") > 1, "steward: cannot write to the cache's disk")
+    output = site.inside("cache", "steward", "touch /xcache/x 2>&1; rm /xcache/store/*.root 2>&1")
+    check(output.count("Read-only file system") > 1, "steward: cannot write to the cache's disk")
 
 
 def keyed(site: Site) -> None:
@@ -97,17 +97,20 @@ def keyed(site: Site) -> None:
     for name in ("xcache", "steward"):
         check(site.inside("cache", name, stat).split() == ["400", str(account)], f"{name}: has the key alone")
     for component in ("push", "collector", "cycle"):
-        told = site.inside(component, None, f"{stat}; ls /secret /private 2>&1; env | grep SSS")
-        check("keytab" not in told.replace("'/private/sss.keytab'", ""), f"{component}: has no key")
+        output = site.inside(component, None, f"{stat}; ls /secret /private 2>&1; env | grep SSS")
+        check("keytab" not in output.replace("'/private/sss.keytab'", ""), f"{component}: has no key")
     name = site.held()[-1]
     own = f"root://{RELEASE}-cache-xc1:1094"
     for where, key in ((CACHE, ""), (CACHE, "XrdSecSSSKT=/private/sss.keytab"), (own, "XrdSecSSSKT=/none")):
         words = f"{key} xrdfs {where} cat '/xrdpfc_command/remove_file/ {name}' 2>&1"
-        told = site.inside("cache", "steward", words)
-        refused = "permission denied" in told or "Auth failed" in told
+        output = site.inside("cache", "steward", words)
+        refused = "permission denied" in output or "Auth failed" in output
         check(refused and name in site.held(), f"xcache: {where} with {key or 'no key'}: no eviction")
-    told = site.inside("push", None, f"xrdfs {CACHE} cat {name} | wc -c; xrdfs {CACHE} rm {name} 2>&1")
-    check(told.split()[0] == str(MIB) and "denied" in told, "xcache: a client without the key reads, no more")
+    output = site.inside("push", None, f"xrdfs {CACHE} cat {name} | wc -c; xrdfs {CACHE} rm {name} 2>&1")
+    check(
+        output.split()[0] == str(MIB) and "denied" in output,
+        "xcache: a client without the key reads, no more",
+    )
     site.inside("cache", "steward", f"xrdfs {own} cat '/xrdpfc_command/remove_file/ {name}' 2>&1")
     deadline = time.monotonic() + 30
     while name in site.held() and time.monotonic() < deadline:
@@ -124,8 +127,8 @@ def placed(site: Site) -> None:
         "placement: answers by its Service's name",
     )
     check(answer(f"{PLACEMENT}/health", "elsewhere.example") == 421, "placement: by no stranger's")
-    told = site.inside("placement", None, "stat -c '%a %u' /private/xc1; cat /private/xc1").split()
-    check(told[:2] == ["400", "10001"], "placement: a cache's token is its account's alone")
+    output = site.inside("placement", None, "stat -c '%a %u' /private/xc1; cat /private/xc1").split()
+    check(output[:2] == ["400", "10001"], "placement: a cache's token is its account's alone")
     check(site.inside("placement", None, "ls /private").split() == ["xc1"], "placement: has no key")
 
 
@@ -151,8 +154,8 @@ def watched(site: Site) -> None:
 def cycled(site: Site) -> None:
     """Jobs of a moment end well before there is a model, and say so; the collector finished its capture."""
     at_s = (int(time.time()) // 3600 + 1) * 3600 + 60
-    told = site.job("cycle", at_s)
-    check("no champion yet" in told, "job cycle: says that there is no champion")
+    output = site.job("cycle", at_s)
+    check("no champion yet" in output, "job cycle: says that there is no champion")
     for component in ("push", "place", "outcomes"):
         site.job(component, at_s)
 
@@ -161,14 +164,14 @@ LOOKS = {"status": watched, "collector": collected, "cache": cached, "placement"
 
 
 def main() -> int:
-    wanted = [word for word in sys.argv[1:] if not word.startswith("--")]
+    components = [word for word in sys.argv[1:] if not word.startswith("--")]
     if "--inside" in sys.argv:
-        return inside(wanted or [*LOOKS, "cycle"])
+        return inside(components or [*LOOKS, "cycle"])
     if os.geteuid() or not shutil.which("bwrap"):
         raise SystemExit("needs root, and bubblewrap: conf/deploy/system.sh containers")
     newest, *others = reversed(xrootd_versions.wanted())
-    runs = {newest: wanted}
-    if not wanted or "cache" in wanted:
+    runs = {newest: components}
+    if not components or "cache" in components:
         runs |= {
             other: ["status", "collector", "cache"] for other in others
         }  # the steward waits for these two
@@ -182,8 +185,8 @@ def main() -> int:
     return 0
 
 
-def inside(wanted: list[str]) -> int:
-    """Run the pods of components, on the XRootD version that is wanted."""
+def inside(components: list[str]) -> int:
+    """Run the pods of components, on the one XRootD version that is asked for."""
     subprocess.run(["ip", "link", "set", "lo", "up"], check=True)
     subprocess.run(["ip", "address", "add", f"{ADDRESS}/32", "dev", "lo"], check=True)
     (version,) = xrootd_versions.wanted()
@@ -196,10 +199,10 @@ def inside(wanted: list[str]) -> int:
             site = started(folder, stack)
             with contextlib.ExitStack() as running:
                 for component, look in LOOKS.items():
-                    if component in wanted:
+                    if component in components:
                         running.enter_context(site.kubelet.running(site.pods[component]))
                         look(site)
-            if "cycle" in wanted:
+            if "cycle" in components:
                 cycled(site)
         except (Broken, ServiceError) as error:
             print(f"BROKEN: {error}")

@@ -96,22 +96,16 @@ def train(
         bool,
         typer.Option("--compare", help="fit every learner of [training] learners; the best LightGBM serves"),
     ] = False,
-    search_minutes: Annotated[
-        float,
-        typer.Option(min=0, help="with --compare: minutes to search LightGBM's settings in; 0: keep them"),
-    ] = 0,
 ) -> None:
     """Train a model for every horizon, and record it in MLflow beside scores that are not learned."""
     from jobs.loop.train import ready
 
-    if search_minutes and not compare:
-        raise InputError("--search-minutes needs --compare")
-    until_s, search_s = parsing.come(settings, as_of), 60 * search_minutes
+    until_s = parsing.come(settings, as_of)
     ready.to_train(settings, until_s=until_s)
     from jobs.loop.train import training as job
 
     with console.progress("training") as advance:
-        answer = job.run(settings, until_s=until_s, compare=compare, search_s=search_s, on_progress=advance)
+        answer = job.run(settings, until_s=until_s, compare=compare, on_progress=advance)
     if console.shown_as_json(answer):
         return
     title = f"{answer.version}, the new candidate: models on days they were not trained on"

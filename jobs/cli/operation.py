@@ -66,6 +66,8 @@ def _show(region: Status) -> None:
     console.sentence(f"predictions: {scored if region.predictions_at else 'none'}")
     if region.caches:
         console.show([_cache(cache) for cache in region.caches])
+    for report in region.queues:
+        console.sentence(f"queue {report.queue}: {report}")
     if region.alarms:
         console.line(f"{len(region.alarms)} alarms, each with a section in docs/troubleshoot.md:")
         for alarm in region.alarms:

@@ -190,9 +190,6 @@ def workload(
     raw: Annotated[
         bool, typer.Option("--raw", help="write Rucio traces and a listing, as JSON lines")
     ] = False,
-    report: Annotated[
-        bool, typer.Option("--report", help="show published figures beside the generated ones")
-    ] = False,
     conf: Conf = None,
     tables: Annotated[
         str | None, typer.Option("--tables", help="write raw files and pull them into these tables")
@@ -216,14 +213,10 @@ def workload(
             scale=scale,
             out=out,
             raw=raw,
-            report=report,
             pull_too=tables is not None,
             on_progress=advance,
         )
-    console.show(answer, rows=job.written(answer))
-    if report and not console.is_json:
-        rows = job.calibration_rows(answer.calibration)
-        console.show(rows, title="published and produced")
+    console.show(answer)
 
 
 def forecast(

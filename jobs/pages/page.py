@@ -37,16 +37,12 @@ class Figure:
 
 @dataclasses.dataclass(frozen=True)
 class Section:
-    """A heading, plots and a table; `note` says how to read them.
-
-    `capacity`: hidden while a reader has picked another one.
-    """
+    """A heading, plots and a table; `note` says how to read them."""
 
     title: str
     note: str = ""
     figures: Sequence[Figure] = ()
     rows: Sequence[Row] = ()
-    capacity: float | None = None
 
 
 class Answer(NamedTuple):
@@ -86,9 +82,9 @@ class _Legends:
         look = self.swatches.setdefault(swatch(series.drawn), len(self.swatches))
         if series.policy is None:
             return _Switch(series.label, key, look, None)
-        one = _Switch(series.label, series.policy, look, len(self.policies))
-        known = self.policies.setdefault(series.policy, one)
-        return dataclasses.replace(one, policy=known.policy)
+        switch = _Switch(series.label, series.policy, look, len(self.policies))
+        known = self.policies.setdefault(series.policy, switch)
+        return dataclasses.replace(switch, policy=known.policy)
 
 
 def page(

@@ -39,7 +39,6 @@ MAX_FILE_BYTES = deadline.MOST_BYTES
 MAX_BUNDLE_BYTES = 2 << 30
 _MAX_FILES = 400
 _NAME = re.compile(rf"{BUNDLE_FILE}|(?:{ORDER_FOLDER}/)?\d{{1,9}}[a-z]\.lgb")
-_BLOCK_BYTES = 1 << 20
 
 
 def check_listing(sizes: Mapping[str, int]) -> None:
@@ -69,7 +68,9 @@ def bundle_digest(folder: Path) -> str:
     paths = _listed(folder)
     whole = hashlib.sha256()
     for name in sorted(paths):
-        whole.update(f"{name}\n{_file_digest(paths[name])}\n".encode())
+        with paths[name].open("rb") as stream:
+            digest = hashlib.file_digest(stream, "sha256").hexdigest()
+        whole.update(f"{name}\n{digest}\n".encode())
     return whole.hexdigest()
 
 
@@ -152,14 +153,6 @@ def _is_file(path: Path) -> bool:
         what = f"the link {path.name[:80]!r}" if is_link else f"{path.name[:80]!r}, which is no plain file"
         raise ModelError(f"the model bundle holds {what}, so it is not read; train again")
     return not path.is_dir()
-
-
-def _file_digest(path: Path) -> str:
-    digest = hashlib.sha256()
-    with path.open("rb") as stream:
-        while block := stream.read(_BLOCK_BYTES):
-            digest.update(block)
-    return digest.hexdigest()
 
 
 _DIGEST = re.compile("[0-9a-f]{64}")

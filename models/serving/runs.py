@@ -55,7 +55,7 @@ class TableRead:
 
 @dataclasses.dataclass(frozen=True)
 class Run:
-    """A run with its nested ones. `kind`: training, model, trial, evaluation, replay or policy.
+    """A run with its nested ones. `kind`: training, model, evaluation, replay or policy.
 
     `days`: by name, the figures of consecutive days from `first_day_s` on; they become steps. `model_id`: the
     model in MLflow that the figures describe. `folder`: the folder of its files, relative to `Place.root`.

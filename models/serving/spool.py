@@ -185,9 +185,8 @@ class Spool:
         metrics: Mapping[str, float],
         figures: Mapping[str, Figure],
         trees: Trees | None = None,
-        trials: Sequence[Run] = (),
     ) -> None:
-        """Keep a run with its plots (by file name), the gains of the columns in its `trees`, and `trials`."""
+        """Keep a run with its plots (by file name), the gains of the columns in its `trees`."""
         folder = self._folder / "runs" / f"{len(self._runs):03}"
         folder.mkdir(parents=True)
         for file, figure in figures.items():
@@ -198,8 +197,7 @@ class Spool:
             ]
             (folder / "importance.csv").write_text("column,gain_share\n" + "".join(lines))
         where = str(folder.relative_to(self._folder))
-        made = Run(name, "model", texts(params), dict(tags), dict(metrics), folder=where)
-        self._runs.append(dataclasses.replace(made, children=tuple(trials)))
+        self._runs.append(Run(name, "model", texts(params), dict(tags), dict(metrics), folder=where))
 
     def add_to_bundle(self, horizon_s: int, trees: Trees) -> None:
         """Keep the model that serves a horizon."""

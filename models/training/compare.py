@@ -9,12 +9,11 @@ import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
-import optuna
 
 from features.common.arrays import BoolArray, FloatArray, IntArray
-from models.evaluation.metrics import Quality, log_loss, quality, ranking_quality
+from models.evaluation.metrics import Quality, quality, ranking_quality
 from models.learning.baselines import RECENCY, Baseline
-from models.learning.fit import CalibratedModel, fit_calibrated, validation_parts
+from models.learning.fit import CalibratedModel, fit_calibrated
 from models.learning.frame import Known, Sample
 from models.learning.learners import Learner, LightGBM
 
@@ -127,19 +126,10 @@ def _share(part: FloatArray, whole: FloatArray) -> float:
 
 
 @dataclasses.dataclass(frozen=True)
-class Trial:
-    """Settings that a search tried, and their log loss (nats per row) on rows that no comparison sees."""
-
-    number: int
-    knobs: Mapping[str, float]
-    log_loss: float
-
-
-@dataclasses.dataclass(frozen=True)
 class Evaluation:
     """One learner or baseline on the test rows. `learner` and `model` are None for a baseline.
 
-    `scores`: one per test row; probabilities if there is a model. `trials`: of the search that found it.
+    `scores`: one per test row; probabilities if there is a model.
     """
 
     name: str
@@ -150,7 +140,6 @@ class Evaluation:
     scores: FloatArray
     slices: tuple[Slice, ...]
     holdings: tuple[Holding, ...]
-    trials: tuple[Trial, ...] = ()
 
 
 def evaluate_learner(learner: Learner, train: Known, test: Sample) -> Evaluation:
@@ -216,51 +205,3 @@ def best_learned(evaluations: Sequence[Evaluation]) -> Evaluation | None:
     if validated:
         return min(validated, key=lambda pair: pair[0])[1]
     return learned[0] if learned else None
-
-
-def search(
-    train: Known, start: LightGBM, *, seconds: float, max_trials: int
-) -> tuple[LightGBM, tuple[Trial, ...]] | None:
-    """Find the settings with the least log loss, beginning from `start`; None if the history is too short.
-
-    The learner comes with all trials, of which the first has the settings of `start`.
-    A trial is validated on rows a horizon later than those it is fitted on. The rows that the comparison of
-    learners validates on are left out, so that this comparison stays fair. `start.seed` sets the order of the
-    trials, the machine how many fit into `seconds`: equal seeds give equal settings if `max_trials` ends the
-    search.
-    """
-    compared = validation_parts(train.sample, horizon_s=train.horizon_s)
-    parts = compared and validation_parts(compared[0], horizon_s=train.horizon_s)
-    if not parts:
-        return None
-    optuna.logging.set_verbosity(optuna.logging.WARNING)
-    study = optuna.create_study(sampler=optuna.samplers.TPESampler(seed=start.seed))
-    study.enqueue_trial({name: getattr(start, name) for name in start.knobs if name != "seed"})
-    before, after = parts
-
-    def loss(trial: optuna.Trial) -> float:
-        scorer = _suggested(trial, start).fit(before.x, before.y)
-        return log_loss(after.y, scorer.score(after.x))
-
-    study.optimize(loss, n_trials=max_trials, timeout=seconds)
-    best = dataclasses.replace(start, **study.best_params, name="lightgbm_searched")
-    trials = tuple(
-        Trial(finished.number, finished.params, finished.value)
-        for finished in study.trials
-        if finished.value is not None
-    )
-    return best, trials
-
-
-def _suggested(trial: optuna.Trial, start: LightGBM) -> LightGBM:
-    return dataclasses.replace(
-        start,
-        trees=trial.suggest_int("trees", min(20, start.trees), max(400, start.trees), log=True),
-        leaves=trial.suggest_int("leaves", 7, 127, log=True),
-        min_rows=trial.suggest_int("min_rows", 20, 1000, log=True),
-        rate=trial.suggest_float("rate", 0.02, 0.2, log=True),
-        column_share=trial.suggest_float("column_share", 0.2, 1.0),
-        row_share=trial.suggest_float("row_share", 0.4, 1.0),
-        l2=trial.suggest_float("l2", 0.1, 100.0, log=True),
-        monotone=trial.suggest_categorical("monotone", [False, True]),
-    )

@@ -14,14 +14,13 @@ from features.common.arrays import FloatArray
 from features.common.units import duration_label
 from models.evaluation.metrics import Quality, quality_bounds
 from models.learning.baselines import Recency
-from models.learning.fit import CalibratedModel, fit_calibrated, refitted
+from models.learning.fit import CalibratedModel, fit_calibrated, refit
 from models.learning.frame import HorizonParts, Known, Sample
 from models.learning.learners import Trees
 from models.serving.bundle import HorizonModel
 from models.serving.drift import reference
-from models.serving.runs import Run
-from models.serving.spool import Spool, texts
-from models.training.compare import Evaluation, Slice, Trial, best
+from models.serving.spool import Spool
+from models.training.compare import Evaluation, Slice, best
 
 
 def calibration_figure(title: str, quality: Quality) -> Figure:
@@ -120,7 +119,6 @@ def record(
             metrics=metrics,
             figures=_figures(f"{evaluation.name} {within}", evaluation, part.test),
             trees=trees_of(evaluation.model),
-            trials=_trials(evaluation.trials, tags),
         )
     if (trees := trees_of(serving)) is not None:
         spool.add_to_bundle(part.train.horizon_s, trees)
@@ -154,13 +152,6 @@ def _bounds(evaluation: Evaluation, test: Sample) -> dict[str, float]:
     return quality_bounds(evaluation.quality, test.y, evaluation.scores, test.dataset)
 
 
-def _trials(trials: Sequence[Trial], tags: Mapping[str, str]) -> list[Run]:
-    return [
-        Run(f"trial {trial.number}", "trial", texts(trial.knobs), dict(tags), {"log_loss": trial.log_loss})
-        for trial in trials
-    ]
-
-
 def trees_of(model: CalibratedModel | None) -> Trees | None:
     """The trees of `model`, if it has any of LightGBM's."""
     return model.scorer if model and isinstance(model.scorer, Trees) else None
@@ -174,7 +165,7 @@ def to_serve(evaluation: Evaluation, part: HorizonParts) -> CalibratedModel:
     everything = part.everything.sample
     if evaluation.learner is None or evaluation.model is None:
         return fit_calibrated(Recency(), everything, horizon_s=part.everything.horizon_s)
-    return refitted(evaluation.learner, evaluation.model, part.test, everything)
+    return refit(evaluation.learner, evaluation.model, part.test, everything)
 
 
 def horizon_model(model: CalibratedModel, known: Known) -> HorizonModel:

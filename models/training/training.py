@@ -27,7 +27,6 @@ from models.training.compare import (
     best,
     evaluate_baseline,
     evaluate_learner,
-    search,
     why_recency,
 )
 from models.training.recording import (
@@ -48,16 +47,13 @@ class Effort:
     """What is compared, and how much time it may take.
 
     `test_share`: the last part of the as_ofs, used for the test; `learners`: names of `LEARNERS`, of which
-    the best LightGBM serves; `search_s`: seconds for the search of its settings, divided among the horizons,
-    0 for no search; `search_trials`: most trials per horizon.
+    the best LightGBM serves.
     """
 
     test_share: float
     learners: Sequence[str]
     trees: int
     seed: int
-    search_s: float
-    search_trials: int
 
 
 @dataclasses.dataclass(frozen=True)
@@ -219,13 +215,6 @@ def _by_horizon(
 def _evaluations(part: HorizonParts, spec: FeatureSpec, effort: Effort) -> list[Evaluation]:
     learners = [LEARNERS[name](effort) for name in effort.learners]
     evaluations = [evaluate_learner(learner, part.train, part.test) for learner in learners]
-    if effort.search_s:
-        start = LightGBM(trees=effort.trees, seed=effort.seed)
-        seconds = effort.search_s / len(spec.horizons_s)
-        if searched := search(part.train, start, seconds=seconds, max_trials=effort.search_trials):
-            learner, trials = searched
-            measured = evaluate_learner(learner, part.train, part.test)
-            evaluations.append(dataclasses.replace(measured, trials=trials))
     return _of_baselines(part, spec) + evaluations
 
 

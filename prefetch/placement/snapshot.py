@@ -1,4 +1,4 @@
-"""What the service knows of datasets and files: sorted arrays, written by a job and used without a copy.
+"""What the service knows of datasets and files: sorted arrays, written by a job.
 
 A name is its 64-bit key: the chance that two of a million names have the same key is 3 in 10^8.
 """
@@ -8,7 +8,9 @@ from __future__ import annotations
 import bisect
 import dataclasses
 import functools
+import io
 import json
+import zipfile
 import zlib
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
@@ -26,16 +28,10 @@ MAX_SITES = 5
 NOBODY, NOWHERE = 255, 254
 """In a row of `placed`: no further site; and as the first one: not to be placed."""
 _DAMAGED = "the stored placements are damaged or of another version; run `cachecast place`"
-_MAGIC = b"CACHECAST-PLACEMENT-3\n"
+_MAGIC = b"CACHECAST-PLACEMENT-4\n"
 _ARRAYS = (
-    ("dataset_keys", np.dtype("<u8")),
-    ("placed", np.dtype("u1")),
-    ("item_keys", np.dtype("<u8")),
-    ("size_bytes", np.dtype("<i8")),
-    ("first_row", np.dtype("<u4")),
-    ("row_cache", np.dtype("u1")),
-    ("cached", np.dtype("<f4")),
-    ("predicted", np.dtype("<f4")),
+    *("dataset_keys", "placed", "item_keys", "size_bytes"),
+    *("first_row", "row_cache", "cached", "predicted"),
 )
 
 
@@ -125,44 +121,31 @@ NOTHING = Snapshot(
 
 
 def dump(snapshot: Snapshot) -> bytes:
-    """The snapshot as bytes: a header line of JSON, the arrays, a checksum."""
-    lengths = {name: int(getattr(snapshot, name).size) for name, _ in _ARRAYS}
+    """The snapshot as bytes: its arrays and, as JSON, its names, and a checksum."""
     names = {"as_of": snapshot.as_of, "sites": snapshot.sites, "caches": snapshot.caches}
-    rest = {"capacities": snapshot.capacities, "loads": snapshot.loads, "lengths": lengths}
-    head = json.dumps(names | rest).encode()
-    # Arrays are used where they lie, so each begins at a multiple of 8.
-    parts = [_MAGIC, head, b" " * (-(len(_MAGIC) + len(head) + 1) % 8), b"\n"]
-    for name, kind in _ARRAYS:
-        raw = np.ascontiguousarray(getattr(snapshot, name), kind).tobytes()
-        parts += [raw, bytes(-len(raw) % 8)]
-    body = b"".join(parts)
+    head = json.dumps(names | {"capacities": snapshot.capacities, "loads": snapshot.loads}).encode()
+    content = io.BytesIO()
+    content.write(_MAGIC)
+    arrays = {name: getattr(snapshot, name) for name in _ARRAYS}
+    np.savez(content, head=np.frombuffer(head, np.uint8), **arrays)
+    body = content.getvalue()
     return body + zlib.crc32(body).to_bytes(8, "little")
 
 
 def load(data: bytes) -> Snapshot:
-    """The snapshot in `data`, whose bytes its arrays use. Raises InputError if it is damaged."""
-    if not data.startswith(_MAGIC) or zlib.crc32(memoryview(data)[:-8]) != int.from_bytes(
-        data[-8:], "little"
-    ):
+    """The snapshot in `data`. Raises InputError if it is damaged."""
+    body = memoryview(data)[:-8]
+    if not data.startswith(_MAGIC) or zlib.crc32(body) != int.from_bytes(data[-8:], "little"):
         raise InputError(_DAMAGED)
     try:
-        return _loaded(data)
-    except (ValueError, TypeError, LookupError):
+        with np.load(io.BytesIO(body[len(_MAGIC) :]), allow_pickle=False) as stored:
+            head = strict_json.loads(stored["head"].tobytes())
+            arrays = {name: stored[name] for name in _ARRAYS}
+        caches = tuple((cache, site) for cache, site in head["caches"])
+        loads = {cache: float(load) for cache, load in head["loads"].items()}
+        return Snapshot(head["as_of"], tuple(head["sites"]), caches, head["capacities"], loads, **arrays)
+    except (ValueError, TypeError, LookupError, OSError, zipfile.BadZipFile):
         raise InputError(_DAMAGED) from None
-
-
-def _loaded(data: bytes) -> Snapshot:
-    end = data.index(b"\n", len(_MAGIC)) + 1
-    head = strict_json.loads(data[len(_MAGIC) : end])
-    arrays: dict[str, npt.NDArray[np.generic]] = {}
-    for name, kind in _ARRAYS:
-        n = head["lengths"][name]
-        arrays[name] = np.frombuffer(data, kind, n, end)
-        end += n * kind.itemsize + -n * kind.itemsize % 8
-    arrays["placed"] = arrays["placed"].reshape(-1, MAX_SITES)
-    caches = tuple((cache, site) for cache, site in head["caches"])
-    loads = {cache: float(load) for cache, load in head["loads"].items()}
-    return Snapshot(head["as_of"], tuple(head["sites"]), caches, head["capacities"], loads, **arrays)  # type: ignore[arg-type]
 
 
 class CacheHolding(NamedTuple):

@@ -234,8 +234,8 @@ def _check(source: ColumnSource, ticks: Ticks, column: pa.ChunkedArray, name: st
     first, last = ticks.value.min(), ticks.value.max()
     if first < 0:
         row = int(ticks.value.argmin())
-        shown = f"{name} {cell(column, row)}"
-        raise InputError(f"{source.where(row)} has {shown}, before 1970; correct or drop the row")
+        what = f"{name} {cell(column, row)}"
+        raise InputError(f"{source.where(row)} has {what}, before 1970; correct or drop the row")
     years = float(last - first) / ticks.per_second / _YEAR_S
     if years > _LONGEST_YEARS or last / ticks.per_second > _LAST_S:
         row = int(ticks.value.argmax())

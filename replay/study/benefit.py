@@ -45,16 +45,6 @@ class Tier:
     read_rate_bytes_s: float
 
 
-@dataclasses.dataclass(frozen=True)
-class JobType:
-    """Runtimes relative to local reads: `remote` without a cache, through an `empty` and a `full` cache."""
-
-    name: str
-    remote: float
-    empty: float
-    full: float
-
-
 PUBLISHED_POINTS = (
     EfficiencyPoint(0.0, 0.98, "PIC: MINIAOD job, local"),
     EfficiencyPoint(9.4, 0.85, "PIC: MINIAOD job, 650 km (at PIC's 9 ms for 620 km)"),
@@ -67,12 +57,7 @@ PUBLISHED_HIT_POINTS = (
     EfficiencyPoint(150.0, 0.65, "assumed: as from an origin at this distance"),
 )
 """Of hits, by the round-trip time to the cache: a cache answers faster than a federation at its distance."""
-DOMA_JOB_TYPES = {
-    "digi-reco": JobType("digi-reco", remote=1.9, empty=1.08, full=1.04),
-    "derivation": JobType("derivation", remote=8.26, empty=1.05, full=1.03),
-}
 SSD = Tier("ssd", 986e6)
-HDD = Tier("hdd", 13.9e6)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -82,8 +67,7 @@ class BenefitModel:
     `points`: of reads from an origin, ascending in rtt_ms, descending in efficiency; `hit_points`: of hits,
     by the round-trip time to the cache. For origins of unknown distance, misses have
     `unknown_remote_efficiency` and hits `unknown_local_efficiency` (PIC's CRAB jobs). A miss takes
-    `miss_slowdown` (a fraction) longer than a direct read. `job`: use DOMA's relative runtimes instead of all
-    of these.
+    `miss_slowdown` (a fraction) longer than a direct read.
     """
 
     points: tuple[EfficiencyPoint, ...] = PUBLISHED_POINTS
@@ -94,7 +78,6 @@ class BenefitModel:
     cache_rtt_ms: float = 0.0
     job_read_rate_bytes_s: float = 2.4e6
     hs06_per_core: float = 10.0
-    job: JobType | None = None
 
     def __post_init__(self) -> None:
         shares = [self.unknown_remote_efficiency, self.unknown_local_efficiency]
@@ -164,7 +147,7 @@ def cost(reads: BytesRead, model: BenefitModel) -> Cost:
     """
     bytes_s = model.job_read_rate_bytes_s
     past, missed, hit = _wall_per_cpu(reads.rtt_ms, model)
-    wait_s = np.array([0.0 if model.job else 1 / tier.read_rate_bytes_s for tier in reads.tiers])
+    wait_s = np.array([1 / tier.read_rate_bytes_s for tier in reads.tiers])
     direct = np.zeros_like(reads.miss_bytes) if reads.direct_bytes is None else reads.direct_bytes
     wall_s = float((direct * past + reads.miss_bytes * missed).sum()) / bytes_s
     wall_s += float((reads.hit_bytes * (hit[:, None] / bytes_s + wait_s)).sum())
@@ -182,9 +165,6 @@ def _wall_per_cpu(rtt_ms: FloatArray, model: BenefitModel) -> tuple[FloatArray, 
     unknown = np.isnan(rtt_ms)
     near = cpu_efficiency(np.array([model.cache_rtt_ms]), model.hit_points)[0]
     local = np.where(unknown, model.unknown_local_efficiency, near)
-    if model.job is not None:
-        base = 1 / local
-        return base * model.job.remote, base * model.job.empty, base * model.job.full
     far = cpu_efficiency(np.nan_to_num(rtt_ms), model.points)
     direct = 1 / np.where(unknown, model.unknown_remote_efficiency, far)
     return direct, direct * (1 + model.miss_slowdown), 1 / local

@@ -15,9 +15,6 @@ from features.common.faults import of_keys, validated, with_defaults
 PRODUCTION, ANALYSIS = "production", "analysis"
 MAX_ACCESSES = 1 << 30
 """The most reads that the arrays of a workload can hold."""
-EXTENSIVE = ("accesses", "files", "bytes")
-PER_DAY = ("accesses_per_day", "bytes_per_day")
-"""Metrics of published figures: EXTENSIVE ones grow with days and scale, PER_DAY ones with scale only."""
 
 # Larger values fit no date, size or array.
 _CENTURY_DAYS = 100 * 366
@@ -121,44 +118,11 @@ class OriginConfig(_Table):
     region: str
 
 
-class Published(_Table):
-    """A published figure of the scenario's period.
-
-    It is about one `category` or `region`, or about all. Hit ratios are those of an XCache of
-    `capacity_bytes` with watermarks `low` and `high`. `note` states assumptions.
-    """
-
-    metric: Literal[
-        "accesses",
-        "files",
-        "bytes",
-        "accesses_per_day",
-        "bytes_per_day",
-        "mean_size_bytes",
-        "reread_share",
-        "origin_share",
-        "hit_ratio",
-        "byte_hit_ratio",
-    ]
-    value: Annotated[float, Field(gt=0)]
-    category: str = ""
-    region: str = ""
-    capacity_bytes: Bytes = 0.0
-    low: float = 0.90
-    high: float = 0.95
-    note: str = ""
-
-    @pydantic.model_validator(mode="after")
-    def _has_a_cache(self) -> Published:
-        if self.metric.endswith("hit_ratio") and not self.capacity_bytes > 0:
-            raise ValueError(f"{self.metric} needs a capacity_bytes above 0")
-        return self
-
-
 class WorkloadConfig(_Table):
     """The parameters of a region's accesses, which comments in conf/workloads/*.toml explain.
 
     The categories' `accesses` and `files` are for `period_days` and scale 1; `days` at `scale` are generated.
+    `published`: figures that `bench/calibrate.py` compares with those of what is generated.
     """
 
     seed: Annotated[int, Field(ge=0)]
@@ -177,7 +141,7 @@ class WorkloadConfig(_Table):
     weekend_factor: Factor
     origins: Annotated[tuple[OriginConfig, ...], _A_LIST]
     categories: Annotated[tuple[CategoryConfig, ...], _A_LIST]
-    published: Annotated[tuple[Published, ...], Field(strict=False)] = ()
+    published: tuple[dict[str, str | int | float], ...] = Field(default=(), strict=False)
     habits: HabitsConfig | None = None
 
     @property

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
@@ -17,14 +16,13 @@ from replay.config import CacheConfig
 from replay.planner import Actions, CacheState
 from replay.policies import run_policy
 from replay.study.benefit import (
-    DOMA_JOB_TYPES,
-    HDD,
     PUBLISHED_POINTS,
     SSD,
     BenefitModel,
     BytesRead,
     Cluster,
     EfficiencyPoint,
+    Tier,
     best_cached_fraction,
     cost,
     cpu_efficiency,
@@ -63,7 +61,7 @@ def test_the_published_points_come_out_and_the_ends_are_clamped() -> None:
 )
 def test_costs_agree_with_a_walk_over_every_class_and_tier(rows: Any) -> None:
     rtt, miss, ssd, hdd = zip(*rows, strict=True)
-    found = cost(reads(rtt, miss, np.array([ssd, hdd]).T, (SSD, HDD)), SLOW_MISSES)
+    found = cost(reads(rtt, miss, np.array([ssd, hdd]).T, (SSD, Tier("hdd", 13.9e6))), SLOW_MISSES)
     wall_s = 0.0
     for ms, missed, on_ssd, on_hdd in rows:
         known = not np.isnan(ms)
@@ -83,18 +81,6 @@ def test_pics_crab_efficiencies_bracket_the_unknown_origins() -> None:
     assert cost(nothing.direct, MODEL).cpu_efficiency == pytest.approx(0.704)
     third = reads([np.nan], [66 * 10**13], [[34 * 10**13]])
     assert cost(third, MODEL).cpu_efficiency == pytest.approx(0.772, abs=0.002)
-
-
-@pytest.mark.parametrize(
-    ("name", "ratios"), [("digi-reco", (1.9, 1.08, 1.04)), ("derivation", (8.26, 1.05, 1.03))]
-)
-def test_domas_relative_runtimes_as_a_job_type(name: str, ratios: Any) -> None:
-    model = dataclasses.replace(MODEL, job=DOMA_JOB_TYPES[name])
-    volume = 10**15
-    local = volume / 2.4e6 / 0.98 / 3600
-    full, empty = reads([50], [0], [[volume]]), reads([50], [volume], [[0]])
-    found = [cost(r, model).core_hours / local for r in (full.direct, empty, full)]
-    assert found == pytest.approx(list(ratios))
 
 
 @given(st.floats(1, 1e3), st.floats(1, 1e3), st.integers(1, 20), st.floats(1, 100), st.integers(1, 50))

@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
+from published import Line, calibration
 
 from features.common.names import parse_name
 from replay.workload import Workload, WorkloadConfig, generate
-from replay.workload.report import Line, calibration
 
 FOLDER = Path(__file__).parents[2] / "conf" / "workloads"
 SCALES = {"mwt2": 0.05, "prague": 0.1, "pic": 1.0, "socal": 0.05}

@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from published import trace_of
 
 from features.common.arrays import FloatArray, IntArray
 from features.common.errors import ConfigError
 from replay.workload import Workload, WorkloadConfig, generate
 from replay.workload.catalogue import ONCE, REREAD, Rhythm
-from replay.workload.report import trace_of
 
 FOLDER = Path(__file__).parents[2] / "conf" / "workloads"
 SMALL = {"scale": 0.3}

@@ -10,12 +10,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
+from published import trace_of
 
 from features.common.errors import ConfigError
 from replay.bounds import byte_bound
 from replay.policies import run_policy
 from replay.workload import Workload, WorkloadConfig, generate
-from replay.workload.report import trace_of
 
 DEMO = Path(__file__).parents[2] / "conf" / "workloads" / "demo.toml"
 
@@ -129,8 +129,6 @@ def test_lru_has_something_to_lose_and_to_win(month: Workload) -> None:
         ({"seed": -1}, "seed: -1 should be greater"),
         ({"n_users": "many"}, "n_users: .*valid integer"),
         ({"fresh_share": 2}, "fresh_share: 2 should be less"),
-        ({"published": [{"metric": "luck", "value": 1}]}, r"published\.0\.metric: 'luck' should be"),
-        ({"published": [{"metric": "hit_ratio", "value": 0.5}]}, r"published\.0: .*a capacity_bytes"),
         ({"categories": [1]}, r"categories\.0: must be a table; write it as \[\[categories\]\]"),
         ({"speed": 1}, "unknown key speed"),
     ],

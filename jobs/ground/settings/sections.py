@@ -8,7 +8,6 @@ Settings of the caching study: its verdicts, the benefit model and the regions o
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Literal, NamedTuple
@@ -19,7 +18,7 @@ from features.common.units import parse_duration
 from jobs.ground.settings.layers import layered
 from jobs.ground.settings.sources import SERVER, SourceName
 from jobs.ground.settings.values import Bytes, HttpUrl, Name, Seconds, SecretHttpUrl, Section, Share, checked
-from replay.study.benefit import DOMA_JOB_TYPES, BenefitModel, EfficiencyPoint
+from replay.study.benefit import BenefitModel, EfficiencyPoint
 
 
 class QueueInput(Section):
@@ -34,8 +33,6 @@ class AirflowSettings(Section):
 
     url: HttpUrl
     pull: dict[SourceName, str]
-    wait: dict[str, str]
-    wait_for: Seconds
     queues: dict[Name, QueueInput]
     train: str = pydantic.Field(min_length=1)
     report: str = pydantic.Field(min_length=1)
@@ -48,17 +45,6 @@ class AirflowSettings(Section):
     deadline: Literal["auto"] | Seconds
     long_deadline: Seconds
     webhook: SecretHttpUrl
-
-    @pydantic.model_validator(mode="after")
-    def _waits_for_files(self) -> AirflowSettings:
-        if unknown := sorted(set(self.wait) - set(self.records)):
-            raise ValueError(f"wait: {unknown[0]!r} is no source of pull that is files; add it there")
-        for source, path in self.wait.items():
-            if not re.fullmatch(r"(\{day\}|\{hour\}|[^{}])+", path):
-                raise ValueError(
-                    f"wait: that of {source} must be a path, with {{day}} and {{hour}} alone in braces"
-                )
-        return self
 
     @property
     def records(self) -> dict[str, str]:
@@ -214,7 +200,6 @@ class BenefitSettings(Section):
     cache_rtt_ms: float = pydantic.Field(ge=0)
     job_read_rate: Bytes
     hs06_per_core: float = pydantic.Field(gt=0)
-    job_type: Literal["", "digi-reco", "derivation"]
     medium: str
     read_rates: dict[str, Bytes]
 
@@ -238,7 +223,6 @@ class BenefitSettings(Section):
             cache_rtt_ms=self.cache_rtt_ms,
             job_read_rate_bytes_s=self.job_read_rate,
             hs06_per_core=self.hs06_per_core,
-            job=DOMA_JOB_TYPES.get(self.job_type),
         )
 
 

@@ -89,7 +89,6 @@ class TrainingSettings(Section):
     test_share: float = pydantic.Field(gt=0, lt=1)
     learners: tuple[LearnerName, ...] = pydantic.Field(min_length=1)
     trees: int = pydantic.Field(gt=0)
-    search_trials: int = pydantic.Field(gt=0)
     seed: int
     max_age: Seconds
     min_test_days: int = pydantic.Field(ge=21)
@@ -215,6 +214,12 @@ class CacheSettings(Section):
     def at_site(self) -> str:
         """The site whose jobs it serves, as the placement service names it."""
         return self.site or self.name
+
+    @property
+    def folders(self) -> list[Path]:
+        """The folders of this machine that it is read from."""
+        here = [self.namespace, *self.spaces, self.gstream, self.origin]
+        return [*([Path(self.url)] if self.kind == "directory" else []), *filter(None, here)]
 
 
 def site_capacities(caches: Iterable[CacheSettings]) -> dict[str, dict[str, int]]:

@@ -164,7 +164,6 @@ def described(
         "last_day": data.last_day,
         "max_rows": settings["max_rows"],
         **dataclasses.asdict(effort),
-        "search_s": f"{effort.search_s:g}",
         "learners": ", ".join(effort.learners),
         **code_version(),
     }
@@ -237,7 +236,6 @@ def run(
     *,
     until_s: int,
     compare: bool = False,
-    search_s: float = 0,
     sample_share: float = 1.0,
     on_progress: Advance,
 ) -> TrainingAnswer:
@@ -254,7 +252,6 @@ def run(
         settings.mlflow,
         until_s=until_s,
         compare=compare,
-        search_s=search_s,
         on_progress=on_progress,
     )
 
@@ -266,7 +263,6 @@ def train_and_record(
     *,
     until_s: int,
     compare: bool = False,
-    search_s: float = 0,
     on_progress: Advance,
 ) -> TrainingAnswer:
     """Train a model per horizon, measure it on the last `test_share` of the as_ofs, and record all.
@@ -277,7 +273,7 @@ def train_and_record(
     Only labels matured by `until_s` count; with too few of them recency serves the horizon. With `compare`
     every learner of the settings is measured, and for each horizon the LightGBM with the least log loss on
     validation rows serves; else the plain one does. What serves is fitted again on all rows and becomes the
-    region's `candidate`. `search_s`: seconds for the search of LightGBM's settings, which competes too.
+    region's `candidate`.
     Raises StaleInputError (no features or labels), ModelError (no horizon has enough), ServiceError (MLflow
     is unavailable: the training is kept in the spool).
     """
@@ -290,8 +286,6 @@ def train_and_record(
         learners=training.learners if compare else (LEARNER,),
         trees=training.trees,
         seed=training.seed,
-        search_s=search_s,
-        search_trials=training.search_trials,
     )
     source = Data.of(rows, features=features_table.id, labels=labels.id, demand=data.demand_sources)
     with _spool(training.spool) as spool:
@@ -340,7 +334,7 @@ def _spool(root: str) -> Iterator[Spool]:
 
 
 MOST_ACCESSES = 4_000_000
-"""Accesses learned from, in memory with their names: of as many days as have no more, at least of one."""
+"""An order is learned from the latest days with no more accesses, at least one day: all are in memory."""
 
 
 class RegionOrder(NamedTuple):
@@ -387,7 +381,7 @@ def learn(data: RegionData, *, since_s: int, until_s: int, on_progress: Advance)
 
 
 def _affordable_since_s(tables: Tables, until_s: int) -> int:
-    """The first of the days that are learned from; see `MOST_ACCESSES`."""
+    """The start of the first day to learn from, so that memory suffices; see `MOST_ACCESSES`."""
     days = tables.snapshot(ACCESSES).select(until=day_label(until_s))
     n_accesses, since_s = 0, until_s
     for key, part in sorted(days.items(), reverse=True):

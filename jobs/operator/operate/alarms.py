@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Final, NamedTuple
 
 from features.common.times import as_of_label
@@ -11,6 +11,7 @@ from features.common.units import duration_label, format_bytes
 from features.results import ARRIVALS
 from jobs.ground.settings.tree import CacheSettings, Settings
 from jobs.ground.store.tables import Tables, read_partitions
+from jobs.loop.ingest.announced import QueueReport
 from prefetch.actions import ItemState
 from prefetch.plan.items import most_pinned_bytes
 from prefetch.steward.figures import StewardFigures
@@ -47,6 +48,8 @@ REMEDIES: Final[Mapping[str, str]] = {
     "steward-order": "start MLflow if it is unavailable; else `cachecast promote --rollback`, or train, "
     "evaluate and promote",
     "steward-clock": "set both clocks by NTP",
+    "queue-doubted": "compare its answer with the broker's own pages, and mend what `cachecast queue --name "
+    "NAME` reads; a queue that keeps its word again is believed again",
     "collector-full": "pull the captures with --new-only, or raise [collect] quota",
 }
 """What to do first, by name of the alarm. NAME and TIME stand for the cache and the decision time."""
@@ -141,6 +144,7 @@ class Status:
     drifted: tuple[str, ...]
     caches: tuple[CacheStatus, ...]
     alarms: tuple[Alarm, ...]
+    queues: tuple[QueueReport, ...] = ()
 
 
 def arrival_alarms(tables: Tables, settings: Settings, *, now_s: int) -> list[Alarm]:
@@ -148,6 +152,13 @@ def arrival_alarms(tables: Tables, settings: Settings, *, now_s: int) -> list[Al
     newest = tables.newest(ARRIVALS, owner=settings.region.name, until=as_of_label(now_s))
     rows = read_partitions(newest, newest.partitions, ["source", "why", "as_of"]).to_pylist()
     return [alarm("incomplete", row["source"], f"{row['as_of']}: {row['why']}") for row in rows if row["why"]]
+
+
+def queue_alarms(queues: Iterable[QueueReport]) -> Iterator[Alarm]:
+    """An alarm per queue that is not believed, or grows."""
+    for report in queues:
+        if report.fault is not None:
+            yield alarm("queue-doubted", report.queue, report.fault)
 
 
 def region_alarms(status: Status, tables: Tables, settings: Settings, *, now_s: int) -> Iterator[Alarm]:

@@ -200,8 +200,8 @@ def _cache(
 ) -> CacheState:
     def status_and_alarms() -> tuple[CacheStatus, Sequence[Alarm]]:
         with contextlib.closing(Journal(settings.push.journal)) as journal:
-            one = status.of_cache(_there(tables), journal, settings, name, now_s=now_s)
-        return one, tuple(cache_alarms(one, settings, now_s=now_s))
+            cache = status.of_cache(_there(tables), journal, settings, name, now_s=now_s)
+        return cache, tuple(cache_alarms(cache, settings, now_s=now_s))
 
     since = day_label(now_s - (SHOWN_DAYS - 1) * DAY_S)
     steward = sources.known(f"steward {name}", lambda: read(settings.steward.figures(name)), now_s=now_s)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import datetime as dt
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -23,12 +23,9 @@ from jobs.ground.settings.layers import read_file, read_toml
 from jobs.ground.settings.tree import Settings
 from jobs.ground.store import generated
 from jobs.ground.store.tables import Tables
-from jobs.ground.text import text
 from jobs.loop.ingest import pull
 from replay.read.roles import GENERATED
 from replay.workload import Workload, WorkloadConfig, generate
-from replay.workload.config import EXTENSIVE
-from replay.workload.report import Line, calibration
 from replay.workload.tables import ROWS_AT_ONCE
 
 PUBLISHED_AFTER_S = 5.0
@@ -39,7 +36,7 @@ PUBLISHED_AFTER_S = 5.0
 class WorkloadSummary:
     """What was written: paths of a trace and its catalogue, or of raw files as `pull` takes them.
 
-    `size_bytes`: of all files, read or not. `calibration`: one line per published figure, if requested.
+    `size_bytes`: of all files, read or not.
     """
 
     traces: str
@@ -48,7 +45,6 @@ class WorkloadSummary:
     accesses: int
     files: int
     size_bytes: int
-    calibration: tuple[Line, ...] = ()
 
 
 def run(
@@ -63,7 +59,6 @@ def run(
     scale: float | None,
     out: Path,
     raw: bool,
-    report: bool,
     pull_too: bool,
     on_progress: Advance,
 ) -> WorkloadSummary:
@@ -76,7 +71,7 @@ def run(
     config = load(place, start_s=start_s, seed=seed, days=days, scale=scale, accesses=accesses)
     if pull_too:
         generated.mark(Tables.of(settings), label(config))
-    made = write(config, out=out, raw=raw or pull_too, report=report, on_progress=on_progress)
+    made = write(config, out=out, raw=raw or pull_too, on_progress=on_progress)
     if pull_too:
         for source, path in (("rucio_traces", made.traces), ("rucio_files", made.catalogue)):
             pull.run(settings, source=source, path=path, day_s=config.start_s)
@@ -88,23 +83,19 @@ def write(
     *,
     out: Path,
     raw: bool = False,
-    report: bool = False,
     on_progress: Advance = unwatched,
 ) -> WorkloadSummary:
     """Write `out/accesses.parquet` and `out/files.parquet`; the same arguments give the same files.
 
     `raw`: write `out/traces/traces.DAY.jsonl` and `out/files.jsonl` instead. Raises ConfigError, InputError.
     """
-    if report and not config.published:
-        raise ConfigError("--report", "the scenario has no published figures; leave it out")
-    on_progress(0, 3, "generating")
+    on_progress(0, 2, "generating")
     workload = generate(config)
-    on_progress(1, 3, "writing")
+    on_progress(1, 2, "writing")
     try:
         traces, catalogue = (_write_raw if raw else _write_trace)(workload, out)
     except OSError as error:
         raise InputError(f"cannot write to {out}: {error}") from None
-    on_progress(2, 3, "comparing with published figures")
     return WorkloadSummary(
         traces=str(traces),
         catalogue=str(catalogue),
@@ -112,7 +103,6 @@ def write(
         accesses=workload.n_accesses,
         files=workload.n_files,
         size_bytes=int(np.sum(workload.catalogue.size_bytes)),
-        calibration=tuple(calibration(workload)) if report else (),
     )
 
 
@@ -147,29 +137,6 @@ def label(config: WorkloadConfig) -> str:
     """What generated data is called on screens and pages."""
     first, last = (day_label(config.start_s + day * DAY_S) for day in (0, config.days - 1))
     return f"reads of {', '.join(config.sites)}, {first} to {last}, seed {config.seed}"
-
-
-def written(summary: WorkloadSummary) -> dict[str, object]:
-    """The summary without its calibration."""
-    return {key: value for key, value in dataclasses.asdict(summary).items() if key != "calibration"}
-
-
-def calibration_rows(lines: Sequence[Line]) -> list[dict[str, object]]:
-    """The calibration as rows of text."""
-    return [
-        {
-            "what": line.what,
-            "published": _figure(line.metric, line.published),
-            "produced": _figure(line.metric, line.produced),
-            "deviation": f"{round(line.deviation_percent, 1) + 0.0:+.1f} %",
-            "note": line.note,
-        }
-        for line in lines
-    ]
-
-
-def _figure(metric: str, value: float) -> str:
-    return text(metric, round(value) if metric in EXTENSIVE else value)
 
 
 def _scenario(scenario: str) -> dict[str, Any]:

@@ -235,7 +235,7 @@ class Value:
         return (missed.core_hours - hit.core_hours) * n_bytes / TB
 
     def money(self, n_bytes: float | None) -> float | None:
-        """Money per year for so many bytes per day; None: no price is known that they have."""
+        """Money per year that `n_bytes` per day are worth; None: no price that applies to them is known."""
         if n_bytes is None:
             return None
         hours = self.hours(n_bytes)
@@ -306,8 +306,8 @@ def _findings(case: _Case, options: Sequence[Option], value: Value) -> Iterator[
         f"{format_bytes(saved + (bound.saved_bytes_per_day or 0.0))}."
     )
     disks = [
-        case.same_as(one)
-        for one in (steward.saved_bytes_per_day, steward.lower_bytes_per_day, steward.upper_bytes_per_day)
+        case.same_as(per_day)
+        for per_day in (steward.saved_bytes_per_day, steward.lower_bytes_per_day, steward.upper_bytes_per_day)
     ]
     bounds = "" if disks[1] is None else f" (bounds {_disk(disks[1])} to {_disk(disks[2])})"
     yield f"More disk with which LRU fetches as little as the steward: {_disk(disks[0])}{bounds}."

@@ -27,7 +27,6 @@ from jobs.cli.main import app
         (["plan", "--cache", "x", "--as-of", "soon"], "not a time"),
         (["features"], "no table accesses at"),
         (["predict", "--as-of", "2026-03-01", "--day", "2026-03-01"], "give either --as-of or --day"),
-        (["train", "--as-of", "2026-03-01", "--search-minutes", "1"], "--search-minutes needs --compare"),
         (["promote"], "cachecast evaluate"),
         (["promote", "--why"], "nothing was decided"),
         (["features", "--as-of", "2026-03-01T01:30:00Z"], "2026-03-01T01:00:00Z"),

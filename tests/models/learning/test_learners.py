@@ -15,12 +15,12 @@ from features.spec import FeatureSpec
 from models.evaluation.metrics import auc
 from models.learning.baselines import DatasetPopularity, Recency, S3FifoCounts, baselines
 from models.learning.calibration import IDENTITY
-from models.learning.fit import earlier_parts, fit_calibrated, refitted
+from models.learning.fit import earlier_parts, fit_calibrated, refit
 from models.learning.frame import Known, Sample, horizon_parts, known_by, model_matrix
 from models.learning.learners import Learner, LightGBM, Trees
 from models.learning.sklearn_learners import HistBoosting, Logistic, RandomForest
 from models.parallel import map_parallel
-from models.training.compare import best, best_learned, evaluate_baseline, evaluate_learner, search
+from models.training.compare import best, best_learned, evaluate_baseline, evaluate_learner
 
 SPEC = FeatureSpec(cycle_s=3600, horizons_s=(3600,), candidate_s=86400, active_dataset_s=3600)
 
@@ -151,7 +151,7 @@ def test_what_serves_is_fitted_on_all_rows_and_calibrated_on_rows_it_had_not_see
     sample = planted(60, 100)
     before, later = sample.where(sample.as_of < 39 * 3600), sample.where(sample.as_of >= 40 * 3600)
     model = fit_calibrated(learner, before, horizon_s=3600)
-    found = refitted(learner, model, later, sample)
+    found = refit(learner, model, later, sample)
     probe = planted(seed=9).x
     np.testing.assert_array_equal(found.scorer.score(probe), learner.fit(sample.x, sample.y).score(probe))
     assert model.scored is not None
@@ -235,20 +235,6 @@ def test_files_never_read_are_told_apart_by_their_dataset() -> None:
     assert parts["cold"].auc > 0.85
     assert parts["warm"].auc < 0.6
     assert parts["cold"].n_rows + parts["warm"].n_rows == parts["all"].n_rows
-
-
-def test_a_search_is_the_same_again_and_no_worse_than_the_defaults() -> None:
-    start = LightGBM(trees=20)
-    one, two = (search(known(planted()), start, seconds=60, max_trials=4) for _ in range(2))
-    assert one is not None
-    assert one == two
-    learner, trials = one
-    assert (learner.name, learner.seed) == ("lightgbm_searched", start.seed)
-    assert [trial.number for trial in trials] == [0, 1, 2, 3]
-    assert trials[0].knobs["trees"] == start.trees
-    least = min(trials, key=lambda trial: trial.log_loss)
-    assert {name: getattr(learner, name) for name in least.knobs} == least.knobs
-    assert search(known(planted(2, 50)), start, seconds=60, max_trials=4) is None
 
 
 def test_shuffling_the_future_changes_no_past_prediction() -> None:

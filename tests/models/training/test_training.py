@@ -1,4 +1,4 @@
-"""A training into its spool: what is compared, searched, dropped and kept."""
+"""A training into its spool: what is compared, dropped and kept."""
 
 from __future__ import annotations
 
@@ -44,9 +44,7 @@ def rows(n_as_ofs: int = 24, n_files: int = 60) -> pd.DataFrame:
     )
 
 
-def effort(**changes: object) -> Effort:
-    values = {"test_share": 0.3, "learners": ("lightgbm",), "trees": 10, "seed": 1}
-    return Effort(**{**values, "search_s": 60.0, "search_trials": 2, **changes})  # type: ignore[arg-type]
+EFFORT = Effort(test_share=0.3, learners=("lightgbm",), trees=10, seed=1)
 
 
 def trained_on(frame: pd.DataFrame, kept: spool.Spool, **changes: Any) -> Trained:
@@ -54,7 +52,7 @@ def trained_on(frame: pd.DataFrame, kept: spool.Spool, **changes: Any) -> Traine
     given: dict[str, Any] = {
         "spec": SPEC,
         "until_s": 24 * HOUR,
-        "effort": effort(),
+        "effort": EFFORT,
         "tags": {},
         "on_progress": lambda *_: None,
     }
@@ -75,10 +73,7 @@ def test_a_training_is_complete_in_its_folder(tmp_path: Path) -> None:
     found = kept.finish(trained.bundle, Run("t", "training"), card=card)
     assert list(tmp_path.iterdir()) == [found.folder]
     assert sorted(said) == ["1h learned", "2d learned"]
-    *others, searched = found.run.children
-    assert (searched.name, len(others)) == ("lightgbm_searched 1h", 4 + 1)
-    assert [(one.name, one.kind) for one in searched.children] == [("trial 0", "trial"), ("trial 1", "trial")]
-    assert all({"trees", "leaves"} <= one.params.keys() and one.metrics for one in searched.children)
+    assert len(found.run.children) == 4 + 1
     assert "2d" in trained.bundle.dropped
     assert (found.folder / "bundle/1h.lgb").is_file()
     assert {row["model"] for row in trained.reliability} <= {report.model for report in trained.reports}
@@ -90,7 +85,7 @@ def test_a_training_is_complete_in_its_folder(tmp_path: Path) -> None:
 def test_a_training_without_any_horizon_says_why(tmp_path: Path) -> None:
     kept = spool.Spool(tmp_path)
     with pytest.raises(ModelError, match=r"no horizon can be trained.*1h: .*2d: "):
-        trained_on(rows(), kept, until_s=0, effort=effort(search_s=0.0))
+        trained_on(rows(), kept, until_s=0)
     kept.discard()
     assert not list(tmp_path.iterdir())
 
@@ -132,7 +127,7 @@ def test_recency_serves_a_horizon_where_it_ranks_better(tmp_path: Path) -> None:
     seen = rows()
     later = seen["as_of_s"] >= 15 * HOUR
     seen.loc[later, "n_access_within_1h"] = (seen["recency_s"] < 0.3).astype(float)[later]
-    trained = trained_on(seen, spool.Spool(tmp_path), effort=effort(search_s=0.0))
+    trained = trained_on(seen, spool.Spool(tmp_path))
     auc = {report.model: report.auc or 0 for report in trained.reports}
     assert auc["lightgbm"] < 0.9
     assert auc["recency"] > 0.95
@@ -150,4 +145,4 @@ def test_labels_of_one_kind_serve_nobody(tmp_path: Path) -> None:
 
 def test_every_learner_of_the_settings_exists() -> None:
     for name, make in LEARNERS.items():
-        assert make(effort()).name == name
+        assert make(EFFORT).name == name

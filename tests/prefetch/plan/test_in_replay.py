@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from cases import IS_THOROUGH
 from plain_files import plain_files
+from published import trace_of
 from pushed_world import perfect
 
 from prefetch.actions import Action
@@ -23,7 +24,6 @@ from replay.engine import simulate
 from replay.planner import Actions, CacheState
 from replay.trace import Trace
 from replay.workload import WorkloadConfig, generate
-from replay.workload.report import trace_of
 
 ROOT = Path(__file__).parents[3]
 DAY_S = 86400

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 from plain_files import plain_files
+from published import trace_of
 
 from features.common.times import DAY_S
 from prefetch.actions import Action
@@ -22,7 +23,6 @@ from replay.kernels.disk import HIT
 from replay.planner import Actions, CacheState
 from replay.trace import Trace
 from replay.workload import WorkloadConfig, generate
-from replay.workload.report import trace_of
 
 ROOT = Path(__file__).parents[3]
 CYCLE_S = 4 * 3600

@@ -68,7 +68,6 @@ class Knobs(TrainingSettings):
     test_share: float = 0.3
     learners: tuple[LearnerName, ...] = ("lightgbm", "hist_boosting", "forest")
     trees: int = 40
-    search_trials: int = 3
     seed: int = 1
     max_age: int = 35 * DAY
     min_test_days: int = 21

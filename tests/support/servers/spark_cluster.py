@@ -1,4 +1,4 @@
-"""A real standalone Spark cluster on this machine: one master and two workers, each a process of its own."""
+"""A real standalone Spark cluster on this machine: one master and workers, each a process of its own."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ _DEPLOY = "org.apache.spark.deploy"
 
 
 @contextmanager
-def running(folder: Path, *, workers: int = 2) -> Iterator[str]:
-    """The master's URL (`spark://…`); every worker has one core and 1 GB. All ends with the block."""
+def running(folder: Path, *, workers: int = 2, memory: str = "1g") -> Iterator[str]:
+    """The master's URL (`spark://…`); every worker has one core and `memory`. All ends with the block."""
     port, web_port = free_ports(2)
     url = f"spark://127.0.0.1:{port}"
     master = ["master.Master", "--host", "127.0.0.1", "--port", str(port), "--webui-port", str(web_port)]
-    options = "--host 127.0.0.1 --cores 1 --memory 1g --webui-port 0"
+    options = f"--host 127.0.0.1 --cores 1 --memory {memory} --webui-port 0"
     worker = ["worker.Worker", *options.split(), url]
     processes = [_start(folder, "master", master)]
     try:

@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 
 from features.common.errors import ServiceError
 from jobs.ground.store import locks
-from jobs.ground.store.filesystems import write_parquet
+from jobs.ground.store.filesystems import read_parquet, write_parquet
 
 
 class Entry(NamedTuple):
@@ -48,14 +48,6 @@ class RemoteStore(abc.ABC):
     @abc.abstractmethod
     def _modified_s(self, info: Mapping[str, Any]) -> float:
         """Time of the last change of a file or folder, 0 if unknown."""
-
-    def exists(self) -> bool:
-        with self._service_errors():
-            try:
-                self._fs.info(self._folder)
-            except FileNotFoundError:
-                return False
-        return True
 
     def names(self, folder: str = "") -> list[str]:
         with self._service_errors():
@@ -137,13 +129,7 @@ class RemoteStore(abc.ABC):
 
     def read_parquet(self, name: str, *, columns: Sequence[str], schema: pa.Schema) -> pa.Table:
         with self._service_errors():
-            return pq.read_table(
-                self._path(name),
-                columns=list(columns),
-                schema=schema,
-                partitioning=None,
-                filesystem=self._fs,
-            )
+            return read_parquet(self._path(name), columns, schema, filesystem=self._fs)
 
     def parquet_metadata(self, name: str) -> pq.FileMetaData:
         with self._service_errors():

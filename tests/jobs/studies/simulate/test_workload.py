@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime as dt
 import re
-import tomllib
 from pathlib import Path
 
 import pyarrow as pa
@@ -56,7 +55,7 @@ def test_the_same_arguments_give_the_same_bytes(tmp_path: Path, raw: bool) -> No
 
 
 def test_a_trace_is_two_parquet_files(tmp_path: Path) -> None:
-    made = workload.write(workload.load("mwt2", seed=1, scale=0.01), out=tmp_path / "t", report=True)
+    made = workload.write(workload.load("mwt2", seed=1, scale=0.01), out=tmp_path / "t")
     assert sorted(contents(tmp_path / "t")) == ["accesses.parquet", "files.parquet"]
     accesses, files = pq.read_table(made.traces), pq.read_table(made.catalogue)
     assert (accesses.num_rows, files.num_rows) == (made.accesses, made.files)
@@ -73,12 +72,6 @@ def test_a_trace_is_two_parquet_files(tmp_path: Path) -> None:
     assert pc.any(pc.invert(pc.is_in(files["did"], pc.unique(accesses["did"].cast(pa.string()))))).as_py()
     trace = read_trace(tmp_path / "t").trace
     assert (trace.n_accesses, trace.n_items) == (made.accesses, made.files)
-    assert len(made.calibration) == len(tomllib.loads(mwt2())["published"])
-    assert len(workload.calibration_rows(made.calibration)) == len(made.calibration)
-
-
-def mwt2() -> str:
-    return (Path(workload.__file__).parents[3] / "conf" / "workloads" / "mwt2.toml").read_text()
 
 
 def test_generated_data_says_so_everywhere_and_never_joins_real_records(tmp_path: Path) -> None:
@@ -110,8 +103,6 @@ def test_a_scenario_of_ones_own_is_a_file_and_a_bad_one_is_told(tmp_path: Path) 
         workload.load(str(own), start_s=START, seed=1)
     with pytest.raises(ConfigError, match="there is no"):
         workload.load("../base", start_s=START, seed=1)
-    with pytest.raises(ConfigError, match="no published figures"):
-        workload.write(workload.load("demo", seed=1, days=1), out=tmp_path, report=True)
     with pytest.raises(InputError, match="cannot write"):
         workload.write(workload.load("demo", seed=1, days=1), out=own)
 

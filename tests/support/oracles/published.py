@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 
@@ -12,11 +13,29 @@ from replay.config import CacheConfig
 from replay.engine import simulate
 from replay.result import Result
 from replay.trace import Trace
-from replay.workload.config import EXTENSIVE, PER_DAY, Published
 from replay.workload.tables import ROWS_AT_ONCE, Workload
 
 CLOSE_PERCENT = 10.0
 """docs/workload.md explains larger deviations."""
+EXTENSIVE = ("accesses", "files", "bytes")
+PER_DAY = ("accesses_per_day", "bytes_per_day")
+"""Metrics of published figures: EXTENSIVE ones grow with days and scale, PER_DAY ones with scale only."""
+
+
+class Published(NamedTuple):
+    """A published figure of the scenario's period, about one `category` or `region`, or about all.
+
+    Hit ratios are those of an XCache of `capacity_bytes` with watermarks `low` and `high`.
+    """
+
+    metric: str
+    value: float
+    category: str = ""
+    region: str = ""
+    capacity_bytes: float = 0.0
+    low: float = 0.90
+    high: float = 0.95
+    note: str = ""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -34,7 +53,8 @@ class Line:
 def calibration(workload: Workload) -> list[Line]:
     """A line for each published figure of the scenario; LRU is replayed for hit ratios."""
     produced = _Produced(workload)
-    return [_line(produced, figure) for figure in workload.config.published]
+    figures = [Published(**figure) for figure in workload.config.published]  # type: ignore[arg-type]
+    return [_line(produced, figure) for figure in figures]
 
 
 def trace_of(workload: Workload) -> Trace:
