@@ -185,7 +185,7 @@ def site(folder: Path, root: str, settings: Mapping[str, str], traces: str) -> S
     (folder / "base.toml").write_text(
         f'[tables]\nroot = "{root}"\n[mlflow]\nuri = "sqlite:///{folder}/mlflow.db"\n'
     )
-    return Site(folder, os.environ | SETTINGS | settings, traces)
+    return Site(folder, {**os.environ, **SETTINGS, **settings}, traces)
 
 
 @contextlib.contextmanager

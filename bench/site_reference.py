@@ -20,7 +20,7 @@ from features import results, schema  # noqa: E402
 from features.schema import Table  # noqa: E402
 from jobs.cli import main  # noqa: E402
 from jobs.operator.operate import prometheus  # noqa: E402
-from jobs.operator.operate.alarms import CRITICAL, REMEDIES, Alarm, CacheStatus, Status  # noqa: E402
+from jobs.operator.operate.alarms import Alarm, CacheStatus, Status  # noqa: E402
 from jobs.operator.operate.prometheus import Sample  # noqa: E402
 from prefetch.steward.figures import StewardFigures  # noqa: E402
 
@@ -32,7 +32,6 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
         "reference/settings.md": settings(),
         "reference/tables.md": tables(),
         "reference/metrics.md": metrics(),
-        "reference/alarms.md": alarms(),
         "adr/README.md": decisions(),
     }
     for path, lines in made.items():
@@ -166,16 +165,6 @@ _COUNTS = (
 _MORE = {"alarms": {"steward-clock": ""}, "last_hour": {}, "newest": (), "version": "m"}
 _VALUES: dict[str, Any] = dict.fromkeys(_COUNTS, 0) | _MORE
 _FIGURES = StewardFigures(cache="c", following="lru", **_VALUES)
-
-
-def alarms() -> Iterator[str]:
-    """The alarms of `cachecast status`, each with its severity and what to do first."""
-    yield "# Alarms\n\nThose of `cachecast status`, which Prometheus has by the same names. "
-    yield "[Troubleshoot](../troubleshoot.md) has a section for each, and for those of other services.\n"
-    yield "| alarm | severity | what to do first |\n|---|---|---|"
-    for name, remedy in sorted(REMEDIES.items()):
-        severity = "critical" if name in CRITICAL else "warning"
-        yield f"| [{name}](../troubleshoot.md#{name}) | {severity} | {_cell(remedy)} |"
 
 
 def decisions() -> Iterator[str]:

@@ -5,15 +5,17 @@ Traces from files, from tables in memory, and from generated workloads.
 
 from __future__ import annotations
 
+import functools
 import os
+import re
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 import pyarrow as pa
 
-from features.common.errors import InputError
+from features.common.errors import CachecastError, InputError
 from features.common.progress import unwatched
 from features.common.times import parse_day
 from features.common.units import as_bytes
@@ -43,10 +45,35 @@ if TYPE_CHECKING:
     from jobs.pages.drawing import Plot
 
 
+P, T = ParamSpec("P"), TypeVar("T")
+_ARGUMENTS = {"sort": "sort=True", "from": "since", "capacity": "capacities"}
+
+
+def _in_python(text: str) -> str:
+    """`text` with the arguments of this module in place of the options of commands."""
+    text = re.sub(r"--columns (\w+)=(\w+)", r"columns={'\1': '\2'}", text)
+    return re.sub(r"--([a-z][a-z-]*)", lambda at: _ARGUMENTS.get(at[1], at[1].replace("-", "_")), text)
+
+
+def _says_arguments(call: Callable[P, T]) -> Callable[P, T]:
+    """`call`, whose errors name arguments as `_in_python` does."""
+
+    @functools.wraps(call)
+    def called(*args: P.args, **kwargs: P.kwargs) -> T:
+        try:
+            return call(*args, **kwargs)
+        except CachecastError as error:
+            error.args = (_in_python(str(error)),)
+            raise
+
+    return called
+
+
 Reads = LoadedTrace | Trace | str | os.PathLike[str] | Any
 _NO_COLUMNS: Mapping[str, str] = {}
 
 
+@_says_arguments
 def read_trace(
     source: Any,
     *,
@@ -73,7 +100,7 @@ def read_trace(
     _check_words(columns, time_unit=time_unit, kind=kind)
     if isinstance(source, str | os.PathLike):
         path = Path(source).expanduser()
-        return read.read_trace(
+        loaded_trace = read.read_trace(
             path,
             columns=columns,
             time_unit=time_unit,
@@ -83,14 +110,20 @@ def read_trace(
             missing_size=missing_size,
             keep=CONTEXT,
         )
+        return _noted(loaded_trace)
     check_zone(time_zone)
     table = TableSource("the table", _arrow(source))
     is_ours = kind == "accesses" or (kind == "auto" and is_house(table, columns))
     roles = house_roles(table, columns) if is_ours else foreign_roles(table, columns)
     choice = Choice(EVERYTHING, keep=CONTEXT, missing_size=missing_size_of(missing_size))
-    return assemble(table, roles, choice, clock=Clock(time_unit, time_zone), sort=sort)
+    return _noted(assemble(table, roles, choice, clock=Clock(time_unit, time_zone), sort=sort))
 
 
+def _noted(reads: LoadedTrace) -> LoadedTrace:
+    return reads._replace(notes=tuple(map(_in_python, reads.notes)))
+
+
+@_says_arguments
 def generate(
     scenario: str, *, accesses: int | None = None, days: int | None = None, seed: int = 1
 ) -> LoadedTrace:
@@ -151,6 +184,10 @@ PolicyLike = str | Callable[..., Any]
 class Replays(ReplayAnswer):
     """A row per capacity and policy, in `rows`, and `notes` on the trace."""
 
+    def __repr__(self) -> str:
+        asked = {name: dict.fromkeys(row[name] for row in self.rows) for name in ("policy", "capacity_bytes")}
+        return f"Replays(policies={[*asked['policy']]}, capacities={[*asked['capacity_bytes']]})"
+
     def frame(self) -> pd.DataFrame:
         """The rows as a DataFrame, with the columns of `cachecast replay --json`."""
         import pandas as pd  # noqa: PLC0415  it takes long to import
@@ -186,6 +223,7 @@ class Replays(ReplayAnswer):
         return replay_trace.record_run(session, self, what=name, params=params or {})
 
 
+@_says_arguments
 def replay(
     reads: Reads,
     policies: PolicyLike | Sequence[PolicyLike] = ("lru", "s3fifo", "clairvoyant"),
@@ -211,6 +249,7 @@ def replay(
     return Replays(answer.rows, answer.notes, capacity=answer.capacity)
 
 
+@_says_arguments
 def bound(reads: Reads, capacity: Capacity, *, since: str | None = None) -> Result:
     """The fewest WAN bytes that any policy can fetch. Raises CachecastError.
 
@@ -223,6 +262,7 @@ def bound(reads: Reads, capacity: Capacity, *, since: str | None = None) -> Resu
     return byte_bound(trace, size, count_from_s=_counted(since))
 
 
+@_says_arguments
 def lru_curve(reads: Reads, *, since: str | None = None) -> Curve:
     """The hits of LRU at every capacity, from one pass. Raises CachecastError.
 

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from features.common.arrays import IntArray
+from features.common.arrays import IntArray, short_repr
 from features.common.jit import bare
 from features.common.units import as_bytes
 from replay.trace import ItemArray, Trace, window
@@ -64,7 +64,7 @@ class Gain(NamedTuple):
     byte_hit_ratio: float
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
+@dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class Curve:
     """The hits of LRU at every capacity.
 
@@ -80,6 +80,9 @@ class Curve:
     requests: int
     bytes_requested: int
     exact_from_bytes: int
+
+    def __repr__(self) -> str:
+        return short_repr(self, "requests", "bytes_requested", "exact_from_bytes")
 
     def hit_ratio_at(self, capacity_bytes: int | str) -> float:
         """Share of the requests that are hits, for example at `"5TB"`."""

@@ -7,7 +7,7 @@ from functools import cached_property
 
 import numpy as np
 
-from features.common.arrays import BoolArray, IntArray
+from features.common.arrays import BoolArray, IntArray, short_repr
 from features.common.times import DAY_S, HOUR_S
 from replay.kernels.accesses import (
     FETCHED,
@@ -75,7 +75,7 @@ NO_FILL = Fill(np.zeros(0, np.int64), np.zeros(0, np.int64))
 NOTHING_PLACED = Placed(np.zeros(0, np.int64), np.zeros(0, np.int64))
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
+@dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class Result:
     """The sums over a replay's counted window; bytes are of whole files, or bytes read of partial ones.
 
@@ -104,6 +104,10 @@ class Result:
     seconds: float
     hourly: Hourly
     fill: Fill
+
+    def __repr__(self) -> str:
+        named = ("policy", "capacity_bytes", "requests", "hits", "byte_hit_ratio", "wan_bytes")
+        return short_repr(self, *named)
 
     @property
     def hit_ratio(self) -> float:

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from features.common.arrays import BoolArray, IntArray
+from features.common.arrays import BoolArray, IntArray, short_repr
 from features.common.errors import InputError
 from features.common.jit import kernel
 from features.common.times import as_of_label
@@ -31,7 +31,7 @@ _KINDS = {
 }
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
+@dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class Trace:
     """`n` accesses to some of `m` files.
 
@@ -55,6 +55,9 @@ class Trace:
                 # Kernels are compiled for arrays that are contiguous, writeable and of these types.
                 object.__setattr__(self, field, np.require(getattr(self, field), kind, ["C", "W"]))
         _check(self)
+
+    def __repr__(self) -> str:
+        return short_repr(self, "n_accesses", "n_items", "footprint_bytes")
 
     @property
     def n_accesses(self) -> int:

@@ -20,6 +20,7 @@ from jobs.ground.settings.tree import Settings
 from jobs.loop.ingest import bus
 from jobs.operator.operate.alarms import CacheStatus, Status
 from jobs.operator.operate.prometheus import of_status
+from jobs.operator.operate.remedies import REMEDIES
 from prefetch.xcache.receiver import COUNTS
 
 DEPLOY = Path(__file__).parents[1] / "conf" / "deploy"
@@ -86,7 +87,9 @@ def test_every_alert_names_a_section_and_every_section_is_an_alarm() -> None:
 
 @pytest.mark.parametrize("alarm", SECTIONS)
 def test_a_section_says_what_it_means_where_to_look_and_what_to_do(alarm: str) -> None:
-    assert re.findall(r"^\*\*(\w+)\.\*\*", SECTIONS[alarm], re.M) == ["Means", "Look", "Do"]
+    parts = re.findall(r"^\*\*(\w+)\.\*\*", SECTIONS[alarm], re.M)
+    assert parts == [part for part in ("Means", "Look", "Do") if part in parts] and parts[0] == "Means"
+    assert len(parts) == 3 or alarm in REMEDIES  # which the table has
     assert TROUBLE.count(f"(#{alarm})") >= 1
 
 

@@ -93,6 +93,28 @@ def test_a_frame_a_table_and_a_file_are_the_same_trace(tmp_path: Path) -> None:
     assert cachecast.read_trace(late).trace.time_s.tolist() == READS["time"]
 
 
+def test_errors_and_notes_name_arguments_and_no_options(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text("when,file,size\n2026-03-02T00:00:00,a,1\n2026-03-01T23:30:00,b,1\n")
+    named = {"time": "when", "item": "file"}
+    with pytest.raises(cachecast.CachecastError, match=r"give sort=True; .* twice, .* need time_zone$"):
+        cachecast.read_trace(tmp_path / "t.csv", columns=named)
+    (note,) = cachecast.read_trace(tmp_path / "t.csv", columns=named, sort=True).notes
+    assert note.endswith("if they are local, give time_zone")
+    with pytest.raises(cachecast.CachecastError, match=r"give columns=\{'time': 'NAME'\}"):
+        cachecast.read_trace(tmp_path / "t.csv", columns={"item": "file"})
+    with pytest.raises(cachecast.CachecastError, match="give an earlier since"):
+        cachecast.bound(READS, "20B", since="2026-03-01")
+
+
+def test_what_is_printed_is_one_line() -> None:
+    reads = cachecast.read_trace(READS)
+    replays = cachecast.replay(reads, "fifo", "20B")
+    bound, curve = cachecast.bound(reads, "20B"), cachecast.lru_curve(reads)
+    printed = [repr(one) for one in (bound, curve, reads, reads.trace, replays)]
+    assert all(len(text) < 200 and "\n" not in text for text in printed)
+    assert printed[0].startswith("Result(policy='bound', capacity_bytes=20, requests=4, hits=2")
+
+
 def test_sizes_are_text_bytes_or_shares() -> None:
     replays = cachecast.replay(READS, "fifo", ["20B", 10, 0.5, np.int64(20)])  # type: ignore[list-item]
     assert list(replays.gap_closed("fifo")) == [20, 10]

@@ -25,3 +25,8 @@ def pages(rows: Iterable[_Row], n_rows: int = ROWS_AT_ONCE) -> Iterator[list[_Ro
     rest = iter(rows)
     while page := list(itertools.islice(rest, n_rows)):
         yield page
+
+
+def short_repr(of: object, *names: str) -> str:
+    """A line with the values `names` of an object whose arrays would fill the screen."""
+    return f"{type(of).__name__}({', '.join(f'{name}={getattr(of, name)!r}' for name in names)})"

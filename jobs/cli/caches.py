@@ -178,7 +178,9 @@ def prefill(
     jobs: Annotated[int, typer.Option(min=1, help="how many jobs will read them")] = 1,
     start: Annotated[str | None, typer.Option(help="when they are expected to start")] = None,
     as_of: MaybeAsOf = None,
-    dry_run: Annotated[bool, typer.Option(help="show what would be fetched, and touch nothing")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="show what would be fetched, and touch nothing")
+    ] = False,
 ) -> None:
     """Fetch what a task will read into a cache before it is submitted.
 

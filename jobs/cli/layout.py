@@ -77,7 +77,7 @@ def facts(row: Row, *, width: int, indent: str = "") -> Iterator[Text]:
         name = f"{indent}{key.replace('_', ' ')}"
         if dataclasses.is_dataclass(value):
             yield Text(f"{name}:", style="bold")
-            yield from facts(as_row(value), width=width, indent=f"{indent}  ")
+            yield from facts(telling(as_row(value)), width=width, indent=f"{indent}  ")
             continue
         if sentences := _sentences(key, value):
             yield Text(f"{name}:", style="bold")

@@ -237,7 +237,9 @@ def check(
 def sync(
     settings: Settings,
     cache: _WithRse,
-    dry_run: Annotated[bool, typer.Option(help="show how much would be told, and tell nothing")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="show how much would be told, and tell nothing")
+    ] = False,
     wait: Annotated[str, typer.Option(help="how long to wait for Rucio to show it")] = "60s",
     recheck: Annotated[
         bool, typer.Option(help="ask Rucio for everything told before, and tell again what it has lost")

@@ -149,12 +149,22 @@ def run(
 
 @push.command()
 @options.unfolded
-def resume(settings: Settings, cache: Cache, evict_now: _EvictNow = False, force: Force = False) -> None:
+def resume(
+    settings: Settings,
+    cache: Cache,
+    failed: Annotated[
+        bool, typer.Option("--failed", help="try again what failed, once its cause is mended")
+    ] = False,
+    evict_now: _EvictNow = False,
+    force: Force = False,
+) -> None:
     """Continue every plan in the journal; no plan is read."""
     from jobs.loop.push import push as job
 
     with console.progress(f"pushing to {cache}") as advance:
-        summary = job.resume(settings, cache=cache, on_progress=advance, force=force, evict_now=evict_now)
+        summary = job.resume(
+            settings, cache=cache, on_progress=advance, force=force, evict_now=evict_now, failed=failed
+        )
     console.show(summary)
     end_push(cache, summary)
 
@@ -217,8 +227,11 @@ def end_push(cache: str, summary: PushSummary, *, is_over: bool = False) -> None
             f"`cachecast plan --cache {cache} --as-of` with a time of today plans anew"
         )
     if summary.failed:
-        where = f"`cachecast push status --cache {cache}` and the table receipts"
-        console.warn(f"{summary.failed} items failed: {where} have their errors")
+        where, again = (
+            f"`cachecast push status --cache {cache}`",
+            f"`cachecast push resume --cache {cache} --failed`",
+        )
+        console.warn(f"{summary.failed} items failed: {where} has their errors, {again} tries again")
     if summary.unproven is not None:
         n = sum(summary.withheld.values())
         raise UnprovenError(

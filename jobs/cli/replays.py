@@ -122,12 +122,13 @@ def replay(
         name = asked.trace.name if asked.trace else "the site's"
         what = {"trace": name, "from": asked.since or "", "to": asked.until or ""}
         how = {"watermarks": watermarks, "block_size": block_size}
-        replay_trace.record_run(
+        run_id = replay_trace.record_run(
             settings.mlflow,
             answer,
             what=asked.what,
             params={**what, **how, **planned_by},
         )
+        _say_run(settings, run_id)
 
 
 def _replay_fleet(
@@ -257,5 +258,16 @@ def evaluate(
         console.table(acting_rows(answer.rows, answer.capacity), "lists, a steward, or both")
         console.sentences(verdicts(answer.slices, answer.capacity))
     export_evaluation(answer, out, title=title)
-    if in_mlflow and answer.run_id is None:
+    if answer.run_id is not None:
+        _say_run(settings, answer.run_id)
+    elif in_mlflow:
         raise ServiceError("the evaluation is done, and not recorded in MLflow, as its notes say")
+
+
+def _say_run(settings: Settings, run_id: str) -> None:
+    """Name a run in MLflow, and where it can be looked at."""
+    if console.is_json:
+        return
+    from jobs.pages.runs import where
+
+    console.line(f"run in MLflow: {where(settings.mlflow, run_id)}")

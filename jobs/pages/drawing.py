@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import matplotlib as mpl
 from matplotlib.axes import Axes
 from matplotlib.container import Container
-from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
+from matplotlib.dates import AutoDateLocator, ConciseDateFormatter, num2date
 from matplotlib.figure import Figure
 
 from features.common.errors import printable
@@ -163,11 +163,23 @@ def from_zero(axes: Axes) -> None:
     axes.set_ylim(0, 1.05 * axes.get_ylim()[1])
 
 
+class _Dates(ConciseDateFormatter):
+    """Times as briefly as possible. The first day has its month below, as the axis ends with the last's."""
+
+    def format_ticks(self, values: Any) -> list[str]:
+        labels: list[str] = super().format_ticks(values)
+        begin = min(self.axis.get_view_interval())
+        first = next((k for k, value in enumerate(values) if value >= begin), None)
+        if first is not None and re.fullmatch(r"\d\d", labels[first]):
+            labels[first] += f"\n{num2date(values[first]):%b}"
+        return labels
+
+
 def dated(axes: Axes) -> None:
     """Label the horizontal axis with times, as briefly as possible."""
     locator = AutoDateLocator()
     axes.xaxis.set_major_locator(locator)
-    axes.xaxis.set_major_formatter(ConciseDateFormatter(locator))
+    axes.xaxis.set_major_formatter(_Dates(locator))
 
 
 def _svg(figure: Figure, salt: str) -> str:

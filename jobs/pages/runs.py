@@ -14,6 +14,7 @@ import uuid
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
+from features.common.errors import without_login
 from features.common.units import bytes_label
 from features.results import LRU
 from jobs.ground.settings.tree import MlflowSettings
@@ -103,6 +104,15 @@ def keep(mlflow: MlflowSettings, run: Run, *, made_by: str, files: Callable[[Pat
         (root / _FILES).mkdir()
         files(root / _FILES)
         return patiently(lambda: attempt(root), patience_s=mlflow.patience)
+
+
+def where(mlflow: MlflowSettings, run_id: str) -> str:
+    """The page of a run, and how it is served where MLflow is only a database. Raises ServiceError."""
+    _, experiment_id = connect(mlflow.uri, mlflow.artifacts, mlflow.experiment)
+    at, page = without_login(mlflow.uri), f"#/experiments/{experiment_id}/runs/{run_id}"
+    if at.startswith("http"):
+        return f"{at.rstrip('/')}/{page}"
+    return f"http://127.0.0.1:5000/{page}, served by `mlflow ui --backend-store-uri {at}`"
 
 
 def _means(groups: Mapping[str, Sequence[Row]]) -> dict[str, float]:

@@ -52,6 +52,23 @@ def cancel_superseded(database: Database, cache: str, *, now_s: float) -> tuple[
     return n_planned, n_running
 
 
+def retry_failed(database: Database, cache: str, *, now_s: float) -> int:
+    """Plan again what failed of plans that stand; return how many items.
+
+    Not what expired, nor a file on which a newer plan decides.
+    """
+    standing = sa.select(plans).where(plans.c.cache == cache, plans.c.state == STANDING)
+    with database.reading() as connection:
+        plans_that_stand = connection.execute(standing).all()
+    again = {"state": ItemState.PLANNED, "attempts": 0, "updated_at_s": now_s, "error": None, "fault": None}
+    due = (items.c.state == ItemState.FAILED, items.c.expires_at_s > now_s)
+    n_items = 0
+    for plan in plans_that_stand:
+        its = (*of_plan(cache, plan.as_of_s), items.c.generation == plan.generation)
+        n_items += change_all(database, (*its, *due, ~_names(_decided_by_newer(plan, now_s))), again)
+    return n_items
+
+
 def change_all(database: Database, where: Where, values: Mapping[str, object]) -> int:
     """Change all items `where`, which `values` must make false, in many transactions; return how many."""
     n_changed = 0

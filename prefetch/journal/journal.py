@@ -31,6 +31,7 @@ from prefetch.journal.cleanup import (
     newest_plan_s,
     pruned_at,
     recorder,
+    retry_failed,
 )
 from prefetch.journal.lease import Leases
 from prefetch.journal.reports import Reports
@@ -150,13 +151,15 @@ class Plans:
         return next((basis for basis in (UNPROVEN, PROMOTED, KNOWN) if basis in bases), None)
 
     def cancel(self, cache: str, as_of_s: int | None = None, *, now_s: float) -> tuple[int, int]:
-        """Cancel the unfinished items of one plan, or of all plans for a cache.
+        """Cancel the items of one plan, or of all plans for a cache, that are unfinished, or failed in time.
 
-        Return how many were waiting, and how many a run is working on. A try under way ends as it does, and
-        is not repeated. The plan is never carried out again and no longer replaces others; another plan of
-        its time may be recorded.
+        Return how many were waiting or failed, and how many a run is working on. A try under way ends as it
+        does, and is not repeated. The plan is never carried out again and no longer replaces others; another
+        plan of its time may be recorded.
         """
-        undone = sa.exists().where(of_its_plan, sa.or_(items.c.state.in_(UNDONE), expired_early(now_s)))
+        failed = sa.and_(items.c.state == ItemState.FAILED, items.c.expires_at_s > now_s)
+        left = sa.or_(items.c.state.in_(UNDONE), expired_early(now_s), failed)
+        undone = sa.exists().where(of_its_plan, left)
         whose = [plans.c.cache == cache, *([] if as_of_s is None else [plans.c.as_of_s == as_of_s])]
         with self._database.writing() as connection:
             advisory_lock(connection, recorder(cache))
@@ -164,7 +167,10 @@ class Plans:
             cancelled = plans.c.as_of_s.in_(connection.scalars(asked).all())
             change = sa.update(plans).where(plans.c.cache == cache, cancelled)
             connection.execute(change.values(state=CANCELLED, is_settled=False))
-        return self.cancel_superseded(cache, now_s=now_s)
+        given_up = {"state": ItemState.CANCELLED, "updated_at_s": now_s}
+        n_failed = change_all(self._database, (*of_plan(cache, as_of_s), failed), given_up)
+        n_waiting, n_under_way = self.cancel_superseded(cache, now_s=now_s)
+        return n_failed + n_waiting, n_under_way
 
     def unpin(self, cache: str, as_of_s: int | None = None, *, now_s: float) -> int:
         """End the time of the pins of one plan, or of all for a cache, done or under way; return how many."""
@@ -175,6 +181,10 @@ class Plans:
             items.c.expires_at_s > int(now_s),
         )
         return change_all(self._database, stands, {"expires_at_s": int(now_s)})
+
+    def retry(self, cache: str, *, now_s: float) -> int:
+        """Plan again what failed, as if it had not been tried; return how many items."""
+        return retry_failed(self._database, cache, now_s=now_s)
 
     def expire(self, cache: str, *, now_s: float, uncounted: Collection[Action] = ()) -> int:
         """Mark what is still planned after its time as expired; return how many, but for some actions.

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from features.common.arrays import BoolArray, IntArray
+from features.common.arrays import BoolArray, IntArray, short_repr
 from features.common.errors import InputError, SchemaError
 from features.common.units import format_bytes
 from replay.read.files import (
@@ -131,7 +131,8 @@ def in_order(source: ColumnSource, roles: Roles, ticks: Ticks, *, sort: bool) ->
     than the one before, if it is not to be sorted; SchemaError.
     """
     if ticks.backwards and not (sort or roles.house):
-        raise InputError(f"{ticks.backwards}; sort the trace, or give --sort")
+        local = "; times that a clock showed twice, at the end of summer time, need --time-zone"
+        raise InputError(f"{ticks.backwards}; sort the trace, or give --sort{local if ticks.is_bare else ''}")
     rows = np.argsort(ticks.value, kind="stable") if ticks.backwards else None
     if roles.event_id is None:
         return rows
@@ -197,6 +198,9 @@ class LoadedTrace(NamedTuple):
     trace: Trace
     details: pa.Table
     notes: tuple[str, ...]
+
+    def __repr__(self) -> str:
+        return short_repr(self, "trace", "notes")
 
 
 def assemble(

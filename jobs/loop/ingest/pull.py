@@ -73,8 +73,10 @@ def run(settings: Settings, *, source: str, path: str, day_s: int, new_only: boo
         scopes=settings.names.scopes,
         new_only=new_only,
     )
-    if not summary.n_rows and (unfinished := _unfinished(path, definition)):
-        summary = dataclasses.replace(summary, alarms=(*summary.alarms, unfinished))
+    if (n_unfinished := _n_unfinished(path, definition)) and not summary.n_rows:
+        alarm = _no_row(path, n_unfinished)
+        summary = dataclasses.replace(summary, alarms=(*summary.alarms, alarm))
+    summary = dataclasses.replace(summary, n_unfinished=n_unfinished)
     if new_only:
         forget_unpaired(tables, before_s=day_s - settings.collect.keep)
     if not definition.has_sizes:
@@ -137,13 +139,13 @@ def _fits(tables: Tables, source: Source, files: Sequence[InputFile] | None, up_
     return sum(sizes) <= up_to_bytes
 
 
-def _unfinished(path: str, source: Source) -> str | None:
-    """Why a pull of `path` may have found no row: files there are still being written."""
-    if not is_local(path):
-        return None
-    n_files = sum(file.path.name.endswith(BEING_WRITTEN) for file in files_at(path, whole=source.is_whole))
-    if not n_files:
-        return None
+def _n_unfinished(path: str, source: Source) -> int:
+    """Number of the files at `path` that are still being written; 0 on another file system."""
+    files = files_at(path, whole=source.is_whole) if is_local(path) else ()
+    return sum(file.path.name.endswith(BEING_WRITTEN) for file in files)
+
+
+def _no_row(path: str, n_files: int) -> str:
     return (
         f"no row: {count(n_files)} file{'s' * (n_files > 1)} at {path} end in {BEING_WRITTEN}, still being "
         "written; the collector finishes one at --roll-size or --roll-every after its first datagram"

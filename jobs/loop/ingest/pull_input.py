@@ -43,9 +43,9 @@ class PullSummary:
     jobs that changed. `n_lost`: records that the source reports as missing, not part of `n_rows`.
     `n_unchanged`: inputs left out because they were pulled before (`new_only`). `n_removed`: captures
     deleted because they are older than `[collect] keep`; `n_not_removed`: those that this account may not
-    delete. `n_unsized`: for a source that states no sizes, its reads on `days` of files whose size nothing
-    else states. `alarms`: what of the input is ambiguous, in sentences. `engine`: what pulled, `local` or
-    `spark`.
+    delete. `n_unfinished`: files left out because they are still being written. `n_unsized`: for a source
+    that states no sizes, its reads on `days` of files whose size nothing else states. `alarms`: what of the
+    input is ambiguous, in sentences. `engine`: what pulled, `local` or `spark`.
     """
 
     n_rows: int
@@ -58,6 +58,7 @@ class PullSummary:
     n_late: int = 0
     n_removed: int = 0
     n_not_removed: int = 0
+    n_unfinished: int = 0
     n_unsized: int = 0
     alarms: tuple[str, ...] = ()
     engine: str = ""

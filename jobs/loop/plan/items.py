@@ -153,10 +153,17 @@ def planned(tables: Tables, cache: str, as_of_s: int, columns: Sequence[str] | N
     return tables.read_arrow(PLANS, as_of=key.as_of, owner=cache, columns=columns)
 
 
-def planned_files(tables: Tables, cache: str, as_of_s: int, listed: FileFilter) -> tuple[PlannedFile, ...]:
-    """The files of a plan in the order of a push: by action, then by rank. Raises StaleInputError."""
-    columns = ["action", "rank", "cost_bytes", "size_bytes", "name", "did", "reason"]
+def planned_files(
+    tables: Tables, cache: str, as_of_s: int, listed: FileFilter, *, but: pa.Array | None = None
+) -> tuple[PlannedFile, ...]:
+    """The files of a plan in the order of a push: by action, then by rank. Raises StaleInputError.
+
+    `but`: ids of items to leave out.
+    """
+    columns = ["item_id", "action", "rank", "cost_bytes", "size_bytes", "name", "did", "reason"]
     rows = planned(tables, cache, as_of_s, columns)
+    if but is not None:
+        rows = rows.filter(pc.invert(pc.is_in(rows["item_id"], value_set=but)))
     rows = rows.append_column("dataset", facts(tables, rows["did"].combine_chunks())["dataset"])
     if listed.actions:
         rows = rows.filter(pc.is_in(rows["action"], value_set=pa.array(listed.actions)))

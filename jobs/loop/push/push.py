@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 from features.common.errors import NotDueError
 from features.common.progress import Advance
 from features.common.times import DAY_S, as_of_label, parse_as_of
+from features.schema import RECEIPTS
 from jobs.ground.caches.inventory import (
     check_listed_evictions,
     check_planned_evictions,
@@ -21,7 +22,8 @@ from jobs.ground.caches.inventory import (
     target,
 )
 from jobs.ground.settings.tree import CacheSettings, Settings
-from jobs.ground.store.tables import Tables
+from jobs.ground.store.commits import MomentKey
+from jobs.ground.store.tables import Tables, read_partitions
 from jobs.loop.plan.items import (
     FileFilter,
     PlannedFile,
@@ -109,13 +111,21 @@ def run(
 
 
 def resume(
-    settings: Settings, *, cache: str, on_progress: Advance, force: bool = False, evict_now: bool = False
+    settings: Settings,
+    *,
+    cache: str,
+    on_progress: Advance,
+    force: bool = False,
+    evict_now: bool = False,
+    failed: bool = False,
 ) -> PushSummary:
-    """Continue every plan that the journal has for a cache; `evict_now`: see `run`.
+    """Continue every plan that the journal has for a cache; `evict_now`: see `run`; `failed`: try that again.
 
     Raises LimitError if that evicts more than its share of the cache at once, unless `force`.
     """
     with _work(settings, cache, evict_now=evict_now, force=force) as work:
+        if failed:
+            work.journal.plans.retry(work.cache, now_s=work.now_s())
         return push_rest(work, on_progress=on_progress)
 
 
@@ -275,6 +285,7 @@ def _check_evictions(work: PushRun, *, at_s: float) -> None:
 class DryRun:
     """What a push would do: items per action, the bytes it would fetch, and the files that were asked for.
 
+    `already_done`: items of the plan that earlier pushes carried out, which are not among them.
     `unproven`: why it would leave out what the models chose (it needs --unproven); None: it would not.
     `evicted_by`: the cache's steward, which evicts what is listed when it needs the room; None: the push.
     """
@@ -282,6 +293,7 @@ class DryRun:
     cache: str
     as_of: str
     items: dict[str, int]
+    already_done: int
     prefetch_bytes: int
     unproven: str | None
     evicted_by: str | None
@@ -313,12 +325,23 @@ def dry_run(settings: Settings, *, cache: str, as_of_s: int, listed: FileFilter)
     tables, configured = Tables.of(settings), settings.cache(cache)
     name = configured.name
     plan = planned_items(tables, name, as_of_s, UNPROVEN)
-    actions = dict(collections.Counter(plan.rows["action"].to_pylist()))
-    fetched = pc.sum(plan.rows["cost_bytes"], min_count=0).as_py()
+    done = _done_items(tables, MomentKey.at(as_of_s, name))
+    rows = plan.rows.filter(pc.invert(pc.is_in(plan.rows["item_id"], value_set=done)))
+    actions = dict(collections.Counter(rows["action"].to_pylist()))
+    fetched = pc.sum(rows["cost_bytes"], min_count=0).as_py()
     why = unproven_plan(tables, plan, settings.region.name)
-    files = planned_files(tables, name, as_of_s, listed)
+    files = planned_files(tables, name, as_of_s, listed, but=done)
     by = "its steward" if configured.steward and actions.get(Action.EVICT) else None
-    return DryRun(name, as_of_label(as_of_s), actions, fetched, why, by, files)
+    n_done = len(plan.rows) - len(rows)
+    return DryRun(name, as_of_label(as_of_s), actions, n_done, fetched, why, by, files)
+
+
+def _done_items(tables: Tables, key: MomentKey) -> pa.Array:
+    """The ids of a plan's items that pushes carried out, by the table receipts."""
+    head = tables.head(RECEIPTS)
+    parts = {key: head.partitions[key]} if key in head.partitions else {}
+    rows = read_partitions(head, parts, ["item_id", "state"])
+    return rows.filter(pc.equal(rows["state"], ItemState.DONE))["item_id"].combine_chunks()
 
 
 def is_over(settings: Settings, *, cache: str, as_of_s: int) -> bool:

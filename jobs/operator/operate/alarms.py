@@ -2,64 +2,32 @@
 
 from __future__ import annotations
 
+import bisect
 import dataclasses
-from collections.abc import Iterable, Iterator, Mapping
+import itertools
+import shlex
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
-from features.common.times import as_of_label
+from features.common.errors import ServiceError
+from features.common.times import DAY_S, as_of_label, day_label, parse_as_of, parse_day
 from features.common.units import duration_label, format_bytes
 from features.results import ARRIVALS
-from jobs.ground.settings.tree import CacheSettings, Settings
+from features.schema import ACCESSES
+from jobs.ground.settings.tree import CacheSettings, CollectSettings, Settings
 from jobs.ground.store.tables import Tables, read_partitions
 from jobs.loop.ingest.announced import QueueReport
+from jobs.loop.trainings import trained_versions
+from jobs.operator.operate.remedies import NEW_MODEL, REMEDIES, UNTIL_THEN, WITHHELD
+from models.serving.versions import CANDIDATE
 from prefetch.actions import ItemState
 from prefetch.plan.items import most_pinned_bytes
 from prefetch.steward.figures import StewardFigures
 from prefetch.xcache.rolling import held_bytes
 
-REMEDIES: Final[Mapping[str, str]] = {
-    "no-champion": "run `cachecast evaluate --from DAY`, which needs weeks of records, then `cachecast "
-    "promote`; `promote --why` says why one was refused",
-    "prediction-late": "run `cachecast cycle --as-of TIME`: the step that fails is the cause",
-    "incomplete": "see why its records are missing, faulty or late; pull them again when they are there",
-    "drift": "if it lasts for days, train again: `cachecast train --until DAY`; see the table drift",
-    "plan-late": "run `cachecast plan --cache NAME --as-of TIME`: its error says what is missing",
-    "push-failed": "read the causes in `cachecast push status --cache NAME`; the next plan has what is "
-    "still worth it",
-    "not-pushed": "run `cachecast push run --cache NAME --as-of TIME`; it resumes where it stopped",
-    "unproven": "`cachecast push cancel --cache NAME --unpin` stops what is undone and gives up the pins",
-    "above-high-watermark": "free the disk, or restart a server that does not purge; compare `capacity` and "
-    "`watermarks` with the server's; `cachecast scan --cache NAME`, or the next plan, looks again",
-    "pins-over-limit": "correct `capacity` or [push] journal, then plan and push: the next plan unpins",
-    "steward-silent": "restart its service; if it is not wanted any more, stop the service and delete the "
-    "cache's file in [steward] state",
-    "steward-outrun": "after a burst do nothing; if it happens each day, lower the low watermark of the "
-    "server and of the settings",
-    "steward-blind": "start the collector, add the four lines at the start of docs/steward.md to the server "
-    "and restart it, or run the steward as the server's user: the text says which",
-    "steward-implausible": "compare `capacity` and `watermarks` with the server's; if they agree and the "
-    "cache really is too full, restart the steward with --force",
-    "steward-impostor": "find out who sends to the collector in the cache's name, and let the firewall admit "
-    "the caches alone",
-    "steward-cache": "start the server, mount its disks, and let the steward read its namespace",
-    "steward-lists": "correct [push] journal, or restore its database; before the first push of a site make "
-    "one: `cachecast push resume --cache NAME`",
-    "steward-tables": "mend the network or the store; its figures reach the tables then",
-    "steward-order": "start MLflow if it is unavailable; else `cachecast promote --rollback`, or train, "
-    "evaluate and promote",
-    "steward-clock": "set both clocks by NTP",
-    "queue-doubted": "compare its answer with the broker's own pages, and mend what `cachecast queue --name "
-    "NAME` reads; a queue that keeps its word again is believed again",
-    "collector-full": "pull the captures with --new-only, or raise [collect] quota",
-}
-"""What to do first, by name of the alarm. NAME and TIME stand for the cache and the decision time."""
-
-
-WITHHELD_REMEDY: Final = (
-    "evaluate and promote: `cachecast promote --why` says what is missing; `cachecast push run --cache NAME "
-    "--as-of TIME --unproven` carries it out nevertheless"
-)
-
+WEEK_S: Final = 7 * DAY_S
+LEARNED_S: Final = 2 * DAY_S
+"""At the least, an evaluation learns from so much before the days that it counts."""
 CRITICAL: Final = frozenset({"above-high-watermark", "pins-over-limit", "steward-impostor"})
 """Urgent, as a disk or records are at risk; the same in the rules for Prometheus."""
 _N_NAMED = 3
@@ -90,9 +58,16 @@ class Alarm:
 
 
 def alarm(name: str, about: str, text: str, as_of: str = "TIME", remedy: str | None = None) -> Alarm:
-    """The alarm `name` of a region or cache, with its `remedy`, maybe for the decision time `as_of`."""
-    remedy = remedy or REMEDIES.get(name, "see docs/troubleshoot.md")
-    return Alarm(name, about, text, remedy.replace("NAME", about).replace("TIME", as_of))
+    """The alarm `name` of a region or cache; by default with the remedy of its name, for `as_of`."""
+    if remedy is None:
+        known = REMEDIES[name].do if name in REMEDIES else "see docs/troubleshoot.md"
+        remedy = filled(known, about, as_of)
+    return Alarm(name, about, text, remedy)
+
+
+def filled(remedy: str, about: str, as_of: str = "TIME") -> str:
+    """A remedy with the cache and the decision time that NAME and TIME stand for."""
+    return remedy.replace("TIME", as_of).replace("NAME", about)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -100,9 +75,10 @@ class CacheStatus:
     """One cache, by its last inventory, plan and push.
 
     `inventory_at`: the time of what it held; `fill_share` and `watermarks`: of the capacity; `pinned_bytes`:
-    of the current pins; `push`: items of the last push by state; `unproven`: items pushed although no
-    promotion covers them, as long as they are undone, failed or pinned; `withheld`: why the plan, which was
-    not pushed, may not act; `steward`: its last report; `steward_fault`: why that cannot be read. Unknown
+    of the current pins; `push`: items of the last push by state; `plan_ends`, `push_ends`: when the time of
+    their items is over; `predictions_at`: the newest that a plan may use; `unproven`: items pushed although
+    no promotion covers them, as long as they are undone, failed or pinned; `withheld`: why the plan, which
+    was not pushed, may not act; `steward`: its last report; `steward_fault`: why that cannot be read. Unknown
     values are None.
     """
 
@@ -123,6 +99,9 @@ class CacheStatus:
     steward: StewardFigures | None = None
     steward_fault: str | None = None
     watermarks: tuple[float, float] = (0.90, 0.95)
+    plan_ends: str | None = None
+    push_ends: str | None = None
+    predictions_at: str | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -151,7 +130,17 @@ def arrival_alarms(tables: Tables, settings: Settings, *, now_s: int) -> list[Al
     """An alarm per source whose records of the last decision time that was judged are incomplete."""
     newest = tables.newest(ARRIVALS, owner=settings.region.name, until=as_of_label(now_s))
     rows = read_partitions(newest, newest.partitions, ["source", "why", "as_of"]).to_pylist()
-    return [alarm("incomplete", row["source"], f"{row['as_of']}: {row['why']}") for row in rows if row["why"]]
+    return [
+        alarm(
+            "incomplete",
+            row["source"],
+            f"{row['as_of']}: {row['why']}",
+            remedy=f"{REMEDIES['incomplete'].do}: {pulls(settings, row['source'])}, then `cachecast arrivals "
+            f"--as-of {row['as_of']}`",
+        )
+        for row in rows
+        if row["why"]
+    ]
 
 
 def queue_alarms(queues: Iterable[QueueReport]) -> Iterator[Alarm]:
@@ -162,38 +151,117 @@ def queue_alarms(queues: Iterable[QueueReport]) -> Iterator[Alarm]:
 
 
 def region_alarms(status: Status, tables: Tables, settings: Settings, *, now_s: int) -> Iterator[Alarm]:
-    """The alarms of a region: its model and its predictions."""
-    if status.champion is None and not status.candidate_serves:
-        yield alarm("no-champion", status.region, "no model was promoted: train, evaluate and promote one")
-    due = _due(settings, now_s)
-    yield from _late(status.region, "prediction", status.predictions_at, due, _reached(tables, settings, due))
+    """The alarms of a region: its model and its predictions. Without a model that may serve, none are due."""
+    due, serving = _due(settings, now_s), _serving(status, tables, settings)
+    if not serving:
+        yield _no_champion(status, tables, settings, now_s)
+    elif (status.predictions_at or "") < due.as_of:
+        text = due.late("prediction", status.predictions_at) + _reached(tables, settings, due)
+        newest, until_s = max(serving.items(), key=lambda model: model[1])
+        if 0 < until_s < parse_as_of(due.as_of) - settings.training.max_age:
+            text = f"{text}; {newest} is of {as_of_label(until_s)}, older than [training] max_age"
+            remedy = f"{_evaluated(NEW_MODEL, _days(tables, now_s), settings)}, then `cachecast cycle`"
+            yield alarm("prediction-late", status.region, text, remedy=remedy)
+        else:
+            at = max(due.as_of, as_of_label(until_s))  # no model scores a time before its training
+            given = "".join(
+                f" --pull {source}={shlex.quote(path)}" for source, path in settings.airflow.pull.items()
+            )
+            remedy = REMEDIES["prediction-late"].do.replace("TIME", f"{at}{given}")
+            yield alarm("prediction-late", status.region, text, remedy=remedy)
     if status.drifted:
         worst = ", ".join(status.drifted[:_N_NAMED])
         text = f"columns that have drifted from training: {len(status.drifted)}, most of all {worst}"
         yield alarm("drift", status.region, text)
 
 
+def _serving(status: Status, tables: Tables, settings: Settings) -> Mapping[str, int]:
+    """The models that may serve by `[mlflow] serve`, and until when each has learned (0: not known)."""
+    try:
+        known = trained_versions(tables, region=status.region)
+    except ServiceError:  # a table that others have written to: `predict` says so
+        known = {}
+    names = [status.champion]
+    if status.champion is None and CANDIDATE in settings.mlflow.serve:
+        names = [*known, status.scored_by]
+    return {name: known[name].until_s if name in known else 0 for name in names if name is not None}
+
+
+def _no_champion(status: Status, tables: Tables, settings: Settings, now_s: int) -> Alarm:
+    """The alarm that no model may serve, with the commands to run now, or the day to wait for."""
+    days, min_days = _days(tables, now_s), settings.training.min_test_days
+    if not days:
+        text = "no model was promoted, and there are no accesses to learn from"
+        return alarm("no-champion", status.region, text, remedy=f"pull records: {pulls(settings)}")
+    text = f"no model was promoted; there are accesses since {day_label(days[0])}"
+    ready_s = days[0] + LEARNED_S + min_days * DAY_S
+    if days[-1] < ready_s - DAY_S:
+        text = (
+            f"{text}, and an evaluation of {min_days} days, which may promote one, can be run from "
+            f"{day_label(ready_s)} on"
+        )
+        return alarm("no-champion", status.region, text, remedy=UNTIL_THEN)
+    if status.decided_at is not None:
+        text = f"{text}; at {status.decided_at} the last one was refused, which may be right"
+    return alarm("no-champion", status.region, text, remedy=_evaluated(NEW_MODEL, days, settings))
+
+
+def _days(tables: Tables, now_s: int) -> list[int]:
+    """The days with accesses up to now, s since 1970, since the last gap of a week: a few may be wrong."""
+    parts = tables.head(ACCESSES).partitions
+    days = sorted(parse_day(key[0]) for key, part in parts.items() if part.n_rows)
+    days = days[: bisect.bisect_right(days, now_s)]
+    gaps = [
+        n for n, (day, following) in enumerate(itertools.pairwise(days), start=1) if following - day > WEEK_S
+    ]
+    return days[max(gaps, default=0) :]
+
+
+def _evaluated(remedy: str, days: Sequence[int], settings: Settings) -> str:
+    """The remedy with the day from which an evaluation has days enough to promote a model."""
+    longest_s = settings.training.min_test_days * DAY_S
+    return (
+        remedy.replace("DAY", day_label(max(days[0] + LEARNED_S, days[-1] - longest_s))) if days else remedy
+    )
+
+
+def pulls(settings: Settings, of: str | None = None) -> str:
+    """The commands that pull what `[airflow] pull` names, or one source of it."""
+    commands = [
+        f"`cachecast pull --source {source} --input {shlex.quote(path)}`"
+        for source, path in settings.airflow.pull.items()
+        if of in (None, source)
+    ]
+    return ", ".join(commands) or "see docs/pull.md"
+
+
 def cache_alarms(cache: CacheStatus, settings: Settings, *, now_s: int) -> Iterator[Alarm]:
     """The alarms of one cache."""
-    yield from _late(cache.cache, "plan", cache.plan_at, _due(settings, now_s))
-    yield from _push_alarms(cache)
+    due = _due(settings, now_s)
+    if (cache.plan_at or "") < due.as_of <= (cache.predictions_at or ""):
+        yield alarm("plan-late", cache.cache, due.late("plan", cache.plan_at))
+    yield from _push_alarms(cache, as_of_label(now_s))
     yield from _unproven_alarms(cache)
     yield from _disk_alarms(cache, settings)
     yield from _steward_alarms(cache, now_s)
-    yield from _capture_alarms(settings.caches[cache.cache], settings.collect.quota)
+    yield from _capture_alarms(settings.caches[cache.cache], settings.collect)
 
 
-def _push_alarms(cache: CacheStatus) -> Iterator[Alarm]:
-    if failed := cache.push.get(ItemState.FAILED, 0):
+def _push_alarms(cache: CacheStatus, now: str) -> Iterator[Alarm]:
+    failed = cache.push.get(ItemState.FAILED, 0)
+    if failed and (cache.push_ends is None or now < cache.push_ends):
         text = f"{failed} of {sum(cache.push.values())} items of the last push failed"
-        yield alarm("push-failed", cache.cache, f"{text}; their errors are in the receipts table")
-    if cache.plan_at is not None and cache.push_at != cache.plan_at:
-        if cache.withheld is None:
-            text = f"the plan of {cache.plan_at} was not pushed"
-            yield alarm("not-pushed", cache.cache, text, cache.plan_at)
-        else:
-            text = f"a push of the plan of {cache.plan_at} is withheld: {cache.withheld}"
-            yield alarm("not-pushed", cache.cache, text, cache.plan_at, WITHHELD_REMEDY)
+        over = "" if cache.push_ends is None else f", whose time is over at {cache.push_ends}"
+        yield alarm("push-failed", cache.cache, f"{text}{over}; their errors are in the receipts table")
+    if cache.plan_at is None or cache.push_at == cache.plan_at or now >= (cache.plan_ends or ""):
+        return
+    if cache.withheld is None:
+        text = f"the plan of {cache.plan_at} was not pushed; its time is over at {cache.plan_ends}"
+        yield alarm("not-pushed", cache.cache, text, cache.plan_at)
+    else:
+        text = f"a push of the plan of {cache.plan_at} is withheld: {cache.withheld}"
+        remedy = filled(WITHHELD, cache.cache, cache.plan_at)
+        yield alarm("not-pushed", cache.cache, text, remedy=remedy)
 
 
 def _unproven_alarms(cache: CacheStatus) -> Iterator[Alarm]:
@@ -203,14 +271,19 @@ def _unproven_alarms(cache: CacheStatus) -> Iterator[Alarm]:
 
 
 def _disk_alarms(cache: CacheStatus, settings: Settings) -> Iterator[Alarm]:
-    low, high = settings.caches[cache.cache].watermarks
+    configured = settings.caches[cache.cache]
+    low, high = configured.watermarks
     fill_share, source, at = cache.fill_share, "inventory", cache.inventory_at
+    looks = "`cachecast scan --cache NAME`" if configured.kind == "xcache" else "the next plan"
     steward = cache.steward
     if steward and steward.high_bytes and (looked_at := as_of_label(int(steward.at_s))) > (at or ""):
         fill_share, source, at = steward.used_bytes / cache.capacity_bytes, "steward's look", looked_at
+        looks = "its steward"
     if fill_share is not None and fill_share > high:
         shares = f"{100 * fill_share:.0f} % full, above its high watermark of {100 * high:.0f} %"
-        yield alarm("above-high-watermark", cache.cache, f"{shares}, by its {source} of {at}: does it purge?")
+        text = f"{shares}, by its {source} of {at}; it may not purge"
+        remedy = f"{REMEDIES['above-high-watermark'].do}; {filled(looks, cache.cache)} looks again"
+        yield alarm("above-high-watermark", cache.cache, text, remedy=remedy)
     limit = most_pinned_bytes(cache.capacity_bytes, low)
     if cache.pinned_bytes > limit:
         text = f"pins hold {format_bytes(cache.pinned_bytes)}, more than {format_bytes(limit)}"
@@ -230,13 +303,18 @@ def _steward_alarms(cache: CacheStatus, now_s: int) -> Iterator[Alarm]:
         yield alarm(name, cache.cache, text)
 
 
-def _capture_alarms(cache: CacheSettings, quota_bytes: int) -> Iterator[Alarm]:
+def _capture_alarms(cache: CacheSettings, collect: CollectSettings) -> Iterator[Alarm]:
     if cache.gstream is None or not cache.gstream.is_dir():
         return
     held = held_bytes(cache.gstream)
-    if held > FULL_SHARE * quota_bytes:
-        text = f"captures hold {format_bytes(held)} of {format_bytes(quota_bytes)} ([collect] quota)"
-        yield alarm("collector-full", cache.name, f"{text}; are they pulled with --new-only?")
+    if held > FULL_SHARE * collect.quota:
+        text = f"captures hold {format_bytes(held)} of {format_bytes(collect.quota)} ([collect] quota)"
+        remedy = (
+            f"`cachecast pull --source xcache_gstream --input {shlex.quote(str(cache.gstream))} --new-only` "
+            f"takes them, and deletes those older than {duration_label(collect.keep)} ([collect] keep); or "
+            "raise [collect] quota"
+        )
+        yield alarm("collector-full", cache.name, text, remedy=remedy)
 
 
 class _Due(NamedTuple):
@@ -244,6 +322,11 @@ class _Due(NamedTuple):
 
     as_of: str
     by: str
+
+    def late(self, subject: str, newest: str | None) -> str:
+        """That the newest `subject` is older, in words."""
+        state = f"the newest {subject} is of {newest}" if newest else f"there is no {subject} yet"
+        return f"{state}; that of {self.as_of} was due by {self.by}"
 
 
 def _due(settings: Settings, now_s: int) -> _Due:
@@ -258,13 +341,6 @@ def _reached(tables: Tables, settings: Settings, due: _Due) -> str:
         if any(key[1] >= due.as_of for key in tables.newest(table, owner=settings.region.name).partitions):
             return f"; its {step} are there"
     return "; neither its arrivals nor its features are there"
-
-
-def _late(about: str, subject: str, newest: str | None, due: _Due, reached: str = "") -> Iterator[Alarm]:
-    if (newest or "") < due.as_of:
-        state = f"the newest {subject} is of {newest}" if newest else f"there is no {subject} yet"
-        text = f"{state}; that of {due.as_of} was due by {due.by}{reached}"
-        yield alarm(f"{subject}-late", about, text, due.as_of)
 
 
 def silence(figures: StewardFigures, *, now_s: float) -> str | None:

@@ -53,6 +53,8 @@ class NewSite:
     steward: bool = False
 
 
+_GENERATED = "rucio_traces"
+"""The source of what `workload` pulls into tables."""
 _OPTIONS = {
     "url": "--cache root://xc1.example.org:1094",
     "name": "--name xc1",
@@ -117,6 +119,12 @@ def _complete(given: NewSite) -> NewSite:
     """The same with absolute paths, and a name for the cache. Raises InputError."""
     if not sources.select_sources([given.source], lambda source: source.table is ACCESSES):
         raise InputError(f"no source of accesses is called {given.source!r}; {known()}")
+    header = sources.load_source(given.source).header
+    if header is None and re.search(r"\.csv(\.\w+)?$", given.records, re.IGNORECASE):
+        raise InputError(
+            f"{given.records} is a CSV, which {given.source} does not read; study it with `cachecast report "
+            "--trace`, or write its lines as docs/source.md says for the loop of pull, plan and push"
+        )
     if given.cache and not given.capacity:
         raise InputError("the capacity of the cache is unknown; give --capacity, for example 50TB")
     if given.capacity and not given.cache:
@@ -239,3 +247,6 @@ def _next(given: NewSite, out: Path, day: str) -> Iterator[str]:
         trial = shlex.quote(str(out.parent / "generated"))
         yield f"cachecast pull --source {given.source} --input PATH --day {day}  # PATH: your records"
         yield f"cachecast workload --out {trial} --tables {trial}/tables  # or generated reads"
+        if given.source != _GENERATED:
+            demand = shlex.quote(f'{{ "*" = "{_GENERATED}" }}')
+            yield f"export CACHECAST_SOURCES__DEMAND={demand}  # with these tables alone"

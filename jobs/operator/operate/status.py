@@ -112,6 +112,9 @@ def _cache(tables: Tables, journal: Journal, cache: CacheSettings, region: str, 
         + sum(pin.basis == UNPROVEN for pin in pins),
         withheld=_withheld(tables, cache.name, plan_at, region) if plan_at and plan_at != push_at else None,
         watermarks=cache.watermarks,
+        plan_ends=_ends(plan),
+        push_ends=_ends(tables.newest(PLANS, owner=cache.name, until=push_at)) if push_at else None,
+        predictions_at=_at(tables.newest(PREDICTIONS, owner=region, until=as_of_label(now_s))),
     )
 
 
@@ -125,6 +128,12 @@ def _withheld(tables: Tables, cache: str, plan_at: str, region: str) -> str | No
 def _at(newest: Snapshot) -> str | None:
     keys: list[Key] = list(newest.partitions)
     return keys[0][1] if keys else None
+
+
+def _ends(plan: Snapshot) -> str | None:
+    """When the time of a plan's items is over; None: it has none."""
+    last = pc.max(read_partitions(plan, plan.partitions, ["expires_at"])["expires_at"]).as_py()
+    return None if last is None else as_of_label(int(last.timestamp()))
 
 
 def _count(newest: Snapshot, column: str) -> dict[str, int]:

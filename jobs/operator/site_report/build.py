@@ -55,7 +55,7 @@ class ReportSummary:
     """The page that was written."""
 
     report: str
-    size_bytes: int
+    page_bytes: int
 
 
 def run(

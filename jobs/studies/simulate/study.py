@@ -41,7 +41,7 @@ class StudySummary:
     """The page, and main results of LRU between the watermarks; `chosen_*`: without what verdicts refuse."""
 
     report: str
-    size_bytes: int
+    page_bytes: int
     accesses: int
     capacity_bytes: int
     hit_ratio: float
@@ -103,7 +103,7 @@ def _summary(results: Study, loaded: LoadedTrace, out: Path, html: str, seconds:
     benefit = results.benefit
     return StudySummary(
         report=str(out),
-        size_bytes=len(html.encode()),
+        page_bytes=len(html.encode()),
         accesses=results.result.requests,
         capacity_bytes=results.config.cache.capacity_bytes,
         hit_ratio=results.result.hit_ratio,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -124,7 +124,7 @@ def run(
     value = Value(settings.benefit.model, facts)
     options = tuple(_options(case, value))
     return Worth(
-        verdict=verdict(capacity_bytes, case.n_days, options[3], facts),
+        verdict=verdict(capacity_bytes, case.n_days, options[3], facts, bounded_from=_bounded_from(loaded)),
         findings=tuple(_findings(case, options, value)),
         options=options,
         assumptions=tuple(_assumptions(case, value, settings)),
@@ -147,6 +147,12 @@ def _middle_s(loaded: LoadedTrace) -> int:
     if from_s <= first_s:
         raise InputError("a steward learns from the past, and the trace has one day; take a longer one")
     return from_s
+
+
+def _bounded_from(loaded: LoadedTrace) -> str | None:
+    """The day from which on enough days for bounds count; None: none comes before it, to learn from."""
+    bounded_s = (int(loaded.trace.time_s[-1]) // DAY_S - BOUNDED_DAYS + 1) * DAY_S
+    return day_label(bounded_s) if int(loaded.trace.time_s[0]) <= bounded_s - DAY_S else None
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -278,11 +284,17 @@ def _options(case: _Case, value: Value) -> Iterator[Option]:
         )
 
 
-def verdict(capacity_bytes: int, n_days: int, steward: Option, facts: SiteFacts) -> str:
-    """Whether a steward is worth it, in one sentence; `steward`: what it saves on `n_days`."""
+def verdict(
+    capacity_bytes: int, n_days: int, steward: Option, facts: SiteFacts, *, bounded_from: str | None = None
+) -> str:
+    """Whether a steward is worth it, in one sentence; `steward`: what it saves on `n_days`.
+
+    `bounded_from`: the `--from` with which days enough would count.
+    """
     at, n = format_bytes(capacity_bytes), steward.saved_bytes_per_day or 0.0
+    longer = f"give --from {bounded_from}" if bounded_from else "take a longer trace"
     if why := few_days(n_days):
-        return f"At {at}, whether a steward saves more than LRU is unknown, {why}; take a longer trace."
+        return f"At {at}, whether a steward saves more than LRU is unknown, {why}; {longer}."
     low, high = steward.lower_bytes_per_day or 0.0, steward.upper_bytes_per_day or 0.0
     bounds = f"bounds {format_bytes(low)} to {format_bytes(high)}"
     gain = f"{format_bytes(n)} of WAN traffic per day against LRU ({bounds})"
@@ -305,17 +317,23 @@ def _findings(case: _Case, options: Sequence[Option], value: Value) -> Iterator[
         f"({percent(lru.byte_hit_ratio, 1)}); no policy of this size can save more than "
         f"{format_bytes(saved + (bound.saved_bytes_per_day or 0.0))}."
     )
-    disks = [
-        case.same_as(per_day)
-        for per_day in (steward.saved_bytes_per_day, steward.lower_bytes_per_day, steward.upper_bytes_per_day)
-    ]
-    bounds = "" if disks[1] is None else f" (bounds {_disk(disks[1])} to {_disk(disks[2])})"
-    yield f"More disk with which LRU fetches as little as the steward: {_disk(disks[0])}{bounds}."
+    yield as_more_disk(steward, case.same_as)
     gained = format_bytes(more.saved_bytes_per_day or 0.0)
     yield f"LRU with {format_bytes(case.more_bytes)} saves {gained} per day more than LRU of this size."
     if steward.core_hours_per_day is not None:
         yield f"With the steward, jobs wait {steward.core_hours_per_day:.3g} core hours per day less."
     yield from _break_even(case, steward, value)
+
+
+def as_more_disk(steward: Option, same_as: Callable[[float | None], float | None]) -> str:
+    """What a steward saves as disk that LRU needs more for it; `same_as`: that of bytes saved per day."""
+    mean, low, high = map(
+        same_as, (steward.saved_bytes_per_day, steward.lower_bytes_per_day, steward.upper_bytes_per_day)
+    )
+    if (steward.saved_bytes_per_day or 0.0) < 0:
+        return "LRU needs no more disk to fetch as little as the steward, which fetches more."
+    bounds = "" if low is None else f" (bounds {_disk(low)} to {_disk(high)})"
+    return f"More disk with which LRU fetches as little as the steward: {_disk(mean)}{bounds}."
 
 
 def _break_even(case: _Case, steward: Option, value: Value) -> Iterator[str]:

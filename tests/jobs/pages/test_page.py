@@ -17,7 +17,7 @@ from html_page import Page
 
 from jobs.ground.text import text
 from jobs.pages import plots
-from jobs.pages.drawing import STYLE, Plot, Point
+from jobs.pages.drawing import STYLE, Plot, Point, dated
 from jobs.pages.page import Capacities, Figure, Section, page
 from jobs.pages.runs import comparison
 from jobs.pages.verdicts import by_merit, savings, verdict
@@ -175,6 +175,17 @@ def test_marks_of_the_highest_value_are_inside_the_plot() -> None:
     made.svg()
     top = made.axes.bbox.y1 - made.axes.transData.transform((0, 78))[1]
     assert top > 5
+
+
+@pytest.mark.parametrize(
+    ("first", "n_days", "labels"),
+    [("2026-09-12", 30, ["13", "Sep", "17"]), ("2026-09-30T12:00", 14, ["Oct", "03"])],
+)
+def test_the_first_day_of_an_axis_has_its_month(first: str, n_days: int, labels: list[str]) -> None:
+    plot, begin = Plot(), dt.datetime.fromisoformat(first)
+    plot.axes.plot([begin + dt.timedelta(days=n) for n in range(n_days)], range(n_days))
+    dated(plot.axes)
+    assert re.findall(r"<text[^>]*>([^<]*)</text>", plot.svg())[: len(labels)] == labels
 
 
 def row(policy: str, size: int, wan: int, gap: float | None = None, **more: Any) -> dict[str, Any]:

@@ -83,6 +83,18 @@ def test_what_is_cancelled_is_never_tried_again(journal: Journal) -> None:
     assert journal.plans.cancel("xc", now_s=1005) == (0, 1)
 
 
+def test_what_failed_is_given_up_with_its_plan(journal: Journal) -> None:
+    """Else an alarm about it would stand as long as nothing else is undone."""
+    journal.plans.record_plan([item(1), item(2)], now_s=1000)
+    for each in begin(journal):
+        receipt = Receipt(ItemState.FAILED, error="gone", fault="file")
+        finish(journal, each.item_id, receipt if each.rank == 1 else Receipt(ItemState.DONE), now_s=1002)
+    assert journal.plans.cancel("xc", 2000, now_s=1003) == journal.plans.cancel("xc", now_s=10**9) == (0, 0)
+    assert journal.plans.cancel("xc", now_s=1003) == (1, 0)
+    assert states(journal) == {"done": 1, "cancelled": 1}
+    assert journal.plans.retry("xc", now_s=1004) == 0
+
+
 def test_it_tells_of_faults(journal: Journal) -> None:
     journal.plans.record_plan([item(number) for number in range(4)], now_s=1000)
     begin(journal, 3)

@@ -88,6 +88,26 @@ def test_an_empty_plan_is_forgotten_with_what_came_after_it(journal: Journal) ->
     assert journal.reports.newest_s("xc", now_s=LATER) is None
 
 
+def test_what_failed_is_tried_again_unless_it_is_over_or_a_newer_plan_has_the_file(journal: Journal) -> None:
+    failed = Receipt(ItemState.FAILED, error="gone", fault="file")
+    plan = [item(1), item(2), item(3)]
+    journal.plans.record_plan(plan, now_s=1000)
+    journal.plans.record_plan([item(8, as_of_s=1500, kind=PREFILL)], now_s=1500)
+    for each in begin(journal, 4, now_s=1501):
+        is_third = each.item_id == "1000-prefetch-3"
+        finish(journal, each.item_id, Receipt(ItemState.DONE) if is_third else failed, now_s=1600)
+    journal.plans.record_plan([item(1, "evict", as_of_s=2000, kind=PREFILL)], now_s=2000)
+    assert journal.plans.retry("xc", now_s=2001) == 2  # 1 is the newer plan's, 3 is done
+    assert begin_all(journal, now_s=2001) == ["1000-prefetch-2", "1500-prefetch-8"]
+    for number in ("1000-prefetch-2", "1500-prefetch-8"):
+        finish(journal, number, failed, now_s=2002)
+    journal.plans.record_plan([item(9, as_of_s=3000)], now_s=3000)  # replaces that of 1000
+    assert journal.plans.retry("xc", now_s=3001) == 1
+    assert begin_all(journal, now_s=3001) == ["1500-prefetch-8", "3000-prefetch-9"]
+    finish(journal, "1500-prefetch-8", failed, now_s=3002)
+    assert (journal.plans.retry("xc", now_s=10**9), journal.plans.retry("other", now_s=3002)) == (0, 0)
+
+
 WORDS = st.lists(
     st.one_of(
         st.tuples(st.integers(1, 4), st.just(PLAN), st.sets(st.integers(0, 3))),

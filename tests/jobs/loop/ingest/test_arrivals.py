@@ -10,7 +10,7 @@ import pytest
 
 from features.common.errors import NotDueError
 from features.common.times import DAY_S, day_label, parse_as_of
-from features.results import ARRIVALS
+from features.results import ARRIVALS, PROMOTIONS
 from features.schema import ACCESSES, PREDICTIONS, REJECTS
 from jobs.ground.settings.tree import Settings
 from jobs.ground.store.commits import MomentKey
@@ -139,5 +139,13 @@ def test_a_decision_time_of_the_future_hides_no_alarm(tmp_path: Path) -> None:
     for table in (PREDICTIONS, ARRIVALS):
         Tables(settings.tables.root).replace_rows(table, [], MomentKey.at(T + DAY_S, settings.region.name))
     judged(settings)
+    promoted = {
+        "action": "promote",
+        "model_version": "m/1",
+        "champion": "m/1",
+        "reasons": [],
+        "comparisons": "",
+    }
+    Tables(settings.tables.root).replace_rows(PROMOTIONS, [promoted], MomentKey.at(T, settings.region.name))
     found = {one.name for one in status.run(settings, now_s=T).alarms}
     assert {"incomplete", "prediction-late"} <= found

@@ -5,7 +5,7 @@ import os
 from pathlib import Path
 
 import pytest
-from raw_records import trace
+from raw_records import gstream, trace
 from rucio_avro import write_dump
 
 from features.schema import ACCESSES, FILES, PULLS
@@ -88,14 +88,15 @@ def test_a_pull_of_files_still_being_written_says_so(tmp_path: Path, new_only: b
     settings = Settings.load(tables=str(tmp_path / "tables"), env={})
     day_s = int(dt.datetime(2026, 3, 5, tzinfo=dt.UTC).timestamp())
 
-    def alarms() -> tuple[str, ...]:
-        found = pull.run(settings, source="xcache_gstream", path=str(raw), day_s=day_s, new_only=new_only)
-        assert found.n_rows == 0
-        return found.alarms
+    def again() -> PullSummary:
+        return pull.run(settings, source="xcache_gstream", path=str(raw), day_s=day_s, new_only=new_only)
 
     (raw / "gstream-1-20260305T000000Z.capture").write_bytes(b"")
-    assert alarms() == ()
+    assert (again().alarms, again().n_unfinished) == ((), 0)
     (raw / "gstream-2-20260305T010000Z.capture.part").write_bytes(b"")
-    (said,) = alarms()
+    (said,) = again().alarms
     assert "1 file at" in said
     assert "end in .part, still being written" in said
+    (raw / "gstream-3-20260305T000000Z.capture").write_text(gstream(["/store/f"]))
+    both = again()
+    assert (both.n_rows, both.n_unfinished, both.alarms) == (1, 1, ())

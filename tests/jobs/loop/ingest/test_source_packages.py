@@ -28,7 +28,9 @@ from jobs.loop.ingest.pull_input import Engine
 
 ROOT = Path(__file__).parents[4]
 PAGE = (ROOT / "docs" / "source.md").read_text()
-SHOWN = dict(re.findall(r"```(toml|python|json)\n(.*?)```", PAGE, re.DOTALL))
+BLOCKS = re.findall(r"```(toml|python|json)\n(.*?)```", PAGE, re.DOTALL)
+SHOWN = dict(reversed(BLOCKS))
+"""The first block of each language."""
 DAY = dt.date(2026, 3, 5)
 RECORDS = [
     {"time": 1772323200.5, "path": "/store/data/a.root", "bytes": 7, "host": "xc1"},
@@ -111,6 +113,23 @@ def test_the_package_of_the_page_is_installed_and_pulled_with(tmp_path: Path, re
     for check in (["check"], ["format", "--check"]):
         lint = [sys.executable, "-m", "ruff", *check, "--isolated", str(tmp_path / "package")]
         assert subprocess.run(lint, check=False, capture_output=True).returncode == 0
+
+
+def test_lines_of_plain_text_are_read_as_the_page_says(
+    install: Install, engine: Engine, tmp_path: Path
+) -> None:
+    _, plain = (code for language, code in BLOCKS if language == "python")
+    of_json = re.search(r"    fields = .*\n", SHOWN["python"])
+    line = re.search(r"Of plain text, here `(.*?)`", PAGE)
+    assert of_json is not None and line is not None
+    install(SHOWN["python"].replace(of_json[0], plain))
+    (tmp_path / "records.txt").write_text(f"{line[1]}\n{line[1].replace(' 5 ', ' few ')}\nsoon /store/a 1\n")
+    tables = Tables(str(tmp_path / "tables"))
+    refused = pulled(engine, tables, str(tmp_path / "records.txt"))
+    assert refused == {"unparsable number": 1, "unparsable time": 1}
+    (read,) = rows(tables)
+    assert (read["name"], read["cache"], read["read_bytes"]) == ("/store/data/c.root", "xc1", 5)
+    assert read["accessed_at"] == dt.datetime(2026, 3, 1, 0, 0, 2, 500_000, dt.UTC)
 
 
 def test_workers_of_spark_need_not_have_the_package(

@@ -163,6 +163,9 @@ def test_a_cache_much_fuller_than_its_watermark_is_left_alone_without_force(
         last = steward.run(settings, cache="xc1", log=lines.append)
     assert (last.held_files, last.evicted_files) == (30, 0)
     assert any("ALARM steward-implausible" in line and "--force" in line for line in lines)
+    with stopped(lambda: n_held(tmp_path) <= 18):
+        forced = steward.run(settings, cache="xc1", log=lines.append, force=True)
+    assert forced is not None and forced.alarms == {}
 
 
 def test_without_a_journal_no_pin_is_known_and_none_is_made(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import shlex
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -69,7 +70,10 @@ def test_an_xcache_with_rucio_and_tables_elsewhere(tmp_path: Path) -> None:
     assert settings.sources.demand == {"*": "xcache_gstream"}
     assert (settings.rucio.url, settings.rucio.account) == ("https://rucio.example.org", "cachecast")
     assert settings.tables.root == "hdfs://nn/tables"
-    own, generated = new.next[-2:]
+    own, generated, demand = new.next[-3:]
+    (name, _, value) = shlex.split(demand, comments=True)[1].partition("=")
+    generated_only = Settings.load(Path(new.settings), env={name: value})
+    assert generated_only.sources.demand == {"*": "rucio_traces"}  # else no generated read counts
     assert "--input PATH" in own
     assert f"--tables {tmp_path}/generated/tables" in generated  # never into the site's own
 
@@ -89,6 +93,7 @@ def test_an_xcache_with_rucio_and_tables_elsewhere(tmp_path: Path) -> None:
         (NewSite(source="rumours"), "rucio_traces"),
         (NewSite(source="rucio_files"), "no source of accesses"),
         (NewSite(records="/nowhere/traces*"), "nothing is at /nowhere"),
+        (NewSite(records="/data/reads.CSV.gz"), "CSV, which rucio_traces does not read; .*report --trace"),
         (NewSite(rucio="rucio.example.org"), "--rucio: must start with http.* --rucio https"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",

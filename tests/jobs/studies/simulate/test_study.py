@@ -171,7 +171,7 @@ def test_the_command_studies_a_file_with_its_own_column_names_and_days_of_it(tmp
     assert answer["accesses"] == 3000
     assert answer["verdicts"] == {EVIL: "do not cache", "AOD": "cache"}
     assert 0 < answer["byte_hit_ratio"] < answer["chosen_byte_hit_ratio"]
-    assert answer["size_bytes"] == len((tmp_path / "out.html").read_bytes())
+    assert answer["page_bytes"] == len((tmp_path / "out.html").read_bytes())
     more = ["--from", "2025-08-02", "--to", "2025-08-03", "--capacity-fraction", "0.1"]
     of_days = asked(*words, *more, "--out", str(tmp_path / "out.html"))
     times = accesses()["t"].to_numpy()

@@ -134,8 +134,15 @@ def test_the_verdict_follows_the_bounds_and_the_prices(
 def test_too_few_days_are_no_verdict(trace: Path) -> None:
     answer = asked(trace, "--from", "1970-01-25")
     assert "unknown, too few days to tell: 8 count" in answer["verdict"]
+    day = re.search(r"give --from (1970-01-\d\d)\.", answer["verdict"])
+    assert day is not None and "unknown" not in asked(trace, "--from", day[1])["verdict"]
     with pytest.raises(InputError, match=r"is after the last access"):
         asked(trace, "--from", "1971-01-01")
+
+
+def test_a_steward_that_fetches_more_is_no_disk(trace: Path) -> None:
+    more = [worth.as_more_disk(interval(mean, -9, 2), lambda _: 0.0) for mean in (5, -5)]
+    assert [sentence.partition(" ")[0] for sentence in more] == ["More", "LRU"] and "0 B" not in more[1]
 
 
 def test_progress_only_grows_and_learning_is_most_of_it(trace: Path) -> None:
