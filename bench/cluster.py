@@ -2,8 +2,9 @@
 
 bench/cluster.py [--accesses N ...] [--workers N ...] [--faults]
 
-    --accesses  sizes of a month of MWT2's shape (1 000 000 and 3 000 000; its own has 7.1 M)
-    --workers   sizes of the cluster; a worker has one core and 2 GB (1, 2, 4)
+    --accesses  sizes of a month of MWT2's shape (200 000 and 2 000 000; its own has 7.1 M)
+    --workers   sizes of the cluster for the largest month (1, 2, 4), two for the others; a worker has one
+                core and 2 GB
     --faults    in each step also kill an executor, then the command, and restart HDFS; and run it again
 
 Steps are the commands that a site runs: each in one process, with files and tables in a folder, and on each
@@ -129,7 +130,7 @@ class Cost(NamedTuple):
 def main() -> int:
     """Print the tables; 1 if rows differ."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("--accesses", type=int, nargs="+", default=[1_000_000, 3_000_000])
+    parser.add_argument("--accesses", type=int, nargs="+", default=[200_000, 2_000_000])
     parser.add_argument("--workers", type=int, nargs="+", default=[1, 2, 4])
     parser.add_argument("--faults", action="store_true")
     options = parser.parse_args()
@@ -138,7 +139,8 @@ def main() -> int:
         (folder / "hdfs").mkdir()
         with hdfs_server.running(folder / "hdfs") as url:
             for n_accesses in options.accesses:
-                month(folder / str(n_accesses), f"{url}/{n_accesses}", n_accesses, options.workers)
+                workers = options.workers if n_accesses == max(options.accesses) else [2]
+                month(folder / str(n_accesses), f"{url}/{n_accesses}", n_accesses, workers)
             if options.faults:
                 faults(folder / "faults", f"{url}/faults", options.accesses[0])
             for node in restarted:

@@ -109,7 +109,7 @@ REMEDIES: Final[Mapping[str, Remedy]] = {
         "after the restart",
     ),
     "queue-doubted": Remedy(
-        "compare its answer with the broker's own pages, and mend what `cachecast queue --name NAME` reads",
+        "compare its answer with the broker's own pages, and mend what `cachecast queue` reads",
         "when it keeps its word again",
     ),
     "collector-full": Remedy(
