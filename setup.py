@@ -1,11 +1,14 @@
 """cachecast: forecasts which data files will be read again, and places them in XCache servers."""
 
 import runpy
+import tempfile
 from pathlib import Path
 
 from setuptools import find_packages, setup
 
 SOURCES = runpy.run_path(str(Path(__file__).parent / "jobs" / "ground" / "settings" / "our_sources.py"))
+# Else files of modules that are gone, in a build/ of before, would come into the wheel.
+BUILD = tempfile.TemporaryDirectory(prefix="cachecast-build-")
 ROOMS = ["cachecast", "dags", "jobs", "models", "prefetch", "replay", "features"]
 
 CONTROLLER = [  # what trains, plans, serves and draws
@@ -32,6 +35,7 @@ setup(
     version="0.1.0",
     description="Forecast re-access of LHC data files and act on it in XCache servers",
     python_requires=">=3.11,<3.14",
+    options={"build": {"build_base": BUILD.name}},
     packages=[*find_packages(include=[name for room in ROOMS for name in (room, f"{room}.*")]), "conf"],
     package_data={
         "conf": [

@@ -2,14 +2,15 @@
 
 bench/cluster.py [--accesses N ...] [--workers N ...] [--faults]
 
-    --accesses  sizes of a month of MWT2's shape (1 000 000 and 3 000 000; its own has 7.1 M)
-    --workers   sizes of the cluster; a worker has one core and 2 GB (1, 2, 4)
+    --accesses  sizes of a month of MWT2's shape (200 000 and 2 000 000; its own has 7.1 M)
+    --workers   sizes of the cluster for the largest month (1, 2, 4), two for the others; a worker has one
+                core and 2 GB
     --faults    in each step also kill an executor, then the command, and restart HDFS; and run it again
 
-Steps are the commands that a site runs, each in one process and on each cluster, with tables of its own on
-HDFS. All tables must have the rows of one process; exit code 1 if not. CPU seconds are those of all
-processes but HDFS's, so that a machine with fewer cores than workers gives the same figures. HDFS has one
-name node and one data node. Training, plans and commits run in the command's own process.
+Steps are the commands that a site runs: each in one process, with files and tables in a folder, and on each
+cluster, with both on HDFS. All tables must have the rows of one process; exit code 1 if not. CPU seconds are
+those of all processes but HDFS's, so that a machine with fewer cores than workers gives the same figures.
+HDFS has one name node and one data node. Training, plans and commits run in the command's own process.
 
 Needs the environment that `make verify` makes: .venv/bin/python bench/cluster.py
 """
@@ -129,7 +130,7 @@ class Cost(NamedTuple):
 def main() -> int:
     """Print the tables; 1 if rows differ."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("--accesses", type=int, nargs="+", default=[1_000_000, 3_000_000])
+    parser.add_argument("--accesses", type=int, nargs="+", default=[200_000, 2_000_000])
     parser.add_argument("--workers", type=int, nargs="+", default=[1, 2, 4])
     parser.add_argument("--faults", action="store_true")
     options = parser.parse_args()
@@ -138,7 +139,8 @@ def main() -> int:
         (folder / "hdfs").mkdir()
         with hdfs_server.running(folder / "hdfs") as url:
             for n_accesses in options.accesses:
-                month(folder / str(n_accesses), f"{url}/{n_accesses}", n_accesses, options.workers)
+                workers = options.workers if n_accesses == max(options.accesses) else [2]
+                month(folder / str(n_accesses), f"{url}/{n_accesses}", n_accesses, workers)
             if options.faults:
                 faults(folder / "faults", f"{url}/faults", options.accesses[0])
             for node in restarted:
@@ -151,7 +153,7 @@ def main() -> int:
 def month(folder: Path, root: str, n_accesses: int, worker_counts: list[int]) -> None:
     """Run all steps in one process and on each cluster; print what they took."""
     traces = written_traces(folder, root, n_accesses)
-    alone = site(folder / "alone", f"{root}/alone", ALONE, f"{folder}/raw/traces/*")
+    alone = site(folder / "alone", f"{folder}/tables", ALONE, f"{folder}/raw/traces/*")
     costs = {step: timed(alone, step) for step in STEPS}
     print(HEAD)
     for step in STEPS:
@@ -185,7 +187,7 @@ def site(folder: Path, root: str, settings: Mapping[str, str], traces: str) -> S
     (folder / "base.toml").write_text(
         f'[tables]\nroot = "{root}"\n[mlflow]\nuri = "sqlite:///{folder}/mlflow.db"\n'
     )
-    return Site(folder, os.environ | SETTINGS | settings, traces)
+    return Site(folder, {**os.environ, **SETTINGS, **settings}, traces)
 
 
 @contextlib.contextmanager
@@ -284,7 +286,7 @@ def print_row(step: str, where: str, cost: Cost, alone: Cost) -> None:
 def faults(folder: Path, root: str, n_accesses: int) -> None:
     """Break each step on two workers in each way, run it again if it fails, and compare all tables."""
     traces = written_traces(folder, root, n_accesses)
-    alone = site(folder / "alone", f"{root}/alone", ALONE, f"{folder}/raw/traces/*")
+    alone = site(folder / "alone", f"{folder}/tables", ALONE, f"{folder}/raw/traces/*")
     for step in STEPS:
         alone.run(step)
     for number, (fault, strike) in enumerate(FAULTS.items()):

@@ -12,13 +12,17 @@ Needs the environment that `make verify` makes: .venv/bin/python bench/feature_s
 from __future__ import annotations
 
 import argparse
+import contextlib
 import dataclasses
+import os
 import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any, NamedTuple
+from unittest import mock
 
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
@@ -27,6 +31,7 @@ import duckdb  # noqa: E402
 import numpy as np  # noqa: E402
 import pyarrow as pa  # noqa: E402
 import pyarrow.compute as pc  # noqa: E402
+from measured import family_cpu_s  # noqa: E402
 
 from features.common.times import DAY_S, as_of_label, day_label  # noqa: E402
 from features.schema import ACCESSES, FILES, STATES, arrow_schema  # noqa: E402
@@ -42,17 +47,28 @@ from features.stream.state import DATASET_WIDTH, FILE_WIDTH, PASS_WIDTH, PASSES,
 from jobs.ground.settings.tree import Settings  # noqa: E402
 from jobs.ground.store.tables import Tables  # noqa: E402
 from jobs.loop.train import features as job  # noqa: E402
+from jobs.loop.train import local_engine  # noqa: E402
 from jobs.loop.train.engines import (  # noqa: E402
     Engine,
     RegionData,
 )
 from jobs.loop.train.local_engine import LocalEngine  # noqa: E402
+from jobs.loop.train.states import States  # noqa: E402
 
 START_S = 1_772_323_200 // DAY_S * DAY_S
 FILES_PER_DATASET = 50
 REREAD_SHARE = 0.4
 SPREAD_DAYS = 30
 RUNS = 3
+DAYS = (10, 60, 90)
+READS, ROWS, STATE, REST = "new reads", "candidates", "state", "rest"
+FOLLOWS = (
+    *((States, "source", READS), (local_engine, "coded_reads", READS), (Region, "advance", READS)),
+    (Region, "features", ROWS),
+    *((local_engine, "carried", STATE), (Region, "__init__", STATE), (Region, "stored", STATE)),
+    (local_engine, "_staged", None),
+)
+"""Steps of a cycle, and what the time of each follows; None: the table that is written."""
 ROW_BYTES = 8 * (FILE_WIDTH + DATASET_WIDTH + PASSES * PASS_WIDTH) + 4 * len(COLUMNS)
 """What a row is made from and written to; an update touches the same state, to read and to write it."""
 
@@ -115,7 +131,7 @@ def _kernels(reads: pa.Table, spec: FeatureSpec, bandwidth: float) -> None:
 
     def count(stop: int) -> None:
         states[:] = [new_state(m, d)]
-        events.count(states[0], files, known, 0, stop)
+        events.count(states[0], files, known, (0, stop))
 
     count(1)
     seconds = _median(lambda: count(known.item.size))
@@ -132,20 +148,26 @@ def _kernels(reads: pa.Table, spec: FeatureSpec, bandwidth: float) -> None:
 def _rebuilds(tables: Tables, spec: FeatureSpec, settings: Settings, n_accesses: int) -> None:
     """One as_of from all accesses, written: in this process, with Spark on two cores, and DuckDB's part."""
     as_of_s = START_S + 30 * DAY_S
-    local = _median(lambda: _rebuilt(tables, spec, as_of_s, LocalEngine()))
+    local = _cost(lambda: _rebuilt(tables, spec, as_of_s, LocalEngine()))
     n_rows = tables.read_arrow(spec.features_table, columns=["did"]).num_rows
-    _rate(f"rebuild, {n_rows} rows: here", n_accesses, local)
-    duck = _median(lambda: _duckdb(tables, spec, as_of_s))
+    _rate(f"rebuild, {n_rows} rows: here", n_accesses, local.seconds)
+    duck = _cost(lambda: _duckdb(tables, spec, as_of_s))
     from jobs.ground.spark.session import spark_session  # noqa: PLC0415  Spark starts after what needs none
     from jobs.loop.train.spark_engine import SparkEngine  # noqa: PLC0415
 
+    before_s = family_cpu_s(os.getpid())
     spark = spark_session(settings.spark.model_copy(update={"master": "local[2]"}))
-    distributed = _median(lambda: _rebuilt(tables, spec, as_of_s, SparkEngine(spark)))
+    _rebuilt(tables, spec, as_of_s, SparkEngine(spark))
+    first_s = family_cpu_s(os.getpid()) - before_s
+    distributed = _cost(lambda: _rebuilt(tables, spec, as_of_s, SparkEngine(spark)))
     spark.stop()
-    _rate("rebuild: Spark, two cores", n_accesses, distributed)
-    _rate("counts alone: DuckDB, two cores", n_accesses, duck)
-    print(f"rebuild here / DuckDB              {local / duck:8.2f}")
-    print(f"rebuild with Spark / DuckDB        {distributed / duck:8.2f}")
+    _rate("rebuild: Spark, two cores", n_accesses, distributed.seconds)
+    _rate("counts alone: DuckDB, two cores", n_accesses, duck.seconds)
+    print(f"rebuild here / DuckDB              {local.seconds / duck.seconds:8.2f}")
+    print(f"rebuild with Spark / DuckDB        {distributed.seconds / duck.seconds:8.2f}")
+    print(f"of CPU: here {local.cpu_s:.1f} s, DuckDB {duck.cpu_s:.1f} s, Spark {distributed.cpu_s:.1f} s")
+    print(f"    once, to start Spark and its workers {first_s - distributed.cpu_s:.1f} s")
+    print(f"    rebuild with Spark / here      {distributed.cpu_s / local.cpu_s:8.2f}")
 
 
 def _rebuilt(tables: Tables, spec: FeatureSpec, as_of_s: int, engine: Engine) -> None:
@@ -201,21 +223,73 @@ def _figures(prefix: str) -> str:
     return ", ".join((*plain, *decayed))
 
 
+class _Cycle(NamedTuple):
+    """Seconds of a cycle, its seconds of CPU by what they follow, and the rows that it wrote."""
+
+    seconds: float
+    cpu_s: Mapping[str, float]
+    candidates: int
+    remembered: int
+
+    @property
+    def total_cpu_s(self) -> float:
+        return sum(self.cpu_s.values())
+
+
 def _cycles(tables: Tables, spec: FeatureSpec, reads_a_day: int) -> None:
-    """An hour's cycle, from the state of the hour before."""
-    tables.replace_arrow(ACCESSES, _accesses(range(91), reads_a_day))
-    seconds = {}
-    for day in (10, 60, 90):
+    """An hour's cycle, from the state of the hour before; a day's first is carried from the day before."""
+    tables.replace_arrow(ACCESSES, _accesses(range(DAYS[-1] + 1), reads_a_day))
+    data = RegionData(Only(LocalEngine()), tables, spec, "r")  # type: ignore[arg-type]
+    cycles = {}
+    for day in range(DAYS[-1] + 1):
         at = START_S + day * DAY_S + DAY_S // 2
-        _rebuilt(tables, spec, at, LocalEngine())
-        took = []
-        for k in range(1, 1 + RUNS):
-            started = time.perf_counter()
-            job.compute(RegionData(Only(LocalEngine()), tables, spec, "r"), [at + k * spec.cycle_s])  # type: ignore[arg-type]
-            took.append(time.perf_counter() - started)
-        seconds[day] = statistics.median(took)
-        print(f"a carried cycle, day {day}           {seconds[day]:8.2f} s")
-    print(f"day 90 / day 10                    {seconds[90] / seconds[10]:8.2f}")
+        job.compute(data, [at])
+        if day in DAYS:
+            timed = [_cycle(data, at + k * spec.cycle_s) for k in range(1, 1 + RUNS)]
+            cycles[day] = median = sorted(timed, key=lambda cycle: cycle.total_cpu_s)[RUNS // 2]
+            parts = ", ".join(f"{what} {seconds:.2f}" for what, seconds in median.cpu_s.items())
+            print(f"a carried cycle, day {day}           {median.seconds:8.2f} s; of CPU {parts}")
+            print(f"    {median.candidates} candidates, a state of {median.remembered} files and datasets")
+    first, last = cycles[DAYS[0]], cycles[DAYS[-1]]
+    fewer = last.cpu_s[ROWS] * (1 - first.candidates / last.candidates)
+    per_candidate = last.total_cpu_s / last.candidates / (first.total_cpu_s / first.candidates)
+    print(f"day 90 / day 10                    {last.seconds / first.seconds:8.2f}")
+    print(f"    of CPU                         {last.total_cpu_s / first.total_cpu_s:8.2f}")
+    print(f"    the same with equal candidates {(last.total_cpu_s - fewer) / first.total_cpu_s:8.2f}")
+    print(f"    the same per candidate         {per_candidate:8.2f}")
+
+
+def _cycle(data: RegionData, as_of_s: int) -> _Cycle:
+    """One cycle, its calls timed; the time of a call is not that of the one that it is in."""
+    cpu_s, running, since_s = dict.fromkeys((READS, ROWS, STATE, REST), 0.0), [REST], time.process_time()
+
+    def pause() -> None:
+        nonlocal since_s
+        now_s = time.process_time()
+        cpu_s[running[-1]] += now_s - since_s
+        since_s = now_s
+
+    def timed(function: Callable[..., Any], what: str | None) -> Callable[..., Any]:
+        def call(*arguments: Any, **options: Any) -> Any:
+            pause()
+            running.append(what or (ROWS if arguments[1] == data.spec.features_table else STATE))
+            try:
+                return function(*arguments, **options)
+            finally:
+                pause()
+                running.pop()
+
+        return call
+
+    started = time.perf_counter()
+    with contextlib.ExitStack() as patches:
+        for owner, name, what in FOLLOWS:
+            patches.enter_context(mock.patch.object(owner, name, timed(getattr(owner, name), what)))
+        job.compute(data, [as_of_s])
+        pause()
+    seconds, label = time.perf_counter() - started, as_of_label(as_of_s)
+    written = (data.tables.head(table).select(as_of=label) for table in (data.spec.features_table, STATES))
+    return _Cycle(seconds, cpu_s, *(sum(part.n_rows for part in parts.values()) for parts in written))
 
 
 def _rate(what: str, n: int, seconds: float, limit: float | None = None) -> None:
@@ -223,15 +297,27 @@ def _rate(what: str, n: int, seconds: float, limit: float | None = None) -> None
     print(f"{what:34} {n / seconds / 1e3:8.0f} k/s ({seconds:.1f} s){far}", flush=True)
 
 
+class _Cost(NamedTuple):
+    """Seconds, and seconds of CPU of this process and all below it."""
+
+    seconds: float
+    cpu_s: float
+
+
 def _median(work: Callable[[], object]) -> float:
     """Median seconds of `work`, after a first time that does not count."""
+    return _cost(work).seconds
+
+
+def _cost(work: Callable[[], object]) -> _Cost:
+    """The same with the median seconds of CPU."""
     work()
     took = []
     for _ in range(RUNS):
-        started = time.perf_counter()
+        started, before_s = time.perf_counter(), family_cpu_s(os.getpid())
         work()
-        took.append(time.perf_counter() - started)
-    return statistics.median(took)
+        took.append((time.perf_counter() - started, family_cpu_s(os.getpid()) - before_s))
+    return _Cost(*map(statistics.median, zip(*took, strict=True)))
 
 
 def _accesses(days: range, reads_a_day: int) -> pa.Table:

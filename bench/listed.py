@@ -182,7 +182,7 @@ class Reliability:
 
     def note(self, planner: ValuePlanner, state: CacheState) -> None:
         """Count the lists at a boundary whose time ends within the trace."""
-        judged = planner.judge(state, least=planner.limits.min_prefetch_probability)
+        judged = planner.judge(state, min_probability=planner.limits.min_prefetch_probability)
         end_s = state.as_of_s + judged.horizon_s
         if state.as_of_s < self._from_s or end_s > self._end_s:
             return

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 
 from features.common.arrays import FloatArray, Ids, IntArray
 from features.common.times import DAY_S, HOUR_S
+from jobs.loop.ingest.announced import DOUBTED, share_kept
 from replay.access_context import QueuedReads
+from replay.kernels.scored_files import SOON_S
 from replay.trace import Trace
 
 
@@ -29,8 +33,22 @@ class QueueOf:
     every_s: int = HOUR_S // 2
 
 
+class Entries(NamedTuple):
+    """What a queue announces: `file` at `due_s`, from `begins_s` until `ends_s`."""
+
+    file: Ids
+    due_s: FloatArray
+    begins_s: FloatArray
+    ends_s: FloatArray
+
+
 def queue_of(trace: Trace, task: IntArray, how: QueueOf, rng: np.random.Generator) -> QueuedReads:
     """What the queue says; `task`: of each access, below 0 for none."""
+    return told([announced(trace, task, how, rng)])
+
+
+def announced(trace: Trace, task: IntArray, how: QueueOf, rng: np.random.Generator) -> Entries:
+    """What the queue announces; `task`: of each access, below 0 for none."""
     named = np.flatnonzero(task >= 0)
     pairs = np.column_stack([task[named], trace.item[named].astype(np.int64)])
     _, first = np.unique(pairs, axis=0, return_index=True)  # a task's first read of each file
@@ -50,17 +68,50 @@ def queue_of(trace: Trace, task: IntArray, how: QueueOf, rng: np.random.Generato
     owner = np.repeat(np.arange(tasks.size), [row.size for row in rows])
     done_s = np.where(is_wrong[owner], begin_s[owner] + DAY_S, read_s[place])
     is_named = drawn[owner] >= how.missing
-    return _told(file[place][is_named], begin_s[owner][is_named], done_s[is_named], how)
-
-
-def _told(file: Ids, due_s: FloatArray, done_s: FloatArray, how: QueueOf) -> QueuedReads:
-    """What the order is told of entries: of several for one file the one that is due next, or was last."""
+    due_s = begin_s[owner]
     begins_s, ends_s = (
         np.ceil(times_s / how.every_s) * how.every_s + how.late_s for times_s in (due_s - how.lead_s, done_s)
     )
-    is_seen = begins_s < ends_s
-    file, due_s = file[is_seen], due_s[is_seen]
-    begins_s, ends_s = begins_s[is_seen], ends_s[is_seen]
+    is_seen = is_named & (begins_s < ends_s)
+    return Entries(*(column[is_seen] for column in (file[place], due_s, begins_s, ends_s)))
+
+
+def weighed(entries: Entries, trace: Trace) -> Entries:
+    """`entries` as far as their queue is believed, by the reads of what it announced days before.
+
+    As plans and stewards do it: what is half as sure is twice as far away, and a queue that is doubted names
+    nothing until it is believed again.
+    """
+    day = entries.begins_s.astype(np.int64) // DAY_S
+    span = int(trace.time_s[-1]) + 1
+    reads = np.sort(trace.item.astype(np.int64) * span + trace.time_s)
+    until_s = np.maximum(entries.due_s, entries.begins_s) + DAY_S
+    before, after = (
+        np.searchsorted(reads, entries.file.astype(np.int64) * span + np.clip(at_s, 0, span - 1))
+        for at_s in (entries.begins_s, until_s)
+    )
+    judged: list[tuple[float, float]] = []
+    shares: dict[int, float] = {}
+    for at in range(int(day.min()), int(day.max()) + 4):
+        ran_out = np.flatnonzero(day == at - 3)
+        named, first = np.unique(entries.file[ran_out], return_index=True)
+        if named.size:
+            judged.insert(0, (float(named.size), float((after > before)[ran_out[first]].sum())))
+        shares[at] = share_kept(judged)
+    share = np.array([shares[at] for at in day.tolist()])
+    doubted_s = np.array([at * DAY_S for at, of in shares.items() if of < DOUBTED], np.float64)
+    following = np.searchsorted(doubted_s, entries.begins_s)
+    cut_s = np.append(doubted_s, np.inf)[following]
+    wait_s = np.where(share < 1, np.maximum(SOON_S, entries.due_s - entries.begins_s) / share, np.nan)
+    due_s = np.where(share < 1, entries.begins_s + wait_s, entries.due_s)
+    heard = share >= DOUBTED
+    ends_s = np.minimum(entries.ends_s, cut_s)
+    return Entries(*(column[heard] for column in (entries.file, due_s, entries.begins_s, ends_s)))
+
+
+def told(queues: Sequence[Entries]) -> QueuedReads:
+    """What the order is told by queues: of several entries for a file the one due next, or that was last."""
+    file, due_s, begins_s, ends_s = (np.concatenate(column) for column in zip(*queues, strict=True))
     order = np.argsort(np.concatenate([begins_s, ends_s]), kind="stable")
     waiting: dict[int, list[float]] = {}
     rows: list[tuple[float, int, float]] = []

@@ -12,7 +12,6 @@ Needs the environment that `make verify` makes: .venv/bin/python bench/serve.py
 from __future__ import annotations
 
 import argparse
-import gzip
 import json
 import re
 import shutil
@@ -41,7 +40,6 @@ from replay.ranges import keys_of  # noqa: E402
 N_DATASETS, N_SITES, N_SERVERS = 1_000_000, 10, 24
 CONNECTIONS, ROUNDS, SECONDS = 32, 9, 2
 PACED_ROUNDS, PACED_SECONDS = 7, 2
-PLAN_ITEMS = 100_000
 TARGETS = {"/serverRanges": 10.0, "/ds": 3.0}
 _PLAIN = """
 import json, sys, uvicorn
@@ -97,9 +95,7 @@ def stored(database: Path) -> None:
         ],
     )
     with closing(PlacementTables(str(database))) as opened:
-        items = [{"did": name, "action": "pin", "rank": i} for i, name in enumerate(names[:PLAN_ITEMS])]
-        plan = gzip.compress(json.dumps({"cache": "xc1", "items": items}).encode())
-        opened.refresh(dump(snapshot), snapshot.as_of, {"xc1": plan})
+        opened.refresh(dump(snapshot), snapshot.as_of)
 
 
 @contextmanager

@@ -6,10 +6,11 @@ Exit code 1 if a promise breaks.
 
 Two network namespaces, with a veth pair between them, which needs root. In one the controller: PostgreSQL
 with the journal, a store that speaks S3 with the tables (moto), and for the first drill Airflow, whose
-schedule starts cycles of six minutes, not a whole day. In the other a real XCache of 20 files of 1 MiB, its
-origin, its collector and its steward. Neither sees the other's folder or loopback; each command
-runs in the namespace of its host. What must hold: nothing is pushed or fetched twice, nothing is lost, no
-open or pinned file goes; judged by what is on the cache's disk, what the server reported, and the receipts.
+schedule starts the cycles of a day: libfaketime skips the hours without work, on both hosts alike. Without it
+there are two cycles of six minutes. In the other a real XCache of 20 files of 1 MiB, its origin, collector
+and steward. Neither sees the other's folder or loopback; each command runs in the namespace of its host.
+What must hold: nothing is pushed or fetched twice, nothing is lost, no open or pinned file goes; judged by
+what is on the cache's disk, what the server reported, and the receipts.
 
 Needs the environment that `make verify` makes: .venv/bin/python bench/two_hosts.py
 """
@@ -21,6 +22,7 @@ import json
 import os
 import signal
 import sys
+import tempfile
 import time
 from collections.abc import Callable
 from functools import partial
@@ -39,7 +41,10 @@ from steward_site import MIB, eventually  # noqa: E402
 
 from features.common.times import DAY_S, as_of_label, day_label  # noqa: E402
 
-AIRFLOW_CYCLE_S, N_CYCLES, N_DAYS, WITHIN_S = 360, 2, 4, 1800.0
+FAKETIME = Path("/usr/lib/x86_64-linux-gnu/faketime/libfaketimeMT.so.1")
+AIRFLOW_CYCLE_S, N_CYCLES = (4 * 3600, 6) if FAKETIME.exists() else (360, 2)
+N_DAYS, UNITS_S, WITHIN_S = 4, 60, 1800.0
+"""`UNITS_S`: how long before a cycle the units of the cache's host begin."""
 CHAIN = ("pull_accesses", "build_features", "place_and_push")
 BY_AIRFLOW = {
     "CACHECAST_FEATURES__CYCLE": f"{AIRFLOW_CYCLE_S}s",
@@ -111,11 +116,36 @@ print(json.dumps(len(rows)))
 """
 
 
-def by_airflow(hosts: Hosts) -> str:
+class Clock:
+    """The clock of all processes on both hosts, which a file sets ahead if there is libfaketime."""
+
+    def __init__(self, folder: Path) -> None:
+        self.file, self.ahead_s = folder / "ahead", 0.0
+        self.env = {"LD_PRELOAD": str(FAKETIME), "FAKETIME_TIMESTAMP_FILE": str(self.file)}
+        self.env |= {"FAKETIME_NO_CACHE": "1", "FAKETIME_DONT_FAKE_MONOTONIC": "1"}
+        self.until(0)
+
+    @property
+    def now_s(self) -> int:
+        """The time on the hosts."""
+        return int(time.time() + self.ahead_s)
+
+    def until(self, at_s: float) -> None:
+        """Let it be `at_s`, if that is still to come."""
+        left_s = max(0.0, at_s - time.time() - self.ahead_s)
+        if not FAKETIME.exists():
+            time.sleep(left_s)
+            return
+        self.ahead_s += left_s
+        self.file.with_suffix(".new").write_text(f"+{self.ahead_s:.3f}\n")
+        self.file.with_suffix(".new").rename(self.file)
+
+
+def by_airflow(hosts: Hosts, clock: Clock) -> str:
     """Cycles that Airflow's schedule starts on the controller, from pull to push, beside the host's units."""
     api, folder = hosts.airflow(), hosts.folder / CONTROLLER / "airflow"
-    reads = records(hosts, day_label(int(time.time()) - N_DAYS * DAY_S))
-    delivered_s = deliver(folder, reads, 0)
+    reads = records(hosts, day_label(clock.now_s - N_DAYS * DAY_S))
+    delivered_s = deliver(folder, reads, 0, clock.now_s)
     with host_pair.inside(CONTROLLER):
         api.until_known(*CHAIN, "train_models", "verify_outcomes", within_s=WITHIN_S)
         check(eventually(lambda: bool(api.runs("build_features")), WITHIN_S), "the schedule starts nothing")
@@ -128,13 +158,19 @@ def by_airflow(hosts: Hosts) -> str:
     hosts.run(CONTROLLER, str(hosts.folder / CONTROLLER / "site.toml"), python=PROMOTED)
     pushed: dict[str, list[dict[str, Any]]] = {}
     for _ in range(3 * N_CYCLES):
-        units(hosts)
-        delivered_s = deliver(folder, reads, delivered_s)
-        key = as_of_label((int(time.time()) // AIRFLOW_CYCLE_S + 1) * AIRFLOW_CYCLE_S)
+        at_s = ((clock.now_s + UNITS_S) // AIRFLOW_CYCLE_S + 1) * AIRFLOW_CYCLE_S
+        clock.until(at_s - UNITS_S)
+        if FAKETIME.exists():  # the steward knows that its clock was set, and asks for a start
+            hosts.kill("steward")
+            hosts.steward()
+        units(hosts, clock)
+        delivered_s = deliver(folder, reads, delivered_s, at_s)
+        clock.until(at_s)
+        key = as_of_label(at_s)
         with host_pair.inside(CONTROLLER):
             for dag in CHAIN:
                 ended(hosts, api, dag, api.partition(dag, key, within_s=WITHIN_S))
-        receipts = [row for row in hosts.rows("RECEIPTS") if row["as_of"] == key]
+        receipts = carried_out(hosts, key)
         check({row["state"] for row in receipts} <= {"done"}, f"receipts of {key}: {receipts}")
         coming = {str(row["did"]).removeprefix("cms:") for row in receipts if row["action"] == "prefetch"}
         check(coming <= hosts.held(), f"pushed and not on the disk: {coming - hosts.held()}")
@@ -145,16 +181,21 @@ def by_airflow(hosts: Hosts) -> str:
             break
     check(len(pushed) == N_CYCLES, f"{len(pushed)} cycles were pushed")
     time.sleep(5)
-    units(hosts)
+    units(hosts, clock)
     with host_pair.inside(CONTROLLER):
         done(hosts, api, "place_and_push", partition_key=key)
         for planned in pushed:
             done(hosts, api, "verify_outcomes", conf={"as_of": planned, "days": 0})
-    check([row for row in hosts.rows("RECEIPTS") if row["as_of"] == key] == pushed[key], "pushed twice")
+    check(carried_out(hosts, key) == pushed[key], "pushed twice")
     n_hits = sum(int(row["n_hits"] or 0) for row in hosts.rows("OUTCOMES") if row["as_of"] in pushed)
     check(n_hits > 0, "no outcome has a hit")
     n_items = sum(map(len, pushed.values()))
     return f"{len(pushed)} cycles of {AIRFLOW_CYCLE_S // 60} min, {n_items} items pushed once, {n_hits} hits"
+
+
+def carried_out(hosts: Hosts, key: str) -> list[dict[str, Any]]:
+    """The receipts of a decision time; evictions are the steward's."""
+    return [row for row in hosts.rows("RECEIPTS") if row["as_of"] == key and row["action"] != "evict"]
 
 
 def records(hosts: Hosts, first_day: str) -> list[dict[str, Any]]:
@@ -172,18 +213,17 @@ def records(hosts: Hosts, first_day: str) -> list[dict[str, Any]]:
     return sorted(traces, key=lambda trace: float(trace["traceTimeentryUnix"]))
 
 
-def deliver(folder: Path, reads: list[dict[str, Any]], since_s: int) -> int:
-    """The traces since then arrive at the controller; until when."""
-    until_s = int(time.time())
+def deliver(folder: Path, reads: list[dict[str, Any]], since_s: int, until_s: int) -> int:
+    """The traces from `since_s` to `until_s` arrive at the controller; until when."""
     traces = [json.dumps(trace) for trace in reads if since_s <= trace["traceTimeentryUnix"] < until_s]
     (folder / f"{until_s}.jsonl").write_text("".join(f"{line}\n" for line in traces))
     (folder / f"{until_s}.jsonl").rename(folder / "traces" / f"{until_s}.jsonl")
     return until_s
 
 
-def units(hosts: Hosts) -> None:
+def units(hosts: Hosts, clock: Clock) -> None:
     """What units on the cache's host do each cycle: pull the cache's own records, and scan."""
-    today = day_label(int(time.time()))
+    today = day_label(clock.now_s)
     hosts.run(HOST, "pull", "--source", "xcache_gstream", "--input", str(hosts.captures), "--day", today)
     hosts.run(HOST, "scan", "--cache", "cache")
 
@@ -294,8 +334,11 @@ def main() -> int:
     options.add_argument("--only", nargs="*", help="parts of the names of drills")
     options.add_argument("--blind", type=float, default=300.0, help="seconds without the link")
     chosen = options.parse_args()
+    clock = Clock(Path(tempfile.mkdtemp(prefix="cachecast-clock-")))
+    clock.file.parent.chmod(0o755)
+    scheduled = partial(by_airflow, clock=clock)
     drills: dict[str, Callable[[Hosts], str]] = {
-        "cycles by Airflow's schedule": by_airflow,
+        "a day by Airflow's schedule": scheduled,
         "a cycle by hand": day,
         "the link cut, the steward restarted meanwhile": partial(link_cut, blind_s=chosen.blind),
         "the cache's host lost and back": host_lost,
@@ -306,8 +349,8 @@ def main() -> int:
     print("| drill | held | what was seen | s |\n|---|---|---|---|")
     with xrootd_versions.in_use(xrootd_versions.wanted()[-1]):
         for is_scheduled in (True, False):
-            names = [name for name in asked if (drills[name] is by_airflow) == is_scheduled]
-            settings = BY_AIRFLOW if is_scheduled else {}
+            names = [name for name in asked if (drills[name] is scheduled) == is_scheduled]
+            settings = BY_AIRFLOW | (clock.env if FAKETIME.exists() else {}) if is_scheduled else {}
             if names:
                 with mock.patch.dict(os.environ, settings), host_pair.running() as hosts:
                     if not all(held(hosts, name, drills[name]) for name in names):

@@ -2,6 +2,9 @@
 
 bench/wheel.py [WHEEL]: without one it is built from the checkout.
 
+Then the controller is upgraded, from the last tag (before the first release: from this wheel) to a version
+made of the checkout with a later number, and goes on with the tables, journal and models that it has.
+
 Prints what each environment takes on the disk. The commands run in an empty home, with a PATH and without any
 variable of this environment, so that nothing of the checkout helps. Exit code 1 if a step fails.
 
@@ -10,10 +13,12 @@ Needs the environment that `make verify` makes: .venv/bin/python bench/wheel.py
 
 from __future__ import annotations
 
+import io
 import json
 import shutil
 import subprocess
 import sys
+import tarfile
 import tempfile
 import time
 from pathlib import Path
@@ -43,22 +48,66 @@ def main() -> None:
     """Print the sizes, and how long each step took; fails where a step fails."""
     with tempfile.TemporaryDirectory(prefix="cachecast-") as name:
         folder = Path(name)
-        if sys.argv[1:]:
-            wheel = Path(sys.argv[1]).resolve()
-        else:
-            step("build", sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "-w", folder, ROOT)
-            (wheel,) = folder.glob("cachecast-*.whl")
+        wheel = Path(sys.argv[1]).resolve() if sys.argv[1:] else built(ROOT, folder / "wheel")
         (folder / "namespace").mkdir()
         scan = ["scan", "--cache", "xc1", "--namespace", "namespace", "--tables", "tables"]
         for extra, what in EXTRAS.items():
-            python = installed(wheel, extra, what, folder / "env")
+            first = released(folder) or wheel if extra == "controller" else wheel
+            python = installed(first, extra, what, folder / "env")
             if extra == "airflow,cache":
                 step("airflow", python, "-m", "airflow", "version", cwd=folder)
             elif extra == "controller":
                 first_plan(python, folder / "site")
+                upgraded(python, folder)
             else:
                 step("scan", python.with_name("cachecast"), *scan, cwd=folder)
             shutil.rmtree(folder / "env")
+
+
+def built(checkout: Path, folder: Path) -> Path:
+    """The wheel of a checkout."""
+    step("build", sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "-w", folder, checkout)
+    (wheel,) = folder.glob("cachecast-*.whl")
+    return wheel
+
+
+def git(*words: str) -> str:
+    """What git prints in the checkout, empty where it fails."""
+    done = subprocess.run(["git", *words], cwd=ROOT, check=False, capture_output=True, text=True)
+    return "" if done.returncode else done.stdout.strip()
+
+
+def copied(tree: str, folder: Path) -> Path:
+    """A copy of what git has as `tree`."""
+    archive = subprocess.run(["git", "archive", tree], cwd=ROOT, check=True, capture_output=True).stdout
+    with tarfile.open(fileobj=io.BytesIO(archive)) as files:
+        files.extractall(folder, filter="data")
+    return folder
+
+
+def released(folder: Path) -> Path | None:
+    """The wheel of the last tag; None: there was no release yet."""
+    tag = git("describe", "--tags", "--abbrev=0", "--match", "v[0-9]*", "HEAD^")
+    return built(copied(tag, folder / tag), folder / f"wheel-{tag}") if tag else None
+
+
+def upgraded(python: Path, folder: Path) -> None:
+    """The site goes on with a later version: what was pushed stays so, and is not pushed again."""
+    site, command = folder / "site", python.with_name("cachecast")
+    later = copied(git("stash", "create") or "HEAD", folder / "later")
+    setup = (later / "setup.py").read_text()
+    (later / "setup.py").write_text(setup.replace('version="', 'version="1!', 1))
+    push = [command, "push", "run", "--cache", "cache", "--unproven", "--json", "--conf", "site.toml"]
+    before = json.loads(step("push", *push, cwd=site))
+    assert before["pushed"] and not before["failed"], f"the first push: {before}"
+    wheel = built(later, folder / "wheel-later")
+    step("upgrade", python, "-m", "pip", "install", "-q", "--no-deps", wheel)
+    assert "1!" in step("version", command, "--version", cwd=site), "it is not upgraded"
+    again = json.loads(step("push again", *push, cwd=site))
+    assert not (again["pushed"] or again["failed"]), f"the push after the upgrade: {again}"
+    for words in (["plan", "--cache", "cache"], ["push", "status", "--cache", "cache"]):
+        step(words[0], command, *words, "--conf", "site.toml", cwd=site)
+    print(f"{'':16} {before['pushed']} items pushed before the upgrade, none again after it")
 
 
 def installed(wheel: Path, extra: str, what: str, env: Path) -> Path:
@@ -91,7 +140,12 @@ def first_plan(python: Path, folder: Path) -> None:
     command = [python.with_name("cachecast")]
     words = ["--days", "8", "--accesses", "6000", "--start", first, "--raw", "--out", "raw"]
     step("workload", *command, "workload", "--scenario", "demo", *words, cwd=folder)
-    (folder / "origin").mkdir()
+    for line in (folder / "raw" / "files.jsonl").read_text().splitlines():
+        file = json.loads(line)
+        origin = folder / "origin" / file["name"].lstrip("/")
+        origin.parent.mkdir(parents=True, exist_ok=True)
+        with origin.open("wb") as content:
+            content.truncate(file["bytes"])
     (folder / "cache").mkdir()
     given = ["--cache", "cache", "--origin", "origin", "--capacity", CAPACITY]
     step("init", *command, "init", *given, "--records", "raw/traces/*.jsonl", cwd=folder)

@@ -20,7 +20,7 @@ from __future__ import annotations
 from airflow.sdk import Param
 
 from dags.moments import DAY
-from dags.steps import at, pipeline, step
+from dags.steps import on_cron, pipeline, step
 from jobs.ground.settings.sections import scheduling
 
 settings = scheduling().airflow
@@ -42,7 +42,7 @@ params = {
     ),
 }
 
-with pipeline("capacity_report", __doc__, schedule=at(settings.report), is_long=True, params=params):
+with pipeline("capacity_report", __doc__, schedule=on_cron(settings.report), is_long=True, params=params):
     step(
         "curve",
         {

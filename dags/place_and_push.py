@@ -7,10 +7,11 @@ cache has an `rse`. Then it refreshes the placement service.
 **Runs:** when `build_features` has computed the features of a decision time. `due` skips a decision time that
 was overtaken by the features of a later one, so that after an outage only the newest is pushed; `place` and a
 push that waited or is tried again, are skipped for the same reason. It also skips everything while no model
-may serve: before the first champion the log of `due` says so, and caches run as plain LRU caches. A push
-that hangs holds up no other: it has a slot of its own in the pool `cachecast_wan`, is ended after one cycle,
-and the next run begins meanwhile. `[push] parallel` and `[plan]` limit what each cache fetches. A
-queue reports its present content, so it is not read for a decision time whose cycle is over.
+may serve: before the first champion the log of `due` says so, and caches run as plain LRU caches. A cache
+that hangs holds up no other: its plan and its push have slots of their own in the pools `cachecast_plan` and
+`cachecast_wan`, are ended after one cycle, and the next run begins meanwhile; a folder that does not answer
+for a minute fails its plan. `[push] parallel` and `[plan]` limit what each cache fetches. A queue reports its
+present content, so it is not read for a decision time whose cycle is over.
 
 **Safe to repeat:** yes; a push resumes and pushes nothing twice.
 
@@ -24,7 +25,6 @@ one. A failed queue stops nothing: plans use its last report until that is stale
 
 from __future__ import annotations
 
-import datetime as dt
 from typing import TYPE_CHECKING, cast
 
 from airflow.sdk import task_group
@@ -34,11 +34,13 @@ from dags.steps import (
     CACHE,
     CHAMPION,
     FEATURES,
+    PLANS,
     RECEIPTS,
     WAN,
     after,
     ended,
     listed,
+    of_cache,
     pipeline,
     spark_step,
     step,
@@ -49,7 +51,6 @@ if TYPE_CHECKING:
     from airflow.sdk import TaskGroup
 
 settings = scheduling()
-ONE_CYCLE = dt.timedelta(seconds=settings.cycle_s)
 
 # Of two runs the first has a cache that hangs, or that is tried again.
 with pipeline("place_and_push", __doc__, schedule=after(FEATURES), n_runs=2):
@@ -67,17 +68,9 @@ with pipeline("place_and_push", __doc__, schedule=after(FEATURES), n_runs=2):
     def served(name: str, rse: str, day: str) -> None:
         """The tasks of one cache; the failure of one cache stops no other."""
         cache = {"cache": name}
-        plan = step("plan", {**cache, "as-of": AS_OF}, map_index_template=CACHE)
+        plan = of_cache("plan", {**cache, "as-of": AS_OF}, pool=PLANS)
         options = {**cache, "as-of": AS_OF, "if-current": True}
-        push = step(
-            "push run",
-            options,
-            task_id="push",
-            map_index_template=CACHE,
-            pool=WAN,
-            execution_timeout=ONE_CYCLE,
-            outlets=[RECEIPTS],
-        )
+        push = of_cache("push run", options, task_id="push", pool=WAN, outlets=[RECEIPTS])
         sync = step("rucio sync", cache, map_index_template=CACHE, given={"rse": rse})
         plan >> push >> sync
 

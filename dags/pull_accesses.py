@@ -25,12 +25,12 @@ from airflow.providers.standard.operators.empty import EmptyOperator
 
 from dags import alarms
 from dags.moments import AS_OF, DAY, cron
-from dags.steps import ACCESSES, at, ended, listed, pipeline, spark_step, step
+from dags.steps import ACCESSES, ended, listed, on_cron, pipeline, spark_step, step
 from jobs.ground.settings.sections import scheduling
 
 settings = scheduling()
 
-with pipeline("pull_accesses", __doc__, schedule=at(cron(settings.cycle_s))):
+with pipeline("pull_accesses", __doc__, schedule=on_cron(cron(settings.cycle_s))):
     accesses = EmptyOperator(task_id="accesses", outlets=[ACCESSES])
     catalogue = ended("catalogue")
     records = [

@@ -34,8 +34,9 @@ ACCESSES, FEATURES, CANDIDATE = _asset("accesses"), _asset("features"), _asset("
 CHAMPION, RECEIPTS, OUTCOMES = _asset("champion"), _asset("receipts"), _asset("outcomes")
 """What DAGs end with, for the graph alone: the model that serves, what was pushed, what it earned."""
 
-WAN, SPARK, LONG, LIGHT = "cachecast_wan", "cachecast_spark", "cachecast_long", "cachecast_light"
-"""Pools of conf/deploy/pools.json: pushes over the WAN, what may use Spark, what takes hours, the rest."""
+WAN, PLANS, SPARK = "cachecast_wan", "cachecast_plan", "cachecast_spark"
+LONG, LIGHT = "cachecast_long", "cachecast_light"
+"""Pools of conf/deploy/pools.json: pushes, plans, and what may use Spark; what takes hours, and the rest."""
 _MOST_TASKS = 256
 """Of a run at a time: pools alone limit it, as Airflow's own 16 would let hung caches hold up the others."""
 _CYCLE_FIRST, _AFTER_IT = 10, 1
@@ -117,7 +118,7 @@ def _due(settings: Scheduling, *, is_long: bool) -> DeadlineAlert:
     )
 
 
-def at(cron: str) -> CronPartitionTimetable:
+def on_cron(cron: str) -> CronPartitionTimetable:
     """Runs at every tick of a cron (UTC), each with that time as its partition."""
     return CronPartitionTimetable(cron, timezone="UTC", key_format=moments.KEY_FORMAT)
 
@@ -155,6 +156,12 @@ def step(
         cwd=".",
         **task,
     )
+
+
+def of_cache(command: str, options: Mapping[str, Any], *, pool: str, **task: Any) -> BashOperator:
+    """A step of one cache, named after it: in a slot of its own, and ended after one cycle, if it hangs."""
+    within = dt.timedelta(seconds=scheduling().cycle_s)
+    return step(command, options, map_index_template=CACHE, pool=pool, execution_timeout=within, **task)
 
 
 def ended(task_id: str) -> EmptyOperator:

@@ -29,9 +29,9 @@ def demand(accesses: pa.Table, sources: Mapping[str, str]) -> pa.Table:
     source_of_place = pa.nulls(accesses.num_rows, pa.string())
     named = {place: source for place, source in sources.items() if place != EVERYWHERE}
     for place in PLACES:
-        at = pc.index_in(accesses[place], value_set=pa.array(list(named), pa.string()), skip_nulls=True)
+        index = pc.index_in(accesses[place], value_set=pa.array(list(named), pa.string()), skip_nulls=True)
         source_of_place = pc.coalesce(
-            source_of_place, pa.array(list(named.values()), pa.string()).take(at.combine_chunks())
+            source_of_place, pa.array(list(named.values()), pa.string()).take(index.combine_chunks())
         )
     if EVERYWHERE in sources:
         source_of_place = pc.fill_null(source_of_place, sources[EVERYWHERE])
@@ -43,14 +43,14 @@ USER: Final = "user"
 SESSION: Final = "session"
 KINDS: Final = (TASK, USER, SESSION)
 LEAST_SHARE: Final = 0.1
-"""A kind that names the readers of fewer accesses than this share is not one of a table's kinds."""
+"""A kind counts if it names the readers of more than this share of a table's accesses."""
 
 
 def reader_kinds(accesses: pa.Table, of_sessions: Sequence[str]) -> tuple[str, ...]:
     """The kinds of `KINDS`, in their order, that occur in rows with the columns user, task and source.
 
-    An access has the kind of its task, else of its user. `of_sessions`: the sources that know no name of a
-    user, only the session of a server.
+    The reader of an access is its task, else its user. `of_sessions`: the sources whose users are sessions of
+    a server, because they know no user's name.
     """
     has_task, has_user = pc.is_valid(accesses[TASK]), pc.is_valid(accesses[USER])
     of_session = pc.is_in(accesses["source"], value_set=pa.array(of_sessions, pa.string()))
@@ -64,10 +64,10 @@ UNKNOWN = -1
 
 
 def most_stated(file: Ids, stated: IntArray, n_files: int) -> IntArray:
-    """Sizes of `n_files`, UNKNOWN where none is stated. `stated`: by each record, below 0: none.
+    """Sizes of `n_files` files, UNKNOWN where none is stated. `stated`: by each record, below 0: none.
 
     A file's size is the one that most records state, of several the largest. A size of 0 counts only if
-    nothing else was ever stated: uploads begin with it, and an open after a stall is answered so.
+    nothing else was ever stated: uploads begin with it, and a server states it for an open after a stall.
     """
     size, differs = np.full(n_files, UNKNOWN, np.int64), np.zeros(n_files, np.bool_)
     _largest(file, stated, size, differs)
@@ -75,7 +75,7 @@ def most_stated(file: Ids, stated: IntArray, n_files: int) -> IntArray:
     if rows.size:
         pairs, count = np.unique(np.stack([file[rows], stated[rows]], axis=1), axis=0, return_counts=True)
         order = np.lexsort((pairs[:, 1], count, pairs[:, 0]))
-        size[pairs[order, 0]] = pairs[order, 1]  # of equal files the last is set
+        size[pairs[order, 0]] = pairs[order, 1]  # the last row of a file is the one that stays
     return size
 
 
@@ -85,10 +85,10 @@ def catalogue_first(listed: IntArray, stated: IntArray) -> IntArray:
 
 
 def first_stated(file: Ids, stated: IntArray, n_files: int) -> IntArray:
-    """The same of a trace whose files do change: the size that a file has first."""
+    """Sizes as of `most_stated`, of a trace whose files change: the first that is stated."""
     size = np.full(n_files, UNKNOWN, np.int64)
     rows = np.flatnonzero(stated != UNKNOWN)[::-1]
-    size[file[rows]] = stated[rows]  # of equal files the last is set, in reversed order the first row
+    size[file[rows]] = stated[rows]  # the last row of a file stays: as they are reversed, its first
     return size
 
 

@@ -72,7 +72,7 @@ class Reads:
         return np.asarray(item * (self._span_s + 1) + since_s, np.int64)
 
     def _place(self, item: IntArray, at_s: int) -> IntArray:
-        """The index of each file's first read at or after `at_s`; files without a read: that of none."""
+        """The index of each file's first read at or after `at_s`, else past its last; 0 if it has no read."""
         place = np.searchsorted(self._key, self._keys(np.maximum(item, 0), at_s), side="left")
         return np.where(item >= 0, place, 0)
 

@@ -255,3 +255,18 @@ STEWARD_DAYS = Table(
         Column("evicted_bytes", "long", "their bytes on disk", required=True),
     ),
 )
+
+ANNOUNCED = Table(
+    name="announced",
+    grain="one day of one queue: the files that it announced, and those of them that were read in time",
+    key=("judged_at",),
+    partition=("day", "queue"),
+    columns=(
+        Column("files", "long", "files that jobs were said to read", required=True),
+        Column("read_files", "long", "of these, read while an entry was valid", required=True),
+        Column("claimed", "double", "sum over the files: certainty squared", required=True),
+        Column("kept", "double", "sum over the files that were read: certainty", required=True),
+        Column("read_after_s", "double", "from its first entry until half of those read were; null: none"),
+        Column("judged_at", "timestamp", "by the reads known then; not used before", required=True),
+    ),
+)

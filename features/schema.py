@@ -235,6 +235,7 @@ PLANS = Table(
         Column("model_digest", "string", "as in predictions"),
         Column("needs_model", "bool", "false: a rule or queued jobs put it here, not a model; null: true"),
         Column("origin", "string", "where a prefetch is to come from; null: not known"),
+        Column("queues", "string", "queues that announced reads of it, with commas between; null: none"),
     ),
 )
 

@@ -53,11 +53,11 @@ class CacheContents(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class CacheRecord:
-    """What a cache reports: its reads, the bytes of each that it had and had not, and what pushes did.
+    """What a cache reports: its reads, the bytes of each from its disk and from the origin, what pushes did.
 
-    `is_control`: which files are never planned, bool[m]. `begin`: what it held where a replay may begin; None
-    if its records do not reach back so far. `n_turns`: how often its content was replaced since then, or
-    since its first record.
+    `is_control`: which files are never planned, bool[m]. `begin`: what it held when a replay can begin; None
+    if its records do not reach back far enough. `n_turns`: how often its content was replaced, from the
+    first record to the day.
     """
 
     trace: Trace

@@ -47,7 +47,7 @@ def path_below(root: Path, name: str, suffix: str = "", *, spaces: Sequence[Path
 
 
 def _is_plain(name: str) -> bool:
-    """Whether a glance shows that nothing is wrong with `name`, as with most names: `_fault` takes long."""
+    """Whether `name` is so plain, as most are, that it has no fault; quicker than `_fault`, which says."""
     return (
         _PLAIN.fullmatch(name) is not None
         and len(name) <= MAX_NAME_BYTES
@@ -67,8 +67,8 @@ def _fault(name: str) -> str | None:
         "is a command of the cache": components[0] == COMMAND_ROOT,
         "is the cache's own record of a file": name.endswith(".cinfo"),
     }
-    whole = next((fault for fault, applies in faults.items() if applies), None)
-    return whole or next(filter(None, map(_component_fault, components)), None)
+    of_name = next((fault for fault, applies in faults.items() if applies), None)
+    return of_name or next(filter(None, map(_component_fault, components)), None)
 
 
 def _component_fault(component: str) -> str | None:
@@ -89,9 +89,9 @@ class Did(NamedTuple):
 
 
 def place_of(did: Did) -> str:
-    """Where Rucio puts a file below the prefix of an RSE: a path by `identity`, another name by `hash`.
+    """Path of a file below an RSE's prefix, by Rucio's algorithm `identity` for a path, else by `hash`.
 
-    By hash, scopes of people and groups have a folder a part, and two folders are of the MD5 of the DID.
+    By hash, each part of a user's or group's scope is a folder, and the MD5 of the DID names two more.
     """
     scope, name = did
     if name.startswith("/"):

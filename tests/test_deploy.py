@@ -238,7 +238,8 @@ def test_the_container_copies_what_is_there_and_every_room() -> None:
     text = (DEPLOY / "Containerfile").read_text()
     copied = [word for line in re.findall(r"^COPY (?!--)(.*) \S+$", text, re.M) for word in line.split()]
     assert all((ROOT / name).exists() for name in copied)
-    assert set(copied) >= {"features", "replay", "models", "prefetch", "jobs", "dags", "conf", "setup.py"}
+    rooms = {"cachecast", "features", "replay", "models", "prefetch", "jobs", "dags"}
+    assert set(copied) >= rooms | {"conf", "setup.py"}
     assert (ROOT / re.findall(r"--constraint (\S+)", text)[0]).exists()
     # pip puts it beside Python.
     linter = Path(sys.executable).parent / "hadolint"

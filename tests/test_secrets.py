@@ -221,7 +221,7 @@ def test_the_placement_service(tmp_path: Path, nobody: int) -> None:
                     answers = [
                         client.put("/serve", json={"client": "A", "cache_site": TOKEN}),
                         client.delete("/liveness/A/b"),
-                        client.get(f"/plan/{PASSWORD}"),
+                        client.get(f"/operator/caches/{PASSWORD}"),
                         *(client.get(path) for path in ("/metrics", "/health", "/liveness")),
                     ]
                 # An answer may repeat the question to who asked it; headers are not repeated.

@@ -1,6 +1,6 @@
 """What spark-submit runs, beside `--py-files package.zip`; docs/hdfs.md."""
 
-from jobs.cli.main import main
+from cachecast.__main__ import main
 
 if __name__ == "__main__":
     main()

@@ -27,9 +27,9 @@ ModelType = TypeVar("ModelType", bound=pydantic.BaseModel)
 
 
 class Fault(NamedTuple):
-    """`keys`: the settings that it concerns; `what`: the first of them, and what is wrong with it.
+    """What is wrong with the settings `keys`; `what`: in words, with the first of them.
 
-    `has_remedy`: whether `what` also says what to do; if not, look up the key where all are explained.
+    `has_remedy`: whether `what` also says what to do; if not, the reader is sent to where keys are explained.
     """
 
     keys: Sequence[Keys]

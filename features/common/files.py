@@ -1,4 +1,4 @@
-"""Writing files whole or not at all, checking files with secrets, and the user's cache folder."""
+"""Writing files whole or not at all, checking files with secrets, the user's cache folder, hung mounts."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ import errno
 import os
 import secrets
 import stat
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -86,3 +87,29 @@ def private_fault(path: Path, what: str) -> str | None:
 def user_cache(name: str) -> Path:
     """The folder `name` in the user's cache, for files that can be made again; its writer creates it."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "cachecast" / name
+
+
+ANSWERS_WITHIN_S = 60.0
+"""A disk that wakes up, or a busy server of files, takes less."""
+
+
+def _look(place: Path) -> None:
+    with contextlib.suppress(OSError, ValueError), os.scandir(place) as names:
+        next(names, None)
+
+
+def silent(
+    places: Iterable[Path], *, within_s: float = ANSWERS_WITHIN_S, look: Callable[[Path], None] = _look
+) -> str | None:
+    """Which of `places` is on a file system that does not answer a `look`, in words; None: on none.
+
+    What is missing or cannot be read is an answer. A look that hangs leaves its thread behind, which ends
+    with the process.
+    """
+    for place in places:
+        looking = threading.Thread(target=look, args=(place,), daemon=True)
+        looking.start()
+        looking.join(within_s)
+        if looking.is_alive():
+            return f"the file system of {place} does not answer within {within_s:.0f} s: mount it again"
+    return None

@@ -1,6 +1,6 @@
 """Experiment, dataset, tier and campaign from the name of a file or dataset (LFN, DID or dataset name).
 
-The rules are data, so that `name_parts` makes SQL of the same ones. The patterns mean the same in Python
+The rules are data, so that `name_parts` can make SQL of them too. The patterns mean the same in Python
 and Java (no `\\w`, no named groups). Sources: the field's naming rules for CMS LFNs
 (`/store/data/ERA/PRIMARY/TIER/PROC-vN/…`), ATLAS DIDs (`project.number.short.step.type.tags`), LHCb
 bookkeeping paths (`/LHCb/Collision10/…/BHADRON.DST`) and OSDF namespaces (`/ncar/…`).
@@ -21,7 +21,7 @@ NO_NAMES = (
     *("NA", "N/A", "n/a", "NaN", "nan", "NAN", "null", "NULL", "Null", "None", "none", "NONE"),
     *("unknown", "Unknown", "UNKNOWN", "-", "[]", "\\N"),
 )
-"""What is written in place of a name, or of a number, where there is none."""
+"""What records hold in place of a missing name or number."""
 MAX_NAME_CHARS = 4096
 # Engines differ in what ends a line, so a name with a control character or a line separator has no parts.
 UNFIT = "[\\u0000-\\u001f\\u007f\\u0085\\u2028\\u2029]"
@@ -38,9 +38,10 @@ class NameParts(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Rule:
-    """One form of names. `dataset` is made of texts and group numbers; a `tier` or `campaign` of 0 is none.
+    """One form of names. `tier` and `campaign`: the group of the pattern that gives them; 0: none does.
 
-    `holds`: text that all such names contain; a quick test for it avoids most pattern matches.
+    `dataset`: texts and group numbers, joined in order. `holds`: text that all such names contain; a quick
+    test for it avoids most pattern matches.
     """
 
     experiment: str
@@ -58,7 +59,7 @@ _CMS_FILE = "([^/]+)/([^/]+)/([0-9A-Z_-]+)/([^/]+)/.+$"
 _CMS_DATASET = ("/", 2, "/", 1, "-", 4, "/", 3)
 CMS_LFN = f"^/store/(?:{_CMS_KIND})/{_CMS_FILE}"
 LHCB_LFN = "/lhcb/(?:(?:LHCb|MC)/[^/]+/[^/]+/[0-9]{8}|data/[0-9]{4}/RAW/[^/]+/[^/]+/[^/]+/[0-9]+)/.+"
-"""LFNs of whole datasets; the first as it begins, the second as a path may end."""
+"""Patterns of LFNs that name their dataset: CMS's begin a path, LHCb's may end one."""
 _LHCB = "^(?:/eos/lhcb/grid/prod)?"
 _ATLAS_PROJECT = "(?:data|mc|valid|hi)[0-9]{1,2}_[0-9A-Za-z]+"
 # AOD, ESD, EVNT, HITS, HIST, RAW, RDO, TAG, TXT; with a suffix DAOD, DESD, DRAW, DRDO, NTUP, HIST, RDO, TXT.
@@ -194,7 +195,7 @@ def literal(text: str) -> str:
 
 
 def name_parts(name: str) -> str:
-    """The fields of `NameParts` of the column `name`, in order, as a list of texts; null for a null name.
+    """SQL for the fields of `NameParts` of the column `name`, as a list of texts; null for a null name.
 
     Make it a column of its own, and get the fields with `part`; they equal those of `parse_name`.
     """
@@ -209,7 +210,7 @@ def name_parts(name: str) -> str:
 
 
 def part(parts: str, field: str) -> str:
-    """Field `field` of `NameParts` from the list of `name_parts`; null if the name does not contain it."""
+    """SQL for one `field` of the list `parts` of `name_parts`; null if the name does not contain it."""
     return f"nullif({parts}[{NameParts._fields.index(field) + 1}], '')"
 
 
@@ -219,7 +220,7 @@ def _fits(rule: Rule, name: str) -> str:
 
 
 def _parts_of(rule: Rule, name: str) -> str:
-    """The parts of a name of `rule`: its pattern matches the whole name, so only they are left of it."""
+    """SQL for the parts of a name that fits `rule`: they replace the whole name, which the pattern covers."""
     parts = {
         "experiment": rule.experiment,
         "dataset": "".join(p if isinstance(p, str) else f"\\{p}" for p in rule.dataset),

@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from features.common.arrays import FloatArray, Ids, IntArray
 from features.common.jit import bare
-from features.stream.names import distinct, numbers
+from features.stream.names import numbered, ranked
 from features.stream.state import Files, Read, State, task_number, update, user_number
 
 COLUMNS = (
@@ -29,6 +29,7 @@ COLUMNS = (
 MICROS = 1_000_000
 Numbers = npt.NDArray[np.integer]
 
+_LAST = np.iinfo(np.int64).max
 _NUMBER_BITS = 51  # twice as much is exact in a float64
 
 
@@ -68,8 +69,10 @@ def ordered(accesses: pa.Table, item: Ids, *, cycle_s: int) -> tuple[Events, Int
     reader = _readers(accesses["user"], accesses["task"])
     at = _integers(accesses["accessed_at"])
     from_s = usable(accesses, cycle_s=cycle_s)
-    order = np.argsort(at, kind="stable")
-    order = order[np.argsort(from_s[order], kind="stable")]
+    order = np.argsort(at)
+    cycle = (from_s - from_s.min(initial=_LAST)) // cycle_s
+    few = cycle.astype(np.min_scalar_type(cycle.max(initial=0)))  # up to 16 bits are sorted by digits
+    order = order[np.argsort(few[order], kind="stable")]
     order = _untied(order, (at, from_s), lambda among: (reader[among], item[among]))
     order = _untied(order, (reader, item, at, from_s), lambda among: _ranks(accesses.take(pa.array(among))))
     n_reads = _integers(accesses["n_reads"]).astype(np.float64)
@@ -78,11 +81,17 @@ def ordered(accesses: pa.Table, item: Ids, *, cycle_s: int) -> tuple[Events, Int
 
 
 @bare
-def count(state: State, files: Files, events: Events, start: int, stop: int) -> None:
-    """Count the events `start` … `stop` - 1 in `state`."""
-    for i in range(start, stop):
-        n_reads, at_s, from_s = events.n_reads[i], events.at_s[i], float(events.from_s[i])
-        update(state, files, Read(events.item[i], events.reader[i], n_reads, at_s, from_s))
+def count(
+    state: State, files: Files, events: Events, span: tuple[int, int], share: tuple[int, int] = (0, 1)
+) -> None:
+    """Count the events of `span`, from its first number to before its last, in `state`.
+
+    `share`: k of n threads that count the same span counts the datasets whose number is k modulo n.
+    """
+    for i in range(span[0], span[1]):
+        item, at_s, from_s = events.item[i], events.at_s[i], float(events.from_s[i])
+        if files.dataset[item] % share[1] == share[0]:
+            update(state, files, Read(item, events.reader[i], events.n_reads[i], at_s, from_s))
 
 
 def hashes(values: pa.Array) -> npt.NDArray[np.uint64]:
@@ -95,8 +104,7 @@ def _readers(users: pa.ChunkedArray, tasks: pa.ChunkedArray) -> IntArray:
     """The number of each read's task, else of its user, else 0."""
     reader = np.zeros(len(users), np.int64)
     for column, number in ((users, user_number), (tasks, task_number)):
-        names = distinct([column])
-        place = numbers(column, names)
+        names, (place,) = numbered([column])
         codes = (hashes(names) >> np.uint64(64 - _NUMBER_BITS)).astype(np.int64)
         reader = np.where(place >= 0, number(np.append(codes, 0)[place]), reader)
     return reader
@@ -124,7 +132,7 @@ def _ranks(rows: pa.Table) -> list[Ids]:
     """Numbers in the order of the values of columns that reads of a file and reader may differ in."""
     names = ("dataset", "tier", "campaign", "size_bytes", "n_reads")
     columns = [rows[name].cast(pa.string()) for name in names]
-    return [numbers(column, distinct([column])) for column in columns]
+    return [place for column in columns for place in ranked([column])[1]]
 
 
 def _integers(column: pa.ChunkedArray | pa.Array) -> IntArray:

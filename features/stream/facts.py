@@ -16,8 +16,8 @@ import pyarrow.compute as pc
 
 from features.common.arrays import BoolArray, FloatArray, Ids, IntArray
 from features.schema import STATES, arrow_schema
-from features.stream.events import MICROS, usable_from
-from features.stream.names import distinct, numbers
+from features.stream.events import MICROS, Numbers, usable_from
+from features.stream.names import numbers, ranked
 from features.stream.state import D_LAST, DATASET_WIDTH, FILE_WIDTH, PASS_WIDTH, PASSES, State
 
 NEVER = np.iinfo(np.int64).max
@@ -87,18 +87,23 @@ def fact(
     n_files: int,
     sources: Sequence[Statements],
     *,
-    words: pa.Array | None = None,
+    coded: tuple[pa.Array, Sequence[Ids]] | None = None,
     since_s: FloatArray | None = None,
 ) -> Fact:
     """The first statement of fact `name` for each file; of equally early ones that of the first source.
 
-    `words`: all that may be stated, if known; `since_s`: by file, what was stated before is forgotten.
+    `coded`: the words of a text, and their codes by source, if known; `since_s`: by file, what was stated
+    before is forgotten.
     """
-    if words is None and name in _TEXTS:
-        words = distinct([source.rows[name] for source in sources])
+    words: pa.Array | None = None
+    columns: Sequence[Numbers]
+    if coded is not None or name in _TEXTS:
+        words, columns = coded or ranked([source.rows[name] for source in sources])
+    else:
+        columns = [_integers(source.rows[name]) for source in sources]
     value, from_s = np.full(n_files, -1, np.int64), np.full(n_files, NEVER)
-    for source in sources:
-        codes, usable_s = _codes(source.rows[name], words), source.usable_from(name)
+    for source, codes in zip(sources, columns, strict=True):
+        usable_s = source.usable_from(name)
         is_stated = codes > 0 if name == _SIZE else codes >= 0
         if since_s is not None:
             is_stated &= usable_s >= since_s[source.item]
@@ -122,9 +127,7 @@ def listed_from(catalogue: Statements, n_files: int, *, cycle_s: int) -> IntArra
     return from_s
 
 
-def _codes(column: pa.ChunkedArray, words: pa.Array | None) -> IntArray:
-    if words is not None:
-        return numbers(column, words).astype(np.int64)
+def _integers(column: pa.ChunkedArray) -> IntArray:
     values: IntArray = np.asarray(pc.fill_null(column.cast(pa.int64()), -1).to_numpy())
     if pa.types.is_timestamp(column.type):
         is_null: BoolArray = np.asarray(column.is_null())
@@ -142,7 +145,11 @@ class Stored:
     @classmethod
     def of_rows(cls, rows: pa.Table) -> Stored:
         """The stored state of these rows of the table `states`, given in any order."""
-        return cls(*(rows.filter(pc.equal(rows["kind"], kind)) for kind in (FILE, DATASET)))
+        is_file = pc.equal(rows["kind"], FILE)
+        n_files = pc.sum(is_file, min_count=0).as_py()
+        if pc.all(is_file[:n_files], min_count=0).as_py():  # as one process writes them; nothing is copied
+            return cls(rows[:n_files], rows[n_files:])
+        return cls(rows.filter(is_file), rows.filter(pc.invert(is_file)))
 
     @classmethod
     def empty(cls) -> Stored:

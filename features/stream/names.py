@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from features.common.arrays import BoolArray, Ids, IntArray
 from features.common.jit import bare
 
-_NO_TEXTS, _NO_CODES = pa.array([], pa.string()), pa.array([], pa.int32())
+_NO_TEXTS = pa.array([], pa.string())
 
 
 def coded(rows: pa.Table) -> pa.Table:
@@ -45,14 +45,9 @@ def whole(column: pa.ChunkedArray | pa.Array) -> pa.Array:
 
 def _one_dictionary(chunks: Sequence[pa.DictionaryArray]) -> pa.DictionaryArray:
     """The same values; Arrow's own way looks at all texts anew for each chunk."""
-    texts = pa.concat_arrays([_NO_TEXTS, *(chunk.dictionary for chunk in chunks)])
-    words = pc.dictionary_encode(texts)
-    ends = np.cumsum([0, *(len(chunk.dictionary) for chunk in chunks)])
-    indices = [
-        words.indices.slice(start, len(chunk.dictionary)).take(chunk.indices)
-        for start, chunk in zip(ends, chunks, strict=False)
-    ]
-    return pa.DictionaryArray.from_arrays(pa.concat_arrays([_NO_CODES, *indices]), words.dictionary)
+    words, places = numbered(chunks)
+    place = np.concatenate([np.empty(0, np.int32), *places])
+    return pa.DictionaryArray.from_arrays(pa.array(place, mask=place < 0), words)
 
 
 Hashes = npt.NDArray[np.uint64]
@@ -82,7 +77,7 @@ def divided(rows: pa.Table, part: IntArray, n_parts: int) -> Iterator[tuple[int,
     ordered = rows.take(pa.array(order))
     for k in np.flatnonzero(np.diff(edges)):
         some = ordered.slice(edges[k], edges[k + 1] - edges[k])
-        yield int(k), pa.table({name: _compact(some[name]) for name in some.column_names})
+        yield int(k), pa.table({name: _compact(whole(some[name])) for name in some.column_names})
 
 
 @bare
@@ -95,15 +90,16 @@ def _hash(ends: npt.NDArray[np.int32], texts: npt.NDArray[np.uint8], out: Hashes
         out[k] = digest ^ (digest >> _HALF)
 
 
-def _compact(column: pa.ChunkedArray) -> pa.ChunkedArray | pa.Array:
+def _compact(column: pa.Array) -> pa.Array:
     """A column of texts with a dictionary of those that it has; others are as they were."""
     if not pa.types.is_dictionary(column.type):
         return column
-    coded = column.combine_chunks()
-    words = coded.dictionary
-    codes = coded.indices.fill_null(len(words)).to_numpy()
+    words = column.dictionary
+    codes = column.indices.fill_null(len(words)).to_numpy()
     is_used = np.zeros(len(words) + 1, np.bool_)
     is_used[codes] = True
+    if is_used[:-1].all():
+        return column
     is_used[-1] = False
     place = np.append(np.cumsum(is_used[:-1]) - 1, 0).astype(np.int32)
     indices = pa.array(place[codes], mask=codes == len(words))
@@ -112,8 +108,28 @@ def _compact(column: pa.ChunkedArray) -> pa.ChunkedArray | pa.Array:
 
 def distinct(columns: Sequence[pa.ChunkedArray | pa.Array]) -> pa.Array:
     """The distinct texts of all columns, sorted; nulls are left out."""
-    texts = [pc.unique(column).cast(pa.string()) for column in columns]
-    return pc.unique(pa.concat_arrays(texts)).drop_null().sort()
+    return ranked(columns)[0]
+
+
+def ranked(columns: Sequence[pa.ChunkedArray | pa.Array]) -> tuple[pa.Array, list[Ids]]:
+    """The same, and the place there of each text, by column: int32[n], -1 for null."""
+    texts, places = numbered(columns)
+    order = pc.array_sort_indices(texts).to_numpy()
+    rank = np.full(order.size + 1, -1, np.int32)
+    rank[order] = np.arange(order.size, dtype=np.int32)
+    return texts.take(pa.array(order)), [rank[place] for place in places]
+
+
+def numbered(columns: Sequence[pa.ChunkedArray | pa.Array]) -> tuple[pa.Array, list[Ids]]:
+    """The same, in any order."""
+    coded = [_compact(pc.dictionary_encode(whole(column))) for column in columns]
+    words = pc.dictionary_encode(pa.concat_arrays([_NO_TEXTS, *(column.dictionary for column in coded)]))
+    ends = np.cumsum([0, *(len(column.dictionary) for column in coded)])
+    places = []
+    for column, start, end in zip(coded, ends[:-1], ends[1:], strict=True):
+        number = np.append(words.indices[start:end].to_numpy(), np.int32(-1))
+        places.append(number[column.indices.fill_null(end - start).to_numpy()])
+    return words.dictionary, places
 
 
 def numbers(values: pa.ChunkedArray | pa.Array, known: pa.Array) -> Ids:
@@ -130,7 +146,7 @@ def numbers(values: pa.ChunkedArray | pa.Array, known: pa.Array) -> Ids:
 def merged(columns: Sequence[pa.ChunkedArray]) -> tuple[pa.Array, list[Ids]]:
     """The texts of all columns, none null, each once, sorted; and the number of each text, by column."""
     names, rest = _sorted_start(columns[0])
-    others = distinct([rest, *columns[1:]])
+    others, places = ranked([rest, *columns[1:]])
     place, is_there = search(names, others)
     is_new = np.flatnonzero(~is_there)
     new_number = (place[is_new] + np.arange(is_new.size)).astype(np.int32)
@@ -142,16 +158,21 @@ def merged(columns: Sequence[pa.ChunkedArray]) -> tuple[pa.Array, list[Ids]]:
     every = pa.concat_arrays([names, others]).take(pa.array(source))
     of_others = np.empty(len(others), np.int32)
     of_others[is_there], of_others[is_new] = old_number[place[is_there]], new_number
-    number_of = [of_others[numbers(column, others)] for column in (rest, *columns[1:])]
+    number_of = [of_others[place_of] for place_of in places]
     return every, [np.concatenate([old_number, number_of[0]]), *number_of[1:]]
 
 
 def _sorted_start(column: pa.ChunkedArray) -> tuple[pa.Array, pa.ChunkedArray]:
-    """The first chunk of a column if it is sorted, each name once, and the rest."""
-    chunks = column.chunks
-    if chunks and pc.all(pc.less(chunks[0][:-1], chunks[0][1:]), min_count=0).as_py():
-        return chunks[0], pa.chunked_array(chunks[1:], column.type)
-    return pa.array([], pa.string()), column
+    """The first chunks of a column as long as they are sorted, each name once, in one; and the rest."""
+    chunks, last = [chunk for chunk in column.chunks if len(chunk)], pa.scalar(None, pa.string())
+    n_sorted = 0
+    for chunk in chunks:
+        is_next = pc.fill_null(pc.less(last, chunk[0]), True)
+        if not is_next.as_py() or not pc.all(pc.less(chunk[:-1], chunk[1:]), min_count=0).as_py():
+            break
+        n_sorted, last = n_sorted + 1, chunk[-1]
+    start = pa.concat_arrays([_NO_TEXTS, *chunks[:n_sorted]]) if n_sorted != 1 else chunks[0]
+    return start, pa.chunked_array(chunks[n_sorted:], column.type)
 
 
 def search(names: pa.Array, texts: pa.Array) -> tuple[IntArray, BoolArray]:

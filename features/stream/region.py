@@ -6,6 +6,8 @@ worked on alone.
 
 from __future__ import annotations
 
+import os
+from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
 import numpy as np
@@ -27,11 +29,12 @@ from features.stream.facts import (
     listed_from,
     of_catalogue,
 )
-from features.stream.names import distinct, merged, numbers, part_of
+from features.stream.names import merged, numbered, part_of, ranked
 from features.stream.row import rows
 from features.stream.state import D_COUNTED, D_LAST, D_LIFE, LAST, LIFE, Files, new_state
 
 _STEPS = 2.0**64
+_EVENTS_PER_THREAD = 100_000
 
 
 class Region:
@@ -80,7 +83,14 @@ class Region:
         """Count what may be used at `as_of_s`; times never decrease."""
         start = self._n_counted
         stop = int(np.searchsorted(self._events.from_s, as_of_s, side="right"))
-        count(self._state, self._files, self._events, start, stop)
+        n_threads = len(os.sched_getaffinity(0)) if stop - start > _EVENTS_PER_THREAD else 1
+        with ThreadPoolExecutor(n_threads) as pool:
+            counted = [
+                pool.submit(count, self._state, self._files, self._events, (start, stop), (k, n_threads))
+                for k in range(n_threads)
+            ]
+            for share in counted:
+                share.result()
         self._n_counted = stop
 
     def features(self, as_of_s: int) -> pa.Table:
@@ -177,24 +187,28 @@ def datasets(
     was first read (or if nobody read it); else the first by name of those that the reads of that time state.
     Else the file is alone: its code is a number of its own after those of the names.
     """
-    names = distinct([statements.rows["dataset"] for statements in (before, catalogue, reads)])
-    everything = reads.first(n_files, np.ones(reads.item.size, np.bool_))
-    first_s = np.append(reads.from_s, NEVER)[everything]
-    by_catalogue = fact("dataset", n_files, [catalogue], words=names)
+    stating = (before, catalogue, reads)
+    names, (kept, listed, stated) = ranked([statements.rows["dataset"] for statements in stating])
+    first_s = _least(n_files, reads.item, reads.from_s)
+    by_catalogue = fact("dataset", n_files, [catalogue], coded=(names, [listed]))
     dataset = np.where(by_catalogue.from_s <= first_s, by_catalogue.value, -1)
     from_s = np.where(dataset < 0, first_s, by_catalogue.from_s)
-    stated = numbers(reads.rows["dataset"], names).astype(np.int64)
     rows = np.flatnonzero((stated >= 0) & (reads.from_s == first_s[reads.item]))
-    rows = rows[np.argsort(-stated[rows], kind="stable")]
-    by_reads = np.full(n_files, -1, np.int64)
-    by_reads[reads.item[rows]] = stated[rows]
-    dataset = np.where(dataset < 0, by_reads, dataset)
-    dataset[before.item], from_s[before.item] = numbers(before.rows["dataset"], names), before.from_s
+    by_reads = _least(n_files, reads.item[rows], stated[rows].astype(np.int64))
+    dataset = np.where((dataset < 0) & (by_reads != NEVER), by_reads, dataset)
+    dataset[before.item], from_s[before.item] = kept, before.from_s
     is_read = first_s != NEVER
     is_read[before.item] = True
     alone = np.flatnonzero(is_read & (dataset < 0))
     dataset[alone] = len(names) + np.arange(alone.size)
     return dataset, from_s, names
+
+
+def _least(n_files: int, item: Ids, values: IntArray) -> IntArray:
+    """The least of the `values` of each file, int64[m]; NEVER: it has none."""
+    least = np.full(n_files, NEVER)
+    np.minimum.at(least, item.astype(np.intp), values)
+    return least
 
 
 def _rank(group: Ids) -> IntArray:
@@ -222,9 +236,9 @@ def dataset_parts(
     A file's dataset is the one that `features.stream.region` counts it in, so parts can be worked on alone.
     """
     columns = [stored.files["entity"], files["did"], reads["did"]]
-    dids, (of_stored, of_files, of_reads) = merged(columns)
+    dids, (of_stored, of_files, of_reads) = numbered(columns)
     from_s = usable(reads, cycle_s=cycle_s)
-    by_reads = Statements(of_reads, from_s, reads, np.argsort(from_s, kind="stable"))
+    by_reads = Statements(of_reads, from_s, reads, np.arange(from_s.size))  # they need no order for this
     by_catalogue = of_catalogue(files, of_files, cycle_s=cycle_s)
     dataset, _, names = datasets(stored.statements(of_stored), by_catalogue, by_reads, len(dids))
     alone = np.flatnonzero(dataset >= len(names))

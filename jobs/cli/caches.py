@@ -83,7 +83,7 @@ def collect(
     from jobs.loop.ingest import collect as job
     from jobs.operator.operate import prometheus
 
-    def leave(service: str, counts: Mapping[str, int]) -> None:
+    def write_counts(service: str, counts: Mapping[str, int]) -> None:
         labels = {"port": str(port)} if service == "collect" else {"broker": without_login(settings.broker)}
         prometheus.leave_counts(metrics, service, labels, counts, console.warn)
 
@@ -100,7 +100,7 @@ def collect(
         log_every_s=parse_duration(log_every),
         log=console.log,
         now_s=time.time,
-        figures=leave,
+        figures=write_counts,
     )
     if console.is_json:
         console.show(answer)
@@ -122,11 +122,11 @@ def steward(
 
     folder = settings.metrics.folder
 
-    def leave(figures: StewardFigures) -> None:
+    def write_figures(figures: StewardFigures) -> None:
         if folder:
             prometheus.leave(Path(folder), f"steward-{figures.cache}", prometheus.of_steward(figures))
 
-    answer = job.run(settings, cache=cache, log=console.log, figures=leave, force=force)
+    answer = job.run(settings, cache=cache, log=console.log, figures=write_figures, force=force)
     if folder:
         prometheus.leave(Path(folder), f"steward-{cache}", [])
     if console.is_json and answer is not None:
@@ -171,10 +171,16 @@ def prefill(
     files: Annotated[
         Path | None, typer.Option(help="a list of the files it will read: a did or a path per line")
     ] = None,
+    described: Annotated[
+        Path | None,
+        typer.Option(help="a job's description that names them: an ad, xRSL or ADL"),
+    ] = None,
     jobs: Annotated[int, typer.Option(min=1, help="how many jobs will read them")] = 1,
     start: Annotated[str | None, typer.Option(help="when they are expected to start")] = None,
     as_of: MaybeAsOf = None,
-    dry_run: Annotated[bool, typer.Option(help="show what would be fetched, and touch nothing")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="show what would be fetched, and touch nothing")
+    ] = False,
 ) -> None:
     """Fetch what a task will read into a cache before it is submitted.
 
@@ -183,8 +189,10 @@ def prefill(
     from jobs.loop.push import prefill as job
 
     listed = [] if files is None else job.listed(files)
-    request = job.PrefillRequest(dataset or [], listed, jobs, parsing.moment(start))
     as_of_s = parsing.moment_or_now(as_of)
+    request = job.PrefillRequest(dataset or [], listed, jobs, parsing.moment(start))
+    if described is not None:
+        request = job.with_described(request, described, as_of_s)
     if as_of is None and not dry_run:
         # Two submissions of one second are two plans.
         as_of_s = job.free_moment(settings, cache, as_of_s)
@@ -207,18 +215,22 @@ def queue(
     settings: Settings,
     name: Annotated[str, typer.Option(help="name of the queue, for example htcondor")],
     input: Annotated[
-        str, typer.Option(help="its jobs: a JSON, ClassAd or CSV file, or a URL that answers JSON")
+        str,
+        typer.Option(
+            help="its jobs: a JSON, ClassAd, CSV, xRSL or ADL file, a folder, a URL that answers JSON, "
+            "condor://POOL/SCHEDD, or rucio_server"
+        ),
     ],
     site: Annotated[
         str | None, typer.Option(help="site whose caches its jobs read through, where entries name none")
     ] = None,
     kind: Annotated[
-        Literal["auto", "entries", "htcondor", "panda", "rucio", "reqmgr"],
+        Literal["auto", "entries", "htcondor", "arc", "panda", "rucio", "reqmgr"],
         typer.Option(help="what it is; auto: by its fields"),
     ] = "auto",
     as_of: MaybeAsOf = None,
 ) -> None:
-    """Take what queued jobs will read from a batch system.
+    """Take from a batch system what its queued jobs will read.
 
     Plans from then on take these reads into account.
     """
@@ -236,7 +248,7 @@ def never_cache(
         typer.Option(help="the file to write, where the cache's server reads it", callback=file_to_write),
     ],
 ) -> None:
-    """Write the rules to never cache as XRootD's blacklist.
+    """Write the rules of what never to cache as XRootD's blacklist.
 
     A cache reads the file when it starts.
     """

@@ -51,8 +51,8 @@ _LOOK_S = 0.5
 def show(answer: Any, *, rows: Any = None, title: str = "", columns: Sequence[str] = ()) -> None:
     """Print a job's answer: a dataclass, or a sequence of dataclasses or rows.
 
-    With --json it holds every field and is all that stdout gets. Else a table of `rows` (by default those of
-    the answer) has the `columns` (none given: all), and a line that names the others.
+    With --json: the whole answer, and nothing else on stdout. Else a table of `rows` (by default those of the
+    answer) with the `columns` (by default all), and a line that names the columns left out.
     """
     if shown_as_json(answer):
         return

@@ -66,6 +66,8 @@ def _show(region: Status) -> None:
     console.sentence(f"predictions: {scored if region.predictions_at else 'none'}")
     if region.caches:
         console.show([_cache(cache) for cache in region.caches])
+    for report in region.queues:
+        console.sentence(f"queue {report.queue}: {report}")
     if region.alarms:
         console.line(f"{len(region.alarms)} alarms, each with a section in docs/troubleshoot.md:")
         for alarm in region.alarms:
@@ -235,7 +237,9 @@ def check(
 def sync(
     settings: Settings,
     cache: _WithRse,
-    dry_run: Annotated[bool, typer.Option(help="show how much would be told, and tell nothing")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="show how much would be told, and tell nothing")
+    ] = False,
     wait: Annotated[str, typer.Option(help="how long to wait for Rucio to show it")] = "60s",
     recheck: Annotated[
         bool, typer.Option(help="ask Rucio for everything told before, and tell again what it has lost")

@@ -63,7 +63,7 @@ def plan(
         raise InputError("--action, --dataset and --reason choose what --list lists; give it too")
     as_of_s = parsing.newest(settings, "predictions", as_of)
     if explain is not None:
-        console.show(job.explained(settings, cache=cache, as_of_s=as_of_s, item=explain))
+        console.show(job.judge_and_explain(settings, cache=cache, as_of_s=as_of_s, item=explain))
         return
     listed = FileFilter(parsing.names(action), dataset, reason) if with_files else None
     answer = job.run(settings, cache=cache, as_of_s=as_of_s, force=force, listed=listed)
@@ -139,6 +139,9 @@ def run(
             force=force,
             unproven=unproven,
             evict_now=evict_now,
+            overtaken_by=lambda: (
+                times.overtaken_by(settings, as_of_s=as_of_s, now_s=int(time.time())) if if_current else None
+            ),
         )
     console.show(summary)
     end_push(cache, summary, is_over=job.is_over(settings, cache=cache, as_of_s=as_of_s))

@@ -230,7 +230,7 @@ def evaluate(
         if accesses is None:
             to_evaluate(settings, from_s=from_s, to_s=to_s)
     from jobs.loop.evaluate import evaluate as job
-    from jobs.loop.evaluate.answer import export_evaluation, verdicts
+    from jobs.loop.evaluate.answer import acting_rows, export_evaluation, verdicts
     from jobs.loop.evaluate.replay_setup import Request
     from replay.policies.own import own_policies
 
@@ -255,6 +255,7 @@ def evaluate(
     if not console.shown_as_json(answer):
         columns = ("policy", answer.capacity, *text.EVALUATION_COLUMNS)
         console.show_ranked(answer.rows, answer.capacity, title=title, columns=columns)
+        console.table(acting_rows(answer.rows, answer.capacity), "lists, a steward, or both")
         console.sentences(verdicts(answer.slices, answer.capacity))
     export_evaluation(answer, out, title=title)
     if answer.run_id is not None:

@@ -207,7 +207,7 @@
 
   function follow() {
     const now = picked();
-    all("section[data-capacity], figure[data-capacity], .answer[data-capacity]").forEach((one) => {
+    all("figure[data-capacity], .answer[data-capacity]").forEach((one) => {
       one.hidden = Boolean(now) && one.dataset.capacity !== now;
     });
     all("table").forEach(fold);

@@ -37,16 +37,12 @@ class Figure:
 
 @dataclasses.dataclass(frozen=True)
 class Section:
-    """A heading, plots and a table; `note` says how to read them.
-
-    `capacity`: hidden while a reader has picked another one.
-    """
+    """A heading, plots and a table; `note` says how to read them."""
 
     title: str
     note: str = ""
     figures: Sequence[Figure] = ()
     rows: Sequence[Row] = ()
-    capacity: float | None = None
 
 
 class Answer(NamedTuple):

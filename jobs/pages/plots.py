@@ -131,9 +131,9 @@ def _ratio_point(row: Row, key: str, capacity: str = "capacity_fraction") -> Poi
 
 
 def gap_closed(rows: Sequence[Row], capacity: str = "capacity_fraction") -> Plot:
-    """Gap to the bound closed by each policy at each capacity, with its limits. `rows`: of `evaluate`.
+    """Share of the gap to the bound that each policy closes at each capacity, with its 95 % interval.
 
-    `capacity`: the column of the capacities as they were asked for. One capacity: bars, the best on top.
+    `rows`: of `evaluate`; `capacity`: the column by which capacities were given. One: bars, the best on top.
     """
     judged = [r for r in rows if r["byte_gap_closed"] is not None and r["policy"] not in ("lru", "bound")]
     capacities = sorted({r[capacity] for r in judged})
@@ -171,7 +171,7 @@ def _gap_point(row: Row, at: float, capacity: str) -> Point:
 
 
 def _whiskers(row: Row) -> tuple[float, float]:
-    """How far the limits lie below and above the value, in %; NaN: there are none."""
+    """How far the bounds lie below and above the value, in %; NaN: there are none."""
     gap, low, high = (row[f"byte_gap_closed{end}"] for end in ("", "_lower", "_upper"))
     if low is None:
         return math.nan, math.nan

@@ -224,15 +224,14 @@ def times_drawn(n_groups: int, resamples: int) -> Iterator[IntArray]:
         yield np.bincount(drawn, minlength=n_groups)
 
 
-def group_sums(
-    drawn: IntArray, group: IntArray, values: FloatArray, *, n_groups: int, resamples: int = RESAMPLES // 4
-) -> FloatArray:
+def group_sums(drawn: IntArray, group: IntArray, values: FloatArray, *, n_groups: int) -> FloatArray:
     """Sums of `values` by `group` over resamples of what is drawn together, float64[resamples, n_groups, k].
 
     `values`: float64[n, k], a row per pair of a thing that is drawn as a whole (`drawn`: its number, from 0)
     and a group (`group`: 0 … n_groups − 1).
     """
     n_drawn = int(drawn.max()) + 1
+    resamples = RESAMPLES // 4
     sums = np.empty((resamples, n_groups, values.shape[1]))
     for sample, times in zip(sums, times_drawn(n_drawn, resamples), strict=True):
         weighted = values * times[drawn, None]

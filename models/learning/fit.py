@@ -1,4 +1,4 @@
-"""Fit of one horizon's model: calibrated on rows that the fits have not seen, then fitted on all rows."""
+"""Fits one horizon's model: its scorer on all rows, its calibration on scores of rows not fitted on."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ VALIDATION_SHARE = 0.25
 EARLIER_BLOCKS = 2
 """Number of blocks before the validation that the calibration also uses, to see other weeks."""
 FEWEST_ROWS = 100
-"""Of rows that were read, and of rows that were not, a model needs this many."""
+"""A model needs at least this many rows of files that were read, and as many of files that were not."""
 PAST_PER_HORIZON = 3
 """Labelled history is at least this many times as long as the horizon, so that there is a past to test on."""
 
 
-class Scored(NamedTuple):
-    """Rows scored by fits that saw no label within a horizon of them; one entry per row in each field."""
+class ScoredRows(NamedTuple):
+    """Rows and their scores by fits on rows at least a horizon away; one entry per row in each field."""
 
     scores: FloatArray
     reads: FloatArray
@@ -53,8 +53,8 @@ class Scored(NamedTuple):
 class CalibratedModel:
     """A scorer with its calibration, the map to mean reads, and the rows that both were fitted on.
 
-    `week`: of `calibration.weekly`. `scored`: None if the history is too short for a validation; then
-    `calibration` is the identity.
+    `week`: log-odds to add by hour of the week (see `weekly`). `scored`: None if the history is too short
+    for a validation; then `calibration` is the identity.
     `validation_log_loss`: of uncalibrated probabilities, on rows at least a horizon after those fitted on;
     None without a validation, and for scores that are not learned.
     """
@@ -63,7 +63,7 @@ class CalibratedModel:
     scorer: Scorer
     calibration: Knots
     reads: Knots
-    scored: Scored | None
+    scored: ScoredRows | None
     validation_log_loss: float | None
     week: tuple[float, ...] = ()
 
@@ -73,7 +73,7 @@ class CalibratedModel:
 
 
 class Calibrated(Protocol):
-    """Maps of one horizon: of scores to probabilities, by hour of the week, and of these to mean reads."""
+    """Maps of one horizon: scores to probabilities, by hour of the week, and these to mean reads."""
 
     @property
     def calibration(self) -> Knots: ...
@@ -86,7 +86,7 @@ class Calibrated(Protocol):
 def probability_and_reads(
     model: Calibrated, scorer: Scorer, x: pd.DataFrame
 ) -> tuple[FloatArray, FloatArray]:
-    """Probability = calibration(score), by hour of the week; expected reads = probability × reads(it)."""
+    """Probability p = calibration(score), by hour of the week; expected reads = p × reads(p)."""
     probability = model.calibration(scorer.score(x))
     if model.week:
         hour = 24 * x["weekday"].to_numpy(np.int64) + x["hour"].to_numpy(np.int64)
@@ -113,39 +113,39 @@ def check_enough(known: Known) -> None:
 def fit_calibrated(learner: Learner, sample: Sample, *, horizon_s: int) -> CalibratedModel:
     """Fit `learner` on `sample`, whose labels are all known.
 
-    The last quarter of the as_ofs validates a fit on those at least a horizon earlier. The calibration uses
-    these scores, and scores of earlier blocks by fits on rows at least a horizon away from the block. The
-    scorer itself is fitted on all rows. Without enough history there is no calibration. Scores that are not
-    learned are calibrated on all rows. Raises ModelError if all rows have one label.
+    The calibration is fitted on scores of rows that are not fitted on: the last quarter of the as_ofs, which
+    validates, and earlier blocks. Each is scored by a fit on rows at least a horizon away. The model's scorer
+    is fitted on all rows. Without enough history there is no calibration. Scores that are not learned are
+    calibrated on all rows. Raises ModelError if all rows have one label.
     """
     if not _has_both(sample):
         raise ModelError(f"all {len(sample)} training rows have one label; train on more days")
     if isinstance(learner, Untrained):
-        return _calibrated(learner.name, learner, _scored(learner, sample), None)
+        return _calibrate_model(learner.name, learner, _score(learner, sample), None)
     parts = validation_parts(sample, horizon_s=horizon_s)
     scorer = learner.fit(sample.x, sample.y)
     if parts is None:
         reads = reads_if_any(scorer.score(sample.x), sample.reads)
         return CalibratedModel(learner.name, scorer, IDENTITY, reads, None, None)
     scored = [
-        _scored(learner.fit(before.x, before.y), after)
-        for before, after in (*earlier_parts(sample, int(parts[1].as_of.min()), horizon_s), parts)
+        _score(learner.fit(fitted.x, fitted.y), held_out)
+        for fitted, held_out in (*earlier_parts(sample, int(parts[1].as_of.min()), horizon_s), parts)
     ]
     loss = log_loss(scored[-1].y, scored[-1].scores)
-    return _calibrated(learner.name, scorer, _joined(scored), loss)
+    return _calibrate_model(learner.name, scorer, _join(scored), loss)
 
 
-def refitted(learner: Learner, model: CalibratedModel, later: Sample, everything: Sample) -> CalibratedModel:
-    """`learner` fitted on `everything`; calibrated on the rows that `model` was, and on `later` ones.
+def refit(learner: Learner, model: CalibratedModel, later: Sample, all_rows: Sample) -> CalibratedModel:
+    """Fit `learner` on `all_rows`; calibrate it on the rows that `model` was calibrated on, and on `later`.
 
     `model`: of the same learner, fitted on rows at least a horizon before those of `later`.
     """
-    scored = [*([model.scored] if model.scored else []), _scored(model.scorer, later)]
-    scorer = learner.fit(everything.x, everything.y)
-    return _calibrated(learner.name, scorer, _joined(scored), model.validation_log_loss)
+    scored = [*([model.scored] if model.scored else []), _score(model.scorer, later)]
+    scorer = learner.fit(all_rows.x, all_rows.y)
+    return _calibrate_model(learner.name, scorer, _join(scored), model.validation_log_loss)
 
 
-def _calibrated(name: str, scorer: Scorer, scored: Scored, loss: float | None) -> CalibratedModel:
+def _calibrate_model(name: str, scorer: Scorer, scored: ScoredRows, loss: float | None) -> CalibratedModel:
     fit = calibrate_score if isinstance(scorer, Untrained) else calibrate
     calibration = fit(scored.scores, scored.y, scored.as_of)
     probability = calibration(scored.scores)
@@ -157,28 +157,28 @@ def _calibrated(name: str, scorer: Scorer, scored: Scored, loss: float | None) -
     )
 
 
-def _scored(scorer: Scorer, rows: Sample) -> Scored:
-    return Scored(scorer.score(rows.x), rows.reads, rows.as_of)
+def _score(scorer: Scorer, rows: Sample) -> ScoredRows:
+    return ScoredRows(scorer.score(rows.x), rows.reads, rows.as_of)
 
 
-def _joined(parts: Sequence[Scored]) -> Scored:
-    return Scored(*(np.concatenate(column) for column in zip(*parts, strict=True)))
+def _join(parts: Sequence[ScoredRows]) -> ScoredRows:
+    return ScoredRows(*(np.concatenate(column) for column in zip(*parts, strict=True)))
 
 
 def earlier_parts(sample: Sample, until_s: int, horizon_s: int) -> Iterator[tuple[Sample, Sample]]:
     """Rows to fit on and rows to score, per block of consecutive as_ofs before `until_s`.
 
-    The labels of the two do not overlap in time. A block is left out if either part lacks a class.
+    Their labels do not overlap in time. A block is left out if either part lacks a class.
     """
     as_ofs = np.unique(sample.as_of[sample.as_of < until_s])
     for block in np.array_split(as_ofs, EARLIER_BLOCKS):
         if not block.size:
             continue
-        inside = (sample.as_of >= block[0]) & (sample.as_of <= block[-1])
-        apart = (sample.as_of + horizon_s <= block[0]) | (sample.as_of >= block[-1] + horizon_s)
-        rest, part = sample.where(apart & ~inside), sample.where(inside)
-        if _has_both(rest) and _has_both(part):
-            yield rest, part
+        is_inside = (sample.as_of >= block[0]) & (sample.as_of <= block[-1])
+        is_apart = (sample.as_of + horizon_s <= block[0]) | (sample.as_of >= block[-1] + horizon_s)
+        fitted, held_out = sample.where(is_apart), sample.where(is_inside)
+        if _has_both(fitted) and _has_both(held_out):
+            yield fitted, held_out
 
 
 def validation_parts(sample: Sample, *, horizon_s: int) -> tuple[Sample, Sample] | None:

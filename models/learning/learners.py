@@ -27,7 +27,7 @@ from replay.kernels.trees import (
     ZERO_RIGHT,
     Forest,
     Words,
-    joined,
+    join_forests,
     margins,
     new_block,
     slots,
@@ -197,7 +197,7 @@ def forest_of(text: str, columns: Sequence[str]) -> Forest:
     head, *blocks = _TREE.split(trees_of(text))
     if f"\nfeature_names={' '.join(columns)}\n" not in head:
         raise ModelError(f"the LightGBM model is not of the columns {', '.join(columns)[:200]}")
-    return joined([_tree(_fields(block)) for block in blocks])
+    return join_forests([_tree(_fields(block)) for block in blocks])
 
 
 def trees_of(text: str) -> str:

@@ -14,7 +14,7 @@ from features.common.arrays import FloatArray
 from features.common.units import duration_label
 from models.evaluation.metrics import Quality, quality_bounds
 from models.learning.baselines import Recency
-from models.learning.fit import CalibratedModel, fit_calibrated, refitted
+from models.learning.fit import CalibratedModel, fit_calibrated, refit
 from models.learning.frame import HorizonParts, Known, Sample
 from models.learning.learners import Trees
 from models.serving.bundle import HorizonModel
@@ -165,7 +165,7 @@ def to_serve(evaluation: Evaluation, part: HorizonParts) -> CalibratedModel:
     everything = part.everything.sample
     if evaluation.learner is None or evaluation.model is None:
         return fit_calibrated(Recency(), everything, horizon_s=part.everything.horizon_s)
-    return refitted(evaluation.learner, evaluation.model, part.test, everything)
+    return refit(evaluation.learner, evaluation.model, part.test, everything)
 
 
 def horizon_model(model: CalibratedModel, known: Known) -> HorizonModel:

@@ -220,7 +220,8 @@ class Pruning:
             # From here on it is pruned, however much of it is deleted if this run dies.
             row = {"cache": cache, "as_of_s": as_of_s, "n_items": n_items, "pruned_at_s": now_s}
             insert_new(connection, pruned, [row])
-            connection.execute(sa.delete(plans).where(plans.c.cache == cache, plans.c.as_of_s == as_of_s))
+            # With older ones without items: those with items were forgotten before.
+            connection.execute(sa.delete(plans).where(plans.c.cache == cache, plans.c.as_of_s <= as_of_s))
         return delete_all(self._database, whose)
 
     def give_up(self, cache: str, *, now_s: float) -> None:

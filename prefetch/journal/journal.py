@@ -105,8 +105,10 @@ class Plans:
     def cancel_superseded(self, cache: str, *, now_s: float) -> tuple[int, int]:
         return cancel_superseded(self._database, cache, now_s=now_s)
 
-    def record_plan(self, plan: Items, *, now_s: float) -> int:
+    def record_plan(self, plan: Items, *, now_s: float, empty: Heading | None = None) -> int:
         """Record the items of one plan and make it count; return how many are new to the journal.
+
+        `empty`: of a plan without items that decides that nothing is to be done; else such a plan is none.
 
         The same plan again changes nothing, whatever its basis. Another plan of the same time replaces the
         first one: done items stay done, and unfinished items that are not part of it are cancelled. For each
@@ -115,9 +117,9 @@ class Plans:
         for an item without a basis, and ConflictError if another plan of that time is recorded meanwhile, or
         this one is cancelled.
         """
-        if not len(plan):
+        head, n_new = heading(plan) if len(plan) else empty, 0
+        if head is None:
             return 0
-        head, n_new = heading(plan), 0
         _refuse_future(head, now_s)
         generation = self._begin(head, now_s)
         if generation is not None:
@@ -126,6 +128,13 @@ class Plans:
             self._publish(head, generation, is_large=n_new >= _MANY_ITEMS, now_s=now_s)
         self.cancel_superseded(head.cache, now_s=now_s)
         return n_new
+
+    def overtake(self, cache: str, as_of_s: int, *, by_s: int, now_s: float) -> None:
+        """Replace a plan that stands as a newer one at `by_s` would, which may have no items."""
+        this = (plans.c.cache == cache, plans.c.as_of_s == as_of_s, plans.c.state == STANDING)
+        with self._database.writing() as connection:
+            connection.execute(sa.update(plans).where(*this).values(**_replaced(by_s)))
+        self.cancel_superseded(cache, now_s=now_s)
 
     def recorded_as(self, plan: Items) -> str | None:
         """The basis that the items of models in `plan` were recorded with; None: it was not recorded."""

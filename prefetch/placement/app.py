@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import gzip
-import io
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from typing import Annotated, Any
@@ -13,7 +11,7 @@ from typing import Annotated, Any
 from fastapi import Body, Depends, FastAPI, Request, Response
 from fastapi import Path as InPath
 from fastapi.exceptions import RequestValidationError
-from fastapi.responses import JSONResponse, PlainTextResponse, StreamingResponse
+from fastapi.responses import JSONResponse, PlainTextResponse
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from starlette.exceptions import HTTPException
 from starlette.staticfiles import StaticFiles
@@ -40,8 +38,6 @@ from prefetch.placement.score import Score
 from prefetch.placement.service import Service
 from prefetch.placement.tokens import OPERATORS, Tokens, federation_of
 
-_PIECE_BYTES = 64 * 1024
-"""A plan is sent, and unpacked, piece by piece as the client takes it."""
 _BY_FRONT = "the front answers this before the framework; here it is only described"
 
 Dataset = Annotated[str, InPath(description="SCOPE:NAME; a name may hold slashes")]
@@ -74,7 +70,7 @@ def application(
     app = FastAPI(title=TITLE, lifespan=lifespan, docs_url=None, redoc_url=None, redirect_slashes=False)
     front = Front(service, app, called_by(hosts))
     api = Api(service, keeper, tokens, ServiceMetrics(service, keeper, front, gate))
-    pages = Pages(lambda: service.plans, has_operator=operator is not None)
+    pages = Pages(has_operator=operator is not None)
     operators, anybody_known = [Depends(api.operators_only)], [Depends(api.known_only)]
     add = app.add_api_route
     for path, page in (("/", pages.links), ("/docs", pages.docs)):
@@ -100,7 +96,6 @@ def application(
     add("/serve", api.unserve, methods=["DELETE"], dependencies=operators)
     add("/ds/reassign/{dataset:path}/{sites}", api.reassign, methods=["PUT"], dependencies=operators)
     add("/ds/reassign/{dataset:path}", api.unassign, methods=["DELETE"], dependencies=operators)
-    add("/plan/{cache}", api.plan, methods=["GET"])
     add("/score", api.score, methods=["POST"], openapi_extra=SCORE_BODY)
     add("/metrics", api.metrics, methods=["GET"], response_class=PlainTextResponse)
     add("/health", api.health, methods=["GET"])
@@ -213,23 +208,6 @@ class Api:
         did = dataset_of(checked_name(dataset))
         await self._keeper.change(lambda db: db.reassign(did, None), lambda s: s.reassign(did, None))
         return PlainTextResponse("Done.")
-
-    async def plan(self, cache: SiteName, request: Request) -> Response:
-        """The newest plan of a cache: what it prefetches, pins and evicts, with a reason per item."""
-        plan = self._service.plans.get(cache)
-        if plan is None:
-            raise HTTPException(404, "there is no plan for such a cache")
-        headers = {"etag": plan.etag.decode(), "cache-control": "public, max-age=60"}
-        headers["vary"] = "accept-encoding"
-        if plan.etag.decode() in request.headers.get("if-none-match", ""):
-            return Response(status_code=304, headers=headers)
-        is_packed = "gzip" in request.headers.get("accept-encoding", "")
-        if is_packed:
-            headers["content-encoding"] = "gzip"
-        packed = io.BytesIO(plan.packed)
-        content: io.BufferedIOBase = packed if is_packed else gzip.GzipFile(fileobj=packed)
-        parts = iter(lambda: content.read(_PIECE_BYTES), b"")
-        return StreamingResponse(parts, media_type="application/json", headers=headers)
 
     async def score(self, request: Request) -> Score:
         """Rank the sites for a job: cached and predicted fractions of its input, and KIT's Eq. 1."""

@@ -7,7 +7,7 @@ import contextlib
 import dataclasses
 import json
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
 import sqlalchemy as sa
@@ -53,13 +53,6 @@ _snapshots = sa.Table(
     sa.Column("as_of", sa.String(32), nullable=False),
     sa.Column("payload", sa.LargeBinary, nullable=False),
     sqlite_autoincrement=True,
-)
-_plans = sa.Table(
-    "placement_plans",
-    _metadata,
-    sa.Column("cache", _NAME, primary_key=True),
-    sa.Column("as_of", sa.String(32), nullable=False),
-    sa.Column("payload", sa.LargeBinary, nullable=False),
 )
 
 
@@ -111,10 +104,8 @@ class PlacementTables:
             else:
                 upsert(connection, _reassigned, [{"dataset": dataset, "sites": json.dumps(sites)}])
 
-    def refresh(
-        self, snapshot: bytes, as_of: str, plans: Mapping[str, bytes], *, if_current: bool = False
-    ) -> int:
-        """Store a new snapshot and its plans in place of the last; return its number.
+    def refresh(self, snapshot: bytes, as_of: str, *, if_current: bool = False) -> int:
+        """Store a new snapshot in place of the last; return its number.
 
         With `if_current`, raises NotDueError if the last one is of a later decision time.
         """
@@ -129,9 +120,6 @@ class PlacementTables:
             number = int(inserted[0])
             old = _snapshots.c.id <= number - KEPT_SNAPSHOTS
             connection.execute(sa.delete(_snapshots).where(old))
-            connection.execute(sa.delete(_plans))
-            rows = [{"cache": cache, "as_of": as_of, "payload": plan} for cache, plan in plans.items()]
-            upsert(connection, _plans, rows)
         return number
 
 
@@ -140,8 +128,7 @@ def _refresh(connection: sa.Connection, after: int) -> Refresh | None:
     if newest is None or newest <= after:
         return None
     query = sa.select(_snapshots.c.payload).where(_snapshots.c.id == newest)
-    plans = {row.cache: row.payload for row in connection.execute(sa.select(_plans))}
-    return Refresh(newest, connection.execute(query).scalar_one(), plans)
+    return Refresh(newest, connection.execute(query).scalar_one())
 
 
 TICK_S = 0.5

@@ -50,11 +50,10 @@ class Pending:
 
 @dataclasses.dataclass(frozen=True)
 class Refresh:
-    """A refresh as its job wrote it: the snapshot's bytes, and plans as compressed JSON by cache."""
+    """A refresh as its job wrote it: the snapshot's bytes."""
 
     number: int
     snapshot: bytes
-    plans: Mapping[str, bytes]
 
 
 @dataclasses.dataclass(frozen=True)

@@ -26,9 +26,7 @@ MAX_BODY_BYTES = 2 * 1024**2
 SMALL_BODY_BYTES = 16 * 1024
 """The longest body on all routes except `/score`."""
 BODY_S = 10.0
-ROUTES = frozenset(
-    {"liveness", "prefix", "serve", "ds", "plan", "score", "metrics", "health", "docs", "operator"}
-)
+ROUTES = frozenset({"liveness", "prefix", "serve", "ds", "score", "metrics", "health", "docs", "operator"})
 
 _READS = ("GET", "HEAD")
 _RETRY_AFTER = (b"retry-after", b"10")
@@ -104,8 +102,7 @@ class Front:
             "score": Lane(at_once=1, most=32, per_client=8),
             # A page waits for the tables; heartbeats must not wait behind it.
             "operator": Lane(at_once=8, most=16, per_client=8),
-            # Plans and the files of the docs wait for slow readers.
-            "plan": Lane(at_once=64, most=64, per_client=16),
+            # The files of the docs wait for slow readers.
             "docs": Lane(at_once=8, most=16, per_client=8),
         }
         self._rest = Lane(at_once=8, most=256, per_client=64)
@@ -172,8 +169,7 @@ class Front:
             if route == "score":
                 body = await whole_body(receive, length, within_s=BODY_S)
             async with lane.turn:
-                is_streamed = route in {"plan", "docs"}
-                await self._app(scope, _replayed(body, receive), send if is_streamed else hold_back)
+                await self._app(scope, _replayed(body, receive), send if route == "docs" else hold_back)
         # Neither place nor turn is held for a client that does not read.
         for message in messages:
             await send(message)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import html
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 from typing import Annotated, Final, Literal, NamedTuple, Protocol
 
 from fastapi import HTTPException, Query, Response
@@ -44,16 +44,13 @@ _PAGE_HEADERS = {
 
 
 class Pages:
-    """The routes of the pages; `planned`: the caches that have a plan now."""
+    """The routes of the pages."""
 
-    def __init__(self, planned: Callable[[], Iterable[str]], *, has_operator: bool) -> None:
-        self._planned = planned
+    def __init__(self, *, has_operator: bool) -> None:
         self._links = {**(_OPERATOR if has_operator else {}), **_LINKS}
 
     async def links(self) -> HTMLResponse:
-        plans = {f"plan/{name}": f"the newest plan of cache {name}" for name in sorted(self._planned())}
-        links = {html.escape(to): html.escape(what) for to, what in {**self._links, **plans}.items()}
-        items = "\n".join(f'<li><a href="{to}">/{to}</a>: {what}</li>' for to, what in links.items())
+        items = "\n".join(f'<li><a href="{to}">/{to}</a>: {what}</li>' for to, what in self._links.items())
         page = (
             f'<!doctype html>\n<html lang="en"><meta charset="utf-8"><title>{TITLE}</title>\n'
             f'<link rel="icon" href="docs/{_ICON}">\n'

@@ -9,7 +9,7 @@ import dataclasses
 import fnmatch
 import re
 from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
 
 import numpy as np
 
@@ -24,7 +24,6 @@ from prefetch.placement.messages import (
     ScoreAsked,
     checked_name,
     dataset_of,
-    etag,
     host_and_port,
     json_answer,
     member,
@@ -42,11 +41,6 @@ RANGES_AGE_S, DATASET_AGE_S = 5, 60
 """How long others may keep an answer."""
 
 Key = TypeVar("Key")
-
-
-class PackedPlan(NamedTuple):
-    packed: bytes
-    etag: bytes
 
 
 @dataclasses.dataclass(frozen=True)
@@ -77,7 +71,6 @@ class Service:
         self._fleet = Fleet(liveness_s=options.liveness_s, forget_s=options.forget_s)
         self.serves: dict[str, str] = {}
         self.reassigned: dict[str, tuple[str, ...]] = {}
-        self.plans: Mapping[str, PackedPlan] = {}
         self.snapshot, self._refresh = NOTHING, 0
         self._heard: dict[tuple[str, str], CacheServer] = {}
         self._dropped: dict[tuple[str, str], CacheServer] = {}
@@ -214,9 +207,6 @@ class Service:
         if stored.refresh is not None and snapshot is not None:
             self._refresh, self.snapshot = stored.refresh.number, snapshot
             self._fleet.planned = snapshot.capacities
-            self.plans = {
-                cache: PackedPlan(packed, etag(packed)) for cache, packed in stored.refresh.plans.items()
-            }
             self._answers.clear()
         self.tick()
 

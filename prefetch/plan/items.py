@@ -112,8 +112,8 @@ class PlanLimits:
 
     `wan_bytes_per_hour`: of demand and prefetch together; None: no limit. `quiet_hours`: first hour and the
     one after the last (UTC) in which prefetches may come; None: any. `origin_bytes`: what each origin (code)
-    may deliver in this cycle; None: no limit. `cached_fraction`: of a dataset's bytes, KIT's Eq. 1.
-    `queued_share`: of the prefetched bytes, for what queued jobs read while predictions want the rest.
+    may deliver in this cycle; None: no limit. `cached_fraction`: of a dataset's bytes, what pays to cache.
+    `queued_share`: of the prefetched bytes, what files of queued jobs get while predicted ones need the rest.
     `evicts`: False where a steward makes the room, so that only what a rule keeps out is evicted.
     """
 

@@ -28,7 +28,7 @@ from replay.planner import Actions, CacheState
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Judgement:
-    """A plan with what it was made from: the case, the index of the horizon that operators see, the lists."""
+    """A plan with what it was made from: the case, the index of the horizon that counts, and the lists."""
 
     case: Case
     horizon: int
@@ -54,7 +54,7 @@ class Judgement:
 class ValuePlanner:
     """Plans by expected value within `limits`.
 
-    `scores_at(as_of_s)`: the latest predictions at a boundary. `files`: what else is known. `horizon_s`: the
+    `scores_at(as_of_s)`: the latest predictions at a boundary. `files`: facts about files. `horizon_s`: the
     horizon that counts where the cache's eviction age is not known. `model_weight(capacity_bytes)`: the
     weight of the models in a file's value; the rest is recency (`prefetch.plan.value`).
     """
@@ -72,21 +72,23 @@ class ValuePlanner:
         return dataclasses.replace(self, limits=dataclasses.replace(self.limits, evicts=False))
 
     def actions(self, state: CacheState) -> Actions:
-        """The actions of `plan`, from the candidates that may be fetched: only explanations need others."""
-        return self.judge(state, least=self.limits.min_prefetch_probability).plan.actions
+        """The actions of `plan`, from candidates likely enough to fetch: only explanations need others."""
+        return self.judge(state, min_probability=self.limits.min_prefetch_probability).plan.actions
 
     def plan(self, state: CacheState) -> Plan:
         return self.judge(state).plan
 
-    def judge(self, state: CacheState, *, least: float = 0.0) -> Judgement:
-        """The plan with what it was made from; candidates less likely than `least` are left out."""
+    def judge(self, state: CacheState, *, min_probability: float = 0.0) -> Judgement:
+        """The plan with what it was made from; candidates below `min_probability` are left out."""
         scores, files = self.scores_at(state.as_of_s), self.files
         age_s = eviction_age_s(state, self.limits.cycle_s)
         horizon = nearest_horizon(scores.horizons_s, age_s=age_s, horizon_s=self.horizon_s)
         weight = self.model_weight(state.capacity_bytes)
         recent_s = self.limits.cycle_s
         disk = on_disk(state, scores, files, self.objective, horizon, recent_s=recent_s, model_weight=weight)
-        candidates = absent(state, scores, files, self.objective, horizon, model_weight=weight, least=least)
+        candidates = absent(
+            state, scores, files, self.objective, horizon, model_weight=weight, least=min_probability
+        )
         case = Case(state, scores, files, self.limits, disk, candidates)
         pinned = lists.pins(case)
         order = lists.eviction_order(case, pinned.places)
@@ -96,7 +98,7 @@ class ValuePlanner:
 
 
 class Prefill(NamedTuple):
-    """The plan of files that a job is known to read soon; `left_out`: number of files per reason."""
+    """The plan of a prefill; `left_out`: number of asked files that are not in it, per reason."""
 
     plan: Plan
     left_out: dict[str, int]

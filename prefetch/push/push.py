@@ -64,16 +64,19 @@ def push(
     now_s: Callable[[], float] = time.time,
     limits: PushLimits | None = None,
     on_progress: Progress | None = None,
+    check: Callable[[], None] = lambda: None,
 ) -> PushSummary:
     """Carry out the planned items of `cache`, in the order of `Action`; due pins are renewed after new ones.
 
     `now_s`: s since 1970, decides what is expired or due. `on_progress` gets every item tried with its
-    receipt, in this thread. Errors of the cache become receipts. Raises ConflictError if another pusher holds
-    the lease of `cache`, or took it because this one was silent for too long.
+    receipt, in this thread. `check` may raise before anything is done, when nobody else pushes. Errors of the
+    cache become receipts. Raises ConflictError if another pusher holds the lease of `cache`, or took it
+    because this one was silent for too long.
     """
     started = time.monotonic()
     limits = limits or PushLimits()
     with journal.leases.held(cache, now_s) as lease:
+        check()
         limiter = Limiter(limits, sources_seen(journal, cache, limits, now_s()), now_s)
         breaker = Breaker(cache, limits.breaker)
         worker, marked = (
@@ -170,7 +173,7 @@ class _ItemRun:
 
     def _collect(self) -> None:
         limited_s = self.limiter.wait_s() or math.inf
-        ended = self.worker.ended(min(BEAT_S, self.marked.due_s, limited_s))
+        ended = self.worker.await_ended(min(BEAT_S, self.marked.due_s, limited_s))
         for item, future in ended:
             if future.exception() is None:
                 self._note(item, future.result())
@@ -180,7 +183,7 @@ class _ItemRun:
             self.write()
 
     def _note(self, item: Item, receipt: Receipt) -> None:
-        self.marked.ended(item, receipt)
+        self.marked.note_result(item, receipt)
         self.breaker.note(receipt.error if receipt.fault == "cache" else None)
         self.limiter.end(item, receipt)
 

@@ -1,4 +1,4 @@
-"""Threads that try items on a cache, the items marked before they are tried, and renewals of pins."""
+"""Threads that try items on a cache, the items marked as running before a try, and renewals of pins."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Worker(AbstractContextManager["Worker"]):
     def start(self, item: Item) -> None:
         self._running[self._pool.submit(attempt, self.target, item, self.limits, self._now_s)] = item
 
-    def ended(self, within_s: float) -> list[tuple[Item, concurrent.futures.Future[Receipt]]]:
+    def await_ended(self, within_s: float) -> list[tuple[Item, concurrent.futures.Future[Receipt]]]:
         """Wait for a try to end, at most `within_s` seconds; return all that ended."""
         waited = concurrent.futures.wait(self._running, within_s, concurrent.futures.FIRST_COMPLETED)
         return [(self._running.pop(future), future) for future in waited.done]
@@ -56,13 +56,13 @@ class Worker(AbstractContextManager["Worker"]):
 
 
 AHEAD_S = 0.25
-"""Seconds of work that are marked ahead. What is marked is not cancelled, so it is little."""
+"""Seconds of work that are marked ahead; little, as marked items are cancelled only at the next write."""
 
 WRITE_S = 0.1
-"""Results are written to the journal within this time …"""
+"""Results are written to the journal within this time."""
 
 MOST_ITEMS = 256
-"""… and never more than so many items at once."""
+"""At most so many items are marked ahead, or their results written, at once."""
 
 Ended = tuple[Item, Receipt]
 
@@ -93,7 +93,7 @@ class MarkedItems:
         return self._ahead.popleft() if self._ahead else None
 
     def retry_in_s(self, action: Action, but: Collection[str]) -> float | None:
-        """Seconds until an item may be tried, not above 0 if one may be now; None: there is none."""
+        """Seconds until an item may be tried, 0 or less if one may be now; None: there is no item."""
         if self._ahead:
             return 0.0
         now_s = self._now_s()
@@ -107,7 +107,7 @@ class MarkedItems:
         if dropped:
             self._work.give_back([item.item_id for item in dropped], now_s=self._now_s())
 
-    def ended(self, item: Item, receipt: Receipt) -> None:
+    def note_result(self, item: Item, receipt: Receipt) -> None:
         self._ended.append((item, receipt))
 
     @property
@@ -138,7 +138,7 @@ class MarkedItems:
 
 
 UNMEASURED_S = 6 * 3600
-"""Used if the cache holds only pinned files, or does not list its files."""
+"""Seconds between touches if the cache holds only pinned files, or does not list its files."""
 
 MOST_S = 30 * DAY_S
 """Most seconds between touches: a clock that stood at 1970 may have written the oldest record."""
@@ -148,7 +148,7 @@ def touch_every_s(held: Iterable[Held], pinned: Collection[str], now_s: float) -
     """Seconds between touches of a pinned file: half the age of the least recently used file without a pin.
 
     A purge removes the oldest files, so a pinned file is in danger in the last quarter of that age. Pushes
-    look at pins in each quarter at least: one older than half would not be renewed before the last quarter.
+    look at pins at least once per quarter: one that is due at half is renewed before the last quarter begins.
     """
     ends = (
         file.last_detach_s
@@ -161,7 +161,7 @@ def touch_every_s(held: Iterable[Held], pinned: Collection[str], now_s: float) -
 
 @dataclasses.dataclass
 class Renewals:
-    """Renews the pins of the cache of `lease` that are due when the object is made."""
+    """Renews the pins of the cache of `lease` that were due when this object was made."""
 
     reports: Reports
     lease: Lease

@@ -109,7 +109,7 @@ class Budget:
 
     @property
     def miscounted_bytes(self) -> int:
-        """Bytes that the server counts and its disk never had, if they make it purge too early; else 0."""
+        """Bytes that the server counts but its disk never had; 0 unless they make it purge too early."""
         excess = self._miscount.excess_bytes
         return excess if excess > self.high_bytes - self.target_bytes else 0
 
@@ -233,7 +233,7 @@ class Evictions(AbstractContextManager["Evictions"]):
         self._worker.start(Item(name, self._target.name, now_s, "", name, Action.EVICT, 0, 0, 0, now_s, 1))
 
     def ended(self, within_s: float) -> list[Ended]:
-        return [self._note(item.name, future.result()) for item, future in self._worker.ended(within_s)]
+        return [self._note(item.name, future.result()) for item, future in self._worker.await_ended(within_s)]
 
     def _note(self, name: str, receipt: Receipt) -> Ended:
         self._breaker.note(receipt.error if receipt.fault == "cache" else None)

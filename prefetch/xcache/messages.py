@@ -5,7 +5,8 @@ is a datagram in base64) and the collectors beside it: xrootd-monitoring-collect
 `wlcg_converter.py`) and the shoveler's own (`collector/correlator.go`, `wlcg_converter.go`). They publish a
 closed file in WLCG's form (`file_lfn`, `unique_id`, …) or their own (`filename`, `read`, `readv`, …), and a
 cache's `file_close` with its server (`sid`: start#address#port, `server_hostname` or `hostname`), with the
-g-stream's names or with longer ones. MONIT wraps a record in `data`, OpenSearch in `_source`. Nothing in a
+g-stream's names or with longer ones. MONIT wraps a record in `data`, OpenSearch in `_source`. Rucio's Hermes
+publishes `{"event_type", "payload", "created_at"}`. Nothing in a
 message is trusted.
 """
 
@@ -36,13 +37,25 @@ from prefetch.xcache.events import (
 from prefetch.xcache.fstream import stream_code
 from prefetch.xcache.gstream import PSEQ_MODULUS
 
-Kind = Literal["gstream", "fstream", "closes"]
+Kind = Literal["gstream", "fstream", "closes", "rucio"]
 FORMS: Final[Mapping[Kind, tuple[str, str]]] = {
     "gstream": ("gstream", ".capture"),
     "fstream": ("fstream", ".jsonl"),
     "closes": ("closes", ".jsonl"),
+    "rucio": ("rucio", ".jsonl"),
 }
-"""The files that messages become: sources xcache_gstream, xrootd_fstream and cms_aaa read them."""
+"""The files that messages become: sources xcache_gstream, xrootd_fstream and cms_aaa read them, and queues
+of Rucio."""
+
+_OF_RUCIO: Final = frozenset(
+    (
+        *("scope", "name", "rse", "dst-rse", "src-rse", "src-type", "rule-id", "rule_id", "activity"),
+        *("account", "childscope", "childname", "childtype"),
+    )
+)
+"""What is kept of a message of Rucio's Hermes: what it moves, creates or deletes, and where."""
+_MOST_NAME_CHARS: Final = 1024
+_MOVES: Final = ("transfer-", "stagein-", "deletion-done", "datasetlock_ok", "create_", "register_cnt")
 
 _LATEST_S: Final = 10**11
 """A greater number is no time in s, but in ms."""
@@ -121,6 +134,9 @@ def read(body: bytes, at_s: int) -> Iterator[CaptureRecord | Refused]:
 def _record(record: object, at_s: int) -> CaptureRecord | Refused:
     if not isinstance(record, dict):
         return _MALFORMED
+    kind, payload = record.get("event_type"), record.get("payload")
+    if isinstance(kind, str) and isinstance(payload, dict):
+        return _of_rucio(kind, payload, record.get("created_at"), at_s)
     remote, data = record.get("remote"), record.get("data")
     if isinstance(remote, str) and isinstance(data, str):
         return _packet(remote, data, at_s)
@@ -134,6 +150,18 @@ def _record(record: object, at_s: int) -> CaptureRecord | Refused:
     ):
         return _cache_event(record, at_s)
     return _OTHER
+
+
+def _of_rucio(
+    kind: str, payload: Mapping[str, Any], created_at: object, at_s: int
+) -> CaptureRecord | Refused:
+    if len(kind) > MAX_WORD_CHARS or not kind.startswith(_MOVES):
+        return _OTHER
+    is_text = isinstance(created_at, str) and len(created_at) <= MAX_WORD_CHARS
+    texts = {name: text for name, text in payload.items() if name in _OF_RUCIO and isinstance(text, str)}
+    kept = {name: text for name, text in texts.items() if len(text) <= _MOST_NAME_CHARS}
+    event = {"event_type": kind, "created_at": created_at if is_text else at_s, "payload": kept}
+    return CaptureRecord("rucio", _line(event))
 
 
 def _packet(remote: str, data: str, at_s: int) -> CaptureRecord | Refused:

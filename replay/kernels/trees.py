@@ -1,8 +1,8 @@
 """Gradient-boosted trees that a kernel scores many rows at a time: one binary model per horizon.
 
-A row is in the leftmost leaf that no split rules out, and a split that sends it to the right rules out the
-leaves to its left (QuickScorer: Lucchese et al., SIGIR 2015). So every split of a tree is asked of all rows
-of a block side by side, without a branch, and nothing depends on where a row is in the tree.
+A split that sends a row to the right rules out the leaves to its left, and the row is in the leftmost leaf
+that no split rules out (QuickScorer: Lucchese et al., SIGIR 2015). So every split of a tree is applied to all
+rows of a block side by side, without a branch, wherever a row is in the tree.
 """
 
 from __future__ import annotations
@@ -20,51 +20,51 @@ from features.common.arrays import Float32Array, FloatArray, Ids, IntArray
 from features.common.jit import bare, kernel
 
 LANES = 64
-"""Rows side by side."""
+"""Rows that are scored side by side."""
 FEW = 16
-"""So many rows take half the time."""
+"""Up to this many rows are scored in shorter vectors, in half the time."""
 
 _WORD, _FLOAT = ir.IntType(32), ir.FloatType()
 _LINE = 64
-"""Bytes of a cache line: what begins within one is loaded in two halves, at half the speed."""
+"""Bytes of a cache line: a vector that lies across two is loaded in halves, at half the speed."""
 
 _Kind = TypeVar("_Kind", bound=np.generic)
 
 
 def aligned(n: int, kind: type[_Kind]) -> npt.NDArray[_Kind]:
-    """Zeros of a type, [n], from the beginning of a cache line on."""
+    """`n` zeros of a type, of which the first begins a cache line."""
     n_bytes = n * np.dtype(kind).itemsize
     room = np.zeros(n_bytes + _LINE, np.uint8)
     first = -room.ctypes.data % _LINE
     return room[first : first + n_bytes].view(kind)
 
 
-def _ruling_out(lanes: int) -> Any:
+def _compile_rule_out(lanes: int) -> Any:
     @intrinsic
     def rule_out(
         _typing: Any, words: Any, planes: Any, plane: Any, threshold: Any, rest: Any, _first: Any, _stop: Any
     ) -> Any:
         signature = types.void(words, planes, plane, threshold, rest, types.intp, types.intp)
 
-        def code(context: Any, builder: Any, signature: Any, given: Any) -> Any:
+        def code(context: Any, builder: Any, signature: Any, args: Any) -> Any:
             words_at, planes_at, plane_at, threshold_at, rest_at = (
                 context.make_array(kind)(context, builder, array).data
-                for kind, array in zip(signature.args[:5], given[:5], strict=True)
+                for kind, array in zip(signature.args[:5], args[:5], strict=True)
             )
-            # What is found stays in registers: LLVM makes one of a place on the stack, not of an array.
+            # The open leaves stay in a register: LLVM makes one of a place on the stack, not of an array.
             all_open = _vector(_WORD, lanes)([-1] * lanes)
             open_leaves = cgutils.alloca_once_value(builder, all_open)  # type: ignore[no-untyped-call]
-            with cgutils.for_range_slice(builder, given[5], given[6], given[5].type(1)) as (split, _):
+            with cgutils.for_range_slice(builder, args[5], args[6], args[5].type(1)) as (split, _):
                 row = builder.mul(builder.load(builder.gep(plane_at, [split])), _WORD(LANES))
                 value_at = builder.gep(planes_at, [row])
                 value = builder.load(builder.bitcast(value_at, _vector(_FLOAT, lanes).as_pointer()), align=4)
-                most, left = (
+                most, rest = (
                     _in_all_lanes(builder, builder.load(builder.gep(at, [split])), lanes)
                     for at in (threshold_at, rest_at)
                 )
                 before = builder.load(open_leaves)
                 stays = builder.fcmp_ordered("<=", value, most)
-                builder.store(builder.select(stays, before, builder.and_(before, left)), open_leaves)
+                builder.store(builder.select(stays, before, builder.and_(before, rest)), open_leaves)
             words_at = builder.bitcast(words_at, _vector(_WORD, lanes).as_pointer())
             builder.store(builder.load(open_leaves), words_at, align=4)
             return context.get_dummy_value()
@@ -84,12 +84,12 @@ def _in_all_lanes(builder: Any, scalar: Any, lanes: int) -> Any:
     return builder.shuffle_vector(first, nothing, _vector(_WORD, lanes)([0] * lanes))
 
 
-rule_out, rule_out_few = _ruling_out(LANES), _ruling_out(FEW)
-"""Of `LANES` rows, or of `FEW`, what splits `first` … `stop` - 1 leave: each takes the bits outside its
-`rest` from rows whose value in its plane is above its threshold, or NaN.
+rule_out, rule_out_few = _compile_rule_out(LANES), _compile_rule_out(FEW)
+"""Write to `words` the leaves, as bits, that splits `first` … `stop` - 1 leave to `LANES` rows, or to `FEW`.
+A row whose value in a split's plane is above its threshold, or NaN, keeps only the leaves of its `rest`.
 
-Given: words uint32[LANES], the result; planes float32[p, LANES]; of each split its plane, int32, threshold,
-float32, and rest, uint32; first and stop. All contiguous; nothing is checked.
+Arguments: words uint32[LANES]; planes float32[p, LANES]; for each split its plane, int32, its threshold,
+float32, and its rest, uint32; first; stop. All contiguous; nothing is checked.
 """
 
 
@@ -101,9 +101,9 @@ BEYOND = float(1 << 24)
 """A category that no set has, and that a float32 holds exactly."""
 _ALL = np.uint32(0xFFFFFFFF)
 _DE_BRUIJN, _SLOT_SHIFT = np.uint32(0x077CB531), np.uint32(27)
-"""Times a power of two, its upper five bits are different for each power."""
+"""The upper five bits of its product with a power of two tell which power it was."""
 
-# What a plane makes of its column's values.
+# How a plane takes the missing values of its column; see `_compared`.
 NAN_IS_ZERO, NAN_LEFT, NAN_RIGHT, ZERO_LEFT, ZERO_RIGHT, CATEGORY = range(6)
 N_RULES = 6
 
@@ -111,15 +111,15 @@ Words = npt.NDArray[np.uint32]
 
 
 class Forest(NamedTuple):
-    """Trees of one model, or of several behind each other.
+    """Trees of one model, or of several models one after the other.
 
-    Planes are what splits compare: the values of `column` (int32[p]) after `rule` (int8[p], see above).
-    Tree t has parts first_part[t] … first_part[t + 1] - 1 of 32 leaves, the last leaves first; int32[t + 1].
-    Part k has splits first_split[k] … first_split[k + 1] - 1, int32[k + 1]; those of categories come last,
-    from first_set[k] on, int32[k]. `leaf`, float64[k, 32], holds its leaves by `slots`. A split asks whether
-    the value in `plane` (int32[s]) is at most `threshold` (float32[s]), or is in a set of categories:
-    `n_words` (int32[s]) words of `words` (uint32) and a zero, from `first_word` (int32[s]) on. If not, the
-    leaves outside `right` (uint32[s]) are ruled out.
+    A plane is what splits compare: the values of `column` (int32[p]) after `rule` (int8[p], see above).
+    Tree t has parts first_part[t] … first_part[t + 1] - 1 of 32 leaves, its last leaves first; int32[t + 1].
+    Part k has splits first_split[k] … first_split[k + 1] - 1, int32[k + 1]; splits on categories come last,
+    from first_set[k] on, int32[k]. `leaf`, float64[k, 32]: its leaves' values, at the columns of `slots`. A
+    split asks whether the value in `plane` (int32[s]) is at most `threshold` (float32[s]), or is in a set of
+    categories: `n_words` (int32[s]) words of `words` (uint32) and a zero, from `first_word` (int32[s]) on. If
+    it is not, the leaves outside `right` (uint32[s]) are ruled out.
     """
 
     column: Ids
@@ -137,7 +137,7 @@ class Forest(NamedTuple):
 
 
 class Block(NamedTuple):
-    """Rows that are scored together: `planes`, float32[p, LANES], and results of each row, [LANES]."""
+    """Rows that are scored together: `planes`, float32[p, LANES], else a value per row, [LANES]."""
 
     planes: Float32Array
     open: Words
@@ -171,34 +171,33 @@ def slots() -> Ids:
     return (bits * _DE_BRUIJN >> _SLOT_SHIFT).astype(np.int32)
 
 
-def joined(forests: Sequence[Forest]) -> Forest:
-    """The trees of several forests in one, in order; what they compare alike has one plane."""
-    parts, splits, words, planes = (
+def join_forests(forests: Sequence[Forest]) -> Forest:
+    """The trees of several forests in one, in order; equal comparisons share a plane."""
+    parts_before, splits_before, words_before, planes_before = (
         np.cumsum([0, *(len(values) for values in column)])
         for column in zip(*((f.leaf, f.plane, f.words, f.column) for f in forests), strict=True)
     )
     kinds = np.concatenate([f.column * N_RULES + f.rule for f in forests])
     kind, plane_of = np.unique(kinds, return_inverse=True)
 
-    def behind(edges: Sequence[Ids], by: IntArray) -> Ids:
-        """The first indices of all forests in one array, each moved by what the forests before it hold."""
-        return np.append(np.concatenate([e[:-1] + b for e, b in zip(edges, by, strict=False)]), by[-1])
+    # After the last forest, it becomes the number that all forests hold.
+    end = [np.zeros(1, np.int32)]
 
-    plane = np.concatenate([f.plane + by for f, by in zip(forests, planes, strict=False)])
-    first_word = np.concatenate([f.first_word + by for f, by in zip(forests, words, strict=False)])
+    def moved(columns: Sequence[Ids], before: IntArray) -> Ids:
+        """The indices of all forests in one array, each moved by what the forests before its own hold."""
+        return np.concatenate([c + n for c, n in zip(columns, before, strict=False)]).astype(np.int32)
+
     return Forest(
         column=(kind // N_RULES).astype(np.int32),
         rule=(kind % N_RULES).astype(np.int8),
-        first_part=behind([f.first_part for f in forests], parts).astype(np.int32),
-        first_split=behind([f.first_split for f in forests], splits).astype(np.int32),
-        first_set=np.concatenate([f.first_set + by for f, by in zip(forests, splits, strict=False)]).astype(
-            np.int32
-        ),
+        first_part=moved([f.first_part[:-1] for f in forests] + end, parts_before),
+        first_split=moved([f.first_split[:-1] for f in forests] + end, splits_before),
+        first_set=moved([f.first_set for f in forests], splits_before),
         leaf=np.concatenate([f.leaf for f in forests]),
-        plane=plane_of[plane].astype(np.int32),
+        plane=plane_of[moved([f.plane for f in forests], planes_before)].astype(np.int32),
         threshold=np.concatenate([f.threshold for f in forests]),
         right=np.concatenate([f.right for f in forests]),
-        first_word=first_word.astype(np.int32),
+        first_word=moved([f.first_word for f in forests], words_before),
         n_words=np.concatenate([f.n_words for f in forests]),
         words=np.concatenate([f.words for f in forests]),
     )
@@ -207,7 +206,7 @@ def joined(forests: Sequence[Forest]) -> Forest:
 def join_models(forests: Sequence[Forest], horizons_s: Sequence[float]) -> HorizonModels:
     """The models of all horizons, one forest each."""
     first = np.cumsum([0, *(f.first_part.size - 1 for f in forests)]).astype(np.int32)
-    return HorizonModels(joined(forests), first, np.array(horizons_s, np.float64))
+    return HorizonModels(join_forests(forests), first, np.array(horizons_s, np.float64))
 
 
 def no_models() -> HorizonModels:
@@ -244,8 +243,8 @@ def margins(forest: Forest, x: Float32Array, block: Block, out: FloatArray) -> N
 
 @bare
 def hit_rates(models: HorizonModels, block: Block, n: int) -> None:
-    """Write to `block.rate` of the first `n` rows the best over horizons of: chance of a read, over the
-    expected time until it or the horizon; per s.
+    """Write the hit rate of the first `n` rows, per s, to `block.rate`: the chance of a read within a
+    horizon, over the expected time until the read or the horizon's end; of all horizons the highest.
     """
     last_s = 0.0
     block.chance[:n], block.waited_s[:n], block.rate[:n] = 0.0, 0.0, 0.0
@@ -311,11 +310,11 @@ def _rule_out(forest: Forest, part: int, block: Block, n: int) -> None:
 
 
 @bare
-def _leaf(forest: Forest, part: int, is_open: int, otherwise: float) -> float:
-    """The value of the leftmost open leaf of a part; `otherwise`, that of a part behind it, if none is."""
-    leftmost = is_open & (~is_open + np.uint32(1))
+def _leaf(forest: Forest, part: int, open_leaves: int, otherwise: float) -> float:
+    """The value of a part's leftmost open leaf; if none is open `otherwise`, that of leaves to its right."""
+    leftmost = open_leaves & (~open_leaves + np.uint32(1))
     value = forest.leaf[part, (leftmost * _DE_BRUIJN & _ALL) >> _SLOT_SHIFT]
-    return value if is_open else otherwise
+    return value if open_leaves else otherwise
 
 
 @bare

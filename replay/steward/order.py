@@ -150,7 +150,7 @@ def room_for_victims(order: Heuristic) -> Ids:
 
 
 def make_room(order: Heuristic, n_files: int, n_datasets: int) -> None:
-    """Make room for so many files and datasets."""
+    """Lengthen the arrays of `order` to hold at least `n_files` files and `n_datasets` datasets."""
     queues = order.queues
     room = larger(queues.queue.size, n_files)
     extend(queues.link, room + ENDS)
@@ -164,7 +164,7 @@ def make_room(order: Heuristic, n_files: int, n_datasets: int) -> None:
 
 
 def make_room_in_shadow(shadow: Shadow, n_files: int, n_datasets: int = 0) -> None:
-    """The same for a shadow."""
+    """Lengthen the arrays of the order of `shadow` likewise, and its own."""
     make_room(shadow.order, n_files, n_datasets)
     extend(shadow.victim, shadow.order.queues.queue.size)
 

@@ -53,7 +53,7 @@ OnDone = Callable[[str], None]
 
 @dataclasses.dataclass(frozen=True)
 class StudyConfig:
-    """The cache to study, thresholds of the verdicts, regions of origins, and the benefit model."""
+    """The cache to study and its disk (`tier`), thresholds of verdicts, regions, and the benefit model."""
 
     cache: CacheConfig
     thresholds: Thresholds
@@ -73,11 +73,11 @@ class Ideal(NamedTuple):
 class Benefit(NamedTuple):
     """Costs of the jobs: without a cache, with it, and with it if it admits only what the verdicts say.
 
-    `of_share`: of the bytes requested; the jobs that read the others are in no cost, since the distance of
-    their origins is not known.
+    `known_share`: of the bytes requested, those whose origin's distance is known; only the jobs that read
+    those are counted.
     """
 
-    of_share: float
+    known_share: float
     direct: Cost
     cached: Cost
     by_verdict: Cost | None
@@ -119,12 +119,13 @@ def study(
     use, result = replayed(whole, config.cache)
     on_done("the cache")
     labels = categories(whole, details)
-    table, by_verdict = _judged(use, labels, config)
+    table, by_verdict = _judge_categories(use, labels, config)
     on_done("categories")
     curve = lru_curve(whole)
     on_done("the curve")
     ideal = _ideal(whole, config.cache.capacity_bytes)
     on_done("the bound")
+    regions = origins(use, details, config.regions)
     return Study(
         config=config,
         use=use,
@@ -138,22 +139,22 @@ def study(
         hits_by_age=hits_by_age(use),
         curve=curve,
         ideal=ideal,
-        origins=origins(use, details, config.regions),
+        origins=regions,
         activities=activities(use, details),
-        benefit=_benefit(use, by_verdict, details, config),
+        benefit=_benefit(regions, by_verdict, details, config),
     )
 
 
-def _judged(use: Use, labels: Labels, config: StudyConfig) -> tuple[list[Category], Use | None]:
+def _judge_categories(use: Use, labels: Labels, config: StudyConfig) -> tuple[list[Category], Use | None]:
     """The category table, and the cache if it admits only what the verdicts say."""
     replay = partial(replayed_without, use.trace, config.cache)
-    never = never_paying(use, labels, config.thresholds)
-    cleared = replay(never) if never.any() else None
+    never_pays = never_paying(use, labels, config.thresholds)
+    cleared = replay(never_pays) if never_pays.any() else None
     table = category_table(use, labels, config.thresholds, cleared=cleared)
-    out = refused(use.trace, labels, table, config.thresholds)
-    if not out.any():
+    is_refused = refused(use.trace, labels, table, config.thresholds)
+    if not is_refused.any():
         return table, None
-    return table, cleared if (out == never).all() else replay(out)
+    return table, cleared if (is_refused == never_pays).all() else replay(is_refused)
 
 
 def _ideal(trace: Trace, capacity_bytes: int) -> list[Ideal]:
@@ -161,27 +162,27 @@ def _ideal(trace: Trace, capacity_bytes: int) -> list[Ideal]:
     sizes = sorted({max(1, min(int(factor * capacity_bytes), footprint)) for factor in CAPACITY_FACTORS})
     candidates = [Candidates(size, dict.fromkeys(("clairvoyant", BOUND))) for size in sizes]
     return [
-        Ideal(at.capacity_bytes, *(row.result.byte_hit_ratio for row in at.rows.values()))
-        for at in compare(trace, candidates)
+        Ideal(comparison.capacity_bytes, *(row.result.byte_hit_ratio for row in comparison.rows.values()))
+        for comparison in compare(trace, candidates)
     ]
 
 
-def _benefit(use: Use, by_verdict: Use | None, details: pa.Table, config: StudyConfig) -> Benefit | None:
-    regions = origins(use, details, config.regions)
-    by_lru, share = _of_known_distance(regions)
-    if not by_lru:
+def _benefit(
+    regions: Sequence[Origin], by_verdict: Use | None, details: pa.Table, config: StudyConfig
+) -> Benefit | None:
+    counted, share = _of_known_distance(regions)
+    if not counted:
         return None
-    lru = reads(by_lru, config.tier)
+    lru = reads(counted, config.tier)
     selected = None
     if by_verdict is not None:
-        again = origins(by_verdict, details, config.regions)
-        admitted, _ = _of_known_distance(again)
-        selected = cost(reads(admitted, config.tier), config.model)
+        counted, _ = _of_known_distance(origins(by_verdict, details, config.regions))
+        selected = cost(reads(counted, config.tier), config.model)
     return Benefit(share, cost(lru.direct, config.model), cost(lru, config.model), selected)
 
 
-def _of_known_distance(parts: Sequence[Origin]) -> tuple[list[Origin], float]:
-    """The origins whose distance is known, and their share of the bytes requested."""
-    known = [part for part in parts if part.rtt_ms is not None]
-    total = sum(part.requested_bytes for part in parts)
-    return known, sum(part.requested_bytes for part in known) / max(1, total)
+def _of_known_distance(regions: Sequence[Origin]) -> tuple[list[Origin], float]:
+    """The regions whose distance is known, and their share of the bytes requested."""
+    known = [region for region in regions if region.rtt_ms is not None]
+    total = sum(region.requested_bytes for region in regions)
+    return known, sum(region.requested_bytes for region in known) / max(1, total)

@@ -5,10 +5,14 @@ from __future__ import annotations
 import os
 import socket
 import stat
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import pytest
 from full_disk import full_disk
+from hung_mount import hung_mount
 
 from features.common import files, input_files
 from features.common.errors import NotPlainError
@@ -176,3 +180,26 @@ def test_a_file_of_our_own_is_read_only_if_nobody_else_could_have_written_it(
     for path in set(drop.iterdir()) - {drop / "plain"}:
         with pytest.raises(OSError, match=r"Errno"):
             files.read_own(path, 1)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root mounts")
+def test_a_mount_that_hangs_is_named_and_holds_up_nobody(tmp_path: Path) -> None:
+    hung, gone = tmp_path / "hung", tmp_path / "gone"
+    hung.mkdir()
+    with hung_mount(hung):
+        began = time.monotonic()
+        what = files.silent([tmp_path, gone, hung / "below"], within_s=0.5)
+        assert what is not None and str(hung / "below") in what and "does not answer" in what
+        words = [sys.executable, "-c", HANGS, str(hung)]
+        done = subprocess.run(words, check=False, capture_output=True, text=True, timeout=30)
+        assert (done.returncode, "does not answer" in done.stdout) == (0, True), done.stderr
+        assert time.monotonic() - began < 30
+    assert files.silent([tmp_path, gone, tmp_path / "\0"]) is None
+
+
+HANGS = """
+import sys
+from pathlib import Path
+from features.common import files
+print(files.silent([Path(sys.argv[1])], within_s=0.5))
+"""

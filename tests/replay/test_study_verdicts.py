@@ -82,7 +82,7 @@ def test_the_study_keeps_out_what_is_read_once_and_the_rest_gains() -> None:
     found = study(trace, details, roomy)
     assert found.use.byte_hit_ratio > 0
     assert found.benefit is not None
-    assert found.benefit.of_share == 1
+    assert found.benefit.known_share == 1
     assert found.benefit.cached.hs06_hours < found.benefit.direct.hs06_hours
     for point in found.ideal:
         assert found.curve.byte_hit_ratio_at(point.capacity_bytes) <= point.clairvoyant + 1e-12

@@ -17,7 +17,7 @@ from features.schema import OUTCOMES, PLANS, RECEIPTS
 from jobs.ground.store.tables import Tables
 from jobs.local_site.demo import pair
 from jobs.local_site.demo.pair import Pair, Side, answers_of
-from jobs.local_site.demo.side import Seen
+from jobs.local_site.demo.side import Observation
 from prefetch.xcache.events import FileClose
 
 pytestmark = [pytest.mark.long, pytest.mark.service]
@@ -103,7 +103,7 @@ def test_what_was_pushed_is_accounted_from_the_caches_own_records(demo: tuple[Pa
 
 
 def side(told: dict[str, Any]) -> Side:
-    return Side(**(told | {"seen": Seen(**told["seen"])}))
+    return Side(**(told | {"seen": Observation(**told["seen"])}))
 
 
 @pytest.fixture(scope="module")
@@ -115,7 +115,7 @@ def both(demo: tuple[Path, dict[str, Any]]) -> Pair:
 
 
 @pytest.fixture(scope="module")
-def seen(both: Pair) -> dict[str, Seen]:
+def seen(both: Pair) -> dict[str, Observation]:
     assert both.plain.seen is not None and both.steward.seen is not None
     return {pair.PLAIN: both.plain.seen, STEWARD: both.steward.seen}
 
@@ -130,7 +130,7 @@ def records(demo: tuple[Path, dict[str, Any]]) -> dict[str, tuple[FileClose, ...
 
 
 def test_both_caches_served_the_same_reads_and_none_failed(
-    seen: dict[str, Seen], records: dict[str, tuple[FileClose, ...]]
+    seen: dict[str, Observation], records: dict[str, tuple[FileClose, ...]]
 ) -> None:
     trace = pair.last_reads(pair.all_reads(SEED))
     names, sizes = Counter(pair.names_read(trace)), pair.file_sizes(trace)
@@ -144,20 +144,20 @@ def test_both_caches_served_the_same_reads_and_none_failed(
         assert 0.995 * read_bytes <= found.hit_bytes + found.wan_bytes <= read_bytes
 
 
-def test_the_stewards_evicted_and_the_caches_never_had_to_purge(both: Pair, seen: dict[str, Seen]) -> None:
+def test_stewards_evicted_and_caches_never_had_to_purge(both: Pair, seen: dict[str, Observation]) -> None:
     for found in seen.values():
         assert found.evicted_files > 100
         # Beside other tests a steward's look comes late now and then, so no bound holds at every moment.
         assert 0.65 * both.capacity_bytes < found.mean_bytes < both.high_bytes
 
 
-def test_byte_hits_are_those_of_the_replay(both: Pair, seen: dict[str, Seen]) -> None:
+def test_byte_hits_are_those_of_the_replay(both: Pair, seen: dict[str, Observation]) -> None:
     for side in (both.plain, both.steward):
         assert seen[side.cache].byte_hit_ratio == pytest.approx(side.replayed_byte_hit_ratio, abs=0.07)
 
 
 def test_the_summary_is_computed_from_the_caches_records(
-    both: Pair, seen: dict[str, Seen], records: dict[str, tuple[FileClose, ...]]
+    both: Pair, seen: dict[str, Observation], records: dict[str, tuple[FileClose, ...]]
 ) -> None:
     # Each read is of a whole file, which the cache has or not.
     wan = {name: sum(one.size_bytes for one in of if one.remotes) for name, of in records.items()}

@@ -1,6 +1,7 @@
 """What the three hooks share: ads in and out, and the question to the placement service.
 
-Needs Python's standard library alone. CACHECAST_URL names the service, in the environment of the daemons.
+Needs Python's standard library alone; expressions are read by HTCondor's bindings, where they are installed.
+CACHECAST_URL names the service, in the environment of the daemons.
 """
 
 from __future__ import annotations
@@ -11,6 +12,11 @@ import re
 import sys
 import time
 import urllib.request
+
+try:
+    import classad2 as classad
+except ImportError:
+    classad = None
 
 URL = os.environ.get("CACHECAST_URL", "http://localhost:8400")
 TIMEOUT_S = 5.0
@@ -39,7 +45,7 @@ def scored(ad: dict[str, str]) -> dict[str, str]:
 
     The job names its input as `+CachecastInputs = "scope:name, scope:name"`, files or datasets.
     """
-    inputs = [name.strip() for name in _text(ad.get("CachecastInputs", "")).split(",") if name.strip()]
+    inputs = [name.strip() for name in _value("CachecastInputs", ad).split(",") if name.strip()]
     if not inputs:
         return left_alone(ad, "it names no input; submit it with +CachecastInputs")
     now = int(time.time())
@@ -78,6 +84,19 @@ def _ask(question: dict[str, object]) -> dict | str:
             return json.load(reply)
     except (OSError, ValueError) as error:
         return str(error)
+
+
+def _value(name: str, ad: dict[str, str]) -> str:
+    """The text that an attribute is, or that its expression gives; empty for anything else."""
+    expression = ad.get(name, "")
+    is_text = expression[:1] == expression[-1:] == '"' and expression.replace('\\"', "").count('"') == 2
+    if is_text or classad is None:
+        return _text(expression)
+    try:
+        value = classad.parseOne(write_ad(ad), classad.ParserType.Old).eval(name)
+    except (KeyError, ValueError, classad.ClassAdException):
+        return ""
+    return value if isinstance(value, str) else ""
 
 
 def _text(expression: str) -> str:

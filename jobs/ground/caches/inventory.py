@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import random
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -15,8 +16,16 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from features.common import files
 from features.common.arrays import BoolArray
-from features.common.errors import ConfigError, LimitError, PushError, StaleInputError, without_login
+from features.common.errors import (
+    ConfigError,
+    LimitError,
+    PushError,
+    StaleInputError,
+    TargetUnavailable,
+    without_login,
+)
 from features.common.times import DAY_S, as_of_label, parse_as_of
 from features.common.units import duration_label, format_bytes
 from features.schema import CONTENTS, PLANS
@@ -30,19 +39,28 @@ from prefetch.target import CacheTarget, Held
 from prefetch.xcache import server
 from prefetch.xcache.client import XCacheTarget
 from prefetch.xcache.redirector import Redirector
-from prefetch.xcache.server import LastUsed
 from replay.ranges import OwnerArray
 
 _N_EXPECTED = 50
-_N_SPREAD = 20
-"""Files of a host's inventory that its server is asked for, beside those used last."""
+N_DRAWN = 60
+"""Files of a host's inventory that its server is asked for, at random: whoever wrote it knows none of them.
+
+It must hold two thirds of them. So 99 of 100 times an inventory is refused of which half is false, and one of
+1000 times an inventory is refused of which a sixth was evicted since.
+"""
+_CHANCE = random.SystemRandom()
 _log = logging.getLogger(__name__)
 
 
 def target(
     cache: CacheSettings, *, walks_apart: bool = False, redirector: Redirector | None = None
 ) -> CacheTarget:
-    """The target of `cache`; `redirector`: to ask before a prefetch. Raises ConfigError."""
+    """The target of `cache`; `redirector`: to ask before a prefetch.
+
+    Raises ConfigError, and TargetUnavailable if the file system of one of its folders does not answer.
+    """
+    if (silent := files.silent(cache.folders)) is not None:
+        raise TargetUnavailable(f"cache {cache.name!r}: {silent}")
     if cache.kind == "directory":
         if cache.origin is None:
             raise ConfigError(
@@ -80,24 +98,32 @@ class Inventory(NamedTuple):
 
 
 def verified(
-    settings: Settings, cache: CacheSettings, *, at_s: int, reported: Sequence[str] = ()
+    settings: Settings,
+    cache: CacheSettings,
+    *,
+    at_s: int,
+    reported: Sequence[str] = (),
+    chance: random.Random = _CHANCE,
 ) -> Inventory:
     """The inventory of `cache`, verified by samples; of a cache elsewhere the last one that its host wrote.
 
     Some names of its last inventory until `at_s`, and of `reported`, are looked up in it; the server is asked
-    for missing ones. Raises TargetUnavailable if it does not answer, or holds files that the namespace lacks;
-    StaleInputError if the host wrote none within [plan] inventory_age, or by a wrong clock.
+    for missing ones. `chance` draws those that are asked for of an inventory from elsewhere. Raises
+    TargetUnavailable if it does not answer, or holds files that the namespace lacks; StaleInputError if the
+    host wrote none within [plan] inventory_age, or by a wrong clock.
     """
     tables = Tables.of(settings)
     if cache.kind == "xcache" and cache.namespace is None:
-        return _by_its_host(settings, tables, cache, at_s=at_s)
+        return _by_its_host(settings, tables, cache, at_s=at_s, chance=chance)
     names: list[str] = last(tables, cache.name, at_s=at_s)["name"].to_pylist()
     held = list(target(cache).inventory([*_some(names), *_some(reported)]))
     _log.info("cache %s at %s holds %d files", cache.name, without_login(cache.url), len(held))
     return Inventory(held, at_s)
 
 
-def _by_its_host(settings: Settings, tables: Tables, cache: CacheSettings, *, at_s: int) -> Inventory:
+def _by_its_host(
+    settings: Settings, tables: Tables, cache: CacheSettings, *, at_s: int, chance: random.Random
+) -> Inventory:
     """The last inventory that its host wrote by `cachecast scan`, with what was pushed since.
 
     It must be young, and the server agree.
@@ -124,19 +150,16 @@ def _by_its_host(settings: Settings, tables: Tables, cache: CacheSettings, *, at
 
     with contextlib.closing(Journal(settings.push.journal)) as journal:
         pushed = journal.reports.pushed(cache.name, since_s=taken_s, until_s=at_s)
-    files = {row["name"]: held_of(row) for row in rows.to_pylist()}
+    held = {row["name"]: held_of(row) for row in rows.to_pylist()}
     for name, size_bytes, at_disk_s in pushed:
-        files.pop(name, None)
+        held.pop(name, None)
         if size_bytes is not None:
-            files[name] = Held(name, size_bytes, size_bytes, True, int(at_disk_s), False)
-    asked, known = LastUsed(), [file for file in files.values() if file.bytes_on_disk]
-    for file in known:
-        asked.offer(file.name, file.last_detach_s or 0)
-    spread = known[:: 1 + len(known) // _N_SPREAD]
-    at.check_listed(list({*asked.names, *(file.name for file in spread)}), taken)
+            held[name] = Held(name, size_bytes, size_bytes, True, int(at_disk_s), False)
+    known = [file.name for file in held.values() if file.bytes_on_disk]
+    at.check_listed(chance.sample(known, min(N_DRAWN, len(known))), taken)
     _check_clock(at, cache)
-    _log.info("cache %s held %d files at %s, by its host", cache.name, len(files), taken)
-    return Inventory(list(files.values()), taken_s)
+    _log.info("cache %s held %d files at %s, by its host", cache.name, len(held), taken)
+    return Inventory(list(held.values()), taken_s)
 
 
 def _scanned(tables: Tables, cache: str, *, at_s: int) -> tuple[Key | None, pa.Table]:

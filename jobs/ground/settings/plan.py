@@ -87,7 +87,7 @@ class SourceSettings(Section):
 
 
 class ClusterSettings(Section):
-    """The site of KIT's Eq. 1; rates in bytes per second."""
+    """The site whose `cached_fraction` KIT's Eq. 1 gives; rates in bytes per second."""
 
     network: Bytes
     cache_per_node: Bytes
@@ -102,7 +102,7 @@ class ClusterSettings(Section):
 
     @property
     def cached_fraction(self) -> float:
-        """The part of a dataset that is worth caching."""
+        """The share of a dataset that is worth caching."""
         return best_cached_fraction(self.cluster)
 
 

@@ -215,6 +215,12 @@ class CacheSettings(Section):
         """The site whose jobs it serves, as the placement service names it."""
         return self.site or self.name
 
+    @property
+    def folders(self) -> list[Path]:
+        """The folders of this machine that it is read from."""
+        here = [self.namespace, *self.spaces, self.gstream, self.origin]
+        return [*([Path(self.url)] if self.kind == "directory" else []), *filter(None, here)]
+
 
 def site_capacities(caches: Iterable[CacheSettings]) -> dict[str, dict[str, int]]:
     """Capacity of `caches` in bytes by site and name, by which planner and placement distribute files."""

@@ -14,7 +14,7 @@ from features.common.files import replaced
 
 _SUBMITTED = "PYSPARK_GATEWAY_PORT"
 """Set where spark-submit started this process."""
-_ROOMS = ("features", "replay", "prefetch", "models", "jobs", "dags", "conf")
+_ROOMS = ("cachecast", "features", "replay", "prefetch", "models", "jobs", "dags", "conf")
 _FORMS = frozenset({".py", ".toml", ".typed", ".html", ".css", ".js", ".svg"})
 _EPOCH = (1980, 1, 1, 0, 0, 0)
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import datetime as dt
+import functools
 import hashlib
 import json
 import logging
@@ -14,7 +16,7 @@ from typing import NamedTuple
 import pyarrow as pa
 
 from features.common import strict_json
-from features.common.errors import SchemaError, ServiceError
+from features.common.errors import SchemaError, ServiceError, bounded
 from features.common.times import as_of_label, day_label
 from features.schema import Table, arrow_schema
 from jobs.ground.store.filesystems import Store, store_at
@@ -22,6 +24,8 @@ from jobs.ground.store.filesystems import Store, store_at
 COMMITS = "_commits"
 _log = logging.getLogger(__name__)
 _COMMIT = re.compile(r"(\d{12})\.json")
+_FORM = {"day": "%Y-%m-%d", "as_of": "%Y-%m-%dT%H:%M:%SZ"}
+_OWNER = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
 Key = tuple[str, ...]
 """Of a partition: its values, in the order of the table's partition columns."""
@@ -147,14 +151,40 @@ def load(table: Table, store: Store, number: int) -> Snapshot:
     try:
         raw = strict_json.loads(store.read(name))
         partitions = {
-            tuple(row["key"]): Partition(row["path"], row["n_rows"], row["digest"], tuple(row["files"]))
+            checked_key(table, tuple(row["key"])): Partition(
+                row["path"], row["n_rows"], row["digest"], tuple(row["files"])
+            )
             for row in raw["partitions"]
         }
+        if len(partitions) < len(raw["partitions"]):
+            raise ValueError("a partition stands there twice")
         return Snapshot(table, store.root, number, raw["id"], partitions)
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, SchemaError) as error:
+        what = bounded(str(error) if isinstance(error, SchemaError) else repr(error), 300)
         raise SchemaError(
-            f"table {table.name}: {store.root}/{name} is damaged ({error!r}); restore it from a backup"
+            f"table {table.name}: {store.root}/{name} is damaged ({what}); restore it from a backup"
         ) from None
+
+
+def checked_key(table: Table, key: Key) -> Key:
+    """`key`, checked to be safe in a path. Raises SchemaError for a malformed partition value."""
+    if len(key) != len(table.partition):
+        raise SchemaError(f"table {table.name}: {key} is no partition of {table.partition}")
+    for name, value in zip(table.partition, key, strict=True):
+        if not (_is_moment(value, _FORM[name]) if name in _FORM else _OWNER.fullmatch(value)):
+            form = _FORM.get(name, "letters, digits, dots, dashes")
+            shown = bounded(repr(value), 100)
+            raise SchemaError(f"table {table.name}: {name} {shown} is not written as {form}")
+    return key
+
+
+@functools.lru_cache(2**16)  # a commit of a year has some 10 000 keys, and is loaded again and again
+def _is_moment(text: str, form: str) -> bool:
+    try:
+        moment = dt.datetime.fromisoformat(text)
+    except ValueError:
+        return False
+    return moment.strftime(form) == text
 
 
 def commit_name(number: int) -> str:
@@ -175,7 +205,7 @@ def read_partitions(
     schema = arrow_schema(table)
     names = list(columns) if columns is not None else [*schema.names, *table.partition]
     if unknown := [name for name in names if name not in {*schema.names, *table.partition}]:
-        raise SchemaError(f"table {table.name} has no columns {unknown}")
+        raise SchemaError(f"table {table.name} has no columns {bounded(str(unknown), 300)}")
     n_rows = sum(part.n_rows for part in partitions.values())
     sizes = (len(partitions), n_rows, table.name, snapshot.number, snapshot.root)
     _log.info("read %d partitions, %d rows of table %s at commit %d, %s", *sizes)

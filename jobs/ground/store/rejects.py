@@ -1,4 +1,4 @@
-"""Rejected rows: the reasons of one input replace its earlier ones in the rejects table."""
+"""Rejected rows in the table `rejects`: those of an input replace its earlier ones."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from jobs.ground.store.tables import Tables, read_partitions
 
 
 def replace_rejects(tables: Tables, source: str, day: str, inputs: pa.Array, rejects: pa.Table) -> None:
-    """Replace the rejects of these inputs of `source` on `day`."""
+    """Replace the rejects of `inputs` of `source` on `day`."""
     base = tables.head(REJECTS)
     key: Key = (day,)
     if not rejects.num_rows and key not in base.partitions:
         return
     columns = arrow_schema(REJECTS).names
     old = read_partitions(base, {key: base.partitions[key]} if key in base.partitions else {}, columns)
-    ours = pc.and_(pc.equal(old["source"], source), pc.is_in(old["input"], inputs))
-    pieces = [old.filter(pc.invert(ours)), rejects.select(columns).cast(old.schema)]
-    rows = pa.concat_tables(pieces).sort_by([(name, "ascending") for name in REJECTS.key])
+    is_replaced = pc.and_(pc.equal(old["source"], source), pc.is_in(old["input"], inputs))
+    kept_and_new = [old.filter(pc.invert(is_replaced)), rejects.select(columns).cast(old.schema)]
+    rows = pa.concat_tables(kept_and_new).sort_by([(name, "ascending") for name in REJECTS.key])
     tables.replace_partition(REJECTS, rows, key, base=base)

@@ -5,22 +5,17 @@ Errors for missing tables and days: they name those that exist, and the command 
 
 from __future__ import annotations
 
-import datetime as dt
 import itertools
-import re
 from collections.abc import Collection, Iterator, Mapping
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from features.common.errors import SchemaError, StaleInputError
+from features.common.errors import SchemaError, StaleInputError, bounded
 from features.common.times import DAY_S, day_label, parse_day
 from features.common.units import duration_label
 from features.schema import Table, arrow_schema
-from jobs.ground.store.commits import Key, Snapshot
-
-_FORM = {"day": "%Y-%m-%d", "as_of": "%Y-%m-%dT%H:%M:%SZ"}
-_OWNER = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+from jobs.ground.store.commits import Key, Snapshot, checked_key
 
 
 def conform(table: Table, data: pa.Table) -> pa.Table:
@@ -35,9 +30,8 @@ def _fitted(table: Table, data: pa.Table, schema: pa.Schema) -> pa.Table:
     columns = []
     for field in schema:
         if field.name not in data.column_names:
-            raise SchemaError(
-                f"table {table.name}: column {field.name!r} is missing; there are {data.column_names}"
-            )
+            known = bounded(str(data.column_names), 300)
+            raise SchemaError(f"table {table.name}: column {field.name!r} is missing; there are {known}")
         column = data.column(field.name)
         if not _fits(column.type, field.type):
             raise SchemaError(f"table {table.name}: column {field.name!r} is {column.type}, not {field.type}")
@@ -73,25 +67,6 @@ def partition_path(table: Table, key: Key) -> str:
     """The folder of a partition below its data folder, named as by Spark; empty without partition columns."""
     names = zip(table.partition, checked_key(table, key), strict=True)
     return "/".join(f"{name}={value.replace(':', '%3A')}" for name, value in names)
-
-
-def checked_key(table: Table, key: Key) -> Key:
-    """`key`, checked to be safe in a path. Raises SchemaError for a malformed partition value."""
-    if len(key) != len(table.partition):
-        raise SchemaError(f"table {table.name}: {key} is no partition of {table.partition}")
-    for name, value in zip(table.partition, key, strict=True):
-        if not (_is_moment(value, _FORM[name]) if name in _FORM else _OWNER.fullmatch(value)):
-            form = _FORM.get(name, "letters, digits, dots, dashes")
-            raise SchemaError(f"table {table.name}: {name} {value!r} is not written as {form}")
-    return key
-
-
-def _is_moment(text: str, form: str) -> bool:
-    try:
-        moment = dt.datetime.strptime(text, form).replace(tzinfo=dt.UTC)
-    except ValueError:
-        return False
-    return moment.strftime(form) == text
 
 
 def _fits(given: pa.DataType, needed: pa.DataType) -> bool:

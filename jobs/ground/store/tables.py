@@ -30,6 +30,7 @@ from jobs.ground.store.commits import (
     Partition,
     Snapshot,
     StagedFile,
+    checked_key,
     commit_name,
     commit_numbers,
     dump,
@@ -39,7 +40,7 @@ from jobs.ground.store.commits import (
     snapshot_id,
 )
 from jobs.ground.store.filesystems import Store, store_at
-from jobs.ground.store.schema_check import checked_key, conform, no_table, partition_groups, partition_path
+from jobs.ground.store.schema_check import conform, no_table, partition_groups, partition_path
 
 if TYPE_CHECKING:
     from jobs.ground.settings.tree import Settings

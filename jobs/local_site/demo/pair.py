@@ -23,7 +23,7 @@ from features.common.progress import Advance, unwatched
 from features.common.units import format_bytes
 from features.results import LRU, STEWARD
 from jobs.ground.text import Row, count, percent
-from jobs.local_site.demo.side import READ_EVERY_S, Seen, read_through
+from jobs.local_site.demo.side import READ_EVERY_S, Observation, read_through
 from jobs.local_site.demo.site import Marks, fresh
 from jobs.local_site.demo.xcache import reported_reads
 from jobs.local_site.local.xrootd import available
@@ -73,7 +73,7 @@ class Side:
 
     cache: str
     evicts_by: str
-    seen: Seen | None
+    seen: Observation | None
     replayed_byte_hit_ratio: float
     replayed_wan_bytes: int
 
@@ -130,7 +130,7 @@ def learn(period: Trace, limits: Marks, on_progress: Advance) -> ServedOrder:
 
 def _live(
     out: Path, trace: Trace, base: Path | None, served: ServedOrder, on_progress: Advance
-) -> dict[str, Seen]:
+) -> dict[str, Observation]:
     """What was seen of each cache; both run at the same time."""
     sizes, names, stopping = file_sizes(trace), names_read(trace), threading.Event()
     limits = marks(trace)
@@ -155,7 +155,7 @@ def _live(
             stopping.set()
 
 
-def _side(name: str, trace: Trace, limits: Marks, served: ServedOrder, seen: Seen | None) -> Side:
+def _side(name: str, trace: Trace, limits: Marks, served: ServedOrder, seen: Observation | None) -> Side:
     """A cache, and the replay of its reads with the capacity that it used on average."""
     order, held_bytes = ORDERS[name], limits.low_bytes if seen is None else seen.mean_bytes
     replayed = replay(trace, limits, order, held_bytes, [served.order])
@@ -282,7 +282,7 @@ def answers_of(pair: Pair) -> Iterator[str]:
     )
 
 
-def _points(side: Side, seen: Seen) -> str:
+def _points(side: Side, seen: Observation) -> str:
     return f"{100 * abs(seen.byte_hit_ratio - side.replayed_byte_hit_ratio):.1f}"
 
 

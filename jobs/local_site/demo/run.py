@@ -1,7 +1,4 @@
-"""The demo: the steps of the loop in order, by the same functions as the commands.
-
-The demo's second half: plan for a running cache, push to it, let jobs read, and account the push.
-"""
+"""The demo: the steps of the loop in order, by the same functions as the commands."""
 
 from __future__ import annotations
 
@@ -51,14 +48,17 @@ UNPROVEN = (
 READS_BEFORE, READS_AFTER = 700, 400
 """Reads of jobs through the demo's cache: the last before the plan, and the first after it."""
 PARTS = 5
-"""Today's reads come in so many parts; after each a push and a purge."""
+"""Today's reads are made in this many parts, each followed by a push and a purge."""
+HISTORY_DAYS, WARM_DAYS = 30, 6
+FRACTIONS = (0.05, 0.1, 0.2)
+POLICIES = ("lru", "lru+plan", "clairvoyant")
 
 
 @dataclasses.dataclass(frozen=True)
 class Reads:
     """Names of the files that jobs read before and after the time of the plan, in order.
 
-    `after_s`: the time that the reads after it took where they were made.
+    `after_s`: time from the plan to the last of the reads after it, in the recorded traces.
     """
 
     before: Sequence[str]
@@ -78,7 +78,7 @@ class Reads:
 
 
 @dataclasses.dataclass(frozen=True)
-class Purged:
+class Purge:
     """The cache's inventory after its own purge."""
 
     held_files: int
@@ -87,8 +87,8 @@ class Purged:
     evicted_files: int
 
 
-def serve(demo: Demo, cache: DemoCache, reads: Reads) -> dict[str, Any]:
-    """Warm the cache, plan, push, account what today's jobs then read; the answer of each step."""
+def plan_and_push(demo: Demo, cache: DemoCache, reads: Reads) -> dict[str, Any]:
+    """Warm the cache, plan, push, account what today's jobs then read; return the answer of each step."""
     with demo.step("plan") as advance:
         advance(0, 4, "files at the origin")
         cache.add_files(_sizes(demo, reads))
@@ -100,22 +100,23 @@ def serve(demo: Demo, cache: DemoCache, reads: Reads) -> dict[str, Any]:
         planned = plan.run(demo.settings, cache=NAME, as_of_s=demo.as_of_s)
     with demo.step("push") as advance:
         pushed = _push(demo, advance)
-    demo.found(f"to {cache.kind}; {UNPROVEN}")
+    demo.show_result(f"to {cache.kind}; {UNPROVEN}")
     with demo.step("outcomes") as advance:
-        last = [_push_between(demo, cache, part, advance) for part in enumerate(_parts(reads.after))][-1]
-        purged = _purged(demo)
+        parts = enumerate(_parts(reads.after))
+        last = [_read_and_push(demo, cache, n, names, advance) for n, names in parts][-1]
+        purge = _check_purge(demo)
         advance(PARTS, PARTS + 1, "the cache's records")
         records = pull.run(
             demo.settings, source="xcache_gstream", path=str(cache.gstream), day_s=demo.as_of_s
         )
         earned = outcomes.of_plan(demo.settings, cache=NAME, as_of_s=demo.as_of_s)
     hours = f"the first {reads.after_s / HOUR_S:.1f} h of the plan's day"
-    demo.found(f"{len(reads.after)} reads, {hours}; {earned.in_words}")
+    demo.show_result(f"{len(reads.after)} reads, {hours}; {earned.in_words}")
     return {
         "plan": planned,
         "push": pushed,
         "last push": last,
-        "purge": purged,
+        "purge": purge,
         "records": records,
         "outcomes": earned,
     }
@@ -127,15 +128,14 @@ def _parts(names: Sequence[str]) -> list[Sequence[str]]:
     return [names[at : at + length] for at in range(0, len(names), length)]
 
 
-def _push_between(demo: Demo, cache: DemoCache, part: tuple[int, Sequence[str]], advance: Advance) -> Any:
-    """Let jobs read a part, push once more, and purge; the push's answer.
+def _read_and_push(demo: Demo, cache: DemoCache, n: int, names: Sequence[str], advance: Advance) -> Any:
+    """Let jobs read part `n`, push once more, and purge; return the push's answer.
 
     A site's cache purges a few percent at a time, and pushes keep the pins out of their reach. This one takes
     in days within seconds: read in one part, it would grow to three times its limit, and purge what was used
     moments ago.
     """
-    number, names = part
-    advance(number, PARTS + 1, "today's jobs read")
+    advance(n, PARTS + 1, "today's jobs read")
     read_all(cache, names)
     pushed = _push(demo, unwatched)
     cache.purge()
@@ -146,7 +146,7 @@ def _push(demo: Demo, advance: Advance) -> Any:
     return push.run(demo.settings, cache=NAME, as_of_s=demo.as_of_s, on_progress=advance, unproven=True)
 
 
-def _purged(demo: Demo) -> Purged:
+def _check_purge(demo: Demo) -> Purge:
     """The inventory after a purge. Raises ServiceError if a pinned file was purged."""
     held = {file.name for file in target(demo.settings.cache(NAME)).inventory()}
     receipts = demo.tables.read_arrow(RECEIPTS, as_of=demo.as_of, owner=NAME)
@@ -158,7 +158,7 @@ def _purged(demo: Demo) -> Purged:
         raise ServiceError(
             f"the purge took {len(lost)} of {len(pinned)} pinned files, {min(lost)} among them"
         )
-    return Purged(
+    return Purge(
         held_files=len(held),
         pinned_files=len(pinned),
         pinned_files_lost=len(lost),
@@ -177,11 +177,6 @@ def _sizes(demo: Demo, reads: Reads) -> dict[str, int]:
     return dict(zip(rows["name"].to_pylist(), rows["size_bytes"].to_pylist(), strict=True))
 
 
-HISTORY_DAYS, WARM_DAYS = 30, 6
-FRACTIONS = (0.05, 0.1, 0.2)
-POLICIES = ("lru", "lru+plan", "clairvoyant")
-
-
 def run(out: Path, *, seed: int, conf: Path | None, tables: str | None, screen: Screen) -> dict[str, Any]:
     """Run the loop in folder `out`; the plan is made for today (UTC), from the 30 days before it.
 
@@ -194,7 +189,7 @@ def run(out: Path, *, seed: int, conf: Path | None, tables: str | None, screen: 
     models = _train(demo)
     replays = _replay(demo)
     with running(demo.site) as cache:
-        answers = serve(demo, cache, reads)
+        answers = plan_and_push(demo, cache, reads)
     caches, page = demo.site.out / "side-by-side", demo.site.out / "report.html"
     with demo.step("side by side") as advance:
         both = pair.run(caches, seed=seed, base=conf, on_progress=advance)
@@ -230,7 +225,7 @@ def _records(demo: Demo, seed: int) -> Reads:
         advance(2, 3, "pulling the files catalogue")
         files = pull.run(demo.settings, source="rucio_files", path=month.catalogue, day_s=demo.as_of_s)
     n_rejected = sum(reads.n_rejected.values()) + sum(files.n_rejected.values())
-    demo.found(
+    demo.show_result(
         f"{reads.n_new:,} reads of {HISTORY_DAYS} days, {files.n_new:,} files, {n_rejected} rows refused"
     )
     yesterday = raw / "traces" / f"traces.{day_label(demo.as_of_s - DAY_S)}.jsonl"
@@ -239,11 +234,11 @@ def _records(demo: Demo, seed: int) -> Reads:
 
 def _features(demo: Demo) -> None:
     begin = demo.as_of_s - (HISTORY_DAYS - WARM_DAYS) * DAY_S
-    # At all hours at which plans are made: a model of some hours promises as many reads for all others.
+    # At every hour at which plans are made: a model that knows only some hours expects their reads at all.
     as_ofs = range(begin, demo.as_of_s + 1, demo.settings.features.cycle)
     with demo.step("features"):
         done = features.run(demo.settings, as_ofs=as_ofs)
-    demo.found(f"{done.rows:,} rows at {done.as_ofs} moments, in one pass")
+    demo.show_result(f"{done.rows:,} rows at {done.as_ofs} decision times, in one pass")
 
 
 def _train(demo: Demo) -> Any:
@@ -252,7 +247,7 @@ def _train(demo: Demo) -> Any:
     demo.screen.table([chosen(as_row(row), text.MODEL_COLUMNS) for row in report.models])
     with demo.step("predictions"):
         scored = predict.run(demo.settings, as_ofs=demo.held_out_cycles)
-    demo.found(f"{scored.rows:,} predictions at {scored.as_ofs} moments")
+    demo.show_result(f"{scored.rows:,} predictions at {scored.as_ofs} decision times")
     return report.models
 
 
@@ -281,7 +276,7 @@ def _replay(demo: Demo) -> list[dict[str, object]]:
 
 
 def _show(demo: Demo, replays: Sequence[Row], answers_by_step: Mapping[str, Any], page: Path) -> None:
-    """Show the tables, the answers, and the places of page and runs."""
+    """Show the tables, the answers, and where the page and the runs are."""
     screen = demo.screen
     screen.table([chosen(row, text.REPLAY_COLUMNS) for row in replays], "Replay of the held-out week")
     for name, answer in answers_by_step.items():
@@ -304,9 +299,9 @@ def _show(demo: Demo, replays: Sequence[Row], answers_by_step: Mapping[str, Any]
     )
 
 
-def _show_side_by_side(screen: Screen, pair: Pair) -> None:
+def _show_side_by_side(screen: Screen, both: Pair) -> None:
     """Show what two caches reported of the same reads, and which of them fetched less."""
-    title = f"Two XCaches of {format_bytes(pair.capacity_bytes)} side by side, with the same reads"
-    screen.table(rows_of(pair), title)
-    for line in answers_of(pair):
+    title = f"Two XCaches of {format_bytes(both.capacity_bytes)} side by side, with the same reads"
+    screen.table(rows_of(both), title)
+    for line in answers_of(both):
         screen.line(line)

@@ -22,18 +22,18 @@ from prefetch.journal.journal import Journal
 from replay.steward import EvictionOrder
 
 READ_EVERY_S: Final = 260
-"""From one read to the next: a generated site's sixty days, shared by the reads of them."""
+"""Time of the generated site from one read to the next: its sixty days over the number of its reads."""
 READS_PER_S: Final = 60
-"""A second of these reads stands for hours of a site's."""
+"""At most; the reads of a second stand for four hours of the generated site."""
 STEP_S: Final = 0.2
-"""A steward looks so often at its cache."""
+"""Time between two looks of a steward at its cache."""
 _READS_PER_LOOK: Final = 15
 _PATIENCE_S: Final = 20.0
 _WARM_SHARE: Final = 0.25
-"""The first looks do not count for the mean use: the cache is not full yet."""
+"""Share of the looks that the mean use leaves out: the cache is not full yet."""
 
 
-class Paced(EvictionOrder):
+class PacedOrder(EvictionOrder):
     """`order` by a clock that begins at `from_s` and goes on by `READ_EVERY_S` with each read."""
 
     def __init__(self, order: EvictionOrder, *, from_s: int) -> None:
@@ -41,7 +41,7 @@ class Paced(EvictionOrder):
 
     @property
     def following(self) -> str:
-        """See `EvictionOrder`, as all that follows."""
+        """See `EvictionOrder`, here and below."""
         return self._order.following
 
     def add(self, dataset: IntArray, tier: IntArray, size_bytes: IntArray) -> None:
@@ -75,11 +75,11 @@ class Paced(EvictionOrder):
 
 
 @dataclasses.dataclass(frozen=True)
-class Seen:
+class Observation:
     """What was seen of a cache that served `reads`.
 
-    It reported `closes`, fewer if a file was read again before the first close was reported, and by them
-    `hit_bytes` from its disk and `wan_bytes` from the origin. `mean_bytes`: on its disk since it was full.
+    `closes`: reads that it reported, fewer if a file was read again before its first close was reported;
+    `hit_bytes`, `wan_bytes`: theirs from its disk and from the origin. `mean_bytes`: on its disk once full.
     """
 
     reads: int
@@ -106,43 +106,44 @@ def read_through(
     served: ServedOrder | None,
     stopping: threading.Event,
     on_progress: Advance,
-) -> Seen:
+) -> Observation:
     """Let jobs read the files `reads`, of `sizes`, one by one through cache `name`, until `stopping`.
 
-    `served`: the learned order that its steward follows; None: it needs none.
+    `served`: the learned order that its steward follows; None: its order is not learned.
     """
     gstream, ended = site.out / "gstream.txt", threading.Event()
     with (
         xcache(gstream, marks, reports_opens=True) as cache,
-        ThreadPoolExecutor(1, "steward") as beside,
+        ThreadPoolExecutor(1, "steward") as thread,
     ):
         cache.add_files(sizes)
         site.add_cache(
             name=name, kind="xcache", url=cache.url, marks=marks, namespace=cache.namespace, gstream=gstream
         )
         settings = site.settings()
-        steward = beside.submit(_keep, settings, settings.cache(name), served, ended)
+        steward = thread.submit(_run_steward, settings, settings.cache(name), served, ended)
         try:
-            done = _read(cache, reads, stopping, on_progress)
-            cache.await_reports(done.n_bytes, stopping)
+            reading = _read(cache, reads, stopping, on_progress)
+            cache.await_reports(reading.n_bytes, stopping)
         finally:
             ended.set()
         n_evicted = steward.result()
-    full, closes = done.used_bytes[int(_WARM_SHARE * len(done.used_bytes)) :], reported_reads(gstream)
-    return Seen(
-        reads=done.n_reads,
-        failed_reads=done.n_failed,
+    n_warm, closes = int(_WARM_SHARE * len(reading.used_bytes)), reported_reads(gstream)
+    full_bytes = reading.used_bytes[n_warm:]
+    return Observation(
+        reads=reading.n_reads,
+        failed_reads=reading.n_failed,
         closes=len(closes),
         hit_bytes=sum(close["bytes_hit"] for close in closes),
         wan_bytes=sum(close["bytes_missed"] for close in closes),
         evicted_files=n_evicted,
-        mean_bytes=sum(full) // max(1, len(full)),
+        mean_bytes=sum(full_bytes) // max(1, len(full_bytes)),
     )
 
 
 @dataclasses.dataclass
-class _Done:
-    """What jobs have read, and the bytes on disk that were seen meanwhile."""
+class _Reading:
+    """What jobs have read, and the bytes on the cache's disk at each look meanwhile."""
 
     n_reads: int = 0
     n_failed: int = 0
@@ -150,49 +151,49 @@ class _Done:
     used_bytes: list[int] = dataclasses.field(default_factory=list)
 
 
-def _read(cache: XCache, names: Sequence[str], stopping: threading.Event, on_progress: Advance) -> _Done:
+def _read(cache: XCache, names: Sequence[str], stopping: threading.Event, on_progress: Advance) -> _Reading:
     """Read at the pace of `READS_PER_S` at most, until `stopping`.
 
     Jobs wait while the cache is too full: a steward that a busy machine delays by a second would be late by
     hours at a site.
     """
-    due, done = time.monotonic(), _Done()
+    due, reading = time.monotonic(), _Reading()
     for number, name in enumerate(names):
         if number % _READS_PER_LOOK == 0:
             _await_room(cache, stopping)
-            done.used_bytes.append(cache.used_bytes())
+            reading.used_bytes.append(cache.used_bytes())
             on_progress(number, len(names), "jobs read")
         if stopping.wait(max(0.0, due - time.monotonic())):
             break
         due = max(due, time.monotonic()) + 1 / READS_PER_S
         try:
-            done.n_bytes += cache.read_and_settle(name)
-            done.n_reads += 1
+            reading.n_bytes += cache.read_and_settle(name)
+            reading.n_reads += 1
         except PushError:
-            done.n_failed += 1
-    return done
+            reading.n_failed += 1
+    return reading
 
 
 def _await_room(cache: XCache, stopping: threading.Event) -> None:
-    """Wait until the cache is below its high watermark, for a while."""
+    """Wait until the cache is below its high watermark, at most `_PATIENCE_S`."""
     deadline = time.monotonic() + _PATIENCE_S
     while cache.used_bytes() > cache.marks.high_bytes and time.monotonic() < deadline:
         if stopping.wait(STEP_S):
             return
 
 
-def _keep(
+def _run_steward(
     settings: Settings, cache: CacheSettings, served: ServedOrder | None, ended: threading.Event
 ) -> int:
-    """Be the steward of a cache until `ended`; the files evicted."""
+    """Run the steward of a cache until `ended`; return how many files it evicted."""
 
     def paced(order: EvictionOrder) -> EvictionOrder:
-        return order if served is None else Paced(order, from_s=served.until_s)
+        return order if served is None else PacedOrder(order, from_s=served.until_s)
 
     with (
         contextlib.closing(Journal(settings.push.journal)) as journal,
-        running_steward(settings, cache, journal, served, paced=paced) as (keeper, _),
+        running_steward(settings, cache, journal, served, paced=paced) as (steward, _),
     ):
         while not ended.is_set():
-            keeper.step(STEP_S)
-        return keeper.figures().evicted_files
+            steward.step(STEP_S)
+        return steward.figures().evicted_files

@@ -203,6 +203,6 @@ class Demo:
         self.seconds[name] = time.monotonic() - started
         self.screen.line(f"✓ {name}, {self.seconds[name]:.0f} s")
 
-    def found(self, text: str) -> None:
+    def show_result(self, text: str) -> None:
         """Show one line about the result of a step."""
         self.screen.line(f"  {text}")

@@ -23,7 +23,7 @@ _ATTEMPTS = 4
 _START_TIMEOUT_S = 60.0
 _STOP_TIMEOUT_S = 10.0
 _COMPLAINT = re.compile(r"error|unable|cannot|invalid|in use", re.IGNORECASE)
-_N_COMPLAINTS = 5
+_N_COMPLAINTS, _COMPLAINT_CHARS = 5, 500
 # Else a cache tries an origin that is away for two minutes, and then half an hour does not try it again.
 _CLIENT_SETTINGS = {
     "XRD_CONNECTIONWINDOW": "5",
@@ -105,14 +105,14 @@ class Daemon:
             process.kill()
             process.wait()
 
-    def complaints(self, n_chars: int = 500) -> str:
+    def complaints(self) -> str:
         """The last errors in the daemon's log, or its end, or a note that there is none."""
         try:
             lines = self.log.read_text(errors="replace").splitlines()
         except OSError:
             return f"no log at {self.log}"
         errors = [line for line in lines if _COMPLAINT.search(line)]
-        return "; ".join((errors or lines)[-_N_COMPLAINTS:])[-n_chars:]
+        return "; ".join((errors or lines)[-_N_COMPLAINTS:])[-_COMPLAINT_CHARS:]
 
 
 def service_user() -> str | None:

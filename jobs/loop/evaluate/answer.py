@@ -13,7 +13,7 @@ import pyarrow as pa
 from features.common.arrays import BoolArray, IntArray
 from features.common.times import DAY_S
 from features.common.units import format_bytes
-from features.results import CHALLENGER_PLAN, LRU, STEWARD
+from features.results import CHALLENGER_PLAN, LRU, S3FIFO, STEWARD, STEWARD_PLAN
 from jobs.ground.text import Row, as_row, percent
 from jobs.loop.evaluate.record import Compared
 from jobs.pages.verdicts import NAMES, by_merit, savings, sizes, verdict
@@ -47,6 +47,10 @@ class EvaluationAnswer:
 
 
 _SLICE_NOTE = "Misses of one activity, in one cache for all; saved is against LRU, with bounds of 95 % each."
+_ACTING_NOTE = (
+    "Shares are of LRU's. Waiting hours are those that jobs wait for origins, beyond a cache that has every "
+    "file; core hours hold them too. A prefetch saves waiting, not bytes."
+)
 _EVALUATION_NOTE = (
     "WAN bytes are demand misses and prefetches of the counted days. 0 % of the gap is LRU, 100 % is the "
     "bound that no policy can beat. Whiskers: the true value lies above the lower end with 95 % "
@@ -65,9 +69,51 @@ def export_evaluation(answer: EvaluationAnswer, out: Path | None, *, title: str)
         heading="Against LRU and the bound",
         note=_EVALUATION_NOTE,
         capacity=capacity,
-        more=[("By activity", _SLICE_NOTE, answer.slices)] if answer.slices else [],
+        more=[
+            (heading, note, table)
+            for heading, note, table in (
+                ("Lists, a steward, or both", _ACTING_NOTE, acting_rows(rows, capacity)),
+                ("By activity", _SLICE_NOTE, answer.slices),
+            )
+            if table
+        ],
     )
     write_page(out, rows, page, lambda plots: plots.gap_closed(rows, capacity))
+
+
+def acting_rows(rows: Sequence[Row], capacity: str) -> list[Row]:
+    """What lists, a steward and both are worth, beside LRU and S3-FIFO; none where no plan was replayed."""
+    by_place = {(row[capacity], row["policy"]): row for row in rows}
+    places = [(size, policy) for size in sorted({size for size, _ in by_place}) for policy in _ACTING]
+    if not any(policy == CHALLENGER_PLAN for _, policy in by_place):
+        return []
+    return [
+        {
+            "acting": _ACTING[policy],
+            capacity: size,
+            "wan_bytes": row["wan_bytes"],
+            "wan_share": _share(row, by_place[size, LRU], "wan_bytes"),
+            "byte_hit_ratio": row["byte_hit_ratio"],
+            "waiting_hours": row.get("waiting_hours"),
+            "waiting_share": _share(row, by_place[size, LRU], "waiting_hours"),
+            "core_hours": row["core_hours"],
+        }
+        for size, policy in places
+        if (row := by_place.get((size, policy))) is not None
+    ]
+
+
+_ACTING = {
+    LRU: "LRU",
+    CHALLENGER_PLAN: "lists",
+    STEWARD: "a steward",
+    STEWARD_PLAN: "both",
+    S3FIFO: "S3-FIFO",
+}
+
+
+def _share(row: Row, of: Row, name: str) -> float | None:
+    return row[name] / of[name] if row.get(name) is not None and of[name] else None
 
 
 def _without_bounds(row: Row) -> Row:

@@ -13,6 +13,8 @@ from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 
+import numpy as np
+
 from features.common.errors import InputError, ServiceError
 from features.common.progress import Advance
 from features.common.times import DAY_S, day_label
@@ -314,8 +316,10 @@ def replayed(
         misses=misses_by_activity(setup.trace, setup.details),
         on_done=lambda done, total, policy: on_progress(done, total, f"{policy} replayed"),
     )
+    all_hit = np.ones(setup.trace.n_accesses, np.bool_)
+    least = [daily_hours(setup.trace, at.rows[LRU].result, all_hit, hours) for at in comparisons]
     return [
-        Compared(cache.fraction, at, cache.cycle_s, _weights(of, cache))
+        Compared(cache.fraction, at, cache.cycle_s, _weights(of, cache), float(least[0].sum()))
         for cache, at, of in zip(setup.caches, comparisons, plans, strict=True)
     ]
 

@@ -32,12 +32,14 @@ class Compared:
     """The comparison at one capacity, as a share of the bytes of all files read.
 
     Plans were made every `cycle_s` (None: there are none); `model_weight`: of the models in them, by policy.
+    `least_hours`: core hours of the jobs if the cache had every file; None: not known.
     """
 
     capacity_fraction: float
     comparison: Comparison
     cycle_s: int | None = None
     model_weight: Mapping[str, float] = MappingProxyType({})
+    least_hours: float | None = None
 
     @property
     def few_days(self) -> str | None:
@@ -62,13 +64,15 @@ def answer_rows(compared: Sequence[Compared]) -> tuple[dict[str, object], ...]:
     Columns: `policy`; `capacity_bytes`; `capacity_fraction`; `cycle`, between plans, None for policies that
     make none; `hit_ratio`, None of the bound; `byte_hit_ratio`; `wan_bytes`; `prefetch_bytes`;
     `wasted_bytes`; those of `gap_columns`;
-    `core_hours`, of the jobs that read, waiting included, None of the bound and where they are not known.
+    `core_hours`, of the jobs that read, waiting included, and `waiting_hours`, those of them beyond a cache
+    that has every file, None of the bound and where they are not known.
     """
     return tuple(_answer_row(at, policy) for at in compared for policy in at.comparison.rows)
 
 
 def _answer_row(at: Compared, policy: str) -> dict[str, object]:
     rival = at.comparison.rows[policy]
+    hours = None if rival.core_hours is None else float(rival.core_hours.sum())
     return {
         "policy": policy,
         "capacity_bytes": at.comparison.capacity_bytes,
@@ -80,7 +84,8 @@ def _answer_row(at: Compared, policy: str) -> dict[str, object]:
         "prefetch_bytes": rival.result.prefetch_bytes,
         "wasted_bytes": rival.result.wasted_bytes,
         **gap_columns(at.gap(policy)),
-        "core_hours": None if rival.core_hours is None else float(rival.core_hours.sum()),
+        "core_hours": hours,
+        "waiting_hours": None if hours is None or at.least_hours is None else hours - at.least_hours,
     }
 
 

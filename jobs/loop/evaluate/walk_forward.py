@@ -119,7 +119,7 @@ def score(
         if champion is not None:
             models[CHAMPION_PLAN] = champion
         serving |= dict.fromkeys(week.boundaries_s, models)
-    on_progress(len(walked), len(walked) + 1, f"scores at {len(serving)} moments")
+    on_progress(len(walked), len(walked) + 1, f"scores at {len(serving)} decision times")
     moments = sorted(serving)
     rows = feature_job.streamed(walk.data, moments)
     run_bounded(lambda at: store.score(at[1], serving[at[0]], at[0]), zip(moments, rows, strict=True))

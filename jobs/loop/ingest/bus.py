@@ -1,4 +1,4 @@
-"""Messages of a site's broker into captures and lines, acknowledged once they are on the disk."""
+"""Keeps a site's broker messages as captures and lines, and acknowledges them once they are on the disk."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ COUNTS: Final = (
     *("messages", "bytes", *FORMS, "lost", "other", "malformed", "too_large", "again", "connected"),
     *("failures", "files_recovered", "last_s", "held_bytes", "quota_bytes"),
 )
-"""What is counted since the start. messages, bytes: received and acknowledged, again: those of them that the
-broker sent once more. gstream, fstream, closes: records kept in files of these. lost: missing in the servers'
-numbering. Not kept are other: records of kinds that no source reads, malformed: those of none, and too_large:
-messages over `MOST_BYTES`. connected: 1 while the broker's messages come; failures: how often they ceased to;
-last_s: when the last one came, since 1970. held_bytes, quota_bytes: of the files now, and at most."""
+"""What is counted since the start. messages, bytes: received and acknowledged; again: those of them that the
+broker sent once more. gstream, fstream, closes: records kept in files of that kind. lost: missing in the
+servers' numbering. Not kept: other, records that no source reads; malformed, what is no record; too_large,
+messages over `MOST_BYTES`. connected: 1 while subscribed; failures: how often that ended; last_s: when the
+last message came, since 1970. held_bytes, quota_bytes: what the files hold, and may hold."""
 
 MOST_BYTES: Final = 2**20
 """Of one message: the longest datagram in base64 is a tenth of it."""
@@ -40,9 +40,9 @@ _FOLDER_MODE: Final = 0o750
 class Bus:
     """Follows `destinations` of a broker, and keeps in folders below `folder` what is published there.
 
-    Use it as a context manager. A message is acknowledged after its records were brought to the disk: what is
-    not, the broker sends again, to this process or the next, and its rows are the same. While the files fill
-    their quota nothing is taken. Raises ServiceError if the disk fails.
+    Use it as a context manager. A message is acknowledged after its records were brought to the disk. One
+    that was not is sent again, to this process or the next, and gives the same rows. While the files fill
+    their quota no message is taken. Raises ServiceError if the disk fails.
     """
 
     def __init__(
@@ -115,7 +115,7 @@ class Bus:
         self.counts["quota_bytes"] = self._quota.quota_bytes
 
     def is_full(self) -> bool:
-        """Whether nothing is taken, as the files fill their quota."""
+        """Whether no message is taken, because the files fill their quota."""
         return not self._quota.has_room()
 
     def _pause(self, stopping: Callable[[], bool]) -> None:
@@ -179,7 +179,7 @@ class Bus:
                 self.counts["lost"] = self._numberings.n_lost
 
     def _tend(self) -> None:
-        """Finish files in their time, and report."""
+        """Finish the files whose time is over, and report if it is time."""
         for files in self._files.values():
             files.roll(self._now_s())
         if time.monotonic() >= self._report_at:
@@ -187,7 +187,7 @@ class Bus:
             self._report()
 
     def _beat(self) -> None:
-        """Say that caches' records come: only while they do."""
+        """Write the heartbeat, which says that records of caches come; called only while subscribed."""
         if time.monotonic() >= self._beat_at:
             Heartbeat(0, 0, is_full=False).write(self._folder / "gstream")
             self._beat_at = time.monotonic() + BEAT_EVERY_S

@@ -23,6 +23,7 @@ from jobs.loop.ingest.pull_input import Engine, Mark, PullSummary, Request
 from jobs.loop.ingest.sources import Site, Source
 from jobs.loop.ingest.sources.local import (
     BEING_WRITTEN,
+    check_answers,
     files_at,
     is_local,
     local_path,
@@ -53,6 +54,7 @@ def run(settings: Settings, *, source: str, path: str, day_s: int, new_only: boo
     if source == SERVER:
         return _pull_from_server(settings, tables, path=path, day=day, new_only=new_only, source=source)
     definition = sources.load_source(source)
+    check_answers(path)
     engine = engine_for(
         tables, source=source, path=path, up_to_bytes=settings.sources.local_up_to, spark=settings.spark
     )

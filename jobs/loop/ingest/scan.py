@@ -20,8 +20,7 @@ from features.common.times import as_of_label
 from features.schema import ACCESSES, CONTENTS, arrow_schema
 from jobs.ground.caches.inventory import check_loss
 from jobs.ground.settings.tree import Settings
-from jobs.ground.store.commits import MomentKey
-from jobs.ground.store.schema_check import checked_key
+from jobs.ground.store.commits import MomentKey, checked_key
 from jobs.ground.store.tables import Tables
 from jobs.loop.ingest import known_names, local_engine
 from jobs.loop.ingest.pull_input import Request

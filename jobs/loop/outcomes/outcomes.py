@@ -21,6 +21,7 @@ from jobs.ground.store.commits import MomentKey
 from jobs.ground.store.sizes import agreed
 from jobs.ground.store.tables import Tables
 from jobs.loop.outcomes.history import STORED
+from jobs.loop.plan.file_facts import OriginRules, facts, hours_per_byte, plan_files
 from prefetch.actions import Action, ItemState
 from prefetch.day_verdict import (
     CacheContents,
@@ -238,10 +239,24 @@ _READ_COLUMNS = [
 
 
 @dataclasses.dataclass(frozen=True)
+class QueueOutcome:
+    """Of the files that `queue` announced: those pushed, those read, and what their hits saved.
+
+    `waiting_hours`: core hours of waiting for their origins, by the benefit model.
+    """
+
+    queue: str
+    files: int
+    files_read: int
+    bytes_saved: int
+    waiting_hours: float
+
+
+@dataclasses.dataclass(frozen=True)
 class OutcomeSummary:
     """One plan's earnings; bytes, and what `read`, `pending` and `unread` mean, as in the outcomes table.
 
-    `bytes_pending`: spent on pending files.
+    `bytes_pending`: spent on pending files; `queues`: what of this is of files that a queue announced.
     """
 
     cache: str
@@ -259,6 +274,7 @@ class OutcomeSummary:
     bytes_spent: int
     bytes_pending: int
     bytes_wasted: int
+    queues: tuple[QueueOutcome, ...] = ()
 
     @property
     def in_words(self) -> str:
@@ -286,20 +302,40 @@ def of_plan(settings: Settings, *, cache: str, as_of_s: int, until_s: int = 0) -
     accesses = tables.read_arrow(ACCESSES, since=key.day, columns=_READ_COLUMNS).to_pandas()
     # Records of other sources lack the bytes that the cache served.
     own = accesses[(accesses["cache"] == cache) & accesses["bytes_hit"].notna()]
-    until = max(dt.datetime.fromtimestamp(until_s, dt.UTC), *own["known_at"].nlargest(1))
-    outcome_rows = outcomes(_with_expiry(tables, receipts, key), own, until=until)
+    until = max([dt.datetime.fromtimestamp(until_s, dt.UTC), *own["known_at"].nlargest(1)])
+    items = _items(tables, key)
+    outcome_rows = outcomes(_with_expiry(items, receipts), own, until=until)
     tables.replace_partition(OUTCOMES, pa.Table.from_pandas(outcome_rows, preserve_index=False), key)
-    return _plan_summary(cache, key.as_of, outcome_rows)
+    announced = outcome_rows.merge(items[["item_id", "queues"]].dropna(), on="item_id")
+    queues = _of_queues(settings, tables, announced) if len(announced) else ()
+    return dataclasses.replace(_plan_summary(cache, key.as_of, outcome_rows), queues=queues)
 
 
-def _with_expiry(tables: Tables, receipts: pd.DataFrame, key: MomentKey) -> pd.DataFrame:
-    """`receipts` with `expires_at` of their items, else the plan's latest; null where the plan is gone."""
+def _items(tables: Tables, key: MomentKey) -> pd.DataFrame:
+    """The items of a plan; none where it is gone."""
+    columns = ["item_id", "expires_at", "queues"]
     if not tables.exists(PLANS):
-        return receipts.assign(expires_at=pd.Series(pd.NaT, receipts.index))
-    columns = ["item_id", "expires_at"]
-    plan = tables.read_arrow(PLANS, as_of=key.as_of, owner=key.owner, columns=columns).to_pandas()
-    rows = receipts.merge(plan, on="item_id", how="left")
-    return rows.fillna({"expires_at": plan["expires_at"].max()}) if len(plan) else rows
+        return arrow_schema(PLANS).empty_table().select(columns).to_pandas()
+    return tables.read_arrow(PLANS, as_of=key.as_of, owner=key.owner, columns=columns).to_pandas()
+
+
+def _with_expiry(items: pd.DataFrame, receipts: pd.DataFrame) -> pd.DataFrame:
+    """`receipts` with `expires_at` of their items, else the plan's latest; null where the plan is gone."""
+    rows = receipts.merge(items[["item_id", "expires_at"]], on="item_id", how="left")
+    return rows.fillna({"expires_at": items["expires_at"].max()}) if len(items) else rows
+
+
+def _of_queues(settings: Settings, tables: Tables, rows: pd.DataFrame) -> tuple[QueueOutcome, ...]:
+    """The outcomes `rows` by queue that announced them; one that several announced counts for each."""
+    plan, benefit, dids = settings.plan, settings.benefit.model, pa.array(rows["did"], pa.string())
+    known = facts(tables, dids, OriginRules(settings.regions, tape=plan.tape))
+    hours = hours_per_byte(*plan_files(dids, known, plan=plan), benefit, settings.regions)
+    waiting = rows["bytes_saved"] * np.maximum(0.0, hours.missed - hours.hit)
+    was_read = rows["use"] == Use.READ
+    each = rows.assign(queue=rows["queues"].str.split(", "), waiting=waiting, was_read=was_read)
+    sums = each.explode("queue").groupby("queue")
+    of = sums.agg(files=("did", "size"), **{n: (n, "sum") for n in ("was_read", "bytes_saved", "waiting")})
+    return tuple(QueueOutcome(str(queue), *row) for queue, *row in of.reset_index().to_numpy().tolist())
 
 
 def _plan_summary(cache: str, as_of: str, rows: pd.DataFrame) -> OutcomeSummary:

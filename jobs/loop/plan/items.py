@@ -20,6 +20,7 @@ from features.schema import CONTENTS, PLANS, Table, arrow_schema
 from jobs.ground.caches.paths import Paths
 from jobs.ground.store.commits import MomentKey
 from jobs.ground.store.tables import Tables
+from jobs.loop.ingest.queued_files import Queued
 from jobs.loop.plan.file_facts import facts
 from jobs.loop.plan.planner import MODEL_COLUMNS, model_of
 from jobs.loop.trainings import promoted_models, unproven_because
@@ -64,6 +65,7 @@ def items(
     as_of_s: int,
     horizon_s: int,
     model: ModelVersion | None,
+    queued: Queued,
 ) -> pa.Table:
     """The plan's items; `key`: their partition; `model`: the one that made the predictions.
 
@@ -95,6 +97,7 @@ def items(
         "model_digest": pa.repeat(pa.scalar(None if model is None else model.digest, pa.string()), len(did)),
         "needs_model": pa.array(plan.needs_model),
         "origin": origin,
+        "queues": pc.if_else(pa.array(plan.n_jobs > 0), queued.announcers(did), None),
     }
     is_wrong = fetches.to_numpy(zero_copy_only=False) & paths.is_anothers(did, name)
     return _rows(PLANS, columns).filter(pa.array(~is_wrong))
@@ -244,8 +247,9 @@ def planned_items(tables: Tables, cache: str, as_of_s: int, basis: str) -> Plann
     # Where nothing is said, prefills are those without a model.
     needs = pc.coalesce(rows["needs_model"], pc.is_valid(rows["model_version"]))
     rows = rows.set_column(rows.column_names.index("needs_model"), "needs_model", needs)
-    # A prefill follows no predictions, and replaces nothing but its own files.
-    kind = PLAN if pc.any(pc.is_valid(rows["model_version"])).as_py() else PREFILL
+    # A prefill follows no predictions, and replaces nothing but its own files; it is never empty.
+    follows = not rows.num_rows or pc.any(pc.is_valid(rows["model_version"])).as_py()
+    kind = PLAN if follows else PREFILL
     return PlannedItems(rows, cache, as_of_s, kind, basis)
 
 

@@ -22,7 +22,8 @@ from jobs.ground.settings.tree import Settings
 from jobs.ground.store.commits import MomentKey
 from jobs.ground.store.tables import Tables
 from jobs.loop.ingest.arrivals import shortfalls
-from jobs.loop.ingest.queue import Queued, known_work
+from jobs.loop.ingest.queue import known_work
+from jobs.loop.ingest.queued_files import Queued
 from jobs.loop.plan.cache_state import CacheAtMoment
 from jobs.loop.plan.items import FileFilter, PlannedFile, contents, items, planned_files
 from jobs.loop.plan.planner import MODEL_COLUMNS, model_of, planner
@@ -42,7 +43,8 @@ class PlanSummary:
 
     `eviction_age_s`: how long a file stays there without a plan; `fitting_cycle_s`: the cycle of predictions
     and plans that suits this. `queued_*`: files that queued jobs will read, those of them to fetch, inputs
-    that the files table lacks, and stale ones, whose queue was not read again. `files`: those asked for.
+    that the files table lacks, stale ones, whose queue was not read again, and those of queues that are not
+    believed. `files`: those asked for.
     """
 
     cache: str
@@ -65,13 +67,14 @@ class PlanSummary:
     queued_prefetch_bytes: int
     queued_unknown: int
     queued_stale: int
+    queued_doubted: int
     alarms: tuple[str, ...]
     files: tuple[PlannedFile, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True)
-class Judged:
-    """A cache at one decision time: the files that it holds, the plan with its inputs, and their faults."""
+class JudgedCache:
+    """A cache at a decision time: its files, its plan with inputs, faults; `index`: of `held` in `dids`."""
 
     moment: CacheAtMoment
     held: Sequence[Held]
@@ -91,8 +94,8 @@ class Judged:
 def run(
     settings: Settings, *, cache: str, as_of_s: int, force: bool = False, listed: FileFilter | None = None
 ) -> PlanSummary:
-    """Plan for one cache; raises as `make`. `force`: beyond the limits too; `listed`: files to name."""
-    tables = _predicted(settings, cache, as_of_s)
+    """Plan for one cache; raises as `make`. `force`: ignore the limits; `listed`: which files to return."""
+    tables = _tables_with_predictions(settings, cache, as_of_s)
     tables.check_writable(PLANS)
     summary = make(CacheAtMoment.asked(settings, cache, as_of_s), force=force)
     if listed is None:
@@ -100,14 +103,14 @@ def run(
     return dataclasses.replace(summary, files=planned_files(tables, summary.cache, as_of_s, listed))
 
 
-def explained(settings: Settings, *, cache: str, as_of_s: int, item: str) -> Explanation:
-    """Why one file would be planned or not; nothing is written. Raises as `explained_by`."""
-    _predicted(settings, cache, as_of_s)
-    return explained_by(judge(CacheAtMoment.asked(settings, cache, as_of_s)), item=item)
+def judge_and_explain(settings: Settings, *, cache: str, as_of_s: int, item: str) -> Explanation:
+    """Why one file would be planned or not; nothing is written. Raises as `explain_item`."""
+    _tables_with_predictions(settings, cache, as_of_s)
+    return explain_item(judge(CacheAtMoment.asked(settings, cache, as_of_s)), item=item)
 
 
-def _predicted(settings: Settings, cache: str, as_of_s: int) -> Tables:
-    """The tables, with predictions to plan by. Raises StaleInputError before a cache is asked."""
+def _tables_with_predictions(settings: Settings, cache: str, as_of_s: int) -> Tables:
+    """The tables; raises StaleInputError if they have no predictions to plan by. No cache is asked."""
     settings.cache(cache)
     tables, region = Tables.of(settings), settings.region.name
     predicted_s = as_of_s - as_of_s % settings.features.cycle
@@ -147,6 +150,7 @@ def make(moment: CacheAtMoment, *, force: bool = False) -> PlanSummary:
         as_of_s=moment.as_of_s,
         horizon_s=judged.judgement.horizon_s,
         model=judged.model,
+        queued=judged.queued,
     )
     tables.replace_partition(PLANS, rows, key)
     champion = promoted_models(tables, region=region).get(CHAMPION)
@@ -155,23 +159,23 @@ def make(moment: CacheAtMoment, *, force: bool = False) -> PlanSummary:
     return _summary(judged, key, unproven_because(judged.model, champion))
 
 
-def explained_by(judged: Judged, *, item: str) -> Explanation:
+def explain_item(judged: JudgedCache, *, item: str) -> Explanation:
     """Why file `item` (a did, a name, or a held path) is planned or not in `judged`. Raises InputError."""
     moment = judged.moment
     item = moment.paths.did_at(item) or item
     is_item = pc.or_(pc.equal(judged.dids, item), pc.ends_with(judged.dids, f":{item}"))
-    place = pc.index(is_item, True).as_py()
-    if place < 0:
+    index = pc.index(is_item, True).as_py()
+    if index < 0:
         raise InputError(
             f"{item!r} is neither in cache {moment.cache.name!r} nor a candidate at "
             f"{as_of_label(moment.as_of_s)}: neither it nor its dataset was read lately; write it as "
             "scope:name, or as the cache's path"
         )
-    explanation = explain(judged.judgement, int(place))
-    return dataclasses.replace(explanation, origin=judged.origins["why"][place].as_py())
+    explanation = explain(judged.judgement, int(index))
+    return dataclasses.replace(explanation, origin=judged.origins["why"][index].as_py())
 
 
-def judge(moment: CacheAtMoment) -> Judged:
+def judge(moment: CacheAtMoment) -> JudgedCache:
     """The plan of a cache by the latest predictions, with its inputs."""
     tables, cache, region = moment.tables, moment.cache, moment.settings.region.name
     inventory = sorted(moment.inventory, key=lambda file: file.name)
@@ -182,7 +186,7 @@ def judge(moment: CacheAtMoment) -> Judged:
     unreadable = pa.array([moment.dids[file.name] for file in inventory if file.unreadable], pa.string())
     dids = dids.filter(pc.invert(pc.is_in(dids, value_set=unreadable)))
     dids, index = moment.with_held(dids, held)
-    files = moment.facts(dids)
+    facts = moment.facts(dids)
     value_planner = planner(
         tables,
         dids,
@@ -190,8 +194,8 @@ def judge(moment: CacheAtMoment) -> Judged:
         plan=moment.settings.plan,
         cycle_s=moment.cycle_s,
         predicted_every_s=moment.settings.features.cycle,
-        files=files.files,
-        origin_bytes=files.budget,
+        files=facts.files,
+        origin_bytes=facts.budget,
         work_at=lambda _: queued.of(dids),
         version=model.version,
     )
@@ -199,7 +203,7 @@ def judge(moment: CacheAtMoment) -> Judged:
         value_planner = value_planner.beside_a_steward
     judgement = value_planner.judge(moment.state(held, index))
     faults = tuple(fault for fault in (moment.inflows.fault, moment.fault) if fault is not None)
-    return Judged(moment, held, dids, files.origins, index, judgement, queued, model, faults)
+    return JudgedCache(moment, held, dids, facts.origins, index, judgement, queued, model, faults)
 
 
 def _candidates(
@@ -214,7 +218,7 @@ def _candidates(
     return dids, model_of(rows)
 
 
-def _check_limits(judged: Judged) -> None:
+def _check_limits(judged: JudgedCache) -> None:
     moment, limits, held_bytes = judged.moment, judged.moment.settings.plan, judged.held_bytes
     cache, at_s = moment.cache.name, moment.as_of_s
     check_loss(moment.tables, cache, held_bytes=held_bytes, at_s=at_s, share=limits.lost_share)
@@ -222,12 +226,12 @@ def _check_limits(judged: Judged) -> None:
     check_evictions(evicted_bytes, held_bytes, cache=cache, share=limits.evict_share)
 
 
-def _summary(judged: Judged, key: MomentKey, unproven: str | None) -> PlanSummary:
+def _summary(judged: JudgedCache, key: MomentKey, unproven: str | None) -> PlanSummary:
     plan, faults = judged.judgement.plan, judged.faults
     if unproven is not None:
         faults = (f"{unproven}; `cachecast push` carries out none of its choices", *faults)
     age_s = eviction_age_s(judged.judgement.case.state, judged.moment.cycle_s)
-    queued = (plan.action == Action.PREFETCH.code) & (plan.n_jobs > 0)
+    is_queued = (plan.action == Action.PREFETCH.code) & (plan.n_jobs > 0)
     n = {action: int((plan.action == action.code).sum()) for action in Action}
     return PlanSummary(
         cache=key.owner,
@@ -246,10 +250,11 @@ def _summary(judged: Judged, key: MomentKey, unproven: str | None) -> PlanSummar
         eviction_age_s=age_s,
         fitting_cycle_s=fitting_cycle_s(age_s, judged.moment.cycle_s),
         queued_files=judged.queued.files.num_rows,
-        queued_prefetch=int(queued.sum()),
-        queued_prefetch_bytes=int(plan.size_bytes[queued].sum()),
+        queued_prefetch=int(is_queued.sum()),
+        queued_prefetch_bytes=int(plan.size_bytes[is_queued].sum()),
         queued_unknown=judged.queued.n_unknown,
         queued_stale=judged.queued.n_stale,
+        queued_doubted=judged.queued.n_doubted,
         alarms=faults,
     )
 
@@ -262,7 +267,7 @@ _HEAD = (
 
 @dataclasses.dataclass(frozen=True)
 class NeverCache:
-    """Summary of the file. `left_out`: rules that it cannot express, and why; `configure`: for the server."""
+    """Summary of the file. `left_out`: rules it cannot express, and why; `configure`: the server's line."""
 
     cache: str
     file: str
@@ -279,19 +284,19 @@ def never_cache(settings: Settings, *, cache: str, out: Path) -> NeverCache:
         raise InputError(
             f"cache {cache!r} is a folder, which has no decision library; its plans obey the rules"
         )
-    made = blacklist([configured.rule for configured in settings.plan.rules])
-    place = out.absolute()
+    rules = blacklist([configured.rule for configured in settings.plan.rules])
+    path = out.absolute()
     try:
         # The cache's server reads it, as another account.
-        files.write(place, "\n".join([*_HEAD, *made.lines, ""]), mode=0o644)
+        files.write(path, "\n".join([*_HEAD, *rules.lines, ""]), mode=0o644)
     except OSError as error:
         raise InputError(f"cannot write {out}: {error.strerror}; choose another --out") from None
     return NeverCache(
         cache=cache,
-        file=str(place),
-        rules=made.n_rules,
-        lines=len(made.lines),
-        left_out=made.left_out,
-        configure=f"pfc.decisionlib {LIBRARY} {place}",
+        file=str(path),
+        rules=rules.n_rules,
+        lines=len(rules.lines),
+        left_out=rules.left_out,
+        configure=f"pfc.decisionlib {LIBRARY} {path}",
         takes_effect="when xrootd starts: restart the cache",
     )

@@ -17,8 +17,12 @@ from features.schema import PLANS, QUEUE, arrow_schema
 from jobs.ground.settings.tree import Settings
 from jobs.ground.store.commits import MomentKey
 from jobs.ground.store.tables import Tables
-from jobs.loop.ingest.queue import Queued, files_of_inputs, write
+from jobs.loop.ingest.announced import PREFILLS
+from jobs.loop.ingest.queue import write
 from jobs.loop.ingest.queue_entries import Checked, check_entries
+from jobs.loop.ingest.queued_files import Queued, files_of_inputs
+from jobs.loop.ingest.queues.answers import entries_of, read_answer
+from jobs.loop.ingest.queues.place import Place
 from jobs.loop.plan.cache_state import CacheAtMoment
 from jobs.loop.plan.items import items
 from jobs.loop.plan.planner import limits
@@ -75,6 +79,21 @@ def listed(path: Path) -> list[str]:
     return [name for line in lines if (name := line.strip()) and not name.startswith(_COMMENT)]
 
 
+def with_described(request: PrefillRequest, path: Path, as_of_s: int) -> PrefillRequest:
+    """`request` with the inputs that jobs of a description name, as a queue would. Raises InputError."""
+    raw = read_answer(str(path), token="", timeout_s=0)
+    checked = check_entries(entries_of(raw, "auto", Place(as_of_s)), as_of_s=as_of_s, stale_s=1)
+    if not checked.rows:
+        why = next(iter(checked.refused), "no job")
+        raise InputError(f"{path} describes no job that reads data: {why}")
+    inputs = [(str(row["input"]), bool(row["is_dataset"])) for row in checked.rows.values()]
+    return dataclasses.replace(
+        request,
+        datasets=[*request.datasets, *(name for name, is_dataset in inputs if is_dataset)],
+        files=[*request.files, *(name for name, is_dataset in inputs if not is_dataset)],
+    )
+
+
 def free_moment(settings: Settings, cache: str, from_s: int) -> int:
     """`from_s`, or the first second after it for which the cache has no plan yet."""
     tables = Tables.of(settings)
@@ -103,8 +122,9 @@ def run(
         raise InputError(
             f"cache {cache!r} has a plan at {key.as_of}; give another --as-of, or resume it: cachecast push"
         )
-    entries = _entries(request, as_of_s, settings.queue.stale)
+    entries, name = _entries(request, as_of_s, settings.queue.stale), PREFILLS + _digest(cache, request)
     requested = pa.Table.from_pylist(list(entries.rows.values()), arrow_schema(QUEUE))
+    requested = requested.append_column("queue", pa.repeat(pa.scalar(name), requested.num_rows))
     queued = files_of_inputs(tables, requested, as_of_s)
     if not queued.files.num_rows:
         raise InputError(
@@ -112,7 +132,6 @@ def run(
             "first, or write them as scope:name"
         )
     planned, dids, origins = _planned(moment, queued)
-    name = f"prefill-{_digest(cache, request)}"
     rows = items(
         planned.plan,
         dids,
@@ -122,13 +141,18 @@ def run(
         as_of_s=as_of_s,
         horizon_s=settings.plan.horizon,
         model=None,
+        queued=queued,
     )
+    pushed = None
     if not dry_run:
         for row in entries.rows.values():
             row["cache"] = cache
         write(tables, entries, queue=name, source="prefill", as_of_s=as_of_s)
-        tables.replace_partition(PLANS, rows, key)
-    pushed = None if dry_run else push.run(settings, cache=cache, as_of_s=as_of_s, on_progress=on_progress)
+        if rows.num_rows:  # an empty plan would say that nothing is to be done
+            tables.replace_partition(PLANS, rows, key)
+            pushed = push.run(settings, cache=cache, as_of_s=as_of_s, on_progress=on_progress)
+        else:
+            pushed = push.resume(settings, cache=cache, on_progress=on_progress)
     return _summary(planned, queued, key, name, pushed)
 
 

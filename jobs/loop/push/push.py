@@ -11,8 +11,9 @@ from contextlib import closing, contextmanager
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from features.common.errors import NotDueError
 from features.common.progress import Advance
-from features.common.times import DAY_S, as_of_label
+from features.common.times import DAY_S, as_of_label, parse_as_of
 from features.schema import RECEIPTS
 from jobs.ground.caches.inventory import (
     check_listed_evictions,
@@ -35,7 +36,7 @@ from jobs.loop.plan.items import (
 from jobs.loop.push.journal import check_known, prune, write_receipts
 from prefetch.actions import Action, ItemState
 from prefetch.journal.journal import Item, Journal, Receipt
-from prefetch.journal.tables import PROMOTED, UNPROVEN
+from prefetch.journal.tables import PROMOTED, UNPROVEN, Heading
 from prefetch.push.attempt import PushLimits
 from prefetch.push.push import PushSummary, push, sources_seen
 from prefetch.push.worker import UNMEASURED_S
@@ -93,11 +94,12 @@ def run(
     force: bool = False,
     unproven: bool = False,
     evict_now: bool = False,
+    overtaken_by: Callable[[], str | None] = lambda: None,
 ) -> PushSummary:
-    """Carry out one cache's plan; `force`: however much it evicts; `unproven`: see `push_plan`.
+    """Carry out one cache's plan; `force`: however much it evicts; the others: see `push_plan`.
 
     Evictions are left to the cache's steward, if it has one, unless `evict_now`. Raises StaleInputError if
-    there is no plan, and LimitError.
+    there is no plan, LimitError, and NotDueError.
     """
     tables, name = Tables.of(settings), settings.cache(cache).name
     plan = planned_items(tables, name, as_of_s, UNPROVEN)
@@ -105,7 +107,7 @@ def run(
         share = settings.plan.evict_share
         check_planned_evictions(tables, plan.rows, cache=name, at_s=as_of_s, share=share)
     with _work(settings, cache, evict_now=evict_now, force=force) as work:
-        return push_plan(work, plan, on_progress=on_progress, unproven=unproven)
+        return push_plan(work, plan, on_progress=on_progress, unproven=unproven, overtaken_by=overtaken_by)
 
 
 def resume(
@@ -176,18 +178,35 @@ def _work(settings: Settings, cache: str, *, evict_now: bool, force: bool) -> It
 
 
 def push_plan(
-    work: PushRun, plan: PlannedItems, *, on_progress: Advance, unproven: bool = False
+    work: PushRun,
+    plan: PlannedItems,
+    *,
+    on_progress: Advance,
+    unproven: bool = False,
+    overtaken_by: Callable[[], str | None] = lambda: None,
 ) -> PushSummary:
     """Push a `plan` of the cache and write its receipts; a second run repeats nothing.
 
     What models chose is withheld unless they were promoted, or `unproven`. Unfinished items of older plans
-    are replaced; see `Plans.record_plan`.
+    are replaced; see `Plans.record_plan`. `overtaken_by`: the later decision time that alone is to act, asked
+    for when nobody else pushes any more; NotDueError is raised then, and the plan counts as replaced.
     """
     began_s = work.now_s()
     admission = admit(work, plan, unproven=unproven)
-    work.journal.plans.record_plan(admission.items, now_s=began_s)
+    empty = None if len(plan) else Heading(work.cache, plan.as_of_s, plan.kind)
+    work.journal.plans.record_plan(admission.items, now_s=began_s, empty=empty)
     receipts_of = {plan.as_of_s} if len(admission.items) else set()
-    done = push_rest(work, on_progress=on_progress, receipts_of=receipts_of, since_s=began_s)
+
+    def check() -> None:
+        if (by := overtaken_by()) is not None:
+            work.journal.plans.overtake(work.cache, plan.as_of_s, by_s=parse_as_of(by), now_s=work.now_s())
+            for as_of_s in receipts_of:
+                write_receipts(work.tables, work.journal, work.cache, as_of_s)
+            raise NotDueError(
+                f"the plan of {as_of_label(plan.as_of_s)} was overtaken by the features of {by}"
+            )
+
+    done = push_rest(work, on_progress=on_progress, receipts_of=receipts_of, since_s=began_s, check=check)
     return dataclasses.replace(done, withheld=admission.withheld, unproven=admission.why)
 
 
@@ -213,12 +232,17 @@ def admit(work: PushRun, plan: PlannedItems, *, unproven: bool) -> Admitted:
 
 
 def push_rest(
-    work: PushRun, *, on_progress: Advance, receipts_of: Set[int] = frozenset(), since_s: float | None = None
+    work: PushRun,
+    *,
+    on_progress: Advance,
+    receipts_of: Set[int] = frozenset(),
+    since_s: float | None = None,
+    check: Callable[[], None] = lambda: None,
 ) -> PushSummary:
     """Push the unfinished items in the journal of a cache, write receipts, and prune the journal.
 
     Receipts are written of plans that changed since `since_s` (None: since now), and in any case of the
-    plans at the times `receipts_of`.
+    plans at the times `receipts_of`. `check`: see `prefetch.push.push.push`.
     """
     began_s = work.now_s() if since_s is None else since_s
     _check_evictions(work, at_s=began_s)
@@ -239,6 +263,7 @@ def push_rest(
         now_s=work.now_s,
         limits=work.limits,
         on_progress=count,
+        check=check,
     )
     changed = work.journal.reports.changed_plans(work.cache, since_s=began_s)
     for as_of_s in sorted({*changed, *receipts_of}):

@@ -60,15 +60,16 @@ def sync(
         tables = Tables.of(settings)
         dids = dids_of(tables, inventory, settings.names.scopes, configured.prefix)
         inventory = _admitted(settings, inventory, dids)
-        held, n_unnamed = _held(inventory, dids)
+        held, n_unnamed = _complete_dids(inventory, dids)
         unreadable = [did for file in inventory if file.unreadable and (did := _did(dids[file.name]))]
 
         def pending() -> ReplicaChanges:
-            known = reported.states(rse)
-            pending_changes = changes(held, known, unreadable)
+            states = reported.states(rse)
+            pending_changes = changes(held, states, unreadable)
             if not force:
-                share, n_reported = settings.rucio.withdraw_share, sum(s != "unknown" for s in known.values())
-                check_withdrawals(len(pending_changes.remove), n_reported, rse=rse, share=share)
+                n_reported = sum(state != "unknown" for state in states.values())
+                share, n_removed = settings.rucio.withdraw_share, len(pending_changes.remove)
+                check_withdrawals(n_removed, n_reported, rse=rse, share=share)
             return pending_changes
 
         if dry_run:
@@ -76,19 +77,20 @@ def sync(
             return ReplicaDrift(
                 cache, rse, len(held) + n_unnamed, n_unnamed, len(drift.add), len(drift.remove)
             )
-        at = Sync(rse, reported=reported, broker=broker, session=session(settings.rucio))
+        reporting = Sync(rse, reported=reported, broker=broker, session=session(settings.rucio))
         if recheck:
-            at.recheck()
-        at.report(pending(), now_s=time.time())
-        return SyncSummary(cache, rse, len(held) + n_unnamed, n_unnamed, **at.confirm(wait_s=wait_s))
+            reporting.recheck()
+        reporting.report(pending(), now_s=time.time())
+        return SyncSummary(cache, rse, len(held) + n_unnamed, n_unnamed, **reporting.confirm(wait_s=wait_s))
 
 
 def set_up(settings: Settings, *, cache: str, prefix: str, algorithm: str) -> RseSetUp:
+    """Make the RSE of `cache`, or make it safe again; `prefix`, `algorithm`: of its files' paths."""
     configured = settings.cache(cache)
     rse, door = _rse(configured), None
     if configured.kind == "xcache":
-        at = urlsplit(configured.url)
-        door = RseDoor(at.hostname or "", at.port or 1094, prefix, algorithm)
+        url = urlsplit(configured.url)
+        door = RseDoor(url.hostname or "", url.port or 1094, prefix, algorithm)
     return RseSetUp(cache, rse, tuple(rse_room.set_up(session(settings.rucio), rse, door)))
 
 
@@ -98,8 +100,8 @@ def check(settings: Settings, *, cache: str | None) -> list[RseCheck]:
     rses = [configured.rse for configured in caches if configured.rse] if cache is None else [_rse(caches[0])]
     if not rses:
         raise ConfigError("caches", "no cache has an RSE; set rse in caches/NAME.toml")
-    at = session(settings.rucio)
-    return [result for rse in rses for result in rse_room.check(at, rse)]
+    client = session(settings.rucio)
+    return [result for rse in rses for result in rse_room.check(client, rse)]
 
 
 def _rse(cache: CacheSettings) -> str:
@@ -126,9 +128,9 @@ def _broker(rucio: RucioSettings) -> Broker:
 
 
 def _inventory(settings: Settings, cache: CacheSettings, reported: Mapping[Did, str]) -> list[Held]:
-    there = [f"{did.scope}:{did.name}" for did, state in reported.items() if state == "there"]
+    dids = [f"{did.scope}:{did.name}" for did, state in reported.items() if state == "there"]
     tables, now_s = Tables.of(settings), int(time.time())
-    names = Paths.last(tables, cache, at_s=now_s).known(pa.array(there, pa.string())).drop_null().to_pylist()
+    names = Paths.last(tables, cache, at_s=now_s).known(pa.array(dids, pa.string())).drop_null().to_pylist()
     return verified(settings, cache, at_s=now_s, reported=names).held
 
 
@@ -141,14 +143,15 @@ def _admitted(settings: Settings, held: Sequence[Held], dids_by_name: Mapping[st
     return [file for file, code in zip(held, codes.tolist(), strict=True) if code not in left_out]
 
 
-def _held(inventory: Iterable[Held], dids_by_name: Mapping[str, str]) -> tuple[list[Did], int]:
+def _complete_dids(inventory: Iterable[Held], dids_by_name: Mapping[str, str]) -> tuple[list[Did], int]:
+    """The DIDs of complete files, and how many complete files have none."""
     dids = [_did(dids_by_name[file.name]) for file in inventory if file.complete]
     known = [did for did in dids if did is not None]
     return known, len(dids) - len(known)
 
 
 def _did(text: str) -> Did | None:
-    """A DID as Rucio knows it; None for a path whose scope is not known, or a second copy."""
+    """A DID as Rucio knows it; None where only a path is known, or it is the second path of a file."""
     scope, _, name = text.partition(":")
     is_guess = scope in GUESSED or (scope == "cms" and not name.startswith("/store/"))
     return None if is_guess else Did(scope, name)

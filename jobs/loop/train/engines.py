@@ -41,7 +41,8 @@ class StateSource:
 
     `dormant`: partitions of the table `dormant` that belong to the state `since`; of a dataset in several of
     them the newest counts, and that of the state before all. `in_state`: what the state will have counted of
-    each day; `older`: partitions by table that are not needed any more.
+    each day; `older`: partitions by table that are not needed any more. `is_kept`: whether the state is
+    written; else later ones are made from `since`, too.
     """
 
     since: MomentKey | None
@@ -49,6 +50,7 @@ class StateSource:
     days: Mapping[Key, Partition]
     in_state: Mapping[str, DayInState]
     older: Mapping[Table, Collection[Key]]
+    is_kept: bool
 
 
 @dataclasses.dataclass(frozen=True)
@@ -80,7 +82,7 @@ class FeatureWork:
     @property
     def state_windows(self) -> Mapping[Table, tuple[float, float]]:
         """Tables that the state is written to: datasets whose last counted read is in the table's window."""
-        if self.source is None or self.source.since == self.keys[-1]:
+        if self.source is None or not self.source.is_kept:
             return {}
         before_s = self.spec.dormant_before(self.as_ofs[-1])
         moved_s = -math.inf if self.since_s is None else self.spec.dormant_before(self.since_s)

@@ -29,8 +29,8 @@ def run(settings: Settings, *, as_ofs: Sequence[int], sample_share: float = 1.0)
 def compute(data: RegionData, as_ofs: Sequence[int]) -> Snapshot:
     """Replace the features of every as_of (seconds since 1970); an as_of without a candidate becomes empty.
 
-    A single as_of of all candidates is computed from the state of the last one (`train.states`), and its
-    own is written. Several, or samples, are computed in one pass over the accesses, without writing a state.
+    A single as_of of all candidates is computed from the last state (`train.states`), and its own is written
+    if it is worth it. Several, or samples, are computed in one pass over the accesses, without a state.
     Both give identical rows. A second run changes nothing. The catalogue is used if there is one. Raises
     InputError if an as_of is off the grid, StaleInputError without accesses, ConflictError if another run
     wrote the same as_ofs.
@@ -46,7 +46,7 @@ def compute(data: RegionData, as_ofs: Sequence[int]) -> Snapshot:
     if work.state_windows:
         states.begin(instants[-1])
     done = data.engine(work.days).write_features(tables, work, base=base)
-    if work.source is not None:
+    if work.state_windows:
         states.conclude(work)
     return done
 

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import pyarrow as pa
 
 from features import labels
 from features.common.times import parse_as_of
+from features.schema import Table
 from features.stream import events
 from features.stream.region import Region
 from jobs.ground.store.commits import Key, MomentKey
-from jobs.ground.store.tables import Snapshot, Tables, read_partitions
+from jobs.ground.store.tables import Snapshot, StagedFile, Tables, new_folder, read_partitions
 from jobs.loop.train.engines import FeatureWork, LabelWork
 from jobs.loop.train.states import carried, catalogue, coded_reads, not_counted
+from models.parallel import map_parallel
+
+ROWS_PER_FILE = 200_000
+"""A core writes, and later reads, a file of so many rows at a time."""
 
 
 class LocalEngine:
@@ -21,13 +26,14 @@ class LocalEngine:
 
     def write_features(self, tables: Tables, work: FeatureWork, *, base: Snapshot) -> Snapshot:
         bases = {table: tables.head(table) for table in work.state_windows}
-        region = _region(tables, work)
-        pieces = ((MomentKey.at(at, work.region), region.features(at)) for at in work.as_ofs)
-        done = tables.replace_each(work.spec.features_table, pieces, cover=work.keys, base=base)
+        region, features = _region(tables, work), work.spec.features_table
+        rows = ((MomentKey.at(at, work.region), region.features(at)) for at in work.as_ofs)
+        done = tables.commit(features, _staged(tables, features, rows), cover=work.keys, base=base)
         for table, (since_s, before_s) in work.state_windows.items():
             key, older = work.keys[-1], work.older(table)
             state = region.stored(work.as_ofs[-1], counted_since_s=since_s, counted_before_s=before_s)
-            tables.replace_each(table, [(key, state.rows)], cover=[key], base=bases[table], drop=older)
+            files = _staged(tables, table, [(key, state.rows)])
+            tables.commit(table, files, cover=[key], base=bases[table], drop=older)
         return done
 
     def features(self, tables: Tables, work: FeatureWork) -> Iterator[pa.Table]:
@@ -43,6 +49,22 @@ class LocalEngine:
                 yield key, reads.labels(dids.combine_chunks(), parse_as_of(key[1]), work.spec)
 
         return tables.replace_each(work.spec.labels_table, pieces(), cover=work.partitions, base=base)
+
+
+def _staged(tables: Tables, table: Table, rows: Iterable[tuple[Key, pa.Table]]) -> list[StagedFile]:
+    """Write the rows of partitions on all cores, a file for each `ROWS_PER_FILE`; in their order."""
+    folder = new_folder()
+
+    def write(piece: tuple[int, Key, pa.Table]) -> list[StagedFile]:
+        number, key, some = piece
+        return tables.stage(table, folder, [(key, some)], prefix=f"part-{number}")
+
+    staged = list[StagedFile]()
+    for key, every in rows:
+        starts = enumerate(range(0, every.num_rows, ROWS_PER_FILE))
+        pieces = [(number, key, every.slice(start, ROWS_PER_FILE)) for number, start in starts]
+        staged += (file for files in map_parallel(write, pieces) for file in files)
+    return staged
 
 
 def _region(tables: Tables, work: FeatureWork) -> Region:

@@ -7,6 +7,9 @@ accesses that were not usable yet at S.
 Accesses that were written late, although they were usable at S, cannot be told from those that are counted
 already. The state is then rebuilt from all accesses, and also if settings have changed.
 
+A state is written at the first as_of of a day, and when many reads are new: until then each as_of counts the
+reads since the last one that was written, which costs less than to write what did not change.
+
 A state has two parts, so that a cycle costs what its reads and candidates do, however long the history is.
 The table `states` holds the datasets that may have candidates, and is written anew with each state. At the
 first state of a day those that have become too old move to a partition of the table `dormant`, which later
@@ -19,6 +22,7 @@ import dataclasses
 import hashlib
 import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -39,6 +43,9 @@ from models.parallel import map_parallel
 
 STATE_FORM = 4
 """Version of the state's content. Raise it when the content changes its meaning: all states are rebuilt."""
+
+WORTH_A_STATE = 0.25
+"""New reads, as a share of a state's rows, for which the next state is written before the next day."""
 
 VACUUM_AFTER_S = 3600.0
 """Replaced states stay on disk this long, for readers still at work."""
@@ -61,8 +68,9 @@ class States:
             if (source := self._carried_on(key, accesses, as_of_s)) is not None:
                 return source
         days = accesses.select(until=_next_day(as_of_s))
-        counted = {key[0]: self._count(accesses, key, as_of_s, as_of_s)[1] for key in days}
-        return StateSource(None, {}, days, counted, self._older(as_of_s, (), ()))
+        counts = map_parallel(lambda key: self._count(accesses, key, as_of_s, as_of_s)[1], days)
+        counted = {key[0]: count for key, count in zip(days, counts, strict=True)}
+        return StateSource(None, {}, days, counted, self._older(as_of_s, (), ()), is_kept=True)
 
     def begin(self, as_of_s: int) -> None:
         """Mark the state at `as_of_s` as unusable until `conclude`."""
@@ -105,7 +113,10 @@ class States:
             n_before, counted[day[0]] = self._count(accesses, day, since_s, as_of_s)
             if n_before != in_state.get(day[0], DayInState()).n_known:
                 return None
-        return StateSource(key, dormant, unread, counted, self._older(as_of_s, [key], dormant))
+        n_new = sum(now.n_known - in_state.get(day, DayInState()).n_known for day, now in counted.items())
+        n_rows = self.tables.head(STATES).partitions[key].n_rows
+        is_kept = day_label(since_s) != day_label(as_of_s) or n_new > WORTH_A_STATE * n_rows
+        return StateSource(key, dormant, unread, counted, self._older(as_of_s, [key], dormant), is_kept)
 
     def _until(self, table: Table, as_of_s: int) -> list[MomentKey]:
         """The region's partitions at or before `as_of_s`, latest first."""
@@ -129,7 +140,7 @@ class States:
     def _count(self, accesses: Snapshot, day: Key, since_s: int, as_of_s: int) -> tuple[int, DayInState]:
         """A day's demand rows usable at `since_s`, and what the state at `as_of_s` has counted of it."""
         part = accesses.partitions[day]
-        rows = demanded(read_partitions(accesses, {day: part}, [*_TIMES, *PLACE]), self.demand_sources)
+        rows = demanded_day(accesses, {day: part}, _TIMES, self.demand_sources)
         from_s = usable(rows, cycle_s=self.spec.cycle_s)
         in_state = DayInState(part.digest, int(np.sum(from_s <= as_of_s)), rows.num_rows)
         return int(np.sum(from_s <= since_s)), in_state
@@ -246,16 +257,16 @@ def carried(tables: Tables, work: FeatureWork, reads: pa.Table, files: pa.Table)
         return Stored.empty()
     states = tables.head(STATES)
     partitions: dict[Key, Partition] = {work.source.since: states.partitions[work.source.since]}
-    awake = Stored.of_rows(read_partitions(states, partitions, STATES.column_names).combine_chunks())
-    names = _dormant(tables, work, awake)
-    woken = _concerned(names, awake, reads, files)
-    newest = names.filter(pc.is_in(names["home"], value_set=woken)).group_by("home")
-    homes = newest.aggregate([("as_of", "max")])
-    pieces = [awake]
-    for key in work.source.dormant:
-        here = homes.filter(pc.equal(homes["as_of_max"], key[1]))["home"]
+    awake = Stored.of_rows(read_partitions(states, partitions, STATES.column_names))
+    dormant, newest_first = tables.head(DORMANT), sorted(work.source.dormant.items(), reverse=True)
+    names = map_parallel(lambda apart: _Names.of(dormant, dict([apart]), work), newest_first)
+    pieces, waiting = [awake], _concerned(names, awake, reads, files)
+    for apart, known in zip(newest_first, names, strict=True):
+        here = known.datasets.filter(pc.is_in(known.datasets, value_set=waiting))
         if len(here):
-            pieces.append(_woken(tables, work, key, here))
+            rows = _remembered(read_partitions(dormant, dict([apart]), DORMANT.column_names), work)
+            pieces.append(Stored.of_rows(rows.filter(pc.is_in(_dataset_of(rows), value_set=here))))
+            waiting = waiting.filter(pc.invert(pc.is_in(waiting, value_set=here)))
     return Stored(
         pa.concat_tables([state.files for state in pieces]),
         pa.concat_tables([state.datasets for state in pieces]),
@@ -285,45 +296,45 @@ def remembered(rows: pa.Table, work: FeatureWork, superseded: pa.Array) -> pa.Ta
     return rows.filter(pc.invert(pc.is_in(_dataset_of(rows), value_set=superseded)))
 
 
-def _dormant(tables: Tables, work: FeatureWork, awake: Stored) -> pa.Table:
-    """entity, home (the dataset), as_of of what is remembered of dormant datasets."""
-    assert work.source is not None
-    columns = ["entity", "dataset", "last_read_s", "as_of"]
-    rows = _remembered(read_partitions(tables.head(DORMANT), work.source.dormant, columns), work)
-    rows = rows.append_column("home", _dataset_of(rows)).select(["entity", "home", "as_of"])
-    return rows.filter(pc.invert(pc.is_in(rows["home"], value_set=awake.datasets["entity"])))
+class _Names(NamedTuple):
+    """What is remembered in a partition of `dormant`: `entity`, the `dataset` of each, and all `datasets`."""
+
+    entity: pa.ChunkedArray
+    dataset: pa.ChunkedArray
+    datasets: pa.Array
+
+    @classmethod
+    def of(cls, dormant: Snapshot, partitions: Mapping[Key, Partition], work: FeatureWork) -> _Names:
+        columns = ["entity", "dataset", "last_read_s"]
+        rows = _remembered(read_partitions(dormant, partitions, columns), work)
+        return cls(rows["entity"], _dataset_of(rows), _dataset_of(rows).unique())
+
+    def of_files(self, dids: pa.Array) -> pa.ChunkedArray:
+        """The datasets of those of `dids` that are here."""
+        return self.dataset.filter(pc.is_in(self.entity, value_set=dids))
 
 
-def _concerned(names: pa.Table, awake: Stored, reads: pa.Table, files: pa.Table) -> pa.Array:
+def _concerned(names: Sequence[_Names], awake: Stored, reads: pa.Table, files: pa.Table) -> pa.Array:
     """The dormant datasets of files that are read now, or look unread and are listed in a dataset in use.
 
     A file may be listed in another dataset than it was counted in when it was first read.
     """
     read = absent(distinct([reads["did"]]), awake.files["entity"])
     stated = [rows.filter(pc.is_in(rows["did"], value_set=read))["dataset"] for rows in (reads, files)]
-    counted = names.filter(pc.is_in(names["entity"], value_set=read))["home"]
-    in_use = distinct([*stated, counted, awake.datasets["entity"]])
+    counted = map_parallel(lambda dormant: dormant.of_files(read), names)
+    in_use = distinct([*stated, *counted, awake.datasets["entity"]])
     listed = files.filter(pc.is_in(files["dataset"], value_set=in_use))["did"]
     unread = absent(distinct([listed]), awake.files["entity"])
-    is_concerned = pc.or_(
-        pc.is_in(names["home"], value_set=in_use),
-        pc.is_in(names["entity"], value_set=distinct([read, unread])),
-    )
-    return distinct([names.filter(is_concerned)["home"]])
-
-
-def _woken(tables: Tables, work: FeatureWork, key: Key, homes: pa.ChunkedArray) -> Stored:
-    """The datasets `homes` as they became dormant at `key`."""
-    assert work.source is not None
-    partitions = {key: work.source.dormant[key]}
-    rows = _remembered(read_partitions(tables.head(DORMANT), partitions, DORMANT.column_names), work)
-    return Stored.of_rows(rows.filter(pc.is_in(_dataset_of(rows), value_set=homes)))
+    looked_for = map_parallel(lambda dormant: dormant.of_files(unread), names) if len(unread) else []
+    everything = distinct([in_use, *looked_for])
+    return everything.filter(pc.invert(pc.is_in(everything, value_set=awake.datasets["entity"])))
 
 
 def _remembered(rows: pa.Table, work: FeatureWork) -> pa.Table:
     """The rows of datasets that the state has not forgotten."""
     assert work.since_s is not None
-    return rows.filter(pc.greater_equal(rows["last_read_s"], work.since_s - work.spec.history_s))
+    is_remembered = pc.greater_equal(rows["last_read_s"], work.since_s - work.spec.history_s)
+    return rows if pc.all(is_remembered, min_count=0).as_py() else rows.filter(is_remembered)
 
 
 def _dataset_of(rows: pa.Table) -> pa.ChunkedArray:

@@ -334,7 +334,7 @@ def _spool(root: str) -> Iterator[Spool]:
 
 
 MOST_ACCESSES = 4_000_000
-"""Accesses learned from, in memory with their names: of as many days as have no more, at least of one."""
+"""An order is learned from the latest days with no more accesses, at least one day: all are in memory."""
 
 
 class RegionOrder(NamedTuple):
@@ -381,7 +381,7 @@ def learn(data: RegionData, *, since_s: int, until_s: int, on_progress: Advance)
 
 
 def _affordable_since_s(tables: Tables, until_s: int) -> int:
-    """The first of the days that are learned from; see `MOST_ACCESSES`."""
+    """The start of the first day to learn from, so that memory suffices; see `MOST_ACCESSES`."""
     days = tables.snapshot(ACCESSES).select(until=day_label(until_s))
     n_accesses, since_s = 0, until_s
     for key, part in sorted(days.items(), reverse=True):

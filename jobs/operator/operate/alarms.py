@@ -6,7 +6,7 @@ import bisect
 import dataclasses
 import itertools
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from features.common.errors import ServiceError
@@ -16,6 +16,7 @@ from features.results import ARRIVALS
 from features.schema import ACCESSES
 from jobs.ground.settings.tree import CacheSettings, CollectSettings, Settings
 from jobs.ground.store.tables import Tables, read_partitions
+from jobs.loop.ingest.announced import QueueReport
 from jobs.loop.trainings import trained_versions
 from jobs.operator.operate.remedies import NEW_MODEL, REMEDIES, UNTIL_THEN, WITHHELD
 from models.serving.versions import CANDIDATE
@@ -122,6 +123,7 @@ class Status:
     drifted: tuple[str, ...]
     caches: tuple[CacheStatus, ...]
     alarms: tuple[Alarm, ...]
+    queues: tuple[QueueReport, ...] = ()
 
 
 def arrival_alarms(tables: Tables, settings: Settings, *, now_s: int) -> list[Alarm]:
@@ -139,6 +141,13 @@ def arrival_alarms(tables: Tables, settings: Settings, *, now_s: int) -> list[Al
         for row in rows
         if row["why"]
     ]
+
+
+def queue_alarms(queues: Iterable[QueueReport]) -> Iterator[Alarm]:
+    """An alarm per queue that is not believed, or grows."""
+    for report in queues:
+        if report.fault is not None:
+            yield alarm("queue-doubted", report.queue, report.fault)
 
 
 def region_alarms(status: Status, tables: Tables, settings: Settings, *, now_s: int) -> Iterator[Alarm]:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import configparser
 import contextlib
 import dataclasses
 import http.client
 import importlib.metadata
 import importlib.util
+import os
 import socket
 import sqlite3
 import ssl
@@ -21,7 +23,7 @@ from typing import Any
 
 import pyarrow.compute as pc
 
-from features.common import strict_json
+from features.common import files, strict_json
 from features.common.errors import (
     CachecastError,
     ConfigError,
@@ -87,7 +89,7 @@ def _checks(settings: Settings) -> Iterator[Check]:
     yield _hosts(settings.tables.root)
     yield from collectors(settings.caches.values())
     yield placement(settings.serve)
-    yield airflow(settings.airflow.url)
+    yield airflow(settings.airflow.url, n_caches=len(settings.caches))
 
 
 def _tables(root: str) -> Check:
@@ -143,6 +145,8 @@ def _salt(salt: str) -> Check:
 
 def _cache(cache: CacheSettings) -> Check:
     part = f"cache {cache.name}"
+    if (why := files.silent(cache.folders, within_s=TIMEOUT_S)) is not None:
+        return Check(part, cache.url, "bad", why)
     if cache.kind == "directory":
         missing = [str(path) for path in (Path(cache.url), cache.origin) if path and not path.is_dir()]
         detail = (
@@ -321,8 +325,9 @@ def _tls(host: str) -> ssl.SSLContext:
 def collectors(caches: Iterable[CacheSettings]) -> Iterator[Check]:
     """Whether a collector writes to each folder that a cache's `gstream` names."""
     named = {cache.gstream for cache in caches if cache.gstream is not None}
-    # A capture or a stream of one cache is written by others.
-    folders = sorted(path for path in named if not path.is_file())
+    # A capture or a stream of one cache is written by others; one that hangs is named with its cache.
+    answering = {path for path in named if files.silent([path], within_s=TIMEOUT_S) is None}
+    folders = sorted(path for path in answering if not path.is_file())
     if not folders:
         yield Check("collector", "none", "off", "set gstream of a cache; see docs/hosts.md")
     yield from map(_collector, folders)
@@ -339,8 +344,8 @@ def _collector(folder: Path) -> Check:
     return Check("collector", str(folder), "ok", "a collector writes here")
 
 
-def airflow(url: str) -> Check:
-    """Whether Airflow's API server answers and reports its other parts as healthy."""
+def airflow(url: str, *, n_caches: int = 0, env: Mapping[str, str] = os.environ) -> Check:
+    """Whether Airflow's API server answers, its other parts are healthy, and no cache waits for another."""
     if not url:
         return Check("airflow", "none", "off", "set [airflow] url")
     reply = health(f"{url.rstrip('/')}/api/v2/monitor/health")
@@ -348,7 +353,23 @@ def airflow(url: str) -> Check:
         return Check("airflow", url, "bad", reply)
     if sick := sick_parts(reply, _AIRFLOW_PARTS):
         return Check("airflow", url, "bad", f"answers; not healthy: {', '.join(sick)}")
+    most = _parallelism(env)
+    if most is not None and 0 < most < n_caches:
+        few = f"healthy; [core] parallelism = {most} is less than the {n_caches} caches, of which those that "
+        return Check("airflow", url, "bad", f"{few}hang may then hold up others: raise it")
     return Check("airflow", url, "ok", "healthy")
+
+
+def _parallelism(env: Mapping[str, str]) -> int | None:
+    """How many tasks Airflow runs at once by its settings here; None: they are elsewhere, or say nothing."""
+    settings = configparser.ConfigParser(interpolation=None, strict=False)
+    file = (
+        env.get("AIRFLOW_CONFIG") or Path(env.get("AIRFLOW_HOME") or "~/airflow").expanduser() / "airflow.cfg"
+    )
+    with contextlib.suppress(OSError, ValueError, configparser.Error):
+        settings.read(file)
+    said = env.get("AIRFLOW__CORE__PARALLELISM") or settings.get("core", "parallelism", fallback="")
+    return int(said) if said.isdecimal() else None
 
 
 def sick_parts(reply: Mapping[str, Any] | str, parts: Iterable[str]) -> list[str]:

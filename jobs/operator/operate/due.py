@@ -22,13 +22,20 @@ def check_current(settings: Settings, *, as_of_s: int, now_s: int) -> None:
     Plans of a time that was overtaken are obsolete: after an outage only the newest is carried out. A time
     that is more than a cycle ahead does not act either: it is a mistake, or the clock is wrong.
     """
-    at, now = as_of_label(as_of_s), as_of_label(now_s)
     if as_of_s > now_s + settings.features.cycle:
+        at, now = as_of_label(as_of_s), as_of_label(now_s)
         raise NotDueError(f"{at} has not come: this machine's clock says {now}")
+    if (by := overtaken_by(settings, as_of_s=as_of_s, now_s=now_s)) is not None:
+        at = as_of_label(as_of_s)
+        raise NotDueError(f"{at} was overtaken: there are features of {by}, and only the newest acts")
+
+
+def overtaken_by(settings: Settings, *, as_of_s: int, now_s: int) -> str | None:
+    """The newest decision time until `now_s` that is later and has features; None: there is none."""
     features, region = settings.features.spec.features_table, settings.region.name
-    newest = Tables.of(settings).newest(features, owner=region, after=at, until=now)
-    for key in newest.partitions:
-        raise NotDueError(f"{at} was overtaken: there are features of {key[1]}, and only the newest acts")
+    after, until = as_of_label(as_of_s), as_of_label(now_s)
+    newest = Tables.of(settings).newest(features, owner=region, after=after, until=until)
+    return next((key[1] for key in newest.partitions), None)
 
 
 def check_served(settings: Settings, *, as_of_s: int) -> None:

@@ -108,6 +108,10 @@ REMEDIES: Final[Mapping[str, Remedy]] = {
         "set both clocks by NTP, then restart the steward",
         "after the restart",
     ),
+    "queue-doubted": Remedy(
+        "compare its answer with the broker's own pages, and mend what `cachecast queue` reads",
+        "when it keeps its word again",
+    ),
     "collector-full": Remedy(
         "pull the captures with --new-only, or raise [collect] quota",
         "when what was pulled is older than [collect] keep, or with a larger quota",

@@ -15,8 +15,16 @@ from features.schema import CONTENTS, PLANS, PREDICTIONS, RECEIPTS
 from jobs.ground.settings.tree import CacheSettings, Settings
 from jobs.ground.store.commits import Key
 from jobs.ground.store.tables import Snapshot, Tables, read_partitions
+from jobs.loop.ingest.announced import reports
 from jobs.loop.plan.items import planned_items, unproven_plan
-from jobs.operator.operate.alarms import CacheStatus, Status, arrival_alarms, cache_alarms, region_alarms
+from jobs.operator.operate.alarms import (
+    CacheStatus,
+    Status,
+    arrival_alarms,
+    cache_alarms,
+    queue_alarms,
+    region_alarms,
+)
 from prefetch.journal.journal import Journal
 from prefetch.journal.tables import UNPROVEN
 from prefetch.steward.figures import read
@@ -31,8 +39,11 @@ def run(settings: Settings, *, now_s: int) -> Status:
             of_cache(tables, journal, settings, name, now_s=now_s) for name in sorted(settings.caches)
         )
     short = arrival_alarms(tables, settings, now_s=now_s)
+    queues = reports(tables, as_of_s=now_s)
     alarms = (alarm for cache in caches for alarm in cache_alarms(cache, settings, now_s=now_s))
-    return dataclasses.replace(region, caches=caches, alarms=(*region.alarms, *short, *alarms))
+    return dataclasses.replace(
+        region, caches=caches, queues=queues, alarms=(*region.alarms, *short, *queue_alarms(queues), *alarms)
+    )
 
 
 def of_region(tables: Tables, settings: Settings, *, now_s: int) -> Status:

@@ -22,7 +22,7 @@ from jobs.ground.settings.tree import CacheSettings, Settings
 from jobs.ground.store.tables import Tables
 from jobs.ground.text import Row, count, percent, text
 from jobs.loop.plan.cache_state import CacheAtMoment
-from jobs.loop.plan.plan import Judged, explained_by, judge
+from jobs.loop.plan.plan import JudgedCache, explain_item, judge
 from jobs.operator.operate.status import champion_line
 from jobs.operator.overview.state import Histories, Sources, Step, Unknown, state
 from jobs.operator.placement.current_plans import current_plan
@@ -90,7 +90,7 @@ class Plans:
 
     def __init__(self, settings: Settings) -> None:
         self._settings, self._tables = settings, Tables.of(settings)
-        self._judged: tuple[object, Judged] | None = None
+        self._judged: tuple[object, JudgedCache] | None = None
 
     def state(self, asked: PageRequest, sources: Sources, *, now_s: int) -> PlanState:
         """The plan of a cache at `now_s`, and what is asked about a file."""
@@ -118,12 +118,12 @@ class Plans:
     def _why(self, asked: PageRequest) -> Why:
         judged = self._judgement(asked.cache)
         try:
-            answer: Explanation | str = explained_by(judged, item=asked.item)
+            answer: Explanation | str = explain_item(judged, item=asked.item)
         except InputError as error:
             answer = str(error)
         return Why(asked.item, judged.moment.as_of_s, answer)
 
-    def _judgement(self, cache: str) -> Judged:
+    def _judgement(self, cache: str) -> JudgedCache:
         """The newest plan of the cache, judged again from the tables that it was made from."""
         used = (PLANS, CONTENTS, PREDICTIONS, ACCESSES, QUEUE)
         key = (cache, *(self._tables.head(table).number for table in used))

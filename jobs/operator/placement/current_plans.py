@@ -1,10 +1,8 @@
-"""The current plan of each cache: what its pushes may still carry out, as the placement service serves it."""
+"""The current plan of each cache: what its pushes may still carry out."""
 
 from __future__ import annotations
 
 import datetime as dt
-import gzip
-import json
 from collections.abc import Sequence
 
 import pyarrow as pa
@@ -18,10 +16,6 @@ from models.serving.versions import ModelVersion
 from prefetch.actions import ItemState
 
 _GIVEN_UP = pa.array([ItemState.FAILED, ItemState.CANCELLED, ItemState.CANCELLING])
-_PLAN_COLUMNS = (
-    *("action", "rank", "did", "name", "size_bytes", "cost_bytes", "value", "probability", "reason"),
-    "expires_at",
-)
 
 
 def current_plan(tables: Tables, cache: str, as_of_s: int) -> pa.Table:
@@ -58,16 +52,6 @@ def acting_plan(tables: Tables, cache: str, as_of_s: int, champion: ModelVersion
         )
         acts = pc.or_(acts, pc.fill_null(of_champion, fill_value=False))
     return plan.filter(acts)
-
-
-def packed(plan: pa.Table, cache: str, as_of_s: int) -> bytes:
-    """A plan as the service hands it out: gzipped JSON."""
-    rows = plan.select(_PLAN_COLUMNS).sort_by([("action", "ascending"), ("rank", "ascending")])
-    items = [
-        row | {"expires_at": as_of_label(int(row["expires_at"].timestamp()))} for row in rows.to_pylist()
-    ]
-    document = {"cache": cache, "as_of": as_of_label(as_of_s), "items": items}
-    return gzip.compress(json.dumps(document, separators=(",", ":")).encode(), 6, mtime=0)
 
 
 def partitions_of_last_day(snapshot: Snapshot, cache: str, as_of_s: int) -> list[Key]:

@@ -21,7 +21,7 @@ from jobs.ground.store import commits
 from jobs.ground.store.sizes import agreed
 from jobs.ground.store.tables import Tables, read_partitions
 from jobs.loop.trainings import promoted_models
-from jobs.operator.placement.current_plans import acting_plan, packed, rows_of
+from jobs.operator.placement.current_plans import acting_plan, rows_of
 from jobs.operator.placement.loads import cache_loads
 from jobs.operator.placement.serve import rates
 from models.serving.versions import CHAMPION
@@ -105,13 +105,8 @@ def run(settings: Settings, *, as_of_s: int, if_current: bool = False) -> Placem
         loads=cache_loads(tables, caches, as_of_s),
     )
     data = dump(snapshot)
-    plan_documents = {
-        cache.name: packed(plan, cache.name, as_of_s)
-        for cache, plan in zip(caches, plans, strict=True)
-        if plan.num_rows
-    }
     with closing(PlacementTables(settings.serve.database)) as database:
-        refreshed = database.refresh(data, snapshot.as_of, plan_documents, if_current=if_current)
+        refreshed = database.refresh(data, snapshot.as_of, if_current=if_current)
     return PlacementSummary(
         as_of=snapshot.as_of,
         refresh=refreshed,

@@ -56,8 +56,8 @@ def run(
 ) -> Pair:
     """Compare two caches on the days `since_s` … `until_s`.
 
-    `began_s`: when the steward began; `settled_s`: time after that which does not count.
-    Raises InputError.
+    `began_s`: when the steward began; `settled_s`: for how long after it days do not count yet. Raises
+    InputError.
     """
     tables, ratios = Tables.of(settings), dict[int, tuple[float | None, float | None]]()
     if steward == other:

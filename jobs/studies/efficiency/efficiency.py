@@ -1,7 +1,4 @@
-"""The report: CPU efficiency, failures and wasted hours of a site's jobs, by where their data were.
-
-The page of jobs: their CPU efficiency and failures by where their data were.
-"""
+"""The report: CPU efficiency, failures and wasted hours of a site's jobs, by where their data were."""
 
 from __future__ import annotations
 
@@ -42,11 +39,11 @@ _SUMS = {
 
 @dataclasses.dataclass(frozen=True)
 class Group:
-    """Jobs of one place, and of one kind of work or region of origins; None: of all.
+    """Jobs of one `place`, and of one `kind` of work or `region` of origins; None: of all.
 
-    `cpu_efficiency`: CPU seconds over the wall seconds of all cores, of the jobs that ended well, and the
-    bounds of its 95 % interval by resamples of tasks (None: fewer than FEWEST_TASKS); `failed`: the share of
-    jobs, likewise. `wasted_core_hours`: of failed jobs. `rtt_ms`: the median round trip to their origins.
+    `cpu_efficiency_share`: CPU seconds over the wall seconds of all cores, of the jobs that ended well;
+    `failed_share`: of the jobs. Each has the bounds of its 95 % interval, by resamples of tasks (None: fewer
+    than FEWEST_TASKS). `wasted_core_hours`: of failed jobs. `rtt_ms`: the median round trip to their origins.
     """
 
     place: str
@@ -68,7 +65,7 @@ class Group:
 
 @dataclasses.dataclass(frozen=True)
 class EfficiencyAnswer:
-    """The groups by place alone, by kind of work, and by the region of the origin.
+    """The groups by place alone, by place and kind of work, and by place and region of the origin.
 
     `sources`: the number of jobs by reader; a job that two of them report counts twice. `found_share`: of
     the jobs, those whose reads were found. `untimed_jobs`: those without CPU time, wall time or cores; they
@@ -92,8 +89,6 @@ def run(settings: Settings, selection: JobSelection, *, out: Path | None = None)
     with jobs_with_places(Tables.of(settings), selection, settings.origin_regions) as database:
         answer = _answer(database)
     if out is not None:
-        from jobs.studies.efficiency.efficiency import efficiency_page  # noqa: PLC0415  matplotlib takes long
-
         out.parent.mkdir(parents=True, exist_ok=True)
         files.write(out, efficiency_page(answer, f"{selection.since} to {selection.until}"))
     return answer
@@ -123,19 +118,22 @@ def groups(database: duckdb.DuckDBPyConnection, *by: str) -> Iterator[Group]:
     cells, names, rtt_ms = _cells(database, "place", *by)
     group, task = cells["g"].to_numpy(), cells["t"].to_numpy()
     sums = np.stack([cells[name].to_numpy() for name in _SUMS], axis=1)
-    drawn = group_sums(task, group, sums, n_groups=len(names))
-    totals = {name: np.bincount(group, sums[:, k], len(names)) for k, name in enumerate(_SUMS)}
+    resamples = group_sums(task, group, sums, n_groups=len(names))
+    columns = {name: k for k, name in enumerate(_SUMS)}
+    totals = {name: np.bincount(group, sums[:, k], len(names)) for name, k in columns.items()}
     tasks = np.bincount(group, minlength=len(names))
     for k in sorted(range(len(names)), key=lambda k: (_ORDER.index(names[k][0]), names[k])):
         efficiency, failed = (
-            _ratio(totals[above][k], totals[below][k], drawn[:, k, [_at(above), _at(below)]], tasks[k])
-            for above, below in (("cpu_s", "core_s"), ("failed", "jobs"))
+            _ratio(
+                totals[part][k], totals[whole][k], resamples[:, k, [columns[part], columns[whole]]], tasks[k]
+            )
+            for part, whole in (("cpu_s", "core_s"), ("failed", "jobs"))
         )
-        named = dict(zip(("place", *by), names[k], strict=True))
+        key = dict(zip(("place", *by), names[k], strict=True))
         yield Group(
-            place=named["place"],
-            kind=named.get("kind"),
-            region=named.get("region"),
+            place=key["place"],
+            kind=key.get("kind"),
+            region=key.get("region"),
             rtt_ms=rtt_ms[k],
             jobs=int(totals["jobs"][k]),
             tasks=int(tasks[k]),
@@ -175,18 +173,14 @@ def _cells(
     return cells, [tuple(row[:-1]) for row in rows], [row[-1] for row in rows]
 
 
-def _at(name: str) -> int:
-    return list(_SUMS).index(name)
-
-
-def _ratio(above: float, below: float, resamples: FloatArray, n_tasks: int) -> tuple[float | None, ...]:
-    """`above` / `below` and its bounds by `resamples` of both, a row each; None: too few, or 0."""
-    if below <= 0:
+def _ratio(part: float, whole: float, resamples: FloatArray, n_tasks: int) -> tuple[float | None, ...]:
+    """`part` / `whole` and its bounds, from a row of both per resample; None: too few tasks, or no whole."""
+    if whole <= 0:
         return None, None, None
     if n_tasks < FEWEST_TASKS or not (resamples[:, 1] > 0).all():
-        return above / below, None, None
+        return part / whole, None, None
     lower, upper = np.quantile(resamples[:, 0] / resamples[:, 1], _BOUNDS)
-    return above / below, float(lower), float(upper)
+    return part / whole, float(lower), float(upper)
 
 
 _HOW = (
@@ -199,8 +193,6 @@ _WHERE = {
     "miss": "fetched from the origin through a cache",
     "remote": "read from the origin past all caches",
 }
-
-
 _READS = {"local": "Local reads", "hit": "Hits", "miss": "Misses", "remote": "Remote reads"}
 _UNSHOWN = ("tasks", "failed_lower_share", "failed_upper_share", "rtt_ms")
 """Columns that `--json` has; with them the page would scroll sideways."""
@@ -229,7 +221,7 @@ def efficiency_page(answer: EfficiencyAnswer, span: str) -> str:
 
 
 def answers(answer: EfficiencyAnswer) -> Iterator[str]:
-    """What a miss costs against a hit, then a sentence per place with jobs, and how many have no times."""
+    """What a miss costs against a hit, a sentence per place with jobs, how many jobs lack times or cores."""
     share = {group.place: group.cpu_efficiency_share for group in answer.by_place}
     if (hit := share.get("hit")) is not None and (miss := share.get("miss")) is not None:
         than = "less" if miss < hit else "more"
@@ -277,7 +269,7 @@ def interval_of(group: Group) -> str:
 
 
 def efficiency_plot(groups: Sequence[Group]) -> Plot:
-    """CPU efficiency of each group, with its interval; `groups` have one."""
+    """CPU efficiency of each group, with its interval; each of `groups` has an efficiency."""
     with mpl.rc_context(STYLE):
         plot = Plot(nearest="x")
         names = [
@@ -292,16 +284,16 @@ def efficiency_plot(groups: Sequence[Group]) -> Plot:
                 [(g.cpu_efficiency_share or 0, g.cpu_efficiency_upper_share) for g in groups],
             )
         )
-        at = range(len(names))
-        drawn = plot.axes.errorbar(at, y, yerr=[low, high], fmt="o", markersize=3, color=DARK, capsize=6)
-        said = [
+        x = range(len(names))
+        drawn = plot.axes.errorbar(x, y, yerr=[low, high], fmt="o", markersize=3, color=DARK, capsize=6)
+        labels = [
             f"{name}: {percent(g.cpu_efficiency_share or 0, 1)} ({interval_of(g)}), {count(g.jobs)} jobs"
             for name, g in zip(names, groups, strict=True)
         ]
-        plot.add("", drawn, map(Point, at, y, said))
+        plot.add("", drawn, map(Point, x, y, labels))
         crowded = len(names) > 6
         lines = [name.replace(" ", "\n", 1) for name in names]
-        plot.axes.set_xticks(at, lines, rotation=60 if crowded else 0, ha="right" if crowded else "center")
+        plot.axes.set_xticks(x, lines, rotation=60 if crowded else 0, ha="right" if crowded else "center")
         plot.axes.set(
             ylabel="CPU efficiency, %", ylim=(max(0, min(y) - 15), 102), xlim=(-0.5, max(len(names), 3) - 0.5)
         )

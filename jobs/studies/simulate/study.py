@@ -31,14 +31,14 @@ DETAILS = ("category", "tier", "dataset", "origin", "site", "activity")
 """Columns beside the trace that a study uses, if they exist."""
 N_STAGES = 5
 OVERRUN = 0.01
-"""Share of the bytes read past the cache from which on the first answer mentions them."""
+"""A larger share of bytes read past the cache is mentioned in the answers."""
 MOST_NAMED = 6
-"""Categories in a sentence; the table has all."""
+"""Most categories in a sentence; the table has all."""
 
 
 @dataclasses.dataclass(frozen=True)
 class StudySummary:
-    """The page that was written, and main results; ratios are those of LRU between the watermarks."""
+    """The page, and main results of LRU between the watermarks; `chosen_*`: without what verdicts refuse."""
 
     report: str
     page_bytes: int
@@ -120,12 +120,12 @@ def _summary(results: Study, loaded: LoadedTrace, out: Path, html: str, seconds:
     )
 
 
-def thresholds(study: StudySettings) -> Thresholds:
+def thresholds(section: StudySettings) -> Thresholds:
     """The verdicts' thresholds from the settings."""
     return Thresholds(
-        min_saved_per_byte=study.min_saved_per_byte,
-        min_reread_share=study.min_reread_share,
-        small_file_bytes=study.small_file,
+        min_saved_per_byte=section.min_saved_per_byte,
+        min_reread_share=section.min_reread_share,
+        small_file_bytes=section.small_file,
     )
 
 
@@ -180,12 +180,12 @@ def _saved(results: Study) -> str:
 
 def _overrun(results: Study) -> str:
     """A warning if the cache is often full between two purges."""
-    passed = results.result.bypassed_bytes
-    if passed <= OVERRUN * results.result.bytes_requested:
+    bypassed = results.result.bypassed_bytes
+    if bypassed <= OVERRUN * results.result.bytes_requested:
         return ""
     interval = results.config.cache.purge_interval_s
     return (
-        f" But {format_bytes(passed)} were read past it, because it was full between two purges "
+        f" But {format_bytes(bypassed)} were read past it, because it was full between two purges "
         f"({interval} s apart) or files were larger than it: it is too small for this traffic."
     )
 
@@ -210,10 +210,8 @@ def _verdicts(results: Study) -> str:
 
 def _doubling(results: Study) -> str:
     capacity = results.config.cache.capacity_bytes
-    now, adds = results.curve.byte_hit_ratio_at(capacity), results.curve.doubling_adds(capacity)
-    bound = next((p.bound for p in results.ideal if p.capacity_bytes == capacity), None)
+    ratio, gain = results.curve.byte_hit_ratio_at(capacity), results.curve.doubling_adds(capacity)
+    bound = next((ideal.bound for ideal in results.ideal if ideal.capacity_bytes == capacity), None)
     best = "" if bound is None else f"; no policy could serve more than {percent(bound, 1)} at this capacity"
-    twice = percent(now + adds.byte_hit_ratio, 1)
-    return (
-        f"Twice the capacity takes the byte hit ratio of a plain LRU from {percent(now, 1)} to {twice}{best}."
-    )
+    change = f"from {percent(ratio, 1)} to {percent(ratio + gain.byte_hit_ratio, 1)}"
+    return f"Twice the capacity takes the byte hit ratio of a plain LRU {change}{best}."

@@ -262,9 +262,9 @@ def _activities(results: Study) -> Section:
 
 def left_out(benefit: Benefit) -> str:
     """That a saving is not of all bytes, in a sentence, if it is not."""
-    if benefit.of_share == 1:
+    if benefit.known_share == 1:
         return ""
-    return f" Of the {percent(benefit.of_share, 1)} of the bytes whose origins have a known distance."
+    return f" Of the {percent(benefit.known_share, 1)} of the bytes whose origins have a known distance."
 
 
 def _benefit(results: Study) -> Section:

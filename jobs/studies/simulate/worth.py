@@ -241,7 +241,7 @@ class Value:
         return (missed.core_hours - hit.core_hours) * n_bytes / TB
 
     def money(self, n_bytes: float | None) -> float | None:
-        """Money per year for so many bytes per day; None: no price is known that they have."""
+        """Money per year that `n_bytes` per day are worth; None: no price that applies to them is known."""
         if n_bytes is None:
             return None
         hours = self.hours(n_bytes)

@@ -193,12 +193,12 @@ class Fetched:
         """Those of `names` of which the cache holds nothing."""
         return sorted(set(names) - self._held(names))
 
-    def remove(self, names: Collection[str], *, patience_s: float = _EVICT_PATIENCE_S) -> list[str]:
+    def remove(self, names: Collection[str]) -> list[str]:
         """Have the cache drop those of `names` that are this test's; the names of those that it keeps.
 
         Raises TargetUnavailable if it does not answer.
         """
-        left, deadline = self._ours & set(names), time.monotonic() + patience_s
+        left, deadline = self._ours & set(names), time.monotonic() + _EVICT_PATIENCE_S
         again_s = 0.0
         while left:
             if time.monotonic() >= again_s:

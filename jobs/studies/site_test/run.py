@@ -94,7 +94,7 @@ def run(
     )
     version, now_s = str(xcache.server_version()), int(time.time())
     say(_announced(cache, origins, len(to_read.files), limits))
-    with _removed_at_the_end(Fetched(xcache), say) as (fetched, left):
+    with _evicting_at_the_end(fetched := Fetched(xcache), say) as left:
         measured = Measuring(servers, fetched, limits).run(to_read.files, on_progress)
     rows = answer.rates(measured, kinds(list(origins), limits))
     latencies = [answer.latency(trip) for trip in trips]
@@ -152,8 +152,8 @@ def _counted(number: int, what: str) -> str:
 
 
 @contextmanager
-def _removed_at_the_end(fetched: Fetched, say: Callable[[str], None]) -> Iterator[tuple[Fetched, list[str]]]:
-    """`fetched`, whose files go as the block ends, also by Ctrl-C or SIGTERM; and what is left."""
+def _evicting_at_the_end(fetched: Fetched, say: Callable[[str], None]) -> Iterator[list[str]]:
+    """Evict the `fetched` files at its end, also by Ctrl-C or SIGTERM; yields a list of what stays."""
     left = list[str]()
 
     def interrupt(*_: object) -> None:
@@ -162,7 +162,7 @@ def _removed_at_the_end(fetched: Fetched, say: Callable[[str], None]) -> Iterato
     is_main = threading.current_thread() is threading.main_thread()
     before = signal.signal(signal.SIGTERM, interrupt) if is_main else None
     try:
-        yield fetched, left
+        yield left
     except BaseException as error:
         if isinstance(error, KeyboardInterrupt):
             say("interrupted: evicting what was fetched; a second Ctrl-C leaves it in the cache")

@@ -116,6 +116,25 @@ def test_what_may_still_be_read_is_pending_and_a_later_day_finds_it_unread(tmp_p
     assert uses == {"x:a": "read", "x:b": "unread"}
 
 
+def test_each_queue_that_announced_a_file_is_told_what_it_saved(tmp_path: Path) -> None:
+    tables = Tables(str(tmp_path / "tables"))
+    pushed(tables)
+    plan = tables.read_arrow(PLANS, columns=PLANS.column_names).to_pylist()
+    for item, queues in zip(plan, ("condor, panda", "panda"), strict=True):
+        item["queues"] = queues
+    tables.replace_rows(PLANS, plan, KEY)
+    elsewhere = {"did": "x:z", "scope": "x", "name": "/z", "cache": "xc2", "source": "s", "n_reads": 1}
+    elsewhere |= {"accessed_at": PLANNED, "known_at": PLANNED, "event_id": "z"}
+    tables.replace_rows(ACCESSES, [elsewhere], (KEY[0],))
+    unread = json.loads(outcomes(tmp_path, None, "--as-of", KEY[1], "--json").stdout)
+    assert (unread["prefetched_files_pending"], unread["queues"][1]["files_read"]) == (2, 0)
+    reported(tables, "x:a", dt.timedelta(minutes=11))
+    told = json.loads(outcomes(tmp_path, None, "--as-of", KEY[1], "--json").stdout)["queues"]
+    condor, panda = ((of["queue"], of["files"], of["files_read"], of["bytes_saved"]) for of in told)
+    assert (condor, panda) == (("condor", 1, 1, 100), ("panda", 2, 1, 100))
+    assert told[0]["waiting_hours"] == told[1]["waiting_hours"] > 0
+
+
 def test_outcomes_of_an_older_cachecast_are_read_or_not(tmp_path: Path) -> None:
     old = [EARNED, EARNED | {"item_id": "2", "n_hits": 0, "bytes_wasted": 7, "bytes_spent": 7}]
     (plan,) = json.loads(outcomes(tmp_path, old, "--json").stdout)["plans"]

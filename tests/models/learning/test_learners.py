@@ -15,7 +15,7 @@ from features.spec import FeatureSpec
 from models.evaluation.metrics import auc
 from models.learning.baselines import DatasetPopularity, Recency, S3FifoCounts, baselines
 from models.learning.calibration import IDENTITY
-from models.learning.fit import earlier_parts, fit_calibrated, refitted
+from models.learning.fit import earlier_parts, fit_calibrated, refit
 from models.learning.frame import Known, Sample, horizon_parts, known_by, model_matrix
 from models.learning.learners import Learner, LightGBM, Trees
 from models.learning.sklearn_learners import HistBoosting, Logistic, RandomForest
@@ -151,7 +151,7 @@ def test_what_serves_is_fitted_on_all_rows_and_calibrated_on_rows_it_had_not_see
     sample = planted(60, 100)
     before, later = sample.where(sample.as_of < 39 * 3600), sample.where(sample.as_of >= 40 * 3600)
     model = fit_calibrated(learner, before, horizon_s=3600)
-    found = refitted(learner, model, later, sample)
+    found = refit(learner, model, later, sample)
     probe = planted(seed=9).x
     np.testing.assert_array_equal(found.scorer.score(probe), learner.fit(sample.x, sample.y).score(probe))
     assert model.scored is not None

@@ -13,7 +13,7 @@ from journals import DAY, begin, begin_all, due, finish, item, pinned, states, s
 from prefetch.actions import ItemState
 from prefetch.journal.journal import Journal, Receipt
 from prefetch.journal.lease import LEASE_S
-from prefetch.journal.tables import PLAN, PREFILL, Try
+from prefetch.journal.tables import PLAN, PREFILL, Heading, Try
 
 LATER = 1000 + 3 * DAY
 
@@ -65,6 +65,29 @@ def test_a_prefill_stands_beside_plans_but_the_newest_word_on_a_file_counts(jour
     assert states(journal)["planned"] == 3
 
 
+@pytest.mark.parametrize("newest_first", [False, True])
+def test_an_empty_plan_says_that_nothing_of_older_ones_is_to_be_done(
+    journal: Journal, newest_first: bool
+) -> None:
+    empty = Heading("xc", 2000, PLAN)
+    for is_older in (not newest_first, newest_first):
+        plan = [item(1), item(2, "evict")] if is_older else []
+        journal.plans.record_plan(plan, now_s=2000, empty=empty)
+    assert states(journal) == {"cancelled": 2} and begin_all(journal) == []
+    journal.plans.record_plan([item(3, as_of_s=3000)], now_s=3000)
+    assert journal.plans.record_plan([], now_s=3001, empty=empty) == 0
+    assert begin_all(journal, now_s=3001) == ["3000-prefetch-3"]
+    journal.plans.record_plan([item(4, as_of_s=2000)], now_s=3002)  # of that time, and still older
+    assert states_by_item(journal)["2000-prefetch-4"] == "cancelled"
+
+
+def test_an_empty_plan_is_forgotten_with_what_came_after_it(journal: Journal) -> None:
+    journal.plans.record_plan([], now_s=500, empty=Heading("xc", 500, PLAN))
+    settle(journal, 1000)
+    assert journal.pruning.forget("xc", 1000, before_s=2500.0, now_s=float(LATER)) == 1
+    assert journal.reports.newest_s("xc", now_s=LATER) is None
+
+
 def test_what_failed_is_tried_again_unless_it_is_over_or_a_newer_plan_has_the_file(journal: Journal) -> None:
     failed = Receipt(ItemState.FAILED, error="gone", fault="file")
     plan = [item(1), item(2), item(3)]
@@ -86,7 +109,10 @@ def test_what_failed_is_tried_again_unless_it_is_over_or_a_newer_plan_has_the_fi
 
 
 WORDS = st.lists(
-    st.tuples(st.integers(1, 4), st.sampled_from([PLAN, PREFILL]), st.sets(st.integers(0, 3), min_size=1)),
+    st.one_of(
+        st.tuples(st.integers(1, 4), st.just(PLAN), st.sets(st.integers(0, 3))),
+        st.tuples(st.integers(1, 4), st.just(PREFILL), st.sets(st.integers(0, 3), min_size=1)),
+    ),
     min_size=1,
     max_size=4,
     unique_by=lambda one: one[0],
@@ -108,7 +134,8 @@ def test_in_whatever_order_plans_come_the_same_is_left(plans: list[tuple[int, st
     for order in itertools.islice(itertools.permutations(plans), 6):
         journal = Journal("sqlite://")
         for at, kind, files in order:
-            journal.plans.record_plan([item(n, as_of_s=at, kind=kind) for n in files], now_s=9)
+            files_of = [item(n, as_of_s=at, kind=kind) for n in files]
+            journal.plans.record_plan(files_of, now_s=9, empty=Heading("xc", at, kind))
         assert {at for at, state in states_by_item(journal).items() if state == "planned"} == expected
         journal.close()
 

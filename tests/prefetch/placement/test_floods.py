@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
-import json
 import socket
 import ssl
 import time
@@ -20,16 +18,14 @@ from prefetch.placement.database import PlacementTables
 from prefetch.placement.snapshot import NOTHING, dump
 
 LASTS_S = 4.0
-ITEM = {"did": "cms:/store/data/file.root", "action": "pin", "reason": "read soon"}
 
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PlacementServer]:
     database = tmp_path_factory.mktemp("flood") / "placement.db"
     refresh(database)
-    plan = {"cache": "xc1", "items": [ITEM | {"rank": i} for i in range(50_000)]}
     with closing(PlacementTables(str(database))) as opened:
-        opened.refresh(dump(NOTHING), "", {"xc1": gzip.compress(json.dumps(plan).encode())})
+        opened.refresh(dump(NOTHING), "")
     with serving(database) as started:
         started.beat("xc1")
         yield started

@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import classad2
 import pytest
 from placement_server import PlacementServer, refresh, serving
 
@@ -61,6 +62,36 @@ def test_translate_lets_a_job_wait_for_the_site_that_holds_its_input(server: Pla
     assert "TARGET.CachecastSite =?= MY.CachecastBest" in ad["Rank"]
     assert ad["Cmd"] == '"/bin/a \\"quoted\\" name"'
     assert ad["ClusterId"] == "78251"
+
+
+def matched(ad: dict[str, str], **more: str) -> dict[str, tuple[bool, float]]:
+    """Which of three machines a job matches by HTCondor's own library, and how it ranks them."""
+    text = "".join(f"{name} = {value}\n" for name, value in (ad | more).items())
+    job = classad2.parseOne(text, classad2.ParserType.Old)
+    answers = {}
+    for name, site in (("near", '"EDGE"'), ("far", '"FAR"'), ("none", "undefined")):
+        machine = classad2.ClassAd(f'[ Arch = "X86_64"; CachecastSite = {site}; Requirements = true ]')
+        rank = classad2.ExprTree(ad["Rank"])
+        answers[name] = (job.symmetricMatch(machine), rank.eval(job, machine))
+    return answers
+
+
+def test_a_job_matches_the_machines_of_its_best_site_until_it_is_released(server: PlacementServer) -> None:
+    ad = run("translate", f"{ROUTE}\n------\n{job()}", server.url)
+    best = {"near": (True, 1), "far": (False, 0), "none": (False, 0)}
+    assert matched(ad) == best
+    for released in ({"CachecastReleased": "true"}, {"CachecastReleaseAt": str(int(time.time()) - 1)}):
+        assert matched(ad, **released) == {name: (True, rank) for name, (_, rank) in best.items()}
+    assert not any(fits for fits, _ in matched(ad, Requirements='(TARGET.Arch == "ARM")').values())
+
+
+def test_inputs_that_an_expression_gives_are_ranked(server: PlacementServer) -> None:
+    text = job(CachecastInputs='strcat("cms:", Name)', Name='"/f"')
+    assert run("translate", f"{ROUTE}\n------\n{text}", server.url)["CachecastBest"] == '"EDGE"'
+    for value in ("undefined", "1 / 0", "(((", '"a" + "b"', "regexp("):
+        ad = job(CachecastInputs=value)
+        after = run("translate", f"{ROUTE}\n------\n{ad}", server.url, reason="it names no input")
+        assert "CachecastBest" not in after
 
 
 REASONS = {

@@ -9,7 +9,7 @@ from typing import Any
 
 import httpx
 import pytest
-from placement_server import OPERATOR, PLAN, PlacementServer, token_of
+from placement_server import OPERATOR, PLACED_AT, PlacementServer, token_of
 
 Get = Callable[..., httpx.Response]
 
@@ -71,7 +71,7 @@ def test_bad_paths_are_told_so(get: Get, path: str) -> None:
 
 
 def test_reads_may_be_cached(get: Get) -> None:
-    for path in ("/serverRanges", "/ds/5/cms:/P/E/AOD", "/plan/xc1"):
+    for path in ("/serverRanges", "/ds/5/cms:/P/E/AOD"):
         first = get(path)
         assert "max-age=" in first.headers["cache-control"]
         again = get(path, headers={"if-none-match": first.headers["etag"]})
@@ -86,12 +86,6 @@ def test_liveness_is_told_by_site_and_id(get: Get) -> None:
     assert answer["live"]
     assert (answer["address"], answer["size"]) == ("xc1:1094", 100)
     assert answer["timestamp"] > 1_700_000_000_000
-
-
-def test_plans_are_told(get: Get) -> None:
-    assert get("/plan/xc1").json() == PLAN
-    assert get("/plan/xc1", headers={"accept-encoding": "identity"}).json() == PLAN
-    assert get("/plan/unknown").status_code == 404
 
 
 def test_sites_are_scored(anyone: httpx.Client) -> None:
@@ -118,16 +112,16 @@ def test_figures_and_docs(get: Get) -> None:
     ):
         assert line in figures
     paths = get("/openapi.json").json()["paths"]
-    assert {"/serverRanges", "/ds/{n}/{did}", "/liveness", "/score", "/prefix", "/plan/{cache}"} <= set(paths)
+    assert {"/serverRanges", "/ds/{n}/{did}", "/liveness", "/score", "/prefix"} <= set(paths)
     health = get("/health").json()
-    assert (health["status"], health["datasets"], health["as_of"]) == ("ok", 5, PLAN["as_of"])
+    assert (health["status"], health["datasets"], health["as_of"]) == ("ok", 5, PLACED_AT)
     assert get("/nothing").status_code == 404
     assert OPERATOR not in figures
 
 
 def test_the_first_page_links_to_what_a_browser_can_open(get: Get) -> None:
     links = re.findall(r'href="([^"]+)"', get("/").text)
-    assert {"docs", "health", "metrics", "serverRanges", "plan/xc1"} <= set(links)
+    assert {"docs", "health", "metrics", "serverRanges"} <= set(links)
     assert {get(f"/{link}").status_code for link in links} == {200}
 
 

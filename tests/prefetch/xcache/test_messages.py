@@ -246,3 +246,19 @@ def test_no_value_raises_and_all_that_is_kept_is_whole_lines(
 def test_no_bytes_raise(body: bytes) -> None:
     answers(body)
     answers(packet(body))
+
+
+def test_rucio_s_messages_are_kept_short_with_the_time_at_which_they_were_written() -> None:
+    """A request's payload has a time of its own, and its reason may be long."""
+    kept = {"scope": "cms", "name": "f", "dst-rse": "EDGE"}
+    payload = kept | {"created_at": "2020-01-01", "reason": "x" * 9999}
+    message = {"event_type": "transfer-done", "payload": payload, "created_at": "2026-03-01 00:00:00.1"}
+    assert json.loads(only(message).content) == message | {"payload": kept}
+    for odd in (None, 7, "x" * 9999, {}):
+        assert json.loads(only(message | {"created_at": odd}).content)["created_at"] == AT
+    huge = message | {"payload": payload | {"name": "x" * 9999, "dst-rse": ["EDGE"]}}
+    assert json.loads(only(huge).content)["payload"] == {"scope": "cms"}
+    for kind in ("rule_ok", "email", "transfer-" + "x" * 9999, ""):
+        assert only(message | {"event_type": kind}) == Refused("other")
+    for record in (message | {"event_type": 7}, message | {"payload": "{"}, {"event_type": "transfer-done"}):
+        assert only(record) == Refused("other")

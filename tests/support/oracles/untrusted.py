@@ -57,7 +57,7 @@ _ROUTES = (
         ("DELETE", "/serve"),
         ("POST", "/score"),
     ),
-    *(("GET", "/ds/"), ("PUT", "/ds/reassign/"), ("DELETE", "/ds/reassign/"), ("GET", "/plan/")),
+    *(("GET", "/ds/"), ("PUT", "/ds/reassign/"), ("DELETE", "/ds/reassign/")),
     *(("GET", "/"), ("DELETE", "/liveness/")),
 )
 _N_BODIES = 5

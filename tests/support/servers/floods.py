@@ -62,12 +62,6 @@ def score_flood(address: Address, n: int = 12) -> Iterator[None]:
 
 
 @contextmanager
-def plan_flood(address: Address, n: int = 48) -> Iterator[None]:
-    """`n` clients that ask without end for a cache's plan, unpacked."""
-    yield from _asking(address, n, b"GET /plan/xc1 HTTP/1.1\r\nhost: localhost\r\n\r\n")
-
-
-@contextmanager
 def operator_flood(address: Address, n: int = 48) -> Iterator[None]:
     """`n` clients that ask without end for the operator's page."""
     yield from _asking(address, n, b"GET /operator HTTP/1.1\r\nhost: localhost\r\n\r\n")
@@ -83,7 +77,6 @@ FLOODS: dict[str, Callable[..., AbstractContextManager[None]]] = {
     "half-open": half_open,
     "slow bodies": slow_bodies,
     "score": score_flood,
-    "plan": plan_flood,
     "operator": operator_flood,
     "pipelined": pipelined,
 }

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import gzip
-import json
 import os
 import re
 import signal
@@ -36,7 +34,7 @@ CACHES = {**dict.fromkeys(("a", "b", "c", "d", "xc1", "xc2", "xc3"), ("EDGE", 10
 ROOT = Path(__file__).parents[3]
 
 GB = 10**9
-PLAN = {"cache": "xc1", "as_of": "2026-03-01T00:00:00Z", "items": [{"did": "cms:/f", "action": "pin"}]}
+PLACED_AT = "2026-03-01T00:00:00Z"
 PLACED = {
     "cms:/P/E/AOD": [0],
     "cms:/P/E/HOT": [1, 0],
@@ -50,13 +48,13 @@ NOT_PLANNED: Mapping[str, Mapping[str, int]] = {}
 
 
 def refresh(database: Path | str, capacities: Mapping[str, Mapping[str, int]] = NOT_PLANNED) -> None:
-    """Store five datasets, a file and a plan, as `cachecast place` would: EDGE holds 0.8 of the file.
+    """Store five datasets and a file, as `cachecast place` would: EDGE holds 0.8 of the file.
 
     `capacities`: of planned caches by site and name; of other sites heartbeats alone count.
     """
     rows = [one + [NOBODY] * (5 - len(one)) for one in PLACED.values()]
     snapshot = snapshot_of(
-        as_of="2026-03-01T00:00:00Z",
+        as_of=PLACED_AT,
         sites=["EDGE", "FAR", "DEAD"],
         caches=[("xc1", "EDGE"), ("xf1", "FAR")],
         capacities=capacities,
@@ -69,9 +67,8 @@ def refresh(database: Path | str, capacities: Mapping[str, Mapping[str, int]] = 
             CacheHolding(np.empty(0, np.int64), np.empty(0), np.empty(0)),
         ],
     )
-    plans = {"xc1": gzip.compress(json.dumps(PLAN).encode())}
     with closing(PlacementTables(str(database))) as opened:
-        opened.refresh(dump(snapshot), snapshot.as_of, plans)
+        opened.refresh(dump(snapshot), snapshot.as_of)
 
 
 @dataclasses.dataclass(frozen=True)

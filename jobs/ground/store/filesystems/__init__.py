@@ -68,6 +68,16 @@ def write_parquet(file: BinaryIO, rows: pa.Table) -> str:
     return hashed.sha256.hexdigest()
 
 
+def read_parquet(path: str, columns: Sequence[str], schema: pa.Schema, *, filesystem: Any = None) -> pa.Table:
+    """The `columns` of a Parquet file; null where it lacks one. Arrow's data sets take twice the CPU."""
+    with pq.ParquetFile(path, filesystem=filesystem) as file:
+        rows = file.read([name for name in columns if name in file.schema_arrow.names])
+    lacking = {name: schema.field(name).type for name in columns if name not in rows.column_names}
+    for name, kind in lacking.items():
+        rows = rows.append_column(name, pa.nulls(rows.num_rows, kind))
+    return rows.select(list(columns)).cast(pa.schema([(name, schema.field(name).type) for name in columns]))
+
+
 class _Hashed(io.RawIOBase):
     """A file that hashes what is written to it, so that it need not be read again."""
 

@@ -21,7 +21,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from features.common.errors import InputError, ServiceError
-from jobs.ground.store.filesystems import write_parquet
+from jobs.ground.store.filesystems import read_parquet, write_parquet
 from jobs.ground.store.locks import exclusive
 
 _REFUSED = {
@@ -109,7 +109,7 @@ class LocalStore:
 
     def read_parquet(self, name: str, *, columns: Sequence[str], schema: pa.Schema) -> pa.Table:
         with _refusals():
-            return pq.read_table(self._path(name), columns=list(columns), schema=schema, partitioning=None)
+            return read_parquet(self._path(name), columns, schema)
 
     def parquet_metadata(self, name: str) -> pq.FileMetaData:
         return pq.read_metadata(self._path(name))

@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 
 from features.common.errors import ServiceError
 from jobs.ground.store import locks
-from jobs.ground.store.filesystems import write_parquet
+from jobs.ground.store.filesystems import read_parquet, write_parquet
 
 
 class Entry(NamedTuple):
@@ -129,13 +129,7 @@ class RemoteStore(abc.ABC):
 
     def read_parquet(self, name: str, *, columns: Sequence[str], schema: pa.Schema) -> pa.Table:
         with self._service_errors():
-            return pq.read_table(
-                self._path(name),
-                columns=list(columns),
-                schema=schema,
-                partitioning=None,
-                filesystem=self._fs,
-            )
+            return read_parquet(self._path(name), columns, schema, filesystem=self._fs)
 
     def parquet_metadata(self, name: str) -> pq.FileMetaData:
         with self._service_errors():

@@ -1,6 +1,7 @@
-"""What a broker answers, at a path or URL, as the entries of a queue.
+"""What a broker answers, at a path, a URL or a schedd, as the entries of a queue.
 
-JSON, ClassAds or CSV, of HTCondor, PanDA, Rucio or ReqMgr2, or in the form of `queue_entries`.
+JSON, ClassAds, CSV or descriptions of jobs, of HTCondor, ARC, PanDA, Rucio or ReqMgr2, or in the form of
+`queue_entries`.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import io
 import itertools
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Literal
 from urllib.parse import urlsplit
@@ -19,9 +21,11 @@ import requests
 from features.common import deadline, strict_json
 from features.common.errors import InputError, ServiceError
 from features.common.hosts import is_loopback
-from features.common.input_files import plain
-from jobs.loop.ingest.queues import classads, htcondor, panda, reqmgr, rucio
+from features.common.input_files import InputFile, plain
+from jobs.loop.ingest.queues import arc, classads, htcondor, panda, reqmgr, rucio, schedd
 from jobs.loop.ingest.queues.place import Place
+from jobs.loop.ingest.sources.local import check_answers
+from prefetch.xcache.rolling import PART
 
 MOST_BYTES = 256 * 2**20
 MOST_ENTRIES = 2_000_000
@@ -33,14 +37,19 @@ _NO_JOBS = "All queues are empty"
 _EMPTY_LIST = re.compile(r"^\[\s*\]\s*$", re.MULTILINE)
 _NEXT_LIST = re.compile(r"^\]\s*\n\[", re.MULTILINE)
 
-Kind = Literal["auto", "entries", "htcondor", "panda", "rucio", "reqmgr"]
+Kind = Literal["auto", "entries", "htcondor", "arc", "panda", "rucio", "reqmgr"]
 
 _READERS: dict[str, Callable[[Iterable[object], Place], Iterator[object]]] = {
     "htcondor": htcondor.entries,
+    "arc": arc.entries,
     "panda": panda.entries,
     "rucio": rucio.entries,
     "reqmgr": reqmgr.entries,
 }
+_OF_RUCIO = (
+    *({"rse_expression"}, {"rule_id", "rse"}, {"event_type", "payload"}, {"request_type", "dest_rse_id"}),
+    *({"filter", "replication_rules"},),
+)
 _LOOKED_AT = 1000
 
 
@@ -64,29 +73,61 @@ def _kind(record: Mapping[str, object]) -> str:
         return "entries"
     if names & {"pandaid", "jeditaskid"}:
         return "panda"
-    if "rse_expression" in names or {"rule_id", "rse"} <= names:
+    if arc.FORM in names and "inputs" in names:
+        return "arc"
+    if any(fields <= names for fields in _OF_RUCIO):
         return "rucio"
     return "reqmgr" if any(map(reqmgr.is_request, reqmgr.requests(record))) else ""
 
 
-def read_answer(source: str, *, token: str, timeout_s: int) -> list[object]:
-    """The raw entries at a path or URL; a line that is no JSON stands as its text.
+def read_answer(source: str, *, token: str, timeout_s: int, since_s: int = 0) -> list[object]:
+    """The raw entries at a path, a URL or a schedd; a line that is no JSON stands as its text.
 
-    JSON: a list of objects, an object with such a list as `jobs`, or an object a line; CSV: with a header.
-    `token` goes to URLs alone. Raises InputError, ServiceError.
+    JSON: a list of objects, an object with such a list as `jobs`, or an object a line; CSV: with a header;
+    ClassAds; xRSL or ADL. Of a folder all files since `since_s`, or, if it is A-REX's, its jobs. `token` goes
+    to URLs alone. Raises InputError, ServiceError.
     """
     if source.startswith(("http://", "https://")):
         return _from_json(_asked(source, token, timeout_s), _without_query(source))
+    if source.startswith(schedd.SCHEME):
+        return _from_json(schedd.asked(source, timeout_s), source)
+    check_answers(source)
     path = Path(source)
-    try:
-        with plain(path) as name, Path(name).open("rb") as file:
-            content = file.read(MOST_BYTES + 1)
-        if len(content) > MOST_BYTES:
-            raise InputError(f"{source} is larger than {MOST_BYTES >> 20} MiB; split the queue")
-        text = content.decode("utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"cannot read the queue {source}: {_why(error)}") from None
+    if path.is_dir():
+        jobs = arc.waiting(path, partial(_below, path)) if arc.is_control(path) else _in_folder(path, since_s)
+        return _few(jobs, source)
+    text = _text(InputFile(path))
     return _from_csv(text, source) if path.suffix == ".csv" else _from_json(text, source)
+
+
+def _in_folder(folder: Path, since_s: int) -> Iterator[object]:
+    """What the finished files of a folder hold, in order of their names."""
+    try:
+        files = sorted(p for p in folder.iterdir() if not p.name.startswith(".") and p.suffix != PART)
+        recent = [file for file in files if file.lstat().st_mtime >= since_s]
+        n_bytes = sum(file.lstat().st_size for file in recent)
+    except OSError as error:
+        raise InputError(f"cannot read the queue {folder}: {_why(error)}") from None
+    if n_bytes > MOST_BYTES:
+        raise InputError(f"{folder} holds more than {MOST_BYTES >> 20} MiB; move older files away")
+    for file in recent:
+        yield from _from_json(_below(folder, file), str(file))
+
+
+def _below(folder: Path, path: Path) -> str:
+    return _text(InputFile(folder, str(path.relative_to(folder))))
+
+
+def _text(file: InputFile) -> str:
+    path = file.path
+    try:
+        with plain(file) as name, Path(name).open("rb") as opened:
+            content = opened.read(MOST_BYTES + 1)
+        if len(content) > MOST_BYTES:
+            raise InputError(f"{path} is larger than {MOST_BYTES >> 20} MiB; split the queue")
+        return content.decode("utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"cannot read the queue {path}: {_why(error)}") from None
 
 
 def _why(error: OSError | UnicodeDecodeError) -> str:
@@ -105,6 +146,8 @@ def _from_json(text: str, source: str) -> list[object]:
         return []
     if classads.is_classads(text):
         return _few(classads.ads(text, source), source)
+    if arc.is_description(text):
+        return arc.jobs(text)
     try:
         content = _loaded(text)
     except ValueError:

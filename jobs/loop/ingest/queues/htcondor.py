@@ -6,11 +6,13 @@ Names of attributes: HTCondor's manual; DagmanCreator of CRABServer; SimpleCondo
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import re
 from collections.abc import Iterable, Iterator, Mapping
 
 from features.common.times import as_of_label
 from jobs.loop.ingest.queues import classads
+from jobs.loop.ingest.queues.names import is_data, named
 from jobs.loop.ingest.queues.place import Place, Refused, folded, moment_of, texts
 
 _IDLE, _RUNNING = 1, 2
@@ -25,14 +27,18 @@ _ON_SCHEDD = (7, 12)
 """Universes whose jobs run where they are submitted: scheduler (DAGMan) and local."""
 
 _DATASET = re.compile(r"(/[A-Za-z0-9][A-Za-z0-9_.-]*){2}/[A-Z0-9-]+")
-_URL = re.compile(r"""\b(?:x?roots?|https?|davs?|osdf|pelican|stash|gsiftp|srm)://[^\s"',;\\\]\[<>]+""")
-_LFN = re.compile(r"""(?<![\w/.:-])/store/[^\s"',;\\\]\[<>]+""")
-_DID = re.compile(r"(?<![\w/.:-])[A-Za-z][\w.-]*:[\w][\w.+-]*\.root(?:\.\d+)?(?![\w/])")
-_WEB = ("http", "dav")
 _MOST_FILES = 10_000
 """Of a job: any user could else make a queue too large to be read."""
 _READ_IN = ("transferinput", "args", "arguments")
-_INPUTS = ("crab_inputdata", "desired_cmsdataset", *_READ_IN)
+_STATED = "cachecastinputs"
+_INPUTS = ("crab_inputdata", "desired_cmsdataset", _STATED, *_READ_IN)
+ATTRIBUTES = (
+    *("GlobalJobId", "ClusterId", "ProcId", "JobStatus", "JobUniverse", "QDate", "DeferralTime", "TaskType"),
+    *("CRAB_ReqName", "CRAB_InputData", "CRAB_JobCount", "CRAB_SiteWhitelist", "DESIRED_CMSDataset"),
+    *("DESIRED_Sites", "WMAgent_RequestName", "DAG_NodesTotal", "DAG_NodesDone", "TransferInput", "Args"),
+    *("Arguments", "CachecastInputs", "RoutedFromJobId", "RoutedToJobId"),
+)
+"""What of an ad is read."""
 
 
 @dataclasses.dataclass
@@ -53,33 +59,49 @@ class _Group:
 
 @dataclasses.dataclass(frozen=True)
 class _Reads:
-    """What a job reads, and as part of which work; `files` is empty if there is a dataset."""
+    """What a job reads, and as part of which work."""
 
     job_id: str
     work: str | None
-    dataset: str | None
+    datasets: tuple[str, ...]
     files: tuple[str, ...]
 
 
 def entries(raw: Iterable[object], place: Place) -> Iterator[object]:
-    """An entry per work, inputs and site of the jobs that are idle or running."""
+    """An entry per work, inputs and site of the jobs that are idle or running.
+
+    A job router's copy counts with its source, if that is in the same answer.
+    """
     groups: dict[_Reads, _Group] = {}
-    for job in raw:
+    routed: set[str] = set()
+    copies: list[object] = []
+    # The copies come last, after their sources.
+    for is_copy, job in itertools.chain(
+        zip(itertools.repeat(False), raw), zip(itertools.repeat(True), copies)
+    ):
         ad = folded(job)
+        if ad and "routedfromjobid" in ad and not is_copy:
+            copies.append(job)
+            continue
+        if ad and "routedtojobid" in ad:
+            routed.add(_local_id(ad))
         fault = "not a job's ad" if ad is None else _fault(ad)
+        if ad and is_copy and not fault and (source := _source(ad)) and source in routed:
+            fault = "not a job: the routed copy of another"
         if ad is None or fault:
             yield Refused(fault, job)
             continue
         reads = _reads(ad)
-        if reads.dataset is None and not reads.files:
+        if not reads.datasets and not reads.files:
             yield Refused(_no_input(ad), job)
             continue
-        if len(reads.files) > _MOST_FILES:
+        if len(reads.files) + len(reads.datasets) > _MOST_FILES:
             yield Refused(f"names more than {_MOST_FILES} files", job)
             continue
         _add(groups.setdefault(reads, _Group(job)), ad, place)
     for reads, group in groups.items():
-        yield from place.spread(_entry(reads, group, place), sorted(group.sites), group.raw, needs_site=False)
+        for entry in _stated(reads, group, place):
+            yield from place.spread(entry, sorted(group.sites), group.raw, needs_site=False)
 
 
 def _fault(ad: Mapping[str, object]) -> str:
@@ -105,18 +127,34 @@ def _id(ad: Mapping[str, object]) -> str | None:
     return None if cluster is None else f"{cluster}.{proc or 0}"
 
 
+def _local_id(ad: Mapping[str, object]) -> str:
+    """Its id without the time of its submission: schedd#cluster.proc, or cluster.proc."""
+    full = _id(ad) or ""
+    return full.rpartition("#")[0] or full
+
+
+def _source(ad: Mapping[str, object]) -> str:
+    """The id of the job of which this one is a job router's copy, where both are in one queue; else empty."""
+    source = _text(ad, "routedfromjobid") or ""
+    schedd, is_global, _ = _local_id(ad).rpartition("#")
+    return f"{schedd}{is_global}{source}" if source else ""
+
+
 def _reads(ad: Mapping[str, object]) -> _Reads:
     crab, agent = _text(ad, "crab_reqname"), _text(ad, "wmagent_requestname")
     task = f"crab:{crab}" if crab else f"cms:{agent}" if agent else None
-    schedd, _, job = (_id(ad) or "").rpartition("#")[0].rpartition("#")
-    cluster = job.partition(".")[0] or str(_id(ad)).partition(".")[0]
+    schedd, _, job = _local_id(ad).rpartition("#")
+    cluster = job.partition(".")[0]
     job_id = task or (f"{schedd}#{cluster}" if schedd else cluster)
-    dataset = next((name for field in _INPUTS[:2] if (name := _dataset(_text(ad, field)))), None)
-    files = _files(ad, is_framework=task is not None)
+    stated = texts(classads.value_of(_STATED, ad))
+    found = named((_text(ad, name) or "" for name in _READ_IN), is_framework=task is not None)
+    files = tuple(dict.fromkeys((*found, *filter(is_data, stated))))
+    datasets = tuple(name for name in stated if not is_data(name))
+    of_task = next((name for field in _INPUTS[:2] if (name := _dataset(_text(ad, field)))), None)
     return _Reads(
         job_id=job_id,
         work=task or (f"condor:{job_id}" if schedd else None),
-        dataset=None if files else dataset,
+        datasets=datasets or ((of_task,) if of_task and not files else ()),
         files=files,
     )
 
@@ -125,23 +163,6 @@ def _dataset(name: str | None) -> str | None:
     """A dataset of CMS, without its scope; CRAB writes other things for tasks that read none."""
     bare = (name or "").rpartition(":")[2].partition("#")[0]
     return bare if _DATASET.fullmatch(bare) else None
-
-
-def _files(ad: Mapping[str, object], *, is_framework: bool) -> tuple[str, ...]:
-    """LFNs, DIDs and URLs of data among arguments and transferred files; a framework's own are its code."""
-    names: dict[str, None] = {}
-    for name in _READ_IN:
-        text = _text(ad, name) or ""
-        urls = () if is_framework else _URL.findall(text)
-        names |= dict.fromkeys(url for url in urls if not url.startswith(_WEB) or _is_data(url))
-        names |= dict.fromkeys(_LFN.findall(_URL.sub(" ", text)))
-        names |= dict.fromkeys(() if is_framework else _DID.findall(_URL.sub(" ", text)))
-    return tuple(names)
-
-
-def _is_data(url: str) -> bool:
-    path = url.partition("?")[0]
-    return "/store/" in path or path.endswith(".root")
 
 
 def _no_input(ad: Mapping[str, object]) -> str:
@@ -166,18 +187,17 @@ def _add(group: _Group, ad: Mapping[str, object], place: Place) -> None:
     group.made_s = made_s if group.made_s is None else min(made_s or group.made_s, group.made_s)
 
 
-def _entry(reads: _Reads, group: _Group, place: Place) -> dict[str, object]:
+def _stated(reads: _Reads, group: _Group, place: Place) -> Iterator[dict[str, object]]:
     n_jobs = max(1, len(group.jobs), group.n_left)
-    entry: dict[str, object] = {"job_id": reads.job_id, "work": reads.work, "n_jobs": n_jobs}
-    if reads.dataset:
-        entry["dataset"] = reads.dataset
-        # Each file is read by one of the task's jobs: by those that are left, as likely as they are many.
-        entry |= {"certainty": min(1.0, n_jobs / group.n_planned)} if group.n_planned else {}
-    else:
-        entry["files"] = list(reads.files)
+    job: dict[str, object] = {"job_id": reads.job_id, "work": reads.work, "n_jobs": n_jobs}
     if group.starts_s is not None and group.starts_s > place.as_of_s:
-        entry["expected_start"] = as_of_label(group.starts_s)
-    return entry | place.known(group.made_s)
+        job["expected_start"] = as_of_label(group.starts_s)
+    job |= place.known(group.made_s)
+    # Each file is read by one of the task's jobs: by those that are left, as likely as they are many.
+    share = {"certainty": min(1.0, n_jobs / group.n_planned)} if group.n_planned else {}
+    yield from (job | share | {"dataset": name} for name in reads.datasets)
+    if reads.files:
+        yield job | {"files": list(reads.files)}
 
 
 def _text(ad: Mapping[str, object], name: str) -> str | None:

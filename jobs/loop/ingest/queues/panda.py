@@ -9,7 +9,9 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterable, Iterator, Mapping
 
+from features.common.times import as_of_label
 from jobs.loop.ingest.queues.place import Place, Refused, folded, moment_of, texts
+from jobs.loop.ingest.queues.rucio import STAGED_S
 
 _WAITING_JOBS = (
     *("pending", "defined", "waiting", "assigned", "throttled", "activated", "sent", "starting", "running"),
@@ -18,6 +20,7 @@ _WAITING_TASKS = (
     *("registered", "defined", "assigning", "ready", "pending", "topreprocess", "preprocessing", "staging"),
     *("staged", "scouting", "scouted", "running", "rerefine", "throttled"),
 )
+_STAGED = "staging"
 _INPUT = "input"
 _NO_NAMES = ("null", "none", "pseudo_dataset")
 
@@ -29,6 +32,7 @@ class _Group:
     sites: set[str] = dataclasses.field(default_factory=set)
     n_jobs: int = 1
     made_s: int | None = None
+    is_staged: bool = False
 
 
 _Reads = tuple[str, str, bool, float | None]
@@ -109,6 +113,7 @@ def _add(group: _Group, fields: Mapping[str, object]) -> None:
         group.n_jobs = max(group.n_jobs, n_jobs)
     if "pandaid" in fields:
         group.jobs.add(str(fields["pandaid"]))
+    group.is_staged |= str(fields.get("status")).lower() == _STAGED and "pandaid" not in fields
     group.sites.update(texts(fields.get("computingsite")) or texts(fields.get("site")))
     made_s = moment_of(fields.get("creationtime", fields.get("creationdate")))
     group.made_s = made_s if group.made_s is None else min(made_s or group.made_s, group.made_s)
@@ -118,4 +123,6 @@ def _entry(reads: _Reads, group: _Group, place: Place) -> dict[str, object]:
     work, name, is_dataset, sure = reads
     entry: dict[str, object] = {"job_id": work, "work": work, "n_jobs": max(group.n_jobs, len(group.jobs))}
     entry |= {"dataset" if is_dataset else "file": name} | ({} if sure is None else {"certainty": sure})
+    if group.is_staged:
+        entry["expected_start"] = as_of_label(place.as_of_s + STAGED_S)
     return entry | place.known(group.made_s)

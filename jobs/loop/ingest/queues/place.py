@@ -22,6 +22,7 @@ _SAMPLED = (
     *("globaljobid", "clusterid", "procid", "jobstatus", "jobuniverse", "desired_cmsdataset", "pandaid"),
     *("jeditaskid", "status", "computingsite", "proddblock", "requestname", "requeststatus", "inputdataset"),
     *("sitewhitelist", "id", "rule_id", "scope", "name", "state", "rse", "rse_expression", "created_at"),
+    *("event_type", "request_type", "dest_rse", "routedfromjobid", "description"),
 )
 
 _NO_MOMENT = ("", "null", "none", "undefined")

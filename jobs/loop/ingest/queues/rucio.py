@@ -1,75 +1,328 @@
-"""Rucio's new rules and locks: what a rule brings to a region will probably be read there.
+"""What Rucio brings to a region: it will probably be read there.
 
-JSON as the server lists them (`/rules/`, `/locks/…`): models ReplicationRule, DatasetLock and ReplicaLock.
+JSON as the server lists it (`/rules/`, `/locks/…`, `/requests/list`, `/subscriptions/`: the models
+ReplicationRule, DatasetLock, ReplicaLock, Request and Subscription), and messages of Hermes (`event_type`,
+`payload`; `core/request.py`, `core/did.py` and `core/rule.py`, and the reaper).
 """
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from typing import NamedTuple
 
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from features.common import strict_json
 from features.common.times import as_of_label
-from jobs.loop.ingest.queues.place import Place, Refused, folded, moment_of
+from jobs.loop.ingest.queues.place import Place, Refused, folded, moment_of, texts
 
 CERTAINTY = 0.5
-"""That what a new rule brings is read there: assumed."""
+"""That what is brought is read there: assumed."""
 
 NEW_S = 7 * 86400
 """A rule that is older brings nothing new."""
 
+STAGED_S = 6 * 3600
+"""From a request until a file is staged from tape, where the server states no time: assumed."""
+
+_LATEST_S = 2**32
+"""What is made later is refused anyway."""
 _STATES = ("ok", "o", "replicating", "r", "stuck", "s")
-_RSE = re.compile(r"[A-Za-z0-9]+([_-][A-Za-z0-9]+)*")
-_TAPE = re.compile(r"(?i)tape|mss$")
+_COMING = ("queued", "waiting", "preparing", "submitting", "submitted")
+_MOVES = ("transfer", "stagein")
+_GONE = "deletion-done"
+_LOCKED = "datasetlock_ok"
+_CREATED = ("create_dts", "create_cnt", "register_cnt")
+_SUBSCRIBED = ("active", "new", "updated")
+_RSE = r"[A-Za-z0-9]+(?:[_-][A-Za-z0-9]+)*"
+RSES = rf"{_RSE}(?:\|{_RSE})*"
+"""An expression that lists RSEs."""
+TAPE = re.compile(r"(?i)tape|mss$")
 _FILES = ("file", "f")
+_DONE = "done"
+_NOT_COPIED = "not copied: waits for approval, is suspended or of an unknown state"
+_MATCHED = {"scope", "pattern", "excluded_pattern", "account", "did_type"}
+"""Conditions of a subscription that the message of a new dataset can meet; others ask for metadata."""
+_MOST_PATTERN_CHARS = 4000
+
+_Fields = Mapping[str, object]
+_Did = tuple[str, str]
+
+
+class _Copy(NamedTuple):
+    """A DID that a rule, lock, request or message brings to `rses`.
+
+    `is_move`: of a file, by a request or a message, of which the last counts; `due_s`: when it will be there,
+    from a tape; `fault`: why it is brought no more.
+    """
+
+    raw: object
+    did: _Did
+    is_file: bool
+    rses: tuple[str, ...]
+    work: str
+    made_s: int | None
+    until_s: int | None = None
+    due_s: int | None = None
+    fault: str = ""
+    is_move: bool = False
+
+    @property
+    def rank(self) -> tuple[int, bool, int, str]:
+        """Which of two messages is the later: of one second, that which ends a move."""
+        return self.made_s or 0, bool(self.fault), -(self.due_s or 0), self.fault
+
+
+class _Created(NamedTuple):
+    """A new DID, as its message names it; `parent`: the container to which it was added."""
+
+    raw: object
+    did: _Did
+    account: str
+    did_type: str
+    made_s: int | None
+    parent: _Did | None = None
 
 
 def entries(raw: Iterable[object], place: Place) -> Iterator[object]:
-    """An entry per rule, or lock of one, that is new and not of a cache's own RSE or of a tape."""
+    """An entry per rule, lock and moved file, if it is new, and not of a cache's own RSE or of a tape.
+
+    Of a file's messages the last counts. A new dataset is brought by the subscriptions that it meets, and by
+    the rules of the container to which it was added.
+    """
+    rules: dict[_Did, list[_Copy]] = {}
+    moved: dict[tuple[_Did, tuple[str, ...]], _Copy] = {}
+    of_rule: dict[tuple[_Did, tuple[str, ...]], str] = {}
+    works: set[str] = set()
+    created, subscriptions = [], []
     for record in raw:
         fields = folded(record)
-        fault = "not a rule or lock" if fields is None else _fault(fields, place)
-        if fields is None or fault:
-            yield Refused(fault, record)
+        if fields is not None and "replication_rules" in fields:
+            subscriptions.append((record, fields))
             continue
-        yield from place.spread(_entry(fields, place), _sites(_rses(fields), place), record)
+        read = "not a rule or lock" if fields is None else _read(record, fields)
+        if isinstance(read, str):
+            yield Refused(read, record)
+        elif isinstance(read, _Created):
+            created.append(read)
+        elif read.is_move:
+            key = (read.did, read.rses)
+            moved[key] = max(read, moved.get(key, read), key=lambda copy: copy.rank)
+            of_rule[key] = max(of_rule.get(key, ""), read.work)
+        else:
+            if fields is not None and "rse_expression" in fields and not (read.fault or _fault(read, place)):
+                rules.setdefault(read.did, []).append(read)
+                works.add(read.work)
+            yield from _brought(read, place)
+    for key, copy in moved.items():
+        if of_rule[key] in works:
+            yield Refused("not new: of a rule that is named", copy.raw)
+        else:
+            work = of_rule[key] or f"rucio:{copy.rses[0]}"
+            yield from _brought(copy._replace(work=work), place)
+    yield from _subscribed(created, subscriptions, rules, place)
 
 
-def _fault(fields: Mapping[str, object], place: Place) -> str:
-    if not all(isinstance(fields.get(name), str) and fields[name] for name in ("scope", "name")):
+def _read(record: object, fields: _Fields) -> _Copy | _Created | str:
+    is_message = "event_type" in fields
+    named = (folded(fields.get("payload")) or {}) if is_message else fields
+    did, made_s = _did(named), moment_of(fields.get("created_at"))
+    if did is None:
         return "not a rule or lock: no scope or no name"
-    if not isinstance(fields.get("rule_id", fields.get("id")), str):
+    if is_message:
+        kind = str(fields["event_type"]).lower()
+        return (_new if kind in _CREATED else _event)(record, did, named, kind, made_s)
+    if "request_type" in fields:
+        kind = f"{fields['request_type']}-{fields.get('state')}".lower()
+        return _event(record, did, fields, kind, moment_of(fields.get("requested_at")) or made_s)
+    return _rule(record, did, fields, made_s)
+
+
+def _did(fields: _Fields) -> _Did | None:
+    scope, name = fields.get("scope"), fields.get("name")
+    return (scope, name) if isinstance(scope, str) and isinstance(name, str) and scope and name else None
+
+
+def _rule(record: object, did: _Did, fields: _Fields, made_s: int | None) -> _Copy | str:
+    rule, state = fields.get("rule_id", fields.get("id")), str(fields.get("state")).lower()
+    if not isinstance(rule, str):
         return "not a rule or lock: no id of the rule"
-    if str(fields.get("state")).lower() not in _STATES:
-        return "not copied: waits for approval, is suspended or of an unknown state"
-    rses = _rses(fields)
-    if not rses or not all(map(_RSE.fullmatch, rses)):
+    is_coming = state not in ("ok", "o")
+    fault = "" if state in _STATES else _NOT_COPIED
+    if made_s is None and not is_coming:
+        fault = "not new: no created_at, and its files are there"
+    # A lock that names no kind is of a file where it has a size and no length.
+    kind = str(fields.get("did_type") or ("file" if "bytes" in fields and "length" not in fields else ""))
+    return _Copy(
+        record,
+        did,
+        kind.lower() in _FILES,
+        tuple(texts(fields.get("rse_expression") or fields.get("rse"), "|")),
+        f"rule:{rule}",
+        made_s,
+        until_s=moment_of(fields.get("expires_at")),
+        due_s=_due(made_s, fields) if is_coming and _is_staged(fields) else None,
+        fault=fault,
+    )
+
+
+def _is_staged(fields: _Fields) -> bool:
+    """Whether a rule or request of these fields reads from a tape."""
+    sources = (fields.get(name) for name in ("source_replica_expression", "src-rse", "source_rse"))
+    is_tape = str(fields.get("src-type")).lower() == "tape" or any(
+        isinstance(source, str) and TAPE.search(source) for source in sources
+    )
+    return is_tape or str(fields.get("activity")).lower() == "staging"
+
+
+def _due(made_s: int | None, fields: _Fields) -> int | None:
+    estimated_s = moment_of(fields.get("estimated_transferred_at"))
+    return estimated_s or (None if made_s is None else min(made_s, _LATEST_S) + STAGED_S)
+
+
+def _event(record: object, did: _Did, fields: _Fields, kind: str, made_s: int | None) -> _Copy | str:
+    """A request, or a message of one, of a lock that is complete, or of a file that is gone."""
+    move, _, state = kind.partition("-")
+    rse = next((fields[name] for name in ("dst-rse", "dest_rse", "rse") if fields.get(name)), None)
+    is_move = move in _MOVES
+    if not is_move and kind not in (_GONE, _LOCKED):
+        return "not new: a message of something else"
+    if not isinstance(rse, str):
+        return "not a rule or lock: no RSE"
+    rule = next((fields[name] for name in ("rule-id", "rule_id") if isinstance(fields.get(name), str)), None)
+    fault = ""
+    if kind == _GONE:
+        fault = "not copied: deleted"
+    elif is_move and state not in (*_COMING, _DONE):
+        fault = "not copied: its transfer has failed or waits for somebody"
+    is_staged = state in _COMING and (move == "stagein" or _is_staged(fields))
+    return _Copy(
+        record,
+        did,
+        kind != _LOCKED,
+        (rse,),
+        f"rule:{rule}" if rule and rule != "None" else "",
+        made_s,
+        due_s=_due(made_s, fields) if is_staged else None,
+        fault=fault,
+        is_move=kind != _LOCKED,
+    )
+
+
+def _new(record: object, did: _Did, payload: _Fields, kind: str, made_s: int | None) -> _Created | str:
+    account = str(payload.get("account"))
+    if kind != "register_cnt":
+        return _Created(record, did, account, "DATASET" if kind == "create_dts" else "CONTAINER", made_s)
+    child = _did({"scope": payload.get("childscope"), "name": payload.get("childname")})
+    if child is None:
+        return "not a rule or lock: no scope or no name"
+    return _Created(record, child, account, str(payload.get("childtype")).upper(), made_s, parent=did)
+
+
+def _brought(copy: _Copy, place: Place) -> Iterator[object]:
+    if fault := copy.fault or _fault(copy, place):
+        yield Refused(fault, copy.raw)
+        return
+    entry: dict[str, object] = {"job_id": copy.work, "work": copy.work, "certainty": CERTAINTY}
+    entry["file" if copy.is_file else "dataset"] = ":".join(copy.did)
+    if copy.until_s is not None:
+        entry["until"] = as_of_label(copy.until_s)
+    if copy.due_s is not None and copy.due_s > place.as_of_s:
+        entry["expected_start"] = as_of_label(copy.due_s)
+    yield from place.spread(entry | place.known(copy.made_s), _sites(copy.rses, place), copy.raw)
+
+
+def _fault(copy: _Copy, place: Place) -> str:
+    if not re.fullmatch(RSES, "|".join(copy.rses)):
         return "rse_expression: not a list of RSEs"
-    if any(map(_TAPE.search, rses)):
+    if any(map(TAPE.search, copy.rses)):
         return "for tape"
-    if set(rses) & set(place.rses):
+    if set(copy.rses) & set(place.rses):
         return "of a cache's own RSE"
-    made_s = moment_of(fields.get("created_at"))
-    if made_s is None and str(fields.get("state")).lower() in ("ok", "o"):
-        return "not new: no created_at, and its files are there"
-    return "not new: older than 7 days" if made_s is not None and made_s < place.as_of_s - NEW_S else ""
+    is_old = copy.made_s is not None and copy.made_s < place.as_of_s - NEW_S
+    return "not new: older than 7 days" if is_old else ""
 
 
-def _rses(fields: Mapping[str, object]) -> list[str]:
-    return [part.strip() for part in str(fields.get("rse_expression") or fields.get("rse") or "").split("|")]
-
-
-def _sites(rses: list[str], place: Place) -> list[str]:
+def _sites(rses: Iterable[str], place: Place) -> list[str]:
     """`rses`, and of one called as a site of ours and its kind of storage (`T2_DE_EDGE_Disk`) the site."""
     of_site = {rse: next((s for s in place.sites if rse.startswith((f"{s}_", f"{s}-"))), rse) for rse in rses}
     return [of_site[rse] for rse in rses]
 
 
-def _entry(fields: Mapping[str, object], place: Place) -> dict[str, object]:
-    name, rule = f"{fields['scope']}:{fields['name']}", f"rule:{fields.get('rule_id', fields.get('id'))}"
-    # A lock that names no kind is of a file where it has a size and no length.
-    kind = str(fields.get("did_type") or ("file" if "bytes" in fields and "length" not in fields else ""))
-    entry: dict[str, object] = {"job_id": rule, "work": rule, "certainty": CERTAINTY}
-    entry["file" if kind.lower() in _FILES else "dataset"] = name
-    until_s = moment_of(fields.get("expires_at"))
-    entry |= {} if until_s is None else {"until": as_of_label(until_s)}
-    return entry | place.known(moment_of(fields.get("created_at")))
+def _subscribed(
+    created: list[_Created],
+    subscriptions: list[tuple[object, dict[str, object]]],
+    rules: Mapping[_Did, list[_Copy]],
+    place: Place,
+) -> Iterator[object]:
+    """What new DIDs will be brought by, before they have a rule."""
+    met: set[int] = set()
+    for number, new in enumerate(created):
+        for rule in rules.get(new.parent, ()) if new.parent else ():
+            met.add(number)
+            yield from _brought(rule._replace(raw=new.raw, did=new.did, is_file=False), place)
+    for record, fields in subscriptions:
+        meant = _meant(fields)
+        numbers = meant if isinstance(meant, str) else _matching(meant[0], created)
+        if isinstance(meant, str) or isinstance(numbers, str):
+            yield Refused(str(numbers), record)
+            continue
+        if not numbers:
+            yield Refused("not new: a subscription that no new dataset meets", record)
+        met.update(numbers)
+        work = f"subscription:{fields.get('account')}:{fields.get('name')}"
+        for new, rses in itertools.product([created[number] for number in numbers], meant[1]):
+            yield from _brought(_Copy(new.raw, new.did, False, rses, work, new.made_s), place)
+    for number, new in enumerate(created):
+        if number not in met:
+            yield Refused("not copied: no rule or subscription for it", new.raw)
+
+
+def _meant(fields: _Fields) -> tuple[dict[str, object], list[tuple[str, ...]]] | str:
+    """The conditions of a subscription, and the RSEs of each of its rules."""
+    try:
+        conditions, rules = (
+            strict_json.loads(value) if isinstance(value := fields.get(name), str) else value
+            for name in ("filter", "replication_rules")
+        )
+    except ValueError:
+        return "not a subscription: no filter or no rules"
+    if not isinstance(conditions, dict) or not isinstance(rules, list):
+        return "not a subscription: no filter or no rules"
+    if str(fields.get("state")).lower() not in _SUBSCRIBED:
+        return "not copied: a subscription that is not active"
+    conditions = {name: value for name, value in conditions.items() if name != "split_rule"}
+    if not conditions.keys() <= _MATCHED:
+        return "not new: a subscription by metadata, which messages lack"
+    each = (folded(rule) or {} for rule in rules)
+    return conditions, [tuple(texts(rule.get("rse_expression"), "|")) for rule in each]
+
+
+def _matching(conditions: Mapping[str, object], created: list[_Created]) -> list[int] | str:
+    """The numbers of those `created` that meet the conditions, as Rucio's transmogrifier reads them."""
+    columns = {
+        "scope": [new.did[0] for new in created],
+        "account": [new.account for new in created],
+        "did_type": [new.did_type for new in created],
+    }
+    names = [new.did[1] for new in created]
+    chosen = pa.array([True] * len(created), pa.bool_())
+    try:
+        for name, value in conditions.items():
+            listed = value if isinstance(value, list) else [value]
+            if not listed or not all(isinstance(v, str) and len(v) <= _MOST_PATTERN_CHARS for v in listed):
+                return f"not a subscription: {name} is no text"
+            column = pa.array(columns.get(name, names), pa.string())
+            if name in ("account", "did_type"):
+                hits = pc.is_in(column, pa.array(listed, pa.string()))
+            else:
+                # RE2, for which no pattern takes long.
+                pattern = "|".join(f"(?:{part})" for part in listed)
+                hits = pc.match_substring_regex(column, f"^(?:{pattern})")
+            chosen = pc.and_(chosen, pc.invert(hits) if name == "excluded_pattern" else hits)
+    except pa.ArrowInvalid:
+        return "not a subscription: a pattern that cannot be matched"
+    return [number for number, is_met in enumerate(chosen.to_pylist()) if is_met]

@@ -1,7 +1,7 @@
 """HTCondor's history: job ads as JSON, one a line (`condor_history -jsonl`) or over several lines (`-json`).
 
-The glidein's and the experiments' attributes are read where they are: CRAB's and WMAgent's of CMS, and what
-CMSSW reports by Chirp. Any other pool's jobs have Owner, cluster and node.
+Attributes of the glidein and of the experiments are read where an ad has them: those of CRAB and WMAgent of
+CMS, and what CMSSW reports by Chirp. Any other pool's jobs have Owner, cluster and node.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ _ON_WORKERS = (
 """Universes whose jobs hold a worker's slot; container and docker are vanilla (5) by number. Scheduler's (7:
 DAGMan) and local's (12) run where they are submitted; grid's (9) are in the history of another system."""
 _SAME_START_US = 60_000_000
+"""JobStartDate and JobCurrentStartDate of one run differ by no more."""
 _TEXTS = (
     *("GlobalJobId", "ClusterId", "ProcId", "DAGManJobId", "Owner", "JobStatus", "ExitBySignal"),
     *("LastRemoteHost", "CRAB_ReqName", "CRAB_Id", "CRAB_Retry", "CRAB_UserHN", "WMAgent_RequestName"),
@@ -38,13 +39,13 @@ _TEXTS = (
 def query(site: Site) -> sql.Query:
     """Job records, one per ad of a worker's job that completed, or was removed after it had started.
 
-    A removed job, one that a signal ended, and one with another exit code than 0 have failed. The id of a
-    CRAB job is what CMSSW reports as `app_info` of its reads.
+    A job has failed if it was removed, if a signal ended it, or if its exit code is not 0. The id of a CRAB
+    job is what CMSSW reports as `app_info` of its reads.
     """
-    work = "concat_ws('_', CRAB_Id, 'https://glidein.cern.ch/' || CRAB_Id || '/' || {}, CRAB_Retry)"
-    unsaid = "CASE WHEN ends_with(Cmd, 'condor_dagman') THEN '7' ELSE '5' END"
-    moments = {
-        "universe": f"lower(coalesce(JobUniverse, {unsaid}))",
+    crab_job = "concat_ws('_', CRAB_Id, 'https://glidein.cern.ch/' || CRAB_Id || '/' || {}, CRAB_Retry)"
+    default_universe = "CASE WHEN ends_with(Cmd, 'condor_dagman') THEN '7' ELSE '5' END"
+    facts = {
+        "universe": f"lower(coalesce(JobUniverse, {default_universe}))",
         "id": "coalesce(GlobalJobId, ClusterId || '.' || ProcId || '#' || JobStartDate)",
         "start_us": _date("JobStartDate", "JobCurrentStartDate"),
         "end_us": _date("CompletionDate", "EnteredCurrentStatus"),
@@ -54,7 +55,7 @@ def query(site: Site) -> sql.Query:
         "node": "nullif(regexp_extract(LastRemoteHost, '([^@]*)$', 1), '')",
         "site": first_of(*_SITES),
         "code": f"coalesce({', '.join(map(sql.count, _CODES))})",
-        "work": work.format("replace(CRAB_ReqName, '_', ':')"),
+        "crab_job": crab_job.format("replace(CRAB_ReqName, '_', ':')"),
     }
     failed = "JobStatus = '3' OR lower(ExitBySignal) IN ('true', '1') OR code <> 0"
     texts = (*_TEXTS, *_SITES, *_CODES, *_CORES, *_SPENT, *_RUNS, *_LAST_RUN)
@@ -63,7 +64,7 @@ def query(site: Site) -> sql.Query:
         site,
         steps=[
             *record_fields.columns(texts, numbers=(*_SPENT, *_LAST_RUN)),
-            moments | _runs(),
+            facts | _runs(),
             _times() | {"failed": f"coalesce({failed}, false)"},
         ],
         first=(
@@ -88,19 +89,19 @@ def _runs() -> dict[str, str]:
     """
     last = ", ".join(f"nullif({number(name)}, 0)" for name in _LAST_RUN)
     system = f"coalesce({number('CumulativeRemoteSysCpu')}, {number('RemoteSysCpu')}, 0)"
-    again = f"{_date('JobCurrentStartDate')} > {_date('JobStartDate')} + {_SAME_START_US}"
+    restarted = f"{_date('JobCurrentStartDate')} > {_date('JobStartDate')} + {_SAME_START_US}"
     return {
         "all_cpu": f"{number('CumulativeRemoteUserCpu')} + {system}",
         "all_wall": number("RemoteWallClockTime"),
         "last_cpu": f"{number('RemoteUserCpu')} + coalesce({number('RemoteSysCpu')}, 0)",
         "last_wall": f"coalesce({last})",
-        "is_again": f"greatest({', '.join(map(sql.count, _RUNS))}) > 1 OR {again}",
+        "ran_again": f"greatest({', '.join(map(sql.count, _RUNS))}) > 1 OR {restarted}",
     }
 
 
 def _times() -> dict[str, str]:
     """CPU and wall time of the same runs: of all, else of the last, else of the only one."""
-    of_all, of_last = "all_cpu + all_wall IS NOT NULL", "last_wall IS NOT NULL OR is_again IS NOT TRUE"
+    of_all, of_last = "all_cpu + all_wall IS NOT NULL", "last_wall IS NOT NULL OR ran_again IS NOT TRUE"
     return {
         "cpu": f"CASE WHEN {of_all} THEN all_cpu WHEN {of_last} THEN last_cpu END",
         "wall": f"CASE WHEN {of_all} OR last_wall IS NULL THEN all_wall ELSE last_wall END",
@@ -108,13 +109,13 @@ def _times() -> dict[str, str]:
 
 
 def _columns(salt: str) -> dict[str, str]:
-    # A user's own schedd is called user@host.
+    # A user's own schedd is called user@host, and must not name the user.
     job, schedd = (
         f"regexp_replace({field}, '^[^@#]*@', '')" for field in ("id", "split_part(GlobalJobId, '#', 1)")
     )
     group = f"concat_ws('#', {schedd}, coalesce(DAGManJobId, ClusterId, {job}))"
     return {
-        "job": f"CASE WHEN CRAB_ReqName IS NULL THEN {job} ELSE {sql.hashed_user('work', salt)} END",
+        "job": f"CASE WHEN CRAB_ReqName IS NULL THEN {job} ELSE {sql.hashed_user('crab_job', salt)} END",
         "task": f"coalesce({sql.hashed_user('CRAB_ReqName', salt)}, WMAgent_RequestName, {group})",
         "kind": "coalesce(CMS_TaskType, CMS_JobType)",
         "activity": "CASE WHEN CRAB_ReqName IS NOT NULL THEN 'analysis' "

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from urllib.parse import unquote
 
+from features.common import files
 from features.common.errors import InputError, NotPlainError
 from features.common.input_files import InputFile, inside, plain
 
@@ -62,6 +63,12 @@ def places_at(path: str, given: str = "") -> list[InputFile]:
     return [_below(root, path) for path in paths]
 
 
+def check_answers(path: str) -> None:
+    """Raise InputError if `path` is on a file system of this machine that does not answer."""
+    if is_local(path) and (why := files.silent([_before_wildcards(local_path(path))])) is not None:
+        raise InputError(f"cannot read {path}: {why}")
+
+
 def check_plain(path: str) -> None:
     """Raise InputError unless all files at `path` and below are plain: for readers that open by name."""
     for file in files_at(path, whole=True):
@@ -84,8 +91,10 @@ def status_of(file: InputFile) -> os.stat_result:
 
 def _fixed(place: Path) -> Path:
     """`place`, or of a glob what comes before its first wildcard."""
-    if os.path.lexists(place):
-        return place
+    return place if os.path.lexists(place) else _before_wildcards(place)
+
+
+def _before_wildcards(place: Path) -> Path:
     return Path(*itertools.takewhile(lambda part: not WILD.search(part), place.parts))
 
 

@@ -157,13 +157,13 @@ class _Catalogue:
         return [_row(file, None, file["created_at"], origins[rucio.did_of(file)]) for file in files]
 
     def _origins(self, dataset: Did, files: Sequence[Row]) -> dict[Did, list[str]]:
-        """The RSEs that hold each file of `dataset`."""
+        """The RSEs that hold each file of `dataset`; those of caches are left out."""
         held = self._session.ask(
             f"replicas of {dataset.scope}:{dataset.name}",
             lambda client: client.list_dataset_replicas(dataset.scope, dataset.name, deep=True),
             form={"rse": (str,), "available_length": (int,)},
         )
-        n_available = {at["rse"]: at["available_length"] for at in held if at["rse"] not in self._caches}
+        n_available = {row["rse"]: row["available_length"] for row in held if row["rse"] not in self._caches}
         whole = [rse for rse, n in n_available.items() if n == len(files)]
         parts = sorted(rse for rse, n in n_available.items() if 0 < n < len(files))
         origins = {rucio.did_of(file): list(whole) for file in files}

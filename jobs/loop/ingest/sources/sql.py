@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import pyarrow as pa
 
+from features.common.errors import bounded
 from features.common.names import NO_NAMES, literal
 from features.schema import ACCESSES, Table
 from jobs.loop.ingest.sources import Site, urls
@@ -77,7 +78,7 @@ class Query:
     def __post_init__(self) -> None:
         if unknown := sorted(self.columns.keys() - {*self.table.column_names, *ACCESSES.column_names}):
             raise ValueError(
-                f"the table {self.table.name} has no column {unknown[0]!r}; it has "
+                f"the table {self.table.name} has no column {bounded(repr(unknown[0]), 100)}; it has "
                 + ", ".join(self.table.column_names)
             )
 
@@ -143,7 +144,7 @@ def is_ahead(us: str, day: str, *, days: int) -> str:
 
 
 def _in_order(columns: Columns) -> dict[str, str]:
-    """Clocks differ: no access is known before it began, and an end before it, or years later, is none."""
+    """`columns` with `known_at` not before the start, and null for an end or duration that cannot be."""
     if "accessed_at" not in columns:
         return dict(columns)
     start = columns["accessed_at"]

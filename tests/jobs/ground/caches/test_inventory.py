@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import datetime as dt
+import random
 import sqlite3
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,6 +13,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from features.common import files
 from features.common.errors import LimitError, PushRejected, StaleInputError, TargetUnavailable
 from features.common.times import as_of_label, day_label
 from features.schema import CONTENTS, PLANS, PREDICTIONS
@@ -204,15 +206,56 @@ def test_what_was_pushed_since_the_scan_is_part_of_the_inventory(tables: Tables,
     assert found(tables)[0] == set(map(lfn, range(40)))
 
 
-def test_a_half_true_inventory_is_refused_though_the_files_used_last_are_right(
-    tables: Tables, server: Server
-) -> None:
+def test_a_half_true_inventory_is_refused(tables: Tables, server: Server) -> None:
     """One of two disks was lost: a scan before shows what lay there."""
     assert found(tables)[1] == AS_OF - 3600
-    assert len(server.asked) > 15
+    assert server.asked == set(map(lfn, range(40)))
     server.names = {lfn(i) for i in range(40) if i % 2 or i > 34}
     with pytest.raises(TargetUnavailable, match=r"does not hold .* files of its inventory of"):
         found(tables)
+
+
+def test_an_inventory_that_is_true_where_a_sample_was_drawn_before_is_refused(
+    tables: Tables, server: Server
+) -> None:
+    """By somebody who may write the table: 2 % of it is true, namely what was asked for the last time."""
+    put_contents(tables, AS_OF - 3000, range(3000))
+    server.names = set(map(lfn, range(3000)))
+    found(tables)
+    assert len(server.asked) == inventory.N_DRAWN
+    put_contents(tables, AS_OF - 2000, range(3000))
+    server.names, server.asked = server.asked, set()
+    for _ in range(5):
+        with pytest.raises(TargetUnavailable, match="of 60 files of its inventory of"):
+            found(tables)
+    assert len(server.asked) > 4 * inventory.N_DRAWN  # each time others
+
+
+def test_the_sample_finds_half_an_inventory_false_and_forgives_a_sixth(server: Server) -> None:
+    """As the constant says, counted over 400 draws; sums of binomials give 99.3 % and 0.02 %."""
+    names, at = list(map(lfn, range(3000))), XCacheTarget("xc1", CACHE.url)
+
+    def refused(every: int, seed: int) -> bool:
+        server.names = {lfn(i) for i in range(3000) if i % every}
+        try:
+            at.check_listed(random.Random(seed).sample(names, inventory.N_DRAWN), "yesterday")
+        except TargetUnavailable:
+            return True
+        return False
+
+    assert sum(refused(2, seed) for seed in range(200)) >= 196
+    assert not any(refused(6, seed) for seed in range(200))
+
+
+def test_a_folder_that_does_not_answer_is_an_error_of_its_cache(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    hung = tmp_path / "hung"
+    cache = CacheSettings(name="slow", kind="directory", url=str(hung), origin=tmp_path, capacity=MB)
+    monkeypatch.setattr(files, "silent", lambda places: f"{next(iter(places))} hangs")
+    with pytest.raises(TargetUnavailable, match=f"cache 'slow': {hung} hangs"):
+        inventory.verified(SETTINGS, cache, at_s=AS_OF)
+    assert not hung.exists()
 
 
 def test_an_inventory_whose_samples_the_server_denies_is_no_ground_for_a_plan(

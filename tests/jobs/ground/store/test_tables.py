@@ -305,6 +305,35 @@ def test_a_damaged_commit_names_itself(local: Tables, content: bytes) -> None:
         local.snapshot(REJECTS)
 
 
+@pytest.mark.parametrize(
+    ("keys", "what"),
+    [
+        ([["2026-13-01"]], r"day '2026-13-01' is not written as %Y-%m-%d"),
+        ([["2026-03-01x" * 99]], r"day '2026-03-01x.* … .*' is not written as"),
+        ([[DAY, "xc1"]], r"\('2026-03-01', 'xc1'\) is no partition of \('day',\)"),
+        ([[20260301]], "fromisoformat"),
+        ([[DAY], [DAY]], "a partition stands there twice"),
+    ],
+)
+def test_a_key_that_somebody_edited_is_one_error_with_the_file(
+    local: Tables, keys: list[list[Any]], what: str
+) -> None:
+    local.replace_arrow(REJECTS, rejects(DAY, 1))
+    file = Path(local.root, "rejects/_commits/000000000001.json")
+    commit = json.loads(file.read_text())
+    commit["partitions"] = [commit["partitions"][0] | {"key": key} for key in keys]
+    file.write_text(json.dumps(commit))
+    with pytest.raises(SchemaError, match=rf"000000000001\.json is damaged \(.*{what}.*restore it") as caught:
+        local.snapshot(REJECTS)
+    assert len(str(caught.value)) < 600
+
+
+def test_columns_with_long_names_are_a_short_error(local: Tables) -> None:
+    with pytest.raises(SchemaError, match=r"column 'reason' is missing; there are .* … ") as caught:
+        local.replace_arrow(REJECTS, rejects(DAY, 1).rename_columns({"reason": "x" * 10_000}))
+    assert len(str(caught.value)) < 450
+
+
 def test_a_commit_is_readable_by_people(tables: Tables) -> None:
     tables.replace_arrow(REJECTS, rejects(DAY, 1))
     commit = json.loads(rejects_in(tables).read("_commits/000000000001.json"))

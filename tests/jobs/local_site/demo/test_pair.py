@@ -16,7 +16,7 @@ from features.results import STEWARD
 from jobs.ground.caches.inventory import target
 from jobs.local_site.demo import pair, xcache
 from jobs.local_site.demo.pair import Pair, Side, answers_of
-from jobs.local_site.demo.side import Seen
+from jobs.local_site.demo.side import Observation
 from jobs.local_site.demo.site import MARKS, fresh
 
 
@@ -60,7 +60,7 @@ def both(plain_wan: int, steward_wan: int) -> Pair:
 
     def side(name: str, wan: int) -> Side:
         counts = {"reads": 9, "closes": 9, "failed_reads": 0, "evicted_files": 3, "mean_bytes": 80}
-        seen = Seen(**counts, hit_bytes=1000 - wan, wan_bytes=wan)
+        seen = Observation(**counts, hit_bytes=1000 - wan, wan_bytes=wan)
         return Side(name, pair.ORDERS[name], seen, (1000 - wan - 10) / 1000, wan + 10)
 
     return Pair(100, 95, side(pair.PLAIN, plain_wan), side(STEWARD, steward_wan), 0.4, None)

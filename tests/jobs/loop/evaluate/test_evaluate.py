@@ -26,6 +26,7 @@ from features.schema import ACCESSES, FILES
 from jobs.cli.main import app
 from jobs.ground.settings.tree import Settings
 from jobs.ground.store.tables import Tables
+from jobs.loop.evaluate.answer import acting_rows
 from jobs.loop.evaluate.replay_setup import copy_file, copy_tables, to_evaluate
 from jobs.loop.evaluate.walk_forward import SCORERS, ScoreStore, Walk, score, weeks
 from jobs.loop.train.engines import RegionData
@@ -96,6 +97,24 @@ def test_every_rival_is_there_at_every_capacity_and_none_beats_the_bound(answer:
         # With one distance for all origins, hours are spent as bytes are missed.
         saved_bytes = pair["byte_hit_ratio"] - alone["byte_hit_ratio"]
         assert (pair["core_hours"] < alone["core_hours"]) == (saved_bytes > 0)
+        for row in (pair, alone):  # and jobs wait as long as bytes are missed
+            missed = [1 - of["byte_hit_ratio"] for of in (row, rows["lru", share])]
+            waiting = [of["waiting_hours"] for of in (row, rows["lru", share])]
+            assert waiting[0] / waiting[1] == pytest.approx(missed[0] / missed[1])
+
+
+def test_lists_a_steward_or_both_are_side_by_side(answer: dict[str, Any], site: Path) -> None:
+    acting = acting_rows(answer["rows"], "capacity_fraction")
+    assert [(row["capacity_fraction"], row["acting"]) for row in acting] == [
+        (share, name) for share in (0.1, 0.2) for name in ("LRU", "lists", "a steward", "both", "S3-FIFO")
+    ]
+    lru = acting[0]
+    for row in acting[:5]:
+        assert row["wan_share"] == row["wan_bytes"] / lru["wan_bytes"]
+        assert row["waiting_share"] == row["waiting_hours"] / lru["waiting_hours"]
+    assert "Lists, a steward, or both" in (site / "walk.html").read_text()
+    no_plans = [row for row in answer["rows"] if "+" not in row["policy"]]
+    assert acting_rows(no_plans, "capacity_fraction") == []
 
 
 def test_the_page_says_what_the_answer_says(answer: dict[str, Any], site: Path) -> None:

@@ -181,7 +181,7 @@ def test_a_transfer_without_a_time_began_when_its_trace_did(pulled: Pulled, none
 REFUSED: list[tuple[dict[str, object], str]] = [
     ({"filename": "NA"}, "missing field: filename"),
     ({"filesize": 1.5}, "unparsable size"),
-    ({"filesize": 2**62}, "impossible size"),
+    ({"filesize": 2**62}, "impossible size_bytes"),
     ({"transferStart": 0, "timeStart": 0}, "missing field: transferStart"),
     ({"transferStart": -5}, "unparsable time: transferStart"),
     ({"transferStart": 1772323200000}, "unparsable time: transferStart"),

@@ -7,6 +7,7 @@ import functools
 import gzip
 import json
 import os
+import re
 import socket
 import subprocess
 from collections.abc import Callable, Iterator
@@ -15,16 +16,17 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from features.common import input_files
+from features.common import files, input_files
 from features.common.errors import InputError, NotPlainError
 from features.common.input_files import InputFile
 from features.schema import ACCESSES, REJECTS
+from jobs.ground.settings.tree import Settings
 from jobs.ground.store.tables import Tables
-from jobs.loop.ingest import pull_input
+from jobs.loop.ingest import pull, pull_input
 from jobs.loop.ingest.local_engine import LocalEngine
 from jobs.loop.ingest.pull_input import Engine, PullSummary, Request
 from jobs.loop.ingest.queues.answers import read_answer
-from jobs.loop.ingest.sources import Site, lines
+from jobs.loop.ingest.sources import Site, lines, local
 from jobs.loop.ingest.spark_engine import SparkEngine
 
 DAY = dt.date(2026, 3, 5)
@@ -266,3 +268,18 @@ def test_a_batch_of_many_lines_does_not_name_its_file_a_million_times(tmp_path: 
     found = list(lines.batches([lines.Piece(InputFile(tmp_path / "a"))], lines.fail))
     assert sum(some.num_rows for some in found) == 2**20
     assert max(some.num_rows for some in found) <= 2**16
+
+
+def test_an_input_on_a_file_system_that_hangs_is_an_error_that_names_it(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(files, "silent", lambda places: f"{places[0]} hangs")
+    path = f"file://{tmp_path}/data/2026-*/x.jsonl"
+    with pytest.raises(InputError, match=f"cannot read {re.escape(path)}: {tmp_path}/data hangs"):
+        local.check_answers(path)
+    with pytest.raises(InputError, match="hangs"):
+        read_answer(str(tmp_path / "queue.json"), token="", timeout_s=1)
+    settings = Settings.load(tables=str(tmp_path / "tables"), env={})
+    with pytest.raises(InputError, match="hangs"):
+        pull.run(settings, source="rucio_traces", path=path, day_s=0)
+    local.check_answers("hdfs://nn/traces")  # not of this machine

@@ -6,6 +6,7 @@ import contextlib
 import datetime as dt
 import importlib.util
 import json
+import re
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -76,6 +77,27 @@ def test_an_answer_is_read_and_what_is_not_is_counted(path: Path) -> None:
     assert inputs(queued) == sorted(expect["rows"])
     assert dict(queued.refused) == expect["rejected"]
     assert set(queued.samples) == set(expect["rejected"])
+
+
+@pytest.mark.parametrize("path", CASES, ids=lambda path: path.name)
+def test_an_answer_doubled_says_the_same_and_one_of_other_sites_nothing_of_ours(path: Path) -> None:
+    raw = read_answer(str(path), token="", timeout_s=1)
+    assert inputs(accepted([*raw, *raw])) == inputs(accepted(raw))
+    elsewhere = accepted(raw, Place(AS_OF, {"T9_XX_FAR": ("T9_XX_FAR",)}))
+    assert {row["site"] for row in elsewhere.rows.values()} <= {None}
+
+
+@pytest.mark.parametrize("path", CASES, ids=lambda path: path.name)
+def test_an_answer_that_was_cut_invents_no_name(path: Path, tmp_path: Path) -> None:
+    whole, named = path.read_text(), {str(row[1]) for row in inputs(accepted_of(path))}
+    cut = tmp_path / f"cut{path.suffix}"
+    for end in range(0, len(whole), max(1, len(whole) // 150)):
+        cut.write_text(whole[:end])
+        with contextlib.suppress(InputError):
+            for row in accepted_of(cut).rows.values():
+                # Or one that what was cut off withdraws.
+                name = re.escape(str(row["input"]).rpartition(":")[2])
+                assert row["input"] in named or re.search(name + r"(?![\w./-])", whole), (end, row["input"])
 
 
 def test_without_the_library_ads_as_json_are_read_and_others_say_what_to_install(
@@ -318,3 +340,58 @@ def test_an_attribute_that_a_user_adds_makes_no_other_queue_of_a_pool(name: str)
     others = [JOB | {"GlobalJobId": f"ce#{n}.0#2", "Args": f"/store/mc/{n}.root"} for n in range(2, 5)]
     queued = accepted([mine, *others])
     assert {f"/store/mc/{n}.root" for n in range(2, 5)} <= {row[1] for row in inputs(queued)}
+
+
+MESSAGES = [json.loads(line) for line in (GOLDEN / "rucio_messages.jsonl").read_text().splitlines()]
+
+
+def test_what_is_staged_from_tape_is_due_when_the_server_says_else_hours_later() -> None:
+    starts = {row["input"]: row["starts_at"] for row in accepted(MESSAGES).rows.values()}
+    due = {name: at.isoformat() for name, at in starts.items() if at is not None}
+    assert due == {
+        "mc23:f3.root": "2026-03-01T04:00:00+00:00",
+        "cms:/store/mc/f11.root": "2026-03-01T09:00:00+00:00",
+    }
+    staged = {
+        "event_type": "stagein-done",
+        "created_at": "2026-02-28 23:00:00",
+        "payload": MESSAGES[5]["payload"],
+    }
+    (row,) = [row for row in accepted([*MESSAGES, staged]).rows.values() if row["input"] == "mc23:f3.root"]
+    assert row["starts_at"] is None
+    task = {"jeditaskid": 1, "site": "EDGE", "datasets": [{"type": "input", "datasetname": "s:n"}]}
+    for status, start in (("staging", dt.datetime(2026, 3, 1, 6, tzinfo=dt.UTC)), ("running", None)):
+        (row,) = accepted([task | {"status": status}]).rows.values()
+        assert row["starts_at"] == start
+    rule = {"id": "r", "scope": "s", "name": "n", "rse_expression": "EDGE_DISK", "state": "REPLICATING"}
+    rule |= {"created_at": "2026-02-28T22:00:00", "source_replica_expression": "CERN-PROD_DATATAPE"}
+    for state, start in (("REPLICATING", dt.datetime(2026, 3, 1, 4, tzinfo=dt.UTC)), ("OK", None)):
+        (row,) = accepted([rule | {"state": state}]).rows.values()
+        assert row["starts_at"] == start
+
+
+@cases(20, thorough=200)
+@given(order=st.permutations(MESSAGES), again=st.lists(st.sampled_from(MESSAGES)))
+def test_messages_in_any_order_and_again_say_the_same(order: list[object], again: list[object]) -> None:
+    """A broker sends again what was not acknowledged, and several Hermes send in no order."""
+    assert inputs(accepted([*order, *again])) == inputs(accepted(MESSAGES))
+
+
+def test_a_subscription_of_a_pattern_that_never_ends_takes_no_time() -> None:
+    new = {"event_type": "create_dts", "payload": {"scope": "mc", "name": "a" * 250 + "!"}}
+    rules = [{"rse_expression": "EDGE_DISK"}]
+    one = {"name": "s", "state": "ACTIVE", "filter": {"pattern": "(a+)+$"}, "replication_rules": rules}
+    queued = accepted([new, one, one | {"filter": {"pattern": 7}}, one | {"filter": {"pattern": "a" * 5000}}])
+    assert not queued.rows
+    assert queued.refused["not a subscription: pattern is no text"] == 2
+
+
+def test_a_rule_that_cannot_be_placed_hides_no_file_that_it_moves() -> None:
+    rule = {
+        "id": "aa",
+        "scope": "cms",
+        "name": "/A/Run3-v1/AOD",
+        "state": "REPLICATING",
+        "rse_expression": "tier=2",
+    }
+    assert inputs(accepted([rule, *MESSAGES[:3]])) == inputs(accepted(MESSAGES[:3])) != []

@@ -212,12 +212,12 @@ def test_caches_of_one_site_share_no_file(tables: Tables) -> None:
 def test_a_file_is_explained_by_name_and_nothing_is_written(tables: Tables) -> None:
     moment = CacheAtMoment(tables, SETTINGS, CACHE, [held(i) for i in range(92)], set(), AS_OF)
     judged = plan.judge(moment)
-    explained = plan.explained_by(judged, item=lfn(91))
+    explained = plan.explain_item(judged, item=lfn(91))
     assert (explained.action, explained.on_disk, explained.of) == ("pin", True, 92)
     assert explained.predictions == {"2d": 0.91}
     assert not tables.exists(PLANS)
     with pytest.raises(InputError, match="neither in cache"):
-        plan.explained_by(judged, item="/no/such.root")
+        plan.explain_item(judged, item="/no/such.root")
 
 
 def test_a_plan_of_an_incomplete_decision_time_says_so(tables: Tables) -> None:
@@ -283,7 +283,7 @@ def test_a_plan_fetches_from_the_nearest_origin_never_what_the_site_has_and_says
     assert {row["name"] for row in rows(tables, "prefetch")} >= here | tape
     moment = CacheAtMoment(tables, slow, local, inventory, set(), AS_OF)
     for i, why in ((87, "the site's own storage has it"), (89, "only tape has it")):
-        explained = plan.explained_by(plan.judge(moment), item=lfn(i))
+        explained = plan.explain_item(plan.judge(moment), item=lfn(i))
         assert explained.action is None
         assert why in explained.because
 

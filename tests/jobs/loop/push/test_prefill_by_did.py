@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +22,7 @@ SCOPE, PREFIX = "mc26_14TeV", "/atlas/rucio"
 DATASET = "mc26_14TeV.900001.X.deriv.DAOD_PHYSLITE.e1_tid00000007_00"
 NAMES = [f"DAOD_PHYSLITE.00000007._{n:06}.pool.root.1" for n in range(4)]
 SIZE = 9
+HOOK = Path(__file__).parents[4] / "conf/deploy/htcondor/prefill.py"
 
 
 def site(folder: Path, *more: str) -> list[str]:
@@ -73,6 +78,28 @@ def test_a_dataset_of_rucio_is_fetched_to_its_paths(tmp_path: Path) -> None:
         listed.write_text(name + "\n")
         answer = asked(*dry, "--files", listed, "--jobs", str(n + 1))
         assert (answer["files"], answer["unknown"], answer["on_disk"]) == (1, 0, 1)
+
+
+def test_what_a_job_at_a_ce_names_is_in_the_cache_soon(tmp_path: Path) -> None:
+    """By the hook, as A-REX runs it when a job is accepted, and the command; the job goes on at once."""
+    site(tmp_path, f'prefix = "{PREFIX}"')
+    url = f"rucio://rucio.example.org;rucioaccount=pilot;cache=invariant/replicas/{SCOPE}/{NAMES[2]}"
+    (tmp_path / "job.abc1.description").write_text(f'&(executable=x)(inputFiles=("in.root" "{url}"))')
+    command = tmp_path / "cachecast"
+    program = "import sys; from jobs.cli.main import main; main()"
+    command.write_text(f"#!/bin/sh\nexec {sys.executable} -c '{program}' \"$@\"\n")
+    command.chmod(0o755)
+    env = {"CACHECAST_CACHE": "dir", "CACHECAST_CONF": str(tmp_path / "site.toml")}
+    env |= {"CACHECAST_COMMAND": str(command), "CACHECAST_SPOOL": str(tmp_path / "spool")}
+    env |= {"CACHECAST_TABLES__ROOT": str(tmp_path / "tables")}
+    line = [sys.executable, str(HOOK), str(tmp_path), "abc1"]
+    assert (
+        subprocess.run(line, env=os.environ | env, capture_output=True, check=True, timeout=30).stderr == b""
+    )
+    until = time.monotonic() + 60
+    while {path.name for path in (tmp_path / "cache").rglob("*.root.1")} != {NAMES[2]}:
+        assert time.monotonic() < until, (tmp_path / "spool/log").read_text()
+        time.sleep(0.2)
 
 
 def test_two_prefills_of_one_second_are_two_plans(tmp_path: Path) -> None:

@@ -24,6 +24,7 @@ from features.common.errors import (
     ConflictError,
     InputError,
     LimitError,
+    NotDueError,
     ServiceError,
     StaleInputError,
     TargetUnavailable,
@@ -34,10 +35,12 @@ from jobs.cli.main import app
 from jobs.cli.plans import end_push
 from jobs.ground.caches.inventory import target
 from jobs.ground.settings.tree import CacheSettings, Settings
+from jobs.ground.store.commits import MomentKey
 from jobs.ground.store.tables import Tables
-from jobs.loop.plan.items import planned_items
+from jobs.loop.plan.items import PlannedItems, planned_items
 from jobs.loop.push import push as job
 from jobs.loop.push.journal import prune
+from jobs.operator.operate import due
 from prefetch.actions import Action, ItemState
 from prefetch.journal.journal import Item, Journal, Receipt
 from prefetch.journal.lease import LeasedItems
@@ -304,6 +307,60 @@ def test_a_newer_plan_pins_what_an_older_one_would_still_evict(conf: Path, tmp_p
     rows = tables.read_arrow(RECEIPTS, as_of=as_of_label(older), owner="d").to_pylist()
     assert {one["state"] for one in rows} == {"cancelled"}
     assert {one["error"] for one in rows} == {f"replaced by the plan of {as_of_label(newer)}"}
+
+
+def models(tables: Tables, at_s: int, n_files: int) -> PlannedItems:
+    """A plan of that many files, by a model, which needs no promotion."""
+    by = {"model_version": "m/1", "needs_model": False}
+    rows = [row(n) | by | {"item_id": f"{at_s}-{n}"} for n in range(n_files)]
+    tables.replace_rows(PLANS, rows, (day_label(at_s), as_of_label(at_s), "d"))
+    return planned_items(tables, "d", at_s, UNPROVEN)
+
+
+def test_an_older_plan_after_an_empty_one_is_not_carried_out(conf: Path, tmp_path: Path) -> None:
+    tables = Tables(f"{tmp_path}/tables")
+    older, empty = models(tables, AS_OF - 7200, 3), models(tables, AS_OF - 3600, 0)
+    with working(conf) as work:
+        job.push_plan(work, empty, on_progress=lambda *_: None)
+        late = job.push_plan(work, older, on_progress=lambda *_: None)
+    assert (late.pushed, late.failed) == (0, 0)
+    rows = tables.read_arrow(RECEIPTS, as_of=as_of_label(AS_OF - 7200), owner="d").to_pylist()
+    assert {one["error"] for one in rows} == {f"replaced by the plan of {as_of_label(AS_OF - 3600)}"}
+    assert not list((tmp_path / "cache/files").rglob("f*"))
+
+
+def test_a_plan_overtaken_before_its_push_has_the_lease_does_nothing_then_or_later(
+    conf: Path, tmp_path: Path
+) -> None:
+    """The later time has a prefill alone, or what models chose there is withheld: it replaces nothing."""
+    tables, later = Tables(f"{tmp_path}/tables"), as_of_label(AS_OF - 3600)
+    older = models(tables, AS_OF - 7200, 3)
+    with working(conf) as work:
+
+        def overtaken_by() -> str:
+            with pytest.raises(ConflictError), work.journal.leases.held("d", time.time):
+                raise AssertionError
+            return later
+
+        with pytest.raises(NotDueError, match=f"was overtaken by the features of {later}"):
+            job.push_plan(work, older, on_progress=lambda *_: None, overtaken_by=overtaken_by)
+        assert job.push_rest(work, on_progress=lambda *_: None).pushed == 0
+        states = tables.read_arrow(RECEIPTS, as_of=as_of_label(AS_OF - 7200))["state"].to_pylist()
+        assert states == ["cancelled"] * 3
+        by_hand = job.push_plan(work, older, on_progress=lambda *_: None)
+        assert by_hand.pushed == 3
+
+
+def test_a_push_if_current_looks_again_when_it_begins(conf: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(due, "check_current", lambda *_, **__: None)  # the features came after it
+    settings = Settings.load(conf, env={})
+    models(Tables(settings.tables.root), AS_OF - 3600, 2)
+    features = settings.features.spec.features_table
+    Tables(settings.tables.root).replace_rows(features, [], MomentKey.at(AS_OF, "default"))
+    words = ["run", "--as-of", as_of_label(AS_OF - 3600)]
+    with pytest.raises(NotDueError, match="was overtaken by the features of"):
+        push(conf, *words, "--if-current")
+    assert push(conf, *words)["pushed"] == 2
 
 
 def evicts(journal: Journal, cache: str, n_files: int, at_s: int) -> None:

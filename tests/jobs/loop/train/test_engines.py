@@ -111,8 +111,9 @@ def test_a_cycle_at_a_time_is_the_same_as_one_rebuild(tmp_path: Path) -> None:
     since: MomentKey | None = None
     for as_of_s in times:
         fill(carried, worlds, known_by_s=as_of_s)
-        states = States(carried, worlds.spec, "r", {})
-        assert states.source(carried.snapshot(ACCESSES), as_of_s).since == since
+        assert (
+            States(carried, worlds.spec, "r", {}).source(carried.snapshot(ACCESSES), as_of_s).since == since
+        )
         compute(carried, worlds, [as_of_s])
         rebuilt = fill(Tables(str(tmp_path / f"{as_of_s}")), worlds)
         compute(rebuilt, worlds, [as_of_s])
@@ -124,6 +125,28 @@ def test_a_cycle_at_a_time_is_the_same_as_one_rebuild(tmp_path: Path) -> None:
     before = carried.head(worlds.spec.features_table).id
     compute(carried, worlds, [as_of_s])
     assert carried.head(worlds.spec.features_table).id == before
+
+
+def test_a_state_is_written_once_a_day_while_little_is_new(tmp_path: Path) -> None:
+    worlds = random_worlds(7, n_worlds=20)
+    *times, later = instants(worlds, 7, 8, 9, 11, 12, 13, 14)  # 12 is midnight
+    few = [r for r in worlds.reads if r.did[:3] == "w3:" or usable_s(r, worlds.spec.cycle_s) <= times[0]]
+    worlds = dataclasses.replace(worlds, reads=few)
+    tables = Tables(str(tmp_path / "carried"))
+    for as_of_s in times:
+        fill(tables, worlds, known_by_s=as_of_s)
+        compute(tables, worlds, [as_of_s])
+        rebuilt = fill(Tables(str(tmp_path / f"{as_of_s}")), worlds)
+        compute(rebuilt, worlds, [as_of_s])
+        features = worlds.spec.features_table
+        assert written(tables, features, as_of_s) == written(rebuilt, features, as_of_s)
+        wanted = [times[0]] if as_of_s < times[4] else [times[0], times[4]]
+        assert sorted(key[1] for key in tables.head(STATES).partitions) == [as_of_label(at) for at in wanted]
+    since = MomentKey.at(times[4], "r")
+    late = dataclasses.replace(worlds.reads[0], at=times[4] * US, known=times[4] * US, n=77)
+    fill(tables, dataclasses.replace(worlds, reads=[*worlds.reads, late]))
+    states = States(tables, worlds.spec, "r", {})
+    assert states.source(tables.snapshot(ACCESSES), later).since == since, "no state should have counted it"
 
 
 def test_only_a_record_that_should_have_been_counted_rebuilds_a_state(tmp_path: Path) -> None:
@@ -171,7 +194,10 @@ def remembered(tables: Tables, worlds: Worlds, as_of_s: int) -> dict[tuple[str, 
 
 
 @pytest.mark.parametrize("history_cycles", [12, 100])
-def test_with_dormant_datasets_a_state_is_the_rebuilt_one(tmp_path: Path, history_cycles: int) -> None:
+def test_with_dormant_datasets_a_state_is_the_rebuilt_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, history_cycles: int
+) -> None:
+    monkeypatch.setattr("jobs.loop.train.states.WORTH_A_STATE", -1.0)
     forgets = history_cycles < 100
     worlds = random_worlds(3, n_worlds=30, history_cycles=history_cycles, agreed=forgets)
     carried, woken, n_dormant = Tables(str(tmp_path / "carried")), set(), []

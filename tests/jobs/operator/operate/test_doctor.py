@@ -67,6 +67,20 @@ def test_a_placement_service_that_is_set_up_must_answer(tmp_path: Path) -> None:
     assert "cachecast serve" in missing.detail
 
 
+@pytest.mark.parametrize("is_file", [True, False])
+def test_airflow_must_run_as_many_tasks_at_once_as_there_are_caches(tmp_path: Path, is_file: bool) -> None:
+    """Else caches that hang hold up others, though each has a slot in the pools."""
+    env = {"AIRFLOW_HOME": str(tmp_path)} | ({} if is_file else {"AIRFLOW__CORE__PARALLELISM": "4"})
+    (tmp_path / "airflow.cfg").write_text(f"[core]\nparallelism = {4 if is_file else 99}\n")
+    with answering(HEALTHY) as url:
+        few = doctor.airflow(url, n_caches=5, env=env)
+        assert few.state == "bad" and "parallelism = 4 is less than the 5 caches" in few.detail
+        assert doctor.airflow(url, n_caches=4, env=env) == doctor.airflow(url, env=env)
+        (tmp_path / "airflow.cfg").write_bytes(b"\xff[core")
+        elsewhere = doctor.airflow(url, n_caches=5, env={"AIRFLOW_HOME": str(tmp_path)})
+    assert elsewhere.state == "ok"
+
+
 @pytest.mark.parametrize(
     ("reply", "state", "words"),
     [

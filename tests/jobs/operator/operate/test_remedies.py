@@ -46,6 +46,7 @@ TESTS: Final[Mapping[str, str]] = {
     "steward-lists": "test_nothing_is_evicted_while_pins_are_unknown",
     "steward-tables": "test_it_begins_and_works_without_tables_and_gives_them_its_figures_later",
     "steward-order": "test_a_steward_follows_promotions_without_a_restart",
+    "queue-doubted": "test_a_queue_that_does_not_keep_its_word_or_grows_is_named",
     "steward-clock": "test_a_clock_days_from_the_newest_record_is_in_doubt_until_it_is_right",
 }
 """Alarms that planted tables do not make, with the test in which they end."""

@@ -16,8 +16,8 @@ from typer.testing import CliRunner
 
 from features.common.errors import NotDueError
 from features.common.times import as_of_label, parse_as_of
-from features.results import ARRIVALS, DRIFT, PROMOTIONS
-from features.schema import ACCESSES, CONTENTS, PLANS, PREDICTIONS, RECEIPTS, Table
+from features.results import ANNOUNCED, ARRIVALS, DRIFT, PROMOTIONS
+from features.schema import ACCESSES, CONTENTS, PLANS, PREDICTIONS, QUEUE, RECEIPTS, Table
 from jobs.cli.main import app
 from jobs.cli.operation import steward_line
 from jobs.ground.settings.tree import Settings
@@ -233,6 +233,25 @@ def test_captures_near_their_quota_are_an_alarm(tables: Tables, settings: Settin
     assert alarms(changed) == set()
     path.write_bytes(b"x" * 81)
     assert alarms(changed) == {("collector-full", "xc1")}
+
+
+def test_a_queue_that_does_not_keep_its_word_or_grows_is_named(settings: Settings, tables: Tables) -> None:
+    key = ("2026-03-01", AT, "liar")
+    entry = row(QUEUE, job_id="1", input="/f", is_dataset=False, n_jobs=1)
+    tables.replace_rows(QUEUE, [entry], key)
+    (report,) = run(settings, now_s=NOW_S).queues
+    assert (report.queue, report.inputs, report.believed, report.files) == ("liar", 1, 1.0, None)
+    assert alarms(settings) == set()
+    judged = row(ANNOUNCED, files=900, read_files=30, claimed=900.0, kept=30.0, read_after_s=7200.0)
+    tables.replace_rows(ANNOUNCED, [judged], ("2026-02-26", "liar"))
+    (alarm,) = run(settings, now_s=NOW_S).alarms
+    assert (alarm.name, alarm.about) == ("queue-doubted", "liar")
+    assert "30 of 900 files that it announced were read in time, half of them within 2.0 h" in alarm.text
+    tables.replace_rows(ANNOUNCED, [], ("2026-02-26", "liar"))
+    later = (key[0], "2026-03-01T04:30:00Z", "liar")
+    tables.replace_rows(QUEUE, [entry | {"job_id": str(n)} for n in range(10_001)], later)
+    (alarm,) = run(settings, now_s=NOW_S).alarms
+    assert alarm.text.startswith("queue liar names 10001 inputs, 1 before: does it repeat or invent work?")
 
 
 def test_every_alarm_has_a_remedy_and_a_section() -> None:

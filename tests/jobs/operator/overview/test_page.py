@@ -148,7 +148,7 @@ def test_a_long_plan_has_pages(settings: Settings, monkeypatch: pytest.MonkeyPat
 @pytest.mark.parametrize("i", [91, 3, 100, 119])
 def test_a_file_is_explained_as_by_the_command(settings: Settings, i: int) -> None:
     tables = Tables(settings.tables.root)
-    explained = plan.explained_by(plan.judge(CacheAtMoment.last_planned(settings, "xc1")), item=lfn(i))
+    explained = plan.explain_item(plan.judge(CacheAtMoment.last_planned(settings, "xc1")), item=lfn(i))
     text = marked(settings, PageRequest("xc1", item=lfn(i))).text
     assert f"{explained.action or 'Not planned'}: {' '.join(explained.because.split())}" in text
     assert f"no. {explained.rank}" in text or f"{explained.rank} of {explained.of} files" in text
@@ -161,7 +161,7 @@ def test_a_file_is_explained_as_by_the_command(settings: Settings, i: int) -> No
 def test_the_same_plan_is_judged_once(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
     judged = list[CacheAtMoment]()
 
-    def counted(moment: CacheAtMoment) -> plan.Judged:
+    def counted(moment: CacheAtMoment) -> plan.JudgedCache:
         judged.append(moment)
         return plan.judge(moment)
 

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import datetime as dt
-import gzip
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -22,7 +20,10 @@ from features.schema import ACCESSES, CONTENTS, FILES, PLANS, PREDICTIONS, RECEI
 from jobs.ground.caches.inventory import is_here
 from jobs.ground.settings.tree import CacheSettings, Settings
 from jobs.ground.store.tables import Tables
+from jobs.loop.trainings import promoted_models
 from jobs.operator.placement import refresh
+from jobs.operator.placement.current_plans import acting_plan
+from models.serving.versions import CHAMPION
 from prefetch.placement.database import PlacementTables
 from prefetch.placement.fleet import Pending
 from prefetch.placement.snapshot import Snapshot, load
@@ -99,11 +100,17 @@ def run(
     return refresh.run(SETTINGS.model_copy(update=own), as_of_s=as_of_s)
 
 
-def stored(database: Path) -> tuple[Snapshot, dict[str, Any]]:
+def stored(database: Path) -> Snapshot:
     newest = PlacementTables(str(database)).sync(Pending({}, {}, 0)).refresh
     assert newest is not None
-    plans = {name: json.loads(gzip.decompress(plan)) for name, plan in newest.plans.items()}
-    return load(newest.snapshot), plans
+    return load(newest.snapshot)
+
+
+def acting(tables: Tables, cache: str) -> list[dict[str, Any]]:
+    """The items of a cache's plan that count, by the model that was promoted."""
+    champion = promoted_models(tables, region="default").get(CHAMPION)
+    rows: list[dict[str, Any]] = acting_plan(tables, cache, AS_OF, champion).to_pylist()
+    return rows
 
 
 def sites(snapshot: Snapshot, did: str) -> tuple[str, ...] | None:
@@ -113,7 +120,7 @@ def sites(snapshot: Snapshot, did: str) -> tuple[str, ...] | None:
 
 def test_datasets_go_where_they_are_held_and_as_far_as_they_are_read(tables: Tables, tmp_path: Path) -> None:
     summary = run(tables, tmp_path / "p.db")
-    snapshot, _ = stored(tmp_path / "p.db")
+    snapshot = stored(tmp_path / "p.db")
     assert (summary.datasets, summary.nowhere, summary.sites, summary.caches) == (4, 1, 2, 3)
     assert summary.no_inventory == ["e2"]
     assert sites(snapshot, HELD) == ("EDGE",)
@@ -129,43 +136,38 @@ def test_a_cache_that_was_found_empty_has_an_inventory(tables: Tables, tmp_path:
     assert run(tables, tmp_path / "p.db").no_inventory == []
 
 
-def test_what_pushes_withhold_is_not_placed(tables: Tables, tmp_path: Path) -> None:
-    def placed(step: str) -> set[str]:
-        run(tables, tmp_path / f"{step}.db")
-        return {one["did"] for one in stored(tmp_path / f"{step}.db")[1].get("f1", {"items": []})["items"]}
+def test_what_pushes_withhold_is_not_placed(tables: Tables) -> None:
+    def placed() -> set[str]:
+        return {item["did"] for item in acting(tables, "f1")}
 
     model = {"model_version": "m/1", "model_digest": "d1", "needs_model": True}
     by_model, known = item("pin", "cms:/f1") | model, item("pin", "cms:/f2") | model | {"needs_model": False}
     put(tables, PLANS, [by_model, known], AS_OF - 600, "f1")
     decision = {"action": "promote", "model_version": "m/1", "reasons": [], "comparisons": "[]"}
-    assert placed("nothing promoted") == {"cms:/f2"}
+    assert placed() == {"cms:/f2"}
     for digest, expected in (("d2", {"cms:/f2"}), ("d1", {"cms:/f1", "cms:/f2"})):
         row = decision | {"champion": "m/1", "champion_digest": digest}
         put(tables, PROMOTIONS, [row], AS_OF - HOUR, "default")
-        assert placed(digest) == expected
+        assert placed() == expected
     put(tables, PROMOTIONS, [decision | {"champion": None}], AS_OF, "default")
-    assert placed("taken back") == {"cms:/f2"}
+    assert placed() == {"cms:/f2"}
     receipt = {"item_id": by_model["item_id"], "did": "cms:/f1", "action": "pin", "state": "done"}
     receipt |= {"attempts": 1, "bytes": 0, "seconds": 0.0, "updated_at": at(AS_OF)}
     put(tables, RECEIPTS, [receipt], AS_OF - 600, "f1")
-    assert placed("but pushed before") == {"cms:/f1", "cms:/f2"}
+    assert placed() == {"cms:/f1", "cms:/f2"}
 
 
-def test_a_prefill_adds_to_the_plan_before_it(tables: Tables, tmp_path: Path) -> None:
+def test_a_prefill_adds_to_the_plan_before_it(tables: Tables) -> None:
     put(tables, PLANS, [item("prefetch", "cms:/n0"), item("pin", "cms:/f1")], AS_OF - 600, "f1")
-    run(tables, tmp_path / "p.db")
-    before = stored(tmp_path / "p.db")[1]
+    assert {item["did"] for item in acting(tables, "f1")} == {"cms:/n0", "cms:/f1"}
     put(tables, PLANS, [item("pin", "cms:/f2")], AS_OF - HOUR, "f1")
     put(tables, CONTENTS, [], AS_OF - HOUR, "f1")
-    run(tables, tmp_path / "p2.db")
-    after = stored(tmp_path / "p2.db")[1]
-    names = [{item["did"] for item in plans["f1"]["items"]} for plans in (before, after)]
-    assert names == [{"cms:/n0", "cms:/f1"}, {"cms:/n0", "cms:/f1", "cms:/f2"}]
+    assert {item["did"] for item in acting(tables, "f1")} == {"cms:/n0", "cms:/f1", "cms:/f2"}
 
 
 def test_fractions_are_those_of_bytes_now_and_after_the_plan(tables: Tables, tmp_path: Path) -> None:
     run(tables, tmp_path / "p.db")
-    snapshot, _ = stored(tmp_path / "p.db")
+    snapshot = stored(tmp_path / "p.db")
     assert snapshot.caches == (("e1", "EDGE"), ("e2", "EDGE"), ("f1", "FAR"))
     known = snapshot.fractions([HELD, HOT, "cms:/f0", "cms:/f2", "cms:/n0", "cms:/t0"])
     assert known.size_bytes.tolist() == [3 * GB, 10 * GB, GB, GB, GB, GB]
@@ -189,27 +191,23 @@ def test_what_a_push_gave_up_is_not_expected(
     asked = {"item_id": "prefetch-cms:/f1", "did": "cms:/f1", "action": "prefetch", "state": state}
     put(tables, RECEIPTS, [asked | tried], AS_OF, "e1")
     run(tables, tmp_path / "p.db")
-    snapshot, plans = stored(tmp_path / "p.db")
+    snapshot = stored(tmp_path / "p.db")
     assert snapshot.fractions([HELD]).predicted[0] == pytest.approx([predicted, 0, 1 / 6])
-    assert ("prefetch" in {one["action"] for one in plans["e1"]["items"]}) == (state == "planned")
+    assert ("prefetch" in {item["action"] for item in acting(tables, "e1")}) == (state == "planned")
 
 
-def test_standing_plans_are_handed_out(tables: Tables, tmp_path: Path) -> None:
-    run(tables, tmp_path / "p.db")
-    _, plans = stored(tmp_path / "p.db")
-    assert list(plans) == ["e1"]
-    assert (plans["e1"]["cache"], plans["e1"]["as_of"]) == ("e1", as_of_label(AS_OF))
-    assert [one["action"] for one in plans["e1"]["items"]] == ["evict", "pin", "prefetch"]
-    assert plans["e1"]["items"][1]["expires_at"] == as_of_label(AS_OF + HORIZON)
+def test_standing_plans_count(tables: Tables) -> None:
+    assert [acting(tables, cache) for cache in ("e2", "f1")] == [[], []]
+    assert sorted(item["action"] for item in acting(tables, "e1")) == ["evict", "pin", "prefetch"]
 
 
 def test_the_same_tables_give_the_same_bytes_and_a_refresh_replaces_the_last(
     tables: Tables, tmp_path: Path
 ) -> None:
     first = run(tables, tmp_path / "p.db")
-    before, _ = stored(tmp_path / "p.db")
+    before = stored(tmp_path / "p.db")
     second = run(tables, tmp_path / "p.db")
-    after, _ = stored(tmp_path / "p.db")
+    after = stored(tmp_path / "p.db")
     assert second.refresh == first.refresh + 1
     assert (before.placed == after.placed).all()
     assert before.dataset_keys.tobytes() == after.dataset_keys.tobytes()
@@ -232,7 +230,7 @@ def put_accesses(tables: Tables, rows: list[dict[str, Any]]) -> None:
 def loads_of(tables: Tables, database: Path, rows: list[dict[str, Any]]) -> dict[str, float]:
     put_accesses(tables, rows)
     run(tables, database)
-    return dict(stored(database)[0].loads)
+    return dict(stored(database).loads)
 
 
 def test_without_predictions_what_caches_hold_decides_and_one_line_says_so(
@@ -243,13 +241,13 @@ def test_without_predictions_what_caches_hold_decides_and_one_line_says_so(
     said = [record.message for record in caplog.records if "no predictions" in record.message]
     assert len(said) == 1
     assert "placed by what caches hold" in said[0]
-    snapshot, _ = stored(tmp_path / "p.db")
+    snapshot = stored(tmp_path / "p.db")
     # The catalogue alone knows the datasets of files; f2 is held at FAR until the inventory of an hour later.
     assert (summary.datasets, summary.nowhere) == (0, 0)
     assert snapshot.fractions(["cms:/n0", "cms:/f0"]).cached.tolist() == [[0, 0, 1], [1, 0, 0]]
     put(tables, CONTENTS, [content("cms:/f2", GB, later)], later, "e2")
     assert run(tables, tmp_path / "p.db", as_of_s=later).nowhere == 0
-    assert sites(stored(tmp_path / "p.db")[0], HELD) == ("EDGE",)
+    assert sites(stored(tmp_path / "p.db"), HELD) == ("EDGE",)
     caplog.clear()
     run(tables, tmp_path / "p.db")
     assert "no predictions" not in caplog.text

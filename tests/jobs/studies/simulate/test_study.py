@@ -141,7 +141,7 @@ def test_cpu_hours_are_of_origins_of_known_distance_alone(loaded: LoadedTrace, t
     assert near.benefit is not None
     by_region = {part.label: part.requested_bytes for part in near.origins}
     share = by_region["europe"] / sum(by_region.values())
-    assert near.benefit.of_share == pytest.approx(share)
+    assert near.benefit.known_share == pytest.approx(share)
     assert near.benefit.direct.cpu_efficiency == pytest.approx(0.8)
     assert f"Of the {100 * share:.1f} % of the bytes" in list(answers(near))[-1]
 

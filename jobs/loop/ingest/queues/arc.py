@@ -1,0 +1,167 @@
+"""Jobs of ARC: descriptions in xRSL and ADL, and those of an A-REX control folder that have not ended.
+
+Names: the xRSL manual; `ADLParser.cpp` and `ControlFileHandling.cpp` of nordugrid/arc.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
+from xml.parsers import expat
+
+from features.common.errors import InputError
+from features.common.times import as_of_label
+from jobs.loop.ingest.queues.names import named
+from jobs.loop.ingest.queues.place import Place, Refused, folded, moment_of, texts
+
+FORM = "description"
+"""The field of a job's record that says in which language it was described."""
+
+_COMMENT = r"\(\*(?:[^*]|\*(?!\)))*(?:\*\)|$)"
+_XRSL = re.compile(rf"\s*(?:{_COMMENT}\s*)*[&+]\s*\(")
+_ADL = re.compile(r"\s*<(?:[^>]{0,1000}>\s*<){0,3}(?:[A-Za-z-]+:)?ActivityDescriptions?\b")
+_TOKEN = re.compile(rf"""{_COMMENT}|"(?:[^"]|"")*(?:"|$)|'(?:[^']|'')*(?:'|$)|[()&+|=]|[^\s()"'&+|=]+""")
+"""What is not closed ends with the text, so that none is looked through twice."""
+_DEEPEST = 20
+_LONGEST = 2**20
+_MOST_FILES = 10_000
+_STATES = ("ACCEPTED", "PREPARING", "SUBMIT", "INLRMS")
+_FOLDERS = ("accepting", "processing", "restarting")
+_ID = re.compile(r"(?:job\.)?([A-Za-z0-9]{1,128})\.status")
+_UNREAD = "not a description that can be read"
+
+_Tree = list["str | _Tree"]
+
+
+def is_description(text: str) -> bool:
+    """Whether a text begins as a job's description does."""
+    return bool(_XRSL.match(text) or _ADL.match(text))
+
+
+def jobs(text: str, job_id: str = "") -> list[object]:
+    """The jobs that `text` describes as objects; what cannot be read stays a text."""
+    of_language = _of_adl if text.lstrip().startswith("<") else _of_xrsl
+    described = of_language(text) if len(text) <= _LONGEST else []
+    name = job_id or hashlib.sha256(text.encode()).hexdigest()[:12]
+    return [{**job, "id": f"{name}.{n}" if n else name} for n, job in enumerate(described)] or [_UNREAD]
+
+
+def waiting(folder: Path, read: Callable[[Path], str]) -> list[object]:
+    """The jobs of an A-REX control folder that have not ended; `read`: of one file, or InputError."""
+    found: list[object] = []
+    for status in sorted(path for name in _FOLDERS for path in (folder / name).glob("*.status")):
+        job = _ID.fullmatch(status.name)
+        try:
+            if job is not None and read(status).strip().removeprefix("PENDING:") in _STATES:
+                old = folder / f"job.{job[1]}.description"
+                new = folder.joinpath("jobs", *re.findall(".{1,3}", job[1]), "description")
+                found += jobs(read(old if old.exists() else new), job[1])
+        except InputError:
+            found.append(_UNREAD)  # also of a job that ends at this moment
+    return found
+
+
+def is_control(folder: Path) -> bool:
+    """Whether a folder is A-REX's for its control."""
+    return any((folder / name).is_dir() for name in _FOLDERS)
+
+
+def entries(raw: Iterable[object], place: Place) -> Iterator[object]:
+    """An entry per job, of the files that it stages in or names in its arguments."""
+    for record in raw:
+        job = folded(record)
+        if job is None or FORM not in job:
+            yield Refused("not a job's description", record)
+            continue
+        files = named(texts(job.get("inputs")) + texts(job.get("arguments")))
+        if not files or len(files) > _MOST_FILES:
+            many = f"names more than {_MOST_FILES} files" if files else "names no dataset or file"
+            yield Refused(many, record)
+            continue
+        work = f"arc:{job.get('id')}"
+        entry: dict[str, object] = {"job_id": work, "work": work, "files": list(files)}
+        starts_s = moment_of(job.get("starttime"))
+        if starts_s is not None and starts_s > place.as_of_s:
+            entry["expected_start"] = as_of_label(starts_s)
+        yield from place.spread(entry, [], record, needs_site=False)
+
+
+def _of_xrsl(text: str) -> list[dict[str, object]]:
+    tree = _tree(text)
+    if not tree:
+        return []
+    several = [part for part in tree[1:] if isinstance(part, list)] if tree[0] == "+" else [tree]
+    return [_attributes(job) for job in several if job and job[0] == "&"]
+
+
+def _tree(text: str) -> _Tree:
+    """The brackets of a text as lists; empty if they do not match or are too deep."""
+    stack: list[_Tree] = [[]]
+    for word in _TOKEN.findall(text):
+        if word.startswith("(*"):
+            continue
+        if word == "(" and len(stack) <= _DEEPEST:
+            stack.append([])
+        elif word == ")" and len(stack) > 1:
+            inner = stack.pop()
+            stack[-1].append(inner)
+        elif word in ("(", ")"):
+            return []
+        else:
+            quote = word[0] if word[0] in "\"'" else ""
+            stack[-1].append(word[1:-1].replace(2 * quote, quote) if quote else word)
+    return stack[0] if len(stack) == 1 else []
+
+
+def _attributes(job: _Tree) -> dict[str, object]:
+    stated: dict[str, list[object]] = {}
+    for part in job[1:]:
+        if isinstance(part, list) and len(part) > 2 and part[1] == "=":
+            stated.setdefault(str(part[0]).lower(), []).extend(part[2:])
+    sources = [file[1] for file in stated.get("inputfiles", ()) if isinstance(file, list) and len(file) > 1]
+    record: dict[str, object] = {FORM: "xRSL", "inputs": sources, "arguments": stated.get("arguments", [])}
+    return record | ({"starttime": stated["starttime"][0]} if "starttime" in stated else {})
+
+
+class _Adl:
+    """Takes what jobs of a document in ADL stage in and are given, element by element."""
+
+    def __init__(self) -> None:
+        self.jobs: list[dict[str, list[str]]] = []
+        self._path: list[str] = []
+        self._text = ""
+
+    def begin(self, name: str, _: Mapping[str, str]) -> None:
+        self._path.append(name.rpartition(":")[2])
+        self._text = ""
+        if self._path[-1] == "ActivityDescription":
+            self.jobs.append({"inputs": [], "arguments": []})
+
+    def take(self, text: str) -> None:
+        self._text += text
+
+    def end(self, _: str) -> None:
+        place, name = self._path[-3:], self._path.pop()
+        if self.jobs and place == ["InputFile", "Source", "URI"]:
+            self.jobs[-1]["inputs"].append(self._text.strip())
+        elif self.jobs and name == "Argument":
+            self.jobs[-1]["arguments"].append(self._text.strip())
+
+
+def _of_adl(text: str) -> list[dict[str, object]]:
+    reader, parser = _Adl(), expat.ParserCreate()
+    parser.buffer_text = True
+    parser.StartElementHandler, parser.EndElementHandler = reader.begin, reader.end
+    parser.CharacterDataHandler = reader.take
+    parser.StartDoctypeDeclHandler = _refuse
+    try:
+        parser.Parse(text, True)
+    except (expat.ExpatError, ValueError):
+        return []
+    return [{FORM: "ADL", **job} for job in reader.jobs]
+
+
+def _refuse(*_: object) -> None:
+    raise ValueError("a document type, which may define text without end")

@@ -1,0 +1,272 @@
+"""Where queues are read: schedds, folders, control folders of ARC; and descriptions of one job."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+import pytest
+
+from features.common.errors import InputError, ServiceError
+from jobs.ground.settings.tree import Settings
+from jobs.ground.store.tables import Tables
+from jobs.loop.ingest import queue
+from jobs.loop.ingest.queues import arc, schedd
+from jobs.loop.ingest.queues.answers import entries_of, read_answer
+from jobs.loop.ingest.queues.place import Place
+from jobs.loop.push.prefill import PrefillRequest, with_described
+from prefetch.xcache.messages import CaptureRecord, read
+
+GOLDEN = Path(__file__).parents[3] / "golden/queue"
+AS_OF = 1_772_323_200  # 2026-03-01T00:00:00Z
+JOB = '{"GlobalJobId": "s#1.0#2", "ClusterId": 1, "ProcId": 0, "JobStatus": 1, "Args": "/store/mc/f.root"}'
+BINDINGS = """
+import json, os, sys, time
+class DaemonType: Schedd = "schedd"
+class Ad(dict):
+    def printJson(self): return json.dumps(self, indent=1)
+class Collector:
+    def __init__(self, pool=None): self.pool = pool
+    def locate(self, kind, name): return Ad(Name=name) if name == "schedd.edge.example.org" else None
+    def locateAll(self, kind): return [Ad(Name=f"{n}@{self.pool}") for n in range(2)]
+class Schedd:
+    def __init__(self, location=None): self.name = location["Name"] if location else "local"
+    def query(self, constraint="True", projection=[], limit=-1):
+        assert "JobStatus" in constraint and "TransferInput" in projection and limit > 0
+        FAULT
+        ad = {"GlobalJobId": f"{self.name}#1.0#2", "JobStatus": 1, "Args": "/store/mc/f.root"}
+        return [Ad(ad | {"Rank": "line\\nend"})]
+"""
+
+
+def answer(source: object, **more: int) -> list[object]:
+    return read_answer(str(source), token="", timeout_s=more.pop("timeout_s", 30), **more)
+
+
+def bindings(folder: Path, monkeypatch: pytest.MonkeyPatch, fault: str = "pass") -> None:
+    """Bindings of the names and parameters of HTCondor's `htcondor2`, for processes started here."""
+    folder.mkdir(exist_ok=True)
+    (folder / "htcondor2.py").write_text(BINDINGS.replace("FAULT", fault))
+    monkeypatch.setenv("PYTHONPATH", f"{folder}:{os.environ.get('PYTHONPATH', '')}")
+
+
+@pytest.mark.parametrize(
+    ("address", "jobs"),
+    [
+        ("condor://", ["local#1.0#2"]),
+        ("condor:///schedd.edge.example.org", ["schedd.edge.example.org#1.0#2"]),
+        ("condor://pool.example.org:9618/schedd.edge.example.org", ["schedd.edge.example.org#1.0#2"]),
+        ("condor://pool.example.org", ["0@pool.example.org#1.0#2", "1@pool.example.org#1.0#2"]),
+    ],
+)
+def test_a_schedd_is_asked_as_a_file_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, address: str, jobs: list[str]
+) -> None:
+    bindings(tmp_path / "b", monkeypatch)
+    ads = answer(address)
+    assert [ad["GlobalJobId"] for ad in ads if isinstance(ad, dict)] == jobs
+    stated = [entry for entry in entries_of(ads, "auto", Place(AS_OF)) if isinstance(entry, dict)]
+    assert [entry["files"] for entry in stated] == [["/store/mc/f.root"]] * len(jobs)
+
+
+FAULTS = {
+    "denied": (
+        "raise RuntimeError('Failed to authenticate\\nwith any method')",
+        "RuntimeError: Failed to auth",
+    ),
+    "hung": ("time.sleep(60)", "does not answer within 2 s"),
+    "crashed": ("os.abort()", "the bindings ended with -6"),
+    "endless": ("return (Ad(Args='x' * 2**20) for _ in iter(int, 1))", "larger than 256 MiB"),
+    "nothing": ("return [None]", "AttributeError"),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_schedd_that_fails_is_one_line_and_the_old_queue_stays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fault: str
+) -> None:
+    root = {"CACHECAST_TABLES__ROOT": str(tmp_path / "t")}
+    settings = Settings.load(env=root)
+    bindings(tmp_path / "b", monkeypatch)
+    queue.run(settings, name="condor", source="condor://", as_of_s=AS_OF)
+    before = Tables.of(settings).read_arrow(queue.QUEUE)
+    code, said = FAULTS[fault]
+    bindings(tmp_path / "b", monkeypatch, code)
+    if fault == "hung":
+        settings = Settings.load(env=root | {"CACHECAST_QUEUE__TIMEOUT": "2s"})
+    with pytest.raises(ServiceError) as refused:
+        queue.run(settings, name="condor", source="condor://", as_of_s=AS_OF + 60)
+    assert said in str(refused.value) and len(str(refused.value).splitlines()) == 1
+    assert Tables.of(settings).read_arrow(queue.QUEUE) == before
+
+
+@pytest.mark.parametrize(
+    "name", ['condor://p/x" || true', "condor://p/a/b", "condor://u@p/x", "condor://p:x/"]
+)
+def test_an_address_that_is_none_reaches_no_pool(name: str) -> None:
+    with pytest.raises(InputError, match="not an address of a schedd"):
+        answer(name)
+
+
+def test_an_unknown_schedd_and_a_machine_without_the_bindings_say_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bindings(tmp_path / "b", monkeypatch)
+    with pytest.raises(ServiceError, match="the pool knows no schedd other"):
+        answer("condor://pool.example.org/other.example.org")
+    monkeypatch.setattr(schedd, "find_spec", lambda _: None)
+    with pytest.raises(InputError, match=r"install cachecast\[htcondor\]"):
+        answer("condor://")
+
+
+@contextmanager
+def silent() -> Iterator[int]:
+    """A port that takes connections, and says nothing."""
+    with closing(socket.create_server(("127.0.0.1", 0))) as server:
+        taken: list[socket.socket] = []
+        thread = threading.Thread(target=lambda: taken.append(server.accept()[0]), daemon=True)
+        thread.start()
+        yield server.getsockname()[1]
+        for connection in taken:
+            connection.close()
+
+
+def test_the_real_bindings_say_in_a_line_that_no_pool_answers() -> None:
+    with closing(socket.create_server(("127.0.0.1", 0))) as server:
+        port = server.getsockname()[1]
+    with pytest.raises(ServiceError, match="does not answer") as refused:
+        answer(f"condor://127.0.0.1:{port}/schedd")
+    assert len(str(refused.value)) < 500
+    with silent() as port, pytest.raises(ServiceError, match="does not answer within 3 s"):
+        answer(f"condor://127.0.0.1:{port}/schedd", timeout_s=3)
+
+
+def test_a_folder_is_its_finished_files_that_are_new_enough(tmp_path: Path) -> None:
+    (tmp_path / "b.jsonl").write_text(f"{JOB}\n{JOB}\n")
+    (tmp_path / "a.json").write_text(f"[{JOB}]")
+    (tmp_path / "c.jsonl.part").write_text("{")
+    (tmp_path / ".d").write_text("{")
+    (tmp_path / "old.jsonl").write_text("{")
+    os.utime(tmp_path / "old.jsonl", (1, 1))
+    assert answer(tmp_path, since_s=2) == [json.loads(JOB)] * 3
+    (tmp_path / "link").symlink_to(tmp_path / "a.json")
+    with pytest.raises(InputError, match="is a link, not a plain file"):
+        answer(tmp_path, since_s=2)
+    (tmp_path / "link").unlink()
+    os.truncate(tmp_path / "old.jsonl", 2**28 + 1)
+    os.utime(tmp_path / "old.jsonl", (3, 3))
+    with pytest.raises(InputError, match="holds more than 256 MiB; move older files away"):
+        answer(tmp_path, since_s=2)
+    assert answer(tmp_path, since_s=4) == [json.loads(JOB)] * 3
+
+
+def control_folder(folder: Path, *, is_new: bool) -> None:
+    """What A-REX keeps of five jobs: waiting, held, running, ended, and without a description."""
+    for name in ("accepting", "processing", "finished"):
+        (folder / name).mkdir(parents=True)
+    places = {"aaabbb1": "accepting", "aaabbb2": "processing", "aaabbb3": "processing", "aaabbb4": "finished"}
+    states = {
+        "aaabbb1": "ACCEPTED\n",
+        "aaabbb2": "PENDING:PREPARING\n",
+        "aaabbb3": "INLRMS",
+        "aaabbb4": "FINISHED",
+    }
+    for job, place in places.items():
+        prefix = "" if is_new else "job."
+        (folder / place / f"{prefix}{job}.status").write_text(states.get(job, "FINISHED"))
+        path = folder / f"job.{job}.description"
+        if is_new:
+            path = folder.joinpath("jobs", "aaa", "bbb", job[-1], "description")
+            path.parent.mkdir(parents=True)
+        path.write_text(f'&(executable="x")(inputFiles=("f" "root://o//store/{job}.root"))')
+    (folder / "processing" / "job.none.status").write_text("SUBMIT")
+    (folder / "processing" / "job.ended.status").write_text("FINISHING")
+
+
+@pytest.mark.parametrize("is_new", [False, True])
+def test_a_control_folder_gives_the_jobs_that_have_not_ended(tmp_path: Path, *, is_new: bool) -> None:
+    control_folder(tmp_path, is_new=is_new)
+    entries = list(entries_of(answer(tmp_path), "auto", Place(AS_OF)))
+    stated = [(entry["job_id"], entry["files"]) for entry in entries if isinstance(entry, dict)]
+    assert sorted(stated) == [(f"arc:aaabbb{n}", [f"root://o//store/aaabbb{n}.root"]) for n in (1, 2, 3)]
+    assert len(entries) == len(stated) + 1  # the one without a description
+
+
+HOSTILE = {
+    "deep": "&(a=" + "(" * 10**6,
+    "an open quote": '&(a="' + '""' * 400_000,
+    "open comments": "&(a=b)" + "(*" * 500_000,
+    "comments before": "(* *)" * 100_000 + "x",
+    "long": "&(a=b)" * 400_000,
+    "entities": '<!DOCTYPE a [<!ENTITY b "'
+    + "b" * 1000
+    + '">]><ActivityDescription>&b;</ActivityDescription>',
+    "an outer entity": '<!DOCTYPE a [<!ENTITY b SYSTEM "file:///etc/passwd">]><ActivityDescription>&b;'
+    "</ActivityDescription>",
+    "a deep document": "<ActivityDescription>" + "<a>" * 100_000,
+    "cut": "<ActivityDescription><DataStaging><InputFile><Source><URI>root://o//store/f.root</URI>",
+    "cut brackets": '&(inputFiles=("f" "root://o//store/f.root")',
+}
+
+
+@pytest.mark.parametrize("text", HOSTILE.values(), ids=HOSTILE)
+def test_a_description_made_to_take_long_or_to_fetch_is_refused_at_once(tmp_path: Path, text: str) -> None:
+    (tmp_path / "job").write_text(text)
+    began = time.monotonic()
+    try:
+        (entry,) = entries_of(answer(tmp_path / "job"), "arc", Place(AS_OF))
+        assert not isinstance(entry, dict)
+    except InputError as error:
+        assert "is not JSON" in str(error)
+    assert time.monotonic() - began < 5
+
+
+def test_a_description_without_end_is_no_description() -> None:
+    assert arc.jobs("&(a=b)" * 2**18) == ["not a description that can be read"]
+
+
+@pytest.mark.parametrize(
+    ("name", "datasets", "files"),
+    [
+        ("arc_one.adl", [], ["/store/mc/f4.root", "root://origin.example.org//store/mc/f5.root"]),
+        ("condor_new.long", [], ["/store/mc/z.root"]),
+    ],
+)
+def test_a_prefill_takes_what_a_description_names(name: str, datasets: list[str], files: list[str]) -> None:
+    asked = with_described(PrefillRequest([], ["mine"]), GOLDEN / name, AS_OF)
+    assert (list(asked.datasets), sorted(asked.files)) == (datasets, sorted(["mine", *files]))
+
+
+def test_a_prefill_of_a_description_that_names_nothing_says_why(tmp_path: Path) -> None:
+    (tmp_path / "job").write_text("&(executable=/bin/true)")
+    with pytest.raises(InputError, match="describes no job that reads data: names no dataset or file"):
+        with_described(PrefillRequest([], []), tmp_path / "job", AS_OF)
+
+
+def test_what_a_collector_keeps_of_messages_says_what_they_said(tmp_path: Path) -> None:
+    """And of people, paths and reasons that messages name, no more than an account that made a dataset."""
+    lines = (GOLDEN / "rucio_messages.jsonl").read_text().splitlines()
+    messages = [line for line in lines if json.loads(line).get("event_type")]
+    kept = [record for line in messages for record in read(line.encode(), AS_OF)]
+    content = [
+        record.content for record in kept if isinstance(record, CaptureRecord) and record.kind == "rucio"
+    ]
+    folder = tmp_path / "bus/rucio"
+    folder.mkdir(parents=True)
+    for number, half in enumerate((content[:7], content[7:])):
+        (folder / f"rucio-{number}-x.jsonl").write_bytes(b"".join(half))
+    place = Place(AS_OF, {"EDGE": ("EDGE", "T2_DE_EDGE")}, rses=("EDGE_CACHE",))
+
+    def stated(raw: list[object]) -> list[str]:
+        return sorted(str(entry) for entry in entries_of(raw, "rucio", place) if isinstance(entry, dict))
+
+    assert stated(answer(folder)) == stated([json.loads(line) for line in messages]) != []
+    assert not any(
+        word in b"".join(content) for word in (b"eve@example", b"fts.example", b"globus", b"davs://")
+    )

@@ -1,0 +1,113 @@
+"""The hook that prefills before a batch system has the job, fed as job routers and A-REX feed it."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from jobs.loop.push.prefill import PrefillRequest, with_described
+
+HOOK = Path(__file__).parents[4] / "conf/deploy/htcondor/prefill.py"
+AD = 'ClusterId = 7\nEnvironment = "T=s3cret"\nCachecastInputs = "cms:/store/mc/f.root, /A/B-v1/AOD"\n'
+XRSL = '&(executable=x)(inputFiles=("f" "root://o//store/f.root"))'
+COMMAND = """#!{python}
+import json, sys, time
+time.sleep({seconds})
+open("{calls}", "a").write(json.dumps([sys.argv[1:], open(sys.argv[5]).read()]) + "\\n")
+sys.exit({code})
+"""
+
+
+class Site:
+    """A spool, and a command in place of `cachecast` that notes what it is given."""
+
+    def __init__(self, folder: Path, *, seconds: float = 0, code: int = 0) -> None:
+        self.calls, self.spool, command = folder / "calls", folder / "spool", folder / "command"
+        values = {"python": sys.executable, "calls": self.calls, "seconds": seconds, "code": code}
+        command.write_text(COMMAND.format(**values))
+        command.chmod(0o755)
+        self.env = {"PATH": os.environ["PATH"], "CACHECAST_SPOOL": str(self.spool), "CACHECAST_CACHE": "xc1"}
+        self.env |= {"CACHECAST_COMMAND": str(command)}
+
+    def hook(self, *words: str, text: str = "", **env: str) -> tuple[str, str]:
+        line = [sys.executable, str(HOOK), *words]
+        env = self.env | env
+        answer = subprocess.run(
+            line, input=text, env=env, capture_output=True, text=True, timeout=10, check=True
+        )
+        return answer.stdout, answer.stderr
+
+    def called(self, n: int) -> list[list[object]]:
+        until = time.monotonic() + 20
+        while time.monotonic() < until:
+            lines = self.calls.read_text().splitlines() if self.calls.exists() else []
+            if len(lines) >= n and not list(self.spool.glob("*.new")):
+                return [json.loads(line) for line in lines]
+            time.sleep(0.05)
+        raise AssertionError(f"{n} calls did not come: {list(self.spool.iterdir())}")
+
+
+def test_a_routed_job_is_prefilled_once_and_its_ad_is_what_it_was(tmp_path: Path) -> None:
+    site = Site(tmp_path)
+    for number in range(5):
+        ad = AD.replace("= 7", f"= {number}")
+        assert site.hook(text=f'[ Name = "r" ]\n------\n{ad}') == (ad, "")
+    ((words, described),) = site.called(1)
+    assert isinstance(words, list) and words[:4] == ["prefill", "--cache", "xc1", "--described"]
+    (tmp_path / "ad").write_text(str(described))
+    asked = with_described(PrefillRequest([], []), tmp_path / "ad", int(time.time()))
+    assert (list(asked.datasets), list(asked.files)) == (["/A/B-v1/AOD"], ["cms:/store/mc/f.root"])
+    assert "s3cret" not in str(described)
+
+
+@pytest.mark.parametrize("place", ["job.abcdef1.description", "jobs/abc/def/1/description"])
+def test_a_job_of_arc_is_prefilled_by_its_description(tmp_path: Path, place: str) -> None:
+    site, path = Site(tmp_path), tmp_path / "control" / place
+    path.parent.mkdir(parents=True)
+    path.write_text(XRSL)
+    assert site.hook(str(tmp_path / "control"), "abcdef1") == ("", "")
+    ((_, described),) = site.called(1)
+    assert described == XRSL
+
+
+def test_what_cannot_be_prefilled_is_left_alone_and_said(tmp_path: Path) -> None:
+    site = Site(tmp_path)
+    for text, env, why in (
+        ("ClusterId = 7\n", {}, "it names no input"),
+        (AD, {"CACHECAST_SPOOL": "/proc/none"}, "/proc/none"),
+    ):
+        answer, said = site.hook(text=f"r\n------\n{text}", **env)
+        assert answer == text and why in said and said.count("\n") == 1
+    for job in ("../../etc/passwd", "none"):
+        assert "it names no input" in site.hook(str(tmp_path), job)[1]
+    del site.env["CACHECAST_CACHE"]
+    assert "set CACHECAST_CACHE" in site.hook(text=f"r\n------\n{AD}")[1]
+
+
+def test_a_command_that_fails_is_tried_once_and_hinders_no_other_job(tmp_path: Path) -> None:
+    site = Site(tmp_path, seconds=0.5, code=1)
+    began = time.monotonic()
+    for number in range(3):
+        site.hook(text="r\n------\n" + AD.replace("f.root", f"{number}.root"))
+    assert time.monotonic() - began < 5
+    assert len(site.called(3)) == 3
+    site.env["CACHECAST_COMMAND"] = "/none"
+    site.hook(text="r\n------\n" + AD)
+    until = time.monotonic() + 10
+    while "No such file" not in (site.spool / "log").read_text() and time.monotonic() < until:
+        time.sleep(0.05)
+    assert "/none" in (site.spool / "log").read_text()
+
+
+def test_jobs_without_end_fill_no_disk(tmp_path: Path) -> None:
+    site = Site(tmp_path)
+    site.spool.mkdir()
+    for number in range(1000):
+        (site.spool / f"{number}.new").touch()
+    assert "1000 jobs wait" in site.hook(text=f"r\n------\n{AD}")[1]
