@@ -131,7 +131,8 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 SMALLEST_LABEL_PX = (
     "Math.min(...[...document.querySelectorAll('.plot .tick text')].map(e => "
-    "parseFloat(getComputedStyle(e).fontSize) * e.ownerSVGElement.getBoundingClientRect().width / e.ownerSVGElement.viewBox.baseVal.width))"
+    "parseFloat(getComputedStyle(e).fontSize) * e.ownerSVGElement.getBoundingClientRect().width"
+    " / e.ownerSVGElement.viewBox.baseVal.width))"
 )
 
 
