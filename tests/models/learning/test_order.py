@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import NamedTuple
 
@@ -51,6 +54,19 @@ def region(name: str, accesses: int, folder: Path, *, seed: int = 1, share: floa
 
 def capacity(board: Region, share: float) -> int:
     return int(share * board.trace.footprint_bytes)
+
+
+def test_learning_an_order_does_not_write_past_its_memory(tmp_path: Path) -> None:
+    """As LightGBM does with some rows of bundled columns: in a process of its own, which would crash."""
+    code = (
+        "from test_order import *; from pathlib import Path; board = region('prague', 12_000, Path('.'));"
+        "Learning(board.trace, board.story, [capacity(board, 0.1)]).orders(board.from_s, unwatched)"
+    )
+    path = os.pathsep.join([str(Path(__file__).parent), *sys.path])
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=tmp_path, env=os.environ | {"PYTHONPATH": path}, check=False
+    )
+    assert done.returncode == 0
 
 
 def test_each_order_is_learned_from_what_lies_before_it(tmp_path: Path) -> None:
