@@ -29,6 +29,7 @@ from features.common.arrays import BoolArray, IntArray
 from jobs.ground.caches.paths import Paths
 from jobs.ground.settings.tree import CacheSettings
 from jobs.ground.store.commits import MomentKey
+from jobs.loop.ingest.queued_files import NO_FILES, Queued
 from jobs.loop.plan.items import items
 from models.serving.versions import ModelVersion
 from prefetch.plan.items import PlanLimits
@@ -77,7 +78,15 @@ def main() -> int:
             key, made_by = MomentKey("2026-03-01", "2026-03-01T00:00:00Z", cache), ModelVersion("bench", None)
             within_s = judged.horizon_s
             more = items(
-                judged.plan, dids, origins, paths, key=key, as_of_s=AS_OF_S, horizon_s=within_s, model=made_by
+                judged.plan,
+                dids,
+                origins,
+                paths,
+                key=key,
+                as_of_s=AS_OF_S,
+                horizon_s=within_s,
+                model=made_by,
+                queued=Queued(NO_FILES),
             )
             n += len(more)
         seconds = time.process_time() - started

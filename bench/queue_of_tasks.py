@@ -106,7 +106,7 @@ def weighed(entries: Entries, trace: Trace) -> Entries:
     due_s = np.where(share < 1, entries.begins_s + wait_s, entries.due_s)
     heard = share >= DOUBTED
     ends_s = np.minimum(entries.ends_s, cut_s)
-    return Entries(*(column[heard] for column in (entries.file, due_s, entries.begins_s, ends_s)))
+    return Entries(entries.file[heard], due_s[heard], entries.begins_s[heard], ends_s[heard])
 
 
 def told(queues: Sequence[Entries]) -> QueuedReads:

@@ -45,7 +45,8 @@ if TYPE_CHECKING:
     from jobs.pages.drawing import Plot
 
 
-P, T = ParamSpec("P"), TypeVar("T")
+P = ParamSpec("P")
+T = TypeVar("T")
 _ARGUMENTS = {"sort": "sort=True", "from": "since", "capacity": "capacities"}
 
 

@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from features.common.arrays import BoolArray, FloatArray, Ids, IntArray
+from features.common.jit import bare
 from features.schema import STATES, arrow_schema
 from features.stream.events import MICROS, Numbers, usable_from
 from features.stream.names import numbers, ranked
@@ -57,29 +58,18 @@ class Fact(NamedTuple):
 
 
 class Statements(NamedTuple):
-    """Rows that state facts of files, by number, and from when on each row may be used.
-
-    `order`: indices of the rows, earlier statements first.
-    """
+    """Rows that state facts of files, by number, earlier ones first, and from when on each may be used."""
 
     item: Ids
     from_s: IntArray
     rows: pa.Table
-    order: IntArray
 
     def usable_from(self, name: str) -> IntArray:
         """The decision time from which fact `name` of each row may be used: int64[n], s since 1970."""
         column = f"{name}_s"
         if column not in self.rows.column_names:
             return self.from_s
-        return np.asarray(pc.fill_null(self.rows[column], NEVER).to_numpy())
-
-    def first(self, n_files: int, stated: BoolArray) -> IntArray:
-        """For each file its first row of those `stated`, int64[m]; -1: none."""
-        order = self.order[stated[self.order]][::-1]
-        first = np.full(n_files, -1, np.int64)
-        first[self.item[order]] = order
-        return first
+        return np.array(pc.fill_null(self.rows[column], NEVER).to_numpy())
 
 
 def fact(
@@ -102,21 +92,28 @@ def fact(
     else:
         columns = [_integers(source.rows[name]) for source in sources]
     value, from_s = np.full(n_files, -1, np.int64), np.full(n_files, NEVER)
+    since_s = np.full(n_files, -np.inf) if since_s is None else since_s
+    least = 1 if name == _SIZE else 0
     for source, codes in zip(sources, columns, strict=True):
-        usable_s = source.usable_from(name)
-        is_stated = codes > 0 if name == _SIZE else codes >= 0
-        if since_s is not None:
-            is_stated &= usable_s >= since_s[source.item]
-        row = source.first(n_files, is_stated)
-        stated = np.flatnonzero(row >= 0)
-        earlier = stated[usable_s[row[stated]] < from_s[stated]]
-        value[earlier], from_s[earlier] = codes[row[earlier]], usable_s[row[earlier]]
+        stated = np.where(codes >= least, codes, -1).astype(np.int64), source.usable_from(name)
+        _state(source.item, stated, since_s, value, from_s)
     return Fact(value, from_s, words)
+
+
+@bare
+def _state(
+    item: Ids, stated: tuple[IntArray, IntArray], since_s: FloatArray, value: IntArray, from_s: IntArray
+) -> None:
+    """Set the fact of each file that a row states earlier; `stated`: codes, below 0 none, and since when."""
+    for row in range(item.size):
+        file, code, usable_s = item[row], stated[0][row], stated[1][row]
+        if code >= 0 and since_s[file] <= usable_s < from_s[file]:
+            value[file], from_s[file] = code, usable_s
 
 
 def of_catalogue(files: pa.Table, item: Ids, *, cycle_s: int) -> Statements:
     """The rows of the catalogue as statements; `files` has each did once."""
-    return Statements(item, usable_from(files["known_at"], cycle_s), files, np.arange(files.num_rows))
+    return Statements(item, usable_from(files["known_at"], cycle_s), files)
 
 
 def listed_from(catalogue: Statements, n_files: int, *, cycle_s: int) -> IntArray:
@@ -128,7 +125,7 @@ def listed_from(catalogue: Statements, n_files: int, *, cycle_s: int) -> IntArra
 
 
 def _integers(column: pa.ChunkedArray) -> IntArray:
-    values: IntArray = np.asarray(pc.fill_null(column.cast(pa.int64()), -1).to_numpy())
+    values: IntArray = np.array(pc.fill_null(column.cast(pa.int64()), -1).to_numpy())
     if pa.types.is_timestamp(column.type):
         is_null: BoolArray = np.asarray(column.is_null())
         return np.where(is_null, -1, np.maximum(values // MICROS, 0))
@@ -201,7 +198,7 @@ class Stored:
         dataset = pc.if_else(pc.ends_with(name, ALONE), pa.scalar(None, pa.string()), name)
         rows = self.files.drop_columns(["numbers"])
         stated = rows.set_column(rows.column_names.index("dataset"), "dataset", dataset)
-        return Statements(item, np.full(item.size, ALWAYS), stated, np.arange(item.size))
+        return Statements(item, np.full(item.size, ALWAYS), stated)
 
     def put_into(self, state: State, item: Ids, dataset_names: pa.Array) -> None:
         """Write the stored files and datasets into `state`, which is empty.

@@ -51,11 +51,10 @@ class Region:
         self._dids, (of_stored, of_files, of_accesses) = merged(columns)
         m = len(self._dids)
         self._events, order = ordered(accesses, of_accesses, cycle_s=spec.cycle_s)
-        from_s = np.empty_like(self._events.from_s)
-        from_s[order] = self._events.from_s
         before = stored.statements(of_stored)
         catalogue = of_catalogue(files, of_files, cycle_s=spec.cycle_s)
-        reads = Statements(of_accesses, from_s, accesses, order)
+        stated = accesses.select(["dataset", *OF_READS]).take(pa.array(order))
+        reads = Statements(self._events.item, self._events.from_s, stated)
         self._stated = [before, reads]
         self._facts = {name: fact(name, m, [catalogue, *self._stated]) for name in OF_READS}
         self._facts["size_bytes"] = fact("size_bytes", m, self._stated)
@@ -238,7 +237,7 @@ def dataset_parts(
     columns = [stored.files["entity"], files["did"], reads["did"]]
     dids, (of_stored, of_files, of_reads) = numbered(columns)
     from_s = usable(reads, cycle_s=cycle_s)
-    by_reads = Statements(of_reads, from_s, reads, np.arange(from_s.size))  # they need no order for this
+    by_reads = Statements(of_reads, from_s, reads)  # in no order, which datasets do not need
     by_catalogue = of_catalogue(files, of_files, cycle_s=cycle_s)
     dataset, _, names = datasets(stored.statements(of_stored), by_catalogue, by_reads, len(dids))
     alone = np.flatnonzero(dataset >= len(names))

@@ -41,6 +41,7 @@ _log = logging.getLogger(__name__)
 NOT_DUE = 99
 """Exit code of a command that had nothing to do; Airflow then skips the task and what follows it."""
 
+BEGIN = "To begin"
 LOOP = "The loop"
 REPLAY = "Replay and study"
 CACHES = "Caches and pushes"
@@ -48,12 +49,13 @@ PLACEMENT = "Placement and Rucio"
 OPERATION = "Operation"
 
 GROUPS: Mapping[str, Sequence[Any]] = {
+    BEGIN: (site.init, operation.doctor, studies.worth_it, site.demo),
     LOOP: (
         *(loop.pull, loop.arrivals, loop.features, loop.train, loop.predict, replays.evaluate, loop.promote),
         *(plans.plan, plans.push, plans.due, plans.outcomes, loop.cycle),
     ),
     REPLAY: (
-        *(studies.worth_it, replays.replay, replays.curve, studies.report),
+        *(replays.replay, replays.curve, studies.report),
         *(studies.storage, studies.workload, studies.forecast),
         *(efficiency.efficiency, efficiency.compare_caches),
     ),
@@ -63,15 +65,8 @@ GROUPS: Mapping[str, Sequence[Any]] = {
     ),
     PLACEMENT: (operation.place, operation.serve, operation.rucio),
     OPERATION: (
-        *(
-            site.init,
-            operation.status,
-            operation.doctor,
-            operation.unlock,
-            operation.package,
-            operation.files,
-        ),
-        *(site.up, site.down, site.demo),
+        *(operation.status, operation.unlock, operation.package, operation.files),
+        *(site.up, site.down),
     ),
 }
 """The commands in the order of the help: functions, and one group of commands."""

@@ -168,6 +168,7 @@ class _Dates(ConciseDateFormatter):
 
     def format_ticks(self, values: Any) -> list[str]:
         labels: list[str] = super().format_ticks(values)
+        assert self.axis is not None
         begin = min(self.axis.get_view_interval())
         first = next((k for k, value in enumerate(values) if value >= begin), None)
         if first is not None and re.fullmatch(r"\d\d", labels[first]):

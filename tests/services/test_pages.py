@@ -129,6 +129,13 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return out
 
 
+SMALLEST_LABEL_PX = (
+    "Math.min(...[...document.querySelectorAll('.plot .tick text')].map(e => "
+    "parseFloat(getComputedStyle(e).fontSize) * e.ownerSVGElement.getBoundingClientRect().width"
+    " / e.ownerSVGElement.viewBox.baseVal.width))"
+)
+
+
 @pytest.mark.parametrize("name", ["replay", "curve", "storage", "jobs", "worth"])
 def test_every_page_opens_on_a_desk_on_a_phone_in_the_dark_and_on_paper(
     browser: Any, small: Path, name: str
@@ -139,6 +146,8 @@ def test_every_page_opens_on_a_desk_on_a_phone_in_the_dark_and_on_paper(
             assert browser.faults(small / f"{name}.html", width=width) == []
         finally:
             browser.in_the_dark(False)
+    browser.open(small / f"{name}.html", width=390)
+    assert browser.ask(SMALLEST_LABEL_PX) >= 10
     answers = browser.ask("[...document.querySelectorAll('.answer')].map(e => e.innerText)")
     assert answers and all(answer.endswith(".") for answer in answers)
 

@@ -14,7 +14,9 @@ import postgres_server
 import pytest
 from daemons import needed
 from monitoring import Sender, close
-from steward_site import MIB, Site, eventually, memory_disk, name_of, running
+from steward_site import MIB, STARTS_WITHIN_S, Site, eventually, memory_disk, name_of, running
+
+from prefetch.steward.figures import read
 
 pytestmark = [pytest.mark.long, pytest.mark.service, pytest.mark.xrootd, pytest.mark.usefixtures("xrootd")]
 N_KEPT = 15
@@ -36,7 +38,8 @@ def made_room(site: Site) -> bool:
 
 def alarmed(site: Site, alarm: str) -> bool:
     """Whether the steward raises an alarm."""
-    return site.figures_file.exists() and alarm in site.figures.alarms
+    figures = read(site.figures_file)
+    return figures is not None and alarm in figures.alarms
 
 
 def test_the_own_server_is_heard_after_reports_of_others(site: Site) -> None:
@@ -80,7 +83,8 @@ def test_while_no_report_comes_nothing_goes(deafened: Site) -> None:
         steward = site.steward(sees_processes=False, began=False)
         goes = eventually(lambda: len(site.held()) < len(names), 3 * PATIENCE_S)
         assert not goes, f"{len(site.held())} files; the open one is {name_of(names[0]) in site.held()}"
-        assert eventually(lambda: steward.poll() is not None or alarmed(site, "steward-blind"))
+        tells = lambda: steward.poll() is not None or alarmed(site, "steward-blind")  # noqa: E731
+        assert eventually(tells, STARTS_WITHIN_S)
 
 
 @pytest.fixture

@@ -18,7 +18,7 @@ from features.results import ANNOUNCED
 from features.schema import ACCESSES, FILES, QUEUE
 from jobs.ground.store.commits import Key, Partition, Snapshot
 from jobs.ground.store.tables import Tables, read_partitions
-from jobs.loop.ingest.queued_files import files_named, inputs_of, known_files
+from jobs.loop.ingest.queued_files import at, files_named, inputs_of, known_files
 
 DOUBTED = 0.25
 """A queue that is believed less is not followed."""
@@ -112,7 +112,7 @@ def reports(tables: Tables, *, as_of_s: int) -> tuple[QueueReport, ...]:
 
 def growth(queues: Snapshot, key: Key) -> str | None:
     """What to say of a queue that at `key` has many more inputs than before; None: it has not."""
-    earlier = [at for at in queues.partitions if at[2] == key[2] and at < key]
+    earlier = [other for other in queues.partitions if other[2] == key[2] and other < key]
     n_inputs = queues.partitions[key].n_rows
     n_before = queues.partitions[max(earlier)].n_rows if earlier else n_inputs
     if n_inputs <= _GROWN * max(n_before, _FEW):
@@ -129,7 +129,7 @@ def _judged(tables: Tables, as_of_s: int) -> dict[str, list[dict[str, Any]]]:
         return {}
     since, until = day_label(as_of_s - (DAYS + _LOOKS_BACK) * DAY_S), day_label(as_of_s)
     rows = tables.read_arrow(ANNOUNCED, since=since, until=until)
-    rows = rows.filter(pc.less_equal(rows["judged_at"], _at(as_of_s))).sort_by([("day", "descending")])
+    rows = rows.filter(pc.less_equal(rows["judged_at"], at(as_of_s))).sort_by([("day", "descending")])
     days: dict[str, list[dict[str, Any]]] = {}
     for row in rows.to_pylist():
         days.setdefault(row["queue"], []).append(row)
@@ -216,17 +216,13 @@ def _first_reads(
     first_s = np.full(len(dids), np.inf)
     if not len(dids):
         return first_s
-    for at_s in range(int(from_s.min()) // DAY_S * DAY_S, int(until_s.max()), DAY_S):
-        day = day_label(at_s)
+    for day_s in range(int(from_s.min()) // DAY_S * DAY_S, int(until_s.max()), DAY_S):
+        day = day_label(day_s)
         rows = tables.read_arrow(ACCESSES, since=day, until=day, columns=["did", "accessed_at", "known_at"])
         place = pc.index_in(rows["did"], value_set=dids)
-        known = pc.and_(pc.is_valid(place), pc.less_equal(rows["known_at"], _at(as_of_s)))
+        known = pc.and_(pc.is_valid(place), pc.less_equal(rows["known_at"], at(as_of_s)))
         item = place.filter(known).to_numpy()
         read_s = rows["accessed_at"].filter(known).cast(pa.int64()).to_numpy() // 1_000_000
         in_time = (read_s >= from_s[item]) & (read_s < until_s[item])
         np.minimum.at(first_s, item[in_time], read_s[in_time])
     return first_s
-
-
-def _at(moment_s: int) -> pa.Scalar:
-    return pa.scalar(dt.datetime.fromtimestamp(moment_s, dt.UTC), pa.timestamp("us", tz="UTC"))

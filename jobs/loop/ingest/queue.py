@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
-import datetime as dt
 from pathlib import Path
 
 import pyarrow as pa
@@ -19,7 +19,7 @@ from jobs.ground.store.rejects import replace_rejects
 from jobs.ground.store.tables import Tables, read_partitions
 from jobs.loop.ingest import announced
 from jobs.loop.ingest.queue_entries import FURTHEST_S, Checked, check_entries
-from jobs.loop.ingest.queued_files import NO_FILES, Queued, files_of_inputs
+from jobs.loop.ingest.queued_files import NO_FILES, Queued, at, files_of_inputs
 from jobs.loop.ingest.queues.answers import Kind, entries_of, read_answer
 from jobs.loop.ingest.queues.place import Place
 from jobs.loop.ingest.queues.rucio import NEW_S
@@ -76,9 +76,10 @@ def run(
     tables = Tables.of(settings)
     summary = write(tables, accepted, queue=name, source=address, as_of_s=as_of_s)
     announced.judge(tables, name, as_of_s=as_of_s, stale_s=settings.queue.stale)
-    for file in Path(source).glob(_COLLECTED):
-        if file.match(f"bus/rucio/{_COLLECTED}") and file.lstat().st_mtime < as_of_s - NEW_S:
-            file.unlink(missing_ok=True)
+    with contextlib.suppress(OSError):  # what may not be deleted is old, and not read again
+        for file in Path(source).glob(_COLLECTED):
+            if file.match(f"bus/rucio/{_COLLECTED}") and file.lstat().st_mtime < as_of_s - NEW_S:
+                file.unlink()
     return summary
 
 
@@ -128,12 +129,11 @@ def known_work(tables: Tables, *, as_of_s: int, cache: str, site: str) -> Queued
         if parse_as_of(key[1]) <= as_of_s:
             latest[key[2]] = key  # in order of time
     rows = read_partitions(snapshot, {key: snapshot.partitions[key] for key in latest.values()})
-    now = pa.scalar(dt.datetime.fromtimestamp(as_of_s, dt.UTC), pa.timestamp("us", tz="UTC"))
     ours = pc.and_(
         pc.fill_null(pc.equal(rows["cache"], cache), True), pc.fill_null(pc.equal(rows["site"], site), True)
     )
-    rows = rows.filter(pc.and_(ours, pc.less_equal(rows["known_at"], now)))
-    valid = rows.filter(pc.greater(rows["expires_at"], now))
+    rows = rows.filter(pc.and_(ours, pc.less_equal(rows["known_at"], at(as_of_s))))
+    valid = rows.filter(pc.greater(rows["expires_at"], at(as_of_s)))
     believed = announced.believed(tables, as_of_s=as_of_s)
     doubted = [name for name, share in believed.items() if share < announced.DOUBTED]
     heard = valid.filter(pc.invert(pc.is_in(valid["queue"], value_set=pa.array(doubted, pa.string()))))

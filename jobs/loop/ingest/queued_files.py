@@ -149,9 +149,13 @@ def _plain(rows: pa.Table) -> pa.Array:
 
 def known_files(tables: Tables, as_of_s: int) -> pa.Table:
     """did, name, dataset and size of the files that were known at `as_of_s`."""
-    now = pa.scalar(dt.datetime.fromtimestamp(as_of_s, dt.UTC), pa.timestamp("us", tz="UTC"))
     files = tables.read_arrow(FILES, columns=["did", "name", "dataset", "size_bytes", "known_at"])
-    return files.filter(pc.less_equal(files["known_at"], now)).combine_chunks()
+    return files.filter(pc.less_equal(files["known_at"], at(as_of_s))).combine_chunks()
+
+
+def at(moment_s: int) -> pa.Scalar:
+    """A time, s since 1970, to compare columns with."""
+    return pa.scalar(dt.datetime.fromtimestamp(moment_s, dt.UTC), pa.timestamp("us", tz="UTC"))
 
 
 def files_named(files: pa.Table, inputs: pa.Table) -> tuple[IntArray, IntArray]:

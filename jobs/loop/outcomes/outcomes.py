@@ -19,7 +19,7 @@ from jobs.ground.caches import steward_days
 from jobs.ground.settings.tree import CacheSettings, Settings
 from jobs.ground.store.commits import MomentKey
 from jobs.ground.store.sizes import agreed
-from jobs.ground.store.tables import Tables
+from jobs.ground.store.tables import Tables, read_partitions
 from jobs.loop.outcomes.history import STORED
 from jobs.loop.plan.file_facts import OriginRules, facts, hours_per_byte, plan_files
 from prefetch.actions import Action, ItemState
@@ -308,15 +308,15 @@ def of_plan(settings: Settings, *, cache: str, as_of_s: int, until_s: int = 0) -
     tables.replace_partition(OUTCOMES, pa.Table.from_pandas(outcome_rows, preserve_index=False), key)
     announced = outcome_rows.merge(items[["item_id", "queues"]].dropna(), on="item_id")
     queues = _of_queues(settings, tables, announced) if len(announced) else ()
-    return dataclasses.replace(_plan_summary(cache, key.as_of, outcome_rows), queues=queues)
+    return _plan_summary(cache, key.as_of, outcome_rows, queues)
 
 
 def _items(tables: Tables, key: MomentKey) -> pd.DataFrame:
     """The items of a plan; none where it is gone."""
-    columns = ["item_id", "expires_at", "queues"]
-    if not tables.exists(PLANS):
-        return arrow_schema(PLANS).empty_table().select(columns).to_pandas()
-    return tables.read_arrow(PLANS, as_of=key.as_of, owner=key.owner, columns=columns).to_pandas()
+    columns, plans = ["item_id", "expires_at", "queues"], tables.head(PLANS)
+    rows = read_partitions(plans, plans.select(as_of=key.as_of, owner=key.owner), columns)
+    items: pd.DataFrame = rows.to_pandas()
+    return items
 
 
 def _with_expiry(items: pd.DataFrame, receipts: pd.DataFrame) -> pd.DataFrame:
@@ -338,11 +338,13 @@ def _of_queues(settings: Settings, tables: Tables, rows: pd.DataFrame) -> tuple[
     return tuple(QueueOutcome(str(queue), *row) for queue, *row in of.reset_index().to_numpy().tolist())
 
 
-def _plan_summary(cache: str, as_of: str, rows: pd.DataFrame) -> OutcomeSummary:
+def _plan_summary(
+    cache: str, as_of: str, rows: pd.DataFrame, queues: tuple[QueueOutcome, ...]
+) -> OutcomeSummary:
     counts: dict[str, int] = {}
     for action, files in ((Action.PREFETCH, "prefetched_files"), (Action.PIN, "pinned_files")):
         uses = rows.loc[rows["action"] == action, "use"]
         counts |= {files: len(uses)} | {f"{files}_{use}": int((uses == use).sum()) for use in Use}
     pending = int(rows.loc[rows["use"] == Use.PENDING, "bytes_spent"].sum())
     sums = {name: int(rows[name].sum()) for name in STORED}
-    return OutcomeSummary(cache=cache, as_of=as_of, bytes_pending=pending, **counts, **sums)
+    return OutcomeSummary(cache=cache, as_of=as_of, bytes_pending=pending, queues=queues, **counts, **sums)

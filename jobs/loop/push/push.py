@@ -339,8 +339,7 @@ def dry_run(settings: Settings, *, cache: str, as_of_s: int, listed: FileFilter)
 def _done_items(tables: Tables, key: MomentKey) -> pa.Array:
     """The ids of a plan's items that pushes carried out, by the table receipts."""
     head = tables.head(RECEIPTS)
-    parts = {key: head.partitions[key]} if key in head.partitions else {}
-    rows = read_partitions(head, parts, ["item_id", "state"])
+    rows = read_partitions(head, head.select(as_of=key.as_of, owner=key.owner), ["item_id", "state"])
     return rows.filter(pc.equal(rows["state"], ItemState.DONE))["item_id"].combine_chunks()
 
 

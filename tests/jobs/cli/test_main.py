@@ -17,7 +17,7 @@ from rich.text import Text
 from typer.testing import CliRunner
 
 from jobs.cli.layout import EXAMPLES
-from jobs.cli.main import app
+from jobs.cli.main import GROUPS, app
 
 
 @pytest.mark.parametrize(
@@ -130,6 +130,11 @@ def test_the_doctor_tells_what_is_there_and_fails_for_what_is_not(tmp_path: Path
 
 
 WORDS = "import sys; sys.argv = ['cachecast', *sys.argv[1:]]; from jobs.cli.main import main; main()"
+
+
+def test_the_help_begins_with_where_to_begin() -> None:
+    first = next(iter(GROUPS.values()))
+    assert [command.__name__ for command in first] == ["init", "doctor", "worth_it", "demo"]
 
 
 def screen_of(monkeypatch: pytest.MonkeyPatch, *words: str) -> str:

@@ -254,7 +254,8 @@ def test_rucio_s_messages_are_kept_short_with_the_time_at_which_they_were_writte
     payload = kept | {"created_at": "2020-01-01", "reason": "x" * 9999}
     message = {"event_type": "transfer-done", "payload": payload, "created_at": "2026-03-01 00:00:00.1"}
     assert json.loads(only(message).content) == message | {"payload": kept}
-    for odd in (None, 7, "x" * 9999, {}):
+    oddities: tuple[object, ...] = (None, 7, "x" * 9999, {})
+    for odd in oddities:
         assert json.loads(only(message | {"created_at": odd}).content)["created_at"] == AT
     huge = message | {"payload": payload | {"name": "x" * 9999, "dst-rse": ["EDGE"]}}
     assert json.loads(only(huge).content)["payload"] == {"scope": "cms"}

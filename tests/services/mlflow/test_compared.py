@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import numpy as np
@@ -73,6 +74,10 @@ def test_a_comparison_is_a_run_with_one_nested_per_policy(kind: str, folder: Pat
                 assert own == (None if policy in ("lru", "bound") else rows[policy][name])
     assert whole.data.tags["mlflow.source.name"] == words(kind, folder)[0]
     assert "WAN traffic" in whole.data.tags["mlflow.note.content"]
+    shown = CliRunner().invoke(app, [*words(kind, folder), "--mlflow", "--conf", str(folder / "site.toml")])
+    page = re.search(r"run in MLflow: (\S+)/#/experiments/(\S+)/runs/(\w+)", shown.stdout)
+    assert page is not None and page[1] == server.uri and page[2] == experiment.experiment_id
+    assert client.get_run(page[3]).data.tags["kind"] == kind
     if kind == "replay":  # the other counts fewer than fourteen days
         assert rows["s3fifo"]["byte_gap_closed_lower"] < rows["s3fifo"]["byte_gap_closed_upper"]
 

@@ -12,12 +12,9 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
-import pyarrow as pa
-import pyarrow.compute as pc
-
-from features.common import strict_json
 from features.common.times import as_of_label
 from jobs.loop.ingest.queues.place import Place, Refused, folded, moment_of, texts
+from jobs.loop.ingest.queues.subscriptions import Created, UnmetError, met_by
 
 CERTAINTY = 0.5
 """That what is brought is read there: assumed."""
@@ -36,7 +33,6 @@ _MOVES = ("transfer", "stagein")
 _GONE = "deletion-done"
 _LOCKED = "datasetlock_ok"
 _CREATED = ("create_dts", "create_cnt", "register_cnt")
-_SUBSCRIBED = ("active", "new", "updated")
 _RSE = r"[A-Za-z0-9]+(?:[_-][A-Za-z0-9]+)*"
 RSES = rf"{_RSE}(?:\|{_RSE})*"
 """An expression that lists RSEs."""
@@ -44,10 +40,6 @@ TAPE = re.compile(r"(?i)tape|mss$")
 _FILES = ("file", "f")
 _DONE = "done"
 _NOT_COPIED = "not copied: waits for approval, is suspended or of an unknown state"
-_MATCHED = {"scope", "pattern", "excluded_pattern", "account", "did_type"}
-"""Conditions of a subscription that the message of a new dataset can meet; others ask for metadata."""
-_MOST_PATTERN_CHARS = 4000
-
 _Fields = Mapping[str, object]
 _Did = tuple[str, str]
 
@@ -76,17 +68,6 @@ class _Copy(NamedTuple):
         return self.made_s or 0, bool(self.fault), -(self.due_s or 0), self.fault
 
 
-class _Created(NamedTuple):
-    """A new DID, as its message names it; `parent`: the container to which it was added."""
-
-    raw: object
-    did: _Did
-    account: str
-    did_type: str
-    made_s: int | None
-    parent: _Did | None = None
-
-
 def entries(raw: Iterable[object], place: Place) -> Iterator[object]:
     """An entry per rule, lock and moved file, if it is new, and not of a cache's own RSE or of a tape.
 
@@ -106,7 +87,7 @@ def entries(raw: Iterable[object], place: Place) -> Iterator[object]:
         read = "not a rule or lock" if fields is None else _read(record, fields)
         if isinstance(read, str):
             yield Refused(read, record)
-        elif isinstance(read, _Created):
+        elif isinstance(read, Created):
             created.append(read)
         elif read.is_move:
             key = (read.did, read.rses)
@@ -126,7 +107,7 @@ def entries(raw: Iterable[object], place: Place) -> Iterator[object]:
     yield from _subscribed(created, subscriptions, rules, place)
 
 
-def _read(record: object, fields: _Fields) -> _Copy | _Created | str:
+def _read(record: object, fields: _Fields) -> _Copy | Created | str:
     is_message = "event_type" in fields
     named = (folded(fields.get("payload")) or {}) if is_message else fields
     did, made_s = _did(named), moment_of(fields.get("created_at"))
@@ -212,14 +193,14 @@ def _event(record: object, did: _Did, fields: _Fields, kind: str, made_s: int | 
     )
 
 
-def _new(record: object, did: _Did, payload: _Fields, kind: str, made_s: int | None) -> _Created | str:
+def _new(record: object, did: _Did, payload: _Fields, kind: str, made_s: int | None) -> Created | str:
     account = str(payload.get("account"))
     if kind != "register_cnt":
-        return _Created(record, did, account, "DATASET" if kind == "create_dts" else "CONTAINER", made_s)
+        return Created(record, did, account, "DATASET" if kind == "create_dts" else "CONTAINER", made_s)
     child = _did({"scope": payload.get("childscope"), "name": payload.get("childname")})
     if child is None:
         return "not a rule or lock: no scope or no name"
-    return _Created(record, child, account, str(payload.get("childtype")).upper(), made_s, parent=did)
+    return Created(record, child, account, str(payload.get("childtype")).upper(), made_s, parent=did)
 
 
 def _brought(copy: _Copy, place: Place) -> Iterator[object]:
@@ -253,7 +234,7 @@ def _sites(rses: Iterable[str], place: Place) -> list[str]:
 
 
 def _subscribed(
-    created: list[_Created],
+    created: list[Created],
     subscriptions: list[tuple[object, dict[str, object]]],
     rules: Mapping[_Did, list[_Copy]],
     place: Place,
@@ -265,64 +246,15 @@ def _subscribed(
             met.add(number)
             yield from _brought(rule._replace(raw=new.raw, did=new.did, is_file=False), place)
     for record, fields in subscriptions:
-        meant = _meant(fields)
-        numbers = meant if isinstance(meant, str) else _matching(meant[0], created)
-        if isinstance(meant, str) or isinstance(numbers, str):
-            yield Refused(str(numbers), record)
+        try:
+            numbers, each_rses = met_by(fields, created)
+        except UnmetError as error:
+            yield Refused(str(error), record)
             continue
-        if not numbers:
-            yield Refused("not new: a subscription that no new dataset meets", record)
         met.update(numbers)
         work = f"subscription:{fields.get('account')}:{fields.get('name')}"
-        for new, rses in itertools.product([created[number] for number in numbers], meant[1]):
+        for new, rses in itertools.product([created[number] for number in numbers], each_rses):
             yield from _brought(_Copy(new.raw, new.did, False, rses, work, new.made_s), place)
     for number, new in enumerate(created):
         if number not in met:
             yield Refused("not copied: no rule or subscription for it", new.raw)
-
-
-def _meant(fields: _Fields) -> tuple[dict[str, object], list[tuple[str, ...]]] | str:
-    """The conditions of a subscription, and the RSEs of each of its rules."""
-    try:
-        conditions, rules = (
-            strict_json.loads(value) if isinstance(value := fields.get(name), str) else value
-            for name in ("filter", "replication_rules")
-        )
-    except ValueError:
-        return "not a subscription: no filter or no rules"
-    if not isinstance(conditions, dict) or not isinstance(rules, list):
-        return "not a subscription: no filter or no rules"
-    if str(fields.get("state")).lower() not in _SUBSCRIBED:
-        return "not copied: a subscription that is not active"
-    conditions = {name: value for name, value in conditions.items() if name != "split_rule"}
-    if not conditions.keys() <= _MATCHED:
-        return "not new: a subscription by metadata, which messages lack"
-    each = (folded(rule) or {} for rule in rules)
-    return conditions, [tuple(texts(rule.get("rse_expression"), "|")) for rule in each]
-
-
-def _matching(conditions: Mapping[str, object], created: list[_Created]) -> list[int] | str:
-    """The numbers of those `created` that meet the conditions, as Rucio's transmogrifier reads them."""
-    columns = {
-        "scope": [new.did[0] for new in created],
-        "account": [new.account for new in created],
-        "did_type": [new.did_type for new in created],
-    }
-    names = [new.did[1] for new in created]
-    chosen = pa.array([True] * len(created), pa.bool_())
-    try:
-        for name, value in conditions.items():
-            listed = value if isinstance(value, list) else [value]
-            if not listed or not all(isinstance(v, str) and len(v) <= _MOST_PATTERN_CHARS for v in listed):
-                return f"not a subscription: {name} is no text"
-            column = pa.array(columns.get(name, names), pa.string())
-            if name in ("account", "did_type"):
-                hits = pc.is_in(column, pa.array(listed, pa.string()))
-            else:
-                # RE2, for which no pattern takes long.
-                pattern = "|".join(f"(?:{part})" for part in listed)
-                hits = pc.match_substring_regex(column, f"^(?:{pattern})")
-            chosen = pc.and_(chosen, pc.invert(hits) if name == "excluded_pattern" else hits)
-    except pa.ArrowInvalid:
-        return "not a subscription: a pattern that cannot be matched"
-    return [number for number, is_met in enumerate(chosen.to_pylist()) if is_met]

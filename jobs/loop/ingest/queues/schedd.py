@@ -18,7 +18,8 @@ from jobs.loop.ingest.queues.classads import EXTRA
 from jobs.loop.ingest.queues.htcondor import ATTRIBUTES
 
 SCHEME = "condor://"
-MOST_JOBS = 1_000_000
+MOST_JOBS = 300_000
+"""Of a schedd: the bindings hold them all in memory."""
 MOST_BYTES = 256 * 2**20
 _LIBRARY = "htcondor2"
 _ADDRESS = re.compile(r"condor://([A-Za-z0-9._-]+(?::[0-9]{1,5})?)?(?:/([A-Za-z0-9._@-]*))?")
@@ -37,7 +38,8 @@ def asked(address: str, timeout_s: int) -> str:
         raise InputError("not an address of a schedd; write for example condor://pool.example.org/schedd")
     if find_spec(_LIBRARY) is None:
         raise InputError(f"{address} needs HTCondor's Python bindings; {EXTRA}")
-    command = [sys.executable, "-m", __name__, parts[1] or "", parts[2] or ""]
+    # -P: what lies in the working folder is nobody's module.
+    command = [sys.executable, "-P", "-m", __name__, parts[1] or "", parts[2] or ""]
     try:
         answer = subprocess.run(command, capture_output=True, timeout=timeout_s, check=False)
     except subprocess.TimeoutExpired:
@@ -54,7 +56,7 @@ def asked(address: str, timeout_s: int) -> str:
 
 
 def _jobs(bindings: Any, pool: str, name: str) -> Iterator[Any]:
-    """The ads of waiting jobs. Raises LookupError for an unknown schedd, and what the bindings raise."""
+    """The ads of waiting jobs. Raises LookupError, OverflowError, and what the bindings raise."""
     if not pool and not name:
         places = [None]
     else:
@@ -64,7 +66,10 @@ def _jobs(bindings: Any, pool: str, name: str) -> Iterator[Any]:
             raise LookupError(f"the pool knows no schedd {name}".rstrip())
     for place in places:
         schedd = bindings.Schedd() if place is None else bindings.Schedd(place)
-        yield from schedd.query(constraint=_CONSTRAINT, projection=list(ATTRIBUTES), limit=MOST_JOBS)
+        ads = schedd.query(constraint=_CONSTRAINT, projection=list(ATTRIBUTES), limit=MOST_JOBS + 1)
+        if len(ads) > MOST_JOBS:
+            raise OverflowError(f"more than {MOST_JOBS} jobs wait; read the output of condor_q in parts")
+        yield from ads
 
 
 def main() -> None:

@@ -197,7 +197,8 @@ def test_a_killed_writer_leaves_the_table_as_it_was(tables: Tables) -> None:
 
 
 def _die_before_commit(root: str) -> None:
-    os.link = HdfsFileSystem.mv = lambda *_, **__: os._exit(9)
+    for where, naming in ((os, "link"), (HdfsFileSystem, "mv")):
+        setattr(where, naming, lambda *_, **__: os._exit(9))
     Tables(root).replace_arrow(REJECTS, rejects(DAY, 2))
 
 

@@ -15,6 +15,7 @@ from cachecast_main import asked as call
 from features.common import deadline
 from features.common.errors import InputError, ServiceError
 from features.common.times import as_of_label, day_label, parse_as_of
+from features.results import ANNOUNCED
 from features.schema import FILES, PLANS, PREDICTIONS, QUEUE, RECEIPTS, REJECTS
 from jobs.ground.settings.tree import CacheSettings, Settings
 from jobs.ground.store.tables import Tables
@@ -199,6 +200,9 @@ def test_a_queue_that_names_everything_takes_a_bounded_share_of_the_fetches(
         fetched[row["reason"].startswith("queued")] += row["cost_bytes"]
     assert 0 < fetched[True] <= SETTINGS.plan.queued_share * 10 * MB
     assert fetched[False] >= MB
+    lied = {"files": 900, "read_files": 0, "claimed": 900.0, "kept": 0.0, "judged_at": at(AS_OF)}
+    tables.replace_rows(ANNOUNCED, [lied], (day_label(AS_OF - 3 * DAY_S), "liar"))
+    assert {row["queues"] for row in planned(tables)} == {None}, "it costs nothing once it was found to lie"
 
 
 class Batch(http_answers.Answers):

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from features.common.errors import InputError, ServiceError
+from features.schema import QUEUE
 from jobs.ground.settings.tree import Settings
 from jobs.ground.store.tables import Tables
 from jobs.loop.ingest import queue
@@ -82,7 +83,8 @@ FAULTS = {
     ),
     "hung": ("time.sleep(60)", "does not answer within 2 s"),
     "crashed": ("os.abort()", "the bindings ended with -6"),
-    "endless": ("return (Ad(Args='x' * 2**20) for _ in iter(int, 1))", "larger than 256 MiB"),
+    "endless": ("return [Ad(Args='x' * 2**20)] * 999", "larger than 256 MiB"),
+    "too many": ("return [Ad()] * limit", "more than 300000 jobs wait"),
     "nothing": ("return [None]", "AttributeError"),
 }
 
@@ -95,7 +97,7 @@ def test_a_schedd_that_fails_is_one_line_and_the_old_queue_stays(
     settings = Settings.load(env=root)
     bindings(tmp_path / "b", monkeypatch)
     queue.run(settings, name="condor", source="condor://", as_of_s=AS_OF)
-    before = Tables.of(settings).read_arrow(queue.QUEUE)
+    before = Tables.of(settings).read_arrow(QUEUE)
     code, said = FAULTS[fault]
     bindings(tmp_path / "b", monkeypatch, code)
     if fault == "hung":
@@ -103,7 +105,7 @@ def test_a_schedd_that_fails_is_one_line_and_the_old_queue_stays(
     with pytest.raises(ServiceError) as refused:
         queue.run(settings, name="condor", source="condor://", as_of_s=AS_OF + 60)
     assert said in str(refused.value) and len(str(refused.value).splitlines()) == 1
-    assert Tables.of(settings).read_arrow(queue.QUEUE) == before
+    assert Tables.of(settings).read_arrow(QUEUE) == before
 
 
 @pytest.mark.parametrize(
@@ -112,6 +114,15 @@ def test_a_schedd_that_fails_is_one_line_and_the_old_queue_stays(
 def test_an_address_that_is_none_reaches_no_pool(name: str) -> None:
     with pytest.raises(InputError, match="not an address of a schedd"):
         answer(name)
+
+
+def test_what_lies_in_the_working_folder_is_not_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    bindings(tmp_path / "b", monkeypatch)
+    for name in ("json", "htcondor2", "features"):
+        (tmp_path / f"{name}.py").write_text(f"open({str(tmp_path / 'run')!r}, 'w')")
+    monkeypatch.chdir(tmp_path)
+    assert len(answer("condor://")) == 1
+    assert not (tmp_path / "run").exists()
 
 
 def test_an_unknown_schedd_and_a_machine_without_the_bindings_say_so(

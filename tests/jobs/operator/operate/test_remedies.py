@@ -167,6 +167,12 @@ def cache_is_away(site: Site) -> None:
     (site.folder / "cache").write_text("no folder")
 
 
+def not_pushed_and_away(site: Site) -> None:
+    cache_is_away(site)
+    site.plan()
+    site.push()
+
+
 def cache_is_here(site: Site) -> None:
     (site.folder / "cache").unlink()
     (site.folder / "away").rename(site.folder / "cache")
@@ -224,6 +230,9 @@ STATES: Final[Mapping[str, State]] = {
     "push-failed, the file is gone": State(failed, "whose time is over at"),
     "push-failed, until the next push": State(failed, "", planned_anew),
     "not-pushed": State(not_pushed, "resumes where it stopped"),
+    "not-pushed, the cache is away": State(
+        not_pushed_and_away, "resumes where it stopped", cache_is_here, is_first=True
+    ),
     "not-pushed, withheld": State(lambda site: site.plan(), "is withheld"),
     "unproven": State(unproven, "no promotion covers"),
     "unproven, and what is undone has failed": State(unproven_and_failed, "no promotion covers"),
@@ -259,6 +268,17 @@ def test_what_is_advised_ends_the_alarm(name: str, tmp_path: Path) -> None:
 def advised(site: Site, alarm: Mapping[str, str]) -> list[Ended]:
     """Run the commands of an alarm's remedy."""
     return [site.types(line) for line in re.findall(r"`cachecast ([^`]+)`", alarm["remedy"])]
+
+
+def test_a_plan_that_is_refused_says_what_ends_the_alarm(tmp_path: Path) -> None:
+    site = Site(tmp_path)
+    site.promote()
+    held = [row(CONTENTS, did=f"cms:/store/g{n}", name=f"/store/g{n}", bytes_on_disk=10**6) for n in range(9)]
+    site.write(CONTENTS, held, hours_ago=1)
+    late = site.alarms()["plan-late"]
+    (refused,) = advised(site, late)
+    assert refused.returncode and "--force" in refused.stderr and "plan-late" in site.alarms()
+    assert not site.types("plan --cache d --force").returncode and "plan-late" not in site.alarms()
 
 
 def test_what_failed_is_tried_again_once_its_file_is_back(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ import contextlib
 import dataclasses
 import datetime as dt
 import re
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -136,6 +137,14 @@ def test_the_day_from_which_on_a_model_can_be_promoted_is_of_plausible_records(
     assert re.search(words, alarm.text), alarm.text
     if "can be run" not in alarm.text:
         assert "`cachecast evaluate --from 2026-02-08`" in alarm.remedy
+
+
+def test_a_path_of_the_settings_is_one_word_of_a_remedy(settings: Settings) -> None:
+    path = "/data/NAME of TIME; rm -r `pwd`/*"
+    airflow = settings.airflow.model_copy(update={"pull": {"rucio_traces": path}})
+    (alarm,) = run(settings.model_copy(update={"airflow": airflow}), now_s=NOW_S).alarms
+    command = alarm.remedy.removeprefix("pull records: `").removesuffix("`")
+    assert shlex.split(command) == ["cachecast", "pull", "--source", "rucio_traces", "--input", path]
 
 
 def test_each_alarm_comes_when_it_should(settings: Settings, tables: Tables) -> None:
