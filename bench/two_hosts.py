@@ -7,8 +7,8 @@ Exit code 1 if a promise breaks.
 Two network namespaces, with a veth pair between them, which needs root. In one the controller: PostgreSQL
 with the journal, a store that speaks S3 with the tables (moto), and for the first drill Airflow, whose
 schedule starts two cycles of six minutes, or with --day the cycles of a day: a clock that all processes share
-skips the hours without work. In the other a real XCache of 20 files of 1 MiB, its origin, collector and steward.
-Neither sees the other's folder or loopback; each command runs in the namespace of its host.
+skips the hours without work. In the other a real XCache of 20 files of 1 MiB, its origin, collector
+and steward. Neither sees the other's folder or loopback; each command runs in the namespace of its host.
 What must hold: nothing is pushed or fetched twice, nothing is lost, no open or pinned file goes; judged by
 what is on the cache's disk, what the server reported, and the receipts.
 
