@@ -1,13 +1,13 @@
 """A controller and a cache on two hosts with a link between them: cut, and either host lost and back.
 
-bench/two_hosts.py [--only DRILL ...] [--blind SECONDS]
+bench/two_hosts.py [--only DRILL ...] [--blind SECONDS] [--day]
 
 Exit code 1 if a promise breaks.
 
 Two network namespaces, with a veth pair between them, which needs root. In one the controller: PostgreSQL
 with the journal, a store that speaks S3 with the tables (moto), and for the first drill Airflow, whose
-schedule starts the cycles of a day: a clock that all processes share skips the hours without work.
-In the other a real XCache of 20 files of 1 MiB, its origin, collector
+schedule starts two cycles of six minutes, or with --day the cycles of a day: a clock that all processes share
+skips the hours without work. In the other a real XCache of 20 files of 1 MiB, its origin, collector
 and steward. Neither sees the other's folder or loopback; each command runs in the namespace of its host.
 What must hold: nothing is pushed or fetched twice, nothing is lost, no open or pinned file goes; judged by
 what is on the cache's disk, what the server reported, and the receipts.
@@ -43,12 +43,10 @@ from steward_site import MIB, eventually  # noqa: E402
 
 from features.common.times import DAY_S, as_of_label, day_label  # noqa: E402
 
-AIRFLOW_CYCLE_S, N_CYCLES = 4 * 3600, 6
 N_DAYS, UNITS_S, WITHIN_S = 4, 60, 1800.0
 """`UNITS_S`: how long before a cycle the units of the cache's host begin."""
 CHAIN = ("pull_accesses", "build_features", "place_and_push")
 BY_AIRFLOW = {
-    "CACHECAST_FEATURES__CYCLE": f"{AIRFLOW_CYCLE_S}s",
     "CACHECAST_FEATURES__HORIZONS": '["1d"]',
     "CACHECAST_FEATURES__CANDIDATES": "3d",
     "CACHECAST_FEATURES__ACTIVE_DATASETS": "2d",
@@ -118,15 +116,19 @@ print(json.dumps(len(rows)))
 
 
 class Clock:
-    """The clock of all processes on both hosts, which is set ahead where nothing is to be done for hours."""
+    """The clock of all processes on both hosts, which is set ahead over hours without work with `is_day`."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *, is_day: bool) -> None:
+        self.is_day, self.ahead_s = is_day, 0
+        self.cycle_s, self.n_cycles = (4 * 3600, 6) if is_day else (360, 2)
+        self.env = {"CACHECAST_FEATURES__CYCLE": f"{self.cycle_s}s"}
+        if not is_day:
+            return
         folder.chmod(0o755)  # for the servers, too, which are other users
         library, self.file = folder / "clock.so", folder / "ahead_s"
         source = ROOT / "tests" / "support" / "servers" / "shifted_clock.c"
         subprocess.run(["cc", "-shared", "-fPIC", "-o", library, source, "-ldl"], check=True)
-        self.env = {"LD_PRELOAD": str(library), "CLOCK_SHIFT_FILE": str(self.file)}
-        self.ahead_s = 0
+        self.env |= {"LD_PRELOAD": str(library), "CLOCK_SHIFT_FILE": str(self.file)}
         self.file.write_bytes(struct.pack("ll", 0, int(time.time())))
 
     @property
@@ -136,6 +138,9 @@ class Clock:
 
     def until(self, at_s: int) -> None:
         """Let it be `at_s`, if that is still to come."""
+        if not self.is_day:
+            time.sleep(max(0.0, at_s - time.time()))
+            return
         self.ahead_s += max(0, at_s - self.now_s)
         with self.file.open("r+b") as seen:  # mapped into each process
             seen.write(struct.pack("l", self.ahead_s))
@@ -157,11 +162,12 @@ def by_airflow(hosts: Hosts, clock: Clock) -> str:
         done(hosts, api, "train_models", conf={"as_of": key})
     hosts.run(CONTROLLER, str(hosts.folder / CONTROLLER / "site.toml"), python=PROMOTED)
     pushed: dict[str, list[dict[str, Any]]] = {}
-    for _ in range(3 * N_CYCLES):
-        at_s = ((clock.now_s + UNITS_S) // AIRFLOW_CYCLE_S + 1) * AIRFLOW_CYCLE_S
+    for _ in range(3 * clock.n_cycles):
+        at_s = ((clock.now_s + UNITS_S) // clock.cycle_s + 1) * clock.cycle_s
         clock.until(at_s - UNITS_S)
-        hosts.kill("steward")  # it knows that its clock was set, and asks for a start
-        hosts.steward()
+        if clock.is_day:  # the steward knows that its clock was set, and asks for a start
+            hosts.kill("steward")
+            hosts.steward()
         units(hosts, clock)
         delivered_s = deliver(folder, reads, delivered_s, at_s)
         clock.until(at_s)
@@ -176,9 +182,9 @@ def by_airflow(hosts: Hosts, clock: Clock) -> str:
         hosts.read(*sorted(coming)[:3])
         if receipts:  # else a busy machine's cycle was overtaken by the next one
             pushed[key] = receipts
-        if len(pushed) == N_CYCLES:
+        if len(pushed) == clock.n_cycles:
             break
-    check(len(pushed) == N_CYCLES, f"{len(pushed)} cycles were pushed")
+    check(len(pushed) == clock.n_cycles, f"{len(pushed)} cycles were pushed")
     time.sleep(5)
     units(hosts, clock)
     with host_pair.inside(CONTROLLER):
@@ -189,7 +195,7 @@ def by_airflow(hosts: Hosts, clock: Clock) -> str:
     n_hits = sum(int(row["n_hits"] or 0) for row in hosts.rows("OUTCOMES") if row["as_of"] in pushed)
     check(n_hits > 0, "no outcome has a hit")
     n_items = sum(map(len, pushed.values()))
-    return f"{len(pushed)} cycles of {AIRFLOW_CYCLE_S // 60} min, {n_items} items pushed once, {n_hits} hits"
+    return f"{len(pushed)} cycles of {clock.cycle_s // 60} min, {n_items} items pushed once, {n_hits} hits"
 
 
 def carried_out(hosts: Hosts, key: str) -> list[dict[str, Any]]:
@@ -332,12 +338,13 @@ def main() -> int:
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     options.add_argument("--only", nargs="*", help="parts of the names of drills")
     options.add_argument("--blind", type=float, default=300.0, help="seconds without the link")
+    options.add_argument("--day", action="store_true", help="a day of Airflow's cycles")
     chosen = options.parse_args()
     folder = tempfile.TemporaryDirectory(prefix="cachecast-clock-")
-    clock = Clock(Path(folder.name))
+    clock = Clock(Path(folder.name), is_day=chosen.day)
     scheduled = partial(by_airflow, clock=clock)
     drills: dict[str, Callable[[Hosts], str]] = {
-        "a day by Airflow's schedule": scheduled,
+        "cycles by Airflow's schedule": scheduled,
         "a cycle by hand": day,
         "the link cut, the steward restarted meanwhile": partial(link_cut, blind_s=chosen.blind),
         "the cache's host lost and back": host_lost,

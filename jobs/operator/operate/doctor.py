@@ -368,7 +368,7 @@ def _parallelism(env: Mapping[str, str]) -> int | None:
     )
     with contextlib.suppress(OSError, ValueError, configparser.Error):
         settings.read(file)
-    said = env.get("AIRFLOW__CORE__PARALLELISM") or settings.get("core", "parallelism", fallback="")
+    said = env.get("AIRFLOW__CORE__PARALLELISM") or settings.get("core", "parallelism", fallback=None) or ""
     return int(said) if said.isdecimal() else None
 
 
