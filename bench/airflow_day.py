@@ -106,6 +106,8 @@ def week(site: Site, folder: str) -> None:
         site.succeeded("backfill", run)
     end_s = parse_day(site.days[-1]) + DAY_S
     last = [end_s - n * CYCLE_S for n in range(N_BACKWARDS, 0, -1)]
+    for at_s in last:
+        site.flag(at_s)
     span = ["--from-date", as_of_label(last[0]), "--to-date", as_of_label(last[-1])]
     asked = site.airflow("backfill", "create", "--dag-id", "pull_accesses", *span, "--run-backwards")
     check(f"airflow backfill create: exit code {asked.returncode}", asked.returncode == 0)
