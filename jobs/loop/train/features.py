@@ -124,7 +124,7 @@ def training_sample(
     if not n_rows:
         raise StaleInputError(
             f"no features with labels matured by {as_of_label(until_s)}; "
-            "run `cachecast features` for more days"
+            "run `cachecast features` for more days; without earlier records, wait for some days of them"
         )
     pieces = []
     for key, part in learned_from.items():

@@ -123,7 +123,7 @@ WITHHELD: Final = (
     "NAME --as-of TIME --unproven` carries it out nevertheless"
 )
 UNTIL_THEN: Final = (
-    'wait; for plans until then, set `[mlflow] serve = ["champion", "candidate"]` and run `cachecast '
-    "cycle --train`"
+    "wait; for plans until then, once there are some days of records, set `[mlflow] serve = "
+    '["champion", "candidate"]` and run `cachecast cycle --train`'
 )
 """Of plans that no promotion covers, and of a region without days enough to promote a model."""
