@@ -54,7 +54,9 @@ def bindings(folder: Path, monkeypatch: pytest.MonkeyPatch, fault: str = "pass")
     """Bindings of the names and parameters of HTCondor's `htcondor2`, for processes started here."""
     folder.mkdir(exist_ok=True)
     (folder / "htcondor2.py").write_text(BINDINGS.replace("FAULT", fault))
-    monkeypatch.setenv("PYTHONPATH", f"{folder}:{os.environ.get('PYTHONPATH', '')}")
+    monkeypatch.setenv(
+        "PYTHONPATH", os.pathsep.join(filter(None, (str(folder), os.environ.get("PYTHONPATH"))))
+    )
 
 
 @pytest.mark.parametrize(
