@@ -10,7 +10,7 @@ four hours:
    pull to the push into the XCache. In that cycle `cachecast features` is killed once.
 3. The same decision time again: nothing is pushed twice. One that was overtaken: nothing is done for it.
 4. An evaluation that is killed, and tried again.
-5. A pull of nothing, one with the late records of the one before, and one with half of its rows damaged.
+5. A pull of nothing, one whose records come late, while it waits, and one with half of its rows damaged.
 6. Three decision times at a cache that stops as the first is pushed: only the newest acts when it goes on.
 7. `backfill` judges the decision time anew whose records have come since.
 8. The chain by `airflow dags test`, its Spark steps by SparkSubmitOperator on a connection.
@@ -45,7 +45,7 @@ from airflow_site import (
     deployment,
     failures,
     features,
-    leave_out_catalogue,
+    wait_for_flags,
 )
 from commands import awaited, held, killed
 from unproven import promote
@@ -106,6 +106,8 @@ def week(site: Site, folder: str) -> None:
         site.succeeded("backfill", run)
     end_s = parse_day(site.days[-1]) + DAY_S
     last = [end_s - n * CYCLE_S for n in range(N_BACKWARDS, 0, -1)]
+    for at_s in last:
+        site.flag(at_s)
     span = ["--from-date", as_of_label(last[0]), "--to-date", as_of_label(last[-1])]
     asked = site.airflow("backfill", "create", "--dag-id", "pull_accesses", *span, "--run-backwards")
     check(f"airflow backfill create: exit code {asked.returncode}", asked.returncode == 0)
@@ -271,7 +273,7 @@ def main() -> None:
         folder.chmod(0o755)  # the XRootD servers are another user
         with deployment(folder, moments) as site:
             by_schedule(site)
-            leave_out_catalogue(site)
+            wait_for_flags(site)
             site.write_records()
             roots = [site.settings.tables.root, str(folder / "in-order")]
             in_a_process(catalogue, roots, site.out / "files" / "files.jsonl", site.days[0])

@@ -27,17 +27,21 @@ def empty_pull(site: Site) -> None:
     key = site.keys[1]
     site.api.trigger("pull_accesses", partition_key=key)
     site.chain(key)
+    state = site.pulled(key)[f"wait_{TRACES}", -1]["state"]
+    check(f"the wait for traces that do not come: {state}", state == "skipped")
     incomplete(site, site.moments[1], "0 reads")
 
 
 def late_pull(site: Site) -> None:
-    """A pull of its own records, and of those that the one before lacked."""
+    """A pull that waits for its records; with them come those that the one before lacked."""
     late, key = site.moments[2], site.keys[2]
+    run = site.api.trigger("pull_accesses", partition_key=key)
+    until(site, "pull_accesses", run, f"wait_{TRACES}", "deferred")
     n = site.deliver(site.moments[1], late)
-    site.api.trigger("pull_accesses", partition_key=key)
     site.chain(key)
-    why = site.arrivals(late)
-    check(f"{n} traces with late ones among them, {key} is complete: {why!r}", not why)
+    state = site.pulled(key)[f"wait_{TRACES}", -1]["state"]
+    check(f"{n} late traces were waited for: {state}", state == "success")
+    check(f"traces of {key} are complete: {site.arrivals(late)!r}", not site.arrivals(late))
 
 
 def damaged_pull(site: Site) -> None:

@@ -26,6 +26,7 @@ from features.common.times import DAY_S, as_of_label, day_label  # noqa: E402
 from features.results import ARRIVALS  # noqa: E402
 from features.schema import Table  # noqa: E402
 from jobs.ground.settings.tree import Settings  # noqa: E402
+from jobs.ground.store.filesystems import store_at  # noqa: E402
 from jobs.ground.store.tables import Tables  # noqa: E402
 from jobs.local_site.local.site import CACHE  # noqa: E402
 from prefetch.xcache.session import RemoteFile  # noqa: E402
@@ -136,14 +137,20 @@ class Site:
         capture.write_text(f"@@{at} 4000 {len(datagram)}\n{datagram}\n")
 
     def deliver(self, *moments: int, damaged: bool = False) -> int:
-        """The traces of decision times arrive, half of them `damaged` if asked."""
+        """The traces of decision times arrive, half of them `damaged` if asked, and the file that says so."""
         lines = [line for moment in moments for line in self._kept.pop(moment)]
         if damaged:
             lines[::2] = [line[: len(line) // 2] for line in lines[::2]]
         name = as_of_label(moments[-1]).replace(":", "")
         (self.out / f"{name}.jsonl").write_text("\n".join(lines) + "\n")
         (self.out / f"{name}.jsonl").rename(self.out / "traces" / f"{name}.jsonl")
+        self.flag(moments[-1])
         return len(lines)
+
+    def flag(self, moment: int) -> None:
+        """Write the file on HDFS that the pull of a decision time waits for."""
+        ended = dt.datetime.fromtimestamp(moment - 1, dt.UTC)
+        store_at(f"{self.settings.tables.root}-ready/{ended:%Y-%m-%d}").put_if_absent(f"{ended:%H}", b"")
 
     def arrivals(self, moment: int) -> str:
         """What the traces of a decision time lack by the table arrivals."""
@@ -179,6 +186,11 @@ class Site:
         for dag in ("pull_accesses", "build_features", "place_and_push"):
             tasks = self.succeeded(dag, self.api.partition(dag, key, within_s=WITHIN_S))
         return tasks
+
+    def pulled(self, key: str) -> dict[tuple[str, int], dict[str, object]]:
+        """The tasks of the pull of a decision time."""
+        run = self.api.partition("pull_accesses", key, within_s=WITHIN_S)
+        return dict(self.api.tasks("pull_accesses", run))
 
     def airflow(self, *words: str, **env: str) -> subprocess.CompletedProcess[str]:
         """An `airflow` command as typed beside the deployment."""
@@ -252,11 +264,13 @@ def deployment(folder: Path, moments: list[int]) -> Iterator[Site]:
                 check("nothing is left after down", left == 0)
 
 
-def leave_out_catalogue(site: Site) -> None:
-    """Let the pulls take the catalogue no more."""
+def wait_for_flags(site: Site) -> None:
+    """Let pulls of traces wait for a file per cycle on HDFS, and pull the catalogue no more."""
     base = site.out / "conf" / "base.toml"
-    base.write_text(re.sub(r"rucio_files = \S+ ", "", base.read_text()))
-    task, deadline = "pull_rucio_files", time.monotonic() + 600
-    while task in {one["task_id"] for one in site.api.call("GET", "dags/pull_accesses/tasks")["tasks"]}:
+    wait = f'wait = {{ {TRACES} = "{site.settings.tables.root}-ready/{{day}}/{{hour}}" }}'
+    text = re.sub(r"rucio_files = \S+ ", "", base.read_text())
+    base.write_text(text.replace("[airflow]\n", f"[airflow]\n{wait}\n"))
+    task, deadline = f"wait_{TRACES}", time.monotonic() + 600
+    while task not in {one["task_id"] for one in site.api.call("GET", "dags/pull_accesses/tasks")["tasks"]}:
         assert time.monotonic() < deadline, "the DAG processor does not read the changed settings"
         time.sleep(1)

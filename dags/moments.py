@@ -7,20 +7,30 @@ Deadlines counted from a run's decision time, so that one deadline spans the cha
 
 Airflow's scheduler computes a deadline when it makes a run, and finds the class for it by the plugin below,
 which the installation of cachecast registers (entry point `airflow.plugins`).
+
+A task that waits for a file or a folder (local, HDFS or S3) in Airflow's triggerer, without a worker.
 """
 
 from __future__ import annotations
 
+import asyncio
 import datetime as dt
-from collections.abc import Mapping
+import logging
+import threading
+import time
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from airflow.plugins_manager import AirflowPlugin
+from airflow.sdk import BaseOperator
 from airflow.sdk.definitions.deadline import BaseDeadlineReference
+from airflow.sdk.exceptions import AirflowSkipException
+from airflow.triggers.base import BaseTrigger, TriggerEvent
 
-from features.common.errors import ConfigError, InputError
-from features.common.times import DAY_S, as_of_label, day_label, parse_as_of, parse_day
+from features.common.errors import CachecastError, ConfigError, InputError
+from features.common.times import DAY_S, HOUR_S, as_of_label, day_label, parse_as_of, parse_day
 from jobs.ground.settings.sections import scheduling
 
 if TYPE_CHECKING:
@@ -33,6 +43,10 @@ KEY_FORMAT = "%Y-%m-%dT%H:%M:%SZ"
 AS_OF = "{{ as_of(dag_run, params) }}"
 DAY = "{{ day(as_of(dag_run, params)) }}"
 """Templates of a run's decision time, and of its UTC day."""
+
+LAST_DAY = "{{ day(ended(as_of(dag_run, params))) }}"
+LAST_HOUR = "{{ hour(ended(as_of(dag_run, params))) }}"
+"""Templates of the last UTC hour that has ended by a run's decision time, for example 03, and of its day."""
 
 CURRENT = "{{ if_current(as_of(dag_run, params), ti.start_date) }}"
 """Template of a run's decision time; empty if its cycle is over."""
@@ -59,6 +73,17 @@ def as_of(dag_run: Run, params: Mapping[str, object]) -> str:
 def day(moment: str, before_days: int = 0) -> str:
     """The UTC day of `moment`, or the one `before_days` earlier."""
     return day_label(parse_as_of(moment) - before_days * DAY_S)
+
+
+def hour(moment: str) -> str:
+    """The UTC hour of `moment`, in two digits."""
+    return as_of_label(parse_as_of(moment))[11:13]
+
+
+def ended(moment: str) -> str:
+    """The last second of the newest UTC hour that has ended by `moment`."""
+    at_s = parse_as_of(moment)
+    return as_of_label(at_s - at_s % HOUR_S - 1)
 
 
 def earlier(moment: str, before_days: int) -> str:
@@ -146,3 +171,82 @@ class CachecastPlugin(AirflowPlugin):
 
     name = "cachecast"
     deadline_references = [DecisionTime]  # noqa: RUF012  Airflow's own form
+
+
+LOOK_EVERY_S = 10.0
+_MARGIN_S = 300
+"""A busy triggerer may be so late."""
+_log = logging.getLogger(__name__)
+
+
+class Arrived(BaseOperator):
+    """Ends when `path` is there; skipped if it is not there `within_s` after the start."""
+
+    template_fields: Sequence[str] = ("path",)
+
+    def __init__(self, *, path: str, within_s: int, **task: Any) -> None:
+        super().__init__(**task)
+        self.path, self.within_s = path, within_s
+
+    def execute(self, context: Any) -> None:
+        """Hand over to the triggerer at once: a look at a file system that hangs would keep the worker."""
+        until_s = time.time() + self.within_s
+        margin = dt.timedelta(seconds=self.within_s + _MARGIN_S)
+        self.defer(trigger=PathTrigger(self.path, until_s), method_name="seen", timeout=margin)
+
+    def seen(self, context: Any, event: bool) -> None:
+        """Skip the task if `path` did not arrive; the tasks after it run in either case."""
+        if not event:
+            raise AirflowSkipException(f"{self.path} did not arrive within {self.within_s} s")
+
+
+class PathTrigger(BaseTrigger):
+    """Fires True when `path` is there, False at `until_s` seconds since 1970."""
+
+    def __init__(self, path: str, until_s: float) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.path, self.until_s = path, until_s
+
+    def serialize(self) -> tuple[str, dict[str, Any]]:
+        """The class and the arguments from which the triggerer makes it again."""
+        return "dags.moments.PathTrigger", {"path": self.path, "until_s": self.until_s}
+
+    async def run(self) -> AsyncIterator[TriggerEvent]:
+        """Look every ten seconds, also at a file system that was unavailable."""
+        while not (arrived := await self._look()) and time.time() < self.until_s:
+            await asyncio.sleep(min(LOOK_EVERY_S, max(0.1, self.until_s - time.time())))
+        yield TriggerEvent(arrived)  # type: ignore[no-untyped-call]
+
+    async def _look(self) -> bool:
+        """Whether `path` is there; False if its file system has not answered when the time is over.
+
+        A look that hangs leaves its thread behind; the few threads of asyncio are shared by all triggers.
+        """
+        loop, answer = asyncio.get_running_loop(), asyncio.Future[bool]()
+
+        def reply(is_seen: bool) -> None:
+            if not answer.done():
+                answer.set_result(is_seen)
+
+        def look() -> None:
+            is_seen = is_there(self.path)
+            with suppress(RuntimeError):  # the loop has ended
+                loop.call_soon_threadsafe(reply, is_seen)
+
+        threading.Thread(target=look, daemon=True).start()
+        try:
+            return await asyncio.wait_for(answer, max(LOOK_EVERY_S, self.until_s - time.time()))
+        except TimeoutError:
+            _log.warning("cannot look for %s: its file system does not answer", self.path)
+            return False
+
+
+def is_there(path: str) -> bool:
+    """Whether a file or a folder is there; False if its file system cannot say."""
+    from jobs.ground.store.filesystems import store_at  # noqa: PLC0415  no job is imported to parse a DAG
+
+    try:
+        return store_at(path).exists()
+    except (CachecastError, OSError) as error:
+        _log.warning("cannot look for %s: %s", path, error)
+        return False

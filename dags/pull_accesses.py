@@ -7,7 +7,8 @@ source that fell short is named by the webhook, and plans of this decision time 
 from Rucio. The asset `cachecast_accesses` gets a partition named after the decision time of the run, which
 starts `build_features` and `verify_outcomes`.
 
-**Runs:** at the start of every `[features] cycle`. Records that come later are pulled by the next run.
+**Runs:** at the start of every `[features] cycle`. A source of `[airflow] wait` is pulled when its file or
+folder is there, or `wait_for` later with what there is; the wait takes no slot.
 
 **Safe to repeat:** yes. Records pulled before are not read again, and duplicates are dropped.
 
@@ -24,7 +25,7 @@ from __future__ import annotations
 from airflow.providers.standard.operators.empty import EmptyOperator
 
 from dags import alarms
-from dags.moments import AS_OF, DAY, cron
+from dags.moments import AS_OF, DAY, LAST_DAY, LAST_HOUR, Arrived, cron
 from dags.steps import ACCESSES, ended, listed, on_cron, pipeline, spark_step, step
 from jobs.ground.settings.sections import scheduling
 
@@ -38,9 +39,14 @@ with pipeline("pull_accesses", __doc__, schedule=on_cron(cron(settings.cycle_s))
             "pull",
             {"source": source, "input": path, "day": DAY, "new-only": True},
             task_id=f"pull_{source}",
+            trigger_rule="all_done",
         )
         for source, path in settings.airflow.records.items()
     ]
+    for source, path in settings.airflow.wait.items():
+        named = path.replace("{day}", LAST_DAY).replace("{hour}", LAST_HOUR)
+        waited = Arrived(task_id=f"wait_{source}", path=named, within_s=settings.airflow.wait_for)
+        waited >> records[list(settings.airflow.records).index(source)]
     for source, request in settings.airflow.servers.items():
         server = spark_step(
             "pull", {"source": source, "input": request, "day": DAY}, task_id=f"pull_{source}", retries=1

@@ -100,7 +100,8 @@ def pipeline(
         params={**({} if schedule is None else {"as_of": _AS_OF}), **params},
         deadline=None if sys.argv[1:3] == _TRIED_BY_HAND else [_due(schedule_settings, is_long=is_long)],
         user_defined_macros={
-            name: getattr(moments, name) for name in ("as_of", "day", "earlier", "if_current")
+            name: getattr(moments, name)
+            for name in ("as_of", "day", "hour", "ended", "earlier", "if_current")
         },
         doc_md=doc,
         tags=["cachecast", "long" if is_long else "cycle"],

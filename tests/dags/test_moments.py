@@ -10,9 +10,11 @@ import threading
 import time
 import urllib.request
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
+from airflow.sdk.exceptions import TaskDeferred
 from webhook import Webhook
 
 from dags import alarms, moments
@@ -106,6 +108,19 @@ def test_a_deadline_counts_from_the_decision_time_unless_that_is_long_ago(
     queued_at = dt.datetime.fromisoformat(f"2026-03-01T{queued}Z")
     counts_from = moments.start(key, queued_at, within_s=3600)
     assert counts_from == dt.datetime.fromisoformat(f"2026-03-01T{start}Z")
+
+
+@pytest.mark.parametrize(
+    ("at", "day", "hour"),
+    [
+        ("2026-03-01T04:00:00Z", "2026-03-01", "03"),
+        ("2026-03-01T04:45:00Z", "2026-03-01", "03"),
+        ("2026-03-01", "2026-02-28", "23"),
+    ],
+)
+def test_a_wait_is_for_the_newest_hour_that_has_ended(at: str, day: str, hour: str) -> None:
+    ended = moments.ended(at)
+    assert (moments.day(ended), moments.hour(ended)) == (day, hour)
 
 
 @pytest.fixture
@@ -318,6 +333,49 @@ def test_without_a_webhook_nobody_is_told(
     monkeypatch.setattr(urllib.request.OpenerDirector, "open", refuse)
     alarms.task_failed(CONTEXT)
     assert (webhook.messages, caplog.records) == ([], [])
+
+
+async def fired(path: str, until_s: float) -> bool:
+    async for event in moments.PathTrigger(path, until_s).run():
+        return bool(event.payload)
+    raise AssertionError("it did not fire")
+
+
+def test_a_wait_ends_when_the_path_is_there_or_its_time_is_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "here").mkdir()
+    (tmp_path / "broken").symlink_to("nowhere")
+    now_s = time.time()
+    assert asyncio.run(fired(f"{tmp_path}/here/", now_s))
+    assert not asyncio.run(fired(f"{tmp_path}/broken", now_s))
+    assert not asyncio.run(fired(f"{tmp_path}/away/_SUCCESS", now_s + 0.5))
+    assert time.time() - now_s >= 0.5
+    monkeypatch.chdir(tmp_path)
+    assert asyncio.run(fired("here", now_s))
+
+
+def test_a_wait_on_a_file_system_that_hangs_ends_in_time_and_holds_no_worker(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    answers = threading.Event()
+    monkeypatch.setattr(moments, "is_there", lambda path: answers.wait(20))
+    monkeypatch.setattr(moments, "LOOK_EVERY_S", 0.2)
+    waited = moments.Arrived(task_id="wait_x", path="hdfs://nn/x", within_s=60)
+    with pytest.raises(TaskDeferred):
+        waited.execute({})
+    assert not asyncio.run(fired("hdfs://nn/x", time.time() + 0.5))
+    assert "hdfs://nn/x: its file system does not answer" in caplog.text
+    answers.set()
+
+
+@pytest.mark.parametrize("path", ["", "/x/{month}/y", "/x/{{ day }}"])
+def test_a_wait_on_what_can_never_come_is_a_wrong_setting(path: str) -> None:
+    given = {"CACHECAST_AIRFLOW__PULL": '{ rucio_traces = "/t/" }'}
+    with pytest.raises(ConfigError, match="wait: that of rucio_traces must be a path"):
+        scheduling(given | {"CACHECAST_AIRFLOW__WAIT": f'{{ rucio_traces = "{path}" }}'})
+    with pytest.raises(ConfigError, match="wait: 'rucio_traces' is no source of pull"):
+        scheduling({"CACHECAST_AIRFLOW__WAIT": '{ rucio_traces = "/x" }'})
 
 
 @pytest.mark.parametrize("host", ["hooks..example.org", "a" * 64 + ".org"])

@@ -8,6 +8,7 @@ Settings of the caching study: its verdicts, the benefit model and the regions o
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Literal, NamedTuple
@@ -33,6 +34,8 @@ class AirflowSettings(Section):
 
     url: HttpUrl
     pull: dict[SourceName, str]
+    wait: dict[str, str]
+    wait_for: Seconds
     queues: dict[Name, QueueInput]
     train: str = pydantic.Field(min_length=1)
     report: str = pydantic.Field(min_length=1)
@@ -45,6 +48,17 @@ class AirflowSettings(Section):
     deadline: Literal["auto"] | Seconds
     long_deadline: Seconds
     webhook: SecretHttpUrl
+
+    @pydantic.model_validator(mode="after")
+    def _waits_for_files(self) -> AirflowSettings:
+        if unknown := sorted(set(self.wait) - set(self.records)):
+            raise ValueError(f"wait: {unknown[0]!r} is no source of pull that is files; add it there")
+        for source, path in self.wait.items():
+            if not re.fullmatch(r"(\{day\}|\{hour\}|[^{}])+", path):
+                raise ValueError(
+                    f"wait: that of {source} must be a path, with {{day}} and {{hour}} alone in braces"
+                )
+        return self
 
     @property
     def records(self) -> dict[str, str]:

@@ -107,6 +107,9 @@ class Store(Protocol):
     def below(self, name: str) -> Store:
         """The store of a folder in this one."""
 
+    def exists(self) -> bool:
+        """Whether the folder is there, or a file in its place."""
+
     def names(self, folder: str = "") -> list[str]:
         """Names in `folder`, in no order; none if there is no such folder."""
 

@@ -45,6 +45,10 @@ class LocalStore:
     def below(self, name: str) -> LocalStore:
         return LocalStore(self._folder / name)
 
+    def exists(self) -> bool:
+        with _refusals():
+            return self._folder.exists()
+
     def names(self, folder: str = "") -> list[str]:
         try:
             with _refusals():

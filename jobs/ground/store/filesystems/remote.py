@@ -49,6 +49,14 @@ class RemoteStore(abc.ABC):
     def _modified_s(self, info: Mapping[str, Any]) -> float:
         """Time of the last change of a file or folder, 0 if unknown."""
 
+    def exists(self) -> bool:
+        with self._service_errors():
+            try:
+                self._fs.info(self._folder)
+            except FileNotFoundError:
+                return False
+        return True
+
     def names(self, folder: str = "") -> list[str]:
         with self._service_errors():
             try:

@@ -364,6 +364,14 @@ def test_what_else_lies_in_the_root_is_no_table(tables: Tables) -> None:
     assert sorted({*before, REJECTS.name}) == tables.names()
 
 
+def test_a_file_or_a_folder_is_there_or_not(root: str) -> None:
+    assert not store_at(root).exists()
+    assert store_at(root).put_if_absent("a/name", b"x")
+    for name, is_there in {"a": True, "a/name": True, "a/nam": False, "b/name": False}.items():
+        assert store_at(f"{root}/{name}").exists() is is_there, name
+    assert store_at(root).exists()
+
+
 @pytest.mark.parametrize(
     "root", ["hdfs://no-nameservice/x", "hdfs://nn:99999/x", "hdfs://[nn/x", "s3a://b/x?y", "s3a://b/x#y"]
 )
