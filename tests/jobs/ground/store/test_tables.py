@@ -345,9 +345,17 @@ def test_a_commit_is_readable_by_people(tables: Tables) -> None:
 def test_a_data_file_that_is_lost_or_damaged_is_told_in_one_line(local: Tables) -> None:
     local.replace_arrow(REJECTS, rejects(DAY, 1))
     (file,) = Path(local.root).rglob("*.parquet")
-    file.write_bytes(file.read_bytes()[:-5])
-    with pytest.raises(ServiceError, match=r"table rejects: .*\.parquet is damaged: .*; restore it"):
-        local.read_arrow(REJECTS)
+    whole = file.read_bytes()
+    footer = len(whole) - 8 - int.from_bytes(whole[-8:-4], "little")
+    for damaged in (
+        b"",
+        whole[:-5],
+        whole[:8] + bytes(60) + whole[68:],
+        whole[:footer] + b"\xff" * 40 + whole[-8:],
+    ):
+        file.write_bytes(damaged)
+        with pytest.raises(ServiceError, match=r"table rejects: .*\.parquet is damaged: .*; restore it"):
+            local.read_arrow(REJECTS)
     file.unlink()
     with pytest.raises(ServiceError, match=r"table rejects: .*\.parquet is missing; restore it"):
         local.read_arrow(REJECTS)
