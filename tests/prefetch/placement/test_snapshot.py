@@ -114,7 +114,7 @@ class Planted:
 def test_what_somebody_else_has_written_into_the_database_is_damage(
     change: dict[str, Any], save: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its checksum is right. With arrays that do not fit each answer would fail; on older ones a service runs."""
+    """Its checksum is right. With arrays that do not fit each answer would fail; on older ones it goes on."""
     monkeypatch.chdir(tmp_path)
     whole = dump(made(({"cms:/A": [1]}, {"cms:/A": (10, *[5] * 6)})))
     with np.load(io.BytesIO(whole[len(MAGIC) : -8])) as stored:
