@@ -18,6 +18,7 @@ from hdfs_native.fsspec import HdfsFileSystem
 from features.common.errors import ConfigError, ConflictError, SchemaError, ServiceError, StaleInputError
 from features.schema import CONTENTS, FILES, REJECTS, arrow_schema
 from jobs.ground.store.filesystems import Store, store_at
+from jobs.ground.store.filesystems.local import LocalStore
 from jobs.ground.store.filesystems.s3 import S3Store
 from jobs.ground.store.tables import Tables, read_partitions
 
@@ -294,6 +295,27 @@ def test_vacuum_keeps_the_last_commits_and_what_they_name(tables: Tables) -> Non
     assert sorted(rejects_in(tables).names("_commits")) == ["000000000003.json", "000000000004.json"]
     assert tables.read_arrow(REJECTS)["n_rows"].to_pylist() == [3]
     assert tables.replace_arrow(REJECTS, rejects(DAY, 9)).number == 5
+
+
+@pytest.mark.parametrize("listed", ["_commits", ""])
+def test_what_another_process_vacuums_meanwhile_is_no_error(
+    local: Tables, monkeypatch: pytest.MonkeyPatch, listed: str
+) -> None:
+    for n in range(6):
+        local.replace_arrow(REJECTS, rejects(DAY, n))
+    names = LocalStore.names
+
+    def names_early(store: LocalStore, folder: str = "") -> list[str]:
+        found = names(store, folder)
+        if folder == listed:
+            monkeypatch.undo()
+            assert local.vacuum(REJECTS, keep=2, grace_s=-1) == 4
+        return found
+
+    monkeypatch.setattr(LocalStore, "names", names_early)
+    local.vacuum(REJECTS, keep=2, grace_s=-1)
+    assert len(data_folders(local)) == len(rejects_in(local).names("_commits")) == 2
+    assert local.read_arrow(REJECTS)["n_rows"].to_pylist() == [5]
 
 
 @pytest.mark.parametrize(
