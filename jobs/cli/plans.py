@@ -124,7 +124,13 @@ def run(
     from jobs.operator.operate import due as times
 
     as_of_s = parsing.newest(settings, "plans", as_of, cache=cache)
+
+    def overtaken_by() -> str | None:
+        return times.overtaken_by(settings, as_of_s=as_of_s, now_s=int(time.time())) if if_current else None
+
     if if_current:
+        if not dry_run and (by := overtaken_by()) is not None:
+            job.overtake(settings, cache=cache, as_of_s=as_of_s, by=by)
         times.check_current(settings, as_of_s=as_of_s, now_s=int(time.time()))
     if dry_run:
         listed = FileFilter(parsing.names(action), dataset, reason)
@@ -139,9 +145,7 @@ def run(
             force=force,
             unproven=unproven,
             evict_now=evict_now,
-            overtaken_by=lambda: (
-                times.overtaken_by(settings, as_of_s=as_of_s, now_s=int(time.time())) if if_current else None
-            ),
+            overtaken_by=overtaken_by,
         )
     console.show(summary)
     end_push(cache, summary, is_over=job.is_over(settings, cache=cache, as_of_s=as_of_s))

@@ -23,6 +23,7 @@ from prefetch.journal.tables import (
     items,
     of_its_plan,
     of_plan,
+    of_standing_plan,
     plans,
     pruned,
 )
@@ -61,10 +62,12 @@ def retry_failed(database: Database, cache: str, *, now_s: float) -> int:
     with database.reading() as connection:
         plans_that_stand = connection.execute(standing).all()
     again = {"state": ItemState.PLANNED, "attempts": 0, "updated_at_s": now_s, "error": None, "fault": None}
-    due = (items.c.state == ItemState.FAILED, items.c.expires_at_s > now_s)
+    # Of a plan that is cancelled or replaced meanwhile, nothing would end what is planned again.
+    stands = sa.exists().where(of_standing_plan)
+    due = (items.c.state == ItemState.FAILED, items.c.expires_at_s > now_s, stands)
     n_items = 0
     for plan in plans_that_stand:
-        its = (*of_plan(cache, plan.as_of_s), items.c.generation == plan.generation)
+        its = of_plan(cache, plan.as_of_s)
         n_items += change_all(database, (*its, *due, ~_names(_decided_by_newer(plan, now_s))), again)
     return n_items
 

@@ -10,6 +10,7 @@ import dataclasses
 import functools
 import io
 import json
+import struct
 import zipfile
 import zlib
 from collections.abc import Mapping, Sequence
@@ -33,6 +34,12 @@ _ARRAYS = (
     *("dataset_keys", "placed", "item_keys", "size_bytes"),
     *("first_row", "row_cache", "cached", "predicted"),
 )
+
+_FAULTS = (
+    *(ValueError, TypeError, AttributeError, LookupError, OSError, EOFError, RuntimeError, MemoryError),
+    *(zipfile.BadZipFile, struct.error),
+)
+"""What numpy and zipfile raise for a file that is none of theirs."""
 
 
 class Fractions(NamedTuple):
@@ -139,13 +146,31 @@ def load(data: bytes) -> Snapshot:
         raise InputError(_DAMAGED)
     try:
         with np.load(io.BytesIO(body[len(_MAGIC) :]), allow_pickle=False) as stored:
+            if any(member.compress_type for member in stored.zip.infolist()):
+                raise ValueError("it could unpack to more than memory")
             head = strict_json.loads(stored["head"].tobytes())
             arrays = {name: stored[name] for name in _ARRAYS}
         caches = tuple((cache, site) for cache, site in head["caches"])
         loads = {cache: float(load) for cache, load in head["loads"].items()}
-        return Snapshot(head["as_of"], tuple(head["sites"]), caches, head["capacities"], loads, **arrays)
-    except (ValueError, TypeError, LookupError, OSError, zipfile.BadZipFile):
+        snapshot = Snapshot(head["as_of"], tuple(head["sites"]), caches, head["capacities"], loads, **arrays)
+        if not _is_whole(snapshot):
+            raise ValueError("its arrays do not belong together")
+    except _FAULTS:
         raise InputError(_DAMAGED) from None
+    return snapshot
+
+
+def _is_whole(snapshot: Snapshot) -> bool:
+    """Whether the arrays have the types and lengths of each other's, so that every look-up succeeds."""
+    n, m, n_rows = len(snapshot.dataset_keys), len(snapshot.item_keys), len(snapshot.cached)
+    shapes = ((n,), (n, MAX_SITES), (m,), (m,), (m + 1,), (n_rows,), (n_rows,), (n_rows,))
+    for name, shape in zip(_ARRAYS, shapes, strict=True):
+        array = getattr(snapshot, name)
+        if array.shape != shape or array.dtype != getattr(NOTHING, name).dtype:
+            return False
+    is_placed = snapshot.placed[snapshot.placed < NOWHERE].max(initial=0) < max(1, len(snapshot.sites))
+    is_cached = snapshot.row_cache.max(initial=0) < max(1, len(snapshot.caches))
+    return bool(is_placed and is_cached and snapshot.first_row.max() <= n_rows)
 
 
 class CacheHolding(NamedTuple):

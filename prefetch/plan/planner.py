@@ -104,11 +104,12 @@ class Prefill(NamedTuple):
     left_out: dict[str, int]
 
 
-def prefill(case: Case) -> Prefill:
+def prefill(case: Case, fetched_bytes: int = 0) -> Prefill:
     """Pins and prefetches of the scored files of `case`: files that a job is known to read soon.
 
-    Limits, control group, rules and federation apply as in any plan, and pins of other files count. Nothing
-    is evicted: the cache's own purge and the next plan make room, and both know these files.
+    Limits, control group, rules and federation apply as in any plan, and pins of other files count, and what
+    prefills of the last cycle fetch, `fetched_bytes`. Nothing is evicted: the cache's own purge and the next
+    plan make room, and both know these files.
     """
     is_asked = np.isin(case.disk.item, case.scores.item)
     others = case.state.pinned & ~is_asked
@@ -116,7 +117,8 @@ def prefill(case: Case) -> Prefill:
     room = Limit(max(0, pin_bytes), "what may be pinned, less what is")
     pinned = _pins(case, is_asked & case.usable(case.disk), room)
     left = dataclasses.replace(room, n_bytes=room.n_bytes - int(case.disk.size_bytes[pinned.places].sum()))
-    fetched = _fetches(case, least(left, *case.limits.wan(case.state)))
+    limit = least(left, *case.limits.wan(case.state))
+    fetched = _fetches(case, dataclasses.replace(limit, n_bytes=max(0, limit.n_bytes - fetched_bytes)))
     rows = [
         case.disk.rows(Action.PIN, pinned.places, pinned.cause),
         case.candidates.rows(Action.PREFETCH, fetched.places, fetched.cause),

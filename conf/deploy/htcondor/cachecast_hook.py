@@ -24,10 +24,22 @@ SEPARATOR = "------"
 _ATTRIBUTE = re.compile(r"\s*([A-Za-z_][A-Za-z0-9_]*)\s*=\s*(.*?)\s*")
 
 
+def given() -> str:
+    """Standard input: its bytes, whatever the locale, also those that are no text or end no line here."""
+    return sys.stdin.buffer.read().decode(errors="surrogateescape")
+
+
+def give(text: str) -> None:
+    """Write standard output, with the bytes that were given."""
+    sys.stdout.buffer.write(text.encode(errors="surrogateescape"))
+    sys.stdout.buffer.flush()
+
+
 def read_ads(text: str) -> list[dict[str, str]]:
     """Ads by attribute, as expressions; a line of dashes stands between two. Other lines are skipped."""
     ads: list[dict[str, str]] = [{}]
-    for line in text.splitlines():
+    # Not `splitlines`: to that, characters within a string end a line too, and a job could write attributes.
+    for line in text.split("\n"):
         if line.strip() == SEPARATOR:
             ads.append({})
         elif match := _ATTRIBUTE.fullmatch(line):

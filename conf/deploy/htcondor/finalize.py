@@ -6,9 +6,7 @@ job's ad. What the copy saw is where it ran, for how long, what it read and how 
 from the history of the user's job. With `job_machine_attrs = CachecastSite` the copy knows its site.
 """
 
-import sys
-
-from cachecast_hook import read_ads, write_ad
+from cachecast_hook import give, given, read_ads, write_ad
 
 KEPT = ("Cachecast", "MachineAttrCachecastSite", "MATCH_", "Chirp", "CumulativeRemote")
 SAW = {
@@ -17,6 +15,6 @@ SAW = {
     *("ExitCode", "ExitBySignal", "ExitSignal"),
 }
 
-source, copy, *_ = [*read_ads(sys.stdin.read()), {}]
+source, copy, *_ = [*read_ads(given()), {}]
 found = {name: value for name, value in copy.items() if name in SAW or name.startswith(KEPT)}
-sys.stdout.write(write_ad(source | found))
+give(write_ad(source | found))

@@ -21,17 +21,18 @@ import time
 from pathlib import Path
 from typing import TextIO
 
-from cachecast_hook import SEPARATOR, left_alone, read_ads, write_ad
+from cachecast_hook import SEPARATOR, give, given, left_alone, read_ads, write_ad
 
 SPOOL = Path(os.environ.get("CACHECAST_SPOOL", "/var/spool/cachecast/prefill"))
 COMMAND = os.environ.get("CACHECAST_COMMAND", "cachecast")
 AGAIN_S = 86400
 MOST_WAITING = 1000
 MOST_BYTES = 2**20
+MOST_LOG_BYTES = 2**24
 TIMEOUT_S = 3600
 NEW, DONE = ".new", ".done"
-READ = ("CachecastInputs", "TransferInput", "Args", "Arguments", "CRAB_ReqName", "CRAB_InputData")
-READ += ("DESIRED_CMSDataset", "WMAgent_RequestName")
+READ = ("cachecastinputs", "transferinput", "args", "arguments", "crab_reqname", "crab_inputdata")
+READ += ("desired_cmsdataset", "wmagent_requestname")
 
 
 def described(control: str, job: str) -> str:
@@ -42,29 +43,37 @@ def described(control: str, job: str) -> str:
     for path in (Path(control, f"job.{job}.description"), Path(control, "jobs", *parts, "description")):
         if path.is_file():
             with path.open("rb") as file:
-                return file.read(MOST_BYTES).decode(errors="replace")
+                return file.read(MOST_BYTES + 1).decode(errors="replace")
     return ""
 
 
 def of_ad(ad: dict[str, str]) -> str:
     """What of an ad says what the job reads, as the ad of a job that waits; empty if nothing does."""
-    kept = {name: ad[name] for name in READ if name in ad}
+    kept = {name: value for name, value in ad.items() if name.lower() in READ}
     return write_ad({"ClusterId": "0", "JobStatus": "1"} | kept) if kept else ""
 
 
 def keep(text: str) -> str:
     """Keep a description until it is handed over; why not, if it is not kept."""
+    content = text.encode(errors="replace")
+    if len(content) > MOST_BYTES:
+        return f"its description is larger than {MOST_BYTES >> 20} MiB"
     SPOOL.mkdir(mode=0o700, parents=True, exist_ok=True)
-    name = hashlib.sha256(text.encode()).hexdigest()
+    name = hashlib.sha256(content).hexdigest()
     done = SPOOL / (name + DONE)
-    if (SPOOL / (name + NEW)).exists() or (done.exists() and done.stat().st_mtime > time.time() - AGAIN_S):
+    if (SPOOL / (name + NEW)).exists() or (done.exists() and is_recent(done)):
         return ""
     if sum(1 for _ in SPOOL.glob("*" + NEW)) >= MOST_WAITING:
         return f"{MOST_WAITING} jobs wait in {SPOOL} already"
     part = SPOOL / f"{name}.{os.getpid()}"
-    part.write_text(text)
+    part.write_bytes(content)
     part.rename(SPOOL / (name + NEW))
     return ""
+
+
+def is_recent(done: Path) -> bool:
+    """Whether a description was handed over within a day; also by a clock that was ahead."""
+    return abs(time.time() - done.stat().st_mtime) < AGAIN_S
 
 
 def hand_over() -> None:
@@ -76,13 +85,17 @@ def hand_over() -> None:
             except OSError:
                 return
             for old in SPOOL.glob("*" + DONE):
-                if old.stat().st_mtime < time.time() - AGAIN_S:
+                if not is_recent(old):
                     old.unlink()
             for waiting in sorted(SPOOL.glob("*" + NEW), key=lambda path: path.stat().st_mtime):
                 # Done before it is tried: a description that ends the command is tried once.
                 done = waiting.rename(waiting.with_suffix(DONE))
                 done.touch()
                 prefill(done, log)
+                # Its name is all that counts now: a description may hold a secret, and many fill a disk.
+                os.truncate(done, 0)
+                if os.fstat(log.fileno()).st_size > MOST_LOG_BYTES:
+                    log.truncate(0)
 
 
 def prefill(file: Path, log: TextIO) -> None:
@@ -97,6 +110,7 @@ def prefill(file: Path, log: TextIO) -> None:
 
 def main() -> None:
     """Keep the job's description, and start the process that hands it over."""
+    os.umask(0o077)
     arguments = sys.argv[1:]
     if arguments == ["--hand-over"]:
         hand_over()
@@ -104,10 +118,9 @@ def main() -> None:
     if arguments:
         ad, text = {"ClusterId": arguments[-1]}, described(arguments[0], arguments[-1])
     else:
-        given = sys.stdin.read()
-        sys.stdout.write(given.split(f"\n{SEPARATOR}\n")[-1])
-        sys.stdout.flush()
-        ad = read_ads(given)[-1]
+        _, _, job = given().rpartition(f"\n{SEPARATOR}\n")
+        give(job)
+        ad = read_ads(job)[-1]
         text = of_ad(ad)
     why = "" if text else "it names no input"
     if "CACHECAST_CACHE" not in os.environ:

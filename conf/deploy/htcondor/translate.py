@@ -4,17 +4,15 @@
 Standard input: the route, a line of dashes, the job's ad. Standard output: the job's ad.
 """
 
-import sys
-
-from cachecast_hook import read_ads, scored, write_ad
+from cachecast_hook import give, given, read_ads, scored, write_ad
 
 # By time() alone a job is released, also when nobody runs the hooks any more.
 FREE = "CachecastReleased || time() >= CachecastReleaseAt || TARGET.CachecastSite =?= MY.CachecastBest"
 PREFERENCE = "ifThenElse(TARGET.CachecastSite =?= MY.CachecastBest, 1, 0)"
 
-job = read_ads(sys.stdin.read())[-1]
+job = read_ads(given())[-1]
 ranking = scored(job)
 if ranking:
     requirements = job.get("Requirements", "true")
     job |= ranking | {"Requirements": f"({requirements}) && ({FREE})", "Rank": PREFERENCE}
-sys.stdout.write(write_ad(job))
+give(write_ad(job))

@@ -4,15 +4,13 @@
 Standard input: the routed job's ad. Standard output: the attributes that changed, or nothing.
 """
 
-import sys
-
-from cachecast_hook import left_alone, read_ads, scored, write_ad
+from cachecast_hook import give, given, left_alone, read_ads, scored, write_ad
 
 IDLE = "1"
 
-job = read_ads(sys.stdin.read())[0]
+job = read_ads(given())[0]
 if job.get("JobStatus") == IDLE:
     changed = {name: value for name, value in scored(job).items() if job.get(name) != value}
-    sys.stdout.write(write_ad(changed))
+    give(write_ad(changed))
 else:
     left_alone(job, f"JobStatus is {job.get('JobStatus', 'not given')}, not {IDLE} (idle)")

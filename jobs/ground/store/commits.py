@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import datetime as dt
+import errno
 import functools
 import hashlib
 import json
@@ -229,6 +230,9 @@ def _there(file: str) -> Iterator[None]:
     """Raise ServiceError if a file that a commit names is found missing or damaged while the block runs."""
     try:
         yield
-    except (FileNotFoundError, pa.ArrowException) as error:
-        what = "is missing" if isinstance(error, FileNotFoundError) else f"is damaged: {error}"
+    except (OSError, UnicodeDecodeError, pa.ArrowException) as error:
+        if getattr(error, "errno", None) not in (None, errno.ENOENT, errno.EIO):
+            raise
+        why = bounded(" ".join(str(error).split()), 300)
+        what = "is missing" if isinstance(error, FileNotFoundError) else f"is damaged: {why}"
         raise ServiceError(f"{file} {what}; restore it from a copy of the tables") from None

@@ -5,15 +5,26 @@ from __future__ import annotations
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from features.common.errors import ConflictError
 from features.schema import REJECTS, arrow_schema
 from jobs.ground.store.commits import Key
 from jobs.ground.store.tables import Tables, read_partitions
 
+_TRIES = 10
+
 
 def replace_rejects(tables: Tables, source: str, day: str, inputs: pa.Array, rejects: pa.Table) -> None:
-    """Replace the rejects of `inputs` of `source` on `day`."""
+    """Replace the rejects of `inputs` of `source` on `day`, which others may do at the same time."""
+    for attempt in range(_TRIES):
+        try:
+            return _replace(tables, source, (day,), inputs, rejects)
+        except ConflictError:
+            if attempt + 1 == _TRIES:
+                raise
+
+
+def _replace(tables: Tables, source: str, key: Key, inputs: pa.Array, rejects: pa.Table) -> None:
     base = tables.head(REJECTS)
-    key: Key = (day,)
     if not rejects.num_rows and key not in base.partitions:
         return
     columns = arrow_schema(REJECTS).names

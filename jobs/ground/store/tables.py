@@ -16,7 +16,7 @@ import logging
 import time
 import uuid
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -256,20 +256,25 @@ class Tables:
         name, and folders younger than `grace_s`, which a writer may still use.
         """
         store = self._store.below(table.name)
-        oldest = time.time() - grace_s
+        oldest, used = time.time() - grace_s, set[str]()
+
+        def is_old(name: str) -> bool:
+            try:
+                return store.modified_s(name) < oldest
+            except FileNotFoundError:  # another process has vacuumed it
+                return False
+
         numbers = commit_numbers(store)
         for number, successor in itertools.pairwise(numbers[: 1 - keep] if keep > 1 else numbers):
-            if store.modified_s(commit_name(successor)) < oldest:
+            if is_old(commit_name(successor)):
                 store.remove(commit_name(number))
-        used = {
-            part.path.split("/")[0]
-            for number in commit_numbers(store)
-            for part in load(table, store, number).partitions.values()
-        }
+        for number in commit_numbers(store):
+            with suppress(FileNotFoundError):
+                used |= {part.path.split("/")[0] for part in load(table, store, number).partitions.values()}
         unused = [name for name in store.names() if name.startswith("data-") and name not in used]
-        doomed = [name for name in unused if store.modified_s(name) < oldest]
+        doomed = [name for name in unused if is_old(name)]
         drafts = [f"{COMMITS}/{name}" for name in store.names(COMMITS) if name.endswith(".draft")]
-        for name in [*doomed, *(draft for draft in drafts if store.modified_s(draft) < oldest)]:
+        for name in [*doomed, *filter(is_old, drafts)]:
             store.remove(name)
         return len(doomed)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import time
 from pathlib import Path
 
 import pyarrow as pa
@@ -76,9 +77,10 @@ def run(
     tables = Tables.of(settings)
     summary = write(tables, accepted, queue=name, source=address, as_of_s=as_of_s)
     announced.judge(tables, name, as_of_s=as_of_s, stale_s=settings.queue.stale)
+    oldest_s = min(as_of_s, time.time()) - NEW_S  # a decision time may be ahead
     with contextlib.suppress(OSError):  # what may not be deleted is old, and not read again
         for file in Path(source).glob(_COLLECTED):
-            if file.match(f"bus/rucio/{_COLLECTED}") and file.lstat().st_mtime < as_of_s - NEW_S:
+            if file.match(f"bus/rucio/{_COLLECTED}") and file.lstat().st_mtime < oldest_s:
                 file.unlink()
     return summary
 

@@ -107,7 +107,9 @@ class Checked:
         self.refused[reason] += 1
         self.n_faulty += _SOUND.match(reason) is None
         if reason not in self.samples:
-            sample = raw.sample if isinstance(raw, Refused) else raw
+            sample = (raw if isinstance(raw, Refused) else Refused(reason, raw)).sample
+            if isinstance(raw, Mapping):
+                sample = {name: raw[name] for name in Entry.model_fields if name in raw}
             text = sample if isinstance(sample, str) else json.dumps(sample, default=str)
             self.samples[reason] = text[:SAMPLE_CHARS]
 

@@ -141,6 +141,15 @@ def cancel(settings: Settings, *, cache: str, as_of_s: int | None, unpin: bool =
     return Cancelled(name, label, n_cancelled, n_under_way, n_unpinned)
 
 
+def overtake(settings: Settings, *, cache: str, as_of_s: int, by: str) -> None:
+    """Let nothing be carried out of a plan that the features of `by` have overtaken, if it was recorded."""
+    name, began_s = settings.cache(cache).name, time.time()
+    with closing(Journal(settings.push.journal)) as journal:
+        journal.plans.overtake(name, as_of_s, by_s=parse_as_of(by), now_s=began_s)
+        for at in journal.reports.changed_plans(name, since_s=began_s):
+            write_receipts(Tables.of(settings), journal, name, at)
+
+
 def push_limits(settings: Settings, cache: CacheSettings) -> PushLimits:
     touch_every_s = None if cache.touch_every == "auto" else cache.touch_every
     if touch_every_s is None and cache.kind == "xcache" and cache.namespace is None:

@@ -39,13 +39,15 @@ class DayInState:
 class StateSource:
     """What a state at an as_of is made from: the state `since` (None: none) and accesses of `days`.
 
-    `dormant`: partitions of the table `dormant` that belong to the state `since`; of a dataset in several of
-    them the newest counts, and that of the state before all. `in_state`: what the state will have counted of
-    each day; `older`: partitions by table that are not needed any more. `is_kept`: whether the state is
-    written; else later ones are made from `since`, too.
+    `awake`: its partition of `states`, whose files stay a while even if another process drops it; `dormant`:
+    partitions of the table `dormant` that belong to it; of a dataset in several of them the newest counts,
+    and that of the state before all. `in_state`: what the state will have counted of each day; `older`:
+    partitions by table that are not needed any more. `is_kept`: whether the state is written; else later ones
+    are made from `since`, too.
     """
 
     since: MomentKey | None
+    awake: Mapping[Key, Partition]
     dormant: Mapping[Key, Partition]
     days: Mapping[Key, Partition]
     in_state: Mapping[str, DayInState]

@@ -108,8 +108,7 @@ def _n_rows(partitions: Mapping[Key, Partition]) -> int:
 def _states(tables: Tables, work: FeatureWork) -> Iterator[PartFile]:
     """The files of the state to be carried on."""
     if work.source is not None and work.source.since is not None:
-        states, since = tables.head(STATES), work.source.since
-        yield from part_files(STATE, states, {since: states.partitions[since]})
+        yield from part_files(STATE, tables.head(STATES), work.source.awake)
         yield from part_files(STATE, tables.head(DORMANT), work.source.dormant)
 
 
@@ -171,7 +170,7 @@ class FeatureParts:
         """Those of `work`, with new folders."""
         source = None
         if work.source is not None:
-            source = dataclasses.replace(work.source, dormant={}, days={}, in_state={}, older={})
+            source = dataclasses.replace(work.source, awake={}, dormant={}, days={}, in_state={}, older={})
         alone = dataclasses.replace(work, accesses=bare(work.accesses), days={}, source=source)
         features = Staging.of(tables, work.spec.features_table)
         states = {table: Staging.of(tables, table) for table in work.state_windows}

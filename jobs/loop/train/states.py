@@ -63,14 +63,13 @@ class States:
 
     def source(self, accesses: Snapshot, as_of_s: int) -> StateSource:
         """The least that must be read for the state at `as_of_s`."""
-        states = self._until(STATES, as_of_s)
-        for key in states:
-            if (source := self._carried_on(key, accesses, as_of_s)) is not None:
+        for key, state in self._until(STATES, as_of_s).items():
+            if (source := self._carried_on(key, state, accesses, as_of_s)) is not None:
                 return source
         days = accesses.select(until=_next_day(as_of_s))
         counts = map_parallel(lambda key: self._count(accesses, key, as_of_s, as_of_s)[1], days)
         counted = {key[0]: count for key, count in zip(days, counts, strict=True)}
-        return StateSource(None, {}, days, counted, self._older(as_of_s, (), ()), is_kept=True)
+        return StateSource(None, {}, {}, days, counted, self._older(as_of_s, (), ()), is_kept=True)
 
     def begin(self, as_of_s: int) -> None:
         """Mark the state at `as_of_s` as unusable until `conclude`."""
@@ -83,7 +82,10 @@ class States:
         oldest_s = as_of_s - self.spec.history_s
         dormant = {key: part for key, part in work.source.dormant.items() if self._moved_s(key) > oldest_s}
         if DORMANT in work.state_windows:
-            dormant[here] = self.tables.head(DORMANT).partitions[here]
+            moved = self.tables.head(DORMANT).partitions
+            if here not in moved:  # a later state, of a process beside this one, has dropped it
+                return
+            dormant[here] = moved[here]
         in_state = work.source.in_state.items()
         parts = [(ACCESSES.name, day, dataclasses.asdict(counted)) for day, counted in in_state]
         for key, part in dormant.items():
@@ -96,7 +98,9 @@ class States:
         for table in (STATES, DORMANT, CONSUMED):
             self.tables.vacuum(table, keep=2, grace_s=VACUUM_AFTER_S)
 
-    def _carried_on(self, key: MomentKey, accesses: Snapshot, as_of_s: int) -> StateSource | None:
+    def _carried_on(
+        self, key: MomentKey, state: Partition, accesses: Snapshot, as_of_s: int
+    ) -> StateSource | None:
         """The source of the state at `as_of_s` if it carries on that of `key`; None if that cannot be."""
         since_s, content = parse_as_of(key.as_of), self._content(key)
         if content is None:
@@ -114,14 +118,15 @@ class States:
             if n_before != in_state.get(day[0], DayInState()).n_known:
                 return None
         n_new = sum(now.n_known - in_state.get(day, DayInState()).n_known for day, now in counted.items())
-        n_rows = self.tables.head(STATES).partitions[key].n_rows
-        is_kept = day_label(since_s) != day_label(as_of_s) or n_new > WORTH_A_STATE * n_rows
-        return StateSource(key, dormant, unread, counted, self._older(as_of_s, [key], dormant), is_kept)
+        is_kept = day_label(since_s) != day_label(as_of_s) or n_new > WORTH_A_STATE * state.n_rows
+        older = self._older(as_of_s, [key], dormant)
+        return StateSource(key, {key: state}, dormant, unread, counted, older, is_kept)
 
-    def _until(self, table: Table, as_of_s: int) -> list[MomentKey]:
+    def _until(self, table: Table, as_of_s: int) -> dict[MomentKey, Partition]:
         """The region's partitions at or before `as_of_s`, latest first."""
-        keys = [MomentKey(*key) for key in self.tables.head(table).partitions if key[2] == self.region]
-        return sorted((key for key in keys if parse_as_of(key.as_of) <= as_of_s), reverse=True)
+        parts = {MomentKey(*key): part for key, part in self.tables.head(table).partitions.items()}
+        keys = [key for key in parts if key.owner == self.region and parse_as_of(key.as_of) <= as_of_s]
+        return {key: parts[key] for key in sorted(keys, reverse=True)}
 
     def _older(
         self, as_of_s: int, states: Collection[Key], dormant: Collection[Key]
@@ -255,9 +260,8 @@ def carried(tables: Tables, work: FeatureWork, reads: pa.Table, files: pa.Table)
     """The state that `work` carries on, for these new reads, and files of the catalogue."""
     if work.source is None or work.source.since is None:
         return Stored.empty()
-    states = tables.head(STATES)
-    partitions: dict[Key, Partition] = {work.source.since: states.partitions[work.source.since]}
-    awake = Stored.of_rows(read_partitions(states, partitions, STATES.column_names))
+    rows = read_partitions(tables.head(STATES), work.source.awake, STATES.column_names)
+    awake = Stored.of_rows(rows)
     dormant, newest_first = tables.head(DORMANT), sorted(work.source.dormant.items(), reverse=True)
     names = map_parallel(lambda apart: _Names.of(dormant, dict([apart]), work), newest_first)
     pieces, waiting = [awake], _concerned(names, awake, reads, files)
@@ -277,10 +281,9 @@ def superseded(tables: Tables, work: FeatureWork) -> dict[str, pa.Array]:
     """By as_of of the partitions that `work` carries on: the datasets there that a later one has, too."""
     if work.source is None or work.source.since is None:
         return {}
-    states, replaced = tables.head(STATES), dict[str, pa.Array]()
-    awake = {work.source.since: states.partitions[work.source.since]}
-    later = pa.array([], pa.string())
-    for snapshot, partitions in ((states, awake), (tables.head(DORMANT), work.source.dormant)):
+    replaced, later, source = dict[str, pa.Array](), pa.array([], pa.string()), work.source
+    for table, partitions in ((STATES, source.awake), (DORMANT, source.dormant)):
+        snapshot = tables.head(table)
         for key, part in sorted(partitions.items(), reverse=True):
             rows = read_partitions(snapshot, {key: part}, ["kind", "entity"])
             here = rows.filter(pc.equal(rows["kind"], DATASET))["entity"]

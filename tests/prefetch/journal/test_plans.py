@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from typing import Any
 
 import hypothesis as hy
 import hypothesis.strategies as st
@@ -11,6 +12,7 @@ from cases import cases
 from journals import DAY, begin, begin_all, due, finish, item, pinned, states, stop, work_on
 
 from prefetch.actions import ItemState
+from prefetch.journal import cleanup
 from prefetch.journal.journal import Journal, Receipt
 from prefetch.journal.lease import LEASE_S
 from prefetch.journal.tables import PLAN, PREFILL, Heading, Try
@@ -106,6 +108,30 @@ def test_what_failed_is_tried_again_unless_it_is_over_or_a_newer_plan_has_the_fi
     assert begin_all(journal, now_s=3001) == ["1500-prefetch-8", "3000-prefetch-9"]
     finish(journal, "1500-prefetch-8", failed, now_s=3002)
     assert (journal.plans.retry("xc", now_s=10**9), journal.plans.retry("other", now_s=3002)) == (0, 0)
+
+
+@pytest.mark.parametrize("word", ["cancel", "newer"])
+def test_what_failed_is_not_tried_again_if_its_plan_ends_at_that_moment(
+    journal: Journal, monkeypatch: pytest.MonkeyPatch, word: str
+) -> None:
+    journal.plans.record_plan([item(1)], now_s=1000)
+    begin_all(journal)
+    change_all = cleanup.change_all
+
+    def change_late(*words: Any) -> int:
+        """Just before, the plan ends while a try is under way, which fails then."""
+        if states(journal).get("running"):
+            if word == "cancel":
+                journal.plans.cancel("xc", now_s=1002)
+            else:
+                journal.plans.record_plan([item(2, as_of_s=2000)], now_s=2000)
+            finish(journal, "1000-prefetch-1", Receipt(ItemState.FAILED, error="gone"), now_s=2001)
+        return change_all(*words)
+
+    monkeypatch.setattr(cleanup, "change_all", change_late)
+    assert journal.plans.retry("xc", now_s=2002) == 0
+    assert begin_all(journal, now_s=2003) == (["2000-prefetch-2"] if word == "newer" else [])
+    assert states_by_item(journal)["1000-prefetch-1"] == "failed"
 
 
 WORDS = st.lists(

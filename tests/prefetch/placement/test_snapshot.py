@@ -2,6 +2,13 @@
 
 from __future__ import annotations
 
+import io
+import os
+import pickle
+import zlib
+from pathlib import Path
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -22,6 +29,7 @@ from prefetch.placement.snapshot import (
 from replay.ranges import keys_of
 
 SITES = ("A", "B", "C")
+MAGIC = dump(NOTHING).partition(b"\n")[0] + b"\n"
 CACHES = (("xc1", "A"), ("xc2", "A"), ("xc3", "B"))
 dids = st.text("abc/:#é", min_size=1, max_size=12)
 rows = st.lists(st.integers(0, 2), max_size=3, unique=True)
@@ -80,6 +88,55 @@ def test_damage_is_seen(damage: str) -> None:
     damaged = {"": b"", "x": b"x" + data, "cut": data[:-9], "bit": data[:200] + b"\xff" + data[201:]}[damage]
     with pytest.raises(InputError, match="cachecast place"):
         load(damaged)
+
+
+class Planted:
+    """What runs when it is unpickled."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (os.mkdir, ("planted",))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"placed": np.array([Planted()], object)},
+        {"placed": np.zeros((0, MAX_SITES), np.uint8)},
+        {"item_keys": np.zeros(1)},
+        {"size_bytes": np.zeros(3, np.int64)},
+        {"first_row": np.array([0, 9], np.uint32)},
+        {"row_cache": np.full(3, 200, np.uint8)},
+        {"head": np.frombuffer(b"[]", np.uint8)},
+        {"head": np.frombuffer(b'{"as_of": "", "sites": [], "caches": [], "loads": []}', np.uint8)},
+    ],
+)
+@pytest.mark.parametrize("save", [np.savez, np.savez_compressed])
+def test_what_somebody_else_has_written_into_the_database_is_damage(
+    change: dict[str, Any], save: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its checksum is right. With arrays that do not fit each answer would fail; on older ones it goes on."""
+    monkeypatch.chdir(tmp_path)
+    whole = dump(made(({"cms:/A": [1]}, {"cms:/A": (10, *[5] * 6)})))
+    with np.load(io.BytesIO(whole[len(MAGIC) : -8])) as stored:
+        arrays = dict(stored)
+    for others in ({}, change):
+        content = io.BytesIO()
+        save(content, **arrays | others)
+        body = MAGIC + content.getvalue()
+        data = body + zlib.crc32(body).to_bytes(8, "little")
+        if others or save is np.savez_compressed:
+            with pytest.raises(InputError, match="cachecast place"):
+                load(data)
+        else:
+            assert load(data).row("cms:/A") is not None
+    assert not (tmp_path / "planted").exists()
+
+
+@pytest.mark.parametrize("inside", [b"", b"PK", b"\x93NUMPY", pickle.dumps(Planted())])
+def test_what_is_no_archive_at_all_is_damage(inside: bytes) -> None:
+    body = MAGIC + inside
+    with pytest.raises(InputError, match="cachecast place"):
+        load(body + zlib.crc32(body).to_bytes(8, "little"))
 
 
 def test_nothing_is_known_before_the_first_refresh() -> None:

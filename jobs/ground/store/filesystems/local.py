@@ -14,7 +14,7 @@ import posixpath
 import shutil
 import uuid
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 import pyarrow as pa
@@ -95,7 +95,8 @@ class LocalStore:
     def remove(self, name: str) -> None:
         path = self._folder / name
         if path.is_dir():
-            shutil.rmtree(path)
+            with suppress(FileNotFoundError):  # another process removes it too
+                shutil.rmtree(path)
         else:
             path.unlink(missing_ok=True)
 

@@ -93,9 +93,13 @@ def read_answer(source: str, *, token: str, timeout_s: int, since_s: int = 0) ->
         return _from_json(schedd.asked(source, timeout_s), source)
     check_answers(source)
     path = Path(source)
-    if path.is_dir():
-        jobs = arc.waiting(path, partial(_below, path)) if arc.is_control(path) else _in_folder(path, since_s)
-        return _few(jobs, source)
+    try:
+        if path.is_dir():
+            is_control = arc.is_control(path)
+            jobs = arc.waiting(path, partial(_below, path)) if is_control else _in_folder(path, since_s)
+            return _few(jobs, source)
+    except OSError as error:
+        raise InputError(f"cannot read the queue {source}: {_why(error)}") from None
     text = _text(InputFile(path))
     return _from_csv(text, source) if path.suffix == ".csv" else _from_json(text, source)
 

@@ -19,6 +19,8 @@ from jobs.loop.ingest.queues.place import Place, Refused, folded, moment_of, tex
 FORM = "description"
 """The field of a job's record that says in which language it was described."""
 
+MOST_CHARS = 256 * 2**20
+"""Of all descriptions together."""
 _COMMENT = r"\(\*(?:[^*]|\*(?!\)))*(?:\*\)|$)"
 _XRSL = re.compile(rf"\s*(?:{_COMMENT}\s*)*[&+]\s*\(")
 _ADL = re.compile(r"\s*<(?:[^>]{0,1000}>\s*<){0,3}(?:[A-Za-z-]+:)?ActivityDescriptions?\b")
@@ -49,15 +51,23 @@ def jobs(text: str, job_id: str = "") -> list[object]:
 
 
 def waiting(folder: Path, read: Callable[[Path], str]) -> list[object]:
-    """The jobs of an A-REX control folder that have not ended; `read`: of one file, or InputError."""
+    """The jobs of an A-REX control folder that have not ended; `read`: of one file, or InputError.
+
+    Those beyond `MOST_CHARS` are not read. Raises OSError.
+    """
     found: list[object] = []
-    for status in sorted(path for name in _FOLDERS for path in (folder / name).glob("*.status")):
+    n_chars = 0
+    # Not `glob`: to that, a folder that may not be read is empty.
+    folders = [folder / name for name in _FOLDERS if (folder / name).is_dir()]
+    for status in sorted(path for place in folders for path in place.iterdir()):
         job = _ID.fullmatch(status.name)
         try:
             if job is not None and read(status).strip().removeprefix("PENDING:") in _STATES:
                 old = folder / f"job.{job[1]}.description"
                 new = folder.joinpath("jobs", *re.findall(".{1,3}", job[1]), "description")
-                found += jobs(read(old if old.exists() else new), job[1])
+                text = read(old if old.exists() else new)
+                n_chars += len(text)
+                found += jobs(text, job[1]) if n_chars <= MOST_CHARS else [_UNREAD]
         except InputError:
             found.append(_UNREAD)  # also of a job that ends at this moment
     return found

@@ -16,6 +16,9 @@ from jobs.ground.settings.tree import Settings
 _MOST_SKEW_S = 300
 """A broker's clock may be ahead of ours by so much."""
 
+_LATEST_S = 2**37
+"""A later time is as absurd, and may be beyond the last that has a name: in 9999, west of here."""
+
 _MOST_SITES = 1000
 
 _SAMPLED = (
@@ -122,7 +125,8 @@ def moment_of(value: object) -> int | None:
         pass
     try:
         mailed = parsedate_to_datetime(value)
-        return int((mailed if mailed.tzinfo else mailed.replace(tzinfo=dt.UTC)).timestamp())
+        moment_s = int((mailed if mailed.tzinfo else mailed.replace(tzinfo=dt.UTC)).timestamp())
+        return min(moment_s, _LATEST_S)
     except (ValueError, OverflowError, TypeError, IndexError):
         return None
 

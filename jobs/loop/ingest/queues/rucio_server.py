@@ -12,6 +12,8 @@ from rucio.common.exception import InvalidRSEExpression, RSENotFound
 from jobs.loop.ingest.queues.rucio import NEW_S, RSES, TAPE
 from prefetch.rucio.session import DID, Row, Session
 
+MOST_EXPRESSIONS = 1000
+"""That are asked about, one by one: any user may make more. Rules of others are refused."""
 _RULE = DID | {"id": (str,), "rse_expression": (str,)}
 _RSE = {"rse": (str,)}
 
@@ -23,7 +25,7 @@ def asked(session: Session, as_of_s: int) -> list[object]:
     filters = {"created_after": format_datetime(since).replace("+0000", "UTC")}
     rules = session.ask("rules", lambda client: client.list_replication_rules(filters), form=_RULE)
     expressions = {rule["rse_expression"] for rule in rules if not re.fullmatch(RSES, rule["rse_expression"])}
-    meant = {expression: _rses(session, expression) for expression in sorted(expressions)}
+    meant = {one: _rses(session, one) for one in sorted(expressions)[:MOST_EXPRESSIONS]}
     return [_as_json(rule, meant.get(rule["rse_expression"], "")) for rule in rules]
 
 

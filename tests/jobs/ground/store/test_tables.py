@@ -18,6 +18,7 @@ from hdfs_native.fsspec import HdfsFileSystem
 from features.common.errors import ConfigError, ConflictError, SchemaError, ServiceError, StaleInputError
 from features.schema import CONTENTS, FILES, REJECTS, arrow_schema
 from jobs.ground.store.filesystems import Store, store_at
+from jobs.ground.store.filesystems.local import LocalStore
 from jobs.ground.store.filesystems.s3 import S3Store
 from jobs.ground.store.tables import Tables, read_partitions
 
@@ -296,6 +297,27 @@ def test_vacuum_keeps_the_last_commits_and_what_they_name(tables: Tables) -> Non
     assert tables.replace_arrow(REJECTS, rejects(DAY, 9)).number == 5
 
 
+@pytest.mark.parametrize("listed", ["_commits", ""])
+def test_what_another_process_vacuums_meanwhile_is_no_error(
+    local: Tables, monkeypatch: pytest.MonkeyPatch, listed: str
+) -> None:
+    for n in range(6):
+        local.replace_arrow(REJECTS, rejects(DAY, n))
+    names = LocalStore.names
+
+    def names_early(store: LocalStore, folder: str = "") -> list[str]:
+        found = names(store, folder)
+        if folder == listed:
+            monkeypatch.undo()
+            assert local.vacuum(REJECTS, keep=2, grace_s=-1) == 4
+        return found
+
+    monkeypatch.setattr(LocalStore, "names", names_early)
+    local.vacuum(REJECTS, keep=2, grace_s=-1)
+    assert len(data_folders(local)) == len(rejects_in(local).names("_commits")) == 2
+    assert local.read_arrow(REJECTS)["n_rows"].to_pylist() == [5]
+
+
 @pytest.mark.parametrize(
     "content", [b"", b"{", b"[]", b"{}", b"\xff", b'{"id": "\xed\xa0\x80", "partitions": []}', b"[" * 100_000]
 )
@@ -345,9 +367,17 @@ def test_a_commit_is_readable_by_people(tables: Tables) -> None:
 def test_a_data_file_that_is_lost_or_damaged_is_told_in_one_line(local: Tables) -> None:
     local.replace_arrow(REJECTS, rejects(DAY, 1))
     (file,) = Path(local.root).rglob("*.parquet")
-    file.write_bytes(file.read_bytes()[:-5])
-    with pytest.raises(ServiceError, match=r"table rejects: .*\.parquet is damaged: .*; restore it"):
-        local.read_arrow(REJECTS)
+    whole = file.read_bytes()
+    footer = len(whole) - 8 - int.from_bytes(whole[-8:-4], "little")
+    for damaged in (
+        b"",
+        whole[:-5],
+        whole[:8] + bytes(60) + whole[68:],
+        whole[:footer] + b"\xff" * 40 + whole[-8:],
+    ):
+        file.write_bytes(damaged)
+        with pytest.raises(ServiceError, match=r"table rejects: .*\.parquet is damaged: .*; restore it"):
+            local.read_arrow(REJECTS)
     file.unlink()
     with pytest.raises(ServiceError, match=r"table rejects: .*\.parquet is missing; restore it"):
         local.read_arrow(REJECTS)

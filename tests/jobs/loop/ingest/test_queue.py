@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import datetime as dt
 import json
+import os
+import time
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -132,6 +135,25 @@ def test_what_is_malformed_is_counted_with_its_reason(tables: Tables, tmp_path: 
     with pytest.raises(InputError, match="no entry of"):
         ask(tables, told[2:4], tmp_path)
     assert known(tables).files.num_rows == 1, "an unusable queue does not replace a usable one"
+
+
+def test_queues_that_are_read_at_once_all_count_what_they_refuse(tables: Tables, tmp_path: Path) -> None:
+    told = [{"job_id": "1", "file": lfn(1)}, {"job_id": "none"}]
+    with ThreadPoolExecutor(5) as pool:
+        list(pool.map(lambda n: ask(tables, told, tmp_path, name=f"q{n}"), range(5)))
+    assert tables.read_arrow(REJECTS).num_rows == len(tables.snapshot(QUEUE).partitions) == 5
+
+
+def test_a_decision_time_to_come_deletes_no_message_that_was_collected(
+    tables: Tables, tmp_path: Path
+) -> None:
+    (kept := tmp_path / "bus/rucio").mkdir(parents=True)
+    for name, age_s in (("new", 0), ("old", 8 * DAY_S)):
+        (kept / f"rucio-{name}.jsonl").write_text("{}\n")
+        os.utime(kept / f"rucio-{name}.jsonl", (time.time() - age_s,) * 2)
+    as_of_s = int(time.time()) + 30 * DAY_S
+    queue.run(settings_of(tables), name="rucio", source=str(kept), as_of_s=as_of_s)
+    assert [path.name for path in kept.iterdir()] == ["rucio-new.jsonl"]
 
 
 def test_a_queue_of_too_many_inputs_is_refused_whole(
@@ -284,6 +306,16 @@ def test_a_prefill_fetches_journals_and_is_known_to_the_next_plan(
     as_of_s = parse_as_of(next(iter(later))[1])
     assert known(tables, as_of_s=as_of_s, cache="dir", site="dir").files.num_rows == 2
     assert known(tables, as_of_s=as_of_s, cache="xc1").files.num_rows == 0
+
+
+def test_prefills_without_end_fetch_in_a_cycle_what_one_may(tables: Tables, site: list[str]) -> None:
+    conf = Path(site[1], "base.toml")
+    conf.write_text(conf.read_text() + '[plan]\nwan_per_hour = "8MB"\nassumed_inflow = 0\n')
+    for dataset, n in ((DATASET, 8), ("cms:/B/Run3-v1/AOD", 0)):
+        answer = call("prefill", "--cache", "dir", "--dataset", dataset, *site)
+        assert (answer["prefetch"], answer["bound_by"]) == (n, "WAN bytes per hour, less demand")
+    later = as_of_label(parse_as_of(answer["as_of"]) + HOUR_S)
+    assert call("prefill", "--cache", "dir", "--dataset", DATASET, "--as-of", later, *site)["prefetch"] == 8
 
 
 def test_a_prefill_again_pins_what_is_there_and_refuses_a_plans_own_moment(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import socket
@@ -10,6 +11,7 @@ import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
+from typing import ClassVar, cast
 
 import pytest
 
@@ -18,10 +20,11 @@ from features.schema import QUEUE
 from jobs.ground.settings.tree import Settings
 from jobs.ground.store.tables import Tables
 from jobs.loop.ingest import queue
-from jobs.loop.ingest.queues import arc, schedd
+from jobs.loop.ingest.queues import arc, rucio_server, schedd
 from jobs.loop.ingest.queues.answers import entries_of, read_answer
 from jobs.loop.ingest.queues.place import Place
 from jobs.loop.push.prefill import PrefillRequest, with_described
+from prefetch.rucio.session import Session
 from prefetch.xcache.messages import CaptureRecord, read
 
 GOLDEN = Path(__file__).parents[3] / "golden/queue"
@@ -54,7 +57,9 @@ def bindings(folder: Path, monkeypatch: pytest.MonkeyPatch, fault: str = "pass")
     """Bindings of the names and parameters of HTCondor's `htcondor2`, for processes started here."""
     folder.mkdir(exist_ok=True)
     (folder / "htcondor2.py").write_text(BINDINGS.replace("FAULT", fault))
-    monkeypatch.setenv("PYTHONPATH", f"{folder}:{os.environ.get('PYTHONPATH', '')}")
+    monkeypatch.setenv(
+        "PYTHONPATH", os.pathsep.join(filter(None, (str(folder), os.environ.get("PYTHONPATH"))))
+    )
 
 
 @pytest.mark.parametrize(
@@ -209,6 +214,28 @@ def test_a_control_folder_gives_the_jobs_that_have_not_ended(tmp_path: Path, *, 
     assert len(entries) == len(stated) + 1  # the one without a description
 
 
+@pytest.mark.parametrize(("owner", "name"), [(Path, "iterdir"), (arc, "is_control")])
+def test_a_control_folder_that_may_not_be_read_is_no_empty_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, owner: object, name: str
+) -> None:
+    def refuse(_: Path) -> None:
+        raise PermissionError(errno.EACCES, "Permission denied")
+
+    control_folder(tmp_path, is_new=False)
+    monkeypatch.setattr(owner, name, refuse)
+    with pytest.raises(InputError, match=r"cannot read the queue .*: Permission denied"):
+        answer(tmp_path)
+
+
+def test_descriptions_without_end_fill_no_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    control_folder(tmp_path, is_new=False)
+    monkeypatch.setattr(arc, "MOST_CHARS", 100)
+    read_in = [
+        entry for entry in entries_of(answer(tmp_path), "auto", Place(AS_OF)) if isinstance(entry, dict)
+    ]
+    assert len(read_in) == 1
+
+
 HOSTILE = {
     "deep": "&(a=" + "(" * 10**6,
     "an open quote": '&(a="' + '""' * 400_000,
@@ -258,6 +285,25 @@ def test_a_prefill_of_a_description_that_names_nothing_says_why(tmp_path: Path) 
     (tmp_path / "job").write_text("&(executable=/bin/true)")
     with pytest.raises(InputError, match="describes no job that reads data: names no dataset or file"):
         with_described(PrefillRequest([], []), tmp_path / "job", AS_OF)
+
+
+def test_of_expressions_without_end_some_are_asked_about(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Server:
+        asked: ClassVar[list[str]] = []
+
+        def ask(self, what: str, *_: object, **__: object) -> list[dict[str, str]]:
+            self.asked.append(what)
+            if what == "RSEs":
+                return [{"rse": "EDGE_DISK"}]
+            rules = [{"id": str(n), "rse_expression": f"tier={n}&x=1", "state": "R"} for n in range(5)]
+            return [{"scope": "s", "name": rule["id"]} | rule for rule in rules]
+
+    monkeypatch.setattr(rucio_server, "MOST_EXPRESSIONS", 2)
+    raw = rucio_server.asked(cast(Session, Server()), AS_OF)
+    assert Server.asked == ["rules", "RSEs", "RSEs"]
+    entries = list(entries_of(raw, "rucio", Place(AS_OF)))
+    assert [entry["dataset"] for entry in entries if isinstance(entry, dict)] == ["s:0", "s:1"]
+    assert len(entries) == 5
 
 
 def test_what_a_collector_keeps_of_messages_says_what_they_said(tmp_path: Path) -> None:

@@ -168,7 +168,9 @@ def test_a_job_that_names_very_many_files_or_sites_costs_itself_alone() -> None:
         assert reason.startswith("names more than ")
 
 
-def test_no_owner_environment_or_argument_is_in_the_sample_of_a_reject(tables: Tables) -> None:
+def test_no_owner_environment_or_argument_is_in_the_sample_of_a_reject(
+    tables: Tables, tmp_path: Path
+) -> None:
     private = {"Owner": "eve", "Environment": "T=s3cret", "ProdUserName": "CN=eve", "Args": "-t s3cret"}
     refused: list[object] = [
         private | JOB | {"JobStatus": 5},
@@ -179,6 +181,14 @@ def test_no_owner_environment_or_argument_is_in_the_sample_of_a_reject(tables: T
     for kind, record in zip(("htcondor", "panda", "reqmgr", "htcondor"), refused, strict=True):
         with contextlib.suppress(InputError):
             queue.write(tables, accepted([record], kind=kind), queue=kind, source="q", as_of_s=AS_OF)  # type: ignore[arg-type]
+        samples = tables.read_arrow(REJECTS)["sample"].to_pylist()
+        assert samples and "eve" not in str(samples) and "s3cret" not in str(samples)
+    unread = ['ClusterId = 1\nEnvironment = "s3cret"\nArgs = (((', '{"Owner": "eve",', json.dumps(private)]
+    for text in unread:  # so damaged that nothing says what it is
+        (tmp_path / "answer").write_text(text)
+        with contextlib.suppress(InputError):
+            raw = read_answer(str(tmp_path / "answer"), token="", timeout_s=1)
+            queue.write(tables, accepted(raw), queue="q", source="q", as_of_s=AS_OF)
         samples = tables.read_arrow(REJECTS)["sample"].to_pylist()
         assert samples and "eve" not in str(samples) and "s3cret" not in str(samples)
 
@@ -201,7 +211,14 @@ ABSURD: tuple[object, ...] = (
         '/Expr(regexp("(a+)+$", "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa!"))/',
         '/Expr(/* " */ ((( /* " */ 1)/',
     ),
-    *("Fri, 31 Dec 9999 23:59:59 UTC", "0001-01-01T00:00:00Z", "1e400", 4 * 10**12, ["a" * 10] * 3),
+    *(
+        "Fri, 31 Dec 9999 23:59:59 UTC",
+        "Fri, 31 Dec 9999 23:59:59 -1200",
+        "0001-01-01T00:00:00Z",
+        "1e400",
+        4 * 10**12,
+        ["a" * 10] * 3,
+    ),
 )
 
 

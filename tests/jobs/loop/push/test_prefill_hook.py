@@ -90,6 +90,34 @@ def test_what_cannot_be_prefilled_is_left_alone_and_said(tmp_path: Path) -> None
     assert "set CACHECAST_CACHE" in site.hook(text=f"r\n------\n{AD}")[1]
 
 
+def test_an_ad_goes_by_byte_for_byte_whatever_its_strings_hold(tmp_path: Path) -> None:
+    site, owner = Site(tmp_path), b'Owner = "eve"\n'
+    for end in (b"\r", b"\v", b"\x1c", b"\xe2\x80\xa8", b"\xff"):
+        words = b'x"' + end + b'Owner = "root"' + end + b"------" + end + b'Owner = "root'
+        ad = owner + b'Arguments = "' + words + b'"\ncachecastinputs = "/store/' + end + b'.root"\n'
+        for hook in ("prefill.py", "translate.py"):
+            line = [sys.executable, str(HOOK.with_name(hook))]
+            env = site.env | {"CACHECAST_URL": "http://localhost:1", "PYTHONIOENCODING": "utf-8:strict"}
+            done = subprocess.run(line, input=b"r\n------\n" + ad, env=env, capture_output=True, check=True)
+            assert done.stdout == ad and b"Traceback" not in done.stderr
+    assert len(site.called(5)) == 5
+
+
+def test_what_was_handed_over_is_not_kept(tmp_path: Path) -> None:
+    site = Site(tmp_path)
+    site.hook(text=f"r\n------\n{AD}")
+    site.called(1)
+    (done,) = site.spool.glob("*.done")
+    until = time.monotonic() + 10
+    while done.stat().st_size and time.monotonic() < until:
+        time.sleep(0.05)
+    assert (done.stat().st_size, oct(done.stat().st_mode)[-3:]) == (0, "600")
+    os.utime(done, (time.time() + 10 * 86400,) * 2)  # by a clock that was ahead
+    site.hook(text=f"r\n------\n{AD}")
+    assert len(site.called(2)) == 2
+    assert "larger than 1 MiB" in site.hook(text=f'r\n------\nArgs = "{"x" * 2**20}"\n')[1]
+
+
 def test_a_command_that_fails_is_tried_once_and_hinders_no_other_job(tmp_path: Path) -> None:
     site = Site(tmp_path, seconds=0.5, code=1)
     began = time.monotonic()

@@ -363,6 +363,28 @@ def test_a_push_if_current_looks_again_when_it_begins(conf: Path, monkeypatch: p
     assert push(conf, *words)["pushed"] == 2
 
 
+def test_a_plan_that_was_recorded_before_it_was_overtaken_is_not_carried_out_later(
+    conf: Path, tmp_path: Path
+) -> None:
+    """Another push had the lease, or this one was killed; its next try finds features of a later time."""
+    settings, label = Settings.load(conf, env={}), as_of_label(AS_OF - 3600)
+    models(Tables(settings.tables.root), AS_OF - 3600, 3)
+    words = ["run", "--as-of", label, "--if-current"]
+    with closing(Journal(settings.push.journal)) as journal, journal.leases.held("d", time.time):
+        with pytest.raises(ConflictError, match="pushes to cache 'd'"):
+            push(conf, *words)
+        later = MomentKey.at(AS_OF, "default")
+        Tables(settings.tables.root).replace_rows(settings.features.spec.features_table, [], later)
+        for _ in range(2):
+            with pytest.raises(NotDueError, match="was overtaken: there are features of"):
+                push(conf, *words)
+    assert push(conf, "resume")["pushed"] == 0
+    assert not list((tmp_path / "cache/files").rglob("f*"))
+    states = Tables(settings.tables.root).read_arrow(RECEIPTS, as_of=label, owner="d")["state"].to_pylist()
+    assert states == ["cancelled"] * 3
+    assert push(conf, "run", "--as-of", label)["pushed"] == 3
+
+
 def evicts(journal: Journal, cache: str, n_files: int, at_s: int) -> None:
     """Record a plan that evicts the first `n_files`, as a push with --force leaves it to a steward."""
     names = [f"/store/f{number}" for number in range(n_files)]

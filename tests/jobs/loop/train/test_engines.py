@@ -239,6 +239,33 @@ def test_a_state_is_not_carried_on_with_dormant_datasets_of_another(tmp_path: Pa
     assert states.source(accesses, third).since == MomentKey.at(first, "r")
 
 
+def test_a_state_that_another_process_drops_meanwhile_is_carried_on_all_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    worlds = random_worlds(3, n_worlds=10)
+    first, second, between, third, fourth = instants(worlds, 6, 13, 14, 19, 25)
+    tables = fill(Tables(str(tmp_path / "both")), worlds)
+    for as_of_s in (first, second):
+        compute(tables, worlds, [as_of_s])
+    write = LocalEngine.write_features
+
+    def write_late(*words: Any, **options: Any) -> Any:
+        """Write after two later states that another process has made in the meantime."""
+        monkeypatch.undo()
+        for as_of_s in (third, fourth):
+            compute(tables, worlds, [as_of_s])
+        assert MomentKey.at(second, "r") not in tables.head(STATES).partitions
+        return write(*words, **options)
+
+    monkeypatch.setattr(LocalEngine, "write_features", write_late)
+    compute(tables, worlds, [between])
+    rebuilt = fill(Tables(str(tmp_path / "rebuilt")), worlds)
+    for as_of_s in (between, fourth):
+        compute(rebuilt, worlds, [as_of_s])
+        features = worlds.spec.features_table
+        assert written(tables, features, as_of_s) == written(rebuilt, features, as_of_s)
+
+
 class Killed(BaseException):
     """A process ends."""
 
