@@ -69,7 +69,9 @@ def _show(region: Status) -> None:
     for report in region.queues:
         console.sentence(f"queue {report.queue}: {report}")
     if region.alarms:
-        console.line(f"{len(region.alarms)} alarms, each with a section in docs/troubleshoot.md:")
+        n_alarms = len(region.alarms)
+        each = "alarms, each with a section" if n_alarms > 1 else "alarm, with a section"
+        console.line(f"{n_alarms} {each} in docs/troubleshoot.md:")
         for alarm in region.alarms:
             console.sentence(f"{alarm.name} ({alarm.about}): {alarm.text}. Do: {alarm.remedy}")
     else:

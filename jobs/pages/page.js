@@ -211,7 +211,7 @@
       one.hidden = Boolean(now) && one.dataset.capacity !== now;
     });
     all("table").forEach(fold);
-    all(".scroll").forEach((box) => box.classList.toggle("wide", box.scrollWidth > box.clientWidth + 1));
+    all(".scroll, figure").forEach((box) => box.classList.toggle("wide", box.scrollWidth > box.clientWidth + 1));
   }
 
   function fold(table) {

@@ -211,8 +211,9 @@ class _ItemRun:
 
 
 def _kind(item: Item, receipt: Receipt) -> str:
-    """The error of a failed item without what differs from item to item."""
-    return _LONG_NUMBER.sub("…", (receipt.error or "no error was told").replace(item.name, "…"))
+    """The error of a failed item without what differs from item to item: its URLs, paths and numbers."""
+    file = re.escape(item.name.rpartition("/")[2])
+    return _LONG_NUMBER.sub("…", re.sub(rf"[^\s;]*{file}", "…", receipt.error or "no error was told"))
 
 
 def _by_kind(failures: Counter[str]) -> dict[str, int]:

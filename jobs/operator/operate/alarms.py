@@ -253,7 +253,13 @@ def _push_alarms(cache: CacheStatus, now: str) -> Iterator[Alarm]:
         text = f"{failed} of {sum(cache.push.values())} items of the last push failed"
         over = "" if cache.push_ends is None else f", whose time is over at {cache.push_ends}"
         yield alarm("push-failed", cache.cache, f"{text}{over}; their errors are in the receipts table")
-    if cache.plan_at is None or cache.push_at == cache.plan_at or now >= (cache.plan_ends or ""):
+    if cache.plan_at is None or now >= (cache.plan_ends or ""):
+        return
+    if cache.push_at == cache.plan_at:
+        if n_left := cache.push.get(ItemState.PLANNED, 0):
+            items = f"{n_left} of {sum(cache.push.values())} items of the plan of {cache.plan_at}"
+            text = f"{items} were not pushed; its time is over at {cache.plan_ends}"
+            yield alarm("not-pushed", cache.cache, text, cache.plan_at)
         return
     if cache.withheld is None:
         text = f"the plan of {cache.plan_at} was not pushed; its time is over at {cache.plan_ends}"

@@ -153,6 +153,10 @@ def test_each_alarm_comes_when_it_should(settings: Settings, tables: Tables) -> 
     receipts = [row(RECEIPTS, item_id=str(n), state=state) for n, state in enumerate(("done", "failed"))]
     tables.replace_rows(RECEIPTS, receipts, key)
     assert alarms(settings) == {("push-failed", "xc1")}
+    receipts = [row(RECEIPTS, item_id=str(n), state=state) for n, state in enumerate(("done", "planned"))]
+    tables.replace_rows(RECEIPTS, receipts, key)
+    assert alarms(settings) == {("not-pushed", "xc1")}
+    assert run(settings, now_s=NOW_S).alarms[0].text.startswith("1 of 2 items")
     tables.replace_rows(RECEIPTS, [row(RECEIPTS, item_id="0", state="done")], key)
     tables.replace_rows(CONTENTS, [row(CONTENTS, did="a", bytes_on_disk=951 * 10**9)], key)
     assert alarms(settings) == {("above-high-watermark", "xc1")}
