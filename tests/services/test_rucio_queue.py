@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import sqlite3
 import subprocess
@@ -138,5 +139,7 @@ def test_the_server_s_rules_and_messages_are_a_queue(rucio: RucioServer, broker:
     assert known.n_unknown == len(by_message)
     later_s = now_s + 9 * 86400
     assert queued(here, "rucio_server", as_of_s=later_s) == set()
-    queue.run(here, name="rucio", source=str(folder), as_of_s=later_s)
+    for file in folder.glob("rucio-*.jsonl"):
+        os.utime(file, (now_s - 9 * 86400,) * 2)
+    queue.run(here, name="rucio", source=str(folder), as_of_s=now_s + 4)
     assert [file.name for file in folder.iterdir()] == ["subscriptions.json"]
