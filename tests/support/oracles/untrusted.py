@@ -311,7 +311,7 @@ _HTTP = (
     b'\x01{"client": "EDGE", "filename": "cms:/f"}',
     b'\x02{"client": "A", "cache_site": "EDGE"}',
     b'\x04{"inputs": ["cms:/f", {"did": "cms:/g", "size_bytes": 5}], "waited_s": 1}',
-    *(b"\x050/cms:/P/E/AOD", b"\x06cms:/P/E/AOD/EDGE,other", b"\x08xc1", b"\x09metrics", b"\x0aEDGE/xc1"),
+    *(b"\x050/cms:/P/E/AOD", b"\x06cms:/P/E/AOD/EDGE,other", b"\x08metrics", b"\x09EDGE/xc1"),
 )
 
 

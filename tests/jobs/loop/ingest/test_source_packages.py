@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import importlib
+import itertools
 import json
 import logging
 import os
@@ -31,6 +32,8 @@ PAGE = (ROOT / "docs" / "source.md").read_text()
 BLOCKS = re.findall(r"```(toml|python|json)\n(.*?)```", PAGE, re.DOTALL)
 SHOWN = dict(reversed(BLOCKS))
 """The first block of each language."""
+LINE = next(before for (_, before), (language, _) in itertools.pairwise(BLOCKS) if language == "python")
+"""A line of the page's records, above the code that reads it."""
 DAY = dt.date(2026, 3, 5)
 RECORDS = [
     {"time": 1772323200.5, "path": "/store/data/a.root", "bytes": 7, "host": "xc1"},
@@ -39,7 +42,7 @@ RECORDS = [
     {"path": "/store/data/b.root", "bytes": 1, "host": "xc2"},
     {"time": 1772323201, "path": "/store/data/b.root", "bytes": -1, "host": "xc2"},
     {"time": 1772323201, "path": "/store/data/b.root", "bytes": "few", "host": "xc2"},
-    json.loads(SHOWN["json"]),
+    json.loads(LINE),
 ]
 REFUSED = {"missing field": 1, "negative size": 1, "unparsable number": 1, "unparsable time": 1}
 
