@@ -101,7 +101,7 @@ WRITTEN_BY: Mapping[str, str] = {
     **dict.fromkeys(("outcomes", "worth"), "outcomes"),
     "receipts": "push",
     "steward_days": "steward",
-    "queue": "queue",
+    **dict.fromkeys(("queue", "announced"), "queue"),
     "evaluations": "evaluate",
     "promotions": "promote",
 }
