@@ -182,7 +182,7 @@ BENCHES = (
     ),
     Bench("drill-tokens", "Trust: an hour by tokens of ten minutes", "drill_tokens.py"),
     Bench("steward-million", "Trust: a steward beside a million files", "steward_million.py"),
-    Bench("two-hosts", "Trust: a controller and a cache on two hosts, with cuts", "two_hosts.py"),
+    Bench("two-hosts", "Trust: a controller and a cache on two hosts, with cuts", "two_hosts.py --day"),
     Bench("airflow-day", "Trust: a day of a real Airflow", "airflow_day.py"),
 )
 
