@@ -1,6 +1,8 @@
 """cachecast: forecasts which data files will be read again, and places them in XCache servers."""
 
+import atexit
 import runpy
+import shutil
 import tempfile
 from pathlib import Path
 
@@ -8,7 +10,8 @@ from setuptools import find_packages, setup
 
 SOURCES = runpy.run_path(str(Path(__file__).parent / "jobs" / "ground" / "settings" / "our_sources.py"))
 # Else files of modules that are gone, in a build/ of before, would come into the wheel.
-BUILD = tempfile.TemporaryDirectory(prefix="cachecast-build-")
+BUILD = tempfile.mkdtemp(prefix="cachecast-build-")
+atexit.register(shutil.rmtree, BUILD, ignore_errors=True)
 ROOMS = ["cachecast", "dags", "jobs", "models", "prefetch", "replay", "features"]
 
 CONTROLLER = [  # what trains, plans, serves and draws
@@ -35,7 +38,7 @@ setup(
     version="0.1.0",
     description="Forecast re-access of LHC data files and act on it in XCache servers",
     python_requires=">=3.11,<3.14",
-    options={"build": {"build_base": BUILD.name}},
+    options={"build": {"build_base": BUILD}},
     packages=[*find_packages(include=[name for room in ROOMS for name in (room, f"{room}.*")]), "conf"],
     package_data={
         "conf": [
