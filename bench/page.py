@@ -91,7 +91,7 @@ HEADLINES = (
     Headline(
         "scoring",
         "scores/s on two cores",
-        r"native: +(?P<anchor>[\d,]+) scores.*\n +here, from parquet: +(?P<ours>[\d,]+) scores/s, "
+        r"native: +(?P<anchor>[\d,]+) scores.*\n *here, from parquet: +(?P<ours>[\d,]+) scores/s, "
         r"(?P<ratio>\d+%) of native",
         "LightGBM's own prediction",
         "asked: 5 x",
