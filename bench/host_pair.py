@@ -245,7 +245,7 @@ class Hosts:
         return found[0]
 
     def link(self, state: str) -> None:
-        """`up`, or `down`: what is sent is lost, and nobody is told."""
+        """`up`, or `down`: what is sent is lost, without an error."""
         ip("-n", CONTROLLER, "link", "set", "cc0", state)
 
     def database(self) -> None:

@@ -20,7 +20,7 @@ from types import MappingProxyType
 import numpy as np
 from boards import Board, region
 from order_gaps import means
-from queue_of_tasks import QueueOf, announced, queue_of, told, weighed
+from queue_of_tasks import QueueOf, announced, merged_queues, queue_of, weighed
 
 from features.common.progress import unwatched
 from features.common.times import HOUR_S
@@ -70,7 +70,7 @@ def gaps(board: Board, seed: int) -> dict[str, list[float]]:
             queued[name] = queue_of(board.trace, task, how, np.random.default_rng(seed))
     for name, (brokers, is_weighed) in BROKERS.items():
         said = [announced(board.trace, task, how, np.random.default_rng(seed)) for how in brokers]
-        queued[name] = told([weighed(of, board.trace) for of in said] if is_weighed else said)
+        queued[name] = merged_queues([weighed(of, board.trace) for of in said] if is_weighed else said)
     for name, reads in queued.items():
         story = board.story._replace(queued=reads)
         policies = {LRU: None, BOUND: None, STEWARD: steward_policy(STEWARD, story, orders)}

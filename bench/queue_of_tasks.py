@@ -44,7 +44,7 @@ class Entries(NamedTuple):
 
 def queue_of(trace: Trace, task: IntArray, how: QueueOf, rng: np.random.Generator) -> QueuedReads:
     """What the queue says; `task`: of each access, below 0 for none."""
-    return told([announced(trace, task, how, rng)])
+    return merged_queues([announced(trace, task, how, rng)])
 
 
 def announced(trace: Trace, task: IntArray, how: QueueOf, rng: np.random.Generator) -> Entries:
@@ -109,8 +109,8 @@ def weighed(entries: Entries, trace: Trace) -> Entries:
     return Entries(entries.file[heard], due_s[heard], entries.begins_s[heard], ends_s[heard])
 
 
-def told(queues: Sequence[Entries]) -> QueuedReads:
-    """What the order is told by queues: of several entries for a file the one due next, or that was last."""
+def merged_queues(queues: Sequence[Entries]) -> QueuedReads:
+    """The reads that queues expect: of several entries for a file the one due next, or that was last."""
     file, due_s, begins_s, ends_s = (np.concatenate(column) for column in zip(*queues, strict=True))
     order = np.argsort(np.concatenate([begins_s, ends_s]), kind="stable")
     waiting: dict[int, list[float]] = {}

@@ -187,7 +187,7 @@ def datasets(
     Else the file is alone: its code is a number of its own after those of the names.
     """
     stating = (before, catalogue, reads)
-    names, (kept, listed, stated) = ranked([statements.rows["dataset"] for statements in stating])
+    names, (carried, listed, stated) = ranked([statements.rows["dataset"] for statements in stating])
     first_s = _least(n_files, reads.item, reads.from_s)
     by_catalogue = fact("dataset", n_files, [catalogue], coded=(names, [listed]))
     dataset = np.where(by_catalogue.from_s <= first_s, by_catalogue.value, -1)
@@ -195,7 +195,7 @@ def datasets(
     rows = np.flatnonzero((stated >= 0) & (reads.from_s == first_s[reads.item]))
     by_reads = _least(n_files, reads.item[rows], stated[rows].astype(np.int64))
     dataset = np.where((dataset < 0) & (by_reads != NEVER), by_reads, dataset)
-    dataset[before.item], from_s[before.item] = kept, before.from_s
+    dataset[before.item], from_s[before.item] = carried, before.from_s
     is_read = first_s != NEVER
     is_read[before.item] = True
     alone = np.flatnonzero(is_read & (dataset < 0))

@@ -159,8 +159,8 @@ def _of_rucio(
         return _OTHER
     is_text = isinstance(created_at, str) and len(created_at) <= MAX_WORD_CHARS
     texts = {name: text for name, text in payload.items() if name in _OF_RUCIO and isinstance(text, str)}
-    kept = {name: text for name, text in texts.items() if len(text) <= _MOST_NAME_CHARS}
-    event = {"event_type": kind, "created_at": created_at if is_text else at_s, "payload": kept}
+    short_texts = {name: text for name, text in texts.items() if len(text) <= _MOST_NAME_CHARS}
+    event = {"event_type": kind, "created_at": created_at if is_text else at_s, "payload": short_texts}
     return CaptureRecord("rucio", _line(event))
 
 

@@ -16,5 +16,5 @@ SAW = {
 }
 
 source, copy, *_ = [*read_ads(given()), {}]
-found = {name: value for name, value in copy.items() if name in SAW or name.startswith(KEPT)}
-give(write_ad(source | found))
+reported = {name: value for name, value in copy.items() if name in SAW or name.startswith(KEPT)}
+give(write_ad(source | reported))

@@ -49,8 +49,8 @@ def described(control: str, job: str) -> str:
 
 def of_ad(ad: dict[str, str]) -> str:
     """What of an ad says what the job reads, as the ad of a job that waits; empty if nothing does."""
-    kept = {name: value for name, value in ad.items() if name.lower() in READ}
-    return write_ad({"ClusterId": "0", "JobStatus": "1"} | kept) if kept else ""
+    inputs = {name: value for name, value in ad.items() if name.lower() in READ}
+    return write_ad({"ClusterId": "0", "JobStatus": "1"} | inputs) if inputs else ""
 
 
 def keep(text: str) -> str:

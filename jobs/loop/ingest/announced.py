@@ -42,12 +42,12 @@ _KEY = ["input", "is_dataset"]
 
 def share_kept(days: Iterable[tuple[float, float]]) -> float:
     """How far a queue is believed that was to be `claimed` and `kept` on each of `days`, the newest first."""
-    claimed = kept = _PRIOR
+    claimed_reads = seen_reads = _PRIOR
     for age, (said, read) in enumerate(itertools.islice(days, DAYS)):
         weight = _FADES**age * min(1.0, _MOST_A_DAY / said) if said > 0 else 0.0
-        claimed += weight * said
-        kept += weight * min(read, said)
-    return kept / claimed
+        claimed_reads += weight * said
+        seen_reads += weight * min(read, said)
+    return seen_reads / claimed_reads
 
 
 def believed(tables: Tables, *, as_of_s: int) -> dict[str, float]:

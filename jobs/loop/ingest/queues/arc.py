@@ -55,7 +55,7 @@ def waiting(folder: Path, read: Callable[[Path], str]) -> list[object]:
 
     Those beyond `MOST_CHARS` are not read. Raises OSError.
     """
-    found: list[object] = []
+    descriptions: list[object] = []
     n_chars = 0
     # Not `glob`: to that, a folder that may not be read is empty.
     folders = [folder / name for name in _FOLDERS if (folder / name).is_dir()]
@@ -67,10 +67,10 @@ def waiting(folder: Path, read: Callable[[Path], str]) -> list[object]:
                 new = folder.joinpath("jobs", *re.findall(".{1,3}", job[1]), "description")
                 text = read(old if old.exists() else new)
                 n_chars += len(text)
-                found += jobs(text, job[1]) if n_chars <= MOST_CHARS else [_UNREAD]
+                descriptions += jobs(text, job[1]) if n_chars <= MOST_CHARS else [_UNREAD]
         except InputError:
-            found.append(_UNREAD)  # also of a job that ends at this moment
-    return found
+            descriptions.append(_UNREAD)  # also of a job that ends at this moment
+    return descriptions
 
 
 def is_control(folder: Path) -> bool:

@@ -147,8 +147,8 @@ def _reads(ad: Mapping[str, object]) -> _Reads:
     cluster = job.partition(".")[0]
     job_id = task or (f"{schedd}#{cluster}" if schedd else cluster)
     stated = texts(classads.value_of(_STATED, ad))
-    found = named((_text(ad, name) or "" for name in _READ_IN), is_framework=task is not None)
-    files = tuple(dict.fromkeys((*found, *filter(is_data, stated))))
+    named_files = named((_text(ad, name) or "" for name in _READ_IN), is_framework=task is not None)
+    files = tuple(dict.fromkeys((*named_files, *filter(is_data, stated))))
     datasets = tuple(name for name in stated if not is_data(name))
     of_task = next((name for field in _INPUTS[:2] if (name := _dataset(_text(ad, field)))), None)
     return _Reads(

@@ -25,8 +25,10 @@ def asked(session: Session, as_of_s: int) -> list[object]:
     filters = {"created_after": format_datetime(since).replace("+0000", "UTC")}
     rules = session.ask("rules", lambda client: client.list_replication_rules(filters), form=_RULE)
     expressions = {rule["rse_expression"] for rule in rules if not re.fullmatch(RSES, rule["rse_expression"])}
-    meant = {one: _rses(session, one) for one in sorted(expressions)[:MOST_EXPRESSIONS]}
-    return [_as_json(rule, meant.get(rule["rse_expression"], "")) for rule in rules]
+    rses_of = {
+        expression: _rses(session, expression) for expression in sorted(expressions)[:MOST_EXPRESSIONS]
+    }
+    return [_as_json(rule, rses_of.get(rule["rse_expression"], "")) for rule in rules]
 
 
 def _rses(session: Session, expression: str) -> str:

@@ -67,7 +67,7 @@ def _matching(conditions: Mapping[str, object], created: Sequence[Created]) -> l
         "did_type": [new.did_type for new in created],
     }
     names = [new.did[1] for new in created]
-    chosen = pa.array([True] * len(created), pa.bool_())
+    is_matched = pa.array([True] * len(created), pa.bool_())
     try:
         for name, value in conditions.items():
             listed = value if isinstance(value, list) else [value]
@@ -80,7 +80,7 @@ def _matching(conditions: Mapping[str, object], created: Sequence[Created]) -> l
                 # RE2, for which no pattern takes long.
                 pattern = "|".join(f"(?:{part})" for part in listed)
                 hits = pc.match_substring_regex(column, f"^(?:{pattern})")
-            chosen = pc.and_(chosen, pc.invert(hits) if name == "excluded_pattern" else hits)
+            is_matched = pc.and_(is_matched, pc.invert(hits) if name == "excluded_pattern" else hits)
     except pa.ArrowInvalid:
         raise UnmetError("not a subscription: a pattern that cannot be matched") from None
-    return [number for number, is_met in enumerate(chosen.to_pylist()) if is_met]
+    return [number for number, is_met in enumerate(is_matched.to_pylist()) if is_met]
