@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import signal
+import sys
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -39,6 +41,10 @@ class Stopping:
             self._at_once = False
             raise Stopped
 
+    def raise_again(self) -> None:
+        """Let the next signal in the block raise Stopped once more."""
+        self._at_once = True
+
 
 @contextmanager
 def until_signalled() -> Iterator[Stopping]:
@@ -46,7 +52,31 @@ def until_signalled() -> Iterator[Stopping]:
     stopping = Stopping()
     before = {number: signal.signal(number, stopping.take) for number in (signal.SIGTERM, signal.SIGINT)}
     try:
-        yield stopping
+        with _sent_again(stopping):
+            yield stopping
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+@contextmanager
+def _sent_again(stopping: Stopping) -> Iterator[None]:
+    """Send a signal again whose Stopped Python dropped, as it came in a finalizer."""
+    report, main = sys.unraisablehook, threading.main_thread().ident
+    timers = list[threading.Timer]()
+
+    def send_again(unraisable: sys.UnraisableHookArgs) -> None:
+        if main is None or not issubclass(unraisable.exc_type, Stopped):
+            return report(unraisable)
+        stopping.raise_again()
+        timers.append(threading.Timer(0.01, signal.pthread_kill, (main, signal.SIGTERM)))
+        timers[-1].start()
+
+    sys.unraisablehook = send_again
+    try:
+        yield
+    finally:
+        sys.unraisablehook = report
+        for timer in timers:
+            timer.cancel()
+            timer.join()
