@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from features.common import files
 from features.common.errors import NotDueError
 from features.common.times import parse_as_of
+from jobs.operator.operate.remedies import UNTIL_THEN
 
 if TYPE_CHECKING:
     from jobs.operator.operate.alarms import Status
@@ -132,7 +133,8 @@ def of_status(status: Status) -> list[Sample]:
             samples += [(metric, text, label | {by: key}, n) for key, n in counts.items()]
     for alarm in status.alarms:
         labels = {"alarm": alarm.name, "about": alarm.about}
-        samples.append(("cachecast_alarm", "1 while it stands", labels, 1))
+        meaning = "1 while it stands, 0 while there is nothing to do but wait"
+        samples.append(("cachecast_alarm", meaning, labels, int(alarm.remedy != UNTIL_THEN)))
     return samples
 
 

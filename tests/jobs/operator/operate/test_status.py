@@ -133,8 +133,11 @@ def test_the_day_from_which_on_a_model_can_be_promoted_is_of_plausible_records(
     for day in days:
         made.replace_rows(ACCESSES, [row(ACCESSES, event_id=day)], (day,))
     made.replace_rows(ACCESSES, [], ("2026-01-31",))
-    (alarm,) = run(settings, now_s=NOW_S).alarms
+    status = run(settings, now_s=NOW_S)
+    (alarm,) = status.alarms
     assert re.search(words, alarm.text), alarm.text
+    (to_prometheus,) = (value for name, *_, value in of_status(status) if name == "cachecast_alarm")
+    assert to_prometheus == ("can be run" not in alarm.text), "nobody is woken to wait"
     if "can be run" not in alarm.text:
         assert "`cachecast evaluate --from 2026-02-08`" in alarm.remedy
 
