@@ -95,10 +95,11 @@ def _cache(tables: Tables, journal: Journal, cache: CacheSettings, region: str, 
     held = _sum(contents, "bytes_on_disk") if contents.partitions else None
     plan_at, push_at = _at(plan), _at(push)
     pins = journal.reports.pins(cache.name, now_s=now_s)
+    pushed = tables.newest(PLANS, owner=cache.name, until=push_at)
     return CacheStatus(
         cache=cache.name,
         capacity_bytes=cache.capacity,
-        inventory_at=_at(contents),
+        inventory_at=_latest(contents, "scanned_at") or _at(contents),
         held_files=sum(p.n_rows for p in contents.partitions.values()) if contents.partitions else None,
         held_bytes=held,
         fill_share=None if held is None else held / cache.capacity,
@@ -112,8 +113,8 @@ def _cache(tables: Tables, journal: Journal, cache: CacheSettings, region: str, 
         + sum(pin.basis == UNPROVEN for pin in pins),
         withheld=_withheld(tables, cache.name, plan_at, region) if plan_at and plan_at != push_at else None,
         watermarks=cache.watermarks,
-        plan_ends=_ends(plan),
-        push_ends=_ends(tables.newest(PLANS, owner=cache.name, until=push_at)) if push_at else None,
+        plan_ends=_latest(plan, "expires_at"),
+        push_ends=_latest(pushed, "expires_at") if push_at else None,
         predictions_at=_at(tables.newest(PREDICTIONS, owner=region, until=as_of_label(now_s))),
     )
 
@@ -130,9 +131,9 @@ def _at(newest: Snapshot) -> str | None:
     return keys[0][1] if keys else None
 
 
-def _ends(plan: Snapshot) -> str | None:
-    """When the time of a plan's items is over; None: it has none."""
-    last = pc.max(read_partitions(plan, plan.partitions, ["expires_at"])["expires_at"]).as_py()
+def _latest(newest: Snapshot, column: str) -> str | None:
+    """The latest time in a column; None: it has none."""
+    last = pc.max(read_partitions(newest, newest.partitions, [column])[column]).as_py()
     return None if last is None else as_of_label(int(last.timestamp()))
 
 

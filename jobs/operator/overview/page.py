@@ -186,6 +186,7 @@ def _template(name: str) -> jinja2.Template:
         "moment": moment,
         "bar": bar,
         "steps": steps,
+        "with_code": with_code,
     }
     return environment.get_template(name)
 
@@ -202,6 +203,14 @@ def _shown(value: object) -> object:
 def _lines(value: str) -> str:
     parts = re.split("([\n\u00a0])", value)
     return "".join(part if part in ("\n", "\u00a0") else printable(part) for part in parts)
+
+
+def with_code(sentence: str) -> Markup:
+    """A sentence whose words between backticks are shown as code."""
+    parts = re.split("`([^`]*)`", _lines(sentence))
+    return Markup("").join(
+        Markup("<code>{}</code>").format(part) if at % 2 else part for at, part in enumerate(parts)
+    )
 
 
 def amount(n_bytes: float | None) -> str:

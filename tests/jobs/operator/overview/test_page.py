@@ -28,8 +28,22 @@ from prefetch.placement.pages import LastHeartbeat, PageRequest
 NOW_S = parse_as_of("2026-03-01T04:10:00Z")
 ELEMENTS = {
     *("html", "head", "meta", "title", "link", "body", "a", "header", "main", "footer", "nav", "section"),
-    *("article", "h1", "h2", "h3", "h4", "p", "ul", "li", "dl", "dt", "dd", "strong", "span", "br", "time"),
-    *("table", "caption", "thead", "tbody", "tr", "th", "td", "details", "summary", "svg", "rect", "line"),
+    *("article", "h1", "h2", "h3", "h4", "p", "ul", "li", "dl", "dt", "dd", "strong", "span", "br", "code"),
+    *(
+        "time",
+        "table",
+        "caption",
+        "thead",
+        "tbody",
+        "tr",
+        "th",
+        "td",
+        "details",
+        "summary",
+        "svg",
+        "rect",
+        "line",
+    ),
     *("form", "label", "input", "button", "text", "div"),
 }
 
@@ -88,7 +102,8 @@ def test_a_region_is_shown_as_the_commands_tell_it(settings: Settings) -> None:
     text = marked(settings).text
     answer = status.run(settings, now_s=NOW_S)
     for alarm in answer.alarms:
-        assert f"{alarm.severity} {alarm.name} ({alarm.about}): {alarm.text}. To do: {alarm.remedy}." in text
+        words, remedy = (of.replace("`", "") for of in (alarm.text, alarm.remedy))
+        assert f"{alarm.severity} {alarm.name} ({alarm.about}): {words}. To do: {remedy}." in text
     for words in (
         "93 GB of 100 GB (93 %), 93 files; inventory of 2026-03-01 04:00 UTC (10 min ago)",
         "low 90 % (90 GB), high 95 % (95 GB)",
@@ -323,3 +338,4 @@ def test_an_alarm_links_to_its_section_and_one_that_is_made_up_does_not(settings
     links = re.findall(r'href="(https:[^"]*)"', page)
     assert "https://docs.example.org/cachecast/troubleshoot.html#steward-clock" in links
     assert len(links) == page.count("To do: ") - 1
+    assert "<code>cachecast " in page and "`" not in page
