@@ -119,8 +119,9 @@ class Waiting:
         item, newest = np.unique(file, return_index=True)
         waits = ~np.isnan(due_s[newest])
         item, due = item[waits], due_s[newest][waits]
-        wait_s = np.maximum(0, due - as_of_s).astype(np.int64)
-        return KnownWork(item.astype(np.int64), self._size[item], np.ones(item.size, np.int64), wait_s)
+        wait_s, late_s = (np.maximum(0, of).astype(np.int64) for of in (due - as_of_s, as_of_s - due))
+        n_jobs = np.ones(item.size, np.int64)
+        return KnownWork(item.astype(np.int64), self._size[item], n_jobs, wait_s, late_s=late_s)
 
 
 @dataclasses.dataclass

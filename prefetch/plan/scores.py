@@ -14,6 +14,8 @@ from features.common.errors import InputError
 UNKNOWN = -1
 NEVER_S = -(2**60)
 """The last read of a file that was never read."""
+HALF_READ_S = 3600
+"""Of files whose jobs are expected to start now, half are read within this time."""
 KEPT = 4
 """So many scores keep their derived columns in memory, as several caches plan by the same ones."""
 
@@ -112,7 +114,7 @@ class KnownWork:
     """Files that queued jobs read, one entry each; `item` (dense file id) is unique, in no order.
 
     `n_jobs`: jobs that read the file; `wait_s`: until the first of them is expected to start, 0 or more;
-    `certainty`: that any reads it, None: 1 for each.
+    `certainty`: that any reads it, None: 1 for each; `late_s`: since it was expected, None: 0 for each.
     """
 
     item: IntArray
@@ -120,15 +122,32 @@ class KnownWork:
     n_jobs: IntArray
     wait_s: IntArray
     certainty: FloatArray | None = None
+    late_s: IntArray | None = None
+
+    def chances(self, horizons_s: tuple[int, ...]) -> FloatArray:
+        """Of a read within each of `horizons_s`, float64[k, n].
+
+        Half of the files are read within `HALF_READ_S` of the expected start, and of those that are late
+        within half the time that they have been late: what has waited for days is not read in this hour.
+        """
+        after_s = np.array(horizons_s)[:, None] - self.wait_s[None, :]
+        late_s = np.zeros(self.item.size) if self.late_s is None else self.late_s
+        read = -np.expm1(np.log(0.5) * np.maximum(after_s, 0) / np.maximum(HALF_READ_S, late_s / 2))
+        return read if self.certainty is None else self.certainty * read
+
+    def take(self, mask: BoolArray) -> KnownWork:
+        """The files where `mask`."""
+        columns = (getattr(self, field.name) for field in dataclasses.fields(self))
+        return KnownWork(*(None if column is None else column[mask] for column in columns))
 
 
 def with_known(scores: Scores, work: KnownWork) -> Scores:
-    """`scores` with at least their certainty for queued files, in every horizon that the job starts within.
+    """`scores` with at least the chances that `work` gives to its files.
 
     Files that were not scored are added. Work that starts after the longest horizon changes nothing.
     """
-    near = work.wait_s <= scores.horizons_s[-1]
-    item, size, wait_s = work.item[near], work.size_bytes[near], work.wait_s[near]
+    work = work.take(work.wait_s <= scores.horizons_s[-1])
+    item = work.item
     if not item.size:
         return scores
     is_new = ~np.isin(item, scores.item)
@@ -137,15 +156,13 @@ def with_known(scores: Scores, work: KnownWork) -> Scores:
     probability = np.pad(scores.probability, ((0, 0), (0, n_new)))
     order = np.argsort(items)
     entry = order[np.searchsorted(items, item, sorter=order)]
-    certain = np.array(scores.horizons_s)[:, None] >= wait_s[None, :]
-    sure = np.ones(item.size) if work.certainty is None else work.certainty[near]
-    probability[:, entry] = np.maximum(probability[:, entry], np.where(certain, sure, 0.0))
+    probability[:, entry] = np.maximum(probability[:, entry], work.chances(scores.horizons_s))
     n_jobs = np.append(scores.queued, np.zeros(n_new, np.int64))
-    n_jobs[entry] = work.n_jobs[near]
+    n_jobs[entry] = work.n_jobs
     return Scores(
         scores.as_of_s,
         items,
-        np.concatenate([scores.size_bytes, size[is_new]]),
+        np.concatenate([scores.size_bytes, work.size_bytes[is_new]]),
         scores.horizons_s,
         probability,
         np.append(scores.last_read_s, np.full(n_new, NEVER_S)),

@@ -154,28 +154,36 @@ def state(held: int, **changes: Any) -> CacheState:
 @settings(deadline=None)
 @given(
     st.lists(st.integers(0, N - 1), unique=True, max_size=N),
-    st.dictionaries(st.integers(0, N - 1), st.tuples(st.integers(1, 5), st.integers(0, 8 * DAY_S))),
+    st.dictionaries(
+        st.integers(0, N - 1),
+        st.tuples(st.integers(1, 5), st.integers(0, 8 * DAY_S), st.integers(0, 8 * DAY_S), st.floats(0, 1)),
+    ),
 )
-def test_equals_a_plain_loop(scored: list[int], starts: dict[int, tuple[int, int]]) -> None:
+def test_equals_a_plain_loop(scored: list[int], starts: dict[int, tuple[int, int, int, float]]) -> None:
     predictions = scores(scored, 0.3)
-    queue = KnownWork(
-        ids(*starts),
-        np.full(len(starts), 10),
-        ids(*(n for n, _ in starts.values())),
-        ids(*(w for _, w in starts.values())),
-    )
+    n_jobs, waits_s, late_s, certainty = zip(*starts.values(), strict=True) if starts else ((),) * 4
+    sure = np.array(certainty, np.float64)
+    queue = KnownWork(ids(*starts), np.full(len(starts), 10), ids(*n_jobs), ids(*waits_s), sure, ids(*late_s))
     known = with_known(predictions, queue)
     expected = {item: ([0.3] * 3, 0) for item in scored}
-    for item, (n_jobs, wait_s) in starts.items():
+    for item, (n, wait_s, late, share) in starts.items():
         if wait_s <= HORIZONS[-1]:
             before = expected.get(item, ([0.0] * 3, 0))[0]
-            expected[item] = (
-                [1.0 if h >= wait_s else p for h, p in zip(HORIZONS, before, strict=True)],
-                n_jobs,
-            )
+            half_s = max(HOUR_S, late / 2)
+            chances = [share * (1 - 0.5 ** (max(0, h - wait_s) / half_s)) for h in HORIZONS]
+            expected[item] = (list(map(max, before, chances)), n)
     columns = zip(known.item.tolist(), known.probability.T.tolist(), known.queued.tolist(), strict=True)
-    assert {item: (chances, jobs) for item, chances, jobs in columns} == expected
-    assert (known.n_jobs is None) == (not any(wait_s <= HORIZONS[-1] for _, wait_s in starts.values()))
+    assert {item: (pytest.approx(chances), jobs) for item, chances, jobs in columns} == expected
+    assert (known.n_jobs is None) == (not any(wait_s <= HORIZONS[-1] for wait_s in waits_s))
+
+
+def test_what_has_waited_for_weeks_holds_no_place_of_what_is_read_each_hour() -> None:
+    waits = work(item=ids(15, 16), late_s=ids(20 * DAY_S, 0))
+    known = with_known(scores(range(20), 0.4), waits)
+    busy = state(20)
+    half = dataclasses.replace(busy, peak_inflow_bytes=int(busy.low_watermark * busy.capacity_bytes) - 100)
+    pinned = ValuePlanner(lambda _: known, ROOMY, plain_files(N), DAY_S).plan(half).of(Action.PIN)
+    assert pinned.size == 10 and 16 in pinned and 15 not in pinned
 
 
 def test_a_plan_fetches_queued_files_first_and_holds_them_with_their_own_reason() -> None:
