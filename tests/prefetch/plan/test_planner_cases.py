@@ -187,7 +187,7 @@ def test_what_has_waited_for_weeks_holds_no_place_of_what_is_read_each_hour() ->
 
 
 def test_a_plan_fetches_queued_files_first_and_holds_them_with_their_own_reason() -> None:
-    known = with_known(scores(range(35), 0.7), work())
+    known = with_known(scores(range(35), 0.4), work())
     plan = ValuePlanner(lambda _: known, ROOMY, plain_files(N), DAY_S).plan(state(20))
     told = reasons(plan, horizon_s=DAY_S).to_pylist()
     why = dict(zip(zip(plan.action.tolist(), plan.item.tolist(), strict=True), told, strict=True))
