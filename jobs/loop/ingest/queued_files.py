@@ -6,18 +6,18 @@ import dataclasses
 import datetime as dt
 from collections.abc import Mapping
 from types import MappingProxyType
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from features.common.arrays import BoolArray, IntArray
+from features.common.arrays import BoolArray, FloatArray, IntArray
 from features.schema import FILES
 from jobs.ground.store.tables import Tables
 from jobs.loop.ingest.known_names import plain_names
 from prefetch.plan.scores import KnownWork
 
-_OF_QUEUE = ["input", "is_dataset", "queue"]
 _STATED = ("n_jobs", "wait_s", "missed", "doubt")
 _EVERYTHING: Mapping[str, float] = MappingProxyType({})
 
@@ -93,58 +93,82 @@ def files_of_inputs(
 
 
 def inputs_of(rows: pa.Table, as_of_s: int, believed: Mapping[str, float] = _EVERYTHING) -> pa.Table:
-    """What each queue says of each input in `rows`: `input`, `is_dataset` and `queue`, sorted by these.
+    """What each queue says of each input in `rows`: `input`, `is_dataset` and `queue`.
 
     `wait_s`: until the first job that reads it; `expires_s`: until when an entry is valid; `doubt`: the
     logarithm of the chance that the queue is wrong, by how far it is `believed`. Of what several queues say
     of the same work the surest counts: `n_jobs`, and `missed`, the logarithm of the chance that none reads
-    it.
+    it. What is said of an input stands together.
     """
+    plain = _plain(rows).dictionary_encode()
+    named = 2 * plain.indices.to_numpy().astype(np.int64) + rows["is_dataset"].to_numpy()
     queue = rows["queue"].combine_chunks().dictionary_encode()
-    shares = pa.array([believed.get(name, 1.0) for name in queue.dictionary.to_pylist()], pa.float64())
-    trust = shares.take(queue.indices)
-    starts_s = pc.floor(pc.divide(rows["starts_at"].cast(pa.int64()), 1_000_000)).cast(pa.int64())
-    each = pc.binary_join_element_wise("", pa.array(np.arange(rows.num_rows)).cast(pa.string()), "\n")
-    stated = pa.table(
-        {
-            "input": _plain(rows),
-            "is_dataset": rows["is_dataset"],
-            "queue": queue.cast(pa.string()),
-            "work": pc.coalesce(rows["work"], each),
-            "n_jobs": rows["n_jobs"],
-            "wait_s": pc.fill_null(pc.max_element_wise(pc.subtract(starts_s, as_of_s), 0), 0),
-            "expires_s": pc.divide(rows["expires_at"].cast(pa.int64()), 1_000_000),
-            "doubt": pc.log1p(pc.negate(trust)),
-            "certainty": pc.multiply(pc.fill_null(rows["certainty"], 1.0), trust),
-        }
-    )
-    of_queue = stated.group_by(_OF_QUEUE).aggregate(
-        [("wait_s", "min"), ("expires_s", "max"), ("doubt", "min")]
-    )
-    surest = stated.sort_by([("certainty", "descending"), ("queue", "ascending")])
-    works = surest.group_by([*_OF_QUEUE[:2], "work"], use_threads=False).aggregate(
-        [("queue", "first"), ("n_jobs", "max"), ("certainty", "max")]
-    )
-    works = works.rename_columns({"queue_first": "queue"})
-    works = works.append_column("missed", pc.log1p(pc.negate(works["certainty_max"])))
-    sums = works.group_by(_OF_QUEUE).aggregate([("n_jobs_max", "sum"), ("missed", "sum")])
-    joined = of_queue.join(sums, _OF_QUEUE).sort_by([(name, "ascending") for name in _OF_QUEUE])
+    queues = sorted(queue.dictionary.to_pylist())
+    of = pc.index_in(queue.dictionary, value_set=pa.array(queues, pa.string())).to_numpy()
+    by, trust = of[queue.indices.to_numpy()], np.array([believed.get(name, 1.0) for name in queues])
+    starts_s = pc.divide(rows["starts_at"].cast(pa.int64()), 1_000_000).fill_null(as_of_s).to_numpy()
+    expires_s = pc.divide(rows["expires_at"].cast(pa.int64()), 1_000_000).to_numpy()
+    key = named * max(1, len(queues)) + by
+    order = np.argsort(key, kind="stable")
+    first = _firsts(key[order])
+    row = order[first]
+    works = _works(rows, named, by, rows["certainty"].fill_null(1.0).to_numpy() * trust[by])
+    place = np.searchsorted(key[row], named[works.row] * max(1, len(queues)) + by[works.row])
+    n_jobs = np.zeros(row.size, np.int64)
+    np.add.at(n_jobs, place, works.n_jobs)
+    # In order of their size: a sum must not depend on the order of the rows.
+    least = np.argsort(works.missed, kind="stable")
+    with np.errstate(divide="ignore"):
+        doubt = np.log1p(-trust)
     return pa.table(
-        {name: joined[name] for name in _OF_QUEUE}
-        | {
-            "n_jobs": pc.fill_null(joined["n_jobs_max_sum"], 0),
-            "wait_s": joined["wait_s_min"],
-            "missed": pc.fill_null(joined["missed_sum"], 0.0),
-            "doubt": joined["doubt_min"],
-            "expires_s": joined["expires_s_max"],
+        {
+            "input": plain.dictionary.take(pa.array(named[row] // 2)),
+            "is_dataset": pa.array(named[row] % 2 == 1),
+            "queue": pa.array(queues, pa.string()).take(pa.array(by[row])),
+            "n_jobs": n_jobs,
+            "wait_s": _reduced(np.minimum, np.maximum(starts_s - as_of_s, 0)[order], first),
+            "missed": np.bincount(place[least], weights=works.missed[least], minlength=row.size),
+            "doubt": doubt[by[row]],
+            "expires_s": _reduced(np.maximum, expires_s[order], first),
         }
     )
+
+
+class _Works(NamedTuple):
+    """Each work of each input once: its surest `row`, the logarithm of the chance that none reads it."""
+
+    row: IntArray
+    missed: FloatArray
+    n_jobs: IntArray
+
+
+def _works(rows: pa.Table, named: IntArray, by: IntArray, certainty: FloatArray) -> _Works:
+    """The works of `rows`, of which those without a name are one each, by `named` input and `by` queue."""
+    work = rows["work"].combine_chunks().dictionary_encode()
+    own = len(work.dictionary) + np.arange(rows.num_rows)
+    code = np.where(work.is_null().to_numpy(zero_copy_only=False), own, work.indices.fill_null(0).to_numpy())
+    order = np.lexsort((by, -certainty, code, named))
+    first = np.flatnonzero((np.diff(code[order], prepend=-1) != 0) | (np.diff(named[order], prepend=-1) != 0))
+    n_jobs = _reduced(np.maximum, rows["n_jobs"].to_numpy()[order], first)
+    with np.errstate(divide="ignore"):
+        return _Works(order[first], np.log1p(-certainty[order[first]]), n_jobs)
+
+
+def _firsts(codes: IntArray) -> IntArray:
+    """Where each run of equal `codes` begins."""
+    return np.flatnonzero(np.diff(codes, prepend=-1))
+
+
+def _reduced(how: np.ufunc, values: IntArray, first: IntArray) -> IntArray:
+    """`how` over each run of `values`, which begin at `first`."""
+    return how.reduceat(values, first) if first.size else values
 
 
 def _plain(rows: pa.Table) -> pa.Array:
     """The inputs of `rows`, files as the catalogue names them."""
     coded = rows["input"].combine_chunks().dictionary_encode()
-    return pc.if_else(rows["is_dataset"], rows["input"], plain_names(coded.dictionary).take(coded.indices))
+    plain = plain_names(coded.dictionary).take(coded.indices)
+    return pc.if_else(rows["is_dataset"].combine_chunks(), rows["input"].combine_chunks(), plain)
 
 
 def known_files(tables: Tables, as_of_s: int) -> pa.Table:
