@@ -63,11 +63,11 @@ def files_of_inputs(
     `rows`: of the table queue, with their `queue`; `believed`: how far each queue is, 1 where it is missing:
     no file is surer than the queues that name it are believed together.
     """
-    inputs = inputs_of(rows, as_of_s, believed)
-    n_inputs = int(_is_first(inputs).sum())
     if not rows.num_rows or not tables.exists(FILES):
-        return Queued(NO_FILES, n_unknown=n_inputs)
+        return Queued(NO_FILES, n_unknown=int(_is_first(inputs_of(rows, as_of_s)).sum()))
     files = known_files(tables, as_of_s)
+    inputs = inputs_of(rows, as_of_s, believed, files)
+    n_inputs = int(_is_first(inputs).sum())
     file, entry = files_named(files, inputs)
     named = inputs.take(pa.array(entry))
     n_known = int(_is_first(inputs)[np.unique(entry)].sum())
@@ -92,13 +92,19 @@ def files_of_inputs(
     return Queued(pa.table(columns), n_unknown=n_inputs - n_known)
 
 
-def inputs_of(rows: pa.Table, as_of_s: int, believed: Mapping[str, float] = _EVERYTHING) -> pa.Table:
+def inputs_of(
+    rows: pa.Table,
+    as_of_s: int,
+    believed: Mapping[str, float] = _EVERYTHING,
+    files: pa.Table | None = None,
+) -> pa.Table:
     """What each queue says of each input in `rows`: `input`, `is_dataset` and `queue`.
 
     `wait_s`: until the first job that reads it; `expires_s`: until when an entry is valid; `doubt`: the
     logarithm of the chance that the queue is wrong, by how far it is `believed`. Of what several queues say
     of the same work the surest counts: `n_jobs`, and `missed`, the logarithm of the chance that none reads
-    it. What is said of an input stands together.
+    it. What is said of an input stands together. With `files` a work that names a file, and its dataset too,
+    says no more of the file than the surer of both.
     """
     plain = _plain(rows).dictionary_encode()
     named = 2 * plain.indices.to_numpy().astype(np.int64) + rows["is_dataset"].to_numpy()
@@ -113,6 +119,8 @@ def inputs_of(rows: pa.Table, as_of_s: int, believed: Mapping[str, float] = _EVE
     first = _firsts(key[order])
     row = order[first]
     works = _works(rows, named, by, rows["certainty"].fill_null(1.0).to_numpy() * trust[by])
+    if files is not None:
+        works = _once(works, named, plain.dictionary, files)
     place = np.searchsorted(key[row], named[works.row] * max(1, len(queues)) + by[works.row])
     n_jobs = np.zeros(row.size, np.int64)
     np.add.at(n_jobs, place, works.n_jobs)
@@ -135,9 +143,13 @@ def inputs_of(rows: pa.Table, as_of_s: int, believed: Mapping[str, float] = _EVE
 
 
 class _Works(NamedTuple):
-    """Each work of each input once: its surest `row`, the logarithm of the chance that none reads it."""
+    """Each work of each input once: its surest `row`, and the logarithm of the chance that none reads it.
+
+    `name`: a number for each name of a work; -1: it has none.
+    """
 
     row: IntArray
+    name: IntArray
     missed: FloatArray
     n_jobs: IntArray
 
@@ -151,7 +163,39 @@ def _works(rows: pa.Table, named: IntArray, by: IntArray, certainty: FloatArray)
     first = np.flatnonzero((np.diff(code[order], prepend=-1) != 0) | (np.diff(named[order], prepend=-1) != 0))
     n_jobs = _reduced(np.maximum, rows["n_jobs"].to_numpy()[order], first)
     with np.errstate(divide="ignore"):
-        return _Works(order[first], np.log1p(-certainty[order[first]]), n_jobs)
+        missed = np.log1p(-certainty[order[first]])
+    name = work.indices.fill_null(-1).to_numpy().astype(np.int64)
+    return _Works(order[first], name[order[first]], missed, n_jobs)
+
+
+def _once(works: _Works, named: IntArray, names: pa.Array, files: pa.Table) -> _Works:
+    """`works`, of which one that names a dataset adds to that what it says more of single files."""
+    said, n_works = named[works.row], int(works.name.max(initial=0)) + 1
+    has_name = works.name >= 0
+    of_sets: IntArray = np.flatnonzero((said % 2 == 1) & has_name)
+    is_both = np.isin(works.name, works.name[of_sets]) & has_name
+    single: IntArray = np.flatnonzero((said % 2 == 0) & is_both)
+    if not single.size:
+        return works
+    single_names, number = np.unique(said[single] // 2, return_inverse=True)
+    named_files, row = names.take(pa.array(single_names)), np.full(single_names.size, -1)
+    for column in _names(files):
+        index = pc.index_in(column, value_set=named_files)
+        row[index.drop_null().to_numpy()] = np.flatnonzero(index.is_valid().to_numpy(zero_copy_only=False))
+    missed, n_jobs = works.missed.copy(), works.n_jobs.copy()
+    keys = said[of_sets] * n_works + works.name[of_sets]
+    order = np.argsort(keys)
+    for column in _datasets(files):
+        sets = column.take(pa.array(row, mask=row < 0))
+        code = pc.index_in(sets, value_set=names).fill_null(-1).to_numpy().astype(np.int64)[number]
+        key = (2 * code + 1) * n_works + works.name[single]
+        at = np.minimum(np.searchsorted(keys[order], key), keys.size - 1)
+        is_its = (keys[order][at] == key) & (code >= 0)
+        one, whole = single[is_its], of_sets[order[at[is_its]]]
+        with np.errstate(invalid="ignore"):  # two that are certain
+            missed[one] = np.nan_to_num(np.minimum(missed[one] - works.missed[whole], 0.0), neginf=-np.inf)
+        n_jobs[one] = np.maximum(n_jobs[one] - works.n_jobs[whole], 0)
+    return works._replace(missed=missed, n_jobs=n_jobs)
 
 
 def _firsts(codes: IntArray) -> IntArray:

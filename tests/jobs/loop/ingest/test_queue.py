@@ -23,6 +23,7 @@ from features.schema import FILES, PLANS, PREDICTIONS, QUEUE, RECEIPTS, REJECTS
 from jobs.ground.settings.tree import CacheSettings, Settings
 from jobs.ground.store.tables import Tables
 from jobs.loop.ingest import queue, queue_entries
+from jobs.loop.ingest.announced import reports
 from jobs.loop.plan import plan
 from jobs.loop.plan.cache_state import CacheAtMoment
 from jobs.loop.push import prefill
@@ -156,14 +157,100 @@ def test_a_decision_time_to_come_deletes_no_message_that_was_collected(
     assert [path.name for path in kept.iterdir()] == ["rucio-new.jsonl"]
 
 
-def test_a_queue_of_too_many_inputs_is_refused_whole(
+def test_who_names_very_much_costs_nobody_else_an_entry_and_is_named(
     tables: Tables, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(queue_entries, "MOST_INPUTS", 3)
-    jobs = [{"job_id": str(n), "files": [lfn(1), lfn(2)]} for n in range(2)]
-    with pytest.raises(InputError, match="more than 3 inputs"):
-        ask(tables, jobs, tmp_path)
-    assert not tables.exists(QUEUE)
+    """Of one owner in many jobs, of one task, and of one job; 20 names of others come before and after."""
+    monkeypatch.setattr(queue_entries, "MOST_INPUTS", 100)
+    monkeypatch.setattr(queue_entries, "MOST_OF_ONE", 25)
+    much = [
+        *(
+            {"job_id": f"o{n}", "owner": "eve", "work": f"w{n}", "files": [f"/o/{n}", f"/o/x{n}"]}
+            for n in range(50)
+        ),
+        *({"job_id": f"t{n}", "work": "task", "file": f"/t/{n}"} for n in range(50)),
+        {"job_id": "j", "files": [f"/j/{n}" for n in range(50)]},
+    ]
+    others = [{"job_id": f"{n}", "owner": "dan", "file": lfn(n)} for n in range(20)]
+    answer = ask(tables, others[:10] + much + others[10:], tmp_path)
+    rows = tables.read_arrow(QUEUE).to_pylist()
+    assert {lfn(n) for n in range(20)} <= {row["input"] for row in rows}
+    assert (answer.inputs, answer.rejected) == (
+        20 + 24 + 25,
+        {"too many: more than 25 of one owner": 38 + 25 + 1},
+    )
+    assert answer.alarms == ("queue q: 64 entries were refused, too many: more than 25 of one owner",)
+    assert "eve" not in str(tables.read_arrow(REJECTS).to_pylist())
+    (report,) = reports(tables, as_of_s=AS_OF)
+    assert report.fault == answer.alarms[0]
+    ask(tables, others, tmp_path, as_of_s=AS_OF + 60)
+    assert reports(tables, as_of_s=AS_OF + 60)[0].fault is None
+    ask(tables, [{"job_id": f"{n}", "file": f"/m/{n}"} for n in range(101)], tmp_path, name="all")
+    assert tables.read_arrow(REJECTS)["reason"].to_pylist() == ["too many: more than 100 of all"]
+
+
+def prefill_rows(tables: Tables, names: list[str], at_s: int, *, request: str) -> None:
+    """What a prefill of these files leaves in the queue table."""
+    raw = [{"job_id": request, "work": request, "file": name} for name in names]
+    checked = queue_entries.check_entries(raw, as_of_s=at_s, stale_s=DAY_S)
+    for row in checked.rows.values():
+        row["cache"] = "xc1"
+    queue.write(tables, checked, queue=request, source="prefill", as_of_s=at_s)
+    queue.fold_prefills(tables, at_s)
+
+
+def test_prefills_without_end_cost_what_stands(tables: Tables) -> None:
+    """A prefill of one file every twenty minutes for five days, each file by turns."""
+    began_s = AS_OF - 5 * DAY_S
+    for n in range(360):
+        prefill_rows(tables, [lfn(n % 18)], began_s + n * 1200, request=f"prefill-{n:012x}")
+    last_s = began_s + 359 * 1200
+    head = tables.head(QUEUE)
+    assert len(head.partitions) <= queue.MOST_PREFILLS + 2
+    assert head.n_rows <= 72 + queue.MOST_PREFILLS
+    folder = Path(tables.root, "queue")
+    assert len(list(folder.glob("data-*"))) <= 400
+    rows = {row["did"]: row["n_jobs"] for row in known(tables, as_of_s=last_s).files.to_pylist()}
+    assert rows == {f"cms:{lfn(i)}": 4 for i in range(18)}
+    # One that is repeated counts once, before and after it is folded.
+    for again in range(2 * queue.MOST_PREFILLS):
+        prefill_rows(tables, [lfn(0)], last_s + again, request="prefill-again")
+        assert {r["did"]: r["n_jobs"] for r in known(tables, as_of_s=last_s + again).files.to_pylist()}[
+            f"cms:{lfn(0)}"
+        ] == 5
+    assert known(tables, as_of_s=last_s + 2 * DAY_S).files.num_rows == 0
+    prefill_rows(tables, [lfn(1)], last_s + 9 * DAY_S, request="prefill-new")
+    queue.fold_prefills(tables, last_s + 9 * DAY_S, most=0)
+    assert tables.head(QUEUE).n_rows == 1
+
+
+def test_a_queue_that_is_read_for_months_keeps_what_judges_it(tables: Tables, tmp_path: Path) -> None:
+    ask(tables, [{"job_id": "1", "file": lfn(2)}], tmp_path, name="given-up")
+    for day in range(60):
+        ask(tables, [{"job_id": "1", "file": lfn(1)}], tmp_path, as_of_s=AS_OF + day * DAY_S)
+    mine = [key[0] for key in sorted(tables.head(QUEUE).partitions) if key[2] == "q"]
+    assert mine == [day_label(AS_OF + day * DAY_S) for day in range(40, 60)]
+    assert known(tables, as_of_s=AS_OF + 59 * DAY_S).n_stale == 1, "the newest of each queue stays"
+    ask(tables, [{"job_id": "1", "file": lfn(1)}], tmp_path, as_of_s=AS_OF + 120 * DAY_S)
+    assert {key[2] for key in tables.head(QUEUE).partitions} == {"q"}
+
+
+def test_a_rule_that_two_queues_name_is_one_work(tables: Tables, tmp_path: Path) -> None:
+    """As a dataset by the server, as the files that it moves by its messages, which are less sure, or surer."""
+    rule = {"job_id": "rule:a", "work": "rule:a", "certainty": 0.5}
+    ask(tables, [rule | {"dataset": DATASET}], tmp_path, name="server")
+    moved = [
+        rule | {"file": lfn(0)},
+        rule | {"file": lfn(1), "certainty": 0.8},
+        rule | {"file": lfn(2), "work": "rule:b"},
+    ]
+    ask(tables, moved, tmp_path, name="bus")
+    files = {row["did"].removeprefix("cms:"): row for row in known(tables).files.to_pylist()}
+    assert {lfn(i): round(files[lfn(i)]["certainty"], 6) for i in range(4)} == dict(
+        zip(map(lfn, range(4)), (0.5, 0.8, 0.75, 0.5), strict=True)
+    )
+    assert [files[lfn(i)]["n_jobs"] for i in range(4)] == [1, 1, 2, 1]
+    assert [files[lfn(i)]["queues"] for i in (0, 3)] == ["bus, server", "server"]
 
 
 def test_what_was_not_known_or_is_no_longer_believed_does_not_count(tables: Tables, tmp_path: Path) -> None:
