@@ -94,9 +94,10 @@ def read_answer(source: str, *, token: str, timeout_s: int, since_s: int = 0) ->
     to URLs alone. Raises InputError, ServiceError.
     """
     if source.startswith(("http://", "https://")):
-        return _from_json(_asked(source, token, timeout_s), _without_query(source))
+        address = _without_query(source)
+        return _few(_from_json(_asked(source, token, timeout_s), address), address)
     if source.startswith(schedd.SCHEME):
-        return _from_json(schedd.asked(source, timeout_s), source)
+        return _few(_from_json(schedd.asked(source, timeout_s), source), source)
     check_answers(source)
     path = Path(source)
     try:
@@ -108,7 +109,7 @@ def read_answer(source: str, *, token: str, timeout_s: int, since_s: int = 0) ->
     except OSError as error:
         raise InputError(f"cannot read the queue {source}: {_why(error)}") from None
     text = _text(InputFile(path))
-    return _from_csv(text, source) if path.suffix == ".csv" else _from_json(text, source)
+    return _few((_from_csv if path.suffix == ".csv" else _from_json)(text, source), source)
 
 
 def _in_folder(folder: Path, since_s: int) -> Iterator[object]:
@@ -133,11 +134,12 @@ def _in_folder(folder: Path, since_s: int) -> Iterator[object]:
         room[day] -= parts[file]
     n_left = MOST_ENTRIES
     for file, state in states.items():
-        records = _from_json(_below(folder, file, parts[file]), str(file)) if parts[file] else []
+        held = _from_json(_below(folder, file, parts[file]), str(file)) if parts[file] else ()
+        records = list(itertools.islice(held, n_left + 1))
         if parts[file] < state.st_size or len(records) > n_left:
             yield Refused(f"{CROWDED}its day's share of {MOST_BYTES >> 20} MiB", file.name)
         yield from records[:n_left]
-        n_left = max(0, n_left - len(records))
+        n_left -= min(n_left, len(records))
 
 
 def _share(amounts: Iterable[int], most: int) -> int:
@@ -179,11 +181,11 @@ def _few(entries: Iterable[object], source: str) -> list[object]:
     return first
 
 
-def _from_json(text: str, source: str) -> list[object]:
+def _from_json(text: str, source: str) -> Iterable[object]:
     if text.strip() == _NO_JOBS:
         return []
     if classads.is_classads(text):
-        return _few(classads.ads(text, source), source)
+        return classads.ads(text, source)
     if arc.is_description(text):
         return arc.jobs(text)
     try:
@@ -193,11 +195,11 @@ def _from_json(text: str, source: str) -> list[object]:
         lines = [line for line in text.split("\n") if line.strip()]
         if not lines or not lines[0].lstrip().startswith("{") or len(lines) == 1:
             raise InputError(f"{source} is not JSON; give a list of objects, or an object a line") from None
-        return _few(_lines(lines), source)
+        return _lines(lines)
     jobs = _listed(content) if isinstance(content, dict) else content
     if not isinstance(jobs, list):
         raise InputError(f"{source} holds no list of jobs; give a list of objects, or it as `jobs`")
-    return _few(jobs, source)
+    return jobs
 
 
 def _loaded(text: str) -> object:
@@ -223,7 +225,7 @@ def _lines(lines: list[str]) -> Iterator[object]:
             yield line
 
 
-def _from_csv(text: str, source: str) -> list[object]:
+def _from_csv(text: str, source: str) -> Iterable[object]:
     try:
         reader = csv.DictReader(io.StringIO(text), strict=True)
         if not {"job_id"} <= set(reader.fieldnames or ()):
@@ -231,7 +233,7 @@ def _from_csv(text: str, source: str) -> list[object]:
         if len(reader.fieldnames or ()) > _MOST_COLUMNS:
             raise InputError(f"{source} has more than {_MOST_COLUMNS} columns; keep those that are described")
         rows = ({name: value for name, value in row.items() if name is not None} for row in reader)
-        return _few(rows, source)
+        return list(rows)
     except csv.Error as error:
         raise InputError(f"{source} is not CSV: {error}") from None
 
