@@ -61,7 +61,7 @@ def run(
     """Read a queue of jobs; its entries are the state of `name` from `as_of_s` on.
 
     `source`: as `read_answer` takes it, or `SERVER`: the configured Rucio server. What the queue announced on
-    past days is judged: see `announced.judge`.
+    past days is judged: see `judging.judge`.
     """
     if source == SERVER:
         # A cache's host has no rucio-clients.
