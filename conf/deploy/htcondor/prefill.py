@@ -18,6 +18,7 @@ import re
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import TextIO
 
@@ -99,13 +100,15 @@ def hand_over() -> None:
 
 def clean() -> None:
     """Remove what is old, and what hooks that were killed have left. Nobody else hands over meanwhile."""
-    for old in SPOOL.iterdir():
-        if old.suffix == DONE and is_recent(old):
+    for old in SPOOL.glob("*" + DONE):
+        if is_recent(old):
             os.truncate(old, 0)
-        elif old.suffix == DONE or (
-            old.suffix[1:].isdecimal() and abs(time.time() - old.stat().st_mtime) > KEEPING_S
-        ):
-            old.unlink(missing_ok=True)
+        else:
+            old.unlink()
+    for part in SPOOL.glob("*.[0-9]*"):
+        with suppress(FileNotFoundError):  # its hook has kept it meanwhile
+            if abs(time.time() - part.stat().st_mtime) > KEEPING_S:
+                part.unlink()
 
 
 def prefill(file: Path, log: TextIO) -> None:
