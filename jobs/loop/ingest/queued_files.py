@@ -249,9 +249,10 @@ def files_named(files: pa.Table, inputs: pa.Table) -> tuple[IntArray, IntArray]:
 
 def _is_first(inputs: pa.Table) -> BoolArray:
     """Whether each row of `inputs` is the first of its input."""
-    named = pc.binary_join_element_wise(inputs["input"], inputs["is_dataset"].cast(pa.string()), "\n")
-    codes = named.combine_chunks().dictionary_encode().indices.to_numpy()
-    is_first: BoolArray = np.diff(codes, prepend=-1) != 0
+    is_first: BoolArray = np.ones(inputs.num_rows, np.bool_)
+    last, this = inputs.slice(0, max(0, inputs.num_rows - 1)), inputs.slice(1)
+    is_other = [pc.not_equal(this[name], last[name]) for name in ("input", "is_dataset")]
+    is_first[1:] = pc.or_(*is_other).to_numpy()
     return is_first
 
 

@@ -13,13 +13,14 @@ from typing import Any
 
 import http_answers
 import pytest
+from access_rows import accesses
 from cachecast_main import asked as call
 
 from features.common import deadline
 from features.common.errors import InputError, ServiceError
 from features.common.times import as_of_label, day_label, parse_as_of
 from features.results import ANNOUNCED
-from features.schema import FILES, PLANS, PREDICTIONS, QUEUE, RECEIPTS, REJECTS
+from features.schema import ACCESSES, FILES, PLANS, PREDICTIONS, QUEUE, RECEIPTS, REJECTS
 from jobs.ground.settings.tree import CacheSettings, Settings
 from jobs.ground.store.tables import Tables
 from jobs.loop.ingest import queue, queue_entries
@@ -269,6 +270,28 @@ def test_a_queue_of_a_site_is_for_its_caches(tables: Tables, tmp_path: Path) -> 
     ask(tables, told, tmp_path)
     assert known(tables).files.num_rows == 2
     assert known(tables, site="FAR").files["did"].to_pylist() == [f"cms:{lfn(1)}", f"cms:{lfn(2)}"]
+
+
+def test_a_queue_of_a_site_is_judged_by_what_is_read_there(tables: Tables, tmp_path: Path) -> None:
+    """By its cache, and by the name that traces give it."""
+    reads = [{"name": lfn(0), "cache": "xc1"}, {"name": lfn(1), "site": "T2_DE_EDGE"}]
+    reads += [{"name": lfn(2), "cache": "xc9", "site": "FAR"}]
+    rows = [{"accessed_at": at(AS_OF + HOUR_S)} | read for read in reads]
+    tables.replace_arrow(ACCESSES, accesses(rows))
+    (tmp_path / "site.toml").write_text(
+        '[queue.sites]\nEDGE = ["T2_DE_EDGE"]\n[caches.xc1]\nname = "xc1"\nkind = "xcache"\nsite = "EDGE"\n'
+        'url = "root://xc1:1094"\ncapacity = "1TB"\n'
+    )
+    settings = Settings.load(tmp_path / "site.toml", env={}, tables=tables.root)
+    path = tmp_path / "q.json"
+    for moment_s, jobs in (
+        (AS_OF, [{"job_id": "1", "files": [lfn(i) for i in range(3)]}]),
+        (AS_OF + 3 * DAY_S, []),
+    ):
+        path.write_text(json.dumps(jobs))
+        queue.run(settings, name="q", source=str(path), as_of_s=moment_s, site="EDGE")
+    (row,) = tables.read_arrow(ANNOUNCED).to_pylist()
+    assert (row["files"], row["read_files"]) == (3, 2)
 
 
 def planned(tables: Tables) -> list[dict[str, Any]]:
