@@ -90,6 +90,8 @@ def collect(
 
     given = {"COLLECT__BROKER": broker, "COLLECT__SUBSCRIBE": subscribe}
     site = options.load(conf, given=given)
+    # Without names of sites it is not known what concerns them.
+    place = Place.of(site, 0, None) if site.queue.sites else Place(0)
     settings, metrics = site.collect, site.metrics.folder
     answer = job.run(
         settings,
@@ -102,7 +104,7 @@ def collect(
         log=console.log,
         now_s=time.time,
         figures=write_counts,
-        concerns=Place.of(site, 0, None).concerns,
+        concerns=place.concerns,
     )
     if console.is_json:
         console.show(answer)
