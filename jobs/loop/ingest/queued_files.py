@@ -6,7 +6,6 @@ import dataclasses
 import datetime as dt
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -106,106 +105,83 @@ def inputs_of(
     it. What is said of an input stands together. With `files` a work that names a file, and its dataset too,
     says no more of the file than the surer of both.
     """
-    plain = _plain(rows).dictionary_encode()
-    named = 2 * plain.indices.to_numpy().astype(np.int64) + rows["is_dataset"].to_numpy()
+    plain, work = _plain(rows).dictionary_encode(), rows["work"].combine_chunks().dictionary_encode()
     queue = rows["queue"].combine_chunks().dictionary_encode()
     queues = sorted(queue.dictionary.to_pylist())
-    of = pc.index_in(queue.dictionary, value_set=pa.array(queues, pa.string())).to_numpy()
-    by, trust = of[queue.indices.to_numpy()], np.array([believed.get(name, 1.0) for name in queues])
-    starts_s = pc.divide(rows["starts_at"].cast(pa.int64()), 1_000_000).fill_null(as_of_s).to_numpy()
-    expires_s = pc.divide(rows["expires_at"].cast(pa.int64()), 1_000_000).to_numpy()
-    key = named * max(1, len(queues)) + by
-    order = np.argsort(key, kind="stable")
-    first = _firsts(key[order])
-    row = order[first]
-    works = _works(rows, named, by, rows["certainty"].fill_null(1.0).to_numpy() * trust[by])
-    if files is not None:
-        works = _once(works, named, plain.dictionary, files)
-    place = np.searchsorted(key[row], named[works.row] * max(1, len(queues)) + by[works.row])
-    n_jobs = np.zeros(row.size, np.int64)
-    np.add.at(n_jobs, place, works.n_jobs)
-    # In order of their size: a sum must not depend on the order of the rows.
-    least = np.argsort(works.missed, kind="stable")
+    of = pc.index_in(queue.dictionary, value_set=pa.array(queues, pa.string()))
+    by, trust = of.take(queue.indices).to_numpy(), np.array([believed.get(name, 1.0) for name in queues])
+    starts_s = pc.divide(rows["starts_at"].cast(pa.int64()), 1_000_000).fill_null(as_of_s)
+    stated = pa.table(
+        {
+            "named": 2 * plain.indices.to_numpy().astype(np.int64) + rows["is_dataset"].to_numpy(),
+            "by": by.astype(np.int64),
+            "work": pc.coalesce(work.indices.cast(pa.int64()), pa.array(-1 - np.arange(rows.num_rows))),
+            "n_jobs": rows["n_jobs"],
+            "wait_s": pc.max_element_wise(pc.subtract(starts_s, as_of_s), 0),
+            "expires_s": pc.divide(rows["expires_at"].cast(pa.int64()), 1_000_000),
+            "certainty": rows["certainty"].fill_null(1.0).to_numpy() * trust[by],
+        }
+    )
+    surest = stated.sort_by([("certainty", "descending"), ("by", "ascending")])
+    works = surest.group_by(["named", "work"], use_threads=False).aggregate(
+        [("by", "first"), ("n_jobs", "max"), ("certainty", "first")]
+    )
     with np.errstate(divide="ignore"):
-        doubt = np.log1p(-trust)
+        doubt, missed = np.log1p(-trust), np.log1p(-works["certainty_first"].to_numpy())
+    missed, n_jobs = _once(works, missed, plain.dictionary, files)
+    of_queue = stated.group_by(["named", "by"]).aggregate([("wait_s", "min"), ("expires_s", "max")])
+    of_queue = of_queue.sort_by([("named", "ascending"), ("by", "ascending")])
+    named, by = of_queue["named"].to_numpy(), of_queue["by"].to_numpy()
+    key = works["named"].to_numpy() * len(queues) + works["by_first"].to_numpy()
+    place = np.searchsorted(named * len(queues) + by, key)
+    # In order of their size: a sum must not depend on the order of the rows.
+    least = np.argsort(missed, kind="stable")
+    all_jobs = np.zeros(named.size, np.int64)
+    np.add.at(all_jobs, place, n_jobs)
     return pa.table(
         {
-            "input": plain.dictionary.take(pa.array(named[row] // 2)),
-            "is_dataset": pa.array(named[row] % 2 == 1),
-            "queue": pa.array(queues, pa.string()).take(pa.array(by[row])),
-            "n_jobs": n_jobs,
-            "wait_s": _reduced(np.minimum, np.maximum(starts_s - as_of_s, 0)[order], first),
-            "missed": np.bincount(place[least], weights=works.missed[least], minlength=row.size),
-            "doubt": doubt[by[row]],
-            "expires_s": _reduced(np.maximum, expires_s[order], first),
+            "input": plain.dictionary.take(pa.array(named // 2)),
+            "is_dataset": pa.array(named % 2 == 1),
+            "queue": pa.array(queues, pa.string()).take(pa.array(by)),
+            "n_jobs": all_jobs,
+            "wait_s": of_queue["wait_s_min"],
+            "missed": np.bincount(place[least], weights=missed[least], minlength=named.size),
+            "doubt": doubt[by],
+            "expires_s": of_queue["expires_s_max"],
         }
     )
 
 
-class _Works(NamedTuple):
-    """Each work of each input once: its surest `row`, and the logarithm of the chance that none reads it.
-
-    `name`: a number for each name of a work; -1: it has none.
-    """
-
-    row: IntArray
-    name: IntArray
-    missed: FloatArray
-    n_jobs: IntArray
-
-
-def _works(rows: pa.Table, named: IntArray, by: IntArray, certainty: FloatArray) -> _Works:
-    """The works of `rows`, of which those without a name are one each, by `named` input and `by` queue."""
-    work = rows["work"].combine_chunks().dictionary_encode()
-    own = len(work.dictionary) + np.arange(rows.num_rows)
-    code = np.where(work.is_null().to_numpy(zero_copy_only=False), own, work.indices.fill_null(0).to_numpy())
-    order = np.lexsort((by, -certainty, code, named))
-    first = np.flatnonzero((np.diff(code[order], prepend=-1) != 0) | (np.diff(named[order], prepend=-1) != 0))
-    n_jobs = _reduced(np.maximum, rows["n_jobs"].to_numpy()[order], first)
-    with np.errstate(divide="ignore"):
-        missed = np.log1p(-certainty[order[first]])
-    name = work.indices.fill_null(-1).to_numpy().astype(np.int64)
-    return _Works(order[first], name[order[first]], missed, n_jobs)
-
-
-def _once(works: _Works, named: IntArray, names: pa.Array, files: pa.Table) -> _Works:
-    """`works`, of which one that names a dataset adds to that what it says more of single files."""
-    said, n_works = named[works.row], int(works.name.max(initial=0)) + 1
-    has_name = works.name >= 0
-    of_sets: IntArray = np.flatnonzero((said % 2 == 1) & has_name)
-    is_both = np.isin(works.name, works.name[of_sets]) & has_name
-    single: IntArray = np.flatnonzero((said % 2 == 0) & is_both)
-    if not single.size:
-        return works
+def _once(
+    works: pa.Table, missed: FloatArray, names: pa.Array, files: pa.Table | None
+) -> tuple[FloatArray, IntArray]:
+    """What each of `works` adds, as `missed` and jobs: beside its dataset a file adds what is surer of it."""
+    said, work = works["named"].to_numpy(), works["work"].to_numpy()
+    n_jobs = works["n_jobs_max"].to_numpy().copy()
+    of_sets: IntArray = np.flatnonzero((said % 2 == 1) & (work >= 0))
+    single: IntArray = np.flatnonzero((said % 2 == 0) & np.isin(work, work[of_sets]))
+    if files is None or not single.size:
+        return missed, n_jobs
     single_names, number = np.unique(said[single] // 2, return_inverse=True)
     named_files, row = names.take(pa.array(single_names)), np.full(single_names.size, -1)
     for column in _names(files):
         index = pc.index_in(column, value_set=named_files)
         row[index.drop_null().to_numpy()] = np.flatnonzero(index.is_valid().to_numpy(zero_copy_only=False))
-    missed, n_jobs = works.missed.copy(), works.n_jobs.copy()
-    keys = said[of_sets] * n_works + works.name[of_sets]
+    n_works, all_missed, all_jobs = int(work.max()) + 1, missed.copy(), n_jobs.copy()
+    keys = said[of_sets] * n_works + work[of_sets]
     order = np.argsort(keys)
     for column in _datasets(files):
         sets = column.take(pa.array(row, mask=row < 0))
         code = pc.index_in(sets, value_set=names).fill_null(-1).to_numpy().astype(np.int64)[number]
-        key = (2 * code + 1) * n_works + works.name[single]
+        key = (2 * code + 1) * n_works + work[single]
         at = np.minimum(np.searchsorted(keys[order], key), keys.size - 1)
         is_its = (keys[order][at] == key) & (code >= 0)
         one, whole = single[is_its], of_sets[order[at[is_its]]]
         with np.errstate(invalid="ignore"):  # two that are certain
-            missed[one] = np.nan_to_num(np.minimum(missed[one] - works.missed[whole], 0.0), neginf=-np.inf)
-        n_jobs[one] = np.maximum(n_jobs[one] - works.n_jobs[whole], 0)
-    return works._replace(missed=missed, n_jobs=n_jobs)
-
-
-def _firsts(codes: IntArray) -> IntArray:
-    """Where each run of equal `codes` begins."""
-    return np.flatnonzero(np.diff(codes, prepend=-1))
-
-
-def _reduced(how: np.ufunc, values: IntArray, first: IntArray) -> IntArray:
-    """`how` over each run of `values`, which begin at `first`."""
-    return how.reduceat(values, first) if first.size else values
+            surer = np.minimum(missed[one] - missed[whole], 0.0)
+        all_missed[one] = np.nan_to_num(surer, neginf=-np.inf)
+        all_jobs[one] = np.maximum(n_jobs[one] - n_jobs[whole], 0)
+    return all_missed, all_jobs
 
 
 def _plain(rows: pa.Table) -> pa.Array:
