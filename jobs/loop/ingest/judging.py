@@ -175,8 +175,10 @@ class _Judge:
         self, dids: pa.Array, from_s: IntArray, until_s: IntArray, site: str | None
     ) -> FloatArray | None:
         """The first read of each of `dids` in its time at `site`; inf: none; None: none there is known."""
-        first_s, is_known = np.full(len(dids), np.inf), not len(dids)
-        for day_s in _days(from_s, until_s):
+        first_s, is_known = np.full(len(dids), np.inf), False
+        if not len(dids):
+            return first_s
+        for day_s in range(int(from_s.min()) // DAY_S * DAY_S, int(until_s.max()), DAY_S):
             day = day_label(day_s)
             rows = self._tables.read_arrow(ACCESSES, since=day, until=day, columns=_OF_READS)
             rows = rows.filter(pc.less_equal(rows["known_at"], at(self._as_of_s)))
@@ -209,17 +211,11 @@ def judge(
     for day_s in range(last_s - (LOOKS_BACK - 1) * DAY_S, last_s + 1, DAY_S):
         day, until = day_label(day_s), day_label(day_s + stale_s)
         is_known = any(part.n_rows for part in reads.select(since=day, until=until).values())
-        if day in asked.days and is_known and day not in done and tables.exists(FILES):
-            row = asked.row(day)
-            if row is not None:
-                tables.replace_rows(ANNOUNCED, [row], (day, queue))
+        is_due = day in asked.days and is_known and day not in done and tables.exists(FILES)
+        if is_due and (row := asked.row(day)) is not None:
+            tables.replace_rows(ANNOUNCED, [row], (day, queue))
 
 
 def _names_of(inputs: pa.Table) -> pa.Array:
     kinds = inputs["is_dataset"].cast(pa.string())
     return pc.binary_join_element_wise(inputs["input"], kinds, "\n").combine_chunks()
-
-
-def _days(from_s: IntArray, until_s: IntArray) -> range:
-    """The first seconds of the days from the first of `from_s` to the last of `until_s`."""
-    return range(int(from_s.min()) // DAY_S * DAY_S, int(until_s.max()), DAY_S) if len(from_s) else range(0)

@@ -19,6 +19,7 @@ from jobs.ground.store.commits import Key, MomentKey
 from jobs.ground.store.rejects import replace_rejects
 from jobs.ground.store.tables import Tables, read_partitions
 from jobs.loop.ingest import announced, judging
+from jobs.loop.ingest.announced import SOURCE
 from jobs.loop.ingest.queue_entries import FURTHEST_S, Checked, check_entries
 from jobs.loop.ingest.queued_files import NO_FILES, Queued, at, files_of_inputs
 from jobs.loop.ingest.queues.answers import Kind, entries_of, read_answer
@@ -100,21 +101,11 @@ def write(tables: Tables, entries: Checked, *, queue: str, source: str, as_of_s:
     """
     key, where = MomentKey.at(as_of_s, queue), f"{queue}: {source}"
     refused = [
-        {
-            "source": announced.SOURCE,
-            "input": where,
-            "reason": reason,
-            "n_rows": n,
-            "sample": entries.samples[reason],
-        }
+        {"source": SOURCE, "input": where, "reason": reason, "n_rows": n, "sample": entries.samples[reason]}
         for reason, n in sorted(entries.refused.items())
     ]
     replace_rejects(
-        tables,
-        announced.SOURCE,
-        key.day,
-        pa.array([where]),
-        pa.Table.from_pylist(refused, arrow_schema(REJECTS)),
+        tables, SOURCE, key.day, pa.array([where]), pa.Table.from_pylist(refused, arrow_schema(REJECTS))
     )
     if refused and entries.n_faulty == entries.n_entries:
         raise InputError(
@@ -143,10 +134,8 @@ def forget(tables: Tables, queue: str, *, as_of_s: int, stale_s: int) -> None:
     head, today = tables.head(QUEUE), day_label(as_of_s)
     if sum(key[0] == today and key[2] == queue for key in head.partitions) > 1:
         return
-    oldest, newest = (
-        day_label(as_of_s - judging.KEPT_S - stale_s),
-        {key[2]: key for key in sorted(head.partitions)},
-    )
+    oldest = day_label(as_of_s - judging.KEPT_S - stale_s)
+    newest = {key[2]: key for key in sorted(head.partitions)}
     drop = [key for key in head.partitions if key[0] < oldest and key != newest[key[2]]]
     drop += [key for key in newest.values() if key[0] < day_label(as_of_s - _LOOK_BACK_S)]
     tables.commit(QUEUE, [], base=None, drop=drop)
@@ -164,10 +153,9 @@ def fold_prefills(tables: Tables, as_of_s: int, *, most: int = MOST_PREFILLS) ->
     numbered = rows.append_column("n", pa.array(range(rows.num_rows), pa.int64()))
     newest = numbered.group_by([*QUEUE.key, "cache"]).aggregate([("n", "min")])["n_min"]
     rows = rows.take(newest.sort())
-    days = pc.unique(rows["day"]).to_pylist()
     pieces = {
         MomentKey(day, f"{day}T00:00:00Z", announced.PREFILLS + day): rows.filter(pc.equal(rows["day"], day))
-        for day in days
+        for day in pc.unique(rows["day"]).to_pylist()
     }
     with contextlib.suppress(ConflictError):  # another process does the same
         tables.replace_each(QUEUE, pieces.items(), base=head, drop=old.keys() - pieces.keys())
