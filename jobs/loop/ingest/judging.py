@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import fnmatch
+import functools
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import NamedTuple
@@ -176,13 +177,15 @@ class _Judge:
     ) -> FloatArray | None:
         """The first read of each of `dids` in its time at `site`; inf: none; None: none there is known."""
         first_s, is_known = np.full(len(dids), np.inf), False
+        places = [place for name, place in self._sites.items() if site in (None, name)]
         if not len(dids):
             return first_s
         for day_s in range(int(from_s.min()) // DAY_S * DAY_S, int(until_s.max()), DAY_S):
             day = day_label(day_s)
             rows = self._tables.read_arrow(ACCESSES, since=day, until=day, columns=_OF_READS)
             rows = rows.filter(pc.less_equal(rows["known_at"], at(self._as_of_s)))
-            rows = rows if site is None else rows.filter(self._sites[site].has(rows))
+            if places:
+                rows = rows.filter(functools.reduce(pc.or_, (place.has(rows) for place in places)))
             is_known |= rows.num_rows > 0
             place = pc.index_in(rows["did"], value_set=dids)
             item = place.drop_null().to_numpy()

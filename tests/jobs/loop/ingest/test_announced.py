@@ -294,7 +294,9 @@ def test_what_was_withdrawn_is_judged_though_its_work_stood_for_long(tables: Tab
     assert believed(tables, as_of_s=last_s)["q"] < DOUBTED
 
 
-def test_a_read_at_another_site_keeps_no_word(tables: Tables) -> None:
+@pytest.mark.parametrize(("where", "n_read"), [({"site": "EDGE"}, 200), ({}, 250)])
+def test_a_read_at_another_site_keeps_no_word(tables: Tables, where: dict[str, str], n_read: int) -> None:
+    """Work of no site is read at any of ours."""
     sites = {"EDGE": SiteNames(["EDGE", "T2_DE_EDGE"], ["xc1"]), "FAR": SiteNames(["FAR"], ["xc9"])}
     places: list[dict[str, Any]] = [
         *(
@@ -312,10 +314,10 @@ def test_a_read_at_another_site_keeps_no_word(tables: Tables) -> None:
     ]
     tables.replace_arrow(ACCESSES, accesses(rows))
     elsewhere = files(*range(300), site="NOBODY", job_id="n")
-    say(tables, DAY0, files(*range(300), site="EDGE") + elsewhere, sites=sites)
+    say(tables, DAY0, files(*range(300), **where) + elsewhere, sites=sites)
     say(tables, JUDGED, [], sites=sites)
     (row,) = tables.read_arrow(ANNOUNCED).to_pylist()
-    assert (row["files"], row["read_files"]) == (300, 200)
+    assert (row["files"], row["read_files"]) == (300, n_read)
 
 
 def test_where_no_read_of_a_site_is_known_its_queue_is_not_judged_yet(tables: Tables) -> None:
