@@ -81,6 +81,7 @@ def collect(
     Up to [collect] quota. Runs until it is stopped; run it as a service.
     """
     from jobs.loop.ingest import collect as job
+    from jobs.loop.ingest.queues.place import Place
     from jobs.operator.operate import prometheus
 
     def write_counts(service: str, counts: Mapping[str, int]) -> None:
@@ -89,6 +90,8 @@ def collect(
 
     given = {"COLLECT__BROKER": broker, "COLLECT__SUBSCRIBE": subscribe}
     site = options.load(conf, given=given)
+    # Without names of sites it is not known what concerns them.
+    place = Place.of(site, 0, None) if site.queue.sites else Place(0)
     settings, metrics = site.collect, site.metrics.folder
     answer = job.run(
         settings,
@@ -101,6 +104,7 @@ def collect(
         log=console.log,
         now_s=time.time,
         figures=write_counts,
+        concerns=place.concerns,
     )
     if console.is_json:
         console.show(answer)
@@ -193,19 +197,13 @@ def prefill(
     request = job.PrefillRequest(dataset or [], listed, jobs, parsing.moment(start))
     if described is not None:
         request = job.with_described(request, described, as_of_s)
-    if as_of is None and not dry_run:
-        # Two submissions of one second are two plans.
-        as_of_s = job.free_moment(settings, cache, as_of_s)
-        time.sleep(max(0.0, as_of_s - time.time()))
     with console.progress(f"prefilling {cache}") as advance:
-        answer = job.run(
-            settings,
-            request,
-            cache=cache,
-            as_of_s=as_of_s,
-            dry_run=dry_run,
-            on_progress=advance,
-        )
+        if as_of is None and not dry_run:
+            answer = job.run_now(settings, request, cache=cache, from_s=as_of_s, on_progress=advance)
+        else:
+            answer = job.run(
+                settings, request, cache=cache, as_of_s=as_of_s, dry_run=dry_run, on_progress=advance
+            )
     console.show(answer)
     if answer.pushed is not None:
         end_push(cache, answer.pushed)

@@ -18,7 +18,7 @@ import contextlib
 import hashlib
 import json
 import struct
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final, Literal, NamedTuple
 
 from features.common import strict_json
@@ -116,8 +116,13 @@ class Refused(NamedTuple):
 _OTHER, _MALFORMED = Refused("other"), Refused("malformed")
 
 
-def read(body: bytes, at_s: int) -> Iterator[CaptureRecord | Refused]:
-    """What a message published at `at_s` becomes: an answer per record, the same however often it is read."""
+def read(
+    body: bytes, at_s: int, concerns: Callable[[str], bool] = lambda _: True
+) -> Iterator[CaptureRecord | Refused]:
+    """What a message published at `at_s` becomes: an answer per record, the same however often it is read.
+
+    What Rucio moves or deletes at an RSE that does not concern us is `other`.
+    """
     with contextlib.suppress(InputError):
         if body.startswith(b"{") and isinstance(read_datagram(body), ReportSender):
             yield _datagram(body, "", at_s)
@@ -128,14 +133,17 @@ def read(body: bytes, at_s: int) -> Iterator[CaptureRecord | Refused]:
         yield _OTHER if body.lstrip().startswith(b"<") else _MALFORMED  # XML: a server's summary
         return
     for record in records if isinstance(records, list) else [records]:
-        yield _record(record, at_s)
+        yield _record(record, at_s, concerns)
 
 
-def _record(record: object, at_s: int) -> CaptureRecord | Refused:
+def _record(record: object, at_s: int, concerns: Callable[[str], bool]) -> CaptureRecord | Refused:
     if not isinstance(record, dict):
         return _MALFORMED
     kind, payload = record.get("event_type"), record.get("payload")
     if isinstance(kind, str) and isinstance(payload, dict):
+        rse = payload.get("dst-rse") or payload.get("rse")
+        if isinstance(rse, str) and not concerns(rse):
+            return _OTHER
         return _of_rucio(kind, payload, record.get("created_at"), at_s)
     remote, data = record.get("remote"), record.get("data")
     if isinstance(remote, str) and isinstance(data, str):

@@ -18,6 +18,7 @@ import re
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import TextIO
 
@@ -26,6 +27,7 @@ from cachecast_hook import SEPARATOR, give, given, left_alone, read_ads, write_a
 SPOOL = Path(os.environ.get("CACHECAST_SPOOL", "/var/spool/cachecast/prefill"))
 COMMAND = os.environ.get("CACHECAST_COMMAND", "cachecast")
 AGAIN_S = 86400
+KEEPING_S = 3600
 MOST_WAITING = 1000
 MOST_BYTES = 2**20
 MOST_LOG_BYTES = 2**24
@@ -84,9 +86,7 @@ def hand_over() -> None:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except OSError:
                 return
-            for old in SPOOL.glob("*" + DONE):
-                if not is_recent(old):
-                    old.unlink()
+            clean()
             for waiting in sorted(SPOOL.glob("*" + NEW), key=lambda path: path.stat().st_mtime):
                 # Done before it is tried: a description that ends the command is tried once.
                 done = waiting.rename(waiting.with_suffix(DONE))
@@ -96,6 +96,19 @@ def hand_over() -> None:
                 os.truncate(done, 0)
                 if os.fstat(log.fileno()).st_size > MOST_LOG_BYTES:
                     log.truncate(0)
+
+
+def clean() -> None:
+    """Remove what is old, and what hooks that were killed have left. Nobody else hands over meanwhile."""
+    for old in SPOOL.glob("*" + DONE):
+        if is_recent(old):
+            os.truncate(old, 0)
+        else:
+            old.unlink()
+    for part in SPOOL.glob("*.[0-9]*"):
+        with suppress(FileNotFoundError):  # its hook has kept it meanwhile
+            if abs(time.time() - part.stat().st_mtime) > KEEPING_S:
+                part.unlink()
 
 
 def prefill(file: Path, log: TextIO) -> None:

@@ -3,25 +3,25 @@
 from __future__ import annotations
 
 import dataclasses
-import datetime as dt
 import itertools
+import statistics
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-import numpy as np
-import pyarrow as pa
 import pyarrow.compute as pc
 
-from features.common.arrays import BoolArray, FloatArray, IntArray
 from features.common.times import DAY_S, day_label, parse_as_of
 from features.results import ANNOUNCED
-from features.schema import ACCESSES, FILES, QUEUE
-from jobs.ground.store.commits import Key, Partition, Snapshot
+from features.schema import QUEUE, REJECTS
+from jobs.ground.store.commits import Key, Snapshot
 from jobs.ground.store.tables import Tables, read_partitions
-from jobs.loop.ingest.queued_files import at, files_named, inputs_of, known_files
+from jobs.loop.ingest.queued_files import at
+from jobs.loop.ingest.queues.place import CROWDED
 
 DOUBTED = 0.25
 """A queue that is believed less is not followed."""
+SOURCE = "queued_jobs"
+"""Of a queue's rejects; their input begins with its name."""
 PREFILLS = "prefill-"
 """Begins the name of a prefill's queue, which no broker announced."""
 DAYS = 14
@@ -32,19 +32,22 @@ _PRIOR = 50.0
 """A queue is believed as if so many files more had been announced for sure, and read."""
 _MOST_A_DAY = 200.0
 """A day counts as so many such files at most: one large task decides no more than a day."""
-_LATE_S = 6 * 3600
-"""So long after the last entry of a day has run out, the reads of it are known."""
-_GROWN, _FEW = 10, 1000
-_LOOKS_BACK = 7
+LOOKS_BACK = 7
 """Days that are judged at most, if queues were not read for a while."""
-_KEY = ["input", "is_dataset"]
+_GROWN, _FEW = 10, 1000
+_REMEMBERS_S = 7 * DAY_S
+"""A queue has grown if it has many more inputs than the median of its answers in so long."""
 
 
 def share_kept(days: Iterable[tuple[float, float]]) -> float:
-    """How far a queue is believed that was to be `claimed` and `kept` on each of `days`, the newest first."""
+    """How far a queue is believed that was to be `claimed` and `kept` on each of `days`, the newest first.
+
+    A day on which nothing is judged makes no other fade.
+    """
     claimed_reads = seen_reads = _PRIOR
-    for age, (said, read) in enumerate(itertools.islice(days, DAYS)):
-        weight = _FADES**age * min(1.0, _MOST_A_DAY / said) if said > 0 else 0.0
+    judged = ((said, read) for said, read in days if said > 0)
+    for age, (said, read) in enumerate(itertools.islice(judged, DAYS)):
+        weight = _FADES**age * min(1.0, _MOST_A_DAY / said)
         claimed_reads += weight * said
         seen_reads += weight * min(read, said)
     return seen_reads / claimed_reads
@@ -64,7 +67,8 @@ class QueueReport:
     """What is known of a queue. `files`, `read_files`: announced in the days that count, and read in time.
 
     `inputs`, `read_at`: of its newest answer; `read_after_s`: time until half of those read were; None: not
-    known yet. `believed`: how far; `grown`: what to say of its growth.
+    known yet. `believed`: how far; `grown`, `crowded`: what to say of its growth, and
+    of those who name too much in it.
     """
 
     queue: str
@@ -75,11 +79,12 @@ class QueueReport:
     read_files: int | None = None
     read_after_s: float | None = None
     grown: str | None = None
+    crowded: str | None = None
 
     @property
     def fault(self) -> str | None:
         """Why an operator should look at it; None: nothing is known against it."""
-        return str(self) if self.believed < DOUBTED else self.grown
+        return str(self) if self.believed < DOUBTED else self.grown or self.crowded
 
     def __str__(self) -> str:
         if not self.files:
@@ -105,6 +110,7 @@ def reports(tables: Tables, *, as_of_s: int) -> tuple[QueueReport, ...]:
             read_files=sum(day["read_files"] for day in days) if days else None,
             read_after_s=next((day["read_after_s"] for day in days if day["read_after_s"] is not None), None),
             grown=growth(head, key),
+            crowded=crowd(tables, key),
         )
         for queue, key in sorted(latest.items())
     )
@@ -112,9 +118,14 @@ def reports(tables: Tables, *, as_of_s: int) -> tuple[QueueReport, ...]:
 
 def growth(queues: Snapshot, key: Key) -> str | None:
     """What to say of a queue that at `key` has many more inputs than before; None: it has not."""
-    earlier = [other for other in queues.partitions if other[2] == key[2] and other < key]
+    since = day_label(parse_as_of(key[1]) - _REMEMBERS_S)
+    earlier = [
+        part.n_rows
+        for other, part in queues.partitions.items()
+        if other[2] == key[2] and since <= other[0] and other < key
+    ]
     n_inputs = queues.partitions[key].n_rows
-    n_before = queues.partitions[max(earlier)].n_rows if earlier else n_inputs
+    n_before = statistics.median_high(earlier) if earlier else n_inputs
     if n_inputs <= _GROWN * max(n_before, _FEW):
         return None
     return (
@@ -123,106 +134,26 @@ def growth(queues: Snapshot, key: Key) -> str | None:
     )
 
 
+def crowd(tables: Tables, key: Key) -> str | None:
+    """What to say of a queue in whose answer of the day of `key` some named too much; None: nobody did."""
+    head = tables.head(REJECTS)
+    rows = read_partitions(
+        head, head.select(since=key[0], until=key[0]), ["source", "input", "reason", "n_rows"]
+    )
+    is_its = pc.and_(pc.equal(rows["source"], SOURCE), pc.starts_with(rows["input"], f"{key[2]}: "))
+    rows = rows.filter(pc.and_(is_its, pc.starts_with(rows["reason"], CROWDED)))
+    n_refused = pc.sum(rows["n_rows"]).as_py()
+    return f"queue {key[2]}: {n_refused} entries were refused, {rows['reason'][0]}" if n_refused else None
+
+
 def _judged(tables: Tables, as_of_s: int) -> dict[str, list[dict[str, Any]]]:
     """The rows of the table that were known at `as_of_s`, of the days that count, by queue, newest first."""
     if not tables.exists(ANNOUNCED):
         return {}
-    since, until = day_label(as_of_s - (DAYS + _LOOKS_BACK) * DAY_S), day_label(as_of_s)
+    since, until = day_label(as_of_s - (DAYS + LOOKS_BACK) * DAY_S), day_label(as_of_s)
     rows = tables.read_arrow(ANNOUNCED, since=since, until=until)
     rows = rows.filter(pc.less_equal(rows["judged_at"], at(as_of_s))).sort_by([("day", "descending")])
     days: dict[str, list[dict[str, Any]]] = {}
     for row in rows.to_pylist():
         days.setdefault(row["queue"], []).append(row)
     return {queue: of[:DAYS] for queue, of in days.items()}
-
-
-def judge(tables: Tables, queue: str, *, as_of_s: int, stale_s: int) -> None:
-    """Count what `queue` announced on the days whose entries have run out by `as_of_s`, and what was read.
-
-    A day is judged once, by the reads known then. Where no file's read is known, nobody is judged.
-    """
-    queues, reads = tables.head(QUEUE), tables.head(ACCESSES)
-    last_s = (as_of_s - stale_s - _LATE_S) // DAY_S * DAY_S - DAY_S
-    done = {key[0] for key in tables.head(ANNOUNCED).partitions if key[1] == queue}
-    for day_s in range(last_s - (_LOOKS_BACK - 1) * DAY_S, last_s + 1, DAY_S):
-        day, until = day_label(day_s), day_label(day_s + stale_s)
-        answers = {key: part for key, part in queues.select(since=day, until=day).items() if key[2] == queue}
-        is_known = any(part.n_rows for part in reads.select(since=day, until=until).values())
-        if answers and is_known and day not in done and tables.exists(FILES):
-            claims = _without_waiting(queues, queue, _claims(queues, answers), as_of_s)
-            tables.replace_rows(ANNOUNCED, [_judgement(tables, claims, as_of_s)], (day, queue))
-
-
-def _judgement(tables: Tables, claims: pa.Table, as_of_s: int) -> dict[str, object]:
-    """The row of a day on which a queue claimed so much."""
-    files = known_files(tables, as_of_s)
-    file, entry = files_named(files, claims)
-    at_s, until_s = np.full(files.num_rows, np.iinfo(np.int64).max), np.zeros(files.num_rows, np.int64)
-    missed = np.zeros(files.num_rows)
-    np.minimum.at(at_s, file, claims["at_s"].to_numpy()[entry])
-    np.maximum.at(until_s, file, claims["until_s"].to_numpy()[entry])
-    np.add.at(missed, file, claims["missed"].to_numpy()[entry])
-    named: IntArray = np.flatnonzero(missed < 0)
-    dids = files["did"].take(pa.array(named)).combine_chunks()
-    first_s = _first_reads(tables, dids, at_s[named], np.minimum(until_s[named], as_of_s), as_of_s)
-    is_read: BoolArray = first_s < np.inf
-    sure, after_s = -np.expm1(missed[named]), (first_s - at_s[named])[is_read]
-    return {
-        "files": named.size,
-        "read_files": int(is_read.sum()),
-        "claimed": float((sure**2).sum()),
-        "kept": float(sure[is_read].sum()),
-        "read_after_s": float(np.median(after_s)) if after_s.size else None,
-        "judged_at": dt.datetime.fromtimestamp(as_of_s, dt.UTC),
-    }
-
-
-def _claims(head: Snapshot, answers: Mapping[Key, Partition]) -> pa.Table:
-    """Each input of the `answers` once: first named at `at_s`, until `until_s`; its least `missed`."""
-    claims = pa.table({})
-    for key, part in answers.items():
-        at_s = parse_as_of(key[1])
-        inputs = inputs_of(read_partitions(head, {key: part}), at_s)
-        new = pa.table(
-            {name: inputs[name] for name in _KEY}
-            | {"at_s": np.full(inputs.num_rows, at_s), "until_s": inputs["expires_s"]}
-            | {"missed": inputs["missed"]}
-        )
-        both = pa.concat_tables([claims, new]) if claims.num_columns else new
-        merged = both.group_by(_KEY).aggregate([("at_s", "min"), ("until_s", "max"), ("missed", "min")])
-        claims = merged.rename_columns(new.column_names)
-    return claims
-
-
-def _without_waiting(head: Snapshot, queue: str, claims: pa.Table, as_of_s: int) -> pa.Table:
-    """`claims` without those for later that still stand: neither withdrawn nor put off since."""
-    if not pc.any(pc.greater(claims["until_s"], as_of_s)).as_py():
-        return claims
-    newest = max(key for key in head.partitions if key[2] == queue and parse_as_of(key[1]) <= as_of_s)
-    stands = inputs_of(read_partitions(head, {newest: head.partitions[newest]}), as_of_s)
-    names, standing = (
-        pc.binary_join_element_wise(rows["input"], rows["is_dataset"].cast(pa.string()), "\n")
-        for rows in (claims, stands)
-    )
-    until_s = stands["expires_s"].take(pc.index_in(names, value_set=standing.combine_chunks()))
-    waits = pc.and_(pc.greater(claims["until_s"], as_of_s), pc.less_equal(until_s, claims["until_s"]))
-    return claims.filter(pc.invert(pc.fill_null(waits, False)))
-
-
-def _first_reads(
-    tables: Tables, dids: pa.Array, from_s: IntArray, until_s: IntArray, as_of_s: int
-) -> FloatArray:
-    """The first read of each of `dids` in its time, by what was known at `as_of_s`; inf: there was none."""
-    first_s = np.full(len(dids), np.inf)
-    if not len(dids):
-        return first_s
-    for day_s in range(int(from_s.min()) // DAY_S * DAY_S, int(until_s.max()), DAY_S):
-        day = day_label(day_s)
-        rows = tables.read_arrow(ACCESSES, since=day, until=day, columns=["did", "accessed_at", "known_at"])
-        place = pc.index_in(rows["did"], value_set=dids)
-        known = pc.and_(pc.is_valid(place), pc.less_equal(rows["known_at"], at(as_of_s)))
-        item = place.filter(known).to_numpy()
-        read_s = rows["accessed_at"].filter(known).cast(pa.int64()).to_numpy() // 1_000_000
-        in_time = (read_s >= from_s[item]) & (read_s < until_s[item])
-        np.minimum.at(first_s, item[in_time], read_s[in_time])
-    return first_s

@@ -57,11 +57,13 @@ class Bus:
         quota_bytes: int,
         now_s: Callable[[], float],
         log: Callable[[str], None],
+        concerns: Callable[[str], bool] = lambda _: True,
     ) -> None:
+        """`concerns`: whether what Rucio brings to an RSE is kept."""
         self.counts: Counter[str] = Counter(dict.fromkeys(COUNTS, 0))
         self._folder, self._broker = folder, broker
         self._destinations, self._client = destinations, client
-        self._now_s, self._log = now_s, log
+        self._now_s, self._log, self._concerns = now_s, log, concerns
         self._numberings = Numberings(PSEQ_MODULUS)
         self._beat_at, self._pause_s, self._failure = 0.0, _PAUSES_S[0], ""
         with ExitStack() as opened:
@@ -167,7 +169,7 @@ class Bus:
         # When it was published, so that it is the same record when it comes again; a clock may be wrong.
         published_s = message.published_ms / 1000
         at_s = int(published_s if now_s - _OLDEST_S < published_s <= now_s else now_s)
-        for record in read(message.body, at_s):
+        for record in read(message.body, at_s, self._concerns):
             if not isinstance(record, CaptureRecord):
                 self.counts[record.reason] += 1
                 continue

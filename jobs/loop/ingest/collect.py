@@ -39,6 +39,7 @@ def run(
     log: Callable[[str], None],
     now_s: Callable[[], float],
     figures: Figures = lambda _, __: None,
+    concerns: Callable[[str], bool] = lambda _: True,
 ) -> dict[str, int]:
     """Write what is sent to UDP `host`:`port` into `out`, and what is published at the settings' broker into
     folders below `out`/bus, until SIGTERM or SIGINT. One of the two may be left out.
@@ -46,13 +47,14 @@ def run(
     Returns the counts of `receiver.COUNTS`, and those of `bus.COUNTS` with `bus_`. `log` gets a line at the
     start, at the end, and every `log_every_s`, `figures` the counts at the same times. When captures fill
     their quota, `log` gets an alarm; further datagrams are counted and dropped, messages left at the broker.
-    Raises ServiceError (port, disk), ConflictError (another collector writes to `out`), ConfigError.
+    `concerns`: of which RSEs messages of Rucio are kept. Raises ServiceError (port, disk), ConflictError
+    (another collector writes to `out`), ConfigError.
     """
     if port is None and not settings.broker:
         raise InputError("nothing to collect: give --port for UDP, or --broker, or set [collect] broker")
     broker = _broker(settings) if settings.broker else None
     made_writable(out)
-    how = _How(settings, roll_bytes, roll_s, log_every_s, log, now_s, figures)
+    how = _How(settings, roll_bytes, roll_s, log_every_s, log, now_s, figures, concerns)
     with exclusive(out / _LOCK, "collect"), until_signalled() as signalled, ThreadPoolExecutor() as pool:
         ended = threading.Event()
 
@@ -80,6 +82,7 @@ class _How:
     log: Callable[[str], None]
     now_s: Callable[[], float]
     figures: Figures
+    concerns: Callable[[str], bool]
 
     def say(self, text: str) -> None:
         self.log(f"{as_of_label(int(self.now_s()))} {text}")
@@ -131,6 +134,7 @@ def _follow(
             quota_bytes=settings.quota,
             now_s=how.now_s,
             log=how.say,
+            concerns=how.concerns,
         ) as bus:
             n_reported = 0
 

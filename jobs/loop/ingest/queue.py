@@ -10,7 +10,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from features.common.errors import InputError
+from features.common.errors import ConflictError, InputError
 from features.common.times import day_label, parse_as_of
 from features.schema import QUEUE, REJECTS, arrow_schema
 from jobs.ground.settings.sources import SERVER
@@ -18,15 +18,17 @@ from jobs.ground.settings.tree import Settings
 from jobs.ground.store.commits import Key, MomentKey
 from jobs.ground.store.rejects import replace_rejects
 from jobs.ground.store.tables import Tables, read_partitions
-from jobs.loop.ingest import announced
+from jobs.loop.ingest import announced, judging
+from jobs.loop.ingest.announced import SOURCE
 from jobs.loop.ingest.queue_entries import FURTHEST_S, Checked, check_entries
 from jobs.loop.ingest.queued_files import NO_FILES, Queued, at, files_of_inputs
 from jobs.loop.ingest.queues.answers import Kind, entries_of, read_answer
 from jobs.loop.ingest.queues.place import Place
 from jobs.loop.ingest.queues.rucio import NEW_S
 
-SOURCE = "queued_jobs"
 _LOOK_BACK_S = FURTHEST_S + 7 * 86400
+MOST_PREFILLS = 32
+_READ_WITHIN_S = 3600
 _COLLECTED = "rucio-*.jsonl"
 """What the collector keeps of Rucio's messages, until they are too old to be read."""
 
@@ -60,7 +62,7 @@ def run(
     """Read a queue of jobs; its entries are the state of `name` from `as_of_s` on.
 
     `source`: as `read_answer` takes it, or `SERVER`: the configured Rucio server. What the queue announced on
-    past days is judged: see `announced.judge`.
+    past days is judged: see `judging.judge`.
     """
     if source == SERVER:
         # A cache's host has no rucio-clients.
@@ -71,13 +73,20 @@ def run(
     else:
         token, timeout_s = settings.queue.token.get_secret_value(), settings.queue.timeout
         raw = read_answer(source, token=token, timeout_s=timeout_s, since_s=as_of_s - NEW_S)
-    stated = entries_of(raw, kind, Place.of(settings, as_of_s, site))
+    place, caches = Place.of(settings, as_of_s, site), settings.caches.values()
+    stated = entries_of(raw, kind, place)
     accepted = check_entries(stated, as_of_s=as_of_s, stale_s=settings.queue.stale, site=site)
     address = source.partition("?")[0]
     tables = Tables.of(settings)
     summary = write(tables, accepted, queue=name, source=address, as_of_s=as_of_s)
-    announced.judge(tables, name, as_of_s=as_of_s, stale_s=settings.queue.stale)
-    oldest_s = min(as_of_s, time.time()) - NEW_S  # a decision time may be ahead
+    sites = {
+        at: judging.SiteNames(place.sites[at], [cache.name for cache in caches if cache.at_site == at])
+        for at in {cache.at_site for cache in caches}
+    }
+    judging.judge(tables, name, as_of_s=as_of_s, stale_s=settings.queue.stale, sites=sites)
+    now_s = min(as_of_s, int(time.time()))  # a decision time may be ahead
+    forget(tables, name, as_of_s=now_s, stale_s=settings.queue.stale)
+    oldest_s = now_s - NEW_S
     with contextlib.suppress(OSError):  # what may not be deleted is old, and not read again
         for file in Path(source).glob(_COLLECTED):
             if file.match(f"bus/rucio/{_COLLECTED}") and file.lstat().st_mtime < oldest_s:
@@ -90,20 +99,20 @@ def write(tables: Tables, entries: Checked, *, queue: str, source: str, as_of_s:
 
     Raises InputError if every entry is faulty; earlier entries then stay. None that waits is an answer, too.
     """
-    key = MomentKey.at(as_of_s, queue)
+    key, where = MomentKey.at(as_of_s, queue), f"{queue}: {source}"
     refused = [
-        {"source": SOURCE, "input": source, "reason": reason, "n_rows": n, "sample": entries.samples[reason]}
+        {"source": SOURCE, "input": where, "reason": reason, "n_rows": n, "sample": entries.samples[reason]}
         for reason, n in sorted(entries.refused.items())
     ]
     replace_rejects(
-        tables, SOURCE, key.day, pa.array([source]), pa.Table.from_pylist(refused, arrow_schema(REJECTS))
+        tables, SOURCE, key.day, pa.array([where]), pa.Table.from_pylist(refused, arrow_schema(REJECTS))
     )
     if refused and entries.n_faulty == entries.n_entries:
         raise InputError(
             f"no entry of {source} can be used: {refused[0]['reason']} ({entries.refused.total()} in all); "
             "docs/prefill.md describes them"
         )
-    alarm = announced.growth(tables.replace_rows(QUEUE, list(entries.rows.values()), key), key)
+    grown = announced.growth(tables.replace_rows(QUEUE, list(entries.rows.values()), key), key)
     rejected = dict(sorted(entries.refused.items()))
     return QueueSummary(
         queue,
@@ -113,8 +122,44 @@ def write(tables: Tables, entries: Checked, *, queue: str, source: str, as_of_s:
         len(entries.rows),
         entries.n_duplicates,
         rejected,
-        () if alarm is None else (alarm,),
+        tuple(filter(None, (grown, announced.crowd(tables, key)))),
     )
+
+
+def forget(tables: Tables, queue: str, *, as_of_s: int, stale_s: int) -> None:
+    """Drop what nobody reads any more, once a day of a queue; prefills that stand become one answer a day.
+
+    The newest answer of each queue stays, and those by which it is judged.
+    """
+    head, today = tables.head(QUEUE), day_label(as_of_s)
+    if sum(key[0] == today and key[2] == queue for key in head.partitions) > 1:
+        return
+    oldest = day_label(as_of_s - judging.KEPT_S - stale_s)
+    newest = {key[2]: key for key in sorted(head.partitions)}
+    drop = [key for key in head.partitions if key[0] < oldest and key != newest[key[2]]]
+    drop += [key for key in newest.values() if key[0] < day_label(as_of_s - _LOOK_BACK_S)]
+    tables.commit(QUEUE, [], base=None, drop=drop)
+    fold_prefills(tables, as_of_s, most=0)
+
+
+def fold_prefills(tables: Tables, as_of_s: int, *, most: int = MOST_PREFILLS) -> None:
+    """Make one answer a day of prefills, if there are more than `most`, without what has run out."""
+    head = tables.head(QUEUE)
+    old = {key: part for key, part in head.partitions.items() if key[2].startswith(announced.PREFILLS)}
+    if len(old) <= most:
+        return
+    rows = read_partitions(head, old).sort_by([("known_at", "descending")])
+    rows = rows.filter(pc.greater(rows["expires_at"], at(as_of_s)))
+    numbered = rows.append_column("n", pa.array(range(rows.num_rows), pa.int64()))
+    newest = numbered.group_by([*QUEUE.key, "cache"]).aggregate([("n", "min")])["n_min"]
+    rows = rows.take(newest.sort())
+    pieces = {
+        MomentKey(day, f"{day}T00:00:00Z", announced.PREFILLS + day): rows.filter(pc.equal(rows["day"], day))
+        for day in pc.unique(rows["day"]).to_pylist()
+    }
+    with contextlib.suppress(ConflictError):  # another process does the same
+        tables.replace_each(QUEUE, pieces.items(), base=head, drop=old.keys() - pieces.keys())
+        tables.vacuum(QUEUE, keep=2, grace_s=_READ_WITHIN_S)
 
 
 def known_work(tables: Tables, *, as_of_s: int, cache: str, site: str) -> Queued:

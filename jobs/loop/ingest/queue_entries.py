@@ -14,7 +14,7 @@ import pydantic
 
 from features.common.errors import InputError
 from features.common.times import parse_as_of
-from jobs.loop.ingest.queues.place import Refused
+from jobs.loop.ingest.queues.place import CROWDED, Refused
 
 FURTHEST_S = 90 * 86400
 """A start further ahead is a mistake; no plan looks that far ahead."""
@@ -24,6 +24,9 @@ MOST_JOBS = 10**9
 
 MOST_INPUTS = 2_000_000
 """Of all entries together: each becomes a row in memory."""
+
+MOST_OF_ONE = MOST_INPUTS // 4
+"""Of one owner; of a work, or a job, whose owner is unknown."""
 
 SAMPLE_CHARS = 200
 
@@ -59,6 +62,7 @@ class Entry(pydantic.BaseModel):
     """One job, or a group of equal jobs; other fields are ignored. Times are seconds since 1970.
 
     `work`: its name in every queue that knows of it; `certainty`: that the job reads it here; unknown: None.
+    `owner`: who submitted it; it is not kept.
     """
 
     job_id: Annotated[Name, pydantic.BeforeValidator(lambda v: str(v) if isinstance(v, int) else v)]
@@ -78,6 +82,7 @@ class Entry(pydantic.BaseModel):
         pydantic.BeforeValidator(_nothing_if_empty),
     ] = None
     until: Moment = None
+    owner: Annotated[str | None, pydantic.BeforeValidator(lambda v: v if isinstance(v, str) else None)] = None
 
     @property
     def inputs(self) -> list[tuple[str, bool]]:
@@ -109,7 +114,7 @@ class Checked:
         if reason not in self.samples:
             sample = (raw if isinstance(raw, Refused) else Refused(reason, raw)).sample
             if isinstance(raw, Mapping):
-                sample = {name: raw[name] for name in Entry.model_fields if name in raw}
+                sample = {name: raw[name] for name in Entry.model_fields if name in raw and name != "owner"}
             text = sample if isinstance(sample, str) else json.dumps(sample, default=str)
             self.samples[reason] = text[:SAMPLE_CHARS]
 
@@ -118,19 +123,23 @@ def check_entries(raw: Iterable[object], *, as_of_s: int, stale_s: int, site: st
     """The entries of a queue read at `as_of_s`; `site`: of entries that name none.
 
     An entry without `known_at` is known from `as_of_s` on; a later one is refused. It is valid until
-    `stale_s` after `as_of_s`, or after its expected start. Raises InputError for more than `MOST_INPUTS`.
+    `stale_s` after `as_of_s`, or after its expected start. Entries beyond `MOST_INPUTS`, or `MOST_OF_ONE` of
+    an owner, are refused.
     """
-    result = Checked()
+    result, named = Checked(), Counter[str]()
     for stated in raw:
         result.n_entries += 1
         fault, entry = _entry(stated, as_of_s)
         if entry is None:
             result.refuse(fault, stated)
             continue
-        if len(result.rows) + len(entry.inputs) > MOST_INPUTS:
-            raise InputError(
-                f"the queue names more than {MOST_INPUTS} inputs; name datasets, not their files"
-            )
+        owner = entry.owner or entry.work or entry.job_id
+        of_one, of_all = named[owner] + len(entry.inputs), len(result.rows) + len(entry.inputs)
+        if of_one > MOST_OF_ONE or of_all > MOST_INPUTS:
+            who = f"{MOST_OF_ONE} of one owner" if of_one > MOST_OF_ONE else f"{MOST_INPUTS} of all"
+            result.refuse(CROWDED + who, {"job_id": entry.job_id, "work": entry.work})
+            continue
+        named[owner] = of_one
         result.n_jobs += entry.n_jobs
         for name, is_dataset in entry.inputs:
             key = (entry.job_id, is_dataset, name, entry.site or site)

@@ -11,13 +11,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from features.common.arrays import BoolArray, IntArray
+from features.common.arrays import BoolArray, FloatArray, IntArray
 from features.schema import FILES
 from jobs.ground.store.tables import Tables
 from jobs.loop.ingest.known_names import plain_names
 from prefetch.plan.scores import KnownWork
 
-_OF_QUEUE = ["input", "is_dataset", "queue"]
 _STATED = ("n_jobs", "wait_s", "missed", "doubt")
 _EVERYTHING: Mapping[str, float] = MappingProxyType({})
 
@@ -63,11 +62,11 @@ def files_of_inputs(
     `rows`: of the table queue, with their `queue`; `believed`: how far each queue is, 1 where it is missing:
     no file is surer than the queues that name it are believed together.
     """
-    inputs = inputs_of(rows, as_of_s, believed)
-    n_inputs = int(_is_first(inputs).sum())
     if not rows.num_rows or not tables.exists(FILES):
-        return Queued(NO_FILES, n_unknown=n_inputs)
+        return Queued(NO_FILES, n_unknown=int(_is_first(inputs_of(rows, as_of_s)).sum()))
     files = known_files(tables, as_of_s)
+    inputs = inputs_of(rows, as_of_s, believed, files)
+    n_inputs = int(_is_first(inputs).sum())
     file, entry = files_named(files, inputs)
     named = inputs.take(pa.array(entry))
     n_known = int(_is_first(inputs)[np.unique(entry)].sum())
@@ -92,59 +91,104 @@ def files_of_inputs(
     return Queued(pa.table(columns), n_unknown=n_inputs - n_known)
 
 
-def inputs_of(rows: pa.Table, as_of_s: int, believed: Mapping[str, float] = _EVERYTHING) -> pa.Table:
-    """What each queue says of each input in `rows`: `input`, `is_dataset` and `queue`, sorted by these.
+def inputs_of(
+    rows: pa.Table,
+    as_of_s: int,
+    believed: Mapping[str, float] = _EVERYTHING,
+    files: pa.Table | None = None,
+) -> pa.Table:
+    """What each queue says of each input in `rows`: `input`, `is_dataset` and `queue`.
 
     `wait_s`: until the first job that reads it; `expires_s`: until when an entry is valid; `doubt`: the
     logarithm of the chance that the queue is wrong, by how far it is `believed`. Of what several queues say
     of the same work the surest counts: `n_jobs`, and `missed`, the logarithm of the chance that none reads
-    it.
+    it. What is said of an input stands together. With `files` a work that names a file, and its dataset too,
+    says no more of the file than the surer of both.
     """
+    plain, work = _plain(rows).dictionary_encode(), rows["work"].combine_chunks().dictionary_encode()
     queue = rows["queue"].combine_chunks().dictionary_encode()
-    shares = pa.array([believed.get(name, 1.0) for name in queue.dictionary.to_pylist()], pa.float64())
-    trust = shares.take(queue.indices)
-    starts_s = pc.floor(pc.divide(rows["starts_at"].cast(pa.int64()), 1_000_000)).cast(pa.int64())
-    each = pc.binary_join_element_wise("", pa.array(np.arange(rows.num_rows)).cast(pa.string()), "\n")
+    queues = sorted(queue.dictionary.to_pylist())
+    of = pc.index_in(queue.dictionary, value_set=pa.array(queues, pa.string()))
+    by, trust = of.take(queue.indices).to_numpy(), np.array([believed.get(name, 1.0) for name in queues])
+    starts_s = pc.divide(rows["starts_at"].cast(pa.int64()), 1_000_000).fill_null(as_of_s)
     stated = pa.table(
         {
-            "input": _plain(rows),
-            "is_dataset": rows["is_dataset"],
-            "queue": queue.cast(pa.string()),
-            "work": pc.coalesce(rows["work"], each),
+            "named": 2 * plain.indices.to_numpy().astype(np.int64) + rows["is_dataset"].to_numpy(),
+            "by": by.astype(np.int64),
+            "work": pc.coalesce(work.indices.cast(pa.int64()), pa.array(-1 - np.arange(rows.num_rows))),
             "n_jobs": rows["n_jobs"],
-            "wait_s": pc.fill_null(pc.max_element_wise(pc.subtract(starts_s, as_of_s), 0), 0),
+            "wait_s": pc.max_element_wise(pc.subtract(starts_s, as_of_s), 0),
             "expires_s": pc.divide(rows["expires_at"].cast(pa.int64()), 1_000_000),
-            "doubt": pc.log1p(pc.negate(trust)),
-            "certainty": pc.multiply(pc.fill_null(rows["certainty"], 1.0), trust),
+            "certainty": rows["certainty"].fill_null(1.0).to_numpy() * trust[by],
         }
     )
-    of_queue = stated.group_by(_OF_QUEUE).aggregate(
-        [("wait_s", "min"), ("expires_s", "max"), ("doubt", "min")]
+    surest = stated.sort_by([("certainty", "descending"), ("by", "ascending")])
+    works = surest.group_by(["named", "work"], use_threads=False).aggregate(
+        [("by", "first"), ("n_jobs", "max"), ("certainty", "first")]
     )
-    surest = stated.sort_by([("certainty", "descending"), ("queue", "ascending")])
-    works = surest.group_by([*_OF_QUEUE[:2], "work"], use_threads=False).aggregate(
-        [("queue", "first"), ("n_jobs", "max"), ("certainty", "max")]
-    )
-    works = works.rename_columns({"queue_first": "queue"})
-    works = works.append_column("missed", pc.log1p(pc.negate(works["certainty_max"])))
-    sums = works.group_by(_OF_QUEUE).aggregate([("n_jobs_max", "sum"), ("missed", "sum")])
-    joined = of_queue.join(sums, _OF_QUEUE).sort_by([(name, "ascending") for name in _OF_QUEUE])
+    with np.errstate(divide="ignore"):
+        doubt, missed = np.log1p(-trust), np.log1p(-works["certainty_first"].to_numpy())
+    missed, n_jobs = _once(works, missed, plain.dictionary, files)
+    of_queue = stated.group_by(["named", "by"]).aggregate([("wait_s", "min"), ("expires_s", "max")])
+    of_queue = of_queue.sort_by([("named", "ascending"), ("by", "ascending")])
+    named, by = of_queue["named"].to_numpy(), of_queue["by"].to_numpy()
+    key = works["named"].to_numpy() * len(queues) + works["by_first"].to_numpy()
+    place = np.searchsorted(named * len(queues) + by, key)
+    # In order of their size: a sum must not depend on the order of the rows.
+    least = np.argsort(missed, kind="stable")
+    all_jobs = np.zeros(named.size, np.int64)
+    np.add.at(all_jobs, place, n_jobs)
     return pa.table(
-        {name: joined[name] for name in _OF_QUEUE}
-        | {
-            "n_jobs": pc.fill_null(joined["n_jobs_max_sum"], 0),
-            "wait_s": joined["wait_s_min"],
-            "missed": pc.fill_null(joined["missed_sum"], 0.0),
-            "doubt": joined["doubt_min"],
-            "expires_s": joined["expires_s_max"],
+        {
+            "input": plain.dictionary.take(pa.array(named // 2)),
+            "is_dataset": pa.array(named % 2 == 1),
+            "queue": pa.array(queues, pa.string()).take(pa.array(by)),
+            "n_jobs": all_jobs,
+            "wait_s": of_queue["wait_s_min"],
+            "missed": np.bincount(place[least], weights=missed[least], minlength=named.size),
+            "doubt": doubt[by],
+            "expires_s": of_queue["expires_s_max"],
         }
     )
+
+
+def _once(
+    works: pa.Table, missed: FloatArray, names: pa.Array, files: pa.Table | None
+) -> tuple[FloatArray, IntArray]:
+    """What each of `works` adds, as `missed` and jobs: beside its dataset a file adds what is surer of it."""
+    said, work = works["named"].to_numpy(), works["work"].to_numpy()
+    n_jobs = works["n_jobs_max"].to_numpy().copy()
+    of_sets: IntArray = np.flatnonzero((said % 2 == 1) & (work >= 0))
+    single: IntArray = np.flatnonzero((said % 2 == 0) & np.isin(work, work[of_sets]))
+    if files is None or not single.size:
+        return missed, n_jobs
+    single_names, number = np.unique(said[single] // 2, return_inverse=True)
+    named_files, row = names.take(pa.array(single_names)), np.full(single_names.size, -1)
+    for column in _names(files):
+        index = pc.index_in(column, value_set=named_files)
+        row[index.drop_null().to_numpy()] = np.flatnonzero(index.is_valid().to_numpy(zero_copy_only=False))
+    n_works, all_missed, all_jobs = int(work.max()) + 1, missed.copy(), n_jobs.copy()
+    keys = said[of_sets] * n_works + work[of_sets]
+    order = np.argsort(keys)
+    for column in _datasets(files):
+        sets = column.take(pa.array(row, mask=row < 0))
+        code = pc.index_in(sets, value_set=names).fill_null(-1).to_numpy().astype(np.int64)[number]
+        key = (2 * code + 1) * n_works + work[single]
+        at = np.minimum(np.searchsorted(keys[order], key), keys.size - 1)
+        is_its = (keys[order][at] == key) & (code >= 0)
+        one, whole = single[is_its], of_sets[order[at[is_its]]]
+        with np.errstate(invalid="ignore"):  # two that are certain
+            surer = np.minimum(missed[one] - missed[whole], 0.0)
+        all_missed[one] = np.nan_to_num(surer, neginf=-np.inf)
+        all_jobs[one] = np.maximum(n_jobs[one] - n_jobs[whole], 0)
+    return all_missed, all_jobs
 
 
 def _plain(rows: pa.Table) -> pa.Array:
     """The inputs of `rows`, files as the catalogue names them."""
     coded = rows["input"].combine_chunks().dictionary_encode()
-    return pc.if_else(rows["is_dataset"], rows["input"], plain_names(coded.dictionary).take(coded.indices))
+    plain = plain_names(coded.dictionary).take(coded.indices)
+    return pc.if_else(rows["is_dataset"].combine_chunks(), rows["input"].combine_chunks(), plain)
 
 
 def known_files(tables: Tables, as_of_s: int) -> pa.Table:
@@ -181,9 +225,10 @@ def files_named(files: pa.Table, inputs: pa.Table) -> tuple[IntArray, IntArray]:
 
 def _is_first(inputs: pa.Table) -> BoolArray:
     """Whether each row of `inputs` is the first of its input."""
-    named = pc.binary_join_element_wise(inputs["input"], inputs["is_dataset"].cast(pa.string()), "\n")
-    codes = named.combine_chunks().dictionary_encode().indices.to_numpy()
-    is_first: BoolArray = np.diff(codes, prepend=-1) != 0
+    is_first: BoolArray = np.ones(inputs.num_rows, np.bool_)
+    last, this = inputs.slice(0, max(0, inputs.num_rows - 1)), inputs.slice(1)
+    is_other = [pc.not_equal(this[name], last[name]) for name in ("input", "is_dataset")]
+    is_first[1:] = pc.or_(*is_other).to_numpy()
     return is_first
 
 

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import hashlib
 import itertools
+import time
 from collections.abc import Sequence
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from features.common.errors import InputError
+from features.common.errors import ConflictError, InputError
 from features.common.progress import Advance
 from features.common.times import as_of_label, day_label, parse_as_of
 from features.schema import PLANS, QUEUE, arrow_schema
@@ -19,7 +21,7 @@ from jobs.ground.settings.tree import Settings
 from jobs.ground.store.commits import MomentKey
 from jobs.ground.store.tables import Tables, read_partitions
 from jobs.loop.ingest.announced import PREFILLS
-from jobs.loop.ingest.queue import write
+from jobs.loop.ingest.queue import fold_prefills, write
 from jobs.loop.ingest.queue_entries import Checked, check_entries
 from jobs.loop.ingest.queued_files import Queued, files_of_inputs
 from jobs.loop.ingest.queues.answers import entries_of, read_answer
@@ -95,11 +97,28 @@ def with_described(request: PrefillRequest, path: Path, as_of_s: int) -> Prefill
     )
 
 
-def free_moment(settings: Settings, cache: str, from_s: int) -> int:
-    """`from_s`, or the first second after it for which the cache has no plan yet."""
-    tables = Tables.of(settings)
-    plans = tables.snapshot(PLANS).partitions if tables.exists(PLANS) else ()
-    return next(at_s for at_s in itertools.count(from_s) if MomentKey.at(at_s, cache) not in plans)
+class TakenError(InputError):
+    """The cache has a plan of the same time."""
+
+    def __init__(self, key: MomentKey) -> None:
+        super().__init__(
+            f"cache {key.owner!r} has a plan at {key.as_of}; give another --as-of, "
+            "or resume it: cachecast push"
+        )
+
+
+def run_now(
+    settings: Settings, request: PrefillRequest, *, cache: str, from_s: int, on_progress: Advance
+) -> PrefillSummary:
+    """`run` at `from_s`, or at the first second after it that no other plan of the cache has."""
+    for at_s in itertools.count(from_s):
+        if MomentKey.at(at_s, cache) in Tables.of(settings).head(PLANS).partitions:
+            continue
+        time.sleep(max(0.0, at_s - time.time()))
+        # Another process may take the same second meanwhile.
+        with contextlib.suppress(TakenError):
+            return run(settings, request, cache=cache, as_of_s=at_s, dry_run=False, on_progress=on_progress)
+    raise AssertionError
 
 
 def run(
@@ -119,11 +138,11 @@ def run(
     moment = CacheAtMoment.asked(settings, cache, as_of_s)
     tables = moment.tables
     key = MomentKey.at(as_of_s, cache)
-    if not dry_run and tables.exists(PLANS) and key in tables.snapshot(PLANS).partitions:
-        raise InputError(
-            f"cache {cache!r} has a plan at {key.as_of}; give another --as-of, or resume it: cachecast push"
-        )
-    entries, name = _entries(request, as_of_s, settings.queue.stale), PREFILLS + _digest(cache, request)
+    plans = tables.head(PLANS)
+    if not dry_run and key in plans.partitions:
+        raise TakenError(key)
+    name = PREFILLS + _digest(cache, request)
+    entries = _entries(request, name, as_of_s, settings.queue.stale)
     requested = pa.Table.from_pylist(list(entries.rows.values()), arrow_schema(QUEUE))
     requested = requested.append_column("queue", pa.repeat(pa.scalar(name), requested.num_rows))
     queued = files_of_inputs(tables, requested, as_of_s)
@@ -148,18 +167,23 @@ def run(
     if not dry_run:
         for row in entries.rows.values():
             row["cache"] = cache
-        write(tables, entries, queue=name, source="prefill", as_of_s=as_of_s)
-        if rows.num_rows:  # an empty plan would say that nothing is to be done
-            tables.replace_partition(PLANS, rows, key)
+        try:
+            write(tables, entries, queue=name, source="prefill", as_of_s=as_of_s)
+            if rows.num_rows:  # an empty plan would say that nothing is to be done
+                tables.replace_partition(PLANS, rows, key, base=plans)
+        except ConflictError:
+            raise TakenError(key) from None
+        fold_prefills(tables, min(as_of_s, int(time.time())))
+        if rows.num_rows:
             pushed = push.run(settings, cache=cache, as_of_s=as_of_s, on_progress=on_progress)
         else:
             pushed = push.resume(settings, cache=cache, on_progress=on_progress)
     return _summary(planned, queued, key, name, pushed)
 
 
-def _entries(request: PrefillRequest, as_of_s: int, stale_s: int) -> Checked:
+def _entries(request: PrefillRequest, name: str, as_of_s: int, stale_s: int) -> Checked:
     starts = {} if request.starts_s is None else {"expected_start": as_of_label(request.starts_s)}
-    job = {"job_id": "prefill", "n_jobs": request.n_jobs, **starts}
+    job = {"job_id": name, "work": name, "n_jobs": request.n_jobs, **starts}
     raw = [job | {"dataset": name} for name in request.datasets] + [job | {"file": f} for f in request.files]
     if not raw:
         raise InputError("nothing is asked for; give --dataset, or --files with a list that names some")

@@ -10,6 +10,7 @@ import csv
 import io
 import itertools
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
@@ -22,14 +23,16 @@ from features.common import deadline, strict_json
 from features.common.errors import InputError, ServiceError
 from features.common.hosts import is_loopback
 from features.common.input_files import InputFile, plain
+from features.common.times import DAY_S
 from jobs.loop.ingest.queues import arc, classads, htcondor, panda, reqmgr, rucio, schedd
-from jobs.loop.ingest.queues.place import Place
+from jobs.loop.ingest.queues.place import CROWDED, Place, Refused
 from jobs.loop.ingest.sources.local import check_answers
 from prefetch.xcache.rolling import PART
 
 MOST_BYTES = 256 * 2**20
 MOST_ENTRIES = 2_000_000
 _MOST_COLUMNS = 100
+_LINES = ".jsonl"
 _LISTS = ("jobs", "tasks", "rules", "result")
 """Names under which a server's answer may hold its list."""
 
@@ -56,7 +59,10 @@ _LOOKED_AT = 1000
 def entries_of(raw: list[object], kind: Kind, place: Place) -> Iterable[object]:
     """The entries that `raw` stands for; `auto`: the kind is the one whose fields its first objects have."""
     name = kind_of(raw) if kind == "auto" else kind
-    return raw if name == "entries" else _READERS[name](raw, place)
+    if name == "entries":
+        return raw
+    unread = [record for record in raw if isinstance(record, Refused)]
+    return itertools.chain(unread, _READERS[name]((r for r in raw if not isinstance(r, Refused)), place))
 
 
 def kind_of(raw: Iterable[object]) -> str:
@@ -88,47 +94,77 @@ def read_answer(source: str, *, token: str, timeout_s: int, since_s: int = 0) ->
     to URLs alone. Raises InputError, ServiceError.
     """
     if source.startswith(("http://", "https://")):
-        return _from_json(_asked(source, token, timeout_s), _without_query(source))
+        address = _without_query(source)
+        return _few(_from_json(_asked(source, token, timeout_s), address), address)
     if source.startswith(schedd.SCHEME):
-        return _from_json(schedd.asked(source, timeout_s), source)
+        return _few(_from_json(schedd.asked(source, timeout_s), source), source)
     check_answers(source)
     path = Path(source)
     try:
         if path.is_dir():
             is_control = arc.is_control(path)
-            jobs = arc.waiting(path, partial(_below, path)) if is_control else _in_folder(path, since_s)
-            return _few(jobs, source)
+            if not is_control:
+                return list(_in_folder(path, since_s))
+            return _few(arc.waiting(path, partial(_below, path)), source)
     except OSError as error:
         raise InputError(f"cannot read the queue {source}: {_why(error)}") from None
     text = _text(InputFile(path))
-    return _from_csv(text, source) if path.suffix == ".csv" else _from_json(text, source)
+    return _few((_from_csv if path.suffix == ".csv" else _from_json)(text, source), source)
 
 
 def _in_folder(folder: Path, since_s: int) -> Iterator[object]:
-    """What the finished files of a folder hold, in order of their names."""
+    """What the finished files of a folder hold, in order of their names.
+
+    No day takes the room of others: of one with more than its share of `MOST_BYTES` the newest are read.
+    """
     try:
         files = sorted(p for p in folder.iterdir() if not p.name.startswith(".") and p.suffix != PART)
-        recent = [file for file in files if file.lstat().st_mtime >= since_s]
-        n_bytes = sum(file.lstat().st_size for file in recent)
+        states = {file: state for file in files if (state := file.lstat()).st_mtime >= since_s}
     except OSError as error:
         raise InputError(f"cannot read the queue {folder}: {_why(error)}") from None
-    if n_bytes > MOST_BYTES:
-        raise InputError(f"{folder} holds more than {MOST_BYTES >> 20} MiB; move older files away")
-    for file in recent:
-        yield from _from_json(_below(folder, file), str(file))
+    days = Counter[int]()
+    for state in states.values():
+        days[int(state.st_mtime) // DAY_S] += state.st_size
+    room = dict.fromkeys(days, _share(days.values(), MOST_BYTES))
+    parts: dict[Path, int] = {}
+    for file, state in sorted(states.items(), key=lambda item: -item[1].st_mtime):
+        day = int(state.st_mtime) // DAY_S
+        is_whole = state.st_size <= room[day]
+        parts[file] = state.st_size if is_whole else room[day] if file.suffix == _LINES else 0
+        room[day] -= parts[file]
+    n_left = MOST_ENTRIES
+    for file, state in states.items():
+        held = _from_json(_below(folder, file, parts[file]), str(file)) if parts[file] else ()
+        records = list(itertools.islice(held, n_left + 1))
+        if parts[file] < state.st_size or len(records) > n_left:
+            yield Refused(f"{CROWDED}its day's share of {MOST_BYTES >> 20} MiB", file.name)
+        yield from records[:n_left]
+        n_left -= min(n_left, len(records))
 
 
-def _below(folder: Path, path: Path) -> str:
-    return _text(InputFile(folder, str(path.relative_to(folder))))
+def _share(amounts: Iterable[int], most: int) -> int:
+    """What each of `amounts` may have at most, so that together they have no more than `most`."""
+    left, ordered = most, sorted(amounts)
+    for n_left, amount in zip(range(len(ordered), 0, -1), ordered, strict=True):
+        if amount * n_left > left:
+            return left // n_left
+        left -= amount
+    return most
 
 
-def _text(file: InputFile) -> str:
+def _below(folder: Path, path: Path, n_bytes: int = MOST_BYTES) -> str:
+    return _text(InputFile(folder, str(path.relative_to(folder))), n_bytes)
+
+
+def _text(file: InputFile, n_bytes: int = MOST_BYTES) -> str:
     path = file.path
     try:
         with plain(file) as name, Path(name).open("rb") as opened:
-            content = opened.read(MOST_BYTES + 1)
-        if len(content) > MOST_BYTES:
-            raise InputError(f"{path} is larger than {MOST_BYTES >> 20} MiB; split the queue")
+            content = opened.read(n_bytes + 1)
+        if len(content) > n_bytes and n_bytes < MOST_BYTES and path.suffix == _LINES:
+            content = content[: content.rfind(b"\n", 0, n_bytes) + 1]
+        elif len(content) > n_bytes:
+            raise InputError(f"{path} is larger than {n_bytes >> 20} MiB; split the queue")
         return content.decode("utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(f"cannot read the queue {path}: {_why(error)}") from None
@@ -145,11 +181,11 @@ def _few(entries: Iterable[object], source: str) -> list[object]:
     return first
 
 
-def _from_json(text: str, source: str) -> list[object]:
+def _from_json(text: str, source: str) -> Iterable[object]:
     if text.strip() == _NO_JOBS:
         return []
     if classads.is_classads(text):
-        return _few(classads.ads(text, source), source)
+        return classads.ads(text, source)
     if arc.is_description(text):
         return arc.jobs(text)
     try:
@@ -159,11 +195,11 @@ def _from_json(text: str, source: str) -> list[object]:
         lines = [line for line in text.split("\n") if line.strip()]
         if not lines or not lines[0].lstrip().startswith("{") or len(lines) == 1:
             raise InputError(f"{source} is not JSON; give a list of objects, or an object a line") from None
-        return _few(_lines(lines), source)
+        return _lines(lines)
     jobs = _listed(content) if isinstance(content, dict) else content
     if not isinstance(jobs, list):
         raise InputError(f"{source} holds no list of jobs; give a list of objects, or it as `jobs`")
-    return _few(jobs, source)
+    return jobs
 
 
 def _loaded(text: str) -> object:
@@ -189,7 +225,7 @@ def _lines(lines: list[str]) -> Iterator[object]:
             yield line
 
 
-def _from_csv(text: str, source: str) -> list[object]:
+def _from_csv(text: str, source: str) -> Iterable[object]:
     try:
         reader = csv.DictReader(io.StringIO(text), strict=True)
         if not {"job_id"} <= set(reader.fieldnames or ()):
@@ -197,7 +233,7 @@ def _from_csv(text: str, source: str) -> list[object]:
         if len(reader.fieldnames or ()) > _MOST_COLUMNS:
             raise InputError(f"{source} has more than {_MOST_COLUMNS} columns; keep those that are described")
         rows = ({name: value for name, value in row.items() if name is not None} for row in reader)
-        return _few(rows, source)
+        return list(rows)
     except csv.Error as error:
         raise InputError(f"{source} is not CSV: {error}") from None
 

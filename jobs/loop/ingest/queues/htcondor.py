@@ -36,7 +36,7 @@ ATTRIBUTES = (
     *("GlobalJobId", "ClusterId", "ProcId", "JobStatus", "JobUniverse", "QDate", "DeferralTime", "TaskType"),
     *("CRAB_ReqName", "CRAB_InputData", "CRAB_JobCount", "CRAB_SiteWhitelist", "DESIRED_CMSDataset"),
     *("DESIRED_Sites", "WMAgent_RequestName", "DAG_NodesTotal", "DAG_NodesDone", "TransferInput", "Args"),
-    *("Arguments", "CachecastInputs", "RoutedFromJobId", "RoutedToJobId"),
+    *("Arguments", "CachecastInputs", "RoutedFromJobId", "RoutedToJobId", "CRAB_UserHN", "Owner"),
 )
 """What of an ad is read."""
 
@@ -65,6 +65,7 @@ class _Reads:
     work: str | None
     datasets: tuple[str, ...]
     files: tuple[str, ...]
+    owner: str | None
 
 
 def entries(raw: Iterable[object], place: Place) -> Iterator[object]:
@@ -156,6 +157,7 @@ def _reads(ad: Mapping[str, object]) -> _Reads:
         work=task or (f"condor:{job_id}" if schedd else None),
         datasets=datasets or ((of_task,) if of_task and not files else ()),
         files=files,
+        owner=_text(ad, "crab_userhn") or _text(ad, "owner"),
     )
 
 
@@ -190,6 +192,7 @@ def _add(group: _Group, ad: Mapping[str, object], place: Place) -> None:
 def _stated(reads: _Reads, group: _Group, place: Place) -> Iterator[dict[str, object]]:
     n_jobs = max(1, len(group.jobs), group.n_left)
     job: dict[str, object] = {"job_id": reads.job_id, "work": reads.work, "n_jobs": n_jobs}
+    job["owner"] = reads.owner
     if group.starts_s is not None and group.starts_s > place.as_of_s:
         job["expected_start"] = as_of_label(group.starts_s)
     job |= place.known(group.made_s)

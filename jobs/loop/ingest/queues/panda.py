@@ -33,6 +33,7 @@ class _Group:
     n_jobs: int = 1
     made_s: int | None = None
     is_staged: bool = False
+    owner: object = None
 
 
 _Reads = tuple[str, str, bool, float | None]
@@ -113,6 +114,7 @@ def _add(group: _Group, fields: Mapping[str, object]) -> None:
         group.n_jobs = max(group.n_jobs, n_jobs)
     if "pandaid" in fields:
         group.jobs.add(str(fields["pandaid"]))
+    group.owner = group.owner or fields.get("username") or fields.get("produsername")
     group.is_staged |= str(fields.get("status")).lower() == _STAGED and "pandaid" not in fields
     group.sites.update(texts(fields.get("computingsite")) or texts(fields.get("site")))
     made_s = moment_of(fields.get("creationtime", fields.get("creationdate")))
@@ -122,7 +124,8 @@ def _add(group: _Group, fields: Mapping[str, object]) -> None:
 def _entry(reads: _Reads, group: _Group, place: Place) -> dict[str, object]:
     work, name, is_dataset, sure = reads
     entry: dict[str, object] = {"job_id": work, "work": work, "n_jobs": max(group.n_jobs, len(group.jobs))}
-    entry |= {"dataset" if is_dataset else "file": name} | ({} if sure is None else {"certainty": sure})
+    entry |= {"dataset" if is_dataset else "file": name, "owner": group.owner}
+    entry |= {} if sure is None else {"certainty": sure}
     if group.is_staged:
         entry["expected_start"] = as_of_label(place.as_of_s + STAGED_S)
     return entry | place.known(group.made_s)

@@ -13,6 +13,9 @@ from features.common.errors import InputError
 from features.common.times import as_of_label, parse_as_of
 from jobs.ground.settings.tree import Settings
 
+CROWDED = "too many: more than "
+"""Begins why what would leave others no room is refused."""
+
 _MOST_SKEW_S = 300
 """A broker's clock may be ahead of ours by so much."""
 
@@ -97,6 +100,14 @@ class Place:
             for ours, patterns in self.sites.items()
             if any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns)
         ]
+
+    def concerns(self, rse: str) -> bool:
+        """Whether an RSE is at a site of ours."""
+        return bool(self._ours(self.site_of(rse)))
+
+    def site_of(self, rse: str) -> str:
+        """`rse`, or the site of ours as whose kind of storage it is called (`T2_DE_EDGE_Disk`)."""
+        return next((ours for ours in self.sites if rse.startswith((f"{ours}_", f"{ours}-"))), rse)
 
     def known(self, moment_s: int | None) -> dict[str, str]:
         """`known_at` of an entry made at `moment_s`, if that is later than a broker's clock may be ahead."""

@@ -72,6 +72,7 @@ def _entry(fields: Mapping[str, object], dataset: str, place: Place) -> dict[str
     work, n_jobs = f"cms:{fields['requestname']}", fields.get("totalestimatedjobs")
     counted = {"n_jobs": n_jobs} if isinstance(n_jobs, int) and n_jobs > 0 else {}
     entry: dict[str, object] = {"job_id": work, "work": work, "dataset": dataset, "certainty": CERTAINTY}
+    entry["owner"] = fields.get("requestor")
     return entry | counted | place.known(_changed_s(fields))
 
 

@@ -48,7 +48,7 @@ class _Copy(NamedTuple):
     """A DID that a rule, lock, request or message brings to `rses`.
 
     `is_move`: of a file, by a request or a message, of which the last counts; `due_s`: when it will be there,
-    from a tape; `fault`: why it is brought no more.
+    from a tape; `fault`: why it is brought no more; `owner`: the account, if it is known.
     """
 
     raw: object
@@ -61,6 +61,7 @@ class _Copy(NamedTuple):
     due_s: int | None = None
     fault: str = ""
     is_move: bool = False
+    owner: object = None
 
     @property
     def rank(self) -> tuple[int, bool, int, str]:
@@ -89,6 +90,8 @@ def entries(raw: Iterable[object], place: Place) -> Iterator[object]:
             yield Refused(read, record)
         elif isinstance(read, Created):
             created.append(read)
+        elif read.is_move and not place.concerns(read.rses[0]):
+            yield Refused("for other sites", record)
         elif read.is_move:
             key = (read.did, read.rses)
             moved[key] = max(read, moved.get(key, read), key=lambda copy: copy.rank)
@@ -147,6 +150,7 @@ def _rule(record: object, did: _Did, fields: _Fields, made_s: int | None) -> _Co
         until_s=moment_of(fields.get("expires_at")),
         due_s=_due(made_s, fields) if is_coming and _is_staged(fields) else None,
         fault=fault,
+        owner=fields.get("account"),
     )
 
 
@@ -208,12 +212,14 @@ def _brought(copy: _Copy, place: Place) -> Iterator[object]:
         yield Refused(fault, copy.raw)
         return
     entry: dict[str, object] = {"job_id": copy.work, "work": copy.work, "certainty": CERTAINTY}
+    entry["owner"] = copy.owner
     entry["file" if copy.is_file else "dataset"] = ":".join(copy.did)
     if copy.until_s is not None:
         entry["until"] = as_of_label(copy.until_s)
     if copy.due_s is not None and copy.due_s > place.as_of_s:
         entry["expected_start"] = as_of_label(copy.due_s)
-    yield from place.spread(entry | place.known(copy.made_s), _sites(copy.rses, place), copy.raw)
+    sites = [place.site_of(rse) for rse in copy.rses]
+    yield from place.spread(entry | place.known(copy.made_s), sites, copy.raw)
 
 
 def _fault(copy: _Copy, place: Place) -> str:
@@ -225,12 +231,6 @@ def _fault(copy: _Copy, place: Place) -> str:
         return "of a cache's own RSE"
     is_old = copy.made_s is not None and copy.made_s < place.as_of_s - NEW_S
     return "not new: older than 7 days" if is_old else ""
-
-
-def _sites(rses: Iterable[str], place: Place) -> list[str]:
-    """`rses`, and of one called as a site of ours and its kind of storage (`T2_DE_EDGE_Disk`) the site."""
-    of_site = {rse: next((s for s in place.sites if rse.startswith((f"{s}_", f"{s}-"))), rse) for rse in rses}
-    return [of_site[rse] for rse in rses]
 
 
 def _subscribed(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -16,8 +16,9 @@ from features.results import ANNOUNCED
 from features.schema import ACCESSES, FILES
 from jobs.ground.settings.tree import CacheSettings
 from jobs.ground.store.tables import Tables
-from jobs.loop.ingest import announced, queue
+from jobs.loop.ingest import judging, queue
 from jobs.loop.ingest.announced import DOUBTED, believed, reports, share_kept
+from jobs.loop.ingest.judging import EVERYWHERE, SiteNames
 from jobs.loop.ingest.queue_entries import check_entries
 from jobs.loop.steward.running import QueueReader
 
@@ -70,12 +71,19 @@ def plant(tables: Tables, reads: Sequence[Read]) -> None:
     tables.replace_arrow(ACCESSES, accesses(rows))
 
 
-def say(tables: Tables, at_s: int, entries: Sequence[dict[str, Any]], *, of: str = "q") -> None:
+def say(
+    tables: Tables,
+    at_s: int,
+    entries: Sequence[dict[str, Any]],
+    *,
+    of: str = "q",
+    sites: Mapping[str, SiteNames] = EVERYWHERE,
+) -> None:
     """What a queue answers at a time, judged as `cachecast queue` does."""
     raw = [{"job_id": str(n)} | entry for n, entry in enumerate(entries)]
     checked = check_entries(raw, as_of_s=at_s, stale_s=DAY_S)
     queue.write(tables, checked, queue=of, source=of, as_of_s=at_s)
-    announced.judge(tables, of, as_of_s=at_s, stale_s=DAY_S)
+    judging.judge(tables, of, as_of_s=at_s, stale_s=DAY_S, sites=sites)
 
 
 def files(*numbers: int, **more: Any) -> list[dict[str, Any]]:
@@ -184,12 +192,12 @@ def lied_beside_a_true_one(tables: Tables, *, lies: Sequence[dict[str, Any]] = (
 def test_a_liar_beside_a_true_queue_counts_for_nothing_and_is_named(tables: Tables) -> None:
     lied_beside_a_true_one(tables)
     assert set(certainties(tables, DAY0 + DAY_S).values()) == {1.0}
-    for of, numbers in (("true", range(200)), ("liar", range(100, 400))):
+    for of, numbers in (("true", range(200)), ("liar", range(100))):
         say(tables, JUDGED, files(*numbers), of=of)
     assert believed(tables, as_of_s=JUDGED) == {"true": 1.0, "liar": pytest.approx(0.2)}
     answer = known(tables, JUDGED)
     assert certainties(tables, JUDGED) == {name(i): 1.0 for i in range(200)}
-    assert answer.n_doubted == 300
+    assert answer.n_doubted == 100
     assert set(answer.files["queues"].to_pylist()) == {"true"}
     assert QueueReader(tables, CACHE).due_s(JUDGED).keys() == {name(i) for i in range(200)}
     true, liar = sorted(reports(tables, as_of_s=JUDGED), key=lambda report: -report.believed)
@@ -241,6 +249,84 @@ def test_work_of_the_far_future_that_still_stands_is_not_judged_yet(tables: Tabl
     assert believed(tables, as_of_s=JUDGED)["liar"] == 1
     (report,) = [report for report in reports(tables, as_of_s=JUDGED) if report.queue == "liar"]
     assert (report.files, report.read_files) == (0, 0)
+
+
+def hourly(tables: Tables, days: int, named: Callable[[int], list[dict[str, Any]]]) -> int:
+    """What a queue answers each sixth hour for `days`, by the hour; the time of the last answer."""
+    for hour in range(0, 24 * days, 6):
+        say(tables, DAY0 + hour * HOUR_S, named(hour))
+    return DAY0 + hour * HOUR_S
+
+
+def test_who_waits_for_days_is_believed_when_he_is_read_at_last(tables: Tables) -> None:
+    """Each job waits for four days, and reads an hour after it was named for the last time."""
+    plant(tables, [Read(i, DAY0 + (24 * 4 + 24 * (i // 50) - 2) * HOUR_S) for i in range(400)])
+
+    def waiting(hour: int) -> list[dict[str, Any]]:
+        return files(*(i for i in range(400) if 24 * (i // 50) <= hour < 24 * (i // 50) + 94))
+
+    last_s = hourly(tables, 11, waiting)
+    rows = tables.read_arrow(ANNOUNCED).to_pylist()
+    assert sum(row["read_files"] for row in rows) == sum(row["files"] for row in rows) > 400
+    assert believed(tables, as_of_s=last_s) == {"q": 1.0}
+
+
+LASTING: dict[str, Callable[[int], range]] = {
+    "without end": lambda hour: range(200),
+    "every second day": lambda hour: range(200) if hour // 24 % 2 else range(0),
+    "by turns": lambda hour: range(100) if hour // 6 % 2 else range(100, 200),
+    "but not when it is judged": lambda hour: range(0) if hour % 24 == 6 else range(200),
+}
+
+
+@pytest.mark.parametrize("how", LASTING)
+def test_a_lie_that_is_told_anew_for_ever_is_found(tables: Tables, how: str) -> None:
+    plant(tables, [Read(399, DAY0 + d * DAY_S) for d in range(12)])
+    last_s = hourly(tables, 11, lambda hour: files(*LASTING[how](hour)))
+    assert believed(tables, as_of_s=last_s)["q"] < DOUBTED
+
+
+def test_what_was_withdrawn_is_judged_though_its_work_stood_for_long(tables: Tables) -> None:
+    plant(tables, [Read(399, DAY0 + d * DAY_S) for d in range(6)])
+    last_s = hourly(tables, 6, lambda hour: files(*range(200 if hour < 60 else 0)))
+    (row,) = [row for row in tables.read_arrow(ANNOUNCED).to_pylist() if row["files"]]
+    assert (row["day"], row["files"], row["read_files"]) == (day_label(DAY0 + 2 * DAY_S), 200, 0)
+    assert believed(tables, as_of_s=last_s)["q"] < DOUBTED
+
+
+@pytest.mark.parametrize(("where", "n_read"), [({"site": "EDGE"}, 200), ({}, 250)])
+def test_a_read_at_another_site_keeps_no_word(tables: Tables, where: dict[str, str], n_read: int) -> None:
+    """Work of no site is read at any of ours."""
+    sites = {"EDGE": SiteNames(["EDGE", "T2_DE_EDGE"], ["xc1"]), "FAR": SiteNames(["FAR"], ["xc9"])}
+    places: list[dict[str, Any]] = [
+        *(
+            {"cache": "xc9", "site": "FAR"},
+            {"cache": "xc1"},
+            {"site": "T2_DE_EDGE"},
+            {"site": "T2_DE_EDGEWAY"},
+        ),
+        *({"cache": "xc1", "site": "FAR"}, {}),
+    ]
+    rows = [
+        {"name": name(50 * k + i), "accessed_at": at(DAY0 + HOUR_S)} | place
+        for k, place in enumerate(places)
+        for i in range(50)
+    ]
+    tables.replace_arrow(ACCESSES, accesses(rows))
+    elsewhere = files(*range(300), site="NOBODY", job_id="n")
+    say(tables, DAY0, files(*range(300), **where) + elsewhere, sites=sites)
+    say(tables, JUDGED, [], sites=sites)
+    (row,) = tables.read_arrow(ANNOUNCED).to_pylist()
+    assert (row["files"], row["read_files"]) == (300, n_read)
+
+
+def test_where_no_read_of_a_site_is_known_its_queue_is_not_judged_yet(tables: Tables) -> None:
+    sites = {"EDGE": SiteNames(["EDGE"], ["xc1"]), "FAR": SiteNames(["FAR"], ["xc9"])}
+    rows = [{"name": name(300), "accessed_at": at(DAY0 + HOUR_S), "site": "FAR"}]
+    tables.replace_arrow(ACCESSES, accesses(rows))
+    say(tables, DAY0, files(*range(200), site="EDGE"), sites=sites)
+    say(tables, JUDGED, [], sites=sites)
+    assert not tables.exists(ANNOUNCED)
 
 
 def test_days_without_a_queue_are_made_good_when_it_is_read_again(tables: Tables) -> None:

@@ -13,16 +13,18 @@ from typing import Any
 
 import http_answers
 import pytest
+from access_rows import accesses
 from cachecast_main import asked as call
 
 from features.common import deadline
 from features.common.errors import InputError, ServiceError
 from features.common.times import as_of_label, day_label, parse_as_of
 from features.results import ANNOUNCED
-from features.schema import FILES, PLANS, PREDICTIONS, QUEUE, RECEIPTS, REJECTS
+from features.schema import ACCESSES, FILES, PLANS, PREDICTIONS, QUEUE, RECEIPTS, REJECTS
 from jobs.ground.settings.tree import CacheSettings, Settings
 from jobs.ground.store.tables import Tables
 from jobs.loop.ingest import queue, queue_entries
+from jobs.loop.ingest.announced import reports
 from jobs.loop.plan import plan
 from jobs.loop.plan.cache_state import CacheAtMoment
 from jobs.loop.push import prefill
@@ -156,14 +158,96 @@ def test_a_decision_time_to_come_deletes_no_message_that_was_collected(
     assert [path.name for path in kept.iterdir()] == ["rucio-new.jsonl"]
 
 
-def test_a_queue_of_too_many_inputs_is_refused_whole(
+def test_who_names_very_much_costs_nobody_else_an_entry_and_is_named(
     tables: Tables, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(queue_entries, "MOST_INPUTS", 3)
-    jobs = [{"job_id": str(n), "files": [lfn(1), lfn(2)]} for n in range(2)]
-    with pytest.raises(InputError, match="more than 3 inputs"):
-        ask(tables, jobs, tmp_path)
-    assert not tables.exists(QUEUE)
+    """Of one owner in many jobs, of one task, and of one job; 20 names of others come before and after."""
+    monkeypatch.setattr(queue_entries, "MOST_INPUTS", 100)
+    monkeypatch.setattr(queue_entries, "MOST_OF_ONE", 25)
+    much = [
+        *(
+            {"job_id": f"o{n}", "owner": "eve", "work": f"w{n}", "files": [f"/o/{n}", f"/o/x{n}"]}
+            for n in range(50)
+        ),
+        *({"job_id": f"t{n}", "work": "task", "file": f"/t/{n}"} for n in range(50)),
+        {"job_id": "j", "files": [f"/j/{n}" for n in range(50)]},
+    ]
+    others = [{"job_id": f"{n}", "owner": "dan", "file": lfn(n)} for n in range(20)]
+    answer = ask(tables, others[:10] + much + others[10:], tmp_path)
+    rows = tables.read_arrow(QUEUE).to_pylist()
+    assert {lfn(n) for n in range(20)} <= {row["input"] for row in rows}
+    assert (answer.inputs, answer.rejected) == (
+        20 + 24 + 25,
+        {"too many: more than 25 of one owner": 38 + 25 + 1},
+    )
+    assert answer.alarms == ("queue q: 64 entries were refused, too many: more than 25 of one owner",)
+    assert "eve" not in str(tables.read_arrow(REJECTS).to_pylist())
+    (report,) = reports(tables, as_of_s=AS_OF)
+    assert report.fault == answer.alarms[0]
+    ask(tables, others, tmp_path, as_of_s=AS_OF + 60)
+    assert reports(tables, as_of_s=AS_OF + 60)[0].fault is None
+    ask(tables, [{"job_id": f"{n}", "file": f"/m/{n}"} for n in range(101)], tmp_path, name="all")
+    assert tables.read_arrow(REJECTS)["reason"].to_pylist() == ["too many: more than 100 of all"]
+
+
+def prefill_rows(tables: Tables, names: list[str], at_s: int, *, request: str) -> None:
+    """What a prefill of these files leaves in the queue table."""
+    raw = [{"job_id": request, "work": request, "file": name} for name in names]
+    checked = queue_entries.check_entries(raw, as_of_s=at_s, stale_s=DAY_S)
+    for row in checked.rows.values():
+        row["cache"] = "xc1"
+    queue.write(tables, checked, queue=request, source="prefill", as_of_s=at_s)
+    queue.fold_prefills(tables, at_s)
+
+
+def test_prefills_without_end_cost_what_stands(tables: Tables) -> None:
+    """A prefill of one file every forty minutes for three days, each file by turns."""
+    began_s = AS_OF - 3 * DAY_S
+    for n in range(108):
+        prefill_rows(tables, [lfn(n % 18)], began_s + n * 2400, request=f"prefill-{n:012x}")
+    last_s = began_s + 107 * 2400
+    head = tables.head(QUEUE)
+    assert len(head.partitions) <= queue.MOST_PREFILLS + 2
+    assert head.n_rows <= 36 + queue.MOST_PREFILLS
+    jobs = known(tables, as_of_s=last_s).files.select(["did", "n_jobs"]).to_pylist()
+    assert jobs == [{"did": f"cms:{lfn(i)}", "n_jobs": 2} for i in range(18)]
+    # One that is repeated counts once, before and after it is folded.
+    for again in range(queue.MOST_PREFILLS + 2):
+        prefill_rows(tables, [lfn(0)], last_s + again, request="prefill-again")
+        assert known(tables, as_of_s=last_s + again).files["n_jobs"][0].as_py() == 3
+    assert known(tables, as_of_s=last_s + 2 * DAY_S).files.num_rows == 0
+    prefill_rows(tables, [lfn(1)], last_s + 9 * DAY_S, request="prefill-new")
+    queue.fold_prefills(tables, last_s + 9 * DAY_S, most=0)
+    assert tables.head(QUEUE).n_rows == 1
+
+
+def test_a_queue_that_is_read_for_months_keeps_what_judges_it(tables: Tables, tmp_path: Path) -> None:
+    ask(tables, [{"job_id": "1", "file": lfn(2)}], tmp_path, name="given-up")
+    for day in range(60):
+        ask(tables, [{"job_id": "1", "file": lfn(1)}], tmp_path, as_of_s=AS_OF + day * DAY_S)
+    mine = [key[0] for key in sorted(tables.head(QUEUE).partitions) if key[2] == "q"]
+    assert mine == [day_label(AS_OF + day * DAY_S) for day in range(40, 60)]
+    assert known(tables, as_of_s=AS_OF + 59 * DAY_S).n_stale == 1, "the newest of each queue stays"
+    ask(tables, [{"job_id": "1", "file": lfn(1)}], tmp_path, as_of_s=AS_OF + 120 * DAY_S)
+    assert {key[2] for key in tables.head(QUEUE).partitions} == {"q"}
+
+
+def test_a_rule_that_two_queues_name_is_one_work(tables: Tables, tmp_path: Path) -> None:
+    """As a dataset by the server, as the files that it moves by its messages, as sure or surer."""
+    rule = {"job_id": "rule:a", "work": "rule:a", "certainty": 0.5}
+    ask(tables, [rule | {"dataset": DATASET}], tmp_path, name="server")
+    moved = [
+        rule | {"file": lfn(0)},
+        rule | {"file": lfn(1), "certainty": 0.8},
+        rule | {"file": lfn(2), "work": "rule:b"},
+    ]
+    ask(tables, moved, tmp_path, name="bus")
+    files = {row["did"].removeprefix("cms:"): row for row in known(tables).files.to_pylist()}
+    assert {lfn(i): round(files[lfn(i)]["certainty"], 6) for i in range(4)} == dict(
+        zip(map(lfn, range(4)), (0.5, 0.8, 0.75, 0.5), strict=True)
+    )
+    assert [files[lfn(i)]["n_jobs"] for i in range(4)] == [1, 1, 2, 1]
+    assert [files[lfn(i)]["queues"] for i in (0, 3)] == ["bus, server", "server"]
 
 
 def test_what_was_not_known_or_is_no_longer_believed_does_not_count(tables: Tables, tmp_path: Path) -> None:
@@ -186,6 +270,28 @@ def test_a_queue_of_a_site_is_for_its_caches(tables: Tables, tmp_path: Path) -> 
     ask(tables, told, tmp_path)
     assert known(tables).files.num_rows == 2
     assert known(tables, site="FAR").files["did"].to_pylist() == [f"cms:{lfn(1)}", f"cms:{lfn(2)}"]
+
+
+def test_a_queue_of_a_site_is_judged_by_what_is_read_there(tables: Tables, tmp_path: Path) -> None:
+    """By its cache, and by the name that traces give it."""
+    reads = [{"name": lfn(0), "cache": "xc1"}, {"name": lfn(1), "site": "T2_DE_EDGE"}]
+    reads += [{"name": lfn(2), "cache": "xc9", "site": "FAR"}]
+    rows = [{"accessed_at": at(AS_OF + HOUR_S)} | read for read in reads]
+    tables.replace_arrow(ACCESSES, accesses(rows))
+    (tmp_path / "site.toml").write_text(
+        '[queue.sites]\nEDGE = ["T2_DE_EDGE"]\n[caches.xc1]\nname = "xc1"\nkind = "xcache"\nsite = "EDGE"\n'
+        'url = "root://xc1:1094"\ncapacity = "1TB"\n'
+    )
+    settings = Settings.load(tmp_path / "site.toml", env={}, tables=tables.root)
+    path = tmp_path / "q.json"
+    for moment_s, jobs in (
+        (AS_OF, [{"job_id": "1", "files": [lfn(i) for i in range(3)]}]),
+        (AS_OF + 3 * DAY_S, []),
+    ):
+        path.write_text(json.dumps(jobs))
+        queue.run(settings, name="q", source=str(path), as_of_s=moment_s, site="EDGE")
+    (row,) = tables.read_arrow(ANNOUNCED).to_pylist()
+    assert (row["files"], row["read_files"]) == (3, 2)
 
 
 def planned(tables: Tables) -> list[dict[str, Any]]:

@@ -20,9 +20,10 @@ from features.schema import QUEUE
 from jobs.ground.settings.tree import Settings
 from jobs.ground.store.tables import Tables
 from jobs.loop.ingest import queue
-from jobs.loop.ingest.queues import arc, rucio_server, schedd
+from jobs.loop.ingest.queue_entries import check_entries
+from jobs.loop.ingest.queues import answers, arc, rucio_server, schedd
 from jobs.loop.ingest.queues.answers import entries_of, read_answer
-from jobs.loop.ingest.queues.place import Place
+from jobs.loop.ingest.queues.place import Place, Refused
 from jobs.loop.push.prefill import PrefillRequest, with_described
 from prefetch.rucio.session import Session
 from prefetch.xcache.messages import CaptureRecord, read
@@ -175,11 +176,44 @@ def test_a_folder_is_its_finished_files_that_are_new_enough(tmp_path: Path) -> N
     with pytest.raises(InputError, match="is a link, not a plain file"):
         answer(tmp_path, since_s=2)
     (tmp_path / "link").unlink()
-    os.truncate(tmp_path / "old.jsonl", 2**28 + 1)
-    os.utime(tmp_path / "old.jsonl", (3, 3))
-    with pytest.raises(InputError, match="holds more than 256 MiB; move older files away"):
-        answer(tmp_path, since_s=2)
-    assert answer(tmp_path, since_s=4) == [json.loads(JOB)] * 3
+
+
+def test_a_day_of_very_much_costs_itself_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Eight jobs a day for three days; on the second, a thousand more in two files beside."""
+    line = f"{JOB}\n"
+    monkeypatch.setattr(answers, "MOST_BYTES", 100 * len(line))
+    for day in range(3):
+        (tmp_path / f"rucio-{day}.jsonl").write_text(line * 8)
+        os.utime(tmp_path / f"rucio-{day}.jsonl", (day * 86400 + 9,) * 2)
+    for flood in ("a", "b"):
+        (tmp_path / f"{flood}.jsonl").write_text(line.replace("s#", f"{flood}#") * 500)
+        os.utime(tmp_path / f"{flood}.jsonl", (86400 + ord(flood),) * 2)
+    got = answer(tmp_path)
+    jobs = [entry["GlobalJobId"] for entry in got if isinstance(entry, dict)]
+    assert (jobs.count("s#1.0#2"), jobs.count("b#1.0#2"), jobs.count("a#1.0#2")) == (16, 84, 0)
+    refused = [entry for entry in got if isinstance(entry, Refused)]
+    assert [entry.raw for entry in refused] == ["a.jsonl", "b.jsonl", "rucio-1.jsonl"]
+    assert len({entry.reason for entry in refused}) == 1
+    checked = check_entries(entries_of(got, "auto", Place(AS_OF)), as_of_s=AS_OF, stale_s=1)
+    assert checked.refused[refused[0].reason] == 3 and checked.rows
+    monkeypatch.setattr(answers, "MOST_ENTRIES", 50)
+    assert sum(isinstance(entry, dict) for entry in answer(tmp_path)) == 50
+
+
+def test_of_rucio_only_what_comes_to_our_sites_is_kept() -> None:
+    place = Place(AS_OF, {"EDGE": ("EDGE", "T2_DE_EDGE", "EDGE-LCG2*")})
+    for rse, is_kept in (
+        *(("EDGE-LCG2_DATADISK", True), ("T2_DE_EDGE", True), ("EDGE_DISK", True)),
+        *(("FAR_DISK", False), ("EDGEWAY_DISK", False)),
+    ):
+        for kind, name in (("transfer-done", "dst-rse"), ("deletion-done", "rse")):
+            payload = {"scope": "s", "name": "n", name: rse, "src-rse": "EDGE_DISK"}
+            message = json.dumps({"event_type": kind, "payload": payload}).encode()
+            (record,) = read(message, AS_OF, place.concerns)
+            assert isinstance(record, CaptureRecord) is is_kept
+    new = json.dumps({"event_type": "create_dts", "payload": {"scope": "s", "name": "n"}}).encode()
+    assert isinstance(next(read(new, AS_OF, place.concerns)), CaptureRecord)
+    assert Place(AS_OF).concerns("FAR_DISK")
 
 
 def control_folder(folder: Path, *, is_new: bool) -> None:

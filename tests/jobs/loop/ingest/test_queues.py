@@ -154,6 +154,10 @@ def test_a_queue_that_grows_without_end_is_named(tables: Tables) -> None:
     write(tables, "grown", work(2))
     (alarm,) = write(tables, "grown", work(10_001), as_of_s=AS_OF + 1).alarms
     assert alarm.startswith("queue grown names 10001 inputs, 2 before")
+    # One that stays below ten times each hour is compared with the days before.
+    named = [write(tables, "slow", work(int(20 * 9.9**n)), as_of_s=AS_OF + n * 3600).alarms for n in range(4)]
+    assert [bool(alarms) for alarms in named] == [False, False, False, True]
+    assert write(tables, "slow", work(19_000), as_of_s=AS_OF + 9 * 86400).alarms == ()
 
 
 def test_a_job_that_names_very_many_files_or_sites_costs_itself_alone() -> None:

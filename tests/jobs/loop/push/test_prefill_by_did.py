@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import subprocess
 import sys
+import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +17,10 @@ import pytest
 from cachecast_main import asked, cachecast
 from raw_records import catalogue, gstream, hashed
 
-from features.common.times import parse_as_of
+from features.common.times import as_of_label, parse_as_of
+from features.schema import PLANS
 from jobs.ground.settings.tree import Settings
+from jobs.ground.store.tables import Tables
 from jobs.loop.push import prefill
 
 SCOPE, PREFIX = "mc26_14TeV", "/atlas/rucio"
@@ -102,7 +107,7 @@ def test_what_a_job_at_a_ce_names_is_in_the_cache_soon(tmp_path: Path) -> None:
         time.sleep(0.2)
 
 
-def test_two_prefills_of_one_second_are_two_plans(tmp_path: Path) -> None:
+def test_two_prefills_of_one_second_are_two_plans(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     options, at = site(tmp_path, f'prefix = "{PREFIX}"'), "2026-04-10T00:00:00Z"
     (tmp_path / "names").write_text(f"{SCOPE}:{NAMES[0]}\n")
     listed: list[str | Path] = ["prefill", "--cache", "dir", "--files", tmp_path / "names", *options]
@@ -110,9 +115,26 @@ def test_two_prefills_of_one_second_are_two_plans(tmp_path: Path) -> None:
     taken = cachecast(*listed, "--as-of", at)
     assert (taken.returncode, "has a plan at" in taken.stderr) == (1, True)
     settings = Settings.load(tmp_path / "site.toml", tables=str(tmp_path / "tables"), env={})
-    at_s = parse_as_of(at)
-    assert prefill.free_moment(settings, "dir", at_s) == at_s + 1
-    assert prefill.free_moment(settings, "dir", at_s - 1) == at_s - 1
+    at_s, both = parse_as_of(at), threading.Barrier(2)
+    written = Tables.replace_partition
+
+    def together(*args: Any, **more: Any) -> Any:
+        with contextlib.suppress(threading.BrokenBarrierError):
+            both.wait(5)  # each has seen that the second is free
+        return written(*args, **more)
+
+    monkeypatch.setattr(Tables, "replace_partition", together)
+
+    def run(name: str) -> str:
+        request = prefill.PrefillRequest([], [f"{SCOPE}:{name}"])
+        answer = prefill.run_now(settings, request, cache="dir", from_s=at_s, on_progress=lambda *_: None)
+        return answer.as_of
+
+    with ThreadPoolExecutor(2) as pool:
+        times = set(pool.map(run, NAMES[1:3]))
+    assert times == {as_of_label(at_s + 1), as_of_label(at_s + 2)}
+    plans = Tables.of(settings).read_arrow(PLANS).to_pylist()
+    assert sorted(row["name"].rpartition("/")[2] for row in plans) == NAMES[:3]
 
 
 def test_the_path_is_learned_from_what_the_cache_holds(tmp_path: Path) -> None:

@@ -118,6 +118,21 @@ def test_what_was_handed_over_is_not_kept(tmp_path: Path) -> None:
     assert "larger than 1 MiB" in site.hook(text=f'r\n------\nArgs = "{"x" * 2**20}"\n')[1]
 
 
+def test_what_killed_hooks_have_left_goes(tmp_path: Path) -> None:
+    site = Site(tmp_path)
+    site.spool.mkdir()
+    name, hour_ago = "a" * 64, (time.time() - 7200,) * 2
+    left = {f"{name}.17": True, f"{name}.18": False, f"{name}.done": False}
+    for part, is_old in left.items():
+        (site.spool / part).write_text("T=s3cret")
+        if is_old:
+            os.utime(site.spool / part, hour_ago)
+    site.hook(text=f"r\n------\n{AD}")
+    site.called(1)
+    assert {part for part in left if (site.spool / part).exists()} == {f"{name}.18", f"{name}.done"}
+    assert not (site.spool / f"{name}.done").stat().st_size, "a description may hold a secret"
+
+
 def test_a_command_that_fails_is_tried_once_and_hinders_no_other_job(tmp_path: Path) -> None:
     site = Site(tmp_path, seconds=0.5, code=1)
     began = time.monotonic()
