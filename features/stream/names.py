@@ -186,6 +186,8 @@ def search(names: pa.Array, texts: pa.Array) -> tuple[IntArray, BoolArray]:
 
 def absent(texts: pa.Array, column: pa.ChunkedArray) -> pa.Array:
     """The texts of `texts` (without nulls) that do not occur in `column`."""
+    if not len(texts):
+        return texts
     names, rest = _sorted_start(column)
     _, is_there = search(names, texts)
     return texts.filter(pc.invert(pc.or_(pa.array(is_there), pc.is_in(texts, value_set=rest))))

@@ -289,7 +289,7 @@ def carried(tables: Tables, work: FeatureWork, reads: pa.Table, files: pa.Table)
     names = map_parallel(lambda apart: _Names.of(dormant, dict([apart]), work), newest_first)
     pieces, waiting = [awake], _concerned(names, awake, reads, files)
     for apart, known in zip(newest_first, names, strict=True):
-        here = known.datasets.filter(pc.is_in(known.datasets, value_set=waiting))
+        here = known.datasets.filter(pc.is_in(known.datasets, value_set=waiting)).combine_chunks()
         if len(here):
             rows = _remembered(read_partitions(dormant, dict([apart]), DORMANT.column_names), work)
             pieces.append(Stored.of_rows(rows.filter(pc.is_in(_dataset_of(rows), value_set=here))))
@@ -323,21 +323,20 @@ def remembered(rows: pa.Table, work: FeatureWork, superseded: pa.Array) -> pa.Ta
 
 
 class _Names(NamedTuple):
-    """What is remembered in a partition of `dormant`: `entity`, the `dataset` of each, and all `datasets`."""
+    """What is remembered in a partition of `dormant`: rows with entity and dataset, and all `datasets`."""
 
-    entity: pa.ChunkedArray
-    dataset: pa.ChunkedArray
-    datasets: pa.Array
+    rows: pa.Table
+    datasets: pa.ChunkedArray
 
     @classmethod
     def of(cls, dormant: Snapshot, partitions: Mapping[Key, Partition], work: FeatureWork) -> _Names:
         columns = ["entity", "dataset", "last_read_s"]
         rows = _remembered(read_partitions(dormant, partitions, columns), work)
-        return cls(rows["entity"], _dataset_of(rows), _dataset_of(rows).unique())
+        return cls(rows, rows["entity"].filter(pc.is_null(rows["dataset"])))
 
     def of_files(self, dids: pa.Array) -> pa.ChunkedArray:
         """The datasets of those of `dids` that are here."""
-        return self.dataset.filter(pc.is_in(self.entity, value_set=dids))
+        return _dataset_of(self.rows.filter(pc.is_in(self.rows["entity"], value_set=dids)))
 
 
 def _concerned(names: Sequence[_Names], awake: Stored, reads: pa.Table, files: pa.Table) -> pa.Array:

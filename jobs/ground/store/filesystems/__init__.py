@@ -75,6 +75,8 @@ def read_parquet(path: str, columns: Sequence[str], schema: pa.Schema, *, filesy
     """
     with pq.ParquetFile(path, filesystem=filesystem, page_checksum_verification=True) as file:
         rows = file.read([name for name in columns if name in file.schema_arrow.names])
+        if rows.num_columns and rows.num_rows != file.metadata.num_rows:  # a header of a page says so
+            raise OSError(f"it has {rows.num_rows} of {file.metadata.num_rows} rows")
     lacking = {name: schema.field(name).type for name in columns if name not in rows.column_names}
     for name, kind in lacking.items():
         rows = rows.append_column(name, pa.nulls(rows.num_rows, kind))

@@ -386,8 +386,8 @@ def test_a_data_file_that_is_lost_or_damaged_is_told_in_one_line(local: Tables) 
 
 
 def test_one_flipped_bit_of_a_page_is_no_wrong_figure(local: Tables) -> None:
-    rows = rejects(DAY, *range(0, 1400, 7))
-    local.replace_arrow(REJECTS, rows)
+    values = list(range(0, 1400, 7))
+    local.replace_arrow(REJECTS, rejects(DAY, *values))
     (file,) = Path(local.root).rglob("*.parquet")
     whole = file.read_bytes()
     column = pq.read_metadata(file).row_group(0).column(REJECTS.column_names.index("n_rows"))
@@ -397,7 +397,7 @@ def test_one_flipped_bit_of_a_page_is_no_wrong_figure(local: Tables) -> None:
         flipped[place] ^= 1 << place % 8
         file.write_bytes(flipped)
         try:
-            assert local.read_arrow(REJECTS, columns=["n_rows"]).equals(rows.select(["n_rows"]))
+            assert local.read_arrow(REJECTS, columns=["n_rows"])["n_rows"].to_pylist() == values
         except ServiceError as error:
             assert re.search(r"table rejects: .*\.parquet is damaged: .*; restore it", str(error))
 
