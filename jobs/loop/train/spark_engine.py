@@ -51,8 +51,13 @@ class SparkEngine:
 
     def read(self, accesses: Snapshot, days: Mapping[Key, Partition], counting: Counting) -> DaysRead:
         in_state = {key: [DayInState(part.digest)] * len(counting.times) for key, part in days.items()}
-        for key, counted in self._read(list(part_files(READS, accesses, days)), _Count(counting)).collect():
-            in_state[key] = [one.with_file(other) for one, other in zip(in_state[key], counted, strict=True)]
+
+        def counted(source: PartFile) -> Iterator[tuple[Key, Sequence[DayInState]]]:
+            rows = demanded_day(source.snapshot, source.chosen, events.COLUMNS, counting.demand_sources)
+            yield source.key, counted_at(rows, source.part.digest, counting)
+
+        for key, of_file in self._read(list(part_files(READS, accesses, days)), counted).collect():
+            in_state[key] = [some.with_file(more) for some, more in zip(in_state[key], of_file, strict=True)]
         return DaysRead(in_state, [])
 
     def write_features(self, tables: Tables, work: FeatureWork, *, base: Snapshot) -> Snapshot:
@@ -157,18 +162,6 @@ class _Score:
 
 READS, CATALOGUE, STATE = ("reads",), ("files",), ("state",)
 """Kinds of rows."""
-
-
-@dataclasses.dataclass(frozen=True)
-class _Count:
-    """What states have counted of a file of accesses."""
-
-    counting: Counting
-
-    def __call__(self, source: PartFile) -> Iterator[tuple[Key, Sequence[DayInState]]]:
-        columns, sources = events.COLUMNS, self.counting.demand_sources
-        rows = demanded_day(source.snapshot, source.chosen, columns, sources)
-        yield source.key, counted_at(rows, source.part.digest, self.counting)
 
 
 @dataclasses.dataclass(frozen=True)

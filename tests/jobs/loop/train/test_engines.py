@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from labels_oracle import US, expected
@@ -18,12 +19,14 @@ from worlds import Worlds, random_worlds, tables_of
 from features.common.times import as_of_label, parse_as_of
 from features.schema import ACCESSES, CONSUMED, DORMANT, FILES, STATES, Table
 from features.spec import FeatureSpec
+from features.stream import events
+from features.stream.names import coded
 from jobs.ground.store.commits import MomentKey
 from jobs.ground.store.tables import Tables
 from jobs.loop.train import features as job
-from jobs.loop.train.engines import RegionData
+from jobs.loop.train.engines import Counting, RegionData
 from jobs.loop.train.local_engine import LocalEngine
-from jobs.loop.train.states import States
+from jobs.loop.train.states import States, counted_at
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -201,6 +204,24 @@ def test_a_counted_read_that_changes_in_place_rebuilds_a_state(tmp_path: Path, n
     compute(rebuilt, worlds, [second])
     for table in (worlds.spec.features_table, STATES):
         assert written(tables, table, second) == written(rebuilt, table, second)
+
+
+def test_what_is_counted_of_a_day_does_not_depend_on_its_files() -> None:
+    worlds = random_worlds(7, n_worlds=9)
+    counting = Counting(instants(worlds, 8, 9), worlds.spec.cycle_s, {})
+    rows = coded(tables_of(worlds)[0].select(list(events.COLUMNS)))
+    n = rows.num_rows
+    for cut in (0, 1, n // 3, n):
+        halves = [counted_at(some, "d", counting) for some in (rows[cut:], rows[:cut])]
+        both = [first.with_file(second) for first, second in zip(*halves, strict=True)]
+        assert both == counted_at(rows, "d", counting)
+    exchanged = rows["user"].take(pa.array([1, 0, *range(2, n)]))
+    of_others = rows.set_column(rows.column_names.index("user"), "user", exchanged)
+    assert rows["user"][0] != rows["user"][1]
+    late = Counting([2**40], worlds.spec.cycle_s, {})
+    ((before,), (after,)) = (counted_at(some, "d", late) for some in (rows, of_others))
+    assert (before.n_known, before.n_rows) == (after.n_known, after.n_rows) == (n, n)
+    assert not before.has_same_reads(after)
 
 
 def test_a_close_that_completes_a_counted_open_leaves_the_state(tmp_path: Path) -> None:
