@@ -191,6 +191,7 @@ CONSUMED = Table(
         Column("digest", "string", "digest of its rows at as_of", required=True),
         Column("n_known", "long", "its rows that are counted: with known_at before as_of", required=True),
         Column("n_rows", "long", "its rows, of accesses those of demand", required=True),
+        Column("content", "long", "sum of hashes of its counted rows; 0 of dormant", required=True),
         Column("made_by", "string", "digest of the settings that states depend on", required=True),
     ),
 )

@@ -14,10 +14,12 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from features.common.arrays import FloatArray, Ids, IntArray
+from features.common.hashes import Words, mixed
 from features.common.jit import bare
-from features.stream.names import numbered, ranked
+from features.stream.names import numbered, ranked, text_hashes, whole
 from features.stream.state import Files, Read, State, task_number, update, user_number
 
 COLUMNS = (
@@ -30,6 +32,7 @@ MICROS = 1_000_000
 Numbers = npt.NDArray[np.integer]
 
 _LAST = np.iinfo(np.int64).max
+_STEP = np.uint64(0x9E3779B97F4A7C15)
 _NUMBER_BITS = 51  # twice as much is exact in a float64
 
 
@@ -92,6 +95,23 @@ def count(
         item, at_s, from_s = events.item[i], events.at_s[i], float(events.from_s[i])
         if files.dataset[item] % share[1] == share[0]:
             update(state, files, Read(item, events.reader[i], events.n_reads[i], at_s, from_s))
+
+
+def read_hashes(accesses: pa.Table) -> Words:
+    """A hash of all that is used of each read, the same in every run: uint64[n].
+
+    `accesses`: with the columns `COLUMNS`, each text encoded by a dictionary.
+    """
+    digest = np.zeros(accesses.num_rows, np.uint64)
+    for name in COLUMNS:
+        column = whole(accesses[name])
+        if pa.types.is_dictionary(column.type):
+            words = np.append(text_hashes(column.dictionary), np.uint64(0))
+            values = words[column.indices.fill_null(len(column.dictionary)).to_numpy()]
+        else:
+            values = _integers(pc.fill_null(column.cast(pa.int64()), _LAST)).view(np.uint64)
+        digest = mixed(digest ^ values) + _STEP
+    return digest
 
 
 def hashes(values: pa.Array) -> npt.NDArray[np.uint64]:

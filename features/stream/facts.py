@@ -7,7 +7,7 @@ state, features are computed. Of sizes the catalogue's counts from when it is kn
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -206,16 +206,18 @@ class Stored:
         `item`: the number of each stored file in `state`; `dataset_names`: the names of its datasets. Stored
         datasets that are not among them are left out.
         """
-        state.file[item] = _matrix(self.files["numbers"], FILE_WIDTH)
+        for rows, values in _matrices(self.files["numbers"], FILE_WIDTH):
+            state.file[item[rows]] = values
         place = numbers(self.datasets["entity"], dataset_names)
-        values = _matrix(self.datasets["numbers"], DATASET_WIDTH + PASSES * PASS_WIDTH)[place >= 0]
-        place = place[place >= 0]
-        state.dataset[place] = values[:, :DATASET_WIDTH]
-        state.passes[place] = values[:, DATASET_WIDTH:].reshape(-1, PASSES, PASS_WIDTH)
+        for rows, values in _matrices(self.datasets["numbers"], DATASET_WIDTH + PASSES * PASS_WIDTH):
+            is_here = place[rows] >= 0
+            here, there = values[is_here], place[rows][is_here]
+            state.dataset[there] = here[:, :DATASET_WIDTH]
+            state.passes[there] = here[:, DATASET_WIDTH:].reshape(-1, PASSES, PASS_WIDTH)
 
 
 def _bytes(matrix: FloatArray) -> pa.ChunkedArray:
-    """The bytes of each row in memory; `_matrix` reads them back."""
+    """The bytes of each row in memory; `_matrices` reads them back."""
     chunks = []
     for rows in (matrix[k : k + _CHUNK_ROWS] for k in range(0, len(matrix), _CHUNK_ROWS)):
         starts = np.arange(len(rows) + 1, dtype=np.int32) * np.int32(rows[:1].nbytes)
@@ -224,14 +226,15 @@ def _bytes(matrix: FloatArray) -> pa.ChunkedArray:
     return pa.chunked_array(chunks, pa.binary())
 
 
-def _matrix(values: pa.ChunkedArray, width: int) -> FloatArray:
-    parts = [np.empty((0, width))]
+def _matrices(values: pa.ChunkedArray, width: int) -> Iterator[tuple[slice, FloatArray]]:
+    """The rows of each chunk, and their numbers, which are not copied."""
+    start = 0
     for chunk in values.chunks:
         _, starts, texts = chunk.buffers()
         ends = np.frombuffer(starts, np.int32)[[chunk.offset, chunk.offset + len(chunk)]]
-        values_of_chunk = np.frombuffer(texts or b"", np.uint8)[ends[0] : ends[1]].view(np.float64)
-        parts.append(values_of_chunk.reshape(len(chunk), width))
-    return parts[1] if len(parts) == 2 else np.concatenate(parts)
+        numbers_of_chunk = np.frombuffer(texts or b"", np.uint8)[ends[0] : ends[1]].view(np.float64)
+        yield slice(start, start + len(chunk)), numbers_of_chunk.reshape(len(chunk), width)
+        start += len(chunk)
 
 
 def _fitted(columns: Mapping[str, pa.Array]) -> pa.Table:

@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from features.common.arrays import BoolArray, Ids, IntArray
+from features.common.hashes import Words
 from features.common.jit import bare
 
 _NO_TEXTS = pa.array([], pa.string())
@@ -50,8 +51,6 @@ def _one_dictionary(chunks: Sequence[pa.DictionaryArray]) -> pa.DictionaryArray:
     return pa.DictionaryArray.from_arrays(pa.array(place, mask=place < 0), words)
 
 
-Hashes = npt.NDArray[np.uint64]
-
 _START, _FACTOR, _HALF = np.uint64(0xCBF29CE484222325), np.uint64(0x100000001B3), np.uint64(32)
 
 
@@ -61,12 +60,15 @@ def part_of(names: pa.ChunkedArray | pa.Array, n_parts: int) -> IntArray:
     if pa.types.is_dictionary(names.type):
         part: IntArray = part_of(names.dictionary, n_parts)[names.indices.to_numpy()]
         return part
-    hashes = np.empty(len(names), np.uint64)
-    _, offsets, texts = names.buffers()
-    if len(names):
-        ends = np.frombuffer(offsets, np.int32)[names.offset : names.offset + len(names) + 1]
-        _hash(ends, np.frombuffer(texts or b"", np.uint8), hashes)
-    return (hashes % np.uint64(n_parts)).astype(np.int64)
+    return (text_hashes(names) % np.uint64(n_parts)).astype(np.int64)
+
+
+def text_hashes(texts: pa.Array) -> Words:
+    """A 64-bit hash of each text, none of them null, the same in every run: uint64[n]."""
+    hashes = np.empty(len(texts), np.uint64)
+    if len(texts):
+        _hash(*_texts(texts), hashes)
+    return hashes
 
 
 def divided(rows: pa.Table, part: IntArray, n_parts: int) -> Iterator[tuple[int, pa.Table]]:
@@ -81,7 +83,7 @@ def divided(rows: pa.Table, part: IntArray, n_parts: int) -> Iterator[tuple[int,
 
 
 @bare
-def _hash(ends: npt.NDArray[np.int32], texts: npt.NDArray[np.uint8], out: Hashes) -> None:
+def _hash(ends: npt.NDArray[np.int32], texts: npt.NDArray[np.uint8], out: Words) -> None:
     """FNV-1a of each text, its halves mixed."""
     for k in range(out.size):
         digest = _START
@@ -184,6 +186,8 @@ def search(names: pa.Array, texts: pa.Array) -> tuple[IntArray, BoolArray]:
 
 def absent(texts: pa.Array, column: pa.ChunkedArray) -> pa.Array:
     """The texts of `texts` (without nulls) that do not occur in `column`."""
+    if not len(texts):
+        return texts
     names, rest = _sorted_start(column)
     _, is_there = search(names, texts)
     return texts.filter(pc.invert(pc.or_(pa.array(is_there), pc.is_in(texts, value_set=rest))))

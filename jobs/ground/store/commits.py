@@ -219,8 +219,8 @@ def read_partitions(
             with _there(f"table {table.name}: {snapshot.root}/{path}"):
                 piece = store.read_parquet(path, columns=stored, schema=schema)
                 n_rows = piece.num_rows if stored else store.parquet_metadata(path).num_rows
-            constant = {n: pa.repeat(pa.scalar(v), n_rows) for n, v in zip(table.partition, key, strict=True)}
-            arrays = {n: constant[n] if n in constant else piece[n].cast(types[n]) for n in names}
+            constant = dict(zip(table.partition, key, strict=True))
+            arrays = {n: pa.repeat(constant[n], n_rows) if n in constant else piece[n] for n in names}
             pieces.append(pa.table(arrays))
     return pa.concat_tables(pieces)
 

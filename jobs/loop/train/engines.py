@@ -5,8 +5,9 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
+import numpy as np
 import pyarrow as pa
 
 from features.common.errors import InputError
@@ -24,15 +25,38 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True)
 class DayInState:
-    """How much of one day of accesses a state has counted: `n_known` of its `n_rows` demand rows."""
+    """How much of one day of accesses a state has counted: `n_known` of its `n_rows` demand rows.
+
+    `digest`: of the day's files; `content`: the sum of hashes of what features use of the counted rows.
+    """
 
     digest: str = ""
     n_known: int = 0
     n_rows: int = 0
+    content: int = 0
 
     def is_complete(self, digest: str) -> bool:
         """Whether the state has counted all rows of the day, whose files have this digest now."""
         return self.digest == digest and self.n_known == self.n_rows
+
+    def with_file(self, other: DayInState) -> DayInState:
+        """The same with what is counted of another file of the day."""
+        content = np.array([self.content, other.content]).sum()  # it wraps
+        return DayInState(self.digest, self.n_known + other.n_known, self.n_rows + other.n_rows, int(content))
+
+    def has_same_reads(self, other: DayInState) -> bool:
+        """Whether both have counted the same reads."""
+        return (self.n_known, self.content) == (other.n_known, other.content)
+
+
+class DaysRead(NamedTuple):
+    """Days of accesses as they are now: by day what states at each of several times have counted of it.
+
+    `rows`: their demand rows with the columns `features.stream.events.COLUMNS`, if the engine keeps them.
+    """
+
+    in_state: Mapping[Key, Sequence[DayInState]]
+    rows: list[pa.Table]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -43,7 +67,7 @@ class StateSource:
     partitions of the table `dormant` that belong to it; of a dataset in several of them the newest counts,
     and that of the state before all. `in_state`: what the state will have counted of each day; `older`:
     partitions by table that are not needed any more. `is_kept`: whether the state is written; else later ones
-    are made from `since`, too.
+    are made from `since`, too. `reads`: the rows of `days` if the engine has kept them, which it takes out.
     """
 
     since: MomentKey | None
@@ -53,6 +77,7 @@ class StateSource:
     in_state: Mapping[str, DayInState]
     older: Mapping[Table, Collection[Key]]
     is_kept: bool
+    reads: list[pa.Table]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -109,8 +134,21 @@ class LabelWork:
     partitions: Mapping[Key, Partition]
 
 
+@dataclasses.dataclass(frozen=True)
+class Counting:
+    """What is counted of days of accesses, at each of `times`, s since 1970."""
+
+    times: Sequence[int]
+    cycle_s: int
+    demand_sources: Mapping[str, str]
+
+
 class Engine(Protocol):
     """Where features and labels are computed, with the same result in each engine."""
+
+    def read(self, accesses: Snapshot, days: Mapping[Key, Partition], counting: Counting) -> DaysRead:
+        """Read `days` for states."""
+        ...
 
     def write_features(self, tables: Tables, work: FeatureWork, *, base: Snapshot) -> Snapshot:
         """Replace the features, and then the state. Raises ConflictError, StaleInputError."""

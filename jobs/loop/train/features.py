@@ -38,7 +38,7 @@ def compute(data: RegionData, as_ofs: Sequence[int]) -> Snapshot:
     tables, spec, instants = data.tables, data.spec, sorted(set(as_ofs))
     check_on_grid(instants, spec.cycle_s)
     base = tables.head(spec.features_table)
-    states = States(tables, spec, data.region, data.demand_sources)
+    states = States(tables, spec, data.region, data.demand_sources, data.engine)
     work = _feature_work(data, instants)
     if len(instants) == 1 and spec.sample_share == 1:
         source = states.source(work.accesses, instants[0])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import pyarrow as pa
 
@@ -12,9 +12,9 @@ from features.schema import Table
 from features.stream import events
 from features.stream.region import Region
 from jobs.ground.store.commits import Key, MomentKey
-from jobs.ground.store.tables import Snapshot, StagedFile, Tables, new_folder, read_partitions
-from jobs.loop.train.engines import FeatureWork, LabelWork
-from jobs.loop.train.states import carried, catalogue, coded_reads, not_counted
+from jobs.ground.store.tables import Partition, Snapshot, StagedFile, Tables, new_folder, read_partitions
+from jobs.loop.train.engines import Counting, DayInState, DaysRead, FeatureWork, LabelWork
+from jobs.loop.train.states import carried, catalogue, coded_reads, counted_at, not_counted
 from models.parallel import map_parallel
 
 ROWS_PER_FILE = 200_000
@@ -23,6 +23,15 @@ ROWS_PER_FILE = 200_000
 
 class LocalEngine:
     """This process; see `jobs.loop.train.engines.Engine`."""
+
+    def read(self, accesses: Snapshot, days: Mapping[Key, Partition], counting: Counting) -> DaysRead:
+        in_state = dict[Key, Sequence[DayInState]]()
+
+        def look(key: Key, rows: pa.Table) -> None:
+            in_state[key] = counted_at(rows, days[key].digest, counting)
+
+        rows = coded_reads(accesses, days, events.COLUMNS, counting.demand_sources, look)
+        return DaysRead(in_state, [rows])
 
     def write_features(self, tables: Tables, work: FeatureWork, *, base: Snapshot) -> Snapshot:
         bases = {table: tables.head(table) for table in work.state_windows}
@@ -68,6 +77,9 @@ def _staged(tables: Tables, table: Table, rows: Iterable[tuple[Key, pa.Table]]) 
 
 
 def _region(tables: Tables, work: FeatureWork) -> Region:
-    reads = coded_reads(work.accesses, work.days, events.COLUMNS, work.demand_sources)
-    reads, files = not_counted(reads, work), catalogue(tables)
+    if work.source is None:
+        reads = coded_reads(work.accesses, work.days, events.COLUMNS, work.demand_sources)
+    else:
+        reads = not_counted(work.source.reads.pop(), work)
+    files = catalogue(tables)
     return Region(reads, files, carried(tables, work, reads, files), work.spec)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import pyarrow as pa
 
@@ -23,14 +23,15 @@ from features.stream.region import Region, dataset_parts
 from jobs.ground.spark.exchange import PartFile, Piece, Staging, Written, bare, part_files, received, sent
 from jobs.ground.store.commits import Key, MomentKey
 from jobs.ground.store.tables import Partition, Snapshot, StagedFile, Tables, read_partitions
-from jobs.loop.train.engines import FeatureWork, LabelWork
-from jobs.loop.train.states import demanded_day, not_counted, remembered, superseded
+from jobs.loop.train.engines import Counting, DayInState, DaysRead, FeatureWork, LabelWork
+from jobs.loop.train.states import counted_at, demanded_day, not_counted, remembered, superseded
 from models.serving.bundle import RegionModels
 
 if TYPE_CHECKING:
     from pyspark import RDD
     from pyspark.sql import SparkSession
 
+_Made = TypeVar("_Made")
 
 ROWS_PER_PART = 1_000_000
 """Reads, about, that a worker has in memory at a time."""
@@ -47,6 +48,17 @@ class SparkEngine:
 
     def __init__(self, spark: SparkSession) -> None:
         self._spark = spark
+
+    def read(self, accesses: Snapshot, days: Mapping[Key, Partition], counting: Counting) -> DaysRead:
+        in_state = {key: [DayInState(part.digest)] * len(counting.times) for key, part in days.items()}
+
+        def counted(source: PartFile) -> Iterator[tuple[Key, Sequence[DayInState]]]:
+            rows = demanded_day(source.snapshot, source.chosen, events.COLUMNS, counting.demand_sources)
+            yield source.key, counted_at(rows, source.part.digest, counting)
+
+        for key, of_file in self._read(list(part_files(READS, accesses, days)), counted).collect():
+            in_state[key] = [some.with_file(more) for some, more in zip(in_state[key], of_file, strict=True)]
+        return DaysRead(in_state, [])
 
     def write_features(self, tables: Tables, work: FeatureWork, *, base: Snapshot) -> Snapshot:
         bases = {table: tables.head(table) for table in work.state_windows}
@@ -95,7 +107,7 @@ class SparkEngine:
         most = int(str(self._spark.conf.get("spark.sql.shuffle.partitions")))
         return max(1 + n_reads // ROWS_PER_PART, min(most, 1 + n_reads // ROWS_WORTH_A_PART))
 
-    def _read(self, files: Sequence[PartFile], by_file: Callable[[PartFile], Iterator[Piece]]) -> RDD[Piece]:
+    def _read(self, files: Sequence[PartFile], by_file: Callable[[PartFile], Iterator[_Made]]) -> RDD[_Made]:
         context = self._spark.sparkContext
         n_tasks = max(1, min(len(files), TASKS_PER_CORE * context.defaultParallelism))
         return context.parallelize(files, n_tasks).flatMap(by_file)

@@ -4,8 +4,9 @@ A state at S has counted the accesses that were usable at S. The state at a late
 usable since. Only two kinds of days are read for that: those whose accesses changed since S, and those with
 accesses that were not usable yet at S.
 
-Accesses that were written late, although they were usable at S, cannot be told from those that are counted
-already. The state is then rebuilt from all accesses, and also if settings have changed.
+Of each day a state notes how many accesses it has counted, and a sum of their hashes. If these are others now
+(accesses that were usable at S were written later, or have changed), the state is rebuilt from all accesses,
+and also if settings have changed.
 
 A state is written at the first as_of of a day, and when many reads are new: until then each as_of counts the
 reads since the last one that was written, which costs less than to write what did not change.
@@ -21,7 +22,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -33,15 +34,15 @@ from features.common.errors import StaleInputError
 from features.common.times import DAY_S, day_label, parse_as_of
 from features.schema import ACCESSES, CONSUMED, DORMANT, FILES, STATES, Table, arrow_schema
 from features.spec import FeatureSpec
-from features.stream.events import usable
+from features.stream.events import read_hashes, usable
 from features.stream.facts import CATALOGUE, DATASET, Stored
 from features.stream.names import absent, coded, distinct
 from jobs.ground.store.commits import Key, MomentKey
 from jobs.ground.store.tables import Partition, Snapshot, Tables, read_partitions
-from jobs.loop.train.engines import DayInState, FeatureWork, StateSource
+from jobs.loop.train.engines import Counting, DayInState, DaysRead, Engine, FeatureWork, StateSource
 from models.parallel import map_parallel
 
-STATE_FORM = 4
+STATE_FORM = 5
 """Version of the state's content. Raise it when the content changes its meaning: all states are rebuilt."""
 
 WORTH_A_STATE = 0.25
@@ -49,17 +50,17 @@ WORTH_A_STATE = 0.25
 
 VACUUM_AFTER_S = 3600.0
 """Replaced states stay on disk this long, for readers still at work."""
-_TIMES = ("accessed_at", "known_at")
 
 
 @dataclasses.dataclass(frozen=True)
 class States:
-    """The states of one region."""
+    """The states of one region; `engine_of`: the engine that reads days of accesses."""
 
     tables: Tables
     spec: FeatureSpec
     region: str
     demand_sources: Mapping[str, str]
+    engine_of: Callable[[Mapping[Key, Partition]], Engine]
 
     def source(self, accesses: Snapshot, as_of_s: int) -> StateSource:
         """The least that must be read for the state at `as_of_s`."""
@@ -67,9 +68,10 @@ class States:
             if (source := self._carried_on(key, state, accesses, as_of_s)) is not None:
                 return source
         days = accesses.select(until=_next_day(as_of_s))
-        counts = map_parallel(lambda key: self._count(accesses, key, as_of_s, as_of_s)[1], days)
-        counted = {key[0]: count for key, count in zip(days, counts, strict=True)}
-        return StateSource(None, {}, {}, days, counted, self._older(as_of_s, (), ()), is_kept=True)
+        read = self._read(accesses, days, as_of_s)
+        counted = {key[0]: now for key, (now,) in read.in_state.items()}
+        older = self._older(as_of_s, (), ())
+        return StateSource(None, {}, {}, days, counted, older, is_kept=True, reads=read.rows)
 
     def begin(self, as_of_s: int) -> None:
         """Mark the state at `as_of_s` as unusable until `conclude`."""
@@ -113,14 +115,15 @@ class States:
             if not in_state.get(day[0], DayInState()).is_complete(part.digest)
         }
         counted = {day: counts for day, counts in in_state.items() if (day,) in days and (day,) not in unread}
-        for day in unread:
-            n_before, counted[day[0]] = self._count(accesses, day, since_s, as_of_s)
-            if n_before != in_state.get(day[0], DayInState()).n_known:
+        read = self._read(accesses, unread, since_s, as_of_s)
+        for (day,), (before, now) in read.in_state.items():
+            if not before.has_same_reads(in_state.get(day, DayInState())):
                 return None
+            counted[day] = now
         n_new = sum(now.n_known - in_state.get(day, DayInState()).n_known for day, now in counted.items())
         is_kept = day_label(since_s) != day_label(as_of_s) or n_new > WORTH_A_STATE * state.n_rows
         older = self._older(as_of_s, [key], dormant)
-        return StateSource(key, {key: state}, dormant, unread, counted, older, is_kept)
+        return StateSource(key, {key: state}, dormant, unread, counted, older, is_kept, read.rows)
 
     def _until(self, table: Table, as_of_s: int) -> dict[MomentKey, Partition]:
         """The region's partitions at or before `as_of_s`, latest first."""
@@ -142,13 +145,10 @@ class States:
         """All reads of the datasets that became dormant at `key` happened before this time."""
         return self.spec.dormant_before(parse_as_of(key[1]))
 
-    def _count(self, accesses: Snapshot, day: Key, since_s: int, as_of_s: int) -> tuple[int, DayInState]:
-        """A day's demand rows usable at `since_s`, and what the state at `as_of_s` has counted of it."""
-        part = accesses.partitions[day]
-        rows = demanded_day(accesses, {day: part}, _TIMES, self.demand_sources)
-        from_s = usable(rows, cycle_s=self.spec.cycle_s)
-        in_state = DayInState(part.digest, int(np.sum(from_s <= as_of_s)), rows.num_rows)
-        return int(np.sum(from_s <= since_s)), in_state
+    def _read(self, accesses: Snapshot, days: Mapping[Key, Partition], *times: int) -> DaysRead:
+        """These days, and what states at `times` have counted of each."""
+        counting = Counting(times, self.spec.cycle_s, self.demand_sources)
+        return self.engine_of(days).read(accesses, days, counting)
 
     def _content(self, key: Key) -> tuple[dict[str, DayInState], dict[Key, Partition]] | None:
         """The days that the state `key` has counted, and the dormant datasets that belong to it.
@@ -164,7 +164,7 @@ class States:
         days: dict[str, DayInState] = {}
         parts: dict[Key, Partition] = {}
         for row in rows:
-            counted = DayInState(row["digest"], row["n_known"], row["n_rows"])
+            counted = DayInState(row["digest"], row["n_known"], row["n_rows"], row["content"])
             if row["table"] == ACCESSES.name:
                 days[row["part"]] = counted
                 continue
@@ -203,11 +203,23 @@ def demanded(rows: pa.Table, sources: Mapping[str, str]) -> pa.Table:
 
 
 def coded_reads(
-    accesses: Snapshot, days: Mapping[Key, Partition], columns: Sequence[str], sources: Mapping[str, str]
+    accesses: Snapshot,
+    days: Mapping[Key, Partition],
+    columns: Sequence[str],
+    sources: Mapping[str, str],
+    look: Callable[[Key, pa.Table], None] = lambda key, rows: None,
 ) -> pa.Table:
-    """`columns` of the demand rows of `days`. Raises StaleInputError if there are rows, but of no source."""
-    apart = [{key: part} for key, part in sorted(days.items())]
-    pieces = map_parallel(lambda day: demanded_day(accesses, day, columns, sources), apart)
+    """`columns` of the demand rows of `days`. Raises StaleInputError if there are rows, but of no source.
+
+    `look`: called with each day and its rows, in any order.
+    """
+
+    def of_day(key: Key) -> pa.Table:
+        rows = demanded_day(accesses, {key: days[key]}, columns, sources)
+        look(key, rows)
+        return rows
+
+    pieces = map_parallel(of_day, sorted(days))
     rows = coded(pa.concat_tables([coded(_empty(columns)), *pieces]))
     if sources and not rows.num_rows and any(part.n_rows for part in days.values()):
         raise _of_no_source(accesses, days, sources)
@@ -221,6 +233,17 @@ def demanded_day(
     needed = dict.fromkeys([*columns, *(PLACE if sources else ())])
     rows = demanded(read_partitions(accesses, day, list(needed)), sources)
     return coded(rows.select(list(columns)))
+
+
+def counted_at(rows: pa.Table, digest: str, counting: Counting) -> list[DayInState]:
+    """What states at each of the times have counted of the demand rows of a day, or of some of its files."""
+    from_s, hashes = usable(rows, cycle_s=counting.cycle_s), read_hashes(rows)
+    counted = []
+    for at_s in counting.times:
+        is_known = from_s <= at_s
+        content = np.sum(hashes[is_known], dtype=np.uint64).astype(np.int64)
+        counted.append(DayInState(digest, int(np.sum(is_known)), rows.num_rows, int(content)))
+    return counted
 
 
 def not_counted(rows: pa.Table, work: FeatureWork) -> pa.Table:
@@ -266,7 +289,7 @@ def carried(tables: Tables, work: FeatureWork, reads: pa.Table, files: pa.Table)
     names = map_parallel(lambda apart: _Names.of(dormant, dict([apart]), work), newest_first)
     pieces, waiting = [awake], _concerned(names, awake, reads, files)
     for apart, known in zip(newest_first, names, strict=True):
-        here = known.datasets.filter(pc.is_in(known.datasets, value_set=waiting))
+        here = known.datasets.filter(pc.is_in(known.datasets, value_set=waiting)).combine_chunks()
         if len(here):
             rows = _remembered(read_partitions(dormant, dict([apart]), DORMANT.column_names), work)
             pieces.append(Stored.of_rows(rows.filter(pc.is_in(_dataset_of(rows), value_set=here))))
@@ -300,21 +323,20 @@ def remembered(rows: pa.Table, work: FeatureWork, superseded: pa.Array) -> pa.Ta
 
 
 class _Names(NamedTuple):
-    """What is remembered in a partition of `dormant`: `entity`, the `dataset` of each, and all `datasets`."""
+    """What is remembered in a partition of `dormant`: rows with entity and dataset, and all `datasets`."""
 
-    entity: pa.ChunkedArray
-    dataset: pa.ChunkedArray
-    datasets: pa.Array
+    rows: pa.Table
+    datasets: pa.ChunkedArray
 
     @classmethod
     def of(cls, dormant: Snapshot, partitions: Mapping[Key, Partition], work: FeatureWork) -> _Names:
         columns = ["entity", "dataset", "last_read_s"]
         rows = _remembered(read_partitions(dormant, partitions, columns), work)
-        return cls(rows["entity"], _dataset_of(rows), _dataset_of(rows).unique())
+        return cls(rows, rows["entity"].filter(pc.is_null(rows["dataset"])))
 
     def of_files(self, dids: pa.Array) -> pa.ChunkedArray:
         """The datasets of those of `dids` that are here."""
-        return self.dataset.filter(pc.is_in(self.entity, value_set=dids))
+        return _dataset_of(self.rows.filter(pc.is_in(self.rows["entity"], value_set=dids)))
 
 
 def _concerned(names: Sequence[_Names], awake: Stored, reads: pa.Table, files: pa.Table) -> pa.Array:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import random
 from typing import Any
 
@@ -12,11 +13,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from worlds import random_worlds, tables_of
 
+from features.schema import ACCESSES, arrow_schema
 from features.stream import events
 from features.stream.facts import CATALOGUE, Stored
 from features.stream.names import absent, coded, divided, merged, part_of
 from features.stream.region import Region, dataset_parts
 
+READS = pa.schema([arrow_schema(ACCESSES).field(name).with_nullable(True) for name in events.COLUMNS])
 NAMES = pa.chunked_array([["a", "b", "", "a"], [], ["ä", "b"]], pa.string())
 
 
@@ -28,6 +31,28 @@ def test_a_part_depends_on_the_name_alone() -> None:
     assert part_of(pa.array([], pa.string()), 7).size == 0
     many = part_of(pa.array([f"s:file-{k}" for k in range(10_000)]), 8)
     assert np.bincount(many, minlength=8).min() > 1000
+
+
+def test_a_hash_of_a_read_is_of_all_that_features_use_and_of_nothing_else() -> None:
+    rows = coded(tables_of(random_worlds(1, n_worlds=1))[0].select(events.COLUMNS))[:1]
+    first = {name: rows[name][0].as_py() for name in rows.column_names}
+    others = {"did": "w0:x", "size_bytes": 0, **dict.fromkeys(("dataset", "tier", "campaign"), "")}
+    others |= {"user": "", "task": ""}
+    reads = [first | dict.fromkeys(others), first | others]
+    reads += [first | dict.fromkeys(others) | {name: value} for name, value in others.items()]
+    reads += [
+        first | {"user": "u", "task": None},
+        first | {"user": None, "task": "u"},
+        first | {"n_reads": 77},
+    ]
+    later = {name: first[name] + dt.timedelta(microseconds=1) for name in ("accessed_at", "known_at")}
+    reads += [first | {name: time} for name, time in later.items()]
+    table = pa.Table.from_pylist(reads, READS)
+    hashes = events.read_hashes(coded(table))
+    assert len(set(hashes.tolist())) == len(reads)
+    backwards = events.read_hashes(coded(table.take(list(range(len(reads)))[::-1])))
+    assert backwards.tolist() == hashes[::-1].tolist()
+    assert events.read_hashes(coded(table[:0])).size == 0
 
 
 def test_codes_are_of_one_dictionary_without_a_text_twice() -> None:

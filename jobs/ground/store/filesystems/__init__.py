@@ -54,7 +54,7 @@ def _local_path(root: str) -> str:
 
 
 def write_parquet(file: BinaryIO, rows: pa.Table) -> str:
-    """Write `rows` as Parquet to an open file; returns the hex SHA-256 of the bytes.
+    """Write `rows` as Parquet to an open file, pages with checksums; returns the hex SHA-256 of the bytes.
 
     Floats and bytes, which seldom repeat, have no dictionaries.
     """
@@ -64,14 +64,19 @@ def write_parquet(file: BinaryIO, rows: pa.Table) -> str:
         if not (pa.types.is_floating(field.type) or pa.types.is_binary(field.type))
     ]
     hashed = _Hashed(file)
-    pq.write_table(rows, hashed, compression="zstd", use_dictionary=repeats)
+    pq.write_table(rows, hashed, compression="zstd", use_dictionary=repeats, write_page_checksum=True)
     return hashed.sha256.hexdigest()
 
 
 def read_parquet(path: str, columns: Sequence[str], schema: pa.Schema, *, filesystem: Any = None) -> pa.Table:
-    """The `columns` of a Parquet file; null where it lacks one. Arrow's data sets take twice the CPU."""
-    with pq.ParquetFile(path, filesystem=filesystem) as file:
+    """The `columns` of a Parquet file; null where it lacks one. Arrow's data sets take twice the CPU.
+
+    Raises OSError for a page that differs from its checksum.
+    """
+    with pq.ParquetFile(path, filesystem=filesystem, page_checksum_verification=True) as file:
         rows = file.read([name for name in columns if name in file.schema_arrow.names])
+        if rows.num_columns and rows.num_rows != file.metadata.num_rows:  # a header of a page says so
+            raise OSError(f"it has {rows.num_rows} of {file.metadata.num_rows} rows")
     lacking = {name: schema.field(name).type for name in columns if name not in rows.column_names}
     for name, kind in lacking.items():
         rows = rows.append_column(name, pa.nulls(rows.num_rows, kind))

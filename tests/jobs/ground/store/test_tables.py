@@ -6,12 +6,14 @@ import datetime as dt
 import json
 import multiprocessing
 import os
+import re
 import threading
 import uuid
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hdfs_native.fsspec import HdfsFileSystem
 
@@ -381,6 +383,23 @@ def test_a_data_file_that_is_lost_or_damaged_is_told_in_one_line(local: Tables) 
     file.unlink()
     with pytest.raises(ServiceError, match=r"table rejects: .*\.parquet is missing; restore it"):
         local.read_arrow(REJECTS)
+
+
+def test_one_flipped_bit_of_a_page_is_no_wrong_figure(local: Tables) -> None:
+    values = list(range(0, 1400, 7))
+    local.replace_arrow(REJECTS, rejects(DAY, *values))
+    (file,) = Path(local.root).rglob("*.parquet")
+    whole = file.read_bytes()
+    column = pq.read_metadata(file).row_group(0).column(REJECTS.column_names.index("n_rows"))
+    end = column.dictionary_page_offset + column.total_compressed_size
+    for place in range(column.dictionary_page_offset, end):
+        flipped = bytearray(whole)
+        flipped[place] ^= 1 << place % 8
+        file.write_bytes(flipped)
+        try:
+            assert local.read_arrow(REJECTS, columns=["n_rows"])["n_rows"].to_pylist() == values
+        except ServiceError as error:
+            assert re.search(r"table rejects: .*\.parquet is damaged: .*; restore it", str(error))
 
 
 def test_what_else_lies_in_the_root_is_no_table(tables: Tables) -> None:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+import random
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from labels_oracle import US, expected
 from local_engines import LOCAL
@@ -15,12 +18,15 @@ from worlds import Worlds, random_worlds, tables_of
 
 from features.common.times import as_of_label, parse_as_of
 from features.schema import ACCESSES, CONSUMED, DORMANT, FILES, STATES, Table
+from features.spec import FeatureSpec
+from features.stream import events
+from features.stream.names import coded
 from jobs.ground.store.commits import MomentKey
 from jobs.ground.store.tables import Tables
 from jobs.loop.train import features as job
-from jobs.loop.train.engines import RegionData
+from jobs.loop.train.engines import Counting, RegionData
 from jobs.loop.train.local_engine import LocalEngine
-from jobs.loop.train.states import States
+from jobs.loop.train.states import States, counted_at
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -58,6 +64,10 @@ def written(tables: Tables, table: Table, as_of_s: int | None = None) -> dict[st
     rows = tables.read_arrow(table, as_of=None if as_of_s is None else as_of_label(as_of_s))
     rows = rows.sort_by([(name, "ascending") for name in (*table.partition, *table.key)])
     return rows.to_pydict()
+
+
+def states_of(tables: Tables, spec: FeatureSpec) -> States:
+    return States(tables, spec, "r", {}, lambda days: LocalEngine())
 
 
 def instants(worlds: Worlds, *cycles: int) -> list[int]:
@@ -111,9 +121,8 @@ def test_a_cycle_at_a_time_is_the_same_as_one_rebuild(tmp_path: Path) -> None:
     since: MomentKey | None = None
     for as_of_s in times:
         fill(carried, worlds, known_by_s=as_of_s)
-        assert (
-            States(carried, worlds.spec, "r", {}).source(carried.snapshot(ACCESSES), as_of_s).since == since
-        )
+        states = states_of(carried, worlds.spec)
+        assert states.source(carried.snapshot(ACCESSES), as_of_s).since == since
         compute(carried, worlds, [as_of_s])
         rebuilt = fill(Tables(str(tmp_path / f"{as_of_s}")), worlds)
         compute(rebuilt, worlds, [as_of_s])
@@ -145,7 +154,7 @@ def test_a_state_is_written_once_a_day_while_little_is_new(tmp_path: Path) -> No
     since = MomentKey.at(times[4], "r")
     late = dataclasses.replace(worlds.reads[0], at=times[4] * US, known=times[4] * US, n=77)
     fill(tables, dataclasses.replace(worlds, reads=[*worlds.reads, late]))
-    states = States(tables, worlds.spec, "r", {})
+    states = states_of(tables, worlds.spec)
     assert states.source(tables.snapshot(ACCESSES), later).since == since, "no state should have counted it"
 
 
@@ -154,12 +163,109 @@ def test_only_a_record_that_should_have_been_counted_rebuilds_a_state(tmp_path: 
     first, second = instants(worlds, 8, 9)
     tables = fill(Tables(str(tmp_path)), worlds, known_by_s=first)
     compute(tables, worlds, [first])
-    states = States(tables, worlds.spec, "r", {})
+    states = states_of(tables, worlds.spec)
     fill(tables, worlds)
     assert states.source(tables.snapshot(ACCESSES), second).since == MomentKey.at(first, "r")
     too_late = dataclasses.replace(worlds.reads[0], at=worlds.start * US, known=worlds.start * US, n=77)
     fill(tables, dataclasses.replace(worlds, reads=[*worlds.reads, too_late]))
     assert states.source(tables.snapshot(ACCESSES), second).since is None
+
+
+CHANGES: dict[str, Any] = {
+    "did": "w0:new",
+    "dataset": "w0:other",
+    "tier": "w0:RAW",
+    "campaign": None,
+    "size": 77,
+    "n": 5000,
+    "user": "somebody",
+    "task": "t3",
+    "at": 1,
+    "known": -1,
+}
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_a_counted_read_that_changes_in_place_rebuilds_a_state(tmp_path: Path, name: str) -> None:
+    worlds = random_worlds(7, n_worlds=5)
+    first, second = instants(worlds, 8, 9)
+    tables = fill(Tables(str(tmp_path / "carried")), worlds, known_by_s=second)
+    compute(tables, worlds, [first])
+    counted = [k for k, r in enumerate(worlds.reads) if usable_s(r, worlds.spec.cycle_s) <= first]
+    inside = [k for k in counted if worlds.reads[k].at % (worlds.spec.cycle_s * US) > US]
+    reads, k = list(worlds.reads), inside[-1]
+    before, change = getattr(reads[k], name), CHANGES[name]
+    reads[k] = dataclasses.replace(reads[k], **{name: before + change if name in ("at", "known") else change})
+    worlds = dataclasses.replace(worlds, reads=reads)
+    fill(tables, worlds, known_by_s=second)
+    assert states_of(tables, worlds.spec).source(tables.snapshot(ACCESSES), second).since is None
+    compute(tables, worlds, [second])
+    rebuilt = fill(Tables(str(tmp_path / "rebuilt")), worlds, known_by_s=second)
+    compute(rebuilt, worlds, [second])
+    for table in (worlds.spec.features_table, STATES):
+        assert written(tables, table, second) == written(rebuilt, table, second)
+
+
+def test_what_is_counted_of_a_day_does_not_depend_on_its_files() -> None:
+    worlds = random_worlds(7, n_worlds=9)
+    counting = Counting(instants(worlds, 8, 9), worlds.spec.cycle_s, {})
+    rows = coded(tables_of(worlds)[0].select(list(events.COLUMNS)))
+    n = rows.num_rows
+    for cut in (0, 1, n // 3, n):
+        halves = [counted_at(some, "d", counting) for some in (rows[cut:], rows[:cut])]
+        both = [first.with_file(second) for first, second in zip(*halves, strict=True)]
+        assert both == counted_at(rows, "d", counting)
+    exchanged = rows["user"].take(pa.array([1, 0, *range(2, n)]))
+    of_others = rows.set_column(rows.column_names.index("user"), "user", exchanged)
+    assert rows["user"][0] != rows["user"][1]
+    late = Counting([2**40], worlds.spec.cycle_s, {})
+    ((before,), (after,)) = (counted_at(some, "d", late) for some in (rows, of_others))
+    assert (before.n_known, before.n_rows) == (after.n_known, after.n_rows) == (n, n)
+    assert not before.has_same_reads(after)
+
+
+def test_a_close_that_completes_a_counted_open_leaves_the_state(tmp_path: Path) -> None:
+    worlds = random_worlds(7, n_worlds=5)
+    first, second = instants(worlds, 8, 9)
+    tables = fill(Tables(str(tmp_path)), worlds)
+    compute(tables, worlds, [first])
+    closed = [dataclasses.replace(read, bytes=7) for read in worlds.reads]
+    fill(tables, dataclasses.replace(worlds, reads=closed[::-1]))
+    since = states_of(tables, worlds.spec).source(tables.snapshot(ACCESSES), second).since
+    assert since == MomentKey.at(first, "r")
+
+
+def test_cycles_between_which_counted_reads_change_are_the_same_as_rebuilds(tmp_path: Path) -> None:
+    rng, worlds = random.Random(5), random_worlds(5, n_worlds=12)
+    carried, n_carried = Tables(str(tmp_path / "carried")), 0
+    for as_of_s in instants(worlds, *range(3, 24)):
+        for k in rng.sample(range(len(worlds.reads)), rng.choice((0, 0, 1, 3))):
+            name, read = rng.choice([*CHANGES, "bytes"]), worlds.reads[k]
+            beside = rng.choice([other for other in worlds.reads if other.did[:3] == read.did[:3]])
+            worlds.reads[k] = dataclasses.replace(read, **{name: getattr(beside, name)})
+        fill(carried, worlds, known_by_s=as_of_s)
+        source = states_of(carried, worlds.spec).source(carried.snapshot(ACCESSES), as_of_s)
+        n_carried += source.since is not None
+        compute(carried, worlds, [as_of_s])
+        rebuilt = fill(Tables(str(tmp_path / f"{as_of_s}")), worlds, known_by_s=as_of_s)
+        compute(rebuilt, worlds, [as_of_s])
+        features = worlds.spec.features_table
+        assert written(carried, features, as_of_s) == written(rebuilt, features, as_of_s)
+    assert 5 < n_carried < 20
+
+
+def test_a_state_of_an_older_form_is_rebuilt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    worlds = random_worlds(7, n_worlds=5)
+    first, second = instants(worlds, 8, 9)
+    tables = fill(Tables(str(tmp_path)), worlds)
+    with monkeypatch.context() as patch:
+        patch.setattr("jobs.loop.train.states.STATE_FORM", 4)
+        compute(tables, worlds, [first])
+    consumed = tables.local_files(CONSUMED)
+    assert consumed
+    for file in consumed:  # as it was written then
+        pq.write_table(pq.read_table(file, partitioning=None).drop_columns("content"), file)
+    assert states_of(tables, worlds.spec).source(tables.snapshot(ACCESSES), second).since is None
 
 
 def test_other_settings_rebuild_a_state_unless_it_does_not_depend_on_them(tmp_path: Path) -> None:
@@ -172,10 +278,10 @@ def test_other_settings_rebuild_a_state_unless_it_does_not_depend_on_them(tmp_pa
     longer = dataclasses.replace(spec, history_s=spec.history_s + spec.cycle_s)
     others = dataclasses.replace(spec, unread_per_dataset=7, horizons_s=(9 * spec.cycle_s,))
     for states, since in (
-        (States(tables, spec, "r", {"*": "test"}), None),
-        (States(tables, longer, "r", {}), None),
-        (States(tables, spec, "elsewhere", {}), None),
-        (States(tables, others, "r", {}), of_first),
+        (dataclasses.replace(states_of(tables, spec), demand_sources={"*": "test"}), None),
+        (states_of(tables, longer), None),
+        (dataclasses.replace(states_of(tables, spec), region="elsewhere"), None),
+        (states_of(tables, others), of_first),
     ):
         assert states.source(accesses, second).since == since
 
@@ -230,7 +336,7 @@ def test_a_state_is_not_carried_on_with_dormant_datasets_of_another(tmp_path: Pa
     tables = fill(Tables(str(tmp_path)), worlds)
     for as_of_s in (first, second):
         compute(tables, worlds, [as_of_s])
-    states, accesses = States(tables, worlds.spec, "r", {}), tables.snapshot(ACCESSES)
+    states, accesses = states_of(tables, worlds.spec), tables.snapshot(ACCESSES)
     since = MomentKey.at(second, "r")
     assert states.source(accesses, third).since == since
     moved = tables.read_arrow(DORMANT, as_of=since.as_of)
