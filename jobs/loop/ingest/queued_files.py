@@ -17,7 +17,7 @@ from jobs.ground.store.tables import Tables
 from jobs.loop.ingest.known_names import plain_names
 from prefetch.plan.scores import KnownWork
 
-_STATED = ("n_jobs", "wait_s", "missed", "doubt")
+_STATED = ("n_jobs", "wait_s", "late_s", "missed", "doubt")
 _EVERYTHING: Mapping[str, float] = MappingProxyType({})
 
 
@@ -37,8 +37,7 @@ class Queued:
     def of(self, dids: pa.Array) -> KnownWork:
         """The same for a planner that numbers files by their index in `dids`, which contains all of them."""
         item = pc.index_in(self.files["did"], value_set=dids).to_numpy().astype(np.int64)
-        size, jobs, wait_s, certainty = (self.files[name].to_numpy() for name in _NUMBERS)
-        return KnownWork(item, size, jobs, wait_s, certainty)
+        return KnownWork(item, *(self.files[name].to_numpy() for name in _NUMBERS))
 
     def announcers(self, dids: pa.Array) -> pa.Array:
         """The queues that announced each of `dids`; null: none did."""
@@ -46,10 +45,10 @@ class Queued:
         return self.files["queues"].combine_chunks().take(place)
 
 
-_NUMBERS = ("size_bytes", "n_jobs", "wait_s", "certainty")
+_NUMBERS = ("size_bytes", "n_jobs", "wait_s", "certainty", "late_s")
 NO_FILES = pa.table(
     {"did": pa.array([], pa.string())}
-    | {name: pa.array([], pa.int64()) for name in _NUMBERS[:-1]}
+    | {name: pa.array([], pa.int64()) for name in _NUMBERS}
     | {"certainty": pa.array([], pa.float64()), "queues": pa.array([], pa.string())}
 )
 
@@ -72,12 +71,15 @@ def files_of_inputs(
     n_known = int(_is_first(inputs)[np.unique(entry)].sum())
     pairs = pa.table({"file": file} | {name: named[name] for name in ("queue", *_STATED)})
     by_queue = pairs.group_by(["file", "queue"]).aggregate(
-        [("n_jobs", "sum"), ("wait_s", "min"), ("missed", "sum"), ("doubt", "min")]
+        [("n_jobs", "sum"), ("wait_s", "min"), ("late_s", "min"), ("missed", "sum"), ("doubt", "min")]
     )
     missed = pc.max_element_wise(by_queue["missed_sum"], by_queue["doubt_min"])
     by_queue = by_queue.append_column("missed", missed).sort_by("queue")
     of = by_queue.group_by("file", use_threads=False).aggregate(
-        [("n_jobs_sum", "sum"), ("wait_s_min", "min"), ("missed", "sum"), ("queue", "list")]
+        [
+            *(("n_jobs_sum", "sum"), ("wait_s_min", "min"), ("late_s_min", "min")),
+            *(("missed", "sum"), ("queue", "list")),
+        ]
     )
     of = of.sort_by("file")
     columns = {
@@ -85,6 +87,7 @@ def files_of_inputs(
         "size_bytes": files["size_bytes"].take(of["file"]),
         "n_jobs": of["n_jobs_sum_sum"],
         "wait_s": of["wait_s_min_min"],
+        "late_s": of["late_s_min_min"],
         "certainty": -np.expm1(of["missed_sum"].to_numpy()),
         "queues": pc.binary_join(of["queue_list"], ", "),
     }
@@ -99,7 +102,8 @@ def inputs_of(
 ) -> pa.Table:
     """What each queue says of each input in `rows`: `input`, `is_dataset` and `queue`.
 
-    `wait_s`: until the first job that reads it; `expires_s`: until when an entry is valid; `doubt`: the
+    `wait_s`: until the first job that reads it; `late_s`: since the last of them was to, from its entry into
+    the queue on where no start is stated; `expires_s`: until when an entry is valid; `doubt`: the
     logarithm of the chance that the queue is wrong, by how far it is `believed`. Of what several queues say
     of the same work the surest counts: `n_jobs`, and `missed`, the logarithm of the chance that none reads
     it. What is said of an input stands together. With `files` a work that names a file, and its dataset too,
@@ -110,14 +114,16 @@ def inputs_of(
     queues = sorted(queue.dictionary.to_pylist())
     of = pc.index_in(queue.dictionary, value_set=pa.array(queues, pa.string()))
     by, trust = of.take(queue.indices).to_numpy(), np.array([believed.get(name, 1.0) for name in queues])
-    starts_s = pc.divide(rows["starts_at"].cast(pa.int64()), 1_000_000).fill_null(as_of_s)
+    starts_at = pc.coalesce(rows["starts_at"], rows["known_at"])
+    wait_s = pc.subtract(pc.divide(starts_at.cast(pa.int64()), 1_000_000), as_of_s)
     stated = pa.table(
         {
             "named": 2 * plain.indices.to_numpy().astype(np.int64) + rows["is_dataset"].to_numpy(),
             "by": by.astype(np.int64),
             "work": pc.coalesce(work.indices.cast(pa.int64()), pa.array(-1 - np.arange(rows.num_rows))),
             "n_jobs": rows["n_jobs"],
-            "wait_s": pc.max_element_wise(pc.subtract(starts_s, as_of_s), 0),
+            "wait_s": pc.max_element_wise(wait_s, 0),
+            "late_s": pc.max_element_wise(pc.negate(wait_s), 0),
             "expires_s": pc.divide(rows["expires_at"].cast(pa.int64()), 1_000_000),
             "certainty": rows["certainty"].fill_null(1.0).to_numpy() * trust[by],
         }
@@ -129,7 +135,9 @@ def inputs_of(
     with np.errstate(divide="ignore"):
         doubt, missed = np.log1p(-trust), np.log1p(-works["certainty_first"].to_numpy())
     missed, n_jobs = _once(works, missed, plain.dictionary, files)
-    of_queue = stated.group_by(["named", "by"]).aggregate([("wait_s", "min"), ("expires_s", "max")])
+    of_queue = stated.group_by(["named", "by"]).aggregate(
+        [("wait_s", "min"), ("late_s", "min"), ("expires_s", "max")]
+    )
     of_queue = of_queue.sort_by([("named", "ascending"), ("by", "ascending")])
     named, by = of_queue["named"].to_numpy(), of_queue["by"].to_numpy()
     key = works["named"].to_numpy() * len(queues) + works["by_first"].to_numpy()
@@ -145,6 +153,7 @@ def inputs_of(
             "queue": pa.array(queues, pa.string()).take(pa.array(by)),
             "n_jobs": all_jobs,
             "wait_s": of_queue["wait_s_min"],
+            "late_s": of_queue["late_s_min"],
             "missed": np.bincount(place[least], weights=missed[least], minlength=named.size),
             "doubt": doubt[by],
             "expires_s": of_queue["expires_s_max"],

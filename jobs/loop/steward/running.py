@@ -47,7 +47,7 @@ AGAIN_S: Final = 900.0
 """What is read stays so long, unless a queue reports anew: entries become stale."""
 LEAST_SURE: Final = 0.001
 """Known work that is less certain counts as this certain."""
-_EXPECTED: Final = ("wait_s", "certainty")
+_EXPECTED: Final = ("wait_s", "late_s", "certainty")
 PATIENCE_S: Final = 10.0
 """Tables are waited for so long, if they answered the last time."""
 
@@ -108,8 +108,8 @@ class QueueReader:
         return {
             name: as_of_s + _distance_s(wait_s, sure)
             if wait_s
-            else min(as_of_s - _distance_s(0.0, sure), self._due_s.get(name, as_of_s))
-            for name, wait_s, sure in zip(
+            else min(as_of_s - _distance_s(late_s, sure), self._due_s.get(name, as_of_s))
+            for name, wait_s, late_s, sure in zip(
                 names, *(queued.files[of].to_pylist() for of in _EXPECTED), strict=True
             )
             if name is not None

@@ -473,11 +473,15 @@ def test_a_steward_is_told_when_queued_files_are_due(tables: Tables, tmp_path: P
     jobs = [
         {"job_id": "1", "files": [lfn(0)], "expected_start": as_of_label(AS_OF + 6 * HOUR_S)},
         {"job_id": "2", "files": [lfn(1)]},
+        {"job_id": "3", "files": [lfn(2)], "known_at": as_of_label(AS_OF - 5 * HOUR_S)},
     ]
+    due_s = {lfn(0): AS_OF + 6 * HOUR_S, lfn(1): AS_OF, lfn(2): AS_OF - 5 * HOUR_S}
     ask(tables, jobs, tmp_path)
-    assert queued.due_s(AS_OF) == {lfn(0): AS_OF + 6 * HOUR_S, lfn(1): AS_OF}
+    assert queued.due_s(AS_OF) == due_s
     ask(tables, jobs, tmp_path, as_of_s=AS_OF + HOUR_S)
-    assert queued.due_s(AS_OF + HOUR_S) == {lfn(0): AS_OF + 6 * HOUR_S, lfn(1): AS_OF}
+    assert queued.due_s(AS_OF + HOUR_S) == due_s
+    began_anew = QueueReader(tables, CACHE).due_s(AS_OF + HOUR_S)
+    assert began_anew == due_s | {lfn(1): AS_OF + HOUR_S}
     assert set(queued.due_s(AS_OF + 28 * HOUR_S)) == {lfn(0)}
     for commit in Path(tables.root, "queue").rglob("*.json"):
         commit.write_text("{")
