@@ -96,6 +96,11 @@ class Bundle:
     order: OrderModel | None = None
     no_order: str | None = None
 
+    @functools.cached_property
+    def inputs(self) -> tuple[tuple[str, ...], ...]:
+        """The columns and the words: bundles of equal ones share a matrix."""
+        return self.columns, *((name, *words) for name, words in self.vocabulary.items())
+
     def to_json(self) -> str:
         """Text that `from_json` reads."""
         return json.dumps({"format": FORMAT, **dataclasses.asdict(self)}, indent=1)
