@@ -148,18 +148,13 @@ def _trained(data: RegionData, training: TrainingSettings, week: Week) -> dict[s
         max_rows=training.max_rows,
         until_s=week.trained_s,
     )
-    rows = rows[rows["as_of_s"] >= learned[0]]
-    return {
-        name: fit_in_memory(
-            rows,
-            spec=data.spec,
-            region=data.region,
-            until_s=week.trained_s,
-            learner=by,
-            version=f"{name} at {as_of_label(week.trained_s)}",
-        )
-        for name, by in learners(data.spec, training).items()
-    }
+    return fit_in_memory(
+        rows[rows["as_of_s"] >= learned[0]].drop(columns="dataset"),
+        spec=data.spec,
+        region=data.region,
+        until_s=week.trained_s,
+        learners=learners(data.spec, training),
+    )
 
 
 def learners(spec: FeatureSpec, training: TrainingSettings) -> dict[str, By]:

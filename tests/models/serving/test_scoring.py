@@ -162,10 +162,11 @@ def test_a_walk_learns_in_memory_models_and_baselines_alike(rows: pd.DataFrame) 
     past = rows.assign(as_of_s=np.repeat(np.arange(20) * 3600, 30))
     past["n_access_within_1h"] = np.random.default_rng(1).poisson(0.5, len(rows)).astype(float)
     past["n_access_within_2h"] = np.nan
-    for learner in (lambda _: LightGBM(trees=5), lambda _: S3FifoCounts(3600)):
-        found = fit_in_memory(
-            past, spec=SPEC, region="emea", until_s=15 * 3600, learner=learner, version="walk"
-        )
+    learners = {"trees": lambda _: LightGBM(trees=5), "counts": lambda _: S3FifoCounts(3600)}
+    learned = fit_in_memory(past, spec=SPEC, region="emea", until_s=15 * 3600, learners=learners)
+    assert list(learned) == ["trees", "counts"]
+    for name, found in learned.items():
+        assert found.version == f"{name} at 1970-01-01T15:00:00Z"
         assert [model.within for model, _ in found.fitted] == ["1h"]
         assert found.bundle.models[0].trained_until_s == 15 * 3600
         assert "no label within 2h" in found.bundle.dropped["2h"]
@@ -173,4 +174,4 @@ def test_a_walk_learns_in_memory_models_and_baselines_alike(rows: pd.DataFrame) 
             1 - np.exp(-0.5), abs=0.1
         )
     with pytest.raises(ModelError, match="no horizon can be trained"):
-        fit_in_memory(past, spec=SPEC, region="emea", until_s=0, learner=learner, version="walk")
+        fit_in_memory(past, spec=SPEC, region="emea", until_s=0, learners=learners)
