@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +20,7 @@ from jobs.ground.store.tables import Tables
 from jobs.loop.train.spark_engine import staged
 from models.learning.baselines import Recency, S3FifoCounts
 from models.learning.calibration import Knots
+from models.learning.fit import probability_and_reads
 from models.learning.frame import learn_vocabulary, model_matrix
 from models.learning.learners import LightGBM, Scorer, Trees
 from models.serving.bundle import Bundle, HorizonModel, RegionModels
@@ -145,6 +147,23 @@ def test_arrow_gives_the_numbers_of_the_library(rows: pd.DataFrame, models: Regi
     same(found, slowly(rows, models))
     assert found["probability"].between(0, 1).all()
     assert found["size_bytes"].isna().sum() == 2 * rows["size_bytes"].isna().sum() > 0
+
+
+def test_all_horizons_together_say_exactly_what_each_says_alone(
+    rows: pd.DataFrame, models: RegionModels
+) -> None:
+    matrix = model_matrix(rows, SPEC, models.bundle.vocabulary)
+    (trees_of_1h, _), (by_recency, recency) = models.fitted
+    y: Any = (matrix["hour"] > 12).to_numpy(dtype=float)
+    other = LightGBM(trees=7, seed=3).fit(matrix, y)
+    first = dataclasses.replace(trees_of_1h, horizon_s=7200), other
+    fitted = (models.fitted[0], (by_recency, recency), first)
+    for n in (0, 1, 65, len(rows)):
+        x = matrix.head(n)
+        found = dataclasses.replace(models, fitted=fitted).probabilities(x.to_numpy())
+        for (model, *figures), (alone, scorer) in zip(found, fitted, strict=True):
+            assert model == alone
+            np.testing.assert_array_equal(figures, probability_and_reads(alone, scorer, x))
 
 
 def test_horizons_that_nobody_asks_for_are_not_scored(rows: pd.DataFrame, models: RegionModels) -> None:
