@@ -276,10 +276,8 @@ class RegionModels:
 
     def probabilities(self, matrix: Float32Array) -> Iterator[tuple[HorizonModel, FloatArray, FloatArray]]:
         """Per horizon: its model, and the probability and expected reads of every row."""
-        x, by_trees = (
-            pd.DataFrame(matrix, columns=list(self.bundle.columns), copy=False),
-            self._scored(matrix),
-        )
+        x = pd.DataFrame(matrix, columns=list(self.bundle.columns), copy=False)
+        by_trees = self._scored(matrix)
         for model, scorer in self.fitted:
             own = next(by_trees) if isinstance(scorer, Trees) else scorer
             yield model, *probability_and_reads(model, own, x)

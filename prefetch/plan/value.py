@@ -15,7 +15,7 @@ import dataclasses
 import enum
 import functools
 from collections.abc import Sequence
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
 
 import numpy as np
 
@@ -265,47 +265,33 @@ def _density(
     return blended
 
 
-class _Siblings(NamedTuple):
-    """The entries of the files read that were scored, and the dataset and tier of each, by code."""
-
-    entry: IntArray
-    dataset: IntArray
-    tier: IntArray
-
-
-@functools.lru_cache(maxsize=KEPT)
-def _read_files(scores: Scores, files: Files) -> _Siblings:
-    # Those on disk alone would mislead: what is read again is not among them, as it is judged anew itself.
-    # A queue says nothing of the files it does not name.
-    entry = np.flatnonzero(scores.was_read & (scores.queued == 0))
-    item = scores.item[entry]
-    return _Siblings(entry, files.dataset[item], files.tier[item])
-
-
 def _siblings(
     scores: Scores, files: Files, columns: Sequence[FloatArray], item: IntArray
 ) -> list[FloatArray]:
-    """The means of each of `columns` over the files read of an item's dataset, else its tier, else all."""
-    read = _read_files(scores, files)
-    if not read.entry.size:
-        return [np.zeros(item.size) for _ in columns]
-    # Sums of differences: the mean of equal values is exactly that value.
-    first = [column[read.entry[0]] for column in columns]
+    """The mean of each column over the files read of an item's dataset, else of its tier, else of all."""
+    # Those on disk alone would mislead: what is read again is not among them, as it is judged anew itself.
+    # A queue says nothing of the files it does not name.
+    read = np.flatnonzero(scores.was_read & (scores.queued == 0))
     means, is_known = [np.zeros(item.size) for _ in columns], np.zeros(item.size, np.bool_)
-    for group, every in ((read.dataset, files.dataset), (read.tier, files.tier)):
-        code = np.where(is_known, UNKNOWN, every[item])
-        n = 1 + int(max(group.max(), code.max()))
-        asked = np.zeros(n + 1, np.bool_)  # the last one stands for no group, which is -1
-        asked[code], asked[-1] = True, False
-        member = np.flatnonzero(asked[group])
-        count = np.append(np.bincount(group[member], minlength=n), 0)[code]
+    if not read.size:
+        return means
+    # Sums of differences: the mean of equal values is exactly that value.
+    first = [column[read[0]] for column in columns]
+    for code in (files.dataset, files.tier):
+        group, of_item = code[scores.item[read]], np.where(is_known, UNKNOWN, code[item])
+        n = 1 + int(max(group.max(), of_item.max()))
+        is_asked = np.zeros(n + 1, np.bool_)  # the last one stands for no group, which is -1
+        is_asked[of_item], is_asked[-1] = True, False
+        member = np.flatnonzero(is_asked[group])
+        count = np.append(np.bincount(group[member], minlength=n), 0)[of_item]
         found = count > 0
         for column, mean, base in zip(columns, means, first, strict=True):
-            of_members = column[read.entry[member]] - base
-            total = np.append(np.bincount(group[member], weights=of_members, minlength=n), 0.0)[code]
+            of_members = column[read[member]] - base
+            total = np.append(np.bincount(group[member], weights=of_members, minlength=n), 0.0)[of_item]
             mean[found] = base + total[found] / count[found]
         is_known |= found
-    if not is_known.all():
-        for column, mean, base in zip(columns, means, first, strict=True):
-            mean[~is_known] = base + (column[read.entry] - base).mean()
+        if is_known.all():
+            return means
+    for column, mean, base in zip(columns, means, first, strict=True):
+        mean[~is_known] = base + (column[read] - base).mean()
     return means

@@ -190,13 +190,10 @@ class ScoreStore:
         """The rows of each table of features whose file has a number, `item`, and a size."""
         dids, number = pa.array([], pa.string()), np.empty(0, np.int32)
         for rows in pieces:
-            did = whole(rows["did"])
-            if not pa.types.is_dictionary(did.type):
-                item = numbers(did, self.dids)
-            else:
-                if not did.dictionary.equals(dids):  # as a rule it is the same one, with all files
-                    dids, number = did.dictionary, numbers(did.dictionary, self.dids)
-                item = number[did.indices.to_numpy()]
+            did = pc.dictionary_encode(whole(rows["did"]))
+            if not did.dictionary.equals(dids):  # as a rule it is the one before, of all files
+                dids, number = did.dictionary, numbers(did.dictionary, self.dids)
+            item = number[did.indices.to_numpy()]
             usable = pc.and_(pa.array(item >= 0), whole(rows["size_bytes"]).is_valid())
             numbered = rows.append_column("item", pa.array(item)).drop_columns(["did", "dataset"])
             yield numbered if pc.all(usable, min_count=0).as_py() else numbered.filter(usable)
