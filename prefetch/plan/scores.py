@@ -8,7 +8,7 @@ import functools
 
 import numpy as np
 
-from features.common.arrays import BoolArray, Float32Array, FloatArray, IntArray
+from features.common.arrays import AnyFloatArray, BoolArray, FloatArray, IntArray
 from features.common.errors import InputError
 
 UNKNOWN = -1
@@ -32,7 +32,7 @@ class Scores:
     item: IntArray
     size_bytes: IntArray
     horizons_s: tuple[int, ...]
-    probability: FloatArray | Float32Array
+    probability: AnyFloatArray
     last_read_s: IntArray
     n_jobs: IntArray | None = None
     rate: FloatArray | None = None
@@ -146,7 +146,7 @@ def with_known(scores: Scores, work: KnownWork) -> Scores:
     is_new = ~np.isin(item, scores.item)
     items = np.concatenate([scores.item, item[is_new]])
     n_new = int(is_new.sum())
-    probability = np.pad(scores.probability, ((0, 0), (0, n_new)))
+    probability = np.pad(scores.probability.astype(np.float64, copy=False), ((0, 0), (0, n_new)))
     order = np.argsort(items)
     entry = order[np.searchsorted(items, item, sorter=order)]
     certain = np.array(scores.horizons_s)[:, None] >= wait_s[None, :]

@@ -19,7 +19,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from features.common.arrays import BoolArray, Float32Array, FloatArray, IntArray
+from features.common.arrays import AnyFloatArray, BoolArray, FloatArray, IntArray
 from features.common.times import DAY_S
 from prefetch.actions import Action
 from prefetch.plan.items import Cause, Plan
@@ -87,7 +87,7 @@ def hit_rate(scores: Scores) -> FloatArray:
     return best_rate(scores.probability, scores.horizons_s)
 
 
-def best_rate(probability: FloatArray | Float32Array, horizons_s: tuple[int, ...]) -> FloatArray:
+def best_rate(probability: AnyFloatArray, horizons_s: tuple[int, ...]) -> FloatArray:
     """Reads per second, float64[n]: chance of a read / expected wait for it, at the horizon where it is best.
 
     The wait ends with the read or the horizon. `probability`: float[k, n], raised where it falls along k;

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,7 +23,7 @@ from models.learning.baselines import Recency, S3FifoCounts
 from models.learning.calibration import Knots
 from models.learning.fit import probability_and_reads
 from models.learning.frame import learn_vocabulary, model_matrix
-from models.learning.learners import LightGBM, Scorer, Trees
+from models.learning.learners import Learner, LightGBM, Scorer, Trees
 from models.serving.bundle import Bundle, HorizonModel, RegionModels
 from models.serving.drift import Reference
 from models.training.training import fit_in_memory
@@ -181,6 +182,7 @@ def test_a_walk_learns_in_memory_models_and_baselines_alike(rows: pd.DataFrame) 
     past = rows.assign(as_of_s=np.repeat(np.arange(20) * 3600, 30))
     past["n_access_within_1h"] = np.random.default_rng(1).poisson(0.5, len(rows)).astype(float)
     past["n_access_within_2h"] = np.nan
+    learners: dict[str, Callable[[int], Learner]]
     learners = {"trees": lambda _: LightGBM(trees=5), "counts": lambda _: S3FifoCounts(3600)}
     learned = fit_in_memory(past, spec=SPEC, region="emea", until_s=15 * 3600, learners=learners)
     assert list(learned) == ["trees", "counts"]
